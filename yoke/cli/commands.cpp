@@ -11,9 +11,9 @@ namespace yoke::cli {
 
 // Each function is defined in the file of its command.
 using AddCommand = void(CLI::App& cmd, Context& context);
-AddCommand add_agent, add_bench, add_bind, add_curve, add_devices, add_doctor, add_jobs, add_kill, add_logs,
-    add_metrics, add_profile, add_ps, add_run, add_stack, add_stop, add_top, add_topo, add_train, add_tune, add_visible,
-    add_watch, add_new, add_completion, add_complete, add_man;
+AddCommand add_agent, add_bench, add_bind, add_claim, add_claims, add_curve, add_devices, add_doctor, add_extend,
+    add_jobs, add_kill, add_logs, add_metrics, add_profile, add_ps, add_release, add_run, add_stack, add_stop, add_top,
+    add_topo, add_train, add_tune, add_visible, add_watch, add_new, add_completion, add_complete, add_man;
 
 namespace {
 
@@ -26,12 +26,18 @@ constexpr auto kCommands = std::to_array<Command>({
      .summary = "Measure this machine by small exercises, and what the loader costs",
      .add = add_bench},
     {.name = "bind", .summary = "Show which CPUs and memory each rank would get", .add = add_bind},
+    {.name = "claim",
+     .summary = "Take devices that nobody else uses, while a program runs or for a time",
+     .add = add_claim,
+     .rewrite = with_wait_limit},
+    {.name = "claims", .summary = "List who has claimed which devices, and who waits", .add = add_claims},
     {.name = "curve", .summary = "Draw the loss and other metrics of training runs", .add = add_curve},
     {.name = "devices",
      .summary = "List the devices of this machine and what they are doing",
      .add = add_devices,
      .alias = "ls"},
     {.name = "doctor", .summary = "Look for what keeps programs from using the devices well", .add = add_doctor},
+    {.name = "extend", .summary = "Put off the end of a claim", .add = add_extend},
     {.name = "jobs", .summary = "List what runs here under `yoke run` and `yoke train`", .add = add_jobs},
     {.name = "kill", .summary = "End processes on devices", .add = add_kill, .rewrite = with_signal_option},
     {.name = "logs", .summary = "Print what the ranks of a running job printed last", .add = add_logs},
@@ -41,6 +47,7 @@ constexpr auto kCommands = std::to_array<Command>({
      .add = add_profile,
      .rewrite = with_repeated_trace},
     {.name = "ps", .summary = "List the processes on all devices, and what they belong to", .add = add_ps},
+    {.name = "release", .summary = "Give claimed devices back", .add = add_release},
     {.name = "run", .summary = "Start a program once for each rank, on one machine or several", .add = add_run},
     {.name = "stack", .summary = "Show where the ranks of a job are: native and Python stacks", .add = add_stack},
     {.name = "stop", .summary = "End a job that runs under `yoke run`, and wait for its end", .add = add_stop},

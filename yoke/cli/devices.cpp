@@ -15,6 +15,7 @@
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
+#include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/device.h"
 #include "yoke/cli/options/repetition.h"
 #include "yoke/device/json.h"
@@ -67,7 +68,8 @@ std::string pages(const std::vector<device::Choice>& choices) {
   return text;
 }
 
-std::string render(const device::Snapshot& snapshot, const DevicesArgs& args, int64_t number, int64_t width) {
+std::string render(const device::Snapshot& snapshot, const DevicesArgs& args, int64_t number, int64_t width,
+                   const Context& context) {
   const auto choices = choices_of(snapshot, args);
   // With --watch each snapshot is one line.
   if (args.json) return device::to_json(chosen(snapshot, choices)).dump(args.repetition.is_wanted() ? -1 : 2) + "\n";
@@ -76,7 +78,9 @@ std::string render(const device::Snapshot& snapshot, const DevicesArgs& args, in
                   number);
   }
   if (args.list) return to_text(view::device_list(choices), kUnlimitedWidth);
-  return args.device.chosen.empty() ? to_text(view::device_table(snapshot), width) : pages(choices);
+  if (!args.device.chosen.empty()) return pages(choices);
+  const auto claims = args.device.replay.empty() ? claim_column(snapshot, context) : view::ClaimLabels();
+  return to_text(view::device_table(snapshot, claims), width);
 }
 
 int status_of(const device::Snapshot& snapshot, const DevicesArgs& args) {
@@ -117,7 +121,7 @@ int run_devices(const DevicesArgs& args, Context& context) {
       status = status_of(snapshot, args);
       return Picture{.time = snapshot.time,
                      .host = snapshot.host,
-                     .text = render(snapshot, args, number, output_width(context)),
+                     .text = render(snapshot, args, number, output_width(context), context),
                      .notes = view::note_lines(snapshot, speaker(context))};
     });
     return status;

@@ -16,6 +16,7 @@
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
+#include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/device.h"
 #include "yoke/cli/options/repetition.h"
 #include "yoke/device/json.h"
@@ -122,8 +123,9 @@ Picture take(const device::Snapshot& snapshot, const PsArgs& args, int64_t numbe
   } else if (uses.empty()) {
     picture.text = nobody(is_any, unanswered, args);
   } else {
-    const auto table =
-        view::process_table(uses, snapshot.time, args.wide ? view::CommandText::kWhole : view::CommandText::kShort);
+    const auto claims = args.device.replay.empty() ? claim_column(snapshot, context) : view::ClaimLabels();
+    const auto text = args.wide ? view::CommandText::kWhole : view::CommandText::kShort;
+    const auto table = view::process_table(uses, snapshot.time, text, claims);
     picture.text = to_text(table, args.wide ? kUnlimitedWidth : output_width(context));
   }
   return picture;

@@ -41,6 +41,7 @@ namespace {
 struct RunArgs {
   launch::RunOptions options;
   bool plan = false;
+  bool claims = false;
   bool json = false;
 };
 
@@ -223,8 +224,29 @@ launch::Surroundings surroundings_of(const launch::RunOptions& options, const Co
   return result;
 }
 
+/// Becomes `yoke claim -n N -- yoke run ...`, which starts this command again with the devices.
+[[noreturn]] void become_claim(const RunArgs& args, const Context& context) {
+  const auto num_ranks = parse_int(args.options.nproc_per_node);
+  if (!num_ranks || *num_ranks < 1) {
+    throw Error(ErrorCode::kInvalidArgument, "--claim takes a device for each rank, so give their number, as in -n 4");
+  }
+  if (!args.options.hosts.empty() || !args.options.hostfile.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--claim is for the devices of this machine; on other hosts, start `yoke claim -n N -- yoke run ...`");
+  }
+  const auto executable = context.installation.executable.string();
+  std::vector<std::string> words = {executable, "claim", "-n", std::to_string(*num_ranks), "--", executable};
+  const auto num_own = context.words.size() - context.rest.size();
+  for (size_t i = 0; i < context.words.size(); ++i) {
+    if (i >= num_own || context.words[i] != "--claim") words.push_back(context.words[i]);
+  }
+  execv(words[0].c_str(), exec_pointers(words).data());
+  throw system_error(errno, "starting " + executable);
+}
+
 int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
   if (args.json && !args.plan) throw Error(ErrorCode::kInvalidArgument, "--json needs --plan");
+  if (args.claims && context.agent == nullptr && !args.plan) become_claim(args, context);
   const auto surroundings = surroundings_of(args.options, context);
   auto spec = launch::to_spec(args.options, surroundings);
   if (context.agent != nullptr) return launch::serve_head(spec, context.agent->channel);
@@ -246,6 +268,7 @@ void add_run(CLI::App& cmd, Context& context) {
   auto program = std::make_shared<std::vector<std::string>>();
   add_run_options(cmd, args->options);
   cmd.add_flag("--plan", args->plan, "Print what would be started, and start nothing");
+  cmd.add_flag("--claim", args->claims, "Claim a device for each rank while the job runs; see `yoke claim`");
   cmd.add_flag("--json", args->json, "With --plan: print JSON, with the variables that each rank gets");
   cmd.add_option("PROGRAM", *program,
                  "Program to start and its arguments; options of yoke come before it. In an "

@@ -19,6 +19,7 @@
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
+#include "yoke/cli/frame/shell.h"
 #include "yoke/cli/options/device.h"
 #include "yoke/device/unanswered.h"
 #include "yoke/device/visibility/set.h"
@@ -43,21 +44,7 @@ struct VisibleArgs {
 
 // ---- a different environment ----------------------------------------------------------------------------------------
 
-std::string shell_quoted(const std::string& text) {
-  std::string result = "'";
-  for (const char c : text) result += c == '\'' ? "'\\''" : std::string(1, c);
-  return result + "'";
-}
-
-std::string to_shell(const std::vector<device::Assignment>& assignments) {
-  std::string text;
-  for (const auto& [name, value] : assignments) {
-    text += value ? fmt::format("export {}={}\n", name, shell_quoted(*value)) : fmt::format("unset {}\n", name);
-  }
-  return text;
-}
-
-/// A file in memory through which a child passes text of any length to its parent. Unlike with a pipe, neither waits.
+/// A file in memory into which a child writes text of any length for its parent. Neither process waits for the other.
 class Note {
  public:
   Note() : file_(memfd_create("yoke-visible", MFD_CLOEXEC)) {

@@ -38,7 +38,7 @@ std::string user_list(const Device& device) { return fmt::format("{}", fmt::join
 
 }  // namespace
 
-Table device_table(const device::Snapshot& snapshot) {
+Table device_table(const device::Snapshot& snapshot, const ClaimLabels& claims) {
   // If the columns do not all fit, the name is shortened first. Memory and users stay.
   Table table{.columns = {{.title = "#", .align = Align::kRight},
                           {.title = "device", .shrinks_to = 12, .drop_order = 3},
@@ -48,6 +48,7 @@ Table device_table(const device::Snapshot& snapshot) {
                           {.title = "temp", .align = Align::kRight, .drop_order = 2},
                           {.title = "power", .align = Align::kRight, .drop_order = 1},
                           {.title = "users", .shrinks_to = 5, .shrinks_late = true}}};
+  if (!claims.empty()) table.columns.push_back({.title = "claim", .shrinks_to = 5, .shrinks_late = true});
   for_each(snapshot, [&](const Device& device, const std::string& id) {
     const auto& readings = device.readings;
     table.rows.push_back({id, full_name(device), std::string(name(device.state)),
@@ -55,6 +56,9 @@ Table device_table(const device::Snapshot& snapshot) {
                           readings.temperature_celsius ? fmt::format("{} C", *readings.temperature_celsius) : kUnknown,
                           readings.power_mw ? fmt::format("{} W", to_watts(*readings.power_mw)) : kUnknown,
                           device.instances.empty() && !knows_processes(device) ? kUnknown : user_list(device)});
+    if (claims.empty()) return;
+    const auto claim = claims.find(id);
+    table.rows.back().push_back(claim == claims.end() ? "" : claim->second);
   });
   return table;
 }

@@ -1,6 +1,7 @@
 // yoke/view/devices.h -- devices as text. Pure.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -10,8 +11,12 @@
 
 namespace yoke::view {
 
-/// Returns the default table, with a row for each device and MIG instance.
-Table device_table(const device::Snapshot& snapshot);
+/// Who has claimed a device, by its id, as claim_labels() (claims.h) has it.
+using ClaimLabels = std::map<std::string, std::string>;
+
+/// Returns the default table, with a row for each device and MIG instance, and with a column of claims if there are
+/// any.
+Table device_table(const device::Snapshot& snapshot, const ClaimLabels& claims = {});
 
 /// Returns a table for programs, with the chosen devices and their instances. It has more columns, plain numbers, and
 /// units in the titles.

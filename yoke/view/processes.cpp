@@ -83,7 +83,8 @@ std::string age_text(const ProcessInfo& info, system_clock::time_point now) {
   return age ? format_duration(*age) : kUnknown;
 }
 
-Table process_table(const std::vector<DeviceUse>& uses, system_clock::time_point now, CommandText which) {
+Table process_table(const std::vector<DeviceUse>& uses, system_clock::time_point now, CommandText which,
+                    const std::map<std::string, std::string>& claims) {
   const std::vector<Field> fields = {
       {{"#", Align::kRight}, [](const DeviceUse& use) { return use.device_id; }},
       {{"user", Align::kLeft, 6},
@@ -101,6 +102,12 @@ Table process_table(const std::vector<DeviceUse>& uses, system_clock::time_point
        [&](const DeviceUse& use) { return age_text(use.process.info, now); }},
       {{.title = "origin", .shrinks_to = 10, .drop_order = 1},
        [](const DeviceUse& use) { return label(use.process.origin); },
+       true},
+      {{.title = "claim", .shrinks_to = 5, .drop_order = 5},
+       [&](const DeviceUse& use) {
+         const auto claim = claims.find(use.device_id);
+         return claim == claims.end() ? std::string() : claim->second;
+       },
        true},
       {{"command", Align::kLeft, 12}, [&](const DeviceUse& use) { return command_text(use.process.info, which); }}};
   return make_table(uses, fields);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -26,8 +27,9 @@ std::string command_text(const device::ProcessInfo& info, CommandText which);
 /// Returns "3:07" or "2 d 3 h", or "-" if the start of the process is not known.
 std::string age_text(const device::ProcessInfo& info, std::chrono::system_clock::time_point now);
 
+/// `claims`: who has claimed each device, by its id (claim_labels() in claims.h). If somebody has, there is a column.
 Table process_table(const std::vector<device::DeviceUse>& uses, std::chrono::system_clock::time_point now,
-                    CommandText which);
+                    CommandText which, const std::map<std::string, std::string>& claims = {});
 
 /// Returns a table for programs: more columns, plain numbers, and units in the titles.
 Table process_csv(const std::vector<device::DeviceUse>& uses, std::chrono::system_clock::time_point now);

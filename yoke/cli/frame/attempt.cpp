@@ -92,11 +92,18 @@ int attempt_in_child(Context& context, const std::function<int(const std::functi
   auto pipe = make_pipe();
   context.out.flush();
   Forwarding forwarding;  // installed before fork(), so that no signal is lost
+  // Nor is a signal that arrives after fork(), before the child's PID is stored.
+  sigset_t passed_on, before;
+  sigemptyset(&passed_on);
+  for (const int signal : kPassedOn) sigaddset(&passed_on, signal);
+  sigprocmask(SIG_BLOCK, &passed_on, &before);
   const pid_t parent = getpid();
   const pid_t child = fork();  // not spawn(): the child continues in this function
+  if (child > 0) child_of_attempt = child;
+  if (child == 0) forwarding.restore();
+  sigprocmask(SIG_SETMASK, &before, nullptr);
   if (child < 0) throw system_error(errno, "starting the process that queries the drivers");
   if (child == 0) {
-    forwarding.restore();
     prctl(PR_SET_PDEATHSIG, SIGTERM);
     if (getppid() != parent) _exit(128 + SIGTERM);
     const auto finish = [&](int of_work) {
@@ -109,7 +116,6 @@ int attempt_in_child(Context& context, const std::function<int(const std::functi
     context.out.flush();
     std::exit(status);  // exit() runs the checks of sanitizers, which _exit() skips
   }
-  child_of_attempt = child;
   pipe.write_end.reset();
 
   int status = 0;

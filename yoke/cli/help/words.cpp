@@ -74,6 +74,25 @@ std::vector<std::string> with_signal_option(const std::vector<std::string>& word
   return result;
 }
 
+std::vector<std::string> with_wait_limit(const std::vector<std::string>& words) {
+  std::vector<std::string> result;
+  for (auto word = words.begin(); word != words.end(); ++word) {
+    if (*word == "--") {
+      result.insert(result.end(), word, words.end());
+      break;
+    }
+    if (*word != "--wait") {
+      result.push_back(*word);
+      continue;
+    }
+    const auto next = word + 1;
+    const bool has_limit = next != words.end() && !next->empty() && (*next)[0] >= '0' && (*next)[0] <= '9';
+    result.push_back("--wait=" + (has_limit ? *next : std::string("forever")));
+    if (has_limit) ++word;
+  }
+  return result;
+}
+
 std::vector<std::string> with_joined_option(const std::vector<std::string>& words) {
   std::vector<std::string> result;
   for (auto word = words.begin(); word != words.end(); ++word) {

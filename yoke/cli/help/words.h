@@ -37,6 +37,10 @@ std::vector<std::string> with_signal_option(const std::vector<std::string>& word
 /// dash as an option, not as a value. Stops at a "--".
 std::vector<std::string> with_joined_option(const std::vector<std::string>& words);
 
+/// "--wait 10m" -> "--wait=10m"; without a length of time, which begins with a digit, "--wait=forever". Stops at a
+/// "--".
+std::vector<std::string> with_wait_limit(const std::vector<std::string>& words);
+
 /// "--trace A B" -> "--trace A --trace B", because B would otherwise begin a program. Stops at a "--".
 std::vector<std::string> with_repeated_trace(const std::vector<std::string>& words);
 

@@ -89,6 +89,15 @@ TEST(Words, AnOptionMayBeTheValueOfOption) {
   EXPECT_EQ(with_joined_option({"--option"}), (List{"--option"}));
 }
 
+TEST(WaitLimit, IsTheNextWordIfThatIsALengthOfTime) {
+  EXPECT_THAT(with_wait_limit({"--wait", "10m", "-n", "2"}), ElementsAre("--wait=10m", "-n", "2"));
+  EXPECT_THAT(with_wait_limit({"--wait", "-n", "2"}), ElementsAre("--wait=forever", "-n", "2"));
+  EXPECT_THAT(with_wait_limit({"--wait", "python"}), ElementsAre("--wait=forever", "python"));
+  EXPECT_THAT(with_wait_limit({"--wait=5s"}), ElementsAre("--wait=5s"));
+  EXPECT_THAT(with_wait_limit({"--wait"}), ElementsAre("--wait=forever"));
+  EXPECT_THAT(with_wait_limit({"-n", "2", "--", "x", "--wait", "5"}), ElementsAre("-n", "2", "--", "x", "--wait", "5"));
+}
+
 TEST(RepeatedTrace, EachPathIsAValueOfItsOwn) {
   EXPECT_THAT(with_repeated_trace({"--trace", "a", "b", "--json", "--trace", "c"}),
               ElementsAre("--trace", "a", "--trace", "b", "--json", "--trace", "c"));

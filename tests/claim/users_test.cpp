@@ -1,0 +1,137 @@
+// Several real users claim at once, and some are killed: never two holders of a device, and never a lost one.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <random>
+
+#include "tests/claim/machine.h"
+
+namespace yoke::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::SizeIs;
+
+constexpr int kNumUsers = 8;
+
+bool is_long() { return std::getenv("YOKE_LONG") != nullptr; }
+
+/// Claims `num_rounds` times as user `number`, and kills some of these commands at a random moment. Returns how many
+/// claims ended in a way that they should not.
+int claim_again_and_again(const ClaimMachine& machine, int number, int num_rounds) {
+  std::mt19937 random(static_cast<unsigned>(number));
+  const auto below = [&](int limit) { return static_cast<int>(random() % static_cast<unsigned>(limit)); };
+  int num_failures = 0;
+  for (int round = 0; round < num_rounds; ++round) {
+    const auto num_devices = std::to_string(1 + below(4));
+    const auto time = std::to_string(below(4000));
+    Command command(machine.yoke(
+        {"claim", "-n", num_devices, "--wait", "--", machine.path("claimant"), machine.path("held"), time}));
+    if (below(2) == 0) {
+      usleep(static_cast<useconds_t>(below(60'000)));
+      command.signal(SIGKILL);
+      command.wait();
+      continue;
+    }
+    const auto result = command.wait(milliseconds(200'000));
+    if (result.exit_code == 0) continue;
+    ++num_failures;
+    fprintf(stderr, "user %d, round %d: status %d%s\n%s\n", number, round, result.exit_code,
+            result.timed_out ? ", after the limit" : "", result.err.c_str());
+  }
+  return num_failures;
+}
+
+TEST(ClaimUsers, NeverTwoHoldersOfADeviceAndNeverALostOne) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to be several users";
+  const ClaimMachine machine;
+  const auto all = run(machine.yoke({"claim", "-n", "8", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"}));
+  ASSERT_EQ(all.exit_code, 0) << all.err;
+  std::filesystem::create_directory(machine.path("held"));
+  machine.write("held/violations", "");
+  chmod(machine.path("held/violations").c_str(), 0666);
+  for (size_t begin = 0; begin < all.out.size();) {
+    const auto end = all.out.find_first_of(",\n", begin);
+    machine.write("held/" + all.out.substr(begin, end - begin), "");
+    begin = end + 1;
+  }
+  const int num_rounds = is_long() ? 125 : 4;
+  std::vector<pid_t> users;
+  for (int i = 0; i < kNumUsers; ++i) {
+    const pid_t user = fork();
+    if (user == 0) {
+      const auto uid = kAda + static_cast<uid_t>(i);
+      if (setresgid(uid, uid, uid) != 0 || setresuid(uid, uid, uid) != 0) _exit(100);
+      _exit(claim_again_and_again(machine, i, num_rounds));
+    }
+    users.push_back(user);
+  }
+  for (const auto user : users) {
+    int status = 0;
+    ASSERT_EQ(waitpid(user, &status, 0), user);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }
+  EXPECT_EQ(slurp(machine.path("held/violations")), "") << "two programs had these devices";
+  EXPECT_TRUE(wait_until([&] { return machine.num_claimed() == 0; })) << "a device is lost";
+  EXPECT_EQ(run(machine.yoke({"claim", "-n", "8", "--", "true"})).exit_code, 0);
+  EXPECT_TRUE(machine.claims().at("queue").empty());
+}
+
+TEST(ClaimUsers, SeeEachOther) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to be several users";
+  const ClaimMachine machine;
+  auto options = machine.yoke_as(kAda, ClaimMachine::claim_and_wait({"-n", "3"}));
+  options.environment.emplace_back("USER", "bob");
+  options.environment.emplace_back("LOGNAME", "bob");
+  Command ada(options);
+  ASSERT_TRUE(ada.wait_for_output("started"));
+  const auto of_root = machine.claims();
+  const auto of_bob = Json::parse(run(machine.yoke_as(kBob, {"claims", "--json"})).out);
+  EXPECT_EQ(of_root, of_bob);
+  ASSERT_THAT(of_bob.at("claims"), SizeIs(3));
+  for (const auto& claim : of_bob.at("claims")) {
+    EXPECT_EQ(claim.at("user"), std::to_string(kAda)) << "and not $USER";
+    EXPECT_EQ(claim.at("pid"), ada.pid());
+  }
+  EXPECT_EQ(run(machine.yoke_as(kBob, {"claim", "-n", "5", "--", "true"})).exit_code, 0);
+  const auto busy = run(machine.yoke_as(kBob, {"claim", "-n", "6", "--", "true"}));
+  EXPECT_EQ(busy.exit_code, 75);
+  EXPECT_THAT(busy.err, HasSubstr("claimed by uid " + std::to_string(kAda)));
+}
+
+TEST(ClaimUsers, OnlyTheOwnerAndRootEndAClaim) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to be several users";
+  const ClaimMachine machine;
+  const auto held = run(machine.yoke_as(kAda, {"claim", "-n", "2", "--for", "1h", "--json"}));
+  ASSERT_EQ(held.exit_code, 0) << held.err;
+  const auto pid = std::to_string(Json::parse(held.out).at("pid").get<int64_t>());
+  EXPECT_EQ(run(machine.yoke_as(kBob, {"release", pid})).exit_code, 77);
+  EXPECT_EQ(run(machine.yoke_as(kBob, {"release", pid, "--force"})).exit_code, 77);
+  EXPECT_EQ(run(machine.yoke_as(kBob, {"extend", pid, "--for", "1h"})).exit_code, 77);
+  EXPECT_EQ(machine.num_claimed(), 2);
+  EXPECT_EQ(run(machine.yoke({"extend", pid, "--for", "1h"})).exit_code, 0) << "root may";
+  EXPECT_EQ(run(machine.yoke({"release", pid})).exit_code, 0);
+  EXPECT_EQ(machine.num_claimed(), 0);
+}
+
+TEST(ClaimUsers, TheProcessOfSomebodyElseIsNotAdopted) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to be several users";
+  const ClaimMachine machine;
+  Command user(ClaimMachine::as(kBob, {.argv = {"sleep", "1000"}, .environment = {{"YOKE_TEST_TAG", machine.tag()}}}));
+  machine.set_state({{"devices", 2}, {"overrides", {{"1", {{"processes", {{{"pid", user.pid()}}}}}}}}});
+  ASSERT_TRUE(wait_until([&] {
+    struct stat status {};
+    return stat(("/proc/" + std::to_string(user.pid())).c_str(), &status) == 0 && status.st_uid == kBob;
+  }));
+  EXPECT_EQ(run(machine.yoke_as(kAda, {"claim", "--adopt", std::to_string(user.pid())})).exit_code, 77);
+  EXPECT_EQ(run(machine.yoke_as(kBob, {"claim", "--adopt", std::to_string(user.pid())})).exit_code, 0);
+  EXPECT_EQ(machine.num_claimed(), 1);
+}
+
+}  // namespace
+}  // namespace yoke::test

@@ -1,0 +1,199 @@
+#include "yoke/claim/allocate.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "yoke/base/error.h"
+#include "yoke/base/format.h"
+#include "yoke/base/text.h"
+#include "yoke/device/process/info.h"
+
+namespace yoke::claim {
+namespace {
+
+Asker asker_of(const AllocationRequest& request, const Place* place) {
+  return {.uid = geteuid(),
+          .num_devices = request.wish.num_devices,
+          .ticket = place == nullptr ? std::nullopt : std::optional(place->name())};
+}
+
+std::string claimed_by(const Holding& holding, const Survey& survey, Time now) {
+  auto text = "claimed by " + holder_text(holding);
+  if (!holding.note) return text + ", not by yoke";
+  const auto& note = survey.notes[*holding.note].note;
+  if (note && note->until && *note->until > now) {
+    text += fmt::format(" for {} more", format_duration(*note->until - now));
+  }
+  return holding.is_locked ? text : text + ", whose lock file was replaced";
+}
+
+/// The turn, in which a request may be before others if it says how long it takes.
+Turn turn_with_backfill(const Survey& survey, const AllocationRequest& request, const Place* place,
+                        const SiteConfig& config, int64_t num_free) {
+  const auto asker = asker_of(request, place);
+  auto turn = turn_of(survey, asker, config.devices_per_user);
+  if (turn.is_ours || !request.goes_ahead || !request.length) return turn;
+  turn.is_ours =
+      may_go_ahead(survey, asker, config.devices_per_user, num_free, *request.length, std::chrono::system_clock::now());
+  return turn;
+}
+
+bool may_be_given(Standing standing) {
+  return standing != Standing::kUnusable && standing != Standing::kExcluded && standing != Standing::kTooSmall;
+}
+
+void exclude_others(std::vector<Candidate>& candidates, const std::vector<std::string>& only) {
+  if (only.empty()) return;
+  for (auto& candidate : candidates) {
+    if (std::find(only.begin(), only.end(), candidate.id) != only.end()) continue;
+    candidate.standing = Standing::kExcluded;
+    candidate.reason = "it was not named";
+  }
+}
+
+std::string refusal_of(const Allocation& allocation, const std::vector<Candidate>& candidates,
+                       const AllocationRequest& request, const SiteConfig& config) {
+  const auto wanted = request.wish.num_devices;
+  if (allocation.turn.is_limited) {
+    return fmt::format(
+        "this site lets a user have {} {}, and you hold {}; release some (`yoke claims` lists them), or "
+        "ask for fewer",
+        config.devices_per_user.value_or(0), config.devices_per_user == 1 ? "device" : "devices",
+        allocation.turn.num_held);
+  }
+  if (allocation.is_hopeless) {
+    return fmt::format(
+        "{} {} wanted, and this machine has only {} that can be claimed; `yoke claim -n {} --explain` "
+        "says why",
+        wanted, wanted == 1 ? "device is" : "devices are",
+        std::count_if(candidates.begin(), candidates.end(),
+                      [](const Candidate& candidate) { return may_be_given(candidate.standing); }),
+        wanted);
+  }
+  if (allocation.turn.num_ahead > 0) {
+    return fmt::format("{} {} been waiting for longer; use --wait to queue, or see `yoke claims`",
+                       allocation.turn.num_ahead, allocation.turn.num_ahead == 1 ? "request has" : "requests have");
+  }
+  std::vector<std::string> reasons;
+  for (const auto& candidate : candidates) {
+    if (candidate.standing == Standing::kFree || candidate.standing == Standing::kExcluded) continue;
+    reasons.push_back(fmt::format("device {} is {}", candidate.id, candidate.reason));
+  }
+  constexpr size_t kMost = 3;
+  const auto num_more = reasons.size() > kMost ? reasons.size() - kMost : 0;
+  if (num_more > 0) reasons.resize(kMost);
+  const auto num_free = std::count_if(candidates.begin(), candidates.end(),
+                                      [](const Candidate& candidate) { return candidate.standing == Standing::kFree; });
+  return fmt::format("{} {} wanted, and {} {} free: {}{}; use --wait to queue, or see `yoke claims`", wanted,
+                     wanted == 1 ? "device is" : "devices are", num_free, num_free == 1 ? "is" : "are",
+                     fmt::join(reasons, "; "), num_more > 0 ? fmt::format("; and {} more", num_more) : "");
+}
+
+}  // namespace
+
+std::string holder_text(const Holding& holding) {
+  if (!holding.uid) return "somebody who cannot be seen from here";
+  const auto user = printable(device::user_name(*holding.uid));
+  const auto name = user == std::to_string(*holding.uid) ? "uid " + user : user;
+  return holding.pid ? fmt::format("{} (pid {})", name, *holding.pid) : name;
+}
+
+std::vector<BusPath> read_bus_paths(const device::Snapshot& snapshot, const std::filesystem::path& sysroot) {
+  std::vector<BusPath> paths;
+  for (const auto& device : snapshot.devices) {
+    const auto& id = device.facts.pci_bus_id;
+    if (id.empty() || id.find('/') != id.npos) continue;
+    std::error_code error;
+    const auto path = std::filesystem::canonical(sysroot / "sys/bus/pci/devices" / id, error);
+    if (error) continue;
+    BusPath bus{.pci_bus_id = id, .bridges = {}};
+    for (const auto& part : path.parent_path()) {
+      const auto name = part.string();
+      if (name.starts_with("pci") || std::count(name.begin(), name.end(), ':') == 2) bus.bridges.push_back(name);
+    }
+    paths.push_back(std::move(bus));
+  }
+  return paths;
+}
+
+void mark_claimed(std::vector<Candidate>& candidates, const Survey& survey, const LockFolder& folder, Time now) {
+  for (auto& candidate : candidates) {
+    if (candidate.key.empty()) continue;
+    const auto obstacle = folder.obstacle(lock_name(candidate.key));
+    const auto* const holding = survey.find(candidate.key);
+    if (obstacle) {
+      candidate.standing = Standing::kUnusable;
+      candidate.reason = "without a lock, because " + printable(*obstacle);
+    } else if (holding != nullptr) {
+      candidate.standing = Standing::kClaimed;
+      candidate.reason = claimed_by(*holding, survey, now);
+    }
+  }
+}
+
+Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, const AllocationRequest& request,
+                    const SiteConfig& config, const Place* place) {
+  Allocation result;
+  auto candidates = candidates_of(snapshot, request.wish);
+  for (auto& candidate : candidates) {
+    const bool is_used = candidate.standing == Standing::kInUse || candidate.standing == Standing::kSuspect;
+    if (request.takes_used && is_used) candidate.standing = Standing::kFree;
+  }
+  exclude_others(candidates, request.only);
+  const auto num_usable = std::count_if(candidates.begin(), candidates.end(),
+                                        [](const Candidate& candidate) { return may_be_given(candidate.standing); });
+  result.is_hopeless = num_usable < request.wish.num_devices;
+  const auto closeness = closeness_of(snapshot, candidates, read_bus_paths(snapshot));
+  const auto session = ledger.open(request.is_dry ? Ledger::Access::kLook : Ledger::Access::kTake);
+  // A claim may have ended meanwhile and left a process on its device that the snapshot does not have.
+  constexpr std::chrono::milliseconds kMostAge(500);
+  result.is_stale = std::chrono::steady_clock::now() - request.read_at > kMostAge;
+  if (result.is_stale) return result;
+  const auto survey = session.survey();
+  mark_claimed(candidates, survey, ledger.folder(), std::chrono::system_clock::now());
+  const auto num_free = std::count_if(candidates.begin(), candidates.end(),
+                                      [](const Candidate& candidate) { return candidate.standing == Standing::kFree; });
+  result.turn = turn_with_backfill(survey, request, place, config, num_free);
+  for (;;) {
+    const auto picked = pick(candidates, closeness, request.wish);
+    result.sentences = picked.sentences;
+    if (picked.chosen.empty() || !result.turn.is_ours) {
+      result.refusal = refusal_of(result, candidates, request, config);
+      return result;
+    }
+    std::vector<std::string> keys;
+    result.ids.clear();
+    for (const auto position : picked.chosen) {
+      keys.push_back(candidates[position].key);
+      result.ids.push_back(candidates[position].id);
+    }
+    if (request.is_dry) return result;
+    std::string held;
+    auto note = request.note;
+    note.since = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
+    if (request.length) note.until = note.since + *request.length;
+    if (auto claim = session.take(keys, note, held)) {
+      result.claim.emplace(std::move(*claim));
+      return result;
+    }
+    // Something else than yoke took the lock since the survey.
+    for (auto& candidate : candidates) {
+      if (candidate.key != held) continue;
+      candidate.standing = Standing::kClaimed;
+      candidate.reason = "locked by somebody";
+    }
+  }
+}
+
+bool is_worthwhile(const Ledger& ledger, const std::vector<std::string>& keys, const AllocationRequest& request,
+                   const SiteConfig& config, const Place& place) {
+  const auto survey = ledger.open(Ledger::Access::kLook).survey();
+  const auto num_free =
+      std::count_if(keys.begin(), keys.end(), [&](const std::string& key) { return survey.find(key) == nullptr; });
+  return num_free >= request.wish.num_devices && turn_with_backfill(survey, request, &place, config, num_free).is_ours;
+}
+
+}  // namespace yoke::claim

@@ -1,0 +1,56 @@
+// yoke/claim/allocate.h -- one attempt to claim devices: looks at the locks, decides, and takes.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "yoke/claim/config.h"
+#include "yoke/claim/ledger.h"
+#include "yoke/claim/policy.h"
+#include "yoke/claim/queue.h"
+#include "yoke/device/device.h"
+
+namespace yoke::claim {
+
+struct AllocationRequest {
+  Wish wish;
+  std::vector<std::string> only = {};  ///< Ids of the devices that may be given; empty: all.
+  bool takes_used = false;             ///< Also gives devices that are in use without a claim (`--adopt`).
+  bool goes_ahead = false;  ///< Starts before others where that delays nobody (`--backfill`); needs `length`.
+  bool is_dry = false;      ///< Decides, and takes nothing.
+  Note note = {};           ///< The purpose. Its times are set when devices are taken.
+  std::optional<std::chrono::seconds> length = {};
+  std::chrono::steady_clock::time_point read_at =
+      std::chrono::steady_clock::now();  ///< When the snapshot was complete.
+};
+
+struct Allocation {
+  std::optional<Claim> claim;
+  std::vector<std::string> ids;        ///< Of the devices that were chosen, as in `yoke devices`.
+  std::vector<std::string> sentences;  ///< The reason, for `--explain`.
+  std::string refusal;                 ///< Why nothing was chosen.
+  Turn turn;
+  bool is_stale = false;     ///< The snapshot was too old when nobody else was allocating any more; read it again.
+  bool is_hopeless = false;  ///< Waiting would not help: the machine does not have that many devices.
+};
+
+/// Errors  those of Ledger::open and take.
+Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, const AllocationRequest& request,
+                    const SiteConfig& config, const Place* place);
+
+/// Whether enough locks are free and it is our turn, so that it pays to ask the drivers. `keys`: of all devices that
+/// may be given.
+bool is_worthwhile(const Ledger& ledger, const std::vector<std::string>& keys, const AllocationRequest& request,
+                   const SiteConfig& config, const Place& place);
+
+/// Marks the devices that are held or whose lock cannot be used. Pure but for `obstacle`.
+void mark_claimed(std::vector<Candidate>& candidates, const Survey& survey, const LockFolder& folder, Time now);
+
+/// "ada (pid 4121)", "uid 1007", "somebody": a holder as text for people.
+std::string holder_text(const Holding& holding);
+
+/// The PCI bridges above each device of the snapshot.
+std::vector<BusPath> read_bus_paths(const device::Snapshot& snapshot, const std::filesystem::path& sysroot = "/");
+
+}  // namespace yoke::claim

@@ -1,0 +1,49 @@
+// yoke/claim/detail/survey.h -- finds out who holds what from what the kernel says about files and locks.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "yoke/claim/folder.h"
+#include "yoke/claim/kernel_locks.h"
+#include "yoke/claim/ledger.h"
+
+namespace yoke::claim {
+
+inline constexpr std::string_view kDevicePrefix = "yoke-dev-", kNotePrefix = "yoke-claim-",
+                                  kTicketPrefix = "yoke-ticket-", kAllocationName = "yoke-alloc";
+
+/// How a file with a lock was found.
+struct LockedFile {
+  std::string name;
+  struct stat status = {};
+  bool is_held = false;
+  pid_t locker = 0;  ///< 0: not known.
+  std::string text;  ///< Of notes and tickets.
+};
+
+/// Who holds a lock that `locker` took, if no held note explains it. Pure but for what `facts` and `opens` look up.
+struct Lookup {
+  std::function<std::optional<ProcessFacts>(pid_t)> facts = process_facts;
+  std::function<std::optional<bool>(pid_t, uint64_t)> opens = has_open;
+};
+
+/// The notes that are held, with the process that holds each.
+std::vector<HeldNote> held_notes(const std::vector<LockedFile>& files, const Lookup& lookup);
+
+/// The devices that are held. A note explains a lock only if the kernel says that the same process locked both files,
+/// and if that process, while it lives, belongs to the owner of the note.
+std::vector<Holding> holdings_of(const std::vector<LockedFile>& devices, const std::vector<HeldNote>& notes,
+                                 const Lookup& lookup);
+
+/// In order of their arrival.
+std::vector<Ticket> tickets_of(const std::vector<LockedFile>& files);
+
+/// The user in the name of a note or ticket; nullopt: the name has a different form.
+std::optional<int64_t> uid_in(std::string_view name, std::string_view prefix);
+
+/// The part of a lock's name that lock_name() derives from the key.
+std::string key_in_name(const std::string& key);
+
+}  // namespace yoke::claim

@@ -1,0 +1,189 @@
+#include "yoke/claim/folder.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <memory>
+#include <thread>
+
+#include "yoke/base/error.h"
+#include "yoke/base/text.h"
+
+namespace yoke::claim {
+namespace {
+
+/// What keeps a file from being trusted; empty: nothing.
+std::string distrust(const struct stat& status) {
+  if (!S_ISREG(status.st_mode)) return "it is not a regular file";
+  if (status.st_nlink > 1) return "it has a second name (a hard link)";
+  return "";
+}
+
+std::string owner_text(const struct stat& status) { return fmt::format("uid {}", status.st_uid); }
+
+Error in_the_way(const std::filesystem::path& path, const std::string& why, const struct stat* status) {
+  return {ErrorCode::kFailedPrecondition, "{} is in the way: {}{}; its owner or root must remove it", path.string(),
+          why, status == nullptr ? "" : fmt::format(", and belongs to {}", owner_text(*status))};
+}
+
+/// Creates a file that all may read, whatever the umask is. A file that was created with fewer rights and then changed
+/// would stay unusable for others if this process were killed in between.
+int create_readable(int folder, const char* name, int flags) {
+  const auto before = umask(022);
+  const int fd = openat(folder, name, flags | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+  const int error = errno;
+  umask(before);
+  errno = error;
+  return fd;
+}
+
+/// Whether somebody holds the lock of a file; false if it cannot be tried.
+bool is_held(const LockFolder& folder, const std::string& name) {
+  const auto fd = folder.open_existing(name);
+  return fd && flock(fd->value(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
+}
+
+/// A claim in `folder` that is held.
+std::optional<std::string> find_claim(const LockFolder& folder) {
+  for (const auto& name : folder.names(std::string(kFilePrefix) + "claim-")) {
+    if (is_held(folder, name)) return name;
+  }
+  return std::nullopt;
+}
+
+constexpr std::array kAgreed = {"/run/yoke", "/run/lock", "/tmp"};
+
+}  // namespace
+
+LockFolder::LockFolder(std::filesystem::path path, Owner owner) : path_(std::move(path)) {
+  fd_ = UniqueFd(open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd_) throw system_error(errno, "opening the folder of locks " + path_.string());
+  struct stat status {};
+  if (fstat(fd_.value(), &status) != 0) throw system_error(errno, path_.string());
+  const bool is_owned = status.st_uid == 0 || (owner == Owner::kRootOrSelf && status.st_uid == geteuid());
+  constexpr mode_t kWanted = 01777;
+  if (is_owned && (status.st_mode & 07777) == kWanted) return;
+  throw Error(ErrorCode::kFailedPrecondition,
+              "the folder of locks {} belongs to {} and has mode {:04o}, so users could remove each other's locks, or "
+              "not make their own; as root, `chown root {}` and `chmod 1777 {}`",
+              path_.string(), owner_text(status), status.st_mode & 07777, path_.string(), path_.string());
+}
+
+std::optional<UniqueFd> LockFolder::open_existing(const std::string& name, int flags) const {
+  UniqueFd fd(openat(fd_.value(), name.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+  struct stat status {};
+  if (!fd || fstat(fd.value(), &status) != 0 || !distrust(status).empty()) return std::nullopt;
+  return fd;
+}
+
+std::optional<std::string> LockFolder::obstacle(const std::string& name) const {
+  struct stat status {};
+  if (fstatat(fd_.value(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return std::nullopt;
+  auto why = S_ISLNK(status.st_mode) ? "it is a symbolic link" : distrust(status);
+  if (why.empty() && faccessat(fd_.value(), name.c_str(), R_OK, AT_EACCESS) != 0) why = "it may not be read";
+  return why.empty() ? std::nullopt : std::optional<std::string>(in_the_way(path_of(name), why, &status).what());
+}
+
+UniqueFd LockFolder::open_shared(const std::string& name) const {
+  const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(2);
+  for (;;) {
+    // Without O_CREAT first: with fs.protected_regular the kernel refuses O_CREAT on a file of somebody else.
+    UniqueFd fd(openat(fd_.value(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
+    int error = errno;
+    struct stat status {};
+    if (fd) {
+      if (fstat(fd.value(), &status) != 0) throw system_error(errno, path_of(name).string());
+      if (const auto why = distrust(status); !why.empty()) throw in_the_way(path_of(name), why, &status);
+      return fd;
+    }
+    if (error == ELOOP) {
+      const bool is_known = fstatat(fd_.value(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0;
+      throw in_the_way(path_of(name), "it is a symbolic link", is_known ? &status : nullptr);
+    }
+    if (error == ENOENT) {
+      fd = UniqueFd(create_readable(fd_.value(), name.c_str(), O_RDONLY));
+      if (fd) return fd;
+      error = errno;
+    }
+    const bool is_there = fstatat(fd_.value(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) == 0;
+    if (is_there && (error == EACCES || error == EISDIR || error == ENXIO)) {
+      throw in_the_way(path_of(name), error == EACCES ? "it may not be read" : "it is not a regular file", &status);
+    }
+    // EEXIST: somebody else created it first. ENOENT: it was removed in between.
+    if ((error != EEXIST && error != ENOENT) || std::chrono::steady_clock::now() > until) {
+      throw system_error(error, "making the lock " + path_of(name).string());
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+}
+
+UniqueFd LockFolder::create(const std::string& name) const {
+  UniqueFd fd(create_readable(fd_.value(), name.c_str(), O_RDWR));
+  if (!fd) throw system_error(errno, "making " + path_of(name).string());
+  return fd;
+}
+
+void LockFolder::remove(const std::string& name) const {
+  struct stat status {};
+  if (fstatat(fd_.value(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return;
+  if (status.st_uid == geteuid()) unlinkat(fd_.value(), name.c_str(), 0);
+}
+
+bool LockFolder::is_current(int fd, const std::string& name) const {
+  struct stat mine {
+  }, named{};
+  if (fstat(fd, &mine) != 0 || fstatat(fd_.value(), name.c_str(), &named, AT_SYMLINK_NOFOLLOW) != 0) return false;
+  return mine.st_dev == named.st_dev && mine.st_ino == named.st_ino && distrust(named).empty();
+}
+
+std::vector<std::string> LockFolder::names(std::string_view beginning) const {
+  const int copy = openat(fd_.value(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(copy < 0 ? nullptr : fdopendir(copy), closedir);
+  if (!folder) throw system_error(errno, "listing " + path_.string());
+  std::vector<std::string> result;
+  while (const auto* const entry = readdir(folder.get())) {
+    if (std::string_view(entry->d_name).starts_with(beginning)) result.emplace_back(entry->d_name);
+  }
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+LockFolder find_lock_folder(const SiteConfig& config, const Environment& environment, FolderCheck check) {
+  if (const auto chosen = environment.find("YOKE_CLAIM_DIR"))
+    return LockFolder(*chosen, LockFolder::Owner::kRootOrSelf);
+  std::optional<LockFolder> found;
+  if (config.lock_directory) found.emplace(*config.lock_directory);
+  for (const char* path : kAgreed) {
+    if (config.lock_directory == path) continue;
+    struct stat status {};
+    const bool is_there = lstat(path, &status) == 0 && S_ISDIR(status.st_mode);
+    if (!is_there) continue;
+    constexpr mode_t kWanted = 01777;
+    const bool is_right = status.st_uid == 0 && (status.st_mode & 07777) == kWanted;
+    // /run/yoke exists for this purpose alone, so if it is wrong, that is an error and not a reason to go on.
+    if (!found && (is_right || std::string_view(path) == kAgreed[0])) {
+      found.emplace(path);
+      continue;
+    }
+    const auto claim = found && is_right && check == FolderCheck::kAll ? find_claim(LockFolder(path)) : std::nullopt;
+    if (!claim) continue;
+    throw Error(ErrorCode::kFailedPrecondition,
+                "devices are claimed in {} (by {}) and would now be claimed in {}, so two users could get the same "
+                "one; let the claims in {} end, or set lock_directory in /etc/yoke/config.toml to it",
+                path, printable(*claim), found->path().string(), path);
+  }
+  if (!found) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "there is no folder for locks that all users may write to; as root, `mkdir -m 1777 /run/yoke`");
+  }
+  return std::move(*found);
+}
+
+}  // namespace yoke::claim

@@ -1,0 +1,74 @@
+// yoke/claim/folder.h -- the folder of the locks, in which everybody may write, and files in it that can be trusted.
+//
+// Anybody may put anything into the folder. So a file is used only if it is a regular file, not reached by a symbolic
+// link, and without a second name. Its owner is the kernel's word, and neither its name nor its text is.
+#pragma once
+
+#include <sys/stat.h>
+#include <sys/types.h>
+
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "yoke/base/environment.h"
+#include "yoke/base/file.h"
+#include "yoke/claim/config.h"
+
+namespace yoke::claim {
+
+class LockFolder {
+ public:
+  /// Who may own the folder. The owner of a folder can remove the files of others.
+  enum class Owner { kRoot, kRootOrSelf };
+
+  /// Errors  kNotFound: it does not exist; kFailedPrecondition: it is not a folder of root's that all users may write
+  /// to
+  ///         and in which nobody can remove the files of others (mode 1777).
+  explicit LockFolder(std::filesystem::path path, Owner owner = Owner::kRoot);
+
+  const std::filesystem::path& path() const { return path_; }
+  std::filesystem::path path_of(std::string_view name) const { return path_ / name; }
+
+  /// Opens a lock that all users share, for reading, which is enough for flock(). Creates it if it does not exist.
+  /// Errors  kFailedPrecondition: something else has its name; the message says what to remove. As errno says.
+  UniqueFd open_shared(const std::string& name) const;
+
+  /// Why open_shared() would refuse a file, in a sentence that names it; nullopt: nothing is in the way.
+  std::optional<std::string> obstacle(const std::string& name) const;
+
+  /// Opens an existing file for reading. nullopt: it does not exist, or cannot be trusted.
+  std::optional<UniqueFd> open_existing(const std::string& name, int flags = 0) const;
+
+  /// Creates a file of this user, readable by all. Errors  as errno says; kUnavailable also if it exists.
+  UniqueFd create(const std::string& name) const;
+
+  /// Removes a file of this user. Without effect if it belongs to somebody else.
+  void remove(const std::string& name) const;
+
+  /// Whether `fd` is still the file of that name, and has no second name.
+  bool is_current(int fd, const std::string& name) const;
+
+  /// The names that begin with `beginning`, sorted.
+  std::vector<std::string> names(std::string_view beginning) const;
+
+ private:
+  std::filesystem::path path_;
+  UniqueFd fd_;
+};
+
+/// The name of all files begins so, because /run/lock and /tmp have files of others, too.
+inline constexpr std::string_view kFilePrefix = "yoke-";
+
+/// The folder that all users of this machine agree on: that of the configuration, or else /run/yoke, or else /run/lock,
+/// or else /tmp. YOKE_CLAIM_DIR names a different one, for tests.
+/// kAll also looks for claims in the others of these folders.
+/// Errors  those of LockFolder, since users who fell back would not agree with those who did not; kFailedPrecondition:
+///         devices are claimed in a second one of these folders.
+enum class FolderCheck { kAll, kOwn };
+LockFolder find_lock_folder(const SiteConfig& config, const Environment& environment,
+                            FolderCheck check = FolderCheck::kAll);
+
+}  // namespace yoke::claim

@@ -1,0 +1,166 @@
+// yoke/claim/ledger.h -- takes, shows and gives back devices, by locks that end with the processes that hold them.
+//
+// Each device has a file that is never deleted, and whoever holds flock(2) on it holds the device. A claim also has a
+// file of its user's own (a note), which the same process locks. The kernel ends both with the last process that has
+// them open, so there are no stale claims. docs/claim.md describes the files.
+//
+// A device is given only if its lock is free and no held note names it. The second condition matters if a lock file was
+// removed and made anew while somebody held it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "yoke/base/file.h"
+#include "yoke/claim/folder.h"
+#include "yoke/claim/note.h"
+
+namespace yoke::claim {
+
+/// A note that some process holds.
+struct HeldNote {
+  std::string name;            ///< Of its file.
+  int64_t uid = 0;             ///< Who owns the file, says the kernel.
+  pid_t locker = 0;            ///< Who locked it, says the kernel; the process may have ended. 0: not known.
+  std::optional<Note> note;    ///< nullopt: its text is not a note.
+  std::optional<int64_t> pid;  ///< A process that holds it and was verified: the locker, or else the program.
+};
+
+/// A device whose lock is held, or that a held note names.
+struct Holding {
+  std::string key;
+  bool is_locked = true;       ///< False: only a note names it, so its lock file was replaced.
+  std::optional<int64_t> uid;  ///< Of the holder; nullopt: not known.
+  std::optional<int64_t> pid;  ///< nullopt: not known, or the process that locked it has ended.
+  std::optional<size_t> note;  ///< Position in Survey::notes; nullopt: it was locked by something else than yoke.
+};
+
+/// A request that waits. The order of Survey::tickets is that of their arrival.
+struct Ticket {
+  std::string name;
+  int64_t uid = 0;  ///< Who owns the file, says the kernel.
+  pid_t pid = 0;    ///< Who locked it; 0: not known.
+  Time since = {};  ///< The file's change time, which a user can make later, but not earlier.
+  Request request;
+};
+
+struct Survey {
+  std::vector<HeldNote> notes;
+  std::vector<Holding> holdings;  ///< In order of their keys.
+  std::vector<Ticket> tickets;
+
+  const Holding* find(const std::string& key) const;
+};
+
+/// Devices that this process holds. The destructor gives them back, unless this process has forked and is the child.
+class Claim {
+ public:
+  Claim(Claim&&) noexcept;
+  Claim& operator=(Claim&& other) noexcept;
+  ~Claim();
+
+  const Note& note() const { return note_; }
+  const std::string& name() const { return name_; }
+  /// The descriptors that hold the locks. A program that inherits them keeps the devices until it ends, even if this
+  /// process is killed.
+  std::vector<int> fds() const;
+
+  /// Writes what the claim says about itself. Returns false if the text could not be written, as on a full disk.
+  bool write(const Note& note);
+  /// The text as it is now, since `yoke extend` may have changed it.
+  Note read() const;
+
+  /// Gives the devices back, even if other processes have inherited the descriptors.
+  void release() noexcept;
+
+ private:
+  friend class Ledger;
+  Claim(const LockFolder& folder, std::string name, UniqueFd note_fd, std::vector<UniqueFd> locks);
+
+  const LockFolder* folder_;
+  std::string name_;
+  Note note_;
+  UniqueFd note_fd_;
+  std::vector<UniqueFd> locks_;
+  pid_t owner_;
+};
+
+/// A place in the queue. The destructor leaves it.
+class Place {
+ public:
+  Place(Place&& other) noexcept;
+  Place& operator=(Place&&) = delete;
+  ~Place();
+
+  const std::string& name() const { return name_; }
+  /// Closes the descriptor in a child, so that the child does not keep the place.
+  void forget() { fd_.reset(); }
+
+ private:
+  friend class Ledger;
+  Place(const LockFolder& folder, std::string name, UniqueFd fd);
+
+  const LockFolder* folder_;
+  std::string name_;
+  UniqueFd fd_;
+  pid_t owner_;
+};
+
+class Ledger {
+ public:
+  explicit Ledger(LockFolder folder) : folder_(std::move(folder)) {}
+
+  const LockFolder& folder() const { return folder_; }
+
+  /// Whether devices may be taken. Those who only look need the same lock, because a lock can only be tried by taking
+  /// it for a moment.
+  enum class Access { kLook, kTake };
+  class Session;
+
+  /// Errors  kUnavailable: somebody held the lock for `limit`; the message says who. Those of LockFolder.
+  Session open(Access access, std::chrono::milliseconds limit = std::chrono::seconds(10)) const;
+
+  /// Puts off the end of a claim. Errors  kNotFound: it has ended; kFailedPrecondition: it has no end;
+  /// kPermissionDenied: it belongs to somebody else.
+  void extend(const HeldNote& held, Time until) const;
+
+  /// What /proc/locks shows without that lock, for when somebody does not give it back.
+  Survey look_without_lock() const;
+
+ private:
+  LockFolder folder_;
+};
+
+/// While it exists, no other process takes devices or looks.
+class Ledger::Session {
+ public:
+  /// Removes notes and tickets of this user's processes that were killed, and looks at the others.
+  Survey survey() const;
+
+  /// Takes all of these devices, or none: nullopt, with the one that somebody holds in `held`. REQUIRES: kTake.
+  /// `note` gets its keys and its process here.
+  std::optional<Claim> take(const std::vector<std::string>& keys, Note note, std::string& held) const;
+
+  /// Joins the queue. REQUIRES: kTake.
+  Place join(const Request& request) const;
+
+ private:
+  friend class Ledger;
+  Session(const Ledger& ledger, UniqueFd lock, Access access);
+
+  const Ledger* ledger_;
+  UniqueFd lock_;
+  Access access_;
+  std::string device_;
+};
+
+/// The name of the lock of a device. Errors  kInvalidArgument: `key` is empty, or has other characters than UUIDs and
+/// bus ids.
+std::string lock_name(const std::string& key);
+
+}  // namespace yoke::claim

@@ -1,0 +1,271 @@
+// Tests the ledger with real files, locks and processes.
+#include "yoke/claim/ledger.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <functional>
+
+#include "yoke/base/error.h"
+#include "yoke/claim/queue.h"
+
+namespace yoke::claim {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+/// A process that runs `work`, says that it did, and then waits to be killed.
+class Waiting {
+ public:
+  explicit Waiting(const std::function<void()>& work) {
+    auto pipe = make_pipe();
+    pid_ = fork();
+    if (pid_ == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      work();
+      if (write(pipe.write_end.value(), "x", 1) != 1) _exit(1);
+      for (;;) pause();
+    }
+    pipe.write_end.reset();
+    char byte = 0;
+    is_ready_ = read(pipe.read_end.value(), &byte, 1) == 1;
+  }
+  ~Waiting() { end(); }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+  bool is_ready() const { return is_ready_; }
+  pid_t pid() const { return pid_; }
+  void end() {
+    if (pid_ <= 0) return;
+    kill(pid_, SIGKILL);
+    waitpid(pid_, nullptr, 0);
+    pid_ = -1;
+  }
+
+ private:
+  pid_t pid_ = -1;
+  bool is_ready_ = false;
+};
+
+class ClaimLedger : public testing::Test {
+ protected:
+  ClaimLedger() : path_(testing::TempDir() + "yoke-claim-XXXXXX") {
+    if (mkdtemp(path_.data()) == nullptr) throw std::runtime_error("mkdtemp");
+    chmod(path_.c_str(), 01777);
+  }
+  ~ClaimLedger() override {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+
+  Ledger ledger() const { return Ledger(LockFolder(path_, LockFolder::Owner::kRootOrSelf)); }
+
+  static std::optional<Claim> take(const Ledger& ledger, const std::vector<std::string>& keys) {
+    std::string held;
+    const Note note{.purpose = "test", .since = Time(std::chrono::seconds(1'700'000'000))};
+    return ledger.open(Ledger::Access::kTake).take(keys, note, held);
+  }
+  static Survey survey(const Ledger& ledger) { return ledger.open(Ledger::Access::kLook).survey(); }
+  static std::vector<std::string> held(const Ledger& ledger) {
+    std::vector<std::string> keys;
+    for (const auto& holding : survey(ledger).holdings) keys.push_back(holding.key);
+    return keys;
+  }
+
+  std::string path_;
+};
+
+TEST_F(ClaimLedger, GivesADeviceToOneAtATime) {
+  const auto ledger = this->ledger();
+  auto claim = take(ledger, {"GPU-1", "GPU-0"});
+  ASSERT_TRUE(claim);
+  EXPECT_THAT(held(ledger), ElementsAre("GPU-0", "GPU-1"));
+  EXPECT_FALSE(take(ledger, {"GPU-1", "GPU-2"}));
+  EXPECT_THAT(held(ledger), ElementsAre("GPU-0", "GPU-1")) << "all or nothing";
+  claim->release();
+  EXPECT_TRUE(held(ledger).empty());
+  EXPECT_TRUE(take(ledger, {"GPU-1"}));
+}
+
+TEST_F(ClaimLedger, SaysWhoHoldsWhat) {
+  const auto ledger = this->ledger();
+  const auto claim = take(ledger, {"GPU-0"});
+  for (const auto& seen : {survey(ledger), ledger.look_without_lock()}) {
+    ASSERT_EQ(seen.holdings.size(), 1U);
+    EXPECT_EQ(seen.holdings[0].uid, geteuid());
+    EXPECT_EQ(seen.holdings[0].pid, getpid());
+    ASSERT_TRUE(seen.holdings[0].note);
+    const auto& note = seen.notes[*seen.holdings[0].note].note;
+    ASSERT_TRUE(note);
+    EXPECT_EQ(note->purpose, "test");
+  }
+}
+
+TEST_F(ClaimLedger, AKilledHolderLeavesNothing) {
+  const auto ledger = this->ledger();
+  std::optional<Claim> claim;
+  Waiting holder([&] { claim.emplace(std::move(*take(ledger, {"GPU-0", "GPU-1"}))); });
+  ASSERT_TRUE(holder.is_ready());
+  EXPECT_THAT(held(ledger), ElementsAre("GPU-0", "GPU-1"));
+  EXPECT_FALSE(take(ledger, {"GPU-0"}));
+  holder.end();
+  EXPECT_TRUE(held(ledger).empty());
+  EXPECT_EQ(ledger.folder().names("yoke-claim-").size(), 1U) << "the text of the dead process";
+  {
+    const auto again = take(ledger, {"GPU-0", "GPU-1"});
+    EXPECT_TRUE(again);
+  }
+  ledger.open(Ledger::Access::kTake).survey();
+  EXPECT_TRUE(ledger.folder().names("yoke-claim-").empty());
+}
+
+TEST_F(ClaimLedger, AProgramThatInheritedItKeepsItWhenItsLauncherIsKilled) {
+  const auto ledger = this->ledger();
+  auto pipe = make_pipe();
+  Waiting launcher([&] {
+    auto claim = take(ledger, {"GPU-0"});
+    const pid_t child = fork();
+    if (child == 0) {
+      for (;;) pause();
+    }
+    if (write(pipe.write_end.value(), &child, sizeof child) != sizeof child) _exit(1);
+    std::optional<Claim>* const kept = new std::optional<Claim>(std::move(claim));
+    static_cast<void>(kept);
+  });
+  pid_t program = 0;
+  ASSERT_EQ(read(pipe.read_end.value(), &program, sizeof program), ssize_t{sizeof program});
+  const auto launcher_pid = launcher.pid();
+  launcher.end();
+  const auto seen = survey(ledger);
+  ASSERT_EQ(seen.holdings.size(), 1U) << "the program may still use the device";
+  EXPECT_EQ(seen.holdings[0].uid, geteuid());
+  EXPECT_NE(seen.holdings[0].pid, launcher_pid) << "it has ended";
+  kill(program, SIGKILL);
+  for (int i = 0; i < 20'000 && !held(ledger).empty(); ++i) usleep(1000);  // its parent is not this process
+  EXPECT_TRUE(held(ledger).empty());
+}
+
+TEST_F(ClaimLedger, ReleaseWorksAlthoughAGrandchildInheritedIt) {
+  const auto ledger = this->ledger();
+  auto claim = take(ledger, {"GPU-0"});
+  const Waiting grandchild([] {});
+  ASSERT_TRUE(grandchild.is_ready());
+  claim->release();
+  EXPECT_TRUE(held(ledger).empty());
+  EXPECT_TRUE(take(ledger, {"GPU-0"}));
+}
+
+TEST_F(ClaimLedger, AChildDoesNotReleaseTheClaimOfItsParent) {
+  const auto ledger = this->ledger();
+  const auto claim = take(ledger, {"GPU-0"});
+  const pid_t child = fork();
+  if (child == 0) {
+    const_cast<std::optional<Claim>&>(claim).reset();  // as the destructor at the end of a scope
+    _exit(0);
+  }
+  waitpid(child, nullptr, 0);
+  EXPECT_THAT(held(ledger), ElementsAre("GPU-0"));
+}
+
+TEST_F(ClaimLedger, ALockOfSomethingElseIsSeenAndNeverTaken) {
+  const auto ledger = this->ledger();
+  { const auto claim = take(ledger, {"GPU-0"}); }
+  const UniqueFd foreign(open((path_ + "/yoke-dev-GPU-0").c_str(), O_RDONLY));
+  ASSERT_EQ(flock(foreign.value(), LOCK_SH), 0);
+  const auto seen = survey(ledger);
+  ASSERT_EQ(seen.holdings.size(), 1U);
+  EXPECT_EQ(seen.holdings[0].uid, geteuid());
+  EXPECT_EQ(seen.holdings[0].pid, getpid());
+  EXPECT_FALSE(seen.holdings[0].note);
+  EXPECT_FALSE(take(ledger, {"GPU-0"}));
+}
+
+TEST_F(ClaimLedger, AReplacedLockFileDoesNotGiveTheDeviceTwice) {
+  const auto ledger = this->ledger();
+  const auto claim = take(ledger, {"GPU-0"});
+  ASSERT_EQ(unlink((path_ + "/yoke-dev-GPU-0").c_str()), 0);
+  const auto seen = survey(ledger);
+  ASSERT_EQ(seen.holdings.size(), 1U);
+  EXPECT_FALSE(seen.holdings[0].is_locked);
+  EXPECT_EQ(seen.holdings[0].pid, getpid());
+}
+
+TEST_F(ClaimLedger, AHeldAllocationLockIsAnErrorThatNamesItsHolder) {
+  const auto ledger = this->ledger();
+  ledger.open(Ledger::Access::kTake);
+  const UniqueFd foreign(open((path_ + "/yoke-alloc").c_str(), O_RDONLY));
+  ASSERT_EQ(flock(foreign.value(), LOCK_EX), 0);
+  try {
+    ledger.open(Ledger::Access::kTake, std::chrono::milliseconds(20));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
+    EXPECT_THAT(error.what(), HasSubstr(std::to_string(getpid())));
+    EXPECT_THAT(error.what(), HasSubstr("yoke-alloc"));
+  }
+}
+
+TEST_F(ClaimLedger, ExtendedTextIsReadBack) {
+  const auto ledger = this->ledger();
+  auto claim = take(ledger, {"GPU-0"});
+  auto note = claim->note();
+  note.purpose = std::string(150, 'p');
+  EXPECT_TRUE(claim->write(note));
+  note.purpose = "short";
+  EXPECT_TRUE(claim->write(note));
+  EXPECT_EQ(claim->read(), note);
+  ASSERT_EQ(truncate((path_ + "/" + claim->name()).c_str(), 0), 0);
+  EXPECT_EQ(claim->read(), note) << "a damaged text does not end the claim";
+}
+
+TEST_F(ClaimLedger, PlacesEndWithTheirProcesses) {
+  const auto ledger = this->ledger();
+  std::optional<Place> place;
+  Waiting first([&] { place.emplace(ledger.open(Ledger::Access::kTake).join({.num_devices = 8})); });
+  ASSERT_TRUE(first.is_ready());
+  const auto second = ledger.open(Ledger::Access::kTake).join({.num_devices = 1});
+  auto tickets = survey(ledger).tickets;
+  ASSERT_EQ(tickets.size(), 2U);
+  EXPECT_EQ(tickets[0].pid, first.pid());
+  EXPECT_EQ(tickets[0].request.num_devices, 8);
+  EXPECT_EQ(tickets[1].name, second.name());
+  EXPECT_EQ(tickets[1].uid, geteuid());
+  first.end();
+  EXPECT_EQ(survey(ledger).tickets.size(), 1U);
+}
+
+TEST_F(ClaimLedger, AWaiterIsWokenByAReleaseAndByADeath) {
+  const auto ledger = this->ledger();
+  auto claim = take(ledger, {"GPU-0"});
+  std::optional<Claim> other;
+  Waiting holder([&] { other.emplace(std::move(*take(ledger, {"GPU-1"}))); });
+  ASSERT_TRUE(holder.is_ready());
+  Wakeup wakeup(ledger.folder());
+  survey(ledger);
+  ledger.open(Ledger::Access::kTake).survey();
+  EXPECT_FALSE(wakeup.drain()) << "those who look wake nobody";
+  claim->release();
+  EXPECT_TRUE(wakeup.drain());
+  holder.end();
+  EXPECT_TRUE(wakeup.drain());
+}
+
+TEST_F(ClaimLedger, NamesOfLocks) {
+  EXPECT_EQ(lock_name("GPU-4f1a"), "yoke-dev-GPU-4f1a");
+  EXPECT_EQ(lock_name("MIG-GPU-1/2/0"), "yoke-dev-MIG-GPU-1_2_0");
+  for (const std::string key : {"", "a\n", "\x1b[2J", "a b"}) EXPECT_THROW(lock_name(key), Error) << key;
+  EXPECT_THROW(lock_name(std::string(500, 'a')), Error);
+}
+
+}  // namespace
+}  // namespace yoke::claim

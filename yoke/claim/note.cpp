@@ -1,0 +1,90 @@
+#include "yoke/claim/note.h"
+
+#include <nlohmann/json.hpp>
+
+namespace yoke::claim {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kMostPurposeBytes = 200;
+constexpr size_t kMostKeys = 128, kMostKeyBytes = 100;
+constexpr int64_t kLatest = 253'402'300'799;  // the year 9999; later times would overflow the clock's nanoseconds
+
+int64_t to_seconds(Time time) {
+  return std::chrono::duration_cast<std::chrono::seconds>(time.time_since_epoch()).count();
+}
+
+std::optional<int64_t> whole_number(const Json& json, const char* name) {
+  const auto found = json.find(name);
+  if (found == json.end() || !found->is_number_integer()) return std::nullopt;
+  const auto value = found->get<int64_t>();
+  return value >= 0 && value <= kLatest ? std::optional(value) : std::nullopt;
+}
+
+/// nanoseconds in 64 bits end in the year 2262.
+std::optional<Time> time_of(const Json& json, const char* name) {
+  const auto seconds = whole_number(json, name);
+  constexpr int64_t kLastOfClock = 9'000'000'000;
+  if (!seconds || *seconds > kLastOfClock) return std::nullopt;
+  return Time(std::chrono::seconds(*seconds));
+}
+
+std::string short_text(const Json& json, const char* name) {
+  const auto found = json.find(name);
+  if (found == json.end() || !found->is_string()) return "";
+  return found->get<std::string>().substr(0, kMostPurposeBytes);
+}
+
+std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
+
+Json parse_object(std::string_view text) {
+  auto json = Json::parse(text, nullptr, false);
+  return json.is_object() ? json : Json();
+}
+
+}  // namespace
+
+std::string to_text(const Note& note) {
+  Json json = {{"keys", note.keys},
+               {"pid", note.pid},
+               {"start_ticks", note.start_ticks},
+               {"program_pid", note.program_pid},
+               {"program_start_ticks", note.program_start_ticks},
+               {"is_holder", note.is_holder},
+               {"purpose", note.purpose.substr(0, kMostPurposeBytes)},
+               {"since", to_seconds(note.since)}};
+  if (note.until) json["until"] = to_seconds(*note.until);
+  return dump(json);
+}
+
+std::optional<Note> parse_note(std::string_view text) {
+  const auto json = parse_object(text);
+  const auto since = time_of(json, "since");
+  const auto keys = json.find("keys");
+  if (!since || keys == json.end() || !keys->is_array() || keys->size() > kMostKeys) return std::nullopt;
+  Note note{.purpose = short_text(json, "purpose"), .since = *since, .until = time_of(json, "until")};
+  for (const auto& key : *keys) {
+    if (!key.is_string() || key.get_ref<const std::string&>().size() > kMostKeyBytes) return std::nullopt;
+    note.keys.push_back(key.get<std::string>());
+  }
+  note.pid = whole_number(json, "pid").value_or(0);
+  note.start_ticks = whole_number(json, "start_ticks").value_or(0);
+  note.is_holder = json.value("is_holder", Json()) == true;
+  note.program_pid = whole_number(json, "program_pid").value_or(0);
+  note.program_start_ticks = whole_number(json, "program_start_ticks").value_or(0);
+  return note;
+}
+
+std::string to_text(const Request& request) {
+  return dump({{"num_devices", request.num_devices}, {"purpose", request.purpose.substr(0, kMostPurposeBytes)}});
+}
+
+std::optional<Request> parse_request(std::string_view text) {
+  const auto json = parse_object(text);
+  const auto num_devices = whole_number(json, "num_devices");
+  if (!num_devices || *num_devices < 1 || *num_devices > 4096) return std::nullopt;
+  return Request{.num_devices = *num_devices, .purpose = short_text(json, "purpose")};
+}
+
+}  // namespace yoke::claim

@@ -1,0 +1,52 @@
+// yoke/claim/note.h -- what a claim and a waiting request say about themselves: JSON in files of their users.
+//
+// It is commentary, for people. Anybody can write anything about their own claims, so nothing here decides who holds a
+// device, or whose claim it is. Texts may have any bytes: apply printable() before they reach a terminal.
+#pragma once
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace yoke::claim {
+
+using Time = std::chrono::system_clock::time_point;  ///< In notes, in whole seconds.
+
+struct Note {
+  std::vector<std::string> keys;  ///< Of the devices (Candidate::key).
+  int64_t pid = 0;                ///< The process that took the locks.
+  int64_t start_ticks = 0;        ///< Of `pid`: together they identify it.
+  int64_t program_pid = 0;        ///< The program that the claim is for; 0: there is none.
+  int64_t program_start_ticks = 0;
+  bool is_holder = false;  ///< `pid` only holds the devices; otherwise it is the parent of the program.
+  std::string purpose;     ///< What the user said (--name), or else the program.
+  Time since = {};
+  std::optional<Time> until = {};
+
+  bool operator==(const Note&) const = default;
+};
+
+std::string to_text(const Note& note);
+/// nullopt: `text` is not a note.
+std::optional<Note> parse_note(std::string_view text);
+
+/// A request that waits.
+struct Request {
+  int64_t num_devices = 1;
+  std::string purpose = {};
+
+  bool operator==(const Request&) const = default;
+};
+
+std::string to_text(const Request& request);
+std::optional<Request> parse_request(std::string_view text);
+
+/// Notes and requests are at most this long; the rest of a longer file is not read.
+inline constexpr size_t kMostNoteBytes = 16 << 10;
+
+}  // namespace yoke::claim

@@ -1,0 +1,50 @@
+#include "yoke/claim/note.h"
+
+#include <gtest/gtest.h>
+
+namespace yoke::claim {
+namespace {
+
+using std::chrono::seconds;
+
+TEST(ClaimNote, IsReadAsItWasWritten) {
+  const Note note{.keys = {"GPU-1", "MIG-2/1/0"},
+                  .pid = 4121,
+                  .start_ticks = 99,
+                  .program_pid = 4122,
+                  .program_start_ticks = 101,
+                  .purpose = "train \"x\"\n",
+                  .since = Time(seconds(1'700'000'000)),
+                  .until = Time(seconds(1'700'014'400))};
+  EXPECT_EQ(parse_note(to_text(note)), note);
+  EXPECT_EQ(parse_note(to_text(note) + "      "), note) << "blanks replace what was longer";
+  const Request request{.num_devices = 4, .purpose = "x"};
+  EXPECT_EQ(parse_request(to_text(request)), request);
+}
+
+TEST(ClaimNote, AnyOtherTextIsNone) {
+  for (const std::string text : {"", "{", "[]", "null", "{}", R"({"keys":1,"since":1})", R"({"keys":[1],"since":1})",
+                                 R"({"keys":[],"since":"x"})", R"({"keys":[],"since":-1})",
+                                 R"({"keys":[],"since":1e300})", R"({"keys":[]})", "\xff\xfe"}) {
+    EXPECT_EQ(parse_note(text), std::nullopt) << text;
+  }
+  for (const std::string text : {"", "{}", R"({"num_devices":0})", R"({"num_devices":-4})", R"({"num_devices":"4"})",
+                                 R"({"num_devices":99999999999})"}) {
+    EXPECT_EQ(parse_request(text), std::nullopt) << text;
+  }
+}
+
+TEST(ClaimNote, ForgedValuesAreCut) {
+  const auto note = parse_note(R"({"keys":[],"since":1,"until":99999999999999,"pid":"x","purpose":")" +
+                               std::string(5000, 'a') + "\"}");
+  ASSERT_TRUE(note);
+  EXPECT_EQ(note->purpose.size(), 200U);
+  EXPECT_EQ(note->pid, 0);
+  EXPECT_EQ(note->until, std::nullopt);
+  std::string keys = "{\"since\":1,\"keys\":[";
+  for (int i = 0; i < 1000; ++i) keys += "\"a\",";
+  EXPECT_EQ(parse_note(keys + "\"a\"]}"), std::nullopt);
+}
+
+}  // namespace
+}  // namespace yoke::claim

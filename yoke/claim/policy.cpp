@@ -1,0 +1,298 @@
+#include "yoke/claim/policy.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "yoke/base/format.h"
+#include "yoke/base/text.h"
+#include "yoke/device/topology/connections.h"
+
+namespace yoke::claim {
+namespace {
+
+using device::Device;
+
+constexpr int64_t kSuspectBytes = int64_t{1} << 30;  // the limit of device::state_by_use
+
+std::string owner_of(const device::DeviceProcess& process) {
+  if (process.info.user.empty()) return fmt::format("process {}, which cannot be seen from here", process.pid);
+  return fmt::format("{} (pid {})", printable(process.info.user), process.pid);
+}
+
+/// Judges by processes and memory. `accounted` are the bytes of processes that do not keep others away (graphics).
+void judge_use(const Device& device, Candidate& candidate) {
+  int64_t accounted = 0;
+  for (const auto& process : device.processes) {
+    if (process.type == "graphics") {
+      accounted += process.memory_bytes.value_or(0);
+      continue;
+    }
+    candidate.standing = Standing::kInUse;
+    candidate.reason = "in use without a claim by " + owner_of(process);
+    return;
+  }
+  const auto held = device.readings.memory_used_bytes.value_or(0) - accounted;
+  if (held <= kSuspectBytes) return;
+  candidate.standing = Standing::kSuspect;
+  candidate.reason = fmt::format("{} of memory are held by no process that can be seen", format_bytes(held));
+}
+
+Candidate judge(const Device& device, std::string id, const Wish& wish) {
+  Candidate candidate{.id = std::move(id), .temperature_celsius = device.readings.temperature_celsius};
+  const auto refuse = [&](Standing standing, std::string reason) {
+    candidate.standing = standing;
+    candidate.reason = std::move(reason);
+    return candidate;
+  };
+  if (device.state != device::State::kFree && device.state != device::State::kBusy) {
+    const auto why = device.reason.empty() ? "" : ": " + printable(device.reason);
+    return refuse(Standing::kUnusable, std::string(name(device.state)) + why);
+  }
+  const auto& readings = device.readings;
+  if (wish.memory_bytes && readings.memory_total_bytes && *readings.memory_total_bytes < *wish.memory_bytes) {
+    return refuse(Standing::kTooSmall,
+                  fmt::format("has only {} of memory", format_bytes(*readings.memory_total_bytes)));
+  }
+  judge_use(device, candidate);
+  if (candidate.standing != Standing::kFree || !wish.memory_bytes) return candidate;
+  auto free = readings.memory_free_bytes;
+  if (!free && readings.memory_total_bytes)
+    free = *readings.memory_total_bytes - readings.memory_used_bytes.value_or(0);
+  if (!free) return refuse(Standing::kTooSmall, "its memory is not known");
+  if (*free >= *wish.memory_bytes) return candidate;
+  return refuse(Standing::kTooSmall, fmt::format("only {} of memory are free", format_bytes(*free)));
+}
+
+/// AMD's UUIDs are not unique (partitions of an MI300), so its devices are named by their place on the bus.
+std::string key_of(const Device& device, std::map<std::string, int64_t>& num_at) {
+  if (device.vendor == device::Vendor::kNvidia) return device.facts.uuid;
+  if (device.facts.pci_bus_id.empty()) return "";
+  const auto number = num_at[device.facts.pci_bus_id]++;
+  return fmt::format("amd-{}{}", device.facts.pci_bus_id, number == 0 ? "" : fmt::format("-{}", number));
+}
+
+int64_t closeness(const device::Connection& connection) {
+  using Kind = device::Connection::Kind;
+  switch (connection.kind) {
+    case Kind::kSelf: return 0;
+    case Kind::kNvlink:
+    case Kind::kXgmi: return 1000 + connection.count;
+    case Kind::kHops: return 800 - std::min<int64_t>(connection.count, 100);
+    case Kind::kPix: return 500;
+    case Kind::kPxb: return 400;
+    case Kind::kPhb: return 300;
+    case Kind::kNode: return 200;
+    case Kind::kSys: return 100;
+    case Kind::kUnknown: return 50;
+  }
+  return 0;
+}
+
+/// What is compared between two sets of devices; smaller is better.
+using Rank = std::tuple<int64_t, int64_t, int64_t, int64_t, std::vector<size_t>>;
+
+class Chooser {
+ public:
+  Chooser(const std::vector<Candidate>& candidates, const Closeness& closeness, std::vector<size_t> free, size_t wanted)
+      : candidates_(candidates), closeness_(closeness), free_(std::move(free)), wanted_(wanted) {}
+
+  std::vector<size_t> best() {
+    if (num_sets() <= kMostSets) {
+      std::vector<size_t> chosen;
+      try_all(0, chosen);
+    } else {
+      for (const auto seed : free_) try_growing_from(seed);
+    }
+    return std::get<4>(*best_);
+  }
+
+ private:
+  static constexpr double kMostSets = 20'000;  // 16 over 8 is 12,870
+
+  double num_sets() const {
+    double count = 1;
+    for (size_t i = 0; i < wanted_; ++i) {
+      count = count * static_cast<double>(free_.size() - i) / static_cast<double>(i + 1);
+    }
+    return count;
+  }
+
+  Rank rank(const std::vector<size_t>& chosen) const {
+    int64_t weakest = INT64_MAX, sum = 0, cut = 0, heat = 0;
+    for (const auto a : chosen) {
+      heat += candidates_[a].temperature_celsius.value_or(40);
+      for (const auto b : free_) {
+        if (a == b) continue;
+        const bool is_inside = std::binary_search(chosen.begin(), chosen.end(), b);
+        (is_inside ? sum : cut) += closeness_[a][b];
+        if (is_inside) weakest = std::min(weakest, closeness_[a][b]);
+      }
+    }
+    return {-weakest, -sum, cut, heat, chosen};
+  }
+
+  void offer(const std::vector<size_t>& chosen) {
+    auto rank_of_it = rank(chosen);
+    if (!best_ || rank_of_it < *best_) best_ = std::move(rank_of_it);
+  }
+
+  void try_all(size_t first, std::vector<size_t>& chosen) {
+    if (chosen.size() == wanted_) return offer(chosen);
+    for (size_t i = first; i + (wanted_ - chosen.size()) <= free_.size(); ++i) {
+      chosen.push_back(free_[i]);
+      try_all(i + 1, chosen);
+      chosen.pop_back();
+    }
+  }
+
+  /// Adds the device that is closest to those that were chosen, until there are enough.
+  void try_growing_from(size_t seed) {
+    std::vector<size_t> chosen = {seed};
+    while (chosen.size() < wanted_) {
+      std::optional<size_t> next;
+      std::tuple<int64_t, int64_t> best_of_next;
+      for (const auto other : free_) {
+        if (std::binary_search(chosen.begin(), chosen.end(), other)) continue;
+        int64_t weakest = INT64_MAX, sum = 0;
+        for (const auto one : chosen) {
+          weakest = std::min(weakest, closeness_[one][other]);
+          sum += closeness_[one][other];
+        }
+        const std::tuple<int64_t, int64_t> value{weakest, sum};
+        if (next && value <= best_of_next) continue;
+        next = other;
+        best_of_next = value;
+      }
+      chosen.insert(std::upper_bound(chosen.begin(), chosen.end(), *next), *next);
+    }
+    offer(chosen);
+  }
+
+  const std::vector<Candidate>& candidates_;
+  const Closeness& closeness_;
+  std::vector<size_t> free_;
+  size_t wanted_;
+  std::optional<Rank> best_;
+};
+
+std::string connection_word(int64_t value) {
+  if (value >= 1000) return "by NVLink or Infinity Fabric";
+  if (value >= 700) return "by Infinity Fabric through other devices";
+  if (value >= 500) return "through one PCIe switch";
+  if (value >= 400) return "through PCIe switches";
+  if (value >= 300) return "through one host bridge";
+  if (value >= 200) return "within a NUMA node";
+  if (value >= 100) return "between NUMA nodes";
+  return "in a way that is not known";
+}
+
+}  // namespace
+
+std::string_view name(Standing standing) {
+  switch (standing) {
+    case Standing::kFree: return "free";
+    case Standing::kClaimed: return "claimed";
+    case Standing::kInUse: return "in use";
+    case Standing::kSuspect: return "suspect";
+    case Standing::kUnusable: return "unusable";
+    case Standing::kTooSmall: return "too small";
+    case Standing::kExcluded: return "excluded";
+  }
+  return "";
+}
+
+std::vector<Candidate> candidates_of(const device::Snapshot& snapshot, const Wish& wish) {
+  std::vector<Candidate> candidates;
+  std::map<std::string, int64_t> num_at;
+  for (const auto& device : snapshot.devices) {
+    if (device.vendor == device::Vendor::kCpu) continue;
+    const bool is_mig = device.readings.mig_enabled.value_or(false) || !device.instances.empty();
+    if (!is_mig) {
+      candidates.push_back(judge(device, id_of(device), wish));
+      candidates.back().key = key_of(device, num_at);
+    }
+    for (const auto& instance : device.instances) {
+      candidates.push_back(judge(instance, fmt::format("{}:{}", device.index, instance.index), wish));
+      candidates.back().key = instance.facts.uuid;
+    }
+  }
+  for (auto& candidate : candidates) {
+    if (!candidate.key.empty() || candidate.standing == Standing::kUnusable) continue;
+    candidate.standing = Standing::kUnusable;
+    candidate.reason = "its driver does not tell its UUID";
+  }
+  return candidates;
+}
+
+Closeness closeness_of(const device::Snapshot& snapshot, const std::vector<Candidate>& candidates,
+                       const std::vector<BusPath>& paths) {
+  device::Topology topology;
+  std::vector<Device> devices;  // of each candidate; an instance is where its GPU is
+  for (const auto& device : snapshot.devices) {
+    const auto belongs = [&](const Candidate& candidate) {
+      return candidate.id == id_of(device) || candidate.id.starts_with(id_of(device) + ":");
+    };
+    const auto count = std::count_if(candidates.begin(), candidates.end(), belongs);
+    for (int64_t i = 0; i < count; ++i) devices.push_back(device);
+    for (const auto& path : paths) {
+      if (count == 0 || path.pci_bus_id != device.facts.pci_bus_id) continue;
+      topology.devices.push_back({.pci_bus_id = path.pci_bus_id,
+                                  .numa_node = device.facts.numa_node,
+                                  .cpus = device.facts.cpu_affinity,
+                                  .bridges = path.bridges});
+    }
+  }
+  const auto matrix = link_matrix(topology, devices);
+  Closeness result(candidates.size(), std::vector<int64_t>(candidates.size(), 0));
+  for (size_t a = 0; a < candidates.size() && a < matrix.connections.size(); ++a) {
+    for (size_t b = 0; b < candidates.size(); ++b) {
+      if (a != b) result[a][b] = closeness(matrix.connections[a][b]);
+    }
+  }
+  return result;
+}
+
+Pick pick(const std::vector<Candidate>& candidates, const Closeness& closeness, const Wish& wish) {
+  Pick result;
+  std::vector<size_t> free;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const auto& candidate = candidates[i];
+    if (candidate.standing == Standing::kFree) {
+      free.push_back(i);
+    } else {
+      result.sentences.push_back(fmt::format("device {} is not given: {}", candidate.id, candidate.reason));
+    }
+  }
+  const auto wanted = static_cast<size_t>(wish.num_devices);
+  if (wanted == 0 || free.size() < wanted) {
+    result.sentences.push_back(fmt::format("{} of {} devices can be given, and {} {} wanted", free.size(),
+                                           candidates.size(), wanted, wanted == 1 ? "is" : "are"));
+    return result;
+  }
+  result.chosen = Chooser(candidates, closeness, free, wanted).best();
+  std::vector<std::string> ids;
+  int64_t weakest = INT64_MAX;
+  for (const auto a : result.chosen) {
+    ids.push_back(candidates[a].id);
+    for (const auto b : result.chosen) weakest = a == b ? weakest : std::min(weakest, closeness[a][b]);
+  }
+  const auto list = fmt::format("{}", fmt::join(ids, ", "));
+  if (free.size() == wanted) {
+    result.sentences.push_back(fmt::format("{} {} all that can be given", list, wanted == 1 ? "is" : "are"));
+  } else if (wanted == 1) {
+    result.sentences.push_back(list +
+                               " is given: it leaves the best connected devices to others, and is the coolest of "
+                               "those");
+  } else {
+    result.sentences.push_back(list + " are given: no other " + std::to_string(wanted) +
+                               " are connected better, and these are the coolest of those");
+  }
+  if (wanted > 1) result.sentences.push_back("their weakest connection is " + connection_word(weakest));
+  return result;
+}
+
+}  // namespace yoke::claim

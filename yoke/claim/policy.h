@@ -1,0 +1,64 @@
+// yoke/claim/policy.h -- decides which devices a claim gets, and says why. Pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "yoke/device/device.h"
+
+namespace yoke::claim {
+
+/// Whether a device can be given, and if not, why.
+enum class Standing {
+  kFree,
+  kClaimed,   ///< Somebody holds its lock.
+  kInUse,     ///< A process computes on it without a claim.
+  kSuspect,   ///< Memory is held, but by no process that can be seen: leaked, or of a container that hides it.
+  kUnusable,  ///< The driver has lost it, does not answer, or does not let this user use it.
+  kTooSmall,  ///< Less memory is free than the request needs.
+  kExcluded,  ///< The request did not name it.
+};
+std::string_view name(Standing standing);  ///< "free", "claimed", "in use", "suspect", "unusable", "too small", ...
+
+/// A device or MIG instance as the policy sees it.
+struct Candidate {
+  std::string id;   ///< As in `yoke devices`: "3", "0:1".
+  std::string key;  ///< Identifies it on this machine; the name of its lock is derived from it.
+  Standing standing = Standing::kFree;
+  std::string reason;  ///< Of every standing but kFree, for people: "in use by ada (pid 4121)".
+  std::optional<int64_t> temperature_celsius;
+};
+
+struct Wish {
+  int64_t num_devices = 1;
+  std::optional<int64_t> memory_bytes;  ///< That must be free on each device.
+};
+
+/// The devices and MIG instances of `snapshot` that programs can compute on, without regard to locks. The order is that
+/// of `yoke devices`. A GPU in MIG mode is listed as its instances.
+std::vector<Candidate> candidates_of(const device::Snapshot& snapshot, const Wish& wish);
+
+/// How well two devices are connected: larger is better. The matrix has a row for each candidate.
+using Closeness = std::vector<std::vector<int64_t>>;
+
+/// From the links that drivers report, and the places on the PCI bus that sysfs shows. `bridges` has, for each device
+/// of the snapshot that has a bus id, the path of PCI bridges to it; it may be empty.
+struct BusPath {
+  std::string pci_bus_id;
+  std::vector<std::string> bridges;
+};
+Closeness closeness_of(const device::Snapshot& snapshot, const std::vector<Candidate>& candidates,
+                       const std::vector<BusPath>& paths);
+
+struct Pick {
+  std::vector<size_t> chosen;          ///< Positions among the candidates, ascending; empty: there is no pick.
+  std::vector<std::string> sentences;  ///< The reason, for `--explain`.
+};
+
+/// The devices that are connected best: the weakest connection among them counts first, then the sum. Among equals, the
+/// set is taken that leaves the best connected devices to others, then the coolest, then the first.
+Pick pick(const std::vector<Candidate>& candidates, const Closeness& closeness, const Wish& wish);
+
+}  // namespace yoke::claim

@@ -1,0 +1,62 @@
+// yoke/claim/queue.h -- whose turn it is, and how those who wait learn that something was given back.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "yoke/base/file.h"
+#include "yoke/claim/ledger.h"
+
+namespace yoke::claim {
+
+/// What a request is told when it asks for devices. Pure.
+struct Turn {
+  bool is_ours = false;
+  int64_t num_ahead = 0;    ///< Requests that come first.
+  bool is_limited = false;  ///< The user would have more devices than the site allows.
+  int64_t num_held = 0;     ///< By this user.
+};
+
+struct Asker {
+  int64_t uid = 0;
+  int64_t num_devices = 1;
+  std::optional<std::string> ticket = {};  ///< The name of its place in the queue; nullopt: it does not wait.
+};
+
+/// First come, first served: a request that waits comes before all later ones, even if it needs more devices than are
+/// free. Requests of users who have reached the limit do not keep others waiting. Root has no limit.
+Turn turn_of(const Survey& survey, const Asker& asker, const std::optional<int64_t>& devices_per_user);
+
+/// Whether a request that takes `length` may start before others without delaying the first of them. It may if it ends
+/// before enough claims have ended for that one, by what they say, or if enough devices are left then. Claims without
+/// an end count as if they never ended. Pure.
+bool may_go_ahead(const Survey& survey, const Asker& asker, const std::optional<int64_t>& devices_per_user,
+                  int64_t num_free, std::chrono::seconds length, Time now);
+
+/// How many devices each user holds.
+std::map<int64_t, int64_t> num_held_by_user(const Survey& survey);
+
+/// Learns of changes in the folder of locks (inotify): a claim or a place in the queue has ended.
+class Wakeup {
+ public:
+  /// Errors  kUnavailable: the kernel has no more watches.
+  explicit Wakeup(const LockFolder& folder);
+
+  int fd() const { return fd_.value(); }
+  /// Forgets what has been reported so far. Returns whether there was anything.
+  bool drain();
+
+ private:
+  UniqueFd fd_;
+};
+
+/// How long to wait before the n-th look since the last wakeup, counted from 0. The kernel reports that a file was
+/// closed a moment before it drops the lock, and a driver shows a process for some time after its end; so the first
+/// looks follow each other quickly. The last ones notice what is not reported.
+std::chrono::milliseconds pause_before(int64_t look);
+
+}  // namespace yoke::claim

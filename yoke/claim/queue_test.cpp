@@ -1,0 +1,82 @@
+#include "yoke/claim/queue.h"
+
+#include <gtest/gtest.h>
+
+namespace yoke::claim {
+namespace {
+
+Ticket ticket(const std::string& name, int64_t uid, int64_t num_devices) {
+  return {.name = name, .uid = uid, .request = {.num_devices = num_devices}};
+}
+
+Survey survey_with(std::vector<Ticket> tickets, const std::vector<int64_t>& holders = {}) {
+  Survey survey{.tickets = std::move(tickets)};
+  for (const auto uid : holders) survey.holdings.push_back({.key = "GPU", .uid = uid});
+  return survey;
+}
+
+TEST(ClaimQueue, FirstComeFirstServed) {
+  const auto survey = survey_with({ticket("a", 1, 8), ticket("b", 2, 1), ticket("c", 1, 1)});
+  struct Row {
+    Asker asker;
+    int64_t num_ahead;
+  };
+  for (const auto& row : {Row{{.uid = 1, .ticket = "a"}, 0}, Row{{.uid = 2, .ticket = "b"}, 1},
+                          Row{{.uid = 1, .ticket = "c"}, 2}, Row{{.uid = 3}, 3}, Row{{.uid = 1}, 3}}) {
+    const auto turn = turn_of(survey, row.asker, std::nullopt);
+    EXPECT_EQ(turn.num_ahead, row.num_ahead) << row.asker.ticket.value_or("-");
+    EXPECT_EQ(turn.is_ours, row.num_ahead == 0);
+  }
+  EXPECT_TRUE(turn_of(survey_with({}), {.uid = 1}, std::nullopt).is_ours);
+}
+
+TEST(ClaimQueue, ALimitHoldsBackItsUserAndNobodyElse) {
+  const auto survey = survey_with({ticket("a", 1, 2), ticket("b", 2, 1)}, {1, 1, 1});
+  EXPECT_TRUE(turn_of(survey, {.uid = 1, .num_devices = 2, .ticket = "a"}, 4).is_limited);
+  EXPECT_FALSE(turn_of(survey, {.uid = 1, .num_devices = 2, .ticket = "a"}, 4).is_ours);
+  EXPECT_FALSE(turn_of(survey, {.uid = 1, .num_devices = 1}, 4).is_limited);
+  EXPECT_TRUE(turn_of(survey, {.uid = 2, .num_devices = 1, .ticket = "b"}, 4).is_ours);
+  EXPECT_FALSE(turn_of(survey, {.uid = 0, .num_devices = 100}, 4).is_limited) << "root has no limit";
+  EXPECT_EQ(turn_of(survey, {.uid = 1}, 4).num_held, 3);
+}
+
+TEST(ClaimQueue, AShortRequestMayFillAGap) {
+  using std::chrono::seconds;
+  const Time now(seconds(1'000'000));
+  // The first request wants 4 devices; 2 are free, and the others end after 100, 200 and 300 s, or never.
+  auto survey = survey_with({ticket("a", 1, 4), ticket("b", 2, 1)});
+  for (const auto& end : std::vector<std::optional<int64_t>>{300, 100, std::nullopt, 200}) {
+    Note note;
+    if (end) note.until = now + seconds(*end);
+    survey.holdings.push_back({.key = "GPU", .uid = 9, .note = survey.notes.size()});
+    survey.notes.push_back({.uid = 9, .note = note});
+  }
+  const auto may = [&](int64_t num_devices, int64_t num_free, int64_t length) {
+    return may_go_ahead(survey, {.uid = 2, .num_devices = num_devices, .ticket = "b"}, std::nullopt, num_free,
+                        seconds(length), now);
+  };
+  EXPECT_TRUE(may(1, 2, 200)) << "it ends when the first one can start";
+  EXPECT_FALSE(may(1, 2, 201));
+  EXPECT_FALSE(may(1, 4, 10)) << "the first one is about to start";
+  EXPECT_TRUE(may(1, 3, 100));
+  EXPECT_FALSE(may(1, 0, 10)) << "nobody knows when the first one can start";
+  survey.notes[0].note->until = now + seconds(200);  // two end at the same time, so that one device is left
+  EXPECT_TRUE(may(1, 2, 5000));
+  EXPECT_FALSE(may(2, 2, 5000));
+  survey.notes[1].note->until = now - seconds(50);
+  EXPECT_TRUE(may(1, 3, 0)) << "a claim whose time is over ends now";
+  EXPECT_FALSE(may(1, 3, 10));
+  EXPECT_FALSE(may_go_ahead(survey, {.uid = 9, .num_devices = 1}, 4, 2, seconds(1), now)) << "the limit holds";
+  EXPECT_TRUE(may_go_ahead(survey_with({}), {.uid = 2}, std::nullopt, 1, seconds(9), now));
+}
+
+TEST(ClaimQueue, LooksComeQuicklyAtFirst) {
+  std::chrono::milliseconds sum(0);
+  for (int64_t look = 0; look < 6; ++look) sum += pause_before(look);
+  EXPECT_LE(sum.count(), 10);
+  EXPECT_EQ(pause_before(1000), std::chrono::milliseconds(1000));
+  EXPECT_EQ(pause_before(-1), std::chrono::milliseconds(1000));
+}
+
+}  // namespace
+}  // namespace yoke::claim

@@ -1,0 +1,156 @@
+#include "yoke/claim/detail/survey.h"
+
+#include <algorithm>
+#include <set>
+
+#include "yoke/base/environment.h"
+
+namespace yoke::claim {
+namespace {
+
+bool belongs_to(const ProcessFacts& facts, int64_t uid) { return facts.real_uid == uid || facts.effective_uid == uid; }
+
+/// Whether `pid` is the process that the note means, and a process of the note's owner.
+bool is_process(int64_t pid, int64_t start_ticks, int64_t uid, const Lookup& lookup) {
+  if (pid <= 0) return false;
+  const auto facts = lookup.facts(static_cast<pid_t>(pid));
+  return facts && facts->start_ticks == start_ticks && belongs_to(*facts, uid);
+}
+
+Time changed_at(const struct stat& status) {
+  return Time(std::chrono::duration_cast<Time::duration>(std::chrono::seconds(status.st_ctim.tv_sec) +
+                                                         std::chrono::nanoseconds(status.st_ctim.tv_nsec)));
+}
+
+bool has_key(const Note& note, const std::string& key) {
+  return std::any_of(note.keys.begin(), note.keys.end(),
+                     [&](const std::string& other) { return key_in_name(other) == key; });
+}
+
+/// Whether `note` may be about a lock that `locker` took.
+bool explains(const HeldNote& note, const std::string& key, pid_t locker, const Lookup& lookup) {
+  if (locker == 0 || note.locker != locker || (note.note && !has_key(*note.note, key))) return false;
+  const auto facts = lookup.facts(locker);
+  if (!facts) return true;  // it has ended, or is hidden: its program holds the lock
+  const bool is_later = note.note && facts->start_ticks != note.note->start_ticks;  // the PID was used again
+  return is_later || belongs_to(*facts, note.uid);
+}
+
+/// For a lock whose process the kernel does not show here (it is in a different PID namespace, or the file system has
+/// inode numbers of its own): the note that names the device, if there is only one such note. Its owner can so take a
+/// lock upon himself, and cannot put it on somebody else.
+std::optional<size_t> only_note_about(const std::vector<HeldNote>& notes, const std::string& key) {
+  std::optional<size_t> found;
+  for (size_t i = 0; i < notes.size(); ++i) {
+    if (notes[i].locker != 0 || !notes[i].note || !has_key(*notes[i].note, key)) continue;
+    if (found) return std::nullopt;
+    found = i;
+  }
+  return found;
+}
+
+}  // namespace
+
+std::string key_in_name(const std::string& key) {
+  auto name = key;
+  std::replace(name.begin(), name.end(), '/', '_');
+  return name;
+}
+
+std::optional<int64_t> uid_in(std::string_view name, std::string_view prefix) {
+  if (!name.starts_with(prefix)) return std::nullopt;
+  name.remove_prefix(prefix.size());
+  const auto end = name.find('-');
+  if (end == name.npos || end == 0) return std::nullopt;
+  const auto rest = name.substr(end + 1);
+  if (rest.empty() || rest.find_first_not_of("0123456789abcdef-") != rest.npos) return std::nullopt;
+  const auto uid = parse_int(name.substr(0, end));
+  return uid && *uid >= 0 ? uid : std::nullopt;
+}
+
+std::vector<HeldNote> held_notes(const std::vector<LockedFile>& files, const Lookup& lookup) {
+  std::vector<HeldNote> notes;
+  for (const auto& file : files) {
+    if (!file.is_held) continue;
+    HeldNote held{.name = file.name, .uid = file.status.st_uid, .locker = file.locker, .note = parse_note(file.text)};
+    if (held.note) {
+      const auto& note = *held.note;
+      const bool is_locker = note.pid == file.locker || file.locker == 0;
+      if (is_locker && is_process(note.pid, note.start_ticks, held.uid, lookup)) {
+        held.pid = note.pid;
+      } else if (is_process(note.program_pid, note.program_start_ticks, held.uid, lookup)) {
+        held.pid = note.program_pid;
+      }
+    }
+    notes.push_back(std::move(held));
+  }
+  return notes;
+}
+
+std::vector<Holding> holdings_of(const std::vector<LockedFile>& devices, const std::vector<HeldNote>& notes,
+                                 const Lookup& lookup) {
+  std::vector<Holding> holdings;
+  std::set<std::string> seen;
+  for (const auto& device : devices) {
+    if (!device.is_held) continue;
+    Holding holding{.key = device.name.substr(kDevicePrefix.size())};
+    if (device.locker == 0) holding.note = only_note_about(notes, holding.key);
+    for (size_t i = 0; i < notes.size() && !holding.note; ++i) {
+      if (explains(notes[i], holding.key, device.locker, lookup)) holding.note = i;
+    }
+    if (holding.note) {
+      holding.uid = notes[*holding.note].uid;
+      holding.pid = notes[*holding.note].pid;
+    }
+    const auto facts = holding.note || device.locker == 0 ? std::nullopt : lookup.facts(device.locker);
+    if (facts && lookup.opens(device.locker, device.status.st_ino).value_or(true)) {
+      holding.uid = facts->effective_uid;
+      holding.pid = device.locker;
+    }
+    seen.insert(holding.key);
+    holdings.push_back(std::move(holding));
+  }
+  for (size_t i = 0; i < notes.size(); ++i) {
+    if (!notes[i].note) continue;
+    for (const auto& key : notes[i].note->keys) {
+      if (!seen.insert(key_in_name(key)).second) continue;
+      holdings.push_back(
+          {.key = key_in_name(key), .is_locked = false, .uid = notes[i].uid, .pid = notes[i].pid, .note = i});
+    }
+  }
+  std::sort(holdings.begin(), holdings.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
+  return holdings;
+}
+
+std::vector<Ticket> tickets_of(const std::vector<LockedFile>& files) {
+  struct Arrival {
+    timespec at;
+    Ticket ticket;
+  };
+  std::vector<Arrival> arrivals;
+  for (const auto& file : files) {
+    const auto request = file.is_held ? parse_request(file.text) : std::nullopt;
+    if (!request) continue;
+    arrivals.push_back({file.status.st_ctim,
+                        {.name = file.name,
+                         .uid = file.status.st_uid,
+                         .pid = file.locker,
+                         .since = changed_at(file.status),
+                         .request = *request}});
+  }
+  std::sort(arrivals.begin(), arrivals.end(), [](const Arrival& a, const Arrival& b) {
+    return std::tie(a.at.tv_sec, a.at.tv_nsec, a.ticket.name) < std::tie(b.at.tv_sec, b.at.tv_nsec, b.ticket.name);
+  });
+  std::vector<Ticket> tickets;
+  for (auto& arrival : arrivals) tickets.push_back(std::move(arrival.ticket));
+  return tickets;
+}
+
+const Holding* Survey::find(const std::string& key) const {
+  const auto name = key_in_name(key);
+  const auto found =
+      std::find_if(holdings.begin(), holdings.end(), [&](const Holding& holding) { return holding.key == name; });
+  return found == holdings.end() ? nullptr : &*found;
+}
+
+}  // namespace yoke::claim

@@ -1,0 +1,277 @@
+// `yoke claim`: take devices for oneself while a program runs, for a time, or while a process lives.
+#include "yoke/cli/options/claim.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <cerrno>
+#include <csignal>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "yoke/base/error.h"
+#include "yoke/base/format.h"
+#include "yoke/base/process.h"
+#include "yoke/base/text.h"
+#include "yoke/base/user_socket.h"
+#include "yoke/claim/quantity.h"
+#include "yoke/cli/command.h"
+#include "yoke/cli/frame/attempt.h"
+#include "yoke/cli/frame/claim_keeper.h"
+#include "yoke/cli/frame/shell.h"
+#include "yoke/cli/help/values.h"
+#include "yoke/device/process/info.h"
+
+namespace yoke::cli {
+namespace {
+
+struct ClaimArgs {
+  DeviceOptions device;
+  std::optional<int64_t> num_devices;
+  std::string memory, name, length, wait;
+  std::optional<int64_t> adopted_pid;
+  bool backfill = false, explain = false, json = false;
+
+  bool is_dry(const Context& context) const {
+    return context.rest.empty() && length.empty() && !adopted_pid && explain;
+  }
+};
+
+void check_claim(const ClaimArgs& args, const Context& context) {
+  const auto refuse = [](const char* why) { throw Error(ErrorCode::kInvalidArgument, "{}", why); };
+  const bool has_program = !context.rest.empty();
+  if (has_program && args.adopted_pid) refuse("--adopt is for a process that runs already; leave out the program");
+  if (args.adopted_pid && (args.num_devices || !args.device.chosen.empty())) {
+    refuse("--adopt takes the devices that the process uses; leave out -n and --device");
+  }
+  if (!has_program && args.length.empty() && !args.adopted_pid && !args.explain) {
+    refuse("say for what: a program, as in `yoke claim -n 2 -- python train.py`, or a time, as in --for 4h");
+  }
+  if (args.backfill && args.length.empty()) refuse("--backfill needs to know how long it takes; give --for");
+  if (args.json && (has_program || args.is_dry(context))) {
+    refuse("--json prints what is held without a program; give --for or --adopt");
+  }
+}
+
+std::optional<std::chrono::seconds> length_of_claim(const ClaimArgs& args, const claim::SiteConfig& config) {
+  const auto length = args.length.empty() ? std::nullopt : std::optional(length_of("--for", args.length));
+  if (geteuid() == 0 || !config.longest || (length && *length <= *config.longest)) return length;
+  throw Error(ErrorCode::kInvalidArgument, "this site limits claims to {}; give --for with at most that",
+              format_duration(*config.longest));
+}
+
+AcquireOptions to_options(const ClaimArgs& args, const claim::SiteConfig& config, const Context& context) {
+  AcquireOptions options{.device = args.device, .adopted_pid = args.adopted_pid, .explains = args.explain};
+  auto& request = options.request;
+  const bool counts_names = !args.device.chosen.empty();  // -d 0,1 alone means both
+  request.wish.num_devices = args.num_devices.value_or(counts_names ? 0 : 1);
+  if (!args.memory.empty()) {
+    request.wish.memory_bytes = claim::parse_memory(args.memory);
+    if (!request.wish.memory_bytes) {
+      throw Error(ErrorCode::kInvalidArgument, "--memory {}: give a size with its unit, such as 20GiB", args.memory);
+    }
+  }
+  request.takes_used = args.adopted_pid.has_value();
+  request.goes_ahead = args.backfill;
+  request.is_dry = args.is_dry(context);
+  request.length = length_of_claim(args, config);
+  request.note.purpose = args.name;
+  if (args.name.empty()) request.note.purpose = fmt::format("{}", fmt::join(context.rest, " "));
+  options.waits = !args.wait.empty();
+  if (options.waits && args.wait != "forever") options.wait_limit = length_of("--wait", args.wait);
+  return options;
+}
+
+int run_program(const AcquireOptions& options, const ClaimSite& site, Context& context) {
+  if (!find_program(context.rest[0], context.environment)) {
+    std::cerr << speaker(context) << "there is no program " << printable(context.rest[0]) << " in PATH" << std::endl;
+    constexpr int kNoProgram = 127;
+    return kNoProgram;
+  }
+  int status = kExitOk;
+  auto acquired = acquire(options, site, context, status);
+  if (!acquired) return status;
+  auto environment = context.environment;
+  assign(acquired->assignments, environment);
+  return keep_for_program(*acquired->allocation.claim, context.rest, environment, speaker(context));
+}
+
+// ---- without a program ----------------------------------------------------------------------------------------------
+
+/// A process that is to be adopted.
+struct Adopted {
+  UniqueFd fd;  ///< A pidfd.
+  int64_t start_ticks = 0;
+};
+
+Adopted open_adopted(int64_t pid) {
+  Adopted result;
+  if (pid > 0) result.fd = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0U)));
+  const auto info = device::describe_process(pid);  // after the pidfd, so that both are about one process
+  if (!result.fd || !info.start_ticks) throw Error(ErrorCode::kNotFound, "there is no process {}", pid);
+  if (geteuid() != 0 && info.uid != int64_t{geteuid()}) {
+    throw Error(ErrorCode::kPermissionDenied, "process {} belongs to {}; only that user or root may claim for it", pid,
+                printable(info.user));
+  }
+  result.start_ticks = *info.start_ticks;
+  return result;
+}
+
+std::string end_text(const claim::Note& note, const ClaimArgs& args) {
+  if (note.until) {
+    return " until " + clock_text(*note.until);
+  }
+  return args.adopted_pid ? fmt::format(" until process {} ends", *args.adopted_pid) : "";
+}
+
+std::string to_json(const Acquired& acquired) {
+  using Json = nlohmann::ordered_json;
+  const auto& note = acquired.allocation.claim->note();
+  Json json = {{"pid", note.pid}, {"devices", acquired.allocation.ids}};
+  json["until"] = note.until ? Json(std::chrono::system_clock::to_time_t(*note.until)) : Json();
+  json["environment"] = Json::object();
+  for (const auto& [name, value] : acquired.assignments) json["environment"][name] = value ? Json(*value) : Json();
+  return json.dump(2) + "\n";
+}
+
+/// Leaves terminal, streams and folder of the user, and lives on without the process that started it.
+void detach() {
+  const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null.value(), stream);
+  [[maybe_unused]] const int changed = chdir("/");
+  prctl(PR_SET_NAME, "yoke-claim");
+  prctl(PR_SET_PDEATHSIG, 0);
+}
+
+/// Runs in the holder. Returns its exit status.
+int hold(const ClaimArgs& args, AcquireOptions options, const ClaimSite& site, Context& context, UniqueFd report) {
+  Adopted adopted;
+  if (args.adopted_pid) adopted = open_adopted(*args.adopted_pid);
+  options.request.note.is_holder = true;
+  options.in_reader = [&report] { report.reset(); };  // or the end of the report would not be seen
+  if (options.request.note.purpose.empty() && args.adopted_pid) {
+    options.request.note.purpose = device::describe_process(*args.adopted_pid).command;
+  }
+  int status = kExitOk;
+  auto acquired = acquire(options, site, context, status);
+  if (!acquired) return status;
+  auto& claim = *acquired->allocation.claim;
+  if (args.adopted_pid) {
+    auto note = claim.note();
+    note.program_pid = *args.adopted_pid;
+    note.program_start_ticks = adopted.start_ticks;
+    claim.write(note);
+  }
+  const bool is_for_shell = !args.json && !args.adopted_pid;
+  const auto text = args.json ? to_json(*acquired) : is_for_shell ? to_shell(acquired->assignments) : "";
+  std::cerr << fmt::format("{}process {} holds {} {}{}; `yoke release {}` gives {} back\n", speaker(context), getpid(),
+                           acquired->allocation.ids.size() == 1 ? "device" : "devices",
+                           fmt::join(acquired->allocation.ids, ", "), end_text(claim.note(), args), getpid(),
+                           acquired->allocation.ids.size() == 1 ? "it" : "them")
+            << std::flush;
+  detach();
+  const auto message = "+" + text;
+  write_all(report.value(), std::as_bytes(std::span(message)), "the report of the holder");
+  report.reset();
+  keep_for_a_time(claim, adopted.fd);
+  return kExitOk;
+}
+
+/// Starts the holder, and prints what it reports. The holder itself takes the locks, so that the kernel names it.
+int start_holder(const ClaimArgs& args, const AcquireOptions& options, const ClaimSite& site, Context& context) {
+  auto report = make_pipe();
+  context.out.flush();
+  const pid_t parent = getpid();
+  const pid_t holder = fork();
+  if (holder < 0) throw system_error(errno, "starting the process that holds the devices");
+  if (holder == 0) {
+    report.read_end.reset();
+    setsid();
+    prctl(PR_SET_PDEATHSIG, SIGTERM);  // until it holds the devices
+    if (getppid() != parent) _exit(1);
+    const int status =
+        report_errors(context, [&] { return hold(args, options, site, context, std::move(report.write_end)); });
+    _exit(status);
+  }
+  report.write_end.reset();
+  std::string text;
+  char buffer[4096];
+  for (ssize_t count = 0; (count = read(report.read_end.value(), buffer, sizeof buffer)) != 0;) {
+    if (count > 0) text.append(buffer, static_cast<size_t>(count));
+    if (count < 0 && errno != EINTR) break;
+  }
+  if (!text.empty()) {
+    context.out << text.substr(1);
+    return kExitOk;
+  }
+  int status = 0;
+  while (waitpid(holder, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+int run_claim(const ClaimArgs& args, Context& context) {
+  check_claim(args, context);
+  const auto site = open_claim_site(context);
+  const auto options = to_options(args, site.config, context);
+  if (!context.rest.empty()) return run_program(options, site, context);
+  if (!args.is_dry(context)) return start_holder(args, options, site, context);
+  int status = kExitOk;
+  acquire(options, site, context, status);
+  return status;
+}
+
+}  // namespace
+
+void add_claim(CLI::App& cmd, Context& context) {
+  auto args = std::make_shared<ClaimArgs>();  // CLI11 keeps references to it; the callback owns it
+  auto program = std::make_shared<std::vector<std::string>>();
+  cmd.add_option("-n,--num-devices", args->num_devices, "How many devices; 1 unless --device names some")
+      ->type_name("N")
+      ->check(in_range(1, 128, "devices"));
+  add_device_choice(cmd, args->device.chosen, "-d,--device",
+                    "Take them from these only: ids as in `yoke devices` (0, 0-3, 1:0 for MIG, UUIDs)",
+                    ChoiceForm::kOneWord);
+  cmd.add_option("--memory", args->memory, "Memory that must be free on each device, such as 20GiB")->type_name("SIZE");
+  cmd.add_option("--name", args->name, "What it is for; `yoke claims` shows it to everybody")->type_name("TEXT");
+  cmd.add_option("--for", args->length, "How long: 90s, 30m, 4h, 1d12h. A program is then ended (SIGTERM)")
+      ->type_name("TIME");
+  cmd.add_option("--wait", args->wait, "Queue until devices are free, for at most TIMEOUT (10m, 2h)")
+      ->type_name("[TIMEOUT]");
+  cmd.add_flag("--backfill", args->backfill,
+               "Start before those who wait where that does not delay the first of them; needs --for");
+  cmd.add_option("--adopt", args->adopted_pid, "Claim the devices that this process uses, until it ends")
+      ->type_name("PID");
+  cmd.add_flag("--explain", args->explain, "Say why these devices; without a program and --for, take nothing");
+  cmd.add_flag("--json", args->json, "With --for or --adopt and no program: print JSON");
+  cmd.add_option("--deadline", args->device.deadline_s, "How long drivers may take to answer")
+      ->type_name("SECONDS")
+      ->check(in_range(0.001, 86'400, "seconds"))
+      ->capture_default_str();
+  cmd.add_option("PROGRAM", *program, "What to run with them, and its arguments; every word from here on is its own")
+      ->type_name(kProgramArguments)
+      ->expected(0, -1);
+  cmd.footer(
+      examples("  yoke claim -n 2 -- python train.py         two devices while the program runs\n"
+               "  yoke claim -n 2 --wait -- python train.py  wait in the queue for them\n"
+               "  yoke claim -n 4 --wait 30m -- yoke run -n 4 -- ./train\n"
+               "  eval \"$(yoke claim -n 2 --for 4h)\"         for all that follows in this shell\n"
+               "  yoke claim --adopt 4121                    for a process that runs already\n"
+               "  yoke claim -n 4 --explain                  what would be taken now, and why\n"
+               "\n"
+               "Exit status: the program's; 75 if not enough devices are free, 124 if the wait took too long,\n"
+               "69 if this machine does not have so many, 127 if the program is not found."));
+  cmd.callback([args, program, &context] { context.exit_code = run_claim(*args, context); });
+}
+
+}  // namespace yoke::cli

@@ -1,0 +1,64 @@
+// `yoke claims`: list who has claimed which devices, and who waits for some.
+#include "yoke/view/claims.h"
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "yoke/cli/command.h"
+#include "yoke/cli/frame/attempt.h"
+#include "yoke/cli/frame/output.h"
+#include "yoke/cli/help/values.h"
+#include "yoke/cli/options/claim.h"
+#include "yoke/view/devices.h"
+
+namespace yoke::cli {
+namespace {
+
+struct ClaimsArgs {
+  DeviceOptions device;
+  bool json = false;
+};
+
+int run_claims(const ClaimsArgs& args, Context& context) {
+  const auto site = open_claim_site(context);
+  return with_source(args.device, context, [&](device::Source& source) {
+    const auto snapshot = source.sample({});
+    const auto survey = look_at_claims(site, context);
+    const auto rows = view::claim_rows(survey, snapshot, device::user_name);
+    const auto now = std::chrono::system_clock::now();
+    if (args.json) {
+      constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
+      context.out << view::claims_json(rows, survey, device::user_name).dump(2, ' ', false, kReplace) << '\n';
+      return kExitOk;
+    }
+    const auto width = output_width(context);
+    context.out << (rows.empty() ? "no device is claimed\n" : to_text(view::claim_table(rows, now), width));
+    if (!survey.tickets.empty()) {
+      context.out << '\n' << to_text(view::queue_table(survey, now, device::user_name), width);
+    }
+    return kExitOk;
+  });
+}
+
+}  // namespace
+
+void add_claims(CLI::App& cmd, Context& context) {
+  auto args = std::make_shared<ClaimsArgs>();  // CLI11 keeps references to it; the callback owns it
+  cmd.add_flag("--json", args->json, "Print JSON");
+  cmd.add_option("--deadline", args->device.deadline_s, "How long drivers may take to answer")
+      ->type_name("SECONDS")
+      ->check(in_range(0.001, 86'400, "seconds"))
+      ->capture_default_str();
+  cmd.footer(
+      examples("  yoke claims                     who has which device, for how long, and who waits\n"
+               "  yoke claims --json | jq -r '.claims[] | select(.user == \"ada\") | .device_uuid'\n"
+               "\n"
+               "Users and processes are those that the kernel names. Times and purposes are what the users say."));
+  cmd.callback([args, &context] { context.exit_code = run_claims(*args, context); });
+}
+
+}  // namespace yoke::cli

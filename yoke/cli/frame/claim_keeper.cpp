@@ -1,0 +1,119 @@
+#include "yoke/cli/frame/claim_keeper.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <iostream>
+
+#include "yoke/base/error.h"
+#include "yoke/base/process.h"
+#include "yoke/base/text.h"
+#include "yoke/base/user_socket.h"
+#include "yoke/cli/frame/watched_program.h"
+
+namespace yoke::cli {
+namespace {
+
+using Steady = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr auto kNever = Steady::time_point::max();
+
+/// When the claim ends. It is measured by a clock that nobody sets; the text of the claim only says by how much
+/// `yoke extend` has put it off.
+class ClaimEnd {
+ public:
+  explicit ClaimEnd(const claim::Claim& claim) : claim_(claim), until_(claim.note().until) {
+    if (until_) end_ = Steady::now() + (*until_ - claim.note().since);
+  }
+
+  bool is_over() {
+    if (Steady::now() < end_) return false;
+    const auto now = claim_.read().until;
+    if (!now || *now <= *until_) return true;
+    end_ += *now - *until_;
+    until_ = now;
+    return Steady::now() >= end_;
+  }
+
+  /// For poll(): at most an hour, and -1 if the claim has no end.
+  int milliseconds_left() const {
+    if (end_ == kNever) return -1;
+    const auto left = std::chrono::ceil<milliseconds>(end_ - Steady::now()).count();
+    return static_cast<int>(std::clamp<int64_t>(left, 0, 3'600'000));
+  }
+
+ private:
+  const claim::Claim& claim_;
+  std::optional<claim::Time> until_;
+  Steady::time_point end_ = kNever;
+};
+
+constexpr bool is_passed_on(const SignalMessages::Message& message) { return message.signal != SIGCHLD; }
+
+}  // namespace
+
+int keep_for_program(claim::Claim& claim, const std::vector<std::string>& argv, const Environment& environment,
+                     const std::string& speaker) {
+  SignalMessages messages;
+  const auto failure = fmt::format("{}cannot start {}: ", speaker, printable(argv[0]));
+  const pid_t program = spawn({.argv = argv,
+                               .environment = environment.to_strings(),
+                               .inherited_fds = claim.fds(),
+                               .death_signal = SIGTERM,
+                               .exec_failed = [&](int error) {
+                                 for (const char* text : {failure.c_str(), strerrordesc_np(error), "\n"}) {
+                                   [[maybe_unused]] const auto count = ::write(STDERR_FILENO, text, strlen(text));
+                                 }
+                               }});
+  if (program < 0) throw system_error(errno, "starting a process for " + argv[0]);
+  auto note = claim.note();
+  note.program_pid = program;
+  note.program_start_ticks = start_ticks_of(program).value_or(0);
+  claim.write(note);
+  ClaimEnd end(claim);
+  auto kill_at = kNever;
+  for (;;) {
+    int status = 0;
+    if (waitpid(program, &status, WNOHANG) == program) {
+      claim.release();
+      return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    }
+    if (kill_at == kNever && end.is_over()) {
+      std::cerr << speaker << "the time of the claim is over; the program gets SIGTERM, and SIGKILL in 10 s"
+                << std::endl;
+      kill(program, SIGTERM);
+      kill_at = Steady::now() + std::chrono::seconds(10);
+    }
+    if (Steady::now() >= kill_at) kill(program, SIGKILL);
+    pollfd news{messages.fd(), POLLIN, 0};
+    poll(&news, 1, kill_at != kNever ? 1000 : end.milliseconds_left());
+    while (const auto message = messages.next()) {
+      // The terminal signals the whole group, except that a hangup reaches the leader of the session alone.
+      const bool is_for_us = message->is_from_process || (message->signal == SIGHUP && getsid(0) == getpid());
+      if (is_for_us && is_passed_on(*message)) kill(program, message->signal);
+    }
+  }
+}
+
+void keep_for_a_time(claim::Claim& claim, const UniqueFd& process) {
+  SignalMessages messages;
+  ClaimEnd end(claim);
+  while (!end.is_over()) {
+    pollfd news[] = {{messages.fd(), POLLIN, 0}, {process.value(), POLLIN, 0}};  // poll() ignores a descriptor of -1
+    poll(news, 2, end.milliseconds_left());
+    if (news[1].revents != 0) break;
+    bool is_ended = false;
+    while (const auto message = messages.next()) is_ended = is_ended || message->signal != SIGCHLD;
+    if (is_ended) break;
+  }
+  claim.release();
+}
+
+}  // namespace yoke::cli

@@ -1,0 +1,24 @@
+// yoke/cli/frame/claim_keeper.h -- keeps a claim while a program runs, a process lives, or a time lasts.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "yoke/base/environment.h"
+#include "yoke/base/file.h"
+#include "yoke/claim/ledger.h"
+
+namespace yoke::cli {
+
+/// Runs a program that inherits the claim, passes signals on to it, and gives the devices back when it ends. If this
+/// process is killed, the program gets SIGTERM, and keeps the devices until it has ended. At Note::until the program
+/// gets SIGTERM, and ten seconds later SIGKILL.
+/// Returns  its exit status; 128 plus the signal's number if a signal ended it, 127 or 126 if it could not be executed.
+int keep_for_program(claim::Claim& claim, const std::vector<std::string>& argv, const Environment& environment,
+                     const std::string& speaker);
+
+/// Returns at Note::until, when `process` (a pidfd, if there is one) ends, or at a signal that ends processes.
+void keep_for_a_time(claim::Claim& claim, const UniqueFd& process);
+
+}  // namespace yoke::cli

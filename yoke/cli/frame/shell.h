@@ -1,0 +1,17 @@
+// yoke/cli/frame/shell.h -- variables as lines for a shell's eval.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "yoke/device/visibility/set.h"
+
+namespace yoke::cli {
+
+/// `text` as one word of a shell.
+std::string shell_quoted(const std::string& text);
+
+/// "export NAME='value'" or "unset NAME", a line for each.
+std::string to_shell(const std::vector<device::Assignment>& assignments);
+
+}  // namespace yoke::cli

@@ -1,0 +1,284 @@
+#include "yoke/cli/options/claim.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <ctime>
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <span>
+
+#include "yoke/base/error.h"
+#include "yoke/base/file.h"
+#include "yoke/base/process.h"
+#include "yoke/base/text.h"
+#include "yoke/claim/quantity.h"
+#include "yoke/cli/frame/attempt.h"
+#include "yoke/cli/frame/watched_program.h"
+#include "yoke/device/json.h"
+#include "yoke/view/claims.h"
+#include "yoke/view/labels.h"
+
+namespace yoke::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+class Acquirer {
+ public:
+  Acquirer(const AcquireOptions& options, const ClaimSite& site, Context& context)
+      : options_(options), request_(options.request), site_(site), context_(context), begin_(Clock::now()) {}
+
+  std::optional<Acquired> acquire(int& status) {
+    for (;;) {
+      Acquired result;
+      if (!read_devices(result.snapshot, status)) return std::nullopt;
+      choose_devices(result.snapshot);
+      result.allocation = allocate(site_.ledger, result.snapshot, request_, site_.config, place_ ? &*place_ : nullptr);
+      if (result.allocation.is_stale) continue;
+      if (result.allocation.refusal.empty()) {
+        if (interruption(status)) return std::nullopt;
+        explain(result.allocation);
+        const auto ids = fmt::format("{}", fmt::join(result.allocation.ids, ","));
+        result.assignments = assignments_for(ids, device::IdFormat::kUuid, context_.environment, result.snapshot);
+        return result;
+      }
+      if (!options_.waits || result.allocation.is_hopeless) {
+        explain(result.allocation);
+        throw Error(result.allocation.is_hopeless ? ErrorCode::kFailedPrecondition : ErrorCode::kUnavailable, "{}",
+                    result.allocation.refusal);
+      }
+      keys_ = keys_of(result.snapshot);
+      refusal_ = result.allocation.refusal;
+      if (!place_) {
+        join();
+      } else if (!wait(status)) {
+        return std::nullopt;
+      }
+    }
+  }
+
+ private:
+  /// A child reads the devices, so this process loads no driver, and a driver that hangs keeps no lock.
+  bool read_devices(device::Snapshot& snapshot, int& status) {
+    const UniqueFd text(memfd_create("yoke-claim", MFD_CLOEXEC));
+    if (!text) throw system_error(errno, "making a file in memory");
+    status = with_source(options_.device, context_, [&](device::Source& source) {
+      if (place_) place_->forget();
+      if (options_.in_reader) options_.in_reader();
+      const auto line = device::to_json(source.sample({.links = true})).dump();
+      write_all(text.value(), std::as_bytes(std::span(line)), "a file in memory");
+      return kExitOk;
+    });
+    if (status != kExitOk) return false;
+    snapshot = device::snapshot_from_json(text_of(text));
+    request_.read_at = Clock::now();
+    if (const auto missing = view::find_missing_gpu(snapshot)) {
+      throw Error(missing->is_certain ? ErrorCode::kNotFound : ErrorCode::kUnavailable, "{}; there is nothing to claim",
+                  missing->text());
+    }
+    return true;
+  }
+
+  /// Fills in the devices that may be given.
+  void choose_devices(const device::Snapshot& snapshot) {
+    request_.only.clear();
+    if (options_.adopted_pid) return choose_used(snapshot, *options_.adopted_pid);
+    if (options_.device.chosen.empty()) return;
+    for (const auto& choice : options_.device.selection().resolve(snapshot)) {
+      if (choice.device->instances.empty()) request_.only.push_back(choice.id());
+      for (const auto& instance : choice.device->instances) {
+        request_.only.push_back(device::Choice{&instance, choice.device, ""}.id());
+      }
+    }
+    if (request_.wish.num_devices == 0) request_.wish.num_devices = static_cast<int64_t>(request_.only.size());
+  }
+
+  void choose_used(const device::Snapshot& snapshot, int64_t pid) {
+    const auto look_at = [&](const device::Device& device, const std::string& id) {
+      const auto is_it = [&](const device::DeviceProcess& process) { return process.pid == pid; };
+      if (std::none_of(device.processes.begin(), device.processes.end(), is_it)) return;
+      for (const auto& process : device.processes) {
+        if (process.type == "graphics" || process.info.uid == adopted_uid(device, pid)) continue;
+        throw Error(ErrorCode::kFailedPrecondition,
+                    "device {} is also used by {} (pid {}), so it cannot be claimed for process {}", id,
+                    process.info.user.empty() ? "somebody" : printable(process.info.user), process.pid, pid);
+      }
+      request_.only.push_back(id);
+    };
+    for (const auto& device : snapshot.devices) {
+      if (device.instances.empty()) look_at(device, id_of(device));
+      for (const auto& instance : device.instances) {
+        look_at(instance, fmt::format("{}:{}", device.index, instance.index));
+      }
+    }
+    if (request_.only.empty()) {
+      throw Error(ErrorCode::kNotFound, "process {} computes on no device; `yoke ps` lists those that do", pid);
+    }
+    request_.wish.num_devices = static_cast<int64_t>(request_.only.size());
+  }
+
+  static std::optional<int64_t> adopted_uid(const device::Device& device, int64_t pid) {
+    for (const auto& process : device.processes) {
+      if (process.pid == pid) return process.info.uid;
+    }
+    return std::nullopt;
+  }
+
+  std::vector<std::string> keys_of(const device::Snapshot& snapshot) const {
+    std::vector<std::string> keys;
+    for (const auto& candidate : candidates_of(snapshot, request_.wish)) {
+      using claim::Standing;
+      const auto standing = candidate.standing;
+      const bool is_chosen = request_.only.empty() ||
+                             std::find(request_.only.begin(), request_.only.end(), candidate.id) != request_.only.end();
+      if (is_chosen && standing != Standing::kUnusable && standing != Standing::kTooSmall) {
+        keys.push_back(candidate.key);
+      }
+    }
+    return keys;
+  }
+
+  void join() {
+    signals_.emplace();
+    wakeup_.emplace(site_.ledger.folder());  // before the next attempt, so that no release is missed
+    place_.emplace(site_.ledger.open(claim::Ledger::Access::kTake)
+                       .join({.num_devices = request_.wish.num_devices, .purpose = request_.note.purpose}));
+    std::cerr << speaker(context_) << "waiting: " << refusal_.substr(0, refusal_.find("; use --wait")) << std::endl;
+  }
+
+  /// Whether a signal has come that ends the wait.
+  bool interruption(int& status) {
+    while (const auto message = signals_ ? signals_->next() : std::nullopt) {
+      if (message->signal == SIGCHLD || message->signal == SIGUSR1 || message->signal == SIGUSR2) continue;
+      status = 128 + message->signal;
+      return true;
+    }
+    return false;
+  }
+
+  /// Waits until it pays to look at the drivers. Returns false if a signal ends the wait.
+  bool wait(int& status) {
+    for (;;) {
+      auto pause = claim::pause_before(look_++);
+      if (options_.wait_limit) {
+        const auto left = std::chrono::ceil<milliseconds>(begin_ + *options_.wait_limit - Clock::now());
+        if (left.count() <= 0) {
+          throw Error(ErrorCode::kTimeout, "waited for {} s without success: {}", options_.wait_limit->count(),
+                      refusal_.substr(0, refusal_.find("; use --wait")));
+        }
+        pause = std::min(pause, left);
+      }
+      pollfd news[] = {{wakeup_->fd(), POLLIN, 0}, {signals_->fd(), POLLIN, 0}};
+      poll(news, 2, static_cast<int>(pause.count()));
+      if (interruption(status)) return false;
+      if (wakeup_->drain()) look_ = 0;
+      if (is_worthwhile(site_.ledger, keys_, request_, site_.config, *place_)) return true;
+    }
+  }
+
+  void explain(const claim::Allocation& allocation) const {
+    if (!options_.explains) return;
+    auto& stream = request_.is_dry ? context_.out : std::cerr;
+    for (const auto& sentence : allocation.sentences) stream << sentence << '\n';
+    stream.flush();
+  }
+
+  const AcquireOptions& options_;
+  claim::AllocationRequest request_;
+  const ClaimSite& site_;
+  Context& context_;
+  Clock::time_point begin_;
+  std::optional<SignalMessages> signals_;  ///< Since it waits.
+  std::optional<claim::Wakeup> wakeup_;
+  std::optional<claim::Place> place_;
+  std::vector<std::string> keys_;
+  std::string refusal_;
+  int64_t look_ = 0;
+};
+
+}  // namespace
+
+ClaimSite open_claim_site(const Context& context, claim::FolderCheck check) {
+  auto config = claim::read_config(context.environment);
+  auto folder = claim::find_lock_folder(config, context.environment, check);
+  return {std::move(config), claim::Ledger(std::move(folder))};
+}
+
+claim::Survey look_at_claims(const ClaimSite& site, const Context& context) {
+  try {
+    return site.ledger.open(claim::Ledger::Access::kLook, std::chrono::seconds(2)).survey();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnavailable && error.code() != ErrorCode::kFailedPrecondition) throw;
+    std::cerr << speaker(context) << "warning: " << printable(error.what()) << std::endl;
+    return site.ledger.look_without_lock();
+  }
+}
+
+std::map<std::string, std::string> claim_column(const device::Snapshot& snapshot, const Context& context) {
+  try {
+    const auto site = open_claim_site(context, claim::FolderCheck::kOwn);
+    // A table of devices neither waits for others nor makes files.
+    const auto survey = site.ledger.look_without_lock();
+    if (survey.holdings.empty()) return {};
+    return view::claim_labels(view::claim_rows(survey, snapshot, device::user_name));
+  } catch (const Error&) {
+    return {};  // `yoke claims` says why
+  }
+}
+
+std::vector<const claim::HeldNote*> find_claims(const claim::Survey& survey, const std::vector<std::string>& words,
+                                                bool mine) {
+  std::vector<const claim::HeldNote*> found;
+  const auto add = [&](const claim::HeldNote& note) {
+    if (std::find(found.begin(), found.end(), &note) == found.end()) found.push_back(&note);
+  };
+  for (const auto& word : words) {
+    const auto pid = parse_int(word);
+    bool is_any = false;
+    for (size_t i = 0; i < survey.notes.size(); ++i) {
+      const auto& held = survey.notes[i];
+      const auto names = [&](const claim::Holding& holding) { return holding.note == i && holding.key == word; };
+      const bool is_process = pid && (held.pid == pid || (held.pid && held.note && held.note->program_pid == *pid));
+      if (!is_process && std::none_of(survey.holdings.begin(), survey.holdings.end(), names)) continue;
+      add(held);
+      is_any = true;
+    }
+    if (!is_any) {
+      throw Error(ErrorCode::kNotFound,
+                  "{} is neither the PID of a claim nor the UUID of a device that yoke holds; see "
+                  "`yoke claims`",
+                  printable(word));
+    }
+  }
+  for (const auto& held : survey.notes) {
+    if (mine && held.uid == int64_t{geteuid()}) add(held);
+  }
+  return found;
+}
+
+std::chrono::seconds length_of(const std::string& option, const std::string& text) {
+  if (const auto length = claim::parse_length(text)) return *length;
+  throw Error(ErrorCode::kInvalidArgument, "{} {}: give a length of time, such as 90s, 30m, 4h or 1d12h", option, text);
+}
+
+std::string clock_text(claim::Time time) {
+  const auto seconds = std::chrono::system_clock::to_time_t(time);
+  std::tm local = {};
+  char text[32] = {};
+  std::strftime(text, sizeof text, "%F %T", localtime_r(&seconds, &local));
+  return text;
+}
+
+std::optional<Acquired> acquire(const AcquireOptions& options, const ClaimSite& site, Context& context, int& status) {
+  return Acquirer(options, site, context).acquire(status);
+}
+
+}  // namespace yoke::cli

@@ -1,0 +1,72 @@
+// yoke/cli/options/claim.h -- what the commands about claims share: the ledger of this machine, and waiting for
+// devices.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "yoke/claim/allocate.h"
+#include "yoke/claim/ledger.h"
+#include "yoke/cli/command.h"
+#include "yoke/cli/options/device.h"
+#include "yoke/device/visibility/set.h"
+
+namespace yoke::cli {
+
+/// The site's configuration and its ledger. Errors  those of claim::read_config and claim::find_lock_folder.
+struct ClaimSite {
+  claim::SiteConfig config;
+  claim::Ledger ledger;
+};
+ClaimSite open_claim_site(const Context& context, claim::FolderCheck check = claim::FolderCheck::kAll);
+
+/// Who holds what. If somebody does not give the allocation lock back, a warning says so, and the kernel's list of
+/// locks is used.
+claim::Survey look_at_claims(const ClaimSite& site, const Context& context);
+
+/// Who has claimed each device, by its id, for a column of a table; empty if nobody has, or if there is no folder of
+/// locks that can be used.
+std::map<std::string, std::string> claim_column(const device::Snapshot& snapshot, const Context& context);
+
+/// Claims that the user named by words of `yoke release` and `yoke extend`: the PID of a holder or a program, or a
+/// device's UUID. `mine`: all claims of this user as well.
+/// Errors  kNotFound: a word names no claim of yoke. REQUIRES: `survey` outlives the result.
+std::vector<const claim::HeldNote*> find_claims(const claim::Survey& survey, const std::vector<std::string>& words,
+                                                bool mine);
+
+/// Errors  kInvalidArgument: it is no length of time; names the option.
+std::chrono::seconds length_of(const std::string& option, const std::string& text);
+
+/// "2026-11-23 14:05:00", in the local time.
+std::string clock_text(claim::Time time);
+
+struct AcquireOptions {
+  claim::AllocationRequest request;
+  DeviceOptions device;
+  bool waits = false;
+  std::optional<std::chrono::seconds> wait_limit;
+  std::optional<int64_t> adopted_pid;  ///< Takes the devices that this process uses.
+  bool explains = false;
+  std::function<void()> in_reader =
+      {};  ///< Called in the child that reads the devices, which may outlive this process.
+};
+
+/// The devices that were taken, or with Allocation::claim empty, those that would be (AllocationRequest::is_dry).
+struct Acquired {
+  claim::Allocation allocation;
+  device::Snapshot snapshot;
+  std::vector<device::Assignment> assignments;  ///< The variables that make a program see the devices.
+};
+
+/// Takes devices, after waiting in the queue if that is wanted.
+/// Returns  nullopt with `status` if a driver failed, which was reported, or if a signal came.
+/// Errors  kUnavailable: not enough devices are free; kTimeout: that lasted until the limit; kNotFound: there is no
+/// GPU;
+///         kFailedPrecondition: waiting would not help. REQUIRES: this process has one thread.
+std::optional<Acquired> acquire(const AcquireOptions& options, const ClaimSite& site, Context& context, int& status);
+
+}  // namespace yoke::cli

@@ -1,0 +1,168 @@
+#include "yoke/view/claims.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <tuple>
+
+#include "yoke/base/format.h"
+#include "yoke/base/text.h"
+#include "yoke/claim/policy.h"
+#include "yoke/view/labels.h"
+
+namespace yoke::view {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using claim::Time;
+using UserName = std::function<std::string(int64_t)>;
+
+struct KnownDevice {
+  std::string id, uuid;
+  std::optional<bool> is_used;
+};
+
+std::optional<bool> is_used(const device::Device& device) {
+  if (!device::knows_processes(device)) return std::nullopt;
+  for (const auto& process : device.processes) {
+    if (process.type != "graphics") return true;
+  }
+  return false;
+}
+
+/// By the names that locks have in the ledger.
+std::map<std::string, KnownDevice> known_devices(const device::Snapshot& snapshot) {
+  std::map<std::string, KnownDevice> devices;
+  const auto candidates = claim::candidates_of(snapshot, {});
+  const auto add = [&](const device::Device& device, const std::string& id) {
+    for (const auto& candidate : candidates) {
+      if (candidate.id != id || candidate.key.empty()) continue;
+      auto name = candidate.key;
+      for (auto& c : name) c = c == '/' ? '_' : c;
+      devices[name] = {id, device.facts.uuid.empty() ? candidate.key : device.facts.uuid, is_used(device)};
+    }
+  };
+  for (const auto& device : snapshot.devices) {
+    add(device, id_of(device));
+    for (const auto& instance : device.instances) add(instance, fmt::format("{}:{}", device.index, instance.index));
+  }
+  return devices;
+}
+
+int64_t seconds_of(Time time) {
+  return std::chrono::duration_cast<std::chrono::seconds>(time.time_since_epoch()).count();
+}
+
+Json time_json(const std::optional<Time>& time) { return time ? Json(seconds_of(*time)) : Json(); }
+
+std::string ago(const std::optional<Time>& time, Time now) {
+  return time ? format_duration(std::max(now - *time, Time::duration(0))) : kUnknown;
+}
+
+std::string ahead(const std::optional<Time>& time, Time now) {
+  if (!time) return kUnknown;
+  return *time > now ? format_duration(*time - now) : "over";
+}
+
+}  // namespace
+
+std::vector<ClaimRow> claim_rows(const claim::Survey& survey, const device::Snapshot& snapshot,
+                                 const UserName& user_name) {
+  const auto devices = known_devices(snapshot);
+  std::vector<ClaimRow> rows;
+  for (const auto& holding : survey.holdings) {
+    ClaimRow row{.uuid = holding.key, .pid = holding.pid};
+    if (const auto known = devices.find(holding.key); known != devices.end()) {
+      row.id = known->second.id;
+      row.uuid = known->second.uuid;
+      row.is_used = known->second.is_used;
+    }
+    if (holding.uid) row.user = user_name(*holding.uid);
+    const auto* const held = holding.note ? &survey.notes[*holding.note] : nullptr;
+    if (held != nullptr && held->note) {
+      row.since = held->note->since;
+      row.until = held->note->until;
+      row.purpose = held->note->purpose;
+    }
+    if (held == nullptr) row.remark = "locked, but not by yoke";
+    if (!holding.is_locked) row.remark = "its lock file was replaced";
+    rows.push_back(std::move(row));
+  }
+  std::stable_sort(rows.begin(), rows.end(), [](const ClaimRow& a, const ClaimRow& b) {
+    const auto order = [](const ClaimRow& row) { return std::tuple(row.id.empty(), row.id.size(), row.id); };
+    return order(a) < order(b);
+  });
+  return rows;
+}
+
+Table claim_table(const std::vector<ClaimRow>& rows, Time now) {
+  Table table{.columns = {{.title = "#", .align = Align::kRight},
+                          {.title = "user", .shrinks_to = 6},
+                          {.title = "pid", .align = Align::kRight},
+                          {.title = "for", .align = Align::kRight, .drop_order = 2},
+                          {.title = "left", .align = Align::kRight},
+                          {.title = "used", .drop_order = 1},
+                          {.title = "purpose", .shrinks_to = 12}},
+              .rows = {}};
+  for (const auto& row : rows) {
+    table.rows.push_back({row.id.empty() ? row.uuid : row.id, row.user.empty() ? "?" : row.user,
+                          row.pid ? fmt::format("{}", *row.pid) : kUnknown, ago(row.since, now), ahead(row.until, now),
+                          row.is_used ? (*row.is_used ? "yes" : "no") : kUnknown,
+                          row.remark.empty() ? row.purpose : fmt::format("({})", row.remark)});
+  }
+  return table;
+}
+
+Table queue_table(const claim::Survey& survey, Time now, const UserName& user_name) {
+  Table table{.columns = {{.title = "position", .align = Align::kRight},
+                          {.title = "user", .shrinks_to = 6},
+                          {.title = "pid", .align = Align::kRight},
+                          {.title = "devices", .align = Align::kRight},
+                          {.title = "waiting", .align = Align::kRight},
+                          {.title = "purpose", .shrinks_to = 12}},
+              .rows = {}};
+  int64_t position = 0;
+  for (const auto& ticket : survey.tickets) {
+    table.rows.push_back({fmt::format("{}", ++position), user_name(ticket.uid),
+                          ticket.pid > 0 ? fmt::format("{}", ticket.pid) : kUnknown,
+                          fmt::format("{}", ticket.request.num_devices), ago(ticket.since, now),
+                          ticket.request.purpose});
+  }
+  return table;
+}
+
+Json claims_json(const std::vector<ClaimRow>& rows, const claim::Survey& survey, const UserName& user_name) {
+  Json json = {{"claims", Json::array()}, {"queue", Json::array()}, {"reservations", Json::array()}};
+  for (const auto& row : rows) {
+    json["claims"].push_back({{"device_uuid", row.uuid},
+                              {"device", row.id.empty() ? Json() : Json(row.id)},
+                              {"user", row.user.empty() ? Json() : Json(row.user)},
+                              {"pid", row.pid ? Json(*row.pid) : Json()},
+                              {"since", time_json(row.since)},
+                              {"until", time_json(row.until)},
+                              {"purpose", row.purpose},
+                              {"idle_seconds", row.is_used.value_or(false) ? Json(0) : Json()},
+                              {"remark", row.remark.empty() ? Json() : Json(row.remark)}});
+  }
+  int64_t position = 0;
+  for (const auto& ticket : survey.tickets) {
+    json["queue"].push_back({{"user", user_name(ticket.uid)},
+                             {"pid", ticket.pid > 0 ? Json(ticket.pid) : Json()},
+                             {"num_devices", ticket.request.num_devices},
+                             {"position", ++position},
+                             {"since", seconds_of(ticket.since)},
+                             {"purpose", ticket.request.purpose}});
+  }
+  return json;
+}
+
+std::map<std::string, std::string> claim_labels(const std::vector<ClaimRow>& rows) {
+  std::map<std::string, std::string> labels;
+  for (const auto& row : rows) {
+    if (!row.id.empty()) labels[row.id] = row.user.empty() ? "?" : row.user;
+  }
+  return labels;
+}
+
+}  // namespace yoke::view

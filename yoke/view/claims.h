@@ -1,0 +1,44 @@
+// yoke/view/claims.h -- claims and the queue as a table and as JSON. Pure.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "yoke/base/table.h"
+#include "yoke/claim/ledger.h"
+#include "yoke/device/device.h"
+
+namespace yoke::view {
+
+/// A device that somebody holds.
+struct ClaimRow {
+  std::string id;    ///< As in `yoke devices`; empty if the device is not known.
+  std::string uuid;  ///< Or the key of its lock, if the device is not known or has no UUID.
+  std::string user;  ///< A name, or a number if there is no name; empty if the kernel does not tell.
+  std::optional<int64_t> pid;
+  std::optional<claim::Time> since, until;
+  std::string purpose;
+  std::optional<bool> is_used;  ///< Whether a process computes on it now; nullopt: not known.
+  std::string remark;           ///< Why it is not an ordinary claim.
+};
+
+/// `user_name` turns a uid into a name. `snapshot`: the devices of this machine, as far as they are known.
+std::vector<ClaimRow> claim_rows(const claim::Survey& survey, const device::Snapshot& snapshot,
+                                 const std::function<std::string(int64_t)>& user_name);
+
+Table claim_table(const std::vector<ClaimRow>& rows, claim::Time now);
+Table queue_table(const claim::Survey& survey, claim::Time now, const std::function<std::string(int64_t)>& user_name);
+
+/// {"claims": [...], "queue": [...], "reservations": []}; docs/claim.md has the contract.
+nlohmann::ordered_json claims_json(const std::vector<ClaimRow>& rows, const claim::Survey& survey,
+                                   const std::function<std::string(int64_t)>& user_name);
+
+/// For each device of the snapshot (and each MIG instance), by id: who has claimed it, "ada until 3:07"; nothing for
+/// those that nobody has.
+std::map<std::string, std::string> claim_labels(const std::vector<ClaimRow>& rows);
+
+}  // namespace yoke::view
