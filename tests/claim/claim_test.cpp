@@ -259,6 +259,13 @@ TEST(ClaimCommand, ARunningProgramIsReleasedByForceAlone) {
   EXPECT_EQ(machine.num_claimed(), 0);
 }
 
+TEST(ClaimCommand, ValuesOfOptionsAreNotShownToEverybody) {
+  const ClaimMachine machine;
+  Command holder(machine.yoke({"claim", "--", "sh", "-c", "echo started; sleep 1000", "secret"}));
+  ASSERT_TRUE(holder.wait_for_output("started"));
+  EXPECT_EQ(machine.claims().at("claims")[0].at("purpose"), "sh");
+}
+
 TEST(ClaimCommand, AdoptsWhatAProcessUses) {
   const ClaimMachine machine;
   Command user({.argv = {"sleep", "1000"}, .environment = {{"YOKE_TEST_TAG", machine.tag()}}});

@@ -12,6 +12,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <iostream>
@@ -70,6 +71,13 @@ std::optional<std::chrono::seconds> length_of_claim(const ClaimArgs& args, const
               format_duration(*config.longest));
 }
 
+/// What a claim is for, unless its user said it: the words before the first option. Everybody may read it, and a
+/// command line may be private (hidepid).
+std::string purpose_of(const std::vector<std::string>& command) {
+  const auto end = std::find_if(command.begin(), command.end(), [](const auto& word) { return word.starts_with('-'); });
+  return fmt::format("{}", fmt::join(command.begin(), end, " "));
+}
+
 AcquireOptions to_options(const ClaimArgs& args, const claim::SiteConfig& config, const Context& context) {
   AcquireOptions options{.device = args.device, .adopted_pid = args.adopted_pid, .explains = args.explain};
   auto& request = options.request;
@@ -86,7 +94,7 @@ AcquireOptions to_options(const ClaimArgs& args, const claim::SiteConfig& config
   request.is_dry = args.is_dry(context);
   request.length = length_of_claim(args, config);
   request.note.purpose = args.name;
-  if (args.name.empty()) request.note.purpose = fmt::format("{}", fmt::join(context.rest, " "));
+  if (args.name.empty()) request.note.purpose = purpose_of(context.rest);
   options.waits = !args.wait.empty();
   if (options.waits && args.wait != "forever") options.wait_limit = length_of("--wait", args.wait);
   return options;
@@ -160,7 +168,9 @@ int hold(const ClaimArgs& args, AcquireOptions options, const ClaimSite& site, C
   options.request.note.is_holder = true;
   options.in_reader = [&report] { report.reset(); };  // or the end of the report would not be seen
   if (options.request.note.purpose.empty() && args.adopted_pid) {
-    options.request.note.purpose = device::describe_process(*args.adopted_pid).command;
+    const auto command = device::describe_process(*args.adopted_pid).command;
+    const auto words = words_of(command);
+    options.request.note.purpose = purpose_of({words.begin(), words.end()});
   }
   int status = kExitOk;
   auto acquired = acquire(options, site, context, status);
