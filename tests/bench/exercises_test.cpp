@@ -161,6 +161,14 @@ TEST(Bench, LoaderComparesWithCachedBatches) {
   }
 }
 
+TEST(Bench, NamesOfDamagedFilesAreShownHarmless) {
+  const TemporaryFolder folder;
+  folder.write("data/cat/a\nyoke bench: forged\x1b[31m.jpg", "this is no image");
+  const auto result = bench({"loader", "--data", folder.path("data"), "--workers", "0", "--quick"});
+  EXPECT_EQ(result.exit_code, 65) << result.err;
+  EXPECT_THAT(result.err, AllOf(HasSubstr("forged"), Not(HasSubstr("\x1b")), Not(HasSubstr("\nyoke bench: forged"))));
+}
+
 TEST(Bench, LoaderReadsTarShards) {
   const TemporaryFolder folder;
   const auto data = folder.path("data");

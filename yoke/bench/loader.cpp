@@ -37,7 +37,24 @@ std::string doubt_about(const Json& row) {
       workers_of(row), low, high);
 }
 
+/// The row whose rounds disagree so much that no verdict holds; null if there is none.
+const Json* unusable(const Rows& rows) {
+  constexpr double kMostSpread = 60;
+  const auto spread = [](const Json& row) {
+    return number(row, "loader_cost_p90_percent") - number(row, "loader_cost_p10_percent");
+  };
+  const auto worst = std::ranges::max_element(rows, {}, spread);
+  return spread(*worst) > kMostSpread ? &*worst : nullptr;
+}
+
 std::string verdict(const Json& measured, const Rows& rows) {
+  if (const auto* const row = unusable(rows)) {
+    return fmt::format(
+        "No verdict: the rounds disagree (with {}, the loader costs from {:.0f} to {:.0f} % of a step). The machine "
+        "has "
+        "other work, or the time is too short; --time gives more.",
+        workers_of(*row), number(*row, "loader_cost_p10_percent"), number(*row, "loader_cost_p90_percent"));
+  }
   const auto cost = [](const Json& row) { return number(row, "loader_cost_percent"); };
   const auto hidden = std::ranges::find_if(rows, [&](const Json& row) { return cost(row) < kHiddenPercent; });
   const auto& worst = *std::ranges::max_element(rows, {}, cost);

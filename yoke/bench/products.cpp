@@ -188,11 +188,18 @@ Report report_two_devices(const Json& measured) {
       report.sentence += fmt::format(" Up to {}, starting both costs as much as it gains.", matrix(rows[*from - 1]));
     }
   } else {
-    report.sentence = fmt::format(
-        "Two products of {} matrices, on {}, {}: at once they are {} as fast as one after the "
-        "other.",
-        matrix(last), places, outcome_of(last) == Outcome::kSlower ? "hinder each other" : "gain nothing",
-        times(speedup));
+    const bool is_uncertain = outcome_of(last) == Outcome::kEqual && std::abs(speedup - 1) > kNoticed;
+    report.sentence =
+        fmt::format("Two products of {} matrices, on {}, {}: at once they are {} as fast as one after the other.",
+                    matrix(last), places,
+                    outcome_of(last) == Outcome::kSlower ? "hinder each other"
+                    : is_uncertain                       ? "do not gain in all rounds"
+                                                         : "gain nothing",
+                    times(speedup));
+    if (is_uncertain) {
+      report.sentence += fmt::format(" The rounds disagree (from {} to {}): the machine has other work.",
+                                     shown(number(last, "speedup_p10")), shown(number(last, "speedup_p90")));
+    }
   }
   report.chart = {.panels = {{.title = "times as fast at once",
                               .x_title = "size",

@@ -108,6 +108,10 @@ TEST(BenchReport, TwoDevicesSaysFromWhichSizeOnItPays) {
   EXPECT_THAT(of({pair_of(64, 1.5), pair_of(128, 1.9)}), Not(HasSubstr("Up to")));
   EXPECT_THAT(of({pair_of(64, 1.5), pair_of(128, 1.0)}),
               HasSubstr("gain nothing: at once they are 1.00 times as fast"));
+  auto scattered = pair_of(64, 1.9);
+  scattered["speedup_p10"] = 0.8;
+  EXPECT_THAT(of({scattered}), AllOf(HasSubstr("do not gain in all rounds: at once they are 1.90 times as fast"),
+                                     HasSubstr("The rounds disagree (from 0.80")));
   EXPECT_THAT(of({pair_of(64, 0.5)}), HasSubstr("hinder each other: at once they are 0.500 times as fast"));
 }
 
@@ -239,6 +243,8 @@ TEST(BenchReport, TheLoadersVerdictFollowsFromItsCost) {
   EXPECT_THAT(of({fed(0, 1500, 40)}), HasSubstr("it costs 40 % of a step. Without a worker, a step waits"));
   EXPECT_THAT(of({fed(0, 1500, 30), fed(1, 1500, 40)}), HasSubstr("Workers cost as much as they hide"));
   EXPECT_THAT(of({fed(1, 1500, 30, 15)}), HasSubstr("The rounds disagree (with 1 worker from 15 to 45 %)"));
+  EXPECT_EQ(of({fed(1, 1500, 30, 35)}).substr(0, 90),
+            "No verdict: the rounds disagree (with 1 worker, the loader costs from -5 to 65 % of a step");
 }
 
 TEST(BenchReport, TheLoadersKneeIsMarked) {

@@ -50,6 +50,10 @@ int run_profile(const ProfileArgs& args, Context& context) {
                 "--stop ends a program that `yoke profile -- CMD` has started; `yoke stop` "
                 "ends a job");
   }
+  if (!args.out.empty() && !args.traces.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--out keeps traces that are recorded; those of --trace stay where they are");
+  }
   if (!args.traces.empty()) return profile_traces(args, context);
   return context.rest.empty() ? profile_running(args, context) : profile_program(args, context);
 }

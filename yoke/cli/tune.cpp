@@ -212,6 +212,14 @@ class Tuner {
     host_limit_ = args_.memory_mib ? *args_.memory_mib << 20 : host_available_;
   }
 
+  /// The last line of what the program printed, as a part of a sentence.
+  static std::string last_words(const std::string& output) {
+    auto line = tune::last_lines(output, 1);
+    std::erase(line, '\n');
+    const auto begin = line.find_first_not_of(' ');
+    return begin == line.npos ? "" : ": " + line.substr(begin);
+  }
+
   tune::Measurement judged(const tune::Probe& probe, const Observation& seen) const {
     tune::Measurement run{.batch = probe.batch, .has_worst_case = probe.has_worst_case};
     run.wall_seconds = seen.wall_seconds;
@@ -254,8 +262,10 @@ class Tuner {
     look_at_memory();
     const auto seen = observe(probe, [&](const Observation& now) { return now.pace && now.pace->is_enough; });
     if (!seen) return false;
-    const auto run = judged(probe, *seen);
+    auto run = judged(probe, *seen);
     measurements_.push_back(run);
+    // The last lines of the first size are shown with the error, if no size works.
+    if (run.outcome == tune::Outcome::kFailed && seen->status) run.reason += last_words(seen->output);
     finish(run);
     // A batch that is divided among the ranks should be divisible.
     if (!search_.is_per_rank) search_.multiple_of = std::lcm(args_.search.multiple_of, run.num_ranks);
@@ -292,6 +302,13 @@ class Tuner {
           fmt::format("the program ended after {} of the {} steps of --soak", seen->num_steps, num_steps));
     }
     add_growth_warning(*report.soak, report.answer);
+    const auto measured = tune::samples_per_second(*report.answer.chosen, search_.is_per_rank);
+    if (report.soak->samples_per_second < 0.8 * measured) {
+      report.answer.warnings.push_back(fmt::format(
+          "the check of the answer gave {} samples/s instead of {}, so one of the two is wrong: other programs may use "
+          "this machine, or the first steps may be faster than later ones",
+          format_rate(report.soak->samples_per_second), format_rate(measured)));
+    }
     return true;
   }
 
@@ -336,6 +353,7 @@ void check_args(const TuneArgs& args, const Context& context) {
   if (num_ways > 1) {
     refuse("--variable, --option and {} are three ways to tell the program its batch size; use one of them");
   }
+  if (args.option == "--") refuse("--option: the name of the program's option is missing, such as --batch-size");
   if (args.variable.find('=') != std::string::npos) {
     refuse(fmt::format("--variable {}: give the name of a variable, without a value", printable(args.variable)));
   }
@@ -374,6 +392,7 @@ std::string throughput_chart(const tune::Report& report, const Context& context,
   auto message = report.answer.problem;
   const auto& last = report.measurements.back();
   if (last.outcome == tune::Outcome::kFailed) message = fmt::format("with batch size {}, {}", last.batch, message);
+  if (last.outcome == tune::Outcome::kOk) throw Error(ErrorCode::kFailedPrecondition, "{}", message);
   const auto lines = tune::last_lines(tuner.last_output(), 10);
   if (lines.empty()) throw Error(ErrorCode::kFailedPrecondition, "{}; it printed nothing", message);
   throw Error(ErrorCode::kFailedPrecondition, "{}; the last lines of {}:\n{}", message, printable(context.rest[0]),

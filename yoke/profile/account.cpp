@@ -144,15 +144,16 @@ class Accountant {
     const auto& loader = timeline_.of(Kind::kLoader);
     const auto computing = subtract(timeline_.of(Kind::kOperation), loader);
     lose(Cause::kDataLoading, loader);
-    lose(Cause::kOptimizer, subtract(subtract(timeline_.of(Kind::kOptimizer), closures()), loader));
+    const auto optimizing = subtract(timeline_.of(Kind::kOptimizer), closures());
+    lose(Cause::kOptimizer, subtract(optimizing, loader));
     if (trace_.host.has_operations == 0) return;  // the trace has only annotations, so other causes are unknown
 
     // The time that the training thread loses to collectives: it prepares a collective, does nothing else while one
     // runs, or is idle shortly before or after one.
     const auto& calls = timeline_.of(Kind::kCollectiveCall);
     const auto collectives = timeline_.of({Kind::kHostCollective, Kind::kCollectiveCall});
-    auto idle = subtract(subtract(timeline_.in_steps(), collectives),
-                         timeline_.of({Kind::kOperation, Kind::kLoader, Kind::kOptimizer}));
+    auto idle = subtract(subtract(timeline_.in_steps(), collectives), timeline_.of({Kind::kOperation, Kind::kLoader}));
+    idle = subtract(idle, optimizing);
     auto communicating = idle;
     std::erase_if(communicating, [&](const Interval& gap) {
       return gap.length() > kLaunchGapNs || length_within(collectives, {gap.begin - 1, gap.end + 1}) == 0;
@@ -166,7 +167,9 @@ class Accountant {
     add_collectives(Kind::kHostCollective, communicating);
     add(subtract(computing, communicating), &Step::computing_ns);  // calls of collectives are operations too
 
-    const auto apart = timeline_.of({Kind::kLoader, Kind::kOptimizer});
+    auto apart = optimizing;
+    apart.insert(apart.end(), loader.begin(), loader.end());
+    apart = union_of(std::move(apart));
     const auto operations = outermost_operations(apart);
     Intervals small, parallel;
     std::vector<int64_t> time_of_small(trace_.names.size());

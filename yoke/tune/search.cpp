@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cmath>
 #include <map>
@@ -20,6 +21,7 @@ constexpr double kFlat = 0.02;         // larger sizes that gain less than this 
 constexpr size_t kNumContenders = 3;
 constexpr double kUnsteady = 0.1;  // a machine on which one size takes so much longer another time
 constexpr size_t kMaxProbes = 60;
+constexpr double kPlateauSpan = 4;  // times the batch that a step must take as if they were none
 
 /// All that is known about one batch size.
 struct Known {
@@ -87,6 +89,19 @@ class Table {
            });
   }
 
+  /// The memory that exceeds what may be used: "3.2 GiB of the 3.3 GiB that `ulimit -v` allows".
+  std::string need_of(int64_t batch) const {
+    constexpr std::array kOf = {"are free on this host", "`ulimit -v` allows", "are free on the GPU"};
+    const auto& memory = sizes_.at(batch).memory;
+    for (size_t i = 0; memory && i < kNumResources; ++i) {
+      const auto& use = (*memory)[i];
+      if (use.limit_bytes == 0 || static_cast<double>(use.peak_bytes) <= allowed(use.limit_bytes)) continue;
+      return fmt::format("{} of the {} that {}", format_bytes(use.peak_bytes), format_bytes(use.limit_bytes),
+                         kOf.at(i));
+    }
+    return "more than that";
+  }
+
   /// The largest size whose predicted memory leaves the margin; nullopt: nothing limits it.
   std::optional<int64_t> largest_fitting() const { return largest_fitting(options_.margin); }
   std::optional<int64_t> largest_fitting(double margin) const {
@@ -143,6 +158,10 @@ class Search {
  public:
   Search(const SearchOptions& options, std::span<const Measurement> all)
       : options_(options), all_(all), table_(options, all), measured_(table_.measured()) {
+    if (const auto start = plateau_start(); start > 0) {
+      is_at_plateau_ = true;
+      std::erase_if(measured_, [&](int64_t batch) { return batch > start; });
+    }
     for (const auto batch : measured_) {
       if (rate(batch) > best_rate_) {
         best_rate_ = rate(batch);
@@ -168,9 +187,12 @@ class Search {
       const auto batch = shrink();
       if (batch > 0) return Probe{batch, options_.uses_worst_case, "smaller"};
       const bool has_run = table_.smallest_impossible() > smallest_tried();
-      return no_answer(
-          has_run ? fmt::format("even batch size {} leaves less memory free than --margin asks for", smallest_tried())
-                  : fmt::format("no batch size fits into memory, not even {}", smallest_tried()));
+      if (!has_run) return no_answer(fmt::format("no batch size fits into memory, not even {}", smallest_tried()));
+      auto result =
+          no_answer(fmt::format("even batch size {} leaves less memory free than --margin asks for: it needs {}",
+                                smallest_tried(), table_.need_of(smallest_tried())));
+      result.bound = Bound::kMemory;
+      return result;
     }
     const bool is_ignored = seems_ignored(kCertainSpan);
     for (const auto& [batch, purpose] : {std::pair{repeat_failed(), "once more after a failure"},
@@ -250,9 +272,29 @@ class Search {
     return std::min(result, table_.smallest_impossible() - 1);
   }
 
+  /// The size from which on steps take no longer, although they did so before: the program has no larger batches,
+  /// mostly because its data set has no more samples. 0: there is none.
+  int64_t plateau_start() const {
+    const auto seconds = [&](int64_t batch) { return table_.sizes().at(batch).best->step_seconds; };
+    double best_before = 0;
+    for (const auto start : measured_) {
+      // A size that is slower than a smaller one may have had bad luck.
+      const bool is_slow = 1.1 * rate(start) < best_before;
+      best_before = std::max(best_before, rate(start));
+      // Where a step takes little longer than the smallest one, it may be all overhead.
+      if (is_slow || seconds(start) < 1.5 * seconds(measured_.front())) continue;
+      const auto is_far = [&](int64_t batch) {
+        return static_cast<double>(batch) >= kPlateauSpan * static_cast<double>(start);
+      };
+      const auto far = std::ranges::find_if(measured_, is_far);
+      if (far != measured_.end() && seconds(*far) < 1.2 * seconds(start)) return start;
+    }
+    return 0;
+  }
+
   int64_t grow() const {
     const auto last = measured_.back();
-    if (is_flat()) return 0;
+    if (is_flat() || is_at_plateau_) return 0;
     const auto impossible = table_.smallest_impossible();
     // Between a size that works and one that does not, the middle; the prediction was wrong there.
     const auto wanted = impossible <= 2 * last ? (last + impossible) / 2 : 2 * last;
@@ -380,6 +422,7 @@ class Search {
   }
 
   Bound bound() const {
+    if (is_at_plateau_) return fastest_ == measured_.back() ? Bound::kDataSet : Bound::kNoGain;
     if (measured_.back() > fastest_ || is_flat()) return Bound::kNoGain;
     const auto impossible = table_.find(table_.smallest_impossible());
     if (impossible != nullptr && !impossible->is_out_of_memory) return Bound::kFailure;
@@ -409,6 +452,12 @@ class Search {
                       "--budget gives more",
                       chosen_, num_runs_wanted()));
     }
+    if (is_at_plateau_) {
+      result.warnings.push_back(
+          fmt::format("steps with more than {} samples take no longer, so the program seems to have no larger batches, "
+                      "as if its data set had about so many samples; --dataset-size tells how many it has",
+                      measured_.back()));
+    }
     if (table_.unsteadiness() > kUnsteady) {
       result.warnings.push_back(
           fmt::format("with one batch size, steps took {:.0f} % longer in one run than in another, so other programs "
@@ -428,6 +477,7 @@ class Search {
   std::span<const Measurement> all_;
   Table table_;
   std::vector<int64_t> measured_;
+  bool is_at_plateau_ = false;
   double best_rate_ = 0;
   int64_t fastest_ = 0, chosen_ = 0;
 };

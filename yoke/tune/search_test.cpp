@@ -342,5 +342,32 @@ TEST(TuneSearch, SizesArePowersOfTwoAndThreeBetween) {
   EXPECT_EQ(round_down(0, 1), 0);
 }
 
+TEST(TuneSearch, StopsWhereLargerBatchesHaveNoMoreSamples) {
+  // The data set has 1,000 samples, and no batch has more.
+  const Machine machine{.seconds = [](double batch) { return 1e-3 + 1e-5 * std::min(batch, 1000.0); }};
+  const auto tuned = tune(machine);
+  ASSERT_TRUE(tuned.answer.chosen);
+  EXPECT_LE(tuned.answer.chosen->batch, 1024);
+  EXPECT_GE(tuned.answer.chosen->batch, 512);
+  EXPECT_EQ(tuned.answer.bound, Bound::kDataSet);
+  EXPECT_THAT(tuned.answer.warnings, testing::Contains(testing::HasSubstr("--dataset-size")));
+  for (const auto& measured : tuned.runs) EXPECT_LE(measured.batch, 4096);
+}
+
+TEST(TuneSearch, AConstantTimeOfSmallBatchesIsNotTheEndOfTheData) {
+  const Machine machine{.seconds = [](double batch) { return std::max(1e-3, 1e-6 * batch); }};
+  const auto tuned = tune(machine);
+  EXPECT_GE(tuned.answer.chosen->batch, 768);
+  EXPECT_THAT(tuned.answer.warnings, testing::Not(testing::Contains(testing::HasSubstr("--dataset-size"))));
+}
+
+TEST(TuneSearch, NamesTheMemoryThatIsShort) {
+  const Machine machine{.limit_mib = 305};
+  const auto tuned = tune(machine);
+  EXPECT_FALSE(tuned.answer.chosen);
+  EXPECT_EQ(tuned.answer.bound, Bound::kMemory);
+  EXPECT_THAT(tuned.answer.problem, testing::HasSubstr("of the 305.0 MiB that are free on this host"));
+}
+
 }  // namespace
 }  // namespace yoke::tune

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "yoke/base/text.h"
 #include "yoke/train/data/detail/check.h"
 #include "yoke/train/data/detail/normalization_tables.h"
 #include "yoke/train/image/detail/color_jitter.h"
@@ -168,7 +169,7 @@ void ImageDecoder::decode(std::span<const std::byte> bytes, std::string_view nam
 
   std::optional<detail::Taps> x, y;
   detail::decode_image(
-      bytes, name, transform.max_pixels,
+      bytes, printable(name), transform.max_pixels,
       [&](const detail::ImageInfo& image) -> detail::DecodeRequest {
         const auto crop = impl_->choose_crop(image, random);
         x.emplace(crop.x);

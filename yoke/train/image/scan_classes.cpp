@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "yoke/base/error.h"
+#include "yoke/base/text.h"
 
 namespace yoke::train::detail {
 namespace {
@@ -88,14 +89,15 @@ class ClassScan {
     FolderId id;
     auto entries = read_folder(root_ + "/" + folder, id);
     if (std::find(parents_.begin(), parents_.end(), id) != parents_.end()) {
-      throw Error(ErrorCode::kInvalidArgument, "{}/{}: this link leads to a folder that contains it", root_, folder);
+      throw Error(ErrorCode::kInvalidArgument, "{}/{}: this link leads to a folder that contains it", printable(root_),
+                  printable(folder));
     }
     const auto not_image = [&](const std::string& name) {
       const Kind kind = kind_of(name);
       if (kind == Kind::kUnsupportedImage) {
         throw Error(ErrorCode::kInvalidArgument,
                     "{}/{}/{}: only JPEG and PNG images can be decoded; convert it, or move it out of the folder",
-                    root_, folder, name);
+                    printable(root_), printable(folder), printable(name));
       }
       return kind == Kind::kOther;
     };
@@ -129,7 +131,7 @@ ClassFiles scan_classes(const std::string& root, bool allow_empty) {
   auto entries = read_folder(root, id);
   if (entries.folders.empty()) {
     throw Error(ErrorCode::kNotFound, "{}: expected a folder for each class, with its images; it contains no folder",
-                root);
+                printable(root));
   }
   result.num_ignored = static_cast<int64_t>(entries.files.size());
   ClassScan scan(root, result);
@@ -138,8 +140,9 @@ ClassFiles scan_classes(const std::string& root, bool allow_empty) {
     scan.add(name);
     if (result.path_begins.size() == before && !allow_empty) {
       throw Error(ErrorCode::kInvalidArgument,
-                  "{}/{}: this class has no JPEG or PNG image; remove the folder, or set allow_empty_classes", root,
-                  name);
+                  "{}/{}: this class has no JPEG or PNG image; remove the folder, or set "
+                  "ImageFolderOptions::allow_empty_classes",
+                  printable(root), printable(name));
     }
     result.class_ends.push_back(static_cast<int64_t>(result.path_begins.size()));
   }
