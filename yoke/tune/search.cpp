@@ -287,7 +287,8 @@ class Search {
         return static_cast<double>(batch) >= kPlateauSpan * static_cast<double>(start);
       };
       const auto far = std::ranges::find_if(measured_, is_far);
-      if (far != measured_.end() && seconds(*far) < 1.2 * seconds(start)) return start;
+      if (far == measured_.end() || seconds(*far) >= 1.2 * seconds(start)) continue;
+      return *std::ranges::find_if(measured_, [&](int64_t batch) { return 1.2 * seconds(batch) > seconds(*far); });
     }
     return 0;
   }
