@@ -66,8 +66,23 @@ TEST(ClaimCommand, RefusesWhatMakesNoSense) {
   }
   const auto result = run(machine.yoke({"claim", "-n", "9", "--wait", "--", "true"}));
   EXPECT_EQ(result.exit_code, 69) << "waiting would not help";
-  EXPECT_THAT(result.err, HasSubstr("has only 8"));
+  EXPECT_THAT(result.err, HasSubstr("only 8 of 8 can be claimed"));
   EXPECT_EQ(run(machine.yoke({"release", "4194303"})).exit_code, 66);
+  const auto missing = run(machine.yoke({"claim", "-d", "9", "--", "true"}));
+  EXPECT_EQ(missing.exit_code, 66);
+  EXPECT_THAT(missing.err, HasSubstr("this machine has no device 9"));
+  EXPECT_EQ(run(machine.yoke({"claim", "-d", "1,1", "--", "true"})).exit_code, 0) << "one device, named twice";
+}
+
+TEST(ClaimCommand, TheLimitOfAWaitHoldsAlsoForTheLockThatAllShare) {
+  const ClaimMachine machine;
+  ASSERT_EQ(run(machine.yoke({"claim", "--", "true"})).exit_code, 0) << "makes the file";
+  Command locker({.argv = {"flock", "-x", machine.locks() + "/yoke-alloc", "sh", "-c", "echo locked; exec sleep 1000"},
+                  .environment = {{"YOKE_TEST_TAG", machine.tag()}}});
+  ASSERT_TRUE(locker.wait_for_output("locked"));
+  const auto result = run(machine.yoke({"claim", "--wait", "1s", "--", "true"}));
+  EXPECT_EQ(result.exit_code, 124);
+  EXPECT_THAT(result.err, HasSubstr("yoke-alloc for longer than the few milliseconds"));
 }
 
 TEST(ClaimCommand, ABusyMachineIs75AndAnEndedWait124) {
@@ -311,6 +326,9 @@ TEST(ClaimCommand, LimitsOfTheSite) {
   const auto more = run(as_ada({"claim", "-n", "2", "--for", "1h", "--", "true"}));
   EXPECT_EQ(more.exit_code, 75);
   EXPECT_THAT(more.err, HasSubstr("lets a user have 3 devices, and you hold 2"));
+  const auto never = run(as_ada({"claim", "-n", "4", "--for", "1h", "--wait", "--", "true"}));
+  EXPECT_EQ(never.exit_code, 69) << "waiting does not help";
+  EXPECT_THAT(never.err, HasSubstr("lets a user have 3 devices at a time, and 4 are wanted"));
   const auto pid = std::to_string(Json::parse(held.out).at("pid").get<int64_t>());
   EXPECT_EQ(run(as_ada({"extend", pid, "--for", "2h"})).exit_code, 69);
   EXPECT_EQ(run(as_ada({"release", "--mine"})).exit_code, 0);

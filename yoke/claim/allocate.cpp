@@ -57,6 +57,10 @@ void exclude_others(std::vector<Candidate>& candidates, const std::vector<std::s
 std::string refusal_of(const Allocation& allocation, const std::vector<Candidate>& candidates,
                        const AllocationRequest& request, const SiteConfig& config) {
   const auto wanted = request.wish.num_devices;
+  if (allocation.turn.is_limited && config.devices_per_user && wanted > *config.devices_per_user) {
+    return fmt::format("this site lets a user have {} {} at a time, and {} are wanted; ask for fewer",
+                       *config.devices_per_user, *config.devices_per_user == 1 ? "device" : "devices", wanted);
+  }
   if (allocation.turn.is_limited) {
     return fmt::format(
         "this site lets a user have {} {}, and you hold {}; release some (`yoke claims` lists them), or "
@@ -65,13 +69,11 @@ std::string refusal_of(const Allocation& allocation, const std::vector<Candidate
         allocation.turn.num_held);
   }
   if (allocation.is_hopeless) {
-    return fmt::format(
-        "{} {} wanted, and this machine has only {} that can be claimed; `yoke claim -n {} --explain` "
-        "says why",
-        wanted, wanted == 1 ? "device is" : "devices are",
-        std::count_if(candidates.begin(), candidates.end(),
-                      [](const Candidate& candidate) { return may_be_given(candidate.standing); }),
-        wanted);
+    return fmt::format("{} {} wanted, and only {} of {} can be claimed; add --explain to see why", wanted,
+                       wanted == 1 ? "device is" : "devices are",
+                       std::count_if(candidates.begin(), candidates.end(),
+                                     [](const Candidate& candidate) { return may_be_given(candidate.standing); }),
+                       request.only.empty() ? candidates.size() : request.only.size());
   }
   if (allocation.turn.num_ahead > 0) {
     return fmt::format("{} {} been waiting for longer; use --wait to queue, or see `yoke claims`",
@@ -127,7 +129,8 @@ void mark_claimed(std::vector<Candidate>& candidates, const Survey& survey, cons
     if (obstacle) {
       candidate.standing = Standing::kUnusable;
       candidate.reason = "without a lock, because " + printable(*obstacle);
-    } else if (holding != nullptr) {
+    } else if (holding != nullptr && candidate.standing != Standing::kTooSmall &&
+               candidate.standing != Standing::kExcluded) {
       candidate.standing = Standing::kClaimed;
       candidate.reason = claimed_by(*holding, survey, now);
     }
@@ -147,7 +150,8 @@ Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, cons
                                         [](const Candidate& candidate) { return may_be_given(candidate.standing); });
   result.is_hopeless = num_usable < request.wish.num_devices;
   const auto closeness = closeness_of(snapshot, candidates, read_bus_paths(snapshot));
-  const auto session = ledger.open(request.is_dry ? Ledger::Access::kLook : Ledger::Access::kTake);
+  const auto access = request.is_dry ? Ledger::Access::kLook : Ledger::Access::kTake;
+  const auto session = ledger.open(access, request.lock_limit);
   // A claim may have ended meanwhile and left a process on its device that the snapshot does not have.
   constexpr std::chrono::milliseconds kMostAge(500);
   result.is_stale = std::chrono::steady_clock::now() - request.read_at > kMostAge;
@@ -161,6 +165,8 @@ Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, cons
     const auto picked = pick(candidates, closeness, request.wish);
     result.sentences = picked.sentences;
     if (picked.chosen.empty() || !result.turn.is_ours) {
+      const bool is_above_limit = result.turn.is_limited && request.wish.num_devices > config.devices_per_user;
+      result.is_hopeless = result.is_hopeless || is_above_limit;
       result.refusal = refusal_of(result, candidates, request, config);
       return result;
     }
@@ -190,7 +196,8 @@ Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, cons
 
 bool is_worthwhile(const Ledger& ledger, const std::vector<std::string>& keys, const AllocationRequest& request,
                    const SiteConfig& config, const Place& place) {
-  const auto survey = ledger.open(Ledger::Access::kLook).survey();
+  // Without the lock: a process that waits and is stopped (Ctrl-Z) must not keep it.
+  const auto survey = ledger.look_without_lock();
   const auto num_free =
       std::count_if(keys.begin(), keys.end(), [&](const std::string& key) { return survey.find(key) == nullptr; });
   return num_free >= request.wish.num_devices && turn_with_backfill(survey, request, &place, config, num_free).is_ours;

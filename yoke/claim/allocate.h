@@ -19,7 +19,8 @@ struct AllocationRequest {
   bool takes_used = false;             ///< Also gives devices that are in use without a claim (`--adopt`).
   bool goes_ahead = false;  ///< Starts before others where that delays nobody (`--backfill`); needs `length`.
   bool is_dry = false;      ///< Decides, and takes nothing.
-  Note note = {};           ///< The purpose. Its times are set when devices are taken.
+  std::chrono::milliseconds lock_limit{10'000};  ///< The longest wait for the lock that others hold for milliseconds.
+  Note note = {};                                ///< The purpose. Its times are set when devices are taken.
   std::optional<std::chrono::seconds> length = {};
   std::chrono::steady_clock::time_point read_at =
       std::chrono::steady_clock::now();  ///< When the snapshot was complete.

@@ -215,9 +215,9 @@ Ledger::Session Ledger::open(Access access, std::chrono::milliseconds limit) con
     if (is_locked && folder_.is_current(fd.value(), name)) return Session(*this, std::move(fd), access);
     if (std::chrono::steady_clock::now() <= until) continue;  // the file was replaced meanwhile
     throw Error(ErrorCode::kUnavailable,
-                "{} has held {} for more than {} s, which programs hold for milliseconds, so nobody can claim; ask its "
+                "{} holds {} for longer than the few milliseconds that programs need it, so nobody can claim; ask its "
                 "user to end it, or root",
-                locker_text(folder_), folder_.path_of(name).string(), limit.count() / 1000);
+                locker_text(folder_), folder_.path_of(name).string());
   }
 }
 

@@ -41,7 +41,7 @@ class Acquirer {
       Acquired result;
       if (!read_devices(result.snapshot, status)) return std::nullopt;
       choose_devices(result.snapshot);
-      result.allocation = allocate(site_.ledger, result.snapshot, request_, site_.config, place_ ? &*place_ : nullptr);
+      result.allocation = attempt(result.snapshot);
       if (result.allocation.is_stale) continue;
       if (result.allocation.refusal.empty()) {
         if (interruption(status)) return std::nullopt;
@@ -66,6 +66,20 @@ class Acquirer {
   }
 
  private:
+  /// allocate(), for no longer than the limit of --wait.
+  claim::Allocation attempt(const device::Snapshot& snapshot) {
+    const auto left = [&] { return std::chrono::ceil<milliseconds>(begin_ + *options_.wait_limit - Clock::now()); };
+    if (options_.wait_limit) request_.lock_limit = std::clamp(left(), milliseconds(0), milliseconds(10'000));
+    try {
+      return allocate(site_.ledger, snapshot, request_, site_.config, place_ ? &*place_ : nullptr);
+    } catch (const Error& error) {
+      const bool is_late = options_.wait_limit && error.code() == ErrorCode::kUnavailable && left().count() <= 0;
+      if (!is_late) throw;
+      throw Error(ErrorCode::kTimeout, "waited for {} s without success: {}", options_.wait_limit->count(),
+                  error.what());
+    }
+  }
+
   /// A child reads the devices, so this process loads no driver, and a driver that hangs keeps no lock.
   bool read_devices(device::Snapshot& snapshot, int& status) {
     const UniqueFd text(memfd_create("yoke-claim", MFD_CLOEXEC));
@@ -80,6 +94,10 @@ class Acquirer {
     if (status != kExitOk) return false;
     snapshot = device::snapshot_from_json(text_of(text));
     request_.read_at = Clock::now();
+    if (!options_.device.chosen.empty() && snapshot.devices.empty()) {
+      throw Error(ErrorCode::kNotFound, "this machine has no device {}; `yoke devices` lists those that it has",
+                  printable(fmt::format("{}", fmt::join(options_.device.chosen, ", "))));
+    }
     if (const auto missing = view::find_missing_gpu(snapshot)) {
       throw Error(missing->is_certain ? ErrorCode::kNotFound : ErrorCode::kUnavailable, "{}; there is nothing to claim",
                   missing->text());
@@ -92,11 +110,12 @@ class Acquirer {
     request_.only.clear();
     if (options_.adopted_pid) return choose_used(snapshot, *options_.adopted_pid);
     if (options_.device.chosen.empty()) return;
+    const auto add = [&](const std::string& id) {
+      if (std::find(request_.only.begin(), request_.only.end(), id) == request_.only.end()) request_.only.push_back(id);
+    };
     for (const auto& choice : options_.device.selection().resolve(snapshot)) {
-      if (choice.device->instances.empty()) request_.only.push_back(choice.id());
-      for (const auto& instance : choice.device->instances) {
-        request_.only.push_back(device::Choice{&instance, choice.device, ""}.id());
-      }
+      if (choice.device->instances.empty()) add(choice.id());
+      for (const auto& instance : choice.device->instances) add(device::Choice{&instance, choice.device, ""}.id());
     }
     if (request_.wish.num_devices == 0) request_.wish.num_devices = static_cast<int64_t>(request_.only.size());
   }
