@@ -27,7 +27,9 @@ const char* end_of_string(const char* at, const char* end) {
 
 char JsonCursor::peek() {
   while (at_ < end_ && is_space(*at_)) ++at_;
-  return at_ < end_ ? *at_ : '\0';
+  if (at_ < end_) return *at_;
+  is_short_ = true;
+  return '\0';
 }
 
 bool JsonCursor::take(char wanted) {
@@ -39,7 +41,10 @@ bool JsonCursor::take(char wanted) {
 std::optional<std::string_view> JsonCursor::string() {
   if (!take('"')) return std::nullopt;
   const char* const quote = end_of_string(at_, end_);
-  if (quote == nullptr) return std::nullopt;
+  if (quote == nullptr) {
+    is_short_ = true;
+    return std::nullopt;
+  }
   const std::string_view text(at_, static_cast<size_t>(quote - at_));
   at_ = quote + 1;
   return text;
@@ -52,7 +57,9 @@ std::optional<std::string_view> JsonCursor::value() {
   if (first == '"') return string() ? std::optional(taken()) : std::nullopt;
   if (first != '{' && first != '[') {
     while (at_ < end_ && *at_ != ',' && *at_ != '}' && *at_ != ']' && !is_space(*at_)) ++at_;
-    return at_ < end_ ? std::optional(taken()) : std::nullopt;  // if the text ends here, a number may be incomplete
+    if (at_ < end_) return taken();
+    is_short_ = true;  // a number may be incomplete
+    return std::nullopt;
   }
   for (int64_t depth = 0; at_ < end_; ++at_) {
     if (*at_ == '"') {
@@ -66,6 +73,7 @@ std::optional<std::string_view> JsonCursor::value() {
     }
   }
   at_ = end_;
+  is_short_ = true;
   return std::nullopt;
 }
 

@@ -39,10 +39,13 @@ class JsonCursor {
   }
 
   const char* position() const { return at_; }
+  /// Whether a function looked for more text than there is. If not, more text would not change its result.
+  bool is_short() const { return is_short_; }
 
  private:
   const char* at_;
   const char* end_;
+  bool is_short_ = false;
 };
 
 /// Replaces the escape sequences in `escaped`; returns it unchanged if one of them is invalid.

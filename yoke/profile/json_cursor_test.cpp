@@ -46,5 +46,18 @@ TEST(JsonCursor, UnescapesWhatIsValid) {
   EXPECT_EQ(unescape(R"(\x)"), R"(\x)");
 }
 
+TEST(JsonCursor, TellsAMistakeFromTextThatEndsTooEarly) {
+  const auto is_short = [](std::string_view text) {
+    JsonCursor cursor(text);
+    const bool is_read = cursor.object([&](std::string_view) { return cursor.value().has_value(); });
+    EXPECT_FALSE(is_read) << text;
+    return cursor.is_short();
+  };
+  for (const char* text : {"", "{", "{\"a", "{\"a\"", "{\"a\":", "{\"a\":1", "{\"a\":[1", "{\"a\":\"b", "{\"a\":1,"})
+    EXPECT_TRUE(is_short(text)) << text;
+  for (const char* text : {"[", "{1}", "{\"a\" 1}", "{\"a\":1 2}", "{\"a\":\"b\"c\"}"})
+    EXPECT_FALSE(is_short(text)) << text;
+}
+
 }  // namespace
 }  // namespace yoke::profile

@@ -232,7 +232,8 @@ class Reader {
       cursor = attempt;
       return true;
     }
-    const auto whole = cursor.value();  // the event is malformed, or its end is not in the buffer yet
+    if (attempt.is_short()) return false;  // its end is not in the buffer yet
+    const auto whole = cursor.value();     // the event is malformed
     if (!whole) return false;
     if (whole->empty()) return cursor.take('}') || cursor.take(':');  // skips characters that cannot begin a value
     ++trace_.num_without_duration;
