@@ -274,6 +274,18 @@ TEST(ClaimCommand, ARunningProgramIsReleasedByForceAlone) {
   EXPECT_EQ(machine.num_claimed(), 0);
 }
 
+TEST(ClaimCommand, ReleasingAllOfOnesOwnKeepsWhatProgramsUse) {
+  const ClaimMachine machine;
+  Command holder(machine.yoke(ClaimMachine::claim_and_wait({"-n", "2"})));
+  ASSERT_TRUE(holder.wait_for_output("started"));
+  ASSERT_EQ(run(machine.yoke({"claim", "-n", "3", "--for", "1h"})).exit_code, 0);
+  EXPECT_EQ(machine.num_claimed(), 5);
+  const auto result = run(machine.yoke({"release", "--mine"}));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr(std::to_string(holder.pid()) + " keeps its devices until its program ends"));
+  EXPECT_EQ(machine.num_claimed(), 2);
+}
+
 TEST(ClaimCommand, ValuesOfOptionsAreNotShownToEverybody) {
   const ClaimMachine machine;
   Command holder(machine.yoke({"claim", "--", "sh", "-c", "echo started; sleep 1000", "secret"}));

@@ -159,6 +159,9 @@ class Ledger::Session {
   std::string device_;
 };
 
+/// The part of a lock's name that lock_name() derives from the key.
+std::string key_in_name(const std::string& key);
+
 /// The name of the lock of a device. Errors  kInvalidArgument: `key` is empty, or has other characters than UUIDs and
 /// bus ids.
 std::string lock_name(const std::string& key);

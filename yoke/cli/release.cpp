@@ -67,8 +67,21 @@ int run_release(const ReleaseArgs& args, Context& context) {
     context.out << "no device is claimed by you\n";
     return kExitOk;
   }
-  for (const auto* held : found) check_release(*held, args);
-  for (const auto* held : found) release(*held, context);
+  // --mine alone leaves out what programs still use. A claim that was named is refused instead.
+  const auto is_kept = [&](const claim::HeldNote* held) {
+    return args.claims.empty() && !args.force && held->note && !held->note->is_holder;
+  };
+  for (const auto* held : found) {
+    if (!is_kept(held)) check_release(*held, args);
+  }
+  for (const auto* held : found) {
+    if (!is_kept(held)) {
+      release(*held, context);
+      continue;
+    }
+    context.out << fmt::format("process {} keeps its devices until its program ends; --force ends it\n",
+                               held->pid.value_or(0));
+  }
   return kExitOk;
 }
 

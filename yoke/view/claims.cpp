@@ -38,9 +38,8 @@ std::map<std::string, KnownDevice> known_devices(const device::Snapshot& snapsho
   const auto add = [&](const device::Device& device, const std::string& id) {
     for (const auto& candidate : candidates) {
       if (candidate.id != id || candidate.key.empty()) continue;
-      auto name = candidate.key;
-      for (auto& c : name) c = c == '/' ? '_' : c;
-      devices[name] = {id, device.facts.uuid.empty() ? candidate.key : device.facts.uuid, is_used(device)};
+      devices[claim::key_in_name(candidate.key)] = {id, device.facts.uuid.empty() ? candidate.key : device.facts.uuid,
+                                                    is_used(device)};
     }
   };
   for (const auto& device : snapshot.devices) {

@@ -43,7 +43,4 @@ std::vector<Ticket> tickets_of(const std::vector<LockedFile>& files);
 /// The user in the name of a note or ticket; nullopt: the name has a different form.
 std::optional<int64_t> uid_in(std::string_view name, std::string_view prefix);
 
-/// The part of a lock's name that lock_name() derives from the key.
-std::string key_in_name(const std::string& key);
-
 }  // namespace yoke::claim
