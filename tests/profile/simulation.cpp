@@ -272,4 +272,8 @@ Simulated simulate(const Training& training) {
   return result;
 }
 
+std::string trace_event(const std::string& members) {
+  return R"({"ph": "X", "cat": "cpu_op", "name": "aten::mm", "pid": 1, "tid": 1, "ts": 10, "dur": 5)" + members + "}";
+}
+
 }  // namespace yoke::test

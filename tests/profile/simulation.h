@@ -38,4 +38,7 @@ struct Simulated {
 
 Simulated simulate(const Training& training);
 
+/// An operation of a trace, as JSON. `members` are added to it, and begin with a comma.
+std::string trace_event(const std::string& members);
+
 }  // namespace yoke::test
