@@ -328,7 +328,7 @@ TEST(ClaimCommand, LimitsOfTheSite) {
   machine.write("config.toml", "[claim]\ndevices_per_user = 3\nlongest = '2h'\n");
   const auto as_ada = [&](std::vector<std::string> words) {
     auto options = machine.yoke_as(kAda, std::move(words));
-    options.environment.emplace_back("YOKE_CLAIM_CONFIG", machine.path("config.toml"));
+    options.environment.emplace_back("YOKE_SITE_CONFIG", machine.path("config.toml"));
     return options;
   };
   EXPECT_EQ(run(as_ada({"claim", "-n", "1", "--", "true"})).exit_code, 64) << "--for is required";

@@ -56,7 +56,7 @@ class ClaimMachine {
                         {"YOKE_CLAIM_DIR", locks()},
                         {"YOKE_TEST_TAG", tag_},
                         {"HOME", path("home")}},
-        .without = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "XDG_CONFIG_HOME", "YOKE_CLAIM_CONFIG", "COLUMNS"}};
+        .without = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "XDG_CONFIG_HOME", "YOKE_SITE_CONFIG", "COLUMNS"}};
   }
   /// The same of a different user. REQUIRES: this process is root.
   CommandOptions yoke_as(uid_t uid, std::vector<std::string> words) const { return as(uid, yoke(std::move(words))); }

@@ -8,6 +8,7 @@
 #include <string>
 
 #include "yoke/base/environment.h"
+#include "yoke/site/config.h"
 
 namespace yoke::claim {
 
@@ -19,18 +20,14 @@ struct SiteConfig {
   bool operator==(const SiteConfig&) const = default;
 };
 
-enum class ConfigOwner { kSite, kUser };
-
-/// Parses a file. `name` is for messages. Errors  kDataLoss, with file and line: it is not TOML, or a key or value is
-/// not known, because a misspelt limit would be no limit; kInvalidArgument: a user's file sets what only a site may.
-SiteConfig parse_config(const std::string& text, const std::string& name, ConfigOwner owner);
+/// Errors  kDataLoss, with file and line: a key or value is not known; kInvalidArgument: a user's file sets what only a
+/// site may.
+SiteConfig parse_config(const site::Section& section);
 
 /// The limits of both: a user's own file can make them stricter, and not looser. Pure.
 SiteConfig tightened(const SiteConfig& site, const SiteConfig& user);
 
-/// Reads /etc/yoke/config.toml, and then ~/.config/yoke/config.toml. A missing file is an empty one. YOKE_CLAIM_CONFIG
-/// names a different file for the site, for tests.
-/// Errors  those of parse_config(); kPermissionDenied: somebody other than root could have written the site's file.
+/// The limits of the site's file and of the user's own. Errors  those of site::read_config() and parse_config().
 SiteConfig read_config(const Environment& environment);
 
 }  // namespace yoke::claim

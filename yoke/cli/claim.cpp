@@ -23,9 +23,9 @@
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/base/process.h"
+#include "yoke/base/quantity.h"
 #include "yoke/base/text.h"
 #include "yoke/base/user_socket.h"
-#include "yoke/claim/quantity.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/claim_keeper.h"
@@ -84,7 +84,7 @@ AcquireOptions to_options(const ClaimArgs& args, const claim::SiteConfig& config
   const bool counts_names = !args.device.chosen.empty();  // -d 0,1 alone means both
   request.wish.num_devices = args.num_devices.value_or(counts_names ? 0 : 1);
   if (!args.memory.empty()) {
-    request.wish.memory_bytes = claim::parse_memory(args.memory);
+    request.wish.memory_bytes = parse_memory(args.memory);
     if (!request.wish.memory_bytes) {
       throw Error(ErrorCode::kInvalidArgument, "--memory {}: give a size with its unit, such as 20GiB", args.memory);
     }

@@ -17,8 +17,8 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/process.h"
+#include "yoke/base/quantity.h"
 #include "yoke/base/text.h"
-#include "yoke/claim/quantity.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/watched_program.h"
 #include "yoke/device/json.h"
@@ -284,7 +284,7 @@ std::vector<const claim::HeldNote*> find_claims(const claim::Survey& survey, con
 }
 
 std::chrono::seconds length_of(const std::string& option, const std::string& text) {
-  if (const auto length = claim::parse_length(text)) return *length;
+  if (const auto length = parse_length(text)) return *length;
   throw Error(ErrorCode::kInvalidArgument, "{} {}: give a length of time, such as 90s, 30m, 4h or 1d12h", option, text);
 }
 

@@ -1,4 +1,4 @@
-// yoke/claim/quantity.h -- lengths of time and sizes of memory as users and configuration files write them. Pure.
+// yoke/base/quantity.h -- lengths of time and sizes of memory as users and configuration files write them. Pure.
 #pragma once
 
 #include <chrono>
@@ -6,7 +6,7 @@
 #include <optional>
 #include <string_view>
 
-namespace yoke::claim {
+namespace yoke {
 
 /// "90s", "30m", "4h", "7d", "1d12h", or a number of seconds. nullopt: any other text, zero, or more than ten years.
 std::optional<std::chrono::seconds> parse_length(std::string_view text);
@@ -15,4 +15,4 @@ std::optional<std::chrono::seconds> parse_length(std::string_view text);
 /// alone has no unit, so it is refused.
 std::optional<int64_t> parse_memory(std::string_view text);
 
-}  // namespace yoke::claim
+}  // namespace yoke

@@ -1,8 +1,8 @@
-#include "yoke/claim/quantity.h"
+#include "yoke/base/quantity.h"
 
 #include <charconv>
 
-namespace yoke::claim {
+namespace yoke {
 namespace {
 
 /// Removes a number from the beginning of `text`. nullopt: there is none, or it is too large.
@@ -63,4 +63,4 @@ std::optional<int64_t> parse_memory(std::string_view text) {
   return *number << shift;
 }
 
-}  // namespace yoke::claim
+}  // namespace yoke

@@ -1,4 +1,4 @@
-#include "yoke/claim/quantity.h"
+#include "yoke/base/quantity.h"
 
 #include <gtest/gtest.h>
 
@@ -6,10 +6,10 @@
 #include <utility>
 #include <vector>
 
-namespace yoke::claim {
+namespace yoke {
 namespace {
 
-TEST(ClaimQuantity, LengthsOfTime) {
+TEST(Quantity, LengthsOfTime) {
   const std::vector<std::pair<std::string, int64_t>> rows = {{"90s", 90},
                                                              {"30m", 1800},
                                                              {"4h", 14'400},
@@ -35,7 +35,7 @@ TEST(ClaimQuantity, LengthsOfTime) {
   }
 }
 
-TEST(ClaimQuantity, SizesOfMemory) {
+TEST(Quantity, SizesOfMemory) {
   const std::vector<std::pair<std::string, int64_t>> rows = {{"20GiB", int64_t{20} << 30},
                                                              {"500MiB", 500 << 20},
                                                              {"1TiB", int64_t{1} << 40},
@@ -54,4 +54,4 @@ TEST(ClaimQuantity, SizesOfMemory) {
 }
 
 }  // namespace
-}  // namespace yoke::claim
+}  // namespace yoke

@@ -1,0 +1,186 @@
+#include "yoke/site/config.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <sys/stat.h>
+#include <toml++/toml.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <filesystem>
+
+#include "yoke/base/error.h"
+#include "yoke/base/file.h"
+#include "yoke/base/quantity.h"
+
+namespace yoke::site {
+namespace {
+
+constexpr size_t kMostBytes = 1 << 20;
+constexpr std::array<std::string_view, 3> kTables = {"claim", "container", "storage"};
+
+/// The text of a file that only root can have written; empty if there is none.
+std::string read_of_site(const std::filesystem::path& path, bool is_chosen) {
+  UniqueFd fd;
+  try {
+    fd = open_regular_file(path);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kNotFound && !is_chosen) return "";
+    throw;
+  }
+  struct stat status {};
+  if (fstat(fd.value(), &status) != 0) throw system_error(errno, path.string());
+  const bool is_own = is_chosen && status.st_uid == geteuid();
+  if ((status.st_uid != 0 && !is_own) || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
+    throw Error(ErrorCode::kPermissionDenied,
+                "{} could have been written by others than root, so its limits are not used; `chown root {}` and "
+                "`chmod 644 {}`",
+                path.string(), path.string(), path.string());
+  }
+  return read_regular_file(path, kMostBytes);
+}
+
+std::string read_of_user(const std::filesystem::path& path) {
+  try {
+    return read_regular_file(path, kMostBytes);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kNotFound) return "";
+    throw;
+  }
+}
+
+}  // namespace
+
+struct Section::Table {
+  std::shared_ptr<const toml::table> file;
+  const toml::table* values = nullptr;  // in `file`; nullptr: the file does not have the table
+  std::string file_name, name;
+  Owner owner = Owner::kSite;
+
+  const toml::node* find(std::string_view key) const { return values == nullptr ? nullptr : values->get(key); }
+};
+
+std::vector<std::string> Section::keys() const {
+  std::vector<std::string> result;
+  if (!table_ || table_->values == nullptr) return result;
+  for (const auto& [key, value] : *table_->values) result.emplace_back(key.str());
+  std::sort(result.begin(), result.end());
+  return result;
+}
+
+void Section::refuse(std::string_view key, const std::string& why) const {
+  throw Error(ErrorCode::kDataLoss, "{}:{}: {}", table_->file_name, table_->find(key)->source().begin.line, why);
+}
+
+void Section::for_site_only(std::string_view key, const std::string& why) const {
+  if (!table_ || table_->owner == Owner::kSite || table_->find(key) == nullptr) return;
+  throw Error(ErrorCode::kInvalidArgument, "{}:{}: {} is for /etc/yoke/config.toml only, since {}; remove the line",
+              table_->file_name, table_->find(key)->source().begin.line, key, why);
+}
+
+void Section::check_keys(std::initializer_list<std::string_view> known) const {
+  for (const auto& key : keys()) {
+    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    refuse(key, fmt::format("[{}] has no key {}; it has {}", table_->name, key, fmt::join(known, ", ")));
+  }
+}
+
+std::optional<std::string> Section::text(std::string_view key) const {
+  const auto* const node = table_ ? table_->find(key) : nullptr;
+  if (node == nullptr) return std::nullopt;
+  const auto value = node->value_exact<std::string>();
+  if (!value) refuse(key, fmt::format("{} takes a text in quotes", key));
+  return value;
+}
+
+std::optional<int64_t> Section::count(std::string_view key) const {
+  const auto* const node = table_ ? table_->find(key) : nullptr;
+  if (node == nullptr) return std::nullopt;
+  const auto value = node->value_exact<int64_t>();
+  if (!value || *value < 0) refuse(key, fmt::format("{} takes a whole number", key));
+  return value;
+}
+
+std::optional<bool> Section::flag(std::string_view key) const {
+  const auto* const node = table_ ? table_->find(key) : nullptr;
+  if (node == nullptr) return std::nullopt;
+  const auto value = node->value_exact<bool>();
+  if (!value) refuse(key, fmt::format("{} takes true or false", key));
+  return value;
+}
+
+std::optional<std::chrono::seconds> Section::length(std::string_view key) const {
+  const auto* const node = table_ ? table_->find(key) : nullptr;
+  if (node == nullptr) return std::nullopt;
+  const auto value = parse_length(node->value<std::string>().value_or(""));
+  if (!value) refuse(key, fmt::format("{} takes a length of time in quotes, such as \"24h\"", key));
+  return value;
+}
+
+std::optional<int64_t> Section::memory(std::string_view key) const {
+  const auto* const node = table_ ? table_->find(key) : nullptr;
+  if (node == nullptr) return std::nullopt;
+  const auto value = parse_memory(node->value<std::string>().value_or(""));
+  if (!value) refuse(key, fmt::format("{} takes a size in quotes, such as \"20GiB\"", key));
+  return value;
+}
+
+std::optional<std::vector<std::string>> Section::texts(std::string_view key) const {
+  const auto* const node = table_ ? table_->find(key) : nullptr;
+  if (node == nullptr) return std::nullopt;
+  std::vector<std::string> result;
+  const auto* const list = node->as_array();
+  for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
+    const auto value = list->get(i)->value_exact<std::string>();
+    if (!value) refuse(key, fmt::format("{} takes a list of texts, such as [\"a\", \"b\"]", key));
+    result.push_back(*value);
+  }
+  if (list == nullptr) refuse(key, fmt::format("{} takes a list of texts, such as [\"a\", \"b\"]", key));
+  return result;
+}
+
+Section Section::section(std::string_view key) const {
+  if (!table_) return {};
+  auto table = std::make_shared<Table>(*table_);
+  table->name = table->name.empty() ? std::string(key) : fmt::format("{}.{}", table->name, key);
+  const auto* const node = table_->find(key);
+  table->values = node == nullptr ? nullptr : node->as_table();
+  if (node != nullptr && table->values == nullptr) {
+    refuse(key, fmt::format("{} is not a table; write [{}]", key, table->name));
+  }
+  return Section(std::move(table));
+}
+
+ConfigFile ConfigFile::parse(const std::string& text, const std::string& name, Owner owner) {
+  ConfigFile file;
+  try {
+    auto parsed = std::make_shared<const toml::table>(toml::parse(text, name));
+    const auto* const values = parsed.get();
+    file.root_ = Section(std::make_shared<Section::Table>(Section::Table{std::move(parsed), values, name, "", owner}));
+  } catch (const toml::parse_error& error) {
+    throw Error(ErrorCode::kDataLoss, "{}:{}: {}", name, error.source().begin.line, error.description());
+  }
+  for (const auto& key : file.root_.keys()) {
+    if (std::find(kTables.begin(), kTables.end(), key) != kTables.end()) continue;
+    file.root_.refuse(key, fmt::format("there is no table [{}]; there are [{}]", key, fmt::join(kTables, "], [")));
+  }
+  return file;
+}
+
+Config read_config(const Environment& environment) {
+  const auto chosen = environment.find("YOKE_SITE_CONFIG");
+  const std::filesystem::path path = chosen.value_or("/etc/yoke/config.toml");
+  Config config;
+  config.site = ConfigFile::parse(read_of_site(path, chosen.has_value()), path.string(), Owner::kSite);
+  const auto home = environment.value_or("HOME", "");
+  const auto folder = environment.value_or("XDG_CONFIG_HOME", home.empty() ? "" : home + "/.config");
+  if (folder.empty()) return config;
+  const auto own = folder + "/yoke/config.toml";
+  config.user = ConfigFile::parse(read_of_user(own), own, Owner::kUser);
+  return config;
+}
+
+}  // namespace yoke::site

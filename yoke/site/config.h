@@ -1,0 +1,90 @@
+// yoke/site/config.h -- what the administrator of a machine has decided: /etc/yoke/config.toml, and a user's own file.
+//
+// Each room reads a table of its own, [claim] for instance, and says which keys it has. A key or a table that nobody
+// knows is an error, because a misspelt limit would be no limit.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "yoke/base/environment.h"
+
+namespace yoke::site {
+
+enum class Owner { kSite, kUser };
+
+/// A table of a file. All functions that give values return nullopt if there is no such key.
+/// Errors  kDataLoss, with file and line, if the value is of another kind.
+class Section {
+ public:
+  /// An empty table.
+  Section() = default;
+
+  std::vector<std::string> keys() const;  ///< In alphabetical order.
+
+  std::optional<std::string> text(std::string_view key) const;
+  std::optional<int64_t> count(std::string_view key) const;                   ///< A whole number, zero or more.
+  std::optional<bool> flag(std::string_view key) const;                       ///< true or false.
+  std::optional<std::chrono::seconds> length(std::string_view key) const;     ///< Such as "24h".
+  std::optional<int64_t> memory(std::string_view key) const;                  ///< Such as "20GiB", in bytes.
+  std::optional<std::vector<std::string>> texts(std::string_view key) const;  ///< ["a", "b"].
+  Section section(std::string_view key) const;  ///< The table [claim.KEY]; empty if there is none.
+
+  /// Errors  kDataLoss: the table has a key that is not among `known`.
+  void check_keys(std::initializer_list<std::string_view> known) const;
+
+  /// Throws Error{kDataLoss} with file and line: "FILE:LINE: WHY". REQUIRES: there is such a key.
+  [[noreturn]] void refuse(std::string_view key, const std::string& why) const;
+
+  /// Errors  kInvalidArgument, with file and line: a user's own file has a key that only the site may set. `why` says
+  ///         for what reason.
+  void for_site_only(std::string_view key, const std::string& why) const;
+
+ private:
+  friend class ConfigFile;
+  struct Table;
+  explicit Section(std::shared_ptr<const Table> table) : table_(std::move(table)) {}
+
+  std::shared_ptr<const Table> table_;
+};
+
+/// A whole file.
+class ConfigFile {
+ public:
+  ConfigFile() = default;  ///< An empty one.
+
+  /// `name` is for messages. Errors  kDataLoss, with file and line: it is not TOML, or has an unknown table.
+  static ConfigFile parse(const std::string& text, const std::string& name, Owner owner);
+
+  /// The table of that name; empty if the file does not have it.
+  Section section(std::string_view name) const { return root_.section(name); }
+
+ private:
+  Section root_;
+};
+
+struct Config {
+  ConfigFile site, user;
+};
+
+/// Reads /etc/yoke/config.toml, and then ~/.config/yoke/config.toml. A missing file is an empty one. YOKE_SITE_CONFIG
+/// names a different file for the site, for tests.
+/// Errors  those of ConfigFile::parse(); kPermissionDenied: somebody other than root could have written the site's
+/// file.
+Config read_config(const Environment& environment);
+
+/// The stricter of two limits. nullopt: there is no limit.
+template <typename T>
+std::optional<T> stricter(const std::optional<T>& a, const std::optional<T>& b) {
+  if (!a || !b) return a ? a : b;
+  return *b < *a ? b : a;
+}
+
+}  // namespace yoke::site

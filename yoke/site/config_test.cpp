@@ -1,0 +1,106 @@
+#include "yoke/site/config.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "yoke/base/error.h"
+
+namespace yoke::site {
+namespace {
+
+using std::chrono::hours;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+ConfigFile parse(const std::string& text, Owner owner = Owner::kSite) {
+  return ConfigFile::parse(text, "c.toml", owner);
+}
+
+template <typename Function>
+std::string complaint(const Function& function) {
+  try {
+    function();
+    return "";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+TEST(SiteConfig, GivesValuesOfEachKind) {
+  const auto section =
+      parse(
+          "[claim]\nname = 'a'\nnumber = 4\nis = true\ntime = '24h'\nsize = '20GiB'\nlist = ['x', 'y']\n"
+          "[claim.users]\nada = 8\n")
+          .section("claim");
+  EXPECT_EQ(section.text("name"), "a");
+  EXPECT_EQ(section.count("number"), 4);
+  EXPECT_EQ(section.flag("is"), true);
+  EXPECT_EQ(section.length("time"), hours(24));
+  EXPECT_EQ(section.memory("size"), int64_t{20} << 30);
+  EXPECT_THAT(*section.texts("list"), ElementsAre("x", "y"));
+  EXPECT_EQ(section.section("users").count("ada"), 8);
+  EXPECT_THAT(section.section("users").keys(), ElementsAre("ada"));
+}
+
+TEST(SiteConfig, WhatIsNotThereIsEmpty) {
+  const auto section = parse("").section("claim");
+  EXPECT_EQ(section.text("name"), std::nullopt);
+  EXPECT_EQ(section.count("number"), std::nullopt);
+  EXPECT_EQ(section.texts("list"), std::nullopt);
+  EXPECT_THAT(section.section("users").keys(), ElementsAre());
+  EXPECT_EQ(ConfigFile().section("claim").flag("is"), std::nullopt);
+}
+
+TEST(SiteConfig, NamesTheLineOfAMistake) {
+  const auto in = [](const char* text) { return parse(text).section("claim"); };
+  EXPECT_THAT(complaint([&] { in("[claim]\na = 4\n").text("a"); }), HasSubstr("c.toml:2: a takes a text"));
+  EXPECT_THAT(complaint([&] { in("[claim]\n\na = -4\n").count("a"); }), HasSubstr("c.toml:3: a takes a whole number"));
+  EXPECT_THAT(complaint([&] { in("[claim]\na = 1.5\n").count("a"); }), HasSubstr("whole number"));
+  EXPECT_THAT(complaint([&] { in("[claim]\na = 1\n").flag("a"); }), HasSubstr("true or false"));
+  EXPECT_THAT(complaint([&] { in("[claim]\na = 24\n").length("a"); }), HasSubstr("\"24h\""));
+  EXPECT_THAT(complaint([&] { in("[claim]\na = '24'\n").memory("a"); }), HasSubstr("\"20GiB\""));
+  EXPECT_THAT(complaint([&] { in("[claim]\na = ['x', 1]\n").texts("a"); }), HasSubstr("list of texts"));
+  EXPECT_THAT(complaint([&] { in("[claim]\na = 'x'\n").texts("a"); }), HasSubstr("list of texts"));
+  EXPECT_THAT(complaint([&] { in("[claim]\na = 'x'\n").section("a"); }), HasSubstr("write [claim.a]"));
+  EXPECT_THAT(complaint([&] { in("claim = 4\n"); }), HasSubstr("c.toml:1: claim is not a table; write [claim]"));
+  EXPECT_THAT(complaint([&] { in("[claim\n"); }), HasSubstr("c.toml:1: "));
+  EXPECT_THAT(complaint([&] { in("[claims]\n"); }), HasSubstr("there is no table [claims]"));
+  EXPECT_THAT(complaint([&] {
+                in("[claim]\na = 4\nc = 1\n").check_keys({"a", "b"});
+              }),
+              HasSubstr("c.toml:3: [claim] has no key c; it has a, b"));
+}
+
+TEST(SiteConfig, SomeKeysAreForTheSiteOnly) {
+  const std::string text = "[claim]\na = 4\n";
+  parse(text).section("claim").for_site_only("a", "all must agree");
+  const auto own = parse(text, Owner::kUser).section("claim");
+  EXPECT_THAT(complaint([&] { own.for_site_only("a", "all must agree"); }), HasSubstr("since all must agree"));
+  own.for_site_only("b", "all must agree");
+}
+
+TEST(SiteConfig, TheStricterLimitCounts) {
+  EXPECT_EQ(stricter<int>(std::nullopt, std::nullopt), std::nullopt);
+  EXPECT_EQ(stricter<int>(4, std::nullopt), 4);
+  EXPECT_EQ(stricter<int>(std::nullopt, 4), 4);
+  EXPECT_EQ(stricter<int>(4, 8), 4);
+  EXPECT_EQ(stricter<int>(4, 2), 2);
+}
+
+TEST(SiteConfig, AFileThatOthersCanWriteIsRefused) {
+  const std::string path = testing::TempDir() + "yoke-site-config.toml";
+  std::ofstream(path) << "[claim]\nnumber = 3\n";
+  const Environment environment{{"YOKE_SITE_CONFIG", path}};
+  std::filesystem::permissions(path, std::filesystem::perms{0644});
+  EXPECT_EQ(read_config(environment).site.section("claim").count("number"), 3);
+  std::filesystem::permissions(path, std::filesystem::perms{0666});
+  EXPECT_THROW(read_config(environment), Error);
+  std::filesystem::remove(path);
+  EXPECT_THROW(read_config(environment), Error) << "a file that was named must exist";
+}
+
+}  // namespace
+}  // namespace yoke::site
