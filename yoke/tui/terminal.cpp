@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <vector>
 
 #define NCURSES_WIDECHAR 1
 #define NCURSES_NOMACROS 1
@@ -184,18 +185,26 @@ std::optional<Event> event_of_character(wint_t code) {
   return KeyEvent{Key::kCharacter, to_utf8(static_cast<char32_t>(code))};
 }
 
-std::optional<Event> event_of_mouse() {
-  MEVENT mouse = {};
-  if (getmouse(&mouse) != OK) return std::nullopt;
+std::optional<Event> event_of_mouse(const MEVENT& mouse) {
   MouseEvent event{.at = {mouse.x, mouse.y}};
   if ((mouse.bstate & BUTTON4_PRESSED) != 0) {
     event.what = MouseEvent::What::kWheelUp;
   } else if ((mouse.bstate & BUTTON5_PRESSED) != 0) {
     event.what = MouseEvent::What::kWheelDown;
-  } else if ((mouse.bstate & (BUTTON1_PRESSED | BUTTON1_CLICKED)) == 0) {
+  } else if ((mouse.bstate & BUTTON1_PRESSED) == 0) {
     return std::nullopt;
   }
   return event;
+}
+
+/// All reports of the mouse that ncurses has read, the oldest last. It gives the newest one first, and says KEY_MOUSE
+/// once for several that arrived together.
+std::vector<Event> take_mouse_events() {
+  std::vector<Event> result;
+  for (MEVENT mouse = {}; getmouse(&mouse) == OK;) {
+    if (const auto event = event_of_mouse(mouse)) result.push_back(*event);
+  }
+  return result;
 }
 
 bool has_cursor_addressing() {
@@ -227,6 +236,7 @@ struct Terminal::Impl {
   SCREEN* screen = nullptr;
   Palette palette = {};
   Pipe signals;
+  std::vector<Event> mouse_events;  ///< That were read and not given yet, the oldest last.
   std::array<struct sigaction, kNoted.size()> actions_before = {};
 
   void handle_signals() {
@@ -284,7 +294,7 @@ std::unique_ptr<Terminal> Terminal::open(bool wants_color) {
   keypad(stdscr, TRUE);
   nodelay(stdscr, TRUE);
   set_escdelay(25);
-  mousemask(BUTTON1_PRESSED | BUTTON1_CLICKED | BUTTON4_PRESSED | BUTTON5_PRESSED, nullptr);
+  mousemask(BUTTON1_PRESSED | BUTTON4_PRESSED | BUTTON5_PRESSED, nullptr);
   mouseinterval(0);
   impl->palette = make_palette(wants_color && has_colors());
   return std::unique_ptr<Terminal>(new Terminal(std::move(impl)));
@@ -339,11 +349,19 @@ std::optional<Terminal::Input> Terminal::next() {
     }
     return Input{.event = ResizeEvent{size()}, .must_draw = true};
   }
+  if (!impl_->mouse_events.empty()) {
+    const auto event = impl_->mouse_events.back();
+    impl_->mouse_events.pop_back();
+    return Input{.event = event};
+  }
   wint_t code = 0;
   constexpr wint_t kCtrlC = 3, kCtrlL = 12, kCtrlZ = 26, kCtrlBackslash = 28;
   switch (get_wch(&code)) {
     case KEY_CODE_YES:
-      if (code == KEY_MOUSE) return Input{.event = event_of_mouse()};
+      if (code == KEY_MOUSE) {
+        impl_->mouse_events = take_mouse_events();
+        return Input{};
+      }
       if (code == KEY_RESIZE) return Input{.event = ResizeEvent{size()}};
       return Input{.event = event_of_key(code)};
     case OK:
