@@ -24,9 +24,16 @@ Result yoke_with_columns(std::vector<std::string> words, const std::string& colu
   return run({.argv = std::move(words), .environment = {{"COLUMNS", columns}}});
 }
 
+/// The command that prints the man page of a name of commands().
+std::vector<std::string> page_of(const std::string& command) {
+  auto words = words_with(command, {});
+  words.insert(words.begin(), "man");
+  return words;
+}
+
 /// Maps each option to its value in the man page, such as "--bind" to "auto|none|..."; a flag has an empty value.
 std::map<std::string, std::string> values_in_man_page(const std::string& command) {
-  const auto page = std::regex_replace(yoke_with_columns({"man", command}).out, std::regex(R"(\\-)"), "-");
+  const auto page = std::regex_replace(yoke_with_columns(page_of(command)).out, std::regex(R"(\\-)"), "-");
   const std::regex entry(R"(^(?:\\fB\S+\\fR, )*\\fB(--?\S+)\\fR(?: \\fI(.*)\\fR)?$)");
   std::map<std::string, std::string> values;
   std::smatch match;
@@ -42,7 +49,7 @@ TEST(Help, ManPagesHaveTheSameValuesForOptions) {
     auto values = values_in_man_page(command);
     const std::regex entry(R"(^  (?:-\w,)?(--?[\w-]+)(.*)$)");
     std::smatch match;
-    for (const auto& line : lines_of(yoke_with_columns({command, "--help"}).out)) {
+    for (const auto& line : lines_of(yoke_with_columns(words_with(command, {"--help"})).out)) {
       if (line == "Examples:") break;
       if (!std::regex_match(line, match, entry)) continue;
       const std::string name = match[1], rest = match[2].str() + " ";
@@ -59,9 +66,9 @@ TEST(Help, ManPagesHaveTheSameValuesForOptions) {
 
 TEST(Help, OfEveryCommandHasExamplesAndExitStatuses) {
   for (const auto& command : commands()) {
-    const auto help = yoke_with_columns({command, "--help"}).out;
+    const auto help = yoke_with_columns(words_with(command, {"--help"})).out;
     EXPECT_THAT(help, AllOf(HasSubstr("Examples:\n"), HasSubstr("xit status"))) << command;
-    EXPECT_THAT(yoke_with_columns({"man", command}).out, AllOf(HasSubstr(".SH EXAMPLES"), HasSubstr(".SH EXIT STATUS")))
+    EXPECT_THAT(yoke_with_columns(page_of(command)).out, AllOf(HasSubstr(".SH EXAMPLES"), HasSubstr(".SH EXIT STATUS")))
         << command;
   }
   EXPECT_THAT(yoke_with_columns({"--help"}).out, HasSubstr("Exit status of errors: 64 "));
@@ -70,7 +77,7 @@ TEST(Help, OfEveryCommandHasExamplesAndExitStatuses) {
 TEST(Help, FitsNarrowTerminals) {
   for (auto command : commands()) {
     bool is_example = false;
-    for (const auto& line : lines_of(yoke_with_columns({command, "--help"}, "60").out)) {
+    for (const auto& line : lines_of(yoke_with_columns(words_with(command, {"--help"}), "60").out)) {
       if (line == "Examples:") is_example = true;
       if (line.empty()) is_example = false;
       const bool is_name = line.starts_with("  ") && line[2] != ' ';  // an option and its value, which is not broken
@@ -87,7 +94,7 @@ TEST(Messages, OfNonsenseNameTheOptionAndWhatMayBeGiven) {
   for (const auto& command : commands()) {
     for (const auto& [name, value] : values_in_man_page(command)) {
       if (!std::regex_match(value, checked) || !name.starts_with("--")) continue;
-      const auto result = yoke_with_columns({command, name + "=nonsense"});
+      const auto result = yoke_with_columns(words_with(command, {name + "=nonsense"}));
       EXPECT_EQ(result.exit_code, 64) << command << name;
       EXPECT_THAT(result.err, StartsWith("yoke " + command + ": " + name + " nonsense: give "));
       ++num_checked;

@@ -67,7 +67,10 @@ inline constexpr const char* kProgramArguments = "[ARG...]";
 struct Command {
   std::string_view name;
   std::string_view summary;
-  /// Adds options, examples and the callback to `cmd`, which has its name and summary already.
+  /// Adds options, examples and the callback to `cmd`, which has its name and summary already. A command with actions,
+  /// as in `yoke env create`, adds them by cmd.add_subcommand() and calls cmd.require_subcommand(1), or (0, 1) if it
+  /// also does something without one; its own callback then runs for actions too. Each action has its own help,
+  /// completion and man page.
   void (*add)(CLI::App& cmd, Context& context);
   std::string_view alias = {};
   bool is_hidden = false;  ///< Help, completion and man pages leave the command out, because only programs run it.

@@ -81,14 +81,24 @@ const Command* find_command(std::string_view name) {
   return found == kCommands.end() ? nullptr : &*found;
 }
 
+namespace {
+
+/// Adds the exit status to the help of `cmd` and of its actions, where help does not tell it.
+void add_exit_status(CLI::App& cmd) {
+  for (auto* action : cmd.get_subcommands([](CLI::App*) { return true; })) add_exit_status(*action);
+  if (cmd.get_footer().find("xit status") != std::string::npos) return;
+  cmd.footer(cmd.get_footer() + "\n\nExit status: 0, or that of an error as `yoke --help` lists them.");
+}
+
+}  // namespace
+
 void add_commands(CLI::App& app, Context& context) {
   for (const auto& command : kCommands) {
     auto* cmd = app.add_subcommand(std::string(command.name), std::string(command.summary));
     if (!command.alias.empty()) cmd->alias(std::string(command.alias));
     if (command.is_hidden) cmd->group("");
     command.add(*cmd, context);
-    if (cmd->get_footer().find("xit status") != std::string::npos) continue;
-    cmd->footer(cmd->get_footer() + "\n\nExit status: 0, or that of an error as `yoke --help` lists them.");
+    add_exit_status(*cmd);
   }
 }
 

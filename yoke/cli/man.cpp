@@ -1,5 +1,6 @@
 // `yoke man`: print a man page. The build calls it, so that pages and --help have one source; help does not list it.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -17,10 +18,11 @@ namespace yoke::cli {
 namespace {
 
 struct ManArgs {
-  std::string command, folder;
+  std::vector<std::string> command;
+  std::string folder;
 };
 
-/// Writes yoke.1, and yoke-NAME.1 for each command.
+/// Writes yoke.1, and yoke-NAME.1 for each command. An action such as `yoke env create` has yoke-env-create.1.
 void write_pages(const CommandDescription& root, const std::filesystem::path& folder) {
   const auto write = [&](const CommandDescription& command, const std::string& name) {
     const auto path = folder / (name + ".1");
@@ -29,7 +31,10 @@ void write_pages(const CommandDescription& root, const std::filesystem::path& fo
     if (!file) throw system_error(errno, "writing " + path.string());
   };
   write(root, root.name);
-  for (const auto& command : root.commands) write(command, root.name + "-" + command.name);
+  for (const auto& command : root.commands) {
+    write(command, root.name + "-" + command.name);
+    for (const auto& action : command.commands) write(action, root.name + "-" + command.name + "-" + action.name);
+  }
 }
 
 int run_man(const ManArgs& args, const CLI::App& app, Context& context) {
@@ -40,8 +45,13 @@ int run_man(const ManArgs& args, const CLI::App& app, Context& context) {
     write_pages(root, args.folder);
     return kExitOk;
   }
-  const auto* command = args.command.empty() ? &root : root.find_command(args.command);
-  if (command == nullptr) throw Error(ErrorCode::kInvalidArgument, "no command `{}`", args.command);
+  const auto* command = &root;
+  for (const auto& name : args.command) {
+    command = command->find_command(name);
+    if (command == nullptr) {
+      throw Error(ErrorCode::kInvalidArgument, "no command `{}`", fmt::join(args.command, " "));
+    }
+  }
   context.out << man_page(root, *command, YOKE_VERSION);
   return kExitOk;
 }
@@ -50,7 +60,7 @@ int run_man(const ManArgs& args, const CLI::App& app, Context& context) {
 
 void add_man(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<ManArgs>();  // CLI11 keeps references to *args; the callback owns it
-  cmd.add_option("COMMAND", args->command, "Of which command; otherwise of yoke");
+  cmd.add_option("COMMAND", args->command, "Of which command; otherwise of yoke")->expected(0, 2);
   cmd.add_option("--folder", args->folder, "Write the pages of yoke and of all commands into DIR instead")
       ->type_name("DIR");
   cmd.footer(examples("  yoke man run | man -l -"));

@@ -110,10 +110,10 @@ std::string in_our_words(const CLI::ParseError& error, const CLI::App& command, 
   return text;
 }
 
-[[noreturn]] void rethrow(const CLI::ParseError& error, const CLI::App& command, const std::vector<std::string>& own) {
-  const bool is_root = command.get_parent() == nullptr;
-  throw Error(ErrorCode::kInvalidArgument, "{}; see `yoke {}--help`", in_our_words(error, command, own),
-              is_root ? "" : command.get_name() + " ");
+[[noreturn]] void rethrow(const CLI::ParseError& error, const CLI::App& command, const std::vector<std::string>& own,
+                          const std::vector<std::string>& path) {
+  throw Error(ErrorCode::kInvalidArgument, "{}; see `yoke {}{}--help`", in_our_words(error, command, own),
+              fmt::join(path, " "), path.empty() ? "" : " ");
 }
 
 /// Whether the command has an argument PROGRAM, which takes the first word that is not an option and all later words.
@@ -150,9 +150,57 @@ void refuse_empty_values(const CLI::App& command, const std::vector<std::string>
       *option);
 }
 
-/// Parses and runs the command `name`, or `yoke` itself if `name` is empty. REQUIRES: `words` follow the name.
-void parse(CLI::App& app, const std::string& name, const std::vector<std::string>& words, Context& context) {
-  CLI::App& command = name.empty() ? app : *app.get_subcommand(name);
+/// The actions of a command that has several, such as `yoke env create` and `yoke env list`.
+std::vector<std::string> action_names(const CLI::App& command) {
+  std::vector<std::string> names;
+  for (const auto* action : command.get_subcommands([](const CLI::App*) { return true; })) {
+    names.push_back(action->get_name());
+  }
+  return names;
+}
+
+/// Finds a command of `yoke`, or an action of a command, by its name; null if there is none.
+CLI::App* find_below(CLI::App& command, const std::string& name) {
+  const auto found = command.get_subcommands([&](const CLI::App* one) { return one->check_name(name); });
+  return found.empty() ? nullptr : found.front();
+}
+
+/// Errors  kInvalidArgument: `words`, which follow the command, do not begin with one of its actions.
+void require_action(const CLI::App& command, const std::vector<std::string>& words) {
+  if (!words.empty() && words[0].starts_with("-")) return;
+  const auto& name = command.get_name();
+  const auto actions = action_names(command);
+  if (words.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "say what to do: {}; see `yoke {} --help`", fmt::join(actions, ", "),
+                name);
+  }
+  throw Error(ErrorCode::kInvalidArgument, "no command `yoke {} {}`{}; see `yoke {} --help`", name, words[0],
+              did_you_mean(words[0], actions), name);
+}
+
+/// Finds the command that `words` begin with, and its action if it has actions. Removes their names from `words`.
+CLI::App& find_parsed(CLI::App& app, std::vector<std::string>& words) {
+  auto* command = app.get_subcommand(words[0]);
+  words.erase(words.begin());
+  while (!words.empty()) {
+    auto* const action = find_below(*command, words[0]);
+    if (action == nullptr) break;
+    words.erase(words.begin());
+    command = action;
+  }
+  if (command->get_require_subcommand_min() > 0) require_action(*command, words);
+  return *command;
+}
+
+/// Parses and runs the command that `words` begin with, or `yoke` itself if they begin with an option.
+void parse(CLI::App& app, std::vector<std::string> words, Context& context) {
+  const bool has_name = !words[0].starts_with("-");
+  CLI::App& command = has_name ? find_parsed(app, words) : app;
+  std::vector<std::string> path;  // "env", "create"
+  for (const auto* part = &command; part->get_parent() != nullptr; part = part->get_parent()) {
+    path.insert(path.begin(), part->get_name());
+  }
+  context.command = fmt::format("{}", fmt::join(path, " "));
   auto own = words;
   if (starts_program(command)) {
     auto split = split_words(words, [&](std::string_view option) { return takes_value(command, option); });
@@ -161,13 +209,13 @@ void parse(CLI::App& app, const std::string& name, const std::vector<std::string
   }
   refuse_empty_values(command, own);
   std::vector<std::string> reversed(own.rbegin(), own.rend());  // CLI11 expects the words in reverse order
-  if (!name.empty()) reversed.push_back(name);
+  reversed.insert(reversed.end(), path.rbegin(), path.rend());
   try {
     app.parse(reversed);
   } catch (const CLI::Success& help_or_version) {
     app.exit(help_or_version, context.out, context.out);
   } catch (const CLI::ParseError& error) {
-    rethrow(error, command, own);
+    rethrow(error, command, own, path);
   } catch (const Error& error) {
     throw Error(error.code(), "{}", as_written_first(error.what(), command, own));
   }
@@ -202,6 +250,18 @@ void build(CLI::App& app, Context& context) {
   set_help_width(app, output_width(context));
 }
 
+/// The words for which `yoke help run` stands: "run", "--help".
+std::vector<std::string> words_of_help(CLI::App& app, const std::vector<std::string>& words) {
+  std::vector<std::string> result;
+  auto* command = &app;
+  for (size_t i = 1; i < words.size() && command != nullptr && (i == 1 || !action_names(*command).empty()); ++i) {
+    result.push_back(words[i]);
+    command = find_below(*command, words[i]);
+  }
+  result.emplace_back("--help");
+  return result;
+}
+
 }  // namespace
 
 int run_command_line(std::vector<std::string> words, Context& context) {
@@ -209,11 +269,10 @@ int run_command_line(std::vector<std::string> words, Context& context) {
   CLI::App app("Takes one neural network from one device to all of them", "yoke");
   build(app, context);
   if (words.empty()) words = {"--help"};
-  if (words[0] == "help")
-    words = words.size() > 1 ? std::vector{words[1], std::string("--help")} : std::vector{std::string("--help")};
+  if (words[0] == "help") words = words_of_help(app, words);
   // An option of `yoke` itself, such as --version, has no value, and no command follows it.
   if (words[0].starts_with("-")) {
-    parse(app, "", words, context);
+    parse(app, words, context);
     return context.exit_code;
   }
   const std::string name = words[0];
@@ -227,7 +286,8 @@ int run_command_line(std::vector<std::string> words, Context& context) {
   context.command = command->name;
   if (!command->object.empty() && !words.empty() && words[0] == command->object) words.erase(words.begin());
   if (command->rewrite != nullptr) words = command->rewrite(words);
-  parse(app, name, words, context);
+  words.insert(words.begin(), name);
+  parse(app, words, context);
   return context.exit_code;
 }
 

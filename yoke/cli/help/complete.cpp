@@ -102,6 +102,15 @@ Completion complete_first(const CommandDescription& root, const std::string& wor
   return {Completion::Kind::kWords, words_of_commands(root, sources)};
 }
 
+/// Completes the words that name a command and its action, such as "env" in `yoke env create`.
+Completion complete_action(const CommandDescription& command, const WordList& words, const CompletionSources& sources) {
+  auto result = complete(
+      command, {words.begin() + 1, words.end()},
+      {.jobs = sources.jobs, .recipes = sources.recipes, .external_commands = [] { return CompletionWords(); }});
+  if (result.kind == Completion::Kind::kProgram) ++result.program_at;
+  return result;
+}
+
 /// Completes as if the command's object, such as "batch" in `yoke tune batch`, were not among the words.
 Completion complete_without_object(const CommandDescription& root, WordList words, const CompletionSources& sources) {
   words.erase(words.begin() + 1);
@@ -121,6 +130,10 @@ Completion complete(const CommandDescription& root, const WordList& words, const
   if (words.front().starts_with("-")) return {};
   const auto* command = root.find_command(words.front());
   if (command == nullptr) return {Completion::Kind::kFiles};  // arguments of an external command
+  if (!command->commands.empty()) {
+    const bool is_action = words.size() == 2 ? !words[1].starts_with("-") : command->find_command(words[1]) != nullptr;
+    if (is_action) return complete_action(*command, words, sources);
+  }
   if (!command->object.empty()) {
     if (words.size() == 2 && !words[1].starts_with("-")) return {Completion::Kind::kWords, {{command->object}}};
     if (words[1] == command->object && words.size() > 2) return complete_without_object(root, words, sources);

@@ -28,7 +28,10 @@ CommandDescription completion_tree() {
   visible.options = {{.names = {"--set"}, .value = "ID,ID..."},
                      {.names = {"-d"}, .value = "ID,ID...", .is_hidden = true},
                      {.names = {"PROGRAM"}, .value = "[ARG...]", .is_positional = true, .takes_rest = true}};
+  CommandDescription env = {"env", "", "", {{{"--help"}, "", ""}}, {}};
+  env.commands = {{"create", "", "", {{{"--json"}, "", ""}, {.names = {"DIR"}, .is_positional = true}}, {}}, run};
   root.commands = {run,
+                   env,
                    train,
                    devices,
                    visible,
@@ -56,11 +59,11 @@ TEST(Complete, SaysWhatMayFollow) {
     List words;
     const char* completed;
   } cases[] = {
-      {{}, "words run train devices visible logs new completion store"},
-      {{"r"}, "words run train devices visible logs new completion store"},
+      {{}, "words run env train devices visible logs new completion store"},
+      {{"r"}, "words run env train devices visible logs new completion store"},
       {{"--v"}, "words --version"},
       {{"--version", ""}, "words"},
-      {{"help", ""}, "words run train devices visible logs new completion store"},
+      {{"help", ""}, "words run env train devices visible logs new completion store"},
       {{"help", "run", ""}, "words"},
       {{"store", ""}, "files"},
       // Options, in every spelling.
@@ -108,6 +111,12 @@ TEST(Complete, SaysWhatMayFollow) {
       {{"new", ""}, "folders"},
       {{"completion", ""}, "words bash zsh"},
       {{"ls", ""}, "words"},
+      // Commands with actions.
+      {{"env", ""}, "words create run"},
+      {{"env", "--"}, "words --help"},
+      {{"env", "create", "--"}, "words --json"},
+      {{"env", "create", ""}, "folders"},
+      {{"env", "run", "./prog", "-"}, "program 2"},
   };
   for (const auto& one : cases) {
     EXPECT_EQ(completed(one.words), one.completed) << testing::PrintToString(one.words);

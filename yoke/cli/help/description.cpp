@@ -73,7 +73,9 @@ bool CommandDescription::starts_program() const {
 
 CommandDescription describe(const CLI::App& app) {
   CommandDescription result{app.get_name(), app.get_description(), app.get_footer(), {}, {}, app.get_aliases()};
-  if (const auto* const command = yoke::cli::find_command(result.name)) result.object = command->object;
+  const auto* const parent = app.get_parent();
+  if (parent != nullptr) result.path = (parent->get_parent() == nullptr ? "" : parent->get_name() + " ") + result.name;
+  if (const auto* const command = yoke::cli::find_command(result.path)) result.object = command->object;
   while (result.footer.ends_with('\n')) result.footer.pop_back();
   for (const auto* option : app.get_options()) {
     result.options.push_back(describe(*option));

@@ -33,6 +33,8 @@ struct CommandDescription {
   std::vector<CommandDescription> commands;
   std::vector<std::string> aliases = {};
   std::string object = {};  ///< As Command::object.
+  /// The words after `yoke` that name the command: "run", or "env create" for an action; empty for the root.
+  std::string path = {};
 
   /// Finds an option by any of its names; null if there is none.
   const OptionDescription* find_option(std::string_view wanted) const;

@@ -14,6 +14,7 @@ CommandDescription tree() {
   CommandDescription root{"yoke", "Does it", "Examples:\n  yoke run x", {{{"--version"}, "", "Print it"}}, {}};
   CommandDescription run{
       "run", "Start it's program", "Examples:\n  yoke run -n 2\n\nMore.\n\nThe exit status.", {}, {}};
+  run.path = "run";
   run.options.push_back({{"-n", "--nproc-per-node"}, "auto|gpu|N", "How many: [1]", "1"});
   run.options.push_back({{"PROGRAM"}, "[ARG...]", "What", "", true, false, true});
   root.commands = {run, {"completion", "Scripts", "", {{{"SHELL"}, "bash|zsh", "Which", "", true}}, {}}};
@@ -48,6 +49,22 @@ TEST(Description, ManPagesHaveTheUsualSections) {
                               "STATUS\n.PP\nThe exit status.\n"));
   EXPECT_THAT(man_page(root, root, "1.2"), HasSubstr(".SH COMMANDS\n.TP\n\\fBrun\\fR\n"));
   EXPECT_THAT(man_page(root, root, "1.2"), Not(HasSubstr("EXIT STATUS")));
+}
+
+TEST(Description, AnActionHasAPageOfItsOwn) {
+  auto root = tree();
+  CommandDescription env = {"env", "Environments", "", {}, {}};
+  env.path = "env";
+  env.commands = {{"create", "Make one", "Examples:\n  yoke env create x", {}, {}}};
+  env.commands[0].path = "env create";
+  root.commands.push_back(env);
+  const auto page = man_page(root, env.commands[0], "1.2");
+  EXPECT_THAT(page, HasSubstr(".TH YOKE\\-ENV\\-CREATE 1 "));
+  EXPECT_THAT(page, HasSubstr(".B yoke env create\n"));
+  EXPECT_THAT(page, HasSubstr(".BR yoke\\-env (1)"));
+  EXPECT_THAT(man_page(root, env, "1.2"), HasSubstr(".SH COMMANDS\n.TP\n\\fBcreate\\fR\nMake one.\n"));
+  EXPECT_THAT(man_page(root, env, "1.2"), HasSubstr(".BR yoke\\-env\\-create (1)"));
+  EXPECT_THAT(man_page(root, root.commands[0], "1.2"), Not(HasSubstr("env\\-create")));
 }
 
 }  // namespace

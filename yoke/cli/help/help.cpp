@@ -92,7 +92,7 @@ std::string wrapped_footer(const std::string& footer, int64_t width) {
 void set_help_width(CLI::App& app, int64_t width) {
   const auto formatter = std::make_shared<HelpFormatter>(width);
   app.formatter(formatter);
-  for (auto* command : app.get_subcommands([](CLI::App*) { return true; })) command->formatter(formatter);
+  for (auto* command : app.get_subcommands([](CLI::App*) { return true; })) set_help_width(*command, width);
 }
 
 }  // namespace yoke::cli

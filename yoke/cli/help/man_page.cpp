@@ -31,12 +31,19 @@ std::string roff(const std::string& text) {
   return result;
 }
 
+/// "yoke", "yoke-run", or "yoke-env-create".
+std::string page_name(const CommandDescription& root, const CommandDescription& command) {
+  auto name = command.path.empty() ? root.name : root.name + "-" + command.path;
+  std::replace(name.begin(), name.end(), ' ', '-');
+  return name;
+}
+
 std::string synopsis(const CommandDescription& root, const CommandDescription& command) {
   const bool is_root = &root == &command;
   std::string line = is_root ? ".B yoke\n[\\fIOPTION\\fR...]\n"
-                             : fmt::format(".B yoke {}{}\n[\\fIOPTION\\fR...]\n", roff(command.name),
+                             : fmt::format(".B yoke {}{}\n[\\fIOPTION\\fR...]\n", roff(command.path),
                                            command.object.empty() ? "" : " " + roff(command.object));
-  if (is_root) line += "\\fICOMMAND\\fR [\\fIARG\\fR...]\n";
+  if (!command.commands.empty()) line += "\\fICOMMAND\\fR [\\fIARG\\fR...]\n";
   for (const auto& option : command.options) {
     if (!option.is_positional) continue;
     line += fmt::format("\\fI{}\\fR", roff(option.names.front()));
@@ -82,14 +89,15 @@ std::string footer_sections(const std::string& footer) {
 
 std::string man_page(const CommandDescription& root, const CommandDescription& command, const std::string& version) {
   const bool is_root = &root == &command;
-  const auto name = is_root ? root.name : root.name + "-" + command.name;
+  const auto name = page_name(root, command);
   auto text = command.text;
   if (!text.empty()) text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
   auto page = fmt::format(".TH {} 1 \"\" \"yoke {}\" \"yoke\"\n.SH NAME\n{} \\- {}\n.SH SYNOPSIS\n{}",
                           upper(roff(name)), version, roff(name), roff(text), synopsis(root, command));
-  if (is_root) {
+  if (!command.commands.empty()) {
     page += ".SH COMMANDS\n";
-    for (const auto& one : root.commands) page += fmt::format(".TP\n\\fB{}\\fR\n{}.\n", roff(one.name), roff(one.text));
+    for (const auto& one : command.commands)
+      page += fmt::format(".TP\n\\fB{}\\fR\n{}.\n", roff(one.name), roff(one.text));
   }
   page += ".SH OPTIONS\n";
   for (const auto& option : command.options) {
@@ -99,9 +107,13 @@ std::string man_page(const CommandDescription& root, const CommandDescription& c
   page += ".SH SEE ALSO\n";
   std::vector<std::string> others;
   if (!is_root) others.push_back(".BR yoke (1)");
+  const auto add = [&](const CommandDescription& one) {
+    if (one.path != command.path) others.push_back(fmt::format(".BR {} (1)", roff(page_name(root, one))));
+  };
   for (const auto& one : root.commands) {
-    if (&one != &command && one.name != command.name)
-      others.push_back(fmt::format(".BR {} (1)", roff("yoke-" + one.name)));
+    add(one);
+    const bool is_near = command.path == one.path || command.path.starts_with(one.path + " ");
+    if (is_near) std::for_each(one.commands.begin(), one.commands.end(), add);
   }
   return page + fmt::format("{}\n", fmt::join(others, ",\n"));
 }
