@@ -30,8 +30,10 @@ int claim_again_and_again(const ClaimMachine& machine, int number, int num_round
   for (int round = 0; round < num_rounds; ++round) {
     const auto num_devices = std::to_string(1 + below(4));
     const auto time = std::to_string(below(4000));
-    Command command(machine.yoke(
-        {"claim", "-n", num_devices, "--wait", "--", machine.path("claimant"), machine.path("held"), time}));
+    auto options = machine.yoke(
+        {"claim", "-n", num_devices, "--wait", "--", machine.path("claimant"), machine.path("held"), time});
+    options.environment.emplace_back("YOKE_SITE_CONFIG", machine.path("config.toml"));
+    Command command(options);
     if (below(2) == 0) {
       usleep(static_cast<useconds_t>(below(60'000)));
       command.signal(SIGKILL);
@@ -47,9 +49,10 @@ int claim_again_and_again(const ClaimMachine& machine, int number, int num_round
   return num_failures;
 }
 
-TEST(ClaimUsers, NeverTwoHoldersOfADeviceAndNeverALostOne) {
-  if (geteuid() != 0) GTEST_SKIP() << "needs root, to be several users";
+/// `order`: of the queue, as in the site's configuration.
+void expect_that_devices_are_given_once(const std::string& order) {
   const ClaimMachine machine;
+  machine.write("config.toml", "[claim]\norder = '" + order + "'\n");
   const auto all = run(machine.yoke({"claim", "-n", "8", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"}));
   ASSERT_EQ(all.exit_code, 0) << all.err;
   std::filesystem::create_directory(machine.path("held"));
@@ -80,6 +83,16 @@ TEST(ClaimUsers, NeverTwoHoldersOfADeviceAndNeverALostOne) {
   EXPECT_TRUE(wait_until([&] { return machine.num_claimed() == 0; })) << "a device is lost";
   EXPECT_EQ(run(machine.yoke({"claim", "-n", "8", "--", "true"})).exit_code, 0);
   EXPECT_TRUE(machine.claims().at("queue").empty());
+}
+
+TEST(ClaimUsers, NeverTwoHoldersOfADeviceAndNeverALostOne) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to be several users";
+  expect_that_devices_are_given_once("first");
+}
+
+TEST(ClaimUsers, NeitherInTheOrderOfFairShare) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to be several users";
+  expect_that_devices_are_given_once("fair");
 }
 
 TEST(ClaimUsers, SeeEachOther) {

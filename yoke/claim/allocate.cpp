@@ -5,10 +5,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/base/text.h"
+#include "yoke/claim/fair_share.h"
+#include "yoke/claim/history.h"
 #include "yoke/device/process/info.h"
 
 namespace yoke::claim {
@@ -31,14 +34,35 @@ std::string claimed_by(const Holding& holding, const Survey& survey, Time now) {
 }
 
 /// The turn, in which a request may be before others if it says how long it takes.
-Turn turn_with_backfill(const Survey& survey, const AllocationRequest& request, const Place* place,
-                        const SiteConfig& config, int64_t num_free) {
-  const auto asker = asker_of(request, place);
-  auto turn = turn_of(survey, asker, config.devices_per_user);
+Turn find_turn(Survey survey, const Ledger& ledger, const AllocationRequest& request, const Place* place,
+               const SiteConfig& config, int64_t num_free) {
+  const auto now = std::chrono::system_clock::now();
+  auto asker = asker_of(request, place);
+  if (place == nullptr && config.order == Order::kFair && !survey.tickets.empty()) {
+    // By fair share a request that does not wait can come before others, as if it began to wait now.
+    asker.ticket = "";
+    survey.tickets.push_back({.uid = asker.uid, .since = now, .request = {.num_devices = asker.num_devices}});
+  }
+  order_queue(survey, ledger, config, now);
+  const auto limits = limits_for(survey, config);
+  auto turn = turn_of(survey, asker, limits);
+  if (place == nullptr) turn.position = 0;
+  if (turn.position > 0) {
+    turn.expected_wait = expected_waits(survey, limits, num_free, now)[static_cast<size_t>(turn.position) - 1];
+  }
   if (turn.is_ours || !request.goes_ahead || !request.length) return turn;
-  turn.is_ours =
-      may_go_ahead(survey, asker, config.devices_per_user, num_free, *request.length, std::chrono::system_clock::now());
+  turn.is_ours = may_go_ahead(survey, asker, limits, num_free, *request.length, now);
   return turn;
+}
+
+std::string limit_text(const Excess& excess, int64_t wanted) {
+  const auto whose = excess.group.empty() ? "a user" : fmt::format("the group {}", printable(excess.group));
+  const auto most = fmt::format("{} {}", excess.most, excess.most == 1 ? "device" : "devices");
+  if (wanted > excess.most) {
+    return fmt::format("this site lets {} have {} at a time, and {} are wanted; ask for fewer", whose, most, wanted);
+  }
+  return fmt::format("this site lets {} have {}, and {} {}; release some (`yoke claims` lists them), or ask for fewer",
+                     whose, most, excess.group.empty() ? "you hold" : "its members hold", excess.num_held);
 }
 
 bool may_be_given(Standing standing) {
@@ -57,17 +81,7 @@ void exclude_others(std::vector<Candidate>& candidates, const std::vector<std::s
 std::string refusal_of(const Allocation& allocation, const std::vector<Candidate>& candidates,
                        const AllocationRequest& request, const SiteConfig& config) {
   const auto wanted = request.wish.num_devices;
-  if (allocation.turn.is_limited && config.devices_per_user && wanted > *config.devices_per_user) {
-    return fmt::format("this site lets a user have {} {} at a time, and {} are wanted; ask for fewer",
-                       *config.devices_per_user, *config.devices_per_user == 1 ? "device" : "devices", wanted);
-  }
-  if (allocation.turn.is_limited) {
-    return fmt::format(
-        "this site lets a user have {} {}, and you hold {}; release some (`yoke claims` lists them), or "
-        "ask for fewer",
-        config.devices_per_user.value_or(0), config.devices_per_user == 1 ? "device" : "devices",
-        allocation.turn.num_held);
-  }
+  if (allocation.turn.excess) return limit_text(*allocation.turn.excess, wanted);
   if (allocation.is_hopeless) {
     return fmt::format("{} {} wanted, and only {} of {} can be claimed; add --explain to see why", wanted,
                        wanted == 1 ? "device is" : "devices are",
@@ -76,8 +90,13 @@ std::string refusal_of(const Allocation& allocation, const std::vector<Candidate
                        request.only.empty() ? candidates.size() : request.only.size());
   }
   if (allocation.turn.num_ahead > 0) {
-    return fmt::format("{} {} been waiting for longer; use --wait to queue, or see `yoke claims`",
-                       allocation.turn.num_ahead, allocation.turn.num_ahead == 1 ? "request has" : "requests have");
+    const bool is_one = allocation.turn.num_ahead == 1;
+    return fmt::format(
+        "{} {}; use --wait to queue, or see `yoke claims`", allocation.turn.num_ahead,
+        config.order == Order::kFair
+            ? (is_one ? "request of a user who has used less, or waited for longer, comes first"
+                      : "requests of users who have used less, or waited for longer, come first")
+            : (is_one ? "request has been waiting for longer" : "requests have been waiting for longer"));
   }
   std::vector<std::string> reasons;
   for (const auto& candidate : candidates) {
@@ -160,12 +179,12 @@ Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, cons
   mark_claimed(candidates, survey, ledger.folder(), std::chrono::system_clock::now());
   const auto num_free = std::count_if(candidates.begin(), candidates.end(),
                                       [](const Candidate& candidate) { return candidate.standing == Standing::kFree; });
-  result.turn = turn_with_backfill(survey, request, place, config, num_free);
+  result.turn = find_turn(survey, ledger, request, place, config, num_free);
   for (;;) {
     const auto picked = pick(candidates, closeness, request.wish);
     result.sentences = picked.sentences;
     if (picked.chosen.empty() || !result.turn.is_ours) {
-      const bool is_above_limit = result.turn.is_limited && request.wish.num_devices > config.devices_per_user;
+      const bool is_above_limit = result.turn.excess && request.wish.num_devices > result.turn.excess->most;
       result.is_hopeless = result.is_hopeless || is_above_limit;
       result.refusal = refusal_of(result, candidates, request, config);
       return result;
@@ -194,13 +213,28 @@ Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, cons
   }
 }
 
-bool is_worthwhile(const Ledger& ledger, const std::vector<std::string>& keys, const AllocationRequest& request,
-                   const SiteConfig& config, const Place& place) {
+void order_queue(Survey& survey, const Ledger& ledger, const SiteConfig& config, Time now) {
+  if (config.order != Order::kFair || survey.tickets.size() < 2) return;
+  const auto uses = all_uses(read_history(ledger.records(), now), survey, now);
+  put_in_fair_order(survey.tickets, use_by_user(uses, config.half_life, now), config.patience, now);
+}
+
+Limits limits_for(const Survey& survey, const SiteConfig& config) {
+  std::set<int64_t> uids = {int64_t{geteuid()}};
+  for (const auto& holding : survey.holdings) uids.insert(holding.uid.value_or(0));
+  for (const auto& ticket : survey.tickets) uids.insert(ticket.uid);
+  return resolve_limits(config, uids);
+}
+
+Outlook outlook(const Ledger& ledger, const std::vector<std::string>& keys, const AllocationRequest& request,
+                const SiteConfig& config, const Place& place) {
   // Without the lock: a process that waits and is stopped (Ctrl-Z) must not keep it.
   const auto survey = ledger.look_without_lock();
   const auto num_free =
       std::count_if(keys.begin(), keys.end(), [&](const std::string& key) { return survey.find(key) == nullptr; });
-  return num_free >= request.wish.num_devices && turn_with_backfill(survey, request, &place, config, num_free).is_ours;
+  Outlook result{.turn = find_turn(survey, ledger, request, &place, config, num_free)};
+  result.is_worthwhile = num_free >= request.wish.num_devices && result.turn.is_ours;
+  return result;
 }
 
 }  // namespace yoke::claim

@@ -7,6 +7,7 @@
 
 #include "yoke/claim/config.h"
 #include "yoke/claim/ledger.h"
+#include "yoke/claim/limits.h"
 #include "yoke/claim/policy.h"
 #include "yoke/claim/queue.h"
 #include "yoke/device/device.h"
@@ -40,10 +41,20 @@ struct Allocation {
 Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, const AllocationRequest& request,
                     const SiteConfig& config, const Place* place);
 
-/// Whether enough locks are free and it is our turn, so that it pays to ask the drivers. `keys`: of all devices that
-/// may be given.
-bool is_worthwhile(const Ledger& ledger, const std::vector<std::string>& keys, const AllocationRequest& request,
-                   const SiteConfig& config, const Place& place);
+/// What those who wait learn without asking the drivers.
+struct Outlook {
+  bool is_worthwhile = false;  ///< Enough locks are free and it is our turn, so that it pays to ask the drivers.
+  Turn turn;
+};
+/// `keys`: of all devices that may be given.
+Outlook outlook(const Ledger& ledger, const std::vector<std::string>& keys, const AllocationRequest& request,
+                const SiteConfig& config, const Place& place);
+
+/// Puts the tickets in the order of the site's choice. Reads the history if that is fair share and somebody waits.
+void order_queue(Survey& survey, const Ledger& ledger, const SiteConfig& config, Time now);
+
+/// The limits of everybody who holds or wants devices, and of this user.
+Limits limits_for(const Survey& survey, const SiteConfig& config);
 
 /// Marks the devices that are held or whose lock cannot be used. Pure but for `obstacle`.
 void mark_claimed(std::vector<Candidate>& candidates, const Survey& survey, const LockFolder& folder, Time now);

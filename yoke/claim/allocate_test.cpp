@@ -77,8 +77,8 @@ TEST_F(ClaimAllocate, ItIsTheTurnOfTheOneWhoWaits) {
   const auto ledger = this->ledger();
   const auto place = ledger.open(Ledger::Access::kTake).join({.num_devices = 4});
   EXPECT_THAT(attempt(ledger, {.wish = {.num_devices = 1}}).refusal, HasSubstr("1 request has been waiting"));
-  EXPECT_TRUE(is_worthwhile(ledger, {"GPU-0", "GPU-1"}, {.wish = {.num_devices = 2}}, {}, place));
-  EXPECT_FALSE(is_worthwhile(ledger, {"GPU-0", "GPU-1"}, {.wish = {.num_devices = 3}}, {}, place));
+  EXPECT_TRUE(outlook(ledger, {"GPU-0", "GPU-1"}, {.wish = {.num_devices = 2}}, {}, place).is_worthwhile);
+  EXPECT_FALSE(outlook(ledger, {"GPU-0", "GPU-1"}, {.wish = {.num_devices = 3}}, {}, place).is_worthwhile);
   EXPECT_TRUE(attempt(ledger, {.wish = {.num_devices = 4}}, &place).claim);
 }
 

@@ -1,17 +1,46 @@
 #include "yoke/claim/config.h"
 
 namespace yoke::claim {
+namespace {
+
+std::optional<std::filesystem::path> folder_of(const site::Section& section, const char* key) {
+  const auto text = section.text(key);
+  if (!text) return std::nullopt;
+  if (!text->starts_with('/')) section.refuse(key, std::string(key) + " takes an absolute path in quotes");
+  return *text;
+}
+
+std::map<std::string, int64_t> limits_by_name(const site::Section& section) {
+  std::map<std::string, int64_t> result;
+  for (const auto& name : section.keys()) result[name] = section.count(name).value_or(0);
+  return result;
+}
+
+Order order_of(const site::Section& section) {
+  const auto text = section.text("order").value_or("first");
+  if (text != "first" && text != "fair") section.refuse("order", "order takes \"first\" or \"fair\"");
+  return text == "fair" ? Order::kFair : Order::kFirst;
+}
+
+}  // namespace
 
 SiteConfig parse_config(const site::Section& section) {
-  section.check_keys({"lock_directory", "devices_per_user", "longest"});
-  section.for_site_only("lock_directory", "all users must use the same one");
-  SiteConfig config;
-  if (const auto path = section.text("lock_directory")) {
-    config.lock_directory = *path;
-    if (!config.lock_directory->is_absolute()) {
-      section.refuse("lock_directory", "lock_directory takes an absolute path in quotes");
-    }
+  section.check_keys({"lock_directory", "devices_per_user", "longest", "users", "groups", "history_directory", "order",
+                      "half_life", "patience"});
+  for (const char* key : {"lock_directory", "history_directory", "order", "half_life", "patience"}) {
+    section.for_site_only(key, "all users must use the same one");
   }
+  for (const char* key : {"users", "groups"}) {
+    section.for_site_only(key, "a user's own limit is devices_per_user");
+  }
+  SiteConfig config;
+  config.lock_directory = folder_of(section, "lock_directory");
+  config.history_directory = folder_of(section, "history_directory");
+  config.users = limits_by_name(section.section("users"));
+  config.groups = limits_by_name(section.section("groups"));
+  config.order = order_of(section);
+  config.half_life = section.length("half_life").value_or(config.half_life);
+  config.patience = section.length("patience").value_or(config.patience);
   config.devices_per_user = section.count("devices_per_user");
   config.longest = section.length("longest");
   return config;
@@ -19,7 +48,7 @@ SiteConfig parse_config(const site::Section& section) {
 
 SiteConfig tightened(const SiteConfig& site, const SiteConfig& user) {
   auto result = site;
-  result.devices_per_user = site::stricter(site.devices_per_user, user.devices_per_user);
+  result.own_devices = user.devices_per_user;
   result.longest = site::stricter(site.longest, user.longest);
   return result;
 }

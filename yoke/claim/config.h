@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <filesystem>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -12,10 +13,19 @@
 
 namespace yoke::claim {
 
+/// Who comes first among those who wait: whoever came first, or whoever has used least.
+enum class Order { kFirst, kFair };
+
 struct SiteConfig {
   std::optional<std::filesystem::path> lock_directory;
-  std::optional<int64_t> devices_per_user;      ///< Root has no limit.
-  std::optional<std::chrono::seconds> longest;  ///< The most that --for may ask for; then --for is required.
+  std::optional<std::filesystem::path> history_directory;  ///< Unless given, the history is with the locks.
+  std::optional<int64_t> devices_per_user;                 ///< Root has no limit.
+  std::optional<int64_t> own_devices;                      ///< `devices_per_user` of the user's own file.
+  std::map<std::string, int64_t> users, groups;            ///< Limits by name.
+  Order order = Order::kFirst;
+  std::chrono::seconds half_life = std::chrono::days(7);  ///< After this time, use counts half.
+  std::chrono::seconds patience = std::chrono::days(1);   ///< Whoever has waited for this long comes first.
+  std::optional<std::chrono::seconds> longest;            ///< The most that --for may ask for; then --for is required.
 
   bool operator==(const SiteConfig&) const = default;
 };

@@ -40,14 +40,36 @@ TEST(ClaimConfig, RefusesWhatItDoesNotUnderstand) {
   EXPECT_THAT(complaint("[claim]\nlock_directory = '/tmp'\n", site::Owner::kUser), HasSubstr("/etc/yoke/config.toml"));
 }
 
+TEST(ClaimConfig, OrderAndQuotas) {
+  const auto config = parse(
+      "[claim]\norder = 'fair'\nhalf_life = '2d'\npatience = '6h'\nhistory_directory = '/var/lib/yoke'\n"
+      "[claim.users]\nada = 8\n[claim.groups]\nstudents = 2\n");
+  EXPECT_EQ(config.order, Order::kFair);
+  EXPECT_EQ(config.half_life, hours(48));
+  EXPECT_EQ(config.patience, hours(6));
+  EXPECT_EQ(config.history_directory, "/var/lib/yoke");
+  EXPECT_EQ(config.users, (std::map<std::string, int64_t>{{"ada", 8}}));
+  EXPECT_EQ(config.groups, (std::map<std::string, int64_t>{{"students", 2}}));
+  EXPECT_THAT(complaint("[claim]\norder = 'random'\n"), HasSubstr("c.toml:2: order takes \"first\" or \"fair\""));
+  EXPECT_THAT(complaint("[claim.users]\nada = 'all'\n"), HasSubstr("c.toml:2: ada takes a whole number"));
+  for (const char* line : {"order = 'fair'", "half_life = '1d'", "patience = '1h'", "history_directory = '/tmp'",
+                           "users = {ada = 1}", "groups = {students = 1}"}) {
+    EXPECT_THAT(complaint(std::string("[claim]\n") + line, site::Owner::kUser), HasSubstr("/etc/yoke/config.toml"))
+        << line;
+  }
+}
+
 TEST(ClaimConfig, AUserCannotLoosenIt) {
   const SiteConfig site{.lock_directory = "/run/gpus", .devices_per_user = 4, .longest = hours(24)};
-  EXPECT_EQ(tightened(site, {.devices_per_user = 8, .longest = hours(48)}), site);
+  const auto looser = tightened(site, {.devices_per_user = 8, .longest = hours(48)});
+  EXPECT_EQ(looser.devices_per_user, 4);
+  EXPECT_EQ(looser.longest, hours(24));
   const auto stricter = tightened(site, {.devices_per_user = 2, .longest = hours(1)});
-  EXPECT_EQ(stricter.devices_per_user, 2);
+  EXPECT_EQ(stricter.devices_per_user, 4) << "for others";
+  EXPECT_EQ(stricter.own_devices, 2);
   EXPECT_EQ(stricter.longest, hours(1));
   EXPECT_EQ(stricter.lock_directory, "/run/gpus");
-  EXPECT_EQ(tightened({}, {.devices_per_user = 2}).devices_per_user, 2);
+  EXPECT_EQ(tightened({}, {.devices_per_user = 2}).own_devices, 2);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "yoke/base/text.h"
 #include "yoke/base/user_socket.h"
 #include "yoke/claim/detail/survey.h"
+#include "yoke/claim/history.h"
 
 namespace yoke::claim {
 namespace {
@@ -97,10 +98,20 @@ std::vector<LockedFile> find_files(const LockFolder& folder, std::string_view pr
 Survey survey_of(const LockFolder& folder, Probe probe, const std::string& device) {
   Survey survey;
   const Lookup lookup;
-  survey.notes = held_notes(find_files(folder, kNotePrefix, probe, true, device), lookup);
+  const auto notes = find_files(folder, kNotePrefix, probe, true, device);
+  survey.notes = held_notes(notes, lookup);
+  for (const auto& file : notes) {
+    if (!file.is_held) survey.dead_notes[file.name] = written_at(file.status);
+  }
   survey.holdings = holdings_of(find_files(folder, kDevicePrefix, probe, false, device), survey.notes, lookup);
   survey.tickets = tickets_of(find_files(folder, kTicketPrefix, probe, true, device));
   return survey;
+}
+
+/// Writes the end of a claim of this user's that was killed to the history.
+void record_end(const LockFolder& records, const LockedFile& note) {
+  const auto history = newest_history_file(records);
+  if (history) append_end(records, *history, note.name, written_at(note.status), std::nullopt);
 }
 
 std::string locker_text(const LockFolder& folder) {
@@ -140,7 +151,10 @@ Claim::Claim(Claim&& other) noexcept
       note_(std::move(other.note_)),
       note_fd_(std::move(other.note_fd_)),
       locks_(std::move(other.locks_)),
-      owner_(std::exchange(other.owner_, 0)) {}
+      owner_(std::exchange(other.owner_, 0)),
+      records_(other.records_),
+      history_file_(std::move(other.history_file_)),
+      idle_seconds_(other.idle_seconds_) {}
 
 Claim& Claim::operator=(Claim&& other) noexcept {
   if (this == &other) return *this;
@@ -151,6 +165,9 @@ Claim& Claim::operator=(Claim&& other) noexcept {
   note_fd_ = std::move(other.note_fd_);
   locks_ = std::move(other.locks_);
   owner_ = std::exchange(other.owner_, 0);
+  records_ = other.records_;
+  history_file_ = std::move(other.history_file_);
+  idle_seconds_ = other.idle_seconds_;
   return *this;
 }
 
@@ -171,6 +188,13 @@ bool Claim::write(const Note& note) {
 
 Note Claim::read() const { return parse_note(read_text(note_fd_.value())).value_or(note_); }
 
+void Claim::beat() const noexcept {
+  futimens(note_fd_.value(), nullptr);
+  if (!is_recorded()) return;
+  const auto file = records_->open_existing(history_file_);
+  if (file) futimens(file->value(), nullptr);
+}
+
 void Claim::release() noexcept {
   owner_ = 0;
   if (!note_fd_) return;
@@ -183,6 +207,8 @@ void Claim::release() noexcept {
   }
   locks_.clear();
   note_fd_.reset();
+  // Last, so that nobody waits for it.
+  if (is_recorded()) append_end(*records_, history_file_, name_, std::chrono::system_clock::now(), idle_seconds_);
 }
 
 // ---- Place ----------------------------------------------------------------------------------------------------------
@@ -251,7 +277,9 @@ Survey Ledger::Session::survey() const {
   if (access_ == Access::kTake) {
     for (const auto prefix : {kNotePrefix, kTicketPrefix}) {
       for (const auto& file : find_files(folder, prefix, Probe::kLocks, true, device_)) {
-        if (!file.is_held && file.status.st_uid == geteuid()) folder.remove(file.name);
+        if (file.is_held || file.status.st_uid != geteuid()) continue;
+        if (prefix == kNotePrefix) record_end(ledger_->records(), file);
+        folder.remove(file.name);
       }
     }
   }
@@ -286,6 +314,9 @@ std::optional<Claim> Ledger::Session::take(const std::vector<std::string>& keys,
     throw Error(ErrorCode::kUnavailable, "writing {}: no space is left in {}, or too many files are there; make room",
                 folder.path_of(name).string(), folder.path().string());
   }
+  claim.records_ = &ledger_->records();
+  const Use use{.uid = geteuid(), .claim = name, .keys = keys, .since = note.since};
+  claim.history_file_ = append_begin(*claim.records_, use).value_or("");
   return claim;
 }
 

@@ -12,6 +12,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -53,6 +54,7 @@ struct Survey {
   std::vector<HeldNote> notes;
   std::vector<Holding> holdings;  ///< In order of their keys.
   std::vector<Ticket> tickets;
+  std::map<std::string, Time> dead_notes;  ///< Of claims that were killed: when their users last touched them.
 
   const Holding* find(const std::string& key) const;
 };
@@ -75,6 +77,14 @@ class Claim {
   /// The text as it is now, since `yoke extend` may have changed it.
   Note read() const;
 
+  /// Shows that the claim still runs: if this process and the claim are killed, its end is said to be now. Call it
+  /// every minute.
+  void beat() const noexcept;
+  /// Whether the begin of the claim could be written to the history.
+  bool is_recorded() const { return !history_file_.empty(); }
+  /// For how long no process has computed on the devices, for the history.
+  void set_idle_seconds(int64_t seconds) { idle_seconds_ = seconds; }
+
   /// Gives the devices back, even if other processes have inherited the descriptors.
   void release() noexcept;
 
@@ -88,6 +98,9 @@ class Claim {
   UniqueFd note_fd_;
   std::vector<UniqueFd> locks_;
   pid_t owner_;
+  const LockFolder* records_ = nullptr;
+  std::string history_file_;
+  std::optional<int64_t> idle_seconds_;
 };
 
 /// A place in the queue. The destructor leaves it.
@@ -113,9 +126,13 @@ class Place {
 
 class Ledger {
  public:
-  explicit Ledger(LockFolder folder) : folder_(std::move(folder)) {}
+  /// `records`: a folder for the history and for reservations that survives restarts; without one they are with the
+  /// locks.
+  explicit Ledger(LockFolder folder, std::optional<LockFolder> records = std::nullopt)
+      : folder_(std::move(folder)), records_(std::move(records)) {}
 
   const LockFolder& folder() const { return folder_; }
+  const LockFolder& records() const { return records_ ? *records_ : folder_; }
 
   /// Whether devices may be taken. Those who only look need the same lock, because a lock can only be tried by taking
   /// it for a moment.
@@ -134,6 +151,7 @@ class Ledger {
 
  private:
   LockFolder folder_;
+  std::optional<LockFolder> records_;
 };
 
 /// While it exists, no other process takes devices or looks.

@@ -77,14 +77,21 @@ std::optional<Note> parse_note(std::string_view text) {
 }
 
 std::string to_text(const Request& request) {
-  return dump({{"num_devices", request.num_devices}, {"purpose", request.purpose.substr(0, kMostPurposeBytes)}});
+  Json json = {{"num_devices", request.num_devices}, {"purpose", request.purpose.substr(0, kMostPurposeBytes)}};
+  if (request.length) json["length"] = request.length->count();
+  return dump(json);
 }
 
 std::optional<Request> parse_request(std::string_view text) {
   const auto json = parse_object(text);
   const auto num_devices = whole_number(json, "num_devices");
   if (!num_devices || *num_devices < 1 || *num_devices > 4096) return std::nullopt;
-  return Request{.num_devices = *num_devices, .purpose = short_text(json, "purpose")};
+  Request request{.num_devices = *num_devices, .purpose = short_text(json, "purpose")};
+  constexpr int64_t kTenYears = int64_t{3653} * 86'400;
+  if (const auto length = whole_number(json, "length"); length && *length <= kTenYears) {
+    request.length = std::chrono::seconds(*length);
+  }
+  return request;
 }
 
 }  // namespace yoke::claim

@@ -39,6 +39,7 @@ std::optional<Note> parse_note(std::string_view text);
 struct Request {
   int64_t num_devices = 1;
   std::string purpose = {};
+  std::optional<std::chrono::seconds> length = {};  ///< For how long, if its user said that.
 
   bool operator==(const Request&) const = default;
 };

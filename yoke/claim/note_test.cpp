@@ -5,8 +5,6 @@
 namespace yoke::claim {
 namespace {
 
-using std::chrono::seconds;
-
 TEST(ClaimNote, IsReadAsItWasWritten) {
   const Note note{.keys = {"GPU-1", "MIG-2/1/0"},
                   .pid = 4121,
@@ -14,8 +12,8 @@ TEST(ClaimNote, IsReadAsItWasWritten) {
                   .program_pid = 4122,
                   .program_start_ticks = 101,
                   .purpose = "train \"x\"\n",
-                  .since = Time(seconds(1'700'000'000)),
-                  .until = Time(seconds(1'700'014'400))};
+                  .since = Time(std::chrono::seconds(1'700'000'000)),
+                  .until = Time(std::chrono::seconds(1'700'014'400))};
   EXPECT_EQ(parse_note(to_text(note)), note);
   EXPECT_EQ(parse_note(to_text(note) + "      "), note) << "blanks replace what was longer";
   const Request request{.num_devices = 4, .purpose = "x"};

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <set>
 
 #include "yoke/base/error.h"
 
@@ -19,30 +20,56 @@ std::map<int64_t, int64_t> num_held_by_user(const Survey& survey) {
   return result;
 }
 
-Turn turn_of(const Survey& survey, const Asker& asker, const std::optional<int64_t>& devices_per_user) {
+Turn turn_of(const Survey& survey, const Asker& asker, const Limits& limits) {
   const auto num_held = num_held_by_user(survey);
-  const auto held_by = [&](int64_t uid) {
-    const auto found = num_held.find(uid);
-    return found == num_held.end() ? 0 : found->second;
-  };
-  const auto is_limited = [&](int64_t uid, int64_t num_devices) {
-    return uid != 0 && devices_per_user && held_by(uid) + num_devices > *devices_per_user;
-  };
-  Turn turn{.is_limited = is_limited(asker.uid, asker.num_devices), .num_held = held_by(asker.uid)};
-  for (const auto& ticket : survey.tickets) {
-    if (asker.ticket && ticket.name == *asker.ticket) break;
-    if (!is_limited(ticket.uid, ticket.request.num_devices)) ++turn.num_ahead;
+  Turn turn{.excess = find_excess(limits, num_held, asker.uid, asker.num_devices)};
+  for (size_t i = 0; i < survey.tickets.size(); ++i) {
+    const auto& ticket = survey.tickets[i];
+    if (asker.ticket && ticket.name == *asker.ticket) {
+      turn.position = static_cast<int64_t>(i) + 1;
+      break;
+    }
+    if (!find_excess(limits, num_held, ticket.uid, ticket.request.num_devices)) ++turn.num_ahead;
   }
-  turn.is_ours = turn.num_ahead == 0 && !turn.is_limited;
+  turn.is_ours = turn.num_ahead == 0 && !turn.excess;
   return turn;
 }
 
-bool may_go_ahead(const Survey& survey, const Asker& asker, const std::optional<int64_t>& devices_per_user,
-                  int64_t num_free, std::chrono::seconds length, Time now) {
-  if (turn_of(survey, asker, devices_per_user).is_limited) return false;
+std::vector<std::optional<std::chrono::seconds>> expected_waits(const Survey& survey, const Limits& limits,
+                                                                int64_t num_free, Time now) {
+  std::multiset<Time> ends;  // of the devices that are held now, or will be
+  for (const auto& holding : survey.holdings) {
+    const auto* const held = holding.note ? &survey.notes[*holding.note] : nullptr;
+    if (held != nullptr && held->note && held->note->until) ends.insert(std::max(now, *held->note->until));
+  }
+  const auto num_held = num_held_by_user(survey);
+  std::vector<std::optional<std::chrono::seconds>> waits;
+  auto start = now;
+  bool is_known = true;
+  for (const auto& ticket : survey.tickets) {
+    waits.emplace_back();
+    if (!is_known || find_excess(limits, num_held, ticket.uid, ticket.request.num_devices)) continue;
+    for (; num_free < ticket.request.num_devices && !ends.empty(); ++num_free) {
+      start = std::max(start, *ends.begin());
+      ends.erase(ends.begin());
+    }
+    is_known = num_free >= ticket.request.num_devices;
+    if (!is_known) continue;  // and those behind it wait for it
+    waits.back() = std::chrono::ceil<std::chrono::seconds>(start - now);
+    num_free -= ticket.request.num_devices;
+    for (int64_t i = 0; ticket.request.length && i < ticket.request.num_devices; ++i) {
+      ends.insert(start + *ticket.request.length);
+    }
+  }
+  return waits;
+}
+
+bool may_go_ahead(const Survey& survey, const Asker& asker, const Limits& limits, int64_t num_free,
+                  std::chrono::seconds length, Time now) {
+  if (turn_of(survey, asker, limits).excess) return false;
   const auto first = std::find_if(survey.tickets.begin(), survey.tickets.end(), [&](const Ticket& ticket) {
     const Asker other{.uid = ticket.uid, .num_devices = ticket.request.num_devices, .ticket = ticket.name};
-    return !turn_of(survey, other, devices_per_user).is_limited;
+    return !turn_of(survey, other, limits).excess;
   });
   if (first == survey.tickets.end() || first->name == asker.ticket) return true;
   const auto wanted = first->request.num_devices;

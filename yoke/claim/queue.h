@@ -10,15 +10,17 @@
 
 #include "yoke/base/file.h"
 #include "yoke/claim/ledger.h"
+#include "yoke/claim/limits.h"
 
 namespace yoke::claim {
 
 /// What a request is told when it asks for devices. Pure.
 struct Turn {
   bool is_ours = false;
-  int64_t num_ahead = 0;    ///< Requests that come first.
-  bool is_limited = false;  ///< The user would have more devices than the site allows.
-  int64_t num_held = 0;     ///< By this user.
+  int64_t num_ahead = 0;                              ///< Requests that come first and that no limit holds back.
+  std::optional<Excess> excess;                       ///< The limit that the user would exceed.
+  int64_t position = 0;                               ///< In the queue, counted from 1; 0: it does not wait.
+  std::optional<std::chrono::seconds> expected_wait;  ///< See expected_waits().
 };
 
 struct Asker {
@@ -27,15 +29,21 @@ struct Asker {
   std::optional<std::string> ticket = {};  ///< The name of its place in the queue; nullopt: it does not wait.
 };
 
-/// First come, first served: a request that waits comes before all later ones, even if it needs more devices than are
-/// free. Requests of users who have reached the limit do not keep others waiting. Root has no limit.
-Turn turn_of(const Survey& survey, const Asker& asker, const std::optional<int64_t>& devices_per_user);
+/// A request that waits comes before all that are behind it in Survey::tickets, even if it needs more devices than are
+/// free. Requests of users who have reached a limit do not keep others waiting. A request that does not wait comes
+/// last.
+Turn turn_of(const Survey& survey, const Asker& asker, const Limits& limits);
+
+/// When each request of Survey::tickets starts, as far as the claims say when they end: counted from `now`, and nullopt
+/// if a claim that it needs has no end, or if a limit holds it back. Pure.
+std::vector<std::optional<std::chrono::seconds>> expected_waits(const Survey& survey, const Limits& limits,
+                                                                int64_t num_free, Time now);
 
 /// Whether a request that takes `length` may start before others without delaying the first of them. It may if it ends
 /// before enough claims have ended for that one, by what they say, or if enough devices are left then. Claims without
 /// an end count as if they never ended. Pure.
-bool may_go_ahead(const Survey& survey, const Asker& asker, const std::optional<int64_t>& devices_per_user,
-                  int64_t num_free, std::chrono::seconds length, Time now);
+bool may_go_ahead(const Survey& survey, const Asker& asker, const Limits& limits, int64_t num_free,
+                  std::chrono::seconds length, Time now);
 
 /// How many devices each user holds.
 std::map<int64_t, int64_t> num_held_by_user(const Survey& survey);

@@ -51,6 +51,11 @@ std::optional<size_t> only_note_about(const std::vector<HeldNote>& notes, const 
 
 }  // namespace
 
+Time written_at(const struct stat& status) {
+  return Time(std::chrono::duration_cast<Time::duration>(std::chrono::seconds(status.st_mtim.tv_sec) +
+                                                         std::chrono::nanoseconds(status.st_mtim.tv_nsec)));
+}
+
 std::string key_in_name(const std::string& key) {
   auto name = key;
   std::replace(name.begin(), name.end(), '/', '_');

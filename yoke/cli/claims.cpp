@@ -4,6 +4,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -23,22 +24,32 @@ struct ClaimsArgs {
   bool json = false;
 };
 
+/// How many devices could be given now.
+int64_t num_free(const device::Snapshot& snapshot, const claim::Survey& survey) {
+  const auto candidates = claim::candidates_of(snapshot, {});
+  return std::count_if(candidates.begin(), candidates.end(), [&](const claim::Candidate& candidate) {
+    return candidate.standing == claim::Standing::kFree && survey.find(candidate.key) == nullptr;
+  });
+}
+
 int run_claims(const ClaimsArgs& args, Context& context) {
   const auto site = open_claim_site(context);
   return with_source(args.device, context, [&](device::Source& source) {
     const auto snapshot = source.sample({});
-    const auto survey = look_at_claims(site, context);
+    auto survey = look_at_claims(site, context);
     const auto rows = view::claim_rows(survey, snapshot, device::user_name);
     const auto now = std::chrono::system_clock::now();
+    claim::order_queue(survey, site.ledger, site.config, now);
+    const auto waits = expected_waits(survey, claim::limits_for(survey, site.config), num_free(snapshot, survey), now);
     if (args.json) {
       constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-      context.out << view::claims_json(rows, survey, device::user_name).dump(2, ' ', false, kReplace) << '\n';
+      context.out << view::claims_json(rows, survey, waits, device::user_name).dump(2, ' ', false, kReplace) << '\n';
       return kExitOk;
     }
     const auto width = output_width(context);
     context.out << (rows.empty() ? "no device is claimed\n" : to_text(view::claim_table(rows, now), width));
     if (!survey.tickets.empty()) {
-      context.out << '\n' << to_text(view::queue_table(survey, now, device::user_name), width);
+      context.out << '\n' << to_text(view::queue_table(survey, waits, now, device::user_name), width);
     }
     return kExitOk;
   });

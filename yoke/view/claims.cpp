@@ -113,25 +113,28 @@ Table claim_table(const std::vector<ClaimRow>& rows, Time now) {
   return table;
 }
 
-Table queue_table(const claim::Survey& survey, Time now, const UserName& user_name) {
+Table queue_table(const claim::Survey& survey, const Waits& waits, Time now, const UserName& user_name) {
   Table table{.columns = {{.title = "position", .align = Align::kRight},
                           {.title = "user", .shrinks_to = 6},
                           {.title = "pid", .align = Align::kRight},
                           {.title = "devices", .align = Align::kRight},
                           {.title = "waiting", .align = Align::kRight},
+                          {.title = "expected in", .align = Align::kRight, .drop_order = 1},
                           {.title = "purpose", .shrinks_to = 12}},
               .rows = {}};
   int64_t position = 0;
   for (const auto& ticket : survey.tickets) {
+    const auto& wait = waits[static_cast<size_t>(position)];
     table.rows.push_back({fmt::format("{}", ++position), user_name(ticket.uid),
                           ticket.pid > 0 ? fmt::format("{}", ticket.pid) : kUnknown,
                           fmt::format("{}", ticket.request.num_devices), ago(ticket.since, now),
-                          ticket.request.purpose});
+                          wait ? format_duration(*wait) : kUnknown, ticket.request.purpose});
   }
   return table;
 }
 
-Json claims_json(const std::vector<ClaimRow>& rows, const claim::Survey& survey, const UserName& user_name) {
+Json claims_json(const std::vector<ClaimRow>& rows, const claim::Survey& survey, const Waits& waits,
+                 const UserName& user_name) {
   Json json = {{"claims", Json::array()}, {"queue", Json::array()}, {"reservations", Json::array()}};
   for (const auto& row : rows) {
     json["claims"].push_back({{"device_uuid", row.uuid},
@@ -146,11 +149,13 @@ Json claims_json(const std::vector<ClaimRow>& rows, const claim::Survey& survey,
   }
   int64_t position = 0;
   for (const auto& ticket : survey.tickets) {
+    const auto& wait = waits[static_cast<size_t>(position)];
     json["queue"].push_back({{"user", user_name(ticket.uid)},
                              {"pid", ticket.pid > 0 ? Json(ticket.pid) : Json()},
                              {"num_devices", ticket.request.num_devices},
                              {"position", ++position},
                              {"since", seconds_of(ticket.since)},
+                             {"expected_wait_seconds", wait ? Json(wait->count()) : Json()},
                              {"purpose", ticket.request.purpose}});
   }
   return json;

@@ -31,10 +31,13 @@ std::vector<ClaimRow> claim_rows(const claim::Survey& survey, const device::Snap
                                  const std::function<std::string(int64_t)>& user_name);
 
 Table claim_table(const std::vector<ClaimRow>& rows, claim::Time now);
-Table queue_table(const claim::Survey& survey, claim::Time now, const std::function<std::string(int64_t)>& user_name);
+/// `waits`: expected, for each ticket of the survey (claim::expected_waits).
+using Waits = std::vector<std::optional<std::chrono::seconds>>;
+Table queue_table(const claim::Survey& survey, const Waits& waits, claim::Time now,
+                  const std::function<std::string(int64_t)>& user_name);
 
 /// {"claims": [...], "queue": [...], "reservations": []}; docs/claim.md has the contract.
-nlohmann::ordered_json claims_json(const std::vector<ClaimRow>& rows, const claim::Survey& survey,
+nlohmann::ordered_json claims_json(const std::vector<ClaimRow>& rows, const claim::Survey& survey, const Waits& waits,
                                    const std::function<std::string(int64_t)>& user_name);
 
 /// For each device of the snapshot (and each MIG instance), by id: who has claimed it, "ada until 3:07"; nothing for

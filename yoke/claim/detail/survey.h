@@ -14,6 +14,9 @@ namespace yoke::claim {
 inline constexpr std::string_view kDevicePrefix = "yoke-dev-", kNotePrefix = "yoke-claim-",
                                   kTicketPrefix = "yoke-ticket-", kAllocationName = "yoke-alloc";
 
+/// When a file was last written to or touched, as its owner wants it.
+Time written_at(const struct stat& status);
+
 /// How a file with a lock was found.
 struct LockedFile {
   std::string name;

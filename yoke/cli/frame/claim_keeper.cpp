@@ -42,11 +42,12 @@ class ClaimEnd {
     return Steady::now() >= end_;
   }
 
-  /// For poll(): at most an hour, and -1 if the claim has no end.
+  /// For poll(): at most a minute, after which the claim shows that it still runs.
   int milliseconds_left() const {
-    if (end_ == kNever) return -1;
+    constexpr int64_t kMinute = 60'000;
+    if (end_ == kNever) return kMinute;
     const auto left = std::chrono::ceil<milliseconds>(end_ - Steady::now()).count();
-    return static_cast<int>(std::clamp<int64_t>(left, 0, 3'600'000));
+    return static_cast<int>(std::clamp<int64_t>(left, 0, kMinute));
   }
 
  private:
@@ -93,7 +94,7 @@ int keep_for_program(claim::Claim& claim, const std::vector<std::string>& argv, 
     }
     if (Steady::now() >= kill_at) kill(program, SIGKILL);
     pollfd news{messages.fd(), POLLIN, 0};
-    poll(&news, 1, kill_at != kNever ? 1000 : end.milliseconds_left());
+    if (poll(&news, 1, kill_at != kNever ? 1000 : end.milliseconds_left()) == 0) claim.beat();
     while (const auto message = messages.next()) {
       // The terminal signals the whole group, except that a hangup reaches the leader of the session alone.
       const bool is_for_us = message->is_from_process || (message->signal == SIGHUP && getsid(0) == getpid());
@@ -107,7 +108,7 @@ void keep_for_a_time(claim::Claim& claim, const UniqueFd& process) {
   ClaimEnd end(claim);
   while (!end.is_over()) {
     pollfd news[] = {{messages.fd(), POLLIN, 0}, {process.value(), POLLIN, 0}};  // poll() ignores a descriptor of -1
-    poll(news, 2, end.milliseconds_left());
+    if (poll(news, 2, end.milliseconds_left()) == 0) claim.beat();
     if (news[1].revents != 0) break;
     bool is_ended = false;
     while (const auto message = messages.next()) is_ended = is_ended || message->signal != SIGCHLD;

@@ -16,9 +16,11 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/format.h"
 #include "yoke/base/process.h"
 #include "yoke/base/quantity.h"
 #include "yoke/base/text.h"
+#include "yoke/claim/history.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/watched_program.h"
 #include "yoke/device/json.h"
@@ -45,6 +47,10 @@ class Acquirer {
       if (result.allocation.is_stale) continue;
       if (result.allocation.refusal.empty()) {
         if (interruption(status)) return std::nullopt;
+        if (result.allocation.claim && !result.allocation.claim->is_recorded()) {
+          std::cerr << speaker(context_) << "warning: the claim could not be written to the history in "
+                    << site_.ledger.records().path().string() << "; is the disk full?" << std::endl;
+        }
         explain(result.allocation);
         const auto ids = fmt::format("{}", fmt::join(result.allocation.ids, ","));
         result.assignments = assignments_for(ids, device::IdFormat::kUuid, context_.environment, result.snapshot);
@@ -169,8 +175,22 @@ class Acquirer {
     signals_.emplace();
     wakeup_.emplace(site_.ledger.folder());  // before the next attempt, so that no release is missed
     place_.emplace(site_.ledger.open(claim::Ledger::Access::kTake)
-                       .join({.num_devices = request_.wish.num_devices, .purpose = request_.note.purpose}));
+                       .join({.num_devices = request_.wish.num_devices,
+                              .purpose = request_.note.purpose,
+                              .length = request_.length}));
     std::cerr << speaker(context_) << "waiting: " << refusal_.substr(0, refusal_.find("; use --wait")) << std::endl;
+  }
+
+  /// Says where in the queue the request is, whenever that has changed.
+  void tell(const claim::Turn& turn) {
+    if (turn.position == 0 || turn.position == position_) return;
+    position_ = turn.position;
+    std::cerr << speaker(context_) << "position " << position_ << " in the queue";
+    if (turn.expected_wait) {
+      const auto wait = turn.expected_wait->count();
+      std::cerr << (wait == 0 ? ", next" : ", expected in " + format_duration(*turn.expected_wait));
+    }
+    std::cerr << std::endl;
   }
 
   /// Whether a signal has come that ends the wait.
@@ -199,7 +219,9 @@ class Acquirer {
       poll(news, 2, static_cast<int>(pause.count()));
       if (interruption(status)) return false;
       if (wakeup_->drain()) look_ = 0;
-      if (is_worthwhile(site_.ledger, keys_, request_, site_.config, *place_)) return true;
+      const auto outlook = claim::outlook(site_.ledger, keys_, request_, site_.config, *place_);
+      if (outlook.is_worthwhile) return true;
+      tell(outlook.turn);
     }
   }
 
@@ -220,7 +242,7 @@ class Acquirer {
   std::optional<claim::Place> place_;
   std::vector<std::string> keys_;
   std::string refusal_;
-  int64_t look_ = 0;
+  int64_t look_ = 0, position_ = 0;
 };
 
 }  // namespace
@@ -228,7 +250,8 @@ class Acquirer {
 ClaimSite open_claim_site(const Context& context, claim::FolderCheck check) {
   auto config = claim::read_config(context.environment);
   auto folder = claim::find_lock_folder(config, context.environment, check);
-  return {std::move(config), claim::Ledger(std::move(folder))};
+  auto records = claim::find_history_folder(config, context.environment);
+  return {std::move(config), claim::Ledger(std::move(folder), std::move(records))};
 }
 
 claim::Survey look_at_claims(const ClaimSite& site, const Context& context) {

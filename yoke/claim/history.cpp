@@ -1,0 +1,202 @@
+#include "yoke/claim/history.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+#include <nlohmann/json.hpp>
+
+#include "yoke/base/error.h"
+#include "yoke/base/text.h"
+#include "yoke/claim/detail/survey.h"
+
+namespace yoke::claim {
+namespace {
+
+using HistoryJson = nlohmann::json;
+
+constexpr std::string_view kHistoryPrefix = "yoke-history-";
+constexpr size_t kMostFileBytes = 256 << 10, kMostFiles = 8;  // of a user; about 10,000 claims
+constexpr int64_t kMostDevices = 128;
+
+int64_t seconds_since_epoch(Time time) {
+  return std::chrono::duration_cast<std::chrono::seconds>(time.time_since_epoch()).count();
+}
+
+/// A time that a user wrote; nullopt: there is none, or it is in the future.
+std::optional<Time> past_time(const HistoryJson& line, const char* key, Time now) {
+  const auto found = line.find(key);
+  if (found == line.end() || !found->is_number_integer()) return std::nullopt;
+  const auto seconds = found->get<int64_t>();
+  if (seconds < 0 || seconds > seconds_since_epoch(now)) return std::nullopt;
+  return Time(std::chrono::seconds(seconds));
+}
+
+std::optional<Use> parse_begin(const HistoryJson& line, int64_t uid, Time now) {
+  const auto since = past_time(line, "since", now);
+  const auto keys = line.find("keys");
+  if (!since || keys == line.end() || !keys->is_array() || keys->empty() || keys->size() > kMostDevices) {
+    return std::nullopt;
+  }
+  Use use{.uid = uid, .claim = line["claim"].get<std::string>(), .since = *since};
+  for (const auto& key : *keys) {
+    constexpr size_t kMostKeyLength = 100;
+    if (!key.is_string() || key.get_ref<const std::string&>().size() > kMostKeyLength) return std::nullopt;
+    use.keys.push_back(key.get<std::string>());
+  }
+  return use;
+}
+
+/// The moment at which the machine was started.
+Time started_at() {
+  timespec up{};
+  clock_gettime(CLOCK_BOOTTIME, &up);
+  return std::chrono::system_clock::now() - std::chrono::seconds(up.tv_sec);
+}
+
+std::string history_beginning() { return fmt::format("{}{}-", kHistoryPrefix, geteuid()); }
+
+/// The files of this user, oldest first.
+std::vector<std::string> own_files(const LockFolder& folder) {
+  auto names = folder.names(history_beginning());
+  std::erase_if(names, [&](const std::string& name) {
+    const auto fd = folder.open_existing(name);
+    struct stat status {};
+    return !fd || fstat(fd->value(), &status) != 0 || status.st_uid != geteuid();
+  });
+  return names;
+}
+
+bool append(const LockFolder& folder, const std::string& file, const std::string& text, bool is_limited) {
+  const auto fd = folder.open_existing(file, O_WRONLY | O_APPEND);
+  struct stat status {};
+  if (!fd || fstat(fd->value(), &status) != 0 || status.st_uid != geteuid()) return false;
+  if (is_limited &&
+      (static_cast<size_t>(status.st_size) + text.size() > kMostFileBytes / 2 || written_at(status) < started_at()))
+    return false;
+  return write(fd->value(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
+}
+
+std::string text_of_file(int fd) {
+  std::string text(kMostFileBytes, '\0');
+  size_t size = 0;
+  for (ssize_t count = 0; size < text.size(); size += static_cast<size_t>(count)) {
+    count = pread(fd, text.data() + size, text.size() - size, static_cast<off_t>(size));
+    if (count < 0 && errno == EINTR)
+      count = 0;
+    else if (count <= 0)
+      break;
+  }
+  text.resize(size);
+  return text;
+}
+
+}  // namespace
+
+std::string begin_text(const Use& use) {
+  const HistoryJson line = {{"claim", use.claim}, {"keys", use.keys}, {"since", seconds_since_epoch(use.since)}};
+  return "\n" + line.dump() + "\n";
+}
+
+std::string end_text(const std::string& claim, Time end, const std::optional<int64_t>& idle_seconds) {
+  HistoryJson line = {{"claim", claim}, {"end", seconds_since_epoch(end)}};
+  line["idle_seconds"] = idle_seconds ? HistoryJson(*idle_seconds) : HistoryJson();
+  return "\n" + line.dump() + "\n";
+}
+
+std::vector<Use> parse_history(int64_t uid, const std::vector<HistoryText>& files, Time now) {
+  std::vector<Use> uses;
+  std::map<std::string, size_t> position;
+  for (const auto& file : files) {
+    for (const auto text : lines_of(file.text)) {
+      if (text.empty()) continue;
+      const auto line = HistoryJson::parse(text, nullptr, false);
+      if (!line.is_object() || !line.contains("claim") || !line["claim"].is_string()) continue;
+      const auto claim = line["claim"].get<std::string>();
+      if (auto use = parse_begin(line, uid, now)) {
+        if (!position.emplace(claim, uses.size()).second) continue;
+        use->last_sign = std::clamp(file.written, use->since, std::max(now, use->since));
+        uses.push_back(std::move(*use));
+        continue;
+      }
+      const auto end = past_time(line, "end", now);
+      const auto known = position.find(claim);
+      if (!end || known == position.end()) continue;
+      auto& use = uses[known->second];
+      if (use.end) continue;
+      use.end = std::max(*end, use.since);
+      const auto idle = line.find("idle_seconds");
+      if (idle == line.end() || !idle->is_number_unsigned()) continue;
+      const auto length = std::chrono::duration_cast<std::chrono::seconds>(*use.end - use.since).count();
+      use.idle_seconds = static_cast<int64_t>(std::min(idle->get<uint64_t>(), static_cast<uint64_t>(length)));
+    }
+  }
+  return uses;
+}
+
+std::optional<std::string> append_begin(const LockFolder& folder, const Use& use) {
+  const auto text = begin_text(use);
+  auto files = own_files(folder);
+  if (!files.empty() && append(folder, files.back(), text, true)) return files.back();
+  try {
+    uint32_t random = 0;
+    if (getrandom(&random, sizeof random, 0) != sizeof random) return std::nullopt;
+    auto name = fmt::format("{}{:010x}-{:08x}", history_beginning(), seconds_since_epoch(use.since), random);
+    folder.create(name);
+    if (!append(folder, name, text, false)) {
+      folder.remove(name);
+      return std::nullopt;
+    }
+    for (size_t i = 0; i + kMostFiles < files.size() + 1; ++i) folder.remove(files[i]);
+    return name;
+  } catch (const Error&) {  // the disk is full
+    return std::nullopt;
+  }
+}
+
+bool append_end(const LockFolder& folder, const std::string& file, const std::string& claim, Time end,
+                const std::optional<int64_t>& idle_seconds) noexcept try {
+  return append(folder, file, end_text(claim, end, idle_seconds), false);
+} catch (...) {  // out of memory
+  return false;
+}
+
+std::optional<std::string> newest_history_file(const LockFolder& folder) {
+  const auto files = own_files(folder);
+  return files.empty() ? std::nullopt : std::optional(files.back());
+}
+
+std::vector<Use> read_history(const LockFolder& folder, Time now) {
+  std::map<int64_t, std::vector<HistoryText>> files;
+  for (const auto& name : folder.names(kHistoryPrefix)) {
+    const auto fd = folder.open_existing(name);
+    struct stat status {};
+    if (!fd || fstat(fd->value(), &status) != 0 || uid_in(name, kHistoryPrefix) != int64_t{status.st_uid}) continue;
+    auto& of_user = files[status.st_uid];
+    if (of_user.size() < kMostFiles) of_user.push_back({text_of_file(fd->value()), written_at(status)});
+  }
+  std::vector<Use> uses;
+  for (const auto& [uid, texts] : files) {
+    for (auto& use : parse_history(uid, texts, now)) uses.push_back(std::move(use));
+  }
+  return uses;
+}
+
+std::optional<LockFolder> find_history_folder(const SiteConfig& config, const Environment& environment) {
+  if (!config.history_directory) return std::nullopt;
+  // Who names the folder of locks by YOKE_CLAIM_DIR may name this one, too, with YOKE_SITE_CONFIG.
+  const auto owner = environment.contains("YOKE_CLAIM_DIR") ? LockFolder::Owner::kRootOrSelf : LockFolder::Owner::kRoot;
+  try {
+    return LockFolder(*config.history_directory, owner);
+  } catch (const Error& error) {
+    throw Error(error.code(),
+                "history_directory in /etc/yoke/config.toml cannot be used: {}; as root, `mkdir -m 1777 {}`",
+                error.what(), config.history_directory->string());
+  }
+}
+
+}  // namespace yoke::claim
