@@ -94,7 +94,8 @@ void Network::start_sshd(const std::string& tag) {
   folder_.write(
       "sshd_config",
       "HostKey " + folder_.path("host_key") + "\nAuthorizedKeysFile " + folder_.path("authorized_keys") +
-          "\nStrictModes no\nUsePAM no\nPermitRootLogin yes\nPidFile none\nMaxStartups 100\nAcceptEnv YOKE_TEST_TAG\n");
+          "\nStrictModes no\nUsePAM no\nPermitRootLogin yes\nPidFile none\nMaxStartups 100\nAcceptEnv YOKE_TEST_TAG\n"
+          "Subsystem sftp internal-sftp\n");
   folder_.write("ssh_config", "Host *\n  IdentityFile " + folder_.path("user_key") +
                                   "\n  IdentitiesOnly yes\n  StrictHostKeyChecking no\n  UserKnownHostsFile /dev/null\n"
                                   "  GlobalKnownHostsFile /dev/null\n  LogLevel ERROR\n  SetEnv YOKE_TEST_TAG=" +

@@ -28,8 +28,12 @@ class Network {
 
   /// Processes that are started through ssh get `tag` as YOKE_TEST_TAG.
   void start_sshd(const std::string& tag);
+  /// The sshd of a host. Its children serve the connections.
+  pid_t sshd(int host) const { return sshds_.at(static_cast<size_t>(host))->pid(); }
+  /// Returns the path of a configuration file for `ssh -F`.
+  std::string ssh_config() const { return folder_.path("ssh_config"); }
   /// Returns the value for `yoke run --ssh`.
-  std::string ssh() const { return "ssh -F " + folder_.path("ssh_config"); }
+  std::string ssh() const { return "ssh -F " + ssh_config(); }
 
   /// Silently drops all packets from and to the host from now on.
   void cut(int host);

@@ -12,8 +12,9 @@ namespace yoke::cli {
 // Each function is defined in the file of its command.
 using AddCommand = void(CLI::App& cmd, Context& context);
 AddCommand add_agent, add_bench, add_bind, add_claim, add_claims, add_curve, add_devices, add_doctor, add_extend,
-    add_jobs, add_kill, add_logs, add_metrics, add_profile, add_ps, add_release, add_run, add_stack, add_stop, add_top,
-    add_topo, add_train, add_tune, add_visible, add_watch, add_new, add_completion, add_complete, add_man;
+    add_jobs, add_kill, add_logs, add_metrics, add_mount, add_mounts, add_profile, add_ps, add_release, add_run,
+    add_stack, add_stop, add_top, add_topo, add_train, add_tune, add_unmount, add_visible, add_watch, add_new,
+    add_completion, add_complete, add_man;
 
 namespace {
 
@@ -42,6 +43,8 @@ constexpr auto kCommands = std::to_array<Command>({
     {.name = "kill", .summary = "End processes on devices", .add = add_kill, .rewrite = with_signal_option},
     {.name = "logs", .summary = "Print what the ranks of a running job printed last", .add = add_logs},
     {.name = "metrics", .summary = "Print or serve what the devices are doing, for Prometheus", .add = add_metrics},
+    {.name = "mount", .summary = "Mount a folder of another host by sshfs, without hangs", .add = add_mount},
+    {.name = "mounts", .summary = "List mounted remote folders, and whether their servers answer", .add = add_mounts},
     {.name = "profile",
      .summary = "Name the bottleneck of a training",
      .add = add_profile,
@@ -59,6 +62,7 @@ constexpr auto kCommands = std::to_array<Command>({
      .add = add_tune,
      .rewrite = with_joined_option,
      .object = "batch"},
+    {.name = "unmount", .summary = "End the mount of a remote folder, also of a dead one", .add = add_unmount},
     {.name = "visible", .summary = "Explain which GPUs programs see, or start one that sees some", .add = add_visible},
     {.name = "watch", .summary = "Run a program, and tell at its end how well it used its devices", .add = add_watch},
     {.name = "new", .summary = "Begin a training program of your own", .add = add_new},

@@ -1,0 +1,409 @@
+#include "yoke/storage/remote.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <grp.h>
+#include <poll.h>
+#include <pwd.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+#include <filesystem>
+
+#include "yoke/base/file.h"
+#include "yoke/base/process.h"
+#include "yoke/base/sysfs.h"
+#include "yoke/base/text.h"
+#include "yoke/device/process/signal.h"
+#include "yoke/storage/detail/sshfs_process.h"
+
+namespace yoke::storage {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+
+constexpr std::string_view kSshfsType = "fuse.sshfs";
+
+std::string shown(const std::string& text) { return printable(text); }
+
+std::string home_of(const Environment& environment) {
+  const auto home = environment.value_or("HOME", "");
+  if (!home.starts_with('/')) {
+    throw Error(ErrorCode::kFailedPrecondition, "HOME is not set to a folder, so give the folder to mount on");
+  }
+  return home;
+}
+
+/// `word` as an absolute path without "." and "..". Links are not looked up.
+std::string absolute(const std::string& word) {
+  auto path = fs::absolute(word).lexically_normal().string();
+  while (path.size() > 1 && path.ends_with('/')) path.pop_back();
+  return path;
+}
+
+/// Asks for a file that does not exist, because sshfs remembers the answers about those that do. Returns '+' and the
+/// time until the answer in seconds, or '-' and why there is none. Runs in a child.
+std::string ask(const RemoteMount& mount) {
+  // Root may not look at other users' mounts, and nobody but their owners should reach the server by them.
+  if (geteuid() == 0 && mount.uid != 0) {
+    const auto gid = parse_int(option_value(mount.mount.super_options, "group_id").value_or(""));
+    if (setgroups(0, nullptr) != 0 || setgid(static_cast<gid_t>(gid.value_or(mount.uid))) != 0 ||
+        setuid(static_cast<uid_t>(mount.uid)) != 0) {
+      throw system_error(errno, "becoming the owner of the mount");
+    }
+  }
+  uint64_t number = 0;
+  if (getrandom(&number, sizeof number, 0) != sizeof number) number = static_cast<uint64_t>(getpid());
+  const auto path = fmt::format("{}/.yoke-{:016x}", mount.mount.point, number);
+  struct stat status {};
+  const auto begin = std::chrono::steady_clock::now();
+  const bool has_answer = lstat(path.c_str(), &status) == 0 || errno == ENOENT || errno == EACCES;
+  const int error_number = errno;
+  if (has_answer) return fmt::format("+{}", Seconds(std::chrono::steady_clock::now() - begin).count());
+  if (error_number == ENOTCONN) return "-its sshfs has ended";
+  return fmt::format("-{}: sshfs cannot reach the server now", std::strerror(error_number));
+}
+
+/// Makes the folder, unless it exists, and checks that it can be mounted on. Returns its path without links, preceded
+/// by '+' if it was made, else by '='. Runs in a child.
+std::string prepare_point(const std::string& point) {
+  bool is_new = false;
+  struct stat status {};
+  if (stat(point.c_str(), &status) != 0) {
+    if (errno != ENOENT) throw system_error(errno, point);
+    std::error_code error;
+    fs::create_directories(point, error);
+    if (error) throw system_error(error.value(), fmt::format("making {}", point));
+    is_new = true;
+    if (stat(point.c_str(), &status) != 0) throw system_error(errno, point);
+  }
+  if (!S_ISDIR(status.st_mode)) {
+    throw Error(ErrorCode::kFailedPrecondition, "{} is not a folder; give another one", point);
+  }
+  if (geteuid() != 0 && (status.st_uid != geteuid() || access(point.c_str(), W_OK) != 0)) {
+    throw Error(ErrorCode::kPermissionDenied, "{} is not yours to mount on; give a folder of your own", point);
+  }
+  if (!fs::is_empty(point)) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "{} is not empty, and its files would be hidden; give an empty folder, or one that does not exist",
+                point);
+  }
+  return (is_new ? "+" : "=") + fs::canonical(point).string();
+}
+
+FuseFacts fuse_facts(const Environment& environment) {
+  FuseFacts facts;
+  facts.has_sshfs = find_tool("sshfs", environment).has_value();
+  const auto fusermount = find_tool("fusermount3", environment);
+  facts.has_fusermount = fusermount.has_value();
+  struct stat status {};
+  if (fusermount && stat(fusermount->c_str(), &status) == 0) {
+    facts.fusermount_is_setuid = status.st_uid == 0 && (status.st_mode & S_ISUID) != 0;
+  }
+  facts.is_root = geteuid() == 0;
+  facts.device_error = access_error("/dev/fuse");
+  facts.config = text_of(fs::path("/etc/fuse.conf"));
+  const auto mounts = read_mounts();
+  facts.num_mounts = std::count_if(mounts.begin(), mounts.end(), [](const Mount& mount) {
+    return mount.type == "fuse" || mount.type == "fuseblk" || mount.type.starts_with("fuse.");
+  });
+  return facts;
+}
+
+std::string last_lines(const std::string& text) {
+  std::vector<std::string> lines;
+  for (const auto line : lines_of(text)) {
+    if (!words_of(line).empty()) lines.push_back(printable(line));
+  }
+  if (lines.size() > 4) lines.erase(lines.begin(), lines.end() - 4);
+  return fmt::format("{}", fmt::join(lines, "; "));
+}
+
+/// A program that was started, and its messages.
+struct Running {
+  pid_t pid = -1;
+  UniqueFd messages;
+  std::string text;
+  std::optional<int> status;
+
+  /// Waits for its end, for at most `limit`, and keeps what it says.
+  bool wait(milliseconds limit) {
+    const Deadline deadline{Seconds(limit)};
+    for (;;) {
+      int result = 0;
+      if (!status && waitpid(pid, &result, WNOHANG) == pid) {
+        status = WIFEXITED(result) ? WEXITSTATUS(result) : 128 + WTERMSIG(result);
+      }
+      pollfd news{messages.value(), POLLIN, 0};
+      const auto pause = status ? milliseconds(0) : std::min(deadline.left(), milliseconds(10));
+      while (poll(&news, 1, static_cast<int>(pause.count())) > 0 && news.revents != 0) {
+        char buffer[4096];
+        const ssize_t count = read(messages.value(), buffer, sizeof buffer);
+        if (count <= 0) {
+          messages.reset();
+          break;
+        }
+        text.append(buffer, static_cast<size_t>(count));
+        news.fd = messages.value();
+      }
+      if (!messages && !status) poll(nullptr, 0, static_cast<int>(pause.count()));
+      if (status || deadline.left().count() == 0) return status.has_value();
+    }
+  }
+};
+
+Running start_program(const std::vector<std::string>& argv) {
+  auto pipe = make_pipe();
+  Running running;
+  running.pid = spawn({.argv = argv,
+                       .in = kNullStream,
+                       .out = kNullStream,
+                       .err = pipe.write_end.value(),
+                       .new_session = true,
+                       .before_exec = [] { [[maybe_unused]] const int result = chdir("/"); }});
+  if (running.pid < 0) throw system_error(errno, fmt::format("starting {}", argv.front()));
+  running.messages = std::move(pipe.read_end);
+  return running;
+}
+
+std::string tool(std::string_view name) {
+  const auto path = find_tool(name, Environment::of_process());
+  if (!path)
+    throw Error(ErrorCode::kFailedPrecondition, "there is no program {} here; install the package fuse3", name);
+  return path->string();
+}
+
+/// Runs fusermount3. Returns what it says against it; nullopt: it is unmounted.
+std::optional<std::string> fusermount(const char* option, const std::string& point, milliseconds limit) {
+  auto running = start_program({tool("fusermount3"), option, "--", point});
+  if (!running.wait(limit)) {
+    kill(-running.pid, SIGKILL);
+    return "fusermount3 got no answer";
+  }
+  if (*running.status == 0) return std::nullopt;
+  return running.text.empty() ? fmt::format("fusermount3 ended with status {}", *running.status)
+                              : last_lines(running.text);
+}
+
+bool is_mounted(int64_t id) {
+  const auto mounts = read_mounts();
+  return std::any_of(mounts.begin(), mounts.end(), [&](const Mount& mount) { return mount.id == id; });
+}
+
+/// The mount that is on `point` now, if it is of sshfs and not one of those before.
+std::optional<RemoteMount> new_mount_on(const std::string& point, const std::vector<RemoteMount>& before) {
+  for (auto& mount : find_remote_mounts(geteuid())) {
+    const bool is_old = std::any_of(before.begin(), before.end(),
+                                    [&](const RemoteMount& other) { return other.mount.id == mount.mount.id; });
+    if (!is_old && mount.mount.point == point) return mount;
+  }
+  return std::nullopt;
+}
+
+/// Removes the folder of a mount that has ended if `yoke mount` made it: it is then empty. A program that still writes
+/// there would otherwise fill this machine's disk.
+void remove_point(const std::string& point, const Deadline& deadline) {
+  const auto work = [&] {
+    rmdir(point.c_str());
+    return std::string();
+  };
+  in_children({work}, deadline);
+}
+
+std::string users_text(const std::vector<MountUser>& users) {
+  std::vector<std::string> words;
+  for (const auto& user : users) words.push_back(fmt::format("{} (pid {})", shown(user.name), user.pid));
+  constexpr size_t kMost = 5;
+  if (words.size() > kMost) {
+    const auto rest = words.size() - kMost;
+    words.resize(kMost);
+    words.push_back(fmt::format("{} more", rest));
+  }
+  return fmt::format("{}", fmt::join(words, ", "));
+}
+
+/// Ends sshfs and its ssh when a mount did not come about.
+void abandon(Running& running, const std::string& point) {
+  if (!running.status) kill(-running.pid, SIGKILL);
+  running.wait(milliseconds(500));
+  for (const auto& mount : find_remote_mounts(geteuid())) {
+    if (mount.mount.point == point && !mount.process) fusermount("-uz", point, milliseconds(1000));
+  }
+}
+
+Error refusal(const Running& running, const MountRequest& request) {
+  const auto said = last_lines(running.text);
+  return {ErrorCode::kUnavailable, "{} could not be mounted: {}; does `ssh {} true` work without a question?",
+          shown(source_of(request.remote)), said.empty() ? "sshfs ended without a message" : said,
+          shown(request.remote.host)};
+}
+
+/// sshfs mounts first, and then connects.
+MountResult wait_for_answer(Running& running, const std::string& point, const std::vector<RemoteMount>& before,
+                            const MountRequest& request, const Deadline& deadline) {
+  while (deadline.left().count() > 0) {
+    if (running.wait(milliseconds(10))) throw refusal(running, request);
+    const auto mount = new_mount_on(point, before);
+    if (!mount) continue;
+    const auto condition = check({*mount}, deadline).front();
+    if (condition.state == MountState::kAlive) return {*mount, condition};
+    if (running.wait(milliseconds(condition.state == MountState::kDead ? 500 : 0))) throw refusal(running, request);
+    break;
+  }
+  const auto said = last_lines(running.text);
+  throw Error(ErrorCode::kTimeout, "{} gave no answer in {}{}{}; is the host up? --timeout waits longer",
+              shown(source_of(request.remote)), seconds_text(deadline.limit()), said.empty() ? "" : ": ", said);
+}
+
+}  // namespace
+
+std::string_view name(MountState state) {
+  switch (state) {
+    case MountState::kAlive: return "alive";
+    case MountState::kStalled: return "stalled";
+    case MountState::kDead: return "dead";
+  }
+  return "?";
+}
+
+std::vector<RemoteMount> find_remote_mounts(const std::optional<int64_t>& uid) {
+  std::vector<RemoteMount> found;
+  for (auto& mount : read_mounts()) {
+    if (mount.type != kSshfsType) continue;
+    const auto owner = parse_int(option_value(mount.super_options, "user_id").value_or(""));
+    if (!owner || (uid && *owner != *uid)) continue;
+    RemoteMount remote{.uid = *owner};
+    try {
+      remote.remote = parse_remote(mount.source);
+    } catch (const Error&) {  // named differently by -o fsname
+      remote.remote.host = mount.source;
+    }
+    remote.mount = std::move(mount);
+    found.push_back(std::move(remote));
+  }
+  find_processes(found);
+  return found;
+}
+
+std::vector<Condition> check(const std::vector<RemoteMount>& mounts, const Deadline& deadline) {
+  std::vector<Work> works;
+  for (const auto& mount : mounts) works.push_back([&mount] { return ask(mount); });
+  const auto outcomes = in_children(works, deadline);
+  std::vector<Condition> conditions;
+  for (const auto& outcome : outcomes) {
+    Condition condition;
+    if (!outcome) {
+      condition.reason = fmt::format("no answer in {}", seconds_text(deadline.limit()));
+    } else if (outcome->text && outcome->text->starts_with('+')) {
+      condition = {MountState::kAlive, "", Seconds(std::stod(outcome->text->substr(1)))};
+    } else {
+      condition.state = MountState::kDead;
+      condition.reason = outcome->text ? outcome->text->substr(1) : outcome->message;
+    }
+    conditions.push_back(std::move(condition));
+  }
+  return conditions;
+}
+
+MountResult mount_remote(const MountRequest& request, const Environment& environment, const Deadline& deadline) {
+  const auto wanted = request.point ? absolute(*request.point)
+                                    : absolute(home_of(environment) + "/mnt/" + default_name(request.remote));
+  SshfsRequest sshfs{request.remote, wanted, request.options, {}};
+  if (request.config) sshfs.config = absolute(*request.config);
+  if (const auto obstacle = obstacle_to(sshfs, fuse_facts(environment))) {
+    throw Error(ErrorCode::kFailedPrecondition, "{}", *obstacle);
+  }
+  const auto before = find_remote_mounts(geteuid());
+  if (auto there = find_by_point(before, wanted, deadline)) {
+    const auto condition = check({*there}, deadline).front();
+    if (there->remote == request.remote && condition.state == MountState::kAlive) return {*there, condition, false};
+    const auto why = condition.state == MountState::kAlive ? "" : fmt::format(", and is {}", name(condition.state));
+    throw Error(ErrorCode::kFailedPrecondition, "{} is mounted on {} already{}; end that first: `yoke unmount {}`",
+                shown(there->mount.source), shown(wanted), why, shown(wanted));
+  }
+  const auto prepared = in_child([&] { return prepare_point(wanted); }, deadline, fmt::format("{}:", wanted));
+  sshfs.point = prepared.substr(1);
+  const bool is_made = prepared.starts_with('+');
+  auto argv = sshfs_command(sshfs);
+  argv.front() = find_tool("sshfs", environment).value().string();
+  auto running = start_program(argv);
+  try {
+    return wait_for_answer(running, sshfs.point, before, request, deadline);
+  } catch (const Error&) {
+    abandon(running, sshfs.point);
+    if (is_made) remove_point(sshfs.point, Deadline(Seconds(1)));
+    throw;
+  }
+}
+
+UnmountResult unmount_remote(const RemoteMount& mount, bool force, const Deadline& deadline) {
+  const auto& point = mount.mount.point;
+  // Half of the time is for the question, so that enough is left to act on the answer.
+  const auto condition = check({mount}, Deadline(deadline.left() / 2)).front();
+  UnmountResult result{.state = condition.state};
+  const bool is_alive = condition.state == MountState::kAlive;
+  const auto users = users_of(point);
+  if (!users.empty() && !force) {
+    throw Error(ErrorCode::kFailedPrecondition, "{} is in use by {}{}; end them, or use --force{}", shown(point),
+                users_text(users), is_alive ? "" : fmt::format(", and is {}", name(condition.state)),
+                is_alive ? ", after which they keep it until they end" : ", after which they lose what is not written");
+  }
+  auto complaint = users.empty() ? fusermount("-u", point, std::min(deadline.left() / 2, milliseconds(2000)))
+                                 : std::optional<std::string>("processes use it");
+  if (complaint && !is_alive && mount.process) {
+    kill_sshfs(*mount.process);  // whoever waits for the server gets an error now
+    complaint = users.empty() ? fusermount("-u", point, deadline.left() / 2) : complaint;
+  }
+  if (complaint && (force || !is_alive)) {
+    complaint = fusermount("-uz", point, deadline.left());
+    result.is_detached = is_alive && !users.empty();
+  }
+  if (complaint && is_mounted(mount.mount.id)) {
+    throw Error(deadline.left().count() == 0 ? ErrorCode::kTimeout : ErrorCode::kFailedPrecondition,
+                "{} is still mounted: {}{}", shown(point), *complaint, force ? "" : "; --force detaches it");
+  }
+  if (mount.process && !result.is_detached) {
+    try {
+      const device::ProcessHandle sshfs(mount.process->pid, mount.process->start_ticks);
+      if (!sshfs.wait_for_end(std::min(deadline.left(), milliseconds(2000)))) kill_sshfs(*mount.process);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kNotFound) throw;
+    }
+  }
+  const auto home = Environment::of_process().value_or("HOME", "");
+  if (!home.empty() && is_within(point, home + "/mnt")) remove_point(point, Deadline(Seconds(1)));
+  return result;
+}
+
+std::optional<RemoteMount> find_by_point(const std::vector<RemoteMount>& mounts, const std::string& word,
+                                         const Deadline& deadline) {
+  auto path = absolute(word);
+  // The last one is on top of the others.
+  const auto find = [&]() -> std::optional<RemoteMount> {
+    for (auto mount = mounts.rbegin(); mount != mounts.rend(); ++mount) {
+      if (mount->mount.point == path) return *mount;
+    }
+    return std::nullopt;
+  };
+  if (auto found = find()) return found;
+  const fs::path given = path;
+  // Only the folder above is looked at: the last part may be the mount itself.
+  const auto resolve = [&] {
+    std::error_code error;
+    const auto parent = fs::canonical(given.parent_path(), error);
+    return error ? std::string() : (parent / given.filename()).string();
+  };
+  path = in_child(resolve, deadline, fmt::format("looking at {}:", given.parent_path().string()));
+  return find();
+}
+
+}  // namespace yoke::storage
