@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 
@@ -16,6 +17,18 @@ std::string format_duration(std::chrono::duration<double> duration) {
   if (whole < 3600) return fmt::format("{}:{:02}", whole / 60, whole % 60);
   if (whole < 86'400) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
   return fmt::format("{} d {} h", whole / 86'400, whole / 3600 % 24);
+}
+
+std::string format_rough_duration(std::chrono::seconds duration) {
+  const auto seconds = std::max<int64_t>(0, duration.count());
+  const auto text = [](int64_t large, const char* large_unit, int64_t small, const char* small_unit) {
+    return small == 0 ? fmt::format("{} {}", large, large_unit)
+                      : fmt::format("{} {} {} {}", large, large_unit, small, small_unit);
+  };
+  if (seconds < 60) return fmt::format("{} s", seconds);
+  if (seconds < 3600) return fmt::format("{} min", seconds / 60);
+  if (seconds < 86'400) return text(seconds / 3600, "h", seconds / 60 % 60, "min");
+  return text(seconds / 86'400, "d", seconds / 3600 % 24, "h");
 }
 
 std::string format_bytes(int64_t bytes) {

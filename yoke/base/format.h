@@ -10,6 +10,9 @@ namespace yoke {
 /// Formats for people: "0.4 s", "12 s", "3:07", "1:02:30", "2 d 3 h".
 std::string format_duration(std::chrono::duration<double> duration);
 
+/// Formats for sentences, with two units at most: "40 s", "25 min", "2 h 5 min", "3 d 4 h".
+std::string format_rough_duration(std::chrono::seconds duration);
+
 /// Formats in binary units: "512 B", "1.5 GiB".
 std::string format_bytes(int64_t bytes);
 

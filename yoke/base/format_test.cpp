@@ -19,6 +19,16 @@ TEST(Format, DurationsAreShort) {
   EXPECT_EQ(format_duration(duration<double>(NAN)), "?");
 }
 
+TEST(Format, RoughDurationsAreForSentences) {
+  using std::chrono::seconds;
+  EXPECT_EQ(format_rough_duration(seconds(-3)), "0 s");
+  EXPECT_EQ(format_rough_duration(seconds(59)), "59 s");
+  EXPECT_EQ(format_rough_duration(seconds(2459)), "40 min");
+  EXPECT_EQ(format_rough_duration(seconds(7200)), "2 h");
+  EXPECT_EQ(format_rough_duration(seconds(7530)), "2 h 5 min");
+  EXPECT_EQ(format_rough_duration(seconds(3 * 86'400 + 4 * 3600 + 59)), "3 d 4 h");
+}
+
 TEST(Format, BytesAreBinary) {
   EXPECT_EQ(format_bytes(512), "512 B");
   EXPECT_EQ(format_bytes(1536), "1.5 KiB");

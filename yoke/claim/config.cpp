@@ -26,7 +26,7 @@ Order order_of(const site::Section& section) {
 
 SiteConfig parse_config(const site::Section& section) {
   section.check_keys({"lock_directory", "devices_per_user", "longest", "users", "groups", "history_directory", "order",
-                      "half_life", "patience"});
+                      "half_life", "patience", "idle_warn", "idle_end"});
   for (const char* key : {"lock_directory", "history_directory", "order", "half_life", "patience"}) {
     section.for_site_only(key, "all users must use the same one");
   }
@@ -43,6 +43,7 @@ SiteConfig parse_config(const site::Section& section) {
   config.patience = section.length("patience").value_or(config.patience);
   config.devices_per_user = section.count("devices_per_user");
   config.longest = section.length("longest");
+  config.idle = {.warn = section.length("idle_warn"), .end = section.length("idle_end")};
   return config;
 }
 
@@ -50,6 +51,8 @@ SiteConfig tightened(const SiteConfig& site, const SiteConfig& user) {
   auto result = site;
   result.own_devices = user.devices_per_user;
   result.longest = site::stricter(site.longest, user.longest);
+  result.idle.warn = site::stricter(site.idle.warn, user.idle.warn);
+  result.idle.end = site::stricter(site.idle.end, user.idle.end);
   return result;
 }
 

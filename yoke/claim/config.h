@@ -9,6 +9,7 @@
 #include <string>
 
 #include "yoke/base/environment.h"
+#include "yoke/claim/idle.h"
 #include "yoke/site/config.h"
 
 namespace yoke::claim {
@@ -26,6 +27,7 @@ struct SiteConfig {
   std::chrono::seconds half_life = std::chrono::days(7);  ///< After this time, use counts half.
   std::chrono::seconds patience = std::chrono::days(1);   ///< Whoever has waited for this long comes first.
   std::optional<std::chrono::seconds> longest;            ///< The most that --for may ask for; then --for is required.
+  IdleLimits idle;
 
   bool operator==(const SiteConfig&) const = default;
 };

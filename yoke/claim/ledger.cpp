@@ -16,6 +16,7 @@
 #include "yoke/base/user_socket.h"
 #include "yoke/claim/detail/survey.h"
 #include "yoke/claim/history.h"
+#include "yoke/claim/idle.h"
 
 namespace yoke::claim {
 namespace {
@@ -247,11 +248,24 @@ Ledger::Session Ledger::open(Access access, std::chrono::milliseconds limit) con
   }
 }
 
+void Ledger::record_use(Claim& claim, const std::vector<std::optional<bool>>& used, Time now,
+                        std::chrono::milliseconds limit) const {
+  try {
+    const auto session = open(Access::kTake, limit);  // `yoke extend` writes into the note, too
+    auto note = claim.read();
+    note.use = after_look(note, used, std::chrono::floor<std::chrono::seconds>(now));
+    claim.write(note);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnavailable && error.code() != ErrorCode::kFailedPrecondition) throw;
+  }
+}
+
 void Ledger::extend(const HeldNote& held, Time until) const {
   if (geteuid() != 0 && int64_t{geteuid()} != held.uid) {
     throw Error(ErrorCode::kPermissionDenied, "the claim belongs to uid {}; only that user or root may extend it",
                 held.uid);
   }
+  const auto session = open(Access::kTake);  // so that nobody else writes into the note meanwhile
   const auto fd = folder_.open_existing(held.name, O_RDWR);
   struct stat status {};
   if (!fd || fstat(fd->value(), &status) != 0 || int64_t{status.st_uid} != held.uid) {

@@ -142,7 +142,11 @@ class Ledger {
   /// Errors  kUnavailable: somebody held the lock for `limit`; the message says who. Those of LockFolder.
   Session open(Access access, std::chrono::milliseconds limit = std::chrono::seconds(10)) const;
 
-  /// Puts off the end of a claim. Errors  kNotFound: it has ended; kFailedPrecondition: it has no end;
+  /// Writes what a look at the devices of a claim has found. Without effect if somebody holds the lock for `limit`.
+  void record_use(Claim& claim, const std::vector<std::optional<bool>>& used, Time now,
+                  std::chrono::milliseconds limit = std::chrono::milliseconds(20)) const;
+
+  /// Puts off the end of a claim. Errors  those of open(); kNotFound: it has ended; kFailedPrecondition: it has no end;
   /// kPermissionDenied: it belongs to somebody else.
   void extend(const HeldNote& held, Time until) const;
 

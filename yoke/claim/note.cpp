@@ -36,6 +36,24 @@ std::string short_text(const Json& json, const char* name) {
   return found->get<std::string>().substr(0, kMostPurposeBytes);
 }
 
+/// REQUIRES: `json` is an object.
+std::optional<Use> use_of(const Json& json) {
+  const auto looked_at = time_of(json, "looked_at");
+  const auto times = json.find("used_at");
+  if (!looked_at || times == json.end() || !times->is_array() || times->size() > kMostKeys) return std::nullopt;
+  Use use{.looked_at = *looked_at,
+          .idle_device_seconds = whole_number(json, "idle_device_seconds").value_or(0)};
+  for (const auto& time : *times) use.used_at.push_back(time_of(Json{{"at", time}}, "at").value_or(*looked_at));
+  return use;
+}
+
+Json to_json(const Use& use) {
+  Json json = {{"looked_at", to_seconds(use.looked_at)}, {"idle_device_seconds", use.idle_device_seconds}};
+  json["used_at"] = Json::array();
+  for (const auto time : use.used_at) json["used_at"].push_back(to_seconds(time));
+  return json;
+}
+
 std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
 Json parse_object(std::string_view text) {
@@ -55,6 +73,7 @@ std::string to_text(const Note& note) {
                {"purpose", note.purpose.substr(0, kMostPurposeBytes)},
                {"since", to_seconds(note.since)}};
   if (note.until) json["until"] = to_seconds(*note.until);
+  if (note.use) json["use"] = to_json(*note.use);
   return dump(json);
 }
 
@@ -68,6 +87,7 @@ std::optional<Note> parse_note(std::string_view text) {
     if (!key.is_string() || key.get_ref<const std::string&>().size() > kMostKeyBytes) return std::nullopt;
     note.keys.push_back(key.get<std::string>());
   }
+  if (const auto use = json.find("use"); use != json.end() && use->is_object()) note.use = use_of(*use);
   note.pid = whole_number(json, "pid").value_or(0);
   note.start_ticks = whole_number(json, "start_ticks").value_or(0);
   note.is_holder = json.value("is_holder", Json()) == true;

@@ -100,6 +100,13 @@ AcquireOptions to_options(const ClaimArgs& args, const claim::SiteConfig& config
   return options;
 }
 
+/// Looks at the devices of the claim alone.
+UseWatchOptions watch_options(const AcquireOptions& options, const ClaimSite& site, const std::vector<std::string>& ids) {
+  auto device = options.device;
+  device.chosen = ids;
+  return {.ids = ids, .limits = site.config.idle, .open = [device] { return open_source(device); }};
+}
+
 int run_program(const AcquireOptions& options, const ClaimSite& site, Context& context) {
   if (!find_program(context.rest[0], context.environment)) {
     std::cerr << speaker(context) << "there is no program " << printable(context.rest[0]) << " in PATH" << std::endl;
@@ -111,7 +118,9 @@ int run_program(const AcquireOptions& options, const ClaimSite& site, Context& c
   if (!acquired) return status;
   auto environment = context.environment;
   assign(acquired->assignments, environment);
-  return keep_for_program(*acquired->allocation.claim, context.rest, environment, speaker(context));
+  auto& claim = *acquired->allocation.claim;
+  UseWatch watch(site.ledger, claim, watch_options(options, site, acquired->allocation.ids));
+  return keep_for_program(claim, context.rest, environment, speaker(context), watch);
 }
 
 // ---- without a program ----------------------------------------------------------------------------------------------
@@ -193,7 +202,8 @@ int hold(const ClaimArgs& args, AcquireOptions options, const ClaimSite& site, C
   const auto message = "+" + text;
   write_all(report.value(), std::as_bytes(std::span(message)), "the report of the holder");
   report.reset();
-  keep_for_a_time(claim, adopted.fd);
+  UseWatch watch(site.ledger, claim, watch_options(options, site, acquired->allocation.ids));
+  keep_for_a_time(claim, adopted.fd, speaker(context), watch);
   return kExitOk;
 }
 

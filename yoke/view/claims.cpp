@@ -8,6 +8,7 @@
 
 #include "yoke/base/format.h"
 #include "yoke/base/text.h"
+#include "yoke/claim/idle.h"
 #include "yoke/claim/policy.h"
 #include "yoke/view/labels.h"
 
@@ -23,14 +24,6 @@ struct KnownDevice {
   std::optional<bool> is_used;
 };
 
-std::optional<bool> is_used(const device::Device& device) {
-  if (!device::knows_processes(device)) return std::nullopt;
-  for (const auto& process : device.processes) {
-    if (process.type != "graphics") return true;
-  }
-  return false;
-}
-
 /// By the names that locks have in the ledger.
 std::map<std::string, KnownDevice> known_devices(const device::Snapshot& snapshot) {
   std::map<std::string, KnownDevice> devices;
@@ -39,7 +32,7 @@ std::map<std::string, KnownDevice> known_devices(const device::Snapshot& snapsho
     for (const auto& candidate : candidates) {
       if (candidate.id != id || candidate.key.empty()) continue;
       devices[claim::key_in_name(candidate.key)] = {id, device.facts.uuid.empty() ? candidate.key : device.facts.uuid,
-                                                    is_used(device)};
+                                                    claim::is_used(device)};
     }
   };
   for (const auto& device : snapshot.devices) {
@@ -59,6 +52,19 @@ std::string ago(const std::optional<Time>& time, Time now) {
   return time ? format_duration(std::max(now - *time, Time::duration(0))) : kUnknown;
 }
 
+/// 0 if the device is used at this moment; else what those found who looked while the claim lasted.
+std::optional<std::chrono::seconds> idle_of(const std::optional<bool>& is_used, const std::optional<claim::Note>& note,
+                                            const std::string& key, Time now) {
+  if (is_used.value_or(false)) return std::chrono::seconds(0);
+  return is_used && note ? claim::idle_time(*note, key, now) : std::nullopt;
+}
+
+std::string use_text(const ClaimRow& row) {
+  constexpr std::chrono::seconds kShort(60);  // two looks
+  if (!row.idle) return kUnknown;
+  return *row.idle < kShort ? "yes" : "idle " + format_rough_duration(*row.idle);
+}
+
 std::string ahead(const std::optional<Time>& time, Time now) {
   if (!time) return kUnknown;
   return *time > now ? format_duration(*time - now) : "over";
@@ -72,13 +78,15 @@ std::vector<ClaimRow> claim_rows(const claim::Survey& survey, const device::Snap
   std::vector<ClaimRow> rows;
   for (const auto& holding : survey.holdings) {
     ClaimRow row{.uuid = holding.key, .pid = holding.pid};
+    std::optional<bool> is_used;
     if (const auto known = devices.find(holding.key); known != devices.end()) {
       row.id = known->second.id;
       row.uuid = known->second.uuid;
-      row.is_used = known->second.is_used;
+      is_used = known->second.is_used;
     }
     if (holding.uid) row.user = user_name(*holding.uid);
     const auto* const held = holding.note ? &survey.notes[*holding.note] : nullptr;
+    row.idle = idle_of(is_used, held == nullptr ? std::nullopt : held->note, holding.key, snapshot.time);
     if (held != nullptr && held->note) {
       row.since = held->note->since;
       row.until = held->note->until;
@@ -107,7 +115,7 @@ Table claim_table(const std::vector<ClaimRow>& rows, Time now) {
   for (const auto& row : rows) {
     table.rows.push_back({row.id.empty() ? row.uuid : row.id, row.user.empty() ? "?" : row.user,
                           row.pid ? fmt::format("{}", *row.pid) : kUnknown, ago(row.since, now), ahead(row.until, now),
-                          row.is_used ? (*row.is_used ? "yes" : "no") : kUnknown,
+                          use_text(row),
                           row.remark.empty() ? row.purpose : fmt::format("({})", row.remark)});
   }
   return table;
@@ -144,7 +152,7 @@ Json claims_json(const std::vector<ClaimRow>& rows, const claim::Survey& survey,
                               {"since", time_json(row.since)},
                               {"until", time_json(row.until)},
                               {"purpose", row.purpose},
-                              {"idle_seconds", row.is_used.value_or(false) ? Json(0) : Json()},
+                              {"idle_seconds", row.idle ? Json(row.idle->count()) : Json()},
                               {"remark", row.remark.empty() ? Json() : Json(row.remark)}});
   }
   int64_t position = 0;

@@ -22,11 +22,13 @@ struct ClaimRow {
   std::optional<int64_t> pid;
   std::optional<claim::Time> since, until;
   std::string purpose;
-  std::optional<bool> is_used;  ///< Whether a process computes on it now; nullopt: not known.
+  /// For how long it has been idle; 0: it is used now; nullopt: not known.
+  std::optional<std::chrono::seconds> idle;
   std::string remark;           ///< Why it is not an ordinary claim.
 };
 
-/// `user_name` turns a uid into a name. `snapshot`: the devices of this machine, as far as they are known.
+/// `user_name` turns a uid into a name. `snapshot`: the devices of this machine at this moment, as far as they are
+/// known.
 std::vector<ClaimRow> claim_rows(const claim::Survey& survey, const device::Snapshot& snapshot,
                                  const std::function<std::string(int64_t)>& user_name);
 

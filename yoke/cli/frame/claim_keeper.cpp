@@ -56,12 +56,24 @@ class ClaimEnd {
   Steady::time_point end_ = kNever;
 };
 
+/// The sooner of two limits for poll(), for which -1 is never.
+int sooner(int a, int b) {
+  if (a < 0 || b < 0) return std::max(a, b);
+  return std::min(a, b);
+}
+
+/// Says the text on standard error, and on the user's other terminals.
+void tell_user(const std::string& speaker, const std::string& text) {
+  std::cerr << speaker << text << std::endl;
+  tell_terminals(speaker + text, STDERR_FILENO);
+}
+
 constexpr bool is_passed_on(const SignalMessages::Message& message) { return message.signal != SIGCHLD; }
 
 }  // namespace
 
 int keep_for_program(claim::Claim& claim, const std::vector<std::string>& argv, const Environment& environment,
-                     const std::string& speaker) {
+                     const std::string& speaker, UseWatch& watch) {
   SignalMessages messages;
   const auto failure = fmt::format("{}cannot start {}: ", speaker, printable(argv[0]));
   const pid_t program = spawn({.argv = argv,
@@ -80,21 +92,30 @@ int keep_for_program(claim::Claim& claim, const std::vector<std::string>& argv, 
   claim.write(note);
   ClaimEnd end(claim);
   auto kill_at = kNever;
+  const auto end_program = [&](const std::string& why) {
+    std::cerr << speaker << why << "; the program gets SIGTERM, and SIGKILL in 10 s" << std::endl;
+    kill(program, SIGTERM);
+    kill_at = Steady::now() + std::chrono::seconds(10);
+  };
   for (;;) {
     int status = 0;
     if (waitpid(program, &status, WNOHANG) == program) {
       claim.release();
       return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     }
-    if (kill_at == kNever && end.is_over()) {
-      std::cerr << speaker << "the time of the claim is over; the program gets SIGTERM, and SIGKILL in 10 s"
-                << std::endl;
-      kill(program, SIGTERM);
-      kill_at = Steady::now() + std::chrono::seconds(10);
+    if (kill_at == kNever && end.is_over()) end_program("the time of the claim is over");
+    if (kill_at == kNever) {
+      const auto step = watch.look();
+      if (step == claim::IdleStep::kWarn) tell_user(speaker, watch.warning());
+      if (step == claim::IdleStep::kEnd) {
+        tell_terminals(speaker + watch.farewell(), STDERR_FILENO);
+        end_program(watch.farewell());
+      }
     }
     if (Steady::now() >= kill_at) kill(program, SIGKILL);
-    pollfd news{messages.fd(), POLLIN, 0};
-    if (poll(&news, 1, kill_at != kNever ? 1000 : end.milliseconds_left()) == 0) claim.beat();
+    pollfd news[] = {{messages.fd(), POLLIN, 0}, {kill_at == kNever ? watch.fd() : -1, POLLIN, 0}};
+    const auto pause = kill_at != kNever ? 1000 : sooner(end.milliseconds_left(), watch.milliseconds_left());
+    if (poll(news, 2, pause) == 0) claim.beat();
     while (const auto message = messages.next()) {
       // The terminal signals the whole group, except that a hangup reaches the leader of the session alone.
       const bool is_for_us = message->is_from_process || (message->signal == SIGHUP && getsid(0) == getpid());
@@ -103,13 +124,20 @@ int keep_for_program(claim::Claim& claim, const std::vector<std::string>& argv, 
   }
 }
 
-void keep_for_a_time(claim::Claim& claim, const UniqueFd& process) {
+void keep_for_a_time(claim::Claim& claim, const UniqueFd& process, const std::string& speaker, UseWatch& watch) {
   SignalMessages messages;
   ClaimEnd end(claim);
   while (!end.is_over()) {
-    pollfd news[] = {{messages.fd(), POLLIN, 0}, {process.value(), POLLIN, 0}};  // poll() ignores a descriptor of -1
-    if (poll(news, 2, end.milliseconds_left()) == 0) claim.beat();
+    // poll() ignores a descriptor of -1
+    pollfd news[] = {{messages.fd(), POLLIN, 0}, {process.value(), POLLIN, 0}, {watch.fd(), POLLIN, 0}};
+    if (poll(news, 3, sooner(end.milliseconds_left(), watch.milliseconds_left())) == 0) claim.beat();
     if (news[1].revents != 0) break;
+    const auto step = watch.look();
+    if (step == claim::IdleStep::kWarn) tell_user(speaker, watch.warning());
+    if (step == claim::IdleStep::kEnd) {
+      tell_user(speaker, watch.farewell());
+      break;
+    }
     bool is_ended = false;
     while (const auto message = messages.next()) is_ended = is_ended || message->signal != SIGCHLD;
     if (is_ended) break;

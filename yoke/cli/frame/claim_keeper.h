@@ -8,17 +8,19 @@
 #include "yoke/base/environment.h"
 #include "yoke/base/file.h"
 #include "yoke/claim/ledger.h"
+#include "yoke/cli/frame/use_watch.h"
 
 namespace yoke::cli {
 
 /// Runs a program that inherits the claim, passes signals on to it, and gives the devices back when it ends. If this
 /// process is killed, the program gets SIGTERM, and keeps the devices until it has ended. At Note::until the program
-/// gets SIGTERM, and ten seconds later SIGKILL.
+/// gets SIGTERM, and ten seconds later SIGKILL; so it does if the site ends claims that are idle.
 /// Returns  its exit status; 128 plus the signal's number if a signal ended it, 127 or 126 if it could not be executed.
 int keep_for_program(claim::Claim& claim, const std::vector<std::string>& argv, const Environment& environment,
-                     const std::string& speaker);
+                     const std::string& speaker, UseWatch& watch);
 
-/// Returns at Note::until, when `process` (a pidfd, if there is one) ends, or at a signal that ends processes.
-void keep_for_a_time(claim::Claim& claim, const UniqueFd& process);
+/// Returns at Note::until, when `process` (a pidfd, if there is one) ends, at a signal that ends processes, or if the
+/// site ends claims that are idle.
+void keep_for_a_time(claim::Claim& claim, const UniqueFd& process, const std::string& speaker, UseWatch& watch);
 
 }  // namespace yoke::cli

@@ -1,0 +1,190 @@
+// Tests how claims that nobody uses are seen, warned about and ended.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+
+#include "tests/claim/machine.h"
+#include "yoke/base/file.h"
+
+namespace yoke::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+constexpr uid_t kUser = 61'007;
+
+/// A terminal of the user who is warned.
+class Pty {
+ public:
+  explicit Pty(mode_t mode) : master_(posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK | O_CLOEXEC)) {
+    char name[100] = "";
+    if (grantpt(master_.value()) != 0 || unlockpt(master_.value()) != 0) return;
+    if (ptsname_r(master_.value(), name, sizeof name) != 0) return;
+    slave_ = UniqueFd(open(name, O_RDWR | O_NOCTTY | O_CLOEXEC));
+    is_ready_ = (geteuid() != 0 || fchown(slave_.value(), kUser, gid_t(-1)) == 0) && fchmod(slave_.value(), mode) == 0;
+  }
+  bool is_ready() const { return is_ready_; }
+  std::string text() const {
+    char buffer[4096];
+    const auto count = read(master_.value(), buffer, sizeof buffer);
+    return count > 0 ? std::string(buffer, static_cast<size_t>(count)) : "";
+  }
+
+ private:
+  UniqueFd master_, slave_;
+  bool is_ready_ = false;
+};
+
+class ClaimIdleness : public testing::Test {
+ protected:
+  /// A command for which the site has these lines in [claim].
+  CommandOptions with_site(const std::string& lines, std::vector<std::string> words) const {
+    machine_.write("config.toml", "[claim]\n" + lines);
+    // A user of their own, because warnings go to all terminals of a user.
+    auto options = geteuid() == 0 ? machine_.yoke_as(kUser, std::move(words)) : machine_.yoke(std::move(words));
+    options.environment.emplace_back("YOKE_SITE_CONFIG", machine_.path("config.toml"));
+    return options;
+  }
+  /// A process computes on device 0 with this utilisation.
+  void use_device_0(int percent) const {
+    machine_.set_state({{"devices", 8},
+                        {"overrides",
+                         {{"0",
+                           {{"processes", {{{"pid", getpid()}}}},
+                            {"utilization_percent", {{"gpu", percent}}}}}}}});
+  }
+  static bool waits_for_error(Command& program, const std::string& text) {
+    return program.wait_until([&] { return program.err().find(text) != std::string::npos; });
+  }
+  Json idle_seconds(size_t claim = 0) const { return machine_.claims().at("claims").at(claim).at("idle_seconds"); }
+
+  const ClaimMachine machine_;
+};
+
+TEST_F(ClaimIdleness, TimeCountsSinceTheLastUse) {
+  Command program(with_site("idle_warn = '4s'\n", ClaimMachine::claim_and_wait({"-n", "2"})));
+  ASSERT_TRUE(program.wait_for_output("started"));
+  use_device_0(50);
+  EXPECT_TRUE(wait_until([&] { return idle_seconds(1).is_number() && idle_seconds(1) >= 2; }));
+  EXPECT_EQ(idle_seconds(0), 0) << "it is in use now";
+  usleep(1'500'000);  // two looks
+  use_device_0(0);
+  const auto at_once = idle_seconds(0);
+  EXPECT_TRUE(at_once.is_number() && at_once <= 2) << at_once << ": it was in use until now";
+  EXPECT_TRUE(wait_until([&] { return idle_seconds(0) >= 3; })) << "a process is there, and computes nothing";
+  EXPECT_GE(idle_seconds(1), idle_seconds(0));
+}
+
+TEST_F(ClaimIdleness, ALockOfSomethingElseHasNoIdleTime) {
+  ASSERT_EQ(run(machine_.yoke({"claim", "-n", "1", "--", "true"})).exit_code, 0);
+  const auto path = (*std::filesystem::directory_iterator(machine_.locks())).path().parent_path();
+  std::string device;
+  for (const auto& entry : std::filesystem::directory_iterator(path)) {
+    if (entry.path().filename().string().starts_with("yoke-dev-")) device = entry.path();
+  }
+  Command locker({.argv = {"flock", "-x", device, "sh", "-c", "echo locked; exec sleep 1000"},
+                  .environment = {{"YOKE_TEST_TAG", machine_.tag()}}});
+  ASSERT_TRUE(locker.wait_for_output("locked"));
+  EXPECT_EQ(idle_seconds(), nullptr);
+}
+
+TEST_F(ClaimIdleness, TheUserIsWarnedOnceAndTheClaimGoesOn) {
+  Command program(with_site("idle_warn = '1s'\n", {"claim", "-n", "2", "--name", "a\x1b[31mb", "--", "sleep", "1000"}));
+  ASSERT_TRUE(waits_for_error(program, "have not been used for"));
+  usleep(1'500'000);
+  EXPECT_EQ(machine_.num_claimed(), 2);
+  program.signal(SIGTERM);
+  const auto result = program.wait();
+  EXPECT_THAT(result.err, AllOf(HasSubstr("devices 0, 1 have not been used for 1 s (a"), HasSubstr("--force"),
+                                Not(HasSubstr("\x1b")), Not(HasSubstr("ends the claim"))));
+  EXPECT_EQ(result.err.find("have not been used"), result.err.rfind("have not been used")) << "once";
+}
+
+TEST_F(ClaimIdleness, TheWarningReachesTheUsersTerminals) {
+  const Pty open_one(0620), closed_one(0600);
+  ASSERT_TRUE(open_one.is_ready() && closed_one.is_ready());
+  const auto held = run(with_site("idle_warn = '1s'\n", {"claim", "--for", "1h", "--name", "a\x1b[31mb"}));
+  ASSERT_EQ(held.exit_code, 0) << held.err;
+  std::string text;
+  EXPECT_TRUE(wait_until([&] { return (text += open_one.text()).find("gives it to others") != text.npos; })) << text;
+  EXPECT_THAT(text, AllOf(HasSubstr("yoke claim: device 0 has not been used for"), Not(HasSubstr("\x1b"))));
+  EXPECT_EQ(closed_one.text(), "") << "mesg n";
+}
+
+TEST_F(ClaimIdleness, AProgramThatComputesIsNotWarned) {
+  Command program(with_site("idle_warn = '1s'\nidle_end = '2s'\n", ClaimMachine::claim_and_wait({"-n", "2"})));
+  ASSERT_TRUE(program.wait_for_output("started"));
+  use_device_0(50);
+  usleep(3'500'000);
+  EXPECT_EQ(machine_.num_claimed(), 2) << "one of two devices is enough";
+  program.signal(SIGTERM);
+  EXPECT_THAT(program.wait().err, Not(HasSubstr("not been used")));
+}
+
+TEST_F(ClaimIdleness, TheSiteEndsIdlePrograms) {
+  const auto result = run(with_site("idle_warn = '1s'\nidle_end = '3s'\n", {"claim", "--", "sleep", "1000"}));
+  EXPECT_EQ(result.exit_code, 143);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("this site ends the claim in 2 s unless"),
+                                HasSubstr("so this site ends the claim; the program gets SIGTERM")));
+  EXPECT_EQ(machine_.num_claimed(), 0);
+}
+
+TEST_F(ClaimIdleness, TheSiteReleasesIdleHolders) {
+  EXPECT_EQ(run(with_site("idle_end = '2s'\n", {"claim", "-n", "3", "--for", "1h"})).exit_code, 0);
+  EXPECT_TRUE(wait_until([&] { return machine_.num_claimed() == 0; }));
+  EXPECT_TRUE(wait_until([&] { return processes_with_tag(machine_.tag()).empty(); })) << "the reader has ended, too";
+}
+
+TEST_F(ClaimIdleness, AUserMakesLimitsStricterOnly) {
+  std::filesystem::create_directories(machine_.path("home/.config/yoke"));
+  machine_.write("home/.config/yoke/config.toml", "[claim]\nidle_end = '1h'\n");
+  EXPECT_EQ(run(with_site("idle_end = '2s'\n", {"claim", "--", "sleep", "1000"})).exit_code, 143);
+  machine_.write("home/.config/yoke/config.toml", "[claim]\nidle_end = '2s'\n");
+  EXPECT_EQ(run(with_site("idle_end = '1h'\n", {"claim", "--", "sleep", "1000"})).exit_code, 143);
+}
+
+TEST_F(ClaimIdleness, ADriverThatHangsEndsNoClaimAndKeepsNone) {
+  Command program(with_site("idle_end = '3s'\n", ClaimMachine::claim_and_wait({"-n", "1"})));
+  ASSERT_TRUE(program.wait_for_output("started"));
+  machine_.set_state({{"devices", 8}, {"overrides", {{"0", {{"hang_s", 100}}}}}});
+  usleep(5'000'000);
+  program.signal(SIGTERM);
+  const auto result = program.wait(milliseconds(5000));
+  EXPECT_EQ(result.exit_code, 143);
+  EXPECT_FALSE(result.timed_out) << "releasing does not wait for the driver";
+  EXPECT_THAT(result.err, Not(HasSubstr("not been used")));
+  machine_.set_state({{"devices", 8}});
+  EXPECT_EQ(run(machine_.yoke({"claim", "-n", "8", "--", "true"})).exit_code, 0) << "no lock is left";
+}
+
+TEST_F(ClaimIdleness, KillingTheKeeperLeavesNoReader) {
+  Command program(with_site("idle_warn = '1s'\n", {"claim", "--", "sleep", "1000"}));
+  ASSERT_TRUE(waits_for_error(program, "not been used"));
+  program.signal(SIGKILL);
+  program.wait();
+  EXPECT_TRUE(wait_until([&] { return processes_with_tag(machine_.tag()).empty(); }));
+  EXPECT_EQ(machine_.num_claimed(), 0);
+}
+
+TEST_F(ClaimIdleness, ExtendingAClaimWhileItIsLookedAtLosesNothing) {
+  const auto held = run(with_site("idle_warn = '1s'\n", {"claim", "--for", "1h", "--json"}));
+  ASSERT_EQ(held.exit_code, 0) << held.err;
+  const auto pid = std::to_string(Json::parse(held.out).at("pid").get<int64_t>());
+  const auto until = [&] { return machine_.claims().at("claims")[0].at("until").get<int64_t>(); };
+  const auto before = until();
+  for (int i = 0; i < 20; ++i) ASSERT_EQ(run(machine_.yoke({"extend", pid, "--for", "1m"})).exit_code, 0);
+  usleep(600'000);  // two looks
+  EXPECT_EQ(until(), before + 20 * 60);
+  EXPECT_EQ(run(machine_.yoke({"release", pid})).exit_code, 0);
+}
+
+}  // namespace
+}  // namespace yoke::test

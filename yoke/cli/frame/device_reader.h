@@ -1,0 +1,48 @@
+// yoke/cli/frame/device_reader.h -- a child process that keeps the drivers open, for commands that read devices again
+// and again.
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "yoke/base/file.h"
+#include "yoke/device/source.h"
+
+namespace yoke::cli {
+
+/// A driver may hold its caller for ever, and its library stays in the process that has loaded it. So a child process
+/// reads the devices, and this process asks it and never waits for it. The child inherits no descriptor, so it keeps
+/// no lock. It ends when this process does, as soon as the driver lets it.
+class DeviceReader {
+ public:
+  struct Options {
+    std::function<std::unique_ptr<device::Source>()> open;  ///< Called in the child.
+    device::Want want;
+    std::function<void()> at_end = {};  ///< Called in the child if this process ended without the destructor.
+  };
+
+  /// Starts the child. REQUIRES: this process has one thread.  Errors  kUnavailable: no child can be started.
+  explicit DeviceReader(const Options& options);
+  DeviceReader(const DeviceReader&) = delete;
+  DeviceReader& operator=(const DeviceReader&) = delete;
+  ~DeviceReader();  ///< Kills the child. Does not wait for a child that a driver holds.
+
+  /// Asks for a snapshot. REQUIRES: not is_asked().
+  void request();
+  bool is_asked() const { return is_asked_; }
+
+  int fd() const { return socket_.value(); }  ///< Readable when there is an answer, or when the child has ended.
+  /// The answer. nullopt: the devices could not be read; the child has ended, or should be replaced. REQUIRES: fd() is
+  /// readable.
+  std::optional<device::Snapshot> take();
+
+ private:
+  pid_t child_ = -1;
+  UniqueFd socket_;
+  bool is_asked_ = false;
+};
+
+}  // namespace yoke::cli

@@ -1,0 +1,118 @@
+#include "yoke/cli/frame/use_watch.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "yoke/base/format.h"
+#include "yoke/base/text.h"
+
+namespace yoke::cli {
+namespace {
+
+using std::chrono::milliseconds;
+
+bool is_readable(int fd) {
+  pollfd news{fd, POLLIN, 0};
+  return poll(&news, 1, 0) == 1;
+}
+
+}  // namespace
+
+UseWatch::UseWatch(const claim::Ledger& ledger, claim::Claim& claim, UseWatchOptions options)
+    : ledger_(ledger),
+      claim_(claim),
+      options_(std::move(options)),
+      watch_(options_.limits, Clock::now()),
+      next_(Clock::now() + claim::look_interval(options_.limits)) {
+  if (!options_.open) {
+    next_ = Clock::time_point::max();
+    return;
+  }
+  auto note = claim.note();  // from now on it is known for how long the devices have been idle
+  note.use = claim::Use{.looked_at = note.since, .used_at = std::vector(note.keys.size(), note.since)};
+  claim.write(note);
+}
+
+int UseWatch::milliseconds_left() const {
+  if (next_ == Clock::time_point::max()) return -1;
+  return static_cast<int>(std::max<int64_t>(0, std::chrono::ceil<milliseconds>(next_ - Clock::now()).count()));
+}
+
+void UseWatch::record(const std::vector<std::optional<bool>>& used) {
+  const bool is_idle = std::all_of(used.begin(), used.end(), [](const auto& one) { return one == false; });
+  if (!is_idle) watch_.note_use(Clock::now());
+  ledger_.record_use(claim_, used, std::chrono::system_clock::now());
+}
+
+claim::IdleStep UseWatch::look() {
+  if (!options_.open) return claim::IdleStep::kNone;
+  if (reader_ && is_readable(reader_->fd())) {
+    if (const auto snapshot = reader_->take()) {
+      record(claim::uses_by_id(*snapshot, options_.ids));
+      const bool is_well = std::all_of(snapshot->devices.begin(), snapshot->devices.end(), [](const auto& device) {
+        return device.state == device::State::kFree || device.state == device::State::kBusy;
+      });
+      if (!is_well) reader_.reset();  // a device that comes back may need the driver to be opened again
+    } else {
+      reader_.reset();
+    }
+  }
+  if (Clock::now() < next_) return claim::IdleStep::kNone;
+  next_ = Clock::now() + claim::look_interval(options_.limits);
+  if (reader_ && reader_->is_asked()) {
+    watch_.note_use(Clock::now());  // a driver that hangs must not end a claim
+  } else {
+    if (!reader_) reader_ = std::make_unique<DeviceReader>(DeviceReader::Options{.open = options_.open});
+    reader_->request();
+  }
+  return watch_.step(Clock::now());
+}
+
+std::string UseWatch::beginning() const {
+  const auto& purpose = claim_.note().purpose;
+  return fmt::format("{} {} {} not been used for {}{}", options_.ids.size() == 1 ? "device" : "devices",
+                     fmt::join(options_.ids, ", "), options_.ids.size() == 1 ? "has" : "have",
+                     format_rough_duration(watch_.idle_for(Clock::now())),
+                     purpose.empty() ? "" : fmt::format(" ({})", printable(purpose)));
+}
+
+std::string UseWatch::warning() const {
+  const auto& end = options_.limits.end;
+  const auto what = fmt::format("`yoke release {}{}` gives {} to others", getpid(),
+                                claim_.note().is_holder ? "" : " --force", options_.ids.size() == 1 ? "it" : "them");
+  if (!end) return fmt::format("{}; {}", beginning(), what);
+  const auto left = *end - watch_.idle_for(Clock::now());
+  return fmt::format("{}; this site ends the claim in {} unless they are used; {}", beginning(), format_rough_duration(left),
+                     what);
+}
+
+std::string UseWatch::farewell() const {
+  return fmt::format("{}, so this site ends the claim", beginning());
+}
+
+int tell_terminals(const std::string& text, int except) {
+  struct stat own {};
+  const bool has_own = fstat(except, &own) == 0 && S_ISCHR(own.st_mode);
+  const auto line = "\r\n" + printable(text) + "\r\n";
+  int num_told = 0;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at("/dev/pts", error), end; !error && at != end; at.increment(error)) {
+    const UniqueFd fd(open(at->path().c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | O_NOFOLLOW));
+    struct stat status {};
+    if (!fd || fstat(fd.value(), &status) != 0 || !S_ISCHR(status.st_mode)) continue;
+    const bool accepts = (status.st_mode & S_IWGRP) != 0;  // `mesg n` takes this right away
+    if (status.st_uid != geteuid() || !accepts || isatty(fd.value()) == 0) continue;
+    if (has_own && status.st_rdev == own.st_rdev) continue;
+    num_told += write(fd.value(), line.data(), line.size()) > 0 ? 1 : 0;
+  }
+  return num_told;
+}
+
+}  // namespace yoke::cli
