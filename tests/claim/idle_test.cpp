@@ -55,11 +55,9 @@ class ClaimIdleness : public testing::Test {
   }
   /// A process computes on device 0 with this utilisation.
   void use_device_0(int percent) const {
-    machine_.set_state({{"devices", 8},
-                        {"overrides",
-                         {{"0",
-                           {{"processes", {{{"pid", getpid()}}}},
-                            {"utilization_percent", {{"gpu", percent}}}}}}}});
+    machine_.set_state(
+        {{"devices", 8},
+         {"overrides", {{"0", {{"processes", {{{"pid", getpid()}}}}, {"utilization_percent", {{"gpu", percent}}}}}}}});
   }
   static bool waits_for_error(Command& program, const std::string& text) {
     return program.wait_until([&] { return program.err().find(text) != std::string::npos; });
@@ -184,6 +182,30 @@ TEST_F(ClaimIdleness, ExtendingAClaimWhileItIsLookedAtLosesNothing) {
   usleep(600'000);  // two looks
   EXPECT_EQ(until(), before + 20 * 60);
   EXPECT_EQ(run(machine_.yoke({"release", pid})).exit_code, 0);
+}
+
+TEST(ClaimsEverywhere, TopMetricsAndDoctorShowThem) {
+  const ClaimMachine machine;
+  Command program(machine.yoke(ClaimMachine::claim_and_wait({"-n", "1", "--name", "my run"})));
+  ASSERT_TRUE(program.wait_for_output("started"));
+  machine.set_state({{"devices", 8}, {"overrides", {{"5", {{"processes", {{{"pid", getpid()}}}}}}}}});
+  const auto uuid = machine.claims().at("claims")[0].at("device_uuid").get<std::string>();
+  const auto pid = std::to_string(program.pid());
+  const auto metrics = run(machine.yoke({"metrics", "--deadline", "60"}));
+  EXPECT_THAT(metrics.out, AllOf(HasSubstr("yoke_claim_info{uuid=\"" + uuid + "\",device=\"0\",user="),
+                                 HasSubstr("pid=\"" + pid + "\",purpose=\"my run\"} 1\n"),
+                                 HasSubstr("yoke_claim_queue_requests 0\n")));
+  const auto top = run(machine.yoke({"top", "--deadline", "60", "--once"}));
+  EXPECT_THAT(top.out, HasSubstr("CLAIM"));
+  const auto doctor = run(machine.yoke({"doctor", "--deadline", "60"}));
+  EXPECT_THAT(doctor.out, AllOf(HasSubstr("claim-folder"), HasSubstr("devices are claimed in " + machine.locks()),
+                                HasSubstr("device 5: in use without a claim by")));
+  machine.write("config.toml", "[claim]\nidle_wran = '1h'\n");
+  auto options = machine.yoke({"doctor", "--deadline", "60"});
+  options.environment.emplace_back("YOKE_SITE_CONFIG", machine.path("config.toml"));
+  const auto wrong = run(options);
+  EXPECT_EQ(wrong.exit_code, 1);
+  EXPECT_THAT(wrong.out, AllOf(HasSubstr("fail  claim-config"), HasSubstr("config.toml:2")));
 }
 
 }  // namespace

@@ -180,7 +180,7 @@ LockFolder find_lock_folder(const SiteConfig& config, const Environment& environ
                 path, printable(*claim), found->path().string(), path);
   }
   if (!found) {
-    throw Error(ErrorCode::kFailedPrecondition,
+    throw Error(ErrorCode::kNotFound,
                 "there is no folder for locks that all users may write to; as root, `mkdir -m 1777 /run/yoke`");
   }
   return std::move(*found);

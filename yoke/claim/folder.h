@@ -65,7 +65,8 @@ inline constexpr std::string_view kFilePrefix = "yoke-";
 /// The folder that all users of this machine agree on: that of the configuration, or else /run/yoke, or else /run/lock,
 /// or else /tmp. YOKE_CLAIM_DIR names a different one, for tests.
 /// kAll also looks for claims in the others of these folders.
-/// Errors  those of LockFolder, since users who fell back would not agree with those who did not; kFailedPrecondition:
+/// Errors  kNotFound: there is none; those of LockFolder, since users who fell back would not agree with those who did
+/// not; kFailedPrecondition:
 ///         devices are claimed in a second one of these folders.
 enum class FolderCheck { kAll, kOwn };
 LockFolder find_lock_folder(const SiteConfig& config, const Environment& environment,

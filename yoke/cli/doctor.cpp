@@ -10,6 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "yoke/claim/findings.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/options/color.h"
@@ -92,14 +93,27 @@ int run_doctor(const DoctorArgs& args, Context& context) {
     Question<device::KernelLog> kernel_log([=] { return device::read_kernel_log(sysroot); });
     Question<std::vector<device::TorchInstall>> torches(
         [places = torch_places(args, context)] { return device::find_torch_installs(places); });
+    const bool is_here = sysroot == "/" && args.device.vendor.empty();
+    Question<claim::ClaimState> claims([=, environment = context.environment] {
+      return is_here ? claim::read_claim_state(environment) : claim::ClaimState();
+    });
     const auto source = open_source(args.device);
     observations.snapshot = source->sample(want);
     observations.system = system.answer(now + kFilesDeadline);
     observations.kernel_log = kernel_log.answer(now + kFilesDeadline);
     observations.torches = torches.answer(now + kTorchDeadline);
 
-    const int status = print(device::findings(observations), args, context);
-    if (source->has_stuck_worker() || system.is_stuck() || kernel_log.is_stuck() || torches.is_stuck()) finish(status);
+    auto findings = device::findings(observations);
+    if (const auto state = claims.answer(now + kFilesDeadline)) {
+      for (auto& finding : claim_findings(*state, observations.snapshot, std::chrono::system_clock::now())) {
+        findings.push_back(std::move(finding));
+      }
+    }
+    const int status = print(findings, args, context);
+    if (source->has_stuck_worker() || system.is_stuck() || kernel_log.is_stuck() || torches.is_stuck() ||
+        claims.is_stuck()) {
+      finish(status);
+    }
     return status;
   });
 }

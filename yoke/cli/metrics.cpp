@@ -6,11 +6,13 @@
 #include <CLI/Formatter.hpp>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/help/values.h"
+#include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/device.h"
 #include "yoke/web/prometheus.h"
 #include "yoke/web/server.h"
@@ -50,7 +52,9 @@ int run_metrics(const MetricsArgs& args, Context& context) {
     if (args.serve->count() > 0) {
       serve(args, address, source, context);
     } else {
-      context.out << web::to_prometheus(source.sample(kMetricsWant));
+      const auto snapshot = source.sample(kMetricsWant);
+      const auto claims = args.device.replay.empty() ? view_claims(snapshot, context).to_json() : nullptr;
+      context.out << web::to_prometheus(snapshot, claims);
     }
     return kExitOk;
   });

@@ -12,6 +12,7 @@
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/help/values.h"
+#include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/color.h"
 #include "yoke/cli/options/device.h"
 #include "yoke/device/json.h"
@@ -30,7 +31,7 @@ struct TopArgs {
   ColorMode color = ColorMode::kAuto;
 };
 
-tui::AppOptions to_options(const TopArgs& args) {
+tui::AppOptions to_options(const TopArgs& args, const Context& context) {
   if (args.interval->count() > 0 && (args.json || args.once)) {
     throw Error(ErrorCode::kInvalidArgument,
                 "{} prints once, and --interval is for a page that changes; `yoke devices{} --watch {}` repeats",
@@ -40,6 +41,9 @@ tui::AppOptions to_options(const TopArgs& args) {
   options.sampling.interval =
       std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::duration<double>(args.interval_s));
   if (!args.device.sysroot.empty()) options.sampling.sysroot = args.device.sysroot;
+  if (args.device.sysroot.empty() && args.device.replay.empty()) {
+    options.sampling.read_claims = [&context](const auto& snapshot) { return view_claims(snapshot, context).rows; };
+  }
   options.sampling.is_recording = !args.device.replay.empty();
   // Processes in a recording or below a --sysroot cannot be signalled from here.
   options.is_readonly = args.readonly || !args.device.sysroot.empty();
@@ -54,7 +58,7 @@ int print_json(device::Source& source, Context& context) {
 }
 
 int run_top(const TopArgs& args, Context& context) {
-  const auto options = to_options(args);
+  const auto options = to_options(args, context);
   return with_source(args.device, context, [&](device::Source& source) {
     if (args.json) return print_json(source, context);
     const auto glyphs = tui::prepare_locale(context.environment);

@@ -107,7 +107,7 @@ struct Span {
 
 /// The positions of the parts of a device's line. A part of width 0 is left out.
 struct LineFields {
-  Span id, name, utilization_bar, percent, memory_bar, memory, temperature, power, clock, use, graph;
+  Span id, name, utilization_bar, percent, memory_bar, memory, temperature, power, clock, use, claim, graph;
 };
 
 LineFields line_fields(int64_t width, int64_t id_width, const Model& model) {
@@ -122,10 +122,12 @@ LineFields line_fields(int64_t width, int64_t id_width, const Model& model) {
   fields.power.width = width >= 80 ? 10 : from(70, 5);
   fields.use.width = width >= 130 ? 16 : width >= 60 ? 10 : from(32, 7);
   fields.clock.width = shows_clocks(model) ? from(130, 7) : 0;
+  const bool is_any_claimed = model.sample && !model.sample->claims.empty();
+  fields.claim.width = !is_any_claimed ? 0 : width >= 130 ? 20 : from(80, 8);
   fields.graph.width = model.is_plain ? 0 : width >= 150 ? 24 : from(120, 12);
-  const std::array in_order = {
-      &fields.id,          &fields.name,  &fields.utilization_bar, &fields.percent, &fields.memory_bar, &fields.memory,
-      &fields.temperature, &fields.power, &fields.clock,           &fields.use,     &fields.graph};
+  const std::array in_order = {&fields.id,         &fields.name,   &fields.utilization_bar, &fields.percent,
+                               &fields.memory_bar, &fields.memory, &fields.temperature,     &fields.power,
+                               &fields.clock,      &fields.use,    &fields.claim,           &fields.graph};
   int64_t used = 1;
   for (const auto* span : in_order) used += span->width > 0 ? span->width + 1 : 0;
   const auto bar = (width - used - 2) / 2;
@@ -160,6 +162,7 @@ class DeviceView {
     title(fields.power, "POWER", Align::kRight);
     title(fields.clock, "CLOCK", Align::kRight);
     title(fields.use, "USERS", Align::kLeft);
+    title(fields.claim, "CLAIM", Align::kLeft);
     title(fields.graph, "HISTORY", Align::kLeft);
   }
 
@@ -208,6 +211,7 @@ class DeviceView {
           slowed_by(readings).empty() ? Style::kNormal : Style::kWarning);
     }
     if (model_.sample->has_processes) put(fields.use, x, y, use_text(device), Align::kLeft, use_style(device));
+    put(fields.claim, x, y, claim_of(place.id, fields.claim.width > 8), Align::kLeft, claim_style(place.id));
     draw_graph(canvas_, {x + fields.graph.x, y, fields.graph.width, 1}, history_of(model_, place.id).utilization,
                {Style::kUtilization}, model_.glyphs);
   }
@@ -245,7 +249,21 @@ class DeviceView {
     return start;
   }
 
-  std::vector<Part> parts_of(const Device& device) const {
+  std::string claim_of(const std::string& id, bool with_idle) const {
+    return printable(view::claim_text(model_.sample->claims, id, with_idle));
+  }
+
+  /// A claim that nobody uses stands out.
+  Style claim_style(const std::string& id) const {
+    constexpr std::chrono::minutes kLong(10);
+    const auto& claims = model_.sample->claims;
+    const bool is_idle = std::any_of(claims.begin(), claims.end(), [&](const view::ClaimRow& row) {
+      return row.id == id && row.idle.value_or(std::chrono::seconds(0)) >= kLong;
+    });
+    return is_idle ? Style::kWarning : Style::kNormal;
+  }
+
+  std::vector<Part> parts_of(const Device& device, const std::string& id) const {
     const auto& readings = device.readings;
     const auto slowed = slowed_by(readings);
     const auto slowed_style =
@@ -260,9 +278,11 @@ class DeviceView {
               {power_text(readings), Style::kNormal, 1},
               {cpus_text(device.facts), Style::kDim, 2}};
     }
+    const auto claim = claim_of(id, true);
     return {{temperature_text(readings, model_.glyphs), temperature_style(device), 1},
             {power_text(readings), Style::kNormal, 2},
             {model_.sample->has_processes ? fit(printable(use_text(device)), 24) : "", use_style(device), 0},
+            {claim.empty() ? "" : fit("claim: " + claim, 36), claim_style(id), 1},
             {printable(slowed), slowed_style, 3},
             {clocks, Style::kNormal, 4}};
   }
@@ -277,7 +297,7 @@ class DeviceView {
     const auto title = printable(view::short_name(device));
     constexpr int64_t kShortName = 9;  // the users of a device are more important than its full name
     const auto room = width - indent - 1 - std::min(display_width(title), kShortName);
-    const auto parts = is_readable(device) ? fitting(parts_of(device), room) : std::vector<Part>();
+    const auto parts = is_readable(device) ? fitting(parts_of(device, place.id), room) : std::vector<Part>();
     const auto title_end = parts.empty() ? x + width : draw_parts(parts, x + width - 1, y) - 1;
     canvas_.put({x + indent, y}, fit(title, title_end - x - indent), Style::kStrong);
 

@@ -10,12 +10,14 @@
 #include <tuple>
 #include <utility>
 #include <variant>
+#include <vector>
 
 #include "yoke/device/device.h"
 #include "yoke/device/history.h"
 #include "yoke/tui/canvas.h"
 #include "yoke/tui/graph.h"
 #include "yoke/tui/host.h"
+#include "yoke/view/claims.h"
 
 namespace yoke::tui {
 
@@ -24,6 +26,7 @@ struct Sample {
   device::Snapshot snapshot;
   Host host;
   std::map<int64_t, device::ProcessInfo> ancestors;  ///< The ancestors of the listed processes, by PID, for the tree.
+  std::vector<view::ClaimRow> claims;                ///< Who has claimed which device.
   bool has_processes = true;                         ///< Whether the processes were read.
   bool is_last = false;                              ///< Whether this is the last sample of a recording.
 };

@@ -20,6 +20,7 @@ Sample read_sample(device::Source& source, const SamplerOptions& options, const 
   sample.has_processes = want.devices.processes;
   if (options.is_recording) return sample;  // it may be from a different machine
   sample.host = read_host(options.sysroot);
+  if (options.read_claims) sample.claims = options.read_claims(sample.snapshot);
   if (want.ancestors) {
     if (!ancestors) ancestors.emplace(options.sysroot / "proc");
     sample.ancestors = ancestors->read(sample.snapshot, kAncestorLimit);

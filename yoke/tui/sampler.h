@@ -4,10 +4,12 @@
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "yoke/base/file.h"
 #include "yoke/device/source.h"
@@ -19,6 +21,8 @@ namespace yoke::tui {
 struct SamplerOptions {
   std::chrono::milliseconds interval = std::chrono::seconds(1);
   std::filesystem::path sysroot = "/";
+  /// Reads who has claimed which device; may be empty. Called on the thread that takes the samples.
+  std::function<std::vector<view::ClaimRow>(const device::Snapshot&)> read_claims = {};
   bool is_recording = false;  ///< A recording is played at its original pace, without `interval`.
 };
 

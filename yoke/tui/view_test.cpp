@@ -338,5 +338,34 @@ TEST(PlainPage, HasEverythingAndNoKeys) {
   EXPECT_FALSE(lines.back().empty());
 }
 
+view::ClaimRow claim_of(const std::string& id, const std::string& user, int64_t idle_minutes) {
+  return {.id = id, .user = user, .idle = std::chrono::minutes(idle_minutes)};
+}
+
+TEST(View, ClaimsAreAColumnOnceThereAreSome) {
+  auto sample = make_sample(8, 12);
+  const auto compact = [](Model model) {
+    model.is_compact = true;
+    return model;
+  };
+  EXPECT_EQ(line_with(compact(make_model({140, 40}, sample)), "CLAIM"), "");
+  sample.claims = {claim_of("1", "bob", 0), claim_of("2", "eve\x1b[31m", 40), claim_of("3", "ada", 0),
+                   claim_of("3", "bob", 0)};
+  const auto model = compact(make_model({140, 40}, sample));
+  EXPECT_THAT(line_with(model, "CLAIM"), HasSubstr("USERS"));
+  EXPECT_THAT(line_with(model, " 1 A100"), HasSubstr(" bob "));
+  EXPECT_THAT(line_with(model, " 2 A100"), HasSubstr(" eve?[31m, idle 40 m"));
+  EXPECT_THAT(line_with(model, " 3 A100"), HasSubstr(" ada, bob "));
+  EXPECT_EQ(style_of(model, "eve?"), Style::kWarning) << "a claim that nobody uses stands out";
+  EXPECT_EQ(style_of(model, "ada, bob"), Style::kNormal);
+  EXPECT_THAT(line_with(make_model({80, 24}, sample), " 1 A100"), HasSubstr(" bob"));
+}
+
+TEST(View, ABlockSaysWhoHasClaimedTheDevice) {
+  auto sample = make_sample(1, 2);
+  sample.claims = {claim_of("0", "bob", 40)};
+  EXPECT_THAT(line_with(make_model({120, 30}, sample), "A100"), HasSubstr("claim: bob, idle 40 min"));
+}
+
 }  // namespace
 }  // namespace yoke::tui

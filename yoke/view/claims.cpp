@@ -19,6 +19,8 @@ using Json = nlohmann::ordered_json;
 using claim::Time;
 using UserName = std::function<std::string(int64_t)>;
 
+constexpr std::chrono::seconds kShortIdle(60);  // two looks; an idle time below that is not worth a word
+
 struct KnownDevice {
   std::string id, uuid;
   std::optional<bool> is_used;
@@ -60,9 +62,8 @@ std::optional<std::chrono::seconds> idle_of(const std::optional<bool>& is_used, 
 }
 
 std::string use_text(const ClaimRow& row) {
-  constexpr std::chrono::seconds kShort(60);  // two looks
   if (!row.idle) return kUnknown;
-  return *row.idle < kShort ? "yes" : "idle " + format_rough_duration(*row.idle);
+  return *row.idle < kShortIdle ? "yes" : "idle " + format_rough_duration(*row.idle);
 }
 
 std::string ahead(const std::optional<Time>& time, Time now) {
@@ -115,8 +116,7 @@ Table claim_table(const std::vector<ClaimRow>& rows, Time now) {
   for (const auto& row : rows) {
     table.rows.push_back({row.id.empty() ? row.uuid : row.id, row.user.empty() ? "?" : row.user,
                           row.pid ? fmt::format("{}", *row.pid) : kUnknown, ago(row.since, now), ahead(row.until, now),
-                          use_text(row),
-                          row.remark.empty() ? row.purpose : fmt::format("({})", row.remark)});
+                          use_text(row), row.remark.empty() ? row.purpose : fmt::format("({})", row.remark)});
   }
   return table;
 }
@@ -169,10 +169,20 @@ Json claims_json(const std::vector<ClaimRow>& rows, const claim::Survey& survey,
   return json;
 }
 
+std::string claim_text(const std::vector<ClaimRow>& rows, const std::string& id, bool with_idle) {
+  std::string text;
+  for (const auto& row : rows) {
+    if (row.id != id) continue;
+    text += (text.empty() ? "" : ", ") + (row.user.empty() ? "?" : row.user);
+    if (with_idle && row.idle && *row.idle >= kShortIdle) text += ", idle " + format_rough_duration(*row.idle);
+  }
+  return text;
+}
+
 std::map<std::string, std::string> claim_labels(const std::vector<ClaimRow>& rows) {
   std::map<std::string, std::string> labels;
   for (const auto& row : rows) {
-    if (!row.id.empty()) labels[row.id] = row.user.empty() ? "?" : row.user;
+    if (!row.id.empty()) labels[row.id] = claim_text(rows, row.id, false);
   }
   return labels;
 }

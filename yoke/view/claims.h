@@ -24,7 +24,7 @@ struct ClaimRow {
   std::string purpose;
   /// For how long it has been idle; 0: it is used now; nullopt: not known.
   std::optional<std::chrono::seconds> idle;
-  std::string remark;           ///< Why it is not an ordinary claim.
+  std::string remark;  ///< Why it is not an ordinary claim.
 };
 
 /// `user_name` turns a uid into a name. `snapshot`: the devices of this machine at this moment, as far as they are
@@ -41,6 +41,10 @@ Table queue_table(const claim::Survey& survey, const Waits& waits, claim::Time n
 /// {"claims": [...], "queue": [...], "reservations": []}; docs/claim.md has the contract.
 nlohmann::ordered_json claims_json(const std::vector<ClaimRow>& rows, const claim::Survey& survey, const Waits& waits,
                                    const std::function<std::string(int64_t)>& user_name);
+
+/// Who has claimed the device of this id, and for how long it has been idle: "ada", "ada, idle 40 min", "ada, bob";
+/// empty if nobody has. `with_idle`: adds the time.
+std::string claim_text(const std::vector<ClaimRow>& rows, const std::string& id, bool with_idle);
 
 /// For each device of the snapshot (and each MIG instance), by id: who has claimed it, "ada until 3:07"; nothing for
 /// those that nobody has.

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "yoke/base/text.h"
 
@@ -33,7 +34,7 @@ class Exposition {
   void sample(std::string_view labels, double value) {
     text_ += header_;
     header_.clear();
-    text_ += fmt::format("{}{{{}}} {}\n", name_, labels, value);
+    text_ += labels.empty() ? fmt::format("{} {}\n", name_, value) : fmt::format("{}{{{}}} {}\n", name_, labels, value);
   }
 
   std::string take() { return std::move(text_); }
@@ -270,6 +271,57 @@ void add_processes(const std::vector<Unit>& units, Exposition& exposition) {
   }
 }
 
+/// REQUIRES: `claims` is an array of docs/claim.md's objects.
+void add_claim_numbers(const nlohmann::ordered_json& claims, Exposition& exposition) {
+  struct Number {
+    const char *name, *key, *help;
+  };
+  constexpr Number kNumbers[] = {
+      {"yoke_claim_info", "", "Who has claimed the device; always 1."},
+      {"yoke_claim_start_time_seconds", "since", "When the claim began, in Unix time; its user says so."},
+      {"yoke_claim_end_time_seconds", "until", "When the claim ends, in Unix time, if its user said that."},
+      {"yoke_claim_idle_seconds", "idle_seconds", "For how long the claimed device has not been used; 0 while it is."},
+      {"yoke_claim_shared_bytes", "shared_bytes", "Memory of a claim that shares the device."}};
+  for (const auto& number : kNumbers) {
+    exposition.family(number.name, "gauge", number.help);
+    std::set<std::string> seen;  // somebody who hides his process could claim a device twice with equal labels
+    for (const auto& claim : claims) {
+      const auto text = [&](const char* key) {
+        const auto found = claim.find(key);
+        return found != claim.end() && found->is_string() ? found->get<std::string>() : std::string();
+      };
+      const auto pid = claim.value("pid", nlohmann::ordered_json());
+      auto labels = label("uuid", text("device_uuid")) + more_label("device", text("device")) +
+                    more_label("user", text("user")) +
+                    (pid.is_number() ? fmt::format(",pid=\"{}\"", pid.get<int64_t>()) : "");
+      const bool is_info = *number.key == '\0';
+      if (is_info)
+        labels += more_label("purpose", text("purpose"), kMaxCommandBytes) + more_label("remark", text("remark"));
+      const auto value = is_info ? nlohmann::ordered_json(1) : claim.value(number.key, nlohmann::ordered_json());
+      if (value.is_number() && seen.insert(labels).second) exposition.sample(labels, value.get<double>());
+    }
+  }
+}
+
+void add_claims(const nlohmann::ordered_json& claims, Exposition& exposition) {
+  if (!claims.is_object()) return;
+  add_claim_numbers(claims.at("claims"), exposition);
+  const auto& queue = claims.at("queue");
+  exposition.family("yoke_claim_queue_requests", "gauge", "Requests that wait for devices.");
+  exposition.sample("", static_cast<double>(queue.size()));
+  exposition.family("yoke_claim_queue_devices", "gauge", "Devices that those who wait want, together.");
+  double num_wanted = 0, oldest = 0;
+  for (const auto& request : queue) {
+    num_wanted += request.at("num_devices").get<double>();
+    const auto since = request.at("since").get<double>();
+    oldest = oldest == 0 ? since : std::min(oldest, since);
+  }
+  exposition.sample("", num_wanted);
+  exposition.family("yoke_claim_queue_oldest_start_time_seconds", "gauge",
+                    "Since when the request waits that has waited for longest, in Unix time.");
+  if (!queue.empty()) exposition.sample("", oldest);
+}
+
 }  // namespace
 
 std::string label_value(std::string_view text, size_t max_bytes) {
@@ -288,7 +340,7 @@ std::string label_value(std::string_view text, size_t max_bytes) {
   return escaped;
 }
 
-std::string to_prometheus(const Snapshot& snapshot) {
+std::string to_prometheus(const Snapshot& snapshot, const nlohmann::ordered_json& claims) {
   Exposition exposition;
   const auto units = units_of(snapshot);
   add_identity(snapshot, units, exposition);
@@ -302,6 +354,7 @@ std::string to_prometheus(const Snapshot& snapshot) {
   }
   add_throttling(units, exposition);
   add_processes(units, exposition);
+  add_claims(claims, exposition);
   return exposition.take();
 }
 

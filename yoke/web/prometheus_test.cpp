@@ -21,6 +21,7 @@ using device::Snapshot;
 using device::State;
 using device::Vendor;
 using test::lines_of;
+using Json = nlohmann::ordered_json;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -66,6 +67,24 @@ Device talkative_gpu(int64_t index) {
     device.processes.push_back(process);
   }
   return device;
+}
+
+Json full_claims() {
+  const Json claim = {{"device_uuid", "GPU-0"},
+                      {"device", "0"},
+                      {"user", "ada"},
+                      {"pid", 4121},
+                      {"since", 1795420800},
+                      {"until", 1795435200},
+                      {"purpose", "train \"x\" \x1b[31m"},
+                      {"idle_seconds", 2400},
+                      {"remark", nullptr},
+                      {"shared_bytes", 8589934592}};
+  const Json foreign = {{"device_uuid", "GPU-9"}, {"device", nullptr},       {"user", nullptr},
+                        {"pid", nullptr},         {"since", nullptr},        {"until", nullptr},
+                        {"purpose", ""},          {"idle_seconds", nullptr}, {"remark", "locked, but not by yoke"}};
+  return {{"claims", {claim, foreign, foreign}},
+          {"queue", {{{"num_devices", 8}, {"since", 1795421500}}, {{"num_devices", 3}, {"since", 1795421000}}}}};
 }
 
 Snapshot full_snapshot() {
@@ -126,6 +145,26 @@ TEST(Prometheus, WhatIsNotKnownIsAbsent) {
   EXPECT_EQ(to_prometheus({}), "");
 }
 
+TEST(Prometheus, ClaimsAndTheQueue) {
+  const auto text = to_prometheus({}, full_claims());
+  const std::string labels = R"({uuid="GPU-0",device="0",user="ada",pid="4121")";
+  for (const auto& line : {
+           "yoke_claim_info" + labels + R"(,purpose="train \"x\" ?[31m"} 1)",
+           "yoke_claim_start_time_seconds" + labels + "} 1795420800",
+           "yoke_claim_end_time_seconds" + labels + "} 1795435200",
+           "yoke_claim_idle_seconds" + labels + "} 2400",
+           std::string(R"(yoke_claim_info{uuid="GPU-9",remark="locked, but not by yoke"} 1)"),
+           std::string("yoke_claim_queue_requests 2"),
+           std::string("yoke_claim_queue_devices 11"),
+           std::string("yoke_claim_queue_oldest_start_time_seconds 1795421000"),
+       }) {
+    EXPECT_THAT(lines_of(text), testing::Contains(line));
+  }
+  const auto nobody = to_prometheus({}, Json{{"claims", Json::array()}, {"queue", Json::array()}});
+  EXPECT_THAT(nobody, HasSubstr("yoke_claim_queue_requests 0\n"));
+  EXPECT_THAT(nobody, Not(HasSubstr("yoke_claim_info")));
+}
+
 TEST(Prometheus, JobAndContainerAreLabels) {
   auto device = gpu(0);
   DeviceProcess process{.pid = 5, .memory_bytes = 1};
@@ -140,13 +179,13 @@ TEST(Prometheus, JobAndContainerAreLabels) {
 TEST(Prometheus, NoSampleComesTwiceAndNamesStayTogether) {
   std::set<std::string> samples, types, closed;
   std::string current;
-  for (const auto& line : lines_of(to_prometheus(full_snapshot()))) {
+  for (const auto& line : lines_of(to_prometheus(full_snapshot(), full_claims()))) {
     if (line.starts_with("# TYPE ")) {
       EXPECT_TRUE(types.insert(line.substr(7, line.find(' ', 7) - 7)).second) << line;
     }
     if (line.starts_with("#")) continue;
     EXPECT_TRUE(samples.insert(line.substr(0, line.rfind(' '))).second) << line;
-    const auto name = line.substr(0, line.find('{'));
+    const auto name = line.substr(0, line.find_first_of("{ "));
     EXPECT_TRUE(types.contains(name)) << line;
     if (name != current) {
       EXPECT_TRUE(closed.insert(name).second) << name << " comes in two places";
@@ -158,7 +197,7 @@ TEST(Prometheus, NoSampleComesTwiceAndNamesStayTogether) {
 
 TEST(Prometheus, NamesFollowTheConventions) {
   std::map<std::string, std::string> types;
-  for (const auto& line : lines_of(to_prometheus(full_snapshot()))) {
+  for (const auto& line : lines_of(to_prometheus(full_snapshot(), full_claims()))) {
     std::istringstream words(line);
     std::string hash, kind, name, type;
     words >> hash >> kind >> name >> type;
@@ -177,7 +216,7 @@ TEST(Prometheus, NamesFollowTheConventions) {
 TEST(Prometheus, EveryNameIsInTheDocumentation) {
   std::ifstream file(YOKE_DOCS "/metrics.md");
   const std::string page((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  for (const auto& line : lines_of(to_prometheus(full_snapshot()))) {
+  for (const auto& line : lines_of(to_prometheus(full_snapshot(), full_claims()))) {
     if (!line.starts_with("# TYPE ")) continue;
     const auto name = line.substr(7, line.find(' ', 7) - 7);
     EXPECT_THAT(page, HasSubstr("`" + name + "`"));
@@ -201,7 +240,7 @@ TEST(Prometheus, HostileTextStaysInItsLabel) {
 TEST(Prometheus, PromtoolFindsNothing) {
   if (std::system("command -v promtool >/dev/null 2>&1") != 0) GTEST_SKIP() << "no promtool";
   const auto file = testing::TempDir() + "yoke-metrics-" + std::to_string(getpid());
-  std::ofstream(file) << to_prometheus(full_snapshot());
+  std::ofstream(file) << to_prometheus(full_snapshot(), full_claims());
   EXPECT_EQ(std::system(("promtool check metrics <" + file).c_str()), 0);
   std::remove(file.c_str());
 }

@@ -24,7 +24,6 @@
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/watched_program.h"
 #include "yoke/device/json.h"
-#include "yoke/view/claims.h"
 #include "yoke/view/labels.h"
 
 namespace yoke::cli {
@@ -264,16 +263,27 @@ claim::Survey look_at_claims(const ClaimSite& site, const Context& context) {
   }
 }
 
-std::map<std::string, std::string> claim_column(const device::Snapshot& snapshot, const Context& context) {
+ClaimsView view_claims(const device::Snapshot& snapshot, const Context& context) {
+  ClaimsView result;
   try {
     const auto site = open_claim_site(context, claim::FolderCheck::kOwn);
-    // A table of devices neither waits for others nor makes files.
-    const auto survey = site.ledger.look_without_lock();
-    if (survey.holdings.empty()) return {};
-    return view::claim_labels(view::claim_rows(survey, snapshot, device::user_name));
-  } catch (const Error&) {
-    return {};  // `yoke claims` says why
+    result.survey = site.ledger.look_without_lock();
+    if (!result.survey.holdings.empty()) {
+      result.rows = view::claim_rows(result.survey, snapshot, device::user_name);
+    }
+  } catch (const Error& error) {
+    result.problem = error.what();
   }
+  return result;
+}
+
+nlohmann::ordered_json ClaimsView::to_json() const {
+  if (!problem.empty()) return nullptr;
+  return view::claims_json(rows, survey, device::user_name);
+}
+
+std::map<std::string, std::string> claim_column(const device::Snapshot& snapshot, const Context& context) {
+  return view::claim_labels(view_claims(snapshot, context).rows);
 }
 
 std::vector<const claim::HeldNote*> find_claims(const claim::Survey& survey, const std::vector<std::string>& words,

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <functional>
 #include <map>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,7 @@
 #include "yoke/cli/command.h"
 #include "yoke/cli/options/device.h"
 #include "yoke/device/visibility/set.h"
+#include "yoke/view/claims.h"
 
 namespace yoke::cli {
 
@@ -27,6 +29,17 @@ ClaimSite open_claim_site(const Context& context, claim::FolderCheck check = cla
 /// Who holds what. If somebody does not give the allocation lock back, a warning says so, and the kernel's list of
 /// locks is used.
 claim::Survey look_at_claims(const ClaimSite& site, const Context& context);
+
+/// What pages and tables about devices show of claims. Reading it neither waits for others nor makes files.
+struct ClaimsView {
+  std::vector<view::ClaimRow> rows;
+  claim::Survey survey;
+  std::string problem;  ///< Why there are none: no folder of locks can be used.
+
+  /// As `yoke claims --json` has it; null if there is a problem.
+  nlohmann::ordered_json to_json() const;
+};
+ClaimsView view_claims(const device::Snapshot& snapshot, const Context& context);
 
 /// Who has claimed each device, by its id, for a column of a table; empty if nobody has, or if there is no folder of
 /// locks that can be used.

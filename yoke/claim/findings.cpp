@@ -1,0 +1,120 @@
+#include "yoke/claim/findings.h"
+
+#include <fmt/format.h>
+
+#include "yoke/base/error.h"
+#include "yoke/base/format.h"
+#include "yoke/base/text.h"
+#include "yoke/claim/allocate.h"
+#include "yoke/claim/policy.h"
+
+namespace yoke::claim {
+namespace {
+
+using device::Finding;
+using device::Status;
+
+/// Unless the site says from when on it wants to know.
+constexpr std::chrono::hours kLongIdle(1);
+
+std::string id_of_key(const std::vector<Candidate>& candidates, const std::string& key) {
+  for (const auto& candidate : candidates) {
+    if (!candidate.key.empty() && key_in_name(candidate.key) == key) return candidate.id;
+  }
+  return "";
+}
+
+void check_holding(const ClaimState& state, const Holding& holding, const std::string& id, Time now,
+                   std::vector<Finding>& findings) {
+  const std::vector<std::string> devices = id.empty() ? std::vector<std::string>() : std::vector{id};
+  const auto name = id.empty() ? printable(holding.key) + " " : "";
+  if (!holding.note) {
+    findings.push_back({"claim-locks", Status::kWarn, devices,
+                        fmt::format("{}locked by {}, but not by yoke", name, holder_text(holding)),
+                        "nobody can claim it; ask that user what the lock is for, or as root end the process"});
+    return;
+  }
+  const auto& note = state.survey.notes[*holding.note].note;
+  if (!holding.is_locked) {
+    findings.push_back({"claim-locks", Status::kWarn, devices,
+                        fmt::format("{}the lock file of the claim of {} was replaced", name, holder_text(holding)),
+                        "the device is still not given to others; files in " + state.folder + " must not be removed"});
+  }
+  const auto idle = note ? idle_time(*note, holding.key, now) : std::nullopt;
+  const auto limit = state.idle.warn.value_or(kLongIdle);
+  if (!idle || *idle < limit) return;
+  findings.push_back(
+      {"claim-idle", Status::kWarn, devices,
+       fmt::format("{}claimed by {}, and not used for {}", name, holder_text(holding), format_rough_duration(*idle)),
+       fmt::format("its user can `yoke release {}`; idle_end in /etc/yoke/config.toml ends such claims",
+                   holding.pid.value_or(0))});
+}
+
+void check_unclaimed_use(const Survey& survey, const std::vector<Candidate>& candidates,
+                         std::vector<Finding>& findings) {
+  for (const auto& candidate : candidates) {
+    if (candidate.standing != Standing::kInUse || survey.find(candidate.key) != nullptr) continue;
+    findings.push_back({"claim-missing",
+                        Status::kWarn,
+                        {candidate.id},
+                        candidate.reason,
+                        "nobody is given the device; its user can claim it with `yoke claim --adopt PID`"});
+  }
+}
+
+}  // namespace
+
+ClaimState read_claim_state(const Environment& environment) {
+  ClaimState state;
+  SiteConfig config;
+  const SiteConfig empty;
+  try {
+    config = read_config(environment);
+  } catch (const Error& error) {
+    state.config_problem = error.what();
+    state.is_prepared = true;
+    return state;  // it may name the folder, so the locks are not known either
+  }
+  state.idle = config.idle;
+  state.is_prepared = !(config == empty);
+  try {
+    auto folder = find_lock_folder(config, environment);
+    state.folder = folder.path().string();
+    state.is_prepared = state.is_prepared || state.folder == "/run/yoke" || environment.find("YOKE_CLAIM_DIR");
+    state.survey = Ledger(std::move(folder)).look_without_lock();
+  } catch (const Error& error) {
+    state.folder_problem = error.what();
+    state.is_prepared = state.is_prepared || error.code() != ErrorCode::kNotFound;
+  }
+  return state;
+}
+
+std::vector<Finding> claim_findings(const ClaimState& state, const device::Snapshot& snapshot, Time now) {
+  std::vector<Finding> findings;
+  if (!state.is_prepared && state.survey.holdings.empty()) return findings;
+  if (!state.config_problem.empty()) {
+    findings.push_back({"claim-config",
+                        Status::kFail,
+                        {},
+                        state.config_problem,
+                        "until that is mended, nobody can claim; `yoke admin check` looks at the whole installation"});
+    return findings;
+  }
+  if (!state.folder_problem.empty()) {
+    findings.push_back({"claim-folder",
+                        Status::kFail,
+                        {},
+                        state.folder_problem,
+                        "until that is mended, nobody can claim; docs/claim.md has the section for administrators"});
+    return findings;
+  }
+  findings.push_back({"claim-folder", Status::kOk, {}, "devices are claimed in " + state.folder, ""});
+  const auto candidates = candidates_of(snapshot, {});
+  for (const auto& holding : state.survey.holdings) {
+    check_holding(state, holding, id_of_key(candidates, holding.key), now, findings);
+  }
+  check_unclaimed_use(state.survey, candidates, findings);
+  return findings;
+}
+
+}  // namespace yoke::claim
