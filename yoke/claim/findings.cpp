@@ -97,7 +97,7 @@ std::vector<Finding> claim_findings(const ClaimState& state, const device::Snaps
                         Status::kFail,
                         {},
                         state.config_problem,
-                        "until that is mended, nobody can claim; `yoke admin check` looks at the whole installation"});
+                        "until that is mended, nobody can claim"});
     return findings;
   }
   if (!state.folder_problem.empty()) {

@@ -12,7 +12,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-constexpr Time kNow{std::chrono::seconds(1'795'000'000)};
+constexpr Time kTimeOfFindings{std::chrono::seconds(1'795'000'000)};
 
 device::Snapshot snapshot_of(int64_t num_gpus) {
   device::Snapshot snapshot;
@@ -38,13 +38,13 @@ std::vector<std::string> lines_of(const std::vector<Finding>& findings) {
 TEST(ClaimFindings, AMachineOfOnePersonHasNone) {
   auto snapshot = snapshot_of(1);
   snapshot.devices[0].processes.push_back({.pid = 7, .type = "compute"});
-  EXPECT_THAT(claim_findings({.folder = "/tmp"}, snapshot, kNow), IsEmpty());
+  EXPECT_THAT(claim_findings({.folder = "/tmp"}, snapshot, kTimeOfFindings), IsEmpty());
 }
 
 TEST(ClaimFindings, MistakesOfTheInstallationFail) {
-  EXPECT_THAT(lines_of(claim_findings({.config_problem = "config.toml:3: no key", .is_prepared = true}, {}, kNow)),
+  EXPECT_THAT(lines_of(claim_findings({.config_problem = "config.toml:3: no key", .is_prepared = true}, {}, kTimeOfFindings)),
               ElementsAre("fail claim-config : config.toml:3: no key"));
-  EXPECT_THAT(lines_of(claim_findings({.folder_problem = "mode 0755", .is_prepared = true}, {}, kNow)),
+  EXPECT_THAT(lines_of(claim_findings({.folder_problem = "mode 0755", .is_prepared = true}, {}, kTimeOfFindings)),
               ElementsAre("fail claim-folder : mode 0755"));
 }
 
@@ -54,11 +54,11 @@ TEST(ClaimFindings, EachDeviceThatIsNotClaimedAsItShouldBe) {
   snapshot.devices[4].processes.push_back({.pid = 8, .type = "compute"});
   ClaimState state{.folder = "/run/yoke", .is_prepared = true};
   const Note idle{.keys = {"GPU-0"},
-                  .since = kNow - std::chrono::hours(3),
-                  .use = Use{.looked_at = kNow, .used_at = {kNow - std::chrono::hours(2)}}};
+                  .since = kTimeOfFindings - std::chrono::hours(3),
+                  .activity = Activity{.looked_at = kTimeOfFindings, .used_at = {kTimeOfFindings - std::chrono::hours(2)}}};
   const Note used{.keys = {"GPU-1", "GPU-4"},
-                  .since = kNow - std::chrono::hours(3),
-                  .use = Use{.looked_at = kNow, .used_at = {kNow, kNow}}};
+                  .since = kTimeOfFindings - std::chrono::hours(3),
+                  .activity = Activity{.looked_at = kTimeOfFindings, .used_at = {kTimeOfFindings, kTimeOfFindings}}};
   state.survey.notes = {{.name = "a", .uid = 61'001, .note = idle, .pid = 41},
                         {.name = "b", .uid = 61'002, .note = used, .pid = 42}};
   state.survey.holdings = {{.key = "GPU-0", .uid = 61'001, .pid = 41, .note = 0},
@@ -67,7 +67,7 @@ TEST(ClaimFindings, EachDeviceThatIsNotClaimedAsItShouldBe) {
                            {.key = "GPU-4", .uid = 61'002, .pid = 42, .note = 1},
                            {.key = "GPU-gone"}};
   EXPECT_THAT(
-      lines_of(claim_findings(state, snapshot, kNow)),
+      lines_of(claim_findings(state, snapshot, kTimeOfFindings)),
       ElementsAre("ok claim-folder : devices are claimed in /run/yoke",
                   "warn claim-idle 0: claimed by uid 61001 (pid 41), and not used for 2 h",
                   "warn claim-locks 1: the lock file of the claim of uid 61002 (pid 42) was replaced",
@@ -75,7 +75,7 @@ TEST(ClaimFindings, EachDeviceThatIsNotClaimedAsItShouldBe) {
                   "warn claim-locks : GPU-gone locked by somebody who cannot be seen from here, but not by yoke",
                   "warn claim-missing 3: in use without a claim by process 7, which cannot be seen from here"));
   state.idle.warn = std::chrono::hours(5);
-  EXPECT_THAT(lines_of(claim_findings(state, snapshot, kNow)),
+  EXPECT_THAT(lines_of(claim_findings(state, snapshot, kTimeOfFindings)),
               testing::Not(testing::Contains(HasSubstr("claim-idle"))));
 }
 

@@ -41,27 +41,28 @@ std::vector<std::optional<bool>> uses_by_id(const device::Snapshot& snapshot, co
   return used;
 }
 
-Use after_look(const Note& note, const std::vector<std::optional<bool>>& used, Time now) {
-  Use use = note.use.value_or(Use{.looked_at = note.since});
-  use.used_at.resize(note.keys.size(), note.since);
-  const auto elapsed = std::chrono::duration_cast<std::chrono::seconds>(std::max(now - use.looked_at, Time::duration(0)));
-  for (size_t i = 0; i < use.used_at.size(); ++i) {
+Activity after_look(const Note& note, const std::vector<std::optional<bool>>& used, Time now) {
+  Activity activity = note.activity.value_or(Activity{.looked_at = note.since});
+  activity.used_at.resize(note.keys.size(), note.since);
+  const auto elapsed =
+      std::chrono::duration_cast<std::chrono::seconds>(std::max(now - activity.looked_at, Time::duration(0)));
+  for (size_t i = 0; i < activity.used_at.size(); ++i) {
     const bool is_idle = i < used.size() && used[i] == false;
     if (is_idle) {
-      use.idle_device_seconds += elapsed.count();
+      activity.idle_device_seconds += elapsed.count();
     } else {
-      use.used_at[i] = now;
+      activity.used_at[i] = now;
     }
   }
-  use.looked_at = now;
-  return use;
+  activity.looked_at = now;
+  return activity;
 }
 
 std::optional<std::chrono::seconds> idle_time(const Note& note, const std::string& key, Time now) {
-  if (!note.use || now - note.use->looked_at > 4 * kUsualInterval) return std::nullopt;
-  for (size_t i = 0; i < note.keys.size() && i < note.use->used_at.size(); ++i) {
+  if (!note.activity || now - note.activity->looked_at > 4 * kUsualInterval) return std::nullopt;
+  for (size_t i = 0; i < note.keys.size() && i < note.activity->used_at.size(); ++i) {
     if (key_in_name(note.keys[i]) != key_in_name(key)) continue;
-    return std::chrono::duration_cast<std::chrono::seconds>(std::max(now - note.use->used_at[i], Time::duration(0)));
+    return std::chrono::duration_cast<std::chrono::seconds>(std::max(now - note.activity->used_at[i], Time::duration(0)));
   }
   return std::nullopt;
 }

@@ -2,7 +2,7 @@
 //
 // A device is used when a process other than graphics is on it and it is not at 0 %. A notebook that keeps memory and
 // computes nothing is therefore idle. Whoever keeps a claim looks at its devices from time to time, and writes into the
-// note when each of them was seen in use. What cannot be read counts as used.
+// note when each of them was seen in activity. What cannot be read counts as used.
 #pragma once
 
 #include <chrono>
@@ -23,7 +23,7 @@ std::optional<bool> is_used(const device::Device& device);
 std::vector<std::optional<bool>> uses_by_id(const device::Snapshot& snapshot, const std::vector<std::string>& ids);
 
 /// The use after one more look at the devices. `used` has an entry for each of Note::keys.
-Use after_look(const Note& note, const std::vector<std::optional<bool>>& used, Time now);
+Activity after_look(const Note& note, const std::vector<std::optional<bool>>& used, Time now);
 
 /// For how long a device of the note has been idle; nullopt: nobody has looked lately, so it is not known.
 std::optional<std::chrono::seconds> idle_time(const Note& note, const std::string& key, Time now);

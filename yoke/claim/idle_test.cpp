@@ -8,8 +8,8 @@ namespace {
 
 using device::Device;
 using device::State;
-using testing::ElementsAre;
 using std::chrono::seconds;
+using testing::ElementsAre;
 
 constexpr Time kStart{seconds(1'795'000'000)};
 
@@ -40,18 +40,17 @@ TEST(ClaimIdle, DevicesAndInstancesAreFoundByTheirIds) {
   device::Snapshot snapshot;
   snapshot.devices = {gpu(0, 0, {}), gpu(1, 50, {"compute"}), gpu(2, 0, {})};
   snapshot.devices[2].instances = {gpu(0, std::nullopt, {}), gpu(1, std::nullopt, {"compute"})};
-  EXPECT_THAT(uses_by_id(snapshot, {"2:1", "0", "1", "2:0", "9"}),
-              ElementsAre(true, false, true, false, std::nullopt));
+  EXPECT_THAT(uses_by_id(snapshot, {"2:1", "0", "1", "2:0", "9"}), ElementsAre(true, false, true, false, std::nullopt));
 }
 
 TEST(ClaimIdle, LooksAddUpToIdleTime) {
   Note note{.keys = {"GPU-a", "GPU-b", "GPU-c"}, .since = kStart};
   EXPECT_EQ(idle_time(note, "GPU-a", kStart + seconds(1)), std::nullopt) << "nobody looks";
-  note.use = after_look(note, {false, true, std::nullopt}, kStart + seconds(30));
-  EXPECT_THAT(note.use->used_at, ElementsAre(kStart, kStart + seconds(30), kStart + seconds(30)));
-  EXPECT_EQ(note.use->idle_device_seconds, 30);
-  note.use = after_look(note, {false, false, true}, kStart + seconds(60));
-  EXPECT_EQ(note.use->idle_device_seconds, 90);
+  note.activity = after_look(note, {false, true, std::nullopt}, kStart + seconds(30));
+  EXPECT_THAT(note.activity->used_at, ElementsAre(kStart, kStart + seconds(30), kStart + seconds(30)));
+  EXPECT_EQ(note.activity->idle_device_seconds, 30);
+  note.activity = after_look(note, {false, false, true}, kStart + seconds(60));
+  EXPECT_EQ(note.activity->idle_device_seconds, 90);
   EXPECT_EQ(idle_time(note, "GPU-a", kStart + seconds(70)), seconds(70));
   EXPECT_EQ(idle_time(note, "GPU-b", kStart + seconds(70)), seconds(40));
   EXPECT_EQ(idle_time(note, "GPU-x", kStart + seconds(70)), std::nullopt);
@@ -61,14 +60,14 @@ TEST(ClaimIdle, LooksAddUpToIdleTime) {
 }
 
 TEST(ClaimIdle, ForeignTextAboutUseIsHarmless) {
-  const std::string begin = R"({"keys":["GPU-a"],"since":1795000000,"use":)";
+  const std::string begin = R"({"keys":["GPU-a"],"since":1795000000,"activity":)";
   for (const char* use : {"7", "[]", "{}", R"({"looked_at":"x","used_at":[]})", R"({"looked_at":1,"used_at":{}})"}) {
     const auto note = parse_note(begin + use + "}");
     ASSERT_TRUE(note) << use;
-    EXPECT_EQ(note->use, std::nullopt) << use;
+    EXPECT_EQ(note->activity, std::nullopt) << use;
   }
   const auto note = parse_note(begin + R"({"looked_at":1795000000,"used_at":["x",-1,1e300]}})");
-  ASSERT_TRUE(note && note->use);
+  ASSERT_TRUE(note && note->activity);
   EXPECT_EQ(idle_time(*note, "GPU-a", kStart), seconds(0));
 }
 

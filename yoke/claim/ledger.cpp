@@ -253,8 +253,11 @@ void Ledger::record_use(Claim& claim, const std::vector<std::optional<bool>>& us
   try {
     const auto session = open(Access::kTake, limit);  // `yoke extend` writes into the note, too
     auto note = claim.read();
-    note.use = after_look(note, used, std::chrono::floor<std::chrono::seconds>(now));
+    note.activity = after_look(note, used, std::chrono::floor<std::chrono::seconds>(now));
     claim.write(note);
+    if (!note.keys.empty()) {  // the history wants the mean of the devices
+      claim.set_idle_seconds(note.activity->idle_device_seconds / static_cast<int64_t>(note.keys.size()));
+    }
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kUnavailable && error.code() != ErrorCode::kFailedPrecondition) throw;
   }

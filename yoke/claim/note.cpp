@@ -37,20 +37,19 @@ std::string short_text(const Json& json, const char* name) {
 }
 
 /// REQUIRES: `json` is an object.
-std::optional<Use> use_of(const Json& json) {
+std::optional<Activity> activity_of(const Json& json) {
   const auto looked_at = time_of(json, "looked_at");
   const auto times = json.find("used_at");
   if (!looked_at || times == json.end() || !times->is_array() || times->size() > kMostKeys) return std::nullopt;
-  Use use{.looked_at = *looked_at,
-          .idle_device_seconds = whole_number(json, "idle_device_seconds").value_or(0)};
-  for (const auto& time : *times) use.used_at.push_back(time_of(Json{{"at", time}}, "at").value_or(*looked_at));
-  return use;
+  Activity activity{.looked_at = *looked_at, .idle_device_seconds = whole_number(json, "idle_device_seconds").value_or(0)};
+  for (const auto& time : *times) activity.used_at.push_back(time_of(Json{{"at", time}}, "at").value_or(*looked_at));
+  return activity;
 }
 
-Json to_json(const Use& use) {
-  Json json = {{"looked_at", to_seconds(use.looked_at)}, {"idle_device_seconds", use.idle_device_seconds}};
+Json to_json(const Activity& activity) {
+  Json json = {{"looked_at", to_seconds(activity.looked_at)}, {"idle_device_seconds", activity.idle_device_seconds}};
   json["used_at"] = Json::array();
-  for (const auto time : use.used_at) json["used_at"].push_back(to_seconds(time));
+  for (const auto time : activity.used_at) json["used_at"].push_back(to_seconds(time));
   return json;
 }
 
@@ -73,7 +72,7 @@ std::string to_text(const Note& note) {
                {"purpose", note.purpose.substr(0, kMostPurposeBytes)},
                {"since", to_seconds(note.since)}};
   if (note.until) json["until"] = to_seconds(*note.until);
-  if (note.use) json["use"] = to_json(*note.use);
+  if (note.activity) json["activity"] = to_json(*note.activity);
   return dump(json);
 }
 
@@ -87,7 +86,7 @@ std::optional<Note> parse_note(std::string_view text) {
     if (!key.is_string() || key.get_ref<const std::string&>().size() > kMostKeyBytes) return std::nullopt;
     note.keys.push_back(key.get<std::string>());
   }
-  if (const auto use = json.find("use"); use != json.end() && use->is_object()) note.use = use_of(*use);
+  if (const auto activity = json.find("activity"); activity != json.end() && activity->is_object()) note.activity = activity_of(*activity);
   note.pid = whole_number(json, "pid").value_or(0);
   note.start_ticks = whole_number(json, "start_ticks").value_or(0);
   note.is_holder = json.value("is_holder", Json()) == true;

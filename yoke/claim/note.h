@@ -18,12 +18,12 @@ namespace yoke::claim {
 using Time = std::chrono::system_clock::time_point;  ///< In notes, in whole seconds.
 
 /// What looks at the devices of a claim have found (idle.h).
-struct Use {
-  Time looked_at = {};                ///< The last look.
-  std::vector<Time> used_at = {};     ///< When each of Note::keys was last seen in use.
-  int64_t idle_device_seconds = 0;    ///< The sum over all devices, since the claim began.
+struct Activity {
+  Time looked_at = {};              ///< The last look.
+  std::vector<Time> used_at = {};   ///< When each of Note::keys was last seen in activity.
+  int64_t idle_device_seconds = 0;  ///< The sum over all devices, since the claim began.
 
-  bool operator==(const Use&) const = default;
+  bool operator==(const Activity&) const = default;
 };
 
 struct Note {
@@ -36,7 +36,7 @@ struct Note {
   std::string purpose;     ///< What the user said (--name), or else the program.
   Time since = {};
   std::optional<Time> until = {};
-  std::optional<Use> use = {};  ///< nullopt: nobody looks whether the devices are used.
+  std::optional<Activity> activity = {};  ///< nullopt: nobody looks whether the devices are used.
 
   bool operator==(const Note&) const = default;
 };

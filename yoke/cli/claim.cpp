@@ -101,7 +101,8 @@ AcquireOptions to_options(const ClaimArgs& args, const claim::SiteConfig& config
 }
 
 /// Looks at the devices of the claim alone.
-UseWatchOptions watch_options(const AcquireOptions& options, const ClaimSite& site, const std::vector<std::string>& ids) {
+UseWatchOptions watch_options(const AcquireOptions& options, const ClaimSite& site,
+                              const std::vector<std::string>& ids) {
   auto device = options.device;
   device.chosen = ids;
   return {.ids = ids, .limits = site.config.idle, .open = [device] { return open_source(device); }};

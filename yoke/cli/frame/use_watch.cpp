@@ -36,7 +36,7 @@ UseWatch::UseWatch(const claim::Ledger& ledger, claim::Claim& claim, UseWatchOpt
     return;
   }
   auto note = claim.note();  // from now on it is known for how long the devices have been idle
-  note.use = claim::Use{.looked_at = note.since, .used_at = std::vector(note.keys.size(), note.since)};
+  note.activity = claim::Activity{.looked_at = note.since, .used_at = std::vector(note.keys.size(), note.since)};
   claim.write(note);
 }
 
@@ -89,13 +89,11 @@ std::string UseWatch::warning() const {
                                 claim_.note().is_holder ? "" : " --force", options_.ids.size() == 1 ? "it" : "them");
   if (!end) return fmt::format("{}; {}", beginning(), what);
   const auto left = *end - watch_.idle_for(Clock::now());
-  return fmt::format("{}; this site ends the claim in {} unless they are used; {}", beginning(), format_rough_duration(left),
-                     what);
+  return fmt::format("{}; this site ends the claim in {} unless they are used; {}", beginning(),
+                     format_rough_duration(left), what);
 }
 
-std::string UseWatch::farewell() const {
-  return fmt::format("{}, so this site ends the claim", beginning());
-}
+std::string UseWatch::farewell() const { return fmt::format("{}, so this site ends the claim", beginning()); }
 
 int tell_terminals(const std::string& text, int except) {
   struct stat own {};

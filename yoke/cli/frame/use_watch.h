@@ -20,8 +20,8 @@ struct UseWatchOptions {
   std::function<std::unique_ptr<device::Source>()> open;  ///< A source of these devices alone.
 };
 
-/// Writes into the claim when its devices were used. Never waits for a driver. The drivers are opened at the first look,
-/// so a short claim costs nothing.
+/// Writes into the claim when its devices were used. Never waits for a driver. The drivers are opened at the first
+/// look, so a short claim costs nothing.
 class UseWatch {
  public:
   /// `ledger` and `claim` must outlive this object. REQUIRES: this process has one thread.
