@@ -69,7 +69,7 @@ std::vector<std::pair<int64_t, std::filesystem::path>> numbered(const std::files
     if (!name.starts_with(prefix)) continue;
     if (const auto number = parse_int(name.substr(prefix.size()))) found.emplace_back(*number, entry->path());
   }
-  std::sort(found.begin(), found.end());
+  std::ranges::sort(found);
   return found;
 }
 

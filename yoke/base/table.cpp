@@ -58,7 +58,7 @@ std::string to_text(const Table& table, int64_t width) {
   for (const auto& column : columns) titles.push_back(column.title);
   for (const auto& row : table.rows) {
     auto& line = cells.emplace_back();
-    std::transform(row.begin(), row.end(), std::back_inserter(line), printable);
+    std::ranges::transform(row, std::back_inserter(line), printable);
   }
   std::vector<int64_t> full(columns.size(), 0);
   for (const auto& row : cells) {

@@ -30,8 +30,7 @@ constexpr std::array kHarmful = {Range{0x00, 0x1F},     Range{0x7F, 0x9F},     R
 
 template <size_t n>
 bool is_in(const std::array<Range, n>& ranges, char32_t code) {
-  return std::any_of(ranges.begin(), ranges.end(),
-                     [code](const Range& range) { return code >= range.first && code <= range.last; });
+  return std::ranges::any_of(ranges, [code](const Range& range) { return code >= range.first && code <= range.last; });
 }
 
 int64_t width_of(char32_t code) {

@@ -73,7 +73,7 @@ std::vector<UserSocket> find_user_sockets(std::string_view text, std::string_vie
     const auto socket = parse_user_socket(service, line.substr(at + 2));
     if (socket && (uid == 0 || uid == socket->uid)) result.push_back(*socket);
   }
-  std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.pid < b.pid; });
+  std::ranges::sort(result, [](const auto& a, const auto& b) { return a.pid < b.pid; });
   return result;
 }
 
@@ -84,10 +84,10 @@ std::vector<UserSocket> list_user_sockets(std::string_view service, int64_t uid)
   for (int i = 0; i < 3; ++i) {
     for (auto& socket : find_user_sockets(read_file("/proc/net/unix"), service, uid)) {
       const auto is_same = [&](const UserSocket& other) { return other.name == socket.name; };
-      if (std::none_of(all.begin(), all.end(), is_same)) all.push_back(std::move(socket));
+      if (std::ranges::none_of(all, is_same)) all.push_back(std::move(socket));
     }
   }
-  std::stable_sort(all.begin(), all.end(), [](const UserSocket& a, const UserSocket& b) { return a.pid < b.pid; });
+  std::ranges::stable_sort(all, [](const UserSocket& a, const UserSocket& b) { return a.pid < b.pid; });
   return all;
 }
 

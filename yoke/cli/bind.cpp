@@ -59,23 +59,22 @@ Machine load_machine(const BindArgs& args, const Environment& environment) {
 
 /// "C1:00.0" -> "0000:c1:00.0"
 std::string to_bus_id(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return std::count(text.begin(), text.end(), ':') == 1 ? "0000:" + text : text;
+  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return std::ranges::count(text, ':') == 1 ? "0000:" + text : text;
 }
 
 device::DeviceLocality find_gpu(const std::string& name, const Machine& machine, const BindArgs& args) {
   const auto& gpus = machine.gpus;
   const auto number = parse_int(name);
   if (number && *number >= 0 && *number < static_cast<int64_t>(gpus.size())) return gpus[static_cast<size_t>(*number)];
-  const auto found = std::find_if(gpus.begin(), gpus.end(), [id = to_bus_id(name)](const device::DeviceLocality& gpu) {
-    return gpu.pci_bus_id == id;
-  });
+  const auto found = std::ranges::find_if(
+      gpus, [id = to_bus_id(name)](const device::DeviceLocality& gpu) { return gpu.pci_bus_id == id; });
   if (found != gpus.end()) return *found;
   // On a machine without the GPU's driver, the PCI bus still lists the GPU.
   if (args.topology.empty() && !number) {
     const std::filesystem::path sysroot = args.sysroot.empty() ? "/" : args.sysroot;
     const auto is_id = [](unsigned char c) { return std::isxdigit(c) != 0 || c == ':' || c == '.'; };
-    if (std::all_of(name.begin(), name.end(), is_id)) {
+    if (std::ranges::all_of(name, is_id)) {
       if (auto gpu = device::read_device_locality(to_bus_id(name), sysroot)) return *std::move(gpu);
     }
   }
@@ -104,10 +103,10 @@ void choose_gpus(const BindArgs& args, Machine& machine) {
 }
 
 int64_t num_ranks(const BindArgs& args, const Machine& machine) {
-  const device::CpuCount cpus{
-      .num_cpus = machine.cpus.allowed.size(),
-      .num_numa_nodes = std::count_if(machine.cpus.nodes.begin(), machine.cpus.nodes.end(),
-                                      [&](const auto& node) { return node.cpus.intersects(machine.cpus.allowed); })};
+  const device::CpuCount cpus{.num_cpus = machine.cpus.allowed.size(),
+                              .num_numa_nodes = std::ranges::count_if(machine.cpus.nodes, [&](const auto& node) {
+                                return node.cpus.intersects(machine.cpus.allowed);
+                              })};
   const auto count_gpus = [&] {
     return device::GpuCount{static_cast<int64_t>(machine.gpus.size()), "no GPU is known of the machine"};
   };

@@ -79,7 +79,7 @@ constexpr auto kCommands = std::to_array<Command>({
 std::span<const Command> command_table() { return kCommands; }
 
 const Command* find_command(std::string_view name) {
-  const auto found = std::find_if(kCommands.begin(), kCommands.end(), [&](const Command& command) {
+  const auto found = std::ranges::find_if(kCommands, [&](const Command& command) {
     return command.name == name || (!command.alias.empty() && command.alias == name);
   });
   return found == kCommands.end() ? nullptr : &*found;

@@ -155,7 +155,7 @@ void wait_for_end(std::vector<Victim>& victims, milliseconds limit, const std::s
                 << std::flush;
       has_shown = true;
     }
-    const auto first = std::find_if(victims.begin(), victims.end(), is_open);
+    const auto first = std::ranges::find_if(victims, is_open);
     first->handle->wait_for_end(std::min(time, milliseconds(100)));
   }
   if (has_shown) std::cerr << "\r\x1b[K" << std::flush;
@@ -175,7 +175,7 @@ void end(std::vector<Victim>& victims, const KillArgs& args, int signal, const E
   send(victims, signal);
   if (device::is_ending(signal) && args.wait_s > 0) {
     wait_for_end(victims, args.wait(), "ended", environment);
-    if (args.force && std::any_of(victims.begin(), victims.end(), is_open)) {
+    if (args.force && std::ranges::any_of(victims, is_open)) {
       send(victims, SIGKILL);
       wait_for_end(victims, args.wait(), "killed", environment);
     }
@@ -244,7 +244,7 @@ std::vector<device::Unanswered> report_unknown(const device::KillRequest& reques
   }
   if (request.uid) {
     const auto uses = device::uses_of(snapshot, request.devices);
-    const auto count = std::count_if(uses.begin(), uses.end(), [](const auto& use) { return !use.process.info.uid; });
+    const auto count = std::ranges::count_if(uses, [](const auto& use) { return !use.process.info.uid; });
     if (count > 0) {
       std::cerr << fmt::format("yoke kill: left out: {} {} whose user is not known\n", count,
                                count == 1 ? "process" : "processes");
@@ -264,7 +264,7 @@ std::string table_of(const std::vector<Victim>& victims, std::chrono::system_clo
 }
 
 std::string question(const std::vector<Victim>& victims, const KillArgs& args, int signal) {
-  const auto count = std::count_if(victims.begin(), victims.end(), is_open);
+  const auto count = std::ranges::count_if(victims, is_open);
   const auto whom = count == 1 ? std::string("this process") : fmt::format("these {} processes", count);
   const auto then = args.force ? fmt::format(", and SIGKILL to what is left after {}",
                                              format_duration(std::chrono::duration<double>(args.wait_s)))
@@ -281,13 +281,13 @@ int work(device::Source& source, const KillArgs& args, int signal, Context& cont
   auto targets =
       device::plan_kill(request, snapshot, asker(), [](int64_t pid) { return device::describe_process(pid); });
   std::vector<Victim> victims;
-  std::transform(targets.begin(), targets.end(), std::back_inserter(victims), hold);
+  std::ranges::transform(targets, std::back_inserter(victims), hold);
   std::cerr << view::note_lines(snapshot, speaker(context));
   const auto unanswered = report_unknown(request, snapshot);
   for (const auto& victim : victims) {
     if (victim.target.refusal) report_refusal(victim.target);
   }
-  if (std::any_of(victims.begin(), victims.end(), is_open)) {
+  if (std::ranges::any_of(victims, is_open)) {
     if (!device::is_first_pid_namespace()) {
       std::cerr << "yoke kill: this container counts processes in its own way and the driver may not: "
                    "make sure that these are the ones you mean\n";

@@ -45,8 +45,7 @@ struct LogsArgs {
 };
 
 const JobRank* find_rank(const launch::Job& job, int64_t rank) {
-  const auto found =
-      std::find_if(job.ranks.begin(), job.ranks.end(), [&](const auto& one) { return one.rank == rank; });
+  const auto found = std::ranges::find_if(job.ranks, [&](const auto& one) { return one.rank == rank; });
   return found == job.ranks.end() ? nullptr : &*found;
 }
 

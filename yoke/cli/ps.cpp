@@ -44,7 +44,7 @@ bool is_wanted(const device::ProcessInfo& info, const PsArgs& args) {
   const auto is_user = [&](const std::string& user) {
     return info.user == user || (info.uid && parse_int(user) == info.uid);
   };
-  return args.users.empty() || std::any_of(args.users.begin(), args.users.end(), is_user);
+  return args.users.empty() || std::ranges::any_of(args.users, is_user);
 }
 
 /// Throws if a user does not exist, because a misspelt name would look like a user without processes. Names are not
@@ -52,8 +52,8 @@ bool is_wanted(const device::ProcessInfo& info, const PsArgs& args) {
 void check_users(const PsArgs& args, const std::vector<device::DeviceUse>& uses) {
   if (!args.device.replay.empty()) return;
   for (const auto& user : args.users) {
-    const bool is_seen = std::any_of(uses.begin(), uses.end(),
-                                     [&](const device::DeviceUse& use) { return use.process.info.user == user; });
+    const bool is_seen =
+        std::ranges::any_of(uses, [&](const device::DeviceUse& use) { return use.process.info.user == user; });
     if (is_seen || parse_int(user) || getpwnam(user.c_str()) != nullptr) continue;
     throw Error(ErrorCode::kNotFound, "there is no user `{}` here", user);
   }

@@ -57,7 +57,7 @@ std::string who_is_up(const launch::Job& job) {
   }
   if (ranks.empty()) return "what its ranks started";
   if (ranks.size() > 1) return "ranks " + launch::to_list(ranks);
-  const auto one = std::find_if(job.ranks.begin(), job.ranks.end(), [](const auto& rank) { return rank.is_up(); });
+  const auto one = std::ranges::find_if(job.ranks, [](const auto& rank) { return rank.is_up(); });
   return fmt::format("rank {} (pid {})", one->rank, one->pid);
 }
 

@@ -46,7 +46,7 @@ void print_list(const TrainArgs& args, Context& context) {
 }
 
 bool only_asks_for_help(const std::vector<std::string>& words) {
-  return std::any_of(words.begin(), words.end(), [](const auto& word) { return word == "--help" || word == "-h"; });
+  return std::ranges::any_of(words, [](const auto& word) { return word == "--help" || word == "-h"; });
 }
 
 int64_t choose_num_ranks(const std::optional<std::string>& text, const Recipe& recipe,

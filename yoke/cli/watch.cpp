@@ -52,8 +52,7 @@ device::UsageSamplingOptions sampling_options(const WatchArgs& args, const Conte
 view::UsageNotes notes_of(const device::UsageSampling& sampling, const device::UsageReport& report,
                           const std::string& program) {
   view::UsageNotes notes{.program = program};
-  const bool is_any_used =
-      std::any_of(report.devices.begin(), report.devices.end(), [](const auto& usage) { return usage.was_used; });
+  const bool is_any_used = std::ranges::any_of(report.devices, [](const auto& usage) { return usage.was_used; });
   if (!sampling.has_gpu()) {
     notes.sentences.push_back("no GPU here; the numbers are of the machine's processors, whoever used them");
   } else if (!is_any_used) {

@@ -23,7 +23,7 @@ void check_name(std::string_view name) {
   };
   if (name.empty()) throw Error(ErrorCode::kInvalidArgument, "a host name is missing; give HOST or HOST:N");
   if (name.front() != '-' && name.front() != '@' && name.size() <= kMaxNameBytes &&
-      std::all_of(name.begin(), name.end(), is_allowed)) {
+      std::ranges::all_of(name, is_allowed)) {
     return;
   }
   throw Error(ErrorCode::kInvalidArgument,

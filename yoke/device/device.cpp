@@ -40,7 +40,7 @@ State state_by_use(const Device& device) {
   constexpr int64_t kHeld = int64_t{1} << 30;
   if (device.readings.memory_used_bytes.value_or(0) - accounted_bytes > kHeld) return State::kBusy;
   const auto is_busy = [](const Device& instance) { return instance.state == State::kBusy; };
-  return std::any_of(device.instances.begin(), device.instances.end(), is_busy) ? State::kBusy : State::kFree;
+  return std::ranges::any_of(device.instances, is_busy) ? State::kBusy : State::kFree;
 }
 
 }  // namespace yoke::device

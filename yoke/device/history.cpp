@@ -12,8 +12,8 @@ void History::push(Time time, std::optional<double> value) {
 std::vector<History::Sample> History::window(std::chrono::duration<double> length) const {
   if (samples_.empty()) return {};
   const auto newest = samples_.back().time;
-  const auto first = std::find_if(samples_.begin(), samples_.end(),
-                                  [&](const Sample& sample) { return newest - sample.time <= length; });
+  const auto first =
+      std::ranges::find_if(samples_, [&](const Sample& sample) { return newest - sample.time <= length; });
   return {first, samples_.end()};
 }
 

@@ -160,7 +160,7 @@ class BackendReader {
 
   bool is_stuck() const {
     const auto is_stuck = [](const auto& device) { return device->is_stuck(); };
-    return !is_open_ || std::any_of(devices_.begin(), devices_.end(), is_stuck);
+    return !is_open_ || std::ranges::any_of(devices_, is_stuck);
   }
 
  private:
@@ -208,7 +208,7 @@ class LiveSource : public Source {
   }
 
   bool has_stuck_worker() const override {
-    return std::any_of(backends_.begin(), backends_.end(), [](const auto& backend) { return backend->is_stuck(); });
+    return std::ranges::any_of(backends_, [](const auto& backend) { return backend->is_stuck(); });
   }
 
  private:

@@ -18,9 +18,8 @@ bool is_hex(std::string_view text) { return text.find_first_not_of("0123456789ab
 /// Converts "00000000:C1:00.0" and "c1:00.0" to "0000:c1:00.0"; nullopt if `text` is not a bus id.
 std::optional<std::string> parse_bus_id(std::string_view text) {
   std::string id(text);
-  std::transform(id.begin(), id.end(), id.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  if (std::count(id.begin(), id.end(), ':') == 1) id = "0000:" + id;
+  std::ranges::transform(id, id.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  if (std::ranges::count(id, ':') == 1) id = "0000:" + id;
   if (id.size() == 16 && id.starts_with("0000")) id = id.substr(4);
   if (id.size() < 12 || id.size() > 16) return std::nullopt;
   const auto tail = std::string_view(id).substr(id.size() - 8);  // ":c1:00.0"
@@ -121,12 +120,11 @@ bool DeviceSelection::may_name(const Term& term, Vendor vendor) {
 }
 
 bool DeviceSelection::may_name(Vendor vendor) const {
-  return is_everything() ||
-         std::any_of(terms_.begin(), terms_.end(), [&](const Term& term) { return may_name(term, vendor); });
+  return is_everything() || std::ranges::any_of(terms_, [&](const Term& term) { return may_name(term, vendor); });
 }
 
 bool DeviceSelection::may_name(const DevicePlace& place) const {
-  return is_everything() || std::any_of(terms_.begin(), terms_.end(), [&](const Term& term) {
+  return is_everything() || std::ranges::any_of(terms_, [&](const Term& term) {
            if (!may_name(term, place.vendor)) return false;
            if (term.kind != Term::Kind::kIndex && term.kind != Term::Kind::kInstance) return true;
            const auto index = term.vendor ? place.number : place.index;
@@ -217,7 +215,7 @@ class DeviceSelection::Resolver {
   }
 
   bool is_silent(std::string_view backend) const {
-    return std::any_of(snapshot_.backends.begin(), snapshot_.backends.end(), [&](const BackendReport& report) {
+    return std::ranges::any_of(snapshot_.backends, [&](const BackendReport& report) {
       return report.backend == backend && !report.has_answered && !report.is_broken;
     });
   }

@@ -18,7 +18,7 @@ std::string Unanswered::why() const {
 std::vector<Unanswered> unanswered_of(const Snapshot& snapshot, const DeviceSelection& selection) {
   const auto choices = selection.resolve(snapshot);
   const auto is_chosen = [&](const Device& device) {
-    return std::any_of(choices.begin(), choices.end(), [&](const Choice& choice) { return choice.device == &device; });
+    return std::ranges::any_of(choices, [&](const Choice& choice) { return choice.device == &device; });
   };
   std::vector<Unanswered> unanswered;
   for (const auto& report : snapshot.backends) {
@@ -48,8 +48,8 @@ std::vector<Unanswered> unanswered_of(const Snapshot& snapshot, const DeviceSele
 }
 
 const BackendReport* find_silent_backend(const Snapshot& snapshot) {
-  const auto found = std::find_if(snapshot.backends.begin(), snapshot.backends.end(),
-                                  [](const BackendReport& report) { return !report.has_answered; });
+  const auto found =
+      std::ranges::find_if(snapshot.backends, [](const BackendReport& report) { return !report.has_answered; });
   return found == snapshot.backends.end() ? nullptr : &*found;
 }
 

@@ -168,8 +168,7 @@ DeviceUsage UsageRecorder::usage_of(const std::string& id, const Track& track) c
 
 UsageReport UsageRecorder::report(Seconds duration) const {
   UsageReport report{.duration = duration, .num_samples = num_samples_, .goal_percent = options_.goal_percent};
-  const bool is_any_used =
-      std::any_of(tracks_.begin(), tracks_.end(), [](const auto& entry) { return entry.second.was_used; });
+  const bool is_any_used = std::ranges::any_of(tracks_, [](const auto& entry) { return entry.second.was_used; });
   for (const auto& id : order_) {
     const auto& track = tracks_.at(id);
     if (track.was_used || !is_any_used) report.devices.push_back(usage_of(id, track));

@@ -24,7 +24,7 @@ std::set<std::string> visible_ids(const Environment& environment, const Snapshot
                                : fmt::format("{}", device.index));
   }
   const auto is_gpu = [](const auto& device) { return device.vendor != Vendor::kCpu; };
-  if (std::none_of(snapshot.devices.begin(), snapshot.devices.end(), is_gpu)) ids.insert("cpu");
+  if (std::ranges::none_of(snapshot.devices, is_gpu)) ids.insert("cpu");
   return ids;
 }
 
@@ -80,7 +80,7 @@ void UsageSampling::stop() {
 UsageReport UsageSampling::report() const {
   auto report = recorder_->report(duration_);
   const auto& all = report.devices;
-  const bool is_any_used = std::any_of(all.begin(), all.end(), [](const auto& usage) { return usage.was_used; });
+  const bool is_any_used = std::ranges::any_of(all, [](const auto& usage) { return usage.was_used; });
   if (!is_any_used && has_gpu_) {
     std::erase_if(report.devices, [&](const auto& usage) { return !visible_.contains(usage.id); });
   }

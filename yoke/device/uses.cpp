@@ -9,7 +9,7 @@ namespace {
 /// Returns a function that tells whether `selection` names a device or an instance.
 std::function<bool(const Device&)> chosen_by(const DeviceSelection& selection, const Snapshot& snapshot) {
   return [choices = selection.resolve(snapshot)](const Device& device) {
-    return std::any_of(choices.begin(), choices.end(), [&](const auto& choice) { return choice.device == &device; });
+    return std::ranges::any_of(choices, [&](const auto& choice) { return choice.device == &device; });
   };
 }
 

@@ -31,8 +31,7 @@ void add_nvidia(const fs::path& sysroot, std::vector<Device>& gpus) {
     const auto uuid = find_line(text, "GPU UUID:");
     found.push_back(make_gpu(Vendor::kNvidia, entry->path().filename().string(), std::string(uuid.value_or(""))));
   }
-  std::sort(found.begin(), found.end(),
-            [](const Device& a, const Device& b) { return a.facts.pci_bus_id < b.facts.pci_bus_id; });
+  std::ranges::sort(found, [](const Device& a, const Device& b) { return a.facts.pci_bus_id < b.facts.pci_bus_id; });
   gpus.insert(gpus.end(), found.begin(), found.end());
 }
 

@@ -82,8 +82,7 @@ class Accountant {
   /// For the first collective of a step, it also includes the part before.
   void add_collectives(Kind kind, const Intervals& exposed) {
     auto events = timeline_.events(kind, kind);
-    std::stable_sort(events.begin(), events.end(),
-                     [](const Event* a, const Event* b) { return a->start_ns < b->start_ns; });
+    std::ranges::stable_sort(events, [](const Event* a, const Event* b) { return a->start_ns < b->start_ns; });
     for (size_t i = 0; i < events.size(); ++i) {
       const auto index = timeline_.window_at(events[i]->start_ns);
       if (index < 0) continue;
@@ -132,8 +131,7 @@ class Accountant {
     Intervals found;
     for (const auto* event : timeline_.events(Kind::kOperation, Kind::kOperation)) {
       if (!trace_.names[event->name].text.starts_with("autograd::engine::evaluate_function")) continue;
-      const auto after = std::upper_bound(steps.begin(), steps.end(), event->start_ns,
-                                          [](int64_t time, const Interval& step) { return time < step.begin; });
+      const auto after = std::ranges::upper_bound(steps, event->start_ns, {}, &Interval::begin);
       if (after == steps.begin() || std::prev(after)->end <= event->start_ns) continue;
       found.push_back({std::prev(after)->begin, std::min(event->end_ns(), std::prev(after)->end)});
     }

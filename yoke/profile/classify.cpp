@@ -10,11 +10,11 @@ namespace yoke::profile {
 namespace {
 
 bool has_any(std::string_view text, std::initializer_list<std::string_view> parts) {
-  return std::any_of(parts.begin(), parts.end(), [&](std::string_view part) { return text.find(part) != text.npos; });
+  return std::ranges::any_of(parts, [&](std::string_view part) { return text.find(part) != text.npos; });
 }
 
 bool begins_with_any(std::string_view text, std::initializer_list<std::string_view> parts) {
-  return std::any_of(parts.begin(), parts.end(), [&](std::string_view part) { return text.starts_with(part); });
+  return std::ranges::any_of(parts, [&](std::string_view part) { return text.starts_with(part); });
 }
 
 Kind kind_of_annotation(std::string_view name) {

@@ -5,7 +5,7 @@
 namespace yoke::profile {
 
 Intervals union_of(Intervals any) {
-  std::sort(any.begin(), any.end(), [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
+  std::ranges::sort(any, [](const Interval& a, const Interval& b) { return a.begin < b.begin; });
   Intervals set;
   for (const auto& interval : any) {
     if (interval.end <= interval.begin) continue;
@@ -50,8 +50,7 @@ int64_t total(const Intervals& set) {
 
 int64_t length_within(const Intervals& set, Interval window) {
   int64_t length = 0;
-  auto at = std::lower_bound(set.begin(), set.end(), window.begin,
-                             [](const Interval& interval, int64_t begin) { return interval.end <= begin; });
+  auto at = std::ranges::upper_bound(set, window.begin, {}, &Interval::end);
   for (; at != set.end() && at->begin < window.end; ++at) {
     length += std::min(at->end, window.end) - std::max(at->begin, window.begin);
   }

@@ -14,7 +14,7 @@ using ByRank = std::map<size_t, std::vector<Collective>>;
 /// these collectives, the order means nothing. Then each rank's collectives are replaced by their sum.
 void match(ByRank& by_rank) {
   const auto count = by_rank.begin()->second.size();
-  if (std::all_of(by_rank.begin(), by_rank.end(), [&](const auto& of) { return of.second.size() == count; })) return;
+  if (std::ranges::all_of(by_rank, [&](const auto& of) { return of.second.size() == count; })) return;
   for (auto& [rank, collectives] : by_rank) {
     for (size_t i = 1; i < collectives.size(); ++i) {
       collectives[0].duration_ns += collectives[i].duration_ns;

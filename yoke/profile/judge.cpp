@@ -46,8 +46,7 @@ int64_t sum_of(const Elements& elements, const Value& value) {
 /// Sorts accounts by rank, and joins accounts of the same rank.
 std::vector<RankAccount> one_of_each_rank(std::vector<RankAccount> accounts) {
   if (accounts.empty()) throw Error(ErrorCode::kInvalidArgument, "there is no trace to judge");
-  std::stable_sort(accounts.begin(), accounts.end(),
-                   [](const RankAccount& a, const RankAccount& b) { return a.rank < b.rank; });
+  std::ranges::stable_sort(accounts, [](const RankAccount& a, const RankAccount& b) { return a.rank < b.rank; });
   std::vector<RankAccount> ranks;
   std::set<int64_t> numbers;
   for (auto& account : accounts) {
@@ -84,10 +83,10 @@ class Judge {
       const auto finding = cause == Cause::kCommunication || cause == Cause::kSkew ? joint(cause) : local(cause);
       if (finding.ceiling_percent >= kWorthShowingPercent) report_.findings.push_back(finding);
     }
-    std::stable_sort(report_.findings.begin(), report_.findings.end(),
-                     [](const Finding& a, const Finding& b) { return a.ceiling_percent > b.ceiling_percent; });
-    const auto named = std::find_if(report_.findings.begin(), report_.findings.end(),
-                                    [](const Finding& finding) { return finding.is_named(); });
+    std::ranges::stable_sort(report_.findings,
+                             [](const Finding& a, const Finding& b) { return a.ceiling_percent > b.ceiling_percent; });
+    const auto named =
+        std::ranges::find_if(report_.findings, [](const Finding& finding) { return finding.is_named(); });
     if (named != report_.findings.end()) report_.bottleneck = *named;
     for (size_t i = 0; i < ranks_.size(); ++i) report_.ranks.push_back(line(i));
     if (report_.bottleneck) add_evidence(*report_.bottleneck);
@@ -126,15 +125,14 @@ class Judge {
     std::vector<int64_t> waiting(ranks_.size());
     for (const auto& step : joint_) {
       const auto step_length = step.length_ns();
-      const auto part = cause == Cause::kCommunication
-                            ? step.communication_ns
-                            : *std::max_element(step.waiting_ns.begin(), step.waiting_ns.end());
+      const auto part =
+          cause == Cause::kCommunication ? step.communication_ns : *std::ranges::max_element(step.waiting_ns);
       lost += std::min(part, step_length);
       length += step_length;
       finding.num_steps += is_above(cause, part, step_length) ? 1 : 0;
       for (size_t i = 0; i < waiting.size(); ++i) waiting[i] += step.waiting_ns[i];
     }
-    if (cause == Cause::kCommunication) lost += *std::min_element(waiting.begin(), waiting.end());
+    if (cause == Cause::kCommunication) lost += *std::ranges::min_element(waiting);
     lost = std::min(lost, length);
     finding.ceiling_percent = percent(lost, length);
     finding.ms_per_step = joint_.empty() ? 0 : milliseconds(lost) / static_cast<double>(joint_.size());
@@ -245,7 +243,7 @@ class Judge {
           rule_of(rare->cause).title, rare->ceiling_percent, rare->num_steps, rare->num_steps_seen,
           rule_of(rare->cause).threshold_percent);
     }
-    if (std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank.host.has_operations == 0; })) {
+    if (std::ranges::any_of(ranks_, [](const auto& rank) { return rank.host.has_operations == 0; })) {
       note(
           "The traces have annotations only, so nothing is known but the time in the loader and in the optimizer; "
           "record without --light for the rest.");
@@ -273,7 +271,7 @@ class Judge {
   /// Returns a cause that takes enough time in total, but that too few steps have to name it; null if there is none.
   const Finding* rare_cause() const {
     if (report_.bottleneck) return nullptr;
-    const auto found = std::find_if(report_.findings.begin(), report_.findings.end(), [](const Finding& finding) {
+    const auto found = std::ranges::find_if(report_.findings, [](const Finding& finding) {
       return finding.num_steps > 0 && finding.ceiling_percent >= rule_of(finding.cause).threshold_percent;
     });
     return found == report_.findings.end() ? nullptr : &*found;
@@ -285,9 +283,8 @@ class Judge {
     const auto most =
         lacks_ranks() || ranks_[0].steps.size() < kMinStepsForHigh ? Confidence::kMedium : Confidence::kHigh;
     if (!report_.bottleneck) {
-      const bool is_unexplained = std::any_of(report_.ranks.begin(), report_.ranks.end(), [](const RankLine& line) {
-        return line.unexplained_percent >= kMostlyUnexplainedPercent;
-      });
+      const bool is_unexplained = std::ranges::any_of(
+          report_.ranks, [](const RankLine& line) { return line.unexplained_percent >= kMostlyUnexplainedPercent; });
       return rare_cause() || is_unexplained ? Confidence::kLow : most;
     }
     const auto& finding = *report_.bottleneck;

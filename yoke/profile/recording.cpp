@@ -19,8 +19,8 @@ std::vector<Recording::Answer> Recording::on_hello(int64_t connection, const Pro
     ranks_[connection] = {.hello = hello};
     return ranks_.size() == options_.num_asked ? answer_all() : std::vector<Answer>();
   }
-  const bool is_late = std::any_of(ranks_.begin(), ranks_.end(),
-                                   [&](const auto& one) { return one.second.hello.attempt > hello.attempt; });
+  const bool is_late =
+      std::ranges::any_of(ranks_, [&](const auto& one) { return one.second.hello.attempt > hello.attempt; });
   if (is_late || is_complete()) return {{connection, std::nullopt}};
   std::erase_if(ranks_, [&](const auto& one) {
     const auto& rank = one.second;
@@ -28,7 +28,7 @@ std::vector<Recording::Answer> Recording::on_hello(int64_t connection, const Pro
     return rank.hello.attempt < hello.attempt || (has_ended_early && rank.hello.rank == hello.rank);
   });
   const bool is_there =
-      std::any_of(ranks_.begin(), ranks_.end(), [&](const auto& one) { return one.second.hello.rank == hello.rank; });
+      std::ranges::any_of(ranks_, [&](const auto& one) { return one.second.hello.rank == hello.rank; });
   if (is_there) return {{connection, std::nullopt}};
   auto& rank = ranks_[connection] = {.hello = hello};
   rank.request = request_after(hello.num_steps);
@@ -75,7 +75,7 @@ bool Recording::is_complete() const {
                           : ranks_.empty()       ? 1
                                                  : static_cast<size_t>(ranks_.begin()->second.hello.local_world_size);
   return ranks_.size() >= num_wanted &&
-         std::all_of(ranks_.begin(), ranks_.end(), [](const auto& one) { return one.second.trace.has_value(); });
+         std::ranges::all_of(ranks_, [](const auto& one) { return one.second.trace.has_value(); });
 }
 
 std::vector<std::string> Recording::traces() const {

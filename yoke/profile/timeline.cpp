@@ -39,15 +39,15 @@ std::vector<const Event*> Timeline::events(Kind first, Kind last) const {
   for (const auto& event : trace_.events) {
     if (kind_of(event) >= first && kind_of(event) <= last) events.push_back(&event);
   }
-  std::sort(events.begin(), events.end(), [](const Event* a, const Event* b) {
+  std::ranges::sort(events, [](const Event* a, const Event* b) {
     return std::tuple(a->track, a->start_ns, -a->duration_ns) < std::tuple(b->track, b->start_ns, -b->duration_ns);
   });
   return events;
 }
 
 int64_t Timeline::window_at(int64_t time) const {
-  const auto after = std::upper_bound(windows_.begin(), windows_.end(), time,
-                                      [](int64_t t, const Window& window) { return t < window.time.begin; });
+  const auto after =
+      std::ranges::upper_bound(windows_, time, {}, [](const Window& window) { return window.time.begin; });
   if (after == windows_.begin() || time >= std::prev(after)->time.end) return -1;
   return std::prev(after) - windows_.begin();
 }
@@ -74,8 +74,7 @@ void Timeline::find_windows() {
     if (kind_of(event) != Kind::kStep || event.track != main_track_) continue;
     windows_.push_back({trace_.names[event.name].step, {event.start_ns, event.end_ns()}});
   }
-  std::sort(windows_.begin(), windows_.end(),
-            [](const Window& a, const Window& b) { return a.time.begin < b.time.begin; });
+  std::ranges::sort(windows_, [](const Window& a, const Window& b) { return a.time.begin < b.time.begin; });
   int64_t last_end = INT64_MIN;
   std::erase_if(windows_, [&](Window& window) {  // steps may overlap, because their times are rounded
     window.time.begin = std::max(window.time.begin, last_end);

@@ -76,7 +76,7 @@ std::vector<std::filesystem::path> find_traces(const std::filesystem::path& path
                 "profile --help` shows",
                 printable(path.string()));
   }
-  std::sort(traces.begin(), traces.end());
+  std::ranges::sort(traces);
   return traces;
 }
 

@@ -158,12 +158,12 @@ std::vector<ThreadStack> look_at_threads(int64_t pid) {
     thread.syscall = syscall_name(read("syscall").value_or(""));
     threads.push_back(std::move(thread));
   }
-  std::sort(threads.begin(), threads.end(), [](const auto& a, const auto& b) { return a.tid < b.tid; });
+  std::ranges::sort(threads, [](const auto& a, const auto& b) { return a.tid < b.tid; });
   return threads;
 }
 
 bool is_in_kernel(const std::vector<ThreadStack>& threads) {
-  return std::any_of(threads.begin(), threads.end(), [](const ThreadStack& thread) { return thread.state == 'D'; });
+  return std::ranges::any_of(threads, [](const ThreadStack& thread) { return thread.state == 'D'; });
 }
 
 std::vector<RankStack> look_at_ranks(const launch::Job& job, std::optional<int64_t> rank) {

@@ -78,8 +78,8 @@ std::string why_nothing(const ToolRun& run, int64_t pid) {
 
 void merge(std::vector<ThreadStack> found, ProcessStack& process) {
   for (auto& thread : found) {
-    const auto known = std::find_if(process.threads.begin(), process.threads.end(),
-                                    [&](const ThreadStack& other) { return other.tid == thread.tid; });
+    const auto known =
+        std::ranges::find_if(process.threads, [&](const ThreadStack& other) { return other.tid == thread.tid; });
     if (known != process.threads.end()) known->frames = std::move(thread.frames);
   }
 }
@@ -115,8 +115,7 @@ void add_native_stacks(const std::vector<ProcessStack*>& processes, const Enviro
       processes, environment, [&](int64_t pid) { return tool->argv(pid); },
       [&](ProcessStack& process, const ToolRun& run) {
         auto threads = tool->is_eu_stack ? parse_eu_stack(run.text) : parse_gdb(run.text, process.pid);
-        const bool has_frames =
-            std::any_of(threads.begin(), threads.end(), [](const auto& t) { return !t.frames.empty(); });
+        const bool has_frames = std::ranges::any_of(threads, [](const auto& t) { return !t.frames.empty(); });
         if (!has_frames) process.notes.push_back(why_nothing(run, process.pid));
         merge(std::move(threads), process);
       });

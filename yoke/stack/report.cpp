@@ -42,7 +42,7 @@ std::optional<std::string_view> after_address(std::string_view line) {
 }
 
 void sort_main_first(std::vector<ThreadStack>& threads) {
-  std::sort(threads.begin(), threads.end(), [](const auto& a, const auto& b) { return a.tid < b.tid; });
+  std::ranges::sort(threads, [](const auto& a, const auto& b) { return a.tid < b.tid; });
 }
 
 /// Parses "pause - /usr/lib/libc.so.6", "- /usr/lib/libstdc++.so.6" or "pause".
@@ -98,16 +98,15 @@ std::vector<PythonThread> python_threads(const std::vector<std::string>& lines) 
 
 /// Returns the index of the main thread. REQUIRES: `threads` is not empty.
 size_t main_of(const std::vector<PythonThread>& threads) {
-  const auto found = std::find_if(threads.begin(), threads.end(), [](const auto& thread) {
-    return thread[0].find("\"MainThread\"") != std::string::npos;
-  });
+  const auto found = std::ranges::find_if(
+      threads, [](const auto& thread) { return thread[0].find("\"MainThread\"") != std::string::npos; });
   return found == threads.end() ? 0 : static_cast<size_t>(found - threads.begin());
 }
 
 /// Returns null if the threads are not known.
 const ThreadStack* main_thread(const ProcessStack& process) {
-  const auto found = std::find_if(process.threads.begin(), process.threads.end(),
-                                  [&](const ThreadStack& thread) { return thread.tid == process.pid; });
+  const auto found =
+      std::ranges::find_if(process.threads, [&](const ThreadStack& thread) { return thread.tid == process.pid; });
   if (found != process.threads.end()) return &*found;
   return process.threads.empty() ? nullptr : &process.threads.front();
 }
@@ -154,7 +153,7 @@ void add_thread(const std::vector<int64_t>& tids, const ThreadStack& thread, std
 void add_all_threads(const std::vector<ThreadStack>& threads, std::string& text) {
   std::vector<std::pair<const ThreadStack*, std::vector<int64_t>>> groups;
   for (const auto& thread : threads) {
-    const auto known = std::find_if(groups.begin(), groups.end(), [&](const auto& group) {
+    const auto known = std::ranges::find_if(groups, [&](const auto& group) {
       return place_of(*group.first) == place_of(thread) && group.first->name == thread.name;
     });
     if (known == groups.end()) {
@@ -332,7 +331,7 @@ std::string to_text(const std::vector<RankStack>& ranks, ShownThreads shown) {
   for (const auto& rank : ranks) by_place[place_of(rank)].push_back(&rank);
   std::vector<std::vector<const RankStack*>> groups;
   for (auto& [place, group] : by_place) groups.push_back(std::move(group));
-  std::sort(groups.begin(), groups.end(), [](const auto& a, const auto& b) {
+  std::ranges::sort(groups, [](const auto& a, const auto& b) {
     return a.size() != b.size() ? a.size() > b.size() : a[0]->rank < b[0]->rank;
   });
   std::string text;

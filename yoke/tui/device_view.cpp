@@ -232,8 +232,8 @@ class DeviceView {
       return width;
     };
     while (!parts.empty() && width_of(parts) > room) {
-      parts.erase(std::max_element(parts.begin(), parts.end(),
-                                   [](const Part& a, const Part& b) { return a.importance < b.importance; }));
+      parts.erase(
+          std::ranges::max_element(parts, [](const Part& a, const Part& b) { return a.importance < b.importance; }));
     }
     return parts;
   }

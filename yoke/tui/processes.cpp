@@ -77,8 +77,8 @@ std::vector<Entry> all_entries(const Model& model) {
 }
 
 std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+  std::ranges::transform(text, text.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
   return text;
 }
 
@@ -130,7 +130,7 @@ std::vector<Entry> join_devices(const std::vector<Entry>& entries) {
   }
   std::vector<Entry> joined;
   for (auto& [pid, entry] : by_pid) {
-    std::sort(entry.devices.begin(), entry.devices.end());
+    std::ranges::sort(entry.devices);
     entry.row.device = device_names(entry.devices);
     joined.push_back(std::move(entry));
   }
@@ -159,7 +159,7 @@ std::vector<Entry> parents_of(const std::vector<Entry>& entries, const Model& mo
 /// Arranges entries with children below their parents. Siblings are ordered by the first rows of their branches. An
 /// invalid recording may contain a cycle of parents. A cycle is cut at one place.
 std::vector<ProcessRow> as_tree(std::vector<Entry> entries, const Model& model) {
-  std::sort(entries.begin(), entries.end(), [&](const Entry& a, const Entry& b) { return is_above(a, b, model); });
+  std::ranges::sort(entries, [&](const Entry& a, const Entry& b) { return is_above(a, b, model); });
   auto parents = parents_of(entries, model);
   std::move(parents.begin(), parents.end(), std::back_inserter(entries));
 
@@ -224,8 +224,8 @@ ProcessList process_list(const Model& model) {
   auto entries = all_entries(model);
   if (model.is_tree) entries = join_devices(entries);
   ProcessList list{.num_processes = static_cast<int64_t>(entries.size())};
-  const bool is_whole_name = std::any_of(entries.begin(), entries.end(),
-                                         [&](const Entry& entry) { return entry.row.user == model.user_filter; });
+  const bool is_whole_name =
+      std::ranges::any_of(entries, [&](const Entry& entry) { return entry.row.user == model.user_filter; });
   std::erase_if(entries, [&](const Entry& entry) {
     const bool has_users = model.user_filter.empty() || has_user(entry.row, model, is_whole_name);
     return !has_users || !has_text(entry.row, model);
@@ -235,7 +235,7 @@ ProcessList process_list(const Model& model) {
     list.rows = as_tree(std::move(entries), model);
     return list;
   }
-  std::sort(entries.begin(), entries.end(), [&](const Entry& a, const Entry& b) { return is_above(a, b, model); });
+  std::ranges::sort(entries, [&](const Entry& a, const Entry& b) { return is_above(a, b, model); });
   for (auto& entry : entries) list.rows.push_back(std::move(entry.row));
   return list;
 }
@@ -244,8 +244,8 @@ std::optional<int64_t> selected_row(const Model& model, const std::vector<Proces
   if (!model.selected) return std::nullopt;
   const auto is_selected = [&](const ProcessRow& row) { return row.key == *model.selected; };
   const auto is_exact = [&](const ProcessRow& row) { return is_selected(row) && row.device == model.selected_device; };
-  auto found = std::find_if(rows.begin(), rows.end(), is_exact);
-  if (found == rows.end()) found = std::find_if(rows.begin(), rows.end(), is_selected);
+  auto found = std::ranges::find_if(rows, is_exact);
+  if (found == rows.end()) found = std::ranges::find_if(rows, is_selected);
   if (found == rows.end()) return std::nullopt;
   return found - rows.begin();
 }

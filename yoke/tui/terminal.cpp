@@ -88,7 +88,7 @@ void prepare_reset() {
   if (capability("kmous").empty()) text.clear();
   for (const char* name : {"sgr0", "cnorm", "rmkx", "rmcup"}) text += capability(name);
   text.resize(std::min(text.size(), reset_text.size()));
-  std::copy(text.begin(), text.end(), reset_text.begin());
+  std::ranges::copy(text, reset_text.begin());
   reset_length = static_cast<sig_atomic_t>(text.size());
 }
 
@@ -223,8 +223,7 @@ Glyphs prepare_locale(const Environment& environment) {
     auto name = environment.value_or("LC_ALL", "");
     if (name.empty()) name = environment.value_or("LC_CTYPE", "");
     if (name.empty()) name = environment.value_or("LANG", "");
-    std::transform(name.begin(), name.end(), name.begin(),
-                   [](unsigned char c) { return static_cast<char>(toupper(c)); });
+    std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(toupper(c)); });
     const bool means_utf8 = name.ends_with("UTF-8") || name.ends_with("UTF8");
     if (!means_utf8 || setlocale(LC_CTYPE, "C.UTF-8") == nullptr) return Glyphs::kAscii;
   }
@@ -339,7 +338,7 @@ void Terminal::draw(const Canvas& canvas) {
 std::optional<Terminal::Input> Terminal::next() {
   char number = 0;
   if (read(impl_->signals.read_end.value(), &number, 1) == 1) {
-    if (std::find(kEnding.begin(), kEnding.end(), number) != kEnding.end()) return Input{.ending_signal = number};
+    if (std::ranges::find(kEnding, number) != kEnding.end()) return Input{.ending_signal = number};
     if (number == SIGTSTP) {
       impl_->stop();
     } else if (number == SIGCONT) {

@@ -83,7 +83,7 @@ void sort_beside(Model& model, int step) {
     if (column.sort_by) shown.push_back(*column.sort_by);
   }
   if (shown.empty()) return;
-  const auto found = std::find(shown.begin(), shown.end(), model.sort_by) - shown.begin();
+  const auto found = std::ranges::find(shown, model.sort_by) - shown.begin();
   const auto wanted = std::clamp<int64_t>(found + step, 0, static_cast<int64_t>(shown.size()) - 1);
   if (shown[static_cast<size_t>(wanted)] != model.sort_by) sort(model, shown[static_cast<size_t>(wanted)]);
 }
@@ -91,7 +91,7 @@ void sort_beside(Model& model, int step) {
 bool shows_origins(const Model& model) {
   const auto columns = process_columns(model);
   const auto is_origin = [](const ProcessColumn& column) { return column.field == ProcessField::kOrigin; };
-  return std::any_of(columns.begin(), columns.end(), is_origin);
+  return std::ranges::any_of(columns, is_origin);
 }
 
 // Ending a process.

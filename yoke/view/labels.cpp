@@ -51,7 +51,7 @@ std::vector<std::string> users_of(const Device& device) {
   add(device);
   for (const auto& instance : device.instances) add(instance);
   std::vector<std::pair<std::string, int64_t>> users(bytes.begin(), bytes.end());
-  std::stable_sort(users.begin(), users.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+  std::ranges::stable_sort(users, [](const auto& a, const auto& b) { return a.second > b.second; });
   std::vector<std::string> names;
   for (auto& [user, ignored] : users) names.push_back(std::move(user));
   return names;
@@ -69,8 +69,8 @@ std::string MissingGpu::text() const {
 }
 
 std::optional<MissingGpu> find_missing_gpu(const device::Snapshot& snapshot) {
-  const bool has_gpu = std::any_of(snapshot.devices.begin(), snapshot.devices.end(),
-                                   [](const Device& device) { return device.vendor != Vendor::kCpu; });
+  const bool has_gpu =
+      std::ranges::any_of(snapshot.devices, [](const Device& device) { return device.vendor != Vendor::kCpu; });
   if (has_gpu) return std::nullopt;
   MissingGpu missing{.is_certain = find_silent_backend(snapshot) == nullptr, .reasons = {}};
   for (const auto& report : snapshot.backends) {

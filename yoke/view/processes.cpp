@@ -41,9 +41,9 @@ Table make_table(const std::vector<DeviceUse>& uses, const std::vector<Field>& f
   table.rows.resize(uses.size());
   for (const auto& field : fields) {
     std::vector<std::string> cells(uses.size());
-    std::transform(uses.begin(), uses.end(), cells.begin(), field.text);
+    std::ranges::transform(uses, cells.begin(), field.text);
     const auto is_known = [](const std::string& cell) { return !cell.empty() && cell != kUnknown; };
-    if (field.is_optional && std::none_of(cells.begin(), cells.end(), is_known)) continue;
+    if (field.is_optional && std::ranges::none_of(cells, is_known)) continue;
     table.columns.push_back(field.column);
     for (size_t i = 0; i < cells.size(); ++i) table.rows[i].push_back(std::move(cells[i]));
   }

@@ -86,11 +86,9 @@ std::string legend(const LinkMatrix& matrix) {
   }};
   std::string text;
   for (const auto& [kind, meaning] : kMeanings) {
-    const bool is_used =
-        std::any_of(matrix.connections.begin(), matrix.connections.end(), [&, wanted = kind](const auto& row) {
-          return std::any_of(row.begin(), row.end(),
-                             [&](const Connection& connection) { return connection.kind == wanted; });
-        });
+    const bool is_used = std::ranges::any_of(matrix.connections, [&, wanted = kind](const auto& row) {
+      return std::ranges::any_of(row, [&](const Connection& connection) { return connection.kind == wanted; });
+    });
     if (is_used) text += fmt::format("  {}\n", meaning);
   }
   return text;

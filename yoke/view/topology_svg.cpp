@@ -89,8 +89,7 @@ class Drawing {
     auto arcs = find_arcs();
     auto bar = find_switched();
     if (bar.ends.empty()) bar = take_mesh(arcs);
-    const bool has_below =
-        std::any_of(columns_.begin(), columns_.end(), [](const Column& column) { return column.is_below; });
+    const bool has_below = std::ranges::any_of(columns_, [](const Column& column) { return column.is_below; });
     lane_height_ = lane_height(arcs, !bar.ends.empty(), has_below);
     height_ = top() + side_height_ + lane_height_ + (has_below ? side_height_ : 0) + kMargin;
 
@@ -134,21 +133,21 @@ class Drawing {
   void make_columns() {
     std::vector<std::optional<int64_t>> packages;
     for (const auto& node : topology_.numa_nodes) {
-      if (std::find(packages.begin(), packages.end(), node.package) == packages.end()) packages.push_back(node.package);
+      if (std::ranges::find(packages, node.package) == packages.end()) packages.push_back(node.package);
       columns_.push_back({.node = &node});
     }
-    std::sort(packages.begin(), packages.end());
+    std::ranges::sort(packages);
     for (auto& column : columns_) {
-      const auto number = std::find(packages.begin(), packages.end(), column.node->package) - packages.begin();
+      const auto number = std::ranges::find(packages, column.node->package) - packages.begin();
       column.is_below = static_cast<size_t>(number) >= (packages.size() + 1) / 2;
     }
-    std::stable_sort(columns_.begin(), columns_.end(),
-                     [](const Column& a, const Column& b) { return a.node->package < b.node->package; });
+    std::ranges::stable_sort(columns_,
+                             [](const Column& a, const Column& b) { return a.node->package < b.node->package; });
     Column elsewhere;
     for (size_t i = 0; i < matrix_.endpoints.size(); ++i) {
       const auto& endpoint = matrix_.endpoints[i];
-      const auto column = std::find_if(columns_.begin(), columns_.end(),
-                                       [&](const Column& other) { return other.node->number == endpoint.numa_node; });
+      const auto column =
+          std::ranges::find_if(columns_, [&](const Column& other) { return other.node->number == endpoint.numa_node; });
       auto* branch = column == columns_.end() ? &elsewhere.root : &column->root;
       for (const auto& bridge : endpoint.bridges) branch = &branch->below[bridge];
       branch->endpoints.push_back(i);
@@ -186,7 +185,7 @@ class Drawing {
     std::vector<size_t> all;
     branch.collect(all);
     const auto [least, most] =
-        std::minmax_element(all.begin(), all.end(), [&](size_t a, size_t b) { return places_[a].x < places_[b].x; });
+        std::ranges::minmax_element(all, [&](size_t a, size_t b) { return places_[a].x < places_[b].x; });
     return {places_[*least].x, places_[*most].x};
   }
 
@@ -289,7 +288,7 @@ class Drawing {
   bool is_direct(size_t a, size_t b) const {
     const auto leads_to = [&](size_t from, size_t to) {
       const auto& links = matrix_.endpoints[from].links;
-      return std::any_of(links.begin(), links.end(), [&](const device::Link& link) {
+      return std::ranges::any_of(links, [&](const device::Link& link) {
         return link.is_active && link.remote_pci_bus_id == matrix_.endpoints[to].pci_bus_id;
       });
     };
@@ -365,8 +364,7 @@ class Drawing {
   void draw_bar(const Bar& bar) {
     if (bar.ends.empty()) return;
     const double height = 28;
-    const bool has_below =
-        std::any_of(bar.ends.begin(), bar.ends.end(), [&](const auto& end) { return places_[end.first].is_below; });
+    const bool has_below = std::ranges::any_of(bar.ends, [&](const auto& end) { return places_[end.first].is_below; });
     const double y = top() + side_height_ + (has_below ? (lane_height_ - height) / 2 : 2 * kLevel);
     double least = 1e9, most = 0;
     for (const auto& [number, beside] : bar.ends) {

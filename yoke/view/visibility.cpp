@@ -29,8 +29,8 @@ struct VisibilityRow {
  private:
   static const device::Device& find(const device::DeviceVisibility& row, const device::Snapshot& snapshot,
                                     bool with_instance) {
-    const auto gpu = std::find_if(snapshot.devices.begin(), snapshot.devices.end(),
-                                  [&](const device::Device& other) { return other.index == row.index; });
+    const auto gpu =
+        std::ranges::find_if(snapshot.devices, [&](const device::Device& other) { return other.index == row.index; });
     return with_instance && row.instance ? gpu->instances[static_cast<size_t>(*row.instance)] : *gpu;
   }
 };
@@ -97,8 +97,8 @@ std::string visibility_text(const device::Visibility& visibility, const device::
     const auto table = devices_table(visibility, snapshot, vendor);
     if (table.rows.empty()) continue;
     is_any = true;
-    const auto num_visible = std::count_if(visibility.devices.begin(), visibility.devices.end(),
-                                           [&](const auto& item) { return item.vendor == vendor && item.ordinal; });
+    const auto num_visible = std::ranges::count_if(
+        visibility.devices, [&](const auto& item) { return item.vendor == vendor && item.ordinal; });
     text += fmt::format("{} programs see {} of {}:\n", vendor == device::Vendor::kNvidia ? "CUDA" : "HIP", num_visible,
                         table.rows.size());
     text += to_text(table, kUnlimitedWidth);
@@ -108,8 +108,8 @@ std::string visibility_text(const device::Visibility& visibility, const device::
   } else if (!is_any) {
     text += "Programs see no GPU: there is none here.\n";
   }
-  const bool is_certain = std::all_of(visibility.devices.begin(), visibility.devices.end(),
-                                      [](const device::DeviceVisibility& item) { return item.is_certain; });
+  const bool is_certain =
+      std::ranges::all_of(visibility.devices, [](const device::DeviceVisibility& item) { return item.is_certain; });
   if (!is_certain) {
     text += "\n?: CUDA's order is not certain here; set CUDA_DEVICE_ORDER=PCI_BUS_ID, or use --set.\n";
   }

@@ -119,8 +119,8 @@ std::string in_our_words(const CLI::ParseError& error, const CLI::App& command, 
 /// Whether the command has an argument PROGRAM, which takes the first word that is not an option and all later words.
 bool starts_program(const CLI::App& command) {
   const auto options = command.get_options();
-  return std::any_of(options.begin(), options.end(),
-                     [](const CLI::Option* option) { return option->get_type_name() == kProgramArguments; });
+  return std::ranges::any_of(options,
+                             [](const CLI::Option* option) { return option->get_type_name() == kProgramArguments; });
 }
 
 /// What the user may have meant by a word that is not a command: a program to start, or a command spelled differently.

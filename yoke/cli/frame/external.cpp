@@ -32,7 +32,7 @@ std::vector<std::string> external_commands(const Installation& installation) {
     if (!name.starts_with("yoke-") || find_command(name.substr(5)) != nullptr) continue;
     if (is_program(entry.path())) result.push_back(name.substr(5));
   }
-  std::sort(result.begin(), result.end());
+  std::ranges::sort(result);
   return result;
 }
 

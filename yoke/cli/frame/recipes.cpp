@@ -35,7 +35,7 @@ std::vector<std::string> names_in(const std::filesystem::path& folder) {
     if (std::filesystem::exists(entry.path() / "recipe.toml", ignored))
       names.push_back(entry.path().filename().string());
   }
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   return names;
 }
 
@@ -51,7 +51,7 @@ std::vector<Recipe> list_recipes(const Installation& installation) {
 Recipe find_recipe(const Installation& installation, const std::string& name) {
   const auto folder = installation.libexec / "recipes";
   const auto names = names_in(folder);
-  if (std::find(names.begin(), names.end(), name) == names.end()) {
+  if (std::ranges::find(names, name) == names.end()) {
     const bool is_program = name.find('/') != name.npos || name.ends_with(".py");
     throw Error(ErrorCode::kNotFound, "no recipe `{}` in {}{}; see `yoke train --list`", name, folder.string(),
                 is_program ? fmt::format("; a program of your own is started by `yoke run {}`", name)

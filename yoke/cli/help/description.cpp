@@ -44,16 +44,15 @@ std::vector<std::string> OptionDescription::choices() const {
 }
 
 const OptionDescription* CommandDescription::find_option(std::string_view wanted) const {
-  const auto found = std::find_if(options.begin(), options.end(), [&](const OptionDescription& option) {
-    return !option.is_positional && std::find(option.names.begin(), option.names.end(), wanted) != option.names.end();
+  const auto found = std::ranges::find_if(options, [&](const OptionDescription& option) {
+    return !option.is_positional && std::ranges::find(option.names, wanted) != option.names.end();
   });
   return found == options.end() ? nullptr : &*found;
 }
 
 const CommandDescription* CommandDescription::find_command(std::string_view wanted) const {
-  const auto found = std::find_if(commands.begin(), commands.end(), [&](const CommandDescription& command) {
-    return command.name == wanted ||
-           std::find(command.aliases.begin(), command.aliases.end(), wanted) != command.aliases.end();
+  const auto found = std::ranges::find_if(commands, [&](const CommandDescription& command) {
+    return command.name == wanted || std::ranges::find(command.aliases, wanted) != command.aliases.end();
   });
   return found == commands.end() ? nullptr : &*found;
 }

@@ -20,9 +20,7 @@ namespace {
 constexpr std::array<std::string_view, 4> kWholeNumbers = {"N", "RANK", "PORT", "PID"};
 constexpr std::array<std::string_view, 2> kNumbers = {"SECONDS", "PERCENT"};
 
-bool is_among(const auto& words, std::string_view word) {
-  return std::find(words.begin(), words.end(), word) != words.end();
-}
+bool is_among(const auto& words, std::string_view word) { return std::ranges::find(words, word) != words.end(); }
 
 std::optional<double> parse_double(std::string_view text) {
   double number = 0;
@@ -49,8 +47,7 @@ bool is_small(unsigned char c) { return (c >= 'a' && c <= 'z') || c == '-'; }
 bool may_be(std::string_view alternative, std::string_view text) {
   if (is_among(kWholeNumbers, alternative)) return parse_int(text).has_value();
   if (is_among(kNumbers, alternative)) return parse_double(text).has_value();
-  const auto literal =
-      static_cast<size_t>(std::find_if_not(alternative.begin(), alternative.end(), is_small) - alternative.begin());
+  const auto literal = static_cast<size_t>(std::ranges::find_if_not(alternative, is_small) - alternative.begin());
   if (literal == alternative.size()) return text == alternative;
   if (literal > 0 && alternative[literal] == ':') return text.starts_with(alternative.substr(0, literal + 1));
   return true;
@@ -71,13 +68,13 @@ std::string shown(std::string_view text) { return text.empty() ? "''" : std::str
 
 std::string complaint_about(std::string_view value, std::string_view text) {
   const auto alternatives = alternatives_of(value);
-  const bool is_one = std::any_of(alternatives.begin(), alternatives.end(),
-                                  [&](const auto& alternative) { return may_be(alternative, text); });
+  const bool is_one =
+      std::ranges::any_of(alternatives, [&](const auto& alternative) { return may_be(alternative, text); });
   if (is_one || alternatives.empty()) return "";
   if (alternatives.size() > 1) {
     std::vector<std::string> literals;
-    std::copy_if(alternatives.begin(), alternatives.end(), std::back_inserter(literals),
-                 [](const auto& word) { return std::all_of(word.begin(), word.end(), is_small); });
+    std::ranges::copy_if(alternatives, std::back_inserter(literals),
+                         [](const auto& word) { return std::ranges::all_of(word, is_small); });
     return "give " + listing(alternatives) + did_you_mean(text, literals);
   }
   if (value == "SECONDS") return "give a number of seconds";

@@ -121,7 +121,7 @@ std::string to_csv(Table table, const Repetition& repetition, std::chrono::syste
 }
 
 std::string first_lines(const std::string& text, size_t num_rows, std::string_view advice) {
-  const auto num_lines = static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+  const auto num_lines = static_cast<size_t>(std::ranges::count(text, '\n'));
   if (num_rows < 3 || num_lines < num_rows) return text;  // one row is left for the cursor
   const auto num_kept = num_rows - 2;
   size_t end = 0;

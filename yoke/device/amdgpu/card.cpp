@@ -142,7 +142,7 @@ void Card::read_errors(Readings& readings) const {
   if (!pages) return;
   const auto lines = lines_of(*pages);
   const auto count = [&](char flag) {
-    return std::count_if(lines.begin(), lines.end(), [&](std::string_view line) { return line.ends_with(flag); });
+    return std::ranges::count_if(lines, [&](std::string_view line) { return line.ends_with(flag); });
   };
   readings.retired_pages = count('R');
   readings.retirement_pending = count('P') > 0;

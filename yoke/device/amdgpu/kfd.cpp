@@ -54,8 +54,7 @@ std::optional<KfdGpu> read_gpu(int64_t number, const fs::path& node, int64_t gpu
 
 bool has_queue(const fs::path& process, int64_t gpu_id) {
   const auto queues = numbered(process / "queues");
-  return std::any_of(queues.begin(), queues.end(),
-                     [&](const auto& queue) { return read_number(queue.second / "gpuid") == gpu_id; });
+  return std::ranges::any_of(queues, [&](const auto& queue) { return read_number(queue.second / "gpuid") == gpu_id; });
 }
 
 }  // namespace
@@ -80,8 +79,7 @@ std::vector<Link> read_kfd_links(const fs::path& kfd, const std::vector<KfdGpu>&
     const auto properties = parse_properties(read_text(link / "properties").value_or(""));
     if (value_of(properties, "type") != kXgmi || value_of(properties, "weight") > kWeightOfOneHop) continue;
     const auto node_to = value_of(properties, "node_to");
-    const auto remote =
-        std::find_if(gpus.begin(), gpus.end(), [&](const KfdGpu& other) { return other.node == node_to; });
+    const auto remote = std::ranges::find_if(gpus, [&](const KfdGpu& other) { return other.node == node_to; });
     if (remote == gpus.end() || remote->node == gpu.node) continue;
     // The minimum is the bandwidth of one link, the maximum that of all links between the two GPUs.
     const auto one = value_of(properties, "min_bandwidth");

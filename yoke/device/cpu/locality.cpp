@@ -81,7 +81,7 @@ class LocalityReader {
   /// The last-level cache has the same index in sysfs for all CPUs that have one. (The low-power cores of some laptops
   /// have none.)
   void add_cache(std::vector<CpuSet>& caches, int64_t cpu) {
-    if (std::any_of(caches.begin(), caches.end(), [cpu](const CpuSet& set) { return set.contains(cpu); })) return;
+    if (std::ranges::any_of(caches, [cpu](const CpuSet& set) { return set.contains(cpu); })) return;
     auto set = last_level_ ? read_list(cache_file(cpu, *last_level_, "shared_cpu_list")) : std::nullopt;
     if (!set) {
       last_level_ = last_level(cpu);
@@ -136,7 +136,7 @@ void keep_shared_and_allowed(CpuLocality& locality) {
   std::erase_if(locality.cores, [&](const CpuSet& core) { return !core.intersects(allowed); });
   std::erase_if(locality.caches, [&](const CpuSet& cache) {
     const auto is_within = [&](const CpuSet& core) { return cache.is_subset_of(core); };
-    return !cache.intersects(allowed) || std::any_of(locality.cores.begin(), locality.cores.end(), is_within);
+    return !cache.intersects(allowed) || std::ranges::any_of(locality.cores, is_within);
   });
   for (auto* sets : {&locality.packages, &locality.caches, &locality.cores}) {
     std::sort(sets->begin(), sets->end(), by_first);

@@ -34,12 +34,12 @@ std::vector<NamedDevice> gpus_of(const Snapshot& snapshot) {
 bool has_vendor(const Observations& observations, Vendor vendor) {
   const auto is_of_it = [&](const auto& gpu) { return gpu.vendor == vendor; };
   const auto& devices = observations.snapshot.devices;
-  if (std::any_of(devices.begin(), devices.end(), is_of_it)) return true;
+  if (std::ranges::any_of(devices, is_of_it)) return true;
   if (!observations.system) return false;
   if (vendor == Vendor::kNvidia && !observations.system->nvidia_module_version.empty()) return true;
   if (vendor == Vendor::kAmd && observations.system->has_kfd) return true;
   const auto& on_bus = observations.system->pci_gpus;
-  return std::any_of(on_bus.begin(), on_bus.end(), is_of_it);
+  return std::ranges::any_of(on_bus, is_of_it);
 }
 
 const BackendReport* backend_of(const Snapshot& snapshot, std::string_view name) {

@@ -33,8 +33,7 @@ std::string bus_id(std::string_view text) {
   constexpr std::string_view kForm = "0000:00:00";
   if (text.size() != kForm.size() || text.find_first_not_of("0123456789abcdefABCDEF:") != text.npos) return "";
   std::string id(text);
-  std::transform(id.begin(), id.end(), id.begin(),
-                 [](char c) { return c >= 'A' && c <= 'F' ? static_cast<char>(c + 32) : c; });
+  std::ranges::transform(id, id.begin(), [](char c) { return c >= 'A' && c <= 'F' ? static_cast<char>(c + 32) : c; });
   return id + ".0";
 }
 
@@ -96,7 +95,7 @@ constexpr std::array kMeanings = {
 }  // namespace
 
 XidMeaning meaning_of_xid(int64_t xid) {
-  const auto found = std::find_if(kMeanings.begin(), kMeanings.end(), [&](const auto& m) { return m.xid == xid; });
+  const auto found = std::ranges::find_if(kMeanings, [&](const auto& m) { return m.xid == xid; });
   return found == kMeanings.end() ? XidMeaning{"see NVIDIA's list of Xid errors", false} : found->meaning;
 }
 

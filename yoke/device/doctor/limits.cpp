@@ -14,7 +14,7 @@ constexpr int64_t kGibibyte = int64_t{1} << 30;
 
 void check_cpu(const Observations& observations, Findings& findings) {
   const auto& devices = observations.snapshot.devices;
-  const auto cpu = std::find_if(devices.begin(), devices.end(), [](const auto& d) { return d.vendor == Vendor::kCpu; });
+  const auto cpu = std::ranges::find_if(devices, [](const auto& d) { return d.vendor == Vendor::kCpu; });
   const auto& quota = observations.system->cgroup.cpus;
   std::string found;
   if (cpu != devices.end() && cpu->facts.num_cpus && cpu->facts.num_allowed_cpus) {

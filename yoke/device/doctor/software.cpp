@@ -25,8 +25,7 @@ bool differ(std::string_view a, std::string_view b) { return !a.empty() && !b.em
 
 int64_t count_visible(const Observations& observations, Vendor vendor) {
   const auto all = visibility(observations.environment, observations.snapshot).devices;
-  return std::count_if(all.begin(), all.end(),
-                       [&](const auto& d) { return d.vendor == vendor && d.ordinal.has_value(); });
+  return std::ranges::count_if(all, [&](const auto& d) { return d.vendor == vendor && d.ordinal.has_value(); });
 }
 
 bool is_accelerator_driver(std::string_view driver) { return driver == "nvidia" || driver == "amdgpu"; }
@@ -204,7 +203,7 @@ void check_permissions(const Observations& observations, Findings& findings) {
     findings.push_back({"permissions", Status::kOk, {}, fmt::format("{} device files can be used", nodes.size()), ""});
   }
   const auto has = [&](std::string_view path) {
-    return std::any_of(nodes.begin(), nodes.end(), [&](const auto& node) { return node.path == path; });
+    return std::ranges::any_of(nodes, [&](const auto& node) { return node.path == path; });
   };
   if (has_nvidia && has("/dev/nvidiactl") && !has("/dev/nvidia-uvm")) {
     findings.push_back({"nvidia-uvm",
@@ -308,7 +307,7 @@ void check_collectives(const Observations& observations, Findings& findings) {
   if (!observations.system || !observations.torches) return;
   const auto count = [&](Vendor vendor) {
     const auto& all = observations.snapshot.devices;
-    return std::count_if(all.begin(), all.end(), [&](const auto& device) { return device.vendor == vendor; });
+    return std::ranges::count_if(all, [&](const auto& device) { return device.vendor == vendor; });
   };
   const auto check = [&](const char* id, const LibraryFile& installed, const char* file) {
     std::string path = installed.path;

@@ -71,7 +71,7 @@ std::vector<TorchInstall> find_torch_installs(const TorchPlaces& places) {
     const auto real = fs::canonical(folder, error);
     if (error) return;
     const auto is_known = [&](const TorchInstall& other) { return other.path == real; };
-    if (std::any_of(found.begin(), found.end(), is_known)) return;
+    if (std::ranges::any_of(found, is_known)) return;
     if (auto torch = read_torch_install(real, from)) found.push_back(*std::move(torch));
   };
   look(places.torch_dir, "YOKE_TORCH_DIR");

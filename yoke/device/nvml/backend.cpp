@@ -159,7 +159,7 @@ class NvmlBackend : public Backend {
         const bool is_of_child = process.gpu_instance && process.gpu_instance == child.facts.gpu_instance &&
                                  process.compute_instance == child.facts.compute_instance;
         const auto same = [&](const DeviceProcess& other) { return other.pid == process.pid; };
-        const bool is_listed = std::any_of(child.processes.begin(), child.processes.end(), same);
+        const bool is_listed = std::ranges::any_of(child.processes, same);
         if (is_of_child && !is_listed) child.processes.push_back(process);
         return is_of_child || (is_listed && !process.gpu_instance);
       });

@@ -90,9 +90,7 @@ std::vector<Process> parse_processes(const std::vector<std::byte>& buffer, size_
     }
     return processes;
   };
-  const auto is_whole = [](const std::vector<Process>& all) {
-    return std::all_of(all.begin(), all.end(), is_plausible);
-  };
+  const auto is_whole = [](const std::vector<Process>& all) { return std::ranges::all_of(all, is_plausible); };
   auto processes = parse(form == ProcessForm::kV1 ? 16 : sizeof(Process));
   if (form != ProcessForm::kV1 && !is_whole(processes)) {
     if (auto larger = parse(kLargestEntry); is_whole(larger)) processes = std::move(larger);
@@ -283,7 +281,7 @@ bool Reader::add_processes(const ProcessFunction& function, const std::string& t
     }
     if (status != kSuccess || count > room) return false;
     for (const auto& entry : parse_processes(buffer, count, function.form)) {
-      const auto known = std::find_if(processes.begin(), processes.end(), [&](const DeviceProcess& process) {
+      const auto known = std::ranges::find_if(processes, [&](const DeviceProcess& process) {
         return process.pid == entry.pid && process.gpu_instance.value_or(kNone) == entry.gpu_instance;
       });
       if (known != processes.end()) {  // a process that computes and draws is in both lists, with the same memory

@@ -63,7 +63,7 @@ std::string pod_uid(std::string_view segment) {
   const auto start = segment.rfind("pod");
   if (start == segment.npos || (start > 0 && segment[start - 1] != '-')) return "";
   std::string uid(segment.substr(start + 3));
-  std::replace(uid.begin(), uid.end(), '_', '-');
+  std::ranges::replace(uid, '_', '-');
   const bool is_plain = uid.size() == 32 && is_hexadecimal(uid);
   const bool is_uuid = uid.size() == 36 && uid.find_first_not_of("0123456789abcdef-") == uid.npos;
   return is_plain || is_uuid ? uid : "";

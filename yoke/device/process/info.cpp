@@ -69,7 +69,7 @@ std::string_view take_argument(std::string_view& text) {
 }
 
 bool is_one_of(std::string_view word, std::initializer_list<std::string_view> words) {
-  return std::find(words.begin(), words.end(), word) != words.end();
+  return std::ranges::find(words, word) != words.end();
 }
 
 /// Whether `program` is "python", "python3", "python3.11", "pypy" or the like.
@@ -141,7 +141,7 @@ std::optional<ProcessStat> parse_process_stat(std::string_view text) {
 std::string join_command(std::string_view cmdline) {
   cmdline = cmdline.substr(0, cmdline.find_last_not_of('\0') + 1);
   std::string command(cmdline);
-  std::replace(command.begin(), command.end(), '\0', ' ');
+  std::ranges::replace(command, '\0', ' ');
   // Programs that set their own title leave trailing spaces.
   command.erase(command.find_last_not_of(' ') + 1);
   return command;

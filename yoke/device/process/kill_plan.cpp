@@ -12,8 +12,8 @@ namespace {
 std::vector<KillTarget> targets_of(const std::vector<DeviceUse>& uses) {
   std::vector<KillTarget> targets;
   for (const auto& use : uses) {
-    const auto known = std::find_if(targets.begin(), targets.end(),
-                                    [&](const KillTarget& target) { return target.pid == use.process.pid; });
+    const auto known =
+        std::ranges::find_if(targets, [&](const KillTarget& target) { return target.pid == use.process.pid; });
     if (known == targets.end()) {
       targets.push_back({.pid = use.process.pid, .devices = {use.device_id}, .process = use.process});
       continue;
@@ -76,13 +76,14 @@ std::vector<KillTarget> plan_kill(const KillRequest& request, const Snapshot& sn
   const auto on_devices = targets_of(uses_of(snapshot, request.devices));
   std::vector<KillTarget> targets;
   if (request.pids.empty()) {
-    std::copy_if(on_devices.begin(), on_devices.end(), std::back_inserter(targets),
-                 [&](const KillTarget& target) { return !request.uid || target.process.info.uid == request.uid; });
+    std::ranges::copy_if(on_devices, std::back_inserter(targets), [&](const KillTarget& target) {
+      return !request.uid || target.process.info.uid == request.uid;
+    });
   }
   for (const auto pid : request.pids) {
     const auto is_same = [&](const KillTarget& target) { return target.pid == pid; };
-    if (std::any_of(targets.begin(), targets.end(), is_same)) continue;
-    const auto found = std::find_if(on_devices.begin(), on_devices.end(), is_same);
+    if (std::ranges::any_of(targets, is_same)) continue;
+    const auto found = std::ranges::find_if(on_devices, is_same);
     if (found != on_devices.end()) {
       targets.push_back(*found);
       continue;

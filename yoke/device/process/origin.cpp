@@ -42,7 +42,7 @@ class Variables {
 using Arguments = std::vector<std::string_view>;
 
 std::string_view value_after(const Arguments& arguments, std::string_view option) {
-  const auto found = std::find(arguments.begin(), arguments.end(), option);
+  const auto found = std::ranges::find(arguments, option);
   return found == arguments.end() || found + 1 == arguments.end() ? std::string_view() : *(found + 1);
 }
 

@@ -51,8 +51,8 @@ int parse_signal(std::string_view text) {
 }
 
 bool is_ending(int signal) {
-  return std::any_of(kSignalWords.begin(), kSignalWords.end(),
-                     [&](const SignalWord& known) { return known.number == signal && known.is_ending; });
+  return std::ranges::any_of(kSignalWords,
+                             [&](const SignalWord& known) { return known.number == signal && known.is_ending; });
 }
 
 }  // namespace yoke::device

@@ -11,7 +11,7 @@ namespace {
 using Kind = Connection::Kind;
 
 int64_t count_links(const Endpoint& from, std::string_view kind, std::string_view to) {
-  return std::count_if(from.links.begin(), from.links.end(), [&](const Link& link) {
+  return std::ranges::count_if(from.links, [&](const Link& link) {
     return link.is_active && link.kind == kind && link.remote_pci_bus_id == to;
   });
 }
@@ -21,8 +21,7 @@ class Nvlinks {
  public:
   explicit Nvlinks(const std::vector<Endpoint>& endpoints) : endpoints_(endpoints) {
     const auto is_endpoint = [&](const std::string& id) {
-      return std::any_of(endpoints.begin(), endpoints.end(),
-                         [&](const Endpoint& other) { return other.pci_bus_id == id; });
+      return std::ranges::any_of(endpoints, [&](const Endpoint& other) { return other.pci_bus_id == id; });
     };
     for (const auto& endpoint : endpoints) {
       auto& switches = switches_.emplace_back();

@@ -125,8 +125,7 @@ class TopologyReader {
       if (package != nullptr) node.package = package->os_index;
       result.numa_nodes.push_back(std::move(node));
     }
-    std::sort(result.numa_nodes.begin(), result.numa_nodes.end(),
-              [](const NumaNode& a, const NumaNode& b) { return a.number < b.number; });
+    std::ranges::sort(result.numa_nodes, [](const NumaNode& a, const NumaNode& b) { return a.number < b.number; });
     for (const auto type : {HWLOC_OBJ_L3CACHE, HWLOC_OBJ_L2CACHE, HWLOC_OBJ_L1CACHE}) {
       const auto caches = objects(type);
       if (caches.empty()) continue;
@@ -137,8 +136,8 @@ class TopologyReader {
     for (const auto* object : objects(HWLOC_OBJ_PCI_DEVICE)) {
       if (auto device = pci_device(object)) result.devices.push_back(*std::move(device));
     }
-    std::sort(result.devices.begin(), result.devices.end(),
-              [](const PciDevice& a, const PciDevice& b) { return a.pci_bus_id < b.pci_bus_id; });
+    std::ranges::sort(result.devices,
+                      [](const PciDevice& a, const PciDevice& b) { return a.pci_bus_id < b.pci_bus_id; });
     return result;
   }
 
@@ -216,7 +215,7 @@ class TopologyReader {
               ? bus_id(bridge.upstream.pci)
               : fmt::format("host {:04x}:{:02x}", bridge.downstream.pci.domain, bridge.downstream.pci.secondary_bus));
     }
-    std::reverse(device.bridges.begin(), device.bridges.end());
+    std::ranges::reverse(device.bridges);
     if (parent == nullptr) return device;
     device.cpus = list(parent->cpuset);
     if (parent->nodeset != nullptr && hwloc_.weight(parent->nodeset) == 1)

@@ -21,7 +21,7 @@ std::string lower(std::string text) { return changed(std::move(text), ::tolower)
 
 std::string without_spaces_around(const std::string& text) {
   const auto is_text = [](unsigned char c) { return std::isspace(c) == 0; };
-  const auto begin = std::find_if(text.begin(), text.end(), is_text);
+  const auto begin = std::ranges::find_if(text, is_text);
   const auto end = std::find_if(text.rbegin(), std::make_reverse_iterator(begin), is_text).base();
   return {begin, end};
 }

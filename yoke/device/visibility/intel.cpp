@@ -81,9 +81,7 @@ std::vector<Unit> in_card_order(const std::vector<Unit>& chosen, const std::vect
   std::vector<Unit> units;
   for (size_t i = 0; i < tiles.size(); ++i) {
     const auto card = static_cast<int64_t>(i);
-    const auto is_chosen = [&](const Unit& unit) {
-      return std::find(chosen.begin(), chosen.end(), unit) != chosen.end();
-    };
+    const auto is_chosen = [&](const Unit& unit) { return std::ranges::find(chosen, unit) != chosen.end(); };
     std::vector<Unit> of_card;
     for (int64_t tile = 0; tile < tiles[i]; ++tile) {
       if (is_chosen({card, tile})) of_card.push_back({card, tile});
@@ -112,7 +110,7 @@ Selection select_level_zero(const std::optional<std::string>& text, const std::v
   } else {
     for (const auto& token : split_list(*text, true)) {
       auto entry = match(token, tiles, is_composite);
-      if (entry.unit && std::find(chosen.begin(), chosen.end(), *entry.unit) != chosen.end()) {
+      if (entry.unit && std::ranges::find(chosen, *entry.unit) != chosen.end()) {
         entry.verdict = Verdict::kDuplicate;
         entry.why = "named before; no harm";
       } else if (entry.unit) {

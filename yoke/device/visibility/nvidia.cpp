@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -48,16 +47,15 @@ Order cuda_order(const Gpus& gpus, const CudaRules& rules) {
   Order order{std::vector<int64_t>(gpus.size()), true, "in PCI order"};
   std::iota(order.devices.begin(), order.devices.end(), 0);
   if (rules.device_order == "PCI_BUS_ID") return order;
-  const bool one_model = std::all_of(gpus.begin(), gpus.end(), [&](const Device* gpu) {
-    return !gpu->facts.name.empty() && gpu->facts.name == gpus.front()->facts.name;
-  });
+  const bool one_model = std::ranges::all_of(
+      gpus, [&](const Device* gpu) { return !gpu->facts.name.empty() && gpu->facts.name == gpus.front()->facts.name; });
   if (gpus.size() < 2) return order;
   if (one_model) {
     order.why = "in PCI order, as the GPUs are of one model";
     return order;
   }
   // NVIDIA does not document what "fastest" means. The assumption that newer generations come first is usually right.
-  std::stable_sort(order.devices.begin(), order.devices.end(), [&](int64_t a, int64_t b) {
+  std::ranges::stable_sort(order.devices, [&](int64_t a, int64_t b) {
     return capability(*gpus[static_cast<size_t>(a)]) > capability(*gpus[static_cast<size_t>(b)]);
   });
   order.is_certain = false;
@@ -164,7 +162,7 @@ std::vector<Unit> expand(const Unit& unit, const Gpus& gpus) {
   std::vector<std::optional<int64_t>> seen;
   for (size_t i = 0; i < gpu.instances.size(); ++i) {
     const auto& gpu_instance = gpu.instances[i].facts.gpu_instance;
-    if (gpu_instance && std::find(seen.begin(), seen.end(), gpu_instance) != seen.end()) continue;
+    if (gpu_instance && std::ranges::find(seen, gpu_instance) != seen.end()) continue;
     seen.push_back(gpu_instance);
     units.push_back({unit.device, static_cast<int64_t>(i)});
   }
@@ -177,7 +175,7 @@ bool shares_gpu_instance(const Unit& unit, const std::vector<Unit>& units, const
     if (!any.instance) return std::nullopt;
     return gpus[static_cast<size_t>(any.device)]->instances[static_cast<size_t>(*any.instance)].facts.gpu_instance;
   };
-  return gpu_instance(unit) && std::any_of(units.begin(), units.end(), [&](const Unit& other) {
+  return gpu_instance(unit) && std::ranges::any_of(units, [&](const Unit& other) {
            return other.device == unit.device && gpu_instance(other) == gpu_instance(unit);
          });
 }
@@ -210,7 +208,7 @@ void apply_mig(Selection& selection, const Gpus& gpus, const CudaRules& rules) {
       units.push_back(part);
     }
   }
-  const auto first = std::find_if(units.begin(), units.end(), [](const Unit& unit) { return unit.instance; });
+  const auto first = std::ranges::find_if(units, [](const Unit& unit) { return unit.instance.has_value(); });
   if (!several && first != units.end()) {
     const Unit only = *first;
     for (const auto& unit : selection.units) {
@@ -329,8 +327,8 @@ Selection select_for_container(const std::string& text, const Gpus& gpus) {
     }
   }
   auto& entries = reader.selection.entries;
-  const auto refusal = std::find_if(entries.begin(), entries.end(),
-                                    [](const Entry& entry) { return entry.verdict == Verdict::kOutOfRange; });
+  const auto refusal =
+      std::ranges::find_if(entries, [](const Entry& entry) { return entry.verdict == Verdict::kOutOfRange; });
   if (refusal != entries.end()) {
     reader.cancel(static_cast<size_t>(refusal - entries.begin()));
     result = std::move(reader.selection);
@@ -348,7 +346,7 @@ Selection select_for_container(const std::string& text, const Gpus& gpus) {
     entry.why = "the GPU is in MIG mode; name an instance of it, as 0:1 or by UUID";
     std::erase(result.units, *entry.unit);
   }
-  std::sort(result.units.begin(), result.units.end());
+  std::ranges::sort(result.units);
   result.effect = "read when a container is started, which would get these GPUs, numbered from 0 in their order here";
   return result;
 }

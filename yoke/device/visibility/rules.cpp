@@ -51,7 +51,7 @@ void ListReader::add(Entry entry) {
     entries.push_back(std::move(entry));
     return;
   }
-  const auto first = std::find_if(entries.begin(), entries.end(), [&](const Entry& earlier) {
+  const auto first = std::ranges::find_if(entries, [&](const Entry& earlier) {
     return earlier.verdict == Verdict::kVisible && earlier.unit == entry.unit;
   });
   if (first == entries.end()) {

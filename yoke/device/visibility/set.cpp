@@ -130,7 +130,7 @@ void verify(const Chosen& chosen, const Environment& environment, const Snapshot
   if (all.cuda.units == chosen.nvidia && amd == chosen.amd) return;
   std::string reason = "the order of the devices differs from the requested one";
   for (const auto& row : visibility(environment, snapshot).devices) {
-    const auto hidden = std::find_if(chosen.nvidia.begin(), chosen.nvidia.end(), [&](const Unit& unit) {
+    const auto hidden = std::ranges::find_if(chosen.nvidia, [&](const Unit& unit) {
       return all.nvidia[static_cast<size_t>(unit.device)]->index == row.index && unit.instance == row.instance;
     });
     if (row.ordinal || hidden == chosen.nvidia.end()) continue;

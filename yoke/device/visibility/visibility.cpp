@@ -28,8 +28,8 @@ std::string why_hidden(const Selection& selection, const std::string& variable, 
                        entry_number(static_cast<size_t>(entry - selection.entries.data())), name(entry->verdict),
                        entry->why);
   }
-  const bool shows_instances = std::any_of(selection.units.begin(), selection.units.end(),
-                                           [](const Unit& shown) { return shown.instance.has_value(); });
+  const bool shows_instances =
+      std::ranges::any_of(selection.units, [](const Unit& shown) { return shown.instance.has_value(); });
   if (shows_instances && (!is_set || entry != nullptr)) {
     return "CUDA programs see other MIG instances, and not this one beside them";
   }
@@ -49,8 +49,8 @@ std::vector<Unit> all_units(const Gpus& gpus) {
 }
 
 bool is_certain(const Selection& selection) {
-  return selection.is_certain && std::all_of(selection.entries.begin(), selection.entries.end(),
-                                             [](const Entry& entry) { return entry.is_certain; });
+  return selection.is_certain &&
+         std::ranges::all_of(selection.entries, [](const Entry& entry) { return entry.is_certain; });
 }
 
 DeviceVisibility to_row(const Unit& unit, const Gpus& gpus) {
@@ -72,7 +72,7 @@ void add_visible(const Selection& selection, const Gpus& gpus, std::vector<Devic
 void add_hidden_nvidia(const Selections& all, bool is_set, std::vector<DeviceVisibility>& rows) {
   for (const auto& unit : all_units(all.nvidia)) {
     const auto& shown = all.cuda.units;
-    if (std::find(shown.begin(), shown.end(), unit) != shown.end()) continue;
+    if (std::ranges::find(shown, unit) != shown.end()) continue;
     auto row = to_row(unit, all.nvidia);
     row.is_certain = is_certain(all.cuda);
     row.reason = why_hidden(all.cuda, "CUDA_VISIBLE_DEVICES", is_set, unit, all.nvidia);
@@ -84,10 +84,10 @@ void add_hidden_amd(const Selections& all, std::vector<DeviceVisibility>& rows) 
   for (size_t i = 0; i < all.amd.size(); ++i) {
     const Unit unit{static_cast<int64_t>(i), {}};
     const auto& left = all.rocr.units;
-    const auto place = std::find(left.begin(), left.end(), unit);
+    const auto place = std::ranges::find(left, unit);
     const Unit renumbered{place - left.begin(), {}};
     const auto& shown = all.hip.units;
-    if (place != left.end() && std::find(shown.begin(), shown.end(), renumbered) != shown.end()) continue;
+    if (place != left.end() && std::ranges::find(shown, renumbered) != shown.end()) continue;
     auto row = to_row(unit, all.amd);
     row.reason = place == left.end() ? why_hidden(all.rocr, "ROCR_VISIBLE_DEVICES", true, unit, all.amd)
                                      : why_hidden(all.hip, all.hip_variable, true, renumbered, all.amd_left);

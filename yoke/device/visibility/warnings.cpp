@@ -32,8 +32,8 @@ void warn_of_entries(const std::string& variable, const Selection& selection, Du
     const bool is_harmless = verdict == Verdict::kVisible || verdict == Verdict::kCancelled ||
                              (verdict == Verdict::kDuplicate && duplicates == Duplicates::kAreSkipped);
     if (is_harmless) continue;
-    const auto num_not_read = std::count_if(entries.begin(), entries.end(),
-                                            [](const Entry& entry) { return entry.verdict == Verdict::kNotRead; });
+    const auto num_not_read =
+        std::ranges::count_if(entries, [](const Entry& entry) { return entry.verdict == Verdict::kNotRead; });
     auto line = fmt::format("{}: {} ({}) is {}: {}", variable, entry_number(i), in_quotes(entries[i].text),
                             name(verdict), entries[i].why);
     if (num_not_read > 0 && verdict != Verdict::kNotRead) {
@@ -53,16 +53,15 @@ void warn_of_order(const Environment& environment, const Selections& all, Lines&
                     in_quotes(*order)));
   }
   const auto text = environment.value_or("CUDA_VISIBLE_DEVICES", "");
-  const bool has_uncertain_index =
-      std::any_of(all.cuda.entries.begin(), all.cuda.entries.end(),
-                  [](const Entry& entry) { return entry.verdict == Verdict::kVisible && !entry.is_certain; });
+  const bool has_uncertain_index = std::ranges::any_of(
+      all.cuda.entries, [](const Entry& entry) { return entry.verdict == Verdict::kVisible && !entry.is_certain; });
   if (has_uncertain_index) {
     lines.push_back(
         "CUDA_VISIBLE_DEVICES: which GPU a number means is not certain here; set CUDA_DEVICE_ORDER=PCI_BUS_ID and "
         "write "
         "plain numbers, or name GPUs by UUID (`yoke visible --set` does)");
   }
-  const bool has_index = std::any_of(all.cuda.entries.begin(), all.cuda.entries.end(), [&](const Entry& entry) {
+  const bool has_index = std::ranges::any_of(all.cuda.entries, [&](const Entry& entry) {
     return entry.verdict == Verdict::kVisible && !text.starts_with("GPU-") && !text.starts_with("MIG-");
   });
   if (has_index && environment.contains("CUDA_MPS_PIPE_DIRECTORY")) {
@@ -87,7 +86,7 @@ void warn_of_containers(const Environment& environment, const Selections& all, L
   const auto given = select_for_container(*container, all.nvidia);
   if (given.units.empty()) return;  // this process is in a container, and the numbers are the host's
   for (const auto& unit : all.cuda.units) {
-    if (std::find(given.units.begin(), given.units.end(), unit) != given.units.end()) continue;
+    if (std::ranges::find(given.units, unit) != given.units.end()) continue;
     lines.push_back(
         fmt::format("NVIDIA_VISIBLE_DEVICES={} does not give containers device {}, which "
                     "CUDA_VISIBLE_DEVICES={} shows to programs; make them name the same devices",
@@ -146,7 +145,7 @@ void warn_of_intel(const Environment& environment, Lines& lines) {
                                 in_quotes(*hierarchy)));
   }
   const auto mask = select_level_zero(environment.find("ZE_AFFINITY_MASK"), {}, hierarchy.value_or("FLAT"));
-  const auto odd = std::find_if(mask.entries.begin(), mask.entries.end(), [](const Entry& entry) {
+  const auto odd = std::ranges::find_if(mask.entries, [](const Entry& entry) {
     return entry.verdict == Verdict::kIgnored || entry.verdict == Verdict::kInvalid;
   });
   if (odd == mask.entries.end()) return;

@@ -145,7 +145,7 @@ class Agent : public Launcher {
 
   void on_signal(const Signal& signal) override {
     const auto& ends = spec_.stop_signals;
-    if (std::find(ends.begin(), ends.end(), signal.number) != ends.end()) return ask_to_end(signal.number);
+    if (std::ranges::find(ends, signal.number) != ends.end()) return ask_to_end(signal.number);
     node_.order(Order::kForward, signal.number);
   }
 

@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 JobRank* find_rank(std::vector<JobRank>& ranks, int64_t rank) {
-  const auto found = std::find_if(ranks.begin(), ranks.end(), [&](const JobRank& one) { return one.rank == rank; });
+  const auto found = std::ranges::find_if(ranks, [&](const JobRank& one) { return one.rank == rank; });
   return found == ranks.end() ? nullptr : &*found;
 }
 
@@ -83,7 +83,7 @@ void Job::on_exited(int64_t rank, int wait_status) {
 }
 
 int64_t Job::num_up() const {
-  return std::count_if(ranks.begin(), ranks.end(), [](const JobRank& rank) { return rank.is_up(); });
+  return std::ranges::count_if(ranks, [](const JobRank& rank) { return rank.is_up(); });
 }
 
 Job describe_job(const LaunchSpec& spec) {

@@ -186,7 +186,7 @@ std::vector<FoundJob> find_jobs(milliseconds patience) {
     poll(polls.data(), polls.size(), static_cast<int>(addresses.empty() ? left : std::min<int64_t>(left, 5)));
   }
   for (const auto& connection : asked) jobs.push_back({connection.address(), std::nullopt});
-  std::sort(jobs.begin(), jobs.end(), [](const auto& a, const auto& b) { return a.address.pid < b.address.pid; });
+  std::ranges::sort(jobs, [](const auto& a, const auto& b) { return a.address.pid < b.address.pid; });
   return jobs;
 }
 

@@ -72,7 +72,7 @@ void JobPolicy::say_missing(Time now) {
 void JobPolicy::reach_hosts(Time now) {
   for (size_t host = 0; host < nodes_.hosts.size(); ++host) {
     const bool is_there =
-        std::any_of(members_.begin(), members_.end(), [host](const auto& entry) { return entry.second.host == host; });
+        std::ranges::any_of(members_, [host](const auto& entry) { return entry.second.host == host; });
     if (!is_there && tries_.take(host, now)) order(StartAgent{host});
   }
 }

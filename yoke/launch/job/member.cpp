@@ -15,7 +15,7 @@ bool is_loopback_address(const std::string& address) {
 }
 
 bool any_of(const Members& members, bool (Member::*has)() const) {
-  return std::any_of(members.begin(), members.end(), [&](const auto& entry) { return (entry.second.*has)(); });
+  return std::ranges::any_of(members, [&](const auto& entry) { return (entry.second.*has)(); });
 }
 
 }  // namespace
@@ -33,8 +33,7 @@ bool has_processes(const Members& members) { return any_of(members, &Member::has
 bool takes_any_part(const Members& members) { return any_of(members, &Member::takes_part); }
 
 int64_t num_lost(const Members& members) {
-  return std::count_if(members.begin(), members.end(),
-                       [](const auto& entry) { return entry.second.state == MemberState::kLost; });
+  return std::ranges::count_if(members, [](const auto& entry) { return entry.second.state == MemberState::kLost; });
 }
 
 std::string describe(const Members& members) {
@@ -46,7 +45,7 @@ std::string describe(const Members& members) {
 }
 
 bool is_out_of_reach(const std::string& address, const Members& members, const std::vector<int>& chosen) {
-  return is_loopback_address(address) && std::any_of(chosen.begin(), chosen.end(), [&](int id) {
+  return is_loopback_address(address) && std::ranges::any_of(chosen, [&](int id) {
            const auto& member = members.at(id);
            return !member.is_heads_own && !is_loopback_address(member.info.address);
          });

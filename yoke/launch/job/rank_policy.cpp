@@ -28,7 +28,7 @@ std::string message_of(int error_number) { return std::generic_category().messag
 }  // namespace
 
 bool RankPolicy::ends_job(int signal) const {
-  return std::find(options_.stop_signals.begin(), options_.stop_signals.end(), signal) != options_.stop_signals.end();
+  return std::ranges::find(options_.stop_signals, signal) != options_.stop_signals.end();
 }
 
 void RankPolicy::begin(int64_t num_ranks, std::vector<std::string> hosts) {

@@ -66,8 +66,7 @@ class Head : public Launcher {
   }
 
   void on_event(Node& node, const NodeEvent& event) override {
-    const auto found =
-        std::find_if(nodes_.begin(), nodes_.end(), [&](const auto& entry) { return entry.second.get() == &node; });
+    const auto found = std::ranges::find_if(nodes_, [&](const auto& entry) { return entry.second.get() == &node; });
     if (found == nodes_.end()) return;
     const int id = found->first;
     note(event);
@@ -139,8 +138,8 @@ class Head : public Launcher {
 
   void on_signal(const Signal& signal) override {
     const bool is_ctrl_c = signal.is_from_terminal && signal.number == SIGINT;
-    const bool is_for_rank = is_ctrl_c && std::any_of(nodes_.begin(), nodes_.end(),
-                                                      [](const auto& entry) { return entry.second->has_keyboard(); });
+    const bool is_for_rank =
+        is_ctrl_c && std::ranges::any_of(nodes_, [](const auto& entry) { return entry.second->has_keyboard(); });
     carry_out(is_for_rank ? policy_.on_interrupt_at_rank(loop_.now()) : policy_.on_signal(signal.number, loop_.now()));
   }
 

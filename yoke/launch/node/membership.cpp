@@ -67,13 +67,13 @@ std::vector<int> Membership::choose() const {
   std::vector<Entry> chosen;
   for (const auto& node : nodes_) {
     if (static_cast<int64_t>(chosen.size()) == options_.max_nodes) break;
-    const bool is_taken = node.wanted_rank && std::any_of(chosen.begin(), chosen.end(), [&](const Entry& other) {
+    const bool is_taken = node.wanted_rank && std::ranges::any_of(chosen, [&](const Entry& other) {
                             return other.wanted_rank == node.wanted_rank;
                           });
     if (!is_taken) chosen.push_back(node);
   }
   // Nodes get the ranks that they asked for, if these ranks exist. The other nodes fill the gaps.
-  std::stable_sort(chosen.begin(), chosen.end(), [](const Entry& a, const Entry& b) {
+  std::ranges::stable_sort(chosen, [](const Entry& a, const Entry& b) {
     return a.wanted_rank.value_or(INT64_MAX) < b.wanted_rank.value_or(INT64_MAX);
   });
   std::vector<const Entry*> places(chosen.size(), nullptr);

@@ -70,7 +70,7 @@ std::string make_run_folder(const LogOptions& logs, const std::string& run_id) {
     make_folders(base);
   }
   auto name = run_id;
-  std::replace(name.begin(), name.end(), '/', '_');
+  std::ranges::replace(name, '/', '_');
   return make_unique_folder(std::filesystem::absolute(base).lexically_normal() / (name + "_"));
 }
 

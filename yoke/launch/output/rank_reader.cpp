@@ -101,14 +101,13 @@ void RankReader::filter(Stream& stream, const std::optional<std::string_view>& b
     const auto line = rest.substr(0, rest.find('\n') + 1);
     rest.remove_prefix(line.size());
     const auto is_wanted = [&](const std::string& text) { return line.find(text) != line.npos; };
-    if (std::none_of(filter->texts.begin(), filter->texts.end(), is_wanted)) continue;
+    if (std::ranges::none_of(filter->texts, is_wanted)) continue;
     write_log(*filter->file, fmt::format("{}{}", stream.source.filter_prefix, line));
   }
 }
 
 bool RankReader::can_read() const {
-  return std::any_of(streams_.begin(), streams_.end(),
-                     [&](const Stream& stream) { return taker_.has_room(stream.is_err); });
+  return std::ranges::any_of(streams_, [&](const Stream& stream) { return taker_.has_room(stream.is_err); });
 }
 
 }  // namespace yoke::launch

@@ -30,7 +30,7 @@ void WriteTrouble::on_all_written() {
 
 void WriteTrouble::on_lost(std::string_view bytes) {
   if (bytes.empty()) return;
-  num_whole_lost_lines_ += std::count(bytes.begin(), bytes.end(), '\n');
+  num_whole_lost_lines_ += std::ranges::count(bytes, '\n');
   ends_inside_line_ = !bytes.ends_with('\n');
   has_told_loss_ = false;
 }

@@ -17,7 +17,7 @@ using Devices = std::vector<std::optional<device::DeviceLocality>>;
 
 CpuSet parse_entry(std::string_view text, bool is_mask) {
   std::string list(text);
-  std::replace(list.begin(), list.end(), '+', ',');
+  std::ranges::replace(list, '+', ',');
   const auto set = is_mask ? CpuSet::parse_mask(text) : CpuSet::parse_list(list);
   if (set && !set->empty()) return *set;
   throw Error(ErrorCode::kInvalidArgument, "--bind: \"{}\" is not {}", text,
@@ -99,7 +99,7 @@ class Planner {
     // device that is near all nodes counts as unknown.
     const auto& nodes = machine_.nodes;
     const auto is_beside = [&](const device::NodeLocality& node) { return node.cpus.intersects(device->cpus); };
-    const auto num_beside = static_cast<size_t>(std::count_if(nodes.begin(), nodes.end(), is_beside));
+    const auto num_beside = static_cast<size_t>(std::ranges::count_if(nodes, is_beside));
     if (num_beside == 0 || (num_beside > 1 && num_beside == nodes.size())) {
       unknown_.add(static_cast<int64_t>(rank));
       return all;
@@ -179,7 +179,7 @@ class Planner {
 
   void sort_by_device(std::vector<size_t>& ranks) const {
     const auto key = [&](size_t rank) { return std::pair(devices_[rank] ? devices_[rank]->pci_bus_id : "", rank); };
-    std::sort(ranks.begin(), ranks.end(), [&](size_t a, size_t b) { return key(a) < key(b); });
+    std::ranges::sort(ranks, [&](size_t a, size_t b) { return key(a) < key(b); });
   }
 
   void divide(const CpuSet& cpus, const std::vector<size_t>& ranks) {
@@ -298,7 +298,7 @@ std::string reason_of(BindKind kind, const Binding& binding, const device::CpuLo
     return binding.ranks.size() == 1 ? "not bound: the one rank gets every allowed CPU"
                                      : "not bound: every rank gets every allowed CPU";
   }
-  const bool have_devices = std::any_of(devices.begin(), devices.end(), [](const auto& d) { return d.has_value(); });
+  const bool have_devices = std::ranges::any_of(devices, [](const auto& d) { return d.has_value(); });
   const auto num_nodes = partition(node_sets(machine), machine.allowed).size();
   if (have_devices && num_nodes > 1) return "bound: each rank to the CPUs nearest to its device";
   const auto count = [](size_t number, const char* what) {

@@ -25,7 +25,7 @@ class Divider {
       const auto near = (sharers_[rank].near & cpus).first();
       return std::tuple(near.value_or(*cpus.first()), sharers_[rank].pci_bus_id, rank);
     };
-    std::sort(ranks.begin(), ranks.end(), [&](size_t a, size_t b) { return key(a) < key(b); });
+    std::ranges::sort(ranks, [&](size_t a, size_t b) { return key(a) < key(b); });
     divide(cpus, ranks, 0);
     return std::move(result_);
   }
@@ -105,7 +105,7 @@ class Divider {
       for (size_t i = 0; i < group.size(); ++i) {
         std::optional<size_t> best;
         for (size_t unit = 0; unit < units.size(); ++unit) {
-          if (!is_last && !home.empty() && std::find(home.begin(), home.end(), unit) == home.end()) continue;
+          if (!is_last && !home.empty() && std::ranges::find(home, unit) == home.end()) continue;
           if (!best || is_better(unit, *best)) best = unit;
         }
         ++added[*best];
@@ -198,12 +198,12 @@ std::vector<CpuSet> partition(const std::vector<CpuSet>& sets, const CpuSet& cpu
     rest -= set;
   }
   if (!rest.empty()) parts.push_back(std::move(rest));
-  std::sort(parts.begin(), parts.end(), [](const CpuSet& a, const CpuSet& b) { return a.first() < b.first(); });
+  std::ranges::sort(parts, [](const CpuSet& a, const CpuSet& b) { return a.first() < b.first(); });
   return parts;
 }
 
 int64_t count_cores(const std::vector<CpuSet>& cores, const CpuSet& cpus) {
-  return std::count_if(cores.begin(), cores.end(), [&](const CpuSet& core) { return core.intersects(cpus); });
+  return std::ranges::count_if(cores, [&](const CpuSet& core) { return core.intersects(cpus); });
 }
 
 std::pair<size_t, size_t> block(size_t i, size_t count, size_t num_parts) {

@@ -44,8 +44,8 @@ Streams StreamChoice::of(int64_t local_rank) const {
 }
 
 bool StreamChoice::is_empty() const {
-  return all_ == Streams{} && std::all_of(by_local_rank_.begin(), by_local_rank_.end(),
-                                          [](const auto& entry) { return entry.second == Streams{}; });
+  return all_ == Streams{} &&
+         std::ranges::all_of(by_local_rank_, [](const auto& entry) { return entry.second == Streams{}; });
 }
 
 }  // namespace yoke::launch

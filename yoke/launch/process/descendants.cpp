@@ -73,7 +73,7 @@ std::vector<Process> descendants_except(const std::vector<pid_t>& keep) {
     todo.pop_back();
     for (auto child = first; child != last; ++child) {
       const auto pid = child->second.pid;
-      if (std::find(keep.begin(), keep.end(), pid) != keep.end() || !seen.insert(pid).second) continue;
+      if (std::ranges::find(keep, pid) != keep.end() || !seen.insert(pid).second) continue;
       result.push_back(child->second);
       todo.push_back(pid);
     }

@@ -7,7 +7,7 @@
 namespace yoke::launch {
 
 void close_all_except(std::vector<int> keep) {
-  std::sort(keep.begin(), keep.end());
+  std::ranges::sort(keep);
   unsigned first = 3;
   for (const int fd : keep) {
     if (fd < static_cast<int>(first)) continue;

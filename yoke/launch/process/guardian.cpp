@@ -251,7 +251,7 @@ class Guardian {
     for (const auto& group : groups_) {
       if (group.id == told) continue;
       const bool has_rank = ranks_.contains(group.rank);
-      if (!has_rank && std::find(left.begin(), left.end(), group.id) == left.end()) continue;
+      if (!has_rank && std::ranges::find(left, group.id) == left.end()) continue;
       // Between its fork and its setsid or setpgid a rank is not in its group yet. It then blocks the signal, which
       // stays pending until exec.
       if (has_rank && getpgid(group.rank) != group.id) kill(group.rank, signal);
@@ -268,7 +268,7 @@ class Guardian {
     std::vector<pid_t> result;
     for (const auto& process : descendants()) {
       const auto is_its = [&](const RankGroup& group) { return group.id == process.group; };
-      if (!process.is_zombie && std::any_of(groups_.begin(), groups_.end(), is_its)) result.push_back(process.group);
+      if (!process.is_zombie && std::ranges::any_of(groups_, is_its)) result.push_back(process.group);
     }
     return result;
   }
@@ -315,7 +315,7 @@ class Guardian {
   bool has_others() const {
     const auto keep = to_keep();
     for (const auto& process : descendants()) {
-      if (std::find(keep.begin(), keep.end(), process.pid) == keep.end()) return true;
+      if (std::ranges::find(keep, process.pid) == keep.end()) return true;
     }
     return false;
   }

@@ -58,9 +58,7 @@ std::optional<Signal> next_signal(const UniqueFd& signals) {
   return Signal{number, info.ssi_code == SI_KERNEL && !is_hangup_of_leader};
 }
 
-bool is_job_control(int signal) {
-  return std::find(kJobControl.begin(), kJobControl.end(), signal) != kJobControl.end();
-}
+bool is_job_control(int signal) { return std::ranges::find(kJobControl, signal) != kJobControl.end(); }
 
 void stop_by(int signal) {
   sigset_t only;

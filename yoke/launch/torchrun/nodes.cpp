@@ -28,7 +28,7 @@ struct Endpoint {
 /// Parses "a:1234", "a", "[::1]:1234" or "::1".
 Endpoint parse_endpoint(const std::string& text) {
   Endpoint result{text, 0};
-  const bool is_ipv6_alone = !text.starts_with('[') && std::count(text.begin(), text.end(), ':') > 1;
+  const bool is_ipv6_alone = !text.starts_with('[') && std::ranges::count(text, ':') > 1;
   const auto colon = text.find(':', text.starts_with('[') ? text.find(']') : 0);
   if (colon != text.npos && !is_ipv6_alone) {
     result.host = text.substr(0, colon);

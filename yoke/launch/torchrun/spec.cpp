@@ -154,8 +154,8 @@ LaunchSpec to_spec(const RunOptions& options, const Surroundings& surroundings) 
 }
 
 std::string variable_of_option(std::string name) {
-  std::transform(name.begin(), name.end(), name.begin(),
-                 [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
+  std::ranges::transform(name, name.begin(),
+                         [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
   return "PET_" + name;
 }
 
