@@ -9,7 +9,6 @@
 #include <iostream>
 
 #include "yoke/base/cgroup_limits.h"
-#include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 

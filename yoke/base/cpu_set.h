@@ -1,7 +1,6 @@
 // yoke/base/cpu_set.h -- a set of CPUs (or of NUMA nodes) as a value, and its two text forms: lists and masks.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <optional>

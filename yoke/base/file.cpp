@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <limits>
-#include <vector>
 
 #include "yoke/base/error.h"
 

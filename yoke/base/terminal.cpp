@@ -3,8 +3,6 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <string>
-
 #include "yoke/base/file.h"
 
 namespace yoke {

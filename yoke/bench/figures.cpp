@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "yoke/base/error.h"
-#include "yoke/bench/exercises.h"
 
 namespace yoke::bench {
 

@@ -6,14 +6,10 @@
 #include <unistd.h>
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
-#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>

@@ -1,7 +1,5 @@
 // `yoke completion`: print a shell's completion script.
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <memory>
 
 #include "yoke/cli/command.h"

@@ -4,10 +4,7 @@
 #include <unistd.h>
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <array>
-#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -15,7 +12,6 @@
 #include "yoke/base/table.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/output.h"
-#include "yoke/cli/options/device.h"
 #include "yoke/cli/options/repetition.h"
 #include "yoke/device/process/info.h"
 #include "yoke/launch/job/job_client.h"

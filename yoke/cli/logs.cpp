@@ -1,14 +1,9 @@
 // `yoke logs`: print the last output of a job's ranks, and follow new output.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
 #include <iostream>
 #include <memory>

@@ -3,9 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <memory>

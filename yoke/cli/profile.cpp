@@ -1,13 +1,7 @@
 // `yoke profile`: names the bottleneck of a training from the traces of its ranks, and has these recorded.
 #include "yoke/cli/profile.h"
 
-#include <unistd.h>
-
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
-#include <chrono>
-#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 

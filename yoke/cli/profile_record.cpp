@@ -21,7 +21,6 @@
 #include "yoke/cli/profile.h"
 #include "yoke/device/process/info.h"
 #include "yoke/launch/process/descendants.h"
-#include "yoke/profile/trace_file.h"
 
 namespace yoke::cli {
 namespace {

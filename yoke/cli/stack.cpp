@@ -1,7 +1,5 @@
 // `yoke stack`: print the call stack of each rank of a job, to find out why a job hangs.
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 

@@ -1,9 +1,6 @@
 // `yoke topo`: show how the devices, network cards and processors of a machine are connected.
-#include <fmt/format.h>
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <fstream>
 #include <iostream>

@@ -1,11 +1,8 @@
 // `yoke tune batch`: runs a program with different batch sizes, and tells which one is the fastest.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <chrono>
 #include <cmath>
 #include <csignal>

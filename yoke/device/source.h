@@ -4,7 +4,6 @@
 #include <chrono>
 #include <filesystem>
 #include <memory>
-#include <string>
 #include <vector>
 
 #include "yoke/device/device.h"

@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
-#include <tuple>
 #include <utility>
 
 #include "yoke/profile/timeline.h"

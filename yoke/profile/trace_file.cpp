@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <memory>
-#include <string>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"

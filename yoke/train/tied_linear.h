@@ -7,7 +7,6 @@
 #include <torch/nn/module.h>
 #include <torch/nn/pimpl.h>
 
-#include <cstdint>
 #include <memory>
 #include <optional>
 

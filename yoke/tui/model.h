@@ -1,14 +1,12 @@
 // yoke/tui/model.h -- the state of the page as a value, and the events that change it.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <tuple>
-#include <utility>
 #include <variant>
 #include <vector>
 

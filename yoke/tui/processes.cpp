@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <compare>
-#include <numeric>
 #include <set>
 #include <tuple>
 #include <utility>

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "yoke/base/error.h"
+#include "yoke/tui/ancestors.h"
 
 namespace yoke::tui {
 namespace {

@@ -24,7 +24,6 @@
 #undef columns
 #undef tab
 
-#include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/utf8.h"
 

@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
+#include <utility>
 
 #include "yoke/base/text.h"
 #include "yoke/tui/layout.h"

@@ -6,8 +6,6 @@
 #include <string_view>
 #include <vector>
 
-#include "yoke/tune/measurement.h"
-
 namespace yoke::tune {
 
 /// How the batch size reaches the program. A word of its command line that contains "{}" has it in any case.

@@ -1,13 +1,11 @@
 #include "yoke/tune/step_times.h"
 
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/text.h"
 

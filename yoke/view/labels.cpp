@@ -7,7 +7,6 @@
 #include <map>
 #include <utility>
 
-#include "yoke/base/text.h"
 #include "yoke/device/unanswered.h"
 
 namespace yoke::view {

@@ -4,7 +4,6 @@
 #include <chrono>
 #include <map>
 #include <nlohmann/json_fwd.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 

@@ -1,12 +1,10 @@
 // yoke/bench/detail/figures.h -- reads the rows of JSON results, and formats numbers for sentences. Pure.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "yoke/bench/report.h"

@@ -1,8 +1,6 @@
 #include "yoke/cli/options/color.h"
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 
 namespace yoke::cli {
 

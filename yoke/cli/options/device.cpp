@@ -1,8 +1,6 @@
 #include "yoke/cli/options/device.h"
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <algorithm>
 
 #include "yoke/base/error.h"

@@ -1,7 +1,6 @@
 // yoke/cli/options/device.h -- the options of all commands about devices, and the source of their data.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>

@@ -1,10 +1,6 @@
 #include "yoke/cli/options/job.h"
 
-#include <fmt/format.h>
-
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 
 #include "yoke/device/process/info.h"
 

@@ -1,8 +1,6 @@
 #include "yoke/cli/options/run.h"
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <string>
 
 #include "yoke/cli/help/values.h"

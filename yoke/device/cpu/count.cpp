@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <memory>
-#include <string>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"

@@ -1,6 +1,5 @@
 // Checks what each GPU reports about itself, and what the kernel reports about it.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <map>

@@ -1,7 +1,5 @@
 #include "yoke/device/doctor/library_file.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstring>

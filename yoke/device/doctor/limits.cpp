@@ -1,6 +1,5 @@
 // Checks the limits that the machine sets for this process.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 

@@ -1,7 +1,6 @@
 // yoke/device/topology/locality.h -- computes from hwloc's topology what cpu/locality.h reads from sysfs.
 #pragma once
 
-#include <string_view>
 #include <vector>
 
 #include "yoke/device/cpu/locality.h"

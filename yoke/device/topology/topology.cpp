@@ -5,13 +5,11 @@
 #include <hwloc.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
 #include <memory>
 
 #include "yoke/base/error.h"
 #include "yoke/base/sysfs.h"
-#include "yoke/device/cpu/count.h"
 #include "yoke/device/cpu/detail/files.h"
 
 namespace yoke::device {

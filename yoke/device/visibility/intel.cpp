@@ -1,10 +1,8 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <utility>
 
-#include "yoke/base/environment.h"
 #include "yoke/device/visibility/detail/rules.h"
 
 namespace yoke::device {

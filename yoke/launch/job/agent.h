@@ -1,8 +1,6 @@
 // yoke/launch/job/agent.h -- the launcher of a node that is not the head node. It carries out the head's orders.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
-
 #include "yoke/launch/node/channel.h"
 #include "yoke/launch/node/nodes.h"
 #include "yoke/launch/plan/spec.h"

@@ -9,6 +9,8 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
+#include "yoke/base/user_socket.h"
+
 namespace yoke::launch {
 namespace {
 

@@ -9,11 +9,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "yoke/base/file.h"
 #include "yoke/launch/job/job.h"
 #include "yoke/launch/job/rank_policy.h"
+#include "yoke/launch/loop/event_loop.h"
 #include "yoke/launch/output/recent_lines.h"
 
 namespace yoke::launch {

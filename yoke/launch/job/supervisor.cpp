@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "yoke/base/error.h"
-#include "yoke/base/format.h"
 #include "yoke/base/terminal.h"
 #include "yoke/base/text.h"
 #include "yoke/launch/job/agent.h"

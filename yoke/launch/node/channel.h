@@ -9,7 +9,6 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "yoke/base/file.h"
 #include "yoke/launch/loop/event_loop.h"

@@ -1,7 +1,6 @@
 #include "yoke/launch/node/remote_node.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -9,7 +8,6 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "yoke/base/error.h"
 #include "yoke/base/text.h"
 #include "yoke/launch/node/wire.h"
 

@@ -1,6 +1,5 @@
 #include "yoke/launch/node/rendezvous.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <ifaddrs.h>
@@ -8,11 +7,9 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <system_error>
 
 #include "yoke/base/error.h"

@@ -5,7 +5,6 @@
 #include <string>
 
 #include "yoke/base/file.h"
-#include "yoke/launch/plan/plan.h"
 #include "yoke/launch/plan/spec.h"
 
 namespace yoke::launch {

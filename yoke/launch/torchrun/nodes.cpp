@@ -1,7 +1,5 @@
 #include "yoke/launch/torchrun/nodes.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <optional>
 

@@ -12,13 +12,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <concepts>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "yoke/train/checkpoint/stored_checkpoint.h"
 #include "yoke/train/checkpoint/tensor_slice.h"

@@ -10,7 +10,6 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <utility>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"

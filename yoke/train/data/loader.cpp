@@ -13,7 +13,6 @@
 #include <cstdio>
 #include <exception>
 #include <mutex>
-#include <span>
 #include <thread>
 #include <utility>
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <numeric>
 
 #include "yoke/base/error.h"
 #include "yoke/dist/group.h"

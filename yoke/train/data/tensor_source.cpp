@@ -9,7 +9,6 @@
 #include <memory>
 #include <optional>
 #include <span>
-#include <utility>
 
 #include "yoke/base/error.h"
 #include "yoke/train/data/detail/check.h"

@@ -1,7 +1,6 @@
 #include "yoke/train/image/image_folder.h"
 
 #include <span>
-#include <utility>
 
 #include "yoke/train/data/detail/read_at.h"
 #include "yoke/train/image/detail/scan_classes.h"

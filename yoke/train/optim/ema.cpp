@@ -4,7 +4,6 @@
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/_foreach_lerp.h>
 #include <ATen/ops/scalar_tensor.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <string>

@@ -11,7 +11,6 @@
 
 #include <cmath>
 
-#include "yoke/base/error.h"
 #include "yoke/train/optim/detail/options.h"
 
 namespace yoke::train {

@@ -2,7 +2,6 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_foreach_add.h>
-#include <ATen/ops/_foreach_div.h>
 #include <ATen/ops/_foreach_sub.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>

@@ -1,7 +1,6 @@
 #include "yoke/train/parallel/communication_hooks.h"
 
 #include <exception>
-#include <memory>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 #include <utility>

@@ -4,12 +4,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <exception>
-#include <map>
-#include <optional>
 #include <tuple>
 #include <type_traits>
-#include <utility>
-#include <vector>
 
 #include "yoke/train/named_tensors.h"
 

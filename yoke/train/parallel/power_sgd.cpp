@@ -8,7 +8,6 @@
 #include <ATen/ops/linalg_qr.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/randn.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <map>

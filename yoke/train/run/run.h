@@ -20,7 +20,6 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <iterator>
 #include <memory>
 #include <optional>

@@ -9,8 +9,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstddef>
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>

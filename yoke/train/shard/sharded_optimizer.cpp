@@ -1,7 +1,6 @@
 #include "yoke/train/shard/sharded_optimizer.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <fmt/format.h>
 
@@ -15,7 +14,6 @@
 #include "yoke/base/error.h"
 #include "yoke/dist/on_all_ranks.h"
 #include "yoke/dist/same_on_all_ranks.h"
-#include "yoke/dist/world.h"
 #include "yoke/train/shard/detail/clip.h"
 #include "yoke/train/shard/detail/flat_parameters.h"
 #include "yoke/train/sharding.h"

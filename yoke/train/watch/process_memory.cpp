@@ -1,8 +1,5 @@
 #include "yoke/train/watch/detail/process_memory.h"
 
-#include <map>
-#include <string>
-
 #include "yoke/base/cgroup_limits.h"
 #include "yoke/base/sysfs.h"
 

@@ -19,7 +19,6 @@
 #include <set>
 #include <string_view>
 #include <unordered_set>
-#include <utility>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"

@@ -4,7 +4,6 @@
 #include <ATen/core/Generator.h>
 
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 

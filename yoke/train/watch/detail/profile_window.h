@@ -12,7 +12,6 @@
 #include <filesystem>
 #include <memory>
 #include <optional>
-#include <string>
 #include <thread>
 
 #include "yoke/base/profile_protocol.h"
