@@ -3,7 +3,6 @@
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_foreach_addcdiv.h>
 #include <ATen/ops/_foreach_addcmul.h>
-#include <ATen/ops/_foreach_neg.h>
 #include <ATen/ops/_foreach_sqrt.h>
 #include <ATen/ops/_fused_adagrad.h>
 #include <ATen/ops/sparse_coo_tensor.h>
@@ -12,15 +11,6 @@
 
 namespace yoke::train {
 namespace {
-
-constexpr const char* kAdagrad = "Adagrad";
-
-void check(const AdagradOptions& options) {
-  check_not_negative(kAdagrad, "lr_decay", options.lr_decay);
-  check_not_negative(kAdagrad, "weight_decay", options.weight_decay);
-  check_not_negative(kAdagrad, "eps", options.eps);
-  check_not_negative(kAdagrad, "initial_accumulator_value", options.initial_accumulator_value);
-}
 
 // If the step count is on a GPU, waits for the GPU. That is so only for sparse gradients.
 double decayed_lr(double lr, const AdagradOptions& options, const at::Tensor& step) {
@@ -33,19 +23,12 @@ Adagrad::Adagrad(NamedTensors parameters, const AdagradOptions& options)
     : Adagrad(std::vector<ParameterGroup<AdagradOptions>>{{std::move(parameters), options}}) {}
 
 Adagrad::Adagrad(std::vector<ParameterGroup<AdagradOptions>> groups)
-    : Optimizer({.name = kAdagrad}, parameters_of(groups)) {
-  for (const auto& group : groups) {
-    check(group.options);
-    options_.push_back(group.options);
-  }
-}
-
-AdagradOptions Adagrad::options(size_t group) const {
-  check_group(group);
-  auto options = options_[group];
-  options.lr = lr(group);
-  return options;
-}
+    : OptimizerWith({.name = "Adagrad"}, groups,
+                    {{"lr_decay", &AdagradOptions::lr_decay, check_not_negative},
+                     {"weight_decay", &AdagradOptions::weight_decay, check_not_negative},
+                     {"eps", &AdagradOptions::eps, check_not_negative},
+                     {"initial_accumulator_value", &AdagradOptions::initial_accumulator_value, check_not_negative},
+                     {"maximize", &AdagradOptions::maximize}}) {}
 
 std::vector<Optimizer::StateKind> Adagrad::state_kinds(size_t group) const {
   return {{"sum", options_[group].initial_accumulator_value}};
@@ -59,9 +42,7 @@ void Adagrad::update_fused(Batch& batch, const KernelScale& scale) {
 
 void Adagrad::update_foreach(Batch& batch) {
   const auto& o = options_[batch.group];
-  auto gradients = batch.gradients;
-  if (o.maximize) gradients = at::_foreach_neg(gradients);
-  if (o.weight_decay != 0) gradients = at::_foreach_add(gradients, batch.parameters, o.weight_decay);
+  const auto gradients = decayed_gradients(batch);
   at::_foreach_addcmul_(batch.states[0], gradients, gradients);
   auto denominators = at::_foreach_sqrt(batch.states[0]);
   at::_foreach_add_(denominators, o.eps);
@@ -91,25 +72,6 @@ std::string Adagrad::why_not_sparse(size_t group) const {
   return "such gradients are taken without weight_decay";
 }
 
-OptionMap Adagrad::options_of(size_t group) const {
-  const auto& o = options_[group];
-  return {{"lr_decay", o.lr_decay},
-          {"weight_decay", o.weight_decay},
-          {"eps", o.eps},
-          {"initial_accumulator_value", o.initial_accumulator_value},
-          {"maximize", o.maximize}};
-}
-
-void Adagrad::set_options(size_t group, const OptionMap& map) {
-  auto options = options_[group];
-  const OptionReader reader(kAdagrad, map);
-  reader.read("lr_decay", options.lr_decay);
-  reader.read("weight_decay", options.weight_decay);
-  reader.read("eps", options.eps);
-  reader.read("initial_accumulator_value", options.initial_accumulator_value);
-  reader.read("maximize", options.maximize);
-  check(options);
-  options_[group] = options;
-}
+template class OptimizerWith<AdagradOptions>;
 
 }  // namespace yoke::train

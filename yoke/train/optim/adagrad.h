@@ -23,7 +23,7 @@ struct AdagradOptions {
 /// Errors  kInvalidArgument: an option is out of range, a name appears twice, a parameter is undefined or has a dtype
 ///         other than float, double, half and bfloat16.
 /// Source  torch/optim/adagrad.py; Duchi et al., "Adaptive Subgradient Methods", JMLR 12 (2011).
-class Adagrad : public Optimizer {
+class Adagrad : public OptimizerWith<AdagradOptions> {
  public:
   template <HasParameters M>
   explicit Adagrad(const M& model, const AdagradOptions& options = {})
@@ -31,19 +31,14 @@ class Adagrad : public Optimizer {
   explicit Adagrad(NamedTensors parameters, const AdagradOptions& options = {});
   explicit Adagrad(std::vector<ParameterGroup<AdagradOptions>> groups);
 
-  /// The options of a group, with the current learning rate.
-  AdagradOptions options(size_t group = 0) const;
-
  private:
   std::vector<StateKind> state_kinds(size_t group) const override;
   void update_fused(Batch& batch, const KernelScale& scale) override;
   void update_foreach(Batch& batch) override;
   void update_sparse(Batch& batch) override;
   std::string why_not_sparse(size_t group) const override;
-  OptionMap options_of(size_t group) const override;
-  void set_options(size_t group, const OptionMap& options) override;
-
-  std::vector<AdagradOptions> options_;  ///< The options of each group; the base class stores lr.
 };
+
+extern template class OptimizerWith<AdagradOptions>;
 
 }  // namespace yoke::train

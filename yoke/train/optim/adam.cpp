@@ -7,7 +7,6 @@
 #include <ATen/ops/_foreach_lerp.h>
 #include <ATen/ops/_foreach_maximum.h>
 #include <ATen/ops/_foreach_mul.h>
-#include <ATen/ops/_foreach_neg.h>
 #include <ATen/ops/_foreach_sqrt.h>
 #include <ATen/ops/_fused_adam.h>
 #include <ATen/ops/_fused_adamw.h>
@@ -20,14 +19,9 @@
 namespace yoke::train {
 namespace {
 
-void check(const char* name, const AdamWOptions& options) {
-  check_below_one(name, "beta1", options.beta1);
-  check_below_one(name, "beta2", options.beta2);
-  check_not_negative(name, "eps", options.eps);
-  check_not_negative(name, "weight_decay", options.weight_decay);
-}
-
-AdamWOptions with_decay(const AdamOptions& o) {
+/// Converts between AdamOptions and AdamWOptions, which have the same members.
+template <class To, class From>
+To converted(const From& o) {
   return {.lr = o.lr,
           .beta1 = o.beta1,
           .beta2 = o.beta2,
@@ -39,26 +33,20 @@ AdamWOptions with_decay(const AdamOptions& o) {
 
 std::vector<ParameterGroup<AdamWOptions>> with_decay(const std::vector<ParameterGroup<AdamOptions>>& groups) {
   std::vector<ParameterGroup<AdamWOptions>> result;
-  for (const auto& group : groups) result.push_back({group.parameters, with_decay(group.options)});
+  for (const auto& group : groups) result.push_back({group.parameters, converted<AdamWOptions>(group.options)});
   return result;
 }
 
 }  // namespace
 
-AdamBase::AdamBase(const char* name, std::vector<ParameterGroup<AdamWOptions>> groups, bool is_decoupled)
-    : Optimizer({.name = name}, parameters_of(groups)), name_(name), is_decoupled_(is_decoupled) {
-  for (const auto& group : groups) {
-    check(name, group.options);
-    options_.push_back(group.options);
-  }
-}
-
-AdamWOptions AdamBase::current(size_t group) const {
-  check_group(group);
-  auto options = options_[group];
-  options.lr = lr(group);
-  return options;
-}
+AdamBase::AdamBase(const char* name, const std::vector<ParameterGroup<AdamWOptions>>& groups, bool is_decoupled)
+    : OptimizerWith({.name = name}, groups,
+                    {{"betas", std::array{&AdamWOptions::beta1, &AdamWOptions::beta2}, check_below_one},
+                     {"eps", &AdamWOptions::eps, check_not_negative},
+                     {"weight_decay", &AdamWOptions::weight_decay, check_not_negative},
+                     {"amsgrad", &AdamWOptions::amsgrad},
+                     {"maximize", &AdamWOptions::maximize}}),
+      is_decoupled_(is_decoupled) {}
 
 std::vector<Optimizer::StateKind> AdamBase::state_kinds(size_t group) const {
   if (options_[group].amsgrad) return {{"exp_avg"}, {"exp_avg_sq"}, {"max_exp_avg_sq"}};
@@ -75,12 +63,7 @@ void AdamBase::update_fused(Batch& batch, const KernelScale& scale) {
 void AdamBase::update_foreach(Batch& batch) {
   const auto& o = options_[batch.group];
   const auto &moments = batch.states[0], &squares = batch.states[1];
-  auto gradients = batch.gradients;
-  if (o.maximize) gradients = at::_foreach_neg(gradients);
-  if (o.weight_decay != 0 && is_decoupled_) at::_foreach_mul_(batch.parameters, 1 - batch.lr * o.weight_decay);
-  if (o.weight_decay != 0 && !is_decoupled_) {
-    gradients = at::_foreach_add(gradients, batch.parameters, o.weight_decay);
-  }
+  const auto gradients = decayed_gradients(batch, is_decoupled_);
   at::_foreach_lerp_(moments, gradients, 1 - o.beta1);
   at::_foreach_mul_(squares, o.beta2);
   at::_foreach_addcmul_(squares, gradients, gradients, 1 - o.beta2);
@@ -99,60 +82,35 @@ void AdamBase::update_foreach(Batch& batch) {
 }
 
 OptionMap AdamBase::options_of(size_t group) const {
-  const auto& o = options_[group];
-  return {{"betas", std::vector<double>{o.beta1, o.beta2}},
-          {"eps", o.eps},
-          {"weight_decay", o.weight_decay},
-          {"amsgrad", o.amsgrad},
-          {"maximize", o.maximize},
-          {"decoupled_weight_decay", is_decoupled_}};
+  auto map = OptimizerWith::options_of(group);
+  map["decoupled_weight_decay"] = is_decoupled_;
+  return map;
 }
 
 void AdamBase::set_options(size_t group, const OptionMap& map) {
-  auto options = options_[group];
-  const OptionReader reader(name_, map);
-  std::vector<double> betas{options.beta1, options.beta2};
   bool is_decoupled = is_decoupled_;
-  reader.read("betas", betas);
-  reader.read("eps", options.eps);
-  reader.read("weight_decay", options.weight_decay);
-  reader.read("amsgrad", options.amsgrad);
-  reader.read("maximize", options.maximize);
-  reader.read("decoupled_weight_decay", is_decoupled);
-  if (betas.size() != 2) throw Error(ErrorCode::kInvalidArgument, "{}: betas are {}, not 2", name_, betas.size());
+  OptionReader(name(), map).read("decoupled_weight_decay", is_decoupled);
   if (is_decoupled != is_decoupled_) {
-    throw Error(ErrorCode::kInvalidArgument, "{}: decoupled_weight_decay is {}: use {}", name_, is_decoupled,
+    throw Error(ErrorCode::kInvalidArgument, "{}: decoupled_weight_decay is {}: use {}", name(), is_decoupled,
                 is_decoupled ? "AdamW" : "Adam");
   }
-  options.beta1 = betas[0];
-  options.beta2 = betas[1];
-  check(name_, options);
-  options_[group] = options;
+  OptimizerWith::set_options(group, map);
 }
 
 Adam::Adam(NamedTensors parameters, const AdamOptions& options)
-    : AdamBase("Adam", {{std::move(parameters), with_decay(options)}}, /*is_decoupled=*/false) {}
+    : AdamBase("Adam", {{std::move(parameters), converted<AdamWOptions>(options)}}, /*is_decoupled=*/false) {}
 
 Adam::Adam(const std::vector<ParameterGroup<AdamOptions>>& groups)
     : AdamBase("Adam", with_decay(groups), /*is_decoupled=*/false) {}
 
-AdamOptions Adam::options(size_t group) const {
-  const auto o = current(group);
-  return {.lr = o.lr,
-          .beta1 = o.beta1,
-          .beta2 = o.beta2,
-          .eps = o.eps,
-          .weight_decay = o.weight_decay,
-          .amsgrad = o.amsgrad,
-          .maximize = o.maximize};
-}
+AdamOptions Adam::options(size_t group) const { return converted<AdamOptions>(AdamBase::options(group)); }
 
 AdamW::AdamW(NamedTensors parameters, const AdamWOptions& options)
     : AdamBase("AdamW", {{std::move(parameters), options}}, /*is_decoupled=*/true) {}
 
-AdamW::AdamW(std::vector<ParameterGroup<AdamWOptions>> groups)
-    : AdamBase("AdamW", std::move(groups), /*is_decoupled=*/true) {}
+AdamW::AdamW(const std::vector<ParameterGroup<AdamWOptions>>& groups)
+    : AdamBase("AdamW", groups, /*is_decoupled=*/true) {}
 
-AdamWOptions AdamW::options(size_t group) const { return current(group); }
+template class OptimizerWith<AdamWOptions>;
 
 }  // namespace yoke::train

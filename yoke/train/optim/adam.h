@@ -29,10 +29,9 @@ struct AdamWOptions {
 
 /// The common base of Adam and AdamW. State: "exp_avg.NAME", "exp_avg_sq.NAME", "step.NAME"; with amsgrad also
 /// "max_exp_avg_sq.NAME".
-class AdamBase : public Optimizer {
+class AdamBase : public OptimizerWith<AdamWOptions> {
  protected:
-  AdamBase(const char* name, std::vector<ParameterGroup<AdamWOptions>> groups, bool is_decoupled);
-  AdamWOptions current(size_t group) const;
+  AdamBase(const char* name, const std::vector<ParameterGroup<AdamWOptions>>& groups, bool is_decoupled);
 
  private:
   std::vector<StateKind> state_kinds(size_t group) const override;
@@ -41,9 +40,7 @@ class AdamBase : public Optimizer {
   OptionMap options_of(size_t group) const override;
   void set_options(size_t group, const OptionMap& options) override;
 
-  const char* name_;
   bool is_decoupled_;
-  std::vector<AdamWOptions> options_;  ///< The options of each group; the base class stores lr.
 };
 
 /// Does what torch.optim.Adam does; weight decay is added to the gradient. Dense gradients only.
@@ -70,10 +67,9 @@ class AdamW : public AdamBase {
   template <HasParameters M>
   explicit AdamW(const M& model, const AdamWOptions& options = {}) : AdamW(train::parameters_of(model), options) {}
   explicit AdamW(NamedTensors parameters, const AdamWOptions& options = {});
-  explicit AdamW(std::vector<ParameterGroup<AdamWOptions>> groups);
-
-  /// The options of a group, with the current learning rate.
-  AdamWOptions options(size_t group = 0) const;
+  explicit AdamW(const std::vector<ParameterGroup<AdamWOptions>>& groups);
 };
+
+extern template class OptimizerWith<AdamWOptions>;
 
 }  // namespace yoke::train

@@ -25,23 +25,18 @@ struct NAdamOptions {
 /// Errors  kInvalidArgument: an option is out of range, a name appears twice, a parameter is undefined or has a dtype
 ///         other than float, double, half and bfloat16.
 /// Source  torch/optim/nadam.py; Dozat, "Incorporating Nesterov Momentum into Adam", ICLR 2016 workshop.
-class NAdam : public Optimizer {
+class NAdam : public OptimizerWith<NAdamOptions> {
  public:
   template <HasParameters M>
   explicit NAdam(const M& model, const NAdamOptions& options = {}) : NAdam(train::parameters_of(model), options) {}
   explicit NAdam(NamedTensors parameters, const NAdamOptions& options = {});
   explicit NAdam(std::vector<ParameterGroup<NAdamOptions>> groups);
 
-  /// Returns the group's options with the current learning rate.
-  NAdamOptions options(size_t group = 0) const;
-
  private:
   std::vector<StateKind> state_kinds(size_t group) const override;
   void update_foreach(Batch& batch) override;
-  OptionMap options_of(size_t group) const override;
-  void set_options(size_t group, const OptionMap& options) override;
-
-  std::vector<NAdamOptions> options_;  ///< The options of each group; the base class stores lr.
 };
+
+extern template class OptimizerWith<NAdamOptions>;
 
 }  // namespace yoke::train

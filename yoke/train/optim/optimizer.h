@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -171,6 +172,7 @@ class Optimizer : public ScalableOptimizer {
     return result;
   }
 
+  const std::string& name() const { return traits_.name; }
   void check_group(size_t group) const;
   bool has_stepped(size_t group) const;  ///< Also true if the group's state was loaded.
 
@@ -216,6 +218,39 @@ class Optimizer : public ScalableOptimizer {
   std::vector<double> lrs_;  ///< Indexed by group.
   std::vector<Batch> batches_;
   bool is_planned_ = false;  ///< True if batches_ fits the set of parameters that had gradients at the last step.
+};
+
+/// An optimizer that has a struct of options for each group. Its member `lr` is the initial learning rate.
+template <class Options>
+class OptimizerWith : public Optimizer {
+ public:
+  /// Returns the group's options with the current learning rate.
+  Options options(size_t group = 0) const;
+
+ protected:
+  /// An option under Python's name. `check` throws if a number is out of range. The betas of Adam are one option.
+  struct Field {
+    const char* name;
+    std::variant<bool Options::*, double Options::*, std::array<double Options::*, 2>> member;
+    void (*check)(const std::string& optimizer, const char* option, double value) = nullptr;
+  };
+
+  OptimizerWith(Traits traits, const std::vector<ParameterGroup<Options>>& groups, std::vector<Field> fields);
+
+  /// Errors  kInvalidArgument, naming an option that is out of range.
+  virtual void check(const Options& options) const;
+
+  /// Returns the gradients for update_foreach: with the sign of `maximize`, and with the weight decay added. If
+  /// `is_decoupled`, the weight decay shrinks the parameters instead.
+  std::vector<at::Tensor> decayed_gradients(Batch& batch, bool is_decoupled = false) const;
+
+  OptionMap options_of(size_t group) const override;
+  void set_options(size_t group, const OptionMap& options) override;
+
+  std::vector<Options> options_;  ///< The options of each group; the base class stores lr.
+
+ private:
+  std::vector<Field> fields_;
 };
 
 }  // namespace yoke::train

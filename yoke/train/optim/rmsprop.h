@@ -24,7 +24,7 @@ struct RMSpropOptions {
 ///         other than float, double, half and bfloat16.
 /// Source  torch/optim/rmsprop.py; Tieleman and Hinton, "Lecture 6.5: rmsprop", 2012; Graves, "Generating Sequences
 ///         With Recurrent Neural Networks", 2013 (centered).
-class RMSprop : public Optimizer {
+class RMSprop : public OptimizerWith<RMSpropOptions> {
  public:
   template <HasParameters M>
   explicit RMSprop(const M& model, const RMSpropOptions& options = {})
@@ -32,16 +32,11 @@ class RMSprop : public Optimizer {
   explicit RMSprop(NamedTensors parameters, const RMSpropOptions& options = {});
   explicit RMSprop(std::vector<ParameterGroup<RMSpropOptions>> groups);
 
-  /// Returns the group's options with the current learning rate.
-  RMSpropOptions options(size_t group = 0) const;
-
  private:
   std::vector<StateKind> state_kinds(size_t group) const override;
   void update_foreach(Batch& batch) override;
-  OptionMap options_of(size_t group) const override;
-  void set_options(size_t group, const OptionMap& options) override;
-
-  std::vector<RMSpropOptions> options_;  ///< The options of each group; the base class stores lr.
 };
+
+extern template class OptimizerWith<RMSpropOptions>;
 
 }  // namespace yoke::train

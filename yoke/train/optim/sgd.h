@@ -26,7 +26,7 @@ struct SgdOptions {
 /// Errors  kInvalidArgument: an option is out of range, a name appears twice, a parameter is undefined or has a dtype
 ///         other than float, double, half and bfloat16.
 /// Source  torch/optim/sgd.py; Sutskever et al., "On the importance of initialization and momentum", ICML 2013.
-class Sgd : public Optimizer {
+class Sgd : public OptimizerWith<SgdOptions> {
  public:
   template <HasParameters M>
   explicit Sgd(const M& model, const SgdOptions& options = {}) : Sgd(train::parameters_of(model), options) {}
@@ -39,19 +39,15 @@ class Sgd : public Optimizer {
   void set_momentum(double momentum);  ///< Sets the momentum of all groups.
   void set_momentum(size_t group, double momentum);
 
-  /// Returns the group's options with the current learning rate.
-  SgdOptions options(size_t group = 0) const;
-
  private:
+  void check(const SgdOptions& options) const override;
   std::vector<StateKind> state_kinds(size_t group) const override;
   void update_fused(Batch& batch, const KernelScale& scale) override;
   void update_foreach(Batch& batch) override;
   void update_sparse(Batch& batch) override;
   std::string why_not_sparse(size_t group) const override;
-  OptionMap options_of(size_t group) const override;
-  void set_options(size_t group, const OptionMap& options) override;
-
-  std::vector<SgdOptions> options_;  ///< The options of each group; the base class stores lr.
 };
+
+extern template class OptimizerWith<SgdOptions>;
 
 }  // namespace yoke::train
