@@ -5,7 +5,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -28,6 +27,7 @@
 #include "yoke/cli/help/help.h"
 #include "yoke/cli/help/spelling.h"
 #include "yoke/cli/help/values.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/device/gpu_count.h"
 #include "yoke/launch/torchrun/num_ranks.h"
 #include "yoke/tui/terminal.h"
@@ -294,11 +294,8 @@ void add_bench(CLI::App& cmd, Context& context) {
       ->type_name(fmt::format("{}", fmt::join(names, "|")));
   cmd.add_flag("--list", args->list, "List the names");
   cmd.add_flag("--quick", args->quick, "Measure for about a second, at few sizes: rough figures");
-  cmd.add_option("--time", args->seconds, "Time for the repetitions of all cases together")
-      ->type_name("SECONDS")
-      ->excludes("--quick")
-      ->check(in_range(0.1, 3600, "seconds"))
-      ->capture_default_str();
+  add_number(cmd, "--time", args->seconds, {"SECONDS", 0.1, 3600}, "Time for the repetitions of all cases together")
+      ->excludes("--quick");
   add_list("--sizes", args->sizes, "LIST", "Sides of matrices, or bytes: 64,1K,4M");
   add_list("--dtype", args->dtypes, "LIST", "Types of numbers: float32,bfloat16,float16,float64");
   add_list("--batch-size", args->batch_sizes, "N", "Batch sizes, separated by commas; one for the loader")
@@ -312,10 +309,8 @@ void add_bench(CLI::App& cmd, Context& context) {
   add_list("--workers", args->workers, "N",
            "Numbers of workers, separated by commas; else from 0 to the number of CPUs")
       ->check(in_range(0, 1024));
-  cmd.add_option("-n,--nproc-per-node", args->num_ranks,
-                 "Ranks of the all-reduce; else one for each GPU, and at least two")
-      ->type_name("N")
-      ->check(in_range(1, 1024));
+  add_number(cmd, "-n,--nproc-per-node", args->num_ranks, {"N", 1, 1024},
+             "Ranks of the all-reduce; else one for each GPU, and at least two");
   cmd.add_option("--svg", args->svg, "Also draw the plot into FILE")->type_name("FILE");
   cmd.add_option("--png", args->png, "Also draw the plot into FILE")->type_name("FILE");
   cmd.add_flag("--json", args->json, "Print the figures as JSON");

@@ -4,13 +4,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/App.hpp>
-#include <memory>
-
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/external.h"
 #include "yoke/cli/frame/recipes.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/launch/job/job_client.h"
 
 namespace yoke::cli {
@@ -42,12 +40,9 @@ std::vector<CompletionWord> external_words(const Installation& installation) {
 }  // namespace
 
 void add_complete(CLI::App& cmd, Context& context) {
-  auto words = std::make_shared<std::vector<std::string>>();  // CLI11 keeps references to *words; the callback owns it
-  cmd.add_option("WORD", *words, "The words after `yoke`; the last one is being typed, and may be empty")
-      ->type_name(kProgramArguments)
-      ->expected(0, -1);
+  add_program(cmd, "WORD", "The words after `yoke`; the last one is being typed, and may be empty");
   cmd.footer(examples("  yoke complete -- run --bind ''"));
-  cmd.callback([words, &cmd, &context] {
+  cmd.callback([&cmd, &context] {
     const auto& installation = context.installation;
     context.out << to_text(complete(describe(*cmd.get_parent()), context.rest,
                                     {.jobs = running_jobs,

@@ -4,7 +4,6 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <cmath>
 #include <iostream>
@@ -22,6 +21,7 @@
 #include "yoke/cli/help/spelling.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/cli/options/repetition.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/curve/recording.h"
 #include "yoke/tui/terminal.h"
 #include "yoke/view/chart.h"
@@ -346,13 +346,10 @@ void add_curve(CLI::App& cmd, Context& context) {
   cmd.add_flag("--log-y", args->log_y, "A logarithmic axis of values");
   cmd.add_option("--svg", args->svg, "Draw into FILE, - for standard output")->type_name("FILE");
   cmd.add_option("--png", args->png, "Draw into FILE, - for standard output")->type_name("FILE");
-  cmd.add_option("--width", args->width,
-                 "Columns of the terminal, or pixels of the file; 880 for SVG, twice as many for PNG")
-      ->type_name("N")
-      ->check(in_range(20, 20'000));
-  cmd.add_option("--height", args->height, "Rows of each metric's curve, or pixels; 240 for SVG, twice as many for PNG")
-      ->type_name("N")
-      ->check(in_range(2, 10'000));
+  add_number(cmd, "--width", args->width, {"N", 20, 20'000},
+             "Columns of the terminal, or pixels of the file; 880 for SVG, twice as many for PNG");
+  add_number(cmd, "--height", args->height, {"N", 2, 10'000},
+             "Rows of each metric's curve, or pixels; 240 for SVG, twice as many for PNG");
   cmd.add_flag("--json", args->json, "Print the values as JSON");
   cmd.add_flag("--csv", args->csv, "Print the values as CSV");
   add_watch_option(cmd, args->repetition);

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <csignal>
 #include <iostream>
@@ -17,8 +16,8 @@
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
-#include "yoke/cli/help/values.h"
 #include "yoke/cli/options/device.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/device/process/kill_plan.h"
 #include "yoke/device/process/signal.h"
 #include "yoke/device/process/signal_word.h"
@@ -340,10 +339,7 @@ void add_kill(CLI::App& cmd, Context& context) {
   cmd.add_flag("--mine", args->mine, "Your own processes alone: on all devices, or on those of --device");
   cmd.add_flag("--any", args->with_any, "PIDs that are on no device, too");
   cmd.add_flag("-y,--yes", args->yes, "Do not ask");
-  cmd.add_option("--wait", args->wait_s, "How long to wait for their end; 0: not at all")
-      ->type_name("SECONDS")
-      ->check(in_range(0, 86'400, "seconds"))
-      ->capture_default_str();
+  add_number(cmd, "--wait", args->wait_s, {"SECONDS", 0, 86'400}, "How long to wait for their end; 0: not at all");
   cmd.add_flag("--force", args->force, "Send SIGKILL to what has not ended by then");
   cmd.add_option("-s,--signal", args->signal, "What to send instead: a name or a number")
       ->type_name("SIGNAL")

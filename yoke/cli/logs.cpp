@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -11,9 +10,9 @@
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/help/values.h"
 #include "yoke/cli/options/color.h"
 #include "yoke/cli/options/job.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/launch/output/line_assembler.h"
 #include "yoke/launch/output/screen.h"
 
@@ -304,9 +303,8 @@ void add_logs(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<LogsArgs>();  // CLI11 keeps references to *args; the callback owns it
   add_job_option(cmd, args->job);
   cmd.add_flag("-f,--follow", args->follow, "Go on with what they print, until the job ends");
-  cmd.add_option("-n,--lines", args->num_lines, "The last N lines alone, and of a stream in a file the last N of it")
-      ->type_name("N")
-      ->check(in_range(0, 1e9));
+  add_number(cmd, "-n,--lines", args->num_lines, {"N", 0, 1e9},
+             "The last N lines alone, and of a stream in a file the last N of it");
   cmd.add_option("--rank", args->rank, "Of this rank alone")->type_name("RANK");
   add_color_option(cmd, args->color);
   cmd.footer(

@@ -1,7 +1,6 @@
 // `yoke profile`: names the bottleneck of a training from the traces of its ranks, and has these recorded.
 #include "yoke/cli/profile.h"
 
-#include <CLI/App.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -11,6 +10,7 @@
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/frame/progress_line.h"
 #include "yoke/cli/help/values.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/profile/report.h"
 #include "yoke/profile/trace_file.h"
 
@@ -62,21 +62,15 @@ void add_options(CLI::App& cmd, ProfileArgs& args) {
                  "Read these traces of PyTorch's profiler, one for each rank, plain or gzipped; or their folder")
       ->type_name("PATH...")
       ->take_all();
-  cmd.add_option("--wait", args.wait, "Steps that are left out first (default: 5 of a program that starts, else 0)")
-      ->type_name("N")
-      ->check(in_range(0, 1e9));
-  cmd.add_option("--steps", args.steps, "Steps that are recorded")
-      ->type_name("N")
-      ->check(in_range(1, 10'000))
-      ->capture_default_str();
+  add_number(cmd, "--wait", args.wait, {"N", 0, 1e9},
+             "Steps that are left out first (default: 5 of a program that starts, else 0)");
+  add_number(cmd, "--steps", args.steps, {"N", 1, 10'000}, "Steps that are recorded");
   cmd.add_flag("--light", args.light,
                "Record steps, loading, optimizers and collectives only, which costs next to nothing (C++)");
   cmd.add_option("--out", args.out, "Keep the traces in this folder, for Perfetto or --trace")->type_name("FOLDER");
   cmd.add_flag("--stop", args.stop, "End the program after the report");
-  cmd.add_option("--timeout", args.timeout_s, "With --pid and --job: how long a step may take")
-      ->type_name("SECONDS")
-      ->check(in_range(1, 86'400, "seconds"))
-      ->capture_default_str();
+  add_number(cmd, "--timeout", args.timeout_s, {"SECONDS", 1, 86'400},
+             "With --pid and --job: how long a step may take");
   cmd.add_flag("--json", args.json, "Print JSON");
 }
 
@@ -103,11 +97,8 @@ profile::Report judge_traces(const std::vector<std::filesystem::path>& paths, co
 
 void add_profile(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<ProfileArgs>();  // CLI11 keeps references to it; the callback owns it
-  auto program = std::make_shared<std::vector<std::string>>();
   add_options(cmd, *args);
-  cmd.add_option("PROGRAM", *program, "What to run and record; every word from here on is its own")
-      ->type_name(kProgramArguments)
-      ->expected(0, -1);
+  add_program(cmd, "PROGRAM", "What to run and record; every word from here on is its own");
   cmd.footer(examples(
       "  yoke profile -- python train.py                  a report after 13 steps; the program goes on\n"
       "  yoke profile --stop -- yoke run -n 4 -- ./train  all ranks; then the program is ended\n"
@@ -122,7 +113,7 @@ void add_profile(CLI::App& cmd, Context& context) {
       "\n"
       "The exit status is the program's: 128 and the signal's number if a signal ended it, 127 if it is not found; "
       "with --stop it is 0. Without a program, and after an error, it is one of `yoke --help`."));
-  cmd.callback([args, program, &context] { context.exit_code = run_profile(*args, context); });
+  cmd.callback([args, &context] { context.exit_code = run_profile(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -1,7 +1,6 @@
 // `yoke train`: run a recipe, a complete training that comes with yoke, on every device of this machine.
 #include <fmt/format.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -11,6 +10,7 @@
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/recipes.h"
 #include "yoke/cli/help/words.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/launch/job/supervisor.h"
 #include "yoke/launch/torchrun/num_ranks.h"
 
@@ -83,16 +83,13 @@ int run_train(const TrainArgs& args, Context& context) {
 
 void add_train(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<TrainArgs>();  // CLI11 keeps references to *args; the callback owns it
-  auto recipe = std::make_shared<std::vector<std::string>>();
   cmd.add_option("-n,--nproc-per-node", args->num_ranks,
                  "Ranks, as in `yoke run`; otherwise one for each GPU, or without any one for each memory node and at "
                  "least two")
       ->type_name("auto|gpu|cpu|N");
   cmd.add_flag("--list", args->list, "List the recipes");
   cmd.add_flag("--json", args->json, "With --list: as JSON");
-  cmd.add_option("RECIPE", *recipe, "Which one; every other word after it is the recipe's own")
-      ->type_name(kProgramArguments)
-      ->expected(0, -1);
+  add_program(cmd, "RECIPE", "Which one; every other word after it is the recipe's own");
   cmd.footer(
       examples("  yoke train --list                           what there is\n"
                "  yoke train fashion-mnist                    on every device\n"
@@ -101,7 +98,7 @@ void add_train(CLI::App& cmd, Context& context) {
                "\n"
                "The exit status is that of the first rank that failed, 128 plus the signal's number if a signal ended\n"
                "it, 66 if there is no such recipe."));
-  cmd.callback([args, recipe, &context] { context.exit_code = run_train(*args, context); });
+  cmd.callback([args, &context] { context.exit_code = run_train(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <chrono>
 #include <cmath>
 #include <csignal>
@@ -26,7 +25,7 @@
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/frame/private_folder.h"
 #include "yoke/cli/frame/progress_line.h"
-#include "yoke/cli/help/values.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/tui/terminal.h"
 #include "yoke/tune/program.h"
 #include "yoke/tune/report.h"
@@ -447,75 +446,44 @@ void add_search_options(CLI::App& cmd, TuneArgs& args) {
       ->type_name("NAME");
   cmd.add_flag("--per-rank", args.has_per_rank, "The number is the batch of each rank; this is the default");
   cmd.add_flag("--global", args.is_global, "The number is the batch of all ranks together");
-  cmd.add_option("--min", args.search.min, "The smallest batch size to try")
-      ->type_name("N")
-      ->check(in_range(1, 1 << 30))
-      ->capture_default_str();
-  cmd.add_option("--max", args.search.max, "The largest batch size to try")
-      ->type_name("N")
-      ->check(in_range(1, 1 << 30))
-      ->capture_default_str();
-  cmd.add_option("--multiple-of", args.search.multiple_of, "Try only multiples of N")
-      ->type_name("N")
-      ->check(in_range(1, 1 << 20))
-      ->capture_default_str();
-  cmd.add_option("--margin", args.margin_percent, "The share of memory that stays free")
-      ->type_name("PERCENT")
-      ->check(in_range(0, 95, "percent"))
-      ->capture_default_str();
-  cmd.add_option("--tolerance", args.tolerance_percent,
-                 "Choose the smallest batch that is slower than the fastest by at most this; smaller batches mostly "
-                 "train better")
-      ->type_name("PERCENT")
-      ->check(in_range(0, 50, "percent"))
-      ->capture_default_str();
-  cmd.add_option("--memory", args.memory_mib,
-                 "Memory of this host for all ranks; unless given, what is free now and what cgroups leave")
-      ->type_name("MIB")
-      ->check(in_range(1, 1 << 30));
-  cmd.add_option("--dataset-size", args.search.num_samples, "Samples of an epoch: no step has more, and steps are told")
-      ->type_name("N")
-      ->check(in_range(1, 1e15));
+  add_number(cmd, "--min", args.search.min, {"N", 1, 1 << 30}, "The smallest batch size to try");
+  add_number(cmd, "--max", args.search.max, {"N", 1, 1 << 30}, "The largest batch size to try");
+  add_number(cmd, "--multiple-of", args.search.multiple_of, {"N", 1, 1 << 20}, "Try only multiples of N");
+  add_number(cmd, "--margin", args.margin_percent, {"PERCENT", 0, 95}, "The share of memory that stays free");
+  add_number(cmd, "--tolerance", args.tolerance_percent, {"PERCENT", 0, 50},
+             "Choose the smallest batch that is slower than the fastest by at most this; smaller batches mostly "
+             "train better");
+  add_number(cmd, "--memory", args.memory_mib, {"MIB", 1, 1 << 30},
+             "Memory of this host for all ranks; unless given, what is free now and what cgroups leave");
+  add_number(cmd, "--dataset-size", args.search.num_samples, {"N", 1, 1e15},
+             "Samples of an epoch: no step has more, and steps are told");
   cmd.add_flag("--worst-case", args.search.uses_worst_case,
                "Measure memory in runs with YOKE_TUNE_WORST_CASE=1, for which the program uses its longest samples");
 }
 
 void add_time_options(CLI::App& cmd, TuneArgs& args) {
-  cmd.add_option("--seconds", args.seconds, "Measure each size at most this long; 1 s is enough where steps are equal")
-      ->type_name("SECONDS")
-      ->check(in_range(0.1, 3600, "seconds"))
-      ->capture_default_str();
-  cmd.add_option("--timeout", args.timeout_s, "A program without a step for so long has failed")
-      ->type_name("SECONDS")
-      ->check(in_range(1, 86400, "seconds"))
-      ->capture_default_str();
-  cmd.add_option("--budget", args.search.budget_seconds, "Time for the search; then the best so far is the answer")
-      ->type_name("SECONDS")
-      ->check(in_range(1, 1e6, "seconds"))
-      ->capture_default_str();
-  cmd.add_option("--soak", args.soak,
-                 "Run the answer for N steps, to see that memory lasts; 0: not at all. Unless given, 200, in at most "
-                 "60 s")
-      ->type_name("N")
-      ->check(in_range(0, 1e9));
-  cmd.add_option("--soak-time", args.soak_s, "The longest time for --soak")
-      ->type_name("SECONDS")
-      ->check(in_range(1, 1e6, "seconds"));
+  add_number(cmd, "--seconds", args.seconds, {"SECONDS", 0.1, 3600},
+             "Measure each size at most this long; 1 s is enough where steps are equal");
+  add_number(cmd, "--timeout", args.timeout_s, {"SECONDS", 1, 86400},
+             "A program without a step for so long has failed");
+  add_number(cmd, "--budget", args.search.budget_seconds, {"SECONDS", 1, 1e6},
+             "Time for the search; then the best so far is the answer");
+  add_number(cmd, "--soak", args.soak, {"N", 0, 1e9},
+             "Run the answer for N steps, to see that memory lasts; 0: not at all. Unless given, 200, in at most "
+             "60 s");
+  add_number(cmd, "--soak-time", args.soak_s, {"SECONDS", 1, 1e6}, "The longest time for --soak");
 }
 
 }  // namespace
 
 void add_tune(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<TuneArgs>();  // CLI11 keeps references to it; the callback owns it
-  auto program = std::make_shared<std::vector<std::string>>();
   add_search_options(cmd, *args);
   add_time_options(cmd, *args);
   cmd.add_flag("--json", args->json, "Print JSON");
   cmd.add_flag("--print", args->prints_number, "Print only the batch size, for scripts");
   cmd.add_flag("-v,--verbose", args->shows_output, "Show the program's output");
-  cmd.add_option("PROGRAM", *program, "What to run, with its arguments; every word from here on is its own")
-      ->type_name(kProgramArguments)
-      ->expected(0, -1);
+  add_program(cmd, "PROGRAM", "What to run, with its arguments; every word from here on is its own");
   cmd.footer(examples(
       "  yoke tune batch -- python train.py               it reads BATCH_SIZE\n"
       "  yoke tune batch --option --batch-size -- yoke run -n 2 ./train --epochs 9\n"
@@ -530,7 +498,7 @@ void add_tune(CLI::App& cmd, Context& context) {
       "\n"
       "Exit status: 0; 69 if no size works, with the program's last lines; 128 and the signal's number after Ctrl-C; "
       "or that of an error as `yoke --help` lists them."));
-  cmd.callback([args, program, &context] { context.exit_code = run_tune(*args, context); });
+  cmd.callback([args, &context] { context.exit_code = run_tune(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -4,7 +4,6 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <cerrno>
 #include <iostream>
 #include <memory>
@@ -18,6 +17,7 @@
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/shell.h"
 #include "yoke/cli/options/device.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/device/unanswered.h"
 #include "yoke/device/visibility/set.h"
 #include "yoke/device/visibility/visibility.h"
@@ -125,7 +125,6 @@ int run_visible(const VisibleArgs& args, Context& context) {
 
 void add_visible(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<VisibleArgs>();  // CLI11 keeps references to *args; the callback owns it
-  auto program = std::make_shared<std::vector<std::string>>();
   add_device_choice(cmd, args->chosen, "--set",
                     "Devices to show: ids as in `yoke devices` (0, 0-3, 1:0 for MIG, UUIDs), all, or none; alone: "
                     "explain what a program would see then",
@@ -137,10 +136,7 @@ void add_visible(CLI::App& cmd, Context& context) {
   cmd.add_flag("--export", args->exports, "Print the variables for a shell's eval instead of starting a program");
   cmd.add_flag("--json", args->json, "Print JSON");
   add_device_options(cmd, args->device);
-  cmd.add_option("PROGRAM", *program,
-                 "With --set: what to start, with its arguments; every word from here on is its own")
-      ->type_name(kProgramArguments)
-      ->expected(0, -1);
+  add_program(cmd, "PROGRAM", "With --set: what to start, with its arguments; every word from here on is its own");
   cmd.footer(
       examples("  yoke visible                                 what programs started here see, and why\n"
                "  CUDA_VISIBLE_DEVICES=0,9,1 yoke visible      try a value\n"
@@ -149,7 +145,7 @@ void add_visible(CLI::App& cmd, Context& context) {
                "\n"
                "Exit status: 0, or the program's; 127 if it is not found, 66 if a device is not,\n"
                "75 if a driver does not tell which devices there are."));
-  cmd.callback([args, program, &context] { context.exit_code = run_visible(*args, context); });
+  cmd.callback([args, &context] { context.exit_code = run_visible(*args, context); });
 }
 
 }  // namespace yoke::cli

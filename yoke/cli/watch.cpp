@@ -6,7 +6,6 @@
 #include <sys/prctl.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -24,6 +23,7 @@
 #include "yoke/cli/frame/watched_program.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/cli/options/device.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/device/process/info.h"
 #include "yoke/device/usage_sampling.h"
 #include "yoke/view/usage.h"
@@ -189,26 +189,18 @@ int run_watch(const WatchArgs& args, Context& context) {
 
 void add_watch(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<WatchArgs>();  // CLI11 keeps references to *args; the callback owns it
-  auto program = std::make_shared<std::vector<std::string>>();
   cmd.add_option("--pid", args->pid, "Watch a process that runs already, until it ends or Ctrl-C")
       ->type_name("PID")
       ->check(in_range(1, 4194304));
-  cmd.add_option("--interval", args->interval_s, "Time between two samples")
-      ->type_name("SECONDS")
-      ->check(in_range(0.05, 3600, "seconds"))
-      ->capture_default_str();
-  cmd.add_option("--goal", args->goal_percent, "Tell how much of the time utilisation was under this")
-      ->type_name("PERCENT")
-      ->check(in_range(0, 100, "percent"))
-      ->capture_default_str();
+  add_number(cmd, "--interval", args->interval_s, {"SECONDS", 0.05, 3600}, "Time between two samples");
+  add_number(cmd, "--goal", args->goal_percent, {"PERCENT", 0, 100},
+             "Tell how much of the time utilisation was under this");
   cmd.add_option("-o,--output", args->output, "Write the report to FILE instead of standard error")->type_name("FILE");
   cmd.add_flag("--json", args->json, "The report as JSON");
   cmd.add_option("--svg", args->svg, "Draw the timelines into FILE")->type_name("FILE");
   add_device_options(cmd, args->device);
   cmd.remove_option(cmd.get_option("--replay"));  // a recording does not contain running programs
-  cmd.add_option("PROGRAM", *program, "What to run, with its arguments; every word from here on is its own")
-      ->type_name(kProgramArguments)
-      ->expected(0, -1);
+  add_program(cmd, "PROGRAM", "What to run, with its arguments; every word from here on is its own");
   cmd.footer(
       examples("  yoke watch -- python train.py                 a report after the program's output\n"
                "  yoke watch --svg use.svg -- yoke run -n gpu -- ./train\n"
@@ -217,7 +209,7 @@ void add_watch(CLI::App& cmd, Context& context) {
                "\n"
                "The exit status is the program's: 128 and the signal's number if a signal ended it,\n"
                "127 if it is not found. With --pid it is 0."));
-  cmd.callback([args, program, &context] { context.exit_code = run_watch(*args, context); });
+  cmd.callback([args, &context] { context.exit_code = run_watch(*args, context); });
 }
 
 }  // namespace yoke::cli

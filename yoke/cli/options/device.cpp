@@ -1,19 +1,16 @@
 #include "yoke/cli/options/device.h"
 
-#include <CLI/App.hpp>
 #include <algorithm>
 
 #include "yoke/base/error.h"
 #include "yoke/cli/frame/attempt.h"
-#include "yoke/cli/help/values.h"
+#include "yoke/cli/options/value.h"
 
 namespace yoke::cli {
 
 void add_device_options(CLI::App& command, DeviceOptions& options) {
-  command.add_option("--deadline", options.deadline_s, "How long drivers may take to answer")
-      ->type_name("SECONDS")
-      ->check(in_range(0.001, 86'400, "seconds"))
-      ->capture_default_str();
+  add_number(command, "--deadline", options.deadline_s, {"SECONDS", 0.001, 86'400},
+             "How long drivers may take to answer");
   command.add_option("--vendor", options.vendor, "Devices of this vendor alone")->type_name("nvidia|amd|cpu");
   command.add_option("--replay", options.replay, "A recording (`yoke devices --record FILE`) instead of this machine")
       ->type_name("FILE");

@@ -1,10 +1,10 @@
 #include "yoke/cli/options/run.h"
 
-#include <CLI/App.hpp>
 #include <string>
 
 #include "yoke/cli/help/values.h"
 #include "yoke/cli/options/color.h"
+#include "yoke/cli/options/value.h"
 
 namespace yoke::cli {
 namespace {
@@ -38,10 +38,8 @@ void add_rank_options(const Adder& add, launch::RunOptions& options) {
              "The most times that all ranks are started again after one failed")
       ->check(in_range(0, 1'000'000))
       ->capture_default_str();
-  add.command.add_option("--grace", options.grace_seconds, "Time between asking the ranks to stop and killing them")
-      ->type_name("SECONDS")
-      ->check(in_range(0, 1e6, "seconds"))
-      ->capture_default_str();
+  add_number(add.command, "--grace", options.grace_seconds, {"SECONDS", 0, 1e6},
+             "Time between asking the ranks to stop and killing them");
   add.option(
       "--signals-to-handle", options.signals_to_handle, "NAMES",
       "Signals that end the job; default SIGTERM,SIGINT,SIGHUP,SIGQUIT. SIGUSR1 and SIGUSR2 are passed on to ranks");
@@ -114,12 +112,8 @@ void add_node_options(const Adder& add, launch::RunOptions& options) {
   add.option("--rdzv-conf", options.rdzv_conf, "KEY=VALUE,...",
              "join_timeout (seconds, 600 unless given), last_call_timeout (seconds, 30 unless given), is_host=1 (this "
              "node is the head node); other keys have no effect");
-  add.command
-      .add_option("--heartbeat-timeout", options.heartbeat_timeout_seconds,
-                  "A node that sends nothing for this long counts as lost")
-      ->type_name("SECONDS")
-      ->check(in_range(2, 1e6, "seconds"))
-      ->capture_default_str();
+  add_number(add.command, "--heartbeat-timeout", options.heartbeat_timeout_seconds, {"SECONDS", 2, 1e6},
+             "A node that sends nothing for this long counts as lost");
   add.option("--local-addr", options.local_addr, "ADDRESS", "Address at which other nodes reach this one");
   add.option("--master-addr", options.master_addr, "ADDRESS",
              "Address of the ranks' TCPStore; default: that of rank 0's node");

@@ -1,0 +1,38 @@
+// yoke/cli/options/value.h -- adds options with a number, and the program that a command starts.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "yoke/cli/command.h"
+#include "yoke/cli/help/values.h"
+
+namespace yoke::cli {
+
+/// Which numbers an option accepts. Help shows `type`: "N", "SECONDS" or "PERCENT".
+struct NumberRange {
+  const char* type;
+  double min, max;
+};
+
+/// Adds an option with a number. Help shows the number that `target` has before parsing, unless it is an optional.
+template <typename T>
+CLI::Option* add_number(CLI::App& command, const char* names, T& target, const NumberRange& range,
+                        const std::string& text) {
+  const std::string type = range.type;
+  const auto* unit = type == "SECONDS" ? "seconds" : type == "PERCENT" ? "percent" : "";
+  auto* option = command.add_option(names, target, text)->type_name(type)->check(in_range(range.min, range.max, unit));
+  return std::is_arithmetic_v<T> ? option->capture_default_str() : option;
+}
+
+/// Adds the positional argument `name`. From it on, all words belong to the program; they are in Context::rest.
+inline CLI::Option* add_program(CLI::App& command, const char* name, const std::string& text) {
+  const auto ignore = [](const std::vector<std::string>&) {};
+  return command.add_option_function<std::vector<std::string>>(name, ignore, text)
+      ->type_name(kProgramArguments)
+      ->expected(0, -1);
+}
+
+}  // namespace yoke::cli
