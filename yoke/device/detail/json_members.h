@@ -19,14 +19,15 @@ inline OrderedJson json_text(const std::string& value) {
   return OrderedJson::parse(OrderedJson(value).dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
 }
 
+inline OrderedJson json_value(const std::string& text) { return json_text(text); }
+inline OrderedJson json_value(int64_t number) { return number; }
+
 /// Converts an optional to JSON; nullopt becomes null.
 template <typename T>
 OrderedJson json_value(const std::optional<T>& known) {
   return known ? OrderedJson(*known) : OrderedJson(nullptr);
 }
-inline OrderedJson json_value(const std::optional<std::string>& known) {
-  return known ? json_text(*known) : OrderedJson(nullptr);
-}
+inline OrderedJson json_value(const std::optional<std::string>& known) { return known ? json_text(*known) : nullptr; }
 
 /// Returns the member at `key`, or nullptr if it is missing or null.
 inline const OrderedJson* find_member(const OrderedJson& json, const char* key) {

@@ -1,6 +1,8 @@
 #include "yoke/device/process/detail/json.h"
 
 #include <nlohmann/json.hpp>
+#include <tuple>
+#include <utility>
 
 #include "yoke/device/detail/json_members.h"
 
@@ -16,6 +18,45 @@ std::chrono::milliseconds milliseconds_of(double seconds) {
   constexpr double kLargest = 1e12;  // a recording may hold any number
   if (!(seconds >= -kLargest && seconds <= kLargest)) return {};
   return std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+}
+
+// The members of each part of an origin with their keys. The same tables serve to write and to read.
+template <typename Part>
+constexpr auto kMembers = nullptr;
+template <>
+constexpr auto kMembers<Container> = std::tuple{
+    std::pair("runtime", &Container::runtime), std::pair("id", &Container::id), std::pair("name", &Container::name),
+    std::pair("pod_uid", &Container::pod_uid), std::pair("inner_pid", &Container::inner_pid)};
+template <>
+constexpr auto kMembers<SlurmJob> =
+    std::tuple{std::pair("job_id", &SlurmJob::job_id), std::pair("step", &SlurmJob::step),
+               std::pair("name", &SlurmJob::name), std::pair("array_task", &SlurmJob::array_task)};
+template <>
+constexpr auto kMembers<Jupyter> =
+    std::tuple{std::pair("notebook", &Jupyter::notebook), std::pair("kernel_id", &Jupyter::kernel_id)};
+template <>
+constexpr auto kMembers<Tmux> = std::tuple{std::pair("session", &Tmux::session), std::pair("pane", &Tmux::pane),
+                                           std::pair("socket", &Tmux::socket)};
+template <>
+constexpr auto kMembers<TorchRank> =
+    std::tuple{std::pair("rank", &TorchRank::rank), std::pair("world_size", &TorchRank::world_size),
+               std::pair("run_id", &TorchRank::run_id)};
+
+template <typename Part>
+OrderedJson part_json(const std::optional<Part>& part) {
+  OrderedJson json;
+  const auto write = [&](const auto& member) { json[member.first] = json_value((*part).*member.second); };
+  if (part) std::apply([&](const auto&... members) { (write(members), ...); }, kMembers<Part>);
+  return json;
+}
+
+template <typename Part>
+void read_part(const OrderedJson& json, const char* key, std::optional<Part>& part) {
+  const auto* from = find_member(json, key);
+  if (from == nullptr) return;
+  part.emplace();
+  const auto read = [&](const auto& member) { read_member(*from, member.first, (*part).*member.second); };
+  std::apply([&](const auto&... members) { (read(members), ...); }, kMembers<Part>);
 }
 
 }  // namespace
@@ -57,74 +98,24 @@ void read_json(const OrderedJson& json, ProcessInfo& info) {
 
 void write_json(const Origin& origin, OrderedJson& json) {
   json["label"] = json_text(label(origin));
-  json["container"] = nullptr;
-  if (const auto& container = origin.container) {
-    json["container"] = {{"runtime", json_text(container->runtime)},
-                         {"id", json_text(container->id)},
-                         {"name", json_text(container->name)},
-                         {"pod_uid", json_text(container->pod_uid)},
-                         {"inner_pid", json_value(container->inner_pid)}};
-  }
-  json["slurm"] = nullptr;
-  if (const auto& slurm = origin.slurm) {
-    json["slurm"] = {{"job_id", slurm->job_id},
-                     {"step", json_text(slurm->step)},
-                     {"name", json_text(slurm->name)},
-                     {"array_task", json_text(slurm->array_task)}};
-  }
-  json["jupyter"] = nullptr;
-  if (const auto& jupyter = origin.jupyter) {
-    json["jupyter"] = {{"notebook", json_text(jupyter->notebook)}, {"kernel_id", json_text(jupyter->kernel_id)}};
-  }
-  json["tmux"] = nullptr;
-  if (const auto& tmux = origin.tmux) {
-    json["tmux"] = {
-        {"session", json_text(tmux->session)}, {"pane", json_text(tmux->pane)}, {"socket", json_text(tmux->socket)}};
-  }
+  json["container"] = part_json(origin.container);
+  json["slurm"] = part_json(origin.slurm);
+  json["jupyter"] = part_json(origin.jupyter);
+  json["tmux"] = part_json(origin.tmux);
   json["screen"] = nullptr;
   if (origin.screen) json["screen"] = {{"session", json_text(*origin.screen)}};
-  json["torch_rank"] = nullptr;
-  if (const auto& rank = origin.torch_rank) {
-    json["torch_rank"] = {{"rank", rank->rank}, {"world_size", rank->world_size}, {"run_id", json_text(rank->run_id)}};
-  }
+  json["torch_rank"] = part_json(origin.torch_rank);
   json["systemd_unit"] = json_text(origin.systemd_unit);
   json["login_session"] = json_text(origin.login_session);
 }
 
 void read_json(const OrderedJson& json, Origin& origin) {
-  if (const auto* from = find_member(json, "container")) {
-    auto& container = origin.container.emplace();
-    read_member(*from, "runtime", container.runtime);
-    read_member(*from, "id", container.id);
-    read_member(*from, "name", container.name);
-    read_member(*from, "pod_uid", container.pod_uid);
-    read_member(*from, "inner_pid", container.inner_pid);
-  }
-  if (const auto* from = find_member(json, "slurm")) {
-    auto& slurm = origin.slurm.emplace();
-    read_member(*from, "job_id", slurm.job_id);
-    read_member(*from, "step", slurm.step);
-    read_member(*from, "name", slurm.name);
-    read_member(*from, "array_task", slurm.array_task);
-  }
-  if (const auto* from = find_member(json, "jupyter")) {
-    auto& jupyter = origin.jupyter.emplace();
-    read_member(*from, "notebook", jupyter.notebook);
-    read_member(*from, "kernel_id", jupyter.kernel_id);
-  }
-  if (const auto* from = find_member(json, "tmux")) {
-    auto& tmux = origin.tmux.emplace();
-    read_member(*from, "session", tmux.session);
-    read_member(*from, "pane", tmux.pane);
-    read_member(*from, "socket", tmux.socket);
-  }
+  read_part(json, "container", origin.container);
+  read_part(json, "slurm", origin.slurm);
+  read_part(json, "jupyter", origin.jupyter);
+  read_part(json, "tmux", origin.tmux);
   if (const auto* from = find_member(json, "screen")) read_member(*from, "session", origin.screen.emplace());
-  if (const auto* from = find_member(json, "torch_rank")) {
-    auto& rank = origin.torch_rank.emplace();
-    read_member(*from, "rank", rank.rank);
-    read_member(*from, "world_size", rank.world_size);
-    read_member(*from, "run_id", rank.run_id);
-  }
+  read_part(json, "torch_rank", origin.torch_rank);
   read_member(json, "systemd_unit", origin.systemd_unit);
   read_member(json, "login_session", origin.login_session);
 }
