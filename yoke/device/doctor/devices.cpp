@@ -19,7 +19,7 @@ class Grouped {
   /// Reports the merged results. If there are none, reports `healthy` unless it is empty.
   void report(const char* id, Status status, const char* advice, const std::string& healthy, Findings& findings) const {
     for (const auto& [found, devices] : groups_) findings.push_back({id, status, devices, found, advice});
-    if (groups_.empty() && !healthy.empty()) findings.push_back({id, Status::kOk, {}, healthy, ""});
+    if (groups_.empty() && !healthy.empty()) add_finding(findings, id, Status::kOk, healthy);
   }
 
  private:
@@ -177,12 +177,10 @@ void check_devices(const Observations& observations, Findings& findings) {
 void check_kernel_log(const Observations& observations, Findings& findings) {
   if (!has_vendor(observations, Vendor::kNvidia) && !has_vendor(observations, Vendor::kAmd)) return;
   if (!observations.kernel_log || !observations.kernel_log->reason.empty()) {
-    findings.push_back({"kernel-log",
-                        Status::kSkip,
-                        {},
-                        fmt::format("the kernel's messages cannot be read: {}",
-                                    observations.kernel_log ? observations.kernel_log->reason : "no answer in time"),
-                        "`sudo dmesg | grep -E 'NVRM: Xid|amdgpu.*reset'` shows errors of GPUs"});
+    add_finding(findings, "kernel-log", Status::kSkip,
+                fmt::format("the kernel's messages cannot be read: {}",
+                            observations.kernel_log ? observations.kernel_log->reason : "no answer in time"),
+                "`sudo dmesg | grep -E 'NVRM: Xid|amdgpu.*reset'` shows errors of GPUs");
     return;
   }
   struct Repeated {
@@ -216,7 +214,7 @@ void check_kernel_log(const Observations& observations, Findings& findings) {
     }
     findings.push_back(std::move(finding));
   }
-  if (kinds.empty()) findings.push_back({"kernel-log", Status::kOk, {}, "no GPU errors in the kernel's messages", ""});
+  if (kinds.empty()) add_finding(findings, "kernel-log", Status::kOk, "no GPU errors in the kernel's messages");
 }
 
 }  // namespace yoke::device

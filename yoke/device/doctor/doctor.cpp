@@ -56,11 +56,8 @@ std::vector<Finding> findings(const Observations& observations) {
     return result;
   }
   if (!observations.system) {
-    result.push_back({"files",
-                      Status::kFail,
-                      {},
-                      "the files of drivers in /proc and /sys did not answer in time",
-                      "a driver or a file system hangs: look at `dmesg` and at `ps` for processes in state D"});
+    add_finding(result, "files", Status::kFail, "the files of drivers in /proc and /sys did not answer in time",
+                "a driver or a file system hangs: look at `dmesg` and at `ps` for processes in state D");
   }
   check_gpus(observations, result);
   check_nvidia_driver(observations, result);

@@ -25,41 +25,33 @@ void check_cpu(const Observations& observations, Findings& findings) {
   const bool is_trap =
       quota && cpu != devices.end() && cpu->facts.num_cpus && *quota < 0.9 * static_cast<double>(*cpu->facts.num_cpus);
   if (is_trap) {
-    findings.push_back({"cpu",
-                        Status::kWarn,
-                        {},
-                        found,
-                        fmt::format("programs that count processors start too many threads: set OMP_NUM_THREADS={:.0f}",
-                                    std::max(1.0, *quota))});
+    add_finding(findings, "cpu", Status::kWarn, found,
+                fmt::format("programs that count processors start too many threads: set OMP_NUM_THREADS={:.0f}",
+                            std::max(1.0, *quota)));
   } else {
-    findings.push_back({"cpu", Status::kOk, {}, found, ""});
+    add_finding(findings, "cpu", Status::kOk, found);
   }
 }
 
 void check_cgroup(const CgroupLimits& cgroup, Findings& findings) {
   if (cgroup.num_out_of_memory_kills > 0) {
-    findings.push_back(
-        {"memory",
-         Status::kWarn,
-         {},
-         fmt::format("{} processes of this cgroup were killed because memory ran out{}", cgroup.num_out_of_memory_kills,
-                     cgroup.memory_bytes ? "; its limit is " + format_bytes(*cgroup.memory_bytes) : ""),
-         "ask for more memory (Slurm: --mem; docker: --memory), or use less: fewer loader workers"});
+    add_finding(
+        findings, "memory", Status::kWarn,
+        fmt::format("{} processes of this cgroup were killed because memory ran out{}", cgroup.num_out_of_memory_kills,
+                    cgroup.memory_bytes ? "; its limit is " + format_bytes(*cgroup.memory_bytes) : ""),
+        "ask for more memory (Slurm: --mem; docker: --memory), or use less: fewer loader workers");
   } else if (cgroup.memory_bytes) {
-    findings.push_back({"memory", Status::kOk, {}, "a cgroup allows " + format_bytes(*cgroup.memory_bytes), ""});
+    add_finding(findings, "memory", Status::kOk, "a cgroup allows " + format_bytes(*cgroup.memory_bytes));
   }
   if (!cgroup.max_processes) return;
   const auto left = *cgroup.max_processes - cgroup.num_processes.value_or(0);
   if (left < 512) {
-    findings.push_back(
-        {"processes",
-         Status::kWarn,
-         {},
-         fmt::format("a cgroup allows {} processes and threads, of which {} are left", *cgroup.max_processes,
-                     std::max<int64_t>(0, left)),
-         "raise it (docker: --pids-limit; systemd: TasksMax=): a training with loader workers takes hundreds"});
+    add_finding(findings, "processes", Status::kWarn,
+                fmt::format("a cgroup allows {} processes and threads, of which {} are left", *cgroup.max_processes,
+                            std::max<int64_t>(0, left)),
+                "raise it (docker: --pids-limit; systemd: TasksMax=): a training with loader workers takes hundreds");
   } else {
-    findings.push_back({"processes", Status::kOk, {}, fmt::format("a cgroup allows {}", *cgroup.max_processes), ""});
+    add_finding(findings, "processes", Status::kOk, fmt::format("a cgroup allows {}", *cgroup.max_processes));
   }
 }
 
@@ -69,37 +61,28 @@ void check_process_limits(const System& system, Findings& findings) {
                                    format_bytes(system.shared_memory_free_bytes.value_or(0)));
     if (*system.shared_memory_bytes < kGibibyte ||
         system.shared_memory_free_bytes.value_or(kGibibyte) < kGibibyte / 4) {
-      findings.push_back(
-          {"shared-memory",
-           Status::kWarn,
-           {},
-           found,
-           "loader workers and NCCL need more: docker run --ipc=host or --shm-size=8g; or remove what is "
-           "left in /dev/shm"});
+      add_finding(findings, "shared-memory", Status::kWarn, found,
+                  "loader workers and NCCL need more: docker run --ipc=host or --shm-size=8g; or remove what is "
+                  "left in /dev/shm");
     } else {
-      findings.push_back({"shared-memory", Status::kOk, {}, found, ""});
+      add_finding(findings, "shared-memory", Status::kOk, found);
     }
   }
   if (system.max_open_files && system.hard_max_open_files) {
     const auto soft = *system.max_open_files, hard = *system.hard_max_open_files;
     const auto found = fmt::format("a program may open {} files", soft < 0 ? "any number of" : fmt::format("{}", soft));
     if (soft >= 0 && soft < 1024) {
-      findings.push_back({"open-files",
-                          Status::kWarn,
-                          {},
-                          found,
-                          hard < 0 || hard > soft ? "`ulimit -n 4096`" : "raise it in /etc/security/limits.conf"});
+      add_finding(findings, "open-files", Status::kWarn, found,
+                  hard < 0 || hard > soft ? "`ulimit -n 4096`" : "raise it in /etc/security/limits.conf");
     } else {
-      findings.push_back({"open-files", Status::kOk, {}, found, ""});
+      add_finding(findings, "open-files", Status::kOk, found);
     }
   }
   if (system.has_infiniband && system.max_locked_bytes && *system.max_locked_bytes >= 0) {
-    findings.push_back({"locked-memory",
-                        Status::kWarn,
-                        {},
-                        fmt::format("a program may lock {} of memory, and InfiniBand locks what it sends",
-                                    format_bytes(*system.max_locked_bytes)),
-                        "set memlock to unlimited in /etc/security/limits.conf (docker: --ulimit memlock=-1)"});
+    add_finding(findings, "locked-memory", Status::kWarn,
+                fmt::format("a program may lock {} of memory, and InfiniBand locks what it sends",
+                            format_bytes(*system.max_locked_bytes)),
+                "set memlock to unlimited in /etc/security/limits.conf (docker: --ulimit memlock=-1)");
   }
 }
 
@@ -110,11 +93,9 @@ void check_iommu(const System& system, Findings& findings) {
     if (is_ours && gpu.iommu_type.starts_with("DMA")) translated.push_back(gpu.pci_bus_id);
   }
   if (translated.size() < 2) return;
-  findings.push_back({"iommu",
-                      Status::kWarn,
-                      {},
-                      fmt::format("an IOMMU translates what {} GPUs send over PCIe", translated.size()),
-                      "transfers between GPUs may be slow or hang: boot with iommu=pt"});
+  add_finding(findings, "iommu", Status::kWarn,
+              fmt::format("an IOMMU translates what {} GPUs send over PCIe", translated.size()),
+              "transfers between GPUs may be slow or hang: boot with iommu=pt");
 }
 
 }  // namespace

@@ -48,9 +48,9 @@ void check_gpus(const Observations& observations, Findings& findings) {
   const bool has_silent_driver = find_silent_backend(observations.snapshot) != nullptr;
   const auto num_on_bus = observations.system ? observations.system->pci_gpus.size() : 0;
   if (!parts.empty()) {
-    findings.push_back({"gpus", Status::kOk, {}, fmt::format("{}", fmt::join(parts, ", ")), ""});
+    add_finding(findings, "gpus", Status::kOk, fmt::format("{}", fmt::join(parts, ", ")));
   } else if (num_on_bus == 0 && !has_silent_driver) {
-    findings.push_back({"gpus", Status::kOk, {}, "no GPU in this machine; programs use the CPU", ""});
+    add_finding(findings, "gpus", Status::kOk, "no GPU in this machine; programs use the CPU");
   }
   if (!observations.system) return;
   std::vector<std::string> hidden, others;
@@ -60,28 +60,20 @@ void check_gpus(const Observations& observations, Findings& findings) {
         .push_back(fmt::format("{} ({})", gpu.pci_bus_id, gpu.kernel_driver.empty() ? "no driver" : gpu.kernel_driver));
   }
   if (!others.empty()) {
-    findings.push_back({"gpu-driver",
-                        parts.empty() ? Status::kFail : Status::kWarn,
-                        {},
-                        fmt::format("{} on the PCI bus, without the vendor's driver", fmt::join(others, ", ")),
-                        "install and load the driver (nvidia, amdgpu); nouveau cannot compute, and a GPU of vfio-pci "
-                        "belongs to a virtual machine"});
+    add_finding(findings, "gpu-driver", parts.empty() ? Status::kFail : Status::kWarn,
+                fmt::format("{} on the PCI bus, without the vendor's driver", fmt::join(others, ", ")),
+                "install and load the driver (nvidia, amdgpu); nouveau cannot compute, and a GPU of vfio-pci "
+                "belongs to a virtual machine");
   }
   // A separate finding reports drivers that do not work at all.
   if (hidden.empty() || parts.empty()) return;
   if (observations.system->is_contained) {
-    findings.push_back({"gpus-not-shown",
-                        Status::kOk,
-                        {},
-                        fmt::format("{} of the machine not shown in this container or job", fmt::join(hidden, ", ")),
-                        ""});
+    add_finding(findings, "gpus-not-shown", Status::kOk,
+                fmt::format("{} of the machine not shown in this container or job", fmt::join(hidden, ", ")));
   } else {
-    findings.push_back(
-        {"gpus-not-shown",
-         Status::kWarn,
-         {},
-         fmt::format("{} on the PCI bus, but not among the devices of the driver", fmt::join(hidden, ", ")),
-         "search `dmesg` for it; if it has failed, a reboot may bring it back"});
+    add_finding(findings, "gpus-not-shown", Status::kWarn,
+                fmt::format("{} on the PCI bus, but not among the devices of the driver", fmt::join(hidden, ", ")),
+                "search `dmesg` for it; if it has failed, a reboot may bring it back");
   }
 }
 
@@ -90,62 +82,45 @@ void check_nvidia_driver(const Observations& observations, Findings& findings) {
   const auto* system = observations.system ? &*observations.system : nullptr;
   if (!has_vendor(observations, Vendor::kNvidia)) {
     if (nvml != nullptr && nvml->is_broken) {
-      findings.push_back({"nvidia-driver",
-                          Status::kFail,
-                          {},
-                          nvml->reason,
-                          "see `dmesg`; after an update of the driver, reboot, or reload its kernel modules"});
+      add_finding(findings, "nvidia-driver", Status::kFail, nvml->reason,
+                  "see `dmesg`; after an update of the driver, reboot, or reload its kernel modules");
       return;
     }
     // Container images often have NVML without a driver.
     if (nvml != nullptr && !nvml->is_available && system != nullptr && !system->nvml.path.empty()) {
-      findings.push_back(
-          {"nvidia-driver",
-           Status::kWarn,
-           {},
-           fmt::format("{} is installed, but does not work: {}", system->nvml.path, nvml->reason),
-           "ignore this if there is no NVIDIA GPU; otherwise see `dmesg`, and reboot after an update of the driver"});
+      add_finding(
+          findings, "nvidia-driver", Status::kWarn,
+          fmt::format("{} is installed, but does not work: {}", system->nvml.path, nvml->reason),
+          "ignore this if there is no NVIDIA GPU; otherwise see `dmesg`, and reboot after an update of the driver");
     }
     return;
   }
   if (nvml != nullptr && !nvml->is_available) {
-    findings.push_back({"nvidia-driver",
-                        Status::kFail,
-                        {},
-                        nvml->reason,
-                        system != nullptr && system->nvidia_module_version.empty()
-                            ? std::string(kInstallDriver) + "; if it is installed: `sudo modprobe nvidia`, and `dmesg`"
-                            : "see `dmesg`; after an update of the driver, reboot"});
+    add_finding(findings, "nvidia-driver", Status::kFail, nvml->reason,
+                system != nullptr && system->nvidia_module_version.empty()
+                    ? std::string(kInstallDriver) + "; if it is installed: `sudo modprobe nvidia`, and `dmesg`"
+                    : "see `dmesg`; after an update of the driver, reboot");
   } else if (nvml != nullptr) {
-    findings.push_back({"nvidia-driver",
-                        Status::kOk,
-                        {},
-                        fmt::format("{}, for CUDA up to {}", nvml->driver_version.empty() ? "?" : nvml->driver_version,
-                                    nvml->api_version.empty() ? "?" : nvml->api_version),
-                        ""});
+    add_finding(findings, "nvidia-driver", Status::kOk,
+                fmt::format("{}, for CUDA up to {}", nvml->driver_version.empty() ? "?" : nvml->driver_version,
+                            nvml->api_version.empty() ? "?" : nvml->api_version));
   }
   if (system == nullptr) return;
   const auto& module = system->nvidia_module_version;
   if (differ(module, system->nvml.version) || differ(module, system->cuda.version) ||
       differ(system->nvml.version, system->cuda.version)) {
-    findings.push_back(
-        {"driver-versions",
-         Status::kFail,
-         {},
-         fmt::format("the kernel module is {}, libnvidia-ml {}, libcuda {}: they must be the same",
-                     module.empty() ? "?" : module, system->nvml.version.empty() ? "?" : system->nvml.version,
-                     system->cuda.version.empty() ? "?" : system->cuda.version),
-         "reboot, or unload and load the module after ending all programs on GPUs; in a container, start "
-         "it again"});
+    add_finding(findings, "driver-versions", Status::kFail,
+                fmt::format("the kernel module is {}, libnvidia-ml {}, libcuda {}: they must be the same",
+                            module.empty() ? "?" : module, system->nvml.version.empty() ? "?" : system->nvml.version,
+                            system->cuda.version.empty() ? "?" : system->cuda.version),
+                "reboot, or unload and load the module after ending all programs on GPUs; in a container, start "
+                "it again");
   }
   if (system->cuda.path.empty()) {
-    findings.push_back({"libcuda",
-                        Status::kFail,
-                        {},
-                        "libcuda.so.1 is not found: no program can use CUDA",
-                        "install the driver's libcuda1; in a container, NVIDIA_DRIVER_CAPABILITIES must name compute"});
+    add_finding(findings, "libcuda", Status::kFail, "libcuda.so.1 is not found: no program can use CUDA",
+                "install the driver's libcuda1; in a container, NVIDIA_DRIVER_CAPABILITIES must name compute");
   } else {
-    findings.push_back({"libcuda", Status::kOk, {}, system->cuda.path, ""});
+    add_finding(findings, "libcuda", Status::kOk, system->cuda.path);
   }
 }
 
@@ -153,29 +128,19 @@ void check_amd_driver(const Observations& observations, Findings& findings) {
   if (!has_vendor(observations, Vendor::kAmd) || !observations.system) return;
   const auto& system = *observations.system;
   if (system.has_kfd) {
-    findings.push_back({"amd-driver", Status::kOk, {}, "amdgpu with its compute interface, KFD", ""});
+    add_finding(findings, "amd-driver", Status::kOk, "amdgpu with its compute interface, KFD");
   } else {
-    findings.push_back(
-        {"amd-driver",
-         Status::kFail,
-         {},
-         "amdgpu's compute interface (KFD) is missing",
-         "load amdgpu (`sudo modprobe amdgpu`), or install AMD's driver; in a container pass /dev/kfd and "
-         "/dev/dri"});
+    add_finding(findings, "amd-driver", Status::kFail, "amdgpu's compute interface (KFD) is missing",
+                "load amdgpu (`sudo modprobe amdgpu`), or install AMD's driver; in a container pass /dev/kfd and "
+                "/dev/dri");
   }
   if (system.hip.path.empty()) {
-    findings.push_back({"rocm",
-                        Status::kWarn,
-                        {},
-                        "libamdhip64.so is not found here",
-                        "install ROCm, load its module, or use a torch that brings it"});
+    add_finding(findings, "rocm", Status::kWarn, "libamdhip64.so is not found here",
+                "install ROCm, load its module, or use a torch that brings it");
   } else {
-    findings.push_back(
-        {"rocm",
-         Status::kOk,
-         {},
-         fmt::format("{}{}", system.hip.path, system.rocm_version.empty() ? "" : ", ROCm " + system.rocm_version),
-         ""});
+    add_finding(
+        findings, "rocm", Status::kOk,
+        fmt::format("{}{}", system.hip.path, system.rocm_version.empty() ? "" : ", ROCm " + system.rocm_version));
   }
 }
 
@@ -192,32 +157,26 @@ void check_permissions(const Observations& observations, Findings& findings) {
       denied.push_back(fmt::format("{} ({})", node.path, node.owner));
   }
   if (!denied.empty()) {
-    findings.push_back(
-        {"permissions",
-         Status::kFail,
-         {},
-         fmt::format("this user may not use {}", fmt::join(denied, ", ")),
-         "join the group that owns them (render, video): `sudo usermod -aG render,video $USER`, then log "
-         "in again"});
+    add_finding(findings, "permissions", Status::kFail,
+                fmt::format("this user may not use {}", fmt::join(denied, ", ")),
+                "join the group that owns them (render, video): `sudo usermod -aG render,video $USER`, then log "
+                "in again");
   } else if (!nodes.empty()) {
-    findings.push_back({"permissions", Status::kOk, {}, fmt::format("{} device files can be used", nodes.size()), ""});
+    add_finding(findings, "permissions", Status::kOk, fmt::format("{} device files can be used", nodes.size()));
   }
   const auto has = [&](std::string_view path) {
     return std::ranges::any_of(nodes, [&](const auto& node) { return node.path == path; });
   };
   if (has_nvidia && has("/dev/nvidiactl") && !has("/dev/nvidia-uvm")) {
-    findings.push_back({"nvidia-uvm",
-                        Status::kWarn,
-                        {},
-                        "/dev/nvidia-uvm is missing: CUDA cannot start without it",
-                        "`sudo nvidia-modprobe -u -c 0`; in a container pass it too"});
+    add_finding(findings, "nvidia-uvm", Status::kWarn, "/dev/nvidia-uvm is missing: CUDA cannot start without it",
+                "`sudo nvidia-modprobe -u -c 0`; in a container pass it too");
   }
 }
 
 void check_visibility(const Observations& observations, Findings& findings) {
   const auto warnings = contradictions(observations.environment, observations.snapshot);
   for (const auto& warning : warnings) {
-    findings.push_back({"visibility", Status::kWarn, {}, warning, "`yoke visible` explains what programs see"});
+    add_finding(findings, "visibility", Status::kWarn, warning, "`yoke visible` explains what programs see");
   }
 }
 
@@ -229,51 +188,36 @@ void check_runtime(const Observations& observations, Findings& findings) {
   if (num_gpus == 0) return;
   const auto expected = nvidia > 0 ? nvidia : amd;
   if (runtime.num_gpus > 0 && runtime.num_gpus >= expected) {
-    findings.push_back(
-        {"runtime",
-         Status::kOk,
-         {},
-         fmt::format("a program started here sees {} GPU{}", runtime.num_gpus, runtime.num_gpus == 1 ? "" : "s"),
-         ""});
+    add_finding(
+        findings, "runtime", Status::kOk,
+        fmt::format("a program started here sees {} GPU{}", runtime.num_gpus, runtime.num_gpus == 1 ? "" : "s"));
   } else if (expected == 0 && runtime.num_gpus == 0) {
-    findings.push_back({"runtime",
-                        Status::kWarn,
-                        {},
-                        "variables hide every GPU from programs started here",
-                        "`yoke visible` says which; unset them"});
+    add_finding(findings, "runtime", Status::kWarn, "variables hide every GPU from programs started here",
+                "`yoke visible` says which; unset them");
   } else if (runtime.num_gpus == 0) {
-    findings.push_back({"runtime",
-                        Status::kFail,
-                        {},
-                        fmt::format("the driver lists GPUs, but a program started here sees none: {}", runtime.reason),
-                        "look at the permissions above, at /dev/nvidia-uvm and at `dmesg`; a driver that was updated "
-                        "needs a reboot"});
+    add_finding(findings, "runtime", Status::kFail,
+                fmt::format("the driver lists GPUs, but a program started here sees none: {}", runtime.reason),
+                "look at the permissions above, at /dev/nvidia-uvm and at `dmesg`; a driver that was updated "
+                "needs a reboot");
   } else {
-    findings.push_back({"runtime",
-                        Status::kWarn,
-                        {},
-                        fmt::format("a program started here sees {} of {} GPUs", runtime.num_gpus, expected),
-                        "a lost GPU, MIG mode or a cgroup may be why; see the lines below, and `yoke visible`"});
+    add_finding(findings, "runtime", Status::kWarn,
+                fmt::format("a program started here sees {} of {} GPUs", runtime.num_gpus, expected),
+                "a lost GPU, MIG mode or a cgroup may be why; see the lines below, and `yoke visible`");
   }
 }
 
 void check_torch(const Observations& observations, Findings& findings) {
   if (!observations.torches) {
-    findings.push_back(
-        {"torch", Status::kSkip, {}, "looking for libtorch took too long", "a slow or dead file system?"});
+    add_finding(findings, "torch", Status::kSkip, "looking for libtorch took too long", "a slow or dead file system?");
     return;
   }
   const bool has_nvidia = has_vendor(observations, Vendor::kNvidia), has_amd = has_vendor(observations, Vendor::kAmd);
   const auto* nvml = backend_of(observations.snapshot, "nvml");
   const std::string driver_cuda = nvml != nullptr ? nvml->api_version : "";
   if (observations.torches->empty()) {
-    findings.push_back({"torch",
-                        Status::kSkip,
-                        {},
-                        "no libtorch: not in YOKE_TORCH_DIR, the active Python, or .deps",
-                        has_amd && !has_nvidia
-                            ? std::string(kInstallTorchForRocm) + ", if you want to train"
-                            : "scripts/setup installs one, if you want to train with yoke or PyTorch"});
+    add_finding(findings, "torch", Status::kSkip, "no libtorch: not in YOKE_TORCH_DIR, the active Python, or .deps",
+                has_amd && !has_nvidia ? std::string(kInstallTorchForRocm) + ", if you want to train"
+                                       : "scripts/setup installs one, if you want to train with yoke or PyTorch");
   }
   for (const auto& torch : *observations.torches) {
     const auto build = torch.has_cuda  ? fmt::format("CUDA {}", torch.cuda_version)
@@ -315,19 +259,12 @@ void check_collectives(const Observations& observations, Findings& findings) {
       if (!torch.nccl_path.empty() && torch.nccl_path.find(file) != std::string::npos) path = torch.nccl_path;
     }
     if (!path.empty()) {
-      findings.push_back(
-          {id,
-           Status::kOk,
-           {},
-           fmt::format("{}{}", path,
-                       path == installed.path && !installed.version.empty() ? ", " + installed.version : ""),
-           ""});
+      add_finding(findings, id, Status::kOk,
+                  fmt::format("{}{}", path,
+                              path == installed.path && !installed.version.empty() ? ", " + installed.version : ""));
     } else {
-      findings.push_back({id,
-                          Status::kWarn,
-                          {},
-                          fmt::format("{}.so is not found: GPUs communicate through it", file),
-                          "a torch for GPUs brings it, unless it is built in"});
+      add_finding(findings, id, Status::kWarn, fmt::format("{}.so is not found: GPUs communicate through it", file),
+                  "a torch for GPUs brings it, unless it is built in");
     }
   };
   if (count(Vendor::kNvidia) > 1) check("nccl", observations.system->nccl, "libnccl");

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <grp.h>
-#include <pwd.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
@@ -12,6 +11,7 @@
 #include <array>
 
 #include "yoke/base/sysfs.h"
+#include "yoke/device/process/info.h"
 
 namespace yoke::device {
 namespace {
@@ -51,15 +51,11 @@ std::string owner_of(const fs::path& path) {
   struct stat status = {};
   if (stat(path.c_str(), &status) != 0) return "";
   std::array<char, 4096> buffer = {};
-  passwd user = {};
-  passwd* found_user = nullptr;
-  getpwuid_r(status.st_uid, &user, buffer.data(), buffer.size(), &found_user);
-  const auto user_name = found_user != nullptr ? std::string(user.pw_name) : fmt::format("{}", status.st_uid);
   group group_entry = {};
   group* found_group = nullptr;
   getgrgid_r(status.st_gid, &group_entry, buffer.data(), buffer.size(), &found_group);
   const auto group_name = found_group != nullptr ? std::string(group_entry.gr_name) : fmt::format("{}", status.st_gid);
-  return fmt::format("{}:{}, mode {:o}", user_name, group_name, status.st_mode & 07777);
+  return fmt::format("{}:{}, mode {:o}", user_name(status.st_uid), group_name, status.st_mode & 07777);
 }
 
 std::vector<DeviceNode> device_nodes(const fs::path& sysroot) {

@@ -6,6 +6,8 @@
 #include <array>
 #include <cstring>
 
+#include "yoke/base/cpu_set.h"
+
 namespace yoke::device::nvml {
 namespace {
 
@@ -61,19 +63,11 @@ bool is_plausible(const Process& process) { return process.pid > 0 && process.pi
 /// Formats a bit mask as "0-31,64-95".
 std::string cpu_list(const std::vector<unsigned long>& mask) {
   constexpr size_t kBits = 8 * sizeof(unsigned long);
-  const auto is_set = [&](size_t cpu) {
-    return cpu < mask.size() * kBits && (mask[cpu / kBits] >> cpu % kBits & 1) != 0;
-  };
-  std::string list;
-  for (size_t first = 0; first < mask.size() * kBits; ++first) {
-    if (!is_set(first)) continue;
-    size_t last = first;
-    while (is_set(last + 1)) ++last;
-    if (!list.empty()) list += ',';
-    list += first == last ? fmt::format("{}", first) : fmt::format("{}-{}", first, last);
-    first = last;
+  CpuSet cpus;
+  for (size_t cpu = 0; cpu < mask.size() * kBits; ++cpu) {
+    if ((mask[cpu / kBits] >> cpu % kBits & 1) != 0) cpus.add(static_cast<int64_t>(cpu));
   }
-  return list;
+  return cpus.to_list();
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "yoke/device/doctor/doctor.h"
@@ -10,6 +11,11 @@
 namespace yoke::device {
 
 using Findings = std::vector<Finding>;
+
+/// Adds a finding about the whole machine.
+inline void add_finding(Findings& findings, const char* id, Status status, std::string found, std::string advice = "") {
+  findings.push_back({id, status, {}, std::move(found), std::move(advice)});
+}
 
 // Checks drivers, libraries and the devices that programs can reach.
 void check_gpus(const Observations& observations, Findings& findings);
