@@ -24,7 +24,7 @@ using testing::SizeIs;
 using testing::StartsWith;
 
 std::vector<launch::JobAddress> addresses_of(pid_t pid) {
-  auto addresses = launch::find_job_addresses(read_file("/proc/net/unix"), 0);
+  auto addresses = find_user_sockets(read_file("/proc/net/unix"), launch::kJobService, 0);
   std::erase_if(addresses, [&](const auto& address) { return address.pid != pid; });
   return addresses;
 }

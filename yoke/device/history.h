@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <deque>
 #include <optional>
-#include <vector>
 
 namespace yoke::device {
 
@@ -27,9 +26,6 @@ class History {
 
   /// Returns the samples, the oldest first.
   const std::deque<Sample>& samples() const { return samples_; }
-
-  /// Returns the samples that are at most `length` older than the newest one.
-  std::vector<Sample> window(std::chrono::duration<double> length) const;
 
   bool operator==(const History&) const = default;
 

@@ -53,14 +53,11 @@ std::vector<Cells> columns_of(const LinkMatrix& matrix) {
 std::string block(const LinkMatrix& matrix, const std::vector<Cells>& columns, size_t& first, int64_t width) {
   Table table;
   table.columns.push_back({""});
-  for (const auto& endpoint : matrix.endpoints) table.rows.push_back({endpoint.label});
-  auto used = Cells{"",
-                    [&] {
-                      std::vector<std::string> labels;
-                      for (const auto& row : table.rows) labels.push_back(row[0]);
-                      return labels;
-                    }()}
-                  .width();
+  int64_t used = 0;
+  for (const auto& endpoint : matrix.endpoints) {
+    table.rows.push_back({endpoint.label});
+    used = std::max(used, display_width(endpoint.label));
+  }
   const auto begin = first;
   for (; first < columns.size(); ++first) {
     used += 2 + columns[first].width();

@@ -51,10 +51,6 @@ std::string listed(const std::vector<FoundJob>& jobs) {
 
 }  // namespace
 
-std::vector<JobAddress> find_job_addresses(std::string_view text, int64_t uid) {
-  return find_user_sockets(text, kJobService, uid);
-}
-
 std::optional<JobConnection> JobConnection::open(const JobAddress& address, JobTime until) {
   UniqueFd fd;
   auto connected = connect_to(address, fd);

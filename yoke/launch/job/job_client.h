@@ -19,10 +19,6 @@ namespace yoke::launch {
 /// The address of a launcher's socket.
 using JobAddress = UserSocket;
 
-/// Finds the sockets of launchers of user `uid` (of all users if it is 0) in `text`, the content of /proc/net/unix.
-/// Pure.
-std::vector<JobAddress> find_job_addresses(std::string_view text, int64_t uid);
-
 using JobTime = std::chrono::steady_clock::time_point;
 
 /// A connection to a launcher, which answers questions over it. A launcher may not answer, for example because Ctrl-Z

@@ -32,11 +32,12 @@ constexpr const char* kSockets =
 
 TEST(JobAddresses, OnlyWhatListensUnderAWholeName) {
   const JobAddress job{"yoke/1000/812/00112233445566aa", 1000, 812};
-  EXPECT_THAT(find_job_addresses(kSockets, 1000), ElementsAre(job));
-  EXPECT_THAT(find_job_addresses(kSockets, 1001), IsEmpty());
-  EXPECT_THAT(find_job_addresses(kSockets, 0), ElementsAre(JobAddress{"yoke/0/77/ffffffffffffffff", 0, 77}, job))
+  EXPECT_THAT(find_user_sockets(kSockets, kJobService, 1000), ElementsAre(job));
+  EXPECT_THAT(find_user_sockets(kSockets, kJobService, 1001), IsEmpty());
+  EXPECT_THAT(find_user_sockets(kSockets, kJobService, 0),
+              ElementsAre(JobAddress{"yoke/0/77/ffffffffffffffff", 0, 77}, job))
       << "root's and everybody's";
-  EXPECT_THAT(find_job_addresses("", 0), IsEmpty());
+  EXPECT_THAT(find_user_sockets("", kJobService, 0), IsEmpty());
 }
 
 FoundJob job(int64_t pid, const std::string& run_id) {

@@ -39,7 +39,7 @@ class JobServerTest : public testing::Test {
     return std::move(*connection);
   }
   JobAddress address() {
-    for (const auto& one : find_job_addresses(read_file("/proc/net/unix"), geteuid())) {
+    for (const auto& one : find_user_sockets(read_file("/proc/net/unix"), kJobService, geteuid())) {
       if (one.pid == getpid()) return one;
     }
     throw std::runtime_error("no address");

@@ -44,11 +44,6 @@ Membership::Verdict Membership::judge(Time now) const {
   return now >= since_ + options_.join_timeout ? Verdict::kTooFew : Verdict::kWait;
 }
 
-std::optional<Membership::Time> Membership::next_time() const {
-  if (enough_since_) return at_once_ ? *enough_since_ : *enough_since_ + options_.last_call;
-  return since_ + options_.join_timeout;
-}
-
 std::vector<Membership::Conflict> Membership::find_conflicts(const std::function<Time(int id)>& last_heard) const {
   std::vector<Conflict> conflicts;
   std::map<int64_t, int> holders;

@@ -41,7 +41,6 @@ class Membership {
 
   enum class Verdict { kWait, kStart, kTooFew };
   Verdict judge(Time now) const;
-  std::optional<Time> next_time() const;  ///< When the result of judge() may change.
 
   /// Returns the nodes of the start, ordered by node rank. REQUIRES: judge() returned kStart.
   std::vector<int> choose() const;

@@ -28,7 +28,6 @@ TEST(Membership, StartsWhenAllAreThere) {
 TEST(Membership, TooFewAreNotWaitedForWithoutEnd) {
   auto nodes = of(2, 2);
   nodes.add(0, std::nullopt, kOpened);
-  ASSERT_EQ(nodes.next_time(), kOpened + seconds(600));
   EXPECT_EQ(nodes.judge(kOpened + seconds(599)), Verdict::kWait);
   EXPECT_EQ(nodes.judge(kOpened + seconds(600)), Verdict::kTooFew);
 }
@@ -37,7 +36,6 @@ TEST(Membership, EnoughWaitForTheLastCall) {
   auto nodes = of(2, 4);
   nodes.add(0, std::nullopt, kOpened);
   nodes.add(1, std::nullopt, kOpened + seconds(10));
-  ASSERT_EQ(nodes.next_time(), kOpened + seconds(40));
   EXPECT_EQ(nodes.judge(kOpened + seconds(39)), Verdict::kWait);
   EXPECT_EQ(nodes.judge(kOpened + seconds(40)), Verdict::kStart);
   nodes.remove(1);  // the other nodes are waiting for more nodes (last_call)
