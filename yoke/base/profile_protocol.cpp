@@ -5,7 +5,7 @@
 namespace yoke {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using Json = nlohmann::json;
 
 std::string line_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
@@ -21,15 +21,10 @@ auto parse_line(std::string_view line, Read read) -> std::optional<decltype(read
 
 }  // namespace
 
-std::string to_line(const ProfileHello& hello) {
-  return line_of({{"rank", hello.rank},
-                  {"world_size", hello.world_size},
-                  {"local_world_size", hello.local_world_size},
-                  {"pid", hello.pid},
-                  {"start_ticks", hello.start_ticks},
-                  {"attempt", hello.attempt},
-                  {"num_steps", hello.num_steps}});
-}
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ProfileHello, rank, world_size, local_world_size, pid, start_ticks, attempt,
+                                   num_steps)
+
+std::string to_line(const ProfileHello& hello) { return line_of(hello); }
 
 std::string to_line(const ProfileRequest& request) {
   const auto* detail = request.detail == ProfileDetail::kAnnotations ? "annotations" : "operations";
@@ -47,15 +42,7 @@ std::string to_line(const ProfileNews& news) {
 }
 
 std::optional<ProfileHello> parse_hello(std::string_view line) {
-  auto hello = parse_line(line, [](const Json& json) {
-    return ProfileHello{.rank = json.at("rank"),
-                        .world_size = json.at("world_size"),
-                        .local_world_size = json.at("local_world_size"),
-                        .pid = json.at("pid"),
-                        .start_ticks = json.at("start_ticks"),
-                        .attempt = json.at("attempt"),
-                        .num_steps = json.at("num_steps")};
-  });
+  auto hello = parse_line(line, [](const Json& json) { return json.get<ProfileHello>(); });
   const bool is_sane = hello && hello->rank >= 0 && hello->rank < hello->world_size && hello->local_world_size > 0 &&
                        hello->local_world_size <= hello->world_size;
   return is_sane ? hello : std::nullopt;

@@ -8,24 +8,15 @@ namespace yoke::launch {
 
 using nlohmann::json;
 
-json to_json(const Place& place) {
-  return {{"node_rank", place.node_rank},         {"num_nodes", place.num_nodes},
-          {"first_rank", place.first_rank},       {"world_size", place.world_size},
-          {"restart_count", place.restart_count}, {"master_addr", place.master_addr},
-          {"master_port", place.master_port},     {"agent_serves_store", place.agent_serves_store},
-          {"is_elastic", place.is_elastic}};
-}
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Place, node_rank, num_nodes, first_rank, world_size, restart_count, master_addr,
+                                   master_port, agent_serves_store, is_elastic)
+
+json to_json(const Place& place) { return place; }
 
 Place to_place(const json& from) {
-  return {.node_rank = from.at("node_rank"),
-          .num_nodes = from.at("num_nodes"),
-          .first_rank = from.at("first_rank"),
-          .world_size = from.at("world_size"),
-          .restart_count = from.at("restart_count"),
-          .master_addr = from.at("master_addr"),
-          .master_port = from.at("master_port"),
-          .agent_serves_store = from.at("agent_serves_store"),
-          .is_elastic = from.value("is_elastic", false)};
+  json whole = {{"is_elastic", false}};  // a yoke of an earlier version does not send it
+  whole.update(from);
+  return whole.get<Place>();
 }
 
 json to_json(const NodeEvent& event) {
