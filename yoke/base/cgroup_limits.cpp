@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <sstream>
 #include <string>
 
 #include "yoke/base/sysfs.h"
@@ -45,6 +44,13 @@ void lower_memory(const std::optional<int64_t>& limit, const fs::path& used, con
   limits.memory_used_bytes = used_bytes;
 }
 
+void lower_processes(const fs::path& group, CgroupLimits& limits) {
+  const auto most = limit_in(group / "pids.max");
+  if (!most || (limits.max_processes && *limits.max_processes <= *most)) return;
+  limits.max_processes = most;
+  limits.num_processes = limit_in(group / "pids.current");
+}
+
 void count_kills(const fs::path& file, CgroupLimits& limits) {
   const auto counts = parse_properties(read_text(file).value_or(""));
   const auto kills = counts.find("oom_kill");
@@ -66,11 +72,7 @@ void read_v2(const fs::path& group, CgroupLimits& limits) {
   lower(limits.cpus, cpus_of_v2(group));
   lower_memory(limit_in(group / "memory.max"), group / "memory.current", group / "memory.stat", "inactive_file",
                limits);
-  if (const auto most = limit_in(group / "pids.max");
-      most && (!limits.max_processes || *most < *limits.max_processes)) {
-    limits.max_processes = most;
-    limits.num_processes = limit_in(group / "pids.current");
-  }
+  lower_processes(group, limits);
   count_kills(group / "memory.events", limits);
 }
 
@@ -85,11 +87,7 @@ void read_v1(const std::string& controller, const fs::path& group, CgroupLimits&
     }
     count_kills(group / "memory.oom_control", limits);
   } else if (controller == "pids") {
-    const auto most = limit_in(group / "pids.max");
-    if (most && (!limits.max_processes || *most < *limits.max_processes)) {
-      limits.max_processes = most;
-      limits.num_processes = limit_in(group / "pids.current");
-    }
+    lower_processes(group, limits);
   }
 }
 
@@ -122,10 +120,9 @@ void visit_groups(const fs::path& sysroot, const std::function<void(const fs::pa
       }
       continue;
     }
-    std::istringstream names(controllers);
-    for (std::string name; std::getline(names, name, ',');) {
+    for (const auto name : split(controllers, ',')) {
       for (const auto& folder : {mount / name, mount / controllers}) {
-        climb(folder, path, [&](const fs::path& group) { read_v1(name, group); });
+        climb(folder, path, [&](const fs::path& group) { read_v1(std::string(name), group); });
       }
     }
   }

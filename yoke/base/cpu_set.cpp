@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "yoke/base/environment.h"
+#include "yoke/base/text.h"
 
 namespace yoke {
 namespace {
@@ -36,12 +37,7 @@ CpuSet::CpuSet(std::initializer_list<int64_t> cpus) {
 
 std::optional<CpuSet> CpuSet::parse_list(std::string_view text) {
   CpuSet result;
-  if (text.empty()) return result;
-  for (bool is_last = false; !is_last;) {
-    const auto comma = text.find(',');
-    const auto item = text.substr(0, comma);
-    is_last = comma == text.npos;
-    if (!is_last) text.remove_prefix(comma + 1);
+  for (const auto item : split(text, ',')) {
     const auto dash = item.find('-');
     const auto first = parse_cpu(item.substr(0, dash));
     const auto last = dash == item.npos ? first : parse_cpu(item.substr(dash + 1));

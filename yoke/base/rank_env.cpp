@@ -2,10 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "yoke/base/error.h"
 #include "yoke/base/hostlist.h"
+#include "yoke/base/text.h"
 
 namespace yoke {
 namespace {
@@ -38,10 +37,7 @@ uint64_t stable_hash(std::string_view text) {
 
 /// Returns the number of tasks of node `node`. `text` is SLURM_STEP_TASKS_PER_NODE, written like "2(x3),1".
 int64_t tasks_of_node(const std::string& text, int64_t node) {
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const auto item = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(item.size() + 1, rest.size()));
+  for (const auto item : split(text, ',')) {
     const auto open = item.find("(x");
     const auto tasks = parse_int(item.substr(0, open));
     const auto repeat =

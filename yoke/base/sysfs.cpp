@@ -29,22 +29,26 @@ std::optional<int64_t> parse_bits(std::string_view text) {
 
 }  // namespace
 
-std::optional<std::string> read_text(const std::filesystem::path& file, size_t limit_bytes) {
-  const UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!fd) return std::nullopt;
+std::optional<std::string> read_beginning(int fd, size_t limit_bytes) {
   std::string text;
   while (text.size() < limit_bytes) {
     const auto before = text.size();
     text.resize(std::min(limit_bytes, std::max<size_t>(4096, 4 * before)));  // one page is almost always enough
     ssize_t count = 0;
     do {
-      count = read(fd.value(), text.data() + before, text.size() - before);
+      count = read(fd, text.data() + before, text.size() - before);
     } while (count < 0 && errno == EINTR);
     if (count < 0) return std::nullopt;
     text.resize(before + static_cast<size_t>(count));
     if (count == 0) break;
   }
-  text.erase(text.find_last_not_of(kSpace) + 1);
+  return text;
+}
+
+std::optional<std::string> read_text(const std::filesystem::path& file, size_t limit_bytes) {
+  const UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC));
+  auto text = fd ? read_beginning(fd.value(), limit_bytes) : std::nullopt;
+  if (text) text->erase(text->find_last_not_of(kSpace) + 1);
   return text;
 }
 

@@ -16,6 +16,9 @@
 
 namespace yoke {
 
+/// Returns what `fd` has, up to `limit_bytes`.
+std::optional<std::string> read_beginning(int fd, size_t limit_bytes);
+
 /// Returns the first `limit_bytes` of the file, without white space at the end.
 std::optional<std::string> read_text(const std::filesystem::path& file, size_t limit_bytes = 65'536);
 

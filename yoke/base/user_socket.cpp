@@ -12,6 +12,7 @@
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
+#include "yoke/base/text.h"
 
 namespace yoke {
 namespace {
@@ -64,9 +65,7 @@ std::optional<UserSocket> parse_user_socket(std::string_view service, std::strin
 
 std::vector<UserSocket> find_user_sockets(std::string_view text, std::string_view service, int64_t uid) {
   std::vector<UserSocket> result;
-  while (!text.empty()) {
-    const auto line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(text.size(), line.size() + 1));
+  for (const auto line : lines_of(text)) {
     // Num: RefCount Protocol Flags Type St Inode Path. '@' is the NUL of an abstract name. Flags 00010000: it listens.
     const auto at = line.find(" @");
     if (at == line.npos || line.find(" 00010000 0001 ") > at) continue;

@@ -14,6 +14,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/table.h"
+#include "yoke/base/text.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/options/device.h"
 #include "yoke/device/topology/locality.h"
@@ -65,8 +66,7 @@ device::DeviceLocality find_gpu(const std::string& name, const Machine& machine,
   const auto& gpus = machine.gpus;
   const auto number = parse_int(name);
   if (number && *number >= 0 && *number < static_cast<int64_t>(gpus.size())) return gpus[static_cast<size_t>(*number)];
-  const auto found = std::ranges::find_if(
-      gpus, [id = to_bus_id(name)](const device::DeviceLocality& gpu) { return gpu.pci_bus_id == id; });
+  const auto found = std::ranges::find(gpus, to_bus_id(name), &device::DeviceLocality::pci_bus_id);
   if (found != gpus.end()) return *found;
   // On a machine without the GPU's driver, the PCI bus still lists the GPU.
   if (args.topology.empty() && !number) {
@@ -89,13 +89,9 @@ void choose_gpus(const BindArgs& args, Machine& machine) {
   const auto list = fmt::format("{}", fmt::join(args.chosen, ","));
   std::vector<device::DeviceLocality> chosen;
   if (list != "none") {
-    std::string_view rest = list;
-    for (bool is_last = false; !is_last;) {
-      const auto comma = rest.find(',');
-      is_last = comma == rest.npos;
-      chosen.push_back(find_gpu(std::string(rest.substr(0, comma)), machine, args));
-      if (!is_last) rest.remove_prefix(comma + 1);
-    }
+    auto names = split(list, ',');
+    if (names.empty()) names.push_back(list);
+    for (const auto name : names) chosen.push_back(find_gpu(std::string(name), machine, args));
   }
   machine.gpus = std::move(chosen);
 }

@@ -10,9 +10,8 @@
 #include <string_view>
 #include <utility>
 
-#include "yoke/base/error.h"
-#include "yoke/base/file.h"
 #include "yoke/base/process.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/device/process/folder.h"
 #include "yoke/stack/processes.h"
 #include "yoke/stack/tools.h"
@@ -52,26 +51,15 @@ bool is_python(int64_t pid) {
   return ProcessFolder(pid, "/proc").read("maps", 4 << 20).value_or("").find("/libpython") != std::string::npos;
 }
 
-int64_t number_in(const std::optional<std::string>& text, std::string_view key) {
-  const auto at = text ? text->find(key) : std::string::npos;
-  if (at == std::string::npos) return 0;
-  const auto rest = std::string_view(*text).substr(at + key.size());
-  const auto begin = rest.find_first_of("0123456789");
-  return parse_int(rest.substr(begin, rest.find('\n') - begin)).value_or(0);
-}
-
 /// Explains why a tool showed nothing about a process.
 std::string why_nothing(const ToolRun& run, int64_t pid) {
   const auto name = std::filesystem::path(run.argv[0]).filename().native();
   if (run.timed_out) return fmt::format("{} took too long, and was ended", name);
-  std::optional<int64_t> scope;
-  try {
-    const auto text = read_file("/proc/sys/kernel/yama/ptrace_scope");
-    scope = parse_int(std::string_view(text).substr(0, text.find('\n')));
-  } catch (const Error&) {  // a kernel without Yama lacks this file
-  }
-  const auto tracer = number_in(ProcessFolder(pid, "/proc").read("status", 1 << 16), "TracerPid:");
-  if (const auto reason = explain_refusal(run.text, scope, tracer)) return *reason;
+  const auto scope = read_number("/proc/sys/kernel/yama/ptrace_scope");  // a kernel without Yama lacks this file
+  const auto status = parse_properties(ProcessFolder(pid, "/proc").read("status", 1 << 16).value_or(""));
+  const auto tracer = status.find("TracerPid");
+  const auto reason = explain_refusal(run.text, scope, tracer == status.end() ? 0 : tracer->second);
+  if (reason) return *reason;
   const auto text = std::string_view(run.text).substr(0, run.text.find_last_not_of(" \n") + 1);
   return fmt::format("{} shows nothing: {}", name, text.substr(text.rfind('\n') + 1));
 }

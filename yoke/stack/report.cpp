@@ -20,12 +20,6 @@ using Json = nlohmann::ordered_json;
 
 constexpr size_t kFramesOfPlace = 16;  // frames further out are the same in all ranks, or depend on data
 
-std::string_view take_line(std::string_view& text) {
-  const auto line = text.substr(0, text.find('\n'));
-  text.remove_prefix(std::min(text.size(), line.size() + 1));
-  return line;
-}
-
 std::string_view trim(std::string_view text) {
   text.remove_prefix(std::min(text.size(), text.find_first_not_of(" \t")));
   return text.substr(0, text.find_last_not_of(" \t\r") + 1);
@@ -263,8 +257,7 @@ Json to_json(const ThreadStack& thread) {
 
 std::vector<ThreadStack> parse_eu_stack(std::string_view text) {
   std::vector<ThreadStack> threads;
-  while (!text.empty()) {
-    const auto line = take_line(text);
+  for (const auto line : lines_of(text)) {
     if (line.starts_with("TID ")) {
       threads.push_back({.tid = parse_int(trim(line.substr(4, line.find(':') - 4))).value_or(0)});
     } else if (const auto frame = after_address(line); frame && !threads.empty()) {
@@ -277,8 +270,7 @@ std::vector<ThreadStack> parse_eu_stack(std::string_view text) {
 
 std::vector<ThreadStack> parse_gdb(std::string_view text, int64_t pid) {
   std::vector<ThreadStack> threads;
-  while (!text.empty()) {
-    const auto line = take_line(text);
+  for (const auto line : lines_of(text)) {
     if (line.starts_with("Thread ")) {
       auto tid = pid;
       for (const std::string_view word : {"(LWP ", "(process "}) {
@@ -304,8 +296,7 @@ std::vector<ThreadStack> parse_gdb(std::string_view text, int64_t pid) {
 
 std::vector<std::string> parse_py_spy(std::string_view text) {
   std::vector<std::string> lines;
-  while (!text.empty()) {
-    const auto line = take_line(text);
+  for (const auto line : lines_of(text)) {
     if (!trim(line).empty() && (!lines.empty() || line.starts_with("Thread"))) lines.emplace_back(line);
   }
   return lines;

@@ -197,14 +197,8 @@ std::vector<ProcessColumn> process_columns(const Model& model) {
   if (is_wide(56)) columns.push_back({ProcessField::kUtilization, "UTIL", SortBy::kUtilization, Align::kRight, 0, 5});
   if (is_wide(64)) columns.push_back({ProcessField::kAge, "AGE", SortBy::kAge, Align::kRight, 0, 9});
   if (model.shows_origins.value_or(is_wide(110))) {
-    columns.push_back({ProcessField::kOrigin,
-                       "ORIGIN",
-                       {},
-                       Align::kLeft,
-                       0,
-                       is_wide(140)   ? 24
-                       : is_wide(110) ? 20
-                                      : 16});
+    const int64_t origin_width = is_wide(140) ? 24 : is_wide(110) ? 20 : 16;
+    columns.push_back({ProcessField::kOrigin, "ORIGIN", {}, Align::kLeft, 0, origin_width});
   }
   columns.push_back({ProcessField::kCommand, "COMMAND", {}, Align::kLeft, 0, 0});
   int64_t x = 0;

@@ -5,6 +5,7 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 
+#include "yoke/base/text.h"
 #include "yoke/cli/command.h"
 
 namespace yoke::cli {
@@ -32,13 +33,9 @@ OptionDescription describe(const CLI::Option& option) {
 
 std::vector<std::string> OptionDescription::choices() const {
   std::vector<std::string> result;
-  for (size_t begin = 0; begin < value.size();) {
-    const auto end = std::min(value.find('|', begin), value.size());
-    const auto choice = value.substr(begin, end - begin);
-    if (!choice.empty() && choice.find_first_not_of("abcdefghijklmnopqrstuvwxyz-") == choice.npos) {
-      result.push_back(choice);
-    }
-    begin = end + 1;
+  for (const auto choice : split(value, '|')) {
+    const bool is_literal = choice.find_first_not_of("abcdefghijklmnopqrstuvwxyz-") == choice.npos;
+    if (!choice.empty() && is_literal) result.emplace_back(choice);
   }
   return result;
 }

@@ -12,6 +12,7 @@
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/text.h"
 
 namespace yoke::device {
 namespace {
@@ -101,9 +102,7 @@ XidMeaning meaning_of_xid(int64_t xid) {
 
 std::vector<KernelEvent> parse_kernel_log(std::string_view records) {
   std::vector<KernelEvent> events;
-  while (!records.empty()) {
-    auto line = records.substr(0, records.find('\n'));
-    records.remove_prefix(std::min(records.size(), line.size() + 1));
+  for (auto line : lines_of(records)) {
     // A record begins with priority, sequence, microseconds and flags. Its continuation lines begin with a space.
     if (line.starts_with(' ') || !take_until(line, ",") || !take_until(line, ",")) continue;
     const auto time = parse_int(take_until(line, ",").value_or(""));

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "yoke/base/environment.h"
+#include "yoke/base/text.h"
 
 namespace yoke::device {
 namespace {
@@ -73,10 +74,8 @@ std::string pod_uid(std::string_view segment) {
 class PathReader {
  public:
   explicit PathReader(std::string_view path) {
-    while (!path.empty()) {
-      const auto end = std::min(path.find('/'), path.size());
-      if (end > 0) take(path.substr(0, end));
-      path.remove_prefix(std::min(end + 1, path.size()));
+    for (const auto segment : split(path, '/')) {
+      if (!segment.empty()) take(segment);
     }
     if (container && !pod_uid_.empty()) {
       container->pod_uid = pod_uid_;
@@ -164,9 +163,7 @@ std::string slurm_step_name(std::string_view text) {
 
 Origin parse_cgroup(std::string_view text) {
   Origin origin;
-  while (!text.empty()) {
-    const auto line = text.substr(0, text.find('\n'));
-    text.remove_prefix(std::min(line.size() + 1, text.size()));
+  for (const auto line : lines_of(text)) {
     const auto first = line.find(':');
     const auto second = first == line.npos ? first : line.find(':', first + 1);
     if (second == line.npos) continue;

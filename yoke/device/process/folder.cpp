@@ -5,8 +5,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <cerrno>
+#include "yoke/base/sysfs.h"
 
 namespace yoke::device {
 
@@ -23,21 +22,7 @@ std::optional<int64_t> ProcessFolder::owner() const {
 
 std::optional<std::string> ProcessFolder::read(const char* file, size_t limit_bytes) const {
   const UniqueFd fd(openat(fd_.value(), file, O_RDONLY | O_CLOEXEC));
-  if (!fd) return std::nullopt;
-  std::string text;
-  constexpr size_t kFirst = 4096;  // almost always enough
-  while (text.size() < limit_bytes) {
-    const auto before = text.size();
-    text.resize(std::min(limit_bytes, std::max(kFirst, 2 * before)));
-    ssize_t count = 0;
-    do {
-      count = ::read(fd.value(), text.data() + before, text.size() - before);
-    } while (count < 0 && errno == EINTR);
-    if (count < 0) return std::nullopt;
-    text.resize(before + static_cast<size_t>(count));
-    if (count == 0) break;
-  }
-  return text;
+  return fd ? read_beginning(fd.value(), limit_bytes) : std::nullopt;
 }
 
 }  // namespace yoke::device

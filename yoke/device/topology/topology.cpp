@@ -134,8 +134,7 @@ class TopologyReader {
     for (const auto* object : objects(HWLOC_OBJ_PCI_DEVICE)) {
       if (auto device = pci_device(object)) result.devices.push_back(*std::move(device));
     }
-    std::ranges::sort(result.devices,
-                      [](const PciDevice& a, const PciDevice& b) { return a.pci_bus_id < b.pci_bus_id; });
+    std::ranges::sort(result.devices, {}, &PciDevice::pci_bus_id);
     return result;
   }
 

@@ -70,8 +70,7 @@ void JobServer::accept_some() {
     }
     if (!may_ask(fd.value())) continue;
     if (clients_.size() == kMaxClients) {
-      clients_.erase(std::ranges::min_element(
-          clients_, [](const Client& a, const Client& b) { return a.last_seen < b.last_seen; }));
+      clients_.erase(std::ranges::min_element(clients_, {}, &Client::last_seen));
     }
     clients_.push_back({.fd = std::move(fd), .last_seen = ++num_acts_});
   }
