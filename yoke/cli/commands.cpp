@@ -11,10 +11,10 @@ namespace yoke::cli {
 
 // Each function is defined in the file of its command.
 using AddCommand = void(CLI::App& cmd, Context& context);
-AddCommand add_agent, add_bench, add_bind, add_claim, add_claims, add_curve, add_devices, add_doctor, add_extend,
-    add_jobs, add_kill, add_logs, add_metrics, add_mount, add_mounts, add_profile, add_ps, add_release, add_run,
-    add_stack, add_stop, add_top, add_topo, add_train, add_tune, add_unmount, add_visible, add_watch, add_new,
-    add_completion, add_complete, add_man;
+AddCommand add_agent, add_bench, add_bind, add_claim, add_claims, add_curve, add_devices, add_doctor, add_env,
+    add_extend, add_jobs, add_jupyter, add_kill, add_logs, add_metrics, add_mount, add_mounts, add_profile, add_ps,
+    add_release, add_run, add_stack, add_stop, add_top, add_topo, add_train, add_tune, add_unmount, add_visible,
+    add_watch, add_new, add_completion, add_complete, add_man;
 
 namespace {
 
@@ -38,8 +38,10 @@ constexpr auto kCommands = std::to_array<Command>({
      .add = add_devices,
      .alias = "ls"},
     {.name = "doctor", .summary = "Look for what keeps programs from using the devices well", .add = add_doctor},
+    {.name = "env", .summary = "Make Python environments, and run programs in them", .add = add_env},
     {.name = "extend", .summary = "Put off the end of a claim", .add = add_extend},
     {.name = "jobs", .summary = "List what runs here under `yoke run` and `yoke train`", .add = add_jobs},
+    {.name = "jupyter", .summary = "Install notebook kernels that claim devices while they run", .add = add_jupyter},
     {.name = "kill", .summary = "End processes on devices", .add = add_kill, .rewrite = with_signal_option},
     {.name = "logs", .summary = "Print what the ranks of a running job printed last", .add = add_logs},
     {.name = "metrics", .summary = "Print or serve what the devices are doing, for Prometheus", .add = add_metrics},

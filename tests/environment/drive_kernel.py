@@ -1,0 +1,138 @@
+"""Starts an installed kernel as Jupyter does, and checks what it sees. Usage: drive_kernel.py SCENARIO YOKE KERNEL"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from jupyter_client import KernelManager
+
+
+def claims():
+    text = subprocess.run([yoke, "claims", "--json", "--deadline", "60"], check=True, capture_output=True).stdout
+    return json.loads(text)["claims"]
+
+
+def wait_for(condition, what, limit_s=60):
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end, f"after {limit_s} s: {what}"
+        time.sleep(0.05)
+
+
+class Session:
+    """A kernel and a client of it, for a `with` statement."""
+
+    def __init__(self, name):
+        self.manager = KernelManager(kernel_name=name)
+
+    def __enter__(self):
+        self.manager.start_kernel()
+        self.client = self.manager.client()
+        self.client.start_channels()
+        self.client.wait_for_ready(timeout=120)
+        return self
+
+    def __exit__(self, *_):
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+
+    def run(self, code, timeout=240):
+        """Returns the reply, and what the cell printed."""
+        text = []
+
+        def hook(message):
+            content = message["content"]
+            text.append(content.get("text", "") if message["msg_type"] == "stream" else "")
+
+        reply = self.client.execute_interactive(code, timeout=timeout, output_hook=hook)
+        return reply["content"], "".join(text)
+
+    def value(self, code):
+        reply, text = self.run(code)
+        assert reply["status"] == "ok", reply
+        return text.strip()
+
+
+PID = "import os; print(os.getpid())"
+DEVICES = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'))"
+
+
+def held_devices():
+    return sorted(claim["device_uuid"] for claim in claims())
+
+
+def claim(kernel):
+    """The kernel sees the devices that it has claimed, and a crash gives them back."""
+    with Session(kernel) as session:
+        assert sorted(session.value(DEVICES).split(",")) == held_devices(), (session.value(DEVICES), claims())
+        assert len(claims()) == 2 and {one["purpose"] for one in claims()} == {"notebook " + kernel}, claims()
+        os.kill(int(session.value(PID)), signal.SIGKILL)
+        wait_for(lambda: not claims(), "the claim of a killed kernel is still there")
+        wait_for(lambda: not session.manager.is_alive(), "Jupyter does not see that the kernel has died")
+
+
+def keeper(kernel):
+    """The kernel ends if the process that keeps its claim is killed."""
+    with Session(kernel) as session:
+        pid = int(session.value(PID))
+        os.kill(session.manager.provisioner.pid, signal.SIGKILL)
+        wait_for(lambda: not claims(), "the claim is still there")
+        wait_for(lambda: not os.path.exists(f"/proc/{pid}"), "the kernel is still there")
+
+
+def restart(kernel):
+    """Interrupt keeps the state, restart makes a new claim, and shutdown ends it."""
+    with Session(kernel) as session:
+        session.value("x = 41")
+        request = session.client.execute("import time\nprint('begun', flush=True)\ntime.sleep(600)")
+        while True:
+            message = session.client.get_iopub_msg(timeout=60)
+            if message["msg_type"] == "stream" and "begun" in message["content"]["text"]:
+                break
+        session.manager.interrupt_kernel()
+        while True:
+            reply = session.client.get_shell_msg(timeout=60)
+            if reply["parent_header"].get("msg_id") == request:
+                break
+        assert reply["content"]["ename"] == "KeyboardInterrupt", reply["content"]
+        assert session.value("print(x + 1)") == "42"
+        before = session.value(PID)
+        session.manager.restart_kernel()
+        session.client.wait_for_ready(timeout=120)
+        assert session.value(PID) != before
+        assert session.run("x")[0]["ename"] == "NameError"
+        assert sorted(session.value(DEVICES).split(",")) == held_devices() and len(claims()) == 2, claims()
+        session.manager.shutdown_kernel()
+        wait_for(lambda: not claims(), "the claim of an ended kernel is still there")
+
+
+def refused(kernel):
+    """Without free devices, the notebook says why. --wait is no option of a kernel."""
+    with Session(kernel) as session:
+        reply, _ = session.run("print('x')")
+        assert reply["status"] == "error" and "2 devices are wanted, and 1 is free" in reply["evalue"], reply
+        assert "--wait" not in reply["evalue"] and "yoke claims" in reply["evalue"], reply
+        assert claims() and all(one["purpose"] != "notebook " + kernel for one in claims()), claims()
+
+
+def chosen(kernel):
+    """A kernel for device 3 has that device."""
+    with Session(kernel) as session:
+        assert [one["device"] for one in claims()] == ["3"], claims()
+        assert session.value(DEVICES).split(",") == held_devices()
+
+
+def unclaimed(kernel):
+    """A kernel without devices claims none, and its programs are those of the environment."""
+    with Session(kernel) as session:
+        assert claims() == []
+        folder = session.value("import os; print(os.environ['VIRTUAL_ENV'])")
+        assert session.value("import shutil; print(shutil.which('python'))") == folder + "/bin/python"
+
+
+scenario, yoke, kernel_name = sys.argv[1:]
+globals()[scenario](kernel_name)
+print("passed")

@@ -1,0 +1,60 @@
+#include "yoke/cli/frame/environment_step.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <iostream>
+
+#include "yoke/base/error.h"
+#include "yoke/base/process.h"
+#include "yoke/base/signal_name.h"
+
+namespace yoke::cli {
+namespace {
+
+int status_of(pid_t child) {
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+}
+
+}  // namespace
+
+void run_environment_step(const environment::Step& step, const std::string& what) {
+  constexpr size_t kMaxKept = 65'536;
+  const bool is_venv = step.kind == environment::Step::Kind::kVenv;
+  auto pipe = make_pipe();
+  // pip writes its progress to standard output and errors to standard error; venv writes both to standard output.
+  const pid_t child = spawn({.argv = step.argv,
+                             .in = kNullStream,
+                             .out = is_venv ? pipe.write_end.value() : STDERR_FILENO,
+                             .err = pipe.write_end.value(),
+                             .death_signal = SIGTERM});
+  if (child < 0) throw system_error(errno, "starting " + step.argv[0]);
+  pipe.write_end.reset();
+  std::string output;
+  char buffer[4096];
+  for (ssize_t count = 0; (count = read(pipe.read_end.value(), buffer, sizeof buffer)) != 0;) {
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) break;
+    output.append(buffer, static_cast<size_t>(count));
+    if (output.size() > 2 * kMaxKept) output.erase(0, output.size() - kMaxKept);
+    std::cerr.write(buffer, count).flush();
+  }
+  const int status = status_of(child);
+  if (status == 0) return;
+  throw Error(ErrorCode::kFailedPrecondition, "{}: {}: {}; {}", what, is_venv ? "venv" : "pip", describe_end(status),
+              environment::advice_for(step.kind, output));
+}
+
+bool has_module(const std::string& python, const std::string& module) {
+  const pid_t child =
+      spawn({.argv = {python, "-c", "import " + module}, .in = kNullStream, .out = kNullStream, .err = kNullStream});
+  if (child < 0) throw system_error(errno, "starting " + python);
+  return status_of(child) == 0;
+}
+
+}  // namespace yoke::cli

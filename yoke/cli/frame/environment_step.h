@@ -1,0 +1,17 @@
+// yoke/cli/frame/environment_step.h -- runs venv and pip where the user sees them.
+#pragma once
+
+#include <string>
+
+#include "yoke/environment/plan.h"
+
+namespace yoke::cli {
+
+/// Runs a step and passes its output on to standard error, where pip may draw its progress.
+/// Errors  kFailedPrecondition: it failed; the message has what its output means. `what` says on which object.
+void run_environment_step(const environment::Step& step, const std::string& what);
+
+/// Whether `python` can import `module`.
+bool has_module(const std::string& python, const std::string& module);
+
+}  // namespace yoke::cli

@@ -1,0 +1,171 @@
+#include "yoke/environment/kernel_spec.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <span>
+
+#include "yoke/base/error.h"
+#include "yoke/base/file.h"
+#include "yoke/base/text.h"
+#include "yoke/environment/store.h"
+
+namespace yoke::environment {
+namespace {
+
+namespace fs = std::filesystem;
+using SpecJson = nlohmann::ordered_json;
+
+constexpr int kSpecVersion = 1;
+
+std::vector<std::string> argv_of(const KernelRequest& request) {
+  std::vector<std::string> argv;
+  const auto& devices = request.devices;
+  if (devices.is_claimed()) {
+    argv = {request.yoke, "jupyter", "start", "--name", request.name};
+    if (devices.num_devices) argv.insert(argv.end(), {"--claim", std::to_string(*devices.num_devices)});
+    if (!devices.chosen.empty()) argv.insert(argv.end(), {"--devices", devices.chosen});
+    if (!devices.length.empty()) argv.insert(argv.end(), {"--for", devices.length});
+    argv.emplace_back("--");
+  }
+  argv.push_back(request.python);
+  if (request.language == Language::kCpp) {
+    argv.push_back(request.kernels_folder + "/yoke_cpp_kernel.py");
+  } else {
+    argv.insert(argv.end(), {"-m", "ipykernel_launcher"});
+  }
+  argv.insert(argv.end(), {"-f", "{connection_file}"});
+  return argv;
+}
+
+std::string text_of(const SpecJson& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+fs::path spec_file(const fs::path& folder) { return folder / "kernel.json"; }
+
+std::optional<Kernel> read_kernel(const fs::path& folder) {
+  std::error_code error;
+  if (!fs::is_directory(fs::symlink_status(folder, error))) return std::nullopt;
+  try {
+    auto kernel = parse_kernel(read_regular_file(spec_file(folder), 1 << 20));
+    if (kernel) {
+      kernel->name = folder.filename().string();
+      kernel->folder = folder;
+    }
+    return kernel;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::string kernel_json(const KernelRequest& request) {
+  SpecJson json = {{"argv", argv_of(request)},
+                   {"display_name", request.display_name.empty() ? request.name : request.display_name},
+                   {"language", request.language == Language::kCpp ? "c++" : "python"}};
+  if (!request.environment.empty()) {
+    json["env"] = {{"VIRTUAL_ENV", request.environment}, {"PATH", request.environment + "/bin:${PATH}"}};
+  }
+  // Jupyter signals the process group. `yoke jupyter start` would pass on a signal that the kernel has got already.
+  if (request.devices.is_claimed() || request.language == Language::kCpp) json["interrupt_mode"] = "message";
+  const auto& devices = request.devices;
+  json["metadata"] = {{"debugger", request.language == Language::kPython},
+                      {"yoke",
+                       {{"version", kSpecVersion},
+                        {"python", request.python},
+                        {"environment", request.environment},
+                        {"image", request.image},
+                        {"num_devices", devices.num_devices ? SpecJson(*devices.num_devices) : SpecJson()},
+                        {"devices", devices.chosen},
+                        {"for", devices.length}}}};
+  return json.dump(2) + "\n";
+}
+
+void check_kernel_name(std::string_view name) {
+  static const std::regex kName("[a-z0-9][a-z0-9._-]{0,63}");
+  if (std::regex_match(name.begin(), name.end(), kName)) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      "'{}' cannot be the name of a kernel: take at most 64 small letters, digits, '.', '_' and '-', a letter or "
+      "digit first; --display-name may be any text",
+      printable(name));
+}
+
+fs::path kernels_folder(const Environment& environment) {
+  const auto jupyter = environment.value_or("JUPYTER_DATA_DIR", "");
+  return (jupyter.empty() ? data_home(environment) / "jupyter" : fs::path(jupyter)) / "kernels";
+}
+
+std::optional<Kernel> parse_kernel(std::string_view text) {
+  const auto json = SpecJson::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("metadata") || !json["metadata"].is_object()) return std::nullopt;
+  const auto& metadata = json["metadata"];
+  if (!metadata.contains("yoke") || !metadata["yoke"].is_object()) return std::nullopt;
+  const auto& mark = metadata["yoke"];
+  if (!mark.contains("version") || mark["version"] != kSpecVersion) return std::nullopt;
+  Kernel kernel{.display_name = text_of(json, "display_name"),
+                .python = text_of(mark, "python"),
+                .environment = text_of(mark, "environment"),
+                .image = text_of(mark, "image"),
+                .language = text_of(json, "language")};
+  kernel.devices.chosen = text_of(mark, "devices");
+  kernel.devices.length = text_of(mark, "for");
+  if (mark.contains("num_devices") && mark["num_devices"].is_number_integer()) {
+    kernel.devices.num_devices = mark["num_devices"].get<int64_t>();
+  }
+  return kernel;
+}
+
+std::vector<Kernel> list_kernels(const fs::path& folder) {
+  std::vector<Kernel> kernels;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) {
+    if (auto kernel = read_kernel(entry.path())) kernels.push_back(std::move(*kernel));
+  }
+  std::sort(kernels.begin(), kernels.end(), [](const Kernel& a, const Kernel& b) { return a.name < b.name; });
+  return kernels;
+}
+
+fs::path install_kernel(const KernelRequest& request, const fs::path& folder) {
+  check_kernel_name(request.name);
+  const auto target = folder / request.name;
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw system_error(error.value(), "making the folder " + folder.string());
+  const bool is_new = fs::create_directory(target, error);
+  if (error) throw system_error(error.value(), "making the folder " + target.string());
+  if (!is_new && !fs::is_empty(target, error) && !read_kernel(target)) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "there is a kernel {} already that yoke has not made, so it stays; give another name by --name",
+                target.string());
+  }
+  const auto text = kernel_json(request);
+  const auto file = spec_file(target);
+  replace_file(file, [&](int fd) { write_all(fd, std::as_bytes(std::span(text)), file.string()); });
+  return target;
+}
+
+void remove_kernel(const std::string& name, const fs::path& folder) {
+  check_kernel_name(name);
+  const auto target = folder / name;
+  std::error_code error;
+  if (!fs::exists(fs::symlink_status(target, error))) {
+    throw Error(ErrorCode::kNotFound, "there is no kernel {} in {}; see `yoke jupyter list`", name, folder.string());
+  }
+  if (!read_kernel(target)) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "yoke has not made the kernel {}, so it stays; `jupyter kernelspec remove` removes any kernel",
+                target.string());
+  }
+  fs::remove(spec_file(target), error);
+  if (error) throw system_error(error.value(), "removing " + spec_file(target).string());
+  fs::remove(target, error);  // a picture that the user has added stays, and Jupyter ignores its folder
+}
+
+}  // namespace yoke::environment

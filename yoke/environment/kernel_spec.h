@@ -1,0 +1,75 @@
+// yoke/environment/kernel_spec.h -- Jupyter's kernel specifications: what is in them, and which ones yoke has made.
+//
+// Format: "Kernel specs" in the documentation of jupyter_client. yoke's own are marked in their metadata, and only
+// those are listed, replaced and removed.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "yoke/base/environment.h"
+
+namespace yoke::environment {
+
+enum class Language { kPython, kCpp };
+
+/// Which devices a kernel gets. Neither: it starts without a claim, and sees what the server of Jupyter sees.
+struct KernelDevices {
+  std::optional<int64_t> num_devices;
+  std::string chosen;  ///< "0,1" or UUIDs.
+  std::string length;  ///< Of the claim, "8h"; empty: as long as the kernel lives.
+
+  bool is_claimed() const { return num_devices.has_value() || !chosen.empty(); }
+};
+
+struct KernelRequest {
+  std::string name;
+  std::string display_name;  ///< Empty: derived from the name.
+  Language language = Language::kPython;
+  std::string python;            ///< The program that runs the kernel, a path.
+  std::string environment = {};  ///< The folder of its virtual environment; empty: none.
+  std::string image = {};        ///< Of the container in which it runs; empty: none.
+  KernelDevices devices = {};
+  std::string yoke;            ///< The path of this command.
+  std::string kernels_folder;  ///< The folder of yoke's own kernels (share/yoke/python/kernels).
+};
+
+/// The text of kernel.json. Pure.
+std::string kernel_json(const KernelRequest& request);
+
+/// Errors  kInvalidArgument: Jupyter finds no kernel of this name. It compares names in lower case.
+void check_kernel_name(std::string_view name);
+
+/// The user's folder of kernels: $JUPYTER_DATA_DIR, $XDG_DATA_HOME/jupyter or ~/.local/share/jupyter, then kernels.
+/// Errors  kFailedPrecondition: HOME is not set either.
+std::filesystem::path kernels_folder(const Environment& environment);
+
+/// A kernel specification that yoke has made.
+struct Kernel {
+  std::string name, display_name;
+  std::filesystem::path folder;
+  std::string python;       ///< The program that runs it.
+  std::string environment;  ///< Folder; empty: none.
+  std::string image;        ///< Empty: none.
+  std::string language;     ///< "python", "c++"
+  KernelDevices devices;
+};
+
+/// Returns nullopt if the text is not the kernel.json of a kernel that yoke has made. Pure.
+std::optional<Kernel> parse_kernel(std::string_view text);
+
+/// The kernels in `folder` that yoke has made, by name.
+std::vector<Kernel> list_kernels(const std::filesystem::path& folder);
+
+/// Writes the specification. Errors  kFailedPrecondition: there is a kernel of this name that yoke has not made.
+/// Returns  its folder.
+std::filesystem::path install_kernel(const KernelRequest& request, const std::filesystem::path& folder);
+
+/// Errors  kNotFound: there is no such kernel; kFailedPrecondition: yoke has not made it, so it stays.
+void remove_kernel(const std::string& name, const std::filesystem::path& folder);
+
+}  // namespace yoke::environment

@@ -1,0 +1,109 @@
+#include "yoke/environment/plan.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <array>
+#include <regex>
+
+#include "yoke/base/error.h"
+#include "yoke/base/text.h"
+
+namespace yoke::environment {
+namespace {
+
+struct Cause {
+  Step::Kind kind;
+  std::string_view sign;  ///< A part of the output.
+  std::string_view advice;
+};
+
+// Messages of venv (CPython 3.9 to 3.13, Debian's included) and of pip 22 to 26.
+constexpr auto kCauses = std::to_array<Cause>({
+    {Step::Kind::kVenv, "ensurepip is not",
+     "Debian and Ubuntu have venv in a package of its own: `sudo apt install python3-venv`, or the package that the "
+     "message names; then run the same command again"},
+    {Step::Kind::kVenv, "No module named venv",
+     "this Python lacks the module venv: `sudo apt install python3-venv`, or choose another one by --python"},
+    {Step::Kind::kVenv, "No module named ensurepip",
+     "this Python lacks pip's installer: `sudo apt install python3-venv`, or choose another one by --python"},
+    {Step::Kind::kInstall, "No space left on device",
+     "make room on this disk, or give a folder on another one; then run the same command again"},
+    {Step::Kind::kInstall, "Disk quota exceeded",
+     "your quota is used up (`quota -s`); remove files, or give a folder on another disk; then run the same command "
+     "again"},
+    {Step::Kind::kInstall, "Temporary failure in name resolution",
+     "the index cannot be reached: is there a network, or must HTTPS_PROXY or PIP_INDEX_URL be set? Then run the same "
+     "command again"},
+    {Step::Kind::kInstall, "NewConnectionError",
+     "the index cannot be reached: is there a network, or must HTTPS_PROXY or PIP_INDEX_URL be set? Then run the same "
+     "command again"},
+    {Step::Kind::kInstall, "CERTIFICATE_VERIFY_FAILED",
+     "the certificate of the index is not trusted: a proxy of your site may need PIP_CERT"},
+    {Step::Kind::kInstall, "ResolutionImpossible",
+     "two requirements contradict each other, as pip's lines above say; loosen one of them, and run the same command "
+     "again"},
+    {Step::Kind::kInstall, "No matching distribution found",
+     "there is no such package for this version of Python: look for a misspelt name, or choose another version by "
+     "--python"},
+    {Step::Kind::kInstall, "Could not open requirements file", "give a file that exists to -r"},
+    {Step::Kind::kInstall, "Invalid requirement", "correct the line of the requirements file that pip names"},
+    {Step::Kind::kInstall, "Failed building wheel",
+     "the package has no wheel for this Python and was compiled, which failed; another version of it, or of Python "
+     "(--python), may have one"},
+});
+
+}  // namespace
+
+bool is_folder(std::string_view word) { return word.find('/') != word.npos || word == "." || word == ".."; }
+
+void check_name(std::string_view name) {
+  static const std::regex kName("[A-Za-z0-9][A-Za-z0-9._-]{0,63}");
+  if (std::regex_match(name.begin(), name.end(), kName)) return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      "'{}' cannot be the name of an environment: take at most 64 letters, digits, '.', '_' and '-', a letter or "
+      "digit first; or give a folder, which has a slash: ./{}",
+      printable(name), printable(name));
+}
+
+std::filesystem::path python_of(const std::filesystem::path& folder) { return folder / "bin" / "python"; }
+
+std::vector<Step> steps_of(const CreateRequest& request) {
+  std::vector<Step> steps = {{.kind = Step::Kind::kVenv,
+                              .purpose = "make the environment " + request.folder.string(),
+                              .argv = {request.python, "-m", "venv", request.folder.string()}}};
+  const std::vector<std::string> install = {python_of(request.folder).string(), "-m", "pip", "install",
+                                            "--disable-pip-version-check"};
+  for (const auto& packages : request.packages) {
+    auto argv = install;
+    if (!packages.index_url.empty()) argv.insert(argv.end(), {"--index-url", packages.index_url});
+    argv.insert(argv.end(), packages.requirements.begin(), packages.requirements.end());
+    steps.push_back({.purpose = fmt::format("install {}{}{}", fmt::join(packages.requirements, ", "),
+                                            packages.index_url.empty() ? "" : " from ", packages.index_url),
+                     .argv = std::move(argv)});
+  }
+  if (!request.requirements.empty()) {
+    auto argv = install;
+    argv.insert(argv.end(), {"-r", request.requirements});
+    steps.push_back({.purpose = "install what " + request.requirements + " names", .argv = std::move(argv)});
+  }
+  return steps;
+}
+
+std::string advice_for(Step::Kind kind, std::string_view output) {
+  for (const auto& cause : kCauses) {
+    if (cause.kind == kind && output.find(cause.sign) != output.npos) return std::string(cause.advice);
+  }
+  return "correct what the lines above say, and run the same command again";
+}
+
+Environment activated(Environment environment, const std::filesystem::path& folder) {
+  const auto path = environment.value_or("PATH", "/usr/bin:/bin");
+  environment.set("VIRTUAL_ENV", folder.string());
+  environment.set("PATH", (folder / "bin").string() + ":" + path);
+  environment.erase("PYTHONHOME");
+  return environment;
+}
+
+}  // namespace yoke::environment
