@@ -181,6 +181,31 @@ TEST_F(ClaimFair, TheHistoryHasBeginAndEndOfEachClaim) {
   EXPECT_GE(lines[3].at("end"), lines[2].at("since"));
 }
 
+TEST_F(ClaimFair, HoursAreReported) {
+  configure("[claim]\n");
+  write_history(kAda, 2, 7200, 3600);
+  write_history(kBob, 1, 90'000, 90'000 - 1800);
+  Command holder(as(kNobody, ClaimMachine::claim_and_wait({"-d", "7"})));
+  ASSERT_TRUE(holder.wait_for_output("started"));
+  const auto result = run(as(kAda, {"claims", "--report", "30d", "--json"}));
+  EXPECT_THAT(result.err, HasSubstr("set history_directory"));
+  const auto use = Json::parse(result.out).at("use");
+  ASSERT_THAT(use, SizeIs(4));
+  EXPECT_EQ(use[0].at("user"), "61001");
+  EXPECT_EQ(use[0].at("device_uuid"), "GPU-0");
+  EXPECT_EQ(use[0].at("hours"), 1.0);
+  EXPECT_EQ(use[0].at("idle_unknown_hours"), 1.0);
+  EXPECT_EQ(use[2].at("hours"), 0.5);
+  EXPECT_EQ(use[3].at("user"), "nobody");
+  EXPECT_EQ(use[3].at("device"), "7");
+  EXPECT_THAT(Json::parse(run(as(kAda, {"claims", "--report", "1d", "--json"})).out).at("use"), SizeIs(3));
+  EXPECT_THAT(run(as(kAda, {"claims", "--report", "30d"})).out, HasSubstr("61001   all          2    2.0"));
+  const auto csv = run(as(kAda, {"claims", "--report", "30d", "--csv"})).out;
+  EXPECT_THAT(csv,
+              AllOf(testing::StartsWith("user,device,claims,hours,idle hours\n"), HasSubstr("61002,GPU-0,1,0.5,")));
+  EXPECT_EQ(run(as(kAda, {"claims", "--csv"})).exit_code, 64);
+}
+
 TEST_F(ClaimFair, AWrongFolderOfTheHistoryIsAnError) {
   configure("[claim]\nhistory_directory = '" + machine_.path("nowhere") + "'\n");
   const auto result = run(as(kAda, {"claim", "--", "true"}));

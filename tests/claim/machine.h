@@ -5,6 +5,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <string>
 #include <utility>
@@ -46,7 +48,8 @@ class ClaimMachine {
 
   /// A command of this user. The drivers get a deadline that is never reached.
   CommandOptions yoke(std::vector<std::string> words) const {
-    const bool reads = words[0] == "claim" || words[0] == "claims" || words[0] == "devices";
+    constexpr std::array kReaders = {"claim", "claims", "devices", "extend", "reserve"};
+    const bool reads = std::find(kReaders.begin(), kReaders.end(), words[0]) != kReaders.end();
     if (reads) words.insert(words.begin() + 1, {"--deadline", "60"});
     words.insert(words.begin(), path("yoke"));
     return {

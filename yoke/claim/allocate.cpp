@@ -9,9 +9,11 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
+#include "yoke/base/moment.h"
 #include "yoke/base/text.h"
 #include "yoke/claim/fair_share.h"
 #include "yoke/claim/history.h"
+#include "yoke/claim/reservation.h"
 #include "yoke/device/process/info.h"
 
 namespace yoke::claim {
@@ -69,6 +71,29 @@ bool may_be_given(Standing standing) {
   return standing != Standing::kUnusable && standing != Standing::kExcluded && standing != Standing::kTooSmall;
 }
 
+/// Marks devices that others have reserved by name.
+void mark_reserved(std::vector<Candidate>& candidates, const std::vector<Reservation>& reservations,
+                   const Leave& leave) {
+  for (auto& candidate : candidates) {
+    const auto reserved = leave.reserved_keys.find(key_in_name(candidate.key));
+    if (candidate.standing != Standing::kFree || reserved == leave.reserved_keys.end()) continue;
+    const auto& one = reservations[reserved->second];
+    candidate.standing = Standing::kReserved;
+    candidate.reason = fmt::format("reserved by {} from {} until {}", printable(device::user_name(one.uid)),
+                                   moment_text(one.start), moment_text(one.until));
+  }
+}
+
+std::string reservation_refusal(const Reservation& one, int64_t most, Time now) {
+  auto text = reservation_text(one);
+  if (most > 0) text += fmt::format(", which leaves {}", most);
+  if (one.start > now + std::chrono::minutes(1)) {
+    const auto minutes = std::chrono::duration_cast<std::chrono::minutes>(one.start - now).count();
+    text += fmt::format("; a claim that ends before, with --for {}m or less, may have more", minutes);
+  }
+  return text;
+}
+
 void exclude_others(std::vector<Candidate>& candidates, const std::vector<std::string>& only) {
   if (only.empty()) return;
   for (auto& candidate : candidates) {
@@ -97,6 +122,10 @@ std::string refusal_of(const Allocation& allocation, const std::vector<Candidate
             ? (is_one ? "request of a user who has used less, or waited for longer, comes first"
                       : "requests of users who have used less, or waited for longer, come first")
             : (is_one ? "request has been waiting for longer" : "requests have been waiting for longer"));
+  }
+  if (!allocation.reservation.empty()) {
+    return fmt::format("{} {} wanted, and {}; use --wait to queue, or see `yoke claims`", wanted,
+                       wanted == 1 ? "device is" : "devices are", allocation.reservation);
   }
   std::vector<std::string> reasons;
   for (const auto& candidate : candidates) {
@@ -160,6 +189,7 @@ Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, cons
                     const SiteConfig& config, const Place* place) {
   Allocation result;
   auto candidates = candidates_of(snapshot, request.wish);
+  const auto all = candidates;
   for (auto& candidate : candidates) {
     const bool is_used = candidate.standing == Standing::kInUse || candidate.standing == Standing::kSuspect;
     if (request.takes_used && is_used) candidate.standing = Standing::kFree;
@@ -175,15 +205,26 @@ Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, cons
   constexpr std::chrono::milliseconds kMostAge(500);
   result.is_stale = std::chrono::steady_clock::now() - request.read_at > kMostAge;
   if (result.is_stale) return result;
-  const auto survey = session.survey();
-  mark_claimed(candidates, survey, ledger.folder(), std::chrono::system_clock::now());
+  auto survey = session.survey();
+  const auto now = std::chrono::system_clock::now();
+  mark_claimed(candidates, survey, ledger.folder(), now);
+  const auto reservations = honoured_reservations(ledger, survey, config, static_cast<int64_t>(candidates.size()), now);
+  survey.reserved = num_reserved_now(reservations, survey, now);
+  const auto end = request.length ? std::optional(now + *request.length) : std::nullopt;
+  // A process that is adopted has its devices already.
+  const auto leave = request.takes_used ? Leave()
+                                        : find_leave(reservations, survey, availability_of(all, survey, now),
+                                                     int64_t{geteuid()}, end, now);
+  mark_reserved(candidates, reservations, leave);
   const auto num_free = std::count_if(candidates.begin(), candidates.end(),
                                       [](const Candidate& candidate) { return candidate.standing == Standing::kFree; });
   result.turn = find_turn(survey, ledger, request, place, config, num_free);
   for (;;) {
     const auto picked = pick(candidates, closeness, request.wish);
     result.sentences = picked.sentences;
-    if (picked.chosen.empty() || !result.turn.is_ours) {
+    const bool is_reserved = leave.first && request.wish.num_devices > leave.most;
+    if (is_reserved) result.reservation = reservation_refusal(reservations[*leave.first], leave.most, now);
+    if (picked.chosen.empty() || !result.turn.is_ours || is_reserved) {
       const bool is_above_limit = result.turn.excess && request.wish.num_devices > result.turn.excess->most;
       result.is_hopeless = result.is_hopeless || is_above_limit;
       result.refusal = refusal_of(result, candidates, request, config);
@@ -229,7 +270,11 @@ Limits limits_for(const Survey& survey, const SiteConfig& config) {
 Outlook outlook(const Ledger& ledger, const std::vector<std::string>& keys, const AllocationRequest& request,
                 const SiteConfig& config, const Place& place) {
   // Without the lock: a process that waits and is stopped (Ctrl-Z) must not keep it.
-  const auto survey = ledger.look_without_lock();
+  auto survey = ledger.look_without_lock();
+  const auto now = std::chrono::system_clock::now();
+  // How many devices there are is not known here. allocate() asks again.
+  constexpr int64_t kAnyNumber = 4096;
+  survey.reserved = num_reserved_now(honoured_reservations(ledger, survey, config, kAnyNumber, now), survey, now);
   const auto num_free =
       std::count_if(keys.begin(), keys.end(), [&](const std::string& key) { return survey.find(key) == nullptr; });
   Outlook result{.turn = find_turn(survey, ledger, request, &place, config, num_free)};

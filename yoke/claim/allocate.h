@@ -33,7 +33,8 @@ struct Allocation {
   std::vector<std::string> sentences;  ///< The reason, for `--explain`.
   std::string refusal;                 ///< Why nothing was chosen.
   Turn turn;
-  bool is_stale = false;     ///< The snapshot was too old when nobody else was allocating any more; read it again.
+  bool is_stale = false;    ///< The snapshot was too old when nobody else was allocating any more; read it again.
+  std::string reservation;  ///< The reservation that keeps it from having the devices, in a sentence; empty: none does.
   bool is_hopeless = false;  ///< Waiting would not help: the machine does not have that many devices.
 };
 

@@ -26,8 +26,10 @@ Order order_of(const site::Section& section) {
 
 SiteConfig parse_config(const site::Section& section) {
   section.check_keys({"lock_directory", "devices_per_user", "longest", "users", "groups", "history_directory", "order",
-                      "half_life", "patience", "idle_warn", "idle_end"});
-  for (const char* key : {"lock_directory", "history_directory", "order", "half_life", "patience"}) {
+                      "half_life", "patience", "reservations_per_user", "reserve_ahead", "reserve_longest",
+                      "reserve_grace", "idle_warn", "idle_end"});
+  for (const char* key : {"lock_directory", "history_directory", "order", "half_life", "patience",
+                          "reservations_per_user", "reserve_ahead", "reserve_longest", "reserve_grace"}) {
     section.for_site_only(key, "all users must use the same one");
   }
   for (const char* key : {"users", "groups"}) {
@@ -41,6 +43,10 @@ SiteConfig parse_config(const site::Section& section) {
   config.order = order_of(section);
   config.half_life = section.length("half_life").value_or(config.half_life);
   config.patience = section.length("patience").value_or(config.patience);
+  config.reservations_per_user = section.count("reservations_per_user").value_or(config.reservations_per_user);
+  config.reserve_ahead = section.length("reserve_ahead").value_or(config.reserve_ahead);
+  config.reserve_longest = section.length("reserve_longest").value_or(config.reserve_longest);
+  config.reserve_grace = section.length("reserve_grace").value_or(config.reserve_grace);
   config.devices_per_user = section.count("devices_per_user");
   config.longest = section.length("longest");
   config.idle = {.warn = section.length("idle_warn"), .end = section.length("idle_end")};

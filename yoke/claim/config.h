@@ -24,9 +24,13 @@ struct SiteConfig {
   std::optional<int64_t> own_devices;                      ///< `devices_per_user` of the user's own file.
   std::map<std::string, int64_t> users, groups;            ///< Limits by name.
   Order order = Order::kFirst;
-  std::chrono::seconds half_life = std::chrono::days(7);  ///< After this time, use counts half.
-  std::chrono::seconds patience = std::chrono::days(1);   ///< Whoever has waited for this long comes first.
-  std::optional<std::chrono::seconds> longest;            ///< The most that --for may ask for; then --for is required.
+  std::chrono::seconds half_life = std::chrono::days(7);       ///< After this time, use counts half.
+  int64_t reservations_per_user = 4;                           ///< Root has no limit.
+  std::chrono::seconds reserve_ahead = std::chrono::days(14);  ///< The latest start of a reservation.
+  std::chrono::seconds reserve_longest = std::chrono::days(1);
+  std::chrono::seconds reserve_grace = std::chrono::minutes(30);  ///< A reservation ends if it is not used for so long.
+  std::chrono::seconds patience = std::chrono::days(1);           ///< Whoever has waited for this long comes first.
+  std::optional<std::chrono::seconds> longest;  ///< The most that --for may ask for; then --for is required.
   IdleLimits idle;
 
   bool operator==(const SiteConfig&) const = default;

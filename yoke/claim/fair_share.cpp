@@ -17,6 +17,7 @@ std::vector<Use> all_uses(std::vector<Use> history, const Survey& survey, Time n
     if (is_running) {
       known.insert(use.claim);
       use.end.reset();
+      use.idle_seconds = held->second->note ? idle_seconds_of(*held->second->note) : std::nullopt;
     } else if (!use.end) {
       const auto dead = survey.dead_notes.find(use.claim);
       use.end = dead == survey.dead_notes.end() ? use.last_sign

@@ -133,7 +133,7 @@ UniqueFd LockFolder::create(const std::string& name) const {
 void LockFolder::remove(const std::string& name) const {
   struct stat status {};
   if (fstatat(fd_.value(), name.c_str(), &status, AT_SYMLINK_NOFOLLOW) != 0) return;
-  if (status.st_uid == geteuid()) unlinkat(fd_.value(), name.c_str(), 0);
+  if (status.st_uid == geteuid() || geteuid() == 0) unlinkat(fd_.value(), name.c_str(), 0);
 }
 
 bool LockFolder::is_current(int fd, const std::string& name) const {

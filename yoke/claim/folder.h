@@ -45,7 +45,7 @@ class LockFolder {
   /// Creates a file of this user, readable by all. Errors  as errno says; kUnavailable also if it exists.
   UniqueFd create(const std::string& name) const;
 
-  /// Removes a file of this user. Without effect if it belongs to somebody else.
+  /// Removes a file of this user; root's processes remove those of others, too. Otherwise without effect.
   void remove(const std::string& name) const;
 
   /// Whether `fd` is still the file of that name, and has no second name.

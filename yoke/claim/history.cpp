@@ -97,6 +97,11 @@ std::string text_of_file(int fd) {
 
 }  // namespace
 
+std::optional<int64_t> idle_seconds_of(const Note& note) {
+  if (!note.activity || note.keys.empty()) return std::nullopt;
+  return note.activity->idle_device_seconds / static_cast<int64_t>(note.keys.size());
+}
+
 std::string begin_text(const Use& use) {
   const HistoryJson line = {{"claim", use.claim}, {"keys", use.keys}, {"since", seconds_since_epoch(use.since)}};
   return "\n" + line.dump() + "\n";

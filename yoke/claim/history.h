@@ -30,6 +30,9 @@ struct Use {
   bool operator==(const Use&) const = default;
 };
 
+/// For how long the devices of a claim have been idle, in the mean; nullopt: nobody looks.
+std::optional<int64_t> idle_seconds_of(const Note& note);
+
 /// The lines of a file. Each begins with a line feed too, so that a line which a full disk cut off spoils no other.
 std::string begin_text(const Use& use);
 std::string end_text(const std::string& claim, Time end, const std::optional<int64_t>& idle_seconds);

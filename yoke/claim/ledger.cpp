@@ -112,7 +112,9 @@ Survey survey_of(const LockFolder& folder, Probe probe, const std::string& devic
 /// Writes the end of a claim of this user's that was killed to the history.
 void record_end(const LockFolder& records, const LockedFile& note) {
   const auto history = newest_history_file(records);
-  if (history) append_end(records, *history, note.name, written_at(note.status), std::nullopt);
+  const auto text = parse_note(note.text);
+  const auto idle = text ? idle_seconds_of(*text) : std::nullopt;
+  if (history) append_end(records, *history, note.name, written_at(note.status), idle);
 }
 
 std::string locker_text(const LockFolder& folder) {
@@ -255,9 +257,7 @@ void Ledger::record_use(Claim& claim, const std::vector<std::optional<bool>>& us
     auto note = claim.read();
     note.activity = after_look(note, used, std::chrono::floor<std::chrono::seconds>(now));
     claim.write(note);
-    if (!note.keys.empty()) {  // the history wants the mean of the devices
-      claim.set_idle_seconds(note.activity->idle_device_seconds / static_cast<int64_t>(note.keys.size()));
-    }
+    claim.set_idle_seconds(idle_seconds_of(note));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kUnavailable && error.code() != ErrorCode::kFailedPrecondition) throw;
   }

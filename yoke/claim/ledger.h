@@ -54,6 +54,7 @@ struct Survey {
   std::vector<HeldNote> notes;
   std::vector<Holding> holdings;  ///< In order of their keys.
   std::vector<Ticket> tickets;
+  std::map<int64_t, int64_t> reserved;     ///< Devices that each user has reserved for now, and has not taken yet.
   std::map<std::string, Time> dead_notes;  ///< Of claims that were killed: when their users last touched them.
 
   const Holding* find(const std::string& key) const;
@@ -83,7 +84,7 @@ class Claim {
   /// Whether the begin of the claim could be written to the history.
   bool is_recorded() const { return !history_file_.empty(); }
   /// For how long no process has computed on the devices, for the history.
-  void set_idle_seconds(int64_t seconds) { idle_seconds_ = seconds; }
+  void set_idle_seconds(std::optional<int64_t> seconds) { idle_seconds_ = seconds; }
 
   /// Gives the devices back, even if other processes have inherited the descriptors.
   void release() noexcept;

@@ -201,6 +201,7 @@ std::string_view name(Standing standing) {
     case Standing::kUnusable: return "unusable";
     case Standing::kTooSmall: return "too small";
     case Standing::kExcluded: return "excluded";
+    case Standing::kReserved: return "reserved";
   }
   return "";
 }

@@ -19,6 +19,7 @@ enum class Standing {
   kUnusable,  ///< The driver has lost it, does not answer, or does not let this user use it.
   kTooSmall,  ///< Less memory is free than the request needs.
   kExcluded,  ///< The request did not name it.
+  kReserved,  ///< Somebody else has reserved it.
 };
 std::string_view name(Standing standing);  ///< "free", "claimed", "in use", "suspect", "unusable", "too small", ...
 

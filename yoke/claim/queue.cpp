@@ -17,20 +17,38 @@ std::map<int64_t, int64_t> num_held_by_user(const Survey& survey) {
   for (const auto& holding : survey.holdings) {
     if (holding.uid) ++result[*holding.uid];
   }
+  for (const auto& [uid, num_devices] : survey.reserved) result[uid] += num_devices;
   return result;
 }
 
+namespace {
+
+int64_t num_reserved(const Survey& survey, int64_t uid) {
+  const auto found = survey.reserved.find(uid);
+  return found == survey.reserved.end() ? 0 : found->second;
+}
+
+/// The limit that a request would exceed. What its user has reserved for now is counted already.
+std::optional<Excess> excess_of(const Survey& survey, const std::map<int64_t, int64_t>& num_held, const Limits& limits,
+                                int64_t uid, int64_t num_devices) {
+  return find_excess(limits, num_held, uid, num_devices - std::min(num_devices, num_reserved(survey, uid)));
+}
+
+}  // namespace
+
 Turn turn_of(const Survey& survey, const Asker& asker, const Limits& limits) {
   const auto num_held = num_held_by_user(survey);
-  Turn turn{.excess = find_excess(limits, num_held, asker.uid, asker.num_devices)};
+  Turn turn{.excess = excess_of(survey, num_held, limits, asker.uid, asker.num_devices)};
   for (size_t i = 0; i < survey.tickets.size(); ++i) {
     const auto& ticket = survey.tickets[i];
     if (asker.ticket && ticket.name == *asker.ticket) {
       turn.position = static_cast<int64_t>(i) + 1;
       break;
     }
-    if (!find_excess(limits, num_held, ticket.uid, ticket.request.num_devices)) ++turn.num_ahead;
+    if (!excess_of(survey, num_held, limits, ticket.uid, ticket.request.num_devices)) ++turn.num_ahead;
   }
+  // What is reserved is not what the others wait for.
+  if (num_reserved(survey, asker.uid) >= asker.num_devices) turn.num_ahead = 0;
   turn.is_ours = turn.num_ahead == 0 && !turn.excess;
   return turn;
 }
@@ -48,7 +66,7 @@ std::vector<std::optional<std::chrono::seconds>> expected_waits(const Survey& su
   bool is_known = true;
   for (const auto& ticket : survey.tickets) {
     waits.emplace_back();
-    if (!is_known || find_excess(limits, num_held, ticket.uid, ticket.request.num_devices)) continue;
+    if (!is_known || excess_of(survey, num_held, limits, ticket.uid, ticket.request.num_devices)) continue;
     for (; num_free < ticket.request.num_devices && !ends.empty(); ++num_free) {
       start = std::max(start, *ends.begin());
       ends.erase(ends.begin());

@@ -32,6 +32,7 @@ struct Asker {
 /// A request that waits comes before all that are behind it in Survey::tickets, even if it needs more devices than are
 /// free. Requests of users who have reached a limit do not keep others waiting. A request that does not wait comes
 /// last.
+/// A request for no more than its user has reserved for now waits for nobody.
 Turn turn_of(const Survey& survey, const Asker& asker, const Limits& limits);
 
 /// When each request of Survey::tickets starts, as far as the claims say when they end: counted from `now`, and nullopt
@@ -45,7 +46,7 @@ std::vector<std::optional<std::chrono::seconds>> expected_waits(const Survey& su
 bool may_go_ahead(const Survey& survey, const Asker& asker, const Limits& limits, int64_t num_free,
                   std::chrono::seconds length, Time now);
 
-/// How many devices each user holds.
+/// How many devices each user holds or has reserved for now.
 std::map<int64_t, int64_t> num_held_by_user(const Survey& survey);
 
 /// Learns of changes in the folder of locks (inotify): a claim or a place in the queue has ended.

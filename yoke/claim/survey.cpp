@@ -17,11 +17,6 @@ bool is_process(int64_t pid, int64_t start_ticks, int64_t uid, const Lookup& loo
   return facts && facts->start_ticks == start_ticks && belongs_to(*facts, uid);
 }
 
-Time changed_at(const struct stat& status) {
-  return Time(std::chrono::duration_cast<Time::duration>(std::chrono::seconds(status.st_ctim.tv_sec) +
-                                                         std::chrono::nanoseconds(status.st_ctim.tv_nsec)));
-}
-
 bool has_key(const Note& note, const std::string& key) {
   return std::any_of(note.keys.begin(), note.keys.end(),
                      [&](const std::string& other) { return key_in_name(other) == key; });
@@ -50,6 +45,11 @@ std::optional<size_t> only_note_about(const std::vector<HeldNote>& notes, const 
 }
 
 }  // namespace
+
+Time changed_at(const struct stat& status) {
+  return Time(std::chrono::duration_cast<Time::duration>(std::chrono::seconds(status.st_ctim.tv_sec) +
+                                                         std::chrono::nanoseconds(status.st_ctim.tv_nsec)));
+}
 
 Time written_at(const struct stat& status) {
   return Time(std::chrono::duration_cast<Time::duration>(std::chrono::seconds(status.st_mtim.tv_sec) +

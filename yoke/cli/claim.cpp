@@ -22,6 +22,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
+#include "yoke/base/moment.h"
 #include "yoke/base/process.h"
 #include "yoke/base/quantity.h"
 #include "yoke/base/text.h"
@@ -147,7 +148,7 @@ Adopted open_adopted(int64_t pid) {
 
 std::string end_text(const claim::Note& note, const ClaimArgs& args) {
   if (note.until) {
-    return " until " + clock_text(*note.until);
+    return " until " + moment_text(*note.until);
   }
   return args.adopted_pid ? fmt::format(" until process {} ends", *args.adopted_pid) : "";
 }

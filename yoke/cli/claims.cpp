@@ -9,6 +9,8 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "yoke/base/error.h"
+#include "yoke/claim/fair_share.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
@@ -21,7 +23,8 @@ namespace {
 
 struct ClaimsArgs {
   DeviceOptions device;
-  bool json = false;
+  std::string report;
+  bool json = false, csv = false;
 };
 
 /// How many devices could be given now.
@@ -32,24 +35,71 @@ int64_t num_free(const device::Snapshot& snapshot, const claim::Survey& survey) 
   });
 }
 
+std::vector<view::ReservationRow> rows_of(const std::vector<claim::Reservation>& reservations,
+                                          const claim::Survey& survey) {
+  const auto left = num_left(reservations, survey);
+  std::vector<view::ReservationRow> rows;
+  for (size_t i = 0; i < reservations.size(); ++i) rows.push_back({reservations[i], left[i], ""});
+  return rows;
+}
+
+/// Hours by user and device, from the history.
+int report(const ClaimsArgs& args, const ClaimSite& site, device::Source& source, Context& context) {
+  const auto now = std::chrono::system_clock::now();
+  const auto from = now - length_of("--report", args.report);
+  const auto snapshot = source.sample({});
+  const auto survey = look_at_claims(site, context);
+  const auto rows = report_uses(all_uses(read_history(site.ledger.records(), now), survey, now), from, now);
+  if (!site.config.history_directory) {
+    std::cerr << speaker(context) << "note: the history is in " << site.ledger.records().path().string()
+              << ", which a restart of the machine may empty; set history_directory in /etc/yoke/config.toml to keep it"
+              << std::endl;
+  }
+  if (args.json) {
+    constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
+    context.out << view::report_json(rows, snapshot, from, now, device::user_name).dump(2, ' ', false, kReplace)
+                << '\n';
+    return kExitOk;
+  }
+  const auto table = view::report_table(rows, snapshot, device::user_name);
+  if (args.csv) {
+    context.out << to_csv(table);
+  } else if (rows.empty()) {
+    context.out << "nobody had a device in this time\n";
+  } else {
+    context.out << to_text(table, output_width(context));
+  }
+  return kExitOk;
+}
+
 int run_claims(const ClaimsArgs& args, Context& context) {
+  if (args.csv && args.report.empty()) throw Error(ErrorCode::kInvalidArgument, "--csv goes with --report");
   const auto site = open_claim_site(context);
   return with_source(args.device, context, [&](device::Source& source) {
+    if (!args.report.empty()) return report(args, site, source, context);
     const auto snapshot = source.sample({});
     auto survey = look_at_claims(site, context);
     const auto rows = view::claim_rows(survey, snapshot, device::user_name);
     const auto now = std::chrono::system_clock::now();
     claim::order_queue(survey, site.ledger, site.config, now);
     const auto waits = expected_waits(survey, claim::limits_for(survey, site.config), num_free(snapshot, survey), now);
+    const auto num_devices = static_cast<int64_t>(claim::candidates_of(snapshot, {}).size());
+    const auto reservations =
+        rows_of(honoured_reservations(site.ledger, survey, site.config, num_devices, now), survey);
     if (args.json) {
       constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-      context.out << view::claims_json(rows, survey, waits, device::user_name).dump(2, ' ', false, kReplace) << '\n';
+      context.out
+          << view::claims_json(rows, survey, waits, reservations, device::user_name).dump(2, ' ', false, kReplace)
+          << '\n';
       return kExitOk;
     }
     const auto width = output_width(context);
     context.out << (rows.empty() ? "no device is claimed\n" : to_text(view::claim_table(rows, now), width));
     if (!survey.tickets.empty()) {
       context.out << '\n' << to_text(view::queue_table(survey, waits, now, device::user_name), width);
+    }
+    if (!reservations.empty()) {
+      context.out << '\n' << to_text(view::reservation_table(reservations, now, device::user_name), width);
     }
     return kExitOk;
   });
@@ -59,13 +109,17 @@ int run_claims(const ClaimsArgs& args, Context& context) {
 
 void add_claims(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<ClaimsArgs>();  // CLI11 keeps references to it; the callback owns it
+  cmd.add_option("--report", args->report, "Print hours by user and device for this time until now: 12h, 30d")
+      ->type_name("TIME");
   cmd.add_flag("--json", args->json, "Print JSON");
+  cmd.add_flag("--csv", args->csv, "With --report: print CSV");
   cmd.add_option("--deadline", args->device.deadline_s, "How long drivers may take to answer")
       ->type_name("SECONDS")
       ->check(in_range(0.001, 86'400, "seconds"))
       ->capture_default_str();
   cmd.footer(
       examples("  yoke claims                     who has which device, for how long, and who waits\n"
+               "  yoke claims --report 30d        hours by user and device, and idle hours\n"
                "  yoke claims --json | jq -r '.claims[] | select(.user == \"ada\") | .device_uuid'\n"
                "\n"
                "Users and processes are those that the kernel names. Times and purposes are what the users say."));

@@ -5,11 +5,15 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <memory>
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
+#include "yoke/base/moment.h"
+#include "yoke/claim/reservation.h"
 #include "yoke/cli/command.h"
+#include "yoke/cli/help/values.h"
 #include "yoke/cli/options/claim.h"
 
 namespace yoke::cli {
@@ -18,18 +22,38 @@ namespace {
 struct ExtendArgs {
   std::vector<std::string> claims;
   bool mine = false;
+  DeviceOptions device;
   std::string length;
 };
 
-int run_extend(const ExtendArgs& args, Context& context) {
-  if (args.claims.empty() && !args.mine) {
-    throw Error(ErrorCode::kInvalidArgument, "which claim? Give a PID of `yoke claims`, or --mine for all of yours");
+/// Errors  kFailedPrecondition: devices of the claim are reserved by somebody else before `until`.
+void check_reservations(const claim::Survey& survey, const claim::HeldNote& held, claim::Time until,
+                        const ClaimSite& site, const std::vector<claim::Candidate>& candidates) {
+  const auto now = std::chrono::system_clock::now();
+  const auto reservations =
+      honoured_reservations(site.ledger, survey, site.config, static_cast<int64_t>(candidates.size()), now);
+  auto extended = survey;
+  for (auto& note : extended.notes) {
+    if (note.name == held.name && note.note) note.note->until = until;
   }
-  if (args.length.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "for how much longer? Give --for, as in `yoke extend 4121 --for 2h`");
+  const auto leave_of = [&](const claim::Survey& at) {
+    return find_leave(reservations, at, availability_of(candidates, at, now), held.uid, until, now);
+  };
+  const auto leave = leave_of(extended);
+  const claim::Reservation* conflict = nullptr;
+  if (leave.first && leave.most < std::min<int64_t>(leave_of(survey).most, 0)) conflict = &reservations[*leave.first];
+  for (const auto& key : held.note->keys) {
+    const auto reserved = leave.reserved_keys.find(claim::key_in_name(key));
+    if (reserved != leave.reserved_keys.end()) conflict = &reservations[reserved->second];
   }
-  const auto length = length_of("--for", args.length);
-  const auto site = open_claim_site(context);
+  if (conflict == nullptr) return;
+  throw Error(ErrorCode::kFailedPrecondition, "{}, so the claim of process {} cannot last until {}",
+              reservation_text(*conflict), held.pid.value_or(0), moment_text(until));
+}
+
+/// `candidates`: the devices of this machine; empty if nothing is reserved.
+int extend(const ExtendArgs& args, std::chrono::seconds length, const ClaimSite& site,
+           const std::vector<claim::Candidate>& candidates, Context& context) {
   const auto survey = look_at_claims(site, context);
   const auto found = find_claims(survey, args.claims, args.mine);
   if (found.empty()) throw Error(ErrorCode::kNotFound, "no device is claimed by you");
@@ -44,10 +68,26 @@ int run_extend(const ExtendArgs& args, Context& context) {
                   format_duration(*site.config.longest),
                   format_duration(std::chrono::system_clock::now() - held->note->since));
     }
+    check_reservations(survey, *held, until, site, candidates);
     site.ledger.extend(*held, until);
-    context.out << fmt::format("process {} has its devices until {}\n", held->pid.value_or(0), clock_text(until));
+    context.out << fmt::format("process {} has its devices until {}\n", held->pid.value_or(0), moment_text(until));
   }
   return kExitOk;
+}
+
+int run_extend(const ExtendArgs& args, Context& context) {
+  if (args.claims.empty() && !args.mine) {
+    throw Error(ErrorCode::kInvalidArgument, "which claim? Give a PID of `yoke claims`, or --mine for all of yours");
+  }
+  if (args.length.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "for how much longer? Give --for, as in `yoke extend 4121 --for 2h`");
+  }
+  const auto length = length_of("--for", args.length);
+  const auto site = open_claim_site(context);
+  if (read_reservations(site.ledger.records()).empty()) return extend(args, length, site, {}, context);
+  return with_source(args.device, context, [&](device::Source& source) {
+    return extend(args, length, site, claim::candidates_of(source.sample({}), {}), context);
+  });
 }
 
 }  // namespace
@@ -57,6 +97,10 @@ void add_extend(CLI::App& cmd, Context& context) {
   cmd.add_option("CLAIM", args->claims, "PIDs of `yoke claims`, or UUIDs of devices")->type_name("[CLAIM...]");
   cmd.add_flag("--mine", args->mine, "All claims of yours");
   cmd.add_option("--for", args->length, "How much longer: 30m, 4h, 1d12h")->type_name("TIME");
+  cmd.add_option("--deadline", args->device.deadline_s, "How long drivers may take to answer")
+      ->type_name("SECONDS")
+      ->check(in_range(0.001, 86'400, "seconds"))
+      ->capture_default_str();
   cmd.footer(
       examples("  yoke extend 4121 --for 2h      two hours more than it was claimed for\n"
                "\n"

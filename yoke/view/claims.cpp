@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include "yoke/base/format.h"
+#include "yoke/base/moment.h"
 #include "yoke/base/text.h"
 #include "yoke/claim/idle.h"
 #include "yoke/claim/policy.h"
@@ -43,6 +44,8 @@ std::map<std::string, KnownDevice> known_devices(const device::Snapshot& snapsho
   }
   return devices;
 }
+
+double to_hours(std::chrono::seconds time) { return std::chrono::duration<double, std::ratio<3600>>(time).count(); }
 
 int64_t seconds_of(Time time) {
   return std::chrono::duration_cast<std::chrono::seconds>(time.time_since_epoch()).count();
@@ -141,9 +144,46 @@ Table queue_table(const claim::Survey& survey, const Waits& waits, Time now, con
   return table;
 }
 
+Table reservation_table(const std::vector<ReservationRow>& rows, Time now, const UserName& user_name) {
+  Table table{.columns = {{.title = "reservation"},
+                          {.title = "user", .shrinks_to = 6},
+                          {.title = "devices", .align = Align::kRight},
+                          {.title = "start"},
+                          {.title = "until"},
+                          {.title = "in", .align = Align::kRight, .drop_order = 1},
+                          {.title = "purpose", .shrinks_to = 12}},
+              .rows = {}};
+  for (const auto& row : rows) {
+    const auto& one = row.reservation;
+    table.rows.push_back({one.id(), user_name(one.uid), fmt::format("{}", one.num_devices), moment_text(one.start),
+                          moment_text(one.until), one.start > now ? format_duration(one.start - now) : "now",
+                          row.remark.empty() ? one.purpose : fmt::format("(not honoured: {})", row.remark)});
+  }
+  return table;
+}
+
+Json reservations_json(const std::vector<ReservationRow>& rows, const UserName& user_name) {
+  auto json = Json::array();
+  for (const auto& row : rows) {
+    const auto& one = row.reservation;
+    json.push_back({{"id", one.id()},
+                    {"user", user_name(one.uid)},
+                    {"num_devices", one.num_devices},
+                    {"device_uuids", one.keys.empty() ? Json() : Json(one.keys)},
+                    {"start", seconds_of(one.start)},
+                    {"until", seconds_of(one.until)},
+                    {"num_left", row.num_left},
+                    {"purpose", one.purpose},
+                    {"remark", row.remark.empty() ? Json() : Json(row.remark)}});
+  }
+  return json;
+}
+
 Json claims_json(const std::vector<ClaimRow>& rows, const claim::Survey& survey, const Waits& waits,
-                 const UserName& user_name) {
-  Json json = {{"claims", Json::array()}, {"queue", Json::array()}, {"reservations", Json::array()}};
+                 const std::vector<ReservationRow>& reservations, const UserName& user_name) {
+  Json json = {{"claims", Json::array()},
+               {"queue", Json::array()},
+               {"reservations", reservations_json(reservations, user_name)}};
   for (const auto& row : rows) {
     json["claims"].push_back({{"device_uuid", row.uuid},
                               {"device", row.id.empty() ? Json() : Json(row.id)},
@@ -177,6 +217,54 @@ std::string claim_text(const std::vector<ClaimRow>& rows, const std::string& id,
     if (with_idle && row.idle && *row.idle >= kShortIdle) text += ", idle " + format_rough_duration(*row.idle);
   }
   return text;
+}
+
+Table report_table(const std::vector<claim::ReportRow>& rows, const device::Snapshot& snapshot,
+                   const UserName& user_name) {
+  Table table{.columns = {{.title = "user", .shrinks_to = 6},
+                          {.title = "device"},
+                          {.title = "claims", .align = Align::kRight, .drop_order = 1},
+                          {.title = "hours", .align = Align::kRight},
+                          {.title = "idle hours", .align = Align::kRight}},
+              .rows = {}};
+  const auto devices = known_devices(snapshot);
+  const auto hours = [](std::chrono::seconds time) { return fmt::format("{:.1f}", to_hours(time)); };
+  const auto add = [&](const claim::ReportRow& row, const std::string& device) {
+    table.rows.push_back({user_name(row.uid), device, fmt::format("{}", row.num_claims), hours(row.held),
+                          row.idle_unknown == row.held ? kUnknown : hours(row.idle)});
+  };
+  for (size_t i = 0; i < rows.size();) {
+    claim::ReportRow sum{.uid = rows[i].uid};
+    size_t num_devices = 0;
+    for (; i < rows.size() && rows[i].uid == sum.uid; ++i, ++num_devices) {
+      const auto known = devices.find(claim::key_in_name(rows[i].key));
+      add(rows[i], known == devices.end() ? rows[i].key : known->second.id);
+      sum.num_claims += rows[i].num_claims;
+      sum.held += rows[i].held;
+      sum.idle += rows[i].idle;
+      sum.idle_unknown += rows[i].idle_unknown;
+    }
+    if (num_devices > 1) add(sum, "all");
+  }
+  return table;
+}
+
+Json report_json(const std::vector<claim::ReportRow>& rows, const device::Snapshot& snapshot, Time from, Time now,
+                 const UserName& user_name) {
+  const auto devices = known_devices(snapshot);
+  Json json = {{"since", seconds_of(from)}, {"until", seconds_of(now)}, {"use", Json::array()}};
+  for (const auto& row : rows) {
+    const auto known = devices.find(claim::key_in_name(row.key));
+    const bool is_known = known != devices.end();
+    json["use"].push_back({{"user", user_name(row.uid)},
+                           {"device_uuid", is_known ? known->second.uuid : row.key},
+                           {"device", is_known ? Json(known->second.id) : Json()},
+                           {"num_claims", row.num_claims},
+                           {"hours", to_hours(row.held)},
+                           {"idle_hours", to_hours(row.idle)},
+                           {"idle_unknown_hours", to_hours(row.idle_unknown)}});
+  }
+  return json;
 }
 
 std::map<std::string, std::string> claim_labels(const std::vector<ClaimRow>& rows) {

@@ -10,6 +10,8 @@
 
 #include "yoke/base/table.h"
 #include "yoke/claim/ledger.h"
+#include "yoke/claim/report.h"
+#include "yoke/claim/reservation.h"
 #include "yoke/device/device.h"
 
 namespace yoke::view {
@@ -38,8 +40,28 @@ using Waits = std::vector<std::optional<std::chrono::seconds>>;
 Table queue_table(const claim::Survey& survey, const Waits& waits, claim::Time now,
                   const std::function<std::string(int64_t)>& user_name);
 
-/// {"claims": [...], "queue": [...], "reservations": []}; docs/claim.md has the contract.
+/// A reservation as it is shown.
+struct ReservationRow {
+  claim::Reservation reservation;
+  int64_t num_left = 0;  ///< Devices that its user has not taken yet.
+  std::string remark;    ///< Why it is not honoured; empty: it is.
+};
+Table reservation_table(const std::vector<ReservationRow>& rows, claim::Time now,
+                        const std::function<std::string(int64_t)>& user_name);
+nlohmann::ordered_json reservations_json(const std::vector<ReservationRow>& rows,
+                                         const std::function<std::string(int64_t)>& user_name);
+
+/// {"claims": [...], "queue": [...], "reservations": [...]}; docs/claim.md has the contract.
 nlohmann::ordered_json claims_json(const std::vector<ClaimRow>& rows, const claim::Survey& survey, const Waits& waits,
+                                   const std::vector<ReservationRow>& reservations,
+                                   const std::function<std::string(int64_t)>& user_name);
+
+/// Hours by user and device (`yoke claims --report`), with a row for all devices of a user who had several. `snapshot`
+/// says which devices there are now.
+Table report_table(const std::vector<claim::ReportRow>& rows, const device::Snapshot& snapshot,
+                   const std::function<std::string(int64_t)>& user_name);
+nlohmann::ordered_json report_json(const std::vector<claim::ReportRow>& rows, const device::Snapshot& snapshot,
+                                   claim::Time from, claim::Time now,
                                    const std::function<std::string(int64_t)>& user_name);
 
 /// Who has claimed the device of this id, and for how long it has been idle: "ada", "ada, idle 40 min", "ada, bob";

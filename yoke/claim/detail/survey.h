@@ -17,6 +17,9 @@ inline constexpr std::string_view kDevicePrefix = "yoke-dev-", kNotePrefix = "yo
 /// When a file was last written to or touched, as its owner wants it.
 Time written_at(const struct stat& status);
 
+/// When a file was made or changed in any way, as the kernel says it.
+Time changed_at(const struct stat& status);
+
 /// How a file with a lock was found.
 struct LockedFile {
   std::string name;

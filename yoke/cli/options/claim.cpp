@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <ctime>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <span>
@@ -21,6 +20,7 @@
 #include "yoke/base/quantity.h"
 #include "yoke/base/text.h"
 #include "yoke/claim/history.h"
+#include "yoke/claim/reservation.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/watched_program.h"
 #include "yoke/device/json.h"
@@ -89,7 +89,10 @@ class Acquirer {
   bool read_devices(device::Snapshot& snapshot, int& status) {
     const UniqueFd text(memfd_create("yoke-claim", MFD_CLOEXEC));
     if (!text) throw system_error(errno, "making a file in memory");
-    status = with_source(options_.device, context_, [&](device::Source& source) {
+    auto device_options = options_.device;
+    // What is reserved depends on all devices, also on those that were not named.
+    if (!read_reservations(site_.ledger.records()).empty()) device_options.chosen.clear();
+    status = with_source(device_options, context_, [&](device::Source& source) {
       if (place_) place_->forget();
       if (options_.in_reader) options_.in_reader();
       const auto line = device::to_json(source.sample({.links = true})).dump();
@@ -99,7 +102,7 @@ class Acquirer {
     if (status != kExitOk) return false;
     snapshot = device::snapshot_from_json(text_of(text));
     request_.read_at = Clock::now();
-    if (!options_.device.chosen.empty() && snapshot.devices.empty()) {
+    if (!options_.device.chosen.empty() && !has_chosen(snapshot, device_options.chosen.empty())) {
       throw Error(ErrorCode::kNotFound, "this machine has no device {}; `yoke devices` lists those that it has",
                   printable(fmt::format("{}", fmt::join(options_.device.chosen, ", "))));
     }
@@ -108,6 +111,16 @@ class Acquirer {
                   missing->text());
     }
     return true;
+  }
+
+  /// Whether this machine has a device that was named. `is_all`: the snapshot also has devices that were not.
+  bool has_chosen(const device::Snapshot& snapshot, bool is_all) const {
+    if (!is_all || snapshot.devices.empty()) return !snapshot.devices.empty();
+    try {
+      return !options_.device.selection().resolve(snapshot).empty();
+    } catch (const Error&) {
+      return false;
+    }
   }
 
   /// Fills in the devices that may be given.
@@ -319,14 +332,6 @@ std::vector<const claim::HeldNote*> find_claims(const claim::Survey& survey, con
 std::chrono::seconds length_of(const std::string& option, const std::string& text) {
   if (const auto length = parse_length(text)) return *length;
   throw Error(ErrorCode::kInvalidArgument, "{} {}: give a length of time, such as 90s, 30m, 4h or 1d12h", option, text);
-}
-
-std::string clock_text(claim::Time time) {
-  const auto seconds = std::chrono::system_clock::to_time_t(time);
-  std::tm local = {};
-  char text[32] = {};
-  std::strftime(text, sizeof text, "%F %T", localtime_r(&seconds, &local));
-  return text;
 }
 
 std::optional<Acquired> acquire(const AcquireOptions& options, const ClaimSite& site, Context& context, int& status) {

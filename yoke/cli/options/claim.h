@@ -54,9 +54,6 @@ std::vector<const claim::HeldNote*> find_claims(const claim::Survey& survey, con
 /// Errors  kInvalidArgument: it is no length of time; names the option.
 std::chrono::seconds length_of(const std::string& option, const std::string& text);
 
-/// "2026-11-23 14:05:00", in the local time.
-std::string clock_text(claim::Time time);
-
 struct AcquireOptions {
   claim::AllocationRequest request;
   DeviceOptions device;
