@@ -79,9 +79,7 @@ TEST_F(Mount, AKilledServerComesBackWithTheData) {
 }
 
 TEST_F(Mount, AStalledServerHoldsNobody) {
-  ASSERT_EQ(
-      timed({"mount", "server:" + data(), point(), "-F", config_of(0), "-o", "ServerAliveInterval=0"}, 20).exit_code,
-      0);
+  ASSERT_EQ(mount_without_keepalive().exit_code, 0);
   ASSERT_EQ(sh("echo kept > " + point() + "/written").exit_code, 0);
   // A program of another kind with the same words is not taken for the sshfs of the mount.
   std::filesystem::create_directory(folder_.path("decoy"));
@@ -107,7 +105,7 @@ TEST_F(Mount, AStalledServerHoldsNobody) {
   EXPECT_NE(reader.wait(milliseconds(10'000)).exit_code, 0) << "the reader got an error";
   EXPECT_EQ(state(), "none");
   EXPECT_TRUE(
-      wait_until([&] { return sh("pgrep -f '[s]shfs -f server:" + data() + "|[s]sh -x .*config0'").out.empty(); }));
+      wait_until([&] { return sh("pgrep -f '[s]shfs -f server:" + data() + "|[s]sh -x .*" + config_of(0) + "'").out.empty(); }));
   EXPECT_EQ(state_of(decoy.pid()), 'S') << "another process was killed";
 
   signal_sessions(SIGCONT);
@@ -137,6 +135,28 @@ TEST_F(Mount, AServerThatIsCutOffIsNoHang) {
   EXPECT_EQ(state(1), "stalled");
   EXPECT_EQ(timed({"unmount", point()}, 4).exit_code, 0);
   EXPECT_EQ(state(), "none");
+}
+
+TEST_F(Mount, StorageDoesNotHangOnAStalledServer) {
+  folder_.write("config.toml", "[storage.remote]\npath = '" + point() + "/{user}'\n");
+  ASSERT_EQ(mount_without_keepalive().exit_code, 0);
+  signal_sessions(SIGSTOP);
+  auto command = yoke({"storage", "--json", "--timeout", "1"});
+  command.environment = {{"YOKE_SITE_CONFIG", folder_.path("config.toml")}};
+  const auto roots = Json::parse(run(command).out).at("roots");
+  EXPECT_EQ(roots.size(), 3U);
+  for (const auto& root : roots) {
+    EXPECT_EQ(root.at("state"), root.at("name") == "remote" ? "no answer" : "there") << root;
+    if (root.at("name") == "remote") {
+      EXPECT_EQ(root.at("disk"), "network");
+    }
+  }
+  const auto around = timed({"storage", "usage", folder_.path()}, 5);
+  EXPECT_EQ(around.exit_code, 0) << around.err;
+  EXPECT_THAT(around.out, HasSubstr("another file system, not counted: " + point()));
+  const auto within = timed({"storage", "usage", point()}, 1);
+  EXPECT_EQ(within.exit_code, 124);
+  EXPECT_THAT(within.err, HasSubstr("no answer in 1 s"));
 }
 
 TEST_F(Mount, AnSshfsThatHasEndedLeavesADeadMount) {

@@ -103,15 +103,17 @@ Result RemoteFolders::mount(uid_t uid, std::vector<std::string> more) const {
 }
 
 Json RemoteFolders::mounts(uid_t uid, double timeout_s) const {
-  return Json::parse(timed({"mounts", "--json"}, timeout_s, uid).out).at("mounts");
+  const auto listed = Json::parse(timed({"mounts", "--json"}, timeout_s, uid).out).at("mounts");
+  auto found = Json::array();
+  for (const auto& mount : listed) {  // a namespace is a copy, which may have mounts of others
+    if (mount.at("dir") == data()) found.push_back(mount);
+  }
+  return found;
 }
 
 std::string RemoteFolders::state(double timeout_s) const {
-  Json found = "none";
-  for (const auto& mount : mounts(0, timeout_s)) {  // a namespace is a copy, which may have others' mounts
-    if (mount.at("dir") == data()) found = mount.at("state");
-  }
-  return found;
+  const auto found = mounts(0, timeout_s);
+  return found.empty() ? "none" : found.back().at("state").get<std::string>();
 }
 
 std::vector<pid_t> RemoteFolders::sessions() const {

@@ -35,6 +35,11 @@ class RemoteFolders : public testing::Test {
 
   /// Mounts the server's folder with options by which a lost server is noticed within 3 s.
   Result mount(uid_t uid = 0, std::vector<std::string> more = {}) const;
+  /// Mounts it so that a stalled server blocks programs for ever.
+  Result mount_without_keepalive() const {
+    return timed({"mount", "server:" + data(), point(), "-F", config_of(0), "-o", "ServerAliveInterval=0"}, 20);
+  }
+  /// The mounts of the server's folder, as a user sees them.
   Json mounts(uid_t uid = 0, double timeout_s = 20) const;
   /// The state of the only mount, "none" without one.
   std::string state(double timeout_s = 20) const;

@@ -13,8 +13,9 @@ namespace yoke::cli {
 using AddCommand = void(CLI::App& cmd, Context& context);
 AddCommand add_agent, add_bench, add_bind, add_claim, add_claims, add_curve, add_devices, add_doctor, add_env,
     add_extend, add_jobs, add_jupyter, add_kill, add_logs, add_metrics, add_mount, add_mounts, add_profile, add_ps,
-    add_release, add_reserve, add_run, add_stack, add_stop, add_top, add_topo, add_train, add_tune, add_unmount,
-    add_visible, add_watch, add_new, add_completion, add_complete, add_man;
+    AddCommand add_release, add_reserve, add_run, add_stack, add_stop, add_storage, add_top, add_topo, add_train,
+    add_tune, add_unmount;
+add_visible, add_watch, add_new, add_completion, add_complete, add_man;
 
 namespace {
 
@@ -57,6 +58,9 @@ constexpr auto kCommands = std::to_array<Command>({
     {.name = "run", .summary = "Start a program once for each rank, on one machine or several", .add = add_run},
     {.name = "stack", .summary = "Show where the ranks of a job are: native and Python stacks", .add = add_stack},
     {.name = "stop", .summary = "End a job that runs under `yoke run`, and wait for its end", .add = add_stop},
+    {.name = "storage",
+     .summary = "Show where your data can be, how fast and full it is, and what fills it",
+     .add = add_storage},
     {.name = "top", .summary = "Watch devices and their processes on a live page", .add = add_top},
     {.name = "topo", .summary = "Show how devices, network cards and processors are connected", .add = add_topo},
     {.name = "train", .summary = "Train a network that comes with yoke", .add = add_train},

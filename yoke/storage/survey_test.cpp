@@ -1,0 +1,40 @@
+#include "yoke/storage/survey.h"
+
+#include <gtest/gtest.h>
+
+namespace yoke::storage {
+namespace {
+
+struct Disks {
+  DiskKind kind;
+  const char* device;
+  double write, read;  ///< 0: not measured.
+  bool is_fastest;
+  RootCondition condition = RootCondition::kThere;
+};
+
+void expect_fastest(const std::vector<Disks>& disks) {
+  std::vector<RootReport> reports;
+  for (const auto& disk : disks) {
+    RootReport report{.condition = disk.condition, .disk = {disk.kind, disk.device}};
+    if (disk.write > 0) report.speed = Speed{disk.write, disk.read};
+    reports.push_back(report);
+  }
+  mark_fastest(reports);
+  for (size_t i = 0; i < disks.size(); ++i) EXPECT_EQ(reports[i].is_fastest, disks[i].is_fastest) << disks[i].device;
+}
+
+TEST(Survey, TheFastestDiskIsMarked) {
+  using enum DiskKind;
+  expect_fastest({{kMemory, "tmpfs", 0, 0, false}, {kNvme, "nvme0n1", 0, 0, true}, {kHardDisk, "sda", 0, 0, false}});
+  expect_fastest({{kNvme, "nvme0n1", 0, 0, true}, {kNvme, "nvme1n1", 0, 0, true}, {kNetwork, "server:/", 0, 0, false}});
+  expect_fastest({{kUnknown, "overlay", 0, 0, false}});
+  expect_fastest({{kNetwork, "server:/", 0, 0, true}, {kNetwork, "gone:/", 0, 0, false, RootCondition::kNoAnswer}});
+  // What was measured counts more than the kind, and the slower of both speeds counts.
+  expect_fastest(
+      {{kNvme, "nvme0n1", 1e8, 9e9, false}, {kHardDisk, "sda", 2e8, 2e8, true}, {kHardDisk, "sda", 0, 0, true}});
+  expect_fastest({{kMemory, "tmpfs", 9e9, 9e9, false}, {kSsd, "sda", 1e8, 1e8, true}});
+}
+
+}  // namespace
+}  // namespace yoke::storage
