@@ -4,7 +4,6 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <algorithm>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -26,22 +25,6 @@ struct ClaimsArgs {
   std::string report;
   bool json = false, csv = false;
 };
-
-/// How many devices could be given now.
-int64_t num_free(const device::Snapshot& snapshot, const claim::Survey& survey) {
-  const auto candidates = claim::candidates_of(snapshot, {});
-  return std::count_if(candidates.begin(), candidates.end(), [&](const claim::Candidate& candidate) {
-    return candidate.standing == claim::Standing::kFree && survey.find(candidate.key) == nullptr;
-  });
-}
-
-std::vector<view::ReservationRow> rows_of(const std::vector<claim::Reservation>& reservations,
-                                          const claim::Survey& survey) {
-  const auto left = num_left(reservations, survey);
-  std::vector<view::ReservationRow> rows;
-  for (size_t i = 0; i < reservations.size(); ++i) rows.push_back({reservations[i], left[i], ""});
-  return rows;
-}
 
 /// Hours by user and device, from the history.
 int report(const ClaimsArgs& args, const ClaimSite& site, device::Source& source, Context& context) {
@@ -78,28 +61,21 @@ int run_claims(const ClaimsArgs& args, Context& context) {
   return with_source(args.device, context, [&](device::Source& source) {
     if (!args.report.empty()) return report(args, site, source, context);
     const auto snapshot = source.sample({});
-    auto survey = look_at_claims(site, context);
-    const auto rows = view::claim_rows(survey, snapshot, device::user_name);
     const auto now = std::chrono::system_clock::now();
-    claim::order_queue(survey, site.ledger, site.config, now);
-    const auto waits = expected_waits(survey, claim::limits_for(survey, site.config), num_free(snapshot, survey), now);
-    const auto num_devices = static_cast<int64_t>(claim::candidates_of(snapshot, {}).size());
-    const auto reservations =
-        rows_of(honoured_reservations(site.ledger, survey, site.config, num_devices, now), survey);
+    const auto claims = describe_claims(site, look_at_claims(site, context), snapshot, now);
     if (args.json) {
       constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-      context.out
-          << view::claims_json(rows, survey, waits, reservations, device::user_name).dump(2, ' ', false, kReplace)
-          << '\n';
+      context.out << claims.to_json().dump(2, ' ', false, kReplace) << '\n';
       return kExitOk;
     }
     const auto width = output_width(context);
-    context.out << (rows.empty() ? "no device is claimed\n" : to_text(view::claim_table(rows, now), width));
-    if (!survey.tickets.empty()) {
-      context.out << '\n' << to_text(view::queue_table(survey, waits, now, device::user_name), width);
+    context.out << (claims.rows.empty() ? "no device is claimed\n"
+                                        : to_text(view::claim_table(claims.rows, now), width));
+    if (!claims.survey.tickets.empty()) {
+      context.out << '\n' << to_text(view::queue_table(claims.survey, claims.waits, now, device::user_name), width);
     }
-    if (!reservations.empty()) {
-      context.out << '\n' << to_text(view::reservation_table(reservations, now, device::user_name), width);
+    if (!claims.reservations.empty()) {
+      context.out << '\n' << to_text(view::reservation_table(claims.reservations, now, device::user_name), width);
     }
     return kExitOk;
   });

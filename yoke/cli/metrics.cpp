@@ -1,27 +1,20 @@
 // `yoke metrics`: print or serve the state of the devices and their processes, for Prometheus.
-#include <fmt/format.h>
-
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/frame/output.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/device.h"
+#include "yoke/cli/options/web.h"
 #include "yoke/web/prometheus.h"
-#include "yoke/web/server.h"
 
 namespace yoke::cli {
 namespace {
-
-// `yoke topo` shows links. `yoke devices -i` shows PCIe traffic, which takes NVML 40 ms to measure.
-constexpr device::Want kMetricsWant{.details = true, .process_utilization = true, .origins = true};
 
 struct MetricsArgs {
   DeviceOptions device;
@@ -31,18 +24,6 @@ struct MetricsArgs {
   double max_age_s = 1;
 };
 
-void serve(const MetricsArgs& args, const web::Address& address, device::Source& source, Context& context) {
-  web::ServerOptions options{.address = address};
-  options.max_age = std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(args.max_age_s));
-  web::Server server(options, [&] { return source.sample(kMetricsWant); });
-  context.out << server.url() << std::endl;
-  if (!context.out) throw system_error(error_of(context.out), "writing the URL, which nobody would learn otherwise");
-  if (!address.is_loopback()) {
-    std::cerr << "yoke metrics: other machines can read this: there is no password and no encryption" << std::endl;
-  }
-  server.run();
-}
-
 int run_metrics(const MetricsArgs& args, Context& context) {
   if (args.max_age->count() > 0 && args.serve->count() == 0) {
     throw Error(ErrorCode::kInvalidArgument, "--max-age is for --serve; a page that is printed is always new");
@@ -50,9 +31,11 @@ int run_metrics(const MetricsArgs& args, Context& context) {
   const auto address = web::parse_address(args.address);
   return with_source(args.device, context, [&](device::Source& source) {
     if (args.serve->count() > 0) {
-      serve(args, address, source, context);
+      web::ServerOptions options{.address = address};
+      options.max_age = std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(args.max_age_s));
+      serve(options, "/metrics", args.device, source, context);
     } else {
-      const auto snapshot = source.sample(kMetricsWant);
+      const auto snapshot = source.sample(kServedWant);
       const auto claims = args.device.replay.empty() ? view_claims(snapshot, context).to_json() : nullptr;
       context.out << web::to_prometheus(snapshot, claims);
     }
@@ -65,8 +48,8 @@ int run_metrics(const MetricsArgs& args, Context& context) {
 void add_metrics(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<MetricsArgs>();  // CLI11 keeps references to *args; the callback owns it
   args->serve = cmd.add_option("--serve", args->address,
-                               "Serve /metrics and /devices.json until stopped; unless given at 127.0.0.1:19477, where "
-                               "only this machine can read them. Port 0: any free one")
+                               "Serve /metrics, the page of `yoke top --web` and JSON until stopped; unless given at "
+                               "127.0.0.1:19477, where only this machine can read them. Port 0: any free one")
                     ->type_name("ADDR:PORT")
                     ->expected(0, 1);
   args->max_age =

@@ -15,6 +15,7 @@
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/color.h"
 #include "yoke/cli/options/device.h"
+#include "yoke/cli/options/web.h"
 #include "yoke/device/json.h"
 #include "yoke/tui/app.h"
 
@@ -28,6 +29,8 @@ struct TopArgs {
   bool once = false;
   bool json = false;
   bool readonly = false;
+  bool web = false;
+  std::string listen;
   ColorMode color = ColorMode::kAuto;
 };
 
@@ -57,7 +60,22 @@ int print_json(device::Source& source, Context& context) {
   return kExitOk;
 }
 
+int serve_page(const TopArgs& args, Context& context) {
+  if (args.json || args.once || args.interval->count() > 0) {
+    throw Error(ErrorCode::kInvalidArgument, "--web serves a page that changes every 2 s; {} is not for it",
+                args.json   ? "--json"
+                : args.once ? "--once"
+                            : "--interval");
+  }
+  const web::ServerOptions options{.address = web::parse_address(args.listen)};
+  return with_source(args.device, context, [&](device::Source& source) {
+    serve(options, "/", args.device, source, context);
+    return kExitOk;
+  });
+}
+
 int run_top(const TopArgs& args, Context& context) {
+  if (args.web) return serve_page(args, context);
   const auto options = to_options(args, context);
   return with_source(args.device, context, [&](device::Source& source) {
     if (args.json) return print_json(source, context);
@@ -85,12 +103,19 @@ void add_top(CLI::App& cmd, Context& context) {
   cmd.add_flag("--once", args->once, "Print one page as plain text; so is done where there is no terminal");
   cmd.add_flag("--json", args->json, "Print one sample as JSON, as `yoke devices --json` does");
   cmd.add_flag("--readonly", args->readonly, "End no processes");
+  auto* const web = cmd.add_flag("--web", args->web, "Serve the page for browsers until stopped, and print its URL");
+  cmd.add_option("--listen", args->listen,
+                 "With --web: where; unless given 127.0.0.1:19477, where only this machine can read it. Port 0: any "
+                 "free one")
+      ->type_name("ADDR:PORT")
+      ->needs(web);
   add_color_option(cmd, args->color);
   add_device_options(cmd, args->device);
   cmd.footer(
       examples("  yoke top                        ? shows the keys, q leaves\n"
                "  yoke top --readonly             for a screen that others can touch\n"
                "  yoke top --once                 one page, for a mail or a log\n"
+               "  yoke top --web                  the same in a browser, with claims and 24 hours of history\n"
                "  yoke top --replay bug.jsonl     what `yoke devices --record bug.jsonl --watch` has recorded"));
   cmd.callback([args, &context] { context.exit_code = run_top(*args, context); });
 }

@@ -1,27 +1,16 @@
 #include "yoke/web/samples.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
-
-#include "yoke/device/json.h"
-#include "yoke/web/prometheus.h"
 
 namespace yoke::web {
 
-std::shared_ptr<const std::string> Sample::metrics() {
-  if (!metrics_) metrics_ = std::make_shared<std::string>(to_prometheus(snapshot_));
-  return metrics_;
+std::shared_ptr<const std::string> Sample::text(size_t resource, const History& history) {
+  auto& text = texts_[resource];
+  if (!text) text = std::make_shared<std::string>(kResources[resource].make(state_, history));
+  return text;
 }
 
-std::shared_ptr<const std::string> Sample::json() {
-  if (!json_) {
-    constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-    json_ = std::make_shared<std::string>(to_json(snapshot_).dump(-1, ' ', false, kReplace) + "\n");
-  }
-  return json_;
-}
-
-Samples::Samples(std::function<device::Snapshot()> sample, std::chrono::milliseconds max_age,
+Samples::Samples(std::function<Machine()> sample, std::chrono::milliseconds max_age,
                  std::function<void(std::function<void()>)> post)
     : sample_(std::move(sample)), max_age_(max_age), post_(std::move(post)), thread_([this] { work(); }) {}
 
@@ -36,6 +25,7 @@ void Samples::get(Callback callback) {
 
 void Samples::deliver(std::shared_ptr<Sample> sample) {
   last_ = std::move(sample);
+  if (last_) history_.add(last_->state().snapshot);
   for (const auto& callback : std::exchange(waiting_, {})) callback(last_.get());
 }
 

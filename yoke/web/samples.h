@@ -1,6 +1,7 @@
 // yoke/web/samples.h -- takes one sample for all requests that are waiting.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <functional>
@@ -11,25 +12,29 @@
 #include <thread>
 #include <vector>
 
-#include "yoke/device/device.h"
+#include "yoke/web/page.h"
+#include "yoke/web/resources.h"
 
 namespace yoke::web {
 
-/// A snapshot and the texts made from it. Each text is made when it is first used, and all responses share it.
+/// The state of the machine and the texts made from it. Each text is made when it is first used, and all responses
+/// share it.
 class Sample {
  public:
   using Clock = std::chrono::steady_clock;
 
-  Sample(device::Snapshot snapshot, Clock::time_point begun) : begun_(begun), snapshot_(std::move(snapshot)) {}
+  Sample(Machine state, Clock::time_point begun) : begun_(begun), state_(std::move(state)) {}
 
   Clock::time_point begun() const { return begun_; }
-  std::shared_ptr<const std::string> metrics();
-  std::shared_ptr<const std::string> json();
+  const Machine& state() const { return state_; }
+
+  /// `resource` is a position in kResources. `history` ends with this sample.
+  std::shared_ptr<const std::string> text(size_t resource, const History& history);
 
  private:
   Clock::time_point begun_;
-  device::Snapshot snapshot_;
-  std::shared_ptr<const std::string> metrics_, json_;
+  Machine state_;
+  std::array<std::shared_ptr<const std::string>, kResources.size()> texts_;
 };
 
 /// Its members are called on one thread, the owner's. A second thread takes the samples.
@@ -39,7 +44,7 @@ class Samples {
   using Callback = std::function<void(Sample*)>;
 
   /// `post` can be called on any thread, and runs a function on the owner's thread.
-  Samples(std::function<device::Snapshot()> sample, std::chrono::milliseconds max_age,
+  Samples(std::function<Machine()> sample, std::chrono::milliseconds max_age,
           std::function<void(std::function<void()>)> post);
   Samples(const Samples&) = delete;
   Samples& operator=(const Samples&) = delete;
@@ -48,6 +53,9 @@ class Samples {
   /// Calls `callback` one time: immediately if the last sample is recent enough, else when the next one is ready.
   void get(Callback callback);
 
+  /// Every sample that was taken.
+  const History& history() const { return history_; }
+
   /// Waits for the sample that is being taken, if any, and starts no other one. Drops waiting callbacks.
   void stop();
 
@@ -55,10 +63,11 @@ class Samples {
   void work();
   void deliver(std::shared_ptr<Sample> sample);
 
-  const std::function<device::Snapshot()> sample_;
+  const std::function<Machine()> sample_;
   const std::chrono::milliseconds max_age_;
   const std::function<void(std::function<void()>)> post_;
   std::shared_ptr<Sample> last_;
+  History history_;
   std::vector<Callback> waiting_;  ///< Not empty while a sample is being taken.
 
   std::mutex mutex_;  ///< Protects the members below.

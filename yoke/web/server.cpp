@@ -23,6 +23,7 @@
 #include <utility>
 
 #include "yoke/base/error.h"
+#include "yoke/web/resources.h"
 #include "yoke/web/samples.h"
 
 namespace yoke::web {
@@ -39,15 +40,13 @@ constexpr uint32_t kMaxRequestBytes = 8192;
 constexpr milliseconds kFarewell{500};  ///< How long a client may take to close the connection after its response.
 constexpr milliseconds kLeast{200};     ///< How long every client may take, even if connections are scarce.
 
-constexpr std::string_view kIndex =
-    "yoke: /metrics for Prometheus, /devices.json for programs; `yoke metrics --help` says more\n";
-
 class Connection;
 
-/// State that all connections share. Only one thread uses it. (A second thread only takes samples.)
+/// Machine that all connections share. Only one thread uses it. (A second thread only takes samples.)
 struct Desk {
   ServerOptions options;
   bool is_loopback = true;
+  const std::string policy = content_security_policy();
   std::shared_ptr<Samples> samples;
   size_t num_connections = 0;
   std::list<Connection*> at_client;  ///< Connections that wait for their client, the oldest first.
@@ -112,16 +111,13 @@ class Connection : public std::enable_shared_from_this<Connection> {
     }
     const std::string target(request.target());
     const auto path = target.substr(0, target.find('?'));
-    if (path == "/")
-      return respond(http::status::ok, "text/plain; charset=utf-8", std::make_shared<std::string>(kIndex));
-    if (path != "/metrics" && path != "/devices.json") {
-      return refuse(http::status::not_found, "there are /metrics and /devices.json");
-    }
+    const auto resource = find_resource(path);
+    if (!resource) return refuse(http::status::not_found, "there is nothing here; / is a page with links to the rest");
     stream_.expires_never();  // sampling has its own deadline
-    desk_.samples->get([self = shared_from_this(), is_json = path != "/metrics"](Sample* sample) {
+    desk_.samples->get([self = shared_from_this(), resource = *resource](Sample* sample) {
       if (sample == nullptr) return self->refuse(http::status::service_unavailable, "the devices could not be read");
-      if (is_json) return self->respond(http::status::ok, "application/json", sample->json());
-      self->respond(http::status::ok, "text/plain; version=0.0.4; charset=utf-8", sample->metrics());
+      self->respond(http::status::ok, kResources[resource].type,
+                    sample->text(resource, self->desk_.samples->history()));
     });
   }
 
@@ -129,13 +125,17 @@ class Connection : public std::enable_shared_from_this<Connection> {
     respond(status, "text/plain; charset=utf-8", std::make_shared<std::string>(fmt::format("{}\n", why)));
   }
 
-  void respond(http::status status, const char* type, std::shared_ptr<const std::string> body) {
+  void respond(http::status status, std::string_view type, std::shared_ptr<const std::string> body) {
     body_ = std::move(body);
     response_.result(status);
     response_.version(11);
     response_.keep_alive(false);
-    response_.set(http::field::content_type, type);
+    response_.set(http::field::content_type, {type.data(), type.size()});
     response_.set(http::field::cache_control, "no-store");
+    // Other sites can neither read nor frame this, and a browser guesses no other type.
+    response_.set("X-Content-Type-Options", "nosniff");
+    response_.set("Cross-Origin-Resource-Policy", "same-origin");
+    response_.set("Content-Security-Policy", desk_.policy);
     response_.content_length(body_->size());
     if (!is_head_) response_.body() = {body_->data(), body_->size()};
     stream_.expires_after(desk_.options.response_deadline);
@@ -182,7 +182,8 @@ size_t raise_file_limit(size_t wanted) {
 }  // namespace
 
 struct Server::Impl {
-  Impl(const ServerOptions& options, std::function<device::Snapshot()> sample) : acceptor(io), pause(io), signals(io) {
+  Impl(const ServerOptions& options, std::function<Machine()> sample)
+      : acceptor(io), pause(io), next_sample(io), signals(io) {
     desk.options = options;
     desk.options.max_connections = raise_file_limit(options.max_connections);
     desk.is_loopback = options.address.is_loopback();
@@ -241,6 +242,16 @@ struct Server::Impl {
     after(milliseconds(20), [this] { make_room(); });
   }
 
+  /// The first sample is slow, because drivers wake up, and a driver that hangs uses up the deadline. So it is taken
+  /// before the first request arrives. The others are for the history.
+  void keep_sampling() {
+    desk.samples->get([](Sample*) {});
+    next_sample.expires_after(desk.options.history_interval);
+    next_sample.async_wait([this](error_code error) {
+      if (!error) keep_sampling();
+    });
+  }
+
   void after(milliseconds delay, std::function<void()> work) {
     pause.expires_after(delay);
     pause.async_wait([work = std::move(work)](error_code error) {
@@ -253,18 +264,19 @@ struct Server::Impl {
   net::io_context io{1};  ///< Declared after the desk, because its destructor ends the connections, which use the desk.
   tcp::acceptor acceptor;
   net::steady_timer pause;
+  net::steady_timer next_sample;
   net::signal_set signals;
 };
 
-Server::Server(const ServerOptions& options, std::function<device::Snapshot()> sample)
+Server::Server(const ServerOptions& options, std::function<Machine()> sample)
     : impl_(std::make_unique<Impl>(options, std::move(sample))) {}
 
 Server::~Server() = default;
 
-std::string Server::url() const {
+std::string Server::url(std::string_view path) const {
   Address address = impl_->desk.options.address;
   address.port = impl_->acceptor.local_endpoint().port();
-  return fmt::format("http://{}/metrics", address.to_string());
+  return fmt::format("http://{}{}", address.to_string(), path);
 }
 
 void Server::run() {
@@ -273,9 +285,7 @@ void Server::run() {
   impl_->signals.async_wait([this](error_code error, int) {
     if (!error) impl_->io.stop();
   });
-  // The first sample is slow, because drivers wake up, and a driver that hangs uses up the deadline. So it is taken
-  // before the first request arrives.
-  impl_->desk.samples->get([](Sample*) {});
+  impl_->keep_sampling();
   impl_->accept();
   impl_->io.run();
 }

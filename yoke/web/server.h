@@ -1,4 +1,4 @@
-// yoke/web/server.h -- serves /metrics and /devices.json over HTTP.
+// yoke/web/server.h -- serves the page, JSON and /metrics over HTTP.
 #pragma once
 
 #include <chrono>
@@ -6,9 +6,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 
-#include "yoke/device/device.h"
 #include "yoke/web/address.h"
+#include "yoke/web/page.h"
 
 namespace yoke::web {
 
@@ -18,7 +19,8 @@ struct ServerOptions {
   std::chrono::milliseconds request_deadline =
       std::chrono::seconds(2);  ///< The time for a client to send its whole request.
   std::chrono::milliseconds response_deadline =
-      std::chrono::seconds(10);   ///< The time for a client to read its whole response.
+      std::chrono::seconds(10);  ///< The time for a client to read its whole response.
+  std::chrono::milliseconds history_interval = std::chrono::seconds(10);  ///< A sample is taken at least so often.
   size_t max_connections = 1024;  ///< The maximum; lower if the limit of open files is low.
 };
 
@@ -29,10 +31,10 @@ class Server {
  public:
   /// Listens. `sample` is called on a separate thread, once for all requests that are waiting.
   /// Errors  kUnavailable if the port is taken; kPermissionDenied or kInvalidArgument if the address cannot be used.
-  Server(const ServerOptions& options, std::function<device::Snapshot()> sample);
+  Server(const ServerOptions& options, std::function<Machine()> sample);
   ~Server();
 
-  std::string url() const;  ///< The URL of /metrics, with the chosen port if the address has port 0.
+  std::string url(std::string_view path) const;  ///< With the chosen port if the address has port 0.
 
   void run();   ///< Serves until stop(), SIGINT or SIGTERM.
   void stop();  ///< May be called from any thread.

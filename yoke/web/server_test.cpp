@@ -29,7 +29,7 @@ using Clock = std::chrono::steady_clock;
 /// A server on a thread of the test.
 class Served {
  public:
-  explicit Served(std::function<device::Snapshot()> sample, ServerOptions options = {})
+  explicit Served(std::function<Machine()> sample, ServerOptions options = {})
       : server_(
             [&] {
               options.address.port = 0;
@@ -44,10 +44,10 @@ class Served {
     thread_.join();
   }
 
-  std::string url() const { return server_.url(); }
+  std::string url() const { return server_.url("/metrics"); }
 
   UniqueFd connect() const {
-    const auto url = server_.url();
+    const auto url = this->url();
     const auto colon = url.rfind(':');
     sockaddr_in address = {};
     address.sin_family = AF_INET;
@@ -98,11 +98,12 @@ std::string get(const Served& served, const std::string& path) {
   return ask(served, "GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
 }
 
-device::Snapshot one_gpu() {
-  device::Snapshot snapshot;
+Machine one_gpu() {
+  Machine state;
+  auto& snapshot = state.snapshot;
   snapshot.devices.push_back({.index = 0, .vendor = device::Vendor::kNvidia});
   snapshot.devices[0].readings.utilization_percent = 42;
-  return snapshot;
+  return state;
 }
 
 TEST(Server, ServesMetricsAndJson) {
@@ -116,7 +117,16 @@ TEST(Server, ServesMetricsAndJson) {
   const auto json = get(served, "/devices.json");
   EXPECT_THAT(json, HasSubstr("Content-Type: application/json\r\n"));
   EXPECT_THAT(json, HasSubstr("\"utilization_percent\":42,"));
-  EXPECT_THAT(get(served, "/"), HasSubstr("/metrics"));
+  const auto page = get(served, "/");
+  EXPECT_THAT(page, HasSubstr("Content-Type: text/html; charset=utf-8\r\n"));
+  EXPECT_THAT(page, HasSubstr("X-Content-Type-Options: nosniff\r\n"));
+  EXPECT_THAT(page, HasSubstr("Content-Security-Policy: default-src 'none'; "));
+  EXPECT_THAT(page, testing::Not(HasSubstr("Access-Control")));
+  EXPECT_THAT(page, HasSubstr("<span>42%</span>"));
+  EXPECT_THAT(get(served, "/live.html"), HasSubstr("\r\n\r\n<main id=\"live\""));
+  EXPECT_THAT(get(served, "/day.html"), HasSubstr("\r\n\r\n<section id=\"day\""));
+  EXPECT_THAT(get(served, "/api/state.json"), HasSubstr("\"claims\":null"));
+  EXPECT_THAT(get(served, "/api/history.json"), HasSubstr("\"utilization_percent\":{\"min\":[42.0]"));
 }
 
 TEST(Server, RefusesTheRest) {
@@ -126,6 +136,10 @@ TEST(Server, RefusesTheRest) {
   EXPECT_THAT(ask(served, "DELETE /metrics HTTP/1.1\r\n\r\n"), StartsWith("HTTP/1.1 405 "));
   EXPECT_THAT(ask(served, "POST /metrics HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello"), StartsWith("HTTP/1.1 413 "));
   EXPECT_THAT(ask(served, "GET /metrics HTTP/1.1\r\nHost: evil.example\r\n\r\n"), StartsWith("HTTP/1.1 403 "));
+  for (const auto* path : {"/", "/live.html", "/api/state.json", "/devices.json"}) {
+    EXPECT_THAT(ask(served, "GET " + std::string(path) + " HTTP/1.1\r\nHost: evil.example:19477\r\n\r\n"),
+                StartsWith("HTTP/1.1 403 "));
+  }
   EXPECT_THAT(ask(served, "\x16\x03\x01\x02hello, is this TLS?\r\n\r\n"), StartsWith("HTTP/1.1 400 "));
   EXPECT_THAT(ask(served, "GET /metrics HTTP/1.1\r\nX: " + std::string(10'000, 'x') + "\r\n\r\n"),
               StartsWith("HTTP/1.1 431 "));
@@ -172,13 +186,24 @@ TEST(Server, AnOldSampleIsTakenAnew) {
 
 TEST(Server, AFailingSampleIsAnAnswer) {
   std::atomic<bool> is_failing = true;
-  const Served served([&]() -> device::Snapshot {
+  const Served served([&]() -> Machine {
     if (is_failing) throw Error(ErrorCode::kUnavailable, "no descriptors");
     return one_gpu();
   });
   EXPECT_THAT(get(served, "/metrics"), StartsWith("HTTP/1.1 503 "));
   is_failing = false;
   EXPECT_THAT(get(served, "/metrics"), StartsWith("HTTP/1.1 200 "));
+}
+
+TEST(Server, TheHistoryGrowsWithoutRequests) {
+  std::atomic<int> num_samples = 0;
+  ServerOptions options;
+  options.max_age = milliseconds(0);
+  options.history_interval = milliseconds(5);
+  const Served served([&] { return ++num_samples, one_gpu(); }, options);
+  const auto until = Clock::now() + seconds(30);
+  while (num_samples < 5 && Clock::now() < until) std::this_thread::sleep_for(milliseconds(1));
+  EXPECT_GE(num_samples, 5);
 }
 
 // With a timeout for each read, a client that sends a byte from time to time could stay for ever.

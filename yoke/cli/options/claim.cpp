@@ -257,6 +257,14 @@ class Acquirer {
   int64_t look_ = 0, position_ = 0;
 };
 
+/// How many devices could be given now.
+int64_t num_free(const device::Snapshot& snapshot, const claim::Survey& survey) {
+  const auto candidates = claim::candidates_of(snapshot, {});
+  return std::count_if(candidates.begin(), candidates.end(), [&](const claim::Candidate& candidate) {
+    return candidate.standing == claim::Standing::kFree && survey.find(candidate.key) == nullptr;
+  });
+}
+
 }  // namespace
 
 ClaimSite open_claim_site(const Context& context, claim::FolderCheck check) {
@@ -276,23 +284,40 @@ claim::Survey look_at_claims(const ClaimSite& site, const Context& context) {
   }
 }
 
+namespace {
+
+std::vector<view::ReservationRow> rows_of(const std::vector<claim::Reservation>& reservations,
+                                          const claim::Survey& survey) {
+  const auto left = num_left(reservations, survey);
+  std::vector<view::ReservationRow> rows;
+  for (size_t i = 0; i < reservations.size(); ++i) rows.push_back({reservations[i], left[i], ""});
+  return rows;
+}
+
+}  // namespace
+
+ClaimsView describe_claims(const ClaimSite& site, claim::Survey survey, const device::Snapshot& snapshot,
+                           claim::Time now) {
+  auto rows = view::claim_rows(survey, snapshot, device::user_name);
+  claim::order_queue(survey, site.ledger, site.config, now);
+  auto waits = expected_waits(survey, claim::limits_for(survey, site.config), num_free(snapshot, survey), now);
+  const auto num_devices = static_cast<int64_t>(claim::candidates_of(snapshot, {}).size());
+  auto reservations = rows_of(honoured_reservations(site.ledger, survey, site.config, num_devices, now), survey);
+  return {std::move(survey), std::move(rows), std::move(waits), std::move(reservations), {}};
+}
+
 ClaimsView view_claims(const device::Snapshot& snapshot, const Context& context) {
-  ClaimsView result;
   try {
     const auto site = open_claim_site(context, claim::FolderCheck::kOwn);
-    result.survey = site.ledger.look_without_lock();
-    if (!result.survey.holdings.empty()) {
-      result.rows = view::claim_rows(result.survey, snapshot, device::user_name);
-    }
+    return describe_claims(site, site.ledger.look_without_lock(), snapshot, snapshot.time);
   } catch (const Error& error) {
-    result.problem = error.what();
+    return {.problem = error.what()};
   }
-  return result;
 }
 
 nlohmann::ordered_json ClaimsView::to_json() const {
   if (!problem.empty()) return nullptr;
-  return view::claims_json(rows, survey, device::user_name);
+  return view::claims_json(rows, survey, waits, reservations, device::user_name);
 }
 
 std::map<std::string, std::string> claim_column(const device::Snapshot& snapshot, const Context& context) {

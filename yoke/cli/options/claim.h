@@ -30,15 +30,20 @@ ClaimSite open_claim_site(const Context& context, claim::FolderCheck check = cla
 /// locks is used.
 claim::Survey look_at_claims(const ClaimSite& site, const Context& context);
 
-/// What pages and tables about devices show of claims. Reading it neither waits for others nor makes files.
+/// What `yoke claims`, pages and tables about devices show of claims.
 struct ClaimsView {
+  claim::Survey survey;  ///< Its tickets are in the order in which they get devices.
   std::vector<view::ClaimRow> rows;
-  claim::Survey survey;
+  view::Waits waits;
+  std::vector<view::ReservationRow> reservations;
   std::string problem;  ///< Why there are none: no folder of locks can be used.
 
   /// As `yoke claims --json` has it; null if there is a problem.
   nlohmann::ordered_json to_json() const;
 };
+ClaimsView describe_claims(const ClaimSite& site, claim::Survey survey, const device::Snapshot& snapshot,
+                           claim::Time now);
+/// The same without waiting for others and without making files.
 ClaimsView view_claims(const device::Snapshot& snapshot, const Context& context);
 
 /// Who has claimed each device, by its id, for a column of a table; empty if nobody has, or if there is no folder of
