@@ -62,12 +62,7 @@ std::string since_text(const std::optional<int64_t>& seconds, Time now) {
   return format_duration(std::max(now - Time(std::chrono::seconds(*seconds)), Time::duration(0)));
 }
 
-/// "in use", "idle for 40:00", "" if it is not known.
-std::string idle_text(const Json& claim) {
-  const auto idle = number_of(claim, "idle_seconds");
-  if (!idle) return "";
-  return *idle == 0 ? "in use" : "idle for " + format_duration(std::chrono::seconds(*idle));
-}
+std::string idle_text(int64_t seconds) { return "idle for " + format_duration(std::chrono::seconds(seconds)); }
 
 std::string user_or_unknown(const std::string& user) { return user.empty() ? "an unknown user" : user; }
 
@@ -82,9 +77,21 @@ bool is_trouble(const Device& device) {
   return device.state != device::State::kFree && device.state != device::State::kBusy;
 }
 
-std::string state_mark(const Device& device) {
-  if (is_trouble(device)) return "✕ ";
-  return device.state == device::State::kBusy ? "● " : "○ ";
+Standing standing_of(const Device& device, bool is_claimed) {
+  if (is_trouble(device)) return Standing::kTrouble;
+  if (device.state == device::State::kBusy) return Standing::kBusy;
+  return is_claimed ? Standing::kClaimed : Standing::kAvailable;
+}
+
+/// A class of the style, and a sign that can be told apart without colours.
+std::pair<const char*, const char*> look_of(Standing standing) {
+  switch (standing) {
+    case Standing::kTrouble: return {"trouble", "✕"};
+    case Standing::kBusy: return {"busy", "●"};
+    case Standing::kClaimed: return {"claimed", "◐"};
+    case Standing::kAvailable: return {"free", "○"};
+  }
+  return {"", ""};
 }
 
 // ---- Tables ----
@@ -172,7 +179,7 @@ std::string claim_line(const Json& claim, Time now) {
   if (const auto left = until_text(number_of(claim, "until"), now); !left.empty()) {
     line += left == "over" ? ", its time is over" : fmt::format(", {} left", left);
   }
-  if (const auto idle = number_of(claim, "idle_seconds"); idle && *idle > 0) line += ", " + html_text(idle_text(claim));
+  if (const auto idle = number_of(claim, "idle_seconds"); idle && *idle > 0) line += ", " + idle_text(*idle);
   if (const auto remark = text_member(claim, "remark"); !remark.empty())
     line += fmt::format(" ({})", html_text(remark));
   return line;
@@ -210,16 +217,16 @@ std::string card(const Device& device, const Machine& state, const History& hist
                  const std::multimap<std::string, Json>& claims) {
   const auto id = id_of(device);
   const auto now = state.snapshot.time;
-  const bool are_claims_used = !claims.empty() && device.vendor != device::Vendor::kCpu;
-  const auto* const style = is_trouble(device)                      ? "trouble"
-                            : device.vendor == device::Vendor::kCpu ? "cpu"
-                            : device.state == device::State::kBusy  ? "busy"
-                                                                    : "free";
-  std::string html = fmt::format("<article class=\"card {}\"><div class=\"title\"><h3>{}{}</h3>", style,
-                                 device.vendor == device::Vendor::kCpu ? "" : html_text(id) + " ",
+  const bool are_claims_used = !claims.empty();
+  const bool is_cpu = device.vendor == device::Vendor::kCpu;
+  const auto standing = standing_of(device, claims.contains(id));
+  const auto [style, sign] = look_of(standing);
+  std::string html = fmt::format("<article class=\"card {}\"><div class=\"title\"><h3>{}{}</h3>",
+                                 is_cpu && !is_trouble(device) ? "" : style, is_cpu ? "" : html_text(id) + " ",
                                  html_text(view::short_name(device)));
-  if (device.vendor != device::Vendor::kCpu || is_trouble(device)) {
-    html += fmt::format("<span class=\"state\">{}{}</span>", state_mark(device), html_text(name(device.state)));
+  if (!is_cpu || is_trouble(device)) {
+    html += fmt::format("<span class=\"state\">{} {}</span>", sign,
+                        html_text(standing == Standing::kClaimed ? "claimed" : name(device.state)));
   }
   html += "</div>\n";
   if (!device.reason.empty()) html += fmt::format("<p class=\"facts bad\">{}</p>\n", html_text(device.reason));
@@ -228,7 +235,7 @@ std::string card(const Device& device, const Machine& state, const History& hist
   if (const auto facts = temperature_and_power(device.readings); !facts.empty()) {
     html += fmt::format("<p class=\"facts\">{}</p>\n", html_text(facts));
   }
-  if (device.vendor != device::Vendor::kCpu) {
+  if (!is_cpu) {
     html += people(device, id, claims, are_claims_used, now) + instance_lines(device, claims, are_claims_used, now);
   }
   return html + "</article>\n";
@@ -245,11 +252,7 @@ Counts count(const Machine& state, const std::multimap<std::string, Json>& claim
   Counts counts;
   const auto add = [&](const Device& device, const std::string& id) {
     ++counts.num_gpus;
-    const auto standing = is_trouble(device)                     ? Standing::kTrouble
-                          : device.state == device::State::kBusy ? Standing::kBusy
-                          : claims.contains(id)                  ? Standing::kClaimed
-                                                                 : Standing::kAvailable;
-    ++counts.devices[standing];
+    ++counts.devices[standing_of(device, claims.contains(id))];
   };
   for (const auto& device : state.snapshot.devices) {
     if (device.vendor == device::Vendor::kCpu) continue;
@@ -297,24 +300,41 @@ std::string head(const Machine& state, Counts counts) {
 
 // ---- Claims ----
 
+/// What the devices of a claim do now.
+std::string now_text(const std::vector<Json>& claims) {
+  std::optional<int64_t> least;
+  int64_t num_used = 0, num_known = 0;
+  for (const auto& claim : claims) {
+    const auto idle = number_of(claim, "idle_seconds");
+    if (!idle) continue;
+    ++num_known;
+    num_used += *idle == 0 ? 1 : 0;
+    least = std::min(least.value_or(*idle), *idle);
+  }
+  const auto num_devices = static_cast<int64_t>(claims.size());
+  if (num_used == num_devices) return "in use";
+  if (num_used > 0) return fmt::format("{} of {} in use", num_used, num_devices);
+  return num_known == num_devices ? idle_text(*least) : "";
+}
+
 /// A claim of several devices is one row.
 std::string claims_table(const Json& claims, Time now) {
-  std::vector<std::pair<Json, std::vector<std::string>>> groups;
+  std::vector<std::pair<Json, std::vector<Json>>> groups;
   for (const auto& claim : claims) {
     auto rest = claim;
     for (const auto* key : {"device", "device_uuid", "idle_seconds"}) rest.erase(key);
-    rest["idle"] = idle_text(claim);
-    const auto id = text_of(claim["device"], text_of(claim["device_uuid"]));
     const auto same =
         std::find_if(groups.begin(), groups.end(), [&](const auto& group) { return group.first == rest; });
     if (same == groups.end()) {
-      groups.emplace_back(std::move(rest), std::vector{id});
+      groups.emplace_back(std::move(rest), std::vector{claim});
     } else {
-      same->second.push_back(id);
+      same->second.push_back(claim);
     }
   }
   std::vector<std::vector<Cell>> rows;
-  for (const auto& [claim, ids] : groups) {
+  for (const auto& [claim, parts] : groups) {
+    std::vector<std::string> ids;
+    for (const auto& part : parts) ids.push_back(text_of(part["device"], text_of(part["device_uuid"])));
     const auto remark = text_member(claim, "remark");
     const auto left = until_text(number_of(claim, "until"), now);
     rows.push_back({{joined(ids)},
@@ -322,10 +342,10 @@ std::string claims_table(const Json& claims, Time now) {
                     {remark.empty() ? text_member(claim, "purpose") : fmt::format("({})", remark)},
                     {since_text(number_of(claim, "since"), now)},
                     {left.empty() ? "no end" : left},
-                    {text_member(claim, "idle")}});
+                    {now_text(parts)}});
   }
-  return table("Claims", {{"device"}, {"user"}, {"purpose", "long"}, {"for", "n"}, {"left", "n"}, {"now", "wide"}},
-               rows);
+  return table("Claims",
+               {{"device"}, {"user"}, {"purpose", "long"}, {"for", "n"}, {"left", "n"}, {"now", "nowrap wide"}}, rows);
 }
 
 std::string queue_table(const Json& queue, Time now) {
@@ -352,7 +372,9 @@ std::string reservations_table(const Json& reservations, Time now) {
     const bool has_begun = start && Time(std::chrono::seconds(*start)) <= now;
     rows.push_back({{user_or_unknown(text_member(one, "user"))},
                     {fmt::format("{}", number_of(one, "num_devices").value_or(0))},
-                    {has_begun ? "has begun" : "in " + until_text(start, now)},
+                    {!start      ? view::kUnknown
+                     : has_begun ? "has begun"
+                                 : "in " + until_text(start, now)},
                     {start && until ? format_duration(std::chrono::seconds(*until - *start)) : view::kUnknown},
                     {text_member(one, "purpose")}});
   }
@@ -508,12 +530,12 @@ std::string day_part(const Machine& state, const History& history) {
       "<section id=\"day\" aria-labelledby=\"day-title\"><h2 id=\"day-title\">The last 24 hours</h2>\n"
       "<p class=\"muted\"><span class=\"key use\"></span>mean use <span class=\"key band\"></span>from the least to "
       "the "
-      "most in five minutes <span class=\"key memory\"></span>memory";
+      "most in five minutes <span class=\"key memory\"></span>memory</p>\n";
   if (const auto begin = history.begin(); begin && now - *begin < std::chrono::hours(24)) {
-    html += fmt::format(". This server has recorded for {}.",
+    html += fmt::format("<p class=\"muted\">This server has recorded for {}.</p>\n",
                         format_duration(std::max<Time::duration>(now - *begin, Time::duration(0))));
   }
-  html += "</p>\n<div class=\"days\">\n";
+  html += "<div class=\"days\">\n";
   for (const auto& device : state.snapshot.devices) {
     const auto* const kept = history.find(id_of(device));
     if (kept == nullptr) continue;

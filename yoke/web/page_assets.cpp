@@ -15,7 +15,8 @@ background:var(--page);color:var(--text);-webkit-text-size-adjust:100%}
 body{margin:0 auto;padding:1rem clamp(.75rem,2vw,2.5rem)}
 h1{font-size:1.5rem;margin:0;overflow-wrap:anywhere}
 h2{font-size:1.1rem;margin:1.75rem 0 .6rem}
-h3{font-size:1rem;margin:0;font-weight:600;overflow-wrap:anywhere;min-width:0}
+h3{font-size:1rem;line-height:1.25;margin:0;font-weight:600;overflow-wrap:anywhere;min-width:0;display:-webkit-box;
+-webkit-box-orient:vertical;-webkit-line-clamp:2;overflow:hidden}
 p{margin:.3rem 0}
 code{font-family:ui-monospace,"DejaVu Sans Mono",monospace;font-size:.92em}
 a{color:var(--use)}
@@ -31,10 +32,12 @@ header p{margin:0}
 padding:.6rem .8rem;min-width:0}
 .card.busy{border-left-color:var(--use)}
 .card.free{border-left-color:var(--good)}
+.card.claimed{border-left-color:var(--memory)}
 .card.trouble{border-color:var(--bad);background:var(--badcard)}
 .title{display:flex;gap:.5rem;align-items:baseline;justify-content:space-between}
 .state{white-space:nowrap;font-size:.9rem}
-.busy .state{color:var(--use)}.free .state{color:var(--good)}.trouble .state{color:var(--bad);font-weight:600}
+.busy .state{color:var(--use)}.free .state{color:var(--good)}
+.claimed .state{color:var(--memory)}.trouble .state{color:var(--bad);font-weight:600}
 .meter{display:grid;grid-template-columns:4.2em 1fr 7.6em;gap:.5rem;align-items:center;margin:.15rem 0;font-size:.9rem}
 .meter>:last-child{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
 .bar{width:100%;height:.55rem;border-radius:.2rem;display:block}
@@ -48,10 +51,11 @@ padding:.6rem .8rem;min-width:0}
 .scroll{overflow-x:auto;background:var(--card);border:1px solid var(--edge);border-radius:.4rem}
 table{border-collapse:collapse;width:100%;font-size:.92rem}
 caption{text-align:left;padding:.4rem .8rem;color:var(--muted)}
-th,td{padding:.3rem .8rem;text-align:left;vertical-align:top;border-top:1px solid var(--edge);overflow-wrap:anywhere}
+th,td{padding:.3rem .8rem;text-align:left;vertical-align:top;border-top:1px solid var(--edge);overflow-wrap:break-word}
 thead th{border-top:0;color:var(--muted);font-weight:600;white-space:nowrap}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}
-.long{min-width:12rem}
+.long{min-width:12rem;width:100%;overflow-wrap:anywhere}
+.nowrap{white-space:nowrap}
 .long span{display:-webkit-box;-webkit-box-orient:vertical;-webkit-line-clamp:2;overflow:hidden}
 details{background:var(--card);border:1px solid var(--edge);border-radius:.4rem;margin:.4rem 0}
 details .scroll{border:0;border-top:1px solid var(--edge);border-radius:0}
@@ -64,6 +68,7 @@ summary{padding:.45rem .8rem;cursor:pointer;overflow-wrap:anywhere}
 .days figcaption>:first-child{overflow:hidden;text-overflow:ellipsis;white-space:nowrap}
 .axis{display:flex;justify-content:space-between;font-size:.8rem;color:var(--muted)}
 .key{display:inline-block;width:1.1em;height:.7em;border-radius:.15em;margin:0 .3em 0 .9em}
+.key:first-child{margin-left:0}
 .key.use{background:var(--use)}.key.memory{background:var(--memory);height:.2em;vertical-align:.2em}
 .key.band{background:var(--band)}
 footer{margin-top:2rem;font-size:.9rem}

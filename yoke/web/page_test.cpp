@@ -142,6 +142,7 @@ TEST(Page, CountsDevicesByWhatAReaderCanDoWithThem) {
                             "<b>1</b>request waits"}) {
     EXPECT_THAT(html, HasSubstr(count));
   }
+  EXPECT_THAT(html, HasSubstr("<span class=\"state\">◐ claimed</span>"));
   EXPECT_THAT(html, HasSubstr("data-title=\"gpu01: 1 of 4 available\""));
 }
 
@@ -150,6 +151,20 @@ TEST(Page, AClaimOfSeveralDevicesIsOneRow) {
   state.claims["claims"] = {claim("0", "ada", "vit-l"), claim("1", "ada", "vit-l")};
   EXPECT_THAT(live(state), HasSubstr("<span>0, 1</span></td><td><span>ada</span></td><td class=\"long\"><span>vit-l"));
   EXPECT_THAT(live(state), HasSubstr("claimed by <b>ada</b>: vit-l, 1:00:00 left"));
+}
+
+TEST(Page, SaysWhatTheDevicesOfAClaimDo) {
+  using Idle = std::vector<Json>;
+  const std::vector<std::pair<Idle, std::string>> rows = {{{0, 0}, ">in use<"},
+                                                          {{0, 600}, ">1 of 2 in use<"},
+                                                          {{0, nullptr}, ">1 of 2 in use<"},
+                                                          {{2400, 600}, ">idle for 10:00<"}};
+  for (const auto& [idle, text] : rows) {
+    auto state = machine({h100(0), h100(1)});
+    state.claims["claims"] = {claim("0", "ada", "vit-l"), claim("1", "ada", "vit-l")};
+    for (size_t i = 0; i < 2; ++i) state.claims["claims"][i]["idle_seconds"] = idle[i];
+    EXPECT_THAT(live(state), HasSubstr(text));
+  }
 }
 
 TEST(Page, SaysWhoUsesADeviceWithoutAClaim) {
