@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "yoke/base/error.h"
-#include "yoke/tui/ancestors.h"
 
 namespace yoke::tui {
 namespace {

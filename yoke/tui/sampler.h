@@ -13,6 +13,7 @@
 
 #include "yoke/base/file.h"
 #include "yoke/device/source.h"
+#include "yoke/tui/ancestors.h"
 #include "yoke/tui/model.h"
 
 namespace yoke::tui {
