@@ -133,6 +133,46 @@ def unclaimed(kernel):
         assert session.value("import shutil; print(shutil.which('python'))") == folder + "/bin/python"
 
 
+def cpp(kernel):
+    """A C++ kernel keeps variables, reports errors, survives crashes, is interrupted, and trains."""
+    with Session(kernel) as session:
+        session.value("#include <yoke/train.h>\nint x = 41;")
+        assert session.value("x + 1") == "42"
+        assert session.value("double x = 1.5;\nauto twice = [](auto a) { return 2 * a; };\ntwice(x)") == "3"
+        assert session.value("x = 7; std::cout << x << std::endl;") == "7"
+        reply, _ = session.run("int y = 1;\nint z = nonsense;")
+        assert (reply["status"], reply["ename"]) == ("error", "CompileError") and "cell:2:" in reply["evalue"], reply
+        reply, text = session.run("std::cout << 1; throw std::runtime_error(\"boo\"); std::cout << 2;")
+        assert (reply["ename"], reply["evalue"], text) == ("std::runtime_error", "boo", "1"), (reply, text)
+        session.value("torch::manual_seed(1);\ntorch::nn::Linear model(2, 1);\nauto data = torch::ones({4, 2});\n"
+                      "yoke::train::Sgd optimizer(*model, {.momentum = 0.9});\n"
+                      "auto loss_of = [] { return torch::mse_loss(model(data), torch::zeros({4, 1})); };\n"
+                      "const auto before = loss_of().item<double>();")
+        step = "optimizer.zero_grad();\nloss_of().backward();\noptimizer.step(0.1);\nloss_of().item<double>() < before"
+        assert session.value(step) == "1"
+        interrupt_when_begun(session, "while (!yoke_cell::is_interrupted()) {}", "ok")
+        assert session.value("x") == "7", "a cell that ends in time keeps all variables"
+        interrupt_when_begun(session, "for (volatile int i = 0;; i = i + 1) {}", "error")
+        assert session.run("x")[0]["ename"] == "CompileError", "the variables are lost"
+        reply, _ = session.run("int again = 3;\nstd::abort();")
+        assert reply["ename"] == "Crash" and "SIGABRT" in reply["evalue"], reply
+        assert session.value("1 + 1") == "2"
+
+
+def interrupt_when_begun(session, code, status):
+    request = session.client.execute('std::cout << "begun" << std::endl; ' + code)
+    while True:
+        message = session.client.get_iopub_msg(timeout=240)
+        if message["msg_type"] == "stream" and "begun" in message["content"]["text"]:
+            break
+    session.manager.interrupt_kernel()
+    while True:
+        reply = session.client.get_shell_msg(timeout=240)
+        if reply["parent_header"].get("msg_id") == request:
+            break
+    assert reply["content"]["status"] == status, reply["content"]
+
+
 scenario, yoke, kernel_name = sys.argv[1:]
 globals()[scenario](kernel_name)
 print("passed")

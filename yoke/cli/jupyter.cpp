@@ -73,6 +73,21 @@ void require_ipykernel(const JupyterArgs& args) {
               fmt::join(install, " "));
 }
 
+/// Compiles what a C++ kernel needs, so that it starts at once.
+void prepare_cpp(environment::KernelRequest& request, const Context& context) {
+  const auto folder = environment::cpp_folder(request.name, context.environment);
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw system_error(error.value(), "making the folder " + folder.string());
+  request.cpp_folder = folder.string();
+  const auto prefix = context.installation.executable.parent_path().parent_path().string();
+  std::cerr << speaker(context) << "compiling <yoke/train.h>, which takes about a minute" << std::endl;
+  run_environment_step(
+      {.kind = environment::Step::Kind::kCompile,
+       .argv = {request.python, request.kernels_folder + "/yoke_cpp_kernel.py", folder.string(), "--prepare", prefix}},
+      folder.string());
+}
+
 int install(JupyterArgs args, Context& context) {
   auto& request = args.request;
   environment::check_kernel_name(request.name);
@@ -88,7 +103,10 @@ int install(JupyterArgs args, Context& context) {
   request.kernels_folder = (context.installation.share / "python" / "kernels").string();
   choose_python(args, context);
   require_ipykernel(args);
-  const auto folder = install_kernel(request, environment::kernels_folder(context.environment));
+  const auto kernels = environment::kernels_folder(context.environment);
+  environment::check_free(request.name, kernels);
+  if (args.is_cpp) prepare_cpp(request, context);
+  const auto folder = install_kernel(request, kernels);
   context.out << fmt::format("{} is installed. It is in the list of kernels of Jupyter{}.\n", folder.string(),
                              request.devices.is_claimed() ? ", and claims its devices when it starts" : "");
   return kExitOk;
@@ -110,7 +128,6 @@ int list_kernels(bool json, Context& context) {
                        {"language", kernel.language},
                        {"state", is_ready(kernel) ? "ready" : "broken"},
                        {"environment", text_or_null(kernel.environment)},
-                       {"image", text_or_null(kernel.image)},
                        {"num_devices", devices.num_devices ? SpecJson(*devices.num_devices) : SpecJson()},
                        {"devices", text_or_null(devices.chosen)},
                        {"folder", kernel.folder.string()}});
@@ -129,7 +146,7 @@ int list_kernels(bool json, Context& context) {
                           {.title = "RUNS IN", .shrinks_to = 10}},
               .rows = {}};
   for (const auto& kernel : kernels) {
-    const auto place = !kernel.image.empty() ? kernel.image : kernel.environment;
+    const auto& place = kernel.environment;
     table.rows.push_back({kernel.name, kernel.language, is_ready(kernel) ? "ready" : "broken: no " + kernel.python,
                           devices_text(kernel.devices), place.empty() ? kernel.python : place});
   }
@@ -226,11 +243,13 @@ void add_jupyter_install(CLI::App& cmd, Context& context) {
   cmd.add_option("--env", args->env, "The environment in which it runs, a name or a folder; otherwise python3 of PATH")
       ->type_name("ENV");
   add_kernel_devices(cmd, request.devices.num_devices, request.devices.chosen, request.devices.length);
+  cmd.add_flag("--cpp", args->is_cpp, "A kernel for C++ cells, with <yoke/train.h> precompiled");
   cmd.add_flag("--install-ipykernel", args->installs_ipykernel, "Install the package ipykernel if it is missing there");
   cmd.footer(
       examples("  yoke jupyter install --name work --env work --claim 1   one device, claimed while the kernel lives\n"
                "  yoke jupyter install --name pair --devices 0,1          these two\n"
                "  yoke jupyter install --name work --env ./venv --install-ipykernel\n"
+               "  yoke jupyter install --name cpp --env work --cpp        cells in C++\n"
                "\n"
                "A kernel of this name is replaced if yoke has installed it; others are never touched."));
   cmd.callback([args, &context] { context.exit_code = install(*args, context); });
@@ -268,7 +287,7 @@ void add_jupyter(CLI::App& cmd, Context& context) {
   remove->add_option("NAME", *name, "The kernel")->type_name("")->required();
   remove->footer(examples("  yoke jupyter remove work"));
   remove->callback([name, &context] {
-    environment::remove_kernel(*name, environment::kernels_folder(context.environment));
+    environment::remove_kernel(*name, context.environment);
     context.exit_code = kExitOk;
   });
 

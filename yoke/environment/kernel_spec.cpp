@@ -33,7 +33,7 @@ std::vector<std::string> argv_of(const KernelRequest& request) {
   }
   argv.push_back(request.python);
   if (request.language == Language::kCpp) {
-    argv.push_back(request.kernels_folder + "/yoke_cpp_kernel.py");
+    argv.insert(argv.end(), {request.kernels_folder + "/yoke_cpp_kernel.py", request.cpp_folder});
   } else {
     argv.insert(argv.end(), {"-m", "ipykernel_launcher"});
   }
@@ -80,7 +80,6 @@ std::string kernel_json(const KernelRequest& request) {
                        {{"version", kSpecVersion},
                         {"python", request.python},
                         {"environment", request.environment},
-                        {"image", request.image},
                         {"num_devices", devices.num_devices ? SpecJson(*devices.num_devices) : SpecJson()},
                         {"devices", devices.chosen},
                         {"for", devices.length}}}};
@@ -112,7 +111,6 @@ std::optional<Kernel> parse_kernel(std::string_view text) {
   Kernel kernel{.display_name = text_of(json, "display_name"),
                 .python = text_of(mark, "python"),
                 .environment = text_of(mark, "environment"),
-                .image = text_of(mark, "image"),
                 .language = text_of(json, "language")};
   kernel.devices.chosen = text_of(mark, "devices");
   kernel.devices.length = text_of(mark, "for");
@@ -132,39 +130,51 @@ std::vector<Kernel> list_kernels(const fs::path& folder) {
   return kernels;
 }
 
+fs::path cpp_folder(const std::string& name, const Environment& environment) {
+  check_kernel_name(name);
+  return data_home(environment) / "yoke" / "cpp-kernel" / name;
+}
+
+void check_free(const std::string& name, const fs::path& folder) {
+  check_kernel_name(name);
+  const auto target = folder / name;
+  std::error_code error;
+  if (!fs::exists(fs::symlink_status(target, error)) || read_kernel(target)) return;
+  if (fs::is_directory(fs::symlink_status(target, error)) && fs::is_empty(target, error)) return;
+  throw Error(ErrorCode::kFailedPrecondition,
+              "there is a kernel {} already that yoke has not made, so it stays; give another name by --name",
+              target.string());
+}
+
 fs::path install_kernel(const KernelRequest& request, const fs::path& folder) {
-  check_kernel_name(request.name);
+  check_free(request.name, folder);
   const auto target = folder / request.name;
   std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) throw system_error(error.value(), "making the folder " + folder.string());
-  const bool is_new = fs::create_directory(target, error);
+  fs::create_directories(target, error);
   if (error) throw system_error(error.value(), "making the folder " + target.string());
-  if (!is_new && !fs::is_empty(target, error) && !read_kernel(target)) {
-    throw Error(ErrorCode::kFailedPrecondition,
-                "there is a kernel {} already that yoke has not made, so it stays; give another name by --name",
-                target.string());
-  }
   const auto text = kernel_json(request);
   const auto file = spec_file(target);
   replace_file(file, [&](int fd) { write_all(fd, std::as_bytes(std::span(text)), file.string()); });
   return target;
 }
 
-void remove_kernel(const std::string& name, const fs::path& folder) {
+void remove_kernel(const std::string& name, const Environment& environment) {
   check_kernel_name(name);
+  const auto folder = kernels_folder(environment);
   const auto target = folder / name;
   std::error_code error;
   if (!fs::exists(fs::symlink_status(target, error))) {
     throw Error(ErrorCode::kNotFound, "there is no kernel {} in {}; see `yoke jupyter list`", name, folder.string());
   }
-  if (!read_kernel(target)) {
+  const auto kernel = read_kernel(target);
+  if (!kernel) {
     throw Error(ErrorCode::kFailedPrecondition,
                 "yoke has not made the kernel {}, so it stays; `jupyter kernelspec remove` removes any kernel",
                 target.string());
   }
   fs::remove(spec_file(target), error);
   if (error) throw system_error(error.value(), "removing " + spec_file(target).string());
+  if (kernel->language == "c++") fs::remove_all(cpp_folder(name, environment), error);
   fs::remove(target, error);  // a picture that the user has added stays, and Jupyter ignores its folder
 }
 

@@ -32,10 +32,10 @@ struct KernelRequest {
   Language language = Language::kPython;
   std::string python;            ///< The program that runs the kernel, a path.
   std::string environment = {};  ///< The folder of its virtual environment; empty: none.
-  std::string image = {};        ///< Of the container in which it runs; empty: none.
   KernelDevices devices = {};
-  std::string yoke;            ///< The path of this command.
-  std::string kernels_folder;  ///< The folder of yoke's own kernels (share/yoke/python/kernels).
+  std::string cpp_folder = {};  ///< Of a C++ kernel: cpp_folder().
+  std::string yoke;             ///< The path of this command.
+  std::string kernels_folder;   ///< The folder of yoke's own kernels (share/yoke/python/kernels).
 };
 
 /// The text of kernel.json. Pure.
@@ -48,13 +48,15 @@ void check_kernel_name(std::string_view name);
 /// Errors  kFailedPrecondition: HOME is not set either.
 std::filesystem::path kernels_folder(const Environment& environment);
 
+/// The folder of what a C++ kernel has compiled: its precompiled header, and the program in which cells run.
+std::filesystem::path cpp_folder(const std::string& name, const Environment& environment);
+
 /// A kernel specification that yoke has made.
 struct Kernel {
   std::string name, display_name;
   std::filesystem::path folder;
   std::string python;       ///< The program that runs it.
   std::string environment;  ///< Folder; empty: none.
-  std::string image;        ///< Empty: none.
   std::string language;     ///< "python", "c++"
   KernelDevices devices;
 };
@@ -65,11 +67,16 @@ std::optional<Kernel> parse_kernel(std::string_view text);
 /// The kernels in `folder` that yoke has made, by name.
 std::vector<Kernel> list_kernels(const std::filesystem::path& folder);
 
-/// Writes the specification. Errors  kFailedPrecondition: there is a kernel of this name that yoke has not made.
-/// Returns  its folder.
+/// Errors  kInvalidArgument: check_kernel_name(); kFailedPrecondition: there is a kernel of this name that yoke has not
+///         made.
+void check_free(const std::string& name, const std::filesystem::path& folder);
+
+/// Writes the specification. Errors  those of check_free(); kFailedPrecondition: there is a kernel of this name that
+/// yoke has not made. Returns  its folder.
 std::filesystem::path install_kernel(const KernelRequest& request, const std::filesystem::path& folder);
 
+/// Also removes what a C++ kernel has compiled.
 /// Errors  kNotFound: there is no such kernel; kFailedPrecondition: yoke has not made it, so it stays.
-void remove_kernel(const std::string& name, const std::filesystem::path& folder);
+void remove_kernel(const std::string& name, const Environment& environment);
 
 }  // namespace yoke::environment

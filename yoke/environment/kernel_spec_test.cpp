@@ -48,6 +48,24 @@ TEST(KernelSpec, HoldsAClaimWhileTheKernelLives) {
                           "/data/env/bin/python", "-m", "ipykernel_launcher", "-f", "{connection_file}"));
 }
 
+TEST(KernelSpec, OfCppHasItsCompiledParts) {
+  const test::TemporaryFolder data;
+  const Environment environment = {{"JUPYTER_DATA_DIR", data.path()}, {"HOME", data.path("home")}};
+  auto wanted = request();
+  wanted.language = Language::kCpp;
+  wanted.cpp_folder = cpp_folder("work", environment).string();
+  EXPECT_EQ(wanted.cpp_folder, data.path("home/.local/share/yoke/cpp-kernel/work"));
+  const auto spec = json::parse(kernel_json(wanted));
+  EXPECT_THAT(spec["argv"], ElementsAre("/data/env/bin/python", "/opt/share/yoke/python/kernels/yoke_cpp_kernel.py",
+                                        wanted.cpp_folder, "-f", "{connection_file}"));
+  EXPECT_EQ(spec["language"], "c++");
+  EXPECT_EQ(spec["interrupt_mode"], "message");
+  data.write("home/.local/share/yoke/cpp-kernel/work/host", "");
+  install_kernel(wanted, kernels_folder(environment));
+  remove_kernel("work", environment);
+  EXPECT_FALSE(fs::exists(wanted.cpp_folder));
+}
+
 TEST(KernelSpec, IsReadBack) {
   auto wanted = request();
   wanted.devices = {.num_devices = 2, .chosen = "0,1", .length = "8h"};
@@ -81,6 +99,7 @@ TEST(KernelSpec, FollowsTheRulesOfJupyter) {
 TEST(KernelSpec, OfOthersAreLeftAlone) {
   const test::TemporaryFolder data;
   const fs::path folder = data.path("kernels");
+  const Environment environment = {{"JUPYTER_DATA_DIR", data.path()}, {"HOME", data.path("home")}};
   const std::string foreign = R"({"argv": ["python3"], "display_name": "Python 3", "language": "python"})";
   data.write("kernels/python3/kernel.json", foreign);
   data.write("kernels/notes/readme.txt", "mine");
@@ -99,13 +118,13 @@ TEST(KernelSpec, OfOthersAreLeftAlone) {
     if (std::string_view(name) != "link") {
       EXPECT_THROW(install_kernel(other, folder), Error) << name;
     }
-    EXPECT_THROW(remove_kernel(name, folder), Error) << name;
+    EXPECT_THROW(remove_kernel(name, environment), Error) << name;
   }
   EXPECT_EQ(test::slurp((folder / "python3/kernel.json").string()), foreign);
   EXPECT_EQ(test::slurp((folder / "notes/readme.txt").string()), "mine");
-  remove_kernel("work", folder);
+  remove_kernel("work", environment);
   EXPECT_FALSE(fs::exists(folder / "work"));
-  EXPECT_THROW(remove_kernel("work", folder), Error);
+  EXPECT_THROW(remove_kernel("work", environment), Error);
 }
 
 }  // namespace

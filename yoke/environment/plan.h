@@ -26,7 +26,7 @@ struct CreateRequest {
 };
 
 struct Step {
-  enum class Kind { kVenv, kInstall };
+  enum class Kind { kVenv, kInstall, kCompile };
   Kind kind = Kind::kInstall;
   std::string purpose;  ///< "install torch from https://..."
   std::vector<std::string> argv;

@@ -46,8 +46,9 @@ void run_environment_step(const environment::Step& step, const std::string& what
   }
   const int status = status_of(child);
   if (status == 0) return;
-  throw Error(ErrorCode::kFailedPrecondition, "{}: {}: {}; {}", what, is_venv ? "venv" : "pip", describe_end(status),
-              environment::advice_for(step.kind, output));
+  constexpr const char* kNames[] = {"venv", "pip", "compiling"};
+  throw Error(ErrorCode::kFailedPrecondition, "{}: {}: {}; {}", what, kNames[static_cast<int>(step.kind)],
+              describe_end(status), environment::advice_for(step.kind, output));
 }
 
 bool has_module(const std::string& python, const std::string& module) {

@@ -1,4 +1,4 @@
-// yoke/cli/frame/environment_step.h -- runs venv and pip where the user sees them.
+// yoke/cli/frame/environment_step.h -- runs venv, pip and compilers where the user sees them.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace yoke::cli {
 
-/// Runs a step and passes its output on to standard error, where pip may draw its progress.
+/// Runs a step and passes its output on to standard error, where pip and CMake may show their progress.
 /// Errors  kFailedPrecondition: it failed; the message has what its output means. `what` says on which object.
 void run_environment_step(const environment::Step& step, const std::string& what);
 
