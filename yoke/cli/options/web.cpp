@@ -10,6 +10,7 @@
 #include "yoke/cli/options/claim.h"
 
 namespace yoke::cli {
+
 void serve(const web::ServerOptions& options, std::string_view path, const DeviceOptions& device,
            device::Source& source, Context& context) {
   const bool is_this_machine = device.replay.empty() && device.sysroot.empty();
