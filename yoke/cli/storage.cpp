@@ -201,7 +201,9 @@ void add_storage(CLI::App& cmd, Context& context) {
       examples("  yoke storage create scratch\n"
                "  yoke storage create            in all roots that the site lets users make\n"
                "\n"
-               "The folder gets mode 0700. Exit status: 0, also if it is there already; 66 if there is no such root,\n"
+               "The folder gets mode 0700.\n"
+               "\n"
+               "Exit status: 0, also if it is there already; 66 if there is no such root,\n"
                "77 if you may not make it, 69 if something else has its name."));
   create.callback([create_args, &context] { context.exit_code = run_storage_create(*create_args, context); });
   add_storage_usage(*cmd.add_subcommand("usage", "Show what fills a folder"), context);

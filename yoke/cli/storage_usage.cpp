@@ -50,8 +50,7 @@ std::vector<UserUse> users_in_order(const storage::Usage& usage) {
 }
 
 nlohmann::ordered_json usage_json(const storage::Usage& usage, const std::string& root) {
-  using Json = nlohmann::ordered_json;
-  auto largest = Json::array(), users = Json::array(), unreadable = Json::array();
+  auto largest = nlohmann::ordered_json::array(), users = largest, unreadable = largest;
   for (const auto& [path, use] : usage.largest) {
     largest.push_back({{"path", path}, {"bytes", use.bytes}, {"files", use.files}});
   }
