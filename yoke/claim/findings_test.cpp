@@ -42,8 +42,9 @@ TEST(ClaimFindings, AMachineOfOnePersonHasNone) {
 }
 
 TEST(ClaimFindings, MistakesOfTheInstallationFail) {
-  EXPECT_THAT(lines_of(claim_findings({.config_problem = "config.toml:3: no key", .is_prepared = true}, {}, kTimeOfFindings)),
-              ElementsAre("fail claim-config : config.toml:3: no key"));
+  EXPECT_THAT(
+      lines_of(claim_findings({.config_problem = "config.toml:3: no key", .is_prepared = true}, {}, kTimeOfFindings)),
+      ElementsAre("fail claim-config : config.toml:3: no key"));
   EXPECT_THAT(lines_of(claim_findings({.folder_problem = "mode 0755", .is_prepared = true}, {}, kTimeOfFindings)),
               ElementsAre("fail claim-folder : mode 0755"));
 }
@@ -53,9 +54,10 @@ TEST(ClaimFindings, EachDeviceThatIsNotClaimedAsItShouldBe) {
   snapshot.devices[3].processes.push_back({.pid = 7, .type = "compute"});
   snapshot.devices[4].processes.push_back({.pid = 8, .type = "compute"});
   ClaimState state{.folder = "/run/yoke", .is_prepared = true};
-  const Note idle{.keys = {"GPU-0"},
-                  .since = kTimeOfFindings - std::chrono::hours(3),
-                  .activity = Activity{.looked_at = kTimeOfFindings, .used_at = {kTimeOfFindings - std::chrono::hours(2)}}};
+  const Note idle{
+      .keys = {"GPU-0"},
+      .since = kTimeOfFindings - std::chrono::hours(3),
+      .activity = Activity{.looked_at = kTimeOfFindings, .used_at = {kTimeOfFindings - std::chrono::hours(2)}}};
   const Note used{.keys = {"GPU-1", "GPU-4"},
                   .since = kTimeOfFindings - std::chrono::hours(3),
                   .activity = Activity{.looked_at = kTimeOfFindings, .used_at = {kTimeOfFindings, kTimeOfFindings}}};

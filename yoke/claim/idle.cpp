@@ -62,7 +62,8 @@ std::optional<std::chrono::seconds> idle_time(const Note& note, const std::strin
   if (!note.activity || now - note.activity->looked_at > 4 * kUsualInterval) return std::nullopt;
   for (size_t i = 0; i < note.keys.size() && i < note.activity->used_at.size(); ++i) {
     if (key_in_name(note.keys[i]) != key_in_name(key)) continue;
-    return std::chrono::duration_cast<std::chrono::seconds>(std::max(now - note.activity->used_at[i], Time::duration(0)));
+    return std::chrono::duration_cast<std::chrono::seconds>(
+        std::max(now - note.activity->used_at[i], Time::duration(0)));
   }
   return std::nullopt;
 }

@@ -41,7 +41,8 @@ std::optional<Activity> activity_of(const Json& json) {
   const auto looked_at = time_of(json, "looked_at");
   const auto times = json.find("used_at");
   if (!looked_at || times == json.end() || !times->is_array() || times->size() > kMostKeys) return std::nullopt;
-  Activity activity{.looked_at = *looked_at, .idle_device_seconds = whole_number(json, "idle_device_seconds").value_or(0)};
+  Activity activity{.looked_at = *looked_at,
+                    .idle_device_seconds = whole_number(json, "idle_device_seconds").value_or(0)};
   for (const auto& time : *times) activity.used_at.push_back(time_of(Json{{"at", time}}, "at").value_or(*looked_at));
   return activity;
 }
@@ -86,7 +87,8 @@ std::optional<Note> parse_note(std::string_view text) {
     if (!key.is_string() || key.get_ref<const std::string&>().size() > kMostKeyBytes) return std::nullopt;
     note.keys.push_back(key.get<std::string>());
   }
-  if (const auto activity = json.find("activity"); activity != json.end() && activity->is_object()) note.activity = activity_of(*activity);
+  if (const auto activity = json.find("activity"); activity != json.end() && activity->is_object())
+    note.activity = activity_of(*activity);
   note.pid = whole_number(json, "pid").value_or(0);
   note.start_ticks = whole_number(json, "start_ticks").value_or(0);
   note.is_holder = json.value("is_holder", Json()) == true;

@@ -101,14 +101,6 @@ AcquireOptions to_options(const ClaimArgs& args, const claim::SiteConfig& config
   return options;
 }
 
-/// Looks at the devices of the claim alone.
-UseWatchOptions watch_options(const AcquireOptions& options, const ClaimSite& site,
-                              const std::vector<std::string>& ids) {
-  auto device = options.device;
-  device.chosen = ids;
-  return {.ids = ids, .limits = site.config.idle, .open = [device] { return open_source(device); }};
-}
-
 int run_program(const AcquireOptions& options, const ClaimSite& site, Context& context) {
   if (!find_program(context.rest[0], context.environment)) {
     std::cerr << speaker(context) << "there is no program " << printable(context.rest[0]) << " in PATH" << std::endl;

@@ -178,17 +178,18 @@ int exec_refusal(const std::string& reason, int status, Context& context) {
 int start_kernel(const StartArgs& args, Context& context) {
   if (context.rest.empty())
     throw Error(ErrorCode::kInvalidArgument, "say what to start, as `yoke jupyter install` does");
+  std::optional<ClaimSite> site;
   std::optional<Acquired> acquired;
+  AcquireOptions options;
   int status = kExitOk;
   std::string reason;
   try {
-    AcquireOptions options;
     if (!args.devices.empty()) options.device.chosen = {args.devices};
     options.request.wish.num_devices = args.num_devices.value_or(args.devices.empty() ? 1 : 0);
     if (!args.length.empty()) options.request.length = length_of("--for", args.length);
     options.request.note.purpose = "notebook " + args.name;
-    const auto site = open_claim_site(context);
-    acquired = acquire(options, site, context, status);
+    site = open_claim_site(context);
+    acquired = acquire(options, *site, context, status);
     reason = "the drivers do not answer, so no device can be claimed; `yoke doctor` says more";
   } catch (const Error& error) {
     status = exit_status(error.code());
@@ -199,7 +200,9 @@ int start_kernel(const StartArgs& args, Context& context) {
   if (!acquired) return exec_refusal(reason, status, context);
   auto environment = context.environment;
   assign(acquired->assignments, environment);
-  return keep_for_program(*acquired->allocation.claim, context.rest, environment, speaker(context));
+  auto& claim = *acquired->allocation.claim;
+  UseWatch watch(site->ledger, claim, watch_options(options, *site, acquired->allocation.ids));
+  return keep_for_program(claim, context.rest, environment, speaker(context), watch);
 }
 
 // ---- init-text ------------------------------------------------------------------------------------------------------

@@ -320,6 +320,13 @@ nlohmann::ordered_json ClaimsView::to_json() const {
   return view::claims_json(rows, survey, waits, reservations, device::user_name);
 }
 
+UseWatchOptions watch_options(const AcquireOptions& options, const ClaimSite& site,
+                              const std::vector<std::string>& ids) {
+  auto device = options.device;
+  device.chosen = ids;
+  return {.ids = ids, .limits = site.config.idle, .open = [device] { return open_source(device); }};
+}
+
 std::map<std::string, std::string> claim_column(const device::Snapshot& snapshot, const Context& context) {
   return view::claim_labels(view_claims(snapshot, context).rows);
 }

@@ -13,6 +13,7 @@
 #include "yoke/claim/allocate.h"
 #include "yoke/claim/ledger.h"
 #include "yoke/cli/command.h"
+#include "yoke/cli/frame/use_watch.h"
 #include "yoke/cli/options/device.h"
 #include "yoke/device/visibility/set.h"
 #include "yoke/view/claims.h"
@@ -83,5 +84,9 @@ struct Acquired {
 /// GPU;
 ///         kFailedPrecondition: waiting would not help. REQUIRES: this process has one thread.
 std::optional<Acquired> acquire(const AcquireOptions& options, const ClaimSite& site, Context& context, int& status);
+
+/// For UseWatch: a source of the devices `ids`, which were acquired with `options`, and the limits of the site.
+UseWatchOptions watch_options(const AcquireOptions& options, const ClaimSite& site,
+                              const std::vector<std::string>& ids);
 
 }  // namespace yoke::cli
