@@ -104,8 +104,8 @@ TEST_F(Mount, AStalledServerHoldsNobody) {
   EXPECT_EQ(forced.out, "unmounted " + point() + ", which was stalled\n");
   EXPECT_NE(reader.wait(milliseconds(10'000)).exit_code, 0) << "the reader got an error";
   EXPECT_EQ(state(), "none");
-  EXPECT_TRUE(
-      wait_until([&] { return sh("pgrep -f '[s]shfs -f server:" + data() + "|[s]sh -x .*" + config_of(0) + "'").out.empty(); }));
+  EXPECT_TRUE(wait_until(
+      [&] { return sh("pgrep -f '[s]shfs -f server:" + data() + "|[s]sh -x .*" + config_of(0) + "'").out.empty(); }));
   EXPECT_EQ(state_of(decoy.pid()), 'S') << "another process was killed";
 
   signal_sessions(SIGCONT);
