@@ -85,6 +85,16 @@ TEST_F(ClaimReserve, ItsUserNeedNotWaitForOthers) {
   EXPECT_TRUE(waiter.wait_for_output("started")) << "what is not reserved";
 }
 
+TEST_F(ClaimReserve, ARequestThatMustWaitForItHoldsBackNobody) {
+  reserve(kAda, {"--start", "+1h", "--for", "1h", "-n", "8"});
+  Command waiter(as(kBob, ClaimMachine::claim_and_wait({"-n", "1", "--wait"})));
+  ASSERT_TRUE(waiter.wait_for_output("8 devices are reserved by 61001"));
+  ASSERT_TRUE(wait_until([&] { return Json::parse(run(as(kBob, {"claims", "--json"})).out).at("queue").size() == 1; }));
+  EXPECT_EQ(run(as(kBob, {"claim", "-n", "8", "--for", "30m", "--", "true"})).exit_code, 0);
+  EXPECT_EQ(run(as(kBob, {"claim", "-n", "8", "--for", "30m", "--wait", "10s", "--", "true"})).exit_code, 0);
+  EXPECT_EQ(waiter.out(), "");
+}
+
 TEST_F(ClaimReserve, DevicesCanBeNamed) {
   reserve(kAda, {"--start", "+1h", "--for", "1h", "-d", "0,1"});
   const auto result = run(as(kBob, {"claim", "-d", "0", "--", "true"}));

@@ -35,6 +35,20 @@ std::string claimed_by(const Holding& holding, const Survey& survey, Time now) {
   return holding.is_locked ? text : text + ", whose lock file was replaced";
 }
 
+/// Leaves out the requests of others that cannot start before a reservation of somebody else. They hold back nobody, or
+/// devices would be idle until then.
+void leave_out_held_back(Survey& survey, const Asker& asker, const std::vector<Reservation>& reservations,
+                         const std::vector<Candidate>& candidates, Time now) {
+  if (reservations.empty()) return;
+  const auto devices = availability_of(candidates, survey, now);
+  std::erase_if(survey.tickets, [&](const Ticket& ticket) {
+    const auto& length = ticket.request.length;
+    const auto end = length ? std::optional(now + *length) : std::nullopt;
+    return ticket.name != asker.ticket &&
+           find_leave(reservations, survey, devices, ticket.uid, end, now).most < ticket.request.num_devices;
+  });
+}
+
 /// The turn, in which a request may be before others if it says how long it takes.
 Turn find_turn(Survey survey, const Ledger& ledger, const AllocationRequest& request, const Place* place,
                const SiteConfig& config, int64_t num_free) {
@@ -218,6 +232,7 @@ Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, cons
   mark_reserved(candidates, reservations, leave);
   const auto num_free = std::count_if(candidates.begin(), candidates.end(),
                                       [](const Candidate& candidate) { return candidate.standing == Standing::kFree; });
+  leave_out_held_back(survey, asker_of(request, place), reservations, all, now);
   result.turn = find_turn(survey, ledger, request, place, config, num_free);
   for (;;) {
     const auto picked = pick(candidates, closeness, request.wish);
@@ -274,7 +289,11 @@ Outlook outlook(const Ledger& ledger, const std::vector<std::string>& keys, cons
   const auto now = std::chrono::system_clock::now();
   // How many devices there are is not known here. allocate() asks again.
   constexpr int64_t kAnyNumber = 4096;
-  survey.reserved = num_reserved_now(honoured_reservations(ledger, survey, config, kAnyNumber, now), survey, now);
+  const auto reservations = honoured_reservations(ledger, survey, config, kAnyNumber, now);
+  survey.reserved = num_reserved_now(reservations, survey, now);
+  std::vector<Candidate> candidates;
+  for (const auto& key : keys) candidates.push_back({.key = key});
+  leave_out_held_back(survey, asker_of(request, &place), reservations, candidates, now);
   const auto num_free =
       std::count_if(keys.begin(), keys.end(), [&](const std::string& key) { return survey.find(key) == nullptr; });
   Outlook result{.turn = find_turn(survey, ledger, request, &place, config, num_free)};
