@@ -67,6 +67,9 @@ class ClaimAttack : public testing::Test {
   void expect_only_the_first_is_blocked(const std::string& why) const {
     const auto refused = claim({"-d", "0"});
     EXPECT_EQ(refused.exit_code, 75) << refused.err;
+    EXPECT_THAT(refused.err, Not(HasSubstr("--wait"))) << "only bob or root can help";
+    const auto other = claim({"-d", "1", "--memory", "1TiB"});
+    EXPECT_THAT(other.err, Not(HasSubstr("device 0"))) << "it was not asked for";
     const auto plan = run(machine_.yoke_as(kAda, {"claim", "-n", "7", "--explain"}));
     EXPECT_THAT(plan.out, AllOf(HasSubstr("device 0 is not given"), HasSubstr(why), HasSubstr(lock_)));
     EXPECT_EQ(claim({"-n", "7"}).exit_code, 0);

@@ -146,5 +146,52 @@ TEST(ClaimUsers, TheProcessOfSomebodyElseIsNotAdopted) {
   EXPECT_EQ(machine.num_claimed(), 1);
 }
 
+TEST(AdminCheck, TriesTheInstallationAsTwoUsersAndLeavesNothing) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to be several users";
+  const ClaimMachine machine;
+  const auto good = run(machine.yoke({"admin", "check", "--json"}));
+  EXPECT_EQ(good.exit_code, 0) << good.out << good.err;
+  const auto status_of = [](const Result& result, const std::string& id) {
+    for (const auto& finding : Json::parse(result.out).at("findings")) {
+      if (finding.at("id") == id) return finding.at("status").get<std::string>();
+    }
+    return std::string("none");
+  };
+  EXPECT_EQ(status_of(good, "users"), "ok");
+  EXPECT_EQ(status_of(good, "lock-folder"), "ok");
+  for (const auto& entry : std::filesystem::directory_iterator(machine.locks())) {
+    EXPECT_EQ(entry.path().filename(), "yoke-alloc") << "it is left behind";
+  }
+  chmod(machine.locks().c_str(), 0777);
+  const auto unsafe = run(machine.yoke({"admin", "check", "--json"}));
+  EXPECT_EQ(unsafe.exit_code, 1);
+  EXPECT_EQ(status_of(unsafe, "lock-folder"), "fail");
+  chmod(machine.locks().c_str(), 01777);
+  machine.write("config.toml", "[claim]\nlongset = '2h'\n");
+  auto options = machine.yoke({"admin", "check", "--json"});
+  options.environment.emplace_back("YOKE_SITE_CONFIG", machine.path("config.toml"));
+  EXPECT_EQ(status_of(run(options), "config"), "fail");
+  const auto as_ada = run(machine.yoke_as(kAda, {"admin", "check", "--json"}));
+  EXPECT_EQ(as_ada.exit_code, 0) << as_ada.out;
+  EXPECT_EQ(status_of(as_ada, "users"), "skip") << "needs root, and says so";
+}
+
+TEST(ClaimUsers, AWaitingCommandThatIsKilledLeavesNoTicket) {
+  const ClaimMachine machine;
+  ASSERT_EQ(run(machine.yoke({"claim", "-n", "8", "--for", "1h"})).exit_code, 0);
+  Command waiter(machine.yoke({"claim", "--wait", "--", "true"}));
+  const auto has_ticket = [&] {
+    for (const auto& entry : std::filesystem::directory_iterator(machine.locks())) {
+      if (entry.path().filename().string().starts_with("yoke-ticket-")) return true;
+    }
+    return false;
+  };
+  ASSERT_TRUE(wait_until(has_ticket));
+  usleep(500'000);  // it has read the devices again
+  waiter.signal(SIGKILL);
+  waiter.wait();
+  EXPECT_TRUE(wait_until([&] { return !has_ticket(); }));
+}
+
 }  // namespace
 }  // namespace yoke::test

@@ -151,9 +151,13 @@ std::string refusal_of(const Allocation& allocation, const std::vector<Candidate
   if (num_more > 0) reasons.resize(kMost);
   const auto num_free = std::count_if(candidates.begin(), candidates.end(),
                                       [](const Candidate& candidate) { return candidate.standing == Standing::kFree; });
-  return fmt::format("{} {} wanted, and {} {} free: {}{}; use --wait to queue, or see `yoke claims`", wanted,
-                     wanted == 1 ? "device is" : "devices are", num_free, num_free == 1 ? "is" : "are",
-                     fmt::join(reasons, "; "), num_more > 0 ? fmt::format("; and {} more", num_more) : "");
+  const auto num_usable = std::count_if(candidates.begin(), candidates.end(),
+                                        [](const Candidate& candidate) { return may_be_given(candidate.standing); });
+  return fmt::format(
+      "{} {} wanted, and {} {} free: {}{}; {}", wanted, wanted == 1 ? "device is" : "devices are", num_free,
+      num_free == 1 ? "is" : "are", fmt::join(reasons, "; "),
+      num_more > 0 ? fmt::format("; and {} more", num_more) : "",
+      num_usable < wanted ? "waiting does not help until that is mended" : "use --wait to queue, or see `yoke claims`");
 }
 
 }  // namespace
@@ -186,13 +190,13 @@ std::vector<BusPath> read_bus_paths(const device::Snapshot& snapshot, const std:
 void mark_claimed(std::vector<Candidate>& candidates, const Survey& survey, const LockFolder& folder, Time now) {
   for (auto& candidate : candidates) {
     if (candidate.key.empty()) continue;
+    if (candidate.standing == Standing::kExcluded) continue;
     const auto obstacle = folder.obstacle(lock_name(candidate.key));
     const auto* const holding = survey.find(candidate.key);
     if (obstacle) {
       candidate.standing = Standing::kUnusable;
       candidate.reason = "without a lock, because " + printable(*obstacle);
-    } else if (holding != nullptr && candidate.standing != Standing::kTooSmall &&
-               candidate.standing != Standing::kExcluded) {
+    } else if (holding != nullptr && candidate.standing != Standing::kTooSmall) {
       candidate.standing = Standing::kClaimed;
       candidate.reason = claimed_by(*holding, survey, now);
     }

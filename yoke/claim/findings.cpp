@@ -94,7 +94,7 @@ std::vector<Finding> claim_findings(const ClaimState& state, const device::Snaps
   if (!state.is_prepared && state.survey.holdings.empty()) return findings;
   if (!state.config_problem.empty()) {
     findings.push_back(
-        {"claim-config", Status::kFail, {}, state.config_problem, "until that is mended, nobody can claim"});
+        {"claim-config", Status::kFail, {}, state.config_problem, "until that is mended, nobody can claim; `yoke admin check` looks at the whole installation"});
     return findings;
   }
   if (!state.folder_problem.empty()) {

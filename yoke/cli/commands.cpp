@@ -11,14 +11,15 @@ namespace yoke::cli {
 
 // Each function is defined in the file of its command.
 using AddCommand = void(CLI::App& cmd, Context& context);
-AddCommand add_agent, add_bench, add_bind, add_claim, add_claims, add_complete, add_completion, add_curve, add_devices,
-    add_doctor, add_env, add_extend, add_jobs, add_jupyter, add_kill, add_logs, add_man, add_metrics, add_mount,
-    add_mounts, add_new, add_profile, add_ps, add_release, add_reserve, add_run, add_stack, add_stop, add_storage,
-    add_top, add_topo, add_train, add_tune, add_unmount, add_visible, add_watch;
+AddCommand add_admin, add_agent, add_bench, add_bind, add_claim, add_claims, add_complete, add_completion, add_curve,
+    add_devices, add_doctor, add_env, add_extend, add_jobs, add_jupyter, add_kill, add_logs, add_man, add_metrics,
+    add_mount, add_mounts, add_new, add_profile, add_ps, add_release, add_reserve, add_run, add_stack, add_stop,
+    add_storage, add_top, add_topo, add_train, add_tune, add_unmount, add_visible, add_watch;
 
 namespace {
 
 constexpr auto kCommands = std::to_array<Command>({
+    {.name = "admin", .summary = "Check the installation of claims on this machine", .add = add_admin},
     {.name = "agent",
      .summary = "A node of a job on another host; started by `yoke run --hosts`",
      .add = add_agent,

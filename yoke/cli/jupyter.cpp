@@ -178,7 +178,7 @@ int exec_refusal(const std::string& reason, int status, Context& context) {
 int start_kernel(const StartArgs& args, Context& context) {
   if (context.rest.empty())
     throw Error(ErrorCode::kInvalidArgument, "say what to start, as `yoke jupyter install` does");
-  std::optional<ClaimSite> site;
+  std::optional<ClaimSite> site;  // the claim refers to it
   std::optional<Acquired> acquired;
   AcquireOptions options;
   int status = kExitOk;

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <nlohmann/json.hpp>
@@ -73,8 +73,14 @@ DeviceReader::DeviceReader(const Options& options) {
 
 DeviceReader::~DeviceReader() {
   kill(child_, SIGKILL);
-  constexpr int kMostLooks = 20;  // of a millisecond each
-  for (int look = 0; look < kMostLooks && waitpid(child_, nullptr, WNOHANG) == 0; ++look) usleep(1000);
+  constexpr int kMostLooks = 200;  // of a tenth of a millisecond each
+  for (int look = 0; look < kMostLooks && waitpid(child_, nullptr, WNOHANG) == 0; ++look) usleep(100);
+}
+
+bool is_well(const device::Snapshot& snapshot) {
+  return std::all_of(snapshot.devices.begin(), snapshot.devices.end(), [](const device::Device& device) {
+    return device.state == device::State::kFree || device.state == device::State::kBusy;
+  });
 }
 
 void DeviceReader::request() {

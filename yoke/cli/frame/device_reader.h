@@ -45,4 +45,8 @@ class DeviceReader {
   bool is_asked_ = false;
 };
 
+/// Whether all devices answered. If not, a reader should be replaced: a device that comes back may need its driver to
+/// be opened again.
+bool is_well(const device::Snapshot& snapshot);
+
 }  // namespace yoke::cli

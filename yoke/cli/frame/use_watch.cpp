@@ -56,10 +56,7 @@ claim::IdleStep UseWatch::look() {
   if (reader_ && is_readable(reader_->fd())) {
     if (const auto snapshot = reader_->take()) {
       record(claim::uses_by_id(*snapshot, options_.ids));
-      const bool is_well = std::all_of(snapshot->devices.begin(), snapshot->devices.end(), [](const auto& device) {
-        return device.state == device::State::kFree || device.state == device::State::kBusy;
-      });
-      if (!is_well) reader_.reset();  // a device that comes back may need the driver to be opened again
+      if (!is_well(*snapshot)) reader_.reset();
     } else {
       reader_.reset();
     }

@@ -22,6 +22,7 @@
 #include "yoke/claim/history.h"
 #include "yoke/claim/reservation.h"
 #include "yoke/cli/frame/attempt.h"
+#include "yoke/cli/frame/device_reader.h"
 #include "yoke/cli/frame/watched_program.h"
 #include "yoke/device/json.h"
 #include "yoke/view/labels.h"
@@ -85,14 +86,72 @@ class Acquirer {
     }
   }
 
-  /// A child reads the devices, so this process loads no driver, and a driver that hangs keeps no lock.
+  /// Returns false if that failed or a signal came; `status` then says what this command returns.
   bool read_devices(device::Snapshot& snapshot, int& status) {
+    auto warm = place_ ? read_again(status) : std::nullopt;
+    if (!warm && status != kExitOk) return false;
+    if (warm) {
+      snapshot = *std::move(warm);
+    } else if (!read_first(snapshot, status)) {
+      return false;
+    }
+    request_.read_at = Clock::now();
+    if (!options_.device.chosen.empty() && !has_chosen(snapshot, devices_to_read().chosen.empty())) {
+      throw Error(ErrorCode::kNotFound, "this machine has no device {}; `yoke devices` lists those that it has",
+                  printable(fmt::format("{}", fmt::join(options_.device.chosen, ", "))));
+    }
+    if (const auto missing = view::find_missing_gpu(snapshot)) {
+      throw Error(missing->is_certain ? ErrorCode::kNotFound : ErrorCode::kUnavailable, "{}; there is nothing to claim",
+                  missing->text());
+    }
+    return true;
+  }
+
+  /// While this command waits, a process keeps the drivers open, because opening them takes longer than anything else
+  /// between the release and the start. nullopt: it does not answer, or a signal came (`status`).
+  std::optional<device::Snapshot> read_again(int& status) {
+    constexpr std::chrono::minutes kMostAge(10);  // then devices that were added since are seen
+    const bool is_old = Clock::now() - reader_begin_ > kMostAge || devices_to_read().chosen != read_by_reader_;
+    if (reader_ && is_old) reader_.reset();
+    if (!reader_) start_reader();
+    reader_->request();
+    const auto limit = std::chrono::duration<double>(options_.device.deadline_s + 2);
+    const auto until = Clock::now() + std::chrono::ceil<milliseconds>(limit);
+    while (Clock::now() < until) {
+      pollfd news[] = {{reader_->fd(), POLLIN, 0}, {signals_->fd(), POLLIN, 0}};
+      poll(news, 2, static_cast<int>(std::chrono::ceil<milliseconds>(until - Clock::now()).count()));
+      if (interruption(status)) return std::nullopt;
+      if (news[0].revents == 0) continue;
+      auto snapshot = reader_->take();
+      if (!snapshot || !is_well(*snapshot)) reader_.reset();
+      return snapshot;
+    }
+    reader_.reset();
+    return std::nullopt;
+  }
+
+  DeviceOptions devices_to_read() const {
+    auto result = options_.device;
+    // What is reserved depends on all devices, also on those that were not named.
+    if (!read_reservations(site_.ledger.records()).empty()) result.chosen.clear();
+    return result;
+  }
+
+  void start_reader() {
+    reader_begin_ = Clock::now();
+    read_by_reader_ = devices_to_read().chosen;
+    reader_ = std::make_unique<DeviceReader>(DeviceReader::Options{
+        .open = [device = devices_to_read()] { return open_source(device); },
+        .want = {.links = true},
+        // If this process is killed, the ticket would stay until its user's next claim.
+        .at_end = [ticket = site_.ledger.folder().path_of(place_->name())] { unlink(ticket.c_str()); }});
+  }
+
+  /// A child reads the devices, so this process loads no driver, and a driver that hangs keeps no lock.
+  bool read_first(device::Snapshot& snapshot, int& status) {
     const UniqueFd text(memfd_create("yoke-claim", MFD_CLOEXEC));
     if (!text) throw system_error(errno, "making a file in memory");
-    auto device_options = options_.device;
-    // What is reserved depends on all devices, also on those that were not named.
-    if (!read_reservations(site_.ledger.records()).empty()) device_options.chosen.clear();
-    status = with_source(device_options, context_, [&](device::Source& source) {
+    status = with_source(devices_to_read(), context_, [&](device::Source& source) {
       if (place_) place_->forget();
       if (options_.in_reader) options_.in_reader();
       const auto line = device::to_json(source.sample({.links = true})).dump();
@@ -101,15 +160,6 @@ class Acquirer {
     });
     if (status != kExitOk) return false;
     snapshot = device::snapshot_from_json(text_of(text));
-    request_.read_at = Clock::now();
-    if (!options_.device.chosen.empty() && !has_chosen(snapshot, device_options.chosen.empty())) {
-      throw Error(ErrorCode::kNotFound, "this machine has no device {}; `yoke devices` lists those that it has",
-                  printable(fmt::format("{}", fmt::join(options_.device.chosen, ", "))));
-    }
-    if (const auto missing = view::find_missing_gpu(snapshot)) {
-      throw Error(missing->is_certain ? ErrorCode::kNotFound : ErrorCode::kUnavailable, "{}; there is nothing to claim",
-                  missing->text());
-    }
     return true;
   }
 
@@ -252,6 +302,9 @@ class Acquirer {
   std::optional<SignalMessages> signals_;  ///< Since it waits.
   std::optional<claim::Wakeup> wakeup_;
   std::optional<claim::Place> place_;
+  std::unique_ptr<DeviceReader> reader_;  ///< Since it waits.
+  Clock::time_point reader_begin_;
+  std::vector<std::string> read_by_reader_;  ///< DeviceOptions::chosen.
   std::vector<std::string> keys_;
   std::string refusal_;
   int64_t look_ = 0, position_ = 0;
@@ -364,6 +417,21 @@ std::vector<const claim::HeldNote*> find_claims(const claim::Survey& survey, con
 std::chrono::seconds length_of(const std::string& option, const std::string& text) {
   if (const auto length = parse_length(text)) return *length;
   throw Error(ErrorCode::kInvalidArgument, "{} {}: give a length of time, such as 90s, 30m, 4h or 1d12h", option, text);
+}
+
+std::string clock_text(claim::Time time) {
+  const auto seconds = std::chrono::system_clock::to_time_t(time);
+  std::tm local = {};
+  char text[32] = {};
+  std::strftime(text, sizeof text, "%F %T", localtime_r(&seconds, &local));
+  return text;
+}
+
+UseWatchOptions watch_options(const AcquireOptions& options, const ClaimSite& site,
+                              const std::vector<std::string>& ids) {
+  auto device = options.device;
+  device.chosen = ids;
+  return {.ids = ids, .limits = site.config.idle, .open = [device] { return open_source(device); }};
 }
 
 std::optional<Acquired> acquire(const AcquireOptions& options, const ClaimSite& site, Context& context, int& status) {

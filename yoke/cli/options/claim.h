@@ -78,6 +78,10 @@ struct Acquired {
   std::vector<device::Assignment> assignments;  ///< The variables that make a program see the devices.
 };
 
+/// For whoever keeps a claim: looks at its devices alone. `ids`: Allocation::ids.
+UseWatchOptions watch_options(const AcquireOptions& options, const ClaimSite& site,
+                              const std::vector<std::string>& ids);
+
 /// Takes devices, after waiting in the queue if that is wanted.
 /// Returns  nullopt with `status` if a driver failed, which was reported, or if a signal came.
 /// Errors  kUnavailable: not enough devices are free; kTimeout: that lasted until the limit; kNotFound: there is no
