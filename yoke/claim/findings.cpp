@@ -93,8 +93,11 @@ std::vector<Finding> claim_findings(const ClaimState& state, const device::Snaps
   std::vector<Finding> findings;
   if (!state.is_prepared && state.survey.holdings.empty()) return findings;
   if (!state.config_problem.empty()) {
-    findings.push_back(
-        {"claim-config", Status::kFail, {}, state.config_problem, "until that is mended, nobody can claim; `yoke admin check` looks at the whole installation"});
+    findings.push_back({"claim-config",
+                        Status::kFail,
+                        {},
+                        state.config_problem,
+                        "until that is mended, nobody can claim; `yoke admin check` looks at the whole installation"});
     return findings;
   }
   if (!state.folder_problem.empty()) {
