@@ -65,13 +65,6 @@ void check_claim(const ClaimArgs& args, const Context& context) {
   }
 }
 
-std::optional<std::chrono::seconds> length_of_claim(const ClaimArgs& args, const claim::SiteConfig& config) {
-  const auto length = args.length.empty() ? std::nullopt : std::optional(length_of("--for", args.length));
-  if (geteuid() == 0 || !config.longest || (length && *length <= *config.longest)) return length;
-  throw Error(ErrorCode::kInvalidArgument, "this site limits claims to {}; give --for with at most that",
-              format_duration(*config.longest));
-}
-
 /// What a claim is for, unless its user said it: the words before the first option. Everybody may read it, and a
 /// command line may be private (hidepid).
 std::string purpose_of(const std::vector<std::string>& command) {
@@ -93,7 +86,7 @@ AcquireOptions to_options(const ClaimArgs& args, const claim::SiteConfig& config
   request.takes_used = args.adopted_pid.has_value();
   request.goes_ahead = args.backfill;
   request.is_dry = args.is_dry(context);
-  request.length = length_of_claim(args, config);
+  request.length = length_of_claim(args.length, config);
   request.note.purpose = args.name;
   if (args.name.empty()) request.note.purpose = purpose_of(context.rest);
   options.waits = !args.wait.empty();
@@ -110,11 +103,7 @@ int run_program(const AcquireOptions& options, const ClaimSite& site, Context& c
   int status = kExitOk;
   auto acquired = acquire(options, site, context, status);
   if (!acquired) return status;
-  auto environment = context.environment;
-  assign(acquired->assignments, environment);
-  auto& claim = *acquired->allocation.claim;
-  UseWatch watch(site.ledger, claim, watch_options(options, site, acquired->allocation.ids));
-  return keep_for_program(claim, context.rest, environment, speaker(context), watch);
+  return keep_for_program(*acquired, options, site, context);
 }
 
 // ---- without a program ----------------------------------------------------------------------------------------------

@@ -18,7 +18,6 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
-#include "yoke/cli/frame/claim_keeper.h"
 #include "yoke/cli/frame/environment_step.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/frame/shell.h"
@@ -178,17 +177,17 @@ int exec_refusal(const std::string& reason, int status, Context& context) {
 int start_kernel(const StartArgs& args, Context& context) {
   if (context.rest.empty())
     throw Error(ErrorCode::kInvalidArgument, "say what to start, as `yoke jupyter install` does");
-  std::optional<ClaimSite> site;  // the claim refers to it
+  std::optional<ClaimSite> site;
   std::optional<Acquired> acquired;
   AcquireOptions options;
   int status = kExitOk;
   std::string reason;
   try {
+    site.emplace(open_claim_site(context));
     if (!args.devices.empty()) options.device.chosen = {args.devices};
     options.request.wish.num_devices = args.num_devices.value_or(args.devices.empty() ? 1 : 0);
-    if (!args.length.empty()) options.request.length = length_of("--for", args.length);
+    options.request.length = length_of_claim(args.length, site->config);
     options.request.note.purpose = "notebook " + args.name;
-    site = open_claim_site(context);
     acquired = acquire(options, *site, context, status);
     reason = "the drivers do not answer, so no device can be claimed; `yoke doctor` says more";
   } catch (const Error& error) {
@@ -198,11 +197,7 @@ int start_kernel(const StartArgs& args, Context& context) {
       reason.replace(at, reason.npos, "; see `yoke claims`");
   }
   if (!acquired) return exec_refusal(reason, status, context);
-  auto environment = context.environment;
-  assign(acquired->assignments, environment);
-  auto& claim = *acquired->allocation.claim;
-  UseWatch watch(site->ledger, claim, watch_options(options, *site, acquired->allocation.ids));
-  return keep_for_program(claim, context.rest, environment, speaker(context), watch);
+  return keep_for_program(*acquired, options, *site, context);
 }
 
 // ---- init-text ------------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@
 #include "yoke/claim/reservation.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/device_reader.h"
+#include "yoke/cli/frame/claim_keeper.h"
 #include "yoke/cli/frame/watched_program.h"
 #include "yoke/device/json.h"
 #include "yoke/view/labels.h"
@@ -373,13 +374,6 @@ nlohmann::ordered_json ClaimsView::to_json() const {
   return view::claims_json(rows, survey, waits, reservations, device::user_name);
 }
 
-UseWatchOptions watch_options(const AcquireOptions& options, const ClaimSite& site,
-                              const std::vector<std::string>& ids) {
-  auto device = options.device;
-  device.chosen = ids;
-  return {.ids = ids, .limits = site.config.idle, .open = [device] { return open_source(device); }};
-}
-
 std::map<std::string, std::string> claim_column(const device::Snapshot& snapshot, const Context& context) {
   return view::claim_labels(view_claims(snapshot, context).rows);
 }
@@ -427,6 +421,17 @@ std::string clock_text(claim::Time time) {
   return text;
 }
 
+std::optional<Acquired> acquire(const AcquireOptions& options, const ClaimSite& site, Context& context, int& status) {
+  return Acquirer(options, site, context).acquire(status);
+}
+
+std::optional<std::chrono::seconds> length_of_claim(const std::string& text, const claim::SiteConfig& config) {
+  const auto length = text.empty() ? std::nullopt : std::optional(length_of("--for", text));
+  if (geteuid() == 0 || !config.longest || (length && *length <= *config.longest)) return length;
+  throw Error(ErrorCode::kInvalidArgument, "this site limits claims to {}; give --for with at most that",
+              format_duration(*config.longest));
+}
+
 UseWatchOptions watch_options(const AcquireOptions& options, const ClaimSite& site,
                               const std::vector<std::string>& ids) {
   auto device = options.device;
@@ -434,8 +439,12 @@ UseWatchOptions watch_options(const AcquireOptions& options, const ClaimSite& si
   return {.ids = ids, .limits = site.config.idle, .open = [device] { return open_source(device); }};
 }
 
-std::optional<Acquired> acquire(const AcquireOptions& options, const ClaimSite& site, Context& context, int& status) {
-  return Acquirer(options, site, context).acquire(status);
+int keep_for_program(Acquired& acquired, const AcquireOptions& options, const ClaimSite& site, Context& context) {
+  auto environment = context.environment;
+  assign(acquired.assignments, environment);
+  auto& claim = *acquired.allocation.claim;
+  UseWatch watch(site.ledger, claim, watch_options(options, site, acquired.allocation.ids));
+  return keep_for_program(claim, context.rest, environment, speaker(context), watch);
 }
 
 }  // namespace yoke::cli

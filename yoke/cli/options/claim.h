@@ -78,10 +78,6 @@ struct Acquired {
   std::vector<device::Assignment> assignments;  ///< The variables that make a program see the devices.
 };
 
-/// For whoever keeps a claim: looks at its devices alone. `ids`: Allocation::ids.
-UseWatchOptions watch_options(const AcquireOptions& options, const ClaimSite& site,
-                              const std::vector<std::string>& ids);
-
 /// Takes devices, after waiting in the queue if that is wanted.
 /// Returns  nullopt with `status` if a driver failed, which was reported, or if a signal came.
 /// Errors  kUnavailable: not enough devices are free; kTimeout: that lasted until the limit; kNotFound: there is no
@@ -89,8 +85,14 @@ UseWatchOptions watch_options(const AcquireOptions& options, const ClaimSite& si
 ///         kFailedPrecondition: waiting would not help. REQUIRES: this process has one thread.
 std::optional<Acquired> acquire(const AcquireOptions& options, const ClaimSite& site, Context& context, int& status);
 
-/// For UseWatch: a source of the devices `ids`, which were acquired with `options`, and the limits of the site.
+/// Parses --for. nullopt: `text` is empty. Errors  kInvalidArgument: it is no length, or the site does not allow it.
+std::optional<std::chrono::seconds> length_of_claim(const std::string& text, const claim::SiteConfig& config);
+
+/// How the use of claimed devices is watched; looks at those alone.
 UseWatchOptions watch_options(const AcquireOptions& options, const ClaimSite& site,
                               const std::vector<std::string>& ids);
+
+/// Runs the program in Context::rest with devices that it alone sees, until it ends (frame/claim_keeper.h).
+int keep_for_program(Acquired& acquired, const AcquireOptions& options, const ClaimSite& site, Context& context);
 
 }  // namespace yoke::cli
