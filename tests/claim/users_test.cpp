@@ -152,7 +152,8 @@ TEST(AdminCheck, TriesTheInstallationAsTwoUsersAndLeavesNothing) {
   const auto good = run(machine.yoke({"admin", "check", "--json"}));
   EXPECT_EQ(good.exit_code, 0) << good.out << good.err;
   const auto status_of = [](const Result& result, const std::string& id) {
-    for (const auto& finding : Json::parse(result.out).at("findings")) {
+    const auto json = Json::parse(result.out);
+    for (const auto& finding : json.at("findings")) {
       if (finding.at("id") == id) return finding.at("status").get<std::string>();
     }
     return std::string("none");
