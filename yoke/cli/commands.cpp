@@ -11,10 +11,10 @@ namespace yoke::cli {
 
 // Each function is defined in the file of its command.
 using AddCommand = void(CLI::App& cmd, Context& context);
-AddCommand add_admin, add_agent, add_bench, add_bind, add_claim, add_claims, add_complete, add_completion, add_curve,
-    add_devices, add_doctor, add_env, add_extend, add_jobs, add_jupyter, add_kill, add_logs, add_man, add_metrics,
-    add_mount, add_mounts, add_new, add_profile, add_ps, add_release, add_reserve, add_run, add_stack, add_stop,
-    add_storage, add_top, add_topo, add_train, add_tune, add_unmount, add_visible, add_watch;
+AddCommand add_admin, add_agent, add_bench, add_bind, add_claim, add_claims, add_complete, add_completion,
+    add_container, add_curve, add_devices, add_doctor, add_env, add_extend, add_jobs, add_jupyter, add_kill, add_logs,
+    add_man, add_metrics, add_mount, add_mounts, add_new, add_profile, add_ps, add_release, add_reserve, add_run,
+    add_stack, add_stop, add_storage, add_top, add_topo, add_train, add_tune, add_unmount, add_visible, add_watch;
 
 namespace {
 
@@ -33,6 +33,10 @@ constexpr auto kCommands = std::to_array<Command>({
      .add = add_claim,
      .rewrite = with_wait_limit},
     {.name = "claims", .summary = "List who has claimed which devices, and who waits", .add = add_claims},
+    {.name = "container",
+     .summary = "Run programs in containers that have claimed devices",
+     .add = add_container,
+     .rewrite = with_wait_limit},
     {.name = "curve", .summary = "Draw the loss and other metrics of training runs", .add = add_curve},
     {.name = "devices",
      .summary = "List the devices of this machine and what they are doing",

@@ -42,6 +42,7 @@ struct RunArgs {
   launch::RunOptions options;
   bool plan = false;
   bool claims = false;
+  std::string container;
   bool json = false;
 };
 
@@ -244,8 +245,37 @@ launch::Surroundings surroundings_of(const launch::RunOptions& options, const Co
   throw system_error(errno, "starting " + executable);
 }
 
+/// Becomes `yoke container run --gpu N IMAGE -- yoke run ...`, which starts this command again in the container.
+[[noreturn]] void become_container(const RunArgs& args, const Context& context) {
+  const auto num_ranks = parse_int(args.options.nproc_per_node);
+  if (!num_ranks || *num_ranks < 1) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--container claims a device for each rank, so give their number, as in -n 4; `yoke container run` "
+                "has more options");
+  }
+  if (!args.options.hosts.empty() || !args.options.hostfile.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "--container is for this machine, and not for --hosts");
+  }
+  const auto executable = context.installation.executable.string();
+  std::vector<std::string> words = {executable,     "container", "run", "--gpu", std::to_string(*num_ranks),
+                                    args.container, "--",        "yoke"};
+  const auto num_own = context.words.size() - context.rest.size();
+  for (size_t i = 0; i < context.words.size(); ++i) {
+    const auto& word = context.words[i];
+    const bool is_own = i < num_own;
+    if (is_own && word == "--container") {
+      ++i;  // the image
+    } else if (!is_own || (word != "--claim" && !word.starts_with("--container="))) {
+      words.push_back(word);
+    }
+  }
+  execv(words[0].c_str(), exec_pointers(words).data());
+  throw system_error(errno, "starting " + executable);
+}
+
 int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
   if (args.json && !args.plan) throw Error(ErrorCode::kInvalidArgument, "--json needs --plan");
+  if (!args.container.empty() && context.agent == nullptr && !args.plan) become_container(args, context);
   if (args.claims && context.agent == nullptr && !args.plan) become_claim(args, context);
   const auto surroundings = surroundings_of(args.options, context);
   auto spec = launch::to_spec(args.options, surroundings);
@@ -269,6 +299,9 @@ void add_run(CLI::App& cmd, Context& context) {
   add_run_options(cmd, args->options);
   cmd.add_flag("--plan", args->plan, "Print what would be started, and start nothing");
   cmd.add_flag("--claim", args->claims, "Claim a device for each rank while the job runs; see `yoke claim`");
+  cmd.add_option("--container", args->container,
+                 "Start the ranks in a container of this image, with a claimed device for each; see `yoke container`")
+      ->type_name("IMAGE");
   cmd.add_flag("--json", args->json, "With --plan: print JSON, with the variables that each rank gets");
   cmd.add_option("PROGRAM", *program,
                  "Program to start and its arguments; options of yoke come before it. In an "
@@ -282,6 +315,7 @@ void add_run(CLI::App& cmd, Context& context) {
       "  srun --ntasks-per-node=1 yoke run -n gpu train.py    on the nodes of a Slurm step\n"
       "  yoke run -n gpu train.py                 a Python script, one rank for each GPU\n"
       "  yoke run -n 2 --max-restarts 3 ./train   start all again when one fails\n"
+      "  yoke run -n 4 --container ngc/pytorch:25.05-py3 train.py    four ranks in a container\n"
       "  yoke run -n 4 --tee 3 --log-dir logs train.py\n"
       "  yoke run -n 2 --plan -- ./train          what each rank would get\n"
       "\n"

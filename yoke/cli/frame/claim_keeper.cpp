@@ -25,37 +25,6 @@ using std::chrono::milliseconds;
 
 constexpr auto kNever = Steady::time_point::max();
 
-/// When the claim ends. It is measured by a clock that nobody sets; the text of the claim only says by how much
-/// `yoke extend` has put it off.
-class ClaimEnd {
- public:
-  explicit ClaimEnd(const claim::Claim& claim) : claim_(claim), until_(claim.note().until) {
-    if (until_) end_ = Steady::now() + (*until_ - claim.note().since);
-  }
-
-  bool is_over() {
-    if (Steady::now() < end_) return false;
-    const auto now = claim_.read().until;
-    if (!now || *now <= *until_) return true;
-    end_ += *now - *until_;
-    until_ = now;
-    return Steady::now() >= end_;
-  }
-
-  /// For poll(): at most a minute, after which the claim shows that it still runs.
-  int milliseconds_left() const {
-    constexpr int64_t kMinute = 60'000;
-    if (end_ == kNever) return kMinute;
-    const auto left = std::chrono::ceil<milliseconds>(end_ - Steady::now()).count();
-    return static_cast<int>(std::clamp<int64_t>(left, 0, kMinute));
-  }
-
- private:
-  const claim::Claim& claim_;
-  std::optional<claim::Time> until_;
-  Steady::time_point end_ = kNever;
-};
-
 /// The sooner of two limits for poll(), for which -1 is never.
 int sooner(int a, int b) {
   if (a < 0 || b < 0) return std::max(a, b);
@@ -71,6 +40,26 @@ void tell_user(const std::string& speaker, const std::string& text) {
 constexpr bool is_passed_on(const SignalMessages::Message& message) { return message.signal != SIGCHLD; }
 
 }  // namespace
+
+ClaimEnd::ClaimEnd(const claim::Claim& claim) : claim_(claim), until_(claim.note().until) {
+  if (until_) end_ = Steady::now() + (*until_ - claim.note().since);
+}
+
+bool ClaimEnd::is_over() {
+  if (Steady::now() < end_) return false;
+  const auto now = claim_.read().until;
+  if (!now || *now <= *until_) return true;
+  end_ += *now - *until_;
+  until_ = now;
+  return Steady::now() >= end_;
+}
+
+int ClaimEnd::milliseconds_left() const {
+  constexpr int64_t kMinute = 60'000;
+  if (end_ == kNever) return kMinute;
+  const auto left = std::chrono::ceil<milliseconds>(end_ - Steady::now()).count();
+  return static_cast<int>(std::clamp<int64_t>(left, 0, kMinute));
+}
 
 int keep_for_program(claim::Claim& claim, const std::vector<std::string>& argv, const Environment& environment,
                      const std::string& speaker, UseWatch& watch) {

@@ -1,6 +1,7 @@
 // yoke/cli/frame/claim_keeper.h -- keeps a claim while a program runs, a process lives, or a time lasts.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,20 @@
 #include "yoke/cli/frame/use_watch.h"
 
 namespace yoke::cli {
+
+/// When a claim ends. It is measured by a clock that nobody sets; the text of the claim only says by how much
+/// `yoke extend` has put it off.
+class ClaimEnd {
+ public:
+  explicit ClaimEnd(const claim::Claim& claim);
+  bool is_over();
+  int milliseconds_left() const;  ///< For poll(): at most a minute, after which the claim shows that it still runs.
+
+ private:
+  const claim::Claim& claim_;
+  std::optional<claim::Time> until_;
+  std::chrono::steady_clock::time_point end_ = std::chrono::steady_clock::time_point::max();
+};
 
 /// Runs a program that inherits the claim, passes signals on to it, and gives the devices back when it ends. If this
 /// process is killed, the program gets SIGTERM, and keeps the devices until it has ended. At Note::until the program

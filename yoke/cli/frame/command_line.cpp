@@ -138,7 +138,8 @@ void refuse_empty_values(const CLI::App& command, const std::vector<std::string>
                                                          "--local-ranks-filter",
                                                          "--duplicate-stdout-filters",
                                                          "--duplicate-stderr-filters",
-                                                         "--set"};
+                                                         "--set",
+                                                         "--gpu"};
   const auto option = find_empty_value(own, [&](std::string_view name) {
     const bool is_unknown = name.starts_with('-') && command.get_option_no_throw(std::string(name)) == nullptr;
     return is_unknown || kMayBeEmpty.contains(name);

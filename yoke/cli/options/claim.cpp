@@ -155,7 +155,7 @@ class Acquirer {
     status = with_source(devices_to_read(), context_, [&](device::Source& source) {
       if (place_) place_->forget();
       if (options_.in_reader) options_.in_reader();
-      const auto line = device::to_json(source.sample({.links = true})).dump();
+      const auto line = device::to_json(source.sample({.details = options_.needs_details, .links = true})).dump();
       write_all(text.value(), std::as_bytes(std::span(line)), "a file in memory");
       return kExitOk;
     });

@@ -67,6 +67,7 @@ struct AcquireOptions {
   std::optional<std::chrono::seconds> wait_limit;
   std::optional<int64_t> adopted_pid;  ///< Takes the devices that this process uses.
   bool explains = false;
+  bool needs_details = false;  ///< Reads all facts about the devices (device::Want::details).
   std::function<void()> in_reader =
       {};  ///< Called in the child that reads the devices, which may outlive this process.
 };

@@ -1,0 +1,232 @@
+// Real containers of podman, docker and Apptainer, as root and as ada: what is in them, and how long a claim lasts.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/container/machine.h"
+#include "tests/support/terminal.h"
+
+namespace yoke::test {
+
+void PrintTo(const Setting& setting, std::ostream* out) { *out << setting.engine << " as " << setting.uid; }
+
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+using testing::SizeIs;
+
+uid_t owner_of(const std::string& path) {
+  struct stat info = {};
+  return stat(path.c_str(), &info) == 0 ? info.st_uid : static_cast<uid_t>(-1);
+}
+
+/// Whether a process has ended; its parent may not have noticed yet.
+bool has_ended(pid_t pid) { return state_of(pid) == 'X' || state_of(pid) == 'Z'; }
+
+class Containers : public testing::TestWithParam<Setting> {
+ protected:
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "needs root, to make device nodes and to be several users";
+    const auto& engine = GetParam().engine;
+    const bool is_named = engine == "apptainer" && std::getenv("YOKE_APPTAINER") != nullptr;
+    const auto program = engine == "docker" ? "dockerd" : engine;
+    if (!is_named && !has_program(program)) GTEST_SKIP() << "needs " << program;
+    machine_ = std::make_unique<ContainerMachine>(GetParam());
+  }
+  const ContainerMachine& machine() const { return *machine_; }
+  bool is(const char* engine) const { return GetParam().engine == engine; }
+  std::string user() const { return GetParam().uid == 0 ? "root" : "ada"; }
+
+  std::unique_ptr<ContainerMachine> machine_;
+};
+
+TEST_P(Containers, AProgramHasItsUserItsFoldersAndItsDevices) {
+  const auto result =
+      run(machine().shell({"--gpu", "2", "-v", "../data:/data:ro", "-e", "GREETING=a b, c"},
+                          "id -u; id -g; pwd; cat /data/given; touch /data/x || echo no-write; echo in > made; ls -l "
+                          "/proc/self/ns/ipc | grep -o 'ipc:.*' > ipc; ls -d /dev/nvidia[0-9]; "
+                          "echo \"$CUDA_VISIBLE_DEVICES\" | grep -o GPU- ; echo \"$GREETING\"; exit 7"));
+  EXPECT_EQ(result.exit_code, 7) << result.err;
+  const auto id = std::to_string(GetParam().uid);
+  const auto is_all = is("apptainer");  // --nv binds the nodes of all GPUs, and CUDA_VISIBLE_DEVICES chooses
+  EXPECT_EQ(result.out,
+            id + "\n" + id + "\n/workspace\ngiven\nno-write\n/dev/nvidia0\n/dev/nvidia1\n" +
+                (is_all ? "/dev/nvidia2\n/dev/nvidia3\n/dev/nvidia4\n/dev/nvidia5\n/dev/nvidia6\n/dev/nvidia7\n" : "") +
+                "GPU-\nGPU-\na b, c\n")
+      << result.err;
+  EXPECT_EQ(slurp(machine().path("work/made")), "in\n");
+  EXPECT_EQ(slurp(machine().path("work/ipc")), std::filesystem::read_symlink("/proc/self/ns/ipc").native() + "\n");
+  EXPECT_EQ(owner_of(machine().path("work/made")), GetParam().uid);
+  EXPECT_EQ(machine().num_claimed(), 0);
+  EXPECT_THAT(machine().containers(), SizeIs(0));
+}
+
+TEST_P(Containers, NoDeviceMeansNoDevice) {
+  for (const auto* word : {"none", ""}) {
+    const auto result = run(machine().shell({"--gpu", word}, "ls /dev | grep nvidia[0-9]; env | grep VISIBLE_DEVICES"));
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("CUDA_VISIBLE_DEVICES=\n"));
+    EXPECT_THAT(result.out, HasSubstr("NVIDIA_VISIBLE_DEVICES=void\n"));
+    EXPECT_THAT(result.out, Not(HasSubstr("nvidia0")));
+  }
+}
+
+TEST_P(Containers, AClaimLastsAsLongAsTheContainerAlsoIfTheClientIsKilled) {
+  auto options = machine().shell({"--gpu", "2"}, "touch began; trap 'exit 3' TERM; while true; do sleep 0.1; done");
+  Command command(options);
+  ASSERT_TRUE(wait_until([&] { return std::filesystem::exists(machine().path("work/began")); }));
+  ASSERT_EQ(machine().num_claimed(), 2);
+  const auto before = machine().containers();
+  ASSERT_THAT(before, SizeIs(1));
+  EXPECT_EQ(before[0].at("devices"), Json({"0", "1"}));
+  EXPECT_EQ(before[0].at("state"), "running");
+  EXPECT_TRUE(before[0].at("name").get<std::string>().starts_with(user() + "_")) << "and not $USER: " << before;
+  const auto init = before[0].at("pid").get<pid_t>();
+  const auto clients = children_of(command.pid());
+  for (const auto client : clients) {
+    if (client != before[0].at("keeper").get<pid_t>()) kill(client, SIGKILL);
+  }
+  command.signal(SIGKILL);
+  command.wait();
+  if (is("apptainer")) {  // its client is the container's parent, and takes it along
+    EXPECT_TRUE(wait_until([&] { return machine().num_claimed() == 0; }));
+    EXPECT_TRUE(has_ended(init));
+    return;
+  }
+  usleep(300'000);
+  EXPECT_EQ(machine().num_claimed(), 2);
+  EXPECT_FALSE(has_ended(init));
+  const auto stopped = run(machine().yoke({"container", "stop", before[0].at("name")}));
+  EXPECT_EQ(stopped.exit_code, 0) << stopped.err;
+  EXPECT_TRUE(has_ended(init));
+  EXPECT_EQ(machine().num_claimed(), 0);
+}
+
+TEST_P(Containers, SigtermEndsAllProcessesAndGivesTheDevicesBack) {
+  Command command(machine().shell({"--gpu", "1"}, "sleep 1000 & sleep 1000 & touch began; wait"));
+  ASSERT_TRUE(wait_until([&] { return std::filesystem::exists(machine().path("work/began")); })) << command.err();
+  ASSERT_THAT(machine().containers(), SizeIs(1));
+  const auto init = machine().containers()[0].at("pid").get<pid_t>();
+  command.signal(SIGTERM);
+  EXPECT_EQ(command.wait().exit_code, 128 + SIGTERM);
+  EXPECT_TRUE(has_ended(init));
+  EXPECT_EQ(machine().num_claimed(), 0);
+}
+
+TEST_P(Containers, CtrlCEndsTheContainer) {
+  auto options = machine().container({"--gpu", "1"}, {"sh", "-c", "sleep 1000 & touch began; sleep 1000"});
+  ShellOnTerminal shell(options.environment);
+  std::string line = "cd '" + options.folder + "' && ";
+  for (const auto& word : options.argv) line += "'" + word + "' ";
+  shell.run(line + "; echo status=$?");
+  ASSERT_TRUE(shell.wait_until([&] { return std::filesystem::exists(machine().path("work/began")); })) << shell.out();
+  shell.type(kCtrlC);
+  EXPECT_TRUE(shell.shows("status=130")) << shell.out();
+  EXPECT_EQ(machine().num_claimed(), 0);
+}
+
+TEST_P(Containers, PrintShowsTheCommandLine) {
+  const auto lines = run(machine().shell({"--gpu", "2", "--print", "--name", "mine"}, "true"));
+  ASSERT_EQ(lines.exit_code, 0) << lines.err;
+  std::string joined;
+  for (const auto& word :
+       Json::parse(run(machine().shell({"--gpu", "2", "--print", "--json", "--name", "mine"}, "true")).out)) {
+    joined += word.get<std::string>() + "\n";
+  }
+  EXPECT_EQ(lines.out, joined);
+  EXPECT_EQ(machine().num_claimed(), 0);
+  if (!is("apptainer")) {
+    EXPECT_THAT(lines.out, HasSubstr("--name\n" + user() + "_mine\n"));
+  }
+}
+
+TEST_P(Containers, TheTimeOfAClaimEndsTheContainer) {
+  const auto result =
+      run(machine().shell({"--gpu", "1", "--for", "6s"}, "trap 'exit 9' TERM; while true; do sleep 0.1; done"));
+  EXPECT_EQ(result.exit_code, 9) << result.err;
+  EXPECT_EQ(machine().num_claimed(), 0);
+}
+
+/// An engine that ignores its options for devices without a word, as podman did with --gpus before 5.0.
+TEST_P(Containers, AnOptionThatTheEngineIgnoresIsSeenInTheContainer) {
+  const auto& engine = GetParam().engine;
+  std::filesystem::rename(machine().path("bin/" + engine), machine().path("bin/real"));
+  machine().write(
+      "bin/" + engine,
+      "#!/bin/bash\nargs=()\nwhile [ $# -gt 0 ]; do\n  case $1 in --device | --gpus) shift 2 ;; --nv) shift ;; "
+      "*) args+=(\"$1\"); shift ;; esac\ndone\nexec " +
+          machine().path("bin/real") + " \"${args[@]}\"\n",
+      true);
+  const auto result = run(machine().shell({"--gpu", "1"}, "echo has started"));
+  EXPECT_EQ(result.exit_code, 69);
+  EXPECT_EQ(result.out, "");
+  EXPECT_THAT(result.err, HasSubstr("did not take effect: in the container, /dev/nvidia0 is missing"));
+  EXPECT_THAT(result.err, HasSubstr(is("docker")   ? "docker's --gpus"
+                                    : is("podman") ? "--device nvidia.com/gpu=0"
+                                                   : "--nv"));
+  EXPECT_EQ(machine().num_claimed(), 0);
+}
+
+TEST_P(Containers, RanksRunInAnImageWithTheCLibrary) {
+  const auto without =
+      run(machine().container({"--gpu", "2"}, {"yoke", "run", "-n", "2", "--", "sh", "-c", "echo $RANK"}));
+  EXPECT_EQ(without.exit_code, 69);
+  EXPECT_THAT(without.err, HasSubstr("the image has no C library of GNU"));
+  const auto copied =
+      run({.argv = {"sh", "-c",
+                    "cd \"$1\"; for file in $(ldd bin/yoke | grep -o '/[^ ]*'); do mkdir -p rootfs$(dirname "
+                    "$file); cp $file rootfs$file; done",
+                    "sh", machine().path("")}});
+  ASSERT_EQ(copied.exit_code, 0) << copied.err;
+  machine().import();
+  const auto result = run(machine().container(
+      {"--gpu", "2"},
+      {"yoke", "run", "-n", "2", "--", "sh", "-c",
+       "touch $RANK-of-$WORLD_SIZE; until [ -e 0-of-2 ] && [ -e 1-of-2 ]; do sleep 0.1; done; exit 5"}));
+  EXPECT_EQ(result.exit_code, 5) << result.err;
+  EXPECT_TRUE(std::filesystem::exists(machine().path("work/0-of-2")));
+  EXPECT_TRUE(std::filesystem::exists(machine().path("work/1-of-2")));
+  if (is("apptainer")) return;  // the flag has no place for --network
+  auto flag =
+      machine().yoke({"run", "--container", machine().image(), "-n", "2", "--", "sh", "-c", "touch $RANK-by-flag"});
+  machine().write("config.toml", "[container]\ndefault_engine = \"" + GetParam().engine + "\"\n");
+  const auto by_flag = run(flag);
+  EXPECT_EQ(by_flag.exit_code, 0) << by_flag.err;
+  EXPECT_TRUE(std::filesystem::exists(machine().path("work/1-by-flag")));
+}
+
+TEST_P(Containers, InTheBackgroundTheyHaveALogOfLimitedSize) {
+  if (is("apptainer")) {
+    EXPECT_EQ(run(machine().shell({"--detach"}, "true")).exit_code, 64);
+    return;
+  }
+  const auto started =
+      run(machine().shell({"--gpu", "1", "--detach", "--name", machine().tag()}, "echo printed; exec sleep 1000"));
+  ASSERT_EQ(started.exit_code, 0) << started.err;
+  const auto name = user() + "_" + machine().tag();
+  EXPECT_EQ(started.out, name + "\n");
+  EXPECT_EQ(machine().num_claimed(), 1);
+  EXPECT_TRUE(wait_until([&] { return run(machine().yoke({"container", "logs", name})).out == "printed\n"; }));
+  const auto inspected = Json::parse(run(machine().engine_command({"inspect", name})).out)[0];
+  const auto& log = inspected.at("HostConfig").at("LogConfig");
+  EXPECT_THAT(log.dump(), testing::AnyOf(HasSubstr("52428800"), HasSubstr("52.43MB"), HasSubstr("50MB"))) << log;
+  const auto stopped = run(machine().yoke({"container", "stop", name}));
+  EXPECT_EQ(stopped.exit_code, 0) << stopped.err;
+  EXPECT_EQ(machine().num_claimed(), 0);
+  EXPECT_TRUE(wait_until([&] { return run(machine().engine_command({"inspect", name})).exit_code != 0; })) << "--rm";
+}
+
+TEST_P(Containers, StatusesOfProgramsThatDoNotStart) {
+  EXPECT_EQ(run(machine().container({"--gpu", "none"}, {"no-such-program"})).exit_code, 127);
+  EXPECT_EQ(run(machine().container({"--gpu", "none"}, {"/workspace"})).exit_code, 126);
+  EXPECT_EQ(run(machine().shell({"--gpu", "9"}, "true")).exit_code, 69);
+  EXPECT_EQ(run(machine().shell({"--gpu", "0"}, "true")).exit_code, 64);
+}
+
+INSTANTIATE_TEST_SUITE_P(Engines, Containers,
+                         testing::Values(Setting{"podman", 0}, Setting{"podman", kAda}, Setting{"docker", 0},
+                                         Setting{"docker", kAda}, Setting{"apptainer", 0}, Setting{"apptainer", kAda}),
+                         [](const auto& one) { return one.param.engine + (one.param.uid == 0 ? "AsRoot" : "AsAda"); });
+
+}  // namespace
+}  // namespace yoke::test

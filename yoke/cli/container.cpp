@@ -1,0 +1,22 @@
+// `yoke container`: run programs in containers that have the claimed devices, and look after these containers.
+#include "yoke/cli/container.h"
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+
+namespace yoke::cli {
+
+void add_container(CLI::App& cmd, Context& context) {
+  cmd.require_subcommand(1);
+  add_container_run(*cmd.add_subcommand("run", "Run a program in a container that sees the claimed devices"), context);
+  add_container_ps(*cmd.add_subcommand("ps", "List the containers that `yoke container run` started"), context);
+  add_container_logs(*cmd.add_subcommand("logs", "Print what a container has printed"), context);
+  add_container_stop(*cmd.add_subcommand("stop", "End containers, and wait for their end"), context);
+  cmd.footer(
+      examples("  yoke container run --gpu 2 ngc/pytorch:25.05-py3 -- python train.py\n"
+               "  yoke container ps\n"
+               "  yoke container stop ada_pytorch-1f3a"));
+}
+
+}  // namespace yoke::cli

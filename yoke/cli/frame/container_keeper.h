@@ -1,0 +1,43 @@
+// yoke/cli/frame/container_keeper.h -- starts a container, and keeps a claim for as long as the container lives.
+//
+// Two processes take part. The keeper has the locks, a session of its own and no terminal. It gives the container's
+// first program its consent, and gives the devices back when that process has ended. The command starts the engine's
+// client in the terminal and returns its status. If the command or the client is killed, the keeper stays until the
+// container ends.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "yoke/base/file.h"
+#include "yoke/claim/ledger.h"
+#include "yoke/cli/command.h"
+#include "yoke/container/plan.h"
+
+namespace yoke::cli {
+
+/// What the keeper needs to know about a container.
+struct KeptContainer {
+  container::Engine engine;
+  container::Request request;  ///< The keeper fills in the folder `meeting`.
+  std::vector<container::WantedDevice> devices;
+  std::shared_ptr<const void> site = {};   ///< Owns the folder of locks, to which `claim` refers.
+  std::optional<claim::Claim> claim = {};  ///< Empty if the container gets no device.
+};
+
+/// The service of user_socket.h under which keepers listen. They answer "describe" and "stop" with a line of JSON.
+inline constexpr const char* kKeeperService = "yoke-container";
+
+/// The folder in which the keeper makes a private folder for its socket.
+std::filesystem::path meeting_parent(const Environment& environment);
+
+/// Runs in this process: forks the keeper, in which `prepare` takes the devices. If it returns nullopt, the exit status
+/// is the one that it has set. Returns the exit status of the container, or with Foreground::kDetached, whether it
+/// started. REQUIRES: this process has one thread.
+int run_container(Context& context, const std::function<std::optional<KeptContainer>(int& status)>& prepare,
+                  bool is_detached);
+
+}  // namespace yoke::cli

@@ -1,0 +1,112 @@
+#include "yoke/container/cdi.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "yoke/base/error.h"
+#include "yoke/base/file.h"
+#include "yoke/base/text.h"
+#include "yoke/container/detail/yaml.h"
+
+namespace yoke::container {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kMostCdiBytes = 16 << 20;
+
+std::string text_at(const Json& json, const char* key) {
+  if (!json.is_object() || !json.contains(key) || !json.at(key).is_string()) return "";
+  return json.at(key).get<std::string>();
+}
+
+const Json& at_or_null(const Json& json, const char* key) {
+  static const Json kNull;
+  return json.is_object() && json.contains(key) ? json.at(key) : kNull;
+}
+
+/// Counts nodes of GPUs, by device nodes and by mounts of nodes.
+std::vector<std::string> nodes_of(const Json& device) {
+  std::vector<std::string> nodes;
+  const auto& edits = at_or_null(device, "containerEdits");
+  for (const auto& [list, key] : {std::pair{"deviceNodes", "path"}, std::pair{"mounts", "containerPath"}}) {
+    for (const auto& one : at_or_null(edits, list)) {
+      auto path = text_at(one, key);
+      if (path.starts_with("/dev/")) nodes.push_back(std::move(path));
+    }
+  }
+  return nodes;
+}
+
+bool ends_in_number(std::string_view text, std::string_view beginning) {
+  return text.starts_with(beginning) && text.size() > beginning.size() &&
+         text.find_first_not_of("0123456789", beginning.size()) == text.npos;
+}
+
+}  // namespace
+
+bool is_gpu_node(std::string_view path) {
+  return ends_in_number(path, "/dev/nvidia") || ends_in_number(path, "/dev/dri/renderD");
+}
+
+std::vector<CdiDevice> parse_cdi(const std::string& text, const std::string& file) {
+  try {
+    const auto begin = text.find_first_not_of(" \t\r\n");
+    const auto json = begin != text.npos && text[begin] == '{' ? Json::parse(text) : parse_yaml(text);
+    std::vector<CdiDevice> devices;
+    for (const auto& device : at_or_null(json, "devices")) {
+      devices.push_back({text_at(json, "kind"), text_at(device, "name"), nodes_of(device)});
+      if (devices.back().kind.empty() || devices.back().name.empty()) {
+        throw Error(ErrorCode::kDataLoss, "a device has no name or no kind");
+      }
+    }
+    return devices;
+  } catch (const Json::exception& error) {
+    throw Error(ErrorCode::kDataLoss, "{} is no CDI specification: {}", file, error.what());
+  } catch (const Error& error) {
+    throw Error(ErrorCode::kDataLoss, "{} is no CDI specification: {}", file, error.what());
+  }
+}
+
+std::vector<CdiDevice> read_cdi(const std::vector<std::filesystem::path>& folders) {
+  std::vector<CdiDevice> all;
+  for (const auto& folder : folders) {
+    std::error_code ignored;
+    std::set<std::filesystem::path> files;  // in the order of names
+    for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+      const auto extension = entry.path().extension();
+      if (extension == ".yaml" || extension == ".yml" || extension == ".json") files.insert(entry.path());
+    }
+    for (const auto& file : files) {
+      try {
+        const auto devices = parse_cdi(read_regular_file(file, kMostCdiBytes), file.native());
+        all.insert(all.end(), devices.begin(), devices.end());
+      } catch (const Error&) {
+        continue;
+      }
+    }
+  }
+  return all;
+}
+
+std::vector<std::filesystem::path> cdi_folders() { return {"/etc/cdi", "/var/run/cdi"}; }
+
+const CdiDevice* find_cdi(const std::vector<CdiDevice>& devices, const CdiWish& wish) {
+  const CdiDevice* found = nullptr;
+  for (const auto& device : devices) {
+    if (device.kind != wish.kind) continue;
+    const bool has_name =
+        device.name == wish.uuid || (!wish.instance_name.empty() && device.name == wish.instance_name);
+    const auto num_gpus = std::count_if(device.nodes.begin(), device.nodes.end(), is_gpu_node);
+    const bool has_node = std::find(device.nodes.begin(), device.nodes.end(), wish.node) != device.nodes.end();
+    if (has_name && has_node && num_gpus == 1) return &device;
+    if (wish.instance_name.empty() && has_node && num_gpus == 1 && found == nullptr &&
+        device.name.find(':') == device.name.npos && !device.name.starts_with("MIG-")) {
+      found = &device;
+    }
+  }
+  return found;
+}
+
+}  // namespace yoke::container

@@ -1,0 +1,28 @@
+// yoke/container/detail/engines.h -- the command lines of each engine.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "yoke/container/plan.h"
+
+namespace yoke::container {
+
+using Words = std::vector<std::string>;
+
+Words plan_podman(const Engine& engine, const Request& request, const DeviceGrant& grant);
+Words plan_docker(const Engine& engine, const Request& request, const DeviceGrant& grant);
+Words plan_apptainer(const Engine& engine, const Request& request, const DeviceGrant& grant);
+
+/// All mounts, with those of yoke itself.
+std::vector<Mount> mounts_of(const Request& request);
+/// All variables, except those for devices.
+Variables variables_of(const Request& request);
+
+void add(Words& words, std::initializer_list<std::string> more);
+/// What podman and docker have in common: everything between `run` and the options that differ.
+Words plan_common(const Engine& engine, const Request& request);
+/// The mounts, the variables, the devices, the image and the program.
+void add_rest(Words& words, const Request& request, const DeviceGrant& grant);
+
+}  // namespace yoke::container

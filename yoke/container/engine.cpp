@@ -1,0 +1,123 @@
+#include "yoke/container/engine.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+
+#include "yoke/base/environment.h"
+#include "yoke/base/error.h"
+#include "yoke/base/text.h"
+
+namespace yoke::container {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr std::array kEngineNames = {std::pair{EngineKind::kPodman, "podman"}, std::pair{EngineKind::kDocker, "docker"},
+                                     std::pair{EngineKind::kApptainer, "apptainer"}};
+
+/// The last word but one of a line of /proc/PID/limits is the hard limit if the line ends with a unit.
+int64_t hard_limit(std::string_view limits, std::string_view title) {
+  for (const auto line : lines_of(limits)) {
+    if (!line.starts_with(title)) continue;
+    const auto words = words_of(line.substr(title.size()));
+    if (words.size() < 2) continue;
+    return parse_int(words[1]).value_or(kUnlimited);
+  }
+  return kUnlimited;
+}
+
+Json parse_answer(const std::string& text) {
+  auto json = Json::parse(text, nullptr, false);
+  return json.is_object() ? json : Json::object();
+}
+
+}  // namespace
+
+std::string_view name(EngineKind kind) {
+  for (const auto& [one, text] : kEngineNames) {
+    if (one == kind) return text;
+  }
+  return "";
+}
+
+std::optional<EngineKind> parse_engine_kind(std::string_view text) {
+  for (const auto& [kind, known] : kEngineNames) {
+    if (text == known) return kind;
+  }
+  return std::nullopt;
+}
+
+std::string Version::text() const { return fmt::format("{}.{}.{}", major, minor, patch); }
+
+std::optional<Version> parse_version(std::string_view text) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (!is_digit(text[i]) || (i > 0 && (is_digit(text[i - 1]) || text[i - 1] == '.'))) continue;
+    std::array<int64_t, 3> parts = {};
+    size_t num_parts = 0;
+    for (auto at = i; num_parts < parts.size();) {
+      auto end = at;
+      while (end < text.size() && is_digit(text[end])) ++end;
+      const auto part = parse_int(text.substr(at, end - at));
+      if (!part) break;
+      parts[num_parts++] = *part;
+      if (end + 1 >= text.size() || text[end] != '.' || !is_digit(text[end + 1])) break;
+      at = end + 1;
+    }
+    if (num_parts >= 2) return Version{parts[0], parts[1], parts[2]};
+  }
+  return std::nullopt;
+}
+
+ProcessLimits parse_process_limits(std::string_view limits, std::string_view status) {
+  constexpr int kSysResource = 24;  // CAP_SYS_RESOURCE
+  ProcessLimits result;
+  result.num_files = hard_limit(limits, "Max open files");
+  result.num_processes = hard_limit(limits, "Max processes");
+  result.locked_bytes = hard_limit(limits, "Max locked memory");
+  result.stack_bytes = hard_limit(limits, "Max stack size");
+  result.can_raise = false;
+  for (const auto line : lines_of(status)) {
+    if (!line.starts_with("CapEff:")) continue;
+    const auto words = words_of(line);
+    const auto mask = words.size() == 2 ? std::stoull("0" + std::string(words[1]), nullptr, 16) : 0;
+    result.can_raise = (mask >> kSysResource & 1) != 0;
+  }
+  return result;
+}
+
+void complete_facts(Engine& engine) {
+  switch (engine.kind) {
+    case EngineKind::kPodman:
+      engine.has_cdi = engine.version >= Version{4, 1, 0};  // release notes of podman 4.1.0
+      break;
+    case EngineKind::kDocker: break;  // the daemon says so itself
+    case EngineKind::kApptainer:
+      engine.has_cdi = engine.version >= Version{1, 5, 0};  // changelog of Apptainer 1.5.0: --device and --cdi-dirs
+      break;
+  }
+}
+
+void read_docker_facts(Engine& engine, const std::string& version_json, const std::string& info_json) {
+  const auto version = parse_answer(version_json);
+  const auto info = parse_answer(info_json);
+  const auto server = version.value("Server", Json());
+  const auto found = server.is_object() ? parse_version(server.value("Version", "")) : std::nullopt;
+  if (!found) throw Error(ErrorCode::kUnavailable, "docker's daemon does not answer");
+  engine.version = *found;
+  for (const auto& option : info.value("SecurityOptions", Json::array())) {
+    if (option.is_string() && option.get<std::string>().find("name=rootless") != std::string::npos) {
+      engine.is_rootless = true;
+    }
+  }
+  const auto runtimes = info.value("Runtimes", Json());
+  engine.has_nvidia_runtime = runtimes.is_object() && runtimes.contains("nvidia");
+  // Since 25.0 the daemon lists the folders of specifications if CDI is enabled, by default since 28.2.
+  const auto folders = info.value("CDISpecDirs", Json());
+  engine.has_cdi = folders.is_array() && !folders.empty();
+}
+
+}  // namespace yoke::container

@@ -1,0 +1,74 @@
+// yoke/container/engine.h -- the container engines of this machine, and the facts about one that decide its arguments.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "yoke/base/environment.h"
+#include "yoke/container/cdi.h"
+
+namespace yoke::container {
+
+enum class EngineKind { kPodman, kDocker, kApptainer };
+std::string_view name(EngineKind kind);  ///< "podman", "docker", "apptainer"
+/// Returns nullopt for any other text.
+std::optional<EngineKind> parse_engine_kind(std::string_view text);
+
+struct Version {
+  int64_t major = 0, minor = 0, patch = 0;
+
+  auto operator<=>(const Version&) const = default;
+  std::string text() const;
+};
+
+/// Finds the first version in a text, such as "podman version 4.3.1" or "1.4.5-2". Returns nullopt if there is none.
+std::optional<Version> parse_version(std::string_view text);
+
+/// Limits of processes that the engine can give to a container. kUnlimited: it can give any.
+inline constexpr int64_t kUnlimited = -1;
+struct ProcessLimits {
+  int64_t num_files = kUnlimited, num_processes = kUnlimited, locked_bytes = kUnlimited, stack_bytes = kUnlimited;
+  bool can_raise = true;  ///< The engine has CAP_SYS_RESOURCE; the numbers above are not limits then.
+
+  bool operator==(const ProcessLimits&) const = default;
+};
+
+/// Parses the hard limits in /proc/PID/limits, and the effective capabilities in /proc/PID/status. Pure.
+ProcessLimits parse_process_limits(std::string_view limits, std::string_view status);
+
+struct Engine {
+  EngineKind kind = EngineKind::kPodman;
+  std::filesystem::path program;
+  Version version;           ///< Of what runs containers: docker's daemon, not its client.
+  bool is_rootless = false;  ///< The engine runs as this user, so root in a container is this user.
+  ProcessLimits limits = {};
+  bool has_message_queues = true;   ///< /dev/mqueue, which rootless podman needs for the host's IPC.
+  bool can_keep_groups = false;     ///< Rootless podman with crun.
+  bool has_cdi = false;             ///< The engine resolves names such as nvidia.com/gpu=0.
+  bool has_nvidia_hook = false;     ///< podman: an OCI hook of NVIDIA's is installed.
+  bool has_nvidia_runtime = false;  ///< docker: a runtime with the name nvidia is configured.
+  std::vector<CdiDevice> cdi_devices = {};
+};
+
+/// Fills in what follows from the version.
+void complete_facts(Engine& engine);
+
+/// Parses `docker version --format {{json .}}` and `docker info --format {{json .}}`. Pure.
+/// Errors  kUnavailable: the texts have no server, because the daemon does not answer or may not be used.
+void read_docker_facts(Engine& engine, const std::string& version_json, const std::string& info_json);
+
+/// Looks for an engine in PATH and asks it for its facts. The program `docker` may be podman in truth.
+/// Returns  nullopt if the program is not installed.
+/// Errors  kUnavailable: the engine does not work; the message has what it printed.
+std::optional<Engine> find_engine(EngineKind kind, const Environment& environment);
+
+/// The engine that the user named, or else the site's default, or else the first that works of podman, docker and
+/// apptainer. A file or folder as image needs Apptainer.
+/// Errors  kNotFound: it is not installed; those of find_engine().
+Engine choose_engine(std::optional<EngineKind> wanted, std::string_view image, const Environment& environment);
+
+}  // namespace yoke::container

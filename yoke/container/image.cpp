@@ -1,0 +1,121 @@
+#include "yoke/container/image.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "yoke/base/error.h"
+#include "yoke/base/text.h"
+#include "yoke/container/command.h"
+
+namespace yoke::container {
+namespace {
+
+using Json = nlohmann::json;
+
+/// Where the tag begins: after the last slash, so that a registry's port is no tag.
+size_t tag_of(std::string_view name) {
+  const auto slash = name.rfind('/');
+  return name.find_first_of(":@", slash == name.npos ? 0 : slash);
+}
+
+std::vector<std::string> words_at(const Json& json, const char* key) {
+  std::vector<std::string> words;
+  if (!json.is_object() || !json.contains(key)) return words;
+  for (const auto& word : json.at(key)) {
+    if (word.is_string()) words.push_back(word.get<std::string>());
+  }
+  return words;
+}
+
+}  // namespace
+
+const std::vector<VendorImage>& vendor_images() {
+  // nvcr.io has no tag `latest` for these (catalog.ngc.nvidia.com); docker.io/rocm has.
+  static const std::vector<VendorImage> images = {
+      {"ngc/pytorch", "nvcr.io/nvidia/pytorch", false, "25.05-py3"},
+      {"ngc/tensorflow", "nvcr.io/nvidia/tensorflow", false, "25.02-tf2-py3"},
+      {"ngc/jax", "nvcr.io/nvidia/jax", false, "25.04-py3"},
+      {"ngc/nemo", "nvcr.io/nvidia/nemo", false, "25.04"},
+      {"ngc/tritonserver", "nvcr.io/nvidia/tritonserver", false, "25.05-py3"},
+      {"ngc/cuda", "nvcr.io/nvidia/cuda", false, "12.9.0-devel-ubuntu24.04"},
+      {"ngc/nvhpc", "nvcr.io/nvidia/nvhpc", false, "25.5-devel-cuda12.9-ubuntu24.04"},
+      {"rocm/pytorch", "docker.io/rocm/pytorch", true, "latest"},
+      {"rocm/tensorflow", "docker.io/rocm/tensorflow", true, "latest"},
+      {"rocm/jax", "docker.io/rocm/jax", true, "latest"},
+      {"rocm/vllm", "docker.io/rocm/vllm", true, "latest"},
+      {"rocm/dev-ubuntu-24.04", "docker.io/rocm/dev-ubuntu-24.04", true, "latest"},
+  };
+  return images;
+}
+
+std::string full_image_name(const std::string& name) {
+  const auto tag = tag_of(name);
+  const auto base = name.substr(0, tag);
+  for (const auto& known : vendor_images()) {
+    if (base != known.short_name) continue;
+    if (tag != name.npos) return std::string(known.image) + name.substr(tag);
+    if (known.has_latest) return std::string(known.image) + ":latest";
+    throw Error(ErrorCode::kInvalidArgument, "{} needs a tag, such as {}:{}; https://catalog.ngc.nvidia.com lists them",
+                name, name, known.example);
+  }
+  if (!base.starts_with("ngc/")) return name;
+  std::string known_names;
+  for (const auto& known : vendor_images()) {
+    if (known.short_name.starts_with("ngc/")) known_names += fmt::format(" {}", known.short_name);
+  }
+  throw Error(ErrorCode::kInvalidArgument,
+              "{} is not among the short names{}; give the whole name, such as nvcr.io/nvidia/{}", printable(base),
+              known_names, printable(base.substr(4)));
+}
+
+std::string image_for(EngineKind engine, const std::string& name) {
+  if (engine != EngineKind::kApptainer) return name;
+  std::error_code ignored;
+  if (name.find("://") != name.npos || std::filesystem::exists(name, ignored)) return name;
+  if (name.ends_with(".sif") || name.starts_with('/') || name.starts_with('.')) {
+    throw Error(ErrorCode::kNotFound, "{}: there is no such image file or folder", printable(name));
+  }
+  return "docker://" + name;
+}
+
+ImageFacts parse_image_facts(const std::string& json) {
+  auto parsed = Json::parse(json, nullptr, false);
+  if (parsed.is_array() && parsed.size() == 1) parsed = Json(parsed[0]);
+  if (!parsed.is_object()) throw Error(ErrorCode::kDataLoss, "the engine's description of the image is not JSON");
+  const auto config = parsed.value("Config", Json::object());
+  return {words_at(config, "Entrypoint"), words_at(config, "Cmd")};
+}
+
+std::optional<ImageFacts> find_image(const Engine& engine, const std::string& image, const Environment& environment) {
+  if (engine.kind == EngineKind::kApptainer) return ImageFacts{};
+  const auto answer = run_quietly({engine.program, "image", "inspect", "--format", "{{json .}}", image}, environment);
+  if (answer.status != 0) return std::nullopt;
+  return parse_image_facts(answer.out);
+}
+
+void pull_image(const Engine& engine, const std::string& image, const Environment& environment) {
+  const int status = run_visibly({engine.program, "pull", image}, environment);
+  if (status == 0) return;
+  throw Error(ErrorCode::kUnavailable, "{} could not get the image {}; its message is above", name(engine.kind),
+              printable(image));
+}
+
+std::vector<std::string> program_of(const Engine& engine, const ImageFacts& facts,
+                                    const std::vector<std::string>& command) {
+  if (engine.kind == EngineKind::kApptainer) {
+    if (!command.empty()) return command;
+    return {"/.singularity.d/runscript"};
+  }
+  auto program = facts.entrypoint;
+  const auto& rest = command.empty() ? facts.command : command;
+  program.insert(program.end(), rest.begin(), rest.end());
+  if (program.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "the image has no command of its own; give one after the image's name");
+  }
+  return program;
+}
+
+}  // namespace yoke::container

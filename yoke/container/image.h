@@ -1,0 +1,49 @@
+// yoke/container/image.h -- names of images: short names of vendors' registries, and what an image starts.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "yoke/base/environment.h"
+#include "yoke/container/engine.h"
+
+namespace yoke::container {
+
+/// The vendors' images that have a short name.
+struct VendorImage {
+  std::string_view short_name;  ///< "ngc/pytorch"
+  std::string_view image;       ///< "nvcr.io/nvidia/pytorch"
+  bool has_latest = false;      ///< Whether the registry has a tag `latest`.
+  std::string_view example;     ///< Of a tag.
+};
+const std::vector<VendorImage>& vendor_images();
+
+/// Replaces a short name, with or without a tag, by the full one; returns other names unchanged.
+/// Errors  kInvalidArgument: the image needs a tag, or a name that begins with "ngc/" is not in the table.
+std::string full_image_name(const std::string& name);
+
+/// The form in which `engine` takes the name: Apptainer gets docker:// before the name of a registry.
+std::string image_for(EngineKind engine, const std::string& name);
+
+/// What an image starts, and its variables' names.
+struct ImageFacts {
+  std::vector<std::string> entrypoint, command;
+};
+
+/// Parses `podman image inspect` and `docker image inspect`. Errors  kDataLoss: it is something else.
+ImageFacts parse_image_facts(const std::string& json);
+
+/// Returns nullopt if the image is not on this machine. Apptainer's images have no facts. Errors  as errno says.
+std::optional<ImageFacts> find_image(const Engine& engine, const std::string& image, const Environment& environment);
+
+/// Downloads the image and shows the progress on standard error. Errors  kUnavailable: that failed.
+void pull_image(const Engine& engine, const std::string& image, const Environment& environment);
+
+/// What the container starts: the image's entry point and `command`, or else the image's command.
+/// Errors  kInvalidArgument: there is no command.
+std::vector<std::string> program_of(const Engine& engine, const ImageFacts& facts,
+                                    const std::vector<std::string>& command);
+
+}  // namespace yoke::container

@@ -1,0 +1,45 @@
+#include "yoke/container/image.h"
+
+#include <gtest/gtest.h>
+
+#include "yoke/base/error.h"
+
+namespace yoke::container {
+namespace {
+
+using Words = std::vector<std::string>;
+
+TEST(Image, ShortNamesOfVendors) {
+  EXPECT_EQ(full_image_name("ngc/pytorch:25.05-py3"), "nvcr.io/nvidia/pytorch:25.05-py3");
+  EXPECT_EQ(full_image_name("ngc/pytorch@sha256:12"), "nvcr.io/nvidia/pytorch@sha256:12");
+  EXPECT_EQ(full_image_name("rocm/pytorch"), "docker.io/rocm/pytorch:latest");
+  EXPECT_EQ(full_image_name("rocm/pytorch:rocm6.4"), "docker.io/rocm/pytorch:rocm6.4");
+  for (const auto* name : {"debian:12", "ada/mine", "localhost:5000/ngc/pytorch", "/images/lab.sif", "rocm/other"}) {
+    EXPECT_EQ(full_image_name(name), name);
+  }
+  EXPECT_THROW(full_image_name("ngc/pytorch"), Error) << "there is no tag latest";
+  EXPECT_THROW(full_image_name("ngc/pytorhc:1"), Error);
+}
+
+TEST(Image, ApptainerGetsFilesAndRegistries) {
+  EXPECT_EQ(image_for(EngineKind::kApptainer, "debian:12"), "docker://debian:12");
+  EXPECT_EQ(image_for(EngineKind::kApptainer, "oras://a/b"), "oras://a/b");
+  EXPECT_EQ(image_for(EngineKind::kApptainer, "/"), "/");
+  EXPECT_THROW(image_for(EngineKind::kApptainer, "./no-such.sif"), Error);
+  EXPECT_EQ(image_for(EngineKind::kPodman, "debian:12"), "debian:12");
+}
+
+TEST(Image, TheEntryPointComesBeforeTheCommand) {
+  const auto facts = parse_image_facts(R"([{"Config": {"Entrypoint": ["/entry"], "Cmd": ["sh", "-l"]}}])");
+  const Engine podman{.kind = EngineKind::kPodman};
+  EXPECT_EQ(program_of(podman, facts, {}), (Words{"/entry", "sh", "-l"}));
+  EXPECT_EQ(program_of(podman, facts, {"id"}), (Words{"/entry", "id"}));
+  const auto bare = parse_image_facts(R"({"Config": {"Entrypoint": null}})");
+  EXPECT_EQ(program_of(podman, bare, {"id"}), (Words{"id"}));
+  EXPECT_THROW(program_of(podman, bare, {}), Error);
+  EXPECT_THROW(parse_image_facts("[]"), Error);
+  EXPECT_EQ(program_of({.kind = EngineKind::kApptainer}, {}, {}), (Words{"/.singularity.d/runscript"}));
+}
+
+}  // namespace
+}  // namespace yoke::container

@@ -1,0 +1,66 @@
+#include "yoke/container/meeting.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "yoke/base/error.h"
+#include "yoke/base/user_socket.h"
+#include "yoke/container/plan.h"
+
+namespace yoke::container {
+
+Meeting::Meeting(const std::filesystem::path& folder) {
+  const auto path = (folder / kSocketName).native();
+  sockaddr_un address = {.sun_family = AF_UNIX};
+  if (path.size() >= sizeof address.sun_path) {
+    throw Error(ErrorCode::kInvalidArgument, "{}: the path is too long for a socket", path);
+  }
+  path.copy(static_cast<char*>(address.sun_path), path.size());
+  fd_ = UniqueFd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!fd_ || bind(fd_.value(), reinterpret_cast<sockaddr*>(&address), sizeof address) != 0 ||
+      listen(fd_.value(), 4) != 0) {
+    throw system_error(errno, "listening at " + path);
+  }
+  // The program may be any user of the container's; only who reaches the private folder reaches the socket.
+  chmod(path.c_str(), 0666);
+}
+
+std::optional<Arrival> Meeting::accept() const {
+  Arrival arrival;
+  arrival.connection = accept_connection(fd_.value());
+  if (!arrival.connection) return std::nullopt;
+  const auto peer = peer_of(arrival.connection.value());
+  if (peer && peer->pid > 0) {
+    arrival.pid = peer->pid;
+    arrival.process = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, peer->pid, 0U)));
+  }
+  pollfd news{arrival.connection.value(), POLLIN, 0};
+  constexpr int kLimitMs = 10'000;
+  poll(&news, 1, kLimitMs);
+  std::string text(16384, '\0');
+  const auto count = recv(arrival.connection.value(), text.data(), text.size(), MSG_DONTWAIT);
+  if (count <= 0) return std::nullopt;
+  text.resize(static_cast<size_t>(count));
+  arrival.report = std::move(text);
+  return arrival;
+}
+
+void consent(const Arrival& arrival, const std::optional<std::string>& refusal) {
+  const auto word = refusal ? "no " + refusal->substr(0, 8000) : std::string("go");
+  [[maybe_unused]] const auto count = send(arrival.connection.value(), word.data(), word.size(), MSG_NOSIGNAL);
+}
+
+void send_signal(const Arrival& arrival, int number) {
+  const auto word = fmt::format("signal {}", number);
+  [[maybe_unused]] const auto count =
+      send(arrival.connection.value(), word.data(), word.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+}  // namespace yoke::container

@@ -1,0 +1,74 @@
+// yoke/container/plan.h -- the command line by which an engine starts a container. Pure.
+//
+// The first program in each container is container-init, a static program that is mounted into it. It reports what it
+// sees to the process that holds the claim, waits for its consent, and then starts the user's program.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "yoke/container/devices.h"
+#include "yoke/container/engine.h"
+
+namespace yoke::container {
+
+inline constexpr const char* kInitInside = "/opt/yoke/init";
+inline constexpr const char* kCommandInside = "/opt/yoke/bin/yoke";
+inline constexpr const char* kMeetingInside = "/opt/yoke/run";  ///< The folder of the socket.
+inline constexpr const char* kSocketName = "keeper.sock";
+inline constexpr const char* kWorkspace = "/workspace";
+inline constexpr const char* kLabel = "org.yoke.uid";  ///< Of all containers that yoke starts: the user's number.
+
+struct Mount {
+  std::string source, target;
+  bool is_read_only = false;
+
+  bool operator==(const Mount&) const = default;
+};
+
+/// Parses "A:B" or "A:B:ro" of -v; a relative A is below `folder`. A name without a slash is a volume of the engine.
+/// Errors  kInvalidArgument: it has another form.
+Mount parse_mount(const std::string& text, const std::filesystem::path& folder);
+
+/// Who starts the container.
+struct User {
+  uid_t uid = 0;
+  gid_t gid = 0;
+  std::vector<gid_t> groups;  ///< Supplementary.
+  std::string name;           ///< Of the kernel's uid, and not $USER.
+};
+
+enum class Foreground { kDetached, kPipes, kNoInput, kTerminal };
+
+struct Request {
+  std::string image;                 ///< As the engine wants it.
+  std::vector<std::string> program;  ///< The image's entry point and the command.
+  std::string name;
+  User user;
+  Foreground foreground = Foreground::kNoInput;
+  std::vector<Mount> mounts;                 ///< The user's.
+  std::filesystem::path folder;              ///< Mounted at /workspace.
+  std::filesystem::path init, command;       ///< container-init and yoke of this installation.
+  std::filesystem::path meeting;             ///< The folder with the socket of the keeper.
+  Variables variables = {};                  ///< The user's.
+  std::optional<std::string> network = {};   ///< As the engine names it; nullopt: the engine's default.
+  std::optional<int64_t> shared_bytes = {};  ///< Of a /dev/shm of its own; nullopt: the host's.
+  int64_t host_memory_bytes = 0;             ///< Of this machine, or what may be used of it.
+  int64_t log_bytes = 50 << 20;              ///< The most that the engine keeps of the output.
+};
+
+/// Returns argv. Errors  kInvalidArgument: a path cannot be given to this engine, because of a colon or a comma.
+std::vector<std::string> plan_container(const Engine& engine, const Request& request, const DeviceGrant& grant);
+
+/// Returns argv that makes the engine end and remove a container by the id in this file; empty for Apptainer.
+std::vector<std::string> plan_removal(const Engine& engine, const std::string& id);
+
+/// The name of the file into which the engine writes the id, in the folder Request::meeting.
+inline constexpr const char* kIdName = "id";
+
+}  // namespace yoke::container
