@@ -220,11 +220,16 @@ bool take_devices(const ContainerRunArgs& args, KeptContainer& kept, Context& co
   if (wish.is_none) return true;
   const auto site = std::make_shared<ClaimSite>(open_claim_site(context));
   try {
-    auto acquired = acquire(acquire_options(args, wish, *site, kept), *site, context, status);
+    const auto options = acquire_options(args, wish, *site, kept);
+    auto acquired = acquire(options, *site, context, status);
     if (!acquired) return false;
     kept.devices = container::wanted_devices(acquired->snapshot, acquired->allocation.ids);
     kept.claim = std::move(acquired->allocation.claim);
     kept.site = site;  // the claim refers to its folder
+    kept.ledger = &site->ledger;
+    auto device = options.device;
+    device.chosen = acquired->allocation.ids;
+    kept.watch = {.ids = device.chosen, .limits = site->config.idle, .open = [device] { return open_source(device); }};
   } catch (const Error& error) {
     if (!wish.is_default || error.code() != ErrorCode::kNotFound) throw;
     std::cerr << speaker(context) << "note: " << error.what()

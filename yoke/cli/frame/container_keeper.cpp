@@ -71,7 +71,9 @@ class Keeper {
         since_(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())) {
     kept_.request.meeting = folder_.path();
     grant_ = container::grant_devices(kept_.engine, kept_.devices);
-    if (kept_.claim) end_.emplace(*kept_.claim);
+    if (!kept_.claim) return;
+    end_.emplace(*kept_.claim);
+    watch_.emplace(*kept_.ledger, *kept_.claim, kept_.watch);
   }
 
   /// Lets the command start the engine's client. Returns false if the command is gone.
@@ -89,8 +91,13 @@ class Keeper {
   void keep() {
     SignalMessages messages;
     while (!is_over_) {
-      pollfd news[] = {{meeting_.fd(), POLLIN, 0}, {client_.value(), POLLIN, 0},    {channel_.value(), POLLIN, 0},
-                       {messages.fd(), POLLIN, 0}, {end_of_container(), POLLIN, 0}, {listener_.value(), POLLIN, 0}};
+      pollfd news[] = {{meeting_.fd(), POLLIN, 0},
+                       {client_.value(), POLLIN, 0},
+                       {channel_.value(), POLLIN, 0},
+                       {messages.fd(), POLLIN, 0},
+                       {end_of_container(), POLLIN, 0},
+                       {listener_.value(), POLLIN, 0},
+                       {watch_ ? watch_->fd() : -1, POLLIN, 0}};
       const int pause = milliseconds_left();
       if (poll(news, std::size(news), pause) == 0 && pause > kLookMs && kept_.claim) kept_.claim->beat();
       if (news[0].revents != 0) welcome();
@@ -126,7 +133,9 @@ class Keeper {
 
   int milliseconds_left() const {
     const bool waits = kill_at_ || (!arrival_ && !client_);
-    return waits ? kLookMs : end_ ? end_->milliseconds_left() : -1;  // `end_` exists if there is a claim
+    if (waits || !kept_.claim) return waits ? kLookMs : -1;
+    const int look = watch_->milliseconds_left();
+    return look < 0 ? end_->milliseconds_left() : std::min(look, end_->milliseconds_left());
   }
 
   void welcome() {
@@ -170,6 +179,7 @@ class Keeper {
 
   void look_at_time() {
     if (end_ && end_->is_over()) stop();
+    if (arrival_ && watch_ && !is_stopping_) look_at_use();
     if (kill_at_ && Steady::now() >= *kill_at_) {
       pass_on(SIGKILL);
       kill_at_ = Steady::now() + kContainerGrace;
@@ -184,6 +194,15 @@ class Keeper {
     if (Steady::now() - *client_ended_at_ < patience) return;
     remove_container();
     is_over_ = true;
+  }
+
+  /// The site may end claims whose devices are idle.
+  void look_at_use() {
+    const auto step = watch_->look();
+    if (step == claim::IdleStep::kNone) return;
+    const bool is_end = step == claim::IdleStep::kEnd;
+    tell_terminals("yoke container run: " + (is_end ? watch_->farewell() : watch_->warning()), -1);
+    if (is_end) stop();
   }
 
   /// A container may exist although its client was killed. Its program waits for consent, so it uses no device.
@@ -237,6 +256,7 @@ class Keeper {
   int64_t since_;
   container::DeviceGrant grant_;
   std::optional<ClaimEnd> end_;
+  std::optional<UseWatch> watch_;
   pid_t client_pid_ = -1;
   UniqueFd client_;  ///< A pidfd; empty once the client has ended.
   std::optional<int> client_status_;
@@ -256,7 +276,7 @@ int keep(Context& context, const std::function<std::optional<KeptContainer>(int&
   return kExitOk;
 }
 
-int status_of(pid_t child) {
+int status_of_keeper(pid_t child) {
   int status = 0;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
@@ -271,7 +291,7 @@ class Front {
 
   int run() {
     const auto plan = hear(channel_);
-    if (!plan) return status_of(keeper_);
+    if (!plan) return status_of_keeper(keeper_);
     SignalMessages messages;
     const auto argv = plan->at("argv").get<std::vector<std::string>>();
     const UniqueFd null(is_detached_ ? open("/dev/null", O_WRONLY | O_CLOEXEC) : -1);

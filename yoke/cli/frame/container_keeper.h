@@ -15,6 +15,7 @@
 #include "yoke/base/file.h"
 #include "yoke/claim/ledger.h"
 #include "yoke/cli/command.h"
+#include "yoke/cli/frame/use_watch.h"
 #include "yoke/container/plan.h"
 
 namespace yoke::cli {
@@ -25,6 +26,8 @@ struct KeptContainer {
   container::Request request;  ///< The keeper fills in the folder `meeting`.
   std::vector<container::WantedDevice> devices;
   std::shared_ptr<const void> site = {};   ///< Owns the folder of locks, to which `claim` refers.
+  const claim::Ledger* ledger = nullptr;   ///< Owned by `site`.
+  UseWatchOptions watch = {};              ///< How to look whether the devices are used.
   std::optional<claim::Claim> claim = {};  ///< Empty if the container gets no device.
 };
 
