@@ -28,7 +28,7 @@ namespace yoke::cli {
 namespace {
 
 struct ContainerRunArgs {
-  std::string engine, name, network, shared_memory, length, wait;
+  std::string engine, name, network, extension, shared_memory, length, wait;
   std::optional<std::string> gpu;
   DeviceOptions device;
   std::vector<std::string> volumes, variables;
@@ -152,6 +152,19 @@ std::optional<int64_t> shared_bytes(const ContainerRunArgs& args) {
               args.shared_memory);
 }
 
+std::filesystem::path find_extension(const std::string& file, const container::Engine& engine) {
+  if (engine.kind != container::EngineKind::kApptainer) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "--extension is for apptainer; for {}, `yoke container extend` makes an image, which is run by its name",
+        container::name(engine.kind));
+  }
+  std::error_code error;
+  if (std::filesystem::is_regular_file(file, error)) return std::filesystem::absolute(file).lexically_normal();
+  throw Error(ErrorCode::kNotFound, "--extension {}: there is no such file; `yoke container extend` makes it",
+              printable(file));
+}
+
 /// Everything but the devices.
 KeptContainer describe_container(const ContainerRunArgs& args, Context& context) {
   const auto rules = container::read_rules(context.environment);
@@ -178,6 +191,7 @@ KeptContainer describe_container(const ContainerRunArgs& args, Context& context)
   request.command = context.installation.executable;
   request.variables = variables_of_user(args, context.environment);
   if (!args.network.empty()) request.network = args.network;
+  if (!args.extension.empty()) request.extension = find_extension(args.extension, kept.engine);
   request.shared_bytes = shared_bytes(args);
   request.host_memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   auto facts = container::find_image(kept.engine, image, context.environment);
@@ -291,6 +305,8 @@ void add_container_run(CLI::App& cmd, Context& context) {
   cmd.add_option("--name", args->name,
                  "The name of the container is USER_TEXT; otherwise the image's name and a number")
       ->type_name("TEXT");
+  cmd.add_option("--extension", args->extension, "Python packages of `yoke container extend`, for Apptainer")
+      ->type_name("FILE");
   cmd.add_option("--network", args->network, "The engine's network: host, none, or a name")->type_name("NETWORK");
   cmd.add_option("--shm-size", args->shared_memory, "A /dev/shm of this size, such as 16GiB, instead of the host's")
       ->type_name("SIZE");

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "yoke/container/detail/engines.h"
+#include "yoke/container/extend.h"
 
 namespace yoke::container {
 
@@ -13,6 +14,10 @@ Words plan_apptainer(const Engine& engine, const Request& request, const DeviceG
   auto variables = variables_of(request);
   std::erase_if(variables, [](const auto& variable) { return variable.first == "HOME"; });  // Apptainer refuses it
   variables.insert(variables.end(), grant.variables.begin(), grant.variables.end());
+  if (!request.extension.empty()) {
+    variables.emplace_back("PREPEND_PATH", std::string(kExtensionInside) + "/bin");  // Apptainer's way to extend PATH
+    variables.emplace_back("VIRTUAL_ENV", kExtensionInside);
+  }
   // Its option --env splits values at commas.
   for (const auto& [name, value] : variables) words.push_back(fmt::format("APPTAINERENV_{}={}", name, value));
   add(words, {engine.program, "exec", "--pid", "--no-init", "--cleanenv", "--contain", "--no-home"});
@@ -22,6 +27,10 @@ Words plan_apptainer(const Engine& engine, const Request& request, const DeviceG
   for (const auto* folder : {"/tmp", "/var/tmp"}) add(words, {"--bind", folder});
   for (const auto& mount : mounts_of(request)) {
     add(words, {"--bind", fmt::format("{}:{}{}", mount.source, mount.target, mount.is_read_only ? ":ro" : "")});
+  }
+  if (!request.extension.empty()) {
+    check_sources({{request.extension, kExtensionInside}});
+    add(words, {"--bind", fmt::format("{}:{}:image-src=/", request.extension.native(), kExtensionInside)});
   }
   if (request.network && *request.network != "host") add(words, {"--net", "--network", *request.network});
   words.insert(words.end(), grant.arguments.begin(), grant.arguments.end());

@@ -15,12 +15,6 @@ namespace {
 
 using Json = nlohmann::json;
 
-/// Where the tag begins: after the last slash, so that a registry's port is no tag.
-size_t tag_of(std::string_view name) {
-  const auto slash = name.rfind('/');
-  return name.find_first_of(":@", slash == name.npos ? 0 : slash);
-}
-
 std::vector<std::string> words_at(const Json& json, const char* key) {
   std::vector<std::string> words;
   if (!json.is_object() || !json.contains(key)) return words;
@@ -31,6 +25,11 @@ std::vector<std::string> words_at(const Json& json, const char* key) {
 }
 
 }  // namespace
+
+size_t tag_of(std::string_view name) {
+  const auto slash = name.rfind('/');
+  return name.find_first_of(":@", slash == name.npos ? 0 : slash);
+}
 
 const std::vector<VendorImage>& vendor_images() {
   // nvcr.io has no tag `latest` for these (catalog.ngc.nvidia.com); docker.io/rocm has.
@@ -86,7 +85,7 @@ ImageFacts parse_image_facts(const std::string& json) {
   if (parsed.is_array() && parsed.size() == 1) parsed = Json(parsed[0]);
   if (!parsed.is_object()) throw Error(ErrorCode::kDataLoss, "the engine's description of the image is not JSON");
   const auto config = parsed.value("Config", Json::object());
-  return {words_at(config, "Entrypoint"), words_at(config, "Cmd")};
+  return {words_at(config, "Entrypoint"), words_at(config, "Cmd"), words_at(config, "Env")};
 }
 
 std::optional<ImageFacts> find_image(const Engine& engine, const std::string& image, const Environment& environment) {

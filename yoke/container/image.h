@@ -20,6 +20,9 @@ struct VendorImage {
 };
 const std::vector<VendorImage>& vendor_images();
 
+/// Where the tag or the digest begins, with its ':' or '@'; npos if there is none. A registry's port is not a tag.
+size_t tag_of(std::string_view name);
+
 /// Replaces a short name, with or without a tag, by the full one; returns other names unchanged.
 /// Errors  kInvalidArgument: the image needs a tag, or a name that begins with "ngc/" is not in the table.
 std::string full_image_name(const std::string& name);
@@ -27,9 +30,9 @@ std::string full_image_name(const std::string& name);
 /// The form in which `engine` takes the name: Apptainer gets docker:// before the name of a registry.
 std::string image_for(EngineKind engine, const std::string& name);
 
-/// What an image starts, and its variables' names.
+/// What an image starts, and its variables as NAME=VALUE.
 struct ImageFacts {
-  std::vector<std::string> entrypoint, command;
+  std::vector<std::string> entrypoint, command, variables = {};
 };
 
 /// Parses `podman image inspect` and `docker image inspect`. Errors  kDataLoss: it is something else.

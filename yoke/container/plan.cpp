@@ -17,7 +17,16 @@ std::string limit_text(int64_t wanted, int64_t hard, bool can_raise) {
   return fmt::format("{0}:{0}", is_enough ? wanted : hard);
 }
 
-/// Engines have limits of their own that they set, and they fail if those exceed the hard ones. So all are named.
+/// Rootless podman needs /dev/mqueue for the IPC of the host. Without it, a /dev/shm of half of the memory comes close.
+void add_shared_memory(Words& words, const Engine& engine, const Request& request) {
+  const bool can_share = !(engine.kind == EngineKind::kPodman && engine.is_rootless && !engine.has_message_queues);
+  if (!request.shared_bytes && can_share) return add(words, {"--ipc=host"});
+  const auto bytes = request.shared_bytes.value_or(request.host_memory_bytes / 2);
+  add(words, {"--ipc=private", fmt::format("--shm-size={}", bytes)});
+}
+
+}  // namespace
+
 void add_limits(Words& words, const Engine& engine) {
   constexpr int64_t kFiles = 1 << 20;
   constexpr int64_t kStack = 64 << 20;  // what NVIDIA's images ask for
@@ -31,19 +40,17 @@ void add_limits(Words& words, const Engine& engine) {
   if (!limits.can_raise && limits.num_processes != kUnlimited) limit("nproc", limits.num_processes, kUnlimited);
 }
 
-/// Rootless podman needs /dev/mqueue for the IPC of the host. Without it, a /dev/shm of half of the memory comes close.
-void add_shared_memory(Words& words, const Engine& engine, const Request& request) {
-  const bool can_share = !(engine.kind == EngineKind::kPodman && engine.is_rootless && !engine.has_message_queues);
-  if (!request.shared_bytes && can_share) return add(words, {"--ipc=host"});
-  const auto bytes = request.shared_bytes.value_or(request.host_memory_bytes / 2);
-  add(words, {"--ipc=private", fmt::format("--shm-size={}", bytes)});
-}
-
 std::string volume(const Mount& mount) {
   return fmt::format("{}:{}{}", mount.source, mount.target, mount.is_read_only ? ":ro" : "");
 }
 
-}  // namespace
+void check_sources(const std::vector<Mount>& mounts) {
+  for (const auto& mount : mounts) {
+    if (mount.source.find_first_of(":,") == std::string::npos) continue;
+    throw Error(ErrorCode::kInvalidArgument, "{}: engines cannot mount a path with a colon or a comma",
+                printable(mount.source));
+  }
+}
 
 Mount parse_mount(const std::string& text, const std::filesystem::path& folder) {
   const auto parts = split(text, ':');
@@ -65,11 +72,7 @@ std::vector<Mount> mounts_of(const Request& request) {
                                {request.command, kCommandInside, true},
                                {request.meeting, kMeetingInside}};
   mounts.insert(mounts.end(), request.mounts.begin(), request.mounts.end());
-  for (const auto& mount : mounts) {
-    if (mount.source.find_first_of(":,") == std::string::npos) continue;
-    throw Error(ErrorCode::kInvalidArgument, "{}: engines cannot mount a path with a colon or a comma",
-                printable(mount.source));
-  }
+  check_sources(mounts);
   return mounts;
 }
 

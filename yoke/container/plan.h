@@ -59,6 +59,7 @@ struct Request {
   std::optional<std::string> network = {};   ///< As the engine names it; nullopt: the engine's default.
   std::optional<int64_t> shared_bytes = {};  ///< Of a /dev/shm of its own; nullopt: the host's.
   int64_t host_memory_bytes = 0;             ///< Of this machine, or what may be used of it.
+  std::filesystem::path extension = {};      ///< Of `yoke container extend`, for Apptainer alone; empty: none.
   int64_t log_bytes = 50 << 20;              ///< The most that the engine keeps of the output.
 };
 

@@ -19,7 +19,14 @@ std::vector<Mount> mounts_of(const Request& request);
 /// All variables, except those for devices.
 Variables variables_of(const Request& request);
 
+/// "SOURCE:TARGET" or "SOURCE:TARGET:ro"
+std::string volume(const Mount& mount);
+/// Errors  kInvalidArgument: engines cannot mount the path.
+void check_sources(const std::vector<Mount>& mounts);
+
 void add(Words& words, std::initializer_list<std::string> more);
+/// Engines have limits of their own that they set, and they fail if those exceed the hard ones. So all are named.
+void add_limits(Words& words, const Engine& engine);
 /// What podman and docker have in common: everything between `run` and the options that differ.
 Words plan_common(const Engine& engine, const Request& request);
 /// The mounts, the variables, the devices, the image and the program.

@@ -1,0 +1,93 @@
+#include "yoke/container/build.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "yoke/base/error.h"
+#include "yoke/base/text.h"
+#include "yoke/container/image.h"
+
+namespace yoke::container {
+namespace {
+
+bool is_lower_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  for (auto& c : result) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return result;
+}
+
+/// Each part between slashes has lower-case letters and digits, with '.', '_' and '-' between them; the first part may
+/// also be a registry with a port.
+bool is_image_name(std::string_view name) {
+  const auto parts = split(name, '/');
+  if (parts.empty()) return false;
+  return std::all_of(parts.begin(), parts.end(), [&](std::string_view part) {
+    const bool has_only_allowed = std::all_of(part.begin(), part.end(), [&](char c) {
+      return is_lower_or_digit(c) || c == '.' || c == '_' || c == '-' || (c == ':' && part.data() == name.data());
+    });
+    return !part.empty() && has_only_allowed && is_lower_or_digit(part.front()) && is_lower_or_digit(part.back());
+  });
+}
+
+bool is_tag(std::string_view tag) {
+  constexpr size_t kMaxTag = 128;
+  return !tag.empty() && tag.size() <= kMaxTag && tag.front() != '.' && tag.front() != '-' &&
+         std::all_of(tag.begin(), tag.end(), [](char c) {
+           return is_lower_or_digit(c) || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' || c == '-';
+         });
+}
+
+}  // namespace
+
+std::string built_image_name(const SiteRules& rules, std::string_view user, const std::string& chosen) {
+  const auto at = tag_of(chosen);
+  const auto base = chosen.substr(0, at);
+  const auto tag = at == chosen.npos ? "" : chosen.substr(at);
+  const auto owner = lower(name_part(user));
+  if (!is_image_name(base) || (!tag.empty() && (tag[0] != ':' || !is_tag(std::string_view(tag).substr(1))))) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "{} is no name of an image: engines take lower-case letters and digits, with '.', '_' or '-' between "
+                "them, and a tag after ':', such as {}:2",
+                printable(chosen), named(rules.image_name, owner, "train"));
+  }
+  if (base.find('/') == base.npos || follows(rules.image_name, owner, base)) {
+    return named(rules.image_name, owner, base) + tag;
+  }
+  throw Error(ErrorCode::kInvalidArgument, "{} breaks this site's rule for names of images, which is {}; call it {}",
+              printable(chosen), rules.image_name, named(rules.image_name, owner, std::string(base_name(base))) + tag);
+}
+
+std::string image_name_of_folder(const std::filesystem::path& folder) {
+  auto path = folder.lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();
+  auto name = lower(name_part(path.filename().native()));
+  while (!is_lower_or_digit(name.back())) name.pop_back();  // the first character is a letter or a digit
+  return name;
+}
+
+std::vector<std::string> plan_build(const Engine& engine, const BuildRequest& request) {
+  std::vector<std::string> words = {engine.program, "build"};
+  for (const auto& argument : request.arguments) {
+    words.emplace_back("--build-arg");
+    words.push_back(argument);
+  }
+  if (engine.kind != EngineKind::kApptainer) {
+    words.insert(words.end(), {"--tag", request.name});
+    if (request.recipe) words.insert(words.end(), {"--file", request.recipe->native()});
+    words.push_back(request.folder.native());
+    return words;
+  }
+  if (!request.recipe) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "apptainer builds from a definition file; name it by -f, as in -f train.def");
+  }
+  words.insert(words.end(), {request.name, request.recipe->native()});
+  return words;
+}
+
+}  // namespace yoke::container

@@ -1,0 +1,80 @@
+#include "yoke/container/extend.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/message_of.h"
+
+namespace yoke::container {
+namespace {
+
+using testing::AllOf;
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+using Words = std::vector<std::string>;
+
+const Engine kPodman{.kind = EngineKind::kPodman, .program = "podman", .version = {5, 0, 0}};
+const Engine kDocker{.kind = EngineKind::kDocker, .program = "docker", .version = {28, 2, 0}};
+const Engine kApptainer{.kind = EngineKind::kApptainer, .program = "apptainer", .version = {1, 4, 0}};
+
+std::string after(const Words& words, const std::string& option) {
+  const auto at = std::find(words.begin(), words.end(), option);
+  return at == words.end() || at + 1 == words.end() ? "" : *(at + 1);
+}
+
+TEST(Helpers, HaveTheUserWhoWillOwnTheFiles) {
+  const HelperRequest request{.image = "x", .program = {"/p", "a b"}, .uid = 1000, .gid = 100};
+  auto rootless_docker = kDocker;
+  rootless_docker.is_rootless = true;
+  EXPECT_EQ(after(plan_helper(kPodman, request), "--user"), "0:0");
+  EXPECT_EQ(after(plan_helper(kDocker, request), "--user"), "1000:100");
+  EXPECT_EQ(after(plan_helper(rootless_docker, request), "--user"), "0:0");
+  EXPECT_THAT(plan_helper(kApptainer, request), ElementsAre("env", "apptainer", "exec", "--cleanenv", "--contain",
+                                                            "--no-home", "--no-eval", "--cwd", "/", "x", "/p", "a b"));
+}
+
+TEST(Helpers, ThatOnlyReadCanDoNothingElse) {
+  const HelperRequest request{
+      .image = "x", .program = {"/p"}, .mounts = {{"/a", "/p", true}}, .network = "none", .only_reads = true};
+  EXPECT_THAT(plan_helper(kDocker, request),
+              AllOf(Contains("--read-only"), Contains("--cap-drop=all"), Contains("/a:/p:ro")));
+  EXPECT_EQ(after(plan_helper(kDocker, request), "--network"), "none");
+  EXPECT_THAT(test::message_of([] {
+                plan_helper(kDocker, {.image = "x", .program = {"/p"}, .mounts = {{"/a,b", "/p"}}});
+              }),
+              HasSubstr("a colon or a comma"));
+}
+
+TEST(Extensions, ArgumentsOfPipStayWords) {
+  const Environment environment({{"https_proxy", "http://proxy:3128"}, {"SECRET", "x"}});
+  ExtendRequest request{.image = "ada/x",
+                        .packages = {"rich>=13; python_version > '3'"},
+                        .folder = "/f",
+                        .temporary = "/t",
+                        .inside = "/in"};
+  request.requirements = "/r.txt";
+  const auto online = plan_extension(kPodman, request, environment);
+  EXPECT_THAT(online, AllOf(Contains("https_proxy=http://proxy:3128"), Not(Contains(HasSubstr("SECRET"))),
+                            Contains("/r.txt:/opt/yoke/requirements.txt:ro"), Not(Contains("--network"))));
+  EXPECT_EQ(online.back(), "rich>=13; python_version > '3'");
+  request.wheels = "/w";
+  const auto offline = plan_extension(kPodman, request, environment);
+  EXPECT_THAT(offline,
+              AllOf(Contains("--no-index"), Contains("/w:/opt/yoke/wheels:ro"), Not(Contains(HasSubstr("proxy")))));
+  EXPECT_EQ(after(offline, "--network"), "none");
+}
+
+TEST(Extensions, DerivedImagesFindTheirProgramsFirst) {
+  ImageFacts facts;
+  EXPECT_EQ(containerfile_of("ada/x", facts, "/e"),
+            "FROM ada/x\nCOPY venv /e\nENV VIRTUAL_ENV=/e "
+            "PATH=\"/e/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\"\n");
+  facts.variables = {"A=1", "PATH=/opt/$x:\"/b"};
+  EXPECT_THAT(containerfile_of("ada/x", facts, "/e"), HasSubstr("PATH=\"/e/bin:/opt/\\$x:\\\"/b\"\n"));
+  EXPECT_THAT(test::message_of([&] { containerfile_of("x\nRUN y", facts, "/e"); }), HasSubstr("no name of an image"));
+}
+
+}  // namespace
+}  // namespace yoke::container

@@ -1,0 +1,42 @@
+#include "yoke/container/helper.h"
+
+#include <fmt/format.h>
+
+#include "yoke/container/detail/engines.h"
+
+namespace yoke::container {
+namespace {
+
+Words plan_apptainer_helper(const Engine& engine, const HelperRequest& request) {
+  Words words = {"env"};
+  for (const auto& [name, value] : request.variables) words.push_back(fmt::format("APPTAINERENV_{}={}", name, value));
+  add(words, {engine.program, "exec", "--cleanenv", "--contain", "--no-home"});
+  if (engine.version >= Version{1, 1, 0}) add(words, {"--no-eval"});
+  add(words, {engine.version >= Version{1, 2, 0} ? "--cwd" : "--pwd", "/"});
+  for (const auto& mount : request.mounts) add(words, {"--bind", volume(mount)});
+  words.push_back(request.image);
+  words.insert(words.end(), request.program.begin(), request.program.end());
+  return words;
+}
+
+}  // namespace
+
+std::vector<std::string> plan_helper(const Engine& engine, const HelperRequest& request) {
+  check_sources(request.mounts);
+  if (engine.kind == EngineKind::kApptainer) return plan_apptainer_helper(engine, request);
+  Words words = {engine.program, "run", "--rm", "--pull=never", "--security-opt", "label=disable"};
+  add_limits(words, engine);
+  if (request.network) add(words, {"--network", *request.network});
+  if (request.only_reads) add(words, {"--read-only", "--cap-drop=all", "--security-opt", "no-new-privileges"});
+  // Root in the container is this user already, except under a docker daemon that runs as root.
+  const bool is_root = request.uid == 0 || engine.is_rootless || engine.kind == EngineKind::kPodman;
+  add(words, {"--user", is_root ? "0:0" : fmt::format("{}:{}", request.uid, request.gid), "--workdir", "/"});
+  for (const auto& mount : request.mounts) add(words, {"--volume", volume(mount)});
+  add(words, {"--env", "NVIDIA_VISIBLE_DEVICES=void"});  // a default runtime would add devices
+  for (const auto& [name, value] : request.variables) add(words, {"--env", name + "=" + value});
+  add(words, {"--entrypoint", request.program.at(0), request.image});
+  words.insert(words.end(), request.program.begin() + 1, request.program.end());
+  return words;
+}
+
+}  // namespace yoke::container

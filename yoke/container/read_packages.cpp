@@ -1,0 +1,96 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <mutex>
+#include <thread>
+
+#include "yoke/base/error.h"
+#include "yoke/base/text.h"
+#include "yoke/container/command.h"
+#include "yoke/container/helper.h"
+#include "yoke/container/image.h"
+#include "yoke/container/packages.h"
+
+namespace yoke::container {
+namespace {
+
+constexpr const char* kReaderInside = "/opt/yoke/packages";
+constexpr size_t kMaxReadAtOnce = 8;  // a container needs few processor-seconds and waits for disks
+
+/// Finds each engine once, because that starts several programs.
+class Engines {
+ public:
+  Engines(std::optional<EngineKind> wanted, const Environment& environment)
+      : wanted_(wanted), environment_(environment) {}
+
+  /// Errors  those of choose_engine().
+  const Engine& for_image(const std::string& image) {
+    const bool is_file = image.starts_with('/') || image.starts_with('.') || image.ends_with(".sif");
+    const std::lock_guard lock(mutex_);
+    auto& engine = engines_[is_file];
+    if (!engine) engine = choose_engine(wanted_, image, environment_);
+    return *engine;
+  }
+
+ private:
+  std::optional<EngineKind> wanted_;
+  const Environment& environment_;
+  std::mutex mutex_;
+  std::map<bool, std::optional<Engine>> engines_;
+};
+
+[[noreturn]] void refuse_missing(const Engine& engine, const std::string& image) {
+  throw Error(ErrorCode::kNotFound, "it is not on this machine; `{} pull {}` downloads it", name(engine.kind),
+              printable(image));
+}
+
+ImagePackages read_image(const std::string& given, Engines& engines, const ReadOptions& options,
+                         const Environment& environment) {
+  const auto full = full_image_name(given);
+  const auto& engine = engines.for_image(full);
+  const auto image = image_for(engine.kind, full);
+  const bool is_local = engine.kind == EngineKind::kApptainer ? image.find("://") == image.npos
+                                                              : find_image(engine, image, environment).has_value();
+  if (!is_local) refuse_missing(engine, image);
+  const auto argv = plan_helper(engine, {.image = image,
+                                         .program = {kReaderInside},
+                                         .mounts = {{options.reader, kReaderInside, true}},
+                                         .network = "none",
+                                         .only_reads = true});
+  const auto output = run_quietly(argv, environment);
+  if (output.status == 0) return parse_packages(given, output.out);
+  const auto lines = lines_of(output.err);
+  throw Error(ErrorCode::kUnavailable, "{} ended with status {}: {}", name(engine.kind), output.status,
+              lines.empty() ? "it printed nothing" : printable(lines.back()));
+}
+
+}  // namespace
+
+std::vector<ImagePackages> read_packages(const std::vector<std::string>& images, const ReadOptions& options,
+                                         const Environment& environment) {
+  Engines engines(options.engine, environment);
+  std::vector<ImagePackages> results(images.size());
+  std::atomic<size_t> next = 0;
+  std::mutex mutex;
+  size_t num_read = 0;
+  const auto work = [&] {
+    for (auto i = next++; i < images.size(); i = next++) {
+      try {
+        results[i] = read_image(images[i], engines, options, environment);
+      } catch (const std::exception& error) {
+        results[i] = {.image = images[i], .error = error.what(), .pythons = {}, .packages = {}};
+      }
+      const std::lock_guard lock(mutex);
+      ++num_read;
+      if (options.on_read) options.on_read(num_read);
+    }
+  };
+  std::vector<std::jthread> threads;
+  for (size_t i = 0; i < std::min(images.size(), kMaxReadAtOnce); ++i) threads.emplace_back(work);
+  threads.clear();  // waits for their end
+  return results;
+}
+
+}  // namespace yoke::container
