@@ -66,6 +66,19 @@ TEST(Extensions, ArgumentsOfPipStayWords) {
   EXPECT_EQ(after(offline, "--network"), "none");
 }
 
+TEST(Extensions, AreMountedByApptainer) {
+  Request request{.image = "lab.sif", .program = {"true"}};
+  request.folder = request.init = request.command = request.meeting = "/x";
+  EXPECT_THAT(plan_container(kApptainer, request, {}), Not(Contains(HasSubstr("extension"))));
+  request.extension = "/lab/x.sqsh";
+  EXPECT_THAT(plan_container(kApptainer, request, {}),
+              AllOf(Contains("/lab/x.sqsh:/opt/yoke/extension:image-src=/"),
+                    Contains("APPTAINERENV_PREPEND_PATH=/opt/yoke/extension/bin"),
+                    Contains("APPTAINERENV_VIRTUAL_ENV=/opt/yoke/extension")));
+  request.extension = "/lab/a,b.sqsh";
+  EXPECT_THAT(test::message_of([&] { plan_container(kApptainer, request, {}); }), HasSubstr("a colon or a comma"));
+}
+
 TEST(Extensions, DerivedImagesFindTheirProgramsFirst) {
   ImageFacts facts;
   EXPECT_EQ(containerfile_of("ada/x", facts, "/e"),
