@@ -106,7 +106,9 @@ void add_container_build(CLI::App& cmd, Context& context) {
                "  yoke container build -f train.def -t train.sif\n"
                "\n"
                "Names of images must follow the site's rule, by default {user}/{name}; others are refused. Files of\n"
-               "Apptainer may have any name. Exit status: the engine's; 64 if the name breaks the rule."));
+               "Apptainer may have any name.\n"
+               "\n"
+               "Exit status: the engine's; 64 if the name breaks the rule."));
   cmd.callback([args, &context] { context.exit_code = run_container_build(*args, context); });
 }
 
