@@ -319,6 +319,14 @@ TEST(ClaimCommand, RunClaimsADeviceForEachRank) {
   EXPECT_EQ(result.exit_code, 3) << result.err;
   EXPECT_THAT(result.out, HasSubstr(",GPU-"));
   EXPECT_EQ(run(machine.yoke({"run", "-n", "gpu", "--claim", "--", "true"})).exit_code, 64);
+  EXPECT_EQ(run(machine.yoke({"run", "-n", "2", "--for", "1h", "--", "true"})).exit_code, 64) << "no --claim";
+  Command timed(machine.yoke({"run", "-n", "1", "--claim", "--for", "1h", "--", "sh", "-c", "echo started; sleep 60"}));
+  ASSERT_TRUE(timed.wait_for_output("started"));
+  const auto claims = machine.claims().at("claims");
+  ASSERT_THAT(claims, SizeIs(1));
+  EXPECT_EQ(claims[0].at("purpose"), "yoke run sh");
+  EXPECT_EQ(claims[0].at("until").get<int64_t>() - claims[0].at("since").get<int64_t>(), 3600);
+  timed.signal(SIGTERM);
   EXPECT_EQ(run(machine.yoke({"run", "-n", "9", "--claim", "--", "true"})).exit_code, 69);
 }
 

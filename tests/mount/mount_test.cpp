@@ -8,6 +8,7 @@ namespace yoke::test {
 namespace {
 
 using testing::AllOf;
+using testing::AnyOf;
 using testing::HasSubstr;
 
 using Mount = RemoteFolders;
@@ -119,8 +120,9 @@ TEST_F(Mount, AServerThatIsCutOffIsNoHang) {
   network_->cut(0);
   EXPECT_EQ(state(1), "stalled");
   const auto other = timed({"mount", "server:" + data("."), folder_.path("other"), "-F", config_of(0)}, 2);
-  EXPECT_EQ(other.exit_code, 124) << other.err;
-  EXPECT_THAT(other.err, HasSubstr("gave no answer in 2 s"));
+  // After some seconds the kernel knows that nobody answers, and ssh says so at once.
+  EXPECT_TRUE(other.exit_code == 124 || other.exit_code == 75) << other.exit_code;
+  EXPECT_THAT(other.err, AnyOf(HasSubstr("gave no answer in 2 s"), HasSubstr("No route to host")));
   EXPECT_FALSE(std::filesystem::exists(folder_.path("other")));
   // Programs get an error: after two silent seconds, and the time for connecting.
   const auto begin = std::chrono::steady_clock::now();

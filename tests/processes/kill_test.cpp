@@ -307,7 +307,7 @@ TEST(Kill, WhatEndsWhileItAsksIsDone) {
 // ends, and a new process gets its PID.
 constexpr const char* kReuse = R"sh(
 cd "$2"; mkfifo answers
-spawn() { sleep 1000 & }
+spawn() { sleep 1000 & until [ "$(cat /proc/$!/comm)" = sleep ]; do :; done; }
 spawn; victim=$!
 echo "{\"devices\": 1, \"overrides\": {\"0\": {\"processes\": [{\"pid\": $victim}]}}}" > state.json
 export YOKE_FAKE_NVML=$2/state.json LD_LIBRARY_PATH=$3

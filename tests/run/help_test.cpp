@@ -47,7 +47,7 @@ TEST(Help, ManPagesHaveTheSameValuesForOptions) {
   ASSERT_GE(commands().size(), 18);
   for (const auto& command : commands()) {
     auto values = values_in_man_page(command);
-    const std::regex entry(R"(^  (?:-\w,)?(--?[\w-]+)(.*)$)");
+    const std::regex entry(R"(^  (?:--?[\w-]+,)*(--?[\w-]+)(.*)$)");
     std::smatch match;
     for (const auto& line : lines_of(yoke_with_columns(words_with(command, {"--help"})).out)) {
       if (line == "Examples:") break;

@@ -408,7 +408,9 @@ void add_admin(CLI::App& cmd, Context& context) {
       "  sudo yoke admin check --user ada --user bob\n"
       "\n"
       "Changes nothing but two files in the folder of locks, which it removes. Without root it checks what it\n"
-      "can. Exit status: 1 if something fails; 0 if not, with warnings too."));
+      "can.\n"
+      "\n"
+      "Exit status: 1 if something fails; 0 if not, with warnings too."));
   check->callback([users, json, &context] { context.exit_code = run_admin_check(*users, *json, context); });
 }
 

@@ -65,13 +65,6 @@ void check_claim(const ClaimArgs& args, const Context& context) {
   }
 }
 
-/// What a claim is for, unless its user said it: the words before the first option. Everybody may read it, and a
-/// command line may be private (hidepid).
-std::string purpose_of(const std::vector<std::string>& command) {
-  const auto end = std::find_if(command.begin(), command.end(), [](const auto& word) { return word.starts_with('-'); });
-  return fmt::format("{}", fmt::join(command.begin(), end, " "));
-}
-
 AcquireOptions to_options(const ClaimArgs& args, const claim::SiteConfig& config, const Context& context) {
   AcquireOptions options{.device = args.device, .adopted_pid = args.adopted_pid, .explains = args.explain};
   auto& request = options.request;

@@ -24,6 +24,7 @@
 #include "yoke/cli/frame/external.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/help/hints.h"
+#include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/device.h"
 #include "yoke/cluster/hosts.h"
 #include "yoke/cluster/ssh.h"
@@ -42,6 +43,7 @@ struct RunArgs {
   launch::RunOptions options;
   bool plan = false;
   bool claims = false;
+  std::string length;  ///< Of the claim.
   std::string container;
   bool json = false;
 };
@@ -225,55 +227,65 @@ launch::Surroundings surroundings_of(const launch::RunOptions& options, const Co
   return result;
 }
 
-/// Becomes `yoke claim -n N -- yoke run ...`, which starts this command again with the devices.
-[[noreturn]] void become_claim(const RunArgs& args, const Context& context) {
-  const auto num_ranks = parse_int(args.options.nproc_per_node);
-  if (!num_ranks || *num_ranks < 1) {
-    throw Error(ErrorCode::kInvalidArgument, "--claim takes a device for each rank, so give their number, as in -n 4");
-  }
-  if (!args.options.hosts.empty() || !args.options.hostfile.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "--claim is for the devices of this machine; on other hosts, start `yoke claim -n N -- yoke run ...`");
-  }
-  const auto executable = context.installation.executable.string();
-  std::vector<std::string> words = {executable, "claim", "-n", std::to_string(*num_ranks), "--", executable};
-  const auto num_own = context.words.size() - context.rest.size();
-  for (size_t i = 0; i < context.words.size(); ++i) {
-    if (i >= num_own || context.words[i] != "--claim") words.push_back(context.words[i]);
-  }
-  execv(words[0].c_str(), exec_pointers(words).data());
-  throw system_error(errno, "starting " + executable);
-}
-
-/// Becomes `yoke container run --gpu N IMAGE -- yoke run ...`, which starts this command again in the container.
-[[noreturn]] void become_container(const RunArgs& args, const Context& context) {
-  const auto num_ranks = parse_int(args.options.nproc_per_node);
-  if (!num_ranks || *num_ranks < 1) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "--container claims a device for each rank, so give their number, as in -n 4; `yoke container run` "
-                "has more options");
-  }
-  if (!args.options.hosts.empty() || !args.options.hostfile.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "--container is for this machine, and not for --hosts");
-  }
-  const auto executable = context.installation.executable.string();
-  std::vector<std::string> words = {executable,     "container", "run", "--gpu", std::to_string(*num_ranks),
-                                    args.container, "--",        "yoke"};
+/// Appends the words of this command, without the options that are for the outer one.
+void append_inner_words(std::vector<std::string>& words, const Context& context) {
   const auto num_own = context.words.size() - context.rest.size();
   for (size_t i = 0; i < context.words.size(); ++i) {
     const auto& word = context.words[i];
     const bool is_own = i < num_own;
-    if (is_own && word == "--container") {
-      ++i;  // the image
-    } else if (!is_own || (word != "--claim" && !word.starts_with("--container="))) {
+    if (is_own && (word == "--container" || word == "--for")) {
+      ++i;  // the image, or the time
+    } else if (!is_own || (word != "--claim" && !word.starts_with("--container=") && !word.starts_with("--for="))) {
       words.push_back(word);
     }
   }
+}
+
+/// The number of ranks as a text. `option` needs it, and works on this machine alone.
+std::string num_ranks_for(const char* option, const RunArgs& args) {
+  const auto num_ranks = parse_int(args.options.nproc_per_node);
+  if (!num_ranks || *num_ranks < 1) {
+    throw Error(ErrorCode::kInvalidArgument, "{} claims a device for each rank, so give their number, as in -n 4",
+                option);
+  }
+  if (!args.options.hosts.empty() || !args.options.hostfile.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "{} is for the devices of this machine; on other hosts, start `yoke claim -n N -- yoke run ...`",
+                option);
+  }
+  return std::to_string(*num_ranks);
+}
+
+[[noreturn]] void become(const std::vector<std::string>& words) {
   execv(words[0].c_str(), exec_pointers(words).data());
-  throw system_error(errno, "starting " + executable);
+  throw system_error(errno, "starting " + words[0]);
+}
+
+/// Becomes `yoke claim -n N -- yoke run ...`, which starts this command again with the devices.
+[[noreturn]] void become_claim(const RunArgs& args, const Context& context) {
+  const auto executable = context.installation.executable.string();
+  std::vector<std::string> words = {executable, "claim", "-n", num_ranks_for("--claim", args)};
+  if (!args.length.empty()) words.insert(words.end(), {"--for", args.length});
+  if (!context.rest.empty()) words.insert(words.end(), {"--name", "yoke run " + purpose_of(context.rest)});
+  words.insert(words.end(), {"--", executable});
+  append_inner_words(words, context);
+  become(words);
+}
+
+/// Becomes `yoke container run --gpu N IMAGE -- yoke run ...`, which starts this command again in the container.
+[[noreturn]] void become_container(const RunArgs& args, const Context& context) {
+  std::vector<std::string> words = {context.installation.executable.string(), "container", "run", "--gpu",
+                                    num_ranks_for("--container", args)};
+  if (!args.length.empty()) words.insert(words.end(), {"--for", args.length});
+  words.insert(words.end(), {args.container, "--", "yoke"});
+  append_inner_words(words, context);
+  become(words);
 }
 
 int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
+  if (!args.length.empty() && !args.claims && args.container.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "--for is the time of a claim; give --claim or --container, too");
+  }
   if (args.json && !args.plan) throw Error(ErrorCode::kInvalidArgument, "--json needs --plan");
   if (!args.container.empty() && context.agent == nullptr && !args.plan) become_container(args, context);
   if (args.claims && context.agent == nullptr && !args.plan) become_claim(args, context);
@@ -299,6 +311,8 @@ void add_run(CLI::App& cmd, Context& context) {
   add_run_options(cmd, args->options);
   cmd.add_flag("--plan", args->plan, "Print what would be started, and start nothing");
   cmd.add_flag("--claim", args->claims, "Claim a device for each rank while the job runs; see `yoke claim`");
+  cmd.add_option("--for", args->length, "With --claim or --container: how long, such as 4h; see `yoke claim`")
+      ->type_name("TIME");
   cmd.add_option("--container", args->container,
                  "Start the ranks in a container of this image, with a claimed device for each; see `yoke container`")
       ->type_name("IMAGE");

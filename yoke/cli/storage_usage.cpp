@@ -73,12 +73,12 @@ std::string below(const std::string& path, const std::string& root) {
   return path.substr(root == "/" ? 1 : root.size() + 1);
 }
 
-std::string usage_text(const storage::Usage& usage, const std::string& root, const UsageArgs& args, int64_t width) {
+std::string usage_text(const storage::Usage& usage, const std::string& root, const UsageArgs& args) {
   Table table;
   table.columns = {{.title = "SIZE", .align = Align::kRight},
                    {.title = "SHARE", .align = Align::kRight},
                    {.title = "FILES", .align = Align::kRight},
-                   {.title = args.by_user ? "USER" : "FOLDER", .shrinks_to = 12}};
+                   {.title = args.by_user ? "USER" : "FOLDER"}};
   const auto add = [&](const storage::Use& use, const std::string& name) {
     table.rows.push_back(
         {format_bytes(use.bytes), share_text(use.bytes, usage.total.bytes), fmt::format("{}", use.files), name});
@@ -90,7 +90,7 @@ std::string usage_text(const storage::Usage& usage, const std::string& root, con
   }
   auto text = fmt::format("{} in {} files and {} folders below {}\n", format_bytes(usage.total.bytes),
                           usage.total.files, usage.num_folders, printable(root));
-  if (!table.rows.empty()) text += to_text(table, width);
+  if (!table.rows.empty()) text += to_text(table, kUnlimitedWidth);  // folders differ at their ends
   for (const auto& path : usage.not_crossed)
     text += fmt::format("another file system, not counted: {}\n", printable(path));
   constexpr size_t kMost = 10;
@@ -136,7 +136,7 @@ int scan_and_print(const std::string& root, const UsageArgs& args, Context& cont
   if (args.json) {
     context.out << json_text(usage_json(usage, root)) << '\n';
   } else {
-    context.out << usage_text(usage, root, args, output_width(context));
+    context.out << usage_text(usage, root, args);
   }
   return kExitOk;
 }

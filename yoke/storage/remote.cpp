@@ -121,7 +121,8 @@ FuseFacts fuse_facts(const Environment& environment) {
 
 std::string last_lines(const std::string& text) {
   std::vector<std::string> lines;
-  for (const auto line : lines_of(text)) {
+  for (auto line : lines_of(text)) {
+    if (line.ends_with('\r')) line.remove_suffix(1);  // ssh ends its lines for a terminal
     if (!words_of(line).empty()) lines.push_back(printable(line));
   }
   if (lines.size() > 4) lines.erase(lines.begin(), lines.end() - 4);

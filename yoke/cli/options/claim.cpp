@@ -432,6 +432,11 @@ std::optional<std::chrono::seconds> length_of_claim(const std::string& text, con
               format_duration(*config.longest));
 }
 
+std::string purpose_of(const std::vector<std::string>& command) {
+  const auto end = std::find_if(command.begin(), command.end(), [](const auto& word) { return word.starts_with('-'); });
+  return fmt::format("{}", fmt::join(command.begin(), end, " "));
+}
+
 UseWatchOptions watch_options(const AcquireOptions& options, const ClaimSite& site,
                               const std::vector<std::string>& ids) {
   auto device = options.device;

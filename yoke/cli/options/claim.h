@@ -89,6 +89,10 @@ std::optional<Acquired> acquire(const AcquireOptions& options, const ClaimSite& 
 /// Parses --for. nullopt: `text` is empty. Errors  kInvalidArgument: it is no length, or the site does not allow it.
 std::optional<std::chrono::seconds> length_of_claim(const std::string& text, const claim::SiteConfig& config);
 
+/// What a claim is for, unless its user said it: the words before the first option. Everybody may read it, and a
+/// command line may be private (hidepid).
+std::string purpose_of(const std::vector<std::string>& command);
+
 /// How the use of claimed devices is watched; looks at those alone.
 UseWatchOptions watch_options(const AcquireOptions& options, const ClaimSite& site,
                               const std::vector<std::string>& ids);
