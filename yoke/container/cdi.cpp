@@ -54,6 +54,7 @@ std::vector<CdiDevice> parse_cdi(const std::string& text, const std::string& fil
   try {
     const auto begin = text.find_first_not_of(" \t\r\n");
     const auto json = begin != text.npos && text[begin] == '{' ? Json::parse(text) : parse_yaml(text);
+    if (!json.is_object() && !json.is_null()) throw Error(ErrorCode::kDataLoss, "it has no keys");
     std::vector<CdiDevice> devices;
     for (const auto& device : at_or_null(json, "devices")) {
       devices.push_back({text_at(json, "kind"), text_at(device, "name"), nodes_of(device)});

@@ -1,5 +1,6 @@
 #include "yoke/container/cdi.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include "yoke/base/error.h"
@@ -65,9 +66,21 @@ TEST(Cdi, ReadsWhatToolsWrite) {
   EXPECT_EQ(amd, (std::vector<CdiDevice>{{"amd.com/gpu", "0", {"/dev/kfd", "/dev/dri/renderD128"}}}));
 }
 
+TEST(Cdi, ReadsAllFormsOfYaml) {
+  const std::vector<CdiDevice> expected = {{"a/b", "0", {"/dev/nvidia0"}}};
+  EXPECT_EQ(
+      parse_cdi("kind: &x a/b\ndevices: [{name: 0, containerEdits: {deviceNodes: [{path: \"\\x2fdev/nvidia0\"}]}}]\n",
+                "f"),
+      expected);
+  // Each level has two aliases of the one below, so the whole text would be too large.
+  std::string text = "a0: &a0 [x, x]\n";
+  for (int i = 1; i < 30; ++i) text += fmt::format("a{0}: &a{0} [*a{1}, *a{1}]\n", i, i - 1);
+  EXPECT_THROW(parse_cdi(text, "f"), Error);
+}
+
 TEST(Cdi, RefusesWhatItDoesNotUnderstand) {
   for (const auto* text : {"devices:\n- name: 0\n", "kind: a/b\ndevices:\n- path: x\n", "kind a/b\n",
-                           "{\"kind\": ", "kind: a/b\ndevices: [{name: 0}]\n", "kind: &x a/b\n",
+                           "{\"kind\": ", "kind: a/b\ndevices: [{name: 0}\n", "devices: &x [*x]\n", "[1]: a\n",
                            "kind: a/b\n  more: x\n", "kind: \"a/b\ndevices:\n- name: x\n"}) {
     EXPECT_THROW(parse_cdi(text, "f"), Error) << text;
   }

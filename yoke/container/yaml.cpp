@@ -1,133 +1,69 @@
 #include "yoke/container/detail/yaml.h"
 
+#include <yaml.h>
+
+#include <memory>
 #include <string>
-#include <vector>
 
 #include "yoke/base/error.h"
-#include "yoke/base/text.h"
 
 namespace yoke::container {
 namespace {
 
-using Json = nlohmann::json;
-
-struct YamlLine {
-  size_t number = 0, indent = 0;
-  std::string text;  ///< Without indentation.
-};
-
-std::string_view without_spaces_at_end(std::string_view text) {
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\r' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
-}
-
-class YamlReader {
+/// The nodes of a document as JSON. An alias may refer to a node that contains it, so depth and number are limited.
+class YamlNodes {
  public:
-  explicit YamlReader(std::string_view text) {
-    size_t number = 0;
-    for (const auto whole : lines_of(text)) {
-      ++number;
-      auto line = without_spaces_at_end(whole);
-      const auto indent = line.find_first_not_of(' ');
-      if (indent == line.npos || line[indent] == '#' || line == "---") continue;
-      lines_.push_back({number, indent, std::string(line.substr(indent))});
-    }
-  }
+  explicit YamlNodes(yaml_document_t& document) : document_(document) {}
 
-  Json read() {
-    auto result = lines_.empty() ? Json() : block(lines_[0].indent, 0);
-    if (next_ < lines_.size()) refuse("this line does not belong to what is above it");
+  nlohmann::json json_of(const yaml_node_t* node, int depth) {
+    constexpr int kMostDepth = 32;
+    if (node == nullptr) return {};
+    if (depth > kMostDepth || --num_left_ < 0) throw Error(ErrorCode::kDataLoss, "it is too large or too deep");
+    if (node->type == YAML_SCALAR_NODE) return text_of(node);
+    if (node->type == YAML_SEQUENCE_NODE) {
+      auto result = nlohmann::json::array();
+      const auto& items = node->data.sequence.items;
+      for (const auto* item = items.start; item != items.top; ++item) result.push_back(json_of(at(*item), depth + 1));
+      return result;
+    }
+    auto result = nlohmann::json::object();
+    const auto& pairs = node->data.mapping.pairs;
+    for (const auto* pair = pairs.start; pair != pairs.top; ++pair) {
+      result[text_of(at(pair->key))] = json_of(at(pair->value), depth + 1);
+    }
     return result;
   }
 
  private:
-  [[noreturn]] void refuse(const char* why) const {
-    const auto number = next_ < lines_.size() ? lines_[next_].number : 0;
-    throw Error(ErrorCode::kDataLoss, "line {}: {}", number, why);
-  }
+  const yaml_node_t* at(int index) const { return yaml_document_get_node(&document_, index); }
 
-  bool is_item(size_t at) const { return lines_[at].text == "-" || lines_[at].text.starts_with("- "); }
-
-  /// Reads the lines that have this indentation, or more.
-  Json block(size_t indent, int depth) {
-    if (depth > 32) refuse("the nesting is too deep");
-    return is_item(next_) ? sequence(indent, depth) : mapping(indent, depth);
-  }
-
-  Json sequence(size_t indent, int depth) {
-    auto result = Json::array();
-    while (next_ < lines_.size() && lines_[next_].indent == indent && is_item(next_)) {
-      auto& line = lines_[next_];
-      const auto begin = line.text.find_first_not_of(' ', 1);
-      if (begin == line.text.npos) {  // the item is below
-        ++next_;
-        const bool has_item = next_ < lines_.size() && lines_[next_].indent > indent;
-        result.push_back(has_item ? block(lines_[next_].indent, depth + 1) : Json());
-        continue;
-      }
-      line.text.erase(0, begin);
-      line.indent += begin;
-      const bool nests = colon_of(line.text) != line.text.npos || is_item(next_);
-      result.push_back(nests ? block(line.indent, depth + 1) : scalar(lines_[next_++].text));
+  static std::string text_of(const yaml_node_t* node) {
+    if (node->type != YAML_SCALAR_NODE) {
+      throw Error(ErrorCode::kDataLoss, "line {}: a key must be a text", node->start_mark.line + 1);
     }
-    return result;
+    // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): libyaml's bytes are unsigned
+    return {reinterpret_cast<const char*>(node->data.scalar.value), node->data.scalar.length};
   }
 
-  Json mapping(size_t indent, int depth) {
-    auto result = Json::object();
-    while (next_ < lines_.size() && lines_[next_].indent == indent && !is_item(next_)) {
-      const auto text = lines_[next_].text;
-      const auto colon = colon_of(text);
-      if (colon == text.npos) refuse("a key and a colon are expected");
-      const auto key = scalar(text.substr(0, colon)).get<std::string>();
-      const auto begin = text.find_first_not_of(' ', colon + 1);
-      ++next_;
-      if (begin != text.npos) {
-        result[key] = scalar(text.substr(begin));
-      } else if (next_ < lines_.size() &&
-                 (lines_[next_].indent > indent || (lines_[next_].indent == indent && is_item(next_)))) {
-        result[key] = block(lines_[next_].indent, depth + 1);
-      } else {
-        result[key] = Json();
-      }
-    }
-    return result;
-  }
-
-  /// The colon that ends a key: a space or the end of the line follows it.
-  static size_t colon_of(const std::string& text) {
-    char quote = text.empty() || (text[0] != '"' && text[0] != '\'') ? '\0' : text[0];
-    for (size_t i = quote == '\0' ? 0 : 1; i < text.size(); ++i) {
-      if (quote != '\0' && text[i] == quote)
-        quote = '\0';
-      else if (quote == '\0' && text[i] == ':' && (i + 1 == text.size() || text[i + 1] == ' '))
-        return i;
-    }
-    return text.npos;
-  }
-
-  Json scalar(std::string_view text) const {
-    if (text == "[]") return Json::array();
-    if (text == "{}") return Json::object();
-    if (text[0] == '[' || text[0] == '{' || text[0] == '|' || text[0] == '>' || text[0] == '&' || text[0] == '*') {
-      refuse("this form of YAML is not supported");
-    }
-    if (text[0] == '"' || text[0] == '\'') {
-      const auto end = text.find(text[0], 1);
-      if (end == text.npos || text.substr(1, end - 1).find('\\') != text.npos) refuse("this quoting is not supported");
-      return std::string(text.substr(1, end - 1));
-    }
-    if (const auto comment = text.find(" #"); comment != text.npos)
-      text = without_spaces_at_end(text.substr(0, comment));
-    return std::string(text);
-  }
-
-  std::vector<YamlLine> lines_;
-  size_t next_ = 0;
+  yaml_document_t& document_;
+  int num_left_ = 100'000;
 };
 
 }  // namespace
 
-Json parse_yaml(std::string_view text) { return YamlReader(text).read(); }
+nlohmann::json parse_yaml(std::string_view text) {
+  yaml_parser_t parser;
+  if (yaml_parser_initialize(&parser) == 0) throw Error(ErrorCode::kUnavailable, "there is no memory to read YAML");
+  const std::unique_ptr<yaml_parser_t, decltype(&yaml_parser_delete)> parser_owner(&parser, yaml_parser_delete);
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-reinterpret-cast): libyaml's bytes are unsigned
+  yaml_parser_set_input_string(&parser, reinterpret_cast<const unsigned char*>(text.data()), text.size());
+  yaml_document_t document;
+  if (yaml_parser_load(&parser, &document) == 0) {
+    throw Error(ErrorCode::kDataLoss, "line {}: {}", parser.problem_mark.line + 1, parser.problem);
+  }
+  const std::unique_ptr<yaml_document_t, decltype(&yaml_document_delete)> document_owner(&document,
+                                                                                         yaml_document_delete);
+  return YamlNodes(document).json_of(yaml_document_get_root_node(&document), 0);
+}
 
 }  // namespace yoke::container

@@ -1,4 +1,4 @@
-// yoke/container/detail/yaml.h -- the part of YAML that CDI specifications are written in.
+// yoke/container/detail/yaml.h -- YAML as JSON, for CDI specifications.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -6,8 +6,8 @@
 
 namespace yoke::container {
 
-/// Parses block mappings and sequences of plain and quoted scalars, and `[]` and `{}`. All scalars become strings.
-/// Errors  kDataLoss, with the line: it uses another part of YAML.
+/// Parses the first document of `text`; null if there is none. All scalars become strings.
+/// Errors  kDataLoss: it is not YAML, with the line; or a key is not a scalar, or it is too large or too deep.
 nlohmann::json parse_yaml(std::string_view text);
 
 }  // namespace yoke::container
