@@ -312,6 +312,31 @@ TEST(ClaimCommand, AdoptsWhatAProcessUses) {
   EXPECT_EQ(run(machine.yoke({"claim", "--adopt", std::to_string(getpid())})).exit_code, 66);
 }
 
+TEST(ClaimCommand, ARequestThatIsStoppedHoldsBackNobody) {
+  const ClaimMachine machine;
+  Command holder(machine.yoke(ClaimMachine::claim_and_wait({"-n", "8"})));
+  ASSERT_TRUE(holder.wait_for_output("started"));
+  Command stopped(machine.yoke(ClaimMachine::claim_and_wait({"--wait"})));
+  ASSERT_TRUE(wait_until([&] { return machine.claims().at("queue").size() == 1; }));
+  stopped.signal(SIGSTOP);
+  ASSERT_TRUE(wait_until([&] { return machine.claims().at("queue")[0].at("is_stopped") == true; }));
+  EXPECT_THAT(run(machine.yoke({"claims"})).out, HasSubstr("stopped"));
+  holder.signal(SIGTERM);
+  EXPECT_TRUE(wait_until([&] { return machine.num_claimed() == 0; }));
+  EXPECT_EQ(run(machine.yoke({"claim", "-n", "8", "--wait", "20s", "--", "true"})).exit_code, 0);
+  stopped.signal(SIGCONT);
+  EXPECT_TRUE(stopped.wait_for_output("started"));
+  stopped.signal(SIGTERM);
+}
+
+TEST(ClaimCommand, AClaimWhoseWordsAreLostEnds) {
+  const ClaimMachine machine;
+  auto options = machine.yoke({"claim", "--for", "1h"});
+  options.argv = {"sh", "-c", "\"$@\" > /dev/full", "sh", options.argv[0], "claim", "--for", "1h"};
+  EXPECT_NE(run(options).exit_code, 0);
+  EXPECT_TRUE(wait_until([&] { return machine.num_claimed() == 0; }));
+}
+
 TEST(ClaimCommand, RunClaimsADeviceForEachRank) {
   const ClaimMachine machine;
   const auto result = run(

@@ -210,7 +210,7 @@ TEST_F(ClaimFair, AWrongFolderOfTheHistoryIsAnError) {
   configure("[claim]\nhistory_directory = '" + machine_.path("nowhere") + "'\n");
   const auto result = run(as(kAda, {"claim", "--", "true"}));
   EXPECT_EQ(result.exit_code, 66);
-  EXPECT_THAT(result.err, AllOf(HasSubstr("history_directory"), HasSubstr("mkdir -m 1777")));
+  EXPECT_THAT(result.err, AllOf(HasSubstr("history_directory"), HasSubstr("install -d -m 1777")));
 }
 
 TEST_F(ClaimFair, TheExpectedWaitIsShown) {

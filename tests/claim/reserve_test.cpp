@@ -46,6 +46,17 @@ class ClaimReserve : public testing::Test {
   const ClaimMachine machine_;
 };
 
+TEST_F(ClaimReserve, DoesNotCostThePlaceOfWhoWaitsForClaims) {
+  reserve(kAda, {"--start", "+10h", "--for", "5m", "-n", "1"});
+  Command holder(machine_.yoke(ClaimMachine::claim_and_wait({"-n", "4"})));
+  ASSERT_TRUE(holder.wait_for_output("started"));
+  Command waiter(as(kBob, ClaimMachine::claim_and_wait({"-n", "5", "--wait"})));
+  ASSERT_TRUE(wait_until([&] { return machine_.claims().at("queue").size() == 1; }));
+  EXPECT_EQ(run(as(kAda, {"claim", "-n", "3", "--", "true"})).exit_code, 75) << "five fit beside the reservation";
+  holder.signal(SIGTERM);
+  EXPECT_TRUE(waiter.wait_for_output("started"));
+}
+
 TEST_F(ClaimReserve, KeepsDevicesForItsUser) {
   const auto now = std::time(nullptr);
   const auto id = reserve(kAda, {"--start", "+1h", "--for", "2h", "-n", "6", "--name", "my demo"});

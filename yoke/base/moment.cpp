@@ -78,6 +78,8 @@ std::optional<system_clock::time_point> to_moment(std::tm fields, const std::opt
   if (fields.tm_mday != wanted.tm_mday || fields.tm_mon != wanted.tm_mon || fields.tm_hour != wanted.tm_hour) {
     return std::nullopt;
   }
+  constexpr time_t kLatest = 9'000'000'000;  // the clock counts nanoseconds, and ends in the year 2262
+  if (seconds > kLatest) return std::nullopt;
   return system_clock::from_time_t(seconds - zone.value_or(0));
 }
 

@@ -48,6 +48,7 @@ TEST(Moment, IsRead) {
                           Row{"tomorrow", nullptr},
                           Row{"yesterday 9:00", nullptr},
                           Row{"+2x", nullptr},
+                          Row{"9999-12-31 23:59", nullptr},  // after the end of the clock
                           Row{"123456789:00", nullptr}}) {
     const auto moment = parse_moment(row.text, now);
     EXPECT_EQ(moment ? moment_text(*moment) : "", row.moment == nullptr ? "" : row.moment) << row.text;

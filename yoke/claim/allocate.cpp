@@ -40,7 +40,9 @@ std::string claimed_by(const Holding& holding, const Survey& survey, Time now) {
 void leave_out_held_back(Survey& survey, const Asker& asker, const std::vector<Reservation>& reservations,
                          const std::vector<Candidate>& candidates, Time now) {
   if (reservations.empty()) return;
-  const auto devices = availability_of(candidates, survey, now);
+  // Those that wait for claims to end, and not because of a reservation, keep their place.
+  auto devices = availability_of(candidates, survey, now);
+  for (auto& device : devices) device.free_from = now;
   std::erase_if(survey.tickets, [&](const Ticket& ticket) {
     const auto& length = ticket.request.length;
     const auto end = length ? std::optional(now + *length) : std::nullopt;
@@ -144,7 +146,8 @@ std::string refusal_of(const Allocation& allocation, const std::vector<Candidate
   std::vector<std::string> reasons;
   for (const auto& candidate : candidates) {
     if (candidate.standing == Standing::kFree || candidate.standing == Standing::kExcluded) continue;
-    reasons.push_back(fmt::format("device {} is {}", candidate.id, candidate.reason));
+    const bool is_sentence = candidate.standing == Standing::kSuspect || candidate.standing == Standing::kTooSmall;
+    reasons.push_back(fmt::format("device {}{} {}", candidate.id, is_sentence ? ":" : " is", candidate.reason));
   }
   constexpr size_t kMost = 3;
   const auto num_more = reasons.size() > kMost ? reasons.size() - kMost : 0;

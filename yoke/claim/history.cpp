@@ -199,8 +199,9 @@ std::optional<LockFolder> find_history_folder(const SiteConfig& config, const En
     return LockFolder(*config.history_directory, owner);
   } catch (const Error& error) {
     throw Error(error.code(),
-                "history_directory in /etc/yoke/config.toml cannot be used: {}; as root, `mkdir -m 1777 {}`",
-                error.what(), config.history_directory->string());
+                "history_directory is {}, which is no folder of root's with mode 1777 ({}); as root, make one for "
+                "this alone, such as `install -d -m 1777 /var/lib/yoke`, and name it in the configuration",
+                config.history_directory->string(), name(error.code()));
   }
 }
 

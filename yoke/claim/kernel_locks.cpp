@@ -63,6 +63,7 @@ std::optional<ProcessFacts> process_facts(pid_t pid) {
       facts.effective_uid = parse_int(words[2]);
     }
     if (words.size() >= 2 && words[0] == "State:" && (words[1] == "Z" || words[1] == "X")) return std::nullopt;
+    if (words.size() >= 2 && words[0] == "State:") facts.is_stopped = words[1] == "T" || words[1] == "t";
   }
   facts.start_ticks = start_ticks_of(pid);
   return facts;

@@ -35,6 +35,7 @@ std::string device_of_lock(int fd);
 struct ProcessFacts {
   std::optional<int64_t> real_uid, effective_uid;
   std::optional<int64_t> start_ticks;
+  bool is_stopped = false;  ///< By SIGSTOP, Ctrl-Z or a debugger.
 };
 /// nullopt: there is no such process, or it is hidden.
 std::optional<ProcessFacts> process_facts(pid_t pid);

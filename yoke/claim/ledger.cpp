@@ -105,7 +105,7 @@ Survey survey_of(const LockFolder& folder, Probe probe, const std::string& devic
     if (!file.is_held) survey.dead_notes[file.name] = written_at(file.status);
   }
   survey.holdings = holdings_of(find_files(folder, kDevicePrefix, probe, false, device), survey.notes, lookup);
-  survey.tickets = tickets_of(find_files(folder, kTicketPrefix, probe, true, device));
+  survey.tickets = tickets_of(find_files(folder, kTicketPrefix, probe, true, device), lookup);
   return survey;
 }
 

@@ -44,9 +44,10 @@ struct Holding {
 /// A request that waits. The order of Survey::tickets is that of their arrival.
 struct Ticket {
   std::string name;
-  int64_t uid = 0;  ///< Who owns the file, says the kernel.
-  pid_t pid = 0;    ///< Who locked it; 0: not known.
-  Time since = {};  ///< The file's change time, which a user can make later, but not earlier.
+  int64_t uid = 0;          ///< Who owns the file, says the kernel.
+  pid_t pid = 0;            ///< Who locked it; 0: not known.
+  Time since = {};          ///< The file's change time, which a user can make later, but not earlier.
+  bool is_stopped = false;  ///< Its process does not run, so it could not start now, and holds back nobody.
   Request request;
 };
 

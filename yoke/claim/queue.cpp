@@ -45,6 +45,7 @@ Turn turn_of(const Survey& survey, const Asker& asker, const Limits& limits) {
       turn.position = static_cast<int64_t>(i) + 1;
       break;
     }
+    if (ticket.is_stopped) continue;
     if (!excess_of(survey, num_held, limits, ticket.uid, ticket.request.num_devices)) ++turn.num_ahead;
   }
   // What is reserved is not what the others wait for.
@@ -66,7 +67,8 @@ std::vector<std::optional<std::chrono::seconds>> expected_waits(const Survey& su
   bool is_known = true;
   for (const auto& ticket : survey.tickets) {
     waits.emplace_back();
-    if (!is_known || excess_of(survey, num_held, limits, ticket.uid, ticket.request.num_devices)) continue;
+    if (!is_known || ticket.is_stopped || excess_of(survey, num_held, limits, ticket.uid, ticket.request.num_devices))
+      continue;
     for (; num_free < ticket.request.num_devices && !ends.empty(); ++num_free) {
       start = std::max(start, *ends.begin());
       ends.erase(ends.begin());
@@ -87,7 +89,7 @@ bool may_go_ahead(const Survey& survey, const Asker& asker, const Limits& limits
   if (turn_of(survey, asker, limits).excess) return false;
   const auto first = std::find_if(survey.tickets.begin(), survey.tickets.end(), [&](const Ticket& ticket) {
     const Asker other{.uid = ticket.uid, .num_devices = ticket.request.num_devices, .ticket = ticket.name};
-    return !turn_of(survey, other, limits).excess;
+    return !ticket.is_stopped && !turn_of(survey, other, limits).excess;
   });
   if (first == survey.tickets.end() || first->name == asker.ticket) return true;
   const auto wanted = first->request.num_devices;

@@ -127,7 +127,7 @@ std::vector<Holding> holdings_of(const std::vector<LockedFile>& devices, const s
   return holdings;
 }
 
-std::vector<Ticket> tickets_of(const std::vector<LockedFile>& files) {
+std::vector<Ticket> tickets_of(const std::vector<LockedFile>& files, const Lookup& lookup) {
   struct Arrival {
     timespec at;
     Ticket ticket;
@@ -136,11 +136,13 @@ std::vector<Ticket> tickets_of(const std::vector<LockedFile>& files) {
   for (const auto& file : files) {
     const auto request = file.is_held ? parse_request(file.text) : std::nullopt;
     if (!request) continue;
+    const auto facts = lookup.facts(file.locker);
     arrivals.push_back({file.status.st_ctim,
                         {.name = file.name,
                          .uid = file.status.st_uid,
                          .pid = file.locker,
                          .since = changed_at(file.status),
+                         .is_stopped = facts && facts->is_stopped,
                          .request = *request}});
   }
   std::sort(arrivals.begin(), arrivals.end(), [](const Arrival& a, const Arrival& b) {

@@ -135,9 +135,14 @@ TEST(ClaimSurvey, TicketsAreInTheOrderOfTheirChangeTimes) {
   gone.is_held = false;
   auto broken = ticket("broken", 1, 0);
   broken.text = "{}";
-  const auto tickets = tickets_of({ticket("a", 10, 5), ticket("b", 10, 4), ticket("c", 9, 9), gone, broken});
+  auto stopped = ticket("c", 9, 9);
+  stopped.locker = 7;
+  const Processes processes{.facts = {{7, {.is_stopped = true}}}};
+  const auto tickets = tickets_of({ticket("a", 10, 5), ticket("b", 10, 4), stopped, gone, broken}, processes.lookup());
   ASSERT_EQ(tickets.size(), 3U);
   EXPECT_EQ(tickets[0].name, "c");
+  EXPECT_TRUE(tickets[0].is_stopped);
+  EXPECT_FALSE(tickets[1].is_stopped);
   EXPECT_EQ(tickets[1].name, "b");
   EXPECT_EQ(tickets[2].name, "a");
 }

@@ -274,6 +274,7 @@ class AdminCheck {
     const auto &first = accounts_[0], &second = accounts_[1];
     const auto key = fmt::format("yoke-admin-check-{}", getpid());
     const auto& folder = ledger_->folder();
+    ledger_->open(claim::Ledger::Access::kLook);  // makes the lock of all, which is then root's
     Holder holder(first, *ledger_, key);
     const auto fail = [&](const std::string& why) {
       add("users", Status::kFail, why, "users could disturb each other, or could not claim at all");
@@ -378,6 +379,9 @@ int run_admin_check(const std::vector<std::string>& users, bool json, Context& c
   if (!users.empty() && users.size() != 2) {
     throw Error(ErrorCode::kInvalidArgument, "give two users, as in --user ada --user bob, or none");
   }
+  if (users.size() == 2 && users[0] == users[1]) {
+    throw Error(ErrorCode::kInvalidArgument, "--user {}: give two different users", printable(users[0]));
+  }
   const auto findings = AdminCheck(find_accounts(users), context).run();
   if (json) {
     auto all = nlohmann::ordered_json::array();
@@ -403,14 +407,14 @@ void add_admin(CLI::App& cmd, Context& context) {
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   check->add_flag("--json", *json, "Print JSON, as `yoke doctor --json` does");
-  check->footer(examples(
-      "  sudo yoke admin check\n"
-      "  sudo yoke admin check --user ada --user bob\n"
-      "\n"
-      "Changes nothing but two files in the folder of locks, which it removes. Without root it checks what it\n"
-      "can.\n"
-      "\n"
-      "Exit status: 1 if something fails; 0 if not, with warnings too."));
+  check->footer(
+      examples("  sudo yoke admin check\n"
+               "  sudo yoke admin check --user ada --user bob\n"
+               "\n"
+               "Changes nothing but two files in the folder of locks, which it removes, and makes the lock of all if\n"
+               "there is none. Without root it checks what it can.\n"
+               "\n"
+               "Exit status: 1 if something fails; 0 if not, with warnings too."));
   check->callback([users, json, &context] { context.exit_code = run_admin_check(*users, *json, context); });
 }
 

@@ -207,7 +207,9 @@ int start_holder(const ClaimArgs& args, const AcquireOptions& options, const Cla
     if (count < 0 && errno != EINTR) break;
   }
   if (!text.empty()) {
-    context.out << text.substr(1);
+    context.out << text.substr(1) << std::flush;
+    // Nobody learns what a claim is for whose words were lost, so it ends.
+    if (!context.out) kill(holder, SIGTERM);
     return kExitOk;
   }
   int status = 0;

@@ -54,6 +54,7 @@ void add_mount(CLI::App& cmd, Context& context) {
   cmd.add_option("-o", args->options, "More options of sshfs and ssh; they come before those of yoke")
       ->type_name("OPTION[=VALUE]")
       ->expected(1)
+      ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   add_storage_timeout(cmd, args->timeout_s);
   cmd.add_flag("--json", args->json, "Print JSON, as an entry of `yoke mounts --json`");

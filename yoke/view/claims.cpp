@@ -139,7 +139,10 @@ Table queue_table(const claim::Survey& survey, const Waits& waits, Time now, con
     table.rows.push_back({fmt::format("{}", ++position), user_name(ticket.uid),
                           ticket.pid > 0 ? fmt::format("{}", ticket.pid) : kUnknown,
                           fmt::format("{}", ticket.request.num_devices), ago(ticket.since, now),
-                          wait ? format_duration(*wait) : kUnknown, ticket.request.purpose});
+                          ticket.is_stopped ? "stopped"
+                          : wait            ? format_duration(*wait)
+                                            : kUnknown,
+                          ticket.request.purpose});
   }
   return table;
 }
@@ -204,6 +207,7 @@ Json claims_json(const std::vector<ClaimRow>& rows, const claim::Survey& survey,
                              {"position", ++position},
                              {"since", seconds_of(ticket.since)},
                              {"expected_wait_seconds", wait ? Json(wait->count()) : Json()},
+                             {"is_stopped", ticket.is_stopped},
                              {"purpose", ticket.request.purpose}});
   }
   return json;

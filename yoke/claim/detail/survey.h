@@ -44,7 +44,7 @@ std::vector<Holding> holdings_of(const std::vector<LockedFile>& devices, const s
                                  const Lookup& lookup);
 
 /// In order of their arrival.
-std::vector<Ticket> tickets_of(const std::vector<LockedFile>& files);
+std::vector<Ticket> tickets_of(const std::vector<LockedFile>& files, const Lookup& lookup);
 
 /// The user in the name of a note or ticket; nullopt: the name has a different form.
 std::optional<int64_t> uid_in(std::string_view name, std::string_view prefix);
