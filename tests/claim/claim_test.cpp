@@ -329,6 +329,13 @@ TEST(ClaimCommand, ARequestThatIsStoppedHoldsBackNobody) {
   stopped.signal(SIGTERM);
 }
 
+TEST(ClaimCommand, AllMeansAllThatCanBeClaimed) {
+  const ClaimMachine machine;
+  const auto result = run(machine.yoke({"claim", "-d", "all", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"}));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(std::count(result.out.begin(), result.out.end(), ','), 7);
+}
+
 TEST(ClaimCommand, AClaimWhoseWordsAreLostEnds) {
   const ClaimMachine machine;
   auto options = machine.yoke({"claim", "--for", "1h"});

@@ -140,6 +140,14 @@ TEST_P(Containers, PrintShowsTheCommandLine) {
   }
 }
 
+TEST_P(Containers, WaitsForDevices) {
+  Command all(machine().shell({"--gpu", "all"}, "echo started; sleep 2"));
+  ASSERT_TRUE(all.wait_for_output("started")) << all.err();
+  const auto result = run(machine().shell({"--gpu", "2", "--wait", "60s"}, "echo $CUDA_VISIBLE_DEVICES"));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr(",GPU-"));
+}
+
 TEST_P(Containers, TheTimeOfAClaimEndsTheContainer) {
   const auto result =
       run(machine().shell({"--gpu", "1", "--for", "6s"}, "trap 'exit 9' TERM; while true; do sleep 0.1; done"));

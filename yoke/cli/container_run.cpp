@@ -54,6 +54,7 @@ DeviceWish device_wish(const ContainerRunArgs& args) {
   if (args.gpu->empty() || *args.gpu == "none") {
     wish.is_none = true;
   } else if (const auto number = parse_int(*args.gpu)) {
+    if (*number < 0) throw Error(ErrorCode::kInvalidArgument, "--gpu {}: give how many devices, or which", *number);
     if (*number == 0) {
       throw Error(ErrorCode::kInvalidArgument,
                   "--gpu 0: a number is how many devices; write --gpu none for no device, or --device 0 for device 0");

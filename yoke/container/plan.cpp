@@ -67,10 +67,12 @@ Mount parse_mount(const std::string& text, const std::filesystem::path& folder) 
 }
 
 std::vector<Mount> mounts_of(const Request& request) {
+  // A program can connect to the socket in a folder that is read-only, and must not change the id, which names what is
+  // removed.
   std::vector<Mount> mounts = {{request.folder, kWorkspace},
                                {request.init, kInitInside, true},
                                {request.command, kCommandInside, true},
-                               {request.meeting, kMeetingInside}};
+                               {request.meeting, kMeetingInside, true}};
   mounts.insert(mounts.end(), request.mounts.begin(), request.mounts.end());
   check_sources(mounts);
   return mounts;

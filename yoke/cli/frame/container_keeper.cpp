@@ -211,8 +211,10 @@ class Keeper {
     const auto file = folder_.path() / container::kIdName;
     if (!std::filesystem::exists(file, ignored)) return;
     const auto id = read_regular_file(file, 256);
-    const auto argv = container::plan_removal(kept_.engine, std::string(words_of(id).empty() ? "" : words_of(id)[0]));
-    if (!argv.empty() && !argv.back().empty()) container::run_quietly(argv, environment_);
+    const auto words = words_of(id);
+    if (words.size() != 1 || words[0].find_first_not_of("0123456789abcdef") != std::string_view::npos) return;
+    const auto argv = container::plan_removal(kept_.engine, std::string(words[0]));
+    if (!argv.empty()) container::run_quietly(argv, environment_);
   }
 
   void answer() {

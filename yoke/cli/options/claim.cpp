@@ -143,7 +143,7 @@ class Acquirer {
     read_by_reader_ = devices_to_read().chosen;
     reader_ = std::make_unique<DeviceReader>(DeviceReader::Options{
         .open = [device = devices_to_read()] { return open_source(device); },
-        .want = {.links = true},
+        .want = {.details = options_.needs_details, .links = true},
         // If this process is killed, the ticket would stay until its user's next claim.
         .at_end = [ticket = site_.ledger.folder().path_of(place_->name())] { unlink(ticket.c_str()); }});
   }
@@ -182,7 +182,10 @@ class Acquirer {
     const auto add = [&](const std::string& id) {
       if (std::find(request_.only.begin(), request_.only.end(), id) == request_.only.end()) request_.only.push_back(id);
     };
+    const auto& chosen = options_.device.chosen;
+    const bool is_all = std::find(chosen.begin(), chosen.end(), "all") != chosen.end();
     for (const auto& choice : options_.device.selection().resolve(snapshot)) {
+      if (is_all && choice.device->vendor == device::Vendor::kCpu) continue;  // it cannot be claimed
       if (choice.device->instances.empty()) add(choice.id());
       for (const auto& instance : choice.device->instances) add(device::Choice{&instance, choice.device, ""}.id());
     }

@@ -14,7 +14,6 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -32,7 +31,6 @@ constexpr const char* kBin = "/opt/yoke/bin";
 constexpr const char* kCommand = "/opt/yoke/bin/yoke";
 constexpr int kRefused = 69;
 constexpr int kNotExecutable = 126, kNoProgram = 127;
-constexpr int kGraceSeconds = 10;
 
 /// A text of limited length. What does not fit is left out.
 struct Text {
@@ -235,17 +233,10 @@ int reap(pid_t program) {
   return result;
 }
 
-int64_t now_seconds() {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return now.tv_sec;
-}
-
 int watch(pid_t program, int keeper, int signals, bool has_terminal) {
-  int64_t kill_at = -1;
   for (;;) {
     pollfd news[] = {{keeper, POLLIN, 0}, {signals, POLLIN, 0}};
-    poll(news, 2, kill_at < 0 ? -1 : 200);
+    poll(news, 2, -1);
     if (news[1].revents != 0) {
       signalfd_siginfo info;
       if (read(signals, &info, sizeof info) == sizeof info && info.ssi_signo != SIGCHLD) {
@@ -262,15 +253,13 @@ int watch(pid_t program, int keeper, int signals, bool has_terminal) {
         if (number == SIGKILL) return 128 + SIGKILL;
         if (number > 0) signal_program(program, number, has_terminal);
       } else if (count == 0 || (errno != EAGAIN && errno != EINTR)) {
-        keeper = -1;  // poll() ignores it
+        // Its devices may be given to others from now on, so there is no time to end well.
         dprintf(STDERR_FILENO,
                 "yoke container run: the process that keeps the claim was ended, so the program is too\n");
-        signal_program(program, SIGTERM, has_terminal);
-        kill_at = now_seconds() + kGraceSeconds;
+        return 128 + SIGKILL;
       }
     }
     if (const int status = reap(program); status >= 0) return status;
-    if (kill_at >= 0 && now_seconds() >= kill_at) return 128 + SIGKILL;
   }
 }
 
