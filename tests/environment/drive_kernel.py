@@ -83,6 +83,22 @@ def keeper(kernel):
         wait_for(lambda: not os.path.exists(f"/proc/{pid}"), "the kernel is still there")
 
 
+def serve(kernel):
+    with Session(kernel) as session:
+        print(session.value(PID), flush=True)
+        time.sleep(1000)
+
+
+def server(kernel):
+    """The kernel ends, and gives its devices back, if the process that has started it is killed."""
+    process = subprocess.Popen([sys.executable, __file__, "serve", yoke, kernel], stdout=subprocess.PIPE)
+    pid = int(process.stdout.readline())
+    assert len(claims()) == 1, claims()
+    process.kill()
+    wait_for(lambda: not claims(), "the claim is still there")
+    wait_for(lambda: not os.path.exists(f"/proc/{pid}"), "the kernel is still there")
+
+
 def restart(kernel):
     """Interrupt keeps the state, restart makes a new claim, and shutdown ends it."""
     with Session(kernel) as session:

@@ -61,6 +61,11 @@ TEST_F(Kernels, EndWithTheProcessThatKeepsTheirClaim) {
   machine.drive("keeper");
 }
 
+TEST_F(Kernels, EndWithTheServer) {
+  machine.install({"--claim", "1"});
+  machine.drive("server");
+}
+
 TEST_F(Kernels, AreInterruptedRestartedAndEnded) {
   machine.install({"--claim", "2"});
   machine.drive("restart");

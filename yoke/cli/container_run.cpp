@@ -274,14 +274,16 @@ int run_container_command(const ContainerRunArgs& args, Context& context) {
   for (const auto* name : {"USER", "LOGNAME"}) context.environment.set(name, device::user_name(geteuid()));
   auto kept = describe_container(args, context);
   if (args.prints) return print_container(args, std::move(kept), context);
-  if (args.detaches) context.out << kept.request.name << std::endl;
-  return run_container(
+  const auto name = kept.request.name;
+  const int result = run_container(
       context,
       [&](int& status) -> std::optional<KeptContainer> {
         if (!take_devices(args, kept, context, status)) return std::nullopt;
         return std::move(kept);
       },
       args.detaches);
+  if (args.detaches && result == kExitOk) context.out << name << std::endl;
+  return result;
 }
 
 }  // namespace

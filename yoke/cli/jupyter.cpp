@@ -1,6 +1,10 @@
 // `yoke jupyter`: install kernels of Jupyter that run in an environment and hold a claim while they live.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <poll.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -8,11 +12,13 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
+#include "yoke/base/file.h"
 #include "yoke/base/process.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
@@ -174,6 +180,27 @@ int exec_refusal(const std::string& reason, int status, Context& context) {
   return status;
 }
 
+/// Starts a process that ends this one when the Jupyter server is gone. A kernel looks for the end of the server by
+/// itself, but this process is its parent and hides it.
+void end_with_server(const Environment& environment) {
+  const auto server = parse_int(environment.value_or("JPY_PARENT_PID", ""));
+  if (!server || *server != getppid()) return;
+  const UniqueFd end(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(*server), 0U)));
+  const pid_t keeper = getpid();
+  if (!end || getppid() != *server || fork() != 0) return;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  constexpr int kKept = 3;
+  if (end.value() != kKept) dup2(end.value(), kKept);
+  closefrom(kKept + 1);  // the locks of the claim, too
+  const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null.value(), stream);
+  for (pollfd news{kKept, POLLIN, 0}; getppid() == keeper;) {
+    if (poll(&news, 1, -1) == 1) kill(keeper, SIGTERM);
+    if (news.revents != 0) break;
+  }
+  _exit(0);
+}
+
 int start_kernel(const StartArgs& args, Context& context) {
   if (context.rest.empty())
     throw Error(ErrorCode::kInvalidArgument, "say what to start, as `yoke jupyter install` does");
@@ -197,6 +224,7 @@ int start_kernel(const StartArgs& args, Context& context) {
       reason.replace(at, reason.npos, "; see `yoke claims`");
   }
   if (!acquired) return exec_refusal(reason, status, context);
+  end_with_server(context.environment);
   return keep_for_program(*acquired, options, *site, context);
 }
 
