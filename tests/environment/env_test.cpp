@@ -147,5 +147,14 @@ TEST(Env, PrintsTheCommandsForTheDriver) {
   EXPECT_FALSE(fs::exists(user.path("home"))) << "--print makes nothing";
 }
 
+TEST(Env, AWorkingFolderThatWasRemovedIsNoInternalError) {
+  const TemporaryFolder folder;
+  const auto result =
+      run({.argv = {"sh", "-c", R"(mkdir "$1/gone" && cd "$1/gone" && rmdir "$1/gone" && exec "$2" env create ./x)",
+                    "sh", folder.path(), YOKE_COMMAND}});
+  EXPECT_EQ(result.exit_code, 66) << result.err;
+  EXPECT_EQ(result.err, "yoke env create: ./x: No such file or directory\n");
+}
+
 }  // namespace
 }  // namespace yoke::test

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <iostream>
 #include <vector>
 
@@ -83,6 +84,10 @@ int report_errors(Context& context, const std::function<int()>& work) {
     return status;
   } catch (const Error& error) {
     return report(context, error.what(), exit_status(error.code()));
+  } catch (const std::filesystem::filesystem_error& error) {  // as when the working folder was removed
+    const auto what = error.path1().empty() ? std::string("the working folder") : error.path1().string();
+    const auto known = system_error(error.code().value(), what);
+    return report(context, known.what(), exit_status(known.code()));
   } catch (const std::exception& error) {
     return report(context, fmt::format("internal error: {}", error.what()), exit_status(ErrorCode::kInternal));
   }
