@@ -3,13 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <functional>
 
+#include "tests/claim/attacker.h"
 #include "tests/claim/machine.h"
 
 namespace yoke::test {
@@ -19,35 +18,6 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 using testing::SizeIs;
-
-/// A process of `uid` that has done something to the folder, and lives until the test ends.
-class Attacker {
- public:
-  Attacker(uid_t uid, const std::function<void()>& attack) {
-    auto pipe = make_pipe();
-    pid_ = fork();
-    if (pid_ == 0) {
-      prctl(PR_SET_PDEATHSIG, SIGKILL);
-      if (setresgid(uid, uid, uid) != 0 || setresuid(uid, uid, uid) != 0) _exit(1);
-      attack();
-      if (write(pipe.write_end.value(), "x", 1) != 1) _exit(1);
-      for (;;) pause();
-    }
-    pipe.write_end.reset();
-    char byte = 0;
-    EXPECT_EQ(read(pipe.read_end.value(), &byte, 1), 1);
-  }
-  ~Attacker() {
-    kill(pid_, SIGKILL);
-    waitpid(pid_, nullptr, 0);
-  }
-  Attacker(const Attacker&) = delete;
-  Attacker& operator=(const Attacker&) = delete;
-  pid_t pid() const { return pid_; }
-
- private:
-  pid_t pid_ = -1;
-};
 
 class ClaimAttack : public testing::Test {
  protected:

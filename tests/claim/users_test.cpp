@@ -175,6 +175,22 @@ TEST(AdminCheck, TriesTheInstallationAsTwoUsersAndLeavesNothing) {
   auto options = machine.yoke({"admin", "check", "--json"});
   options.environment.emplace_back("YOKE_SITE_CONFIG", machine.path("config.toml"));
   EXPECT_EQ(status_of(run(options), "config"), "fail");
+  std::filesystem::create_directory(machine.path("scratch"));
+  machine.write("config.toml",
+                "[claim.users]\nno-such-user = 2\n[claim.groups]\nno-such-group = 2\n[storage.scratch]\npath = '" +
+                    machine.path("scratch") + "/{user}'\ncreate = true\n");
+  auto named = machine.yoke({"admin", "check", "--json", "--user", "daemon", "--user", "nobody"});
+  named.environment.emplace_back("YOKE_SITE_CONFIG", machine.path("config.toml"));
+  const auto unknown = run(named);
+  EXPECT_EQ(unknown.exit_code, 0) << unknown.out << unknown.err;
+  EXPECT_THAT(unknown.out, HasSubstr("names users that this machine does not know: no-such-user"));
+  EXPECT_THAT(unknown.out, HasSubstr("names groups that this machine does not know: no-such-group"));
+  EXPECT_EQ(status_of(unknown, "storage"), "warn") << "daemon may not write there";
+  chmod(machine.path("scratch").c_str(), 01777);
+  EXPECT_EQ(status_of(run(named), "storage"), "ok");
+  auto claim = machine.yoke_as(kAda, {"claim", "--", "true"});
+  claim.environment.emplace_back("YOKE_SITE_CONFIG", machine.path("config.toml"));
+  EXPECT_EQ(run(claim).exit_code, 0);
   const auto as_ada = run(machine.yoke_as(kAda, {"admin", "check", "--json"}));
   EXPECT_EQ(as_ada.exit_code, 0) << as_ada.out;
   EXPECT_EQ(status_of(as_ada, "users"), "skip") << "needs root, and says so";

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/container/machine.h"
+#include "tests/support/lines.h"
 #include "tests/support/terminal.h"
 
 namespace yoke::test {
@@ -11,14 +12,19 @@ void PrintTo(const Setting& setting, std::ostream* out) { *out << setting.engine
 
 namespace {
 
+using testing::AllOf;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::Not;
 using testing::SizeIs;
+using testing::StartsWith;
 
 uid_t owner_of(const std::string& path) {
   struct stat info = {};
   return stat(path.c_str(), &info) == 0 ? info.st_uid : static_cast<uid_t>(-1);
 }
+
+using Words = std::vector<std::string>;
 
 /// Whether a process has ended; its parent may not have noticed yet.
 bool has_ended(pid_t pid) { return state_of(pid) == 'X' || state_of(pid) == 'Z'; }
@@ -194,27 +200,32 @@ TEST_P(Containers, RanksRunInAnImageWithTheCLibrary) {
   EXPECT_EQ(result.exit_code, 5) << result.err;
   EXPECT_TRUE(std::filesystem::exists(machine().path("work/0-of-2")));
   EXPECT_TRUE(std::filesystem::exists(machine().path("work/1-of-2")));
-  if (is("apptainer")) return;  // the flag has no place for --network
-  auto flag =
-      machine().yoke({"run", "--container", machine().image(), "-n", "2", "--", "sh", "-c", "touch $RANK-by-flag"});
-  machine().write("config.toml", "[container]\ndefault_engine = \"" + GetParam().engine + "\"\n");
-  const auto by_flag = run(flag);
+  if (is("docker")) return;  // the flag has no place for --network
+  const auto by_flag = run(machine().yoke({"run", "--engine", GetParam().engine, "--container", machine().image(),
+                                           "-v../data:/data", "--volume", "../data:/given", "-n", "2", "--", "sh", "-c",
+                                           "cat /data/given /given/given; touch $RANK-by-flag"}));
   EXPECT_EQ(by_flag.exit_code, 0) << by_flag.err;
   EXPECT_TRUE(std::filesystem::exists(machine().path("work/1-by-flag")));
 }
 
 TEST_P(Containers, InTheBackgroundTheyHaveALogOfLimitedSize) {
-  if (is("apptainer")) {
-    EXPECT_EQ(run(machine().shell({"--detach"}, "true")).exit_code, 64);
-    return;
-  }
-  const auto started =
-      run(machine().shell({"--gpu", "1", "--detach", "--name", machine().tag()}, "echo printed; exec sleep 1000"));
+  const auto script = "echo printed; trap 'echo last; exit' TERM; while true; do sleep 0.1; done";
+  const auto started = run(machine().shell({"--gpu", "1", "--detach", "--name", machine().tag()}, script));
   ASSERT_EQ(started.exit_code, 0) << started.err;
   const auto name = user() + "_" + machine().tag();
   EXPECT_EQ(started.out, name + "\n");
   EXPECT_EQ(machine().num_claimed(), 1);
   EXPECT_TRUE(wait_until([&] { return run(machine().yoke({"container", "logs", name})).out == "printed\n"; }));
+  if (is("apptainer")) {
+    Command follower(machine().yoke({"container", "logs", "-f", name}));
+    ASSERT_TRUE(follower.wait_for_output("printed\n")) << follower.err();
+    EXPECT_EQ(run(machine().yoke({"container", "stop", name})).exit_code, 0);
+    const auto followed = follower.wait();
+    // The shell may say in between that its sleep got the signal, too.
+    EXPECT_THAT(followed.out, AllOf(StartsWith("printed\n"), EndsWith("last\n"))) << followed.err;
+    EXPECT_EQ(machine().num_claimed(), 0);
+    return;
+  }
   const auto inspected = Json::parse(run(machine().engine_command({"inspect", name})).out)[0];
   const auto& log = inspected.at("HostConfig").at("LogConfig");
   EXPECT_THAT(log.dump(), testing::AnyOf(HasSubstr("52428800"), HasSubstr("52.43MB"), HasSubstr("50MB"))) << log;
@@ -225,11 +236,62 @@ TEST_P(Containers, InTheBackgroundTheyHaveALogOfLimitedSize) {
 }
 
 TEST_P(Containers, StatusesOfProgramsThatDoNotStart) {
+  const auto detached = run(machine().container({"--gpu", "none", "--detach"}, {"no-such-program"}));
+  EXPECT_EQ(detached.exit_code, 127);
+  EXPECT_EQ(detached.out, "");
+  EXPECT_THAT(detached.err, HasSubstr("cannot start no-such-program in the container"));
+  machine().write("work/volume", "");
+  const auto failed =
+      run(machine().shell({"--gpu", "none", "-it", "-v", "volume:/tmp/x", "-w", "/etc/passwd"}, "true"));
+  EXPECT_EQ(failed.exit_code, 125) << failed.err;
+  EXPECT_THAT(failed.err, HasSubstr("note: leave -i, -t and --rm out"));
+  if (!is("apptainer")) {
+    EXPECT_THAT(failed.err, HasSubstr("mounts the engine's volume volume"));
+  }
   EXPECT_EQ(run(machine().container({"--gpu", "none"}, {"no-such-program"})).exit_code, 127);
   EXPECT_EQ(run(machine().container({"--gpu", "none"}, {"/workspace"})).exit_code, 126);
   EXPECT_EQ(run(machine().shell({"--gpu", "9"}, "true")).exit_code, 69);
   EXPECT_EQ(run(machine().shell({"--gpu", "0"}, "true")).exit_code, 64);
 }
+
+class ContainersUnderAClaim : public Containers {};
+
+TEST_P(ContainersUnderAClaim, HaveItsDevicesAndKeepThemWhenItsProgramEnds) {
+  Words container = {machine().path("bin/yoke"), "container", "run", "--engine", GetParam().engine, "--deadline", "60"};
+  if (!is("apptainer")) container.insert(container.end(), {"--network", "none"});
+  const auto inside = [&](const std::string& script) {
+    Words words = {"claim", "-n", "2", "--deadline", "60", "--", "sh", "-c", script, machine().image()};
+    words.insert(words.end(), container.begin(), container.end());
+    return run(machine().yoke(words));
+  };
+  const auto shared = inside("echo $CUDA_VISIBLE_DEVICES; \"$@\" \"$0\" -- sh -c 'echo $CUDA_VISIBLE_DEVICES'");
+  EXPECT_EQ(shared.exit_code, 0) << shared.err;
+  const auto lines = lines_of(shared.out);
+  ASSERT_THAT(lines, SizeIs(2)) << shared.out;
+  EXPECT_EQ(lines[0], lines[1]);
+  const auto refused = inside("\"$@\" --gpu 3 \"$0\" -- true");
+  EXPECT_EQ(refused.exit_code, 69);
+  EXPECT_THAT(refused.err, HasSubstr("3 devices are wanted, and the claim under which this runs"));
+  EXPECT_EQ(machine().num_claimed(), 0);
+
+  const auto left = inside(
+      "\"$@\" --gpu 1 \"$0\" -- sh -c 'touch began; exec sleep 1000' > /dev/null 2>&1 & until [ -e began ]; do sleep "
+      "0.1; "
+      "done");
+  EXPECT_EQ(left.exit_code, 0) << left.err;
+  EXPECT_THAT(left.err, HasSubstr("a container of yoke keeps the devices until it ends"));
+  EXPECT_EQ(machine().num_claimed(), 2);
+  const auto containers = machine().containers();
+  ASSERT_THAT(containers, SizeIs(1));
+  EXPECT_EQ(containers[0].at("devices"), Json({"0"}));
+  const auto stopped = run(machine().yoke({"container", "stop", containers[0].at("name")}));
+  EXPECT_EQ(stopped.exit_code, 0) << stopped.err;
+  EXPECT_EQ(machine().num_claimed(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Engines, ContainersUnderAClaim,
+                         testing::Values(Setting{"podman", kAda}, Setting{"apptainer", 0}),
+                         [](const auto& one) { return one.param.engine; });
 
 INSTANTIATE_TEST_SUITE_P(Engines, Containers,
                          testing::Values(Setting{"podman", 0}, Setting{"podman", kAda}, Setting{"docker", 0},

@@ -189,7 +189,7 @@ TEST(Dist, RanksOfMpirunMeet) {
 // would.
 TEST(Dist, RanksOfSrunMeet) {
   for (const bool several_nodes : {false, true}) {
-    test::CommandOptions options{.argv = {YOKE_WITH_SLURM, "2", "srun", several_nodes ? "-N2" : "-N1", "-n2",
+    test::CommandOptions options{.argv = {YOKE_SLURM_CLUSTER, "2", "srun", several_nodes ? "-N2" : "-N1", "-n2",
                                           "--overcommit", YOKE_RANK_PROGRAM, "sum"},
                                  .without = {"RANK", "WORLD_SIZE"}};
     if (several_nodes) options.environment = {{"MASTER_ADDR", "127.0.0.1"}};

@@ -57,6 +57,7 @@ class Session:
 
 
 PID = "import os; print(os.getpid())"
+IDENTITY = "import os; print(os.getpid(), open('/proc/self/stat').read().split()[-31])"  # with the time of its start
 DEVICES = "import os; print(os.environ.get('CUDA_VISIBLE_DEVICES'))"
 
 
@@ -99,6 +100,41 @@ def server(kernel):
     wait_for(lambda: not os.path.exists(f"/proc/{pid}"), "the kernel is still there")
 
 
+IN_CONTAINER = "import os; print(os.stat('/proc/self/ns/pid').st_ino, os.getcwd(), os.environ['GREETING'], " \
+               "open('/data/given').read().strip(), [n for n in os.listdir('/dev') if n.startswith('nvidia')])"
+
+
+def serve_container(kernel):
+    with Session(kernel) as session:
+        assert sorted(session.value(DEVICES).split(",")) == held_devices(), (session.value(DEVICES), claims())
+        print("seen", session.value(IN_CONTAINER), flush=True)
+        time.sleep(1000)
+
+
+def processes_in(namespace):
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if os.stat(f"/proc/{pid}/ns/pid").st_ino == namespace:
+                found.append(int(pid))
+        except OSError:
+            pass
+    return found
+
+
+def in_container(kernel):
+    """A kernel in a container sees its devices, its folders and variables, and ends with the server that is killed."""
+    process = subprocess.Popen([sys.executable, __file__, "serve_container", yoke, kernel], stdout=subprocess.PIPE)
+    lines = iter(process.stdout.readline, b"")  # the kernel prints there, too
+    words = next(line for line in lines if line.startswith(b"seen ")).decode().split(maxsplit=2)[1:]
+    assert words[1].startswith("/workspace a b given ["), words
+    assert len(claims()) == 2 and {one["purpose"] for one in claims()} == {"notebook " + kernel}, claims()
+    assert processes_in(int(words[0])), words
+    process.kill()
+    wait_for(lambda: not claims(), "the claim is still there")
+    wait_for(lambda: not processes_in(int(words[0])), "the container is still there")
+
+
 def restart(kernel):
     """Interrupt keeps the state, restart makes a new claim, and shutdown ends it."""
     with Session(kernel) as session:
@@ -115,10 +151,10 @@ def restart(kernel):
                 break
         assert reply["content"]["ename"] == "KeyboardInterrupt", reply["content"]
         assert session.value("print(x + 1)") == "42"
-        before = session.value(PID)
+        before = session.value(IDENTITY)
         session.manager.restart_kernel()
         session.client.wait_for_ready(timeout=120)
-        assert session.value(PID) != before
+        assert session.value(IDENTITY) != before
         assert session.run("x")[0]["ename"] == "NameError"
         assert sorted(session.value(DEVICES).split(",")) == held_devices() and len(claims()) == 2, claims()
         session.manager.shutdown_kernel()

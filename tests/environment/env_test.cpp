@@ -88,6 +88,14 @@ TEST(Env, GoesOnAfterAFailure) {
   EXPECT_FALSE(fs::exists(user.path("venv")));
 }
 
+TEST(Env, IsNotReadyIfItsPythonIsSomethingElse) {
+  const Environments user;
+  const auto result = user.yoke({"env", "create", "work", "--python", "/bin/true"});
+  EXPECT_EQ(result.exit_code, 69);
+  EXPECT_THAT(result.err, HasSubstr("/bin/true ended without an error, and made no "));
+  EXPECT_EQ(user.state_of_only(), "incomplete");
+}
+
 TEST(Env, IsIncompleteAfterAnInterruption) {
   const Environments user;
   user.write("slow", "#!/bin/sh\necho begun\nexec sleep 1000\n", true);

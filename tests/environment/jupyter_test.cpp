@@ -51,6 +51,13 @@ struct Kernels : testing::Test {
   Notebooks machine;
 };
 
+TEST(KernelSpecs, AreRefusedForMoreDevicesThanThereAre) {
+  const Notebooks machine;
+  const auto result = machine.command({"jupyter", "install", "--name", "work", "--claim", "9"});
+  EXPECT_EQ(result.exit_code, 69);
+  EXPECT_THAT(result.err, HasSubstr("--claim 9: this machine has 8 devices, so the kernel could never start"));
+}
+
 TEST_F(Kernels, HoldAClaimUntilTheyCrash) {
   machine.install({"--claim", "2"});
   machine.drive("claim");

@@ -59,6 +59,8 @@ TEST_F(Mount, WhatCannotBeMountedIsExplained) {
   EXPECT_EQ(refused.exit_code, 75);
   EXPECT_THAT(refused.err, AllOf(HasSubstr("Permission denied"), HasSubstr("`ssh nobody@server true`")));
   EXPECT_FALSE(std::filesystem::exists(point())) << "the folder was made, and nothing is mounted there";
+  EXPECT_EQ(on("nobody@server:" + data(), folder_.path("outer/middle/inner")).exit_code, 75);
+  EXPECT_FALSE(std::filesystem::exists(folder_.path("outer"))) << "so were those above it";
   EXPECT_EQ(state(), "none");
   EXPECT_FALSE(has_sshfs());
 }

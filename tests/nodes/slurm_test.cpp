@@ -12,7 +12,7 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 Result srun(const std::vector<std::string>& words) {
-  std::vector<std::string> argv = {YOKE_WITH_SLURM, "2", "srun", "--overcommit"};
+  std::vector<std::string> argv = {YOKE_SLURM_CLUSTER, "2", "srun", "--overcommit"};
   argv.insert(argv.end(), words.begin(), words.end());
   return run({.argv = argv, .environment = {{"MASTER_ADDR", "127.0.0.1"}}, .without = {"RANK", "WORLD_SIZE"}});
 }

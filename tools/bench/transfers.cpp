@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ctime>
 
 #include "tools/bench/measure.h"
 #include "yoke/base/error.h"
@@ -111,6 +112,13 @@ Json run_copies(const Task& task, Progress& progress) {
 
 namespace {
 
+/// The processor time of all threads of this process.
+double processor_seconds() {
+  timespec time = {};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
 /// An all-reduce of a given size, on all ranks.
 class Reduction {
  public:
@@ -131,13 +139,18 @@ class Reduction {
   /// Collective. Runs `count` all-reduces, and returns the seconds of one on the slowest rank.
   double seconds(int64_t count) {
     world_.barrier();
-    const double start = now_seconds();
+    const double start = now_seconds(), processor_start = processor_seconds();
     for (int64_t i = 0; i < count; ++i) world_.all_reduce(tensor_);
     wait_for(world_.device());
-    return slowest((now_seconds() - start) / static_cast<double>(count));
+    const double passed = now_seconds() - start;
+    passed_seconds_ += passed;
+    processor_seconds_ += processor_seconds() - processor_start;
+    return slowest(passed / static_cast<double>(count));
   }
 
   int64_t num_bytes() const { return tensor_.numel() * 4; }
+  /// The processor time of this rank as a share of the time that passed.
+  double processor_share() const { return processor_seconds_ / passed_seconds_; }
 
  private:
   double slowest(double seconds) {
@@ -148,6 +161,7 @@ class Reduction {
 
   dist::World& world_;
   at::Tensor tensor_;
+  double passed_seconds_ = 0, processor_seconds_ = 0;
 };
 
 std::vector<Times> measure_reductions(std::vector<Reduction>& reductions, const Task& task, Progress& progress) {
@@ -196,6 +210,7 @@ Json run_all_reduce(const Task& task) {
     const auto n = static_cast<double>(world.size());
     row["algorithm_gb_per_second"] = rate;
     row["bus_gb_per_second"] = rate * 2 * (n - 1) / n;  // bus bandwidth as in doc/PERFORMANCE.md of nccl-tests
+    row["processor_percent"] = 100 * reductions[i].processor_share();
     results.push_back(std::move(row));
   }
   Json object{{"device", world.device().str()},

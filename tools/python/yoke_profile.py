@@ -83,7 +83,8 @@ class _Window:
     def __init__(self, request, rank, world):
         self.folder, self.first, self.warmup, self.active = (
             request[name] for name in ("folder", "first", "warmup", "active"))
-        if request["detail"] != "operations":
+        self.has_shapes = request["detail"] == "shapes"
+        if request["detail"] == "annotations":
             raise RuntimeError("--light is for C++ programs on yoke; leave it out for Python")
         self.rank, self.world = rank, world
         self.profiler, self.mark, self.thread = None, None, None
@@ -119,7 +120,7 @@ class _Window:
             raise RuntimeError("the program uses torch.profiler itself now, and a process has only one profiler")
         if torch._C._current_graph_task_id() != -1:
             raise RuntimeError("the optimizer steps within backward(), and torch.profiler cannot begin or end there")
-        self.profiler = _KinetoProfile(acc_events=True)
+        self.profiler = _KinetoProfile(acc_events=True, record_shapes=self.has_shapes)
         self.profiler.prepare_trace()
         self.thread = threading.get_ident()
 

@@ -4,6 +4,7 @@
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
+#include "yoke/base/text.h"
 
 namespace yoke {
 namespace {
@@ -105,5 +106,22 @@ class Parser {
 }  // namespace
 
 std::vector<std::string> expand_hostlist(std::string_view text) { return Parser(text).parse(); }
+
+std::vector<int64_t> expand_counts(std::string_view text) {
+  std::vector<int64_t> counts;
+  for (const auto item : split(text, ',')) {
+    const auto open = item.find("(x");
+    const auto count = parse_int(item.substr(0, open));
+    std::optional<int64_t> repeat = 1;
+    if (open != item.npos) {
+      if (!item.ends_with(')')) return {};
+      repeat = parse_int(item.substr(open + 2, item.size() - open - 3));
+    }
+    const auto room = static_cast<int64_t>(kMaxHosts - counts.size());
+    if (!count || *count < 0 || !repeat || *repeat < 1 || *repeat > room) return {};
+    counts.insert(counts.end(), static_cast<size_t>(*repeat), *count);
+  }
+  return counts;
+}
 
 }  // namespace yoke

@@ -27,7 +27,9 @@ NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ProfileHello, rank, world_size, local_world_s
 std::string to_line(const ProfileHello& hello) { return line_of(hello); }
 
 std::string to_line(const ProfileRequest& request) {
-  const auto* detail = request.detail == ProfileDetail::kAnnotations ? "annotations" : "operations";
+  const auto* detail = request.detail == ProfileDetail::kAnnotations ? "annotations"
+                       : request.detail == ProfileDetail::kShapes    ? "shapes"
+                                                                     : "operations";
   return line_of({{"folder", request.folder},
                   {"first", request.first},
                   {"warmup", request.warmup},
@@ -50,12 +52,14 @@ std::optional<ProfileHello> parse_hello(std::string_view line) {
 
 std::optional<ProfileRequest> parse_request(std::string_view line) {
   return parse_line(line, [](const Json& json) {
-    const bool is_light = json.at("detail").get<std::string>() == "annotations";
+    const auto detail = json.at("detail").get<std::string>();
     return ProfileRequest{.folder = json.at("folder"),
                           .first = json.at("first"),
                           .warmup = json.at("warmup"),
                           .active = json.at("active"),
-                          .detail = is_light ? ProfileDetail::kAnnotations : ProfileDetail::kOperations};
+                          .detail = detail == "annotations" ? ProfileDetail::kAnnotations
+                                    : detail == "shapes"    ? ProfileDetail::kShapes
+                                                            : ProfileDetail::kOperations};
   });
 }
 

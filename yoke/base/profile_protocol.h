@@ -37,6 +37,7 @@ struct ProfileHello {
 enum class ProfileDetail {
   kOperations,   ///< All operations of libtorch and all kernels of devices.
   kAnnotations,  ///< Only steps, loading, the optimizer and collectives, which costs almost no time.
+  kShapes,       ///< kOperations, with the shapes of their inputs, from which `yoke plan` has the sizes of gradients.
 };
 
 /// The steps that a program shall record. The first step of a process has the number 0.

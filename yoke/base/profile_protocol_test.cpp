@@ -9,7 +9,7 @@ TEST(ProfileProtocol, ReadsWhatItWrites) {
   const ProfileHello hello{
       .rank = 2, .world_size = 8, .local_world_size = 4, .pid = 4121, .start_ticks = 99, .attempt = 1, .num_steps = 17};
   EXPECT_EQ(parse_hello(to_line(hello)), hello);
-  for (const auto detail : {ProfileDetail::kOperations, ProfileDetail::kAnnotations}) {
+  for (const auto detail : {ProfileDetail::kOperations, ProfileDetail::kAnnotations, ProfileDetail::kShapes}) {
     const ProfileRequest request{.folder = "/tmp/a \"b\"\n", .first = 7, .warmup = 2, .active = 6, .detail = detail};
     EXPECT_EQ(parse_request(to_line(request)), request);
     EXPECT_EQ(to_line(request).find('\n'), std::string::npos);

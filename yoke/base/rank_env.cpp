@@ -37,15 +37,8 @@ uint64_t stable_hash(std::string_view text) {
 
 /// Returns the number of tasks of node `node`. `text` is SLURM_STEP_TASKS_PER_NODE, written like "2(x3),1".
 int64_t tasks_of_node(const std::string& text, int64_t node) {
-  for (const auto item : split(text, ',')) {
-    const auto open = item.find("(x");
-    const auto tasks = parse_int(item.substr(0, open));
-    const auto repeat =
-        open == item.npos ? std::optional<int64_t>(1) : parse_int(item.substr(open + 2, item.size() - open - 3));
-    if (!tasks || !repeat) break;
-    if (node < *repeat) return *tasks;
-    node -= *repeat;
-  }
+  const auto counts = expand_counts(text);
+  if (node >= 0 && node < static_cast<int64_t>(counts.size())) return counts[static_cast<size_t>(node)];
   fail(fmt::format("SLURM_STEP_TASKS_PER_NODE='{}' does not cover this node", text));
 }
 
@@ -127,6 +120,41 @@ RankEnv from_pmi(const Environment& environment) {
   return result;
 }
 
+RankEnv from_flux(const Environment& environment) {
+  RankEnv result;
+  result.source = RankSource::kFlux;
+  constexpr const char* kBecause = "FLUX_TASK_RANK";
+  result.rank = required(environment, kBecause, kBecause);
+  result.world_size = required(environment, "FLUX_JOB_SIZE", kBecause);
+  result.local_rank = required(environment, "FLUX_TASK_LOCAL_ID", kBecause);
+  result.num_nodes = environment.find_int("FLUX_JOB_NNODES").value_or(1);
+  // Flux does not say how many tasks this node has, so we assume the same number on each.
+  if (result.num_nodes < 1 || result.world_size < 1 || result.world_size % result.num_nodes != 0) {
+    fail(
+        fmt::format("FLUX_JOB_SIZE={} tasks are not the same number on each of FLUX_JOB_NNODES={} nodes; give the "
+                    "same number to each, or start `yoke run` once on each node",
+                    result.world_size, result.num_nodes));
+  }
+  result.local_world_size = result.world_size / result.num_nodes;
+  result.node_rank = result.rank / result.local_world_size;
+  result.run_id = environment.value_or("FLUX_JOB_ID", "none");
+  result.master_port = port_of_job(stable_hash(result.run_id), 0);
+  return result;
+}
+
+/// Whether hydra (MPICH, Intel MPI) started this rank inside a Slurm job: its own srun step has one task on each node,
+/// which is not a rank. Under `srun --mpi=pmi2` both kinds of variables agree.
+bool is_from_hydra(const Environment& environment) {
+  const auto size = environment.find("PMI_SIZE"), tasks = environment.find("SLURM_STEP_NUM_TASKS");
+  return size && tasks && (*size != *tasks || environment.find("PMI_RANK") != environment.find("SLURM_PROCID"));
+}
+
+/// The first node of the Slurm job in which mpirun or Flux started the ranks; empty if there is no such job.
+std::string first_node_of_slurm(const Environment& environment) {
+  const auto nodes = environment.find("SLURM_JOB_NODELIST");
+  return nodes && !nodes->empty() ? expand_hostlist(*nodes).front() : "";
+}
+
 void check(const RankEnv& rank) {
   const auto in_range = [](int64_t index, int64_t size) { return size >= 1 && index >= 0 && index < size; };
   if (!in_range(rank.rank, rank.world_size)) {
@@ -144,10 +172,12 @@ RankEnv read_rank_env(const Environment& environment) {
   RankEnv result;
   if (environment.contains("RANK") || environment.contains("WORLD_SIZE")) {
     result = from_torchrun(environment);
-  } else if (environment.contains("SLURM_STEP_NUM_TASKS")) {
-    result = from_slurm(environment);
-  } else if (environment.contains("OMPI_COMM_WORLD_RANK")) {
+  } else if (environment.contains("FLUX_TASK_RANK")) {
+    result = from_flux(environment);
+  } else if (environment.contains("OMPI_COMM_WORLD_RANK")) {  // mpirun's daemons are in a step of srun
     result = from_open_mpi(environment);
+  } else if (environment.contains("SLURM_STEP_NUM_TASKS") && !is_from_hydra(environment)) {
+    result = from_slurm(environment);
   } else if (environment.contains("PMI_RANK") || environment.contains("PMI_SIZE")) {
     result = from_pmi(environment);
   }
@@ -156,7 +186,9 @@ RankEnv read_rank_env(const Environment& environment) {
     if (const auto address = environment.find("MASTER_ADDR")) {
       result.master_addr = *address;
     } else if (result.source != RankSource::kSlurm && result.local_world_size != result.world_size) {
-      fail("the ranks are on several hosts and MASTER_ADDR is not set; set it to the host of rank 0");
+      result.master_addr = first_node_of_slurm(environment);
+      if (result.master_addr.empty())
+        fail("the ranks are on several hosts and MASTER_ADDR is not set; set it to the host of rank 0");
     }
     if (const auto port = environment.find_int("MASTER_PORT")) result.master_port = to_port(*port, "MASTER_PORT");
   }

@@ -11,7 +11,7 @@
 namespace yoke {
 
 /// Who started this rank.
-enum class RankSource { kNone, kTorchrun, kSlurm, kOpenMpi, kPmi };
+enum class RankSource { kNone, kTorchrun, kSlurm, kOpenMpi, kPmi, kFlux };
 
 /// The place of one process among the ranks of a job. The default is a job with one rank, started by hand.
 struct RankEnv {
@@ -37,9 +37,10 @@ struct RankEnv {
   std::string role = "default";  ///< torchrun's role, the same for all ranks of a job.
 };
 
-/// Reads the first of these that is set: torchrun's and yoke's variables, an srun step, Open MPI's mpirun, PMI (MPICH,
-/// Intel MPI). If none is set, there is one rank. MASTER_ADDR and MASTER_PORT always apply if they are set; otherwise
-/// the store is on the first node of the Slurm step, and its port is derived from the job's id.
+/// Reads the first of these that is set: torchrun's and yoke's variables, Flux, Open MPI's mpirun, an srun step, PMI
+/// (MPICH, Intel MPI). If none is set, there is one rank. MASTER_ADDR and MASTER_PORT always apply if they are set;
+/// otherwise the store is on the first node of the Slurm step (of the job, under mpirun and Flux), and its port is
+/// derived from the job's id.
 /// Errors  kInvalidArgument with the name of a variable that is missing, not a number, or contradicts another one.
 RankEnv read_rank_env(const Environment& environment);
 

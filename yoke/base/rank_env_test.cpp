@@ -135,6 +135,58 @@ TEST(RankEnv, ReadsOpenMpi) {
   EXPECT_THAT(message_of(environment), HasSubstr("MASTER_ADDR"));
 }
 
+// mpirun in a job of Slurm starts its daemons by srun, so ranks have the variables of that step too.
+TEST(RankEnv, MpirunWinsInsideSlurm) {
+  Environment environment{{"OMPI_COMM_WORLD_RANK", "3"},
+                          {"OMPI_COMM_WORLD_SIZE", "4"},
+                          {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
+                          {"OMPI_COMM_WORLD_LOCAL_SIZE", "2"},
+                          {"SLURM_STEP_NUM_TASKS", "1"},
+                          {"SLURM_PROCID", "0"},
+                          {"SLURM_LOCALID", "0"},
+                          {"SLURM_JOB_NODELIST", "n[07-08]"}};
+  const auto rank = read_rank_env(environment);
+  EXPECT_EQ(rank.source, RankSource::kOpenMpi);
+  EXPECT_EQ(rank.rank, 3);
+  EXPECT_EQ(rank.master_addr, "n07");
+  const auto hydra = read_rank_env(Environment{{"PMI_RANK", "1"},
+                                               {"PMI_SIZE", "2"},
+                                               {"SLURM_STEP_NUM_TASKS", "1"},
+                                               {"SLURM_PROCID", "0"},
+                                               {"SLURM_LOCALID", "0"}});
+  EXPECT_EQ(hydra.source, RankSource::kPmi);
+  EXPECT_EQ(hydra.rank, 1);
+  const auto pmi2 = read_rank_env(Environment{{"PMI_RANK", "1"},
+                                              {"PMI_SIZE", "2"},
+                                              {"SLURM_STEP_NUM_TASKS", "2"},
+                                              {"SLURM_PROCID", "1"},
+                                              {"SLURM_LOCALID", "1"}});
+  EXPECT_EQ(pmi2.source, RankSource::kSlurm);
+}
+
+// The variables are those of flux-environment(7). No Flux was there to try them.
+TEST(RankEnv, ReadsFlux) {
+  Environment environment{{"FLUX_TASK_RANK", "5"},  {"FLUX_JOB_SIZE", "8"}, {"FLUX_TASK_LOCAL_ID", "1"},
+                          {"FLUX_JOB_NNODES", "2"}, {"PMI_RANK", "5"},      {"PMI_SIZE", "8"},
+                          {"FLUX_JOB_ID", "f2uZ"},  {"MASTER_ADDR", "a"}};
+  const auto rank = read_rank_env(environment);
+  EXPECT_EQ(rank.source, RankSource::kFlux);
+  EXPECT_EQ(rank.rank, 5);
+  EXPECT_EQ(rank.local_rank, 1);
+  EXPECT_EQ(rank.local_world_size, 4);
+  EXPECT_EQ(rank.node_rank, 1);
+  EXPECT_EQ(rank.run_id, "f2uZ");
+  EXPECT_NE(rank.master_port, 0);
+  environment.set("FLUX_JOB_NNODES", "3");
+  EXPECT_THAT(message_of(environment), HasSubstr("FLUX_JOB_SIZE=8"));
+  environment.set("FLUX_JOB_NNODES", "2");
+  environment.set("FLUX_JOB_SIZE", "0");
+  EXPECT_THAT(message_of(environment), HasSubstr("FLUX_JOB_SIZE=0"));
+  environment.set("FLUX_JOB_SIZE", "8");
+  environment.erase("MASTER_ADDR");
+  EXPECT_THAT(message_of(environment), HasSubstr("MASTER_ADDR"));
+}
+
 TEST(RankEnv, ReadsPmi) {
   const auto rank = read_rank_env(Environment{{"PMI_RANK", "1"}, {"PMI_SIZE", "2"}});
   EXPECT_EQ(rank.source, RankSource::kPmi);

@@ -14,6 +14,7 @@
 #include "yoke/claim/fair_share.h"
 #include "yoke/claim/history.h"
 #include "yoke/claim/reservation.h"
+#include "yoke/claim/share.h"
 #include "yoke/device/process/info.h"
 
 namespace yoke::claim {
@@ -25,7 +26,10 @@ Asker asker_of(const AllocationRequest& request, const Place* place) {
           .ticket = place == nullptr ? std::nullopt : std::optional(place->name())};
 }
 
-std::string claimed_by(const Holding& holding, const Survey& survey, Time now) {
+std::string claimed_by(const std::vector<const Holding*>& holdings, const Survey& survey, Time now) {
+  if (is_shared_by_all(holdings)) return sharers_text(holdings);
+  const auto& holding = **std::find_if(holdings.begin(), holdings.end(),
+                                       [](const Holding* one) { return !one->share_bytes.has_value(); });
   auto text = "claimed by " + holder_text(holding);
   if (!holding.note) return text + ", not by yoke";
   const auto& note = survey.notes[*holding.note].note;
@@ -53,7 +57,8 @@ void leave_out_held_back(Survey& survey, const Asker& asker, const std::vector<R
 
 /// The turn, in which a request may be before others if it says how long it takes.
 Turn find_turn(Survey survey, const Ledger& ledger, const AllocationRequest& request, const Place* place,
-               const SiteConfig& config, int64_t num_free) {
+               const SiteConfig& config, const std::vector<std::string>& free_keys) {
+  const auto num_free = static_cast<int64_t>(free_keys.size());
   const auto now = std::chrono::system_clock::now();
   auto asker = asker_of(request, place);
   if (place == nullptr && config.order == Order::kFair && !survey.tickets.empty()) {
@@ -70,6 +75,11 @@ Turn find_turn(Survey survey, const Ledger& ledger, const AllocationRequest& req
   }
   if (turn.is_ours || !request.goes_ahead || !request.length) return turn;
   turn.is_ours = may_go_ahead(survey, asker, limits, num_free, *request.length, now);
+  if (turn.is_ours) return turn;
+  if (const auto avoid = keys_to_avoid(survey, asker, limits, free_keys)) {
+    turn.is_ours = true;
+    turn.avoid = *avoid;
+  }
   return turn;
 }
 
@@ -190,66 +200,85 @@ std::vector<BusPath> read_bus_paths(const device::Snapshot& snapshot, const std:
   return paths;
 }
 
-void mark_claimed(std::vector<Candidate>& candidates, const Survey& survey, const LockFolder& folder, Time now) {
+void mark_claimed(std::vector<Candidate>& candidates, const Survey& survey, const LockFolder& folder, Time now,
+                  const Wish& wish) {
   for (auto& candidate : candidates) {
     if (candidate.key.empty()) continue;
     if (candidate.standing == Standing::kExcluded) continue;
     const auto obstacle = folder.obstacle(lock_name(candidate.key));
-    const auto* const holding = survey.find(candidate.key);
+    const auto holdings = survey.find_all(candidate.key);
     if (obstacle) {
       candidate.standing = Standing::kUnusable;
       candidate.reason = "without a lock, because " + printable(*obstacle);
-    } else if (holding != nullptr && candidate.standing != Standing::kTooSmall) {
+    } else if (!holdings.empty() && candidate.standing != Standing::kTooSmall) {
+      if (wish.is_share && is_shared_by_all(holdings)) continue;
       candidate.standing = Standing::kClaimed;
-      candidate.reason = claimed_by(*holding, survey, now);
+      candidate.reason = claimed_by(holdings, survey, now);
     }
   }
 }
 
-Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, const AllocationRequest& request,
-                    const SiteConfig& config, const Place* place) {
+namespace {
+
+/// What is known before anybody is kept waiting.
+struct Preparation {
+  const Ledger& ledger;
+  const AllocationRequest& request;
+  const SiteConfig& config;
+  const Place* place;
+  std::vector<Candidate> all;         ///< As their use makes them.
+  std::vector<Candidate> candidates;  ///< As the request wants them.
+  Closeness closeness;
+};
+
+/// Decides, and takes. REQUIRES: `survey` was made in `session`.
+Allocation attempt(const Preparation& known, const Ledger::Session& session, Survey survey) {
+  const auto& request = known.request;
   Allocation result;
-  auto candidates = candidates_of(snapshot, request.wish);
-  const auto all = candidates;
-  for (auto& candidate : candidates) {
-    const bool is_used = candidate.standing == Standing::kInUse || candidate.standing == Standing::kSuspect;
-    if (request.takes_used && is_used) candidate.standing = Standing::kFree;
-  }
-  exclude_others(candidates, request.only);
+  auto candidates = known.candidates;
   const auto num_usable = std::count_if(candidates.begin(), candidates.end(),
                                         [](const Candidate& candidate) { return may_be_given(candidate.standing); });
   result.is_hopeless = num_usable < request.wish.num_devices;
-  const auto closeness = closeness_of(snapshot, candidates, read_bus_paths(snapshot));
-  const auto access = request.is_dry ? Ledger::Access::kLook : Ledger::Access::kTake;
-  const auto session = ledger.open(access, request.lock_limit);
-  // A claim may have ended meanwhile and left a process on its device that the snapshot does not have.
-  constexpr std::chrono::milliseconds kMostAge(500);
-  result.is_stale = std::chrono::steady_clock::now() - request.read_at > kMostAge;
-  if (result.is_stale) return result;
-  auto survey = session.survey();
   const auto now = std::chrono::system_clock::now();
-  mark_claimed(candidates, survey, ledger.folder(), now);
-  const auto reservations = honoured_reservations(ledger, survey, config, static_cast<int64_t>(candidates.size()), now);
+  mark_claimed(candidates, survey, known.ledger.folder(), now, request.wish);
+  if (request.wish.is_share) mark_full(candidates, survey, request.wish);
+  const auto reservations =
+      honoured_reservations(known.ledger, survey, known.config, static_cast<int64_t>(candidates.size()), now);
   survey.reserved = num_reserved_now(reservations, survey, now);
   const auto end = request.length ? std::optional(now + *request.length) : std::nullopt;
   // A process that is adopted has its devices already.
   const auto leave = request.takes_used ? Leave()
-                                        : find_leave(reservations, survey, availability_of(all, survey, now),
+                                        : find_leave(reservations, survey, availability_of(known.all, survey, now),
                                                      int64_t{geteuid()}, end, now);
   mark_reserved(candidates, reservations, leave);
-  const auto num_free = std::count_if(candidates.begin(), candidates.end(),
-                                      [](const Candidate& candidate) { return candidate.standing == Standing::kFree; });
-  leave_out_held_back(survey, asker_of(request, place), reservations, all, now);
-  result.turn = find_turn(survey, ledger, request, place, config, num_free);
+  std::vector<std::string> free_keys;
+  for (const auto& candidate : candidates) {
+    if (candidate.standing == Standing::kFree && candidate.num_sharers == 0) free_keys.push_back(candidate.key);
+  }
+  leave_out_held_back(survey, asker_of(request, known.place), reservations, known.all, now);
+  result.turn = find_turn(survey, known.ledger, request, known.place, known.config, free_keys);
+  for (auto& candidate : candidates) {
+    const auto& avoid = result.turn.avoid;
+    if (candidate.standing != Standing::kFree || std::find(avoid.begin(), avoid.end(), candidate.key) == avoid.end()) {
+      continue;
+    }
+    candidate.standing = Standing::kReserved;
+    candidate.reason = "what the first request in the queue waits for";
+  }
   for (;;) {
-    const auto picked = pick(candidates, closeness, request.wish);
+    const auto picked =
+        request.wish.is_share ? pick_shares(candidates, request.wish) : pick(candidates, known.closeness, request.wish);
     result.sentences = picked.sentences;
     const bool is_reserved = leave.first && request.wish.num_devices > leave.most;
     if (is_reserved) result.reservation = reservation_refusal(reservations[*leave.first], leave.most, now);
     if (picked.chosen.empty() || !result.turn.is_ours || is_reserved) {
       const bool is_above_limit = result.turn.excess && request.wish.num_devices > result.turn.excess->most;
       result.is_hopeless = result.is_hopeless || is_above_limit;
-      result.refusal = refusal_of(result, candidates, request, config);
+      result.refusal = refusal_of(result, candidates, request, known.config);
+      if (picked.chosen.empty()) return result;
+      // The words about the choice would say that these devices are given.
+      std::erase_if(result.sentences, [](const std::string& text) { return !text.starts_with("device "); });
+      result.sentences.push_back("nothing is given: " + result.refusal.substr(0, result.refusal.find("; use --wait")));
       return result;
     }
     std::vector<std::string> keys;
@@ -263,6 +292,7 @@ Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, cons
     auto note = request.note;
     note.since = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
     if (request.length) note.until = note.since + *request.length;
+    if (request.wish.is_share) note.share_bytes = request.wish.memory_bytes;
     if (auto claim = session.take(keys, note, held)) {
       result.claim.emplace(std::move(*claim));
       return result;
@@ -274,6 +304,35 @@ Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, cons
       candidate.reason = "locked by somebody";
     }
   }
+}
+
+}  // namespace
+
+Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, const AllocationRequest& request,
+                    const SiteConfig& config, const Place* place) {
+  auto all = candidates_of(snapshot, request.wish);
+  auto candidates = all;
+  for (auto& candidate : candidates) {
+    const bool is_used = candidate.standing == Standing::kInUse || candidate.standing == Standing::kSuspect;
+    if (request.takes_used && is_used) candidate.standing = Standing::kFree;
+  }
+  exclude_others(candidates, request.only);
+  auto closeness = closeness_of(snapshot, candidates, read_bus_paths(snapshot));
+  const Preparation known{ledger, request, config, place, std::move(all), std::move(candidates), std::move(closeness)};
+  const auto session = ledger.open(request.is_dry ? Ledger::Access::kLook : Ledger::Access::kTake, request.lock_limit);
+  // A claim may have ended meanwhile and left a process on its device that the snapshot does not have.
+  constexpr std::chrono::milliseconds kMostAge(500);
+  if (std::chrono::steady_clock::now() - request.read_at > kMostAge) {
+    Allocation stale;
+    stale.is_stale = true;
+    return stale;
+  }
+  using Owners = Ledger::Session::Owners;
+  if (auto survey = session.survey(Owners::kOfNotes); !request.is_dry && survey.knows_holders()) {
+    auto result = attempt(known, session, std::move(survey));
+    if (result.refusal.empty()) return result;
+  }
+  return attempt(known, session, session.survey(Owners::kAll));  // its words name processes
 }
 
 void order_queue(Survey& survey, const Ledger& ledger, const SiteConfig& config, Time now) {
@@ -289,10 +348,10 @@ Limits limits_for(const Survey& survey, const SiteConfig& config) {
   return resolve_limits(config, uids);
 }
 
-Outlook outlook(const Ledger& ledger, const std::vector<std::string>& keys, const AllocationRequest& request,
-                const SiteConfig& config, const Place& place) {
-  // Without the lock: a process that waits and is stopped (Ctrl-Z) must not keep it.
-  auto survey = ledger.look_without_lock();
+namespace {
+
+Outlook outlook_of(Survey survey, const Ledger& ledger, const std::vector<std::string>& keys,
+                   const AllocationRequest& request, const SiteConfig& config, const Place& place) {
   const auto now = std::chrono::system_clock::now();
   // How many devices there are is not known here. allocate() asks again.
   constexpr int64_t kAnyNumber = 4096;
@@ -301,11 +360,38 @@ Outlook outlook(const Ledger& ledger, const std::vector<std::string>& keys, cons
   std::vector<Candidate> candidates;
   for (const auto& key : keys) candidates.push_back({.key = key});
   leave_out_held_back(survey, asker_of(request, &place), reservations, candidates, now);
-  const auto num_free =
-      std::count_if(keys.begin(), keys.end(), [&](const std::string& key) { return survey.find(key) == nullptr; });
-  Outlook result{.turn = find_turn(survey, ledger, request, &place, config, num_free)};
-  result.is_worthwhile = num_free >= request.wish.num_devices && result.turn.is_ours;
+  std::vector<std::string> free_keys;
+  for (const auto& key : keys) {
+    if (survey.find(key) == nullptr) free_keys.push_back(key);
+  }
+  Outlook result{.turn = find_turn(survey, ledger, request, &place, config, free_keys)};
+  // Only the drivers tell how much room there is beside others.
+  const auto num_possible = std::count_if(keys.begin(), keys.end(), [&](const std::string& key) {
+    const auto holdings = survey.find_all(key);
+    return holdings.empty() || (request.wish.is_share && is_shared_by_all(holdings));
+  });
+  result.is_worthwhile = num_possible >= request.wish.num_devices && result.turn.is_ours;
   return result;
+}
+
+}  // namespace
+
+Outlook outlook(const Ledger& ledger, const std::vector<std::string>& keys, const AllocationRequest& request,
+                const SiteConfig& config, const Place& place) {
+  return outlook_of(ledger.look_without_lock(), ledger, keys, request, config, place);
+}
+
+bool is_worthwhile(const Ledger& ledger, const std::vector<std::string>& keys, const AllocationRequest& request,
+                   const SiteConfig& config, const Place& place) {
+  std::optional<Survey> survey;
+  try {
+    if (const auto session = ledger.try_open(Ledger::Access::kLook)) {
+      survey = session->survey(Ledger::Session::Owners::kOfNotes);
+    }
+  } catch (const Error&) {  // allocate() reports it
+  }
+  if (!survey || !survey->knows_holders()) return false;
+  return outlook_of(std::move(*survey), ledger, keys, request, config, place).is_worthwhile;
 }
 
 }  // namespace yoke::claim

@@ -51,6 +51,10 @@ struct Outlook {
 Outlook outlook(const Ledger& ledger, const std::vector<std::string>& keys, const AllocationRequest& request,
                 const SiteConfig& config, const Place& place);
 
+/// The same in less than a millisecond, without the kernel's list of locks. False also means that it cannot tell.
+bool is_worthwhile(const Ledger& ledger, const std::vector<std::string>& keys, const AllocationRequest& request,
+                   const SiteConfig& config, const Place& place);
+
 /// Puts the tickets in the order of the site's choice. Reads the history if that is fair share and somebody waits.
 void order_queue(Survey& survey, const Ledger& ledger, const SiteConfig& config, Time now);
 
@@ -58,7 +62,9 @@ void order_queue(Survey& survey, const Ledger& ledger, const SiteConfig& config,
 Limits limits_for(const Survey& survey, const SiteConfig& config);
 
 /// Marks the devices that are held or whose lock cannot be used. Pure but for `obstacle`.
-void mark_claimed(std::vector<Candidate>& candidates, const Survey& survey, const LockFolder& folder, Time now);
+/// With Wish::is_share, devices are left out that others share, too (share.h).
+void mark_claimed(std::vector<Candidate>& candidates, const Survey& survey, const LockFolder& folder, Time now,
+                  const Wish& wish = {});
 
 /// "ada (pid 4121)", "uid 1007", "somebody": a holder as text for people.
 std::string holder_text(const Holding& holding);

@@ -76,10 +76,11 @@ LockFolder::LockFolder(std::filesystem::path path, Owner owner) : path_(std::mov
               path_.string(), owner_text(status), status.st_mode & 07777, path_.string(), path_.string());
 }
 
-std::optional<UniqueFd> LockFolder::open_existing(const std::string& name, int flags) const {
+std::optional<UniqueFd> LockFolder::open_existing(const std::string& name, int flags, struct stat* found) const {
   UniqueFd fd(openat(fd_.value(), name.c_str(), flags | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC | O_NOCTTY));
   struct stat status {};
   if (!fd || fstat(fd.value(), &status) != 0 || !distrust(status).empty()) return std::nullopt;
+  if (found != nullptr) *found = status;
   return fd;
 }
 

@@ -40,7 +40,8 @@ class LockFolder {
   std::optional<std::string> obstacle(const std::string& name) const;
 
   /// Opens an existing file for reading. nullopt: it does not exist, or cannot be trusted.
-  std::optional<UniqueFd> open_existing(const std::string& name, int flags = 0) const;
+  /// `found` gets what the kernel says about it.
+  std::optional<UniqueFd> open_existing(const std::string& name, int flags = 0, struct stat* found = nullptr) const;
 
   /// Creates a file of this user, readable by all. Errors  as errno says; kUnavailable also if it exists.
   UniqueFd create(const std::string& name) const;

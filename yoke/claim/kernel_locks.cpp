@@ -36,7 +36,8 @@ std::vector<KernelLock> parse_locks(std::string_view text) {
     const auto place = words[5];
     const auto last = place.rfind(':');
     if (!pid || last == place.npos) continue;
-    KernelLock lock{.device = std::string(place.substr(0, last)), .pid = static_cast<pid_t>(*pid)};
+    KernelLock lock{
+        .device = std::string(place.substr(0, last)), .pid = static_cast<pid_t>(*pid), .is_shared = words[3] == "READ"};
     const auto number = place.substr(last + 1);
     const auto [end, error] = std::from_chars(number.begin(), number.end(), lock.inode);
     if (error == std::errc() && end == number.end()) locks.push_back(std::move(lock));

@@ -17,6 +17,7 @@ struct KernelLock {
   std::string device;  ///< "00:1a", as the kernel writes it, which can differ from st_dev.
   uint64_t inode = 0;
   pid_t pid = 0;
+  bool is_shared = false;  ///< By LOCK_SH.
 
   bool operator==(const KernelLock&) const = default;
 };

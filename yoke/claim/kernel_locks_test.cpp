@@ -25,7 +25,7 @@ TEST(KernelLocks, OnlyFlocksThatAreHeld) {
       "4: FLOCK  ADVISORY  WRITE x 00:1a:1 0 EOF\n"
       "5: FLOCK  ADVISORY  WRITE 1 nonsense 0 EOF\n"
       "6: FLOCK\n\n");
-  EXPECT_THAT(locks, ElementsAre(KernelLock{"00:1a", 98765, 4121}, KernelLock{"fd:00", UINT64_MAX, 7}));
+  EXPECT_THAT(locks, ElementsAre(KernelLock{"00:1a", 98765, 4121}, KernelLock{"fd:00", UINT64_MAX, 7, true}));
 }
 
 TEST(KernelLocks, ShowsWhatThisProcessHolds) {

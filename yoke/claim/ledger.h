@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -32,13 +33,15 @@ struct HeldNote {
   std::optional<int64_t> pid;  ///< A process that holds it and was verified: the locker, or else the program.
 };
 
-/// A device whose lock is held, or that a held note names.
+/// A device whose lock is held, or that a held note names. A device that several claims share has one for each.
 struct Holding {
   std::string key;
   bool is_locked = true;       ///< False: only a note names it, so its lock file was replaced.
   std::optional<int64_t> uid;  ///< Of the holder; nullopt: not known.
   std::optional<int64_t> pid;  ///< nullopt: not known, or the process that locked it has ended.
   std::optional<size_t> note;  ///< Position in Survey::notes; nullopt: it was locked by something else than yoke.
+  /// What a claim that shares the device says that it uses. nullopt: nobody else may have the device.
+  std::optional<int64_t> share_bytes = {};
 };
 
 /// A request that waits. The order of Survey::tickets is that of their arrival.
@@ -59,6 +62,25 @@ struct Survey {
   std::map<std::string, Time> dead_notes;  ///< Of claims that were killed: when their users last touched them.
 
   const Holding* find(const std::string& key) const;
+  std::vector<const Holding*> find_all(const std::string& key) const;
+  /// When devices become free, as far as those who hold them say; ascending, and not before `now`. A shared device
+  /// becomes free with its last claim.
+  std::vector<Time> known_ends(Time now) const;
+  /// Whether every holder is known. Without the kernel's list, one is if a single note names the device.
+  bool knows_holders() const;
+};
+
+/// While it exists, Ctrl-Z and the like stop this thread only afterwards, since others wait for it meanwhile.
+class StopDelay {
+ public:
+  StopDelay();
+  StopDelay(StopDelay&& other) noexcept;
+  StopDelay& operator=(StopDelay&&) = delete;
+  ~StopDelay();
+
+ private:
+  sigset_t before_;
+  bool is_active_ = false;
 };
 
 /// Devices that this process holds. The destructor gives them back, unless this process has forked and is the child.
@@ -79,6 +101,9 @@ class Claim {
   /// The text as it is now, since `yoke extend` may have changed it.
   Note read() const;
 
+  /// Writes which program the claim is for.
+  void set_program(pid_t program);
+
   /// Shows that the claim still runs: if this process and the claim are killed, its end is said to be now. Call it
   /// every minute.
   void beat() const noexcept;
@@ -87,15 +112,26 @@ class Claim {
   /// For how long no process has computed on the devices, for the history.
   void set_idle_seconds(std::optional<int64_t> seconds) { idle_seconds_ = seconds; }
 
-  /// Gives the devices back, even if other processes have inherited the descriptors.
+  /// Gives the devices back, even if other processes have inherited the descriptors, unless some of them are heirs:
+  /// these keep the claim until the last one has released it.
   void release() noexcept;
+
+  /// Whether this process is an heir (Ledger::inherited()), and not the one that took the devices.
+  bool is_shared() const { return is_shared_; }
+  /// The heirs that live, except this process.
+  std::vector<Heir> living_heirs() const;
+  /// For an heir, when the process that took the devices has ended: writes this process into the note, with the
+  /// program that it keeps. Returns false if the claim ended at the moment when this process became an heir.
+  bool succeed(pid_t program);
 
  private:
   friend class Ledger;
   Claim(const LockFolder& folder, std::string name, UniqueFd note_fd, std::vector<UniqueFd> locks);
+  bool leave_to_heirs() noexcept;
 
   const LockFolder* folder_;
   std::string name_;
+  bool is_shared_ = false;
   Note note_;
   UniqueFd note_fd_;
   std::vector<UniqueFd> locks_;
@@ -143,6 +179,8 @@ class Ledger {
 
   /// Errors  kUnavailable: somebody held the lock for `limit`; the message says who. Those of LockFolder.
   Session open(Access access, std::chrono::milliseconds limit = std::chrono::seconds(10)) const;
+  /// nullopt: somebody holds the lock now.
+  std::optional<Session> try_open(Access access) const;
 
   /// Writes what a look at the devices of a claim has found. Without effect if somebody holds the lock for `limit`.
   void record_use(Claim& claim, const std::vector<std::optional<bool>>& used, Time now,
@@ -151,6 +189,10 @@ class Ledger {
   /// Puts off the end of a claim. Errors  those of open(); kNotFound: it has ended; kFailedPrecondition: it has no end;
   /// kPermissionDenied: it belongs to somebody else.
   void extend(const HeldNote& held, Time until) const;
+
+  /// The claim under which this process runs: the descriptors were inherited, and the claim has not ended. Of several,
+  /// the one that was taken last. This process only looks at it until Session::share().
+  std::optional<Claim> inherited() const;
 
   /// What /proc/locks shows without that lock, for when somebody does not give it back.
   Survey look_without_lock() const;
@@ -163,24 +205,31 @@ class Ledger {
 /// While it exists, no other process takes devices or looks.
 class Ledger::Session {
  public:
+  /// Whether to ask the kernel who holds the locks, which can take as long as 15 ms. Otherwise only the owners of the
+  /// notes are known, and nobody's process is (Survey::knows_holders).
+  enum class Owners { kAll, kOfNotes };
   /// Removes notes and tickets of this user's processes that were killed, and looks at the others.
-  Survey survey() const;
+  Survey survey(Owners owners = Owners::kAll) const;
 
   /// Takes all of these devices, or none: nullopt, with the one that somebody holds in `held`. REQUIRES: kTake.
-  /// `note` gets its keys and its process here.
+  /// `note` gets its keys and its process here. With Note::share_bytes, others may share the devices.
   std::optional<Claim> take(const std::vector<std::string>& keys, Note note, std::string& held) const;
+
+  /// Makes this process an heir of a claim of Ledger::inherited(), for the devices at these positions in Note::keys.
+  /// Returns false if the claim has ended. Errors  kFailedPrecondition: it has kMostHeirs heirs. REQUIRES: kTake.
+  bool share(Claim& claim, const std::vector<int64_t>& positions) const;
 
   /// Joins the queue. REQUIRES: kTake.
   Place join(const Request& request) const;
 
  private:
   friend class Ledger;
-  Session(const Ledger& ledger, UniqueFd lock, Access access);
+  Session(const Ledger& ledger, UniqueFd lock, Access access, StopDelay delay);
 
   const Ledger* ledger_;
+  StopDelay delay_;  ///< Before the lock, so that it ends after that.
   UniqueFd lock_;
   Access access_;
-  std::string device_;
 };
 
 /// The part of a lock's name that lock_name() derives from the key.

@@ -15,6 +15,7 @@
 #include <functional>
 
 #include "yoke/base/error.h"
+#include "yoke/base/process.h"
 #include "yoke/claim/queue.h"
 
 namespace yoke::claim {
@@ -258,6 +259,76 @@ TEST_F(ClaimLedger, AWaiterIsWokenByAReleaseAndByADeath) {
   EXPECT_TRUE(wakeup.drain());
   holder.end();
   EXPECT_TRUE(wakeup.drain());
+}
+
+TEST_F(ClaimLedger, HeirsKeepItUntilTheLastOneReleasesIt) {
+  const auto ledger = this->ledger();
+  EXPECT_FALSE(ledger.inherited()) << "this process runs under no claim";
+  auto claim = take(ledger, {"GPU-0", "GPU-1"});
+  const auto inherit = [&](int64_t position) {
+    auto found = ledger.inherited();
+    if (!found || !ledger.open(Ledger::Access::kTake).share(*found, {position})) _exit(1);
+    return found;
+  };
+  Waiting brief([&] { inherit(0)->release(); });
+  ASSERT_TRUE(brief.is_ready());
+  EXPECT_TRUE(claim->living_heirs().empty());
+  auto go = make_pipe();
+  auto done = make_pipe();
+  const pid_t heir = fork();
+  if (heir == 0) {
+    auto kept = inherit(1);
+    char byte = 'x';
+    if (write(done.write_end.value(), &byte, 1) != 1 || read(go.read_end.value(), &byte, 1) != 1) _exit(1);
+    const bool is_ours = kept->succeed(getpid());
+    if (write(done.write_end.value(), &byte, 1) != 1 || read(go.read_end.value(), &byte, 1) != 1) _exit(1);
+    kept->release();
+    _exit(is_ours ? 0 : 1);
+  }
+  const auto wait = [&] {
+    char byte = 0;
+    ASSERT_EQ(read(done.read_end.value(), &byte, 1), 1);
+  };
+  wait();
+  const auto heirs = claim->living_heirs();
+  ASSERT_EQ(heirs.size(), 1U);
+  EXPECT_EQ(heirs[0].pid, heir);
+  EXPECT_THAT(heirs[0].positions, ElementsAre(1));
+  claim->release();
+  EXPECT_THAT(held(ledger), ElementsAre("GPU-0", "GPU-1")) << "the heir lives";
+  ASSERT_EQ(write(go.write_end.value(), "x", 1), 1);
+  wait();
+  ASSERT_EQ(survey(ledger).holdings.size(), 2U);
+  EXPECT_EQ(survey(ledger).holdings[0].pid, heir) << "it is the process of the claim now";
+  ASSERT_EQ(write(go.write_end.value(), "x", 1), 1);
+  int status = 1;
+  waitpid(heir, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(held(ledger).empty());
+  EXPECT_TRUE(ledger.folder().names("yoke-claim-").empty());
+}
+
+TEST_F(ClaimLedger, RefusesAnHeirForWhomItsNoteHasNoRoom) {
+  const auto ledger = this->ledger();
+  auto claim = take(ledger, {"GPU-0"});
+  auto note = claim->note();
+  note.heirs.assign(kMostHeirs, {getpid(), start_ticks_of(getpid()).value_or(0), {0}});
+  ASSERT_TRUE(claim->write(note));
+  const pid_t heir = fork();
+  if (heir == 0) {
+    auto found = ledger.inherited();
+    try {
+      ledger.open(Ledger::Access::kTake).share(*found, {0});
+    } catch (const Error& error) {
+      _exit(error.code() == ErrorCode::kFailedPrecondition ? 0 : 1);
+    }
+    _exit(1);
+  }
+  int status = 1;
+  waitpid(heir, &status, 0);
+  EXPECT_EQ(status, 0);
+  claim->set_program(heir);
+  EXPECT_EQ(claim->read().heirs.size(), kMostHeirs) << "other writers lose nothing";
 }
 
 TEST_F(ClaimLedger, NamesOfLocks) {

@@ -73,6 +73,21 @@ std::optional<Excess> find_excess(const Limits& limits, const std::map<int64_t, 
   return std::nullopt;
 }
 
+UnknownNames unknown_names(const SiteConfig& config) {
+  UnknownNames unknown;
+  for (const auto& [name, most] : config.users) {
+    if (!uid_of(name)) unknown.users.push_back(name);
+  }
+  std::vector<char> text(kMostEntryBytes * 16);
+  for (const auto& [name, most] : config.groups) {
+    group entry{}, *found = nullptr;
+    const int error = getgrnam_r(name.c_str(), &entry, text.data(), text.size(), &found);
+    // A directory service that does not answer is no reason to call a group unknown.
+    if (error == 0 && found == nullptr && !parse_int(name)) unknown.groups.push_back(name);
+  }
+  return unknown;
+}
+
 Limits resolve_limits(const SiteConfig& config, const std::set<int64_t>& uids) {
   Limits limits{.per_user = config.devices_per_user, .own = config.own_devices, .own_uid = int64_t{geteuid()}};
   for (const auto& [name, most] : config.users) {

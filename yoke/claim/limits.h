@@ -47,6 +47,13 @@ struct Excess {
 std::optional<Excess> find_excess(const Limits& limits, const std::map<int64_t, int64_t>& num_held, int64_t uid,
                                   int64_t num_devices);
 
+/// The users and groups of the configuration that this machine does not know; numbers are not looked up. Their limits
+/// count for nobody.
+struct UnknownNames {
+  std::vector<std::string> users, groups;
+};
+UnknownNames unknown_names(const SiteConfig& config);
+
 /// Looks up the users and groups of the configuration. `uids`: those whose groups matter. A directory service is asked
 /// only if the configuration names users or groups.
 Limits resolve_limits(const SiteConfig& config, const std::set<int64_t>& uids);

@@ -58,5 +58,12 @@ TEST(ClaimLimits, NamesAreLookedUp) {
   EXPECT_EQ(limits.own_uid, int64_t{geteuid()});
 }
 
+TEST(ClaimLimits, UnknownNamesAreListed) {
+  const auto unknown = unknown_names(
+      {.users = {{"root", 3}, {"61001", 6}, {"no-such-user", 9}}, .groups = {{"daemon", 2}, {"no-such-group", 1}}});
+  EXPECT_EQ(unknown.users, std::vector<std::string>{"no-such-user"});
+  EXPECT_EQ(unknown.groups, std::vector<std::string>{"no-such-group"});
+}
+
 }  // namespace
 }  // namespace yoke::claim

@@ -22,12 +22,31 @@ std::optional<int64_t> whole_number(const Json& json, const char* name) {
   return value >= 0 && value <= kLatest ? std::optional(value) : std::nullopt;
 }
 
+std::optional<int64_t> bytes_of(const Json& json, const char* name) {
+  constexpr int64_t kMost = int64_t{1} << 50;  // a petabyte
+  const auto found = json.find(name);
+  if (found == json.end() || !found->is_number_integer()) return std::nullopt;
+  const auto value = found->get<int64_t>();
+  return value >= 0 && value <= kMost ? std::optional(value) : std::nullopt;
+}
+
 /// nanoseconds in 64 bits end in the year 2262.
 std::optional<Time> time_of(const Json& json, const char* name) {
   const auto seconds = whole_number(json, name);
   constexpr int64_t kLastOfClock = 9'000'000'000;
   if (!seconds || *seconds > kLastOfClock) return std::nullopt;
   return Time(std::chrono::seconds(*seconds));
+}
+
+std::optional<std::vector<std::string>> keys_of(const Json& json) {
+  const auto keys = json.find("keys");
+  if (keys == json.end() || !keys->is_array() || keys->size() > kMostKeys) return std::nullopt;
+  std::vector<std::string> result;
+  for (const auto& key : *keys) {
+    if (!key.is_string() || key.get_ref<const std::string&>().size() > kMostKeyBytes) return std::nullopt;
+    result.push_back(key.get<std::string>());
+  }
+  return result;
 }
 
 std::string short_text(const Json& json, const char* name) {
@@ -54,6 +73,31 @@ Json to_json(const Activity& activity) {
   return json;
 }
 
+std::vector<Heir> heirs_of(const Json& json) {
+  std::vector<Heir> heirs;
+  const auto found = json.find("heirs");
+  if (found == json.end() || !found->is_array()) return heirs;
+  for (const auto& one : *found) {
+    if (heirs.size() == kMostHeirs) break;
+    if (!one.is_object()) continue;
+    Heir heir{.pid = whole_number(one, "pid").value_or(0), .start_ticks = whole_number(one, "start_ticks").value_or(0)};
+    const auto positions = one.find("positions");
+    if (positions != one.end() && positions->is_array() && positions->size() <= kMostKeys) {
+      for (const auto& at : *positions) heir.positions.push_back(whole_number(Json{{"at", at}}, "at").value_or(0));
+    }
+    heirs.push_back(std::move(heir));
+  }
+  return heirs;
+}
+
+Json to_json(const std::vector<Heir>& heirs) {
+  Json array = Json::array();
+  for (const auto& heir : heirs) {
+    array.push_back({{"pid", heir.pid}, {"start_ticks", heir.start_ticks}, {"positions", heir.positions}});
+  }
+  return array;
+}
+
 std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
 Json parse_object(std::string_view text) {
@@ -73,22 +117,23 @@ std::string to_text(const Note& note) {
                {"purpose", note.purpose.substr(0, kMostPurposeBytes)},
                {"since", to_seconds(note.since)}};
   if (note.until) json["until"] = to_seconds(*note.until);
+  if (note.share_bytes) json["share_bytes"] = *note.share_bytes;
   if (note.activity) json["activity"] = to_json(*note.activity);
+  if (!note.heirs.empty()) json["heirs"] = to_json(note.heirs);
   return dump(json);
 }
 
 std::optional<Note> parse_note(std::string_view text) {
   const auto json = parse_object(text);
   const auto since = time_of(json, "since");
-  const auto keys = json.find("keys");
-  if (!since || keys == json.end() || !keys->is_array() || keys->size() > kMostKeys) return std::nullopt;
+  const auto keys = keys_of(json);
+  if (!since || !keys) return std::nullopt;
   Note note{.purpose = short_text(json, "purpose"), .since = *since, .until = time_of(json, "until")};
-  for (const auto& key : *keys) {
-    if (!key.is_string() || key.get_ref<const std::string&>().size() > kMostKeyBytes) return std::nullopt;
-    note.keys.push_back(key.get<std::string>());
-  }
+  note.keys = *keys;
   if (const auto activity = json.find("activity"); activity != json.end() && activity->is_object())
     note.activity = activity_of(*activity);
+  note.share_bytes = bytes_of(json, "share_bytes");
+  note.heirs = heirs_of(json);
   note.pid = whole_number(json, "pid").value_or(0);
   note.start_ticks = whole_number(json, "start_ticks").value_or(0);
   note.is_holder = json.value("is_holder", Json()) == true;
@@ -100,6 +145,8 @@ std::optional<Note> parse_note(std::string_view text) {
 std::string to_text(const Request& request) {
   Json json = {{"num_devices", request.num_devices}, {"purpose", request.purpose.substr(0, kMostPurposeBytes)}};
   if (request.length) json["length"] = request.length->count();
+  if (request.share_bytes) json["share_bytes"] = *request.share_bytes;
+  if (!request.keys.empty()) json["keys"] = request.keys;
   return dump(json);
 }
 
@@ -107,7 +154,10 @@ std::optional<Request> parse_request(std::string_view text) {
   const auto json = parse_object(text);
   const auto num_devices = whole_number(json, "num_devices");
   if (!num_devices || *num_devices < 1 || *num_devices > 4096) return std::nullopt;
-  Request request{.num_devices = *num_devices, .purpose = short_text(json, "purpose")};
+  Request request{.num_devices = *num_devices,
+                  .purpose = short_text(json, "purpose"),
+                  .share_bytes = bytes_of(json, "share_bytes"),
+                  .keys = keys_of(json).value_or(std::vector<std::string>())};
   constexpr int64_t kTenYears = int64_t{3653} * 86'400;
   if (const auto length = whole_number(json, "length"); length && *length <= kTenYears) {
     request.length = std::chrono::seconds(*length);

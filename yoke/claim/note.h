@@ -26,6 +26,17 @@ struct Activity {
   bool operator==(const Activity&) const = default;
 };
 
+/// A claim has no more heirs than this, so that its note stays small.
+inline constexpr size_t kMostHeirs = 32;
+
+/// A process that was started under a claim, uses devices of it, and keeps them if the claim's process ends first.
+struct Heir {
+  int64_t pid = 0, start_ticks = 0;
+  std::vector<int64_t> positions = {};  ///< Of its devices in Note::keys.
+
+  bool operator==(const Heir&) const = default;
+};
+
 struct Note {
   std::vector<std::string> keys;  ///< Of the devices (Candidate::key).
   int64_t pid = 0;                ///< The process that took the locks.
@@ -36,7 +47,9 @@ struct Note {
   std::string purpose;     ///< What the user said (--name), or else the program.
   Time since = {};
   std::optional<Time> until = {};
-  std::optional<Activity> activity = {};  ///< nullopt: nobody looks whether the devices are used.
+  std::optional<int64_t> share_bytes = {};  ///< Of each device; nullopt: the claim shares its devices with nobody.
+  std::optional<Activity> activity = {};    ///< nullopt: nobody looks whether the devices are used.
+  std::vector<Heir> heirs = {};             ///< Some may have ended.
 
   bool operator==(const Note&) const = default;
 };
@@ -50,6 +63,8 @@ struct Request {
   int64_t num_devices = 1;
   std::string purpose = {};
   std::optional<std::chrono::seconds> length = {};  ///< For how long, if its user said that.
+  std::optional<int64_t> share_bytes = {};          ///< Of each device; nullopt: for itself alone.
+  std::vector<std::string> keys = {};               ///< Of the devices that may be given; empty: any.
 
   bool operator==(const Request&) const = default;
 };

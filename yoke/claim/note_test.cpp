@@ -13,7 +13,8 @@ TEST(ClaimNote, IsReadAsItWasWritten) {
                   .program_start_ticks = 101,
                   .purpose = "train \"x\"\n",
                   .since = Time(std::chrono::seconds(1'700'000'000)),
-                  .until = Time(std::chrono::seconds(1'700'014'400))};
+                  .until = Time(std::chrono::seconds(1'700'014'400)),
+                  .heirs = {{.pid = 4130, .start_ticks = 7, .positions = {1}}}};
   EXPECT_EQ(parse_note(to_text(note)), note);
   EXPECT_EQ(parse_note(to_text(note) + "      "), note) << "blanks replace what was longer";
   const Request request{.num_devices = 4, .purpose = "x"};

@@ -41,6 +41,26 @@ void judge_use(const Device& device, Candidate& candidate) {
   candidate.reason = fmt::format("{} of memory are held by no process that can be seen", format_bytes(held));
 }
 
+/// Who uses how much memory. What the driver counts for no process has no known user.
+void add_memory(const Device& device, Candidate& candidate) {
+  // What the driver reserves for itself is neither free nor used.
+  const auto& readings = device.readings;
+  candidate.memory_bytes = readings.memory_total_bytes;
+  if (readings.memory_free_bytes && readings.memory_used_bytes) {
+    candidate.memory_bytes = *readings.memory_free_bytes + *readings.memory_used_bytes;
+  }
+  constexpr int64_t kUnknownUser = -1;
+  int64_t of_processes = 0;
+  for (const auto& process : device.processes) {
+    const auto bytes = process.memory_bytes.value_or(0);
+    of_processes += bytes;
+    candidate.used_by_uid[process.info.uid.value_or(kUnknownUser)] += bytes;
+    candidate.is_used = candidate.is_used || process.type != "graphics";
+  }
+  const auto rest = device.readings.memory_used_bytes.value_or(0) - of_processes;
+  if (rest > 0) candidate.used_by_uid[kUnknownUser] += rest;
+}
+
 Candidate judge(const Device& device, std::string id, const Wish& wish) {
   Candidate candidate{.id = std::move(id), .temperature_celsius = device.readings.temperature_celsius};
   const auto refuse = [&](Standing standing, std::string reason) {
@@ -57,6 +77,8 @@ Candidate judge(const Device& device, std::string id, const Wish& wish) {
     return refuse(Standing::kTooSmall,
                   fmt::format("has only {} of memory", format_bytes(*readings.memory_total_bytes)));
   }
+  add_memory(device, candidate);
+  if (wish.is_share) return candidate;  // what others use is regarded by mark_full()
   judge_use(device, candidate);
   if (candidate.standing != Standing::kFree || !wish.memory_bytes) return candidate;
   auto free = readings.memory_free_bytes;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,11 +31,16 @@ struct Candidate {
   Standing standing = Standing::kFree;
   std::string reason;  ///< Of every standing but kFree, for people: "in use by ada (pid 4121)".
   std::optional<int64_t> temperature_celsius;
+  std::optional<int64_t> memory_bytes = {};     ///< All of it; nullopt: the driver does not tell.
+  std::map<int64_t, int64_t> used_by_uid = {};  ///< Memory by user; -1: of processes and others that are not known.
+  bool is_used = false;                         ///< By a process without a claim, as far as claims are not regarded.
+  int64_t num_sharers = 0, room_bytes = 0;      ///< Of a device that can be shared (share.h).
 };
 
 struct Wish {
   int64_t num_devices = 1;
   std::optional<int64_t> memory_bytes;  ///< That must be free on each device.
+  bool is_share = false;                ///< Shares devices with others, and uses `memory_bytes` of each.
 };
 
 /// The devices and MIG instances of `snapshot` that programs can compute on, without regard to locks. The order is that

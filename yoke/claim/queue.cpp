@@ -56,11 +56,8 @@ Turn turn_of(const Survey& survey, const Asker& asker, const Limits& limits) {
 
 std::vector<std::optional<std::chrono::seconds>> expected_waits(const Survey& survey, const Limits& limits,
                                                                 int64_t num_free, Time now) {
-  std::multiset<Time> ends;  // of the devices that are held now, or will be
-  for (const auto& holding : survey.holdings) {
-    const auto* const held = holding.note ? &survey.notes[*holding.note] : nullptr;
-    if (held != nullptr && held->note && held->note->until) ends.insert(std::max(now, *held->note->until));
-  }
+  const auto of_claims = survey.known_ends(now);
+  std::multiset<Time> ends(of_claims.begin(), of_claims.end());  // of the devices that are held now, or will be
   const auto num_held = num_held_by_user(survey);
   std::vector<std::optional<std::chrono::seconds>> waits;
   auto start = now;
@@ -84,22 +81,38 @@ std::vector<std::optional<std::chrono::seconds>> expected_waits(const Survey& su
   return waits;
 }
 
-bool may_go_ahead(const Survey& survey, const Asker& asker, const Limits& limits, int64_t num_free,
-                  std::chrono::seconds length, Time now) {
-  if (turn_of(survey, asker, limits).excess) return false;
-  const auto first = std::find_if(survey.tickets.begin(), survey.tickets.end(), [&](const Ticket& ticket) {
+namespace {
+
+/// The first request that nothing but devices keeps from its start.
+std::vector<Ticket>::const_iterator first_in_line(const Survey& survey, const Limits& limits) {
+  return std::find_if(survey.tickets.begin(), survey.tickets.end(), [&](const Ticket& ticket) {
     const Asker other{.uid = ticket.uid, .num_devices = ticket.request.num_devices, .ticket = ticket.name};
     return !ticket.is_stopped && !turn_of(survey, other, limits).excess;
   });
+}
+
+}  // namespace
+
+std::optional<std::vector<std::string>> keys_to_avoid(const Survey& survey, const Asker& asker, const Limits& limits,
+                                                      const std::vector<std::string>& free_keys) {
+  const auto first = first_in_line(survey, limits);
+  if (first == survey.tickets.end() || first->request.keys.empty()) return std::nullopt;
+  if (turn_of(survey, asker, limits).excess) return std::nullopt;
+  const auto& wanted = first->request.keys;
+  const auto num_others = std::count_if(free_keys.begin(), free_keys.end(), [&](const std::string& key) {
+    return std::find(wanted.begin(), wanted.end(), key) == wanted.end();
+  });
+  return num_others >= asker.num_devices ? std::optional(wanted) : std::nullopt;
+}
+
+bool may_go_ahead(const Survey& survey, const Asker& asker, const Limits& limits, int64_t num_free,
+                  std::chrono::seconds length, Time now) {
+  if (turn_of(survey, asker, limits).excess) return false;
+  const auto first = first_in_line(survey, limits);
   if (first == survey.tickets.end() || first->name == asker.ticket) return true;
   const auto wanted = first->request.num_devices;
   if (num_free >= wanted) return false;  // the first one is about to start
-  std::vector<Time> ends;
-  for (const auto& holding : survey.holdings) {
-    const auto* const held = holding.note ? &survey.notes[*holding.note] : nullptr;
-    if (held != nullptr && held->note && held->note->until) ends.push_back(std::max(now, *held->note->until));
-  }
-  std::sort(ends.begin(), ends.end());
+  const auto ends = survey.known_ends(now);
   const auto missing = static_cast<size_t>(wanted - num_free);
   if (missing > ends.size()) return false;  // it is not known when the first one starts
   const auto start = ends[missing - 1];

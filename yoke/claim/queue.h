@@ -21,6 +21,7 @@ struct Turn {
   std::optional<Excess> excess;                       ///< The limit that the user would exceed.
   int64_t position = 0;                               ///< In the queue, counted from 1; 0: it does not wait.
   std::optional<std::chrono::seconds> expected_wait;  ///< See expected_waits().
+  std::vector<std::string> avoid = {};                ///< Keys of devices that somebody else waits for by name.
 };
 
 struct Asker {
@@ -45,6 +46,11 @@ std::vector<std::optional<std::chrono::seconds>> expected_waits(const Survey& su
 /// an end count as if they never ended. Pure.
 bool may_go_ahead(const Survey& survey, const Asker& asker, const Limits& limits, int64_t num_free,
                   std::chrono::seconds length, Time now);
+
+/// The devices that the first request of the queue waits for by name, if a request of `num_devices` may start before it
+/// because it finds enough others among `free_keys`. nullopt: it may not. Pure.
+std::optional<std::vector<std::string>> keys_to_avoid(const Survey& survey, const Asker& asker, const Limits& limits,
+                                                      const std::vector<std::string>& free_keys);
 
 /// How many devices each user holds or has reserved for now.
 std::map<int64_t, int64_t> num_held_by_user(const Survey& survey);

@@ -121,6 +121,19 @@ TEST(ClaimQueue, ExpectedWaits) {
   EXPECT_EQ(waits[1], seconds(0)) << "and it holds back nobody";
 }
 
+TEST(ClaimQueue, ARequestMayPassOneThatWaitsForOtherDevices) {
+  auto first = ticket("first", 1, 1);
+  first.request.keys = {"GPU-0"};
+  const Survey survey = survey_with({first, ticket("second", 2, 8)}, {9});
+  const Asker asker{.uid = 3, .num_devices = 2};
+  using Keys = std::vector<std::string>;
+  EXPECT_EQ(keys_to_avoid(survey, asker, {}, {"GPU-1", "GPU-2"}), Keys{"GPU-0"});
+  EXPECT_EQ(keys_to_avoid(survey, asker, {}, {"GPU-0", "GPU-1"}), std::nullopt) << "only one of them is another";
+  EXPECT_EQ(keys_to_avoid(survey, asker, {.per_user = 1}, {"GPU-1", "GPU-2"}), std::nullopt) << "its own limit";
+  EXPECT_EQ(keys_to_avoid(survey_with({ticket("any", 1, 1)}, {9}), asker, {}, {"GPU-1", "GPU-2"}), std::nullopt);
+  EXPECT_EQ(keys_to_avoid({}, asker, {}, {"GPU-1", "GPU-2"}), std::nullopt);
+}
+
 TEST(ClaimQueue, LooksComeQuicklyAtFirst) {
   std::chrono::milliseconds sum(0);
   for (int64_t look = 0; look < 6; ++look) sum += pause_before(look);

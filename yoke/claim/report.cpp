@@ -13,7 +13,8 @@ std::vector<ReportRow> report_uses(const std::vector<Use>& uses, Time from, Time
   for (const auto& use : uses) {
     const auto whole = std::chrono::duration_cast<seconds>(use.end.value_or(now) - use.since);
     const auto begin = std::max(use.since, from), end = std::min(use.end.value_or(now), now);
-    if (end <= begin) continue;
+    // Times are in whole seconds, so a short claim has none; it is counted all the same.
+    if (end < begin || (end == begin && use.since < from)) continue;
     const auto held = std::chrono::duration_cast<seconds>(end - begin);
     // When in the claim it was idle is not known, so of a part of it the same share was.
     const auto share = whole.count() > 0 ? static_cast<double>(held.count()) / static_cast<double>(whole.count()) : 0;

@@ -37,6 +37,8 @@ TEST(ClaimReport, AddsUpByUserAndDevice) {
        {past_use(1, {"a"}, 1900, std::nullopt, std::nullopt)},
        {{1, "a", 1, seconds(100), {}, seconds(100)}}},
       {"what was before does not count", {past_use(1, {"a"}, 100, 1000, 10)}, {}},
+      {"less than a second", {past_use(1, {"a"}, 1100, 1100, 0)}, {{1, "a", 1, {}, {}, {}}}},
+      {"less than a second before", {past_use(1, {"a"}, 900, 900, 0)}, {}},
       {"half of it was before", {past_use(1, {"a"}, 500, 1500, 100)}, {{1, "a", 1, seconds(500), seconds(50), {}}}},
       {"a device that a file names twice",
        {past_use(1, {"a", "a"}, 1100, 1200, 0)},

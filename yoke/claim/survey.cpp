@@ -31,6 +31,48 @@ bool explains(const HeldNote& note, const std::string& key, pid_t locker, const 
   return is_later || belongs_to(*facts, note.uid);
 }
 
+/// Whether a held note says that its claim shares the device.
+bool says_that_it_shares(const HeldNote& held, const std::string& key) {
+  return held.note && held.note->share_bytes && has_key(*held.note, key);
+}
+
+/// Those who share a device. A note counts only if the kernel says that its process holds the device, too, or if it
+/// does not show that process here.
+std::vector<Holding> sharers_of(const LockedFile& device, const std::vector<HeldNote>& notes, const Lookup& lookup) {
+  const auto key = device.name.substr(kDevicePrefix.size());
+  std::vector<Holding> result;
+  std::set<size_t> explained;
+  const auto add = [&](size_t i) {
+    explained.insert(i);
+    const auto& held = notes[i];
+    result.push_back({.key = key,
+                      .uid = held.uid,
+                      .pid = held.pid,
+                      .note = i,
+                      .share_bytes = held.note ? held.note->share_bytes : std::nullopt});
+  };
+  for (const auto sharer : device.sharers) {
+    size_t i = 0;
+    while (i < notes.size() && (explained.contains(i) || !explains(notes[i], key, sharer, lookup))) ++i;
+    if (i < notes.size()) {
+      add(i);
+      continue;
+    }
+    Holding stranger{.key = key};
+    const auto facts = lookup.facts(sharer);
+    if (facts && lookup.opens(sharer, device.status.st_ino).value_or(true)) {
+      stranger.uid = facts->effective_uid;
+      stranger.pid = sharer;
+    }
+    result.push_back(std::move(stranger));
+  }
+  for (size_t i = 0; i < notes.size(); ++i) {
+    if (notes[i].locker == 0 && !explained.contains(i) && says_that_it_shares(notes[i], key)) add(i);
+  }
+  if (result.empty()) result.push_back({.key = key});
+  return result;
+}
+
 /// For a lock whose process the kernel does not show here (it is in a different PID namespace, or the file system has
 /// inode numbers of its own): the note that names the device, if there is only one such note. Its owner can so take a
 /// lock upon himself, and cannot put it on somebody else.
@@ -98,6 +140,11 @@ std::vector<Holding> holdings_of(const std::vector<LockedFile>& devices, const s
   std::set<std::string> seen;
   for (const auto& device : devices) {
     if (!device.is_held) continue;
+    if (device.is_shared) {
+      for (auto& sharer : sharers_of(device, notes, lookup)) holdings.push_back(std::move(sharer));
+      seen.insert(device.name.substr(kDevicePrefix.size()));
+      continue;
+    }
     Holding holding{.key = device.name.substr(kDevicePrefix.size())};
     if (device.locker == 0) holding.note = only_note_about(notes, holding.key);
     for (size_t i = 0; i < notes.size() && !holding.note; ++i) {
@@ -119,11 +166,15 @@ std::vector<Holding> holdings_of(const std::vector<LockedFile>& devices, const s
     if (!notes[i].note) continue;
     for (const auto& key : notes[i].note->keys) {
       if (!seen.insert(key_in_name(key)).second) continue;
-      holdings.push_back(
-          {.key = key_in_name(key), .is_locked = false, .uid = notes[i].uid, .pid = notes[i].pid, .note = i});
+      holdings.push_back({.key = key_in_name(key),
+                          .is_locked = false,
+                          .uid = notes[i].uid,
+                          .pid = notes[i].pid,
+                          .note = i,
+                          .share_bytes = notes[i].note->share_bytes});
     }
   }
-  std::sort(holdings.begin(), holdings.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
+  std::stable_sort(holdings.begin(), holdings.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
   return holdings;
 }
 
@@ -158,6 +209,40 @@ const Holding* Survey::find(const std::string& key) const {
   const auto found =
       std::find_if(holdings.begin(), holdings.end(), [&](const Holding& holding) { return holding.key == name; });
   return found == holdings.end() ? nullptr : &*found;
+}
+
+std::vector<const Holding*> Survey::find_all(const std::string& key) const {
+  std::vector<const Holding*> found;
+  for (const auto& holding : holdings) {
+    if (holding.key == key_in_name(key)) found.push_back(&holding);
+  }
+  return found;
+}
+
+std::vector<Time> Survey::known_ends(Time now) const {
+  std::vector<Time> ends;
+  std::map<std::string, std::optional<Time>> ends_of_shared;
+  for (const auto& holding : holdings) {
+    const auto& note = holding.note ? notes[*holding.note].note : std::nullopt;
+    const auto end = note && note->until ? std::optional(std::max(now, *note->until)) : std::nullopt;
+    if (holding.share_bytes) {
+      auto& last = ends_of_shared.try_emplace(holding.key, now).first->second;
+      last = last && end ? std::optional(std::max(*last, *end)) : std::nullopt;
+    } else if (end) {
+      ends.push_back(*end);
+    }
+  }
+  for (const auto& [key, end] : ends_of_shared) {
+    if (end) ends.push_back(*end);
+  }
+  std::sort(ends.begin(), ends.end());
+  return ends;
+}
+
+bool Survey::knows_holders() const {
+  // Only the kernel's list tells whether somebody shares a device without a note.
+  return std::all_of(holdings.begin(), holdings.end(),
+                     [](const Holding& holding) { return holding.note && !holding.share_bytes; });
 }
 
 }  // namespace yoke::claim

@@ -106,6 +106,54 @@ TEST(ClaimSurvey, ALockOfAHiddenProcessIsThatOfTheOnlyNoteAboutIt) {
   EXPECT_TRUE(holdings[0].is_locked);
 }
 
+Note share_of(std::vector<std::string> keys, int64_t pid, int64_t start_ticks, int64_t bytes) {
+  auto note = note_of(std::move(keys), pid, start_ticks);
+  note.share_bytes = bytes;
+  return note;
+}
+
+TEST(ClaimSurvey, ADeviceThatSeveralShareHasAHoldingForEach) {
+  const Processes machine{{{10, process(1000, 5)}, {20, process(2000, 6)}, {30, process(3000, 7)}}};
+  // Process 30 says in a note that it shares, and holds no lock of the device. Process 20 holds it without a note.
+  const auto notes = held_notes(
+      {note_file(1000, 10, share_of({"GPU-0"}, 10, 5, 100)), note_file(1000, 10, share_of({"GPU-0"}, 10, 5, 200)),
+       note_file(3000, 30, share_of({"GPU-0"}, 30, 7, 1'000'000))},
+      machine.lookup());
+  auto shared = device("GPU-0", 10);
+  shared.is_shared = true;
+  shared.sharers = {10, 10};
+  auto holdings = holdings_of({shared}, notes, machine.lookup());
+  ASSERT_EQ(holdings.size(), 2U) << "a note counts only with the lock";
+  EXPECT_EQ(holdings[0].share_bytes, 100);
+  EXPECT_EQ(holdings[1].share_bytes, 200);
+  EXPECT_EQ(holdings[1].uid, 1000);
+  shared.sharers = {10, 20};
+  holdings = holdings_of({shared}, notes, machine.lookup());
+  ASSERT_EQ(holdings.size(), 2U);
+  EXPECT_EQ(holdings[1].uid, 2000);
+  EXPECT_EQ(holdings[1].pid, 20);
+  EXPECT_EQ(holdings[1].share_bytes, std::nullopt) << "so nobody else is given the device";
+  // Who holds the device for himself does not share it, whatever his note says.
+  holdings = holdings_of({device("GPU-0", 10)}, notes, machine.lookup());
+  ASSERT_EQ(holdings.size(), 1U);
+  EXPECT_EQ(holdings[0].share_bytes, std::nullopt);
+}
+
+TEST(ClaimSurvey, SharersThatTheKernelDoesNotShowHereAreThoseWithNotes) {
+  const Processes machine{{}};
+  const auto notes =
+      held_notes({note_file(1000, 0, share_of({"GPU-0"}, 10, 5, 100)),
+                  note_file(2000, 0, share_of({"GPU-0"}, 20, 6, 200)), note_file(3000, 0, note_of({"GPU-0"}, 30, 7))},
+                 machine.lookup());
+  auto shared = device("GPU-0", 0);
+  shared.is_shared = true;
+  const auto holdings = holdings_of({shared}, notes, machine.lookup());
+  ASSERT_EQ(holdings.size(), 2U);
+  EXPECT_EQ(holdings[0].share_bytes, 100);
+  EXPECT_EQ(holdings[1].uid, 2000);
+  EXPECT_EQ(holdings_of({shared}, {}, machine.lookup()).size(), 1U) << "somebody holds it";
+}
+
 TEST(ClaimSurvey, AHeldNoteKeepsADeviceWhoseLockFileWasReplaced) {
   const Processes machine{{{10, process(1000, 5)}}};
   const auto notes = held_notes({note_file(1000, 10, note_of({"GPU-0", "MIG-GPU-1/2/0"}, 10, 5))}, machine.lookup());

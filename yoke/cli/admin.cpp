@@ -1,6 +1,7 @@
 // `yoke admin check`: try out as two users whether the installation of claims on this machine works.
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <grp.h>
 #include <poll.h>
 #include <pwd.h>
@@ -32,6 +33,7 @@
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/device/doctor/system.h"
+#include "yoke/storage/roots.h"
 #include "yoke/view/findings.h"
 
 namespace yoke::cli {
@@ -162,6 +164,7 @@ class AdminCheck {
   std::vector<Finding> run() {
     check_config();
     check_folders();
+    check_storage();
     check_machine();
     if (geteuid() != 0) {
       add("users", Status::kSkip, "only root can try the locks and the devices as two users", "use sudo");
@@ -190,9 +193,66 @@ class AdminCheck {
     try {
       config_ = claim::read_config(context_.environment);
       if (status.st_mode != 0) add("config", Status::kOk, path + " is valid and can only be written by root");
+      check_names();
     } catch (const Error& error) {
       add("config", Status::kFail, error.what(), "until that is mended, nobody can claim");
     }
+  }
+
+  void check_names() {
+    const auto unknown = unknown_names(*config_);
+    const auto warn = [&](const char* table, const char* what, const std::vector<std::string>& names) {
+      if (names.empty()) return;
+      add("config", Status::kWarn,
+          fmt::format("[claim.{}] names {} that this machine does not know: {}", table, what,
+                      printable(fmt::format("{}", fmt::join(names, ", ")))),
+          "their limits count for nobody; mend the spelling");
+    };
+    warn("users", "users", unknown.users);
+    warn("groups", "groups", unknown.groups);
+  }
+
+  /// Whether the users can have a folder in each root of the site's storage.
+  void check_storage() {
+    std::vector<storage::Root> roots;
+    try {
+      roots = storage::parse_roots(site::read_config(context_.environment).site.section("storage"));
+    } catch (const Error& error) {
+      return add("storage", Status::kFail, error.what(), "until that is mended, `yoke storage` does not work");
+    }
+    for (const auto& root : roots) check_root(root);
+  }
+
+  void check_root(const storage::Root& root) {
+    if (geteuid() != 0) {
+      return add("storage", Status::kSkip, fmt::format("only root can try {} as two users", root.name), "use sudo");
+    }
+    bool is_tried = false;
+    for (const auto& account : accounts_) {
+      if (getpwnam(account.name.c_str()) == nullptr) continue;  // a number has no folder
+      is_tried = true;
+      const auto found = as_user(account, [&]() -> std::string {
+        alarm(10);  // a server that does not answer
+        const std::filesystem::path path = storage::path_for(root, account.name);
+        struct stat status {};
+        if (stat(path.c_str(), &status) == 0) {
+          return S_ISDIR(status.st_mode) && access(path.c_str(), R_OK | W_OK | X_OK) == 0 ? "+" : "it is not usable";
+        }
+        if (!root.may_create) return "it does not exist, and `create` is not set";
+        const auto above = path.parent_path();
+        return access(above.c_str(), W_OK | X_OK) == 0 ? "+" : fmt::format("{} may not be written", above.string());
+      });
+      if (found == "+") continue;
+      return add("storage", Status::kWarn,
+                 fmt::format("{} cannot use {}, the root {}: {}", account.name, storage::path_for(root, account.name),
+                             root.name, found.empty() ? "it does not answer" : found),
+                 "make the folder, or mend its path and mode; docs/storage.md has the table");
+    }
+    if (!is_tried) {
+      return add("storage", Status::kSkip, fmt::format("{} is not tried, because the users have no names", root.name),
+                 "name two users by --user");
+    }
+    add("storage", Status::kOk, fmt::format("users can have folders in {} ({})", root.name, root.path));
   }
 
   void check_folders() {

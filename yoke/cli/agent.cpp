@@ -7,16 +7,21 @@
 #include <unistd.h>
 
 #include <CLI/App.hpp>
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/cli/command.h"
+#include "yoke/cluster/exec.h"
+#include "yoke/cluster/keeper.h"
+#include "yoke/cluster/resident.h"
 #include "yoke/launch/node/channel.h"
 #include "yoke/launch/node/node.h"
 #include "yoke/launch/node/wire.h"
@@ -41,12 +46,13 @@ launch::Channel take_standard_streams() {
   return {std::move(in), std::move(out), kFirstSilence};
 }
 
-nlohmann::json receive_launch(launch::Channel& channel) {
+/// Returns the first message of the head: {launch} or {exec}.
+nlohmann::json receive_request(launch::Channel& channel) {
   launch::EventLoop loop;
   const std::array<launch::EventSource*, 1> sources = {&channel};
   while (true) {
     loop.turn(sources, std::chrono::milliseconds(500));
-    if (auto message = channel.receive()) return message->at("launch");
+    if (auto message = channel.receive()) return *std::move(message);
     if (channel.end()) throw Error(ErrorCode::kUnavailable, "lost the head node: {}", *channel.end());
   }
 }
@@ -64,12 +70,21 @@ int serve(Context& context) {
   launch::fail_instead_of(SIGPIPE);
   auto channel = take_standard_streams();
   try {
-    const auto launch = receive_launch(channel);
+    const auto message = receive_request(channel);
+    const bool is_exec = message.contains("exec");
+    const auto& launch = message.at(is_exec ? "exec" : "launch");
     channel.set_silence(std::chrono::milliseconds(launch.at("silence_ms").get<int64_t>()));
     const std::string folder = launch.at("folder");
     if (chdir(folder.c_str()) != 0) throw system_error(errno, fmt::format("entering the folder {}", folder));
+    if (is_exec) {
+      take_environment(launch.at("environment"));
+      return cluster::serve_exec(channel, launch.at("argv").get<std::vector<std::string>>());
+    }
     AgentRole role{channel, std::nullopt, launch.at("on_a_terminal").get<bool>()};
     if (const auto number = launch.find("num_ranks"); number != launch.end()) role.num_ranks = number->get<int64_t>();
+    if (launch.value("ranks_by_slurm", false)) {
+      role.num_ranks = std::max<int64_t>(1, cluster::gpus_by_slurm(context.environment));
+    }
     Context command{context.out, take_environment(launch.at("environment")), context.installation, {}};
     command.agent = &role;
     return run_command_line(launch.at("words").get<std::vector<std::string>>(), command);
@@ -85,7 +100,18 @@ int serve(Context& context) {
 }  // namespace
 
 void add_agent(CLI::App& cmd, Context& context) {
-  cmd.callback([&context] { context.exit_code = serve(context); });
+  struct AgentArgs {
+    bool keep = false, resident = false;
+  };
+  auto args = std::make_shared<AgentArgs>();  // CLI11 keeps references to it; the callback owns it
+  cmd.add_flag("--keep", args->keep, "Hold an allocation of Slurm; `yoke alloc` submits it as a batch job");
+  cmd.add_flag("--resident", args->resident, "Stay on a node of an allocation, and start agents for its owner");
+  cmd.callback([args, &context] {
+    const auto yoke = context.installation.executable.string();
+    context.exit_code = args->keep       ? cluster::keep_allocation(context.environment, yoke)
+                        : args->resident ? cluster::serve_resident(context.environment, yoke)
+                                         : serve(context);
+  });
 }
 
 }  // namespace yoke::cli

@@ -42,7 +42,7 @@ struct ClaimArgs {
   std::optional<int64_t> num_devices;
   std::string memory, name, length, wait;
   std::optional<int64_t> adopted_pid;
-  bool backfill = false, explain = false, json = false;
+  bool share = false, backfill = false, explain = false, json = false;
 
   bool is_dry(const Context& context) const {
     return context.rest.empty() && length.empty() && !adopted_pid && explain;
@@ -59,6 +59,8 @@ void check_claim(const ClaimArgs& args, const Context& context) {
   if (!has_program && args.length.empty() && !args.adopted_pid && !args.explain) {
     refuse("say for what: a program, as in `yoke claim -n 2 -- python train.py`, or a time, as in --for 4h");
   }
+  if (args.share && args.memory.empty()) refuse("--share needs to know how much of each device; give --memory");
+  if (args.share && args.adopted_pid) refuse("--adopt takes whole devices; leave out --share");
   if (args.backfill && args.length.empty()) refuse("--backfill needs to know how long it takes; give --for");
   if (args.json && (has_program || args.is_dry(context))) {
     refuse("--json prints what is held without a program; give --for or --adopt");
@@ -76,6 +78,7 @@ AcquireOptions to_options(const ClaimArgs& args, const claim::SiteConfig& config
       throw Error(ErrorCode::kInvalidArgument, "--memory {}: give a size with its unit, such as 20GiB", args.memory);
     }
   }
+  request.wish.is_share = args.share;
   request.takes_used = args.adopted_pid.has_value();
   request.goes_ahead = args.backfill;
   request.is_dry = args.is_dry(context);
@@ -178,6 +181,7 @@ int hold(const ClaimArgs& args, AcquireOptions options, const ClaimSite& site, C
   const auto message = "+" + text;
   write_all(report.value(), std::as_bytes(std::span(message)), "the report of the holder");
   report.reset();
+  acquired->wakeup.reset();
   UseWatch watch(site.ledger, claim, watch_options(options, site, acquired->allocation.ids));
   keep_for_a_time(claim, adopted.fd, speaker(context), watch);
   return kExitOk;
@@ -241,6 +245,8 @@ void add_claim(CLI::App& cmd, Context& context) {
                     "Take them from these only: ids as in `yoke devices` (0, 0-3, 1:0 for MIG, UUIDs)",
                     ChoiceForm::kOneWord);
   cmd.add_option("--memory", args->memory, "Memory that must be free on each device, such as 20GiB")->type_name("SIZE");
+  cmd.add_flag("--share", args->share,
+               "Share the devices with others who do this; --memory says how much of each is used");
   cmd.add_option("--name", args->name, "What it is for; `yoke claims` shows it to everybody")->type_name("TEXT");
   cmd.add_option("--for", args->length, "How long: 90s, 30m, 4h, 1d12h. A program is then ended (SIGTERM)")
       ->type_name("TIME");
@@ -264,6 +270,7 @@ void add_claim(CLI::App& cmd, Context& context) {
                "  yoke claim -n 2 --wait -- python train.py  wait in the queue for them\n"
                "  yoke claim -n 4 --wait 30m -- yoke run -n 4 -- ./train\n"
                "  eval \"$(yoke claim -n 2 --for 4h)\"         for all that follows in this shell\n"
+               "  yoke claim --memory 8GiB --share -- jupyter lab    a part of a device, for small work\n"
                "  yoke claim --adopt 4121                    for a process that runs already\n"
                "  yoke claim -n 4 --explain                  what would be taken now, and why\n"
                "\n"

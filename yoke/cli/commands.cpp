@@ -11,10 +11,12 @@ namespace yoke::cli {
 
 // Each function is defined in the file of its command.
 using AddCommand = void(CLI::App& cmd, Context& context);
+AddCommand add_alloc, add_exec, add_shell;
 AddCommand add_admin, add_agent, add_bench, add_bind, add_claim, add_claims, add_complete, add_completion,
     add_container, add_curve, add_devices, add_doctor, add_env, add_extend, add_jobs, add_jupyter, add_kill, add_logs,
-    add_man, add_metrics, add_mount, add_mounts, add_new, add_profile, add_ps, add_release, add_reserve, add_run,
-    add_stack, add_stop, add_storage, add_top, add_topo, add_train, add_tune, add_unmount, add_visible, add_watch;
+    add_man, add_metrics, add_mount, add_mounts, add_new, add_plan, add_profile, add_ps, add_release, add_reserve,
+    add_run, add_slurm, add_stack, add_stop, add_storage, add_top, add_topo, add_train, add_tune, add_unmount,
+    add_visible, add_watch;
 
 namespace {
 
@@ -24,6 +26,7 @@ constexpr auto kCommands = std::to_array<Command>({
      .summary = "A node of a job on another host; started by `yoke run --hosts`",
      .add = add_agent,
      .is_hidden = true},
+    {.name = "alloc", .summary = "Hold nodes of Slurm, for one job after another", .add = add_alloc},
     {.name = "bench",
      .summary = "Measure this machine by small exercises, and what the loader costs",
      .add = add_bench},
@@ -44,6 +47,7 @@ constexpr auto kCommands = std::to_array<Command>({
      .alias = "ls"},
     {.name = "doctor", .summary = "Look for what keeps programs from using the devices well", .add = add_doctor},
     {.name = "env", .summary = "Make Python environments, and run programs in them", .add = add_env},
+    {.name = "exec", .summary = "Run a command on each node of a held allocation", .add = add_exec},
     {.name = "extend", .summary = "Put off the end of a claim", .add = add_extend},
     {.name = "jobs", .summary = "List what runs here under `yoke run` and `yoke train`", .add = add_jobs},
     {.name = "jupyter", .summary = "Install notebook kernels that claim devices while they run", .add = add_jupyter},
@@ -52,6 +56,7 @@ constexpr auto kCommands = std::to_array<Command>({
     {.name = "metrics", .summary = "Print or serve what the devices are doing, for Prometheus", .add = add_metrics},
     {.name = "mount", .summary = "Mount a folder of another host by sshfs, without hangs", .add = add_mount},
     {.name = "mounts", .summary = "List mounted remote folders, and whether their servers answer", .add = add_mounts},
+    {.name = "plan", .summary = "Predict how a training scales to many devices, and what that costs", .add = add_plan},
     {.name = "profile",
      .summary = "Name the bottleneck of a training",
      .add = add_profile,
@@ -60,6 +65,8 @@ constexpr auto kCommands = std::to_array<Command>({
     {.name = "release", .summary = "Give claimed devices back", .add = add_release},
     {.name = "reserve", .summary = "Reserve devices for a later time", .add = add_reserve},
     {.name = "run", .summary = "Start a program once for each rank, on one machine or several", .add = add_run},
+    {.name = "shell", .summary = "Open a shell on a node of a held allocation", .add = add_shell},
+    {.name = "slurm", .summary = "Write and check batch scripts, and watch jobs of Slurm", .add = add_slurm},
     {.name = "stack", .summary = "Show where the ranks of a job are: native and Python stacks", .add = add_stack},
     {.name = "stop", .summary = "End a job that runs under `yoke run`, and wait for its end", .add = add_stop},
     {.name = "storage",

@@ -69,6 +69,10 @@ int run_container_build(const ContainerBuildArgs& args, Context& context) {
     if (!request.name.ends_with(".sif")) request.name += ".sif";
     if (!request.recipe) request.recipe = find_definition(request.folder);
   }
+  const auto has = [&](const char* name) { return std::filesystem::exists(request.folder / name, ignored); };
+  if (!request.recipe && container::needs_name(engine.kind, has("Dockerfile"), has("Containerfile"))) {
+    request.recipe = request.folder / "Containerfile";
+  }
   const auto argv = container::plan_build(engine, request);
   if (args.prints) {
     if (args.json) {

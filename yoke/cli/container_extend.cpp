@@ -9,6 +9,7 @@
 #include <iostream>
 #include <memory>
 
+#include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/process.h"
@@ -17,7 +18,6 @@
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/private_folder.h"
 #include "yoke/container/build.h"
-#include "yoke/container/command.h"
 #include "yoke/container/extend.h"
 #include "yoke/device/process/info.h"
 
@@ -64,8 +64,7 @@ fs::path output_file(const ExtendImageArgs& args) {
 }
 
 void make_environment(const container::Engine& engine, const container::ExtendRequest& request, Context& context) {
-  const int status =
-      container::run_visibly(container::plan_extension(engine, request, context.environment), context.environment);
+  const int status = run_visibly(container::plan_extension(engine, request, context.environment), context.environment);
   if (status == 0) return;
   if (status == 127) {
     throw Error(ErrorCode::kFailedPrecondition, "{} has no python3, or {} could not start it; its message is above",
@@ -82,9 +81,9 @@ int pack_squashfs(const fs::path& folder, const fs::path& environment, const fs:
                 "mksquashfs, which packs the extension, is not installed; install the package squashfs-tools");
   }
   const auto packed = folder / "extension.sqsh";
-  const int status = container::run_visibly(
-      {program->native(), environment.native(), packed.native(), "-noappend", "-all-root", "-no-xattrs"},
-      context.environment);
+  const int status =
+      run_visibly({program->native(), environment.native(), packed.native(), "-noappend", "-all-root", "-no-xattrs"},
+                  context.environment);
   if (status != 0) {
     throw Error(ErrorCode::kUnavailable, "mksquashfs could not write {}; its message is above",
                 printable(packed.native()));
@@ -138,7 +137,7 @@ int extend_image(const ExtendImageArgs& args, Context& context) {
   const auto text = container::containerfile_of(request.image, *facts, request.inside);
   replace_file(recipe, [&](int fd) { write_all(fd, std::as_bytes(std::span(text)), recipe.native()); });
   const auto argv = container::plan_build(engine, {.folder = build, .name = name, .recipe = recipe});
-  if (container::run_visibly(argv, context.environment) != 0) {
+  if (run_visibly(argv, context.environment) != 0) {
     throw Error(ErrorCode::kUnavailable, "{} could not make the image {}; its message is above",
                 container::name(engine.kind), name);
   }

@@ -1,6 +1,7 @@
 // `yoke container ps`, `logs` and `stop`: look after the containers that `yoke container run` has started.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -10,6 +11,7 @@
 #include <ctime>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
@@ -20,6 +22,7 @@
 #include "yoke/base/user_socket.h"
 #include "yoke/cli/container.h"
 #include "yoke/cli/frame/container_keeper.h"
+#include "yoke/cli/frame/container_log.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/container/engine.h"
 #include "yoke/device/process/signal.h"
@@ -94,15 +97,33 @@ int show_containers(bool wants_json, Context& context) {
   return kExitOk;
 }
 
+/// Apptainer keeps no output, so the keeper of a container in the background does.
+int show_kept_log(const KeptRow& row, bool follows) {
+  UniqueFd fd;
+  std::vector<UniqueFd> files;
+  std::byte word{};
+  if (connect_to(row.socket, fd) == Connected::kYes) {
+    constexpr std::string_view kAsk = "log\n";
+    write_all(fd.value(), std::as_bytes(std::span(kAsk)), "the process that keeps the container");
+    pollfd news{fd.value(), POLLIN, 0};
+    constexpr int kLimitMs = 2000;
+    if (poll(&news, 1, kLimitMs) > 0) receive_with_fds(fd.value(), {&word, 1}, files);
+  }
+  if (files.empty()) {
+    throw Error(
+        ErrorCode::kFailedPrecondition,
+        "{} runs under apptainer without --detach, so its output is in the terminal or the file to which it was "
+        "sent",
+        printable(row.text("name")));
+  }
+  print_log(files[0].value(), fd.value(), follows);
+  return kExitOk;
+}
+
 int show_logs(const std::string& name, bool follows, Context& context) {
   const auto row = find_container(name);
   const auto engine = row.text("engine");
-  if (engine == "apptainer") {
-    throw Error(
-        ErrorCode::kFailedPrecondition,
-        "{} runs under apptainer, which keeps no output; it is in the terminal or the file to which it was sent",
-        printable(name));
-  }
+  if (engine == "apptainer") return show_kept_log(row, follows);
   if (row.socket.uid != geteuid() && engine == "podman") {
     throw Error(ErrorCode::kPermissionDenied, "{} belongs to {}, and podman shows its output to that user only",
                 printable(name), printable(row.text("user")));

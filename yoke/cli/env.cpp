@@ -16,6 +16,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
+#include "yoke/base/shell.h"
 #include "yoke/base/sysfs.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
@@ -23,7 +24,6 @@
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/environment_step.h"
 #include "yoke/cli/frame/output.h"
-#include "yoke/cli/frame/shell.h"
 #include "yoke/cli/options/device.h"
 #include "yoke/device/json.h"
 #include "yoke/environment/plan.h"
@@ -140,6 +140,11 @@ int create_environment(const EnvCreateArgs& args, Context& context) {
     std::cerr << fmt::format("{}step {} of {}: {}", speaker(context), i + 1, steps.size(), steps[i].purpose)
               << std::endl;
     run_environment_step(steps[i], folder.string());
+    if (i > 0 || is_program(environment::python_of(folder))) continue;
+    throw Error(ErrorCode::kFailedPrecondition,
+                "{} ended without an error, and made no {}, so it is not a Python; name another one by --python, and "
+                "remove the rest by `yoke env remove {}`",
+                printable(python->string()), environment::python_of(folder).string(), printable(args.target));
   }
   mark.stage = environment::Stage::kReady;
   environment::write_mark(folder, mark);

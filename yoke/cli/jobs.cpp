@@ -10,9 +10,12 @@
 
 #include "yoke/base/format.h"
 #include "yoke/base/table.h"
+#include "yoke/base/text.h"
 #include "yoke/cli/command.h"
+#include "yoke/cli/frame/allocations.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/options/repetition.h"
+#include "yoke/cluster/allocation.h"
 #include "yoke/device/process/info.h"
 #include "yoke/launch/job/job_client.h"
 #include "yoke/view/processes.h"
@@ -71,7 +74,15 @@ std::string host_name() {
   return host.data();
 }
 
-Json to_json(const std::vector<FoundJob>& jobs) {
+/// Allocations that have started, as their files say. Slurm is not asked, so that --watch costs it nothing.
+std::vector<cluster::Allocation> started_allocations(const Context& context) {
+  auto all = cluster::list_allocations(context.environment);
+  const auto now = system_clock::to_time_t(system_clock::now());
+  std::erase_if(all, [&](const auto& one) { return !one.is_ready() || (one.until != 0 && one.until < now); });
+  return all;
+}
+
+Json to_json(const std::vector<FoundJob>& jobs, const Context& context) {
   const std::chrono::duration<double> now = system_clock::now().time_since_epoch();
   Json json = {{"time_seconds", now.count()}, {"host", host_name()}, {"jobs", Json::array()}};
   for (const auto& [address, job] : jobs) {
@@ -79,6 +90,8 @@ Json to_json(const std::vector<FoundJob>& jobs) {
     if (job) one.update(launch::to_json(*job));
     json["jobs"].push_back(std::move(one));
   }
+  json["allocations"] = Json::array();
+  for (const auto& one : started_allocations(context)) json["allocations"].push_back(cli::to_json(one));
   return json;
 }
 
@@ -87,13 +100,34 @@ struct JobsArgs {
   Repetition repetition;
 };
 
+/// A line for each allocation.
+std::string allocations_text(const Context& context) {
+  std::string text;
+  for (const auto& one : started_allocations(context)) {
+    std::vector<std::string> names;
+    for (const auto& node : one.nodes) names.push_back(printable(node.name));
+    text += fmt::format("allocation {}{}: {}", one.job, one.name.empty() ? "" : fmt::format(" ({})", one.name),
+                        fmt::join(names, ", "));
+    const auto left = system_clock::from_time_t(one.until) - system_clock::now();
+    if (one.until != 0 && left > left.zero()) {
+      text += fmt::format(", {} left", format_rough_duration(std::chrono::ceil<std::chrono::seconds>(left)));
+    }
+    text += fmt::format("; yoke run --in {} ...\n", one.job);
+  }
+  return text;
+}
+
 std::string jobs_text(const std::vector<FoundJob>& jobs, const JobsArgs& args, const Context& context) {
   const bool is_root = geteuid() == 0;
   if (args.json) {  // with --watch each output is one line of JSON
-    return to_json(jobs).dump(args.repetition.is_wanted() ? -1 : 2, ' ', false, Json::error_handler_t::replace) + '\n';
+    return to_json(jobs, context)
+               .dump(args.repetition.is_wanted() ? -1 : 2, ' ', false, Json::error_handler_t::replace) +
+           '\n';
   }
-  if (jobs.empty()) return is_root ? "no job runs here under yoke\n" : "no job of yours runs here under yoke\n";
-  return to_text(to_table(jobs, is_root), output_width(context));
+  const auto held = allocations_text(context);
+  if (jobs.empty())
+    return (is_root ? "no job runs here under yoke\n" : "no job of yours runs here under yoke\n") + held;
+  return to_text(to_table(jobs, is_root), output_width(context)) + held;
 }
 
 int run_jobs(const JobsArgs& args, Context& context) {

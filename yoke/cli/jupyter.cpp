@@ -1,34 +1,31 @@
 // `yoke jupyter`: install kernels of Jupyter that run in an environment and hold a claim while they live.
-#include <fcntl.h>
+#include "yoke/cli/jupyter.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <poll.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <algorithm>
-#include <cerrno>
-#include <csignal>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 
+#include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/process.h"
+#include "yoke/base/shell.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
-#include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/environment_step.h"
 #include "yoke/cli/frame/output.h"
-#include "yoke/cli/frame/shell.h"
-#include "yoke/cli/help/values.h"
 #include "yoke/cli/options/claim.h"
+#include "yoke/cli/options/container.h"
 #include "yoke/environment/kernel_spec.h"
 #include "yoke/environment/store.h"
 
@@ -47,7 +44,8 @@ std::string devices_text(const environment::KernelDevices& devices) {
 
 struct JupyterArgs {
   environment::KernelRequest request;
-  std::string env;
+  std::string env, image;
+  ContainerOptions container;  ///< Those of add_container_options().
   bool is_cpp = false, installs_ipykernel = false;
 };
 
@@ -78,6 +76,67 @@ void require_ipykernel(const JupyterArgs& args) {
               fmt::join(install, " "));
 }
 
+void check_image_options(const JupyterArgs& args) {
+  const auto& options = args.container;
+  if (args.image.empty()) {
+    if (options.engine.empty() && options.extension.empty() && options.volumes.empty() && options.variables.empty()) {
+      return;
+    }
+    throw Error(ErrorCode::kInvalidArgument, "--engine, --extension, -v and -e are for a container; give --image too");
+  }
+  const auto refuse = [](const char* why) { throw Error(ErrorCode::kInvalidArgument, "{}", why); };
+  if (!args.env.empty()) refuse("a kernel runs in an environment or in an image; give --env or --image, not both");
+  if (args.is_cpp) refuse("a kernel for cells in C++ runs in no container; leave out --cpp or --image");
+  if (args.installs_ipykernel) {
+    refuse("an image stays as it is; `yoke container extend IMAGE --pip ipykernel` makes one with the package");
+  }
+}
+
+/// The container for the kernel specification. Jupyter starts kernels in other folders, so paths become absolute.
+environment::KernelContainer kernel_container(const JupyterArgs& args) {
+  environment::KernelContainer result{.image = args.image};
+  std::error_code error;
+  const bool is_file = args.image.starts_with('.') || args.image.ends_with(".sif") ||
+                       args.container.engine == container::name(container::EngineKind::kApptainer);
+  if (is_file && fs::exists(args.image, error)) result.image = fs::absolute(args.image).lexically_normal();
+  auto& words = result.options;
+  const auto& options = args.container;
+  if (!options.engine.empty()) words.insert(words.end(), {"--engine", options.engine});
+  if (!options.extension.empty()) words.insert(words.end(), {"--extension", fs::absolute(options.extension)});
+  for (const auto& text : options.volumes) {
+    const auto mount = container::parse_mount(text, fs::current_path());
+    words.insert(words.end(),
+                 {"-v", fmt::format("{}:{}{}", mount.source, mount.target, mount.is_read_only ? ":ro" : "")});
+  }
+  for (const auto& variable : options.variables) words.insert(words.end(), {"-e", variable});
+  return result;
+}
+
+/// Looks for ipykernel in a container that is started as the kernel will be.
+void require_ipykernel_in_image(const JupyterArgs& args, const Context& context) {
+  const auto& [image, options] = *args.request.container;
+  std::vector<std::string> words = {
+      context.installation.executable, "container", "run", "--gpu", "none", "--network", "host"};
+  words.insert(words.end(), options.begin(), options.end());
+  constexpr int kLacksIt = 42;
+  const auto code =
+      fmt::format("import importlib.util, sys; sys.exit({} * (not importlib.util.find_spec('ipykernel')))", kLacksIt);
+  words.insert(words.end(), {image, "--", args.request.python, "-c", code});
+  const int status = run_visibly(words, context.environment);
+  if (status == 0) return;
+  const bool is_extended = !args.container.extension.empty();
+  if (status == kLacksIt) {
+    throw Error(
+        ErrorCode::kFailedPrecondition,
+        "{} lacks the package ipykernel, which runs its cells; add it: yoke container extend {} --pip ipykernel",
+        printable(is_extended ? args.container.extension : image), printable(image));
+  }
+  constexpr int kNoProgram = 127;
+  throw Error(ErrorCode::kFailedPrecondition, "{}{}", printable(image),
+              status == kNoProgram ? " has no python3, in which a kernel could run"
+                                   : fmt::format(": a container of it did not run python3 (exit status {})", status));
+}
+
 /// Compiles what a C++ kernel needs, so that it starts at once.
 void prepare_cpp(environment::KernelRequest& request, const Context& context) {
   const auto folder = environment::cpp_folder(request.name, context.environment);
@@ -93,6 +152,24 @@ void prepare_cpp(environment::KernelRequest& request, const Context& context) {
       folder.string());
 }
 
+/// Errors  kFailedPrecondition: this machine has devices, and fewer than that. A machine without any may share the
+/// folder of kernels with one that has some.
+void check_count(int64_t num_wanted, Context& context) {
+  const UniqueFd text(memfd_create("yoke-jupyter", MFD_CLOEXEC));
+  if (!text) throw system_error(errno, "making a file in memory");
+  const int status = with_source({}, context, [&](device::Source& source) {
+    const auto num_devices = claim::candidates_of(source.sample({}), {}).size();
+    const auto line = std::to_string(num_devices);
+    write_all(text.value(), std::as_bytes(std::span(line)), "a file in memory");
+    return kExitOk;
+  });
+  const auto num_devices = status == kExitOk ? parse_int(text_of(text)).value_or(0) : 0;
+  if (num_devices == 0 || num_wanted <= num_devices) return;
+  throw Error(ErrorCode::kFailedPrecondition,
+              "--claim {}: this machine has {} {}, so the kernel could never start; ask for fewer", num_wanted,
+              num_devices, num_devices == 1 ? "device" : "devices");
+}
+
 int install(JupyterArgs args, Context& context) {
   auto& request = args.request;
   environment::check_kernel_name(request.name);
@@ -102,14 +179,22 @@ int install(JupyterArgs args, Context& context) {
       throw Error(ErrorCode::kInvalidArgument, "--for is the length of a claim; give --claim or --devices too");
     }
   }
+  if (request.devices.num_devices) check_count(*request.devices.num_devices, context);
   if (!request.devices.chosen.empty()) device::DeviceSelection::parse({request.devices.chosen});
   request.language = args.is_cpp ? environment::Language::kCpp : environment::Language::kPython;
   request.yoke = context.installation.executable.string();
   request.kernels_folder = (context.installation.share / "python" / "kernels").string();
-  choose_python(args, context);
-  require_ipykernel(args);
   const auto kernels = environment::kernels_folder(context.environment);
   environment::check_free(request.name, kernels);
+  check_image_options(args);
+  if (args.image.empty()) {
+    choose_python(args, context);
+    require_ipykernel(args);
+  } else {
+    request.python = "python3";
+    request.container = kernel_container(args);
+    require_ipykernel_in_image(args, context);
+  }
   if (args.is_cpp) prepare_cpp(request, context);
   const auto folder = install_kernel(request, kernels);
   context.out << fmt::format("{} is installed. It is in the list of kernels of Jupyter{}.\n", folder.string(),
@@ -119,9 +204,15 @@ int install(JupyterArgs args, Context& context) {
 
 // ---- list -----------------------------------------------------------------------------------------------------------
 
+/// What is missing; empty if nothing is. Engines are not asked for their images, because some take a second to answer.
+std::string missing_part(const environment::Kernel& kernel) {
+  if (kernel.image.empty()) return is_program(kernel.python) ? "" : kernel.python;
+  std::error_code error;
+  return !kernel.image.starts_with('/') || fs::exists(kernel.image, error) ? "" : kernel.image;
+}
+
 int list_kernels(bool json, Context& context) {
   const auto kernels = environment::list_kernels(environment::kernels_folder(context.environment));
-  const auto is_ready = [](const environment::Kernel& kernel) { return is_program(kernel.python); };
   if (json) {
     using SpecJson = nlohmann::ordered_json;
     const auto text_or_null = [](const std::string& text) { return text.empty() ? SpecJson() : SpecJson(text); };
@@ -131,8 +222,9 @@ int list_kernels(bool json, Context& context) {
       array.push_back({{"name", kernel.name},
                        {"display_name", kernel.display_name},
                        {"language", kernel.language},
-                       {"state", is_ready(kernel) ? "ready" : "broken"},
+                       {"state", missing_part(kernel).empty() ? "ready" : "broken"},
                        {"environment", text_or_null(kernel.environment)},
+                       {"image", text_or_null(kernel.image)},
                        {"num_devices", devices.num_devices ? SpecJson(*devices.num_devices) : SpecJson()},
                        {"devices", text_or_null(devices.chosen)},
                        {"folder", kernel.folder.string()}});
@@ -151,86 +243,37 @@ int list_kernels(bool json, Context& context) {
                           {.title = "RUNS IN", .shrinks_to = 10}},
               .rows = {}};
   for (const auto& kernel : kernels) {
-    const auto& place = kernel.environment;
-    table.rows.push_back({kernel.name, kernel.language, is_ready(kernel) ? "ready" : "broken: no " + kernel.python,
-                          devices_text(kernel.devices), place.empty() ? kernel.python : place});
+    const auto& place = kernel.image.empty() ? kernel.environment : kernel.image;
+    const auto missing = missing_part(kernel);
+    const auto devices = kernel.image.empty() || kernel.devices.is_claimed() ? devices_text(kernel.devices) : "none";
+    table.rows.push_back({kernel.name, kernel.language, missing.empty() ? "ready" : "broken: no " + missing, devices,
+                          place.empty() ? kernel.python : place});
   }
   context.out << to_text(table, output_width(context));
   return kExitOk;
 }
 
-// ---- start ----------------------------------------------------------------------------------------------------------
-
-struct StartArgs {
-  std::string name, devices, length;
-  std::optional<int64_t> num_devices;
-};
-
-/// Becomes a kernel that answers every cell with `reason`. Without this, Jupyter would only say that a kernel died.
-/// Returns the exit status if that fails.
-int exec_refusal(const std::string& reason, int status, Context& context) {
-  std::cerr << speaker(context) << printable(reason) << std::endl;
-  const auto& words = context.rest;
-  const auto connection = std::find(words.begin(), words.end(), "-f");
-  if (connection == words.end() || connection + 1 == words.end()) return status;
-  const auto script = context.installation.share / "python" / "kernels" / "yoke_refusal_kernel.py";
-  const std::vector<std::string> argv = {words[0], script.string(), printable(reason), "-f", *(connection + 1)};
-  execve(argv[0].c_str(), exec_pointers(argv).data(), exec_pointers(context.environment.to_strings()).data());
-  std::cerr << speaker(context) << system_error(errno, "cannot start " + argv[0]).what() << std::endl;
-  return status;
-}
-
-/// Starts a process that ends this one when the Jupyter server is gone. A kernel looks for the end of the server by
-/// itself, but this process is its parent and hides it.
-void end_with_server(const Environment& environment) {
-  const auto server = parse_int(environment.value_or("JPY_PARENT_PID", ""));
-  if (!server || *server != getppid()) return;
-  const UniqueFd end(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(*server), 0U)));
-  const pid_t keeper = getpid();
-  if (!end || getppid() != *server || fork() != 0) return;
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  constexpr int kKept = 3;
-  if (end.value() != kKept) dup2(end.value(), kKept);
-  closefrom(kKept + 1);  // the locks of the claim, too
-  const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
-  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null.value(), stream);
-  for (pollfd news{kKept, POLLIN, 0}; getppid() == keeper;) {
-    if (poll(&news, 1, -1) == 1) kill(keeper, SIGTERM);
-    if (news.revents != 0) break;
-  }
-  _exit(0);
-}
-
-int start_kernel(const StartArgs& args, Context& context) {
-  if (context.rest.empty())
-    throw Error(ErrorCode::kInvalidArgument, "say what to start, as `yoke jupyter install` does");
-  std::optional<ClaimSite> site;
-  std::optional<Acquired> acquired;
-  AcquireOptions options;
-  int status = kExitOk;
-  std::string reason;
-  try {
-    site.emplace(open_claim_site(context));
-    if (!args.devices.empty()) options.device.chosen = {args.devices};
-    options.request.wish.num_devices = args.num_devices.value_or(args.devices.empty() ? 1 : 0);
-    options.request.length = length_of_claim(args.length, site->config);
-    options.request.note.purpose = "notebook " + args.name;
-    acquired = acquire(options, *site, context, status);
-    reason = "the drivers do not answer, so no device can be claimed; `yoke doctor` says more";
-  } catch (const Error& error) {
-    status = exit_status(error.code());
-    reason = error.what();
-    if (const auto at = reason.find("; use --wait"); at != reason.npos)
-      reason.replace(at, reason.npos, "; see `yoke claims`");
-  }
-  if (!acquired) return exec_refusal(reason, status, context);
-  end_with_server(context.environment);
-  return keep_for_program(*acquired, options, *site, context);
-}
-
 // ---- init-text ------------------------------------------------------------------------------------------------------
 
 int print_init_text(const JupyterArgs& args, Context& context) {
+  const auto executable = shell_quoted(context.installation.executable.string());
+  const auto name = shell_quoted(args.request.name);
+  if (args.env.empty() == args.image.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "say what notebooks should see: an environment by --env, or an image by "
+                "--image");
+  }
+  check_image_options(args);
+  if (!args.image.empty()) {
+    const auto container = kernel_container(args);
+    std::string options;
+    for (const auto& word : container.options) options += " " + shell_quoted(word);
+    context.out << fmt::format(
+        "# The packages of the image {} in notebooks: a kernel that runs in a container of it.\n"
+        "{} jupyter install --name {} --image {}{} || true\n",
+        printable(container.image), executable, name, shell_quoted(container.image), options);
+    return kExitOk;
+  }
   const auto folder = environment::folder_of(args.env, context.environment).string();
   if (!is_program(environment::python_of(folder))) {
     throw Error(ErrorCode::kNotFound, "{} is no environment with a Python that works; see `yoke env list`", folder);
@@ -242,22 +285,11 @@ int print_init_text(const JupyterArgs& args, Context& context) {
       "unset PYTHONHOME\n"
       "# Its packages in notebooks: a kernel of its own, because the server may have another version of Python.\n"
       "{2} jupyter install --name {3} --env {1}\n",
-      folder, shell_quoted(folder), shell_quoted(context.installation.executable.string()),
-      shell_quoted(args.request.name));
+      folder, shell_quoted(folder), executable, name);
   return kExitOk;
 }
 
 // ---- the commands ---------------------------------------------------------------------------------------------------
-
-void add_kernel_devices(CLI::App& cmd, std::optional<int64_t>& num_devices, std::string& chosen, std::string& length) {
-  cmd.add_option("--claim", num_devices, "Claim N devices while the kernel lives")
-      ->type_name("N")
-      ->check(in_range(1, 128, "devices"));
-  cmd.add_option("--devices", chosen, "Claim these devices: ids as in `yoke devices`; with --claim, N of them")
-      ->type_name("ID,ID...");
-  cmd.add_option("--for", length, "The longest time of the claim, such as 8h; the kernel is then ended")
-      ->type_name("TIME");
-}
 
 void add_jupyter_install(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<JupyterArgs>();  // CLI11 keeps references to it; the callback owns it
@@ -268,28 +300,21 @@ void add_jupyter_install(CLI::App& cmd, Context& context) {
   cmd.add_option("--display-name", request.display_name, "The name that Jupyter shows")->type_name("TEXT");
   cmd.add_option("--env", args->env, "The environment in which it runs, a name or a folder; otherwise python3 of PATH")
       ->type_name("ENV");
-  add_kernel_devices(cmd, request.devices.num_devices, request.devices.chosen, request.devices.length);
+  cmd.add_option("--image", args->image, "Run it in a container of this image; see `yoke container`")
+      ->type_name("IMAGE");
+  add_container_options(cmd, args->container, "-e,--variable");
+  add_kernel_devices(cmd, request.devices);
   cmd.add_flag("--cpp", args->is_cpp, "A kernel for C++ cells, with <yoke/train.h> precompiled");
   cmd.add_flag("--install-ipykernel", args->installs_ipykernel, "Install the package ipykernel if it is missing there");
   cmd.footer(
       examples("  yoke jupyter install --name work --env work --claim 1   one device, claimed while the kernel lives\n"
                "  yoke jupyter install --name pair --devices 0,1          these two\n"
                "  yoke jupyter install --name work --env ./venv --install-ipykernel\n"
+               "  yoke jupyter install --name ngc --image ada/pytorch-notebook --claim 1    in a container\n"
                "  yoke jupyter install --name cpp --env work --cpp        cells in C++\n"
                "\n"
                "A kernel of this name is replaced if yoke has installed it; others are never touched."));
   cmd.callback([args, &context] { context.exit_code = install(*args, context); });
-}
-
-void add_jupyter_start(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<StartArgs>();
-  auto program = std::make_shared<std::vector<std::string>>();
-  cmd.group("");  // Jupyter runs it
-  cmd.add_option("--name", args->name, "The name of the kernel")->type_name("NAME");
-  add_kernel_devices(cmd, args->num_devices, args->devices, args->length);
-  cmd.add_option("PROGRAM", *program, "The kernel and its arguments")->type_name(kProgramArguments)->expected(0, -1);
-  cmd.footer(examples("  yoke jupyter start --claim 1 -- python -m ipykernel_launcher -f FILE"));
-  cmd.callback([args, program, &context] { context.exit_code = start_kernel(*args, context); });
 }
 
 }  // namespace
@@ -320,9 +345,13 @@ void add_jupyter(CLI::App& cmd, Context& context) {
   auto* const init = cmd.add_subcommand("init-text", "Print what a web Jupyter's field for an own start script takes");
   auto args = std::make_shared<JupyterArgs>();
   args->request.name = "work";
-  init->add_option("--env", args->env, "The environment, a name or a folder")->type_name("ENV")->required();
+  init->add_option("--env", args->env, "The environment, a name or a folder")->type_name("ENV");
+  init->add_option("--image", args->image, "The image of a container, instead of an environment")->type_name("IMAGE");
+  add_container_options(*init, args->container, "-e,--variable");
   init->add_option("--name", args->request.name, "The name of the kernel")->type_name("NAME")->capture_default_str();
-  init->footer(examples("  yoke jupyter init-text --env work    paste this into the field for custom init"));
+  init->footer(
+      examples("  yoke jupyter init-text --env work    paste this into the field for custom init\n"
+               "  yoke jupyter init-text --image lab.sif"));
   init->callback([args, &context] { context.exit_code = print_init_text(*args, context); });
 
   add_jupyter_start(*cmd.add_subcommand("start", "Start a kernel with its claim; Jupyter runs this"), context);

@@ -67,6 +67,8 @@ void add_options(CLI::App& cmd, ProfileArgs& args) {
   add_number(cmd, "--steps", args.steps, {"N", 1, 10'000}, "Steps that are recorded");
   cmd.add_flag("--light", args.light,
                "Record steps, loading, optimizers and collectives only, which costs next to nothing (C++)");
+  cmd.add_flag("--shapes", args.has_shapes, "Record the shapes of inputs too, for `yoke plan --profile`")
+      ->excludes("--light");
   cmd.add_option("--out", args.out, "Keep the traces in this folder, for Perfetto or --trace")->type_name("FOLDER");
   cmd.add_flag("--stop", args.stop, "End the program after the report");
   add_number(cmd, "--timeout", args.timeout_s, {"SECONDS", 1, 86'400},

@@ -21,6 +21,7 @@ struct ProfileArgs {
   double timeout_s = 60;
   std::string out;
   bool light = false;
+  bool has_shapes = false;  ///< For `yoke plan`.
   bool stop = false;
   bool json = false;
 };

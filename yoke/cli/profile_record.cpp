@@ -73,7 +73,9 @@ profile::RecordingOptions recording_options(const ProfileArgs& args, const Priva
           .wait = args.wait.value_or(is_running ? 0 : 5),
           .warmup = is_running ? 1 : 2,
           .active = args.steps,
-          .detail = args.light ? ProfileDetail::kAnnotations : ProfileDetail::kOperations,
+          .detail = args.light        ? ProfileDetail::kAnnotations
+                    : args.has_shapes ? ProfileDetail::kShapes
+                                      : ProfileDetail::kOperations,
           .num_asked = num_asked};
 }
 

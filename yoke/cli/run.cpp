@@ -10,6 +10,7 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -22,10 +23,15 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/external.h"
+#include "yoke/cli/frame/job_sampler.h"
+#include "yoke/cli/frame/node_request.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/help/hints.h"
+#include "yoke/cli/options/allocation.h"
 #include "yoke/cli/options/claim.h"
+#include "yoke/cli/options/container.h"
 #include "yoke/cli/options/device.h"
+#include "yoke/cli/slurm_step.h"
 #include "yoke/cluster/hosts.h"
 #include "yoke/cluster/ssh.h"
 #include "yoke/cluster/token.h"
@@ -45,6 +51,7 @@ struct RunArgs {
   bool claims = false;
   std::string length;  ///< Of the claim.
   std::string container;
+  ContainerOptions container_options;
   bool json = false;
 };
 
@@ -137,51 +144,25 @@ int show_plan(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, co
   return kExitOk;
 }
 
-/// Whether a variable describes a login or a host. `yoke agent` keeps its own host's values of these variables.
-bool belongs_to_a_host(const std::string& name) {
-  for (const std::string_view beginning : {"SSH_", "XDG_", "DBUS_", "LC_TERMINAL", "TMUX"}) {
-    if (name.starts_with(beginning)) return true;
-  }
-  static const std::set<std::string_view> kNames = {
-      "HOME", "USER",    "LOGNAME",    "SHELL",           "MAIL",          "HOSTNAME",
-      "HOST", "DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY", "WINDOWID",      "STY",
-      "PWD",  "OLDPWD",  "_",          "SHLVL",           "YOKE_JOB_TOKEN"};
-  return kNames.contains(name);
-}
-
-/// The folder in which all hosts start the program.
-std::string working_folder() {
-  std::error_code error;
-  const auto folder = std::filesystem::current_path(error).string();
-  if (!error) return folder;
-  throw Error(
-      ErrorCode::kFailedPrecondition,
-      "cannot get the path of the working folder, where the program starts on each host: {}; if it was removed, "
-      "change to a folder that all hosts have",
-      error.message());
-}
-
 /// Returns the message that asks `yoke agent` on a different host to run this command line.
-nlohmann::json to_launch(const launch::NodesSpec& nodes, const Context& context) {
-  auto environment = nlohmann::json::object();
-  for (const auto& variable : context.environment.to_strings()) {
-    const auto equals = variable.find('=');
-    const auto name = variable.substr(0, equals);
-    if (!belongs_to_a_host(name)) environment[name] = variable.substr(equals + 1);
-  }
+nlohmann::json to_launch(const launch::NodesSpec& nodes, const RunArgs& args, const CLI::App& command,
+                         const Context& context) {
+  const bool is_in = !args.options.allocation.empty();
   return {{"words", context.words},
-          {"environment", std::move(environment)},
+          {"environment", environment_for_nodes(context.environment, is_in ? ForNodes::kOfSlurm : ForNodes::kAny)},
           {"folder", working_folder()},
+          {"ranks_by_slurm", is_in && command.get_option("--nproc-per-node")->count() == 0},
           {"on_a_terminal", isatty(STDOUT_FILENO) == 1},
           {"silence_ms", nodes.silence.count()}};
 }
 
 /// Calls launch::launch(), and adds a hint if the failure looks like a mistake in the command line.
-int launch_with_hint(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, const CLI::App& command,
-                     const Context& context) {
+int launch_with_hint(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, const RunArgs& args,
+                     const CLI::App& command, const Context& context) {
   constexpr std::chrono::seconds kQuick{10};
   const auto start = std::chrono::steady_clock::now();
-  const int status = launch::launch(spec, nodes, nodes.hosts.empty() ? nlohmann::json() : to_launch(nodes, context));
+  const int status =
+      launch::launch(spec, nodes, nodes.hosts.empty() ? nlohmann::json() : to_launch(nodes, args, command, context));
   const bool is_quick = std::chrono::steady_clock::now() - start < kQuick;
   const auto hint = hint_about({.status = status, .is_quick = is_quick}, context.rest, [&](std::string_view name) {
     const auto* option = command.get_option_no_throw(std::string(name));
@@ -191,8 +172,21 @@ int launch_with_hint(const launch::LaunchSpec& spec, const launch::NodesSpec& no
   return status;
 }
 
-/// Returns the hosts of --hosts or --hostfile, which are reached by ssh.
-std::vector<launch::Host> list_hosts(const launch::RunOptions& options, const Context& context) {
+/// Returns the nodes of the allocation of --in, or with --nnodes N the first N of them. Stores the job's id in `job`.
+std::vector<launch::Host> hosts_of_allocation(const launch::RunOptions& options, const Context& context,
+                                              std::string& job) {
+  auto allocation = open_allocation(options.allocation, context);
+  job = allocation.allocation.job;
+  auto hosts = allocation.take_hosts();
+  const auto wanted = parse_int(options.nnodes);
+  if (wanted && *wanted >= 1 && *wanted < static_cast<int64_t>(hosts.size()))
+    hosts.resize(static_cast<size_t>(*wanted));
+  return hosts;
+}
+
+/// Returns the hosts of --hosts or --hostfile, which are reached by ssh, or those of --in.
+std::vector<launch::Host> list_hosts(const launch::RunOptions& options, const Context& context, std::string& job) {
+  if (!options.allocation.empty()) return hosts_of_allocation(options, context, job);
   const auto entries =
       options.hostfile.empty() ? cluster::parse_hosts(options.hosts) : cluster::read_hostfile(options.hostfile);
   cluster::SshOptions ssh{.yoke = options.remote_yoke.empty() ? context.installation.executable.string()
@@ -209,7 +203,8 @@ std::vector<launch::Host> list_hosts(const launch::RunOptions& options, const Co
   return hosts;
 }
 
-launch::Surroundings surroundings_of(const launch::RunOptions& options, const Context& context) {
+/// `job` becomes the job's id of the allocation of --in.
+launch::Surroundings surroundings_of(const launch::RunOptions& options, const Context& context, std::string& job) {
   launch::Surroundings result{.program = context.rest, .environment = context.environment, .store_program = ""};
   const auto store = context.installation.libexec / "yoke-store";
   if (access(store.c_str(), X_OK) == 0) result.store_program = store.string();
@@ -222,20 +217,25 @@ launch::Surroundings surroundings_of(const launch::RunOptions& options, const Co
     const auto found = find_program(name, context.environment);
     return found ? std::optional(found->string()) : std::nullopt;
   };
-  result.list_hosts = [&] { return list_hosts(options, context); };
+  result.list_hosts = [&] { return list_hosts(options, context, job); };
   result.job_token = [&context] { return cluster::job_token(context.environment); };
   return result;
 }
 
 /// Appends the words of this command, without the options that are for the outer one.
 void append_inner_words(std::vector<std::string>& words, const Context& context) {
+  constexpr std::string_view kOuter[] = {"--container", "--for", "--volume", "-v", "--engine"};  // with a value
   const auto num_own = context.words.size() - context.rest.size();
   for (size_t i = 0; i < context.words.size(); ++i) {
     const auto& word = context.words[i];
     const bool is_own = i < num_own;
-    if (is_own && (word == "--container" || word == "--for")) {
-      ++i;  // the image, or the time
-    } else if (!is_own || (word != "--claim" && !word.starts_with("--container=") && !word.starts_with("--for="))) {
+    const auto is_outer = [&](std::string_view name) { return word == name; };
+    const auto has_value = [&](std::string_view name) {
+      return word.starts_with(name) && (name == "-v" ? word.size() > 2 : word.substr(name.size()).starts_with('='));
+    };
+    if (is_own && std::any_of(std::begin(kOuter), std::end(kOuter), is_outer)) {
+      ++i;  // its value
+    } else if (!is_own || (word != "--claim" && std::none_of(std::begin(kOuter), std::end(kOuter), has_value))) {
       words.push_back(word);
     }
   }
@@ -248,7 +248,7 @@ std::string num_ranks_for(const char* option, const RunArgs& args) {
     throw Error(ErrorCode::kInvalidArgument, "{} claims a device for each rank, so give their number, as in -n 4",
                 option);
   }
-  if (!args.options.hosts.empty() || !args.options.hostfile.empty()) {
+  if (!args.options.hosts.empty() || !args.options.hostfile.empty() || !args.options.allocation.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
                 "{} is for the devices of this machine; on other hosts, start `yoke claim -n N -- yoke run ...`",
                 option);
@@ -277,25 +277,66 @@ std::string num_ranks_for(const char* option, const RunArgs& args) {
   std::vector<std::string> words = {context.installation.executable.string(), "container", "run", "--gpu",
                                     num_ranks_for("--container", args)};
   if (!args.length.empty()) words.insert(words.end(), {"--for", args.length});
+  const auto& options = args.container_options;
+  if (!options.engine.empty()) words.insert(words.end(), {"--engine", options.engine});
+  for (const auto& volume : options.volumes) words.insert(words.end(), {"-v", volume});
   words.insert(words.end(), {args.container, "--", "yoke"});
   append_inner_words(words, context);
   become(words);
+}
+
+/// Says once for the job which nodes and ranks come from Slurm.
+void say_what_slurm_gave(const launch::NodesSpec& nodes, const launch::RunOptions& options,
+                         const launch::Surroundings& surroundings) {
+  if (options.quiet || launch::says_where(options) || nodes.node_rank.value_or(0) != 0) return;
+  const auto ranks = launch::ranks_of_scheduler(options, surroundings);
+  const auto text = launch::describe_slurm(surroundings.environment, nodes.membership.max_nodes, ranks);
+  if (text) std::cerr << "yoke run: " << *text << std::endl;
+}
+
+/// Whether a job in an allocation may have failed because the allocation has ended: ranks got a signal, or nodes are
+/// lost.
+bool may_be_end(int status) {
+  const bool is_own = status == 128 + SIGINT || status == 128 + SIGHUP;  // the user has ended the job
+  return status == exit_status(ErrorCode::kUnavailable) || (status > 128 && !is_own);
+}
+
+void tell_end_of_allocation(const std::string& job, const launch::LaunchSpec& spec, const Context& context) {
+  if (const auto why = end_of_allocation(job, context))
+    std::cerr << fmt::format("{}: allocation {} has ended: {}\n", spec.name, job, *why) << std::flush;
 }
 
 int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
   if (!args.length.empty() && !args.claims && args.container.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "--for is the time of a claim; give --claim or --container, too");
   }
+  if (args.container.empty() && !(args.container_options.engine.empty() && args.container_options.volumes.empty())) {
+    throw Error(ErrorCode::kInvalidArgument, "--engine and --volume are for a container; give --container, too");
+  }
   if (args.json && !args.plan) throw Error(ErrorCode::kInvalidArgument, "--json needs --plan");
+  if (const auto step = context.agent != nullptr || context.rest.empty()
+                            ? std::nullopt
+                            : launch::slurm_step_for(args.options, context.environment)) {
+    if (args.plan) return show_slurm_step(*step, args.options, args.json, context);
+    become_slurm_step(*step, args.options, context);
+  }
   if (!args.container.empty() && context.agent == nullptr && !args.plan) become_container(args, context);
   if (args.claims && context.agent == nullptr && !args.plan) become_claim(args, context);
-  const auto surroundings = surroundings_of(args.options, context);
+  std::string job;
+  const auto surroundings = surroundings_of(args.options, context, job);
   auto spec = launch::to_spec(args.options, surroundings);
-  if (context.agent != nullptr) return launch::serve_head(spec, context.agent->channel);
+  if (context.agent != nullptr) {
+    const JobSampler sampler(context);
+    return launch::serve_head(spec, context.agent->channel);
+  }
   const auto nodes = launch::to_nodes(args.options, surroundings, spec);
   if (args.plan) return show_plan(spec, nodes, args, context);
+  say_what_slurm_gave(nodes, args.options, surroundings);
+  const JobSampler sampler(context);
   try {
-    return launch_with_hint(spec, nodes, command, context);
+    const int status = launch_with_hint(spec, nodes, args, command, context);
+    if (!job.empty() && may_be_end(status)) tell_end_of_allocation(job, spec, context);
+    return status;
   } catch (const Error& error) {
     launch::leave_error_file(spec, std::nullopt, fmt::format("{}: {}", spec.name, error.what()),
                              [&](const std::string& text) { std::cerr << spec.name << ": " << text << '\n'; });
@@ -316,6 +357,7 @@ void add_run(CLI::App& cmd, Context& context) {
   cmd.add_option("--container", args->container,
                  "Start the ranks in a container of this image, with a claimed device for each; see `yoke container`")
       ->type_name("IMAGE");
+  add_engine_and_volumes(cmd, args->container_options);
   cmd.add_flag("--json", args->json, "With --plan: print JSON, with the variables that each rank gets");
   cmd.add_option("PROGRAM", *program,
                  "Program to start and its arguments; options of yoke come before it. In an "
@@ -325,8 +367,9 @@ void add_run(CLI::App& cmd, Context& context) {
   cmd.footer(examples(
       "  yoke run -n 2 -- ./train --epochs 5      two ranks of a C++ program\n"
       "  yoke run --hosts a,b -n gpu train.py     on two machines, by ssh\n"
+      "  yoke run --in last train.py              in an allocation of Slurm that `yoke alloc` holds\n"
       "  yoke run --nnodes 2 --node-rank 0 --rdzv-endpoint a:29400 -n 8 train.py    on host a; --node-rank 1 on b\n"
-      "  srun --ntasks-per-node=1 yoke run -n gpu train.py    on the nodes of a Slurm step\n"
+      "  yoke run train.py                        in a job of Slurm: on its nodes, a rank for each of its GPUs\n"
       "  yoke run -n gpu train.py                 a Python script, one rank for each GPU\n"
       "  yoke run -n 2 --max-restarts 3 ./train   start all again when one fails\n"
       "  yoke run -n 4 --container ngc/pytorch:25.05-py3 train.py    four ranks in a container\n"

@@ -10,7 +10,9 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
+#include "yoke/base/text.h"
 #include "yoke/cli/command.h"
+#include "yoke/cli/frame/allocations.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/cli/options/job.h"
 #include "yoke/device/process/info.h"
@@ -26,6 +28,8 @@ using std::chrono::milliseconds;
 /// How long to wait for a launcher's answer. A launcher normally answers in the next turn of its event loop.
 constexpr std::chrono::seconds kStopPatience{5};
 constexpr std::chrono::seconds kToldEvery{1};
+/// Slurm kills processes that do not end after KillWait, 30 s unless the site has changed it.
+constexpr std::chrono::seconds kReleasePatience{90};
 
 struct StopArgs {
   std::string job;
@@ -92,7 +96,37 @@ void wait_for_end(const device::ProcessHandle& launcher, Waiting& waiting, const
   }
 }
 
+/// Gives an allocation back if `name` means one; false if it does not.
+/// Errors  kInvalidArgument: it means a job, too, or several allocations.
+bool stop_allocation(const StopArgs& args, Context& context) {
+  if (args.job.empty()) return false;
+  cluster::Allocation held;
+  try {
+    held = choose_held(args.job, context);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kNotFound) return false;
+    throw;
+  }
+  if (args.now)
+    throw Error(ErrorCode::kInvalidArgument, "--now is for a job; {} is an allocation", printable(args.job));
+  const auto jobs = launch::find_jobs();
+  const auto is_meant = [&](const auto& found) {
+    return std::to_string(found.address.pid) == args.job || (found.job && found.job->run_id == args.job);
+  };
+  if (std::ranges::any_of(jobs, is_meant)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "{} is a job that runs here and an allocation of Slurm; `scancel {}` gives the allocation back, `kill` "
+                "with the job's PID ends the job",
+                args.job, held.job);
+  }
+  const auto limit = std::chrono::duration<double>(args.timeout_s > 0 ? args.timeout_s : kReleasePatience.count());
+  release_allocation(held, std::chrono::ceil<milliseconds>(limit), context);
+  context.out << fmt::format("allocation {} is given back\n", held.job);
+  return true;
+}
+
 int run_stop(const StopArgs& args, Context& context) {
+  if (stop_allocation(args, context)) return kExitOk;
   const auto found = find(args.job);
   const auto pid = found.address.pid;
   const auto ended = [&] {
@@ -122,16 +156,18 @@ void add_stop(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<StopArgs>();  // CLI11 keeps references to *args; the callback owns it
   add_job_option(cmd, args->job);
   cmd.add_flag("--now", args->now, "Kill the ranks at once, without the grace to save their work");
-  cmd.add_option("--timeout", args->timeout_s, "How long to wait; by default until the job has ended")
+  cmd.add_option("--timeout", args->timeout_s,
+                 "How long to wait; by default until the job has ended, and 90 s for an allocation")
       ->type_name("SECONDS")
       ->check(in_range(0.001, 86'400, "seconds"));
   cmd.footer(
       examples("  yoke stop 4121           as SIGTERM to `yoke run`: ranks get SIGTERM, and SIGKILL after --grace\n"
                "  yoke stop                the only job\n"
                "  yoke stop 4121 --now     kill at once\n"
+               "  yoke stop debug          give an allocation back, by its job's id, its name or `last`\n"
                "\n"
                "Exit status: 0 when the job has ended; 124 when it has not within --timeout, or does not answer;\n"
-               "66 when there is no such job."));
+               "66 when there is no such job; 75 if Slurm cannot be reached."));
   cmd.callback([args, &context] { context.exit_code = run_stop(*args, context); });
 }
 

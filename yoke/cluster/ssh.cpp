@@ -6,41 +6,32 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <utility>
 
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
+#include "yoke/base/shell.h"
 
 namespace yoke::cluster {
-namespace {
-
-/// Quotes `word` for sh and csh. Between single quotes, only the quote itself is special. ('!' is, in interactive csh.)
-std::string quote(const std::string& word) {
-  std::string result = "'";
-  for (const char c : word) {
-    if (c == '\'') {
-      result += "'\\''";
-    } else {
-      result += c;
-    }
-  }
-  return result + "'";
-}
-
-}  // namespace
 
 std::vector<std::string> ssh_command(const SshOptions& options, const std::string& host) {
   auto words = options.ssh;
   // -T: no terminal. If an option is given twice, ssh uses the first one, so the user's options precede these.
   for (const char* word : {"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"}) words.emplace_back(word);
   words.push_back(host);
-  words.push_back(fmt::format("exec {} agent", quote(options.yoke)));
+  words.push_back(fmt::format("exec {} agent", shell_quoted(options.yoke)));
   return words;
 }
 
 launch::AgentProcess start_by_ssh(const SshOptions& options, const std::string& host) {
-  const auto argv = ssh_command(options, host);
+  return start_by_command(ssh_command(options, host), host);
+}
+
+launch::AgentProcess start_by_command(const std::vector<std::string>& argv, const std::string& host,
+                                      std::optional<std::vector<std::string>> environment) {
   auto in = make_pipe(), out = make_pipe(), err = make_pipe();
   const pid_t pid = spawn({.argv = argv,
+                           .environment = std::move(environment),
                            .in = in.read_end.value(),
                            .out = out.write_end.value(),
                            .err = err.write_end.value(),

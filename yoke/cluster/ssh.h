@@ -1,6 +1,7 @@
 // yoke/cluster/ssh.h -- starts `yoke agent` on a different host with the user's ssh.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,5 +21,9 @@ std::vector<std::string> ssh_command(const SshOptions& options, const std::strin
 /// Errors  kUnavailable: no process can be started. If ssh is not found, the new process prints this on its standard
 /// error and ends.
 launch::AgentProcess start_by_ssh(const SshOptions& options, const std::string& host);
+
+/// The same for any command that starts `yoke agent` on `host`, such as srun.
+launch::AgentProcess start_by_command(const std::vector<std::string>& argv, const std::string& host,
+                                      std::optional<std::vector<std::string>> environment = {});
 
 }  // namespace yoke::cluster

@@ -45,15 +45,6 @@ std::optional<std::string> read_token(const std::filesystem::path& path) {
               "{} does not contain a token of at least 16 bytes; delete it, and yoke makes a new one", path.string());
 }
 
-std::string make_token() {
-  unsigned char bytes[kRandomBytes];
-  if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes)
-    throw system_error(errno, "getting random bytes for the token of your jobs");
-  std::string text;
-  for (const auto byte : bytes) text += fmt::format("{:02x}", byte);
-  return text;
-}
-
 /// Several processes, even on different hosts, may call this at the same time: link() succeeds for only one of them.
 void write_token(const std::filesystem::path& path) {
   std::error_code error;
@@ -64,7 +55,7 @@ void write_token(const std::filesystem::path& path) {
   if (!fd) throw system_error(errno, fmt::format("making the file of your jobs' token, {}", path.string()));
   int error_number = 0;
   try {
-    const auto token = make_token() + "\n";
+    const auto token = new_token() + "\n";
     write_all(fd.value(), std::as_bytes(std::span(token)), own);
     if (link(own.c_str(), path.c_str()) != 0) error_number = errno;
   } catch (...) {
@@ -78,6 +69,14 @@ void write_token(const std::filesystem::path& path) {
 }
 
 }  // namespace
+
+std::string new_token() {
+  unsigned char bytes[kRandomBytes];
+  if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) throw system_error(errno, "getting random bytes");
+  std::string text;
+  for (const auto byte : bytes) text += fmt::format("{:02x}", byte);
+  return text;
+}
 
 std::filesystem::path token_file(const Environment& environment) {
   if (const auto folder = environment.value_or("XDG_CONFIG_HOME", ""); folder.starts_with('/')) {

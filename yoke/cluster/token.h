@@ -13,6 +13,9 @@ namespace yoke::cluster {
 /// to a different user, or HOME is not set. Otherwise as errno says.
 std::string job_token(const Environment& environment);
 
+/// Returns a new random token.
+std::string new_token();
+
 /// Returns $XDG_CONFIG_HOME/yoke/token, or ~/.config/yoke/token. Errors  kFailedPrecondition if HOME is not set.
 std::filesystem::path token_file(const Environment& environment);
 

@@ -22,7 +22,7 @@ Words plan_apptainer(const Engine& engine, const Request& request, const DeviceG
   for (const auto& [name, value] : variables) words.push_back(fmt::format("APPTAINERENV_{}={}", name, value));
   add(words, {engine.program, "exec", "--pid", "--no-init", "--cleanenv", "--contain", "--no-home"});
   if (engine.version >= Version{1, 1, 0}) add(words, {"--no-eval"});
-  add(words, {engine.version >= Version{1, 2, 0} ? "--cwd" : "--pwd", kWorkspace});
+  add(words, {engine.version >= Version{1, 2, 0} ? "--cwd" : "--pwd", request.working_folder});
   // With --contain these would be small file systems in memory.
   for (const auto* folder : {"/tmp", "/var/tmp"}) add(words, {"--bind", folder});
   for (const auto& mount : mounts_of(request)) {

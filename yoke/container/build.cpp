@@ -70,6 +70,10 @@ std::string image_name_of_folder(const std::filesystem::path& folder) {
   return name;
 }
 
+bool needs_name(EngineKind engine, bool has_dockerfile, bool has_containerfile) {
+  return engine == EngineKind::kDocker && !has_dockerfile && has_containerfile;
+}
+
 std::vector<std::string> plan_build(const Engine& engine, const BuildRequest& request) {
   std::vector<std::string> words = {engine.program, "build"};
   for (const auto& argument : request.arguments) {

@@ -65,5 +65,12 @@ TEST(BuildPlans, AreTheEnginesOwn) {
   EXPECT_THROW(plan_build(apptainer, {.name = "x.sif"}), Error);
 }
 
+TEST(BuildPlans, NameAContainerfileForDockerAlone) {
+  EXPECT_TRUE(needs_name(EngineKind::kDocker, false, true));
+  EXPECT_FALSE(needs_name(EngineKind::kDocker, true, true));
+  EXPECT_FALSE(needs_name(EngineKind::kDocker, false, false)) << "the engine says what is missing";
+  EXPECT_FALSE(needs_name(EngineKind::kPodman, false, true));
+}
+
 }  // namespace
 }  // namespace yoke::container

@@ -9,12 +9,12 @@
 #include <cerrno>
 #include <filesystem>
 
+#include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
 #include "yoke/base/user_socket.h"
-#include "yoke/container/command.h"
 #include "yoke/container/engine.h"
 
 namespace yoke::container {
@@ -48,7 +48,7 @@ std::optional<pid_t> docker_daemon(const Environment& environment) {
   return peer && peer->pid > 0 ? std::optional(peer->pid) : std::nullopt;
 }
 
-[[noreturn]] void refuse_engine(const Engine& engine, const Output& output) {
+[[noreturn]] void refuse_engine(const Engine& engine, const CommandOutput& output) {
   throw Error(ErrorCode::kUnavailable, "{} does not work here: {}", name(engine.kind),
               printable(output.err.empty() ? output.out : output.err).substr(0, 500));
 }

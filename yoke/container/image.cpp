@@ -6,9 +6,9 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
-#include "yoke/container/command.h"
 
 namespace yoke::container {
 namespace {

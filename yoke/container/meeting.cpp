@@ -10,6 +10,7 @@
 
 #include <cerrno>
 
+#include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/user_socket.h"
 #include "yoke/container/plan.h"
@@ -55,6 +56,23 @@ std::optional<Arrival> Meeting::accept() const {
 void consent(const Arrival& arrival, const std::optional<std::string>& refusal) {
   const auto word = refusal ? "no " + refusal->substr(0, 8000) : std::string("go");
   [[maybe_unused]] const auto count = send(arrival.connection.value(), word.data(), word.size(), MSG_NOSIGNAL);
+}
+
+std::optional<Beginning> parse_beginning(std::string_view text) {
+  constexpr std::string_view kFailed = "failed ";
+  if (text == "started") return Beginning{};
+  if (!text.starts_with(kFailed)) return std::nullopt;
+  text.remove_prefix(kFailed.size());
+  const auto blank = text.find(' ');
+  const auto status = parse_int(text.substr(0, blank));
+  if (blank == text.npos || !status || *status < 1 || *status > 255) return std::nullopt;
+  return Beginning{.status = static_cast<int>(*status), .why = std::string(text.substr(blank + 1))};
+}
+
+std::optional<Beginning> hear_beginning(const Arrival& arrival) {
+  std::string text(4096, '\0');
+  const auto count = recv(arrival.connection.value(), text.data(), text.size(), MSG_DONTWAIT);
+  return count <= 0 ? std::nullopt : parse_beginning(std::string_view(text).substr(0, static_cast<size_t>(count)));
 }
 
 void send_signal(const Arrival& arrival, int number) {

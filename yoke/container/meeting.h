@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "yoke/base/file.h"
 
@@ -36,6 +37,18 @@ class Meeting {
 
 /// Tells the program to start what it has to start, or why not.
 void consent(const Arrival& arrival, const std::optional<std::string>& refusal);
+
+/// What the container's first program has made of the user's program.
+struct Beginning {
+  int status = 0;   ///< 0: it runs. Otherwise the exit status of the container.
+  std::string why;  ///< It does not run.
+};
+
+/// Reads what the first program says after the consent. Returns nullopt if it has ended without a word. REQUIRES:
+/// poll() has found the connection readable.
+std::optional<Beginning> hear_beginning(const Arrival& arrival);
+/// Parses "started" and "failed 127 cannot start ...". Returns nullopt for anything else. Pure.
+std::optional<Beginning> parse_beginning(std::string_view text);
 
 /// Makes the program pass a signal on; SIGKILL ends all processes of the container.
 void send_signal(const Arrival& arrival, int number);

@@ -109,7 +109,7 @@ Words plan_common(const Engine& engine, const Request& request) {
 }
 
 void add_rest(Words& words, const Request& request, const DeviceGrant& grant) {
-  add(words, {"--workdir", kWorkspace});
+  add(words, {"--workdir", request.working_folder});
   for (const auto& mount : mounts_of(request)) add(words, {"--volume", volume(mount)});
   for (const auto& [name, value] : variables_of(request)) add(words, {"--env", name + "=" + value});
   for (const auto& [name, value] : grant.variables) add(words, {"--env", name + "=" + value});

@@ -53,6 +53,7 @@ struct Request {
   Foreground foreground = Foreground::kNoInput;
   std::vector<Mount> mounts;                 ///< The user's.
   std::filesystem::path folder;              ///< Mounted at /workspace.
+  std::string working_folder = kWorkspace;   ///< In the container.
   std::filesystem::path init, command;       ///< container-init and yoke of this installation.
   std::filesystem::path meeting;             ///< The folder with the socket of the keeper.
   Variables variables = {};                  ///< The user's.

@@ -6,9 +6,9 @@
 #include <mutex>
 #include <thread>
 
+#include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
-#include "yoke/container/command.h"
 #include "yoke/container/helper.h"
 #include "yoke/container/image.h"
 #include "yoke/container/packages.h"

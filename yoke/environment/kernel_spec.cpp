@@ -24,8 +24,13 @@ constexpr int kSpecVersion = 1;
 std::vector<std::string> argv_of(const KernelRequest& request) {
   std::vector<std::string> argv;
   const auto& devices = request.devices;
-  if (devices.is_claimed()) {
+  if (devices.is_claimed() || request.container) {
     argv = {request.yoke, "jupyter", "start", "--name", request.name};
+    if (request.container) {
+      const auto& options = request.container->options;
+      argv.insert(argv.end(), {"--image", request.container->image});
+      argv.insert(argv.end(), options.begin(), options.end());
+    }
     if (devices.num_devices) argv.insert(argv.end(), {"--claim", std::to_string(*devices.num_devices)});
     if (!devices.chosen.empty()) argv.insert(argv.end(), {"--devices", devices.chosen});
     if (!devices.length.empty()) argv.insert(argv.end(), {"--for", devices.length});
@@ -73,13 +78,15 @@ std::string kernel_json(const KernelRequest& request) {
     json["env"] = {{"VIRTUAL_ENV", request.environment}, {"PATH", request.environment + "/bin:${PATH}"}};
   }
   // Jupyter signals the process group. `yoke jupyter start` would pass on a signal that the kernel has got already.
-  if (request.devices.is_claimed() || request.language == Language::kCpp) json["interrupt_mode"] = "message";
+  const bool has_parent = request.devices.is_claimed() || request.container;
+  if (has_parent || request.language == Language::kCpp) json["interrupt_mode"] = "message";
   const auto& devices = request.devices;
   json["metadata"] = {{"debugger", request.language == Language::kPython},
                       {"yoke",
                        {{"version", kSpecVersion},
                         {"python", request.python},
                         {"environment", request.environment},
+                        {"image", request.container ? request.container->image : ""},
                         {"num_devices", devices.num_devices ? SpecJson(*devices.num_devices) : SpecJson()},
                         {"devices", devices.chosen},
                         {"for", devices.length}}}};
@@ -111,6 +118,7 @@ std::optional<Kernel> parse_kernel(std::string_view text) {
   Kernel kernel{.display_name = text_of(json, "display_name"),
                 .python = text_of(mark, "python"),
                 .environment = text_of(mark, "environment"),
+                .image = text_of(mark, "image"),
                 .language = text_of(json, "language")};
   kernel.devices.chosen = text_of(mark, "devices");
   kernel.devices.length = text_of(mark, "for");

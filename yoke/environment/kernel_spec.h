@@ -26,6 +26,12 @@ struct KernelDevices {
   bool is_claimed() const { return num_devices.has_value() || !chosen.empty(); }
 };
 
+/// The container in which a kernel runs.
+struct KernelContainer {
+  std::string image;
+  std::vector<std::string> options = {};  ///< Of `yoke container run`, with absolute paths.
+};
+
 struct KernelRequest {
   std::string name;
   std::string display_name;  ///< Empty: derived from the name.
@@ -33,9 +39,10 @@ struct KernelRequest {
   std::string python;            ///< The program that runs the kernel, a path.
   std::string environment = {};  ///< The folder of its virtual environment; empty: none.
   KernelDevices devices = {};
-  std::string cpp_folder = {};  ///< Of a C++ kernel: cpp_folder().
-  std::string yoke;             ///< The path of this command.
-  std::string kernels_folder;   ///< The folder of yoke's own kernels (share/yoke/python/kernels).
+  std::optional<KernelContainer> container = {};  ///< `python` is then the name of a program in the image.
+  std::string cpp_folder = {};                    ///< Of a C++ kernel: cpp_folder().
+  std::string yoke;                               ///< The path of this command.
+  std::string kernels_folder;                     ///< The folder of yoke's own kernels (share/yoke/python/kernels).
 };
 
 /// The text of kernel.json. Pure.
@@ -57,6 +64,7 @@ struct Kernel {
   std::filesystem::path folder;
   std::string python;       ///< The program that runs it.
   std::string environment;  ///< Folder; empty: none.
+  std::string image;        ///< Of its container; empty: it runs in none.
   std::string language;     ///< "python", "c++"
   KernelDevices devices;
 };

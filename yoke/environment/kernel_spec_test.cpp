@@ -48,6 +48,21 @@ TEST(KernelSpec, HoldsAClaimWhileTheKernelLives) {
                           "/data/env/bin/python", "-m", "ipykernel_launcher", "-f", "{connection_file}"));
 }
 
+TEST(KernelSpec, RunsInAContainer) {
+  auto wanted = request();
+  wanted.python = "python3";
+  wanted.environment = "";
+  wanted.container = {.image = "lab:1", .options = {"--engine", "docker", "-v", "/data:/data:ro"}};
+  const auto text = kernel_json(wanted);
+  const auto spec = json::parse(text);
+  EXPECT_THAT(spec["argv"], ElementsAre("/opt/bin/yoke", "jupyter", "start", "--name", "work", "--image", "lab:1",
+                                        "--engine", "docker", "-v", "/data:/data:ro", "--", "python3", "-m",
+                                        "ipykernel_launcher", "-f", "{connection_file}"));
+  EXPECT_EQ(spec["interrupt_mode"], "message") << "a signal would not reach the container's processes";
+  EXPECT_FALSE(spec.contains("env"));
+  EXPECT_EQ(parse_kernel(text)->image, "lab:1");
+}
+
 TEST(KernelSpec, OfCppHasItsCompiledParts) {
   const test::TemporaryFolder data;
   const Environment environment = {{"JUPYTER_DATA_DIR", data.path()}, {"HOME", data.path("home")}};

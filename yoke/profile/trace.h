@@ -57,6 +57,15 @@ struct Event {
   int64_t end_ns() const { return start_ns + duration_ns; }
 };
 
+/// A gradient has been added to that of its parameter, if the trace has shapes (torch.profiler's record_shapes).
+struct GradientEvent {
+  int64_t start_ns = 0;
+  int64_t duration_ns = 0;
+  int64_t num_elements = 0;
+  int64_t element_bytes = 4;
+  int64_t end_ns() const { return start_ns + duration_ns; }
+};
+
 /// Facts about the process that the program adds: the trace's member "host", written by
 /// `profiler.add_metadata_json("host", ...)`. docs/profile.md has the form.
 struct HostFacts {
@@ -73,6 +82,7 @@ struct Trace {
   HostFacts host;
   std::vector<Name> names;
   std::vector<Event> events;
+  std::vector<GradientEvent> gradients;
   int64_t num_without_duration = 0;  ///< Events that were left out because their end or a valid time is missing.
   bool is_truncated = false;         ///< The file ends before the end of the JSON.
 };

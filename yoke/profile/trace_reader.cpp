@@ -18,6 +18,25 @@ std::string_view without_quotes(std::string_view value) {
   return value.size() >= 2 && value.front() == '"' ? value.substr(1, value.size() - 2) : value;
 }
 
+bool has_any_of(std::string_view text, std::initializer_list<std::string_view> parts) {
+  return std::ranges::any_of(parts, [&](std::string_view part) { return text.find(part) != text.npos; });
+}
+
+/// The number of elements of the first shape in "[[64, 10], ...]"; 1 of a scalar, "[[]]"; 0 if there is none.
+int64_t num_elements(std::string_view shapes) {
+  JsonCursor cursor(shapes);
+  if (!cursor.take('[') || !cursor.take('[')) return 0;
+  int64_t product = 1;
+  while (!cursor.take(']')) {
+    const auto text = cursor.value();
+    const auto size = text ? parse_integer(*text) : std::nullopt;
+    if (!size || *size < 0 || (*size > 0 && product > (int64_t{1} << 36) / *size)) return 0;
+    product *= *size;
+    cursor.take(',');
+  }
+  return product;
+}
+
 /// Numbers strings from 0. Equal strings have the same number.
 class Numbers {
  public:
@@ -70,6 +89,7 @@ class EventCollector {
       ++trace_.num_without_duration;
     } else if (is_complete) {
       trace_.events.push_back({*start, *duration, name, track(raw)});
+      if (raw.name == "torch::autograd::AccumulateGrad") add_gradient(raw.args, *start, *duration);
     } else {
       open_[track(raw)].push_back({*start, 0, name, track(raw)});
     }
@@ -109,6 +129,20 @@ class EventCollector {
       }
       return value.has_value();
     });
+  }
+
+  /// Adds the gradient that the node of autograd got: "Input Dims": [[64, 10]], "Input type": ["float"].
+  void add_gradient(std::string_view args, int64_t start_ns, int64_t duration_ns) {
+    GradientEvent gradient{.start_ns = start_ns, .duration_ns = duration_ns};
+    JsonCursor cursor(args);
+    cursor.object([&](std::string_view key) {
+      const auto value = cursor.value();
+      if (value && key == "Input Dims") gradient.num_elements = num_elements(*value);
+      if (value && key == "Input type" && has_any_of(*value, {"Half", "BFloat16"})) gradient.element_bytes = 2;
+      if (value && key == "Input type" && has_any_of(*value, {"double"})) gradient.element_bytes = 8;
+      return value.has_value();
+    });
+    if (gradient.num_elements > 0) trace_.gradients.push_back(gradient);
   }
 
   uint32_t track(const RawEvent& raw) {

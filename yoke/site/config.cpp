@@ -15,6 +15,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/quantity.h"
+#include "yoke/base/toml_text.h"
 
 namespace yoke::site {
 namespace {
@@ -156,6 +157,7 @@ Section Section::section(std::string_view key) const {
 
 ConfigFile ConfigFile::parse(const std::string& text, const std::string& name, Owner owner) {
   ConfigFile file;
+  check_toml_text(text, name);
   try {
     auto parsed = std::make_shared<const toml::table>(toml::parse(text, name));
     const auto* const values = parsed.get();

@@ -73,17 +73,19 @@ std::string ask(const RemoteMount& mount) {
   return fmt::format("-{}: sshfs cannot reach the server now", std::strerror(error_number));
 }
 
-/// Makes the folder, unless it exists, and checks that it can be mounted on. Returns its path without links, preceded
-/// by '+' if it was made, else by '='. Runs in a child.
+/// Makes the folder and those above it, unless they exist, and checks that it can be mounted on. Returns how many were
+/// made, a colon, and the path without links. Runs in a child.
 std::string prepare_point(const std::string& point) {
-  bool is_new = false;
+  int num_made = 0;
   struct stat status {};
   if (stat(point.c_str(), &status) != 0) {
     if (errno != ENOENT) throw system_error(errno, point);
     std::error_code error;
+    for (fs::path missing = point; !missing.empty() && !fs::exists(missing, error); missing = missing.parent_path()) {
+      ++num_made;
+    }
     fs::create_directories(point, error);
     if (error) throw system_error(error.value(), fmt::format("making {}", point));
-    is_new = true;
     if (stat(point.c_str(), &status) != 0) throw system_error(errno, point);
   }
   if (!S_ISDIR(status.st_mode)) {
@@ -97,7 +99,7 @@ std::string prepare_point(const std::string& point) {
                 "{} is not empty, and its files would be hidden; give an empty folder, or one that does not exist",
                 point);
   }
-  return (is_new ? "+" : "=") + fs::canonical(point).string();
+  return fmt::format("{}:{}", num_made, fs::canonical(point).string());
 }
 
 FuseFacts fuse_facts(const Environment& environment) {
@@ -210,11 +212,12 @@ std::optional<RemoteMount> new_mount_on(const std::string& point, const std::vec
   return std::nullopt;
 }
 
-/// Removes the folder of a mount that has ended if `yoke mount` made it: it is then empty. A program that still writes
-/// there would otherwise fill this machine's disk.
-void remove_point(const std::string& point, const Deadline& deadline) {
+/// Removes the folder of a mount that has ended, and the `num_made - 1` folders above it, if `yoke mount` made them and
+/// they are empty. A program that still writes there would otherwise fill this machine's disk.
+void remove_point(const std::string& point, int num_made, const Deadline& deadline) {
   const auto work = [&] {
-    rmdir(point.c_str());
+    fs::path folder = point;
+    for (int i = 0; i < num_made && rmdir(folder.c_str()) == 0; ++i) folder = folder.parent_path();
     return std::string();
   };
   in_children({work}, deadline);
@@ -332,8 +335,9 @@ MountResult mount_remote(const MountRequest& request, const Environment& environ
                 shown(there->mount.source), shown(wanted), why, shown(wanted));
   }
   const auto prepared = in_child([&] { return prepare_point(wanted); }, deadline, fmt::format("{}:", wanted));
-  sshfs.point = prepared.substr(1);
-  const bool is_made = prepared.starts_with('+');
+  const auto colon = prepared.find(':');
+  sshfs.point = prepared.substr(colon + 1);
+  const auto num_made = static_cast<int>(parse_int(prepared.substr(0, colon)).value_or(0));
   auto argv = sshfs_command(sshfs);
   argv.front() = find_tool("sshfs", environment).value().string();
   auto running = start_program(argv);
@@ -341,7 +345,7 @@ MountResult mount_remote(const MountRequest& request, const Environment& environ
     return wait_for_answer(running, sshfs.point, before, request, deadline);
   } catch (const Error&) {
     abandon(running, sshfs.point);
-    if (is_made) remove_point(sshfs.point, Deadline(Seconds(1)));
+    remove_point(sshfs.point, num_made, Deadline(Seconds(1)));
     throw;
   }
 }
@@ -381,7 +385,7 @@ UnmountResult unmount_remote(const RemoteMount& mount, bool force, const Deadlin
     }
   }
   const auto home = Environment::of_process().value_or("HOME", "");
-  if (!home.empty() && is_within(point, home + "/mnt")) remove_point(point, Deadline(Seconds(1)));
+  if (!home.empty() && is_within(point, home + "/mnt")) remove_point(point, 1, Deadline(Seconds(1)));
   return result;
 }
 

@@ -175,7 +175,9 @@ void mark_fastest(std::vector<RootReport>& reports) {
     return report.speed ? std::min(report.speed->write_bytes_per_s, report.speed->read_bytes_per_s) : 0;
   };
   const auto counts = [](const RootReport& report) {
-    return report.disk.kind != DiskKind::kMemory && report.condition != RootCondition::kNoAnswer;
+    const bool is_usable = report.condition == RootCondition::kThere ||
+                           (report.condition == RootCondition::kAbsent && report.root.may_create);
+    return report.disk.kind != DiskKind::kMemory && is_usable;
   };
   double best_speed = 0;
   auto best_kind = DiskKind::kUnknown;

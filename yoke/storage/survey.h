@@ -41,7 +41,8 @@ std::vector<RootReport> survey(const std::vector<Root>& roots, const std::string
 void measure(std::vector<RootReport>& reports, Seconds limit, const std::function<void(const RootReport&)>& on_root);
 
 /// Marks the fastest disks: by the slower of both measured speeds, or by their kinds if nothing was measured. Memory
-/// does not count, because what is in it is lost when the machine stops. Pure.
+/// does not count, because what is in it is lost when the machine stops; nor do roots that do not exist, unless users
+/// can make them. Pure.
 void mark_fastest(std::vector<RootReport>& reports);
 
 }  // namespace yoke::storage

@@ -30,6 +30,7 @@ TEST(Survey, TheFastestDiskIsMarked) {
   expect_fastest({{kNvme, "nvme0n1", 0, 0, true}, {kNvme, "nvme1n1", 0, 0, true}, {kNetwork, "server:/", 0, 0, false}});
   expect_fastest({{kUnknown, "overlay", 0, 0, false}});
   expect_fastest({{kNetwork, "server:/", 0, 0, true}, {kNetwork, "gone:/", 0, 0, false, RootCondition::kNoAnswer}});
+  expect_fastest({{kNvme, "nvme0n1", 0, 0, false, RootCondition::kAbsent}, {kHardDisk, "sda", 0, 0, true}});
   // What was measured counts more than the kind, and the slower of both speeds counts.
   expect_fastest(
       {{kNvme, "nvme0n1", 1e8, 9e9, false}, {kHardDisk, "sda", 2e8, 2e8, true}, {kHardDisk, "sda", 0, 0, true}});

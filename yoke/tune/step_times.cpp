@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/file.h"
+#include "yoke/base/median.h"
 #include "yoke/base/text.h"
 
 namespace yoke::tune {
@@ -14,13 +15,6 @@ namespace {
 
 constexpr size_t kMaxParts = 10, kEnoughParts = 5;
 constexpr double kCertain = 0.01;
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
-  std::ranges::nth_element(values, middle);
-  if (values.size() % 2 == 1) return *middle;
-  return (*middle + *std::max_element(values.begin(), middle)) / 2;
-}
 
 void add_memory(const nlohmann::json& line, Memory& memory) {
   const auto set = [&](Resource resource, const char* peak, const char* limit) {

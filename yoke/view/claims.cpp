@@ -61,12 +61,14 @@ std::string ago(const std::optional<Time>& time, Time now) {
 std::optional<std::chrono::seconds> idle_of(const std::optional<bool>& is_used, const std::optional<claim::Note>& note,
                                             const std::string& key, Time now) {
   if (is_used.value_or(false)) return std::chrono::seconds(0);
-  return is_used && note ? claim::idle_time(*note, key, now) : std::nullopt;
+  const auto idle = is_used && note ? claim::idle_time(*note, key, now) : std::nullopt;
+  return idle ? std::optional(std::max(*idle, std::chrono::seconds(1))) : std::nullopt;
 }
 
 std::string use_text(const ClaimRow& row) {
   if (!row.idle) return kUnknown;
-  return *row.idle < kShortIdle ? "yes" : "idle " + format_rough_duration(*row.idle);
+  if (row.idle->count() == 0) return "yes";
+  return *row.idle < kShortIdle ? "not now" : "idle " + format_rough_duration(*row.idle);
 }
 
 std::string ahead(const std::optional<Time>& time, Time now) {
@@ -81,7 +83,7 @@ std::vector<ClaimRow> claim_rows(const claim::Survey& survey, const device::Snap
   const auto devices = known_devices(snapshot);
   std::vector<ClaimRow> rows;
   for (const auto& holding : survey.holdings) {
-    ClaimRow row{.uuid = holding.key, .pid = holding.pid};
+    ClaimRow row{.uuid = holding.key, .pid = holding.pid, .share_bytes = holding.share_bytes};
     std::optional<bool> is_used;
     if (const auto known = devices.find(holding.key); known != devices.end()) {
       row.id = known->second.id;
@@ -116,10 +118,16 @@ Table claim_table(const std::vector<ClaimRow>& rows, Time now) {
                           {.title = "used", .drop_order = 1},
                           {.title = "purpose", .shrinks_to = 12}},
               .rows = {}};
+  const bool is_any_shared =
+      std::any_of(rows.begin(), rows.end(), [](const ClaimRow& row) { return row.share_bytes.has_value(); });
+  if (is_any_shared) table.columns.insert(table.columns.begin() + 3, {.title = "share", .align = Align::kRight});
   for (const auto& row : rows) {
     table.rows.push_back({row.id.empty() ? row.uuid : row.id, row.user.empty() ? "?" : row.user,
                           row.pid ? fmt::format("{}", *row.pid) : kUnknown, ago(row.since, now), ahead(row.until, now),
                           use_text(row), row.remark.empty() ? row.purpose : fmt::format("({})", row.remark)});
+    if (!is_any_shared) continue;
+    auto& cells = table.rows.back();
+    cells.insert(cells.begin() + 3, row.share_bytes ? format_bytes(*row.share_bytes) : "all");
   }
   return table;
 }
@@ -196,6 +204,7 @@ Json claims_json(const std::vector<ClaimRow>& rows, const claim::Survey& survey,
                               {"until", time_json(row.until)},
                               {"purpose", row.purpose},
                               {"idle_seconds", row.idle ? Json(row.idle->count()) : Json()},
+                              {"shared_bytes", row.share_bytes ? Json(*row.share_bytes) : Json()},
                               {"remark", row.remark.empty() ? Json() : Json(row.remark)}});
   }
   int64_t position = 0;
@@ -208,6 +217,7 @@ Json claims_json(const std::vector<ClaimRow>& rows, const claim::Survey& survey,
                              {"since", seconds_of(ticket.since)},
                              {"expected_wait_seconds", wait ? Json(wait->count()) : Json()},
                              {"is_stopped", ticket.is_stopped},
+                             {"shared_bytes", ticket.request.share_bytes ? Json(*ticket.request.share_bytes) : Json()},
                              {"purpose", ticket.request.purpose}});
   }
   return json;
@@ -218,6 +228,7 @@ std::string claim_text(const std::vector<ClaimRow>& rows, const std::string& id,
   for (const auto& row : rows) {
     if (row.id != id) continue;
     text += (text.empty() ? "" : ", ") + (row.user.empty() ? "?" : row.user);
+    if (row.share_bytes) text += " " + format_bytes(*row.share_bytes);
     if (with_idle && row.idle && *row.idle >= kShortIdle) text += ", idle " + format_rough_duration(*row.idle);
   }
   return text;

@@ -26,7 +26,8 @@ struct ClaimRow {
   std::string purpose;
   /// For how long it has been idle; 0: it is used now; nullopt: not known.
   std::optional<std::chrono::seconds> idle;
-  std::string remark;  ///< Why it is not an ordinary claim.
+  std::string remark;                       ///< Why it is not an ordinary claim.
+  std::optional<int64_t> share_bytes = {};  ///< What it uses of a device that others may share; nullopt: all of it.
 };
 
 /// `user_name` turns a uid into a name. `snapshot`: the devices of this machine at this moment, as far as they are

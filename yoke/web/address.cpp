@@ -36,6 +36,14 @@ Split split(std::string_view text) {
   return {std::string(text.substr(0, colon)), std::string(text.substr(colon + 1))};
 }
 
+/// "::1:80": an IPv6 address, of which the last part would also make sense as a port.
+bool is_address_with_port(std::string_view text) {
+  const auto colon = text.rfind(':');
+  if (colon == text.npos || text.starts_with('[') || !is_ipv6(std::string(text.substr(0, colon)))) return false;
+  const auto port = text.substr(colon + 1);
+  return !port.empty() && port.find_first_not_of("0123456789") == port.npos;
+}
+
 }  // namespace
 
 bool Address::is_loopback() const { return host.starts_with("127.") || host == "::1"; }
@@ -46,6 +54,12 @@ std::string Address::to_string() const {
 
 Address parse_address(std::string_view text) {
   Address address;
+  if (is_address_with_port(text)) {
+    const auto colon = text.rfind(':');
+    throw Error(ErrorCode::kInvalidArgument,
+                "`{}` could mean an address alone or one with a port: give [{}]:{}, or [{}] if there is no port", text,
+                text.substr(0, colon), text.substr(colon + 1), text);
+  }
   auto [host, port] = split(text);
   if (port.empty() && !host.empty() && host.find_first_not_of("0123456789") == host.npos) std::swap(host, port);
   if (host == "localhost") host = address.host;

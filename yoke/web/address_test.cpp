@@ -30,7 +30,7 @@ TEST(Address, WhatIsMissingIsLoopbackAndTheUsualPort) {
 
 TEST(Address, RefusesWhatItCannotListenOn) {
   for (const auto* text : {"gpu01:9000", "10.1.2.3:65536", "10.1.2.3:-1", "10.1.2.3:http", "1.2.3", "99999", "[::1",
-                           "[::1]x:9", "::1:x", "10.1.2.3 :9", "http://127.0.0.1:9000"}) {
+                           "[::1]x:9", "::1:x", "::1:80", "fe80::1:9000", "10.1.2.3 :9", "http://127.0.0.1:9000"}) {
     EXPECT_THROW(parse_address(text), Error) << text;
   }
 }

@@ -176,6 +176,7 @@ std::string claim_line(const Json& claim, Time now) {
   if (const auto purpose = text_member(claim, "purpose"); !purpose.empty()) {
     line += fmt::format(": {}", html_text(fit(printable(purpose), 80)));
   }
+  if (const auto share = number_of(claim, "shared_bytes")) line += fmt::format(", shares {}", format_bytes(*share));
   if (const auto left = until_text(number_of(claim, "until"), now); !left.empty()) {
     line += left == "over" ? ", its time is over" : fmt::format(", {} left", left);
   }
@@ -337,6 +338,7 @@ std::string claims_table(const Json& claims, Time now) {
     for (const auto& part : parts) ids.push_back(text_of(part["device"], text_of(part["device_uuid"])));
     const auto remark = text_member(claim, "remark");
     const auto left = until_text(number_of(claim, "until"), now);
+    if (const auto share = number_of(claim, "shared_bytes")) ids.back() += fmt::format(" ({})", format_bytes(*share));
     rows.push_back({{joined(ids)},
                     {user_or_unknown(text_member(claim, "user"))},
                     {remark.empty() ? text_member(claim, "purpose") : fmt::format("({})", remark)},

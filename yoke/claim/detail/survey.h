@@ -25,8 +25,10 @@ struct LockedFile {
   std::string name;
   struct stat status = {};
   bool is_held = false;
-  pid_t locker = 0;  ///< 0: not known.
-  std::string text;  ///< Of notes and tickets.
+  pid_t locker = 0;                 ///< 0: not known.
+  bool is_shared = false;           ///< Held by LOCK_SH, so by any number of processes.
+  std::vector<pid_t> sharers = {};  ///< Of a shared lock, as far as the kernel tells.
+  std::string text;                 ///< Of notes and tickets.
 };
 
 /// Who holds a lock that `locker` took, if no held note explains it. Pure but for what `facts` and `opens` look up.

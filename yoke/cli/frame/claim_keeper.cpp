@@ -42,7 +42,9 @@ constexpr bool is_passed_on(const SignalMessages::Message& message) { return mes
 }  // namespace
 
 ClaimEnd::ClaimEnd(const claim::Claim& claim) : claim_(claim), until_(claim.note().until) {
-  if (until_) end_ = Steady::now() + (*until_ - claim.note().since);
+  // An heir comes later than the claim's begin.
+  const auto begin = claim.is_shared() ? std::chrono::system_clock::now() : claim.note().since;
+  if (until_) end_ = Steady::now() + (*until_ - begin);
 }
 
 bool ClaimEnd::is_over() {
@@ -62,7 +64,7 @@ int ClaimEnd::milliseconds_left() const {
 }
 
 int keep_for_program(claim::Claim& claim, const std::vector<std::string>& argv, const Environment& environment,
-                     const std::string& speaker, UseWatch& watch) {
+                     const std::string& speaker, UseWatch& watch, const std::function<void()>& started) {
   SignalMessages messages;
   const auto failure = fmt::format("{}cannot start {}: ", speaker, printable(argv[0]));
   const pid_t program = spawn({.argv = argv,
@@ -75,10 +77,8 @@ int keep_for_program(claim::Claim& claim, const std::vector<std::string>& argv, 
                                  }
                                }});
   if (program < 0) throw system_error(errno, "starting a process for " + argv[0]);
-  auto note = claim.note();
-  note.program_pid = program;
-  note.program_start_ticks = start_ticks_of(program).value_or(0);
-  claim.write(note);
+  claim.set_program(program);
+  if (started) started();
   ClaimEnd end(claim);
   auto kill_at = kNever;
   const auto end_program = [&](const std::string& why) {
@@ -89,6 +89,10 @@ int keep_for_program(claim::Claim& claim, const std::vector<std::string>& argv, 
   for (;;) {
     int status = 0;
     if (waitpid(program, &status, WNOHANG) == program) {
+      for (const auto& heir : claim.living_heirs()) {
+        std::cerr << speaker << "a container of yoke keeps the devices until it ends (process " << heir.pid << ")"
+                  << std::endl;
+      }
       claim.release();
       return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
     }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -30,9 +31,10 @@ class ClaimEnd {
 /// Runs a program that inherits the claim, passes signals on to it, and gives the devices back when it ends. If this
 /// process is killed, the program gets SIGTERM, and keeps the devices until it has ended. At Note::until the program
 /// gets SIGTERM, and ten seconds later SIGKILL; so it does if the site ends claims that are idle.
+/// `started`: called once it has started.
 /// Returns  its exit status; 128 plus the signal's number if a signal ended it, 127 or 126 if it could not be executed.
 int keep_for_program(claim::Claim& claim, const std::vector<std::string>& argv, const Environment& environment,
-                     const std::string& speaker, UseWatch& watch);
+                     const std::string& speaker, UseWatch& watch, const std::function<void()>& started = {});
 
 /// Returns at Note::until, when `process` (a pidfd, if there is one) ends, at a signal that ends processes, or if the
 /// site ends claims that are idle.

@@ -17,6 +17,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
 #include "yoke/base/line_connection.h"
 #include "yoke/base/process.h"
@@ -24,9 +25,9 @@
 #include "yoke/base/user_socket.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/claim_keeper.h"
+#include "yoke/cli/frame/container_log.h"
 #include "yoke/cli/frame/private_folder.h"
 #include "yoke/cli/frame/watched_program.h"
-#include "yoke/container/command.h"
 #include "yoke/container/meeting.h"
 
 namespace yoke::cli {
@@ -35,6 +36,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Steady = std::chrono::steady_clock;
 
+constexpr int kEngineFailed = 125;                   ///< The exit status, as that of docker and podman.
 constexpr int kLookMs = 100;                         ///< The longest pause while something is about to end.
 constexpr std::chrono::seconds kContainerGrace{10};  ///< Between SIGTERM and SIGKILL.
 /// How long a container may take from the end of the client that has started it in the background to its first program.
@@ -61,7 +63,7 @@ std::optional<Json> hear(const UniqueFd& channel) {
 /// The process that holds the claim.
 class Keeper {
  public:
-  Keeper(KeptContainer kept, UniqueFd channel, const Context& context)
+  Keeper(KeptContainer kept, UniqueFd channel, UniqueFd output, const Context& context)
       : kept_(std::move(kept)),
         channel_(std::move(channel)),
         environment_(context.environment),
@@ -71,14 +73,23 @@ class Keeper {
         since_(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())) {
     kept_.request.meeting = folder_.path();
     grant_ = container::grant_devices(kept_.engine, kept_.devices);
+    if (needs_log()) log_.emplace(std::move(output), environment_, kept_.request.log_bytes);
     if (!kept_.claim) return;
     end_.emplace(*kept_.claim);
+    if (kept_.claim->is_shared()) {
+      const auto& outer = kept_.claim->note();
+      outer_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(outer.pid), 0U)));
+      if (start_ticks_of(static_cast<pid_t>(outer.pid)) != outer.start_ticks) outer_.reset();
+      if (outer_) return;  // that process looks whether the devices are used
+      succeed();
+    }
     watch_.emplace(*kept_.ledger, *kept_.claim, kept_.watch);
   }
 
   /// Lets the command start the engine's client. Returns false if the command is gone.
   bool begin() {
-    tell(channel_, {{"argv", container::plan_container(kept_.engine, kept_.request, grant_)}});
+    tell(channel_,
+         {{"argv", container::plan_container(kept_.engine, kept_.request, grant_)}, {"is_logged", needs_log()}});
     const auto answer = hear(channel_);
     if (!answer || !answer->contains("client")) return false;
     client_pid_ = answer->at("client").get<pid_t>();
@@ -97,10 +108,15 @@ class Keeper {
                        {messages.fd(), POLLIN, 0},
                        {end_of_container(), POLLIN, 0},
                        {listener_.value(), POLLIN, 0},
-                       {watch_ ? watch_->fd() : -1, POLLIN, 0}};
+                       {watch_ ? watch_->fd() : -1, POLLIN, 0},
+                       {outer_.value(), POLLIN, 0},
+                       {arrival_ && !has_begun_ ? arrival_->connection.value() : -1, POLLIN, 0},
+                       {log_ ? log_->source() : -1, POLLIN, 0}};
       const int pause = milliseconds_left();
       if (poll(news, std::size(news), pause) == 0 && pause > kLookMs && kept_.claim) kept_.claim->beat();
       if (news[0].revents != 0) welcome();
+      if (news[8].revents != 0) hear_container();
+      if (news[9].revents != 0) log_->copy();
       if (news[4].revents != 0) break;
       if (news[1].revents != 0) client_.reset();
       if (news[2].revents != 0) hear_command();
@@ -108,13 +124,25 @@ class Keeper {
         if (message->signal == SIGTERM || message->signal == SIGHUP || message->signal == SIGINT) stop();
       }
       if (news[5].revents != 0) answer();
+      if (news[7].revents != 0) {
+        outer_.reset();
+        if (succeed()) watch_.emplace(*kept_.ledger, *kept_.claim, kept_.watch);
+      }
       look_at_time();
     }
     if (kept_.claim) kept_.claim->release();
-    tell(channel_, {{"ended", true}});
+    if (log_) log_->copy();
+    constexpr int64_t kShown = 8192;
+    tell(channel_, {{"ended", true}, {"log", log_ ? log_->tail(kShown) : ""}});
   }
 
  private:
+  /// Apptainer keeps no output of a container in the background.
+  bool needs_log() const {
+    return kept_.request.foreground == container::Foreground::kDetached &&
+           kept_.engine.kind == container::EngineKind::kApptainer;
+  }
+
   /// The container must not lose its keeper with the terminal.
   static void leave_terminal() {
     const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
@@ -127,14 +155,14 @@ class Keeper {
   /// A descriptor that becomes readable when the container's first program has ended. Its pidfd comes after the end of
   /// all other processes of the PID namespace, and its connection somewhat before.
   int end_of_container() const {
-    if (!arrival_) return -1;
+    if (!arrival_ || (!has_begun_ && !arrival_->process)) return -1;
     return arrival_->process ? arrival_->process.value() : arrival_->connection.value();
   }
 
   int milliseconds_left() const {
     const bool waits = kill_at_ || (!arrival_ && !client_);
     if (waits || !kept_.claim) return waits ? kLookMs : -1;
-    const int look = watch_->milliseconds_left();
+    const int look = watch_ ? watch_->milliseconds_left() : -1;
     return look < 0 ? end_->milliseconds_left() : std::min(look, end_->milliseconds_left());
   }
 
@@ -145,19 +173,33 @@ class Keeper {
     const auto refusal = is_stopping_ ? std::optional<std::string>("it was ended before it began")
                                       : contradiction(grant_.expectation, container::parse_sight(arrival->report));
     arrival_ = std::move(arrival);
-    if (kept_.claim) {
-      auto note = kept_.claim->note();
-      note.program_pid = arrival_->pid;
-      note.program_start_ticks = start_ticks_of(arrival_->pid).value_or(0);
-      kept_.claim->write(note);
-    }
+    if (kept_.claim && !kept_.claim->is_shared()) kept_.claim->set_program(arrival_->pid);
     consent(*arrival_, refusal);
-    tell(channel_, refusal ? Json{{"refused", *refusal}} : Json{{"running", true}});
+    if (refusal) tell(channel_, {{"refused", *refusal}});
+  }
+
+  /// Tells the command whether the program could be executed.
+  void hear_container() {
+    has_begun_ = true;
+    const auto beginning = hear_beginning(*arrival_);
+    if (beginning && beginning->status == 0) tell(channel_, {{"running", true}});
+    if (beginning && beginning->status != 0) tell(channel_, {{"failed", beginning->status}, {"why", beginning->why}});
+  }
+
+  /// Takes over a claim from the process that has taken it and has ended.
+  bool succeed() {
+    const bool is_ours = kept_.claim->succeed(arrival_ ? arrival_->pid : getpid());
+    if (!is_ours) stop();
+    return is_ours;
   }
 
   void hear_command() {
     const auto message = hear(channel_);
-    if (!message) return channel_.reset();
+    if (!message) {
+      channel_.reset();
+      if (kept_.ends_with_command) stop();
+      return;
+    }
     if (message->contains("signal")) pass_on(message->at("signal").get<int>());
     if (message->contains("client_status")) client_status_ = message->at("client_status").get<int>();
   }
@@ -214,7 +256,7 @@ class Keeper {
     const auto words = words_of(id);
     if (words.size() != 1 || words[0].find_first_not_of("0123456789abcdef") != std::string_view::npos) return;
     const auto argv = container::plan_removal(kept_.engine, std::string(words[0]));
-    if (!argv.empty()) container::run_quietly(argv, environment_);
+    if (!argv.empty()) run_quietly(argv, environment_);
   }
 
   void answer() {
@@ -224,7 +266,21 @@ class Keeper {
     LineConnection lines(std::move(connection));
     const auto line = lines.next(std::chrono::milliseconds(500));
     if (line == "stop") stop();
+    if (line == "log") return show_log(std::move(lines));
     lines.send(describe().dump(-1, ' ', false, Json::error_handler_t::replace));
+  }
+
+  /// Sends the file of the log. The end of the connection says that the output has ended.
+  void show_log(LineConnection reader) {
+    std::erase_if(readers_, [](LineConnection& one) {
+      one.next();
+      return one.is_closed();
+    });
+    constexpr std::byte kWord{'l'};
+    const int file = log_ ? log_->file() : -1;
+    const bool is_sent = send_with_fds(reader.fd(), {&kWord, 1}, {&file, log_ ? size_t{1} : size_t{0}});
+    constexpr size_t kMostReaders = 100;
+    if (is_sent && readers_.size() < kMostReaders) readers_.push_back(std::move(reader));
   }
 
   Json describe() const {
@@ -257,22 +313,27 @@ class Keeper {
   UniqueFd listener_;
   int64_t since_;
   container::DeviceGrant grant_;
+  std::optional<ContainerLog> log_;
+  std::vector<LineConnection> readers_;  ///< Of the log.
   std::optional<ClaimEnd> end_;
   std::optional<UseWatch> watch_;
   pid_t client_pid_ = -1;
+  UniqueFd outer_;   ///< A pidfd of the process that has taken a shared claim; empty once it has ended.
   UniqueFd client_;  ///< A pidfd; empty once the client has ended.
   std::optional<int> client_status_;
   std::optional<container::Arrival> arrival_;
   std::optional<Steady::time_point> kill_at_, client_ended_at_;
   bool is_stopping_ = false, is_over_ = false;
+  bool has_begun_ = false;  ///< The container's first program has said whether the user's program runs.
 };
 
 /// Runs in the keeper's process. Returns its exit status.
-int keep(Context& context, const std::function<std::optional<KeptContainer>(int&)>& prepare, UniqueFd channel) {
+int keep(Context& context, const std::function<std::optional<KeptContainer>(int&)>& prepare, UniqueFd channel,
+         UniqueFd output) {
   int status = kExitOk;
   auto kept = prepare(status);
   if (!kept) return status;
-  Keeper keeper(std::move(*kept), std::move(channel), context);
+  Keeper keeper(std::move(*kept), std::move(channel), std::move(output), context);
   if (!keeper.begin()) return 1;
   keeper.keep();
   return kExitOk;
@@ -291,14 +352,21 @@ class Front {
   Front(UniqueFd channel, pid_t keeper, bool is_detached, const Context& context)
       : channel_(std::move(channel)), keeper_(keeper), is_detached_(is_detached), context_(context) {}
 
-  int run() {
+  /// `output`: for the output of a client that the keeper logs.
+  int run(UniqueFd output) {
     const auto plan = hear(channel_);
     if (!plan) return status_of_keeper(keeper_);
+    is_logged_ = plan->at("is_logged").get<bool>();
     SignalMessages messages;
     const auto argv = plan->at("argv").get<std::vector<std::string>>();
-    const UniqueFd null(is_detached_ ? open("/dev/null", O_WRONLY | O_CLOEXEC) : -1);
     WatchedProgram client(argv, {.environment = context_.environment.to_strings(),
-                                 .out = is_detached_ ? null.value() : kInheritedStream});
+                                 .in = is_logged_ ? kNullStream : kInheritedStream,
+                                 .out = is_logged_     ? output.value()
+                                        : is_detached_ ? kNullStream
+                                                       : kInheritedStream,
+                                 .err = is_logged_ ? output.value() : kInheritedStream,
+                                 .new_session = is_logged_});
+    output.reset();
     tell(channel_, {{"client", client.pid()}});
     if (!hear(channel_)) throw Error(ErrorCode::kUnavailable, "the process that holds the devices has ended");
     if (const int error = client.start()) throw system_error(error, "starting " + argv[0]);
@@ -315,15 +383,16 @@ class Front {
                                                                              : std::chrono::seconds(5));
       }
     }
-    return finish(*client.status());
+    return finish(client.status().value_or(kExitOk));
   }
 
  private:
   int milliseconds_left() const { return give_up_at_ ? 50 : -1; }
 
   bool is_done(const WatchedProgram& client) const {
+    if (is_logged_ && (is_running_ || failure_)) return true;  // the client stays
     if (!client.status()) return false;
-    if (is_detached_ && is_running_) return true;
+    if (is_detached_ && (is_running_ || failure_)) return true;
     return is_ended_ || !channel_ || (give_up_at_ && Steady::now() >= *give_up_at_);
   }
 
@@ -332,7 +401,9 @@ class Front {
     if (!message) return channel_.reset();
     if (message->contains("running")) is_running_ = true;
     if (message->contains("refused")) refusal_ = message->at("refused").get<std::string>();
+    if (message->contains("failed")) failure_ = {message->at("failed").get<int>(), message->value("why", "")};
     if (message->contains("ended")) is_ended_ = true;
+    if (message->contains("log")) log_ = message->at("log").get<std::string>();
   }
 
   void pass_on(const SignalMessages::Message& message) {
@@ -342,7 +413,15 @@ class Front {
   }
 
   int finish(int status) {
+    if (!is_running_ && !failure_ && !refusal_) std::cerr << log_ << std::flush;
     if (is_detached_ && refusal_) throw Error(ErrorCode::kFailedPrecondition, "{}", printable(*refusal_));
+    const bool has_come = is_running_ || failure_ || refusal_;
+    // The engine's own failures. It passes on the statuses of the container's first program, which never came.
+    if (!has_come && status != 0 && (status < 128 || status == 255)) status = kEngineFailed;
+    if (is_detached_ && failure_) {
+      std::cerr << speaker(context_) << printable(failure_->second) << std::endl;
+      return failure_->first;
+    }
     if (is_detached_) return is_running_ ? kExitOk : status != 0 ? status : exit_status(ErrorCode::kUnavailable);
     if (!is_ended_ && channel_) {
       std::cerr << speaker(context_)
@@ -357,8 +436,11 @@ class Front {
   pid_t keeper_;
   bool is_detached_;
   const Context& context_;
+  bool is_logged_ = false;
+  std::string log_;
   bool is_running_ = false, is_ended_ = false, told_status_ = false;
   std::optional<std::string> refusal_;
+  std::optional<std::pair<int, std::string>> failure_;  ///< The exit status of a program that does not run, and why.
   std::optional<Steady::time_point> give_up_at_;
 };
 
@@ -375,21 +457,25 @@ std::filesystem::path meeting_parent(const Environment& environment) {
 int run_container(Context& context, const std::function<std::optional<KeptContainer>(int&)>& prepare,
                   bool is_detached) {
   auto channel = make_socket_pair();
+  auto output = is_detached ? make_pipe() : Pipe();
   context.out.flush();
   const pid_t parent = getpid();
   const pid_t keeper = fork();
   if (keeper < 0) throw system_error(errno, "starting the process that holds the devices");
   if (keeper == 0) {
     channel.near.reset();
+    output.write_end.reset();
     setsid();
     prctl(PR_SET_PDEATHSIG, SIGTERM);  // until the client is about to start
     if (getppid() != parent) _exit(1);
-    const int status = report_errors(context, [&] { return keep(context, prepare, std::move(channel.far)); });
+    const int status = report_errors(
+        context, [&] { return keep(context, prepare, std::move(channel.far), std::move(output.read_end)); });
     context.out.flush();
     _exit(status);
   }
   channel.far.reset();
-  return Front(std::move(channel.near), keeper, is_detached, context).run();
+  output.read_end.reset();
+  return Front(std::move(channel.near), keeper, is_detached, context).run(std::move(output.write_end));
 }
 
 }  // namespace yoke::cli

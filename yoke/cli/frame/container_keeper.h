@@ -29,9 +29,11 @@ struct KeptContainer {
   const claim::Ledger* ledger = nullptr;   ///< Owned by `site`.
   UseWatchOptions watch = {};              ///< How to look whether the devices are used.
   std::optional<claim::Claim> claim = {};  ///< Empty if the container gets no device.
+  bool ends_with_command = false;          ///< The container is ended if the command is killed.
 };
 
-/// The service of user_socket.h under which keepers listen. They answer "describe" and "stop" with a line of JSON.
+/// The service of user_socket.h under which keepers listen. They answer "describe" and "stop" with a line of
+/// JSON, and "log" with a byte and the file of the container's output, if they keep it.
 inline constexpr const char* kKeeperService = "yoke-container";
 
 /// The folder in which the keeper makes a private folder for its socket.

@@ -12,6 +12,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 #include <span>
+#include <utility>
 
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
@@ -71,10 +72,17 @@ DeviceReader::DeviceReader(const Options& options) {
   socket_ = std::move(sockets.near);
 }
 
-DeviceReader::~DeviceReader() {
-  kill(child_, SIGKILL);
+DeviceReader::~DeviceReader() { reap(end()); }
+
+pid_t DeviceReader::end() {
+  if (child_ > 0) kill(child_, SIGKILL);
+  return std::exchange(child_, -1);
+}
+
+void DeviceReader::reap(pid_t child) {
+  if (child <= 0) return;
   constexpr int kMostLooks = 200;  // of a tenth of a millisecond each
-  for (int look = 0; look < kMostLooks && waitpid(child_, nullptr, WNOHANG) == 0; ++look) usleep(100);
+  for (int look = 0; look < kMostLooks && waitpid(child, nullptr, WNOHANG) == 0; ++look) usleep(100);
 }
 
 bool is_well(const device::Snapshot& snapshot) {

@@ -30,6 +30,11 @@ class DeviceReader {
   DeviceReader& operator=(const DeviceReader&) = delete;
   ~DeviceReader();  ///< Kills the child. Does not wait for a child that a driver holds.
 
+  /// Kills the child without waiting for it. Returns its number for reap(). The object can then only be destroyed.
+  pid_t end();
+  /// Waits for a child that was killed, for at most 20 ms, since a driver may hold it. -1: without effect.
+  static void reap(pid_t child);
+
   /// Asks for a snapshot. REQUIRES: not is_asked().
   void request();
   bool is_asked() const { return is_asked_; }

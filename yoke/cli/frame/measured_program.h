@@ -20,7 +20,8 @@ struct MeasuredProgramOptions {
   bool shows_output = false;             ///< Also copies the program's output to standard error.
 };
 
-/// REQUIRES: this process has one thread and no other children, and a SignalMessages exists.
+/// Other children of this process are reaped by wait(), and killed with the program.
+/// REQUIRES: this process has one thread, and a SignalMessages exists.
 class MeasuredProgram {
  public:
   /// Starts the program with /dev/null as standard input. If the program cannot be executed, its exit status is 127 or

@@ -2,13 +2,9 @@
 
 #include <fmt/format.h>
 
-namespace yoke::cli {
+#include "yoke/base/shell.h"
 
-std::string shell_quoted(const std::string& text) {
-  std::string result = "'";
-  for (const char c : text) result += c == '\'' ? "'\\''" : std::string(1, c);
-  return result + "'";
-}
+namespace yoke::cli {
 
 std::string to_shell(const std::vector<device::Assignment>& assignments) {
   std::string text;

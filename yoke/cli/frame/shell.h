@@ -8,9 +8,6 @@
 
 namespace yoke::cli {
 
-/// `text` as one word of a shell.
-std::string shell_quoted(const std::string& text);
-
 /// "export NAME='value'" or "unset NAME", a line for each.
 std::string to_shell(const std::vector<device::Assignment>& assignments);
 

@@ -35,7 +35,7 @@ UseWatch::UseWatch(const claim::Ledger& ledger, claim::Claim& claim, UseWatchOpt
     next_ = Clock::time_point::max();
     return;
   }
-  auto note = claim.note();  // from now on it is known for how long the devices have been idle
+  auto note = claim.read();  // from now on it is known for how long the devices have been idle
   note.activity = claim::Activity{.looked_at = note.since, .used_at = std::vector(note.keys.size(), note.since)};
   claim.write(note);
 }

@@ -41,7 +41,10 @@ WatchedProgram::WatchedProgram(const std::vector<std::string>& argv, const Watch
   auto failure = make_pipe();
   pid_ = spawn({.argv = argv,
                 .environment = options.environment,
+                .in = options.in,
                 .out = options.out,
+                .err = options.err,
+                .new_session = options.new_session,
                 .before_exec =
                     [&] {
                       go.write_end.reset();

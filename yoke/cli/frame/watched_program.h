@@ -15,7 +15,8 @@ namespace yoke::cli {
 
 struct WatchedProgramOptions {
   std::optional<std::vector<std::string>> environment = {};  ///< "NAME=value"; nullopt: this process's environment.
-  int out = kInheritedStream;                                ///< The program's standard output.
+  int in = kInheritedStream, out = kInheritedStream, err = kInheritedStream;
+  bool new_session = false;  ///< The program does not belong to the terminal.
 };
 
 class WatchedProgram {

@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "yoke/base/device_memory.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/format.h"
@@ -20,6 +21,7 @@
 #include "yoke/base/quantity.h"
 #include "yoke/base/text.h"
 #include "yoke/claim/history.h"
+#include "yoke/claim/inherit.h"
 #include "yoke/claim/reservation.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/claim_keeper.h"
@@ -40,9 +42,11 @@ class Acquirer {
       : options_(options), request_(options.request), site_(site), context_(context), begin_(Clock::now()) {}
 
   std::optional<Acquired> acquire(int& status) {
+    if (options_.inherits) inherited_ = site_.ledger.inherited();
     for (;;) {
       Acquired result;
       if (!read_devices(result.snapshot, status)) return std::nullopt;
+      if (inherited_) return share(std::move(result));
       choose_devices(result.snapshot);
       result.allocation = attempt(result.snapshot);
       if (result.allocation.is_stale) continue;
@@ -53,9 +57,9 @@ class Acquirer {
                     << site_.ledger.records().path().string() << "; is the disk full?" << std::endl;
         }
         explain(result.allocation);
-        const auto ids = fmt::format("{}", fmt::join(result.allocation.ids, ","));
-        result.assignments = assignments_for(ids, device::IdFormat::kUuid, context_.environment, result.snapshot);
-        return result;
+        if (reader_) result.ended_reader = reader_->end();
+        result.wakeup = std::move(wakeup_);
+        return with_assignments(std::move(result));
       }
       if (!options_.waits || result.allocation.is_hopeless) {
         explain(result.allocation);
@@ -73,6 +77,51 @@ class Acquirer {
   }
 
  private:
+  Acquired with_assignments(Acquired result) const {
+    const auto ids = fmt::format("{}", fmt::join(result.allocation.ids, ","));
+    result.assignments = assignments_for(ids, device::IdFormat::kUuid, context_.environment, result.snapshot);
+    add_memory_limit(result.assignments);
+    return result;
+  }
+
+  /// Takes of the devices of the claim under which this runs.
+  Acquired share(Acquired result) {
+    const auto& note = inherited_->note();
+    for (const auto& key : note.keys) {
+      const auto candidates = claim::candidates_of(result.snapshot, {});
+      const auto found =
+          std::find_if(candidates.begin(), candidates.end(), [&](const auto& one) { return one.key == key; });
+      if (found == candidates.end()) {
+        throw Error(ErrorCode::kFailedPrecondition,
+                    "the claim under which this runs (process {}) has the device {}, which this machine does not show",
+                    note.pid, printable(key));
+      }
+      result.held.push_back(found->id);
+    }
+    claim::InheritRequest request{.held = result.held, .holder = note.pid};
+    const auto& wanted = options_.request.wish.num_devices;
+    if (wanted > 0) request.num_devices = wanted;
+    const auto& chosen = options_.device.chosen;
+    if (!chosen.empty() && std::find(chosen.begin(), chosen.end(), "all") == chosen.end()) {
+      request.only.emplace();
+      for (const auto& choice : options_.device.selection().resolve(result.snapshot))
+        request.only->push_back(choice.id());
+    }
+    const auto session = site_.ledger.open(claim::Ledger::Access::kTake);
+    request.heirs = inherited_->living_heirs();
+    const auto positions = claim::choose_inherited(request);
+    for (const auto position : positions) {
+      result.allocation.ids.push_back(result.held[static_cast<size_t>(position)]);
+    }
+    if (!options_.request.is_dry) {
+      if (!session.share(*inherited_, positions)) {
+        throw Error(ErrorCode::kFailedPrecondition, "the claim under which this was started has just ended");
+      }
+      result.allocation.claim = std::move(inherited_);
+    }
+    return with_assignments(std::move(result));
+  }
+
   /// allocate(), for no longer than the limit of --wait.
   claim::Allocation attempt(const device::Snapshot& snapshot) {
     const auto left = [&] { return std::chrono::ceil<milliseconds>(begin_ + *options_.wait_limit - Clock::now()); };
@@ -134,15 +183,17 @@ class Acquirer {
   DeviceOptions devices_to_read() const {
     auto result = options_.device;
     // What is reserved depends on all devices, also on those that were not named.
-    if (!read_reservations(site_.ledger.records()).empty()) result.chosen.clear();
+    if (inherited_ || !read_reservations(site_.ledger.records()).empty()) result.chosen.clear();
     return result;
   }
 
   void start_reader() {
     reader_begin_ = Clock::now();
-    read_by_reader_ = devices_to_read().chosen;
+    auto device = devices_to_read();
+    read_by_reader_ = device.chosen;
+    device.is_without_cpu = true;  // it takes as long as some GPUs, and nobody waits for it
     reader_ = std::make_unique<DeviceReader>(DeviceReader::Options{
-        .open = [device = devices_to_read()] { return open_source(device); },
+        .open = [device] { return open_source(device); },
         .want = {.details = options_.needs_details, .links = true},
         // If this process is killed, the ticket would stay until its user's next claim.
         .at_end = [ticket = site_.ledger.folder().path_of(place_->name())] { unlink(ticket.c_str()); }});
@@ -243,7 +294,9 @@ class Acquirer {
     place_.emplace(site_.ledger.open(claim::Ledger::Access::kTake)
                        .join({.num_devices = request_.wish.num_devices,
                               .purpose = request_.note.purpose,
-                              .length = request_.length}));
+                              .length = request_.length,
+                              .share_bytes = request_.wish.is_share ? request_.wish.memory_bytes : std::nullopt,
+                              .keys = request_.only.empty() ? std::vector<std::string>() : keys_}));
     std::cerr << speaker(context_) << "waiting: " << refusal_.substr(0, refusal_.find("; use --wait")) << std::endl;
   }
 
@@ -285,9 +338,24 @@ class Acquirer {
       poll(news, 2, static_cast<int>(pause.count()));
       if (interruption(status)) return false;
       if (wakeup_->drain()) look_ = 0;
+      if (claim::is_worthwhile(site_.ledger, keys_, request_, site_.config, *place_)) return true;
+      // The others follow 10 ms after a wakeup, but not never.
+      constexpr int64_t kQuickLooks = 6, kMostQuickLooks = 100;
+      if (look_ < kQuickLooks && ++num_quick_looks_ < kMostQuickLooks) continue;
+      num_quick_looks_ = 0;
       const auto outlook = claim::outlook(site_.ledger, keys_, request_, site_.config, *place_);
       if (outlook.is_worthwhile) return true;
       tell(outlook.turn);
+    }
+  }
+
+  /// A program that has its devices for itself must not keep to the limit of a program that started it.
+  void add_memory_limit(std::vector<device::Assignment>& assignments) const {
+    const auto& wish = request_.wish;
+    if (wish.is_share) {
+      assignments.push_back({kDeviceMemoryVariable, std::to_string(wish.memory_bytes.value_or(0))});
+    } else if (context_.environment.find(kDeviceMemoryVariable)) {
+      assignments.push_back({kDeviceMemoryVariable, std::nullopt});
     }
   }
 
@@ -310,8 +378,9 @@ class Acquirer {
   Clock::time_point reader_begin_;
   std::vector<std::string> read_by_reader_;  ///< DeviceOptions::chosen.
   std::vector<std::string> keys_;
+  std::optional<claim::Claim> inherited_;  ///< The claim under which this runs.
   std::string refusal_;
-  int64_t look_ = 0, position_ = 0;
+  int64_t look_ = 0, position_ = 0, num_quick_looks_ = 0;
 };
 
 /// How many devices could be given now.
@@ -325,6 +394,9 @@ int64_t num_free(const device::Snapshot& snapshot, const claim::Survey& survey) 
 }  // namespace
 
 ClaimSite open_claim_site(const Context& context, claim::FolderCheck check) {
+  // A write above the limit of `ulimit -f` then fails, and is reported. It is a handler, and not SIG_IGN, because the
+  // program that is started must not inherit it.
+  std::signal(SIGXFSZ, [](int) {});
   auto config = claim::read_config(context.environment);
   auto folder = claim::find_lock_folder(config, context.environment, check);
   auto records = claim::find_history_folder(config, context.environment);
@@ -393,8 +465,10 @@ std::vector<const claim::HeldNote*> find_claims(const claim::Survey& survey, con
     for (size_t i = 0; i < survey.notes.size(); ++i) {
       const auto& held = survey.notes[i];
       const auto names = [&](const claim::Holding& holding) { return holding.note == i && holding.key == word; };
+      // Of several who share a device, its UUID means this user's claims.
+      const bool is_other = held.uid != int64_t{geteuid()} && held.note && held.note->share_bytes;
       const bool is_process = pid && (held.pid == pid || (held.pid && held.note && held.note->program_pid == *pid));
-      if (!is_process && std::none_of(survey.holdings.begin(), survey.holdings.end(), names)) continue;
+      if (!is_process && (is_other || std::none_of(survey.holdings.begin(), survey.holdings.end(), names))) continue;
       add(held);
       is_any = true;
     }
@@ -452,7 +526,10 @@ int keep_for_program(Acquired& acquired, const AcquireOptions& options, const Cl
   assign(acquired.assignments, environment);
   auto& claim = *acquired.allocation.claim;
   UseWatch watch(site.ledger, claim, watch_options(options, site, acquired.allocation.ids));
-  return keep_for_program(claim, context.rest, environment, speaker(context), watch);
+  return keep_for_program(claim, context.rest, environment, speaker(context), watch, [&] {
+    DeviceReader::reap(acquired.ended_reader);
+    acquired.wakeup.reset();
+  });
 }
 
 }  // namespace yoke::cli

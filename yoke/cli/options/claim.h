@@ -67,6 +67,7 @@ struct AcquireOptions {
   std::optional<std::chrono::seconds> wait_limit;
   std::optional<int64_t> adopted_pid;  ///< Takes the devices that this process uses.
   bool explains = false;
+  bool inherits = false;       ///< Under another claim, takes of the devices of that one alone (claim/inherit.h).
   bool needs_details = false;  ///< Reads all facts about the devices (device::Want::details).
   std::function<void()> in_reader =
       {};  ///< Called in the child that reads the devices, which may outlive this process.
@@ -76,7 +77,12 @@ struct AcquireOptions {
 struct Acquired {
   claim::Allocation allocation;
   device::Snapshot snapshot;
+  std::vector<std::string> held;  ///< The ids of all devices of the claim under which this runs; empty: there is none.
   std::vector<device::Assignment> assignments;  ///< The variables that make a program see the devices.
+  /// Of a process that is about to end (DeviceReader::reap). Waiting for it would delay the program. -1: there is none.
+  pid_t ended_reader = -1;
+  /// Of a request that has waited. Closing it takes the kernel up to 20 ms, so the program begins first.
+  std::optional<claim::Wakeup> wakeup = {};
 };
 
 /// Takes devices, after waiting in the queue if that is wanted.

@@ -59,7 +59,7 @@ std::unique_ptr<device::Source> open_source(const DeviceOptions& options) {
   if (!options.sysroot.empty()) source.sysroot = options.sysroot;
   source.with_nvml = vendor.empty() || vendor == "nvidia";
   source.with_amdgpu = vendor.empty() || vendor == "amd";
-  source.with_cpu = vendor.empty() || vendor == "cpu";
+  source.with_cpu = (vendor.empty() && !options.is_without_cpu) || vendor == "cpu";
   source.selection = options.selection();
   return device::make_live_source(source);
 }

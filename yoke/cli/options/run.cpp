@@ -3,6 +3,7 @@
 #include <string>
 
 #include "yoke/cli/help/values.h"
+#include "yoke/cli/options/allocation.h"
 #include "yoke/cli/options/color.h"
 #include "yoke/cli/options/value.h"
 
@@ -32,7 +33,8 @@ void add_rank_options(const Adder& add, launch::RunOptions& options) {
   add.option(
          "-n,--nproc-per-node", options.nproc_per_node, "auto|gpu|cpu|N",
          "Ranks on each node: a number; gpu, one for each GPU; cpu, one for each processor; auto, as gpu if there is "
-         "a GPU, else as cpu")
+         "a GPU, else as cpu. In a job of Slurm the default is its GPUs, or else its tasks, of each node")
+      ->each([&options](const std::string&) { options.is_nproc_given = true; })
       ->capture_default_str();
   add.option("--max-restarts", options.max_restarts, "N",
              "The most times that all ranks are started again after one failed")
@@ -94,12 +96,15 @@ void add_host_options(const Adder& add, launch::RunOptions& options) {
                   "The same from a file: one host per line, optionally followed by slots=N")
       ->type_name("FILE")
       ->excludes("--hosts");
+  add_in_option(add.command, options.allocation)->excludes("--hosts")->excludes("--hostfile");
   add.command.add_option("--ssh", options.ssh, "Command that reaches hosts: ssh and options for it")
       ->type_name("WORDS")
+      ->excludes("--in")
       ->capture_default_str();
   add.command
       .add_option("--remote-yoke", options.remote_yoke, "Path of yoke on the hosts, if it differs from the path here")
-      ->type_name("PATH");
+      ->type_name("PATH")
+      ->excludes("--in");
 }
 
 void add_node_options(const Adder& add, launch::RunOptions& options) {

@@ -45,7 +45,17 @@ struct Text {
   }
 };
 
+int told_keeper = -1;  ///< The connection to the keeper, once it has given its consent.
+
+/// Tells the keeper that the program has begun ("started"), or why it has not ("failed 127 cannot start ...").
+void tell_keeper(const char* text) {
+  if (told_keeper >= 0) send(told_keeper, text, strlen(text), MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
 [[noreturn]] void refuse(const char* what, const char* why) {
+  char text[1024];
+  snprintf(text, sizeof text, "failed %d %s%s", kRefused, what, why);
+  tell_keeper(text);
   dprintf(STDERR_FILENO, "yoke container run: %s%s\n", what, why);
   _exit(kRefused);
 }
@@ -205,9 +215,23 @@ void check_our_command(const char* name) {
   refuse("yoke of this machine does not run in this image; install yoke in the image: ", why);
 }
 
+/// Starts the program and tells the keeper whether it could be executed.
 pid_t start(char** argv, bool has_terminal) {
+  int failure[2];
+  if (pipe2(failure, O_CLOEXEC) != 0) return -1;
   const pid_t child = fork();
-  if (child != 0) return child;
+  if (child != 0) {
+    close(failure[1]);
+    char text[1024] = "started";
+    int error = 0;
+    if (child > 0 && read(failure[0], &error, sizeof error) == sizeof error) {
+      snprintf(text, sizeof text, "failed %d cannot start %s in the container: %s",
+               error == ENOENT ? kNoProgram : kNotExecutable, argv[0], strerror(error));
+    }
+    close(failure[0]);
+    if (child > 0) tell_keeper(text);
+    return child;
+  }
   // On a terminal, the program stays in the foreground group, which gets Ctrl-C. Otherwise it leads a group of its own,
   // to which signals are passed on.
   if (!has_terminal) setpgid(0, 0);
@@ -216,6 +240,7 @@ pid_t start(char** argv, bool has_terminal) {
   sigprocmask(SIG_SETMASK, &none, nullptr);
   execvp(argv[0], argv);
   const int error = errno;
+  [[maybe_unused]] const auto count = write(failure[1], &error, sizeof error);
   dprintf(STDERR_FILENO, "yoke container run: cannot start %s in the container: %s\n", argv[0], strerror(error));
   _exit(error == ENOENT ? kNoProgram : kNotExecutable);
 }
@@ -277,6 +302,7 @@ int main(int argc, char** argv) {
   report.add("end\n");
   if (send(keeper, report.bytes, report.size, MSG_NOSIGNAL) < 0) refuse("the keeper of the claim is gone", "");
   wait_for_consent(keeper, signals);
+  told_keeper = keeper;
   extend_path();
   check_our_command(argv[1]);
   prctl(PR_SET_CHILD_SUBREAPER, 1);

@@ -143,7 +143,34 @@ class PathReader {
   bool is_slurm_ = false;
 };
 
+bool is_sluid(std::string_view text) {
+  constexpr std::string_view kDigits = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+  return text.size() == 14 && text[0] == 's' && text.find_first_not_of(kDigits, 1) == text.npos;
+}
+
 }  // namespace
+
+std::optional<SluidGroup> find_sluid_group(std::string_view text) {
+  for (const auto line : lines_of(text)) {
+    if (!line.starts_with("0::/")) continue;  // version 1 has no such paths
+    const auto path = line.substr(3);
+    std::string_view before;
+    std::optional<SluidGroup> group;
+    for (const auto segment : split(path, '/')) {
+      if (group) {
+        if (segment.starts_with("step_")) group->step = slurm_step_name(segment);
+        return group;
+      }
+      if (before.ends_with("slurmstepd.scope") && is_sluid(segment)) {
+        group = SluidGroup{.job_path = std::string(
+                               path.substr(0, static_cast<size_t>(segment.data() + segment.size() - path.data())))};
+      }
+      before = segment;
+    }
+    if (group) return group;
+  }
+  return std::nullopt;
+}
 
 std::string slurm_step_name(std::string_view text) {
   if (text.starts_with("step_")) text.remove_prefix(5);

@@ -150,6 +150,8 @@ const std::vector<PathCase> kPathCases = {
      "", "", "", 4121, "batch", "slurmstepd.scope"},
     {"slurm, version 2, several slurmd", "0::/system.slice/n1_slurmstepd.scope/job_42/step_extern/user/task_special\n",
      "", "", "", 42, "extern", "n1_slurmstepd.scope"},
+    {"slurm 26.05, by SLUID: the job is not in the path",
+     "0::/system.slice/slurmstepd.scope/sEKNKTV3WPV500/step_0/user/task_0\n", "", "", "", 0, "", "slurmstepd.scope"},
     {"slurm's own processes", "0::/system.slice/slurmstepd.scope/system\n", "", "", "", 0, "", "slurmstepd.scope"},
     {"a job that is none of Slurm's", "0::/batch/job_4121/step_0\n"},
     {"a job without a number", "0::/system.slice/slurmstepd.scope/job_x/step_0\n", "", "", "", 0, "",
@@ -198,6 +200,21 @@ TEST(CgroupPath, TellsWhatTheNamesSay) {
     EXPECT_EQ(origin.tmux.has_value(), expected.is_tmux);
   }
   EXPECT_GE(kPathCases.size(), 70U);
+}
+
+// Sources: cgroup.conf(5) of Slurm 26.05 has the example sEKNKTV3WPV500; cgroup_v2.html has the folders of steps.
+TEST(CgroupPath, FindsTheGroupOfASluid) {
+  const std::string scope = "/system.slice/slurmstepd.scope/", node = "/system.slice/n1_slurmstepd.scope/";
+  const auto group = [](const std::string& path) { return find_sluid_group("0::" + path + "\n"); };
+  EXPECT_EQ(group(scope + "sEKNKTV3WPV500/step_0/user/task_0"), (SluidGroup{scope + "sEKNKTV3WPV500", "0"}));
+  EXPECT_EQ(group(node + "s5K1KKYAYG5D00/step_batch/user/task_special"),
+            (SluidGroup{node + "s5K1KKYAYG5D00", "batch"}));
+  EXPECT_EQ(group(scope + "sEKNKTV3WPV500"), (SluidGroup{scope + "sEKNKTV3WPV500", ""}));
+  for (const auto& path : {scope + "job_42/step_0", scope + "system", scope + "sEKNKTV3WPV50U/step_0",
+                           scope + "xEKNKTV3WPV500/step_0", std::string("/user.slice/sEKNKTV3WPV500/step_0")}) {
+    EXPECT_EQ(group(path), std::nullopt) << path;
+  }
+  EXPECT_EQ(find_sluid_group("4:memory:" + scope + "sEKNKTV3WPV500/step_0\n"), std::nullopt);
 }
 
 TEST(CgroupPath, NamesStepsAsSlurmDoes) {

@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "yoke/base/environment.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
 #include "yoke/device/process/detail/cgroup_path.h"
 #include "yoke/device/process/folder.h"
@@ -243,6 +244,30 @@ std::string label(const Origin& origin) {
   return fmt::format("{}", fmt::join(parts, ", "));
 }
 
+namespace {
+
+/// Finds the job of a SLUID: reads the titles of the slurmstepd processes in the groups of the job's steps. Needed for
+/// processes that are no longer descendants of slurmstepd, and whose environment may not be read.
+std::optional<SlurmJob> job_of_sluid(const SluidGroup& group, const std::filesystem::path& proc) {
+  const auto job_folder = proc.parent_path() / "sys/fs/cgroup" / std::filesystem::path(group.job_path).relative_path();
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(job_folder, error), end; !error && at != end; at.increment(error)) {
+    if (!at->path().filename().native().starts_with("step_")) continue;
+    const auto members = read_text(at->path() / "slurm/cgroup.procs").value_or("");
+    for (const auto line : lines_of(members)) {
+      const auto pid = parse_int(line);
+      if (!pid) continue;
+      auto job = step_of_title(read_text(proc / fmt::format("{}", *pid) / "cmdline", kAncestorBytes).value_or(""));
+      if (!job) continue;
+      job->step = group.step;
+      return job;
+    }
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
 Origin find_origin(const OriginSources& sources) {
   Origin origin = parse_cgroup(sources.cgroup);
   for (const auto& ancestor : sources.ancestors) add_ancestor(ancestor, &ancestor == sources.ancestors.data(), origin);
@@ -258,6 +283,10 @@ Origin origin_of_process(int64_t pid, const std::filesystem::path& proc) try {
   const auto cgroup = folder.read("cgroup", kCgroupBytes).value_or("");
   const auto environment = folder.read("environ", kEnvironBytes);
   auto origin = find_origin({cgroup, environment, read_ancestors(pid, folder, proc)});
+  if (!origin.slurm) {
+    if (const auto group = find_sluid_group(cgroup)) origin.slurm = job_of_sluid(*group, proc);
+    if (origin.slurm) origin.systemd_unit.clear();
+  }
   if (origin.container)
     origin.container->inner_pid = parse_inner_pid(folder.read("status", kAncestorBytes).value_or(""));
   return origin;

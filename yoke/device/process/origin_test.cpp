@@ -235,6 +235,24 @@ TEST(ProcessOrigin, SurvivesJson) {
   }
 }
 
+// Slurm 26.05 names the cgroups of jobs by SLUIDs. This orphan has no slurmstepd among its ancestors, and no
+// environment.
+TEST(ProcessOrigin, FindsTheJobOfASluid) {
+  const auto root = std::filesystem::temp_directory_path() / ("yoke-sluid-" + std::to_string(getpid()));
+  const auto write = [&](const std::string& file, const std::string& text) {
+    std::filesystem::create_directories((root / file).parent_path());
+    std::ofstream(root / file) << text;
+  };
+  const std::string job = "/system.slice/slurmstepd.scope/sEKNKTV3WPV500";
+  write("proc/50/stat", "50 (python) S 1 0 0 0 0 0 0 0 0 0 10 5 0 0 20 0 1 0 500 0 7 0\n");
+  write("proc/50/cgroup", "0::" + job + "/step_3/user/task_0\n");
+  write("proc/50/cmdline", block({"python"}));
+  write("proc/49/cmdline", block({"slurmstepd: [4121.extern]"}));
+  write("sys/fs/cgroup" + job + "/step_extern/slurm/cgroup.procs", "49\n");
+  EXPECT_EQ(label(origin_of_process(50, root / "proc")), "slurm 4121.3");
+  std::filesystem::remove_all(root);
+}
+
 TEST(ProcessOrigin, ReadsTheFolderOfAProcess) {
   const auto proc = std::filesystem::temp_directory_path() / ("yoke-origin-" + std::to_string(getpid()));
   const auto write = [&](const std::string& file, const std::string& text) {

@@ -34,8 +34,10 @@ std::string host_name() {
   return name;
 }
 
-/// Returns the address at which the head reached this host. SSH_CONNECTION is "CLIENT PORT SERVER PORT".
-std::string address_by_ssh() {
+/// Returns the address at which the head reached this host. A resident agent (cluster/resident.h) sets
+/// YOKE_NODE_ADDRESS; SSH_CONNECTION is "CLIENT PORT SERVER PORT".
+std::string address_of_host() {
+  if (const char* const address = std::getenv("YOKE_NODE_ADDRESS"); address != nullptr) return address;
   const char* const connection = std::getenv("SSH_CONNECTION");
   if (connection == nullptr) return "";
   const std::string text = connection;
@@ -233,7 +235,7 @@ NodeInfo info_of(const LaunchSpec& spec) {
 int serve_head(const LaunchSpec& spec, Channel& channel) {
   check_file_limit(spec);
   auto info = info_of(spec);
-  info.address = address_by_ssh();
+  info.address = address_of_host();
   Agent agent(spec, std::move(info), false);
   const auto outcome = agent.serve(channel);
   channel.flush(kDrain);

@@ -38,7 +38,7 @@ int JobPolicy::add_own_node(NodeInfo info, Time now) {
   auto& member = members_.at(id);
   member.state = MemberState::kWaiting;
   member.is_heads_own = true;
-  member.name = nodes_.is_several() ? "this host" : "";
+  member.name = nodes_.is_several() ? info.host : "";
   member.info = std::move(info);
   membership_.add(id, member.info.node_rank, now);
   return id;

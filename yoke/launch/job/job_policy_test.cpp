@@ -244,7 +244,7 @@ TEST(JobPolicy, TheHeadCannotDoWithoutItsOwnGuardian) {
     EXPECT_EQ(scene.event(0, {.kind = Kind::kGuardianLost, .pid = 9}), "kill 0; kill 1");
     scene.end(0);
     EXPECT_EQ(scene.end(1),
-              "finish: yoke run: the process that starts and watches the ranks (pid 9 on this host) was killed");
+              "finish: yoke run: the process that starts and watches the ranks (pid 9 on head) was killed");
     EXPECT_EQ(scene.exit_code(), 75);
   }
 }
@@ -322,10 +322,10 @@ TEST(JobPolicy, TheUserIsToldWhatIsWaitedFor) {
     scene.come("b");
     EXPECT_EQ(scene.wait(milliseconds(1999)), "");
     EXPECT_EQ(scene.wait(milliseconds(1)),
-              quiet ? "" : "say yoke run: waiting for 3 nodes, of which 2 joined so far: this host, b");
+              quiet ? "" : "say yoke run: waiting for 3 nodes, of which 2 joined so far: head, b");
     EXPECT_EQ(scene.wait(seconds(590)), "") << "once";
     EXPECT_EQ(scene.wait(seconds(8)),
-              "finish: yoke run: only 2 of at least 3 nodes joined within 10:00 (this host, b); start the missing "
+              "finish: yoke run: only 2 of at least 3 nodes joined within 10:00 (head, b); start the missing "
               "ones, or raise join_timeout in --rdzv-conf");
     EXPECT_EQ(scene.exit_code(), 124);
   }

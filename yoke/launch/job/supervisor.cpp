@@ -146,7 +146,8 @@ class Head : public Launcher {
 
   void accept_nodes() {
     for (auto& arrival : listener_->take_arrivals()) {
-      nodes_[policy_.add_node()] = std::make_unique<RemoteNode>(std::move(arrival.channel), arrival.address, *this);
+      nodes_[policy_.add_node()] = std::make_unique<RemoteNode>(
+          to_channel(std::move(arrival.socket), nodes_spec_.silence), arrival.address, *this);
     }
     for (const auto& complaint : listener_->take_complaints()) say(complaint);
     carry_out(policy_.on_heard([this](int id) { return nodes_.at(id)->last_heard(); }));

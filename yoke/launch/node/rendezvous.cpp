@@ -101,11 +101,6 @@ void send_all(int fd, std::string_view text) {
   }
 }
 
-std::unique_ptr<Channel> to_channel(UniqueFd socket, milliseconds silence) {
-  UniqueFd other(fcntl(socket.value(), F_DUPFD_CLOEXEC, 0));
-  return std::make_unique<Channel>(std::move(socket), std::move(other), silence);
-}
-
 /// Searches for the head of this node's job at the endpoint.
 class HeadSearch {
  public:
@@ -277,6 +272,11 @@ class HeadSearch {
 
 }  // namespace
 
+std::unique_ptr<Channel> to_channel(UniqueFd socket, milliseconds silence) {
+  UniqueFd other(fcntl(socket.value(), F_DUPFD_CLOEXEC, 0));
+  return std::make_unique<Channel>(std::move(socket), std::move(other), silence);
+}
+
 Listener::Listener(const NodesSpec& nodes, std::string run_id)
     : nodes_(nodes), run_id_(std::move(run_id)), socket_(listen_everywhere(nodes.endpoint_port)) {
   sockaddr_storage address{};
@@ -314,7 +314,7 @@ void Listener::talk_to(Pending& one, LoopTime now) {
   }
   if (one.handshake->state() == Handshake::State::kDone) {
     send_at_once(one.socket.value());
-    arrivals_.push_back({to_channel(std::move(one.socket), nodes_.silence), one.address});
+    arrivals_.push_back({std::move(one.socket), one.address});
   } else if (one.handshake->state() == Handshake::State::kRefused) {
     complain(one.address, one.handshake->reason());
     one.socket.reset();

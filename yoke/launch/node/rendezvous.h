@@ -23,7 +23,7 @@ class Listener : public EventSource {
  public:
   using Time = LoopTime;
   struct Arrival {
-    std::unique_ptr<Channel> channel;
+    UniqueFd socket;
     std::string address;  ///< The address from which the node connects.
   };
 
@@ -63,6 +63,9 @@ class Listener : public EventSource {
   std::vector<Pending> pending_;
   std::set<std::string> said_;
 };
+
+/// A channel on a connected socket.
+std::unique_ptr<Channel> to_channel(UniqueFd socket, std::chrono::milliseconds silence);
 
 /// Whether `host` is one of this machine's own addresses. Errors  kNotFound if there is no such name.
 bool is_own_address(const std::string& host);

@@ -32,6 +32,8 @@ class Screen : public EventSource {
   /// Prints output of a rank. nullopt is the end of the stream, and also ends an unfinished last line.
   void show(int64_t rank, bool is_err, const std::optional<std::string_view>& bytes);
   bool has_room(bool is_err) const { return !(is_err ? err_ : out_.get())->is_full(); }
+  /// Whether the reader of the output has closed its end.
+  bool is_closed(bool is_err) const { return (is_err ? err_ : out_.get())->is_closed(); }
 
   /// Prints a line of the launcher itself on standard error.
   void say(const std::string& line);

@@ -43,6 +43,9 @@ class Sink {
   /// With true, erases the progress bar or prompt before Ctrl-Z stops this process. With false, shows it again.
   void hide_progress(bool hidden);
 
+  /// Whether the reader has closed its end. Output is dropped from then on.
+  bool is_closed() const { return is_closed_; }
+
   /// Writes what can be written without blocking.
   void flush();
 

@@ -1,5 +1,7 @@
 #include "yoke/launch/torchrun/nodes.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <optional>
 
@@ -98,7 +100,8 @@ void check_alone(const RunOptions& options) {
   const bool contradicts = options.standalone || options.node_rank || !options.rdzv_endpoint.empty();
   if (!contradicts) return;
   throw Error(ErrorCode::kInvalidArgument,
-              "--hosts starts the nodes itself; --standalone, --node-rank and --rdzv-endpoint are for nodes that are "
+              "--hosts and --in start the nodes themselves; --standalone, --node-rank and --rdzv-endpoint are for "
+              "nodes that are "
               "started one by one");
 }
 
@@ -108,18 +111,22 @@ std::optional<RankEnv> read_outer_launcher(const Environment& environment) {
   for (const auto* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) own.erase(name);
   const bool is_several = own.find_int("SLURM_STEP_NUM_TASKS").value_or(1) > 1 ||
                           own.find_int("OMPI_COMM_WORLD_SIZE").value_or(1) > 1 ||
-                          own.find_int("PMI_SIZE").value_or(1) > 1;
+                          own.find_int("PMI_SIZE").value_or(1) > 1 || own.find_int("FLUX_JOB_SIZE").value_or(1) > 1;
   if (!is_several) return std::nullopt;
   if (const auto address = environment.find("MASTER_ADDR")) own.set("MASTER_ADDR", *address);
   return read_rank_env(own);
 }
 
 void add_nodes_of(const RankEnv& place, NodesSpec& nodes, LaunchSpec& spec) {
-  if (place.local_world_size != 1) {
+  // If another node has several launchers, they end at once, and this node would wait for them.
+  if (place.local_world_size != 1 || (place.source == RankSource::kSlurm && place.world_size != place.num_nodes)) {
     throw Error(ErrorCode::kInvalidArgument,
-                "yoke run was started {} times on this node; start it once on each (srun --ntasks-per-node=1, mpirun "
-                "--map-by ppr:1:node) and give by -n how many ranks each has",
-                place.local_world_size);
+                "yoke run was started {} times on {}, and one launcher cannot give the CPUs and devices of its "
+                "own task to the ranks of others; start it once on each (srun --ntasks-per-node=1, mpirun --map-by "
+                "ppr:1:node; in a batch script of Slurm, `yoke run` without srun does so), or let srun start the "
+                "program itself",
+                place.local_world_size != 1 ? place.local_world_size : place.world_size,
+                place.local_world_size != 1 ? "this node" : fmt::format("the {} nodes", place.num_nodes));
   }
   nodes.membership.min_nodes = nodes.membership.max_nodes = place.world_size;
   nodes.node_rank = place.rank;
@@ -159,7 +166,7 @@ NodesSpec to_nodes(const RunOptions& options, const Surroundings& surroundings, 
   if (surroundings.is_agent) return nodes;
   nodes.silence = to_time(options.heartbeat_timeout_seconds);
   read_conf(options.rdzv_conf, nodes);
-  if (!options.hosts.empty() || !options.hostfile.empty()) {
+  if (!options.hosts.empty() || !options.hostfile.empty() || !options.allocation.empty()) {
     check_alone(options);
     add_hosts(options, surroundings, nodes);
     if (!options.master_addr.empty()) nodes.master_addr = options.master_addr;

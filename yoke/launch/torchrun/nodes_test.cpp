@@ -145,7 +145,18 @@ TEST_F(RunNodes, StartedSeveralTimesOnANodeIsRefused) {
        {"SLURM_PROCID", "2"},
        {"SLURM_LOCALID", "0"},
        {"SLURM_NODEID", "1"}});
-  EXPECT_THAT(refusal(), HasSubstr("yoke run was started 2 times on this node; start it once on each"));
+  EXPECT_THAT(refusal(), HasSubstr("yoke run was started 2 times on this node, and one launcher"));
+}
+
+TEST_F(RunNodes, AnotherNodeWithSeveralLaunchersIsNotWaitedFor) {
+  set({{"SLURM_STEP_NUM_TASKS", "4"},
+       {"SLURM_STEP_NUM_NODES", "2"},
+       {"SLURM_STEP_TASKS_PER_NODE", "3,1"},
+       {"SLURM_STEP_NODELIST", "n[05-06]"},
+       {"SLURM_PROCID", "3"},
+       {"SLURM_LOCALID", "0"},
+       {"SLURM_NODEID", "1"}});
+  EXPECT_THAT(refusal(), HasSubstr("yoke run was started 4 times on the 2 nodes"));
 }
 
 TEST_F(RunNodes, MpirunSaysAllButTheAddress) {
@@ -177,7 +188,7 @@ TEST_F(RunNodes, HostsAreReachedAndNotWaitedFor) {
   EXPECT_THAT(refusal(), HasSubstr("fewer nodes than the 2 hosts that are listed"));
   options_.nnodes = "";
   options_.node_rank = 0;
-  EXPECT_THAT(refusal(), HasSubstr("--hosts starts the nodes itself"));
+  EXPECT_THAT(refusal(), HasSubstr("--hosts and --in start the nodes themselves"));
 }
 
 }  // namespace

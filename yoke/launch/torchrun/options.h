@@ -18,6 +18,7 @@ namespace yoke::launch {
 /// The options as they were written. Each field has the name of its option.
 struct RunOptions {
   std::string nproc_per_node = "1";
+  bool is_nproc_given = false;
   double grace_seconds = 10;
   int64_t max_restarts = 0;
   std::string role = "default";
@@ -48,6 +49,7 @@ struct RunOptions {
   std::string local_addr;
   std::string hosts;
   std::string hostfile;
+  std::string allocation;  ///< --in
   std::string ssh = "ssh";
   std::string remote_yoke;
   double heartbeat_timeout_seconds = 15;

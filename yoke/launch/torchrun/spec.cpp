@@ -15,6 +15,7 @@
 #include "yoke/device/gpu_count.h"
 #include "yoke/device/process/signal_word.h"
 #include "yoke/launch/torchrun/num_ranks.h"
+#include "yoke/launch/torchrun/slurm_job.h"
 #include "yoke/launch/torchrun/values.h"
 
 namespace yoke::launch {
@@ -93,12 +94,24 @@ std::string find_python(const Surroundings& surroundings) {
 /// Returns the number of ranks on this node. With --hosts, the agent on each host determines it.
 int64_t num_ranks(const RunOptions& options, const Surroundings& surroundings, bool runs_elsewhere) {
   if (surroundings.num_ranks) return *surroundings.num_ranks;
+  if (const auto ranks = ranks_of_scheduler(options, surroundings)) return ranks->num_ranks;
   const auto& text = options.nproc_per_node;
   if (runs_elsewhere && !parse_int(text)) return 1;
   return parse_num_ranks(text, device::count_cpus(), [] { return device::count_gpus(); });
 }
 
 }  // namespace
+
+std::optional<RanksOfNode> ranks_of_scheduler(const RunOptions& options, const Surroundings& surroundings) {
+  if (options.is_nproc_given || surroundings.is_agent || says_where(options)) return std::nullopt;
+  const auto& environment = surroundings.environment;
+  if (const auto ranks = ranks_of_slurm_node(environment)) return ranks;
+  if (!environment.contains("OMPI_COMM_WORLD_RANK") && !environment.contains("FLUX_TASK_RANK")) return std::nullopt;
+  if (environment.contains("TORCHELASTIC_RUN_ID")) return std::nullopt;  // inside a rank
+  const auto gpus = device::count_gpus().num_gpus;
+  if (gpus == 0) return std::nullopt;
+  return RanksOfNode{gpus, "one for each GPU of this node"};
+}
 
 std::vector<std::string> program_of(std::vector<std::string> words, const RunOptions& options,
                                     const std::function<std::string()>& python) {
@@ -118,7 +131,8 @@ std::vector<std::string> program_of(std::vector<std::string> words, const RunOpt
 
 LaunchSpec to_spec(const RunOptions& options, const Surroundings& surroundings) {
   LaunchSpec spec;
-  const bool runs_elsewhere = !surroundings.is_agent && (!options.hosts.empty() || !options.hostfile.empty());
+  const bool has_hosts = !options.hosts.empty() || !options.hostfile.empty() || !options.allocation.empty();
+  const bool runs_elsewhere = !surroundings.is_agent && has_hosts;
   spec.argv =
       program_of(surroundings.program, options, [&] { return runs_elsewhere ? "python" : find_python(surroundings); });
   spec.environment = surroundings.environment;
@@ -131,6 +145,7 @@ LaunchSpec to_spec(const RunOptions& options, const Surroundings& surroundings) 
   spec.num_ranks = num_ranks(options, surroundings, runs_elsewhere);
   spec.store_program = surroundings.store_program;
   spec.heads_terminal = surroundings.heads_terminal;
+  restore_slurm_variables(spec.environment);
   spec.environment.erase("YOKE_JOB_TOKEN");  // ranks do not need the secret
   spec.grace = std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(options.grace_seconds));
   spec.max_restarts = options.max_restarts;

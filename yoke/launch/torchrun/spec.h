@@ -2,16 +2,22 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "yoke/launch/plan/spec.h"
 #include "yoke/launch/torchrun/options.h"
+#include "yoke/launch/torchrun/slurm_job.h"
 
 namespace yoke::launch {
 
 /// Errors  kInvalidArgument if an option has a wrong value; kFailedPrecondition if there is no GPU, or no Python.
 LaunchSpec to_spec(const RunOptions& options, const Surroundings& surroundings);
+
+/// Returns the ranks of this node if -n was not given and a scheduler started this process: those of Slurm, or under
+/// mpirun and Flux one for each GPU. nullopt: -n decides, or nothing does.
+std::optional<RanksOfNode> ranks_of_scheduler(const RunOptions& options, const Surroundings& surroundings);
 
 /// Returns the command line of a rank. As in torchrun, modules and scripts (`.py`) run in Python. `python` returns the
 /// interpreter, and is called only if one is needed. Pure apart from that.

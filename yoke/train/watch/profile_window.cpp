@@ -40,7 +40,9 @@ std::set<ActivityType> activities() {
   return result;
 }
 
-ProfilerConfig config() { return ProfilerConfig(ProfilerState::KINETO); }
+ProfilerConfig config(ProfileDetail detail) {
+  return ProfilerConfig(ProfilerState::KINETO, /*report_input_shapes=*/detail == ProfileDetail::kShapes);
+}
 
 /// The time in which any task of this machine, or of this process's control group, has waited for memory since boot. 0
 /// if Linux does not report it.
@@ -173,7 +175,7 @@ void ProfileWindow::advance(int64_t step) {
 
 void ProfileWindow::prepare() {
   require_unused();
-  call_kineto([] { kineto::prepareProfiler(config(), activities()); });
+  call_kineto([this] { kineto::prepareProfiler(config(options_.request.detail), activities()); });
   thread_ = std::this_thread::get_id();
   process_ = getpid();
   kineto_ = Kineto::kPrepared;
@@ -184,7 +186,7 @@ void ProfileWindow::start() {
   require_unused();
   std::unordered_set<at::RecordScope> scopes;  // if empty, all scopes are recorded
   if (options_.request.detail == ProfileDetail::kAnnotations) scopes = {at::RecordScope::USER_SCOPE};
-  call_kineto([&] { kineto::enableProfiler(config(), activities(), scopes); });
+  call_kineto([&] { kineto::enableProfiler(config(options_.request.detail), activities(), scopes); });
   stalled_us_ = memory_stall_us();
   kineto_ = Kineto::kEnabled;
   thread_local EndOfThread end_of_thread;  // after libtorch's thread-locals, so it is destroyed before them
@@ -201,7 +203,7 @@ void ProfileWindow::mark(int64_t step) {
 void ProfileWindow::save() {
   require_own_thread();
   step_.reset();
-  const bool has_operations = options_.request.detail == ProfileDetail::kOperations;
+  const bool has_operations = options_.request.detail != ProfileDetail::kAnnotations;
   kineto::addMetadataJson("distributedInfo", fmt::format(R"({{"backend":"","rank":{},"world_size":{}}})", options_.rank,
                                                          options_.world_size));
   kineto::addMetadataJson(
@@ -230,7 +232,7 @@ bool ProfileWindow::discard() {
   if (!is_own_thread()) return false;
   try {
     step_.reset();
-    if (kineto_ == Kineto::kPrepared) kineto::enableProfiler(config(), activities());
+    if (kineto_ == Kineto::kPrepared) kineto::enableProfiler(config(options_.request.detail), activities());
     kineto_ = Kineto::kIdle;
     kineto::disableProfiler();
   } catch (const std::exception&) {

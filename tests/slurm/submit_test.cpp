@@ -1,0 +1,235 @@
+// Tests `yoke slurm submit`, `script` and `site` on a real Slurm: a job that stops before its time is over, is
+// preempted or loses a node goes on from its newest checkpoint.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <thread>
+
+#include "tests/support/slurm.h"
+
+namespace yoke::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+// A rank that counts to $2. It saves each fifth step, and the last one before it ends by a signal, like a training.
+constexpr const char* kCounter = R"sh(#!/bin/bash
+file=$1/checkpoint.$RANK
+step=$(cat "$file" 2>/dev/null || echo 0)
+stop=''
+trap 'stop=1' USR1 TERM
+save() { echo "$step" >"$file.tmp" && mv "$file.tmp" "$file"; }
+echo "begins after $step on $(hostname)"
+while [ "$step" -lt "$2" ]; do
+  step=$((step + 1))
+  echo "$step" >>"$1/steps.$RANK"
+  sleep 0.02
+  if [ -n "$stop" ]; then save; exit 0; fi
+  if [ $((step % 5)) = 0 ]; then save; fi
+done
+save
+)sh";
+
+class SlurmSubmit : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (const auto reason = SlurmCluster::why_not(); !reason.empty()) GTEST_SKIP() << reason;
+    folder_.write("counter", kCounter, true);
+  }
+
+  /// Runs `yoke slurm WORDS` in the test's folder, with the user's files there too.
+  Result slurm(const SlurmCluster& cluster, const std::string& words) const {
+    return cluster.shell("cd " + folder_.path() + " && export HOME=$PWD XDG_STATE_HOME=$PWD/state PATH=$PATH:" +
+                         std::string(YOKE_COMMAND).substr(0, std::string(YOKE_COMMAND).rfind('/')) + " && exec " +
+                         std::string(YOKE_COMMAND) + " slurm " + words);
+  }
+  /// Submits and returns the job's id.
+  std::string submit(const SlurmCluster& cluster, const std::string& words) const {
+    const auto result = slurm(cluster, "submit --json " + words);
+    EXPECT_EQ(result.exit_code, 0) << result.err;
+    const auto json = nlohmann::json::parse(result.out, nullptr, false);
+    return json.is_object() ? json.value("job", "") : "";
+  }
+  std::string output(const std::string& job) const { return slurp(folder_.path("slurm-" + job + ".out")); }
+
+  /// Lets a requeued job start at once; Slurm otherwise waits until the credentials of its last start have expired.
+  static void start_now(SlurmCluster& cluster, const std::string& job) {
+    ASSERT_TRUE(cluster.wait_for_state(job, "PENDING"));
+    // The end of the last start must have reached all nodes, or it would end this one: the reason why Slurm waits.
+    ASSERT_TRUE(wait_until([&] {
+      return cluster.run({"sinfo", "-h", "-p", "main", "-o", "%D %T"}).out == "2 idle\n";
+    }));
+    // A node refuses a credential of the second in which it ended the last start.
+    std::this_thread::sleep_for(milliseconds(2000));
+    EXPECT_EQ(cluster.run({"scontrol", "update", "JobId=" + job, "StartTime=now"}).exit_code, 0);
+  }
+  bool wait_for(const std::string& job, const std::string& text) const {
+    return wait_until([&] { return output(job).find(text) != std::string::npos; }, milliseconds(90'000));
+  }
+
+  TemporaryFolder folder_;
+};
+
+TEST_F(SlurmSubmit, RunsRanksAndShowsWhatTheyPrint) {
+  SlurmCluster cluster({"--network", "--cpus", "8", "--gpus", "4", "2"});
+  const auto result = slurm(cluster,
+                            "submit -N 2 --gpus-per-node 2 -t 5m --wait -- sh -c "
+                            "'echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK $CUDA_VISIBLE_DEVICES "
+                            "$SLURM_CPUS_PER_TASK at $MASTER_ADDR:$MASTER_PORT on $(hostname)'");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("job 1 (sh), site yoke (what Slurm says of its nodes)\n"));
+  EXPECT_THAT(result.out, HasSubstr("output  " + folder_.path("slurm-1.out") + "\n"));
+  // Each rank sees both GPUs of its node, and has a quarter of the node's CPUs, a GPU's share.
+  EXPECT_THAT(output("1"), HasSubstr("0: 0/4 0/2 0 0,1 2 at n1:10001 on n1\n"));
+  EXPECT_THAT(output("1"), HasSubstr("3: 3/4 1/2 1 0,1 2 at n1:10001 on n2\n"));
+  const auto note = nlohmann::json::parse(slurp(folder_.path("state/yoke/slurm/1/job.json")), nullptr, false);
+  ASSERT_TRUE(note.is_object());
+  EXPECT_EQ(note["script"], folder_.path("slurm-1.sh"));
+  EXPECT_THAT(slurp(folder_.path("slurm-1.sh")), HasSubstr("#SBATCH --gpus-per-node=2"));
+
+  // A rank that fails ends the others, and the job has its status; a launcher sees one rank on each node.
+  const auto failed =
+      slurm(cluster, "submit -N 2 --gpus-per-node 1 -t 5m --wait -- sh -c '[ $RANK = 0 ] || exit 7; sleep 60'");
+  EXPECT_EQ(failed.exit_code, 143) << failed.err;  // srun returns the highest status: that of the ranks it ended
+  EXPECT_THAT(output("2"), HasSubstr("Exited with exit code 7"));
+  const auto launched = slurm(cluster,
+                              "submit -N 2 --gpus-per-node 2 -t 5m --wait --launcher yoke --file-per-rank -- sh -c "
+                              "'echo $RANK/$WORLD_SIZE on $(hostname)'");
+  EXPECT_EQ(launched.exit_code, 0) << launched.err << output("3");
+  const auto lines = slurp(folder_.path("slurm-3-node0.out")) + slurp(folder_.path("slurm-3-node1.out"));
+  EXPECT_THAT(lines, HasSubstr("0/4 on n1\n"));
+  EXPECT_THAT(lines, HasSubstr("3/4 on n2\n"));
+
+  // Refusals have Slurm's words and what to give instead; nothing is left.
+  const auto refused = slurm(cluster, "submit -t 5h -- true");
+  EXPECT_EQ(refused.exit_code, 69);
+  EXPECT_THAT(refused.err, HasSubstr("give a shorter --time"));
+  EXPECT_THAT(slurm(cluster, "submit -p nope -t 1m -- true").err,
+              HasSubstr("there is no partition nope here; there are: main"));
+  EXPECT_THAT(slurm(cluster, "submit --gpus-per-node 9 -t 1m -- true").err, HasSubstr("a node of yoke has 4 GPUs"));
+  const auto dry = slurm(cluster, "submit -t 5m --dry-run -- true");
+  EXPECT_THAT(dry.err, HasSubstr("nothing is submitted"));
+  EXPECT_THAT(dry.err, HasSubstr("to start at"));
+  EXPECT_EQ(dry.out, slurm(cluster, "script -t 5m -- true").out);
+  EXPECT_EQ(cluster.run({"squeue", "-h"}).out, "");
+
+  // The exit status of an array is that of the task that failed first.
+  const auto array = slurm(cluster,
+                           "submit -a 0-1 --gpus-per-node 0 -t 5m --wait -- sh -c 'exit "
+                           "$((SLURM_ARRAY_TASK_ID == 1 ? 9 : 0))'");
+  EXPECT_EQ(array.exit_code, 9) << array.err;
+
+  // The script runs without yoke, and arrays have a file for each job.
+  EXPECT_EQ(
+      cluster
+          .shell("cd " + folder_.path() + " && " + YOKE_COMMAND +
+                 " slurm script -a 1-2 --gpus-per-node 0 -t 5m -- sh -c 'echo index $SLURM_ARRAY_TASK_ID' >a.sh && "
+                 "env PATH=/usr/bin:/bin sbatch --wait a.sh")
+          .exit_code,
+      0);
+  EXPECT_EQ(cluster.shell("cat " + folder_.path() + "/slurm-*_2.out").out, "index 2\n");
+
+  const auto site = slurm(cluster, "site detect");
+  EXPECT_THAT(site.out, HasSubstr("clusters = [\"yoke\"]"));
+  EXPECT_THAT(site.out, HasSubstr("gpus = 4\nvendor = \"nvidia\"\ncpus = 8\ncpus_per_gpu = 2\n"));
+  folder_.write(".config/yoke/sites/mine.toml", site.out);
+  EXPECT_THAT(slurm(cluster, "site show").out, HasSubstr("mine.toml, chosen by ClusterName yoke"));
+
+  // A dry run has the script also if Slurm refuses it.
+  const auto late = slurm(cluster, "submit -t 5h --dry-run -- true");
+  EXPECT_EQ(late.exit_code, 69);
+  EXPECT_THAT(late.out, HasSubstr("#SBATCH --time=5:00:00"));
+  EXPECT_THAT(late.err, HasSubstr("give a shorter --time"));
+
+  // A signal during the submission acts after the user was told about the job.
+  folder_.write("slow/sbatch", "#!/bin/sh\ntouch \"${0%/*}/begun\"; sleep 0.5; exec /usr/bin/sbatch \"$@\"\n", true);
+  const auto told = cluster.shell(
+      "cd " + folder_.path() + "; export HOME=$PWD PATH=$PWD/slow:$PATH; " + YOKE_COMMAND +
+      " slurm submit -t 5m -- true & until [ -e slow/begun ]; do sleep 0.05; done; kill -TERM $!; wait $!");
+  EXPECT_EQ(told.exit_code, 143);
+  EXPECT_THAT(told.out, testing::AllOf(HasSubstr("job "), HasSubstr("next    yoke slurm logs")));
+}
+
+TEST_F(SlurmSubmit, GoesOnAfterTheSignalBeforeTheEnd) {
+  SlurmCluster cluster({"--network", "--cpus", "8", "--gpus", "4", "2"});
+  const auto job = submit(cluster, "-N 2 --gpus-per-node 1 -t 5m -- ./counter $PWD 150");
+  ASSERT_TRUE(wait_for(job, "1: begins after 0 on n2"));
+  ASSERT_TRUE(wait_until([&] { return slurp(folder_.path("steps.1")).find("7\n") != std::string::npos; },
+                         milliseconds(90'000)));
+  // What Slurm does by --signal=B:USR1@120 when the end comes near.
+  ASSERT_EQ(cluster.run({"scancel", "--batch", "--signal=USR1", job}).exit_code, 0);
+  start_now(cluster, job);
+  ASSERT_TRUE(cluster.wait_for_state(job, "COMPLETED")) << output(job) << cluster.story_of(job);
+  EXPECT_THAT(output(job), HasSubstr("stopped in time; the job goes back into the queue (restart 1 of 20)"));
+  // No step is lost and none is done twice, on any rank.
+  std::string all;
+  for (int step = 1; step <= 150; ++step) all += std::to_string(step) + '\n';
+  EXPECT_EQ(slurp(folder_.path("steps.0")), all);
+  EXPECT_EQ(slurp(folder_.path("steps.1")), all);
+  EXPECT_THAT(output(job), Not(HasSubstr("1: begins after 0 on n2\n1: begins after 0")));
+}
+
+// Slurm forgets jobs soon here, and keeps no accounts.
+TEST_F(SlurmSubmit, TheNoteOfAForgottenJobLeadsToItsOutputAndItsScript) {
+  SlurmCluster cluster({"--cpus", "4", "--conf", "MinJobAge=2", "1"});
+  folder_.write("out/file", "");
+  const auto result = slurm(cluster, "submit -t 5m -o 'out/%x-%j.txt' -J tale --wait -- sh -c 'echo told $((1 + 1))'");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_TRUE(wait_until(
+      [&] {
+        return cluster.run({"scontrol", "show", "job", "1"}).exit_code != 0;
+      },
+      milliseconds(60'000)));
+  const auto elsewhere = [&](const std::string& words) {  // in another folder
+    return cluster.shell("cd / && HOME=" + folder_.path() + " XDG_STATE_HOME=" + folder_.path("state") + " exec " +
+                         YOKE_COMMAND + " slurm " + words);
+  };
+  const auto logs = elsewhere("logs 1");
+  EXPECT_EQ(logs.exit_code, 0) << logs.err;
+  EXPECT_THAT(logs.out, HasSubstr("told 2"));
+  EXPECT_THAT(logs.err, HasSubstr("`yoke slurm submit` has noted"));
+  const auto dry = elsewhere("resume --dry-run 1");
+  EXPECT_THAT(dry.out, HasSubstr("slurm-1.sh would be submitted again in " + folder_.path()));
+  const auto resumed = elsewhere("resume 1");
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, HasSubstr("the new job is 2\n"));
+  EXPECT_THAT(resumed.out, HasSubstr("output  " + folder_.path("out/tale-2.txt")));
+  EXPECT_TRUE(wait_until([&] { return slurp(folder_.path("out/tale-2.txt")).find("told 2") != std::string::npos; },
+                         milliseconds(60'000)));
+  EXPECT_EQ(slurp(folder_.path("slurm-2.sh")), slurp(folder_.path("slurm-1.sh")));
+  EXPECT_EQ(elsewhere("resume 77").exit_code, 66);
+}
+
+TEST_F(SlurmSubmit, GoesOnAfterPreemptionAndALostNode) {
+  if (getenv("YOKE_LONG") == nullptr) GTEST_SKIP() << "takes a minute; `scripts/test --long` runs it";
+  SlurmCluster cluster({"--network", "--cpus", "8", "--gpus", "4", "--conf", "PreemptType=preempt/partition_prio",
+                        "--conf", "PreemptMode=REQUEUE", "2"});
+  ASSERT_EQ(cluster.run({"scontrol", "create", "PartitionName=urgent", "Nodes=ALL", "PriorityTier=9", "MaxTime=60"})
+                .exit_code,
+            0);
+  ASSERT_EQ(cluster.run({"scontrol", "update", "PartitionName=main", "GraceTime=60"}).exit_code, 0);
+  const auto job = submit(cluster, "-N 2 --gpus-per-node 4 -t 5m -- ./counter $PWD 200");
+  ASSERT_TRUE(wait_for(job, "7: begins after 0 on n2"));
+  // Slurm sends SIGTERM to the ranks alone. They save and end, and the script asks for another turn.
+  ASSERT_EQ(cluster.run({"srun", "-p", "urgent", "-N2", "--exclusive", "true"}).exit_code, 0);
+  EXPECT_THAT(output(job), HasSubstr("stopped in time; the job goes back"));
+  start_now(cluster, job);
+  ASSERT_TRUE(wait_until([&] { return std::regex_search(output(job), std::regex("7: begins after [1-9]")); },
+                         milliseconds(90'000)))
+      << output(job);
+  // A node is lost without a signal: Slurm requeues the job by itself, and it goes on from the newest checkpoint.
+  ASSERT_EQ(cluster.run({"scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test"}).exit_code, 0);
+  ASSERT_TRUE(cluster.wait_for_state(job, "PENDING"));
+  cluster.run({"scontrol", "update", "NodeName=n2", "State=RESUME"});  // it may have come back by itself
+  start_now(cluster, job);
+  ASSERT_TRUE(cluster.wait_for_state(job, "COMPLETED")) << output(job);
+  EXPECT_EQ(slurp(folder_.path("checkpoint.0")), "200\n");
+  EXPECT_EQ(slurp(folder_.path("checkpoint.7")), "200\n");
+}
+
+}  // namespace
+}  // namespace yoke::test

@@ -1,0 +1,199 @@
+// Tests the commands that watch jobs of a real Slurm: ps, logs, report, top, array and resume of `yoke slurm`.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/support/slurm.h"
+
+namespace yoke::test {
+namespace {
+
+using Json = nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kFolder = "cd $SLURM_TEST_DIR/home/ada; ";
+
+Result slurm(const SlurmCluster& cluster, const std::string& words) {
+  return cluster.shell(kFolder + YOKE_COMMAND " slurm " + words, "ada");
+}
+
+/// Submits a job as ada and returns its number.
+std::string submit(const SlurmCluster& cluster, const std::string& words) {
+  const auto result = cluster.shell(kFolder + "sbatch --parsable " + words, "ada");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  return result.out.substr(0, result.out.find('\n'));
+}
+
+TEST(SlurmWatching, ListsJobsAndShowsWhatTheyPrint) {
+  if (const auto reason = SlurmCluster::why_not(); !reason.empty()) GTEST_SKIP() << reason;
+  SlurmCluster cluster({"--network", "--cpus", "8", "--gpus", "4", "2"});
+  const auto job = submit(cluster,
+                          "-N2 -J 'a b|c=d' --gpus-per-node=2 -o 'my %j-%N.out' -e '%x.err' --wrap 'echo out; "
+                          "echo err >&2; until [ -e go ]; do sleep 0.05; done; echo end'");
+  const auto held = submit(cluster, "--hold --wrap true");
+  ASSERT_TRUE(cluster.wait_for_state(job, "RUNNING"));
+
+  const auto table = slurm(cluster, "ps").out;
+  EXPECT_THAT(table, AllOf(HasSubstr("a b|c=d"), HasSubstr("n[1-2]"), HasSubstr("(JobHeldUser)")));
+  EXPECT_THAT(table, HasSubstr("JobHeldUser: its user holds it; `scontrol release JOB` lets it start"));
+  const auto json = Json::parse(slurm(cluster, "ps --json " + job).out).at("jobs");
+  ASSERT_EQ(json.size(), 1U);
+  EXPECT_EQ(json[0].at("num_gpus"), 4);
+  EXPECT_EQ(json[0].at("name"), "a b|c=d");
+  EXPECT_EQ(cluster.shell("SQUEUE_STATES=COMPLETED SQUEUE_USERS=bob " YOKE_COMMAND " slurm ps", "ada").out, table);
+  EXPECT_THAT(cluster.run({YOKE_COMMAND, "slurm", "ps"}, "bob").out, HasSubstr("no job of bob"));
+  EXPECT_THAT(cluster.run({YOKE_COMMAND, "slurm", "ps", "--all"}, "bob").out, HasSubstr("ada"));
+
+  const auto waiting = slurm(cluster, "logs " + held);
+  EXPECT_EQ(waiting.exit_code, 66);
+  EXPECT_THAT(waiting.err, HasSubstr("waits in the queue (JobHeldUser)"));
+  // With -f it ends with the job, and has what came meanwhile.
+  const auto followed = slurm(cluster, "logs -f " + job + " & sleep 0.3; touch go; wait $!");
+  EXPECT_EQ(followed.exit_code, 0) << followed.err;
+  EXPECT_EQ(followed.out, "out\nend\n");
+  EXPECT_EQ(followed.err, "err\n");
+  EXPECT_EQ(slurm(cluster, "logs -n 1 " + job).out, "end\n");
+
+  // What a job prints that starts later is new as a whole.
+  const auto late = submit(cluster, "--hold -J 'a name of more than twenty letters' --wrap 'echo 1; echo 2'");
+  EXPECT_THAT(slurm(cluster, "ps --json " + late).out, HasSubstr("a name of more than twenty letters"));
+  EXPECT_EQ(slurm(cluster, "logs -f -n 1 " + late + " 2>said & until grep -q waits said; do sleep 0.05; done; " +
+                               "scontrol release " + late + "; wait $!")
+                .out,
+            "1\n2\n");
+  const auto array = submit(cluster, "--array=0-1 --wrap 'echo task $SLURM_ARRAY_TASK_ID'");
+  EXPECT_EQ(slurm(cluster, "logs -f " + array).out, array + "_0: task 0\n" + array + "_1: task 1\n");
+  EXPECT_EQ(slurm(cluster, "logs " + array + "_1").out, "task 1\n");
+  EXPECT_EQ(slurm(cluster, "logs 9999").exit_code, 66);
+  EXPECT_EQ(slurm(cluster, "report " + array + "_9").exit_code, 66);  // a task that the array lacks
+
+  // Slurm has forgotten this job, and keeps no accounts here.
+  cluster.shell(kFolder + "echo old > slurm-777.out; echo other > slurm-77.out", "ada");
+  const auto found = slurm(cluster, "logs 777");
+  EXPECT_EQ(found.out, "old\n");
+  EXPECT_THAT(found.err, HasSubstr("this is what the files in this folder say"));
+
+  cluster.kill_daemon("slurmctld");
+  const auto broken = slurm(cluster, "ps");
+  EXPECT_EQ(broken.exit_code, 75);
+  EXPECT_THAT(broken.err, HasSubstr("squeue cannot reach slurmctld"));
+}
+
+/// Variables that give each process eight simulated GPUs.
+const std::string kGpus =
+    "YOKE_FAKE_NVML=" YOKE_STATES_FOLDER "/eight_a100.json LD_LIBRARY_PATH=" YOKE_FAKES_FOLDER " ";
+
+TEST(SlurmWatching, ReportsWhatAJobUsedAndShowsItsDevices) {
+  if (const auto reason = SlurmCluster::why_not(); !reason.empty()) GTEST_SKIP() << reason;
+  SlurmCluster cluster({"--network", "--cpus", "8", "--gpus", "4", "2"});
+  // The processes of both nodes are seen in the one /proc of this machine; each node counts its own task's use twice.
+  const auto job = submit(cluster, "-N2 -J train --wrap 'srun --ntasks-per-node=1 env " + kGpus + YOKE_COMMAND +
+                                       " slurm sample -- sh -c \"until [ -e go ]; do :; done\"'");
+  ASSERT_TRUE(cluster.wait_for_state(job, "RUNNING"));
+  const auto top = cluster.shell(kFolder + kGpus + YOKE_COMMAND " slurm top --once " + job, "ada");
+  EXPECT_EQ(top.exit_code, 0) << top.err;
+  EXPECT_THAT(top.out, AllOf(HasSubstr("job " + job + " (train) of ada: 2 nodes"), HasSubstr("n1 "), HasSubstr("n2 ")));
+  EXPECT_THAT(top.out, Not(HasSubstr("no answer")));
+  const auto samples = "ls .local/state/yoke/slurm/" + job + "/*.json | wc -l";
+  EXPECT_TRUE(wait_until([&] { return cluster.shell(kFolder + samples, "ada").out == "2\n"; }, milliseconds(90'000)));
+  cluster.shell(kFolder + "touch go", "ada");
+  ASSERT_TRUE(cluster.wait_for_state(job, "COMPLETED"));
+  EXPECT_EQ(cluster.shell("find $SLURM_TEST_DIR/home/ada/.local -name '*.json' -not -perm 600").out, "");
+
+  const auto report = slurm(cluster, "report slurm-" + job + ".out").out;
+  EXPECT_THAT(report, AllOf(HasSubstr("job " + job + " (train) of ada: COMPLETED"), HasSubstr("busy (sampled by yoke)"),
+                            HasSubstr("\nnot known\n"), HasSubstr("keeps no accounts")));
+  const auto json = Json::parse(slurm(cluster, "report --json " + job).out).at("reports").at(0);
+  EXPECT_EQ(json.at("gpu_source"), "yoke");
+  EXPECT_EQ(json.at("nodes").size(), 2U);
+  EXPECT_EQ(json.at("nodes")[0].at("host"), "n1");
+  EXPECT_GT(json.at("nodes")[0].at("cpu_seconds"), 0.05);
+  EXPECT_GT(json.at("nodes")[0].at("memory_peak_bytes"), 100'000);
+  EXPECT_FALSE(json.at("nodes")[0].at("devices").empty());
+  EXPECT_TRUE(json.at("nodes")[0].at("is_finished"));
+  EXPECT_EQ(slurm(cluster, "report 9999").exit_code, 66);
+  EXPECT_EQ(slurm(cluster, "top " + job).exit_code, 69);
+  EXPECT_THAT(slurm(cluster, "sample -- sh -c 'exit 3'").err, HasSubstr("this is not a job of Slurm"));
+}
+
+TEST(SlurmWatching, RunsSweepsAndResumesJobs) {
+  if (const auto reason = SlurmCluster::why_not(); !reason.empty()) GTEST_SKIP() << reason;
+  SlurmCluster cluster({"--cpus", "8", "2"});
+  cluster.shell(
+      kFolder + "printf '%s\\n' 'echo step,loss > metrics.csv; echo 1,$1$2 >> metrics.csv' '[ $1 != 2 ]' > train.sh",
+      "ada");
+  const auto sweep = slurm(cluster, "array --param a=1,2 --param b=5,6 --sbatch '-t 5' -- sh train.sh {a} {b}");
+  ASSERT_EQ(sweep.exit_code, 0) << sweep.err;
+  const auto job = sweep.out.substr(4, sweep.out.find(':') - 4);
+  const std::string home = "$SLURM_TEST_DIR/home/ada/";
+  EXPECT_TRUE(wait_until([&] { return cluster.shell("cat " + home + "sweep/*/status").out == "0\n0\n1\n1\n"; },
+                         milliseconds(90'000)));
+  const auto results = slurm(cluster, "array --collect " + job + " --csv");
+  EXPECT_EQ(results.exit_code, 1);
+  EXPECT_THAT(results.out,
+              AllOf(HasSubstr("task,state,a,b,loss\n0,done,1,5,15\n"), HasSubstr("3,failed (1),2,6,26\n")));
+  EXPECT_THAT(results.err, HasSubstr("task 2 failed (1)"));
+  EXPECT_EQ(slurm(cluster, "array --param a=1,2 -- sh train.sh {a}").exit_code, 69);  // the folder has a sweep
+  EXPECT_THAT(slurm(cluster, "report sweep/2/slurm.out").out, HasSubstr("job " + job + "_2 (sweep) of ada: FAILED"));
+  // Nothing is left of a sweep that sbatch refused.
+  EXPECT_EQ(slurm(cluster, "array --folder no --param a=1 --sbatch '-p nope' -- echo {a}").exit_code, 69);
+  EXPECT_EQ(cluster.shell("ls " + home + "no").out, "");
+  for (const auto* option : {"--arr 1", "-Dx", "--outp=x", "--test-only", "word"}) {
+    const auto refused =
+        slurm(cluster, "array --folder no --param a=1 --sbatch '" + std::string(option) + "' -- echo {a}");
+    EXPECT_EQ(refused.exit_code, 64) << option;
+  }
+  // A task that Slurm ended has left no status.
+  const auto ended = slurm(cluster, "array --folder ended --param a=0,100 -- sleep {a}").out;
+  const auto ended_job = ended.substr(4, ended.find(':') - 4);
+  ASSERT_TRUE(
+      wait_until([&] { return cluster.shell("cat " + home + "ended/*/status").out == "0\n"; }, milliseconds(90'000)));
+  ASSERT_TRUE(cluster.wait_for_state(ended_job + "_1", "RUNNING"));
+  EXPECT_THAT(slurm(cluster, "array --collect ended --csv").out, HasSubstr("1,not ended,100"));
+  cluster.run({"scancel", ended_job + "_1"});
+  ASSERT_TRUE(cluster.wait_for_state(ended_job + "_1", "CANCELLED"));
+  const auto collected = slurm(cluster, "array --collect ended --csv");
+  EXPECT_EQ(collected.exit_code, 1);
+  EXPECT_THAT(collected.out, HasSubstr("1,failed (CANCELLED),100"));
+
+  const auto failing = submit(cluster,
+                              "-o out.txt -e err.txt --wrap 'echo run $SLURM_RESTART_COUNT; echo error >&2; "
+                              "touch step-7.pt; exit 4'");
+  ASSERT_TRUE(cluster.wait_for_state(failing, "FAILED"));
+  EXPECT_THAT(slurm(cluster, "resume --dry-run " + failing).out, HasSubstr("step-7.pt"));
+  // Its user alone can keep the output, and Slurm would truncate a file that cannot be renamed.
+  EXPECT_EQ(cluster.run({YOKE_COMMAND, "slurm", "resume", failing}).exit_code, 77);
+  cluster.shell(kFolder + "mv err.txt err; ln -s err err.txt", "ada");
+  EXPECT_EQ(slurm(cluster, "resume " + failing).exit_code, 77);
+  EXPECT_EQ(cluster.shell("ls " + home + "out.txt").exit_code, 0) << "it has its name again";
+  cluster.shell(kFolder + "mv err err.txt; echo mine > out.txt.0", "ada");
+  const auto resumed = slurm(cluster, "resume " + failing);
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, AllOf(HasSubstr("out.txt.1"), HasSubstr("err.txt.0")));
+  EXPECT_EQ(cluster.shell("cd " + home + "; cat out.txt.0 out.txt.1 err.txt.0").out, "mine\nrun\nerror\n");
+  EXPECT_EQ(slurm(cluster, "resume " + failing).exit_code, 69);  // it waits again
+  EXPECT_EQ(slurm(cluster, "resume 9999").exit_code, 66);
+  EXPECT_THAT(slurm(cluster, "resume " + job).err, HasSubstr("name the task to resume, as " + job + "_0"));
+  EXPECT_THAT(slurm(cluster, "array --collect no").err, HasSubstr("no has no sweep"));
+}
+
+TEST(SlurmWatching, TakesTheAccountsOfAJobThatWasNotSampled) {
+  if (const auto reason = SlurmCluster::why_not(true); !reason.empty()) GTEST_SKIP() << reason;
+  SlurmCluster cluster({"--accounting", "--cpus", "4", "1"});
+  const auto job = submit(cluster, "-c2 -t 5 --wrap 'i=0; while [ $i -lt 1500000 ]; do i=$((i+1)); done'");
+  const auto has_use = [&] {
+    const auto text = slurm(cluster, "report --json " + job).out;
+    return text.find("\"cpu_source\": \"Slurm\"") != text.npos;
+  };
+  ASSERT_TRUE(wait_until(has_use, milliseconds(90'000))) << slurm(cluster, "report --json " + job).out;
+  const auto json = Json::parse(slurm(cluster, "report --json " + job).out).at("reports").at(0);
+  EXPECT_GT(json.at("cpu_percent"), 5);
+  EXPECT_EQ(json.at("time_percent").is_null(), false);
+  EXPECT_THAT(json.at("unknown").dump(), HasSubstr("energy is not known"));
+}
+
+}  // namespace
+}  // namespace yoke::test

@@ -1,0 +1,12 @@
+// yoke/base/shell.h -- words for the command lines and scripts of a shell.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace yoke {
+
+/// `text` in single quotes, as one word for sh and csh.
+std::string shell_quoted(std::string_view text);
+
+}  // namespace yoke

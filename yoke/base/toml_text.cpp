@@ -1,0 +1,17 @@
+#include "yoke/base/toml_text.h"
+
+#include "yoke/base/error.h"
+#include "yoke/base/text.h"
+
+namespace yoke {
+
+void check_toml_text(std::string_view text, const std::string& name) {
+  constexpr size_t kMostLineBytes = 4096;
+  const auto lines = lines_of(text);
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].size() <= kMostLineBytes) continue;
+    throw Error(ErrorCode::kDataLoss, "{}:{}: the line is longer than {} bytes", name, i + 1, kMostLineBytes);
+  }
+}
+
+}  // namespace yoke

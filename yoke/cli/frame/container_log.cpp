@@ -1,0 +1,96 @@
+#include "yoke/cli/frame/container_log.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <span>
+
+#include "yoke/base/error.h"
+
+namespace yoke::cli {
+namespace {
+
+UniqueFd unnamed_file(const Environment& environment) {
+  const auto folder = environment.value_or("TMPDIR", "");
+  auto path = (folder.starts_with('/') ? folder : std::string("/var/tmp")) + "/.yoke-log-XXXXXX";
+  UniqueFd file(mkostemp(path.data(), O_CLOEXEC));
+  if (!file) throw system_error(errno, "making a file for the container's output, " + path);
+  unlink(path.c_str());
+  return file;
+}
+
+std::string read_at(int file, int64_t begin, int64_t num_bytes) {
+  std::string text(static_cast<size_t>(num_bytes), '\0');
+  size_t size = 0;
+  for (ssize_t count = 0; size < text.size(); size += static_cast<size_t>(count)) {
+    count = pread(file, text.data() + size, text.size() - size, begin + static_cast<int64_t>(size));
+    if (count <= 0) break;
+  }
+  text.resize(size);
+  return text;
+}
+
+int64_t size_of(int file) {
+  struct stat info = {};
+  return fstat(file, &info) == 0 ? info.st_size : 0;
+}
+
+}  // namespace
+
+ContainerLog::ContainerLog(UniqueFd source, const Environment& environment, int64_t most_bytes)
+    : source_(std::move(source)), file_(unnamed_file(environment)), most_bytes_(most_bytes) {
+  fcntl(source_.value(), F_SETFL, O_NONBLOCK);
+}
+
+void ContainerLog::copy() {
+  char buffer[65'536];
+  for (int i = 0; i < 64 && source_; ++i) {  // others wait for the caller, too
+    const auto count = read(source_.value(), buffer, sizeof buffer);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) return;
+    if (count <= 0) return source_.reset();
+    if (size_ + count > most_bytes_) drop_first_half();
+    const auto written = pwrite(file_.value(), buffer, static_cast<size_t>(count), size_);
+    if (written > 0) size_ += written;  // on a full disk the rest is lost, and the program goes on
+  }
+}
+
+void ContainerLog::drop_first_half() {
+  const auto rest = tail(most_bytes_ / 2);
+  [[maybe_unused]] const auto is_cut = ftruncate(file_.value(), 0);
+  const auto written = pwrite(file_.value(), rest.data(), rest.size(), 0);
+  size_ = std::max<int64_t>(written, 0);
+}
+
+std::string ContainerLog::tail(int64_t most_bytes) const {
+  const auto begin = std::max<int64_t>(0, size_ - most_bytes);
+  return read_at(file_.value(), begin, size_ - begin);
+}
+
+void print_log(int file, int end, bool follows) {
+  constexpr int kPauseMs = 100;
+  constexpr int64_t kStep = 1 << 20;
+  int64_t begin = 0;
+  for (bool is_last = !follows;;) {
+    const auto size = size_of(file);
+    if (size < begin) begin = size;  // its first half was dropped
+    while (begin < size) {
+      const auto text = read_at(file, begin, std::min(kStep, size - begin));
+      if (text.empty()) break;
+      write_all(STDOUT_FILENO, std::as_bytes(std::span(text)), "standard output");
+      begin += static_cast<int64_t>(text.size());
+    }
+    if (is_last) return;
+    pollfd news{end, POLLIN, 0};
+    char byte = 0;
+    if (poll(&news, 1, kPauseMs) > 0) is_last = recv(end, &byte, 1, MSG_DONTWAIT) == 0;
+  }
+}
+
+}  // namespace yoke::cli

@@ -1,0 +1,38 @@
+// yoke/cli/frame/container_log.h -- the output of a container whose engine keeps none: a file of limited size.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "yoke/base/environment.h"
+#include "yoke/base/file.h"
+
+namespace yoke::cli {
+
+/// The file has no name, so nothing stays when the processes that have it open have ended.
+class ContainerLog {
+ public:
+  /// Copies from `source`, the read end of a pipe. The file keeps at most `most_bytes`: the last half of these stays
+  /// when it is full. It is in $TMPDIR, or else in /var/tmp. Errors  as errno says.
+  ContainerLog(UniqueFd source, const Environment& environment, int64_t most_bytes);
+
+  int source() const { return source_.value(); }  ///< For poll(); -1 after the end of the output.
+  int file() const { return file_.value(); }
+
+  /// Copies what has come. Does not block.
+  void copy();
+
+  /// The last bytes of the output.
+  std::string tail(int64_t most_bytes) const;
+
+ private:
+  void drop_first_half();
+
+  UniqueFd source_, file_;
+  int64_t most_bytes_, size_ = 0;
+};
+
+/// Prints what is in the file of a log; then, until `end` (a socket) is closed by the other side, also what comes.
+void print_log(int file, int end, bool follows);
+
+}  // namespace yoke::cli

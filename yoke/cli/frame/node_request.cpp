@@ -1,0 +1,51 @@
+#include "yoke/cli/frame/node_request.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
+#include <system_error>
+
+#include "yoke/base/error.h"
+#include "yoke/slurm/holding.h"
+
+namespace yoke::cli {
+namespace {
+
+/// Whether a variable describes a login or a host. `yoke agent` keeps its own host's values of these variables.
+bool belongs_to_a_host(const std::string& name) {
+  for (const std::string_view beginning : {"SSH_", "XDG_", "DBUS_", "LC_TERMINAL", "TMUX"}) {
+    if (name.starts_with(beginning)) return true;
+  }
+  static const std::set<std::string_view> kNames = {
+      "HOME", "USER",    "LOGNAME",    "SHELL",           "MAIL",           "HOSTNAME",
+      "HOST", "DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY", "WINDOWID",       "STY",
+      "PWD",  "OLDPWD",  "_",          "SHLVL",           "YOKE_JOB_TOKEN", "YOKE_NODE_ADDRESS"};
+  return kNames.contains(name);
+}
+
+}  // namespace
+
+nlohmann::json environment_for_nodes(const Environment& environment, ForNodes nodes) {
+  auto result = nlohmann::json::object();
+  for (const auto& variable : environment.to_strings()) {
+    const auto equals = variable.find('=');
+    const auto name = variable.substr(0, equals);
+    if (belongs_to_a_host(name) || (nodes == ForNodes::kOfSlurm && slurm::belongs_to_step(name))) continue;
+    result[name] = variable.substr(equals + 1);
+  }
+  return result;
+}
+
+std::string working_folder() {
+  std::error_code error;
+  const auto folder = std::filesystem::current_path(error).string();
+  if (!error) return folder;
+  throw Error(
+      ErrorCode::kFailedPrecondition,
+      "cannot get the path of the working folder, where the program starts on each host: {}; if it was removed, "
+      "change to a folder that all hosts have",
+      error.message());
+}
+
+}  // namespace yoke::cli

@@ -1,0 +1,121 @@
+#include "yoke/cli/options/slurm.h"
+
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <iostream>
+
+#include "yoke/base/error.h"
+#include "yoke/base/text.h"
+#include "yoke/cli/frame/attempt.h"
+#include "yoke/cli/options/value.h"
+#include "yoke/slurm/check/request.h"
+
+namespace yoke::cli {
+namespace {
+
+void add_text(CLI::App& cmd, const char* names, std::string& target, const char* type, const char* text) {
+  cmd.add_option(names, target, text)->type_name(type);
+}
+
+void add_texts(CLI::App& cmd, const char* names, std::vector<std::string>& target, const char* type, const char* text) {
+  cmd.add_option(names, target, text)->type_name(type)->take_all()->expected(1);
+}
+
+}  // namespace
+
+void add_job_options(CLI::App& cmd, SlurmJobOptions& options) {
+  auto& request = options.request;
+  add_number(cmd, "-N,--nodes", request.num_nodes, {"N", 1, 65536}, "Nodes");
+  add_number(cmd, "--gpus-per-node", request.gpus_per_node, {"N", 0, 1024},
+             "GPUs on each node; unless given, all that the site's nodes have");
+  add_number(cmd, "--ranks-per-node", request.ranks_per_node, {"N", 1, 65536},
+             "Ranks on each node; unless given, one for each GPU");
+  add_number(cmd, "--cpus-per-rank", request.cpus_per_rank, {"N", 1, 65536},
+             "CPUs of each rank, also for its loader; unless given, a GPU's share of the node");
+  add_text(cmd, "-t,--time", request.time, "TIME", "The job's longest time: 30m, 2h, 1d12h, or Slurm's H:MM:SS");
+  add_text(cmd, "--mem", request.memory, "SIZE", "Memory of a node, such as 100G; unless given, the site's");
+  add_text(cmd, "-p,--partition", request.partition, "NAME",
+           "The partition; unless given, the site's or Slurm's default");
+  add_text(cmd, "-A,--account", request.account, "NAME", "The account or project that pays");
+  add_text(cmd, "-q,--qos", request.qos, "NAME", "The quality of service");
+  add_text(cmd, "-C,--constraint", request.constraint, "FEATURES", "Nodes with these features alone");
+  add_text(cmd, "--reservation", request.reservation, "NAME", "Nodes of this reservation");
+  add_text(cmd, "-a,--array", request.array, "INDEXES",
+           "An array of jobs, such as 0-9%2; they have SLURM_ARRAY_TASK_ID");
+  add_text(cmd, "-d,--dependency", request.dependency, "LIST", "Start after other jobs, such as afterok:4711");
+  add_text(cmd, "-J,--job-name", request.job_name, "NAME", "Unless given, the name of the program");
+  add_text(cmd, "-o,--output", request.output, "FILE", "What the job prints; slurm-%j.out unless given");
+  cmd.add_flag(
+      "--file-per-rank", request.has_file_per_rank,
+      "Write what rank R prints to slurm-JOB-rankR.out; with a launcher, that of node N to slurm-JOB-nodeN.out");
+  add_texts(cmd, "--sbatch", request.options, "OPTION", "A further option of sbatch, such as --sbatch=--mail-type=END");
+  cmd.add_option("--launcher", options.launcher,
+                 "srun: a task for each rank, needs nothing on the nodes; yoke: a `yoke run` on each node")
+      ->type_name("auto|srun|yoke")
+      ->capture_default_str();
+  add_text(cmd, "--container", request.container, "IMAGE",
+           "Run the program in this image, by Singularity or Apptainer");
+  add_text(cmd, "--overlay", request.overlay, "FILE", "Lay this squashfs or ext3 file over the image");
+  add_texts(cmd, "--bind", request.mounts, "DIR", "Mount this folder into the container: DIR, or DIR:DIR_INSIDE");
+  add_texts(cmd, "--module", request.modules, "NAME", "Load this module in the job");
+  add_texts(cmd, "--env", options.variables, "NAME=VALUE", "Set this variable in the job");
+  add_number(cmd, "--stop-before", request.signal_seconds, {"SECONDS", 0, 65535},
+             "Tell the ranks to stop so long before the time is over; 0: not at all");
+  add_number(cmd, "--requeue", request.num_requeues, {"N", 0, 10000},
+             "Put a job that stopped in time back into the queue, N times at most; 0: never");
+  add_text(cmd, "--site", options.site, "NAME", "The site, by name or file; unless given, found by the cluster's name");
+  add_text(cmd, "--slurm", options.version, "VERSION", "Write for this version of Slurm, such as 23.11");
+}
+
+PlannedJob plan_job(const SlurmJobOptions& options, const Context& context) {
+  auto request = options.request;
+  request.argv = context.rest;
+  if (options.launcher == "srun") request.launcher = slurm::Launcher::kSrun;
+  if (options.launcher == "yoke") request.launcher = slurm::Launcher::kYoke;
+  for (const auto& assignment : options.variables) {
+    const auto equal = assignment.find('=');
+    const auto name = assignment.substr(0, equal);
+    const auto is_letter = [](unsigned char c) { return std::isalpha(c) != 0 || c == '_'; };
+    const bool is_name =
+        !name.empty() && is_letter(static_cast<unsigned char>(name[0])) &&
+        std::ranges::all_of(name, [&](unsigned char c) { return is_letter(c) || std::isdigit(c) != 0; });
+    if (equal == assignment.npos || !is_name || assignment.find('\n') != assignment.npos) {
+      throw Error(ErrorCode::kInvalidArgument, "--env {}: give NAME=VALUE in one line", printable(assignment));
+    }
+    request.variables.emplace_back(name, assignment.substr(equal + 1));
+  }
+  for (const auto& word : context.rest) {
+    if (word.find('\n') != word.npos || word.find('\0') != word.npos) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "a word of the program has a line end: put it into a file, and run that");
+    }
+  }
+  if (!context.rest.empty() && context.rest[0].empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "the name of the program is empty");
+  }
+  if (!request.memory.empty() && !slurm::check::parse_mebibytes(request.memory)) {
+    throw Error(ErrorCode::kInvalidArgument, "--mem {}: give a size such as 100G", printable(request.memory));
+  }
+  if (!request.array.empty() && !slurm::check::is_array_value(request.array)) {
+    throw Error(ErrorCode::kInvalidArgument, "--array {}: give numbers and ranges, such as 0-9 or 0-9%2",
+                printable(request.array));
+  }
+  std::vector<std::string> notes;
+  auto site = slurm::choose_site_here(options.site, request.partition, context.environment,
+                                      slurm::site_folders(context.environment, context.installation.share), notes);
+  if (!options.version.empty()) {
+    site.version = slurm::parse_version(options.version);
+    if (!site.version) {
+      throw Error(ErrorCode::kInvalidArgument, "--slurm {}: give a version from 20.02, such as 23.11",
+                  printable(options.version));
+    }
+  }
+  auto plan = slurm::plan_script(request, site.site, site.version);
+  for (const auto& note : notes) std::cerr << speaker(context) << note << '\n';
+  for (const auto& warning : plan.warnings) std::cerr << speaker(context) << "warning: " << warning << '\n';
+  auto script = slurm::to_script(plan);
+  return {std::move(site), std::move(plan), std::move(script)};
+}
+
+}  // namespace yoke::cli

@@ -1,0 +1,32 @@
+// yoke/cli/options/slurm.h -- the options by which `yoke slurm submit` and `script` describe a job.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "yoke/cli/command.h"
+#include "yoke/slurm/script/plan.h"
+#include "yoke/slurm/site/find.h"
+
+namespace yoke::cli {
+
+/// REQUIRES: lives as long as the command, since CLI11 keeps references to it.
+struct SlurmJobOptions {
+  slurm::Request request;
+  std::string site, version, launcher = "auto";
+  std::vector<std::string> variables;  ///< NAME=VALUE
+};
+
+void add_job_options(CLI::App& cmd, SlurmJobOptions& options);
+
+struct PlannedJob {
+  slurm::FoundSite site;
+  slurm::ScriptPlan plan;
+  std::string script;
+};
+
+/// Chooses the site, decides the script, and prints notes and warnings on standard error.
+/// Errors  those of choose_site_here() and plan_script(); kInvalidArgument: --env or --slurm has a wrong form.
+PlannedJob plan_job(const SlurmJobOptions& options, const Context& context);
+
+}  // namespace yoke::cli

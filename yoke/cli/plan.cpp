@@ -1,0 +1,377 @@
+// `yoke plan`: predicts how a training scales, from a step of one device and the links of a site.
+#include "yoke/scaling/plan.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cmath>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+
+#include "yoke/base/error.h"
+#include "yoke/base/format.h"
+#include "yoke/base/quantity.h"
+#include "yoke/base/terminal.h"
+#include "yoke/base/text.h"
+#include "yoke/cli/command.h"
+#include "yoke/cli/frame/attempt.h"
+#include "yoke/cli/frame/drawing.h"
+#include "yoke/cli/frame/input.h"
+#include "yoke/cli/frame/output.h"
+#include "yoke/cli/help/help.h"
+#include "yoke/cli/options/value.h"
+#include "yoke/cli/plan_measure.h"
+#include "yoke/profile/trace_file.h"
+#include "yoke/scaling/input.h"
+#include "yoke/tui/terminal.h"
+
+namespace yoke::cli {
+namespace {
+
+struct PlanArgs {
+  std::string profile, link, intra, inter, strategy = "ddp", dtype = "float32", optimizer = "adam";
+  std::string other_memory, svg, png;
+  std::optional<double> step, parameters, loader, contention, slowdown, steps, epochs, dataset_size, batch_size;
+  double backward_share = scaling::kBackwardShare, optimizer_share = 0;
+  int64_t max_devices = 4096, gpus_per_node = 8, units = 24, bucket_mib = 25;
+  bool divides_batch = false, json = false;
+  PlanMeasureOptions measure;
+};
+
+void refuse_plan(const std::string& why) { throw Error(ErrorCode::kInvalidArgument, "{}", why); }
+
+struct NumberUnit {
+  std::string_view name;
+  double factor;
+};
+constexpr NumberUnit kTimeUnits[] = {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
+constexpr NumberUnit kCountUnits[] = {{"k", 1e3}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"B", 1e9}, {"T", 1e12}};
+
+/// "100ms" in seconds, "1.2M" as a number. Any other text stays, and the check of its option refuses it.
+std::string without_unit(std::string text, std::span<const NumberUnit> units) {
+  for (const auto& [name, factor] : units) {
+    if (!text.ends_with(name)) continue;
+    const auto* const begin = text.data();
+    const auto* const end = begin + text.size() - name.size();
+    double number = 0;
+    const auto [stop, error] = std::from_chars(begin, end, number);
+    if (error == std::errc() && stop == end) return fmt::format("{}", number * factor);
+  }
+  return text;
+}
+
+/// A length of time, "0.1" or "100ms".
+template <typename T>
+void add_time(CLI::App& cmd, const char* names, T& target, double min, double max, const std::string& text) {
+  add_number(cmd, names, target, {"SECONDS", min, max}, text)->transform([](std::string value) {
+    return without_unit(std::move(value), kTimeUnits);
+  });
+}
+
+/// A number of things, "25600000" or "25.6M".
+void add_count(CLI::App& cmd, const char* names, std::optional<double>& target, double max, const std::string& text) {
+  add_number(cmd, names, target, {"NUMBER", 1, max}, text)->transform([](std::string value) {
+    return without_unit(std::move(value), kCountUnits);
+  });
+}
+
+scaling::Level level_of(std::string_view option, const std::string& text) {
+  if (!text.empty() && (std::isdigit(static_cast<unsigned char>(text[0])) != 0 || text[0] == '.') &&
+      text.find(',') != text.npos) {
+    return scaling::parse_level(option, text);
+  }
+  const auto json = nlohmann::json::parse(read_input(text, "the JSON of a measurement"), nullptr, false);
+  return scaling::measured_level(json, text);
+}
+
+scaling::Topology topology_of(const PlanArgs& args) {
+  if (!args.link.empty() && !args.intra.empty()) refuse_plan("--link and --intra both give the links inside a node");
+  scaling::Topology topology{.intra = {}, .inter = {}, .devices_per_node = args.gpus_per_node};
+  if (!args.link.empty()) topology.intra = level_of("--link", args.link);
+  if (!args.intra.empty()) topology.intra = level_of("--intra", args.intra);
+  const bool has_intra = !args.link.empty() || !args.intra.empty();
+  if (!has_intra && (args.gpus_per_node > 1 || args.inter.empty())) {
+    refuse_plan(
+        "say how fast devices communicate: --link FILE with what `yoke bench all-reduce --json` printed, or --intra "
+        "and --inter with microseconds and GB/s, such as --intra 4,230 --inter 8,90");
+  }
+  if (!args.inter.empty()) {
+    topology.inter = level_of("--inter", args.inter);
+  } else {
+    topology.inter = topology.intra;
+    if (args.max_devices > args.gpus_per_node)
+      topology.inter.source += ", as inside a node, since --inter was not given";
+  }
+  return topology;
+}
+
+void check_plan_args(const PlanArgs& args, const Context& context) {
+  const int num_ways = (args.profile.empty() ? 0 : 1) + (context.rest.empty() ? 0 : 1);
+  if (num_ways > 1) refuse_plan("give a program or --profile, since each is a source of the measured step");
+  if (num_ways == 0 && (!args.step || !args.parameters)) {
+    refuse_plan(
+        "say what a step of one device is: a program, as in `yoke plan -- yoke run -n 1 ./train`; --profile FOLDER; or "
+        "--step and --parameters");
+  }
+  if (!context.rest.empty() && args.step) refuse_plan("--step is measured from the program; leave it out");
+  if (context.rest.empty() && args.measure.num_neighbours) {
+    refuse_plan("--neighbours runs copies of a program; give one, as in `yoke plan --neighbours 2 -- python train.py`");
+  }
+  if (args.svg == args.png && !args.svg.empty()) refuse_plan("--svg and --png name one file; give two");
+  if (args.svg == "-" || args.png == "-")
+    refuse_plan("--svg and --png need a file, because standard output has the table");
+  const int num_of_epochs = (args.epochs ? 1 : 0) + (args.dataset_size ? 1 : 0) + (args.batch_size ? 1 : 0);
+  const bool is_batch_alone = num_of_epochs == 1 && args.batch_size && args.divides_batch;
+  if (num_of_epochs != 0 && num_of_epochs != 3 && !is_batch_alone)
+    refuse_plan("--epochs needs --dataset-size and --batch-size");
+  if (args.steps && args.epochs) refuse_plan("--steps and --epochs both give the length of the training");
+  for (const auto& file : {args.svg, args.png}) {
+    if (!file.empty()) check_drawing(file, file == args.png ? Drawing::kPng : Drawing::kSvg);
+  }
+}
+
+double num_steps_of(const PlanArgs& args) {
+  if (args.epochs) return std::ceil(*args.epochs * *args.dataset_size / *args.batch_size);
+  return args.steps.value_or(100'000);
+}
+
+/// A batch that is divided has no work for more devices than it has samples.
+int64_t num_devices_of(const PlanArgs& args) {
+  if (!args.divides_batch || !args.batch_size) return args.max_devices;
+  return std::min(args.max_devices, static_cast<int64_t>(*args.batch_size));
+}
+
+scaling::PlanOptions options_of(const PlanArgs& args) {
+  scaling::PlanOptions options;
+  options.strategies.clear();
+  for (const auto strategy : {scaling::Strategy::kDdp, scaling::Strategy::kZero1, scaling::Strategy::kFsdp}) {
+    if (args.strategy == "all" || args.strategy == scaling::name(strategy)) options.strategies.push_back(strategy);
+  }
+  if (options.strategies.empty()) {
+    refuse_plan(fmt::format("--strategy {}: give ddp, zero1, fsdp or all", printable(args.strategy)));
+  }
+  if (args.dtype != "float32" && args.dtype != "mixed") {
+    refuse_plan(fmt::format("--dtype {}: give float32 or mixed", printable(args.dtype)));
+  }
+  options.max_devices = num_devices_of(args);
+  options.divides_batch = args.divides_batch;
+  options.num_steps = num_steps_of(args);
+  options.topology = topology_of(args);
+  options.model = {.bucket_bytes = args.bucket_mib << 20,
+                   .first_bucket_bytes = std::min<int64_t>(1, args.bucket_mib) << 20,
+                   .num_units = args.units};
+  options.memory.optimizer = scaling::parse_optimizer(args.optimizer).value_or(scaling::Optimizer::kAdam);
+  options.memory.precision = args.dtype == "mixed" ? scaling::Precision::kMixed : scaling::Precision::kFloat32;
+  options.memory.num_units = args.units;
+  if (!args.other_memory.empty()) {
+    const auto bytes = parse_memory(args.other_memory);
+    if (!bytes)
+      refuse_plan(
+          fmt::format("--activations {}: give a size with its unit, such as 12GiB", printable(args.other_memory)));
+    options.memory.other_bytes = *bytes;
+  }
+  return options;
+}
+
+/// A step of one device, and where it comes from.
+struct PlanInput {
+  scaling::Workload workload;
+  scaling::Origin origin;
+};
+
+void take_trace(const profile::Trace& trace, const PlanArgs& args, std::optional<double> step_seconds,
+                scaling::PlanOptions& options, PlanInput& input) {
+  const auto profiled = scaling::workload_of(trace, step_seconds);
+  input.workload = profiled.workload;
+  input.workload.loader_seconds = args.loader.value_or(0);
+  input.origin.has_device = profiled.has_device;
+  input.origin.sentences.push_back(fmt::format(
+      "The times of {} gradients were measured in {} recorded steps of one rank{}.", profiled.workload.gradients.size(),
+      profiled.num_steps, step_seconds ? ", and scaled to a step without recording" : ", which recording made longer"));
+  options.memory.num_parameters = args.parameters ? std::llround(*args.parameters) : profiled.num_parameters;
+  const auto &intra = options.topology.intra, &inter = options.topology.inter;
+  const auto share = intra.processor_share ? intra.processor_share : inter.processor_share;
+  if (!args.contention && !profiled.has_device) {
+    // Ranks on processors communicate with the processors that they compute with.
+    options.model.contention = share.value_or(1);
+    if (share) {
+      input.origin.sentences.push_back(
+          fmt::format("A rank used {:.0f} % of a processor while it communicated (measured).", 100 * *share));
+    }
+  }
+}
+
+/// nullopt: a signal ended the measurement.
+std::optional<PlanInput> input_of(const PlanArgs& args, const Context& context, scaling::PlanOptions& options,
+                                  int& interruption) {
+  PlanInput input;
+  options.model.contention = args.contention.value_or(0);
+  options.model.neighbour_slowdown = args.slowdown.value_or(1);
+  if (!context.rest.empty()) {
+    const auto measured = measure_training(args.measure, context, interruption);
+    if (!measured) return std::nullopt;
+    input.origin.sentences.push_back(fmt::format(
+        "A step of one rank takes {:.4g} ms, the median of parts of {} steps without recording (spread {:.1f} %).",
+        measured->step_seconds * 1e3, measured->num_steps, measured->spread_percent));
+    take_trace(measured->trace, args, measured->step_seconds, options, input);
+    input.origin.is_step_measured = true;
+    if (measured->neighbour_step_seconds && !args.slowdown) {
+      options.model.neighbour_slowdown = std::max(1.0, *measured->neighbour_step_seconds / measured->step_seconds);
+      input.origin.is_slowdown_measured = true;
+      input.origin.sentences.push_back(fmt::format("{} copies that ran at the same time took {:.4g} ms for a step.",
+                                                   *args.measure.num_neighbours,
+                                                   *measured->neighbour_step_seconds * 1e3));
+    }
+    const double states = static_cast<double>(memory_of(scaling::Strategy::kDdp, 1, options.memory).total());
+    if (args.other_memory.empty() && static_cast<double>(measured->device_peak_bytes) > states) {
+      options.memory.other_bytes = measured->device_peak_bytes - std::llround(states);
+      options.is_memory_measured = true;
+    }
+  } else if (!args.profile.empty()) {
+    const auto paths = profile::find_traces(args.profile);
+    if (paths.size() != 1) {
+      refuse_plan(fmt::format("--profile {}: there are {} traces in it; a prediction begins with the trace of one rank",
+                              printable(args.profile), paths.size()));
+    }
+    take_trace(profile::read_trace_file(paths.front()), args, args.step, options, input);
+    input.origin.is_step_measured = !args.step;
+  } else {
+    options.memory.num_parameters = std::llround(*args.parameters);
+    input.workload = scaling::workload_of(scaling::GivenWorkload{
+        .step_seconds = *args.step,
+        .backward_share = args.backward_share,
+        .optimizer_share = args.optimizer_share,
+        .gradient_bytes = options.memory.num_parameters * bytes_per_gradient(options.memory.precision),
+        .loader_seconds = args.loader.value_or(0)});
+    input.origin.sentences.emplace_back("Gradients become ready at an even rate during backward.");
+  }
+  return input;
+}
+
+std::string page_of(const scaling::Plan& plan, const Context& context) {
+  const auto width = output_width(context);
+  const bool is_ascii = tui::prepare_locale(context.environment) == tui::Glyphs::kAscii;
+  const bool is_colored = wants_color(ColorMode::kAuto, context.environment, isatty(STDOUT_FILENO) != 0);
+  auto text = to_text(to_table(plan), width) + "\n";
+  if (const auto sentence = to_sentence(plan); !sentence.empty()) text += wrapped(sentence, width) + "\n";
+  text += view::chart_text(
+      to_chart(plan),
+      {.width = std::min<int64_t>(width, 80), .height = 8, .is_ascii = is_ascii, .is_colored = is_colored});
+  text += "\nAssumptions:\n";
+  for (const auto& sentence : plan.assumptions) text += wrapped("- " + sentence, width) + "\n";
+  return text;
+}
+
+int plan_training(const PlanArgs& args, Context& context) {
+  auto options = options_of(args);
+  int interruption = 0;
+  const auto input = input_of(args, context, options, interruption);
+  if (!input) return 128 + interruption;
+  auto plan = make_plan(input->workload, input->origin, options);
+  if (options.max_devices < args.max_devices) {
+    plan.assumptions.push_back(
+        fmt::format("The batch has {} samples, so more devices would have nothing to compute.", options.max_devices));
+  }
+  if (!args.svg.empty()) write_drawing(args.svg, view::chart_svg(to_chart(plan), {}), Drawing::kSvg);
+  if (!args.png.empty()) write_drawing(args.png, view::chart_png(to_chart(plan), {}), Drawing::kPng);
+  context.out << (args.json ? to_json(plan).dump(2) + '\n' : page_of(plan, context));
+  return kExitOk;
+}
+
+int run_plan(const PlanArgs& args, Context& context) {
+  check_plan_args(args, context);
+  if (context.rest.empty()) return plan_training(args, context);
+  return attempt_in_child(context, [&](const auto& /*finish*/) { return plan_training(args, context); });
+}
+
+void add_step_options(CLI::App& cmd, PlanArgs& args) {
+  cmd.add_option("--profile", args.profile, "Read the trace of one rank, of `yoke profile --shapes --out`")
+      ->type_name("PATH");
+  add_time(cmd, "--step", args.step, 1e-9, 1e6,
+           "How long a step of one device takes, 0.12 or 120ms; with --profile: without recording");
+  add_count(cmd, "--parameters", args.parameters, 1e15, "How many parameters the network has: 25.6M, 7B");
+  add_number(cmd, "--backward-share", args.backward_share, {"SHARE", 0, 1},
+             "With --step: the share of backward in the time without the optimizer");
+  add_number(cmd, "--optimizer-share", args.optimizer_share, {"SHARE", 0, 1}, "With --step: the optimizer's share");
+  add_time(cmd, "--loader", args.loader, 0, 1e6, "How long the loader of a device needs for a batch");
+  cmd.add_option("--dtype", args.dtype, "Of parameters and gradients; mixed: 16 bits, and a float32 copy")
+      ->type_name("float32|mixed")
+      ->capture_default_str();
+  cmd.add_option("--optimizer", args.optimizer, "For its state in memory")
+      ->type_name("adam|momentum|sgd")
+      ->capture_default_str();
+  cmd.add_option("--activations", args.other_memory, "Memory of activations and all else, such as 12GiB")
+      ->type_name("SIZE");
+  add_time(cmd, "--time", args.measure.seconds, 0.1, 3600, "With a program: how long steps are timed");
+  add_number(cmd, "--neighbours", args.measure.num_neighbours, {"N", 2, 1024},
+             "With a program: also run N copies at once, to measure how much they slow each other down; on GPUs, each "
+             "has one of its own");
+  add_time(cmd, "--timeout", args.measure.timeout_s, 1, 86'400,
+           "With a program: if it makes no step for so long, it has failed");
+  cmd.add_flag("-v,--verbose", args.measure.shows_output, "Show the program's output");
+}
+
+void add_site_options(CLI::App& cmd, PlanArgs& args) {
+  cmd.add_option("--link", args.link,
+                 "The links between devices: the JSON of `yoke bench all-reduce`, or microseconds and GB/s")
+      ->type_name("LINK");
+  cmd.add_option("--intra", args.intra, "The links inside a node, as --link")->type_name("LINK");
+  cmd.add_option("--inter", args.inter, "The links of a node to others; GB/s of all its devices together")
+      ->type_name("LINK");
+  add_number(cmd, "--gpus-per-node", args.gpus_per_node, {"N", 1, 1 << 20}, "Devices of a node");
+  add_number(cmd, "--contention", args.contention, {"SHARE", 0, 1},
+             "How much slower a device computes while it communicates; else 0 of GPUs, and of processors what --link "
+             "has, or 1");
+  add_number(cmd, "--slowdown", args.slowdown, {"FACTOR", 1, 100},
+             "How much longer computing takes if all devices of a node compute; else 1, or measured with --neighbours");
+}
+
+void add_training_options(CLI::App& cmd, PlanArgs& args) {
+  cmd.add_option("--strategy", args.strategy, "How the training is divided among devices")
+      ->type_name("ddp|zero1|fsdp|all")
+      ->capture_default_str();
+  add_number(cmd, "--max-devices", args.max_devices, {"N", 1, 1 << 20}, "Predict for 1, 2, 4, ... N devices");
+  cmd.add_flag("--global-batch", args.divides_batch,
+               "Divide the batch of one device among all (strong scaling); else each device has it (weak scaling)");
+  add_count(cmd, "--steps", args.steps, 1e15, "Steps of the training on one device, for GPU-hours; else 100000");
+  add_number(cmd, "--epochs", args.epochs, {"NUMBER", 0.001, 1e9}, "Instead of --steps");
+  add_count(cmd, "--dataset-size", args.dataset_size, 1e15, "Samples of an epoch: 50000, 1.2M");
+  add_count(cmd, "--batch-size", args.batch_size, 1e9,
+            "Samples of the measured step; with --global-batch, the most devices");
+  add_number(cmd, "--bucket", args.bucket_mib, {"N", 1, 4096}, "MiB of DistributedDataParallel's buckets");
+  add_number(cmd, "--units", args.units, {"N", 1, 100'000}, "Units of FSDP");
+}
+
+}  // namespace
+
+void add_plan(CLI::App& cmd, Context& context) {
+  auto args = std::make_shared<PlanArgs>();  // CLI11 keeps references to it; the callback owns it
+  add_step_options(cmd, *args);
+  add_site_options(cmd, *args);
+  add_training_options(cmd, *args);
+  cmd.add_option("--svg", args->svg, "Also draw the plot into FILE")->type_name("FILE");
+  cmd.add_option("--png", args->png, "Also draw the plot into FILE")->type_name("FILE");
+  cmd.add_flag("--json", args->json, "Print JSON");
+  add_program(cmd, "PROGRAM", "What to measure, a training of one rank; every word from here on is its own");
+  cmd.footer(examples(
+      "  yoke bench all-reduce --json > link.json\n"
+      "  yoke plan --link link.json -- yoke run -n 1 ./train   measures the program, and predicts\n"
+      "  yoke plan --link link.json --neighbours 2 --max-devices 2 -- python train.py\n"
+      "  yoke profile --shapes --out traces --stop -- python train.py\n"
+      "  yoke plan --profile traces --intra 4,230 --inter 8,90 --strategy all\n"
+      "  yoke plan --step 0.120 --parameters 340M --intra 4,230 --inter 8,90 --svg plan.svg\n"
+      "  yoke plan --step 0.120 --parameters 7B --dtype mixed --strategy fsdp --intra 4,230 --inter 8,90 --json\n"
+      "\n"
+      "Everything beside the step of one device is a prediction, and is labelled so.\n"
+      "\n"
+      "Exit status: 0; 69 if the program cannot be measured; 128 and the signal's number after Ctrl-C; or that of an "
+      "error as `yoke --help` lists them."));
+  cmd.callback([args, &context] { context.exit_code = run_plan(*args, context); });
+}
+
+}  // namespace yoke::cli

@@ -1,0 +1,277 @@
+#include "yoke/cli/plan_measure.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <nlohmann/json.hpp>
+
+#include "yoke/base/command_output.h"
+#include "yoke/base/error.h"
+#include "yoke/base/process.h"
+#include "yoke/base/signal_name.h"
+#include "yoke/base/text.h"
+#include "yoke/cli/frame/measured_program.h"
+#include "yoke/cli/frame/private_folder.h"
+#include "yoke/cli/frame/progress_line.h"
+#include "yoke/launch/process/descendants.h"
+#include "yoke/profile/trace_file.h"
+#include "yoke/tune/program.h"
+#include "yoke/tune/step_times.h"
+
+namespace yoke::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+using Clock = std::chrono::steady_clock;
+using Words = std::vector<std::string>;
+
+/// One of several copies of a program that run at once, and what its steps have shown.
+struct Copy {
+  Words argv;
+  std::vector<std::string> environment;
+  tune::StepTimeFolder times;
+  pid_t pid = -1;          ///< -1: MeasuredProgram has it.
+  bool has_ended = false;  ///< Not known of the one that MeasuredProgram has.
+  int64_t num_steps = 0;
+  Clock::time_point last_progress = Clock::now();
+  std::optional<tune::Pace> pace = std::nullopt;
+  tune::Memory memory = {};
+
+  bool is_done() const { return pace && (pace->is_enough || has_ended); }
+};
+
+class TrainingMeter {
+ public:
+  TrainingMeter(const PlanMeasureOptions& options, const Context& context)
+      : options_(options),
+        context_(context),
+        folder_(context.environment.value_or("TMPDIR", "/tmp"), "plan"),
+        progress_(context.environment) {}
+
+  std::optional<MeasuredTraining> measure() {
+    MeasuredTraining measured;
+    const auto alone = time_steps({context_.rest}, "timing steps");
+    if (alone.empty()) return std::nullopt;
+    measured.step_seconds = alone[0].pace->step_seconds;
+    measured.spread_percent = alone[0].pace->spread_percent;
+    measured.num_steps = alone[0].pace->num_steps;
+    measured.device_peak_bytes = alone[0].memory[static_cast<size_t>(tune::Resource::kDevice)].peak_bytes;
+    if (options_.num_neighbours) {
+      const auto copies = time_steps(commands_of_copies(*options_.num_neighbours, measured.device_peak_bytes > 0),
+                                     "timing steps of several copies");
+      if (copies.empty()) return std::nullopt;
+      double sum = 0;
+      for (const auto& copy : copies) sum += copy.pace->step_seconds;
+      measured.neighbour_step_seconds = sum / static_cast<double>(copies.size());
+    }
+    if (!record(measured)) return std::nullopt;
+    return measured;
+  }
+
+  int interruption() const { return interruption_; }
+
+ private:
+  Environment environment_for(const fs::path& folder) const {
+    auto environment = with_python_hooks(context_.environment, context_.installation);
+    environment.set("YOKE_STEP_TIMES", folder.string());
+    return environment;
+  }
+
+  fs::path new_folder() {
+    auto path = folder_.path() / std::to_string(num_folders_++);
+    fs::create_directory(path);
+    return path;
+  }
+
+  Error failure(const MeasuredProgram& program, const std::string& what) const {
+    const auto lines = tune::last_lines(program.output(), 10);
+    return {ErrorCode::kFailedPrecondition, "{}{}", what,
+            lines.empty() ? std::string("; it printed nothing")
+                          : fmt::format("; the last lines of {}:\n{}", printable(context_.rest[0]),
+                                        lines.substr(0, lines.size() - 1))};
+  }
+
+  /// Without a GPU of its own, each copy of a program that uses GPUs would use the first one.
+  std::vector<Words> commands_of_copies(int64_t num_copies, bool uses_gpus) const {
+    std::vector<Words> commands(static_cast<size_t>(num_copies), context_.rest);
+    if (!uses_gpus) return commands;
+    const auto yoke = context_.installation.executable.string();
+    const auto output = run_quietly({yoke, "visible", "--json"}, context_.environment);
+    if (output.status != 0) {
+      throw Error(ErrorCode::kUnavailable, "`yoke visible` did not tell which GPUs the copies can have: {}",
+                  printable(output.err));
+    }
+    const auto devices = nlohmann::json::parse(output.out).at("devices");  // in the order of programs
+    std::vector<std::string> ids;
+    for (const auto& device : devices) {
+      if (!device.at("visible").get<bool>() || device.at("vendor") != devices[0].at("vendor")) continue;
+      const auto& instance = device.at("instance");
+      ids.push_back(device.at("index").dump() + (instance.is_null() ? "" : ":" + instance.dump()));
+    }
+    if (ids.size() < commands.size()) {
+      throw Error(
+          ErrorCode::kFailedPrecondition,
+          "--neighbours {}: each copy of {} needs a GPU of its own, and programs see {} here; see `yoke visible`",
+          num_copies, printable(context_.rest[0]), ids.size());
+    }
+    for (size_t i = 0; i < commands.size(); ++i) {
+      const Words pinned = {yoke, "visible", "--set", ids[i], "--"};
+      commands[i].insert(commands[i].begin(), pinned.begin(), pinned.end());
+    }
+    return commands;
+  }
+
+  /// Runs all commands at once, which are copies of one program. Empty: interrupted.
+  std::vector<Copy> time_steps(const std::vector<Words>& commands, const char* purpose) {
+    launch::become_subreaper();
+    std::vector<Copy> copies;
+    for (const auto& argv : commands) {
+      const auto folder = new_folder();
+      copies.push_back(
+          {.argv = argv, .environment = environment_for(folder).to_strings(), .times = tune::StepTimeFolder(folder)});
+    }
+    // The end of the measured program ends the copies too, because all of them are descendants of this process.
+    for (size_t i = 1; i < copies.size(); ++i) start(copies[i]);
+    MeasuredProgram program(
+        {.argv = copies[0].argv, .environment = copies[0].environment, .shows_output = options_.shows_output});
+    const auto begin = Clock::now();
+    while (!program.status() && !program.interruption() && !std::ranges::all_of(copies, &Copy::is_done)) {
+      program.wait(messages_, std::chrono::milliseconds(100));
+      int64_t num_steps = 0;
+      for (auto& copy : copies) {
+        read_steps(copy);
+        num_steps += copy.num_steps;
+      }
+      if (!program.status() && !program.interruption()) require_progress(copies, program);
+      progress_.show(fmt::format("{}: {} steps, {:.0f} s", purpose, num_steps,
+                                 std::chrono::duration<double>(Clock::now() - begin).count()));
+    }
+    progress_.clear();
+    const auto status = program.status();
+    program.end(messages_, std::chrono::seconds(3));
+    if (program.interruption()) {
+      interruption_ = *program.interruption();
+      return {};
+    }
+    if (!std::ranges::all_of(copies, [](const Copy& copy) { return copy.pace.has_value(); })) {
+      throw end_without_steps(program, status.value_or(0), copies[0].num_steps);
+    }
+    return copies;
+  }
+
+  static void start(Copy& copy) {
+    copy.pid = spawn({.argv = copy.argv,
+                      .environment = copy.environment,
+                      .in = kNullStream,
+                      .out = kNullStream,
+                      .err = kNullStream,
+                      .new_session = true,
+                      .death_signal = SIGKILL});
+    if (copy.pid < 0) throw system_error(errno, "starting a process for " + copy.argv[0]);
+  }
+
+  void read_steps(Copy& copy) const {
+    copy.has_ended = copy.pid > 0 && kill(copy.pid, 0) != 0;  // MeasuredProgram reaps all children
+    const auto ranks = copy.times.read();
+    if (ranks.empty()) return;
+    require_one_rank(ranks.front());
+    if (ranks.front().num_steps() > copy.num_steps) copy.last_progress = Clock::now();
+    copy.num_steps = ranks.front().num_steps();
+    copy.pace = tune::pace_of(ranks, {.min_seconds = options_.seconds, .max_seconds = options_.seconds});
+    copy.memory = tune::memory_of(ranks);
+  }
+
+  void require_progress(const std::vector<Copy>& copies, const MeasuredProgram& program) const {
+    for (size_t i = 0; i < copies.size(); ++i) {
+      const auto waited = std::chrono::duration<double>(Clock::now() - copies[i].last_progress).count();
+      if (copies[i].is_done() || (!copies[i].has_ended && waited <= options_.timeout_s)) continue;
+      if (i == 0) throw failure(program, fmt::format("no step ended for {:g} s (--timeout)", options_.timeout_s));
+      throw Error(ErrorCode::kFailedPrecondition,
+                  "copy {} of {} {}, and its output is not kept; start {} at once to see what it says", i + 1,
+                  printable(context_.rest[0]),
+                  copies[i].has_ended
+                      ? fmt::format("ended after {} steps, which are too few to measure", copies[i].num_steps)
+                      : fmt::format("made no step for {:g} s (--timeout)", options_.timeout_s),
+                  copies.size());
+    }
+  }
+
+  /// Why a program that has ended cannot be measured.
+  Error end_without_steps(const MeasuredProgram& program, int status, int64_t num_steps) const {
+    constexpr int kNotFound = 127, kCannotRun = 126;  // as MeasuredProgram has it, if the program has not begun
+    if (program.output().empty() && (status == kNotFound || status == kCannotRun)) {
+      return {ErrorCode::kFailedPrecondition, "{}: the program {}", printable(context_.rest[0]),
+              status == kNotFound ? "was not found" : "cannot be executed"};
+    }
+    if (status != 0) return failure(program, describe_end(status));
+    return failure(program, fmt::format("the program ended after {} steps, which are too few to measure; let it train "
+                                        "longer",
+                                        num_steps));
+  }
+
+  static void require_one_rank(const tune::RankSteps& rank) {
+    if (rank.world_size == 1) return;
+    throw Error(ErrorCode::kInvalidArgument,
+                "the program is a job of {} ranks, and a prediction begins with one; start it with `yoke run -n 1`",
+                rank.world_size);
+  }
+
+  /// Has `yoke profile` record some steps. Returns false if it was interrupted.
+  bool record(MeasuredTraining& measured) {
+    const auto folder = new_folder();
+    std::vector<std::string> argv = {context_.installation.executable.string(),
+                                     "profile",
+                                     "--shapes",
+                                     "--stop",
+                                     "--steps",
+                                     "8",
+                                     "--out",
+                                     folder.string(),
+                                     "--"};
+    argv.insert(argv.end(), context_.rest.begin(), context_.rest.end());
+    MeasuredProgram program(
+        {.argv = argv, .environment = context_.environment.to_strings(), .shows_output = options_.shows_output});
+    const auto begin = Clock::now();
+    while (!program.status() && !program.interruption()) {
+      program.wait(messages_, std::chrono::milliseconds(200));
+      const auto seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+      if (seconds > 2 * options_.timeout_s) throw failure(program, "the recording of steps did not end");
+      progress_.show(fmt::format("recording steps: {:.0f} s", seconds));
+    }
+    progress_.clear();
+    const auto status = program.status();
+    program.end(messages_, std::chrono::seconds(3));
+    if (program.interruption()) {
+      interruption_ = *program.interruption();
+      return false;
+    }
+    const auto trace = folder / "rank0.json";
+    if (!fs::exists(trace)) throw failure(program, fmt::format("no trace was recorded ({})", describe_end(*status)));
+    measured.trace = profile::read_trace_file(trace);
+    measured.trace.path = "rank0.json";  // the file is removed
+    return true;
+  }
+
+  const PlanMeasureOptions& options_;
+  const Context& context_;
+  SignalMessages messages_;  // before the folder, so that a signal cannot end this process without removing it
+  PrivateFolder folder_;
+  ProgressLine progress_;
+  int num_folders_ = 0, interruption_ = 0;
+};
+
+}  // namespace
+
+std::optional<MeasuredTraining> measure_training(const PlanMeasureOptions& options, const Context& context,
+                                                 int& interruption) {
+  TrainingMeter meter(options, context);
+  auto measured = meter.measure();
+  interruption = meter.interruption();
+  return measured;
+}
+
+}  // namespace yoke::cli

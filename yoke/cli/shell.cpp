@@ -1,0 +1,59 @@
+// `yoke shell`: an interactive shell on a node of a held allocation.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <cerrno>
+#include <memory>
+
+#include "yoke/base/error.h"
+#include "yoke/base/process.h"
+#include "yoke/cli/command.h"
+#include "yoke/cli/options/allocation.h"
+#include "yoke/slurm/holding.h"
+
+namespace yoke::cli {
+namespace {
+
+struct ShellArgs {
+  std::string in, node;
+};
+
+int run_shell(const ShellArgs& args, Context& context) {
+  const auto allocation = find_allocation(args.in, context);
+  const auto node = args.node.empty() ? allocation.nodes.front().name : args.node;
+  check_node(allocation, node);
+  auto words = cluster::srun_in_job(allocation.job, node);
+  if (isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1) words.emplace_back("--pty");
+  words.push_back(context.environment.value_or("SHELL", "/bin/sh"));
+  const auto srun = find_program(words[0], context.environment);
+  if (!srun) throw Error(ErrorCode::kNotFound, "srun is not in PATH: Slurm is not installed here");
+  auto environment = slurm::without_outer_job(context.environment);
+  for (const auto& variable : context.environment.to_strings()) {
+    const auto name = variable.substr(0, variable.find('='));
+    if (slurm::belongs_to_step(name) && !name.starts_with("SLURM")) environment.erase(name);
+  }
+  const auto variables = environment.to_strings();
+  context.out.flush();
+  execve(srun->c_str(), exec_pointers(words).data(), exec_pointers(variables).data());
+  throw system_error(errno, "starting srun");
+}
+
+}  // namespace
+
+void add_shell(CLI::App& cmd, Context& context) {
+  auto args = std::make_shared<ShellArgs>();  // CLI11 keeps references to it; the callback owns it
+  add_in_option(cmd, args->in);
+  cmd.add_option("NODE", args->node, "The node; the first one unless given")->type_name("");
+  cmd.footer(examples(
+      "  yoke shell                 on the first node of the only allocation\n"
+      "  yoke shell --in 4711 n2    on node n2 of allocation 4711\n"
+      "\n"
+      "The shell is $SHELL, as a step of the job (srun --overlap --pty), with the devices of the node and the\n"
+      "folder of this shell. Without a terminal, it reads commands from standard input.\n"
+      "\n"
+      "Exit status: that of the shell; 66 if there is no such allocation or node."));
+  cmd.callback([args, &context] { context.exit_code = run_shell(*args, context); });
+}
+
+}  // namespace yoke::cli

@@ -1,0 +1,219 @@
+// `yoke slurm check`: look for mistakes in batch scripts and in command lines of sbatch, srun and salloc.
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "yoke/base/error.h"
+#include "yoke/base/process.h"
+#include "yoke/base/table.h"
+#include "yoke/base/text.h"
+#include "yoke/cli/frame/input.h"
+#include "yoke/cli/frame/output.h"
+#include "yoke/cli/options/value.h"
+#include "yoke/cli/slurm.h"
+#include "yoke/cli/slurm_check_fix.h"
+#include "yoke/slurm/check/report.h"
+
+namespace yoke::cli {
+namespace {
+
+namespace rules = slurm::check;
+
+constexpr int kExitProblems = 1;
+constexpr std::string_view kScriptKind = "a batch script";
+
+struct SlurmCheckArgs {
+  std::vector<std::string> words;  ///< Files, or a command line after --.
+  std::string version, explained;
+  bool json = false, sarif = false, fixes = false, lists = false, has_no_cluster = false;
+};
+
+/// Facts that hold for all files of one call.
+struct CheckContext {
+  std::optional<slurm::Version> version;
+  std::optional<rules::SiteFacts> site;
+};
+
+CheckContext context_of(const SlurmCheckArgs& args, const Context& context) {
+  CheckContext result;
+  if (!args.version.empty()) {
+    result.version = slurm::parse_version(args.version);
+    if (!result.version) {
+      throw Error(ErrorCode::kInvalidArgument, "--slurm {}: give a version of Slurm, such as 22.05 or 25.05.2",
+                  printable(args.version));
+    }
+  }
+  if (!args.has_no_cluster) result.site = rules::read_facts(context.environment);
+  if (!result.version && result.site) result.version = result.site->version;
+  return result;
+}
+
+bool is_program_of_slurm(const std::string& word) {
+  const auto base = base_name(word);
+  return base == "sbatch" || base == "srun" || base == "salloc";
+}
+
+/// A command line: "sbatch -N2 job.sh" checks the script with these options too.
+rules::FileFindings check_command(const std::vector<std::string>& words, const CheckContext& facts,
+                                  const Context& context) {
+  const auto* site = facts.site ? &*facts.site : nullptr;
+  auto script = rules::read_command_line(words);
+  const auto base = base_name(words[0]);
+  if (base != "sbatch") {
+    return {"", rules::check({.script = script,
+                              .version = facts.version,
+                              .site = site,
+                              .program = base == "srun" ? rules::kSrun : rules::kSalloc,
+                              .is_command_line = true})};
+  }
+  const auto& command = script.commands.front();
+  const auto rest = rules::program_words(command);
+  std::error_code error;
+  const bool wraps = std::ranges::any_of(command.options.given, [](const rules::GivenOption& given) {
+    return std::string_view(given.spec->name) == "wrap";
+  });
+  const bool exists = !rest.empty() && std::filesystem::exists(rest.front().text, error);
+  const bool is_missing =
+      !rest.empty() && !exists && !wraps && !command.options.has_unknown &&
+      (rest.front().text.find('/') != std::string::npos || !find_program(rest.front().text, context.environment));
+  auto of_line = rules::check({.script = script,
+                               .version = facts.version,
+                               .site = site,
+                               .program = rules::kSbatch,
+                               .is_command_line = true,
+                               .is_script_missing = is_missing});
+  if (rest.empty() || !std::filesystem::is_regular_file(rest.front().text, error)) return {"", std::move(of_line)};
+  std::vector<rules::OptionWord> options(command.words.begin() + 1,
+                                         command.words.begin() + static_cast<std::ptrdiff_t>(command.program_at));
+  for (auto& option : options) option.line = 0;
+  const auto file = rest.front().text;
+  const auto batch = rules::read_script(file, read_input(file, kScriptKind), options);
+  auto findings = rules::check(
+      {.script = batch, .version = facts.version, .site = site, .program = rules::kSbatch, .is_command_line = false});
+  for (auto& finding : of_line) {  // what is not said about the script with these options
+    if (finding.rule != "option-after-script") continue;
+    finding.line = 0;
+    findings.insert(findings.begin(), std::move(finding));
+  }
+  return {file, std::move(findings)};
+}
+
+rules::FileFindings check_file(const std::string& file, const SlurmCheckArgs& args, const CheckContext& facts) {
+  const auto judge = [&](const std::string& text) {
+    const auto script = rules::read_script(file, text);
+    return rules::check({.script = script,
+                         .version = facts.version,
+                         .site = facts.site ? &*facts.site : nullptr,
+                         .program = rules::kSbatch,
+                         .is_command_line = false});
+  };
+  if (!args.fixes) return {file, judge(read_input(file, kScriptKind))};
+  const auto original = read_to_fix(file, kScriptKind);
+  auto text = original.text;
+  auto findings = judge(text);
+  int64_t num_fixed = 0;
+  for (int round = 0; round < 4; ++round) {  // a mended line may show the next mistake
+    const auto mended = rules::with_fixes(text, findings);
+    if (mended == text) break;
+    for (const auto& finding : findings) num_fixed += finding.edits.empty() ? 0 : 1;
+    text = mended;
+    findings = judge(text);
+  }
+  if (num_fixed == 0) return {file, std::move(findings)};
+  if (const auto reason = why_not_fix(original); !reason.empty()) {
+    std::cerr << fmt::format("yoke slurm check: {}: nothing was fixed, because {}\n", printable(file), reason);
+    return {file, judge(original.text)};
+  }
+  replace_fixed(original, text);
+  std::cerr << fmt::format("yoke slurm check: {}: fixed {} finding{}\n", printable(file), num_fixed,
+                           num_fixed == 1 ? "" : "s");
+  return {file, std::move(findings)};
+}
+
+int list_rules(const SlurmCheckArgs& args, Context& context) {
+  if (args.json) {
+    context.out << rules::rules_as_json().dump(2) << '\n';
+    return kExitOk;
+  }
+  Table table{.columns = {{"rule"}, {"severity"}, {"Slurm"}, {"finds", Align::kLeft, 20}}, .rows = {}};
+  for (const auto& rule : rules::all_rules()) {
+    table.rows.push_back({rule.id, std::string(rules::name(rule.severity)), rules::versions_of(rule), rule.summary});
+  }
+  context.out << to_text(table, output_width(context));
+  return kExitOk;
+}
+
+int run_slurm_check(const SlurmCheckArgs& args, Context& context) {
+  if (args.lists) return list_rules(args, context);
+  if (!args.explained.empty()) {
+    const auto* rule = rules::find_rule(args.explained);
+    if (rule == nullptr) {
+      throw Error(ErrorCode::kNotFound, "there is no rule {}; see `yoke slurm check --list-rules`",
+                  printable(args.explained));
+    }
+    context.out << rules::explain(*rule);
+    return kExitOk;
+  }
+  if (args.words.empty() && context.rest.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "give a batch script, - for standard input, or a command line after --");
+  }
+  const auto& words = context.rest.empty() ? args.words : context.rest;
+  const bool is_command = is_program_of_slurm(words.front()) && !std::filesystem::exists(words.front());
+  if (args.fixes && (is_command || std::ranges::find(words, "-") != words.end())) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--fix changes files, so it cannot be used with {}; leave it out, or give the file",
+                is_command ? "a command line" : "standard input");
+  }
+  const auto facts = context_of(args, context);
+  std::vector<rules::FileFindings> files;
+  if (is_command) {
+    files.push_back(check_command(words, facts, context));
+  } else {
+    for (const auto& file : words) files.push_back(check_file(file, args, facts));
+  }
+  if (args.json) {
+    context.out << rules::to_json(files).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+  } else if (args.sarif) {
+    context.out << rules::to_sarif(files, YOKE_VERSION).dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
+                << '\n';
+  } else {
+    context.out << rules::to_text(files);
+  }
+  return rules::has_problems(files) ? kExitProblems : kExitOk;
+}
+
+}  // namespace
+
+void add_slurm_check(CLI::App& cmd, Context& context) {
+  auto args = std::make_shared<SlurmCheckArgs>();  // CLI11 keeps references to it; the callback owns it
+  cmd.add_option("FILE", args->words,
+                 "Batch scripts, - for standard input, or after -- a command line of sbatch, srun or salloc")
+      ->type_name("FILE...");
+  cmd.add_option("--slurm", args->version, "The version of Slurm that will run it; unless given, that of this cluster")
+      ->type_name("VERSION");
+  cmd.add_flag("--no-cluster", args->has_no_cluster,
+               "Do not ask the Slurm of this host for its partitions and version");
+  cmd.add_flag("--fix", args->fixes, "Change the files where a fix keeps what is meant; print what is left");
+  cmd.add_flag("--json", args->json, "Print JSON");
+  cmd.add_flag("--sarif", args->sarif, "Print SARIF 2.1.0, which editors and code hosts read");
+  cmd.add_flag("--list-rules", args->lists, "List all rules; with --json, everything about them");
+  cmd.add_option("--explain", args->explained, "Print what a rule finds, why, and its source")->type_name("RULE");
+  cmd.footer(
+      examples("  yoke slurm check job.sh\n"
+               "  yoke slurm check --slurm 25.05 job.sh other.sh\n"
+               "  yoke slurm check -- sbatch -N2 -n8 --ntasks-per-node=2 job.sh\n"
+               "  yoke slurm check -- srun -n4 --cpu-bind=rank ./train\n"
+               "  yoke slurm check --fix job.sh            #!, line ends, late directives, long dashes\n"
+               "  yoke slurm check --sarif *.sh >check.sarif\n"
+               "  yoke slurm check --explain gpus-per-task-isolates\n"
+               "\n"
+               "Exit status: 0 without errors and warnings, 1 with; or that of an error as `yoke --help` lists them."));
+  cmd.callback([args, &context] { context.exit_code = run_slurm_check(*args, context); });
+}
+
+}  // namespace yoke::cli

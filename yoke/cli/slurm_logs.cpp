@@ -1,0 +1,343 @@
+// `yoke slurm logs`: print what a job's batch script and its steps have printed, and follow it.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "yoke/base/error.h"
+#include "yoke/base/file.h"
+#include "yoke/base/text.h"
+#include "yoke/cli/options/value.h"
+#include "yoke/cli/slurm.h"
+#include "yoke/cli/slurm_submit.h"
+#include "yoke/slurm/query.h"
+
+namespace yoke::cli {
+namespace {
+
+using SlurmClock = std::chrono::steady_clock;
+
+struct SlurmLogsArgs {
+  std::string job;
+  bool follow = false;
+  std::optional<int64_t> num_lines;
+};
+
+constexpr std::chrono::milliseconds kReadFilesEvery{200};
+// slurmctld serves thousands of users: the pauses between questions grow from the first to the second length.
+constexpr std::chrono::milliseconds kFirstPause{500}, kLongestPause{5000}, kPauseOfSilence{15'000};
+
+/// A file to which a job writes.
+struct SlurmOutput {
+  std::string job_id, path;
+  bool is_error = false;
+};
+
+std::vector<SlurmOutput> outputs_of(const std::vector<slurm::Job>& jobs) {
+  std::vector<SlurmOutput> outputs;
+  for (const auto& job : jobs) {
+    if (job.is_waiting() && job.num_restarts == 0) continue;
+    const auto out = slurm::expand_path(job.out, job), err = slurm::expand_path(job.err, job);
+    if (!out.empty()) outputs.push_back({job.id, out, false});
+    if (!err.empty() && err != out) outputs.push_back({job.id, err, true});
+  }
+  return outputs;
+}
+
+/// slurmctld has forgotten the job. The accounts have its folder and its line of submission, but not the lines
+/// "#SBATCH --output" of its script.
+std::vector<slurm::Job> recorded_jobs(const slurm::JobName& name, const Environment& environment) {
+  std::vector<slurm::Job> jobs;
+  for (const auto& account : slurm::accounts_of(name, environment)) {
+    auto job = account.job;
+    if (!jobs.empty() && jobs.back().id == job.id) jobs.pop_back();  // an earlier run, with the same files
+    job.out = slurm::output_option(account.submit_line, 'o');
+    job.err = slurm::output_option(account.submit_line, 'e');
+    if (job.out.empty()) job.out = job.array ? "slurm-%A_%a.out" : "slurm-%j.out";
+    jobs.push_back(std::move(job));
+  }
+  return jobs;
+}
+
+/// The files in `folder` whose names have the job's number.
+std::vector<SlurmOutput> outputs_in(const std::filesystem::path& folder, const slurm::JobName& name) {
+  std::vector<SlurmOutput> outputs;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
+    const auto file = at->path().filename().string();
+    const auto job = slurm::job_of_file(file);
+    const bool is_output = file.ends_with(".out") || file.ends_with(".err") || file.ends_with(".log");
+    if (!job || !is_output || job->number != name.number || (name.task && job->task != name.task)) continue;
+    outputs.push_back({to_text(*job), at->path().string(), file.ends_with(".err")});
+  }
+  std::ranges::sort(outputs, {}, &SlurmOutput::path);
+  return outputs;
+}
+
+/// The files that exist of those that `yoke slurm submit` has noted.
+std::vector<SlurmOutput> noted_outputs(const slurm::JobName& name, const Environment& environment) {
+  const auto note = note_of(name.number, environment);
+  if (!note) return {};
+  auto path = note_text(*note, "output");
+  const slurm::Job task{.number = name.number,
+                        .array = name.number,
+                        .array_task = name.task ? std::to_string(*name.task) : "",
+                        .folder = note_text(*note, "folder")};
+  path = slurm::expand_path(path, task);
+  if (path.find('%') != path.npos) return outputs_in(std::filesystem::path(path).parent_path(), name);
+  if (path.empty() || access(path.c_str(), F_OK) != 0) return {};
+  return {{to_text(name), path, false}};
+}
+
+/// Reads a file from where it was left.
+class OutputReader {
+ public:
+  OutputReader(SlurmOutput output, std::string prefix) : output_(std::move(output)), prefix_(std::move(prefix)) {}
+
+  const SlurmOutput& output() const { return output_; }
+  bool is_open() const { return static_cast<bool>(fd_); }
+  void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
+
+  /// Errors  those of open_regular_file().
+  void open(std::optional<int64_t> num_lines) {
+    fd_ = open_regular_file(output_.path);
+    if (num_lines) lseek(fd_.value(), begin_of_lines(*num_lines), SEEK_SET);
+  }
+
+  /// Prints complete lines. Returns whether there was something new.
+  bool print_new() {
+    char buffer[1 << 16];
+    bool has_news = false;
+    struct stat now = {};
+    const auto at = lseek(fd_.value(), 0, SEEK_CUR);
+    if (fstat(fd_.value(), &now) == 0 && now.st_size < at) {  // written anew
+      if (!rest_.empty()) print(std::exchange(rest_, ""));
+      lseek(fd_.value(), 0, SEEK_SET);
+    }
+    for (ssize_t count; (count = read(fd_.value(), buffer, sizeof buffer)) > 0; has_news = true) {
+      rest_.append(buffer, static_cast<size_t>(count));
+      size_t begin = 0;
+      for (auto end = rest_.find('\n'); end != rest_.npos; begin = end + 1, end = rest_.find('\n', begin)) {
+        print(std::string_view(rest_).substr(begin, end - begin));
+      }
+      rest_.erase(0, begin);
+      if (rest_.size() > sizeof buffer) print(std::exchange(rest_, ""));  // a line without an end
+    }
+    return has_news;
+  }
+
+  void finish() {
+    if (is_open()) print_new();
+    if (!rest_.empty()) print(std::exchange(rest_, ""));
+  }
+
+ private:
+  off_t begin_of_lines(int64_t count) const {
+    const off_t size = lseek(fd_.value(), 0, SEEK_END);
+    char buffer[1 << 16];
+    for (off_t end = size; end > 0 && count > 0;) {
+      const auto begin = std::max<off_t>(0, end - static_cast<off_t>(sizeof buffer));
+      const ssize_t num_read = pread(fd_.value(), buffer, static_cast<size_t>(end - begin), begin);
+      if (num_read <= 0) break;
+      for (ssize_t i = num_read - 1; i >= 0; --i) {
+        if (buffer[i] == '\n' && begin + i + 1 < size && --count == 0) return begin + i + 1;
+      }
+      end = begin;
+    }
+    return count == 0 ? size : 0;
+  }
+
+  void print(std::string_view line) const {
+    auto& to = output_.is_error ? std::cerr : std::cout;
+    const bool is_terminal = isatty(output_.is_error ? STDERR_FILENO : STDOUT_FILENO) == 1;
+    to << prefix_ << (is_terminal ? printable_with_colours(line) : std::string(line)) << '\n';
+  }
+
+  SlurmOutput output_;
+  std::string prefix_;
+  UniqueFd fd_;
+  std::string rest_;
+};
+
+std::string waiting_text(const slurm::Job& job) {
+  const auto words = slurm::explain_reason(job.reason);
+  return fmt::format("job {} waits in the queue{}{}", job.id,
+                     job.reason.empty() ? "" : " (" + printable(job.reason) + ")",
+                     words.meaning.empty() ? "" : fmt::format(": {}", words.meaning));
+}
+
+class SlurmLogs {
+ public:
+  SlurmLogs(const SlurmLogsArgs& args, slurm::JobName name, const Context& context)
+      : args_(args), name_(name), context_(context) {}
+
+  int run() {
+    const bool is_live = look_at_jobs();
+    if (args_.follow && is_live) {
+      follow();
+    } else if (readers_.empty()) {
+      const auto waiting = std::ranges::find_if(jobs_, &slurm::Job::is_waiting);
+      if (waiting != jobs_.end()) {
+        throw Error(ErrorCode::kNotFound, "{}; it has printed nothing yet, and `yoke slurm logs -f {}` waits for it",
+                    waiting_text(*waiting), to_text(name_));
+      }
+    }
+    int num_missing = 0;
+    for (auto& [_, reader] : readers_) {
+      if (!reader.is_open()) num_missing += open(reader, true) ? 0 : 1;
+      reader.finish();
+    }
+    std::cout.flush();
+    return num_missing == 0 ? kExitOk : exit_status(ErrorCode::kNotFound);
+  }
+
+ private:
+  /// Finds the files. Returns whether slurmctld knows the job.
+  bool look_at_jobs() {
+    std::optional<Error> failure;
+    try {
+      jobs_ = slurm::known_jobs(name_, context_.environment);
+      if (!jobs_.empty()) {
+        add(outputs_of(jobs_));
+        return true;
+      }
+      jobs_ = recorded_jobs(name_, context_.environment);
+      add(outputs_of(jobs_));
+      if (!readers_.empty() && std::ranges::all_of(readers_, [](const auto& one) {
+            return access(one.second.output().path.c_str(), F_OK) == 0;
+          })) {
+        return false;
+      }
+    } catch (const Error& error) {
+      failure = error;
+    }
+    auto outputs = noted_outputs(name_, context_.environment);
+    const bool is_noted = !outputs.empty();
+    if (!is_noted) outputs = outputs_in(".", name_);
+    if (!outputs.empty()) {
+      std::cerr << fmt::format(
+          "yoke slurm logs: {}; this is what {}\n",
+          failure ? printable(failure->what()) : "Slurm has forgotten where the job wrote",
+          is_noted ? "the files say that `yoke slurm submit` has noted" : "the files in this folder say");
+      readers_.clear();
+      add(outputs);
+      return false;
+    }
+    const bool lacks_accounts = failure && failure->code() == ErrorCode::kFailedPrecondition;
+    if (failure && !lacks_accounts) throw *failure;
+    if (readers_.empty()) {
+      throw Error(
+          ErrorCode::kNotFound,
+          "Slurm knows no job {}{}; `yoke slurm ps` lists the jobs that wait or run. If its output file exists, "
+          "call this in its folder",
+          to_text(name_),
+          lacks_accounts ? ": it forgets jobs minutes after their ends, and this one keeps no accounts" : "");
+    }
+    return false;
+  }
+
+  void add(const std::vector<SlurmOutput>& outputs) {
+    for (const auto& output : outputs) readers_.try_emplace(output.path, output, "");
+    std::vector<std::string> ids;
+    for (const auto& [_, reader] : readers_) ids.push_back(reader.output().job_id);
+    std::ranges::sort(ids);
+    const bool is_several = std::ranges::unique(ids).begin() - ids.begin() > 1;
+    for (auto& [_, reader] : readers_) reader.set_prefix(is_several ? reader.output().job_id + ": " : "");
+  }
+
+  bool open(OutputReader& reader, bool tells) {
+    try {
+      reader.open(is_late_ ? std::nullopt : args_.num_lines);
+      return true;
+    } catch (const Error& error) {
+      if (tells) {
+        std::cerr << fmt::format("yoke slurm logs: the output of job {}: {}\n", reader.output().job_id,
+                                 printable(error.what()));
+      }
+      return false;
+    }
+  }
+
+  void follow() {
+    std::string told;
+    auto pause = kFirstPause;
+    auto next_question = SlurmClock::now() + pause;
+    while (true) {
+      for (auto& [_, reader] : readers_) {
+        if (reader.is_open() || open(reader, false)) reader.print_new();
+      }
+      is_late_ = true;
+      std::cout.flush();
+      if (!std::cout) return;  // main() reports the error
+      const bool has_ended = std::ranges::all_of(jobs_, &slurm::Job::has_ended);
+      if (has_ended || jobs_.empty()) return;
+      if (readers_.empty()) tell(told, waiting_text(jobs_.front()));
+      poll(nullptr, 0, static_cast<int>(kReadFilesEvery.count()));
+      if (SlurmClock::now() < next_question) continue;
+      pause = std::min(pause * 3 / 2, kLongestPause);
+      try {
+        jobs_ = slurm::known_jobs(name_, context_.environment);
+        add(outputs_of(jobs_));
+      } catch (const Error& error) {
+        tell(told, fmt::format("{}; following the files meanwhile", error.what()));
+        pause = kPauseOfSilence;
+      }
+      next_question = SlurmClock::now() + pause;
+    }
+  }
+
+  /// Prints a message unless it was the last one.
+  static void tell(std::string& told, const std::string& text) {
+    if (told == text) return;
+    told = text;
+    std::cerr << "yoke slurm logs: " << printable(text) << std::endl;
+  }
+
+  const SlurmLogsArgs& args_;
+  const slurm::JobName name_;
+  const Context& context_;
+  std::vector<slurm::Job> jobs_;
+  std::map<std::string, OutputReader> readers_;  ///< By path.
+  bool is_late_ = false;  ///< A file that appears from now on is new, so --lines does not shorten it.
+};
+
+int run_slurm_logs(const SlurmLogsArgs& args, const Context& context) {
+  return SlurmLogs(args, slurm::require_job_name(args.job), context).run();
+}
+
+}  // namespace
+
+void add_slurm_logs(CLI::App& cmd, Context& context) {
+  auto args = std::make_shared<SlurmLogsArgs>();  // CLI11 keeps references to *args; the callback owns it
+  cmd.add_option("JOB", args->job, "The number of the job, as 123, or of a task of an array, as 123_4")
+      ->type_name("JOB")
+      ->required();
+  cmd.add_flag("-f,--follow", args->follow, "Go on with new lines until the job ends; waits for it to start");
+  add_number(cmd, "-n,--lines", args->num_lines, {"N", 0, 1e9}, "The last N lines of each file alone");
+  cmd.footer(
+      examples("  yoke slurm logs 4121          what it has printed\n"
+               "  yoke slurm logs -f 4121       and all to come, until it ends\n"
+               "  yoke slurm logs -n 5 4121     the last 5 lines; of an array, of each task\n"
+               "  yoke slurm logs 4121_7        one task of an array\n"
+               "\n"
+               "slurmctld tells where a job writes. After it has forgotten the job, the accounts (sacct) tell\n"
+               "the folder and the command line; or the note of `yoke slurm submit` tells the file; or files in\n"
+               "this folder with the job's number are taken.\n"
+               "\n"
+               "Exit status: 0; 66 if there is no such job or file, or it has not started; 75 if slurmctld or\n"
+               "munge cannot be reached; 124 if slurmctld gives no answer in 15 s."));
+  cmd.callback([args, &context] { context.exit_code = run_slurm_logs(*args, context); });
+}
+
+}  // namespace yoke::cli

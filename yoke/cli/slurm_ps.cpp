@@ -1,0 +1,132 @@
+// `yoke slurm ps`: list the jobs of a cluster, where they run, and why the others wait.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "yoke/base/error.h"
+#include "yoke/base/format.h"
+#include "yoke/base/moment.h"
+#include "yoke/base/table.h"
+#include "yoke/cli/frame/output.h"
+#include "yoke/cli/options/repetition.h"
+#include "yoke/cli/slurm.h"
+#include "yoke/device/process/info.h"
+#include "yoke/slurm/query.h"
+
+namespace yoke::cli {
+namespace {
+
+struct SlurmPsArgs {
+  std::vector<std::string> jobs;
+  bool all = false, json = false;
+  Repetition repetition;
+};
+
+std::string where_text(const slurm::Job& job) {
+  return job.is_waiting() ? "(" + (job.reason.empty() ? "no reason yet" : job.reason) + ")" : job.node_list;
+}
+
+/// When a waiting job is expected to start, or how long a job runs already.
+std::string time_text(const slurm::Job& job) {
+  if (!job.is_waiting()) return format_duration(job.elapsed);
+  return job.started ? "starts " + moment_text(*job.started).substr(0, 16) : "-";
+}
+
+Table slurm_table(const std::vector<slurm::Job>& jobs, bool with_user) {
+  Table table{.columns = {{"job"},
+                          {"name", Align::kLeft, 8},
+                          {"partition", Align::kLeft, 6, 3},
+                          {"state"},
+                          {"nodes", Align::kRight},
+                          {"GPUs", Align::kRight},
+                          {"time"},
+                          {"limit", Align::kRight, 0, 1},
+                          {"restarts", Align::kRight, 0, 2},
+                          {"where", Align::kLeft, 12}},
+              .rows = {}};
+  for (const auto& job : jobs) {
+    table.rows.push_back({job.id, job.name, job.partition, job.state, std::to_string(job.num_nodes),
+                          job.num_gpus == 0 ? "-" : std::to_string(job.num_gpus), time_text(job),
+                          job.limit ? format_duration(*job.limit) : "-",
+                          job.num_restarts == 0 ? "-" : std::to_string(job.num_restarts), where_text(job)});
+    if (with_user) table.rows.back().insert(table.rows.back().begin() + 1, job.user);
+  }
+  if (with_user) table.columns.insert(table.columns.begin() + 1, {"user", Align::kLeft, 6});
+  return table;
+}
+
+/// What each reason in the table means, once.
+std::string reasons_text(const std::vector<slurm::Job>& jobs) {
+  std::vector<std::string> told;
+  std::string text;
+  for (const auto& job : jobs) {
+    const auto reason = job.reason.substr(0, job.reason.find(','));
+    if (!job.is_waiting() || reason.empty() || std::ranges::find(told, reason) != told.end()) continue;
+    told.push_back(reason);
+    const auto words = slurm::explain_reason(job.reason);
+    if (words.meaning.empty()) continue;
+    text += fmt::format("{}{}: {}{}{}\n", text.empty() ? "\n" : "", printable(reason), words.meaning,
+                        words.next.empty() ? "" : "; ", words.next);
+  }
+  return text;
+}
+
+std::string slurm_ps_text(const SlurmPsArgs& args, const Context& context) {
+  const bool is_all = args.all || !args.jobs.empty();
+  const auto user = device::user_name(geteuid());
+  const auto jobs = slurm::queued_jobs({.user = is_all ? "" : user, .jobs = args.jobs}, context.environment);
+  if (args.json) {
+    using Json = nlohmann::ordered_json;
+    Json json = {{"jobs", Json::array()}};
+    for (const auto& job : jobs) json["jobs"].push_back(to_json(job));
+    return json.dump(args.repetition.is_wanted() ? -1 : 2, ' ', false, Json::error_handler_t::replace) + '\n';
+  }
+  if (jobs.empty()) {
+    if (!args.jobs.empty()) return "this job neither waits nor runs; `yoke slurm report` shows jobs that have ended\n";
+    return args.all ? "no job waits or runs on this cluster\n"
+                    : fmt::format("no job of {} waits or runs on this cluster\n", printable(user));
+  }
+  return to_text(slurm_table(jobs, is_all), output_width(context)) + reasons_text(jobs);
+}
+
+int run_slurm_ps(const SlurmPsArgs& args, Context& context) {
+  if (args.all && !args.jobs.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "--all lists every job, so name no JOB with it");
+  }
+  for (const auto& job : args.jobs) slurm::require_job_name(job);
+  repeat(args.repetition, args.json ? PictureKind::kRecords : PictureKind::kText, context, [&](int64_t /*number*/) {
+    return Picture{
+        .time = std::chrono::system_clock::now(), .host = "slurm", .text = slurm_ps_text(args, context), .notes = ""};
+  });
+  return kExitOk;
+}
+
+}  // namespace
+
+void add_slurm_ps(CLI::App& cmd, Context& context) {
+  auto args = std::make_shared<SlurmPsArgs>();  // CLI11 keeps references to *args; the callback owns it
+  cmd.add_option("JOB", args->jobs, "These jobs alone, whoever owns them")->type_name("JOB")->expected(0, -1);
+  cmd.add_flag("--all", args->all, "The jobs of all users");
+  cmd.add_flag("--json", args->json, "Print JSON");
+  add_watch_option(cmd, args->repetition);
+  cmd.footer(
+      examples("  yoke slurm ps                your jobs: where they run, or why they wait and until when\n"
+               "  yoke slurm ps 4121           one job, or all tasks of an array\n"
+               "  yoke slurm ps --all          everybody's\n"
+               "  yoke slurm ps --watch 30     again every 30 s; each time takes slurmctld some work\n"
+               "\n"
+               "Below the table stands what each reason to wait means, and what to do. A start that is\n"
+               "expected is slurmctld's estimate: jobs that end early or come later change it.\n"
+               "\n"
+               "Exit status: 0, also when there is none; 75 if slurmctld or munge cannot be reached, 124 if\n"
+               "slurmctld gives no answer in 15 s."));
+  cmd.callback([args, &context] { context.exit_code = run_slurm_ps(*args, context); });
+}
+
+}  // namespace yoke::cli

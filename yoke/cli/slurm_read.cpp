@@ -1,0 +1,136 @@
+#include "yoke/cli/slurm_read.h"
+
+#include <fmt/format.h>
+#include <linux/mempolicy.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "yoke/base/error.h"
+#include "yoke/base/rank_env.h"
+#include "yoke/base/sysfs.h"
+#include "yoke/base/text.h"
+#include "yoke/device/cpu/locality.h"
+#include "yoke/device/topology/connections.h"
+#include "yoke/device/topology/topology.h"
+#include "yoke/device/visibility/visibility.h"
+
+namespace yoke::cli {
+namespace {
+
+/// The value of a line such as "Mems_allowed_list:\t0-1".
+std::string status_value(const std::string& status, std::string_view name) {
+  for (const auto line : lines_of(status)) {
+    if (!line.starts_with(name) || line.size() <= name.size() || line[name.size()] != ':') continue;
+    const auto words = words_of(line.substr(name.size() + 1));
+    return words.empty() ? "" : std::string(words[0]);
+  }
+  return "";
+}
+
+/// The policy by which the kernel chooses memory for this process (get_mempolicy(2)).
+void read_memory_policy(slurm::TaskSeen& task) {
+  constexpr size_t kBits = 8 * sizeof(unsigned long), kNodes = 1024;
+  std::array<unsigned long, kNodes / kBits> mask{};
+  int mode = 0;
+  task.memory_policy = "default";
+  if (syscall(SYS_get_mempolicy, &mode, mask.data(), kNodes, nullptr, 0) != 0) return;
+  for (size_t node = 0; node < kNodes; ++node) {
+    if ((mask[node / kBits] >> (node % kBits) & 1) != 0) task.memory_policy_nodes.add(static_cast<int64_t>(node));
+  }
+  constexpr int kFlags = MPOL_F_STATIC_NODES | MPOL_F_RELATIVE_NODES | (1 << 13);
+  constexpr int kLocal = 4, kPreferredMany = 5;
+  const char* name = nullptr;
+  switch (mode & ~kFlags) {
+    case MPOL_BIND: name = "bind"; break;
+    case MPOL_PREFERRED:
+    case kPreferredMany: name = "prefer"; break;
+    case MPOL_INTERLEAVE: name = "interleave"; break;
+    case kLocal: task.memory_policy = "local"; return;
+    default: return;
+  }
+  task.memory_policy = fmt::format("{} {}", name, task.memory_policy_nodes.to_list());
+}
+
+/// The network card with the shortest path to each GPU. Without hwloc there is none.
+void add_network(std::vector<slurm::GpuSeen>& gpus, const std::vector<device::Device>& devices,
+                 const DeviceOptions& options) {
+  if (gpus.empty()) return;
+  device::LinkMatrix matrix;
+  try {
+    device::TopologyOptions where;
+    if (!options.sysroot.empty()) where.sysroot = options.sysroot;
+    matrix = link_matrix(device::load_topology(where), devices);
+  } catch (const Error&) {  // hwloc is not installed
+    return;
+  }
+  for (auto& gpu : gpus) {
+    const auto row = std::ranges::find(matrix.endpoints, gpu.pci_bus_id, &device::Endpoint::pci_bus_id);
+    if (row == matrix.endpoints.end()) continue;
+    const auto& connections = matrix.connections[static_cast<size_t>(row - matrix.endpoints.begin())];
+    std::optional<size_t> best;
+    for (size_t i = 0; i < matrix.endpoints.size(); ++i) {
+      if (matrix.endpoints[i].kind != device::Endpoint::Kind::kNic) continue;
+      if (!best || connections[i].kind < connections[*best].kind) best = i;
+    }
+    if (best) gpu.network = fmt::format("{} ({})", matrix.endpoints[*best].name, label(connections[*best]));
+  }
+}
+
+void read_gpus(slurm::TaskSeen& task, device::Source& source, const DeviceOptions& options, const Context& context) {
+  auto snapshot = source.sample({.processes = false, .links = true});
+  // In a control group that confines devices, drivers leave out the others or say that this user may not use them.
+  std::erase_if(snapshot.devices, [](const device::Device& device) {
+    return device.vendor == device::Vendor::kCpu || device.state == device::State::kNoPermission;
+  });
+  for (const auto& device : snapshot.devices) {
+    slurm::GpuSeen gpu{.pci_bus_id = device.facts.pci_bus_id,
+                       .name = device.facts.name,
+                       .numa_node = device.facts.numa_node,
+                       .cpus = CpuSet::parse_list(device.facts.cpu_affinity).value_or(CpuSet()),
+                       .network = ""};
+    task.openable.push_back(std::move(gpu));
+  }
+  const auto visibility = device::visibility(context.environment, snapshot);
+  std::vector<std::pair<int64_t, int64_t>> ordinals;
+  for (const auto& one : visibility.devices) {
+    if (!one.ordinal) continue;
+    const auto found = std::ranges::find(snapshot.devices, one.index, &device::Device::index);
+    if (found != snapshot.devices.end()) ordinals.emplace_back(*one.ordinal, found - snapshot.devices.begin());
+  }
+  std::ranges::sort(ordinals);
+  for (const auto& [ordinal, place] : ordinals) task.visible.push_back(place);
+  for (const auto& variable : visibility.variables) task.variables.push_back(variable.name + "=" + variable.value);
+  add_network(task.openable, snapshot.devices, options);
+}
+
+}  // namespace
+
+slurm::TaskSeen read_task(device::Source& source, const DeviceOptions& options, const Context& context) {
+  slurm::TaskSeen task;
+  auto environment = context.environment;  // without an outer launcher's, and without the need for an address
+  for (const auto* name : {"RANK", "WORLD_SIZE"}) environment.erase(name);
+  environment.set("MASTER_ADDR", "127.0.0.1");
+  const auto place = read_rank_env(environment);
+  task.rank = place.rank;
+  task.local_rank = place.local_rank;
+  task.local_world_size = place.local_world_size;
+  std::array<char, 256> host{};
+  gethostname(host.data(), host.size() - 1);
+  task.host = host.data();
+  const auto locality =
+      options.sysroot.empty() ? device::read_cpu_locality() : device::read_cpu_locality(options.sysroot);
+  task.cpus = device::read_cpu_locality().allowed;
+  for (const auto& node : locality.nodes) task.numa.push_back({node.number, node.cpus});
+  const auto status = text_of(std::filesystem::path("/proc/self/status"));
+  task.memory_nodes = CpuSet::parse_list(status_value(status, "Mems_allowed_list")).value_or(CpuSet());
+  task.cgroup = text_of(std::filesystem::path("/proc/self/cgroup"));
+  task.cpus_asked = context.environment.find_int("SLURM_CPUS_PER_TASK");
+  read_memory_policy(task);
+  read_gpus(task, source, options, context);
+  return task;
+}
+
+}  // namespace yoke::cli

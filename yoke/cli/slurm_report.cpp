@@ -1,0 +1,176 @@
+// `yoke slurm report`: say what jobs used of what they had, with advice.
+#include <fmt/format.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "yoke/base/environment.h"
+#include "yoke/base/error.h"
+#include "yoke/base/text.h"
+#include "yoke/cli/frame/output.h"
+#include "yoke/cli/slurm.h"
+#include "yoke/slurm/job_folder.h"
+#include "yoke/slurm/query.h"
+#include "yoke/slurm/report.h"
+#include "yoke/slurm/site/find.h"
+#include "yoke/slurm/sweep.h"
+
+namespace yoke::cli {
+namespace {
+
+struct SlurmReportArgs {
+  std::vector<std::string> jobs;
+  bool json = false;
+};
+
+constexpr size_t kMaxSampleBytes = 1 << 20, kMaxSampleFiles = 100'000, kMaxSweepBytes = 64 << 20;
+
+/// Reads the files that samplers of this user wrote. Files of other users are left out.
+std::vector<slurm::NodeSample> read_samples(int64_t job, const Environment& environment) {
+  std::vector<slurm::NodeSample> samples;
+  const auto parent = slurm::samples_folder(environment);
+  if (!parent) return samples;
+  std::error_code error;
+  for (std::filesystem::directory_iterator at(fmt::format("{}/{}", *parent, job), error), end; !error && at != end;
+       at.increment(error)) {
+    if (at->path().extension() != ".json" || samples.size() >= kMaxSampleFiles) continue;
+    auto sample = slurm::parse_sample(slurm::read_own_file(at->path(), kMaxSampleBytes).value_or(""));
+    if (sample && sample->job == job) samples.push_back(std::move(*sample));
+  }
+  return samples;
+}
+
+/// The samples of this job alone: its number may also have been that of an earlier job, or of one of another cluster
+/// with the same homes.
+std::vector<slurm::NodeSample> samples_of(int64_t number, const slurm::Evidence& evidence,
+                                          const Environment& environment) {
+  auto samples = read_samples(number, environment);
+  auto submitted = evidence.job ? evidence.job->submitted : std::nullopt;
+  for (const auto& account : evidence.accounts) {
+    if (!submitted || (account.job.submitted && *account.job.submitted < *submitted)) submitted = account.job.submitted;
+  }
+  std::string cluster;
+  if (submitted && std::ranges::any_of(samples, [](const auto& sample) { return !sample.cluster.empty(); })) {
+    try {
+      const auto config = slurm::ask_config(environment);
+      if (config) cluster = config->name;
+    } catch (const Error&) {  // slurmctld does not answer
+    }
+  }
+  remove_foreign(samples, cluster, submitted);
+  return merged_by_host(std::move(samples));
+}
+
+/// The job to which FOLDER/slurm.out of `yoke slurm array` belongs: sweep.json lies beside FOLDER.
+std::optional<slurm::JobName> job_of_sweep(const std::string& word) {
+  const auto path = std::filesystem::absolute(word);
+  const auto task = parse_int(path.parent_path().filename().string());
+  const auto file = path.parent_path().parent_path() / "sweep.json";
+  if (path.filename() != "slurm.out" || !task) return std::nullopt;
+  const auto text = slurm::read_own_file(file, kMaxSweepBytes);
+  const auto job = text ? slurm::parse_job_name(slurm::parse_sweep(*text, file.string()).job) : std::nullopt;
+  return job ? std::optional(slurm::JobName{job->number, task}) : std::nullopt;
+}
+
+slurm::JobName report_name(const std::string& word) {
+  if (const auto job = slurm::parse_job_name(word); job && word.find('/') == word.npos) return *job;
+  if (const auto job = job_of_sweep(word)) return *job;
+  if (const auto job = slurm::job_of_file(word)) return *job;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      "'{}' names no job of Slurm; give a number, as 123 or 123_4, or an output file with the number in its name, "
+      "as slurm-123.out, or of a task of `yoke slurm array`, as sweep/0/slurm.out",
+      printable(word));
+}
+
+/// The evidence for each job of a name: each task of an array is one.
+std::vector<slurm::Evidence> find_evidence(const slurm::JobName& name, const Environment& environment) {
+  std::map<int64_t, slurm::Evidence> jobs;
+  std::optional<Error> failure;
+  std::string why_no_accounts;
+  try {
+    for (auto& job : slurm::known_jobs(name, environment)) {
+      const auto number = job.number;
+      jobs[number].job = std::move(job);
+    }
+  } catch (const Error& error) {
+    failure = error;
+  }
+  try {
+    for (auto& account : slurm::accounts_of(name, environment)) {
+      jobs[account.job.number].accounts.push_back(std::move(account));
+    }
+  } catch (const Error& error) {
+    why_no_accounts = error.what();
+    if (!failure && error.code() != ErrorCode::kFailedPrecondition) failure = error;
+  }
+  if (jobs.empty()) jobs[name.number];
+  std::vector<slurm::Evidence> result;
+  for (auto& [number, evidence] : jobs) {
+    evidence.samples = samples_of(number, evidence, environment);
+    if (evidence.accounts.empty()) {
+      evidence.why_no_accounts =
+          why_no_accounts.empty() ? "the accounts have nothing about the job yet" : why_no_accounts;
+    }
+    if (evidence.job || !evidence.accounts.empty() || !evidence.samples.empty()) result.push_back(std::move(evidence));
+  }
+  if (!result.empty()) return result;
+  if (failure) throw *failure;
+  throw Error(ErrorCode::kNotFound, "neither slurmctld nor the accounts nor the samples of this user know job {}{}",
+              to_text(name), why_no_accounts.empty() ? "" : fmt::format(" ({})", printable(why_no_accounts)));
+}
+
+int run_slurm_report(const SlurmReportArgs& args, Context& context) {
+  std::vector<slurm::JobName> names;
+  for (const auto& word : args.jobs) names.push_back(report_name(word));
+  auto json = nlohmann::ordered_json::array();
+  bool is_first = true;
+  for (const auto& name : names) {
+    for (const auto& evidence : find_evidence(name, context.environment)) {
+      const auto report = make_report(evidence);
+      const auto advice = advise(report);
+      if (args.json) {
+        json.push_back(to_json(report, advice));
+        continue;
+      }
+      context.out << (is_first ? "" : "\n") << to_text(report, advice, output_width(context));
+      is_first = false;
+    }
+  }
+  if (args.json) {
+    constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
+    context.out << nlohmann::ordered_json{{"reports", json}}.dump(2, ' ', false, kReplace) << '\n';
+  }
+  return kExitOk;
+}
+
+}  // namespace
+
+void add_slurm_report(CLI::App& cmd, Context& context) {
+  auto args = std::make_shared<SlurmReportArgs>();  // CLI11 keeps references to *args; the callback owns it
+  cmd.add_option("JOB", args->jobs, "Numbers of jobs, or their output files, as slurm-123.out")
+      ->type_name("JOB|FILE")
+      ->expected(1, -1)
+      ->required();
+  cmd.add_flag("--json", args->json, "Print JSON");
+  cmd.footer(
+      examples("  yoke slurm report 4121             a job that runs or has ended\n"
+               "  yoke slurm report 4121_7 4130      a task of an array, and another job\n"
+               "  yoke slurm report logs/*.out       the jobs of these output files\n"
+               "  yoke slurm report sweep/*/slurm.out    the tasks of a sweep of `yoke slurm array`\n"
+               "  yoke slurm report --json 4121 | jq '.reports[].advice[].text'\n"
+               "\n"
+               "Figures come from the samples that `yoke run` and `yoke slurm sample` take in a job, or else\n"
+               "from sacct. What neither knows is said.\n"
+               "\n"
+               "Exit status: 0; 66 if nobody knows a job; 75 if slurmctld or munge cannot be reached and\n"
+               "there are no samples either."));
+  cmd.callback([args, &context] { context.exit_code = run_slurm_report(*args, context); });
+}
+
+}  // namespace yoke::cli

@@ -1,0 +1,264 @@
+// `yoke slurm resume`: runs the script of a job again, so that its program goes on from its newest checkpoint.
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <utility>
+
+#include "yoke/base/error.h"
+#include "yoke/base/moment.h"
+#include "yoke/base/text.h"
+#include "yoke/cli/slurm.h"
+#include "yoke/cli/slurm_submit.h"
+#include "yoke/device/process/info.h"
+#include "yoke/slurm/job_folder.h"
+#include "yoke/slurm/programs.h"
+#include "yoke/slurm/query.h"
+
+namespace yoke::cli {
+namespace {
+
+struct SlurmResumeArgs {
+  std::string job, folder;
+  bool dry_run = false;
+};
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kMostFiles = 20'000;
+constexpr size_t kMostScriptBytes = 64 << 20;
+
+struct NewestCheckpoint {
+  std::string path;
+  std::filesystem::file_time_type time;
+};
+
+/// Whether a name is what trainings call checkpoints: those of yoke, PyTorch, Lightning, Hugging Face, DeepSpeed.
+bool is_checkpoint_name(const std::string& name) {
+  for (const char* const end : {".pt", ".pth", ".ckpt", ".safetensors"}) {
+    if (name.ends_with(end)) return true;
+  }
+  return name.starts_with("checkpoint") || name.starts_with("step-") || name.starts_with("step_") ||
+         name.starts_with("global_step");
+}
+
+struct CheckpointSearch {
+  std::optional<NewestCheckpoint> newest;
+  bool is_complete = true;
+};
+
+/// Looks at no more than 20,000 files, five folders deep, because folders of jobs may be huge.
+CheckpointSearch find_checkpoint(const std::string& folder) {
+  std::optional<NewestCheckpoint> newest;
+  std::error_code error;
+  int64_t num_seen = 0;
+  for (fs::recursive_directory_iterator at(folder, fs::directory_options::skip_permission_denied, error), end;
+       !error && at != end; at.increment(error), ++num_seen) {
+    if (num_seen == kMostFiles) return {newest, false};
+    if (at.depth() >= 4) at.disable_recursion_pending();
+    const auto name = at->path().filename().string();
+    if (name.starts_with('.')) at.disable_recursion_pending();
+    if (!is_checkpoint_name(name) || name.ends_with(".tmp")) continue;
+    std::error_code ignored;
+    const auto time = at->last_write_time(ignored);
+    if (!newest || time >= newest->time) newest = NewestCheckpoint{at->path().string(), time};
+  }
+  return {newest, true};
+}
+
+std::string checkpoint_text(const std::string& folder) {
+  const auto [found, is_complete] = find_checkpoint(folder);
+  const auto extent = is_complete ? "" : fmt::format(" among the first {} files there", kMostFiles);
+  if (!found) {
+    return fmt::format("no checkpoint was found below {}{}; if the program keeps none elsewhere, it begins anew",
+                       printable(folder), extent);
+  }
+  const auto time = std::chrono::file_clock::to_sys(found->time);
+  return fmt::format("the newest checkpoint{} is {}, of {}", extent, printable(found->path),
+                     moment_text(std::chrono::time_point_cast<std::chrono::system_clock::duration>(time)));
+}
+
+/// Renames a file without replacing another one. Returns false with errno.
+bool rename_to_new(const std::string& from, const std::string& to) {
+  if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
+  if (errno != EINVAL && errno != ENOSYS) return false;
+  return link(from.c_str(), to.c_str()) == 0 && unlink(from.c_str()) == 0;  // as on NFS, which lacks RENAME_NOREPLACE
+}
+
+/// Slurm would truncate the output files of a job that is put back into the queue. Gives them other names.
+class KeptOutputs {
+ public:
+  /// Errors  kPermissionDenied: a file is not of this user; else as errno says: it cannot get another name.
+  void keep(const std::string& path) {
+    struct stat status {};
+    if (path.empty() || lstat(path.c_str(), &status) != 0 || S_ISCHR(status.st_mode)) return;  // such as /dev/null
+    if (!S_ISREG(status.st_mode) || status.st_uid != geteuid()) {
+      throw Error(ErrorCode::kPermissionDenied,
+                  "Slurm would truncate {}, which is no regular file of yours, so it cannot be kept; move it first",
+                  printable(path));
+    }
+    for (int i = 0; i < 1000; ++i) {
+      const auto kept = fmt::format("{}.{}", path, i);
+      if (rename_to_new(path, kept)) {
+        renamed_.emplace_back(path, kept);
+        return;
+      }
+      if (errno != EEXIST) break;
+    }
+    const int error = errno;
+    throw system_error(error, "Slurm would truncate " + printable(path) + ", but it cannot be renamed");
+  }
+
+  void undo() {
+    for (const auto& [path, kept] : renamed_) rename_to_new(kept, path);
+    renamed_.clear();
+  }
+
+  /// "what it has printed is in a, b", or nothing.
+  std::string text() const {
+    std::string names;
+    for (const auto& [_, kept] : renamed_) names += (names.empty() ? "" : ", ") + printable(kept);
+    return names.empty() ? "" : "what it has printed is in " + names;
+  }
+
+ private:
+  std::vector<std::pair<std::string, std::string>> renamed_;
+};
+
+/// slurmctld has forgotten the job: submits the script that `yoke slurm submit` has kept.
+int submit_again(const slurm::JobName& name, const nlohmann::ordered_json& note, const std::string& script,
+                 const SlurmResumeArgs& args, Context& context) {
+  const auto folder = note_text(note, "folder"), file = note_text(note, "script");
+  const auto checkpoint = checkpoint_text(args.folder.empty() ? folder : args.folder);
+  if (args.dry_run) {
+    context.out << fmt::format(
+        "slurmctld has forgotten job {}; its script {} would be submitted again in {}, as a new "
+        "job with another number\n{}\n",
+        to_text(name), printable(file), printable(folder), checkpoint);
+    return kExitOk;
+  }
+  std::error_code error;
+  fs::current_path(folder, error);
+  if (error) throw system_error(error.value(), "the folder of job " + to_text(name) + ", " + printable(folder));
+  const HeldSignals held;
+  const auto submitted = submit_with_note(note, script, context);
+  context.out << fmt::format(
+      "slurmctld has forgotten job {0}, so its script is submitted again: the new job is {1}\n{2}\noutput  {3}\n"
+      "next    yoke slurm logs {1} -f\n",
+      to_text(name), note_text(submitted, "job"), checkpoint, printable(note_text(submitted, "output")));
+  context.out.flush();
+  return kExitOk;
+}
+
+int run_slurm_resume(const SlurmResumeArgs& args, Context& context) {
+  const auto name = slurm::require_job_name(args.job);
+  const auto jobs = slurm::known_jobs(name, context.environment);
+  if (jobs.size() > 1) {
+    throw Error(ErrorCode::kInvalidArgument, "job {} is an array; name the task to resume, as {}", to_text(name),
+                jobs.front().id);
+  }
+  if (jobs.empty()) {
+    if (const auto note = note_of(name.number, context.environment); note && !name.task) {
+      const auto script = slurm::read_own_file(note_text(*note, "script"), kMostScriptBytes);
+      if (script) return submit_again(name, *note, *script, args, context);
+    }
+    std::string what = "slurmctld does not know it, and nothing tells where it was submitted";
+    try {
+      const auto accounts = slurm::accounts_of(name, context.environment);
+      if (!accounts.empty()) {
+        const auto& last = accounts.back();
+        what = fmt::format("slurmctld has forgotten it. It was submitted in {} by: {}", printable(last.job.folder),
+                           printable(last.submit_line));
+      }
+    } catch (const Error&) {  // no accounts
+    }
+    throw Error(
+        ErrorCode::kNotFound,
+        "job {} cannot be put back into the queue: {}. Submit it again in its folder; a program that resumes goes "
+        "on from its newest checkpoint",
+        to_text(name), what);
+  }
+  const auto& job = jobs.front();
+  if (!job.has_ended()) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "job {} is {}, so there is nothing to resume; `yoke slurm ps {}` shows it", job.id, job.state, job.id);
+  }
+  const auto checkpoint = checkpoint_text(args.folder.empty() ? job.folder : args.folder);
+  if (args.dry_run) {
+    context.out << fmt::format("job {} ({}) would be put back into the queue: scontrol requeue {}\n{}\n", job.id,
+                               job.state, job.id, checkpoint);
+    return kExitOk;
+  }
+  if (job.user != device::user_name(geteuid())) {
+    throw Error(
+        ErrorCode::kPermissionDenied,
+        "job {} is of {}, who must resume it, because its output needs another name first; `scontrol requeue {}` "
+        "puts it back and truncates its output",
+        job.id, printable(job.user), job.id);
+  }
+  const HeldSignals held;
+  KeptOutputs kept;
+  const auto out = slurm::expand_path(job.out, job), err = slurm::expand_path(job.err, job);
+  try {
+    kept.keep(out);
+    if (err != out) kept.keep(err);
+  } catch (const Error&) {
+    kept.undo();
+    throw;
+  }
+  try {
+    slurm::ask({"scontrol", "requeue", job.id}, context.environment);
+  } catch (const Error& error) {
+    std::string advice;
+    if (error.code() == ErrorCode::kTimeout || error.code() == ErrorCode::kUnavailable) {
+      // It may be put back nevertheless, and then Slurm truncates the files.
+      advice = fmt::format("; it may be in the queue nevertheless (`yoke slurm ps {}`){}{}", job.id,
+                           kept.text().empty() ? "" : ", and ", kept.text());
+    } else {
+      kept.undo();
+    }
+    if (error.code() == ErrorCode::kFailedPrecondition) {
+      advice = ". A job that was submitted with --no-requeue, or of a site with JobRequeue=0, must be submitted again";
+    }
+    throw Error(error.code(), "{}{}", error.what(), advice);
+  }
+  context.out << fmt::format("job {} ({}) is in the queue again\n{}\n", job.id, job.state, checkpoint);
+  if (!kept.text().empty()) context.out << kept.text() << '\n';
+  context.out.flush();
+  return kExitOk;
+}
+
+}  // namespace
+
+void add_slurm_resume(CLI::App& cmd, Context& context) {
+  auto args = std::make_shared<SlurmResumeArgs>();  // CLI11 keeps references to *args; the callback owns it
+  cmd.add_option("JOB", args->job, "A job that has ended, as 123, or a task of an array, as 123_4")
+      ->type_name("JOB")
+      ->required();
+  cmd.add_option("--folder", args->folder, "Where to look for checkpoints, if not where the job started")
+      ->type_name("FOLDER");
+  cmd.add_flag("--dry-run", args->dry_run, "Say what would be done, and do nothing");
+  cmd.footer(
+      examples("  yoke slurm resume 4121             after a time limit, a failure or scancel\n"
+               "  yoke slurm resume --dry-run 4121   from which checkpoint it would go on\n"
+               "\n"
+               "The job keeps its number, its script and its options (scontrol requeue). If slurmctld has\n"
+               "forgotten it (MinJobAge after its end), the script that `yoke slurm submit` has kept is\n"
+               "submitted again in its folder, as a new job. The program must look for its newest checkpoint\n"
+               "by itself, as yoke's trainings do.\n"
+               "\n"
+               "Exit status: 0; 66 if slurmctld has forgotten the job and there is no script; 69 if it has not\n"
+               "ended or Slurm refuses; 75 if slurmctld or munge cannot be reached; 77 if the job or its output\n"
+               "is of another user; 124 if slurmctld gives no answer."));
+  cmd.callback([args, &context] { context.exit_code = run_slurm_resume(*args, context); });
+}
+
+}  // namespace yoke::cli

@@ -1,0 +1,251 @@
+#include "yoke/cli/slurm_submit.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <filesystem>
+#include <iostream>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "yoke/base/environment.h"
+#include "yoke/base/error.h"
+#include "yoke/base/process.h"
+#include "yoke/cli/frame/attempt.h"
+#include "yoke/cli/options/slurm.h"
+#include "yoke/cli/options/value.h"
+#include "yoke/cli/slurm.h"
+#include "yoke/device/process/info.h"
+#include "yoke/slurm/job_folder.h"
+#include "yoke/slurm/query.h"
+#include "yoke/slurm/submit.h"
+
+namespace yoke::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using SubmitJson = nlohmann::ordered_json;
+
+constexpr size_t kMostNoteBytes = 16 << 20;
+
+struct SubmitArgs {
+  SlurmJobOptions job;
+  bool json = false, dry = false, waits = false;
+};
+
+/// The value of `name` in the script: "slurm-%j.out" for "--output".
+std::string directive_of(const slurm::ScriptPlan& plan, std::string_view name) {
+  for (const auto& [option, why] : plan.directives) {
+    if (option.starts_with(name) && option.size() > name.size() && option[name.size()] == '=') {
+      return option.substr(name.size() + 1);
+    }
+  }
+  return "";
+}
+
+/// Waits until the job, or each task of an array, has ended for good. Returns the exit status of the one that failed
+/// first; 75 if Slurm ended it.
+int wait_for_end(const std::string& job_id, const Context& context) {
+  const auto name = slurm::require_job_name(job_id);
+  std::map<int64_t, slurm::Job> jobs;  // slurmctld forgets tasks of an array while others still run
+  auto pause = std::chrono::milliseconds(100);
+  std::string last_state;
+  bool is_unanswered = false;
+  while (true) {
+    try {
+      auto known = slurm::known_jobs(name, context.environment);
+      if (known.empty()) {
+        for (auto& account : slurm::accounts_of(name, context.environment)) known.push_back(std::move(account.job));
+      }
+      if (known.empty()) throw Error(ErrorCode::kNotFound, "neither slurmctld nor the accounts know job {}", job_id);
+      for (auto& job : known) jobs[job.number] = std::move(job);
+      is_unanswered = false;
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::kFailedPrecondition || error.code() == ErrorCode::kNotFound) {
+        throw Error(ErrorCode::kNotFound, "{}; so the end of job {} is not known, and its output may tell",
+                    error.what(), job_id);
+      }
+      if (!is_unanswered) std::cerr << speaker(context) << error.what() << "; still waiting\n";
+      is_unanswered = true;
+    }
+    const slurm::Job *running = nullptr, *failed = nullptr;
+    for (const auto& [_, job] : jobs) {
+      if (!job.has_ended()) {
+        running = &job;
+      } else if (job.state != "COMPLETED" && (failed == nullptr || job.ended < failed->ended)) {
+        failed = &job;
+      }
+    }
+    const std::string state = jobs.empty() ? "" : running ? running->state : failed ? failed->state : "COMPLETED";
+    if (!state.empty() && state != last_state) std::cerr << fmt::format("job {} is {}\n", job_id, state);
+    last_state = state;
+    if (!jobs.empty() && running == nullptr) {
+      if (failed == nullptr) return kExitOk;
+      return failed->exit_code > 0 ? failed->exit_code : exit_status(ErrorCode::kUnavailable);
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, std::chrono::milliseconds(5000));
+  }
+}
+
+SubmitJson lines_as_json(const std::vector<slurm::Line>& lines) {
+  auto result = SubmitJson::array();
+  for (const auto& [text, why] : lines) result.push_back({{"what", text}, {"why", why}});
+  return result;
+}
+
+std::string site_words(const slurm::FoundSite& site) { return fmt::format("{} ({})", site.site.name, site.why); }
+
+int run_dry(const PlannedJob& job, const SubmitArgs& args, Context& context) {
+  std::string start = "Slurm is not installed here";
+  std::optional<Error> problem;
+  try {
+    if (find_program("sbatch", context.environment)) start = slurm::test_submission(job.script, context.environment);
+  } catch (const Error& error) {  // the script is shown nevertheless
+    problem = error;
+  }
+  const int status = problem ? exit_status(problem->code()) : kExitOk;
+  if (args.json) {
+    context.out << SubmitJson{{"job", nullptr},
+                              {"site", job.site.site.name},
+                              {"script_text", job.script},
+                              {"decisions", lines_as_json(job.plan.decisions)},
+                              {"warnings", job.plan.warnings},
+                              {"start", problem ? SubmitJson() : SubmitJson(start)},
+                              {"problem", problem ? SubmitJson(problem->what()) : SubmitJson()}}
+                       .dump(2, ' ', false, SubmitJson::error_handler_t::replace)
+                << '\n';
+    return status;
+  }
+  context.out << job.script;
+  context.out.flush();
+  std::cerr << fmt::format("{}nothing is submitted; site {}; {}\n", speaker(context), site_words(job.site),
+                           problem ? problem->what() : start);
+  return status;
+}
+
+void print_submission(const SubmitJson& note, const PlannedJob& job, const SubmitArgs& args, Context& context) {
+  if (args.json) {
+    auto json = note;
+    json["decisions"] = lines_as_json(job.plan.decisions);
+    json["warnings"] = job.plan.warnings;
+    context.out << json.dump(2, ' ', false, SubmitJson::error_handler_t::replace) << '\n';
+  } else {
+    const auto id = note_text(note, "job"), script = note_text(note, "script");
+    context.out << fmt::format("job {} ({}), site {}\n", id, note_text(note, "name"), site_words(job.site));
+    for (const auto& [what, why] : job.plan.decisions) context.out << fmt::format("  {}: {}\n", what, why);
+    context.out << fmt::format("output  {}\n", note_text(note, "output"));
+    if (!script.empty()) context.out << fmt::format("script  {}\n", script);
+    context.out << fmt::format("next    yoke slurm logs {0} -f; squeue -j {0}; scancel {0}\n", id);
+  }
+  context.out.flush();
+}
+
+int run_submit(const SubmitArgs& args, Context& context) {
+  const auto job = plan_job(args.job, context);
+  if (args.dry) return run_dry(job, args, context);
+  std::string id;
+  {
+    const HeldSignals held;
+    const auto note = submit_with_note({{"job", nullptr},
+                                        {"name", directive_of(job.plan, "--job-name")},
+                                        {"output_pattern", directive_of(job.plan, "--output")},
+                                        {"site", job.site.site.name},
+                                        {"ranks", job.plan.num_ranks},
+                                        {"argv", context.rest}},
+                                       job.script, context);
+    print_submission(note, job, args, context);
+    id = note_text(note, "job");
+  }
+  return args.waits ? wait_for_end(id, context) : kExitOk;
+}
+
+}  // namespace
+
+HeldSignals::HeldSignals() {
+  sigset_t held;
+  sigemptyset(&held);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&held, signal);
+  sigprocmask(SIG_BLOCK, &held, &before_);
+}
+
+HeldSignals::~HeldSignals() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+
+SubmitJson submit_with_note(SubmitJson note, const std::string& script, const Context& context) {
+  const auto submission = slurm::submit(script, context.environment);
+  for (const auto& message : submission.messages) std::cerr << "sbatch: " << message << '\n';
+  std::error_code ignored;
+  const slurm::Job job{.number = parse_int(submission.job_id).value_or(0),
+                       .array = parse_int(submission.job_id),
+                       .name = note_text(note, "name"),
+                       .user = device::user_name(geteuid()),
+                       .folder = fs::current_path(ignored).string()};
+  const auto kept = fmt::format("{}/slurm-{}.sh", job.folder, submission.job_id);
+  note["job"] = submission.job_id;
+  note["cluster"] = submission.cluster.empty() ? SubmitJson() : SubmitJson(submission.cluster);
+  note["folder"] = job.folder;
+  note["script"] = kept;
+  note["output"] = slurm::expand_path(note_text(note, "output_pattern"), job);
+  note["submitted"] = std::time(nullptr);
+  try {
+    slurm::write_text(kept, script);
+  } catch (const Error& problem) {
+    std::cerr << speaker(context) << "warning: the script is not kept beside the output: " << problem.what() << '\n';
+    note["script"] = nullptr;
+  }
+  const auto parent = slurm::jobs_folder(context.environment);
+  if (!parent) return note;
+  try {
+    const auto folder = fs::path(*parent) / submission.job_id;
+    slurm::make_private_folder(folder);
+    slurm::write_text(folder / "job.json", note.dump(2, ' ', false, SubmitJson::error_handler_t::replace) + '\n');
+  } catch (const std::exception& error) {  // the job runs without a note
+    std::cerr << speaker(context) << "warning: no note of the job is kept: " << error.what() << '\n';
+  }
+  return note;
+}
+
+std::optional<SubmitJson> note_of(int64_t job, const Environment& environment) {
+  const auto parent = slurm::jobs_folder(environment);
+  if (!parent) return std::nullopt;
+  const auto text = slurm::read_own_file(fs::path(*parent) / std::to_string(job) / "job.json", kMostNoteBytes);
+  auto note = SubmitJson::parse(text.value_or(""), nullptr, false);
+  return note.is_object() ? std::optional(std::move(note)) : std::nullopt;
+}
+
+std::string note_text(const SubmitJson& note, const char* key) {
+  const auto found = note.find(key);
+  return found != note.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+void add_slurm_submit(CLI::App& cmd, Context& context) {
+  auto args = std::make_shared<SubmitArgs>();  // CLI11 keeps references to it; the callback owns it
+  add_job_options(cmd, args->job);
+  cmd.add_flag("--dry-run", args->dry, "Print the script, and ask Slurm when it could start; submit nothing");
+  cmd.add_flag("--wait", args->waits, "Wait for the job's end, and exit with its status");
+  cmd.add_flag("--json", args->json, "Print JSON");
+  add_program(cmd, "PROGRAM", "What to run, with its arguments; every word from here on is its own");
+  cmd.footer(examples(
+      "  yoke slurm submit -N 2 -t 2h -- python train.py      one rank for each GPU of two nodes\n"
+      "  yoke slurm submit --gpus-per-node 1 -t 30m -- python train.py --workers {cpus}\n"
+      "  yoke slurm submit -N 2 -t 1h -- torchrun train.py    torchrun on each node\n"
+      "  yoke slurm submit -t 10m --gpus-per-node 0 --ranks-per-node 4 -- ./train\n"
+      "  yoke slurm submit -t 1h --dry-run -- python train.py\n"
+      "\n"
+      "{cpus} in the program's words is the number of CPUs of a rank, {gpus} that of GPUs of a node. The script is "
+      "kept as slurm-JOB.sh in this folder, where also the output goes.\n"
+      "\n"
+      "Exit status: 0 once the job is submitted; 69 if Slurm refuses it; with --wait that of the job, or 75 if "
+      "Slurm ended it (time limit, cancelled, lost node); or that of an error as `yoke --help` lists them."));
+  cmd.callback([args, &context] { context.exit_code = run_submit(*args, context); });
+}
+
+}  // namespace yoke::cli

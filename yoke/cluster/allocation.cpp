@@ -1,0 +1,232 @@
+#include "yoke/cluster/allocation.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+#include <span>
+#include <tuple>
+
+#include "yoke/base/error.h"
+#include "yoke/base/file.h"
+#include "yoke/base/text.h"
+#include "yoke/cluster/token.h"
+
+namespace yoke::cluster {
+namespace {
+
+constexpr int kFormat = 1;
+constexpr size_t kMaxFileBytes = 16 << 20;
+constexpr size_t kMaxAllocationName = 64;
+constexpr std::string_view kFileEnd = ".json", kRequestEnd = ".request.json";
+
+/// "NAME" of NAME.json, NAME.request.json and NAME.log.
+std::string stem_of(const std::filesystem::path& file) {
+  const auto name = file.filename().string();
+  return name.substr(0, name.find('.'));
+}
+
+std::string listed(const std::vector<const Allocation*>& allocations) {
+  std::string text;
+  for (const auto* one : allocations) {
+    text += fmt::format("{}{}", text.empty() ? "" : ", ", one->job);
+    if (!one->name.empty()) text += fmt::format(" ({})", printable(one->name));
+  }
+  return text;
+}
+
+}  // namespace
+
+void check_allocation_name(std::string_view name) {
+  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
+  const auto is_allowed = [&](char c) {
+    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' || c == '-';
+  };
+  if (!name.empty() && name.size() <= kMaxAllocationName && name.front() != '-' && name != "last" &&
+      std::ranges::all_of(name, is_allowed) && !std::ranges::all_of(name, is_digit)) {
+    return;
+  }
+  throw Error(ErrorCode::kInvalidArgument,
+              "--name {}: give up to 64 letters, digits, '.', '_' and '-' that are not a number and not `last`",
+              printable(name.substr(0, 80)));
+}
+
+std::string to_text(const Allocation& allocation) {
+  nlohmann::ordered_json json = {{"format", kFormat},
+                                 {"job", allocation.job},
+                                 {"name", allocation.name},
+                                 {"secret", allocation.secret},
+                                 {"yoke", allocation.yoke},
+                                 {"until", allocation.until},
+                                 {"cluster", allocation.cluster},
+                                 {"nodes", nlohmann::ordered_json::array()}};
+  for (const auto& node : allocation.nodes) {
+    json["nodes"].push_back({{"name", node.name},
+                             {"address", node.address},
+                             {"port", node.port},
+                             {"gpus", node.num_gpus},
+                             {"cpus", node.num_cpus}});
+  }
+  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
+}
+
+Allocation parse_allocation(std::string_view text) {
+  try {
+    const auto json = nlohmann::json::parse(text);
+    if (json.at("format").get<int>() != kFormat) {
+      throw Error(ErrorCode::kDataLoss, "it is of another version of yoke");
+    }
+    Allocation result{.job = json.at("job"),
+                      .name = json.at("name"),
+                      .secret = json.at("secret"),
+                      .yoke = json.at("yoke"),
+                      .nodes = {},
+                      .until = json.at("until"),
+                      .cluster = json.value("cluster", "")};
+    for (const auto& node : json.at("nodes")) {
+      result.nodes.push_back({node.at("name"), node.at("address"), node.at("port"), node.at("gpus"), node.at("cpus")});
+    }
+    return result;
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ErrorCode::kDataLoss, "it does not describe an allocation: {}", error.what());
+  }
+}
+
+const Allocation& choose_allocation(const std::vector<Allocation>& allocations, const std::string& name) {
+  std::vector<const Allocation*> all, meant;
+  for (const auto& one : allocations) {
+    all.push_back(&one);
+    if (name.empty() || name == "last" || one.job == name || one.name == name) meant.push_back(&one);
+  }
+  if (meant.size() == 1) return *meant.front();
+  if (all.empty()) {
+    throw Error(ErrorCode::kNotFound, "you hold no allocation{}; `yoke alloc -N 2 --time 1h` gets one",
+                name.empty() ? "" : fmt::format(" {}", printable(name)));
+  }
+  if (meant.empty()) {
+    throw Error(ErrorCode::kNotFound, "you hold no allocation {}, but these: {}", printable(name), listed(all));
+  }
+  throw Error(ErrorCode::kInvalidArgument, "{} allocations are meant; name one by its job: {}", meant.size(),
+              listed(meant));
+}
+
+void check_node(const Allocation& allocation, const std::string& name) {
+  std::string all;
+  for (const auto& node : allocation.nodes) {
+    if (node.name == name) return;
+    all += (all.empty() ? "" : ", ") + node.name;
+  }
+  throw Error(ErrorCode::kNotFound, "{} is no node of allocation {}; it has {}", printable(name), allocation.job, all);
+}
+
+std::filesystem::path allocation_folder(const Environment& environment) {
+  if (const auto folder = environment.value_or("XDG_STATE_HOME", ""); folder.starts_with('/')) {
+    return std::filesystem::path(folder) / "yoke" / "alloc";
+  }
+  const auto home = environment.find("HOME");
+  if (!home) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "HOME is not set, so there is no folder for what is known about allocations; set HOME");
+  }
+  return std::filesystem::path(*home) / ".local" / "state" / "yoke" / "alloc";
+}
+
+std::filesystem::path new_allocation_file(const Environment& environment) {
+  const auto folder = allocation_folder(environment);
+  std::error_code error;
+  std::filesystem::create_directories(folder.parent_path(), error);
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    throw system_error(errno, fmt::format("making the folder {}", folder.string()));
+  }
+  struct stat status {};
+  if (lstat(folder.c_str(), &status) != 0) throw system_error(errno, "reading " + folder.string());
+  if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 022) != 0) {
+    throw Error(ErrorCode::kPermissionDenied,
+                "{} must be a folder of yours that nobody else can write, because secrets of allocations are in it",
+                folder.string());
+  }
+  return folder / (new_token().substr(0, 16) + std::string(kFileEnd));
+}
+
+void write_allocation(const Allocation& allocation) {
+  auto temporary = allocation.file.string() + ".XXXXXX";
+  UniqueFd fd(mkostemp(temporary.data(), O_CLOEXEC));  // mkostemp creates it with mode 600
+  if (!fd) throw system_error(errno, "writing " + allocation.file.string());
+  try {
+    const auto text = to_text(allocation);
+    write_all(fd.value(), std::as_bytes(std::span(text)), temporary);
+    if (close(fd.release()) != 0 || rename(temporary.c_str(), allocation.file.c_str()) != 0) {
+      throw system_error(errno, "writing " + allocation.file.string());
+    }
+  } catch (...) {
+    unlink(temporary.c_str());
+    throw;
+  }
+}
+
+std::optional<Allocation> read_allocation(const std::filesystem::path& file) {
+  struct stat status {};
+  if (lstat(file.c_str(), &status) != 0) {
+    if (errno == ENOENT || errno == ESTALE) return std::nullopt;
+    throw system_error(errno, "reading " + file.string());
+  }
+  if (!S_ISREG(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077) != 0) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "{} holds the secret of an allocation, so it must be yours and readable by nobody else: delete it",
+                file.string());
+  }
+  try {
+    auto result = parse_allocation(read_regular_file(file, kMaxFileBytes));
+    result.file = file;
+    return result;
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kNotFound) return std::nullopt;
+    throw Error(error.code(), "{}: {}", file.string(), error.what());
+  }
+}
+
+std::filesystem::path request_file(const std::filesystem::path& file) {
+  return file.parent_path() / (stem_of(file) + std::string(kRequestEnd));
+}
+
+std::filesystem::path log_file(const std::filesystem::path& file) {
+  return file.parent_path() / (stem_of(file) + ".log");
+}
+
+void remove_allocation(const std::filesystem::path& file) {
+  unlink((file.parent_path() / (stem_of(file) + std::string(kFileEnd))).c_str());
+  unlink(request_file(file).c_str());
+  unlink(log_file(file).c_str());
+}
+
+std::vector<Allocation> list_allocations(const Environment& environment) {
+  std::vector<Allocation> result;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(allocation_folder(environment), error), end; !error && entry != end;
+       entry.increment(error)) {
+    if (entry->path().extension() != kFileEnd) continue;
+    try {
+      auto one = read_allocation(entry->path());
+      if (one && !one->job.empty()) result.push_back(std::move(*one));
+    } catch (const Error&) {  // a file of another version, or one that is not the user's
+    }
+  }
+  std::ranges::sort(result, [](const auto& a, const auto& b) {
+    const auto rank = [](const Allocation& one) {
+      return std::tuple(one.job.size(), one.job, one.cluster, !one.is_ready(), one.secret.empty());
+    };
+    return rank(a) < rank(b);
+  });
+  // Keeps the one that has nodes, with agents if there are.
+  const auto same = std::ranges::unique(
+      result, [](const auto& a, const auto& b) { return a.job == b.job && a.cluster == b.cluster; });
+  result.erase(same.begin(), same.end());
+  return result;
+}
+
+}  // namespace yoke::cluster

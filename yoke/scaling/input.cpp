@@ -1,0 +1,168 @@
+#include "yoke/scaling/input.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <vector>
+
+#include "yoke/base/error.h"
+#include "yoke/base/median.h"
+#include "yoke/base/text.h"
+#include "yoke/profile/timeline.h"
+
+namespace yoke::scaling {
+namespace {
+
+using profile::Interval;
+using profile::Kind;
+
+/// A recorded step, in seconds.
+struct RecordedStep {
+  double length = 0, backward = 0, optimizer = 0;
+  std::vector<Gradient> gradients;
+  int64_t num_elements = 0;
+};
+
+double seconds_of(int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
+
+double median_of(const std::vector<RecordedStep>& steps, double RecordedStep::*member) {
+  std::vector<double> values;
+  for (const auto& step : steps) values.push_back(step.*member);
+  return median(std::move(values));
+}
+
+/// Whether an event is a node of autograd that computes, with all that it calls.
+std::vector<bool> names_of_backward(const profile::Trace& trace) {
+  std::vector<bool> is_backward;
+  for (const auto& one : trace.names) {
+    is_backward.push_back(one.kind == Kind::kOperation && one.text.starts_with("autograd::engine::evaluate_function"));
+  }
+  return is_backward;
+}
+
+/// When the host was in each step, by its number. A timeline's windows are those of the device if the host is far
+/// ahead.
+std::map<int64_t, Interval> host_steps(const profile::Trace& trace, const profile::Timeline& timeline) {
+  std::map<int64_t, Interval> steps;
+  for (const auto& event : trace.events) {
+    if (timeline.kind_of(event) != Kind::kStep || event.track != timeline.main_track()) continue;
+    steps[trace.names[event.name].step] = {event.start_ns, event.end_ns()};
+  }
+  return steps;
+}
+
+/// The gradients, backward and optimizer of the host in `host`. nullopt: there is no backward in it.
+std::optional<RecordedStep> step_in(const Interval& host, const profile::Trace& trace,
+                                    const profile::Timeline& timeline, const std::vector<bool>& is_backward) {
+  const auto contains = [&](const auto& event) { return event.start_ns >= host.begin && event.start_ns < host.end; };
+  Interval backward{std::numeric_limits<int64_t>::max(), 0};
+  for (const auto& event : trace.events) {
+    if (!is_backward[event.name] || !contains(event)) continue;
+    backward.begin = std::min(backward.begin, event.start_ns);
+    backward.end = std::max(backward.end, event.end_ns());
+  }
+  RecordedStep step;
+  for (const auto& event : trace.gradients) {
+    if (!contains(event)) continue;
+    backward.begin = std::min(backward.begin, event.start_ns);
+    backward.end = std::max(backward.end, event.end_ns());
+  }
+  backward.end = std::min(backward.end, host.end);
+  for (const auto& event : trace.gradients) {
+    if (!contains(event)) continue;
+    step.gradients.push_back({seconds_of(std::min(event.end_ns(), backward.end) - backward.begin),
+                              event.num_elements * event.element_bytes});
+    step.num_elements += event.num_elements;
+  }
+  if (step.gradients.empty()) return std::nullopt;
+  std::ranges::stable_sort(step.gradients, {}, &Gradient::ready_seconds);
+  step.backward = seconds_of(backward.length());
+  step.optimizer = seconds_of(length_within(timeline.of(Kind::kOptimizer), {backward.end, host.end}));
+  return step;
+}
+
+std::vector<RecordedStep> steps_of(const profile::Trace& trace, const profile::Timeline& timeline) {
+  std::vector<RecordedStep> steps;
+  const auto is_backward = names_of_backward(trace);
+  const auto hosts = host_steps(trace, timeline);
+  const auto& of_device = timeline.of(Kind::kDeviceOptimizer);
+  for (const auto& [number, time] : timeline.windows()) {
+    auto step = step_in(hosts.at(number), trace, timeline, is_backward);
+    if (!step) continue;
+    step->length = seconds_of(time.length());
+    if (!of_device.empty()) step->optimizer = seconds_of(length_within(of_device, time));
+    steps.push_back(std::move(*step));
+  }
+  return steps;
+}
+
+/// The gradients of the steps that have the median number of them, each with its median time.
+std::vector<Gradient> gradients_of(const std::vector<RecordedStep>& steps, double scale) {
+  std::vector<const RecordedStep*> by_count;
+  for (const auto& step : steps) by_count.push_back(&step);
+  const auto count_of = [](const RecordedStep* step) { return step->gradients.size(); };
+  const auto middle = by_count.begin() + std::ssize(by_count) / 2;  // not a mean, which no step may have
+  std::ranges::nth_element(by_count, middle, {}, count_of);
+  auto gradients = (*middle)->gradients;
+  const auto count = gradients.size();
+  for (size_t i = 0; i < count; ++i) {
+    std::vector<double> times;
+    for (const auto& step : steps) {
+      if (step.gradients.size() == count) times.push_back(step.gradients[i].ready_seconds);
+    }
+    gradients[i].ready_seconds = median(std::move(times)) * scale;
+  }
+  return gradients;
+}
+
+}  // namespace
+
+ProfiledWorkload workload_of(const profile::Trace& trace, std::optional<double> step_seconds) {
+  const auto refuse = [&](const char* why) {
+    throw Error(ErrorCode::kInvalidArgument, "{}: {}", printable(trace.path), why);
+  };
+  if (trace.world_size.value_or(1) > 1) {
+    refuse("this is the trace of one of several ranks; record a training of one rank, `-n 1`");
+  }
+  if (trace.gradients.empty()) {
+    refuse(
+        "no sizes of gradients are in it; record it by `yoke profile --shapes`, or with record_shapes=True of "
+        "torch.profiler");
+  }
+  const profile::Timeline timeline(trace);
+  if (!timeline.has_steps()) refuse("it marks no steps; call profiler.step() after each step");
+  const auto steps = steps_of(trace, timeline);
+  if (steps.empty()) refuse("no recorded step has a backward");
+
+  const double recorded = median_of(steps, &RecordedStep::length);
+  const double scale = step_seconds.value_or(recorded) / recorded;
+  ProfiledWorkload profiled{.num_steps = static_cast<int64_t>(steps.size()), .has_device = timeline.has_device()};
+  auto& work = profiled.workload;
+  const double host_backward = std::max(median_of(steps, &RecordedStep::backward), 1e-9);
+  const double optimizer = std::min(recorded, median_of(steps, &RecordedStep::optimizer));
+  const double backward =
+      profiled.has_device ? kBackwardShare * (recorded - optimizer) : std::min(recorded, host_backward);
+  work.backward_seconds = backward * scale;
+  work.optimizer_seconds = std::min(recorded - backward, optimizer) * scale;
+  work.forward_seconds = recorded * scale - work.backward_seconds - work.optimizer_seconds;
+  work.gradients = gradients_of(steps, backward / host_backward * scale);
+  for (const auto& step : steps) profiled.num_parameters = std::max(profiled.num_parameters, step.num_elements);
+  return profiled;
+}
+
+Workload workload_of(const GivenWorkload& given) {
+  Workload work{.loader_seconds = given.loader_seconds};
+  work.optimizer_seconds = given.step_seconds * given.optimizer_share;
+  const double computing = given.step_seconds - work.optimizer_seconds;
+  work.backward_seconds = computing * given.backward_share;
+  work.forward_seconds = computing - work.backward_seconds;
+  const int64_t num_pieces = std::clamp<int64_t>(given.gradient_bytes >> 20, 1, 4096);
+  for (int64_t i = 0; i < num_pieces; ++i) {
+    const auto end = static_cast<double>(i + 1) / static_cast<double>(num_pieces);
+    const int64_t bytes = given.gradient_bytes / num_pieces + (i < given.gradient_bytes % num_pieces ? 1 : 0);
+    work.gradients.push_back({work.backward_seconds * end, bytes});
+  }
+  return work;
+}
+
+}  // namespace yoke::scaling

@@ -1,0 +1,164 @@
+#include "yoke/scaling/link.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+
+#include "yoke/base/error.h"
+#include "yoke/base/text.h"
+
+namespace yoke::scaling {
+namespace {
+
+/// A ring of a single level, all of whose n members send in each of its steps.
+double ring_seconds(const Level& level, double num_rounds, double bytes, double n) {
+  if (n < 2) return 0;
+  return num_rounds * ((n - 1) * level.latency_seconds + (n - 1) / n * bytes / level.bytes_per_second(bytes));
+}
+
+double rounds_of(Collective collective) { return collective == Collective::kAllReduce ? 2 : 1; }
+
+std::optional<double> number_in(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+std::string words_for(const Level& level) {
+  if (level.bandwidth.empty()) return fmt::format("{:.3g} us", level.latency_seconds * 1e6);
+  const auto& last = level.bandwidth.back();
+  return fmt::format("{:.3g} us and {:.3g} GB/s", level.latency_seconds * 1e6, last.bytes_per_second / 1e9);
+}
+
+}  // namespace
+
+double Level::bytes_per_second(double bytes) const {
+  if (bandwidth.empty()) return std::numeric_limits<double>::infinity();
+  if (bytes <= bandwidth.front().bytes) return bandwidth.front().bytes_per_second;
+  for (size_t i = 1; i < bandwidth.size(); ++i) {
+    const auto &low = bandwidth[i - 1], &high = bandwidth[i];
+    if (bytes > high.bytes) continue;
+    const double share = std::log(bytes / low.bytes) / std::log(high.bytes / low.bytes);
+    return low.bytes_per_second * std::pow(high.bytes_per_second / low.bytes_per_second, share);
+  }
+  return bandwidth.back().bytes_per_second;
+}
+
+double Level::tree_seconds(double num_members) const {
+  return std::ceil(std::log2(num_members)) * tree_latency_seconds.value_or(latency_seconds);
+}
+
+std::string_view name(Algorithm algorithm) {
+  switch (algorithm) {
+    case Algorithm::kRing: return "ring";
+    case Algorithm::kTree: return "tree";
+    case Algorithm::kHierarchical: break;
+  }
+  return "hierarchical";
+}
+
+CollectiveCost collective_cost(Collective collective, double bytes, int64_t num_devices, const Topology& topology) {
+  if (num_devices < 2 || bytes <= 0) return {};
+  const auto n = static_cast<double>(num_devices);
+  const double per_node = std::min(n, static_cast<double>(std::max<int64_t>(1, topology.devices_per_node)));
+  const double num_nodes = std::ceil(n / per_node);
+  const double rounds = rounds_of(collective);
+  const auto &intra = topology.intra, &inter = topology.inter;
+  // Ring and tree send while they receive, so their slowest link limits them.
+  double slowest = std::numeric_limits<double>::infinity();
+  if (per_node > 1) slowest = std::min(slowest, intra.bytes_per_second(bytes));
+  if (num_nodes > 1) slowest = std::min(slowest, inter.bytes_per_second(bytes));
+
+  const double ring = rounds * ((n - num_nodes) * intra.latency_seconds + (num_nodes - 1) * inter.latency_seconds +
+                                (n - 1) / n * bytes / slowest);
+  CollectiveCost best{ring, Algorithm::kRing};
+  const auto consider = [&](double seconds, Algorithm algorithm) {
+    if (seconds < best.seconds) best = {seconds, algorithm};
+  };
+  if (collective == Collective::kAllReduce) {
+    const double latency =
+        num_nodes > 1 ? (per_node - 1) * intra.latency_seconds + inter.tree_seconds(num_nodes) : intra.tree_seconds(n);
+    consider(2 * latency + 2 * bytes / slowest, Algorithm::kTree);
+  }
+  if (num_nodes > 1 && per_node > 1) {
+    // Each device of a node communicates with one of each other node about its part; all of them share the network.
+    const double part = bytes / per_node;
+    const double between = rounds * ((num_nodes - 1) * inter.latency_seconds +
+                                     (num_nodes - 1) / num_nodes * bytes / inter.bytes_per_second(part));
+    double fastest_between = between;
+    if (collective == Collective::kAllReduce) {
+      fastest_between = std::min(between, 2 * inter.tree_seconds(num_nodes) + 2 * bytes / inter.bytes_per_second(part));
+    }
+    consider(ring_seconds(intra, rounds, bytes, per_node) + fastest_between, Algorithm::kHierarchical);
+  }
+  return best;
+}
+
+Level parse_level(std::string_view option, std::string_view text) {
+  const auto comma = text.find(',');
+  const auto latency = number_in(text.substr(0, comma));
+  const auto bandwidth = comma == text.npos ? std::nullopt : number_in(text.substr(comma + 1));
+  constexpr double kMost = 1e9;  // a thousand seconds; an exabyte a second
+  if (!latency || !bandwidth || !(*latency >= 0) || !(*bandwidth > 0) || *latency > kMost || *bandwidth > kMost) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "{} {}: give a file of `yoke bench all-reduce --json`, or microseconds and GB/s, such as 4,230", option,
+                printable(text));
+  }
+  Level level{
+      .latency_seconds = *latency * 1e-6, .bandwidth = {{1, *bandwidth * 1e9}}, .processor_share = {}, .source = {}};
+  level.source = words_for(level) + ", given";
+  return level;
+}
+
+Level measured_level(const nlohmann::json& measured, const std::string& path) {
+  const auto refuse = [&](const char* why) -> Error {
+    return {ErrorCode::kDataLoss, "{}: {}; give what `yoke bench all-reduce --json` printed", printable(path), why};
+  };
+  const auto number = [&](const nlohmann::json& object, const char* member) {
+    const auto found = object.find(member);
+    if (found == object.end() || !found->is_number()) throw refuse("a figure is missing in it");
+    return found->get<double>();
+  };
+  if (!measured.is_object() || !measured.contains("results") || !measured["results"].is_array() ||
+      measured["results"].empty()) {
+    throw refuse("it has no results");
+  }
+  const double n = number(measured, "num_ranks");
+  if (n < 2) throw Error(ErrorCode::kInvalidArgument, "{}: an all-reduce of one rank uses no link", printable(path));
+  struct Row {
+    double bytes, seconds;
+    std::optional<double> processor_share;
+  };
+  std::vector<Row> rows;
+  for (const auto& row : measured["results"]) {
+    if (!row.is_object()) throw refuse("a result is not an object");
+    rows.push_back({number(row, "bytes"), number(row, "time_ms") / 1e3, {}});
+    if (rows.back().bytes <= 0 || rows.back().seconds <= 0) throw refuse("a size or a time is not above zero");
+    if (row.contains("processor_percent")) rows.back().processor_share = number(row, "processor_percent") / 100;
+  }
+  std::ranges::sort(rows, {}, &Row::bytes);
+  double least = rows.front().seconds;
+  for (const auto& row : rows) least = std::min(least, row.seconds);
+  Level level{.latency_seconds = least / (2 * (n - 1)),
+              .tree_latency_seconds = least / (2 * std::ceil(std::log2(n))),
+              .processor_share = {},
+              .source = {}};
+  for (const auto& row : rows) {
+    // The share of the largest messages counts, in which most of the time is spent.
+    if (row.processor_share) level.processor_share = std::clamp(*row.processor_share, 0.0, 1.0);
+    const double transfer = row.seconds - least;
+    if (transfer < 0.05 * row.seconds) continue;  // such small messages say nothing about the bandwidth
+    if (!level.bandwidth.empty() && level.bandwidth.back().bytes == row.bytes) continue;
+    level.bandwidth.push_back({row.bytes, 2 * (n - 1) / n * row.bytes / transfer});
+  }
+  if (level.bandwidth.empty()) throw refuse("it has a single size, which cannot tell latency from bandwidth");
+  level.source = fmt::format("{}, measured with {} ranks ({})", words_for(level), n, printable(path));
+  return level;
+}
+
+}  // namespace yoke::scaling

@@ -1,0 +1,64 @@
+// yoke/scaling/link.h -- how long devices communicate: the links of a site, and what a collective costs on them. Pure.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace yoke::scaling {
+
+/// A level of a site's network: the links between the devices of a node, or those between nodes.
+struct Level {
+  /// The bus bandwidth of an all-reduce of this size, as nccl-tests defines it.
+  struct Bandwidth {
+    double bytes = 0;
+    double bytes_per_second = 0;
+  };
+  double latency_seconds = 0;  ///< Of one message between neighbours in a ring; alpha.
+  /// Of one message in a tree; nullopt: as in a ring. A measurement does not say which of them it used, so each has the
+  /// latency that leads to the measured time.
+  std::optional<double> tree_latency_seconds = std::nullopt;
+  std::vector<Bandwidth> bandwidth;  ///< By size, ascending; empty: the link takes no time beside its latency.
+  /// The share of a processor that a rank used while it communicated; nullopt: not measured.
+  std::optional<double> processor_share;
+  std::string source;  ///< For the assumptions: "4.2 us and 230 GB/s, given".
+
+  /// Between two sizes, the logarithm of the bandwidth is interpolated. Infinite if `bandwidth` is empty.
+  double bytes_per_second(double bytes) const;
+  /// One way through a tree of `num_members`.
+  double tree_seconds(double num_members) const;
+};
+
+struct Topology {
+  Level intra, inter;
+  int64_t devices_per_node = 8;
+};
+
+enum class Collective { kAllReduce, kReduceScatter, kAllGather };
+
+/// The way that a collective takes. Each is the fastest for some sizes and numbers of devices.
+enum class Algorithm { kRing, kTree, kHierarchical };
+std::string_view name(Algorithm algorithm);
+
+struct CollectiveCost {
+  double seconds = 0;
+  Algorithm algorithm = Algorithm::kRing;
+};
+
+/// The least time in which `num_devices` devices can do the collective on `bytes`: those of the whole tensor. The
+/// formulas are in docs/plan.md. Latencies of ring and tree are counted as NCCL does for its own choice
+/// (src/graph/tuning.cc). No time for a single device.
+CollectiveCost collective_cost(Collective collective, double bytes, int64_t num_devices, const Topology& topology);
+
+/// "LATENCY,BANDWIDTH" in microseconds and GB/s, such as "4,230".
+/// Errors  kInvalidArgument, with the name of the option.
+Level parse_level(std::string_view option, std::string_view text);
+
+/// Reads what `yoke bench all-reduce --json` printed. `path` is for messages.
+/// Errors  kDataLoss: it is something else; kInvalidArgument: it has fewer than two ranks.
+Level measured_level(const nlohmann::json& measured, const std::string& path);
+
+}  // namespace yoke::scaling

@@ -1,0 +1,191 @@
+#include "yoke/scaling/model.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "yoke/scaling/schedule.h"
+
+namespace yoke::scaling {
+namespace {
+
+/// The tasks of a step: those of the device and those of its link.
+struct Tasks {
+  std::vector<Task> compute, link;
+
+  size_t add_compute(double seconds, std::optional<size_t> after = {}) {
+    compute.push_back({seconds, after});
+    return compute.size() - 1;
+  }
+  size_t add_link(double seconds, std::optional<size_t> after = {}) {
+    link.push_back({seconds, after});
+    return link.size() - 1;
+  }
+};
+
+/// What a collective on `bytes` costs in this job.
+class Costs {
+ public:
+  Costs(int64_t num_devices, const Topology& topology) : num_devices_(num_devices), topology_(topology) {}
+  double seconds(Collective collective, int64_t bytes) const {
+    return collective_cost(collective, static_cast<double>(bytes), num_devices_, topology_).seconds;
+  }
+  int64_t num_devices() const { return num_devices_; }
+
+ private:
+  int64_t num_devices_;
+  const Topology& topology_;
+};
+
+/// Backward, during which each bucket is sent when its last gradient is ready.
+void add_backward(const Workload& work, const std::vector<Bucket>& buckets, Collective collective, const Costs& costs,
+                  Tasks& tasks) {
+  tasks.add_compute(work.forward_seconds);
+  double computed = 0;
+  for (const auto& bucket : buckets) {
+    const double ready = std::clamp(bucket.ready_seconds, computed, std::max(computed, work.backward_seconds));
+    const auto piece = tasks.add_compute(ready - computed);
+    computed = ready;
+    tasks.add_link(costs.seconds(collective, bucket.bytes), piece);
+  }
+  tasks.add_compute(work.backward_seconds - computed);
+}
+
+std::optional<size_t> last_of(const std::vector<Task>& tasks) {
+  return tasks.empty() ? std::nullopt : std::optional(tasks.size() - 1);
+}
+
+Tasks ddp_tasks(const Workload& work, const Costs& costs, const ModelOptions& options) {
+  Tasks tasks;
+  const auto buckets = buckets_of(work.gradients, options.first_bucket_bytes, options.bucket_bytes);
+  add_backward(work, buckets, Collective::kAllReduce, costs, tasks);
+  tasks.add_compute(work.optimizer_seconds, last_of(tasks.link));
+  return tasks;
+}
+
+Tasks zero1_tasks(const Workload& work, const Costs& costs, const ModelOptions& options) {
+  Tasks tasks;
+  const auto buckets = buckets_of(work.gradients, options.first_bucket_bytes, options.bucket_bytes);
+  add_backward(work, buckets, Collective::kReduceScatter, costs, tasks);
+  const auto step =
+      tasks.add_compute(work.optimizer_seconds / static_cast<double>(costs.num_devices()), last_of(tasks.link));
+  for (const auto& bucket : buckets) tasks.add_link(costs.seconds(Collective::kAllGather, bucket.bytes), step);
+  return tasks;
+}
+
+/// The next unit is gathered while the device computes one, in forward as well as in backward.
+Tasks fsdp_tasks(const Workload& work, const Costs& costs, const ModelOptions& options) {
+  const auto unit_bytes = std::max<int64_t>(1, work.gradient_bytes() / std::max<int64_t>(1, options.num_units));
+  const auto units = buckets_of(work.gradients, unit_bytes, unit_bytes);  // in the order of backward
+  const auto num_units = units.size();
+  std::vector<double> backward(num_units);
+  double computed = 0, last = 0;
+  for (size_t i = 0; i < num_units; ++i) {
+    last = std::clamp(units[i].ready_seconds, computed, std::max(computed, work.backward_seconds));
+    backward[i] = last - computed;
+    computed = last;
+  }
+  Tasks tasks;
+  if (num_units == 0) {
+    tasks.add_compute(work.step_seconds());
+    return tasks;
+  }
+  backward.back() += work.backward_seconds - computed;
+  const double total = std::max(work.backward_seconds, 1e-12);
+  const auto gather = [&](size_t unit, std::optional<size_t> after) {
+    return tasks.add_link(costs.seconds(Collective::kAllGather, units[unit].bytes), after);
+  };
+  // Forward visits the units in the opposite order. `begun[i]` is the task after which the i-th unit of a pass begins.
+  std::optional<size_t> before, previous;
+  for (size_t i = num_units; i-- > 0;) {
+    const auto gathered = gather(i, before);
+    before = previous;
+    previous = tasks.add_compute(work.forward_seconds * backward[i] / total, gathered);
+  }
+  // The unit that forward needed last is still there when backward begins with it.
+  before = previous;
+  for (size_t i = 0; i < num_units; ++i) {
+    std::optional<size_t> gathered;
+    if (i > 0) gathered = gather(i, before);
+    if (i > 1) {  // its gradient is sent after the next unit was asked for
+      tasks.add_link(costs.seconds(Collective::kReduceScatter, units[i - 2].bytes), before);
+    }
+    before = previous;
+    previous = tasks.add_compute(backward[i], gathered);
+  }
+  if (num_units > 1) tasks.add_link(costs.seconds(Collective::kReduceScatter, units[num_units - 2].bytes), before);
+  tasks.add_link(costs.seconds(Collective::kReduceScatter, units[num_units - 1].bytes), previous);
+  tasks.add_compute(work.optimizer_seconds / static_cast<double>(costs.num_devices()), last_of(tasks.link));
+  return tasks;
+}
+
+}  // namespace
+
+std::string_view name(Strategy strategy) {
+  switch (strategy) {
+    case Strategy::kDdp: return "ddp";
+    case Strategy::kZero1: return "zero1";
+    case Strategy::kFsdp: break;
+  }
+  return "fsdp";
+}
+
+int64_t Workload::gradient_bytes() const {
+  int64_t sum = 0;
+  for (const auto& gradient : gradients) sum += gradient.bytes;
+  return sum;
+}
+
+std::vector<Bucket> buckets_of(const std::vector<Gradient>& gradients, int64_t first_bytes, int64_t other_bytes) {
+  std::vector<Bucket> buckets;
+  Bucket open;
+  for (const auto& gradient : gradients) {
+    open.bytes += gradient.bytes;
+    open.ready_seconds = std::max(open.ready_seconds, gradient.ready_seconds);
+    if (open.bytes < (buckets.empty() ? first_bytes : other_bytes)) continue;
+    buckets.push_back(open);
+    open.bytes = 0;  // a bucket is never sent before the one before it, so it keeps that one's time
+  }
+  if (open.bytes > 0) buckets.push_back(open);
+  return buckets;
+}
+
+Workload divided(const Workload& workload, int64_t num_devices) {
+  auto part = workload;
+  const auto n = static_cast<double>(num_devices);
+  part.forward_seconds /= n;
+  part.backward_seconds /= n;
+  part.loader_seconds /= n;
+  for (auto& gradient : part.gradients) gradient.ready_seconds /= n;
+  return part;
+}
+
+StepPrediction predict_step(const Workload& workload, int64_t num_devices, const Topology& topology,
+                            const ModelOptions& options) {
+  auto work = workload;
+  if (num_devices > 1) {
+    work.forward_seconds *= options.neighbour_slowdown;
+    work.backward_seconds *= options.neighbour_slowdown;
+    work.optimizer_seconds *= options.neighbour_slowdown;
+    for (auto& gradient : work.gradients) gradient.ready_seconds *= options.neighbour_slowdown;
+  }
+  StepPrediction prediction;
+  if (num_devices == 1) {
+    prediction.step_seconds = work.step_seconds();
+    prediction.compute_seconds = work.step_seconds();
+  } else {
+    const Costs costs(num_devices, topology);
+    const auto tasks = options.strategy == Strategy::kDdp     ? ddp_tasks(work, costs, options)
+                       : options.strategy == Strategy::kZero1 ? zero1_tasks(work, costs, options)
+                                                              : fsdp_tasks(work, costs, options);
+    const auto result = simulate(tasks.compute, tasks.link, options.contention);
+    prediction.step_seconds = result.seconds;
+    prediction.exposed_seconds = result.waiting_seconds;
+    for (const auto& task : tasks.compute) prediction.compute_seconds += task.seconds;
+    for (const auto& task : tasks.link) prediction.communication_seconds += task.seconds;
+  }
+  prediction.loader_wait_seconds = std::max(0.0, work.loader_seconds - prediction.step_seconds);
+  prediction.step_seconds += prediction.loader_wait_seconds;
+  return prediction;
+}
+
+}  // namespace yoke::scaling

@@ -1,0 +1,74 @@
+// yoke/scaling/model.h -- predicts the step of many devices from that of one. Pure.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "yoke/scaling/link.h"
+
+namespace yoke::scaling {
+
+/// How a training is divided among devices. docs/plan.md says what each sends.
+enum class Strategy {
+  kDdp,    ///< Gradients are summed while backward runs; each device has everything else.
+  kZero1,  ///< Each device has a part of the optimizer's state (ZeRO stage 1).
+  kFsdp,   ///< Each device has a part of parameters, gradients and state (ZeRO stage 3).
+};
+std::string_view name(Strategy strategy);
+
+/// The gradient of a parameter.
+struct Gradient {
+  double ready_seconds = 0;  ///< After the beginning of backward.
+  int64_t bytes = 0;         ///< As it is sent.
+};
+
+/// A training step on one device. Its parts follow each other.
+struct Workload {
+  double forward_seconds = 0;  ///< All that comes before backward: loading, forward, the loss.
+  double backward_seconds = 0;
+  double optimizer_seconds = 0;
+  /// How long the loader of a device takes for a batch while the device computes; 0: it takes no time beside the step.
+  double loader_seconds = 0;
+  std::vector<Gradient> gradients;  ///< In the order in which they are ready.
+
+  double step_seconds() const { return forward_seconds + backward_seconds + optimizer_seconds; }
+  int64_t gradient_bytes() const;
+};
+
+struct ModelOptions {
+  Strategy strategy = Strategy::kDdp;
+  int64_t bucket_bytes = 25 << 20, first_bucket_bytes = 1 << 20;  ///< The defaults of PyTorch and yoke.
+  int64_t num_units = 24;  ///< FSDP: parameters are divided into units of about the same size.
+  /// How much slower a device computes while it communicates: 0, if both have processors of their own, to 1, if
+  /// computing stands still.
+  double contention = 0;
+  /// How much longer computing takes if all devices of a node compute.
+  double neighbour_slowdown = 1;
+};
+
+/// A bucket of gradients, which are sent together.
+struct Bucket {
+  double ready_seconds = 0;  ///< After the beginning of backward.
+  int64_t bytes = 0;
+};
+
+/// DistributedDataParallel's buckets: gradients in their order, until a bucket has reached its limit.
+std::vector<Bucket> buckets_of(const std::vector<Gradient>& gradients, int64_t first_bytes, int64_t other_bytes);
+
+struct StepPrediction {
+  double step_seconds = 0;
+  double compute_seconds = 0;
+  double exposed_seconds = 0;      ///< Communication beside which nothing was computed, or which slowed computing down.
+  double loader_wait_seconds = 0;  ///< By how much the loader makes the step longer.
+  double communication_seconds = 0;
+};
+
+/// REQUIRES: num_devices >= 1.
+StepPrediction predict_step(const Workload& workload, int64_t num_devices, const Topology& topology,
+                            const ModelOptions& options);
+
+/// The step of a device if the batch of one device is divided among `num_devices`: all but the optimizer gets shorter.
+Workload divided(const Workload& workload, int64_t num_devices);
+
+}  // namespace yoke::scaling

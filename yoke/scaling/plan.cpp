@@ -1,0 +1,229 @@
+#include "yoke/scaling/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "yoke/base/format.h"
+
+namespace yoke::scaling {
+namespace {
+
+std::string duration_words(double seconds) {
+  if (seconds < 1e-3) return fmt::format("{:.3g} us", seconds * 1e6);
+  return seconds < 1 ? fmt::format("{:.3g} ms", seconds * 1e3) : fmt::format("{:.4g} s", seconds);
+}
+
+std::string percent_words(double share) { return fmt::format("{:.1f} %", 100 * share); }
+
+std::string_view title_of(Strategy strategy) {
+  switch (strategy) {
+    case Strategy::kDdp: return "DDP";
+    case Strategy::kZero1: return "ZeRO-1";
+    case Strategy::kFsdp: break;
+  }
+  return "FSDP";
+}
+
+std::vector<int64_t> counts_up_to(int64_t max_devices) {
+  std::vector<int64_t> counts;
+  for (int64_t n = 1; n < max_devices; n *= 2) counts.push_back(n);
+  counts.push_back(max_devices);
+  return counts;
+}
+
+bool has(const PlanOptions& options, Strategy strategy) {
+  return std::ranges::find(options.strategies, strategy) != options.strategies.end();
+}
+
+void add_traffic_assumptions(const Workload& workload, const PlanOptions& options, std::vector<std::string>& list) {
+  const auto buckets = buckets_of(workload.gradients, options.model.first_bucket_bytes, options.model.bucket_bytes);
+  if (has(options, Strategy::kDdp) || has(options, Strategy::kZero1)) {
+    list.push_back(
+        fmt::format("Gradients of {} are sent in {} bucket{}, each as soon as its last gradient is ready; "
+                    "one bucket is sent at a time.",
+                    format_bytes(workload.gradient_bytes()), buckets.size(), buckets.size() == 1 ? "" : "s"));
+  }
+  if (has(options, Strategy::kZero1)) {
+    list.emplace_back(
+        "ZeRO-1 scatters the sums of gradients during backward, and gathers the parameters after the optimizer's step, "
+        "during which nothing is computed.");
+  }
+  if (has(options, Strategy::kFsdp)) {
+    list.push_back(
+        fmt::format("FSDP has {} units of about the same size; the parameters of the next unit are gathered "
+                    "while one is computed. A unit's share of forward is that of its backward.",
+                    options.model.num_units));
+  }
+  list.emplace_back(
+      "A collective takes the fastest of a ring, a tree and a hierarchy of rings inside and between nodes; other jobs "
+      "do not use the network.");
+  const double contention = options.model.contention;
+  if (contention >= 1) {
+    list.emplace_back("While a device communicates, it does not compute.");
+  } else if (contention > 0) {
+    list.push_back(fmt::format("While a device communicates, it computes {:.0f} % slower.", 100 * contention));
+  } else {
+    list.emplace_back("Communication does not slow computing down.");
+  }
+}
+
+std::vector<std::string> assumptions_of(const Workload& workload, const Origin& origin, const PlanOptions& options) {
+  auto list = origin.sentences;
+  list.push_back(
+      fmt::format("One device takes {} for a step: {} until backward begins, {} of backward and {} of the "
+                  "optimizer{}.",
+                  duration_words(workload.step_seconds()), duration_words(workload.forward_seconds),
+                  duration_words(workload.backward_seconds), duration_words(workload.optimizer_seconds),
+                  origin.is_step_measured ? "" : ", as given"));
+  if (origin.has_device) {
+    list.emplace_back(
+        "Backward is two thirds of the step without the optimizer, because a device works later than its host, and the "
+        "trace does not say which work is that of backward. Gradients are ready on the device in the order, and at the "
+        "shares of backward, in which the host launched their last operation.");
+  }
+  if (options.topology.devices_per_node > 1) {
+    list.push_back(fmt::format("Inside a node of {}, a link has {}.", options.topology.devices_per_node,
+                               options.topology.intra.source));
+  }
+  if (options.max_devices > options.topology.devices_per_node) {
+    list.push_back(fmt::format("Between nodes, all links of a node together have {}.", options.topology.inter.source));
+  }
+  add_traffic_assumptions(workload, options, list);
+  if (options.model.neighbour_slowdown != 1) {
+    list.push_back(fmt::format("Computing takes {:.3g} times as long if the other devices of the node compute, too{}.",
+                               options.model.neighbour_slowdown,
+                               origin.is_slowdown_measured ? " (measured)" : " (given)"));
+  } else {
+    list.push_back(fmt::format("Devices of a node do not slow each other down{}.",
+                               origin.is_slowdown_measured ? " (measured)" : ""));
+  }
+  list.emplace_back(
+      options.divides_batch
+          ? "The batch of one device is divided among all: forward and backward get shorter in proportion, "
+            "which small batches do not reach."
+          : "Each device has the batch of the step on one device, so a step of n devices trains on n times as "
+            "many samples.");
+  list.emplace_back(
+      "All devices take the same time for a step: slow ranks, failures, checkpoints and evaluations are not included.");
+  if (workload.loader_seconds > 0) {
+    list.push_back(fmt::format("The loader of a device needs {} for a batch, on any number of devices.",
+                               duration_words(workload.loader_seconds)));
+  } else {
+    list.emplace_back("Loading takes as long on many devices as on one, or is hidden there too.");
+  }
+  list.push_back(fmt::format(
+      "Memory is {} parameters, their gradients and the state of {}, buckets or gathered units{}.",
+      format_rate(static_cast<double>(options.memory.num_parameters)), name(options.memory.optimizer),
+      options.memory.other_bytes > 0
+          ? fmt::format(", and {} for activations and all else ({})", format_bytes(options.memory.other_bytes),
+                        options.is_memory_measured ? "measured" : "given")
+          : "; activations are not included"));
+  list.push_back(
+      fmt::format("GPU-hours are those of a training that takes {:.0f} steps on one device.", options.num_steps));
+  return list;
+}
+
+}  // namespace
+
+Plan make_plan(const Workload& workload, const Origin& origin, const PlanOptions& options) {
+  Plan plan;
+  const double one = predict_step(workload, 1, options.topology, options.model).step_seconds;
+  for (const auto strategy : options.strategies) {
+    auto model = options.model;
+    model.strategy = strategy;
+    for (const int64_t n : counts_up_to(options.max_devices)) {
+      const auto count = static_cast<double>(n);
+      Prediction prediction{.strategy = strategy, .num_devices = n};
+      prediction.step =
+          predict_step(options.divides_batch ? divided(workload, n) : workload, n, options.topology, model);
+      prediction.is_measured = n == 1 && origin.is_step_measured && prediction.step.loader_wait_seconds == 0;
+      const double seconds = prediction.step.step_seconds;
+      prediction.efficiency = one / (options.divides_batch ? count * seconds : seconds);
+      const double num_steps = options.divides_batch ? options.num_steps : options.num_steps / count;
+      prediction.gpu_hours = count * num_steps * seconds / 3600;
+      auto memory = options.memory;
+      if (options.divides_batch) memory.other_bytes /= n;
+      prediction.memory = memory_of(strategy, n, memory);
+      plan.predictions.push_back(prediction);
+    }
+  }
+  plan.assumptions = assumptions_of(workload, origin, options);
+  return plan;
+}
+
+nlohmann::ordered_json to_json(const Plan& plan) {
+  auto rows = nlohmann::ordered_json::array();
+  for (const auto& one : plan.predictions) {
+    rows.push_back({{"strategy", name(one.strategy)},
+                    {"num_devices", one.num_devices},
+                    {"label", one.is_measured ? "measured" : "predicted"},
+                    {"step_seconds", one.step.step_seconds},
+                    {"efficiency", one.efficiency},
+                    {"gpu_hours", one.gpu_hours},
+                    {"memory_bytes", one.memory.total()},
+                    {"exposed_communication_seconds", one.step.exposed_seconds},
+                    {"communication_seconds", one.step.communication_seconds},
+                    {"loader_wait_seconds", one.step.loader_wait_seconds}});
+  }
+  return {{"predictions", rows}, {"assumptions", plan.assumptions}};
+}
+
+Table to_table(const Plan& plan) {
+  Table table;
+  table.columns = {{"strategy"},
+                   {"devices", Align::kRight},
+                   {""},
+                   {"step", Align::kRight},
+                   {"efficiency", Align::kRight},
+                   {"GPU-hours", Align::kRight},
+                   {"memory", Align::kRight},
+                   {"exposed", Align::kRight, 0, 1}};
+  for (const auto& one : plan.predictions) {
+    table.rows.push_back({std::string(title_of(one.strategy)), std::to_string(one.num_devices),
+                          one.is_measured ? "measured" : "predicted", duration_words(one.step.step_seconds),
+                          percent_words(one.efficiency), fmt::format("{:.3g}", one.gpu_hours),
+                          format_bytes(one.memory.total()), duration_words(one.step.exposed_seconds)});
+  }
+  return table;
+}
+
+view::Chart to_chart(const Plan& plan) {
+  view::ChartPanel efficiency{
+      .title = "efficiency in % (predicted)", .x_title = "devices", .x_is_log = true, .lines = {}};
+  view::ChartPanel hours{.title = "GPU-hours (predicted)", .x_title = "devices", .x_is_log = true, .lines = {}};
+  for (const auto& one : plan.predictions) {
+    const auto title = std::string(title_of(one.strategy));
+    for (auto* panel : {&efficiency, &hours}) {
+      if (panel->lines.empty() || panel->lines.back().name != title) panel->lines.push_back({title, {}});
+    }
+    const auto x = static_cast<double>(one.num_devices);
+    efficiency.lines.back().points.push_back({x, 100 * one.efficiency});
+    hours.lines.back().points.push_back({x, one.gpu_hours});
+  }
+  return {.has_log_y = false, .panels = {std::move(efficiency), std::move(hours)}};
+}
+
+std::string to_sentence(const Plan& plan) {
+  std::string text;
+  for (size_t i = 0; i < plan.predictions.size(); ++i) {
+    const auto& first = plan.predictions[i];  // of a strategy; a single device
+    const auto* last_good = &first;
+    for (; i + 1 < plan.predictions.size() && plan.predictions[i + 1].strategy == first.strategy; ++i) {
+      const auto& next = plan.predictions[i + 1];
+      if (last_good == &plan.predictions[i] && next.efficiency >= 0.9) last_good = &next;
+    }
+    const auto& most = plan.predictions[i];
+    if (&most == &first) continue;
+    text += fmt::format("{}: {} devices are predicted to reach {} of the throughput of as many single devices",
+                        title_of(most.strategy), most.num_devices, percent_words(most.efficiency));
+    text += last_good == &most    ? ".\n"
+            : last_good == &first ? "; 90 % is not reached.\n"
+                                  : fmt::format("; at least 90 % is reached up to {}.\n", last_good->num_devices);
+  }
+  return text;
+}
+
+}  // namespace yoke::scaling

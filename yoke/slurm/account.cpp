@@ -1,0 +1,211 @@
+#include "yoke/slurm/account.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "yoke/base/environment.h"
+#include "yoke/base/text.h"
+#include "yoke/slurm/check/options.h"
+
+namespace yoke::slurm {
+namespace {
+
+std::optional<double> parse_real(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
+/// "00:01.648", "1-02:03:04"
+std::optional<double> parse_cpu_time(std::string_view text) {
+  const auto whole = parse_elapsed(text);
+  if (!whole) return std::nullopt;
+  const auto dot = text.find('.');
+  const auto fraction = dot == text.npos ? std::nullopt : parse_real(text.substr(dot));
+  return static_cast<double>(whole->count()) + fraction.value_or(0);
+}
+
+struct SacctRow {
+  std::vector<std::string_view> cells;
+
+  enum Column {
+    kId,
+    kRawId,
+    kState,
+    kExit,
+    kSubmit,
+    kEligible,
+    kStart,
+    kEnd,
+    kElapsed,
+    kLimit,
+    kNodes,
+    kTasks,
+    kCpus,
+    kReqMem,
+    kMaxRss,
+    kCpu,
+    kEnergy,
+    kUsageTot,
+    kUsageAve,
+    kUsageMax,
+    kAllocTres,
+    kReqTres,
+    kNodeList,
+    kPartition,
+    kUser,
+    kReason,
+    kFolder,
+    kName,
+    kSubmitLine,
+    kNum
+  };
+  std::string_view operator[](Column column) const { return cells[column]; }
+  int64_t number(Column column) const { return parse_int(cells[column]).value_or(0); }
+};
+
+/// Splits a line of which the name and the line of submission may contain the separator: a name ends before the part
+/// that begins as a command line of Slurm, if there is one.
+std::optional<SacctRow> to_row(std::string_view line) {
+  auto cells = split(line, '|');
+  if (cells.size() < SacctRow::kNum) return std::nullopt;
+  SacctRow row;
+  row.cells.assign(cells.begin(), cells.begin() + SacctRow::kNum);
+  if (cells.size() == SacctRow::kNum) return row;
+  size_t last_of_name = cells.size() - 2;
+  for (size_t i = SacctRow::kName + 1; i < cells.size(); ++i) {
+    const auto program = base_name(cells[i].substr(0, cells[i].find(' ')));
+    if (program != "sbatch" && program != "srun" && program != "salloc") continue;
+    last_of_name = i - 1;
+    break;
+  }
+  const auto* const name = cells[SacctRow::kName].data();
+  const auto end_of_name = cells[last_of_name].data() + cells[last_of_name].size();
+  row.cells[SacctRow::kName] = {name, static_cast<size_t>(end_of_name - name)};
+  const auto* const rest = cells[last_of_name + 1].data();
+  row.cells[SacctRow::kSubmitLine] = {rest, static_cast<size_t>(line.data() + line.size() - rest)};
+  return row;
+}
+
+std::string word_of(std::string_view text) {
+  if (text == "None" || text == "None assigned" || text == "Unknown") return "";
+  return std::string(text);
+}
+
+Account to_account(const SacctRow& row) {
+  Account account;
+  auto& job = account.job;
+  job.id = row[SacctRow::kId];
+  job.number = row.number(SacctRow::kRawId);
+  if (const auto name = parse_job_name(job.id); name && name->task) {
+    job.array = name->number;
+    job.array_task = std::to_string(*name->task);
+  } else if (const auto bracket = job.id.find("_["); bracket != job.id.npos) {
+    job.array = parse_int(job.id.substr(0, bracket));
+    job.array_task = job.id.substr(bracket + 2, job.id.size() - bracket - 3);
+  }
+  job.state = row[SacctRow::kState].substr(0, row[SacctRow::kState].find(' '));  // "CANCELLED by 1000"
+  job.reason = word_of(row[SacctRow::kReason]);
+  job.user = row[SacctRow::kUser];
+  job.partition = row[SacctRow::kPartition];
+  job.name = row[SacctRow::kName];
+  job.node_list = word_of(row[SacctRow::kNodeList]);
+  job.folder = row[SacctRow::kFolder];
+  job.num_nodes = row.number(SacctRow::kNodes);
+  job.num_cpus = row.number(SacctRow::kCpus);
+  job.num_gpus = std::max(num_gpus_in(row[SacctRow::kAllocTres]), num_gpus_in(row[SacctRow::kReqTres]));
+  job.elapsed = Seconds(row.number(SacctRow::kElapsed));
+  if (const auto minutes = parse_int(row[SacctRow::kLimit])) job.limit = Seconds(*minutes * 60);
+  job.submitted = parse_time(row[SacctRow::kSubmit]);
+  job.eligible = parse_time(row[SacctRow::kEligible]);
+  job.started = parse_time(row[SacctRow::kStart]);
+  job.ended = parse_time(row[SacctRow::kEnd]);
+  if (const auto colon = row[SacctRow::kExit].find(':'); colon != std::string_view::npos) {
+    job.exit_code = static_cast<int>(parse_int(row[SacctRow::kExit].substr(0, colon)).value_or(0));
+    job.signal = static_cast<int>(parse_int(row[SacctRow::kExit].substr(colon + 1)).value_or(0));
+  }
+  if (const auto begin = std::max(job.eligible, job.submitted); job.started && begin) {
+    account.planned = std::max(Seconds(0), std::chrono::duration_cast<Seconds>(*job.started - *begin));
+  }
+  account.requested_bytes = parse_memory(row[SacctRow::kReqMem], job.num_nodes, job.num_cpus);
+  if (account.requested_bytes == 0) account.requested_bytes.reset();  // --mem=0: all memory of the nodes
+  account.submit_line = row[SacctRow::kSubmitLine];
+  return account;
+}
+
+void add_step(Account& account, const SacctRow& row) {
+  account.peak_task_bytes = std::max(account.peak_task_bytes, parse_memory(row[SacctRow::kMaxRss]));
+  if (const auto memory = find_tres(row[SacctRow::kUsageTot], "mem"))
+    account.peak_step_bytes = std::max(account.peak_step_bytes, parse_memory(*memory));
+  account.num_tasks = std::max(account.num_tasks, parse_int(row[SacctRow::kTasks]));
+  if (const auto cpu = parse_cpu_time(row[SacctRow::kCpu]))
+    account.cpu_seconds = account.cpu_seconds.value_or(0) + *cpu;
+  // Steps run beside the step "batch", whose energy contains theirs.
+  const auto energy = parse_real(row[SacctRow::kEnergy]);
+  if (energy && *energy > 0) account.energy_joules = std::max(account.energy_joules, energy);
+  if (const auto percent = find_tres(row[SacctRow::kUsageAve], "gres/gpuutil"))
+    account.gpu_percent = std::max(account.gpu_percent, parse_real(*percent));
+  if (const auto memory = find_tres(row[SacctRow::kUsageMax], "gres/gpumem")) {
+    account.gpu_peak_bytes = std::max(account.gpu_peak_bytes, parse_memory(*memory));
+  }
+}
+
+}  // namespace
+
+std::vector<Account> parse_sacct(std::string_view text) {
+  std::vector<Account> accounts;
+  for (const auto line : lines_of(text)) {
+    const auto row = to_row(line);
+    if (!row) continue;
+    const auto id = (*row)[SacctRow::kId];
+    if (id.find('.') == id.npos) {
+      accounts.push_back(to_account(*row));
+      continue;
+    }
+    if (id.ends_with(".extern")) continue;
+    // A step follows its job. With --duplicates, the steps of a run follow that run.
+    const auto of_job = id.substr(0, id.find('.'));
+    const auto found = std::find_if(accounts.rbegin(), accounts.rend(), [&](const auto& one) {
+      return one.job.id == of_job && (!one.job.started || !parse_time((*row)[SacctRow::kStart]) ||
+                                      *one.job.started <= *parse_time((*row)[SacctRow::kStart]));
+    });
+    if (found != accounts.rend()) add_step(*found, *row);
+  }
+  std::ranges::stable_sort(accounts, {}, [](const Account& one) { return one.job.started.value_or(Time::max()); });
+  return accounts;
+}
+
+std::string output_option(std::string_view submit_line, char letter) {
+  std::vector<check::OptionWord> words;
+  for (const auto word : words_of(submit_line)) words.push_back({.text = std::string(word)});
+  if (!words.empty()) words.erase(words.begin());  // sbatch
+  std::string value;
+  for (const auto& option : check::parse_options(check::kSbatch, words).given) {
+    if (option.spec->short_name == letter) value = option.value;  // the last one counts
+  }
+  return value;
+}
+
+std::optional<int64_t> parse_memory(std::string_view text, int64_t num_nodes, int64_t num_cpus) {
+  int64_t factor = 1;
+  if (text.ends_with('n') || text.ends_with('c')) {
+    factor = text.ends_with('n') ? num_nodes : num_cpus;
+    text.remove_suffix(1);
+  }
+  if (text.empty()) return std::nullopt;
+  double unit = 1;
+  constexpr std::string_view kUnits = "KMGTPE";
+  if (const auto at = kUnits.find(text.back()); at != kUnits.npos) {
+    unit = std::pow(1024.0, static_cast<double>(at + 1));
+    text.remove_suffix(1);
+  }
+  const auto number = parse_real(text);
+  if (!number || *number < 0 || *number * unit * static_cast<double>(factor) > 9e18) return std::nullopt;
+  return static_cast<int64_t>(*number * unit) * factor;
+}
+
+}  // namespace yoke::slurm

@@ -1,0 +1,43 @@
+// yoke/slurm/account.h -- what sacct has recorded about a job: each of its runs, and what their steps used. Pure.
+#pragma once
+
+#include "yoke/slurm/job.h"
+
+namespace yoke::slurm {
+
+/// One run of a job. A job that was put back into the queue has several.
+struct Account {
+  Job job;
+  std::optional<Seconds> planned;          ///< The time in the queue before this run.
+  std::optional<int64_t> requested_bytes;  ///< Memory of all nodes.
+  std::optional<double> cpu_seconds;       ///< CPU time of all ended steps.
+  std::optional<int64_t> peak_task_bytes;  ///< The most memory that a single task used (MaxRSS).
+  /// The largest sum of the peaks of a step's tasks (TRESUsageInTot). The peaks need not have been at the same time.
+  std::optional<int64_t> peak_step_bytes;
+  std::optional<int64_t> num_tasks;       ///< The most tasks of a step.
+  std::optional<double> energy_joules;    ///< Of the nodes; nullopt where the site does not measure it.
+  std::optional<double> gpu_percent;      ///< gres/gpuutil: the mean over the tasks of the largest step.
+  std::optional<int64_t> gpu_peak_bytes;  ///< gres/gpumem: the most that a task used.
+  std::string submit_line;
+
+  bool operator==(const Account&) const = default;
+};
+
+/// The columns that parse_sacct() reads, for `sacct --noheader --parsable2 --duplicates -o`.
+inline constexpr const char* kSacctColumns =
+    "JobID,JobIDRaw,State,ExitCode,Submit,Eligible,Start,End,ElapsedRaw,TimelimitRaw,NNodes,NTasks,AllocCPUS,ReqMem,"
+    "MaxRSS,TotalCPU,ConsumedEnergyRaw,TRESUsageInTot,TRESUsageInAve,TRESUsageInMax,AllocTRES,ReqTRES,NodeList,"
+    "Partition,"
+    "User,Reason,WorkDir,JobName,SubmitLine";
+
+/// Returns the runs in the order of their starts. Lines that do not fit are left out.
+std::vector<Account> parse_sacct(std::string_view text);
+
+/// The value of --output (`letter` 'o') or --error ('e') in a line of submission, empty if it is not there. Such a line
+/// does not show where words with blanks end.
+std::string output_option(std::string_view submit_line, char letter);
+
+/// "10816K", "16000M", "4Gn" and "2Gc" (per node and per CPU, before Slurm 21.08), "1024" (bytes). nullopt for others.
+std::optional<int64_t> parse_memory(std::string_view text, int64_t num_nodes = 1, int64_t num_cpus = 1);
+
+}  // namespace yoke::slurm

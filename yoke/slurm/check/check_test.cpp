@@ -1,0 +1,433 @@
+// Each rule finds its mistake, on its line, and not in the neighbour that is right.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "yoke/slurm/check/report.h"
+
+namespace yoke::slurm::check {
+namespace {
+
+using testing::Contains;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+std::vector<Finding> findings_in(const std::string& text, const char* version = "") {
+  const auto script = read_script("job.sh", text);
+  return check({.script = script, .version = parse_version(version), .site = nullptr});
+}
+
+std::string shown(const std::vector<Finding>& findings) { return to_text({{"job.sh", findings}}); }
+
+constexpr const char* kHead = "#!/bin/bash\n#SBATCH --time=10:00 --mem=1G\n";  // so line 3 is the first of a case
+
+struct Case {
+  const char* rule;
+  int64_t line;
+  const char* bad;  ///< After kHead, unless it begins with "=".
+  const char* good;
+  const char* version = "";
+};
+
+std::string script_of(const std::string& text) { return text.starts_with("=") ? text.substr(1) : kHead + text; }
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> kCases = {
+      {"empty-script", 1, "= \n", "=#!/bin/sh\n"},
+      {"byte-order-mark", 1, "=\xef\xbb\xbf#!/bin/sh\n", "=#!/bin/sh\n"},
+      {"no-shebang", 1, "=#SBATCH -n1\n", "=#!/bin/sh\n#SBATCH -n1\n"},
+      {"crlf", 1, "=#!/bin/sh\r\n", "=#!/bin/sh\n"},
+      {"secret-in-clear", 3, "export HF_TOKEN=hf_abcdefghijklmnopqrstuvwx12\n", "export HF_TOKEN=$(cat ~/.hf)\n"},
+      {"secret-in-clear", 3, "mysql --password=h7Gq2mmX\n",
+       "mysql --password=\"$PASSWORD_OF_DB\"\nPASSWORD_OF_DB=$(cat p)\n"},
+      {"secret-in-clear", 3, "echo hf_abcdefghijklmnopqrstuvwxyzABCDEFGH\n",
+       "python hf_my_long_module_name_for_training.py\n"},
+      {"secret-in-clear", 3, "curl -H \"Authorization: Bearer sk-abcdEFGHijkl\" https://x\n",
+       "curl -H \"Authorization: Bearer $TOKEN_OF_X\" https://x\nTOKEN_OF_X=$(cat t)\n"},
+      {"secret-in-clear", 3, "srun bash -c 'WANDB_API_KEY=0123456789abcdef0123456789abcdef01234567 ./a'\n",
+       "srun bash -c 'WANDB_API_KEY=$(cat ~/.wandb) ./a'\n"},
+      {"secret-in-clear", 3, "mysql -u me -ph7Gq2 db\n", "mysql -u me -p db\n"},
+      {"secret-in-clear", 3, "sshpass -p h7Gq2 ssh -p 2222 host\n", "sshpass -f file ssh -p 2222 host\n"},
+      {"pbs-directive", 3, "#PBS -l nodes=2\n", "#SBATCH --ignore-pbs\n#PBS -l nodes=2\n"},
+      {"pbs-directive", 4, "hostname\n#PBS -N x\n", "hostname\n# PBS was here\n"},
+      {"pbs-directive", 4, "#BSUB -n 1\n#BSUB -W 10:00\n", "#SBATCH --ignore-pbs\n#BSUB -W 10:00\n"},
+      {"sge-directive", 3, "#$ -N x\n", "#$HOME is a comment\n"},
+      {"log-folder-late", 3, "#SBATCH -o logs/%j.out\nmkdir -p logs\n", "#SBATCH -o logs/%j.out\nmkdir -p other\n"},
+      {"log-folder-late", 3, "#SBATCH -e ./logs/%j.err\nmkdir -p logs/tensorboard\n",
+       "#SBATCH -e %j.err\nmkdir logs\n"},
+      {"option-after-script", 3, "sbatch late.sh --nodes=2\n", "sbatch --nodes=2 late.sh --lr=2\n"},
+      {"standalone-on-nodes", 4, "#SBATCH -N2\nsrun torchrun --standalone t.py\n",
+       "#SBATCH -N1\nsrun torchrun --standalone t.py\n"},
+      {"nnodes-mismatch", 4, "#SBATCH -N2\nsrun torchrun --nnodes=4 t.py\n",
+       "#SBATCH -N2\nsrun torchrun --nnodes=$SLURM_NNODES t.py\n"},
+      {"nnodes-mismatch", 4, "#SBATCH -N2\nsrun accelerate launch --num_machines 1 t.py\n",
+       "#SBATCH -N2\nsrun accelerate launch --num_machines 2 t.py\n"},
+      {"nnodes-mismatch", 4, "#SBATCH -N1\ntorchrun --nnodes 2 t.py\n", "#SBATCH -N1\ntorchrun --nnodes 1 t.py\n"},
+      {"master-addr-localhost", 4, "#SBATCH -N2\nsrun torchrun --nnodes=2 --rdzv-endpoint=localhost:29500 t.py\n",
+       "#SBATCH -N2\nsrun torchrun --nnodes=2 --rdzv-endpoint=$H:29500 t.py\nH=$(hostname)\n"},
+      {"world-size-mismatch", 4, "#SBATCH -n4\nexport WORLD_SIZE=8\nsrun ./t\n",
+       "#SBATCH -n4\nexport WORLD_SIZE=4\nsrun ./t\n"},
+      {"world-size-mismatch", 4, "#SBATCH -n4\nexport WORLD_SIZE=8\nsrun -n2 ./t\n",
+       "#SBATCH -n4\nexport WORLD_SIZE=4\nstep=(srun)\n\"${step[@]}\" ./t\nsrun -n1 rm -rf x\n"},
+      {"loopback-interface", 4, "#SBATCH -N2\nexport NCCL_SOCKET_IFNAME=lo\nsrun ./t\n",
+       "#SBATCH -N1\nexport NCCL_SOCKET_IFNAME=lo\nsrun ./t\n"},
+      {"mpirun-count", 4, "#SBATCH -n4\nmpirun -np 8 ./t\n", "#SBATCH -n4\nmpirun -np $SLURM_NTASKS ./t\n"},
+      {"late-directive", 4, "hostname\n#SBATCH -n2\n", "#SBATCH -n1\nhostname\n"},
+      {"late-directive", 4, "hostname\n#SBATCH -n2\n", "cat >x <<E\n#SBATCH -n2\nE\n"},
+      {"misspelt-directive", 3, "#SBTACH -n2\n", "##SBATCH -n2\n# sbatch is run by hand\n"},
+      {"misspelt-directive", 3, " #SBATCH -n2\n", "#SBATCH -n1\n"},
+      {"slurm-directive", 3, "#SLURM -n2\n", "#SLURM_THING\n"},
+      {"typographic-dash", 3, "#SBATCH \xe2\x80\x93nodes=2\n", "#SBATCH --nodes=1\n"},
+      {"directive-word", 3, "#SBATCH nodes=2\n", "#SBATCH --nodes 1 # one\n"},
+      {"space-at-equals", 3, "#SBATCH --job-name =x\n", "#SBATCH --job-name=x\n"},
+      {"directive-continuation", 3, "#SBATCH -n1 \\\n  --job-name=x\n", "#SBATCH -n1 \\\n#SBATCH -J x # a \\\n"},
+      {"directive-word", 3, "#SBATCH -n1 x\n", "#SBATCH --container-image /x.sqsh -n1\n"},
+      {"unmatched-quote", 3, "#SBATCH -J \"a b\n", "#SBATCH -J \"a b\"\n"},
+      {"directive-variable", 3, "#SBATCH -o $HOME/x\n", "#SBATCH -o log/%j.out\n"},
+      {"directive-tilde", 3, "#SBATCH -o ~/x\n", "#SBATCH -o log/x\n"},
+      {"directive-hash", 3, "#SBATCH -J a#b\n", "#SBATCH -J a # b\n"},
+      {"directive-hash", 3, "#SBATCH -N 1 #SBATCH -n 4\n", "#SBATCH -N 1\n#SBATCH -n 1\n"},
+      {"space-at-equals", 3, "#SBATCH --account=\n", "#SBATCH --output= --job-name=\n"},
+      {"unknown-option", 3, "#SBATCH --nodse=2\n", "#SBATCH --container-image=x\n"},
+      {"option-of-other-program", 3, "#SBATCH --cpu-bind=none\n", "srun --cpu-bind=none ./x\n"},
+      {"ambiguous-option", 3, "#SBATCH --ntasks-per=2\n", "#SBATCH --parti=main\n"},
+      {"missing-value", 3, "#SBATCH --nodes\n#SBATCH --job-name=x\n", "#SBATCH --nodes 1\n"},
+      {"unwanted-value", 3, "#SBATCH --hold=yes\n", "#SBATCH --hold\n"},
+      {"option-not-in-version", 3, "#SBATCH --segment=2\n", "#SBATCH --segment=2\n#SBATCH -N2\nsrun ./x\n", "23.11"},
+      {"duplicate-option", 4, "#SBATCH -J a\n#SBATCH --job-name=b\n", "#SBATCH -J a\n"},
+      {"bad-value", 3, "#SBATCH -n two\n", "#SBATCH -n 1\n"},
+      {"bad-value", 3, "#SBATCH --signal=FOO@3\n", "#SBATCH --signal=B:USR1@60\n"},
+      {"bad-value", 3, "#SBATCH --array=10-1\n", "#SBATCH --array=1-10%2\n"},
+      {"bad-value", 3, "#SBATCH --begin=tomorow\n", "#SBATCH --begin=tomorrow\n"},
+      {"bad-value", 3, "#SBATCH --nodelist=n[1-\n", "#SBATCH --nodelist=n[1-2]\nsrun x\n"},
+      {"bad-value", 3, "srun --kill-on-bad-exit=x ./a\n", "srun --kill-on-bad-exit=1 ./a\n"},
+      {"bad-value", 3, "srun --mem-bind=x ./a\n", "srun --mem-bind=local ./a\n"},
+      {"bad-value", 3, "#SBATCH --dependency=afterokk:1\n", "srun --dependency=afterokk:1 ./a\n"},
+      {"ignored-value", 3, "#SBATCH --array=1-10%x\n", "#SBATCH --array=1-10%2\n"},
+      {"ignored-value", 3, "#SBATCH --mail-type=END,FAILL\n", "#SBATCH --mail-type=END,FAIL\n"},
+      {"root-option", 3, "#SBATCH --uid=bob\n", "#SBATCH -n1\n"},
+      {"missing-value", 3, "#SBATCH --export-file\n#SBATCH -J x\n", "#SBATCH --export-file=/etc/environment\n"},
+      {"space-at-equals", 3, "srun --deadline= ./a\n", "srun --nice= ./a\n"},
+      {"memory-without-unit", 2, "=#!/bin/sh\n#SBATCH --time=10:00 --mem=64\n",
+       "=#!/bin/sh\n#SBATCH --time=10:00 --mem=64000\n"},
+      {"memory-without-unit", 2, "=#!/bin/sh\n#SBATCH --time=10:00 --mem=16\n",
+       "=#!/bin/sh\n#SBATCH --time=10:00 --mem=100\n"},
+      {"memory-options-conflict", 3, "#SBATCH --mem-per-cpu=1G\n", "#SBATCH -n1\n"},
+      {"tasks-over-nodes", 3, "#SBATCH -N2 -n8 --ntasks-per-node=2\nsrun x\n",
+       "#SBATCH -N2 -n4 --ntasks-per-node=2\nsrun x\n", "22.05"},
+      {"tasks-per-node-ignored", 4, "#SBATCH -N1 -n4\nsrun -n4 --ntasks-per-node=2 x\n",
+       "#SBATCH -N1 -n4\nsrun -n4 --ntasks-per-node=4 x\n"},
+      {"tasks-uneven", 3, "#SBATCH -N2 -n3 --ntasks-per-node=2\nsrun x\n",
+       "#SBATCH -N2 -n4 --ntasks-per-node=2\nsrun x\n"},
+      {"fewer-tasks-than-nodes", 3, "#SBATCH -N2 -n1\nsrun x\n", "#SBATCH -N2 -n2\nsrun x\n"},
+      {"cpus-per-gpu-with-cpus-per-task", 3, "#SBATCH --gpus=1 --cpus-per-gpu=2 -c2\n", "#SBATCH --gpus=1 -c2\n"},
+      {"ntasks-per-gpu-conflict", 3, "#SBATCH --gpus=1 --ntasks-per-gpu=2 --ntasks-per-node=2\nsrun x\n",
+       "#SBATCH --gpus=1 --ntasks-per-gpu=1\nsrun x\n"},
+      {"ntasks-per-gpu-overrides", 3, "#SBATCH --gpus=4 --ntasks-per-gpu=2 -n4\nmpirun x\n",
+       "#SBATCH --gpus=4 --ntasks-per-gpu=1 -n4\nmpirun x\n"},
+      {"ntasks-per-gpu-pending", 3, "#SBATCH --gpus=4 --ntasks-per-gpu=1 -c2\nmpirun x\n",
+       "#SBATCH --gpus=4 --ntasks-per-gpu=1\nmpirun x\n", "24.05"},
+      {"gpus-not-multiple", 3, "#SBATCH -N2 --gpus=3 --gpus-per-node=2\nsrun x\n",
+       "#SBATCH -N2 --gpus=4 --gpus-per-node=2\nsrun x\n"},
+      {"gpus-not-multiple", 3, "#SBATCH -N2 --gpus=8 --gpus-per-node=2\nsrun x\n",
+       "#SBATCH -N2-4 --gpus=8 --gpus-per-node=2\nsrun x\n"},
+      {"gpus-tasks-mismatch", 3, "#SBATCH --gpus=4 --gpus-per-task=1 -n2\nmpirun x\n",
+       "#SBATCH --gpus=2 --gpus-per-task=1 -n2\nmpirun x\n"},
+      {"gpus-per-task-mismatch", 3, "#SBATCH -N1 -n8 --gpus-per-task=1 --gpus-per-node=4\nmpirun x\n",
+       "#SBATCH -N1 -n4 --gpus-per-task=1 --gpus-per-node=4\nmpirun x\n"},
+      {"gpus-per-task-mismatch", 3, "#SBATCH -n2 --gpus-per-task=1 --gpus-per-node=4\nmpirun x\n",
+       "#SBATCH -n8 --gpus-per-task=1 --gpus-per-node=4\nmpirun x\n"},
+      {"gres-with-gpus-per-node", 3, "#SBATCH --gres=gpu:2 --gpus-per-node=2\n",
+       "#SBATCH --gres=nvme:9 --gpus-per-node=2\n", "26.05"},
+      {"gres-differs", 3, "#SBATCH --gres=gpu:2 --gpus-per-node=1\n", "#SBATCH --gres=gpu:1 --gpus-per-node=1\n",
+       "22.05"},
+      {"gres-name", 3, "#SBATCH --gres=gpus:2\n", "#SBATCH --gres=gpu:2\n"},
+      {"per-gpu-without-gpus", 3, "#SBATCH --cpus-per-gpu=2\n", "#SBATCH --cpus-per-gpu=2 -G1\n"},
+      {"exclusive-with-oversubscribe", 3, "#SBATCH --exclusive -s\n", "#SBATCH --exclusive\n", "23.02"},
+      {"core-and-thread-spec", 3, "#SBATCH -S1 --thread-spec=1\n", "#SBATCH -S1\n"},
+      {"quiet-and-verbose", 3, "#SBATCH -Q -v\n", "#SBATCH -v\n"},
+      {"requeue-contradiction", 3, "#SBATCH --requeue --no-requeue\n", "#SBATCH --requeue\n"},
+      {"time-min-over-time", 3, "#SBATCH --time-min=20:00\n", "#SBATCH --time-min=5:00\n"},
+      {"hint-ignored", 3, "#SBATCH --hint=nomultithread --threads-per-core=1\n", "#SBATCH --hint=nomultithread\n"},
+      {"hint-with-sockets", 3, "#SBATCH --hint=nomultithread --cores-per-socket=2\n", "#SBATCH --hint=nomultithread\n",
+       "25.11"},
+      {"ntasks-per-core-over-threads", 3, "#SBATCH --ntasks-per-core=4 --threads-per-core=2\n",
+       "#SBATCH --ntasks-per-core=2 --threads-per-core=2\n", "23.02"},
+      {"segment-not-divisor", 3, "#SBATCH -N5 --segment=2\nsrun x\n", "#SBATCH -N4 --segment=2\nsrun x\n", "26.05"},
+      {"arbitrary-with-nodes", 3, "#SBATCH -N2 -m arbitrary\nsrun x\n", "#SBATCH -N2 -m block\nsrun x\n", "24.05"},
+      {"array-output-collides", 3, "#SBATCH --array=0-9 -o out-%A.txt\n", "#SBATCH --array=0-9 -o out-%A_%a.txt\n"},
+      {"gpus-per-task-isolates", 4, "#SBATCH -N1 -n4 --gpus-per-task=1\nsrun python t.py\n",
+       "#SBATCH -N1 -n4 --gpus-per-task=1\nsrun --gpu-bind=none python t.py\n"},
+      {"task-sharing-in-sbatch", 3, "#SBATCH --gres-flags=allow-task-sharing\n",
+       "srun --gres-flags=allow-task-sharing x\n", "25.05"},
+      {"task-sharing-too-old", 3, "srun --gres-flags=allow-task-sharing x\n", "srun --gres-flags=enforce-binding x\n",
+       "23.02"},
+      {"cpus-per-gpu-in-steps", 4, "#SBATCH -G1 --cpus-per-gpu=4\nsrun x\n",
+       "#SBATCH -G1 --cpus-per-gpu=4\nsrun -c4 x\n", "23.02"},
+      {"bad-gpu-bind", 3, "#SBATCH -G1 --gpu-bind=nearest\n", "#SBATCH -G1 --gpu-bind=closest\n"},
+      {"gpu-map-mismatch", 4, "#SBATCH -N1 -n4 --gpus-per-node=4\nsrun --gpu-bind=map_gpu:0,1 x\n",
+       "#SBATCH -N1 -n4 --gpus-per-node=4\nsrun --gpu-bind=map_gpu:0,1,2,3 x\n"},
+      {"visible-devices-replaced", 4, "#SBATCH --gres=gpu:1\nexport CUDA_VISIBLE_DEVICES=0,1\n",
+       "#SBATCH --gres=gpu:2\nexport CUDA_VISIBLE_DEVICES=0,1\n"},
+      {"rocr-with-hip", 3, "srun bash -c 'ROCR_VISIBLE_DEVICES=$SLURM_LOCALID HIP_VISIBLE_DEVICES=$SLURM_LOCALID x'\n",
+       "srun bash -c 'ROCR_VISIBLE_DEVICES=$SLURM_LOCALID x'\n"},
+      {"workers-and-gpus", 4, "#SBATCH --gpus-per-node=2\ntorchrun --nproc_per_node 4 t.py\n",
+       "#SBATCH --gpus-per-node=4\ntorchrun --nproc_per_node 4 t.py\n"},
+      {"missing-srun", 4, "#SBATCH -n4\npython t.py\n", "#SBATCH -n4\nsrun python t.py\n"},
+      {"launcher-on-one-node", 4, "#SBATCH -N2\ntorchrun --nnodes 2 t.py\n",
+       "#SBATCH -N2\nsrun torchrun --nnodes 2 t.py\n"},
+      {"launcher-per-task", 4, "#SBATCH -N1 --ntasks-per-node=4\nsrun torchrun --nproc-per-node=4 t.py\n",
+       "#SBATCH -N1 --ntasks-per-node=1\nsrun torchrun --nproc-per-node=4 t.py\n"},
+      {"srun-mpirun", 4, "#SBATCH -n4\nsrun mpirun x\n", "#SBATCH -n4\nsrun -n1 mpirun x\n"},
+      {"srun-without-program", 3, "srun -n1\n", "srun -n1 x\n"},
+      {"step-over-job", 4, "#SBATCH -N2\nsrun -N3 x\n", "#SBATCH -N2\nsrun -N2 x\n"},
+      {"step-elsewhere", 4, "#SBATCH -w n[1-2]\nsrun -w n9 x\n", "#SBATCH -w n[1-2]\nsrun -w n2 x\n"},
+      {"step-elsewhere", 4, "#SBATCH --gres=gpu:a100:2\nsrun --gres=gpu:h100:1 x\n",
+       "#SBATCH --gres=gpu:a100:2\nsrun --gres=gpu:a100:1 x\n"},
+      {"step-cpus-per-task", 4, "#SBATCH -c4\nsrun x\n", "#SBATCH -c4\nexport SRUN_CPUS_PER_TASK=4\nsrun x\n", "22.05"},
+      {"step-cpus-per-task", 4, "#SBATCH -c4\nsrun x\n", "#SBATCH -c4\nsrun -c4 x\n", "23.02"},
+      {"step-cpus-per-task", 4, "#SBATCH -c4\nsrun x\n", "#SBATCH -c4\nsrun --overlap rm -rf /tmp/x\n", "23.02"},
+      {"background-without-wait", 3, "srun x &\n", "srun x &\nwait\n"},
+      {"steps-in-turn", 4, "#SBATCH -n2\nsrun -n1 a &\nsrun -n1 b &\nwait\n",
+       "#SBATCH -n2\nsrun --exact -n1 a &\nsrun --exact -n1 b &\nwait\n"},
+      {"pty-in-batch", 3, "srun --pty bash\n", "srun --pty ./x\n"},
+      {"signal-not-to-shell", 3, "#SBATCH --signal=USR1@60\ntrap 'echo' USR1\nsrun x &\nwait\n",
+       "#SBATCH --signal=B:USR1@60\ntrap 'echo' USR1\nsrun x &\nwait\n"},
+      {"trap-waits", 5, "#SBATCH --signal=B:USR1@60\ntrap 'echo' USR1\nsrun x\n",
+       "#SBATCH --signal=B:USR1@60\ntrap 'echo' USR1\nsrun x &\nwait\n"},
+      {"bad-cpu-bind", 3, "srun --cpu-bind=foo x\n", "srun --cpu-bind=verbose,cores x\n"},
+      {"bad-cpu-bind", 3, "srun --cpu-bind=off x\n", "srun --cpu-bind=cores,quiet x\n"},
+      {"bad-cpu-list", 3, "srun --cpu-bind=mask_cpu:0xzz,v x\n", "srun --cpu-bind=mask_cpu:0x3,verbose x\n"},
+      {"bad-cpu-list", 3, "srun --cpu-bind=mask_cpu:0xzz x\n", "srun --cpu-bind=mask_cpu:0xff x\n"},
+      {"cpu-bind-rank", 3, "srun --cpu-bind=rank x\n", "srun --cpu-bind=cores x\n", "24.11"},
+      {"mask-count", 4, "#SBATCH -N1 -n4\nsrun --cpu-bind=map_cpu:0,1 x\n",
+       "#SBATCH -N1 -n2\nsrun --cpu-bind=map_cpu:0,1 x\n"},
+      {"mask-overlap", 3, "srun --cpu-bind=mask_cpu:0x3,0x6 x\n", "srun --cpu-bind=mask_cpu:0x3,0xc x\n"},
+      {"mask-smaller-than-cpus", 4, "#SBATCH -c4\nsrun --cpu-bind=mask_cpu:0x3 x\n",
+       "#SBATCH -c2\nsrun --cpu-bind=mask_cpu:0x3 x\n"},
+      {"slurm-variable-not-set", 3, "export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK\n",
+       "export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}\n"},
+      {"unknown-slurm-variable", 3, "x=$SLURM_NTASK\n", "x=$SLURM_NTASKS\n"},
+      {"undefined-variable", 4, "a=1\necho $other_one\n",
+       "for ((other_one = 0; other_one < 8; other_one++)); do echo $other_one; done\n"},
+      {"undefined-variable", 4, "data_dir=/d\ncp $data_dri/x .\n", "data_dir=/d\ncp $data_dir/x .\n"},
+      {"rank-in-batch-shell", 4, "#SBATCH -n4\nexport RANK=$SLURM_PROCID\nsrun x\n",
+       "#SBATCH -n4\nsrun bash -c 'RANK=$SLURM_PROCID x'\n"},
+      {"rank-in-batch-shell", 4, "#SBATCH -N2\nsrun torchrun --node_rank=$SLURM_NODEID t.py\n",
+       "#SBATCH -N2\nsrun bash -c \"torchrun --node_rank=\\$SLURM_NODEID t.py\"\n"},
+      {"master-addr-localhost", 4, "#SBATCH -N2\nexport MASTER_ADDR=localhost\nsrun x\n",
+       "#SBATCH -N1\nexport MASTER_ADDR=localhost\nsrun x\n"},
+      {"too-many-threads", 4, "#SBATCH -c2\nexport OMP_NUM_THREADS=4\n", "#SBATCH -c4\nexport OMP_NUM_THREADS=4\n"},
+      {"master-addr-localhost", 4, "#SBATCH -N2\nexport MASTER_ADDR=localhost\nsrun x\n",
+       "#SBATCH -N2\nif [ $SLURM_NNODES = 1 ]; then export MASTER_ADDR=localhost; fi\n"
+       "srun -N1 -n1 torchrun --rdzv-endpoint=localhost:1 a\n"},
+      {"too-many-workers", 4, "#SBATCH -c2\npython t.py --num-workers=4\n",
+       "#SBATCH -N1 --ntasks-per-node=4 -c8\ntorchrun --nproc-per-node=4 t.py --num-workers 8\n"},
+      {"too-many-workers", 4, "#SBATCH -c2\npython t.py --num-workers=4\n",
+       "#SBATCH -c4\npython t.py --num-workers=4\n"},
+      {"export-without-all", 3, "#SBATCH --export=NONE\nsrun x\n",
+       "#SBATCH --export=NONE\nunset SLURM_EXPORT_ENV\nsrun x\n"},
+      {"tasks-per-node-text", 4, "#SBATCH -N2\nsrun torchrun --nproc-per-node=$SLURM_TASKS_PER_NODE t.py\n",
+       "#SBATCH -N2\nsrun torchrun --nproc-per-node=$SLURM_GPUS_ON_NODE t.py\n"},
+  };
+  return kCases;
+}
+
+TEST(SlurmCheck, EachRuleFindsItsMistakeAndNothingInTheNeighbour) {
+  for (const auto& one : cases()) {
+    SCOPED_TRACE(std::string(one.rule) + ": " + one.bad);
+    const auto bad = findings_in(script_of(one.bad), one.version);
+    const bool is_found = std::any_of(bad.begin(), bad.end(), [&](const Finding& finding) {
+      return finding.rule == one.rule && finding.line == one.line && finding.severity != Severity::kNote &&
+             !finding.message.empty() && !finding.source.empty() && !finding.slurm.empty();
+    });
+    EXPECT_TRUE(is_found) << shown(bad);
+    for (const auto& finding : bad) {
+      if (finding.severity == Severity::kNote) continue;
+      EXPECT_EQ(finding.rule, one.rule) << shown(bad);
+    }
+    const auto good_version = std::string_view(one.rule) == "option-not-in-version" ? "25.05" : one.version;
+    const auto good = findings_in(script_of(one.good), good_version);
+    EXPECT_TRUE(std::none_of(good.begin(), good.end(), [&](const Finding& finding) {
+      return finding.rule == one.rule && finding.severity != Severity::kNote;
+    })) << shown(good);
+  }
+}
+
+TEST(SlurmCheck, RulesHaveUniqueNamesAndSources) {
+  std::set<std::string> ids;
+  for (const auto& rule : all_rules()) {
+    EXPECT_TRUE(ids.insert(rule.id).second) << rule.id;
+    EXPECT_GT(std::string(rule.source).size(), 8U) << rule.id;
+    EXPECT_FALSE(std::string(rule.fix).empty()) << rule.id;
+  }
+  EXPECT_GE(ids.size(), 80U);
+}
+
+TEST(SlurmCheck, KnowsWhichVersionsARuleHoldsFor) {
+  const std::string both = script_of("#SBATCH --gres=gpu:1 --gpus-per-node=1\n");
+  EXPECT_THAT(findings_in(both, "25.11"), IsEmpty());
+  ASSERT_EQ(findings_in(both, "26.05").size(), 1U);
+  EXPECT_EQ(findings_in(both, "26.05")[0].severity, Severity::kError);
+  EXPECT_EQ(findings_in(both)[0].severity, Severity::kWarning);  // of some versions only
+  const std::string pending = script_of("#SBATCH --gpus=4 --ntasks-per-gpu=1 -c2\nmpirun x\n");
+  EXPECT_THAT(findings_in(pending, "25.05.1"), IsEmpty());
+  EXPECT_EQ(findings_in(pending, "25.05.0").size(), 1U);
+}
+
+TEST(SlurmCheck, KnowsTheNodesOfLumi) {
+  const std::string head =
+      "#!/bin/bash\n#SBATCH -A project_465000001 -p standard-g -N1 --ntasks-per-node=8 --gpus-per-node=8 --mem=0\n";
+  const auto rules = [&](const std::string& rest) {
+    std::vector<std::string> result;
+    for (const auto& finding : findings_in(head + rest)) {
+      if (finding.severity != Severity::kNote) result.push_back(finding.rule);
+    }
+    return result;
+  };
+  const std::string run = " bash -c 'ROCR_VISIBLE_DEVICES=$SLURM_LOCALID x'\n";
+  EXPECT_THAT(rules("#SBATCH -t 1:00:00\nsrun --cpu-bind=map_cpu:49,57,17,25,1,9,33,41" + run), IsEmpty());
+  EXPECT_THAT(rules("#SBATCH -t 1:00:00\nsrun --cpu-bind=map_cpu:1,9,17,25,33,41,49,57" + run),
+              ElementsAre("mask-misses-gpu"));
+  EXPECT_THAT(rules("#SBATCH -t 1:00:00\nsrun --cpu-bind=map_cpu:48,57,17,25,1,9,33,41" + run),
+              ElementsAre("mask-reserved-cpu"));
+  EXPECT_THAT(rules("#SBATCH -t 3-0\nsrun x\n"), ElementsAre("time-over-limit"));
+  EXPECT_THAT(rules("#SBATCH -t 1:00:00 -c8\nsrun -c8 x\n"), ElementsAre("cores-reserved"));
+}
+
+TEST(SlurmCheck, ComparesWithWhatTheClusterSays) {
+  const auto facts = parse_facts(
+      "EnforcePartLimits       = ALL\nSLURM_VERSION           = 22.05.8\nSelectTypeParameters    = CR_CORE_MEMORY\n"
+      "DefMemPerNode           = UNLIMITED\nMaxArraySize            = 1001\n",
+      "PartitionName=main Default=YES MaxTime=01:00:00 MaxNodes=UNLIMITED TotalNodes=3 DefMemPerNode=UNLIMITED "
+      "OverSubscribe=NO\n",
+      "main|8|8000|gpu:a100:4\n");
+  EXPECT_EQ(facts.version, (Version{22, 5, 8}));
+  const auto rules = [&](const std::string& options) {
+    const auto script = read_script("job.sh", "#!/bin/sh\n#SBATCH " + options + "\nsrun x\n");
+    std::vector<std::string> result;
+    for (const auto& finding : check({.script = script, .version = facts.version, .site = &facts})) {
+      if (finding.severity != Severity::kNote) result.push_back(finding.rule);
+    }
+    return result;
+  };
+  EXPECT_THAT(rules("-t 30 --mem=1G"), IsEmpty());
+  EXPECT_THAT(rules("-t 2:00:00 --mem=1G"), ElementsAre("time-over-limit"));
+  EXPECT_THAT(rules("-t 30 --mem=1G -p nope"), ElementsAre("unknown-partition"));
+  EXPECT_THAT(rules("-t 30 --mem=99G"), ElementsAre("memory-over-node"));
+  EXPECT_THAT(rules("-t 30 --mem=1G -N4"), ElementsAre("nodes-over-limit"));
+  EXPECT_THAT(rules("-t 30 --mem=1G --gpus-per-node=5"), ElementsAre("gpus-over-node"));
+  EXPECT_THAT(rules("-t 30"), ElementsAre("no-memory"));
+  EXPECT_THAT(rules("-t 30 --mem=1G --gres=gpu:h100:1"), ElementsAre("unknown-gpu-type"));
+  EXPECT_THAT(rules("-t 30 --mem=1G --gres=gpu:a100:1"), IsEmpty());
+  EXPECT_THAT(rules("-t 30 --mem=1G --array=0-1001"), ElementsAre("array-over-limit"));
+  EXPECT_THAT(rules("-t 30 --mem=1G --array=0-1000:10%2"), IsEmpty());
+}
+
+TEST(SlurmCheck, MendsWhatKeepsItsMeaning) {
+  const std::string text = "#SBATCH -n1\r\n#SBATCH \xe2\x80\x93time=10\r\nhostname\r\n#SBATCH --mem=1G\r\n";
+  std::string mended = text;
+  for (int i = 0; i < 4; ++i) mended = with_fixes(mended, findings_in(mended));
+  EXPECT_EQ(mended, "#!/bin/bash\n#SBATCH -n1\n#SBATCH --time=10\n#SBATCH --mem=1G\nhostname\n");
+  EXPECT_THAT(findings_in(mended), IsEmpty());
+}
+
+// What looks like a directive, but may be a part of something else, stays where it is.
+TEST(SlurmCheck, MovesOnlyLinesThatAreSurelyComments) {
+  const auto mended = [](const std::string& text) { return with_fixes(text, findings_in(text)); };
+  const std::string head = kHead;
+  for (const std::string body :
+       {"echo 'a\n#SBATCH -n2\nb'\n", "echo \"a\n#SBATCH -n2\nb\"\n", "./train \\\n#SBATCH -n2\n",
+        "cat >x <<E\n#SBATCH -n2\nE\n", "cat >x <<\\E -\n#SBATCH -n2\nE\n", "echo $'a\\'\n#SBATCH -n2\n'\n",
+        "echo ${x:-\n#SBATCH -n2\n}\n", "echo `date\n#SBATCH -n2\n`\n", "echo 'a\n#SLURM -n2\nb'\n",
+        "echo 'a\n#SBATCH \xe2\x80\x93n2\nb'\n"}) {
+    EXPECT_EQ(mended(head + body), head + body);
+  }
+  const std::string python = "#!/usr/bin/env python3\n#SBATCH --time=10:00 --mem=1G\nx = 1\n#SBATCH -n2\n";
+  EXPECT_EQ(mended(python), python);
+  EXPECT_EQ(mended(head + "echo \"it's\" # don't\n# isn't it\n#SBATCH -n2\n"),
+            head + "#SBATCH -n2\necho \"it's\" # don't\n# isn't it\n");
+}
+
+// The late line would win over the header; a program of another language is no script of bash.
+TEST(SlurmCheck, ChangesNoRequestAndNoLanguage) {
+  const auto mended = [](const std::string& text) { return with_fixes(text, findings_in(text)); };
+  const std::string contradiction = "#!/bin/bash\n#SBATCH --mem=1G -t 10 --nodes=16\nexit\n#SBATCH --nodes=1\n";
+  EXPECT_EQ(mended(contradiction), contradiction);
+  EXPECT_EQ(mended("# by me\n#!/usr/bin/env python3\nimport os\n"), "#!/usr/bin/env python3\n# by me\nimport os\n");
+  EXPECT_EQ(mended("# !important\nimport os\n"), "# !important\nimport os\n");
+  const std::string dashed = "#!/bin/bash\n#SBATCH \xe2\x80\x93n 4 --time=1:00:00 --mem=1G\n";
+  EXPECT_EQ(mended(dashed), "#!/bin/bash\n#SBATCH -n 4 --time=1:00:00 --mem=1G\n");
+  EXPECT_THAT(findings_in("#!/bin/bash\n#SBATCH -N2 -n2 --mem=1G -t 10\nwhich torchrun\nsrun ./a\n"), IsEmpty());
+}
+
+TEST(SlurmCheck, ReadsCommandLines) {
+  const auto rules = [](const std::vector<std::string>& words) {
+    const auto script = read_command_line(words);
+    const auto program = words[0] == "srun" ? kSrun : kSbatch;
+    std::vector<std::string> result;
+    for (const auto& finding :
+         check({.script = script, .version = {}, .site = nullptr, .program = program, .is_command_line = true})) {
+      result.push_back(finding.rule);
+    }
+    return result;
+  };
+  EXPECT_THAT(rules({"sbatch", "-N2", "-n1", "job.sh"}), ElementsAre("fewer-tasks-than-nodes"));
+  EXPECT_THAT(rules({"sbatch", "--export-file", "job.sh"}), ElementsAre("script-as-value"));
+  EXPECT_THAT(rules({"sbatch", "job.sh", "--nodes=2"}), ElementsAre("option-after-script"));
+  EXPECT_THAT(rules({"sbatch", "job.sh", "--lr=2"}), IsEmpty());
+  EXPECT_THAT(rules({"srun", "-N1", "-n4", "--ntasks-per-node=2", "x"}), ElementsAre("tasks-per-node-ignored"));
+  EXPECT_THAT(rules({"srun", "--array=1", "x"}), ElementsAre("option-of-other-program"));
+  EXPECT_THAT(rules({"srun", "-n2", "x", "--nodes=many"}), IsEmpty());
+}
+
+TEST(SlurmCheck, WritesJsonAndSarif) {
+  const std::vector<FileFindings> files = {{"job.sh", findings_in("hostname\n")}};
+  const auto json = to_json(files);
+  EXPECT_EQ(json["findings"][0]["rule"], "no-shebang");
+  for (const auto* key : {"line", "severity", "message", "fix", "source", "slurm"})
+    EXPECT_TRUE(json["findings"][0].contains(key)) << key;
+  const auto sarif = to_sarif(files, "1");
+  EXPECT_EQ(sarif["version"], "2.1.0");
+  EXPECT_EQ(sarif["runs"][0]["results"][0]["ruleId"], "no-shebang");
+  EXPECT_TRUE(has_problems(files));
+}
+
+TEST(SlurmShell, ReadsCommandsWordsAndVariables) {
+  const auto shell = read_shell(
+      "for i in 1 2; do\n  srun -n1 ./a \"$i\" 2>err &\ndone\nwait\nif [ -n \"${X:-}\" ]; then y=$(cat f); fi\n"
+      "f() {\n  local z=1\n}\ncat <<'E'\n$NOT\nE\ncase $1 in\n  a | b) one ;;\n  *) two ;;\nesac\nthree 'a $b' \\\n  "
+      "last\n");
+  std::vector<std::string> names;
+  for (const auto& command : shell.commands) {
+    if (!command.words.empty()) names.push_back(command.words[0].text + ":" + std::to_string(command.line));
+  }
+  EXPECT_THAT(names,
+              ElementsAre("srun:2", "wait:4", "[:5", "cat:5", "local:7", "cat:9", "one:13", "two:14", "three:16"));
+  EXPECT_TRUE(shell.commands[0].is_background);
+  EXPECT_TRUE(shell.commands[0].is_in_loop);
+  EXPECT_EQ(shell.commands[0].words.size(), 4U);
+  EXPECT_EQ(shell.commands.back().words.back().line, 17);
+  EXPECT_THAT(shell.assigned, Contains("y"));
+  for (const auto& use : shell.uses) EXPECT_NE(use.name, "NOT");
+}
+
+TEST(SlurmShell, ReadsAnyTextWithoutHarm) {
+  for (const std::string text :
+       {"\"", "'",     "$(",  "${",  "`",     "<<",     "((",   "case x in", "a=(",  "$",
+        "\\", "f() {", "}}}", ")))", "<<E\n", "${a${b", "[[ a", "&&&&",      "esac", "done fi }"}) {
+    read_shell(text);
+    read_script("x", "#!/bin/sh\n#SBATCH " + text + "\n" + text);
+    findings_in("#!/bin/sh\n#SBATCH -n2 " + text + "\nsrun " + text);
+  }
+  std::string deep;
+  for (int i = 0; i < 5000; ++i) deep += "$(";
+  read_shell(deep);
+}
+
+}  // namespace
+}  // namespace yoke::slurm::check

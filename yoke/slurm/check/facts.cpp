@@ -1,0 +1,130 @@
+#include "yoke/slurm/check/facts.h"
+
+#include <algorithm>
+#include <charconv>
+
+#include "yoke/base/error.h"
+#include "yoke/base/text.h"
+#include "yoke/slurm/check/request.h"
+#include "yoke/slurm/programs.h"
+
+namespace yoke::slurm::check {
+namespace {
+
+/// The value of "Name=value" among words that are separated by spaces; empty if it is not there.
+std::string_view field(std::string_view line, std::string_view name) {
+  for (const auto word : words_of(line)) {
+    if (word.size() > name.size() && word.starts_with(name) && word[name.size()] == '=') {
+      return word.substr(name.size() + 1);
+    }
+  }
+  return {};
+}
+
+/// The value of "Name    = value" in the output of `scontrol show config`.
+std::string_view setting(std::string_view config, std::string_view name) {
+  for (const auto line : lines_of(config)) {
+    const auto words = words_of(line);
+    if (words.size() >= 3 && words[0] == name && words[1] == "=") return words[2];
+  }
+  return {};
+}
+
+std::optional<int64_t> number(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end != text.data() ? std::optional(value) : std::nullopt;
+}
+
+void raise(std::optional<int64_t>& most, const std::optional<int64_t>& value) {
+  if (value) most = std::max(most.value_or(0), *value);
+}
+
+SiteFacts make_lumi_g() {
+  SiteFacts facts;
+  facts.source = "docs.lumi-supercomputer.eu, LUMI-G example batch scripts and Slurm partitions";
+  for (const auto& [name, minutes, nodes, is_whole] :
+       {std::tuple{"standard-g", 2 * 1440, 1024, true}, {"small-g", 3 * 1440, 4, false}, {"dev-g", 180, 32, false}}) {
+    facts.partitions[name] = {.max_minutes = minutes,
+                              .num_nodes = std::nullopt,
+                              .max_nodes = nodes,
+                              .cpus_per_node = 112,
+                              .memory_mib = std::nullopt,
+                              .gpus_per_node = 8,
+                              .gpu_types = {},
+                              .has_default_memory = true,
+                              .is_whole_node = is_whole};
+  }
+  // GCD 0 is next to the cores 48 to 55 of NUMA node 3, and so on; both GCDs of a module share a NUMA node.
+  for (const int64_t first : {48, 48, 16, 16, 0, 0, 32, 32}) {
+    CpuSet cpus;
+    for (int64_t cpu = first; cpu < first + 16; ++cpu) {
+      cpus.add(cpu);
+      cpus.add(cpu + 64);
+    }
+    facts.gpu_cpus.push_back(cpus);
+  }
+  for (int64_t cpu = 0; cpu < 128; cpu += 8) facts.reserved_cpus.add(cpu);
+  return facts;
+}
+
+}  // namespace
+
+SiteFacts parse_facts(std::string_view config, std::string_view partitions, std::string_view nodes) {
+  SiteFacts facts;
+  facts.source = "scontrol show partition";
+  facts.knows_all_partitions = true;
+  facts.version = parse_version(setting(config, "SLURM_VERSION"));
+  const auto enforces = setting(config, "EnforcePartLimits");
+  facts.refuses_at_once = enforces == "ALL" || enforces == "ANY" || enforces == "YES";
+  facts.max_array_size = number(setting(config, "MaxArraySize"));
+  facts.shares_memory = setting(config, "SelectTypeParameters").find("MEMORY") != std::string_view::npos;
+  const bool has_memory = setting(config, "DefMemPerNode") != "UNLIMITED" || setting(config, "DefMemPerCPU") != "";
+  for (const auto line : lines_of(partitions)) {
+    const auto name = field(line, "PartitionName");
+    if (name.empty()) continue;
+    auto& partition = facts.partitions[std::string(name)];
+    const auto minutes = parse_minutes(field(line, "MaxTime"));
+    if (minutes && *minutes >= 0) partition.max_minutes = minutes;
+    partition.num_nodes = number(field(line, "TotalNodes"));
+    partition.max_nodes = number(field(line, "MaxNodes"));
+    partition.is_default = field(line, "Default") == "YES";
+    const auto memory = field(line, "DefMemPerNode");
+    partition.has_default_memory =
+        has_memory || (memory != "UNLIMITED" && !memory.empty()) || !field(line, "DefMemPerCPU").empty();
+    partition.is_whole_node = field(line, "OverSubscribe") == "EXCLUSIVE";
+  }
+  for (const auto line : lines_of(nodes)) {
+    const auto parts = split(line, '|');
+    if (parts.size() < 4) continue;
+    const auto found = facts.partitions.find(std::string(parts[0]));
+    if (found == facts.partitions.end()) continue;
+    raise(found->second.cpus_per_node, number(parts[1]));
+    raise(found->second.memory_mib, number(parts[2]));
+    found->second.gpu_types.merge(gpu_types_of_gres(parts[3]));
+    raise(found->second.gpus_per_node, gpus_of_gres(parts[3]).value_or(0));
+  }
+  return facts;
+}
+
+std::optional<SiteFacts> read_facts(const Environment& environment) {
+  try {
+    const std::chrono::seconds limit{5};
+    const auto config = ask({"scontrol", "show", "config"}, environment, limit);
+    const auto partitions = ask({"scontrol", "show", "partition", "-o"}, environment, limit);
+    const auto nodes = ask({"sinfo", "-h", "-N", "-o", "%R|%c|%m|%G"}, environment, limit);
+    return parse_facts(config, partitions, nodes);
+  } catch (const Error&) {  // without a cluster, a script can be checked all the same
+    return std::nullopt;
+  }
+}
+
+const SiteFacts* built_in_facts(std::string_view partition, std::string_view account) {
+  static const SiteFacts kLumiG = make_lumi_g();
+  if (!kLumiG.partitions.contains(std::string(partition))) return nullptr;
+  // Other sites have partitions of the same names, but not standard-g. Accounts of LUMI are project_465000000.
+  const bool is_lumi = account.starts_with("project_") || account.starts_with("<project");
+  return partition == "standard-g" || is_lumi ? &kLumiG : nullptr;
+}
+
+}  // namespace yoke::slurm::check

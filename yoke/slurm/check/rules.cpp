@@ -1,0 +1,150 @@
+#include "yoke/slurm/check/rules.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "yoke/base/text.h"
+
+namespace yoke::slurm::check {
+namespace {
+
+enum class Holds { kNo, kPerhaps, kYes };
+
+Holds holds(const Rule& rule, const std::optional<Version>& version) {
+  const auto since = parse_version(rule.since), until = parse_version(rule.until);
+  if (!version) return since || until ? Holds::kPerhaps : Holds::kYes;
+  if (since && *version < *since) return Holds::kNo;
+  // "24.11.0" ends within a release, and "24.11" includes all of it.
+  const bool has_patch = std::count(rule.until, rule.until + std::string_view(rule.until).size(), '.') == 2;
+  if (until && *version > *until && (has_patch || to_text(*version) != to_text(*until))) return Holds::kNo;
+  return Holds::kYes;
+}
+
+Severity lowered(Severity severity) { return severity == Severity::kError ? Severity::kWarning : Severity::kNote; }
+
+}  // namespace
+
+std::string_view name(Severity severity) {
+  return severity == Severity::kError ? "error" : severity == Severity::kWarning ? "warning" : "note";
+}
+
+std::vector<Rule> all_rules() {
+  std::vector<Rule> result;
+  for (const auto rules : {text_rules(), directive_rules(), value_rules(), request_rules(), gpu_rules(), step_rules(),
+                           launch_rules(), file_rules(), binding_rules(), environment_rules(), limit_rules()}) {
+    result.insert(result.end(), rules.begin(), rules.end());
+  }
+  return result;
+}
+
+const Rule* find_rule(std::string_view id) {
+  static const auto kRules = all_rules();
+  const auto found = std::find_if(kRules.begin(), kRules.end(), [&](const Rule& rule) { return rule.id == id; });
+  return found == kRules.end() ? nullptr : &*found;
+}
+
+std::string versions_of(const Rule& rule) {
+  const std::string since = *rule.since == 0 ? "22.05" : rule.since, until = *rule.until == 0 ? "26.05" : rule.until;
+  return since == until ? since : fmt::format("{} to {}", since, until);
+}
+
+std::vector<Finding> check(const Subject& subject) {
+  std::vector<Finding> findings;
+  for (const auto& rule : all_rules()) {
+    const auto answer = holds(rule, subject.version);
+    if (answer == Holds::kNo) continue;
+    Finder finder;
+    rule.check(subject, finder);
+    for (const auto& hit : finder.hits()) {
+      const auto severity = hit.severity.value_or(rule.severity);
+      findings.push_back({.line = hit.line,
+                          .rule = rule.id,
+                          .severity = answer == Holds::kPerhaps ? lowered(severity) : severity,
+                          .message = plain(hit.message),
+                          .fix = plain(hit.fix.empty() ? rule.fix : hit.fix),
+                          .source = rule.source,
+                          .slurm = versions_of(rule),
+                          .edits = hit.edits});
+    }
+  }
+  std::stable_sort(findings.begin(), findings.end(),
+                   [](const Finding& a, const Finding& b) { return a.line < b.line; });
+  return findings;
+}
+
+void for_each_request(const Subject& subject, const std::function<void(const Request&, Program, bool)>& visit) {
+  for (const auto& component : subject.script.components) visit(component, subject.program, false);
+  if (subject.is_command_line) return;
+  for (const auto& command : subject.script.commands) {
+    if (command.name == "srun") visit(Request(command.options), kSrun, true);
+  }
+}
+
+std::vector<Step> steps_of(const Subject& subject) {
+  std::vector<Step> result;
+  if (subject.script.is_het() || subject.is_command_line) return result;
+  const auto job = layout_of(subject.script.job());
+  for (const auto& command : subject.script.commands) {
+    if (command.name != "srun" || command.is_het) continue;
+    Step step{&command, Request(command.options), {}, false, false};
+    const bool is_elsewhere = step.request.has("jobid") || step.request.has("het-group");
+    if (is_elsewhere) continue;
+    step.layout = subject.script.job().has_unknown() ? Layout{} : layout_of(step.request, job);
+    step.is_background = command.shell != nullptr && command.shell->is_background;
+    step.is_in_loop = command.shell != nullptr && command.shell->is_in_loop;
+    result.push_back(std::move(step));
+  }
+  return result;
+}
+
+std::vector<OptionWord> program_words(const Command& command) {
+  const auto begin = std::min(command.program_at, command.words.size());
+  return {command.words.begin() + static_cast<std::ptrdiff_t>(begin), command.words.end()};
+}
+
+std::optional<OptionWord> program_option(const std::vector<OptionWord>& words, std::string_view name) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    std::string_view text = words[i].text;
+    if (!text.starts_with("-")) continue;
+    while (text.starts_with("-")) text.remove_prefix(1);
+    const auto equals = text.find('=');
+    std::string option(text.substr(0, equals));
+    std::replace(option.begin(), option.end(), '_', '-');
+    if (option != name) continue;
+    if (equals != text.npos) return OptionWord{std::string(text.substr(equals + 1)), words[i].line, words[i].is_known};
+    if (i + 1 < words.size()) return words[i + 1];
+  }
+  return std::nullopt;
+}
+
+std::string launcher_of(const std::vector<OptionWord>& words) {
+  for (size_t i = 0; i < words.size() && i < 60; ++i) {
+    const auto base = base_name(words[i].text);
+    if (base == "torchrun" || base == "torchrun_jsc" || base == "deepspeed") return std::string(base);
+    if (base == "accelerate" && i + 1 < words.size() && words[i + 1].text == "launch") return "accelerate launch";
+    if (base == "yoke" && i + 1 < words.size() && words[i + 1].text == "run") return "yoke run";
+    if (base == "-m" && i + 1 < words.size()) {
+      const auto& module = words[i + 1].text;
+      if (module == "torch.distributed.run" || module == "torch.distributed.launch" || module == "torchrun_jsc") {
+        return "python -m " + module;
+      }
+      if (module == "accelerate.commands.launch") return "accelerate launch";
+    }
+  }
+  return "";
+}
+
+bool is_small_program(const std::vector<OptionWord>& words) {
+  static const std::set<std::string_view> kNames = {
+      "rm", "mkdir", "cp", "mv", "ls", "cat", "echo", "true", "date", "touch", "hostname", "nvidia-smi", "rocm-smi"};
+  return !words.empty() && kNames.contains(base_name(words.front().text));
+}
+
+bool assigns(const Script& script, std::string_view name) {
+  const auto& assigned = script.shell.assigned;
+  return std::find(assigned.begin(), assigned.end(), name) != assigned.end();
+}
+
+}  // namespace yoke::slurm::check

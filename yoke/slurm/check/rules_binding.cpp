@@ -1,0 +1,272 @@
+// Rules about CPUs of tasks: masks, maps, and whether they are near the task's GPU.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "yoke/base/cpu_set.h"
+#include "yoke/base/text.h"
+#include "yoke/slurm/check/rules.h"
+
+namespace yoke::slurm::check {
+namespace {
+
+/// What --cpu-bind of a step lists: a set of CPUs for each task of a node.
+struct BindList {
+  int64_t line = 0;
+  bool is_mask = false;
+  std::vector<std::optional<CpuSet>> tasks;  ///< nullopt: not a number.
+  std::vector<std::string> words;
+};
+
+/// srun takes verbose and quiet at any place of the list.
+std::string without_verbose(const std::string& bind) {
+  std::string rest;
+  for (const auto word : split(bind, ',')) {
+    if (word == "verbose" || word == "v" || word == "quiet" || word == "q") continue;
+    rest += (rest.empty() ? "" : ",") + std::string(word);
+  }
+  return rest;
+}
+
+std::optional<BindList> bind_list(const Request& request) {
+  const auto bind = without_verbose(request.value("cpu-bind"));
+  const bool is_mask = bind.starts_with("mask_cpu:");
+  if (!is_mask && !bind.starts_with("map_cpu:")) return std::nullopt;
+  BindList list{request.line_of("cpu-bind"), is_mask, {}, {}};
+  const auto text = bind.substr(bind.find(':') + 1);
+  for (const auto part : split(text, ',')) {
+    auto word = part;
+    const auto star = word.find('*');  // "0xff*4" repeats
+    const auto repeat = star == word.npos ? 1 : parse_count(word.substr(star + 1)).value_or(1);
+    word = word.substr(0, star);
+    std::optional<CpuSet> cpus;
+    if (is_mask) {
+      cpus = CpuSet::parse_mask(word);
+    } else if (word.starts_with("0x")) {
+      cpus = std::nullopt;
+      if (const auto number = parse_count(word.substr(2))) cpus = CpuSet{*number};
+    } else if (const auto set = CpuSet::parse_list(word); set && set->size() == 1) {
+      cpus = set;
+    }
+    for (int64_t i = 0; i < std::min<int64_t>(repeat, 1024); ++i) {
+      list.tasks.push_back(cpus);
+      list.words.emplace_back(word);
+    }
+  }
+  return list;
+}
+
+void for_each_list(
+    const Subject& subject,
+    const std::function<void(const BindList& list, const Request& request, const Layout& layout)>& visit) {
+  if (subject.program == kSrun) {
+    if (const auto list = bind_list(subject.script.job()))
+      visit(*list, subject.script.job(), layout_of(subject.script.job()));
+    return;
+  }
+  for (const auto& step : steps_of(subject)) {
+    if (const auto list = bind_list(step.request)) visit(*list, step.request, step.layout);
+  }
+}
+
+const SiteFacts* gpu_facts(const Subject& subject) {
+  const auto& job = subject.script.job();
+  const auto* facts = built_in_facts(job.value("partition"), job.value("account"));
+  return facts;
+}
+
+void check_bad_bind(const Subject& subject, Finder& finder) {
+  for_each_request(subject, [&](const Request& request, Program program, bool /*is_step*/) {
+    if (program != kSrun || !request.has("cpu-bind")) return;
+    auto bind = without_verbose(request.value("cpu-bind"));
+    if (bind.empty() || bind.find('$') != bind.npos) return;
+    for (auto& c : bind) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    static constexpr std::string_view kWords[] = {"none",    "no",     "n",     "rank",       "rank_ldom",
+                                                  "sockets", "socket", "cores", "core",       "threads",
+                                                  "thread",  "ldoms",  "ldom",  "one_thread", "help"};
+    if (std::find(std::begin(kWords), std::end(kWords), bind) != std::end(kWords)) return;
+    for (const auto* prefix : {"map_cpu", "mask_cpu", "map_ldom", "mask_ldom"}) {
+      const std::string text = prefix;
+      if (bind == text || bind == text + ":") {
+        finder.add(request.line_of("cpu-bind"), fmt::format("--cpu-bind={} has no list of CPUs, and is refused", bind));
+        return;
+      }
+      if (bind.starts_with(text + ":")) return;
+    }
+    finder.add(request.line_of("cpu-bind"),
+               fmt::format("srun refuses --cpu-bind={}: unrecognized --cpu-bind argument", bind));
+  });
+}
+
+void check_bad_list(const Subject& subject, Finder& finder) {
+  for_each_list(subject, [&](const BindList& list, const Request& /*request*/, const Layout& /*layout*/) {
+    for (size_t i = 0; i < list.tasks.size(); ++i) {
+      if (list.tasks[i]) continue;
+      finder.add(list.line, fmt::format("\"{}\" in --cpu-bind is not a {}, and srun refuses it", list.words[i],
+                                        list.is_mask ? "mask of CPUs, such as 0xff" : "number of a CPU"));
+      return;
+    }
+  });
+}
+
+void check_rank_bind(const Subject& subject, Finder& finder) {
+  for_each_request(subject, [&](const Request& request, Program program, bool /*is_step*/) {
+    if (program != kSrun || without_verbose(request.value("cpu-bind")) != "rank") return;
+    finder.add(request.line_of("cpu-bind"), "--cpu-bind=rank does not exist since Slurm 24.11");
+  });
+}
+
+void check_mask_count(const Subject& subject, Finder& finder) {
+  for_each_list(subject, [&](const BindList& list, const Request& /*request*/, const Layout& layout) {
+    const auto count = static_cast<int64_t>(list.tasks.size());
+    if (!layout.ntasks_per_node || count == 0) return;
+    const auto sharing = (*layout.ntasks_per_node + count - 1) / count;
+    const bool is_meant = *layout.ntasks_per_node % count == 0 &&
+                          std::all_of(list.tasks.begin(), list.tasks.end(),
+                                      [&](const auto& cpus) { return cpus && cpus->size() >= sharing; });
+    if (count < *layout.ntasks_per_node && is_meant) {
+      finder.add_as(Severity::kNote, list.line,
+                    fmt::format("{} tasks of a node share each entry of --cpu-bind", sharing));
+    } else if (count < *layout.ntasks_per_node) {
+      finder.add(
+          list.line,
+          fmt::format("--cpu-bind lists {} {}{}, but a node has {} tasks; Slurm begins again with the first one, so "
+                      "tasks share CPUs",
+                      count, list.is_mask ? "mask" : "CPU", count == 1 ? "" : "s", *layout.ntasks_per_node));
+    } else if (count > *layout.ntasks_per_node) {
+      finder.add_as(Severity::kNote, list.line,
+                    fmt::format("--cpu-bind lists {} entries, but a node has {} task{}; the last ones are not used",
+                                count, *layout.ntasks_per_node, *layout.ntasks_per_node == 1 ? "" : "s"));
+    }
+  });
+}
+
+void check_mask_overlap(const Subject& subject, Finder& finder) {
+  for_each_list(subject, [&](const BindList& list, const Request& /*request*/, const Layout& /*layout*/) {
+    for (size_t i = 0; i < list.tasks.size(); ++i) {
+      for (size_t j = 0; j < i; ++j) {
+        if (!list.tasks[i] || !list.tasks[j] || !list.tasks[i]->intersects(*list.tasks[j])) continue;
+        finder.add(list.line, fmt::format("the CPUs of the tasks {} and {} of a node overlap: {}", j, i,
+                                          (*list.tasks[i] & *list.tasks[j]).to_list()));
+        return;
+      }
+    }
+  });
+}
+
+void check_mask_reserved(const Subject& subject, Finder& finder) {
+  const auto* facts = gpu_facts(subject);
+  if (facts == nullptr) return;
+  for_each_list(subject, [&](const BindList& list, const Request& /*request*/, const Layout& /*layout*/) {
+    for (size_t i = 0; i < list.tasks.size(); ++i) {
+      if (!list.tasks[i] || !list.tasks[i]->intersects(facts->reserved_cpus)) continue;
+      finder.add(
+          list.line,
+          fmt::format(
+              "entry {} ({}) of --cpu-bind has CPU {}, which the system keeps; srun says: CPU binding outside of job "
+              "step allocation",
+              i, list.words[i], (*list.tasks[i] & facts->reserved_cpus).to_list()),
+          "On LUMI-G, leave out the first core of each group of 8: 0xfe instead of 0xff.");
+      return;
+    }
+  });
+}
+
+/// Whether tasks choose the GPU of their local rank, or see all GPUs.
+bool chooses_by_rank(const Script& script) {
+  return script.text.find("_VISIBLE_DEVICES=\\$SLURM_LOCALID") != std::string::npos ||
+         script.text.find("_VISIBLE_DEVICES=$SLURM_LOCALID") != std::string::npos ||
+         script.text.find("SLURM_LOCALID") != std::string::npos || script.text.find("LOCAL_RANK") != std::string::npos;
+}
+
+void check_mask_far(const Subject& subject, Finder& finder) {
+  const auto* facts = gpu_facts(subject);
+  if (facts == nullptr) return;
+  for_each_list(subject, [&](const BindList& list, const Request& /*request*/, const Layout& layout) {
+    if (layout.ntasks_per_node != static_cast<int64_t>(facts->gpu_cpus.size()) ||
+        list.tasks.size() != facts->gpu_cpus.size())
+      return;
+    if (!chooses_by_rank(subject.script) && subject.script.text.find("map_gpu:0,1,2,3,4,5,6,7") == std::string::npos)
+      return;
+    std::vector<std::string> wrong;
+    for (size_t i = 0; i < list.tasks.size(); ++i) {
+      if (list.tasks[i] && !list.tasks[i]->is_subset_of(facts->gpu_cpus[i])) wrong.push_back(std::to_string(i));
+    }
+    if (wrong.empty()) return;
+    std::string names;
+    for (const auto& one : wrong) names += (names.empty() ? "" : ", ") + one;
+    finder.add(
+        list.line,
+        fmt::format("the CPUs of local rank{} {} are not on the NUMA node of the GPU with the same number",
+                    wrong.size() == 1 ? "" : "s", names),
+        list.is_mask
+            ? "On LUMI-G: mask_cpu:fe000000000000,fe00000000000000,fe0000,fe000000,fe,fe00,fe00000000,fe0000000000"
+            : "On LUMI-G: map_cpu:49,57,17,25,1,9,33,41");
+  });
+}
+
+void check_mask_shared_node(const Subject& subject, Finder& finder) {
+  const auto* facts = gpu_facts(subject);
+  if (facts == nullptr || subject.script.job().has("exclusive")) return;
+  const auto found = facts->partitions.find(subject.script.job().value("partition"));
+  if (found == facts->partitions.end() || found->second.is_whole_node) return;
+  if (subject.script.job().value("mem") == "0" && subject.script.job().gpus_per_node() == 8) return;
+  for_each_list(subject, [&](const BindList& list, const Request& /*request*/, const Layout& layout) {
+    if (layout.gpus_per_node == 8) return;  // all GPUs of a node: in effect the whole node
+    finder.add(list.line,
+               fmt::format("masks name CPUs of the whole node, but jobs in {} get a part of it: srun refuses CPUs that "
+                           "the job does not "
+                           "have",
+                           subject.script.job().value("partition")),
+               "Add --exclusive, or use a partition of whole nodes, or leave --cpu-bind out.");
+  });
+}
+
+void check_mask_and_cpus(const Subject& subject, Finder& finder) {
+  for_each_list(subject, [&](const BindList& list, const Request& request, const Layout& layout) {
+    const auto cpus = request.has("cpus-per-task") ? request.count("cpus-per-task") : layout.cpus_per_task;
+    if (!cpus || *cpus == 1) return;
+    for (size_t i = 0; i < list.tasks.size(); ++i) {
+      if (!list.tasks[i] || list.tasks[i]->size() >= *cpus || !list.is_mask) continue;
+      finder.add(list.line,
+                 fmt::format("mask {} has {} CPU{}, but --cpus-per-task is {}: threads would share them", list.words[i],
+                             list.tasks[i]->size(), list.tasks[i]->size() == 1 ? "" : "s", *cpus));
+      return;
+    }
+  });
+}
+
+constexpr const char* kLumi = "docs.lumi-supercomputer.eu, LUMI-G example batch scripts; Distribution and binding";
+
+constexpr Rule kBindingRules[] = {
+    {"bad-cpu-bind", Severity::kError, "", "", "--cpu-bind with a word that srun does not know", "srun refuses it.",
+     "It takes none, cores, threads, sockets, ldoms, map_cpu:LIST, mask_cpu:LIST, ...", "srun 22.05.8", check_bad_bind},
+    {"bad-cpu-list", Severity::kError, "", "", "A mask or CPU that is not a number",
+     "srun refuses it: Failed to validate number.", "Masks are hexadecimal, and CPUs decimal.", "srun 22.05.8",
+     check_bad_list},
+    {"cpu-bind-rank", Severity::kError, "24.11", "", "--cpu-bind=rank", "It was removed.",
+     "Use --cpu-bind=cores or map_cpu:LIST.", "Slurm CHANGELOG 24.11.0rc1: Remove srun --cpu-bind=rank",
+     check_rank_bind},
+    {"mask-count", Severity::kWarning, "", "", "Fewer masks than tasks on a node",
+     "Slurm uses the list again from its beginning.", "List one mask for each task of a node.",
+     "slurm.schedmd.com/srun.html, --cpu-bind", check_mask_count},
+    {"mask-overlap", Severity::kWarning, "", "", "Masks of tasks overlap", "The tasks compete for these CPUs.",
+     "Give each task CPUs of its own.", "slurm.schedmd.com/srun.html, --cpu-bind", check_mask_overlap},
+    {"mask-reserved-cpu", Severity::kError, "", "", "A mask with a CPU that the system keeps",
+     "Such CPUs are not in any allocation.", "Leave it out.", kLumi, check_mask_reserved},
+    {"mask-misses-gpu", Severity::kWarning, "", "", "A mask on another NUMA node than the task's GPU",
+     "Copies to the GPU then cross the sockets' links. The order of GPUs is not that of NUMA nodes.",
+     "Order the masks like the GPUs.", kLumi, check_mask_far},
+    {"mask-on-shared-node", Severity::kWarning, "", "", "Masks in a job that has a part of a node",
+     "Masks count the CPUs of the node, and the job may have others.", "Ask for whole nodes.", kLumi,
+     check_mask_shared_node},
+    {"mask-smaller-than-cpus", Severity::kWarning, "", "", "A mask with fewer CPUs than --cpus-per-task",
+     "Threads share CPUs, and the others are idle.", "Let both agree.", "slurm.schedmd.com/srun.html, --cpu-bind",
+     check_mask_and_cpus},
+};
+
+}  // namespace
+
+std::span<const Rule> binding_rules() { return kBindingRules; }
+
+}  // namespace yoke::slurm::check

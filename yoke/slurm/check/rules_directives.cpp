@@ -1,0 +1,423 @@
+// Rules about #SBATCH lines and about single options: what sbatch does not read, and what it reads otherwise.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "yoke/base/text.h"
+#include "yoke/slurm/check/rules.h"
+#include "yoke/slurm/check/values.h"
+
+namespace yoke::slurm::check {
+namespace {
+
+/// Dashes of typography: en dash, em dash, minus, non-breaking hyphen, horizontal bar.
+constexpr std::string_view kLongDashes[] = {"\xe2\x80\x90", "\xe2\x80\x91", "\xe2\x80\x92", "\xe2\x80\x93",
+                                            "\xe2\x80\x94", "\xe2\x80\x95", "\xe2\x88\x92"};
+
+size_t long_dash_length(std::string_view text) {
+  for (const auto dash : kLongDashes) {
+    if (text.starts_with(dash)) return dash.size();
+  }
+  return 0;
+}
+
+std::string trimmed(std::string_view text) {
+  const auto begin = text.find_first_not_of(" \t");
+  const auto end = text.find_last_not_of(" \t");
+  return begin == text.npos ? "" : std::string(text.substr(begin, end - begin + 1));
+}
+
+/// Whether the quotes of a line are closed on it, the next line does not continue it, and nothing on it begins a text
+/// whose end only a shell finds. "false" for everything that is not sure.
+bool is_complete_line(std::string_view line) {
+  char quote = 0;
+  for (size_t i = 0; i < line.size(); ++i) {
+    const char c = line[i];
+    if (c == '\\' && quote != '\'') {
+      if (i + 1 == line.size()) return false;
+      ++i;
+    } else if (quote != 0) {
+      if (c == quote) quote = 0;
+    } else if (c == '\'' || c == '"' || c == '`') {
+      if (i > 0 && line[i - 1] == '$') return false;
+      quote = c;
+    } else if (c == '#' && (i == 0 || std::string_view(" \t;&|()").find(line[i - 1]) != std::string_view::npos)) {
+      return true;
+    } else if (line.substr(i).starts_with("<<")) {
+      return false;
+    } else if (line.substr(i).starts_with("${") && line.find('}', i) == line.npos) {
+      return false;
+    }
+  }
+  return quote == 0;
+}
+
+/// Whether a line that begins with # is surely a comment, and not a part of a string, a here-document or a command that
+/// goes on. Only such lines are changed.
+bool is_surely_comment(const Script& script, int64_t line) {
+  if (line <= script.first_command_line || script.first_command_line == 0) return true;
+  if (!script.is_shell) return false;
+  const auto begin = script.lines.begin();
+  return std::all_of(begin, begin + static_cast<std::ptrdiff_t>(line - 1), is_complete_line);
+}
+
+/// Whether a late directive asks only for what the header does not ask for, so that moving it contradicts nothing.
+bool adds_options(const Script& script, const Directive& directive) {
+  if (script.is_het()) return false;
+  std::vector<OptionWord> words;
+  for (const auto& word : directive.words) words.push_back({.text = word});
+  const auto parsed = parse_options(kSbatch, words);
+  return parsed.problems.empty() && std::ranges::none_of(parsed.given, [&](const GivenOption& given) {
+           return script.job().has(given.spec->name);
+         });
+}
+
+void check_late(const Subject& subject, Finder& finder) {
+  std::vector<const Directive*> late;
+  for (const auto& directive : subject.script.directives) {
+    if (directive.is_late) late.push_back(&directive);
+  }
+  for (const auto* directive : late) {
+    std::vector<Edit> edits;
+    if (is_surely_comment(subject.script, directive->line) && adds_options(subject.script, *directive)) {
+      edits = {{Edit::Kind::kDeleteLine, directive->line, ""},
+               {Edit::Kind::kInsertBefore, subject.script.first_command_line,
+                subject.script.lines[static_cast<size_t>(directive->line - 1)]}};
+    }
+    finder.add(directive->line,
+               fmt::format("#SBATCH{} comes after the first command (line {}), and sbatch does not read it",
+                           directive->text, subject.script.first_command_line),
+               {}, std::move(edits));
+  }
+}
+
+void check_misspelt(const Subject& subject, Finder& finder) {
+  const auto& lines = subject.script.lines;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    const std::string_view line = lines[i];
+    const auto number = static_cast<int64_t>(i) + 1;
+    const auto begin = line.find_first_not_of(" \t");
+    if (begin == line.npos || line[begin] != '#' || line.starts_with("#SBATCH")) continue;
+    const auto& documents = subject.script.shell.here_documents;
+    if (std::any_of(documents.begin(), documents.end(), [&](const HereDocument& document) {
+          return number >= document.first_line &&
+                 number < document.first_line + std::count(document.text.begin(), document.text.end(), '\n');
+        })) {
+      continue;
+    }
+    auto rest = line.substr(begin + 1);
+    if (rest.starts_with("#")) continue;  // "##SBATCH" is how people switch a directive off
+    const bool has_space = rest.starts_with(" ");
+    while (rest.starts_with(" ")) rest.remove_prefix(1);
+    const auto end = std::min(rest.find_first_of(" \t-"), rest.size());
+    const auto word = rest.substr(0, end);
+    const auto after = trimmed(rest.substr(end));
+    if (word.size() < 5 || word.size() > 8 || !(after.starts_with("-") || long_dash_length(after) > 0)) continue;
+    std::string upper(word);
+    for (auto& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    if (upper == "SLURM") continue;  // has a rule of its own
+    if (edit_distance(upper, "SBATCH") > 1) continue;
+    const bool is_exact = word == "SBATCH";
+    if (is_exact && begin == 0 && !has_space) continue;
+    const auto why = !is_exact   ? fmt::format("\"#{}\" is not #SBATCH", word)
+                     : has_space ? std::string("there is a space between # and SBATCH")
+                                 : std::string("there is a space before #SBATCH");
+    finder.add(number, fmt::format("sbatch takes this line as a comment, because {}", why),
+               "Write #SBATCH at the beginning of the line; ##SBATCH is a clearer way to switch an option off.");
+  }
+}
+
+void check_slurm_word(const Subject& subject, Finder& finder) {
+  const auto& lines = subject.script.lines;
+  for (size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].starts_with("#SLURM") && trimmed(lines[i].substr(6)).starts_with("-")) {
+      const auto number = static_cast<int64_t>(i) + 1;
+      std::vector<Edit> edits;
+      if (is_surely_comment(subject.script, number)) {
+        edits.push_back({Edit::Kind::kReplaceLine, number, "#SBATCH" + lines[i].substr(6)});
+      }
+      finder.add(number, "#SLURM is an old name of #SBATCH, and sbatch reports an error for it", {}, std::move(edits));
+    }
+  }
+}
+
+void check_long_dash(const Subject& subject, Finder& finder) {
+  for (const auto& directive : subject.script.directives) {
+    if (directive.is_late) continue;  // has a rule of its own
+    for (const auto& word : directive.words) {
+      const auto length = long_dash_length(word);
+      if (length == 0) continue;
+      auto line = subject.script.lines[static_cast<size_t>(directive.line - 1)];
+      const auto at = line.find(word);
+      if (at != line.npos) {
+        const auto more = long_dash_length(std::string_view(line).substr(at + length));
+        const auto used = length + (more > 0 ? more : line[at + length] == '-' ? 1 : 0);
+        const auto name = line.substr(at + used, line.find_first_of(" \t=", at + used) - at - used);
+        const bool is_long = used > length || (name.size() > 1 && name.find_first_of("0123456789") == name.npos);
+        line.replace(at, used, is_long ? "--" : "-");
+      }
+      std::vector<Edit> edits;
+      if (is_surely_comment(subject.script, directive.line)) {
+        edits.push_back({Edit::Kind::kReplaceLine, directive.line, line});
+      }
+      finder.add(directive.line,
+                 fmt::format("\"{}\" begins with a typographic dash, not with -; sbatch says: Invalid "
+                             "directive found in batch script",
+                             word),
+                 {}, std::move(edits));
+      break;
+    }
+  }
+}
+
+void check_leftovers(const Subject& subject, Finder& finder) {
+  for (const auto& leftover : subject.script.leftovers) {
+    if (leftover.empty() || long_dash_length(leftover.front().text) > 0) continue;
+    const auto& word = leftover.front();
+    const auto& line = subject.script.lines[static_cast<size_t>(word.line - 1)];
+    const bool is_equals = word.text.starts_with("=") || line.find("= ") != line.npos || line.find(" =") != line.npos;
+    finder.add(word.line,
+               fmt::format("\"{}\" is not an option; sbatch says: Invalid directive found in batch script", word.text),
+               is_equals ? "Write --name=value without spaces around =."
+                         : "Options begin with - or --; quote values with spaces.");
+  }
+}
+
+void check_equals(const Subject& subject, Finder& finder) {
+  for_each_request(subject, [&](const Request& request, Program /*program*/, bool /*is_step*/) {
+    for (const auto& given : request.options().given) {
+      if (!given.is_known || !given.has_value || given.line <= 0) continue;
+      if (!given.written.starts_with("---") && given.spec->value == Value::kRequired && !given.value.empty() &&
+          given.value[0] == '=') {
+        finder.add(
+            given.line,
+            fmt::format("the value of {} is \"{}\", because there is a space before =", given.written, given.value));
+      }
+      const std::string_view option = given.spec->name;
+      if (option == "output" || option == "job-name" || option == "comment") continue;  // empty is a value
+      if (!given.value.empty() || !given.written.starts_with("--") || given.spec->value == Value::kOptional) continue;
+      const auto cause = "is there a space after =, or a variable that is not set?";
+      if (takes_empty(option)) {
+        finder.add_as(Severity::kWarning, given.line, fmt::format("{} has an empty value; {}", given.written, cause));
+      } else {
+        finder.add(given.line, fmt::format("{} has an empty value, and is refused; {}", given.written, cause));
+      }
+    }
+  });
+}
+
+void check_continuation(const Subject& subject, Finder& finder) {
+  for (const auto& directive : subject.script.directives) {
+    const auto comment = directive.text.find(" #");
+    if (directive.is_late || comment != std::string::npos || !trimmed(directive.text).ends_with("\\")) continue;
+    const auto& lines = subject.script.lines;
+    const auto next = static_cast<size_t>(directive.line);
+    if (next < lines.size() && lines[next].starts_with("#SBATCH")) {
+      finder.add_as(Severity::kNote, directive.line,
+                    "the backslash has no effect, because sbatch reads each line for itself");
+    } else {
+      finder.add(directive.line, "the backslash does not continue the line: sbatch does not read the next one");
+    }
+  }
+}
+
+void check_quote(const Subject& subject, Finder& finder) {
+  for (const auto& directive : subject.script.directives) {
+    if (directive.is_late || directive.unmatched_quote == 0) continue;
+    finder.add(directive.line, fmt::format("the quote {} is not closed; sbatch says: Unmatched `{}`",
+                                           directive.unmatched_quote, directive.unmatched_quote));
+  }
+}
+
+void check_variable(const Subject& subject, Finder& finder) {
+  for (const auto& directive : subject.script.directives) {
+    if (directive.is_late) continue;
+    for (const auto& word : directive.words) {
+      const auto at = word.find('$');
+      if ((at == word.npos || at + 1 >= word.size() ||
+           (std::isalpha(static_cast<unsigned char>(word[at + 1])) == 0 && word[at + 1] != '{' && word[at + 1] != '(' &&
+            word[at + 1] != '_')) &&
+          word.find('`') == word.npos) {
+        continue;
+      }
+      finder.add(directive.line,
+                 fmt::format("sbatch does not expand variables; it takes \"{}\" as it is written", word));
+    }
+  }
+}
+
+void check_tilde(const Subject& subject, Finder& finder) {
+  for (const auto& component : subject.script.components) {
+    for (const auto* name : {"output", "error", "input", "chdir"}) {
+      const auto* given = component.find(name);
+      if (given == nullptr || !given->value.starts_with("~") || given->line == 0 || subject.is_command_line) continue;
+      finder.add(given->line, fmt::format("sbatch does not expand ~; {} {} is a folder with the name ~", given->written,
+                                          given->value));
+    }
+  }
+}
+
+void check_hash(const Subject& subject, Finder& finder) {
+  for (const auto& directive : subject.script.directives) {
+    if (!directive.is_late && directive.text.find(" #SBATCH -") != std::string::npos &&
+        directive.text.find_first_of("\"'") == std::string::npos) {
+      finder.add(directive.line, "sbatch takes the second #SBATCH on this line as a comment, and drops its options",
+                 "Write it on a line of its own.");
+    }
+    if (!directive.has_hash || directive.is_late) continue;
+    finder.add(directive.line, fmt::format("a # begins a comment even within a word, so sbatch reads \"{}\"",
+                                           directive.words.empty() ? "" : directive.words.back()));
+  }
+}
+
+// ---- Options that a program has not, or not yet
+
+void for_each_problem(const Subject& subject,
+                      const std::function<void(const OptionProblem& problem, Program program)>& visit) {
+  for_each_request(subject, [&](const Request& request, Program program, bool /*is_step*/) {
+    for (const auto& problem : request.options().problems) visit(problem, program);
+  });
+}
+
+void check_unknown(const Subject& subject, Finder& finder) {
+  for_each_problem(subject, [&](const OptionProblem& problem, Program program) {
+    if (problem.kind != OptionProblemKind::kUnknown) return;
+    if (problem.hint.empty()) {
+      finder.add_as(Severity::kWarning, problem.line,
+                    fmt::format("{} is not an option of {}, unless a plugin of the site adds it; otherwise {} refuses "
+                                "it",
+                                problem.written, name(program), name(program)));
+    } else {
+      finder.add(
+          problem.line,
+          fmt::format("{} is not an option of {}; did you mean --{}?", problem.written, name(program), problem.hint),
+          fmt::format("Write --{}.", problem.hint));
+    }
+  });
+}
+
+void check_other_program(const Subject& subject, Finder& finder) {
+  for_each_problem(subject, [&](const OptionProblem& problem, Program program) {
+    if (problem.kind != OptionProblemKind::kOtherProgram) return;
+    finder.add(problem.line,
+               fmt::format("{} is an option of {}; {} does not have it, and refuses it", problem.written, problem.hint,
+                           name(program)),
+               fmt::format("Give it to {} instead.", problem.hint));
+  });
+}
+
+void check_ambiguous(const Subject& subject, Finder& finder) {
+  for_each_problem(subject, [&](const OptionProblem& problem, Program program) {
+    if (problem.kind != OptionProblemKind::kAmbiguous) return;
+    finder.add(problem.line,
+               fmt::format("{} refuses {}, because it may mean {}", name(program), problem.written, problem.hint));
+  });
+}
+
+void check_missing_value(const Subject& subject, Finder& finder) {
+  for_each_problem(subject, [&](const OptionProblem& problem, Program /*program*/) {
+    if (problem.kind != OptionProblemKind::kMissingValue) return;
+    finder.add(problem.line, fmt::format("{} has no value; the next word would become its value", problem.written));
+  });
+}
+
+void check_unwanted_value(const Subject& subject, Finder& finder) {
+  for_each_problem(subject, [&](const OptionProblem& problem, Program /*program*/) {
+    if (problem.kind != OptionProblemKind::kUnwantedValue) return;
+    finder.add(problem.line, fmt::format("{} does not take a value, and is refused with one", problem.written));
+  });
+}
+
+void check_version(const Subject& subject, Finder& finder) {
+  if (!subject.version) return;
+  for_each_request(subject, [&](const Request& request, Program program, bool /*is_step*/) {
+    for (const auto& given : request.options().given) {
+      if (has_option(*given.spec, *subject.version)) continue;
+      const bool is_new = *given.spec->since != 0 &&
+                          Version{subject.version->year, subject.version->month, 0} < *parse_version(given.spec->since);
+      finder.add(given.line, fmt::format("{} of Slurm {} does not have {}, which {} {}", name(program),
+                                         to_text(*subject.version), given.written, is_new ? "came with" : "was last in",
+                                         is_new ? given.spec->since : given.spec->until));
+    }
+  });
+}
+
+void check_duplicate(const Subject& subject, Finder& finder) {
+  for_each_request(subject, [&](const Request& request, Program /*program*/, bool /*is_step*/) {
+    const auto& given = request.options().given;
+    for (size_t i = 0; i < given.size(); ++i) {
+      const std::string_view option = given[i].spec->name;
+      if (option == "verbose" || option == "mail-type" || option == "quiet" || given[i].line == 0) continue;
+      for (size_t j = 0; j < i; ++j) {
+        if (given[j].spec != given[i].spec || given[j].line == 0) continue;
+        if (given[j].value == given[i].value) {
+          finder.add_as(Severity::kNote, given[i].line, fmt::format("--{} is given twice with the same value", option));
+        } else if (given[i].is_known && given[j].is_known) {
+          finder.add(given[i].line, fmt::format("--{} is given twice: {} here, and {} on line {}; this one counts",
+                                                option, given[i].value, given[j].value, given[j].line));
+        }
+        break;
+      }
+    }
+  });
+}
+
+constexpr const char* kParser = "Slurm src/sbatch/opt.c, _opt_batch_script and get_argument";
+constexpr const char* kOptionsSource = "Slurm src/common/slurm_opt.c, 22.05.8 to 26.05.3";
+
+constexpr Rule kDirectiveRules[] = {
+    {"late-directive", Severity::kWarning, "", "", "#SBATCH after the first command",
+     "sbatch stops reading options at the first line that is neither empty nor a comment.",
+     "Move the line above the first command.", kParser, check_late},
+    {"misspelt-directive", Severity::kWarning, "", "", "A line that looks like #SBATCH but is a comment",
+     "sbatch reads lines that begin with exactly #SBATCH, without a space.",
+     "Write #SBATCH at the beginning of the line.", kParser, check_misspelt},
+    {"slurm-directive", Severity::kWarning, "", "", "#SLURM instead of #SBATCH",
+     "sbatch prints an error and asks to change it.", "Write #SBATCH.", kParser, check_slurm_word},
+    {"typographic-dash", Severity::kError, "", "", "A long dash instead of -",
+     "Text processors and web pages replace -- by a long dash.", "Write - or --.", kParser, check_long_dash},
+    {"directive-word", Severity::kError, "", "", "A word of a directive is not an option",
+     "sbatch refuses the script, and names the word.", "Options begin with - or --.", kParser, check_leftovers},
+    {"space-at-equals", Severity::kError, "", "", "A space before or after =",
+     "The value becomes empty or begins with =.", "Write --name=value without spaces.", kParser, check_equals},
+    {"directive-continuation", Severity::kWarning, "", "", "A directive that is continued with a backslash",
+     "sbatch drops the backslash and reads each line for itself, so the next line is a command of the shell.",
+     "Begin each line with #SBATCH.", kParser, check_continuation},
+    {"unmatched-quote", Severity::kError, "", "", "A quote that is not closed", "sbatch refuses the script.",
+     "Close the quote on the same line.", kParser, check_quote},
+    {"directive-variable", Severity::kWarning, "", "", "A variable in a directive",
+     "No shell reads directives, so the name of a file really contains the $; a number is refused.",
+     "Use %j, %x, %u and other patterns of sbatch, or give the option on the command line: sbatch "
+     "--output=$HOME/log.txt.",
+     "slurm.schedmd.com/sbatch.html, filename pattern", check_variable},
+    {"directive-tilde", Severity::kWarning, "", "", "~ in a directive",
+     "No shell reads directives, so sbatch looks for a folder with this name.", "Write the whole path.", kParser,
+     check_tilde},
+    {"directive-hash", Severity::kWarning, "", "", "# within a word of a directive",
+     "The rest of the word is lost without a message.", "Write \\# or leave the # out.", kParser, check_hash},
+    {"unknown-option", Severity::kError, "", "", "An option that does not exist",
+     "The program refuses it: unrecognized option.", "Look it up in the program's --help.", kOptionsSource,
+     check_unknown},
+    {"option-of-other-program", Severity::kError, "", "", "An option of srun for sbatch, or the other way round",
+     "The program refuses it: unrecognized option.", "Give it to the other program.", kOptionsSource,
+     check_other_program},
+    {"ambiguous-option", Severity::kError, "", "", "A shortened option that may mean several",
+     "The program refuses it, and lists what it could be.", "Write the whole name.", kOptionsSource, check_ambiguous},
+    {"missing-value", Severity::kError, "", "", "An option without its value",
+     "The next option would become the value, or sbatch refuses the script.", "Add the value.", kOptionsSource,
+     check_missing_value},
+    {"unwanted-value", Severity::kError, "", "", "A value for an option that takes none",
+     "The program refuses it: doesn't allow an argument.", "Leave the value out.", kOptionsSource,
+     check_unwanted_value},
+    {"option-not-in-version", Severity::kError, "", "", "An option that this version does not have",
+     "Options came and went between 22.05 and 26.05. Needs --slurm or a cluster.",
+     "Use an option that this version has.", kOptionsSource, check_version},
+    {"duplicate-option", Severity::kWarning, "", "", "An option that is given twice",
+     "The last one counts; the first one has no effect.", "Delete one of them.", kParser, check_duplicate},
+};
+
+}  // namespace
+
+std::span<const Rule> directive_rules() { return kDirectiveRules; }
+
+}  // namespace yoke::slurm::check

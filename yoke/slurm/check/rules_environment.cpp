@@ -1,0 +1,522 @@
+// Rules about variables: what Slurm does not set, what every rank would get alike, threads and workers.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "yoke/base/text.h"
+#include "yoke/slurm/check/rules.h"
+
+namespace yoke::slurm::check {
+namespace {
+
+/// Variables of Slurm in a batch script that depend on an option.
+struct Conditional {
+  const char* variable;
+  const char* options[4];
+};
+constexpr Conditional kConditional[] = {
+    {"SLURM_CPUS_PER_TASK", {"cpus-per-task"}},
+    {"SLURM_NTASKS_PER_NODE", {"ntasks-per-node"}},
+    {"SLURM_NTASKS_PER_CORE", {"ntasks-per-core"}},
+    {"SLURM_NTASKS_PER_SOCKET", {"ntasks-per-socket"}},
+    {"SLURM_NTASKS_PER_GPU", {"ntasks-per-gpu"}},
+    {"SLURM_CPUS_PER_GPU", {"cpus-per-gpu"}},
+    {"SLURM_GPUS", {"gpus"}},
+    {"SLURM_GPUS_PER_NODE", {"gpus-per-node"}},
+    {"SLURM_GPUS_PER_TASK", {"gpus-per-task"}},
+    {"SLURM_GPUS_PER_SOCKET", {"gpus-per-socket"}},
+    {"SLURM_MEM_PER_GPU", {"mem-per-gpu"}},
+    {"SLURM_ARRAY_TASK_ID", {"array"}},
+    {"SLURM_ARRAY_JOB_ID", {"array"}},
+    {"SLURM_ARRAY_TASK_COUNT", {"array"}},
+    {"SLURM_THREADS_PER_CORE", {"threads-per-core", "hint"}},
+};
+
+/// Names that slurm.schedmd.com lists, beside those above.
+const std::set<std::string, std::less<>>& slurm_names() {
+  constexpr std::string_view kWithoutPrefix =
+      "ARRAY_TASK_MAX ARRAY_TASK_MIN ARRAY_TASK_STEP CLUSTER_NAME CONF CPUS_ON_NODE CPU_BIND DIST_PLANESIZE "
+      "DISTRIBUTION EXPORT_ENV GPU_BIND GPU_FREQ GPUS_ON_NODE GTIDS HET_SIZE HINT JOB_ACCOUNT "
+      "JOB_CPUS_PER_NODE JOB_DEPENDENCY JOB_END_TIME JOB_GID JOB_GPUS JOB_GROUP JOB_ID JOBID JOB_LICENSES "
+      "JOB_NAME JOB_NODELIST JOB_NUM_NODES JOB_PARTITION JOB_QOS JOB_RESERVATION JOB_RESTART_COUNT "
+      "JOB_SCRIPT JOB_START_TIME JOB_UID JOB_USER JOB_EXTRA JOB_COMMENT JOB_CONSTRAINTS LAUNCH_NODE_IPADDR "
+      "LOCALID MEM_PER_NODE NNODES NODE_ALIASES NODEFILE NODEID NODELIST NPROCS NTASKS OVERCOMMIT "
+      "PRIO_PROCESS PROCID PROFILE RESTART_COUNT RESV_PORTS SHARDS_ON_NODE SPANK STEP_GPUS STEP_ID STEPID "
+      "STEP_NODELIST STEP_NUM_NODES STEP_NUM_TASKS STEP_TASKS_PER_NODE SUBMIT_DIR SUBMIT_HOST TASK_PID "
+      "TASKS_PER_NODE TMPDIR TOPOLOGY_ADDR TOPOLOGY_ADDR_PATTERN TRES_PER_TASK UMASK WCKEY WORKING_CLUSTER "
+      "CLUSTERS MPI_TYPE EXACT OVERLAP EXCLUSIVE CPU_BIND_LIST CPU_BIND_TYPE CPU_BIND_VERBOSE MEM_BIND "
+      "NETWORK PARTITION ACCOUNT TIMELIMIT UNBUFFEREDIO WAIT KILL_BAD_EXIT LABELIO STDOUTMODE STDERRMODE "
+      "JWT SCRATCH JOB_TMP JOB_SEGMENT_SIZE JOB_OVERSUBSCRIBE JOB_EXCLUSIVE OOM_KILL_STEP CONTAINER "
+      "CONTAINER_ID DEBUG ROOT HOME SRUN_COMM_HOST SRUN_COMM_PORT STEP_LAUNCHER_PORT STEP_RESV_PORTS "
+      "SPREAD_JOB USE_MIN_NODES HOSTFILE MEM_PER_CPU CPU_FREQ_REQ MEM_BIND_LIST MEM_BIND_TYPE MEM_BIND_PREFER "
+      "MEM_BIND_SORT "
+      "MEM_BIND_VERBOSE";
+  static const auto kNames = [&] {
+    std::set<std::string, std::less<>> names;
+    for (const auto word : words_of(kWithoutPrefix)) names.insert("SLURM_" + std::string(word));
+    return names;
+  }();
+  return kNames;
+}
+
+bool is_slurm_name(std::string_view name) {
+  if (slurm_names().contains(name)) return true;
+  for (const auto& one : kConditional) {
+    if (name == one.variable) return true;
+  }
+  if (name.find("_HET_GROUP_") != name.npos || name.find("_PACK_GROUP_") != name.npos) return true;
+  return name.starts_with("SLURM_SPANK_") || name.starts_with("SLURM_RLIMIT_") || name.starts_with("SLURM_HET_") ||
+         name.starts_with("SLURM_PMI") || name.starts_with("SLURM_SPANK");
+}
+
+/// Whether the command line of sbatch probably gives options, because the script is a template or takes arguments.
+bool is_open(const Subject& subject) {
+  return subject.is_command_line || !subject.script.is_shell || subject.script.job().has_unknown() ||
+         subject.script.is_het() || subject.script.directives.empty();
+}
+
+void check_not_set(const Subject& subject, Finder& finder) {
+  if (is_open(subject)) return;
+  const auto& script = subject.script;
+  for (const auto& one : kConditional) {
+    if (assigns(script, one.variable)) continue;
+    bool is_given = false;
+    for (const auto* option : one.options) is_given |= option != nullptr && script.job().has(option);
+    // --gres and --gpus do not set SLURM_GPUS_PER_NODE.
+    if (is_given) continue;
+    const auto use = std::find_if(script.shell.uses.begin(), script.shell.uses.end(),
+                                  [&](const VariableUse& u) { return u.name == one.variable && !u.has_default; });
+    if (use == script.shell.uses.end()) continue;
+    // Scripts that test it know that it may be unset.
+    const bool is_tested = std::any_of(script.shell.uses.begin(), script.shell.uses.end(),
+                                       [&](const VariableUse& u) { return u.name == one.variable && u.has_default; }) ||
+                           std::any_of(script.commands.begin(), script.commands.end(), [&](const Command& command) {
+                             return (command.name == "[" || command.name == "[[" || command.name == "test") &&
+                                    std::any_of(command.words.begin(), command.words.end(), [&](const OptionWord& w) {
+                                      return w.text.find(one.variable) != w.text.npos;
+                                    });
+                           });
+    if (is_tested) continue;
+    const bool is_array = std::string_view(one.variable).starts_with("SLURM_ARRAY");
+    const auto message = fmt::format("${} is empty, because --{} is not given{}", one.variable, one.options[0],
+                                     is_array ? " here (it may be on the command line of sbatch)" : "");
+    const auto fix = fmt::format("Add #SBATCH --{}=..., or write ${{{}:-1}}.", one.options[0], one.variable);
+    // A line that only prints it does no harm.
+    const bool is_printed = std::all_of(script.shell.uses.begin(), script.shell.uses.end(), [&](const VariableUse& u) {
+      return u.name != one.variable ||
+             std::any_of(script.commands.begin(), script.commands.end(), [&](const Command& command) {
+               return (command.name == "echo" || command.name == "printf") && command.words.front().line == u.line;
+             });
+    });
+    if (is_array || is_printed) {
+      finder.add_as(Severity::kNote, use->line, message, fix);
+    } else {
+      finder.add(use->line, message, fix);
+    }
+  }
+}
+
+void check_unknown_slurm(const Subject& subject, Finder& finder) {
+  if (subject.is_command_line) return;
+  std::set<std::string> told;
+  for (const auto& use : subject.script.shell.uses) {
+    if (!use.name.starts_with("SLURM_") || is_slurm_name(use.name) || assigns(subject.script, use.name)) continue;
+    if (use.has_default || !told.insert(use.name).second) continue;
+    std::string nearest;
+    size_t distance = 4;
+    const auto try_name = [&](const std::string& name) {
+      const auto d = edit_distance(use.name, name);
+      if (d < distance) distance = d, nearest = name;
+    };
+    for (const auto& name : slurm_names()) try_name(name);
+    for (const auto& one : kConditional) try_name(one.variable);
+    finder.add(use.line, nearest.empty() ? fmt::format("Slurm does not set ${}", use.name)
+                                         : fmt::format("Slurm does not set ${}; did you mean ${}?", use.name, nearest));
+  }
+}
+
+bool is_known_variable(std::string_view name) {
+  static const std::set<std::string_view> kNames = {
+      "http_proxy", "https_proxy", "no_proxy", "ftp_proxy", "all_proxy", "i",          "j",        "k",
+      "n",          "x",           "f",        "line",      "status",    "module_cmd", "hostname", "user",
+      "host",       "project",     "scratch",  "work",      "home",      "group",      "account"};
+  return kNames.contains(name);
+}
+
+void check_undefined(const Subject& subject, Finder& finder) {
+  const auto& script = subject.script;
+  if (subject.is_command_line || !script.is_shell || script.shell.has_source) return;
+  const bool is_strict = std::any_of(script.commands.begin(), script.commands.end(), [](const Command& command) {
+    return command.name == "set" && std::any_of(command.words.begin(), command.words.end(), [](const OptionWord& word) {
+             return word.text == "nounset" || (word.text.size() > 1 && word.text[0] == '-' && word.text[1] != '-' &&
+                                               word.text.find('u') != word.text.npos);
+           });
+  });
+  bool text_has_modules = false;  // modules, conda and spack set variables
+  for (const auto* word : {"module ", "ml ", "conda ", "spack ", "micromamba "}) {
+    text_has_modules |= script.text.find(word) != std::string::npos;
+  }
+  std::set<std::string> told;
+  for (const auto& use : script.shell.uses) {
+    const auto& name = use.name;
+    if (use.has_default || name.starts_with("SLURM") || name.starts_with("BASH") || assigns(script, name) ||
+        is_known_variable(name))
+      continue;
+    if (!told.insert(name).second) continue;
+    const bool is_optional = std::any_of(script.shell.uses.begin(), script.shell.uses.end(),
+                                         [&](const VariableUse& u) { return u.name == name && u.has_default; });
+    if (is_optional) continue;
+    std::string nearest;
+    for (const auto& other : script.shell.assigned) {
+      if (other.size() > 4 && name.size() > 4 && edit_distance(other, name) == 1 && other != name) nearest = other;
+    }
+    const bool differs_by_number = !nearest.empty() && nearest.size() == name.size() &&
+                                   std::isdigit(static_cast<unsigned char>(nearest.back())) != 0;
+    const bool is_lower =
+        std::none_of(name.begin(), name.end(), [](char c) { return std::isupper(static_cast<unsigned char>(c)) != 0; });
+    if (!nearest.empty() && !differs_by_number) {
+      finder.add(use.line,
+                 fmt::format("${} is not set in the script, but {} is: is that what is meant?", name, nearest));
+    } else if (is_lower && name.size() > 1) {
+      finder.add(use.line,
+                 fmt::format("${} is not set in the script{}", name, is_strict ? ", and `set -u` ends it there" : ""));
+    } else if (!is_lower) {
+      static const std::set<std::string_view> kCommon = {"HOME",
+                                                         "USER",
+                                                         "PATH",
+                                                         "PWD",
+                                                         "SHELL",
+                                                         "HOSTNAME",
+                                                         "TMPDIR",
+                                                         "LANG",
+                                                         "LOGNAME",
+                                                         "LD_LIBRARY_PATH",
+                                                         "PYTHONPATH",
+                                                         "CUDA_VISIBLE_DEVICES",
+                                                         "ROCR_VISIBLE_DEVICES",
+                                                         "SCRATCH",
+                                                         "WORK",
+                                                         "PROJECT",
+                                                         "OLDPWD",
+                                                         "IFS",
+                                                         "RANDOM",
+                                                         "EPOCHSECONDS",
+                                                         "EPOCHREALTIME",
+                                                         "MAPFILE",
+                                                         "SHLVL",
+                                                         "HOSTTYPE",
+                                                         "SECONDS",
+                                                         "LINENO",
+                                                         "UID",
+                                                         "CUDA_HOME",
+                                                         "ROCM_PATH",
+                                                         "CONDA_PREFIX",
+                                                         "VIRTUAL_ENV",
+                                                         "PSCRATCH",
+                                                         "CFS",
+                                                         "LOCAL_SCRATCH",
+                                                         "PPID",
+                                                         "EUID",
+                                                         "FUNCNAME",
+                                                         "PIPESTATUS",
+                                                         "REPLY",
+                                                         "OPTARG",
+                                                         "OPTIND",
+                                                         "CPATH",
+                                                         "LIBRARY_PATH",
+                                                         "MANPATH",
+                                                         "MODULEPATH",
+                                                         "TERM",
+                                                         "DISPLAY",
+                                                         "GROUP"};
+      if (kCommon.contains(name)) continue;
+      const bool is_sure = !text_has_modules;
+      finder.add_as(is_sure ? Severity::kWarning : Severity::kNote, use.line,
+                    fmt::format("${} is not set in the script; it must be in the environment of sbatch{}", name,
+                                is_strict ? ", or `set -u` ends the script there" : ""));
+    }
+  }
+}
+
+// ---- The same for all ranks
+
+bool mentions(std::string_view text, std::string_view name) {
+  for (auto at = text.find(name); at != text.npos; at = text.find(name, at + 1)) {
+    const auto end = at + name.size();
+    const bool is_whole =
+        end >= text.size() || (std::isalnum(static_cast<unsigned char>(text[end])) == 0 && text[end] != '_');
+    const bool is_dollar = at > 0 && (text[at - 1] == '$' || (at > 1 && text[at - 1] == '{' && text[at - 2] == '$'));
+    const auto dollar = at > 0 && text[at - 1] == '{' ? at - 2 : at - 1;
+    const bool is_escaped = is_dollar && dollar > 0 && text[dollar - 1] == '\x01';
+    if (is_whole && is_dollar && !is_escaped) return true;
+  }
+  return false;
+}
+
+void check_rank_in_batch(const Subject& subject, Finder& finder) {
+  if (subject.is_command_line || subject.script.is_het()) return;
+  const auto layout = layout_of(subject.script.job());
+  const bool has_one_task = layout.ntasks == 1;
+  const bool has_one_node = layout.nodes == 1;
+  for (const auto& command : subject.script.shell.commands) {
+    if (command.is_in_function || command.is_in_substitution || command.subshell > 0) continue;
+    for (const auto& assignment : command.assignments) {
+      static const std::set<std::string_view> kRanks = {"RANK",
+                                                        "LOCAL_RANK",
+                                                        "NODE_RANK",
+                                                        "GROUP_RANK",
+                                                        "MACHINE_RANK",
+                                                        "CUDA_VISIBLE_DEVICES",
+                                                        "ROCR_VISIBLE_DEVICES",
+                                                        "HIP_VISIBLE_DEVICES",
+                                                        "JAX_PROCESS_ID"};
+      if (!kRanks.contains(assignment.name) || has_one_task) continue;
+      for (const auto* variable : {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"}) {
+        if (!mentions(assignment.value.text, variable)) continue;
+        finder.add(assignment.line,
+                   fmt::format("{}=${} is 0 for all ranks: the batch script runs once, and tasks inherit its value",
+                               assignment.name, variable),
+                   "Set it inside of the step: srun bash -c 'RANK=$SLURM_PROCID exec ...' in single quotes, or in a "
+                   "script that srun starts.");
+      }
+    }
+  }
+  if (has_one_node && has_one_task) return;
+  for (const auto& step : steps_of(subject)) {
+    if (step.is_in_loop || step.layout.ntasks == 1) continue;
+    for (const auto& word : program_words(*step.command)) {
+      for (const auto* variable : {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"}) {
+        if (!mentions(word.text, variable) || (std::string_view(variable) == "SLURM_NODEID" && step.layout.nodes == 1))
+          continue;
+        finder.add(
+            word.line,
+            fmt::format("the batch shell replaces ${} by 0 before srun starts, so all tasks get 0", variable),
+            fmt::format(
+                "Let the task expand it: srun bash -c '... ${} ...' in single quotes, or \\${} within double quotes.",
+                variable, variable));
+      }
+    }
+  }
+}
+
+void check_master_address(const Subject& subject, Finder& finder) {
+  const auto nodes = layout_of(subject.script.job()).nodes;
+  if (!nodes || *nodes < 2 || subject.is_command_line) return;
+  for (const auto& command : subject.script.shell.commands) {
+    if (command.is_in_condition) continue;  // perhaps for a single node
+    for (const auto& assignment : command.assignments) {
+      const auto& value = assignment.value.text;
+      if (assignment.name != "MASTER_ADDR" || (value != "localhost" && value != "127.0.0.1" && value != "::1"))
+        continue;
+      finder.add(
+          assignment.line,
+          fmt::format("MASTER_ADDR={} is another host on each of the {} nodes, so ranks wait for each other for ever",
+                      value, *nodes));
+    }
+  }
+  const auto judge = [&](const std::vector<OptionWord>& words, int64_t num_nodes) {
+    for (const auto* option : {"rdzv-endpoint", "master-addr", "main-process-ip"}) {
+      const auto given = launcher_of(words).empty() ? std::nullopt : program_option(words, option);
+      if (!given) continue;
+      const auto host = given->text.substr(0, given->text.find(':'));
+      if (host != "localhost" && host != "127.0.0.1") continue;
+      finder.add(given->line, fmt::format("--{} {} is another host on each of the {} nodes, so they never meet", option,
+                                          given->text, num_nodes));
+    }
+  };
+  for (const auto& step : steps_of(subject)) {
+    if (const auto num_nodes = step.layout.nodes; num_nodes && *num_nodes > 1)
+      judge(program_words(*step.command), *num_nodes);
+  }
+  for (const auto& command : subject.script.commands) {
+    if (command.name != "srun") judge(program_words(command), *nodes);
+  }
+}
+
+void check_master_port(const Subject& subject, Finder& finder) {
+  const auto& job = subject.script.job();
+  if (job.has("exclusive") || subject.is_command_line) return;
+  for (const auto& command : subject.script.shell.commands) {
+    for (const auto& assignment : command.assignments) {
+      if (assignment.name == "MASTER_PORT" && parse_count(assignment.value.text)) {
+        finder.add(assignment.line,
+                   fmt::format("MASTER_PORT={} is the same for all jobs; two of them on one node collide",
+                               assignment.value.text));
+      }
+    }
+  }
+}
+
+// ---- Threads and workers
+
+void check_threads(const Subject& subject, Finder& finder) {
+  if (subject.is_command_line || subject.script.is_het()) return;
+  const auto layout = layout_of(subject.script.job());
+  const auto& job = subject.script.job();
+  if (!layout.cpus_per_task && (job.has("exclusive") || !job.has("ntasks"))) return;
+  const auto cpus = layout.cpus_per_task.value_or(1);
+  if (!layout.cpus_per_task) return;
+  for (const auto& command : subject.script.shell.commands) {
+    for (const auto& assignment : command.assignments) {
+      const auto threads = assignment.name == "OMP_NUM_THREADS" ? parse_count(assignment.value.text) : std::nullopt;
+      if (!threads || *threads <= cpus || job.value("hint") == "multithread") continue;
+      finder.add(
+          assignment.line,
+          fmt::format("OMP_NUM_THREADS={} is more than the {} CPU{} of a task", *threads, cpus, cpus == 1 ? "" : "s"),
+          "export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK");
+    }
+  }
+}
+
+void check_workers(const Subject& subject, Finder& finder) {
+  if (subject.is_command_line || subject.script.is_het()) return;
+  const auto judge = [&](const std::vector<OptionWord>& words, const Layout& layout) {
+    const auto given = program_option(words, "num-workers");
+    const auto other = given ? given : program_option(words, "workers");
+    const auto workers = other && other->is_known ? parse_count(other->text) : std::nullopt;
+    if (!workers || !layout.cpus_per_task) return;
+    const auto processes = program_option(words, "nproc-per-node");
+    const auto ranks = launcher_of(words).empty() ? std::optional<int64_t>(1)
+                       : processes                ? (processes->is_known ? parse_count(processes->text) : std::nullopt)
+                                                  : std::nullopt;
+    if (!ranks) {
+      if (*workers <= *layout.cpus_per_task) return;
+    } else if (*workers * *ranks <= *layout.cpus_per_task) {
+      return;
+    }
+    finder.add(other->line, ranks.value_or(1) > 1
+                                ? fmt::format("{} ranks with {} workers each are {} processes, but a task has {} CPUs",
+                                              *ranks, *workers, *ranks * *workers, *layout.cpus_per_task)
+                                : fmt::format("{} workers share the {} CPU{} of a task", *workers,
+                                              *layout.cpus_per_task, *layout.cpus_per_task == 1 ? "" : "s"));
+  };
+  for (const auto& step : steps_of(subject)) judge(program_words(*step.command), step.layout);
+  auto job = layout_of(subject.script.job());  // a program without srun has the CPUs of all tasks of its node
+  if (!job.ntasks_per_node) return;
+  if (job.cpus_per_task) *job.cpus_per_task *= *job.ntasks_per_node;
+  for (const auto& command : subject.script.commands) {
+    if (command.name != "srun") judge(command.words, job);
+  }
+}
+
+// ---- The environment of steps
+
+void check_export(const Subject& subject, Finder& finder) {
+  if (subject.is_command_line) return;
+  const auto& job = subject.script.job();
+  const auto value = job.value("export");
+  if (value.empty() || value == "ALL" || value.starts_with("ALL,") || value.find(",ALL") != value.npos) return;
+  if (assigns(subject.script, "SLURM_EXPORT_ENV")) return;
+  const auto steps = steps_of(subject);
+  const bool all_export = !steps.empty() && std::all_of(steps.begin(), steps.end(),
+                                                        [](const Step& step) { return step.request.has("export"); });
+  if (all_export || (value == "NIL" && steps.empty())) return;
+  if (value == "NONE" || value == "NIL") {
+    if (steps.empty()) return;
+    finder.add(
+        job.line_of("export"),
+        fmt::format("srun inherits --export={}, so its tasks do not get variables and modules that the script sets",
+                    value),
+        "Write `unset SLURM_EXPORT_ENV` in the script, or srun --export=ALL.");
+  } else {
+    finder.add(
+        job.line_of("export"),
+        fmt::format(
+            "--export={} without ALL drops all other variables of your environment, such as PATH settings and modules",
+            value),
+        fmt::format("Write --export=ALL,{}.", value));
+  }
+}
+
+void check_debug(const Subject& subject, Finder& finder) {
+  static const std::set<std::string_view> kDebug = {
+      "CUDA_LAUNCH_BLOCKING", "NCCL_P2P_DISABLE",    "NCCL_IB_DISABLE",        "NCCL_SHM_DISABLE",
+      "AMD_SERIALIZE_KERNEL", "HIP_LAUNCH_BLOCKING", "TORCH_DISTRIBUTED_DEBUG"};
+  for (const auto& command : subject.script.shell.commands) {
+    for (const auto& assignment : command.assignments) {
+      const auto& value = assignment.value.text;
+      if (!kDebug.contains(assignment.name) || value == "0" || value.empty() || value == "OFF" || value == "INFO")
+        continue;
+      finder.add(assignment.line,
+                 fmt::format("{}={} is for finding errors, and makes training slow", assignment.name, value));
+    }
+  }
+}
+
+void check_tasks_per_node(const Subject& subject, Finder& finder) {
+  const auto nodes = layout_of(subject.script.job()).nodes;
+  if (subject.is_command_line || (nodes && *nodes < 2)) return;
+  for (const auto& command : subject.script.commands) {
+    const auto words = program_words(command);
+    if (launcher_of(words).empty()) continue;
+    const auto processes = program_option(words, "nproc-per-node");
+    if (!processes || !mentions(processes->text, "SLURM_TASKS_PER_NODE") ||
+        processes->text.find("%%") != std::string::npos)
+      continue;
+    finder.add(processes->line, "$SLURM_TASKS_PER_NODE is no number on several nodes; it looks like 4(x2)",
+               "Use $SLURM_NTASKS_PER_NODE or $SLURM_GPUS_ON_NODE.");
+  }
+}
+
+void check_conda(const Subject& subject, Finder& finder) {
+  const auto& script = subject.script;
+  if (subject.is_command_line || script.shell.has_source) return;
+  for (const auto& command : script.commands) {
+    if (command.name != "conda" || command.words.size() < 2 || command.words[1].text != "activate") continue;
+    const bool is_ready =
+        script.text.find("conda.sh") != std::string::npos || script.text.find("shell.bash hook") != std::string::npos ||
+        script.text.find("conda init") != std::string::npos || script.text.find("module ") != std::string::npos ||
+        script.text.find("ml ") != std::string::npos || script.lines[0].find(" -l") != std::string::npos ||
+        script.lines[0].find("-i") != std::string::npos || script.lines[0].find("--login") != std::string::npos;
+    if (!is_ready)
+      finder.add(command.words[0].line, "`conda activate` fails in a batch script unless conda was set up in it");
+    return;
+  }
+}
+
+constexpr const char* kVariables = "slurm.schedmd.com/sbatch.html, OUTPUT ENVIRONMENT VARIABLES; tested with 22.05.8";
+
+constexpr Rule kEnvironmentRules[] = {
+    {"slurm-variable-not-set", Severity::kWarning, "", "", "A variable of Slurm that this job does not get",
+     "Slurm sets many variables only if their option is given.", "Give the option, or a default: ${NAME:-1}.",
+     kVariables, check_not_set},
+    {"unknown-slurm-variable", Severity::kWarning, "", "", "A variable that Slurm does not set",
+     "It is empty, unless something else sets it.", "Use a variable of the list in `man sbatch`.", kVariables,
+     check_unknown_slurm},
+    {"undefined-variable", Severity::kWarning, "", "", "A variable that the script does not set",
+     "It is empty, unless the environment of sbatch has it.", "Set it, or write ${NAME:?} to end with a message.",
+     "POSIX.1-2017, Shell Command Language, 2.6.2", check_undefined},
+    {"rank-in-batch-shell", Severity::kWarning, "", "", "A rank that is read in the batch shell",
+     "The batch script is task 0; the tasks of srun inherit its value.",
+     "Read SLURM_PROCID and SLURM_LOCALID within the step.", kVariables, check_rank_in_batch},
+    {"master-addr-localhost", Severity::kWarning, "", "", "MASTER_ADDR is localhost on several nodes",
+     "Each node would look for rank 0 on itself.",
+     "MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n1)",
+     "pytorch.org/docs/stable/distributed.html, environment variable initialization", check_master_address},
+    {"master-port-fixed", Severity::kNote, "", "", "MASTER_PORT is a constant",
+     "Other jobs on the same node may use it.", "MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))",
+     "pytorch.org/docs/stable/distributed.html, environment variable initialization", check_master_port},
+    {"too-many-threads", Severity::kWarning, "", "", "More threads than CPUs", "Threads take turns on the task's CPUs.",
+     "export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK",
+     "openmp.org, OMP_NUM_THREADS; slurm.schedmd.com/sbatch.html, --cpus-per-task", check_threads},
+    {"too-many-workers", Severity::kWarning, "", "", "More workers than CPUs",
+     "Workers that load data take turns on the task's CPUs, and slow the training down.",
+     "Ask for more CPUs, or for fewer workers.", "pytorch.org/docs/stable/data.html, num_workers", check_workers},
+    {"export-without-all", Severity::kWarning, "", "", "--export without ALL",
+     "Steps inherit it through SLURM_EXPORT_ENV.", "Write --export=ALL,NAME=value.",
+     "slurm.schedmd.com/sbatch.html, --export", check_export},
+    {"debug-variable", Severity::kNote, "", "", "A variable for finding errors", "It makes GPUs or communication slow.",
+     "Delete it when the error is found.", "docs.nvidia.com/deeplearning/nccl, Environment Variables", check_debug},
+    {"tasks-per-node-text", Severity::kWarning, "", "", "SLURM_TASKS_PER_NODE used as a number",
+     "Its value is a list such as 4(x2).", "Use SLURM_NTASKS_PER_NODE.", kVariables, check_tasks_per_node},
+    {"conda-activate", Severity::kNote, "", "", "conda activate without conda's setup",
+     "The function comes from conda.sh, which interactive shells read alone.",
+     "source \"$(conda info --base)/etc/profile.d/conda.sh\" first.", "docs.conda.io, conda init", check_conda},
+};
+
+}  // namespace
+
+std::span<const Rule> environment_rules() { return kEnvironmentRules; }
+
+}  // namespace yoke::slurm::check

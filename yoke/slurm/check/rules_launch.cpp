@@ -1,0 +1,165 @@
+// Rules about launchers and networks: whether torchrun, accelerate, mpirun and the variables of ranks fit the job.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "yoke/base/text.h"
+#include "yoke/slurm/check/rules.h"
+
+namespace yoke::slurm::check {
+namespace {
+
+/// Calls `visit` for each launcher that srun or the script itself starts, with the number of nodes on which it runs.
+void for_each_launcher(const Subject& subject,
+                       const std::function<void(const std::string& launcher, const std::vector<OptionWord>& words,
+                                                const std::optional<int64_t>& nodes, bool is_step)>& visit) {
+  if (subject.is_command_line || subject.script.is_het()) return;
+  const auto tell = [&](const std::vector<OptionWord>& words, const std::optional<int64_t>& nodes, bool is_step) {
+    const auto launcher = launcher_of(words);
+    if (!launcher.empty() && launcher != "yoke run") visit(launcher, words, nodes, is_step);
+  };
+  for (const auto& step : steps_of(subject)) tell(program_words(*step.command), step.layout.nodes, true);
+  const auto job = layout_of(subject.script.job());
+  for (const auto& command : subject.script.commands) {
+    if (command.name != "srun") tell(command.words, job.nodes, false);
+  }
+}
+
+void check_standalone(const Subject& subject, Finder& finder) {
+  for_each_launcher(subject, [&](const std::string& launcher, const std::vector<OptionWord>& words,
+                                 const std::optional<int64_t>& nodes, bool is_step) {
+    const auto is_standalone =
+        std::find_if(words.begin(), words.end(), [](const OptionWord& word) { return word.text == "--standalone"; });
+    if (is_standalone == words.end()) return;
+    const auto asked = program_option(words, "nnodes");
+    const int64_t count = asked && asked->is_known ? parse_count(asked->text).value_or(0) : 0;
+    if (is_step && nodes && *nodes > 1) {
+      finder.add(is_standalone->line,
+                 fmt::format("{} --standalone trains on each of the {} nodes alone, {} times the same", launcher,
+                             *nodes, *nodes));
+    } else if (count > 1) {
+      finder.add(is_standalone->line,
+                 fmt::format("{} --standalone is for one node, and contradicts --nnodes {}", launcher, count));
+    }
+  });
+}
+
+void check_nnodes(const Subject& subject, Finder& finder) {
+  for_each_launcher(subject, [&](const std::string& launcher, const std::vector<OptionWord>& words,
+                                 const std::optional<int64_t>& nodes, bool is_step) {
+    const auto given = program_option(words, launcher == "accelerate launch" ? "num-machines" : "nnodes");
+    const auto count = given && given->is_known ? parse_count(given->text) : std::nullopt;
+    // Several launchers by hand, one in each iteration of a loop or each step, are not counted.
+    if (!count || !nodes || *count == *nodes || (!is_step && *nodes > 1)) return;
+    const auto steps = steps_of(subject);
+    const auto is_one_of_many = [&](const Step& step) {
+      return step.is_background || step.is_in_loop || step.request.has("relative") || step.request.has("nodelist");
+    };
+    if (std::any_of(steps.begin(), steps.end(), is_one_of_many)) return;
+    const auto shown = fmt::format("{} node{}", *nodes, *nodes == 1 ? "" : "s");
+    finder.add(given->line, *count > *nodes
+                                ? fmt::format("{} waits for {} nodes, but runs on {}", launcher, *count, shown)
+                                : fmt::format("{} is told to use {} node{}, but runs on {}: they do not train together",
+                                              launcher, *count, *count == 1 ? "" : "s", shown));
+  });
+}
+
+bool starts_launcher(const Script& script) {
+  return std::any_of(script.commands.begin(), script.commands.end(),
+                     [](const Command& command) { return !launcher_of(command.words).empty(); });
+}
+
+void check_world_size(const Subject& subject, Finder& finder) {
+  const auto& script = subject.script;
+  if (subject.is_command_line || script.is_het() || starts_launcher(script)) return;
+  auto steps = steps_of(subject);
+  std::erase_if(steps, [](const Step& step) { return is_small_program(program_words(*step.command)); });
+  // "${step[@]}" may be a step too.
+  const bool may_start_more = std::any_of(script.commands.begin(), script.commands.end(), [](const Command& command) {
+    return !command.words.front().is_known && command.words.front().text.starts_with("$");
+  });
+  if (steps.empty() || may_start_more) return;
+  for (const auto& command : script.shell.commands) {
+    for (const auto& assignment : command.assignments) {
+      const auto size = assignment.name == "WORLD_SIZE" ? parse_count(assignment.value.text) : std::nullopt;
+      if (!size) continue;
+      const bool is_right = std::any_of(steps.begin(), steps.end(), [&](const Step& step) {
+        return !step.layout.ntasks || *step.layout.ntasks == *size;
+      });
+      if (is_right) continue;
+      const auto ntasks = *steps.front().layout.ntasks;
+      finder.add(
+          assignment.line,
+          fmt::format("WORLD_SIZE={}, but srun starts {} task{}: ranks {}", *size, ntasks, ntasks == 1 ? "" : "s",
+                      *size > ntasks ? "wait for others that never come" : "from this number on are refused"));
+    }
+  }
+}
+
+void check_loopback(const Subject& subject, Finder& finder) {
+  const auto nodes = layout_of(subject.script.job()).nodes;
+  if (subject.is_command_line || !nodes || *nodes < 2) return;
+  for (const auto& command : subject.script.shell.commands) {
+    for (const auto& assignment : command.assignments) {
+      const auto& name = assignment.name;
+      if (name != "NCCL_SOCKET_IFNAME" && name != "GLOO_SOCKET_IFNAME" && name != "RCCL_SOCKET_IFNAME") continue;
+      auto value = std::string_view(assignment.value.text);
+      if (value.starts_with("=")) value.remove_prefix(1);
+      if (value != "lo") continue;
+      finder.add(assignment.line,
+                 fmt::format("{}=lo is the network within a host, but the job has {} nodes", name, *nodes));
+    }
+  }
+}
+
+void check_mpirun_count(const Subject& subject, Finder& finder) {
+  const auto& job = subject.script.job();
+  if (subject.is_command_line || subject.script.is_het() || job.has("overcommit") || job.has("ntasks-per-gpu")) return;
+  if (!job.has("ntasks") && !job.has("ntasks-per-node")) return;
+  const auto ntasks = layout_of(job).ntasks;
+  for (const auto& command : subject.script.commands) {
+    if (command.name != "mpirun" && command.name != "mpiexec" && command.name != "orterun") continue;
+    std::optional<OptionWord> given;
+    bool shares = false;
+    for (size_t i = 1; i < command.words.size() && !given; ++i) {
+      const auto& text = command.words[i].text;
+      shares |= text.find("oversubscribe") != text.npos || text.find("hostfile") != text.npos ||
+                text.find("machinefile") != text.npos || text == "-H" || text == "--host" || text == "--map-by";
+      for (const auto* option : {"-np", "-n", "--np", "-c"}) {
+        if (text == option && i + 1 < command.words.size()) given = command.words[i + 1];
+      }
+    }
+    const auto count = given && given->is_known ? parse_count(given->text) : std::nullopt;
+    if (!count || !ntasks || shares || *count <= *ntasks) continue;
+    finder.add(given->line,
+               fmt::format("{} starts {} ranks, but the job has {} task{}: Open MPI says that there are not enough "
+                           "slots, and others put several ranks on one CPU",
+                           command.name, *count, *ntasks, *ntasks == 1 ? "" : "s"));
+  }
+}
+
+constexpr const char* kTorchrun = "pytorch.org/docs/stable/elastic/run.html";
+
+constexpr Rule kLaunchRules[] = {
+    {"standalone-on-nodes", Severity::kWarning, "", "", "torchrun --standalone on several nodes",
+     "It makes a rendezvous of its own on each node.",
+     "Write --nnodes=$SLURM_NNODES --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT.", kTorchrun, check_standalone},
+    {"nnodes-mismatch", Severity::kWarning, "", "", "A launcher's number of nodes is not that of the job",
+     "It waits for nodes that do not come, or leaves some out.", "Write --nnodes=$SLURM_NNODES.", kTorchrun,
+     check_nnodes},
+    {"world-size-mismatch", Severity::kWarning, "", "", "WORLD_SIZE is not the number of tasks",
+     "All ranks must agree on their number.", "export WORLD_SIZE=$SLURM_NTASKS",
+     "pytorch.org/docs/stable/distributed.html, environment variable initialization", check_world_size},
+    {"loopback-interface", Severity::kWarning, "", "", "NCCL or Gloo on the loopback interface, with several nodes",
+     "Other hosts cannot be reached through it.", "Name the interface of the network between nodes, or leave it out.",
+     "docs.nvidia.com/deeplearning/nccl, Environment Variables, NCCL_SOCKET_IFNAME", check_loopback},
+    {"mpirun-count", Severity::kWarning, "", "", "mpirun with more ranks than the job has tasks",
+     "Slots of mpirun are the tasks of the job.", "Leave -np out, or ask for as many tasks.",
+     "docs.open-mpi.org, Launching with Slurm", check_mpirun_count},
+};
+
+}  // namespace
+
+std::span<const Rule> launch_rules() { return kLaunchRules; }
+
+}  // namespace yoke::slurm::check

@@ -1,0 +1,211 @@
+// Rules about what a cluster has: partitions, times, nodes. They need facts about it.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "yoke/base/format.h"
+#include "yoke/slurm/check/rules.h"
+
+namespace yoke::slurm::check {
+namespace {
+
+/// The facts about the partition of a request; null if nothing is known about it.
+struct Place {
+  const SiteFacts* site = nullptr;
+  const PartitionFacts* partition = nullptr;
+  std::string name;
+};
+
+Place place_of(const Subject& subject, const Request& job) {
+  const auto wanted = job.value("partition");
+  if (wanted.find(',') != wanted.npos || job.has("clusters") || (job.has("partition") && wanted.empty())) return {};
+  for (const auto* site : {subject.site, built_in_facts(wanted, job.value("account"))}) {
+    if (site == nullptr) continue;
+    for (const auto& [name, partition] : site->partitions) {
+      if (wanted.empty() ? partition.is_default : name == wanted) return {site, &partition, name};
+    }
+  }
+  return {};
+}
+
+std::string time_text(int64_t minutes) {
+  if (minutes >= 1440) return fmt::format("{}-{:02}:{:02}:00", minutes / 1440, minutes / 60 % 24, minutes % 60);
+  return fmt::format("{:02}:{:02}:00", minutes / 60, minutes % 60);
+}
+
+std::string consequence(const SiteFacts& site, const char* reason) {
+  if (site.refuses_at_once) return "and is refused";
+  return fmt::format("so it is refused, or waits for ever ({})", reason);
+}
+
+void for_each_place(const Subject& subject, const std::function<void(const Request& job, const Place& place)>& visit) {
+  for (const auto& job : subject.script.components) {
+    if (const auto place = place_of(subject, job); place.partition != nullptr) visit(job, place);
+  }
+}
+
+void check_partition(const Subject& subject, Finder& finder) {
+  if (subject.site == nullptr || !subject.site->knows_all_partitions) return;
+  for (const auto& job : subject.script.components) {
+    if (job.has("clusters")) continue;
+    const auto wanted = job.value("partition");
+    size_t begin = 0;
+    while (begin < wanted.size()) {
+      const auto end = std::min(wanted.find(',', begin), wanted.size());
+      const auto name = wanted.substr(begin, end - begin);
+      begin = end + 1;
+      if (name.empty() || name.find('$') != name.npos || subject.site->partitions.contains(name)) continue;
+      std::string names;
+      for (const auto& [one, facts] : subject.site->partitions) names += (names.empty() ? "" : ", ") + one;
+      finder.add(job.line_of("partition"), fmt::format("this cluster has no partition {}; it has {}", name, names),
+                 "Give a partition of the cluster; --no-cluster checks a script for another cluster.");
+    }
+  }
+}
+
+void check_time(const Subject& subject, Finder& finder) {
+  for_each_place(subject, [&](const Request& job, const Place& place) {
+    const auto minutes = job.minutes();
+    if (!minutes || !place.partition->max_minutes) return;
+    if (*minutes >= 0 && *minutes <= *place.partition->max_minutes) return;
+    finder.add(
+        job.line_of("time"),
+        fmt::format("--time {} is over the limit of partition {}, {}, {}", job.value("time"), place.name,
+                    time_text(*place.partition->max_minutes), consequence(*place.site, "PartitionTimeLimit")),
+        fmt::format("Ask for at most {}, and resume from a checkpoint.", time_text(*place.partition->max_minutes)));
+  });
+}
+
+void check_nodes(const Subject& subject, Finder& finder) {
+  for_each_place(subject, [&](const Request& job, const Place& place) {
+    const auto range = job.node_range();
+    if (!range) return;
+    auto most = place.partition->max_nodes;
+    if (place.partition->num_nodes && (!most || *place.partition->num_nodes < *most)) most = place.partition->num_nodes;
+    if (!most || range->min <= *most) return;
+    finder.add(job.line_of("nodes"), fmt::format("{} nodes are more than partition {} allows, {}, {}", range->min,
+                                                 place.name, *most, consequence(*place.site, "PartitionNodeLimit")));
+  });
+}
+
+void check_gpus(const Subject& subject, Finder& finder) {
+  for_each_place(subject, [&](const Request& job, const Place& place) {
+    const auto gpus = job.gpus_per_node();
+    if (!gpus || !place.partition->gpus_per_node || *gpus <= *place.partition->gpus_per_node) return;
+    finder.add(job.line_of("gpus-per-node", "gres"),
+               fmt::format("{} GPUs on a node are asked for, but the nodes of partition {} have {}: Requested node "
+                           "configuration is not available",
+                           *gpus, place.name, *place.partition->gpus_per_node));
+  });
+}
+
+void check_cpus(const Subject& subject, Finder& finder) {
+  for_each_place(subject, [&](const Request& job, const Place& place) {
+    const auto layout = layout_of(job);
+    const auto cpus = place.partition->cpus_per_node;
+    if (!cpus || !layout.cpus_per_task || job.has("overcommit")) return;
+    const auto tasks = job.ntasks_per_node().value_or(1);
+    if (*layout.cpus_per_task * tasks <= *cpus) return;
+    finder.add(
+        job.line_of("cpus-per-task", "ntasks-per-node"),
+        fmt::format("{} task{} with {} CPUs on a node need {} CPUs, but the nodes of partition {} have {}", tasks,
+                    tasks == 1 ? "" : "s", *layout.cpus_per_task, tasks * *layout.cpus_per_task, place.name, *cpus));
+  });
+}
+
+void check_memory(const Subject& subject, Finder& finder) {
+  for_each_place(subject, [&](const Request& job, const Place& place) {
+    const auto memory = job.value("mem").empty() ? std::nullopt : parse_mebibytes(job.value("mem"));
+    if (!memory || !place.partition->memory_mib || *memory <= *place.partition->memory_mib) return;
+    finder.add(
+        job.line_of("mem"),
+        fmt::format("--mem {} is more than the nodes of partition {} have, {} MiB: Memory specification can not be "
+                    "satisfied",
+                    job.value("mem"), place.name, *place.partition->memory_mib));
+  });
+}
+
+void check_gpu_types(const Subject& subject, Finder& finder) {
+  const auto judge = [&](const Request& request, const Place& place) {
+    const auto& known = place.partition->gpu_types;
+    for (const auto& type : request.gpu_types()) {
+      if (known.empty() || known.contains(type)) continue;
+      std::string names;
+      for (const auto& one : known) names += (names.empty() ? "" : ", ") + one;
+      int64_t line = request.line_of("gres");
+      for (const auto* option : {"gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"}) {
+        line = std::max(line, request.line_of(option));
+      }
+      finder.add(line, fmt::format("partition {} has no GPUs of type {}; it has {}", place.name, type, names));
+    }
+  };
+  for_each_place(subject, judge);
+  if (const auto place = place_of(subject, subject.script.job()); place.partition != nullptr) {
+    for (const auto& step : steps_of(subject)) judge(step.request, place);
+  }
+}
+
+void check_array_size(const Subject& subject, Finder& finder) {
+  const auto& job = subject.script.job();
+  const auto largest = largest_index(job.value("array"));
+  if (!largest) return;
+  const auto known = subject.site == nullptr ? std::nullopt : subject.site->max_array_size;
+  if (known && *largest >= *known) {
+    finder.add(job.line_of("array"),
+               fmt::format("index {} is refused, because MaxArraySize of this cluster is {}: indexes go to {}",
+                           *largest, *known, *known - 1));
+  } else if (!known && *largest > 1000) {
+    finder.add_as(
+        Severity::kNote, job.line_of("array"),
+        fmt::format("index {} is refused unless the site raised MaxArraySize, which is 1001 by default", *largest));
+  }
+}
+
+/// LUMI-G: 56 of 64 cores.
+void check_cores(const Subject& subject, Finder& finder) {
+  const auto& job = subject.script.job();
+  const auto* facts = built_in_facts(job.value("partition"), job.value("account"));
+  if (facts == nullptr || facts == subject.site) return;
+  const auto layout = layout_of(job);
+  const auto cpus = layout.cpus_per_task, tasks = layout.ntasks_per_node;
+  if (!cpus || !tasks || *cpus * *tasks <= 56 || *cpus * *tasks > 112 || job.value("hint") == "multithread" ||
+      job.value("threads-per-core") == "2") {
+    return;
+  }
+  finder.add(job.line_of("cpus-per-task", "ntasks-per-node"),
+             fmt::format("{} tasks with {} cores are {} cores on a node, but jobs on LUMI-G get 56; the job never runs",
+                         *tasks, *cpus, *cpus * *tasks),
+             "Use at most 7 cores for each of 8 tasks.");
+}
+
+constexpr const char* kFacts = "scontrol show partition of this cluster, or the site's own pages";
+
+constexpr Rule kLimitRules[] = {
+    {"unknown-partition", Severity::kError, "", "", "A partition that the cluster does not have",
+     "Slurm says: invalid partition specified.", "Give one of the cluster's partitions.", kFacts, check_partition},
+    {"time-over-limit", Severity::kError, "", "", "--time over the partition's limit",
+     "Refused with EnforcePartLimits; otherwise the job waits for ever.", "Ask for less time.", kFacts, check_time},
+    {"nodes-over-limit", Severity::kError, "", "", "More nodes than the partition has or allows",
+     "Refused with EnforcePartLimits; otherwise the job waits for ever.", "Ask for fewer nodes.", kFacts, check_nodes},
+    {"gpus-over-node", Severity::kError, "", "", "More GPUs than a node has",
+     "Slurm says: Requested node configuration is not available.", "Ask for more nodes.", kFacts, check_gpus},
+    {"cpus-over-node", Severity::kError, "", "", "More CPUs than a node has",
+     "Slurm says: CPU count per node can not be satisfied.", "Ask for more nodes or fewer CPUs.", kFacts, check_cpus},
+    {"memory-over-node", Severity::kError, "", "", "More memory than a node has",
+     "Slurm says: Memory specification can not be satisfied.", "Ask for less memory.", kFacts, check_memory},
+    {"unknown-gpu-type", Severity::kError, "", "", "GPUs of a type that the partition does not have",
+     "Slurm says: Requested node configuration is not available. Capitals count.", "Give one of the types, or none.",
+     kFacts, check_gpu_types},
+    {"array-over-limit", Severity::kError, "", "", "An index of an array over MaxArraySize",
+     "Slurm says: Invalid job array specification.", "Use several arrays, or let a task do several indexes.",
+     "slurm.schedmd.com/slurm.conf.html, MaxArraySize; sbatch 22.05.8", check_array_size},
+    {"cores-reserved", Severity::kError, "", "", "Cores that the system keeps",
+     "LUMI-G nodes have 64 cores, of which jobs get 56.", "Ask for at most 56 cores.",
+     "docs.lumi-supercomputer.eu, LUMI-G example batch scripts", check_cores},
+};
+
+}  // namespace
+
+std::span<const Rule> limit_rules() { return kLimitRules; }
+
+}  // namespace yoke::slurm::check

@@ -1,0 +1,430 @@
+// Rules about what a script starts: srun, launchers, steps in the background.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "yoke/base/error.h"
+#include "yoke/base/hostlist.h"
+#include "yoke/base/text.h"
+#include "yoke/slurm/check/rules.h"
+
+namespace yoke::slurm::check {
+namespace {
+
+bool is_parallel_starter(std::string_view name) {
+  static const std::set<std::string_view> kNames = {
+      "srun",  "mpirun",   "mpiexec",    "mpiexec.hydra", "mpirun_rsh",  "prun",   "prterun",
+      "ibrun", "aprun",    "jsrun",      "orterun",       "parallel",    "pdsh",   "clush",
+      "ssh",   "yoke",     "horovodrun", "charmrun",      "ray",         "dask",   "ipcluster",
+      "flux",  "hq",       "launch",     "sbcast",        "sbatch",      "salloc", "pbsdsh",
+      "xargs", "submitit", "nextflow",   "snakemake",     "torchrun_jsc"};
+  return kNames.contains(name);
+}
+
+/// Whether some text of the script may start tasks in a way that the reader does not see.
+bool mentions_starter(const Script& script) {
+  for (const auto* word :
+       {"srun", "mpirun", "mpiexec", "prun ", "ibrun", "SLURM_NTASKS", "SLURM_NPROCS", "SLURM_NNODES",
+        "SLURM_JOB_NUM_NODES", "SLURM_NODELIST", "SLURM_JOB_NODELIST", "SLURM_TASKS_PER_NODE", "SLURM_STEP", "hostfile",
+        "machinefile", "parallel ", "pdsh", "clush"}) {
+    for (size_t i = 0; i < script.lines.size(); ++i) {
+      const auto begin = script.lines[i].find_first_not_of(" \t");
+      if (begin == std::string::npos || script.lines[i][begin] == '#') continue;
+      if (script.lines[i].find(word) != std::string::npos) return true;
+    }
+  }
+  return false;
+}
+
+void check_missing_srun(const Subject& subject, Finder& finder) {
+  const auto& script = subject.script;
+  if (subject.is_command_line || !script.is_shell || script.is_het()) return;
+  const auto layout = layout_of(script.job());
+  const auto ntasks = layout.ntasks.value_or(layout.nodes.value_or(1));
+  if (ntasks <= 1 || mentions_starter(script)) return;
+  if (std::any_of(script.commands.begin(), script.commands.end(),
+                  [](const Command& c) { return is_parallel_starter(c.name); }))
+    return;
+  for (const auto& command : script.commands) {
+    if (command.shell->is_in_substitution || command.shell->is_in_function || command.words.empty()) continue;
+    const auto& first = command.words[0].text;
+    const bool is_python = command.name.starts_with("python");
+    const bool is_program = (first.starts_with("./") || first.starts_with("../")) && !first.ends_with(".sh");
+    if (!is_python && !is_program) continue;
+    const auto second = command.words.size() > 1 ? std::string_view(command.words[1].text) : std::string_view();
+    if (second == "-c" || second == "-V" || second == "--version" || second == "-m") {
+      const auto module = command.words.size() > 2 ? command.words[2].text : std::string();
+      if (second != "-m" || module == "venv" || module == "pip" || module == "torch.utils.collect_env") continue;
+    }
+    if (!launcher_of(command.words).empty()) continue;  // has a rule of its own
+    finder.add(
+        command.words[0].line,
+        fmt::format("{} runs once, on the first node, although the job has {} tasks; nothing starts the others", first,
+                    ntasks),
+        fmt::format(
+            "Write srun {} ...; or ask for one task with --cpus-per-task CPUs if one process with threads is meant.",
+            first));
+    return;
+  }
+}
+
+void check_launcher_once(const Subject& subject, Finder& finder) {
+  const auto& script = subject.script;
+  if (subject.is_command_line || script.is_het()) return;
+  const auto nodes = layout_of(script.job()).nodes;
+  if (!nodes || *nodes < 2) return;
+  for (const auto& command : script.commands) {
+    if (command.name == "srun" || is_parallel_starter(command.name) || command.shell->is_in_function) continue;
+    static const std::set<std::string_view> kOnlyNames = {"echo", "printf", "which", "type",   "command", "hash",
+                                                          "pip",  "test",   "ls",    "export", "module"};
+    if (kOnlyNames.contains(command.name)) continue;
+    const auto launcher = launcher_of(command.words);
+    if (launcher.empty() || launcher == "yoke run" || launcher == "deepspeed") continue;
+    const auto given = program_option(command.words, launcher == "accelerate launch" ? "num-machines" : "nnodes");
+    const bool is_single = program_option(command.words, "standalone").has_value() || !given || given->text == "1";
+    finder.add(command.words[0].line,
+               is_single ? fmt::format("{} uses the first node alone, although the job has {} nodes", launcher, *nodes)
+                         : fmt::format("{} runs on the first node alone, and waits there for the other {} nodes",
+                                       launcher, *nodes - 1),
+               fmt::format("Start it with srun --ntasks-per-node=1, once on each node."));
+  }
+}
+
+void check_launcher_many(const Subject& subject, Finder& finder) {
+  for (const auto& step : steps_of(subject)) {
+    const auto launcher = launcher_of(program_words(*step.command));
+    if (launcher.empty() || launcher == "yoke run") continue;
+    const auto tasks = step.layout.ntasks_per_node;
+    if (!tasks || *tasks < 2) continue;
+    const auto workers = program_option(program_words(*step.command), "nproc-per-node");
+    if (workers && workers->text == "1") continue;
+    finder.add(
+        step.command->words.front().line,
+        fmt::format("srun starts {} on each node {} times, and each one starts workers of its own{}", launcher, *tasks,
+                    workers && workers->is_known ? fmt::format(" ({} times {})", *tasks, workers->text) : ""),
+        "Give srun --ntasks-per-node=1 (and -n as the number of nodes), with all CPUs for that task.");
+  }
+}
+
+void check_srun_mpirun(const Subject& subject, Finder& finder) {
+  for (const auto& step : steps_of(subject)) {
+    const auto words = program_words(*step.command);
+    if (words.empty() || step.layout.ntasks.value_or(2) <= 1) continue;
+    const auto base = base_name(words[0].text);
+    if (base != "mpirun" && base != "mpiexec") continue;
+    finder.add(step.command->words.front().line,
+               fmt::format("srun starts {} once for each task, and each one starts all ranks", base),
+               fmt::format("Use srun or {}, not both.", base));
+  }
+}
+
+void check_srun_script_options(const Subject& subject, Finder& finder) {
+  for (const auto& command : subject.script.commands) {
+    if (command.name != "srun" || subject.is_command_line) continue;
+    const auto words = program_words(command);
+    if (words.empty() && !command.options.has_unknown && command.shell->redirections.empty() &&
+        command.options.problems.empty()) {
+      const bool asks_help =
+          std::any_of(command.options.given.begin(), command.options.given.end(), [](const GivenOption& given) {
+            const std::string_view option = given.spec->name;
+            return option == "help" || option == "version" || option == "usage" || option == "pty" ||
+                   option == "interactive";
+          });
+      if (!asks_help) finder.add(command.words.front().line, "srun has no program to start");
+    }
+  }
+}
+
+/// The hosts of a list; empty if it cannot be read or is the name of a file.
+std::vector<std::string> hosts_of(const std::string& list) {
+  if (list.empty() || list.find_first_of("/$") != list.npos) return {};
+  try {
+    return expand_hostlist(list);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+void check_step_nodes(const Subject& subject, Finder& finder) {
+  if (subject.script.is_het() || subject.is_command_line) return;
+  const auto& job = subject.script.job();
+  const auto has = hosts_of(job.value("nodelist"));
+  const auto nodes = job.nodes();
+  // With more nodes than the list names, Slurm chooses the others.
+  const bool knows_all = !has.empty() && !job.has_unknown() &&
+                         (job.has("nodes") ? nodes && *nodes <= static_cast<int64_t>(has.size()) : !job.has("ntasks"));
+  const auto types = job.gpu_types();
+  for (const auto& step : steps_of(subject)) {
+    const auto asked = hosts_of(step.request.value("nodelist"));
+    for (const auto& host : asked) {
+      if (!knows_all || std::find(has.begin(), has.end(), host) != has.end()) continue;
+      finder.add(
+          step.request.line_of("nodelist"),
+          fmt::format("the step asks for node {}, but the job has {}; srun says: Requested node configuration is "
+                      "not available",
+                      host, job.value("nodelist")));
+      break;
+    }
+    for (const auto& type : step.request.gpu_types()) {
+      if (types.empty() || types.contains(type)) continue;
+      finder.add(
+          step.command->words.front().line,
+          fmt::format("the step asks for GPUs of type {}, but the job has {}; srun refuses it", type, *types.begin()));
+    }
+  }
+}
+
+void check_step_size(const Subject& subject, Finder& finder) {
+  if (subject.script.is_het() || subject.is_command_line) return;
+  const auto& job = subject.script.job();
+  const auto whole = layout_of(job);
+  for (const auto& step : steps_of(subject)) {
+    const auto& request = step.request;
+    const auto line = step.command->words.front().line;
+    if (const auto range = request.node_range(); range && whole.nodes && range->min > *whole.nodes) {
+      finder.add(
+          line,
+          fmt::format("the step asks for {} nodes, but the job has {}; srun says: Only allocated {} nodes asked for {}",
+                      range->min, *whole.nodes, *whole.nodes, range->min));
+      continue;
+    }
+    const auto step_gpus = request.gpus_per_node();
+    if (step_gpus && whole.gpus_per_node && *step_gpus > *whole.gpus_per_node) {
+      finder.add(line, fmt::format("the step asks for {} GPUs on a node, but the job has {}", *step_gpus,
+                                   *whole.gpus_per_node));
+      continue;
+    }
+    const auto tasks = request.count("ntasks");
+    const bool shares = request.has("overcommit") || job.has("overcommit") || job.has("exclusive") ||
+                        job.has("mincpus") || job.has("cpus-per-gpu") || job.has("threads-per-core") ||
+                        job.has("hint") || job.has("ntasks-per-core") || request.has("hint") ||
+                        request.has("threads-per-core");
+    const int64_t cpus = whole.ntasks.value_or(0) * whole.cpus_per_task.value_or(1);
+    const bool is_counted = job.has("ntasks") || job.has("ntasks-per-node") || job.has("cpus-per-task");
+    if (tasks && cpus > 0 && is_counted && !shares && *tasks > cpus && !job.asks_for_gpus()) {
+      finder.add_as(
+          Severity::kWarning, line,
+          fmt::format("the step asks for {} tasks, but the job has {} CPU{}; srun says: More processors requested than "
+                      "permitted, unless nodes are given as a whole",
+                      *tasks, cpus, cpus == 1 ? "" : "s"));
+    }
+  }
+}
+
+void check_step_cpus(const Subject& subject, Finder& finder) {
+  const auto& job = subject.script.job();
+  if (!job.has("cpus-per-task") || job.value("cpus-per-task") == "1" || assigns(subject.script, "SRUN_CPUS_PER_TASK"))
+    return;
+  for (const auto& step : steps_of(subject)) {
+    if (step.request.has("cpus-per-task") || step.request.has_unknown() || step.request.has("cpus-per-gpu")) continue;
+    if (step.request.has("cpu-bind") || is_small_program(program_words(*step.command))) continue;
+    finder.add(
+        step.command->words.front().line,
+        fmt::format(
+            "srun does not take over --cpus-per-task {} of the job in Slurm 22.05 and 23.02: each task gets one CPU",
+            job.value("cpus-per-task")));
+    return;
+  }
+}
+
+// ---- The background
+
+bool is_wait(const Command& command) { return command.name == "wait" || command.name == "fg"; }
+
+bool is_trivial(const std::string& name) {
+  static const std::set<std::string_view> kNames = {"echo",   "date",  "printf",   "true",  ":",      "export", "trap",
+                                                    "sleep",  "set",   "cd",       "mkdir", "ls",     "cat",    "exit",
+                                                    "module", "unset", "hostname", "local", "declare"};
+  return kNames.contains(name);
+}
+
+void check_no_wait(const Subject& subject, Finder& finder) {
+  const auto& commands = subject.script.commands;
+  const Command* last = nullptr;
+  for (const auto& command : commands) {
+    if (command.shell == nullptr || command.shell->is_in_function || command.shell->is_in_substitution) continue;
+    if (command.shell->is_background) {
+      const auto& first = command.words[0].text;
+      if (command.name == "srun" || command.name.starts_with("python") || command.name == "mpirun" ||
+          first.starts_with("./")) {
+        last = &command;
+      }
+    } else if (is_wait(command) ||
+               (!is_trivial(command.name) && last != nullptr && !command.shell->is_in_loop &&
+                (command.name == "srun" || command.name.starts_with("python") || command.name == "mpirun" ||
+                 command.words[0].text.starts_with("./") || command.name == "tail" || command.name == "bash"))) {
+      last = nullptr;
+    }
+  }
+  if (last == nullptr || subject.script.text.find("wait") != std::string::npos) {
+    // `wait` in a function or in a form that the reader does not know
+    const bool has_wait =
+        std::any_of(subject.script.lines.begin(), subject.script.lines.end(), [](const std::string& line) {
+          const auto words = words_of(line);
+          return std::any_of(words.begin(), words.end(),
+                             [](std::string_view w) { return w == "wait" || w == "wait;" || w == "wait)"; });
+        });
+    if (last == nullptr || has_wait) return;
+  }
+  finder.add(last->words[0].line,
+             fmt::format("{} runs in the background, and nothing waits for it: the job ends at once, and Slurm "
+                         "kills it",
+                         last->name));
+}
+
+void check_serial_steps(const Subject& subject, Finder& finder) {
+  const auto& job = subject.script.job();
+  const auto whole = layout_of(job);
+  int64_t count = 0;
+  const Step* first = nullptr;
+  const auto steps = steps_of(subject);
+  for (const auto& step : steps) {
+    if (!step.is_background) continue;
+    const auto& request = step.request;
+    const bool shares = request.has("exact") || request.has("overlap") || request.has("exclusive") ||
+                        request.has("cpus-per-task") || request.has("threads-per-core") || request.has("nodelist") ||
+                        request.has("relative") || request.has("exclude") || request.has("oversubscribe") ||
+                        request.has_unknown() || request.has("cpus-per-gpu");
+    if (shares) continue;
+    // A step for each node: nothing is shared.
+    if (whole.nodes.value_or(1) > 1 && (request.nodes() == 1 || request.count("ntasks") == 1)) continue;
+    if (!whole.ntasks) continue;
+    count += step.is_in_loop ? 2 : 1;
+    if (first == nullptr) first = &step;
+  }
+  if (count < 2 || first == nullptr || assigns(subject.script, "SLURM_EXACT") ||
+      assigns(subject.script, "SLURM_OVERLAP"))
+    return;
+  if (*whole.ntasks * whole.cpus_per_task.value_or(1) < 2 && !job.has("exclusive")) return;
+  finder.add(first->command->words[0].line,
+             "the steps in the background run one after the other: without --exact, each one takes all CPUs of its "
+             "node (\"Requested "
+             "nodes are busy\")");
+}
+
+void check_pty(const Subject& subject, Finder& finder) {
+  if (subject.is_command_line) return;
+  for (const auto& step : steps_of(subject)) {
+    if (!step.request.has("pty")) continue;
+    const auto words = program_words(*step.command);
+    if (words.empty()) continue;
+    const auto base = base_name(words[0].text);
+    if (words.size() == 1 && (base == "bash" || base == "sh" || base == "zsh")) {
+      finder.add(step.command->words[0].line, "a batch script has no terminal, so an interactive shell ends at once",
+                 "Type srun --pty bash in a terminal instead.");
+    }
+  }
+}
+
+// ---- Signals
+
+const Command* find_trap(const Script& script, std::string& signal) {
+  for (const auto& command : script.commands) {
+    if (command.name != "trap" || command.words.size() < 3 || command.words[1].text == "-") continue;
+    for (size_t i = 2; i < command.words.size(); ++i) {
+      auto name = command.words[i].text;
+      if (name.starts_with("SIG")) name = name.substr(3);
+      if (name == "EXIT" || name == "ERR" || name == "DEBUG" || name == "0" || name == "RETURN") continue;
+      signal = name;
+      return &command;
+    }
+  }
+  return nullptr;
+}
+
+std::string signal_of(const std::string& value) {
+  auto name = value.substr(0, value.find('@'));
+  if (const auto colon = name.rfind(':'); colon != name.npos) name = name.substr(colon + 1);
+  if (name.starts_with("SIG")) name = name.substr(3);
+  static constexpr std::pair<const char*, const char*> kNumbers[] = {
+      {"10", "USR1"}, {"12", "USR2"}, {"15", "TERM"}, {"2", "INT"}, {"1", "HUP"}};
+  for (const auto& [number, word] : kNumbers) {
+    if (name == number) return word;
+  }
+  return name;
+}
+
+void check_signal_shell(const Subject& subject, Finder& finder) {
+  const auto value = subject.script.job().value("signal");
+  std::string trapped;
+  const auto* trap = find_trap(subject.script, trapped);
+  if (value.empty() || trap == nullptr || signal_of(value) != signal_of(trapped)) return;
+  const auto flags = value.substr(0, value.rfind(':') == value.npos ? 0 : value.rfind(':'));
+  if (flags.find('B') != flags.npos) return;
+  finder.add(subject.script.job().line_of("signal"),
+             fmt::format(
+                 "--signal={} goes to the steps alone; the trap for {} on line {} is in the batch shell and never runs",
+                 value, trapped, trap->words[0].line),
+             fmt::format("Write --signal=B:{}.", value));
+}
+
+void check_trap_waits(const Subject& subject, Finder& finder) {
+  const auto value = subject.script.job().value("signal");
+  std::string trapped;
+  const auto* trap = find_trap(subject.script, trapped);
+  if (!value.starts_with("B") || trap == nullptr || signal_of(value) != signal_of(trapped)) return;
+  bool has_wait = false;
+  const Command* blocking = nullptr;
+  for (const auto& command : subject.script.commands) {
+    if (is_wait(command)) has_wait = true;
+    const bool is_work = command.name == "srun" || command.name.starts_with("python") || command.name == "mpirun" ||
+                         command.name == "torchrun";
+    if (is_work && !command.shell->is_background && !command.shell->is_in_substitution &&
+        command.words[0].line > trap->words[0].line) {
+      blocking = &command;
+    }
+  }
+  if (has_wait || blocking == nullptr) return;
+  finder.add(blocking->words[0].line,
+             fmt::format("bash runs the trap for {} when {} has ended, which is too late", trapped, blocking->name),
+             fmt::format("Start {} with & and write `wait` after it.", blocking->name));
+}
+
+constexpr Rule kStepRules[] = {
+    {"missing-srun", Severity::kWarning, "", "", "Several tasks, but nothing starts them",
+     "The batch script runs once, on the first node. srun starts tasks.", "Write srun in front of the program.",
+     "slurm.schedmd.com/sbatch.html, --ntasks", check_missing_srun},
+    {"launcher-on-one-node", Severity::kWarning, "", "", "torchrun or accelerate without srun on several nodes",
+     "The launcher must run once on each node.", "Start it with srun --ntasks-per-node=1.",
+     "pytorch.org/docs/stable/elastic/run.html", check_launcher_once},
+    {"launcher-per-task", Severity::kWarning, "", "", "srun starts a launcher several times on a node",
+     "Each launcher starts workers for all GPUs.", "One task for each node, or no launcher.",
+     "pytorch.org/docs/stable/elastic/run.html", check_launcher_many},
+    {"srun-mpirun", Severity::kWarning, "", "", "srun starts mpirun", "Each task starts all ranks.", "Use one of them.",
+     "slurm.schedmd.com/mpi_guide.html", check_srun_mpirun},
+    {"srun-without-program", Severity::kError, "", "", "srun without a program",
+     "srun says: No command given to execute.", "Add the program.", "srun 22.05.8", check_srun_script_options},
+    {"step-over-job", Severity::kError, "", "", "A step that is larger than its job", "srun refuses it.",
+     "Let the step ask for what the job has.", "srun 22.05.8", check_step_size},
+    {"step-elsewhere", Severity::kError, "", "", "A step on nodes or GPUs that its job does not have",
+     "srun refuses it.", "Let the step ask for what the job has.", "srun 22.05.8 (tests/slurm/check_test.cpp)",
+     check_step_nodes},
+    {"step-cpus-per-task", Severity::kWarning, "", "23.02", "srun does not take over --cpus-per-task",
+     "In 22.05 and 23.02 srun reads SRUN_CPUS_PER_TASK alone; 23.11 brought SLURM_CPUS_PER_TASK back.",
+     "export SRUN_CPUS_PER_TASK=$SLURM_CPUS_PER_TASK, or srun --cpus-per-task=$SLURM_CPUS_PER_TASK.",
+     "Slurm CHANGELOG 22.05.0rc1: Make it so srun no longer inherits SLURM_CPUS_PER_TASK; 23.11.0rc1: Replace "
+     "SRUN_CPUS_PER_TASK",
+     check_step_cpus},
+    {"background-without-wait", Severity::kWarning, "", "", "Work in the background without `wait`",
+     "The job ends with the script, and everything of it is killed.", "Write `wait` at the end.",
+     "slurm.schedmd.com/sbatch.html; tested with 22.05.8", check_no_wait},
+    {"steps-in-turn", Severity::kWarning, "", "", "Steps in the background that exclude each other",
+     "A step takes all CPUs of its nodes unless --exact is given, or --cpus-per-task implies it.",
+     "Give srun --exact, with --ntasks, --cpus-per-task, --mem and --gpus for each step.",
+     "slurm.schedmd.com/srun.html, --exact; tested with 22.05.8", check_serial_steps},
+    {"pty-in-batch", Severity::kWarning, "", "", "An interactive shell in a batch script", "There is no terminal.",
+     "Use srun --pty in a terminal.", "slurm.schedmd.com/srun.html, --pty", check_pty},
+    {"signal-not-to-shell", Severity::kWarning, "", "", "--signal does not reach the trap",
+     "Without B:, Slurm sends the signal to steps, but not to the batch shell.", "Write --signal=B:SIGNAL@SECONDS.",
+     "slurm.schedmd.com/sbatch.html, --signal", check_signal_shell},
+    {"trap-waits", Severity::kWarning, "", "", "A trap that waits for a program in the foreground",
+     "bash runs traps between commands.", "Start the program with & and use `wait`.", "GNU Bash manual, 3.7.6 Signals",
+     check_trap_waits},
+};
+
+}  // namespace
+
+std::span<const Rule> step_rules() { return kStepRules; }
+
+}  // namespace yoke::slurm::check

@@ -1,0 +1,303 @@
+#include "yoke/slurm/check/script.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+
+#include "yoke/base/text.h"
+
+namespace yoke::slurm::check {
+namespace {
+
+bool is_space(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
+
+bool is_component_word(std::string_view text) {
+  const auto words = words_of(text);
+  return !words.empty() && (words[0] == "hetjob" || words[0] == "packjob");
+}
+
+/// Slurm's own shells and wrappers of them. Python and others have another syntax.
+bool names_shell(std::string_view first_line) {
+  if (!first_line.starts_with("#!")) return true;  // somebody forgot it; it is a shell most of the time
+  for (const auto word : words_of(first_line.substr(2))) {
+    const auto base = base_name(word);
+    if (base == "bash" || base == "sh" || base == "dash" || base == "ksh" || base == "zsh" || base == "srun")
+      return true;
+    if (base != "env" && !base.starts_with("-")) return false;
+  }
+  return true;
+}
+
+/// Runs through the commands and keeps the values of variables that are certain.
+class Evaluator {
+ public:
+  Evaluator(Script& script, std::map<std::string, std::string> values) : script_(script), values_(std::move(values)) {}
+
+  void run() {
+    for (const auto& shell : script_.shell.commands) {
+      if (!shell.words.empty()) add(shell);
+      assign(shell);
+    }
+    script_.final_values = values_;
+  }
+
+ private:
+  void assign(const ShellCommand& shell) {
+    const bool is_certain = !shell.is_in_loop && !shell.is_in_condition && !shell.is_in_function &&
+                            !shell.is_in_substitution && shell.subshell == 0;
+    // A=1 srun: this command alone has it.
+    const bool is_for_command = !shell.words.empty() && shell.words[0].text != "export" &&
+                                shell.words[0].text != "declare" && shell.words[0].text != "readonly" &&
+                                shell.words[0].text != "local" && shell.words[0].text != "typeset";
+    if (is_for_command) return;
+    for (const auto& assignment : shell.assignments) {
+      auto value = assignment.is_array ? std::nullopt : expand(assignment.value.text, values_);
+      if (value && assignment.is_appended) {
+        const auto before = values_.find(assignment.name);
+        value = before == values_.end() ? std::nullopt : std::optional(before->second + *value);
+      }
+      if (value && is_certain && value->size() < 4096) {
+        values_[assignment.name] = *value;
+      } else {
+        values_.erase(assignment.name);
+      }
+    }
+    if (shell.words.empty()) return;
+    if (shell.words[0].text == "unset" || shell.words[0].text == "read" || shell.words[0].text == "printf") {
+      for (const auto& word : shell.words) values_.erase(word.text);
+    }
+    if (shell.words[0].text == "source" || shell.words[0].text == "." || shell.words[0].text == "eval") values_.clear();
+  }
+
+  void add(const ShellCommand& shell) {
+    Command command;
+    command.shell = &shell;
+    for (const auto& word : shell.words) {
+      if (!word.has_expansion) {
+        command.words.push_back({word.text, word.line, true});
+        continue;
+      }
+      const auto value = expand(word.text, values_);
+      if (!value) {
+        command.words.push_back({word.text, word.line, false});
+      } else if (word.is_quoted) {
+        command.words.push_back({*value, word.line, true});
+      } else {
+        for (const auto part : words_of(*value)) command.words.push_back({std::string(part), word.line, true});
+      }
+    }
+    if (command.words.empty()) return;
+    // Wrappers that start the next word.
+    size_t first = 0;
+    while (first + 1 < command.words.size()) {
+      const auto& text = command.words[first].text;
+      const auto next_is_option = command.words[first + 1].text.starts_with("-");
+      if (text == "exec" || text == "time" || text == "nohup" || text == "command" || text == "env" ||
+          text == "/usr/bin/time" || text == "numactl" || text == "timeout" || text == "taskset" || text == "nice") {
+        ++first;
+        if (text == "timeout" && !next_is_option) ++first;
+        while (first + 1 < command.words.size() && (command.words[first].text.starts_with("-") ||
+                                                    command.words[first].text.find('=') != std::string::npos)) {
+          ++first;
+        }
+        continue;
+      }
+      break;
+    }
+    if (first >= command.words.size()) first = 0;
+    command.words.erase(command.words.begin(), command.words.begin() + static_cast<std::ptrdiff_t>(first));
+    command.name = base_name(command.words[0].text);
+    if (command.name == "srun" || command.name == "sbatch" || command.name == "salloc") {
+      const std::vector<OptionWord> rest(command.words.begin() + 1, command.words.end());
+      command.options = parse_options(command.name == "srun"     ? kSrun
+                                      : command.name == "sbatch" ? kSbatch
+                                                                 : kSalloc,
+                                      rest);
+      command.program_at = 1 + command.options.num_used;
+      command.is_het = std::any_of(rest.begin(), rest.end(), [](const auto& word) { return word.text == ":"; });
+    }
+    script_.commands.push_back(std::move(command));
+  }
+
+  Script& script_;
+  std::map<std::string, std::string> values_;
+};
+
+/// The variables that Slurm sets in the script, where the request determines them.
+std::map<std::string, std::string> job_variables(const Request& job) {
+  std::map<std::string, std::string> values;
+  const auto layout = layout_of(job);
+  const auto set = [&](const char* name, const std::optional<int64_t>& number) {
+    if (number) values[name] = std::to_string(*number);
+  };
+  set("SLURM_NNODES", layout.nodes);
+  set("SLURM_JOB_NUM_NODES", layout.nodes);
+  set("SLURM_NTASKS", job.has("ntasks") || job.has("ntasks-per-node") ? layout.ntasks : std::nullopt);
+  set("SLURM_NPROCS", job.has("ntasks") ? layout.ntasks : std::nullopt);
+  set("SLURM_NTASKS_PER_NODE", job.ntasks_per_node());
+  set("SLURM_CPUS_PER_TASK", job.count("cpus-per-task"));
+  set("SLURM_GPUS_PER_NODE", job.gpus("gpus-per-node"));
+  set("SLURM_GPUS_ON_NODE", layout.gpus_per_node);
+  set("SLURM_GPUS", job.gpus("gpus"));
+  set("SLURM_GPUS_PER_TASK", job.gpus("gpus-per-task"));
+  return values;
+}
+
+void read_requests(Script& script, const std::vector<OptionWord>& extra) {
+  std::vector<std::vector<OptionWord>> words(1);
+  for (const auto& directive : script.directives) {
+    if (directive.is_late) continue;
+    if (is_component_word(directive.text)) words.emplace_back();
+    for (const auto& word : directive.words) words.back().push_back({word, directive.line, true});
+  }
+  for (const auto& component : words) {
+    auto parsed = parse_options(kSbatch, component);
+    script.leftovers.emplace_back(component.begin() + static_cast<std::ptrdiff_t>(parsed.num_used), component.end());
+    if (script.components.empty() && !extra.empty()) {
+      const auto added = parse_options(kSbatch, extra);
+      parsed.given.insert(parsed.given.end(), added.given.begin(), added.given.end());
+      parsed.problems.insert(parsed.problems.end(), added.problems.begin(), added.problems.end());
+      parsed.has_unknown |= added.has_unknown;
+    }
+    script.components.emplace_back(parsed);
+  }
+}
+
+}  // namespace
+
+std::string plain(std::string_view text) {
+  std::string result(text);
+  std::erase(result, '\x01');
+  return result;
+}
+
+std::optional<std::string> expand(std::string_view text, const std::map<std::string, std::string>& values) {
+  std::string result;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\x01') {
+      result += text[i];
+      if (i + 1 < text.size()) result += text[++i];
+      continue;
+    }
+    if (text[i] == '`') return std::nullopt;
+    if (text[i] != '$' || i + 1 == text.size()) {
+      result += text[i];
+      continue;
+    }
+    size_t begin = i + 1, end = begin, next = 0;
+    if (text[begin] == '{') {
+      end = text.find('}', begin);
+      if (end == text.npos) return std::nullopt;
+      ++begin;
+      next = end;
+    } else {
+      while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) != 0 || text[end] == '_')) ++end;
+      next = end - 1;
+    }
+    const auto found = values.find(std::string(text.substr(begin, end - begin)));
+    if (found == values.end()) return std::nullopt;
+    result += found->second;
+    i = next;
+  }
+  return result;
+}
+
+Directive read_directive(std::string_view text, int64_t line) {
+  Directive result{line, std::string(text), {}, false, 0, false};
+  size_t i = 0;
+  if (is_component_word(text)) {
+    while (i < text.size() && is_space(text[i])) ++i;
+    while (i < text.size() && !is_space(text[i])) ++i;
+  }
+  while (i < text.size()) {
+    while (i < text.size() && is_space(text[i])) ++i;
+    if (i >= text.size() || text[i] == '#') break;
+    std::string word;
+    char quote = 0;
+    bool is_cut = false, is_backslash_alone = false;
+    while (i < text.size() && (quote != 0 || !is_space(text[i]))) {
+      const char c = text[i];
+      if (c == '\\') {
+        if (i + 1 < text.size()) word += text[i + 1];
+        is_backslash_alone = i + 1 == text.size() && word.empty();  // sbatch drops it
+        i += 2;
+        continue;
+      }
+      if (quote != 0 && c == quote) {
+        quote = 0;
+      } else if (quote == 0 && (c == '"' || c == '\'')) {
+        quote = c;
+      } else if (quote == 0 && c == '#') {
+        is_cut = true;
+        break;
+      } else {
+        word += c;
+      }
+      ++i;
+    }
+    if (quote != 0) result.unmatched_quote = quote;
+    if (!is_backslash_alone) result.words.push_back(word);
+    if (is_cut) {
+      result.has_hash = true;
+      break;
+    }
+  }
+  return result;
+}
+
+Script read_script(std::string path, std::string text, const std::vector<OptionWord>& extra) {
+  Script script;
+  script.path = std::move(path);
+  script.text = std::move(text);
+  for (const auto line : lines_of(script.text)) {
+    script.lines.emplace_back(line.ends_with('\r') ? line.substr(0, line.size() - 1) : line);
+  }
+  script.is_shell = script.lines.empty() || names_shell(script.lines[0]);
+  std::string readable;
+  for (const auto& line : script.lines) readable += line + '\n';
+  if (script.is_shell) script.shell = read_shell(readable);
+  for (size_t i = 0; i < script.lines.size(); ++i) {
+    const auto number = static_cast<int64_t>(i) + 1;
+    const std::string_view line = script.lines[i];
+    if (line.starts_with("#SBATCH")) {
+      const auto& documents = script.shell.here_documents;
+      const bool is_document = std::any_of(documents.begin(), documents.end(), [&](const HereDocument& document) {
+        const auto num_lines = std::count(document.text.begin(), document.text.end(), '\n');
+        return number >= document.first_line && number < document.first_line + num_lines;
+      });
+      if (is_document) continue;
+      script.directives.push_back(read_directive(line.substr(7), number));
+      script.directives.back().is_late = script.first_command_line != 0;
+      continue;
+    }
+    const auto begin = line.find_first_not_of(" \t\r\v\f");
+    if (script.first_command_line == 0 && begin != line.npos && line[begin] != '#') script.first_command_line = number;
+  }
+  read_requests(script, extra);
+  if (script.is_shell)
+    Evaluator(script, script.is_het() ? std::map<std::string, std::string>{} : job_variables(script.job())).run();
+  return script;
+}
+
+Script read_command_line(const std::vector<std::string>& words) {
+  Script script;
+  script.components.emplace_back();
+  script.leftovers.emplace_back();
+  if (words.empty()) return script;
+  Command command;
+  for (const auto& word : words) command.words.push_back({word, 1, true});
+  command.name = base_name(words[0]);
+  const auto program = command.name == "srun" ? kSrun : command.name == "salloc" ? kSalloc : kSbatch;
+  std::vector<OptionWord> rest(command.words.begin() + 1, command.words.end());
+  const auto colon = std::find_if(rest.begin(), rest.end(), [](const OptionWord& word) { return word.text == ":"; });
+  command.is_het = colon != rest.end();
+  rest.erase(colon, rest.end());
+  command.options = parse_options(program, rest);
+  command.program_at = 1 + command.options.num_used;
+  script.components.front() = Request(command.options);
+  script.commands.push_back(std::move(command));
+  return script;
+}
+
+}  // namespace yoke::slurm::check

@@ -1,0 +1,71 @@
+// yoke/slurm/check/script.h -- a batch script: what sbatch reads in it, and what its shell will start. Pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "yoke/slurm/check/options.h"
+#include "yoke/slurm/check/request.h"
+#include "yoke/slurm/check/shell.h"
+
+namespace yoke::slurm::check {
+
+/// A line that begins with #SBATCH.
+struct Directive {
+  int64_t line = 1;
+  std::string text;                ///< After "#SBATCH".
+  std::vector<std::string> words;  ///< As sbatch splits them.
+  bool is_late = false;            ///< After the first command: sbatch does not read it.
+  char unmatched_quote = 0;
+  bool has_hash = false;  ///< A # within a word, which cuts it.
+};
+
+/// Splits the text of a directive as sbatch does: quotes, backslashes, comments after #.
+Directive read_directive(std::string_view text, int64_t line);
+
+/// A command of the script with variables replaced where they are known.
+struct Command {
+  const ShellCommand* shell = nullptr;
+  std::vector<OptionWord> words;
+  std::string name;       ///< The first word without folders; "srun" for $SRUN too if it is known.
+  size_t program_at = 0;  ///< For srun: the first word of the program that it starts; for others 0.
+  ParsedOptions options;  ///< Of srun, sbatch and salloc.
+  bool is_het = false;    ///< srun ... : ...
+};
+
+struct Script {
+  std::string path;
+  std::string text;
+  std::vector<std::string> lines;  ///< Without line ends.
+  bool is_shell = true;            ///< The interpreter is a shell whose text we read.
+  std::vector<Directive> directives;
+  /// The requests of a heterogeneous job; one for other jobs. From the directives that sbatch reads.
+  std::vector<Request> components;
+  /// For each component, the words after its options: sbatch refuses them.
+  std::vector<std::vector<OptionWord>> leftovers;
+  int64_t first_command_line = 0;  ///< 0: there is none.
+  ShellText shell;
+  std::vector<Command> commands;
+  std::map<std::string, std::string> final_values;  ///< Variables whose value is known at the end.
+
+  const Request& job() const { return components.front(); }
+  bool is_het() const { return components.size() > 1; }
+};
+
+/// `extra` is added to the options of the first component, as the command line of sbatch is.
+Script read_script(std::string path, std::string text, const std::vector<OptionWord>& extra = {});
+
+/// A command line without a script: `srun -n2 ./train` becomes a command, `sbatch -N2 job.sh` a request.
+Script read_command_line(const std::vector<std::string>& words);
+
+/// Replaces $NAME and ${NAME} in `text` by `values`. nullopt if something else is expanded.
+std::optional<std::string> expand(std::string_view text, const std::map<std::string, std::string>& values);
+
+/// Without the marks of dollars that the shell does not expand (shell.h).
+std::string plain(std::string_view text);
+
+}  // namespace yoke::slurm::check

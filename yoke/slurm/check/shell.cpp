@@ -1,0 +1,570 @@
+#include "yoke/slurm/check/shell.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "yoke/base/text.h"
+
+namespace yoke::slurm::check {
+namespace {
+
+constexpr int kMaxDepth = 40;
+
+bool is_name_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+bool is_name_char(char c) { return is_name_start(c) || std::isdigit(static_cast<unsigned char>(c)) != 0; }
+
+/// The length of "NAME=", "NAME+=" or "NAME[...]=" at the beginning of `text`; 0 if there is none.
+size_t assignment_length(std::string_view text) {
+  size_t i = 0;
+  if (text.empty() || !is_name_start(text[0])) return 0;
+  while (i < text.size() && is_name_char(text[i])) ++i;
+  if (i < text.size() && text[i] == '[') {
+    const auto close = text.find(']', i);
+    if (close == text.npos) return 0;
+    i = close + 1;
+  }
+  if (i < text.size() && text[i] == '+') ++i;
+  return i < text.size() && text[i] == '=' ? i + 1 : 0;
+}
+
+bool is_keyword(std::string_view word) {
+  static constexpr std::string_view kWords[] = {"if", "then", "elif", "else", "while", "until", "do", "!", "time", "{"};
+  return std::find(std::begin(kWords), std::end(kWords), word) != std::end(kWords);
+}
+
+class Reader {
+ public:
+  Reader(std::string_view text, int64_t first_line, ShellText& result, int depth)
+      : text_(text), line_(first_line), result_(result), depth_(depth) {}
+
+  void read() {
+    begin_command();
+    while (at_ < text_.size()) step();
+    end_command();
+  }
+
+  bool is_in_substitution = false;
+  bool is_in_function = false;
+  bool is_in_loop = false;
+
+ private:
+  char peek(size_t ahead = 0) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
+  void skip(size_t n = 1) {
+    for (; n > 0 && at_ < text_.size(); --n, ++at_) {
+      if (text_[at_] == '\n') ++line_;
+    }
+  }
+
+  void begin_command() {
+    command_ = ShellCommand{};
+    command_.line = line_;
+    is_redirection_ = false;
+    is_test_ = false;
+  }
+
+  void end_command(bool is_background = false, bool is_piped = false) {
+    auto& words = command_.words;
+    command_.is_background = is_background;
+    command_.is_piped = is_piped || was_piped_;
+    command_.is_in_loop = is_in_loop || num_loops_ > 0;
+    command_.is_in_condition = num_conditions_ > 0 || is_after_and_;
+    command_.is_in_function = is_in_function || !function_ends_.empty();
+    command_.is_in_substitution = is_in_substitution;
+    command_.subshell = static_cast<int64_t>(groups_.size());
+    if (!words.empty() && words[0].text == "for") {
+      if (words.size() > 1) result_.assigned.push_back(words[1].text);
+    } else if (!words.empty() || !command_.assignments.empty()) {
+      note_assigned();
+      result_.commands.push_back(command_);
+    }
+    was_piped_ = is_piped;
+    begin_command();
+  }
+
+  void note_assigned() {
+    for (const auto& assignment : command_.assignments) result_.assigned.push_back(assignment.name);
+    auto& words = command_.words;
+    if (words.empty()) return;
+    const auto& name = words[0].text;
+    const bool declares =
+        name == "export" || name == "declare" || name == "local" || name == "typeset" || name == "readonly";
+    if (name == "source" || name == "." || name == "eval") result_.has_source = true;
+    if (declares) {
+      for (size_t i = 1; i < words.size(); ++i) {
+        const auto length = assignment_length(words[i].text);
+        const auto end = std::find_if_not(words[i].text.begin(), words[i].text.end(), is_name_char);
+        const std::string variable(words[i].text.begin(), end);
+        if (variable.empty()) continue;
+        if (length > 0 || name != "export") result_.assigned.push_back(variable);
+        if (length == 0) continue;
+        Assignment assignment{variable, words[i], words[i].line, name == "export", false, false};
+        assignment.value.text = words[i].text.substr(length);
+        assignment.is_appended = length >= 2 && words[i].text[length - 2] == '+';
+        command_.assignments.push_back(std::move(assignment));
+      }
+    }
+    if (name == "read" || name == "mapfile" || name == "readarray" || name == "getopts" || name == "let" ||
+        name == "printf" || name == "unset" || name == "select" || name == "env") {
+      for (size_t i = 1; i < words.size(); ++i) {
+        const auto end = std::find_if_not(words[i].text.begin(), words[i].text.end(), is_name_char);
+        if (end != words[i].text.begin()) result_.assigned.emplace_back(words[i].text.begin(), end);
+      }
+    }
+  }
+
+  // ---- Words
+
+  void use(std::string name, bool has_default, Word& word) {
+    VariableUse one{std::move(name), line_, has_default};
+    word.uses.push_back(one);
+    result_.uses.push_back(std::move(one));
+  }
+
+  /// Reads a nested script, as in $(...).
+  void read_nested(std::string_view inner, int64_t first_line) {
+    if (depth_ >= kMaxDepth) return;
+    Reader nested(inner, first_line, result_, depth_ + 1);
+    nested.is_in_substitution = true;
+    nested.is_in_function = is_in_function || !function_ends_.empty();
+    nested.is_in_loop = is_in_loop || num_loops_ > 0;
+    nested.read();
+  }
+
+  /// The position after the bracket that closes the one at `begin`. Knows quotes.
+  size_t closing(size_t begin, char open, char close) const {
+    int64_t level = 0;
+    for (size_t i = begin; i < text_.size(); ++i) {
+      const char c = text_[i];
+      if (c == '\\') {
+        ++i;
+      } else if (c == '\'') {
+        const auto end = text_.find('\'', i + 1);
+        if (end == text_.npos) return text_.size();
+        i = end;
+      } else if (c == '"') {
+        for (++i; i < text_.size() && text_[i] != '"'; ++i) {
+          if (text_[i] == '\\') ++i;
+        }
+      } else if (c == open) {
+        ++level;
+      } else if (c == close && --level == 0) {
+        return i + 1;
+      }
+    }
+    return text_.size();
+  }
+
+  /// At a '$'. Appends what it stands for to `word` as it is written.
+  void read_dollar(Word& word) {
+    const size_t begin = at_;
+    if (peek(1) == '(') {
+      const bool is_arithmetic = peek(2) == '(';
+      const auto end = closing(at_ + 1, '(', ')');
+      const auto inner = text_.substr(at_ + 2, end > at_ + 3 ? end - at_ - 3 : 0);
+      if (is_arithmetic) {
+        scan_expansions(inner, word);
+      } else {
+        read_nested(inner, line_);
+      }
+      word.has_expansion = true;
+      skip(end - at_);
+    } else if (peek(1) == '{') {
+      const auto end = closing(at_ + 1, '{', '}');
+      const auto inner = text_.substr(at_ + 2, end > at_ + 3 ? end - at_ - 3 : 0);
+      read_braces(inner, word);
+      word.has_expansion = true;
+      skip(end - at_);
+    } else if (is_name_start(peek(1))) {
+      size_t end = at_ + 1;
+      while (end < text_.size() && is_name_char(text_[end])) ++end;
+      use(std::string(text_.substr(at_ + 1, end - at_ - 1)), false, word);
+      word.has_expansion = true;
+      skip(end - at_);
+    } else if (peek(1) != '\0' && std::string_view("@*#?$!-0123456789").find(peek(1)) != std::string_view::npos) {
+      word.has_expansion = true;
+      skip(2);
+    } else {
+      skip();
+    }
+    word.text += text_.substr(begin, at_ - begin);
+  }
+
+  void read_braces(std::string_view inner, Word& word) {
+    size_t i = 0;
+    while (i < inner.size() && (inner[i] == '#' || inner[i] == '!')) ++i;
+    const size_t begin = i;
+    while (i < inner.size() && is_name_char(inner[i])) ++i;
+    if (i == begin || !is_name_start(inner[begin])) return;
+    auto rest = inner.substr(i);
+    if (!rest.empty() && rest[0] == '[') {
+      const auto close = rest.find(']');
+      rest = close == rest.npos ? "" : rest.substr(close + 1);
+    }
+    if (rest.starts_with(":=") || rest.starts_with("=")) {
+      result_.assigned.emplace_back(inner.substr(begin, i - begin));
+    }
+    const bool has_default = rest.starts_with(":-") || rest.starts_with(":=") || rest.starts_with(":+") ||
+                             rest.starts_with(":?") || rest.starts_with("-") || rest.starts_with("+") ||
+                             rest.starts_with("=") || rest.starts_with("?") || inner[0] == '!';
+    use(std::string(inner.substr(begin, i - begin)), has_default, word);
+    scan_expansions(rest, word);
+  }
+
+  /// Notes $NAME and ${NAME...} within a part that was taken as a whole.
+  void scan_expansions(std::string_view inner, Word& word) {
+    for (size_t i = 0; i + 1 < inner.size(); ++i) {
+      if (inner[i] != '$') continue;
+      if (inner[i + 1] == '{') {
+        const auto end = inner.find('}', i);
+        read_flat_braces(inner.substr(i + 2, end == inner.npos ? inner.npos : end - i - 2), word);
+      } else if (is_name_start(inner[i + 1])) {
+        size_t end = i + 1;
+        while (end < inner.size() && is_name_char(inner[end])) ++end;
+        use(std::string(inner.substr(i + 1, end - i - 1)), false, word);
+      }
+    }
+  }
+
+  void read_flat_braces(std::string_view inner, Word& word) {
+    size_t i = 0;
+    while (i < inner.size() && is_name_char(inner[i])) ++i;
+    if (i > 0 && is_name_start(inner[0])) use(std::string(inner.substr(0, i)), i < inner.size(), word);
+  }
+
+  void read_backticks(Word& word) {
+    size_t end = at_ + 1;
+    while (end < text_.size() && text_[end] != '`') end += text_[end] == '\\' ? 2 : 1;
+    end = std::min(end, text_.size());
+    read_nested(text_.substr(at_ + 1, end - at_ - 1), line_);
+    word.has_expansion = true;
+    const size_t begin = at_;
+    skip(end + 1 - at_);
+    word.text += text_.substr(begin, at_ - begin);
+  }
+
+  void read_double_quotes(Word& word) {
+    word.is_quoted = true;
+    skip();
+    while (at_ < text_.size() && peek() != '"') {
+      if (peek() == '\\' && at_ + 1 < text_.size()) {
+        if (peek(1) == '\n') {
+          skip(2);
+          continue;
+        }
+        if (std::string_view("$`\"\\").find(peek(1)) == std::string_view::npos) word.text += '\\';
+        if (peek(1) == '$') word.text += '\x01';  // an escaped dollar, for the program that is started
+        word.text += peek(1);
+        skip(2);
+      } else if (peek() == '$') {
+        read_dollar(word);
+      } else if (peek() == '`') {
+        read_backticks(word);
+      } else {
+        word.text += peek();
+        skip();
+      }
+    }
+    skip();
+  }
+
+  Word read_word() {
+    Word word;
+    word.line = line_;
+    while (at_ < text_.size()) {
+      const char c = peek();
+      if (c == '\\') {
+        if (peek(1) == '\n') {
+          skip(2);
+          continue;
+        }
+        if (peek(1) == '$') word.text += '\x01';
+        if (at_ + 1 < text_.size()) word.text += peek(1);
+        skip(2);
+      } else if (c == '\'' || (c == '$' && peek(1) == '\'')) {
+        word.is_quoted = true;
+        if (c == '$') skip();
+        const auto end = std::min(text_.find('\'', at_ + 1), text_.size());
+        for (const char inner : text_.substr(at_ + 1, end - std::min(end, at_ + 1))) {
+          if (inner == '$' || inner == '`') word.text += '\x01';
+          word.text += inner;
+        }
+        skip(end + 1 - at_);
+      } else if (c == '"') {
+        read_double_quotes(word);
+      } else if (c == '$') {
+        read_dollar(word);
+      } else if (c == '`') {
+        read_backticks(word);
+      } else if (c == '(' && assignment_length(word.text) == word.text.size() && !word.text.empty()) {
+        const auto end = closing(at_, '(', ')');  // an array
+        const auto inner = text_.substr(at_ + 1, end - at_ - 1);
+        scan_expansions(inner, word);
+        word.text += text_.substr(at_, end - at_);
+        word.has_expansion = true;
+        skip(end - at_);
+      } else if (std::isspace(static_cast<unsigned char>(c)) != 0 ||
+                 std::string_view(";&|()<>").find(c) != std::string_view::npos) {
+        break;
+      } else {
+        word.text += c;
+        skip();
+      }
+    }
+    return word;
+  }
+
+  // ---- Commands
+
+  void step() {
+    const char c = peek();
+    if (c == '\\' && peek(1) == '\n') return skip(2);
+    if (c == '\n') {
+      if (!is_test_) end_command();
+      is_after_and_ = false;
+      skip();
+      return read_here_documents();
+    }
+    if (std::isspace(static_cast<unsigned char>(c)) != 0) return skip();
+    if (c == '#') {
+      while (at_ < text_.size() && peek() != '\n') ++at_;
+      return;
+    }
+    if (c == '<' || c == '>' || (c == '&' && peek(1) == '>')) return read_redirection();
+    if (is_test_ && (c == '&' || c == '|' || c == '(' || c == ')')) return skip();
+    if (c == ';') {
+      end_command();
+      is_after_and_ = false;
+      if (peek(1) == ';') {
+        if (!cases_.empty()) expects_pattern_ = true;
+        skip();
+      }
+      return skip();
+    }
+    if (c == '&' || c == '|') return read_operator();
+    if (c == '(') return read_open();
+    if (c == ')') {
+      end_command();
+      if (!groups_.empty()) groups_.pop_back();
+      return skip();
+    }
+    take(read_word());
+  }
+
+  void read_operator() {
+    const bool is_double = peek(1) == peek();
+    const bool is_pipe = peek() == '|' && !is_double;
+    end_command(peek() == '&' && !is_double, is_pipe);
+    is_after_and_ = is_double;
+    skip(is_double || (is_pipe && peek(1) == '&') ? 2 : 1);
+  }
+
+  void read_open() {
+    const bool is_loop = command_.words.size() == 1 && command_.words[0].text == "for";
+    if ((command_.words.empty() || is_loop) && peek(1) == '(') {  // ((i++))
+      const auto end = closing(at_, '(', ')');
+      Word ignored;
+      const auto inner = text_.substr(at_ + 2, end > at_ + 4 ? end - at_ - 4 : 0);
+      scan_expansions(inner, ignored);
+      for (size_t i = 0; i < inner.size(); ++i) {
+        if (!is_name_start(inner[i])) continue;
+        const size_t begin = i;
+        while (i < inner.size() && is_name_char(inner[i])) ++i;
+        result_.assigned.emplace_back(inner.substr(begin, i - begin));
+      }
+      return skip(end - at_);
+    }
+    if (command_.words.size() == 1 && peek(1) == ')') {  // name()
+      begin_function(command_.words[0].text);
+      return skip(2);
+    }
+    if (command_.words.empty()) {
+      end_command();
+      groups_.push_back('(');
+    }
+    skip();
+  }
+
+  void begin_function(const std::string& name) {
+    result_.functions.push_back(name);
+    begin_command();
+    waits_for_body_ = true;
+  }
+
+  void read_redirection() {
+    if ((peek() == '<' || peek() == '>') && peek(1) == '(') {  // <(...)
+      const auto end = closing(at_ + 1, '(', ')');
+      read_nested(text_.substr(at_ + 2, end > at_ + 3 ? end - at_ - 3 : 0), line_);
+      Word word;
+      word.line = line_;
+      word.has_expansion = true;
+      word.text = text_.substr(at_, end - at_);
+      skip(end - at_);
+      return take(std::move(word));
+    }
+    // "2>file": the number before it is no word.
+    if (!command_.words.empty() && at_ > 0 && std::isdigit(static_cast<unsigned char>(text_[at_ - 1])) != 0 &&
+        peek() != '&') {
+      const auto& last = command_.words.back().text;
+      if (last.size() == 1 && !command_.words.back().is_quoted) command_.words.pop_back();
+    }
+    if (peek() == '<' && peek(1) == '<' && peek(2) != '<') {
+      skip(2);
+      const bool strips = peek() == '-';
+      if (strips) skip();
+      while (peek() == ' ' || peek() == '\t') skip();
+      const auto begin = at_;
+      const auto word = read_word();
+      const bool is_quoted = word.is_quoted || text_.substr(begin, at_ - begin).find('\\') != std::string_view::npos;
+      pending_.push_back({word.text, is_quoted, strips});
+      return;
+    }
+    while (peek() == '<' || peek() == '>' || peek() == '&' || peek() == '|') skip();
+    is_redirection_ = true;
+  }
+
+  void read_here_documents() {
+    for (const auto& [delimiter, is_quoted, strips] : pending_) {
+      HereDocument document{line_, "", !is_quoted};
+      while (at_ < text_.size()) {
+        const auto end = std::min(text_.find('\n', at_), text_.size());
+        auto line = text_.substr(at_, end - at_);
+        if (strips) {
+          while (!line.empty() && line[0] == '\t') line.remove_prefix(1);
+        }
+        skip(end + 1 - at_);
+        if (line == delimiter) break;
+        document.text += line;
+        document.text += '\n';
+      }
+      if (document.is_expanded) {
+        Word ignored;
+        std::string visible;
+        for (size_t i = 0; i < document.text.size(); ++i) {
+          if (document.text[i] == '\\') {
+            ++i;
+          } else {
+            visible += document.text[i];
+          }
+        }
+        scan_expansions(visible, ignored);
+      }
+      result_.here_documents.push_back(std::move(document));
+    }
+    pending_.clear();
+  }
+
+  void take(Word word) {
+    if (is_redirection_) {
+      is_redirection_ = false;
+      command_.redirections.push_back(std::move(word));
+      return;
+    }
+    auto& words = command_.words;
+    const bool is_plain = !word.is_quoted && !word.has_expansion;
+    if (expects_pattern_) {
+      if (is_plain && word.text == "esac") {
+        expects_pattern_ = false;
+        if (!cases_.empty()) cases_.pop_back();
+        if (num_conditions_ > 0) --num_conditions_;
+        return;
+      }
+      while (at_ < text_.size() && peek() != ')') skip();  // the rest of the pattern
+      skip();
+      expects_pattern_ = false;
+      return;
+    }
+    if (words.empty() && is_plain && take_keyword(word.text)) return;
+    if (words.empty() && assignment_length(word.text) > 0) return take_assignment(std::move(word));
+    if (words.empty()) {
+      command_.line = word.line;
+      if (is_plain && word.text == "[[") is_test_ = true;
+    }
+    if (is_plain && word.text == "]]") is_test_ = false;
+    const bool ends_case = !words.empty() && words[0].text == "case" && is_plain && word.text == "in";
+    const bool is_function = words.size() == 1 && words[0].text == "function" && is_plain;
+    if (is_function) {
+      begin_function(word.text);
+      if (peek() == '(' && peek(1) == ')') skip(2);
+      return;
+    }
+    words.push_back(std::move(word));
+    if (ends_case) {
+      begin_command();
+      cases_.push_back(true);
+      expects_pattern_ = true;
+      ++num_conditions_;
+    }
+  }
+
+  /// Returns whether the word is a part of the shell's grammar and no command.
+  bool take_keyword(const std::string& text) {
+    if (text == "if") ++num_conditions_;
+    if (text == "fi" || text == "esac") {
+      if (num_conditions_ > 0) --num_conditions_;
+      if (text == "esac" && !cases_.empty()) cases_.pop_back();
+      return true;
+    }
+    if (text == "while" || text == "until") ++num_loops_;
+    if (text == "for" || text == "select") ++num_loops_;
+    if (text == "done") {
+      if (num_loops_ > 0) --num_loops_;
+      return true;
+    }
+    if (text == "{") {
+      if (waits_for_body_) {
+        function_ends_.push_back(num_braces_);
+        waits_for_body_ = false;
+      }
+      ++num_braces_;
+      return true;
+    }
+    if (text == "}") {
+      if (num_braces_ > 0) --num_braces_;
+      if (!function_ends_.empty() && function_ends_.back() == num_braces_) function_ends_.pop_back();
+      return true;
+    }
+    return is_keyword(text);
+  }
+
+  void take_assignment(Word word) {
+    const auto length = assignment_length(word.text);
+    const auto end = std::find_if_not(word.text.begin(), word.text.end(), is_name_char);
+    if (command_.assignments.empty()) command_.line = word.line;
+    Assignment assignment{std::string(word.text.begin(), end), word, word.line, false, false, false};
+    assignment.is_appended = length >= 2 && word.text[length - 2] == '+';
+    assignment.value.text = word.text.substr(length);
+    assignment.is_array = assignment.value.text.starts_with("(") || *end == '[';
+    command_.assignments.push_back(std::move(assignment));
+  }
+
+  struct Pending {
+    std::string delimiter;
+    bool is_quoted, strips;
+  };
+
+  std::string_view text_;
+  size_t at_ = 0;
+  int64_t line_;
+  ShellText& result_;
+  int depth_;
+  ShellCommand command_;
+  std::vector<Pending> pending_;
+  std::vector<char> groups_;
+  std::vector<bool> cases_;
+  std::vector<int64_t> function_ends_;  ///< The number of open braces outside of each function.
+  int64_t num_braces_ = 0, num_loops_ = 0, num_conditions_ = 0;
+  bool is_redirection_ = false, is_test_ = false, expects_pattern_ = false, waits_for_body_ = false;
+  bool was_piped_ = false, is_after_and_ = false;
+};
+
+}  // namespace
+
+std::string ShellCommand::name() const { return words.empty() ? std::string() : std::string(base_name(words[0].text)); }
+
+ShellText read_shell(std::string_view text, int64_t first_line) {
+  ShellText result;
+  Reader(text, first_line, result, 0).read();
+  return result;
+}
+
+}  // namespace yoke::slurm::check

@@ -1,0 +1,33 @@
+#include "yoke/slurm/device_line.h"
+
+#include <gtest/gtest.h>
+
+#include "yoke/base/text.h"
+
+namespace yoke::slurm {
+namespace {
+
+TEST(SlurmDeviceLines, ArePutTogetherThoughNodesSpeakAtOnce) {
+  const std::vector<DeviceRow> one = {{.id = "0", .name = "A100 \t x", .state = "busy", .utilization_percent = 87},
+                                      {.id = "1", .state = "free", .memory_used_bytes = 5, .num_processes = 2}};
+  const std::string a = to_lines("n1", one), b = to_lines("n2", {});
+  const auto of_a = lines_of(a), of_b = lines_of(b);
+  ASSERT_EQ(of_a.size(), 3U);
+  DeviceLines lines;
+  EXPECT_FALSE(lines.take(of_a[0]));
+  EXPECT_FALSE(lines.take("srun: something else"));
+  const auto empty = lines.take(of_b[0]);
+  ASSERT_TRUE(empty);
+  EXPECT_EQ(empty->node, "n2");
+  EXPECT_FALSE(lines.take(of_a[1]));
+  const auto sample = lines.take(of_a[2]);
+  ASSERT_TRUE(sample);
+  EXPECT_EQ(sample->node, "n1");
+  ASSERT_EQ(sample->rows.size(), 2U);
+  EXPECT_EQ(sample->rows[0].utilization_percent, 87);
+  EXPECT_EQ(sample->rows[0].memory_used_bytes, std::nullopt);
+  EXPECT_EQ(sample->rows[1], one[1]);
+}
+
+}  // namespace
+}  // namespace yoke::slurm

@@ -1,0 +1,58 @@
+#include "yoke/slurm/job_folder.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <span>
+
+#include "yoke/base/error.h"
+#include "yoke/base/file.h"
+#include "yoke/base/process.h"
+
+namespace yoke::slurm {
+
+std::optional<std::string> jobs_folder(const Environment& environment) {
+  if (const auto state = environment.value_or("XDG_STATE_HOME", ""); state.starts_with('/')) {
+    return state + "/yoke/slurm";
+  }
+  const auto home = environment.value_or("HOME", "");
+  return home.starts_with('/') ? std::optional(home + "/.local/state/yoke/slurm") : std::nullopt;
+}
+
+std::optional<std::string> samples_folder(const Environment& environment) {
+  const auto chosen = environment.value_or("YOKE_SLURM_SAMPLES", "");
+  if (chosen == "0") return std::nullopt;
+  return chosen.empty() ? jobs_folder(environment) : chosen;
+}
+
+void make_private_folder(const std::filesystem::path& folder) {
+  std::error_code error;
+  std::filesystem::create_directories(folder.parent_path(), error);
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) throw system_error(errno, "making " + folder.string());
+  struct stat status {};
+  if (lstat(folder.c_str(), &status) != 0) throw system_error(errno, "reading " + folder.string());
+  if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 022) != 0) {
+    throw Error(ErrorCode::kPermissionDenied,
+                "{} must be a folder of yours that nobody else can write; remove it, or `chmod go-w` it if it is yours",
+                folder.string());
+  }
+}
+
+void write_text(const std::filesystem::path& file, const std::string& text) {
+  replace_file(file, [&](int fd) { write_all(fd, std::as_bytes(std::span(text)), file.string()); });
+}
+
+std::optional<std::string> read_own_file(const std::filesystem::path& file, size_t max_bytes) {
+  try {
+    const auto fd = open_regular_file(file);
+    struct stat status {};
+    if (fstat(fd.value(), &status) != 0 || (geteuid() != 0 && status.st_uid != geteuid())) return std::nullopt;
+    if (static_cast<size_t>(status.st_size) > max_bytes) return std::nullopt;
+    return text_of(fd);
+  } catch (const Error&) {  // it was removed or replaced meanwhile
+    return std::nullopt;
+  }
+}
+
+}  // namespace yoke::slurm

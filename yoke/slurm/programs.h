@@ -1,0 +1,36 @@
+// yoke/slurm/programs.h -- asks Slurm's own programs (squeue, scontrol, sacct, ...) under a deadline.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "yoke/base/command_output.h"
+#include "yoke/base/environment.h"
+#include "yoke/base/error.h"
+#include "yoke/slurm/version.h"
+
+namespace yoke::slurm {
+
+/// A Slurm whose slurmctld does not answer keeps its programs waiting for a minute and longer.
+inline constexpr std::chrono::seconds kAnswerTime{15};
+
+/// Runs a program of Slurm and returns what it printed on standard output.
+/// Errors  kNotFound: Slurm is not installed here. kTimeout: no answer within `limit`; what was asked may still happen.
+/// kUnavailable: slurmctld, slurmdbd or munge cannot be reached; the message says which. kFailedPrecondition: anything
+/// else, with the program's own words.
+std::string ask(const std::vector<std::string>& argv, const Environment& environment,
+                std::chrono::milliseconds limit = kAnswerTime);
+
+/// The error for a program of Slurm that failed. Pure. `program` is its name without folders.
+Error failure_of(const std::string& program, const CommandOutput& output, std::chrono::milliseconds limit);
+
+/// Asks whether slurmctld answers, which takes milliseconds if it does. Programs that start steps wait much longer for
+/// a Slurm that does not answer. Errors  like ask().
+void check_controller(const Environment& environment, std::chrono::milliseconds limit = kAnswerTime);
+
+/// Returns the version of the Slurm that is installed here; nullopt if there is none.
+std::optional<Version> installed_version(const Environment& environment);
+
+}  // namespace yoke::slurm

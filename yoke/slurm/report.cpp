@@ -1,0 +1,306 @@
+#include "yoke/slurm/report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "yoke/base/format.h"
+#include "yoke/base/table.h"
+
+namespace yoke::slurm {
+namespace {
+
+using ReportJson = nlohmann::ordered_json;
+
+Job job_of(const Evidence& evidence) {
+  if (evidence.job) {
+    auto job = *evidence.job;
+    // The accounts may have more about a job that ended, and its GPUs.
+    if (!evidence.accounts.empty()) {
+      job.num_gpus = std::max(job.num_gpus, evidence.accounts.back().job.num_gpus);
+      if (job.user.empty()) job.user = evidence.accounts.back().job.user;
+    }
+    return job;
+  }
+  if (!evidence.accounts.empty()) {
+    auto job = evidence.accounts.back().job;
+    job.num_restarts = std::max(job.num_restarts, static_cast<int64_t>(evidence.accounts.size()) - 1);
+    return job;
+  }
+  Job job{.number = evidence.samples.front().job, .num_nodes = static_cast<int64_t>(evidence.samples.size())};
+  job.id = std::to_string(job.number);
+  for (const auto& node : evidence.samples) {
+    job.node_list += (job.node_list.empty() ? "" : ",") + node.host;
+    job.num_cpus += node.num_cpus;
+    job.num_gpus += static_cast<int64_t>(node.devices.size());
+    job.elapsed = std::max(job.elapsed, Seconds(static_cast<int64_t>(node.seconds)));
+    job.num_restarts = std::max(job.num_restarts, node.restart);
+  }
+  return job;
+}
+
+void add_times(UseReport& report, const Evidence& evidence) {
+  if (evidence.accounts.empty()) {
+    const auto& job = report.job;
+    if (!job.started || !job.submitted || job.is_waiting()) return;
+    // After a restart slurmctld has the time at which the job was put back.
+    const auto wait = std::chrono::duration_cast<Seconds>(
+        *job.started - std::max(*job.submitted, job.eligible.value_or(*job.submitted)));
+    (job.num_restarts == 0 ? report.queue_wait : report.restart_wait) = std::max(Seconds(0), wait);
+    return;
+  }
+  report.queue_wait = evidence.accounts.front().planned;
+  for (size_t i = 1; i < evidence.accounts.size(); ++i) {
+    report.restart_wait = report.restart_wait.value_or(Seconds(0)) + evidence.accounts[i].planned.value_or(Seconds(0));
+    report.earlier_runs = report.earlier_runs.value_or(Seconds(0)) + evidence.accounts[i - 1].job.elapsed;
+  }
+}
+
+void add_samples(UseReport& report) {
+  double gpu_sum = 0, gpu_seconds = 0, cpu_seconds = 0, cpu_capacity = 0, energy_mj = 0;
+  int64_t memory = 0, limit = 0, num_idle = 0;
+  bool has_cpu = !report.nodes.empty(), has_memory = has_cpu, has_limit = has_cpu;
+  for (const auto& node : report.nodes) {
+    report.sampled_seconds = std::max(report.sampled_seconds, node.seconds);
+    has_cpu = has_cpu && node.cpu_seconds.has_value();
+    has_memory = has_memory && node.memory_peak_bytes.has_value();
+    has_limit = has_limit && node.memory_limit_bytes.has_value();
+    cpu_seconds += node.cpu_seconds.value_or(0);
+    cpu_capacity += node.seconds * static_cast<double>(node.num_cpus);
+    // Less than a thousandth of one CPU: the sampling itself takes about that.
+    num_idle += node.cpu_seconds && *node.cpu_seconds < node.seconds / 1000 ? 1 : 0;
+    memory += node.memory_peak_bytes.value_or(0);
+    limit += node.memory_limit_bytes.value_or(0);
+    for (const auto& device : node.devices) {
+      if (!device.mean_percent || device.known_seconds <= 0) continue;
+      ++report.num_seen_gpus;
+      gpu_sum += *device.mean_percent * device.known_seconds;
+      gpu_seconds += device.known_seconds;
+      report.num_unused_gpus += *device.mean_percent <= 0 ? 1 : 0;
+      energy_mj += static_cast<double>(device.energy_mj.value_or(0));
+      if (device.memory_peak_bytes.value_or(0) > report.gpu_memory_peak_bytes.value_or(-1)) {
+        report.gpu_memory_peak_bytes = device.memory_peak_bytes;
+        report.gpu_memory_total_bytes = device.memory_total_bytes;
+      }
+    }
+  }
+  if (gpu_seconds > 0) {
+    report.gpu_percent = gpu_sum / gpu_seconds;
+    report.gpu_source = "yoke";
+  }
+  if (has_cpu && cpu_capacity > 0) {
+    report.cpu_percent = std::min(100.0, 100 * cpu_seconds / cpu_capacity);
+    report.cpu_source = "yoke";
+    report.num_idle_nodes = num_idle;
+  }
+  if (has_memory) report.memory_peak_bytes = memory;
+  if (has_limit) report.memory_limit_bytes = limit;
+  if (energy_mj > 0) {
+    report.energy_joules = energy_mj / 1000;
+    report.energy_source = "yoke, GPUs alone";
+  }
+}
+
+void add_account(UseReport& report, const Account& account) {
+  const auto capacity = static_cast<double>(account.job.num_cpus) * static_cast<double>(account.job.elapsed.count());
+  if (!report.cpu_percent && account.cpu_seconds && capacity > 0 && !report.is_running) {
+    report.cpu_percent = std::min(100.0, 100 * *account.cpu_seconds / capacity);
+    report.cpu_source = "Slurm";
+  }
+  if (!report.memory_peak_bytes) {
+    report.memory_peak_bytes = account.peak_step_bytes ? account.peak_step_bytes : account.peak_task_bytes;
+    report.is_memory_estimate = report.memory_peak_bytes.has_value();
+  }
+  if (account.requested_bytes) report.memory_limit_bytes = account.requested_bytes;
+  if (!report.gpu_percent && account.gpu_percent) {
+    report.gpu_percent = account.gpu_percent;
+    report.gpu_source = "Slurm";
+    report.gpu_memory_peak_bytes = account.gpu_peak_bytes;
+  }
+  if (account.energy_joules) {  // of whole nodes, so it is the better figure
+    report.energy_joules = account.energy_joules;
+    report.energy_source = "Slurm, nodes";
+  }
+}
+
+void add_unknowns(UseReport& report, const Evidence& evidence) {
+  auto& unknown = report.unknown;
+  const auto& job = report.job;
+  if (job.is_waiting() && job.num_restarts == 0) {
+    unknown.emplace_back("the job has not started, so it has used nothing");
+    return;
+  }
+  const bool is_sampled = !report.nodes.empty();
+  if (job.num_gpus > 0 && !report.gpu_percent) {
+    unknown.push_back(is_sampled
+                          ? "the use of the GPUs is not known: no driver told it on the nodes"
+                          : "the use of the GPUs is not known: the job was not sampled (`yoke run` and `yoke slurm "
+                            "sample -- PROGRAM` do it), and Slurm does not account it here (gres/gpuutil)");
+  }
+  if (!evidence.why_no_accounts.empty()) unknown.push_back(evidence.why_no_accounts);
+  if (!report.cpu_percent) {
+    unknown.emplace_back(report.is_running ? "the use of the CPUs is not known before the job's steps end"
+                                           : "the use of the CPUs is not known");
+  }
+  if (!report.memory_peak_bytes) unknown.emplace_back("the peak of memory is not known");
+  if (report.is_memory_estimate) {
+    unknown.emplace_back(
+        "the peak of memory is the sum of the peaks of a step's tasks, as Slurm polled them; shorter "
+        "peaks were not seen");
+  }
+  if (!report.energy_joules) unknown.emplace_back("energy is not known: neither Slurm nor the devices told it");
+  if (job.num_restarts > 0 && !report.earlier_runs) {
+    unknown.emplace_back("how long the earlier runs took is not known: only accounts have that");
+  }
+  if (is_sampled && job.elapsed.count() > 60 &&
+      report.sampled_seconds < 0.9 * static_cast<double>(job.elapsed.count())) {
+    unknown.push_back(fmt::format("{} of {} were sampled; the rest of the job may have been otherwise",
+                                  format_duration(Seconds(static_cast<int64_t>(report.sampled_seconds))),
+                                  format_duration(job.elapsed)));
+  }
+  if (is_sampled && static_cast<int64_t>(report.nodes.size()) < job.num_nodes) {
+    unknown.push_back(fmt::format("{} of {} nodes were sampled", report.nodes.size(), job.num_nodes));
+  }
+}
+
+std::string percent_text(const std::optional<double>& percent) {
+  return percent ? fmt::format("{:.0f} %", *percent) : "?";
+}
+
+std::string bytes_text(const std::optional<int64_t>& bytes) { return bytes ? format_bytes(*bytes) : "?"; }
+
+std::string of_total(const std::optional<int64_t>& used, const std::optional<int64_t>& total) {
+  return total ? fmt::format("{} of {}", bytes_text(used), format_bytes(*total)) : bytes_text(used);
+}
+
+std::string node_table(const UseReport& report, int64_t width) {
+  Table table{.columns = {{"node"},
+                          {"CPUs", Align::kRight},
+                          {"memory", Align::kRight},
+                          {"GPU"},
+                          {"busy", Align::kRight},
+                          {"GPU memory", Align::kRight},
+                          {"power", Align::kRight, 0, 1},
+                          {"name", Align::kLeft, 8, 2}},
+              .rows = {}};
+  for (const auto& node : report.nodes) {
+    const auto capacity = node.seconds * static_cast<double>(node.num_cpus);
+    const auto cpu =
+        node.cpu_seconds && capacity > 0 ? std::optional(100 * *node.cpu_seconds / capacity) : std::nullopt;
+    std::vector<std::string> begin = {node.host, fmt::format("{} of {}", percent_text(cpu), node.num_cpus),
+                                      bytes_text(node.memory_peak_bytes)};
+    if (node.devices.empty()) {
+      table.rows.push_back({begin[0], begin[1], begin[2], "-", "-", "-", "-", ""});
+    }
+    for (const auto& device : node.devices) {
+      table.rows.push_back({begin[0], begin[1], begin[2], device.id, percent_text(device.mean_percent),
+                            of_total(device.memory_peak_bytes, device.memory_total_bytes),
+                            device.mean_power_mw ? fmt::format("{} W", *device.mean_power_mw / 1000) : "?",
+                            device.name});
+      begin = {"", "", ""};
+    }
+  }
+  return to_text(table, width);
+}
+
+}  // namespace
+
+std::optional<double> UseReport::time_percent() const {
+  if (!job.limit || job.limit->count() == 0) return std::nullopt;
+  return std::min(100.0, 100.0 * static_cast<double>(job.elapsed.count()) / static_cast<double>(job.limit->count()));
+}
+
+UseReport make_report(const Evidence& evidence) {
+  UseReport report{.job = job_of(evidence)};
+  report.is_running = !report.job.state.empty() && !report.job.has_ended() && !report.job.is_waiting();
+  report.nodes = evidence.samples;
+  add_times(report, evidence);
+  add_samples(report);
+  if (!evidence.accounts.empty()) add_account(report, evidence.accounts.back());
+  add_unknowns(report, evidence);
+  return report;
+}
+
+ReportJson to_json(const UseReport& report, const std::vector<Advice>& advice) {
+  const auto value = [](const auto& known) { return known ? ReportJson(*known) : ReportJson(); };
+  const auto seconds = [](const auto& known) { return known ? ReportJson(known->count()) : ReportJson(); };
+  const auto source = [](const std::string& name) { return name.empty() ? ReportJson() : ReportJson(name); };
+  ReportJson json = {
+      {"job", to_json(report.job)},
+      {"time_percent", value(report.time_percent())},
+      {"queue_wait_seconds", seconds(report.queue_wait)},
+      {"restart_wait_seconds", seconds(report.restart_wait)},
+      {"earlier_runs_seconds", seconds(report.earlier_runs)},
+      {"sampled_seconds", report.sampled_seconds},
+      {"gpu_percent", value(report.gpu_percent)},
+      {"gpu_source", source(report.gpu_source)},
+      {"num_unused_gpus", report.gpu_source == "yoke" ? ReportJson(report.num_unused_gpus) : ReportJson()},
+      {"gpu_memory_peak_bytes", value(report.gpu_memory_peak_bytes)},
+      {"gpu_memory_total_bytes", value(report.gpu_memory_total_bytes)},
+      {"cpu_percent", value(report.cpu_percent)},
+      {"cpu_source", source(report.cpu_source)},
+      {"memory_peak_bytes", value(report.memory_peak_bytes)},
+      {"memory_limit_bytes", value(report.memory_limit_bytes)},
+      {"energy_joules", value(report.energy_joules)},
+      {"energy_source", source(report.energy_source)},
+      {"nodes", ReportJson::array()},
+      {"advice", ReportJson::array()},
+      {"unknown", report.unknown}};
+  for (const auto& node : report.nodes) json["nodes"].push_back(to_json(node));
+  for (const auto& one : advice) {
+    json["advice"].push_back({{"kind", one.kind}, {"is_serious", one.is_serious}, {"text", one.text}});
+  }
+  return json;
+}
+
+std::string to_text(const UseReport& report, const std::vector<Advice>& advice, int64_t width) {
+  const auto& job = report.job;
+  const auto or_empty = [](const std::string& format, const std::string& text) {
+    return text.empty() ? "" : fmt::format(fmt::runtime(format), printable(text));
+  };
+  std::string text = fmt::format(
+      "job {}{}{}: {}{}, {} node{}{}, {} CPU{}{}\n", job.id, or_empty(" ({})", job.name), or_empty(" of {}", job.user),
+      job.state.empty() ? "state not known" : job.state, or_empty(", partition {}", job.partition), job.num_nodes,
+      job.num_nodes == 1 ? "" : "s", or_empty(" ({})", job.node_list), job.num_cpus, job.num_cpus == 1 ? "" : "s",
+      job.num_gpus > 0 ? fmt::format(", {} GPU{}", job.num_gpus, job.num_gpus == 1 ? "" : "s") : "");
+  const auto line = [&](std::string_view label, const std::string& value) {
+    text += fmt::format("  {:<9} {}\n", label, value);
+  };
+  line(
+      "time",
+      fmt::format(
+          "{}{}{}", format_duration(job.elapsed),
+          job.limit ? fmt::format(" of {} ({})", format_duration(*job.limit), percent_text(report.time_percent())) : "",
+          report.queue_wait ? fmt::format(", after {} in the queue", format_rough_duration(*report.queue_wait)) : ""));
+  if (job.num_restarts > 0) {
+    std::vector<std::string> parts = {std::to_string(job.num_restarts)};
+    if (report.earlier_runs)
+      parts.push_back(fmt::format("earlier runs took {}", format_rough_duration(*report.earlier_runs)));
+    if (report.restart_wait)
+      parts.push_back(fmt::format("{} in the queue again", format_rough_duration(*report.restart_wait)));
+    std::string joined;
+    for (const auto& part : parts) joined += (joined.empty() ? "" : "; ") + part;
+    line("restarts", joined);
+  }
+  if (report.gpu_percent) {
+    line("GPUs", fmt::format("{} busy, memory peak {} (sampled by {})", percent_text(report.gpu_percent),
+                             of_total(report.gpu_memory_peak_bytes, report.gpu_memory_total_bytes), report.gpu_source));
+  }
+  if (report.cpu_percent) {
+    line("CPUs", fmt::format("{} of {} busy ({})", percent_text(report.cpu_percent), job.num_cpus,
+                             report.cpu_source == "yoke" ? "sampled by yoke" : "accounted by Slurm"));
+  }
+  if (report.memory_peak_bytes) line("memory", of_total(report.memory_peak_bytes, report.memory_limit_bytes));
+  if (report.energy_joules) {
+    line("energy", fmt::format("{:.1f} Wh ({})", *report.energy_joules / 3600, report.energy_source));
+  }
+  if (!report.nodes.empty()) text += "\n" + node_table(report, width);
+  if (!advice.empty()) text += "\nadvice\n";
+  for (const auto& one : advice) text += fmt::format("  {} {}\n", one.is_serious ? "!" : "-", one.text);
+  if (!report.unknown.empty()) text += "\nnot known\n";
+  for (const auto& sentence : report.unknown) text += fmt::format("  - {}\n", sentence);
+  return text;
+}
+
+}  // namespace yoke::slurm

@@ -1,0 +1,192 @@
+#include "yoke/slurm/site/detect.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+
+#include "yoke/base/environment.h"
+#include "yoke/base/error.h"
+#include "yoke/base/text.h"
+#include "yoke/launch/plan/bind.h"
+
+namespace yoke::slurm {
+namespace {
+
+/// The value of `key` in a line of KEY=VALUE words; empty if it has none.
+std::string_view value_of_key(std::string_view line, std::string_view key) {
+  for (const auto word : words_of(line)) {
+    if (word.size() > key.size() && word.starts_with(key) && word[key.size()] == '=')
+      return word.substr(key.size() + 1);
+  }
+  return "";
+}
+
+int64_t number_of_key(std::string_view line, std::string_view key) {
+  return parse_int(value_of_key(line, key)).value_or(0);
+}
+
+/// "gpu:a100:4(S:0-1),gpu:t4:1" has 5 GPUs; the type is that of the first. MPS and shards of GPUs are not GPUs.
+void read_gres(std::string_view gres, NodeRecord& node) {
+  std::string text;
+  int depth = 0;
+  for (const char c : gres) {  // a comma between parentheses ends no entry
+    if (c == '(') ++depth;
+    if (depth == 0) text += c;
+    if (c == ')') --depth;
+  }
+  for (const auto entry : split(text, ',')) {
+    const auto parts = split(entry, ':');
+    if (parts.empty() || parts[0] != "gpu") continue;
+    const auto count = parts.size() == 1 ? std::optional<int64_t>(1) : parse_int(parts.back());
+    node.num_gpus += count.value_or(1);
+    if (node.gpu_type.empty() && parts.size() == 3) node.gpu_type = parts[1];
+  }
+}
+
+}  // namespace
+
+ClusterConfig parse_config(std::string_view text) {
+  ClusterConfig config;
+  for (const auto line : lines_of(text)) {
+    const auto words = words_of(line);
+    if (words.size() < 3 || words[1] != "=") continue;
+    if (words[0] == "ClusterName") config.name = words[2];
+    if (words[0] == "SLURM_VERSION") config.version = parse_version(words[2]);
+    if (words[0] == "SelectTypeParameters") config.has_memory_limits = words[2].find("MEMORY") != words[2].npos;
+  }
+  return config;
+}
+
+std::vector<NodeRecord> parse_nodes(std::string_view text) {
+  std::vector<NodeRecord> nodes;
+  for (const auto line : lines_of(text)) {
+    NodeRecord node{.name = std::string(value_of_key(line, "NodeName")), .gpu_type = "", .partitions = {}};
+    if (node.name.empty()) continue;
+    read_gres(value_of_key(line, "Gres"), node);
+    const auto usable = number_of_key(line, "CPUEfctv");  // without CPUs that slurmd or the system keep; since 22.05
+    node.num_cpus = usable > 0 ? usable : number_of_key(line, "CPUTot");
+    node.memory_mib = number_of_key(line, "RealMemory");
+    for (const auto partition : split(value_of_key(line, "Partitions"), ',')) node.partitions.emplace_back(partition);
+    nodes.push_back(std::move(node));
+  }
+  return nodes;
+}
+
+std::vector<PartitionRecord> parse_partitions(std::string_view text) {
+  std::vector<PartitionRecord> partitions;
+  for (const auto line : lines_of(text)) {
+    PartitionRecord partition{.name = std::string(value_of_key(line, "PartitionName")),
+                              .is_default = value_of_key(line, "Default") == "YES",
+                              .has_whole_nodes = value_of_key(line, "OverSubscribe") == "EXCLUSIVE"};
+    if (!partition.name.empty()) partitions.push_back(std::move(partition));
+  }
+  return partitions;
+}
+
+std::string vendor_of(std::string_view gpu_type) {
+  std::string type;
+  for (const char c : gpu_type) type += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const auto has = [&](std::string_view part) { return type.find(part) != type.npos; };
+  const bool is_mi =
+      type.size() > 2 && type.starts_with("mi") && type[2] >= '0' && type[2] <= '9';  // not "mig-1g.10gb"
+  if (is_mi || has("instinct") || has("amd") || has("gfx") || has("radeon")) return "amd";
+  for (const auto part :
+       {"a100", "h100", "h200", "gh200", "b200", "gb200",  "v100",   "p100",  "a30",   "a40",   "a10",   "a2",
+        "l4",   "l40",  "t4",   "rtx",   "gtx",  "quadro", "nvidia", "tesla", "a6000", "a5000", "titan", "k80"}) {
+    if (has(part)) return "nvidia";
+  }
+  return "";
+}
+
+Site detect_site(const ClusterConfig& config, const std::vector<NodeRecord>& nodes,
+                 const std::vector<PartitionRecord>& partitions, const std::string& partition,
+                 std::vector<std::string>& notes) {
+  auto chosen = partition;
+  const auto in = [](const NodeRecord& node, const std::string& name) {
+    return name.empty() || std::ranges::find(node.partitions, name) != node.partitions.end();
+  };
+  if (chosen.empty()) {
+    const auto found = std::ranges::find_if(partitions, &PartitionRecord::is_default);
+    const auto has_gpus = [&](const NodeRecord& node) {
+      return node.num_gpus > 0 && found != partitions.end() && in(node, found->name);
+    };
+    if (std::ranges::any_of(nodes, has_gpus)) chosen = found->name;
+  } else if (std::ranges::find(partitions, chosen, &PartitionRecord::name) == partitions.end()) {
+    std::vector<std::string> names;
+    for (const auto& one : partitions) names.push_back(one.name);
+    throw Error(ErrorCode::kNotFound, "there is no partition {} here; there are: {}", chosen, fmt::join(names, ", "));
+  }
+  using Shape = std::tuple<int64_t, int64_t, int64_t, std::string>;  // GPUs, CPUs, memory, type
+  std::map<Shape, std::vector<const NodeRecord*>> shapes;
+  for (const auto& node : nodes) {
+    if (in(node, chosen)) shapes[{node.num_gpus, node.num_cpus, node.memory_mib, node.gpu_type}].push_back(&node);
+  }
+  if (shapes.empty())
+    throw Error(ErrorCode::kNotFound, "Slurm lists no nodes{}", chosen.empty() ? "" : " in " + chosen);
+  const auto best = std::ranges::max_element(shapes, {}, [](const auto& shape) {
+    const auto count = static_cast<int64_t>(shape.second.size());
+    return std::pair(std::get<0>(shape.first) * count, count);
+  });
+  for (const auto& [shape, members] : shapes) {
+    if (&shape == &best->first) continue;
+    notes.push_back(fmt::format("{} nodes are different: {} GPUs{}, {} CPUs, {} MiB ({}, ...)", members.size(),
+                                std::get<0>(shape), std::get<3>(shape).empty() ? "" : " of type " + std::get<3>(shape),
+                                std::get<1>(shape), std::get<2>(shape), members.front()->name));
+  }
+  const auto& node = *best->second.front();
+  Site site{.name = config.name.empty() ? "detected" : config.name, .summary = "", .sources = {}, .checked = ""};
+  if (!partition.empty()) site.name += '-' + partition;
+  site.summary = fmt::format("{} nodes with {} GPUs{}", best->second.size(), node.num_gpus,
+                             node.gpu_type.empty() ? "" : " of type " + node.gpu_type);
+  site.checked = "detected from what Slurm says";
+  if (!config.name.empty()) site.clusters = {config.name};
+  site.version = config.version;
+  site.partition = partition;
+  for (const auto& one : partitions) {
+    if (one.has_whole_nodes) site.whole_node_partitions.push_back(one.name);
+  }
+  site.num_gpus = node.num_gpus;
+  site.vendor = vendor_of(node.gpu_type);
+  site.num_cpus = node.num_cpus;
+  if (node.num_gpus > 0) {
+    site.cpus_per_gpu = std::max<int64_t>(node.num_cpus / node.num_gpus, 1);
+    const auto gib = node.memory_mib / node.num_gpus * 95 / 100 / 1024;
+    if (config.has_memory_limits && gib > 0) site.memory_per_gpu = fmt::format("{}G", gib);
+  }
+  if (site.vendor == "amd") {
+    site.cache_folder = "/tmp";
+    site.cache_variables = {"MIOPEN_USER_DB_PATH", "MIOPEN_CUSTOM_CACHE_DIR"};
+  }
+  return site;
+}
+
+void add_topology(Site& site, device::CpuLocality cpus, const std::vector<device::DeviceLocality>& gpus) {
+  if (site.num_gpus == 0) site.num_gpus = static_cast<int64_t>(gpus.size());
+  if (site.num_gpus != static_cast<int64_t>(gpus.size())) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "the topology has {} GPUs, and Slurm's nodes have {}: take it on a compute node, outside of a step that "
+        "has a part of the GPUs",
+        gpus.size(), site.num_gpus);
+  }
+  const std::vector<std::optional<device::DeviceLocality>> devices(gpus.begin(), gpus.end());
+  const auto binding = launch::plan_binding({}, cpus, devices);
+  site.gpus.clear();
+  for (size_t i = 0; i < gpus.size(); ++i) {
+    GpuPlace place{.cpus = binding.ranks.at(i).cpus, .numa_node = {}, .pci = gpus[i].pci_bus_id};
+    if (place.pci.starts_with("0000:")) place.pci = place.pci.substr(5);
+    for (const auto& node : cpus.nodes) {
+      if (place.cpus.is_subset_of(node.cpus)) place.numa_node = node.number;
+    }
+    site.gpus.push_back(std::move(place));
+  }
+  if (!site.num_cpus) site.num_cpus = cpus.allowed.size();
+  if (!site.cpus_per_gpu && !gpus.empty()) {
+    site.cpus_per_gpu = std::max<int64_t>(*site.num_cpus / static_cast<int64_t>(gpus.size()), 1);
+  }
+}
+
+}  // namespace yoke::slurm

@@ -1,0 +1,160 @@
+#include "yoke/slurm/site/find.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <set>
+
+#include "yoke/base/error.h"
+#include "yoke/base/file.h"
+#include "yoke/base/process.h"
+#include "yoke/slurm/programs.h"
+
+namespace yoke::slurm {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMostSiteBytes = 1 << 20;
+
+std::string host_name() {
+  std::array<char, 256> name{};
+  if (gethostname(name.data(), name.size() - 1) != 0) return "";
+  return name.data();
+}
+
+FoundSite read_site(const fs::path& path) {
+  const auto name = path.string();
+  std::error_code error;
+  const auto target = fs::weakly_canonical(path, error);  // links are allowed
+  const auto text = read_regular_file(error ? path : target, kMostSiteBytes);
+  return {.site = parse_site(text, name), .file = name, .why = "", .version = {}};
+}
+
+}  // namespace
+
+std::vector<fs::path> site_folders(const Environment& environment, const fs::path& share) {
+  std::vector<fs::path> folders;
+  const auto home = environment.value_or("HOME", "");
+  auto config = environment.value_or("XDG_CONFIG_HOME", "");
+  if (config.empty() && !home.empty()) config = home + "/.config";
+  if (!config.empty()) folders.push_back(fs::path(config) / "yoke" / "sites");
+  folders.push_back(share / "sites");
+  return folders;
+}
+
+std::vector<FoundSite> list_sites(const std::vector<fs::path>& folders, std::vector<std::string>& problems) {
+  std::vector<FoundSite> sites;
+  std::set<std::string> names;
+  for (const auto& folder : folders) {
+    std::vector<fs::path> files;
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(folder, error)) {
+      if (entry.path().extension() == ".toml") files.push_back(entry.path());
+    }
+    std::ranges::sort(files);
+    for (const auto& file : files) {
+      try {
+        auto found = read_site(file);
+        if (names.insert(found.site.name).second) sites.push_back(std::move(found));
+      } catch (const std::exception& problem) {
+        problems.emplace_back(problem.what());
+      }
+    }
+  }
+  return sites;
+}
+
+FoundSite find_site(const std::string& name, const std::vector<fs::path>& folders) {
+  if (name.find('/') != name.npos || name.ends_with(".toml")) {
+    auto found = read_site(name);
+    found.why = "--site";
+    found.version = found.site.version;
+    return found;
+  }
+  std::vector<std::string> problems;
+  auto sites = list_sites(folders, problems);
+  const auto found = std::ranges::find(sites, name, [](const auto& one) { return one.site.name; });
+  if (found == sites.end()) {
+    std::vector<std::string> names;
+    for (const auto& one : sites) names.push_back(one.site.name);
+    throw Error(ErrorCode::kNotFound, "there is no site {}; there are: {}. A file's path works too{}", name,
+                fmt::join(names, ", "), problems.empty() ? "" : "; unreadable: " + problems.front());
+  }
+  found->why = "--site";
+  found->version = found->site.version;
+  return *std::move(found);
+}
+
+std::optional<ClusterConfig> ask_config(const Environment& environment) {
+  const auto program = find_program("scontrol", environment);
+  if (!program) return std::nullopt;
+  return parse_config(ask({program->native(), "show", "config"}, environment));
+}
+
+Site ask_site(const ClusterConfig& config, const std::string& partition, const Environment& environment,
+              std::vector<std::string>& notes) {
+  const auto nodes = parse_nodes(ask({"scontrol", "show", "node", "--oneliner"}, environment));
+  const auto partitions = parse_partitions(ask({"scontrol", "show", "partition", "--oneliner"}, environment));
+  return detect_site(config, nodes, partitions, partition, notes);
+}
+
+FoundSite choose_site_here(const std::string& name, const std::string& partition, const Environment& environment,
+                           const std::vector<fs::path>& folders, std::vector<std::string>& notes) {
+  if (!name.empty()) {
+    auto found = find_site(name, folders);
+    // A script for this cluster takes the version of its Slurm. For another cluster, the version here says nothing.
+    std::optional<ClusterConfig> config;
+    try {
+      config = ask_config(environment);
+    } catch (const Error&) {
+      config.reset();  // the script can be written without an answer
+    }
+    const bool is_here =
+        config && (found.site.clusters.empty() || std::ranges::any_of(found.site.clusters, [&](const auto& pattern) {
+                     return matches(pattern, config->name);
+                   }));
+    if (is_here && config->version) found.version = config->version;
+    return found;
+  }
+  std::optional<ClusterConfig> config;
+  std::optional<Error> unanswered;
+  try {
+    config = ask_config(environment);
+  } catch (const Error& error) {  // the host's name may be enough
+    unanswered = error;
+  }
+  std::vector<std::string> problems;
+  const auto sites = list_sites(folders, problems);
+  for (const auto& problem : problems) notes.push_back("a site's file is left out: " + problem);
+  std::vector<Site> plain;
+  for (const auto& one : sites) plain.push_back(one.site);
+  const auto host = host_name();
+  if (const auto* const chosen = choose_site(plain, config ? config->name : "", host)) {
+    auto found = sites[static_cast<size_t>(chosen - plain.data())];
+    const bool is_by_cluster = config && std::ranges::any_of(chosen->clusters, [&](const auto& pattern) {
+                                 return matches(pattern, config->name);
+                               });
+    found.why = is_by_cluster ? "ClusterName " + config->name : "host " + host;
+    found.version = config && config->version ? config->version : chosen->version;
+    return found;
+  }
+  if (unanswered) {
+    throw Error(unanswered->code(), "{}; `--site NAME` writes a script without asking (`yoke slurm site list`)",
+                unanswered->what());
+  }
+  if (!config) {
+    throw Error(ErrorCode::kNotFound,
+                "there is no Slurm here (no scontrol in PATH), so the site is not known: give --site NAME; `yoke slurm "
+                "site list` lists them");
+  }
+  return {.site = ask_site(*config, partition, environment, notes),
+          .file = "",
+          .why = "what Slurm says of its nodes",
+          .version = config->version};
+}
+
+}  // namespace yoke::slurm

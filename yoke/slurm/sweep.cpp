@@ -1,0 +1,155 @@
+#include "yoke/slurm/sweep.h"
+
+#include <algorithm>
+#include <cctype>
+#include <nlohmann/json.hpp>
+
+#include "yoke/base/error.h"
+#include "yoke/base/shell.h"
+#include "yoke/base/text.h"
+
+namespace yoke::slurm {
+namespace {
+
+constexpr size_t kMostTasks = 100'000;
+constexpr const char* kFormat = "yoke sweep 1";
+
+std::string replaced(std::string text, const std::string& name, const std::string& value) {
+  const auto placeholder = "{" + name + "}";
+  for (auto at = text.find(placeholder); at != text.npos; at = text.find(placeholder, at + value.size())) {
+    text.replace(at, placeholder.size(), value);
+  }
+  return text;
+}
+
+bool is_name(std::string_view text) {
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
+  return !text.empty() && text.find_first_not_of(kLetters) == text.npos;
+}
+
+}  // namespace
+
+SweepParameter parse_parameter(const std::string& text) {
+  const auto equals = text.find('=');
+  if (equals == text.npos || !is_name(std::string_view(text).substr(0, equals))) {
+    throw Error(ErrorCode::kInvalidArgument, "--param {} is not NAME=VALUE,VALUE,..., as in --param lr=0.1,0.01",
+                printable(text));
+  }
+  SweepParameter parameter{.name = text.substr(0, equals), .values = {}};
+  for (const auto value : split(std::string_view(text).substr(equals + 1), ',')) {
+    if (value.empty()) throw Error(ErrorCode::kInvalidArgument, "--param {} has an empty value", printable(text));
+    parameter.values.emplace_back(value);
+  }
+  if (parameter.values.empty()) throw Error(ErrorCode::kInvalidArgument, "--param {} has no value", printable(text));
+  return parameter;
+}
+
+std::vector<SweepTask> plan_sweep(const std::vector<SweepParameter>& parameters, const std::vector<std::string>& argv) {
+  std::vector<SweepTask> tasks = {{.parameters = {}, .argv = argv}};
+  for (const auto& parameter : parameters) {
+    const auto is_same = [&](const SweepParameter& other) { return other.name == parameter.name; };
+    if (std::ranges::count_if(parameters, is_same) > 1) {
+      throw Error(ErrorCode::kInvalidArgument, "--param {} is given twice", parameter.name);
+    }
+    const auto uses = [&](const std::string& word) { return word.find("{" + parameter.name + "}") != word.npos; };
+    if (std::ranges::none_of(argv, uses)) {
+      throw Error(ErrorCode::kInvalidArgument, "no word of the program has {{{}}}, so all its values would do the same",
+                  parameter.name);
+    }
+    if (tasks.size() * parameter.values.size() > kMostTasks) {
+      throw Error(ErrorCode::kInvalidArgument, "the sweep has over {} combinations", kMostTasks);
+    }
+    std::vector<SweepTask> more;
+    for (const auto& task : tasks) {
+      for (const auto& value : parameter.values) {
+        auto next = task;
+        next.parameters.emplace_back(parameter.name, value);
+        for (auto& word : next.argv) word = replaced(word, parameter.name, value);
+        more.push_back(std::move(next));
+      }
+    }
+    tasks = std::move(more);
+  }
+  return tasks;
+}
+
+std::vector<std::string> unknown_placeholders(const std::vector<SweepParameter>& parameters,
+                                              const std::vector<std::string>& argv) {
+  std::vector<std::string> names;
+  for (const auto& word : argv) {
+    for (auto at = word.find('{'); at != word.npos; at = word.find('{', at + 1)) {
+      const auto end = word.find('}', at);
+      if (end == word.npos) break;
+      const auto name = word.substr(at + 1, end - at - 1);
+      const bool is_shell = at > 0 && word[at - 1] == '$';  // ${HOME}
+      const bool is_word = is_name(name) && std::isalpha(static_cast<unsigned char>(name[0])) != 0;
+      if (is_shell || !is_word || std::ranges::find(names, name) != names.end()) continue;
+      if (std::ranges::find(parameters, name, &SweepParameter::name) == parameters.end()) names.push_back(name);
+    }
+  }
+  return names;
+}
+
+std::string sweep_script(const std::vector<SweepTask>& tasks, const std::string& folder, const std::string& name) {
+  std::string script = "#!/bin/bash\n#SBATCH --job-name=" + name +
+                       "\n"
+                       "# Each task of the array runs one combination of the parameters, in a folder of its own.\n"
+                       "case $SLURM_ARRAY_TASK_ID in\n";
+  for (size_t i = 0; i < tasks.size(); ++i) {
+    script += "  " + std::to_string(i) + ") set --";
+    for (const auto& word : tasks[i].argv) script += " " + shell_quoted(word);
+    script += " ;;\n";
+  }
+  script +=
+      "esac\n"
+      "cd " +
+      shell_quoted(folder) +
+      "/\"$SLURM_ARRAY_TASK_ID\" || exit 1\n"
+      "rm -f status\n"
+      "\"$@\"\n"
+      "status=$?\n"
+      "echo $status >.status && mv .status status\n"
+      "exit $status\n";
+  return script;
+}
+
+std::string to_text(const Sweep& sweep) {
+  using Json = nlohmann::ordered_json;
+  Json json = {{"format", kFormat}, {"tasks", Json::array()}};
+  for (const auto& task : sweep.tasks) {
+    auto parameters = Json::object();
+    for (const auto& [name, value] : task.parameters) parameters[name] = value;
+    json["tasks"].push_back({{"parameters", parameters}, {"argv", task.argv}});
+  }
+  if (!sweep.job.empty()) json["job"] = sweep.job;
+  return json.dump(1, ' ', false, Json::error_handler_t::replace) + '\n';
+}
+
+Sweep parse_sweep(std::string_view text, const std::string& name) {
+  try {
+    const auto json = nlohmann::ordered_json::parse(text);
+    if (json.at("format") != kFormat) {
+      throw Error(ErrorCode::kDataLoss, "{} is of another version of yoke; collect the sweep with that one",
+                  printable(name));
+    }
+    Sweep sweep;
+    for (const auto& one : json.at("tasks")) {
+      SweepTask task;
+      for (const auto& [parameter, value] : one.at("parameters").items()) {
+        task.parameters.emplace_back(parameter, value.get<std::string>());
+      }
+      task.argv = one.at("argv").get<std::vector<std::string>>();
+      sweep.tasks.push_back(std::move(task));
+    }
+    sweep.job = json.value("job", "");
+    return sweep;
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(
+        ErrorCode::kDataLoss,
+        "{} is damaged or was not written by `yoke slurm array`: {}; sweep.sh beside it has the command of each "
+        "task",
+        printable(name), printable(error.what()));
+  }
+}
+
+}  // namespace yoke::slurm

@@ -1,0 +1,49 @@
+// yoke/slurm/sweep.h -- sweeps: a program once for each combination of parameters, as an array of jobs. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace yoke::slurm {
+
+struct SweepParameter {
+  std::string name;
+  std::vector<std::string> values;
+
+  bool operator==(const SweepParameter&) const = default;
+};
+/// Parses "lr=0.1,0.01". Errors  kInvalidArgument.
+SweepParameter parse_parameter(const std::string& text);
+
+struct SweepTask {
+  std::vector<std::pair<std::string, std::string>> parameters;
+  std::vector<std::string> argv;
+
+  bool operator==(const SweepTask&) const = default;
+};
+/// All combinations; the last parameter varies fastest. In `argv`, "{NAME}" becomes the value.
+/// Errors  kInvalidArgument: a parameter occurs twice, or in no word; over 100,000 combinations.
+std::vector<SweepTask> plan_sweep(const std::vector<SweepParameter>& parameters, const std::vector<std::string>& argv);
+/// The names in braces that are no parameters, such as a misspelt one.
+std::vector<std::string> unknown_placeholders(const std::vector<SweepParameter>& parameters,
+                                              const std::vector<std::string>& argv);
+
+/// The batch script of an array whose task N runs tasks[N] in the folder N below `folder`, and leaves its exit status
+/// in the file "status" there. It needs no yoke on the nodes.
+std::string sweep_script(const std::vector<SweepTask>& tasks, const std::string& folder, const std::string& name);
+
+/// The file sweep.json, by which `--collect` knows the tasks.
+struct Sweep {
+  std::vector<SweepTask> tasks;
+  std::string job;  ///< The number of the array; empty until sbatch has told it.
+
+  bool operator==(const Sweep&) const = default;
+};
+/// Bytes that are not UTF-8 are replaced.
+std::string to_text(const Sweep& sweep);
+/// Errors  kDataLoss: the text is not such a file; `name` names it in the message.
+Sweep parse_sweep(std::string_view text, const std::string& name);
+
+}  // namespace yoke::slurm

@@ -1,0 +1,60 @@
+#include "yoke/slurm/sweep.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/command.h"
+#include "tests/support/message_of.h"
+#include "yoke/base/error.h"
+
+namespace yoke::slurm {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+TEST(SlurmSweep, HasAllCombinations) {
+  const auto tasks = plan_sweep({parse_parameter("lr=0.1,0.01"), parse_parameter("batch=32,64")},
+                                {"./train", "--lr={lr}", "{batch}x"});
+  ASSERT_EQ(tasks.size(), 4U);
+  EXPECT_THAT(tasks[0].argv, ElementsAre("./train", "--lr=0.1", "32x"));
+  EXPECT_THAT(tasks[1].argv, ElementsAre("./train", "--lr=0.1", "64x"));
+  EXPECT_THAT(tasks[3].argv, ElementsAre("./train", "--lr=0.01", "64x"));
+  for (const auto* job : {"", "12"}) {
+    const Sweep sweep{.tasks = tasks, .job = job};
+    EXPECT_EQ(parse_sweep(to_text(sweep), "a"), sweep);
+  }
+}
+
+TEST(SlurmSweep, IsWrittenWithBytesThatAreNotUtf8) {
+  const auto tasks = plan_sweep({parse_parameter("a=\xe4")}, {"./train", "{a}"});
+  EXPECT_EQ(parse_sweep(to_text(Sweep{.tasks = tasks}), "a").tasks[0].argv[1], "\xef\xbf\xbd");
+}
+
+TEST(SlurmSweep, RefusesMistakes) {
+  for (const auto* text : {"lr", "=1", "lr=", "lr=1,,2", "l r=1", "$(x)=1"})
+    EXPECT_THROW(parse_parameter(text), Error) << text;
+  EXPECT_THROW(plan_sweep({parse_parameter("lr=1")}, {"./train"}), Error);
+  EXPECT_THAT(unknown_placeholders({parse_parameter("lr=1")}, {"./train", "{lr}", "--a={batch}", "b{batch}"}),
+              ElementsAre("batch"));
+  EXPECT_THAT(unknown_placeholders({parse_parameter("lr=1")}, {"sh", "-c", "echo ${HOME} {1..3} {a b} {"}), IsEmpty());
+  EXPECT_THROW(plan_sweep({parse_parameter("a=1"), parse_parameter("a=2")}, {"{a}"}), Error);
+  EXPECT_THAT(test::message_of([] { parse_sweep("{}", "f/sweep.json"); }, ErrorCode::kDataLoss),
+              testing::AllOf(testing::HasSubstr("f/sweep.json is damaged"), testing::HasSubstr("sweep.sh beside it")));
+}
+
+// Oracle: the shell itself runs the script.
+TEST(SlurmSweep, HasAScriptThatPassesEachWordUnchanged) {
+  test::TemporaryFolder folder;
+  folder.write("1/x", "");
+  const std::vector<SweepTask> tasks = {{{}, {"false"}},
+                                        {{}, {"printf", "<%s>", "it's", "$HOME `id` \"", "a b\n", ""}}};
+  folder.write("script", sweep_script(tasks, folder.path(), "s"));
+  const auto result =
+      test::run({.argv = {"bash", folder.path("script")}, .environment = {{"SLURM_ARRAY_TASK_ID", "1"}}});
+  EXPECT_EQ(result.out, "<it's><$HOME `id` \"><a b\n><>");
+  EXPECT_EQ(test::slurp(folder.path("1/status")), "0\n");
+}
+
+}  // namespace
+}  // namespace yoke::slurm

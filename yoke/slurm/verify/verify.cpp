@@ -1,0 +1,325 @@
+#include "yoke/slurm/verify/verify.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "yoke/base/error.h"
+#include "yoke/base/text.h"
+
+namespace yoke::slurm {
+namespace {
+
+constexpr std::string_view kTaskLine = "yoke-task ", kTaskEnd = "end";
+constexpr size_t kMostInLine = 800;  // srun keeps lines of up to 1,024 bytes whole
+
+using TasksOfHost = std::vector<const TaskSeen*>;
+
+CpuSet parsed(const nlohmann::json& json, const char* name) {
+  return CpuSet::parse_list(json.at(name).get<std::string>()).value_or(CpuSet());
+}
+
+/// The NUMA nodes on which a task has CPUs.
+CpuSet nodes_of(const TaskSeen& task) {
+  CpuSet nodes;
+  for (const auto& node : task.numa) {
+    if (node.cpus.intersects(task.cpus)) nodes.add(node.number);
+  }
+  return nodes;
+}
+
+std::vector<int64_t> ranks_of(const TasksOfHost& tasks) {
+  std::vector<int64_t> ranks;
+  for (const auto* task : tasks) ranks.push_back(task->rank);
+  return ranks;
+}
+
+class Judge {
+ public:
+  std::vector<VerifyFinding> findings;
+
+  void judge_host(const std::string& host, const TasksOfHost& tasks) {
+    const auto at = " on " + printable(host);
+    judge_devices(at, tasks);
+    judge_cpus(at, tasks);
+    for (const auto* task : tasks) judge_locality(at, *task);
+  }
+
+ private:
+  void add(std::vector<int64_t> ranks, std::string text, std::string advice) {
+    findings.push_back({std::move(ranks), std::move(text), std::move(advice)});
+  }
+
+  void judge_devices(const std::string& at, const TasksOfHost& tasks) {
+    std::map<std::string, TasksOfHost> by_device;
+    TasksOfHost without;
+    for (const auto* task : tasks) {
+      if (const auto* device = task->device()) {
+        by_device[device->pci_bus_id].push_back(task);
+      } else {
+        without.push_back(task);
+      }
+    }
+    for (const auto& [id, sharing] : by_device) {
+      if (sharing.size() < 2) continue;
+      add(ranks_of(sharing), fmt::format("{}{} have the same device, {}", ranks_text(ranks_of(sharing)), at, id),
+          "ask for a device for each task: --gpus-per-node as many as --ntasks-per-node, and look for "
+          "CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES in the script");
+    }
+    if (!by_device.empty() && !without.empty()) {
+      add(ranks_of(without),
+          fmt::format("{}{} {} no device, while others have one", ranks_text(ranks_of(without)), at,
+                      without.size() == 1 ? "has" : "have"),
+          "ask for as many devices as tasks on each node");
+    }
+    judge_isolation(at, by_device);
+  }
+
+  /// A rank that cannot open the device of another rank cannot map its memory (CUDA IPC, HIP IPC).
+  void judge_isolation(const std::string& at, const std::map<std::string, TasksOfHost>& by_device) {
+    TasksOfHost isolated;
+    for (const auto& [id, owners] : by_device) {
+      for (const auto* task : owners) {
+        const bool sees_all = std::ranges::all_of(by_device, [&](const auto& other) {
+          return std::ranges::any_of(task->openable, [&](const auto& gpu) { return gpu.pci_bus_id == other.first; });
+        });
+        if (!sees_all) isolated.push_back(task);
+      }
+    }
+    if (isolated.empty()) return;
+    std::ranges::sort(isolated, {}, &TaskSeen::rank);
+    add(ranks_of(isolated),
+        fmt::format("{}{} cannot open the devices of the other ranks, because each task has a control group of its "
+                    "own; NCCL and RCCL then cannot share memory between the GPUs of a node (IPC), and copy through "
+                    "the host",
+                    ranks_text(ranks_of(isolated)), at),
+        "ask by --gpus-per-node instead of --gpus-per-task, and add --gpu-bind=none; programs choose by LOCAL_RANK");
+  }
+
+  void judge_cpus(const std::string& at, const TasksOfHost& tasks) {
+    TasksOfHost sharing, few;
+    CpuSet all;
+    for (const auto* task : tasks) {
+      all |= task->cpus;
+      const bool shares = std::ranges::any_of(
+          tasks, [&](const auto* other) { return other != task && other->cpus.intersects(task->cpus); });
+      if (shares) sharing.push_back(task);
+      if (task->cpus_asked && task->cpus.size() < *task->cpus_asked) few.push_back(task);
+    }
+    if (!sharing.empty() && all.size() == 1) {
+      add(ranks_of(sharing), fmt::format("{}{} all have only CPU {}", ranks_text(ranks_of(sharing)), at, all.to_list()),
+          "give --cpus-per-task to srun too (Slurm 22.05 and 23.02 do not take it from the job), or --cpu-bind=none "
+          "and let yoke run bind the ranks");
+    } else if (!sharing.empty()) {
+      CpuSet shared;
+      for (const auto* one : sharing) {
+        for (const auto* other : sharing) {
+          if (one != other) shared |= one->cpus & other->cpus;
+        }
+      }
+      add(ranks_of(sharing), fmt::format("{}{} share the CPUs {}", ranks_text(ranks_of(sharing)), at, shared.to_list()),
+          "use --cpus-per-task with --cpu-bind=cores, or start one yoke run on each node, which binds the ranks");
+    }
+    if (!few.empty()) {
+      add(ranks_of(few),
+          fmt::format("{}{} {} fewer CPUs than the {} that were asked for", ranks_text(ranks_of(few)), at,
+                      few.size() == 1 ? "has" : "have", *few.front()->cpus_asked),
+          "give --cpus-per-task to srun too: Slurm 22.05 and 23.02 do not take it from the job");
+    }
+  }
+
+  void judge_locality(const std::string& at, const TaskSeen& task) {
+    const auto who = ranks_text({task.rank});
+    const auto nodes = nodes_of(task);
+    if (const auto* device = task.device(); device != nullptr && !device->cpus.empty()) {
+      if (!device->cpus.intersects(task.cpus)) {
+        add({task.rank},
+            fmt::format("{}{} has the CPUs {}, but its device {} is close to the CPUs {}", who, at, task.cpus.to_list(),
+                        device->pci_bus_id, device->cpus.to_list()),
+            "use --cpu-bind=none and let yoke run bind, or a mask for each rank (`yoke bind --format mask`)");
+      }
+    }
+    if (!nodes.empty() && !task.memory_nodes.empty() && !nodes.intersects(task.memory_nodes)) {
+      add({task.rank},
+          fmt::format("{}{} has CPUs of NUMA node {}, but memory only of node {}", who, at, nodes.to_list(),
+                      task.memory_nodes.to_list()),
+          "use --mem-bind=local, or none");
+    } else if (!nodes.empty() && !task.memory_policy_nodes.empty() && !nodes.intersects(task.memory_policy_nodes)) {
+      add({task.rank},
+          fmt::format("{}{} has CPUs of NUMA node {}, but its memory policy is {}", who, at, nodes.to_list(),
+                      task.memory_policy),
+          "use --mem-bind=local, or none");
+    }
+  }
+};
+
+}  // namespace
+
+const GpuSeen* TaskSeen::device() const {
+  const auto place = visible.size() == 1 ? 0 : static_cast<size_t>(local_rank);
+  if (place >= visible.size()) return nullptr;
+  const auto index = static_cast<size_t>(visible[place]);
+  return index < openable.size() ? &openable[index] : nullptr;
+}
+
+std::string ranks_text(const std::vector<int64_t>& ranks) {
+  CpuSet set;
+  for (const auto rank : ranks) {
+    if (rank >= 0 && rank < CpuSet::kMaxCpus) set.add(rank);
+  }
+  auto list = set.to_list();
+  for (size_t comma = list.find(','); comma != list.npos; comma = list.find(',', comma + 2)) {
+    list.insert(comma + 1, " ");
+  }
+  return (ranks.size() == 1 ? "rank " : "ranks ") + list;
+}
+
+std::vector<VerifyFinding> judge(const std::vector<TaskSeen>& tasks) {
+  std::map<std::string, TasksOfHost> by_host;
+  for (const auto& task : tasks) by_host[task.host].push_back(&task);
+  Judge judge;
+  for (auto& [host, of_host] : by_host) {
+    std::ranges::sort(of_host, {}, &TaskSeen::rank);
+    judge.judge_host(host, of_host);
+  }
+  return judge.findings;
+}
+
+Table to_table(const std::vector<TaskSeen>& tasks) {
+  Table table{.columns = {{"rank", Align::kRight},
+                          {"host"},
+                          {"device"},
+                          {"NUMA"},
+                          {"CPUs", Align::kLeft, 8},
+                          {"of NUMA"},
+                          {"memory"},
+                          {"network", Align::kLeft, 8, 1}},
+              .rows = {}};
+  for (const auto& task : tasks) {
+    const auto* device = task.device();
+    const auto dash = [](std::string text) { return text.empty() ? std::string("-") : text; };
+    const auto policy = task.memory_policy == "default" ? "" : ", " + task.memory_policy;
+    table.rows.push_back({fmt::format("{}", task.rank), task.host, device == nullptr ? "-" : device->pci_bus_id,
+                          device != nullptr && device->numa_node ? fmt::format("{}", *device->numa_node) : "-",
+                          fmt::format("{} ({})", dash(task.cpus.to_list()), task.cpus.size()),
+                          dash(nodes_of(task).to_list()), dash(task.memory_nodes.to_list()) + policy,
+                          device == nullptr ? "-" : dash(device->network)});
+  }
+  return table;
+}
+
+nlohmann::ordered_json to_json(const TaskSeen& task) {
+  nlohmann::ordered_json json = {{"rank", task.rank},
+                                 {"local_rank", task.local_rank},
+                                 {"local_world_size", task.local_world_size},
+                                 {"host", task.host},
+                                 {"cpus", task.cpus.to_list()},
+                                 {"memory_nodes", task.memory_nodes.to_list()},
+                                 {"memory_policy", task.memory_policy},
+                                 {"memory_policy_nodes", task.memory_policy_nodes.to_list()},
+                                 {"cgroup", task.cgroup},
+                                 {"variables", task.variables},
+                                 {"visible", task.visible}};
+  json["numa"] = nlohmann::ordered_json::array();
+  for (const auto& node : task.numa) json["numa"].push_back({{"number", node.number}, {"cpus", node.cpus.to_list()}});
+  json["openable"] = nlohmann::ordered_json::array();
+  for (const auto& gpu : task.openable) {
+    nlohmann::ordered_json one = {{"pci_bus_id", gpu.pci_bus_id}, {"name", gpu.name}};
+    one["numa_node"] = gpu.numa_node ? nlohmann::ordered_json(*gpu.numa_node) : nlohmann::ordered_json();
+    one["cpus"] = gpu.cpus.to_list();
+    one["network"] = gpu.network;
+    json["openable"].push_back(std::move(one));
+  }
+  if (task.cpus_asked) json["cpus_asked"] = *task.cpus_asked;
+  if (const auto& measured = task.measured) {
+    json["measured"] = {{"own_bytes_per_second", measured->own},
+                        {"own_threads", measured->num_own},
+                        {"whole_bytes_per_second", measured->whole},
+                        {"whole_threads", measured->num_whole}};
+  }
+  return json;
+}
+
+TaskSeen task_from_json(const nlohmann::json& json) {
+  TaskSeen task{.rank = json.at("rank").get<int64_t>(),
+                .local_rank = json.at("local_rank").get<int64_t>(),
+                .local_world_size = json.at("local_world_size").get<int64_t>(),
+                .host = json.at("host").get<std::string>(),
+                .cpus = parsed(json, "cpus"),
+                .memory_nodes = parsed(json, "memory_nodes"),
+                .memory_policy = json.at("memory_policy").get<std::string>(),
+                .memory_policy_nodes = parsed(json, "memory_policy_nodes"),
+                .numa = {},
+                .openable = {},
+                .visible = json.at("visible").get<std::vector<int64_t>>(),
+                .variables = json.at("variables").get<std::vector<std::string>>(),
+                .cgroup = json.at("cgroup").get<std::string>(),
+                .cpus_asked = {},
+                .measured = {}};
+  std::erase_if(task.visible, [](int64_t place) { return place < 0; });
+  for (const auto& node : json.at("numa")) {
+    task.numa.push_back({node.at("number").get<int64_t>(), parsed(node, "cpus")});
+  }
+  for (const auto& gpu : json.at("openable")) {
+    GpuSeen one{.pci_bus_id = gpu.at("pci_bus_id").get<std::string>(),
+                .name = gpu.at("name").get<std::string>(),
+                .numa_node = {},
+                .cpus = parsed(gpu, "cpus"),
+                .network = gpu.at("network").get<std::string>()};
+    if (!gpu.at("numa_node").is_null()) one.numa_node = gpu.at("numa_node").get<int64_t>();
+    task.openable.push_back(std::move(one));
+  }
+  if (json.contains("cpus_asked")) task.cpus_asked = json["cpus_asked"].get<int64_t>();
+  if (json.contains("measured")) {
+    const auto& measured = json["measured"];
+    task.measured = MemoryMeasured{.own = measured.at("own_bytes_per_second").get<int64_t>(),
+                                   .num_own = measured.at("own_threads").get<int64_t>(),
+                                   .whole = measured.at("whole_bytes_per_second").get<int64_t>(),
+                                   .num_whole = measured.at("whole_threads").get<int64_t>()};
+  }
+  return task;
+}
+
+std::string task_lines(const TaskSeen& task) {
+  const auto text = to_json(task).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  std::string lines;
+  for (size_t begin = 0; begin < text.size(); begin += kMostInLine) {
+    lines += fmt::format("{}{} {}\n", kTaskLine, task.rank, std::string_view(text).substr(begin, kMostInLine));
+  }
+  return lines + fmt::format("{}{} {}\n", kTaskLine, task.rank, kTaskEnd);
+}
+
+std::vector<TaskSeen> tasks_in(std::string_view output) {
+  std::map<std::string_view, std::string> texts;  // by rank
+  std::vector<TaskSeen> tasks;
+  const auto damaged = [](std::string_view why) {
+    return Error(ErrorCode::kDataLoss, "a task of the step printed what is not its description: {}", why);
+  };
+  for (auto line : lines_of(output)) {
+    const auto text_begin = line.find_first_not_of(" 0123456789");  // srun --label writes "0: " before each line
+    if (text_begin != line.npos && line.substr(text_begin).starts_with(": ")) line.remove_prefix(text_begin + 2);
+    if (!line.starts_with(kTaskLine)) continue;
+    line.remove_prefix(kTaskLine.size());
+    const auto blank = line.find(' ');
+    if (blank == line.npos) throw damaged(printable(line));
+    auto& text = texts[line.substr(0, blank)];
+    const auto piece = line.substr(blank + 1);
+    if (piece != kTaskEnd) {
+      text += piece;
+      continue;
+    }
+    try {
+      tasks.push_back(task_from_json(nlohmann::json::parse(text)));
+    } catch (const nlohmann::json::exception& error) {
+      throw damaged(error.what());
+    }
+    texts.erase(line.substr(0, blank));
+  }
+  if (!texts.empty()) throw damaged("it has no end");
+  std::ranges::sort(tasks, {}, &TaskSeen::rank);
+  return tasks;
+}
+
+}  // namespace yoke::slurm
