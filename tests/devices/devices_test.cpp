@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <fstream>
+#include <regex>
 
 #include "tests/support/fake_machine.h"
 #include "tests/support/lines.h"
@@ -39,14 +40,18 @@ Result wide_yoke_on(const std::string& state, std::vector<std::string> words) {
   return run(options);
 }
 
+/// A table with two blanks between its columns. How wide its first columns are depends on the name of this machine's
+/// CPU.
+std::string narrowed(const std::string& table) { return std::regex_replace(table, std::regex("   +"), "  "); }
+
 TEST(Devices, TheTableShowsEightGpusAndTheCpu) {
   const auto result = wide_yoke_on("eight_a100", {"devices"});
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.err, "");
   const auto lines = lines_of(result.out);
   ASSERT_THAT(lines, SizeIs(10)) << result.out;
-  EXPECT_EQ(lines[0], "  #  device                 state  util           memory  temp  power  users");
-  EXPECT_THAT(lines[1], StartsWith("  0  NVIDIA A100-SXM4-80GB  busy    98%  69.6 / 80.0 GiB  67 C  387 W  "));
+  EXPECT_EQ(narrowed(lines[0]), "  #  device  state  util  memory  temp  power  users");
+  EXPECT_THAT(narrowed(lines[1]), StartsWith("  0  NVIDIA A100-SXM4-80GB  busy  98%  69.6 / 80.0 GiB  67 C  387 W  "));
   EXPECT_THAT(lines[4], HasSubstr("  ?")) << "a process of another PID namespace is somebody's";
   EXPECT_THAT(lines[5], HasSubstr("  free     0%   0.0 / 80.0 GiB  "));
   EXPECT_THAT(lines[9], StartsWith("cpu  "));
@@ -83,8 +88,8 @@ TEST(Devices, AGpuThatHangsIsOneRow) {
   EXPECT_GE(seconds, 1);
   EXPECT_LT(seconds, 15) << "the deadline is 1 s; the GPU hangs for 20";
   EXPECT_EQ(result.exit_code, 0);
-  EXPECT_THAT(result.out, HasSubstr("\n  5  NVIDIA GPU             no answer     -"));
-  EXPECT_THAT(result.out, HasSubstr("\n  6  NVIDIA A100-SXM4-80GB  free "));
+  EXPECT_THAT(narrowed(result.out), HasSubstr("\n  5  NVIDIA GPU  no answer  -"));
+  EXPECT_THAT(narrowed(result.out), HasSubstr("\n  6  NVIDIA A100-SXM4-80GB  free "));
   EXPECT_THAT(result.err, HasSubstr("device 5: the driver has not answered for "));
   result = yoke_on("hung", {"devices", "--deadline", "0.5", "--json"});
   EXPECT_EQ(gpus_of(result)[5].at("state"), "no answer");
@@ -167,7 +172,7 @@ TEST(Devices, ADriverThatHangsAtItsStartIsALine) {
 
 TEST(Devices, ALostGpuIsOneRow) {
   const auto result = yoke_on("lost", {"devices"});
-  EXPECT_THAT(result.out, HasSubstr("\n  2  NVIDIA GPU             lost      -"));
+  EXPECT_THAT(narrowed(result.out), HasSubstr("\n  2  NVIDIA GPU  lost  -"));
   EXPECT_THAT(result.err, HasSubstr("device 2: the GPU is lost (fallen off the bus)"));
   EXPECT_THAT(gpus_of(yoke_on("lost", {"devices", "--json"})), SizeIs(8));
 }

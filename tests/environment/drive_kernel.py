@@ -47,8 +47,10 @@ class Session:
             content = message["content"]
             text.append(content.get("text", "") if message["msg_type"] == "stream" else "")
 
-        reply = self.client.execute_interactive(code, timeout=timeout, output_hook=hook)
-        return reply["content"], "".join(text)
+        while True:
+            reply = self.client.execute_interactive(code, timeout=timeout, output_hook=hook)
+            if reply["content"]["status"] != "aborted":  # as ipykernel answers what arrives just after a failed cell
+                return reply["content"], "".join(text)
 
     def value(self, code):
         reply, text = self.run(code)

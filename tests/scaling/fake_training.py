@@ -3,7 +3,8 @@
 Each option is NAME=VALUE: `runs=FILE` counts its runs; from the second one on, a step takes `second_run` (1.2) times its 10 ms.
 `ranks=N`: it says that it is one of N ranks. `devices=FILE`: it uses a GPU, and adds a line with those that it sees. `fails`: it
 prints a line and ends with status 3. `never_steps`: it ends without a step. `copy=ends`, `copy=hangs`: a copy whose output
-nobody reads ends, or makes no step.
+nobody reads ends, or makes no step. `uneven`: it steps in real time, with an optimizer that yoke observes (fake_torch): 10 and
+30 ms in turn, and a second copy the other way round.
 """
 
 import json
@@ -17,13 +18,26 @@ arguments = dict(word.partition("=")[::2] for word in sys.argv[1:])
 STEP_MS = 10
 
 
-def step_ms():
-    if "runs" not in arguments:
-        return STEP_MS
+def number_of_run():
     with open(arguments["runs"], "a") as file:
         file.write("run\n")
-        is_first = file.tell() == len("run\n")
-    return STEP_MS if is_first else float(arguments.get("second_run", 1.2)) * STEP_MS
+        return file.tell() // len("run\n")
+
+
+def step_ms():
+    if "runs" not in arguments or number_of_run() == 1:
+        return STEP_MS
+    return float(arguments.get("second_run", 1.2)) * STEP_MS
+
+
+def step_unevenly():
+    sys.path.insert(0, os.path.join(os.path.dirname(__file__), "fake_torch"))
+    from torch.optim.optimizer import Optimizer
+
+    optimizer = Optimizer()
+    for step in range(number_of_run(), 5000):
+        time.sleep(0.01 if step % 2 else 0.03)
+        optimizer.step()
 
 
 def write_step_times(folder):
@@ -84,7 +98,9 @@ if "never_steps" in arguments or (is_copy and arguments["copy"] == "ends"):
     sys.exit(0)
 if is_copy:
     time.sleep(60)
-if "YOKE_STEP_TIMES" in os.environ:
+if "YOKE_STEP_TIMES" in os.environ and "uneven" in arguments:
+    step_unevenly()
+elif "YOKE_STEP_TIMES" in os.environ:
     write_step_times(os.environ["YOKE_STEP_TIMES"])
     time.sleep(60)
 if "trace" in arguments:

@@ -40,8 +40,8 @@ class PlanCommand : public testing::Test {
   /// An all-reduce of two ranks that takes 1 ms for 4 MB, and 8 MB/ms beyond its latency of 0.5 ms.
   std::string link_file() const {
     const auto path = folder_.path("link.json");
-    std::ofstream(path) << R"({"num_ranks": 2, "results": [{"bytes": 4, "time_ms": 0.5, "processor_percent": 90},
-      {"bytes": 4000000, "time_ms": 1.0, "processor_percent": 50}]})";
+    std::ofstream(path) << R"({"num_ranks": 2, "compute_delay_percent": 50, "results":
+      [{"bytes": 4, "time_ms": 0.5}, {"bytes": 4000000, "time_ms": 1.0}]})";
     return path;
   }
 
@@ -95,14 +95,29 @@ TEST_F(PlanCommand, MeasuresAProgramAlone_WithNeighbours_AndRecordsIt) {
   EXPECT_EQ(one["label"], "measured");
   EXPECT_NEAR(one["step_seconds"].get<double>(), 0.010, 1e-6);
   EXPECT_EQ(two["label"], "predicted");
-  // 12 ms of computing. Two buckets of 4 MB, each 1 ms: the first one beside backward takes half of its processor, the
-  // second one is exposed.
+  // 12 ms of computing. Two buckets of 4 MB, each 1 ms: the first one delays backward by half of that, the second one
+  // is exposed.
   EXPECT_NEAR(two["step_seconds"].get<double>(), 0.012 + 0.0005 + 0.001, 1e-5) << answer.dump(1);
   EXPECT_NEAR(two["efficiency"].get<double>(), 0.010 / 0.0135, 1e-3);
   EXPECT_EQ(two["memory_bytes"], 2'000'000 * 20);
-  EXPECT_THAT(answer["assumptions"].dump(),
-              AllOf(HasSubstr("2 copies that ran at the same time took 12 ms"), HasSubstr("used 50 % of a processor"),
-                    HasSubstr("1.2 times as long"), HasSubstr("measured with 2 ranks")));
+  EXPECT_THAT(answer["assumptions"].dump(), AllOf(HasSubstr("waited for each other after each step, took 12 ms"),
+                                                  HasSubstr("by 50 % of its own time"), HasSubstr("1.2 times as long"),
+                                                  HasSubstr("measured with 2 ranks")));
+  expect_nothing_left();
+}
+
+// Oracle: steps of 10 and 30 ms in turn take 20 ms alone. A copy that does the same the other way round makes all of
+// them take 30 ms, if the copies wait for each other.
+TEST_F(PlanCommand, CopiesWaitForEachOtherAfterEachStep) {
+  const auto answer =
+      json({"--link", link_file(), "--neighbours", "2", "--time", "2", "--max-devices", "2", "--contention", "0",
+            "--bucket", "100", "--", "python3", YOKE_PLAN_TRAINING, "uneven", "runs=" + folder_.path("runs")});
+  ASSERT_EQ(answer["predictions"].size(), 2U) << answer;
+  const double one = answer["predictions"][0]["step_seconds"], two = answer["predictions"][1]["step_seconds"];
+  const double all_reduce = answer["predictions"][1]["communication_seconds"];
+  EXPECT_GE(one, 0.020);
+  EXPECT_GE(two, 0.030);
+  EXPECT_GT((two - all_reduce) / one, 1.2) << answer;
   expect_nothing_left();
 }
 
@@ -121,8 +136,8 @@ TEST_F(PlanCommand, GivesEachCopyAGpuOfItsOwn) {
   };
   const auto answer = json(with("2"));
   EXPECT_THAT(lines_of(slurp(devices)), testing::UnorderedElementsAre("all", HasSubstr("aaaa"), HasSubstr("bbbb")));
-  EXPECT_THAT(answer["assumptions"].dump(), AllOf(HasSubstr("2 copies that ran at the same time took 8 ms"),
-                                                  HasSubstr("do not slow each other down (measured)")));
+  EXPECT_THAT(answer["assumptions"].dump(), AllOf(HasSubstr("waited for each other after each step, took 8 ms"),
+                                                  HasSubstr("take the same time for a step (measured)")));
   const auto refused = plan(with("3"));
   EXPECT_EQ(refused.exit_code, 69);
   EXPECT_THAT(refused.err,
@@ -143,7 +158,7 @@ TEST_F(PlanCommand, ReadsATraceThatExists) {
   EXPECT_EQ(answer["predictions"][0]["label"], "predicted");
   EXPECT_THAT(answer["assumptions"].dump(), HasSubstr("2 ms until backward begins, 7 ms of backward and 1 ms"));
   const auto nodes = json({"--profile", trace, "--gpus-per-node", "1", "--inter", link_file()});
-  EXPECT_THAT(nodes["assumptions"].dump(), HasSubstr("used 50 % of a processor"));
+  EXPECT_THAT(nodes["assumptions"].dump(), HasSubstr("by 50 % of its own time"));
 }
 
 TEST_F(PlanCommand, SaysWhyAProgramCannotBeMeasured) {
@@ -165,6 +180,9 @@ TEST_F(PlanCommand, SaysWhyAProgramCannotBeMeasured) {
   auto copies = with("copy=ends");
   copies.insert(copies.begin(), {"--neighbours", "2"});
   refused(copies, 69, "copy 2 of python3 ended after 0 steps");
+  copies = with("copy=hangs");
+  copies.insert(copies.begin(), {"--neighbours", "2", "--timeout", "10"});
+  refused(copies, 69, "copy 2 of python3 made no step for 10 s");
   expect_nothing_left();
   refused({"--step", "0.1", "--parameters", "25M"}, 64, "yoke bench all-reduce");
   refused({"--link", "5,100"}, 64, "--profile FOLDER");

@@ -3,13 +3,17 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/eq.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/rand_like.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
-#include <ctime>
 
 #include "tools/bench/measure.h"
 #include "yoke/base/error.h"
@@ -112,13 +116,6 @@ Json run_copies(const Task& task, Progress& progress) {
 
 namespace {
 
-/// The processor time of all threads of this process.
-double processor_seconds() {
-  timespec time = {};
-  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
-}
-
 /// An all-reduce of a given size, on all ranks.
 class Reduction {
  public:
@@ -139,18 +136,34 @@ class Reduction {
   /// Collective. Runs `count` all-reduces, and returns the seconds of one on the slowest rank.
   double seconds(int64_t count) {
     world_.barrier();
-    const double start = now_seconds(), processor_start = processor_seconds();
+    const double start = now_seconds();
     for (int64_t i = 0; i < count; ++i) world_.all_reduce(tensor_);
     wait_for(world_.device());
+    return slowest((now_seconds() - start) / static_cast<double>(count));
+  }
+
+  /// Collective. Multiplies the matrices `count` times, beside an all-reduce if `communicates`, and returns the seconds
+  /// of the products on the slowest rank.
+  double compute_seconds(const at::Tensor& one, const at::Tensor& other, int64_t count, bool communicates) {
+    world_.barrier();
+    const auto device = world_.device();
+    const double start = now_seconds();
+    dist::PendingCollective pending;
+    if (communicates) pending = world_.start_all_reduce(tensor_);
+    for (int64_t i = 0; i < count; ++i) at::mm(one, other);
+    if (!device.is_cpu()) {  // waits for the products, and not for the all-reduce, which has a stream of its own
+      const c10::impl::VirtualGuardImpl guard(device.type());
+      c10::Event computed(device.type());
+      computed.record(guard.getStream(device));
+      computed.synchronize();
+    }
     const double passed = now_seconds() - start;
-    passed_seconds_ += passed;
-    processor_seconds_ += processor_seconds() - processor_start;
-    return slowest(passed / static_cast<double>(count));
+    if (communicates) pending.wait();
+    wait_for(device);
+    return slowest(passed);
   }
 
   int64_t num_bytes() const { return tensor_.numel() * 4; }
-  /// The processor time of this rank as a share of the time that passed.
-  double processor_share() const { return processor_seconds_ / passed_seconds_; }
 
  private:
   double slowest(double seconds) {
@@ -161,7 +174,6 @@ class Reduction {
 
   dist::World& world_;
   at::Tensor tensor_;
-  double passed_seconds_ = 0, processor_seconds_ = 0;
 };
 
 std::vector<Times> measure_reductions(std::vector<Reduction>& reductions, const Task& task, Progress& progress) {
@@ -188,6 +200,36 @@ std::vector<Times> measure_reductions(std::vector<Reduction>& reductions, const 
   return all;
 }
 
+/// Collective. By how much an all-reduce delays what the slowest rank computes beside it, in percent of the time that
+/// the all-reduce takes alone, `alone_seconds`.
+double compute_delay_percent(Reduction& reduction, double alone_seconds, dist::World& world) {
+  constexpr int64_t kWarmUp = 20;
+  constexpr int kNumRounds = 15;
+  const int64_t size = world.device().is_cpu() ? 256 : 2048;
+  const auto one = at::rand({size, size}, at::TensorOptions(world.device())), other = at::rand_like(one);
+  reduction.compute_seconds(one, other, kWarmUp, false);
+  // An all-reduce takes longer beside computing than alone, and must end before the products do. All ranks get the same
+  // times, so they have the same count.
+  const double product_seconds = reduction.compute_seconds(one, other, kWarmUp, false) / kWarmUp;
+  const auto count = static_cast<int64_t>(std::ceil(std::max(4 * alone_seconds, 0.01) / product_seconds));
+  Times alone, beside;
+  for (int round = 0; round < kNumRounds; ++round) {
+    alone.seconds.push_back(reduction.compute_seconds(one, other, count, false));
+    beside.seconds.push_back(reduction.compute_seconds(one, other, count, true));
+  }
+  return 100 * (beside.median() - alone.median()) / alone_seconds;
+}
+
+/// The largest size that is not above that of DistributedDataParallel's buckets, or else the first one.
+size_t number_of_bucket(const std::vector<Reduction>& reductions) {
+  size_t chosen = 0;
+  for (size_t i = 0; i < reductions.size(); ++i) {
+    const auto bytes = reductions[i].num_bytes();
+    if (bytes <= 25 * kMiB && bytes > reductions[chosen].num_bytes()) chosen = i;
+  }
+  return chosen;
+}
+
 }  // namespace
 
 Json run_all_reduce(const Task& task) {
@@ -210,13 +252,17 @@ Json run_all_reduce(const Task& task) {
     const auto n = static_cast<double>(world.size());
     row["algorithm_gb_per_second"] = rate;
     row["bus_gb_per_second"] = rate * 2 * (n - 1) / n;  // bus bandwidth as in doc/PERFORMANCE.md of nccl-tests
-    row["processor_percent"] = 100 * reductions[i].processor_share();
     results.push_back(std::move(row));
   }
   Json object{{"device", world.device().str()},
               {"backend", world.device().is_cpu() ? "gloo" : "nccl"},
-              {"num_ranks", world.size()},
-              {"results", results}};
+              {"num_ranks", world.size()}};
+  if (world.size() > 1) {
+    const auto chosen = number_of_bucket(reductions);
+    progress.show("computing beside " + format_bytes(reductions[chosen].num_bytes()));
+    object["compute_delay_percent"] = compute_delay_percent(reductions[chosen], times[chosen].median(), world);
+  }
+  object["results"] = results;
   const bool is_first = world.rank() == 0;
   world.shutdown();
   return is_first ? object : Json();

@@ -16,7 +16,7 @@ def observe():
     import yoke_steps
 
     # Modules with a function start(). Each is used if the environment variable with its name is set.
-    for name in ("yoke_profile", "yoke_step_times"):
+    for name in ("yoke_profile", "yoke_step_times", "yoke_lock_step"):
         if name.upper() in os.environ:
             importlib.import_module(name).start()
     yoke_steps.watch_imports()

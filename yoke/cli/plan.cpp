@@ -195,14 +195,14 @@ void take_trace(const profile::Trace& trace, const PlanArgs& args, std::optional
       profiled.num_steps, step_seconds ? ", and scaled to a step without recording" : ", which recording made longer"));
   options.memory.num_parameters = args.parameters ? std::llround(*args.parameters) : profiled.num_parameters;
   const auto &intra = options.topology.intra, &inter = options.topology.inter;
-  const auto share = intra.processor_share ? intra.processor_share : inter.processor_share;
-  if (!args.contention && !profiled.has_device) {
-    // Ranks on processors communicate with the processors that they compute with.
-    options.model.contention = share.value_or(1);
-    if (share) {
-      input.origin.sentences.push_back(
-          fmt::format("A rank used {:.0f} % of a processor while it communicated (measured).", 100 * *share));
-    }
+  const auto delay = intra.compute_delay ? intra.compute_delay : inter.compute_delay;
+  if (args.contention) return;
+  // Ranks on processors communicate with the processors that they compute with.
+  options.model.contention = delay.value_or(profiled.has_device ? 0 : 1);
+  if (delay) {
+    input.origin.sentences.push_back(fmt::format(
+        "An all-reduce delays what the slowest rank computes beside it by {:.0f} % of its own time (measured).",
+        100 * *delay));
   }
 }
 
@@ -223,9 +223,9 @@ std::optional<PlanInput> input_of(const PlanArgs& args, const Context& context, 
     if (measured->neighbour_step_seconds && !args.slowdown) {
       options.model.neighbour_slowdown = std::max(1.0, *measured->neighbour_step_seconds / measured->step_seconds);
       input.origin.is_slowdown_measured = true;
-      input.origin.sentences.push_back(fmt::format("{} copies that ran at the same time took {:.4g} ms for a step.",
-                                                   *args.measure.num_neighbours,
-                                                   *measured->neighbour_step_seconds * 1e3));
+      input.origin.sentences.push_back(fmt::format(
+          "{} copies that ran at the same time, and waited for each other after each step, took {:.4g} ms for a step.",
+          *args.measure.num_neighbours, *measured->neighbour_step_seconds * 1e3));
     }
     const double states = static_cast<double>(memory_of(scaling::Strategy::kDdp, 1, options.memory).total());
     if (args.other_memory.empty() && static_cast<double>(measured->device_peak_bytes) > states) {
@@ -308,9 +308,10 @@ void add_step_options(CLI::App& cmd, PlanArgs& args) {
   cmd.add_option("--activations", args.other_memory, "Memory of activations and all else, such as 12GiB")
       ->type_name("SIZE");
   add_time(cmd, "--time", args.measure.seconds, 0.1, 3600, "With a program: how long steps are timed");
-  add_number(cmd, "--neighbours", args.measure.num_neighbours, {"N", 2, 1024},
-             "With a program: also run N copies at once, to measure how much they slow each other down; on GPUs, each "
-             "has one of its own");
+  add_number(
+      cmd, "--neighbours", args.measure.num_neighbours, {"N", 2, 1024},
+      "With a program: also run N copies at once that wait for each other after each step, to measure how much they "
+      "slow each other down and what the slowest one costs; on GPUs, each has one of its own");
   add_time(cmd, "--timeout", args.measure.timeout_s, 1, 86'400,
            "With a program: if it makes no step for so long, it has failed");
   cmd.add_flag("-v,--verbose", args.measure.shows_output, "Show the program's output");
@@ -325,10 +326,11 @@ void add_site_options(CLI::App& cmd, PlanArgs& args) {
       ->type_name("LINK");
   add_number(cmd, "--gpus-per-node", args.gpus_per_node, {"N", 1, 1 << 20}, "Devices of a node");
   add_number(cmd, "--contention", args.contention, {"SHARE", 0, 1},
-             "How much slower a device computes while it communicates; else 0 of GPUs, and of processors what --link "
-             "has, or 1");
+             "How much slower a device computes while it communicates; else what the file of --link has, or 0 for GPUs "
+             "and 1 for processors");
   add_number(cmd, "--slowdown", args.slowdown, {"FACTOR", 1, 100},
-             "How much longer computing takes if all devices of a node compute; else 1, or measured with --neighbours");
+             "How much longer a step's computing takes on the slowest of all devices that compute at once; else 1, or "
+             "measured with --neighbours");
 }
 
 void add_training_options(CLI::App& cmd, PlanArgs& args) {

@@ -1,6 +1,7 @@
 #include "yoke/cli/plan_measure.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -42,6 +43,10 @@ struct Copy {
   tune::Memory memory = {};
 
   bool is_done() const { return pace && (pace->is_enough || has_ended); }
+  std::string problem(double timeout_s) const {
+    return has_ended ? fmt::format("ended after {} steps, which are too few to measure", num_steps)
+                     : fmt::format("made no step for {:g} s (--timeout)", timeout_s);
+  }
 };
 
 class TrainingMeter {
@@ -125,21 +130,35 @@ class TrainingMeter {
     return commands;
   }
 
+  /// A FIFO for each copy, by which they wait for each other after each step.
+  std::vector<std::string> new_fifos(size_t num_copies) {
+    const auto folder = new_folder();
+    std::vector<std::string> paths;
+    for (size_t i = 0; i < num_copies; ++i) {
+      paths.push_back(folder / std::to_string(i));
+      if (mkfifo(paths.back().c_str(), 0600) != 0) throw system_error(errno, paths.back());
+    }
+    return paths;
+  }
+
   /// Runs all commands at once, which are copies of one program. Empty: interrupted.
   std::vector<Copy> time_steps(const std::vector<Words>& commands, const char* purpose) {
     launch::become_subreaper();
     std::vector<Copy> copies;
-    for (const auto& argv : commands) {
+    const auto fifos = commands.size() > 1 ? new_fifos(commands.size()) : std::vector<std::string>();
+    for (size_t i = 0; i < commands.size(); ++i) {
       const auto folder = new_folder();
+      auto environment = environment_for(folder);
+      if (!fifos.empty()) environment.set("YOKE_LOCK_STEP", fifos[i]);
       copies.push_back(
-          {.argv = argv, .environment = environment_for(folder).to_strings(), .times = tune::StepTimeFolder(folder)});
+          {.argv = commands[i], .environment = environment.to_strings(), .times = tune::StepTimeFolder(folder)});
     }
     // The end of the measured program ends the copies too, because all of them are descendants of this process.
     for (size_t i = 1; i < copies.size(); ++i) start(copies[i]);
     MeasuredProgram program(
         {.argv = copies[0].argv, .environment = copies[0].environment, .shows_output = options_.shows_output});
     const auto begin = Clock::now();
-    while (!program.status() && !program.interruption() && !std::ranges::all_of(copies, &Copy::is_done)) {
+    while (!program.status() && !program.interruption() && !have_enough(copies)) {
       program.wait(messages_, std::chrono::milliseconds(100));
       int64_t num_steps = 0;
       for (auto& copy : copies) {
@@ -185,19 +204,30 @@ class TrainingMeter {
     copy.memory = tune::memory_of(ranks);
   }
 
+  /// When a copy has ended, the others wait for it in vain, and are as measured as they will ever be.
+  static bool have_enough(const std::vector<Copy>& copies) {
+    return std::ranges::all_of(copies, &Copy::is_done) ||
+           (std::ranges::any_of(copies, &Copy::has_ended) &&
+            std::ranges::all_of(copies, [](const Copy& copy) { return copy.pace.has_value(); }));
+  }
+
   void require_progress(const std::vector<Copy>& copies, const MeasuredProgram& program) const {
-    for (size_t i = 0; i < copies.size(); ++i) {
-      const auto waited = std::chrono::duration<double>(Clock::now() - copies[i].last_progress).count();
-      if (copies[i].is_done() || (!copies[i].has_ended && waited <= options_.timeout_s)) continue;
-      if (i == 0) throw failure(program, fmt::format("no step ended for {:g} s (--timeout)", options_.timeout_s));
-      throw Error(ErrorCode::kFailedPrecondition,
-                  "copy {} of {} {}, and its output is not kept; start {} at once to see what it says", i + 1,
-                  printable(context_.rest[0]),
-                  copies[i].has_ended
-                      ? fmt::format("ended after {} steps, which are too few to measure", copies[i].num_steps)
-                      : fmt::format("made no step for {:g} s (--timeout)", options_.timeout_s),
-                  copies.size());
+    if (have_enough(copies)) return;
+    const auto has_failed = [&](const Copy& copy) {
+      return copy.has_ended ||
+             (!copy.is_done() && Clock::now() - copy.last_progress > std::chrono::duration<double>(options_.timeout_s));
+    };
+    if (std::ranges::none_of(copies, has_failed)) return;
+    // The others wait for the copy that has ended, or that has made the fewest steps.
+    const auto& behind = *std::ranges::min_element(
+        copies, {}, [](const Copy& copy) { return std::pair(!copy.has_ended, copy.num_steps); });
+    if (&behind == copies.data()) {
+      throw failure(program, fmt::format("no step ended for {:g} s (--timeout)", options_.timeout_s));
     }
+    throw Error(ErrorCode::kFailedPrecondition,
+                "copy {} of {} {}, and its output is not kept; start {} at once to see what it says",
+                &behind - copies.data() + 1, printable(context_.rest[0]), behind.problem(options_.timeout_s),
+                copies.size());
   }
 
   /// Why a program that has ended cannot be measured.

@@ -109,8 +109,7 @@ Level parse_level(std::string_view option, std::string_view text) {
                 "{} {}: give a file of `yoke bench all-reduce --json`, or microseconds and GB/s, such as 4,230", option,
                 printable(text));
   }
-  Level level{
-      .latency_seconds = *latency * 1e-6, .bandwidth = {{1, *bandwidth * 1e9}}, .processor_share = {}, .source = {}};
+  Level level{.latency_seconds = *latency * 1e-6, .bandwidth = {{1, *bandwidth * 1e9}}, .source = {}};
   level.source = words_for(level) + ", given";
   return level;
 }
@@ -132,25 +131,23 @@ Level measured_level(const nlohmann::json& measured, const std::string& path) {
   if (n < 2) throw Error(ErrorCode::kInvalidArgument, "{}: an all-reduce of one rank uses no link", printable(path));
   struct Row {
     double bytes, seconds;
-    std::optional<double> processor_share;
   };
   std::vector<Row> rows;
   for (const auto& row : measured["results"]) {
     if (!row.is_object()) throw refuse("a result is not an object");
-    rows.push_back({number(row, "bytes"), number(row, "time_ms") / 1e3, {}});
+    rows.push_back({number(row, "bytes"), number(row, "time_ms") / 1e3});
     if (rows.back().bytes <= 0 || rows.back().seconds <= 0) throw refuse("a size or a time is not above zero");
-    if (row.contains("processor_percent")) rows.back().processor_share = number(row, "processor_percent") / 100;
   }
   std::ranges::sort(rows, {}, &Row::bytes);
   double least = rows.front().seconds;
   for (const auto& row : rows) least = std::min(least, row.seconds);
   Level level{.latency_seconds = least / (2 * (n - 1)),
               .tree_latency_seconds = least / (2 * std::ceil(std::log2(n))),
-              .processor_share = {},
               .source = {}};
+  if (measured.contains("compute_delay_percent")) {
+    level.compute_delay = std::clamp(number(measured, "compute_delay_percent") / 100, 0.0, 1.0);
+  }
   for (const auto& row : rows) {
-    // The share of the largest messages counts, in which most of the time is spent.
-    if (row.processor_share) level.processor_share = std::clamp(*row.processor_share, 0.0, 1.0);
     const double transfer = row.seconds - least;
     if (transfer < 0.05 * row.seconds) continue;  // such small messages say nothing about the bandwidth
     if (!level.bandwidth.empty() && level.bandwidth.back().bytes == row.bytes) continue;

@@ -22,8 +22,8 @@ struct Level {
   /// latency that leads to the measured time.
   std::optional<double> tree_latency_seconds = std::nullopt;
   std::vector<Bandwidth> bandwidth;  ///< By size, ascending; empty: the link takes no time beside its latency.
-  /// The share of a processor that a rank used while it communicated; nullopt: not measured.
-  std::optional<double> processor_share;
+  /// By which share of its own time an all-reduce delays what a device computes beside it; nullopt: not measured.
+  std::optional<double> compute_delay = std::nullopt;
   std::string source;  ///< For the assumptions: "4.2 us and 230 GB/s, given".
 
   /// Between two sizes, the logarithm of the bandwidth is interpolated. Infinite if `bandwidth` is empty.

@@ -78,9 +78,9 @@ nlohmann::json bench_of(double latency, double bandwidth, int num_ranks) {
   nlohmann::json rows = nlohmann::json::array();
   for (const double bytes : {4.0, 1e4, 1e6, 1e8}) {
     const double seconds = 2 * (num_ranks - 1) * latency + 2.0 * (num_ranks - 1) / num_ranks * bytes / bandwidth;
-    rows.push_back({{"bytes", bytes}, {"time_ms", 1e3 * seconds}, {"processor_percent", 50}});
+    rows.push_back({{"bytes", bytes}, {"time_ms", 1e3 * seconds}});
   }
-  return {{"num_ranks", num_ranks}, {"results", rows}};
+  return {{"num_ranks", num_ranks}, {"compute_delay_percent", 50}, {"results", rows}};
 }
 
 // Oracle: what a link of known figures would give in `yoke bench all-reduce` leads back to these figures.
@@ -89,7 +89,7 @@ TEST(ScalingLink, FindsTheFiguresOfAMeasuredLink) {
     const auto level = measured_level(bench_of(5e-6, 10e9, num_ranks), "link.json");
     EXPECT_NEAR(level.latency_seconds, 5e-6, 1e-9);
     for (const double bytes : {1e6, 3e7, 1e8, 1e12}) EXPECT_NEAR(level.bytes_per_second(bytes), 10e9, 1e7) << bytes;
-    EXPECT_EQ(level.processor_share, 0.5);
+    EXPECT_EQ(level.compute_delay, 0.5);
   }
 }
 
@@ -108,10 +108,14 @@ TEST(ScalingLink, ReproducesEachMeasuredSize) {
   }
 }
 
-TEST(ScalingLink, TakesTheProcessorShareOfTheLargestSizeInAnyOrder) {
-  const auto measured = nlohmann::json::parse(R"({"num_ranks": 2, "results": [
-    {"bytes": 1e6, "time_ms": 2, "processor_percent": 40}, {"bytes": 4, "time_ms": 1, "processor_percent": 90}]})");
-  EXPECT_EQ(measured_level(measured, "link.json").processor_share, 0.4);
+TEST(ScalingLink, TakesADelayOfComputingBetweenNothingAndTheWholeTime) {
+  auto measured = bench_of(5e-6, 10e9, 2);
+  for (const auto& [percent, share] : {std::pair{-3.0, 0.0}, {40.0, 0.4}, {130.0, 1.0}}) {
+    measured["compute_delay_percent"] = percent;
+    EXPECT_EQ(measured_level(measured, "link.json").compute_delay, share);
+  }
+  measured.erase("compute_delay_percent");
+  EXPECT_EQ(measured_level(measured, "link.json").compute_delay, std::nullopt);
 }
 
 TEST(ScalingLink, RefusesOtherFiles) {

@@ -43,7 +43,7 @@ struct ModelOptions {
   /// How much slower a device computes while it communicates: 0, if both have processors of their own, to 1, if
   /// computing stands still.
   double contention = 0;
-  /// How much longer computing takes if all devices of a node compute.
+  /// How much longer computing takes, on the slowest of them, if all devices of a node compute.
   double neighbour_slowdown = 1;
 };
 

@@ -93,11 +93,11 @@ std::vector<std::string> assumptions_of(const Workload& workload, const Origin& 
   }
   add_traffic_assumptions(workload, options, list);
   if (options.model.neighbour_slowdown != 1) {
-    list.push_back(fmt::format("Computing takes {:.3g} times as long if the other devices of the node compute, too{}.",
-                               options.model.neighbour_slowdown,
-                               origin.is_slowdown_measured ? " (measured)" : " (given)"));
+    list.push_back(
+        fmt::format("Computing takes {:.3g} times as long if other devices compute too, on the slowest of them{}.",
+                    options.model.neighbour_slowdown, origin.is_slowdown_measured ? " (measured)" : " (given)"));
   } else {
-    list.push_back(fmt::format("Devices of a node do not slow each other down{}.",
+    list.push_back(fmt::format("Devices do not slow each other down, and take the same time for a step{}.",
                                origin.is_slowdown_measured ? " (measured)" : ""));
   }
   list.emplace_back(
@@ -106,8 +106,7 @@ std::vector<std::string> assumptions_of(const Workload& workload, const Origin& 
             "which small batches do not reach."
           : "Each device has the batch of the step on one device, so a step of n devices trains on n times as "
             "many samples.");
-  list.emplace_back(
-      "All devices take the same time for a step: slow ranks, failures, checkpoints and evaluations are not included.");
+  list.emplace_back("All devices are of the same kind; failures, checkpoints and evaluations are not included.");
   if (workload.loader_seconds > 0) {
     list.push_back(fmt::format("The loader of a device needs {} for a batch, on any number of devices.",
                                duration_words(workload.loader_seconds)));

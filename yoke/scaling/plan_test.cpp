@@ -102,12 +102,12 @@ TEST(ScalingPlan, NamesTheAssumptionsThatApply) {
   EXPECT_TRUE(has(large, "Between nodes"));
   EXPECT_TRUE(has(large, "FSDP has 24 units"));
   EXPECT_TRUE(has(large, "30 % slower"));
-  EXPECT_TRUE(has(large, "1.5 times as long if the other devices of the node compute, too (measured)"));
+  EXPECT_TRUE(has(large, "1.5 times as long if other devices compute too, on the slowest of them (measured)"));
   options.topology.devices_per_node = 1;
   options.model.neighbour_slowdown = 1;
   const auto single = make_plan(workload(), {.has_device = true, .is_slowdown_measured = true}, options);
   EXPECT_FALSE(has(single, "Inside a node"));
-  EXPECT_TRUE(has(single, "do not slow each other down (measured)"));
+  EXPECT_TRUE(has(single, "take the same time for a step (measured)"));
   EXPECT_TRUE(has(single, "Backward is two thirds of the step without the optimizer"));
 }
 

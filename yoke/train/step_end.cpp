@@ -1,5 +1,7 @@
 #include "yoke/train/step_end.h"
 
+#include <fmt/format.h>
+
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -8,6 +10,8 @@
 #include "yoke/base/error.h"
 #include "yoke/base/rank_env.h"
 #include "yoke/train/detail/step_counter.h"
+#include "yoke/train/warn.h"
+#include "yoke/train/watch/detail/lock_step.h"
 #include "yoke/train/watch/detail/profile_agent.h"
 #include "yoke/train/watch/detail/step_times.h"
 
@@ -34,6 +38,13 @@ void add_observers_of_environment() {
     } catch (const Error&) {  // code that needs the ranks reports this error
     }
     add_step_observer(std::make_unique<detail::StepTimes>(*folder, rank));
+  }
+  if (const auto fifo = environment.find("YOKE_LOCK_STEP")) {
+    try {
+      add_step_observer(std::make_unique<detail::LockStep>(*fifo));
+    } catch (const Error& error) {
+      warn_on_stderr(fmt::format("the copies of this program do not wait for each other: {}", error.what()));
+    }
   }
   if (auto agent = detail::make_profile_agent()) add_step_observer(std::move(agent));
 }

@@ -1,0 +1,35 @@
+// yoke/train/watch/detail/lock_step.h -- makes copies of a program wait for each other after each step, as the ranks of
+// a job do. `yoke plan --neighbours` measures with it what the slowest of several devices costs.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "yoke/base/file.h"
+#include "yoke/train/step_end.h"
+
+namespace yoke::train::detail {
+
+/// YOKE_LOCK_STEP is the path of this copy's FIFO, in a folder that has one FIFO for each copy and nothing else. At the
+/// end of a step a copy writes a byte to the FIFO of each other copy, and then waits until it has read as many bytes
+/// from its own as the others have steps to end. For Python programs, tools/python/yoke_lock_step.py does the same.
+///
+/// A forked child does not wait. If reading or writing fails, prints one warning to standard error, and waits no more.
+class LockStep : public StepObserver {
+ public:
+  /// Errors  as errno says, with the path.
+  explicit LockStep(const std::filesystem::path& own);
+
+  void end_step(int64_t step) override;
+
+ private:
+  pid_t pid_;
+  UniqueFd own_;
+  std::vector<UniqueFd> others_;
+  int64_t num_missing_ = 0;  ///< Bytes that the other copies have not sent yet; below 0: one of them is ahead.
+};
+
+}  // namespace yoke::train::detail
