@@ -60,6 +60,9 @@ TEST_F(PlanCommand, RefusesWhatCannotBeAndDividesABatchAmongItsSamplesAtMost) {
   EXPECT_EQ(plan(with({"--link", "/dev/zero"})).exit_code, 64);
   EXPECT_THAT(plan(with({"--intra", "0,100", "--neighbours", "2"})).err, HasSubstr("give one, as in"));
   EXPECT_EQ(plan({"--intra", "0,100", "--neighbours", "1", "--", "true"}).exit_code, 64);
+  EXPECT_THAT(plan({"--intra", "0,100", "--neighbours", "2", "--slowdown", "1.1", "--", "true"}).err,
+              HasSubstr("leave one of them out"));
+  EXPECT_THAT(plan({"--intra", "0,100", "--backward-share", "0.5", "--", "true"}).err, HasSubstr("--optimizer-share"));
   const auto answer = json(with({"--intra", "0,100", "--global-batch", "--batch-size", "4"}));
   ASSERT_EQ(answer["predictions"].size(), 3U);
   EXPECT_EQ(answer["predictions"][2]["num_devices"], 4);

@@ -202,9 +202,9 @@ std::vector<Times> measure_reductions(std::vector<Reduction>& reductions, const 
 
 /// Collective. By how much an all-reduce delays what the slowest rank computes beside it, in percent of the time that
 /// the all-reduce takes alone, `alone_seconds`.
-double compute_delay_percent(Reduction& reduction, double alone_seconds, dist::World& world) {
+double compute_delay_percent(Reduction& reduction, double alone_seconds, dist::World& world, double seconds) {
   constexpr int64_t kWarmUp = 20;
-  constexpr int kNumRounds = 15;
+  constexpr int kMostRounds = 15, kFewestRounds = 3;
   const int64_t size = world.device().is_cpu() ? 256 : 2048;
   const auto one = at::rand({size, size}, at::TensorOptions(world.device())), other = at::rand_like(one);
   reduction.compute_seconds(one, other, kWarmUp, false);
@@ -213,9 +213,11 @@ double compute_delay_percent(Reduction& reduction, double alone_seconds, dist::W
   const double product_seconds = reduction.compute_seconds(one, other, kWarmUp, false) / kWarmUp;
   const auto count = static_cast<int64_t>(std::ceil(std::max(4 * alone_seconds, 0.01) / product_seconds));
   Times alone, beside;
-  for (int round = 0; round < kNumRounds; ++round) {
+  double spent = 0;
+  for (int round = 0; round < kFewestRounds || (round < kMostRounds && spent < seconds); ++round) {
     alone.seconds.push_back(reduction.compute_seconds(one, other, count, false));
     beside.seconds.push_back(reduction.compute_seconds(one, other, count, true));
+    spent += alone.seconds.back() + beside.seconds.back();
   }
   return 100 * (beside.median() - alone.median()) / alone_seconds;
 }
@@ -260,7 +262,8 @@ Json run_all_reduce(const Task& task) {
   if (world.size() > 1) {
     const auto chosen = number_of_bucket(reductions);
     progress.show("computing beside " + format_bytes(reductions[chosen].num_bytes()));
-    object["compute_delay_percent"] = compute_delay_percent(reductions[chosen], times[chosen].median(), world);
+    object["compute_delay_percent"] =
+        compute_delay_percent(reductions[chosen], times[chosen].median(), world, task.seconds);
   }
   object["results"] = results;
   const bool is_first = world.rank() == 0;

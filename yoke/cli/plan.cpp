@@ -37,7 +37,7 @@ struct PlanArgs {
   std::string profile, link, intra, inter, strategy = "ddp", dtype = "float32", optimizer = "adam";
   std::string other_memory, svg, png;
   std::optional<double> step, parameters, loader, contention, slowdown, steps, epochs, dataset_size, batch_size;
-  double backward_share = scaling::kBackwardShare, optimizer_share = 0;
+  std::optional<double> backward_share, optimizer_share;  // of --step
   int64_t max_devices = 4096, gpus_per_node = 8, units = 24, bucket_mib = 25;
   bool divides_batch = false, json = false;
   PlanMeasureOptions measure;
@@ -121,6 +121,14 @@ void check_plan_args(const PlanArgs& args, const Context& context) {
   if (!context.rest.empty() && args.step) refuse_plan("--step is measured from the program; leave it out");
   if (context.rest.empty() && args.measure.num_neighbours) {
     refuse_plan("--neighbours runs copies of a program; give one, as in `yoke plan --neighbours 2 -- python train.py`");
+  }
+  if (args.slowdown && args.measure.num_neighbours) {
+    refuse_plan("--neighbours measures what --slowdown gives; leave one of them out");
+  }
+  if ((args.backward_share || args.optimizer_share) && (!context.rest.empty() || !args.profile.empty())) {
+    refuse_plan(
+        "--backward-share and --optimizer-share divide the step of --step and --parameters; a program or "
+        "--profile shows the parts of its step");
   }
   if (args.svg == args.png && !args.svg.empty()) refuse_plan("--svg and --png name one file; give two");
   if (args.svg == "-" || args.png == "-")
@@ -244,8 +252,8 @@ std::optional<PlanInput> input_of(const PlanArgs& args, const Context& context, 
     options.memory.num_parameters = std::llround(*args.parameters);
     input.workload = scaling::workload_of(scaling::GivenWorkload{
         .step_seconds = *args.step,
-        .backward_share = args.backward_share,
-        .optimizer_share = args.optimizer_share,
+        .backward_share = args.backward_share.value_or(scaling::kBackwardShare),
+        .optimizer_share = args.optimizer_share.value_or(0),
         .gradient_bytes = options.memory.num_parameters * bytes_per_gradient(options.memory.precision),
         .loader_seconds = args.loader.value_or(0)});
     input.origin.sentences.emplace_back("Gradients become ready at an even rate during backward.");
@@ -296,8 +304,9 @@ void add_step_options(CLI::App& cmd, PlanArgs& args) {
            "How long a step of one device takes, 0.12 or 120ms; with --profile: without recording");
   add_count(cmd, "--parameters", args.parameters, 1e15, "How many parameters the network has: 25.6M, 7B");
   add_number(cmd, "--backward-share", args.backward_share, {"SHARE", 0, 1},
-             "With --step: the share of backward in the time without the optimizer");
-  add_number(cmd, "--optimizer-share", args.optimizer_share, {"SHARE", 0, 1}, "With --step: the optimizer's share");
+             "With --step and --parameters: the share of backward in the time without the optimizer; else two thirds");
+  add_number(cmd, "--optimizer-share", args.optimizer_share, {"SHARE", 0, 1},
+             "With --step and --parameters: the optimizer's share; else 0");
   add_time(cmd, "--loader", args.loader, 0, 1e6, "How long the loader of a device needs for a batch");
   cmd.add_option("--dtype", args.dtype, "Of parameters and gradients; mixed: 16 bits, and a float32 copy")
       ->type_name("float32|mixed")
