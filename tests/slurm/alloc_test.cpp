@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -226,7 +225,6 @@ TEST_F(Alloc, RefusesStrangers) {
 }
 
 TEST_F(Alloc, SaysHowItEnded) {
-  if (getenv("YOKE_LONG") == nullptr) GTEST_SKIP() << "takes a minute; `scripts/test --long` runs it";
   // Cancelled while a job is in it.
   auto job = alloc("-N 2 --name a");
   Command running({.argv = cluster_->in({"bash", "-c", yoke_ + " run --in a -n 1 sh -c 'echo up; sleep 60'"}, "ada")});

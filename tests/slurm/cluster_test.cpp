@@ -2,7 +2,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 
 #include "tests/support/slurm.h"
 
@@ -24,7 +23,6 @@ TEST(SlurmCluster, HasNodesWithNamesAddressesAndGpus) {
 }
 
 TEST(SlurmCluster, LosesANode) {
-  if (getenv("YOKE_LONG") == nullptr) GTEST_SKIP() << "takes a minute; `scripts/test --long` runs it";
   if (const auto reason = SlurmCluster::why_not(); !reason.empty()) GTEST_SKIP() << reason;
   SlurmCluster cluster({"--network", "2"});
   const auto job =

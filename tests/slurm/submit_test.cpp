@@ -3,7 +3,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <thread>
@@ -205,7 +204,6 @@ TEST_F(SlurmSubmit, TheNoteOfAForgottenJobLeadsToItsOutputAndItsScript) {
 }
 
 TEST_F(SlurmSubmit, GoesOnAfterPreemptionAndALostNode) {
-  if (getenv("YOKE_LONG") == nullptr) GTEST_SKIP() << "takes a minute; `scripts/test --long` runs it";
   SlurmCluster cluster({"--network", "--cpus", "8", "--gpus", "4", "--conf", "PreemptType=preempt/partition_prio",
                         "--conf", "PreemptMode=REQUEUE", "2"});
   ASSERT_EQ(cluster.run({"scontrol", "create", "PartitionName=urgent", "Nodes=ALL", "PriorityTier=9", "MaxTime=60"})
