@@ -258,7 +258,8 @@ Json run_all_reduce(const Task& task) {
   }
   Json object{{"device", world.device().str()},
               {"backend", world.device().is_cpu() ? "gloo" : "nccl"},
-              {"num_ranks", world.size()}};
+              {"num_ranks", world.size()},
+              {"num_nodes", (world.size() + world.local_size() - 1) / world.local_size()}};
   if (world.size() > 1) {
     const auto chosen = number_of_bucket(reductions);
     progress.show("computing beside " + format_bytes(reductions[chosen].num_bytes()));

@@ -7,6 +7,7 @@
 
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -34,10 +35,12 @@ namespace yoke::cli {
 namespace {
 
 struct PlanArgs {
-  std::string profile, link, intra, inter, strategy = "ddp", dtype = "float32", optimizer = "adam";
+  std::string profile, link, intra, inter, strategy = "ddp";
+  std::string dtype, optimizer;  // empty: of the trace, or float32 and adam
   std::string other_memory, svg, png;
   std::optional<double> step, parameters, loader, contention, slowdown, steps, epochs, dataset_size, batch_size;
   std::optional<double> backward_share, optimizer_share;  // of --step
+  std::optional<double> time, timeout;                    // of the measurement
   int64_t max_devices = 4096, gpus_per_node = 8, units = 24, bucket_mib = 25;
   bool divides_batch = false, json = false;
   PlanMeasureOptions measure;
@@ -49,8 +52,9 @@ struct NumberUnit {
   std::string_view name;
   double factor;
 };
-constexpr NumberUnit kTimeUnits[] = {{"us", 1e-6}, {"ms", 1e-3}, {"s", 1}};
-constexpr NumberUnit kCountUnits[] = {{"k", 1e3}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9}, {"B", 1e9}, {"T", 1e12}};
+constexpr NumberUnit kTimeUnits[] = {{"ns", 1e-9}, {"us", 1e-6}, {"ms", 1e-3}, {"min", 60}, {"s", 1}};
+constexpr NumberUnit kCountUnits[] = {{"k", 1e3}, {"K", 1e3}, {"M", 1e6}, {"G", 1e9},
+                                      {"B", 1e9}, {"b", 1e9}, {"T", 1e12}};
 
 /// "100ms" in seconds, "1.2M" as a number. Any other text stays, and the check of its option refuses it.
 std::string without_unit(std::string text, std::span<const NumberUnit> units) {
@@ -80,20 +84,33 @@ void add_count(CLI::App& cmd, const char* names, std::optional<double>& target, 
   });
 }
 
-scaling::Level level_of(std::string_view option, const std::string& text) {
-  if (!text.empty() && (std::isdigit(static_cast<unsigned char>(text[0])) != 0 || text[0] == '.') &&
-      text.find(',') != text.npos) {
-    return scaling::parse_level(option, text);
+scaling::MeasuredLink measured_link_of(const std::string& path) {
+  const auto json = nlohmann::json::parse(read_input(path, "the JSON of a measurement"), nullptr, false);
+  return scaling::parse_measured_link(json, path);
+}
+
+/// Whether the value of an option is meant as figures, such as "4,230", and is not a file.
+bool are_figures(const std::string& text) {
+  return text.find_first_not_of("0123456789.,eE+-") == text.npos ||
+         (text.find(',') != text.npos && !std::filesystem::exists(text));
+}
+
+scaling::Level level_inside(std::string_view option, const std::string& text) {
+  if (are_figures(text)) return scaling::parse_level(option, text);
+  const auto measured = measured_link_of(text);
+  if (measured.num_nodes.value_or(1) > 1 && measured.num_nodes != measured.num_ranks) {
+    refuse_plan(
+        fmt::format("{} {}: its {} ranks were on {} nodes; give it as --inter, and one of a single node as --intra",
+                    option, printable(text), measured.num_ranks, *measured.num_nodes));
   }
-  const auto json = nlohmann::json::parse(read_input(text, "the JSON of a measurement"), nullptr, false);
-  return scaling::measured_level(json, text);
+  return scaling::level_of(measured);
 }
 
 scaling::Topology topology_of(const PlanArgs& args) {
   if (!args.link.empty() && !args.intra.empty()) refuse_plan("--link and --intra both give the links inside a node");
   scaling::Topology topology{.intra = {}, .inter = {}, .devices_per_node = args.gpus_per_node};
-  if (!args.link.empty()) topology.intra = level_of("--link", args.link);
-  if (!args.intra.empty()) topology.intra = level_of("--intra", args.intra);
+  if (!args.link.empty()) topology.intra = level_inside("--link", args.link);
+  if (!args.intra.empty()) topology.intra = level_inside("--intra", args.intra);
   const bool has_intra = !args.link.empty() || !args.intra.empty();
   if (!has_intra && (args.gpus_per_node > 1 || args.inter.empty())) {
     refuse_plan(
@@ -101,7 +118,9 @@ scaling::Topology topology_of(const PlanArgs& args) {
         "and --inter with microseconds and GB/s, such as --intra 4,230 --inter 8,90");
   }
   if (!args.inter.empty()) {
-    topology.inter = level_of("--inter", args.inter);
+    topology.inter = are_figures(args.inter) ? scaling::parse_level("--inter", args.inter)
+                                             : scaling::level_between_nodes(measured_link_of(args.inter),
+                                                                            topology.intra, args.gpus_per_node);
   } else {
     topology.inter = topology.intra;
     if (args.max_devices > args.gpus_per_node)
@@ -118,7 +137,18 @@ void check_plan_args(const PlanArgs& args, const Context& context) {
         "say what a step of one device is: a program, as in `yoke plan -- yoke run -n 1 ./train`; --profile FOLDER; or "
         "--step and --parameters");
   }
-  if (!context.rest.empty() && args.step) refuse_plan("--step is measured from the program; leave it out");
+  if (!context.rest.empty() && args.step) {
+    refuse_plan(
+        fmt::format("--step is measured from the program {}; leave one of them out (a number and its unit are one "
+                    "word, as in 120ms)",
+                    printable(context.rest.front())));
+  }
+  if (num_ways == 1 && args.parameters) {
+    refuse_plan("a program or --profile shows how many parameters the network has; leave --parameters out");
+  }
+  if (context.rest.empty() && (args.time || args.timeout || args.measure.shows_output)) {
+    refuse_plan("--time, --timeout and -v are for a program that is measured; give one, or leave them out");
+  }
   if (context.rest.empty() && args.measure.num_neighbours) {
     refuse_plan("--neighbours runs copies of a program; give one, as in `yoke plan --neighbours 2 -- python train.py`");
   }
@@ -136,7 +166,9 @@ void check_plan_args(const PlanArgs& args, const Context& context) {
   const int num_of_epochs = (args.epochs ? 1 : 0) + (args.dataset_size ? 1 : 0) + (args.batch_size ? 1 : 0);
   const bool is_batch_alone = num_of_epochs == 1 && args.batch_size && args.divides_batch;
   if (num_of_epochs != 0 && num_of_epochs != 3 && !is_batch_alone)
-    refuse_plan("--epochs needs --dataset-size and --batch-size");
+    refuse_plan(
+        "--epochs, --dataset-size and --batch-size together give the length of the training; give all three, or "
+        "--steps");
   if (args.steps && args.epochs) refuse_plan("--steps and --epochs both give the length of the training");
   for (const auto& file : {args.svg, args.png}) {
     if (!file.empty()) check_drawing(file, file == args.png ? Drawing::kPng : Drawing::kSvg);
@@ -163,7 +195,7 @@ scaling::PlanOptions options_of(const PlanArgs& args) {
   if (options.strategies.empty()) {
     refuse_plan(fmt::format("--strategy {}: give ddp, zero1, fsdp or all", printable(args.strategy)));
   }
-  if (args.dtype != "float32" && args.dtype != "mixed") {
+  if (!args.dtype.empty() && args.dtype != "float32" && args.dtype != "mixed") {
     refuse_plan(fmt::format("--dtype {}: give float32 or mixed", printable(args.dtype)));
   }
   options.max_devices = num_devices_of(args);
@@ -173,14 +205,17 @@ scaling::PlanOptions options_of(const PlanArgs& args) {
   options.model = {.bucket_bytes = args.bucket_mib << 20,
                    .first_bucket_bytes = std::min<int64_t>(1, args.bucket_mib) << 20,
                    .num_units = args.units};
-  options.memory.optimizer = scaling::parse_optimizer(args.optimizer).value_or(scaling::Optimizer::kAdam);
+  const auto optimizer = scaling::parse_optimizer(args.optimizer);
+  if (!optimizer && !args.optimizer.empty()) {
+    refuse_plan(fmt::format("--optimizer {}: give adam, momentum or sgd", printable(args.optimizer)));
+  }
+  options.memory.optimizer = optimizer.value_or(scaling::Optimizer::kAdam);
   options.memory.precision = args.dtype == "mixed" ? scaling::Precision::kMixed : scaling::Precision::kFloat32;
-  options.memory.num_units = args.units;
   if (!args.other_memory.empty()) {
     const auto bytes = parse_memory(args.other_memory);
     if (!bytes)
-      refuse_plan(
-          fmt::format("--activations {}: give a size with its unit, such as 12GiB", printable(args.other_memory)));
+      refuse_plan(fmt::format("--activations {}: give a size in KiB, MiB, GiB or TiB, such as 12GiB",
+                              printable(args.other_memory)));
     options.memory.other_bytes = *bytes;
   }
   return options;
@@ -192,36 +227,50 @@ struct PlanInput {
   scaling::Origin origin;
 };
 
+std::optional<double> measured_delay(const scaling::Topology& topology) {
+  return topology.intra.compute_delay ? topology.intra.compute_delay : topology.inter.compute_delay;
+}
+
 void take_trace(const profile::Trace& trace, const PlanArgs& args, std::optional<double> step_seconds,
                 scaling::PlanOptions& options, PlanInput& input) {
   const auto profiled = scaling::workload_of(trace, step_seconds);
   input.workload = profiled.workload;
   input.workload.loader_seconds = args.loader.value_or(0);
   input.origin.has_device = profiled.has_device;
-  input.origin.sentences.push_back(fmt::format(
-      "The times of {} gradients were measured in {} recorded steps of one rank{}.", profiled.workload.gradients.size(),
-      profiled.num_steps, step_seconds ? ", and scaled to a step without recording" : ", which recording made longer"));
-  options.memory.num_parameters = args.parameters ? std::llround(*args.parameters) : profiled.num_parameters;
-  const auto &intra = options.topology.intra, &inter = options.topology.inter;
-  const auto delay = intra.compute_delay ? intra.compute_delay : inter.compute_delay;
-  if (args.contention) return;
-  // Ranks on processors communicate with the processors that they compute with.
-  options.model.contention = delay.value_or(profiled.has_device ? 0 : 1);
-  if (delay) {
-    input.origin.sentences.push_back(fmt::format(
-        "An all-reduce delays what the slowest rank computes beside it by {:.0f} % of its own time (measured).",
-        100 * *delay));
+  input.origin.sentences.push_back(
+      fmt::format("The times of gradients ({}) were measured in recorded steps ({}) of one rank{}.",
+                  profiled.workload.gradients.size(), profiled.num_steps,
+                  step_seconds ? ", and scaled to a step without recording" : ", which recording made longer"));
+  options.memory.num_parameters = profiled.num_parameters;
+  if (args.dtype.empty()) options.memory.precision = profiled.precision;
+  if (args.optimizer.empty() && profiled.optimizer) {
+    options.memory.optimizer = *profiled.optimizer;
+    if (*profiled.optimizer == scaling::Optimizer::kSgd) {
+      input.origin.sentences.emplace_back(
+          "SGD is taken to have no momentum, which a trace does not show (--optimizer momentum).");
+    }
   }
+  // Ranks on processors communicate with the processors that they compute with.
+  if (!args.contention && !measured_delay(options.topology)) options.model.contention = profiled.has_device ? 0 : 1;
 }
 
 /// nullopt: a signal ended the measurement.
 std::optional<PlanInput> input_of(const PlanArgs& args, const Context& context, scaling::PlanOptions& options,
                                   int& interruption) {
   PlanInput input;
-  options.model.contention = args.contention.value_or(0);
+  const auto delay = measured_delay(options.topology);
+  options.model.contention = args.contention.value_or(delay.value_or(0));
+  if (delay && !args.contention) {
+    input.origin.sentences.push_back(fmt::format(
+        "An all-reduce delays what the slowest rank computes beside it by {:.0f} % of its own time (measured).",
+        100 * *delay));
+  }
   options.model.neighbour_slowdown = args.slowdown.value_or(1);
   if (!context.rest.empty()) {
-    const auto measured = measure_training(args.measure, context, interruption);
+    auto how = args.measure;
+    how.seconds = args.time.value_or(how.seconds);
+    how.timeout_s = args.timeout.value_or(how.timeout_s);
+    const auto measured = measure_training(how, context, interruption);
     if (!measured) return std::nullopt;
     input.origin.sentences.push_back(fmt::format(
         "A step of one rank takes {:.4g} ms, the median of parts of {} steps without recording (spread {:.1f} %).",
@@ -283,7 +332,7 @@ int plan_training(const PlanArgs& args, Context& context) {
   auto plan = make_plan(input->workload, input->origin, options);
   if (options.max_devices < args.max_devices) {
     plan.assumptions.push_back(
-        fmt::format("The batch has {} samples, so more devices would have nothing to compute.", options.max_devices));
+        fmt::format("Samples of the batch: {}; more devices would have nothing to compute.", options.max_devices));
   }
   if (!args.svg.empty()) write_drawing(args.svg, view::chart_svg(to_chart(plan), {}), Drawing::kSvg);
   if (!args.png.empty()) write_drawing(args.png, view::chart_png(to_chart(plan), {}), Drawing::kPng);
@@ -308,21 +357,20 @@ void add_step_options(CLI::App& cmd, PlanArgs& args) {
   add_number(cmd, "--optimizer-share", args.optimizer_share, {"SHARE", 0, 1},
              "With --step and --parameters: the optimizer's share; else 0");
   add_time(cmd, "--loader", args.loader, 0, 1e6, "How long the loader of a device needs for a batch");
-  cmd.add_option("--dtype", args.dtype, "Of parameters and gradients; mixed: 16 bits, and a float32 copy")
-      ->type_name("float32|mixed")
-      ->capture_default_str();
-  cmd.add_option("--optimizer", args.optimizer, "For its state in memory")
-      ->type_name("adam|momentum|sgd")
-      ->capture_default_str();
+  cmd.add_option("--dtype", args.dtype,
+                 "Of parameters and gradients; mixed: 16 bits, and a float32 copy; else as the trace shows, or float32")
+      ->type_name("float32|mixed");
+  cmd.add_option("--optimizer", args.optimizer, "For its state in memory; else as the trace shows, or adam")
+      ->type_name("adam|momentum|sgd");
   cmd.add_option("--activations", args.other_memory, "Memory of activations and all else, such as 12GiB")
       ->type_name("SIZE");
-  add_time(cmd, "--time", args.measure.seconds, 0.1, 3600, "With a program: how long steps are timed");
+  add_time(cmd, "--time", args.time, 0.1, 3600, "With a program: how long steps are timed; else 10");
   add_number(
       cmd, "--neighbours", args.measure.num_neighbours, {"N", 2, 1024},
       "With a program: also run N copies at once that wait for each other after each step, to measure how much they "
       "slow each other down and what the slowest one costs; on GPUs, each has one of its own");
-  add_time(cmd, "--timeout", args.measure.timeout_s, 1, 86'400,
-           "With a program: if it makes no step for so long, it has failed");
+  add_time(cmd, "--timeout", args.timeout, 1, 86'400,
+           "With a program: if it makes no step for so long, it has failed; else 300");
   cmd.add_flag("-v,--verbose", args.measure.shows_output, "Show the program's output");
 }
 
@@ -331,12 +379,14 @@ void add_site_options(CLI::App& cmd, PlanArgs& args) {
                  "The links between devices: the JSON of `yoke bench all-reduce`, or microseconds and GB/s")
       ->type_name("LINK");
   cmd.add_option("--intra", args.intra, "The links inside a node, as --link")->type_name("LINK");
-  cmd.add_option("--inter", args.inter, "The links of a node to others; GB/s of all its devices together")
+  cmd.add_option("--inter", args.inter,
+                 "The links of a node to others, as --link; GB/s of all its network cards together")
       ->type_name("LINK");
   add_number(cmd, "--gpus-per-node", args.gpus_per_node, {"N", 1, 1 << 20}, "Devices of a node");
-  add_number(cmd, "--contention", args.contention, {"SHARE", 0, 1},
-             "How much slower a device computes while it communicates; else what the file of --link has, or 0 for GPUs "
-             "and 1 for processors");
+  add_number(
+      cmd, "--contention", args.contention, {"SHARE", 0, 1},
+      "How much slower a device computes while it communicates; else what the file of --link has, or 0, or 1 for "
+      "a trace of processors");
   add_number(cmd, "--slowdown", args.slowdown, {"FACTOR", 1, 100},
              "How much longer a step's computing takes on the slowest of all devices that compute at once; else 1, or "
              "measured with --neighbours");

@@ -115,12 +115,38 @@ std::vector<Gradient> gradients_of(const std::vector<RecordedStep>& steps, doubl
   return gradients;
 }
 
+/// Which state the optimizer of "Optimizer.step#AdamW.step" has, or of "Optimizer.step#AdamW" in a training with yoke.
+std::optional<Optimizer> optimizer_of(const profile::Trace& trace) {
+  constexpr std::string_view kBefore = "Optimizer.step#";
+  for (const auto& name : trace.names) {
+    if (!name.text.starts_with(kBefore)) continue;
+    const auto type = std::string_view(name.text).substr(kBefore.size());
+    if (type.starts_with("SGD")) return Optimizer::kSgd;
+    if (type.starts_with("Adagrad") || type.starts_with("RMSprop")) return Optimizer::kMomentum;  // 4 bytes, too
+    if (type.find("Adam") != type.npos) return Optimizer::kAdam;
+  }
+  return std::nullopt;
+}
+
+bool has_half_gradients(const profile::Trace& trace) {
+  int64_t all = 0, half = 0;
+  for (const auto& gradient : trace.gradients) {
+    all += gradient.num_elements;
+    if (gradient.element_bytes == 2) half += gradient.num_elements;
+  }
+  return 2 * half > all;
+}
+
 }  // namespace
 
 ProfiledWorkload workload_of(const profile::Trace& trace, std::optional<double> step_seconds) {
   const auto refuse = [&](const char* why) {
     throw Error(ErrorCode::kInvalidArgument, "{}: {}", printable(trace.path), why);
   };
+  if (trace.is_truncated) {
+    throw Error(ErrorCode::kDataLoss, "{}: the file ends before its JSON does; copy or record it again",
+                printable(trace.path));
+  }
   if (trace.world_size.value_or(1) > 1) {
     refuse("this is the trace of one of several ranks; record a training of one rank, `-n 1`");
   }
@@ -136,7 +162,10 @@ ProfiledWorkload workload_of(const profile::Trace& trace, std::optional<double> 
 
   const double recorded = median_of(steps, &RecordedStep::length);
   const double scale = step_seconds.value_or(recorded) / recorded;
-  ProfiledWorkload profiled{.num_steps = static_cast<int64_t>(steps.size()), .has_device = timeline.has_device()};
+  ProfiledWorkload profiled{.num_steps = static_cast<int64_t>(steps.size()),
+                            .has_device = timeline.has_device(),
+                            .precision = has_half_gradients(trace) ? Precision::kMixed : Precision::kFloat32,
+                            .optimizer = optimizer_of(trace)};
   auto& work = profiled.workload;
   const double host_backward = std::max(median_of(steps, &RecordedStep::backward), 1e-9);
   const double optimizer = std::min(recorded, median_of(steps, &RecordedStep::optimizer));
@@ -156,12 +185,8 @@ Workload workload_of(const GivenWorkload& given) {
   const double computing = given.step_seconds - work.optimizer_seconds;
   work.backward_seconds = computing * given.backward_share;
   work.forward_seconds = computing - work.backward_seconds;
-  const int64_t num_pieces = std::clamp<int64_t>(given.gradient_bytes >> 20, 1, 4096);
-  for (int64_t i = 0; i < num_pieces; ++i) {
-    const auto end = static_cast<double>(i + 1) / static_cast<double>(num_pieces);
-    const int64_t bytes = given.gradient_bytes / num_pieces + (i < given.gradient_bytes % num_pieces ? 1 : 0);
-    work.gradients.push_back({work.backward_seconds * end, bytes});
-  }
+  work.gradients = {{work.backward_seconds, given.gradient_bytes}};
+  work.is_even = true;
   return work;
 }
 

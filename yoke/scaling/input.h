@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "yoke/profile/trace.h"
+#include "yoke/scaling/memory.h"
 #include "yoke/scaling/model.h"
 
 namespace yoke::scaling {
@@ -13,6 +14,11 @@ struct ProfiledWorkload {
   int64_t num_parameters = 0;
   int64_t num_steps = 0;  ///< Recorded steps.
   bool has_device = false;
+  /// Whether most gradients have 16 bits, so that parameters probably have, too.
+  Precision precision = Precision::kFloat32;
+  /// By the name of the optimizer's class in the trace. It does not say whether SGD has a momentum; it is taken for SGD
+  /// without.
+  std::optional<Optimizer> optimizer;
 };
 
 /// Of the step without the optimizer: backward computes twice as much as forward.
@@ -22,7 +28,8 @@ inline constexpr double kBackwardShare = 2.0 / 3;
 /// recording, and all parts are changed in proportion, because recording makes steps longer. If the trace has a device,
 /// which computes later than the host launches, backward is kBackwardShare, and only the order and the proportions of
 /// the times of gradients are the host's.
-/// Errors  kInvalidArgument: the trace has no shapes, no steps, no backward, or is one of several ranks.
+/// Errors  kInvalidArgument: the trace has no shapes, no steps, no backward, or is one of several ranks; kDataLoss: its
+///         file is not complete.
 ProfiledWorkload workload_of(const profile::Trace& trace, std::optional<double> step_seconds);
 
 struct GivenWorkload {
@@ -33,7 +40,7 @@ struct GivenWorkload {
   double loader_seconds = 0;
 };
 
-/// Gradients become ready at an even rate, in pieces of 1 MiB, but at most 4,096 of them.
+/// Gradients become ready at an even rate (Workload::is_even).
 Workload workload_of(const GivenWorkload& given);
 
 }  // namespace yoke::scaling

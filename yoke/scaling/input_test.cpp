@@ -58,6 +58,8 @@ TEST(ScalingInput, FindsThePartsOfAStep) {
   EXPECT_EQ(profiled.num_steps, 3);
   EXPECT_EQ(profiled.num_parameters, 650);
   EXPECT_FALSE(profiled.has_device);
+  EXPECT_EQ(profiled.optimizer, Optimizer::kAdam);
+  EXPECT_EQ(profiled.precision, Precision::kMixed) << "most gradients have 16 bits";
   const auto& work = profiled.workload;
   EXPECT_NEAR(work.step_seconds(), 0.1, 1e-9);
   EXPECT_NEAR(work.forward_seconds, 0.03, 1e-9);
@@ -143,6 +145,10 @@ TEST(ScalingInput, RefusesTracesThatDoNotSayEnough) {
   EXPECT_NE(refusal(steps_text(R"(,"distributedInfo":{"rank":0,"world_size":2})")).find("several ranks"),
             std::string::npos);
   EXPECT_EQ(refusal(steps_text(R"(,"distributedInfo":{"rank":0,"world_size":1})")), "");
+  const auto text = steps_text();
+  for (const auto length : {text.size() - 1, text.size() / 2}) {
+    EXPECT_NE(refusal(text.substr(0, length)).find("the file ends before its JSON does"), std::string::npos);
+  }
 }
 
 TEST(ScalingInput, DividesGivenFigures) {

@@ -21,7 +21,8 @@ struct Level {
   /// Of one message in a tree; nullopt: as in a ring. A measurement does not say which of them it used, so each has the
   /// latency that leads to the measured time.
   std::optional<double> tree_latency_seconds = std::nullopt;
-  std::vector<Bandwidth> bandwidth;  ///< By size, ascending; empty: the link takes no time beside its latency.
+  std::vector<Bandwidth>
+      bandwidth;  ///< By size of the whole tensor, ascending; empty: the link takes no time beside its latency.
   /// By which share of its own time an all-reduce delays what a device computes beside it; nullopt: not measured.
   std::optional<double> compute_delay = std::nullopt;
   std::string source;  ///< For the assumptions: "4.2 us and 230 GB/s, given".
@@ -33,7 +34,7 @@ struct Level {
 };
 
 struct Topology {
-  Level intra, inter;
+  Level intra, inter;  ///< Of `inter`, the bandwidth is that of a node, all its network cards together.
   int64_t devices_per_node = 8;
 };
 
@@ -57,8 +58,32 @@ CollectiveCost collective_cost(Collective collective, double bytes, int64_t num_
 /// Errors  kInvalidArgument, with the name of the option.
 Level parse_level(std::string_view option, std::string_view text);
 
-/// Reads what `yoke bench all-reduce --json` printed. `path` is for messages.
-/// Errors  kDataLoss: it is something else; kInvalidArgument: it has fewer than two ranks.
-Level measured_level(const nlohmann::json& measured, const std::string& path);
+/// A measured all-reduce.
+struct MeasuredSize {
+  double bytes = 0, seconds = 0;
+};
+
+/// What `yoke bench all-reduce --json` printed.
+struct MeasuredLink {
+  int64_t num_ranks = 2;
+  std::optional<int64_t> num_nodes;     ///< Files of before it was recorded do not have it.
+  std::vector<MeasuredSize> sizes;      ///< Ascending.
+  double least_seconds = 0;             ///< Of all sizes: latency alone.
+  std::optional<double> compute_delay;  ///< As in Level.
+  std::string path;                     ///< For messages.
+};
+
+/// Errors  kDataLoss: it is something else; kInvalidArgument: it has fewer than two ranks, or only messages so small
+/// that
+///         they do not show a bandwidth.
+MeasuredLink parse_measured_link(const nlohmann::json& measured, const std::string& path);
+
+/// The link between the ranks of a measurement on one node, or with one rank on each node.
+Level level_of(const MeasuredLink& measured);
+
+/// The links between nodes from a measurement with several ranks on each of its nodes: those by which collective_cost()
+/// gives the measured times, beside the links `intra` inside the nodes. Without MeasuredLink::num_nodes, a node had
+/// `devices_per_node`.
+Level level_between_nodes(const MeasuredLink& measured, const Level& intra, int64_t devices_per_node);
 
 }  // namespace yoke::scaling

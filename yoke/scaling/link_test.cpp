@@ -86,7 +86,7 @@ nlohmann::json bench_of(double latency, double bandwidth, int num_ranks) {
 // Oracle: what a link of known figures would give in `yoke bench all-reduce` leads back to these figures.
 TEST(ScalingLink, FindsTheFiguresOfAMeasuredLink) {
   for (const int num_ranks : {2, 4, 8}) {
-    const auto level = measured_level(bench_of(5e-6, 10e9, num_ranks), "link.json");
+    const auto level = level_of(parse_measured_link(bench_of(5e-6, 10e9, num_ranks), "link.json"));
     EXPECT_NEAR(level.latency_seconds, 5e-6, 1e-9);
     for (const double bytes : {1e6, 3e7, 1e8, 1e12}) EXPECT_NEAR(level.bytes_per_second(bytes), 10e9, 1e7) << bytes;
     EXPECT_EQ(level.compute_delay, 0.5);
@@ -99,7 +99,8 @@ TEST(ScalingLink, ReproducesEachMeasuredSize) {
   for (const auto& [bytes, ms] : times_ms) results.push_back({{"bytes", bytes}, {"time_ms", ms}});
   for (const int num_ranks : {2, 3, 8, 12}) {
     const nlohmann::json measured = {{"num_ranks", num_ranks}, {"results", results}};
-    const Topology site{.intra = measured_level(measured, "link.json"), .inter = {}, .devices_per_node = num_ranks};
+    const Topology site{
+        .intra = level_of(parse_measured_link(measured, "link.json")), .inter = {}, .devices_per_node = num_ranks};
     for (const auto& [bytes, ms] : times_ms) {
       const double error = bytes == 1e3 ? 0.05 * ms / 1e3 : 1e-9;  // the smallest size gives the latency alone
       EXPECT_NEAR(cost_of(Collective::kAllReduce, bytes, num_ranks, site), ms / 1e3, error)
@@ -108,25 +109,56 @@ TEST(ScalingLink, ReproducesEachMeasuredSize) {
   }
 }
 
+// Oracle: a measurement on several nodes leads back to its own times, whatever the links inside the nodes do.
+TEST(ScalingLink, ReproducesAMeasurementBetweenNodes) {
+  for (const auto& [ranks, nodes] : {std::pair{16, 2}, {16, 4}, {64, 8}, {6, 3}, {4, 4}}) {
+    auto results = nlohmann::json::array();
+    const double times_ms[][2] = {{1e3, 0.4}, {1e6, 1}, {25e6, 5.5}, {1e9, 200}};
+    for (const auto& [bytes, ms] : times_ms) results.push_back({{"bytes", bytes}, {"time_ms", ms}});
+    nlohmann::json measured = {{"num_ranks", ranks}, {"num_nodes", nodes}, {"results", results}};
+    const auto link = parse_measured_link(measured, "link.json");
+    const auto intra = link_of(4, 230);
+    const Topology site{
+        .intra = intra, .inter = level_between_nodes(link, intra, 8), .devices_per_node = ranks / nodes};
+    for (const auto& [bytes, ms] : times_ms) {
+      const double error = bytes == 1e3 ? 0.05 * ms / 1e3 : 1e-6 * ms;
+      EXPECT_NEAR(cost_of(Collective::kAllReduce, bytes, ranks, site), ms / 1e3, error) << bytes << ' ' << ranks;
+    }
+    measured.erase("num_nodes");
+    if (ranks / nodes == 8) {
+      const auto unnamed = level_between_nodes(parse_measured_link(measured, "link.json"), intra, 8);
+      EXPECT_DOUBLE_EQ(unnamed.bytes_per_second(1e9), site.inter.bytes_per_second(1e9));
+    }
+  }
+  nlohmann::json one = bench_of(5e-6, 10e9, 8);
+  one["num_nodes"] = 1;
+  EXPECT_THROW(level_between_nodes(parse_measured_link(one, "link.json"), link_of(4, 230), 8), Error);
+}
+
 TEST(ScalingLink, TakesADelayOfComputingBetweenNothingAndTheWholeTime) {
   auto measured = bench_of(5e-6, 10e9, 2);
   for (const auto& [percent, share] : {std::pair{-3.0, 0.0}, {40.0, 0.4}, {130.0, 1.0}}) {
     measured["compute_delay_percent"] = percent;
-    EXPECT_EQ(measured_level(measured, "link.json").compute_delay, share);
+    EXPECT_EQ(parse_measured_link(measured, "link.json").compute_delay, share);
   }
   measured.erase("compute_delay_percent");
-  EXPECT_EQ(measured_level(measured, "link.json").compute_delay, std::nullopt);
+  EXPECT_EQ(parse_measured_link(measured, "link.json").compute_delay, std::nullopt);
 }
 
 TEST(ScalingLink, RefusesOtherFiles) {
-  for (const auto* text : {"{}", "[]", R"({"num_ranks":2,"results":[]})", R"({"num_ranks":2,"results":[{"bytes":4}]})",
-                           R"({"num_ranks":2,"results":[{"bytes":4,"time_ms":1}]})",
-                           R"({"num_ranks":1,"results":[{"bytes":4,"time_ms":1}]})",
-                           R"({"num_ranks":2,"results":[{"bytes":-4,"time_ms":1}]})", R"({"results":[3]})"}) {
-    EXPECT_THROW(measured_level(nlohmann::json::parse(text), "link.json"), Error) << text;
+  for (const auto* text :
+       {"{}", "[]", R"({"num_ranks":2,"results":[]})", R"({"num_ranks":2,"results":[{"bytes":4}]})",
+        R"({"num_ranks":2,"results":[{"bytes":4,"time_ms":1}]})",
+        R"({"num_ranks":1,"results":[{"bytes":4,"time_ms":1}]})",
+        R"({"num_ranks":2,"results":[{"bytes":-4,"time_ms":1}]})", R"({"results":[3]})",
+        R"({"num_ranks":1e18,"results":[{"bytes":4,"time_ms":1},{"bytes":4e6,"time_ms":9}]})",
+        R"({"num_ranks":2.5,"results":[{"bytes":4,"time_ms":1},{"bytes":4e6,"time_ms":9}]})",
+        R"({"num_ranks":2,"results":[{"bytes":1024,"time_ms":0.11},{"bytes":4096,"time_ms":0.1}]})",
+        R"({"num_ranks":2,"results":[{"bytes":1024,"time_ms":0.1},{"bytes":4096,"time_ms":0.11}]})"}) {
+    EXPECT_THROW(parse_measured_link(nlohmann::json::parse(text), "link.json"), Error) << text;
   }
   EXPECT_THROW(parse_level("--intra", "4"), Error);
-  for (const auto* text : {"4,0", "nan,230", "4,nan", "4,inf", "1e308,1", "4,1e308", "-1,230"}) {
+  for (const auto* text : {"4,0", "nan,230", "4,nan", "4,inf", "1e308,1", "4,1e308", "4,1e-300", "-1,230"}) {
     EXPECT_THROW(parse_level("--intra", text), Error) << text;
   }
   EXPECT_THROW(parse_level("--intra", "-1,200"), Error);

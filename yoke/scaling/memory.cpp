@@ -39,9 +39,7 @@ Memory memory_of(Strategy strategy, int64_t num_devices, const MemoryOptions& op
                 .other_bytes = static_cast<double>(options.other_bytes)};
   if (num_devices == 1) return memory;
   if (strategy == Strategy::kFsdp) {
-    // Two units are whole at a time, with their gradients: the one that is computed, and its neighbour.
-    const double units = std::min(1.0, 2.0 / static_cast<double>(std::max<int64_t>(1, options.num_units)));
-    memory.buffer_bytes = 2 * units * width * count;
+    memory.buffer_bytes = 2 * options.gathered_share * width * count;
     memory.parameter_bytes /= n;
     memory.gradient_bytes /= n;
     memory.state_bytes /= n;

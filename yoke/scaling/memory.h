@@ -23,13 +23,13 @@ struct MemoryOptions {
   int64_t num_parameters = 0;
   Precision precision = Precision::kFloat32;
   Optimizer optimizer = Optimizer::kAdam;
-  int64_t num_units = 24;   ///< FSDP.
-  int64_t other_bytes = 0;  ///< Activations and all else, which is the same on each rank of a job of equal batches.
+  double gathered_share = 1;  ///< FSDP: of the parameters, those that are whole at a time; see gathered_share().
+  int64_t other_bytes = 0;    ///< Activations and all else, which is the same on each rank of a job of equal batches.
 };
 
 struct Memory {
   double parameter_bytes = 0, gradient_bytes = 0, state_bytes = 0;
-  double buffer_bytes = 0;  ///< DDP's buckets; FSDP's gathered units.
+  double buffer_bytes = 0;  ///< DDP's buckets; FSDP's gathered units with their gradients.
   double other_bytes = 0;
   int64_t total() const;
 };

@@ -50,13 +50,25 @@ void add_backward(const Workload& work, const std::vector<Bucket>& buckets, Coll
   tasks.add_compute(work.backward_seconds - computed);
 }
 
+/// Even gradients, cut at the bytes `ends`.
+std::vector<Bucket> cut(const Workload& work, const std::vector<int64_t>& ends) {
+  const auto all = static_cast<double>(work.gradient_bytes());
+  std::vector<Bucket> parts;
+  int64_t begin = 0;
+  for (const int64_t end : ends) {
+    if (end > begin) parts.push_back({work.backward_seconds * static_cast<double>(end) / all, end - begin});
+    begin = end;
+  }
+  return parts;
+}
+
 std::optional<size_t> last_of(const std::vector<Task>& tasks) {
   return tasks.empty() ? std::nullopt : std::optional(tasks.size() - 1);
 }
 
 Tasks ddp_tasks(const Workload& work, const Costs& costs, const ModelOptions& options) {
   Tasks tasks;
-  const auto buckets = buckets_of(work.gradients, options.first_bucket_bytes, options.bucket_bytes);
+  const auto buckets = buckets_of(work, options.first_bucket_bytes, options.bucket_bytes);
   add_backward(work, buckets, Collective::kAllReduce, costs, tasks);
   tasks.add_compute(work.optimizer_seconds, last_of(tasks.link));
   return tasks;
@@ -64,7 +76,7 @@ Tasks ddp_tasks(const Workload& work, const Costs& costs, const ModelOptions& op
 
 Tasks zero1_tasks(const Workload& work, const Costs& costs, const ModelOptions& options) {
   Tasks tasks;
-  const auto buckets = buckets_of(work.gradients, options.first_bucket_bytes, options.bucket_bytes);
+  const auto buckets = buckets_of(work, options.first_bucket_bytes, options.bucket_bytes);
   add_backward(work, buckets, Collective::kReduceScatter, costs, tasks);
   const auto step =
       tasks.add_compute(work.optimizer_seconds / static_cast<double>(costs.num_devices()), last_of(tasks.link));
@@ -74,8 +86,7 @@ Tasks zero1_tasks(const Workload& work, const Costs& costs, const ModelOptions& 
 
 /// The next unit is gathered while the device computes one, in forward as well as in backward.
 Tasks fsdp_tasks(const Workload& work, const Costs& costs, const ModelOptions& options) {
-  const auto unit_bytes = std::max<int64_t>(1, work.gradient_bytes() / std::max<int64_t>(1, options.num_units));
-  const auto units = buckets_of(work.gradients, unit_bytes, unit_bytes);  // in the order of backward
+  const auto units = units_of(work, options.num_units);
   const auto num_units = units.size();
   std::vector<double> backward(num_units);
   double computed = 0, last = 0;
@@ -135,10 +146,19 @@ int64_t Workload::gradient_bytes() const {
   return sum;
 }
 
-std::vector<Bucket> buckets_of(const std::vector<Gradient>& gradients, int64_t first_bytes, int64_t other_bytes) {
+std::vector<Bucket> buckets_of(const Workload& workload, int64_t first_bytes, int64_t other_bytes) {
+  if (workload.is_even) {
+    constexpr int64_t kMostBuckets = 1 << 18;
+    const int64_t all = workload.gradient_bytes();
+    const int64_t size = std::max(other_bytes, all / kMostBuckets + 1);
+    std::vector<int64_t> ends;
+    for (int64_t end = first_bytes; end < all; end += size) ends.push_back(end);
+    ends.push_back(all);
+    return cut(workload, ends);
+  }
   std::vector<Bucket> buckets;
   Bucket open;
-  for (const auto& gradient : gradients) {
+  for (const auto& gradient : workload.gradients) {
     open.bytes += gradient.bytes;
     open.ready_seconds = std::max(open.ready_seconds, gradient.ready_seconds);
     if (open.bytes < (buckets.empty() ? first_bytes : other_bytes)) continue;
@@ -147,6 +167,39 @@ std::vector<Bucket> buckets_of(const std::vector<Gradient>& gradients, int64_t f
   }
   if (open.bytes > 0) buckets.push_back(open);
   return buckets;
+}
+
+std::vector<Bucket> units_of(const Workload& workload, int64_t num_units) {
+  const int64_t all = workload.gradient_bytes(), count = std::clamp<int64_t>(num_units, 1, std::max<int64_t>(1, all));
+  const auto end_of = [&](int64_t unit) { return all / count * (unit + 1) + std::min(all % count, unit + 1); };
+  if (workload.is_even) {
+    std::vector<int64_t> ends;
+    for (int64_t unit = 0; unit < count; ++unit) ends.push_back(end_of(unit));
+    return cut(workload, ends);
+  }
+  std::vector<Bucket> units;
+  Bucket open;
+  int64_t unit = 0, sum = 0;
+  for (const auto& gradient : workload.gradients) {
+    sum += gradient.bytes;
+    open.bytes += gradient.bytes;
+    open.ready_seconds = std::max(open.ready_seconds, gradient.ready_seconds);
+    if (open.bytes == 0 || sum < end_of(unit)) continue;
+    units.push_back(open);
+    open.bytes = 0;
+    while (unit + 1 < count && end_of(unit) <= sum) ++unit;
+  }
+  return units;
+}
+
+double gathered_share(const std::vector<Bucket>& units) {
+  int64_t all = 0, most = 0, before = 0;
+  for (const auto& unit : units) {
+    all += unit.bytes;
+    most = std::max(most, before + unit.bytes);
+    before = unit.bytes;
+  }
+  return all == 0 ? 0 : static_cast<double>(most) / static_cast<double>(all);
 }
 
 Workload divided(const Workload& workload, int64_t num_devices) {

@@ -31,6 +31,9 @@ struct Workload {
   /// How long the loader of a device takes for a batch while the device computes; 0: it takes no time beside the step.
   double loader_seconds = 0;
   std::vector<Gradient> gradients;  ///< In the order in which they are ready.
+  /// The sizes of gradients are not known: `gradients` is a single one, any part of which can be sent alone, and its
+  /// parts become ready at an even rate during backward.
+  bool is_even = false;
 
   double step_seconds() const { return forward_seconds + backward_seconds + optimizer_seconds; }
   int64_t gradient_bytes() const;
@@ -39,7 +42,7 @@ struct Workload {
 struct ModelOptions {
   Strategy strategy = Strategy::kDdp;
   int64_t bucket_bytes = 25 << 20, first_bucket_bytes = 1 << 20;  ///< The defaults of PyTorch and yoke.
-  int64_t num_units = 24;  ///< FSDP: parameters are divided into units of about the same size.
+  int64_t num_units = 24;                                         ///< FSDP; see units_of().
   /// How much slower a device computes while it communicates: 0, if both have processors of their own, to 1, if
   /// computing stands still.
   double contention = 0;
@@ -53,8 +56,17 @@ struct Bucket {
   int64_t bytes = 0;
 };
 
-/// DistributedDataParallel's buckets: gradients in their order, until a bucket has reached its limit.
-std::vector<Bucket> buckets_of(const std::vector<Gradient>& gradients, int64_t first_bytes, int64_t other_bytes);
+/// DistributedDataParallel's buckets: gradients in their order, until a bucket has reached its limit. Even gradients
+/// are in 262,144 buckets at most, which are then larger.
+std::vector<Bucket> buckets_of(const Workload& workload, int64_t first_bytes, int64_t other_bytes);
+
+/// FSDP's units in the order of backward: as equal as the gradients allow, so fewer than `num_units` if some gradients
+/// are larger than a unit.
+std::vector<Bucket> units_of(const Workload& workload, int64_t num_units);
+
+/// The share of all parameters in the two neighbouring units that are the largest together: those which FSDP has whole
+/// at a time.
+double gathered_share(const std::vector<Bucket>& units);
 
 struct StepPrediction {
   double step_seconds = 0;

@@ -86,7 +86,7 @@ TEST(ScalingModel, AFastLinkExposesTheLastBucketAlone) {
 TEST(ScalingModel, BucketsAreThoseOfDistributedDataParallel) {
   std::vector<Gradient> gradients;
   for (int i = 1; i <= 60; ++i) gradients.push_back({0.001 * i, 1 << 20});
-  const auto buckets = buckets_of(gradients, 1 << 20, 25 << 20);
+  const auto buckets = buckets_of({.gradients = gradients}, 1 << 20, 25 << 20);
   ASSERT_EQ(buckets.size(), 4U);
   EXPECT_EQ(buckets[0].bytes, 1 << 20);
   EXPECT_EQ(buckets[1].bytes, 25 << 20);
@@ -94,6 +94,48 @@ TEST(ScalingModel, BucketsAreThoseOfDistributedDataParallel) {
   EXPECT_EQ(buckets[3].bytes, 9 << 20);
   EXPECT_DOUBLE_EQ(buckets[3].ready_seconds, 0.060);
   EXPECT_TRUE(buckets_of({}, 1, 1).empty());
+}
+
+TEST(ScalingModel, EvenGradientsAreCutWhereABucketIsFull) {
+  constexpr int64_t kMiB = 1 << 20;
+  const Workload work{.backward_seconds = 1, .gradients = {{1, 61 * kMiB + 7}}, .is_even = true};
+  const auto buckets = buckets_of(work, kMiB, 25 * kMiB);
+  ASSERT_EQ(buckets.size(), 4U);
+  EXPECT_EQ(buckets[0].bytes, kMiB);
+  EXPECT_EQ(buckets[2].bytes, 25 * kMiB);
+  EXPECT_EQ(buckets[3].bytes, 10 * kMiB + 7);
+  EXPECT_NEAR(buckets[1].ready_seconds, 26.0 / 61, 1e-6);
+  EXPECT_DOUBLE_EQ(buckets[3].ready_seconds, 1);
+  const Workload huge{.backward_seconds = 1, .gradients = {{1, int64_t{1} << 50}}, .is_even = true};
+  EXPECT_LE(buckets_of(huge, kMiB, 25 * kMiB).size(), (1U << 18) + 1);
+}
+
+TEST(ScalingModel, UnitsAreAsEqualAsTheGradientsAllow) {
+  const auto bytes_of = [](const std::vector<Bucket>& units) {
+    std::vector<int64_t> bytes;
+    for (const auto& unit : units) bytes.push_back(unit.bytes);
+    return bytes;
+  };
+  const Workload even{.backward_seconds = 1, .gradients = {{1, 26}}, .is_even = true};
+  EXPECT_EQ(bytes_of(units_of(even, 4)), (std::vector<int64_t>{7, 7, 6, 6}));
+  EXPECT_EQ(units_of(even, 1000).size(), 26U);
+  Workload work{.gradients = {{1, 10}, {2, 10}, {3, 10}, {4, 500}, {5, 10}, {6, 20}}};
+  EXPECT_EQ(bytes_of(units_of(work, 28)), (std::vector<int64_t>{20, 510, 10, 20}));
+  EXPECT_EQ(bytes_of(units_of(work, 1)), (std::vector<int64_t>{560}));
+  EXPECT_DOUBLE_EQ(gathered_share(units_of(work, 28)), 530.0 / 560);
+  EXPECT_DOUBLE_EQ(gathered_share(units_of(even, 26)), 2.0 / 26);
+  EXPECT_DOUBLE_EQ(gathered_share(units_of(even, 1)), 1);
+}
+
+// Oracle: the more parameters a network has, the more FSDP sends.
+TEST(ScalingModel, MoreParametersAreNeverFaster) {
+  double before = 0;
+  for (int64_t bytes = 24 << 10; bytes < int64_t{1} << 40; bytes += bytes / (7 * 24) * 24) {  // units are equal
+    Workload work{.forward_seconds = 0.003, .backward_seconds = 0.006, .gradients = {{0.006, bytes}}, .is_even = true};
+    const double seconds = predict_step(work, 64, site(50, 200), {.strategy = Strategy::kFsdp}).step_seconds;
+    EXPECT_GE(seconds, before * (1 - 1e-9)) << bytes;
+    before = seconds;
+  }
 }
 
 TEST(ScalingModel, ALoaderLimitsTheStep) {
@@ -166,7 +208,7 @@ TEST(ScalingMemory, IsThatOfThePapers) {
 }
 
 TEST(ScalingMemory, CountsBucketsAndGatheredUnits) {
-  const MemoryOptions options{.num_parameters = 1000, .num_units = 10, .other_bytes = 7};
+  const MemoryOptions options{.num_parameters = 1000, .gathered_share = 0.2, .other_bytes = 7};
   EXPECT_EQ(memory_of(Strategy::kDdp, 1, options).total(), 16'007);
   EXPECT_EQ(memory_of(Strategy::kDdp, 2, options).total(), 20'007) << "a second copy of the gradients";
   EXPECT_EQ(memory_of(Strategy::kFsdp, 2, options).total(), 8000 + 1600 + 7) << "two units, and their gradients";

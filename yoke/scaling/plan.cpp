@@ -34,28 +34,35 @@ std::vector<int64_t> counts_up_to(int64_t max_devices) {
   return counts;
 }
 
+/// "1 unit", "24 units".
+std::string counted(size_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
 bool has(const PlanOptions& options, Strategy strategy) {
   return std::ranges::find(options.strategies, strategy) != options.strategies.end();
 }
 
 void add_traffic_assumptions(const Workload& workload, const PlanOptions& options, std::vector<std::string>& list) {
-  const auto buckets = buckets_of(workload.gradients, options.model.first_bucket_bytes, options.model.bucket_bytes);
+  const auto buckets = buckets_of(workload, options.model.first_bucket_bytes, options.model.bucket_bytes);
   if (has(options, Strategy::kDdp) || has(options, Strategy::kZero1)) {
     list.push_back(
-        fmt::format("Gradients of {} are sent in {} bucket{}, each as soon as its last gradient is ready; "
+        fmt::format("Gradients of {} are sent in {}, each as soon as its last gradient is ready; "
                     "one bucket is sent at a time.",
-                    format_bytes(workload.gradient_bytes()), buckets.size(), buckets.size() == 1 ? "" : "s"));
+                    format_bytes(workload.gradient_bytes()), counted(buckets.size(), "bucket")));
   }
   if (has(options, Strategy::kZero1)) {
     list.emplace_back(
-        "ZeRO-1 scatters the sums of gradients during backward, and gathers the parameters after the optimizer's step, "
-        "during which nothing is computed.");
+        "ZeRO-1 scatters the sums of gradients during backward, and gathers the parameters of each bucket after the "
+        "optimizer's step, during which nothing is computed.");
   }
   if (has(options, Strategy::kFsdp)) {
-    list.push_back(
-        fmt::format("FSDP has {} units of about the same size; the parameters of the next unit are gathered "
-                    "while one is computed. A unit's share of forward is that of its backward.",
-                    options.model.num_units));
+    const auto units = units_of(workload, options.model.num_units);
+    list.push_back(fmt::format(
+        "FSDP has {}, the largest of {}; the parameters of the next unit are gathered while one is computed. "
+        "A unit's share of forward is that of its backward.",
+        counted(units.size(), "unit"),
+        format_bytes(units.empty() ? 0 : std::ranges::max(units, {}, &Bucket::bytes).bytes)));
   }
   list.emplace_back(
       "A collective takes the fastest of a ring, a tree and a hierarchy of rings inside and between nodes; other jobs "
@@ -73,7 +80,7 @@ void add_traffic_assumptions(const Workload& workload, const PlanOptions& option
 std::vector<std::string> assumptions_of(const Workload& workload, const Origin& origin, const PlanOptions& options) {
   auto list = origin.sentences;
   list.push_back(
-      fmt::format("One device takes {} for a step: {} until backward begins, {} of backward and {} of the "
+      fmt::format("One device computes for {} in a step: {} until backward begins, {} of backward and {} of the "
                   "optimizer{}.",
                   duration_words(workload.step_seconds()), duration_words(workload.forward_seconds),
                   duration_words(workload.backward_seconds), duration_words(workload.optimizer_seconds),
@@ -108,18 +115,28 @@ std::vector<std::string> assumptions_of(const Workload& workload, const Origin& 
             "many samples.");
   list.emplace_back("All devices are of the same kind; failures, checkpoints and evaluations are not included.");
   if (workload.loader_seconds > 0) {
-    list.push_back(fmt::format("The loader of a device needs {} for a batch, on any number of devices.",
-                               duration_words(workload.loader_seconds)));
+    list.push_back(fmt::format("The loader of a device needs {} for {}.", duration_words(workload.loader_seconds),
+                               options.divides_batch
+                                   ? "the batch of one device, and in proportion less for a part of it"
+                                   : "a batch, on any number of devices"));
   } else {
     list.emplace_back("Loading takes as long on many devices as on one, or is hidden there too.");
   }
   list.push_back(fmt::format(
-      "Memory is {} parameters, their gradients and the state of {}, buckets or gathered units{}.",
-      format_rate(static_cast<double>(options.memory.num_parameters)), name(options.memory.optimizer),
+      "Memory is {} parameters {}, their gradients and the state of {}, buckets or gathered units{}.",
+      format_rate(static_cast<double>(options.memory.num_parameters)),
+      options.memory.precision == Precision::kMixed ? "of 16 bits with a copy in float32" : "in float32",
+      name(options.memory.optimizer),
       options.memory.other_bytes > 0
-          ? fmt::format(", and {} for activations and all else ({})", format_bytes(options.memory.other_bytes),
-                        options.is_memory_measured ? "measured" : "given")
+          ? fmt::format(", and {} for activations and all else ({}){}", format_bytes(options.memory.other_bytes),
+                        options.is_memory_measured ? "measured" : "given",
+                        options.divides_batch ? ", in proportion less for a part of the batch" : "")
           : "; activations are not included"));
+  if (origin.is_step_measured) {
+    list.push_back(fmt::format("Of one device, the step {} measured; GPU-hours{} predicted, as all other figures.",
+                               options.is_memory_measured ? "and the memory were" : "was",
+                               options.is_memory_measured ? " are" : " and memory are"));
+  }
   list.push_back(
       fmt::format("GPU-hours are those of a training that takes {:.0f} steps on one device.", options.num_steps));
   return list;
@@ -130,6 +147,7 @@ std::vector<std::string> assumptions_of(const Workload& workload, const Origin& 
 Plan make_plan(const Workload& workload, const Origin& origin, const PlanOptions& options) {
   Plan plan;
   const double one = predict_step(workload, 1, options.topology, options.model).step_seconds;
+  const double share = gathered_share(units_of(workload, options.model.num_units));
   for (const auto strategy : options.strategies) {
     auto model = options.model;
     model.strategy = strategy;
@@ -145,6 +163,8 @@ Plan make_plan(const Workload& workload, const Origin& origin, const PlanOptions
       prediction.gpu_hours = count * num_steps * seconds / 3600;
       auto memory = options.memory;
       if (options.divides_batch) memory.other_bytes /= n;
+      memory.gathered_share = share;
+      prediction.is_memory_measured = n == 1 && options.is_memory_measured;
       prediction.memory = memory_of(strategy, n, memory);
       plan.predictions.push_back(prediction);
     }
@@ -152,6 +172,15 @@ Plan make_plan(const Workload& workload, const Origin& origin, const PlanOptions
   plan.assumptions = assumptions_of(workload, origin, options);
   return plan;
 }
+
+namespace {
+std::vector<std::string> measured_members(const Prediction& prediction) {
+  std::vector<std::string> members;
+  if (prediction.is_measured) members.emplace_back("step_seconds");
+  if (prediction.is_memory_measured) members.emplace_back("memory_bytes");
+  return members;
+}
+}  // namespace
 
 nlohmann::ordered_json to_json(const Plan& plan) {
   auto rows = nlohmann::ordered_json::array();
@@ -163,6 +192,7 @@ nlohmann::ordered_json to_json(const Plan& plan) {
                     {"efficiency", one.efficiency},
                     {"gpu_hours", one.gpu_hours},
                     {"memory_bytes", one.memory.total()},
+                    {"measured", measured_members(one)},
                     {"exposed_communication_seconds", one.step.exposed_seconds},
                     {"communication_seconds", one.step.communication_seconds},
                     {"loader_wait_seconds", one.step.loader_wait_seconds}});
@@ -182,7 +212,7 @@ Table to_table(const Plan& plan) {
                    {"exposed", Align::kRight, 0, 1}};
   for (const auto& one : plan.predictions) {
     table.rows.push_back({std::string(title_of(one.strategy)), std::to_string(one.num_devices),
-                          one.is_measured ? "measured" : "predicted", duration_words(one.step.step_seconds),
+                          one.is_measured ? "step measured" : "predicted", duration_words(one.step.step_seconds),
                           percent_words(one.efficiency), fmt::format("{:.3g}", one.gpu_hours),
                           format_bytes(one.memory.total()), duration_words(one.step.exposed_seconds)});
   }
@@ -216,7 +246,7 @@ std::string to_sentence(const Plan& plan) {
     }
     const auto& most = plan.predictions[i];
     if (&most == &first) continue;
-    text += fmt::format("{}: {} devices are predicted to reach {} of the throughput of as many single devices",
+    text += fmt::format("{}: {} devices are predicted to reach at most {} of the throughput of as many single devices",
                         title_of(most.strategy), most.num_devices, percent_words(most.efficiency));
     text += last_good == &most    ? ".\n"
             : last_good == &first ? "; 90 % is not reached.\n"

@@ -36,7 +36,8 @@ struct Origin {
 struct Prediction {
   Strategy strategy = Strategy::kDdp;
   int64_t num_devices = 1;
-  bool is_measured = false;  ///< The step of one device, unless a loader makes it longer; all else is predicted.
+  bool is_measured = false;         ///< The step of one device, unless a loader makes it longer.
+  bool is_memory_measured = false;  ///< The memory of one device. All else is predicted.
   StepPrediction step;
   double efficiency = 1;  ///< The share of the throughput of so many devices that do not communicate.
   double gpu_hours = 0;

@@ -62,7 +62,9 @@ TEST(ScalingPlan, OnlyAMeasuredStepIsCalledMeasured) {
   auto work = workload();
   const auto measured = to_json(make_plan(work, {.is_step_measured = true}, options));
   EXPECT_EQ(measured["predictions"][0]["label"], "measured");
+  EXPECT_EQ(measured["predictions"][0]["measured"], nlohmann::json{"step_seconds"});
   EXPECT_EQ(measured["predictions"][1]["label"], "predicted");
+  EXPECT_EQ(measured["predictions"][1]["measured"], nlohmann::json::array());
   work.loader_seconds = 2 * work.step_seconds();
   const auto waiting = to_json(make_plan(work, {.is_step_measured = true}, options));
   EXPECT_EQ(waiting["predictions"][0]["label"], "predicted") << "the loader makes it longer than it was";
@@ -100,7 +102,7 @@ TEST(ScalingPlan, NamesTheAssumptionsThatApply) {
   options.model.neighbour_slowdown = 1.5;
   const auto large = make_plan(workload(), {.is_slowdown_measured = true}, options);
   EXPECT_TRUE(has(large, "Between nodes"));
-  EXPECT_TRUE(has(large, "FSDP has 24 units"));
+  EXPECT_TRUE(has(large, "FSDP has 24 units, the largest of 4.0 MiB"));
   EXPECT_TRUE(has(large, "30 % slower"));
   EXPECT_TRUE(has(large, "1.5 times as long if other devices compute too, on the slowest of them (measured)"));
   options.topology.devices_per_node = 1;
@@ -120,7 +122,7 @@ TEST(ScalingPlan, TheSentenceEndsAtTheFirstNumberOfDevicesBelow) {
   };
   EXPECT_EQ(sentence_for({1}), "");
   EXPECT_EQ(sentence_for({1, 0.95}),
-            "DDP: 2 devices are predicted to reach 95.0 % of the throughput of as many single devices.\n");
+            "DDP: 2 devices are predicted to reach at most 95.0 % of the throughput of as many single devices.\n");
   const auto reaches = [&](const std::vector<double>& efficiencies, const char* what) {
     EXPECT_TRUE(sentence_for(efficiencies).ends_with(what)) << sentence_for(efficiencies);
   };
