@@ -102,6 +102,9 @@ TEST_F(Alloc, RunsOneJobAfterAnother) {
           .out,
       "same\nsame\n");
   // When the reader leaves, the command ends as in a pipe of one machine, and one that prints nothing more goes on.
+  // Bytes of one node arrive as they are.
+  EXPECT_EQ(shell("head -c 300000 /dev/urandom > bytes; yoke exec --node n1 -- cat bytes | cmp bytes -").exit_code, 0);
+  EXPECT_EQ(shell("yoke exec --node n1 -- printf 'a\\rb\\r\\nc'").out, "a\rb\r\nc");
   EXPECT_EQ(shell("yoke exec --node n1 -- yes | head -n 1; echo ${PIPESTATUS[0]}").out, "y\n141\n");
   EXPECT_EQ(shell("yoke exec --node n1 -- sh -c 'echo a; echo b; sleep 1; touch done' | head -n 1; ls done").out,
             "a\ndone\n");
@@ -143,6 +146,13 @@ TEST_F(Alloc, RunsOneJobAfterAnother) {
   EXPECT_EQ(impossible.exit_code, 69);
   EXPECT_THAT(impossible.err, HasSubstr("sbatch refused the job: "));
   EXPECT_THAT(shell("yoke alloc --name debug").err, HasSubstr("you hold an allocation debug already"));
+  // What nobody is told of is not held.
+  const auto full = shell("yoke alloc -c 1 > /dev/full");
+  EXPECT_EQ(full.exit_code, 75);
+  EXPECT_THAT(full.err, HasSubstr("No space left on device; allocation"));
+  EXPECT_THAT(shell("yoke alloc -c 1 | true; sleep 0.5; exit ${PIPESTATUS[0]}").err, HasSubstr("is given back"));
+  EXPECT_TRUE(wait_until([&] { return shell("squeue -h -o %i").out == job + "\n"; }, milliseconds(60'000)));
+  EXPECT_THAT(shell("yoke stop debag").err, HasSubstr("you hold no allocation debag either"));
   EXPECT_THAT(shell("yoke alloc --time 60").err, HasSubstr("give a time with its unit"));
   EXPECT_EQ(shell("yoke alloc --time=-5m").exit_code, 64);
   const auto unwritable = shell("ulimit -f 0; yoke alloc");
@@ -255,9 +265,19 @@ TEST_F(Alloc, SaysHowItEnded) {
   const auto limit = shell("scontrol update jobid=" + timed + " endtime=$(date -d '+1 second' +%FT%T)", "root");
   EXPECT_EQ(limit.exit_code, 0) << limit.err;
 
-  // A resident agent is killed: the keeper starts all of them again.
+  // Of several requests at once with one name, one is held.
+  const auto same = shell("for i in 1 2 3; do yoke alloc -c 1 --time 10m --name same >/dev/null & done; wait");
+  EXPECT_THAT(same.err, HasSubstr("you hold an allocation same already"));
+  EXPECT_EQ(shell("yoke stop same").exit_code, 0) << "it is the only one";
+
+  // A resident agent is killed: jobs end with the reason, and the keeper starts all agents again.
   job = alloc("-N 2 --name c");
+  Command command({.argv = cluster_->in({"bash", "-c", yoke_ + " exec --in c -- sh -c 'echo up; sleep 60'"}, "ada")});
+  ASSERT_TRUE(command.wait_for_output("[n2] up\n")) << command.err();
   cluster_->shell("kill -9 $(pgrep -xf '[^ ]*yoke agent --resident' | tail -1)");
+  const auto lost_agent = command.wait();
+  EXPECT_EQ(lost_agent.exit_code, 75);
+  EXPECT_THAT(lost_agent.err, HasSubstr("received SIGTERM, as when Slurm ends the step"));
   EXPECT_TRUE(wait_for("yoke run --in c -n 1 hostname 2>&1", "[1] n2\n"));
   // The step's srun is killed: the agents of that step do not stay beside the new ones.
   const auto steps = "squeue -h -s -j " + job + " -o '%i|%j' | grep yoke-agents";

@@ -1,7 +1,9 @@
 // `yoke alloc`: hold nodes of Slurm, and start one job after another in them.
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
+#include <sys/file.h>
 
 #include <CLI/App.hpp>
 #include <algorithm>
@@ -93,8 +95,11 @@ std::string resources_text(const Allocation& allocation) {
     return node.num_gpus == nodes[0].num_gpus && node.num_cpus == nodes[0].num_cpus;
   };
   if (nodes[0].num_cpus == 0 || !std::ranges::all_of(nodes, is_same)) return "";
-  return fmt::format(",{} with {} GPU{} and {} CPU{}", nodes.size() == 1 ? "" : " each", nodes[0].num_gpus,
-                     nodes[0].num_gpus == 1 ? "" : "s", nodes[0].num_cpus, nodes[0].num_cpus == 1 ? "" : "s");
+  const auto gpus = nodes[0].num_gpus == 0
+                        ? std::string()
+                        : fmt::format("{} GPU{} and ", nodes[0].num_gpus, nodes[0].num_gpus == 1 ? "" : "s");
+  return fmt::format(",{} with {}{} CPU{}", nodes.size() == 1 ? "" : " each", gpus, nodes[0].num_cpus,
+                     nodes[0].num_cpus == 1 ? "" : "s");
 }
 
 std::string node_names_of(const Allocation& allocation) {
@@ -198,7 +203,7 @@ class AllocStart {
         num_before_.reset();
       }
     }
-    if (num_before_) {
+    if (num_before_.value_or(0) > 0) {
       text += fmt::format("; {} job{} with a higher priority wait{} in partition {}", *num_before_,
                           *num_before_ == 1 ? "" : "s", *num_before_ == 1 ? "s" : "", printable(job.partition));
     }
@@ -313,10 +318,15 @@ int request_allocation(AllocArgs args, Context& context) {
     limit = parse_length(args.wait);
     if (!limit) throw Error(ErrorCode::kInvalidArgument, "--wait {}: give a time such as 90s, 30m or 2h", args.wait);
   }
-  if (!request.name.empty()) check_name_is_free(request.name, context);
   Allocation wanted{.job = "", .name = request.name, .secret = "", .yoke = args.remote_yoke, .nodes = {}};
   if (wanted.yoke.empty()) wanted.yoke = context.installation.executable.string();
   wanted.file = cluster::new_allocation_file(context.environment);
+  UniqueFd names;  // a lock: of several requests at once with one name, the first gets it
+  if (!request.name.empty()) {
+    names = UniqueFd(open(wanted.file.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    flock(names.value(), LOCK_EX);  // fails on file systems without locks
+    check_name_is_free(request.name, context);
+  }
   request.program = {wanted.yoke, "agent", "--keep"};
   auto environment = slurm::without_outer_job(context.environment);
   for (const auto* name : {"SBATCH_CLUSTERS", "SBATCH_WAIT", "SBATCH_ARRAY_INX", "SBATCH_REQUEUE"})
@@ -325,6 +335,7 @@ int request_allocation(AllocArgs args, Context& context) {
   wanted.cluster = cluster_here(context);
   SignalMessages signals;  // from here on, no signal leaves a request behind
   launch::fail_instead_of(SIGXFSZ);
+  launch::fail_instead_of(SIGPIPE);
   auto written = wanted;
   written.file = cluster::request_file(wanted.file);
   written.job = wanted.job = submit(request, written, environment);
@@ -332,6 +343,7 @@ int request_allocation(AllocArgs args, Context& context) {
   std::optional<Allocation> allocation;
   try {
     write_allocation(written);
+    names.reset();
     allocation = start.wait();
   } catch (const Error& error) {
     if (start.is_over()) throw;
@@ -340,7 +352,11 @@ int request_allocation(AllocArgs args, Context& context) {
   }
   if (!allocation) return 128 + start.signal();
   context.out << (args.json ? cli::to_json(*allocation).dump(2) + "\n" : held_text(*allocation)) << std::flush;
-  return kExitOk;
+  if (context.out) return kExitOk;
+  const auto why = system_error(error_of(context.out), "writing the output");
+  context.out.clear();
+  start.cancel();
+  throw Error(why.code(), "{}; allocation {} is given back", why.what(), wanted.job);
 }
 
 int list_held(const AllocArgs& args, Context& context) {

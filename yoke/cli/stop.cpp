@@ -37,7 +37,15 @@ struct StopArgs {
   double timeout_s = 0;
 };
 
-launch::FoundJob find(const std::string& name) { return launch::choose_job(launch::find_jobs(), name); }
+launch::FoundJob find(const std::string& name) {
+  try {
+    return launch::choose_job(launch::find_jobs(), name);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kNotFound || name.empty()) throw;
+    throw Error(error.code(), "{}; you hold no allocation {} either (`yoke alloc --list`){}", error.what(),
+                printable(name), parse_int(name) ? fmt::format("; `scancel {}` ends a job of Slurm", name) : "");
+  }
+}
 
 /// Returns a handle (a pidfd) of the launcher, or nullopt if the launcher has ended. The handle refers to the launcher
 /// even if the kernel later gives its PID to a new process.

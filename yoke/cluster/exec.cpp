@@ -16,6 +16,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
+#include "yoke/base/signal_name.h"
 #include "yoke/base/text.h"
 #include "yoke/launch/node/wire.h"
 #include "yoke/launch/output/screen.h"
@@ -74,6 +75,8 @@ class ExecChild : public launch::EventSource {
 
   bool is_over() const { return status_ && ((!streams_[0].fd && !streams_[1].fd) || is_late_); }
   int status() const { return status_.value_or(128 + SIGKILL); }
+  /// The last signal to this process, which somebody on the node has sent, or Slurm; 0 if there was none.
+  int own_signal() const { return own_signal_; }
   void signal(int number) const {
     if (!status_) kill(-pid_, number);  // afterwards the number may be that of another group
   }
@@ -91,7 +94,10 @@ class ExecChild : public launch::EventSource {
   }
 
   void handle(LoopTime now) override {
-    while (const auto one = launch::next_signal(signals_)) signal(one->number);
+    while (const auto one = launch::next_signal(signals_)) {
+      own_signal_ = one->number;
+      signal(one->number);
+    }
     for (const bool is_err : {false, true}) {
       if (streams_[is_err ? 1 : 0].is_ready) read_some(is_err);
     }
@@ -135,6 +141,7 @@ class ExecChild : public launch::EventSource {
   bool has_ended_ = false, has_signal_ = false, is_late_ = false;
   std::optional<int> status_;
   std::optional<LoopTime> late_at_;
+  int own_signal_ = 0;
 };
 
 /// A node of the caller.
@@ -208,6 +215,9 @@ class ExecNode : public launch::EventSource {
       trouble_ = printable(one.text);
       finish(one.value);
     } else if (const auto exit = message.find("exit"); exit != message.end()) {
+      if (const int signal = message.value("signal", 0); signal != 0 && exit->get<int>() != 0) {
+        return lose(fmt::format("its agent received {}, as when Slurm ends the step", signal_name(signal)));
+      }
       finish(exit->get<int>());
     }
   }
@@ -275,7 +285,7 @@ int serve_exec(launch::Channel& channel, const std::vector<std::string>& argv) {
   }
   child.kill_all();
   if (channel.end()) return exit_status(ErrorCode::kUnavailable);
-  channel.send({{"exit", child.status()}});
+  channel.send({{"exit", child.status()}, {"signal", child.own_signal()}});
   // The caller closes the connection when it has everything. If it were closed here while a message of the caller is
   // on its way, the kernel would reset it, and drop output that the caller has not received.
   const std::vector<launch::EventSource*> only_caller = {&channel};
@@ -296,7 +306,11 @@ int exec_on_nodes(const std::vector<launch::Host>& hosts, const json& request, c
   bool is_node_lost = false;
   for (size_t i = 0; i < hosts.size(); ++i) {
     const auto number = static_cast<int64_t>(i);
-    screen.add_rank(number, options.has_prefixes ? fmt::format("[{}] ", hosts[i].name) : "");
+    if (options.has_prefixes) {
+      screen.add_rank(number, fmt::format("[{}] ", hosts[i].name));
+    } else {
+      screen.add_bytes_of(number);
+    }
     try {
       nodes.push_back(
           std::make_unique<ExecNode>(number, hosts[i].name, hosts[i].start_agent(), request, options.silence, screen));

@@ -1,7 +1,8 @@
 // yoke/cluster/exec.h -- runs one command on each of several nodes, to its end, whatever the others do.
 //
 // The caller's first message to `yoke agent` is {exec}: argv, environment, folder, silence_ms. Then it sends {signal},
-// {ack}, and {close} when nobody reads a stream any more. The agent sends {output, err}, {failed} or {exit}.
+// {ack}, and {close} when nobody reads a stream any more. The agent sends {output, err}, {failed} or {exit, signal};
+// `signal` is one that the agent itself got.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -20,8 +21,10 @@ namespace yoke::cluster {
 int serve_exec(launch::Channel& channel, const std::vector<std::string>& argv);
 
 struct ExecOptions {
-  std::string name;          ///< Begins messages: "yoke exec".
-  bool has_prefixes = true;  ///< Whether each line begins with its node in brackets.
+  std::string name;  ///< Begins messages: "yoke exec".
+  /// Whether each line begins with its node in brackets. Otherwise there is one node, and its output is printed as it
+  /// is, byte by byte.
+  bool has_prefixes = true;
   ColorMode color = ColorMode::kAuto;
   std::chrono::milliseconds silence{15'000};  ///< A node that is silent for this long is lost.
 };

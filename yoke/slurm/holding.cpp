@@ -104,6 +104,7 @@ std::string why_ended(const Job& job) {
     return fmt::format("signal {} ended the program that holds it (FAILED)", job.signal);
   if (state == "FAILED" || state == "BOOT_FAIL")
     return fmt::format("it failed with exit status {} ({})", job.exit_code, state);
+  if (state == "COMPLETING") return "it is being released (COMPLETING)";
   return fmt::format("Slurm says {}", printable(state.empty() ? "nothing about it" : state));
 }
 

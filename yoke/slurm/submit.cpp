@@ -47,10 +47,10 @@ constexpr std::array kRefusalAdvice = {
                   "give a shorter --time; `sinfo -s` lists the limits of partitions"},
     RefusalAdvice{"Node count specification invalid", "give a smaller -N; `sinfo -s` lists the nodes of partitions"},
     RefusalAdvice{"CPU count per node can not be satisfied",
-                  "give fewer --cpus-per-rank; `sinfo -o '%P %c %G'` lists CPUs and GPUs"},
+                  "give fewer CPUs for each node or rank; `sinfo -o '%P %c %G'` lists CPUs and GPUs"},
     RefusalAdvice{
         "More processors requested than permitted",
-        "give a smaller -N, or fewer --ranks-per-node or --cpus-per-rank; `sinfo -o '%P %D %c'` lists nodes and CPUs"},
+        "give a smaller -N, or fewer ranks or CPUs for each node; `sinfo -o '%P %D %c'` lists nodes and CPUs"},
     RefusalAdvice{"Invalid feature specification", "give --constraint with what `sinfo -o '%P %f'` lists"},
     RefusalAdvice{"Requested reservation is invalid", "`scontrol show reservation` lists the reservations"},
     RefusalAdvice{"Memory specification can not be satisfied",

@@ -40,7 +40,7 @@ TEST(SlurmSubmit, SaysWhatToGiveInstead) {
       "sbatch: error: Batch job submission failed: Requested node configuration is not available\n");
   EXPECT_EQ(cpus.code(), ErrorCode::kFailedPrecondition);
   EXPECT_THAT(cpus.what(), HasSubstr("CPU count per node can not be satisfied; Batch job submission failed"));
-  EXPECT_THAT(cpus.what(), HasSubstr("give fewer --cpus-per-rank"));
+  EXPECT_THAT(cpus.what(), HasSubstr("give fewer CPUs for each node or rank"));
   EXPECT_THAT(refused("sbatch: error: invalid partition specified: nope\nsbatch: error: Batch job submission failed: "
                       "Invalid partition name specified\n")
                   .what(),

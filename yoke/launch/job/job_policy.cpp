@@ -201,11 +201,12 @@ bool JobPolicy::too_few_hosts_left() const {
 /// the job ends.
 void JobPolicy::on_node_signal(int id, Member& member, int signal, Time now) {
   if (member.leaves_with) return;
-  if (!may_leave(member)) return stop(ranks_.on_signal(signal, now, id), now);
+  const auto who = member.name.empty() ? std::string("a host") : "host " + printable(member.name);
+  const auto what = fmt::format("{} received {}", who, signal_name(signal));
+  if (!may_leave(member)) return stop(ranks_.on_signal(signal, now, id, what), now);
   dismiss(id, member, 128 + signal);
   if (!member.takes_part()) return;
-  tell(ranks_.on_node_leaving(
-      fmt::format("host {} received {} and leaves the job", printable(member.name), signal_name(signal)), signal, now));
+  tell(ranks_.on_node_leaving(what + " and leaves the job", signal, now));
 }
 
 bool JobPolicy::may_leave(const Member& member) const {

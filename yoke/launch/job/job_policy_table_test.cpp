@@ -137,9 +137,9 @@ kGuardianLost | left | = | end 2 with 75; say yoke run: the process that starts 
 kOnlyStore | running | only store | 
 kEnded | running, only store | draining | 
 kDone | preparing, running, only store, draining | waiting | 
-kSignal | connecting | = | finish: yoke run: SIGTERM
+kSignal | connecting | = | finish: yoke run: a host received SIGTERM
 kSignal | waiting | left | end 2 with 143
-kSignal | preparing | waiting | SIGTERM to 0; SIGTERM to 1; finish: yoke run: SIGTERM
+kSignal | preparing | waiting | SIGTERM to 0; SIGTERM to 1; finish: yoke run: host b received SIGTERM
 kSignal | running, only store, draining | = | SIGTERM to 0; SIGTERM to 1
 kNotice | connecting | = | say yoke run: : hello
 kNotice | waiting, preparing, running, only store, draining, left | = | say yoke run: b: hello
@@ -178,7 +178,7 @@ kGuardianLost | left | = | end 2 with 75; say yoke run: the process that starts 
 kOnlyStore | running | only store | 
 kEnded | running, only store | draining | 
 kDone | preparing, running, only store, draining | waiting | 
-kSignal | connecting | = | finish: yoke run: SIGTERM
+kSignal | connecting | = | finish: yoke run: a host received SIGTERM
 kSignal | waiting | left | end 2 with 143
 kSignal | preparing | left | SIGTERM to 0; SIGTERM to 1; end 1 with 143; say yoke run: host b received SIGTERM and leaves the job; starting all ranks again; forget failure; begin 1 after 1; prepare 0 at '10.0.0.1'
 kSignal | running, only store, draining | = | SIGTERM to 0; SIGTERM to 1

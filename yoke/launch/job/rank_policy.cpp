@@ -46,12 +46,13 @@ std::string RankPolicy::on_host(int64_t rank) const {
   return index < hosts_.size() ? " on " + hosts_[index] : "";
 }
 
-RankPolicy::Decision RankPolicy::on_signal(int signal, Time now, int source) {
+RankPolicy::Decision RankPolicy::on_signal(int signal, Time now, int source, const std::string& what) {
   if (!ends_job(signal)) return {Order::kForward, signal};
   const bool is_second = !told_.insert(source).second;
   const bool is_stopping = attempt_.state == State::kStopping;
   if (is_stopping && is_told_to_end_ && !is_second) return {};  // the same request, sent to a different launcher
-  return end(signal, signal_name(signal), is_stopping && signal == SIGINT ? StopHow::kNow : StopHow::kWithGrace, now);
+  return end(signal, what.empty() ? signal_name(signal) : what,
+             is_stopping && signal == SIGINT ? StopHow::kNow : StopHow::kWithGrace, now);
 }
 
 RankPolicy::Decision RankPolicy::on_interrupt_of_rank(Time now) {

@@ -54,7 +54,8 @@ class RankPolicy {
   /// `source`: the launcher that got the signal. A scheduler signals the launchers of all nodes; together these signals
   /// are one request. A SIGINT while the ranks are already stopping kills them at once. The job's exit status becomes
   /// the signal's, unless a failure without a further restart came before.
-  Decision on_signal(int signal, Time now, int source = 0);
+  /// `what` is for the message, if it is not the name of the signal alone.
+  Decision on_signal(int signal, Time now, int source = 0, const std::string& what = "");
   /// Whether the job's only rank handles Ctrl-C. The terminal sends SIGINT to this rank too, which may be a debugger or
   /// a shell. While the rank is being stopped, or before it has started, Ctrl-C is handled like any other signal.
   bool leaves_interrupt_to_rank() const {

@@ -53,11 +53,20 @@ void Screen::add_rank(int64_t rank, const std::string& prefix) {
   }
 }
 
+void Screen::add_bytes_of(int64_t rank) {
+  add_rank(rank, "");
+  for (const bool is_err : {false, true}) streams_.at({rank, is_err}).has_lines = false;
+}
+
 void Screen::show(int64_t rank, bool is_err, const std::optional<std::string_view>& bytes) {
   const auto found = streams_.find({rank, is_err});
   if (found == streams_.end()) return;
   auto& stream = found->second;
   auto& lines = stream.sink->lines();
+  if (!stream.has_lines) {
+    lines.append(bytes.value_or(""));
+    return;
+  }
   const auto before = lines.size();
   if (bytes) {
     stream.lines.feed(*bytes, lines);

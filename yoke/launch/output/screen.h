@@ -29,6 +29,8 @@ class Screen : public EventSource {
 
   /// Adds a rank for an attempt. Its output of an earlier attempt is forgotten.
   void add_rank(int64_t rank, const std::string& prefix);
+  /// Adds a single rank whose output is printed byte by byte, as it is.
+  void add_bytes_of(int64_t rank);
   /// Prints output of a rank. nullopt is the end of the stream, and also ends an unfinished last line.
   void show(int64_t rank, bool is_err, const std::optional<std::string_view>& bytes);
   bool has_room(bool is_err) const { return !(is_err ? err_ : out_.get())->is_full(); }
@@ -65,6 +67,7 @@ class Screen : public EventSource {
     LineAssembler lines;
     Sink* sink;
     LineStream which;
+    bool has_lines = true;  ///< Otherwise bytes are printed as they are.
   };
   /// The last lines of a rank.
   struct Tail {
