@@ -7,6 +7,7 @@
 #include <regex>
 #include <thread>
 
+#include "tests/support/lines.h"
 #include "tests/support/slurm.h"
 
 namespace yoke::test {
@@ -156,7 +157,7 @@ TEST_F(SlurmSubmit, RunsRanksAndShowsWhatTheyPrint) {
 TEST_F(SlurmSubmit, GoesOnAfterTheSignalBeforeTheEnd) {
   SlurmCluster cluster({"--network", "--cpus", "8", "--gpus", "4", "2"});
   const auto job = submit(cluster, "-N 2 --gpus-per-node 1 -t 5m -- ./counter $PWD 150");
-  ASSERT_TRUE(wait_for(job, "1: begins after 0 on n2"));
+  for (const auto* rank : {"0", "1"}) ASSERT_TRUE(wait_for(job, std::string(rank) + ": begins after 0"));
   ASSERT_TRUE(wait_until([&] { return slurp(folder_.path("steps.1")).find("7\n") != std::string::npos; },
                          milliseconds(90'000)));
   // What Slurm does by --signal=B:USR1@120 when the end comes near.
@@ -170,6 +171,67 @@ TEST_F(SlurmSubmit, GoesOnAfterTheSignalBeforeTheEnd) {
   EXPECT_EQ(slurp(folder_.path("steps.0")), all);
   EXPECT_EQ(slurp(folder_.path("steps.1")), all);
   EXPECT_THAT(output(job), Not(HasSubstr("1: begins after 0 on n2\n1: begins after 0")));
+}
+
+// What Slurm does by --signal=B:USR1@120 would end a program that does not know USR1.
+TEST_F(SlurmSubmit, ToldToStopAreRanksThatHandleTheSignalAlone) {
+  SlurmCluster cluster({"--cpus", "8", "1"});
+  ASSERT_EQ(cluster.run({"chmod", "777", folder_.path()}).exit_code, 0);
+  for (const std::string launcher : {"", "--launcher yoke "}) {
+    folder_.write("runs", "");
+    const auto job =
+        submit(cluster, launcher + "--ranks-per-node 2 -t 5m -- sh -c " +
+                            "'echo begun; echo $RANK >>runs; until [ -e go ]; do sleep 0.1; done; echo done'");
+    ASSERT_TRUE(wait_until([&] { return lines_of(slurp(folder_.path("runs"))).size() == 2; }, milliseconds(90'000)));
+    ASSERT_EQ(cluster.run({"scancel", "--batch", "--signal=USR1", job}).exit_code, 0);
+    ASSERT_TRUE(wait_for(job, "the ranks do not handle USR1")) << output(job);
+    folder_.write("go", "");
+    // They end by themselves, and are not started again.
+    ASSERT_TRUE(cluster.wait_for_state(job, "COMPLETED")) << output(job) << cluster.story_of(job);
+    EXPECT_THAT(output(job), Not(HasSubstr("goes back into the queue")));
+    std::filesystem::remove(folder_.path("go"));
+  }
+}
+
+TEST_F(SlurmSubmit, WhatTheScriptSaysCountsMoreThanVariablesOfSbatch) {
+  SlurmCluster cluster({"--cpus", "8", "--gpus", "4", "1"});
+  const auto with = [&](const std::string& variables, const std::string& words) {
+    return cluster.shell("cd " + folder_.path() + " && export HOME=$PWD " + variables + " && exec " + YOKE_COMMAND +
+                         " slurm " + words);
+  };
+  const auto result =
+      with("SBATCH_EXPORT=NONE SBATCH_TIMELIMIT=1 SBATCH_GPUS_PER_NODE=1 SBATCH_OUTPUT=/tmp/%j SBATCH_NO_REQUEUE=1",
+           "submit --gpus-per-node 2 -t 5m --wait -- sh -c 'echo $RANK sees $CUDA_VISIBLE_DEVICES; squeue -h -j "
+           "$SLURM_JOB_ID -o %l'");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(output("1"), testing::AllOf(HasSubstr("0 sees 0,1"), HasSubstr("1 sees 0,1"), HasSubstr("5:00")));
+  EXPECT_THAT(with("SBATCH_PARTITION=nope", "submit --gpus-per-node 1 -t 5m -- true").err,
+              HasSubstr("there is no partition nope here"));
+  // A script of `yoke slurm script` works after --export=NONE, too.
+  const auto script =
+      with("A=b", "script --gpus-per-node 1 -t 5m -- true >none.sh && sbatch --wait --export=NONE none.sh");
+  EXPECT_EQ(script.exit_code, 0) << script.err << output("2");
+  EXPECT_EQ(std::filesystem::status(folder_.path("slurm-1.sh")).permissions(), std::filesystem::perms(0600));
+}
+
+TEST_F(SlurmSubmit, RefusesOutputsThatSlurmCouldNotWrite) {
+  SlurmCluster cluster({"--cpus", "4", "1"});
+  const auto refused = [&](const std::string& words, const char* why) {
+    const auto result = slurm(cluster, "submit -t 5m " + words + " -- true");
+    EXPECT_EQ(result.exit_code, 64) << words;
+    EXPECT_THAT(result.err, HasSubstr(why));
+  };
+  refused("-o nowhere/%j.out", "there is no folder nowhere");
+  refused("-o '$HOME/x.out'", "write the whole path");
+  refused("-o '~/x.out'", "write the whole path");
+  refused("-J a/b -o %x.out", "use a name without /");
+  refused("--env RANK=5", "--env RANK");
+  refused("--sbatch=--distribution=cyclic", "follow each other");
+  refused("--sbatch=--chdir=/tmp", "`cd` before");
+  EXPECT_EQ(cluster.run({"squeue", "-h"}).out, "");
+  const auto full = slurm(cluster, "submit -t 5m -- sleep 30 >/dev/full");
+  EXPECT_EQ(full.exit_code, 75);
+  EXPECT_THAT(full.err, HasSubstr("job 1 is submitted all the same"));
 }
 
 // Slurm forgets jobs soon here, and keeps no accounts.
@@ -211,7 +273,7 @@ TEST_F(SlurmSubmit, GoesOnAfterPreemptionAndALostNode) {
             0);
   ASSERT_EQ(cluster.run({"scontrol", "update", "PartitionName=main", "GraceTime=60"}).exit_code, 0);
   const auto job = submit(cluster, "-N 2 --gpus-per-node 4 -t 5m -- ./counter $PWD 200");
-  ASSERT_TRUE(wait_for(job, "7: begins after 0 on n2"));
+  for (int rank = 0; rank < 8; ++rank) ASSERT_TRUE(wait_for(job, std::to_string(rank) + ": begins after 0"));
   // Slurm sends SIGTERM to the ranks alone. They save and end, and the script asks for another turn.
   ASSERT_EQ(cluster.run({"srun", "-p", "urgent", "-N2", "--exclusive", "true"}).exit_code, 0);
   EXPECT_THAT(output(job), HasSubstr("stopped in time; the job goes back"));

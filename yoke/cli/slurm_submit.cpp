@@ -19,7 +19,9 @@
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
+#include "yoke/base/text.h"
 #include "yoke/cli/frame/attempt.h"
+#include "yoke/cli/frame/output.h"
 #include "yoke/cli/options/slurm.h"
 #include "yoke/cli/options/value.h"
 #include "yoke/cli/slurm.h"
@@ -49,6 +51,40 @@ std::string directive_of(const slurm::ScriptPlan& plan, std::string_view name) {
     }
   }
   return "";
+}
+
+/// Slurm does not make folders, and a job whose output cannot be written fails without a word, after all the time that
+/// it has waited. Errors  kInvalidArgument: this is so, as far as it can be seen from here.
+void check_output_of_job(const std::string& pattern, const std::string& name) {
+  const auto refuse = [](const std::string& why) { throw Error(ErrorCode::kInvalidArgument, "{}", why); };
+  if (pattern.find('$') != pattern.npos || pattern.starts_with('~')) {
+    refuse(
+        fmt::format("--output {}: Slurm replaces no $NAME and no ~ there; write the whole path", printable(pattern)));
+  }
+  if (name.find('/') != name.npos && pattern.find("%x") != pattern.npos) {
+    refuse(fmt::format("--job-name {}: %x in the output would name a file in a folder; use a name without /",
+                       printable(name)));
+  }
+  std::error_code error;
+  const auto here = fs::current_path(error).string();
+  if (here.find_first_of("%\\") != here.npos) {
+    refuse(
+        fmt::format("the folder {} has a % or \\ in its name, which Slurm replaces in the paths of outputs; "
+                    "submit from another one",
+                    printable(here)));
+  }
+  const auto folder = fs::path(pattern).parent_path();
+  if (folder.string().find('%') != std::string::npos) return;
+  const auto shown = folder.empty() ? here : folder.string();
+  // Nodes may have folders that are not here, but not in a folder that is.
+  const bool may_be_elsewhere = folder.is_absolute() && !fs::exists(folder.parent_path(), error);
+  if (!folder.empty() && !fs::is_directory(folder, error) && !may_be_elsewhere) {
+    refuse(fmt::format("--output {}: there is no folder {}, and Slurm does not make it; make it first",
+                       printable(pattern), printable(shown)));
+  }
+  if (fs::is_directory(folder.empty() ? fs::path(".") : folder, error) && access(shown.c_str(), W_OK) != 0) {
+    throw system_error(errno, fmt::format("the output of the job in {}", printable(shown)));
+  }
 }
 
 /// Waits until the job, or each task of an array, has ended for good. Returns the exit status of the one that failed
@@ -108,7 +144,8 @@ int run_dry(const PlannedJob& job, const SubmitArgs& args, Context& context) {
   std::string start = "Slurm is not installed here";
   std::optional<Error> problem;
   try {
-    if (find_program("sbatch", context.environment)) start = slurm::test_submission(job.script, context.environment);
+    if (find_program("sbatch", context.environment))
+      start = slurm::test_submission(job.script, slurm::without_sbatch_variables(context.environment));
   } catch (const Error& error) {  // the script is shown nevertheless
     problem = error;
   }
@@ -151,6 +188,7 @@ void print_submission(const SubmitJson& note, const PlannedJob& job, const Submi
 
 int run_submit(const SubmitArgs& args, Context& context) {
   const auto job = plan_job(args.job, context);
+  check_output_of_job(directive_of(job.plan, "--output"), directive_of(job.plan, "--job-name"));
   if (args.dry) return run_dry(job, args, context);
   std::string id;
   {
@@ -162,8 +200,13 @@ int run_submit(const SubmitArgs& args, Context& context) {
                                         {"ranks", job.plan.num_ranks},
                                         {"argv", context.rest}},
                                        job.script, context);
-    print_submission(note, job, args, context);
     id = note_text(note, "job");
+    print_submission(note, job, args, context);
+    if (!context.out) {
+      const auto why = system_error(error_of(context.out), "writing the output");
+      context.out.clear();
+      throw Error(why.code(), "{}; job {} is submitted all the same", why.what(), id);
+    }
   }
   return args.waits ? wait_for_end(id, context) : kExitOk;
 }
@@ -180,7 +223,7 @@ HeldSignals::HeldSignals() {
 HeldSignals::~HeldSignals() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
 
 SubmitJson submit_with_note(SubmitJson note, const std::string& script, const Context& context) {
-  const auto submission = slurm::submit(script, context.environment);
+  const auto submission = slurm::submit(script, slurm::without_sbatch_variables(context.environment));
   for (const auto& message : submission.messages) std::cerr << "sbatch: " << message << '\n';
   std::error_code ignored;
   const slurm::Job job{.number = parse_int(submission.job_id).value_or(0),
@@ -197,6 +240,7 @@ SubmitJson submit_with_note(SubmitJson note, const std::string& script, const Co
   note["submitted"] = std::time(nullptr);
   try {
     slurm::write_text(kept, script);
+    fs::permissions(kept, fs::perms::owner_read | fs::perms::owner_write);  // values of --env may be secrets
   } catch (const Error& problem) {
     std::cerr << speaker(context) << "warning: the script is not kept beside the output: " << problem.what() << '\n';
     note["script"] = nullptr;

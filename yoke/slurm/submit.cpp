@@ -115,6 +115,13 @@ Environment environment_for_job(Environment environment) {
   return environment;
 }
 
+Environment without_sbatch_variables(Environment environment) {
+  for (const auto& assignment : environment.to_strings()) {
+    if (assignment.starts_with("SBATCH_")) environment.erase(assignment.substr(0, assignment.find('=')));
+  }
+  return environment;
+}
+
 std::optional<Submission> parse_submission(const CommandOutput& output) {
   Submission result{.job_id = "", .cluster = "", .messages = messages_in(output.err)};
   for (const auto line : lines_of(output.out)) {  // a site's plugin may print lines of its own

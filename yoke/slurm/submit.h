@@ -27,6 +27,9 @@ struct Submission {
 /// would contradict the new ones, are left out. Pure.
 Environment environment_for_job(Environment environment);
 
+/// Without the variables SBATCH_*, which count more than the lines of a script.
+Environment without_sbatch_variables(Environment environment);
+
 /// Parses what `sbatch --parsable` printed. nullopt: it is no job id. Pure.
 std::optional<Submission> parse_submission(const CommandOutput& output);
 

@@ -71,6 +71,15 @@ void add_job_options(CLI::App& cmd, SlurmJobOptions& options) {
 PlannedJob plan_job(const SlurmJobOptions& options, const Context& context) {
   auto request = options.request;
   request.argv = context.rest;
+  // These variables are often a user's defaults. To sbatch they would count more than the lines of the script.
+  const std::pair<const char*, std::string&> defaults[] = {{"SBATCH_ACCOUNT", request.account},
+                                                           {"SBATCH_PARTITION", request.partition},
+                                                           {"SBATCH_QOS", request.qos},
+                                                           {"SBATCH_CONSTRAINT", request.constraint},
+                                                           {"SBATCH_RESERVATION", request.reservation}};
+  for (const auto& [name, value] : defaults) {
+    if (value.empty()) value = context.environment.value_or(name, "");
+  }
   if (options.launcher == "srun") request.launcher = slurm::Launcher::kSrun;
   if (options.launcher == "yoke") request.launcher = slurm::Launcher::kYoke;
   for (const auto& assignment : options.variables) {

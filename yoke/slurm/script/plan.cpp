@@ -16,6 +16,13 @@ namespace yoke::slurm {
 namespace {
 
 constexpr int64_t kSignalSeconds = 120;
+/// Variables that say where a rank is, or what Slurm gave the job.
+bool is_of_ranks(std::string_view name) {
+  constexpr std::array<std::string_view, 8> kNames = {"RANK",       "LOCAL_RANK",       "GROUP_RANK",  "NODE_RANK",
+                                                      "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
+  return std::ranges::find(kNames, name) != kNames.end() || name.starts_with("SLURM_") || name.starts_with("SLURMD_");
+}
+
 bool is_memory_of_cpu_or_gpu(std::string_view option) {
   return option.starts_with("--mem-per-cpu") || option.starts_with("--mem-per-gpu");
 }
@@ -30,6 +37,7 @@ class Planner {
     check();
     choose_sizes();
     choose_launcher();
+    choose_masks();
     add_directives();
     add_environment();
     add_step();
@@ -40,6 +48,10 @@ class Planner {
 
  private:
   [[noreturn]] static void refuse(const std::string& why) { throw Error(ErrorCode::kInvalidArgument, "{}", why); }
+
+  static std::string plural(int64_t n, std::string_view what) {
+    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
+  }
 
   void decide(std::string what, std::string why) { plan_.decisions.push_back({std::move(what), std::move(why)}); }
 
@@ -118,6 +130,11 @@ class Planner {
         Conflict{"dependency", "yoke's --dependency"},
         Conflict{"job-name", "yoke's --job-name"},
         Conflict{"output", "yoke's --output"},
+        Conflict{"distribution", "nothing: the ranks of a node follow each other"},
+        Conflict{"chdir", "`cd` before: the job runs in the folder of its submission"},
+        Conflict{"gpus-per-socket", "--gpus-per-node"},
+        Conflict{"ntasks-per-socket", "--ranks-per-node"},
+        Conflict{"tres-per-task", "--gpus-per-node and --cpus-per-rank"},
     };
     for (const auto& given : check::parse_options(check::kSbatch, {{.text = option}}).given) {
       for (const auto& conflict : kConflicts) {
@@ -145,16 +162,21 @@ class Planner {
     ranks_ = request_.ranks_per_node.value_or(std::max<int64_t>(gpus_, 1));
     if (ranks_ < 1) refuse("--ranks-per-node takes a number from 1");
     plan_.num_ranks = ranks_ * request_.num_nodes;
-    if (gpus_ > 0 && ranks_ != gpus_) {
+    if (gpus_ > 0 && ranks_ > gpus_) {
       plan_.warnings.push_back(
-          fmt::format("{} ranks share {} GPUs on each node: rank i takes GPU LOCAL_RANK, so ranks "
-                      "beyond the last GPU must choose another one themselves",
-                      ranks_, gpus_));
+          fmt::format("{} ranks share {} on each node: rank i takes GPU LOCAL_RANK, so ranks beyond the last GPU must "
+                      "choose another one themselves",
+                      ranks_, plural(gpus_, "GPU")));
+    } else if (gpus_ > ranks_) {
+      plan_.warnings.push_back(
+          fmt::format("{} on each node for {}: a rank takes the GPU of its LOCAL_RANK, so others "
+                      "are idle unless the program uses several",
+                      plural(gpus_, "GPU"), plural(ranks_, "rank")));
     }
     cpus_ = request_.cpus_per_rank;
     if (!cpus_ && site_.cpus_per_gpu && gpus_ > 0) {
       cpus_ = std::max<int64_t>(*site_.cpus_per_gpu * gpus_ / ranks_, 1);
-      decide(fmt::format("{} CPUs for each rank", *cpus_),
+      decide(plural(*cpus_, "CPU") + " for each rank",
              fmt::format("a GPU's share of a node of {}, also for workers that load data", site_.name));
     }
     if (!cpus_ && gpus_ > 0) {
@@ -169,11 +191,13 @@ class Planner {
                       ranks_, *cpus_, *cpus_ * ranks_, *site_.num_cpus, site_.name,
                       std::max<int64_t>(*site_.num_cpus / ranks_, 1)));
     }
-    has_whole_node_ = has_whole_nodes(partition_);
-    const bool takes_all_gpus = site_.num_gpus > 0 && gpus_ == site_.num_gpus;
-    asks_for_exclusive_ = !has_whole_node_ && takes_all_gpus && site_.has_masks();
-    const bool has_node = has_whole_node_ || asks_for_exclusive_;
-    uses_masks_ = site_.has_masks() && has_node && ranks_ == site_.num_gpus && takes_all_gpus;
+  }
+
+  void choose_masks() {
+    const bool has_node = has_whole_nodes(partition_);
+    const bool fits = site_.has_masks() && site_.num_gpus > 0 && gpus_ == site_.num_gpus && ranks_ == gpus_;
+    asks_for_exclusive_ = fits && !has_node && has_task_per_rank();
+    uses_masks_ = fits && (has_node || asks_for_exclusive_);
   }
 
   void choose_launcher() {
@@ -211,6 +235,7 @@ class Planner {
                  ? "--launcher yoke: it binds ranks by PCI bus, names the rank that failed and leaves no process"
                  : fmt::format("{} has yoke on its nodes", site_.name));
     } else {
+      plan_.has_rank_tasks = request_.container.empty();
       decide(plan_.num_ranks == 1 ? "one task"
              : gpus_ > 0          ? "one task for each GPU"
                                   : "one task for each rank",
@@ -368,7 +393,14 @@ class Planner {
     if (const auto cpus = cpus_of_rank(); cpus && has_task_per_rank()) {
       add("OMP_NUM_THREADS", std::to_string(*cpus), "the CPUs of a rank");
     }
-    for (const auto& [name, value] : request_.variables) add(name, shell_word(value));
+    const auto is_ours = [&](std::string_view name) {
+      return request_.variables.end() != std::ranges::find(request_.variables, name, &Variables::value_type::first);
+    };
+    if (!is_ours("PYTHONUNBUFFERED")) add("PYTHONUNBUFFERED", "1", "lines of Python appear when they are printed");
+    for (const auto& [name, value] : request_.variables) {
+      if (is_of_ranks(name)) refuse(fmt::format("--env {}: the script and Slurm set this variable themselves", name));
+      add(name, shell_word(value));
+    }
     if (is_torchrun_) {
       add("PET_NNODES", "\"$SLURM_NNODES\"", "torchrun takes PET_* as defaults of its options");
       add("PET_NPROC_PER_NODE", std::to_string(ranks_));
@@ -449,6 +481,12 @@ class Planner {
       auto words = site_.container;
       if (words.empty()) {
         words = {"apptainer", "exec"};
+        if (!site_.sources.empty()) {  // it is the file of one cluster
+          plan_.warnings.push_back(
+              fmt::format("the file of {} does not say how containers are started there, so the "
+                          "script uses apptainer; `[container] command` of a site's file says it",
+                          site_.name));
+        }
         if (site_.vendor == "nvidia") words.emplace_back("--nv");
         if (site_.vendor == "amd") words.emplace_back("--rocm");
       }
@@ -479,9 +517,6 @@ class Planner {
   }
 
   void add_title() {
-    const auto plural = [](int64_t n, std::string_view what) {
-      return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
-    };
     auto text = plural(request_.num_nodes, "node");
     if (gpus_ > 0) text += fmt::format(", {} on each", plural(gpus_, "GPU"));
     text += fmt::format(", {}", plural(plan_.num_ranks, "rank"));
@@ -498,7 +533,7 @@ class Planner {
   std::string partition_;
   int64_t gpus_ = 0, ranks_ = 1;
   std::optional<int64_t> cpus_;
-  bool has_whole_node_ = false, asks_for_exclusive_ = false, uses_masks_ = false, is_torchrun_ = false;
+  bool asks_for_exclusive_ = false, uses_masks_ = false, is_torchrun_ = false;
 };
 
 }  // namespace

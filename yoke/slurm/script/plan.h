@@ -66,6 +66,7 @@ struct ScriptPlan {
   int64_t num_ranks = 1;               ///< Of the whole job.
   std::string stop_signal = "USR1";    ///< What the processes of the step get before the job's time ends.
   bool stops_with_any_status = false;  ///< Whether the launcher fails when it is told to stop.
+  bool has_rank_tasks = false;  ///< Whether each task of the step is a rank itself, and not a launcher or a container.
   int64_t num_requeues = 0;
   std::vector<Line> decisions;        ///< For the user: what was chosen, and why.
   std::vector<std::string> warnings;  ///< Sentences for the user.

@@ -66,6 +66,48 @@ std::string start_of_step(const ScriptPlan& plan) {
   return text + "  exec \"$@\"' rank \"${command[@]}\" &\n";
 }
 
+/// The functions that tell the ranks to stop. A program that does not handle the signal would be ended by it, although
+/// it may end in time by itself; and if it ended with 0 afterwards, it would be put back although it is done.
+void write_stop(const ScriptPlan& plan, std::string& text) {
+  const bool is_term = plan.stop_signal == "TERM";
+  // scontrol names a task's first process by its number, and processes that it started by a dash.
+  const std::string is_rank = plan.has_rank_tasks
+                                  ? "[[ $step$task =~ ^[0-9]+$ ]]"
+                                  : "[[ $step =~ ^[0-9]+$ ]] && grep -qzE '^(RANK|OMPI_COMM_WORLD_RANK|PMI_RANK)=' "
+                                    "\"/proc/$pid/environ\" 2>/dev/null";
+  text += fmt::format(
+      "# Before the time is over, Slurm sends USR1 to this script, which passes {0} on to ranks that handle it{1}.\n"
+      "handles_{0}() {{  # looks at the ranks on this node; where none is seen, they are told\n"
+      "  local pid step task caught seen=''\n"
+      "  while read -r pid _ step _ task; do\n"
+      "    {2} || continue\n"
+      "    seen=1\n"
+      "    caught=$(sed -n 's/^SigCgt:[[:space:]]*//p' \"/proc/$pid/status\" 2>/dev/null)\n"
+      "    if (( 16#${{caught:-0}} & {3} )); then return 0; fi\n"
+      "  done < <(scontrol listpids \"$SLURM_JOB_ID\" 2>/dev/null)\n"
+      "  [ -z \"$seen\" ]\n"
+      "}}\n"
+      "signals=0 stopped='' step_pid=''\n"
+      "tell_to_stop() {{\n"
+      "  signals=$((signals + 1))\n"
+      "  if handles_{0}; then\n"
+      "    stopped=1\n"
+      "    {4} || true{5}\n"
+      "  else\n"
+      "    echo \"the ranks do not handle {0}, so they are not told to stop before their time is over\" >&2\n"
+      "  fi\n"
+      "}}\n"
+      "trap tell_to_stop USR1\n",
+      plan.stop_signal,
+      plan.num_requeues > 0
+          ? ": a training saves\n# a checkpoint and ends; the job is then put back into the queue, and "
+            "goes on from the checkpoint"
+          : "",
+      is_rank, is_term ? "0x4000" : "0x200",
+      is_term ? fmt::format("scancel --signal=TERM \"{}\"", plan.job) : "kill -USR1 \"$step_pid\" 2>/dev/null",
+      is_term ? "  # srun does not pass TERM on: it would kill the step" : "");
+}
+
 }  // namespace
 
 std::string shell_word(const std::string& word) {
@@ -124,6 +166,7 @@ std::string to_script(const ScriptPlan& plan) {
   text += "MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | sed -n 1p)";
   if (!plan.master_suffix.empty()) text += shell_word(plan.master_suffix) + "  # the name in the fast network";
   text += "\nexport MASTER_ADDR MASTER_PORT=$((10000 + SLURM_JOB_ID % 20000))\n";
+  text += "unset SLURM_EXPORT_ENV  # steps get all variables, also after sbatch --export=NONE\n";
   for (const auto& [assignment, why] : plan.exports) {
     text += fmt::format("export {}{}\n", assignment, why.empty() ? "" : "  # " + why);
   }
@@ -132,18 +175,7 @@ std::string to_script(const ScriptPlan& plan) {
   write_step(plan, text);
 
   const bool is_requeued = plan.num_requeues > 0;
-  const bool is_term = plan.stop_signal == "TERM";
-  text += fmt::format(
-      "# Before the time is over, Slurm sends USR1 to this script, which passes {} on.{}\n{}"
-      "signals=0 step_pid=''\n"
-      "trap 'signals=$((signals + 1)); {} || true' USR1\n",
-      plan.stop_signal,
-      is_requeued ? " A training saves a checkpoint and\n# ends; the job is then put back into the queue, and goes on "
-                    "from the checkpoint."
-                  : "",
-      is_term ? "# scancel does this, because srun does not pass TERM on: it would kill the step.\n" : "",
-      is_term ? fmt::format("scancel --signal=TERM \"{}\"", plan.job)
-              : fmt::format("kill -{} $step_pid 2>/dev/null", plan.stop_signal));
+  write_stop(plan, text);
   text += start_of_step(plan);
   text +=
       "step_pid=$!\n"
@@ -160,9 +192,8 @@ std::string to_script(const ScriptPlan& plan) {
   if (is_requeued) {
     text += fmt::format(
         "\n# Preemption reaches the ranks alone (SIGTERM), so this script asks whether there was one.\n"
-        "stopped=$signals\n"
         "if {1}scontrol show job \"{0}\" | grep ' PreemptTime=[0-9]' >/dev/null; then stopped=1; fi\n"
-        "if [ \"$stopped\" = 0 ]; then\n"
+        "if [ -z \"$stopped\" ]; then\n"
         "  exit \"$status\"\n",
         plan.job, plan.stops_with_any_status ? "" : "[ \"$status\" = 0 ] && ");
     if (!plan.stops_with_any_status) {
