@@ -12,7 +12,7 @@ namespace yoke::slurm {
 namespace {
 
 constexpr size_t kMostTasks = 100'000;
-constexpr const char* kFormat = "yoke sweep 1";
+constexpr const char* kSweepFormat = "yoke sweep 1";
 
 std::string replaced(std::string text, const std::string& name, const std::string& value) {
   const auto placeholder = "{" + name + "}";
@@ -115,7 +115,7 @@ std::string sweep_script(const std::vector<SweepTask>& tasks, const std::string&
 
 std::string to_text(const Sweep& sweep) {
   using Json = nlohmann::ordered_json;
-  Json json = {{"format", kFormat}, {"tasks", Json::array()}};
+  Json json = {{"format", kSweepFormat}, {"tasks", Json::array()}};
   for (const auto& task : sweep.tasks) {
     auto parameters = Json::object();
     for (const auto& [name, value] : task.parameters) parameters[name] = value;
@@ -128,7 +128,7 @@ std::string to_text(const Sweep& sweep) {
 Sweep parse_sweep(std::string_view text, const std::string& name) {
   try {
     const auto json = nlohmann::ordered_json::parse(text);
-    if (json.at("format") != kFormat) {
+    if (json.at("format") != kSweepFormat) {
       throw Error(ErrorCode::kDataLoss, "{} is of another version of yoke; collect the sweep with that one",
                   printable(name));
     }

@@ -80,6 +80,7 @@ SiteFacts parse_facts(std::string_view config, std::string_view partitions, std:
   facts.max_array_size = number(setting(config, "MaxArraySize"));
   facts.shares_memory = setting(config, "SelectTypeParameters").find("MEMORY") != std::string_view::npos;
   const bool has_memory = setting(config, "DefMemPerNode") != "UNLIMITED" || setting(config, "DefMemPerCPU") != "";
+  const bool is_linear = setting(config, "SelectType") == "select/linear";
   for (const auto line : lines_of(partitions)) {
     const auto name = field(line, "PartitionName");
     if (name.empty()) continue;
@@ -92,7 +93,7 @@ SiteFacts parse_facts(std::string_view config, std::string_view partitions, std:
     const auto memory = field(line, "DefMemPerNode");
     partition.has_default_memory =
         has_memory || (memory != "UNLIMITED" && !memory.empty()) || !field(line, "DefMemPerCPU").empty();
-    partition.is_whole_node = field(line, "OverSubscribe") == "EXCLUSIVE";
+    partition.is_whole_node = field(line, "OverSubscribe") == "EXCLUSIVE" || is_linear;
   }
   for (const auto line : lines_of(nodes)) {
     const auto parts = split(line, '|');
@@ -101,6 +102,7 @@ SiteFacts parse_facts(std::string_view config, std::string_view partitions, std:
     if (found == facts.partitions.end()) continue;
     raise(found->second.cpus_per_node, number(parts[1]));
     raise(found->second.memory_mib, number(parts[2]));
+    if (parts.size() > 4) raise(found->second.threads_per_core, number(parts[4]));
     found->second.gpu_types.merge(gpu_types_of_gres(parts[3]));
     raise(found->second.gpus_per_node, gpus_of_gres(parts[3]).value_or(0));
   }
@@ -112,7 +114,7 @@ std::optional<SiteFacts> read_facts(const Environment& environment) {
     const std::chrono::seconds limit{5};
     const auto config = ask({"scontrol", "show", "config"}, environment, limit);
     const auto partitions = ask({"scontrol", "show", "partition", "-o"}, environment, limit);
-    const auto nodes = ask({"sinfo", "-h", "-N", "-o", "%R|%c|%m|%G"}, environment, limit);
+    const auto nodes = ask({"sinfo", "-h", "-N", "-o", "%R|%c|%m|%G|%Z"}, environment, limit);
     return parse_facts(config, partitions, nodes);
   } catch (const Error&) {  // without a cluster, a script can be checked all the same
     return std::nullopt;

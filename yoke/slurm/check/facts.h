@@ -23,6 +23,8 @@ struct PartitionFacts {
   bool is_default = false;
   bool has_default_memory = false;
   bool is_whole_node = false;  ///< Jobs get whole nodes.
+  /// Of its nodes, the most; unset: not known.
+  std::optional<int64_t> threads_per_core = std::nullopt;
 };
 
 struct SiteFacts {
@@ -40,7 +42,7 @@ struct SiteFacts {
 /// Asks scontrol and sinfo. nullopt: no Slurm is here, or it does not answer.
 std::optional<SiteFacts> read_facts(const Environment& environment);
 
-/// Reads what `scontrol show config`, `scontrol show partition -o` and `sinfo -h -N -o "%R|%c|%m|%G"` print. Pure.
+/// Reads what `scontrol show config`, `scontrol show partition -o` and `sinfo -h -N -o "%R|%c|%m|%G|%Z"` print. Pure.
 SiteFacts parse_facts(std::string_view config, std::string_view partitions, std::string_view nodes);
 
 /// What is built in about LUMI's GPU nodes. Null if the script is not for them: the partition has another name, or the

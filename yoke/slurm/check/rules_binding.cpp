@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <set>
 
 #include "yoke/base/cpu_set.h"
 #include "yoke/base/text.h"
+#include "yoke/slurm/check/cpu_bind.h"
 #include "yoke/slurm/check/rules.h"
 
 namespace yoke::slurm::check {
@@ -18,39 +20,16 @@ struct BindList {
   std::vector<std::string> words;
 };
 
-/// srun takes verbose and quiet at any place of the list.
-std::string without_verbose(const std::string& bind) {
-  std::string rest;
-  for (const auto word : split(bind, ',')) {
-    if (word == "verbose" || word == "v" || word == "quiet" || word == "q") continue;
-    rest += (rest.empty() ? "" : ",") + std::string(word);
-  }
-  return rest;
-}
-
 std::optional<BindList> bind_list(const Request& request) {
-  const auto bind = without_verbose(request.value("cpu-bind"));
-  const bool is_mask = bind.starts_with("mask_cpu:");
-  if (!is_mask && !bind.starts_with("map_cpu:")) return std::nullopt;
+  const auto bind = parse_cpu_bind(request.value("cpu-bind"));
+  const bool is_mask = bind.effective == "mask_cpu";
+  if (bind.is_refused() || (!is_mask && bind.effective != "map_cpu")) return std::nullopt;
   BindList list{request.line_of("cpu-bind"), is_mask, {}, {}};
-  const auto text = bind.substr(bind.find(':') + 1);
-  for (const auto part : split(text, ',')) {
-    auto word = part;
-    const auto star = word.find('*');  // "0xff*4" repeats
-    const auto repeat = star == word.npos ? 1 : parse_count(word.substr(star + 1)).value_or(1);
-    word = word.substr(0, star);
-    std::optional<CpuSet> cpus;
-    if (is_mask) {
-      cpus = CpuSet::parse_mask(word);
-    } else if (word.starts_with("0x")) {
-      cpus = std::nullopt;
-      if (const auto number = parse_count(word.substr(2))) cpus = CpuSet{*number};
-    } else if (const auto set = CpuSet::parse_list(word); set && set->size() == 1) {
-      cpus = set;
-    }
-    for (int64_t i = 0; i < std::min<int64_t>(repeat, 1024); ++i) {
+  for (const auto& [text, count] : bind.entries) {
+    auto cpus = is_mask ? CpuSet::parse_mask(text) : CpuSet::parse_list(text);
+    for (int64_t i = 0; i < std::min<int64_t>(count, 1024); ++i) {
       list.tasks.push_back(cpus);
-      list.words.emplace_back(word);
+      list.words.push_back((is_mask ? "0x" : "") + text);
     }
   }
   return list;
@@ -75,44 +54,48 @@ const SiteFacts* gpu_facts(const Subject& subject) {
   return facts;
 }
 
-void check_bad_bind(const Subject& subject, Finder& finder) {
+/// Calls `visit` for each --cpu-bind of srun whose value is known.
+void for_each_bind(const Subject& subject,
+                   const std::function<void(const CpuBind& bind, const std::string& value, int64_t line)>& visit) {
   for_each_request(subject, [&](const Request& request, Program program, bool /*is_step*/) {
-    if (program != kSrun || !request.has("cpu-bind")) return;
-    auto bind = without_verbose(request.value("cpu-bind"));
-    if (bind.empty() || bind.find('$') != bind.npos) return;
-    for (auto& c : bind) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    static constexpr std::string_view kWords[] = {"none",    "no",     "n",     "rank",       "rank_ldom",
-                                                  "sockets", "socket", "cores", "core",       "threads",
-                                                  "thread",  "ldoms",  "ldom",  "one_thread", "help"};
-    if (std::find(std::begin(kWords), std::end(kWords), bind) != std::end(kWords)) return;
-    for (const auto* prefix : {"map_cpu", "mask_cpu", "map_ldom", "mask_ldom"}) {
-      const std::string text = prefix;
-      if (bind == text || bind == text + ":") {
-        finder.add(request.line_of("cpu-bind"), fmt::format("--cpu-bind={} has no list of CPUs, and is refused", bind));
-        return;
-      }
-      if (bind.starts_with(text + ":")) return;
+    const auto value = request.value("cpu-bind");
+    if (program != kSrun || value.empty() || value.find('$') != value.npos) return;
+    visit(parse_cpu_bind(value), value, request.line_of("cpu-bind"));
+  });
+}
+
+void check_bad_bind(const Subject& subject, Finder& finder) {
+  for_each_bind(subject, [&](const CpuBind& bind, const std::string& value, int64_t line) {
+    if (!bind.empty_list.empty()) {
+      finder.add(line, fmt::format("--cpu-bind={} has no list, and is refused", value));
+    } else if (!bind.unknown_word.empty()) {
+      finder.add(line, fmt::format("srun refuses --cpu-bind={}: unrecognized --cpu-bind argument \"{}\"", value,
+                                   bind.unknown_word));
     }
-    finder.add(request.line_of("cpu-bind"),
-               fmt::format("srun refuses --cpu-bind={}: unrecognized --cpu-bind argument", bind));
   });
 }
 
 void check_bad_list(const Subject& subject, Finder& finder) {
-  for_each_list(subject, [&](const BindList& list, const Request& /*request*/, const Layout& /*layout*/) {
-    for (size_t i = 0; i < list.tasks.size(); ++i) {
-      if (list.tasks[i]) continue;
-      finder.add(list.line, fmt::format("\"{}\" in --cpu-bind is not a {}, and srun refuses it", list.words[i],
-                                        list.is_mask ? "mask of CPUs, such as 0xff" : "number of a CPU"));
-      return;
-    }
+  for_each_bind(subject, [&](const CpuBind& bind, const std::string& /*value*/, int64_t line) {
+    if (bind.bad_entry.empty()) return;
+    finder.add(line, fmt::format("\"{}\" in --cpu-bind is not a {}, and srun refuses it", bind.bad_entry,
+                                 bind.is_mask_entry ? "mask, such as 0xff" : "decimal number"));
+  });
+}
+
+void check_bind_words(const Subject& subject, Finder& finder) {
+  for_each_bind(subject, [&](const CpuBind& bind, const std::string& value, int64_t line) {
+    const std::set<std::string> kinds(bind.kinds.begin(), bind.kinds.end());
+    if (bind.is_refused() || kinds.size() < 2) return;
+    finder.add(line, fmt::format("--cpu-bind={} names {} kinds of binding, and only {} counts", value, kinds.size(),
+                                 bind.effective));
   });
 }
 
 void check_rank_bind(const Subject& subject, Finder& finder) {
-  for_each_request(subject, [&](const Request& request, Program program, bool /*is_step*/) {
-    if (program != kSrun || without_verbose(request.value("cpu-bind")) != "rank") return;
-    finder.add(request.line_of("cpu-bind"), "--cpu-bind=rank does not exist since Slurm 24.11");
+  for_each_bind(subject, [&](const CpuBind& bind, const std::string& /*value*/, int64_t line) {
+    if (std::find(bind.kinds.begin(), bind.kinds.end(), "rank") == bind.kinds.end()) return;
+    finder.add(line, "--cpu-bind=rank does not exist since Slurm 24.11");
   });
 }
 
@@ -142,8 +125,9 @@ void check_mask_count(const Subject& subject, Finder& finder) {
 }
 
 void check_mask_overlap(const Subject& subject, Finder& finder) {
-  for_each_list(subject, [&](const BindList& list, const Request& /*request*/, const Layout& /*layout*/) {
-    for (size_t i = 0; i < list.tasks.size(); ++i) {
+  for_each_list(subject, [&](const BindList& list, const Request& /*request*/, const Layout& layout) {
+    const auto num_tasks = std::min<int64_t>(std::ssize(list.tasks), layout.ntasks_per_node.value_or(1024));
+    for (size_t i = 0; i < static_cast<size_t>(num_tasks); ++i) {
       for (size_t j = 0; j < i; ++j) {
         if (!list.tasks[i] || !list.tasks[j] || !list.tasks[i]->intersects(*list.tasks[j])) continue;
         finder.add(list.line, fmt::format("the CPUs of the tasks {} and {} of a node overlap: {}", j, i,
@@ -244,6 +228,9 @@ constexpr Rule kBindingRules[] = {
     {"bad-cpu-list", Severity::kError, "", "", "A mask or CPU that is not a number",
      "srun refuses it: Failed to validate number.", "Masks are hexadecimal, and CPUs decimal.", "srun 22.05.8",
      check_bad_list},
+    {"cpu-bind-words", Severity::kWarning, "", "", "--cpu-bind with several kinds of binding",
+     "srun takes one of them, and drops the others without a message.", "Keep the one that is meant.",
+     "Slurm src/common/slurm_resource_info.c, slurm_verify_cpu_bind; srun 22.05.8", check_bind_words},
     {"cpu-bind-rank", Severity::kError, "24.11", "", "--cpu-bind=rank", "It was removed.",
      "Use --cpu-bind=cores or map_cpu:LIST.", "Slurm CHANGELOG 24.11.0rc1: Remove srun --cpu-bind=rank",
      check_rank_bind},

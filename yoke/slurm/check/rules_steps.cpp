@@ -7,6 +7,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/hostlist.h"
 #include "yoke/base/text.h"
+#include "yoke/slurm/check/cpu_bind.h"
 #include "yoke/slurm/check/rules.h"
 
 namespace yoke::slurm::check {
@@ -175,6 +176,18 @@ void check_step_nodes(const Subject& subject, Finder& finder) {
   }
 }
 
+/// Whether the job surely has no more CPUs than it asks for: no whole nodes, and cores with one thread.
+bool has_only_its_cpus(const Subject& subject) {
+  if (subject.site == nullptr) return false;
+  const auto& job = subject.script.job();
+  const auto wanted = job.value("partition");
+  for (const auto& [name, partition] : subject.site->partitions) {
+    if (job.has("partition") ? name != wanted : !partition.is_default) continue;
+    return !partition.is_whole_node && partition.threads_per_core == 1;
+  }
+  return false;
+}
+
 void check_step_size(const Subject& subject, Finder& finder) {
   if (subject.script.is_het() || subject.is_command_line) return;
   const auto& job = subject.script.job();
@@ -203,13 +216,33 @@ void check_step_size(const Subject& subject, Finder& finder) {
     const int64_t cpus = whole.ntasks.value_or(0) * whole.cpus_per_task.value_or(1);
     const bool is_counted = job.has("ntasks") || job.has("ntasks-per-node") || job.has("cpus-per-task");
     if (tasks && cpus > 0 && is_counted && !shares && *tasks > cpus && !job.asks_for_gpus()) {
+      const bool is_sure = has_only_its_cpus(subject);
       finder.add_as(
-          Severity::kWarning, line,
-          fmt::format("the step asks for {} tasks, but the job has {} CPU{}; srun says: More processors requested than "
-                      "permitted, unless nodes are given as a whole",
-                      *tasks, cpus, cpus == 1 ? "" : "s"));
+          is_sure ? Severity::kError : Severity::kWarning, line,
+          fmt::format("the step asks for {} tasks, but the job has {} CPU{}; srun says: More processors "
+                      "requested than permitted{}",
+                      *tasks, cpus, cpus == 1 ? "" : "s", is_sure ? "" : ", unless nodes are given as a whole"));
     }
   }
+}
+
+/// What gives each task of a step one CPU or core unless --cpus-per-task asks for more; empty if nothing does.
+std::string confining_option(const Subject& subject, const Request& step) {
+  for (const auto* option : {"exact", "exclusive", "hint", "threads-per-core", "ntasks-per-core"}) {
+    if (step.has(option)) return std::string("--") + option;
+  }
+  const auto& job = subject.script.job();
+  for (const auto* option : {"hint", "threads-per-core"}) {
+    if (job.has(option)) return std::string("--") + option;
+  }
+  if (step.has("cpu-bind")) {
+    const auto kind = parse_cpu_bind(step.value("cpu-bind")).effective;
+    return kind == "cores" || kind == "threads" || kind == "rank" ? "--cpu-bind=" + kind : "";
+  }
+  for (const auto* variable : {"SLURM_EXACT", "SLURM_CPU_BIND"}) {
+    if (assigns(subject.script, variable)) return variable;
+  }
+  return "";
 }
 
 void check_step_cpus(const Subject& subject, Finder& finder) {
@@ -218,12 +251,21 @@ void check_step_cpus(const Subject& subject, Finder& finder) {
     return;
   for (const auto& step : steps_of(subject)) {
     if (step.request.has("cpus-per-task") || step.request.has_unknown() || step.request.has("cpus-per-gpu")) continue;
-    if (step.request.has("cpu-bind") || is_small_program(program_words(*step.command))) continue;
-    finder.add(
-        step.command->words.front().line,
-        fmt::format(
-            "srun does not take over --cpus-per-task {} of the job in Slurm 22.05 and 23.02: each task gets one CPU",
-            job.value("cpus-per-task")));
+    if (is_small_program(program_words(*step.command))) continue;
+    const auto line = step.command->words.front().line;
+    const auto reason = confining_option(subject, step.request);
+    if (!reason.empty()) {
+      finder.add(line, fmt::format("srun does not take over --cpus-per-task {} of the job in Slurm 22.05 and 23.02, so "
+                                   "{} gives each task one CPU or core",
+                                   job.value("cpus-per-task"), reason));
+      return;
+    }
+    if (step.request.has("cpu-bind") || step.layout.ntasks_per_node.value_or(1) < 2) continue;
+    finder.add_as(
+        Severity::kNote, line,
+        fmt::format("srun does not take over --cpus-per-task {} of the job in Slurm 22.05 and 23.02: the tasks "
+                    "of a node share its CPUs, and each one gets one CPU where the site binds tasks to cores",
+                    job.value("cpus-per-task")));
     return;
   }
 }
