@@ -199,6 +199,7 @@ constexpr std::string_view kPluginOptions[] = {
     "ear-verbose",
     "environment",
     "gpu-cmode",
+    "gpu-srange",
     "gpu_cmode",
     "gpumpi",
     "hugepages",
@@ -225,6 +226,7 @@ constexpr std::string_view kPluginValues[] = {"container-env",
                                               "container-workdir",
                                               "ear-policy",
                                               "environment",
+                                              "gpu-srange",
                                               "image",
                                               "module",
                                               "repo",
@@ -304,7 +306,7 @@ class Parser {
       const bool is_option =
           next.text.size() > 1 && next.text[0] == '-' && std::isdigit(static_cast<unsigned char>(next.text[1])) == 0;
       if (next.is_known && is_option && next.line != word.line) {
-        return problem(OptionProblemKind::kMissingValue, word, written);
+        return problem(OptionProblemKind::kMissingValue, word, written, next.text);
       }
       value = next.text;
       is_known = next.is_known;

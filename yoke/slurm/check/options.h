@@ -49,7 +49,8 @@ struct OptionProblem {
   OptionProblemKind kind;
   int64_t line;
   std::string written;
-  std::string hint;  ///< kUnknown: the option that it may mean, or empty. kAmbiguous: what it could be.
+  std::string hint;  ///< kUnknown: the option that it may mean, or empty. kAmbiguous: what it could be. kMissingValue:
+                     ///< the next word, or empty.
 };
 
 struct ParsedOptions {

@@ -52,7 +52,10 @@ std::string versions_of(const Rule& rule) {
 
 std::vector<Finding> check(const Subject& subject) {
   std::vector<Finding> findings;
+  const bool is_binary = subject.script.text.find('\0') != std::string::npos;
   for (const auto& rule : all_rules()) {
+    // What is not text has no lines to speak of.
+    if (is_binary && std::string_view(rule.id) != "nul-byte") continue;
     const auto answer = holds(rule, subject.version);
     if (answer == Holds::kNo) continue;
     Finder finder;

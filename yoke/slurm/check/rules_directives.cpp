@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
@@ -52,14 +53,23 @@ bool is_complete_line(std::string_view line) {
   return quote == 0;
 }
 
-/// Whether a line that begins with # is surely a comment, and not a part of a string, a here-document or a command that
-/// goes on. Only such lines are changed.
-bool is_surely_comment(const Script& script, int64_t line) {
-  if (line <= script.first_command_line || script.first_command_line == 0) return true;
-  if (!script.is_shell) return false;
-  const auto begin = script.lines.begin();
-  return std::all_of(begin, begin + static_cast<std::ptrdiff_t>(line - 1), is_complete_line);
-}
+/// Knows whether a line that begins with # is surely a comment, and not a part of a string, a here-document or a
+/// command that goes on. Only such lines are changed.
+class Comments {
+ public:
+  explicit Comments(const Script& script) : script_(script) {
+    const auto& lines = script.lines;
+    num_complete_ = std::find_if_not(lines.begin(), lines.end(), is_complete_line) - lines.begin();
+  }
+  bool are_sure(int64_t line) const {
+    if (line <= script_.first_command_line || script_.first_command_line == 0) return true;
+    return script_.is_shell && line - 1 <= num_complete_;
+  }
+
+ private:
+  const Script& script_;
+  std::ptrdiff_t num_complete_ = 0;
+};
 
 /// Whether a late directive asks only for what the header does not ask for, so that moving it contradicts nothing.
 bool adds_options(const Script& script, const Directive& directive) {
@@ -73,13 +83,14 @@ bool adds_options(const Script& script, const Directive& directive) {
 }
 
 void check_late(const Subject& subject, Finder& finder) {
+  const Comments comments(subject.script);
   std::vector<const Directive*> late;
   for (const auto& directive : subject.script.directives) {
     if (directive.is_late) late.push_back(&directive);
   }
   for (const auto* directive : late) {
     std::vector<Edit> edits;
-    if (is_surely_comment(subject.script, directive->line) && adds_options(subject.script, *directive)) {
+    if (comments.are_sure(directive->line) && adds_options(subject.script, *directive)) {
       edits = {{Edit::Kind::kDeleteLine, directive->line, ""},
                {Edit::Kind::kInsertBefore, subject.script.first_command_line,
                 subject.script.lines[static_cast<size_t>(directive->line - 1)]}};
@@ -98,20 +109,19 @@ void check_misspelt(const Subject& subject, Finder& finder) {
     const auto number = static_cast<int64_t>(i) + 1;
     const auto begin = line.find_first_not_of(" \t");
     if (begin == line.npos || line[begin] != '#' || line.starts_with("#SBATCH")) continue;
-    const auto& documents = subject.script.shell.here_documents;
-    if (std::any_of(documents.begin(), documents.end(), [&](const HereDocument& document) {
-          return number >= document.first_line &&
-                 number < document.first_line + std::count(document.text.begin(), document.text.end(), '\n');
-        })) {
-      continue;
-    }
+    if (subject.script.is_in_text[i]) continue;
     auto rest = line.substr(begin + 1);
     if (rest.starts_with("#")) continue;  // "##SBATCH" is how people switch a directive off
     const bool has_space = rest.starts_with(" ");
     while (rest.starts_with(" ")) rest.remove_prefix(1);
+    if (rest.starts_with("#")) continue;  // so is "# #SBATCH"
     const auto end = std::min(rest.find_first_of(" \t-"), rest.size());
     const auto word = rest.substr(0, end);
     const auto after = trimmed(rest.substr(end));
+    // "# SBATCH-style comments are ..."
+    if (end < rest.size() && rest[end] == '-' && !after.starts_with("--")) continue;
+    // "#xSBATCH" and "#_SBATCH" are switched off too.
+    if (word.ends_with("SBATCH") && word.size() > 6 && !word.starts_with("S")) continue;
     if (word.size() < 5 || word.size() > 8 || !(after.starts_with("-") || long_dash_length(after) > 0)) continue;
     std::string upper(word);
     for (auto& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
@@ -128,20 +138,29 @@ void check_misspelt(const Subject& subject, Finder& finder) {
 }
 
 void check_slurm_word(const Subject& subject, Finder& finder) {
+  const Comments comments(subject.script);
   const auto& lines = subject.script.lines;
   for (size_t i = 0; i < lines.size(); ++i) {
-    if (lines[i].starts_with("#SLURM") && trimmed(lines[i].substr(6)).starts_with("-")) {
+    if (!subject.script.is_in_text[i] && lines[i].starts_with("#SLURM") &&
+        trimmed(lines[i].substr(6)).starts_with("-")) {
       const auto number = static_cast<int64_t>(i) + 1;
       std::vector<Edit> edits;
-      if (is_surely_comment(subject.script, number)) {
+      if (comments.are_sure(number)) {
         edits.push_back({Edit::Kind::kReplaceLine, number, "#SBATCH" + lines[i].substr(6)});
       }
-      finder.add(number, "#SLURM is an old name of #SBATCH, and sbatch reports an error for it", {}, std::move(edits));
+      const auto first = subject.script.first_command_line;
+      finder.add(number,
+                 fmt::format("#SLURM is an old name of #SBATCH{}",
+                             first == 0 || number < first
+                                 ? ", and sbatch reports an error for it"
+                                 : fmt::format("; after the first command (line {}), sbatch reads neither", first)),
+                 {}, std::move(edits));
     }
   }
 }
 
 void check_long_dash(const Subject& subject, Finder& finder) {
+  const Comments comments(subject.script);
   for (const auto& directive : subject.script.directives) {
     if (directive.is_late) continue;  // has a rule of its own
     for (const auto& word : directive.words) {
@@ -157,7 +176,7 @@ void check_long_dash(const Subject& subject, Finder& finder) {
         line.replace(at, used, is_long ? "--" : "-");
       }
       std::vector<Edit> edits;
-      if (is_surely_comment(subject.script, directive.line)) {
+      if (comments.are_sure(directive.line)) {
         edits.push_back({Edit::Kind::kReplaceLine, directive.line, line});
       }
       finder.add(directive.line,
@@ -175,6 +194,20 @@ void check_leftovers(const Subject& subject, Finder& finder) {
     if (leftover.empty() || long_dash_length(leftover.front().text) > 0) continue;
     const auto& word = leftover.front();
     const auto& line = subject.script.lines[static_cast<size_t>(word.line - 1)];
+    if (word.text.find(kNoBreakSpace) != word.text.npos) {
+      std::vector<Edit> edits;
+      auto mended = line;
+      for (auto at = mended.find(kNoBreakSpace); at != mended.npos; at = mended.find(kNoBreakSpace, at)) {
+        mended.replace(at, kNoBreakSpace.size(), " ");
+      }
+      if (word.line > 0) edits.push_back({Edit::Kind::kReplaceLine, word.line, mended});
+      finder.add(word.line,
+                 fmt::format("\"{}\" has a no-break space (U+00A0), which separates no words; sbatch says: Invalid "
+                             "directive found in batch script",
+                             with_named_spaces(word.text)),
+                 "Write an ordinary space.", std::move(edits));
+      continue;
+    }
     const bool is_equals = word.text.starts_with("=") || line.find("= ") != line.npos || line.find(" =") != line.npos;
     finder.add(word.line,
                fmt::format("\"{}\" is not an option; sbatch says: Invalid directive found in batch script", word.text),
@@ -183,15 +216,38 @@ void check_leftovers(const Subject& subject, Finder& finder) {
   }
 }
 
+/// Whether an option takes any text as its value.
+bool takes_any_text(std::string_view option) {
+  static constexpr std::string_view kOptions[] = {"job-name", "comment", "output",    "error", "input",
+                                                  "chdir",    "account", "mail-user", "wckey", "extra"};
+  return std::find(std::begin(kOptions), std::end(kOptions), option) != std::end(kOptions);
+}
+
+/// Whether "-J=foo" is written so, without a space.
+bool is_short_with_equals(const Subject& subject, const GivenOption& given) {
+  if (given.written.size() != 2) return false;
+  const auto text = given.written + "=";
+  const auto& lines = subject.script.lines;
+  if (given.line >= 1 && given.line <= std::ssize(lines)) {
+    return lines[static_cast<size_t>(given.line - 1)].find(text) != std::string::npos;
+  }
+  return std::any_of(subject.script.commands.begin(), subject.script.commands.end(), [&](const Command& command) {
+    return std::any_of(command.words.begin(), command.words.end(),
+                       [&](const OptionWord& word) { return word.text.starts_with(text); });
+  });
+}
+
 void check_equals(const Subject& subject, Finder& finder) {
   for_each_request(subject, [&](const Request& request, Program /*program*/, bool /*is_step*/) {
     for (const auto& given : request.options().given) {
       if (!given.is_known || !given.has_value || given.line <= 0) continue;
       if (!given.written.starts_with("---") && given.spec->value == Value::kRequired && !given.value.empty() &&
           given.value[0] == '=') {
-        finder.add(
-            given.line,
-            fmt::format("the value of {} is \"{}\", because there is a space before =", given.written, given.value));
+        const auto why = is_short_with_equals(subject, given)
+                             ? fmt::format("{} takes its value without =", given.written)
+                             : std::string("there is a space before =");
+        finder.add_as(takes_any_text(given.spec->name) ? Severity::kWarning : Severity::kError, given.line,
+                      fmt::format("the value of {} is \"{}\", because {}", given.written, given.value, why));
       }
       const std::string_view option = given.spec->name;
       if (option == "output" || option == "job-name" || option == "comment") continue;  // empty is a value
@@ -315,9 +371,16 @@ void check_ambiguous(const Subject& subject, Finder& finder) {
 }
 
 void check_missing_value(const Subject& subject, Finder& finder) {
-  for_each_problem(subject, [&](const OptionProblem& problem, Program /*program*/) {
+  for_each_problem(subject, [&](const OptionProblem& problem, Program program) {
     if (problem.kind != OptionProblemKind::kMissingValue) return;
-    finder.add(problem.line, fmt::format("{} has no value; the next word would become its value", problem.written));
+    const auto* spec = problem.written.starts_with("--") ? find_option(program, problem.written.substr(2)) : nullptr;
+    if (problem.hint.empty()) {
+      finder.add(problem.line, fmt::format("{} has no value", problem.written));
+    } else {
+      finder.add_as(
+          spec != nullptr && takes_any_text(spec->name) ? Severity::kWarning : Severity::kError, problem.line,
+          fmt::format("{} has no value, so \"{}\" on the next line becomes its value", problem.written, problem.hint));
+    }
   });
 }
 
@@ -342,6 +405,34 @@ void check_version(const Subject& subject, Finder& finder) {
   });
 }
 
+bool part_is_count(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+}
+
+/// "gpu" and "gpu:a100" of "gpu:2" and "gpu:a100:2".
+std::string gres_without_count(std::string_view part) {
+  const auto colon = part.rfind(':');
+  if (colon == part.npos) return std::string(part);
+  return std::string(part_is_count(part.substr(colon + 1)) ? part.substr(0, colon) : part);
+}
+
+void check_duplicate_gres(const Request& request, Finder& finder) {
+  for (const auto* option : {"gres", "gpus", "gpus-per-node", "gpus-per-task"}) {
+    const auto value = request.value(option);
+    std::map<std::string, std::string_view> seen;
+    for (const auto part : split(value, ',')) {
+      const auto name = std::string_view(option) != "gres" && part_is_count(part) ? "" : gres_without_count(part);
+      const auto [before, is_new] = seen.try_emplace(name, part);
+      if (is_new || part.empty()) continue;
+      if (before->second != part) {
+        finder.add(request.line_of(option),
+                   fmt::format("--{} asks for {} and for {}; the last one counts", option, before->second, part));
+      }
+      before->second = part;
+    }
+  }
+}
+
 void check_duplicate(const Subject& subject, Finder& finder) {
   for_each_request(subject, [&](const Request& request, Program /*program*/, bool /*is_step*/) {
     const auto& given = request.options().given;
@@ -359,6 +450,7 @@ void check_duplicate(const Subject& subject, Finder& finder) {
         break;
       }
     }
+    check_duplicate_gres(request, finder);
   });
 }
 
@@ -378,8 +470,9 @@ constexpr Rule kDirectiveRules[] = {
      "Text processors and web pages replace -- by a long dash.", "Write - or --.", kParser, check_long_dash},
     {"directive-word", Severity::kError, "", "", "A word of a directive is not an option",
      "sbatch refuses the script, and names the word.", "Options begin with - or --.", kParser, check_leftovers},
-    {"space-at-equals", Severity::kError, "", "", "A space before or after =",
-     "The value becomes empty or begins with =.", "Write --name=value without spaces.", kParser, check_equals},
+    {"space-at-equals", Severity::kError, "", "", "A space before or after =, or = after a short option",
+     "The value becomes empty or begins with =; only options that take any text accept that.",
+     "Write --name=value without spaces.", kParser, check_equals},
     {"directive-continuation", Severity::kWarning, "", "", "A directive that is continued with a backslash",
      "sbatch drops the backslash and reads each line for itself, so the next line is a command of the shell.",
      "Begin each line with #SBATCH.", kParser, check_continuation},
@@ -404,8 +497,8 @@ constexpr Rule kDirectiveRules[] = {
     {"ambiguous-option", Severity::kError, "", "", "A shortened option that may mean several",
      "The program refuses it, and lists what it could be.", "Write the whole name.", kOptionsSource, check_ambiguous},
     {"missing-value", Severity::kError, "", "", "An option without its value",
-     "The next option would become the value, or sbatch refuses the script.", "Add the value.", kOptionsSource,
-     check_missing_value},
+     "The next word becomes the value, which is taken where any text is one; without a next word, it is refused.",
+     "Add the value.", kOptionsSource, check_missing_value},
     {"unwanted-value", Severity::kError, "", "", "A value for an option that takes none",
      "The program refuses it: doesn't allow an argument.", "Leave the value out.", kOptionsSource,
      check_unwanted_value},

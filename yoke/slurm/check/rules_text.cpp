@@ -74,7 +74,20 @@ void check_shebang(const Subject& subject, Finder& finder) {
 void check_crlf(const Subject& subject, Finder& finder) {
   const auto& text = subject.script.text;
   const auto at = text.find("\r\n");
-  if (at == text.npos) return;
+  if (at == text.npos) {
+    const auto& first = subject.script.lines.empty() ? text : subject.script.lines.front();
+    const auto end = text.find('\r');
+    if (!text.starts_with("#!") || end == text.npos || end >= first.size()) return;
+    std::string mended = first;
+    std::replace(mended.begin(), mended.end(), '\r', '\n');
+    finder.add(
+        1,
+        fmt::format("lines end with \\r alone, so the interpreter is everything up to the first line feed; the job "
+                    "fails with: bad interpreter({}\\r...)",
+                    text.substr(0, end)),
+        {}, {{Edit::Kind::kReplaceLine, 1, mended}});
+    return;
+  }
   std::vector<Edit> edits;
   for (size_t i = 0; i < subject.script.lines.size(); ++i) {
     edits.push_back({Edit::Kind::kReplaceLine, static_cast<int64_t>(i) + 1, subject.script.lines[i]});

@@ -37,7 +37,8 @@ void check_values(const Subject& subject, Finder& finder) {
           fmt::format("Write --{}.", whole));
       return;
     }
-    finder.add(given.line, fmt::format("{} {} is refused: {}", given.written, given.value, problem.advice));
+    finder.add(given.line,
+               fmt::format("{} {} is refused: {}", given.written, with_named_spaces(given.value), problem.advice));
   });
 }
 

@@ -164,6 +164,19 @@ void read_requests(Script& script, const std::vector<OptionWord>& extra) {
   }
 }
 
+void find_texts(Script& script) {
+  script.is_in_text.assign(script.lines.size(), false);
+  const auto mark = [&](int64_t first, int64_t last) {
+    for (auto line = std::max<int64_t>(first, 1); line <= last && line <= std::ssize(script.lines); ++line) {
+      script.is_in_text[static_cast<size_t>(line - 1)] = true;
+    }
+  };
+  for (const auto& document : script.shell.here_documents) {
+    mark(document.first_line, document.first_line + std::count(document.text.begin(), document.text.end(), '\n') - 1);
+  }
+  for (const auto& string : script.shell.strings) mark(string.first, string.last);
+}
+
 }  // namespace
 
 std::string plain(std::string_view text) {
@@ -257,16 +270,12 @@ Script read_script(std::string path, std::string text, const std::vector<OptionW
   std::string readable;
   for (const auto& line : script.lines) readable += line + '\n';
   if (script.is_shell) script.shell = read_shell(readable);
+  find_texts(script);
   for (size_t i = 0; i < script.lines.size(); ++i) {
     const auto number = static_cast<int64_t>(i) + 1;
     const std::string_view line = script.lines[i];
     if (line.starts_with("#SBATCH")) {
-      const auto& documents = script.shell.here_documents;
-      const bool is_document = std::any_of(documents.begin(), documents.end(), [&](const HereDocument& document) {
-        const auto num_lines = std::count(document.text.begin(), document.text.end(), '\n');
-        return number >= document.first_line && number < document.first_line + num_lines;
-      });
-      if (is_document) continue;
+      if (script.is_in_text[i] && script.first_command_line != 0) continue;
       script.directives.push_back(read_directive(line.substr(7), number));
       script.directives.back().is_late = script.first_command_line != 0;
       continue;

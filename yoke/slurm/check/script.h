@@ -48,6 +48,7 @@ struct Script {
   /// For each component, the words after its options: sbatch refuses them.
   std::vector<std::vector<OptionWord>> leftovers;
   int64_t first_command_line = 0;  ///< 0: there is none.
+  std::vector<bool> is_in_text;    ///< For each line, whether it begins within a here-document or a string.
   ShellText shell;
   std::vector<Command> commands;
   std::map<std::string, std::string> final_values;  ///< Variables whose value is known at the end.

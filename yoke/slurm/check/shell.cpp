@@ -89,6 +89,12 @@ class Reader {
     const bool declares =
         name == "export" || name == "declare" || name == "local" || name == "typeset" || name == "readonly";
     if (name == "source" || name == "." || name == "eval") result_.has_source = true;
+    if (name == "coproc") {
+      const auto coprocess = words.size() > 2 ? words[1].text : "COPROC";
+      for (const auto& one : {std::string("COPROC"), std::string("COPROC_PID"), coprocess, coprocess + "_PID"}) {
+        result_.assigned.push_back(one);
+      }
+    }
     if (declares) {
       for (size_t i = 1; i < words.size(); ++i) {
         const auto length = assignment_length(words[i].text);
@@ -242,8 +248,13 @@ class Reader {
     word.text += text_.substr(begin, at_ - begin);
   }
 
+  void note_string(int64_t first_line) {
+    if (at_ < text_.size() && line_ > first_line) result_.strings.push_back({first_line + 1, line_});
+  }
+
   void read_double_quotes(Word& word) {
     word.is_quoted = true;
+    const auto first_line = line_;
     skip();
     while (at_ < text_.size() && peek() != '"') {
       if (peek() == '\\' && at_ + 1 < text_.size()) {
@@ -264,6 +275,7 @@ class Reader {
         skip();
       }
     }
+    note_string(first_line);
     skip();
   }
 
@@ -288,7 +300,10 @@ class Reader {
           if (inner == '$' || inner == '`') word.text += '\x01';
           word.text += inner;
         }
-        skip(end + 1 - at_);
+        const auto first_line = line_;
+        skip(end - at_);
+        note_string(first_line);
+        skip();
       } else if (c == '"') {
         read_double_quotes(word);
       } else if (c == '$') {

@@ -59,9 +59,15 @@ struct HereDocument {
   bool is_expanded = true;  ///< The delimiter has no quotes.
 };
 
+/// Lines that begin within quotes: from the second to the last line of a string.
+struct StringLines {
+  int64_t first = 1, last = 1;
+};
+
 struct ShellText {
   std::vector<ShellCommand> commands;  ///< In the order of their ends.
   std::vector<HereDocument> here_documents;
+  std::vector<StringLines> strings;
   std::vector<VariableUse> uses;      ///< All that the shell of the script expands.
   std::vector<std::string> assigned;  ///< Names that the script sets in any way.
   std::vector<std::string> functions;

@@ -278,6 +278,7 @@ std::string ignored_part(std::string_view option, std::string_view value) {
   if (option == "array") {
     const auto percent = value.find('%');
     if (percent == value.npos) return "";
+    if (percent == 0) return "no index comes before %, so the array has one task, with the index 0";
     const auto limit = value.substr(percent + 1, value.find(',', percent) - percent - 1);
     if (limit.empty() || limit[0] < '1' || limit[0] > '9') {
       return fmt::format("\"%{}\" is not a limit, so all tasks may run at once; it takes a number, such as %4", limit);
@@ -408,6 +409,14 @@ bool takes_empty(std::string_view option) {
   if (kRefused.contains(option)) return false;
   if (kTaken.contains(option)) return true;
   return std::none_of(std::begin(kForms), std::end(kForms), [&](const Form& form) { return form.option == option; });
+}
+
+std::string with_named_spaces(std::string text) {
+  constexpr std::string_view kNamed = "<no-break space>";
+  for (auto at = text.find(kNoBreakSpace); at != text.npos; at = text.find(kNoBreakSpace, at + kNamed.size())) {
+    text.replace(at, kNoBreakSpace.size(), kNamed);
+  }
+  return text;
 }
 
 std::optional<ValueProblem> problem_of_value(std::string_view option, std::string_view value, bool is_step) {
