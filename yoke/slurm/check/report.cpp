@@ -19,6 +19,20 @@ std::string place(const std::string& file, int64_t line) {
   return fmt::format("{}:{}", printable(file), line);
 }
 
+/// A relative reference of RFC 3986: other bytes than letters, digits and /-._~ are written as %XX.
+std::string as_uri(std::string_view path) {
+  std::string uri;
+  for (const char c : path) {
+    const bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
+    if (is_letter || std::string_view("/-._~").find(c) != std::string_view::npos) {
+      uri += c;
+    } else {
+      uri += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    }
+  }
+  return uri;
+}
+
 }  // namespace
 
 std::string to_text(const std::vector<FileFindings>& files) {
@@ -69,7 +83,7 @@ nlohmann::ordered_json to_sarif(const std::vector<FileFindings>& files, std::str
   }
   for (const auto& [file, findings] : files) {
     for (const auto& finding : findings) {
-      const auto uri = file.empty() ? "command-line" : file == "-" ? "stdin" : file;
+      const auto uri = file.empty() ? "command-line" : file == "-" ? "stdin" : as_uri(file);
       results.push_back(
           {{"ruleId", finding.rule},
            {"ruleIndex", index[finding.rule]},

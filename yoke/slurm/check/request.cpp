@@ -21,6 +21,13 @@ std::optional<int64_t> whole(std::string_view text) {
   return value;
 }
 
+/// As strtol reads it: spaces and a plus may come first.
+std::optional<int64_t> signed_whole(std::string_view text) {
+  text.remove_prefix(std::min(text.find_first_not_of(" \t"), text.size()));
+  if (text.starts_with("+")) text.remove_prefix(1);
+  return whole(text);
+}
+
 std::string lowered(std::string_view text) {
   std::string result(text);
   for (auto& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
@@ -32,14 +39,14 @@ std::optional<int64_t> node_count(std::string_view text) {
   if (!text.empty() && (text.back() == 'k' || text.back() == 'K')) factor = 1024;
   if (!text.empty() && (text.back() == 'm' || text.back() == 'M')) factor = 1048576;
   if (factor > 1) text.remove_suffix(1);
-  const auto value = whole(text);
+  const auto value = signed_whole(text);
   return value && *value * factor <= kMostCount ? std::optional(*value * factor) : std::nullopt;
 }
 
 }  // namespace
 
 std::optional<int64_t> parse_count(std::string_view text) {
-  const auto value = whole(text);
+  const auto value = signed_whole(text);
   return value && *value > 0 && *value <= kMostCount ? value : std::nullopt;
 }
 
@@ -82,9 +89,9 @@ std::optional<int64_t> parse_minutes(std::string_view text) {
 }
 
 std::optional<int64_t> parse_mebibytes(std::string_view text) {
-  size_t end = 0;
+  size_t end = std::min(text.find_first_not_of(" \t+"), text.size());
   while (end < text.size() && std::isdigit(static_cast<unsigned char>(text[end])) != 0) ++end;
-  const auto value = whole(text.substr(0, end));
+  const auto value = signed_whole(text.substr(0, end));
   if (!value) return std::nullopt;
   auto unit = lowered(text.substr(end));
   if (unit.size() == 2 && unit[1] == 'b') unit.pop_back();
@@ -96,31 +103,38 @@ std::optional<int64_t> parse_mebibytes(std::string_view text) {
 }
 
 std::optional<int64_t> parse_gpus(std::string_view text) {
-  int64_t sum = 0;
+  std::map<std::string_view, int64_t> of_type;  // of two entries for one type, the last one counts
   const auto parts = split(text, ',');
   if (parts.empty()) return std::nullopt;
   for (auto part : parts) {
     const auto colon = part.rfind(':');
     const auto number = colon == part.npos ? part : part.substr(colon + 1);
-    const auto value = whole(number);
+    const auto value = signed_whole(number);
     const bool is_figure = number.find_first_not_of("-.0123456789") == number.npos;
     if (!value && (colon != part.npos || is_figure)) return std::nullopt;
-    sum += value.value_or(1);  // "a100" is one
+    const auto type = colon != part.npos ? part.substr(0, colon) : value ? std::string_view() : part;
+    of_type[type] = value.value_or(1);  // "a100" is one
   }
+  int64_t sum = 0;
+  for (const auto& [type, count] : of_type) sum += count;
   return sum;
 }
 
 std::optional<int64_t> gpus_of_gres(std::string_view text) {
-  std::optional<int64_t> sum;
+  std::map<std::string_view, int64_t> of_type;
   for (auto part : split(text, ',')) {
     if (part.starts_with("gres/") || part.starts_with("gres:")) part.remove_prefix(5);
     part = part.substr(0, part.find('('));
     if (part != "gpu" && !part.starts_with("gpu:")) continue;
     const auto rest = part.size() > 4 ? part.substr(4) : std::string_view();
     const auto colon = rest.rfind(':');
-    const auto value = whole(colon == rest.npos ? rest : rest.substr(colon + 1));
-    sum = sum.value_or(0) + value.value_or(1);
+    const auto value = signed_whole(colon == rest.npos ? rest : rest.substr(colon + 1));
+    const auto type = colon != rest.npos ? rest.substr(0, colon) : value ? std::string_view() : rest;
+    of_type[type] = value.value_or(1);  // of two entries for one type, the last one counts
   }
+  if (of_type.empty()) return std::nullopt;
+  int64_t sum = 0;
+  for (const auto& [type, count] : of_type) sum += count;
   return sum;
 }
 
@@ -140,7 +154,7 @@ std::optional<int64_t> largest_index(std::string_view text) {
     part = part.substr(0, part.find_first_of("%:]"));
     if (part.starts_with("[")) part.remove_prefix(1);
     const auto dash = part.find('-');
-    if (const auto index = whole(dash == part.npos ? part : part.substr(dash + 1))) {
+    if (const auto index = signed_whole(dash == part.npos ? part : part.substr(dash + 1))) {
       largest = std::max(largest.value_or(0), *index);
     }
   }
@@ -171,7 +185,7 @@ bool is_array_value(std::string_view text) {
   const auto joined = std::string(text.substr(0, percent)) + std::string(rest == text.npos ? "" : text.substr(rest));
   text = joined;
   if (text.starts_with("[") && text.ends_with("]")) text = text.substr(1, text.size() - 2);
-  if (text.starts_with("0x")) return true;
+  if (text.starts_with("0x") || (text.empty() && percent != text.npos)) return true;
   const auto parts = split(text, ',');
   if (parts.empty()) return false;
   for (auto part : parts) {
@@ -180,8 +194,8 @@ bool is_array_value(std::string_view text) {
     if (colon != part.npos && !parse_count(part.substr(colon + 1))) return false;
     part = part.substr(0, colon);
     const auto dash = part.find('-');
-    const auto first = whole(part.substr(0, dash));
-    const auto last = dash == part.npos ? first : whole(part.substr(dash + 1));
+    const auto first = signed_whole(part.substr(0, dash));
+    const auto last = dash == part.npos ? first : signed_whole(part.substr(dash + 1));
     if (!first || !last || *last < *first) return false;
   }
   return true;

@@ -67,7 +67,7 @@ bool is_slurm_name(std::string_view name) {
   }
   if (name.find("_HET_GROUP_") != name.npos || name.find("_PACK_GROUP_") != name.npos) return true;
   return name.starts_with("SLURM_SPANK_") || name.starts_with("SLURM_RLIMIT_") || name.starts_with("SLURM_HET_") ||
-         name.starts_with("SLURM_PMI") || name.starts_with("SLURM_SPANK");
+         name.starts_with("SLURM_PMI") || name == "SLURM_PACK_SIZE" || name.starts_with("SLURM_SPANK");
 }
 
 /// Whether the command line of sbatch probably gives options, because the script is a template or takes arguments.
@@ -126,6 +126,7 @@ void check_unknown_slurm(const Subject& subject, Finder& finder) {
     std::string nearest;
     size_t distance = 4;
     const auto try_name = [&](const std::string& name) {
+      if (name.size() > use.name.size() + distance || use.name.size() > name.size() + distance) return;
       const auto d = edit_distance(use.name, name);
       if (d < distance) distance = d, nearest = name;
     };
@@ -144,31 +145,47 @@ bool is_known_variable(std::string_view name) {
   return kNames.contains(name);
 }
 
+/// Variables that bash sets itself.
+bool is_shell_variable(std::string_view name) {
+  static const std::set<std::string_view> kNames = {
+      "COMP_CWORD", "COMP_LINE", "COMP_WORDS", "COMPREPLY", "COPROC",        "DIRSTACK",
+      "GROUPS",     "HISTCMD",   "MACHTYPE",   "OSTYPE",    "READLINE_LINE", "READLINE_MARK",
+      "SRANDOM",    "SHELLOPTS", "COLUMNS",    "LINES",     "READLINE_POINT"};
+  return kNames.contains(name);
+}
+
+/// Whether --export of the job gives the variable a value, or names it.
+bool is_exported_to(const Request& job, std::string_view name) {
+  const auto value = job.value("export");
+  const auto parts = split(value, ',');
+  return std::any_of(parts.begin(), parts.end(),
+                     [&](std::string_view part) { return part.substr(0, part.find('=')) == name; });
+}
+
 void check_undefined(const Subject& subject, Finder& finder) {
   const auto& script = subject.script;
-  if (subject.is_command_line || !script.is_shell || script.shell.has_source) return;
+  if (subject.is_command_line || !script.is_shell || script.shell.has_source || script.job().has("export-file")) return;
   const bool is_strict = std::any_of(script.commands.begin(), script.commands.end(), [](const Command& command) {
     return command.name == "set" && std::any_of(command.words.begin(), command.words.end(), [](const OptionWord& word) {
              return word.text == "nounset" || (word.text.size() > 1 && word.text[0] == '-' && word.text[1] != '-' &&
                                                word.text.find('u') != word.text.npos);
            });
   });
-  bool text_has_modules = false;  // modules, conda and spack set variables
-  for (const auto* word : {"module ", "ml ", "conda ", "spack ", "micromamba "}) {
-    text_has_modules |= script.text.find(word) != std::string::npos;
+  const std::set<std::string> assigned(script.shell.assigned.begin(), script.shell.assigned.end());
+  std::set<std::string> told, optional;
+  for (const auto& use : script.shell.uses) {
+    if (use.has_default) optional.insert(use.name);
   }
-  std::set<std::string> told;
   for (const auto& use : script.shell.uses) {
     const auto& name = use.name;
-    if (use.has_default || name.starts_with("SLURM") || name.starts_with("BASH") || assigns(script, name) ||
-        is_known_variable(name))
+    if (use.has_default || name.starts_with("SLURM") || name.starts_with("BASH") || assigned.contains(name) ||
+        is_known_variable(name) || is_shell_variable(name) || is_exported_to(script.job(), name))
       continue;
     if (!told.insert(name).second) continue;
-    const bool is_optional = std::any_of(script.shell.uses.begin(), script.shell.uses.end(),
-                                         [&](const VariableUse& u) { return u.name == name && u.has_default; });
-    if (is_optional) continue;
+    if (optional.contains(name)) continue;
     std::string nearest;
-    for (const auto& other : script.shell.assigned) {
+    for (const auto& other : assigned) {
+      if (told.size() * assigned.size() > 1'000'000) break;  // a script that a program wrote
       if (other.size() > 4 && name.size() > 4 && edit_distance(other, name) == 1 && other != name) nearest = other;
     }
     const bool differs_by_number = !nearest.empty() && nearest.size() == name.size() &&
@@ -231,8 +248,8 @@ void check_undefined(const Subject& subject, Finder& finder) {
                                                          "DISPLAY",
                                                          "GROUP"};
       if (kCommon.contains(name)) continue;
-      const bool is_sure = !text_has_modules;
-      finder.add_as(is_sure ? Severity::kWarning : Severity::kNote, use.line,
+      // The site, a module or the user may export it.
+      finder.add_as(Severity::kNote, use.line,
                     fmt::format("${} is not set in the script; it must be in the environment of sbatch{}", name,
                                 is_strict ? ", or `set -u` ends the script there" : ""));
     }
@@ -254,8 +271,19 @@ bool mentions(std::string_view text, std::string_view name) {
   return false;
 }
 
+/// Whether srun starts the script itself, so that its tasks read it too.
+bool starts_itself(const Script& script) {
+  return std::any_of(script.commands.begin(), script.commands.end(), [&](const Command& command) {
+    const auto words = command.name == "srun" ? program_words(command) : std::vector<OptionWord>{};
+    return std::any_of(words.begin(), words.end(), [&](const OptionWord& word) {
+      return word.text == "$0" || word.text == "${0}" || word.text.starts_with("$BASH_SOURCE") ||
+             word.text.starts_with("${BASH_SOURCE") || (!script.path.empty() && word.text == script.path);
+    });
+  });
+}
+
 void check_rank_in_batch(const Subject& subject, Finder& finder) {
-  if (subject.is_command_line || subject.script.is_het()) return;
+  if (subject.is_command_line || subject.script.is_het() || starts_itself(subject.script)) return;
   const auto layout = layout_of(subject.script.job());
   const bool has_one_task = layout.ntasks == 1;
   const bool has_one_node = layout.nodes == 1;
@@ -405,27 +433,34 @@ void check_workers(const Subject& subject, Finder& finder) {
 void check_export(const Subject& subject, Finder& finder) {
   if (subject.is_command_line) return;
   const auto& job = subject.script.job();
-  const auto value = job.value("export");
-  if (value.empty() || value == "ALL" || value.starts_with("ALL,") || value.find(",ALL") != value.npos) return;
-  if (assigns(subject.script, "SLURM_EXPORT_ENV")) return;
+  const auto* given = job.find("export");
+  if (given == nullptr || !given->is_known || assigns(subject.script, "SLURM_EXPORT_ENV")) return;
+  auto value = given->value;  // Slurm ignores the case of the words
+  for (auto& c : value) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  const auto parts = split(value, ',');
+  if (std::find(parts.begin(), parts.end(), "ALL") != parts.end()) return;
   const auto steps = steps_of(subject);
   const bool all_export = !steps.empty() && std::all_of(steps.begin(), steps.end(),
                                                         [](const Step& step) { return step.request.has("export"); });
   if (all_export || (value == "NIL" && steps.empty())) return;
-  if (value == "NONE" || value == "NIL") {
+  if (value.empty()) {
+    finder.add(job.line_of("export"),
+               "--export without a value drops all variables, PATH among them, so steps may not find their programs",
+               "Write --export=ALL, or leave it out.");
+  } else if (value == "NONE" || value == "NIL") {
     if (steps.empty()) return;
     finder.add(
         job.line_of("export"),
         fmt::format("srun inherits --export={}, so its tasks do not get variables and modules that the script sets",
-                    value),
+                    given->value),
         "Write `unset SLURM_EXPORT_ENV` in the script, or srun --export=ALL.");
   } else {
     finder.add(
         job.line_of("export"),
         fmt::format(
             "--export={} without ALL drops all other variables of your environment, such as PATH settings and modules",
-            value),
-        fmt::format("Write --export=ALL,{}.", value));
+            given->value),
+        fmt::format("Write --export=ALL,{}.", given->value));
   }
 }
 

@@ -1,6 +1,8 @@
 // Rules about requests that contradict themselves: refused, or silently something else.
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "yoke/slurm/check/rules.h"
 
 namespace yoke::slurm::check {
@@ -93,12 +95,29 @@ void check_ntasks_per_gpu(const Subject& subject, Finder& finder) {
 
 void check_ntasks_per_gpu_ntasks(const Subject& subject, Finder& finder) {
   for (const auto& job : subject.script.components) {
-    const auto per_gpu = job.count("ntasks-per-gpu"), gpus = job.gpus("gpus"), ntasks = job.count("ntasks");
+    const auto per_gpu = job.count("ntasks-per-gpu"), ntasks = job.count("ntasks");
+    const auto per_node = job.gpus_per_node(), nodes = job.nodes();
+    const bool is_by_node = per_node && nodes && !job.has("gpus");
+    const auto gpus = is_by_node ? std::optional(*per_node * *nodes) : job.gpus("gpus");
     if (!per_gpu || !gpus || !ntasks || *per_gpu * *gpus == *ntasks) continue;
-    finder.add(job.line_of("ntasks-per-gpu", "ntasks"),
-               fmt::format("--ntasks-per-gpu {} and --gpus {} make {} tasks; --ntasks {} has no effect on srun, but "
-                           "SLURM_NTASKS says {}",
-                           *per_gpu, *gpus, *per_gpu * *gpus, *ntasks, *ntasks));
+    const auto made = *per_gpu * *gpus;
+    const auto line = job.line_of("ntasks-per-gpu", "ntasks");
+    if (*ntasks < made) {
+      finder.add(line,
+                 fmt::format("--ntasks-per-gpu {} and {} GPU{} make {} tasks; --ntasks {} has no effect on srun, but "
+                             "SLURM_NTASKS says {}",
+                             *per_gpu, *gpus, *gpus == 1 ? "" : "s", made, *ntasks, *ntasks));
+    } else if (is_by_node) {
+      finder.add_as(Severity::kError, line,
+                    fmt::format("{} tasks are more than --ntasks-per-gpu {} allows on {} GPU{}, and the job is refused",
+                                *ntasks, *per_gpu, *gpus, *gpus == 1 ? "" : "s"));
+    } else {
+      finder.add(line,
+                 fmt::format("--ntasks-per-gpu {} and --gpus {} make {} tasks, but --ntasks is {}: {}", *per_gpu, *gpus,
+                             made, *ntasks,
+                             *ntasks % *per_gpu == 0 ? "srun starts all of them, and more of them share a GPU"
+                                                     : "srun says: Invalid generic resource (gres) specification"));
+    }
   }
 }
 
@@ -170,13 +189,25 @@ void check_gres_twice(const Subject& subject, Finder& finder) {
 }
 
 void check_gres_differs(const Subject& subject, Finder& finder) {
-  for_each_request(subject, [&](const Request& request, Program /*program*/, bool /*is_step*/) {
+  for_each_request(subject, [&](const Request& request, Program /*program*/, bool is_step) {
     const auto gres = gpus_of_gres(request.value("gres")), per_node = request.gpus("gpus-per-node");
     if (!gres || !per_node || *gres == *per_node) return;
-    finder.add(request.line_of("gpus-per-node", "gres"),
-               fmt::format("--gres asks for {} GPU{} on a node and --gpus-per-node for {}; Slurm gives {}, but "
-                           "SLURM_GPUS_PER_NODE says {}",
-                           *gres, *gres == 1 ? "" : "s", *per_node, *gres, *per_node));
+    const auto steps = is_step ? std::vector<Step>{} : steps_of(subject);
+    // srun reads SLURM_GPUS_PER_NODE unless it is told otherwise.
+    const bool is_refused = *gres < *per_node && !assigns(subject.script, "SLURM_GPUS_PER_NODE") &&
+                            std::any_of(steps.begin(), steps.end(), [](const Step& step) {
+                              const auto& own = step.request;
+                              return !own.has("gpus-per-node") && !own.has("gres") && !own.has_unknown();
+                            });
+    finder.add_as(
+        is_refused ? Severity::kError : Severity::kWarning, request.line_of("gpus-per-node", "gres"),
+        fmt::format("--gres asks for {} GPU{} on a node and --gpus-per-node for {}; Slurm gives {}, but "
+                    "SLURM_GPUS_PER_NODE says {}{}",
+                    *gres, *gres == 1 ? "" : "s", *per_node, *gres, *per_node,
+                    is_refused ? fmt::format(", so srun says: Step requested gres_per_node=gpu:{} is more than the "
+                                             "job's gres_per_node=gpu:{}",
+                                             *per_node, *gres)
+                               : ""));
   });
 }
 
@@ -212,8 +243,8 @@ void check_per_gpu_without(const Subject& subject, Finder& finder) {
                     "Ask for GPUs, such as --gpus-per-node=4, or leave it out.");
     }
     if (job.has("ntasks-per-gpu") && !job.has("nodes") && !job.has("ntasks")) {
-      finder.add(job.line_of("ntasks-per-gpu"),
-                 "--ntasks-per-gpu needs a number of GPUs, nodes or tasks, and is refused");
+      finder.add_as(Severity::kError, job.line_of("ntasks-per-gpu"),
+                    "--ntasks-per-gpu needs a number of GPUs, nodes or tasks, and is refused");
     }
   }
 }
@@ -385,8 +416,9 @@ constexpr Rule kRequestRules[] = {
      "--ntasks-per-gpu with --ntasks-per-node, --gpus-per-task, --gpus-per-socket or --tres-per-task", "fatal.",
      "Give --gpus-per-node and --ntasks-per-node.", kValidate, check_ntasks_per_gpu},
     {"ntasks-per-gpu-overrides", Severity::kWarning, "", "", "--ntasks-per-gpu makes another number of tasks",
-     "The job is accepted, and srun starts GPUs times --ntasks-per-gpu tasks.", "Leave --ntasks out.", kTested,
-     check_ntasks_per_gpu_ntasks},
+     "srun starts GPUs times --ntasks-per-gpu tasks, or --ntasks if that is more; with GPUs on each node, more are "
+     "refused.",
+     "Leave --ntasks out.", kTested, check_ntasks_per_gpu_ntasks},
     {"ntasks-per-gpu-pending", Severity::kWarning, "", "25.05.0", "--ntasks-per-gpu with --cpus-per-task",
      "Such jobs stay pending for ever.", "Give --gpus-per-node and --ntasks-per-node.",
      "Slurm CHANGELOG 25.05.1: Fix jobs requesting --ntasks-per-gpu and --cpus-per-task staying in pending state "
@@ -406,13 +438,16 @@ constexpr Rule kRequestRules[] = {
      "Both ask for GPUs on each node; 26.05 refuses both together.", "Keep --gpus-per-node.",
      "Slurm CHANGELOG 26.05.0rc1: Make --gres=gpu:N and --gpus-per-node mutually exclusive", check_gres_twice},
     {"gres-differs", Severity::kWarning, "", "25.11", "--gres=gpu and --gpus-per-node ask for different numbers",
-     "Accepted without a message: --gres counts, and the variables say something else.", "Keep --gpus-per-node.",
-     kTested, check_gres_differs},
+     "Accepted without a message: --gres counts, but srun asks for what --gpus-per-node says, and is refused if that "
+     "is "
+     "more.",
+     "Keep --gpus-per-node.", kTested, check_gres_differs},
     {"gres-name", Severity::kError, "", "", "--gres with a name that is not a resource", "The name of GPUs is gpu.",
      "Write --gres=gpu:NUMBER.", kTested, check_gres_name},
     {"per-gpu-without-gpus", Severity::kWarning, "", "",
      "--mem-per-gpu, --cpus-per-gpu or --ntasks-per-gpu without GPUs",
-     "--mem-per-gpu is refused; --cpus-per-gpu has no effect.", "Ask for GPUs.", kTested, check_per_gpu_without},
+     "--mem-per-gpu and --ntasks-per-gpu are refused; --cpus-per-gpu has no effect.", "Ask for GPUs.", kTested,
+     check_per_gpu_without},
     {"exclusive-with-oversubscribe", Severity::kError, "23.02", "", "--exclusive with --oversubscribe", "fatal.",
      "Keep one of them.", "Slurm CHANGELOG 23.02.0rc1: Change --oversubscribe and --exclusive to be mutually exclusive",
      check_exclusive_share},
