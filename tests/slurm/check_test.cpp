@@ -115,7 +115,8 @@ TEST(SlurmCheckCommand, FixesOnlyWhatItMayWithoutLosingAnything) {
   const auto fix = [&](const std::string& name) { return run({.argv = yoke_check({"--no-cluster", "--fix", name})}); };
   for (const auto& bytes : {text + std::string(1, '\0'), text + "\x1f\x8b\xff\n"}) {
     std::ofstream(file) << bytes;
-    EXPECT_THAT(fix(file).err, HasSubstr("not UTF-8 text"));
+    const auto result = fix(file);
+    EXPECT_THAT(result.err + result.out, testing::ContainsRegex("not UTF-8 text|NUL byte"));
     EXPECT_EQ(read_file(file), bytes);
   }
   std::ofstream(file) << text;
@@ -137,6 +138,57 @@ TEST(SlurmCheckCommand, FixesOnlyWhatItMayWithoutLosingAnything) {
   EXPECT_EQ(fix("-").exit_code, 64);
   EXPECT_EQ(run({.argv = yoke_check({"--no-cluster", "--fix", "--", "sbatch", "-N1"})}).exit_code, 64);
   EXPECT_EQ(run({.argv = yoke_check({"--no-cluster", "/dev/zero"})}).exit_code, 64);
+}
+
+TEST(SlurmCheckCommand, ChecksTheOtherFilesIfOneCannotBeRead) {
+  const auto folder = std::filesystem::temp_directory_path() / ("yoke-check-some-" + std::to_string(getpid()));
+  std::filesystem::create_directory(folder);
+  const auto first = (folder / "a.sh").string(), last = (folder / "b.sh").string();
+  const auto missing = (folder / "no").string();
+  const std::string text = "#SBATCH --mem=1G --time=10\nhostname\n";
+  std::ofstream(first) << text;
+  std::ofstream(last) << text;
+  auto result = run({.argv = yoke_check({"--no-cluster", first, missing, last})});
+  EXPECT_EQ(result.exit_code, 66);
+  EXPECT_THAT(result.err, HasSubstr("No such file"));
+  EXPECT_EQ(Json::parse(result.out)["findings"].size(), 2U) << result.out;
+  result = run({.argv = yoke_check({"--no-cluster", "--fix", first, missing, last})});
+  EXPECT_EQ(result.exit_code, 66);
+  EXPECT_EQ(read_file(last), "#!/bin/bash\n" + text);
+  // Only root may give a file away, so others leave it as it is.
+  const auto guest = [&](const std::string& program) {
+    return std::vector<std::string>{"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", program};
+  };
+  const std::string yoke = YOKE_COMMAND;
+  if (geteuid() == 0 && run({.argv = guest("test -x " + yoke)}).exit_code == 0) {
+    std::ofstream(first) << text;
+    std::filesystem::permissions(folder, std::filesystem::perms(0777));
+    std::filesystem::permissions(first, std::filesystem::perms(0666));
+    result = run({.argv = guest(yoke + " slurm check --no-cluster --fix " + first)});
+    EXPECT_EQ(result.exit_code, 1) << result.err;
+    EXPECT_THAT(result.err, HasSubstr("another user"));
+    EXPECT_THAT(result.out, HasSubstr("no-shebang"));
+    EXPECT_EQ(read_file(first), text);
+  }
+  std::filesystem::remove_all(folder);
+}
+
+TEST(SlurmCheckCommand, UnderstandsItsOwnWords) {
+  for (const auto& words :
+       std::vector<std::vector<std::string>>{{"--slurm", "21.08", "-"}, {"--slurm", "26.11", "-"}, {"--sarif", "-"}}) {
+    EXPECT_EQ(run({.argv = yoke_check(words)}).exit_code, 64) << testing::PrintToString(words);
+  }
+  for (const auto& words :
+       std::vector<std::vector<std::string>>{{"/usr/bin/srun", "-N2", "-n1", "x"},
+                                             {"env", "-i", "A=1", "srun", "-N2", "-n1", "x"},
+                                             {"A=1", "sbatch", "-N2", "-n1", "--wrap=x"},
+                                             {"sudo", "-u", "me", "sbatch", "-N2", "-n1", "--wrap=x"}}) {
+    std::vector<std::string> line = {"--no-cluster", "--"};
+    line.insert(line.end(), words.begin(), words.end());
+    const auto result = run({.argv = yoke_check(line)});
+    EXPECT_EQ(found_in(result.out), (std::set<std::string>{"fewer-tasks-than-nodes:1"}))
+        << testing::PrintToString(words) << result.err;
+  }
 }
 
 /// What docs/slurm-check.md shows is what the program knows.
@@ -205,6 +257,8 @@ const std::vector<std::string> kRefusedValues = {"--begin=tomorow",
                                                  "--no-kill=x",
                                                  "--get-user-env=x",
                                                  "--array=1--4",
+                                                 "-n=2",
+                                                 "-p=main",
                                                  "--export-file"};
 
 /// Directives that it takes, and that look unusual.
@@ -246,7 +300,13 @@ const std::vector<std::string> kTakenValues = {"--begin=now+1hour",
                                                "--gres=none",
                                                "--array=1-4,",
                                                "--array=1-4%2,6",
-
+                                               "--array=+1-+3",
+                                               "--array=%3",
+                                               "-J=foo",
+                                               "--job-name =foo",
+                                               "--export=all,A=1",
+                                               "--gres=gpu:2,gpu:1",
+                                               "--ntasks=+2",
                                                "--propagate=STACK",
                                                "--kill-on-invalid-dep=no",
                                                "--no-kill=off"};
@@ -284,6 +344,8 @@ TEST(SlurmCheckCluster, AgreesWithSbatchAndSrun) {
       {{"-p", "nope"}, "unknown-partition"},
       {{"--gres=gpus:1"}, "gres-name"},
       {{"--mem-per-gpu=1G"}, "per-gpu-without-gpus"},
+      {{"--ntasks-per-gpu=2"}, "per-gpu-without-gpus"},
+      {{"-N1", "-n8", "--gpus-per-node=2", "--ntasks-per-gpu=2"}, "ntasks-per-gpu-overrides"},
       {{"-N", "2-1"}, "bad-value"},
       {{"-n", "abc"}, "bad-value"},
       {{"--time=10m"}, "bad-value"},
@@ -321,7 +383,10 @@ TEST(SlurmCheckCluster, AgreesWithSbatchAndSrun) {
                                                           {"--parti=main"},
                                                           {"--exclusive"},
                                                           {"--time-min=5", "--time=10"},
-                                                          {"--mem=4gb"}};
+                                                          {"--mem=4gb"},
+                                                          {"--mem=+1G"},
+                                                          {"-n", " 4"},
+                                                          {"-n", "8", "--gpus=4", "--ntasks-per-gpu=2"}};
   // Asking the cluster takes 0.1 s, so only rules about limits do.
   const auto judge = [&](const std::vector<std::string>& words, int& exit_code, bool asks_cluster = false) {
     std::vector<std::string> line = {"--no-cluster", "--slurm", "22.05", "--", "sbatch"};
@@ -396,6 +461,32 @@ TEST(SlurmCheckCluster, AgreesWithSbatchAndSrun) {
   EXPECT_THAT(pbs.out, HasSubstr("failed\nnone"));
   const auto elsewhere = cluster.shell("salloc -N2 -w n[1-2] srun -w n3 true && echo ran");
   EXPECT_THAT(elsewhere.err, HasSubstr("Requested node configuration is not available"));
+
+  // Words of --cpu-bind, without task/affinity.
+  const std::vector<std::string> taken_binds = {"cores,threads", "mask_cpu:0x1,cores", "mask_cpu:0x1,", "maskcpu=0x1",
+                                                "map_cpu:0,,1"};
+  const std::vector<std::string> refused_binds = {"map_cpu:0x3", "mask_cpu:0X1", "map_ldom:x",
+                                                  "cores,foo",   ",cores",       "n"};
+  std::string binds;
+  for (const auto* values : {&taken_binds, &refused_binds}) {
+    for (const auto& value : *values) {
+      binds += "srun --cpu-bind='" + value + "' true 2>/dev/null && echo taken || echo refused; ";
+    }
+  }
+  const auto bound = cluster.shell("salloc sh -c \"" + binds + "\"");
+  const auto said_of_binds = lines_of(bound.out);
+  ASSERT_EQ(said_of_binds.size(), taken_binds.size() + refused_binds.size()) << bound.out << bound.err;
+  for (size_t i = 0; i < said_of_binds.size(); ++i) {
+    const bool is_taken = i < taken_binds.size();
+    const auto& value = is_taken ? taken_binds[i] : refused_binds[i - taken_binds.size()];
+    EXPECT_EQ(said_of_binds[i], is_taken ? "taken" : "refused") << value;
+    const auto judged = run({.argv = yoke_check({"--no-cluster", "--", "srun", "--cpu-bind=" + value, "x"})});
+    EXPECT_EQ(judged.out.find("\"error\"") == std::string::npos, is_taken) << value << judged.out;
+  }
+  const auto larger = cluster.shell("salloc -n2 srun -n4 true && echo ran");
+  EXPECT_THAT(larger.err, HasSubstr("More processors requested than permitted"));
+  const auto differing = cluster.shell("salloc -N1 --gres=gpu:2 --gpus-per-node=4 srun true && echo ran");
+  EXPECT_THAT(differing.err, HasSubstr("more than the job's"));
 
   const auto other_type = cluster.shell("salloc --gres=gpu:a100:2 srun --gres=gpu:h100:1 true && echo ran");
   EXPECT_THAT(other_type.err, HasSubstr("not found in the job"));

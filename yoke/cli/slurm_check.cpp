@@ -7,6 +7,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
@@ -26,6 +27,7 @@ namespace rules = slurm::check;
 
 constexpr int kExitProblems = 1;
 constexpr std::string_view kScriptKind = "a batch script";
+constexpr slurm::Version kFirstRelease{22, 5, 0}, kLastRelease{26, 5, 0};
 
 struct SlurmCheckArgs {
   std::vector<std::string> words;  ///< Files, or a command line after --.
@@ -47,6 +49,11 @@ CheckContext context_of(const SlurmCheckArgs& args, const Context& context) {
       throw Error(ErrorCode::kInvalidArgument, "--slurm {}: give a version of Slurm, such as 22.05 or 25.05.2",
                   printable(args.version));
     }
+    const auto release = slurm::Version{result.version->year, result.version->month, 0};
+    if (release < kFirstRelease || release > kLastRelease) {
+      throw Error(ErrorCode::kInvalidArgument, "--slurm {}: the rules know Slurm {} to {}; give one of these versions",
+                  printable(args.version), slurm::to_text(kFirstRelease), slurm::to_text(kLastRelease));
+    }
   }
   if (!args.has_no_cluster) result.site = rules::read_facts(context.environment);
   if (!result.version && result.site) result.version = result.site->version;
@@ -56,6 +63,25 @@ CheckContext context_of(const SlurmCheckArgs& args, const Context& context) {
 bool is_program_of_slurm(const std::string& word) {
   const auto base = base_name(word);
   return base == "sbatch" || base == "srun" || base == "salloc";
+}
+
+/// The words after "env A=1", "sudo -u me", "time" and the like, if a program of Slurm comes then; otherwise all words.
+std::vector<std::string> without_wrappers(const std::vector<std::string>& words) {
+  static const std::set<std::string_view> kWrappers = {"env", "sudo", "nohup", "time", "exec", "command", "nice"};
+  size_t first = 0;
+  while (first < words.size() && !is_program_of_slurm(words[first])) {
+    const auto& word = words[first];
+    const bool is_assignment = word.find('=') != std::string::npos && word.find('/') > word.find('=');
+    if (!is_assignment && !kWrappers.contains(base_name(word))) return words;
+    ++first;
+    while (!is_assignment && first < words.size() && words[first].starts_with("-")) {
+      const auto& option = words[first++];
+      const bool takes_value = option == "-u" || option == "-g" || option == "-n" || option == "-C";
+      if (takes_value && first < words.size()) ++first;
+    }
+  }
+  if (first == words.size()) return words;
+  return {words.begin() + static_cast<std::ptrdiff_t>(first), words.end()};
 }
 
 /// A command line: "sbatch -N2 job.sh" checks the script with these options too.
@@ -129,7 +155,10 @@ rules::FileFindings check_file(const std::string& file, const SlurmCheckArgs& ar
     std::cerr << fmt::format("yoke slurm check: {}: nothing was fixed, because {}\n", printable(file), reason);
     return {file, judge(original.text)};
   }
-  replace_fixed(original, text);
+  if (const auto reason = replace_fixed(original, text); !reason.empty()) {
+    std::cerr << fmt::format("yoke slurm check: {}: nothing was fixed, because {}\n", printable(file), reason);
+    return {file, judge(original.text)};
+  }
   std::cerr << fmt::format("yoke slurm check: {}: fixed {} finding{}\n", printable(file), num_fixed,
                            num_fixed == 1 ? "" : "s");
   return {file, std::move(findings)};
@@ -162,8 +191,14 @@ int run_slurm_check(const SlurmCheckArgs& args, Context& context) {
   if (args.words.empty() && context.rest.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "give a batch script, - for standard input, or a command line after --");
   }
-  const auto& words = context.rest.empty() ? args.words : context.rest;
-  const bool is_command = is_program_of_slurm(words.front()) && !std::filesystem::exists(words.front());
+  if (args.json && args.sarif) {
+    throw Error(ErrorCode::kInvalidArgument, "--json and --sarif exclude each other; give one of them");
+  }
+  const auto& given = context.rest.empty() ? args.words : context.rest;
+  // After --, the name of a program begins a command line even if it is a file, such as /usr/bin/srun.
+  const bool has_dashes = std::ranges::find(context.words, "--") != context.words.end();
+  const auto words = has_dashes ? without_wrappers(given) : given;
+  const bool is_command = is_program_of_slurm(words.front()) && (has_dashes || !std::filesystem::exists(words.front()));
   if (args.fixes && (is_command || std::ranges::find(words, "-") != words.end())) {
     throw Error(ErrorCode::kInvalidArgument,
                 "--fix changes files, so it cannot be used with {}; leave it out, or give the file",
@@ -171,10 +206,19 @@ int run_slurm_check(const SlurmCheckArgs& args, Context& context) {
   }
   const auto facts = context_of(args, context);
   std::vector<rules::FileFindings> files;
+  int failure = kExitOk;
   if (is_command) {
     files.push_back(check_command(words, facts, context));
   } else {
-    for (const auto& file : words) files.push_back(check_file(file, args, facts));
+    for (const auto& file : words) {
+      try {
+        files.push_back(check_file(file, args, facts));
+      } catch (const Error& error) {  // the others are checked all the same
+        if (words.size() == 1) throw;
+        std::cerr << fmt::format("yoke slurm check: {}\n", error.what());
+        if (failure == kExitOk) failure = exit_status(error.code());
+      }
+    }
   }
   if (args.json) {
     context.out << rules::to_json(files).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
@@ -184,6 +228,7 @@ int run_slurm_check(const SlurmCheckArgs& args, Context& context) {
   } else {
     context.out << rules::to_text(files);
   }
+  if (failure != kExitOk) return failure;
   return rules::has_problems(files) ? kExitProblems : kExitOk;
 }
 

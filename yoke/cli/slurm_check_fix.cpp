@@ -48,7 +48,7 @@ std::string why_not_fix(const OriginalFile& original) {
 }
 
 // replace_file() gives the file the mode of a new one, so it does not fit here.
-void replace_fixed(const OriginalFile& original, const std::string& text) {
+std::string replace_fixed(const OriginalFile& original, const std::string& text) {
   const auto name = printable(original.path.string());
   auto temporary = (original.path.parent_path() / ("." + original.path.filename().string() + ".XXXXXX.tmp")).string();
   UniqueFd fd(mkostemps(temporary.data(), 4, O_CLOEXEC));
@@ -58,17 +58,22 @@ void replace_fixed(const OriginalFile& original, const std::string& text) {
     struct stat now {};
     if (fstat(fd.value(), &now) != 0) throw system_error(errno, "writing " + name);
     const bool has_other_owner = now.st_uid != original.status.st_uid || now.st_gid != original.status.st_gid;
+    if (has_other_owner && fchown(fd.value(), original.status.st_uid, original.status.st_gid) != 0) {
+      if (errno != EPERM) throw system_error(errno, "writing " + name + " with its owner");
+      unlink(temporary.c_str());
+      return "it belongs to another user or group, which the new file could not keep";
+    }
     // The mode comes second, because a change of the owner clears the set-user-ID bit.
-    if ((has_other_owner && fchown(fd.value(), original.status.st_uid, original.status.st_gid) != 0) ||
-        fchmod(fd.value(), original.status.st_mode & 07777) != 0 || fsync(fd.value()) != 0 ||
+    if (fchmod(fd.value(), original.status.st_mode & 07777) != 0 || fsync(fd.value()) != 0 ||
         close(fd.release()) != 0) {
-      throw system_error(errno, "writing " + name + " with its owner and mode");
+      throw system_error(errno, "writing " + name + " with its mode");
     }
     if (lstat(original.path.c_str(), &now) != 0 || !is_unchanged(now, original.status)) {
       throw Error(ErrorCode::kFailedPrecondition, "{} has changed since it was read, so it was not fixed; try again",
                   name);
     }
     if (rename(temporary.c_str(), original.path.c_str()) != 0) throw system_error(errno, "writing " + name);
+    return "";
   } catch (...) {
     unlink(temporary.c_str());
     throw;

@@ -22,8 +22,8 @@ OriginalFile read_to_fix(const std::string& file, std::string_view kind);
 /// Why the file must not be changed, as a clause; empty: it may be.
 std::string why_not_fix(const OriginalFile& original);
 
-/// Replaces the file atomically; mode and owner stay. Errors  as errno says; kFailedPrecondition: it has changed since
-/// it was read.
-void replace_fixed(const OriginalFile& original, const std::string& text);
+/// Replaces the file atomically; mode and owner stay. Returns why it was left as it is, as a clause; empty: it was
+/// replaced. Errors  as errno says; kFailedPrecondition: it has changed since it was read.
+std::string replace_fixed(const OriginalFile& original, const std::string& text);
 
 }  // namespace yoke::cli
