@@ -520,5 +520,25 @@ TEST(SlurmCheckCluster, AgreesWithSbatchAndSrun) {
             (std::set<std::string>{"ntasks-per-gpu-overrides:1"}));
 }
 
+// A step has all CPUs of its job on the node, and one CPU where an option confines it.
+TEST(SlurmCheckCluster, KnowsWhenATaskHasOneCpu) {
+  if (const auto reason = SlurmCluster::why_not(); !reason.empty()) GTEST_SKIP() << reason;
+  SlurmCluster cluster({"--bind", "--cpus", "2", "1"});
+  const std::vector<std::string> options = {"",        "--cpu-bind=none", "--cpu-bind=sockets",  "--cpu-bind=threads",
+                                            "--exact", "--exclusive",     "--hint=nomultithread"};
+  std::string ask;
+  for (const auto& option : options) ask += "srun " + option + " nproc; ";
+  const auto answer = cluster.shell("salloc -n1 -c2 sh -c '" + ask + "'");
+  const auto counts = lines_of(answer.out);
+  ASSERT_EQ(counts.size(), options.size()) << answer.out << answer.err;
+  for (size_t i = 0; i < options.size(); ++i) {
+    const auto script = cluster.folder() + "/home/cpus.sh";
+    // With 4 CPUs, a core with two threads is too little too.
+    std::ofstream(script) << "#!/bin/sh\n#SBATCH -t 5 --mem=1G -n1 -c4\nsrun " + options[i] + " ./x\n";
+    const auto judged = run({.argv = yoke_check({"--no-cluster", "--slurm", "22.05", script})});
+    EXPECT_EQ(found_in(judged.out).empty(), counts[i] == "2") << options[i] << ": " << counts[i] << judged.out;
+  }
+}
+
 }  // namespace
 }  // namespace yoke::test

@@ -231,13 +231,13 @@ std::string confining_option(const Subject& subject, const Request& step) {
   for (const auto* option : {"exact", "exclusive", "hint", "threads-per-core", "ntasks-per-core"}) {
     if (step.has(option)) return std::string("--") + option;
   }
+  if (step.has("cpu-bind")) {  // srun then ignores --hint of the job
+    const auto kind = parse_cpu_bind(step.value("cpu-bind")).effective;
+    return kind == "cores" || kind == "threads" || kind == "rank" ? "--cpu-bind=" + kind : "";
+  }
   const auto& job = subject.script.job();
   for (const auto* option : {"hint", "threads-per-core"}) {
     if (job.has(option)) return std::string("--") + option;
-  }
-  if (step.has("cpu-bind")) {
-    const auto kind = parse_cpu_bind(step.value("cpu-bind")).effective;
-    return kind == "cores" || kind == "threads" || kind == "rank" ? "--cpu-bind=" + kind : "";
   }
   for (const auto* variable : {"SLURM_EXACT", "SLURM_CPU_BIND"}) {
     if (assigns(subject.script, variable)) return variable;
@@ -255,9 +255,14 @@ void check_step_cpus(const Subject& subject, Finder& finder) {
     const auto line = step.command->words.front().line;
     const auto reason = confining_option(subject, step.request);
     if (!reason.empty()) {
-      finder.add(line, fmt::format("srun does not take over --cpus-per-task {} of the job in Slurm 22.05 and 23.02, so "
-                                   "{} gives each task one CPU or core",
-                                   job.value("cpus-per-task"), reason));
+      // A core with two threads is two CPUs.
+      const bool is_perhaps_enough = job.value("cpus-per-task") == "2" && reason != "--cpu-bind=threads" &&
+                                     reason != "--threads-per-core" && step.request.value("hint") != "nomultithread" &&
+                                     job.value("hint") != "nomultithread";
+      finder.add_as(is_perhaps_enough ? Severity::kNote : Severity::kWarning, line,
+                    fmt::format("srun does not take over --cpus-per-task {} of the job in Slurm 22.05 and 23.02, so "
+                                "{} gives each task one CPU or core",
+                                job.value("cpus-per-task"), reason));
       return;
     }
     if (step.request.has("cpu-bind") || step.layout.ntasks_per_node.value_or(1) < 2) continue;
