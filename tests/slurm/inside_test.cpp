@@ -133,6 +133,33 @@ TEST_F(SlurmInside, WhatTasksReallyHaveIsReadBack) {
   EXPECT_EQ(with_gpus["findings"].size(), 1U) << gpus;  // the CPUs; each rank takes a device of its own
 }
 
+TEST_F(SlurmInside, AStepWithoutItsDevicesIsNotRight) {
+  start({"--bind", "--gpus", "2", "1"});
+  const std::string driver =
+      "export LD_LIBRARY_PATH=" YOKE_FAKES_FOLDER " YOKE_FAKE_NVML=" YOKE_STATES_FOLDER "/eight_a100.json\n";
+  const auto text = batch(
+      "-n2 --gpus=2", driver + "say() { echo \"== $1\"; shift; \"$@\" 2>&1; echo \"status $?\"; }\n" +
+                          "say none env LD_LIBRARY_PATH= " + kVerify + "\n" +  //
+                          "say variable srun -n1 env CUDA_VISIBLE_DEVICES=99 " + kVerify + "\n" + "say zero " +
+                          kVerify + " -- --gpus=0\n" +                //
+                          "say cpu " + kVerify + " --vendor cpu\n" +  //
+                          "say bind " + kVerify + " -- --cpu-bind=map_cpu:777,778\n" + "say map " + kVerify +
+                          " -- --overcommit --cpu-bind=map_cpu:0,0\n" + "say program " + kVerify + " -- ./train.py\n");
+  const auto part = [&](const std::string& name) {
+    const auto begin = text.find("== " + name + "\n");
+    return begin == text.npos ? "" : text.substr(begin, text.find("== ", begin + 3) - begin);
+  };
+  EXPECT_THAT(part("none"), AllOf(HasSubstr("have no device: no driver shows one: nvml"), HasSubstr("status 1\n")));
+  EXPECT_THAT(part("variable"),
+              AllOf(HasSubstr("CUDA_VISIBLE_DEVICES=99: '99' is out of range"), HasSubstr("status 1")));
+  EXPECT_THAT(part("zero"), AllOf(HasSubstr("note: Slurm gave the step no GPU"), Not(HasSubstr("and a device")),
+                                  HasSubstr("status 0\n")));
+  EXPECT_THAT(part("cpu"), AllOf(Not(HasSubstr("0000:")), HasSubstr("status 0\n")));
+  EXPECT_THAT(part("bind"), AllOf(HasSubstr("CPU binding outside of job step allocation"), HasSubstr("status 69\n")));
+  EXPECT_THAT(part("map"), HasSubstr("--cpu-bind=map_cpu:0,0 chooses these CPUs"));
+  EXPECT_THAT(part("program"), AllOf(HasSubstr("./train.py is not an option of srun"), HasSubstr("status 64\n")));
+}
+
 // torchrun waits for TERM, which srun would not pass on. Its ranks save, and it fails; the job then goes on.
 TEST_F(SlurmInside, TorchrunIsToldToStopBeforeTheEnd) {
   start({"--network", "2"});

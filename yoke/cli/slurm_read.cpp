@@ -79,8 +79,63 @@ void add_network(std::vector<slurm::GpuSeen>& gpus, const std::vector<device::De
   }
 }
 
+/// The GPUs that Slurm gave to this step on this node. Of shares of a GPU (shards, MPS) Slurm names no devices.
+std::optional<int64_t> gpus_given(const Environment& environment) {
+  if (!environment.contains("SLURM_JOB_ID")) return std::nullopt;
+  if (environment.contains("SLURM_SHARDS_ON_NODE") || environment.contains("CUDA_MPS_ACTIVE_THREAD_PERCENTAGE")) {
+    return std::nullopt;
+  }
+  auto list = environment.find("SLURM_STEP_GPUS");
+  constexpr int64_t kFirstSpecialStep = 0xfffffff0;  // the batch script and the shell of salloc
+  const auto step = parse_int(environment.value_or("SLURM_STEP_ID", ""));
+  if (!list && (!step || *step >= kFirstSpecialStep)) list = environment.find("SLURM_JOB_GPUS");
+  if (!list || list->empty()) return 0;
+  return static_cast<int64_t>(split(*list, ',').size());
+}
+
+/// What the variables hide, and why.
+std::string hidden_why(const device::Visibility& visibility) {
+  std::string text;
+  for (const auto& variable : visibility.variables) {
+    if (!variable.has_effect || variable.name == "CUDA_DEVICE_ORDER" || variable.name == "ZE_AFFINITY_MASK") continue;
+    const auto add = [&](const std::string& why) {
+      text += fmt::format("{}{}={}: {}", text.empty() ? "" : "; ", variable.name, printable(variable.value), why);
+    };
+    const auto hidden = std::ranges::find_if(
+        variable.entries, [](const auto& entry) { return entry.verdict != device::Verdict::kVisible; });
+    if (hidden != variable.entries.end()) {
+      add(fmt::format("'{}' is {}{}{}", printable(hidden->text), name(hidden->verdict), hidden->why.empty() ? "" : ", ",
+                      hidden->why));
+    } else if (variable.entries.empty()) {
+      add(variable.effect);
+    }
+  }
+  return text;
+}
+
+/// Why drivers show no GPUs, or fewer than there are.
+std::string driver_why(const device::Snapshot& snapshot) {
+  std::string text;
+  const auto add = [&](const std::string& why) { text += (text.empty() ? "" : "; ") + why; };
+  for (const auto& backend : snapshot.backends) {
+    if (backend.backend == "cpu" || (backend.is_available && backend.has_answered && !backend.is_broken)) continue;
+    add(fmt::format("{}: {}", backend.backend, backend.reason.empty() ? "it does not answer" : backend.reason));
+  }
+  const auto num_closed = std::ranges::count(snapshot.devices, device::State::kNoPermission, &device::Device::state);
+  if (num_closed > 0) add(fmt::format("this user may not open {} GPU{}", num_closed, num_closed == 1 ? "" : "s"));
+  return text;
+}
+
+std::string trouble_of(const device::Device& device) {
+  const bool is_usable = device.state == device::State::kFree || device.state == device::State::kBusy;
+  if (is_usable) return "";
+  return std::string(name(device.state)) + (device.reason.empty() ? "" : ", " + device.reason);
+}
+
 void read_gpus(slurm::TaskSeen& task, device::Source& source, const DeviceOptions& options, const Context& context) {
   auto snapshot = source.sample({.processes = false, .links = true});
+  task.gpus_given = gpus_given(context.environment);
+  task.driver_why = driver_why(snapshot);
   // In a control group that confines devices, drivers leave out the others or say that this user may not use them.
   std::erase_if(snapshot.devices, [](const device::Device& device) {
     return device.vendor == device::Vendor::kCpu || device.state == device::State::kNoPermission;
@@ -90,10 +145,12 @@ void read_gpus(slurm::TaskSeen& task, device::Source& source, const DeviceOption
                        .name = device.facts.name,
                        .numa_node = device.facts.numa_node,
                        .cpus = CpuSet::parse_list(device.facts.cpu_affinity).value_or(CpuSet()),
-                       .network = ""};
+                       .network = "",
+                       .trouble = trouble_of(device)};
     task.openable.push_back(std::move(gpu));
   }
   const auto visibility = device::visibility(context.environment, snapshot);
+  task.hidden_why = hidden_why(visibility);
   std::vector<std::pair<int64_t, int64_t>> ordinals;
   for (const auto& one : visibility.devices) {
     if (!one.ordinal) continue;
@@ -129,7 +186,7 @@ slurm::TaskSeen read_task(device::Source& source, const DeviceOptions& options, 
   task.cgroup = text_of(std::filesystem::path("/proc/self/cgroup"));
   task.cpus_asked = context.environment.find_int("SLURM_CPUS_PER_TASK");
   read_memory_policy(task);
-  read_gpus(task, source, options, context);
+  if (options.vendor != "cpu") read_gpus(task, source, options, context);
   return task;
 }
 

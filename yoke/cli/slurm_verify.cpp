@@ -49,7 +49,12 @@ nlohmann::ordered_json report_json(const std::vector<slurm::TaskSeen>& tasks,
   nlohmann::ordered_json json = {{"tasks", nlohmann::ordered_json::array()}};
   for (const auto& task : tasks) json["tasks"].push_back(slurm::to_json(task));
   json["findings"] = findings_json(findings);
+  json["notes"] = slurm::notes(tasks);
   return json;
+}
+
+void print_notes(const std::vector<slurm::TaskSeen>& tasks, Context& context) {
+  for (const auto& sentence : slurm::notes(tasks)) context.out << "note: " << sentence << '\n';
 }
 
 void print_findings(const std::vector<slurm::VerifyFinding>& findings, Context& context) {
@@ -89,6 +94,7 @@ int read_here(const VerifyArgs& args, Context& context) {
                                  task.cpus.to_list(), task.cpus.size(), task.memory_nodes.to_list(),
                                  task.memory_policy);
       print_findings(findings, context);
+      print_notes({task}, context);
     }
     return findings.empty() ? kExitOk : kExitWrong;
   });
@@ -103,11 +109,12 @@ std::vector<slurm::TaskSeen> read_step(const VerifyArgs& args, const std::vector
   if (!measured.empty()) argv.push_back(fmt::format("--measure={}", fmt::join(measured, ",")));
   if (!args.device.sysroot.empty()) argv.push_back("--sysroot=" + args.device.sysroot);
   if (!args.device.replay.empty()) argv.push_back("--replay=" + args.device.replay);
+  if (!args.device.vendor.empty()) argv.push_back("--vendor=" + args.device.vendor);
   argv.push_back(fmt::format("--deadline={}", args.device.deadline_s));
   const auto output = run_quietly(argv, context.environment, kStepTime);
-  if (output.timed_out || output.status != 0) throw slurm::failure_of("srun", output, kStepTime);
+  if (output.timed_out || output.status != 0) throw slurm::step_failure(output, kStepTime);
   auto tasks = slurm::tasks_in(output.out);
-  if (tasks.empty()) throw slurm::failure_of("srun", output, kStepTime);
+  if (tasks.empty()) throw slurm::step_failure(output, kStepTime);
   return tasks;
 }
 
@@ -145,13 +152,11 @@ void print_report(const std::vector<slurm::TaskSeen>& tasks, const std::vector<s
     if (task.measured) context.out << measured_text(task) << '\n';
   }
   if (!not_measured.empty()) context.out << "not measured: copies of memory: " << not_measured << '\n';
+  print_notes(tasks, context);
   const bool has_devices = std::ranges::any_of(tasks, [](const auto& task) { return task.device() != nullptr; });
   if (has_devices && !findings.empty()) context.out << "not measured: copies between hosts and devices\n";
   if (findings.empty()) {
-    context.out << fmt::format(
-        "verdict: right; {} CPUs{} of its own\n",
-        tasks.size() == 1 ? "the rank has" : fmt::format("each of the {} ranks has", tasks.size()),
-        has_devices ? " and a device" : "");
+    context.out << fmt::format("verdict: right; {}\n", slurm::verdict_text(tasks));
   } else {
     context.out << fmt::format("verdict: wrong, for {} reason{}\n", findings.size(), findings.size() == 1 ? "" : "s");
   }
@@ -190,7 +195,18 @@ int verify_request(const VerifyArgs& args, Context& context) {
   return findings.empty() ? kExitOk : kExitWrong;
 }
 
+/// What the user asked of srun. Options of plugins and other options that are not understood here leave it unknown.
+slurm::StepWish wish_of(const VerifyArgs& args, const Context& context) {
+  try {
+    const auto request = slurm::read_step_request(context.rest, context.environment, std::nullopt);
+    return {.cpu_bind = request.cpu_bind, .wants_gpu = request.wants_gpu() && args.device.vendor != "cpu"};
+  } catch (const Error&) {
+    return {};
+  }
+}
+
 int run_verify(const VerifyArgs& args, Context& context) {
+  slurm::check_no_program(context.rest);
   if (args.dry) return verify_request(args, context);
   if (args.reads || is_a_task(context.environment)) return read_here(args, context);
   if (!context.environment.contains("SLURM_JOB_ID")) {
@@ -203,7 +219,7 @@ int run_verify(const VerifyArgs& args, Context& context) {
   }
   slurm::check_controller(context.environment);
   auto tasks = read_step(args, {}, context);
-  const auto findings = judge(tasks);
+  const auto findings = judge(tasks, wish_of(args, context));
   std::string not_measured;
   try {
     measure_wrong_ones(tasks, findings, args, context);

@@ -1,8 +1,12 @@
 #include "yoke/slurm/verify/request.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
+#include <cctype>
+#include <charconv>
 #include <map>
 #include <string_view>
 
@@ -10,18 +14,23 @@
 #include "yoke/base/text.h"
 #include "yoke/slurm/check/options.h"
 #include "yoke/slurm/check/request.h"
+#include "yoke/slurm/programs.h"
 
 namespace yoke::slurm {
 namespace {
 
 using Values = std::map<std::string, std::string>;
 
+check::ParsedOptions parsed_options(const std::vector<std::string>& options) {
+  std::vector<check::OptionWord> words;
+  for (const auto& option : options) words.push_back({.text = option});
+  return check::parse_options(check::kSrun, words);
+}
+
 /// The values of srun's options by their long names; the last one of a name counts.
 /// Errors  kInvalidArgument: srun would refuse the options.
 Values values_of(const std::vector<std::string>& options) {
-  std::vector<check::OptionWord> words;
-  for (const auto& option : options) words.push_back({.text = option});
-  const auto parsed = check::parse_options(check::kSrun, words);
+  const auto parsed = parsed_options(options);
   if (!parsed.problems.empty()) {
     const auto& problem = parsed.problems.front();
     throw Error(ErrorCode::kInvalidArgument, "{}: srun has no such option, or it lacks a value{}",
@@ -38,9 +47,81 @@ std::optional<int64_t> fewest_nodes(std::string_view text) {
   return range && range->min > 0 ? std::optional(range->min) : std::nullopt;
 }
 
-/// Whether a --cpu-bind such as "verbose,mask_cpu:0x3" has a kind that begins with `kind`.
-bool has_kind(std::string_view cpu_bind, std::string_view kind) {
-  return std::ranges::any_of(split(cpu_bind, ','), [&](std::string_view part) { return part.starts_with(kind); });
+/// The value of --cpu-bind without the words that only make srun talk: "mask_cpu:0x3,0xc".
+std::string bind_of(std::string_view cpu_bind) {
+  std::string rest;
+  for (const auto word : split(cpu_bind, ',')) {
+    if (word == "verbose" || word == "v" || word == "quiet" || word == "q") continue;
+    rest += (rest.empty() ? "" : ",") + std::string(word);
+  }
+  return rest;
+}
+
+/// A CPU of map_cpu: "7", "0x7".
+std::optional<CpuSet> parse_cpu(std::string_view word) {
+  int64_t number = 0;
+  const bool is_hex = word.starts_with("0x");
+  if (is_hex) word.remove_prefix(2);
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), number, is_hex ? 16 : 10);
+  const bool is_number = error == std::errc() && end == word.data() + word.size();
+  return is_number && number >= 0 && number < CpuSet::kMaxCpus ? std::optional(CpuSet{number}) : std::nullopt;
+}
+
+/// Judges a list of CPUs or masks, which Slurm begins again if a node has more tasks.
+std::vector<VerifyFinding> judge_list(std::string_view list, bool is_mask, const std::string& bind, int64_t per_node) {
+  constexpr int64_t kMostTasks = 1024;
+  std::vector<CpuSet> entries;
+  for (auto word : split(list, ',')) {
+    const auto star = word.find('*');  // "0xff*4" repeats
+    const auto repeat = star == word.npos ? 1 : check::parse_count(word.substr(star + 1)).value_or(1);
+    word = word.substr(0, star);
+    const auto cpus = is_mask ? CpuSet::parse_mask(word) : parse_cpu(word);
+    if (!cpus) {
+      return {{{},
+               fmt::format("'{}' in --cpu-bind is not a {}, and srun refuses it", printable(word),
+                           is_mask ? "mask of CPUs, such as 0xff" : "number of a CPU"),
+               "correct it; `yoke bind --format mask` prints masks"}};
+    }
+    entries.insert(entries.end(), static_cast<size_t>(std::min(repeat, kMostTasks)), *cpus);
+  }
+  if (entries.empty()) return {};
+  std::vector<int64_t> sharing;
+  CpuSet shared;
+  const auto of_task = [&](int64_t task) { return entries[static_cast<size_t>(task) % entries.size()]; };
+  per_node = std::min(per_node, kMostTasks);
+  for (int64_t task = 0; task < per_node; ++task) {
+    bool shares = false;
+    for (int64_t other = 0; other < per_node; ++other) {
+      if (other == task || !of_task(other).intersects(of_task(task))) continue;
+      shares = true;
+      shared |= of_task(other) & of_task(task);
+    }
+    if (shares) sharing.push_back(task);
+  }
+  if (sharing.empty()) return {};
+  CpuSet tasks;
+  for (const auto task : sharing) tasks.add(task);
+  return {{{},
+           fmt::format("with --cpu-bind={}, the tasks {} of a node share the CPU{} {}", printable(bind),
+                       tasks.to_list(), shared.size() == 1 ? "" : "s", shared.to_list()),
+           "give each task of a node CPUs of its own; a list that is too short begins again"}};
+}
+
+/// Source  slurm_verify_cpu_bind() in src/common/proc_args.c of Slurm 22.05.
+std::vector<VerifyFinding> judge_bind(std::string bind, int64_t per_node) {
+  std::ranges::transform(bind, bind.begin(), [](unsigned char letter) { return std::tolower(letter); });
+  constexpr std::array<std::string_view, 15> kWords = {"",     "none",    "no",     "n",     "rank",
+                                                       "core", "sockets", "socket", "cores", "rank_ldom",
+                                                       "ldom", "threads", "thread", "ldoms", "one_thread"};
+  if (std::ranges::find(kWords, bind) != kWords.end()) return {};
+  for (const std::string_view kind : {"map_cpu:", "mask_cpu:", "map_ldom:", "mask_ldom:"}) {
+    if (!bind.starts_with(kind) || bind.size() == kind.size()) continue;
+    if (kind.ends_with("ldom:")) return {};
+    return judge_list(std::string_view(bind).substr(kind.size()), kind == "mask_cpu:", bind, per_node);
+  }
+  return {{{},
+           fmt::format("srun does not know --cpu-bind={}, and refuses it", printable(bind)),
+           "it takes none, cores, threads, sockets, ldoms, map_cpu:LIST and mask_cpu:LIST"}};
 }
 
 int64_t tasks_per_node(const StepRequest& request) {
@@ -79,34 +160,68 @@ StepRequest read_step_request(const std::vector<std::string>& options, const Env
   if (const auto gres = text("--gres", "SLURM_GRES"); gres && check::gpus_of_gres(*gres)) {
     request.gpus_per_node = number("--gres", "SLURM_GRES", check::gpus_of_gres);
   }
+  for (const auto* option : {"--gpus", "--gpus-per-node", "--gpus-per-task", "--gres"}) {
+    const auto found = values.find(option);
+    if (found == values.end()) continue;
+    request.refuses_gpus = request.refuses_gpus || found->second == "0" || found->second == "none";
+  }
   request.cpu_bind = text("--cpu-bind", "SLURM_CPU_BIND").value_or("");
   request.gpu_bind = text("--gpu-bind", "SLURM_GPU_BIND").value_or("");
   return request;
 }
 
+void check_no_program(const std::vector<std::string>& options) {
+  const auto parsed = parsed_options(options);
+  // Options of plugins are not known here, and their values look like programs.
+  if (!parsed.problems.empty() || parsed.has_unknown || parsed.num_used >= options.size()) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "{} is not an option of srun; after -- give options alone, as in `yoke slurm verify -- -n 4`, and no "
+              "program",
+              printable(options[parsed.num_used]));
+}
+
+Error step_failure(const CommandOutput& output, std::chrono::milliseconds limit) {
+  auto error = failure_of("srun", output, limit);
+  if (error.code() != ErrorCode::kFailedPrecondition || output.timed_out) return error;
+  constexpr size_t kMostLines = 4;
+  std::vector<std::string> lines;
+  for (const auto line : lines_of(output.err.empty() ? output.out : output.err)) {
+    const bool is_empty_talk = line.find("Job step aborted") != line.npos || line.starts_with("Try ") ||
+                               line.find("Application launch failed") != line.npos || words_of(line).empty();
+    auto text = printable(line);
+    if (text.ends_with('.')) text.pop_back();
+    if (is_empty_talk || std::ranges::find(lines, text) != lines.end()) continue;
+    if (lines.size() < kMostLines) lines.push_back(std::move(text));
+  }
+  if (lines.size() < 2 && (lines.empty() || std::string_view(error.what()).ends_with(lines[0]))) return error;
+  return {error.code(), fmt::format("srun failed: {}", fmt::join(lines, "; "))};
+}
+
 std::vector<std::string> describe(const StepRequest& request) {
   const auto per_node = tasks_per_node(request);
-  std::vector<std::string> lines = {fmt::format("{} tasks on {} node{}, {} on each", request.num_tasks,
-                                                request.num_nodes, request.num_nodes == 1 ? "" : "s", per_node)};
+  std::vector<std::string> lines = {fmt::format("{} task{} on {} node{}, {} on each", request.num_tasks,
+                                                request.num_tasks == 1 ? "" : "s", request.num_nodes,
+                                                request.num_nodes == 1 ? "" : "s", per_node)};
   lines.push_back(request.cpus_per_task ? fmt::format("each task should have {} CPUs", *request.cpus_per_task)
                                         : "each task should have the CPUs that --cpu-bind chooses, one by default");
-  if (request.gpus_per_task) {
+  if (!request.wants_gpu()) {
+    lines.emplace_back("no task should have a GPU");
+  } else if (request.gpus_per_task) {
     lines.push_back(fmt::format("each task should have {} GPU{} of its own", *request.gpus_per_task,
                                 *request.gpus_per_task == 1 ? "" : "s"));
   } else if (request.gpus_per_node) {
     lines.push_back(fmt::format("each task should see {} GPUs, and choose by its local rank", *request.gpus_per_node));
-  } else if (request.gpus) {
-    lines.push_back(fmt::format("the step should have {} GPUs on all nodes", *request.gpus));
   } else {
-    lines.emplace_back("no task should have a GPU");
+    lines.push_back(fmt::format("the step should have {} GPUs on all nodes", *request.gpus));
   }
   return lines;
 }
 
 std::vector<VerifyFinding> judge(const StepRequest& request) {
-  std::vector<VerifyFinding> findings;
   const auto per_node = tasks_per_node(request);
-  const bool is_unbound = has_kind(request.cpu_bind, "no");  // "none" or "no"
+  const auto bind = bind_of(request.cpu_bind);
+  auto findings = judge_bind(bind, per_node);
+  const bool is_unbound = bind == "none" || bind == "no" || bind == "n";
   if (request.gpus_per_task && per_node > 1 && request.gpu_bind != "none" &&
       request.gpu_bind.find(",none") == request.gpu_bind.npos) {
     findings.push_back({{},
@@ -114,7 +229,7 @@ std::vector<VerifyFinding> judge(const StepRequest& request) {
                         "devices; NCCL and RCCL then cannot share memory between the GPUs of a node (IPC)",
                         "ask by --gpus-per-node instead, or add --gpu-bind=none"});
   }
-  const bool has_given_cpus = has_kind(request.cpu_bind, "mask_") || has_kind(request.cpu_bind, "map_");
+  const bool has_given_cpus = bind.starts_with("mask_") || bind.starts_with("map_");
   if (!request.cpus_per_task && !is_unbound && !has_given_cpus && (request.gpus_per_task || request.gpus_per_node)) {
     findings.push_back({{},
                         "without --cpus-per-task, srun gives each task one core, whatever the job has",

@@ -1,12 +1,15 @@
 // yoke/slurm/verify/request.h -- what the tasks of a step should have, from srun's options and a job's variables. Pure.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "yoke/base/command_output.h"
 #include "yoke/base/environment.h"
+#include "yoke/base/error.h"
 #include "yoke/slurm/site/site.h"
 #include "yoke/slurm/verify/verify.h"
 
@@ -16,6 +19,9 @@ struct StepRequest {
   int64_t num_nodes = 1, num_tasks = 1;
   std::optional<int64_t> cpus_per_task, gpus_per_task, gpus_per_node, gpus;
   std::string cpu_bind, gpu_bind;
+  bool refuses_gpus = false;  ///< --gpus=0, --gres=none: the step wants none, whatever the job has.
+
+  bool wants_gpu() const { return !refuses_gpus && (gpus_per_task || gpus_per_node || gpus); }
 
   bool operator==(const StepRequest&) const = default;
 };
@@ -25,6 +31,12 @@ struct StepRequest {
 /// Errors  kInvalidArgument: a number has a wrong form.
 StepRequest read_step_request(const std::vector<std::string>& options, const Environment& environment,
                               const std::optional<Version>& version);
+
+/// Errors  kInvalidArgument: the words contain a program, which srun would start instead of the verification.
+void check_no_program(const std::vector<std::string>& options);
+
+/// The error for a step that failed. srun says the reason first and "Job step aborted" last, so all of its lines count.
+Error step_failure(const CommandOutput& output, std::chrono::milliseconds limit);
 
 /// One sentence about each task: how many CPUs and GPUs it should have.
 std::vector<std::string> describe(const StepRequest& request);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -36,8 +37,30 @@ std::vector<int64_t> ranks_of(const TasksOfHost& tasks) {
   return ranks;
 }
 
+std::string has_or_have(size_t number) { return number == 1 ? "has" : "have"; }
+
+/// Why a task that should have a device has none.
+std::string why_no_device(const TaskSeen& task) {
+  if (!task.visible.empty()) {
+    return fmt::format("its local rank is {}, and programs see {} device{}", task.local_rank, task.visible.size(),
+                       task.visible.size() == 1 ? "" : "s");
+  }
+  if (!task.openable.empty()) return task.hidden_why.empty() ? "variables hide all devices" : task.hidden_why;
+  return task.driver_why.empty() ? "no driver shows one" : "no driver shows one: " + task.driver_why;
+}
+
+/// Whether the user of srun has chosen the CPUs of each task, so that Slurm's defaults explain nothing.
+bool has_chosen_cpus(const std::string& cpu_bind) {
+  for (const auto* kind : {"map_", "mask_", "rank"}) {
+    if (cpu_bind.starts_with(kind) || cpu_bind.find(std::string(",") + kind) != cpu_bind.npos) return true;
+  }
+  return false;
+}
+
 class Judge {
  public:
+  explicit Judge(const StepWish& wish) : wish_(wish) {}
+
   std::vector<VerifyFinding> findings;
 
   void judge_host(const std::string& host, const TasksOfHost& tasks) {
@@ -55,12 +78,15 @@ class Judge {
   void judge_devices(const std::string& at, const TasksOfHost& tasks) {
     std::map<std::string, TasksOfHost> by_device;
     TasksOfHost without;
+    bool has_need = false;
     for (const auto* task : tasks) {
-      if (const auto* device = task->device()) {
+      const auto* device = task->device();
+      if (device != nullptr && task->counts_devices()) {
         by_device[device->pci_bus_id].push_back(task);
-      } else {
+      } else if (device == nullptr || wish_.wants_gpu) {
         without.push_back(task);
       }
+      has_need = has_need || needs_device(*task);
     }
     for (const auto& [id, sharing] : by_device) {
       if (sharing.size() < 2) continue;
@@ -68,13 +94,65 @@ class Judge {
           "ask for a device for each task: --gpus-per-node as many as --ntasks-per-node, and look for "
           "CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES in the script");
     }
-    if (!by_device.empty() && !without.empty()) {
-      add(ranks_of(without),
-          fmt::format("{}{} {} no device, while others have one", ranks_text(ranks_of(without)), at,
-                      without.size() == 1 ? "has" : "have"),
-          "ask for as many devices as tasks on each node");
-    }
+    if (has_need || !by_device.empty()) judge_missing(at, without, !by_device.empty());
+    for (const auto& [id, owners] : by_device) judge_state(at, owners);
+    judge_number(at, tasks);
     judge_isolation(at, by_device);
+  }
+
+  /// Whether a task without a device lacks something. A variable that hides the GPUs of this node is of no use to a
+  /// program that uses none.
+  bool needs_device(const TaskSeen& task) const {
+    const bool is_hidden = !task.openable.empty() && task.visible.empty() && !task.hidden_why.empty();
+    return task.gpus_given.value_or(0) > 0 || task.names_devices() || is_hidden || wish_.wants_gpu;
+  }
+
+  void judge_missing(const std::string& at, const TasksOfHost& without, bool others_have) {
+    std::map<std::string, TasksOfHost> by_reason;
+    for (const auto* task : without) {
+      const bool is_given_none = task->gpus_given == 0 && wish_.wants_gpu && !task->names_devices();
+      by_reason[is_given_none ? "Slurm gave the step none" : why_no_device(*task)].push_back(task);
+    }
+    for (const auto& [reason, lacking] : by_reason) {
+      const auto& task = *lacking.front();
+      const char* advice = "ask for as many devices as tasks on each node";
+      if (task.openable.empty()) {
+        advice = "`yoke doctor` on that node says what is wrong with its driver; tell the administrators";
+      } else if (task.visible.empty() && task.gpus_given != 0) {
+        advice = "leave the variable as Slurm sets it; `yoke visible` explains it";
+      } else if (task.visible.empty()) {
+        advice = "remove or correct the variable; `yoke visible` explains it";
+      }
+      add(ranks_of(lacking),
+          fmt::format("{}{} {} no device{}: {}", ranks_text(ranks_of(lacking)), at, has_or_have(lacking.size()),
+                      others_have ? ", while others have one" : "", reason),
+          advice);
+    }
+  }
+
+  void judge_state(const std::string& at, const TasksOfHost& owners) {
+    const auto* device = owners.front()->device();
+    if (device->trouble.empty()) return;
+    add(ranks_of(owners),
+        fmt::format("{}{} {} the device {}, which cannot be used: {}", ranks_text(ranks_of(owners)), at,
+                    has_or_have(owners.size()), device->pci_bus_id, device->trouble),
+        "`yoke doctor` on that node says more; a longer --deadline helps if the driver is only slow");
+  }
+
+  /// Without control groups that confine devices, only variables keep a job from the GPUs of others.
+  void judge_number(const std::string& at, const TasksOfHost& tasks) {
+    TasksOfHost seeing;
+    for (const auto* task : tasks) {
+      const auto given = task->gpus_given.value_or(0);
+      if (given > 0 && static_cast<int64_t>(task->visible.size()) > given) seeing.push_back(task);
+    }
+    if (seeing.empty()) return;
+    const auto& task = *seeing.front();
+    add(ranks_of(seeing),
+        fmt::format("{}{} {} {} devices, but Slurm gave the step {}; the others may belong to other jobs",
+                    ranks_text(ranks_of(seeing)), at, seeing.size() == 1 ? "sees" : "see", task.visible.size(),
+                    *task.gpus_given),
+        "leave CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES as Slurm sets it");
   }
 
   /// A rank that cannot open the device of another rank cannot map its memory (CUDA IPC, HIP IPC).
@@ -108,10 +186,15 @@ class Judge {
       if (shares) sharing.push_back(task);
       if (task->cpus_asked && task->cpus.size() < *task->cpus_asked) few.push_back(task);
     }
+    const bool is_chosen = has_chosen_cpus(wish_.cpu_bind);
+    const auto chosen =
+        fmt::format("--cpu-bind={} chooses these CPUs: give each task of a node CPUs of its own in it, or leave it out",
+                    printable(wish_.cpu_bind));
     if (!sharing.empty() && all.size() == 1) {
       add(ranks_of(sharing), fmt::format("{}{} all have only CPU {}", ranks_text(ranks_of(sharing)), at, all.to_list()),
-          "give --cpus-per-task to srun too (Slurm 22.05 and 23.02 do not take it from the job), or --cpu-bind=none "
-          "and let yoke run bind the ranks");
+          is_chosen ? chosen
+                    : "give --cpus-per-task to srun too (Slurm 22.05 and 23.02 do not take it from the job), or "
+                      "--cpu-bind=none and let yoke run bind the ranks");
     } else if (!sharing.empty()) {
       CpuSet shared;
       for (const auto* one : sharing) {
@@ -120,20 +203,22 @@ class Judge {
         }
       }
       add(ranks_of(sharing), fmt::format("{}{} share the CPUs {}", ranks_text(ranks_of(sharing)), at, shared.to_list()),
-          "use --cpus-per-task with --cpu-bind=cores, or start one yoke run on each node, which binds the ranks");
+          is_chosen ? chosen
+                    : "use --cpus-per-task with --cpu-bind=cores, or start one yoke run on each node, which binds the "
+                      "ranks");
     }
     if (!few.empty()) {
       add(ranks_of(few),
           fmt::format("{}{} {} fewer CPUs than the {} that were asked for", ranks_text(ranks_of(few)), at,
-                      few.size() == 1 ? "has" : "have", *few.front()->cpus_asked),
-          "give --cpus-per-task to srun too: Slurm 22.05 and 23.02 do not take it from the job");
+                      has_or_have(few.size()), *few.front()->cpus_asked),
+          is_chosen ? chosen : "give --cpus-per-task to srun too: Slurm 22.05 and 23.02 do not take it from the job");
     }
   }
 
   void judge_locality(const std::string& at, const TaskSeen& task) {
     const auto who = ranks_text({task.rank});
     const auto nodes = nodes_of(task);
-    if (const auto* device = task.device(); device != nullptr && !device->cpus.empty()) {
+    if (const auto* device = task.device(); device != nullptr && task.counts_devices() && !device->cpus.empty()) {
       if (!device->cpus.intersects(task.cpus)) {
         add({task.rank},
             fmt::format("{}{} has the CPUs {}, but its device {} is close to the CPUs {}", who, at, task.cpus.to_list(),
@@ -153,6 +238,8 @@ class Judge {
           "use --mem-bind=local, or none");
     }
   }
+
+  const StepWish& wish_;
 };
 
 }  // namespace
@@ -162,6 +249,17 @@ const GpuSeen* TaskSeen::device() const {
   if (place >= visible.size()) return nullptr;
   const auto index = static_cast<size_t>(visible[place]);
   return index < openable.size() ? &openable[index] : nullptr;
+}
+
+bool TaskSeen::names_devices() const {
+  constexpr std::array<std::string_view, 4> kNames = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES",
+                                                      "HIP_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL"};
+  return std::ranges::any_of(variables, [&](std::string_view variable) {
+    const auto equals = variable.find('=');
+    if (equals == variable.npos || std::ranges::find(kNames, variable.substr(0, equals)) == kNames.end()) return false;
+    const auto value = variable.substr(equals + 1);
+    return !value.empty() && value != "-1" && value != "NoDevFiles";  // Slurm's word for a step without GPUs
+  });
 }
 
 std::string ranks_text(const std::vector<int64_t>& ranks) {
@@ -176,15 +274,41 @@ std::string ranks_text(const std::vector<int64_t>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + list;
 }
 
-std::vector<VerifyFinding> judge(const std::vector<TaskSeen>& tasks) {
+std::vector<VerifyFinding> judge(const std::vector<TaskSeen>& tasks, const StepWish& wish) {
   std::map<std::string, TasksOfHost> by_host;
   for (const auto& task : tasks) by_host[task.host].push_back(&task);
-  Judge judge;
+  Judge judge(wish);
   for (auto& [host, of_host] : by_host) {
     std::ranges::sort(of_host, {}, &TaskSeen::rank);
     judge.judge_host(host, of_host);
   }
   return judge.findings;
+}
+
+std::vector<std::string> notes(const std::vector<TaskSeen>& tasks) {
+  std::map<std::string, TasksOfHost> by_host;
+  for (const auto& task : tasks) {
+    if (task.gpus_given == 0 && !task.visible.empty()) by_host[task.host].push_back(&task);
+  }
+  std::vector<std::string> sentences;
+  for (const auto& [host, seeing] : by_host) {
+    sentences.push_back(fmt::format(
+        "Slurm gave the step no GPU, but {} on {} can open {} that the node has; on a shared node they belong to other "
+        "jobs.",
+        ranks_text(ranks_of(seeing)), printable(host), seeing.front()->visible.size()));
+  }
+  return sentences;
+}
+
+std::string verdict_text(const std::vector<TaskSeen>& tasks) {
+  const auto num_devices =
+      std::ranges::count_if(tasks, [](const auto& task) { return task.device() != nullptr && task.gpus_given != 0; });
+  const bool all_have = num_devices == static_cast<int64_t>(tasks.size());
+  auto text = fmt::format("{} CPUs{} of its own",
+                          tasks.size() == 1 ? "the rank has" : fmt::format("each of the {} ranks has", tasks.size()),
+                          all_have && num_devices > 0 ? " and a device" : "");
+  if (num_devices > 0 && !all_have) text += fmt::format(", and {} of them a device", num_devices);
+  return text;
 }
 
 Table to_table(const std::vector<TaskSeen>& tasks) {
@@ -230,8 +354,12 @@ nlohmann::ordered_json to_json(const TaskSeen& task) {
     one["numa_node"] = gpu.numa_node ? nlohmann::ordered_json(*gpu.numa_node) : nlohmann::ordered_json();
     one["cpus"] = gpu.cpus.to_list();
     one["network"] = gpu.network;
+    if (!gpu.trouble.empty()) one["trouble"] = gpu.trouble;
     json["openable"].push_back(std::move(one));
   }
+  if (!task.hidden_why.empty()) json["hidden_why"] = task.hidden_why;
+  if (!task.driver_why.empty()) json["driver_why"] = task.driver_why;
+  if (task.gpus_given) json["gpus_given"] = *task.gpus_given;
   if (task.cpus_asked) json["cpus_asked"] = *task.cpus_asked;
   if (const auto& measured = task.measured) {
     json["measured"] = {{"own_bytes_per_second", measured->own},
@@ -255,6 +383,9 @@ TaskSeen task_from_json(const nlohmann::json& json) {
                 .openable = {},
                 .visible = json.at("visible").get<std::vector<int64_t>>(),
                 .variables = json.at("variables").get<std::vector<std::string>>(),
+                .hidden_why = json.value("hidden_why", ""),
+                .driver_why = json.value("driver_why", ""),
+                .gpus_given = {},
                 .cgroup = json.at("cgroup").get<std::string>(),
                 .cpus_asked = {},
                 .measured = {}};
@@ -267,10 +398,12 @@ TaskSeen task_from_json(const nlohmann::json& json) {
                 .name = gpu.at("name").get<std::string>(),
                 .numa_node = {},
                 .cpus = parsed(gpu, "cpus"),
-                .network = gpu.at("network").get<std::string>()};
+                .network = gpu.at("network").get<std::string>(),
+                .trouble = gpu.value("trouble", "")};
     if (!gpu.at("numa_node").is_null()) one.numa_node = gpu.at("numa_node").get<int64_t>();
     task.openable.push_back(std::move(one));
   }
+  if (json.contains("gpus_given")) task.gpus_given = json["gpus_given"].get<int64_t>();
   if (json.contains("cpus_asked")) task.cpus_asked = json["cpus_asked"].get<int64_t>();
   if (json.contains("measured")) {
     const auto& measured = json["measured"];

@@ -20,6 +20,7 @@ struct GpuSeen {
   std::optional<int64_t> numa_node;
   CpuSet cpus;          ///< The CPUs close to it; empty if not known.
   std::string network;  ///< The nearest network card, "mlx5_0 (PIX)"; empty if not known.
+  std::string trouble;  ///< "lost", "no answer": why programs cannot use it; empty if it answers.
 
   bool operator==(const GpuSeen&) const = default;
 };
@@ -53,12 +54,20 @@ struct TaskSeen {
   std::vector<GpuSeen> openable;       ///< The GPUs that the control group and the permissions of files allow.
   std::vector<int64_t> visible;        ///< Positions in `openable`, in the order in which a program counts them.
   std::vector<std::string> variables;  ///< "CUDA_VISIBLE_DEVICES=0"
+  std::string hidden_why;              ///< What these variables hide, and why; empty if nothing.
+  std::string driver_why;              ///< Why drivers show no or fewer GPUs; empty if all answer.
+  /// The GPUs that Slurm gave to this step on this node (SLURM_STEP_GPUS). nullopt: not known, or nobody asked.
+  std::optional<int64_t> gpus_given;
   std::string cgroup;
   std::optional<int64_t> cpus_asked;  ///< SLURM_CPUS_PER_TASK
   std::optional<MemoryMeasured> measured;
 
   /// The GPU that a program takes by its local rank, or the only one; nullptr if there is none.
   const GpuSeen* device() const;
+  /// Whether a variable names a GPU, so that a program would look for one.
+  bool names_devices() const;
+  /// Whether its devices are its own to use: Slurm gave them, a variable names them, or no Slurm says whose they are.
+  bool counts_devices() const { return gpus_given != 0 || names_devices(); }
   bool operator==(const TaskSeen&) const = default;
 };
 
@@ -80,8 +89,21 @@ std::string task_lines(const TaskSeen& task);
 /// Errors  kDataLoss: a description is damaged or has no end.
 std::vector<TaskSeen> tasks_in(std::string_view output);
 
-/// Returns what is wrong; empty if every rank has CPUs, memory and a device of its own that are close to each other.
-std::vector<VerifyFinding> judge(const std::vector<TaskSeen>& tasks);
+/// What the user asked of srun, as far as findings depend on it.
+struct StepWish {
+  std::string cpu_bind;    ///< The value of --cpu-bind; empty if it was not given.
+  bool wants_gpu = false;  ///< Whether options or the job ask for GPUs.
+};
+
+/// Returns what is wrong; empty if every rank has CPUs, memory and a device of its own that are close to each other, or
+/// needs no device: Slurm gave it none, no variable names one, and `wish` has none.
+std::vector<VerifyFinding> judge(const std::vector<TaskSeen>& tasks, const StepWish& wish = {});
+
+/// Sentences about what is not wrong, but easily misunderstood: GPUs that the ranks can open without having got them.
+std::vector<std::string> notes(const std::vector<TaskSeen>& tasks);
+
+/// "each of the 2 ranks has CPUs and a device of its own". REQUIRES: nothing is wrong.
+std::string verdict_text(const std::vector<TaskSeen>& tasks);
 
 Table to_table(const std::vector<TaskSeen>& tasks);
 
