@@ -100,7 +100,9 @@ std::string top_page(const slurm::Job& job, const std::map<std::string, TopNode>
                           {"name", Align::kLeft, 8, 4}},
               .rows = {}};
   const auto now = TopClock::now();
+  int64_t num_shown = 0;
   for (const auto& [name, node] : nodes) {
+    num_shown += slurm::num_gpus(node.rows);
     if (!node.last || now - *node.last > silence) {
       const auto since = node.last ? " for " + format_duration(now - *node.last) : std::string();
       table.rows.push_back({name, "-", "-", "-", "-", "-", "-", "no answer" + since, ""});
@@ -120,8 +122,9 @@ std::string top_page(const slurm::Job& job, const std::map<std::string, TopNode>
       shown.clear();
     }
   }
-  return fmt::format("job {} ({}) of {}: {} node{}\n", job.id, printable(job.name), printable(job.user), job.num_nodes,
-                     job.num_nodes == 1 ? "" : "s") +
+  const auto whose = slurm::whose_gpus(job.num_gpus, num_shown);
+  return fmt::format("job {} ({}) of {}: {} node{}\n{}{}", job.id, printable(job.name), printable(job.user),
+                     job.num_nodes, job.num_nodes == 1 ? "" : "s", whose, whose.empty() ? "" : "\n") +
          to_text(table, width);
 }
 

@@ -43,6 +43,19 @@ std::vector<DeviceRow> device_rows(const device::Snapshot& snapshot) {
   return rows;
 }
 
+int64_t num_gpus(const std::vector<DeviceRow>& rows) {
+  return std::ranges::count_if(rows,
+                               [](const auto& row) { return row.id != "cpu" && row.id.find(':') == row.id.npos; });
+}
+
+std::string whose_gpus(int64_t num_of_job, int64_t num_shown) {
+  if (num_shown <= num_of_job) return "";
+  const auto own = num_of_job == 0 ? std::string("Slurm knows no GPU of this job")
+                                   : fmt::format("The job has {} GPU{}", num_of_job, num_of_job == 1 ? "" : "s");
+  return fmt::format("{}; the {} shown are all that its nodes let it open, and {} may belong to other jobs.", own,
+                     num_shown, num_of_job == 0 ? "they" : "the others");
+}
+
 std::string to_lines(const std::string& node, const std::vector<DeviceRow>& rows) {
   std::string text;
   for (const auto& row : rows) {

@@ -24,6 +24,13 @@ struct DeviceRow {
 /// The devices of one node at one moment; its GPUs, or its CPU if it has none.
 std::vector<DeviceRow> device_rows(const device::Snapshot& snapshot);
 
+/// The GPUs among rows, without the parts of GPUs (MIG).
+int64_t num_gpus(const std::vector<DeviceRow>& rows);
+
+/// A sentence if more GPUs are shown than the job has: without control groups that confine devices, a node shows all of
+/// its GPUs to each of its jobs. Empty if not.
+std::string whose_gpus(int64_t num_of_job, int64_t num_shown);
+
 /// The lines for one sample of `node`.
 std::string to_lines(const std::string& node, const std::vector<DeviceRow>& rows);
 

@@ -29,5 +29,18 @@ TEST(SlurmDeviceLines, ArePutTogetherThoughNodesSpeakAtOnce) {
   EXPECT_EQ(sample->rows[1], one[1]);
 }
 
+TEST(SlurmDeviceLine, SaysWhoseGpusAreShown) {
+  const std::vector<DeviceRow> rows = {{.id = "0"}, {.id = "0:1"}, {.id = "1"}, {.id = "cpu"}};
+  EXPECT_EQ(num_gpus(rows), 2);
+  EXPECT_EQ(whose_gpus(2, 2), "");
+  EXPECT_EQ(whose_gpus(0, 0), "");
+  EXPECT_EQ(whose_gpus(2, 8),
+            "The job has 2 GPUs; the 8 shown are all that its nodes let it open, and the others may belong to other "
+            "jobs.");
+  EXPECT_EQ(whose_gpus(0, 8),
+            "Slurm knows no GPU of this job; the 8 shown are all that its nodes let it open, and they may belong to "
+            "other jobs.");
+}
+
 }  // namespace
 }  // namespace yoke::slurm
