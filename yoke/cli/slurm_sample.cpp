@@ -147,6 +147,8 @@ class NodeSampler {
     sample_.cpu_seconds = std::max(0.0, reading.cpu_seconds - cpu_at_begin_);
     sample_.memory_peak_bytes = std::max(sample_.memory_peak_bytes.value_or(0), reading.memory_bytes);
     sample_.memory_limit_bytes = meter_.memory_limit_bytes();
+    sample_.memory_with_files_peak_bytes = meter_.memory_with_files_peak_bytes();
+    sample_.num_oom_kills = meter_.num_oom_kills();
     sample_.source = meter_.source();
     sample_.devices = slurm::device_samples(recorder_->report(time));
     if (visible_.empty()) sample_.devices.clear();

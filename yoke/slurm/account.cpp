@@ -133,11 +133,14 @@ Account to_account(const SacctRow& row) {
   }
   account.requested_bytes = parse_memory(row[SacctRow::kReqMem], job.num_nodes, job.num_cpus);
   if (account.requested_bytes == 0) account.requested_bytes.reset();  // --mem=0: all memory of the nodes
+  account.is_out_of_memory = job.state == "OUT_OF_MEMORY";
   account.submit_line = row[SacctRow::kSubmitLine];
   return account;
 }
 
 void add_step(Account& account, const SacctRow& row) {
+  // The job itself may be FAILED or even COMPLETED.
+  account.is_out_of_memory = account.is_out_of_memory || row[SacctRow::kState].starts_with("OUT_OF_MEMORY");
   account.peak_task_bytes = std::max(account.peak_task_bytes, parse_memory(row[SacctRow::kMaxRss]));
   if (const auto memory = find_tres(row[SacctRow::kUsageTot], "mem"))
     account.peak_step_bytes = std::max(account.peak_step_bytes, parse_memory(*memory));

@@ -14,6 +14,7 @@ struct Account {
   std::optional<int64_t> peak_task_bytes;  ///< The most memory that a single task used (MaxRSS).
   /// The largest sum of the peaks of a step's tasks (TRESUsageInTot). The peaks need not have been at the same time.
   std::optional<int64_t> peak_step_bytes;
+  bool is_out_of_memory = false;          ///< A step, or the job, was killed because its memory did not suffice.
   std::optional<int64_t> num_tasks;       ///< The most tasks of a step.
   std::optional<double> energy_joules;    ///< Of the nodes; nullopt where the site does not measure it.
   std::optional<double> gpu_percent;      ///< gres/gpuutil: the mean over the tasks of the largest step.

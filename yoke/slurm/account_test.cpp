@@ -60,6 +60,18 @@ TEST(SlurmAccount, HasEachRun) {
   EXPECT_EQ(accounts[2].job.node_list, "");
 }
 
+// The job is FAILED, and a step of it says why.
+TEST(SlurmAccount, KnowsAStepThatWasOutOfMemory) {
+  const std::string job =
+      "16|16|FAILED|1:0|1000|1000|1010|1320|310|10|1||1|2000M||00:00:01|||||||n1|main|ada|None|/w|w|sbatch w\n";
+  const auto step = [](const char* state) {
+    return std::string("16.0|16.0|") + state +
+           "|0:125|1010|1010|1010|1320|310||1|1|1||10960K|00:00:01||||||||||||python3|\n";
+  };
+  EXPECT_FALSE(parse_sacct(job + step("FAILED")).at(0).is_out_of_memory);
+  EXPECT_TRUE(parse_sacct(job + step("OUT_OF_MEMORY")).at(0).is_out_of_memory);
+}
+
 TEST(SlurmAccount, MayLackATime) {
   const auto accounts = parse_sacct(
       "8|8|COMPLETED|0:0|1000|Unknown|1010|1020|10|10|1||1|1G||00:00:00|||||||n1|main|ada|None|/w|w|sbatch w\n"

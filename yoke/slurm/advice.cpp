@@ -20,7 +20,8 @@ class Adviser {
   std::vector<Advice> advise() {
     endings();
     restarts();
-    if (job_.elapsed > kShortestRun) {
+    const auto length = report_.is_known ? job_.elapsed : Seconds(static_cast<int64_t>(report_.sampled_seconds));
+    if (length > kShortestRun) {
       gpus();
       cpus();
       nodes();
@@ -36,14 +37,12 @@ class Adviser {
   }
 
   void endings() {
-    if (job_.state == "OUT_OF_MEMORY") {
-      const auto asked = report_.memory_limit_bytes
-                             ? fmt::format("; it had {}", format_bytes(*report_.memory_limit_bytes))
-                             : std::string();
+    if (report_.is_out_of_memory) {
+      const auto had =
+          report_.memory_limit_bytes ? fmt::format(" ({})", format_bytes(*report_.memory_limit_bytes)) : std::string();
       add(true, "memory-out",
-          fmt::format("the job needed more memory than it had{}. Ask for more with --mem or "
-                      "--mem-per-cpu",
-                      asked));
+          fmt::format("{}the job needed more memory than it had{}. Ask for more with --mem or --mem-per-cpu",
+                      job_.state == "OUT_OF_MEMORY" ? "" : "a process was killed, because ", had));
     }
     if (job_.state == "TIMEOUT") {
       add(true, "time-out",
@@ -63,12 +62,13 @@ class Adviser {
   void gpus() {
     if (report_.num_unused_gpus > 0) {
       has_unused_ = true;
-      const bool is_one = report_.num_seen_gpus == 1;
+      const bool is_one = report_.num_seen_gpus == 1 && report_.is_known;
       add(true, "gpus-unused",
-          is_one ? "the job did not use its GPU. Does the program find it (`yoke doctor`, `yoke visible`)?"
-                 : fmt::format("the job did not use {} of {} GPUs. Does the program use several GPUs, and does it find "
-                               "them (`yoke visible`)?",
-                               report_.num_unused_gpus, report_.num_seen_gpus));
+          is_one
+              ? "the job did not use its GPU. Does the program find it (`yoke doctor`, `yoke visible`)?"
+              : fmt::format("the job did not use {} of {}{} GPUs. Does the program use several GPUs, and does it find "
+                            "them (`yoke visible`)?",
+                            report_.num_unused_gpus, report_.num_seen_gpus, report_.is_known ? "" : " sampled"));
     }
     if (!report_.gpu_percent || has_unused_) return;
     const auto percent = *report_.gpu_percent;
@@ -101,15 +101,15 @@ class Adviser {
     if (report_.num_idle_nodes.value_or(0) > 0) {
       has_unused_ = true;
       add(true, "nodes-idle",
-          job_.num_nodes <= 1 ? "the job did not use its CPUs. Something may have failed at its beginning; `yoke slurm "
-                                "logs` shows what it printed"
-                              : fmt::format("the job did not use the CPUs of {} of {} nodes. Does the program use "
-                                            "several nodes? srun or `yoke run` starts it on all",
-                                            *report_.num_idle_nodes, job_.num_nodes));
+          num_nodes() <= 1 ? "the job did not use its CPUs. Something may have failed at its beginning; `yoke slurm "
+                             "logs` shows what it printed"
+                           : fmt::format("the job did not use the CPUs of {} of {} nodes. Does the program use "
+                                         "several nodes? srun or `yoke run` starts it on all",
+                                         *report_.num_idle_nodes, num_nodes()));
       return;
     }
     // With GPUs, few busy CPUs are usual.
-    if (!report_.cpu_percent || job_.num_gpus > 0) return;
+    if (!report_.is_known || !report_.cpu_percent || has_gpus()) return;
     const auto percent = *report_.cpu_percent;
     const auto ratio = percent * static_cast<double>(job_.num_cpus) / 100;
     if (job_.num_nodes <= 1 && job_.num_cpus > 1 && ratio > 0.85 && ratio < 1.01) {
@@ -117,6 +117,10 @@ class Adviser {
           fmt::format("the job used about one of its {} CPUs. If the program cannot use more, "
                       "ask for one (--cpus-per-task=1)",
                       job_.num_cpus));
+    } else if (percent <= 80 && job_.num_cpus <= 1) {
+      add(percent < 65, "cpu-low",
+          fmt::format("the CPU was busy for {:.0f} % of the time; the program waited in the rest, for files perhaps",
+                      percent));
     } else if (percent <= 80) {
       add(percent < 65, "cpu-low",
           fmt::format(
@@ -126,8 +130,11 @@ class Adviser {
     }
   }
 
+  int64_t num_nodes() const { return report_.is_known ? job_.num_nodes : static_cast<int64_t>(report_.nodes.size()); }
+  bool has_gpus() const { return job_.num_gpus > 0 || report_.num_seen_gpus > 0; }
+
   void nodes() {
-    if (job_.num_nodes <= 1) return;
+    if (!report_.is_known || job_.num_nodes <= 1) return;
     if (job_.num_gpus == job_.num_nodes) {
       add(false, "fewer-nodes",
           fmt::format("the job had one GPU on each of {} nodes. GPUs of one node are connected faster: ask for fewer "
@@ -135,7 +142,7 @@ class Adviser {
                       job_.num_nodes));
       return;
     }
-    if (job_.num_gpus > 0 || report_.nodes.empty()) return;
+    if (has_gpus() || report_.nodes.empty()) return;
     auto least = report_.nodes.front().num_host_cpus;
     for (const auto& node : report_.nodes) least = std::min(least, node.num_host_cpus);
     if (least < job_.num_cpus) return;
@@ -146,20 +153,22 @@ class Adviser {
   }
 
   void memory() {
-    if (!report_.memory_peak_bytes || report_.memory_limit_bytes.value_or(0) <= 0 || has_unused_ ||
-        job_.state == "OUT_OF_MEMORY") {
+    if (!report_.is_known || !report_.memory_peak_bytes || report_.memory_limit_bytes.value_or(0) <= 0 || has_unused_ ||
+        report_.is_out_of_memory || job_.state == "FAILED") {  // it may have failed for want of memory
       return;
     }
     const auto peak = *report_.memory_peak_bytes, limit = *report_.memory_limit_bytes;
     if (static_cast<double>(peak) >= 0.7 * static_cast<double>(limit)) return;
     if (job_.num_gpus > 0 && limit / job_.num_gpus < 50 * kGiB) return;
     const auto on_a_node = static_cast<double>(peak) / static_cast<double>(std::max<int64_t>(1, job_.num_nodes));
-    const auto gib = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(1.2 * on_a_node / static_cast<double>(kGiB))));
+    const auto needed = 1.2 * on_a_node / static_cast<double>(kGiB);
+    const auto gib = std::max<int64_t>(1, static_cast<int64_t>(std::ceil(needed)));
     if (gib * kGiB * std::max<int64_t>(1, job_.num_nodes) >= limit) return;
     add(false, "memory-low",
-        fmt::format("the job used {} of {} of memory. --mem={}G for each node leaves a fifth to spare, and may shorten "
-                    "the time in the queue",
-                    format_bytes(peak), format_bytes(limit), gib));
+        fmt::format(
+            "the job used {} of {} of memory. --mem={}G for each node {}, and may shorten the time in the queue",
+            format_bytes(peak), format_bytes(limit), gib,
+            needed < 0.5 ? "is far more than that" : "leaves a fifth to spare"));
   }
 
   void time() {

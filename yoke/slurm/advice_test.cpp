@@ -114,9 +114,52 @@ TEST(SlurmAdvice, IsThatOfJobstats) {
        cpu,
        [](auto& r) {
          r.job.state = "OUT_OF_MEMORY";
+         r.is_out_of_memory = true;
          r.job.elapsed = Seconds(10);
        },
        {"!memory-out"}},
+      {"a step was out of memory, so that less memory is no advice",
+       cpu,
+       [](auto& r) {
+         r.job.state = "FAILED";
+         r.is_out_of_memory = true;
+         r.memory_peak_bytes = kGiB;
+       },
+       {"!memory-out"}},
+      {"a job that failed may have needed more memory than was seen",
+       cpu,
+       [](auto& r) {
+         r.job.state = "FAILED";
+         r.memory_peak_bytes = kGiB;
+       },
+       {}},
+      {"one CPU cannot become fewer",
+       cpu,
+       [](auto& r) {
+         r.job.num_cpus = 1;
+         r.cpu_percent = 50;
+       },
+       {"!cpu-low"}},
+      {"GPUs that Slurm does not account are GPUs",
+       cpu,
+       [](auto& r) {
+         r.job.num_nodes = 2;
+         r.num_seen_gpus = 8;
+         r.cpu_percent = 5;
+         r.nodes = {{.host = "a", .num_host_cpus = 32}, {.host = "b", .num_host_cpus = 32}};
+       },
+       {}},
+      {"samples alone do not tell what the job has",
+       cpu,
+       [](auto& r) {
+         r.is_known = false;
+         r.job = {.id = "7", .number = 7};
+         r.sampled_seconds = 1000;
+         r.cpu_percent = 5;
+         r.memory_peak_bytes = kGiB;
+         r.nodes = {{.host = "a", .num_cpus = 1, .num_host_cpus = 32}, {.host = "b", .num_host_cpus = 32}};
+       },
+       {}},
       {"out of time", cpu, [](auto& r) { r.job.state = "TIMEOUT"; }, {"!time-out"}},
       {"10 % of the time", cpu, [](auto& r) { r.job.limit = Seconds(36'000); }, {"!time-low"}},
       {"59 % of the time", cpu, [](auto& r) { r.job.limit = Seconds(6100); }, {"time-low"}},
@@ -173,7 +216,9 @@ TEST(SlurmAdvice, SaysHowMuchMemoryWouldDo) {
   auto report = good_cpu_job();
   report.job.num_nodes = 2;
   report.memory_peak_bytes = 20 * kGiB;
-  EXPECT_THAT(advise(report).at(0).text, HasSubstr("--mem=12G for each node"));
+  EXPECT_THAT(advise(report).at(0).text, HasSubstr("--mem=12G for each node leaves a fifth to spare"));
+  report.memory_peak_bytes = kGiB / 100;
+  EXPECT_THAT(advise(report).at(0).text, HasSubstr("--mem=1G for each node is far more than that"));
 }
 
 Evidence sampled_evidence() {
@@ -227,6 +272,8 @@ TEST(SlurmReport, TakesTheAccountsWhereThereAreNoSamples) {
   last.job.state = "COMPLETED";
   last.job.elapsed = Seconds(1000);
   last.planned = Seconds(30);
+  last.job.submitted = Time(Seconds(5000));
+  last.job.started = Time(Seconds(5030));
   last.cpu_seconds = 1000;
   last.peak_step_bytes = kGiB;
   last.requested_bytes = 4 * kGiB;
@@ -242,6 +289,90 @@ TEST(SlurmReport, TakesTheAccountsWhereThereAreNoSamples) {
   EXPECT_THAT(report.unknown,
               testing::Contains(HasSubstr("the use of the GPUs is not known: the job was not sampled")));
   EXPECT_THAT(report.unknown, testing::Contains(HasSubstr("energy is not known")));
+}
+
+TEST(SlurmReport, KnowsAStepThatWasOutOfMemory) {
+  Evidence evidence;
+  Account account;
+  account.job = {.id = "16", .number = 16, .state = "FAILED", .num_nodes = 1, .num_cpus = 1};
+  account.job.elapsed = Seconds(400);
+  account.is_out_of_memory = true;
+  account.peak_step_bytes = 10 << 20;
+  account.requested_bytes = 2 * kGiB;
+  evidence.accounts = {account};
+  auto report = make_report(evidence);
+  auto advice = advise(report);
+  ASSERT_FALSE(advice.empty());
+  EXPECT_EQ(advice[0].kind, "memory-out");
+  EXPECT_THAT(advice, Not(testing::Contains(testing::Field(&Advice::kind, "memory-low"))));
+  EXPECT_THAT(to_text(report, advice, 120),
+              HasSubstr("memory    did not suffice; the largest that was seen: 10.0 MiB"));
+  EXPECT_EQ(to_json(report, advice).at("is_out_of_memory"), true);
+  // Without accounts, the samples tell it.
+  evidence = sampled_evidence();
+  EXPECT_FALSE(make_report(evidence).is_out_of_memory);
+  evidence.samples[1].num_oom_kills = 1;
+  EXPECT_TRUE(make_report(evidence).is_out_of_memory);
+}
+
+TEST(SlurmReport, SaysThatSamplesMissPeaks) {
+  auto evidence = sampled_evidence();
+  EXPECT_THAT(make_report(evidence).unknown, testing::Contains(HasSubstr("peaks between samples were not seen")));
+  for (auto& node : evidence.samples) node.memory_with_files_peak_bytes = 5 * kGiB;
+  EXPECT_THAT(make_report(evidence).unknown, testing::Contains(HasSubstr("memory was never over 10.0 GiB")));
+  Account account;
+  account.job = *evidence.job;
+  account.peak_task_bytes = 7 * kGiB;
+  evidence.accounts = {account};
+  EXPECT_EQ(make_report(evidence).memory_peak_bytes, 7 * kGiB) << "Slurm saw more";
+}
+
+TEST(SlurmReport, OfSamplesAloneKnowsTheSampledPartAlone) {
+  auto evidence = sampled_evidence();
+  evidence.job.reset();
+  evidence.why_no_job = "munge does not run";
+  const auto report = make_report(evidence);
+  const auto advice = advise(report);
+  const auto text = to_text(report, advice, 120);
+  EXPECT_THAT(text,
+              HasSubstr("job 7: state, nodes, CPUs and GPUs not known\n  time      not known; 16:40 were sampled"));
+  EXPECT_THAT(report.unknown, testing::Contains(testing::AllOf(HasSubstr("GPUs of the job are not known"),
+                                                               HasSubstr("munge does not run"))));
+  const auto json = to_json(report, advice).at("job");
+  for (const auto* key : {"state", "nodes", "num_nodes", "num_cpus", "num_gpus", "elapsed_seconds", "limit_seconds"}) {
+    EXPECT_EQ(json.at(key), nullptr) << key;
+  }
+  EXPECT_THAT(text, HasSubstr("did not use 1 of 2 sampled GPUs"));
+}
+
+TEST(SlurmReport, CountsTheWaitOfAJobThatWasPutBack) {
+  Evidence evidence;
+  const auto at = [](int64_t second) { return Time(Seconds(second)); };
+  Account first, again;
+  first.job = {.id = "9", .number = 9, .state = "NODE_FAIL", .submitted = at(1000), .started = at(1010)};
+  first.planned = Seconds(10);
+  again.job = {.id = "9", .number = 9, .state = "PENDING", .submitted = at(2000), .eligible = at(2120)};
+  again.job.started = at(2120);  // what Slurm expects
+  again.planned = Seconds(0);
+  evidence.accounts = {first, again};
+  EXPECT_EQ(make_report(evidence).restart_wait, std::nullopt) << "not known, and not zero";
+  evidence.now = at(2060);
+  EXPECT_EQ(make_report(evidence).restart_wait, Seconds(60));
+  evidence.accounts[1].job.state = "RUNNING";
+  EXPECT_EQ(make_report(evidence).restart_wait, Seconds(120));
+  evidence.accounts.clear();
+  evidence.job = again.job;
+  evidence.job->num_restarts = 1;
+  EXPECT_EQ(make_report(evidence).restart_wait, Seconds(60));
+}
+
+TEST(SlurmReport, NamesTheUserWhoseSamplesWereNotRead) {
+  Evidence evidence;
+  evidence.job = Job{.id = "9", .number = 9, .user = "ada", .state = "COMPLETED"};
+  evidence.reader = "root";
+  EXPECT_THAT(make_report(evidence).unknown, testing::Contains(HasSubstr("in a folder of ada and were not read")));
+  evidence.reader = "ada";
+  EXPECT_THAT(make_report(evidence).unknown, Not(testing::Contains(HasSubstr("were not read"))));
 }
 
 TEST(SlurmReport, SaysThatAWaitingJobHasUsedNothing) {

@@ -113,6 +113,39 @@ std::optional<int64_t> JobMeter::memory_limit_bytes() const {
   return limit && *limit < (int64_t{1} << 60) ? limit : std::nullopt;
 }
 
+std::string JobMeter::source() const {
+  if (cpu_file_.empty() == memory_folder_.empty()) return cpu_file_.empty() ? "processes" : "cgroup";
+  return cpu_file_.empty() ? "cgroup (memory), processes (CPU)" : "cgroup (CPU), processes (memory)";
+}
+
+std::optional<int64_t> JobMeter::memory_with_files_peak_bytes() const {
+  if (memory_folder_.empty()) return std::nullopt;
+  return read_number(memory_folder_ / (is_version_2_ ? "memory.peak" : "memory.max_usage_in_bytes"));
+}
+
+std::optional<int64_t> JobMeter::num_oom_kills() {
+  if (memory_folder_.empty()) return std::nullopt;
+  if (is_version_2_) return find_stat(read_text(memory_folder_ / "memory.events").value_or(""), "oom_kill");
+  // Version 1 counts in the group of the process alone: a job has groups for steps, and these for tasks.
+  constexpr int kLevels = 3;
+  const auto look = [&](const std::filesystem::path& folder) {
+    const auto number = find_stat(read_text(folder / "memory.oom_control").value_or(""), "oom_kill");
+    if (number) oom_kills_[folder.native()] = *number;
+  };
+  look(memory_folder_);
+  std::error_code error;
+  for (std::filesystem::recursive_directory_iterator at(memory_folder_, error), end; !error && at != end;
+       at.increment(error)) {
+    if (!at->is_directory(error)) continue;
+    look(at->path());
+    if (at.depth() + 1 >= kLevels) at.disable_recursion_pending();
+  }
+  if (oom_kills_.empty()) return std::nullopt;  // a kernel that does not count
+  int64_t sum = 0;
+  for (const auto& [_, number] : oom_kills_) sum += number;
+  return sum;
+}
+
 JobMeter::Reading JobMeter::read_processes() {
   Reading reading;
   std::error_code error;

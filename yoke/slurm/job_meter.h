@@ -27,8 +27,14 @@ class JobMeter {
   };
   Reading read();
 
-  std::string source() const { return cpu_file_.empty() ? "processes" : "cgroup"; }
+  /// "cgroup", "processes", or which of them is for which: a site may have cgroups for memory alone.
+  std::string source() const;
   std::optional<int64_t> memory_limit_bytes() const;
+  /// The most that the cgroup has had at any time, with cached files; nullopt without a cgroup.
+  std::optional<int64_t> memory_with_files_peak_bytes() const;
+  /// How many processes the kernel has killed because the memory of the job's cgroups did not suffice, as far as it has
+  /// been seen; nullopt without a cgroup.
+  std::optional<int64_t> num_oom_kills();
 
  private:
   Reading read_processes();
@@ -40,6 +46,7 @@ class JobMeter {
   bool is_version_2_ = false;
   std::map<std::pair<int64_t, int64_t>, bool> known_;  ///< By pid and start.
   double most_cpu_seconds_ = 0;
+  std::map<std::string, int64_t> oom_kills_;  ///< By cgroup, which ends with its step.
 };
 
 }  // namespace yoke::slurm

@@ -45,7 +45,31 @@ TEST(SlurmJobMeter, ReadsVersion2) {
   JobMeter meter(7, root.path());
   EXPECT_EQ(meter.read().cpu_seconds, 1.5);
   EXPECT_EQ(meter.read().memory_bytes, 4106);
+  EXPECT_EQ(meter.num_oom_kills(), std::nullopt);
+  root.write(job + "memory.events", "low 0\noom 1\noom_kill 1\n");
+  root.write(job + "memory.peak", "7000\n");
+  EXPECT_EQ(meter.num_oom_kills(), 1);
+  EXPECT_EQ(meter.memory_with_files_peak_bytes(), 7000);
   EXPECT_EQ(meter.memory_limit_bytes(), std::nullopt);
+}
+
+// Sites have cgroups for memory and not for CPUs, and a step's group ends with it.
+TEST(SlurmJobMeter, ReadsMemoryWhereOnlyThatHasAGroup) {
+  test::TemporaryFolder root;
+  const std::string job = "sys/fs/cgroup/memory/slurm_n1/uid_1/job_7/";
+  root.write("proc/self/cgroup", "5:memory:/slurm_n1/uid_1/job_7/step_0/task_0\n0::/\n");
+  root.write(job + "memory.stat", "total_rss 4096\ntotal_shmem 100\n");
+  root.write(job + "memory.max_usage_in_bytes", "9000\n");
+  root.write(job + "memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 0\n");
+  JobMeter meter(7, root.path());
+  EXPECT_EQ(meter.source(), "cgroup (memory), processes (CPU)");
+  EXPECT_EQ(meter.read().memory_bytes, 4196);
+  EXPECT_EQ(meter.memory_with_files_peak_bytes(), 9000);
+  EXPECT_EQ(meter.num_oom_kills(), 0);
+  root.write(job + "step_0/task_0/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n");
+  EXPECT_EQ(meter.num_oom_kills(), 2);
+  std::filesystem::remove_all(std::filesystem::path(root.path()) / (job + "step_0"));
+  EXPECT_EQ(meter.num_oom_kills(), 2);
 }
 
 TEST(SlurmJobMeter, CountsProcessesWhereThereIsNoGroup) {

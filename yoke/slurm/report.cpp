@@ -28,43 +28,53 @@ Job job_of(const Evidence& evidence) {
     job.num_restarts = std::max(job.num_restarts, static_cast<int64_t>(evidence.accounts.size()) - 1);
     return job;
   }
-  Job job{.number = evidence.samples.front().job, .num_nodes = static_cast<int64_t>(evidence.samples.size())};
+  // Samples may be of some nodes, of visible GPUs and of a part of the time, so they do not say how much the job has.
+  Job job{.number = evidence.samples.front().job};
   job.id = std::to_string(job.number);
-  for (const auto& node : evidence.samples) {
-    job.node_list += (job.node_list.empty() ? "" : ",") + node.host;
-    job.num_cpus += node.num_cpus;
-    job.num_gpus += static_cast<int64_t>(node.devices.size());
-    job.elapsed = std::max(job.elapsed, Seconds(static_cast<int64_t>(node.seconds)));
-    job.num_restarts = std::max(job.num_restarts, node.restart);
-  }
+  for (const auto& node : evidence.samples) job.num_restarts = std::max(job.num_restarts, node.restart);
   return job;
 }
+
+Seconds since(Time begin, Time end) { return std::max(Seconds(0), std::chrono::duration_cast<Seconds>(end - begin)); }
 
 void add_times(UseReport& report, const Evidence& evidence) {
   if (evidence.accounts.empty()) {
     const auto& job = report.job;
+    if (job.num_restarts > 0 && job.is_waiting() && job.submitted && evidence.now) {
+      report.restart_wait = since(*job.submitted, *evidence.now);
+    }
     if (!job.started || !job.submitted || job.is_waiting()) return;
     // After a restart slurmctld has the time at which the job was put back.
-    const auto wait = std::chrono::duration_cast<Seconds>(
-        *job.started - std::max(*job.submitted, job.eligible.value_or(*job.submitted)));
-    (job.num_restarts == 0 ? report.queue_wait : report.restart_wait) = std::max(Seconds(0), wait);
+    if (job.num_restarts == 0) {
+      report.queue_wait = since(std::max(*job.submitted, job.eligible.value_or(*job.submitted)), *job.started);
+    } else {
+      report.restart_wait = since(*job.submitted, *job.started);
+    }
     return;
   }
   report.queue_wait = evidence.accounts.front().planned;
   for (size_t i = 1; i < evidence.accounts.size(); ++i) {
-    report.restart_wait = report.restart_wait.value_or(Seconds(0)) + evidence.accounts[i].planned.value_or(Seconds(0));
+    const auto& run = evidence.accounts[i].job;
+    // Of a run that waits, the start is what Slurm expects. The pause after a restart is lost as well.
+    const auto until = run.is_waiting() ? evidence.now : run.started;
+    if (run.submitted && until) {
+      report.restart_wait = report.restart_wait.value_or(Seconds(0)) + since(*run.submitted, *until);
+    }
     report.earlier_runs = report.earlier_runs.value_or(Seconds(0)) + evidence.accounts[i - 1].job.elapsed;
   }
 }
 
 void add_samples(UseReport& report) {
   double gpu_sum = 0, gpu_seconds = 0, cpu_seconds = 0, cpu_capacity = 0, energy_mj = 0;
-  int64_t memory = 0, limit = 0, num_idle = 0;
-  bool has_cpu = !report.nodes.empty(), has_memory = has_cpu, has_limit = has_cpu;
+  int64_t memory = 0, with_files = 0, limit = 0, num_idle = 0;
+  bool has_cpu = !report.nodes.empty(), has_memory = has_cpu, has_files = has_cpu, has_limit = has_cpu;
   for (const auto& node : report.nodes) {
     report.sampled_seconds = std::max(report.sampled_seconds, node.seconds);
     has_cpu = has_cpu && node.cpu_seconds.has_value();
     has_memory = has_memory && node.memory_peak_bytes.has_value();
+    has_files = has_files && node.memory_with_files_peak_bytes.has_value();
+    with_files += node.memory_with_files_peak_bytes.value_or(0);
+    report.is_out_of_memory = report.is_out_of_memory || node.num_oom_kills.value_or(0) > 0;
     has_limit = has_limit && node.memory_limit_bytes.has_value();
     cpu_seconds += node.cpu_seconds.value_or(0);
     cpu_capacity += node.seconds * static_cast<double>(node.num_cpus);
@@ -95,6 +105,7 @@ void add_samples(UseReport& report) {
     report.num_idle_nodes = num_idle;
   }
   if (has_memory) report.memory_peak_bytes = memory;
+  if (has_files) report.memory_with_files_peak_bytes = with_files;
   if (has_limit) report.memory_limit_bytes = limit;
   if (energy_mj > 0) {
     report.energy_joules = energy_mj / 1000;
@@ -111,7 +122,10 @@ void add_account(UseReport& report, const Account& account) {
   if (!report.memory_peak_bytes) {
     report.memory_peak_bytes = account.peak_step_bytes ? account.peak_step_bytes : account.peak_task_bytes;
     report.is_memory_estimate = report.memory_peak_bytes.has_value();
+  } else {  // a task may have had a peak between two samples
+    report.memory_peak_bytes = std::max(report.memory_peak_bytes, account.peak_task_bytes);
   }
+  report.is_out_of_memory = report.is_out_of_memory || account.is_out_of_memory;
   if (account.requested_bytes) report.memory_limit_bytes = account.requested_bytes;
   if (!report.gpu_percent && account.gpu_percent) {
     report.gpu_percent = account.gpu_percent;
@@ -132,6 +146,18 @@ void add_unknowns(UseReport& report, const Evidence& evidence) {
     return;
   }
   const bool is_sampled = !report.nodes.empty();
+  if (!report.is_known) {
+    unknown.push_back(
+        "the state, time, nodes, CPUs and GPUs of the job are not known; all figures are of the part that "
+        "was sampled" +
+        (evidence.why_no_job.empty() ? "" : ": " + evidence.why_no_job));
+  }
+  if (!is_sampled && !job.user.empty() && !evidence.reader.empty() && job.user != evidence.reader) {
+    unknown.push_back(
+        fmt::format("samples of this job, if there are any, are in a folder of {} and were not read; "
+                    "YOKE_SLURM_SAMPLES names another folder",
+                    job.user));
+  }
   if (job.num_gpus > 0 && !report.gpu_percent) {
     unknown.push_back(is_sampled
                           ? "the use of the GPUs is not known: no driver told it on the nodes"
@@ -148,6 +174,13 @@ void add_unknowns(UseReport& report, const Evidence& evidence) {
     unknown.emplace_back(
         "the peak of memory is the sum of the peaks of a step's tasks, as Slurm polled them; shorter "
         "peaks were not seen");
+  }
+  if (is_sampled && report.memory_peak_bytes && !report.is_memory_estimate) {
+    unknown.push_back(fmt::format(
+        "the peak of memory is the largest that samples saw; peaks between samples were not seen{}",
+        report.memory_with_files_peak_bytes ? fmt::format(". With cached files, the memory was never over {}",
+                                                          format_bytes(*report.memory_with_files_peak_bytes))
+                                            : ""));
   }
   if (!report.energy_joules) unknown.emplace_back("energy is not known: neither Slurm nor the devices told it");
   if (job.num_restarts > 0 && !report.earlier_runs) {
@@ -172,6 +205,30 @@ std::string bytes_text(const std::optional<int64_t>& bytes) { return bytes ? for
 
 std::string of_total(const std::optional<int64_t>& used, const std::optional<int64_t>& total) {
   return total ? fmt::format("{} of {}", bytes_text(used), format_bytes(*total)) : bytes_text(used);
+}
+
+std::string heading(const Job& job) {
+  const auto or_empty = [](const std::string& format, const std::string& text) {
+    return text.empty() ? "" : fmt::format(fmt::runtime(format), printable(text));
+  };
+  return fmt::format("job {}{}{}: {}{}, {} node{}{}, {} CPU{}{}\n", job.id, or_empty(" ({})", job.name),
+                     or_empty(" of {}", job.user), job.state.empty() ? "state not known" : job.state,
+                     or_empty(", partition {}", job.partition), job.num_nodes, job.num_nodes == 1 ? "" : "s",
+                     or_empty(" ({})", job.node_list), job.num_cpus, job.num_cpus == 1 ? "" : "s",
+                     job.num_gpus > 0 ? fmt::format(", {} GPU{}", job.num_gpus, job.num_gpus == 1 ? "" : "s") : "");
+}
+
+std::string time_text(const UseReport& report) {
+  if (!report.is_known) {
+    return fmt::format("not known; {} were sampled",
+                       format_duration(Seconds(static_cast<int64_t>(report.sampled_seconds))));
+  }
+  auto text = format_duration(report.job.elapsed);
+  if (report.job.limit) {
+    text += fmt::format(" of {} ({})", format_duration(*report.job.limit), percent_text(report.time_percent()));
+  }
+  if (report.queue_wait) text += fmt::format(", after {} in the queue", format_rough_duration(*report.queue_wait));
+  return text;
 }
 
 std::string node_table(const UseReport& report, int64_t width) {
@@ -214,7 +271,10 @@ std::optional<double> UseReport::time_percent() const {
 UseReport make_report(const Evidence& evidence) {
   UseReport report{.job = job_of(evidence)};
   report.is_running = !report.job.state.empty() && !report.job.has_ended() && !report.job.is_waiting();
+  report.is_known = evidence.job || !evidence.accounts.empty();
+  report.is_out_of_memory = report.job.state == "OUT_OF_MEMORY";
   report.nodes = evidence.samples;
+  report.unknown = evidence.doubts;
   add_times(report, evidence);
   add_samples(report);
   if (!evidence.accounts.empty()) add_account(report, evidence.accounts.back());
@@ -226,8 +286,12 @@ ReportJson to_json(const UseReport& report, const std::vector<Advice>& advice) {
   const auto value = [](const auto& known) { return known ? ReportJson(*known) : ReportJson(); };
   const auto seconds = [](const auto& known) { return known ? ReportJson(known->count()) : ReportJson(); };
   const auto source = [](const std::string& name) { return name.empty() ? ReportJson() : ReportJson(name); };
+  auto job = to_json(report.job);
+  if (!report.is_known) {
+    for (const auto* key : {"state", "nodes", "num_nodes", "num_cpus", "num_gpus", "elapsed_seconds"}) job[key] = {};
+  }
   ReportJson json = {
-      {"job", to_json(report.job)},
+      {"job", job},
       {"time_percent", value(report.time_percent())},
       {"queue_wait_seconds", seconds(report.queue_wait)},
       {"restart_wait_seconds", seconds(report.restart_wait)},
@@ -242,6 +306,8 @@ ReportJson to_json(const UseReport& report, const std::vector<Advice>& advice) {
       {"cpu_source", source(report.cpu_source)},
       {"memory_peak_bytes", value(report.memory_peak_bytes)},
       {"memory_limit_bytes", value(report.memory_limit_bytes)},
+      {"memory_with_files_peak_bytes", value(report.memory_with_files_peak_bytes)},
+      {"is_out_of_memory", report.is_out_of_memory},
       {"energy_joules", value(report.energy_joules)},
       {"energy_source", source(report.energy_source)},
       {"nodes", ReportJson::array()},
@@ -256,23 +322,12 @@ ReportJson to_json(const UseReport& report, const std::vector<Advice>& advice) {
 
 std::string to_text(const UseReport& report, const std::vector<Advice>& advice, int64_t width) {
   const auto& job = report.job;
-  const auto or_empty = [](const std::string& format, const std::string& text) {
-    return text.empty() ? "" : fmt::format(fmt::runtime(format), printable(text));
-  };
-  std::string text = fmt::format(
-      "job {}{}{}: {}{}, {} node{}{}, {} CPU{}{}\n", job.id, or_empty(" ({})", job.name), or_empty(" of {}", job.user),
-      job.state.empty() ? "state not known" : job.state, or_empty(", partition {}", job.partition), job.num_nodes,
-      job.num_nodes == 1 ? "" : "s", or_empty(" ({})", job.node_list), job.num_cpus, job.num_cpus == 1 ? "" : "s",
-      job.num_gpus > 0 ? fmt::format(", {} GPU{}", job.num_gpus, job.num_gpus == 1 ? "" : "s") : "");
+  std::string text =
+      report.is_known ? heading(job) : fmt::format("job {}: state, nodes, CPUs and GPUs not known\n", job.id);
   const auto line = [&](std::string_view label, const std::string& value) {
     text += fmt::format("  {:<9} {}\n", label, value);
   };
-  line(
-      "time",
-      fmt::format(
-          "{}{}{}", format_duration(job.elapsed),
-          job.limit ? fmt::format(" of {} ({})", format_duration(*job.limit), percent_text(report.time_percent())) : "",
-          report.queue_wait ? fmt::format(", after {} in the queue", format_rough_duration(*report.queue_wait)) : ""));
+  line("time", time_text(report));
   if (job.num_restarts > 0) {
     std::vector<std::string> parts = {std::to_string(job.num_restarts)};
     if (report.earlier_runs)
@@ -288,10 +343,19 @@ std::string to_text(const UseReport& report, const std::vector<Advice>& advice, 
                              of_total(report.gpu_memory_peak_bytes, report.gpu_memory_total_bytes), report.gpu_source));
   }
   if (report.cpu_percent) {
-    line("CPUs", fmt::format("{} of {} busy ({})", percent_text(report.cpu_percent), job.num_cpus,
+    int64_t num_sampled = 0;
+    for (const auto& node : report.nodes) num_sampled += node.num_cpus;
+    line("CPUs", fmt::format("{} of {} busy ({})", percent_text(report.cpu_percent),
+                             report.is_known ? job.num_cpus : num_sampled,
                              report.cpu_source == "yoke" ? "sampled by yoke" : "accounted by Slurm"));
   }
-  if (report.memory_peak_bytes) line("memory", of_total(report.memory_peak_bytes, report.memory_limit_bytes));
+  const auto memory = of_total(report.memory_peak_bytes, report.memory_limit_bytes);
+  if (report.is_out_of_memory) {
+    line("memory",
+         report.memory_peak_bytes ? "did not suffice; the largest that was seen: " + memory : "did not suffice");
+  } else if (report.memory_peak_bytes) {
+    line("memory", memory);
+  }
   if (report.energy_joules) {
     line("energy", fmt::format("{:.1f} Wh ({})", *report.energy_joules / 3600, report.energy_source));
   }

@@ -12,13 +12,19 @@ struct Evidence {
   std::vector<Account> accounts;    ///< The runs in sacct, the last run last.
   std::vector<NodeSample> samples;  ///< merged_by_host().
   std::string why_no_accounts;      ///< Why `accounts` is empty.
+  std::string why_no_job;           ///< Why there is neither `job` nor an account: slurmctld does not answer.
+  std::vector<std::string> doubts;  ///< Sentences about whether this is the job that was meant.
+  std::string reader;               ///< The user whose samples were looked for; empty: not known.
+  std::optional<Time> now;
 };
 
 struct UseReport {
   Job job;
+  bool is_known = true;  ///< If not, only samples are known: job has no state, time, nodes, CPUs and GPUs.
   bool is_running = false;
+  bool is_out_of_memory = false;        ///< The job or one of its steps was killed because its memory did not suffice.
   std::optional<Seconds> queue_wait;    ///< Before the first start.
-  std::optional<Seconds> restart_wait;  ///< In the queue between runs.
+  std::optional<Seconds> restart_wait;  ///< Between runs, from the moment when the job was put back; also until now.
   std::optional<Seconds> earlier_runs;  ///< The length of the runs before the last.
   double sampled_seconds = 0;           ///< The longest sampling of a node.
   std::vector<NodeSample> nodes;
@@ -29,6 +35,7 @@ struct UseReport {
   std::optional<double> cpu_percent;                                     ///< Of all CPUs of the job.
   std::optional<int64_t> num_idle_nodes;                                 ///< Nodes without any use of their CPUs.
   std::optional<int64_t> memory_peak_bytes, memory_limit_bytes;          ///< Of all nodes together.
+  std::optional<int64_t> memory_with_files_peak_bytes;                   ///< The same with cached files.
   bool is_memory_estimate = false;  ///< The peak is a sum of peaks that need not have been at the same time.
   std::optional<double> energy_joules;
   std::vector<std::string> unknown;  ///< Sentences about what is not known, and why.

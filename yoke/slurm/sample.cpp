@@ -9,7 +9,7 @@ namespace {
 
 using SampleJson = nlohmann::ordered_json;
 
-constexpr const char* kFormat = "yoke slurm sample 1";
+constexpr const char* kSampleFormat = "yoke slurm sample 1";
 
 template <typename T>
 SampleJson or_null(const std::optional<T>& value) {
@@ -85,7 +85,7 @@ void merge_device(NodeSample& node, const DeviceSample& device, bool adds) {
 }  // namespace
 
 SampleJson to_json(const NodeSample& sample) {
-  SampleJson json = {{"format", kFormat},
+  SampleJson json = {{"format", kSampleFormat},
                      {"cluster", sample.cluster},
                      {"job", sample.job},
                      {"step", sample.step},
@@ -100,6 +100,8 @@ SampleJson to_json(const NodeSample& sample) {
                      {"cpu_seconds", or_null(sample.cpu_seconds)},
                      {"memory_peak_bytes", or_null(sample.memory_peak_bytes)},
                      {"memory_limit_bytes", or_null(sample.memory_limit_bytes)},
+                     {"memory_with_files_peak_bytes", or_null(sample.memory_with_files_peak_bytes)},
+                     {"num_oom_kills", or_null(sample.num_oom_kills)},
                      {"source", sample.source},
                      {"devices", SampleJson::array()}};
   for (const auto& device : sample.devices) {
@@ -120,7 +122,7 @@ std::optional<NodeSample> parse_sample(std::string_view text) {
   const auto json = SampleJson::parse(text, nullptr, false);
   if (!json.is_object()) return std::nullopt;
   const SampleReader reader(json);
-  if (reader.text("format") != kFormat) return std::nullopt;
+  if (reader.text("format") != kSampleFormat) return std::nullopt;
   NodeSample sample{.cluster = reader.text("cluster"),
                     .job = reader.whole("job").value_or(0),
                     .step = reader.text("step"),
@@ -135,6 +137,8 @@ std::optional<NodeSample> parse_sample(std::string_view text) {
   sample.cpu_seconds = reader.number("cpu_seconds");
   sample.memory_peak_bytes = reader.whole("memory_peak_bytes");
   sample.memory_limit_bytes = reader.whole("memory_limit_bytes");
+  sample.memory_with_files_peak_bytes = reader.whole("memory_with_files_peak_bytes");
+  sample.num_oom_kills = reader.whole("num_oom_kills");
   sample.source = reader.text("source");
   const auto devices = json.find("devices");
   if (devices == json.end() || !devices->is_array()) return sample;
@@ -199,6 +203,9 @@ std::vector<NodeSample> merged_by_host(std::vector<NodeSample> samples) {
     add_or_raise(node.cpu_seconds, sample.cpu_seconds, adds);
     node.memory_peak_bytes = std::max(node.memory_peak_bytes, sample.memory_peak_bytes);
     node.memory_limit_bytes = std::max(node.memory_limit_bytes, sample.memory_limit_bytes);
+    node.memory_with_files_peak_bytes =
+        std::max(node.memory_with_files_peak_bytes, sample.memory_with_files_peak_bytes);
+    node.num_oom_kills = std::max(node.num_oom_kills, sample.num_oom_kills);
     node.seconds += std::max(0.0, sample_end - std::max(end, sample.begin));
     end = std::max(end, sample_end);
     node.num_samples += sample.num_samples;

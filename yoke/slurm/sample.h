@@ -33,7 +33,9 @@ struct NodeSample {
   int64_t num_host_cpus = 0;  ///< Of the node.
   std::optional<double> cpu_seconds;
   std::optional<int64_t> memory_peak_bytes, memory_limit_bytes;
-  std::string source;  ///< Of CPU and memory: "cgroup" (of the whole job) or "processes".
+  std::optional<int64_t> memory_with_files_peak_bytes;  ///< With cached files; at any time, not only in samples.
+  std::optional<int64_t> num_oom_kills;                 ///< Processes that were killed for want of memory.
+  std::string source;  ///< Of CPU and memory: "cgroup" (of the whole job), "processes", or both.
   std::vector<DeviceSample> devices;
 
   bool operator==(const NodeSample&) const = default;

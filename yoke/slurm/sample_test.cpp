@@ -22,6 +22,8 @@ TEST(SlurmSample, IsReadAsItWasWritten) {
   auto sample = sample_at(1000, 20);
   sample.is_finished = true;
   sample.cluster = "alpha";
+  sample.num_oom_kills = 2;
+  sample.memory_with_files_peak_bytes = 500;
   EXPECT_EQ(parse_sample(to_json(sample).dump()), sample);
 }
 
@@ -43,11 +45,13 @@ TEST(SlurmSample, OfOneStepAfterTheOtherAddsUp) {
   auto later = sample_at(2000, 60);
   later.devices[0].mean_percent = 90;
   later.memory_peak_bytes = 300;
+  later.num_oom_kills = 1;
   const auto merged = merged_by_host({later, sample_at(1000, 20)});
   ASSERT_EQ(merged.size(), 1U);
   EXPECT_EQ(merged[0].seconds, 80);
   EXPECT_EQ(merged[0].cpu_seconds, 20);
   EXPECT_EQ(merged[0].memory_peak_bytes, 300);
+  EXPECT_EQ(merged[0].num_oom_kills, 1);
   EXPECT_EQ(merged[0].devices.at(0).mean_percent, 80);
   EXPECT_EQ(merged[0].devices.at(0).energy_mj, 2000);
 }
