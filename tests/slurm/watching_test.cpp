@@ -97,6 +97,7 @@ TEST(SlurmWatching, ReportsWhatAJobUsedAndShowsItsDevices) {
   EXPECT_EQ(top.exit_code, 0) << top.err;
   EXPECT_THAT(top.out, AllOf(HasSubstr("job " + job + " (train) of ada: 2 nodes"), HasSubstr("n1 "), HasSubstr("n2 ")));
   EXPECT_THAT(top.out, Not(HasSubstr("no answer")));
+  EXPECT_THAT(top.out, HasSubstr("Slurm knows no GPU of this job; the 16 shown are all that its nodes let it open"));
   const auto samples = "ls .local/state/yoke/slurm/" + job + "/*.json | wc -l";
   EXPECT_TRUE(wait_until([&] { return cluster.shell(kFolder + samples, "ada").out == "2\n"; }, milliseconds(90'000)));
   cluster.shell(kFolder + "touch go", "ada");
@@ -117,6 +118,45 @@ TEST(SlurmWatching, ReportsWhatAJobUsedAndShowsItsDevices) {
   EXPECT_EQ(slurm(cluster, "report 9999").exit_code, 66);
   EXPECT_EQ(slurm(cluster, "top " + job).exit_code, 69);
   EXPECT_THAT(slurm(cluster, "sample -- sh -c 'exit 3'").err, HasSubstr("this is not a job of Slurm"));
+  // A number in the name of a file need not be that of the job.
+  const auto array = submit(cluster, "--array=1-3 --wrap true");
+  ASSERT_TRUE(cluster.wait_for_state(array + "_3", "COMPLETED"));
+  const auto range = slurm(cluster, "report '" + array + "_[1-2]'");
+  EXPECT_THAT(range.out, AllOf(HasSubstr("job " + array + "_1 "), HasSubstr("job " + array + "_2 "),
+                               Not(HasSubstr("job " + array + "_3 "))));
+  EXPECT_EQ(slurm(cluster, "report '" + array + "_[8-9]'").exit_code, 66);
+  const auto other = slurm(cluster, "report lr" + job + "e-" + job + "_seed9.out");
+  EXPECT_EQ(other.exit_code, 66);
+  EXPECT_THAT(other.err, HasSubstr("is not an output of job " + job));
+  const auto moved = slurm(cluster, "report moved/slurm-" + job + ".out");
+  EXPECT_THAT(moved.out, HasSubstr("the number was taken from its name"));
+  // The samples alone do not tell what the job has.
+  cluster.kill_daemon("slurmctld");
+  const auto alone = slurm(cluster, "report " + job);
+  EXPECT_THAT(alone.out, AllOf(HasSubstr("state, nodes, CPUs and GPUs not known"), HasSubstr("time      not known; "),
+                               HasSubstr("scontrol cannot reach slurmctld")));
+}
+
+TEST(SlurmWatching, KnowsThatAStepWasOutOfMemory) {
+  if (const auto reason = SlurmCluster::why_not(true); !reason.empty()) GTEST_SKIP() << reason;
+  SlurmCluster cluster({"--cgroups", "--accounting", "--cpus", "4", "1"});
+  cluster.shell(kFolder + "printf '%s\\n' 'b = []' 'while True: b.append(bytearray(b\"x\" * (1 << 20)))' > oom.py",
+                "ada");
+  const auto job = submit(cluster, "--mem=100 -c1 -t 5 --wrap 'srun python3 oom.py'");
+  ASSERT_TRUE(cluster.wait_for_state(job, "FAILED"));
+  const auto sampled =
+      submit(cluster, "--mem=100 -c1 -t 5 --wrap 'srun " YOKE_COMMAND " slurm sample -- python3 oom.py'");
+  ASSERT_TRUE(cluster.wait_for_state(sampled, "FAILED"));
+  const auto samples = cluster.shell(kFolder + "cat .local/state/yoke/slurm/" + sampled + "/*.json", "ada").out;
+  EXPECT_THAT(samples, AllOf(HasSubstr("\"num_oom_kills\": 1"), HasSubstr("\"source\": \"cgroup")));
+  for (const auto& one : {job, sampled}) {
+    const auto is_told = [&] {
+      return slurm(cluster, "report --json " + one).out.find("\"kind\": \"memory-out\"") != std::string::npos;
+    };
+    EXPECT_TRUE(wait_until(is_told, milliseconds(60'000))) << slurm(cluster, "report " + one).out;
+  }
+  EXPECT_THAT(cluster.run({YOKE_COMMAND, "slurm", "report", sampled}).out,
+              HasSubstr("are in a folder of ada and were not read"));
 }
 
 TEST(SlurmWatching, RunsSweepsAndResumesJobs) {

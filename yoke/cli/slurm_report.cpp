@@ -1,5 +1,7 @@
 // `yoke slurm report`: say what jobs used of what they had, with advice.
 #include <fmt/format.h>
+#include <pwd.h>
+#include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -14,6 +16,7 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/slurm.h"
+#include "yoke/slurm/job_file.h"
 #include "yoke/slurm/job_folder.h"
 #include "yoke/slurm/query.h"
 #include "yoke/slurm/report.h"
@@ -77,22 +80,42 @@ std::optional<slurm::JobName> job_of_sweep(const std::string& word) {
   return job ? std::optional(slurm::JobName{job->number, task}) : std::nullopt;
 }
 
-slurm::JobName report_name(const std::string& word) {
-  if (const auto job = slurm::parse_job_name(word); job && word.find('/') == word.npos) return *job;
-  if (const auto job = job_of_sweep(word)) return *job;
-  if (const auto job = slurm::job_of_file(word)) return *job;
+/// What a word of the command line names: a job or an array, tasks of one, or a file whose name may mean several jobs.
+struct ReportTarget {
+  std::vector<slurm::JobName> names;
+  std::optional<slurm::JobRange> range;
+  std::string file;  ///< Empty: the user gave the number.
+};
+
+ReportTarget report_target(const std::string& word) {
+  if (const auto range = slurm::parse_job_range(word)) return {{{range->number, std::nullopt}}, range, ""};
+  if (const auto job = slurm::parse_job_name(word); job && word.find('/') == word.npos) return {{*job}, {}, ""};
+  if (const auto job = job_of_sweep(word)) return {{*job}, {}, ""};
+  if (auto names = slurm::jobs_in_name(word); !names.empty()) return {std::move(names), {}, word};
   throw Error(
       ErrorCode::kInvalidArgument,
-      "'{}' names no job of Slurm; give a number, as 123 or 123_4, or an output file with the number in its name, "
-      "as slurm-123.out, or of a task of `yoke slurm array`, as sweep/0/slurm.out",
+      "'{}' names no job of Slurm; give a number, as 123, 123_4 or 123_[1-4], or an output file with the number in its "
+      "name, as slurm-123.out, or of a task of `yoke slurm array`, as sweep/0/slurm.out",
       printable(word));
+}
+
+std::string resolved(const std::string& path) {
+  std::error_code error;
+  const auto canonical = std::filesystem::weakly_canonical(std::filesystem::absolute(path), error);
+  return error ? path : canonical.string();
+}
+
+slurm::OutputMatch match_file(const std::string& file, const slurm::Evidence& evidence) {
+  auto outputs = slurm::outputs_of(evidence.job, evidence.accounts);
+  for (auto& path : outputs.paths) path = resolved(path);
+  return match_output(resolved(file), outputs);
 }
 
 /// The evidence for each job of a name: each task of an array is one.
 std::vector<slurm::Evidence> find_evidence(const slurm::JobName& name, const Environment& environment) {
   std::map<int64_t, slurm::Evidence> jobs;
   std::optional<Error> failure;
-  std::string why_no_accounts;
+  std::string why_no_accounts, why_no_job = "slurmctld does not know the job any more";
   try {
     for (auto& job : slurm::known_jobs(name, environment)) {
       const auto number = job.number;
@@ -100,6 +123,7 @@ std::vector<slurm::Evidence> find_evidence(const slurm::JobName& name, const Env
     }
   } catch (const Error& error) {
     failure = error;
+    why_no_job = error.what();
   }
   try {
     for (auto& account : slurm::accounts_of(name, environment)) {
@@ -110,9 +134,14 @@ std::vector<slurm::Evidence> find_evidence(const slurm::JobName& name, const Env
     if (!failure && error.code() != ErrorCode::kFailedPrecondition) failure = error;
   }
   if (jobs.empty()) jobs[name.number];
+  const auto* user = getpwuid(geteuid());
+  const std::string reader = user == nullptr ? "" : user->pw_name;
   std::vector<slurm::Evidence> result;
   for (auto& [number, evidence] : jobs) {
     evidence.samples = samples_of(number, evidence, environment);
+    evidence.now = std::chrono::system_clock::now();
+    evidence.reader = reader;
+    evidence.why_no_job = why_no_job;
     if (evidence.accounts.empty()) {
       evidence.why_no_accounts =
           why_no_accounts.empty() ? "the accounts have nothing about the job yet" : why_no_accounts;
@@ -125,13 +154,66 @@ std::vector<slurm::Evidence> find_evidence(const slurm::JobName& name, const Env
               to_text(name), why_no_accounts.empty() ? "" : fmt::format(" ({})", printable(why_no_accounts)));
 }
 
+/// The evidence for the job that writes `file`. If Slurm does not tell which one that is, the report says so.
+/// Errors  kNotFound: no job is known, or those that are known write other files.
+std::vector<slurm::Evidence> evidence_of_file(const ReportTarget& target, const Environment& environment) {
+  std::vector<slurm::Evidence> likely;
+  std::optional<Error> failure;
+  slurm::JobName other;
+  for (const auto& name : target.names) {
+    try {
+      auto found = find_evidence(name, environment);
+      std::vector<slurm::Evidence> sure, possible;
+      for (auto& evidence : found) {
+        const auto match = match_file(target.file, evidence);
+        if (match == slurm::OutputMatch::kOther) continue;
+        (match == slurm::OutputMatch::kIsOutput ? sure : possible).push_back(std::move(evidence));
+      }
+      if (!sure.empty()) return sure;
+      if (possible.empty() && other.number == 0) other = name;
+      if (!likely.empty()) continue;
+      for (auto& evidence : possible) {
+        evidence.doubts.push_back(
+            fmt::format("whether {} is an output of job {} is not known: the number was taken from its name",
+                        printable(target.file), to_text(name)));
+      }
+      likely = std::move(possible);
+      // Samples alone: Slurm does not answer, or has forgotten the job, so further numbers would not become certain.
+      if (!likely.empty() && !likely.front().job && likely.front().accounts.empty()) break;
+    } catch (const Error& error) {
+      if (!failure) failure = error;
+      if (error.code() != ErrorCode::kNotFound) break;  // a Slurm that does not answer would keep each number waiting
+    }
+  }
+  if (!likely.empty()) return likely;
+  if (other.number != 0) {
+    throw Error(ErrorCode::kNotFound,
+                "{} is not an output of job {}, which writes another file; give the number of the job",
+                printable(target.file), to_text(other));
+  }
+  throw *failure;
+}
+
+std::vector<slurm::Evidence> evidence_of(const ReportTarget& target, const Environment& environment) {
+  if (!target.file.empty()) return evidence_of_file(target, environment);
+  auto evidence = find_evidence(target.names.front(), environment);
+  if (!target.range) return evidence;
+  std::erase_if(evidence, [&](const slurm::Evidence& one) {
+    const bool is_known = one.job || !one.accounts.empty();
+    return !is_known || !target.range->contains(one.job ? *one.job : one.accounts.back().job);
+  });
+  if (!evidence.empty()) return evidence;
+  throw Error(ErrorCode::kNotFound, "neither slurmctld nor the accounts know these tasks of job {}",
+              target.range->number);
+}
+
 int run_slurm_report(const SlurmReportArgs& args, Context& context) {
-  std::vector<slurm::JobName> names;
-  for (const auto& word : args.jobs) names.push_back(report_name(word));
+  std::vector<ReportTarget> targets;
+  for (const auto& word : args.jobs) targets.push_back(report_target(word));
   auto json = nlohmann::ordered_json::array();
   bool is_first = true;
-  for (const auto& name : names) {
-    for (const auto& evidence : find_evidence(name, context.environment)) {
+  for (const auto& target : targets) {
+    for (const auto& evidence : evidence_of(target, context.environment)) {
       const auto report = make_report(evidence);
       const auto advice = advise(report);
       if (args.json) {
@@ -161,6 +243,7 @@ void add_slurm_report(CLI::App& cmd, Context& context) {
   cmd.footer(
       examples("  yoke slurm report 4121             a job that runs or has ended\n"
                "  yoke slurm report 4121_7 4130      a task of an array, and another job\n"
+               "  yoke slurm report '4121_[1-3]'     tasks of an array\n"
                "  yoke slurm report logs/*.out       the jobs of these output files\n"
                "  yoke slurm report sweep/*/slurm.out    the tasks of a sweep of `yoke slurm array`\n"
                "  yoke slurm report --json 4121 | jq '.reports[].advice[].text'\n"

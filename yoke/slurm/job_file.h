@@ -1,0 +1,39 @@
+// yoke/slurm/job_file.h -- the jobs that users name by an array's range or by an output file. Pure.
+#pragma once
+
+#include "yoke/slurm/account.h"
+
+namespace yoke::slurm {
+
+/// Tasks of an array in the form of squeue and `yoke slurm ps`: "7_[1-2]", "7_[1,4-9%2]".
+struct JobRange {
+  int64_t number = 0;
+  std::vector<int64_t> tasks;
+
+  /// Whether `job` is one of these tasks, or tasks that wait together and contain one.
+  bool contains(const Job& job) const;
+  bool operator==(const JobRange&) const = default;
+};
+std::optional<JobRange> parse_job_range(std::string_view text);
+
+/// The jobs that a file's name may mean, the likeliest (job_of_file()) first; five at most. A number of a file is often
+/// a date, a seed or a learning rate.
+std::vector<JobName> jobs_in_name(std::string_view path);
+
+enum class OutputMatch {
+  kIsOutput,  ///< The job writes this file.
+  kUnknown,   ///< Slurm does not tell any more, or the file has the right name in another folder.
+  kOther      ///< The job writes other files.
+};
+
+/// The files that a job writes, as far as slurmctld or the accounts tell. A relative path is one in the job's folder.
+struct JobOutputs {
+  std::vector<std::string> paths;
+  bool is_complete = false;  ///< Whether Slurm told them. Otherwise they are its defaults, which a script can change.
+};
+JobOutputs outputs_of(const std::optional<Job>& job, const std::vector<Account>& accounts);
+
+/// REQUIRES: `file` and the paths of `outputs` are absolute, with links resolved.
+OutputMatch match_output(const std::string& file, const JobOutputs& outputs);
+
+}  // namespace yoke::slurm
