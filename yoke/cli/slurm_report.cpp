@@ -251,8 +251,8 @@ void add_slurm_report(CLI::App& cmd, Context& context) {
                "Figures come from the samples that `yoke run` and `yoke slurm sample` take in a job, or else\n"
                "from sacct. What neither knows is said.\n"
                "\n"
-               "Exit status: 0; 66 if nobody knows a job; 75 if slurmctld or munge cannot be reached and\n"
-               "there are no samples either."));
+               "Exit status: 0; 66 if nobody knows a job, or if a file is not an output of the job in its name;\n"
+               "75 if slurmctld or munge cannot be reached and there are no samples either."));
   cmd.callback([args, &context] { context.exit_code = run_slurm_report(*args, context); });
 }
 
