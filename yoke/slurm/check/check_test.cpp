@@ -193,6 +193,34 @@ const std::vector<Case>& cases() {
       {"step-cpus-per-task", 4, "#SBATCH -c4\nsrun --cpu-bind=cores x\n", "#SBATCH -c4\nsrun -c4 --cpu-bind=cores x\n",
        "23.02"},
       {"step-cpus-per-task", 4, "#SBATCH -c4 --hint=nomultithread\nsrun x\n", "#SBATCH -c4\nsrun x\n", "23.02"},
+      {"step-over-job", 4, "#SBATCH -n1 -c2\nsrun -c4 x\n", "#SBATCH -n4 -N1\nsrun -n1 -c4 x\n"},
+      {"step-over-job", 4, "#SBATCH -n4\nsrun -n4 -c2 x\n", "#SBATCH -n4 -N1 -c2\nsrun -n8 x\n"},
+      {"step-over-job", 3, "srun -n1 -c8 x\n", "#SBATCH --exclusive\nsrun -n1 -c8 x\n"},
+      {"step-over-job", 4, "#SBATCH -N2 -n4\nsrun -N1 x\n", "#SBATCH -N2 -n4\nsrun -N1 -n2 x\n"},
+      {"step-over-job", 4, "#SBATCH -N2 --ntasks-per-node=2\nsrun -N1 -n4 x\n",
+       "#SBATCH -N2 --ntasks-per-node=2\nsrun -N1 -n2 x\n"},
+      {"step-over-job", 4, "#SBATCH -N2 --ntasks-per-node=2\nsrun -N1 x\n", "#SBATCH -N2\nsrun -N1 x\n"},
+      {"step-over-job", 4, "#SBATCH --gpus=1\nsrun --gpus=2 x\n", "#SBATCH --gpus=1\nsrun --gpus=1 x\n"},
+      {"step-over-job", 3, "srun --gpus=1 x\n", "#SBATCH --exclusive\nsrun --gpus=1 x\n"},
+      {"step-over-job", 3, "srun --gres=gpu:1 x\n", "srun --gres=none x\n"},
+      {"step-over-job", 4, "#SBATCH --gpus=2 -n4\nsrun --gpu-bind=none --gpus-per-task=1 x\n",
+       "#SBATCH --gpus=4 -n4\nsrun --gpu-bind=none --gpus-per-task=1 x\n"},
+      {"step-over-job", 4, "#SBATCH -N2 --gpus-per-node=1\nsrun --gpus=3 x\n",
+       "#SBATCH -N2 --gpus-per-node=1\nsrun --gpus=2 x\n"},
+      {"step-elsewhere", 4, "#SBATCH -w n1 -n1\nsrun -w n2 x\n", "#SBATCH -w n1 -n4\nsrun -w n2 x\n"},
+      {"step-elsewhere", 4, "#SBATCH -w n1,n2 -N2\nsrun -x n1 x\n", "#SBATCH -w n1,n2 -N2\nsrun -x n1 -N1 -n1 x\n"},
+      {"step-elsewhere", 4, "#SBATCH -N2\nsrun -r 2 -N1 x\n", "#SBATCH -N2\nsrun -r 1 -N1 x\n"},
+      {"step-elsewhere", 4, "#SBATCH -n1\nsrun --het-group=1 x\n",
+       "#SBATCH -n1\n#SBATCH hetjob\n#SBATCH -n1\nsrun --het-group=1 x\n"},
+      {"step-elsewhere", 6, "#SBATCH -n1\n#SBATCH hetjob\n#SBATCH -n1\nsrun --het-group=0-2 x\n",
+       "#SBATCH -n1\n#SBATCH hetjob\n#SBATCH -n1\nsrun --het-group=0,1 x\n"},
+      {"step-elsewhere", 4, "#SBATCH -n2 -N1\nsrun -n1 x : -n1 y\n", "#SBATCH -n2 -N2\nsrun -n1 x : -n1 y\n"},
+      {"tasks-per-node-ignored", 4, "#SBATCH -N2 -n4\nsrun --ntasks-per-node=1 x\n",
+       "#SBATCH -N2 -n4\nsrun -n2 --ntasks-per-node=1 x\n"},
+      {"tasks-per-node-ignored", 4, "#SBATCH -N2 --ntasks-per-node=2\nsrun --ntasks-per-node=4 x\n",
+       "#SBATCH -N2 --ntasks-per-node=2\nsrun --ntasks-per-node=2 x\n"},
+      {"tasks-per-node-ignored", 4, "#SBATCH -N2 --ntasks-per-node=2\nsrun -N2 --ntasks-per-node=1 x\n",
+       "#SBATCH -N2\nsrun -N2 --ntasks-per-node=1 x\n", "22.05"},
       {"background-without-wait", 3, "srun x &\n", "srun x &\nwait\n"},
       {"steps-in-turn", 4, "#SBATCH -n2\nsrun -n1 a &\nsrun -n1 b &\nwait\n",
        "#SBATCH -n2\nsrun --exact -n1 a &\nsrun --exact -n1 b &\nwait\n"},
@@ -378,6 +406,7 @@ TEST(SlurmCheck, ReadsCommandLines) {
     }
     return result;
   };
+  EXPECT_THAT(rules({"sbatch", "-n=4", "job.sh"}), ElementsAre("space-at-equals"));
   EXPECT_THAT(rules({"sbatch", "-N2", "-n1", "job.sh"}), ElementsAre("fewer-tasks-than-nodes"));
   EXPECT_THAT(rules({"sbatch", "--export-file", "job.sh"}), ElementsAre("script-as-value"));
   EXPECT_THAT(rules({"sbatch", "job.sh", "--nodes=2"}), ElementsAre("option-after-script"));

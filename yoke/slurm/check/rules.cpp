@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <set>
 
+#include "yoke/base/error.h"
+#include "yoke/base/hostlist.h"
 #include "yoke/base/text.h"
 
 namespace yoke::slurm::check {
@@ -143,6 +145,15 @@ bool is_small_program(const std::vector<OptionWord>& words) {
   static const std::set<std::string_view> kNames = {
       "rm", "mkdir", "cp", "mv", "ls", "cat", "echo", "true", "date", "touch", "hostname", "nvidia-smi", "rocm-smi"};
   return !words.empty() && kNames.contains(base_name(words.front().text));
+}
+
+std::vector<std::string> hosts_in(const std::string& list) {
+  if (list.empty() || list.find_first_of("/$") != list.npos) return {};
+  try {
+    return expand_hostlist(list);
+  } catch (const Error&) {
+    return {};
+  }
 }
 
 bool assigns(const Script& script, std::string_view name) {

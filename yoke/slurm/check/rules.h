@@ -133,6 +133,8 @@ std::optional<OptionWord> program_option(const std::vector<OptionWord>& words, s
 std::string launcher_of(const std::vector<OptionWord>& words);
 /// Whether a program needs no more than one CPU: it cleans up, copies or asks.
 bool is_small_program(const std::vector<OptionWord>& words);
+/// The hosts of a list; empty if it cannot be read or is the name of a file.
+std::vector<std::string> hosts_in(const std::string& list);
 /// Whether the script exports `name` or assigns it anywhere.
 bool assigns(const Script& script, std::string_view name);
 

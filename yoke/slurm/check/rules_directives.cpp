@@ -240,7 +240,7 @@ bool is_short_with_equals(const Subject& subject, const GivenOption& given) {
 void check_equals(const Subject& subject, Finder& finder) {
   for_each_request(subject, [&](const Request& request, Program /*program*/, bool /*is_step*/) {
     for (const auto& given : request.options().given) {
-      if (!given.is_known || !given.has_value || given.line <= 0) continue;
+      if (!given.is_known || !given.has_value) continue;
       if (!given.written.starts_with("---") && given.spec->value == Value::kRequired && !given.value.empty() &&
           given.value[0] == '=') {
         const auto why = is_short_with_equals(subject, given)

@@ -57,6 +57,25 @@ void check_tasks_ignored(const Subject& subject, Finder& finder) {
                                  .cpus_per_task = {},
                                  .gpus_per_node = {}});
   for (const auto& step : steps_of(subject)) judge(step.request, step.layout);
+  const auto& job = subject.script.job();
+  const auto whole = layout_of(job);
+  if (subject.script.text.find("unset SLURM") != std::string::npos || assigns(subject.script, "SLURM_NTASKS")) return;
+  if (!whole.ntasks || (!job.has("ntasks") && !job.has("ntasks-per-node"))) return;
+  for (const auto& step : steps_of(subject)) {
+    const auto& request = step.request;
+    const auto nodes = request.has("nodes") ? request.nodes() : whole.nodes;
+    const auto per_node = request.ntasks_per_node();
+    if (request.has("ntasks") || request.has_unknown() || !nodes || !per_node || *nodes * *per_node == *whole.ntasks) {
+      continue;
+    }
+    const bool is_mended = request.has("nodes") && subject.version && *subject.version >= Version{23, 2, 5};
+    if (is_mended) continue;
+    finder.add_as(request.has("nodes") && !subject.version ? Severity::kNote : Severity::kWarning,
+                  request.line_of("ntasks-per-node"),
+                  fmt::format("srun takes over the {} tasks of the job and ignores --ntasks-per-node {}{}",
+                              *whole.ntasks, *per_node, request.has("nodes") ? " before Slurm 23.02.5" : ""),
+                  fmt::format("Give srun the number of tasks, too: --ntasks={}.", *nodes * *per_node));
+  }
 }
 
 void check_tasks_uneven(const Subject& subject, Finder& finder) {

@@ -4,11 +4,10 @@
 #include <algorithm>
 #include <set>
 
-#include "yoke/base/error.h"
-#include "yoke/base/hostlist.h"
 #include "yoke/base/text.h"
 #include "yoke/slurm/check/cpu_bind.h"
 #include "yoke/slurm/check/rules.h"
+#include "yoke/slurm/check/rules_step_size.h"
 
 namespace yoke::slurm::check {
 namespace {
@@ -137,27 +136,23 @@ void check_srun_script_options(const Subject& subject, Finder& finder) {
   }
 }
 
-/// The hosts of a list; empty if it cannot be read or is the name of a file.
-std::vector<std::string> hosts_of(const std::string& list) {
-  if (list.empty() || list.find_first_of("/$") != list.npos) return {};
-  try {
-    return expand_hostlist(list);
-  } catch (const Error&) {
-    return {};
-  }
-}
-
 void check_step_nodes(const Subject& subject, Finder& finder) {
-  if (subject.script.is_het() || subject.is_command_line) return;
+  if (subject.is_command_line) return;
+  find_missing_components(subject, finder);
+  if (subject.script.is_het()) return;
   const auto& job = subject.script.job();
-  const auto has = hosts_of(job.value("nodelist"));
+  const auto has = hosts_in(job.value("nodelist"));
   const auto nodes = job.nodes();
   // With more nodes than the list names, Slurm chooses the others.
-  const bool knows_all = !has.empty() && !job.has_unknown() &&
-                         (job.has("nodes") ? nodes && *nodes <= static_cast<int64_t>(has.size()) : !job.has("ntasks"));
+  const bool knows_all =
+      !has.empty() && !job.has_unknown() &&
+      (job.has("nodes")    ? nodes && *nodes <= static_cast<int64_t>(has.size())
+       : job.has("ntasks") ? job.count("ntasks").value_or(INT64_MAX) <= static_cast<int64_t>(has.size())
+                           : true);
   const auto types = job.gpu_types();
   for (const auto& step : steps_of(subject)) {
-    const auto asked = hosts_of(step.request.value("nodelist"));
+    find_missing_nodes(subject, step, knows_all ? has : std::vector<std::string>{}, finder);
+    const auto asked = hosts_in(step.request.value("nodelist"));
     for (const auto& host : asked) {
       if (!knows_all || std::find(has.begin(), has.end(), host) != has.end()) continue;
       finder.add(
@@ -202,8 +197,9 @@ void check_step_size(const Subject& subject, Finder& finder) {
                       range->min, *whole.nodes, *whole.nodes, range->min));
       continue;
     }
+    find_missing_resources(subject, step, whole, finder);
     const auto step_gpus = request.gpus_per_node();
-    if (step_gpus && whole.gpus_per_node && *step_gpus > *whole.gpus_per_node) {
+    if (!job.has("exclusive") && step_gpus && whole.gpus_per_node && *step_gpus > *whole.gpus_per_node) {
       finder.add(line, fmt::format("the step asks for {} GPUs on a node, but the job has {}", *step_gpus,
                                    *whole.gpus_per_node));
       continue;
