@@ -122,7 +122,7 @@ rules::FileFindings check_command(const std::vector<std::string>& words, const C
   auto findings = rules::check(
       {.script = batch, .version = facts.version, .site = site, .program = rules::kSbatch, .is_command_line = false});
   for (auto& finding : of_line) {  // what is not said about the script with these options
-    if (finding.rule != "option-after-script") continue;
+    if (finding.rule != "option-after-script" && finding.rule != "wrap-with-script") continue;
     finding.line = 0;
     findings.insert(findings.begin(), std::move(finding));
   }

@@ -158,7 +158,8 @@ const std::vector<Case>& cases() {
       {"ntasks-per-core-over-threads", 3, "#SBATCH --ntasks-per-core=4 --threads-per-core=2\n",
        "#SBATCH --ntasks-per-core=2 --threads-per-core=2\n", "23.02"},
       {"segment-not-divisor", 3, "#SBATCH -N5 --segment=2\nsrun x\n", "#SBATCH -N4 --segment=2\nsrun x\n", "26.05"},
-      {"arbitrary-with-nodes", 3, "#SBATCH -N2 -m arbitrary\nsrun x\n", "#SBATCH -N2 -m block\nsrun x\n", "24.05"},
+      {"arbitrary-with-nodes", 3, "#SBATCH -N2 -m arbitrary -w n1,n2\nsrun x\n", "#SBATCH -N2 -m block\nsrun x\n",
+       "24.05"},
       {"array-output-collides", 3, "#SBATCH --array=0-9 -o out-%A.txt\n", "#SBATCH --array=0-9 -o out-%A_%a.txt\n"},
       {"gpus-per-task-isolates", 4, "#SBATCH -N1 -n4 --gpus-per-task=1\nsrun python t.py\n",
        "#SBATCH -N1 -n4 --gpus-per-task=1\nsrun --gpu-bind=none python t.py\n"},
@@ -193,6 +194,46 @@ const std::vector<Case>& cases() {
       {"step-cpus-per-task", 4, "#SBATCH -c4\nsrun --cpu-bind=cores x\n", "#SBATCH -c4\nsrun -c4 --cpu-bind=cores x\n",
        "23.02"},
       {"step-cpus-per-task", 4, "#SBATCH -c4 --hint=nomultithread\nsrun x\n", "#SBATCH -c4\nsrun x\n", "23.02"},
+      {"option-needs-another", 3, "#SBATCH --gpus-per-task=1\n", "#SBATCH --gpus-per-task=1 -n1\n"},
+      {"option-needs-another", 3, "#SBATCH --gpus-per-socket=1\n", "#SBATCH --gpus-per-socket=1 -B 1:2\n"},
+      {"option-needs-another", 3, "#SBATCH -m arbitrary\n", "#SBATCH -m arbitrary -w n1\n"},
+      {"option-needs-another", 3, "#SBATCH --ntasks-per-gpu=2 -n3\nsrun x\n",
+       "#SBATCH --ntasks-per-gpu=2 -n4\nsrun x\n"},
+      {"gpus-fewer-than-nodes", 3, "#SBATCH --gpus=1 -N2\nsrun x\n", "#SBATCH --gpus=1 -N1-2\nsrun x\n"},
+      {"nodelist-conflict", 3, "#SBATCH -w n1,n2 -N1\nsrun x\n", "#SBATCH -w n1,n2 -N1-2\nsrun x\n"},
+      {"nodelist-conflict", 3, "#SBATCH -w n[1-2] -x n2\nsrun x\n", "#SBATCH -w n[1-2] -x n3\nsrun x\n"},
+      {"array-with-hetjob", 3, "#SBATCH --array=1-2\n#SBATCH hetjob\n#SBATCH -n1\n",
+       "#SBATCH -n1\n#SBATCH hetjob\n#SBATCH -n1\n"},
+      {"overlap-with-exclusive", 3, "srun --overlap --exclusive x\n", "srun --overlap --exact x\n"},
+      {"value-not-in-version", 3, "#SBATCH --exclusive=topo\n", "#SBATCH --exclusive=user\n", "22.05"},
+      {"value-not-in-version", 3, "#SBATCH -N 1,2\nsrun x\n", "#SBATCH -N 1-2\nsrun x\n", "23.11"},
+      {"value-not-in-version", 3, "#SBATCH --exclusive=allocation\n", "#SBATCH --exclusive=topo\n", "25.11"},
+      {"single-dash", 3, "#SBATCH -output=x\n", "#SBATCH -oerror\n"},
+      {"single-dash", 3, "#SBATCH -partition=main\n", "#SBATCH -pmain\n"},
+      {"single-dash", 3, "#SBATCH -exclusive\n", "#SBATCH -e xclusive2\n"},
+      {"tasks-shortened", 3, "#SBATCH -N2 --tasks=4\nsrun x\n", "#SBATCH -N2 --tasks-per-node=4\nsrun x\n"},
+      {"wrap-with-script", 3, "sbatch --wrap=hostname job.sh\n", "sbatch --wrap='hostname job.sh'\n"},
+      {"bad-value", 3, "sbatch -n 0 job.sh\n", "sbatch -n 1 job.sh\n"},
+      {"bad-value", 3, "salloc -n x\n", "salloc -n 1\n"},
+      {"bad-value", 3, "srun --signal=B:USR1@60 x\n", "srun --signal=USR1@60 x\n"},
+      {"directive-word", 3, "#SBATCH --job-name=a\\ b\n", "#SBATCH --job-name=\"a\\ b\"\n"},
+      {"gres-name", 3, "#SBATCH --gres=gpu_a100:1\n", "#SBATCH --gres=gpu:a100:1\n"},
+      {"gpus-tasks-mismatch", 3, "#SBATCH --gpus=4 --gpus-per-task=2 -N1\nsrun x\n",
+       "#SBATCH --gpus=4 --gpus-per-task=2 -N2\nmpirun x\n"},
+      {"gpus-tasks-mismatch", 3, "#SBATCH --gpus=4 --gpus-per-task=3\nsrun x\n",
+       "#SBATCH --gpus=4 --gpus-per-task=4\nsrun x\n"},
+      {"tasks-uneven", 3, "#SBATCH -n10 --ntasks-per-node=4\nsrun x\n", "#SBATCH -n8 --ntasks-per-node=4\nsrun x\n"},
+      {"tasks-uneven", 3, "#SBATCH -N1 -n2 --ntasks-per-node=4\nsrun x\n",
+       "#SBATCH -N1 -n4 --ntasks-per-node=4\nsrun x\n"},
+      {"exclusive-with-oversubscribe", 3, "#SBATCH --exclusive --oversubscribe\n", "#SBATCH --oversubscribe\n",
+       "22.05"},
+      {"background-without-wait", 5, "#SBATCH -n2\nwait\nsrun -n1 x &\n", "#SBATCH -n2\nsrun -n1 x &\nwait\n"},
+      {"background-without-wait", 3, "srun x &\nexit 0\nwait\n", "srun x &\nwait\nexit 0\n"},
+      {"background-without-wait", 3, "srun x &\n", "f() {\nwait\n}\nsrun x &\nf\n"},
+      {"steps-in-turn", 4, "#SBATCH -n2 -N1 --gpus=2\nfor i in 1 2; do srun -n1 --exact x & done\nwait\n",
+       "#SBATCH -n2 -N1 --gpus=2\nfor i in 1 2; do srun -n1 --exact --gpus=1 x & done\nwait\n"},
+      {"trap-waits", 5, "#SBATCH --signal=B:USR1@60\ntrap 'echo' USR1\nsleep 100\n",
+       "#SBATCH --signal=B:USR1@60\ntrap 'echo' USR1\nsleep 5\n"},
       {"step-over-job", 4, "#SBATCH -n1 -c2\nsrun -c4 x\n", "#SBATCH -n4 -N1\nsrun -n1 -c4 x\n"},
       {"step-over-job", 4, "#SBATCH -n4\nsrun -n4 -c2 x\n", "#SBATCH -n4 -N1 -c2\nsrun -n8 x\n"},
       {"step-over-job", 3, "srun -n1 -c8 x\n", "#SBATCH --exclusive\nsrun -n1 -c8 x\n"},
@@ -412,6 +453,13 @@ TEST(SlurmCheck, ReadsCommandLines) {
   EXPECT_THAT(rules({"sbatch", "job.sh", "--nodes=2"}), ElementsAre("option-after-script"));
   EXPECT_THAT(rules({"sbatch", "job.sh", "--lr=2"}), IsEmpty());
   EXPECT_THAT(rules({"srun", "-N1", "-n4", "--ntasks-per-node=2", "x"}), ElementsAre("tasks-per-node-ignored"));
+  EXPECT_THAT(rules({"sbatch", "--wrap=hostname", "job.sh"}), ElementsAre("wrap-with-script"));
+  EXPECT_THAT(rules({"sbatch", "-w", "n1,n2", "-N1", "job.sh"}), ElementsAre("nodelist-conflict"));
+  EXPECT_THAT(rules({"srun", "-w", "n1,n2", "-N1", "x"}), IsEmpty());  // srun takes one of them
+  EXPECT_THAT(rules({"srun", "-n2", "-N1", "--gpus-per-node=2", "--gpu-bind=map_gpu:0,5", "x"}),
+              ElementsAre("gpu-map-mismatch"));
+  EXPECT_THAT(rules({"srun", "-n2", "--gpus=2", "--gpu-bind=map_gpu:0,5", "x"}), ElementsAre("gpu-map-mismatch"));
+  EXPECT_THAT(rules({"srun", "--mem_bind=local", "x"}), ElementsAre("unknown-option"));
   EXPECT_THAT(rules({"srun", "--array=1", "x"}), ElementsAre("option-of-other-program"));
   EXPECT_THAT(rules({"srun", "-n2", "x", "--nodes=many"}), IsEmpty());
 }

@@ -119,7 +119,8 @@ constexpr OptionSpec kOptions[] = {
     {"overlap", 0, Value::kOptional, kSrun},
     {"oversubscribe", 's', Value::kNone, kAll},
     {"pack-group", 0, Value::kRequired, kSrun},
-    {"parsable", 0, Value::kNone, kSbatch | kSrun},
+    {"parsable", 0, Value::kNone, kSbatch},
+    {"parsable", 0, Value::kNone, kSrun, "26.05"},
     {"partition", 'p', Value::kRequired, kAll},
     {"power", 0, Value::kRequired, kAll, "", "23.11"},
     {"prefer", 0, Value::kRequired, kAll},
@@ -327,7 +328,7 @@ class Parser {
       return;
     }
     // srun has --cpu_bind as a hidden name of --cpu-bind.
-    const auto typed = full == "cpu_bind" || full == "mem_bind" ? underscores_as_dashes(full) : full;
+    const auto typed = full == "cpu_bind" ? underscores_as_dashes(full) : full;
     const auto* spec = find_option(program_, typed);
     if (spec == nullptr) {
       std::vector<const OptionSpec*> fitting;

@@ -194,6 +194,7 @@ bool is_array_value(std::string_view text) {
     if (colon != part.npos && !parse_count(part.substr(colon + 1))) return false;
     part = part.substr(0, colon);
     const auto dash = part.find('-');
+    if (colon != part.npos && dash == part.npos) return false;
     const auto first = signed_whole(part.substr(0, dash));
     const auto last = dash == part.npos ? first : signed_whole(part.substr(dash + 1));
     if (!first || !last || *last < *first) return false;

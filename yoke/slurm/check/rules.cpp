@@ -34,8 +34,9 @@ std::string_view name(Severity severity) {
 
 std::vector<Rule> all_rules() {
   std::vector<Rule> result;
-  for (const auto rules : {text_rules(), directive_rules(), value_rules(), request_rules(), gpu_rules(), step_rules(),
-                           launch_rules(), file_rules(), binding_rules(), environment_rules(), limit_rules()}) {
+  for (const auto rules :
+       {text_rules(), directive_rules(), value_rules(), request_rules(), conflict_rules(), gpu_rules(), step_rules(),
+        launch_rules(), file_rules(), binding_rules(), environment_rules(), limit_rules()}) {
     result.insert(result.end(), rules.begin(), rules.end());
   }
   return result;

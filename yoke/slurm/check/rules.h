@@ -89,6 +89,7 @@ std::span<const Rule> text_rules();
 std::span<const Rule> directive_rules();
 std::span<const Rule> value_rules();
 std::span<const Rule> request_rules();
+std::span<const Rule> conflict_rules();
 std::span<const Rule> gpu_rules();
 std::span<const Rule> step_rules();
 std::span<const Rule> launch_rules();

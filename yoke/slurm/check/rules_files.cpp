@@ -132,6 +132,22 @@ void check_missing_script(const Subject& subject, Finder& finder) {
                             words.front().text));
 }
 
+/// sbatch --wrap=COMMAND job.sh
+void check_wrap(const Subject& subject, Finder& finder) {
+  for (const auto& command : subject.script.commands) {
+    if (command.name != "sbatch" || command.options.has_unknown) continue;
+    const auto words = program_words(command);
+    const auto& given = command.options.given;
+    const bool wraps = std::any_of(given.begin(), given.end(), [](const GivenOption& option) {
+      return std::string_view(option.spec->name) == "wrap";
+    });
+    if (!wraps || words.empty()) continue;
+    finder.add(words.front().line, fmt::format("sbatch refuses {} after --wrap: Script arguments not permitted with "
+                                               "--wrap option",
+                                               words.front().text));
+  }
+}
+
 constexpr Rule kFileRules[] = {
     {"script-missing", Severity::kError, "", "", "The script of a command line does not exist", "sbatch refuses it.",
      "Give the path of the script, or --wrap=COMMAND.", "sbatch 22.05.8 (tests/slurm/check_test.cpp)",
@@ -149,6 +165,8 @@ constexpr Rule kFileRules[] = {
     {"option-after-script", Severity::kWarning, "", "", "sbatch options after the script",
      "sbatch ends its options at the script's name; further words are $1, $2, ... of the script.",
      "Write the options before the script.", "slurm.schedmd.com/sbatch.html, SYNOPSIS", check_late_options},
+    {"wrap-with-script", Severity::kError, "", "", "--wrap with a script", "--wrap makes a script of its own.",
+     "Quote the whole command, or leave --wrap out.", "sbatch 22.05.8 (tests/slurm/check_test.cpp)", check_wrap},
     {"script-as-value", Severity::kWarning, "", "", "An option takes the script as its value",
      "The option needs a value, and the next word became it.", "Give the value: --option=VALUE SCRIPT.",
      "slurm.schedmd.com/sbatch.html, DESCRIPTION", check_no_script},

@@ -137,16 +137,21 @@ void check_gpu_bind(const Subject& subject, Finder& finder) {
 
 void check_gpu_map(const Subject& subject, Finder& finder) {
   const auto& job = subject.script.job();
-  for (const auto& step : steps_of(subject)) {
+  auto steps = steps_of(subject);
+  if (subject.is_command_line && subject.program == kSrun && !subject.script.commands.empty()) {
+    steps.push_back({&subject.script.commands.front(), job, layout_of(job), false, false});
+    if (!steps.back().layout.gpus_per_node) steps.back().layout.gpus_per_node = job.gpus("gpus");
+  }
+  for (const auto& step : steps) {
     const auto bind = step.request.has("gpu-bind") ? step.request.value("gpu-bind") : job.value("gpu-bind");
     const auto at = bind.find("map_gpu:");
     const auto tasks = step.layout.ntasks_per_node;
-    if (at == bind.npos || !tasks) continue;
+    if (at == bind.npos) continue;
     const auto list = bind.substr(at + 8);
     if (list.find('*') != list.npos) continue;
     const auto entries = split(list, ',');
     const auto line = step.request.has("gpu-bind") ? step.request.line_of("gpu-bind") : job.line_of("gpu-bind");
-    if (static_cast<int64_t>(entries.size()) < *tasks) {
+    if (tasks && static_cast<int64_t>(entries.size()) < *tasks) {
       finder.add(line, fmt::format(
                            "map_gpu lists {} GPU{}, but a node has {} tasks; Slurm begins again with the first one, so "
                            "tasks share GPUs",

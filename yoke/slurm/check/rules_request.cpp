@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
 
 namespace yoke::slurm::check {
@@ -81,6 +82,21 @@ void check_tasks_ignored(const Subject& subject, Finder& finder) {
 void check_tasks_uneven(const Subject& subject, Finder& finder) {
   for (const auto& job : subject.script.components) {
     const auto nodes = job.nodes(), ntasks = job.count("ntasks"), per_node = job.ntasks_per_node();
+    if (!job.has("nodes") && ntasks && per_node && *ntasks > *per_node && *ntasks % *per_node != 0) {
+      const auto needed = (*ntasks + *per_node - 1) / *per_node;
+      finder.add(job.line_of("ntasks", "ntasks-per-node"),
+                 fmt::format("{} tasks with {} on each node do not fill the last node; SLURM_TASKS_PER_NODE then says "
+                             "{}(x{}), but srun starts {}",
+                             *ntasks, *per_node, *per_node, needed, *ntasks));
+      continue;
+    }
+    if (nodes == 1 && ntasks && per_node && *ntasks < *per_node) {
+      finder.add(job.line_of("ntasks", "ntasks-per-node"),
+                 fmt::format("--ntasks-per-node {} contradicts --ntasks {} on one node; SLURM_TASKS_PER_NODE then says "
+                             "{}, but srun starts {}",
+                             *per_node, *ntasks, *per_node, *ntasks));
+      continue;
+    }
     if (!nodes || !ntasks || !per_node || *nodes == 1 || *ntasks >= *nodes * *per_node || *ntasks < *nodes) continue;
     finder.add(
         job.line_of("ntasks", "ntasks-per-node"),
@@ -164,8 +180,26 @@ void check_gpus_multiple(const Subject& subject, Finder& finder) {
 }
 
 void check_gpus_tasks(const Subject& subject, Finder& finder) {
-  for_each_request(subject, [&](const Request& request, Program /*program*/, bool /*is_step*/) {
+  for_each_request(subject, [&](const Request& request, Program /*program*/, bool is_step) {
     const auto gpus = request.gpus("gpus"), per_task = request.gpus("gpus-per-task"), ntasks = request.count("ntasks");
+    if (gpus && per_task && *per_task > 0 && *gpus % *per_task != 0) {
+      finder.add(
+          request.line_of("gpus", "gpus-per-task"),
+          fmt::format("--gpus {} is not a multiple of --gpus-per-task {}; the job is refused", *gpus, *per_task));
+      return;
+    }
+    if (gpus && per_task && !request.has("ntasks") && !is_step && request.nodes()) {
+      const auto tasks =
+          request.has("ntasks-per-node") ? request.ntasks_per_node().value_or(0) * *request.nodes() : *request.nodes();
+      if (tasks > 0 && *per_task * tasks != *gpus) {
+        finder.add(
+            request.line_of("gpus", "gpus-per-task"),
+            fmt::format("--gpus {} with {} GPU{} for a task are {} tasks, but the job has {} on its nodes, and is "
+                        "refused",
+                        *gpus, *per_task, *per_task == 1 ? "" : "s", *gpus / *per_task, tasks));
+      }
+      return;
+    }
     if (!gpus || !per_task || !ntasks || *per_task * *ntasks == *gpus) return;
     finder.add(std::max(request.line_of("gpus"), request.line_of("gpus-per-task", "ntasks")),
                fmt::format("{} tasks with {} GPU{} each need {} GPUs, not {}; the job is refused", *ntasks, *per_task,
@@ -244,6 +278,11 @@ void check_gres_name(const Subject& subject, Finder& finder) {
                              value),
                  "Write --gres=gpu:NUMBER or --gres=gpu:TYPE:NUMBER.");
     }
+    for (const auto part : split(value, ',')) {
+      if (!part.starts_with("gpu_") && !part.starts_with("gpu/") && !part.starts_with("gpu-")) continue;
+      finder.add(request.line_of("gres"), fmt::format("--gres {} is refused; a colon separates name and type", value),
+                 "Write --gres=gpu:TYPE:NUMBER.");
+    }
     if (value.starts_with("gpu=")) {
       finder.add(request.line_of("gres"), fmt::format("--gres {} is refused; a colon separates name and number", value),
                  "Write --gres=gpu:NUMBER.");
@@ -269,8 +308,12 @@ void check_per_gpu_without(const Subject& subject, Finder& finder) {
 }
 
 void check_exclusive_share(const Subject& subject, Finder& finder) {
-  tell_both(subject, finder, "exclusive", "oversubscribe",
-            "--exclusive and --oversubscribe exclude each other since Slurm 23.02; before, the last one counted");
+  const bool is_refused = subject.version && *subject.version >= Version{23, 2, 0};
+  for_each_request(subject, [&](const Request& request, Program /*program*/, bool /*is_step*/) {
+    if (!request.has("exclusive") || !request.has("oversubscribe")) return;
+    finder.add_as(is_refused ? Severity::kError : Severity::kWarning, request.line_of("exclusive", "oversubscribe"),
+                  "--exclusive and --oversubscribe exclude each other since Slurm 23.02; before, the last one counted");
+  });
 }
 
 void check_specialised(const Subject& subject, Finder& finder) {
@@ -446,7 +489,7 @@ constexpr Rule kRequestRules[] = {
     {"gpus-not-multiple", Severity::kError, "", "", "--gpus does not fit --gpus-per-node",
      "The number of nodes follows from both, and must be a whole number that is asked for.",
      "Keep --gpus-per-node alone.", kTested, check_gpus_multiple},
-    {"gpus-tasks-mismatch", Severity::kError, "", "", "--gpus is not --ntasks times --gpus-per-task",
+    {"gpus-tasks-mismatch", Severity::kError, "", "", "--gpus, --gpus-per-task and the tasks do not fit together",
      "Slurm says: Based on --gpus and --gpus-per-task number of requested tasks differ from -n/--ntasks.",
      "Leave --gpus out.", kTested, check_gpus_tasks},
     {"gpus-per-task-mismatch", Severity::kError, "", "", "--gpus-per-task does not fit the GPUs on a node",
@@ -467,8 +510,9 @@ constexpr Rule kRequestRules[] = {
      "--mem-per-gpu, --cpus-per-gpu or --ntasks-per-gpu without GPUs",
      "--mem-per-gpu and --ntasks-per-gpu are refused; --cpus-per-gpu has no effect.", "Ask for GPUs.", kTested,
      check_per_gpu_without},
-    {"exclusive-with-oversubscribe", Severity::kError, "23.02", "", "--exclusive with --oversubscribe", "fatal.",
-     "Keep one of them.", "Slurm CHANGELOG 23.02.0rc1: Change --oversubscribe and --exclusive to be mutually exclusive",
+    {"exclusive-with-oversubscribe", Severity::kError, "", "", "--exclusive with --oversubscribe",
+     "Refused since 23.02; before, the last one counts without a message.", "Keep one of them.",
+     "Slurm CHANGELOG 23.02.0rc1: Change --oversubscribe and --exclusive to be mutually exclusive",
      check_exclusive_share},
     {"core-and-thread-spec", Severity::kError, "", "", "--core-spec with --thread-spec", "fatal.", "Keep one of them.",
      kValidate, check_specialised},

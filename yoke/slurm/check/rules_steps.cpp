@@ -285,8 +285,15 @@ bool is_trivial(const std::string& name) {
 void check_no_wait(const Subject& subject, Finder& finder) {
   const auto& commands = subject.script.commands;
   const Command* last = nullptr;
+  int64_t end = INT64_MAX;  // the line where the script ends
   for (const auto& command : commands) {
     if (command.shell == nullptr || command.shell->is_in_function || command.shell->is_in_substitution) continue;
+    const bool is_certain =
+        !command.shell->is_in_condition && !command.shell->is_in_loop && command.shell->subshell == 0;
+    if (command.name == "exit" && is_certain && !command.shell->is_background) {
+      end = command.words[0].line;
+      break;
+    }
     if (command.shell->is_background) {
       const auto& first = command.words[0].text;
       if (command.name == "srun" || command.name.starts_with("python") || command.name == "mpirun" ||
@@ -302,8 +309,17 @@ void check_no_wait(const Subject& subject, Finder& finder) {
   }
   if (last == nullptr || subject.script.text.find("wait") != std::string::npos) {
     // `wait` in a function or in a form that the reader does not know
+    int64_t number = 0;
     const bool has_wait =
-        std::any_of(subject.script.lines.begin(), subject.script.lines.end(), [](const std::string& line) {
+        std::any_of(subject.script.lines.begin(), subject.script.lines.end(), [&](const std::string& line) {
+          ++number;
+          if (last == nullptr || number >= end) return false;
+          const bool is_too_early = number < last->words[0].line &&
+                                    std::any_of(commands.begin(), commands.end(), [&](const Command& command) {
+                                      return command.name == "wait" && command.words[0].line == number &&
+                                             !command.shell->is_in_function && !command.shell->is_in_loop;
+                                    });
+          if (is_too_early) return false;
           const auto words = words_of(line);
           return std::any_of(words.begin(), words.end(),
                              [](std::string_view w) { return w == "wait" || w == "wait;" || w == "wait)"; });
@@ -320,7 +336,8 @@ void check_serial_steps(const Subject& subject, Finder& finder) {
   const auto& job = subject.script.job();
   const auto whole = layout_of(job);
   int64_t count = 0;
-  const Step* first = nullptr;
+  int64_t num_with_gpus = 0;  // steps that share CPUs, but take all GPUs
+  const Step *first = nullptr, *first_with_gpus = nullptr;
   const auto steps = steps_of(subject);
   for (const auto& step : steps) {
     if (!step.is_background) continue;
@@ -329,12 +346,28 @@ void check_serial_steps(const Subject& subject, Finder& finder) {
                         request.has("cpus-per-task") || request.has("threads-per-core") || request.has("nodelist") ||
                         request.has("relative") || request.has("exclude") || request.has("oversubscribe") ||
                         request.has_unknown() || request.has("cpus-per-gpu");
+    const bool takes_gpus = job.asks_for_gpus() && !job.has("gpus-per-task") && !job.has("ntasks-per-gpu") &&
+                            !request.asks_for_gpus() && !request.has("gres") && !request.has("overlap") &&
+                            !request.has("oversubscribe") && !request.has("nodelist") && !request.has("relative") &&
+                            !request.has("exclude") && !request.has_unknown();
+    if (shares && takes_gpus && whole.nodes == 1) {
+      num_with_gpus += step.is_in_loop ? 2 : 1;
+      if (first_with_gpus == nullptr) first_with_gpus = &step;
+    }
     if (shares) continue;
     // A step for each node: nothing is shared.
     if (whole.nodes.value_or(1) > 1 && (request.nodes() == 1 || request.count("ntasks") == 1)) continue;
     if (!whole.ntasks) continue;
     count += step.is_in_loop ? 2 : 1;
     if (first == nullptr) first = &step;
+  }
+  if (num_with_gpus > 1) {
+    finder.add(
+        first_with_gpus->command->words[0].line,
+        "the steps in the background run one after the other: a step that does not ask for GPUs takes all GPUs of "
+        "the job (\"Requested nodes are busy\")",
+        "Give srun --gpus or --gres for each step, --gres=none for a step without GPUs, or --overlap.");
+    return;
   }
   if (count < 2 || first == nullptr || assigns(subject.script, "SLURM_EXACT") ||
       assigns(subject.script, "SLURM_OVERLAP"))
@@ -413,7 +446,9 @@ void check_trap_waits(const Subject& subject, Finder& finder) {
     if (is_wait(command)) has_wait = true;
     const bool is_work = command.name == "srun" || command.name.starts_with("python") || command.name == "mpirun" ||
                          command.name == "torchrun";
-    if (is_work && !command.shell->is_background && !command.shell->is_in_substitution &&
+    const bool is_long_sleep = command.name == "sleep" && command.words.size() == 2 && !command.shell->is_in_loop &&
+                               parse_count(command.words[1].text).value_or(0) >= 60;
+    if ((is_work || is_long_sleep) && !command.shell->is_background && !command.shell->is_in_substitution &&
         command.words[0].line > trap->words[0].line) {
       blocking = &command;
     }

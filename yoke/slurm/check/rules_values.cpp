@@ -9,15 +9,25 @@ namespace {
 
 void for_each_value(const Subject& subject,
                     const std::function<void(const GivenOption& given, const ValueProblem& problem)>& visit) {
-  for_each_request(subject, [&](const Request& request, Program /*program*/, bool is_step) {
+  const auto judge = [&](const Request& request, Program program, bool is_step) {
     for (const auto& given : request.options().given) {
       const auto& value = given.value;
       if (!given.is_known || !given.has_value || value.empty() || value[0] == '=') continue;
       if (value.find('$') != value.npos || value.find('`') != value.npos) continue;
-      const auto problem = problem_of_value(given.spec->name, value, is_step);
+      auto problem = problem_of_value(given.spec->name, value, is_step);
+      const bool is_to_shell = std::string_view(given.spec->name) == "signal" && value.find("B:") != value.npos;
+      if (program == kSrun && is_to_shell && !problem) {
+        problem = {"B: is for batch scripts alone; srun takes SIGNAL[@SECONDS]", true};
+      }
       if (problem) visit(given, *problem);
     }
-  });
+  };
+  for_each_request(subject, judge);
+  if (subject.is_command_line) return;
+  for (const auto& command : subject.script.commands) {  // jobs that a script submits
+    if (command.name == "sbatch") judge(Request(command.options), kSbatch, false);
+    if (command.name == "salloc") judge(Request(command.options), kSalloc, false);
+  }
 }
 
 /// "-nodes=2" is read as -n with the value "odes=2". Empty if it is nothing of this kind.
@@ -76,7 +86,15 @@ void check_small_memory(const Subject& subject, Finder& finder) {
 
 void check_minutes(const Subject& subject, Finder& finder) {
   for (const auto& component : subject.script.components) {
-    const auto value = parse_count(component.value("time"));
+    const auto time = component.value("time");
+    for (const auto* text : {"1:00", "01:00", "2:00", "02:00", "24:00", "48:00", "72:00", "96:00"}) {
+      if (time != text) continue;
+      finder.add(component.line_of("time"),
+                 fmt::format("--time {} is {} minute{}, not hours", time, *parse_minutes(time),
+                             *parse_minutes(time) == 1 ? "" : "s"),
+                 fmt::format("Write {}:00 for hours, or 0:{} to make clear that minutes are meant.", time, time));
+    }
+    const auto value = parse_count(time);
     if (!value || (*value != 24 && *value != 48 && *value != 72 && *value != 96)) continue;
     finder.add(
         component.line_of("time"), fmt::format("--time {} is {} minutes, not hours", *value, *value),

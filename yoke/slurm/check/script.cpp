@@ -231,6 +231,12 @@ Directive read_directive(std::string_view text, int64_t line) {
     bool is_cut = false, is_backslash_alone = false;
     while (i < text.size() && (quote != 0 || !is_space(text[i]))) {
       const char c = text[i];
+      if (c == '\\' && quote == 0 && i + 1 < text.size() && is_space(text[i + 1])) {
+        // A backslash does not keep a space; one alone ends the options of the line.
+        if (word.empty()) return result;
+        ++i;
+        break;
+      }
       if (c == '\\') {
         if (i + 1 < text.size()) word += text[i + 1];
         is_backslash_alone = i + 1 == text.size() && word.empty();  // sbatch drops it

@@ -69,6 +69,12 @@ bool is_frequency(std::string_view text) {
          (!text.empty() && text[0] >= '1' && text[0] <= '9');
 }
 
+/// Numbers of kHz are below all words.
+int frequency_rank(std::string_view text) {
+  const auto low = lower_case(text);
+  return low.starts_with("lo") ? 1 : low.starts_with("med") ? 2 : low == "highm1" ? 4 : low.starts_with("hi") ? 3 : 0;
+}
+
 bool is_gpu_frequency(std::string_view text) {
   return is_number(text) || is_one_of(text, {"low", "medium", "high", "highm1"});
 }
@@ -94,6 +100,18 @@ bool is_acctg_freq_value(std::string_view text) {
 /// "gpu:a100:2,nvme:1k". Types may look like numbers, so only what is surely wrong is refused.
 bool is_gres_value(std::string_view text) {
   const auto parts = split(text, ',');
+  // A name with a type and without is refused. What begins with a digit may be a type, such as 4090.
+  std::set<std::string_view> typed, untyped;
+  for (const auto part : parts) {
+    const auto fields = split(part.substr(0, part.find('(')), ':');
+    if (part.empty() || fields.size() > 4 || (fields.size() == 4 && fields[0] != "gres")) return false;
+    if (std::any_of(fields.begin(), fields.end(), [](std::string_view field) { return field.empty(); })) return false;
+    const bool is_type = fields.size() == 3 || (fields.size() == 2 && !is_digit(fields[1][0]));
+    if (is_type && fields[0] != "gres") typed.insert(fields[0]);
+    if (fields.size() == 1 || (fields.size() == 2 && is_number(fields[1]))) untyped.insert(fields[0]);
+  }
+  if (std::any_of(typed.begin(), typed.end(), [&](std::string_view name) { return untyped.contains(name); }))
+    return false;
   return std::all_of(parts.begin(), parts.end(), [](std::string_view part) {
     const auto fields = split(part.substr(0, part.find('(')), ':');
     if (fields.size() < 2 || !consists_of(fields.back().substr(0, 1), "-0123456789")) {
@@ -127,6 +145,8 @@ bool is_hint(std::string_view text) {
 }
 
 bool is_gres_flags(std::string_view text) {
+  const auto low = lower_case(text);
+  if (low.find("disable-binding") != low.npos && low.find("enforce-binding") != low.npos) return false;
   return are_all_of(text, ',',
                     {"enforce-binding", "disable-binding", "allow-task-sharing", "multiple-tasks-per-sharing",
                      "one-task-per-sharing"});
@@ -156,10 +176,12 @@ bool is_any_profile(std::string_view text) {
 
 bool is_nodes_value(std::string_view text) {
   const auto range = parse_nodes(text);
+  if (text == "0") return false;
   if (!range) return text.find_first_of(",:") != text.npos;  // lists of sizes, since Slurm 24.05
   return range->min <= range->max || range->max == 0;
 }
 
+bool is_component_list(std::string_view text) { return consists_of(text, "0123456789,-[]"); }
 bool is_positive(std::string_view text) { return parse_count(text).has_value(); }
 bool is_minutes(std::string_view text) { return parse_minutes(text).has_value(); }
 bool is_memory(std::string_view text) { return parse_mebibytes(text).has_value(); }
@@ -221,6 +243,9 @@ constexpr Form kForms[] = {
     {"wait", is_number, "it takes a number of seconds"},
     {"relative", is_number, "it takes the number of a node of the job, from 0"},
     {"immediate", is_number, "it takes a number of seconds"},
+    {"resv-ports", is_number, "it takes a number of ports, or no value"},
+    {"het-group", is_component_list, "it takes the numbers of components, from 0, such as 0 or 0,1"},
+    {"pack-group", is_component_list, "it takes the numbers of components, from 0, such as 0 or 0,1"},
     {"jobid", begins_with_number, "it takes the number of a job"},
     {"nodes", is_nodes_value, "it takes a number, such as 2, or a range, such as 2-4, the smaller number first"},
     {"time", is_minutes, kTime},
@@ -280,6 +305,12 @@ std::string ignored_part(std::string_view option, std::string_view value) {
     if (percent == value.npos) return "";
     if (percent == 0) return "no index comes before %, so the array has one task, with the index 0";
     const auto limit = value.substr(percent + 1, value.find(',', percent) - percent - 1);
+    if (percent > 0 && value[percent - 1] == ',') {
+      return "the comma before % adds the index 0 to the array";
+    }
+    if (limit.find('%') != limit.npos) {
+      return fmt::format("\"%{}\" has two limits, and the first one counts", limit);
+    }
     if (limit.empty() || limit[0] < '1' || limit[0] > '9') {
       return fmt::format("\"%{}\" is not a limit, so all tasks may run at once; it takes a number, such as %4", limit);
     }
@@ -334,7 +365,7 @@ bool is_distribution_value(std::string_view text) {
   const auto low = lower_case(text);
   if (low.starts_with("plane")) {
     const auto equals = low.find('=');
-    return equals == low.npos || parse_count(low.substr(equals + 1)).has_value();  // SLURM_DIST_PLANESIZE may say it
+    return equals != low.npos && parse_count(low.substr(equals + 1)).has_value();
   }
   const auto comma = low.find(',');
   if (comma != low.npos && !is_one_of(low.substr(comma + 1), {"pack", "nopack", ""})) return false;
@@ -358,7 +389,7 @@ bool is_cpu_freq_value(std::string_view text) {
   if (!is_frequency(first)) return false;
   if (dash != range.npos) {
     const auto second = range.substr(dash + 1);
-    if (!is_frequency(second)) return false;
+    if (!is_frequency(second) || frequency_rank(first) > frequency_rank(second)) return false;
     if (is_number(first) && is_number(second) && number_of(second) < number_of(first)) return false;
   }
   return colon == text.npos || is_governor(text.substr(colon + 1));

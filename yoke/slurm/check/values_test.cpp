@@ -21,14 +21,16 @@ TEST(SlurmCheckValues, RefusesWhatTheProgramsRefuse) {
       {"mail-type", {"ENDD", "END;FAIL", "TIME_LIMIT_95"}},
       {"dependency", {"afterokk:1", "afterok", "afterok:", "afterok:x", "foo", "afterok:1,"}},
       {"hint", {"x", "nomulti"}},
-      {"distribution", {"blok", "block:foo", "plane=x", "block,foo", "b", "arbitrary:block"}},
-      {"gres-flags", {"foo", "enforce", "enforce-binding,foo"}},
+      {"distribution", {"blok", "block:foo", "plane=x", "plane", "plane:2", "block,foo", "b", "arbitrary:block"}},
+      {"gres-flags", {"foo", "enforce", "enforce-binding,foo", "enforce-binding,disable-binding"}},
       {"signal", {"USR1@70000", "USR1@65536", "0", "@60", "B:", "WINCH"}},
       {"nodelist", {"n[1-", "n[", "n[]", "n]1", "n[2-1]", "n[1,2"}},
       {"exclude", {"n[", "x]"}},
       {"open-mode", {"x", "new"}},
       {"profile", {"x"}},
-      {"cpu-freq", {"x", "verbose", "2400000-1000000", "low-high:foo", "foo-high", "high-performance"}},
+      {"cpu-freq",
+       {"x", "verbose", "2400000-1000000", "low-high:foo", "foo-high", "high-performance", "high-low", "highm1-high",
+        "low-2400000"}},
       {"kill-on-bad-exit", {"x", "-1"}},
       {"wait-all-nodes", {"3", "x"}},
       {"mem-bind", {"x", "map_mem", "map_mem:", "map_mem:z", "mask_mem:zz", "local,x"}},
@@ -43,8 +45,13 @@ TEST(SlurmCheckValues, RefusesWhatTheProgramsRefuse) {
       {"extra-node-info", {"x", "1:x"}},
       {"gpu-freq", {"x", "foo=high", "memory=x"}},
       {"gpus", {"2.5", "-1", "a100:x"}},
-      {"gres", {"gpu:-1", "gpu:1:a100", "gpu:2.5"}},
-      {"array", {"x", "10-1", "1-10:0", "1--4"}},
+      {"gres",
+       {"gpu:-1", "gpu:1:a100", "gpu:2.5", "gpu:2,", ",gpu:2", "gpu::2", "gpu:", "gpu:a100:2:3", "gpu:a100:2,gpu:1",
+        "gpu:1,gpu:a100:1"}},
+      {"nodes", {"0", "2-1", "two"}},
+      {"resv-ports", {"a"}},
+      {"het-group", {"a"}},
+      {"array", {"x", "10-1", "1-10:0", "1--4", "1:2", "5,1:1"}},
       {"acctg-freq", {"x", "task=x", "foo=30"}},
       {"delay-boot", {"x"}},
       {"tmp", {"x", "1.5G"}},
@@ -115,7 +122,9 @@ TEST(SlurmCheckValues, TakesWhatTheProgramsTake) {
       {"nodelist", {"n1", "n[1-2]", "n[01-10,12],m3", "rack[1-2]node[1-4]", "n1,,n2", "./hosts["}},
       {"open-mode", {"append", "a", "truncate", "APPEND"}},
       {"profile", {"all", "task,energy", "Energy,Lustre"}},
-      {"cpu-freq", {"high", "low", "highm1", "2400000", "1000000-2400000", "performance", "low-high:ondemand"}},
+      {"cpu-freq",
+       {"high", "low", "highm1", "2400000", "1000000-2400000", "performance", "low-high:ondemand", "high-highm1",
+        "2400000-low"}},
       {"wait-all-nodes", {"0", "1"}},
       {"mem-bind",
        {"local", "none", "map_mem:0,1", "mask_mem:0x3,0xc", "verbose,local", "map_mem:0,1,verbose", "LOCAL"}},
@@ -127,7 +136,11 @@ TEST(SlurmCheckValues, TakesWhatTheProgramsTake) {
       {"extra-node-info", {"1:2:1", "*", "2:*"}},
       {"gpu-freq", {"high", "low,memory=high", "medium,verbose", "900"}},
       {"gpus", {"0", "a100", "a100:2", "a100:1,v100:1", "3g.20gb:1"}},
-      {"gres", {"gpu", "gpu:2", "gpu:a100:2", "gpu:1g.5gb:1", "gpu:4090:1", "none", "gpu:1,nvme:2k", "gpu:2(S:0-1)"}},
+      {"gres",
+       {"gpu", "gpu:2", "gpu:a100:2", "gpu:1g.5gb:1", "gpu:4090:1", "none", "gpu:1,nvme:2k", "gpu:2(S:0-1)",
+        "gpu:a100:2,gpu:a100:1", "gpu:2,gpu", "gres:gpu:1"}},
+      {"nodes", {"1-2", "2", "1k", "1,2"}},
+      {"het-group", {"0", "0,1", "0-2"}},
       {"array", {"0", "1-10:2", "1-4,", ",1", "1,1", "[1-4]%2", "1-4%2,6", "0-9:3,20"}},
       {"acctg-freq", {"30", "task=30,energy=0"}},
       {"delay-boot", {"5", "1:00:00"}},
@@ -143,8 +156,10 @@ TEST(SlurmCheckValues, TakesWhatTheProgramsTake) {
 }
 
 TEST(SlurmCheckValues, TellsWhatIsIgnored) {
-  const Values ignored = {
-      {"mail-type", {"END,FAILL"}}, {"array", {"1-10%x", "1-10%", "1-10%0"}}, {"nice", {"x"}}, {"priority", {"x"}}};
+  const Values ignored = {{"mail-type", {"END,FAILL"}},
+                          {"array", {"1-10%x", "1-10%", "1-10%0", "1-5%3%2", "1-10,%2"}},
+                          {"nice", {"x"}},
+                          {"priority", {"x"}}};
   for (const auto& [option, values] : ignored) {
     for (const auto& value : values) {
       const auto problem = problem_of_value(option, value, false);
