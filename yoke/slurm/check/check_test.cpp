@@ -392,6 +392,16 @@ TEST(SlurmCheck, ComparesWithWhatTheClusterSays) {
   EXPECT_THAT(rules("-t 30 --mem=99G"), ElementsAre("memory-over-node"));
   EXPECT_THAT(rules("-t 30 --mem=1G -N4"), ElementsAre("nodes-over-limit"));
   EXPECT_THAT(rules("-t 30 --mem=1G --gpus-per-node=5"), ElementsAre("gpus-over-node"));
+  EXPECT_THAT(rules("-t 0 --mem=1G"), ElementsAre("time-over-limit"));
+  EXPECT_THAT(rules("-t 30 --mem=1G -n 25"), ElementsAre("cpus-over-node"));
+  EXPECT_THAT(rules("-t 30 --mem=1G -n 24"), IsEmpty());
+  EXPECT_THAT(rules("-t 30 --mem=1G -n 25 -O"), IsEmpty());
+  EXPECT_THAT(rules("-t 30 --mem=1G -n 9 -N1"), ElementsAre("cpus-over-node"));
+  EXPECT_THAT(rules("-t 30 --mem=1G -n 4 -c 8"), Contains("cpus-over-node"));
+  EXPECT_THAT(rules("-t 30 --mem=1G -N2 --ntasks-per-node=9"), ElementsAre("cpus-over-node"));
+  EXPECT_THAT(rules("-t 30 --mem=1G --gpus=13"), ElementsAre("gpus-over-node"));
+  EXPECT_THAT(rules("-t 30 --mem=1G --gpus=12"), IsEmpty());
+  EXPECT_THAT(rules("-t 30 --mem=1G --gpus=5 -N1"), ElementsAre("gpus-over-node"));
   EXPECT_THAT(rules("-t 30"), ElementsAre("no-memory"));
   EXPECT_THAT(rules("-t 30 --mem=1G --gres=gpu:h100:1"), ElementsAre("unknown-gpu-type"));
   EXPECT_THAT(rules("-t 30 --mem=1G --gres=gpu:a100:1"), IsEmpty());

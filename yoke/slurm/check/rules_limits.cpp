@@ -33,6 +33,15 @@ std::string time_text(int64_t minutes) {
   return fmt::format("{:02}:{:02}:00", minutes / 60, minutes % 60);
 }
 
+/// The most nodes that a job may get; nullopt if that is not known.
+std::optional<int64_t> most_nodes(const Request& job, const Place& place) {
+  if (job.has("nodes") && !job.node_range()) return std::nullopt;
+  auto most = place.partition->num_nodes;
+  if (const auto& limit = place.partition->max_nodes; limit && most) most = std::min(*most, *limit);
+  if (const auto range = job.node_range(); range && range->max > 0 && most) most = std::min(*most, range->max);
+  return most;
+}
+
 std::string consequence(const SiteFacts& site, const char* reason) {
   if (site.refuses_at_once) return "and is refused";
   return fmt::format("so it is refused, or waits for ever ({})", reason);
@@ -67,7 +76,8 @@ void check_time(const Subject& subject, Finder& finder) {
   for_each_place(subject, [&](const Request& job, const Place& place) {
     const auto minutes = job.minutes();
     if (!minutes || !place.partition->max_minutes) return;
-    if (*minutes >= 0 && *minutes <= *place.partition->max_minutes) return;
+    // 0 asks for no limit.
+    if (*minutes > 0 && *minutes <= *place.partition->max_minutes) return;
     finder.add(
         job.line_of("time"),
         fmt::format("--time {} is over the limit of partition {}, {}, {}", job.value("time"), place.name,
@@ -91,6 +101,14 @@ void check_nodes(const Subject& subject, Finder& finder) {
 void check_gpus(const Subject& subject, Finder& finder) {
   for_each_place(subject, [&](const Request& job, const Place& place) {
     const auto gpus = job.gpus_per_node();
+    const auto total = job.gpus("gpus"), most = most_nodes(job, place), has = place.partition->gpus_per_node;
+    if (total && most && has && *total > *most * *has) {
+      finder.add(job.line_of("gpus"),
+                 fmt::format("--gpus {} is more than {} node{} of partition {} with {} GPUs have: Requested node "
+                             "configuration is not available",
+                             *total, *most, *most == 1 ? "" : "s", place.name, *has));
+      return;
+    }
     if (!gpus || !place.partition->gpus_per_node || *gpus <= *place.partition->gpus_per_node) return;
     finder.add(job.line_of("gpus-per-node", "gres"),
                fmt::format("{} GPUs on a node are asked for, but the nodes of partition {} have {}: Requested node "
@@ -103,13 +121,22 @@ void check_cpus(const Subject& subject, Finder& finder) {
   for_each_place(subject, [&](const Request& job, const Place& place) {
     const auto layout = layout_of(job);
     const auto cpus = place.partition->cpus_per_node;
-    if (!cpus || !layout.cpus_per_task || job.has("overcommit")) return;
+    if (!cpus || job.has("overcommit") || (job.has("cpus-per-task") && !layout.cpus_per_task)) return;
+    const auto for_each = layout.cpus_per_task.value_or(1);
     const auto tasks = job.ntasks_per_node().value_or(1);
-    if (*layout.cpus_per_task * tasks <= *cpus) return;
+    const auto all = job.count("ntasks"), most = most_nodes(job, place);
+    if (all && most && tasks * for_each <= *cpus && for_each <= *cpus && *all > *most * (*cpus / for_each)) {
+      finder.add(job.line_of("ntasks", "cpus-per-task"),
+                 fmt::format("{} tasks with {} CPU{} each do not fit on {} node{} of partition {} with {} CPUs", *all,
+                             for_each, for_each == 1 ? "" : "s", *most, *most == 1 ? "" : "s", place.name, *cpus),
+                 "Ask for fewer tasks or CPUs.");
+      return;
+    }
+    if (for_each * tasks <= *cpus) return;
     finder.add(
         job.line_of("cpus-per-task", "ntasks-per-node"),
-        fmt::format("{} task{} with {} CPUs on a node need {} CPUs, but the nodes of partition {} have {}", tasks,
-                    tasks == 1 ? "" : "s", *layout.cpus_per_task, tasks * *layout.cpus_per_task, place.name, *cpus));
+        fmt::format("{} task{} with {} CPU{} on a node need {} CPUs, but the nodes of partition {} have {}", tasks,
+                    tasks == 1 ? "" : "s", for_each, for_each == 1 ? "" : "s", tasks * for_each, place.name, *cpus));
   });
 }
 
@@ -187,9 +214,9 @@ constexpr Rule kLimitRules[] = {
      "Refused with EnforcePartLimits; otherwise the job waits for ever.", "Ask for less time.", kFacts, check_time},
     {"nodes-over-limit", Severity::kError, "", "", "More nodes than the partition has or allows",
      "Refused with EnforcePartLimits; otherwise the job waits for ever.", "Ask for fewer nodes.", kFacts, check_nodes},
-    {"gpus-over-node", Severity::kError, "", "", "More GPUs than a node has",
+    {"gpus-over-node", Severity::kError, "", "", "More GPUs than a node or the partition has",
      "Slurm says: Requested node configuration is not available.", "Ask for more nodes.", kFacts, check_gpus},
-    {"cpus-over-node", Severity::kError, "", "", "More CPUs than a node has",
+    {"cpus-over-node", Severity::kError, "", "", "More CPUs than a node or the partition has",
      "Slurm says: CPU count per node can not be satisfied.", "Ask for more nodes or fewer CPUs.", kFacts, check_cpus},
     {"memory-over-node", Severity::kError, "", "", "More memory than a node has",
      "Slurm says: Memory specification can not be satisfied.", "Ask for less memory.", kFacts, check_memory},
