@@ -375,7 +375,7 @@ TEST(SlurmCheck, ComparesWithWhatTheClusterSays) {
       "EnforcePartLimits       = ALL\nSLURM_VERSION           = 22.05.8\nSelectTypeParameters    = CR_CORE_MEMORY\n"
       "DefMemPerNode           = UNLIMITED\nMaxArraySize            = 1001\n",
       "PartitionName=main Default=YES MaxTime=01:00:00 MaxNodes=UNLIMITED TotalNodes=3 DefMemPerNode=UNLIMITED "
-      "OverSubscribe=NO\n",
+      "OverSubscribe=NO\nPartitionName=shut State=INACTIVE MaxTime=01:00:00 TotalNodes=3\n",
       "main|8|8000|gpu:a100:4\n");
   EXPECT_EQ(facts.version, (Version{22, 5, 8}));
   const auto rules = [&](const std::string& options) {
@@ -399,6 +399,13 @@ TEST(SlurmCheck, ComparesWithWhatTheClusterSays) {
   EXPECT_THAT(rules("-t 30 --mem=1G -n 9 -N1"), ElementsAre("cpus-over-node"));
   EXPECT_THAT(rules("-t 30 --mem=1G -n 4 -c 8"), Contains("cpus-over-node"));
   EXPECT_THAT(rules("-t 30 --mem=1G -N2 --ntasks-per-node=9"), ElementsAre("cpus-over-node"));
+  EXPECT_THAT(rules("-t 30 --mem=1G --mincpus=9"), ElementsAre("cpus-over-node"));
+  EXPECT_THAT(rules("-t 30 --mem=1G --cpus-per-gpu=4 --gpus=4 -N1"), Contains("cpus-over-node"));
+  EXPECT_THAT(rules("-t 30 --mem=1G --cpus-per-gpu=2 --gpus=4 -N1"), testing::Not(Contains("cpus-over-node")));
+  EXPECT_THAT(rules("-t 30 --mem-per-cpu=9G"), ElementsAre("memory-over-node"));
+  EXPECT_THAT(rules("-t 30 --mem-per-cpu=5G"), IsEmpty());
+  EXPECT_THAT(rules("-t 30 --mem=1G --gpus-per-task=5 -n1"), Contains("gpus-over-node"));
+  EXPECT_THAT(rules("-t 30 --mem=1G -p shut"), ElementsAre("unknown-partition"));
   EXPECT_THAT(rules("-t 30 --mem=1G --gpus=13"), ElementsAre("gpus-over-node"));
   EXPECT_THAT(rules("-t 30 --mem=1G --gpus=12"), IsEmpty());
   EXPECT_THAT(rules("-t 30 --mem=1G --gpus=5 -N1"), ElementsAre("gpus-over-node"));

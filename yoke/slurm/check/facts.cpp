@@ -52,6 +52,7 @@ SiteFacts make_lumi_g() {
                               .memory_mib = std::nullopt,
                               .gpus_per_node = 8,
                               .gpu_types = {},
+                              .closed_state = {},
                               .has_default_memory = true,
                               .is_whole_node = is_whole};
   }
@@ -89,6 +90,8 @@ SiteFacts parse_facts(std::string_view config, std::string_view partitions, std:
     if (minutes && *minutes >= 0) partition.max_minutes = minutes;
     partition.num_nodes = number(field(line, "TotalNodes"));
     partition.max_nodes = number(field(line, "MaxNodes"));
+    const auto state = field(line, "State");
+    if (state == "INACTIVE" || state == "DRAIN") partition.closed_state = state;
     partition.is_default = field(line, "Default") == "YES";
     const auto memory = field(line, "DefMemPerNode");
     partition.has_default_memory =

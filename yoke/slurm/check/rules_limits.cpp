@@ -72,6 +72,17 @@ void check_partition(const Subject& subject, Finder& finder) {
   }
 }
 
+void check_closed(const Subject& subject, Finder& finder) {
+  check_partition(subject, finder);
+  for_each_place(subject, [&](const Request& job, const Place& place) {
+    if (place.partition->closed_state.empty() || !job.has("partition")) return;
+    finder.add(job.line_of("partition"),
+               fmt::format("partition {} is {}; Slurm says: Required partition not available (inactive or drain)",
+                           place.name, place.partition->closed_state),
+               "Wait until it is open, or give another partition.");
+  });
+}
+
 void check_time(const Subject& subject, Finder& finder) {
   for_each_place(subject, [&](const Request& job, const Place& place) {
     const auto minutes = job.minutes();
@@ -101,6 +112,18 @@ void check_nodes(const Subject& subject, Finder& finder) {
 void check_gpus(const Subject& subject, Finder& finder) {
   for_each_place(subject, [&](const Request& job, const Place& place) {
     const auto gpus = job.gpus_per_node();
+    if (const auto per_task = job.gpus("gpus-per-task"); per_task && place.partition->gpus_per_node) {
+      const auto tasks = job.count("ntasks").value_or(1);
+      const auto nodes = most_nodes(job, place);
+      const auto on_node = *place.partition->gpus_per_node;
+      if (*per_task > on_node || (nodes && *per_task * tasks > *nodes * on_node)) {
+        finder.add(
+            job.line_of("gpus-per-task"),
+            fmt::format("{} task{} with {} GPU{} each do not fit into partition {}, with {} GPUs on a node", tasks,
+                        tasks == 1 ? "" : "s", *per_task, *per_task == 1 ? "" : "s", place.name, on_node));
+        return;
+      }
+    }
     const auto total = job.gpus("gpus"), most = most_nodes(job, place), has = place.partition->gpus_per_node;
     if (total && most && has && *total > *most * *has) {
       finder.add(job.line_of("gpus"),
@@ -122,6 +145,14 @@ void check_cpus(const Subject& subject, Finder& finder) {
     const auto layout = layout_of(job);
     const auto cpus = place.partition->cpus_per_node;
     if (!cpus || job.has("overcommit") || (job.has("cpus-per-task") && !layout.cpus_per_task)) return;
+    const auto least = job.count("mincpus"), per_gpu = job.count("cpus-per-gpu");
+    const auto for_gpus = per_gpu ? *per_gpu * std::max<int64_t>(1, layout.gpus_per_node.value_or(1)) : 0;
+    if (std::max(least.value_or(0), for_gpus) > *cpus) {
+      finder.add(job.line_of("mincpus", "cpus-per-gpu"),
+                 fmt::format("{} CPUs on a node are asked for, but the nodes of partition {} have {}",
+                             std::max(least.value_or(0), for_gpus), place.name, *cpus));
+      return;
+    }
     const auto for_each = layout.cpus_per_task.value_or(1);
     const auto tasks = job.ntasks_per_node().value_or(1);
     const auto all = job.count("ntasks"), most = most_nodes(job, place);
@@ -142,6 +173,18 @@ void check_cpus(const Subject& subject, Finder& finder) {
 
 void check_memory(const Subject& subject, Finder& finder) {
   for_each_place(subject, [&](const Request& job, const Place& place) {
+    const auto for_cpu = job.value("mem-per-cpu").empty() ? std::nullopt : parse_mebibytes(job.value("mem-per-cpu"));
+    if (for_cpu && place.partition->memory_mib && (!job.has("cpus-per-task") || job.count("cpus-per-task"))) {
+      const auto cpus = job.count("cpus-per-task").value_or(1);
+      if (*for_cpu * cpus > *place.partition->memory_mib) {
+        finder.add(job.line_of("mem-per-cpu", "cpus-per-task"),
+                   fmt::format("--mem-per-cpu {} for {} CPU{} is more than the nodes of partition {} have, {} MiB: "
+                               "Requested node configuration is not available",
+                               job.value("mem-per-cpu"), cpus, cpus == 1 ? "" : "s", place.name,
+                               *place.partition->memory_mib));
+        return;
+      }
+    }
     const auto memory = job.value("mem").empty() ? std::nullopt : parse_mebibytes(job.value("mem"));
     if (!memory || !place.partition->memory_mib || *memory <= *place.partition->memory_mib) return;
     finder.add(
@@ -208,8 +251,8 @@ void check_cores(const Subject& subject, Finder& finder) {
 constexpr const char* kFacts = "scontrol show partition of this cluster, or the site's own pages";
 
 constexpr Rule kLimitRules[] = {
-    {"unknown-partition", Severity::kError, "", "", "A partition that the cluster does not have",
-     "Slurm says: invalid partition specified.", "Give one of the cluster's partitions.", kFacts, check_partition},
+    {"unknown-partition", Severity::kError, "", "", "A partition that the cluster does not have, or that takes no jobs",
+     "Slurm says: invalid partition specified.", "Give one of the cluster's partitions.", kFacts, check_closed},
     {"time-over-limit", Severity::kError, "", "", "--time over the partition's limit",
      "Refused with EnforcePartLimits; otherwise the job waits for ever.", "Ask for less time.", kFacts, check_time},
     {"nodes-over-limit", Severity::kError, "", "", "More nodes than the partition has or allows",
