@@ -73,11 +73,17 @@ void find_missing_gpus(const Subject& subject, const Step& step, const Layout& w
         "Ask for GPUs in the job too, such as #SBATCH --gpus-per-node=1.");
     return;
   }
-  const auto has = all_gpus(job, whole);
+  auto has = all_gpus(job, whole);
+  if (const auto nodes = request.count("ntasks") == 1 ? 1 : request.nodes().value_or(0);
+      has && nodes > 0 && whole.gpus_per_node && (request.has("nodes") || request.has("ntasks"))) {
+    has = std::min(*has, nodes * *whole.gpus_per_node);  // of the nodes of the step
+  }
   if (total && has && *total > *has) {
-    finder.add(line, fmt::format("the step asks for {} GPUs, but the job has {}; srun says: Invalid generic resource "
-                                 "(gres) specification",
-                                 *total, *has));
+    finder.add(
+        line,
+        fmt::format("the step asks for {} GPUs, but the job has {} on its nodes; srun says: Invalid generic resource "
+                    "(gres) specification",
+                    *total, *has));
     return;
   }
   if (!per_task) return;
@@ -114,7 +120,8 @@ void find_missing_cpus(const Subject& subject, const Step& step, const Layout& w
   const auto per_task = request.has("cpus-per-task") ? request.count("cpus-per-task") : std::optional<int64_t>(1);
   const auto tasks = tasks_of(subject.script, request, whole);
   if (tasks == 0 || !per_task || (request.has("nodes") && !request.nodes())) return;
-  if (request.has("ntasks") && tasks > *whole.ntasks * for_each) return;  // the rule says so about tasks alone
+  if (is_counted && request.has("ntasks") && tasks > *whole.ntasks * for_each)
+    return;  // the rule says so about tasks alone
   auto most_tasks = *whole.ntasks;
   const auto asked = request.nodes() ? request.nodes() : whole.nodes;
   if (const auto& all = whole.nodes; all && asked && *asked <= *all && *all <= *whole.ntasks) {
