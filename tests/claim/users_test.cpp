@@ -128,7 +128,9 @@ TEST(ClaimUsers, OnlyTheOwnerAndRootEndAClaim) {
   const auto pid = std::to_string(Json::parse(held.out).at("pid").get<int64_t>());
   EXPECT_EQ(run(machine.yoke_as(kBob, {"release", pid})).exit_code, 77);
   EXPECT_EQ(run(machine.yoke_as(kBob, {"release", pid, "--force"})).exit_code, 77);
-  EXPECT_EQ(run(machine.yoke_as(kBob, {"extend", pid, "--for", "1h"})).exit_code, 77);
+  const auto extended = run(machine.yoke_as(kBob, {"extend", pid, "--for", "1h"}));
+  EXPECT_EQ(extended.exit_code, 77);
+  EXPECT_THAT(extended.err, HasSubstr("the claim belongs to " + std::to_string(kAda) + "; only"));
   EXPECT_EQ(machine.num_claimed(), 2);
   EXPECT_EQ(run(machine.yoke({"extend", pid, "--for", "1h"})).exit_code, 0) << "root may";
   EXPECT_EQ(run(machine.yoke({"release", pid})).exit_code, 0);

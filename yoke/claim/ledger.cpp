@@ -19,6 +19,7 @@
 #include "yoke/claim/detail/survey.h"
 #include "yoke/claim/history.h"
 #include "yoke/claim/idle.h"
+#include "yoke/device/process/info.h"
 
 namespace yoke::claim {
 namespace {
@@ -184,6 +185,13 @@ AllocationLock lock_allocation(const LockFolder& folder, std::chrono::millisecon
               locker_text(folder), folder.path_of(std::string(kAllocationName)).string());
 }
 
+/// The claim is then that of a process which is there.
+void pass_to(Note& note, const Heir& heir) {
+  note.pid = note.program_pid = heir.pid;
+  note.start_ticks = note.program_start_ticks = heir.start_ticks;
+  note.is_holder = false;
+}
+
 bool lives(int64_t pid, int64_t start_ticks) {
   return pid > 0 && start_ticks_of(static_cast<pid_t>(pid)) == start_ticks;
 }
@@ -315,6 +323,9 @@ bool Claim::leave_to_heirs() noexcept {
     note.heirs = living_heirs();
     const bool is_outer_alive = is_shared_ && note.pid != getpid() && lives(note.pid, note.start_ticks);
     const bool is_left = is_outer_alive || !note.heirs.empty();
+    // Another heir writes its own program when it learns that the process of the claim has ended (succeed()); one that
+    // knows that already does not write again.
+    if (is_left && !is_outer_alive) pass_to(note, note.heirs.front());
     if (is_left) write(note);
     return is_left;
   } catch (...) {  // out of memory
@@ -453,10 +464,10 @@ void Ledger::record_use(Claim& claim, const std::vector<std::optional<bool>>& us
   }
 }
 
-void Ledger::extend(const HeldNote& held, Time until) const {
+void Ledger::rewrite(const HeldNote& held, const std::function<void(Note&)>& change) const {
   if (geteuid() != 0 && int64_t{geteuid()} != held.uid) {
-    throw Error(ErrorCode::kPermissionDenied, "the claim belongs to uid {}; only that user or root may extend it",
-                held.uid);
+    throw Error(ErrorCode::kPermissionDenied, "the claim belongs to {}; only that user or root may change it",
+                printable(device::user_name(held.uid)));
   }
   const auto session = open(Access::kTake);  // so that nobody else writes into the note meanwhile
   const auto fd = folder_.open_existing(held.name, O_RDWR);
@@ -465,13 +476,32 @@ void Ledger::extend(const HeldNote& held, Time until) const {
     throw Error(ErrorCode::kNotFound, "the claim {} has ended", printable(held.name));
   }
   auto note = parse_note(read_text(fd->value()));
-  if (!note || !note->until) {
-    throw Error(ErrorCode::kFailedPrecondition, "the claim has no end that could be put off");
-  }
-  note->until = until;
+  if (!note) throw Error(ErrorCode::kFailedPrecondition, "the text of the claim cannot be read");
+  change(*note);
   if (!write_text(fd->value(), to_text(*note))) {
     throw Error(ErrorCode::kUnavailable, "writing {}: no space is left", folder_.path_of(held.name).string());
   }
+}
+
+void Ledger::extend(const HeldNote& held, Time until) const {
+  rewrite(held, [&](Note& note) {
+    if (!note.until) throw Error(ErrorCode::kFailedPrecondition, "the claim has no end that could be put off");
+    note.until = until;
+  });
+}
+
+void Ledger::force(const HeldNote& held) const {
+  rewrite(held, [](Note& note) { note.is_forced = true; });
+}
+
+bool Ledger::is_held(const HeldNote& held) const {
+  const auto session = open(Access::kLook);  // to find out whether a lock is held takes the lock for a moment
+  struct stat status {};
+  const auto fd = folder_.open_existing(held.name, 0, &status);
+  if (!fd || int64_t{status.st_uid} != held.uid) return false;
+  LockedFile file;
+  probe_lock(fd->value(), file);
+  return file.is_held;
 }
 
 Survey Ledger::look_without_lock() const {

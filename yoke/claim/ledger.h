@@ -13,6 +13,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -190,6 +191,12 @@ class Ledger {
   /// kPermissionDenied: it belongs to somebody else.
   void extend(const HeldNote& held, Time until) const;
 
+  /// Writes that the claim is to be ended with all of its processes (Note::is_forced). Errors  those of extend().
+  void force(const HeldNote& held) const;
+
+  /// Whether some process still holds the claim. Errors  those of open().
+  bool is_held(const HeldNote& held) const;
+
   /// The claim under which this process runs: the descriptors were inherited, and the claim has not ended. Of several,
   /// the one that was taken last. This process only looks at it until Session::share().
   std::optional<Claim> inherited() const;
@@ -198,6 +205,9 @@ class Ledger {
   Survey look_without_lock() const;
 
  private:
+  /// Replaces the note of a running claim by what `change` makes of it. Errors  those of extend().
+  void rewrite(const HeldNote& held, const std::function<void(Note&)>& change) const;
+
   LockFolder folder_;
   std::optional<LockFolder> records_;
 };

@@ -107,6 +107,21 @@ Json parse_object(std::string_view text) {
 
 }  // namespace
 
+std::vector<Keeper> keepers_of(const Note& note, const std::function<bool(const Keeper&)>& lives) {
+  std::vector<Keeper> heirs;
+  bool is_heir = false;
+  for (const auto& heir : note.heirs) {
+    const Keeper keeper{heir.pid, heir.start_ticks};
+    is_heir = is_heir || heir.pid == note.pid;
+    if (lives(keeper)) heirs.push_back(keeper);
+  }
+  const Keeper taker{note.pid, note.start_ticks}, program{note.program_pid, note.program_start_ticks};
+  if (!is_heir && lives(taker)) return {taker};
+  if (!heirs.empty()) return heirs;
+  if (lives(program)) return {program};
+  return {};
+}
+
 std::string to_text(const Note& note) {
   Json json = {{"keys", note.keys},
                {"pid", note.pid},
@@ -120,6 +135,7 @@ std::string to_text(const Note& note) {
   if (note.share_bytes) json["share_bytes"] = *note.share_bytes;
   if (note.activity) json["activity"] = to_json(*note.activity);
   if (!note.heirs.empty()) json["heirs"] = to_json(note.heirs);
+  if (note.is_forced) json["is_forced"] = true;
   return dump(json);
 }
 
@@ -137,6 +153,7 @@ std::optional<Note> parse_note(std::string_view text) {
   note.pid = whole_number(json, "pid").value_or(0);
   note.start_ticks = whole_number(json, "start_ticks").value_or(0);
   note.is_holder = json.value("is_holder", Json()) == true;
+  note.is_forced = json.value("is_forced", Json()) == true;
   note.program_pid = whole_number(json, "program_pid").value_or(0);
   note.program_start_ticks = whole_number(json, "program_start_ticks").value_or(0);
   return note;

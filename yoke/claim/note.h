@@ -8,6 +8,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -50,9 +51,22 @@ struct Note {
   std::optional<int64_t> share_bytes = {};  ///< Of each device; nullopt: the claim shares its devices with nobody.
   std::optional<Activity> activity = {};    ///< nullopt: nobody looks whether the devices are used.
   std::vector<Heir> heirs = {};             ///< Some may have ended.
+  bool is_forced = false;                   ///< `yoke release --force` ends the claim with all of its processes.
 
   bool operator==(const Note&) const = default;
 };
+
+/// A process that may keep a claim. `start_ticks` tells it from a later one with the same number.
+struct Keeper {
+  int64_t pid = 0, start_ticks = 0;
+
+  bool operator==(const Keeper&) const = default;
+};
+
+/// The processes that end the claim when they get SIGTERM: the one that took the locks, which tells all others; or else
+/// all heirs; or else the program, which has outlived the former. Empty if none lives. `lives` says whether a process
+/// is there and may be meant by this note. Pure.
+std::vector<Keeper> keepers_of(const Note& note, const std::function<bool(const Keeper&)>& lives);
 
 std::string to_text(const Note& note);
 /// nullopt: `text` is not a note.

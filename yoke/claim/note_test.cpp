@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 namespace yoke::claim {
 namespace {
 
@@ -14,7 +16,8 @@ TEST(ClaimNote, IsReadAsItWasWritten) {
                   .purpose = "train \"x\"\n",
                   .since = Time(std::chrono::seconds(1'700'000'000)),
                   .until = Time(std::chrono::seconds(1'700'014'400)),
-                  .heirs = {{.pid = 4130, .start_ticks = 7, .positions = {1}}}};
+                  .heirs = {{.pid = 4130, .start_ticks = 7, .positions = {1}}},
+                  .is_forced = true};
   EXPECT_EQ(parse_note(to_text(note)), note);
   EXPECT_EQ(parse_note(to_text(note) + "      "), note) << "blanks replace what was longer";
   const Request request{.num_devices = 4, .purpose = "x"};
@@ -43,6 +46,36 @@ TEST(ClaimNote, ForgedValuesAreCut) {
   std::string keys = "{\"since\":1,\"keys\":[";
   for (int i = 0; i < 1000; ++i) keys += "\"a\",";
   EXPECT_EQ(parse_note(keys + "\"a\"]}"), std::nullopt);
+}
+
+TEST(ClaimNote, ThoseWhoEndAClaimAreFound) {
+  const Note plain{.pid = 1, .start_ticks = 10, .program_pid = 2, .program_start_ticks = 20};
+  auto with_heirs = plain;
+  with_heirs.heirs = {{.pid = 3, .start_ticks = 30}, {.pid = 4, .start_ticks = 40}, {.pid = 5, .start_ticks = 50}};
+  auto inherited = with_heirs;
+  inherited.pid = 4;
+  inherited.start_ticks = 40;
+  using Keepers = std::vector<Keeper>;
+  const struct {
+    const char* what;
+    const Note* note;
+    std::vector<int64_t> living;
+    Keepers expected;
+  } rows[] = {
+      {"the process that took the locks", &plain, {1, 2}, {{1, 10}}},
+      {"its program, which has outlived it", &plain, {2}, {{2, 20}}},
+      {"nobody", &plain, {}, {}},
+      {"the process tells its heirs itself", &with_heirs, {1, 2, 3, 4, 5}, {{1, 10}}},
+      {"all heirs that live", &with_heirs, {2, 3, 5}, {{3, 30}, {5, 50}}},
+      {"all heirs, of which one has taken over", &inherited, {2, 3, 4}, {{3, 30}, {4, 40}}},
+      {"the others, when that one has ended", &inherited, {2, 3}, {{3, 30}}},
+  };
+  for (const auto& row : rows) {
+    const auto lives = [&](const Keeper& keeper) {
+      return std::find(row.living.begin(), row.living.end(), keeper.pid) != row.living.end();
+    };
+    EXPECT_EQ(keepers_of(*row.note, lives), row.expected) << row.what;
+  }
 }
 
 }  // namespace

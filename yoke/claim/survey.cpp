@@ -128,6 +128,9 @@ std::vector<HeldNote> held_notes(const std::vector<LockedFile>& files, const Loo
       } else if (is_process(note.program_pid, note.program_start_ticks, held.uid, lookup)) {
         held.pid = note.program_pid;
       }
+      for (const auto& heir : note.heirs) {  // of a claim whose process was killed
+        if (!held.pid && is_process(heir.pid, heir.start_ticks, held.uid, lookup)) held.pid = heir.pid;
+      }
     }
     notes.push_back(std::move(held));
   }

@@ -80,6 +80,14 @@ TEST(ClaimSurvey, APidThatWasUsedAgainIsNotTheHolder) {
   EXPECT_EQ(holdings[0].pid, 11);
 }
 
+TEST(ClaimSurvey, AnHeirIsTheProcessOfAClaimThatHasLostItsOwn) {
+  // Process 10 took the locks and has ended, and so has the heir 12 that took over; the heir 13 lives.
+  const Processes machine{{{13, process(1000, 8)}, {14, process(2000, 9)}}};
+  auto note = note_of({"GPU-0"}, 12, 7);
+  note.heirs = {{.pid = 12, .start_ticks = 7}, {.pid = 14, .start_ticks = 9}, {.pid = 13, .start_ticks = 8}};
+  EXPECT_EQ(held_notes({note_file(1000, 10, note)}, machine.lookup())[0].pid, 13) << "14 is somebody else's";
+}
+
 TEST(ClaimSurvey, WithoutANoteTheLockerIsNamedOnlyIfItHasTheFileOpen) {
   const Processes machine{{{10, process(2000, 900)}}, {{10, false}}};
   auto holdings = holdings_of({device("GPU-0", 10)}, {}, machine.lookup());

@@ -6,11 +6,14 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <chrono>
 #include <csignal>
 #include <memory>
+#include <thread>
 
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
+#include "yoke/claim/kernel_locks.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/device/process/signal.h"
@@ -24,7 +27,21 @@ struct ReleaseArgs {
   bool force = false;
 };
 
-constexpr std::chrono::seconds kReleaseLimit{10};
+/// A holder ends at once. A program may take ten seconds until it gets SIGKILL, and a container is removed after that.
+std::chrono::seconds limit_of(const claim::Note& note) {
+  if (note.is_holder) return std::chrono::seconds(10);
+  return std::chrono::seconds(note.heirs.empty() ? 20 : 45);
+}
+
+/// The processes of the claim's user that end it.
+std::vector<claim::Keeper> keepers(const claim::HeldNote& held) {
+  if (!held.note) return {};
+  return keepers_of(*held.note, [&](const claim::Keeper& keeper) {
+    const auto facts = claim::process_facts(static_cast<pid_t>(keeper.pid));
+    return keeper.pid > 0 && facts && facts->start_ticks == keeper.start_ticks &&
+           (facts->real_uid == held.uid || facts->effective_uid == held.uid);
+  });
+}
 
 /// Checks everything before the first claim is released.
 void check_release(const claim::HeldNote& held, const ReleaseArgs& args) {
@@ -33,25 +50,48 @@ void check_release(const claim::HeldNote& held, const ReleaseArgs& args) {
                 "the claim of process {} belongs to {}; only that user or root may end it", held.pid.value_or(0),
                 printable(device::user_name(held.uid)));
   }
-  if (!held.pid || !held.note) {
+  if (keepers(held).empty()) {
     throw Error(ErrorCode::kFailedPrecondition,
                 "the process that holds the claim {} cannot be seen from here; end its program", printable(held.name));
   }
   if (!held.note->is_holder && !args.force) {
     throw Error(ErrorCode::kFailedPrecondition,
                 "the claim of process {} is for a program that runs ({}), and ends with it; --force ends the program",
-                *held.pid, printable(held.note->purpose));
+                held.pid.value_or(0), printable(held.note->purpose));
   }
 }
 
-void release(const claim::HeldNote& held, Context& context) {
+/// Waits until no process holds the claim any more.
+bool wait_for_release(const claim::HeldNote& held, const ClaimSite& site, std::chrono::seconds limit) {
+  constexpr std::chrono::milliseconds kPause(20);
+  const auto until = std::chrono::steady_clock::now() + limit;
+  while (site.ledger.is_held(held)) {
+    if (std::chrono::steady_clock::now() >= until) return false;
+    std::this_thread::sleep_for(kPause);
+  }
+  return true;
+}
+
+void release(const claim::HeldNote& held, const ClaimSite& site, Context& context) {
   const auto& note = *held.note;
-  const bool is_parent = held.pid == note.pid;  // otherwise the program has outlived it
-  const device::ProcessHandle process(*held.pid, is_parent ? note.start_ticks : note.program_start_ticks);
-  process.signal(SIGTERM);
-  if (!process.wait_for_end(kReleaseLimit)) {
-    throw Error(ErrorCode::kTimeout, "process {} got SIGTERM and has not ended after {} s; it still has its devices",
-                *held.pid, kReleaseLimit.count());
+  const auto told = keepers(held);
+  try {
+    if (!note.is_holder) site.ledger.force(held);
+  } catch (const Error& error) {  // it has ended, or its text cannot be written; the signal is sent in any case
+    if (error.code() == ErrorCode::kPermissionDenied) throw;
+  }
+  for (const auto& keeper : told) {
+    try {
+      device::ProcessHandle(keeper.pid, keeper.start_ticks).signal(SIGTERM);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kNotFound) throw;  // it has ended meanwhile
+    }
+  }
+  const auto limit = limit_of(note);
+  if (!wait_for_release(held, site, limit)) {
+    throw Error(ErrorCode::kTimeout, "process {} got SIGTERM, and {} still claimed after {} s",
+                told.empty() ? held.pid.value_or(0) : told[0].pid,
+                note.keys.size() == 1 ? "its device is" : "its devices are", limit.count());
   }
   context.out << fmt::format("released {}\n", fmt::join(note.keys, ", "));
 }
@@ -74,15 +114,17 @@ int run_release(const ReleaseArgs& args, Context& context) {
   for (const auto* held : found) {
     if (!is_kept(held)) check_release(*held, args);
   }
+  size_t num_kept = 0;
   for (const auto* held : found) {
     if (!is_kept(held)) {
-      release(*held, context);
+      release(*held, site, context);
       continue;
     }
+    ++num_kept;
     context.out << fmt::format("process {} keeps its devices until its program ends; --force ends it\n",
                                held->pid.value_or(0));
   }
-  return kExitOk;
+  return num_kept == found.size() ? exit_status(ErrorCode::kFailedPrecondition) : kExitOk;
 }
 
 }  // namespace
@@ -91,13 +133,14 @@ void add_release(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<ReleaseArgs>();  // CLI11 keeps references to it; the callback owns it
   cmd.add_option("CLAIM", args->claims, "PIDs of `yoke claims`, or UUIDs of devices")->type_name("[CLAIM...]");
   cmd.add_flag("--mine", args->mine, "All claims of yours");
-  cmd.add_flag("-f,--force", args->force, "Also claims whose program still runs, which gets SIGTERM");
+  cmd.add_flag("-f,--force", args->force,
+               "Also claims whose program still runs: it and all that it has started get SIGTERM, then SIGKILL");
   cmd.footer(
       examples("  yoke release 4121            what process 4121 holds\n"
                "  yoke release --mine          everything of yours that no program is using\n"
                "\n"
                "Exit status: 0; 66 if there is no such claim, 77 if it belongs to somebody else, 69 if its program\n"
-               "runs, 124 if it does not end."));
+               "runs (with --mine, if the programs of all claims run), 124 if it does not end."));
   cmd.callback([args, &context] { context.exit_code = run_release(*args, context); });
 }
 

@@ -15,6 +15,7 @@
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
 #include "yoke/base/user_socket.h"
+#include "yoke/cli/frame/program_tree.h"
 #include "yoke/cli/frame/watched_program.h"
 
 namespace yoke::cli {
@@ -24,6 +25,8 @@ using Steady = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr auto kNever = Steady::time_point::max();
+constexpr int kLookAtEndMs = 100;             ///< While processes are about to end.
+constexpr std::chrono::seconds kSlowEnd{20};  ///< After SIGKILL, processes usually end at once.
 
 /// The sooner of two limits for poll(), for which -1 is never.
 int sooner(int a, int b) {
@@ -66,6 +69,7 @@ int ClaimEnd::milliseconds_left() const {
 int keep_for_program(claim::Claim& claim, const std::vector<std::string>& argv, const Environment& environment,
                      const std::string& speaker, UseWatch& watch, const std::function<void()>& started) {
   SignalMessages messages;
+  ProgramTree tree;
   const auto failure = fmt::format("{}cannot start {}: ", speaker, printable(argv[0]));
   const pid_t program = spawn({.argv = argv,
                                .environment = environment.to_strings(),
@@ -80,39 +84,65 @@ int keep_for_program(claim::Claim& claim, const std::vector<std::string>& argv, 
   claim.set_program(program);
   if (started) started();
   ClaimEnd end(claim);
-  auto kill_at = kNever;
+  std::optional<int> result;  // of the program
+  bool is_asked = false;      // by SIGTERM, which the program got
+  bool is_slow_told = false;  // the user knows that processes do not end
+  auto slow_at = kNever;
+  const auto end_tree = [&] {
+    const auto left = tree.end(program, claim.living_heirs());
+    if (slow_at == kNever) slow_at = Steady::now() + kSlowEnd;
+    if (!left.empty() && !is_slow_told && Steady::now() >= slow_at) {
+      is_slow_told = true;
+      std::cerr << speaker << "process " << left[0].pid << " does not end, so the devices stay claimed until it does\n"
+                << std::flush;
+    }
+    return left.empty();
+  };
   const auto end_program = [&](const std::string& why) {
     std::cerr << speaker << why << "; the program gets SIGTERM, and SIGKILL in 10 s" << std::endl;
-    kill(program, SIGTERM);
-    kill_at = Steady::now() + std::chrono::seconds(10);
+    end_tree();
   };
   for (;;) {
     int status = 0;
-    if (waitpid(program, &status, WNOHANG) == program) {
+    if (!result && waitpid(program, &status, WNOHANG) == program) {
+      result = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    }
+    const bool is_forced = tree.is_ending() || is_asked;
+    // What a program leaves behind that ends by itself does not keep the devices.
+    if (result && (!is_forced || end_tree())) {
       for (const auto& heir : claim.living_heirs()) {
         std::cerr << speaker << "a container of yoke keeps the devices until it ends (process " << heir.pid << ")"
                   << std::endl;
       }
       claim.release();
-      return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+      return *result;
     }
-    if (kill_at == kNever && end.is_over()) end_program("the time of the claim is over");
-    if (kill_at == kNever) {
+    if (!tree.is_ending() && end.is_over()) end_program("the time of the claim is over");
+    if (!tree.is_ending()) {
       const auto step = watch.look();
+      tree.leave_out(watch.reader());
       if (step == claim::IdleStep::kWarn) tell_user(speaker, watch.warning());
       if (step == claim::IdleStep::kEnd) {
         tell_terminals(speaker + watch.farewell(), STDERR_FILENO);
         end_program(watch.farewell());
       }
+    } else if (!result) {
+      end_tree();
     }
-    if (Steady::now() >= kill_at) kill(program, SIGKILL);
-    pollfd news[] = {{messages.fd(), POLLIN, 0}, {kill_at == kNever ? watch.fd() : -1, POLLIN, 0}};
-    const auto pause = kill_at != kNever ? 1000 : sooner(end.milliseconds_left(), watch.milliseconds_left());
+    pollfd news[] = {{messages.fd(), POLLIN, 0}, {tree.is_ending() ? -1 : watch.fd(), POLLIN, 0}};
+    const auto pause = tree.is_ending() ? kLookAtEndMs : sooner(end.milliseconds_left(), watch.milliseconds_left());
     if (poll(news, 2, pause) == 0) claim.beat();
     while (const auto message = messages.next()) {
+      if (message->signal == SIGCHLD) tree.reap_orphans(program);
       // The terminal signals the whole group, except that a hangup reaches the leader of the session alone.
       const bool is_for_us = message->is_from_process || (message->signal == SIGHUP && getsid(0) == getpid());
-      if (is_for_us && is_passed_on(*message)) kill(program, message->signal);
+      if (!is_for_us || !is_passed_on(*message) || result) continue;
+      if (message->signal == SIGTERM && !tree.is_ending() && claim.read().is_forced) {
+        end_program("the claim was released");
+        continue;
+      }
+      is_asked = is_asked || message->signal == SIGTERM;
+      kill(program, message->signal);
     }
   }
 }

@@ -30,9 +30,11 @@ class ClaimEnd {
 
 /// Runs a program that inherits the claim, passes signals on to it, and gives the devices back when it ends. If this
 /// process is killed, the program gets SIGTERM, and keeps the devices until it has ended. At Note::until the program
-/// gets SIGTERM, and ten seconds later SIGKILL; so it does if the site ends claims that are idle.
-/// `started`: called once it has started.
-/// Returns  its exit status; 128 plus the signal's number if a signal ended it, 127 or 126 if it could not be executed.
+/// and all of its descendants get SIGTERM, and ten seconds later SIGKILL, and the devices are given back when all of
+/// them have ended. The same happens if the site ends claims that are idle, with Note::is_forced, and, once the program
+/// has ended, after SIGTERM to this process. What a program leaves behind that ends by itself does not keep the
+/// devices. `started`: called once it has started. Returns  its exit status; 128 plus the signal's number if a signal
+/// ended it, 127 or 126 if it could not be executed.
 int keep_for_program(claim::Claim& claim, const std::vector<std::string>& argv, const Environment& environment,
                      const std::string& speaker, UseWatch& watch, const std::function<void()>& started = {});
 

@@ -39,6 +39,7 @@ class DeviceReader {
   void request();
   bool is_asked() const { return is_asked_; }
 
+  pid_t pid() const { return child_; }
   int fd() const { return socket_.value(); }  ///< Readable when there is an answer, or when the child has ended.
   /// The answer. nullopt: the devices could not be read; the child has ended, or should be replaced. REQUIRES: fd() is
   /// readable.

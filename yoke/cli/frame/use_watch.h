@@ -27,8 +27,9 @@ class UseWatch {
   /// `ledger` and `claim` must outlive this object. REQUIRES: this process has one thread.
   UseWatch(const claim::Ledger& ledger, claim::Claim& claim, UseWatchOptions options);
 
-  int fd() const { return reader_ ? reader_->fd() : -1; }  ///< For poll(); -1 is ignored there.
-  int milliseconds_left() const;                           ///< Until the next look; for poll().
+  int fd() const { return reader_ ? reader_->fd() : -1; }         ///< For poll(); -1 is ignored there.
+  pid_t reader() const { return reader_ ? reader_->pid() : -1; }  ///< The child that reads the devices.
+  int milliseconds_left() const;                                  ///< Until the next look; for poll().
 
   /// Looks if it is time, and takes the answer if there is one. Returns what the limits say.
   claim::IdleStep look();

@@ -41,8 +41,8 @@ std::optional<Process> read_process(pid_t pid) {
   // proc(5): state ppid pgrp session tty_nr tpgid flags minflt cminflt majflt cmajflt utime stime cutime cstime
   // priority nice num_threads itrealvalue starttime
   if (after_name == nullptr ||
-      std::sscanf(after_name + 1, " %c %d %d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %lu",
-                  &state, &process.parent, &process.group, &process.start_ticks) != 4) {
+      std::sscanf(after_name + 1, " %c %d %d %d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d %*d %*d %*d %lu",
+                  &state, &process.parent, &process.group, &process.session, &process.start_ticks) != 5) {
     return std::nullopt;
   }
   process.is_zombie = state == 'Z' || state == 'X';
@@ -80,18 +80,6 @@ std::vector<Process> descendants_except(const std::vector<pid_t>& keep) {
   return result;
 }
 
-void signal_process(const Process& process, int signal) {
-  const UniqueFd handle(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
-  // The pid may have been reused before the pidfd was opened, so check which process the pidfd refers to.
-  const auto now = read_process(process.pid);
-  if (!now || now->start_ticks != process.start_ticks) return;
-  if (handle) {
-    syscall(SYS_pidfd_send_signal, handle.value(), signal, nullptr, 0);
-  } else if (errno != ESRCH) {  // out of descriptors, or a kernel older than 5.3
-    kill(process.pid, signal);
-  }
-}
-
 /// Returns false if this process has no more children.
 bool reap_all() {
   while (true) {
@@ -112,6 +100,18 @@ void wait_for_child(std::chrono::milliseconds limit) {
 }  // namespace
 
 void become_subreaper() { prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); }
+
+void signal_process(const Process& process, int signal) {
+  const UniqueFd handle(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
+  // The pid may have been reused before the pidfd was opened, so check which process the pidfd refers to.
+  const auto now = read_process(process.pid);
+  if (!now || now->start_ticks != process.start_ticks) return;
+  if (handle) {
+    syscall(SYS_pidfd_send_signal, handle.value(), signal, nullptr, 0);
+  } else if (errno != ESRCH) {  // out of descriptors, or a kernel older than 5.3
+    kill(process.pid, signal);
+  }
+}
 
 std::vector<Process> descendants() { return descendants_except({}); }
 

@@ -13,6 +13,7 @@ struct Process {
   pid_t pid = 0;
   pid_t parent = 0;
   pid_t group = 0;
+  pid_t session = 0;
   bool is_zombie = false;
   uint64_t start_ticks = 0;  ///< Distinguishes this process from a later one with the same pid.
 };
@@ -22,6 +23,10 @@ void become_subreaper();
 
 /// Returns the descendants that one pass over /proc finds. Processes that start during the pass may be missing.
 std::vector<Process> descendants();
+
+/// Sends a signal through a pidfd, after a check that the pid has not been reused. Without effect if the process has
+/// ended or may not be signalled.
+void signal_process(const Process& process, int signal);
 
 /// Kills (SIGKILL) and reaps all descendants except those in `keep` and their descendants. Repeats this until none is
 /// left or `patience` is over, because a process that is blocked in the kernel does not end. Returns the remaining

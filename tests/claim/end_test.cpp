@@ -1,0 +1,135 @@
+// Tests what happens to the processes of a program when its claim is ended: no device is given to somebody else before
+// the last of them has ended.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "tests/claim/machine.h"
+#include "tests/support/terminal.h"
+
+namespace yoke::test {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::SizeIs;
+
+class ClaimEnds : public testing::Test {
+ protected:
+  ClaimEnds() {
+    // Like a training: it takes a while to end.
+    machine_.write("train.sh",
+                   "echo $$ > pid\n"
+                   "trap 'sleep 0.7; touch saved; exit 0' TERM\n"
+                   "echo begun\n"
+                   "while :; do sleep 0.02; done\n");
+    machine_.write("deaf.sh", "echo $$ > pid; trap '' TERM; echo begun; while :; do sleep 0.02; done\n");
+    machine_.write("job.sh", "bash \"$1\"\necho done\n");
+    machine_.write("daemon.sh", "setsid bash \"$1\" &\nuntil [ -s pid ]; do sleep 0.01; done\nexec sleep 1000\n");
+    // Fails if the process before is there.
+    machine_.write("next.sh", "if kill -0 \"$(cat pid)\" 2>/dev/null; then echo shared; else echo alone; fi\n");
+  }
+  CommandOptions command(std::vector<std::string> words, const std::string& site = "") const {
+    machine_.write("config.toml", "[claim]\n" + site);
+    auto options = machine_.yoke(std::move(words));
+    options.environment.emplace_back("YOKE_SITE_CONFIG", machine_.path("config.toml"));
+    options.folder = machine_.path("");
+    return options;
+  }
+  /// Claims all devices for this job, ends the claim by `end`, and returns what the next one saw.
+  void expect_alone(std::vector<std::string> options, const std::string& job, const std::string& training,
+                    const std::function<void(Command&)>& end, const std::string& site = "") {
+    options.insert(options.begin(), {"claim", "-n", "8"});
+    options.insert(options.end(), {"--", "bash", job, training});
+    Command program(command(std::move(options), site));
+    ASSERT_TRUE(program.wait_for_output("begun")) << program.err();
+    Command next(command({"claim", "-n", "8", "--wait", "60s", "--", "bash", "next.sh"}));
+    ASSERT_TRUE(next.wait_until([&] { return next.err().find("waiting") != std::string::npos; }));
+    end(program);
+    EXPECT_EQ(next.wait().out, "alone\n");
+    program.wait();
+    EXPECT_THAT(processes_with_tag(machine_.tag()), IsEmpty());
+  }
+  static void release(const ClaimMachine& machine, Command& program) {
+    const auto released = run(machine.yoke({"release", "-f", std::to_string(program.pid())}));
+    EXPECT_EQ(released.exit_code, 0) << released.err;
+  }
+  bool has_saved() const { return std::filesystem::exists(machine_.path("saved")); }
+
+  const ClaimMachine machine_;
+};
+
+TEST_F(ClaimEnds, AfterItsTimeWithTheProcessesOfAScript) {
+  expect_alone({"--for", "2s"}, "job.sh", "train.sh", [](Command&) {});
+  EXPECT_TRUE(has_saved()) << "the training was told, and not its shell alone";
+}
+
+TEST_F(ClaimEnds, AfterItsTimeWithADaemon) {
+  expect_alone({"--for", "2s"}, "daemon.sh", "train.sh", [](Command&) {});
+  EXPECT_TRUE(has_saved());
+}
+
+TEST_F(ClaimEnds, ByForceWithTheProcessesOfAScript) {
+  expect_alone({}, "job.sh", "train.sh", [&](Command& program) { release(machine_, program); });
+  EXPECT_TRUE(has_saved());
+}
+
+TEST_F(ClaimEnds, ByForceWithADaemonThatIgnoresTheSignal) {
+  expect_alone({}, "daemon.sh", "deaf.sh", [&](Command& program) { release(machine_, program); });
+}
+
+TEST_F(ClaimEnds, ForBeingIdleWithTheProcessesOfAScript) {
+  expect_alone(
+      {}, "job.sh", "train.sh", [](Command&) {}, "idle_end = '3s'\n");
+  EXPECT_TRUE(has_saved());
+}
+
+TEST_F(ClaimEnds, AfterSigtermWithTheProcessesOfAScript) {
+  expect_alone({}, "job.sh", "train.sh", [](Command& program) { program.signal(SIGTERM); });
+  EXPECT_TRUE(has_saved());
+}
+
+TEST_F(ClaimEnds, AProgramThatCatchesSigtermHasTheTimeThatItNeeds) {
+  Command program(command({"claim", "--", "bash", "-c",
+                           "trap 'echo caught' TERM; echo begun; for i in 1 2 3 4 5; do sleep 0.2; done; exit 4"}));
+  ASSERT_TRUE(program.wait_for_output("begun"));
+  program.signal(SIGTERM);
+  const auto result = program.wait();
+  EXPECT_EQ(result.exit_code, 4);
+  EXPECT_THAT(result.out, HasSubstr("caught"));
+}
+
+TEST_F(ClaimEnds, OrphansOfARunningProgramAreReaped) {
+  Command program(command({"claim", "--", "bash", "-c", "(sleep 0.1 &) ; sleep 0.5; echo begun; exec sleep 1000"}));
+  ASSERT_TRUE(program.wait_for_output("begun"));
+  EXPECT_TRUE(wait_until([&] { return children_of(program.pid()).size() == 1; }));
+  program.signal(SIGTERM);
+  EXPECT_EQ(program.wait().exit_code, 143);
+}
+
+TEST_F(ClaimEnds, AShellKeepsItsTerminalAndItsJobs) {
+  const auto options = command({"claim", "--", "bash", "--norc", "--noprofile", "-i"});
+  ShellOnTerminal shell(options.environment);
+  std::string line = "cd '" + options.folder + "' && ";
+  for (const auto& word : options.argv) line += "'" + word + "' ";
+  shell.run(line + "; echo status=$?");
+  shell.run("PS1=; sleep 1000; echo stopped=$?");
+  ASSERT_TRUE(shell.wait_until([&] { return machine_.num_claimed() == 1; }));
+  usleep(300'000);
+  shell.type(kCtrlZ);
+  EXPECT_TRUE(shell.shows("stopped=148")) << shell.out();
+  shell.run("fg");
+  usleep(300'000);
+  shell.type(kCtrlC);
+  shell.run("echo back=$?");
+  EXPECT_TRUE(shell.shows("back=130")) << shell.out();
+  shell.run("exit 7");
+  EXPECT_TRUE(shell.shows("status=7")) << shell.out();
+  EXPECT_EQ(machine_.num_claimed(), 0);
+}
+
+}  // namespace
+}  // namespace yoke::test

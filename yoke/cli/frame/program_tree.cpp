@@ -1,0 +1,100 @@
+#include "yoke/cli/frame/program_tree.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+
+#include "yoke/base/user_socket.h"
+
+namespace yoke::cli {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// A keeper gives its container ten seconds, kills it, and removes it.
+constexpr std::chrono::seconds kKeeperLimit{30};
+
+milliseconds time_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - begin);
+}
+
+bool has(const std::map<pid_t, uint64_t>& processes, const launch::Process& process) {
+  const auto found = processes.find(process.pid);
+  return found != processes.end() && found->second == process.start_ticks;
+}
+
+TreeRole role_of(const launch::Process& process, const std::vector<claim::Heir>& containers) {
+  const bool is_keeper = std::any_of(containers.begin(), containers.end(), [&](const claim::Heir& heir) {
+    return heir.pid == process.pid && heir.start_ticks == static_cast<int64_t>(process.start_ticks);
+  });
+  if (is_keeper) return TreeRole::kContainerKeeper;
+  return process.session == getsid(0) ? TreeRole::kOfSession : TreeRole::kOther;
+}
+
+}  // namespace
+
+TreeStep tree_step(TreeRole role, const TreeTime& time, bool is_told) {
+  auto waited = time.since_begin;
+  auto grace = milliseconds(kTreeGrace);
+  if (role == TreeRole::kContainerKeeper) grace = kKeeperLimit;
+  if (role == TreeRole::kOther) {
+    if (!time.since_containers && time.since_begin < kKeeperLimit) return TreeStep::kNone;
+    waited = time.since_containers.value_or(time.since_begin);
+  }
+  // A program that starts others again and again must end, too, so the time does not count from the start of each.
+  if (waited >= grace) return TreeStep::kKill;
+  return is_told ? TreeStep::kNone : TreeStep::kTerminate;
+}
+
+ProgramTree::ProgramTree() {
+  launch::become_subreaper();
+  for (const auto& process : launch::descendants()) left_out_[process.pid] = process.start_ticks;
+}
+
+void ProgramTree::leave_out(pid_t child) {
+  if (child <= 0 || left_out_.contains(child)) return;
+  if (const auto start = start_ticks_of(child)) left_out_[child] = static_cast<uint64_t>(*start);
+}
+
+bool ProgramTree::is_left_out(const launch::Process& process) const { return has(left_out_, process); }
+
+void ProgramTree::reap_orphans(pid_t program) const {
+  for (const auto& process : launch::descendants()) {
+    const bool is_orphan = process.parent == getpid() && process.pid != program && !is_left_out(process);
+    if (is_orphan && process.is_zombie) waitpid(process.pid, nullptr, WNOHANG);
+  }
+}
+
+std::vector<launch::Process> ProgramTree::running() const {
+  auto found = launch::descendants();
+  std::erase_if(found, [&](const launch::Process& process) { return process.is_zombie || is_left_out(process); });
+  return found;
+}
+
+std::vector<launch::Process> ProgramTree::end(pid_t program, const std::vector<claim::Heir>& containers) {
+  reap_orphans(program);
+  if (!begin_) begin_ = Clock::now();
+  if (!containers.empty()) containers_ended_.reset();
+  // Those who never were there have ended with the begin.
+  if (containers.empty() && !containers_ended_) containers_ended_ = told_.empty() ? *begin_ : Clock::now();
+  TreeTime time{.since_begin = time_since(*begin_), .since_containers = {}};
+  if (containers_ended_) time.since_containers = time_since(*containers_ended_);
+  std::vector<launch::Process> left;
+  // One look may miss a process that starts meanwhile, and a program may start some when it is told.
+  constexpr int kLooks = 3;
+  for (int look = 0; look < kLooks; ++look) {
+    left = running();
+    for (const auto& process : left) {
+      const auto step = tree_step(role_of(process, containers), time, has(told_, process));
+      if (step == TreeStep::kNone) continue;
+      launch::signal_process(process, step == TreeStep::kKill ? SIGKILL : SIGTERM);
+      told_[process.pid] = process.start_ticks;
+    }
+  }
+  if (left.empty()) reap_orphans(program);
+  return left;
+}
+
+}  // namespace yoke::cli
