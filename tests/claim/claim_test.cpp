@@ -124,6 +124,25 @@ TEST(ClaimCommand, ClaimsAreListed) {
   EXPECT_THAT(run(machine.yoke({"devices"})).out, HasSubstr("claim"));
 }
 
+TEST(ClaimCommand, NothingIsCutOnAPipe) {
+  const ClaimMachine machine;
+  const std::string purpose(150, 'x');
+  Command holder(machine.yoke(ClaimMachine::claim_and_wait({"--name", purpose})));
+  ASSERT_TRUE(holder.wait_for_output("started"));
+  EXPECT_THAT(run(machine.yoke({"claims"})).out, HasSubstr(purpose));
+}
+
+TEST(ClaimCommand, ASymbolicLinkAsConfigurationIsExplained) {
+  const ClaimMachine machine;
+  machine.write("real.toml", "");
+  std::filesystem::create_symlink(machine.path("real.toml"), machine.path("config.toml"));
+  auto options = machine.yoke({"claims"});
+  options.environment.emplace_back("YOKE_SITE_CONFIG", machine.path("config.toml"));
+  const auto result = run(options);
+  EXPECT_EQ(result.exit_code, 77);
+  EXPECT_THAT(result.err, HasSubstr("config.toml is a symbolic link, and links are not followed here"));
+}
+
 TEST(ClaimCommand, AWaiterStartsWhenTheHolderIsKilled) {
   const ClaimMachine machine;
   Command holder(machine.yoke(ClaimMachine::claim_and_wait({"-n", "8"})));
@@ -286,6 +305,33 @@ TEST(ClaimCommand, AHolderKeepsDevicesForATime) {
   EXPECT_THAT(processes_with_tag(machine.tag()), IsEmpty());
 }
 
+TEST(ClaimCommand, AShellThatEvaluatesAFailureSeesNoDevice) {
+  const ClaimMachine machine;
+  const struct {
+    const char* options;
+    int status;
+  } rows[] = {{"-n 99 --for 5m", 69},
+              {"-n 0 --for 5m", 64},
+              {"--for 5x", 64},
+              {"-d 99 --for 5m", 66},
+              {"--for 5m --nonsense", 64}};
+  for (const auto& row : rows) {
+    for (const std::string shell : {"sh", "bash"}) {
+      auto options = machine.yoke({"claims"});
+      const auto line = "eval \"$(\"$0\" claim --deadline 60 " + std::string(row.options) +
+                        ")\"; echo $? \"[${CUDA_VISIBLE_DEVICES-all}]\"";
+      options.argv = {shell, "-c", line, machine.path("yoke")};
+      const auto result = run(options);
+      EXPECT_EQ(result.out, std::to_string(row.status) + " []\n") << shell << " " << row.options;
+      options.argv = {shell, "-e", "-c", line, machine.path("yoke")};
+      EXPECT_EQ(run(options).out, "") << shell << " -e ends: " << row.options;
+    }
+  }
+  EXPECT_EQ(run(machine.yoke({"claim", "-n", "99", "--for", "5m", "--json"})).out, "");
+  EXPECT_EQ(run(machine.yoke({"claim", "-n", "99", "--for", "5m", "--", "true"})).out, "");
+  EXPECT_EQ(machine.num_claimed(), 0);
+}
+
 TEST(ClaimCommand, TheTimeOfAClaimEnds) {
   const ClaimMachine machine;
   const auto result = run(machine.yoke({"claim", "--for", "1s", "--", "sleep", "1000"}));
@@ -320,6 +366,7 @@ TEST(ClaimCommand, ReleasingAllOfOnesOwnKeepsWhatProgramsUse) {
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr(std::to_string(holder.pid()) + " keeps its devices until its program ends"));
   EXPECT_EQ(machine.num_claimed(), 2);
+  EXPECT_EQ(run(machine.yoke({"release", "--mine"})).exit_code, 69) << "nothing was released";
 }
 
 TEST(ClaimCommand, ValuesOfOptionsAreNotShownToEverybody) {

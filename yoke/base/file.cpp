@@ -16,6 +16,12 @@ namespace {
 
 UniqueFd open_to_read(const std::filesystem::path& path, int flags = 0) {
   UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | flags));
+  if (!fd && errno == ELOOP && (flags & O_NOFOLLOW) != 0) {
+    throw Error(ErrorCode::kPermissionDenied,
+                "{} is a symbolic link, and links are not followed here; put the file "
+                "itself in its place",
+                path.string());
+  }
   if (!fd) throw system_error(errno, "reading " + path.string());
   return fd;
 }

@@ -67,6 +67,11 @@ void check_claim(const ClaimArgs& args, const Context& context) {
   }
 }
 
+/// Whether a shell evaluates what is printed.
+bool is_for_shell(const ClaimArgs& args, const Context& context) {
+  return context.rest.empty() && !args.length.empty() && !args.adopted_pid && !args.json;
+}
+
 AcquireOptions to_options(const ClaimArgs& args, const claim::SiteConfig& config, const Context& context) {
   AcquireOptions options{.device = args.device, .adopted_pid = args.adopted_pid, .explains = args.explain};
   auto& request = options.request;
@@ -170,8 +175,8 @@ int hold(const ClaimArgs& args, AcquireOptions options, const ClaimSite& site, C
     note.program_start_ticks = adopted.start_ticks;
     claim.write(note);
   }
-  const bool is_for_shell = !args.json && !args.adopted_pid;
-  const auto text = args.json ? to_json(*acquired) : is_for_shell ? to_shell(acquired->assignments) : "";
+  const bool is_evaluated = is_for_shell(args, context);
+  const auto text = args.json ? to_json(*acquired) : is_evaluated ? to_shell(acquired->assignments) : "";
   std::cerr << fmt::format("{}process {} holds {} {}{}; `yoke release {}` gives {} back\n", speaker(context), getpid(),
                            acquired->allocation.ids.size() == 1 ? "device" : "devices",
                            fmt::join(acquired->allocation.ids, ", "), end_text(claim.note(), args), getpid(),
@@ -233,6 +238,13 @@ int run_claim(const ClaimArgs& args, Context& context) {
   return status;
 }
 
+/// A shell that evaluates nothing would go on and see all devices, which belong to others.
+int run_claim_for_shell(const ClaimArgs& args, Context& context) {
+  const int status = report_errors(context, [&] { return run_claim(args, context); });
+  if (status != kExitOk) context.out << failure_to_shell(status) << std::flush;
+  return status;
+}
+
 }  // namespace
 
 void add_claim(CLI::App& cmd, Context& context) {
@@ -276,7 +288,9 @@ void add_claim(CLI::App& cmd, Context& context) {
                "\n"
                "Exit status: the program's; 75 if not enough devices are free, 124 if the wait took too long,\n"
                "69 if this machine does not have so many, 127 if the program is not found."));
-  cmd.callback([args, program, &context] { context.exit_code = run_claim(*args, context); });
+  cmd.callback([args, program, &context] {
+    context.exit_code = is_for_shell(*args, context) ? run_claim_for_shell(*args, context) : run_claim(*args, context);
+  });
 }
 
 }  // namespace yoke::cli

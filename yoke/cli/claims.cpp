@@ -50,7 +50,7 @@ int report(const ClaimsArgs& args, const ClaimSite& site, device::Source& source
   } else if (rows.empty()) {
     context.out << "nobody had a device in this time\n";
   } else {
-    context.out << to_text(table, output_width(context));
+    context.out << to_text(table, table_width(context));
   }
   return kExitOk;
 }
@@ -68,7 +68,7 @@ int run_claims(const ClaimsArgs& args, Context& context) {
       context.out << claims.to_json().dump(2, ' ', false, kReplace) << '\n';
       return kExitOk;
     }
-    const auto width = output_width(context);
+    const auto width = table_width(context);
     context.out << (claims.rows.empty() ? "no device is claimed\n"
                                         : to_text(view::claim_table(claims.rows, now), width));
     if (!claims.survey.tickets.empty()) {

@@ -139,7 +139,7 @@ int list(const ReserveArgs& args, const ClaimSite& site, const device::Snapshot&
   } else if (rows.empty()) {
     context.out << "nothing is reserved\n";
   } else {
-    context.out << to_text(view::reservation_table(rows, now, device::user_name), output_width(context));
+    context.out << to_text(view::reservation_table(rows, now, device::user_name), table_width(context));
   }
   return kExitOk;
 }

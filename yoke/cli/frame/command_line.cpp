@@ -12,6 +12,7 @@
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/external.h"
 #include "yoke/cli/frame/output.h"
+#include "yoke/cli/frame/shell.h"
 #include "yoke/cli/help/help.h"
 #include "yoke/cli/help/spelling.h"
 #include "yoke/cli/help/values.h"
@@ -216,6 +217,9 @@ void parse(CLI::App& app, std::vector<std::string> words, Context& context) {
   } catch (const CLI::Success& help_or_version) {
     app.exit(help_or_version, context.out, context.out);
   } catch (const CLI::ParseError& error) {
+    if (is_for_eval(context.command, own, !context.rest.empty())) {
+      context.out << failure_to_shell(exit_status(ErrorCode::kInvalidArgument));
+    }
     rethrow(error, command, own, path);
   } catch (const Error& error) {
     throw Error(error.code(), "{}", as_written_first(error.what(), command, own));

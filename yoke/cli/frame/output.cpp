@@ -42,4 +42,10 @@ int64_t output_width(const Context& context) {
   return columns && *columns > 0 ? std::min(*columns, kMaxColumns) : 80;
 }
 
+int64_t table_width(const Context& context) {
+  constexpr int64_t kUncut = 10'000;
+  const bool is_limited = isatty(STDOUT_FILENO) != 0 || context.environment.find("COLUMNS");
+  return is_limited ? output_width(context) : kUncut;
+}
+
 }  // namespace yoke::cli

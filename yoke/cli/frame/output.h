@@ -31,4 +31,7 @@ int error_of(const std::ostream& stream);
 /// The width of the terminal at standard output; if there is no terminal, the value of COLUMNS; otherwise 80.
 int64_t output_width(const Context& context);
 
+/// The same for a table of which a program may read each word: without a terminal and without COLUMNS, nothing is cut.
+int64_t table_width(const Context& context);
+
 }  // namespace yoke::cli
