@@ -106,6 +106,18 @@ TEST(ClaimShared, WholeDevicesAndPartsWaitForEachOther) {
   EXPECT_EQ(run(nested).out, "limit=\n");
 }
 
+TEST(ClaimShared, MemoryOfNobodyCountsAsUse) {
+  const ClaimMachine machine(two_devices({{"memory_mib", {{"used", 38 * 1024}}}}));
+  EXPECT_THAT(run(machine.yoke({"claim", "--memory", "4GiB", "--share", "--explain"})).out,
+              HasSubstr("a part of device 1 is given"));
+}
+
+TEST(ClaimShared, WaitingForAPartOfUnknownSizeIsRefused) {
+  const ClaimMachine machine(Json::parse(slurp(YOKE_STATES_FOLDER "/unsupported.json")));
+  const auto result = run(machine.yoke({"claim", "--memory", "4GiB", "--share", "--wait", "--", "true"}));
+  EXPECT_EQ(result.exit_code, 69) << result.err;
+}
+
 TEST(ClaimShared, WhatOthersUseCounts) {
   const ClaimMachine machine(two_devices());
   Command user({.argv = {"sleep", "1000"}, .environment = {{"YOKE_TEST_TAG", machine.tag()}}});
@@ -114,7 +126,8 @@ TEST(ClaimShared, WhatOthersUseCounts) {
   EXPECT_EQ(run(machine.yoke({"claim", "-d", "0", "--memory", "15GiB", "--share", "--", "true"})).exit_code, 0);
   const auto full = run(machine.yoke({"claim", "-d", "0", "--memory", "25GiB", "--share", "--", "true"}));
   EXPECT_EQ(full.exit_code, 75);
-  EXPECT_THAT(full.err, HasSubstr("in use without a claim, which leaves 19."));
+  EXPECT_THAT(full.err, AllOf(HasSubstr("in use without a claim by "),
+                              HasSubstr("(pid " + std::to_string(user.pid()) + "), which leaves 19.")));
   const auto plan = run(machine.yoke({"claim", "--memory", "15GiB", "--share", "--explain"}));
   EXPECT_THAT(plan.out, HasSubstr("a part of device 1 is given")) << "nobody uses it without a claim";
   EXPECT_EQ(run(machine.yoke({"claim", "--memory", "100GiB", "--share", "--", "true"})).exit_code, 69);

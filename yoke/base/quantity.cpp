@@ -51,7 +51,17 @@ std::optional<std::chrono::seconds> parse_length(std::string_view text) {
 
 std::optional<int64_t> parse_memory(std::string_view text) {
   const auto number = take_number(text);
-  if (!number || *number == 0) return std::nullopt;
+  if (!number) return std::nullopt;
+  double part = 0;  // of a unit
+  if (text.starts_with('.')) {
+    double scale = 0.1;
+    size_t count = 1;
+    for (; count < text.size() && text[count] >= '0' && text[count] <= '9'; ++count, scale /= 10) {
+      part += (text[count] - '0') * scale;
+    }
+    if (count == 1) return std::nullopt;
+    text.remove_prefix(count);
+  }
   int shift = -1;
   if (text == "B") shift = 0;
   if (text == "KiB") shift = 10;
@@ -60,7 +70,9 @@ std::optional<int64_t> parse_memory(std::string_view text) {
   if (text == "TiB") shift = 40;
   constexpr int64_t kMost = int64_t{1} << 60;
   if (shift < 0 || *number > (kMost >> shift)) return std::nullopt;
-  return *number << shift;
+  if (shift == 0 && part > 0) return std::nullopt;
+  const auto bytes = (*number << shift) + static_cast<int64_t>(part * static_cast<double>(int64_t{1} << shift));
+  return bytes > 0 && bytes <= kMost ? std::optional(bytes) : std::nullopt;
 }
 
 }  // namespace yoke

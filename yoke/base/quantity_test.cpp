@@ -47,7 +47,14 @@ TEST(Quantity, SizesOfMemory) {
                                                              {"GiB", 0},
                                                              {"0GiB", 0},
                                                              {"-1GiB", 0},
-                                                             {"1.5GiB", 0},
+                                                             {"1.5GiB", 3 << 29},
+                                                             {"0.5MiB", 1 << 19},
+                                                             {"79.9GiB", 85791971737},
+                                                             {"1.GiB", 0},
+                                                             {".5GiB", 0},
+                                                             {"1.5B", 0},
+                                                             {"1.5.5GiB", 0},
+                                                             {"0.0GiB", 0},
                                                              {"9999999TiB", 0},
                                                              {"", 0}};
   for (const auto& [text, bytes] : rows) EXPECT_EQ(parse_memory(text).value_or(0), bytes) << text;

@@ -134,11 +134,12 @@ std::string refusal_of(const Allocation& allocation, const std::vector<Candidate
   const auto wanted = request.wish.num_devices;
   if (allocation.turn.excess) return limit_text(*allocation.turn.excess, wanted);
   if (allocation.is_hopeless) {
-    return fmt::format("{} {} wanted, and only {} of {} can be claimed; add --explain to see why", wanted,
-                       wanted == 1 ? "device is" : "devices are",
-                       std::count_if(candidates.begin(), candidates.end(),
-                                     [](const Candidate& candidate) { return may_be_given(candidate.standing); }),
-                       request.only.empty() ? candidates.size() : request.only.size());
+    return fmt::format(
+        "{} {} wanted, and only {} of {} can be claimed; `yoke claim --explain` with the same wishes says why", wanted,
+        wanted == 1 ? "device is" : "devices are",
+        std::count_if(candidates.begin(), candidates.end(),
+                      [](const Candidate& candidate) { return may_be_given(candidate.standing); }),
+        request.only.empty() ? candidates.size() : request.only.size());
   }
   if (allocation.turn.num_ahead > 0) {
     const bool is_one = allocation.turn.num_ahead == 1;
@@ -236,8 +237,10 @@ Allocation attempt(const Preparation& known, const Ledger::Session& session, Sur
   const auto& request = known.request;
   Allocation result;
   auto candidates = known.candidates;
-  const auto num_usable = std::count_if(candidates.begin(), candidates.end(),
-                                        [](const Candidate& candidate) { return may_be_given(candidate.standing); });
+  const auto num_usable = std::count_if(candidates.begin(), candidates.end(), [&](const Candidate& candidate) {
+    // A part of unknown size is never given.
+    return may_be_given(candidate.standing) && (!request.wish.is_share || candidate.memory_bytes);
+  });
   result.is_hopeless = num_usable < request.wish.num_devices;
   const auto now = std::chrono::system_clock::now();
   mark_claimed(candidates, survey, known.ledger.folder(), now, request.wish);

@@ -55,10 +55,13 @@ void add_memory(const Device& device, Candidate& candidate) {
     const auto bytes = process.memory_bytes.value_or(0);
     of_processes += bytes;
     candidate.used_by_uid[process.info.uid.value_or(kUnknownUser)] += bytes;
-    candidate.is_used = candidate.is_used || process.type != "graphics";
+    if (process.type == "graphics") continue;
+    if (candidate.used_by.empty()) candidate.used_by = "in use without a claim by " + owner_of(process);
+    candidate.is_used = true;
   }
   const auto rest = device.readings.memory_used_bytes.value_or(0) - of_processes;
   if (rest > 0) candidate.used_by_uid[kUnknownUser] += rest;
+  candidate.is_used = candidate.is_used || rest > kSuspectBytes;
 }
 
 Candidate judge(const Device& device, std::string id, const Wish& wish) {
@@ -246,7 +249,7 @@ std::vector<Candidate> candidates_of(const device::Snapshot& snapshot, const Wis
   for (auto& candidate : candidates) {
     if (!candidate.key.empty() || candidate.standing == Standing::kUnusable) continue;
     candidate.standing = Standing::kUnusable;
-    candidate.reason = "its driver does not tell its UUID";
+    candidate.reason = "without a lock, because its driver does not tell its UUID";
   }
   return candidates;
 }

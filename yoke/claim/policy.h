@@ -33,8 +33,10 @@ struct Candidate {
   std::optional<int64_t> temperature_celsius;
   std::optional<int64_t> memory_bytes = {};     ///< All of it; nullopt: the driver does not tell.
   std::map<int64_t, int64_t> used_by_uid = {};  ///< Memory by user; -1: of processes and others that are not known.
-  bool is_used = false;                         ///< By a process without a claim, as far as claims are not regarded.
-  int64_t num_sharers = 0, room_bytes = 0;      ///< Of a device that can be shared (share.h).
+  /// By a process without a claim or by memory that belongs to no process, as far as claims are not regarded.
+  bool is_used = false;
+  std::string used_by = {};                 ///< "in use without a claim by ada (pid 4121)": the first such process.
+  int64_t num_sharers = 0, room_bytes = 0;  ///< Of a device that can be shared (share.h).
 };
 
 struct Wish {

@@ -20,6 +20,10 @@ std::string sharers_phrase(const Candidate& candidate) {
                                           : fmt::format("{} claims share", candidate.num_sharers));
 }
 
+std::string unclaimed_use(const Candidate& candidate) {
+  return candidate.used_by.empty() ? "holding memory of no process that can be seen" : candidate.used_by;
+}
+
 }  // namespace
 
 int64_t room_for_share(const Candidate& candidate, const std::map<int64_t, int64_t>& bytes_by_uid) {
@@ -61,7 +65,7 @@ void mark_full(std::vector<Candidate>& candidates, const Survey& survey, const W
     if (candidate.standing != Standing::kFree || !is_shared_by_all(holdings)) continue;
     if (!candidate.memory_bytes) {
       candidate.standing = Standing::kUnusable;
-      candidate.reason = "its driver does not tell its memory, so it cannot be shared";
+      candidate.reason = "not to be shared, because its driver does not tell its memory";
       continue;
     }
     std::map<int64_t, int64_t> bytes_by_uid;
@@ -82,7 +86,7 @@ void mark_full(std::vector<Candidate>& candidates, const Survey& survey, const W
     if (candidate.room_bytes >= wanted) continue;
     const auto left = format_bytes(candidate.room_bytes);
     candidate.standing = holdings.empty() ? Standing::kInUse : Standing::kClaimed;
-    candidate.reason = holdings.empty() ? fmt::format("in use without a claim, which leaves {}", left)
+    candidate.reason = holdings.empty() ? fmt::format("{}, which leaves {}", unclaimed_use(candidate), left)
                                         : fmt::format("{}, which leaves {}", sharers_text(holdings), left);
   }
 }
