@@ -250,8 +250,71 @@ TEST_P(Containers, StatusesOfProgramsThatDoNotStart) {
   }
   EXPECT_EQ(run(machine().container({"--gpu", "none"}, {"no-such-program"})).exit_code, 127);
   EXPECT_EQ(run(machine().container({"--gpu", "none"}, {"/workspace"})).exit_code, 126);
-  EXPECT_EQ(run(machine().shell({"--gpu", "9"}, "true")).exit_code, 69);
+  const auto too_many = run(machine().shell({"--gpu", "9"}, "true"));
+  EXPECT_EQ(too_many.exit_code, 69);
+  EXPECT_THAT(too_many.err, HasSubstr("`yoke claim --explain`"));
   EXPECT_EQ(run(machine().shell({"--gpu", "0"}, "true")).exit_code, 64);
+}
+
+TEST_P(Containers, AnEndBeforeTheProgramHasBegunLeavesNothing) {
+  const auto name = machine().tag();
+  for (const int delay_ms : {60, 120, 180, 240}) {
+    for (const bool is_detached : {false, true}) {
+      Words options = {"--gpu", "1", "--name", name};
+      if (is_detached) options.emplace_back("--detach");
+      std::filesystem::remove(machine().path("work/begun"));
+      Command command(machine().shell(options, "echo > begun; sleep 3"));
+      usleep(static_cast<useconds_t>(delay_ms) * 1000);
+      command.signal(SIGTERM);
+      const auto result = command.wait(milliseconds(20'000));
+      EXPECT_FALSE(result.timed_out) << delay_ms;
+      if (!is_detached) {
+        EXPECT_EQ(result.exit_code, 128 + SIGTERM) << delay_ms << result.err;
+      }
+      if (result.exit_code == 0) run(machine().yoke({"container", "stop", user() + "_" + name}));
+      EXPECT_TRUE(wait_until([&] { return machine().num_claimed() == 0; }));
+      if (is("apptainer")) continue;
+      EXPECT_TRUE(wait_until([&] {
+        return run(machine().engine_command({"ps", "--all", "--quiet"})).out.empty();
+      })) << delay_ms
+          << run(machine().engine_command({"ps", "--all"})).out;
+    }
+  }
+}
+
+TEST_P(Containers, AnImageWhoseEngineFailsIsNotDownloaded) {
+  if (is("apptainer")) return;
+  const auto& engine = GetParam().engine;
+  std::filesystem::rename(machine().path("bin/" + engine), machine().path("bin/real"));
+  machine().write(
+      "bin/" + engine,
+      "#!/bin/sh\n[ \"$1\" = pull ] && touch " + machine().path("work/pulled") +
+          "\n[ \"$1 $2\" = 'image inspect' ] && { echo 'Error: database is locked' >&2; exit 125; }\nexec " +
+          machine().path("bin/real") + " \"$@\"\n",
+      true);
+  const auto result = run(machine().shell({"--gpu", "none"}, "true"));
+  EXPECT_EQ(result.exit_code, 75);
+  EXPECT_THAT(result.err, HasSubstr("database is locked"));
+  EXPECT_FALSE(std::filesystem::exists(machine().path("work/pulled")));
+}
+
+TEST_P(Containers, AKeeperThatIsStoppedIsNamed) {
+  const auto started = run(machine().shell({"--gpu", "1", "--detach", "--name", machine().tag()}, "exec sleep 1000"));
+  ASSERT_EQ(started.exit_code, 0) << started.err;
+  const auto name = user() + "_" + machine().tag();
+  const auto again = run(machine().shell({"--gpu", "1", "--name", machine().tag()}, "true"));
+  EXPECT_NE(again.exit_code, 0) << "two of one name";
+  if (is("apptainer")) {
+    EXPECT_THAT(again.err, HasSubstr("runs already"));
+  }
+  const auto keeper = machine().containers()[0].at("keeper").get<pid_t>();
+  kill(keeper, SIGSTOP);
+  const auto silent = run(machine().yoke({"container", "stop", name}));
+  kill(keeper, SIGCONT);
+  EXPECT_EQ(silent.exit_code, 75);
+  EXPECT_THAT(silent.err, AllOf(HasSubstr("does not answer"), HasSubstr(std::to_string(keeper))));
+  const auto stopped = run(machine().yoke({"container", "stop", std::to_string(keeper)}));
+  EXPECT_EQ(stopped.exit_code, 0) << stopped.err;
 }
 
 class ContainersUnderAClaim : public Containers {};
@@ -287,6 +350,97 @@ TEST_P(ContainersUnderAClaim, HaveItsDevicesAndKeepThemWhenItsProgramEnds) {
   const auto stopped = run(machine().yoke({"container", "stop", containers[0].at("name")}));
   EXPECT_EQ(stopped.exit_code, 0) << stopped.err;
   EXPECT_EQ(machine().num_claimed(), 0);
+}
+
+TEST_P(ContainersUnderAClaim, SeveralKeepItAndAreAllReleased) {
+  Words words = {"claim",
+                 "-n",
+                 "2",
+                 "--deadline",
+                 "60",
+                 "--",
+                 "sh",
+                 "-c",
+                 "for i in 1 2 3; do \"$@\" --gpu 1 --detach --name " + machine().tag() +
+                     "$i \"$0\" -- sleep 1000 || exit 9; done",
+                 machine().image(),
+                 machine().path("bin/yoke"),
+                 "container",
+                 "run",
+                 "--engine",
+                 GetParam().engine,
+                 "--deadline",
+                 "60"};
+  if (!is("apptainer")) words.insert(words.end(), {"--network", "none"});
+  const auto claimed = run(machine().yoke(words));
+  ASSERT_EQ(claimed.exit_code, 0) << claimed.err;
+  ASSERT_THAT(machine().containers(), SizeIs(3));
+  EXPECT_EQ(run(machine().yoke({"container", "stop", user() + "_" + machine().tag() + "3"})).exit_code, 0);
+  const auto claims = Json::parse(run(machine().yoke({"claims", "--json", "--deadline", "60"})).out).at("claims");
+  ASSERT_THAT(claims, SizeIs(2));
+  ASSERT_TRUE(claims[0].at("pid").is_number()) << claims;
+  const auto released = run(machine().yoke({"release", "-f", claims[0].at("device_uuid")}));
+  EXPECT_EQ(released.exit_code, 0) << released.err;
+  EXPECT_EQ(machine().num_claimed(), 0);
+  EXPECT_THAT(machine().containers(), SizeIs(0));
+}
+
+TEST_P(ContainersUnderAClaim, ThatRunsAreEndedWithIt) {
+  Words words = {"claim",
+                 "-n",
+                 "2",
+                 "--deadline",
+                 "60",
+                 "--",
+                 "sh",
+                 "-c",
+                 "\"$@\" --gpu 1 \"$0\" -- sh -c 'trap \"echo ended; exit 3\" TERM; echo begun; while :; do sleep 0.1; "
+                 "done'; echo after",
+                 machine().image(),
+                 machine().path("bin/yoke"),
+                 "container",
+                 "run",
+                 "--engine",
+                 GetParam().engine,
+                 "--deadline",
+                 "60"};
+  if (!is("apptainer")) words.insert(words.end(), {"--network", "none"});
+  Command program(machine().yoke(words));
+  ASSERT_TRUE(program.wait_for_output("begun")) << program.err();
+  const auto claims = Json::parse(run(machine().yoke({"claims", "--json", "--deadline", "60"})).out).at("claims");
+  ASSERT_THAT(claims, SizeIs(2));
+  const auto released = run(machine().yoke({"release", "-f", std::to_string(claims[0].at("pid").get<int64_t>())}));
+  EXPECT_EQ(released.exit_code, 0) << released.err;
+  const auto result = program.wait();
+  EXPECT_EQ(result.exit_code, 143) << result.err;
+  EXPECT_THAT(result.out, HasSubstr("ended"));
+  EXPECT_EQ(machine().num_claimed(), 0);
+  EXPECT_THAT(machine().containers(), SizeIs(0));
+}
+
+TEST_P(ContainersUnderAClaim, HaveTheMemoryOfAShare) {
+  Words words = {"claim",
+                 "--share",
+                 "--memory",
+                 "8GiB",
+                 "--deadline",
+                 "60",
+                 "--",
+                 "sh",
+                 "-c",
+                 "\"$@\" \"$0\" -- sh -c 'echo limit=$YOKE_DEVICE_MEMORY_BYTES'",
+                 machine().image(),
+                 machine().path("bin/yoke"),
+                 "container",
+                 "run",
+                 "--engine",
+                 GetParam().engine,
+                 "--deadline",
+                 "60"};
+  if (!is("apptainer")) words.insert(words.end(), {"--network", "none"});
+  const auto result = run(machine().yoke(words));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "limit=8589934592\n");
 }
 
 INSTANTIATE_TEST_SUITE_P(Engines, ContainersUnderAClaim,

@@ -7,22 +7,24 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <chrono>
 #include <ctime>
+#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
-#include "yoke/base/line_connection.h"
 #include "yoke/base/process.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
 #include "yoke/base/user_socket.h"
 #include "yoke/cli/container.h"
-#include "yoke/cli/frame/container_keeper.h"
+#include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/container_log.h"
+#include "yoke/cli/frame/kept_containers.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/container/engine.h"
 #include "yoke/device/process/signal.h"
@@ -32,73 +34,43 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-struct KeptRow {
-  UserSocket socket;
-  Json json;
-
-  std::string text(const char* key) const { return json.value(key, ""); }
-};
-
-/// Sends a word to a keeper. Returns nullopt if it does not answer, because it has ended meanwhile.
-std::optional<Json> ask_keeper(const UserSocket& socket, std::string_view word) {
-  UniqueFd fd;
-  if (connect_to(socket, fd) != Connected::kYes) return std::nullopt;
-  LineConnection lines(std::move(fd));
-  lines.send(word);
-  const auto line = lines.next(std::chrono::seconds(2));
-  if (!line) return std::nullopt;
-  auto json = Json::parse(*line, nullptr, false);
-  return json.is_object() && json.contains("name") ? std::optional(std::move(json)) : std::nullopt;
-}
-
-/// The containers of this user, or for root of all users.
-std::vector<KeptRow> kept_containers() {
-  std::vector<KeptRow> rows;
-  for (const auto& socket : list_user_sockets(kKeeperService, geteuid())) {
-    if (auto json = ask_keeper(socket, "describe")) rows.push_back({socket, std::move(*json)});
-  }
-  return rows;
-}
-
-/// Errors  kNotFound; kInvalidArgument: several users have a container of this name.
-KeptRow find_container(const std::string& name) {
-  std::optional<KeptRow> found;
-  for (auto& row : kept_containers()) {
-    if (row.text("name") != name) continue;
-    if (found) {
-      throw Error(ErrorCode::kInvalidArgument, "several containers have the name {}; use the engine's own command",
-                  printable(name));
-    }
-    found = std::move(row);
-  }
-  if (found) return std::move(*found);
-  throw Error(ErrorCode::kNotFound,
-              "no container {} runs that `yoke container run` has started; see `yoke container ps`", printable(name));
-}
-
 int show_containers(bool wants_json, Context& context) {
   auto list = Json::array();
   Table table{{{"name"}, {"engine"}, {"devices"}, {"user"}, {"state"}, {"since"}, {"image"}}, {}};
+  std::vector<int64_t> silent;
   const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
   for (const auto& row : kept_containers()) {
-    list.push_back(row.json);
-    const auto devices = row.json.value("devices", std::vector<std::string>());
-    const auto age = std::chrono::seconds(now - row.json.value("since", now));
+    if (!row.json) {
+      silent.push_back(row.socket.pid);
+      continue;
+    }
+    list.push_back(*row.json);
+    const auto devices = row.json->value("devices", std::vector<std::string>());
+    const auto age = std::chrono::seconds(now - row.json->value("since", now));
     table.rows.push_back({printable(row.text("name")), row.text("engine"),
                           devices.empty() ? "none" : fmt::format("{}", fmt::join(devices, ",")),
                           printable(row.text("user")), row.text("state"), format_duration(age),
                           printable(row.text("image"))});
   }
+  if (!silent.empty()) {
+    constexpr size_t kMost = 5;
+    const auto num_silent = silent.size();
+    silent.resize(std::min(num_silent, kMost));
+    std::cerr << fmt::format("{}note: {} not answer, so what {} is not listed: process {}{}\n", speaker(context),
+                             num_silent == 1 ? "one keeper does" : fmt::format("{} keepers do", num_silent),
+                             num_silent == 1 ? "it keeps" : "they keep", fmt::join(silent, ", "),
+                             num_silent > kMost ? ", ..." : "");
+  }
   if (wants_json) {
     context.out << Json{{"containers", list}}.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
   } else {
-    context.out << to_text(table, output_width(context));
+    context.out << to_text(table, table_width(context));
   }
   return kExitOk;
 }
 
 /// Apptainer keeps no output, so the keeper of a container in the background does.
-int show_kept_log(const KeptRow& row, bool follows) {
+int show_kept_log(const KeptContainerRow& row, bool follows) {
   UniqueFd fd;
   std::vector<UniqueFd> files;
   std::byte word{};
@@ -132,19 +104,19 @@ int show_logs(const std::string& name, bool follows, Context& context) {
   if (!program) throw Error(ErrorCode::kNotFound, "PATH has no program {}", engine);
   std::vector<std::string> argv = {*program, "logs"};
   if (follows) argv.emplace_back("--follow");
-  argv.push_back(name);
+  argv.push_back(row.text("name"));
   context.out.flush();
   execv(argv[0].c_str(), exec_pointers(argv).data());
   throw system_error(errno, "executing " + argv[0]);
 }
 
 int stop_containers(const std::vector<std::string>& names, Context& context) {
-  std::vector<KeptRow> rows;
+  std::vector<KeptContainerRow> rows;
   for (const auto& name : names) rows.push_back(find_container(name));  // all, before the first one is ended
   for (const auto& row : rows) {
     const auto start = start_ticks_of(static_cast<pid_t>(row.socket.pid));
-    if (!start || !ask_keeper(row.socket, "stop")) continue;  // it has ended meanwhile
-    constexpr std::chrono::seconds kLimit{30};                // SIGKILL follows after ten
+    if (!start || ask_keepers({row.socket}, "stop").empty()) continue;  // it has ended meanwhile
+    constexpr std::chrono::seconds kLimit{30};                          // SIGKILL follows after ten
     const device::ProcessHandle keeper(row.socket.pid, *start);
     if (!keeper.wait_for_end(kLimit)) {
       throw Error(ErrorCode::kTimeout, "{} got SIGTERM and SIGKILL and has not ended after {} s",
@@ -172,7 +144,7 @@ void add_container_logs(CLI::App& cmd, Context& context) {
     bool follows = false;
   };
   auto args = std::make_shared<LogArgs>();
-  cmd.add_option("NAME", args->name, "A container of `yoke container ps`")->required();
+  cmd.add_option("NAME", args->name, "A container of `yoke container ps`, or the PID of its keeper")->required();
   cmd.add_flag("-f,--follow", args->follows, "Go on printing until the container ends");
   cmd.footer(examples("  yoke container logs -f ada_pytorch-1f3a"));
   cmd.callback([args, &context] { context.exit_code = show_logs(args->name, args->follows, context); });
@@ -180,7 +152,7 @@ void add_container_logs(CLI::App& cmd, Context& context) {
 
 void add_container_stop(CLI::App& cmd, Context& context) {
   auto names = std::make_shared<std::vector<std::string>>();
-  cmd.add_option("NAME", *names, "Containers of `yoke container ps`")->required();
+  cmd.add_option("NAME", *names, "Containers of `yoke container ps`, or PIDs of their keepers")->required();
   cmd.footer(
       examples("  yoke container stop ada_pytorch-1f3a\n"
                "\n"

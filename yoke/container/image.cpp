@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -22,6 +23,14 @@ std::vector<std::string> words_at(const Json& json, const char* key) {
     if (word.is_string()) words.push_back(word.get<std::string>());
   }
   return words;
+}
+
+std::string last_line(std::string_view text) {
+  std::string result;
+  for (const auto line : lines_of(text)) {
+    if (!line.empty()) result = line;
+  }
+  return result;
 }
 
 }  // namespace
@@ -88,11 +97,24 @@ ImageFacts parse_image_facts(const std::string& json) {
   return {words_at(config, "Entrypoint"), words_at(config, "Cmd"), words_at(config, "Env")};
 }
 
+bool says_no_image(std::string_view error) {
+  // "Error: No such image: x" of docker; "Error: inspecting object: x: image not known" and "no such image x" of
+  // podman.
+  auto text = std::string(error);
+  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  return text.find("no such image") != text.npos || text.find("image not known") != text.npos;
+}
+
 std::optional<ImageFacts> find_image(const Engine& engine, const std::string& image, const Environment& environment) {
   if (engine.kind == EngineKind::kApptainer) return ImageFacts{};
   const auto answer = run_quietly({engine.program, "image", "inspect", "--format", "{{json .}}", image}, environment);
-  if (answer.status != 0) return std::nullopt;
-  return parse_image_facts(answer.out);
+  if (answer.status == 0) return parse_image_facts(answer.out);
+  if (says_no_image(answer.err)) return std::nullopt;
+  // With a name like ada/train, a download could fetch the image of a stranger.
+  throw Error(
+      ErrorCode::kUnavailable, "{} does not tell whether the image {} is on this machine: {}", name(engine.kind),
+      printable(image),
+      answer.err.empty() ? fmt::format("its exit status is {}", answer.status) : printable(last_line(answer.err)));
 }
 
 void pull_image(const Engine& engine, const std::string& image, const Environment& environment) {

@@ -38,7 +38,11 @@ struct ImageFacts {
 /// Parses `podman image inspect` and `docker image inspect`. Errors  kDataLoss: it is something else.
 ImageFacts parse_image_facts(const std::string& json);
 
-/// Returns nullopt if the image is not on this machine. Apptainer's images have no facts. Errors  as errno says.
+/// Whether an engine's message says that there is no such image, and not that something else has failed.
+bool says_no_image(std::string_view error);
+
+/// Returns nullopt if the image is not on this machine. Apptainer's images have no facts.
+/// Errors  as errno says; kUnavailable: the engine does not tell.
 std::optional<ImageFacts> find_image(const Engine& engine, const std::string& image, const Environment& environment);
 
 /// Downloads the image and shows the progress on standard error. Errors  kUnavailable: that failed.

@@ -41,5 +41,20 @@ TEST(Image, TheEntryPointComesBeforeTheCommand) {
   EXPECT_EQ(program_of({.kind = EngineKind::kApptainer}, {}, {}), (Words{"/.singularity.d/runscript"}));
 }
 
+TEST(Image, OnlyAMissingImageIsMissing) {
+  const std::pair<const char*, bool> rows[] = {
+      {"Error: No such image: toy:9\n", true},                        // docker 20.10
+      {"Error response from daemon: No such image: toy:9", true},     // docker 27
+      {"Error: toy:9: image not known\n", true},                      // podman 4.3
+      {"Error: inspecting object: toy:9: image not known", true},     // podman 4.0
+      {"Error: error inspecting object: no such image toy:9", true},  // podman 3
+      {"Error: mkdir /nonexist: no such file or directory", false},
+      {"Error: creating events dirs: mkdir /run/x: permission denied", false},
+      {"Cannot connect to the Docker daemon at unix:///x. Is the docker daemon running?", false},
+      {"Error: database is locked", false},
+      {"", false}};
+  for (const auto& [text, is_missing] : rows) EXPECT_EQ(says_no_image(text), is_missing) << text;
+}
+
 }  // namespace
 }  // namespace yoke::container

@@ -93,10 +93,16 @@ Variables variables_of(const Request& request) {
 
 void add(Words& words, std::initializer_list<std::string> more) { words.insert(words.end(), more); }
 
+/// Names the containers of one keeper.
+std::string meeting_label(const std::filesystem::path& meeting) {
+  return fmt::format("{}={}", kMeetingLabel, meeting.native());
+}
+
 Words plan_common(const Engine& engine, const Request& request) {
   Words words = {engine.program, "run", "--rm", "--name", request.name};
   add(words, {"--label", fmt::format("{}={}", kLabel, request.user.uid)});
-  add(words, {"--cidfile", (request.meeting / kIdName).native(), "--pull=never"});
+  // The id in a file would come too late: an engine can be interrupted between making a container and writing it.
+  add(words, {"--label", meeting_label(request.meeting), "--pull=never"});
   if (request.foreground == Foreground::kDetached) add(words, {"--detach"});
   if (request.foreground == Foreground::kPipes) add(words, {"--interactive"});
   if (request.foreground == Foreground::kTerminal) add(words, {"--interactive", "--tty"});
@@ -125,6 +131,11 @@ Words plan_container(const Engine& engine, const Request& request, const DeviceG
     case EngineKind::kApptainer: return plan_apptainer(engine, request, grant);
   }
   throw Error(ErrorCode::kInternal, "the engine is not known");
+}
+
+Words plan_listing(const Engine& engine, const std::filesystem::path& meeting) {
+  if (engine.kind == EngineKind::kApptainer) return {};
+  return {engine.program, "ps", "--all", "--quiet", "--no-trunc", "--filter", "label=" + meeting_label(meeting)};
 }
 
 Words plan_removal(const Engine& engine, const std::string& id) {

@@ -22,7 +22,8 @@ inline constexpr const char* kCommandInside = "/opt/yoke/bin/yoke";
 inline constexpr const char* kMeetingInside = "/opt/yoke/run";  ///< The folder of the socket.
 inline constexpr const char* kSocketName = "keeper.sock";
 inline constexpr const char* kWorkspace = "/workspace";
-inline constexpr const char* kLabel = "org.yoke.uid";  ///< Of all containers that yoke starts: the user's number.
+/// Of all containers that yoke starts: the user's number, and the folder Request::meeting.
+inline constexpr const char *kLabel = "org.yoke.uid", *kMeetingLabel = "org.yoke.keeper";
 
 struct Mount {
   std::string source, target;
@@ -67,10 +68,10 @@ struct Request {
 /// Returns argv. Errors  kInvalidArgument: a path cannot be given to this engine, because of a colon or a comma.
 std::vector<std::string> plan_container(const Engine& engine, const Request& request, const DeviceGrant& grant);
 
-/// Returns argv that makes the engine end and remove a container by the id in this file; empty for Apptainer.
+/// Returns argv that prints the ids of the container, in whatever state, whose keeper meets it in this folder; empty
+/// for Apptainer.
+std::vector<std::string> plan_listing(const Engine& engine, const std::filesystem::path& meeting);
+/// Returns argv that makes the engine end and remove the container with this id; empty for Apptainer.
 std::vector<std::string> plan_removal(const Engine& engine, const std::string& id);
-
-/// The name of the file into which the engine writes the id, in the folder Request::meeting.
-inline constexpr const char* kIdName = "id";
 
 }  // namespace yoke::container

@@ -47,6 +47,11 @@ void tell(const UniqueFd& channel, const Json& message) {
   [[maybe_unused]] const auto count = send(channel.value(), text.data(), text.size(), MSG_NOSIGNAL);
 }
 
+/// Whether a signal asks a program to end.
+bool ends_processes(int number) {
+  return number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT;
+}
+
 /// Waits for a message. Returns nullopt if the other process is gone.
 std::optional<Json> hear(const UniqueFd& channel) {
   std::string text(1 << 20, '\0');
@@ -121,7 +126,7 @@ class Keeper {
       if (news[1].revents != 0) client_.reset();
       if (news[2].revents != 0) hear_command();
       while (const auto message = messages.next()) {
-        if (message->signal == SIGTERM || message->signal == SIGHUP || message->signal == SIGINT) stop();
+        if (ends_processes(message->signal)) stop();
       }
       if (news[5].revents != 0) answer();
       if (news[7].revents != 0) {
@@ -204,26 +209,35 @@ class Keeper {
     if (message->contains("client_status")) client_status_ = message->at("client_status").get<int>();
   }
 
+  /// Before the container's first program has come, a client that got a signal could leave half a container behind. It
+  /// goes on instead, and that program is refused.
   void pass_on(int number) {
     if (arrival_) {
       send_signal(*arrival_, number);
-    } else if (client_) {
-      syscall(SYS_pidfd_send_signal, client_.value(), number, nullptr, 0U);
+    } else if (ends_processes(number)) {
+      stop();
     }
   }
 
   void stop() {
     if (is_stopping_) return;
     is_stopping_ = true;
-    pass_on(SIGTERM);
     kill_at_ = Steady::now() + kContainerGrace;
+    if (arrival_) send_signal(*arrival_, SIGTERM);
+    // Apptainer leaves nothing behind, and may take long to make an image.
+    if (!arrival_ && kept_.engine.kind == container::EngineKind::kApptainer) signal_client(SIGTERM);
+  }
+
+  void signal_client(int number) const {
+    if (client_) syscall(SYS_pidfd_send_signal, client_.value(), number, nullptr, 0U);
   }
 
   void look_at_time() {
     if (end_ && end_->is_over()) stop();
     if (arrival_ && watch_ && !is_stopping_) look_at_use();
     if (kill_at_ && Steady::now() >= *kill_at_) {
-      pass_on(SIGKILL);
+      if (arrival_) send_signal(*arrival_, SIGKILL);
+      if (!arrival_) signal_client(SIGKILL);
       kill_at_ = Steady::now() + kContainerGrace;
       if (arrival_) remove_container();
     }
@@ -247,16 +261,15 @@ class Keeper {
     if (is_end) stop();
   }
 
-  /// A container may exist although its client was killed. Its program waits for consent, so it uses no device.
+  /// A container may exist although its client has ended. Its program waits for consent, so it uses no device.
   void remove_container() const {
-    std::error_code ignored;
-    const auto file = folder_.path() / container::kIdName;
-    if (!std::filesystem::exists(file, ignored)) return;
-    const auto id = read_regular_file(file, 256);
-    const auto words = words_of(id);
-    if (words.size() != 1 || words[0].find_first_not_of("0123456789abcdef") != std::string_view::npos) return;
-    const auto argv = container::plan_removal(kept_.engine, std::string(words[0]));
-    if (!argv.empty()) run_quietly(argv, environment_);
+    const auto listing = container::plan_listing(kept_.engine, folder_.path());
+    if (listing.empty()) return;
+    const auto found = run_quietly(listing, environment_);
+    for (const auto id : words_of(found.out)) {
+      if (id.find_first_not_of("0123456789abcdef") != std::string_view::npos) continue;
+      run_quietly(container::plan_removal(kept_.engine, std::string(id)), environment_);
+    }
   }
 
   void answer() {
@@ -409,10 +422,12 @@ class Front {
   void pass_on(const SignalMessages::Message& message) {
     // The terminal signals the client, too, except that a hangup reaches the leader of the session alone.
     const bool is_for_us = message.is_from_process || (message.signal == SIGHUP && getsid(0) == getpid());
+    if (ends_processes(message.signal)) end_signal_ = message.signal;
     if (is_for_us && message.signal != SIGCHLD) tell(channel_, {{"signal", message.signal}});
   }
 
   int finish(int status) {
+    if (end_signal_ && !is_running_ && !failure_) return 128 + *end_signal_;  // the engine may say that all is well
     if (!is_running_ && !failure_ && !refusal_) std::cerr << log_ << std::flush;
     if (is_detached_ && refusal_) throw Error(ErrorCode::kFailedPrecondition, "{}", printable(*refusal_));
     const bool has_come = is_running_ || failure_ || refusal_;
@@ -439,6 +454,7 @@ class Front {
   bool is_logged_ = false;
   std::string log_;
   bool is_running_ = false, is_ended_ = false, told_status_ = false;
+  std::optional<int> end_signal_;  ///< The last signal that asked this command to end.
   std::optional<std::string> refusal_;
   std::optional<std::pair<int, std::string>> failure_;  ///< The exit status of a program that does not run, and why.
   std::optional<Steady::time_point> give_up_at_;

@@ -55,17 +55,34 @@ void ContainerLog::copy() {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) return;
     if (count <= 0) return source_.reset();
-    if (size_ + count > most_bytes_) drop_first_half();
-    const auto written = pwrite(file_.value(), buffer, static_cast<size_t>(count), size_);
-    if (written > 0) size_ += written;  // on a full disk the rest is lost, and the program goes on
+    const std::string_view text(buffer, static_cast<size_t>(count));
+    if (size_ + count > most_bytes_) keep_last(most_bytes_ / 2);
+    const auto num_written = append(text);
+    if (num_written == text.size()) continue;
+    // The disk is full. The newest lines are worth more than the first ones; what does not fit even so is lost, and the
+    // program goes on.
+    keep_last(size_ / 2);
+    append(text.substr(num_written));
   }
 }
 
-void ContainerLog::drop_first_half() {
-  const auto rest = tail(most_bytes_ / 2);
+size_t ContainerLog::append(std::string_view text) {
+  size_t done = 0;
+  while (done < text.size()) {
+    const auto written = pwrite(file_.value(), text.data() + done, text.size() - done, size_);
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) break;
+    done += static_cast<size_t>(written);
+    size_ += written;
+  }
+  return done;
+}
+
+void ContainerLog::keep_last(int64_t num_bytes) {
+  const auto rest = tail(num_bytes);
   [[maybe_unused]] const auto is_cut = ftruncate(file_.value(), 0);
-  const auto written = pwrite(file_.value(), rest.data(), rest.size(), 0);
-  size_ = std::max<int64_t>(written, 0);
+  size_ = 0;
+  append(rest);
 }
 
 std::string ContainerLog::tail(int64_t most_bytes) const {

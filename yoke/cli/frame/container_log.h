@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/file.h"
@@ -13,7 +14,8 @@ namespace yoke::cli {
 class ContainerLog {
  public:
   /// Copies from `source`, the read end of a pipe. The file keeps at most `most_bytes`: the last half of these stays
-  /// when it is full. It is in $TMPDIR, or else in /var/tmp. Errors  as errno says.
+  /// when it is full, or half of what there is when the disk is full. It is in $TMPDIR, or else in /var/tmp. Errors  as
+  /// errno says.
   ContainerLog(UniqueFd source, const Environment& environment, int64_t most_bytes);
 
   int source() const { return source_.value(); }  ///< For poll(); -1 after the end of the output.
@@ -26,7 +28,8 @@ class ContainerLog {
   std::string tail(int64_t most_bytes) const;
 
  private:
-  void drop_first_half();
+  size_t append(std::string_view text);  ///< Returns how much could be written.
+  void keep_last(int64_t num_bytes);
 
   UniqueFd source_, file_;
   int64_t most_bytes_, size_ = 0;

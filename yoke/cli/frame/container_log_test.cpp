@@ -1,7 +1,10 @@
 #include "yoke/cli/frame/container_log.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
+
+#include <csignal>
 
 #include "tests/support/command.h"
 
@@ -26,6 +29,43 @@ TEST(ContainerLog, KeepsTheEndOfALongOutput) {
   pipe.write_end.reset();
   log.copy();
   EXPECT_EQ(log.source(), -1) << "the output has ended";
+}
+
+/// Stands for a full disk: files of this process may have so many bytes.
+class FileLimit {
+ public:
+  explicit FileLimit(rlim_t most_bytes) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    getrlimit(RLIMIT_FSIZE, &before_);
+    const rlimit limit{most_bytes, before_.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  FileLimit(const FileLimit&) = delete;
+  FileLimit& operator=(const FileLimit&) = delete;
+  ~FileLimit() {
+    setrlimit(RLIMIT_FSIZE, &before_);
+    std::signal(SIGXFSZ, SIG_DFL);
+  }
+
+ private:
+  rlimit before_ = {};
+};
+
+TEST(ContainerLog, KeepsTheEndOnAFullDisk) {
+  const test::TemporaryFolder folder;
+  auto pipe = make_pipe();
+  ContainerLog log(std::move(pipe.read_end), {{"TMPDIR", folder.path()}}, 1 << 20);
+  std::string all;
+  {
+    const FileLimit limit(10'000);
+    for (int i = 0; i < 1000; ++i) {
+      const auto line = "line " + std::to_string(i) + std::string(40, '.') + "\n";
+      all += line;
+      ASSERT_EQ(write(pipe.write_end.value(), line.data(), line.size()), static_cast<ssize_t>(line.size()));
+      log.copy();
+    }
+  }
+  EXPECT_EQ(log.tail(4000), all.substr(all.size() - 4000));
 }
 
 }  // namespace

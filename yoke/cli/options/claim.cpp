@@ -86,7 +86,8 @@ class Acquirer {
 
   /// Takes of the devices of the claim under which this runs.
   Acquired share(Acquired result) {
-    const auto& note = inherited_->note();
+    inherited_note_ = inherited_->note();
+    const auto& note = *inherited_note_;
     for (const auto& key : note.keys) {
       const auto candidates = claim::candidates_of(result.snapshot, {});
       const auto found =
@@ -352,8 +353,10 @@ class Acquirer {
   /// A program that has its devices for itself must not keep to the limit of a program that started it.
   void add_memory_limit(std::vector<device::Assignment>& assignments) const {
     const auto& wish = request_.wish;
-    if (wish.is_share) {
-      assignments.push_back({kDeviceMemoryVariable, std::to_string(wish.memory_bytes.value_or(0))});
+    auto limit = wish.is_share ? std::optional(wish.memory_bytes.value_or(0)) : std::nullopt;
+    if (inherited_note_) limit = inherited_note_->share_bytes;
+    if (limit) {
+      assignments.push_back({kDeviceMemoryVariable, std::to_string(*limit)});
     } else if (context_.environment.find(kDeviceMemoryVariable)) {
       assignments.push_back({kDeviceMemoryVariable, std::nullopt});
     }
@@ -379,6 +382,7 @@ class Acquirer {
   std::vector<std::string> read_by_reader_;  ///< DeviceOptions::chosen.
   std::vector<std::string> keys_;
   std::optional<claim::Claim> inherited_;  ///< The claim under which this runs.
+  std::optional<claim::Note> inherited_note_;
   std::string refusal_;
   int64_t look_ = 0, position_ = 0, num_quick_looks_ = 0;
 };

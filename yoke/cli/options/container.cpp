@@ -4,13 +4,16 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 
+#include "yoke/base/device_memory.h"
 #include "yoke/base/error.h"
 #include "yoke/base/quantity.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/attempt.h"
+#include "yoke/cli/frame/kept_containers.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/container/config.h"
 #include "yoke/container/image.h"
@@ -129,6 +132,15 @@ AcquireOptions acquire_options(const ContainerOptions& options, const DeviceWish
   return result;
 }
 
+/// A program in the container keeps to the same share as one outside, unless its user sets the variable.
+void add_memory_limit(container::Variables& variables, const std::vector<device::Assignment>& assignments) {
+  for (const auto& [name, value] : assignments) {
+    const auto is_it = [&](const auto& variable) { return variable.first == kDeviceMemoryVariable; };
+    if (name != kDeviceMemoryVariable || !value || std::any_of(variables.begin(), variables.end(), is_it)) continue;
+    variables.emplace_back(name, *value);
+  }
+}
+
 }  // namespace
 
 DeviceWish device_wish(const ContainerOptions& options) {
@@ -175,6 +187,12 @@ KeptContainer describe_container(const ContainerOptions& options, ImageAndComman
   request.name = container::named(
       rules.container_name, user,
       options.name.empty() ? name_with_number(short_image_name(image)) : container::name_part(options.name));
+  // podman and docker refuse a second container of the same name themselves.
+  if (kept.engine.kind == container::EngineKind::kApptainer && !options.prints && has_container(request.name)) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "a container {} of yours runs already; give another --name, or end it by `yoke container stop {}`",
+                printable(request.name), printable(request.name));
+  }
   request.image = image;
   request.foreground = foreground(options);
   request.mounts = mounts_of_user(options, kept.engine.kind, context);
@@ -217,6 +235,7 @@ bool take_devices(const ContainerOptions& options, const DeviceWish& wish, KeptC
     auto acquired = acquire(wanted, *site, context, status);
     if (!acquired) return false;
     kept.devices = container::wanted_devices(acquired->snapshot, acquired->allocation.ids);
+    add_memory_limit(kept.request.variables, acquired->assignments);
     kept.claim = std::move(acquired->allocation.claim);
     kept.site = site;  // the claim refers to its folder
     kept.ledger = &site->ledger;

@@ -1,0 +1,139 @@
+#include "yoke/cli/frame/kept_containers.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "yoke/base/environment.h"
+#include "yoke/base/error.h"
+#include "yoke/base/line_connection.h"
+#include "yoke/base/text.h"
+#include "yoke/cli/frame/container_keeper.h"
+
+namespace yoke::cli {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+bool is_own(const UserSocket& socket) { return socket.uid == int64_t{geteuid()}; }
+
+struct Asked {
+  size_t row;
+  LineConnection lines;
+};
+
+/// Takes the answer if it has come. Returns false as long as it has not.
+bool take_answer(Asked& asked, KeptContainerRow& row) {
+  const auto line = asked.lines.next();
+  if (!line) return asked.lines.is_closed();
+  auto json = nlohmann::ordered_json::parse(*line, nullptr, false);
+  if (json.is_object() && json.contains("name")) row.json = std::move(json);
+  return true;
+}
+
+bool is_ended(const KeptContainerRow& row) { return !row.json && !start_ticks_of(static_cast<pid_t>(row.socket.pid)); }
+
+KeptContainerRow chosen(const std::vector<KeptContainerRow>& rows, const NamedContainers& named,
+                        const std::string& word) {
+  if (named.found.size() == 1) return rows[named.found[0]];
+  std::vector<int64_t> keepers;
+  for (const auto position : named.found) keepers.push_back(rows[position].json->value("keeper", int64_t{0}));
+  throw Error(ErrorCode::kInvalidArgument,
+              "several containers have the name {}; give the process that keeps the right one instead: {}",
+              printable(word), fmt::join(keepers, ", "));
+}
+
+}  // namespace
+
+std::vector<KeptContainerRow> ask_keepers(const std::vector<UserSocket>& sockets, std::string_view word,
+                                          milliseconds patience) {
+  std::vector<KeptContainerRow> rows;
+  std::vector<Asked> asked;
+  for (const auto& socket : sockets) {
+    UniqueFd fd;
+    Connected connected = Connected::kNo;
+    try {
+      connected = connect_to(socket, fd);
+    } catch (const Error&) {  // out of descriptors
+      connected = Connected::kBusy;
+    }
+    if (connected == Connected::kNo) continue;
+    rows.push_back({socket, {}});
+    if (connected == Connected::kBusy) continue;
+    asked.push_back({rows.size() - 1, LineConnection(std::move(fd))});
+    asked.back().lines.send(word);
+  }
+  const auto until = Clock::now() + patience;
+  while (!asked.empty()) {
+    std::erase_if(asked, [&](Asked& one) { return take_answer(one, rows[one.row]); });
+    const auto left = std::chrono::ceil<milliseconds>(until - Clock::now());
+    if (asked.empty() || left.count() <= 0) break;
+    std::vector<pollfd> news;
+    for (const auto& one : asked) news.push_back({one.lines.fd(), POLLIN, 0});
+    poll(news.data(), news.size(), static_cast<int>(left.count()));
+  }
+  std::erase_if(rows, is_ended);
+  return rows;
+}
+
+std::vector<KeptContainerRow> kept_containers() {
+  auto sockets = list_user_sockets(kKeeperService, geteuid());
+  // Others may have made more sockets than this process may have descriptors.
+  std::stable_partition(sockets.begin(), sockets.end(), is_own);
+  return ask_keepers(sockets, "describe");
+}
+
+NamedContainers find_named(const std::vector<KeptContainerRow>& rows, const std::string& word) {
+  NamedContainers result;
+  const auto pid = parse_int(word);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const auto& row = rows[i];
+    if (!row.json) {
+      result.are_silent.push_back(row.socket.pid);
+      continue;
+    }
+    const auto is_pid = [&](const char* key) {
+      const auto found = row.json->find(key);
+      return pid && found != row.json->end() && found->is_number_integer() && found->get<int64_t>() == *pid;
+    };
+    if (row.text("name") == word || is_pid("keeper") || is_pid("pid")) result.found.push_back(i);
+  }
+  return result;
+}
+
+KeptContainerRow find_container(const std::string& word) {
+  const auto all = list_user_sockets(kKeeperService, geteuid());
+  std::vector<UserSocket> own, others;
+  for (const auto& socket : all) (is_own(socket) ? own : others).push_back(socket);
+  std::vector<int64_t> are_silent;
+  for (const auto* sockets : {&own, &others}) {
+    const auto rows = ask_keepers(*sockets, "describe");
+    const auto named = find_named(rows, word);
+    if (!named.found.empty()) return chosen(rows, named, word);
+    are_silent.insert(are_silent.end(), named.are_silent.begin(), named.are_silent.end());
+  }
+  if (are_silent.empty()) {
+    throw Error(ErrorCode::kNotFound,
+                "no container {} runs that `yoke container run` has started; see `yoke container ps`", printable(word));
+  }
+  constexpr size_t kMost = 5;
+  const auto num_more = are_silent.size() > kMost ? are_silent.size() - kMost : 0;
+  are_silent.resize(are_silent.size() - num_more);
+  throw Error(ErrorCode::kUnavailable,
+              "no container {} answers; it may be one whose keeper is stopped or hangs: process {}{} does not answer",
+              printable(word), fmt::join(are_silent, ", "),
+              num_more > 0 ? fmt::format(" (and {} more)", num_more) : "");
+}
+
+bool has_container(const std::string& name) {
+  auto sockets = list_user_sockets(kKeeperService, geteuid());
+  std::erase_if(sockets, [](const UserSocket& socket) { return !is_own(socket); });
+  const auto rows = ask_keepers(sockets, "describe");
+  return std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return row.text("name") == name; });
+}
+
+}  // namespace yoke::cli
