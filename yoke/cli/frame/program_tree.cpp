@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <ctime>
 
 #include "yoke/base/user_socket.h"
 
@@ -15,6 +16,16 @@ using std::chrono::milliseconds;
 
 /// A keeper gives its container ten seconds, kills it, and removes it.
 constexpr std::chrono::seconds kKeeperLimit{30};
+constexpr std::chrono::seconds kRemoval{2};
+
+/// The time since the start of the machine in the unit of Process::start_ticks.
+uint64_t ticks_now() {
+  timespec now = {};
+  clock_gettime(CLOCK_BOOTTIME, &now);
+  const auto per_second = static_cast<uint64_t>(sysconf(_SC_CLK_TCK));
+  return static_cast<uint64_t>(now.tv_sec) * per_second +
+         static_cast<uint64_t>(now.tv_nsec) * per_second / 1'000'000'000;
+}
 
 milliseconds time_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - begin);
@@ -42,6 +53,8 @@ TreeStep tree_step(TreeRole role, const TreeTime& time, bool is_told) {
   if (role == TreeRole::kOther) {
     if (!time.since_containers && time.since_begin < kKeeperLimit) return TreeStep::kNone;
     waited = time.since_containers.value_or(time.since_begin);
+    // The engine removes the container, for which its keeper does not wait.
+    if (time.had_containers && waited < kRemoval) return TreeStep::kNone;
   }
   // A program that starts others again and again must end, too, so the time does not count from the start of each.
   if (waited >= grace) return TreeStep::kKill;
@@ -67,6 +80,11 @@ void ProgramTree::reap_orphans(pid_t program) const {
   }
 }
 
+/// What a program starts to end well, such as a copy of its results, must not be ended by the signal that caused it.
+bool ProgramTree::is_told(const launch::Process& process) const {
+  return has(told_, process) || process.start_ticks >= begin_ticks_;
+}
+
 std::vector<launch::Process> ProgramTree::running() const {
   auto found = launch::descendants();
   std::erase_if(found, [&](const launch::Process& process) { return process.is_zombie || is_left_out(process); });
@@ -75,11 +93,17 @@ std::vector<launch::Process> ProgramTree::running() const {
 
 std::vector<launch::Process> ProgramTree::end(pid_t program, const std::vector<claim::Heir>& containers) {
   reap_orphans(program);
-  if (!begin_) begin_ = Clock::now();
-  if (!containers.empty()) containers_ended_.reset();
+  if (!begin_) {
+    begin_ = Clock::now();
+    begin_ticks_ = ticks_now();
+  }
+  if (!containers.empty()) {
+    containers_ended_.reset();
+    had_containers_ = true;
+  }
   // Those who never were there have ended with the begin.
-  if (containers.empty() && !containers_ended_) containers_ended_ = told_.empty() ? *begin_ : Clock::now();
-  TreeTime time{.since_begin = time_since(*begin_), .since_containers = {}};
+  if (containers.empty() && !containers_ended_) containers_ended_ = had_containers_ ? Clock::now() : *begin_;
+  TreeTime time{.since_begin = time_since(*begin_), .since_containers = {}, .had_containers = had_containers_};
   if (containers_ended_) time.since_containers = time_since(*containers_ended_);
   std::vector<launch::Process> left;
   // One look may miss a process that starts meanwhile, and a program may start some when it is told.
@@ -87,7 +111,7 @@ std::vector<launch::Process> ProgramTree::end(pid_t program, const std::vector<c
   for (int look = 0; look < kLooks; ++look) {
     left = running();
     for (const auto& process : left) {
-      const auto step = tree_step(role_of(process, containers), time, has(told_, process));
+      const auto step = tree_step(role_of(process, containers), time, is_told(process));
       if (step == TreeStep::kNone) continue;
       launch::signal_process(process, step == TreeStep::kKill ? SIGKILL : SIGTERM);
       told_[process.pid] = process.start_ticks;

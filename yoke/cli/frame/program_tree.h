@@ -26,13 +26,14 @@ struct TreeTime {
   std::chrono::milliseconds since_begin{0};  ///< Of the end.
   /// Since no keeper of a container lives any more; nullopt: one lives.
   std::optional<std::chrono::milliseconds> since_containers = std::chrono::milliseconds(0);
+  bool had_containers = false;  ///< One has lived since the begin.
 };
 
 enum class TreeStep { kNone, kTerminate, kKill };
 
 inline constexpr std::chrono::seconds kTreeGrace{10};  ///< Between SIGTERM and SIGKILL.
 
-/// What a process gets now. Pure.
+/// What a process gets now. `is_told`: it got SIGTERM, or has started since the begin. Pure.
 TreeStep tree_step(TreeRole role, const TreeTime& time, bool is_told);
 
 /// The descendants of this process, except those that were there before the program.
@@ -56,10 +57,13 @@ class ProgramTree {
 
   std::vector<launch::Process> running() const;
   bool is_left_out(const launch::Process& process) const;
+  bool is_told(const launch::Process& process) const;
 
   std::map<pid_t, uint64_t> left_out_;  ///< With the times at which they started.
   std::optional<Clock::time_point> begin_, containers_ended_;
   std::map<pid_t, uint64_t> told_;
+  uint64_t begin_ticks_ = 0;
+  bool had_containers_ = false;
 };
 
 }  // namespace yoke::cli

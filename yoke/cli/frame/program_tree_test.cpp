@@ -21,7 +21,7 @@ TEST(ProgramTree, EveryProcessIsToldOnceAndKilledAfterTheGrace) {
   const Row rows[] = {
       {"the program", kOfSession, {kNow, kNow}, false, kTerminate},
       {"it was told", kOfSession, {kSoon, kSoon}, true, kNone},
-      {"it has started after the begin", kOfSession, {kSoon, kSoon}, false, kTerminate},
+      {"it was overlooked at the begin", kOfSession, {kSoon, kSoon}, false, kTerminate},
       {"the grace is over", kOfSession, {kLate, kLate}, true, kKill},
       {"it has started after the grace", kOfSession, {kLate, kLate}, false, kKill},
       {"a daemon", kOther, {kNow, kNow}, false, kTerminate},
@@ -32,7 +32,8 @@ TEST(ProgramTree, EveryProcessIsToldOnceAndKilledAfterTheGrace) {
       {"the program beside a container", kOfSession, {kLate, {}}, true, kKill},
       {"a process of an engine", kOther, {kNow, {}}, false, kNone},
       {"a process of an engine, later", kOther, {kLate, {}}, false, kNone},
-      {"a daemon, when the containers have ended", kOther, {kLate, kNow}, false, kTerminate},
+      {"a daemon, right after the containers", kOther, {kLate, kNow, true}, false, kNone},
+      {"a daemon, when the containers have ended", kOther, {kLate, kSoon, true}, false, kTerminate},
       {"its own grace", kOther, {kVeryLate, kSoon}, true, kNone},
       {"its own grace is over", kOther, {kVeryLate, kLate}, true, kKill},
       {"a daemon, when a keeper does not end", kOther, {kVeryLate, {}}, false, kKill},
