@@ -49,7 +49,18 @@ TEST_F(SlurmInside, ABatchScriptNeedsNoOptions) {
   const auto tasks = batch("-N2 -n3", kRun + kPlace);
   EXPECT_THAT(tasks, AllOf(HasSubstr("0/3 0 n1"), HasSubstr("1/3 1 n1"), HasSubstr("2/3 0 n2")));
   const auto workstation = batch("-N1 --gpus=3", kRun + kPlace);
-  EXPECT_THAT(workstation, AllOf(HasSubstr("2/3 2 n1 127.0.0.1"), Not(HasSubstr("srun"))));
+  EXPECT_THAT(workstation, AllOf(HasSubstr("2/3 2 n1 127.0.0.1"), HasSubstr("of Slurm: 1 node, n1; 3 ranks")));
+  // Programs of one script share the node, and without srun (in a container) the ranks start without a step.
+  const auto shared = batch("-N1 -n2", "rm -f $SLURM_TEST_DIR/here; " + kRun +
+                                           " -n1 -- sh -c 'until [ -e $SLURM_TEST_DIR/here ]; do sleep 0.1; done; echo "
+                                           "overlap ${SLURM_OVERLAP-none}' & " +
+                                           kRun + " -n1 -- touch $SLURM_TEST_DIR/here; wait");
+  EXPECT_THAT(shared, HasSubstr("overlap none\n"));
+  const auto no_srun = batch("-N1 -n2",
+                             "mkdir $SLURM_TEST_DIR/bin; for p in sh hostname; do ln -s $(command -v $p) "
+                             "$SLURM_TEST_DIR/bin; done; PATH=$SLURM_TEST_DIR/bin; " +
+                                 kRun + kPlace);
+  EXPECT_THAT(no_srun, AllOf(HasSubstr("1/2 1 n1"), HasSubstr("job 6 of Slurm")));
   const auto alone = batch("-N2", kRun + " --standalone" + kPlace);
   EXPECT_THAT(alone, AllOf(HasSubstr("0/1 0 n1 127.0.0.1"), Not(HasSubstr("of Slurm"))));
 }
@@ -83,6 +94,14 @@ TEST_F(SlurmInside, FailuresSignalsAndRestartsReachAllNodes) {
   cluster_->run({"scancel", job});
   EXPECT_TRUE(wait_until([&] { return has("TERM on rank 0") && has("TERM on rank 1"); }, milliseconds(90'000)))
       << slurp(out);
+}
+
+TEST_F(SlurmInside, AHeterogeneousJobIsNotReducedToItsFirstComponent) {
+  start({"--network", "--cpus", "4", "2"});
+  const auto job = [&](const std::string& command) { return batch("-N1 -n1 : -N1 -n1", command + "; echo status $?"); };
+  EXPECT_THAT(job(kRun + kPlace), AllOf(HasSubstr("srun --het-group=0-1"), Not(HasSubstr("0/1"))));
+  EXPECT_THAT(job("srun --het-group=0-1 --ntasks-per-node=1 " + kRun + kPlace),
+              AllOf(HasSubstr("0/2 0"), HasSubstr("1/2 0"), HasSubstr("status 0\n")));
 }
 
 TEST_F(SlurmInside, SeveralLaunchersOnANodeAndABrokenSlurmAreErrors) {

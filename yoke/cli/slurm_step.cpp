@@ -30,6 +30,7 @@ std::vector<std::string> command_of(const launch::SlurmStep& step, const launch:
 
 void become_slurm_step(const launch::SlurmStep& step, const launch::RunOptions& options, const Context& context) {
   const auto srun = find_program("srun", context.environment);
+  if (!srun && step.may_run_here) return;
   if (!srun) {
     throw Error(ErrorCode::kNotFound,
                 "SLURM_JOB_ID is {}, but srun, which starts the ranks on the nodes of that job, is not in PATH; load "

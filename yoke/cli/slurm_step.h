@@ -8,9 +8,9 @@ namespace yoke::cli {
 
 /// Becomes srun, which starts this command line on each node. The launchers find each other by the step's variables
 /// and by a token that only this step has.
+/// Returns if srun is missing and the job has only this node; the ranks then start without a step.
 /// Errors  kNotFound, kUnavailable, kTimeout: srun is missing, or Slurm does not answer.
-[[noreturn]] void become_slurm_step(const launch::SlurmStep& step, const launch::RunOptions& options,
-                                    const Context& context);
+void become_slurm_step(const launch::SlurmStep& step, const launch::RunOptions& options, const Context& context);
 
 /// Prints the nodes and the command line of srun, for --plan.
 int show_slurm_step(const launch::SlurmStep& step, const launch::RunOptions& options, bool as_json, Context& context);

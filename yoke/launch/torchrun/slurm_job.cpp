@@ -46,6 +46,9 @@ constexpr const char* kOfTasks[] = {"SLURM_CPUS_PER_TASK",
                                     "SLURM_MULTI_PROG",
                                     "SLURM_ARBITRARY_NODELIST"};
 
+/// srun reads this variable as --overlap. Versions before 20.11 ignore it, and their steps overlap always.
+constexpr const char* kOverlap = "SLURM_OVERLAP";
+
 std::string outer(std::string_view name) { return std::string(kOuter) + std::string(name); }
 
 /// Whether srun started this process as a task. A batch script and the shell of salloc are not tasks.
@@ -54,6 +57,17 @@ bool is_in_step(const Environment& environment) {
   if (!step) return false;
   const auto number = parse_int(*step);
   return !number || *number < kFirstSpecialStep;
+}
+
+/// Whether this process runs in a batch script. The shell of salloc and tasks of srun do not count.
+bool is_in_batch_script(const Environment& environment) {
+  return environment.find("ENVIRONMENT") == "BATCH" && !is_in_step(environment);
+}
+
+/// The number of components of a heterogeneous job; 0 if the job is not one.
+int64_t num_components(const Environment& environment) {
+  const auto size = environment.find_int("SLURM_HET_SIZE");
+  return size.value_or(environment.find_int("SLURM_PACK_SIZE").value_or(0));  // the name before Slurm 20.02
 }
 
 /// Whether mpirun, Flux or a launcher of ranks started this process inside the job.
@@ -130,11 +144,20 @@ std::optional<SlurmStep> slurm_step_for(const RunOptions& options, const Environ
   if (!job || says_where(options) || is_in_step(environment) || is_of_another_launcher(environment)) {
     return std::nullopt;
   }
+  if (const auto count = num_components(environment); count > 1) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "job {} is heterogeneous: it has {} components, and a step that does not name them has only the first; "
+                "start `srun --het-group=0-{} --ntasks-per-node=1 yoke run ...`, or add --standalone to run on this "
+                "machine alone",
+                printable(*job), count, count - 1);
+  }
   const auto list = environment.find("SLURM_JOB_NODELIST");
   auto number = environment.find_int("SLURM_JOB_NUM_NODES");
   if (!number) number = environment.find_int("SLURM_NNODES");
   const bool is_on_node = environment.contains("SLURMD_NODENAME");
-  if (number == 1 && is_on_node) return std::nullopt;
+  // Signals of scancel and of `sbatch --signal` go to steps and not to the processes of the batch script.
+  const bool needs_step = !is_on_node || is_in_batch_script(environment);
+  if (number == 1 && !needs_step) return std::nullopt;
   constexpr const char* kInstead = "add --standalone to run on this machine alone, or name the nodes by --hosts";
   if (!list || list->empty()) {
     throw Error(ErrorCode::kFailedPrecondition,
@@ -147,7 +170,8 @@ std::optional<SlurmStep> slurm_step_for(const RunOptions& options, const Environ
     throw Error(ErrorCode::kFailedPrecondition, "SLURM_JOB_NODELIST names {} nodes, but SLURM_JOB_NUM_NODES is {}; {}",
                 num_nodes, *number, kInstead);
   }
-  if (num_nodes == 1 && is_on_node) return std::nullopt;
+  if (num_nodes == 1 && !needs_step) return std::nullopt;
+  step.may_run_here = num_nodes == 1 && is_on_node;
   const auto wait = static_cast<int64_t>(std::ceil(options.grace_seconds)) + kWaitSeconds;
   step.srun = {"srun",
                fmt::format("--nodes={}", num_nodes),
@@ -166,6 +190,10 @@ std::optional<SlurmStep> slurm_step_for(const RunOptions& options, const Environ
       step.environment.erase(name);
     }
   }
+  if (num_nodes == 1) {  // a script on one node may run several programs at once, which would wait for each other
+    step.environment.set(outer(kOverlap), environment.value_or(kOverlap, ""));
+    step.environment.set(kOverlap, "1");
+  }
   return step;
 }
 
@@ -175,6 +203,10 @@ void restore_slurm_variables(Environment& environment) {
     if (!value) continue;
     if (!environment.contains(name)) environment.set(name, *value);
     environment.erase(outer(name));
+  }
+  if (const auto overlap = environment.find(outer(kOverlap))) {
+    overlap->empty() ? environment.erase(kOverlap) : environment.set(kOverlap, *overlap);
+    environment.erase(outer(kOverlap));
   }
 }
 

@@ -33,12 +33,16 @@ struct SlurmStep {
   std::vector<std::string> srun;  ///< The command line, to which the program of each node is added.
   /// The environment of srun. srun reads many variables of the job as options, so they have other names in it.
   Environment environment;
+  /// Whether the job has only this node, so that the ranks can also start without a step, where srun is missing (in a
+  /// container). Then no signals of Slurm reach them.
+  bool may_run_here = false;
 };
 
-/// Returns the step by which `yoke run` starts in the shell of salloc, and in a batch script on several nodes. Returns
-/// nullopt if this host is all that the job has, if srun, mpirun or Flux started this process, or if an option says
-/// where to run (--standalone, --nnodes, --hosts, ...).
-/// Errors  kFailedPrecondition if variables of the job are missing or contradict each other.
+/// Returns the step by which `yoke run` starts in a batch script and in the shell of salloc. Returns nullopt in a shell
+/// of salloc on the only node of its job, if srun, mpirun or Flux started this process, or if an option says where to
+/// run (--standalone, --nnodes, --hosts, ...).
+/// Errors  kFailedPrecondition if variables of the job are missing or contradict each other, or if the job is
+/// heterogeneous, because the step would have only its first component.
 std::optional<SlurmStep> slurm_step_for(const RunOptions& options, const Environment& environment);
 
 /// Gives the ranks of such a step the variables of the job that srun was not to read, and that the step does not set.

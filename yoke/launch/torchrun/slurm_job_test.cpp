@@ -35,6 +35,26 @@ TEST(SlurmJob, ABatchScriptOnSeveralNodesStartsOneStep) {
   EXPECT_THAT(step->srun, Not(Contains(HasSubstr("--gpus"))));
 }
 
+// Slurm signals only steps, so without one the ranks of a batch script would get no signal.
+TEST(SlurmJob, ABatchScriptOnOneNodeStartsOneStepToo) {
+  const auto one = batch({{"ENVIRONMENT", "BATCH"}, {"SLURM_JOB_NUM_NODES", "1"}, {"SLURM_JOB_NODELIST", "n1"}});
+  const auto step = slurm_step_for({}, one);
+  ASSERT_TRUE(step);
+  EXPECT_EQ(step->nodes, std::vector<std::string>{"n1"});
+  EXPECT_THAT(step->srun, Contains("--nodes=1"));
+  EXPECT_TRUE(step->may_run_here);
+  EXPECT_EQ(step->environment.find("SLURM_OVERLAP"), "1");
+  auto ranks = step->environment;
+  restore_slurm_variables(ranks);
+  EXPECT_FALSE(ranks.contains("SLURM_OVERLAP"));
+  auto in_step = one;
+  in_step.set("SLURM_STEP_ID", "0");
+  EXPECT_FALSE(slurm_step_for({}, in_step));
+  const auto several = slurm_step_for({}, batch({{"ENVIRONMENT", "BATCH"}}));
+  EXPECT_FALSE(several->may_run_here);
+  EXPECT_FALSE(several->environment.contains("SLURM_OVERLAP"));
+}
+
 TEST(SlurmJob, OtherPlacesStartNone) {
   const auto starts = [](const Environment& environment) { return slurm_step_for({}, environment).has_value(); };
   EXPECT_FALSE(starts({}));
@@ -111,6 +131,21 @@ TEST(SlurmJob, BrokenVariablesAreNamed) {
   EXPECT_THAT(refusal(broken), HasSubstr("SLURM_JOB_NODELIST is not set"));
   EXPECT_THAT(refusal(batch({{"SLURM_JOB_NODELIST", "n[1-3]"}})), HasSubstr("names 3 nodes"));
   EXPECT_THAT(refusal(batch({{"SLURM_JOB_NODELIST", "n[1-"}}), ErrorCode::kInvalidArgument), HasSubstr("host list"));
+}
+
+TEST(SlurmJob, AHeterogeneousJobIsRefusedWithAdvice) {
+  for (const char* name : {"SLURM_HET_SIZE", "SLURM_PACK_SIZE"}) {
+    const auto job = batch({{name, "2"}, {"SLURM_JOB_NUM_NODES", "1"}, {"SLURM_JOB_NODELIST", "n1"}});
+    EXPECT_THAT(test::message_of([&] { slurm_step_for({}, job); }, ErrorCode::kFailedPrecondition),
+                HasSubstr("`srun --het-group=0-1 --ntasks-per-node=1 yoke run"))
+        << name;
+    auto task = job;
+    task.set("SLURM_STEP_ID", "0");
+    EXPECT_FALSE(slurm_step_for({}, task)) << name;
+    RunOptions alone;
+    alone.standalone = true;
+    EXPECT_FALSE(slurm_step_for(alone, job)) << name;
+  }
 }
 
 TEST(SlurmJob, TenThousandNodesAreRead) {
