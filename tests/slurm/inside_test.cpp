@@ -96,6 +96,42 @@ TEST_F(SlurmInside, FailuresSignalsAndRestartsReachAllNodes) {
       << slurp(out);
 }
 
+// With linuxproc slurmstepd signals every process of a step, with pgid only the launchers.
+TEST_F(SlurmInside, EachSignalReachesTheRanksOfOneNodeOnce) {
+  for (const std::string tracker : {"linuxproc", "pgid"}) {
+    start({"--network", "--cpus", "4", "--conf", "ProctrackType=proctrack/" + tracker, "1"});
+    const auto script = cluster_->folder() + "/loop";
+    cluster_->shell("cat > " + script + " <<'END'\n#!/bin/sh\n" + kRun +
+                    " -- sh -c 'trap \"echo got USR1 on $RANK\" USR1; trap \"echo got TERM on $RANK; exit 0\" TERM; "
+                    "sleep 1.5; echo up $RANK of $(ps -o ppid= -p $PPID).; while :; do sleep 0.1; done'\nEND");
+    const auto out = cluster_->folder() + "/loop.out";
+    auto job = cluster_->run({"sbatch", "--parsable", "-N1", "-n2", "-o", out, script}).out;
+    job = job.substr(0, job.find('\n'));
+    const auto count = [&](const std::string& text) {
+      int result = 0;
+      const auto said = slurp(out);
+      for (auto at = said.find(text); at != said.npos; at = said.find(text, at + 1)) ++result;
+      return result;
+    };
+    const auto comes = [&](const std::string& text, int times) {
+      return wait_until([&] { return count(text + "0") >= times && count(text + "1") >= times; }, milliseconds(30'000));
+    };
+    ASSERT_TRUE(comes("up ", 1)) << tracker << slurp(out);
+    cluster_->run({"scancel", "--signal=USR1", job});
+    EXPECT_TRUE(comes("got USR1 on ", 1)) << tracker << slurp(out);
+    cluster_->shell("sleep 0.5");
+    EXPECT_EQ(count("got USR1"), 2) << tracker << slurp(out);
+    const auto said = slurp(out);
+    const auto pid = said.find(" of ", said.find("up 0")) + 4;
+    cluster_->shell("kill -USR1 " + said.substr(pid, said.find('.', pid) - pid));
+    EXPECT_TRUE(comes("got USR1 on ", 2)) << tracker << ": a signal by kill is forwarded; " << slurp(out);
+    cluster_->run({"scancel", job});
+    EXPECT_TRUE(comes("got TERM on ", 1)) << tracker << slurp(out);
+    EXPECT_EQ(count("got TERM"), 2) << tracker << slurp(out);
+    cluster_.reset();
+  }
+}
+
 TEST_F(SlurmInside, AHeterogeneousJobIsNotReducedToItsFirstComponent) {
   start({"--network", "--cpus", "4", "2"});
   const auto job = [&](const std::string& command) { return batch("-N1 -n1 : -N1 -n1", command + "; echo status $?"); };

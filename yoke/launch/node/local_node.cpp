@@ -20,6 +20,7 @@
 #include "yoke/launch/process/guardian.h"
 #include "yoke/launch/process/plan_codec.h"
 #include "yoke/launch/process/preload.h"
+#include "yoke/launch/process/step_daemon.h"
 
 namespace yoke::launch {
 namespace {
@@ -91,6 +92,7 @@ LocalNode::LocalNode(const LaunchSpec& spec, bool is_screen_here, NodeObserver& 
       observer_(observer),
       is_screen_here_(is_screen_here),
       terminal_group_(is_screen_here && has_controlling_terminal() ? getpgrp() : 0),
+      step_daemon_(step_daemon_of(ancestors())),
       keep_(children_of_before()),
       binding_(bind_here(spec)),
       file_limit_(raise_file_limit(spec)),
@@ -277,7 +279,11 @@ void LocalNode::order(Order order, int signal) {
 
 void LocalNode::send_signal(Message::Kind kind, int signal) {
   const bool is_told = signal == signal_of_terminal_;
-  send_message(control_.value(), {.kind = kind, .pid = is_told ? terminal_group_ : 0, .value = signal});
+  // A signal that ends the job may be an order of the head that comes before this process has read its own signal.
+  const bool may_have = signal == signal_of_step_ || kind == Message::Kind::kSignal;
+  send_message(
+      control_.value(),
+      {.kind = kind, .pid = is_told ? terminal_group_ : 0, .value = signal, .sender = may_have ? step_daemon_ : 0});
 }
 
 bool LocalNode::has_keyboard() const { return has_terminal() && is_in_foreground(STDIN_FILENO); }
@@ -288,7 +294,10 @@ RankStreams LocalNode::streams(int64_t local_rank) const {
   return {plans_[index].out, plans_[index].err};
 }
 
-void LocalNode::note_signal(const Signal& signal) { signal_of_terminal_ = signal.is_from_terminal ? signal.number : 0; }
+void LocalNode::note_signal(const Signal& signal) {
+  signal_of_terminal_ = signal.is_from_terminal ? signal.number : 0;
+  signal_of_step_ = step_daemon_ != 0 && signal.sender == step_daemon_ ? signal.number : 0;
+}
 
 void LocalNode::pause(const Signal& signal) {
   if (state_ != State::kRunning) return;

@@ -78,6 +78,8 @@ class LocalNode : public Node {
   const bool is_screen_here_;
   const int terminal_group_;       ///< This process's group, if a rank of this node may use the terminal; else 0.
   int signal_of_terminal_ = 0;     ///< The last signal if it came from the terminal; else 0.
+  const pid_t step_daemon_;        ///< The slurmstepd of the step that this process runs in; 0 outside of steps.
+  int signal_of_step_ = 0;         ///< The last signal if it came from step_daemon_; else 0.
   const std::vector<pid_t> keep_;  ///< Children that this process had before it became a launcher.
   const Binding binding_;
   rlimit file_limit_{};  ///< The old limit, which ranks get.

@@ -25,6 +25,7 @@
 #include "yoke/launch/process/protocol.h"
 #include "yoke/launch/process/rank_process.h"
 #include "yoke/launch/process/session_starter.h"
+#include "yoke/launch/process/step_daemon.h"
 
 namespace yoke::launch {
 namespace {
@@ -52,6 +53,8 @@ struct RankGroup {
 };
 
 class Guardian {
+  using Clock = std::chrono::steady_clock;
+
  public:
   explicit Guardian(GuardianOptions options) : options_(std::move(options)) {}
 
@@ -183,6 +186,7 @@ class Guardian {
         store_ = pid;
         store_index_ = index;
       } else {
+        last_start_ = Clock::now();
         groups_.push_back({pid, plans[i].process_group != 0 ? plans[i].process_group : pid});
         ranks_.emplace(pid, index);
       }
@@ -241,6 +245,8 @@ class Guardian {
       return;
     }
     if (message->kind == Message::Kind::kSignal) is_stopping_ = true;
+    const auto since_start = std::chrono::floor<std::chrono::milliseconds>(Clock::now() - last_start_);
+    if (message->sender != 0 && have_ranks(message->sender, take_pending(message->value), since_start)) return;
     signal_groups(message->value, message->pid);
   }
 
@@ -331,6 +337,7 @@ class Guardian {
   UniqueFd store_input_;
   pid_t store_ = -1;
   int32_t store_index_ = -1;
+  Clock::time_point last_start_;  ///< When the last rank was started.
   bool is_launcher_there_ = true;
   bool is_stopping_ = false;
   bool must_kill_ = false;

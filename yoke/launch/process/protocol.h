@@ -17,7 +17,8 @@ struct Message {
              ///< Descriptors: the plans (plan_codec.h) as a text, then the master's socket, if there is one.
     kRank,   ///< rank: index in the plans; value: RankStream bits. Descriptors: a stream for each bit, in order.
     /// value: a signal for the process group of every rank, which asks the ranks to end. pid: the process group that
-    /// already got the signal from the terminal; 0: none.
+    /// already got the signal from the terminal; 0: none. sender: the slurmstepd that may have signalled the ranks
+    /// itself (step_daemon.h); 0: none.
     kSignal,
     kForward,   ///< Like kSignal, but the signal does not ask the ranks to end.
     kKill,      ///< End everything now.
@@ -36,6 +37,7 @@ struct Message {
   int32_t rank = -1;  ///< Index in the plans.
   int32_t pid = 0;
   int32_t value = 0;
+  int32_t sender = 0;
 };
 
 /// The standard streams that come with a kRank message. Streams without a bit are /dev/null.

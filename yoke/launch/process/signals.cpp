@@ -55,7 +55,8 @@ std::optional<Signal> next_signal(const UniqueFd& signals) {
   if (read(signals.value(), &info, sizeof info) != sizeof info) return std::nullopt;
   const int number = static_cast<int>(info.ssi_signo);
   const bool is_hangup_of_leader = number == SIGHUP && getsid(0) == getpid();
-  return Signal{number, info.ssi_code == SI_KERNEL && !is_hangup_of_leader};
+  const pid_t sender = info.ssi_code == SI_USER ? static_cast<pid_t>(info.ssi_pid) : 0;
+  return Signal{number, info.ssi_code == SI_KERNEL && !is_hangup_of_leader, sender};
 }
 
 bool is_job_control(int signal) { return std::ranges::find(kJobControl, signal) != kJobControl.end(); }

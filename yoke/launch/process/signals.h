@@ -1,6 +1,8 @@
 // yoke/launch/process/signals.h -- reads the signals of a launcher from a descriptor.
 #pragma once
 
+#include <sys/types.h>
+
 #include <optional>
 #include <vector>
 
@@ -25,6 +27,7 @@ struct Signal {
   /// background. False if a process called kill(), or the terminal has hung up (the kernel tells only the session
   /// leader).
   bool is_from_terminal = false;
+  pid_t sender = 0;  ///< The process that called kill(); 0 if the kernel sent the signal.
 };
 
 /// Returns the next pending signal, or nullopt if there is none.
