@@ -10,6 +10,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/hostlist.h"
 #include "yoke/base/text.h"
+#include "yoke/launch/torchrun/values.h"
 
 namespace yoke::launch {
 namespace {
