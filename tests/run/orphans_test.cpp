@@ -4,6 +4,8 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <iterator>
 #include <random>
 
 #include "tests/run/launch.h"
@@ -112,7 +114,7 @@ TEST(Orphans, NoneAfterAFailure) {
 TEST(Orphans, RanksDieEvenIfBothAreKilledAtOnce) {
   const TemporaryFolder folder;
   auto options = yoke_run({"-n", "2", "--", "sh", "-c", "echo ready; exec sleep 60"});
-  options.environment = {{"TMPDIR", folder.path()}};  // TMPDIR of the error files, which remain, as documented
+  options.environment = {{"TMPDIR", folder.path()}};  // of the error files, which remain until a later run
   Job job(options);
   ASSERT_TRUE(job.command.wait_for_output("[0] ready") && job.command.wait_for_output("[1] ready"));
   const auto guardian = guardian_of(job.command.pid());
@@ -121,6 +123,15 @@ TEST(Orphans, RanksDieEvenIfBothAreKilledAtOnce) {
   kill(*guardian, SIGKILL);
   job.command.signal(SIGKILL);
   job.expect_nothing_left();  // ranks get their death signal; processes that ranks started may remain, as documented
+  const auto num_folders = [&] { return std::distance(std::filesystem::directory_iterator(folder.path()), {}); };
+  EXPECT_EQ(num_folders(), 1);
+  for (const auto& one : std::filesystem::directory_iterator(folder.path())) {
+    last_write_time(one, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+  }
+  auto later = yoke_run({"--", "true"});
+  later.environment = options.environment;
+  EXPECT_EQ(run(later).exit_code, 0);
+  EXPECT_EQ(num_folders(), 0) << "a later run removes the folder of a job that was killed";
 }
 
 // Kills launcher or guardian at arbitrary moments, beginning before the start of the first rank.

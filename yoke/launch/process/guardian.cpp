@@ -20,6 +20,7 @@
 
 #include "yoke/launch/process/descendants.h"
 #include "yoke/launch/process/descriptors.h"
+#include "yoke/launch/process/error_folder.h"
 #include "yoke/launch/process/plan_codec.h"
 #include "yoke/launch/process/preload.h"
 #include "yoke/launch/process/protocol.h"
@@ -96,8 +97,10 @@ class Guardian {
     child_signals_ = UniqueFd(signalfd(-1, &child, SFD_CLOEXEC | SFD_NONBLOCK));
     null_ = UniqueFd(open("/dev/null", O_RDWR | O_CLOEXEC));
     for (const int stream : {0, 1, 2}) dup2(null_.value(), stream);
-    if (!options_.folder.empty()) mkdir(options_.folder.c_str(), 0700);
-    if (options_.has_terminal) starter_.emplace(options_.file_limit, options_.keep_open);
+    if (options_.has_terminal) starter_.emplace(options_.file_limit, options_.keep_open);  // does not inherit the lock
+    if (options_.folder.empty()) return;
+    folder_lock_ = make_error_folder(options_.folder);
+    remove_abandoned_error_folders(std::filesystem::path(options_.folder).parent_path());
   }
 
   /// Moves to a new session, which gets neither the terminal's signals nor those to the launcher's job.
@@ -328,6 +331,7 @@ class Guardian {
 
   GuardianOptions options_;
   UniqueFd null_;
+  UniqueFd folder_lock_;
   UniqueFd child_signals_;
   UniqueFd failures_;
   std::unordered_map<pid_t, int32_t> ranks_;  ///< Index by pid, for each rank that has not been reaped.
