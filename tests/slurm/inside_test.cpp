@@ -49,7 +49,7 @@ TEST_F(SlurmInside, ABatchScriptNeedsNoOptions) {
   const auto tasks = batch("-N2 -n3", kRun + kPlace);
   EXPECT_THAT(tasks, AllOf(HasSubstr("0/3 0 n1"), HasSubstr("1/3 1 n1"), HasSubstr("2/3 0 n2")));
   const auto workstation = batch("-N1 --gpus=3", kRun + kPlace);
-  EXPECT_THAT(workstation, AllOf(HasSubstr("2/3 2 n1 127.0.0.1"), HasSubstr("of Slurm: 1 node, n1; 3 ranks")));
+  EXPECT_THAT(workstation, AllOf(HasSubstr("2/3 2 n1 127.0.0.1"), HasSubstr("job 4.0 of Slurm: 1 node, n1; 3 ranks")));
   // Programs of one script share the node, and without srun (in a container) the ranks start without a step.
   const auto shared = batch("-N1 -n2", "rm -f $SLURM_TEST_DIR/here; " + kRun +
                                            " -n1 -- sh -c 'until [ -e $SLURM_TEST_DIR/here ]; do sleep 0.1; done; echo "
