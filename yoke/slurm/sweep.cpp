@@ -11,7 +11,7 @@
 namespace yoke::slurm {
 namespace {
 
-constexpr size_t kMostTasks = 100'000;
+constexpr size_t kMostCombinations = 100'000;
 constexpr const char* kSweepFormat = "yoke sweep 1";
 
 std::string replaced(std::string text, const std::string& name, const std::string& value) {
@@ -56,8 +56,8 @@ std::vector<SweepTask> plan_sweep(const std::vector<SweepParameter>& parameters,
       throw Error(ErrorCode::kInvalidArgument, "no word of the program has {{{}}}, so all its values would do the same",
                   parameter.name);
     }
-    if (tasks.size() * parameter.values.size() > kMostTasks) {
-      throw Error(ErrorCode::kInvalidArgument, "the sweep has over {} combinations", kMostTasks);
+    if (tasks.size() * parameter.values.size() > kMostCombinations) {
+      throw Error(ErrorCode::kInvalidArgument, "the sweep has over {} combinations", kMostCombinations);
     }
     std::vector<SweepTask> more;
     for (const auto& task : tasks) {
