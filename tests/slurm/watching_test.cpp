@@ -192,7 +192,10 @@ TEST(SlurmWatching, RunsSweepsAndResumesJobs) {
   ASSERT_TRUE(
       wait_until([&] { return cluster.shell("cat " + home + "ended/*/status").out == "0\n"; }, milliseconds(90'000)));
   ASSERT_TRUE(cluster.wait_for_state(ended_job + "_1", "RUNNING"));
-  EXPECT_THAT(slurm(cluster, "array --collect ended --csv").out, HasSubstr("1,not ended,100"));
+  const auto unended = slurm(cluster, "array --collect ended --csv");
+  EXPECT_EQ(unended.exit_code, 75) << "a loop can wait for it";
+  EXPECT_THAT(unended.out, HasSubstr("1,not ended,100"));
+  EXPECT_THAT(unended.err, HasSubstr("1 of 2 tasks has not ended"));
   cluster.run({"scancel", ended_job + "_1"});
   ASSERT_TRUE(cluster.wait_for_state(ended_job + "_1", "CANCELLED"));
   const auto collected = slurm(cluster, "array --collect ended --csv");

@@ -132,6 +132,9 @@ int submit_sweep(const SlurmArrayArgs& args, Context& context) {
       fmt::format("--array=0-{}{}", tasks.size() - 1, args.at_once ? fmt::format("%{}", *args.at_once) : ""),
       "--chdir=" + folder, "--output=" + folder + "/%a/slurm.out"};
   for (auto& word : sbatch_words(args.options)) options.push_back(std::move(word));
+  if (const auto warning = slurm::unused_tasks_warning(options, context.rest); !warning.empty()) {
+    std::cerr << "yoke slurm array: warning: " << warning << '\n';
+  }
   if (args.dry_run) {
     context.out << fmt::format("{} tasks; {}\n\n{}", tasks.size(),
                                printable(fmt::format("sbatch {} <sweep.sh", fmt::join(options, " "))), script);
@@ -185,8 +188,8 @@ fs::path sweep_folder(const std::string& name, const Environment& environment) {
 }
 
 struct SweepResult {
-  std::string state;  ///< "done", "failed (3)", "failed (TIMEOUT)", "not ended"
-  bool has_failed = false, has_status = false;
+  std::string state;  ///< "done", "failed (3)", "failed (TIMEOUT)", "not ended", "not known"
+  bool has_ended = false, has_failed = false, is_known = true;
   std::vector<std::pair<std::string, double>> metrics;  ///< The last value of each.
 };
 
@@ -195,7 +198,7 @@ SweepResult result_of(const fs::path& folder) {
   try {
     const auto text = read_regular_file(folder / "status", 64);
     const auto status = parse_int(std::string_view(text).substr(0, text.find('\n'))).value_or(-1);
-    result.has_status = true;
+    result.has_ended = true;
     result.has_failed = status != 0;
     result.state = status == 0 ? "done" : fmt::format("failed ({})", status);
   } catch (const Error&) {  // it has not ended, or a signal ended its script
@@ -217,39 +220,85 @@ SweepResult result_of(const fs::path& folder) {
 }
 
 /// Completes the results of tasks that left no status by what Slurm says of them: a time limit, a lack of memory or
-/// scancel ends a script before it can write.
-void ask_for_ends(std::vector<SweepResult>& results, const slurm::JobName& job, const Environment& environment) {
+/// scancel ends a script before it can write. Returns why Slurm could not tell, if so.
+std::optional<Error> ask_for_ends(std::vector<SweepResult>& results, const slurm::JobName& job,
+                                  const Environment& environment) {
   using States = std::map<int64_t, std::string>;  // by index; empty: the task has not ended
   States states;
-  const auto add = [](States& to, const slurm::Job& task) {
-    for (const auto index : slurm::array_tasks_of(task)) to[index] = task.has_ended() ? task.state : "";
+  bool is_list_cut = false;  // Slurm cuts long lists of tasks that wait
+  const auto add = [&](States& to, const slurm::Job& task) {
+    const auto tasks = slurm::array_tasks_of(task);
+    is_list_cut |= tasks.empty() && !task.has_ended();
+    for (const auto index : tasks) to[index] = task.has_ended() ? task.state : "";
   };
   const auto is_complete = [&] {
     for (size_t i = 0; i < results.size(); ++i) {
-      if (!results[i].has_status && !states.contains(static_cast<int64_t>(i))) return false;
+      if (!results[i].has_ended && !states.contains(static_cast<int64_t>(i))) return false;
     }
     return true;
   };
   try {
     for (const auto& task : slurm::known_jobs(job, environment)) add(states, task);
-    if (!is_complete()) {
-      States forgotten;
-      for (const auto& account : slurm::accounts_of(job, environment))
-        add(forgotten, account.job);  // the last run counts
-      states.merge(forgotten);
-    }
-    if (!is_complete()) throw Error(ErrorCode::kNotFound, "Slurm does not know them any more");
   } catch (const Error& error) {
+    for (auto& result : results) {
+      if (!result.has_ended) result.state = "not known", result.is_known = false;
+    }
+    return error;
+  }
+  if (!is_complete() && !is_list_cut) {
+    try {
+      States forgotten;
+      for (const auto& account : slurm::accounts_of(job, environment)) {
+        add(forgotten, account.job);  // the last run counts
+      }
+      // slurmctld forgets no task that has not ended, whatever the accounts have.
+      std::erase_if(forgotten, [](const auto& one) { return one.second.empty(); });
+      states.merge(forgotten);
+    } catch (const Error&) {  // no accounts
+    }
+  }
+  for (size_t i = 0; i < results.size(); ++i) {
+    auto& result = results[i];
+    if (result.has_ended) continue;
+    const auto found = states.find(static_cast<int64_t>(i));
+    if (found != states.end() && !found->second.empty()) {
+      result.has_ended = true;
+      result.has_failed = found->second != "COMPLETED";
+      result.state = result.has_failed ? fmt::format("failed ({})", printable(found->second)) : "done";
+    } else if (found == states.end() && !is_list_cut) {
+      result.state = "not known";
+      result.is_known = false;
+    }
+  }
+  if (std::ranges::all_of(results, &SweepResult::is_known)) return std::nullopt;
+  return Error(ErrorCode::kNotFound, "Slurm does not know them any more");
+}
+
+/// Says on standard error what a script or a user should know about the tasks. Returns the exit status.
+int tell_ends(const std::vector<SweepResult>& results, const fs::path& folder, const std::optional<Error>& unanswered) {
+  bool has_failed = false;
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (!results[i].has_failed) continue;
+    has_failed = true;
+    std::cerr << fmt::format("yoke slurm array: task {} {}; its output is {}\n", i, results[i].state,
+                             printable((folder / std::to_string(i) / "slurm.out").string()));
+  }
+  const auto has_more = [](const SweepResult& result) { return !result.has_ended && result.is_known; };
+  const auto num_unended = std::ranges::count_if(results, has_more);
+  if (num_unended > 0) {
+    std::cerr << fmt::format("yoke slurm array: {} of {} tasks {} not ended\n", num_unended, results.size(),
+                             num_unended == 1 ? "has" : "have");
+  }
+  if (unanswered) {
     std::cerr << fmt::format("yoke slurm array: it is not known whether all tasks without a status have ended: {}\n",
-                             printable(error.what()));
+                             printable(unanswered->what()));
   }
-  for (const auto& [index, state] : states) {
-    if (index >= static_cast<int64_t>(results.size()) || state.empty()) continue;
-    auto& result = results[static_cast<size_t>(index)];
-    if (result.has_status) continue;
-    result.has_failed = state != "COMPLETED";
-    result.state = result.has_failed ? fmt::format("failed ({})", printable(state)) : "done";
+  // A loop may wait for tasks and for an answer, but what Slurm has forgotten it does not learn again.
+  if (num_unended > 0 || (unanswered && unanswered->code() == ErrorCode::kTimeout)) {
+    return exit_status(ErrorCode::kUnavailable);
   }
+  if (unanswered) return exit_status(unanswered->code());
+  return has_failed ? 1 : kExitOk;
 }
 
 int collect_sweep(const SlurmArrayArgs& args, Context& context) {
@@ -266,7 +315,11 @@ int collect_sweep(const SlurmArrayArgs& args, Context& context) {
   std::vector<SweepResult> results;
   for (size_t i = 0; i < tasks.size(); ++i) results.push_back(result_of(folder / std::to_string(i)));
   const auto job = slurm::parse_job_name(sweep.job.empty() ? args.collect : sweep.job);
-  if (job && !std::ranges::all_of(results, &SweepResult::has_status)) ask_for_ends(results, *job, context.environment);
+  std::optional<Error> unanswered;
+  if (!std::ranges::all_of(results, &SweepResult::has_ended)) {
+    unanswered = job ? ask_for_ends(results, *job, context.environment)
+                     : Error(ErrorCode::kNotFound, "{} does not say which job the sweep is", printable(file.string()));
+  }
   std::vector<std::string> metrics;
   for (const auto& result : results) {
     for (const auto& [name, _] : result.metrics) {
@@ -308,14 +361,7 @@ int collect_sweep(const SlurmArrayArgs& args, Context& context) {
     }
     context.out << (args.csv ? to_csv(table) : to_text(table, output_width(context)));
   }
-  bool has_failed = false;
-  for (size_t i = 0; i < tasks.size(); ++i) {
-    if (!results[i].has_failed) continue;
-    has_failed = true;
-    std::cerr << fmt::format("yoke slurm array: task {} {}; its output is {}\n", i, results[i].state,
-                             printable((folder / std::to_string(i) / "slurm.out").string()));
-  }
-  return has_failed ? 1 : kExitOk;
+  return tell_ends(results, folder, unanswered);
 }
 
 int run_slurm_array(const SlurmArrayArgs& args, Context& context) {
@@ -363,7 +409,9 @@ void add_slurm_array(CLI::App& cmd, Context& context) {
                "Each task runs in a folder of its own. Words of the program that name files here are made\n"
                "absolute. Metrics are what `yoke curve` reads: metrics.csv, JSON lines, TensorBoard's files.\n"
                "\n"
-               "Exit status: 0; with --collect 1 if a task has failed; 75 if slurmctld or munge cannot be reached."));
+               "Exit status: 0; with --collect 75 if a task has not ended, else 66 if Slurm has forgotten how a task\n"
+               "ended, else 1 if a task has failed; 75 if slurmctld or munge cannot be reached.\n"
+               "To wait: while yoke slurm array --collect sweep >results; [ $? = 75 ]; do sleep 60; done"));
   cmd.callback([args, &context] { context.exit_code = run_slurm_array(*args, context); });
 }
 

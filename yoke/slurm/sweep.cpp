@@ -1,12 +1,18 @@
 #include "yoke/slurm/sweep.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <nlohmann/json.hpp>
 
+#include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/shell.h"
 #include "yoke/base/text.h"
+#include "yoke/slurm/check/options.h"
 
 namespace yoke::slurm {
 namespace {
@@ -25,6 +31,23 @@ std::string replaced(std::string text, const std::string& name, const std::strin
 bool is_name(std::string_view text) {
   constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.";
   return !text.empty() && text.find_first_not_of(kLetters) == text.npos;
+}
+
+/// Whether a program starts others on all nodes of the job, or else on its own node (`several_nodes` false).
+bool is_launcher(const std::vector<std::string>& argv, bool several_nodes) {
+  constexpr std::array<std::string_view, 8> kOfJobs = {"srun",    "mpirun", "mpiexec", "mpiexec.hydra",
+                                                       "orterun", "prun",   "aprun",   "prrte"};
+  constexpr std::array<std::string_view, 5> kOfNodes = {"torchrun", "accelerate", "deepspeed", "horovodrun",
+                                                        "colossalai"};
+  if (argv.empty()) return false;
+  const auto program = base_name(argv[0]);
+  const auto second = argv.size() > 1 ? std::string_view(argv[1]) : "";
+  if (program == "yoke") return second == "run" || second == "train" || second == "exec";
+  if (std::ranges::find(kOfJobs, program) != kOfJobs.end()) return true;
+  if (several_nodes) return false;
+  const auto third = argv.size() > 2 ? std::string_view(argv[2]) : "";
+  return std::ranges::find(kOfNodes, program) != kOfNodes.end() ||
+         (second == "-m" && (third == "torch.distributed.run" || third == "torch.distributed.launch"));
 }
 
 }  // namespace
@@ -88,6 +111,27 @@ std::vector<std::string> unknown_placeholders(const std::vector<SweepParameter>&
     }
   }
   return names;
+}
+
+std::string unused_tasks_warning(const std::vector<std::string>& options, const std::vector<std::string>& argv) {
+  std::vector<check::OptionWord> words;
+  for (const auto& option : options) words.push_back({.text = option});
+  bool has_nodes = false;
+  std::vector<std::string> causes;
+  for (const auto& option : check::parse_options(check::kSbatch, words).given) {
+    const std::string_view name = option.spec->name, value = option.value;
+    const bool is_nodes = name == "nodes";
+    if (!is_nodes && name != "ntasks" && name != "ntasks-per-node" && name != "tasks-per-node") continue;
+    // Of "2-4" and "2k" the number at the begin is the least.
+    if (parse_int(value.substr(0, value.find_first_not_of("0123456789"))).value_or(1) < 2) continue;
+    has_nodes |= is_nodes;
+    causes.push_back(fmt::format("--{}={}", name, printable(value)));
+  }
+  if (causes.empty() || is_launcher(argv, has_nodes)) return "";
+  return fmt::format(
+      "each task of the sweep reserves several {} ({}), but runs the program once, on the first node and without RANK. "
+      "Unless the program starts others by itself, give `yoke run` or srun before it: -- yoke run {} ...",
+      has_nodes ? "nodes" : "tasks of Slurm", fmt::join(causes, " "), printable(argv.empty() ? "" : argv[0]));
 }
 
 std::string sweep_script(const std::vector<SweepTask>& tasks, const std::string& folder, const std::string& name) {

@@ -30,6 +30,10 @@ std::vector<SweepTask> plan_sweep(const std::vector<SweepParameter>& parameters,
 std::vector<std::string> unknown_placeholders(const std::vector<SweepParameter>& parameters,
                                               const std::vector<std::string>& argv);
 
+/// What to say if each task of the sweep gets several nodes or Slurm tasks (`options` of sbatch), but `argv` starts its
+/// program once. Empty if there is nothing to say: a launcher such as srun or `yoke run` starts the program.
+std::string unused_tasks_warning(const std::vector<std::string>& options, const std::vector<std::string>& argv);
+
 /// The batch script of an array whose task N runs tasks[N] in the folder N below `folder`, and leaves its exit status
 /// in the file "status" there. It needs no yoke on the nodes.
 std::string sweep_script(const std::vector<SweepTask>& tasks, const std::string& folder, const std::string& name);

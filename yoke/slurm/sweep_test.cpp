@@ -43,6 +43,26 @@ TEST(SlurmSweep, RefusesMistakes) {
               testing::AllOf(testing::HasSubstr("f/sweep.json is damaged"), testing::HasSubstr("sweep.sh beside it")));
 }
 
+TEST(SlurmSweep, WarnsOfTasksThatNothingUses) {
+  using Words = std::vector<std::string>;
+  EXPECT_THAT(unused_tasks_warning({"-N2", "-n", "4"}, {"python3", "train.py"}),
+              testing::AllOf(testing::HasSubstr("several nodes (--nodes=2 --ntasks=4)"),
+                             testing::HasSubstr("-- yoke run python3 ...")));
+  for (const auto& options : {Words{"--ntasks=2"}, {"--ntasks-per-node", "4"}, {"--tasks-per-node=4"}, {"-N2-4"}}) {
+    EXPECT_THAT(unused_tasks_warning(options, {"./train"}), testing::HasSubstr("runs the program once")) << options[0];
+    for (const auto& argv : {Words{"srun", "./train"}, {"/opt/bin/yoke", "run", "./train"}, {"mpirun", "./train"}}) {
+      EXPECT_EQ(unused_tasks_warning(options, argv), "") << options[0] << argv[0];
+    }
+  }
+  for (const auto& options : {Words{}, {"-N1", "-n1"}, {"-c8", "-t", "5"}, {"--gpus-per-node=4"}}) {
+    EXPECT_EQ(unused_tasks_warning(options, {"./train"}), "");
+  }
+  EXPECT_EQ(unused_tasks_warning({"-n4"}, {"torchrun", "train.py"}), "");
+  EXPECT_EQ(unused_tasks_warning({"-n4"}, {"python3", "-m", "torch.distributed.run", "train.py"}), "");
+  EXPECT_NE(unused_tasks_warning({"-N2"}, {"torchrun", "train.py"}), "") << "it starts the ranks of one node";
+  EXPECT_NE(unused_tasks_warning({"-n4"}, {"yoke", "bench"}), "");
+}
+
 // Oracle: the shell itself runs the script.
 TEST(SlurmSweep, HasAScriptThatPassesEachWordUnchanged) {
   test::TemporaryFolder folder;
