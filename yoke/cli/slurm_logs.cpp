@@ -9,10 +9,12 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <cstring>
 #include <filesystem>
 #include <iostream>
 #include <map>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "yoke/base/error.h"
@@ -21,6 +23,7 @@
 #include "yoke/cli/options/value.h"
 #include "yoke/cli/slurm.h"
 #include "yoke/cli/slurm_submit.h"
+#include "yoke/slurm/outputs.h"
 #include "yoke/slurm/query.h"
 
 namespace yoke::cli {
@@ -42,7 +45,16 @@ constexpr std::chrono::milliseconds kFirstPause{500}, kLongestPause{5000}, kPaus
 struct SlurmOutput {
   std::string job_id, path;
   bool is_error = false;
+  std::string rank = {};  ///< "rank 3" or "node 1": the file is that of one rank, or of the ranks of one node.
 };
+
+/// Adds the files of the job's ranks (`yoke slurm submit --file-per-rank`), which are in the job's folder.
+void add_ranks(std::vector<SlurmOutput>& outputs, const std::filesystem::path& folder, const std::string& job_id) {
+  if (folder.empty()) return;
+  for (const auto& one : slurm::rank_outputs(folder, job_id)) {
+    outputs.push_back({job_id, one.path, false, to_text(one)});
+  }
+}
 
 std::vector<SlurmOutput> outputs_of(const std::vector<slurm::Job>& jobs) {
   std::vector<SlurmOutput> outputs;
@@ -51,6 +63,7 @@ std::vector<SlurmOutput> outputs_of(const std::vector<slurm::Job>& jobs) {
     const auto out = slurm::expand_path(job.out, job), err = slurm::expand_path(job.err, job);
     if (!out.empty()) outputs.push_back({job.id, out, false});
     if (!err.empty() && err != out) outputs.push_back({job.id, err, true});
+    add_ranks(outputs, job.folder, job.id);
   }
   return outputs;
 }
@@ -79,7 +92,8 @@ std::vector<SlurmOutput> outputs_in(const std::filesystem::path& folder, const s
     const auto job = slurm::job_of_file(file);
     const bool is_output = file.ends_with(".out") || file.ends_with(".err") || file.ends_with(".log");
     if (!job || !is_output || job->number != name.number || (name.task && job->task != name.task)) continue;
-    outputs.push_back({to_text(*job), at->path().string(), file.ends_with(".err")});
+    const auto rank = slurm::parse_rank_output(file);
+    outputs.push_back({to_text(*job), at->path().string(), file.ends_with(".err"), rank ? to_text(*rank) : ""});
   }
   std::ranges::sort(outputs, {}, &SlurmOutput::path);
   return outputs;
@@ -97,13 +111,20 @@ std::vector<SlurmOutput> noted_outputs(const slurm::JobName& name, const Environ
   path = slurm::expand_path(path, task);
   if (path.find('%') != path.npos) return outputs_in(std::filesystem::path(path).parent_path(), name);
   if (path.empty() || access(path.c_str(), F_OK) != 0) return {};
-  return {{to_text(name), path, false}};
+  std::vector<SlurmOutput> outputs = {{to_text(name), path, false}};
+  add_ranks(outputs, task.folder, to_text(name));
+  return outputs;
 }
+
+/// The order of names in which slurm-1-rank10.out comes after slurm-1-rank2.out.
+struct ByNumber {
+  bool operator()(const std::string& a, const std::string& b) const { return strverscmp(a.c_str(), b.c_str()) < 0; }
+};
 
 /// Reads a file from where it was left.
 class OutputReader {
  public:
-  OutputReader(SlurmOutput output, std::string prefix) : output_(std::move(output)), prefix_(std::move(prefix)) {}
+  explicit OutputReader(SlurmOutput output) : output_(std::move(output)) {}
 
   const SlurmOutput& output() const { return output_; }
   bool is_open() const { return static_cast<bool>(fd_); }
@@ -177,6 +198,13 @@ std::string waiting_text(const slurm::Job& job) {
                      words.meaning.empty() ? "" : fmt::format(": {}", words.meaning));
 }
 
+/// "what it printed before is in a, b", or nothing.
+std::string kept_text(const std::string& path) {
+  std::string names;
+  for (const auto& kept : slurm::kept_outputs(path)) names += (names.empty() ? "" : ", ") + printable(kept);
+  return names.empty() ? "" : "; what it printed before is in " + names;
+}
+
 class SlurmLogs {
  public:
   SlurmLogs(const SlurmLogsArgs& args, slurm::JobName name, const Context& context)
@@ -195,7 +223,7 @@ class SlurmLogs {
     }
     int num_missing = 0;
     for (auto& [_, reader] : readers_) {
-      if (!reader.is_open()) num_missing += open(reader, true) ? 0 : 1;
+      if (!reader.is_open() && !open(reader)) ++num_missing;
       reader.finish();
     }
     std::cout.flush();
@@ -248,23 +276,52 @@ class SlurmLogs {
   }
 
   void add(const std::vector<SlurmOutput>& outputs) {
-    for (const auto& output : outputs) readers_.try_emplace(output.path, output, "");
+    for (const auto& output : outputs) readers_.try_emplace(output.path, output);
     std::vector<std::string> ids;
     for (const auto& [_, reader] : readers_) ids.push_back(reader.output().job_id);
     std::ranges::sort(ids);
     const bool is_several = std::ranges::unique(ids).begin() - ids.begin() > 1;
-    for (auto& [_, reader] : readers_) reader.set_prefix(is_several ? reader.output().job_id + ": " : "");
+    for (auto& [_, reader] : readers_) {
+      const auto& [job_id, path, is_error, rank] = reader.output();
+      reader.set_prefix(!is_several ? (rank.empty() ? "" : rank + ": ")
+                                    : fmt::format("{}{}{}: ", job_id, rank.empty() ? "" : " ", rank));
+    }
   }
 
-  bool open(OutputReader& reader, bool tells) {
+  /// Opens a file that should be there, or tells why it cannot be read.
+  bool open(OutputReader& reader) {
+    const auto& output = reader.output();
     try {
       reader.open(is_late_ ? std::nullopt : args_.num_lines);
       return true;
     } catch (const Error& error) {
-      if (tells) {
-        std::cerr << fmt::format("yoke slurm logs: the output of job {}: {}\n", reader.output().job_id,
-                                 printable(error.what()));
-      }
+      const auto job = std::ranges::find(jobs_, output.job_id, &slurm::Job::id);
+      std::string text;
+      if (error.code() == ErrorCode::kNotFound && job != jobs_.end()) text = unprinted_text(*job);
+      if (text.empty()) text = fmt::format("the output of job {}: {}", output.job_id, printable(error.what()));
+      text += kept_text(output.path);
+      if (told_.insert(text).second) std::cerr << "yoke slurm logs: " << text << '\n';
+      return false;
+    }
+  }
+
+  /// Why a job has no file, although Slurm knows its name. Empty: it should have one.
+  static std::string unprinted_text(const slurm::Job& job) {
+    if (job.is_waiting()) return waiting_text(job) + "; it has printed nothing since it was put back into the queue";
+    const bool has_run = !job.node_list.empty() || !job.batch_host.empty() || job.elapsed.count() > 0;
+    if (!job.has_ended() || has_run) return "";
+    return job.num_restarts == 0
+               ? fmt::format("job {} is {}: it ended before it started, so it has printed nothing", job.id, job.state)
+               : fmt::format("job {} is {}: it ended before it started again, so it has printed nothing more", job.id,
+                             job.state);
+  }
+
+  /// Opens a file that may come later.
+  bool try_open(OutputReader& reader) const {
+    try {
+      reader.open(is_late_ ? std::nullopt : args_.num_lines);
+      return true;
+    } catch (const Error&) {
       return false;
     }
   }
@@ -275,14 +332,18 @@ class SlurmLogs {
     auto next_question = SlurmClock::now() + pause;
     while (true) {
       for (auto& [_, reader] : readers_) {
-        if (reader.is_open() || open(reader, false)) reader.print_new();
+        if (reader.is_open() || try_open(reader)) reader.print_new();
       }
       is_late_ = true;
       std::cout.flush();
       if (!std::cout) return;  // main() reports the error
       const bool has_ended = std::ranges::all_of(jobs_, &slurm::Job::has_ended);
       if (has_ended || jobs_.empty()) return;
-      if (readers_.empty()) tell(told, waiting_text(jobs_.front()));
+      const bool has_opened = std::ranges::any_of(readers_, [](const auto& one) { return one.second.is_open(); });
+      if (!has_opened && jobs_.front().is_waiting()) {
+        const auto earlier = readers_.empty() ? "" : kept_text(readers_.begin()->first);
+        tell(told, waiting_text(jobs_.front()) + earlier);
+      }
       poll(nullptr, 0, static_cast<int>(kReadFilesEvery.count()));
       if (SlurmClock::now() < next_question) continue;
       pause = std::min(pause * 3 / 2, kLongestPause);
@@ -308,7 +369,8 @@ class SlurmLogs {
   const slurm::JobName name_;
   const Context& context_;
   std::vector<slurm::Job> jobs_;
-  std::map<std::string, OutputReader> readers_;  ///< By path.
+  std::map<std::string, OutputReader, ByNumber> readers_;  ///< By path.
+  std::set<std::string> told_;                             ///< About files that cannot be read.
   bool is_late_ = false;  ///< A file that appears from now on is new, so --lines does not shorten it.
 };
 
@@ -334,6 +396,9 @@ void add_slurm_logs(CLI::App& cmd, Context& context) {
                "slurmctld tells where a job writes. After it has forgotten the job, the accounts (sacct) tell\n"
                "the folder and the command line; or the note of `yoke slurm submit` tells the file; or files in\n"
                "this folder with the job's number are taken.\n"
+               "\n"
+               "With files of ranks (yoke slurm submit --file-per-rank), lines begin with the rank, or the node.\n"
+               "Files that `yoke slurm resume` has renamed are named if the job has no other one yet.\n"
                "\n"
                "Exit status: 0; 66 if there is no such job or file, or it has not started; 75 if slurmctld or\n"
                "munge cannot be reached; 124 if slurmctld gives no answer in 15 s."));

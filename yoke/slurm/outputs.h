@@ -1,0 +1,35 @@
+// yoke/slurm/outputs.h -- the files besides its main one in which a job's output is: those of ranks, and earlier ones.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace yoke::slurm {
+
+/// A file that one rank, or the ranks of one node, wrote: `yoke slurm submit --file-per-rank`.
+struct RankOutput {
+  std::string path;
+  std::string job_id;  ///< "13", or "120_3" for a task of an array.
+  bool is_node = false;
+  int64_t index = 0;
+
+  auto operator<=>(const RankOutput&) const = default;
+};
+
+/// Reads the name "slurm-JOB-rankR.out" or "slurm-JOB-nodeN.out". nullopt for other names. Pure.
+std::optional<RankOutput> parse_rank_output(std::string_view path);
+/// "rank 3" or "node 1". Pure.
+std::string to_text(const RankOutput& output);
+
+/// Such files of a job in `folder`, by rank. Empty if the folder cannot be read.
+std::vector<RankOutput> rank_outputs(const std::filesystem::path& folder, const std::string& job_id);
+
+/// The names PATH.0, PATH.1, ... that exist: `yoke slurm resume` has given them to the output of earlier runs.
+std::vector<std::string> kept_outputs(const std::string& path);
+
+}  // namespace yoke::slurm

@@ -1,0 +1,42 @@
+#include "yoke/slurm/outputs.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/support/command.h"
+
+namespace yoke::slurm {
+namespace {
+
+using testing::ElementsAre;
+
+TEST(SlurmOutputs, HaveTheRankInTheirNames) {
+  EXPECT_EQ(parse_rank_output("/a/slurm-13-rank10.out"),
+            (RankOutput{.path = "/a/slurm-13-rank10.out", .job_id = "13", .is_node = false, .index = 10}));
+  EXPECT_EQ(parse_rank_output("slurm-13_4-node0.out")->job_id, "13_4");
+  EXPECT_EQ(to_text(*parse_rank_output("slurm-13_4-node0.out")), "node 0");
+  for (const auto* name : {"slurm-13.out", "slurm-13-rank.out", "slurm-13-rank1.out.0", "slurm-13-rank01.out",
+                           "slurm--rank1.out", "slurm-x-rank1.out", "slurm-13-task1.out", "slurm-.out", "rank1.out"}) {
+    EXPECT_EQ(parse_rank_output(name), std::nullopt) << name;
+  }
+}
+
+TEST(SlurmOutputs, OfAJobAreSortedByRank) {
+  test::TemporaryFolder folder;
+  for (const auto* name : {"slurm-1-rank10.out", "slurm-1-rank2.out", "slurm-1_2-rank0.out", "slurm-11-rank0.out"}) {
+    folder.write(name, "");
+  }
+  std::vector<std::string> names;
+  for (const auto& output : rank_outputs(folder.path(), "1")) names.push_back(to_text(output));
+  EXPECT_THAT(names, ElementsAre("rank 2", "rank 10"));
+  EXPECT_TRUE(rank_outputs(folder.path("none"), "1").empty());
+}
+
+TEST(SlurmOutputs, OfEarlierRunsHaveNumbers) {
+  test::TemporaryFolder folder;
+  for (const auto* name : {"a", "a.0", "a.1", "a.3"}) folder.write(name, "");
+  EXPECT_THAT(kept_outputs(folder.path("a")), ElementsAre(folder.path("a.0"), folder.path("a.1")));
+}
+
+}  // namespace
+}  // namespace yoke::slurm
