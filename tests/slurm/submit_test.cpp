@@ -103,6 +103,7 @@ TEST_F(SlurmSubmit, RunsRanksAndShowsWhatTheyPrint) {
   const auto lines = slurp(folder_.path("slurm-3-node0.out")) + slurp(folder_.path("slurm-3-node1.out"));
   EXPECT_THAT(lines, HasSubstr("0/4 on n1\n"));
   EXPECT_THAT(lines, HasSubstr("3/4 on n2\n"));
+  EXPECT_THAT(slurm(cluster, "logs 3").out, testing::AllOf(HasSubstr("node 0: "), HasSubstr("3/4 on n2\n")));
 
   // Refusals have Slurm's words and what to give instead; nothing is left.
   const auto refused = slurm(cluster, "submit -t 5h -- true");
@@ -152,6 +153,21 @@ TEST_F(SlurmSubmit, RunsRanksAndShowsWhatTheyPrint) {
       " slurm submit -t 5m -- true & until [ -e slow/begun ]; do sleep 0.05; done; kill -TERM $!; wait $!");
   EXPECT_EQ(told.exit_code, 143);
   EXPECT_THAT(told.out, testing::AllOf(HasSubstr("job "), HasSubstr("next    yoke slurm logs")));
+}
+
+TEST_F(SlurmSubmit, ShowsTheFilesOfRanks) {
+  SlurmCluster cluster({"--network", "--cpus", "8", "--gpus", "4", "2"});
+  const auto result = slurm(cluster,
+                            "submit -N 2 --gpus-per-node 4 -t 5m --wait --file-per-rank -- sh -c "
+                            "'echo on $(hostname)'");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  const auto logs = slurm(cluster, "logs 1");
+  EXPECT_EQ(logs.exit_code, 0) << logs.err;
+  for (int rank = 0; rank < 8; ++rank) {
+    EXPECT_THAT(logs.out, HasSubstr("rank " + std::to_string(rank) + ": on n" + (rank < 4 ? "1" : "2") + "\n"));
+  }
+  EXPECT_EQ(slurm(cluster, "logs -f 1").out, logs.out);
+  EXPECT_THAT(slurm(cluster, "resume 1").out, HasSubstr("goes on in the files of its ranks"));
 }
 
 TEST_F(SlurmSubmit, GoesOnAfterTheSignalBeforeTheEnd) {
@@ -263,6 +279,37 @@ TEST_F(SlurmSubmit, TheNoteOfAForgottenJobLeadsToItsOutputAndItsScript) {
                          milliseconds(60'000)));
   EXPECT_EQ(slurp(folder_.path("slurm-2.sh")), slurp(folder_.path("slurm-1.sh")));
   EXPECT_EQ(elsewhere("resume 77").exit_code, 66);
+}
+
+TEST_F(SlurmSubmit, AForgottenArrayIsResumedByTasksAndAForeignScriptIsNotRun) {
+  SlurmCluster cluster({"--cpus", "4", "--conf", "MinJobAge=2", "1"});
+  const auto as_ada = [&](const std::string& words) {
+    return cluster.shell("cd $SLURM_TEST_DIR/home/ada; exec " YOKE_COMMAND " slurm " + words, "ada");
+  };
+  const auto result = as_ada("submit -a 0-1 -t 5m -- sh -c 'echo task $SLURM_ARRAY_TASK_ID'");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  ASSERT_TRUE(wait_until(
+      [&] {
+        return cluster.run({"scontrol", "show", "job", "1"}).exit_code != 0;
+      },
+      milliseconds(60'000)));
+  const auto all = as_ada("resume 1");
+  EXPECT_EQ(all.exit_code, 64);
+  EXPECT_THAT(all.err, HasSubstr("name the task to resume, as 1_0"));
+  EXPECT_EQ(as_ada("resume 1_2").exit_code, 64);
+  const auto one = as_ada("resume 1_1");
+  EXPECT_EQ(one.exit_code, 0) << one.err;
+  const auto begin = one.out.find("the new job is ") + 15;
+  const auto job = one.out.substr(begin, one.out.find('\n') - begin);
+  const auto out = cluster.folder() + "/home/ada/slurm-" + job + "_";
+  EXPECT_TRUE(wait_until([&] { return cluster.shell("cat " + out + "1.out").out.find("task 1") != std::string::npos; },
+                         milliseconds(60'000)));
+  EXPECT_EQ(cluster.shell("ls " + out + "0.out").out, "");
+
+  cluster.shell("cd $SLURM_TEST_DIR/home/ada; chown bob slurm-1.sh");
+  const auto foreign = as_ada("resume 1_1");
+  EXPECT_EQ(foreign.exit_code, 77);
+  EXPECT_THAT(foreign.err, testing::AllOf(HasSubstr("slurm-1.sh belongs to bob"), Not(HasSubstr("--parsable"))));
 }
 
 TEST_F(SlurmSubmit, GoesOnAfterPreemptionAndALostNode) {

@@ -207,6 +207,9 @@ TEST(SlurmWatching, RunsSweepsAndResumesJobs) {
                               "touch step-7.pt; exit 4'");
   ASSERT_TRUE(cluster.wait_for_state(failing, "FAILED"));
   EXPECT_THAT(slurm(cluster, "resume --dry-run " + failing).out, HasSubstr("step-7.pt"));
+  const auto foreign = cluster.run({YOKE_COMMAND, "slurm", "resume", "--dry-run", failing}, "bob");
+  EXPECT_EQ(foreign.exit_code, 77) << foreign.out;
+  EXPECT_THAT(foreign.err, HasSubstr("is of ada"));
   // Its user alone can keep the output, and Slurm would truncate a file that cannot be renamed.
   EXPECT_EQ(cluster.run({YOKE_COMMAND, "slurm", "resume", failing}).exit_code, 77);
   cluster.shell(kFolder + "mv err.txt err; ln -s err err.txt", "ada");
@@ -221,6 +224,49 @@ TEST(SlurmWatching, RunsSweepsAndResumesJobs) {
   EXPECT_EQ(slurm(cluster, "resume 9999").exit_code, 66);
   EXPECT_THAT(slurm(cluster, "resume " + job).err, HasSubstr("name the task to resume, as " + job + "_0"));
   EXPECT_THAT(slurm(cluster, "array --collect no").err, HasSubstr("no has no sweep"));
+}
+
+TEST(SlurmWatching, TellsOfJobsThatHavePrintedNothingSinceTheyWereResumed) {
+  if (const auto reason = SlurmCluster::why_not(); !reason.empty()) GTEST_SKIP() << reason;
+  SlurmCluster cluster({"--network", "--cpus", "8", "2"});
+  const auto job = submit(cluster, "--wrap 'echo first'");
+  ASSERT_TRUE(cluster.wait_for_state(job, "COMPLETED"));
+  const auto planned = slurm(cluster, "resume --dry-run " + job);
+  EXPECT_THAT(planned.err, HasSubstr("job " + job + " is COMPLETED: it ended with status 0"));
+  const auto resumed = slurm(cluster, "resume " + job);
+  EXPECT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.err, AllOf(HasSubstr("is COMPLETED"), HasSubstr("`scancel " + job + "` stops that")));
+  ASSERT_TRUE(cluster.wait_for_state(job, "PENDING"));
+  const auto kept = "what it printed before is in " + cluster.folder() + "/home/ada/slurm-" + job + ".out.0";
+  const auto waiting = slurm(cluster, "logs " + job);
+  EXPECT_EQ(waiting.exit_code, 66);
+  EXPECT_THAT(waiting.err, AllOf(HasSubstr("job " + job + " waits in the queue"), HasSubstr(kept)));
+  EXPECT_THAT(waiting.err, Not(HasSubstr("No such file")));
+  const auto followed = slurm(cluster, "logs -f " + job + " & sleep 1; kill $!; wait $!");
+  EXPECT_THAT(followed.err, AllOf(HasSubstr("job " + job + " waits in the queue"), HasSubstr(kept)));
+  cluster.run({"scancel", job});
+  ASSERT_TRUE(cluster.wait_for_state(job, "CANCELLED"));
+  const auto ended = slurm(cluster, "logs " + job);
+  EXPECT_EQ(ended.exit_code, 66);
+  EXPECT_THAT(ended.err, AllOf(HasSubstr("it ended before it started again"), HasSubstr(kept)));
+
+  const auto held = submit(cluster, "--hold --wrap true");
+  cluster.run({"scancel", held});
+  ASSERT_TRUE(cluster.wait_for_state(held, "CANCELLED"));
+  const auto never = slurm(cluster, "logs " + held);
+  EXPECT_EQ(never.exit_code, 66);
+  EXPECT_THAT(never.err, HasSubstr("job " + held + " is CANCELLED: it ended before it started"));
+
+  // A sweep says if its tasks reserve more than they use, and `yoke run` uses it.
+  const std::string words = "array --param a=1 --sbatch '-N2 -n4 -t 5' --folder ";
+  const auto once = slurm(cluster, words + "once --dry-run -- echo {a}");
+  EXPECT_EQ(once.exit_code, 0);
+  EXPECT_THAT(once.err, HasSubstr("runs the program once"));
+  const auto whole = slurm(cluster, words + "whole -- " YOKE_COMMAND " run sh -c 'echo $0 $RANK/$WORLD_SIZE' {a}");
+  EXPECT_EQ(whole.err, "");
+  EXPECT_TRUE(
+      wait_until([&] { return slurm(cluster, "array --collect whole").exit_code != 75; }, milliseconds(90'000)));
+  EXPECT_THAT(cluster.shell(kFolder + "cat whole/0/slurm.out", "ada").out, HasSubstr("1 3/4\n"));
 }
 
 TEST(SlurmWatching, TakesTheAccountsOfAJobThatWasNotSampled) {

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <iostream>
 #include <memory>
 #include <utility>
 
@@ -20,6 +21,8 @@
 #include "yoke/cli/slurm_submit.h"
 #include "yoke/device/process/info.h"
 #include "yoke/slurm/job_folder.h"
+#include "yoke/slurm/kept_script.h"
+#include "yoke/slurm/outputs.h"
 #include "yoke/slurm/programs.h"
 #include "yoke/slurm/query.h"
 
@@ -133,16 +136,63 @@ class KeptOutputs {
   std::vector<std::pair<std::string, std::string>> renamed_;
 };
 
+/// The script to submit for `name`, a job or the task of an array whose script is `script`.
+/// Errors  kInvalidArgument: all tasks would run again, or there is no such task.
+std::string script_for(const slurm::JobName& name, const std::string& script) {
+  const auto array = slurm::array_of_script(script);
+  if (!array) {
+    if (!name.task) return script;
+    throw Error(ErrorCode::kInvalidArgument, "job {} was no array, so it has no task {}", name.number, *name.task);
+  }
+  if (!name.task) {
+    const auto tasks = slurm::array_tasks_of(slurm::Job{.array_task = *array});
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "job {0} was an array ({1}), which slurmctld has forgotten, and tasks of it may have succeeded; name the "
+        "task to resume, as {0}_{2}. `yoke slurm report {0}` may know how they ended",
+        name.number, *array, tasks.empty() ? 0 : tasks.front());
+  }
+  if (!slurm::may_have_task(*array, *name.task)) {
+    throw Error(ErrorCode::kInvalidArgument, "job {} was an array with the tasks {}, so it has no task {}", name.number,
+                *array, *name.task);
+  }
+  return slurm::script_of_task(script, *name.task);
+}
+
+/// What the accounts have of a job that slurmctld has forgotten, its last run at the end; empty if there are none.
+std::vector<slurm::Account> forgotten_accounts(const slurm::JobName& name, const Environment& environment) {
+  try {
+    return slurm::accounts_of(name, environment);
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+/// Resuming a job that has succeeded is rarely meant, but its script may have hidden a failure. Empty for other states.
+std::string success_text(const std::string& id, const std::string& state) {
+  if (state != "COMPLETED") return "";
+  return fmt::format(
+      "job {} is COMPLETED: it ended with status 0, so its program has probably done all its work, and does it again "
+      "unless a checkpoint says that nothing is left",
+      id);
+}
+
 /// slurmctld has forgotten the job: submits the script that `yoke slurm submit` has kept.
-int submit_again(const slurm::JobName& name, const nlohmann::ordered_json& note, const std::string& script,
+int submit_again(const slurm::JobName& name, const nlohmann::ordered_json& note, const std::string& kept,
                  const SlurmResumeArgs& args, Context& context) {
+  const auto script = script_for(name, kept);
   const auto folder = note_text(note, "folder"), file = note_text(note, "script");
   const auto checkpoint = checkpoint_text(args.folder.empty() ? folder : args.folder);
+  const auto part = name.task ? fmt::format(" with task {} alone", *name.task) : "";
+  const auto accounts = forgotten_accounts(name, context.environment);
+  if (const auto text = accounts.empty() ? "" : success_text(to_text(name), accounts.back().job.state); !text.empty()) {
+    std::cerr << "yoke slurm resume: " << text << '\n';
+  }
   if (args.dry_run) {
     context.out << fmt::format(
-        "slurmctld has forgotten job {}; its script {} would be submitted again in {}, as a new "
+        "slurmctld has forgotten job {}; its script {} would be submitted again in {}{}, as a new "
         "job with another number\n{}\n",
-        to_text(name), printable(file), printable(folder), checkpoint);
+        to_text(name), printable(file), printable(folder), part, checkpoint);
     return kExitOk;
   }
   std::error_code error;
@@ -151,11 +201,62 @@ int submit_again(const slurm::JobName& name, const nlohmann::ordered_json& note,
   const HeldSignals held;
   const auto submitted = submit_with_note(note, script, context);
   context.out << fmt::format(
-      "slurmctld has forgotten job {0}, so its script is submitted again: the new job is {1}\n{2}\noutput  {3}\n"
+      "slurmctld has forgotten job {0}, so its script is submitted again{4}: the new job is {1}\n{2}\noutput  {3}\n"
       "next    yoke slurm logs {1} -f\n",
-      to_text(name), note_text(submitted, "job"), checkpoint, printable(note_text(submitted, "output")));
+      to_text(name), note_text(submitted, "job"), checkpoint, printable(note_text(submitted, "output")), part);
   context.out.flush();
   return kExitOk;
+}
+
+/// The error for a job that slurmctld has forgotten, and for which there is no script of this user.
+Error no_script(const slurm::JobName& name, const std::optional<nlohmann::ordered_json>& note,
+                const Environment& environment) {
+  const auto begin = fmt::format("job {} cannot be put back into the queue: slurmctld has forgotten it", to_text(name));
+  constexpr std::string_view kEnd = "a program that resumes goes on from its newest checkpoint";
+  if (const auto file = note ? note_text(*note, "script") : ""; !file.empty()) {
+    const auto why = slurm::why_not_own(file);
+    struct stat status {};
+    const bool is_foreign = lstat(file.c_str(), &status) == 0 && status.st_uid != geteuid();
+    return Error(
+        is_foreign ? ErrorCode::kPermissionDenied : ErrorCode::kNotFound,
+        "{}, and the script that `yoke slurm submit` kept is not run: {}{}. Submit the program again in {} with "
+        "`yoke slurm submit`; {}",
+        begin, why.empty() ? printable(file) + " cannot be read or is too large" : why,
+        is_foreign ? ", who may have replaced it, because others can write to its folder" : "",
+        printable(note_text(*note, "folder")), kEnd);
+  }
+  const auto accounts = forgotten_accounts(name, environment);
+  if (accounts.empty()) {
+    return Error(ErrorCode::kNotFound,
+                 "job {} cannot be put back into the queue: slurmctld does not know it, and nothing tells where it was "
+                 "submitted. Submit it again in its folder; {}",
+                 to_text(name), kEnd);
+  }
+  const auto& last = accounts.back();
+  if (slurm::is_from_standard_input(last.submit_line)) {
+    return Error(
+        ErrorCode::kNotFound,
+        "{}. It was submitted in {} with a script from standard input, of which Slurm keeps nothing, and there "
+        "is no note of it here. Submit its program again there; {}",
+        begin, printable(last.job.folder), kEnd);
+  }
+  return Error(ErrorCode::kNotFound, "{}. It was submitted in {} by: {}. Submit it again there; {}", begin,
+               printable(last.job.folder), printable(last.submit_line), kEnd);
+}
+
+int resume_forgotten(const slurm::JobName& name, const SlurmResumeArgs& args, Context& context) {
+  const auto note = note_of(name.number, context.environment);
+  const auto script = note ? slurm::read_own_file(note_text(*note, "script"), kMostScriptBytes) : std::nullopt;
+  if (!script) throw no_script(name, note, context.environment);
+  return submit_again(name, *note, *script, args, context);
+}
+
+/// What becomes of the files of the job's ranks; empty if there are none.
+std::string rank_files_text(const slurm::Job& job) {
+  const auto files = slurm::rank_outputs(job.folder, job.id);
+  if (files.empty()) return "";
+  return fmt::format("it goes on in the files of its {}, from {} on; they are not renamed",
+                     files.front().is_node ? "nodes" : "ranks", printable(files.front().path));
 }
 
 int run_slurm_resume(const SlurmResumeArgs& args, Context& context) {
@@ -165,37 +266,11 @@ int run_slurm_resume(const SlurmResumeArgs& args, Context& context) {
     throw Error(ErrorCode::kInvalidArgument, "job {} is an array; name the task to resume, as {}", to_text(name),
                 jobs.front().id);
   }
-  if (jobs.empty()) {
-    if (const auto note = note_of(name.number, context.environment); note && !name.task) {
-      const auto script = slurm::read_own_file(note_text(*note, "script"), kMostScriptBytes);
-      if (script) return submit_again(name, *note, *script, args, context);
-    }
-    std::string what = "slurmctld does not know it, and nothing tells where it was submitted";
-    try {
-      const auto accounts = slurm::accounts_of(name, context.environment);
-      if (!accounts.empty()) {
-        const auto& last = accounts.back();
-        what = fmt::format("slurmctld has forgotten it. It was submitted in {} by: {}", printable(last.job.folder),
-                           printable(last.submit_line));
-      }
-    } catch (const Error&) {  // no accounts
-    }
-    throw Error(
-        ErrorCode::kNotFound,
-        "job {} cannot be put back into the queue: {}. Submit it again in its folder; a program that resumes goes "
-        "on from its newest checkpoint",
-        to_text(name), what);
-  }
+  if (jobs.empty()) return resume_forgotten(name, args, context);
   const auto& job = jobs.front();
   if (!job.has_ended()) {
     throw Error(ErrorCode::kFailedPrecondition,
                 "job {} is {}, so there is nothing to resume; `yoke slurm ps {}` shows it", job.id, job.state, job.id);
-  }
-  const auto checkpoint = checkpoint_text(args.folder.empty() ? job.folder : args.folder);
-  if (args.dry_run) {
-    context.out << fmt::format("job {} ({}) would be put back into the queue: scontrol requeue {}\n{}\n", job.id,
-                               job.state, job.id, checkpoint);
-    return kExitOk;
   }
   if (job.user != device::user_name(geteuid())) {
     throw Error(
@@ -203,6 +278,14 @@ int run_slurm_resume(const SlurmResumeArgs& args, Context& context) {
         "job {} is of {}, who must resume it, because its output needs another name first; `scontrol requeue {}` "
         "puts it back and truncates its output",
         job.id, printable(job.user), job.id);
+  }
+  const auto checkpoint = checkpoint_text(args.folder.empty() ? job.folder : args.folder);
+  const auto success = success_text(job.id, job.state);
+  if (args.dry_run) {
+    if (!success.empty()) std::cerr << "yoke slurm resume: " << success << '\n';
+    context.out << fmt::format("job {} ({}) would be put back into the queue: scontrol requeue {}\n{}\n", job.id,
+                               job.state, job.id, checkpoint);
+    return kExitOk;
   }
   const HeldSignals held;
   KeptOutputs kept;
@@ -232,7 +315,9 @@ int run_slurm_resume(const SlurmResumeArgs& args, Context& context) {
   }
   context.out << fmt::format("job {} ({}) is in the queue again\n{}\n", job.id, job.state, checkpoint);
   if (!kept.text().empty()) context.out << kept.text() << '\n';
+  if (const auto text = rank_files_text(job); !text.empty()) context.out << text << '\n';
   context.out.flush();
+  if (!success.empty()) std::cerr << fmt::format("yoke slurm resume: {}; `scancel {}` stops that\n", success, job.id);
   return kExitOk;
 }
 
@@ -252,12 +337,16 @@ void add_slurm_resume(CLI::App& cmd, Context& context) {
                "\n"
                "The job keeps its number, its script and its options (scontrol requeue). If slurmctld has\n"
                "forgotten it (MinJobAge after its end), the script that `yoke slurm submit` has kept is\n"
-               "submitted again in its folder, as a new job. The program must look for its newest checkpoint\n"
+               "submitted again in its folder, as a new job; of an array, the task that you name. The program must "
+               "look for its newest checkpoint\n"
                "by itself, as yoke's trainings do.\n"
                "\n"
-               "Exit status: 0; 66 if slurmctld has forgotten the job and there is no script; 69 if it has not\n"
-               "ended or Slurm refuses; 75 if slurmctld or munge cannot be reached; 77 if the job or its output\n"
-               "is of another user; 124 if slurmctld gives no answer."));
+               "A job that has succeeded is resumed too, with a remark.\n"
+               "\n"
+               "Exit status: 0; 64 if the job is an array and no task is named; 66 if slurmctld has forgotten the\n"
+               "job and there is no script; 69 if it has not ended or Slurm refuses; 75 if slurmctld or munge\n"
+               "cannot be reached; 77 if the job, its output or its script is of another user; 124 if slurmctld\n"
+               "gives no answer."));
   cmd.callback([args, &context] { context.exit_code = run_slurm_resume(*args, context); });
 }
 

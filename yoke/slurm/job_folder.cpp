@@ -9,6 +9,8 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/process.h"
+#include "yoke/base/text.h"
+#include "yoke/device/process/info.h"
 
 namespace yoke::slurm {
 
@@ -53,6 +55,17 @@ std::optional<std::string> read_own_file(const std::filesystem::path& file, size
   } catch (const Error&) {  // it was removed or replaced meanwhile
     return std::nullopt;
   }
+}
+
+std::string why_not_own(const std::filesystem::path& file) {
+  const auto name = printable(file.string());
+  struct stat status {};
+  if (lstat(file.c_str(), &status) != 0) {
+    return errno == ENOENT ? name + " does not exist any more" : system_error(errno, "reading " + name).what();
+  }
+  if (!S_ISREG(status.st_mode)) return name + " is no regular file any more";
+  if (geteuid() == 0 || status.st_uid == geteuid()) return "";
+  return name + " belongs to " + printable(device::user_name(status.st_uid));
 }
 
 }  // namespace yoke::slurm

@@ -26,4 +26,8 @@ void write_text(const std::filesystem::path& file, const std::string& text);
 /// The text of a regular file of this user; root reads those of all users. nullopt: there is none, or it is larger.
 std::optional<std::string> read_own_file(const std::filesystem::path& file, size_t max_bytes);
 
+/// Why read_own_file() does not read a file, as "/a belongs to bob". Empty if it is a file of this user, or of any user
+/// for root.
+std::string why_not_own(const std::filesystem::path& file);
+
 }  // namespace yoke::slurm

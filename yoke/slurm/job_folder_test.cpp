@@ -44,6 +44,9 @@ TEST(SlurmJobFolder, HasRegularFilesOfALimitedSize) {
   EXPECT_EQ(read_own_file(folder.path("none"), 4), std::nullopt);
   std::filesystem::create_symlink("a", folder.path("link"));
   EXPECT_EQ(read_own_file(folder.path("link"), 4), std::nullopt);
+  EXPECT_EQ(why_not_own(folder.path("a")), "");
+  EXPECT_EQ(why_not_own(folder.path("none")), folder.path("none") + " does not exist any more");
+  EXPECT_EQ(why_not_own(folder.path("link")), folder.path("link") + " is no regular file any more");
 }
 
 }  // namespace
