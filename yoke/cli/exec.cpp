@@ -44,7 +44,9 @@ void add_exec(CLI::App& cmd, Context& context) {
   auto program = std::make_shared<std::vector<std::string>>();
   add_in_option(cmd, args->in);
   cmd.add_flag("--all", args->all, "On all nodes; the default");
-  cmd.add_option("--node", args->nodes, "On this node alone, and of one node print the bytes as they are, without [node] before each line; can be repeated")
+  cmd.add_option("--node", args->nodes,
+                 "On this node alone, and of one node print the bytes as they are, without [node] before each line; "
+                 "can be repeated")
       ->type_name("NAME")
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->expected(1);
