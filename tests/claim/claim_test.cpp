@@ -401,6 +401,8 @@ TEST(ClaimCommand, ARequestThatIsStoppedHoldsBackNobody) {
   ASSERT_TRUE(holder.wait_for_output("started"));
   Command stopped(machine.yoke(ClaimMachine::claim_and_wait({"--wait"})));
   ASSERT_TRUE(wait_until([&] { return machine.claims().at("queue").size() == 1; }));
+  // Its first look at the devices is over, during which it has the lock of all.
+  ASSERT_TRUE(stopped.wait_until([&] { return !stopped.err().empty(); }));
   stopped.signal(SIGSTOP);
   ASSERT_TRUE(wait_until([&] { return machine.claims().at("queue")[0].at("is_stopped") == true; }));
   EXPECT_THAT(run(machine.yoke({"claims"})).out, HasSubstr("stopped"));
