@@ -401,10 +401,17 @@ TEST(ClaimCommand, ARequestThatIsStoppedHoldsBackNobody) {
   ASSERT_TRUE(holder.wait_for_output("started"));
   Command stopped(machine.yoke(ClaimMachine::claim_and_wait({"--wait"})));
   ASSERT_TRUE(wait_until([&] { return machine.claims().at("queue").size() == 1; }));
-  // Its first look at the devices is over, during which it has the lock of all.
-  ASSERT_TRUE(stopped.wait_until([&] { return !stopped.err().empty(); }));
-  stopped.signal(SIGSTOP);
-  ASSERT_TRUE(wait_until([&] { return machine.claims().at("queue")[0].at("is_stopped") == true; }));
+  // While it looks at the devices it has the lock of all, and the signal must not come then.
+  const auto is_stopped_without_lock = [&] {
+    stopped.signal(SIGCONT);
+    EXPECT_TRUE(stopped.wait_until([&] { return !stopped.err().empty(); }));
+    stopped.signal(SIGSTOP);
+    EXPECT_TRUE(wait_until([&] { return machine.claims().at("queue")[0].at("is_stopped") == true; }));
+    return run(machine.yoke({"claim", "--wait", "1s", "--", "true"})).exit_code == 124;
+  };
+  bool is_ready = is_stopped_without_lock();
+  for (int i = 0; i < 5 && !is_ready; ++i) is_ready = is_stopped_without_lock();
+  ASSERT_TRUE(is_ready);
   EXPECT_THAT(run(machine.yoke({"claims"})).out, HasSubstr("stopped"));
   holder.signal(SIGTERM);
   EXPECT_TRUE(wait_until([&] { return machine.num_claimed() == 0; }));
