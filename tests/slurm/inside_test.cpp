@@ -91,7 +91,7 @@ TEST_F(SlurmInside, FailuresSignalsAndRestartsReachAllNodes) {
   cluster_->run({"scancel", "--signal=USR1", job});
   EXPECT_TRUE(wait_until([&] { return has("USR1 on rank 0") && has("USR1 on rank 1"); }, milliseconds(90'000)))
       << slurp(out);
-  cluster_->run({"scancel", job});
+  cluster_->run({"scancel", "--signal=TERM", job});
   EXPECT_TRUE(wait_until([&] { return has("TERM on rank 0") && has("TERM on rank 1"); }, milliseconds(90'000)))
       << slurp(out);
 }
@@ -125,7 +125,8 @@ TEST_F(SlurmInside, EachSignalReachesTheRanksOfOneNodeOnce) {
     const auto pid = said.find(" of ", said.find("up 0")) + 4;
     cluster_->shell("kill -USR1 " + said.substr(pid, said.find('.', pid) - pid));
     EXPECT_TRUE(comes("got USR1 on ", 2)) << tracker << ": a signal by kill is forwarded; " << slurp(out);
-    cluster_->run({"scancel", job});
+    // Without --signal, Slurm ends the srun of the script too, which then may not print what the ranks say.
+    cluster_->run({"scancel", "--signal=TERM", job});
     EXPECT_TRUE(comes("got TERM on ", 1)) << tracker << slurp(out);
     EXPECT_EQ(count("got TERM"), 2) << tracker << slurp(out);
     cluster_.reset();
