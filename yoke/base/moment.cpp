@@ -4,13 +4,12 @@
 #include <ctime>
 
 #include "yoke/base/quantity.h"
+#include "yoke/base/text.h"
 
 namespace yoke {
 namespace {
 
 using std::chrono::system_clock;
-
-bool is_digit(char character) { return character >= '0' && character <= '9'; }
 
 /// Removes a number of `least` to `most` digits from the beginning.
 std::optional<int> take_digits(std::string_view& text, size_t least, size_t most) {

@@ -8,6 +8,9 @@
 
 namespace yoke {
 
+/// Returns whether the character is one of 0 to 9, in every locale.
+constexpr bool is_digit(char character) { return character >= '0' && character <= '9'; }
+
 /// Returns the parts of `text` between separators, as views into it. An empty text has no parts.
 std::vector<std::string_view> split(std::string_view text, char separator);
 

@@ -44,8 +44,6 @@ struct SlurmArrayArgs {
   bool json = false, csv = false, dry_run = false;
 };
 
-constexpr size_t kMaxSweepBytes = 64 << 20;
-
 /// The largest index of a task that this cluster accepts, plus one. nullopt if slurmctld does not tell.
 std::optional<int64_t> max_array_size(const Environment& environment) {
   const auto text = slurm::ask({"scontrol", "show", "config"}, environment);
@@ -310,7 +308,7 @@ int collect_sweep(const SlurmArrayArgs& args, Context& context) {
         printable(folder.string()));
   }
   const auto file = folder / "sweep.json";
-  const auto sweep = slurm::parse_sweep(read_regular_file(file, kMaxSweepBytes), file.string());
+  const auto sweep = slurm::parse_sweep(read_regular_file(file, slurm::kMaxSweepBytes), file.string());
   const auto& tasks = sweep.tasks;
   std::vector<SweepResult> results;
   for (size_t i = 0; i < tasks.size(); ++i) results.push_back(result_of(folder / std::to_string(i)));

@@ -31,7 +31,7 @@ struct SlurmReportArgs {
   bool json = false;
 };
 
-constexpr size_t kMaxSampleBytes = 1 << 20, kMaxSampleFiles = 100'000, kMaxSweepBytes = 64 << 20;
+constexpr size_t kMaxSampleBytes = 1 << 20, kMaxSampleFiles = 100'000;
 
 /// Reads the files that samplers of this user wrote. Files of other users are left out.
 std::vector<slurm::NodeSample> read_samples(int64_t job, const Environment& environment) {
@@ -75,7 +75,7 @@ std::optional<slurm::JobName> job_of_sweep(const std::string& word) {
   const auto task = parse_int(path.parent_path().filename().string());
   const auto file = path.parent_path().parent_path() / "sweep.json";
   if (path.filename() != "slurm.out" || !task) return std::nullopt;
-  const auto text = slurm::read_own_file(file, kMaxSweepBytes);
+  const auto text = slurm::read_own_file(file, slurm::kMaxSweepBytes);
   const auto job = text ? slurm::parse_job_name(slurm::parse_sweep(*text, file.string()).job) : std::nullopt;
   return job ? std::optional(slurm::JobName{job->number, task}) : std::nullopt;
 }

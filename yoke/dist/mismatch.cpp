@@ -15,9 +15,9 @@
 namespace yoke::dist {
 namespace {
 
-std::mutex mutex;
+std::mutex teller_mutex;
 std::function<std::string(const std::string&)> tell_others;  // guarded by the mutex
-std::terminate_handler before = nullptr;
+std::terminate_handler previous_handler = nullptr;
 
 bool is_mismatch(const std::exception& error) {
   const std::string_view text = error.what();
@@ -28,7 +28,7 @@ void on_terminate() {
   try {
     if (const auto error = std::current_exception()) std::rethrow_exception(error);
   } catch (const std::exception& error) {
-    const std::unique_lock lock(mutex, std::try_to_lock);
+    const std::unique_lock lock(teller_mutex, std::try_to_lock);
     if (is_mismatch(error) && lock && tell_others) {
       const Error known(ErrorCode::kFailedPrecondition, "{}",
                         tell_others("its collective met one of a different size: the ranks call different "
@@ -39,16 +39,16 @@ void on_terminate() {
     }
   } catch (...) {
   }
-  if (before != nullptr) before();
+  if (previous_handler != nullptr) previous_handler();
   std::abort();
 }
 
 }  // namespace
 
 void explain_mismatches(std::function<std::string(const std::string& text)> report) {
-  const std::lock_guard lock(mutex);
+  const std::lock_guard lock(teller_mutex);
   tell_others = std::move(report);
-  if (std::get_terminate() != on_terminate) before = std::set_terminate(on_terminate);
+  if (std::get_terminate() != on_terminate) previous_handler = std::set_terminate(on_terminate);
 }
 
 }  // namespace yoke::dist

@@ -15,11 +15,11 @@ static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler may 
 constinit std::atomic<bool> is_told = false;
 
 /// The program's previous action for each signal. Written before this file's handler, which reads it, is installed.
-constinit std::array<struct sigaction, NSIG> before{};
+constinit std::array<struct sigaction, NSIG> previous_actions{};
 
 void on_signal(int number, siginfo_t* info, void* context) {
   is_told.store(true, std::memory_order_relaxed);
-  const auto& previous = before[static_cast<size_t>(number)];
+  const auto& previous = previous_actions[static_cast<size_t>(number)];
   if ((previous.sa_flags & SA_SIGINFO) != 0) {
     previous.sa_sigaction(number, info, context);
   } else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
@@ -41,7 +41,7 @@ void heed_stop_signals(const std::vector<int>& signals) {
     auto& heeded = is_heeded[static_cast<size_t>(number)];
     const bool has_siginfo = (action.sa_flags & SA_SIGINFO) != 0;
     if (heeded || (!has_siginfo && action.sa_handler == SIG_IGN)) continue;
-    before[static_cast<size_t>(number)] = action;
+    previous_actions[static_cast<size_t>(number)] = action;
     // The handler keeps the mask and flags of the program's handler, except SA_RESETHAND, which would remove it after
     // one signal.
     if (!has_siginfo && action.sa_handler == SIG_DFL) action.sa_flags = SA_RESTART;

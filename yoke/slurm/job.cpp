@@ -109,8 +109,6 @@ Job parse_block(std::string_view block) {
   return job;
 }
 
-bool is_digit(char letter) { return letter >= '0' && letter <= '9'; }
-
 }  // namespace
 
 bool Job::is_waiting() const {

@@ -47,6 +47,7 @@ struct Sweep {
 };
 /// Bytes that are not UTF-8 are replaced.
 std::string to_text(const Sweep& sweep);
+constexpr size_t kMaxSweepBytes = 64 << 20;  ///< Readers refuse a larger file.
 /// Errors  kDataLoss: the text is not such a file; `name` names it in the message.
 Sweep parse_sweep(std::string_view text, const std::string& name);
 

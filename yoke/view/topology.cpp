@@ -20,7 +20,7 @@ using device::LinkMatrix;
 using device::Topology;
 using Json = nlohmann::ordered_json;
 
-struct Cells {
+struct MatrixColumn {
   std::string title;
   std::vector<std::string> cells;  ///< One cell for each endpoint.
 
@@ -31,14 +31,14 @@ struct Cells {
   }
 };
 
-std::vector<Cells> columns_of(const LinkMatrix& matrix) {
+std::vector<MatrixColumn> columns_of(const LinkMatrix& matrix) {
   const auto& endpoints = matrix.endpoints;
-  std::vector<Cells> columns;
+  std::vector<MatrixColumn> columns;
   for (size_t i = 0; i < endpoints.size(); ++i) {
-    auto& column = columns.emplace_back(Cells{endpoints[i].label, {}});
+    auto& column = columns.emplace_back(MatrixColumn{endpoints[i].label, {}});
     for (const auto& row : matrix.connections) column.cells.push_back(label(row[i]));
   }
-  Cells nodes{"NUMA", {}}, cpus{"CPUs beside it", {}};
+  MatrixColumn nodes{"NUMA", {}}, cpus{"CPUs beside it", {}};
   for (const auto& endpoint : endpoints) {
     nodes.cells.push_back(endpoint.numa_node ? fmt::format("{}", *endpoint.numa_node) : "-");
     cpus.cells.push_back(endpoint.cpus.empty() ? "-" : endpoint.cpus);
@@ -50,7 +50,7 @@ std::vector<Cells> columns_of(const LinkMatrix& matrix) {
 
 /// Returns a table of the labels and the columns from `first` on, as many as fit into `width`, but at least one. Moves
 /// `first` behind the last of these columns.
-std::string block(const LinkMatrix& matrix, const std::vector<Cells>& columns, size_t& first, int64_t width) {
+std::string block(const LinkMatrix& matrix, const std::vector<MatrixColumn>& columns, size_t& first, int64_t width) {
   Table table;
   table.columns.push_back({""});
   int64_t used = 0;

@@ -24,7 +24,7 @@ using device::Topology;
 // Lengths in pixels.
 constexpr double kMargin = 16, kGap = 10, kChipWidth = 100, kChipHeight = 52, kNodeWidth = 150, kNodeHeight = 66;
 constexpr double kLevel = 26;                       // the distance between two rows of bridges
-constexpr double kTitleHeight = 30;                 // for a package and for the page
+constexpr double kHeaderHeight = 30;                // for a package and for the page
 constexpr double kLetter = 6.6, kBoldLetter = 8.2;  // estimated widths; real letters are seldom wider
 
 constexpr const char* kStyle = R"(<style>
@@ -83,7 +83,7 @@ class Drawing {
     make_columns();
     int64_t depth = 0;
     for (const auto& column : columns_) depth = std::max(depth, depth_of(column.root, true));
-    chip_offset_ = kTitleHeight + kNodeHeight + 3 * kGap + kLevel * static_cast<double>(depth + 1);
+    chip_offset_ = kHeaderHeight + kNodeHeight + 3 * kGap + kLevel * static_cast<double>(depth + 1);
     side_height_ = chip_offset_ + kChipHeight;
     auto arcs = find_arcs();
     auto bar = find_switched();
@@ -94,7 +94,7 @@ class Drawing {
 
     draw_packages();
     for (const auto& column : columns_)
-      draw_branch(column, column.root, column.x + column.width / 2, kTitleHeight + kNodeHeight + kGap, 0);
+      draw_branch(column, column.root, column.x + column.width / 2, kHeaderHeight + kNodeHeight + kGap, 0);
     for (size_t i = 0; i < places_.size(); ++i) draw_chip(i);
     draw_bar(bar);
     draw_arcs(arcs);
@@ -116,7 +116,7 @@ class Drawing {
 
   // ---- Places
 
-  static double top() { return kMargin + kTitleHeight; }
+  static double top() { return kMargin + kHeaderHeight; }
 
   /// Returns the y at distance `offset` from the outer edge of a side. On the lower side, offsets count upwards.
   double y_of(bool is_below, double offset) const {
@@ -219,7 +219,7 @@ class Drawing {
       const bool is_below = columns_[i].is_below;
       const double x = columns_[i].x - kGap;
       const double width = columns_[end - 1].x + columns_[end - 1].width + kGap - x - 4;
-      const double height = kTitleHeight + kNodeHeight + kGap;
+      const double height = kHeaderHeight + kNodeHeight + kGap;
       const double y = box_y(is_below, 0, height);
       box("pkg", x, y, width, height);
       text("b", x + kGap, is_below ? y + height - 11 : y + 20,
@@ -229,7 +229,7 @@ class Drawing {
   }
 
   void draw_node(const Column& column) {
-    const double y = box_y(column.is_below, kTitleHeight, kNodeHeight);
+    const double y = box_y(column.is_below, kHeaderHeight, kNodeHeight);
     const double room = column.width - 2 * kGap;
     box("node", column.x, y, column.width, kNodeHeight);
     text("b", column.x + kGap, y + 19, fmt::format("NUMA node {}", column.node->number));

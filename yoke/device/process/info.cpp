@@ -88,12 +88,12 @@ bool is_first_pid_namespace(const std::filesystem::path& proc) {
 }
 
 std::string user_name(int64_t uid) {
-  struct Entry {
+  struct CachedName {
     std::string name;
     std::chrono::steady_clock::time_point at;
   };
   static std::mutex mutex;
-  static std::map<int64_t, Entry> entries;
+  static std::map<int64_t, CachedName> entries;
   const auto now = std::chrono::steady_clock::now();
   {
     const std::lock_guard lock(mutex);

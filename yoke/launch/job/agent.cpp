@@ -26,7 +26,7 @@ constexpr int64_t kMaxUnacknowledgedBytes = 1 << 20;
 /// How long, beyond the grace period, the head may take to answer an agent's request to end the job.
 constexpr std::chrono::seconds kHeadPatience{5};
 constexpr std::chrono::seconds kDrain{1};
-constexpr std::chrono::seconds kLongestTurn{1};
+constexpr std::chrono::seconds kLongestTurnOfAgent{1};
 
 std::string host_name() {
   char name[256] = "";
@@ -130,7 +130,7 @@ class Agent : public Launcher {
   void step() {
     std::vector<EventSource*> sources = {&node_};
     if (has_head()) sources.push_back(head_);
-    turn(sources, kLongestTurn);
+    turn(sources, kLongestTurnOfAgent);
     if (has_head()) receive();
     if (give_up_at_ && loop_.now() >= *give_up_at_ && !outcome_) {
       say("the head node does not answer; ending this node's ranks");

@@ -218,9 +218,9 @@ void check_leftovers(const Subject& subject, Finder& finder) {
 
 /// Whether an option takes any text as its value.
 bool takes_any_text(std::string_view option) {
-  static constexpr std::string_view kOptions[] = {"job-name", "comment", "output",    "error", "input",
-                                                  "chdir",    "account", "mail-user", "wckey", "extra"};
-  return std::find(std::begin(kOptions), std::end(kOptions), option) != std::end(kOptions);
+  static constexpr std::string_view kFreeText[] = {"job-name", "comment", "output",    "error", "input",
+                                                   "chdir",    "account", "mail-user", "wckey", "extra"};
+  return std::find(std::begin(kFreeText), std::end(kFreeText), option) != std::end(kFreeText);
 }
 
 /// Whether "-J=foo" is written so, without a space.

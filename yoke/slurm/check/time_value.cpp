@@ -4,12 +4,11 @@
 #include <initializer_list>
 #include <string>
 
+#include "yoke/base/text.h"
 #include "yoke/slurm/check/values.h"
 
 namespace yoke::slurm::check {
 namespace {
-
-bool is_decimal(char c) { return c >= '0' && c <= '9'; }
 
 /// Reads a time as Slurm's parse_time() does, without a clock.
 class TimeReader {
@@ -27,7 +26,7 @@ class TimeReader {
       } else if (takes("now")) {
         if (!read_delta()) return false;
         has_part = true;
-      } else if (is_decimal(peek())) {
+      } else if (is_digit(peek())) {
         const bool is_clock = peek(1) == ':' || peek(2) == ':';
         if (is_clock ? !read_clock() : !read_date()) return false;
         has_part = true;
@@ -56,7 +55,7 @@ class TimeReader {
   /// A number of `least` to `most` digits within [low, high].
   bool takes_number(size_t least, size_t most, int64_t low, int64_t high) {
     size_t length = 0;
-    while (length < most && is_decimal(peek(length))) ++length;
+    while (length < most && is_digit(peek(length))) ++length;
     if (length < least) return false;
     number_ = std::stoll(std::string(text_.substr(at_, length)));
     at_ += length;
@@ -71,8 +70,8 @@ class TimeReader {
     bool has_digit = false;
     while (at_ < text_.size()) {
       if (takes_any({"seconds", "second", "minutes", "minute", "hours", "hour", "days", "day", "weeks", "week"})) break;
-      if (!is_blank(peek()) && !is_decimal(peek())) return false;
-      has_digit |= is_decimal(peek());
+      if (!is_blank(peek()) && !is_digit(peek())) return false;
+      has_digit |= is_digit(peek());
       ++at_;
     }
     return has_digit;
@@ -106,7 +105,7 @@ class TimeReader {
     skip_separator();
     if (!takes_number(1, 2, 1, 31)) return false;
     skip_separator();
-    return !is_decimal(peek()) || takes_number(2, 2, 0, 99);
+    return !is_digit(peek()) || takes_number(2, 2, 0, 99);
   }
 
   std::string_view text_;

@@ -21,8 +21,6 @@ std::string lower_case(std::string_view text) {
   return result;
 }
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
 bool is_number(std::string_view text) {
   return !text.empty() && text.size() <= 18 && std::all_of(text.begin(), text.end(), is_digit);
 }

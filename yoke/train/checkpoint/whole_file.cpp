@@ -31,7 +31,7 @@ constexpr std::string_view kDataCrcKey = "yoke.crc32.data";
 constexpr std::string_view kHeaderCrcKey = "yoke.crc32.header";  // the checksum is computed while this field is kNoCrc
 constexpr std::string_view kNoCrc = "00000000";
 
-uint32_t crc_of(std::span<const std::byte> bytes, uint32_t crc = 0) {
+uint32_t updated_crc(std::span<const std::byte> bytes, uint32_t crc = 0) {
   // For an empty span, data() is null, and zlib's crc32 would return its start value instead of `crc`.
   return bytes.empty()
              ? crc
@@ -51,7 +51,7 @@ size_t find_value(std::string_view header, std::string_view key) {
 
 std::string header_crc(std::string header, size_t field) {
   header.replace(field, kNoCrc.size(), kNoCrc);
-  return crc_text(crc_of(std::as_bytes(std::span(header))));
+  return crc_text(updated_crc(std::as_bytes(std::span(header))));
 }
 
 const std::string& field_of(const StringMap& metadata, std::string_view key, const std::string& what) {
@@ -87,7 +87,7 @@ int64_t verify(const SafetensorsReader& reader, const std::string& what) {
     throw Error(ErrorCode::kFailedPrecondition, "{}: format version {}; this program reads {}: use a newer yoke", what,
                 version, kVersion);
   }
-  if (field_of(metadata, kDataCrcKey, what) != crc_text(crc_of(file.subspan(header_size)))) {
+  if (field_of(metadata, kDataCrcKey, what) != crc_text(updated_crc(file.subspan(header_size)))) {
     throw Error(ErrorCode::kDataLoss, "{}: the data does not match its checksum", what);
   }
   return number_of(metadata, kStepKey, what);
@@ -120,7 +120,7 @@ void write_whole_file(const fs::path& path, int64_t step, const TensorMap& tenso
       uint32_t crc = 0;
       int64_t written_bytes = std::ssize(layout.header);
       stream_tensors(layout, tensors, [&](auto bytes) {
-        crc = crc_of(bytes, crc);
+        crc = updated_crc(bytes, crc);
         write_all(fd, bytes, what);
         written_bytes += std::ssize(bytes);
         if (on_written) on_written(written_bytes, layout.num_bytes);
