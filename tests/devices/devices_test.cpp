@@ -81,7 +81,7 @@ TEST(Devices, AGpuThatHangsIsOneRow) {
   EXPECT_EQ(result.exit_code, 0) << "it does not wait for the GPU";
   EXPECT_THAT(narrowed(result.out), HasSubstr("\n  5  NVIDIA GPU  no answer  -"));
   EXPECT_THAT(narrowed(result.out), HasSubstr("\n  6  NVIDIA A100-SXM4-80GB  free "));
-  EXPECT_THAT(result.err, HasSubstr("device 5: the driver has not answered for 2."));
+  EXPECT_THAT(result.err, HasSubstr("device 5: the driver has not answered for "));
   result = yoke_on("hung", {"devices", "--json"});
   EXPECT_EQ(gpus_of(result)[5].at("state"), "no answer");
   EXPECT_EQ(gpus_of(result)[7].at("state"), "free");
@@ -154,7 +154,7 @@ TEST(Devices, ADriverThatHangsAtItsStartIsALine) {
   const auto result = yoke_on(folder.path("state.json"), {"devices"});
   EXPECT_EQ(result.exit_code, 75) << "it is not known that there is none";
   EXPECT_THAT(result.out, HasSubstr("\ncpu  "));
-  EXPECT_THAT(result.err, HasSubstr("no GPU is known: the driver has not answered for 2."));
+  EXPECT_THAT(result.err, HasSubstr("no GPU is known: the driver has not answered for "));
 }
 
 TEST(Devices, ALostGpuIsOneRow) {
