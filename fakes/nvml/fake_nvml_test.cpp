@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -62,7 +63,7 @@ class FakeNvml : public testing::Test {
   void write(const std::string& text) {
     std::ofstream(path_ + ".new") << text;
     std::filesystem::rename(path_ + ".new", path_);
-    std::this_thread::sleep_for(2ms);  // the library checks its state file at most once per millisecond
+    std::this_thread::sleep_for(2ms);  // clock: the library checks its state file at most once per millisecond
   }
   void use(const Json& state) { write(state.dump()); }
 
@@ -232,7 +233,7 @@ TEST_F(FakeNvml, AHalfWrittenOrWrongFileLeavesTheStateInForce) {
     EXPECT_EQ(number("nvmlDeviceGetTemperature", handle(0), 0), 44) << text;
   }
   unlink(path_.c_str());
-  std::this_thread::sleep_for(2ms);
+  std::this_thread::sleep_for(2ms);  // clock: as in write()
   EXPECT_EQ(number("nvmlDeviceGetTemperature", handle(0), 0), 44);
 }
 
@@ -255,13 +256,17 @@ TEST_F(FakeNvml, ValuesChangeOverTime) {
 TEST_F(FakeNvml, OneHungDeviceHoldsUpNoOther) {
   using Clock = std::chrono::steady_clock;
   start({{"devices", 2},
-         {"overrides", {{"0", {{"hang_s", 0.3}}}, {"1", {{"hang_s", {{"nvmlDeviceGetPowerUsage", 0.2}}}}}}}});
+         {"overrides", {{"0", {{"hang_s", 3}}}, {"1", {{"hang_s", {{"nvmlDeviceGetPowerUsage", 0.2}}}}}}}});
   const auto begin = Clock::now();
-  std::thread stuck([&] { handle(0); });
+  std::atomic<bool> is_over = false;
+  std::thread stuck([&] {
+    handle(0);
+    is_over = true;
+  });
   EXPECT_EQ(number("nvmlDeviceGetTemperature", handle(1), 0), 30);
-  EXPECT_LT(Clock::now() - begin, 200ms);
+  EXPECT_FALSE(is_over) << "it hangs for ten times what a call takes on a busy machine";
   stuck.join();
-  EXPECT_GE(Clock::now() - begin, 300ms);
+  EXPECT_GE(Clock::now() - begin, 3s);
   const auto again = Clock::now();
   EXPECT_EQ(number("nvmlDeviceGetPowerUsage", handle(1)), 60000);
   EXPECT_GE(Clock::now() - again, 200ms);
@@ -471,10 +476,10 @@ TEST_F(FakeNvml, XidErrorsArriveOnceAndNewOnesWhileWaiting) {
   EXPECT_EQ(event.data, 48U);
   EXPECT_EQ(nvml_.call("nvmlEventSetWait_v2", set, &event, Size{20}), kTimeout);
   std::thread later([&] {
-    std::this_thread::sleep_for(30ms);
+    std::this_thread::sleep_for(30ms);  // clock: so that the call waits already; if it does not, the test finds less
     use({{"devices", 2}, {"overrides", {{"0", {{"xids", {79}}}}, {"1", {{"xids", {48}}}}}}});
   });
-  EXPECT_EQ(nvml_.call("nvmlEventSetWait_v2", set, &event, Size{5000}), kSuccess);
+  EXPECT_EQ(nvml_.call("nvmlEventSetWait_v2", set, &event, Size{60'000}), kSuccess);
   later.join();
   EXPECT_EQ(event.data, 79U);
   EXPECT_EQ(nvml_.call("nvmlEventSetFree", set), kSuccess);

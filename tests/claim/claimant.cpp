@@ -42,6 +42,6 @@ int main(int argc, char** argv) {
     locks[num_locks] = fd;
     num_locks = num_locks + 1;
   }
-  usleep(static_cast<useconds_t>(std::atoi(argv[2])));
+  usleep(static_cast<useconds_t>(std::atoi(argv[2])));  // clock: the work of a program
   return num_violations == 0 ? 0 : 4;
 }

@@ -20,10 +20,10 @@ using testing::SizeIs;
 class ClaimEnds : public testing::Test {
  protected:
   ClaimEnds() {
-    // Like a training: it takes a while to end.
+    // Like a training: it takes a while to end. It waits for the next claim, which may be slower than its time is long.
     machine_.write("train.sh",
                    "echo $$ > pid\n"
-                   "trap 'sleep 0.7; touch saved; exit 0' TERM\n"
+                   "trap 'until [ -e next-waits ]; do sleep 0.02; done; sleep 0.7; touch saved; exit 0' TERM\n"
                    "echo begun\n"
                    "while :; do sleep 0.02; done\n");
     machine_.write("deaf.sh", "echo $$ > pid; trap '' TERM; echo begun; while :; do sleep 0.02; done\n");
@@ -48,6 +48,7 @@ class ClaimEnds : public testing::Test {
     ASSERT_TRUE(program.wait_for_output("begun")) << program.err();
     Command next(command({"claim", "-n", "8", "--wait", "60s", "--", "bash", "next.sh"}));
     ASSERT_TRUE(next.wait_until([&] { return next.err().find("waiting") != std::string::npos; }));
+    machine_.write("next-waits", "");
     end(program);
     EXPECT_EQ(next.wait().out, "alone\n");
     program.wait();

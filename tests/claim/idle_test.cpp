@@ -7,6 +7,8 @@
 
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
+#include <optional>
 
 #include "tests/claim/machine.h"
 #include "yoke/base/file.h"
@@ -15,6 +17,7 @@ namespace yoke::test {
 namespace {
 
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
@@ -45,6 +48,11 @@ class Pty {
 
 class ClaimIdleness : public testing::Test {
  protected:
+  ClaimIdleness() {
+    std::filesystem::create_directory(machine_.path("looks"));
+    chmod(machine_.path("looks").c_str(), 01777);
+    use_device_0(std::nullopt);
+  }
   /// A command for which the site has these lines in [claim].
   CommandOptions with_site(const std::string& lines, std::vector<std::string> words) const {
     machine_.write("config.toml", "[claim]\n" + lines);
@@ -53,11 +61,22 @@ class ClaimIdleness : public testing::Test {
     options.environment.emplace_back("YOKE_SITE_CONFIG", machine_.path("config.toml"));
     return options;
   }
-  /// A process computes on device 0 with this utilisation.
-  void use_device_0(int percent) const {
-    machine_.set_state(
-        {{"devices", 8},
-         {"overrides", {{"0", {{"processes", {{{"pid", getpid()}}}}, {"utilization_percent", {{"gpu", percent}}}}}}}});
+  /// A process is on device 0, and computes with this utilisation. nullopt: there is none.
+  void use_device_0(std::optional<int> percent) const {
+    Json device = {{"touched_when_listed", machine_.path("looks/last")}};
+    if (percent) {
+      device["processes"] = {{{"pid", getpid()}}};
+      device["utilization_percent"] = {{"gpu", *percent}};
+    }
+    machine_.set_state({{"devices", 8}, {"overrides", {{"0", device}}}});
+  }
+  /// Waits until the keeper of the one claim has taken in `count` looks at the devices that began after this call. One
+  /// may have begun before, and what the last one read is taken in when the next one begins.
+  void wait_for_looks(int count) const {
+    for (int i = 0; i < count + 2; ++i) {
+      std::filesystem::remove(machine_.path("looks/last"));
+      ASSERT_TRUE(wait_until([&] { return std::filesystem::exists(machine_.path("looks/last")); }));
+    }
   }
   static bool waits_for_error(Command& program, const std::string& text) {
     return program.wait_until([&] { return program.err().find(text) != std::string::npos; });
@@ -68,15 +87,15 @@ class ClaimIdleness : public testing::Test {
 };
 
 TEST_F(ClaimIdleness, TimeCountsSinceTheLastUse) {
-  Command program(with_site("idle_warn = '4s'\n", ClaimMachine::claim_and_wait({"-n", "2"})));
+  Command program(with_site("idle_warn = '1s'\n", ClaimMachine::claim_and_wait({"-n", "2"})));
   ASSERT_TRUE(program.wait_for_output("started"));
   use_device_0(50);
   EXPECT_TRUE(wait_until([&] { return idle_seconds(1).is_number() && idle_seconds(1) >= 2; }));
   EXPECT_EQ(idle_seconds(0), 0) << "it is in use now";
-  usleep(1'500'000);  // two looks
+  wait_for_looks(1);
   use_device_0(0);
-  const auto at_once = idle_seconds(0);
-  EXPECT_TRUE(at_once.is_number() && at_once <= 2) << at_once << ": it was in use until now";
+  const auto claims = machine_.claims().at("claims");
+  EXPECT_LT(claims.at(0).at("idle_seconds"), claims.at(1).at("idle_seconds")) << "it was in use until now";
   EXPECT_TRUE(wait_until([&] { return idle_seconds(0) >= 3; })) << "a process is there, and computes nothing";
   EXPECT_GE(idle_seconds(1), idle_seconds(0));
 }
@@ -97,12 +116,12 @@ TEST_F(ClaimIdleness, ALockOfSomethingElseHasNoIdleTime) {
 TEST_F(ClaimIdleness, TheUserIsWarnedOnceAndTheClaimGoesOn) {
   Command program(with_site("idle_warn = '1s'\n", {"claim", "-n", "2", "--name", "a\x1b[31mb", "--", "sleep", "1000"}));
   ASSERT_TRUE(waits_for_error(program, "have not been used for"));
-  usleep(1'500'000);
+  wait_for_looks(4);
   EXPECT_EQ(machine_.num_claimed(), 2);
   program.signal(SIGTERM);
   const auto result = program.wait();
-  EXPECT_THAT(result.err, AllOf(HasSubstr("devices 0, 1 have not been used for 1 s (a"), HasSubstr("--force"),
-                                Not(HasSubstr("\x1b")), Not(HasSubstr("ends the claim"))));
+  EXPECT_THAT(result.err, AllOf(ContainsRegex("devices 0, 1 have not been used for [0-9]+ s \\(a"),
+                                HasSubstr("--force"), Not(HasSubstr("\x1b")), Not(HasSubstr("ends the claim"))));
   EXPECT_EQ(result.err.find("have not been used"), result.err.rfind("have not been used")) << "once";
 }
 
@@ -118,19 +137,24 @@ TEST_F(ClaimIdleness, TheWarningReachesTheUsersTerminals) {
 }
 
 TEST_F(ClaimIdleness, AProgramThatComputesIsNotWarned) {
-  Command program(with_site("idle_warn = '1s'\nidle_end = '2s'\n", ClaimMachine::claim_and_wait({"-n", "2"})));
+  // The end is late, because a busy machine may need more than the time of the warning until the device is in use.
+  Command program(with_site("idle_warn = '1s'\nidle_end = '60s'\n", ClaimMachine::claim_and_wait({"-n", "2"})));
   ASSERT_TRUE(program.wait_for_output("started"));
   use_device_0(50);
-  usleep(3'500'000);
+  wait_for_looks(1);
+  program.wait_until([] { return false; }, milliseconds(1));  // reads what it has said
+  const auto num_before = program.err().size();
+  wait_for_looks(8);  // the time of two warnings, because looks are 250 ms apart at least
   EXPECT_EQ(machine_.num_claimed(), 2) << "one of two devices is enough";
   program.signal(SIGTERM);
-  EXPECT_THAT(program.wait().err, Not(HasSubstr("not been used")));
+  EXPECT_THAT(program.wait().err.substr(num_before), Not(HasSubstr("not been used")));
 }
 
 TEST_F(ClaimIdleness, TheSiteEndsIdlePrograms) {
-  const auto result = run(with_site("idle_warn = '1s'\nidle_end = '3s'\n", {"claim", "--", "sleep", "1000"}));
+  // On a busy machine there must be a look between the two.
+  const auto result = run(with_site("idle_warn = '1s'\nidle_end = '8s'\n", {"claim", "--", "sleep", "1000"}));
   EXPECT_EQ(result.exit_code, 143);
-  EXPECT_THAT(result.err, AllOf(HasSubstr("this site ends the claim in 2 s unless"),
+  EXPECT_THAT(result.err, AllOf(ContainsRegex("this site ends the claim in [1-7] s unless"),
                                 HasSubstr("so this site ends the claim; the program gets SIGTERM")));
   EXPECT_EQ(machine_.num_claimed(), 0);
 }
@@ -152,12 +176,12 @@ TEST_F(ClaimIdleness, AUserMakesLimitsStricterOnly) {
 TEST_F(ClaimIdleness, ADriverThatHangsEndsNoClaimAndKeepsNone) {
   Command program(with_site("idle_end = '3s'\n", ClaimMachine::claim_and_wait({"-n", "1"})));
   ASSERT_TRUE(program.wait_for_output("started"));
-  machine_.set_state({{"devices", 8}, {"overrides", {{"0", {{"hang_s", 100}}}}}});
-  usleep(5'000'000);
+  machine_.set_state({{"devices", 8}, {"overrides", {{"0", {{"hang_s", 1000}}}}}});
+  // Nothing tells that the keeper has let the time of the end pass. If this is too short, the test finds less.
+  program.wait_until([] { return false; }, milliseconds(5000));  // clock: a wait that is too short finds less
   program.signal(SIGTERM);
-  const auto result = program.wait(milliseconds(5000));
-  EXPECT_EQ(result.exit_code, 143);
-  EXPECT_FALSE(result.timed_out) << "releasing does not wait for the driver";
+  const auto result = program.wait();
+  EXPECT_EQ(result.exit_code, 143) << (result.timed_out ? "releasing waits for the driver" : result.err);
   EXPECT_THAT(result.err, Not(HasSubstr("not been used")));
   machine_.set_state({{"devices", 8}});
   EXPECT_EQ(run(machine_.yoke({"claim", "-n", "8", "--", "true"})).exit_code, 0) << "no lock is left";
@@ -179,7 +203,7 @@ TEST_F(ClaimIdleness, ExtendingAClaimWhileItIsLookedAtLosesNothing) {
   const auto until = [&] { return machine_.claims().at("claims")[0].at("until").get<int64_t>(); };
   const auto before = until();
   for (int i = 0; i < 20; ++i) ASSERT_EQ(run(machine_.yoke({"extend", pid, "--for", "1m"})).exit_code, 0);
-  usleep(600'000);  // two looks
+  wait_for_looks(2);
   EXPECT_EQ(until(), before + 20 * 60);
   EXPECT_EQ(run(machine_.yoke({"release", pid})).exit_code, 0);
 }

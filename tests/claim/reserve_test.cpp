@@ -102,7 +102,7 @@ TEST_F(ClaimReserve, ARequestThatMustWaitForItHoldsBackNobody) {
   ASSERT_TRUE(waiter.wait_for_output("8 devices are reserved by 61001"));
   ASSERT_TRUE(wait_until([&] { return Json::parse(run(as(kBob, {"claims", "--json"})).out).at("queue").size() == 1; }));
   EXPECT_EQ(run(as(kBob, {"claim", "-n", "8", "--for", "30m", "--", "true"})).exit_code, 0);
-  EXPECT_EQ(run(as(kBob, {"claim", "-n", "8", "--for", "30m", "--wait", "10s", "--", "true"})).exit_code, 0);
+  EXPECT_EQ(run(as(kBob, {"claim", "-n", "8", "--for", "30m", "--wait", "60s", "--", "true"})).exit_code, 0);
   EXPECT_EQ(waiter.out(), "");
 }
 

@@ -35,7 +35,7 @@ int claim_again_and_again(const ClaimMachine& machine, int number, int num_round
     options.environment.emplace_back("YOKE_SITE_CONFIG", machine.path("config.toml"));
     Command command(options);
     if (below(2) == 0) {
-      usleep(static_cast<useconds_t>(below(60'000)));
+      usleep(static_cast<useconds_t>(below(60'000)));  // clock: any moment will do
       command.signal(SIGKILL);
       command.wait();
       continue;
@@ -200,6 +200,8 @@ TEST(AdminCheck, TriesTheInstallationAsTwoUsersAndLeavesNothing) {
 
 TEST(ClaimUsers, AWaitingCommandThatIsKilledLeavesNoTicket) {
   const ClaimMachine machine;
+  const auto listed = machine.path("listed");
+  machine.set_state({{"devices", 8}, {"overrides", {{"0", {{"touched_when_listed", listed}}}}}});
   ASSERT_EQ(run(machine.yoke({"claim", "-n", "8", "--for", "1h"})).exit_code, 0);
   Command waiter(machine.yoke({"claim", "--wait", "--", "true"}));
   const auto has_ticket = [&] {
@@ -209,7 +211,8 @@ TEST(ClaimUsers, AWaitingCommandThatIsKilledLeavesNoTicket) {
     return false;
   };
   ASSERT_TRUE(wait_until(has_ticket));
-  usleep(500'000);  // it has read the devices again
+  std::filesystem::remove(listed);
+  ASSERT_TRUE(wait_until([&] { return std::filesystem::exists(listed); })) << "it reads the devices again";
   waiter.signal(SIGKILL);
   waiter.wait();
   EXPECT_TRUE(wait_until([&] { return !has_ticket(); }));

@@ -78,7 +78,9 @@ TEST_P(Containers, NoDeviceMeansNoDevice) {
 }
 
 TEST_P(Containers, AClaimLastsAsLongAsTheContainerAlsoIfTheClientIsKilled) {
-  auto options = machine().shell({"--gpu", "2"}, "touch began; trap 'exit 3' TERM; while true; do sleep 0.1; done");
+  auto options = machine().shell({"--gpu", "2"},
+                                 "touch began; trap 'exit 3' TERM; while true; do sleep 0.1; "
+                                 "[ ! -e asked ] || touch answered; done");
   Command command(options);
   ASSERT_TRUE(wait_until([&] { return std::filesystem::exists(machine().path("work/began")); }));
   ASSERT_EQ(machine().num_claimed(), 2);
@@ -99,7 +101,8 @@ TEST_P(Containers, AClaimLastsAsLongAsTheContainerAlsoIfTheClientIsKilled) {
     EXPECT_TRUE(has_ended(init));
     return;
   }
-  usleep(300'000);
+  machine().write("work/asked", "");
+  EXPECT_TRUE(wait_until([&] { return std::filesystem::exists(machine().path("work/answered")); }));
   EXPECT_EQ(machine().num_claimed(), 2);
   EXPECT_FALSE(has_ended(init));
   const auto stopped = run(machine().yoke({"container", "stop", before[0].at("name")}));
@@ -147,9 +150,12 @@ TEST_P(Containers, PrintShowsTheCommandLine) {
 }
 
 TEST_P(Containers, WaitsForDevices) {
-  Command all(machine().shell({"--gpu", "all"}, "echo started; sleep 2"));
+  Command all(machine().shell({"--gpu", "all"}, "echo started; until [ -e end ]; do sleep 0.1; done"));
   ASSERT_TRUE(all.wait_for_output("started")) << all.err();
-  const auto result = run(machine().shell({"--gpu", "2", "--wait", "60s"}, "echo $CUDA_VISIBLE_DEVICES"));
+  Command waiting(machine().shell({"--gpu", "2", "--wait", "60s"}, "echo $CUDA_VISIBLE_DEVICES"));
+  ASSERT_TRUE(waiting.wait_for_output("waiting: ")) << waiting.err();
+  machine().write("work/end", "");
+  const auto result = waiting.wait();
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.out, HasSubstr(",GPU-"));
 }
@@ -264,9 +270,9 @@ TEST_P(Containers, AnEndBeforeTheProgramHasBegunLeavesNothing) {
       if (is_detached) options.emplace_back("--detach");
       std::filesystem::remove(machine().path("work/begun"));
       Command command(machine().shell(options, "echo > begun; sleep 3"));
-      usleep(static_cast<useconds_t>(delay_ms) * 1000);
+      usleep(static_cast<useconds_t>(delay_ms) * 1000);  // clock: any moment will do
       command.signal(SIGTERM);
-      const auto result = command.wait(milliseconds(20'000));
+      const auto result = command.wait();
       EXPECT_FALSE(result.timed_out) << delay_ms;
       if (!is_detached) {
         EXPECT_EQ(result.exit_code, 128 + SIGTERM) << delay_ms << result.err;

@@ -27,12 +27,6 @@ size_t width_of(const std::string& line) {
   return static_cast<size_t>(std::count_if(line.begin(), line.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-double seconds_of(const std::function<void()>& work) {
-  const auto began = std::chrono::steady_clock::now();
-  work();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-}
-
 /// Runs the command on a terminal that is wide enough for user names of any length.
 Result wide_yoke_on(const std::string& state, std::vector<std::string> words) {
   auto options = on_machine(state, std::move(words));
@@ -83,38 +77,35 @@ TEST(Devices, JsonHasTheContractsKeysAndNullForWhatIsNotKnown) {
 }
 
 TEST(Devices, AGpuThatHangsIsOneRow) {
-  Result result;
-  const double seconds = seconds_of([&] { result = yoke_on("hung", {"devices"}); });
-  EXPECT_GE(seconds, 1);
-  EXPECT_LT(seconds, 15) << "the deadline is 1 s; the GPU hangs for 20";
-  EXPECT_EQ(result.exit_code, 0);
+  auto result = yoke_on("hung", {"devices"});
+  EXPECT_EQ(result.exit_code, 0) << "it does not wait for the GPU";
   EXPECT_THAT(narrowed(result.out), HasSubstr("\n  5  NVIDIA GPU  no answer  -"));
   EXPECT_THAT(narrowed(result.out), HasSubstr("\n  6  NVIDIA A100-SXM4-80GB  free "));
   EXPECT_THAT(result.err, HasSubstr("device 5: the driver has not answered for "));
-  result = yoke_on("hung", {"devices", "--deadline", "0.5", "--json"});
+  result = yoke_on("hung", {"devices", "--json"});
   EXPECT_EQ(gpus_of(result)[5].at("state"), "no answer");
   EXPECT_EQ(gpus_of(result)[7].at("state"), "free");
 }
 
 TEST(Devices, AListOfProcessesThatNobodyToldIsNull) {
-  const auto gpus = gpus_of(yoke_on("hung", {"devices", "--deadline", "0.5", "--json"}));
+  const auto gpus = gpus_of(yoke_on("hung", {"devices", "--json"}));
   EXPECT_TRUE(gpus[5].at("processes").is_null());
   EXPECT_EQ(gpus[6].at("processes"), Json::array());
-  EXPECT_THAT(yoke_on("hung", {"devices", "-i", "5", "--deadline", "0.5"}).out,
+  EXPECT_THAT(yoke_on("hung", {"devices", "-i", "5"}).out,
               HasSubstr("Processes\n  not known                 the driver has not answered"));
 }
 
 TEST(Devices, WhatWasNotAskedForIsNotWaitedFor) {
   // The deadline is longer than this test may run, so the test passes only if the command ends without the hanging GPU.
   const TemporaryFolder folder;
-  folder.write("state.json", R"({"devices": 3, "overrides": {"1": {"hang_s": 100}}})");
+  folder.write("state.json", R"({"devices": 3, "overrides": {"1": {"hang_s": 1000}}})");
   for (const std::string word : {"cpu", "0", "2", "nvidia:2"}) {
     const auto result = yoke_on(folder.path("state.json"), {"devices", "-i", word, "--deadline", "1000"});
     EXPECT_FALSE(result.timed_out) << word;
     EXPECT_EQ(result.exit_code, 0) << word << result.err;
     EXPECT_THAT(result.out, StartsWith("Device " + word.substr(word.find(':') + 1) + ": "));
   }
-  folder.write("start.json", R"({"devices": 2, "hang_s": {"nvmlInit_v2": 100}})");
+  folder.write("start.json", R"({"devices": 2, "hang_s": {"nvmlInit_v2": 1000}})");
   const auto cpu = yoke_on(folder.path("start.json"), {"devices", "-i", "cpu", "--deadline", "1000"});
   EXPECT_EQ(cpu.exit_code, 0) << cpu.err;
   EXPECT_EQ(cpu.err, "");
@@ -159,15 +150,11 @@ TEST(Devices, CombinationsWithoutMeaningAreRefusedByName) {
 
 TEST(Devices, ADriverThatHangsAtItsStartIsALine) {
   const TemporaryFolder folder;
-  folder.write("state.json", R"({"devices": 2, "hang_s": {"nvmlInit_v2": 20}})");
-  Result result;
-  const double seconds = seconds_of([&] {
-    result = yoke_on(folder.path("state.json"), {"devices", "--deadline", "0.2"});
-  });
-  EXPECT_LT(seconds, 15);
+  folder.write("state.json", R"({"devices": 2, "hang_s": {"nvmlInit_v2": 1000}})");
+  const auto result = yoke_on(folder.path("state.json"), {"devices"});
   EXPECT_EQ(result.exit_code, 75) << "it is not known that there is none";
   EXPECT_THAT(result.out, HasSubstr("\ncpu  "));
-  EXPECT_THAT(result.err, HasSubstr("no GPU is known: the driver has not answered for 0."));
+  EXPECT_THAT(result.err, HasSubstr("no GPU is known: the driver has not answered for "));
 }
 
 TEST(Devices, ALostGpuIsOneRow) {

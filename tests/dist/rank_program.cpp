@@ -32,8 +32,8 @@ double sum_over_ranks(yoke::dist::Group& group) {
 void print_sums_of_groups(yoke::dist::World& world) {
   yoke::dist::Mesh mesh(world, {{"replicate", 2}, {"shard", world.size() / 2}});
   auto here = world.of_this_host();
-  for (int i = 0; i < 20; ++i) {  // lets ranks reach each sum at different times
-    if (world.rank() % 3 == i % 3) usleep(1000);
+  for (int i = 0; i < 20; ++i) {                  // lets ranks reach each sum at different times
+    if (world.rank() % 3 == i % 3) usleep(1000);  // clock: the work of a step
     sum_over_ranks(mesh["shard"]);
     if (sum_over_ranks(mesh["replicate"]) != sum_over_ranks(mesh["replicate"])) throw std::runtime_error("mixed");
   }

@@ -31,10 +31,10 @@ TEST(Stop, SaysWhomItWaitsForAndKillsWhenToldTo) {
   auto job = RunningJob({"-n", "3", "--grace", "1000", "--", "sh", "-c",
                          std::string("[ $RANK = 1 ] && exec ") + kHang + "; " + kStubborn});
   ASSERT_TRUE(job.is_ready(3));
-  const auto late = run(yoke({"stop", job.name(), "--timeout", "1.5"}));
+  const auto late = run(yoke({"stop", job.name(), "--timeout", "5"}));
   EXPECT_EQ(late.exit_code, 124);
   EXPECT_THAT(late.err, HasSubstr(fmt::format("yoke stop: job {}: waiting for ranks 0,2\n", job.name())));
-  EXPECT_THAT(late.err, HasSubstr("after 1.5 s the job still waits for ranks 0,2; --now kills"));
+  EXPECT_THAT(late.err, HasSubstr("after 5.0 s the job still waits for ranks 0,2; --now kills"));
   EXPECT_EQ(find_job(job.pid())->at("is_stopping"), true);
   EXPECT_THAT(run(yoke({"jobs"})).out, HasSubstr("2/3 stopping"));
   EXPECT_EQ(run(yoke({"stop", job.name(), "--now"})).exit_code, 0);

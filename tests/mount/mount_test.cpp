@@ -105,7 +105,8 @@ TEST_F(Mount, AStalledServerHoldsNobody) {
   const auto forced = timed({"unmount", "--force", "server"}, 4);
   EXPECT_EQ(forced.exit_code, 0) << forced.err;
   EXPECT_EQ(forced.out, "unmounted " + point() + ", which was stalled\n");
-  EXPECT_NE(reader.wait(milliseconds(10'000)).exit_code, 0) << "the reader got an error";
+  const auto read = reader.wait();
+  EXPECT_TRUE(!read.timed_out && read.exit_code != 0) << "the reader got an error";
   EXPECT_EQ(state(), "none");
   EXPECT_TRUE(wait_until(
       [&] { return sh("pgrep -f '[s]shfs -f server:" + data() + "|[s]sh -x .*" + config_of(0) + "'").out.empty(); }));
@@ -126,11 +127,9 @@ TEST_F(Mount, AServerThatIsCutOffIsNoHang) {
   EXPECT_TRUE(other.exit_code == 124 || other.exit_code == 75) << other.exit_code;
   EXPECT_THAT(other.err, AnyOf(HasSubstr("gave no answer in 2 s"), HasSubstr("No route to host")));
   EXPECT_FALSE(std::filesystem::exists(folder_.path("other")));
-  // Programs get an error: after two silent seconds, and the time for connecting.
-  const auto begin = std::chrono::steady_clock::now();
-  const auto failed = run({.argv = here({"timeout", "-s", "KILL", "60", "ls", point() + "/nothing"})});
+  // Programs get an error: after two silent seconds, and the time for connecting. TCP alone would take minutes.
+  const auto failed = run({.argv = here({"timeout", "-s", "KILL", "50", "ls", point() + "/nothing"})});
   EXPECT_THAT(failed.err, HasSubstr("Input/output error"));
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
   network_->mend(0);
   EXPECT_TRUE(wait_until([&] { return state(5) == "alive"; }, milliseconds(60'000)));
   EXPECT_EQ(sh("cat " + point() + "/written").out, "kept\n");

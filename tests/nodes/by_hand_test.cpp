@@ -44,6 +44,7 @@ TEST_F(ByHand, NodeRanksAreHonouredWhoeverComesFirst) {
   for (const int host : {3, 1, 2, 0}) {  // host 0, the head, starts last
     nodes[static_cast<size_t>(host)] =
         join(host, shell({"-n", std::to_string(host + 1)}, "echo $RANK/$WORLD_SIZE $GROUP_RANK $MASTER_ADDR"));
+    // clock: the result is the same in any order
     if (host != 0) nodes[static_cast<size_t>(host)]->wait_until([] { return false; }, milliseconds(100));
   }
   int rank = 0;
@@ -119,6 +120,7 @@ TEST_F(ByHand, AHeadKilledWithSomethingUnreadEndsTheJobToo) {
   const auto nodes = join_all(shell({}, script()));
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
   nodes[0]->signal(SIGSTOP);
+  // clock: a wait that is too short finds less
   nodes[0]->wait_until([] { return false; }, milliseconds(1500));  // nodes send heartbeats each second, unread
   nodes[0]->signal(SIGKILL);
   for (const int host : {1, 2, 3}) {
@@ -173,7 +175,7 @@ TEST_F(ByHand, ANodeThatLeavesIsNotHeardTwice) {
   const auto nodes = join_all(shell({}, "trap 'sleep 1; exit 0' TERM; " + script()), "2:4");
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(0, 4); })) << all_errors(nodes);
   nodes[3]->signal(SIGTERM);
-  nodes[3]->wait_until([] { return false; }, milliseconds(300));
+  nodes[3]->wait_until([] { return false; }, milliseconds(300));  // clock: any moment will do
   nodes[3]->signal(SIGTERM);
   EXPECT_EQ(nodes[3]->wait().exit_code, 143) << nodes[3]->err();
   ASSERT_TRUE(wait_for(nodes, [&] { return runs(1, 3); })) << all_errors(nodes);
@@ -375,9 +377,9 @@ TEST_F(ByHand, GarbageAtTheEndpointIsDropped) {
       network_->on(2, {"python3", "-c",
                        "import os,socket,time\n"
                        "for i in range(100):\n"
-                       "  for k in range(50):\n"
+                       "  for k in range(600):\n"
                        "    try: s=socket.create_connection(('10.77.0.1',29400)); break\n"
-                       "    except OSError: time.sleep(0.1)\n"
+                       "    except OSError: time.sleep(0.1)\n"  // clock: it tries again until the head listens
                        "  try:\n"
                        "    s.sendall(os.urandom(i*37)) if i%3 else s.sendall(b'yoke/1 agent\\n'+os.urandom(64))\n"
                        "  except OSError: pass\n"
@@ -405,7 +407,7 @@ TEST_F(ByHand, KillsAtRandomMomentsLeaveNothing) {
       how.environment.emplace_back("TMPDIR", temporary.path());
       nodes.push_back(std::make_unique<Command>(how));
     }
-    poll(nullptr, 0, static_cast<int>(random() % 300));
+    poll(nullptr, 0, static_cast<int>(random() % 300));  // clock: any moment will do
     const auto one = random() % 3, other = (one + 1 + random() % 2) % 3;
     switch (random() % 4) {
       case 0: nodes[one]->signal(SIGKILL); break;
@@ -421,7 +423,7 @@ TEST_F(ByHand, KillsAtRandomMomentsLeaveNothing) {
           for (const auto rank : children_of(*guardian)) kill(rank, SIGKILL);
         }
     }
-    poll(nullptr, 0, static_cast<int>(random() % 100));
+    poll(nullptr, 0, static_cast<int>(random() % 100));  // clock: any moment will do
     for (const auto& node : nodes) node->signal(SIGTERM);
     for (const auto& node : nodes) EXPECT_FALSE(node->wait(kLong).timed_out) << "round " << round;
     EXPECT_TRUE(wait_until([&] { return processes_with_tag(tag_).empty(); })) << "round " << round;

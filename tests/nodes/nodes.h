@@ -104,7 +104,7 @@ class Nodes : public testing::Test {
       if (!command.wait_until(has_begun, kLong)) return false;
       if (runs(attempt, world_size)) return true;
       make_file("fail-" + std::to_string(attempt));
-      command.wait_until([] { return false; }, milliseconds(200));
+      command.wait_until([] { return false; }, milliseconds(200));  // clock: the loop goes on until the node has joined
     }
     return false;
   }

@@ -117,7 +117,7 @@ TEST_F(Ssh, ASlowReaderDoesNotKeepSignalsBack) {
   how.leave_unread = true;
   Command command(how);
   ASSERT_TRUE(wait_until([&] { return processes_with_tag(tag_).size() > 6; }));
-  poll(nullptr, 0, 500);  // gives all pipes time to become full
+  poll(nullptr, 0, 500);  // clock: gives all pipes time to become full; if it is too short, the test finds less
   command.signal(SIGTERM);
   EXPECT_TRUE(wait_until([&] { return processes_with_tag(tag_).empty(); }, kLong));
   const auto result = command.wait();
@@ -189,10 +189,11 @@ TEST_F(Ssh, ANodeThatIsLostWhileTheJobBeginsIsMissed) {
   ASSERT_TRUE(command.wait_until([&] { return is_there(0) && is_there(1); }, kLong)) << command.err();
   const auto first = *agent_of(0);
   // Gives the guardian time to start and to report that it is ready.
-  command.wait_until([] { return false; }, milliseconds(500));
+  command.wait_until([] { return false; }, milliseconds(500));  // clock: ten times what it needs on a busy machine
   kill(first, SIGSTOP);
   ASSERT_TRUE(command.wait_until([&] { return has_num_ranks(2); }, kLong)) << command.err();
   kill(*agent_of(1), SIGKILL);
+  // clock: ten times what the end of a connection needs to be seen
   command.wait_until([] { return false; }, milliseconds(300));
   kill(first, SIGCONT);
   ASSERT_TRUE(command.wait_until([&] { return runs(1, 2); })) << command.err();

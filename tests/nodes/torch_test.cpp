@@ -98,8 +98,8 @@ TEST_F(TorchNodes, TheStoreServesUntilTheLastRankOfAllHasEnded) {
   nodes[0]->signal(SIGUSR1);
   make_file("first");
   const auto first = static_cast<pid_t>(std::stoi(read_file(folder_.path("pid.0"))));
-  ASSERT_TRUE(wait_until([&] { return kill(first, 0) != 0; }));  // the rank has ended, and its node has noticed
-  nodes[0]->wait_until([] { return false; }, milliseconds(500));
+  ASSERT_TRUE(wait_until([&] { return kill(first, 0) != 0; }));   // the rank has ended, and its node has noticed
+  nodes[0]->wait_until([] { return false; }, milliseconds(500));  // clock: a wait that is too short finds less
   EXPECT_TRUE(store());
   make_file("done");
   for (const auto& node : nodes) EXPECT_EQ(node->wait().exit_code, 0) << node->err();

@@ -48,10 +48,10 @@ TEST(Kill, WhatIgnoresItIsNamedAndEndsByForce) {
   GpuUser user(GpuUser::shell(kStubborn)), other;
   ASSERT_TRUE(user.wait_until_ready());
   const FakeMachine machine{{user.pid(), other.pid()}};
-  const auto survived = run(machine.yoke({"kill", text(user.pid()), text(other.pid()), "--yes", "--wait", "0.3"}));
+  const auto survived = run(machine.yoke({"kill", text(user.pid()), text(other.pid()), "--yes", "--wait", "3"}));
   EXPECT_EQ(survived.exit_code, 124);
   EXPECT_THAT(survived.err, HasSubstr(fmt::format("process {} (", user.pid())));
-  EXPECT_THAT(survived.err, HasSubstr("did not end within 0.3 s after SIGTERM; --force sends SIGKILL then"));
+  EXPECT_THAT(survived.err, HasSubstr("did not end within 3.0 s after SIGTERM; --force sends SIGKILL then"));
   EXPECT_TRUE(user.is_running());
   EXPECT_FALSE(other.is_running());
 
@@ -179,11 +179,10 @@ TEST(Kill, AHungGpuDoesNotKeepItFromWorking) {
   const GpuUser user, unlisted;
   TemporaryFolder folder;
   folder.write("state.json", fmt::format(R"({{"devices": 2, "overrides": {{"0": {{"processes": [{{"pid": {}}}]}},
-                                                                         "1": {{"hang_s": 20}}}}}})",
+                                                                         "1": {{"hang_s": 1000}}}}}})",
                                          user.pid()));
-  const auto began = std::chrono::steady_clock::now();
   const auto kill = [&](pid_t pid) {
-    return yoke_on(folder.path("state.json"), {"kill", text(pid), "--yes", "--deadline", "0.5"});
+    return yoke_on(folder.path("state.json"), {"kill", text(pid), "--yes", "--deadline", kShortDeadline});
   };
   const auto result = kill(user.pid());
   EXPECT_EQ(result.exit_code, 0) << result.err;
@@ -192,17 +191,16 @@ TEST(Kill, AHungGpuDoesNotKeepItFromWorking) {
   const auto unknown = kill(unlisted.pid());
   EXPECT_EQ(unknown.exit_code, 69);
   EXPECT_THAT(unknown.err, HasSubstr("is on no device that answers (device 1 does not)"));
-  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(15));
 }
 
 TEST(Kill, WhoUsesAGpuThatHangsIsNotKnown) {
   const GpuUser user;
   TemporaryFolder folder;
   folder.write("state.json", fmt::format(R"({{"devices": 2, "overrides": {{"0": {{"processes": [{{"pid": {}}}]}},
-                                                                         "1": {{"hang_s": 20}}}}}})",
+                                                                         "1": {{"hang_s": 1000}}}}}})",
                                          user.pid()));
   const auto kill = [&](std::vector<std::string> words) {
-    words.insert(words.begin(), {"kill", "--yes", "--deadline", "0.5"});
+    words.insert(words.begin(), {"kill", "--yes", "--deadline", kShortDeadline});
     return yoke_on(folder.path("state.json"), words);
   };
   const auto silent = kill({"--device", "1"});

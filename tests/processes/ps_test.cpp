@@ -57,7 +57,8 @@ TEST(Ps, ShowsWhoAndWhatIsBehindEachPid) {
   EXPECT_EQ(process.at("origin").at("slurm").at("job_id"), 4121);
   EXPECT_EQ(process.at("origin").at("torch_rank").at("rank"), 3);
   EXPECT_GE(process.at("age_seconds"), 0.0);
-  EXPECT_LT(process.at("age_seconds"), 100.0);
+  // clock: ten times what a test on a busy machine takes
+  EXPECT_LT(process.at("age_seconds"), 300.0) << "no process of a test is older";
 }
 
 TEST(Ps, SortsByDeviceThenMemory) {
@@ -164,11 +165,11 @@ TEST(Ps, AHundredProcessesFitEightyColumns) {
 }
 
 TEST(Ps, AGpuThatDoesNotAnswerIsNotOneWithoutProcesses) {
-  const auto result = run(on_machine("hung", {"ps", "--deadline", "0.5"}));
+  const auto result = run(on_machine("hung", {"ps"}));
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.out, "no process is known; not known are those of device 5 (no answer)\n");
   EXPECT_THAT(result.err, HasSubstr("\nyoke ps: the processes of device 5 are not known\n"));
-  const auto json = Json::parse(run(on_machine("hung", {"ps", "--json", "--deadline", "0.5"})).out);
+  const auto json = Json::parse(run(on_machine("hung", {"ps", "--json"})).out);
   EXPECT_THAT(json.at("processes"), IsEmpty());
   ASSERT_THAT(json.at("unanswered"), SizeIs(1));
   EXPECT_EQ(json.at("unanswered")[0].at("device"), "5");
@@ -197,7 +198,7 @@ TEST(Ps, ADriverThatTellsNoProcessesSaysSo) {
 TEST(Ps, WhatWasNotAskedForIsNotWaitedFor) {
   // The deadline is longer than this test may run, so the test passes only if the command ends without the hanging GPU.
   const TemporaryFolder folder;
-  folder.write("state.json", R"({"devices": 3, "overrides": {"1": {"hang_s": 100}}})");
+  folder.write("state.json", R"({"devices": 3, "overrides": {"1": {"hang_s": 1000}}})");
   for (const std::string word : {"0", "2-2", "nvidia:0", "cpu", "0,2"}) {
     const auto result = yoke_on(folder.path("state.json"), {"ps", "-d", word, "--deadline", "1000"});
     EXPECT_FALSE(result.timed_out) << word;

@@ -55,7 +55,7 @@ class Samples(torch.utils.data.Dataset):
 
     def __getitem__(self, index):
         if self.delay:
-            time.sleep(self.delay)
+            time.sleep(self.delay)  # clock: the work of a sample
         return torch.full(self.shape, index / 1e5), index % 10
 
 
@@ -147,7 +147,7 @@ class Planted:
         late = self.rank == 1 and not self.fixed
         if self.case == "slow_loader_of_one_rank" and late:
             with torch.profiler.record_function("enumerate(DataLoader)#slow"):
-                time.sleep(0.03)
+                time.sleep(0.03)  # clock: the work of a sample
         self.optimizer.zero_grad()
         if self.case == "slow_rank" and late:
             for _ in range(2):

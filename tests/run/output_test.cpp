@@ -159,13 +159,16 @@ TEST(Output, LongLinesAreCutAndNothingIsLost) {
 }
 
 TEST(Output, ATerminalSaysHowTheJobIs) {
-  auto options = yoke_run_shell(2, "sleep 1.5; echo done");
+  const TemporaryFolder folder;
+  auto options = yoke_run_shell(2, "until [ -e go ]; do sleep 0.02; done");
+  options.folder = folder.path();
   options.on_terminal = true;
-  const auto result = run(options);
-  EXPECT_THAT(result.out, HasSubstr("yoke run: 2 of 2 ranks up, 1.0 s"));
+  Command command(options);
+  EXPECT_TRUE(command.wait_for_output("yoke run: 2 of 2 ranks up, 1.")) << "it comes after a second: " << command.out();
+  folder.write("go", "");
+  const auto result = command.wait();
   EXPECT_THAT(result.out, testing::EndsWith("\x1b[K")) << "and it is taken away at the end: " << result.out;
-  options.on_terminal = false;
-  EXPECT_THAT(run(options).err, testing::IsEmpty());
+  EXPECT_THAT(run(yoke_run_shell(2, "sleep 1.5; echo done")).err, testing::IsEmpty());
   auto quiet = yoke_run({"-n", "2", "-q", "--", "sleep", "1.5"});
   quiet.on_terminal = true;
   EXPECT_THAT(run(quiet).out, testing::IsEmpty());

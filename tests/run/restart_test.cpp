@@ -92,7 +92,7 @@ TEST(Restart, ASignalAtAnyMomentEndsTheJobWithItsStatus) {
     Command command(yoke_run({"-q", "-n", "2", "--max-restarts", "1000000", "--", "sh", "-c",
                               "[ $RANK = 1 ] || exec sleep 60; echo up; exit 1"}));
     ASSERT_TRUE(command.wait_for_output("up"));
-    poll(nullptr, 0, static_cast<int>(random() % 20));
+    poll(nullptr, 0, static_cast<int>(random() % 20));  // clock: any moment will do
     command.signal(SIGTERM);
     const auto result = command.wait();
     ASSERT_EQ(result.exit_code, 143) << "round " << round << ": " << result.err;
@@ -124,7 +124,7 @@ TEST(Restart, KilledAtAnyMomentItLeavesNothing) {
       const auto guardian = guardian_of(command.pid());
       const auto ranks = guardian ? children_of(*guardian) : std::vector<pid_t>();
       if (!ranks.empty()) kill(ranks[random() % ranks.size()], SIGKILL);
-      command.wait_until([] { return false; }, milliseconds(random() % 5));
+      command.wait_until([] { return false; }, milliseconds(random() % 5));  // clock: any moment will do
     }
     command.signal(SIGKILL);
     EXPECT_TRUE(wait_until([&] { return processes_with_tag(tag).empty(); })) << "round " << round;

@@ -328,9 +328,12 @@ TEST_F(Terminal, NothingIsPaintedBesideTheReaderOfAPipe) {
 
   // The output goes to a file, so no other program writes to the terminal, and the launcher may show the bar.
   shell_.forget();
-  shell_.run(yoke_run("-n 2", bar_and_time) + " > " + folder_.path("log") + "; echo over-$((6 * 7))");
+  const auto bar_until_go =
+      "printf '\\r 10%%' >&2; until [ -e $F/go ]; do sleep 0.05; done; printf '\\r100%%\\n' >&2; echo end-$RANK";
+  shell_.run(yoke_run("-n 2", bar_until_go) + " > " + folder_.path("log") + "; echo over-$((6 * 7))");
+  EXPECT_TRUE(shell_.shows("[0]  10%")) << shell_.out();
+  go_on();
   ASSERT_TRUE(shell_.shows("over-42")) << shell_.out();
-  EXPECT_THAT(shell_.out(), HasSubstr("[0]  10%"));
   EXPECT_THAT(text_of("log"), HasSubstr("[0] end-0\n"));
 }
 

@@ -36,7 +36,7 @@ def step_unevenly():
 
     optimizer = Optimizer()
     for step in range(number_of_run(), 5000):
-        time.sleep(0.01 if step % 2 else 0.03)
+        time.sleep(0.01 if step % 2 else 0.03)  # clock: the work of a step
         optimizer.step()
 
 

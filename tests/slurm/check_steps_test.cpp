@@ -107,8 +107,12 @@ TEST(SlurmCheckCluster, AgreesWithSrunAboutSteps) {
   EXPECT_THAT(ignored.out, HasSubstr("4"));
   EXPECT_THAT(ignored.err, HasSubstr("Ignoring --ntasks-per-node"));
   const auto in_turn = cluster.shell(
-      "salloc -Q -n2 -N1 --gpus=2 sh -c 'srun -n1 --exact sleep 0.5 & sleep 0.2; srun -n1 --exact true; wait'");
-  EXPECT_THAT(in_turn.err, HasSubstr("Requested nodes are busy"));
+      "salloc -Q -n2 -N1 --gpus=2 sh -c 'd=$(mktemp -d); export d; "
+      "srun -n1 --exact sh -c \"touch $d/begun; until [ -e $d/end ]; do sleep 0.1; done\" & "
+      "until [ -e $d/begun ]; do sleep 0.1; done; srun -n1 --exact true 2>$d/err & "
+      "for i in $(seq 300); do grep -q busy $d/err && break; sleep 0.1; done; touch $d/end; wait; cat $d/err; rm -r "
+      "$d'");
+  EXPECT_THAT(in_turn.out, HasSubstr("Requested nodes are busy"));
 }
 
 }  // namespace

@@ -119,7 +119,7 @@ TEST_F(SlurmInside, EachSignalReachesTheRanksOfOneNodeOnce) {
     ASSERT_TRUE(comes("up ", 1)) << tracker << slurp(out);
     cluster_->run({"scancel", "--signal=USR1", job});
     EXPECT_TRUE(comes("got USR1 on ", 1)) << tracker << slurp(out);
-    cluster_->shell("sleep 0.5");
+    cluster_->shell("sleep 0.5");  // clock: a second one may come; a wait that is too short finds less
     EXPECT_EQ(count("got USR1"), 2) << tracker << slurp(out);
     const auto said = slurp(out);
     const auto pid = said.find(" of ", said.find("up 0")) + 4;
@@ -247,7 +247,7 @@ TEST_F(SlurmInside, AVerificationThatIsInterruptedLeavesNoStep) {
                 kVerify +
                 " & pid=$!; until pgrep -f '[s]lurm verify --read' >/dev/null; do sleep 0.05; "
                 "done; kill $pid; wait $pid; echo status $?; "
-                "for i in 1 2 3 4 5 6 7 8 9; do pgrep -f '[s]lurm verify --read' >/dev/null || break; sleep 0.3; "
+                "for i in $(seq 200); do pgrep -f '[s]lurm verify --read' >/dev/null || break; sleep 0.3; "
                 "done; pgrep -cf '[s]lurm verify --read'; kill $step");
   EXPECT_THAT(text, HasSubstr("status 143\n0\n"));
 }

@@ -64,7 +64,7 @@ class SlurmSubmit : public testing::Test {
       return cluster.run({"sinfo", "-h", "-p", "main", "-o", "%D %T"}).out == "2 idle\n";
     }));
     // A node refuses a credential of the second in which it ended the last start.
-    std::this_thread::sleep_for(milliseconds(2000));
+    std::this_thread::sleep_for(milliseconds(2000));  // clock: two of Slurm's seconds, and nothing else, must pass
     EXPECT_EQ(cluster.run({"scontrol", "update", "JobId=" + job, "StartTime=now"}).exit_code, 0);
   }
   bool wait_for(const std::string& job, const std::string& text) const {

@@ -52,6 +52,7 @@ TEST(SlurmWatching, ListsJobsAndShowsWhatTheyPrint) {
   EXPECT_EQ(waiting.exit_code, 66);
   EXPECT_THAT(waiting.err, HasSubstr("waits in the queue (JobHeldUser)"));
   // With -f it ends with the job, and has what came meanwhile.
+  // clock: the output is the same at any moment
   const auto followed = slurm(cluster, "logs -f " + job + " & sleep 0.3; touch go; wait $!");
   EXPECT_EQ(followed.exit_code, 0) << followed.err;
   EXPECT_EQ(followed.out, "out\nend\n");
@@ -243,8 +244,9 @@ TEST(SlurmWatching, TellsOfJobsThatHavePrintedNothingSinceTheyWereResumed) {
   EXPECT_EQ(waiting.exit_code, 66);
   EXPECT_THAT(waiting.err, AllOf(HasSubstr("job " + job + " waits in the queue"), HasSubstr(kept)));
   EXPECT_THAT(waiting.err, Not(HasSubstr("No such file")));
-  const auto followed = slurm(cluster, "logs -f " + job + " & sleep 1; kill $!; wait $!");
-  EXPECT_THAT(followed.err, AllOf(HasSubstr("job " + job + " waits in the queue"), HasSubstr(kept)));
+  const auto followed = slurm(cluster, "logs -f " + job + " 2>said & until grep -q waits said; do sleep 0.05; done; " +
+                                           "kill $!; wait $!; cat said");
+  EXPECT_THAT(followed.out, AllOf(HasSubstr("job " + job + " waits in the queue"), HasSubstr(kept)));
   cluster.run({"scancel", job});
   ASSERT_TRUE(cluster.wait_for_state(job, "CANCELLED"));
   const auto ended = slurm(cluster, "logs " + job);

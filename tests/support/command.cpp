@@ -141,7 +141,7 @@ void Command::close_output() {
 
 void Command::pump(milliseconds limit) {
   if (leave_unread_) {
-    poll(nullptr, 0, static_cast<int>(limit.count()));
+    poll(nullptr, 0, static_cast<int>(limit.count()));  // clock: a part of the loop of wait_until()
     return;
   }
   pollfd polls[] = {{out_fd_.value(), POLLIN, 0}, {err_fd_.value(), POLLIN, 0}};

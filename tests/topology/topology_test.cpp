@@ -217,9 +217,9 @@ TEST(Devices, AHungSensorDelaysNothingElse) {
   const auto file = tree.path() / "sys/bus/pci/devices/0000:03:00.0/gpu_busy_percent";
   std::filesystem::remove(file);
   ASSERT_EQ(mkfifo(file.c_str(), 0600), 0);
-  const auto start = std::chrono::steady_clock::now();
-  const auto result = yoke({"devices", "--sysroot", tree.path(), "--deadline", "0.5", "--json"});
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(15));
+  // The deadline is ten times what the other sensors need on a busy machine.
+  const auto result = yoke({"devices", "--sysroot", tree.path(), "--deadline", "3", "--json"});
+  ASSERT_EQ(result.exit_code, 0) << (result.timed_out ? "it waits for the sensor" : result.err);
   const auto devices = Json::parse(result.out).at("devices");
   ASSERT_EQ(devices.size(), 3);
   EXPECT_EQ(devices[0].at("state"), "busy");  // these values were read before the sensor hung

@@ -25,7 +25,7 @@ namespace {
 struct SlowSource {
   int64_t size() const { return 100'000; }
   at::Tensor sample(int64_t index) const {
-    usleep(1000);
+    usleep(1000);  // clock: the work of a sample
     return at::full({256}, static_cast<double>(index % 10));
   }
 };
@@ -59,7 +59,7 @@ class Training {
     const auto epoch = slow_loader_.epoch(0);
     for (int64_t step = 0; step < num_steps; ++step) {
       compute(name_ == "data_loading" ? *slow_loader_.next() : x_);
-      if (step_ms > 0) usleep(static_cast<useconds_t>(step_ms * 1000));
+      if (step_ms > 0) usleep(static_cast<useconds_t>(step_ms * 1000));  // clock: the work of a step
       misbehave(step);
       optimizer_step();
       if (name_ == "gan") adam_.step();

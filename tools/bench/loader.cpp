@@ -27,14 +27,15 @@ struct Taken {
   bool was_ready = true;
 };
 
-/// Trains for `seconds`. `take` returns a batch and whether the batch was ready.
+/// Trains for `seconds` of the clock `now`. `take` returns a batch and whether the batch was ready.
 ///
 /// The step time is the median over groups of `group` steps, because other programs interrupt some of the steps.
 /// Workers that start together finish together, so a group should have as many steps as there are workers.
-Stretch train_stretch(const FedTraining& training, const std::function<Taken()>& take, double seconds, int64_t group) {
+Stretch train_stretch(const FedTraining& training, const std::function<Taken()>& take, double seconds, int64_t group,
+                      const std::function<double()>& now) {
   for (int i = 0; i < 2; ++i) training.step(take().batch);  // starts the loader and maps its memory
   constexpr size_t kFewestGroups = 3;
-  const double start = now_seconds(), cpu_start = cpu_seconds();
+  const double start = now(), cpu_start = cpu_seconds();
   int64_t num_ready = 0;
   std::vector<double> steps;
   double last = start;
@@ -45,7 +46,7 @@ Stretch train_stretch(const FedTraining& training, const std::function<Taken()>&
       num_ready += taken.was_ready ? 1 : 0;
       training.step(taken.batch);
     }
-    last = now_seconds();
+    last = now();
     steps.push_back((last - begin) / static_cast<double>(group));
   }
   return {.step_seconds = quantile(steps, 0.5),
@@ -61,20 +62,21 @@ int64_t resident_bytes() {
 }
 
 /// Takes batches from a loader that feeds nothing else.
-void measure_alone(const FedTraining& training, int64_t round, double seconds, WorkersMeasurement& measured) {
+void measure_alone(const FedTraining& training, int64_t round, double seconds, const std::function<double()>& now,
+                   WorkersMeasurement& measured) {
   const auto at_least = 3 * std::max<int64_t>(1, measured.num_workers);
   malloc_trim(
       0);  // the kernel takes back what earlier loaders have freed, and then counts memory that this one uses again
   const int64_t bytes_before = resident_bytes();
   const auto feed = training.open(measured.num_workers, round);
   feed->next();
-  const double start = now_seconds();
+  const double start = now();
   int64_t num_batches = 0;
   double elapsed = 0;
   do {
     feed->next();
     ++num_batches;
-    elapsed = now_seconds() - start;
+    elapsed = now() - start;
   } while (elapsed < seconds || num_batches < at_least);
   measured.samples_per_second.push_back(static_cast<double>(num_batches * training.batch_size) / elapsed);
   measured.memory_bytes = std::max(measured.memory_bytes, resident_bytes() - bytes_before);
@@ -91,14 +93,14 @@ std::vector<WorkersMeasurement> measure_loader(const FedTraining& training, cons
   size_t place = 0;
   const auto next_cached = [&] { return Taken{training.cached[place++ % training.cached.size()]}; };
   const auto same = [&] { return Taken{training.cached.front()}; };
-  const double start = now_seconds();
-  for (int64_t round = 0; round < rounds.at_least || now_seconds() - start < rounds.seconds; ++round) {
+  const double start = rounds.now();
+  for (int64_t round = 0; round < rounds.at_least || rounds.now() - start < rounds.seconds; ++round) {
     for (size_t i = 0; i < all.size(); ++i) {
       auto& one = all[(i + static_cast<size_t>(round)) % all.size()];
       progress.show(fmt::format("workers: {}, round {}, {:.0f} of {:.0f} s", one.num_workers, round + 1,
-                                now_seconds() - start, rounds.seconds));
+                                rounds.now() - start, rounds.seconds));
       const auto group = std::max<int64_t>(1, one.num_workers);
-      measure_alone(training, round, stretch, one);
+      measure_alone(training, round, stretch, rounds.now, one);
       for (int64_t part = 0; part < 3; ++part) {
         if ((part + round) % 3 == 0) {
           const auto feed = training.open(one.num_workers, round);
@@ -106,11 +108,11 @@ std::vector<WorkersMeasurement> measure_loader(const FedTraining& training, cons
             const bool was_ready = feed->is_ready();
             return Taken{feed->next(), was_ready};
           };
-          one.fed.push_back(train_stretch(training, next_fed, stretch, group));
+          one.fed.push_back(train_stretch(training, next_fed, stretch, group, rounds.now));
         } else if ((part + round) % 3 == 1) {
-          one.cached.push_back(train_stretch(training, next_cached, stretch, group));
+          one.cached.push_back(train_stretch(training, next_cached, stretch, group, rounds.now));
         } else {
-          one.one_batch.push_back(train_stretch(training, same, stretch, group));
+          one.one_batch.push_back(train_stretch(training, same, stretch, group, rounds.now));
         }
       }
     }

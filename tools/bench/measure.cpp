@@ -77,24 +77,24 @@ std::vector<Times> measure(const std::vector<Case>& cases, const Rounds& rounds,
     cases[i].run(1);
     // Uses the shortest of several runs, because other programs may have interrupted some of them.
     double once = kWarmUp;
-    const double warm_start = now_seconds();
-    for (int run = 0; run < 5 && (run == 0 || now_seconds() - warm_start < kWarmUp); ++run) {
-      const double start = now_seconds();
+    const double warm_start = rounds.now();
+    for (int run = 0; run < 5 && (run == 0 || rounds.now() - warm_start < kWarmUp); ++run) {
+      const double start = rounds.now();
       cases[i].run(1);
-      once = std::min(once, std::max(1e-8, now_seconds() - start));
+      once = std::min(once, std::max(1e-8, rounds.now() - start));
     }
     counts.push_back(std::clamp<int64_t>(static_cast<int64_t>(std::ceil(kShortest / once)), 1, kMost));
   }
   std::vector<Times> all(cases.size());
-  const double start = now_seconds();
-  for (int64_t round = 0; round < rounds.at_least || now_seconds() - start < rounds.seconds; ++round) {
+  const double start = rounds.now();
+  for (int64_t round = 0; round < rounds.at_least || rounds.now() - start < rounds.seconds; ++round) {
     for (size_t i = 0; i < cases.size(); ++i) {
       const auto number = (i + static_cast<size_t>(round)) % cases.size();
-      progress.show(fmt::format("{}, round {}, {:.0f} of {:.0f} s", cases[number].name, round + 1,
-                                now_seconds() - start, rounds.seconds));
-      const double begin = now_seconds();
+      progress.show(fmt::format("{}, round {}, {:.0f} of {:.0f} s", cases[number].name, round + 1, rounds.now() - start,
+                                rounds.seconds));
+      const double begin = rounds.now();
       cases[number].run(counts[number]);
-      all[number].seconds.push_back((now_seconds() - begin) / static_cast<double>(counts[number]));
+      all[number].seconds.push_back((rounds.now() - begin) / static_cast<double>(counts[number]));
     }
   }
   return all;

@@ -58,16 +58,18 @@ std::vector<double> ratios(const Times& one, const Times& other);
 /// Adds speedup, speedup_p10 and speedup_p90: the time of `before` divided by that of `after`.
 void add_speedup(Json& row, const Times& before, const Times& after);
 
+double now_seconds();
+
 struct Rounds {
   double seconds = 10;
   int64_t at_least = 3;
+  std::function<double()> now = now_seconds;  ///< The clock, in seconds.
 };
 
 /// Runs each case for warm-up, chooses a number of repetitions that takes long enough for the clock, and then runs
 /// rounds of all cases until the time is over. Each round begins with a different case.
 std::vector<Times> measure(const std::vector<Case>& cases, const Rounds& rounds, Progress& progress);
 
-double now_seconds();
 /// Waits until the device has finished its work. Returns at once for the CPU.
 void wait_for(c10::Device device);
 

@@ -10,13 +10,13 @@
 namespace yoke::dist {
 namespace {
 
-using std::chrono::steady_clock;
 constexpr std::chrono::milliseconds kPeriod(100);
 
 }  // namespace
 
-StopAgreement::StopAgreement(c10::intrusive_ptr<c10d::Backend> backend, std::function<bool()> is_told)
-    : backend_(std::move(backend)), is_told_(std::move(is_told)) {}
+StopAgreement::StopAgreement(c10::intrusive_ptr<c10d::Backend> backend, std::function<bool()> is_told,
+                             std::function<Time()> now)
+    : backend_(std::move(backend)), is_told_(std::move(is_told)), now_(std::move(now)) {}
 
 StopAgreement::~StopAgreement() {
   // Gloo's destructor would wait for the all-reduce in flight. If another rank hangs, it would wait until the timeout.
@@ -39,7 +39,7 @@ bool StopAgreement::should_stop() {
   c10d::AllreduceOptions options;
   options.reduceOp = c10d::ReduceOp::MAX;
   pending_ = backend_->allreduce(tensors, options);
-  last_start_ = steady_clock::now();
+  last_start_ = now_();
   calls_left_ = interval_;
   return false;
 }
@@ -54,9 +54,9 @@ void StopAgreement::finish() {
 }
 
 int64_t StopAgreement::wanted_interval() const {
-  if (last_start_ == steady_clock::time_point()) return 1;
-  const auto step = (steady_clock::now() - last_start_) / interval_;
-  return std::clamp<int64_t>(kPeriod / std::max(step, steady_clock::duration(1)), 1, kMaxInterval);
+  if (last_start_ == Time()) return 1;
+  const auto step = (now_() - last_start_) / interval_;
+  return std::clamp<int64_t>(kPeriod / std::max(step, Time::duration(1)), 1, kMaxInterval);
 }
 
 }  // namespace yoke::dist

@@ -288,7 +288,7 @@ TEST(ProcessOrigin, ReadsARealProcess) {
   pid_t pid = 0;
   ASSERT_EQ(posix_spawnp(&pid, "sleep", nullptr, nullptr, arguments, environment), 0);
   auto origin = origin_of_process(pid);
-  for (int i = 0; i < 1000 && !origin.torch_rank; ++i) {  // posix_spawn returns before /proc shows the environment
+  for (int i = 0; i < 20'000 && !origin.torch_rank; ++i) {  // posix_spawn returns before /proc shows the environment
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     origin = origin_of_process(pid);
   }

@@ -25,9 +25,13 @@ namespace yoke::dist {
 /// Threads  one at a time.
 class StopAgreement {
  public:
+  using Time = std::chrono::steady_clock::time_point;
+
   /// `backend` is a Gloo backend that nothing else uses, so that these all-reduces do not mix with the user's
-  /// collectives. `backend` is null if this is the only rank. Each call of should_stop() calls `is_told` once.
-  StopAgreement(c10::intrusive_ptr<c10d::Backend> backend, std::function<bool()> is_told);
+  /// collectives. `backend` is null if this is the only rank. Each call of should_stop() calls `is_told` once. `now` is
+  /// the clock that steps are timed with.
+  StopAgreement(c10::intrusive_ptr<c10d::Backend> backend, std::function<bool()> is_told,
+                std::function<Time()> now = std::chrono::steady_clock::now);
   static constexpr int64_t kMaxInterval = 32;  ///< Limits the delay if later steps are slower.
 
   /// Does not wait for the all-reduce in flight, which other ranks may never join.
@@ -47,12 +51,13 @@ class StopAgreement {
 
   c10::intrusive_ptr<c10d::Backend> backend_;
   const std::function<bool()> is_told_;
+  const std::function<Time()> now_;
   at::Tensor message_;  ///< [2], the data of the all-reduce in flight: the flag and the wanted interval.
   c10::intrusive_ptr<c10d::Work> pending_;
   bool is_agreed_ = false;
   int64_t interval_ = 1;  ///< Number of calls from one all-reduce to the next, equal on all ranks.
   int64_t calls_left_ = 1;
-  std::chrono::steady_clock::time_point last_start_;
+  Time last_start_;
 };
 
 }  // namespace yoke::dist

@@ -13,6 +13,7 @@ namespace yoke::launch {
 namespace {
 
 using std::chrono::milliseconds;
+using std::chrono::minutes;
 using std::chrono::seconds;
 
 class Source : public EventSource {
@@ -75,10 +76,10 @@ TEST(WaitSet, WaitsUntilTheEarliestTimeAndNoLongerThanTheLimit) {
   };
   const Case kCases[] = {{{}, milliseconds(30), milliseconds(30)},
                          {{std::nullopt}, milliseconds(30), milliseconds(30)},
-                         {{milliseconds(20), milliseconds(5000)}, seconds(60), milliseconds(20)},
-                         {{milliseconds(5000), milliseconds(20)}, seconds(60), milliseconds(20)},
-                         {{milliseconds(-5000)}, seconds(60), milliseconds(0)},
-                         {{milliseconds(5000)}, milliseconds(10), milliseconds(10)}};
+                         {{milliseconds(20), minutes(5)}, minutes(5), milliseconds(20)},
+                         {{minutes(5), milliseconds(20)}, minutes(5), milliseconds(20)},
+                         {{minutes(-5)}, minutes(5), milliseconds(0)},
+                         {{minutes(5)}, milliseconds(10), milliseconds(10)}};
   for (const auto& one : kCases) {
     WaitSet waits;
     for (const auto& time : one.from_now) waits.until(time ? std::optional(now + *time) : std::nullopt);
@@ -86,7 +87,7 @@ TEST(WaitSet, WaitsUntilTheEarliestTimeAndNoLongerThanTheLimit) {
     waits.wait(now, one.limit);
     const auto took = std::chrono::steady_clock::now() - began;
     EXPECT_GE(took, one.at_least);
-    EXPECT_LT(took, one.at_least + seconds(4)) << "or it waited for the wrong time";
+    EXPECT_LT(took, seconds(60)) << "or it waited for the wrong time";  // clock: a tenth of it is a busy machine's
   }
 }
 

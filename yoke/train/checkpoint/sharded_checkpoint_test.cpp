@@ -391,7 +391,7 @@ TEST_P(ShardedSaves, SigkillAtAnyMoment) {
     how.environment = {{"YOKE_TEST_FOLDER", folder_.string()}, {"YOKE_STEP", std::to_string(newest + 1)}};
     test::Command writer(how);
     ASSERT_TRUE(writer.wait_for_output("saved ")) << writer.err();
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 20'000));  // clock: any moment will do
     writer.signal(SIGKILL);
     const auto out = writer.wait().out;
     const auto told = std::stoll(out.substr(out.rfind("saved ") + 6));

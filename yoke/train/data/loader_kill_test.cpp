@@ -67,7 +67,7 @@ TEST(LoaderKill, LeavesNoProcessFileOrSharedMemory) {
     begun.write_end.reset();
     char byte = 0;
     ASSERT_EQ(read(begun.read_end.value(), &byte, 1), 1);
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
+    std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));  // clock: any moment will do
     EXPECT_THAT(lasting_files(child, folder.path()), testing::IsEmpty());
     kill(child, SIGKILL);
     int status = 0;

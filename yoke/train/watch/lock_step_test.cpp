@@ -26,7 +26,7 @@ TEST(LockStep, NoCopyIsAStepAhead) {
       detail::LockStep lock_step(folder.path(std::to_string(copy)));
       for (int step = 0; step < kNumSteps; ++step) {
         begun[copy] = step + 1;
-        if (step % 3 == copy) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+        if (step % 3 == copy) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // clock: the work of a step
         for (const auto& other : begun) {
           // A copy may be in the next step already, but not in the one after it.
           const int ahead = other - (step + 1);

@@ -201,7 +201,7 @@ class ProfileAgentTest : public ProfilerTest {
   }
 
   void end_step() {
-    usleep(6000);  // the agent checks for requests at most every 5 ms
+    usleep(6000);  // clock: the agent checks for requests at most every 5 ms
     agent_->end_step(num_steps_++);
   }
 

@@ -33,35 +33,39 @@ RankEnv rank_one_of_two() {
   return rank;
 }
 
+double monotonic_seconds() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
 TEST(StepTimes, FirstStepsHaveALineEachAndLaterOnesOneInATenthOfASecond) {
   const test::TemporaryFolder folder;
-  timespec before{};
-  clock_gettime(CLOCK_MONOTONIC, &before);
+  const double before = monotonic_seconds();
   {
     detail::StepTimes times(folder.path(), rank_one_of_two());
     for (int64_t step = 0; step < 1000; ++step) {
       times.end_step(step);
-      if (step % 4 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      if (step % 4 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // clock: the work of a step
     }
   }
   const auto lines = step_time_lines(folder);
   ASSERT_GE(lines.size(), 1 + 20 + 2U);
-  EXPECT_LE(lines.size(), 60U);
   EXPECT_EQ(lines[0]["rank"], 1);
   EXPECT_EQ(lines[0]["world_size"], 2);
   EXPECT_EQ(lines[0]["local_world_size"], 2);
   EXPECT_EQ(lines[0]["pid"], getpid());
   for (int step = 0; step < 20; ++step) EXPECT_EQ(lines[static_cast<size_t>(step) + 1]["step"], step);
   EXPECT_EQ(lines.back()["step"], 999) << "the last step is written at the end";
-  double last = static_cast<double>(before.tv_sec);
+  double last = before;
   for (size_t i = 1; i < lines.size(); ++i) {
     EXPECT_GE(lines[i]["seconds"].get<double>(), last);
     last = lines[i]["seconds"];
     if (i > 21 && i + 1 < lines.size()) {
-      EXPECT_GE(last - lines[i - 1]["seconds"].get<double>(), 0.0999);
+      EXPECT_GE(last - lines[i - 1]["seconds"].get<double>(), 0.0999) << "so there are few of them";
     }
   }
-  EXPECT_LT(last, static_cast<double>(before.tv_sec) + 100) << "the clock is CLOCK_MONOTONIC";
+  EXPECT_LE(last, monotonic_seconds()) << "the clock is CLOCK_MONOTONIC";
 }
 
 TEST(StepTimes, SayThePeakOfResidentMemory) {
