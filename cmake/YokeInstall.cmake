@@ -25,6 +25,16 @@ install(TARGETS ${yoke_installed_targets} EXPORT yokeTargets
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
         FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 
+# yoke_product builds everything that `cmake --install` installs, without tests and benches.
+get_property(product GLOBAL PROPERTY YOKE_PRODUCT)
+foreach(target yoke yoke_generated yoke_gpu yoke_fake_nvml yoke_fake_nvml_old)
+  if(TARGET ${target})
+    list(APPEND product ${target})
+  endif()
+endforeach()
+add_custom_target(yoke_product)
+add_dependencies(yoke_product ${yoke_installed_targets} ${product})
+
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/examples/" DESTINATION "${CMAKE_INSTALL_DATADIR}/yoke/examples"
         PATTERN "build" EXCLUDE)
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")

@@ -8,6 +8,10 @@ if(TARGET yoke::torch)
   return()
 endif()
 
+# The versions that yoke compiles with; scripts/setup reads these lines. YOKE_TORCH_ANY accepts newer ones.
+set(yoke_torch_oldest 2.11)
+set(yoke_torch_newest 2.15)
+
 function(yoke_find_torch out)
   set(candidates "${YOKE_TORCH_DIR}" "$ENV{YOKE_TORCH_DIR}")
   foreach(dir "${Torch_DIR}" "$ENV{Torch_DIR}")  # .../torch/share/cmake/Torch
@@ -38,15 +42,43 @@ function(yoke_find_torch out)
 endfunction()
 
 yoke_find_torch(YOKE_TORCH_ROOT ${YOKE_TORCH_RECORDED_DIR})
-set(yoke_torch_version_header "${YOKE_TORCH_ROOT}/include/torch/headeronly/version.h")
-if(NOT EXISTS "${yoke_torch_version_header}")  # the place in libtorch before 2.10
-  set(yoke_torch_version_header "${YOKE_TORCH_ROOT}/include/torch/csrc/api/include/torch/version.h")
-endif()
-file(STRINGS "${yoke_torch_version_header}" yoke_torch_version_lines
-     REGEX "#define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
+set(yoke_torch_version_lines "")
+foreach(header torch/headeronly/version.h torch/csrc/api/include/torch/version.h)  # the second one before libtorch 2.10
+  if(NOT yoke_torch_version_lines AND EXISTS "${YOKE_TORCH_ROOT}/include/${header}")
+    file(STRINGS "${YOKE_TORCH_ROOT}/include/${header}" yoke_torch_version_lines
+         REGEX "#define TORCH_VERSION_(MAJOR|MINOR|PATCH) ")
+  endif()
+endforeach()
 string(REGEX REPLACE ".*MAJOR ([0-9]+).*MINOR ([0-9]+).*PATCH ([0-9]+).*" "\\1.\\2.\\3" YOKE_TORCH_VERSION
        "${yoke_torch_version_lines}")
 message(STATUS "yoke: libtorch ${YOKE_TORCH_VERSION} in ${YOKE_TORCH_ROOT}")
+
+# An installed yoke requires the version that it was built with (yokeConfig.cmake), whichever that is.
+function(yoke_check_torch_version version)
+  if(version)
+    set(is "is ${version}")
+  else()
+    set(is "is of an unknown version")
+  endif()
+  string(CONCAT text "yoke: the torch in ${YOKE_TORCH_ROOT} ${is}; yoke needs ${yoke_torch_oldest} to "
+         "${yoke_torch_newest}. Name another one by -DYOKE_TORCH_DIR=FOLDER, or run scripts/setup, which can "
+         "download one")
+  string(REGEX MATCH "^[0-9]+\\.[0-9]+" minor "${version}")
+  if(minor VERSION_GREATER yoke_torch_newest)
+    if(NOT YOKE_TORCH_ANY)
+      message(FATAL_ERROR "${text}; to try this one all the same: -DYOKE_TORCH_ANY=ON.")
+    endif()
+    message(WARNING "${text}. YOKE_TORCH_ANY is set, so it is taken, and may not compile.")
+  elseif(NOT minor OR minor VERSION_LESS yoke_torch_oldest)
+    message(FATAL_ERROR "${text}.")
+  endif()
+endfunction()
+if(NOT YOKE_TORCH_RECORDED_DIR)
+  if("$ENV{YOKE_TORCH_ANY}")  # kept, because ninja configures again without this environment
+    set(YOKE_TORCH_ANY ON CACHE BOOL "Accept versions of libtorch that are newer than yoke knows" FORCE)
+  endif()
+  yoke_check_torch_version("${YOKE_TORCH_VERSION}")
+endif()
 
 add_library(yoke::torch INTERFACE IMPORTED GLOBAL)
 target_include_directories(yoke::torch SYSTEM INTERFACE "${YOKE_TORCH_ROOT}/include"

@@ -21,6 +21,7 @@
 #include "yoke/bench/report.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/drawing.h"
+#include "yoke/cli/frame/missing_program.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/frame/progress_line.h"
 #include "yoke/cli/frame/watched_program.h"
@@ -130,10 +131,7 @@ Figures task_of(const BenchArgs& args) {
 std::string find_bench_program(const Installation& installation) {
   auto program = installation.libexec / "yoke-bench";
   if (is_program(program)) return program.string();
-  throw Error(
-      ErrorCode::kNotFound,
-      "there is no program {}: this yoke was built without libtorch (YOKE_TORCH=OFF), and the exercises need it",
-      program.string());
+  throw Error(ErrorCode::kNotFound, "{}", why_missing(installation, program, "yoke_tool_bench"));
 }
 
 /// The command line that measures: the program itself, or for all-reduce its ranks under `yoke run`.

@@ -19,6 +19,7 @@
 #include "yoke/base/file.h"
 #include "yoke/dist/detail/gloo.h"
 #include "yoke/dist/detail/group_impl.h"
+#include "yoke/dist/detail/single_tensor_collectives.h"
 #include "yoke/dist/plug.h"
 
 namespace yoke::dist {
@@ -280,13 +281,13 @@ void Group::all_to_all(const at::Tensor& output, const at::Tensor& input, const 
                 parts->empty() ? " equally" : " by these Splits");
   }
   const auto call = [&](auto& tensors) {
-    return process_group().alltoall_base(tensors[0], tensors[1], outputs, inputs);
+    return all_to_all_single(process_group(), tensors[0], tensors[1], outputs, inputs);
   };
   start({output.detach(), input.detach()}, call).wait();
 }
 
 PendingCollective Group::start_all_gather(const at::Tensor& output, const at::Tensor& input) {
-  const auto call = [&](auto& tensors) { return process_group()._allgather_base(tensors[0], tensors[1]); };
+  const auto call = [&](auto& tensors) { return all_gather_single(process_group(), tensors[0], tensors[1]); };
   return start({output, input}, call);
 }
 
@@ -295,7 +296,7 @@ PendingCollective Group::start_reduce_scatter(const at::Tensor& output, const at
     throw Error(ErrorCode::kInvalidArgument, "reduce_scatter gives sums and means only");
   }
   const bool divides_first = op == ReduceOp::kMean && input.scalar_type() == at::kHalf;
-  const auto call = [&](auto& tensors) { return process_group()._reduce_scatter_base(tensors[0], tensors[1]); };
+  const auto call = [&](auto& tensors) { return reduce_scatter_single(process_group(), tensors[0], tensors[1]); };
   auto pending = start({output, divides_first ? input.div(size()) : input}, call);
   if (op == ReduceOp::kMean && !divides_first) pending.sum_ = output;
   return pending;

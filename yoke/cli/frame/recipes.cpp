@@ -8,6 +8,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/cli/frame/missing_program.h"
 #include "yoke/cli/help/spelling.h"
 
 namespace yoke::cli {
@@ -59,8 +60,8 @@ Recipe find_recipe(const Installation& installation, const std::string& name) {
   }
   auto recipe = read_recipe(folder / name);
   if (access(recipe.program.c_str(), X_OK) != 0) {
-    throw Error(ErrorCode::kNotFound, "recipe `{}` has no program {}; was it built without libtorch?", name,
-                recipe.program.string());
+    throw Error(ErrorCode::kNotFound, "recipe `{}`: {}", name,
+                why_missing(installation, recipe.program, "recipe_" + name));
   }
   return recipe;
 }

@@ -19,6 +19,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/train/device/detail/keep_generators.h"
+#include "yoke/train/parallel/detail/autograd_node.h"
 
 namespace yoke::train {
 namespace {
@@ -217,7 +218,7 @@ struct Replicas::Impl {
           if (replicas[r].parameters[i].requires_grad()) replicas[r].parameters[i].detach_();
         }
       } else if (c10::GradMode::is_enabled()) {
-        const auto sum = std::make_shared<SumOverReplicas>(parameters[i]);
+        const auto sum = make_node<SumOverReplicas>(parameters[i]);
         for (size_t r = 0; r + 1 < num_used; ++r) {
           const auto& copied = replicas[r].parameters[i];
           torch::autograd::impl::set_gradient_edge(copied, {sum, sum->add_input_metadata(copied)});

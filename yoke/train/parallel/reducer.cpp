@@ -1,7 +1,6 @@
 #include "yoke/train/parallel/detail/reducer.h"
 
 #include <torch/nn/modules/embedding.h>
-#include <torch/version.h>
 
 #include <algorithm>
 #include <limits>
@@ -88,7 +87,6 @@ std::vector<bool> expects_sparse(const torch::nn::Module& model, const NamedTens
   return result;
 }
 
-/// The constructor's arguments differ between libtorch versions; only this function depends on them.
 std::shared_ptr<Reducer> make_reducer(const NamedTensors& parameters, std::vector<bool> expect_sparse,
                                       c10::intrusive_ptr<c10d::ProcessGroup> group,
                                       const DistributedDataParallelOptions& options) {
@@ -108,18 +106,11 @@ std::shared_ptr<Reducer> make_reducer(const NamedTensors& parameters, std::vecto
   }
   auto [buckets, limits] = c10d::compute_bucket_assignment_by_size(tensors, sizes, expect_sparse);
   std::reverse(buckets.begin(), buckets.end());
-#if TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 11
   auto reducer = std::make_shared<Reducer>(
       std::move(tensors), std::move(buckets), std::move(group), std::move(expect_sparse), options.bucket_bytes,
       options.find_unused_parameters, options.gradient_as_bucket_view, std::move(names), options.first_bucket_bytes,
       /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
       /*bucket_bytes_cap_list=*/std::vector<int64_t>{});
-#else
-  auto reducer = std::make_shared<Reducer>(
-      std::move(tensors), std::move(buckets), std::move(group), std::move(expect_sparse), options.bucket_bytes,
-      options.find_unused_parameters, options.gradient_as_bucket_view, std::move(names), options.first_bucket_bytes,
-      /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false);
-#endif
   if (options.static_graph) reducer->set_static_graph();
   return reducer;
 }

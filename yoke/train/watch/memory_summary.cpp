@@ -41,16 +41,13 @@ MemoryStat stat_of(const c10::CachingAllocator::StatArray& stats) {
   return {all.current, all.peak, all.allocated, all.freed};
 }
 
-/// Asks the allocator for the whole device's memory. libtorch's allocators can tell this since version 2.10.
-template <class Allocator>
-void read_whole_device(Allocator& allocator, c10::DeviceIndex index, DeviceMemory& memory) {
-  if constexpr (requires { allocator.getMemoryInfo(index); }) {
-    try {
-      const auto [free, total] = allocator.getMemoryInfo(index);
-      memory.free_bytes = static_cast<int64_t>(free);
-      memory.total_bytes = static_cast<int64_t>(total);
-    } catch (const c10::Error&) {  // this vendor's allocator does not support it
-    }
+/// Asks the allocator for the whole device's memory.
+void read_whole_device(c10::DeviceAllocator& allocator, c10::DeviceIndex index, DeviceMemory& memory) {
+  try {
+    const auto [free, total] = allocator.getMemoryInfo(index);
+    memory.free_bytes = static_cast<int64_t>(free);
+    memory.total_bytes = static_cast<int64_t>(total);
+  } catch (const c10::Error&) {  // this vendor's allocator does not support it
   }
 }
 

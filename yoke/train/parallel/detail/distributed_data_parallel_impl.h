@@ -1,8 +1,6 @@
 // yoke/train/parallel/detail/distributed_data_parallel_impl.h -- shared by distributed_data_parallel.cpp and join.cpp.
 #pragma once
 
-#include <torch/csrc/autograd/function.h>
-
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -15,6 +13,7 @@
 
 #include "yoke/dist/group.h"
 #include "yoke/train/named_tensors.h"
+#include "yoke/train/parallel/detail/autograd_node.h"
 #include "yoke/train/parallel/detail/reducer.h"
 #include "yoke/train/parallel/distributed_data_parallel.h"
 
@@ -47,9 +46,8 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   HookRunner* hook = nullptr;  ///< Owned by the reducer; null without a communication hook.
   std::shared_ptr<Reducer> reducer;
   std::shared_ptr<c10d::Logger> logger;
-  std::vector<std::pair<std::shared_ptr<torch::autograd::Node>, uintptr_t>>
-      accumulators;                                           ///< Indexed by the keys of this class's hooks.
-  std::vector<std::pair<at::Tensor, unsigned>> static_hooks;  ///< For parameters that a static graph does not use.
+  std::vector<std::pair<NodePointer, uintptr_t>> accumulators;  ///< With the keys of this class's hooks.
+  std::vector<std::pair<at::Tensor, unsigned>> static_hooks;    ///< For parameters that a static graph does not use.
   std::shared_ptr<int64_t> no_sync_depth = std::make_shared<int64_t>(0);
   std::atomic<StepState> state = StepState::kIdle;
   int64_t num_steps = 0;          ///< Number of steps begun, including those in a join.
