@@ -398,32 +398,6 @@ TEST(ClaimCommand, AdoptsWhatAProcessUses) {
   EXPECT_EQ(run(machine.yoke({"claim", "--adopt", std::to_string(getpid())})).exit_code, 66);
 }
 
-TEST(ClaimCommand, ARequestThatIsStoppedHoldsBackNobody) {
-  const ClaimMachine machine;
-  Command holder(machine.yoke(ClaimMachine::claim_and_wait({"-n", "8"})));
-  ASSERT_TRUE(holder.wait_for_output("started"));
-  Command stopped(machine.yoke(ClaimMachine::claim_and_wait({"--wait"})));
-  ASSERT_TRUE(wait_until([&] { return machine.claims().at("queue").size() == 1; }));
-  // While it looks at the devices it has the lock of all, and the signal must not come then.
-  const auto is_stopped_without_lock = [&] {
-    stopped.signal(SIGCONT);
-    EXPECT_TRUE(stopped.wait_until([&] { return !stopped.err().empty(); }));
-    stopped.signal(SIGSTOP);
-    EXPECT_TRUE(wait_until([&] { return machine.claims().at("queue")[0].at("is_stopped") == true; }));
-    return run(machine.yoke({"claim", "--wait", "1s", "--", "true"})).exit_code == 124;
-  };
-  bool is_ready = is_stopped_without_lock();
-  for (int i = 0; i < 5 && !is_ready; ++i) is_ready = is_stopped_without_lock();
-  ASSERT_TRUE(is_ready);
-  EXPECT_THAT(run(machine.yoke({"claims"})).out, HasSubstr("stopped"));
-  holder.signal(SIGTERM);
-  EXPECT_TRUE(wait_until([&] { return machine.num_claimed() == 0; }));
-  EXPECT_EQ(run(machine.yoke({"claim", "-n", "8", "--wait", "20s", "--", "true"})).exit_code, 0);
-  stopped.signal(SIGCONT);
-  EXPECT_TRUE(stopped.wait_for_output("started"));
-  stopped.signal(SIGTERM);
-}
-
 TEST(ClaimCommand, AllMeansAllThatCanBeClaimed) {
   const ClaimMachine machine;
   const auto result = run(machine.yoke({"claim", "-d", "all", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"}));

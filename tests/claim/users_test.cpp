@@ -1,6 +1,8 @@
 // Several real users claim at once, and some are killed: never two holders of a device, and never a lost one.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,13 +23,22 @@ constexpr int kNumUsers = 8;
 
 bool is_long() { return std::getenv("YOKE_LONG") != nullptr; }
 
-/// Claims `num_rounds` times as user `number`, and kills some of these commands at a random moment. Returns how many
-/// claims ended in a way that they should not.
-int claim_again_and_again(const ClaimMachine& machine, int number, int num_rounds) {
+/// How the users disturb each other.
+struct Campaign {
+  std::string order = "first";  ///< Of the queue, as in the site's configuration.
+  int num_rounds = is_long() ? 125 : 4;
+  /// Somebody holds the locks that all share, so that nobody waits for anybody, and some requests are stopped for as
+  /// long as it takes until others pass by.
+  bool is_disturbed = false;
+};
+
+/// Claims again and again as user `number`, and kills or stops some of these commands at a random moment. Returns how
+/// many claims ended in a way that they should not.
+int claim_again_and_again(const ClaimMachine& machine, int number, const Campaign& campaign) {
   std::mt19937 random(static_cast<unsigned>(number));
   const auto below = [&](int limit) { return static_cast<int>(random() % static_cast<unsigned>(limit)); };
   int num_failures = 0;
-  for (int round = 0; round < num_rounds; ++round) {
+  for (int round = 0; round < campaign.num_rounds; ++round) {
     const auto num_devices = std::to_string(1 + below(4));
     const auto time = std::to_string(below(4000));
     auto options = machine.yoke(
@@ -40,6 +51,13 @@ int claim_again_and_again(const ClaimMachine& machine, int number, int num_round
       command.wait();
       continue;
     }
+    if (campaign.is_disturbed) {
+      // Those who pass by begin after 1.25 s, as does this one.
+      usleep(static_cast<useconds_t>(below(2) == 0 ? below(60'000) : 1'250'000 + below(100'000)));
+      command.signal(SIGSTOP);
+      usleep(1'500'000);
+      command.signal(SIGCONT);
+    }
     const auto result = command.wait(milliseconds(200'000));
     if (result.exit_code == 0) continue;
     ++num_failures;
@@ -49,10 +67,9 @@ int claim_again_and_again(const ClaimMachine& machine, int number, int num_round
   return num_failures;
 }
 
-/// `order`: of the queue, as in the site's configuration.
-void expect_that_devices_are_given_once(const std::string& order) {
+void expect_that_devices_are_given_once(const Campaign& campaign) {
   const ClaimMachine machine;
-  machine.write("config.toml", "[claim]\norder = '" + order + "'\n");
+  machine.write("config.toml", "[claim]\norder = '" + campaign.order + "'\n");
   const auto all = run(machine.yoke({"claim", "-n", "8", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"}));
   ASSERT_EQ(all.exit_code, 0) << all.err;
   std::filesystem::create_directory(machine.path("held"));
@@ -63,14 +80,19 @@ void expect_that_devices_are_given_once(const std::string& order) {
     machine.write("held/" + all.out.substr(begin, end - begin), "");
     begin = end + 1;
   }
-  const int num_rounds = is_long() ? 125 : 4;
+  std::vector<UniqueFd> locks;
+  for (const std::string name : {"/yoke-alloc", "/yoke-alloc-2"}) {
+    if (!campaign.is_disturbed) break;
+    locks.emplace_back(open((machine.locks() + name).c_str(), O_CREAT | O_RDONLY | O_CLOEXEC, 0644));
+    ASSERT_EQ(flock(locks.back().value(), LOCK_EX | LOCK_NB), 0) << name;
+  }
   std::vector<pid_t> users;
   for (int i = 0; i < kNumUsers; ++i) {
     const pid_t user = fork();
     if (user == 0) {
       const auto uid = kAda + static_cast<uid_t>(i);
       if (setresgid(uid, uid, uid) != 0 || setresuid(uid, uid, uid) != 0) _exit(100);
-      _exit(claim_again_and_again(machine, i, num_rounds));
+      _exit(claim_again_and_again(machine, i, campaign));
     }
     users.push_back(user);
   }
@@ -87,12 +109,17 @@ void expect_that_devices_are_given_once(const std::string& order) {
 
 TEST(ClaimUsers, NeverTwoHoldersOfADeviceAndNeverALostOne) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to be several users";
-  expect_that_devices_are_given_once("first");
+  expect_that_devices_are_given_once({});
 }
 
 TEST(ClaimUsers, NeitherInTheOrderOfFairShare) {
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to be several users";
-  expect_that_devices_are_given_once("fair");
+  expect_that_devices_are_given_once({.order = "fair"});
+}
+
+TEST(ClaimUsers, NeitherWithoutTheLocksThatAllShare) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to be several users";
+  expect_that_devices_are_given_once({.num_rounds = is_long() ? 40 : 3, .is_disturbed = true});
 }
 
 TEST(ClaimUsers, SeeEachOther) {

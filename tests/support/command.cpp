@@ -72,6 +72,10 @@ void read_some(UniqueFd& fd, std::string& text) {
     ioctl(1, TIOCSCTTY, 0);
     setenv("TERM", "xterm", 1);
   }
+  if (options.own_group) {
+    setpgid(0, 0);
+    ::signal(SIGTSTP, SIG_DFL);
+  }
   if (!options.folder.empty() && chdir(options.folder.c_str()) != 0) _exit(125);
   for (const auto& name : options.without) unsetenv(name.c_str());
   for (const auto& [name, value] : options.environment) setenv(name.c_str(), value.c_str(), 1);
@@ -123,6 +127,7 @@ Command::Command(const CommandOptions& options) : leave_unread_(options.leave_un
   pid_ = fork();
   if (pid_ < 0) throw std::runtime_error("fork");
   if (pid_ == 0) become(options, options.input_fd.value_or(in.value()), out.value(), err.value());
+  if (options.own_group) setpgid(pid_, pid_);  // whichever process comes first
 }
 
 Command::~Command() {

@@ -28,6 +28,8 @@ struct CommandOptions {
   /// Makes a pseudo-terminal standard output and error, and the controlling terminal of the command's new session.
   /// out() returns both outputs. TERM is xterm unless `environment` sets it.
   bool on_terminal = false;
+  /// Makes it the leader of a process group of its own, as a shell does. Only then Ctrl-Z (SIGTSTP) stops it.
+  bool own_group = false;
   bool join_outputs = false;                ///< Redirects standard error to standard output, as 2>&1 does.
   bool leave_unread = false;                ///< Does not read the output until wait().
   std::optional<uint64_t> file_limit = {};  ///< The soft and the hard limit RLIMIT_NOFILE.

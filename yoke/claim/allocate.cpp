@@ -232,8 +232,9 @@ struct Preparation {
   Closeness closeness;
 };
 
-/// Decides, and takes. REQUIRES: `survey` was made in `session`.
-Allocation attempt(const Preparation& known, const Ledger::Session& session, Survey survey) {
+/// Decides, and takes. REQUIRES: `survey` was made in `session`, with these `owners`.
+Allocation attempt(const Preparation& known, const Ledger::Session& session, Survey survey,
+                   Ledger::Session::Owners owners) {
   const auto& request = known.request;
   Allocation result;
   auto candidates = known.candidates;
@@ -300,7 +301,12 @@ Allocation attempt(const Preparation& known, const Ledger::Session& session, Sur
       result.claim.emplace(std::move(*claim));
       return result;
     }
-    // Something else than yoke took the lock since the survey.
+    result.is_stale = held.empty();
+    if (result.is_stale) return result;
+    // Something else than yoke has the lock; only the kernel's list tells who.
+    result.refusal = "locked by somebody";
+    if (owners == Ledger::Session::Owners::kOfNotes) return result;
+    result.refusal.clear();
     for (auto& candidate : candidates) {
       if (candidate.key != held) continue;
       candidate.standing = Standing::kClaimed;
@@ -322,20 +328,21 @@ Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, cons
   exclude_others(candidates, request.only);
   auto closeness = closeness_of(snapshot, candidates, read_bus_paths(snapshot));
   const Preparation known{ledger, request, config, place, std::move(all), std::move(candidates), std::move(closeness)};
-  const auto session = ledger.open(request.is_dry ? Ledger::Access::kLook : Ledger::Access::kTake, request.lock_limit);
+  auto session = ledger.open(request.is_dry ? Ledger::Access::kLook : Ledger::Access::kTake, request.lock_wait);
   // A claim may have ended meanwhile and left a process on its device that the snapshot does not have.
   constexpr std::chrono::milliseconds kMostAge(500);
   if (std::chrono::steady_clock::now() - request.read_at > kMostAge) {
-    Allocation stale;
-    stale.is_stale = true;
-    return stale;
+    return {.is_stale = true, .has_passed_by = session.has_passed_by()};
   }
   using Owners = Ledger::Session::Owners;
   if (auto survey = session.survey(Owners::kOfNotes); !request.is_dry && survey.knows_holders()) {
-    auto result = attempt(known, session, std::move(survey));
+    auto result = attempt(known, session, std::move(survey), Owners::kOfNotes);
+    result.has_passed_by = session.has_passed_by();
     if (result.refusal.empty()) return result;
   }
-  return attempt(known, session, session.survey(Owners::kAll));  // its words name processes
+  auto result = attempt(known, session, session.survey(Owners::kAll), Owners::kAll);  // its words name processes
+  result.has_passed_by = session.has_passed_by();
+  return result;
 }
 
 void order_queue(Survey& survey, const Ledger& ledger, const SiteConfig& config, Time now) {
@@ -386,15 +393,9 @@ Outlook outlook(const Ledger& ledger, const std::vector<std::string>& keys, cons
 
 bool is_worthwhile(const Ledger& ledger, const std::vector<std::string>& keys, const AllocationRequest& request,
                    const SiteConfig& config, const Place& place) {
-  std::optional<Survey> survey;
-  try {
-    if (const auto session = ledger.try_open(Ledger::Access::kLook)) {
-      survey = session->survey(Ledger::Session::Owners::kOfNotes);
-    }
-  } catch (const Error&) {  // allocate() reports it
-  }
-  if (!survey || !survey->knows_holders()) return false;
-  return outlook_of(std::move(*survey), ledger, keys, request, config, place).is_worthwhile;
+  auto survey = ledger.look_at_notes();
+  if (!survey.knows_holders()) return false;
+  return outlook_of(std::move(survey), ledger, keys, request, config, place).is_worthwhile;
 }
 
 }  // namespace yoke::claim

@@ -20,8 +20,8 @@ struct AllocationRequest {
   bool takes_used = false;             ///< Also gives devices that are in use without a claim (`--adopt`).
   bool goes_ahead = false;  ///< Starts before others where that delays nobody (`--backfill`); needs `length`.
   bool is_dry = false;      ///< Decides, and takes nothing.
-  std::chrono::milliseconds lock_limit{10'000};  ///< The longest wait for the lock that others hold for milliseconds.
-  Note note = {};                                ///< The purpose. Its times are set when devices are taken.
+  LockWait lock_wait = {};  ///< For the lock that others hold for milliseconds.
+  Note note = {};           ///< The purpose. Its times are set when devices are taken.
   std::optional<std::chrono::seconds> length = {};
   std::chrono::steady_clock::time_point read_at =
       std::chrono::steady_clock::now();  ///< When the snapshot was complete.
@@ -33,7 +33,10 @@ struct Allocation {
   std::vector<std::string> sentences;  ///< The reason, for `--explain`.
   std::string refusal;                 ///< Why nothing was chosen.
   Turn turn;
-  bool is_stale = false;    ///< The snapshot was too old when nobody else was allocating any more; read it again.
+  /// Nothing was decided: the snapshot was too old when it was this process's turn, or another process took devices
+  /// meanwhile. Read the devices again.
+  bool is_stale = false;
+  bool has_passed_by = false;  ///< Another process kept the lock that all share for too long.
   std::string reservation;  ///< The reservation that keeps it from having the devices, in a sentence; empty: none does.
   bool is_hopeless = false;  ///< Waiting would not help: the machine does not have that many devices.
 };
@@ -51,7 +54,8 @@ struct Outlook {
 Outlook outlook(const Ledger& ledger, const std::vector<std::string>& keys, const AllocationRequest& request,
                 const SiteConfig& config, const Place& place);
 
-/// The same in less than a millisecond, without the kernel's list of locks. False also means that it cannot tell.
+/// The same in less than a millisecond, without the kernel's list of locks. It does not know of locks that something
+/// else than yoke took. False also means that it cannot tell.
 bool is_worthwhile(const Ledger& ledger, const std::vector<std::string>& keys, const AllocationRequest& request,
                    const SiteConfig& config, const Place& place);
 

@@ -3,19 +3,20 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
-#include <sys/random.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <thread>
+#include <utility>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
 #include "yoke/base/user_socket.h"
+#include "yoke/claim/detail/allocation_lock.h"
+#include "yoke/claim/detail/locked_text.h"
+#include "yoke/claim/detail/note_lock.h"
 #include "yoke/claim/detail/survey.h"
 #include "yoke/claim/history.h"
 #include "yoke/claim/idle.h"
@@ -24,58 +25,7 @@
 namespace yoke::claim {
 namespace {
 
-bool try_lock(int fd, int kind) {
-  while (flock(fd, kind | LOCK_NB) != 0) {
-    if (errno == EWOULDBLOCK) return false;
-    if (errno != EINTR) throw system_error(errno, "locking");
-  }
-  return true;
-}
-
-/// Finds out whether somebody holds the lock. REQUIRES: the session's lock is held, or the answer may disturb somebody
-/// who locks.
-void probe_lock(int fd, LockedFile& file) {
-  file.is_held = !try_lock(fd, LOCK_EX);
-  file.is_shared = file.is_held && try_lock(fd, LOCK_SH);
-  if (!file.is_held || file.is_shared) flock(fd, LOCK_UN);
-}
-
-std::string read_text(int fd) {
-  std::string text(kMostNoteBytes, '\0');
-  ssize_t count = 0;
-  while ((count = pread(fd, text.data(), text.size(), 0)) < 0 && errno == EINTR) {
-  }
-  text.resize(count > 0 ? static_cast<size_t>(count) : 0);
-  return text;
-}
-
-/// Replaces the text of a file in place, since a new file would not have the lock. Blanks fill the rest, so that there
-/// is no moment at which the text is shorter.
-bool write_text(int fd, std::string text) {
-  struct stat status {};
-  if (fstat(fd, &status) != 0) return false;
-  const auto before = static_cast<size_t>(std::clamp<off_t>(status.st_size, 0, kMostNoteBytes));
-  if (text.size() < before) text.resize(before, ' ');
-  return pwrite(fd, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size());
-}
-
-std::string new_name(std::string_view prefix) {
-  uint64_t random = 0;
-  if (getrandom(&random, sizeof random, 0) != sizeof random) throw system_error(errno, "getting a random number");
-  return fmt::format("{}{}-{}-{:016x}", prefix, geteuid(), getpid(), random);
-}
-
-std::string device_by_stat(const struct stat& status) {
-  return fmt::format("{:02x}:{:02x}", major(status.st_dev), minor(status.st_dev));
-}
-
-pid_t locker_of(const std::vector<KernelLock>& locks, const std::string& device, uint64_t inode) {
-  for (const auto& lock : locks) {
-    if (lock.inode == inode && lock.device == device) return lock.pid;
-  }
-  return 0;
-}
-
+/// How to find out whether a note or a ticket is held.
 enum class Probe { kLocks, kKernelsList };
 
 /// The files in which claims and those who wait are, by kind.
@@ -92,7 +42,7 @@ std::vector<LockedFile> find_files(const LockFolder& folder, const std::vector<s
     LockedFile file{.name = name};
     const auto fd = folder.open_existing(name, 0, &file.status);
     if (!fd || (has_user && uid_in(name, prefix) != int64_t{file.status.st_uid})) continue;  // a name that pretends
-    if (probe == Probe::kLocks) probe_lock(fd->value(), file);
+    if (has_user && probe == Probe::kLocks) file.is_held = is_locked(fd->value());
     if (has_user) file.text = read_text(fd->value());
     files.push_back(std::move(file));
   }
@@ -111,18 +61,24 @@ FoundFiles find_files(const LockFolder& folder, Probe probe) {
 /// changes a lock (fs/locks.c takes file_rwsem for writing, which takes a grace period of RCU).
 void find_lockers(FoundFiles& files, Probe probe, const std::string& session_device) {
   const auto locks = read_locks();  // after the probes, so that a lock that was found is in the list
-  for (auto* kind : {&files.notes, &files.devices, &files.tickets}) {
+  const auto device_of = [&](const LockedFile& file) {
+    return session_device.empty() ? device_by_stat(file.status) : session_device;
+  };
+  for (auto* kind : {&files.notes, &files.tickets}) {
     for (auto& file : *kind) {
-      const auto device = session_device.empty() ? device_by_stat(file.status) : session_device;
-      file.locker = locker_of(locks, device, file.status.st_ino);
-      for (const auto& lock : locks) {
-        if (lock.is_shared && lock.inode == file.status.st_ino && lock.device == device)
-          file.sharers.push_back(lock.pid);
-      }
-      if (probe == Probe::kLocks) continue;
-      file.is_held = file.locker != 0;
-      file.is_shared = !file.sharers.empty();
+      file.locker = locker_of(locks, device_of(file), file.status.st_ino);
+      if (probe == Probe::kKernelsList) file.is_held = file.locker != 0;
     }
+  }
+  for (auto& file : files.devices) {
+    const auto device = device_of(file);
+    for (const auto& lock : locks) {
+      if (lock.inode != file.status.st_ino || lock.device != device) continue;
+      file.is_held = true;
+      file.locker = lock.pid;
+      if (lock.is_shared) file.sharers.push_back(lock.pid);
+    }
+    file.is_shared = !file.sharers.empty();
   }
 }
 
@@ -144,45 +100,6 @@ void record_end(const LockFolder& records, const LockedFile& note) {
   const auto text = parse_note(note.text);
   const auto idle = text ? idle_seconds_of(*text) : std::nullopt;
   if (history) append_end(records, *history, note.name, written_at(note.status), idle);
-}
-
-std::string locker_text(const LockFolder& folder) {
-  const auto fd = folder.open_existing(std::string(kAllocationName));
-  struct stat status {};
-  if (!fd || fstat(fd->value(), &status) != 0) return "somebody";
-  const auto pid = locker_of(read_locks(), device_by_stat(status), status.st_ino);
-  const auto facts = process_facts(pid);
-  if (!facts) return "a process that cannot be seen from here";
-  return fmt::format("process {} of uid {}", pid, facts->effective_uid.value_or(-1));
-}
-
-/// The lock that protects looking and taking. The members end in the reverse order.
-struct AllocationLock {
-  StopDelay delay;
-  UniqueFd fd;
-};
-
-/// nullopt: somebody holds it.
-std::optional<AllocationLock> try_lock_allocation(const LockFolder& folder) {
-  const std::string name(kAllocationName);
-  auto fd = folder.open_shared(name);
-  AllocationLock lock{StopDelay(), std::move(fd)};
-  if (!try_lock(lock.fd.value(), LOCK_EX) || !folder.is_current(lock.fd.value(), name)) return std::nullopt;
-  return lock;
-}
-
-/// Errors  kUnavailable: somebody held it for `limit`.
-AllocationLock lock_allocation(const LockFolder& folder, std::chrono::milliseconds limit) {
-  const auto until = std::chrono::steady_clock::now() + limit;
-  for (;;) {
-    if (auto lock = try_lock_allocation(folder)) return std::move(*lock);
-    if (std::chrono::steady_clock::now() > until) break;
-    std::this_thread::sleep_for(std::chrono::microseconds(500));
-  }
-  throw Error(ErrorCode::kUnavailable,
-              "{} holds {} for longer than the few milliseconds that programs need it, so nobody can claim; ask its "
-              "user to end it, or root",
-              locker_text(folder), folder.path_of(std::string(kAllocationName)).string());
 }
 
 /// The claim is then that of a process which is there.
@@ -228,6 +145,20 @@ std::string lock_name(const std::string& key) {
   return std::string(kDevicePrefix) + key_in_name(key);
 }
 
+namespace {
+
+constexpr std::chrono::seconds kLongestWrite(10);  ///< Of another process, before it is an error.
+
+Error blocked_by_writer(const std::string& name) {
+  return {
+      ErrorCode::kUnavailable,
+      "another process of the same user, or of root, has been writing into the claim {} for seconds; continue it if "
+      "it is stopped, or end it",
+      printable(name)};
+}
+
+}  // namespace
+
 // ---- Claim ----------------------------------------------------------------------------------------------------------
 
 Claim::Claim(const LockFolder& folder, std::string name, UniqueFd note_fd, std::vector<UniqueFd> locks)
@@ -243,6 +174,7 @@ Claim::Claim(Claim&& other) noexcept
       is_shared_(other.is_shared_),
       note_(std::move(other.note_)),
       note_fd_(std::move(other.note_fd_)),
+      writer_fd_(std::move(other.writer_fd_)),
       locks_(std::move(other.locks_)),
       owner_(std::exchange(other.owner_, 0)),
       records_(other.records_),
@@ -257,6 +189,7 @@ Claim& Claim::operator=(Claim&& other) noexcept {
   is_shared_ = other.is_shared_;
   note_ = std::move(other.note_);
   note_fd_ = std::move(other.note_fd_);
+  writer_fd_ = std::move(other.writer_fd_);
   locks_ = std::move(other.locks_);
   owner_ = std::exchange(other.owner_, 0);
   records_ = other.records_;
@@ -314,11 +247,7 @@ bool Claim::leave_to_heirs() noexcept {
   try {
     // Without a lock, because it usually has none. An heir that comes right now learns from succeed() that it is late.
     if (!is_shared_ && read().heirs.empty()) return false;
-    std::optional<AllocationLock> lock;
-    try {
-      lock.emplace(lock_allocation(*folder_, std::chrono::seconds(2)));
-    } catch (const Error&) {  // somebody keeps the lock; two that end at the same time are less likely than that
-    }
+    const auto lock = lock_note_if_possible();
     auto note = read();
     note.heirs = living_heirs();
     const bool is_outer_alive = is_shared_ && note.pid != getpid() && lives(note.pid, note.start_ticks);
@@ -339,20 +268,51 @@ std::vector<Heir> Claim::living_heirs() const {
   return heirs;
 }
 
-void Claim::set_program(pid_t program) {
-  std::optional<AllocationLock> lock;
+std::optional<NoteLock> Claim::lock_note(std::chrono::milliseconds limit) const {
+  if (!writer_fd_) writer_fd_ = open_for_writing(note_fd_.value());
+  return NoteLock::take(writer_fd_.value(), limit);
+}
+
+/// For what must be written in any case: that another process writes at the same moment is less likely than that one is
+/// stopped while it does.
+std::optional<NoteLock> Claim::lock_note_if_possible() const noexcept {
+  constexpr std::chrono::seconds kLimit(2);
   try {
-    lock.emplace(lock_allocation(*folder_, std::chrono::seconds(2)));
-  } catch (const Error&) {  // somebody keeps the lock; another writer at the same moment is less likely than that
+    return lock_note(kLimit);
+  } catch (const std::exception&) {
+    return std::nullopt;
   }
+}
+
+void Claim::record_use(const std::vector<std::optional<bool>>& used, Time now) {
+  constexpr std::chrono::milliseconds kLimit(20);
+  change(
+      [&](Note& note) {
+        note.activity = after_look(note, used, std::chrono::floor<std::chrono::seconds>(now));
+        set_idle_seconds(idle_seconds_of(note));
+      },
+      kLimit);
+}
+
+void Claim::change(const std::function<void(Note&)>& change, std::chrono::milliseconds limit) {
+  const auto lock = lock_note(limit);
+  if (!lock) return;
   auto note = read();  // heirs and `yoke extend` write into it, too
+  change(note);
+  write(note);
+}
+
+void Claim::set_program(pid_t program) {
+  const auto lock = lock_note_if_possible();
+  auto note = read();
   note.program_pid = program;
   note.program_start_ticks = start_ticks_of(program).value_or(0);
   write(note);
 }
 
 bool Claim::succeed(pid_t program) {
-  const auto lock = lock_allocation(*folder_, std::chrono::seconds(10));
+  const auto lock = lock_note(kLongestWrite);
+  if (!lock) throw blocked_by_writer(name_);
   if (!folder_->is_current(note_fd_.value(), name_)) return false;
   auto note = read();
   note.pid = getpid();
@@ -395,15 +355,8 @@ StopDelay::~StopDelay() {
   if (is_active_) pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
-std::optional<Ledger::Session> Ledger::try_open(Access access) const {
-  auto lock = try_lock_allocation(folder_);
-  if (!lock) return std::nullopt;
-  return Session(*this, std::move(lock->fd), access, std::move(lock->delay));
-}
-
-Ledger::Session Ledger::open(Access access, std::chrono::milliseconds limit) const {
-  auto lock = lock_allocation(folder_, limit);
-  return {*this, std::move(lock.fd), access, std::move(lock.delay)};
+Ledger::Session Ledger::open(Access access, const LockWait& wait) const {
+  return {*this, lock_allocation(folder_, wait), access, wait.term};
 }
 
 std::optional<Claim> Ledger::inherited() const {
@@ -429,10 +382,14 @@ std::optional<Claim> Ledger::inherited() const {
   return result;
 }
 
-bool Ledger::Session::share(Claim& claim, const std::vector<int64_t>& positions) const {
-  if (!ledger_->folder().is_current(claim.note_fd_.value(), claim.name_)) return false;
+std::optional<std::vector<int64_t>> Ledger::share(
+    Claim& claim, const std::function<std::vector<int64_t>(const std::vector<Heir>&)>& choose) const {
+  const auto lock = claim.lock_note(kLongestWrite);
+  if (!lock) throw blocked_by_writer(claim.name_);
+  if (!folder_.is_current(claim.note_fd_.value(), claim.name_)) return std::nullopt;
   auto note = claim.read();
   note.heirs = claim.living_heirs();
+  auto positions = choose(note.heirs);
   if (note.heirs.size() >= kMostHeirs) {
     throw Error(
         ErrorCode::kFailedPrecondition,
@@ -443,25 +400,12 @@ bool Ledger::Session::share(Claim& claim, const std::vector<int64_t>& positions)
   note.heirs.push_back({getpid(), start_ticks_of(getpid()).value_or(0), positions});
   if (!claim.write(note)) {
     throw Error(ErrorCode::kUnavailable, "writing {}: no space is left; make room",
-                ledger_->folder().path_of(claim.name_).string());
+                folder_.path_of(claim.name_).string());
   }
   claim.owner_ = getpid();
-  claim.records_ = &ledger_->records();
-  claim.history_file_ = newest_history_file(ledger_->records()).value_or("");
-  return true;
-}
-
-void Ledger::record_use(Claim& claim, const std::vector<std::optional<bool>>& used, Time now,
-                        std::chrono::milliseconds limit) const {
-  try {
-    const auto session = open(Access::kTake, limit);  // `yoke extend` writes into the note, too
-    auto note = claim.read();
-    note.activity = after_look(note, used, std::chrono::floor<std::chrono::seconds>(now));
-    claim.write(note);
-    claim.set_idle_seconds(idle_seconds_of(note));
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kUnavailable && error.code() != ErrorCode::kFailedPrecondition) throw;
-  }
+  claim.records_ = &records();
+  claim.history_file_ = newest_history_file(records()).value_or("");
+  return positions;
 }
 
 void Ledger::rewrite(const HeldNote& held, const std::function<void(Note&)>& change) const {
@@ -469,12 +413,13 @@ void Ledger::rewrite(const HeldNote& held, const std::function<void(Note&)>& cha
     throw Error(ErrorCode::kPermissionDenied, "the claim belongs to {}; only that user or root may change it",
                 printable(device::user_name(held.uid)));
   }
-  const auto session = open(Access::kTake);  // so that nobody else writes into the note meanwhile
-  const auto fd = folder_.open_existing(held.name, O_RDWR);
   struct stat status {};
-  if (!fd || fstat(fd->value(), &status) != 0 || int64_t{status.st_uid} != held.uid) {
+  const auto fd = folder_.open_existing(held.name, O_RDWR, &status);
+  if (!fd || int64_t{status.st_uid} != held.uid) {
     throw Error(ErrorCode::kNotFound, "the claim {} has ended", printable(held.name));
   }
+  const auto lock = NoteLock::take(fd->value(), kLongestWrite);
+  if (!lock) throw blocked_by_writer(held.name);
   auto note = parse_note(read_text(fd->value()));
   if (!note) throw Error(ErrorCode::kFailedPrecondition, "the text of the claim cannot be read");
   change(*note);
@@ -495,13 +440,9 @@ void Ledger::force(const HeldNote& held) const {
 }
 
 bool Ledger::is_held(const HeldNote& held) const {
-  const auto session = open(Access::kLook);  // to find out whether a lock is held takes the lock for a moment
   struct stat status {};
   const auto fd = folder_.open_existing(held.name, 0, &status);
-  if (!fd || int64_t{status.st_uid} != held.uid) return false;
-  LockedFile file;
-  probe_lock(fd->value(), file);
-  return file.is_held;
+  return fd && int64_t{status.st_uid} == held.uid && is_locked(fd->value());
 }
 
 Survey Ledger::look_without_lock() const {
@@ -510,26 +451,53 @@ Survey Ledger::look_without_lock() const {
   return survey_of(files);
 }
 
-Ledger::Session::Session(const Ledger& ledger, UniqueFd lock, Access access, StopDelay delay)
-    : ledger_(&ledger), delay_(std::move(delay)), lock_(std::move(lock)), access_(access) {}
+Survey Ledger::look_at_notes() const { return survey_of(find_files(folder_, Probe::kLocks)); }
 
-Survey Ledger::Session::survey(Owners owners) const {
+Ledger::Session::Session(const Ledger& ledger, AllocationLock lock, Access access, std::chrono::milliseconds term)
+    : ledger_(&ledger),
+      until_(lock.begin + term),
+      delay_(std::move(lock.delay)),
+      lock_(std::move(lock.fd)),
+      has_passed_by_(lock.has_passed_by),
+      access_(access) {}
+
+Survey Ledger::Session::survey(Owners owners) {
   const auto& folder = ledger_->folder();
   auto files = find_files(folder, Probe::kLocks);
   const auto is_own_and_dead = [](const LockedFile& file) { return !file.is_held && file.status.st_uid == geteuid(); };
   if (access_ == Access::kTake) {
-    for (const auto& note : files.notes) {
-      if (is_own_and_dead(note)) record_end(ledger_->records(), note);
-    }
     for (auto* kind : {&files.notes, &files.tickets}) {
       for (const auto& file : *kind) {
-        if (is_own_and_dead(file)) folder.remove(file.name);
+        if (!is_own_and_dead(file)) continue;
+        remove_dead(folder, file.name, [&] {
+          if (kind == &files.notes) record_end(ledger_->records(), file);
+        });
       }
       std::erase_if(*kind, is_own_and_dead);
     }
   }
-  if (owners == Owners::kAll) find_lockers(files, Probe::kLocks, device_of_lock(lock_.value()));
-  return survey_of(files);
+  if (owners == Owners::kAll) find_lockers(files, Probe::kLocks, lock_ ? device_of_lock(lock_.value()) : "");
+  auto survey = survey_of(files);
+  seen_notes_.emplace();
+  for (const auto& note : survey.notes) seen_notes_->insert(note.name);
+  return survey;
+}
+
+bool Ledger::Session::is_late() const { return std::chrono::steady_clock::now() > until_; }
+
+/// Whether nobody else has taken devices since survey(), so that what was decided is still right. The note of this
+/// process must be held already: of two that take at the same time, at least one then sees the note of the other.
+bool Ledger::Session::is_as_surveyed(const std::string& own_note) const {
+  if (is_late()) return false;
+  if (!seen_notes_) return true;
+  const auto& folder = ledger_->folder();
+  for (const auto& name : folder.names(kNotePrefix)) {
+    if (name == own_note || seen_notes_->contains(name)) continue;
+    struct stat status {};
+    const auto fd = folder.open_existing(name, 0, &status);
+    if (fd && uid_in(name, kNotePrefix) == int64_t{status.st_uid} && is_locked(fd->value())) return false;
+  }
+  return !is_late();
 }
 
 std::optional<Claim> Ledger::Session::take(const std::vector<std::string>& keys, Note note, std::string& held) const {
@@ -546,13 +514,8 @@ std::optional<Claim> Ledger::Session::take(const std::vector<std::string>& keys,
     }
     locks.push_back(std::move(fd));
   }
-  const auto name = new_name(kNotePrefix);
-  auto note_fd = folder.create(name);
+  auto [name, note_fd] = create_locked(folder, kNotePrefix);
   Claim claim(folder, name, std::move(note_fd), std::move(locks));
-  if (!try_lock(claim.note_fd_.value(), LOCK_EX)) {
-    throw Error(ErrorCode::kUnavailable, "{} was locked by somebody else right after it was made; try again",
-                folder.path_of(name).string());
-  }
   note.keys = keys;
   note.pid = getpid();
   note.start_ticks = start_ticks_of(getpid()).value_or(0);
@@ -561,6 +524,8 @@ std::optional<Claim> Ledger::Session::take(const std::vector<std::string>& keys,
                 "writing {}: no space is left in {}, too many files are there, or `ulimit -f` forbids it; make room",
                 folder.path_of(name).string(), folder.path().string());
   }
+  held.clear();
+  if (!is_as_surveyed(name)) return std::nullopt;
   claim.records_ = &ledger_->records();
   const Use use{.uid = geteuid(), .claim = name, .keys = keys, .since = note.since};
   claim.history_file_ = append_begin(*claim.records_, use).value_or("");
@@ -569,9 +534,9 @@ std::optional<Claim> Ledger::Session::take(const std::vector<std::string>& keys,
 
 Place Ledger::Session::join(const Request& request) const {
   const auto& folder = ledger_->folder();
-  const auto name = new_name(kTicketPrefix);
-  Place place(folder, name, folder.create(name));
-  if (!try_lock(place.fd_.value(), LOCK_EX) || !write_text(place.fd_.value(), to_text(request))) {
+  auto [name, fd] = create_locked(folder, kTicketPrefix);
+  Place place(folder, name, std::move(fd));
+  if (!write_text(place.fd_.value(), to_text(request))) {
     throw Error(ErrorCode::kUnavailable, "writing {}: no space is left in {}; make room", folder.path_of(name).string(),
                 folder.path().string());
   }

@@ -6,6 +6,12 @@
 //
 // A device is given only if its lock is free and no held note names it. The second condition matters if a lock file was
 // removed and made anew while somebody held it.
+//
+// Those who look and take do so one after the other, by a lock that all share, for a few milliseconds. A process that
+// keeps this lock for longer is passed by. So whoever has taken devices looks once more whether somebody else has, too,
+// or whether it was late itself, and then gives them back and begins anew. Nobody tries the lock of a device but by
+// taking it, and the locks of notes are tried by LOCK_SH, so that looking never disturbs others, even if a process is
+// stopped meanwhile.
 #pragma once
 
 #include <sys/types.h>
@@ -16,6 +22,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -71,6 +78,10 @@ struct Survey {
   bool knows_holders() const;
 };
 
+/// Programs need the lock that all share for some milliseconds; after this time they are passed by. What one of them
+/// has decided for longer is not done any more.
+inline constexpr std::chrono::seconds kLockPatience(1);
+
 /// While it exists, Ctrl-Z and the like stop this thread only afterwards, since others wait for it meanwhile.
 class StopDelay {
  public:
@@ -83,6 +94,19 @@ class StopDelay {
   sigset_t before_;
   bool is_active_ = false;
 };
+
+/// How long to wait for the lock that all share.
+struct LockWait {
+  std::chrono::milliseconds limit = std::chrono::seconds(10);
+  /// After so long, whoever holds it is passed by.
+  std::chrono::milliseconds patience = kLockPatience;
+  /// For how long this process may decide. It is longer than the patience of others for one that was late again and
+  /// again, as on a machine where looking up groups takes seconds.
+  std::chrono::milliseconds term = kLockPatience;
+};
+
+class NoteLock;
+struct AllocationLock;
 
 /// Devices that this process holds. The destructor gives them back, unless this process has forked and is the child.
 class Claim {
@@ -97,10 +121,16 @@ class Claim {
   /// process is killed.
   std::vector<int> fds() const;
 
-  /// Writes what the claim says about itself. Returns false if the text could not be written, as on a full disk.
+  /// Writes what the claim says about itself, whatever others write. Returns false if the text could not be written, as
+  /// on a full disk.
   bool write(const Note& note);
+  /// Replaces the note by what `change` makes of it. Without effect if another process writes into it for `limit`.
+  void change(const std::function<void(Note&)>& change, std::chrono::milliseconds limit);
   /// The text as it is now, since `yoke extend` may have changed it.
   Note read() const;
+
+  /// Writes what a look at the devices has found. Without effect if another process writes into the note.
+  void record_use(const std::vector<std::optional<bool>>& used, Time now);
 
   /// Writes which program the claim is for.
   void set_program(pid_t program);
@@ -129,12 +159,17 @@ class Claim {
   friend class Ledger;
   Claim(const LockFolder& folder, std::string name, UniqueFd note_fd, std::vector<UniqueFd> locks);
   bool leave_to_heirs() noexcept;
+  std::optional<NoteLock> lock_note(std::chrono::milliseconds limit) const;
+  std::optional<NoteLock> lock_note_if_possible() const noexcept;
 
   const LockFolder* folder_;
   std::string name_;
   bool is_shared_ = false;
   Note note_;
   UniqueFd note_fd_;
+  /// The note again, for NoteLock, since `note_fd_` is shared with the program. It is kept open, because each time that
+  /// a file is closed after writing, those who wait look.
+  mutable UniqueFd writer_fd_;
   std::vector<UniqueFd> locks_;
   pid_t owner_;
   const LockFolder* records_ = nullptr;
@@ -173,36 +208,39 @@ class Ledger {
   const LockFolder& folder() const { return folder_; }
   const LockFolder& records() const { return records_ ? *records_ : folder_; }
 
-  /// Whether devices may be taken. Those who only look need the same lock, because a lock can only be tried by taking
-  /// it for a moment.
+  /// Whether devices may be taken. Those who only look wait for the same lock, so that they do not see a claim that is
+  /// half taken.
   enum class Access { kLook, kTake };
   class Session;
 
-  /// Errors  kUnavailable: somebody held the lock for `limit`; the message says who. Those of LockFolder.
-  Session open(Access access, std::chrono::milliseconds limit = std::chrono::seconds(10)) const;
-  /// nullopt: somebody holds the lock now.
-  std::optional<Session> try_open(Access access) const;
+  /// Errors  kUnavailable: somebody held the lock for `wait.limit`; the message says who. Those of LockFolder.
+  Session open(Access access, const LockWait& wait = {}) const;
 
-  /// Writes what a look at the devices of a claim has found. Without effect if somebody holds the lock for `limit`.
-  void record_use(Claim& claim, const std::vector<std::optional<bool>>& used, Time now,
-                  std::chrono::milliseconds limit = std::chrono::milliseconds(20)) const;
+  /// Makes this process an heir of a claim of inherited(), for the devices that `choose` picks, as positions in
+  /// Note::keys, when it is told which other heirs live. nullopt: the claim has ended.
+  /// Errors  kFailedPrecondition: it has kMostHeirs heirs; kUnavailable: another process writes into its note for 10 s,
+  ///         or there is no space; those of `choose`.
+  std::optional<std::vector<int64_t>> share(
+      Claim& claim, const std::function<std::vector<int64_t>(const std::vector<Heir>&)>& choose) const;
 
-  /// Puts off the end of a claim. Errors  those of open(); kNotFound: it has ended; kFailedPrecondition: it has no end;
-  /// kPermissionDenied: it belongs to somebody else.
+  /// Puts off the end of a claim. Errors  kNotFound: it has ended; kFailedPrecondition: it has no end;
+  /// kPermissionDenied: it belongs to somebody else; kUnavailable: another process writes into its note for 10 s.
   void extend(const HeldNote& held, Time until) const;
 
   /// Writes that the claim is to be ended with all of its processes (Note::is_forced). Errors  those of extend().
   void force(const HeldNote& held) const;
 
-  /// Whether some process still holds the claim. Errors  those of open().
+  /// Whether some process still holds the claim.
   bool is_held(const HeldNote& held) const;
 
   /// The claim under which this process runs: the descriptors were inherited, and the claim has not ended. Of several,
-  /// the one that was taken last. This process only looks at it until Session::share().
+  /// the one that was taken last. This process only looks at it until share().
   std::optional<Claim> inherited() const;
 
-  /// What /proc/locks shows without that lock, for when somebody does not give it back.
+  /// What /proc/locks shows, without the lock that all share.
   Survey look_without_lock() const;
+  /// What held notes say, without that lock: Session::Owners::kOfNotes.
+  Survey look_at_notes() const;
 
  private:
   /// Replaces the note of a running claim by what `change` makes of it. Errors  those of extend().
@@ -212,34 +250,40 @@ class Ledger {
   std::optional<LockFolder> records_;
 };
 
-/// While it exists, no other process takes devices or looks.
+/// While it exists, no other process takes devices or looks, except those that have waited for longer than a second.
 class Ledger::Session {
  public:
   /// Whether to ask the kernel who holds the locks, which can take as long as 15 ms. Otherwise only the owners of the
   /// notes are known, and nobody's process is (Survey::knows_holders).
   enum class Owners { kAll, kOfNotes };
   /// Removes notes and tickets of this user's processes that were killed, and looks at the others.
-  Survey survey(Owners owners = Owners::kAll) const;
+  Survey survey(Owners owners = Owners::kAll);
 
-  /// Takes all of these devices, or none: nullopt, with the one that somebody holds in `held`. REQUIRES: kTake.
+  /// Takes all of these devices, or none: nullopt, with the one that somebody holds in `held`. If `held` is empty, the
+  /// last survey() is not true any more, because another process took devices or this one was late. REQUIRES: kTake.
   /// `note` gets its keys and its process here. With Note::share_bytes, others may share the devices.
   std::optional<Claim> take(const std::vector<std::string>& keys, Note note, std::string& held) const;
 
-  /// Makes this process an heir of a claim of Ledger::inherited(), for the devices at these positions in Note::keys.
-  /// Returns false if the claim has ended. Errors  kFailedPrecondition: it has kMostHeirs heirs. REQUIRES: kTake.
-  bool share(Claim& claim, const std::vector<int64_t>& positions) const;
+  /// Whether others may have passed by this process, so that what it knows is old.
+  bool is_late() const;
+  /// Whether this process has passed by another one that holds the lock.
+  bool has_passed_by() const { return has_passed_by_; }
 
   /// Joins the queue. REQUIRES: kTake.
   Place join(const Request& request) const;
 
  private:
   friend class Ledger;
-  Session(const Ledger& ledger, UniqueFd lock, Access access, StopDelay delay);
+  Session(const Ledger& ledger, AllocationLock lock, Access access, std::chrono::milliseconds term);
+  bool is_as_surveyed(const std::string& own_note) const;
 
   const Ledger* ledger_;
-  StopDelay delay_;  ///< Before the lock, so that it ends after that.
-  UniqueFd lock_;
+  std::chrono::steady_clock::time_point until_;  ///< Then it is late.
+  StopDelay delay_;                              ///< Before the lock, so that it ends after that.
+  UniqueFd lock_;                                ///< Empty: it goes on without.
+  bool has_passed_by_;
   Access access_;
+  std::optional<std::set<std::string>> seen_notes_;  ///< The held ones at the last survey().
 };
 
 /// The part of a lock's name that lock_name() derives from the key.

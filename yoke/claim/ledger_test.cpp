@@ -13,9 +13,12 @@
 #include <csignal>
 #include <fstream>
 #include <functional>
+#include <memory>
 
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
+#include "yoke/base/user_socket.h"
+#include "yoke/claim/detail/note_lock.h"
 #include "yoke/claim/queue.h"
 
 namespace yoke::claim {
@@ -75,6 +78,13 @@ class ClaimLedger : public testing::Test {
     std::string held;
     const Note note{.purpose = "test", .since = Time(std::chrono::seconds(1'700'000'000))};
     return ledger.open(Ledger::Access::kTake).take(keys, note, held);
+  }
+  static bool share(const Ledger& ledger, Claim& claim, int64_t position) {
+    return ledger.share(claim, [&](const std::vector<Heir>&) { return std::vector{position}; }).has_value();
+  }
+  /// Begins at once, although another process, or another session of this one, holds the lock.
+  static Ledger::Session pass_by(const Ledger& ledger) {
+    return ledger.open(Ledger::Access::kTake, {.patience = std::chrono::milliseconds(0)});
   }
   static Survey survey(const Ledger& ledger) { return ledger.open(Ledger::Access::kLook).survey(); }
   static std::vector<std::string> held(const Ledger& ledger) {
@@ -207,13 +217,146 @@ TEST_F(ClaimLedger, AHeldAllocationLockIsAnErrorThatNamesItsHolder) {
   const UniqueFd foreign(open((path_ + "/yoke-alloc").c_str(), O_RDONLY));
   ASSERT_EQ(flock(foreign.value(), LOCK_EX), 0);
   try {
-    ledger.open(Ledger::Access::kTake, std::chrono::milliseconds(20));
+    ledger.open(Ledger::Access::kTake, {.limit = std::chrono::milliseconds(20)});
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
     EXPECT_THAT(error.what(), HasSubstr(std::to_string(getpid())));
     EXPECT_THAT(error.what(), HasSubstr("yoke-alloc"));
   }
+}
+
+TEST_F(ClaimLedger, WhoeverKeepsTheLockIsPassedBy) {
+  const auto ledger = this->ledger();
+  const auto keeper = ledger.open(Ledger::Access::kTake);
+  EXPECT_FALSE(keeper.has_passed_by());
+  std::string held;
+  auto second = ledger.open(Ledger::Access::kTake);
+  EXPECT_TRUE(second.has_passed_by());
+  // The second lock is held now, too.
+  auto third = ledger.open(Ledger::Access::kTake);
+  EXPECT_TRUE(third.has_passed_by());
+  third.survey();
+  const auto claim = third.take({"GPU-0"}, {}, held);
+  ASSERT_TRUE(claim);
+  const auto seen = third.survey();
+  ASSERT_EQ(seen.holdings.size(), 1U);
+  EXPECT_EQ(seen.holdings[0].pid, getpid());
+  EXPECT_FALSE(pass_by(ledger).take({"GPU-0"}, {}, held));
+  EXPECT_EQ(held, "GPU-0");
+}
+
+TEST_F(ClaimLedger, AProcessThatWasPassedByTakesNothing) {
+  const auto ledger = this->ledger();
+  // It is stopped after it has looked, and then takes what was free.
+  const auto stop_and_take = [&](const std::string& key) {
+    const pid_t child = fork();
+    if (child == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      auto session = ledger.open(Ledger::Access::kTake);
+      if (session.survey().find(key) != nullptr) _exit(10);
+      raise(SIGSTOP);
+      std::string held = "-";
+      const auto claim = session.take({key}, {}, held);
+      _exit(claim ? 1 : held.empty() ? 2 : 3);
+    }
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, WUNTRACED), child);
+    EXPECT_TRUE(WIFSTOPPED(status)) << status;
+    return child;
+  };
+  const auto go_on = [](pid_t child) {
+    int status = 0;
+    kill(child, SIGCONT);
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  };
+  auto stopped = stop_and_take("GPU-0");
+  auto claim = take(ledger, {"GPU-0"});
+  ASSERT_TRUE(claim) << "it was passed by";
+  EXPECT_EQ(go_on(stopped), 3) << "the lock of the device decides";
+  EXPECT_THAT(held(ledger), ElementsAre("GPU-0"));
+  stopped = stop_and_take("GPU-1");
+  ASSERT_TRUE(take(ledger, {"GPU-1"})) << "and given back at once";
+  EXPECT_EQ(go_on(stopped), 2) << "the device is free, and what it has seen is old";
+  EXPECT_THAT(held(ledger), ElementsAre("GPU-0"));
+  EXPECT_EQ(ledger.folder().names("yoke-claim-").size(), 1U);
+}
+
+TEST_F(ClaimLedger, OfTwoThatTakeAtOnceTheLaterOneBeginsAnew) {
+  const auto ledger = this->ledger();
+  std::string held;
+  for (const std::string key : {"GPU-0", "GPU-1"}) {
+    auto first = ledger.open(Ledger::Access::kTake);
+    first.survey();
+    auto second = pass_by(ledger);
+    second.survey();
+    const auto claim = second.take({"GPU-0"}, {}, held);
+    ASSERT_TRUE(claim) << key;
+    // Not even if the file of the lock was replaced meanwhile.
+    ASSERT_EQ(unlink((path_ + "/yoke-dev-GPU-0").c_str()), 0);
+    held = "-";
+    EXPECT_FALSE(first.take({key}, {}, held)) << "limits and shares may allow only one of them";
+    EXPECT_EQ(held, "") << key;
+    EXPECT_EQ(ledger.folder().names("yoke-claim-").size(), 1U);
+  }
+}
+
+TEST_F(ClaimLedger, AProcessThatIsStoppedWhileItLooksDisturbsNobody) {
+  const auto ledger = this->ledger();
+  { const auto claim = take(ledger, {"GPU-0"}); }
+  // As it tries locks: for a moment it has the lock of a note that was left behind.
+  ledger.folder().create("yoke-claim-" + std::to_string(geteuid()) + "-1-00");
+  const UniqueFd looking(open((path_ + "/yoke-claim-" + std::to_string(geteuid()) + "-1-00").c_str(), O_RDONLY));
+  ASSERT_EQ(flock(looking.value(), LOCK_SH), 0);
+  EXPECT_TRUE(ledger.open(Ledger::Access::kLook).survey().notes.empty());
+  EXPECT_TRUE(ledger.look_without_lock().notes.empty());
+  EXPECT_TRUE(take(ledger, {"GPU-0"}));
+}
+
+TEST_F(ClaimLedger, LooksOfManyDoNotKeepAnybodyFromTaking) {
+  const auto ledger = this->ledger();
+  std::vector<std::unique_ptr<Waiting>> others;
+  for (int i = 0; i < 2; ++i) {
+    others.push_back(std::make_unique<Waiting>([&] {
+      if (fork() != 0) return;
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      for (;;) ledger.look_at_notes();
+    }));
+  }
+  for (int i = 0; i < 200; ++i) {
+    const auto claim = take(ledger, {"GPU-0"});
+    ASSERT_TRUE(claim) << i;
+    const auto place = ledger.open(Ledger::Access::kTake).join({.num_devices = 1});
+    auto session = ledger.open(Ledger::Access::kTake);
+    const auto seen = session.survey(Ledger::Session::Owners::kOfNotes);
+    ASSERT_EQ(seen.tickets.size(), 1U) << i;
+    ASSERT_TRUE(seen.knows_holders()) << i;
+    ASSERT_NE(seen.find("GPU-0"), nullptr) << i;
+  }
+}
+
+TEST_F(ClaimLedger, WritersOfANoteWaitForEachOtherAlone) {
+  const auto ledger = this->ledger();
+  const auto claim = take(ledger, {"GPU-0"});
+  const auto path = path_ + "/" + claim->name();
+  const UniqueFd first(open(path.c_str(), O_RDWR)), second(open(path.c_str(), O_RDWR)),
+      reader(open(path.c_str(), O_RDONLY));
+  constexpr std::chrono::milliseconds kNone(0);
+  {
+    const auto lock = NoteLock::take(first.value(), kNone);
+    ASSERT_TRUE(lock);
+    EXPECT_FALSE(NoteLock::take(second.value(), kNone));
+    EXPECT_THAT(held(ledger), ElementsAre("GPU-0")) << "others are not concerned";
+    EXPECT_TRUE(take(ledger, {"GPU-1"}));
+  }
+  EXPECT_TRUE(NoteLock::take(second.value(), kNone));
+  // Everybody can lock for reading what he can read.
+  struct flock lock {};
+  lock.l_type = F_RDLCK;
+  lock.l_whence = SEEK_SET;
+  ASSERT_EQ(fcntl(reader.value(), F_OFD_SETLK, &lock), 0);
+  EXPECT_TRUE(NoteLock::take(first.value(), kNone));
 }
 
 TEST_F(ClaimLedger, ExtendedTextIsReadBack) {
@@ -267,7 +410,7 @@ TEST_F(ClaimLedger, HeirsKeepItUntilTheLastOneReleasesIt) {
   auto claim = take(ledger, {"GPU-0", "GPU-1"});
   const auto inherit = [&](int64_t position) {
     auto found = ledger.inherited();
-    if (!found || !ledger.open(Ledger::Access::kTake).share(*found, {position})) _exit(1);
+    if (!found || !share(ledger, *found, position)) _exit(1);
     return found;
   };
   Waiting brief([&] { inherit(0)->release(); });
@@ -318,7 +461,7 @@ TEST_F(ClaimLedger, RefusesAnHeirForWhomItsNoteHasNoRoom) {
   if (heir == 0) {
     auto found = ledger.inherited();
     try {
-      ledger.open(Ledger::Access::kTake).share(*found, {0});
+      share(ledger, *found, 0);
     } catch (const Error& error) {
       _exit(error.code() == ErrorCode::kFailedPrecondition ? 0 : 1);
     }

@@ -1,5 +1,8 @@
 #include "yoke/claim/detail/survey.h"
 
+#include <fmt/format.h>
+#include <sys/sysmacros.h>
+
 #include <algorithm>
 #include <set>
 
@@ -86,7 +89,28 @@ std::optional<size_t> only_note_about(const std::vector<HeldNote>& notes, const 
   return found;
 }
 
+/// Adds how claims hold a device whose locks the kernel does not show here.
+void add_what_notes_say(LockedFile& device, const std::vector<HeldNote>& notes) {
+  const auto key = device.name.substr(kDevicePrefix.size());
+  for (const auto& held : notes) {
+    if (held.locker != 0 || !held.note || !has_key(*held.note, key)) continue;
+    device.is_shared = held.note->share_bytes && (device.is_shared || !device.is_held);
+    device.is_held = true;
+  }
+}
+
 }  // namespace
+
+std::string device_by_stat(const struct stat& status) {
+  return fmt::format("{:02x}:{:02x}", major(status.st_dev), minor(status.st_dev));
+}
+
+pid_t locker_of(const std::vector<KernelLock>& locks, const std::string& device, uint64_t inode) {
+  for (const auto& lock : locks) {
+    if (!lock.is_shared && lock.inode == inode && lock.device == device) return lock.pid;
+  }
+  return 0;
+}
 
 Time changed_at(const struct stat& status) {
   return Time(std::chrono::duration_cast<Time::duration>(std::chrono::seconds(status.st_ctim.tv_sec) +
@@ -141,7 +165,8 @@ std::vector<Holding> holdings_of(const std::vector<LockedFile>& devices, const s
                                  const Lookup& lookup) {
   std::vector<Holding> holdings;
   std::set<std::string> seen;
-  for (const auto& device : devices) {
+  for (auto device : devices) {
+    if (!device.is_held) add_what_notes_say(device, notes);
     if (!device.is_held) continue;
     if (device.is_shared) {
       for (auto& sharer : sharers_of(device, notes, lookup)) holdings.push_back(std::move(sharer));

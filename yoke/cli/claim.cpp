@@ -187,7 +187,7 @@ int hold(const ClaimArgs& args, AcquireOptions options, const ClaimSite& site, C
   write_all(report.value(), std::as_bytes(std::span(message)), "the report of the holder");
   report.reset();
   acquired->wakeup.reset();
-  UseWatch watch(site.ledger, claim, watch_options(options, site, acquired->allocation.ids));
+  UseWatch watch(claim, watch_options(options, site, acquired->allocation.ids));
   keep_for_a_time(claim, adopted.fd, speaker(context), watch);
   return kExitOk;
 }

@@ -79,14 +79,11 @@ void set_devices(const ReserveArgs& args, const device::Snapshot& snapshot,
   }
 }
 
-int make(const ReserveArgs& args, const ClaimSite& site, const device::Snapshot& snapshot, Context& context) {
-  const auto now = std::chrono::system_clock::now();
-  const auto candidates = claim::candidates_of(snapshot, {});
+/// Makes the reservation if it is possible now. It prints nothing, because others wait.
+claim::Reservation make_if_possible(const claim::Reservation& wanted, const ClaimSite& site,
+                                    const std::vector<claim::Candidate>& candidates, claim::Time now) {
   const auto num_devices = static_cast<int64_t>(candidates.size());
-  claim::Reservation wanted{.uid = int64_t{geteuid()}, .made = now, .purpose = args.name};
-  set_times(args, now, wanted);
-  set_devices(args, snapshot, candidates, wanted);
-  const auto session = site.ledger.open(claim::Ledger::Access::kTake);
+  auto session = site.ledger.open(claim::Ledger::Access::kTake);
   const auto survey = session.survey();
   for (const auto& old : claim::read_reservations(site.ledger.records())) {
     if (old.uid == int64_t{geteuid()} && old.until <= now) site.ledger.records().remove(old.name);
@@ -109,7 +106,23 @@ int make(const ReserveArgs& args, const ClaimSite& site, const device::Snapshot&
                 "that they end before; see `yoke claims`, and choose a later time, or fewer devices",
                 std::min(missing, wanted.num_devices), wanted.num_devices, moment_text(wanted.start));
   }
-  const auto made = make_reservation(site.ledger.records(), wanted);
+  // If others have passed by, this may be wrong now. Readers check a reservation, too, so this is no more than a
+  // courtesy.
+  if (session.is_late()) {
+    throw Error(ErrorCode::kUnavailable,
+                "looking at the claims took longer than a second, so nothing was reserved; "
+                "try again");
+  }
+  return make_reservation(site.ledger.records(), wanted);
+}
+
+int make(const ReserveArgs& args, const ClaimSite& site, const device::Snapshot& snapshot, Context& context) {
+  const auto now = std::chrono::system_clock::now();
+  const auto candidates = claim::candidates_of(snapshot, {});
+  claim::Reservation wanted{.uid = int64_t{geteuid()}, .made = now, .purpose = args.name};
+  set_times(args, now, wanted);
+  set_devices(args, snapshot, candidates, wanted);
+  const auto made = make_if_possible(wanted, site, candidates, now);
   if (args.json) {
     context.out << view::reservations_json({{made, made.num_devices, ""}}, device::user_name)[0].dump(2) << '\n';
   } else {
@@ -145,7 +158,6 @@ int list(const ReserveArgs& args, const ClaimSite& site, const device::Snapshot&
 }
 
 int cancel(const ReserveArgs& args, const ClaimSite& site, Context& context) {
-  const auto session = site.ledger.open(claim::Ledger::Access::kTake);
   const auto all = claim::read_reservations(site.ledger.records());
   for (const auto& id : args.cancelled) {
     const auto can_cancel = [](const claim::Reservation& one) {

@@ -12,7 +12,14 @@
 namespace yoke::claim {
 
 inline constexpr std::string_view kDevicePrefix = "yoke-dev-", kNotePrefix = "yoke-claim-",
-                                  kTicketPrefix = "yoke-ticket-", kAllocationName = "yoke-alloc";
+                                  kTicketPrefix = "yoke-ticket-", kAllocationName = "yoke-alloc",
+                                  kSecondAllocationName = "yoke-alloc-2";
+
+/// The device of a file, as /proc/locks usually writes it.
+std::string device_by_stat(const struct stat& status);
+
+/// Who has locked a file for itself alone; 0: not known, or nobody.
+pid_t locker_of(const std::vector<KernelLock>& locks, const std::string& device, uint64_t inode);
 
 /// When a file was last written to or touched, as its owner wants it.
 Time written_at(const struct stat& status);
@@ -24,7 +31,7 @@ Time changed_at(const struct stat& status);
 struct LockedFile {
   std::string name;
   struct stat status = {};
-  bool is_held = false;
+  bool is_held = false;             ///< Of a device: the kernel lists its lock.
   pid_t locker = 0;                 ///< 0: not known.
   bool is_shared = false;           ///< Held by LOCK_SH, so by any number of processes.
   std::vector<pid_t> sharers = {};  ///< Of a shared lock, as far as the kernel tells.
@@ -41,7 +48,8 @@ struct Lookup {
 std::vector<HeldNote> held_notes(const std::vector<LockedFile>& files, const Lookup& lookup);
 
 /// The devices that are held. A note explains a lock only if the kernel says that the same process locked both files,
-/// and if that process, while it lives, belongs to the owner of the note.
+/// and if that process, while it lives, belongs to the owner of the note. Nobody tries the locks of devices, so those
+/// that the kernel does not list here are held if a note says so whose lock is not listed, either.
 std::vector<Holding> holdings_of(const std::vector<LockedFile>& devices, const std::vector<HeldNote>& notes,
                                  const Lookup& lookup);
 

@@ -88,7 +88,7 @@ class Keeper {
       if (outer_) return;  // that process looks whether the devices are used
       succeed();
     }
-    watch_.emplace(*kept_.ledger, *kept_.claim, kept_.watch);
+    watch_.emplace(*kept_.claim, kept_.watch);
   }
 
   /// Lets the command start the engine's client. Returns false if the command is gone.
@@ -131,7 +131,7 @@ class Keeper {
       if (news[5].revents != 0) answer();
       if (news[7].revents != 0) {
         outer_.reset();
-        if (succeed()) watch_.emplace(*kept_.ledger, *kept_.claim, kept_.watch);
+        if (succeed()) watch_.emplace(*kept_.claim, kept_.watch);
       }
       look_at_time();
     }

@@ -26,7 +26,6 @@ struct KeptContainer {
   container::Request request;  ///< The keeper fills in the folder `meeting`.
   std::vector<container::WantedDevice> devices;
   std::shared_ptr<const void> site = {};   ///< Owns the folder of locks, to which `claim` refers.
-  const claim::Ledger* ledger = nullptr;   ///< Owned by `site`.
   UseWatchOptions watch = {};              ///< How to look whether the devices are used.
   std::optional<claim::Claim> claim = {};  ///< Empty if the container gets no device.
   bool ends_with_command = false;          ///< The container is ended if the command is killed.

@@ -25,9 +25,8 @@ bool is_readable(int fd) {
 
 }  // namespace
 
-UseWatch::UseWatch(const claim::Ledger& ledger, claim::Claim& claim, UseWatchOptions options)
-    : ledger_(ledger),
-      claim_(claim),
+UseWatch::UseWatch(claim::Claim& claim, UseWatchOptions options)
+    : claim_(claim),
       options_(std::move(options)),
       watch_(options_.limits, Clock::now()),
       next_(Clock::now() + claim::look_interval(options_.limits)) {
@@ -35,9 +34,13 @@ UseWatch::UseWatch(const claim::Ledger& ledger, claim::Claim& claim, UseWatchOpt
     next_ = Clock::time_point::max();
     return;
   }
-  auto note = claim.read();  // from now on it is known for how long the devices have been idle
-  note.activity = claim::Activity{.looked_at = note.since, .used_at = std::vector(note.keys.size(), note.since)};
-  claim.write(note);
+  // From now on it is known for how long the devices have been idle.
+  constexpr std::chrono::seconds kLimit(2);
+  claim.change(
+      [](claim::Note& note) {
+        note.activity = claim::Activity{.looked_at = note.since, .used_at = std::vector(note.keys.size(), note.since)};
+      },
+      kLimit);
 }
 
 int UseWatch::milliseconds_left() const {
@@ -48,7 +51,7 @@ int UseWatch::milliseconds_left() const {
 void UseWatch::record(const std::vector<std::optional<bool>>& used) {
   const bool is_idle = std::all_of(used.begin(), used.end(), [](const auto& one) { return one == false; });
   if (!is_idle) watch_.note_use(Clock::now());
-  ledger_.record_use(claim_, used, std::chrono::system_clock::now());
+  claim_.record_use(used, std::chrono::system_clock::now());
 }
 
 claim::IdleStep UseWatch::look() {

@@ -24,8 +24,8 @@ struct UseWatchOptions {
 /// look, so a short claim costs nothing.
 class UseWatch {
  public:
-  /// `ledger` and `claim` must outlive this object. REQUIRES: this process has one thread.
-  UseWatch(const claim::Ledger& ledger, claim::Claim& claim, UseWatchOptions options);
+  /// `claim` must outlive this object. REQUIRES: this process has one thread.
+  UseWatch(claim::Claim& claim, UseWatchOptions options);
 
   int fd() const { return reader_ ? reader_->fd() : -1; }         ///< For poll(); -1 is ignored there.
   pid_t reader() const { return reader_ ? reader_->pid() : -1; }  ///< The child that reads the devices.
@@ -44,7 +44,6 @@ class UseWatch {
   void record(const std::vector<std::optional<bool>>& used);
   std::string beginning() const;
 
-  const claim::Ledger& ledger_;
   claim::Claim& claim_;
   const UseWatchOptions options_;
   claim::IdleWatch watch_;

@@ -49,6 +49,7 @@ class Acquirer {
       if (inherited_) return share(std::move(result));
       choose_devices(result.snapshot);
       result.allocation = attempt(result.snapshot);
+      note_attempt(result.allocation);
       if (result.allocation.is_stale) continue;
       if (result.allocation.refusal.empty()) {
         if (interruption(status)) return std::nullopt;
@@ -108,25 +109,45 @@ class Acquirer {
       for (const auto& choice : options_.device.selection().resolve(result.snapshot))
         request.only->push_back(choice.id());
     }
-    const auto session = site_.ledger.open(claim::Ledger::Access::kTake);
-    request.heirs = inherited_->living_heirs();
-    const auto positions = claim::choose_inherited(request);
-    for (const auto position : positions) {
+    const auto choose = [&](const std::vector<claim::Heir>& heirs) {
+      request.heirs = heirs;
+      return claim::choose_inherited(request);
+    };
+    const auto positions = options_.request.is_dry ? std::optional(choose(inherited_->living_heirs()))
+                                                   : site_.ledger.share(*inherited_, choose);
+    if (!positions) {
+      throw Error(ErrorCode::kFailedPrecondition, "the claim under which this was started has just ended");
+    }
+    for (const auto position : *positions) {
       result.allocation.ids.push_back(result.held[static_cast<size_t>(position)]);
     }
-    if (!options_.request.is_dry) {
-      if (!session.share(*inherited_, positions)) {
-        throw Error(ErrorCode::kFailedPrecondition, "the claim under which this was started has just ended");
-      }
-      result.allocation.claim = std::move(inherited_);
-    }
+    if (!options_.request.is_dry) result.allocation.claim = std::move(inherited_);
     return with_assignments(std::move(result));
+  }
+
+  /// Decides how the next attempt waits for the lock that all share.
+  /// Errors  kUnavailable: too many were in vain, and the request does not wait.
+  void note_attempt(const claim::Allocation& allocation) {
+    auto& wait = request_.lock_wait;
+    wait.patience = wait.term = claim::kLockPatience;
+    num_stale_ = allocation.is_stale ? num_stale_ + 1 : 0;
+    if (num_stale_ == 0) return;
+    constexpr int kMost = 20, kLongestTerm = 10;
+    if (num_stale_ >= kMost && !options_.waits) {
+      throw Error(ErrorCode::kUnavailable,
+                  "{} times, looking at the claims took too long, or others claimed at the same moment, so nothing was "
+                  "taken; try again",
+                  num_stale_);
+    }
+    // Who has waited for the lock need not wait again, or the devices that are read now would be old, too.
+    if (allocation.has_passed_by) wait.patience = milliseconds(0);
+    wait.term *= std::min(num_stale_, kLongestTerm);
   }
 
   /// allocate(), for no longer than the limit of --wait.
   claim::Allocation attempt(const device::Snapshot& snapshot) {
     const auto left = [&] { return std::chrono::ceil<milliseconds>(begin_ + *options_.wait_limit - Clock::now()); };
-    if (options_.wait_limit) request_.lock_limit = std::clamp(left(), milliseconds(0), milliseconds(10'000));
+    if (options_.wait_limit) request_.lock_wait.limit = std::clamp(left(), milliseconds(0), milliseconds(10'000));
     try {
       return allocate(site_.ledger, snapshot, request_, site_.config, place_ ? &*place_ : nullptr);
     } catch (const Error& error) {
@@ -385,6 +406,7 @@ class Acquirer {
   std::optional<claim::Note> inherited_note_;
   std::string refusal_;
   int64_t look_ = 0, position_ = 0, num_quick_looks_ = 0;
+  int num_stale_ = 0;  ///< Attempts in sequence that decided nothing.
 };
 
 /// How many devices could be given now.
@@ -409,7 +431,7 @@ ClaimSite open_claim_site(const Context& context, claim::FolderCheck check) {
 
 claim::Survey look_at_claims(const ClaimSite& site, const Context& context) {
   try {
-    return site.ledger.open(claim::Ledger::Access::kLook, std::chrono::seconds(2)).survey();
+    return site.ledger.open(claim::Ledger::Access::kLook, {.limit = std::chrono::seconds(2)}).survey();
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kUnavailable && error.code() != ErrorCode::kFailedPrecondition) throw;
     std::cerr << speaker(context) << "warning: " << printable(error.what()) << std::endl;
@@ -529,7 +551,7 @@ int keep_for_program(Acquired& acquired, const AcquireOptions& options, const Cl
   auto environment = context.environment;
   assign(acquired.assignments, environment);
   auto& claim = *acquired.allocation.claim;
-  UseWatch watch(site.ledger, claim, watch_options(options, site, acquired.allocation.ids));
+  UseWatch watch(claim, watch_options(options, site, acquired.allocation.ids));
   return keep_for_program(claim, context.rest, environment, speaker(context), watch, [&] {
     DeviceReader::reap(acquired.ended_reader);
     acquired.wakeup.reset();

@@ -238,7 +238,6 @@ bool take_devices(const ContainerOptions& options, const DeviceWish& wish, KeptC
     add_memory_limit(kept.request.variables, acquired->assignments);
     kept.claim = std::move(acquired->allocation.claim);
     kept.site = site;  // the claim refers to its folder
-    kept.ledger = &site->ledger;
     auto device = wanted.device;
     device.chosen = acquired->held.empty() ? acquired->allocation.ids : acquired->held;
     kept.watch = {.ids = device.chosen, .limits = site->config.idle, .open = [device] { return open_source(device); }};
