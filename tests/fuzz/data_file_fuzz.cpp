@@ -1,5 +1,6 @@
 // Reads any bytes as an IDX file, a tar file or a file of tokens: either an Error names the file, or every sample can
 // be read. The last two bytes choose the format and its options.
+#include <ATen/ops/empty.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
