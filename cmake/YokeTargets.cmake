@@ -109,7 +109,9 @@ function(yoke_library room)
   set_target_properties(yoke_${room} PROPERTIES EXPORT_NAME ${room})
   target_compile_features(yoke_${room} PUBLIC cxx_std_20)
   # A sanitized build contains tests and what they use. TSan's tests are few, and do not need every room.
-  set_target_properties(yoke_${room} PROPERTIES EXCLUDE_FROM_ALL $<BOOL:${YOKE_SANITIZE}>)
+  if(YOKE_SANITIZE)
+    set_target_properties(yoke_${room} PROPERTIES EXCLUDE_FROM_ALL ON)
+  endif()
   if(ARG_HEADERS)
     target_sources(yoke_${room} PUBLIC FILE_SET HEADERS BASE_DIRS "${PROJECT_SOURCE_DIR}" FILES ${ARG_HEADERS})
     set_property(GLOBAL APPEND PROPERTY YOKE_INSTALLED_ROOMS ${room})
@@ -120,15 +122,16 @@ function(yoke_library room)
 endfunction()
 
 # yoke_test(ROOM SOURCES ... [LINK ...] [DEFINES NAME="value" ...] [DEPENDS target ...] [ENVIRONMENT A=b]
-#           [TIMEOUT seconds] [THREADS] [COMPUTES] [PRECOMPILED])
+#           [TIMEOUT seconds] [THREADS] [COMPUTES] [PROCESSORS n] [COST n] [PRECOMPILED])
 # Adds a GoogleTest program with one ctest entry per test. It is built after the targets in DEPENDS. THREADS: the tested
 # code has threads, so the program is part of the TSan build, which contains only such programs. COMPUTES: each test
-# keeps a processor busy, whereas other tests mostly wait. PRECOMPILED: see yoke_precompile.
+# keeps a processor busy, whereas other tests mostly wait. COST: such tests start before those with a smaller cost, because
+# they take long. PRECOMPILED: see yoke_precompile.
 #
-# scripts/test runs four tests per processor at a time; a test with COMPUTES counts as four. The label of a test is
+# scripts/test runs four tests per processor at a time; a test with COMPUTES counts as four, one with PROCESSORS as n. The label of a test is
 # `machine` or `training` (with libtorch). `machine` tests are the same with and without libtorch, so they run once.
 function(yoke_test room)
-  cmake_parse_arguments(ARG "THREADS;COMPUTES;PRECOMPILED" "TIMEOUT"
+  cmake_parse_arguments(ARG "THREADS;COMPUTES;PRECOMPILED" "TIMEOUT;PROCESSORS;COST"
                         "SOURCES;LINK;DEFINES;DEPENDS;ENVIRONMENT" ${ARGN})
   if(NOT YOKE_TESTS OR (YOKE_SANITIZE STREQUAL "thread" AND NOT ARG_THREADS))
     return()
@@ -154,8 +157,13 @@ function(yoke_test room)
   target_link_libraries(yoke_${room}_test PRIVATE ${ARG_LINK} yoke_flags GTest::gmock GTest::gtest_main)
   set(properties TIMEOUT ${ARG_TIMEOUT})
   if(ARG_COMPUTES)
-    list(APPEND properties PROCESSORS 4)
+    set(ARG_PROCESSORS 4)
   endif()
+  foreach(property PROCESSORS COST)
+    if(ARG_${property})
+      list(APPEND properties ${property} ${ARG_${property}})
+    endif()
+  endforeach()
   list(APPEND properties LABELS ${yoke_half})
   if(ARG_ENVIRONMENT)
     list(APPEND properties ENVIRONMENT "${ARG_ENVIRONMENT}")

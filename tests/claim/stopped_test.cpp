@@ -26,7 +26,7 @@ class StoppedRequest {
       : command_(options(machine)) {
     const unsigned longest_us = is_queued ? 10'000 : 50'000;
     if (is_queued && !command_.wait_until([&] { return !command_.err().empty(); })) return;
-    usleep(random() % longest_us);  // not for a result: each moment is as good as any other
+    usleep(random() % longest_us);  // clock: each moment is as good as any other
     command_.signal(signal);
     is_stopped_ = wait_until([&] { return state_of(command_.pid()) == 'T'; });
   }

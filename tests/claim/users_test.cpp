@@ -52,10 +52,10 @@ int claim_again_and_again(const ClaimMachine& machine, int number, const Campaig
       continue;
     }
     if (campaign.is_disturbed) {
-      // Those who pass by begin after 1.25 s, as does this one.
+      // clock: any moment will do. Those who pass by begin after 1.25 s, as does this one.
       usleep(static_cast<useconds_t>(below(2) == 0 ? below(60'000) : 1'250'000 + below(100'000)));
       command.signal(SIGSTOP);
-      usleep(1'500'000);
+      usleep(1'500'000);  // clock: others pass by meanwhile; a busy machine tests less
       command.signal(SIGCONT);
     }
     const auto result = command.wait(milliseconds(200'000));
