@@ -144,7 +144,7 @@ TEST_F(Mount, StorageDoesNotHangOnAStalledServer) {
   folder_.write("config.toml", "[storage.remote]\npath = '" + point() + "/{user}'\n");
   ASSERT_EQ(mount_without_keepalive().exit_code, 0);
   signal_sessions(SIGSTOP);
-  auto command = yoke({"storage", "--json", "--timeout", "1"});
+  auto command = yoke({"storage", "--json", "--timeout", "5"});  // the other roots answer in a tenth of it
   command.environment = {{"YOKE_SITE_CONFIG", folder_.path("config.toml")}};
   const auto roots = Json::parse(run(command).out).at("roots");
   EXPECT_EQ(roots.size(), 3U);
@@ -154,7 +154,7 @@ TEST_F(Mount, StorageDoesNotHangOnAStalledServer) {
       EXPECT_EQ(root.at("disk"), "network");
     }
   }
-  const auto around = timed({"storage", "usage", folder_.path()}, 5);
+  const auto around = timed({"storage", "usage", folder_.path()}, 20);
   EXPECT_EQ(around.exit_code, 0) << around.err;
   EXPECT_THAT(around.out, HasSubstr("another file system, not counted: " + point()));
   const auto within = timed({"storage", "usage", point()}, 1);

@@ -282,7 +282,7 @@ TEST(SlurmWatching, TakesTheAccountsOfAJobThatWasNotSampled) {
   };
   ASSERT_TRUE(wait_until(has_use, milliseconds(90'000))) << slurm(cluster, "report --json " + job).out;
   const auto json = Json::parse(slurm(cluster, "report --json " + job).out).at("reports").at(0);
-  EXPECT_GT(json.at("cpu_percent"), 5);
+  EXPECT_GT(json.at("cpu_percent"), 0) << "it is known; how much it is depends on the other load of the machine";
   EXPECT_EQ(json.at("time_percent").is_null(), false);
   EXPECT_THAT(json.at("unknown").dump(), HasSubstr("energy is not known"));
 }
