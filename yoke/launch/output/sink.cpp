@@ -20,7 +20,7 @@ namespace {
 constexpr std::string_view kClearLine = "\r\x1b[K";
 
 /// Returns the first `columns` characters, not counting colours. ("\r" would not erase a longer line, which wraps.)
-std::string fit(std::string_view text, size_t columns) {
+std::string cut_to(std::string_view text, size_t columns) {
   std::string result;
   size_t width = 0;
   bool in_escape = false, has_escape = false;
@@ -104,7 +104,7 @@ void Sink::next_batch() {
   if (progress_is_shown_ && may_paint && !stays) batch_ = kClearLine;
   batch_ += std::exchange(lines_, {});
   progress_is_shown_ = wants_progress && may_paint;
-  if (progress_is_shown_) batch_ += progress_width_ == Width::kCut ? fit(progress_, columns_of(fd_)) : progress_;
+  if (progress_is_shown_) batch_ += progress_width_ == Width::kCut ? cut_to(progress_, columns_of(fd_)) : progress_;
   progress_changed_ = false;
 }
 

@@ -6,8 +6,8 @@
 namespace yoke::train {
 
 ProcessMemory read_process_memory(const std::filesystem::path& root) {
-  const auto of_process = parse_properties(text_of(root / "proc/self/status"));
-  const auto of_machine = parse_properties(text_of(root / "proc/meminfo"));
+  const auto of_process = parse_properties(yoke::text_of(root / "proc/self/status"));
+  const auto of_machine = parse_properties(yoke::text_of(root / "proc/meminfo"));
   const auto size = [](const auto& kibibytes, std::string_view name) {
     const auto found = kibibytes.find(name);
     return found == kibibytes.end() ? std::nullopt : std::optional(found->second * 1024);
