@@ -92,8 +92,9 @@ TEST(ErrorFile, ALimitOfFileSizesDoesNotLoseIt) {
 TEST(ErrorFile, WithoutAnyFolderForItIsAWarning) {
   auto options = failing("[ -z \"$f\" ] && echo none");
   options.environment = {{"TMPDIR", "/proc"}};
+  // --rbind: a user may not leave out what is mounted below, such as the images of other tests.
   const auto result = run_with(
-      "for folder in /tmp /var/tmp; do mount --bind $folder $folder && "
+      "for folder in /tmp /var/tmp; do mount --rbind $folder $folder && "
       "mount -o remount,bind,ro,nosuid,nodev $folder || exit 77; done",
       options);
   if (!result) GTEST_SKIP() << "no mount namespaces";
