@@ -51,21 +51,21 @@ if(YOKE_SANITIZE)
   target_link_options(yoke_flags INTERFACE -fsanitize=${YOKE_SANITIZE})
 endif()
 
-# Compiles several sources as one, because headers, mainly libtorch's, take most of the compile time: 32 sources of
-# yoke/train take 55 s as one unit, and 111 s as four. Tests use more names of their own, so their units are smaller.
+# Compiles several sources as one, because headers, mainly libtorch's, take most of the compile time: 16 sources of
+# yoke/train take 41 s as one unit, and 58 s as two. Tests use more names of their own, so their units are smaller.
 function(yoke_unite target batch_size)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${YOKE_UNITY} UNITY_BUILD_BATCH_SIZE ${batch_size})
 endfunction()
 
 # yoke_test_options(TARGET): tests, programs of tests and of docs compile at -O0, because compiling takes longer than
-# running. -O1 takes 30 to 60 % longer to compile.
+# running. -O1 takes a third to two thirds longer to compile.
 function(yoke_test_options target)
   target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O0>)
 endfunction()
 
 # yoke_precompile(TARGET): the executable TARGET has yoke_test_options, and begins with the precompiled headers of
-# libtorch, GoogleTest and nlohmann, which change with their packages only. A test then takes 10 s less to compile (an
-# empty one 10 s instead of 20). With YOKE_UNITY=OFF, which shows files that lack an include, nothing is precompiled.
+# libtorch, GoogleTest and nlohmann, which change with their packages only. An empty test takes 10 s to compile with
+# them; libtorch's headers alone take 17 to 23 s. With YOKE_UNITY=OFF, which shows files that lack an include, nothing is precompiled.
 function(yoke_precompile target)
   if(YOKE_UNITY AND NOT TARGET yoke_torch_headers)
     file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/yoke_torch_headers.cpp" CONTENT "int main() {}\n")
@@ -89,8 +89,8 @@ endfunction()
 
 # yoke_library(ROOM [SHARED] [COMPUTES] SOURCES ... [HEADERS ...] [LINK ...] [PRIVATE ...]): libyoke_ROOM, named yoke::ROOM.
 # HEADERS are the public headers. A library with HEADERS is installed; a library without HEADERS is not. COMPUTES: the
-# code works on much data, and -O2 pays. Other rooms read and print words; for them -O2 takes a sixth longer to compile
-# than -O1, and -O3 a third, without a measurable gain.
+# code works on much data, and -O2 pays. Other rooms read and print words; for them -O2 takes about a sixth longer to
+# compile than -O1.
 function(yoke_library room)
   cmake_parse_arguments(ARG "SHARED;COMPUTES" "" "SOURCES;HEADERS;LINK;PRIVATE" ${ARGN})
   set(kind STATIC)
@@ -128,7 +128,8 @@ endfunction()
 # keeps a processor busy, whereas other tests mostly wait. COST: such tests start before those with a smaller cost, because
 # they take long. PRECOMPILED: see yoke_precompile.
 #
-# scripts/test runs four tests per processor at a time; a test with COMPUTES counts as four, one with PROCESSORS as n. The label of a test is
+# scripts/test runs four tests per processor at a time; a test with COMPUTES counts as four, one with
+# PROCESSORS as n. The label of a test is
 # `machine` or `training` (with libtorch). `machine` tests are the same with and without libtorch, so they run once.
 function(yoke_test room)
   cmake_parse_arguments(ARG "THREADS;COMPUTES;PRECOMPILED" "TIMEOUT;PROCESSORS;COST"
@@ -172,7 +173,7 @@ function(yoke_test room)
 endfunction()
 
 # yoke_command_test(NAME SOURCES ... [SANITIZED] [arguments of yoke_test]): a yoke_test that runs the command on machines
-# of fakes/. Under a sanitizer these tests take ten times as long, and unit tests reach most of the code, so ASan's build
+# of fakes/. They took longer under ASan than in the stage machine, and unit tests reach most of the code, so ASan's build
 # has only those marked SANITIZED, and TSan's has none, unless YOKE_SANITIZED_COMMANDS is ON (scripts/test --long).
 option(YOKE_SANITIZED_COMMANDS "Run all tests of whole commands under sanitizers too" OFF)
 function(yoke_command_test name)
