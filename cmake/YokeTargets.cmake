@@ -121,20 +121,33 @@ function(yoke_library room)
   target_link_libraries(yoke_${room} PUBLIC ${ARG_LINK} PRIVATE ${ARG_PRIVATE} $<BUILD_INTERFACE:yoke_flags>)
 endfunction()
 
+# yoke_discover_suites(TARGET PREFIX PROPERTY VALUE ...): gtest_discover_tests, but with an entry for each suite.
+function(yoke_discover_suites target prefix)
+  set(tests "${CMAKE_CURRENT_BINARY_DIR}/${target}_suites.cmake")
+  add_custom_command(TARGET ${target} POST_BUILD VERBATIM
+    COMMAND "${CMAKE_COMMAND}" "-DPROGRAM=$<TARGET_FILE:${target}>" "-DPREFIX=${prefix}" "-DPROPERTIES=${ARGN}"
+            "-DTESTS=${tests}" -P "${PROJECT_SOURCE_DIR}/cmake/DiscoverSuites.cmake")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${tests}")
+endfunction()
+
 # yoke_test(ROOM SOURCES ... [LINK ...] [DEFINES NAME="value" ...] [DEPENDS target ...] [ENVIRONMENT A=b]
-#           [TIMEOUT seconds] [THREADS] [COMPUTES] [PROCESSORS n] [COST n] [PRECOMPILED])
-# Adds a GoogleTest program with one ctest entry per test. It is built after the targets in DEPENDS. THREADS: the tested
+#           [TIMEOUT seconds] [THREADS] [COMPUTES] [PROCESSORS n] [COST n] [PRECOMPILED] [BY_SUITE])
+# Adds a GoogleTest program with one ctest entry per test, or per suite (BY_SUITE). A program with libtorch takes 0.5 s of
+# a processor to start, which is longer than most unit tests take. In a suite, a skipped test is a failure. It is built after the targets in DEPENDS. THREADS: the tested
 # code has threads, so the program is part of the TSan build, which contains only such programs. COMPUTES: each test
 # keeps a processor busy, whereas other tests mostly wait. COST: such tests start before those with a smaller cost, because
 # they take long. PRECOMPILED: see yoke_precompile.
 #
 # scripts/test runs four tests per processor at a time; a test with COMPUTES counts as four, one with
 # PROCESSORS as n. The label of a test is
-# `machine` or `training` (with libtorch). `machine` tests are the same with and without libtorch, so they run once.
+# `machine` or `training` (with libtorch). `machine` tests are the same with and without libtorch, so they run once;
+# scripts/test builds them once, too (YOKE_MACHINE_TESTS).
+option(YOKE_MACHINE_TESTS "Build the tests of the machine half" ON)
 function(yoke_test room)
-  cmake_parse_arguments(ARG "THREADS;COMPUTES;PRECOMPILED" "TIMEOUT;PROCESSORS;COST"
+  cmake_parse_arguments(ARG "THREADS;COMPUTES;PRECOMPILED;BY_SUITE" "TIMEOUT;PROCESSORS;COST"
                         "SOURCES;LINK;DEFINES;DEPENDS;ENVIRONMENT" ${ARGN})
-  if(NOT YOKE_TESTS OR (YOKE_SANITIZE STREQUAL "thread" AND NOT ARG_THREADS))
+  if(NOT YOKE_TESTS OR (YOKE_SANITIZE STREQUAL "thread" AND NOT ARG_THREADS)
+     OR (yoke_half STREQUAL "machine" AND NOT YOKE_MACHINE_TESTS))
     return()
   endif()
   if(NOT ARG_TIMEOUT)
@@ -168,6 +181,10 @@ function(yoke_test room)
   list(APPEND properties LABELS ${yoke_half})
   if(ARG_ENVIRONMENT)
     list(APPEND properties ENVIRONMENT "${ARG_ENVIRONMENT}")
+  endif()
+  if(ARG_BY_SUITE)
+    yoke_discover_suites(yoke_${room}_test "${room}." ${properties})
+    return()
   endif()
   gtest_discover_tests(yoke_${room}_test TEST_PREFIX "${room}." DISCOVERY_TIMEOUT 60 PROPERTIES ${properties})
 endfunction()
