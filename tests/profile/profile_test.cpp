@@ -284,6 +284,73 @@ TEST(Ranks, TheCallOfACollectiveCountsOnce) {
   EXPECT_LE(rank.computing_percent + rank.communicating_percent + rank.unexplained_percent, 100.01);
 }
 
+std::string replaced(std::string text, std::initializer_list<std::pair<std::string, std::string>> words) {
+  for (const auto& [from, to] : words) {
+    for (auto at = text.find(from); at != text.npos; at = text.find(from, at + to.size())) {
+      text.replace(at, from.size(), to);
+    }
+  }
+  return text;
+}
+
+// Oracle: the same trace with the categories of today. torch 1.8 and 1.9 have the first ones, 1.10 and 1.11 the others.
+TEST(OldTraces, GiveTheSameReport) {
+  for (const bool has_device : {true, false}) {
+    const auto today = simulate({.has_device = has_device, .loader_us = has_device ? 45'000. : 9'000.}).traces[0];
+    const auto category = [](const std::string& name) { return "\"cat\": \"" + name + "\""; };
+    const auto eldest = replaced(today, {{category("cpu_op"), category("Operator")},
+                                         {category("user_annotation"), category("Operator")},
+                                         {category("kernel"), category("Kernel")},
+                                         {category("gpu_memcpy"), category("Memcpy")},
+                                         {category("gpu_memset"), category("Memset")},
+                                         {category("cuda_runtime"), category("Runtime")}});
+    const auto younger = replaced(today, {{category("user_annotation"), category("cpu_op")},
+                                          {category("kernel"), category("Kernel")},
+                                          {category("cuda_runtime"), category("Runtime")}});
+    const auto expected = judge({today});
+    EXPECT_EQ(named(expected), "data_loading");
+    for (const auto& old : {eldest, younger}) {
+      const auto report = judge({old});
+      EXPECT_EQ(causes_of(report), causes_of(expected));
+      EXPECT_EQ(report.evidence, expected.evidence);
+      EXPECT_EQ(report.ranks[0].num_steps, expected.ranks[0].num_steps);
+    }
+  }
+}
+
+// Oracle: the same training with marked steps.
+TEST(TraceWithoutSteps, HasThoseOfItsOptimizer) {
+  Training training{.num_steps = 8, .loader_us = 45'000};
+  const auto marked = judge(simulate(training).traces);
+  training.marks_steps = false;
+  const auto report = judge(simulate(training).traces);
+  EXPECT_EQ(named(report), "data_loading");
+  EXPECT_NEAR(report.bottleneck->ceiling_percent, marked.bottleneck->ceiling_percent, 2);
+  EXPECT_EQ(report.ranks[0].num_steps, marked.ranks[0].num_steps);
+  EXPECT_EQ(report.confidence, profile::Confidence::kHigh);
+  EXPECT_THAT(report.notes, testing::Contains(HasSubstr("each step of the optimizer ends one")));
+}
+
+// On a device, autograd runs the backward functions on a thread of its own, which may have the most operations.
+TEST(TraceWithoutSteps, TheThreadOfAutogradIsNotTheTrainings) {
+  std::string events;
+  const auto add = [&](const char* category, const char* name, int track, int64_t start_us, int64_t length_us) {
+    events += fmt::format(R"({}{{"ph": "X", "cat": "{}", "name": "{}", "pid": 1, "tid": {}, "ts": {}, "dur": {}}})",
+                          events.empty() ? "" : ",\n", category, name, track, start_us, length_us);
+  };
+  for (int64_t step = 0; step < 4; ++step) {
+    const int64_t begin = step * 100'000;
+    add("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 1, begin, 60'000);
+    add("cpu_op", "aten::addmm", 1, begin + 60'000, 10'000);
+    for (int64_t i = 0; i < 5; ++i) add("cpu_op", "AddmmBackward0", 2, begin + 70'000 + 4'000 * i, 4'000);
+    add("user_annotation", "Optimizer.step#SGD.step", 1, begin + 90'000, 10'000);
+  }
+  const auto report = judge({"{\"traceEvents\": [" + events + "]}"});
+  EXPECT_EQ(named(report), "data_loading");
+  EXPECT_NEAR(report.bottleneck->ceiling_percent, 60, 1);
+  EXPECT_EQ(report.ranks[0].num_steps, 4);
+}
+
 TEST(Skew, NamesTheSlowRankAndWhatItDoes) {
   const auto report = judge(simulate({.num_ranks = 4, .has_device = false, .late_us = 20'000}).traces);
   ASSERT_TRUE(report.straggler);

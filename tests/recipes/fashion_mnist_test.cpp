@@ -147,30 +147,38 @@ TEST_F(FashionMnist, AKilledRunResumesToTheSameBits) {
   EXPECT_EQ(figures("killed"), figures("whole"));
 }
 
-// Oracle: the file of an uninterrupted run. A scheduler sends SIGTERM to the launcher, and the grace period must
-// suffice for a checkpoint.
+// Oracle: the file of an uninterrupted run. A scheduler sends SIGTERM to the launcher, a user presses Ctrl-C, and the
+// grace period must suffice for a checkpoint.
 TEST_F(FashionMnist, ARunThatIsToldToStopSavesAndResumesToTheSameBits) {
   const std::vector<std::string> exact = {"--epochs", "2", "--precision", "fp32", "--deterministic"};
   auto words = exact;
   words.insert(words.end(), {"--out", "whole"});
   ASSERT_EQ(train(words).exit_code, 0);
 
-  words = exact;
-  words.insert(words.end(), {"--out", "told"});
-  Command command(training(words));
-  ASSERT_TRUE(command.wait_until([&] { return fs::exists(file("told/checkpoint-000000000020.safetensors")); }));
-  command.signal(SIGTERM);
-  const auto stopped = command.wait();
-  EXPECT_EQ(stopped.exit_code, 143) << "of the launcher, which was told";
-  EXPECT_THAT(stopped.out, ContainsRegex("\ntold to stop at epoch 2, step [1-9][0-9]?\n")) << stopped.err;
-  EXPECT_THAT(stopped.out, HasSubstr("to resume     yoke train fashion-mnist --resume --out told"));
-  EXPECT_THAT(stopped.err, Not(HasSubstr("killed")));
-  ASSERT_FALSE(fs::exists(file("told") / kLast)) << "it was too fast to be told; nothing was tested";
+  for (const int signal : {SIGTERM, SIGINT}) {
+    const auto told = "told-" + std::to_string(signal);
+    words = exact;
+    words.insert(words.end(), {"--out", told});
+    Command command(training(words));
+    ASSERT_TRUE(command.wait_until([&] { return fs::exists(file(told) / "checkpoint-000000000020.safetensors"); }));
+    command.signal(signal);
+    const auto stopped = command.wait();
+    EXPECT_EQ(stopped.exit_code, 128 + signal) << "of the launcher, which was told";
+    EXPECT_THAT(stopped.out, ContainsRegex("\ntold to stop at epoch 2, step [1-9][0-9]?; the checkpoint is saved\n"))
+        << stopped.err;
+    EXPECT_THAT(stopped.out, HasSubstr("to resume     yoke train fashion-mnist --resume --out " + told));
+    EXPECT_THAT(stopped.err, Not(HasSubstr("killed")));
+    EXPECT_EQ(stopped.err.find("Ctrl-C: stopping at the end of a step; a second Ctrl-C kills") != std::string::npos,
+              signal == SIGINT)
+        << stopped.err;
+    ASSERT_FALSE(fs::exists(file(told) / kLast)) << "it was too fast to be told; nothing was tested";
 
-  const auto resumed = train({"--resume", "--out", "told"});
-  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
-  EXPECT_THAT(resumed.out, ContainsRegex("resumed from told/checkpoint-0+[0-9]+.safetensors at epoch 2, step [1-9]"));
-  EXPECT_TRUE(read_file(file("told") / kLast) == read_file(file("whole") / kLast));
+    const auto resumed = train({"--resume", "--out", told});
+    ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+    EXPECT_THAT(resumed.out,
+                ContainsRegex("resumed from " + told + "/checkpoint-0+[0-9]+.safetensors at epoch 2, step [1-9]"));
+    EXPECT_TRUE(read_file(file(told) / kLast) == read_file(file("whole") / kLast));
+  }
 }
 
 TEST_F(FashionMnist, ATornCheckpointIsNamedAndTheOneBeforeUsed) {

@@ -51,4 +51,8 @@ void Parser::damaged(std::string what) {
   if (num_damaged_++ == 0) damage_ = std::move(what);
 }
 
+void Parser::doubt(std::string_view what) {
+  if (doubt_.empty()) doubt_ = what;
+}
+
 }  // namespace yoke::curve

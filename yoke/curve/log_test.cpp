@@ -25,7 +25,7 @@ constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 struct Parsed {
   std::vector<Curve> curves;
   int64_t num_damaged = 0;
-  std::string damage;
+  std::string damage, doubt;
 
   const Curve& at(const std::string& metric) const {
     for (const auto& curve : curves) {
@@ -48,7 +48,7 @@ Parsed parse(std::string_view bytes, size_t size = std::string_view::npos) {
     rest.erase(0, parser.take(rest, is_end));
   }
   log.finish();
-  return {log.curves(), parser.num_damaged(), parser.first_damage()};
+  return {log.curves(), parser.num_damaged(), parser.first_damage(), parser.first_doubt()};
 }
 
 auto same(const std::vector<double>& values) { return testing::Pointwise(testing::NanSensitiveDoubleEq(), values); }
@@ -85,6 +85,91 @@ TEST(Csv, ReadsWhatOthersWrite) {
   EXPECT_THAT(parse<CsvParser>("loss\n3\n2\n").at("loss").steps, ElementsAre(0, 1)) << "rows are steps then";
 }
 
+TEST(Csv, ALastRowWithoutLineFeedCounts) {
+  for (const size_t size : {std::string::npos, size_t{1}, size_t{7}}) {
+    const auto parsed = parse<CsvParser>("epoch,accuracy,lr\n0,0.5,0.001\n1,0.6,0.002", size);
+    EXPECT_THAT(parsed.at("accuracy").values, ElementsAre(0.5, 0.6));
+    EXPECT_THAT(parsed.at("lr").values, ElementsAre(0.001, 0.002));
+    EXPECT_THAT(parsed.doubt, HasSubstr("its last number may be incomplete"));
+  }
+  for (const std::string last :
+       {"1,0.6", "1,0.6,", "1,0.6,1e-", "1,0.6,-"}) {  // a program is in the middle of writing it
+    const auto parsed = parse<CsvParser>("epoch,accuracy,lr\n0,0.5,0.001\n" + last);
+    EXPECT_THAT(parsed.at("lr").values, ElementsAre(0.001)) << last;
+    EXPECT_EQ(parsed.num_damaged, 0) << last;
+    EXPECT_EQ(parsed.doubt, "") << last;
+  }
+}
+
+// A program that is started again appends to its file, and may have other columns then.
+TEST(Csv, ASecondHeaderBeginsNewColumns) {
+  const auto parsed =
+      parse<CsvParser>("step,loss\n1,0.5\n2,0.4\nstep,acc,loss\n3,0.9,0.3\n4,0.95,0.2\nstep,loss\n5,0.1\n");
+  EXPECT_THAT(parsed.at("loss").values, ElementsAre(0.5, 0.4, 0.3, 0.2, 0.1));
+  EXPECT_THAT(parsed.at("loss").steps, ElementsAre(1, 2, 3, 4, 5));
+  EXPECT_THAT(parsed.at("acc").steps, ElementsAre(3, 4));
+  EXPECT_EQ(parsed.num_damaged, 0) << parsed.damage;
+  EXPECT_EQ(parse<CsvParser>("step,loss\n1,2\nx,y\n").num_damaged, 1) << "no known name";
+}
+
+TEST(Csv, KnowsOtherNamesOfPlaces) {
+  const auto parsed = parse<CsvParser>("step,Global_Step,Epoch,_timestamp,loss\n0,10,1,1.7e9,0.5\n1,20,1,1.8e9,0.4\n");
+  ASSERT_EQ(parsed.curves.size(), 1u) << "the step within an epoch is no metric";
+  EXPECT_THAT(parsed.at("loss").steps, ElementsAre(10, 20));
+  EXPECT_THAT(parsed.at("loss").epochs, ElementsAre(1, 1));
+  EXPECT_THAT(parsed.at("loss").times, ElementsAre(1.7e9, 1.8e9));
+}
+
+TEST(Csv, ReadsCommentsAndOtherSeparators) {
+  // stable-baselines3's Monitor writes monitor.csv in this way.
+  const auto monitor =
+      parse<CsvParser>("#{\"t_start\": 1700000000.5, \"env_id\": \"CartPole-v1\"}\nr,l,t\n20.0,20,1.5\n");
+  EXPECT_THAT(monitor.at("r").values, ElementsAre(20));
+  EXPECT_EQ(monitor.curves.size(), 3u);
+  const auto numpy = parse<CsvParser>("# epoch,loss\n1,0.5\n2,0.25\n");  // numpy.savetxt(..., header="epoch,loss")
+  EXPECT_THAT(numpy.at("loss").values, ElementsAre(0.5, 0.25));
+  EXPECT_THAT(numpy.at("loss").epochs, ElementsAre(1, 2));
+  EXPECT_THAT(parse<CsvParser>("epoch\tloss\n1\t0.5\n").at("loss").values, ElementsAre(0.5));
+  EXPECT_THAT(parse<CsvParser>("epoch;loss\n1;0,5\n").at("loss").values, ElementsAre(0.5));
+  EXPECT_THAT(parse<CsvParser>("epoch,loss\r1,0.5\r2,0.4\r").at("loss").epochs, ElementsAre(1, 2));
+  const auto pandas = parse<CsvParser>(",epoch,loss\n0,1,0.5\n");
+  EXPECT_EQ(pandas.curves.size(), 1u) << "the index has no name";
+  const auto nameless = parse<CsvParser>("1,0.5\n2,0.25\n");
+  EXPECT_THAT(nameless.at("column 2").values, ElementsAre(0.5, 0.25));
+  EXPECT_THAT(nameless.doubt, HasSubstr("no header"));
+}
+
+TEST(Csv, ATextIsDamageOnlyAmongNumbers) {
+  const auto parsed = parse<CsvParser>("epoch,note,loss\n1,good,0.5\n2,bad,tensor(0.4)\n3,x,0.3\n");
+  EXPECT_THAT(parsed.at("loss").values, ElementsAre(0.5, 0.3));
+  EXPECT_EQ(parsed.curves.size(), 1u);
+  EXPECT_EQ(parsed.num_damaged, 1);
+  EXPECT_EQ(parsed.damage, "line 3 has a cell that is not a number");
+}
+
+TEST(JsonDocument, HoldsTheObjects) {
+  // What transformers' Trainer saves. Python writes NaN, which is not JSON.
+  const std::string trainer = R"({
+  "best_metric": null, "epoch": 1.0, "global_step": 20, "log_history": [
+    {"epoch": 0.5, "loss": 1.25, "step": 10, "text": "NaN \" , NaN"},
+    {"epoch": 1.0, "loss": NaN, "step": 20},
+    {"epoch": 1.0, "eval_loss": 0.5, "step": 20}
+  ]
+})";
+  for (const size_t size : {std::string::npos, size_t{7}}) {
+    const auto parsed = parse<JsonDocumentParser>(trainer, size);
+    ASSERT_EQ(parsed.curves.size(), 2u);
+    EXPECT_THAT(parsed.at("loss").values, same({1.25, kNaN}));
+    EXPECT_THAT(parsed.at("loss").steps, ElementsAre(10, 20));
+    EXPECT_THAT(parsed.at("eval_loss").epochs, ElementsAre(1));
+  }
+  EXPECT_THAT(parse<JsonDocumentParser>(R"([{"_step": 3, "loss": 1}, {"_step": 4, "loss": 2}])").at("loss").steps,
+              ElementsAre(3, 4));
+  EXPECT_EQ(parse<JsonDocumentParser>(trainer.substr(0, 200)).damage, "it is not JSON, or not all of it");
+  EXPECT_THAT(parse<JsonLinesParser>("{\"log_history\": [{\"step\": 1, \"loss\": 2}]}\n").at("loss").values,
+              ElementsAre(2));
+}
+
 TEST(JsonLines, ReadsNumbersAndNothingElse) {
   const std::string text = R"({"step": 0, "epoch": 1, "time": 10.5, "loss": 0.5, "phase": "train", "ok": true})"
                            "\n"
@@ -101,7 +186,8 @@ TEST(JsonLines, ReadsNumbersAndNothingElse) {
                            "";
   for (const size_t size : {std::string::npos, size_t{1}, size_t{7}, size_t{50}}) {
     const auto parsed = parse<JsonLinesParser>(text, size);
-    ASSERT_EQ(parsed.curves.size(), 2u);
+    ASSERT_EQ(parsed.curves.size(), 3u);
+    EXPECT_THAT(parsed.at("nested/loss").values, ElementsAre(1));
     EXPECT_THAT(parsed.at("loss").values, same({0.5, kNaN, -HUGE_VAL, 7, 0.25}));
     EXPECT_THAT(parsed.at("loss").steps, ElementsAre(0, 1, 2, 3, 5));
     EXPECT_THAT(parsed.at("loss").times, same({10.5, 11, kNaN, kNaN, kNaN}));

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <map>
 #include <memory>
 #include <optional>
 
@@ -22,11 +23,15 @@ namespace fs = std::filesystem;
 /// The files in a run's folder that contain values.
 struct Sources {
   std::vector<fs::path> steps, events, epochs;  ///< `steps` and `epochs` have at most one element.
+  /// Event files in subfolders, by the subfolder's name. SummaryWriter.add_scalars("loss", {"train": x, "val": y})
+  /// writes the tag `loss` into the subfolders `loss_train` and `loss_val`.
+  std::map<std::string, std::vector<fs::path>> parts;
 
   std::vector<fs::path> all() const {
     auto files = steps;
     files.insert(files.end(), events.begin(), events.end());
     files.insert(files.end(), epochs.begin(), epochs.end());
+    for (const auto& [_, more] : parts) files.insert(files.end(), more.begin(), more.end());
     return files;
   }
 };
@@ -43,29 +48,60 @@ std::vector<fs::path> entries_of(const fs::path& folder) {
   return entries;
 }
 
+std::vector<fs::path> event_files_of(const fs::path& folder) {
+  std::vector<fs::path> files;
+  std::error_code ignored;
+  for (auto& path : entries_of(folder)) {
+    if (has_event_name(path) && fs::is_regular_file(path, ignored)) files.push_back(std::move(path));
+  }
+  return files;
+}
+
 Sources sources_of(const fs::path& run) {
   Sources sources;
   std::error_code ignored;
-  if (fs::is_regular_file(run / "steps.jsonl", ignored)) sources.steps = {run / "steps.jsonl"};
+  for (const auto* name : {"steps.jsonl", "trainer_state.json"}) {
+    if (sources.steps.empty() && fs::is_regular_file(run / name, ignored)) sources.steps = {run / name};
+  }
   if (fs::is_regular_file(run / "metrics.csv", ignored)) sources.epochs = {run / "metrics.csv"};
   for (const auto& folder : {run, run / "events"}) {
+    const auto files = event_files_of(folder);
+    if (files.empty()) continue;
+    sources.events.insert(sources.events.end(), files.begin(), files.end());
     for (const auto& path : entries_of(folder)) {
-      if (has_event_name(path) && fs::is_regular_file(path, ignored)) sources.events.push_back(path);
+      if (path == run / "events" || !fs::is_directory(path, ignored)) continue;
+      if (auto more = event_files_of(path); !more.empty()) sources.parts[path.filename().string()] = std::move(more);
     }
   }
   return sources;
 }
 
+/// Returns whether `folder` is one that add_scalars makes for the metric.
+bool is_part_of(const std::string& folder, std::string metric) {
+  std::ranges::replace(metric, '/', '_');
+  return folder.starts_with(metric + "_");
+}
+
 /// Chooses the parser of a file by the file's name and first bytes.
 std::unique_ptr<Parser> parser_for(const fs::path& file, std::string_view bytes, Log& log) {
   if (has_event_name(file) || EventParser::is_event_file(bytes)) return std::make_unique<EventParser>(log);
+  if (bytes.starts_with("\xff\xfe") || bytes.starts_with("\xfe\xff")) {
+    throw Error(ErrorCode::kDataLoss, "{} is text in UTF-16; save it as UTF-8", printable(file.string()));
+  }
   if (bytes.find('\0') != bytes.npos) {
     throw Error(ErrorCode::kDataLoss,
                 "{} holds none of what `yoke curve` reads: CSV with a header, JSON lines, or TensorBoard's events",
                 printable(file.string()));
   }
-  const auto first = bytes.find_first_not_of(" \t\r\n\xef\xbb\xbf");  // skips a byte order mark, too
-  if (first != bytes.npos && bytes[first] == '{') return std::make_unique<JsonLinesParser>(log);
+  bytes.remove_prefix(
+      std::min(bytes.find_first_not_of(" \t\r\n\xef\xbb\xbf"), bytes.size()));  // a byte order mark, too
+  if (bytes.starts_with('{') || bytes.starts_with('[')) {
+    const auto rest = bytes.substr(std::min(bytes.find_first_not_of(" \t\r", 1), bytes.size()));
+    const auto next = rest.find_first_not_of(" \t\r\n");
+    const bool is_array = bytes[0] == '[', begins_object = next != rest.npos && rest[next] == '{';
+    if (is_array ? begins_object : rest.starts_with('\n')) return std::make_unique<JsonDocumentParser>(log);
+    if (!is_array) return std::make_unique<JsonLinesParser>(log);
+  }
   return std::make_unique<CsvParser>(log);
 }
 
@@ -86,6 +122,9 @@ void read_values(const fs::path& file, Log& log, std::vector<std::string>& notes
     is_end = count == 0;
     if (!parser) parser = parser_for(file, bytes, log);
     bytes.erase(0, parser->take(bytes, is_end));
+  }
+  if (!parser->first_doubt().empty()) {
+    notes.push_back(fmt::format("{}: {}", printable(file.string()), parser->first_doubt()));
   }
   if (parser->num_damaged() == 0) return;
   notes.push_back(fmt::format("{}: {} record{} could not be read{}{}", printable(file.string()), parser->num_damaged(),
@@ -134,6 +173,13 @@ Recording read_run(const fs::path& run) {
   };
   for (auto& curve : read_all(sources.steps, recording.notes)) add(std::move(curve));
   for (auto& curve : read_all(sources.events, recording.notes)) add(std::move(curve));
+  for (const auto& [folder, files] : sources.parts) {
+    for (auto& curve : read_all(files, recording.notes)) {
+      if (!is_part_of(folder, curve.metric)) continue;  // another run, or hyperparameters
+      curve.metric = folder;
+      add(std::move(curve));
+    }
+  }
   for (auto& curve : read_all(sources.epochs, recording.notes)) {
     const auto mean = "epoch/" + curve.metric;
     // The means in metrics.csv replace those of event files, because only metrics.csv contains the epoch of each mean.

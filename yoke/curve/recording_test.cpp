@@ -59,6 +59,43 @@ TEST(ReadRun, TakesOneFileByItsContent) {
   EXPECT_THAT(read_run(folder.path("events.out.tfevents.new")).curves, IsEmpty());
 }
 
+// SummaryWriter.add_scalars("läuft/acc", {"train": ...}) writes into such a folder beside the writer's own file.
+TEST(ReadRun, TakesTheFoldersOfAddScalars) {
+  const test::TemporaryFolder folder;
+  const auto events = read_file(test::reference("events/events.out.tfevents.pytorch"));
+  folder.write("run/events.out.tfevents.1.host", "");
+  folder.write("run/läuft_acc_train/events.out.tfevents.2.host", events);
+  folder.write("run/loss_val/events.out.tfevents.3.host", events);
+  folder.write("run/other/events.out.tfevents.4.host", events);
+  EXPECT_THAT(metrics_of(read_run(folder.path("run"))), testing::UnorderedElementsAre("läuft_acc_train", "loss_val"));
+  const auto now = fs::file_time_type::clock::now();
+  folder.write("later/metrics.csv", "");
+  fs::last_write_time(folder.path("run/loss_val/events.out.tfevents.3.host"), now + std::chrono::hours(1));
+  EXPECT_EQ(newest_run(folder.path()), folder.path("run"));
+}
+
+TEST(ReadRun, TakesTheStateOfATrainer) {
+  const test::TemporaryFolder folder;
+  const std::string state = "{\n  \"log_history\": [\n    {\"loss\": 1.5, \"step\": 10}\n  ]\n}\n";
+  folder.write("out/checkpoint-10/trainer_state.json", state);
+  EXPECT_THAT(metrics_of(read_run(folder.path("out/checkpoint-10"))), ElementsAre("loss"));
+  EXPECT_THAT(message_of([&] { read_run(folder.path("out")); }, ErrorCode::kNotFound), HasSubstr("out/checkpoint-10"));
+  folder.write("array.json", "[\n  {\"step\": 1, \"loss\": 2}]");
+  EXPECT_THAT(read_run(folder.path("array.json")).curves.at(0).steps, ElementsAre(1));
+}
+
+TEST(ReadRun, SaysWhatIsDoubtful) {
+  const test::TemporaryFolder folder;
+  folder.write("cut.csv", "step,loss\n1,2\n2,3");
+  EXPECT_THAT(
+      read_run(folder.path("cut.csv")).notes,
+      ElementsAre(folder.path("cut.csv") + ": the last line has no line feed, so its last number may be incomplete"));
+  folder.write("utf16.csv", std::string("\xff\xfe"
+                                        "e\0",
+                                        4));
+  EXPECT_THAT(message_of([&] { read_run(folder.path("utf16.csv")); }, ErrorCode::kDataLoss), HasSubstr("UTF-16"));
+}
+
 TEST(ReadRun, SaysWhatIsMissing) {
   const test::TemporaryFolder folder;
   folder.write("runs/a/metrics.csv", "epoch,loss\n");

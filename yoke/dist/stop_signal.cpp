@@ -1,9 +1,13 @@
 #include "yoke/dist/detail/stop_signal.h"
 
+#include <unistd.h>
+
 #include <array>
 #include <atomic>
+#include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <ctime>
 #include <mutex>
 
 #include "yoke/base/error.h"
@@ -11,11 +15,33 @@
 namespace yoke::dist {
 namespace {
 
-static_assert(std::atomic<bool>::is_always_lock_free);  // a signal handler may use only lock-free atomics
+// A signal handler may use only lock-free atomics.
+static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int64_t>::is_always_lock_free &&
+              std::atomic<const char*>::is_always_lock_free);
 constinit std::atomic<bool> is_told = false;
+constinit std::atomic<int64_t> first_interrupt_ns = 0;  ///< On CLOCK_MONOTONIC; 0 before the first SIGINT.
+constinit std::atomic<const char*> interrupt_notice = nullptr;
 
 /// The program's previous action for each signal. Written before this file's handler, which reads it, is installed.
 constinit std::array<struct sigaction, NSIG> previous_actions{};
+
+/// Called by the handler of SIGINT if the program has no handler of its own.
+void on_interrupt() {
+  timespec time{};
+  clock_gettime(CLOCK_MONOTONIC, &time);
+  const int64_t now_ns = int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+  int64_t first_ns = 0;
+  if (first_interrupt_ns.compare_exchange_strong(first_ns, now_ns)) {
+    const char* const notice = interrupt_notice.load();
+    if (notice == nullptr) return;
+    const int before = errno;
+    [[maybe_unused]] const auto written = write(STDERR_FILENO, notice, std::strlen(notice));
+    errno = before;
+  } else if (is_second_interrupt(first_ns, now_ns)) {
+    std::signal(SIGINT, SIG_DFL);
+    std::raise(SIGINT);  // is blocked until the handler returns
+  }
+}
 
 void on_signal(int number, siginfo_t* info, void* context) {
   is_told.store(true, std::memory_order_relaxed);
@@ -24,15 +50,18 @@ void on_signal(int number, siginfo_t* info, void* context) {
     previous.sa_sigaction(number, info, context);
   } else if (previous.sa_handler != SIG_DFL && previous.sa_handler != SIG_IGN) {
     previous.sa_handler(number);
+  } else if (number == SIGINT) {
+    on_interrupt();
   }
 }
 
 }  // namespace
 
-void heed_stop_signals(const std::vector<int>& signals) {
+void heed_stop_signals(const std::vector<int>& signals, const char* notice) {
   static std::mutex mutex;
   static std::array<bool, NSIG> is_heeded{};
   const std::lock_guard lock(mutex);
+  if (notice != nullptr) interrupt_notice = notice;
   for (const int number : signals) {
     struct sigaction action {};
     if (number <= 0 || number >= NSIG || sigaction(number, nullptr, &action) != 0) {
@@ -54,6 +83,8 @@ void heed_stop_signals(const std::vector<int>& signals) {
     heeded = true;
   }
 }
+
+bool is_second_interrupt(int64_t first_ns, int64_t now_ns) { return now_ns - first_ns > 500'000'000; }
 
 bool is_told_to_stop() { return is_told.load(std::memory_order_relaxed); }
 

@@ -23,6 +23,8 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
+constexpr const char* kInterruptNotice = "Ctrl-C: stopping at the end of a step; a second Ctrl-C kills at once\n";
+
 constexpr milliseconds kShutdownPatience = std::chrono::seconds(30);
 /// While a rank waits for the end of the job, it checks at this interval whether another rank waits for it in a
 /// collective. The interval grows with the number of ranks.
@@ -129,7 +131,7 @@ bool World::should_stop() {
   ++impl_->num_further_calls;
   try {
     if (!stop_) {
-      heed_stop_signals(stop_signals_);
+      heed_stop_signals(stop_signals_, rank() == 0 ? kInterruptNotice : nullptr);
       c10::intrusive_ptr<c10d::Backend> gloo;
       if (size() > 1) {
         gloo = make_gloo(c10::make_intrusive<c10d::PrefixStore>("stop", job_->store),

@@ -27,9 +27,9 @@ struct WorldOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
   /// Default: the GPU whose number is local_rank if the GPU plug has loaded, else the CPU.
   std::optional<c10::Device> device;
-  /// Signals that make should_stop() true. Launchers and schedulers send SIGTERM. Slurm's --signal is usually set to
-  /// send SIGUSR1 some time before SIGTERM.
-  std::vector<int> stop_signals = {SIGTERM, SIGUSR1};
+  /// Signals that make should_stop() true. Launchers and schedulers send SIGTERM, and Ctrl-C sends SIGINT. Slurm's
+  /// --signal is usually set to send SIGUSR1 some time before SIGTERM.
+  std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGUSR1};
 };
 
 /// The job, and the group of all its ranks.
@@ -54,7 +54,7 @@ class World : public Group {
   /// all ranks at the same call. Ranks exchange their flags about ten times per second, while they compute. So the
   /// result becomes true a few calls (at most 64) after the signal, and stays true. The first call installs signal
   /// handlers for the rest of the process. Without a call, these signals still end the program. A handler that the
-  /// program installed before is called too.
+  /// program installed before is called too; without one, a second Ctrl-C kills, and rank 0 says so at the first.
   bool should_stop();
 
   /// Collective. Ends the job cleanly: waits until every rank has called shutdown(), then closes the connections of all

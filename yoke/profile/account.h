@@ -39,7 +39,7 @@ struct RankAccount {
   std::optional<int64_t> world_size;
   HostFacts host;
   bool has_device = false;
-  bool has_steps = false;     ///< If false, the trace marks no steps, and all of it counts as one step.
+  bool has_steps = false;     ///< Whether the trace marks steps; see Window in timeline.h.
   double pageable_share = 0;  ///< Share of the copying time that is spent on copies of pageable memory.
   /// For each cause, the name of the events that took most of its time; empty if no events belong to the cause.
   std::array<std::string, kNumCauses> largest_part;

@@ -1,7 +1,9 @@
 // Classifies events by the names that Kineto gives them. No other file depends on these names.
 #include <algorithm>
 #include <initializer_list>
+#include <iterator>
 #include <string_view>
+#include <utility>
 
 #include "yoke/profile/json_cursor.h"
 #include "yoke/profile/trace.h"
@@ -15,6 +17,23 @@ bool has_any(std::string_view text, std::initializer_list<std::string_view> part
 
 bool begins_with_any(std::string_view text, std::initializer_list<std::string_view> parts) {
   return std::ranges::any_of(parts, [&](std::string_view part) { return text.starts_with(part); });
+}
+
+/// Kineto had other names for categories until 2021 and 2022: torch 1.8 to 1.11 write some or all of them.
+std::string_view todays(std::string_view category) {
+  constexpr std::pair<std::string_view, std::string_view> kOld[] = {{"Operator", "cpu_op"},
+                                                                    {"Kernel", "kernel"},
+                                                                    {"Memcpy", "gpu_memcpy"},
+                                                                    {"Memset", "gpu_memset"},
+                                                                    {"Runtime", "cuda_runtime"}};
+  const auto found = std::ranges::find(kOld, category, &std::pair<std::string_view, std::string_view>::first);
+  return found == std::end(kOld) ? category : found->second;
+}
+
+/// Returns whether an event of the category cpu_op is an annotation: torch had no category for these before 1.12.
+bool is_annotation(std::string_view name) {
+  return begins_with_any(
+      name, {"ProfilerStep#", "enumerate(DataLoader)", "data_loading", "Optimizer.", "gloo:", "mpi:", "ucc:", "nccl:"});
 }
 
 Kind kind_of_annotation(std::string_view name) {
@@ -65,6 +84,8 @@ Kind kind_of(std::string_view category, std::string_view name) {
 
 Name classify(std::string_view category, std::string text) {
   constexpr std::string_view kStepPrefix = "ProfilerStep#";
+  category = todays(category);
+  if (category == "cpu_op" && is_annotation(text)) category = "user_annotation";
   if (category == "user_annotation" && text.starts_with(kStepPrefix)) {
     const auto step = parse_integer(std::string_view(text).substr(kStepPrefix.size()));
     if (step && *step >= 0) return {std::move(text), Kind::kStep, *step};

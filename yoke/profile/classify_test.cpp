@@ -41,5 +41,21 @@ TEST(Classify, KnowsWhatTheHostDoes) {
   EXPECT_EQ(kind_of("gpu_memcpy", "Memcpy DtoD (Device -> Device)"), Kind::kKernel);
 }
 
+// Categories and names of the traces that the repository of Kineto had (tb_plugin/samples, of June 2021).
+TEST(Classify, KnowsTheCategoriesOfOldTraces) {
+  EXPECT_EQ(classify("Operator", "ProfilerStep#5").step, 5);
+  EXPECT_EQ(classify("cpu_op", "ProfilerStep#5").step, 5) << "torch 1.10 and 1.11";
+  EXPECT_EQ(kind_of("Operator", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"), Kind::kLoader);
+  EXPECT_EQ(kind_of("Operator", "Optimizer.step#SGD.step"), Kind::kOptimizer);
+  EXPECT_EQ(kind_of("Operator", "Optimizer.zero_grad#SGD.zero_grad"), Kind::kIgnored);
+  EXPECT_EQ(kind_of("Operator", "nccl:all_reduce"), Kind::kIgnored);
+  EXPECT_EQ(kind_of("Operator", "CudnnConvolutionBackward"), Kind::kOperation);
+  EXPECT_EQ(kind_of("Runtime", "cudaStreamSynchronize"), Kind::kSync);
+  EXPECT_EQ(kind_of("Kernel", "volta_sgemm_128x64_nn"), Kind::kPlainMatmul);
+  EXPECT_EQ(kind_of("Memcpy", "Memcpy HtoD (Pageable -> Device)"), Kind::kPageableCopy);
+  EXPECT_EQ(kind_of("Memset", "Memset (Device)"), Kind::kKernel);
+  EXPECT_EQ(kind_of("Trace", "PyTorch Profiler (0)"), Kind::kIgnored);
+}
+
 }  // namespace
 }  // namespace yoke::profile

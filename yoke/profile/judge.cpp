@@ -253,7 +253,8 @@ class Judge {
     for (size_t i = 0; i < ranks_.size(); ++i) {
       const auto& rank = ranks_[i];
       if (!rank.has_steps) {
-        note("{} marks no steps (call profiler.step() after each), so all of it counts as one.", rank.path);
+        note("{} marks no steps (call profiler.step() after each), so {}.", rank.path,
+             rank.steps.size() > 1 ? "each step of the optimizer ends one" : "all of it counts as one");
       }
       if (rank.num_without_duration > 0) {
         note("{}: {} events without a usable time were left out.", rank.path, rank.num_without_duration);

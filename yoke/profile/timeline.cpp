@@ -53,17 +53,31 @@ int64_t Timeline::window_at(int64_t time) const {
 }
 
 void Timeline::find_main_track() {
+  for (const auto kind : {Kind::kStep, Kind::kOptimizer, Kind::kLoader}) {
+    const auto found = std::ranges::find(trace_.events, kind, [&](const Event& event) { return kind_of(event); });
+    if (found == trace_.events.end()) continue;
+    main_track_ = found->track;
+    return;
+  }
   std::map<uint32_t, int64_t> num_operations;
   for (const auto& event : trace_.events) {
-    if (kind_of(event) == Kind::kStep) {
-      main_track_ = event.track;
-      return;
-    }
     if (kind_of(event) == Kind::kOperation) ++num_operations[event.track];
   }
   int64_t most = 0;
   for (const auto& [track, count] : num_operations) {
     if (count > most) std::tie(main_track_, most) = std::pair(track, count);
+  }
+}
+
+/// A step ends with the optimizer's, as in what `yoke profile` records. Of several optimizers, it is the first one.
+void Timeline::find_steps_of_optimizer(int64_t begin) {
+  auto ends = events(Kind::kOptimizer, Kind::kOptimizer);
+  std::erase_if(ends, [&](const Event* event) { return event->track != main_track_; });
+  std::erase_if(ends, [name = ends.empty() ? 0 : ends[0]->name](const Event* event) { return event->name != name; });
+  if (ends.size() < 2) return;
+  for (const auto* event : ends) {
+    windows_.push_back({std::ssize(windows_), {begin, event->end_ns()}});
+    begin = event->end_ns();
   }
 }
 
@@ -82,7 +96,8 @@ void Timeline::find_windows() {
     return window.time.length() <= 0;
   });
   has_steps_ = !windows_.empty();
-  if (!has_steps_) {
+  if (!has_steps_) find_steps_of_optimizer(whole.begin);
+  if (windows_.empty()) {
     // Before the device's first event, the device may have had work that the trace does not contain.
     if (has_device_) whole.begin = device_.begin;
     windows_.push_back({0, {whole.begin, std::max(whole.end, whole.begin + 1)}});

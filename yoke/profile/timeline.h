@@ -11,7 +11,8 @@
 
 namespace yoke::profile {
 
-/// A step of the training thread. If the trace marks no steps, the whole trace is one step.
+/// A step of the training thread. If the trace marks no steps, each step of the optimizer ends one; if there are fewer
+/// than two of these, the whole trace is one step.
 struct Window {
   int64_t number = 0;
   Interval time;
@@ -29,8 +30,9 @@ class Timeline {
 
   Kind kind_of(const Event& event) const { return trace_.names[event.name].kind; }
   bool has_device() const { return has_device_; }
-  bool has_steps() const { return has_steps_; }
-  /// The training thread: the thread with the steps; without steps, the thread with the most operations.
+  bool has_steps() const { return has_steps_; }  ///< Whether the trace marks steps.
+  /// The training thread: the thread with the steps, the optimizer or the loader. Without these, it is the thread with
+  /// the most operations, but that may also be autograd's.
   uint32_t main_track() const { return main_track_; }
   const std::vector<Window>& windows() const { return windows_; }
   /// Returns the index of the step that contains `time`; -1 if no step does.
@@ -40,6 +42,7 @@ class Timeline {
  private:
   void find_main_track();
   void find_windows();
+  void find_steps_of_optimizer(int64_t begin);
 
   const Trace& trace_;
   bool has_device_ = false, has_steps_ = false;

@@ -266,6 +266,22 @@ TEST_F(CheckpointTest, KeepsTheBestBesideTheLast) {
   EXPECT_EQ(error_of([&] { CheckpointFolder(folder_, {.keep_best = -1}); }).code(), ErrorCode::kInvalidArgument);
 }
 
+TEST_F(CheckpointTest, KnowsWhichValuesOfAMetricAreBetter) {
+  const auto best_step = [&](const std::string& metric) {
+    CheckpointFolder folder(folder_ / metric, {.keep = 3, .keep_best = 1, .metric = metric});
+    for (const auto& [step, value] : {std::pair(1, "0.5"), {2, "0.25"}, {3, "0.75"}})
+      save(folder, step, {{metric, value}});
+    return folder.best_step();
+  };
+  for (const auto* metric : {"loss", "val_loss", "Loss.train", "word-error", "rmse"})
+    EXPECT_EQ(best_step(metric), 2) << metric;
+  for (const auto* metric : {"accuracy", "test_accuracy", "val acc", "macro_F1", "iou"})
+    EXPECT_EQ(best_step(metric), 3) << metric;
+  for (const auto* metric : {"score", "last_step", "lossless", "accuracy_loss", "backlog"}) {
+    EXPECT_THAT(error_of([&] { best_step(metric); }).what(), HasSubstr("Best::kSmallest or Best::kLargest")) << metric;
+  }
+}
+
 TEST_F(CheckpointTest, RemovesAbandonedTemporariesOnly) {
   const auto old = fs::file_time_type::clock::now() - std::chrono::hours(1);
   const auto make = [&](const std::string& name) {

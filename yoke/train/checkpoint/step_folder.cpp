@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <system_error>
 #include <utility>
 
@@ -32,6 +34,25 @@ std::optional<double> number_of(const std::string& text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
+}
+
+/// Returns which values of a well-known metric are better, by the words of its name.
+std::optional<Best> best_of(std::string_view metric) {
+  constexpr std::string_view kFallingWords[] = {"loss", "error", "perplexity", "mse", "mae", "rmse"};
+  constexpr std::string_view kRisingWords[] = {"accuracy", "acc", "f1", "auc", "precision", "recall", "iou", "bleu"};
+  bool is_falling = false, is_rising = false;
+  std::string word;
+  for (const char character : std::string(metric) + "_") {
+    if (std::isalnum(static_cast<unsigned char>(character)) != 0) {
+      word += static_cast<char>(std::tolower(static_cast<unsigned char>(character)));
+      continue;
+    }
+    is_falling = is_falling || std::ranges::find(kFallingWords, word) != std::end(kFallingWords);
+    is_rising = is_rising || std::ranges::find(kRisingWords, word) != std::end(kRisingWords);
+    word.clear();
+  }
+  if (is_falling == is_rising) return std::nullopt;
+  return is_falling ? Best::kSmallest : Best::kLargest;
 }
 
 }  // namespace
@@ -65,6 +86,13 @@ StepFolder::StepFolder(fs::path path, const CheckpointFolderOptions& options)
     throw Error(ErrorCode::kInvalidArgument,
                 "checkpoints in {}: keep_best is {}, but no metric is set to compare checkpoints", path_.string(),
                 options_.keep_best);
+  }
+  if (!options_.best) options_.best = best_of(options_.metric);
+  if (!options_.best && !options_.metric.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "checkpoints in {}: the name '{}' does not tell whether its small or its large values are better; set "
+                "CheckpointFolderOptions::best to Best::kSmallest or Best::kLargest",
+                path_.string(), options_.metric);
   }
 }
 

@@ -25,7 +25,9 @@ struct CheckpointFolderOptions {
   int64_t keep = 2;       ///< Number of newest checkpoints left after a save, including the new one; at least 1.
   int64_t keep_best = 0;  ///< Number of best checkpoints to keep. Some of them may also be among the newest.
   std::string metric;     ///< Metadata name of the number that decides the best; required for keep_best.
-  Best best = Best::kSmallest;
+  /// Which values are better. It may be left out for names with the word loss, error, perplexity, mse, mae or rmse
+  /// (kSmallest), and accuracy, acc, f1, auc, precision, recall, iou or bleu (kLargest), such as "val_loss".
+  std::optional<Best> best;
   Warn warn = warn_on_stderr;  ///< Called on rank 0 for refused checkpoints and for parts that were left out.
 };
 
@@ -33,7 +35,7 @@ struct CheckpointFolderOptions {
 /// complete if they contain an index.
 class StepFolder {
  public:
-  /// Errors kInvalidArgument: the options are not valid.
+  /// Errors kInvalidArgument: the options are not valid, or do not say which values of `metric` are better.
   StepFolder(std::filesystem::path path, const CheckpointFolderOptions& options);
 
   const std::filesystem::path& path() const { return path_; }

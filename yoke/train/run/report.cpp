@@ -3,55 +3,122 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <iterator>
 #include <span>
-#include <sstream>
+#include <string_view>
 
+#include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/format.h"
+#include "yoke/base/text.h"
 
 namespace yoke::train {
 namespace {
 
 constexpr size_t kMaxMetricsBytes = 100'000'000;
 
+constexpr std::string_view kEpoch = "epoch", kRate = "samples_per_second", kSeconds = "seconds";
+
 std::string title_of(std::string name) {
   std::ranges::replace(name, '_', ' ');
   return name;
 }
 
+/// Four decimals, or as many as a small number needs, such as a learning rate of 3e-05.
+std::string shown(double value) {
+  return value != 0 && std::abs(value) < 1e-3 ? fmt::format("{:.4g}", value) : fmt::format("{:.4f}", value);
+}
+
 }  // namespace
 
-Report::Report(std::filesystem::path folder, int64_t num_kept) : path_(std::move(folder) / "metrics.csv") {
-  if (num_kept == 0) return;
+Report::Report(std::filesystem::path folder, int64_t num_kept, const Warn& warn)
+    : path_(std::move(folder) / "metrics.csv") {
   std::error_code ignored;
-  if (!std::filesystem::exists(path_, ignored)) return;
-  std::istringstream file(read_regular_file(path_, kMaxMetricsBytes));
-  for (std::string line; std::ssize(lines_) <= num_kept && std::getline(file, line);) lines_.push_back(line);
+  if (num_kept > 0 && std::filesystem::exists(path_, ignored)) read(num_kept, warn);
+}
+
+void Report::read(int64_t num_kept, const Warn& warn) {
+  const auto file = read_regular_file(path_, kMaxMetricsBytes);
+  size_t num_columns = 0;
+  int64_t num_unfit = 0;
+  for (auto line : yoke::lines_of(file)) {
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    const auto cells = yoke::split(line, ',');
+    if (num_columns == 0) {
+      num_columns = cells.size();
+      if (num_columns < 3 || cells[0] != kEpoch || cells[num_columns - 2] != kRate || cells.back() != kSeconds) {
+        throw Error(ErrorCode::kFailedPrecondition,
+                    "{} was not written by a Run, or was changed: its columns are not epoch, figures, {} and {}; move "
+                    "it away to resume the run",
+                    path_.string(), kRate, kSeconds);
+      }
+      names_.assign(cells.begin() + 1, cells.end() - 2);
+      continue;
+    }
+    const auto epoch = cells.empty() ? std::nullopt : parse_int(cells[0]);
+    if (!epoch || *epoch > num_kept || cells.size() < 3) continue;
+    auto& row = rows_.emplace_back();
+    row = {std::string(cells[0]), {}, std::string(cells[cells.size() - 2]), std::string(cells.back())};
+    if (cells.size() == num_columns) {
+      row.figures.assign(cells.begin() + 1, cells.end() - 2);
+    } else {
+      ++num_unfit;
+    }
+  }
+  if (num_unfit == 0) return;
+  const auto old = path_.string() + ".old";
+  std::filesystem::copy_file(path_, old, std::filesystem::copy_options::overwrite_existing);
+  warn(fmt::format(
+      "{}: {} row{} not as many cells as the header, so the columns of their figures are not known: these figures are "
+      "left out, and {} keeps them",
+      path_.string(), num_unfit, num_unfit == 1 ? " has" : "s have", old));
 }
 
 void Report::add(const EpochRow& row) {
-  std::string columns = "epoch", head = fmt::format("{:>5}", "epoch");
-  std::string values = std::to_string(row.number), text = fmt::format("{:>5}", row.number);
+  auto& line = rows_.emplace_back();
+  line = {std::to_string(row.number),
+          {},
+          fmt::format("{:.0f}", row.samples_per_second),
+          fmt::format("{:.3f}", row.time.count())};
   for (const auto& [name, value] : row.figures) {
-    columns += "," + name;
-    values += fmt::format(",{:.6f}", value);
+    const auto column = static_cast<size_t>(std::ranges::find(names_, name) - names_.begin());
+    if (column == names_.size()) names_.push_back(name);
+    line.figures.resize(std::max(line.figures.size(), column + 1));
+    line.figures[column] = fmt::format("{:.9g}", value);  // distinguishes all float32
+  }
+  print(row);
+  write();
+}
+
+void Report::print(const EpochRow& row) {
+  auto head = fmt::format("{:>5}", kEpoch), text = fmt::format("{:>5}", row.number);
+  for (const auto& name : names_) {
     const auto title = title_of(name);
+    const auto found = std::ranges::find(row.figures, name, &std::pair<std::string, double>::first);
     const auto width = std::max<size_t>(title.size(), 9);
     head += fmt::format("  {:>{}}", title, width);
-    text += fmt::format("  {:>{}.4f}", value, width);
+    text += fmt::format("  {:>{}}", found == row.figures.end() ? "-" : shown(found->second), width);
   }
-  if (!has_header_) fmt::print("{}  {:>9}  {:>6}\n", head, "samples/s", "time");
-  has_header_ = true;
+  if (num_titles_ != names_.size() + 1) fmt::print("{}  {:>9}  {:>6}\n", head, "samples/s", "time");
+  num_titles_ = names_.size() + 1;
   fmt::print("{}  {:>9}  {:>6}\n", text, format_rate(row.samples_per_second), format_duration(row.time));
   std::fflush(stdout);
+}
 
-  if (lines_.empty()) lines_.push_back(columns + ",samples_per_second,seconds");
-  lines_.push_back(fmt::format("{},{:.0f},{:.3f}", values, row.samples_per_second, row.time.count()));
+void Report::write() const {
   std::string all;
-  for (const auto& line : lines_) all += line + "\n";
+  const auto add = [&](std::string_view epoch, const std::vector<std::string>& figures, std::string_view rate,
+                       std::string_view seconds) {
+    all += epoch;
+    for (size_t i = 0; i < names_.size(); ++i) (all += ',') += i < figures.size() ? figures[i] : "";
+    fmt::format_to(std::back_inserter(all), ",{},{}\n", rate, seconds);
+  };
+  add(kEpoch, names_, kRate, kSeconds);
+  for (const auto& row : rows_) add(row.epoch, row.figures, row.samples_per_second, row.seconds);
   replace_file(path_, [&](int fd) { write_all(fd, std::as_bytes(std::span(all)), path_.string()); });
 }
 

@@ -5,18 +5,17 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <deque>
 #include <exception>
-#include <map>
+#include <utility>
 #include <vector>
 
 #include "yoke/base/error.h"
 #include "yoke/dist/on_all_ranks.h"
 #include "yoke/dist/world.h"
 #include "yoke/train/checkpoint/folder_lock.h"
-#include "yoke/train/meter.h"
+#include "yoke/train/run/detail/figures.h"
 #include "yoke/train/run/detail/report.h"
 #include "yoke/train/run/detail/run_folder.h"
 #include "yoke/train/watch/detail/step_log.h"
@@ -26,52 +25,6 @@ namespace yoke::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-/// The figures logged within an epoch. The figures are part of the checkpointed state, so that a resumed run continues
-/// their means.
-struct Figures {
-  dist::World& world;
-  std::vector<std::string> names = {};  ///< In the order in which they were first logged.
-  std::map<std::string, Mean> by_name = {};
-
-  Mean& at(const std::string& name) {
-    if (name.empty() || name.find_first_of(",/\n\"") != name.npos) {
-      throw Error(ErrorCode::kInvalidArgument, "'{}' cannot be the name of a figure: it is a column of metrics.csv",
-                  name);
-    }
-    if (std::ranges::find(names, name) == names.end()) {
-      names.push_back(name);
-      if (const auto unnamed = by_name.find(""); unnamed != by_name.end())
-        by_name[name] = by_name.extract(unnamed).mapped();
-    }
-    return by_name[name];
-  }
-
-  TensorMap state_dict() const {  // collective, and saved before all parts whose saving can fail on one rank
-    TensorMap state;
-    for (const auto& [name, mean] : by_name) state.emplace(name, gather_meters(world, {&mean}));
-    return state;
-  }
-
-  void load_state_dict(const TensorMap& state) {
-    by_name.clear();
-    for (const auto& [name, rows] : state) {  // older checkpoints have a single entry with the name ""
-      restore_meters(world, {&by_name[name]}, rows);
-    }
-  }
-
-  /// Collective. Returns the figures of the epoch over all ranks, then starts the next epoch.
-  std::vector<std::pair<std::string, double>> read() {
-    std::vector<std::pair<std::string, double>> result;
-    for (const auto& name : names) {
-      auto& mean = by_name[name];
-      if (const double value = mean.read(world); !std::isnan(value) || mean.weight() > 0)
-        result.emplace_back(name, value);
-      mean.reset();
-    }
-    return result;
-  }
-};
 
 }  // namespace
 
@@ -88,7 +41,9 @@ struct Run::Impl {
   std::deque<std::string> fixed;  // the state keeps references to these
 
   int64_t num_epochs = 0, steps_per_epoch = 0, step = 0;
-  bool is_told = false, is_stopped = false, is_in_epoch = false;
+  bool is_told = false, is_stopped = false, is_in_epoch = false, is_finishing = false;
+  bool has_checked_metric = false;
+  int64_t first_step = 0;                      // of this process
   int64_t epoch_begin = 0;                     // the epoch's first step
   int64_t num_samples = 0, epoch_samples = 0;  // both count only this rank's samples
   Clock::time_point epoch_start, last_step;
@@ -99,6 +54,7 @@ struct Run::Impl {
 
   bool is_rank_0() const { return world.rank() == 0; }
   void show_progress();
+  void check_metric(const StringMap& of_epoch);
 };
 
 Run::Run(dist::World& world, const RunOptions& options) {
@@ -126,7 +82,7 @@ Run::Run(dist::World& world, const RunOptions& options) {
                        .checkpoints = CheckpointFolder(folder, options.checkpoints),
                        .resumed = {},
                        .state = TrainState(world),
-                       .figures = {.world = world}});
+                       .figures = Figures(world)});
   impl_->state.add("meters", impl_->figures);
   if (!options.resume) return;
   impl_->resumed = impl_->checkpoints.newest(world);
@@ -204,14 +160,14 @@ void Run::begin(int64_t count, int64_t steps_per_epoch, int64_t samples_per_batc
   if (samples_per_batch > 0) require_same("samples_per_batch", samples_per_batch);
   if (run.resumed) {
     run.state.load(*run.resumed, run.options.checkpoints.warn);
-    run.step = run.resumed->step;
+    run.step = run.first_step = run.resumed->step;
     const auto where = run.resumed->path.string();
     say(epoch() >= count ? fmt::format("{} is the end of that run", where)
                          : fmt::format("resumed from {} at epoch {}, step {}", where, epoch() + 1, first_batch()));
   }
   dist::on_all_ranks(run.world, "the metrics cannot be written", [&] {
     if (!run.is_rank_0()) return;
-    run.report.emplace(run.folder, epoch());
+    run.report.emplace(run.folder, epoch(), run.options.checkpoints.warn);
     if (run.options.log_steps) run.steps.emplace(run.folder / "steps.jsonl", detail::StepPlace{run.step, epoch() + 1});
     if (run.options.tensorboard) run.board.emplace(run.folder / "events", TensorBoardOptions{.first_step = run.step});
   });
@@ -222,7 +178,7 @@ bool Run::begin_epoch() {
   auto& run = *impl_;
   if (run.is_told && !run.is_stopped) {
     run.is_stopped = true;
-    say(fmt::format("told to stop at epoch {}, step {}", epoch() + 1, first_batch()));
+    say(fmt::format("told to stop at epoch {}, step {}; the checkpoint is saved", epoch() + 1, first_batch()));
   }
   if (run.is_stopped || epoch() >= run.num_epochs) {
     finish();
@@ -242,12 +198,15 @@ void Run::end_step(int64_t num_samples) {
   run.epoch_samples += num_samples;
   run.last_step = Clock::now();
   run.show_progress();
+  if (run.step == run.first_step + 1) {  // a mistake that is in each step is reported before much time has passed
+    if (const auto difference = run.figures.difference()) throw Error(ErrorCode::kInvalidArgument, "{}", *difference);
+  }
   run.is_told = run.is_told || run.world.should_stop();
   if (first_batch() == 0) return;  // the epoch is complete, and the code after the loop saves its checkpoint
   if (run.is_told) {  // after a stop signal there is time for a checkpoint, but not for the rest of the epoch
     run.checkpoints.save(run.step, run.state);
     run.is_stopped = true;
-    say(fmt::format("told to stop at epoch {}, step {}", epoch() + 1, first_batch()));
+    say(fmt::format("told to stop at epoch {}, step {}; the checkpoint is saved", epoch() + 1, first_batch()));
   } else if (run.options.save_every > 0 && run.step % run.options.save_every == 0) {
     run.checkpoints.save_async(run.step, run.state);
   }
@@ -256,8 +215,8 @@ void Run::end_step(int64_t num_samples) {
 void Run::Impl::show_progress() {
   if (!progress->due()) return;
   std::string figure;
-  for (const auto& name : figures.names) {
-    const auto& mean = figures.by_name[name];
+  for (const auto& name : figures.names()) {
+    const auto& mean = figures.at(name);
     if (mean.weight() == 0) continue;
     figure = fmt::format("{} {:.4f}", name, mean.read());
     std::ranges::replace(figure, '_', ' ');
@@ -274,9 +233,20 @@ void Run::end_epoch() {
                 "the loop over the batches of epoch {} was left after {} of {}: break out of the loop over epochs too",
                 epoch() + 1, first_batch(), run.steps_per_epoch);
   }
+  if (const auto difference = run.figures.difference()) {
+    run.figures.reset();
+    run.checkpoints.save(run.step, run.state);
+    throw Error(ErrorCode::kInvalidArgument, "{}. Epoch {} has no figures; its checkpoint is saved", *difference,
+                epoch());
+  }
   const auto figures = run.figures.read();
+  run.figures.reset();
   StringMap metadata;
   for (const auto& [name, value] : figures) metadata.emplace(name, text_of(value));
+  const auto time = Clock::now() - run.epoch_start;
+  // The last row tells the user that all is done, so the checkpoint is on disk before.
+  const bool is_last = epoch() >= run.num_epochs || run.is_told || run.is_finishing;
+  if (is_last) run.checkpoints.save(run.step, run.state, metadata);
   const auto samples = static_cast<double>(run.epoch_samples * run.world.size());
   dist::on_all_ranks(run.world, "the metrics were not written", [&] {
     if (!run.report) return;
@@ -289,19 +259,29 @@ void Run::end_epoch() {
         {.number = epoch(),
          .figures = figures,
          .samples_per_second = samples / std::chrono::duration<double>(run.last_step - run.epoch_start).count(),
-         .time = Clock::now() - run.epoch_start});
+         .time = time});
+    run.check_metric(metadata);
   });
-  run.checkpoints.save_async(run.step, run.state, metadata);
+  if (!is_last) run.checkpoints.save_async(run.step, run.state, metadata);
   run.is_in_epoch = false;
+}
+
+/// Warns if the first epoch lacks the figure by which keep_best compares. A later epoch may have it.
+void Run::Impl::check_metric(const StringMap& of_epoch) {
+  const auto& given = options.checkpoints;
+  if (std::exchange(has_checked_metric, true) || given.keep_best == 0 || of_epoch.contains(given.metric)) return;
+  std::string names;
+  for (const auto& [name, _] : of_epoch) names += fmt::format("{}'{}'", names.empty() ? "only " : ", ", name);
+  given.warn(
+      fmt::format("keep_best compares checkpoints by '{}', but this epoch has {}: a checkpoint without that figure is "
+                  "never kept as "
+                  "one of the best",
+                  given.metric, names.empty() ? "no figures" : names));
 }
 
 void Run::log(const std::string& name, const at::Tensor& value, int64_t weight) {
   auto& run = *impl_;
-  if (run.options.log_steps && (name == "step" || name == "epoch" || name == "time")) {
-    throw Error(ErrorCode::kInvalidArgument, "'{}' cannot be the name of a figure: each line of steps.jsonl has one",
-                name);
-  }
-  run.figures.at(name).add(value.detach(), weight);
+  run.figures.add(name, value.detach(), weight);
   if (run.board) run.board->add_scalar(name, value, run.step);
   // A value that is logged between two epochs belongs to the epoch that ends.
   if (run.steps) run.steps->add({run.step, run.epoch_begin / run.steps_per_epoch + 1}, name, value);
@@ -313,6 +293,7 @@ void Run::save() { impl_->checkpoints.save(impl_->step, impl_->state); }
 
 void Run::finish() {
   auto& run = *impl_;
+  run.is_finishing = true;
   if (run.is_in_epoch && !run.is_stopped && run.step > run.epoch_begin && first_batch() == 0) end_epoch();
   run.is_in_epoch = false;
   run.checkpoints.finish();

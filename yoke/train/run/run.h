@@ -43,7 +43,7 @@ struct RunOptions {
       folder;  ///< Default: runs/NAME; if that exists, with the next free number. To resume: the last such folder.
   bool resume = false;     ///< Continue from the newest checkpoint, or from the beginning if there is none yet.
   int64_t save_every = 0;  ///< Steps between checkpoints; 0: none within an epoch. Each epoch's end also saves one.
-  CheckpointFolderOptions checkpoints = {};  ///< How many to keep; `metric` names a logged figure.
+  CheckpointFolderOptions checkpoints = {};  ///< How many to keep; `metric` names a figure that the program logs.
   /// Rank 0 also writes events for TensorBoard, in the run's folder `events`: every value that it logs, by its name,
   /// and at the end of an epoch the means over all ranks, as `epoch/NAME`. Step numbers are those of the training.
   bool tensorboard = false;
@@ -55,12 +55,14 @@ struct RunOptions {
 /// One run of a training. Its folder holds its checkpoints and `metrics.csv`.
 ///
 /// Epochs   an epoch ends when the outer loop's body ends. Then the metrics of all ranks are read and shown as a row of
-///          a table and of metrics.csv, and a checkpoint is saved while the training continues.
-/// Stopped  after a signal (WorldOptions::stop_signals), all ranks leave the inner loop after the same step, and a
-///          checkpoint is on disk.
+///          a table and of metrics.csv, and a checkpoint is saved while the training continues. The checkpoint of the
+///          last epoch is on disk before its row is shown.
+/// Stopped  after a signal (WorldOptions::stop_signals, such as Ctrl-C), all ranks leave the inner loop after the same
+///          step, and a checkpoint is on disk.
 /// Resumed  continues steps, epochs, partly read epochs and partly computed means. With the same number of ranks and
 ///          deterministic kernels, the results have the same bits.
-/// Ranks    all ranks construct it, run the loops, and call state(), fix() and finish(). Only rank 0 prints and writes.
+/// Ranks    all ranks construct it, run the loops, and call state(), fix(), log() and finish(). Only rank 0 prints and
+///          writes.
 /// Errors   on all ranks: kFailedPrecondition: the folder holds another run's checkpoints and `resume` is false;
 ///          kNotFound: there is no run to resume; kUnavailable: another process uses the folder.
 class Run {
@@ -106,8 +108,11 @@ class Run {
   bool stopped() const;   ///< True after a stop signal; a checkpoint is on disk.
 
   /// Adds a value to this rank's mean without waiting for the device. The mean over all ranks is computed at the end of
-  /// the epoch. `weight` is the number of samples over which the value is a mean. All ranks log the same names in the
-  /// same order.
+  /// the epoch. `weight` is the number of samples over which the value is a mean.
+  /// Ranks   all ranks log the same names, equally often in an epoch; a rank without a value logs one of weight 0. So
+  ///         `if (world.rank() == 0) run.log(...)` is a mistake. It is found after the first step and at the end of
+  ///         each epoch.
+  /// Errors  kInvalidArgument: `name` cannot be a column of metrics.csv. Later, on all ranks: they differ.
   void log(const std::string& name, const at::Tensor& value, int64_t weight = 1);
   /// Like log() of a tensor, for a number, such as the result of an evaluation.
   void log(const std::string& name, double value);

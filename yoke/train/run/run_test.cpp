@@ -28,6 +28,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::message_of;
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
@@ -198,9 +199,81 @@ TEST_F(RunTest, KeepsTheBestByAFigure) {
     given.checkpoints.keep = 1;
     given.checkpoints.keep_best = 1;
     given.checkpoints.metric = "last_step";
+    given.checkpoints.best = Best::kSmallest;
     train(world, given);
     EXPECT_THAT(CheckpointFolder(given.folder).steps(), ElementsAre(kSteps, kEpochs * kSteps));
   });
+}
+
+TEST_F(RunTest, WarnsIfNobodyLogsTheFigureOfTheBest) {
+  std::vector<std::string> warnings;
+  auto given = options("typo");
+  given.checkpoints.keep_best = 1;
+  given.checkpoints.metric = "accuracy";
+  given.checkpoints.warn = [&](const std::string& message) { warnings.push_back(message); };
+  fakes::run_ranks(1, [&](dist::World& world) { train(world, given); });
+  EXPECT_THAT(warnings, ElementsAre(AllOf(HasSubstr("by 'accuracy'"), HasSubstr("only 'last_step', 'loss'"))));
+}
+
+/// Runs the loop of a training in which rank 0 alone does something in each step or after each epoch.
+void log_on_one_rank(dist::World& world, const RunOptions& options, bool in_steps) {
+  yoke::train::Run run(world, options);
+  Loader loader(some_samples(), world, {.batch_size = kBatch / world.size()});
+  for (auto& epoch : run.epochs(loader, 2)) {
+    for (auto& batch : epoch) {
+      run.log("loss", batch.data.mean());
+      if (in_steps && world.rank() == 0) run.log("step_figure", 1.0);
+    }
+    if (world.rank() == 0) run.log("epoch_figure", 1.0);
+  }
+}
+
+// Without the comparison, ranks wait for each other until the timeout, or the means of different figures are added.
+TEST_F(RunTest, WhatOneRankLogsAloneIsNamedOnAllRanks) {
+  for (const bool in_steps : {true, false}) {
+    const auto given = options(in_steps ? "steps" : "epochs", false, /*save_every=*/5);
+    std::vector<std::string> messages(2);
+    fakes::run_ranks(2, [&](dist::World& world) {
+      messages[static_cast<size_t>(world.rank())] = message_of([&] { log_on_one_rank(world, given, in_steps); });
+    });
+    for (const auto& message : messages) {
+      EXPECT_THAT(message, HasSubstr(in_steps ? "rank 0 has logged 'step_figure' once, and rank 1 never"
+                                              : "rank 0 has logged 'epoch_figure' once, and rank 1 never"));
+    }
+    // After an epoch, its work is saved. The first step has nothing to save.
+    const auto saved = CheckpointFolder(given.folder).steps();
+    EXPECT_EQ(saved.empty() ? 0 : saved.back(), in_steps ? 0 : kSteps);
+  }
+}
+
+// A figure of only some epochs, as of an evaluation in every second epoch.
+TEST_F(RunTest, AFigureMayBeMissingInAnEpoch) {
+  const auto run_until = [&](const std::string& name, int64_t last_epoch, bool resume) {
+    fakes::run_ranks(1, [&](dist::World& world) {
+      yoke::train::Run run(world, options(name, resume));
+      Loader loader(some_samples(), world, {.batch_size = kBatch});
+      for (auto& epoch : run.epochs(loader, last_epoch)) {
+        for (auto& batch : epoch) run.log("samples", static_cast<double>(batch.data.size(0)));
+        if (run.epoch() % 2 == 0) run.log("even", static_cast<double>(run.epoch()));
+      }
+    });
+    return figures(name);
+  };
+  const auto rows = run_until("sparse", 4, false);
+  EXPECT_THAT(rows, ElementsAre("epoch,samples,even", "1,8,", "2,8,2", "3,8,", "4,8,4"));
+  run_until("resumed", 1, false);
+  EXPECT_EQ(run_until("resumed", 4, true), rows);
+}
+
+// The last row says that the training is complete. The warning comes right after the row.
+TEST_F(RunTest, TheLastCheckpointIsOnDiskBeforeItsRow) {
+  std::vector<int64_t> steps;
+  auto given = options("last");
+  given.checkpoints.keep_best = 1;
+  given.checkpoints.metric = "accuracy";
+  given.checkpoints.warn = [&](const std::string&) { steps = CheckpointFolder(given.folder).steps(); };
+  fakes::run_ranks(1, [&](dist::World& world) { train(world, given, {}, /*num_epochs=*/1); });
+  EXPECT_THAT(steps, ElementsAre(kSteps));
 }
 
 TEST_F(RunTest, RefusesWhatWouldSpoilARun) {
@@ -258,18 +331,19 @@ TEST_F(RunTest, FinishEndsACompleteEpochThatWasLeft) {
     run.finish();
     EXPECT_THAT(CheckpointFolder(options("early").folder).steps(), ElementsAre(kSteps, 2 * kSteps));
   });
-  EXPECT_THAT(figures("early"), ElementsAre("epoch,rank", "1,0.500000", "2,0.500000"));
+  EXPECT_THAT(figures("early"), ElementsAre("epoch,rank", "1,0.5", "2,0.5"));
 }
 
 // This test comes last in its suite, because a stop signal has effect until the process ends.
 TEST_F(RunTest, AllRanksThatAreToldStopAtOneStep) {
   constexpr int64_t kMany = 50;
+  std::signal(SIGINT, SIG_DFL);  // shells let jobs in the background ignore it
   std::vector<Outcome> stopped(2);
   fakes::run_ranks(2, [&](dist::World& world) {
     stopped[static_cast<size_t>(world.rank())] = train(
         world, options("told"),
         [&](int64_t step) {
-          if (step == kSteps + 2 && world.rank() == 1) std::raise(SIGUSR1);
+          if (step == kSteps + 2 && world.rank() == 1) std::raise(SIGINT);
         },
         kMany);
   });

@@ -8,6 +8,8 @@
 #include <utility>
 #include <vector>
 
+#include "yoke/train/warn.h"
+
 namespace yoke::train {
 
 struct EpochRow {
@@ -18,17 +20,33 @@ struct EpochRow {
 };
 
 /// Writes the table of epochs to standard output and to `metrics.csv`.
+///
+/// Columns  a figure has a column of its own from the epoch on in which it was first logged. In an epoch without it,
+/// its
+///          cell is empty in the file, and "-" in the table, which begins again with a header when a column is added.
 class Report {
  public:
-  /// Keeps the first `num_kept` epochs of an existing metrics.csv, which belong to the resumed run.
-  Report(std::filesystem::path folder, int64_t num_kept);
+  /// Keeps the epochs up to `num_kept` of an existing metrics.csv, which belong to the resumed run. If a row does not
+  /// fit the header, as older versions wrote it, its figures cannot be told apart: they are left out, the file is kept
+  /// as metrics.csv.old, and `warn` is called. Errors  kFailedPrecondition: the file is not one of a Run.
+  Report(std::filesystem::path folder, int64_t num_kept, const Warn& warn);
   /// Errors  kUnavailable or as errno says, if metrics.csv cannot be written.
   void add(const EpochRow& row);
 
  private:
+  struct Row {
+    std::string epoch;
+    std::vector<std::string> figures;  ///< By column; columns that were added later may be missing at the end.
+    std::string samples_per_second, seconds;
+  };
+  void read(int64_t num_kept, const Warn& warn);
+  void print(const EpochRow& row);
+  void write() const;
+
   std::filesystem::path path_;
-  std::vector<std::string> lines_;  ///< Lines of the whole file, which is replaced at once.
-  bool has_header_ = false;         ///< Whether the table's header was printed.
+  std::vector<std::string> names_;  ///< The columns of figures.
+  std::vector<Row> rows_;           ///< Of the whole file, which is replaced at once.
+  size_t num_titles_ = 0;           ///< Number of columns in the last header of the table; 0 before the first one.
 };
 
 /// A progress line, overwritten at most five times per second. Shown only if standard output is a terminal, or under

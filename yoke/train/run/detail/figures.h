@@ -1,0 +1,60 @@
+// yoke/train/run/detail/figures.h -- the figures that a Run's ranks log within an epoch.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "yoke/train/meter.h"
+#include "yoke/train/named_tensors.h"
+
+namespace yoke::dist {
+class Group;
+}
+
+namespace yoke::train {
+
+/// How often a rank has logged each figure.
+using LogCounts = std::map<std::string, int64_t>;
+
+/// Pure. Describes the first figure that ranks have logged a different number of times; nullopt if there is none.
+std::optional<std::string> describe_difference(const std::vector<LogCounts>& ranks);
+
+/// Means over an epoch. They are part of the checkpointed state, so that a resumed run continues them.
+class Figures {
+ public:
+  explicit Figures(dist::Group& group) : group_(group) {}
+
+  /// Errors  kInvalidArgument: `name` cannot be a column of metrics.csv, or is one of its own columns or of
+  /// steps.jsonl.
+  void add(const std::string& name, const at::Tensor& value, int64_t weight);
+
+  const std::vector<std::string>& names() const { return names_; }  ///< In the order in which they were first logged.
+  const Mean& at(const std::string& name) const { return by_name_.at(name); }  ///< REQUIRES: it is one of names().
+
+  /// Collective. Compares what the ranks have logged since the last reset(), and returns the difference on all ranks.
+  std::optional<std::string> difference() const;
+
+  /// Collective. Returns the means over all ranks, in the order of names(), and then those that only a resumed run's
+  /// state has. A figure without a value is left out. REQUIRES: !difference(), because ranks read one after the other.
+  std::vector<std::pair<std::string, double>> read() const;
+  void reset();  ///< Begins the next epoch.
+
+  /// Collective, and saved before all parts whose saving can fail on one rank. Ranks may have logged different figures:
+  /// the state has the figures of all ranks, so that nothing is lost before difference() is reported.
+  TensorMap state_dict() const;
+  void load_state_dict(const TensorMap& state);
+
+ private:
+  dist::Group& group_;
+  std::vector<std::string> names_;
+  std::map<std::string, Mean> by_name_;
+  LogCounts counts_;
+};
+
+}  // namespace yoke::train

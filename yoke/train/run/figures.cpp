@@ -1,0 +1,121 @@
+#include "yoke/train/run/detail/figures.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <set>
+
+#include "yoke/base/environment.h"
+#include "yoke/base/error.h"
+#include "yoke/base/text.h"
+#include "yoke/dist/group.h"
+
+namespace yoke::train {
+namespace {
+
+/// metrics.csv and steps.jsonl have columns of these names, by which `yoke curve` places the values.
+constexpr std::array<std::string_view, 5> kReserved = {"epoch", "step", "time", "samples_per_second", "seconds"};
+
+std::string times(int64_t count) { return count == 0 ? "never" : count == 1 ? "once" : fmt::format("{} times", count); }
+
+}  // namespace
+
+std::optional<std::string> describe_difference(const std::vector<LogCounts>& ranks) {
+  const auto count_of = [](const LogCounts& counts, const std::string& name) {
+    const auto found = counts.find(name);
+    return found == counts.end() ? 0 : found->second;
+  };
+  for (size_t rank = 1; rank < ranks.size(); ++rank) {
+    auto all = ranks[0];
+    all.insert(ranks[rank].begin(), ranks[rank].end());
+    for (const auto& [name, _] : all) {
+      const auto first = count_of(ranks[0], name), other = count_of(ranks[rank], name);
+      if (first == other) continue;
+      return fmt::format(
+          "ranks differ in what they log: rank 0 has logged '{}' {}, and rank {} {}. All ranks call Run::log with the "
+          "same names and equally often, because figures are means over all ranks, and rank 0 alone prints and writes "
+          "them; where a rank has no value, it logs one with weight 0",
+          name, times(first), rank, times(other));
+    }
+  }
+  return std::nullopt;
+}
+
+void Figures::add(const std::string& name, const at::Tensor& value, int64_t weight) {
+  if (name.empty() || name.find_first_of(",/\r\n\"") != name.npos) {
+    throw Error(ErrorCode::kInvalidArgument, "'{}' cannot be the name of a figure: it is a column of metrics.csv",
+                name);
+  }
+  if (std::ranges::find(kReserved, name) != kReserved.end()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "'{}' cannot be the name of a figure: metrics.csv or steps.jsonl has it already, to say where a value "
+                "belongs",
+                name);
+  }
+  if (std::ranges::find(names_, name) == names_.end()) {
+    names_.push_back(name);
+    // Older checkpoints have a single figure, without its name.
+    if (auto unnamed = by_name_.extract(""); !unnamed.empty()) by_name_[name] = std::move(unnamed.mapped());
+  }
+  by_name_[name].add(value, weight);
+  ++counts_[name];
+}
+
+std::optional<std::string> Figures::difference() const {
+  std::string own;
+  for (const auto& [name, count] : counts_) own += fmt::format("{},{}\n", name, count);
+  std::vector<LogCounts> ranks;
+  for (const auto& text : group_.all_gather_text(own)) {
+    auto& counts = ranks.emplace_back();
+    for (const auto line : yoke::lines_of(text)) {
+      const auto comma = line.find(',');
+      counts.emplace(line.substr(0, comma), parse_int(line.substr(comma + 1)).value_or(0));
+    }
+  }
+  return describe_difference(ranks);
+}
+
+std::vector<std::pair<std::string, double>> Figures::read() const {
+  std::map<std::string, double> means;
+  for (const auto& [name, mean] : by_name_) {  // sorted, so that all ranks read in the same order
+    const double value = mean.read(group_);
+    if (!std::isnan(value) || mean.weight() > 0) means.emplace(name, value);
+  }
+  means.erase("");
+  std::vector<std::pair<std::string, double>> result;
+  for (const auto& name : names_) {
+    if (const auto found = means.extract(name); !found.empty()) result.emplace_back(name, found.mapped());
+  }
+  result.insert(result.end(), means.begin(), means.end());
+  return result;
+}
+
+void Figures::reset() {
+  for (auto& [_, mean] : by_name_) mean.reset();
+  counts_.clear();
+}
+
+TensorMap Figures::state_dict() const {
+  std::string own;
+  for (const auto& [name, _] : by_name_) own += name + "\n";
+  std::set<std::string, std::less<>> names;
+  for (const auto& text : group_.all_gather_text(own)) {
+    for (const auto line : yoke::lines_of(text)) names.emplace(line);
+  }
+  TensorMap state;
+  const Mean none;
+  for (const auto& name : names) {
+    const auto found = by_name_.find(name);
+    state.emplace(name, gather_meters(group_, {found == by_name_.end() ? &none : &found->second}));
+  }
+  return state;
+}
+
+void Figures::load_state_dict(const TensorMap& state) {
+  by_name_.clear();
+  for (const auto& [name, rows] : state) restore_meters(group_, {&by_name_[name]}, rows);
+}
+
+}  // namespace yoke::train
