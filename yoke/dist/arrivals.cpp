@@ -126,16 +126,17 @@ std::string Arrivals::with_report(const std::function<std::string()>& describe) 
   return heard_.empty() ? text : fmt::format("{}; reported before: {}", text, heard_);
 }
 
-std::string Arrivals::describe(size_t group) const {
+std::string Arrivals::describe(size_t group, bool is_lost) const {
   const std::lock_guard lock(mutex_);
   const auto& counted = groups_[group].group;
-  return with_report([&] { return describe_arrivals(counted.sequence(), rank_, numbers(counted)); });
+  return with_report([&] { return describe_arrivals(counted.sequence(), rank_, numbers(counted), is_lost); });
 }
 
-std::string Arrivals::describe_peer(size_t group, int64_t peer) const {
+std::string Arrivals::describe_peer(size_t group, int64_t peer, bool is_lost) const {
   const std::lock_guard lock(mutex_);
   const auto& counted = groups_[group].group;
   return with_report([&] {
+    if (is_lost) return fmt::format("rank {} has probably ended", peer);
     return fmt::format("rank {} is at collective {}{}, and this rank at {}", peer, numbers(counted)[peer].value_or(0),
                        counted.name, counted.sequence());
   });
@@ -170,12 +171,14 @@ std::string Arrivals::describe_absent(const std::vector<int64_t>& absent) const 
   }
 }
 
-std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers) {
+std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers, bool is_lost) {
   std::vector<int64_t> missing;
   std::optional<uint64_t> last;
+  bool is_last_known = true;
   for (const auto& [other, number] : numbers) {
     if (other == rank || number.value_or(0) >= own) continue;
     missing.push_back(other);
+    is_last_known = is_last_known && number;
     last = std::min(last.value_or(own), number.value_or(0));
   }
   for (const auto& [other, number] : numbers) {
@@ -187,8 +190,10 @@ std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers
     return "all ranks have arrived, so the network between them is stuck, a rank has just died, or they call different "
            "collectives";
   }
-  return fmt::format("{} {} not arrived ({} at collective {})", list_ranks(missing),
-                     missing.size() == 1 ? "has" : "have", missing.size() == 1 ? "it is" : "the last is", *last);
+  const auto absent = fmt::format("{} {} not arrived", list_ranks(missing), missing.size() == 1 ? "has" : "have");
+  if (is_lost) return fmt::format("{}, and {} probably ended", absent, missing.size() == 1 ? "has" : "one of them has");
+  if (!is_last_known) return fmt::format("{} (not even at the first collective)", absent);
+  return fmt::format("{} ({} at collective {})", absent, missing.size() == 1 ? "it is" : "the last is", *last);
 }
 
 std::string describe_absent_ranks(uint64_t own, const std::vector<int64_t>& absent, const Numbers& numbers) {

@@ -49,11 +49,12 @@ class Arrivals {
   size_t add(CountedGroup group);
 
   /// Returns a sentence about the ranks whose published numbers are below this rank's number, so they have not reached
-  /// this rank's current collective of `group`. Adds the failure that another rank has reported, if any.
-  std::string describe(size_t group) const;
+  /// this rank's current collective of `group`. Adds the failure that another rank has reported, if any. `is_lost`: a
+  /// connection was lost, so those ranks have probably ended.
+  std::string describe(size_t group, bool is_lost) const;
   /// Like describe() for a message to or from `peer` (a rank of the World): the sentence says if that rank has not
   /// arrived.
-  std::string describe_peer(size_t group, int64_t peer) const;
+  std::string describe_peer(size_t group, int64_t peer, bool is_lost) const;
   /// Returns whether this rank has read another rank's report.
   bool has_heard() const;
 
@@ -97,8 +98,9 @@ class Arrivals {
   std::thread thread_;
 };
 
-/// Pure. `own` is the sequence number of this rank, `rank`.
-std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers);
+/// Pure. `own` is the sequence number of this rank, `rank`. If a connection was lost, the numbers of the others are not
+/// named, because a rank that ends has not published its last ones.
+std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers, bool is_lost = false);
 
 /// Pure. `absent` are the ranks that have not arrived. If this rank has entered fewer collectives than the absent
 /// ranks, the sentence says so.

@@ -9,7 +9,16 @@ TEST(Arrivals, NamesWhoIsBehind) {
   EXPECT_EQ(describe_arrivals(12, 0, {{0, 12}, {1, 11}, {2, 12}}), "rank 1 has not arrived (it is at collective 11)");
   EXPECT_EQ(describe_arrivals(12, 0, {{0, 12}, {1, 11}, {2, 9}, {3, 13}}),
             "ranks 1 and 2 have not arrived (the last is at collective 9)");
-  EXPECT_EQ(describe_arrivals(1, 1, {{0, std::nullopt}, {1, 1}}), "rank 0 has not arrived (it is at collective 0)");
+  EXPECT_EQ(describe_arrivals(1, 1, {{0, std::nullopt}, {1, 1}}),
+            "rank 0 has not arrived (not even at the first collective)");
+}
+
+// A rank publishes its number at most once a second, so the number of a rank that has ended is an old one.
+TEST(Arrivals, DoesNotNameTheCollectiveOfARankThatHasEnded) {
+  EXPECT_EQ(describe_arrivals(57, 0, {{0, 57}, {1, 0}}, /*is_lost=*/true),
+            "rank 1 has not arrived, and has probably ended");
+  EXPECT_EQ(describe_arrivals(57, 0, {{0, 57}, {1, 0}, {2, 40}}, /*is_lost=*/true),
+            "ranks 1 and 2 have not arrived, and one of them has probably ended");
 }
 
 TEST(Arrivals, NamesRanksOfAGroupByTheirRankInTheWorld) {

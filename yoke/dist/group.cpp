@@ -2,7 +2,9 @@
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/view_as_real.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <unistd.h>
 
@@ -20,6 +22,7 @@
 #include "yoke/dist/detail/gloo.h"
 #include "yoke/dist/detail/group_impl.h"
 #include "yoke/dist/detail/single_tensor_collectives.h"
+#include "yoke/dist/error_text.h"
 #include "yoke/dist/plug.h"
 
 namespace yoke::dist {
@@ -48,8 +51,23 @@ struct Dense {
   std::vector<at::Tensor> sent;
 };
 
-/// Removes the stack trace, which follows the first line in libtorch's errors.
-std::string first_line(std::string_view text) { return std::string(text.substr(0, text.find('\n'))); }
+/// Sent before each text, so that a rank that calls another collective at the same time is recognised.
+constexpr int64_t kTextMark = 0x796f6b6574657874;  // "yoketext"
+
+/// What a collective writes may be a leaf that needs a gradient, because programs copy parameters between ranks.
+enum class Use { kRead, kWritten };
+void refuse_gradient(const char* collective, const at::Tensor& tensor, Use use) {
+  if (!c10::GradMode::is_enabled() || !tensor.defined() || !tensor.requires_grad()) return;
+  if (use == Use::kWritten && tensor.is_leaf()) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "{}: its tensor needs a gradient, but backward does not pass through a collective, so gradients would be "
+              "lost or wrong: give it tensor.detach(), or call it under torch::NoGradGuard; gradients are averaged by "
+              "DistributedDataParallel",
+              collective);
+}
+
+/// Backends know no complex numbers.
+at::Tensor as_real(const at::Tensor& tensor) { return tensor.is_complex() ? at::view_as_real(tensor) : tensor; }
 
 /// Returns the host name and the boot id. The name alone may not identify a machine: two machines may both be called
 /// "localhost". Two containers on one machine count as two hosts if their names differ.
@@ -93,6 +111,7 @@ PendingCollective Group::start(std::vector<at::Tensor> tensors, const Start& sta
         ErrorCode::kInvalidArgument,
         "a tensor that is conjugated or negated lazily cannot be sent: give resolve_conj() or resolve_neg() of it");
   }
+  for (auto& tensor : tensors) tensor = as_real(tensor);
   PendingCollective pending;
   pending.group_ = this;
   pending.tensors_ = std::move(tensors);
@@ -202,12 +221,17 @@ void Group::barrier() {
 }
 
 void Group::all_reduce(const at::Tensor& tensor, ReduceOp op) {
+  refuse_gradient("all_reduce", tensor, Use::kWritten);
   const Dense dense(tensor);
   start_all_reduce(dense.sent[0], op).wait();
   dense.give_back();
 }
 
 PendingCollective Group::start_all_reduce(const at::Tensor& tensor, ReduceOp op) {
+  refuse_gradient("all_reduce", tensor, Use::kWritten);
+  if (tensor.is_complex() && (op == ReduceOp::kMin || op == ReduceOp::kMax)) {
+    throw Error(ErrorCode::kInvalidArgument, "all_reduce: complex numbers have no smallest and no largest");
+  }
   c10d::AllreduceOptions options;
   switch (op) {
     case ReduceOp::kSum:
@@ -223,6 +247,7 @@ PendingCollective Group::start_all_reduce(const at::Tensor& tensor, ReduceOp op)
 }
 
 void Group::broadcast(const at::Tensor& tensor, int64_t root) {
+  refuse_gradient("broadcast", tensor, Use::kWritten);
   const Dense dense(tensor);
   c10d::BroadcastOptions options;
   options.rootRank = root;
@@ -231,22 +256,26 @@ void Group::broadcast(const at::Tensor& tensor, int64_t root) {
 }
 
 at::Tensor Group::all_gather(const at::Tensor& tensor) {
+  refuse_gradient("all_gather", tensor, Use::kRead);
   auto shape = tensor.sizes().vec();
   shape.insert(shape.begin(), size());
   auto result = at::empty(shape, tensor.options());
-  std::vector<std::vector<at::Tensor>> outputs = {result.unbind(0)};
-  start({tensor.contiguous()}, [&](auto& inputs) { return process_group().allgather(outputs, inputs); }).wait();
+  std::vector<std::vector<at::Tensor>> outputs = {as_real(result).unbind(0)};
+  start({tensor.detach().contiguous()}, [&](auto& inputs) {
+    return process_group().allgather(outputs, inputs);
+  }).wait();
   return result;
 }
 
 at::Tensor Group::gather(const at::Tensor& tensor, int64_t root) {
+  refuse_gradient("gather", tensor, Use::kRead);
   at::Tensor result;
   std::vector<std::vector<at::Tensor>> outputs;
   if (rank() == root) {
     auto shape = tensor.sizes().vec();
     shape.insert(shape.begin(), size());
     result = at::empty(shape, tensor.options().requires_grad(false));
-    outputs = {result.unbind(0)};
+    outputs = {as_real(result).unbind(0)};
   }
   c10d::GatherOptions options;
   options.rootRank = root;
@@ -256,9 +285,13 @@ at::Tensor Group::gather(const at::Tensor& tensor, int64_t root) {
 }
 
 void Group::scatter(const at::Tensor& output, const at::Tensor& input, int64_t root) {
+  refuse_gradient("scatter", output, Use::kWritten);
   const Dense dense(output);
   std::vector<std::vector<at::Tensor>> inputs;
-  if (rank() == root) inputs = {input.detach().contiguous().unbind(0)};
+  if (rank() == root) {
+    refuse_gradient("scatter", input, Use::kRead);
+    inputs = {as_real(input.detach().resolve_conj().resolve_neg().contiguous()).unbind(0)};
+  }
   c10d::ScatterOptions options;
   options.rootRank = root;
   start(dense.sent, [&](auto& outputs) { return process_group().scatter(outputs, inputs, options); }).wait();
@@ -266,6 +299,8 @@ void Group::scatter(const at::Tensor& output, const at::Tensor& input, int64_t r
 }
 
 void Group::all_to_all(const at::Tensor& output, const at::Tensor& input, const Splits& splits) {
+  refuse_gradient("all_to_all", output, Use::kWritten);
+  refuse_gradient("all_to_all", input, Use::kRead);
   auto outputs = splits.output, inputs = splits.input;
   for (const auto& [tensor, parts] : {std::pair(&output, &outputs), std::pair(&input, &inputs)}) {
     const int64_t rows = tensor->dim() == 0 ? 0 : tensor->size(0);
@@ -287,23 +322,28 @@ void Group::all_to_all(const at::Tensor& output, const at::Tensor& input, const 
 }
 
 PendingCollective Group::start_all_gather(const at::Tensor& output, const at::Tensor& input) {
+  refuse_gradient("all_gather_into", output, Use::kWritten);
+  refuse_gradient("all_gather_into", input, Use::kRead);
   const auto call = [&](auto& tensors) { return all_gather_single(process_group(), tensors[0], tensors[1]); };
-  return start({output, input}, call);
+  return start({output.detach(), input.detach()}, call);
 }
 
 PendingCollective Group::start_reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) {
   if (op != ReduceOp::kSum && op != ReduceOp::kMean) {
     throw Error(ErrorCode::kInvalidArgument, "reduce_scatter gives sums and means only");
   }
+  refuse_gradient("reduce_scatter", output, Use::kWritten);
+  refuse_gradient("reduce_scatter", input, Use::kRead);
   const bool divides_first = op == ReduceOp::kMean && input.scalar_type() == at::kHalf;
   const auto call = [&](auto& tensors) { return reduce_scatter_single(process_group(), tensors[0], tensors[1]); };
-  auto pending = start({output, divides_first ? input.div(size()) : input}, call);
-  if (op == ReduceOp::kMean && !divides_first) pending.sum_ = output;
+  auto pending = start({output.detach(), divides_first ? input.detach().div(size()) : input.detach()}, call);
+  if (op == ReduceOp::kMean && !divides_first) pending.sum_ = output.detach();
   return pending;
 }
 
 PendingCollective Group::start_send(const at::Tensor& tensor, int64_t to) {
   check_peer("send", to);
+  refuse_gradient("send", tensor, Use::kRead);
   if (tensor.is_cpu()) ++impl_->num_messages;
   const auto call = [&](auto& tensors) { return process_group().send(tensors, static_cast<int>(to), 0); };
   return start({tensor.detach().contiguous()}, call, to);
@@ -311,6 +351,7 @@ PendingCollective Group::start_send(const at::Tensor& tensor, int64_t to) {
 
 PendingCollective Group::start_receive(const at::Tensor& tensor, int64_t from) {
   check_peer("receive", from);
+  refuse_gradient("receive", tensor, Use::kWritten);
   if (tensor.is_cpu()) ++impl_->num_messages;
   const auto call = [&](auto& tensors) { return process_group().recv(tensors, static_cast<int>(from), 0); };
   return start({tensor.detach()}, call, from);
@@ -324,7 +365,17 @@ void Group::check_peer(const char* what, int64_t peer) const {
 
 std::vector<std::string> Group::all_gather_text(const std::string& text) {
   // The text is sent as a CPU tensor by Gloo, which every group has.
-  const auto lengths = all_gather(at::full({1}, static_cast<int64_t>(text.size()), at::kLong));     // [size, 1]
+  const auto header = at::full({2}, kTextMark, at::kLong);
+  header[1] = static_cast<int64_t>(text.size());
+  const auto headers = all_gather(header);  // [size, 2]
+  for (int64_t rank = 0; rank < size(); ++rank) {
+    if (headers[rank][0].item<int64_t>() == kTextMark) continue;
+    fail(Error(ErrorCode::kFailedPrecondition,
+               "rank {} has called another collective while this rank exchanges texts: functions such as "
+               "CheckpointFolder::save are collective; call them on all ranks, in the same order",
+               ranks()[static_cast<size_t>(rank)]));
+  }
+  const auto lengths = headers.select(1, 1);
   const auto padded = at::zeros({std::max<int64_t>(1, lengths.max().item<int64_t>())}, at::kByte);  // Gloo takes no
                                                                                                     // empty tensor
   std::memcpy(padded.data_ptr(), text.data(), text.size());
@@ -335,6 +386,18 @@ std::vector<std::string> Group::all_gather_text(const std::string& text) {
                        static_cast<size_t>(lengths[rank].item<int64_t>()));
   }
   return texts;
+}
+
+std::optional<std::string> Group::differs_from_first(const std::string& key, const std::string& text) const {
+  if (size() == 1 || !job_->store) return std::nullopt;
+  try {
+    const auto number = impl_->num_compared[key]++;
+    const auto own = fmt::format("rank {} has {}", job_->env.rank, text);
+    const auto first = job_->store->compareSet(fmt::format("{}/same/{}/{}", impl_->key, key, number), "", own);
+    return first.ends_with(fmt::format(" has {}", text)) ? std::nullopt : std::optional(first);
+  } catch (const std::exception&) {  // the store has ended, and the next collective says why
+    return std::nullopt;
+  }
 }
 
 // ---- Failures ------------------------------------------------------------------------------------------------------
@@ -353,13 +416,14 @@ void Group::explain(std::exception_ptr error, int64_t peer) const {
     const bool lost =
         dynamic_cast<const c10::DistNetworkError*>(&failure) != nullptr ||
         contains_any(text, {"Connection closed", "Connection reset", "Broken pipe", "Connection refused"});
-    if (!(timed_out || lost)) report_failure(first_line(text));
+    if (!(timed_out || lost)) report_failure(error_text(failure));
     if (!job_->arrivals || !(timed_out || lost)) throw;
     const auto& arrivals = *job_->arrivals;
     const auto other = peer < 0 || peer >= size() ? -1 : ranks()[static_cast<size_t>(peer)];
     const auto what = other < 0 ? fmt::format("collective {}{}", impl_->sequence(), impl_->name)
                                 : fmt::format("a message between it and rank {}", other);
-    const auto who = other < 0 ? arrivals.describe(impl_->place) : arrivals.describe_peer(impl_->place, other);
+    const auto who =
+        other < 0 ? arrivals.describe(impl_->place, lost) : arrivals.describe_peer(impl_->place, other, lost);
     if (timed_out) {
       throw Error(ErrorCode::kTimeout, "rank {}: {} timed out after {:g} s: {}", job_->env.rank, what,
                   std::chrono::duration<double>(job_->timeout).count(), who);
@@ -379,7 +443,7 @@ void Group::fail(std::exception_ptr error) const {
   try {
     std::rethrow_exception(std::move(error));
   } catch (const std::exception& failure) {
-    report_failure(failure.what());
+    report_failure(error_text(failure));
     throw;
   }
 }

@@ -9,6 +9,7 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -66,7 +67,11 @@ struct Splits {
 ///          until the timeout. Each group has its own connections and its own order, so collectives of two groups may
 ///          overlap in time; ranks that are in both groups must begin them in the same order.
 /// Threads  one thread at a time.
-/// Errors   kTimeout names the ranks that have not arrived at the collective, by their rank in the World; kUnavailable:
+/// Backward does not pass through a collective. So, unless gradients are disabled, a tensor that needs a gradient is
+///          refused; only a leaf, such as a parameter, may be changed in place.
+/// Complex  numbers are sent as pairs of real ones; they have no kMin and kMax.
+/// Errors   kInvalidArgument: a tensor needs a gradient, or is conjugated or negated lazily. kTimeout names the ranks
+/// that have not arrived at the collective, by their rank in the World; kUnavailable:
 ///          a peer has ended.
 /// Lifetime the World must outlive it. The group's connections stay open until the World ends, because other ranks may
 /// still need them.
@@ -121,7 +126,13 @@ class Group {
   PendingCollective start_reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                                          ReduceOp op = ReduceOp::kSum);
 
-  std::vector<std::string> all_gather_text(const std::string& text);  ///< Collective. Every rank's text, by rank.
+  /// Collective. Returns every rank's text, by rank.
+  /// Errors  kFailedPrecondition: another rank has called another collective at the same time.
+  std::vector<std::string> all_gather_text(const std::string& text);
+
+  /// Not collective, and does not wait. The n-th calls with `key` on all ranks belong together: the first of them
+  /// stores its text. Returns "rank 0 has TEXT" if that text is another one than this rank's.
+  std::optional<std::string> differs_from_first(const std::string& key, const std::string& text) const;
 
   /// Messages from one rank to another. The tensors are contiguous and have the same shape and dtype on both sides.
   /// Messages between two ranks arrive in order. send() may wait for the receiver. So if two ranks exchange tensors,

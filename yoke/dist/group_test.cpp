@@ -1,9 +1,13 @@
 #include "yoke/dist/group.h"
 
 #include <ATen/TensorIndexing.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/complex.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
@@ -125,6 +129,68 @@ TEST(Group, SendsFromOneRankToAnother) {
     const auto numbers = at::zeros({1000}, at::kLong);
     if (group.rank() == 1) group.receive(numbers, 0);
     EXPECT_EQ(at::equal(numbers, at::arange(1000)), group.rank() == 1);
+  });
+}
+
+// Backward does not pass through a collective: gradients would be those of this rank alone, or lost.
+TEST(Group, RefusesWhatNeedsAGradient) {
+  World world(RankEnv{}, {.device = c10::Device(c10::kCPU)});
+  const auto leaf = at::ones({1}).set_requires_grad(true);
+  const auto result = leaf * 2, plain = at::ones({1});
+  const std::vector<std::pair<const char*, std::function<void(const at::Tensor& tensor)>>> calls = {
+      {"all_reduce: ", [&](auto& x) { world.all_reduce(x); }},
+      {"all_reduce: ", [&](auto& x) { world.start_all_reduce(x).wait(); }},
+      {"broadcast: ", [&](auto& x) { world.broadcast(x); }},
+      {"all_gather: ", [&](auto& x) { world.all_gather(x); }},
+      {"gather: ", [&](auto& x) { world.gather(x); }},
+      {"scatter: ", [&](auto& x) { world.scatter(plain, x.unsqueeze(0)); }},
+      {"scatter: ", [&](auto& x) { world.scatter(x, plain.unsqueeze(0)); }},
+      {"all_to_all: ", [&](auto& x) { world.all_to_all(plain, x); }},
+      {"all_gather_into: ", [&](auto& x) { world.all_gather_into(plain, x); }},
+      {"reduce_scatter: ", [&](auto& x) { world.reduce_scatter(plain, x); }},
+  };
+  for (const auto& [name, call] : calls) {
+    try {
+      call(result);
+      ADD_FAILURE() << name << "nothing was thrown";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+      EXPECT_THAT(error.what(), testing::StartsWith(name));
+      EXPECT_THAT(error.what(), HasSubstr("give it tensor.detach(), or call it under torch::NoGradGuard"));
+    }
+    EXPECT_NO_THROW(call(result.detach())) << name;
+    const at::NoGradGuard no_grad;
+    EXPECT_NO_THROW(call(result)) << name;
+  }
+  EXPECT_NO_THROW(world.broadcast(leaf)) << "a parameter";
+  EXPECT_NO_THROW(world.all_reduce(leaf)) << "a parameter";
+  EXPECT_THROW(world.all_gather(leaf), Error) << "the result would lack its gradient";
+  world.shutdown();
+}
+
+// Oracle: the real and the imaginary parts, sent apart.
+TEST(Group, SendsComplexNumbersAsPairs) {
+  run_ranks(2, [](World& world) {
+    const auto real = at::full({3}, 1.0 + world.rank()), imaginary = at::full({3}, 10.0 - world.rank());
+    const auto own = at::complex(real, imaginary);
+    const auto whole = at::complex(world.all_gather(real), world.all_gather(imaginary));
+    EXPECT_TRUE(at::equal(world.all_gather(own), whole));
+    const auto gathered = world.gather(own);
+    if (world.rank() == 0) {
+      EXPECT_TRUE(at::equal(gathered, whole));
+    }
+    const auto sum = own.clone(), mean = own.clone(), first = own.clone(), part = at::empty_like(own);
+    world.all_reduce(sum);
+    EXPECT_TRUE(at::equal(sum, whole.sum(0)));
+    world.all_reduce(mean, ReduceOp::kMean);
+    EXPECT_TRUE(at::equal(mean, whole.mean(0)));
+    world.broadcast(first);
+    EXPECT_TRUE(at::equal(first, whole[0]));
+    world.scatter(part, whole.conj());
+    EXPECT_TRUE(at::equal(part, own.conj().resolve_conj()));
+    world.reduce_scatter(part, own.repeat({2}));
+    EXPECT_TRUE(at::equal(part, whole.sum(0)));
+    EXPECT_THROW(world.all_reduce(sum, ReduceOp::kMax), Error);
   });
 }
 
@@ -284,6 +350,30 @@ TEST(Group, WhatFailsOnOneOfItsRanksFailsOnAll) {
                                                            "'weight Float [1]'"));
     EXPECT_EQ(differs.empty(), world.rank() % 2 == 0);
   });
+}
+
+// What rank 0 alone calls, such as the saving of a checkpoint, meets what the other ranks call next.
+TEST(Group, AnotherRanksCallIsNotTakenForAStatus) {
+  const std::vector<std::pair<const char*, std::function<void(World & world)>>> calls = {
+      {"saving: rank 1 has called something else", [](World& world) { world.all_gather_text("Zebra"); }},
+      {"saving: rank 1 has called something else", [](World& world) { on_all_ranks(world, "reading", [] {}); }},
+      {"rank 1 has called another collective", [](World& world) { world.all_gather(at::zeros({2}, at::kLong)); }},
+  };
+  for (const auto& [message, call] : calls) {
+    run_ranks(2, [&message = message, &call = call](World& world) {
+      try {
+        if (world.rank() == 1) return call(world);
+        on_all_ranks(world, "saving", [] {});
+        ADD_FAILURE() << "nothing was thrown: " << message;
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+        if (world.rank() == 0) {
+          EXPECT_THAT(error.what(), HasSubstr(message));
+        }
+        EXPECT_THAT(error.what(), HasSubstr("call them on all ranks, in the same order"));
+      }
+    });
+  }
 }
 
 TEST(SameOnAllRanks, SaysWhatDiffers) {

@@ -3,10 +3,13 @@
 #include <exception>
 
 #include "yoke/base/error.h"
+#include "yoke/base/text.h"
+#include "yoke/dist/error_text.h"
 
 namespace yoke::dist {
 
-void on_all_ranks(Group& group, const std::string& what, const std::function<void()>& body) {
+void on_all_ranks(Group& group, const std::string& what, const std::function<void()>& body,
+                  std::source_location where) {
   std::exception_ptr error;
   std::string report;  // a letter for the error code, then the message; empty on success
   try {
@@ -15,18 +18,26 @@ void on_all_ranks(Group& group, const std::string& what, const std::function<voi
     error = std::current_exception();
     const auto* known = dynamic_cast<const Error*>(&failure);
     report = static_cast<char>('A' + static_cast<int>(known != nullptr ? known->code() : ErrorCode::kInternal));
-    report += failure.what();
+    report += error_text(failure);
   } catch (...) {
     error = std::current_exception();
     report = static_cast<char>('A' + static_cast<int>(ErrorCode::kInternal));
     report += "an exception that is not a std::exception";
   }
-  const auto reports = group.all_gather_text(report);
+  const auto place = fmt::format("{}:{}\n", base_name(where.file_name()), where.line());
+  const auto reports = group.all_gather_text(place + report);
   if (error) std::rethrow_exception(error);
   for (size_t rank = 0; rank < reports.size(); ++rank) {
-    if (reports[rank].empty()) continue;
-    throw Error(static_cast<ErrorCode>(reports[rank][0] - 'A'), "{}: rank {}: {}", what, group.ranks()[rank],
-                reports[rank].substr(1));
+    if (reports[rank].starts_with(place)) continue;
+    group.fail(Error(ErrorCode::kFailedPrecondition,
+                     "{}: rank {} has called something else at the same time: functions such as CheckpointFolder::save "
+                     "are collective; call them on all ranks, in the same order, and not only on rank 0",
+                     what, group.ranks()[rank]));
+  }
+  for (size_t rank = 0; rank < reports.size(); ++rank) {
+    const auto text = reports[rank].substr(place.size());
+    if (text.empty()) continue;
+    throw Error(static_cast<ErrorCode>(text[0] - 'A'), "{}: rank {}: {}", what, group.ranks()[rank], text.substr(1));
   }
 }
 

@@ -2,14 +2,17 @@
 #pragma once
 
 #include <functional>
+#include <source_location>
 #include <string>
 
 #include "yoke/dist/group.h"
 
 namespace yoke::dist {
 
-/// Collective. Runs `body`. If it throws on one rank, all ranks throw: that rank rethrows the error, and the others
-/// throw an error with the same code and a message such as "`what`: rank 1: MESSAGE".
-void on_all_ranks(Group& group, const std::string& what, const std::function<void()>& body);
+/// Collective, at the same place of the program on all ranks. Runs `body`. If it throws on one rank, all ranks throw:
+/// that rank its error, and the others one with the same code and a message such as "`what`: rank 1: MESSAGE".
+/// Errors  kFailedPrecondition: another rank has called something else.
+void on_all_ranks(Group& group, const std::string& what, const std::function<void()>& body,
+                  std::source_location where = std::source_location::current());
 
 }  // namespace yoke::dist

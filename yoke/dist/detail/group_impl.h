@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <map>
 #include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -40,6 +41,7 @@ struct Group::Impl {
   c10::intrusive_ptr<c10d::Backend> backend;  ///< The backend of the device; on the CPU the same as `gloo`.
   c10::intrusive_ptr<c10d::ProcessGroup> group;
   std::atomic<uint64_t> num_messages = 0;       ///< The number of messages sent or received through Gloo.
+  std::map<std::string, int64_t> num_compared;  ///< Calls of differs_from_first so far, by key.
   std::atomic<uint64_t> num_further_calls = 0;  ///< Collectives that the backend does not count: World::should_stop.
 };
 

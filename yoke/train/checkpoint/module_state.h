@@ -25,7 +25,8 @@ namespace yoke::train {
 NamedTensors named_tensors(const torch::nn::Module& module);
 
 /// Copies values into the module's tensors, which keep their devices and strides; in a sharded model, copies this
-/// rank's parts. On an error this rank changes nothing. Not collective, but all ranks must load the same source.
+/// rank's parts. The source may have a tied tensor under one of its names only. On an error this rank changes nothing.
+/// Not collective, but all ranks must load the same source.
 /// Errors  kInvalidArgument naming the first tensor that one side lacks or that differs in shape or dtype.
 void load_module(const TensorSource& source, torch::nn::Module& module);
 void load_module(TensorMap from, torch::nn::Module& module);

@@ -25,6 +25,10 @@ struct StoredCheckpoint {
 
   /// The tensors of one part of the state, without the part's prefix.
   TensorSource part(const std::string& name) const { return part_of(source, name); }
+
+  /// The averages in the part `name`, an ExponentialMovingAverage, under the names of the model's tensors:
+  /// `load_module(best.averages("ema"), *model)`.
+  TensorSource averages(const std::string& name) const { return part_of(source, name + "/average", '.'); }
 };
 
 /// Opens a file and checks every byte of it, or opens a folder and checks its index and headers.

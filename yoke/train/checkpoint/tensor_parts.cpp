@@ -1,4 +1,5 @@
 // Parts of a TrainState that are equal on all ranks or divided between them: modules, state_dicts, tensors, texts.
+#include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 #include <torch/nn/module.h>
 
@@ -112,7 +113,9 @@ TrainState& TrainState::add_state_dict(const std::string& name, StateDict access
           prepared.unknown.push_back(key);
         } else if (parameter != nullptr && parameter->shape == whole.shape) {
           const auto& values = parameter->values;
-          state.emplace(key, source.tensors.read(key, parameter->first, values.numel()).view(values.sizes()));
+          state.emplace(key, values.numel() == 0
+                                 ? at::empty(values.sizes(), whole.dtype)
+                                 : source.tensors.read(key, parameter->first, values.numel()).view(values.sizes()));
         } else if (parameter == nullptr || whole.shape.empty() || parameter->shape == parameter->values.sizes()) {
           state.emplace(key, read_whole(source.tensors, key));
         } else {

@@ -136,18 +136,39 @@ std::function<void()> prepare_to_load(const TensorSource& source, const TensorSl
   std::set<std::string> names;
   for (const auto& [name, slice] : wanted) names.insert(name);
   for (const auto& [name, whole] : source.tensors) names.insert(name);
+  // A state of averages has a tied tensor under its first name only.
+  const auto is_tied = [&](const TensorSlice& slice) {
+    return std::ranges::any_of(wanted, [&](const auto& other) {
+      return other.second->values.is_same(slice.values) && source.tensors.contains(other.first);
+    });
+  };
   const auto refuse = [&](const std::string& name, const std::string& why) {
     throw Error(ErrorCode::kInvalidArgument, "{} is of another model: the first difference is '{}', {}", source.what,
                 name, why);
   };
+  const bool are_averages = std::ranges::any_of(wanted, [&](const auto& item) {
+    const auto average = "average." + item.first;
+    return !source.tensors.contains(item.first) && source.tensors.contains(average) && !wanted.contains(average);
+  });
+  if (are_averages) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "{} is the state of averages, not of a model: load it with StoredCheckpoint::averages(\"ema\"), with the "
+        "name of that part",
+        source.what);
+  }
   for (const auto& name : names) {
     const auto stored = source.tensors.find(name);
     const auto want = wanted.find(name);
+    if (stored == source.tensors.end() && is_tied(*want->second)) continue;
     if (stored == source.tensors.end()) refuse(name, "which it lacks");
     if (want == wanted.end()) refuse(name, "which the model lacks");
     const auto theirs = describe(stored->second.dtype, stored->second.shape);
     const auto ours = describe(want->second->values.scalar_type(), want->second->shape);
     if (theirs != ours) refuse(name, fmt::format("{} there and {} in the model", theirs, ours));
+  }
+  for (const auto& [name, slice] : std::exchange(wanted, {})) {
+    if (source.tensors.contains(name)) wanted.emplace(name, slice);
   }
   std::vector<std::pair<at::Tensor, at::Tensor>> copies;  // to, from: everything is read before anything changes
   for (const auto& [name, slice] : wanted) {

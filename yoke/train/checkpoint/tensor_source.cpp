@@ -29,9 +29,9 @@ TensorSource source_of(TensorMap whole) {
   return source;
 }
 
-TensorSource part_of(const TensorSource& source, const std::string& part) {
+TensorSource part_of(const TensorSource& source, const std::string& part, char separator) {
   TensorSource result{.tensors = {}, .read = {}, .what = fmt::format("'{}' of {}", part, source.what)};
-  const auto prefix = part + "/";
+  const auto prefix = part + separator;
   for (const auto& [name, whole] : source.tensors) {
     if (name.starts_with(prefix)) result.tensors.emplace(name.substr(prefix.size()), whole);
   }

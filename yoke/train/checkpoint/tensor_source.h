@@ -28,8 +28,8 @@ struct TensorSource {
 
 TensorSource source_of(TensorMap whole);
 
-/// The tensors named "PART/...", without this prefix.
-TensorSource part_of(const TensorSource& source, const std::string& part);
+/// The tensors named "PART/...", without this prefix, which ends with `separator`.
+TensorSource part_of(const TensorSource& source, const std::string& part, char separator = '/');
 
 /// Reads one tensor, with its shape. REQUIRES: the source has it.
 at::Tensor read_whole(const TensorSource& source, const std::string& name);

@@ -3,6 +3,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
@@ -12,6 +13,7 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
+#include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
 
 #include "fakes/run_ranks.h"
@@ -21,8 +23,10 @@
 #include "yoke/train/checkpoint/checkpoint_folder.h"
 #include "yoke/train/checkpoint/module_state.h"
 #include "yoke/train/meter.h"
+#include "yoke/train/optim/ema.h"
 #include "yoke/train/optim/sgd.h"
 #include "yoke/train/sharding.h"
+#include "yoke/train/tied_linear.h"
 
 namespace yoke::train {
 namespace {
@@ -85,6 +89,45 @@ TEST(TrainState, AModuleComesBackInItsOwnStrides) {
     EXPECT_TRUE(weight.is_contiguous(at::MemoryFormat::ChannelsLast));
     EXPECT_TRUE(weight.requires_grad());
   });
+}
+
+TEST(TrainState, TheAveragesOfACheckpointLoadIntoAModel) {
+  fakes::run_ranks(1, [](dist::World& world) {
+    auto source = network(4);
+    ExponentialMovingAverage ema(*source);
+    ema.update();
+    for (auto& parameter : source->parameters()) parameter.detach().add_(1);
+    ema.update();
+    TrainState state(world);
+    state.add("model", source).add("ema", ema);
+    const auto checkpoint = stored(state);
+    auto target = network(4);
+    EXPECT_THAT(
+        message_of([&] { load_module(checkpoint.part("ema"), *target); }),
+        HasSubstr("is the state of averages, not of a model: load it with StoredCheckpoint::averages(\"ema\")"));
+    load_module(checkpoint.averages("ema"), *target);
+    const auto loaded = by_name(named_tensors(*target));
+    for (const auto& [name, average] : ema.averages()) EXPECT_TRUE(at::equal(loaded.at(name), average)) << name;
+  });
+}
+
+struct Tied : torch::nn::Module {
+  torch::nn::Embedding embedding{nullptr};
+  TiedLinear head{nullptr};
+  Tied() {
+    embedding = register_module("embedding", torch::nn::Embedding(4, 3));
+    head = register_module("head", TiedLinear(embedding.ptr()));
+  }
+};
+
+TEST(TrainState, TheAverageOfATiedWeightLoadsUnderBothNames) {
+  Tied source, target;
+  const ExponentialMovingAverage ema(source);
+  ASSERT_EQ(ema.averages().size(), 1u);
+  load_module(ema.averages(), target);
+  EXPECT_TRUE(at::equal(target.head->weight, source.embedding->weight));
+  TensorMap nothing;
+  EXPECT_THAT(message_of([&] { load_module(nothing, target); }), HasSubstr("'embedding.weight', which it lacks"));
 }
 
 TEST(TrainState, ADifferentModuleIsRefusedByNameAndLeftAlone) {

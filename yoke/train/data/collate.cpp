@@ -7,6 +7,7 @@
 #include <string>
 
 #include "yoke/base/error.h"
+#include "yoke/dist/error_text.h"
 
 namespace yoke::train {
 namespace {
@@ -49,7 +50,7 @@ int64_t BatchRequest::for_each(
     } catch (const std::exception& error) {
       if (!options_.on_bad_sample) throw;
       options_.on_bad_sample(sample, error);
-      last_error = fmt::format("sample {}: {}", sample, error.what());
+      last_error = fmt::format("sample {}: {}", sample, dist::error_text(error));
       continue;
     }
     ++row;

@@ -17,6 +17,7 @@
 #include <utility>
 
 #include "yoke/base/error.h"
+#include "yoke/dist/error_text.h"
 #include "yoke/dist/group.h"
 #include "yoke/train/data/detail/batch_memory.h"
 #include "yoke/train/data/detail/check.h"
@@ -57,6 +58,34 @@ DistributedSamplerOptions share_of(const LoaderOptions& options, int64_t num_sam
     share.rank = world->rank();
   }
   return share;
+}
+
+/// Describes what determines the order of the samples over all ranks.
+std::string describe_order(const LoaderOptions& options, int64_t num_samples, bool is_stream) {
+  auto text = is_stream ? "a stream" : fmt::format("{} samples", num_samples);
+  if (options.sampler) {
+    const auto order = options.sampler->order(0);
+    const int64_t count = options.sampler->num_positions, num_named = std::min<int64_t>(count, 8);
+    text += " in the order";
+    for (int64_t i = 0; i < num_named; ++i) text += fmt::format(" {}", order(i * count / num_named));
+  } else if (options.shuffle) {
+    text += fmt::format(" shuffled by seed {}", options.seed);
+  }
+  return text;
+}
+
+/// Fails on ranks whose order differs from that of the first rank that made this loader. Does not wait for other ranks.
+/// Loaders that only some ranks make are told apart by their options.
+void check_same_order(const dist::Group& world, const LoaderOptions& options, const std::string& order) {
+  const auto key =
+      fmt::format("loader/{}{}{}{}", options.shuffle, options.exact, options.drop_last, options.sampler.has_value());
+  const auto other = world.differs_from_first(key, order);
+  if (!other) return;
+  world.fail(Error(ErrorCode::kInvalidArgument,
+                   "loader: this rank has {}, and {}: a loader with a world divides one order between the ranks, so "
+                   "they would train on overlapping samples; give all ranks the same seed, sampler and samples, or "
+                   "leave out the world if each rank has samples of its own",
+                   order, *other));
 }
 
 /// Reads the items of a stream batch by batch. Any worker may ask for the next batch.
@@ -112,6 +141,9 @@ struct LoaderBase::Impl {
     } else {
       check_that(options.batches_per_epoch == 0, "loader: batches_per_epoch is for streams; this source has {} samples",
                  functions.num_samples);
+    }
+    if (share.num_ranks > 1) {
+      check_same_order(*world, options, describe_order(options, functions.num_samples, functions.open != nullptr));
     }
     samples_per_batch = options.batch_size * share.num_ranks;
     if (options.device->is_cpu()) {
@@ -182,7 +214,7 @@ struct LoaderBase::Impl {
                                     .stride = share.num_ranks};
       if (options.max_bad_samples > 0) {
         request.on_bad_sample = [&made](int64_t sample, const std::exception& error) {
-          made.bad_samples.push_back({sample, error.what()});
+          made.bad_samples.push_back({sample, dist::error_text(error)});
         };
       }
       made.batch = functions.make({samples, std::move(request)}, items);

@@ -39,8 +39,7 @@ struct Normalization {
 struct LoaderOptions {
   int64_t batch_size = 64;  ///< Samples in a batch of this rank.
   bool shuffle = true;
-  uint64_t seed = 0;   ///< Determines each epoch's order and augmentation. Must be the same on all ranks, or they see
-                       ///< overlapping samples.
+  uint64_t seed = 0;   ///< Determines each epoch's order and augmentation. With a world, the same on all ranks.
   bool exact = false;  ///< Every sample appears exactly once, for evaluation: see DistributedSamplerOptions.
   /// Every batch is full and no sample appears twice in an epoch: the last samples of the epoch's order are left out.
   bool drop_last = false;
@@ -234,6 +233,8 @@ class Loader : public LoaderBase {
       : LoaderBase(functions(std::move(source), std::move(collate), options), nullptr, options) {}
   /// For this rank of `world`. Divides every epoch's samples between ranks like a DistributedSampler. Not collective;
   /// `world` is not used afterwards.
+  /// Errors  those above; kInvalidArgument, reported to the other ranks: another rank's loader has another number of
+  ///         samples, seed or sampler, so that ranks would see overlapping samples.
   Loader(Source source, const dist::Group& world, const LoaderOptions& options, Collate collate = {})
       : LoaderBase(functions(std::move(source), std::move(collate), options), &world, options) {}
 
@@ -242,12 +243,20 @@ class Loader : public LoaderBase {
   /// Errors  kInvalidArgument: a negative epoch; kUnavailable: the system has no more threads. Then nothing is begun.
   Batches epoch(int64_t epoch) { return {*this, begin_epoch(epoch)}; }
 
+  /// A loader is no range, because the order depends on the epoch.
+  template <class Range = Batches>
+  typename Range::Iterator begin() {
+    static_assert(!std::is_same_v<Range, Batches>,
+                  "write `for (auto& batch : loader.epoch(0))`, with the epoch's number");
+  }
+  std::default_sentinel_t end() { return {}; }
+
   /// Like epoch() for an order that the caller gives: batches of `indices`, each in [0, N), from batch `first_batch`
   /// on. Such an order belongs to no epoch, and position() does not count its batches.
   /// Errors  as epoch(); kInvalidArgument: an index is out of range, or first_batch is outside [0, number of batches];
   ///         kFailedPrecondition: the source is a stream, whose samples have no numbers.
   Batches start(std::vector<int64_t> indices, int64_t first_batch = 0) {
-    return {*this, begin(std::move(indices), first_batch)};
+    return {*this, LoaderBase::begin(std::move(indices), first_batch)};
   }
 
   /// Returns the next batch, waiting if necessary. Returns nullopt at the end, and if no order was begun.

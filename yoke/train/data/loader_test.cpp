@@ -141,6 +141,43 @@ std::vector<int64_t> targets(const Batch& batch) {
 // The target of a sample is its index, so that a batch shows which samples it contains.
 Samples numbered(int64_t count) { return {at::arange(count).to(at::kFloat), at::arange(count)}; }
 
+// Ranks divide one order between them. With another seed, sampler or data on one rank, they would train on overlapping
+// samples.
+TEST(Loader, AnOrderThatDiffersBetweenRanksIsNamed) {
+  struct Case {
+    LoaderOptions zero, one;
+    int64_t num_samples_of_one = 50;
+    const char* message = "";
+  };
+  const Case cases[] = {
+      {{.seed = 7}, {.seed = 7}},
+      {{.shuffle = false, .seed = 7}, {.shuffle = false, .seed = 8}},  // the seed determines the augmentation only
+      {{.seed = 7}, {.seed = 8}, 50, "50 samples shuffled by seed 8"},
+      {{}, {}, 40, "40 samples shuffled by seed 0"},
+      {{.sampler = shuffled(50, 1)}, {.sampler = shuffled(50, 1)}},
+      {{.sampler = in_order(50)}, {.sampler = shuffled(50, 2)}, 50, "50 samples in the order 0 6 12 18 25 31 37 43"},
+  };
+  for (const auto& one_case : cases) {
+    std::array<std::string, 2> messages;
+    fakes::run_ranks(2, [&](dist::World& world) {
+      if (world.rank() == 0) Loader(numbered(10), world, {.batch_size = 2, .exact = true});  // of one rank only
+      try {
+        Loader(numbered(world.rank() == 0 ? 50 : one_case.num_samples_of_one), world,
+               world.rank() == 0 ? one_case.zero : one_case.one);
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+        messages[static_cast<size_t>(world.rank())] = error.what();
+      }
+    });
+    const auto both = messages[0] + messages[1];  // the rank that comes second has the error
+    EXPECT_THAT(both, testing::HasSubstr(one_case.message));
+    EXPECT_EQ(both.empty(), std::string(one_case.message).empty()) << both;
+    if (!both.empty()) {
+      EXPECT_THAT(both, testing::HasSubstr("give all ranks the same seed, sampler and samples"));
+    }
+  }
+}
+
 // Oracle: the sampler, which other tests compare with PyTorch's.
 TEST_P(LoaderWorkers, GiveEachRankTheSamplersShareOfAnEpoch) {
   fakes::run_ranks(3, [&](dist::World& world) {

@@ -202,6 +202,19 @@ TEST(Source, BadSamplesAreLeftOutAndCountedIfAllowed) {
               HasSubstr("none of the 1 samples of a batch can be read; sample 3: image-3.jpg is truncated"));
 }
 
+struct Mismatched {
+  int64_t size() const { return 2; }
+  at::Tensor sample(int64_t i) const { return i == 1 ? at::ones({2}).dot(at::ones({3})) : at::ones({}); }
+};
+
+TEST(Source, ABadSampleIsExplainedWithoutAStackTrace) {
+  Loader loader(Mismatched(), {.batch_size = 2, .shuffle = false, .max_bad_samples = 1});
+  for (const auto& batch : loader.epoch(0)) EXPECT_EQ(batch.size(0), 1);
+  ASSERT_EQ(loader.bad_samples().size(), 1u);
+  EXPECT_THAT(loader.bad_samples()[0].error, HasSubstr("inconsistent tensor size"));
+  EXPECT_THAT(loader.bad_samples()[0].error, testing::Not(HasSubstr("\n")));
+}
+
 TEST(Source, WithASamplerFollowsIt) {
   Loader loader(Augmented{10}, {.batch_size = 5, .sampler = shuffled({1, 3, 5}, 0)});
   std::multiset<int64_t> given;

@@ -12,6 +12,7 @@
 #include <optional>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "yoke/base/text.h"
 
@@ -43,6 +44,19 @@ std::string_view without_return_type(std::string_view demangled) {
   return demangled.substr(begin);
 }
 
+/// A function of libtorch that was compiled into the user's function, such as at::Tensor::nonzero(), has the lines of
+/// its header. Returns the last line of the user's file before `address`: that of the call, or one just before it.
+std::optional<torch::unwind::Frame> line_before(void* address, const std::string& function) {
+  constexpr int kMaxBytes = 256;
+  std::vector<void*> before;
+  for (int i = 1; i <= kMaxBytes; ++i) before.push_back(static_cast<char*>(address) - i);
+  for (auto& frame : torch::unwind::symbolize(before, torch::unwind::Mode::fast)) {
+    if (frame.funcname != function) break;
+    if (!is_library_header(frame.filename)) return std::move(frame);
+  }
+  return std::nullopt;
+}
+
 struct Frame {
   bool is_in_library_file = true;
   std::optional<CallSite> user;  ///< Nullopt if the frame belongs to a library.
@@ -61,8 +75,11 @@ Frame look_up(void* address) {
       site.function = frames[0].funcname;
       // Without a line number, libtorch gives the path of the shared object, and the offset of the address in it.
       if (base_name(frames[0].filename) != base_name(path)) {
-        site.file = frames[0].filename;
-        site.line = static_cast<int64_t>(frames[0].lineno);
+        const bool is_inlined = is_library_header(frames[0].filename);
+        if (const auto line = is_inlined ? line_before(address, site.function) : frames[0]) {
+          site.file = line->filename;
+          site.line = static_cast<int64_t>(line->lineno);
+        }
       }
     }
   } catch (const std::exception&) {  // a damaged program file, or a processor that libtorch does not know
@@ -92,6 +109,18 @@ bool is_library_file(std::string_view path) {
                                  "libomp.",   "ld-linux",      "linux-vdso."};
   const auto name = base_name(path);
   return std::any_of(kNames.begin(), kNames.end(), [&](auto prefix) { return name.starts_with(prefix); });
+}
+
+bool is_library_header(std::string_view path) {
+  constexpr std::array<std::string_view, 11> kFolders = {
+      "/ATen/", "/c10/",  "/caffe2/",    "/torch/csrc/", "/torch/include/", "/c++/",
+      "/fmt/",  "/bits/", "/yoke/base/", "/yoke/dist/",  "/yoke/train/"};
+  const auto name = base_name(path);
+  const auto dot = name.rfind('.');
+  const auto ending = dot == name.npos ? std::string_view() : name.substr(dot);
+  const bool is_source = ending == ".cpp" || ending == ".cc" || ending == ".cxx" || ending == ".cu";
+  return !is_source &&
+         std::any_of(kFolders.begin(), kFolders.end(), [&](auto folder) { return path.find(folder) != path.npos; });
 }
 
 CallSite user_call() {

@@ -90,6 +90,18 @@ TEST(GuardrailRules, FunctionsOfLibrariesAreNotTheUsers) {
   for (const auto& row : rows) EXPECT_EQ(is_library_function(row.name), row.is_library) << row.name;
 }
 
+TEST(GuardrailRules, HeadersOfLibrariesAreNotTheUsers) {
+  EXPECT_TRUE(is_library_header("/opt/torch/include/ATen/core/TensorBody.h"));
+  EXPECT_TRUE(is_library_header("/opt/libtorch/include/torch/csrc/api/include/torch/nn/modules/linear.h"));
+  EXPECT_TRUE(is_library_header("/usr/include/c++/12/bits/std_function.h"));
+  EXPECT_TRUE(is_library_header("/usr/include/c++/12/optional"));
+  EXPECT_TRUE(is_library_header("/usr/local/include/yoke/train/data/loader.h"));
+  EXPECT_FALSE(is_library_header("/home/ada/trainer/model.h"));
+  EXPECT_FALSE(is_library_header("/home/ada/torch/train.cpp"));
+  EXPECT_FALSE(is_library_header("/home/ada/yoke/recipes/cifar.cpp"));
+  EXPECT_FALSE(is_library_header("train.cpp"));
+}
+
 TEST(GuardrailRules, FilesOfLibrariesAreNotTheUsers) {
   EXPECT_TRUE(is_library_file("/opt/torch/lib/libtorch_cpu.so"));
   EXPECT_TRUE(is_library_file("/lib/x86_64-linux-gnu/libc.so.6"));

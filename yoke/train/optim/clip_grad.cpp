@@ -33,7 +33,7 @@ Lists lists_of(const NamedTensors& parameters, Listed listed) {
   for (const auto& [name, parameter] : distinct(parameters)) {
     require_elements("clip_grad", name, parameter);
     const at::Tensor& tensor = listed == Listed::kGradients ? parameter.grad() : parameter;
-    if (!tensor.defined()) continue;
+    if (!tensor.defined() || tensor.numel() == 0) continue;  // an infinity norm of no elements is an error of libtorch
     if (tensor.layout() != at::kStrided) {
       throw Error(ErrorCode::kInvalidArgument, "clip_grad: the gradient of '{}' is sparse; only dense ones are taken",
                   name);

@@ -28,7 +28,7 @@ ExponentialMovingAverage::ExponentialMovingAverage(const NamedTensors& parameter
   }
   for (const auto& [name, tensor] : parameters) {
     require_elements("EMA", name, tensor);
-    if (!tensor.defined() || tensor.numel() > 0) continue;
+    if (!tensor.defined() || tensor.numel() > 0 || sharding_of(tensor) != nullptr) continue;
     throw Error(ErrorCode::kInvalidArgument, "EMA: parameter '{}' has no elements", name);
   }
   const at::NoGradGuard no_grad;

@@ -87,6 +87,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(torch::nn::Module& mode
                   options.find_unused_parameters, options.static_graph, options.communication_hook ? "set" : "none"));
 
   for (const auto& [name, tensor] : all) impl_->values.push_back(tensor);
+  for (const auto& named : trained) impl_->dtypes.push_back(named.second.scalar_type());
   impl_->has_sync_batch_norm = has_sync_batch_norm(model);
   impl_->broadcast(impl_->values);
   const auto sparse = expects_sparse(model, trained);
@@ -138,15 +139,15 @@ void DistributedDataParallelBase::Impl::watch_parameters() {
     auto accumulator = torch::autograd::impl::grad_accumulator(named.second);
     const auto key = accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
         [this, &name = named.first](const variable_list& outputs, const variable_list&) {
-          if (state == StepState::kIdle && *no_sync_depth == 0) {
-            fail_step(fmt::format(
-                "'{}' has received a gradient that is not averaged, so the ranks would diverge: call the network "
-                "through "
-                "DistributedDataParallel, `net(x)`, and backward once for each forward; to add up gradients first, "
-                "do both under no_sync()",
-                name));
-          }
-          return outputs;
+          const auto now = state.load();
+          if (*no_sync_depth > 0 || now == StepState::kExpects || now == StepState::kInBackward) return outputs;
+          fail_step(fmt::format(
+              "'{}' has received a gradient that is not averaged, so the ranks would diverge: {}", name,
+              now == StepState::kAccumulates
+                  ? "the last forward was under no_sync() and this backward is not; end no_sync() before the forward "
+                    "of the last micro-batch, so that its forward and its backward both come after"
+                  : "call the network through DistributedDataParallel, `net(x)`, and backward once for each forward; "
+                    "to add up gradients first, do both under no_sync()"));
         },
         [](auto&) {}));
     accumulators.emplace_back(std::move(accumulator), key);
@@ -157,6 +158,16 @@ void DistributedDataParallelBase::Impl::begin_forward() {
   if (!c10::GradMode::is_enabled()) return;
   if (state == StepState::kInBackward) {
     fail_step("the last backward ended with an error while gradients were averaged; make another");
+  }
+  for (size_t i = 0; i < trained.size(); ++i) {
+    const auto& [name, tensor] = trained[i];
+    if (tensor.scalar_type() == dtypes[i] && tensor.device() == group.device()) continue;
+    fail_step(fmt::format(
+        "'{}' is {} on {}, and was {} on {} when this was made: convert and move a model, as by "
+        "model->to({}), before its DistributedDataParallel is made",
+        name, c10::toString(tensor.scalar_type()), tensor.device().str(), c10::toString(dtypes[i]),
+        group.device().str(),
+        tensor.device() == group.device() ? fmt::format("at::k{}", c10::toString(tensor.scalar_type())) : "device"));
   }
   if (*no_sync_depth > 0) {
     if (state == StepState::kIdle) state = StepState::kAccumulates;
@@ -197,6 +208,11 @@ void DistributedDataParallelBase::Impl::begin_backward() {
   if (only != nullptr && !only->empty()) return;
   auto expected = StepState::kExpects;
   if (!state.compare_exchange_strong(expected, StepState::kInBackward)) return;
+  if (!reducer->is_expecting()) {
+    fail_step(
+        "another backward, such as one under no_sync(), has taken the average of this one, whose gradients would stay "
+        "this rank's: call backward once after each forward, before the next forward");
+  }
   auto watch = std::make_shared<BackwardWatch>([weak = weak_from_this()] {
     const auto impl = weak.lock();
     if (!impl) return;

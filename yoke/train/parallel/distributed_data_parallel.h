@@ -59,7 +59,8 @@ struct JoinOptions {
 /// Backward      is called as usual. When it ends, gradients hold the mean over ranks, and all ranks have rank 0's
 ///               buffers.
 /// Accumulation  while a no_sync() object exists, forward and backward only add to this rank's gradients. The first
-///               backward after that averages the sum once.
+///               forward and backward after that average the sum once. A forward and its backward are on the same side
+///               of the end of no_sync().
 /// Shapes        every gradient keeps its parameter's shape and dtype; its value becomes the mean over ranks. The
 ///               weight of an Embedding or EmbeddingBag with sparse(true) has sparse gradients.
 /// Ranks         the ranks of `group`, the World or a part of it. Collective: all of them construct the object and take
@@ -67,8 +68,9 @@ struct JoinOptions {
 /// Errors        kInvalidArgument: parameters or buffers differ between ranks (names the first). kFailedPrecondition,
 ///               which names the parameter and is reported to the other ranks: the loss does not depend on the
 ///               parameter, and no option allows that; the parameter received a gradient that would not be averaged,
-///               because the network was not called through this object or one forward had two backwards; or the
-///               parameter requires a gradient but did not at construction. kTimeout: a rank does not arrive at a step
+///               because the network was not called through this object, one forward had two backwards, or the forward
+///               was under no_sync() and the backward is not; or the parameter requires a gradient but did not at
+///               construction, or has another dtype or device than then. kTimeout: a rank does not arrive at a step
 ///               (names it). Exceptions of a forward are reported to the other ranks. After an error in a step the
 ///               object can only be destroyed.
 /// Lifetime      `model` and `group` outlive it. Parameters must not be added or replaced during its lifetime.

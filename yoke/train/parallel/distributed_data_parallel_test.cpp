@@ -12,6 +12,7 @@
 #include <atomic>
 #include <functional>
 #include <mutex>
+#include <optional>
 
 #include "fakes/run_ranks.h"
 #include "yoke/base/error.h"
@@ -334,6 +335,70 @@ TEST(DdpSilentDrift, TwoForwardsAndTwoBackwardsAreRefused) {
                 second.sum().backward();
               }),
               HasSubstr("not averaged"));
+}
+
+// The habit of build-nanogpt: the last micro-batch's forward is still under no_sync(), and its backward is not.
+TEST(DdpSilentDrift, ABackwardWhoseForwardWasUnderNoSyncIsRefused) {
+  const auto message = error_of([](nn::Linear& model, auto& net) {
+    model->zero_grad();
+    std::optional no_sync(net.no_sync());
+    net(kInput).sum().backward();
+    const auto loss = net(kInput).sum();
+    no_sync.reset();
+    loss.backward();
+  });
+  EXPECT_THAT(message, HasSubstr("has received a gradient that is not averaged"));
+  EXPECT_THAT(message, HasSubstr("end no_sync() before the forward of the last micro-batch"));
+}
+
+TEST(DdpSilentDrift, AModelThatIsCalledByItselfAfterNoSyncIsRefused) {
+  EXPECT_THAT(error_of([](nn::Linear& model, auto& net) {
+                {
+                  const auto no_sync = net.no_sync();
+                  net(kInput).sum().backward();
+                }
+                model(kInput).sum().backward();
+              }),
+              HasSubstr("not averaged"));
+}
+
+// The backward under no_sync() takes the average that the forward before it has prepared.
+TEST(DdpSilentDrift, ABackwardWhoseAverageAnotherHasTakenIsRefused) {
+  for (const bool through_net : {true, false}) {
+    EXPECT_THAT(error_of([through_net](nn::Linear& model, auto& net) {
+                  const auto first = net(kInput).sum();
+                  {
+                    const auto no_sync = net.no_sync();
+                    (through_net ? net(kInput * 2) : model(kInput * 2)).sum().backward();
+                  }
+                  first.backward();
+                }),
+                HasSubstr("has taken the average of this one"));
+  }
+}
+
+// Like Python, a forward before no_sync() and its backward inside it are averaged.
+TEST(DdpSilentDrift, ABackwardUnderNoSyncOfAForwardBeforeItIsAveraged) {
+  run_ranks(2, [](World& world) {
+    nn::Linear model(3, 1);
+    DistributedDataParallel net(model, world);
+    const auto loss = net(kInput * (world.rank() + 1)).sum();
+    {
+      const auto no_sync = net.no_sync();
+      loss.backward();
+    }
+    EXPECT_TRUE(torch::allclose(model->weight.grad(), torch::full({1, 3}, 3.0)));
+  });
+}
+
+TEST(DistributedDataParallel, AModelThatIsConvertedAfterwardsIsNamed) {
+  const auto message = error_of([](nn::Linear& model, auto& net) {
+    net(kInput).sum().backward();
+    model->to(at::kBFloat16);
+    net(kInput.to(at::kBFloat16)).sum().backward();
+  });
+  EXPECT_THAT(message, HasSubstr("'weight' is BFloat16 on cpu, and was Float on cpu when this was made"));
+  EXPECT_THAT(message, HasSubstr("model->to(at::kBFloat16), before its DistributedDataParallel is made"));
 }
 
 TEST(DdpSilentDrift, WhatIsRightIsNotRefused) {

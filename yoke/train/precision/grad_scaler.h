@@ -47,8 +47,8 @@ struct GradScalerOptions {
   bool enabled = true;  ///< If false, scale() returns its input, step() only steps, and other functions do nothing.
   /// For gradients that differ between ranks. The ranks of this group agree on whether any gradient overflowed, so
   /// either all ranks skip the step or all take it. Then unscale() and step() are collective. A ShardedOptimizer and an
-  /// optimizer over a sharded network's parts provide their own group. Set this only if a rank may have no part of any
-  /// parameter. DistributedDataParallel does not need it: an overflow on one rank reaches all ranks in the mean.
+  /// optimizer over a sharded network's parts provide their own group, so set this only for other gradients.
+  /// DistributedDataParallel does not need it: an overflow on one rank reaches all ranks in the mean.
   dist::Group* group = nullptr;
 };
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "yoke/train/shard/detail/refusals.h"
 #include "yoke/train/sharding.h"
 
 namespace yoke::train {
@@ -74,7 +75,7 @@ void FlatParameters::mark_gradients() {
   is_marked_.resize(parameters_.size());
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (!shards_[i].grad().defined()) continue;
-    parameters_[i].second.mutable_grad() = at::empty({0}, nothing_.options());
+    parameters_[i].second.mutable_grad() = placeholder_gradient(nothing_.options());
     is_marked_[i] = true;
   }
 }
@@ -167,7 +168,6 @@ void FlatParameters::finish_reduce(Reduction reduction) {
   reduction.pending.wait();
   for (size_t i = 0; i < parameters_.size(); ++i) {
     const auto part = layout_.part(i, group_->rank());
-    if (part.length == 0) continue;
     const auto mean = reduction.shard.narrow(0, part.offset, part.length).view(shards_[i].sizes());
     auto& gradient = shards_[i].mutable_grad();
     if (gradient.defined()) {

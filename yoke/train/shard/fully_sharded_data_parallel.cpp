@@ -20,6 +20,7 @@
 #include "yoke/dist/same_on_all_ranks.h"
 #include "yoke/train/shard/detail/clip.h"
 #include "yoke/train/shard/detail/flat_parameters.h"
+#include "yoke/train/shard/detail/refusals.h"
 #include "yoke/train/sharding.h"
 
 namespace yoke::train {
@@ -29,8 +30,9 @@ constexpr size_t kMaxUnitReductions = 2;  // each reduction in flight keeps the 
 
 struct Unit {
   std::string name;  ///< Empty for the model.
-  const torch::nn::Module* module = nullptr;
-  std::vector<FlatParameters> flats;  ///< One for each pair (dtype, trained or frozen).
+  torch::nn::Module* module = nullptr;
+  std::shared_ptr<torch::nn::Module> kept;  ///< The module, unless it is the model itself.
+  std::vector<FlatParameters> flats;        ///< One for each pair (dtype, trained or frozen).
   std::vector<bool> is_trained;
   std::set<size_t> outer;  ///< Units whose forward has called this unit.
   size_t position = 0;     ///< Position in the order of forward.
@@ -309,7 +311,7 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(torch::nn::Module& mo
     if (module == nullptr) {
       throw Error(ErrorCode::kInvalidArgument, "the unit '{}' is not a submodule of the model", name);
     }
-    impl.units.push_back({.name = name, .module = module->get()});
+    impl.units.push_back({.name = name, .module = module->get(), .kept = *module});
   }
   for (size_t i = 0; i < impl.units.size(); ++i) {
     if (!impl.unit_of_module.emplace(impl.units[i].module, i).second) {
@@ -358,6 +360,7 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(torch::nn::Module& mo
       unit.flats.emplace_back(group, options.replicas, std::move(parameters), options.compute_dtype);
     }
   }
+  for (auto& unit : impl.units) unit.module->register_module(kSaveGuard, save_guard());
   // From here on, units must not be moved in memory, because hooks refer to them.
   for (size_t i = 0; i < impl.units.size(); ++i) {
     for (size_t f = 0; f < impl.units[i].flats.size(); ++f) {
@@ -389,6 +392,7 @@ FullyShardedDataParallelBase* sharded_by(const torch::nn::Module& module) {
 
 FullyShardedDataParallelBase::~FullyShardedDataParallelBase() {
   for (const auto& unit : impl_->units) {
+    if (unit.module->named_children().contains(kSaveGuard)) unit.module->unregister_module(kSaveGuard);
     for (const auto& flat : unit.flats) {
       for (size_t p = 0; p < flat.size(); ++p) unmark_sharded(flat.parameter(p));
     }
@@ -404,8 +408,7 @@ NamedTensors FullyShardedDataParallelBase::parameters() const {
     for (size_t f = 0; f < unit.flats.size(); ++f) {
       if (!unit.is_trained[f]) continue;
       for (size_t p = 0; p < unit.flats[f].size(); ++p) {
-        const auto& shard = unit.flats[f].shard(p);
-        if (shard.numel() > 0) result.emplace_back(unit.flats[f].name(p), shard);
+        result.emplace_back(unit.flats[f].name(p), unit.flats[f].shard(p));
       }
     }
   }

@@ -61,6 +61,8 @@ struct FullyShardedOptions {
 ///               output, or the program has changed requires_grad or the memory of a parameter, as torch::load does.
 ///               The message names the parameter and is reported to the other ranks. kTimeout: a rank does not arrive
 ///               (names it). After an error in forward or backward the object can only be destroyed.
+/// libtorch      torch::optim's optimizers, clip_grad_norm_, torch::save and torch::load do not know parts. Used with the
+///               model, they throw kFailedPrecondition, which says what to call instead.
 /// Lifetime      `model`, `group` and `replicas` outlive it. After its destruction the model's parameters have no
 ///               elements.
 /// Source        Rajbhandari et al., "ZeRO", SC 2020; Zhao et al., "PyTorch FSDP", VLDB 2023.
@@ -83,8 +85,9 @@ class FullyShardedDataParallelBase : public ParallelModule {
 
   /// This rank's part of each trained parameter under the parameter's name, for an optimizer. Backward sets the
   /// gradients of these parts. A part has as many dimensions as its parameter, all of size 1 except the last
-  /// (whole_shape in sharding.h returns the parameter's shape). If this rank has no element of a parameter, the
-  /// parameter is left out.
+  /// (whole_shape in sharding.h returns the parameter's shape). The names are the same on all ranks: if other ranks
+  /// have all elements of a parameter, this rank's part is empty. So functions that are collective over parts, such as
+  /// norms(), are called by all ranks, also with some of the parts.
   NamedTensors parameters() const override;
   NamedTensors buffers() const override;
 

@@ -9,6 +9,7 @@
 #include "fakes/run_ranks.h"
 #include "yoke/base/error.h"
 #include "yoke/train/optim/adam.h"
+#include "yoke/train/optim/clip_grad.h"
 #include "yoke/train/optim/sgd.h"
 #include "yoke/train/shard/network_test.h"
 
@@ -362,6 +363,37 @@ TEST(FullyShardedDataParallel, ComputesInBfloat16AndKeepsShardsInFloat) {
     }
     for (const auto& [name, tensor] : whole_tensors(world, *network)) {
       EXPECT_TRUE(torch::allclose(tensor, whole.at(name), 0.1, 0.05)) << name;
+    }
+  });
+}
+
+struct ComplexNetwork : nn::Module {
+  at::Tensor weight;
+  ComplexNetwork() {
+    const auto values = torch::arange(80, torch::kFloat).view({16, 5});
+    weight = register_parameter("weight", torch::complex(torch::sin(values), torch::cos(values)));
+  }
+  at::Tensor forward(const at::Tensor& x) { return torch::view_as_real(x.matmul(weight.t())).square().mean(); }
+};
+
+TEST(FullyShardedDataParallel, ShardsComplexParameters) {
+  const auto values = torch::arange(15, torch::kFloat).view({3, 5});
+  const auto x = torch::complex(torch::cos(values), values);
+  ComplexNetwork plain;
+  plain.forward(x).backward();
+  run_ranks(2, [&](World& world) {
+    ComplexNetwork network;
+    FullyShardedDataParallel sharded(network, world);
+    sharded(x).backward();
+    const auto norm = plain.weight.grad().abs().square().sum().sqrt();
+    EXPECT_TRUE(torch::allclose(sharded.clip_grad_norm(1e9), norm));
+    EXPECT_TRUE(torch::allclose(grad_norm(sharded.parameters()), norm));
+    {
+      const torch::NoGradGuard no_grad;
+      for (const auto& [name, part] : sharded.parameters()) part.copy_(part.grad());
+    }
+    for (const auto& [name, gradient] : gather_tensors(world, sharded.parameters())) {
+      EXPECT_TRUE(torch::allclose(gradient, plain.weight.grad())) << name;
     }
   });
 }

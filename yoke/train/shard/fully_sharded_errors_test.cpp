@@ -1,6 +1,9 @@
 // Tests errors of FullyShardedDataParallel, and the messages that other ranks get.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim.h>
+#include <torch/serialize/archive.h>
 
 #include <array>
 #include <atomic>
@@ -275,6 +278,58 @@ TEST(ShardedMisuse, IsRefusedOnEveryRankWithARemedy) {
   }
 }
 
+// Functions of libtorch see tensors without elements, and would do nothing.
+TEST(ShardedMisuse, LibtorchsFunctionsAreRefusedWithARemedy) {
+  using Net = FullyShardedDataParallel<Network>;
+  const auto stepping = [](const auto& optimizer_of) {
+    return [optimizer_of](Network& model, Net&) { optimizer_of(model.parameters()).step(); };
+  };
+  const std::vector<std::pair<std::string, std::function<void(Network&, Net&)>>> cases = {
+      {"train::AdamW optimizer(net)",
+       stepping([](auto p) { return torch::optim::SGD(p, torch::optim::SGDOptions(0.1)); })},
+      {"train::AdamW optimizer(net)", stepping([](auto p) { return torch::optim::Adam(p); })},
+      {"train::AdamW optimizer(net)", stepping([](auto p) { return torch::optim::AdamW(p); })},
+      {"train::AdamW optimizer(net)", stepping([](auto p) { return torch::optim::RMSprop(p); })},
+      {"net.clip_grad_norm", [](Network& model, Net&) { nn::utils::clip_grad_norm_(model.parameters(), 1); }},
+      {"net.clip_grad_norm", [](Network& model, Net&) { nn::utils::clip_grad_value_(model.parameters(), 1); }},
+      {"", [](Network& model, Net&) { model.zero_grad(/*set_to_none=*/true); }},
+      {"",
+       [](Network& model, Net&) { torch::optim::SGD(model.parameters(), torch::optim::SGDOptions(0.1)).zero_grad(); }},
+      {"TrainState",
+       [](Network& model, Net&) {
+         torch::serialize::OutputArchive archive;
+         model.save(archive);
+       }},
+      {"TrainState",
+       [](Network& model, Net&) {
+         torch::serialize::OutputArchive archive;
+         model.blocks[1]->save(archive);
+       }},
+  };
+  run_ranks(2, [&](World& world) {
+    const auto network = make_network();
+    FullyShardedDataParallel net(*network, world, {.units = kUnits});
+    for (const auto& [remedy, use] : cases) {
+      loss_of(net(Batch().x), Batch()).backward();
+      const auto call = [&use = use, &network, &net] { use(*network, net); };
+      if (remedy.empty()) {
+        EXPECT_NO_THROW(call());
+      } else {
+        EXPECT_THAT(message_of(call, ErrorCode::kFailedPrecondition), HasSubstr(remedy));
+      }
+    }
+  });
+}
+
+TEST(ShardedMisuse, AModelThatIsNoLongerShardedHasItsOwnSubmodules) {
+  World world(RankEnv{}, {.device = c10::Device(c10::kCPU)});
+  const auto network = make_network();
+  const auto names = network->named_modules().keys();
+  { FullyShardedDataParallel net(*network, world, {.units = kUnits}); }
+  EXPECT_EQ(network->named_modules().keys(), names);
+  world.shutdown();
+}
+
 // Users of PyTorch's accelerate construct the optimizer before the model is sharded, and call the model's zero_grad.
 TEST(ShardedMisuse, AnOptimizerFromBeforeAndTheModelsZeroGrad) {
   run_ranks(2, [](World& world) {
@@ -364,6 +419,71 @@ TEST(ShardedMisuse, ClippingPartsUsesTheNormOfTheWhole) {
   }
 }
 
+// All elements of a small network, or of some of its parameters, are on one rank. Functions that are collective over
+// parts are nevertheless called by all ranks, with all parts and with some of them.
+TEST(ShardedMisuse, ARankWithoutElementsTakesPartInNorms) {
+  const auto x = torch::ones({4, 3});
+  for (const double norm_type : {2.0, 1.0, std::numeric_limits<double>::infinity()}) {
+    nn::Linear plain(3, 1);
+    const auto values = copy_of_parameters(*plain);
+    plain(x).square().sum().backward();
+    run_ranks(2, [&](World& world) {
+      nn::Linear model(3, 1);
+      FullyShardedDataParallel net(model, world);
+      load_module(values, *model);
+      AdamW optimizer(net, {.lr = 0.1});
+      ExponentialMovingAverage average(net);
+      net(x).square().sum().backward();
+      for (const auto& parts : {net.parameters(), NamedTensors{net.parameters().back()}}) {
+        NamedTensors whole;
+        for (const auto& [name, part] : parts) whole.emplace_back(name, plain->named_parameters()[name]);
+        const auto ours = norms(parts, norm_type), theirs = norms(whole, norm_type);
+        EXPECT_TRUE(torch::allclose(ours.gradients, theirs.gradients, 1e-5));
+        EXPECT_TRUE(torch::allclose(ours.parameters, theirs.parameters, 1e-5));
+        EXPECT_TRUE(torch::allclose(grad_norm(parts, norm_type), theirs.gradients, 1e-5));
+      }
+      clip_grad_norm(net.parameters(), {.max_norm = 0.01, .norm_type = norm_type});
+      EXPECT_NEAR(grad_norm(net.parameters(), norm_type).item<double>(), 0.01, 1e-5);
+      optimizer.step();
+      average.update();
+    });
+  }
+}
+
+TEST(ShardedMisuse, AllRanksHaveTheSameNamesAndStates) {
+  std::array<std::string, 2> names;
+  run_ranks(2, [&](World& world) {
+    nn::Linear model(3, 1);
+    FullyShardedDataParallel net(model, world);
+    AdamW optimizer(net);
+    for (int i = 0; i < 2; ++i) {
+      net(torch::ones({4, 3})).sum().backward();
+      optimizer.step();
+    }
+    auto& of_rank = names[static_cast<size_t>(world.rank())];
+    for (const auto& [name, state] : optimizer.state_dict()) {
+      of_rank += name + (name.starts_with("step.") ? std::to_string(state.item<int>()) : "") + " ";
+    }
+  });
+  EXPECT_EQ(names[0], names[1]);
+  EXPECT_THAT(names[1], HasSubstr("exp_avg.bias exp_avg.weight"));
+  EXPECT_THAT(names[1], HasSubstr("step.weight2"));
+}
+
+TEST(ShardedMisuse, AGradScalerAsksRanksWithoutElements) {
+  run_ranks(2, [](World& world) {
+    nn::Linear model(3, 1);
+    FullyShardedDataParallel net(model, world);
+    Sgd optimizer(net, {.lr = 0.1});
+    GradScaler scaler({.init_scale = 16});
+    const double factor = std::numeric_limits<double>::infinity();
+    scaler.scale((net(torch::ones({4, 3})) * factor).sum()).backward();
+    scaler.step(optimizer);
+    scaler.update();
+    EXPECT_EQ(scaler.scale_now(), 8);
+  });
+}
+
 // An overflow in one rank's part makes all ranks skip the step. The scaler needs no option for this.
 TEST(ShardedMisuse, AGradScalerKnowsFromThePartsThatRanksDiffer) {
   run_ranks(2, [](World& world) {
@@ -372,8 +492,7 @@ TEST(ShardedMisuse, AGradScalerKnowsFromThePartsThatRanksDiffer) {
     Sgd optimizer(net, {.lr = 0.1});
     GradScaler scaler({.init_scale = 16});
     scaler.scale(loss_of(net(Batch().x), Batch())).backward();
-    if (world.rank() == 1)
-      net.parameters().front().second.mutable_grad().fill_(std::numeric_limits<double>::infinity());
+    if (world.rank() == 1) net.parameters().back().second.mutable_grad().fill_(std::numeric_limits<double>::infinity());
     const auto before = net.parameters().back().second.clone();
     scaler.step(optimizer);
     scaler.update();

@@ -69,6 +69,7 @@ std::vector<Trained> train_hybrid(const FullyShardedOptions& given) {
     result.norms = train(net, world.rank(), world.size());
     result.parameters = whole_tensors(world, *network);
     for (const auto& [name, part] : net.parameters()) {  // parameters have the same bits in both replicas
+      if (part.numel() == 0) continue;
       const auto all = mesh["replicate"].all_gather(part.detach());
       EXPECT_TRUE(torch::equal(all[0], all[1])) << name;
     }

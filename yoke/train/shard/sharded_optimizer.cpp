@@ -17,7 +17,6 @@
 #include "yoke/train/shard/detail/clip.h"
 #include "yoke/train/shard/detail/flat_parameters.h"
 #include "yoke/train/sharding.h"
-#include "yoke/train/step_end.h"
 
 namespace yoke::train {
 namespace {
@@ -83,12 +82,12 @@ ShardedOptimizer::ShardedOptimizer(const NamedTensors& parameters, dist::Group& 
       slice = slice.detach().set_requires_grad(true);
       mark_sharded(slice, {.shape = item.shape, .first = part.first, .group = &world});
       bucket.slices.push_back(slice);
-      if (part.length > 0) slices.emplace_back(name, slice);
+      slices.emplace_back(name, slice);
     }
     if (world.size() > 1) world.broadcast(bucket.flat);
     buckets_.push_back(std::move(bucket));
   }
-  if (!slices.empty()) local_ = make_optimizer(std::move(slices));
+  local_ = make_optimizer(std::move(slices));
   parameters_ = std::move(trained);
 }
 
@@ -99,7 +98,6 @@ void ShardedOptimizer::slice_gradients() {
       const auto& gradient = parameter.grad();
       if (gradient.defined() && gradient.layout() != at::kStrided) refuse_sparse(name);
       const auto part = bucket.layout.part(i, world_.rank());
-      if (part.length == 0) continue;
       const auto& slice = bucket.slices[i];
       slice.mutable_grad() =
           gradient.defined() ? gradient.detach().reshape({-1}).narrow(0, part.first, part.length).view(slice.sizes())
@@ -123,7 +121,6 @@ void ShardedOptimizer::reduce_gradients(const at::Tensor& has_gradient) {
     pending.wait();
     for (size_t i = 0; i < bucket->slices.size(); ++i) {
       const auto part = bucket->layout.part(i, world_.rank());
-      if (part.length == 0) continue;
       const auto& slice = bucket->slices[i];
       slice.mutable_grad() =
           flags[i] != 0 ? shard.narrow(0, part.offset, part.length).view(slice.sizes()) : at::Tensor();
@@ -222,7 +219,7 @@ void ShardedOptimizer::refuse_sparse(const std::string& name) const {
 /// Runs the local step. Reports an exception to the other ranks, which would otherwise wait for this rank.
 void ShardedOptimizer::step_local(const std::function<void(Optimizer&)>& step) {
   try {
-    local_ ? step(*local_) : end_step(this);
+    step(*local_);
   } catch (...) {
     world_.fail(std::current_exception());
   }
@@ -269,8 +266,7 @@ void ShardedOptimizer::step(const GradScale& scale) {
 StepGradients ShardedOptimizer::step_gradients() {
   if (gradients_ == GradientMean::kDone) return {parameters_};
   prepare();
-  static const NamedTensors kNone;
-  return {local_ ? local_->parameters() : kNone, &world_};
+  return {local_->parameters(), &world_};
 }
 
 void ShardedOptimizer::zero_grad() {
@@ -296,17 +292,8 @@ at::Tensor ShardedOptimizer::clip_grad_norm(double max_norm) {
   return clip_sharded_grad_norm(world_, gradients, max_norm);
 }
 
-NamedTensors ShardedOptimizer::state_layout() const { return local_ ? local_->state_layout() : NamedTensors(); }
-
-TensorMap ShardedOptimizer::state_dict() const { return local_ ? local_->state_dict() : TensorMap(); }
-
-void ShardedOptimizer::load_state_dict(const TensorMap& state) {
-  if (local_) return local_->load_state_dict(state);
-  if (!state.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "the sharded optimizer: state '{}' belongs to no parameter of which this rank has a part",
-                state.begin()->first);
-  }
-}
+NamedTensors ShardedOptimizer::state_layout() const { return local_->state_layout(); }
+TensorMap ShardedOptimizer::state_dict() const { return local_->state_dict(); }
+void ShardedOptimizer::load_state_dict(const TensorMap& state) { local_->load_state_dict(state); }
 
 }  // namespace yoke::train

@@ -8,6 +8,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "yoke/base/error.h"
@@ -21,9 +23,26 @@ class Group;
 
 namespace yoke::train {
 
-/// Makes an elementwise optimizer (Sgd, Adam, AdamW, Adagrad, NAdam, RMSprop) over the given slices. A slice has its
-/// parameter's name and number of dimensions. The function may use both to divide the slices into groups.
-using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(NamedTensors slices)>;
+/// A function that makes an elementwise optimizer (Sgd, Adam, AdamW, Adagrad, NAdam, RMSprop) over the given slices,
+/// and returns the optimizer or a unique_ptr to one. A slice has its parameter's name and number of dimensions. The
+/// function may use both to divide the slices into groups. All ranks get the same names; a slice may be empty.
+class MakeOptimizer {
+ public:
+  template <class Function>
+  requires(!std::is_same_v<std::remove_cvref_t<Function>, MakeOptimizer>) MakeOptimizer(Function make)
+      : make_([make = std::move(make)](NamedTensors slices) -> std::unique_ptr<Optimizer> {
+          using Made = decltype(make(std::move(slices)));
+          if constexpr (std::is_base_of_v<Optimizer, Made>) {
+            return std::unique_ptr<Optimizer>(new Made(make(std::move(slices))));  // made in place, not copied
+          } else {
+            return make(std::move(slices));
+          }
+        }) {}
+  std::unique_ptr<Optimizer> operator()(NamedTensors slices) const { return make_(std::move(slices)); }
+
+ private:
+  std::function<std::unique_ptr<Optimizer>(NamedTensors slices)> make_;
+};
 
 /// Who averages the gradients over ranks.
 enum class GradientMean {
@@ -44,7 +63,7 @@ struct ShardedOptimizerOptions {
 /// gradients, but only its part of the optimizer's state: AdamW needs 8 / ranks bytes per parameter instead of 8.
 ///
 ///   ShardedOptimizer optimizer(model, world, [](NamedTensors slices) {
-///     return std::make_unique<AdamW>(std::move(slices), AdamWOptions{.weight_decay = 0.1});
+///     return AdamW(std::move(slices), {.weight_decay = 0.1});   // or with groups: AdamW({{a, {...}}, {b, {...}}})
 ///   });
 ///   DistributedDataParallel net(model, world);   // or GradientMean::kInStep without it
 ///   loss_of(net(x), y).backward(); optimizer.step(lr); optimizer.zero_grad();
@@ -86,12 +105,11 @@ class ShardedOptimizer : public ScalableOptimizer {
   /// them again, without clipping.
   at::Tensor clip_grad_norm(double max_norm);
 
-  /// The optimizer of this rank's slices. Null on a rank without slices.
+  /// The optimizer of this rank's slices.
   Optimizer* local() const { return local_.get(); }
 
-  /// The local optimizer's state, for this rank's slices; empty on a rank without slices. A TrainState saves the states
-  /// of all ranks as one whole state. A TrainState loads this state on any number of ranks, also into an optimizer that
-  /// is not sharded.
+  /// The local optimizer's state, for this rank's slices. A TrainState saves the states of all ranks as one whole
+  /// state. A TrainState loads this state on any number of ranks, also into an optimizer that is not sharded.
   NamedTensors state_layout() const;
   TensorMap state_dict() const;
   /// Errors  see Optimizer::load_state_dict.

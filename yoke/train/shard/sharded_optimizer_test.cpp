@@ -71,6 +71,21 @@ TEST(ShardedOptimizer, InStepLeavesAloneWhatNoRankUsed) {
   }
 }
 
+// The expression that makes an optimizer with groups is the same as without sharding.
+TEST(ShardedOptimizer, TheFunctionMayReturnAnOptimizerWithGroups) {
+  run_ranks(2, [](World& world) {
+    const auto p = torch::ones({64}).set_requires_grad(true), q = torch::ones({8, 8}).set_requires_grad(true);
+    ShardedOptimizer optimizer({{"p", p}, {"q", q}}, world, [](NamedTensors slices) {
+      const auto [weights, others] = split(slices, [](auto&, auto shape) { return shape.size() > 1; });
+      return Sgd({{weights, {.lr = 0.5}}, {others, {.lr = 1}}});
+    });
+    (p.sum() + q.sum()).backward();
+    optimizer.step();
+    EXPECT_TRUE(torch::equal(p, torch::zeros({64})));
+    EXPECT_TRUE(torch::equal(q, torch::full({8, 8}, 0.5)));
+  });
+}
+
 // clip_grad_norm averages the gradients. If gradients change after it, step must average them again.
 TEST(ShardedOptimizer, GradientsThatChangeAfterClippingCount) {
   run_ranks(2, [](World& world) {

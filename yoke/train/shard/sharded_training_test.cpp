@@ -242,7 +242,9 @@ TEST(ShardedTraining, HalfGradientsHaveAMeanToo) {
     HalfWeight network, other;
     FullyShardedDataParallel sharded(network, world);
     sharded(x).sum().backward();
-    for (const auto& [name, shard] : sharded.parameters()) EXPECT_TRUE(torch::equal(shard.grad()[0], x[0]));
+    for (const auto& [name, shard] : sharded.parameters()) {
+      EXPECT_TRUE(torch::equal(shard.grad(), x.narrow(0, 0, shard.numel())));
+    }
     ShardedOptimizer zero(other.named_parameters().pairs(), world, make_sgd, {.gradients = GradientMean::kInStep});
     other.forward(x).sum().backward();
     zero.step(0.5);
@@ -371,13 +373,15 @@ TEST(ShardedTraining, ZeroStepsUnderAGradScaler) {
   }
 }
 
-// Rank 0 has both elements. Rank 1 has no optimizer, but takes part in the decision to skip a step, and has the same
-// scale as rank 0.
-TEST(ShardedTraining, ARankWithoutSlicesHasAScalerToo) {
+// Rank 0 has both elements. Rank 1 takes part in the decision to skip a step, in norms, and has the same scale as rank
+// 0.
+TEST(ShardedTraining, ARankWithoutElementsTakesPart) {
   run_ranks(2, [](World& world) {
     const auto weight = torch::ones({2}).requires_grad_();
     ShardedOptimizer zero({{"weight", weight}}, world, make_sgd, {.gradients = GradientMean::kInStep});
-    EXPECT_EQ(zero.local() == nullptr, world.rank() == 1);
+    ASSERT_EQ(zero.local()->parameters().size(), 1u);
+    EXPECT_EQ(zero.local()->parameters()[0].second.numel(), world.rank() == 0 ? 2 : 0);
+    EXPECT_FLOAT_EQ(norms(zero.local()->parameters()).parameters.item<float>(), std::sqrt(2.0F));
     GradScaler scaler({.init_scale = 16});
     for (const double factor : {1.0, std::numeric_limits<double>::infinity()}) {
       zero.zero_grad();
@@ -398,7 +402,7 @@ TEST(ShardedTraining, ZeroRefusesWhatCannotWork) {
   const NamedTensors alike{{"a", network->first->bias}, {"a", network->last->bias}};
   EXPECT_THROW(ShardedOptimizer(alike, world,
                                 [](NamedTensors slices) {
-                                  slices.pop_back();  // as on a rank that has slices of one parameter only
+                                  slices.pop_back();  // then the program would not see that both have one name
                                   return make_sgd(std::move(slices));
                                 }),
                Error)

@@ -15,13 +15,18 @@ struct CallSite {
 };
 
 /// Finds the innermost call on this thread's stack that is outside of libtorch, yoke and the standard library. If the
-/// compiler has inlined the user's function, this is its caller, with the right line. Each address is looked up once in
+/// compiler has inlined the user's function, this is its caller, with the right line. If it has inlined libtorch's
+/// function, the line is that of the call or one just before it. Each address is looked up once in
 /// a process. Thread-safe.
 CallSite user_call();
 
 /// Returns whether a function, by its demangled name, belongs to libtorch, yoke or the standard library. Templates and
 /// inline functions of these libraries, and all of yoke, are compiled into the user's program. (pure)
 bool is_library_function(std::string_view demangled);
+
+/// Returns whether a file, by its path in debug information, is a header of libtorch, yoke or the standard library.
+/// (pure)
+bool is_library_header(std::string_view path);
 
 /// Returns whether a shared object belongs to libtorch, yoke, or the system's libraries. (pure)
 bool is_library_file(std::string_view path);

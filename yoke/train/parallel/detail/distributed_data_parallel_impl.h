@@ -38,10 +38,11 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   torch::nn::Module& model;
   dist::Group& group;
   bool broadcast_buffers = true, find_unused_parameters = false, static_graph = false;
-  NamedTensors trained;            ///< Trained parameters, in the Reducer's order.
-  NamedTensors frozen;             ///< Parameters that were frozen at construction.
-  NamedTensors buffers;            ///< Buffers that are kept equal.
-  std::vector<at::Tensor> values;  ///< All parameters and buffers that are kept equal.
+  NamedTensors trained;                ///< Trained parameters, in the Reducer's order.
+  std::vector<at::ScalarType> dtypes;  ///< Of the trained parameters at construction, which the Reducer relies on.
+  NamedTensors frozen;                 ///< Parameters that were frozen at construction.
+  NamedTensors buffers;                ///< Buffers that are kept equal.
+  std::vector<at::Tensor> values;      ///< All parameters and buffers that are kept equal.
   bool has_sparse = false, has_sync_batch_norm = false;
   HookRunner* hook = nullptr;  ///< Owned by the reducer; null without a communication hook.
   std::shared_ptr<Reducer> reducer;

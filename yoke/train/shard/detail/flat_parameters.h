@@ -83,8 +83,8 @@ class FlatParameters {
   at::Tensor gradient_;  ///< [ranks * n] while gradients arrive.
   std::vector<bool> has_arrived_;
 
-  /// While sharded, a parameter has an empty gradient if its shard has a gradient. If the empty gradient is missing at
-  /// the next gather, Module::zero_grad was called. Then the shard's gradient is dropped too.
+  /// While sharded, a parameter has a placeholder (refusals.h) as its gradient if its shard has a gradient. If the
+  /// placeholder is missing at the next gather, Module::zero_grad was called. Then the shard's gradient is dropped too.
   void mark_gradients();
   void take_marks();
   std::vector<bool> is_marked_;

@@ -1,0 +1,25 @@
+// yoke/train/shard/detail/refusals.h -- makes functions of libtorch that do not know parts refuse a sharded model.
+//
+// torch::optim, clip_grad_norm_ and torch::save would otherwise step, clip and save tensors without elements, silently.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+
+namespace torch::nn {
+class Module;
+}
+
+namespace yoke::train {
+
+/// A tensor without elements that stands for the gradient of a sharded parameter. It may be replaced, dropped and
+/// detached; any other operator throws kFailedPrecondition, which says what to call instead.
+at::Tensor placeholder_gradient(const at::TensorOptions& options);
+
+/// Registered as a submodule under kSaveGuard, it makes torch::save and torch::load of the module throw
+/// kFailedPrecondition, which says what to call instead.
+std::shared_ptr<torch::nn::Module> save_guard();
+inline constexpr auto kSaveGuard = "yoke_sharded";
+
+}  // namespace yoke::train
