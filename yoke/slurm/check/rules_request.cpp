@@ -213,6 +213,8 @@ void check_gpus_per_task_node(const Subject& subject, Finder& finder) {
     const auto layout = layout_of(job);
     const auto tasks = layout.ntasks_per_node;
     const auto line_of_both = std::max(job.line_of("gpus-per-task"), job.line_of("gpus-per-node", "gres"));
+    // Without a number of tasks, Slurm takes as many as the GPUs allow.
+    if (!job.has("ntasks") && !job.has("ntasks-per-node")) continue;
     if (per_task && per_node && *per_node > 0 && !tasks && layout.ntasks &&
         *per_task * *layout.ntasks % *per_node != 0) {
       finder.add(
@@ -241,10 +243,31 @@ void check_gres_twice(const Subject& subject, Finder& finder) {
   });
 }
 
+void check_gres_typed(const Subject& subject, Finder& finder) {
+  for_each_request(subject, [&](const Request& request, Program /*program*/, bool /*is_step*/) {
+    std::string typed, untyped;
+    int64_t line = 0;
+    for (const auto* option : {"gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"}) {
+      const auto value = request.value(option);
+      const bool is_gres = std::string_view(option) == "gres";
+      if (value.empty() || !(is_gres ? gpus_of_gres(value) : parse_gpus(value))) continue;
+      const bool has_type = is_gres ? !gpu_types_of_gres(value).empty() : !parse_count(value);
+      (has_type ? typed : untyped) = fmt::format("--{}={}", option, value);
+      line = std::max(line, request.line_of(option));
+    }
+    if (typed.empty() || untyped.empty()) return;
+    finder.add(line,
+               fmt::format("{} and {} are refused together, because one names a type of GPUs and the other does not",
+                           typed, untyped));
+  });
+}
+
 void check_gres_differs(const Subject& subject, Finder& finder) {
   for_each_request(subject, [&](const Request& request, Program /*program*/, bool is_step) {
     const auto gres = gpus_of_gres(request.value("gres")), per_node = request.gpus("gpus-per-node");
     if (!gres || !per_node || *gres == *per_node) return;
+    if (gpu_types_of_gres(request.value("gres")).empty() != parse_count(request.value("gpus-per-node")).has_value())
+      return;
     const auto steps = is_step ? std::vector<Step>{} : steps_of(subject);
     // srun reads SLURM_GPUS_PER_NODE unless it is told otherwise.
     const bool is_refused = *gres < *per_node && !assigns(subject.script, "SLURM_GPUS_PER_NODE") &&
@@ -504,6 +527,12 @@ constexpr Rule kRequestRules[] = {
      "is "
      "more.",
      "Keep --gpus-per-node.", kTested, check_gres_differs},
+    {"gres-type-and-count", Severity::kError, "", "", "GPUs with a type in one option, and without in another",
+     "Slurm says: Invalid GRES specification (with and without type identification).",
+     "Name the type in all, or in none.",
+     "Slurm src/common/gres.c, 22.05.8, and src/interfaces/gres.c, 26.05.3, _merge_generic_data; sbatch 22.05.8 "
+     "(tests/slurm/check_test.cpp)",
+     check_gres_typed},
     {"gres-name", Severity::kError, "", "", "--gres with a name that is not a resource", "The name of GPUs is gpu.",
      "Write --gres=gpu:NUMBER.", kTested, check_gres_name},
     {"per-gpu-without-gpus", Severity::kWarning, "", "",
