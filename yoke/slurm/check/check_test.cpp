@@ -149,6 +149,7 @@ const std::vector<Case>& cases() {
        "22.05"},
       {"gres-name", 3, "#SBATCH --gres=gpus:2\n", "#SBATCH --gres=gpu:2\n"},
       {"per-gpu-without-gpus", 3, "#SBATCH --cpus-per-gpu=2\n", "#SBATCH --cpus-per-gpu=2 -G1\n"},
+      {"per-gpu-without-gpus", 3, "#SBATCH --cpus-per-gpu=2\n", "#SBATCH --cpus-per-gpu=2 -G1\n", "24.11"},
       {"exclusive-with-oversubscribe", 3, "#SBATCH --exclusive -s\n", "#SBATCH --exclusive\n", "23.02"},
       {"core-and-thread-spec", 3, "#SBATCH -S1 --thread-spec=1\n", "#SBATCH -S1\n"},
       {"quiet-and-verbose", 3, "#SBATCH -Q -v\n", "#SBATCH -v\n"},

@@ -61,6 +61,7 @@ TEST(SlurmCheckClaims, AreThoseOfSlurm) {
       {"#SBATCH -N1 --gpus-per-node=2 --ntasks-per-gpu=2 -n2\nsrun ./x\n", "warning:ntasks-per-gpu-overrides"},
       {"#SBATCH -N1 --gpus-per-node=2 --ntasks-per-gpu=2 -n8\nsrun ./x\n", "error:ntasks-per-gpu-overrides", "refused"},
       {"#SBATCH --gpus-per-node=2 --ntasks-per-gpu=2 -n8\nsrun ./x\n", ""},
+      {"#SBATCH --cpus-per-gpu=2\n./x\n", "warning:per-gpu-without-gpus", "has no effect"},
       {"#SBATCH --ntasks-per-gpu=2\nsrun ./x\n", "error:per-gpu-without-gpus", "refused"},
       // Of two entries for one kind of GPUs, the last one counts.
       {"#SBATCH -N1 --gres=gpu:2,gpu:3 --gpus-per-node=3\nsrun ./x\n", "warning:duplicate-option",

@@ -377,8 +377,8 @@ constexpr Rule kGpuRules[] = {
     {"gpus-per-task-isolates", Severity::kWarning, "", "", "Tasks of a node cannot reach each other's GPUs",
      "--gpus-per-task, --ntasks-per-gpu and --gpu-bind confine each task to its own GPU, so peer-to-peer copies are "
      "lost.",
-     "Ask for --gpus-per-node and let each task choose its GPU by SLURM_LOCALID; or give srun --gpu-bind=none, or "
-     "--gres-flags=allow-task-sharing (since 23.11.4).",
+     "Ask for --gpus-per-node and let each task choose its GPU by SLURM_LOCALID; or give srun --gpu-bind=none (before "
+     "23.11 it also removes CUDA_VISIBLE_DEVICES), or --gres-flags=allow-task-sharing (since 23.11.4).",
      "E3SM #4834; NVIDIA/nccl #1066; open-mpi/ompi #11949; Slurm src/plugins/task/cgroup/task_cgroup_devices.c, "
      "task_cgroup_devices_constrain; CHANGELOG 23.11.4: Add --gres-flags=allow-task-sharing",
      check_isolated},

@@ -319,8 +319,12 @@ void check_per_gpu_without(const Subject& subject, Finder& finder) {
     for (const auto* option : {"mem-per-gpu", "cpus-per-gpu"}) {
       if (!job.has(option)) continue;
       const bool is_memory = std::string_view(option) == "mem-per-gpu";
-      finder.add_as(is_memory ? Severity::kError : Severity::kWarning, job.line_of(option),
-                    fmt::format("--{} without GPUs {}", option, is_memory ? "is refused" : "has no effect"),
+      const bool is_refused = is_memory || (subject.version && *subject.version >= Version{23, 2, 0});
+      finder.add_as(is_refused ? Severity::kError : Severity::kWarning, job.line_of(option),
+                    fmt::format("--{} without GPUs {}", option,
+                                is_refused        ? "is refused"
+                                : subject.version ? "has no effect"
+                                                  : "has no effect in Slurm 22.05, and is refused since 23.02"),
                     "Ask for GPUs, such as --gpus-per-node=4, or leave it out.");
     }
     if (job.has("ntasks-per-gpu") && !job.has("nodes") && !job.has("ntasks")) {
@@ -537,7 +541,12 @@ constexpr Rule kRequestRules[] = {
      "Write --gres=gpu:NUMBER.", kTested, check_gres_name},
     {"per-gpu-without-gpus", Severity::kWarning, "", "",
      "--mem-per-gpu, --cpus-per-gpu or --ntasks-per-gpu without GPUs",
-     "--mem-per-gpu and --ntasks-per-gpu are refused; --cpus-per-gpu has no effect.", "Ask for GPUs.", kTested,
+     "--mem-per-gpu and --ntasks-per-gpu are refused; --cpus-per-gpu has no effect in 22.05, and is refused since "
+     "23.02.",
+     "Ask for GPUs.",
+     "sbatch and srun 22.05.8 (tests/slurm/check_test.cpp); Slurm 23.02.0, commit 28dd0f079f: Requested cpus_per_tres "
+     "but "
+     "did not request any GPU",
      check_per_gpu_without},
     {"exclusive-with-oversubscribe", Severity::kError, "", "", "--exclusive with --oversubscribe",
      "Refused since 23.02; before, the last one counts without a message.", "Keep one of them.",
