@@ -85,7 +85,7 @@ TEST_F(PlanCommand, PredictsFromFiguresByHand) {
   const auto text = plan({"--step", "0.1", "--parameters", "25M", "--link", "5,100", "--max-devices", "16"});
   EXPECT_EQ(text.exit_code, 0) << text.err;
   EXPECT_THAT(text.out, AllOf(HasSubstr("predicted"), HasSubstr("Assumptions:"), HasSubstr("--inter was not given"),
-                              HasSubstr("DDP: 16 devices are predicted to reach at most")));
+                              HasSubstr("DDP: 16 devices are predicted to reach")));
   EXPECT_THAT(text.out, testing::Not(HasSubstr("measured")));
   // The file of the link says how much an all-reduce delays computing, for a step by hand too.
   const auto delayed = json({"--step", "0.1", "--parameters", "25M", "--link", link_file(), "--max-devices", "2"});
@@ -162,7 +162,7 @@ TEST_F(PlanCommand, ReadsATraceThatExists) {
   with_step.insert(with_step.end(), {"--step", "0.01"});
   const auto answer = json(with_step);
   EXPECT_NEAR(answer["predictions"][0]["step_seconds"].get<double>(), 0.010, 1e-6);
-  EXPECT_EQ(answer["predictions"][0]["label"], "predicted");
+  EXPECT_EQ(answer["predictions"][0]["label"], "given");
   EXPECT_THAT(answer["assumptions"].dump(), HasSubstr("2 ms until backward begins, 7 ms of backward and 1 ms"));
   const auto nodes = json({"--profile", trace, "--gpus-per-node", "1", "--inter", link_file()});
   EXPECT_THAT(nodes["assumptions"].dump(), HasSubstr("by 50 % of its own time"));

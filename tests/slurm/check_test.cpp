@@ -370,6 +370,14 @@ TEST(SlurmCheckCluster, AgreesWithSbatchAndSrun) {
       {{"-t", "2:00:00"}, "time-over-limit"},
       {{"-p", "nope"}, "unknown-partition"},
       {{"--gres=gpus:1"}, "gres-name"},
+      {{"--gres=gpu:a100:4", "--gpus-per-node=4"}, "gres-type-and-count"},
+      {{"--gres=gpu:a100:4", "--gpus=4"}, "gres-type-and-count"},
+      {{"--gres=gpu:a100:2", "--gpus-per-task=1", "-n2"}, "gres-type-and-count"},
+      {{"--gres=nvme:1"}, "unknown-gres"},
+      {{"--gpus-per-node=a100:5"}, "gpus-over-node"},
+      {{"-N1", "--ntasks-per-node=8", "--gpus-per-task=1"}, "gpus-over-node"},
+      {{"--ntasks-per-node=9"}, "cpus-over-node"},
+      {{"-N2", "--ntasks-per-node=1", "--gpus-per-node=2", "--gpus-per-task=1"}, "gpus-per-task-mismatch"},
       {{"--mem-per-gpu=1G"}, "per-gpu-without-gpus"},
       {{"--ntasks-per-gpu=2"}, "per-gpu-without-gpus"},
       {{"-N1", "-n8", "--gpus-per-node=2", "--ntasks-per-gpu=2"}, "ntasks-per-gpu-overrides"},
@@ -407,12 +415,14 @@ TEST(SlurmCheckCluster, AgreesWithSbatchAndSrun) {
                                                           {"-t", "30"},
                                                           {"-p", "main"},
                                                           {"--gres=gpu:1"},
+                                                          {"--gres=gpu:a100:4", "--gpus-per-node=a100:4"},
+                                                          {"-N2", "--gpus-per-node=2", "--gpus-per-task=1"},
                                                           {"--gres=gpu"},
                                                           {"-N", "1-2"},
                                                           {"--array=1-10%2"},
                                                           {"--output="},
                                                           {"--job-name="},
-                                                          {"--signal=B:USR1@60"},
+                                                          {"--signal=USR1@60"},
                                                           {"--gpus=1", "--gpu-bind=closest"},
                                                           {"--parti=main"},
                                                           {"--exclusive"},
@@ -440,7 +450,8 @@ TEST(SlurmCheckCluster, AgreesWithSbatchAndSrun) {
     EXPECT_NE(submit(words).exit_code, 0);
     int exit_code = 0;
     const std::string_view id = rule;
-    const bool asks_cluster = id.find("-over-") != id.npos || id == "unknown-partition" || id == "unknown-gpu-type";
+    const bool asks_cluster =
+        id.find("-over-") != id.npos || id.starts_with("unknown-p") || id.starts_with("unknown-g");
     EXPECT_EQ(judge(words, exit_code, asks_cluster).count(std::string(rule) + ":1"), 1U) << rule;
     EXPECT_EQ(exit_code, 1);
   }
@@ -543,10 +554,19 @@ TEST(SlurmCheckCluster, AgreesWithSbatchAndSrun) {
       ".1 -N1 --gres=gpu:2 --gpus-per-node=1 --wrap "
       "'echo sees $CUDA_VISIBLE_DEVICES says $SLURM_GPUS_PER_NODE' >&2 & sbatch -W -o " +
       output +
-      ".2 --gpus=4 --ntasks-per-gpu=2 -n4 --wrap 'echo says $SLURM_NTASKS; srun hostname | wc -l' >&2; wait; cat " +
-      output + ".1 " + output + ".2");
+      ".2 --gpus=4 --ntasks-per-gpu=2 -n4 --wrap 'echo says $SLURM_NTASKS; srun hostname | wc -l' >&2 & sbatch -W -o " +
+      output +
+      ".3 -N2 --gpus-per-node=a100:2 --no-requeue --wrap 'echo \"[$SLURM_NTASKS] tasks, $SLURM_GPUS_PER_NODE\"; "
+      "scontrol requeue $SLURM_JOB_ID; true' >&2; wait; cat " +
+      output + ".1 " + output + ".2 " + output + ".3");
   EXPECT_THAT(jobs.out, HasSubstr("sees 0,1 says 1\n")) << jobs.err;
   EXPECT_THAT(jobs.out, HasSubstr("says 4\n8\n"));
+  EXPECT_THAT(jobs.out, HasSubstr("[] tasks, a100:2\n"));
+  EXPECT_THAT(jobs.out, HasSubstr("Requested operation is presently disabled"));
+  const auto parts = cluster.shell(
+      "salloc -Q -N3 sh -c 'srun --het-group=0 -N1 true : --het-group=1 -N2 true && echo both; "
+      "srun --het-group=1 true || echo refused'");
+  EXPECT_THAT(parts.out, HasSubstr("both\nrefused\n")) << parts.err;
   int exit_code = 0;
   EXPECT_EQ(judge({"-N2", "-n1"}, exit_code), (std::set<std::string>{"fewer-tasks-than-nodes:1"}));
   EXPECT_EQ(judge({"--gres=gpu:2", "--gpus-per-node=1"}, exit_code), (std::set<std::string>{"gres-differs:1"}));

@@ -244,6 +244,24 @@ TEST_F(SlurmSubmit, RefusesOutputsThatSlurmCouldNotWrite) {
   refused("--env RANK=5", "--env RANK");
   refused("--sbatch=--distribution=cyclic", "follow each other");
   refused("--sbatch=--chdir=/tmp", "`cd` before");
+  // So are programs that the job would not find, and batch scripts, which each rank would run.
+  folder_.write("r.py", "print(1)\n");
+  folder_.write("plain", "x\n");
+  folder_.write("job.sh", "#!/bin/bash\n#SBATCH --nodes=2\nsrun hostname\n", true);
+  const auto refused_program = [&](const std::string& program, int status, const char* why) {
+    const auto result = slurm(cluster, "submit -t 5m -- " + program);
+    EXPECT_EQ(result.exit_code, status) << program << result.err;
+    EXPECT_THAT(result.err, HasSubstr(why)) << program;
+  };
+  for (const auto* batch : {"./job.sh", "bash job.sh", "sh -e ./job.sh"}) {
+    refused_program(batch, 64, "is a batch script, with options for sbatch from line 2 on");
+  }
+  EXPECT_EQ(slurm(cluster, "script -t 5m -- ./job.sh").exit_code, 64);
+  refused_program("r.py", 64, "give python r.py");
+  refused_program("plain", 64, "give ./plain");
+  refused_program("./r.py", 64, "give python ./r.py, or make it executable");
+  refused_program("./nothing", 66, "there is no ./nothing in this folder");
+  refused_program("python3 -u nothing.py", 66, "there is no nothing.py in this folder");
   EXPECT_EQ(cluster.run({"squeue", "-h"}).out, "");
   const auto full = slurm(cluster, "submit -t 5m -- sleep 30 >/dev/full");
   EXPECT_EQ(full.exit_code, 75);

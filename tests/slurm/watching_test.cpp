@@ -141,7 +141,7 @@ TEST(SlurmWatching, ReportsWhatAJobUsedAndShowsItsDevices) {
 
 TEST(SlurmWatching, KnowsThatAStepWasOutOfMemory) {
   if (const auto reason = SlurmCluster::why_not(true); !reason.empty()) GTEST_SKIP() << reason;
-  SlurmCluster cluster({"--cgroups", "--accounting", "--cpus", "4", "1"});
+  SlurmCluster cluster({"--cgroups", "--accounting", "--cpus", "4", "--gpus", "2", "1"});
   cluster.shell(kFolder + "printf '%s\\n' 'b = []' 'while True: b.append(bytearray(b\"x\" * (1 << 20)))' > oom.py",
                 "ada");
   const auto job = submit(cluster, "--mem=100 -c1 -t 5 --wrap 'srun python3 oom.py'");
@@ -159,6 +159,20 @@ TEST(SlurmWatching, KnowsThatAStepWasOutOfMemory) {
   }
   EXPECT_THAT(cluster.run({YOKE_COMMAND, "slurm", "report", sampled}).out,
               HasSubstr("are in a folder of ada and were not read"));
+
+  // This cluster also confines devices. --cpus-per-gpu does not divide GPUs among tasks; binding them does
+  // (docs/slurm-check.md, Which options keep GPUs from reaching each other).
+  const auto opened = [&](const std::string& options, const std::string& step) {
+    return cluster
+        .shell("salloc -Q -N1 -n2 " + options + " srun " + step +
+               " sh -c 'n=0; for device in $SLURM_TEST_DIR/dev/*; do (: <$device) 2>/dev/null && n=$((n + 1)); done; "
+               "echo $n'")
+        .out;
+  };
+  EXPECT_EQ(opened("--gpus-per-node=2 --cpus-per-gpu=1", ""), "2\n2\n");
+  EXPECT_EQ(opened("--gpus-per-node=2", "--gpus-per-task=1"), "1\n1\n");
+  EXPECT_EQ(opened("--gpus-per-task=1 --cpus-per-gpu=1", ""), "1\n1\n");
+  EXPECT_EQ(opened("--gpus-per-task=1 --cpus-per-gpu=1", "--gpu-bind=none"), "2\n2\n");
 }
 
 TEST(SlurmWatching, RunsSweepsAndResumesJobs) {

@@ -53,9 +53,10 @@ std::string directive_of(const slurm::ScriptPlan& plan, std::string_view name) {
   return "";
 }
 
-/// Slurm does not make folders, and a job whose output cannot be written fails without a word, after all the time that
-/// it has waited. Errors  kInvalidArgument: this is so, as far as it can be seen from here.
-void check_output_of_job(const std::string& pattern, const std::string& name) {
+/// A job whose output cannot be written fails without a word, after all the time that it has waited. Slurm makes
+/// folders from 23.02 on (commit ecc671a141). Errors  kInvalidArgument: this is so, as far as it can be seen from here.
+void check_output_of_job(const std::string& pattern, const std::string& name,
+                         const std::optional<slurm::Version>& version) {
   const auto refuse = [](const std::string& why) { throw Error(ErrorCode::kInvalidArgument, "{}", why); };
   if (pattern.find('$') != pattern.npos || pattern.starts_with('~')) {
     refuse(
@@ -78,8 +79,10 @@ void check_output_of_job(const std::string& pattern, const std::string& name) {
   const auto shown = folder.empty() ? here : folder.string();
   // Nodes may have folders that are not here, but not in a folder that is.
   const bool may_be_elsewhere = folder.is_absolute() && !fs::exists(folder.parent_path(), error);
+  const bool makes_folders = version && *version >= slurm::Version{23, 2, 0};
   if (!folder.empty() && !fs::is_directory(folder, error) && !may_be_elsewhere) {
-    refuse(fmt::format("--output {}: there is no folder {}, and Slurm does not make it; make it first",
+    if (makes_folders) return;
+    refuse(fmt::format("--output {}: there is no folder {}, and Slurm before 23.02 does not make it; make it first",
                        printable(pattern), printable(shown)));
   }
   if (fs::is_directory(folder.empty() ? fs::path(".") : folder, error) && access(shown.c_str(), W_OK) != 0) {
@@ -188,7 +191,8 @@ void print_submission(const SubmitJson& note, const PlannedJob& job, const Submi
 
 int run_submit(const SubmitArgs& args, Context& context) {
   const auto job = plan_job(args.job, context);
-  check_output_of_job(directive_of(job.plan, "--output"), directive_of(job.plan, "--job-name"));
+  check_program_here(args.job, context);
+  check_output_of_job(directive_of(job.plan, "--output"), directive_of(job.plan, "--job-name"), job.site.version);
   if (args.dry) return run_dry(job, args, context);
   std::string id;
   {

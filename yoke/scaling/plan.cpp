@@ -5,15 +5,23 @@
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "yoke/base/format.h"
 
 namespace yoke::scaling {
 namespace {
 
+/// At least `digits` significant digits, and no exponent: "2.88", "2780".
+std::string plain_number(double value, int digits) {
+  if (value > 0 && value < 1e-4) return "<0.0001";
+  const bool is_whole = value >= std::pow(10.0, digits - 1) - 0.5;
+  return is_whole ? fmt::format("{:.0f}", value) : fmt::format("{:.{}g}", value, digits);
+}
+
 std::string duration_words(double seconds) {
-  if (seconds < 1e-3) return fmt::format("{:.3g} us", seconds * 1e6);
-  return seconds < 1 ? fmt::format("{:.3g} ms", seconds * 1e3) : fmt::format("{:.4g} s", seconds);
+  if (seconds < 1e-3) return plain_number(seconds * 1e6, 3) + " us";
+  return seconds < 1 ? plain_number(seconds * 1e3, 3) + " ms" : plain_number(seconds, 4) + " s";
 }
 
 std::string percent_words(double share) { return fmt::format("{:.1f} %", 100 * share); }
@@ -142,6 +150,37 @@ std::vector<std::string> assumptions_of(const Workload& workload, const Origin& 
   return list;
 }
 
+/// Tries other sizes of buckets or numbers of units on the most devices, so that a figure that one of them refutes is
+/// not taken for the limit of the strategy.
+std::optional<BetterSize> better_size(const Workload& workload, const PlanOptions& options, const Prediction& last) {
+  const auto n = last.num_devices;
+  if (n < 2) return std::nullopt;
+  const auto work = options.divides_batch ? divided(workload, n) : workload;
+  const bool has_units = last.strategy == Strategy::kFsdp;
+  std::optional<BetterSize> best;
+  for (int64_t size = 1; size <= 4096; size *= 2) {
+    auto model = options.model;
+    model.strategy = last.strategy;
+    if (has_units) {
+      model.num_units = size;
+    } else {
+      model.bucket_bytes = size << 20;
+      model.first_bucket_bytes = std::min(model.first_bucket_bytes, model.bucket_bytes);
+    }
+    const double efficiency =
+        last.efficiency * last.step.step_seconds / predict_step(work, n, options.topology, model).step_seconds;
+    constexpr double kClear = 0.01;
+    if (efficiency > (best ? best->efficiency : last.efficiency + kClear))
+      best = BetterSize{last.strategy, size, efficiency};
+  }
+  return best;
+}
+
+/// The label of a step: of one device it may be measured, or what the user has given.
+std::string_view label_of(const Prediction& prediction) {
+  return prediction.is_measured ? "measured" : prediction.is_given ? "given" : "predicted";
+}
+
 }  // namespace
 
 Plan make_plan(const Workload& workload, const Origin& origin, const PlanOptions& options) {
@@ -156,7 +195,9 @@ Plan make_plan(const Workload& workload, const Origin& origin, const PlanOptions
       Prediction prediction{.strategy = strategy, .num_devices = n};
       prediction.step =
           predict_step(options.divides_batch ? divided(workload, n) : workload, n, options.topology, model);
-      prediction.is_measured = n == 1 && origin.is_step_measured && prediction.step.loader_wait_seconds == 0;
+      const bool is_the_step = n == 1 && prediction.step.loader_wait_seconds == 0;
+      prediction.is_measured = is_the_step && origin.is_step_measured;
+      prediction.is_given = is_the_step && !origin.is_step_measured;
       const double seconds = prediction.step.step_seconds;
       prediction.efficiency = one / (options.divides_batch ? count * seconds : seconds);
       const double num_steps = options.divides_batch ? options.num_steps : options.num_steps / count;
@@ -168,6 +209,7 @@ Plan make_plan(const Workload& workload, const Origin& origin, const PlanOptions
       prediction.memory = memory_of(strategy, n, memory);
       plan.predictions.push_back(prediction);
     }
+    if (auto better = better_size(workload, options, plan.predictions.back())) plan.better_sizes.push_back(*better);
   }
   plan.assumptions = assumptions_of(workload, origin, options);
   return plan;
@@ -187,7 +229,7 @@ nlohmann::ordered_json to_json(const Plan& plan) {
   for (const auto& one : plan.predictions) {
     rows.push_back({{"strategy", name(one.strategy)},
                     {"num_devices", one.num_devices},
-                    {"label", one.is_measured ? "measured" : "predicted"},
+                    {"label", label_of(one)},
                     {"step_seconds", one.step.step_seconds},
                     {"efficiency", one.efficiency},
                     {"gpu_hours", one.gpu_hours},
@@ -197,7 +239,13 @@ nlohmann::ordered_json to_json(const Plan& plan) {
                     {"communication_seconds", one.step.communication_seconds},
                     {"loader_wait_seconds", one.step.loader_wait_seconds}});
   }
-  return {{"predictions", rows}, {"assumptions", plan.assumptions}};
+  auto better = nlohmann::ordered_json::array();
+  for (const auto& one : plan.better_sizes) {
+    better.push_back({{"strategy", name(one.strategy)},
+                      {one.strategy == Strategy::kFsdp ? "units" : "bucket_mib", one.size},
+                      {"efficiency", one.efficiency}});
+  }
+  return {{"predictions", rows}, {"better_sizes", better}, {"assumptions", plan.assumptions}};
 }
 
 Table to_table(const Plan& plan) {
@@ -212,9 +260,10 @@ Table to_table(const Plan& plan) {
                    {"exposed", Align::kRight, 0, 1}};
   for (const auto& one : plan.predictions) {
     table.rows.push_back({std::string(title_of(one.strategy)), std::to_string(one.num_devices),
-                          one.is_measured ? "step measured" : "predicted", duration_words(one.step.step_seconds),
-                          percent_words(one.efficiency), fmt::format("{:.3g}", one.gpu_hours),
-                          format_bytes(one.memory.total()), duration_words(one.step.exposed_seconds)});
+                          label_of(one) == "predicted" ? "predicted" : fmt::format("step {}", label_of(one)),
+                          duration_words(one.step.step_seconds), percent_words(one.efficiency),
+                          plain_number(one.gpu_hours, 3), format_bytes(one.memory.total()),
+                          duration_words(one.step.exposed_seconds)});
   }
   return table;
 }
@@ -246,11 +295,18 @@ std::string to_sentence(const Plan& plan) {
     }
     const auto& most = plan.predictions[i];
     if (&most == &first) continue;
-    text += fmt::format("{}: {} devices are predicted to reach at most {} of the throughput of as many single devices",
+    text += fmt::format("{}: {} devices are predicted to reach {} of the throughput of as many single devices",
                         title_of(most.strategy), most.num_devices, percent_words(most.efficiency));
-    text += last_good == &most    ? ".\n"
-            : last_good == &first ? "; 90 % is not reached.\n"
-                                  : fmt::format("; at least 90 % is reached up to {}.\n", last_good->num_devices);
+    if (last_good == &first) text += "; 90 % is not reached";
+    if (last_good != &first && last_good != &most) {
+      text += fmt::format("; at least 90 % is reached up to {}", last_good->num_devices);
+    }
+    for (const auto& better : plan.better_sizes) {
+      if (better.strategy != most.strategy) continue;
+      text += fmt::format("; with --{} {}, they reach {}", better.strategy == Strategy::kFsdp ? "units" : "bucket",
+                          better.size, percent_words(better.efficiency));
+    }
+    text += ".\n";
   }
   return text;
 }

@@ -37,6 +37,7 @@ struct Prediction {
   Strategy strategy = Strategy::kDdp;
   int64_t num_devices = 1;
   bool is_measured = false;         ///< The step of one device, unless a loader makes it longer.
+  bool is_given = false;            ///< The same, where the user has said how long it is.
   bool is_memory_measured = false;  ///< The memory of one device. All else is predicted.
   StepPrediction step;
   double efficiency = 1;  ///< The share of the throughput of so many devices that do not communicate.
@@ -44,8 +45,16 @@ struct Prediction {
   Memory memory;
 };
 
+/// What a strategy reaches on the most devices with the best size of its messages, if that is clearly more.
+struct BetterSize {
+  Strategy strategy = Strategy::kDdp;
+  int64_t size = 0;  ///< MiB of a bucket; FSDP: units.
+  double efficiency = 0;
+};
+
 struct Plan {
   std::vector<Prediction> predictions;   ///< By strategy, then by number of devices: 1, 2, 4, ... max_devices.
+  std::vector<BetterSize> better_sizes;  ///< One at most for each strategy.
   std::vector<std::string> assumptions;  ///< Sentences.
 };
 

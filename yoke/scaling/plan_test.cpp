@@ -58,7 +58,10 @@ TEST(ScalingPlan, DividingTheBatchScalesWorse) {
 TEST(ScalingPlan, OnlyAMeasuredStepIsCalledMeasured) {
   const auto options = options_for({Strategy::kDdp}, 4);
   const auto given = to_json(make_plan(workload(), {}, options));
-  for (const auto& row : given["predictions"]) EXPECT_EQ(row["label"], "predicted");
+  for (const auto& row : given["predictions"]) {
+    EXPECT_EQ(row["label"], row["num_devices"] == 1 ? "given" : "predicted");
+    EXPECT_EQ(row["measured"], nlohmann::json::array());
+  }
   auto work = workload();
   const auto measured = to_json(make_plan(work, {.is_step_measured = true}, options));
   EXPECT_EQ(measured["predictions"][0]["label"], "measured");
@@ -122,13 +125,45 @@ TEST(ScalingPlan, TheSentenceEndsAtTheFirstNumberOfDevicesBelow) {
   };
   EXPECT_EQ(sentence_for({1}), "");
   EXPECT_EQ(sentence_for({1, 0.95}),
-            "DDP: 2 devices are predicted to reach at most 95.0 % of the throughput of as many single devices.\n");
+            "DDP: 2 devices are predicted to reach 95.0 % of the throughput of as many single devices.\n");
   const auto reaches = [&](const std::vector<double>& efficiencies, const char* what) {
     EXPECT_TRUE(sentence_for(efficiencies).ends_with(what)) << sentence_for(efficiencies);
   };
   reaches({1, 0.95, 0.8, 0.92}, "; at least 90 % is reached up to 2.\n");
   reaches({1, 0.95, 0.8}, "; at least 90 % is reached up to 2.\n");
   reaches({1, 0.8, 0.95}, "; 90 % is not reached.\n");
+}
+
+// What is predicted for one size of buckets was called the most that devices reach, and another size refuted it.
+TEST(ScalingPlan, NamesABetterSizeOfBuckets) {
+  auto options = options_for({Strategy::kZero1, Strategy::kDdp}, 1024);
+  options.topology.intra.latency_seconds = options.topology.inter.latency_seconds = 50e-6;
+  const auto plan = make_plan(workload(), {}, options);
+  ASSERT_FALSE(plan.better_sizes.empty());
+  const auto better = plan.better_sizes.front();
+  EXPECT_EQ(better.strategy, Strategy::kZero1);
+  EXPECT_NE(to_sentence(plan).find("; with --bucket " + std::to_string(better.size) + ", they reach"),
+            std::string::npos);
+  options.model.bucket_bytes = better.size << 20;
+  const auto again = make_plan(workload(), {}, options);
+  const auto reached = again.predictions[again.predictions.size() / 2 - 1];
+  EXPECT_EQ(reached.num_devices, 1024);
+  EXPECT_NEAR(reached.efficiency, better.efficiency, 1e-9);
+  EXPECT_TRUE(again.better_sizes.empty() || again.better_sizes.front().strategy != Strategy::kZero1);
+}
+
+TEST(ScalingPlan, WritesNumbersWithoutExponents) {
+  auto options = options_for({Strategy::kDdp}, 2);
+  for (const auto& [num_steps, hours] :
+       {std::pair{100'000.0, "2.78"}, {100e6, "2778"}, {3'600'000.0, "100"}, {1e9, "27778"}}) {
+    options.num_steps = num_steps;
+    const auto work = workload_of(GivenWorkload{.step_seconds = 0.1, .gradient_bytes = 4});
+    EXPECT_EQ(to_table(make_plan(work, {}, options)).rows[0][5], hours);
+  }
+  for (const auto& [seconds, shown] : {std::pair{0.0009999, "1000 us"}, {0.9999, "1000 ms"}, {12345.0, "12345 s"}}) {
+    const auto work = workload_of(GivenWorkload{.step_seconds = seconds, .gradient_bytes = 4});
+    EXPECT_EQ(to_table(make_plan(work, {}, options)).rows[0][3], shown);
+  }
 }
 
 TEST(ScalingPlan, DrawsAndTellsEachStrategy) {

@@ -1,11 +1,16 @@
 #include "yoke/cli/options/slurm.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/App.hpp>
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 
 #include "yoke/base/error.h"
+#include "yoke/base/process.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/options/value.h"
@@ -22,7 +27,71 @@ void add_texts(CLI::App& cmd, const char* names, std::vector<std::string>& targe
   cmd.add_option(names, target, text)->type_name(type)->take_all()->expected(1);
 }
 
+/// The file that `argv` runs: its program, or the script of a shell or of Python. Empty: it names none.
+std::string file_of(const std::vector<std::string>& argv) {
+  const auto program = base_name(argv[0]);
+  const bool is_interpreter = program == "sh" || program == "bash" || program == "dash" || program == "zsh" ||
+                              program == "ksh" || program.starts_with("python");
+  if (!is_interpreter) return argv[0];
+  const auto script =
+      std::find_if(argv.begin() + 1, argv.end(), [](const auto& word) { return !word.starts_with("-"); });
+  // After -c, -lc and -m comes no file.
+  const bool has_other = std::any_of(argv.begin() + 1, script, [](const auto& word) {
+    return !word.starts_with("--") && word.find_first_of("cm") != word.npos;
+  });
+  return script == argv.end() || has_other ? "" : *script;
+}
+
+/// Refuses a batch script: nobody would read its #SBATCH lines, and each rank would run all of it.
+void refuse_batch_script(const std::string& file) {
+  std::error_code error;
+  if (file.empty() || !std::filesystem::is_regular_file(file, error)) return;
+  constexpr int kMostLines = 1000;
+  std::ifstream in(file);
+  std::string line;
+  for (int number = 1; number <= kMostLines && std::getline(in, line); ++number) {
+    if (!line.starts_with("#SBATCH ") && !line.starts_with("#SBATCH\t")) continue;
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "{0} is a batch script, with options for sbatch from line {1} on: here they would not be read, and each "
+        "rank would run the whole script. Submit it by `sbatch {0}` (`yoke slurm check {0}` looks for mistakes), or "
+        "give the program that it starts",
+        printable(file), number);
+  }
+}
+
 }  // namespace
+
+void check_program_here(const SlurmJobOptions& options, const Context& context) {
+  const auto& argv = context.rest;
+  if (argv.empty() || argv[0].empty() || !options.request.container.empty()) return;
+  std::error_code error;
+  const auto& program = argv[0];
+  const bool is_path = program.find('/') != program.npos, is_python = program.ends_with(".py");
+  // Nodes may have folders that are not here, but this one is that of the job.
+  const auto is_missing = [&](const std::string& file) {
+    return !file.starts_with("/") && !std::filesystem::exists(file, error);
+  };
+  if (!is_path && !find_program(program, context.environment)) {
+    if (std::filesystem::is_regular_file(program, error)) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "{0} is a file of this folder, but programs are looked up in PATH: give {1}{0}", printable(program),
+                  is_python ? "python " : "./");
+    }
+    std::cerr << speaker(context) << "warning: " << printable(program)
+              << " is not in PATH here; the job fails unless its nodes or modules have it\n";
+  }
+  const auto script = file_of(argv);
+  const bool has_script = script != program && (script.ends_with(".py") || script.ends_with(".sh"));
+  for (const auto& file : {is_path ? program : std::string(), has_script ? script : std::string()}) {
+    if (file.empty() || !is_missing(file)) continue;
+    throw Error(ErrorCode::kNotFound, "there is no {} in this folder, where the job would run", printable(file));
+  }
+  if (is_path && !program.starts_with("/") && access(program.c_str(), X_OK) != 0) {
+    throw Error(ErrorCode::kInvalidArgument, "{0} may not be executed: {1}make it executable (chmod +x {0})",
+                printable(program), is_python ? fmt::format("give python {}, or ", printable(program)) : "");
+  }
+}
 
 void add_job_options(CLI::App& cmd, SlurmJobOptions& options) {
   auto& request = options.request;
@@ -110,6 +179,7 @@ PlannedJob plan_job(const SlurmJobOptions& options, const Context& context) {
     throw Error(ErrorCode::kInvalidArgument, "--array {}: give numbers and ranges, such as 0-9 or 0-9%2",
                 printable(request.array));
   }
+  if (!context.rest.empty()) refuse_batch_script(file_of(context.rest));
   std::vector<std::string> notes;
   auto site = slurm::choose_site_here(options.site, request.partition, context.environment,
                                       slurm::site_folders(context.environment, context.installation.share), notes);

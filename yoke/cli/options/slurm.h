@@ -25,8 +25,13 @@ struct PlannedJob {
   std::string script;
 };
 
+/// Looks whether the program of a job is here, where the job would run.
+/// Errors  kNotFound, kInvalidArgument: it is not, or cannot be executed, and what to give instead.
+void check_program_here(const SlurmJobOptions& options, const Context& context);
+
 /// Chooses the site, decides the script, and prints notes and warnings on standard error.
-/// Errors  those of choose_site_here() and plan_script(); kInvalidArgument: --env or --slurm has a wrong form.
+/// Errors  those of choose_site_here() and plan_script(); kInvalidArgument: --env or --slurm has a wrong form, or
+/// the program is a batch script.
 PlannedJob plan_job(const SlurmJobOptions& options, const Context& context);
 
 }  // namespace yoke::cli

@@ -56,18 +56,20 @@ const std::vector<Case>& cases() {
       {"pbs-directive", 4, "hostname\n#PBS -N x\n", "hostname\n# PBS was here\n"},
       {"pbs-directive", 4, "#BSUB -n 1\n#BSUB -W 10:00\n", "#SBATCH --ignore-pbs\n#BSUB -W 10:00\n"},
       {"sge-directive", 3, "#$ -N x\n", "#$HOME is a comment\n"},
-      {"log-folder-late", 3, "#SBATCH -o logs/%j.out\nmkdir -p logs\n", "#SBATCH -o logs/%j.out\nmkdir -p other\n"},
-      {"log-folder-late", 3, "#SBATCH -e ./logs/%j.err\nmkdir -p logs/tensorboard\n",
-       "#SBATCH -e %j.err\nmkdir logs\n"},
+      {"log-folder-late", 3, "#SBATCH -o logs/%j.out\nmkdir -p logs\n", "#SBATCH -o logs/%j.out\nmkdir -p other\n",
+       "22.05"},
+      {"log-folder-late", 3, "#SBATCH -e ./logs/%j.err\nmkdir -p logs/tensorboard\n", "#SBATCH -e %j.err\nmkdir logs\n",
+       "22.05"},
       {"option-after-script", 3, "sbatch late.sh --nodes=2\n", "sbatch --nodes=2 late.sh --lr=2\n"},
       {"standalone-on-nodes", 4, "#SBATCH -N2\nsrun torchrun --standalone t.py\n",
        "#SBATCH -N1\nsrun torchrun --standalone t.py\n"},
-      {"nnodes-mismatch", 4, "#SBATCH -N2\nsrun torchrun --nnodes=4 t.py\n",
+      {"nnodes-mismatch", 4, "#SBATCH -N2\nsrun torchrun --nnodes=4 --rdzv-backend=c10d --rdzv-endpoint=n1:1 t.py\n",
        "#SBATCH -N2\nsrun torchrun --nnodes=$SLURM_NNODES t.py\n"},
       {"nnodes-mismatch", 4, "#SBATCH -N2\nsrun accelerate launch --num_machines 1 t.py\n",
        "#SBATCH -N2\nsrun accelerate launch --num_machines 2 t.py\n"},
       {"nnodes-mismatch", 4, "#SBATCH -N1\ntorchrun --nnodes 2 t.py\n", "#SBATCH -N1\ntorchrun --nnodes 1 t.py\n"},
-      {"master-addr-localhost", 4, "#SBATCH -N2\nsrun torchrun --nnodes=2 --rdzv-endpoint=localhost:29500 t.py\n",
+      {"master-addr-localhost", 4,
+       "#SBATCH -N2\nsrun torchrun --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=localhost:29500 t.py\n",
        "#SBATCH -N2\nsrun torchrun --nnodes=2 --rdzv-endpoint=$H:29500 t.py\nH=$(hostname)\n"},
       {"world-size-mismatch", 4, "#SBATCH -n4\nexport WORLD_SIZE=8\nsrun ./t\n",
        "#SBATCH -n4\nexport WORLD_SIZE=4\nsrun ./t\n"},
@@ -147,6 +149,7 @@ const std::vector<Case>& cases() {
        "22.05"},
       {"gres-name", 3, "#SBATCH --gres=gpus:2\n", "#SBATCH --gres=gpu:2\n"},
       {"per-gpu-without-gpus", 3, "#SBATCH --cpus-per-gpu=2\n", "#SBATCH --cpus-per-gpu=2 -G1\n"},
+      {"per-gpu-without-gpus", 3, "#SBATCH --cpus-per-gpu=2\n", "#SBATCH --cpus-per-gpu=2 -G1\n", "24.11"},
       {"exclusive-with-oversubscribe", 3, "#SBATCH --exclusive -s\n", "#SBATCH --exclusive\n", "23.02"},
       {"core-and-thread-spec", 3, "#SBATCH -S1 --thread-spec=1\n", "#SBATCH -S1\n"},
       {"quiet-and-verbose", 3, "#SBATCH -Q -v\n", "#SBATCH -v\n"},
@@ -268,6 +271,64 @@ const std::vector<Case>& cases() {
       {"background-without-wait", 3, "srun x &\n", "srun x &\nwait\n"},
       {"steps-in-turn", 4, "#SBATCH -n2\nsrun -n1 a &\nsrun -n1 b &\nwait\n",
        "#SBATCH -n2\nsrun --exact -n1 a &\nsrun --exact -n1 b &\nwait\n"},
+      {"background-without-wait", 3, "srun x &\necho started\ndate\n", "srun x &\nray job submit -- python -u p.py\n"},
+      {"background-without-wait", 3, "torchrun t.py &\n", "srun x &\naccelerate launch t.py\n"},
+      {"background-without-wait", 3, "srun x &\nsleep 5\n", "srun x &\nwhile kill -0 $!; do sleep 5; done\n"},
+      {"signal-kills-script", 3, "#SBATCH --signal=B:USR1@60\nsrun x\n", "#SBATCH --signal=B:TERM@60\nsrun x\n"},
+      {"signal-kills-script", 3, "#SBATCH --signal=B:10@60\nsource venv/bin/activate\nsrun x\n",
+       "#SBATCH --signal=B:10@60\nsource handlers.sh\nsrun x\n"},
+      {"signal-kills-script", 3, "#SBATCH --signal=B:USR2@60\ntrap 'true' USR1\nsrun x &\nwait\n",
+       "#SBATCH --signal=B:USR2@60\ntrap 'true' USR1 SIGUSR2\nsrun x &\nwait\n"},
+      {"signal-unheard", 3, "#SBATCH --signal=SIGUSR1@90\npython t.py\n",
+       "#SBATCH --signal=SIGUSR1@90\nsrun python t.py\n"},
+      {"signal-unheard", 3, "#SBATCH --signal=USR1@90\ntorchrun t.py\n", "#SBATCH --signal=USR1@90\n./run.sh\n"},
+      {"requeue-call", 3, "trap 'scontrol requeue $SLURM_JOB_ID' TERM\n",
+       "#SBATCH --open-mode=append\ntrap 'scontrol requeue $SLURM_JOB_ID' TERM\n"},
+      {"requeue-call", 4, "#SBATCH --no-requeue --open-mode=append\nscontrol requeue $SLURM_JOB_ID\n",
+       "#SBATCH --requeue --open-mode=append\nscontrol requeue $SLURM_JOB_ID # again\n"},
+      {"launcher-without-rendezvous", 4, "#SBATCH -N2\nsrun torchrun --nnodes=2 --nproc-per-node=4 t.py\n",
+       "#SBATCH -N2\nsrun torchrun --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=n1:29500 t.py\n"},
+      {"launcher-without-rendezvous", 4, "#SBATCH -N2\nsrun python -m torch.distributed.run --nproc-per-node=4 t.py\n",
+       "#SBATCH -N1\nsrun python -m torch.distributed.run --nproc-per-node=4 t.py\n"},
+      {"launcher-without-rendezvous", 4,
+       "#SBATCH -N2\nsrun torchrun --nnodes=2 --rdzv-backend=c10d --master-addr=n1 t.py\n",
+       "#SBATCH -N2\nARGS=$(cat args)\nsrun torchrun --nnodes=2 $ARGS t.py\n"},
+      {"launcher-without-rendezvous", 4, "#SBATCH -N2\nsrun torchrun --nnodes=2 --rdzv-endpoint=n1:29500 t.py\n",
+       "#SBATCH -N2\nsrun torchrun --nnodes=2 --rdzv-endpoint=n1:29500 --node-rank=$R t.py\nR=1\n"},
+      {"rendezvous-per-task", 4, "#SBATCH -N2\nsrun bash -c 'export MASTER_ADDR=$(hostname); ./t'\n",
+       "#SBATCH -N2\nsrun bash -c \"export MASTER_ADDR=$(hostname); ./t\"\n"},
+      {"rendezvous-per-task", 4, "#SBATCH -N2\nsrun bash -c \"torchrun --rdzv-endpoint=\\$(hostname):29500 t.py\"\n",
+       "#SBATCH -N2\nsrun bash -c 'torchrun --rdzv-endpoint=$HEAD:29500 t.py'\n"},
+      {"rendezvous-per-task", 4, "#SBATCH -N2\nsrun bash -c 'torchrun --rdzv-id=$RANDOM t.py'\n",
+       "#SBATCH -N2\nsrun bash -c 'torchrun --rdzv-id=$SLURM_JOB_ID t.py'\n"},
+      {"port-of-job-id", 3, "export MASTER_PORT=$SLURM_JOB_ID\n",
+       "export MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))\n"},
+      {"port-of-job-id", 4,
+       "#SBATCH -N2\nsrun torchrun --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=n1:$SLURM_JOB_ID t.py\n",
+       "#SBATCH -N2\nsrun torchrun --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=n1:29500 t.py\n"},
+      {"rank-in-batch-shell", 4,
+       "#SBATCH -N2\nA=\"--nnodes=2 --node-rank=$SLURM_NODEID --master-addr=n1\"\nsrun torchrun $A t.py\n",
+       "#SBATCH -N2\nA=\"--nnodes=2 --node-rank=\\$SLURM_NODEID --master-addr=n1\"\nsrun bash -c \"torchrun $A "
+       "t.py\"\n"},
+      {"rank-in-batch-shell", 4,
+       "#SBATCH -N2\nA=(--node-rank=$SLURM_NODEID --nnodes=2)\nsrun torchrun \"${A[@]}\" t.py\n",
+       "#SBATCH -N2\nA=(--node-rank=$SLURM_NODEID --nnodes=2)\necho \"${A[@]}\"\n"},
+      {"slurm-variable-not-set", 4, "#SBATCH -N2\nexport WORLD_SIZE=$SLURM_NTASKS\nsrun ./t\n",
+       "#SBATCH -N2 --ntasks-per-node=1\nexport WORLD_SIZE=$SLURM_NTASKS\nsrun ./t\n"},
+      {"slurm-variable-not-set", 4, "#SBATCH --gres=gpu:1\nif [ -z \"$SLURM_GPUS\" ]; then echo none; exit 1; fi\n",
+       "#SBATCH --gpus=1\nif [ -z \"$SLURM_GPUS\" ]; then echo none; exit 1; fi\n"},
+      {"gpu-variable-with-type", 4,
+       "#SBATCH --gpus-per-node=a100:4\ntorchrun --nproc-per-node=$SLURM_GPUS_PER_NODE t.py\n",
+       "#SBATCH --gpus-per-node=a100:4\ntorchrun --nproc-per-node=${SLURM_GPUS_PER_NODE##*:} t.py\n"},
+      {"gres-type-and-count", 3, "#SBATCH --gres=gpu:a100:4 --gpus-per-node=4\n",
+       "#SBATCH --gres=gpu:a100:4 --gpus-per-node=a100:4\n", "22.05"},
+      {"one-cpu-for-gpus", 3, "#SBATCH -N2 --ntasks-per-node=4 --gpus-per-node=4\nsrun python t.py\n",
+       "#SBATCH -N2 --ntasks-per-node=4 --gpus-per-node=4 --cpus-per-task=8\nsrun -c8 python t.py\n"},
+      {"workers-and-gpus", 4,
+       "#SBATCH --ntasks-per-node=1 --gpus-per-node=4 -c8\naccelerate launch --num_processes 1 t.py\n",
+       "#SBATCH --ntasks-per-node=1 --gpus-per-node=4 -c8\naccelerate launch --num_processes 4 t.py\n"},
+      {"misspelt-directive", 3, "#sbatch --nodes=2\n",
+       "# Usage:\n#   sbatch --account=p -N 4 job.sh\n#sbatch -N4 job.sh\n"},
       {"pty-in-batch", 3, "srun --pty bash\n", "srun --pty ./x\n"},
       {"signal-not-to-shell", 3, "#SBATCH --signal=USR1@60\ntrap 'echo' USR1\nsrun x &\nwait\n",
        "#SBATCH --signal=B:USR1@60\ntrap 'echo' USR1\nsrun x &\nwait\n"},
@@ -292,7 +353,8 @@ const std::vector<Case>& cases() {
       {"undefined-variable", 4, "data_dir=/d\ncp $data_dri/x .\n", "data_dir=/d\ncp $data_dir/x .\n"},
       {"rank-in-batch-shell", 4, "#SBATCH -n4\nexport RANK=$SLURM_PROCID\nsrun x\n",
        "#SBATCH -n4\nsrun bash -c 'RANK=$SLURM_PROCID x'\n"},
-      {"rank-in-batch-shell", 4, "#SBATCH -N2\nsrun torchrun --node_rank=$SLURM_NODEID t.py\n",
+      {"rank-in-batch-shell", 4,
+       "#SBATCH -N2\nsrun torchrun --nnodes=2 --master-addr=n1 --node_rank=$SLURM_NODEID t.py\n",
        "#SBATCH -N2\nsrun bash -c \"torchrun --node_rank=\\$SLURM_NODEID t.py\"\n"},
       {"master-addr-localhost", 4, "#SBATCH -N2\nexport MASTER_ADDR=localhost\nsrun x\n",
        "#SBATCH -N1\nexport MASTER_ADDR=localhost\nsrun x\n"},
@@ -306,7 +368,9 @@ const std::vector<Case>& cases() {
        "#SBATCH -c4\npython t.py --num-workers=4\n"},
       {"export-without-all", 3, "#SBATCH --export=NONE\nsrun x\n",
        "#SBATCH --export=NONE\nunset SLURM_EXPORT_ENV\nsrun x\n"},
-      {"tasks-per-node-text", 4, "#SBATCH -N2\nsrun torchrun --nproc-per-node=$SLURM_TASKS_PER_NODE t.py\n",
+      {"tasks-per-node-text", 4,
+       "#SBATCH -N2\nsrun torchrun --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=n1:1 "
+       "--nproc-per-node=$SLURM_TASKS_PER_NODE t.py\n",
        "#SBATCH -N2\nsrun torchrun --nproc-per-node=$SLURM_GPUS_ON_NODE t.py\n"},
   };
   return kCases;
@@ -406,6 +470,8 @@ TEST(SlurmCheck, ComparesWithWhatTheClusterSays) {
   EXPECT_THAT(rules("-t 30 --mem=1G --mincpus=9"), ElementsAre("cpus-over-node"));
   EXPECT_THAT(rules("-t 30 --mem=1G --cpus-per-gpu=4 --gpus=4 -N1"), Contains("cpus-over-node"));
   EXPECT_THAT(rules("-t 30 --mem=1G --cpus-per-gpu=2 --gpus=4 -N1"), testing::Not(Contains("cpus-over-node")));
+  EXPECT_THAT(rules("-t 30 --mem=1G --cpus-per-gpu=4 --gpus=4"),
+              testing::Not(Contains("cpus-over-node")));  // two nodes
   EXPECT_THAT(rules("-t 30 --mem-per-cpu=9G"), ElementsAre("memory-over-node"));
   EXPECT_THAT(rules("-t 30 --mem-per-cpu=5G"), IsEmpty());
   EXPECT_THAT(rules("-t 30 --mem=1G --gpus-per-task=5 -n1"), Contains("gpus-over-node"));
@@ -418,43 +484,60 @@ TEST(SlurmCheck, ComparesWithWhatTheClusterSays) {
   EXPECT_THAT(rules("-t 30 --mem=1G --gres=gpu:a100:1"), IsEmpty());
   EXPECT_THAT(rules("-t 30 --mem=1G --array=0-1001"), ElementsAre("array-over-limit"));
   EXPECT_THAT(rules("-t 30 --mem=1G --array=0-1000:10%2"), IsEmpty());
+  EXPECT_THAT(rules("-t 30 --mem=1G --gres=nvme:1"), ElementsAre("unknown-gres"));
+  EXPECT_THAT(rules("-t 30 --mem=1G -N1 --ntasks-per-node=5 --gpus-per-task=1"), ElementsAre("gpus-over-node"));
+  EXPECT_THAT(rules("-t 30 --mem=1G --ntasks-per-node=9"), ElementsAre("cpus-over-node"));
 }
 
-TEST(SlurmCheck, MendsWhatKeepsItsMeaning) {
-  const std::string text = "#SBATCH -n1\r\n#SBATCH \xe2\x80\x93time=10\r\nhostname\r\n#SBATCH --mem=1G\r\n";
-  std::string mended = text;
-  for (int i = 0; i < 4; ++i) mended = with_fixes(mended, findings_in(mended));
-  EXPECT_EQ(mended, "#!/bin/bash\n#SBATCH -n1\n#SBATCH --time=10\n#SBATCH --mem=1G\nhostname\n");
-  EXPECT_THAT(findings_in(mended), IsEmpty());
+// Each type is counted for itself; slices of MIG are types.
+TEST(SlurmCheck, CountsTheTypesOfGpus) {
+  const auto facts =
+      parse_facts("SLURM_VERSION = 24.11.5\nMaxArraySize = 1001\n",
+                  "PartitionName=gpu Default=YES MaxNodes=UNLIMITED TotalNodes=1\n",
+                  "gpu|224|2060000|gpu:nvidia_b200:4(S:0,1),gpu:nvidia_b200_2g.45gb:8(S:0-1),nvme:1(S:0)|2\n");
+  const auto& partition = facts.partitions.at("gpu");
+  EXPECT_EQ(partition.gpus_of_type, (std::map<std::string, int64_t>{{"nvidia_b200", 4}, {"nvidia_b200_2g.45gb", 8}}));
+  EXPECT_EQ(partition.gres_names, (std::set<std::string>{"gpu", "nvme"}));
+  const auto rules = [&](const std::string& options) {
+    const auto script = read_script("job.sh", "#!/bin/sh\n#SBATCH --mem=1G -t 5 " + options + "\nsrun x\n");
+    std::vector<std::string> result;
+    for (const auto& finding : check({.script = script, .version = facts.version, .site = &facts})) {
+      if (finding.severity != Severity::kNote) result.push_back(finding.rule);
+    }
+    return result;
+  };
+  EXPECT_THAT(rules("-N1 --gpus-per-node=nvidia_b200:8"), ElementsAre("gpus-over-node"));
+  EXPECT_THAT(rules("-N1 --gres=gpu:nvidia_b200_2g.45gb:9"), ElementsAre("gpus-over-node"));
+  EXPECT_THAT(rules("-N1 --gres=gpu:nvidia_b200_2g.45gb:8"), IsEmpty());
+  EXPECT_THAT(rules("-N1 --gpus-per-node=nvidia_b200:4"), IsEmpty());
+  EXPECT_THAT(rules("-N1 --gres=gpu:1,nvme:1"), IsEmpty());
 }
 
-// What looks like a directive, but may be a part of something else, stays where it is.
-TEST(SlurmCheck, MovesOnlyLinesThatAreSurelyComments) {
-  const auto mended = [](const std::string& text) { return with_fixes(text, findings_in(text)); };
-  const std::string head = kHead;
-  for (const std::string body :
-       {"echo 'a\n#SBATCH -n2\nb'\n", "echo \"a\n#SBATCH -n2\nb\"\n", "./train \\\n#SBATCH -n2\n",
-        "cat >x <<E\n#SBATCH -n2\nE\n", "cat >x <<\\E -\n#SBATCH -n2\nE\n", "echo $'a\\'\n#SBATCH -n2\n'\n",
-        "echo ${x:-\n#SBATCH -n2\n}\n", "echo `date\n#SBATCH -n2\n`\n", "echo 'a\n#SLURM -n2\nb'\n",
-        "echo 'a\n#SBATCH \xe2\x80\x93n2\nb'\n"}) {
-    EXPECT_EQ(mended(head + body), head + body);
-  }
-  const std::string python = "#!/usr/bin/env python3\n#SBATCH --time=10:00 --mem=1G\nx = 1\n#SBATCH -n2\n";
-  EXPECT_EQ(mended(python), python);
-  EXPECT_EQ(mended(head + "echo \"it's\" # don't\n# isn't it\n#SBATCH -n2\n"),
-            head + "#SBATCH -n2\necho \"it's\" # don't\n# isn't it\n");
+// One bad word does not make the options of all later lines absent; sbatch says nothing about them.
+TEST(SlurmCheck, ReadsOnAfterAWordThatIsNoOption) {
+  const auto found = findings_in(
+      "#!/bin/bash\n#SBATCH --account=[budget code]\n#SBATCH --time=01:00:00 --mem=4G\n#SBATCH -N2 -n16 -c4\n"
+      "export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK\nsrun -c4 ./a.out\n");
+  ASSERT_EQ(found.size(), 1U) << shown(found);
+  EXPECT_EQ(found[0].rule, "directive-word");
+  EXPECT_EQ(found[0].line, 2);
 }
 
-// The late line would win over the header; a program of another language is no script of bash.
-TEST(SlurmCheck, ChangesNoRequestAndNoLanguage) {
-  const auto mended = [](const std::string& text) { return with_fixes(text, findings_in(text)); };
-  const std::string contradiction = "#!/bin/bash\n#SBATCH --mem=1G -t 10 --nodes=16\nexit\n#SBATCH --nodes=1\n";
-  EXPECT_EQ(mended(contradiction), contradiction);
-  EXPECT_EQ(mended("# by me\n#!/usr/bin/env python3\nimport os\n"), "#!/usr/bin/env python3\n# by me\nimport os\n");
-  EXPECT_EQ(mended("# !important\nimport os\n"), "# !important\nimport os\n");
-  const std::string dashed = "#!/bin/bash\n#SBATCH \xe2\x80\x93n 4 --time=1:00:00 --mem=1G\n";
-  EXPECT_EQ(mended(dashed), "#!/bin/bash\n#SBATCH -n 4 --time=1:00:00 --mem=1G\n");
-  EXPECT_THAT(findings_in("#!/bin/bash\n#SBATCH -N2 -n2 --mem=1G -t 10\nwhich torchrun\nsrun ./a\n"), IsEmpty());
+// A question from a LUMI course: it is not --cpus-per-gpu that keeps GPUs from reaching each other.
+TEST(SlurmCheck, TellsWhatDividesGpus) {
+  const auto message = [](const std::string& text) {
+    for (const auto& finding : findings_in(script_of(text))) {
+      if (finding.rule == "cpus-per-gpu-reach") return finding.message;
+    }
+    return std::string();
+  };
+  EXPECT_THAT(message("#SBATCH -N1 -n4 --gpus-per-node=4 --cpus-per-gpu=7\nsrun ./a\n"),
+              HasSubstr("divides CPUs alone"));
+  EXPECT_THAT(message("#SBATCH -N1 -n4 --gpus-per-task=1 --cpus-per-gpu=7\nsrun ./a\n"),
+              HasSubstr("it is --gpus-per-task and not --cpus-per-gpu"));
+  EXPECT_EQ(message("#SBATCH -N1 -n1 --gpus-per-node=4 --cpus-per-gpu=7\nsrun ./a\n"), "");
+  const auto shared = findings_in(script_of("#SBATCH -n2 --ntasks-per-gpu=2 --gres=gpu:1\nsrun python t.py\n"));
+  EXPECT_THAT(shown(shared), testing::Not(HasSubstr("gpus-per-task-isolates")));  // both tasks have the one GPU
 }
 
 TEST(SlurmCheck, ReadsCommandLines) {
@@ -495,38 +578,6 @@ TEST(SlurmCheck, WritesJsonAndSarif) {
   EXPECT_EQ(sarif["version"], "2.1.0");
   EXPECT_EQ(sarif["runs"][0]["results"][0]["ruleId"], "no-shebang");
   EXPECT_TRUE(has_problems(files));
-}
-
-TEST(SlurmShell, ReadsCommandsWordsAndVariables) {
-  const auto shell = read_shell(
-      "for i in 1 2; do\n  srun -n1 ./a \"$i\" 2>err &\ndone\nwait\nif [ -n \"${X:-}\" ]; then y=$(cat f); fi\n"
-      "f() {\n  local z=1\n}\ncat <<'E'\n$NOT\nE\ncase $1 in\n  a | b) one ;;\n  *) two ;;\nesac\nthree 'a $b' \\\n  "
-      "last\n");
-  std::vector<std::string> names;
-  for (const auto& command : shell.commands) {
-    if (!command.words.empty()) names.push_back(command.words[0].text + ":" + std::to_string(command.line));
-  }
-  EXPECT_THAT(names,
-              ElementsAre("srun:2", "wait:4", "[:5", "cat:5", "local:7", "cat:9", "one:13", "two:14", "three:16"));
-  EXPECT_TRUE(shell.commands[0].is_background);
-  EXPECT_TRUE(shell.commands[0].is_in_loop);
-  EXPECT_EQ(shell.commands[0].words.size(), 4U);
-  EXPECT_EQ(shell.commands.back().words.back().line, 17);
-  EXPECT_THAT(shell.assigned, Contains("y"));
-  for (const auto& use : shell.uses) EXPECT_NE(use.name, "NOT");
-}
-
-TEST(SlurmShell, ReadsAnyTextWithoutHarm) {
-  for (const std::string text :
-       {"\"", "'",     "$(",  "${",  "`",     "<<",     "((",   "case x in", "a=(",  "$",
-        "\\", "f() {", "}}}", ")))", "<<E\n", "${a${b", "[[ a", "&&&&",      "esac", "done fi }"}) {
-    read_shell(text);
-    read_script("x", "#!/bin/sh\n#SBATCH " + text + "\n" + text);
-    findings_in("#!/bin/sh\n#SBATCH -n2 " + text + "\nsrun " + text);
-  }
-  std::string deep;
-  for (int i = 0; i < 5000; ++i) deep += "$(";
-  read_shell(deep);
 }
 
 }  // namespace

@@ -61,6 +61,7 @@ TEST(SlurmCheckClaims, AreThoseOfSlurm) {
       {"#SBATCH -N1 --gpus-per-node=2 --ntasks-per-gpu=2 -n2\nsrun ./x\n", "warning:ntasks-per-gpu-overrides"},
       {"#SBATCH -N1 --gpus-per-node=2 --ntasks-per-gpu=2 -n8\nsrun ./x\n", "error:ntasks-per-gpu-overrides", "refused"},
       {"#SBATCH --gpus-per-node=2 --ntasks-per-gpu=2 -n8\nsrun ./x\n", ""},
+      {"#SBATCH --cpus-per-gpu=2\n./x\n", "warning:per-gpu-without-gpus", "has no effect"},
       {"#SBATCH --ntasks-per-gpu=2\nsrun ./x\n", "error:per-gpu-without-gpus", "refused"},
       // Of two entries for one kind of GPUs, the last one counts.
       {"#SBATCH -N1 --gres=gpu:2,gpu:3 --gpus-per-node=3\nsrun ./x\n", "warning:duplicate-option",
@@ -106,6 +107,15 @@ TEST(SlurmCheckClaims, AreThoseOfSlurm) {
       // The tasks read the script themselves.
       {"#SBATCH -n4\nif [[ -z $SLURM_STEP_ID ]]; then exec srun \"$0\"; fi\nexport RANK=$SLURM_PROCID\n./x\n", ""},
       {"#SBATCH -n4\nexport RANK=$SLURM_PROCID\nsrun ./x\n", "warning:rank-in-batch-shell"},
+      // In a job with one component, each part of srun is taken for one; a name alone is refused.
+      {"#SBATCH -N3\nsrun --het-group=0 -N1 ./a : --het-group=1 -N2 ./b\n", ""},
+      {"#SBATCH -N3\nsrun --het-group=1 ./a\n", "error:step-elsewhere", "not heterogeneous"},
+      // Without a number of tasks, Slurm takes what the GPUs allow.
+      {"#SBATCH -N2 --gpus-per-node=2 --gpus-per-task=1\nsrun ./x\n", ""},
+      {"#SBATCH -N2 --ntasks-per-node=1 --gpus-per-node=2 --gpus-per-task=1\nsrun ./x\n",
+       "error:gpus-per-task-mismatch"},
+      // The folder of a log.
+      {"#SBATCH -o logs/%j.out\nmkdir -p logs\n", "warning:log-folder-late", "before 23.02"},
       // --cpu-bind.
       {"srun --cpu-bind=map_cpu:0*4 ./x\n", ""},
       {"srun --cpu-bind=cores,threads ./x\n", "warning:cpu-bind-words", "only threads counts"},
@@ -131,6 +141,15 @@ TEST(SlurmCheckClaims, AreThoseOfSlurm) {
       break;
     }
   }
+}
+
+// Slurm makes the folder of a log since 23.02.0.
+TEST(SlurmCheckClaims, AboutLogFoldersEndWith2205) {
+  const std::string text = kStart + std::string("#SBATCH -o logs/%j.out\nmkdir -p logs\n");
+  for (const auto* version : {"23.02", "23.11", "25.05", "26.05"})
+    EXPECT_THAT(claims_in(text, version), IsEmpty()) << version;
+  EXPECT_THAT(serious(claims_in(text, "")), IsEmpty());
+  EXPECT_THAT(serious(claims_in(text, "22.05.8")), ElementsAre("warning:log-folder-late"));
 }
 
 TEST(SlurmCheckClaims, ReadCpuBindLikeSrun) {

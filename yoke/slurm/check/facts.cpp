@@ -40,6 +40,18 @@ void raise(std::optional<int64_t>& most, const std::optional<int64_t>& value) {
   if (value) most = std::max(most.value_or(0), *value);
 }
 
+/// "gpu:a100:4(S:0,2),nvme:1" without what is in parentheses, which may have commas.
+std::string without_sockets(std::string_view gres) {
+  std::string text;
+  int depth = 0;
+  for (const char c : gres) {
+    if (c == '(') ++depth;
+    if (depth == 0) text += c;
+    if (c == ')') --depth;
+  }
+  return text;
+}
+
 SiteFacts make_lumi_g() {
   SiteFacts facts;
   facts.source = "docs.lumi-supercomputer.eu, LUMI-G example batch scripts and Slurm partitions";
@@ -81,6 +93,7 @@ SiteFacts parse_facts(std::string_view config, std::string_view partitions, std:
   facts.max_array_size = number(setting(config, "MaxArraySize"));
   facts.shares_memory = setting(config, "SelectTypeParameters").find("MEMORY") != std::string_view::npos;
   const bool has_memory = setting(config, "DefMemPerNode") != "UNLIMITED" || setting(config, "DefMemPerCPU") != "";
+  const bool gives_cpus = setting(config, "JobDefaults").find("DefCpuPerGPU") != std::string_view::npos;
   const bool is_linear = setting(config, "SelectType") == "select/linear";
   for (const auto line : lines_of(partitions)) {
     const auto name = field(line, "PartitionName");
@@ -97,6 +110,8 @@ SiteFacts parse_facts(std::string_view config, std::string_view partitions, std:
     partition.has_default_memory =
         has_memory || (memory != "UNLIMITED" && !memory.empty()) || !field(line, "DefMemPerCPU").empty();
     partition.is_whole_node = field(line, "OverSubscribe") == "EXCLUSIVE" || is_linear;
+    partition.has_default_cpus =
+        field(line, "JobDefaults").find("DefCpuPerGPU") != std::string_view::npos || gives_cpus;
   }
   for (const auto line : lines_of(nodes)) {
     const auto parts = split(line, '|');
@@ -106,8 +121,16 @@ SiteFacts parse_facts(std::string_view config, std::string_view partitions, std:
     raise(found->second.cpus_per_node, number(parts[1]));
     raise(found->second.memory_mib, number(parts[2]));
     if (parts.size() > 4) raise(found->second.threads_per_core, number(parts[4]));
-    found->second.gpu_types.merge(gpu_types_of_gres(parts[3]));
-    raise(found->second.gpus_per_node, gpus_of_gres(parts[3]).value_or(0));
+    const auto gres = without_sockets(parts[3]);
+    found->second.gpu_types.merge(gpu_types_of_gres(gres));
+    raise(found->second.gpus_per_node, gpus_of_gres(gres).value_or(0));
+    for (const auto& [type, count] : typed_gpus_of_gres(gres)) {
+      auto& most = found->second.gpus_of_type[type];
+      most = std::max(most, count);
+    }
+    for (const auto part : split(gres, ',')) {
+      if (!part.empty()) found->second.gres_names.emplace(part.substr(0, part.find(':')));
+    }
   }
   return facts;
 }

@@ -138,6 +138,17 @@ std::optional<int64_t> gpus_of_gres(std::string_view text) {
   return sum;
 }
 
+std::map<std::string, int64_t> typed_gpus_of_gres(std::string_view text) {
+  std::map<std::string, int64_t> counts;
+  for (const auto part : split(text, ',')) {
+    const auto fields = split(part.substr(0, part.find('(')), ':');
+    if (fields.size() < 2 || fields[0] != "gpu" || fields[1].empty() || whole(fields[1])) continue;
+    const auto count = fields.size() > 2 ? signed_whole(fields[2]) : std::optional<int64_t>(1);
+    if (count) counts[std::string(fields[1])] = *count;  // of two entries for one type, the last one counts
+  }
+  return counts;
+}
+
 std::set<std::string> gpu_types_of_gres(std::string_view text) {
   std::set<std::string> types;
   for (const auto part : split(text, ',')) {
@@ -248,6 +259,14 @@ std::optional<int64_t> Request::gpus_per_node() const {
   return gpus("gpus-per-node");
 }
 
+std::map<std::string, int64_t> Request::typed_gpus_per_node() const {
+  if (auto counts = typed_gpus_of_gres(value("gres")); !counts.empty()) return counts;
+  const auto text = value("gpus-per-node");
+  std::string as_gres;
+  for (const auto part : split(text, ',')) as_gres += (as_gres.empty() ? "gpu:" : ",gpu:") + std::string(part);
+  return typed_gpus_of_gres(as_gres);
+}
+
 std::optional<int64_t> Request::minutes() const {
   const auto text = value("time");
   return text.empty() ? std::nullopt : parse_minutes(text);
@@ -284,6 +303,11 @@ Layout layout_of(const Request& job) {
     layout.ntasks = 1;
   }
   if (!job.has("nodes") && layout.ntasks == 1) layout.nodes = 1;
+  // --ntasks-per-node alone is one node; a number of GPUs or tasks of the whole job may need several.
+  if (!job.has("nodes") && !job.has("ntasks") && !job.has("nodelist") && !job.has("gpus") &&
+      !job.has("gpus-per-task") && !job.has("ntasks-per-gpu") && layout.ntasks_per_node) {
+    layout.nodes = 1;
+  }
   if (!job.has("ntasks") && !job.has("ntasks-per-gpu") && !job.has("ntasks-per-socket") && layout.nodes) {
     if (layout.ntasks_per_node) layout.ntasks = *layout.nodes * *layout.ntasks_per_node;
     if (!job.has("ntasks-per-node")) layout.ntasks = layout.nodes;

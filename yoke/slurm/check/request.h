@@ -25,9 +25,11 @@ std::optional<int64_t> parse_mebibytes(std::string_view text);   ///< "16G", "50
 std::optional<int64_t> parse_gpus(std::string_view text);        ///< "4", "a100:4", "a100:2,v100:1"
 std::optional<int64_t> gpus_of_gres(std::string_view text);      ///< "gpu:a100:4,shard:2"; nullopt: no GPUs in it
 std::set<std::string> gpu_types_of_gres(std::string_view text);  ///< "gpu:a100:4,nvme:1": a100
-std::optional<int64_t> largest_index(std::string_view text);     ///< "0-9:2%4": 9
-bool is_signal_value(std::string_view text);                     ///< "B:USR1@90"
-bool is_array_value(std::string_view text);                      ///< "0-9:2%4"
+/// "gpu:a100:4(S:0-1),gpu:a100_1g.5gb:7": 4 of a100, and 7 of a100_1g.5gb. Entries without a type are left out.
+std::map<std::string, int64_t> typed_gpus_of_gres(std::string_view text);
+std::optional<int64_t> largest_index(std::string_view text);  ///< "0-9:2%4": 9
+bool is_signal_value(std::string_view text);                  ///< "B:USR1@90"
+bool is_array_value(std::string_view text);                   ///< "0-9:2%4"
 
 /// The options of one job or step: of equal options the last one counts, as with sbatch.
 class Request {
@@ -49,8 +51,9 @@ class Request {
   /// The number of nodes, if it is fixed.
   std::optional<int64_t> nodes() const;
   std::optional<int64_t> ntasks_per_node() const;
-  std::optional<int64_t> gpus(std::string_view name) const;  ///< Of --gpus, --gpus-per-node, ...
-  std::optional<int64_t> gpus_per_node() const;              ///< By --gpus-per-node or --gres.
+  std::optional<int64_t> gpus(std::string_view name) const;    ///< Of --gpus, --gpus-per-node, ...
+  std::optional<int64_t> gpus_per_node() const;                ///< By --gpus-per-node or --gres.
+  std::map<std::string, int64_t> typed_gpus_per_node() const;  ///< Those that are asked for by type, as above.
   std::optional<int64_t> minutes() const;
   std::set<std::string> gpu_types() const;  ///< That are asked for by name.
   bool asks_for_gpus() const;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <set>
 
 #include "yoke/base/error.h"
@@ -34,9 +35,9 @@ std::string_view name(Severity severity) {
 
 std::vector<Rule> all_rules() {
   std::vector<Rule> result;
-  for (const auto rules :
-       {text_rules(), directive_rules(), value_rules(), request_rules(), conflict_rules(), gpu_rules(), step_rules(),
-        launch_rules(), file_rules(), binding_rules(), environment_rules(), limit_rules()}) {
+  for (const auto rules : {text_rules(), directive_rules(), value_rules(), request_rules(), conflict_rules(),
+                           gpu_rules(), step_rules(), signal_rules(), launch_rules(), rendezvous_rules(), file_rules(),
+                           binding_rules(), environment_rules(), limit_rules()}) {
     result.insert(result.end(), rules.begin(), rules.end());
   }
   return result;
@@ -155,6 +156,42 @@ std::vector<std::string> hosts_in(const std::string& list) {
   } catch (const Error&) {
     return {};
   }
+}
+
+const PartitionFacts* partition_of(const Subject& subject, const Request& job) {
+  const auto wanted = job.value("partition");
+  if (job.has("clusters")) return nullptr;
+  for (const auto* site : {subject.site, built_in_facts(wanted, job.value("account"))}) {
+    if (site == nullptr) continue;
+    for (const auto& [name, partition] : site->partitions) {
+      if (job.has("partition") ? name == wanted : partition.is_default) return &partition;
+    }
+  }
+  return nullptr;
+}
+
+bool mentions_variable(std::string_view text, std::string_view name) {
+  for (auto at = text.find(name); at != text.npos; at = text.find(name, at + 1)) {
+    const auto end = at + name.size();
+    const bool is_whole =
+        end >= text.size() || (std::isalnum(static_cast<unsigned char>(text[end])) == 0 && text[end] != '_');
+    const bool is_dollar = at > 0 && (text[at - 1] == '$' || (at > 1 && text[at - 1] == '{' && text[at - 2] == '$'));
+    const auto dollar = at > 0 && text[at - 1] == '{' ? at - 2 : at - 1;
+    const bool is_escaped = is_dollar && dollar > 0 && text[dollar - 1] == '\x01';
+    if (is_whole && is_dollar && !is_escaped) return true;
+  }
+  return false;
+}
+
+bool is_work(const Command& command) {
+  static const std::set<std::string_view> kNames = {"srun",  "mpirun",   "mpiexec",    "mpiexec.hydra", "prterun",
+                                                    "prun",  "torchrun", "accelerate", "deepspeed",     "python",
+                                                    "julia", "Rscript",  "matlab",     "java",          "horovodrun"};
+  if (command.words.empty()) return false;
+  const auto& first = command.words.front().text;
+  const bool is_local = (first.starts_with("./") || first.starts_with("../")) && !first.ends_with(".sh");
+  return kNames.contains(command.name) || command.name.starts_with("python") || is_local ||
+         !launcher_of(command.words).empty();
 }
 
 bool assigns(const Script& script, std::string_view name) {

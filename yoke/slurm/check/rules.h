@@ -92,7 +92,9 @@ std::span<const Rule> request_rules();
 std::span<const Rule> conflict_rules();
 std::span<const Rule> gpu_rules();
 std::span<const Rule> step_rules();
+std::span<const Rule> signal_rules();
 std::span<const Rule> launch_rules();
+std::span<const Rule> rendezvous_rules();
 std::span<const Rule> file_rules();
 std::span<const Rule> binding_rules();
 std::span<const Rule> environment_rules();
@@ -136,6 +138,12 @@ std::string launcher_of(const std::vector<OptionWord>& words);
 bool is_small_program(const std::vector<OptionWord>& words);
 /// The hosts of a list; empty if it cannot be read or is the name of a file.
 std::vector<std::string> hosts_in(const std::string& list);
+/// What is known about the partition of a job; null if nothing is.
+const PartitionFacts* partition_of(const Subject& subject, const Request& job);
+/// Whether the shell of the script itself replaces $NAME or ${NAME...} in `text`.
+bool mentions_variable(std::string_view text, std::string_view name);
+/// Whether a command is the work of a job, and no preparation: a training, a launcher, a program in a folder.
+bool is_work(const Command& command);
 /// Whether the script exports `name` or assigns it anywhere.
 bool assigns(const Script& script, std::string_view name);
 

@@ -88,9 +88,12 @@ void check_late(const Subject& subject, Finder& finder) {
   for (const auto& directive : subject.script.directives) {
     if (directive.is_late) late.push_back(&directive);
   }
+  // A late component belongs together, so nothing of it is moved.
+  bool is_of_component = false;
   for (const auto* directive : late) {
     std::vector<Edit> edits;
-    if (comments.are_sure(directive->line) && adds_options(subject.script, *directive)) {
+    is_of_component |= directive->is_component;
+    if (!is_of_component && comments.are_sure(directive->line) && adds_options(subject.script, *directive)) {
       edits = {{Edit::Kind::kDeleteLine, directive->line, ""},
                {Edit::Kind::kInsertBefore, subject.script.first_command_line,
                 subject.script.lines[static_cast<size_t>(directive->line - 1)]}};
@@ -100,6 +103,12 @@ void check_late(const Subject& subject, Finder& finder) {
                            directive->text, subject.script.first_command_line),
                {}, std::move(edits));
   }
+}
+
+bool are_all_options(std::string_view text) {
+  std::vector<OptionWord> words;
+  for (const auto word : words_of(text)) words.push_back({.text = std::string(word)});
+  return parse_options(kSbatch, words).num_used == words.size();
 }
 
 void check_misspelt(const Subject& subject, Finder& finder) {
@@ -127,6 +136,8 @@ void check_misspelt(const Subject& subject, Finder& finder) {
     for (auto& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
     if (upper == "SLURM") continue;  // has a rule of its own
     if (edit_distance(upper, "SBATCH") > 1) continue;
+    // "#   sbatch -N 4 job.sh" says how the script is used.
+    if (word == "sbatch" && (has_space || !are_all_options(rest.substr(end)))) continue;
     const bool is_exact = word == "SBATCH";
     if (is_exact && begin == 0 && !has_space) continue;
     const auto why = !is_exact   ? fmt::format("\"#{}\" is not #SBATCH", word)
@@ -190,9 +201,10 @@ void check_long_dash(const Subject& subject, Finder& finder) {
 }
 
 void check_leftovers(const Subject& subject, Finder& finder) {
-  for (const auto& leftover : subject.script.leftovers) {
-    if (leftover.empty() || long_dash_length(leftover.front().text) > 0) continue;
-    const auto& word = leftover.front();
+  std::vector<OptionWord> leftovers;
+  for (const auto& one : subject.script.leftovers) leftovers.insert(leftovers.end(), one.begin(), one.end());
+  for (const auto& word : leftovers) {
+    if (long_dash_length(word.text) > 0) continue;
     const auto& line = subject.script.lines[static_cast<size_t>(word.line - 1)];
     if (word.text.find(kNoBreakSpace) != word.text.npos) {
       std::vector<Edit> edits;

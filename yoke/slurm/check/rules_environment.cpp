@@ -13,10 +13,16 @@ namespace {
 /// Variables of Slurm in a batch script that depend on an option.
 struct Conditional {
   const char* variable;
-  const char* options[4];
+  const char* options[8];
 };
 constexpr Conditional kConditional[] = {
     {"SLURM_CPUS_PER_TASK", {"cpus-per-task"}},
+    {"SLURM_NTASKS",
+     {"ntasks", "ntasks-per-node", "ntasks-per-gpu", "gpus-per-task", "extra-node-info", "sockets-per-node",
+      "cores-per-socket", "threads-per-core"}},
+    {"SLURM_NPROCS",
+     {"ntasks", "ntasks-per-node", "ntasks-per-gpu", "gpus-per-task", "extra-node-info", "sockets-per-node",
+      "cores-per-socket", "threads-per-core"}},
     {"SLURM_NTASKS_PER_NODE", {"ntasks-per-node"}},
     {"SLURM_NTASKS_PER_CORE", {"ntasks-per-core"}},
     {"SLURM_NTASKS_PER_SOCKET", {"ntasks-per-socket"}},
@@ -41,7 +47,7 @@ const std::set<std::string, std::less<>>& slurm_names() {
       "JOB_CPUS_PER_NODE JOB_DEPENDENCY JOB_END_TIME JOB_GID JOB_GPUS JOB_GROUP JOB_ID JOBID JOB_LICENSES "
       "JOB_NAME JOB_NODELIST JOB_NUM_NODES JOB_PARTITION JOB_QOS JOB_RESERVATION JOB_RESTART_COUNT "
       "JOB_SCRIPT JOB_START_TIME JOB_UID JOB_USER JOB_EXTRA JOB_COMMENT JOB_CONSTRAINTS LAUNCH_NODE_IPADDR "
-      "LOCALID MEM_PER_NODE NNODES NODE_ALIASES NODEFILE NODEID NODELIST NPROCS NTASKS OVERCOMMIT "
+      "LOCALID MEM_PER_NODE NNODES NODE_ALIASES NODEFILE NODEID NODELIST OVERCOMMIT "
       "PRIO_PROCESS PROCID PROFILE RESTART_COUNT RESV_PORTS SHARDS_ON_NODE SPANK STEP_GPUS STEP_ID STEPID "
       "STEP_NODELIST STEP_NUM_NODES STEP_NUM_TASKS STEP_TASKS_PER_NODE SUBMIT_DIR SUBMIT_HOST TASK_PID "
       "TASKS_PER_NODE TMPDIR TOPOLOGY_ADDR TOPOLOGY_ADDR_PATTERN TRES_PER_TASK UMASK WCKEY WORKING_CLUSTER "
@@ -76,6 +82,27 @@ bool is_open(const Subject& subject) {
          subject.script.is_het() || subject.script.directives.empty();
 }
 
+/// Whether a script takes `variable` for the sign that it has GPUs, which another option than this one asks for.
+bool tests_for_gpus(const Script& script, std::string_view variable) {
+  if ((variable != "SLURM_GPUS" && variable != "SLURM_GPUS_PER_NODE") || !script.job().asks_for_gpus()) return false;
+  for (const auto* other : {"SLURM_GPUS_ON_NODE", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "VISIBLE_DEVICES"}) {
+    if (script.text.find(other) != std::string::npos) return false;
+  }
+  const auto& uses = script.shell.uses;
+  const auto is_other = [&](const VariableUse& use) {
+    return use.name != variable && use.name.starts_with("SLURM_GPUS");
+  };
+  if (std::any_of(uses.begin(), uses.end(), is_other)) return false;
+  return std::any_of(script.commands.begin(), script.commands.end(), [&](const Command& command) {
+    if (command.name != "[" && command.name != "[[" && command.name != "test") return false;
+    for (size_t i = 1; i + 1 < command.words.size(); ++i) {
+      const auto& sign = command.words[i].text;
+      if ((sign == "-z" || sign == "-n") && mentions_variable(command.words[i + 1].text, variable)) return true;
+    }
+    return false;
+  });
+}
+
 void check_not_set(const Subject& subject, Finder& finder) {
   if (is_open(subject)) return;
   const auto& script = subject.script;
@@ -88,6 +115,14 @@ void check_not_set(const Subject& subject, Finder& finder) {
     const auto use = std::find_if(script.shell.uses.begin(), script.shell.uses.end(),
                                   [&](const VariableUse& u) { return u.name == one.variable && !u.has_default; });
     if (use == script.shell.uses.end()) continue;
+    if (tests_for_gpus(script, one.variable)) {
+      finder.add(use->line,
+                 fmt::format("${} is empty, because --{} is not given: this test says that the job has no GPUs, but it "
+                             "asks for some",
+                             one.variable, one.options[0]),
+                 "Test $SLURM_GPUS_ON_NODE instead.");
+      continue;
+    }
     // Scripts that test it know that it may be unset.
     const bool is_tested = std::any_of(script.shell.uses.begin(), script.shell.uses.end(),
                                        [&](const VariableUse& u) { return u.name == one.variable && u.has_default; }) ||
@@ -258,19 +293,6 @@ void check_undefined(const Subject& subject, Finder& finder) {
 
 // ---- The same for all ranks
 
-bool mentions(std::string_view text, std::string_view name) {
-  for (auto at = text.find(name); at != text.npos; at = text.find(name, at + 1)) {
-    const auto end = at + name.size();
-    const bool is_whole =
-        end >= text.size() || (std::isalnum(static_cast<unsigned char>(text[end])) == 0 && text[end] != '_');
-    const bool is_dollar = at > 0 && (text[at - 1] == '$' || (at > 1 && text[at - 1] == '{' && text[at - 2] == '$'));
-    const auto dollar = at > 0 && text[at - 1] == '{' ? at - 2 : at - 1;
-    const bool is_escaped = is_dollar && dollar > 0 && text[dollar - 1] == '\x01';
-    if (is_whole && is_dollar && !is_escaped) return true;
-  }
-  return false;
-}
-
 /// Whether srun starts the script itself, so that its tasks read it too.
 bool starts_itself(const Script& script) {
   return std::any_of(script.commands.begin(), script.commands.end(), [&](const Command& command) {
@@ -282,6 +304,39 @@ bool starts_itself(const Script& script) {
   });
 }
 
+bool is_rank_name(std::string_view name) {
+  static const std::set<std::string_view> kRanks = {"RANK",
+                                                    "LOCAL_RANK",
+                                                    "NODE_RANK",
+                                                    "GROUP_RANK",
+                                                    "MACHINE_RANK",
+                                                    "CUDA_VISIBLE_DEVICES",
+                                                    "ROCR_VISIBLE_DEVICES",
+                                                    "HIP_VISIBLE_DEVICES",
+                                                    "JAX_PROCESS_ID"};
+  return kRanks.contains(name);
+}
+
+/// ARGS="--node-rank=$SLURM_NODEID" and then srun torchrun $ARGS: the batch shell has replaced it by 0.
+void find_rank_in_variable(const Subject& subject, const Step& step, Finder& finder) {
+  const auto words = program_words(*step.command);
+  for (const auto& command : subject.script.shell.commands) {
+    if (command.is_in_function || command.is_in_substitution || command.subshell > 0) continue;
+    for (const auto& assignment : command.assignments) {
+      const auto is_used = [&](const OptionWord& word) { return mentions_variable(word.text, assignment.name); };
+      if (is_rank_name(assignment.name) || std::none_of(words.begin(), words.end(), is_used)) continue;
+      for (const auto* variable : {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"}) {
+        if (!mentions_variable(assignment.value.text, variable)) continue;
+        if (std::string_view(variable) == "SLURM_NODEID" && step.layout.nodes == 1) continue;
+        finder.add(assignment.line,
+                   fmt::format("the batch shell replaces ${} in {} by 0, so all tasks of srun on line {} get 0",
+                               variable, assignment.name, step.command->words.front().line),
+                   fmt::format("Let the task expand it: srun bash -c '... ${} ...' in single quotes.", variable));
+      }
+    }
+  }
+}
+
 void check_rank_in_batch(const Subject& subject, Finder& finder) {
   if (subject.is_command_line || subject.script.is_het() || starts_itself(subject.script)) return;
   const auto layout = layout_of(subject.script.job());
@@ -290,18 +345,9 @@ void check_rank_in_batch(const Subject& subject, Finder& finder) {
   for (const auto& command : subject.script.shell.commands) {
     if (command.is_in_function || command.is_in_substitution || command.subshell > 0) continue;
     for (const auto& assignment : command.assignments) {
-      static const std::set<std::string_view> kRanks = {"RANK",
-                                                        "LOCAL_RANK",
-                                                        "NODE_RANK",
-                                                        "GROUP_RANK",
-                                                        "MACHINE_RANK",
-                                                        "CUDA_VISIBLE_DEVICES",
-                                                        "ROCR_VISIBLE_DEVICES",
-                                                        "HIP_VISIBLE_DEVICES",
-                                                        "JAX_PROCESS_ID"};
-      if (!kRanks.contains(assignment.name) || has_one_task) continue;
+      if (!is_rank_name(assignment.name) || has_one_task) continue;
       for (const auto* variable : {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"}) {
-        if (!mentions(assignment.value.text, variable)) continue;
+        if (!mentions_variable(assignment.value.text, variable)) continue;
         finder.add(assignment.line,
                    fmt::format("{}=${} is 0 for all ranks: the batch script runs once, and tasks inherit its value",
                                assignment.name, variable),
@@ -313,9 +359,11 @@ void check_rank_in_batch(const Subject& subject, Finder& finder) {
   if (has_one_node && has_one_task) return;
   for (const auto& step : steps_of(subject)) {
     if (step.is_in_loop || step.layout.ntasks == 1) continue;
+    find_rank_in_variable(subject, step, finder);
     for (const auto& word : program_words(*step.command)) {
       for (const auto* variable : {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"}) {
-        if (!mentions(word.text, variable) || (std::string_view(variable) == "SLURM_NODEID" && step.layout.nodes == 1))
+        if (!mentions_variable(word.text, variable) ||
+            (std::string_view(variable) == "SLURM_NODEID" && step.layout.nodes == 1))
           continue;
         finder.add(
             word.line,
@@ -359,20 +407,6 @@ void check_master_address(const Subject& subject, Finder& finder) {
   }
   for (const auto& command : subject.script.commands) {
     if (command.name != "srun") judge(program_words(command), *nodes);
-  }
-}
-
-void check_master_port(const Subject& subject, Finder& finder) {
-  const auto& job = subject.script.job();
-  if (job.has("exclusive") || subject.is_command_line) return;
-  for (const auto& command : subject.script.shell.commands) {
-    for (const auto& assignment : command.assignments) {
-      if (assignment.name == "MASTER_PORT" && parse_count(assignment.value.text)) {
-        finder.add(assignment.line,
-                   fmt::format("MASTER_PORT={} is the same for all jobs; two of them on one node collide",
-                               assignment.value.text));
-      }
-    }
   }
 }
 
@@ -486,7 +520,7 @@ void check_tasks_per_node(const Subject& subject, Finder& finder) {
     const auto words = program_words(command);
     if (launcher_of(words).empty()) continue;
     const auto processes = program_option(words, "nproc-per-node");
-    if (!processes || !mentions(processes->text, "SLURM_TASKS_PER_NODE") ||
+    if (!processes || !mentions_variable(processes->text, "SLURM_TASKS_PER_NODE") ||
         processes->text.find("%%") != std::string::npos)
       continue;
     finder.add(processes->line, "$SLURM_TASKS_PER_NODE is no number on several nodes; it looks like 4(x2)",
@@ -529,9 +563,6 @@ constexpr Rule kEnvironmentRules[] = {
      "Each node would look for rank 0 on itself.",
      "MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n1)",
      "pytorch.org/docs/stable/distributed.html, environment variable initialization", check_master_address},
-    {"master-port-fixed", Severity::kNote, "", "", "MASTER_PORT is a constant",
-     "Other jobs on the same node may use it.", "MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))",
-     "pytorch.org/docs/stable/distributed.html, environment variable initialization", check_master_port},
     {"too-many-threads", Severity::kWarning, "", "", "More threads than CPUs", "Threads take turns on the task's CPUs.",
      "export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK",
      "openmp.org, OMP_NUM_THREADS; slurm.schedmd.com/sbatch.html, --cpus-per-task", check_threads},

@@ -77,12 +77,12 @@ void check_late_folder(const Subject& subject, Finder& finder) {
         return path == folder || path.starts_with(folder + "/");
       });
       if (!makes) continue;
-      finder.add(
-          job.line_of(option),
-          fmt::format("mkdir on line {} comes too late for --{} {}: Slurm opens the file before the script runs, "
-                      "and without the folder the job fails without a message",
-                      command.words.front().line, option, value),
-          fmt::format("Make the folder before sbatch: mkdir -p {}", folder));
+      finder.add(job.line_of(option),
+                 fmt::format(
+                     "mkdir on line {} comes too late for --{} {}: Slurm before 23.02 opens the file before the script "
+                     "runs, and without the folder the job fails without a message",
+                     command.words.front().line, option, value),
+                 fmt::format("Make the folder before sbatch: mkdir -p {}", folder));
       break;
     }
   }
@@ -159,9 +159,14 @@ constexpr Rule kFileRules[] = {
      check_translated},
     {"sge-directive", Severity::kWarning, "", "", "#$ lines of Grid Engine", "sbatch does not read them.",
      "Write #SBATCH lines instead.", "Slurm src/sbatch/xlate.c, which knows #PBS and #BSUB alone", check_sge},
-    {"log-folder-late", Severity::kWarning, "", "", "A script makes the folder of its own log",
-     "The file is opened before the first command; without the folder, the job fails with exit code 0:53 and no log.",
-     "Make the folder before sbatch.", "sbatch 22.05.8 (tests/slurm/check_test.cpp)", check_late_folder},
+    {"log-folder-late", Severity::kWarning, "", "22.05", "A script makes the folder of its own log",
+     "The file is opened before the first command; without the folder, the job fails with exit code 0:53 and no log. "
+     "Since "
+     "23.02, Slurm makes the folder.",
+     "Make the folder before sbatch.",
+     "sbatch 22.05.8 (tests/slurm/check_test.cpp); Slurm 23.02.0, commit ecc671a141: Allow recursive directory "
+     "creation",
+     check_late_folder},
     {"option-after-script", Severity::kWarning, "", "", "sbatch options after the script",
      "sbatch ends its options at the script's name; further words are $1, $2, ... of the script.",
      "Write the options before the script.", "slurm.schedmd.com/sbatch.html, SYNOPSIS", check_late_options},

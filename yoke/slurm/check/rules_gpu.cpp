@@ -43,14 +43,17 @@ void check_isolated(const Subject& subject, Finder& finder) {
     const bool has_several = tasks ? *tasks > 1 : step.layout.ntasks.value_or(1) > step.layout.nodes.value_or(1);
     const auto option = isolating_option(step, job);
     if (!has_several || option.empty() || step.is_background) continue;
+    if (step.layout.gpus_per_node == 1) continue;  // the tasks share it
     const auto line = step.command->words.front().line;
     bool is_training = looks_like_training(program_words(*step.command));
     for (const auto* word : {"NCCL_", "RCCL_", "MPICH_GPU_SUPPORT", "MASTER_ADDR"}) {
       is_training |= subject.script.text.find(word) != std::string::npos;
     }
     const auto message = fmt::format(
-        "{} gives each task a GPU that the other tasks of the node cannot reach: NCCL and RCCL "
-        "then lose direct copies between GPUs, or fail (cuIpcOpenMemHandle)",
+        "{} gives each task a GPU that the other tasks of the node cannot reach, by a control group for each task "
+        "where "
+        "the site constrains devices (ConstrainDevices): NCCL and RCCL then lose direct copies between GPUs, or fail "
+        "(cuIpcOpenMemHandle)",
         option);
     if (is_training) {
       finder.add(line, message);
@@ -87,6 +90,26 @@ void check_sharing_indices(const Subject& subject, Finder& finder) {
     finder.add(step.request.line_of("gres-flags"),
                "before Slurm 24.05.2, allow-task-sharing numbers GPUs wrongly if a job has "
                "some GPUs of a node only");
+  }
+}
+
+/// Whether tasks of a node that were given GPUs by --cpus-per-gpu reach each other, a question of users of LUMI.
+void check_cpus_per_gpu_reach(const Subject& subject, Finder& finder) {
+  const auto& job = subject.script.job();
+  for (const auto& step : steps_of(subject)) {
+    const auto tasks = step.layout.ntasks_per_node;
+    if ((!job.has("cpus-per-gpu") && !step.request.has("cpus-per-gpu")) || !tasks || *tasks < 2) continue;
+    if (!job.asks_for_gpus() && !step.request.asks_for_gpus()) continue;
+    const auto option = isolating_option(step, job);
+    finder.add(
+        step.command->words.front().line,
+        option.empty()
+            ? "--cpus-per-gpu divides CPUs alone: the tasks of a node share one control group with all GPUs of the "
+              "step, and reach each other's. --gpus-per-task, --ntasks-per-gpu and --gpu-bind would divide them"
+            : fmt::format("it is {} and not --cpus-per-gpu that puts each task into a control group with its own "
+                          "GPU, where the site constrains devices",
+                          option));
+    return;
   }
 }
 
@@ -244,7 +267,21 @@ void check_rocr_hip(const Subject& subject, Finder& finder) {
   }
 }
 
+/// Whether one command of the script alone uses GPUs: a launcher in the foreground, once.
+bool has_only_one_launcher(const Script& script) {
+  const auto& commands = script.commands;
+  const auto num_works = std::count_if(commands.begin(), commands.end(), is_work);
+  const auto is_hidden = [](const Command& command) {
+    return is_work(command) &&
+           (command.shell->is_background || command.shell->is_in_loop || command.shell->is_in_function);
+  };
+  return num_works == 1 && std::none_of(commands.begin(), commands.end(), is_hidden) &&
+         script.text.find("_VISIBLE_DEVICES") == std::string::npos;
+}
+
 void check_too_few_gpus(const Subject& subject, Finder& finder) {
+  if (subject.script.is_het() || subject.is_command_line) return;
+  const bool is_only_launcher = has_only_one_launcher(subject.script);
   const auto judge = [&](const std::vector<OptionWord>& words, const Layout& layout, bool is_step) {
     const auto launcher = launcher_of(words);
     if (launcher.empty() || launcher == "yoke run" || !layout.gpus_per_node || *layout.gpus_per_node == 0) return;
@@ -261,27 +298,89 @@ void check_too_few_gpus(const Subject& subject, Finder& finder) {
                              *layout.gpus_per_node, *layout.gpus_per_node == 1 ? "" : "s"),
                  fmt::format("Ask for {} GPUs on a node, or start {} processes.", *count, *layout.gpus_per_node));
     } else if (*count < *layout.gpus_per_node && (!is_step || layout.ntasks_per_node.value_or(1) == 1)) {
-      finder.add_as(Severity::kNote, given->line,
+      // Several launchers may share the GPUs, and whole nodes have more than is needed.
+      finder.add_as(is_only_launcher && !subject.script.job().has("exclusive") ? Severity::kWarning : Severity::kNote,
+                    given->line,
                     fmt::format("{} starts {} process{} on a node with {} GPUs of the job; the others are idle",
                                 launcher, *count, *count == 1 ? "" : "es", *layout.gpus_per_node));
     }
   };
   const auto job = layout_of(subject.script.job());
-  if (subject.script.is_het() || subject.is_command_line) return;
   for (const auto& step : steps_of(subject)) judge(program_words(*step.command), step.layout, true);
   for (const auto& command : subject.script.commands) {
     if (command.name != "srun") judge(command.words, job, false);
   }
 }
 
+/// CPUs that a job gets by default: one for each task, whatever its GPUs need.
+void check_one_cpu(const Subject& subject, Finder& finder) {
+  const auto& job = subject.script.job();
+  if (subject.is_command_line || subject.script.is_het() || !job.asks_for_gpus() || job.has_unknown()) return;
+  for (const auto* option : {"cpus-per-task", "cpus-per-gpu", "exclusive", "mincpus", "tres-per-task", "core-spec",
+                             "cores-per-socket", "extra-node-info", "hint", "threads-per-core"}) {
+    if (job.has(option)) return;
+  }
+  const auto* partition = partition_of(subject, job);
+  if (partition != nullptr && (partition->is_whole_node || partition->has_default_cpus)) return;
+  const auto layout = layout_of(job);
+  const auto tasks = layout.ntasks_per_node, gpus = layout.gpus_per_node;
+  if (!tasks || !gpus || *gpus == 0 || *tasks > *gpus) return;
+  bool is_training = false;
+  for (const auto& command : subject.script.commands) {
+    const Request own(command.options);
+    if (command.name == "srun" && (own.has("cpus-per-task") || own.has("cpus-per-gpu") || own.has("cpu-bind"))) return;
+    is_training |= looks_like_training(program_words(command));
+  }
+  if (!is_training || subject.script.directives.empty()) return;
+  auto line = subject.script.directives.front().line;
+  for (const auto* option : {"gres", "gpus", "gpus-per-node", "gpus-per-task"})
+    line = std::max(line, job.line_of(option));
+  finder.add_as(
+      *tasks > 1 ? Severity::kWarning : Severity::kNote, line,
+      fmt::format("the job asks for {} GPU{} on a node and gets {} CPU{} there, for all threads and loaders, unless "
+                  "its partition gives whole nodes or CPUs for each GPU",
+                  *gpus, *gpus == 1 ? "" : "s", *tasks, *tasks == 1 ? "" : "s"));
+}
+
+/// A use of a variable as a number, where its text has the type of the GPUs too.
+void check_typed_variable(const Subject& subject, Finder& finder) {
+  const auto& script = subject.script;
+  if (subject.is_command_line || script.is_het()) return;
+  for (const auto& [variable, option] : {std::pair{"SLURM_GPUS_PER_NODE", "gpus-per-node"},
+                                         {"SLURM_GPUS", "gpus"},
+                                         {"SLURM_GPUS_PER_TASK", "gpus-per-task"}}) {
+    const auto value = script.job().value(option);
+    if (value.empty() || parse_count(value) || !parse_gpus(value) || assigns(script, variable)) continue;
+    for (const auto& use : script.shell.uses) {
+      if (use.name != variable || use.has_default || use.is_cut) continue;
+      if (use.line < 1 || use.line > std::ssize(script.lines)) continue;
+      const auto& text = script.lines[static_cast<size_t>(use.line - 1)];
+      const bool is_text = text.find("echo") != text.npos || text.find("printf") != text.npos ||
+                           text.find("<<<") != text.npos || text.find("[[") != text.npos;
+      if (is_text) continue;
+      finder.add(use.line,
+                 fmt::format("${} is \"{}\", as it is written in --{}, and no number", variable, value, option),
+                 fmt::format("Write $SLURM_GPUS_ON_NODE, or ${{{}##*:}}.", variable));
+      break;
+    }
+  }
+}
+
 constexpr Rule kGpuRules[] = {
+    {"one-cpu-for-gpus", Severity::kWarning, "", "", "GPUs without a number of CPUs",
+     "Slurm gives one CPU for each task; loaders and threads of a training need more.",
+     "Add #SBATCH --cpus-per-task=N, and give srun the same.", "slurm.schedmd.com/sbatch.html, --cpus-per-task",
+     check_one_cpu},
+    {"gpu-variable-with-type", Severity::kWarning, "", "", "A variable with the type of GPUs is used as a number",
+     "sbatch sets it to the text of the option, such as a100:4.", "Write $SLURM_GPUS_ON_NODE.",
+     "Slurm src/common/env.c, set_env_from_opts; tried with 22.05.8", check_typed_variable},
     {"gpus-per-task-isolates", Severity::kWarning, "", "", "Tasks of a node cannot reach each other's GPUs",
      "--gpus-per-task, --ntasks-per-gpu and --gpu-bind confine each task to its own GPU, so peer-to-peer copies are "
      "lost.",
-     "Ask for --gpus-per-node and let each task choose its GPU by SLURM_LOCALID; or give srun --gpu-bind=none, or "
-     "--gres-flags=allow-task-sharing (since 23.11.4).",
-     "E3SM #4834; NVIDIA/nccl #1066; open-mpi/ompi #11949; Slurm CHANGELOG 23.11.4: Add "
-     "--gres-flags=allow-task-sharing",
+     "Ask for --gpus-per-node and let each task choose its GPU by SLURM_LOCALID; or give srun --gpu-bind=none (before "
+     "23.11 it also removes CUDA_VISIBLE_DEVICES), or --gres-flags=allow-task-sharing (since 23.11.4).",
+     "E3SM #4834; NVIDIA/nccl #1066; open-mpi/ompi #11949; Slurm src/plugins/task/cgroup/task_cgroup_devices.c, "
+     "task_cgroup_devices_constrain; CHANGELOG 23.11.4: Add --gres-flags=allow-task-sharing",
      check_isolated},
     {"task-sharing-in-sbatch", Severity::kError, "", "", "--gres-flags=allow-task-sharing for sbatch",
      "It is an option of steps.", "Give it to srun.",
@@ -297,6 +396,16 @@ constexpr Rule kGpuRules[] = {
      "The tasks of srun get one CPU each.", "Give --cpus-per-task, and to srun too.",
      "Slurm CHANGELOG 23.11.0rc1: Fix --cpus-per-gpu for step allocations, which was previously ignored for job steps",
      check_cpus_per_gpu_steps},
+    {"cpus-per-gpu-reach", Severity::kNote, "", "", "Whether --cpus-per-gpu keeps GPUs from reaching each other",
+     "slurmstepd makes a control group of devices for a task only if the step binds GPUs to tasks: --gpu-bind, "
+     "--tres-bind, or what --gpus-per-task (since 21.08) and --ntasks-per-gpu (since 20.11) imply. --cpus-per-gpu "
+     "binds "
+     "none. Before 25.11, a step with one task on a node is not bound either.",
+     "Give srun --gpu-bind=none, or --gres-flags=allow-task-sharing (since 23.11.4), to share the GPUs.",
+     "Slurm src/plugins/task/cgroup/task_cgroup_devices.c, task_cgroup_devices_constrain (called if cgroup.conf has "
+     "ConstrainDevices=yes); src/srun/libsrun/launch.c 22.05.8, src/srun/launch.c 24.05.4: Implicit GPU binding; "
+     "src/slurmd/slurmstepd/mgr.c 24.05.4; CHANGELOG 25.11: Allow tres-bind on steps with only one task",
+     check_cpus_per_gpu_reach},
     {"cpus-per-gpu-hangs", Severity::kNote, "", "24.11.0", "Jobs with --cpus-per-gpu may hang in the queue",
      "A defect of the scheduler.", "Give --cpus-per-task.",
      "Slurm CHANGELOG 24.11.1: Fix issue where jobs requesting cpus-per-gpu hang in queue", check_cpus_per_gpu_hang},

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "yoke/base/format.h"
+#include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
 
 namespace yoke::slurm::check {
@@ -111,7 +112,7 @@ void check_nodes(const Subject& subject, Finder& finder) {
 
 void check_gpus(const Subject& subject, Finder& finder) {
   for_each_place(subject, [&](const Request& job, const Place& place) {
-    const auto gpus = job.gpus_per_node();
+    const auto gpus = job.gpus_per_node(), has_gpus = place.partition->gpus_per_node;
     if (const auto per_task = job.gpus("gpus-per-task"); per_task && place.partition->gpus_per_node) {
       const auto tasks = job.count("ntasks").value_or(1);
       const auto nodes = most_nodes(job, place);
@@ -123,6 +124,24 @@ void check_gpus(const Subject& subject, Finder& finder) {
                         tasks == 1 ? "" : "s", *per_task, *per_task == 1 ? "" : "s", place.name, on_node));
         return;
       }
+    }
+    if (const auto per_task = job.gpus("gpus-per-task"), tasks = job.ntasks_per_node();
+        per_task && tasks && has_gpus && *per_task * *tasks > *has_gpus) {
+      finder.add(
+          job.line_of("gpus-per-task", "ntasks-per-node"),
+          fmt::format("{} tasks on a node with {} GPU{} each need {} GPUs, but the nodes of partition {} have {}",
+                      *tasks, *per_task, *per_task == 1 ? "" : "s", *per_task * *tasks, place.name, *has_gpus));
+      return;
+    }
+    for (const auto& [type, count] : job.typed_gpus_per_node()) {
+      const auto known = place.partition->gpus_of_type.find(type);
+      if (known == place.partition->gpus_of_type.end() || count <= known->second) continue;
+      finder.add(
+          job.line_of("gpus-per-node", "gres"),
+          fmt::format("{} GPUs of type {} on a node are asked for, but the nodes of partition {} have {}: Requested "
+                      "node configuration is not available",
+                      count, type, place.name, known->second));
+      return;
     }
     const auto total = job.gpus("gpus"), most = most_nodes(job, place), has = place.partition->gpus_per_node;
     if (total && most && has && *total > *most * *has) {
@@ -146,7 +165,9 @@ void check_cpus(const Subject& subject, Finder& finder) {
     const auto cpus = place.partition->cpus_per_node;
     if (!cpus || job.has("overcommit") || (job.has("cpus-per-task") && !layout.cpus_per_task)) return;
     const auto least = job.count("mincpus"), per_gpu = job.count("cpus-per-gpu");
-    const auto for_gpus = per_gpu ? *per_gpu * std::max<int64_t>(1, layout.gpus_per_node.value_or(1)) : 0;
+    // Without --nodes, Slurm spreads the GPUs of --gpus over more nodes.
+    const auto on_node = job.has("nodes") ? layout.gpus_per_node : job.gpus_per_node();
+    const auto for_gpus = per_gpu ? *per_gpu * std::max<int64_t>(1, on_node.value_or(1)) : 0;
     if (std::max(least.value_or(0), for_gpus) > *cpus) {
       finder.add(job.line_of("mincpus", "cpus-per-gpu"),
                  fmt::format("{} CPUs on a node are asked for, but the nodes of partition {} have {}",
@@ -215,6 +236,23 @@ void check_gpu_types(const Subject& subject, Finder& finder) {
   }
 }
 
+void check_gres_known(const Subject& subject, Finder& finder) {
+  for_each_place(subject, [&](const Request& job, const Place& place) {
+    const auto value = job.value("gres");
+    if (!place.site->knows_all_partitions || value == "none" || value.find('$') != value.npos) return;
+    for (auto part : split(value, ',')) {
+      if (part.starts_with("gres/") || part.starts_with("gres:")) part.remove_prefix(5);
+      const auto name = std::string(part.substr(0, part.find_first_of(":=")));
+      // gres-name says so about wrong names of GPUs, and gpus-over-node if there are none.
+      if (name.empty() || name.starts_with("gpu") || place.partition->gres_names.contains(name)) continue;
+      std::string names;
+      for (const auto& one : place.partition->gres_names) names += (names.empty() ? "" : ", ") + one;
+      finder.add(job.line_of("gres"), fmt::format("the nodes of partition {} have no {}; they have {}", place.name,
+                                                  name, names.empty() ? "no such resources" : names));
+    }
+  });
+}
+
 void check_array_size(const Subject& subject, Finder& finder) {
   const auto& job = subject.script.job();
   const auto largest = largest_index(job.value("array"));
@@ -266,6 +304,9 @@ constexpr Rule kLimitRules[] = {
     {"unknown-gpu-type", Severity::kError, "", "", "GPUs of a type that the partition does not have",
      "Slurm says: Requested node configuration is not available. Capitals count.", "Give one of the types, or none.",
      kFacts, check_gpu_types},
+    {"unknown-gres", Severity::kError, "", "", "A resource that no node of the partition has",
+     "Slurm says: Invalid generic resource (gres) specification, or Requested node configuration is not available.",
+     "Ask for what `sinfo -o '%P %G'` lists.", kFacts, check_gres_known},
     {"array-over-limit", Severity::kError, "", "", "An index of an array over MaxArraySize",
      "Slurm says: Invalid job array specification.", "Use several arrays, or let a task do several indexes.",
      "slurm.schedmd.com/slurm.conf.html, MaxArraySize; sbatch 22.05.8", check_array_size},

@@ -213,6 +213,8 @@ void check_gpus_per_task_node(const Subject& subject, Finder& finder) {
     const auto layout = layout_of(job);
     const auto tasks = layout.ntasks_per_node;
     const auto line_of_both = std::max(job.line_of("gpus-per-task"), job.line_of("gpus-per-node", "gres"));
+    // Without a number of tasks, Slurm takes as many as the GPUs allow.
+    if (!job.has("ntasks") && !job.has("ntasks-per-node")) continue;
     if (per_task && per_node && *per_node > 0 && !tasks && layout.ntasks &&
         *per_task * *layout.ntasks % *per_node != 0) {
       finder.add(
@@ -241,10 +243,31 @@ void check_gres_twice(const Subject& subject, Finder& finder) {
   });
 }
 
+void check_gres_typed(const Subject& subject, Finder& finder) {
+  for_each_request(subject, [&](const Request& request, Program /*program*/, bool /*is_step*/) {
+    std::string typed, untyped;
+    int64_t line = 0;
+    for (const auto* option : {"gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"}) {
+      const auto value = request.value(option);
+      const bool is_gres = std::string_view(option) == "gres";
+      if (value.empty() || !(is_gres ? gpus_of_gres(value) : parse_gpus(value))) continue;
+      const bool has_type = is_gres ? !gpu_types_of_gres(value).empty() : !parse_count(value);
+      (has_type ? typed : untyped) = fmt::format("--{}={}", option, value);
+      line = std::max(line, request.line_of(option));
+    }
+    if (typed.empty() || untyped.empty()) return;
+    finder.add(line,
+               fmt::format("{} and {} are refused together, because one names a type of GPUs and the other does not",
+                           typed, untyped));
+  });
+}
+
 void check_gres_differs(const Subject& subject, Finder& finder) {
   for_each_request(subject, [&](const Request& request, Program /*program*/, bool is_step) {
     const auto gres = gpus_of_gres(request.value("gres")), per_node = request.gpus("gpus-per-node");
     if (!gres || !per_node || *gres == *per_node) return;
+    if (gpu_types_of_gres(request.value("gres")).empty() != parse_count(request.value("gpus-per-node")).has_value())
+      return;
     const auto steps = is_step ? std::vector<Step>{} : steps_of(subject);
     // srun reads SLURM_GPUS_PER_NODE unless it is told otherwise.
     const bool is_refused = *gres < *per_node && !assigns(subject.script, "SLURM_GPUS_PER_NODE") &&
@@ -296,8 +319,12 @@ void check_per_gpu_without(const Subject& subject, Finder& finder) {
     for (const auto* option : {"mem-per-gpu", "cpus-per-gpu"}) {
       if (!job.has(option)) continue;
       const bool is_memory = std::string_view(option) == "mem-per-gpu";
-      finder.add_as(is_memory ? Severity::kError : Severity::kWarning, job.line_of(option),
-                    fmt::format("--{} without GPUs {}", option, is_memory ? "is refused" : "has no effect"),
+      const bool is_refused = is_memory || (subject.version && *subject.version >= Version{23, 2, 0});
+      finder.add_as(is_refused ? Severity::kError : Severity::kWarning, job.line_of(option),
+                    fmt::format("--{} without GPUs {}", option,
+                                is_refused        ? "is refused"
+                                : subject.version ? "has no effect"
+                                                  : "has no effect in Slurm 22.05, and is refused since 23.02"),
                     "Ask for GPUs, such as --gpus-per-node=4, or leave it out.");
     }
     if (job.has("ntasks-per-gpu") && !job.has("nodes") && !job.has("ntasks")) {
@@ -504,11 +531,22 @@ constexpr Rule kRequestRules[] = {
      "is "
      "more.",
      "Keep --gpus-per-node.", kTested, check_gres_differs},
+    {"gres-type-and-count", Severity::kError, "", "", "GPUs with a type in one option, and without in another",
+     "Slurm says: Invalid GRES specification (with and without type identification).",
+     "Name the type in all, or in none.",
+     "Slurm src/common/gres.c, 22.05.8, and src/interfaces/gres.c, 26.05.3, _merge_generic_data; sbatch 22.05.8 "
+     "(tests/slurm/check_test.cpp)",
+     check_gres_typed},
     {"gres-name", Severity::kError, "", "", "--gres with a name that is not a resource", "The name of GPUs is gpu.",
      "Write --gres=gpu:NUMBER.", kTested, check_gres_name},
     {"per-gpu-without-gpus", Severity::kWarning, "", "",
      "--mem-per-gpu, --cpus-per-gpu or --ntasks-per-gpu without GPUs",
-     "--mem-per-gpu and --ntasks-per-gpu are refused; --cpus-per-gpu has no effect.", "Ask for GPUs.", kTested,
+     "--mem-per-gpu and --ntasks-per-gpu are refused; --cpus-per-gpu has no effect in 22.05, and is refused since "
+     "23.02.",
+     "Ask for GPUs.",
+     "sbatch and srun 22.05.8 (tests/slurm/check_test.cpp); Slurm 23.02.0, commit 28dd0f079f: Requested cpus_per_tres "
+     "but "
+     "did not request any GPU",
      check_per_gpu_without},
     {"exclusive-with-oversubscribe", Severity::kError, "", "", "--exclusive with --oversubscribe",
      "Refused since 23.02; before, the last one counts without a message.", "Keep one of them.",

@@ -17,15 +17,6 @@ bool asks_for_part_of_node(const Subject& subject, const Request& job) {
   return (!memory.empty() && parse_mebibytes(memory).value_or(0) > 0) || job.has("mem-per-cpu") || !job.has("nodes");
 }
 
-const PartitionFacts* partition_of(const Subject& subject, const Request& job) {
-  if (subject.site == nullptr || job.has("clusters")) return nullptr;
-  const auto wanted = job.value("partition");
-  for (const auto& [name, partition] : subject.site->partitions) {
-    if (job.has("partition") ? name == wanted : partition.is_default) return &partition;
-  }
-  return nullptr;
-}
-
 /// The GPUs of a job on all of its nodes.
 std::optional<int64_t> all_gpus(const Request& job, const Layout& layout) {
   if (job.has("gpus")) return job.gpus("gpus");
@@ -199,10 +190,12 @@ void find_missing_components(const Subject& subject, Finder& finder) {
     const Request request(command.options);
     if (request.has("jobid") || request.has_unknown()) continue;
     const auto line = command.words.front().line;
+    const auto parts = 1 + std::count_if(command.words.begin(), command.words.end(),
+                                         [](const OptionWord& word) { return word.text == ":"; });
     const auto group = request.value(request.has("het-group") ? "het-group" : "pack-group");
     const auto count = static_cast<int64_t>(script.components.size());
     if (const auto largest = group.empty() ? std::nullopt : largest_component(group);
-        largest && (!script.is_het() || *largest >= count)) {
+        largest && (script.is_het() ? *largest >= count : parts == 1)) {
       finder.add_as(severity, line,
                     script.is_het()
                         ? fmt::format("--het-group {} names component {}, but the job has {}, numbered from 0; srun "
@@ -211,8 +204,6 @@ void find_missing_components(const Subject& subject, Finder& finder) {
                         : fmt::format("--het-group {} is refused, because the job is not heterogeneous", group),
                     "Write #SBATCH hetjob between the components, or leave --het-group out.");
     }
-    const auto parts = 1 + std::count_if(command.words.begin(), command.words.end(),
-                                         [](const OptionWord& word) { return word.text == ":"; });
     if (parts > 1 && !script.is_het() && whole.nodes && parts > *whole.nodes) {
       finder.add_as(severity, line,
                     fmt::format("each of the {} parts of this srun needs nodes of its own, but the job has {}; srun "

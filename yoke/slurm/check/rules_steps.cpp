@@ -275,11 +275,18 @@ void check_step_cpus(const Subject& subject, Finder& finder) {
 
 bool is_wait(const Command& command) { return command.name == "wait" || command.name == "fg"; }
 
-bool is_trivial(const std::string& name) {
-  static const std::set<std::string_view> kNames = {"echo",   "date",  "printf",   "true",  ":",      "export", "trap",
-                                                    "sleep",  "set",   "cd",       "mkdir", "ls",     "cat",    "exit",
-                                                    "module", "unset", "hostname", "local", "declare"};
-  return kNames.contains(name);
+/// Whether a command takes hardly any time, so that a script which has only such ones left ends at once.
+bool is_quick(const Command& command) {
+  static const std::set<std::string_view> kNames = {
+      "echo", "date",  "printf",     "true",   ":",     "export", "trap",    "set",        "cd",      "mkdir", "ls",
+      "cat",  "exit",  "module",     "unset",  "ml",    "local",  "declare", "cp",         "mv",      "rm",    "touch",
+      "ln",   "chmod", "grep",       "head",   "[",     "[[",     "test",    "hostname",   "squeue",  "sacct", "source",
+      ".",    "conda", "deactivate", "pwd",    "env",   "sort",   "wc",      "sed",        "awk",     "cut",   "tr",
+      "tee",  "read",  "shift",      "return", "which", "kill",   "pkill",   "nvidia-smi", "scontrol"};
+  if (command.name == "sleep" && command.words.size() == 2) {
+    return parse_count(command.words[1].text).value_or(INT64_MAX) < 60;
+  }
+  return kNames.contains(command.name);
 }
 
 void check_no_wait(const Subject& subject, Finder& finder) {
@@ -295,16 +302,9 @@ void check_no_wait(const Subject& subject, Finder& finder) {
       break;
     }
     if (command.shell->is_background) {
-      const auto& first = command.words[0].text;
-      if (command.name == "srun" || command.name.starts_with("python") || command.name == "mpirun" ||
-          first.starts_with("./")) {
-        last = &command;
-      }
-    } else if (is_wait(command) ||
-               (!is_trivial(command.name) && last != nullptr && !command.shell->is_in_loop &&
-                (command.name == "srun" || command.name.starts_with("python") || command.name == "mpirun" ||
-                 command.words[0].text.starts_with("./") || command.name == "tail" || command.name == "bash"))) {
-      last = nullptr;
+      if (is_work(command)) last = &command;
+    } else if (is_wait(command) || !is_quick(command) || (command.shell->is_in_loop && command.name == "sleep")) {
+      last = nullptr;  // something waits, or works meanwhile
     }
   }
   if (last == nullptr || subject.script.text.find("wait") != std::string::npos) {
@@ -393,72 +393,6 @@ void check_pty(const Subject& subject, Finder& finder) {
   }
 }
 
-// ---- Signals
-
-const Command* find_trap(const Script& script, std::string& signal) {
-  for (const auto& command : script.commands) {
-    if (command.name != "trap" || command.words.size() < 3 || command.words[1].text == "-") continue;
-    for (size_t i = 2; i < command.words.size(); ++i) {
-      auto name = command.words[i].text;
-      if (name.starts_with("SIG")) name = name.substr(3);
-      if (name == "EXIT" || name == "ERR" || name == "DEBUG" || name == "0" || name == "RETURN") continue;
-      signal = name;
-      return &command;
-    }
-  }
-  return nullptr;
-}
-
-std::string signal_of(const std::string& value) {
-  auto name = value.substr(0, value.find('@'));
-  if (const auto colon = name.rfind(':'); colon != name.npos) name = name.substr(colon + 1);
-  if (name.starts_with("SIG")) name = name.substr(3);
-  static constexpr std::pair<const char*, const char*> kNumbers[] = {
-      {"10", "USR1"}, {"12", "USR2"}, {"15", "TERM"}, {"2", "INT"}, {"1", "HUP"}};
-  for (const auto& [number, word] : kNumbers) {
-    if (name == number) return word;
-  }
-  return name;
-}
-
-void check_signal_shell(const Subject& subject, Finder& finder) {
-  const auto value = subject.script.job().value("signal");
-  std::string trapped;
-  const auto* trap = find_trap(subject.script, trapped);
-  if (value.empty() || trap == nullptr || signal_of(value) != signal_of(trapped)) return;
-  const auto flags = value.substr(0, value.rfind(':') == value.npos ? 0 : value.rfind(':'));
-  if (flags.find('B') != flags.npos) return;
-  finder.add(subject.script.job().line_of("signal"),
-             fmt::format(
-                 "--signal={} goes to the steps alone; the trap for {} on line {} is in the batch shell and never runs",
-                 value, trapped, trap->words[0].line),
-             fmt::format("Write --signal=B:{}.", value));
-}
-
-void check_trap_waits(const Subject& subject, Finder& finder) {
-  const auto value = subject.script.job().value("signal");
-  std::string trapped;
-  const auto* trap = find_trap(subject.script, trapped);
-  if (!value.starts_with("B") || trap == nullptr || signal_of(value) != signal_of(trapped)) return;
-  bool has_wait = false;
-  const Command* blocking = nullptr;
-  for (const auto& command : subject.script.commands) {
-    if (is_wait(command)) has_wait = true;
-    const bool is_work = command.name == "srun" || command.name.starts_with("python") || command.name == "mpirun" ||
-                         command.name == "torchrun";
-    const bool is_long_sleep = command.name == "sleep" && command.words.size() == 2 && !command.shell->is_in_loop &&
-                               parse_count(command.words[1].text).value_or(0) >= 60;
-    if ((is_work || is_long_sleep) && !command.shell->is_background && !command.shell->is_in_substitution &&
-        command.words[0].line > trap->words[0].line) {
-      blocking = &command;
-    }
-  }
-  if (has_wait || blocking == nullptr) return;
-  finder.add(blocking->words[0].line,
-             fmt::format("bash runs the trap for {} when {} has ended, which is too late", trapped, blocking->name),
-             fmt::format("Start {} with & and write `wait` after it.", blocking->name));
-}
-
 constexpr Rule kStepRules[] = {
     {"missing-srun", Severity::kWarning, "", "", "Several tasks, but nothing starts them",
      "The batch script runs once, on the first node. srun starts tasks.", "Write srun in front of the program.",
@@ -493,12 +427,6 @@ constexpr Rule kStepRules[] = {
      "slurm.schedmd.com/srun.html, --exact; tested with 22.05.8", check_serial_steps},
     {"pty-in-batch", Severity::kWarning, "", "", "An interactive shell in a batch script", "There is no terminal.",
      "Use srun --pty in a terminal.", "slurm.schedmd.com/srun.html, --pty", check_pty},
-    {"signal-not-to-shell", Severity::kWarning, "", "", "--signal does not reach the trap",
-     "Without B:, Slurm sends the signal to steps, but not to the batch shell.", "Write --signal=B:SIGNAL@SECONDS.",
-     "slurm.schedmd.com/sbatch.html, --signal", check_signal_shell},
-    {"trap-waits", Severity::kWarning, "", "", "A trap that waits for a program in the foreground",
-     "bash runs traps between commands.", "Start the program with & and use `wait`.", "GNU Bash manual, 3.7.6 Signals",
-     check_trap_waits},
 };
 
 }  // namespace

@@ -137,28 +137,44 @@ std::map<std::string, std::string> job_variables(const Request& job) {
   set("SLURM_NPROCS", job.has("ntasks") ? layout.ntasks : std::nullopt);
   set("SLURM_NTASKS_PER_NODE", job.ntasks_per_node());
   set("SLURM_CPUS_PER_TASK", job.count("cpus-per-task"));
-  set("SLURM_GPUS_PER_NODE", job.gpus("gpus-per-node"));
   set("SLURM_GPUS_ON_NODE", layout.gpus_per_node);
-  set("SLURM_GPUS", job.gpus("gpus"));
-  set("SLURM_GPUS_PER_TASK", job.gpus("gpus-per-task"));
+  // These are the texts of the options, "a100:4" too (src/common/env.c, set_env_from_opts).
+  for (const auto& [name, option] : {std::pair{"SLURM_GPUS_PER_NODE", "gpus-per-node"},
+                                     {"SLURM_GPUS", "gpus"},
+                                     {"SLURM_GPUS_PER_TASK", "gpus-per-task"}}) {
+    if (job.gpus(option)) values[name] = job.value(option);
+  }
   return values;
+}
+
+void add_options(ParsedOptions& options, const ParsedOptions& more) {
+  options.given.insert(options.given.end(), more.given.begin(), more.given.end());
+  options.problems.insert(options.problems.end(), more.problems.begin(), more.problems.end());
+  options.has_unknown |= more.has_unknown;
 }
 
 void read_requests(Script& script, const std::vector<OptionWord>& extra) {
   std::vector<std::vector<OptionWord>> words(1);
   for (const auto& directive : script.directives) {
     if (directive.is_late) continue;
-    if (is_component_word(directive.text)) words.emplace_back();
+    if (directive.is_component) words.emplace_back();
     for (const auto& word : directive.words) words.back().push_back({word, directive.line, true});
   }
   for (const auto& component : words) {
     auto parsed = parse_options(kSbatch, component);
-    script.leftovers.emplace_back(component.begin() + static_cast<std::ptrdiff_t>(parsed.num_used), component.end());
+    std::vector<OptionWord> leftovers;
+    constexpr size_t kMostLeftovers = 64;  // each one copies the words after it
+    for (size_t at = parsed.num_used; at < component.size() && leftovers.size() < kMostLeftovers;) {
+      leftovers.push_back(component[at]);
+      const auto line = component[at].line;
+      while (at < component.size() && component[at].line == line) ++at;
+      const auto more = parse_options(kSbatch, {component.begin() + static_cast<std::ptrdiff_t>(at), component.end()});
+      add_options(parsed, more);
+      at += more.num_used;
+    }
+    script.leftovers.push_back(std::move(leftovers));
     if (script.components.empty() && !extra.empty()) {
-      const auto added = parse_options(kSbatch, extra);
-      parsed.given.insert(parsed.given.end(), added.given.begin(), added.given.end());
-      parsed.problems.insert(parsed.problems.end(), added.problems.begin(), added.problems.end());
-      parsed.has_unknown |= added.has_unknown;
+      add_options(parsed, parse_options(kSbatch, extra));
     }
     script.components.emplace_back(parsed);
   }
@@ -217,9 +233,9 @@ std::optional<std::string> expand(std::string_view text, const std::map<std::str
 }
 
 Directive read_directive(std::string_view text, int64_t line) {
-  Directive result{line, std::string(text), {}, false, 0, false};
+  Directive result{line, std::string(text), {}, false, 0, false, is_component_word(text)};
   size_t i = 0;
-  if (is_component_word(text)) {
+  if (result.is_component) {
     while (i < text.size() && is_space(text[i])) ++i;
     while (i < text.size() && !is_space(text[i])) ++i;
   }

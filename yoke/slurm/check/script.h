@@ -21,7 +21,8 @@ struct Directive {
   std::vector<std::string> words;  ///< As sbatch splits them.
   bool is_late = false;            ///< After the first command: sbatch does not read it.
   char unmatched_quote = 0;
-  bool has_hash = false;  ///< A # within a word, which cuts it.
+  bool has_hash = false;      ///< A # within a word, which cuts it.
+  bool is_component = false;  ///< "hetjob": the next component of a heterogeneous job begins.
 };
 
 /// Splits the text of a directive as sbatch does: quotes, backslashes, comments after #.
@@ -45,7 +46,8 @@ struct Script {
   std::vector<Directive> directives;
   /// The requests of a heterogeneous job; one for other jobs. From the directives that sbatch reads.
   std::vector<Request> components;
-  /// For each component, the words after its options: sbatch refuses them.
+  /// For each component, the first word of each line that is no option: sbatch refuses it, and reads no further. The
+  /// options of later lines are in `components` all the same, since they are there once the word is mended.
   std::vector<std::vector<OptionWord>> leftovers;
   int64_t first_command_line = 0;  ///< 0: there is none.
   std::vector<bool> is_in_text;    ///< For each line, whether it begins within a here-document or a string.

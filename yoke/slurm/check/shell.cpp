@@ -120,8 +120,8 @@ class Reader {
 
   // ---- Words
 
-  void use(std::string name, bool has_default, Word& word) {
-    VariableUse one{std::move(name), line_, has_default};
+  void use(std::string name, bool has_default, Word& word, bool is_cut = false) {
+    VariableUse one{std::move(name), line_, has_default, is_cut};
     word.uses.push_back(one);
     result_.uses.push_back(std::move(one));
   }
@@ -212,7 +212,8 @@ class Reader {
     const bool has_default = rest.starts_with(":-") || rest.starts_with(":=") || rest.starts_with(":+") ||
                              rest.starts_with(":?") || rest.starts_with("-") || rest.starts_with("+") ||
                              rest.starts_with("=") || rest.starts_with("?") || inner[0] == '!';
-    use(std::string(inner.substr(begin, i - begin)), has_default, word);
+    const bool is_cut = !has_default && !rest.empty() && std::string_view("#%/:^,@").find(rest[0]) != rest.npos;
+    use(std::string(inner.substr(begin, i - begin)), has_default, word, is_cut);
     scan_expansions(rest, word);
   }
 

@@ -16,6 +16,7 @@ struct VariableUse {
   std::string name;
   int64_t line = 1;
   bool has_default = false;  ///< ${NAME:-x}, ${NAME:+x} and the like: an unset variable is expected.
+  bool is_cut = false;       ///< ${NAME##*:}, ${NAME%%x}, ${NAME/x/y} and the like: a part of the value.
 };
 
 struct Word {

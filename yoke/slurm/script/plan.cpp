@@ -278,7 +278,9 @@ class Planner {
               : ranks_ == gpus_    ? "one rank for each GPU"
                                    : "");
     if (gpus_ > 0) {
-      directive(fmt::format("--gpus-per-node={}", gpus_), "each task sees all of them, so that GPUs reach each other");
+      const auto type = site_.gpu_type.empty() ? "" : site_.gpu_type + ":";
+      directive(fmt::format("--gpus-per-node={}{}", type, gpus_),
+                "each task sees all of them, so that GPUs reach each other");
     }
     if (cpus_) {
       directive(fmt::format("--cpus-per-task={}", has_task_per_rank() ? *cpus_ : *cpus_ * ranks_));

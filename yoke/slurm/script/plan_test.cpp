@@ -244,6 +244,14 @@ TEST(SlurmScript, RefusesWhatCannotRun) {
   EXPECT_THAT(refusal(training(), site_of("nvidia")), HasSubstr("give --gpus-per-node"));
 }
 
+// On nodes that have slices of MIG too, a number alone may be slices.
+TEST(SlurmScript, AsksForWholeGpusByTheirType) {
+  auto site = site_of("lumi-g");
+  EXPECT_THAT(script_of(training(), site), HasSubstr("#SBATCH --gpus-per-node=8"));
+  site.gpu_type = "nvidia_b200";
+  EXPECT_THAT(script_of(training(), site), HasSubstr("#SBATCH --gpus-per-node=nvidia_b200:8"));
+}
+
 TEST(SlurmScript, TellsAShortJobToStopInItsSecondHalf) {
   auto request = training();
   for (const auto& [time, expected] : std::map<std::string, std::string>{{"1m", "@30 "},

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
@@ -28,9 +29,24 @@ int64_t number_of_key(std::string_view line, std::string_view key) {
   return parse_int(value_of_key(line, key)).value_or(0);
 }
 
-/// "gpu:a100:4(S:0-1),gpu:t4:1" has 5 GPUs; the type is that of the first. MPS and shards of GPUs are not GPUs.
+/// The sevenths of a GPU that a type of MIG slices has: 2 of "nvidia_b200_2g.45gb", "2g.45gb" and "1c.2g.20gb"; 0 for
+/// a whole GPU. Source  NVIDIA's names of MIG profiles, which NVML's plugin of Slurm appends to the type.
+int64_t sevenths_of(std::string_view type) {
+  for (auto at = type.find("g."); at != type.npos; at = type.find("g.", at + 1)) {
+    auto begin = at, end = at + 2;
+    while (begin > 0 && is_digit(type[begin - 1])) --begin;
+    while (end < type.size() && is_digit(type[end])) ++end;
+    if (begin < at && end > at + 2 && type.substr(end).starts_with("gb")) {
+      return parse_int(type.substr(begin, at - begin)).value_or(1);
+    }
+  }
+  return 0;
+}
+
+/// "gpu:a100:4(S:0-1),gpu:t4:1" has 5 GPUs; the type is that of the first. MPS and shards of GPUs are not GPUs. Slices
+/// of MIG are counted for themselves, unless the node has nothing else.
 void read_gres(std::string_view gres, NodeRecord& node) {
-  std::string text;
+  std::string text, slice_type;
   int depth = 0;
   for (const char c : gres) {  // a comma between parentheses ends no entry
     if (c == '(') ++depth;
@@ -40,10 +56,21 @@ void read_gres(std::string_view gres, NodeRecord& node) {
   for (const auto entry : split(text, ',')) {
     const auto parts = split(entry, ':');
     if (parts.empty() || parts[0] != "gpu") continue;
-    const auto count = parts.size() == 1 ? std::optional<int64_t>(1) : parse_int(parts.back());
-    node.num_gpus += count.value_or(1);
-    if (node.gpu_type.empty() && parts.size() == 3) node.gpu_type = parts[1];
+    const auto count = (parts.size() == 1 ? std::optional<int64_t>(1) : parse_int(parts.back())).value_or(1);
+    const std::string_view type = parts.size() == 3 ? parts[1] : std::string_view();
+    if (const auto sevenths = sevenths_of(type); sevenths > 0) {
+      node.num_slices += count;
+      node.slice_sevenths += count * sevenths;
+      if (slice_type.empty()) slice_type = type;
+      continue;
+    }
+    node.num_gpus += count;
+    if (node.gpu_type.empty()) node.gpu_type = type;
   }
+  if (node.num_gpus > 0 || node.num_slices == 0) return;
+  node.num_gpus = std::exchange(node.num_slices, 0);
+  node.slice_sevenths = 0;
+  node.gpu_type = slice_type;
 }
 
 }  // namespace
@@ -119,10 +146,11 @@ Site detect_site(const ClusterConfig& config, const std::vector<NodeRecord>& nod
     for (const auto& one : partitions) names.push_back(one.name);
     throw Error(ErrorCode::kNotFound, "there is no partition {} here; there are: {}", chosen, fmt::join(names, ", "));
   }
-  using Shape = std::tuple<int64_t, int64_t, int64_t, std::string>;  // GPUs, CPUs, memory, type
+  using Shape = std::tuple<int64_t, int64_t, int64_t, std::string, int64_t>;  // GPUs, CPUs, memory, type, slices
   std::map<Shape, std::vector<const NodeRecord*>> shapes;
   for (const auto& node : nodes) {
-    if (in(node, chosen)) shapes[{node.num_gpus, node.num_cpus, node.memory_mib, node.gpu_type}].push_back(&node);
+    if (!in(node, chosen)) continue;
+    shapes[{node.num_gpus, node.num_cpus, node.memory_mib, node.gpu_type, node.num_slices}].push_back(&node);
   }
   if (shapes.empty())
     throw Error(ErrorCode::kNotFound, "Slurm lists no nodes{}", chosen.empty() ? "" : " in " + chosen);
@@ -150,10 +178,19 @@ Site detect_site(const ClusterConfig& config, const std::vector<NodeRecord>& nod
   }
   site.num_gpus = node.num_gpus;
   site.vendor = vendor_of(node.gpu_type);
+  if (node.num_slices > 0) {
+    site.gpu_type = node.gpu_type;
+    notes.push_back(fmt::format("nodes also have {} slices of GPUs (MIG), which are not counted; {}", node.num_slices,
+                                site.gpu_type.empty()
+                                    ? "Slurm does not name the type of whole ones, so jobs may get slices instead"
+                                    : fmt::format("jobs ask for whole ones as gpu:{}", site.gpu_type)));
+  }
   site.num_cpus = node.num_cpus;
   if (node.num_gpus > 0) {
-    site.cpus_per_gpu = std::max<int64_t>(node.num_cpus / node.num_gpus, 1);
-    const auto gib = node.memory_mib / node.num_gpus * 95 / 100 / 1024;
+    // Slices share the CPUs and the memory of the node, as parts of the GPUs that they are cut of.
+    const auto num_physical = node.num_gpus + (node.slice_sevenths + 6) / 7;
+    site.cpus_per_gpu = std::max<int64_t>(node.num_cpus / num_physical, 1);
+    const auto gib = node.memory_mib / num_physical * 95 / 100 / 1024;
     if (config.has_memory_limits && gib > 0) site.memory_per_gpu = fmt::format("{}G", gib);
   }
   if (site.vendor == "amd") {

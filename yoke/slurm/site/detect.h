@@ -22,7 +22,8 @@ ClusterConfig parse_config(std::string_view text);
 /// From `scontrol show node --oneliner`.
 struct NodeRecord {
   std::string name, gpu_type;                          ///< "a100"; empty: Slurm does not name the type.
-  int64_t num_gpus = 0, num_cpus = 0, memory_mib = 0;  ///< CPUs that jobs can have.
+  int64_t num_gpus = 0, num_cpus = 0, memory_mib = 0;  ///< Whole GPUs, or slices if it has no others; CPUs of jobs.
+  int64_t num_slices = 0, slice_sevenths = 0;          ///< Of MIG, beside whole GPUs: how many, and how much of GPUs.
   std::vector<std::string> partitions;
 
   bool operator==(const NodeRecord&) const = default;

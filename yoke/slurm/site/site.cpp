@@ -195,8 +195,13 @@ Site parse_site(std::string_view text, const std::string& name) {
     }
   }
 
-  const auto node = root.table("node", {"gpus", "vendor", "cpus", "cpus_per_gpu", "memory_per_gpu"});
+  const auto node = root.table("node", {"gpus", "gpu_type", "vendor", "cpus", "cpus_per_gpu", "memory_per_gpu"});
   site.num_gpus = node.count("gpus", 1024).value_or(0);
+  site.gpu_type = node.text("gpu_type");
+  if (site.gpu_type.find_first_of(" :,#") != std::string::npos) {
+    node.refuse(*node.find("gpu_type"),
+                "gpu_type takes the name of a type as `sinfo -o %G` prints it, such as \"a100\"");
+  }
   site.vendor = node.text("vendor");
   check_choice(node, "vendor", site.vendor, {"nvidia", "amd"});
   site.num_cpus = node.count("cpus", CpuSet::kMaxCpus);
@@ -284,6 +289,7 @@ std::string to_toml(const Site& site) {
   });
   section("node", [&] {
     if (site.num_gpus > 0) number("gpus", site.num_gpus);
+    line("gpu_type", site.gpu_type);
     line("vendor", site.vendor);
     number("cpus", site.num_cpus);
     number("cpus_per_gpu", site.cpus_per_gpu);

@@ -37,6 +37,7 @@ struct Site {
   std::vector<std::string> options;  ///< Options of sbatch for every job: "--hint=nomultithread".
 
   int64_t num_gpus = 0;                           ///< Of a node.
+  std::string gpu_type;                           ///< Jobs ask for GPUs by it, since nodes have others or slices too.
   std::string vendor;                             ///< "nvidia", "amd" or empty.
   std::optional<int64_t> num_cpus, cpus_per_gpu;  ///< As Slurm counts CPUs; those that a job can have.
   std::string memory_per_gpu;                     ///< As --mem-per-gpu takes it: "60G"; empty: Slurm's default.

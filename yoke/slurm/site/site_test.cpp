@@ -122,7 +122,7 @@ TEST(SlurmSite, IsDetectedFromWhatSlurmSays) {
       "NodeName=n2 CPUEfctv=62 CPUTot=64 Gres=gpu:a100:5 RealMemory=512000 Partitions=gpu,all\n"
       "NodeName=c1 CPUTot=128 Gres=(null) RealMemory=256000 Partitions=cpu,all\n");
   ASSERT_EQ(nodes.size(), 3U);
-  EXPECT_EQ(nodes[0], (NodeRecord{"n1", "a100", 5, 62, 512000, {"gpu", "all"}}));
+  EXPECT_EQ(nodes[0], (NodeRecord{"n1", "a100", 5, 62, 512000, 0, 0, {"gpu", "all"}}));
   EXPECT_EQ(nodes[2].num_gpus, 0);
   EXPECT_EQ(nodes[2].num_cpus, 128);
   const auto partitions = parse_partitions(
@@ -140,6 +140,25 @@ TEST(SlurmSite, IsDetectedFromWhatSlurmSays) {
   EXPECT_THAT(notes, ElementsAre(HasSubstr("1 nodes are different: 0 GPUs, 128 CPUs")));
   EXPECT_THAT(message_of([&] { detect_site(config, nodes, partitions, "nope", notes); }),
               HasSubstr("there is no partition nope here; there are: cpu, gpu"));
+  // MIG beside whole GPUs: 28 sevenths in slices are four more GPUs of the eight in the node.
+  const auto mixed = parse_nodes(
+      "NodeName=nv2 CPUEfctv=192 CPUTot=224 Gres=gpu:nvidia_b200:4(S:0-1),gpu:nvidia_b200_2g.45gb:8(S:0-1),"
+      "gpu:nvidia_b200_3g.90gb:4(S:0-1) RealMemory=2060000 Partitions=gpu\n");
+  EXPECT_EQ(mixed[0].num_gpus, 4);
+  EXPECT_EQ(mixed[0].num_slices, 12);
+  notes.clear();
+  const auto beside = detect_site(config, mixed, partitions, "gpu", notes);
+  EXPECT_EQ(beside.num_gpus, 4);
+  EXPECT_EQ(beside.gpu_type, "nvidia_b200");
+  EXPECT_EQ(beside.cpus_per_gpu, 24);
+  EXPECT_EQ(beside.memory_per_gpu, "238G");
+  EXPECT_THAT(notes, ElementsAre(HasSubstr("12 slices of GPUs (MIG), which are not counted")));
+  EXPECT_EQ(parse_site(to_toml(beside), "again").gpu_type, "nvidia_b200");
+  const auto sliced =
+      parse_nodes("NodeName=m1 CPUTot=64 Gres=gpu:1g.10gb:7,gpu:2g.20gb:2 RealMemory=1000 Partitions=gpu\n");
+  EXPECT_EQ(sliced[0].num_gpus, 9);
+  EXPECT_EQ(sliced[0].gpu_type, "1g.10gb");
+  EXPECT_EQ(sliced[0].num_slices, 0);
   EXPECT_EQ(vendor_of("mi250"), "amd");
   EXPECT_EQ(vendor_of("mig-1g.10gb"), "");
   EXPECT_EQ(vendor_of("NVIDIA_H100"), "nvidia");

@@ -1,5 +1,5 @@
 #!/bin/bash
-# expect: launcher-per-task:9 workers-and-gpus:9 launcher-on-one-node:10
+# expect: launcher-per-task:9 workers-and-gpus:9 launcher-without-rendezvous:9 launcher-on-one-node:10
 #SBATCH --nodes=2
 #SBATCH --ntasks-per-node=4
 #SBATCH --gpus-per-node=4
