@@ -28,7 +28,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
   TensorMap tensors;
   try {
     tensors = reader.tensors();
-  } catch (const yoke::Error&) {  // thrown if a byte of a BOOL is neither 0 nor 1
+  } catch (const yoke::Error&) {  // thrown if a byte of a BOOL is neither 0 nor 1, or libtorch lacks a dtype
     return 0;
   }
   if (tensors.size() != header.slots.size()) std::abort();
@@ -38,6 +38,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
     if (tensor.scalar_type() != slot.dtype || tensor.sizes() != slot.shape) std::abort();
     if (tensor.nbytes() != static_cast<size_t>(slot.end_byte - slot.begin_byte)) std::abort();
     if (tensor.nbytes() > 0 && std::memcmp(tensor.data_ptr(), stored, tensor.nbytes()) != 0) std::abort();
+    if (slot.dtype == at::ScalarType::Float4_e2m1fn_x2) continue;  // cannot be compared
     if (!reader.elements(slot.name, 0, tensor.numel()).equal(tensor.view({-1}))) {
       if (!at::isFloatingType(slot.dtype) && !at::isComplexType(slot.dtype)) std::abort();  // NaN does not equal itself
     }

@@ -1,5 +1,6 @@
 #include "yoke/train/data/tar_shards.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -16,6 +17,7 @@ namespace yoke::train {
 namespace {
 
 using test::message_of;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Pair;
@@ -58,6 +60,111 @@ TEST(TarShards, ReadsWhatTarWrites) {
     EXPECT_EQ(shards.sample(2).key, name) << format;
     EXPECT_EQ(shards.sample(2).at("txt"), "long");
   }
+}
+
+// `num_parts` blocks of data, with holes of zeros before, between and after them.
+std::string holey(int num_parts) {
+  std::string text(8192, '\0');
+  for (int i = 0; i < num_parts; ++i) {
+    text += std::string(512, static_cast<char>('a' + i % 26)) +
+            std::string(static_cast<size_t>(8192 + 512 * (i % 3)), '\0');
+  }
+  return text;
+}
+
+// Writes only the blocks that are not zero, because tar packs a file as a sparse one if the disk has holes for it.
+void write_sparse(const std::filesystem::path& path, const std::string& text) {
+  write(path, "");
+  std::ofstream file(path, std::ios::binary);
+  for (size_t i = 0; i < text.size(); i += 512) {
+    const auto block = text.substr(i, 512);
+    if (block.find_first_not_of('\0') == block.npos) continue;
+    file.seekp(static_cast<std::streamoff>(i));
+    file << block;
+  }
+  file.close();
+  std::filesystem::resize_file(path, text.size());
+}
+
+// Oracle: the files that tar has packed as sparse ones. 50 parts need more headers than one.
+TEST(TarShards, ReadsSparseFiles) {
+  const std::vector<std::pair<std::string, std::string>> files = {{"0.txt", "before"},
+                                                                  {"1.bin", holey(1) + "end"},
+                                                                  {"2" + std::string(150, 'n') + ".bin", holey(50)},
+                                                                  {"3.bin", holey(0)},
+                                                                  {"4.txt", "after"}};
+  for (const std::string format :
+       {"gnu", "pax --sparse-version=0.0", "pax --sparse-version=0.1", "pax --sparse-version=1.0"}) {
+    const test::TemporaryFolder dir;
+    for (const auto& [name, text] : files) write_sparse(dir.path("files/" + name), text);
+    const auto shard = pack(dir.path("files"), dir.path("shard.tar"), "-S --hole-detection=raw --format=" + format);
+    ASSERT_LT(std::filesystem::file_size(shard), 80'000) << "tar has packed the holes, with " << format;
+    const TarShards shards({shard});
+    ASSERT_EQ(shards.size(), 5) << format;
+    for (int64_t i = 0; i < 5; ++i) {
+      const auto& [name, text] = files[static_cast<size_t>(i)];
+      const auto sample = shards.sample(i);
+      EXPECT_EQ(sample.key + "." + sample.files[0].first, name) << format;
+      EXPECT_TRUE(sample.files[0].second == text) << name << " of format " << format;
+    }
+  }
+}
+
+TEST(TarShards, RefusesSparseFilesWhoseMapIsWrong) {
+  const test::TemporaryFolder dir;
+  write_sparse(dir.path("files/1.bin"), holey(2));  // parts of 512 bytes at 8192 and 16896
+  const auto packed = [&](const std::string& format) {
+    return read_file(pack(dir.path("files"), dir.path("whole.tar"), "-S --hole-detection=raw --format=" + format));
+  };
+  const auto refuse = [&](std::string bytes, const std::string& from, const std::string& to, const std::string& why) {
+    ASSERT_EQ(from.size(), to.size());
+    ASSERT_NE(bytes.find(from), bytes.npos) << from;
+    write(dir.path("damaged.tar"), bytes.replace(bytes.find(from), from.size(), to));
+    const auto said = message_of([&] { TarShards({dir.path("damaged.tar")}); }, ErrorCode::kDataLoss);
+    EXPECT_THAT(said, AllOf(HasSubstr("damaged.tar"), HasSubstr(why))) << to;
+  };
+  const auto in_header = packed("pax --sparse-version=0.1");
+  refuse(in_header, "=8192,512,16896,", "=8192,512,00001,", "a sparse file whose parts overlap, or exceed its size");
+  refuse(in_header, "sparse.size=26112", "sparse.size=16999", "exceed its size");
+  refuse(in_header, "=8192,512,", "=8192,513,", "a sparse file whose map does not fit its content");
+  refuse(in_header, "=8192,512,", "=8192,51x,", "a pax number that is wrong");
+  refuse(in_header, "sparse.map=", "sparse.mop=", "a sparse file whose map does not fit its content");
+
+  const auto in_data = packed("pax --sparse-version=1.0");
+  refuse(in_data, "3\n8192\n", "9\n8192\n", "a sparse file whose map");
+  refuse(in_data, "3\n8192\n", "3\n819x\n", "a sparse file whose map cannot be read");
+  refuse(in_data, "3\n8192\n", "308192\n", "a sparse file whose map");
+
+  // GNU's own form. The checksum of the header is made right again.
+  auto gnu = packed("gnu");
+  gnu.replace(483, 11, 11, '7');
+  gnu.replace(148, 8, 8, ' ');
+  int sum = 0;
+  for (size_t i = 0; i < 512; ++i) sum += static_cast<unsigned char>(gnu[i]);
+  const auto checksum = fmt::format("{:06o}", sum) + std::string("\0 ", 2);
+  refuse(gnu, std::string(8, ' '), checksum,
+         "sparse file at byte 0 has 8589934591 bytes, more than the limit of 1073741824");
+}
+
+// As webdataset, which raises an error for the second file, and knows extensions in small letters only.
+TEST(TarShards, ExtensionsAreInSmallLettersAndUnique) {
+  const test::TemporaryFolder dir;
+  write(dir.path("files/0.JPG"), "image");
+  write(dir.path("files/0.Seg.PNG"), "mask");
+  write(dir.path("files/1.JPG"), "other");
+  const auto path = pack(dir.path("files"), dir.path("shard.tar"), "");
+  const TarShards shards({path});
+  EXPECT_THAT(shards.sample(0).files, ElementsAre(Pair("jpg", "image"), Pair("seg.png", "mask")));
+  EXPECT_EQ(shards.sample(0).at("jpg"), "image");
+  EXPECT_EQ(shards.sample(0).at("JPG"), "image");
+  const auto append = [&](const std::string& name) {
+    const auto folder = dir.path("files");
+    return std::system(("cd '" + folder + "' && tar -rf '" + path.string() + "' " + name).c_str());
+  };
+  write(dir.path("files/1.jpg"), "newer");
+  ASSERT_EQ(append("1.jpg"), 0);
+  EXPECT_THAT(message_of([&] { TarShards({path}); }, ErrorCode::kDataLoss),
+              HasSubstr("shard.tar: the sample 1 has two files .jpg"));
 }
 
 TEST(TarShards, FeedALoaderShardByShard) {
@@ -118,7 +225,8 @@ TEST(TarShards, DamagedFilesAreNamed) {
     EXPECT_THAT(outcome(changed), HasSubstr("damaged.tar: there is a header whose checksum is wrong at byte 0"));
   }
   EXPECT_THAT(outcome("\x1f\x8b" + std::string(2000, 'z')), HasSubstr("not an uncompressed tar file"));
-  EXPECT_EQ(outcome(""), "") << "an empty file has no samples";
+  EXPECT_THAT(outcome(""), HasSubstr("damaged.tar has 0 bytes"));
+  EXPECT_EQ(outcome(std::string(1024, '\0')), "") << "a tar file without entries has no samples";
 }
 
 }  // namespace

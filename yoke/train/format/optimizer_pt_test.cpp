@@ -131,6 +131,18 @@ TEST_F(OptimizerPt, SaysWhatIsNoStateDict) {
   EXPECT_THAT(refusal(dict), HasSubstr("'exp_avg' of a parameter is a str"));
 }
 
+// Python's optimizers have the rates that a program puts into param_groups, and some programs ascend.
+TEST_F(OptimizerPt, TakesOverANegativeRate) {
+  AdamW optimizer(parameters_of(small_model()));
+  auto dict = to_pt(optimizer);
+  auto& groups = std::get<PtList>(dict.items[1].value);
+  for (auto& item : std::get<PtDict>(groups.values[0]).items) {
+    if (std::get<std::string>(item.key) == "lr") item.value = -0.25;
+  }
+  load_pt(optimizer, dict);
+  EXPECT_EQ(optimizer.lr(), -0.25);
+}
+
 // Python's Adagrad requires a state for every parameter, otherwise its step fails.
 TEST_F(OptimizerPt, AdagradsStateIsThereBeforeTheFirstGradient) {
   const auto unused = at::ones({3}).set_requires_grad(true);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <bit>
+#include <charconv>
 #include <cstring>
 #include <limits>
 #include <optional>
@@ -19,6 +20,9 @@ using Kind = PickleGlobal::Kind;
 
 constexpr size_t kMaxPickledDims = 64;  // torch's own iterators allow no more than 64 either
 
+/// Before torch 0.2 a tensor was made empty, and BUILD gave it its storage.
+constexpr std::string_view kEmptyTensor = "a tensor without a storage";
+
 class Machine {
  public:
   Machine(std::span<const std::byte> bytes, const std::string& what)
@@ -30,24 +34,25 @@ class Machine {
     if (protocol < 2 || protocol > 5) fail("a pickle of protocol {}, but only 2 to 5 are known", protocol);
     while (step()) {
     }
-    if (position_ != text_.size()) fail("{} bytes follow its end", text_.size() - position_);
     if (stack_.size() != 1 || !marks_.empty()) fail("it ends with {} objects on its stack", stack_.size());
     pickle_.root = stack_.back();
+    pickle_.num_bytes = position_;
     return std::move(pickle_);
   }
 
- private:
   template <typename... Args>
   [[noreturn]] void fail(fmt::format_string<Args...> format, Args&&... args) const {
     throw Error(ErrorCode::kDataLoss, "{}: {} (at byte {} of the pickle)", what_,
                 fmt::format(format, std::forward<Args>(args)...), position_);
   }
 
+  size_t num_bytes_left() const { return text_.size() - position_; }
+
+ private:
   // ---- Input
 
   std::string_view take(uint64_t size) {
-    if (size > text_.size() - position_)
-      fail("{} bytes are announced, but {} are left", size, text_.size() - position_);
+    if (size > num_bytes_left()) fail("{} bytes are announced, but {} are left", size, num_bytes_left());
     const auto part = text_.substr(position_, size);
     position_ += size;
     return part;
@@ -68,10 +73,10 @@ class Machine {
     return part;
   }
 
-  std::string_view utf8(uint64_t size) {
+  /// A text that is not UTF-8 is one with half a surrogate pair, or bytes of Python 2.
+  bool text(uint64_t size) {
     const auto part = take(size);
-    if (!is_utf8(part)) fail("a text is not UTF-8");
-    return part;
+    return is_utf8(part) ? push(part) : opaque("a text that is not UTF-8");
   }
 
   bool integer(uint64_t size) {  // little-endian, two's complement
@@ -81,6 +86,18 @@ class Machine {
     for (size_t i = 0; i < size; ++i) value |= static_cast<uint64_t>(static_cast<uint8_t>(part[i])) << (8 * i);
     if (size > 0 && size < 8 && (static_cast<uint8_t>(part.back()) & 0x80) != 0) value |= ~uint64_t{0} << (8 * size);
     return push(static_cast<int64_t>(value));
+  }
+
+  /// Python 2 writes an integer of over 32 bits as a line, and could write a bool as the line 00 or 01.
+  bool integer_line() {
+    const auto digits = line();
+    if (digits == "00" || digits == "01") return push(digits == "01");
+    int64_t value = 0;
+    const auto* const end = digits.data() + digits.size();
+    const auto [parsed, error] = std::from_chars(digits.data(), end, value);
+    if (error == std::errc::result_out_of_range) return opaque("an integer of over 64 bits");
+    if (error != std::errc() || parsed != end) fail("a line is not an integer");
+    return push(value);
   }
 
   double big_endian_double() {
@@ -169,13 +186,14 @@ class Machine {
     return opaque("bytes");
   }
 
-  /// Replaces a class and its arguments on the stack by an object of this class. REQUIRES: the class is not a known
-  /// one.
+  /// Replaces a class and its arguments on the stack by an object of this class.
   bool new_object(int num_arguments, std::string_view opcode) {
-    for (int i = 0; i < num_arguments; ++i) pop();
-    const auto* type = get_if<PickleOpaque>(pop());
-    if (type == nullptr) refuse_opcode(opcode);
-    return push(PickleOpaque(*type));
+    if (num_arguments > 1) pop();
+    const auto arguments = pop(), type_ref = pop();
+    if (const auto* unknown = get_if<PickleOpaque>(type_ref)) return push(PickleOpaque(*unknown));
+    const auto* type = get_if<PickleGlobal>(type_ref);
+    if (type == nullptr || type->kind != Kind::kTensorClass) refuse_opcode(opcode);
+    return call(type_ref, arguments);
   }
 
   [[noreturn]] void refuse_opcode(std::string_view name) const {
@@ -197,27 +215,57 @@ class Machine {
     for (size_t i = 0; i < items.size(); i += 2) dict->items.emplace_back(items[i], items[i + 1]);
   }
 
+  /// Drops the attributes: in a state_dict these are versions of modules, and a tensor can have any. But an old tensor
+  /// or parameter has its data there.
   bool build() {
-    pop();  // drops the attributes, which in a state_dict are versions of modules
-    if (get_if<PickleDict>(top()) == nullptr && get_if<PickleOpaque>(top()) == nullptr) {
+    const auto state_ref = pop(), object = top();
+    if (get_if<PickleTensor>(object) == nullptr && get_if<PickleDict>(object) == nullptr &&
+        get_if<PickleOpaque>(object) == nullptr) {
       refuse_opcode("BUILD on an object that is not a dictionary");
     }
+    const auto* made = get_if<PickleOpaque>(object);
+    const auto* state = get_if<PickleTuple>(state_ref);
+    if (made == nullptr || made->what != kEmptyTensor || state == nullptr) return true;
+    const auto num_parts = state->items.size();
+    if (num_parts != 4 && num_parts != 5) return true;
+    const auto parts = state->items;  // storage, offset, size, stride; or five values that begin with a tensor
+    auto data = parts[0];
+    if (num_parts == 4 && get_if<PickleStorage>(data) != nullptr) {
+      tensor(parts, std::nullopt, num_parts);
+      data = pop();
+    }
+    if (const auto* found = get_if<PickleTensor>(data)) pickle_.nodes[object] = PickleTensor(*found);
     return true;
   }
 
-  bool persistent_storage() {
-    const auto& id = expect<PickleTuple>(pop(), "a persistent id that describes a storage").items;
-    if (id.size() != 5) fail("a persistent id of {} parts, but a storage has 5", id.size());
-    if (expect<std::string_view>(id[0], "the text 'storage'") != "storage")
-      fail("a persistent id of something other than a storage");
+  /// A storage; or the class of a module, which is stored with the file and the text of its source.
+  bool persistent_object() {
+    const auto id = expect<PickleTuple>(pop(), "a persistent id that describes a storage").items;
+    const auto kind = id.empty() ? std::string_view() : expect<std::string_view>(id[0], "the text 'storage'");
+    if (kind == "module" && id.size() == 4) {
+      stack_.push_back(id[1]);
+      return true;
+    }
+    if (id.size() != 5 && id.size() != 6) fail("a persistent id of {} parts, but a storage has 5 or 6", id.size());
+    if (kind != "storage") fail("a persistent id of something other than a storage");
     if (const auto* unknown = get_if<PickleOpaque>(id[1]))
       return push(PickleOpaque(*unknown));  // from a quantized tensor
     const auto& type = expect<PickleGlobal>(id[1], "a storage class");
     if (type.kind != Kind::kStorage) fail("a storage class is expected here");
     PickleStorage storage{.dtype = type.dtype, .key = expect<std::string_view>(id[2], "a storage's key")};
     expect<std::string_view>(id[3], "a storage's location");
-    storage.num_elements = expect<int64_t>(id[4], "a storage's size");
+    storage.num_elements = storage.count = expect<int64_t>(id[4], "a storage's size");
     if (storage.num_elements < 0) fail("a storage of {} elements", storage.num_elements);
+    if (id.size() == 6 && get_if<std::monostate>(id[5]) == nullptr) {
+      const auto view = expect<PickleTuple>(id[5], "a part of a storage").items;
+      if (view.size() != 3) fail("a part of a storage is described by {} values instead of 3", view.size());
+      storage.first = expect<int64_t>(view[1], "the first element of a storage's part");
+      storage.count = expect<int64_t>(view[2], "the size of a storage's part");
+      if (storage.first < 0 || storage.count < 0 || storage.first > storage.num_elements ||
+          storage.count > storage.num_elements - storage.first) {
+        fail("{} elements from element {} on of a storage with {}", storage.count, storage.first, storage.num_elements);
+      }
+    }
     return push(storage);
   }
 
@@ -230,13 +278,21 @@ class Machine {
   }
 
   bool reduce() {
-    const auto arguments_ref = pop(), function_ref = pop();
+    const auto arguments = pop(), function = pop();
+    return call(function, arguments);
+  }
+
+  /// Pushes what the function makes of its arguments. If a part of a tensor is unknown, the tensor is.
+  bool call(PickleRef function_ref, PickleRef arguments_ref) {
     if (const auto* unknown = get_if<PickleOpaque>(function_ref)) return push(PickleOpaque(*unknown));
     const auto* function = get_if<PickleGlobal>(function_ref);
     if (function == nullptr) refuse_opcode("REDUCE of an object that is not a name");
     const auto arguments = expect<PickleTuple>(arguments_ref, "a tuple of arguments").items;
     const auto require = [&](size_t least, size_t most) {
       if (arguments.size() < least || arguments.size() > most) fail("a call with {} arguments", arguments.size());
+    };
+    const auto unknown_part = [&](size_t i) {
+      return i < arguments.size() ? get_if<PickleOpaque>(arguments[i]) : nullptr;
     };
     switch (function->kind) {
       case Kind::kOrderedDict: require(0, 0); return push(PickleDict{});
@@ -246,14 +302,29 @@ class Machine {
         stack_.push_back(arguments[0]);
         return true;
       case Kind::kDevice: require(1, 2); return device(arguments);
-      case Kind::kParameter:
-        require(3, 4);
-        expect<PickleTensor>(arguments[0], "a parameter's tensor");
-        stack_.push_back(arguments[0]);
-        return true;
-      case Kind::kTensor: require(4, 7); return tensor(arguments, std::nullopt, 6);
+      case Kind::kParameter: require(3, 4); return parameter(arguments[0]);
+      case Kind::kTensorClass:
+        if (arguments.empty()) return opaque(kEmptyTensor);
+        require(1, 2);
+        return parameter(arguments[0]);
+      case Kind::kTensorOfClass: {
+        require(4, 4);
+        if (const auto* type = unknown_part(1)) return push(PickleOpaque(*type));
+        const auto& type = expect<PickleGlobal>(arguments[1], "a tensor's class");
+        const auto& maker = expect<PickleGlobal>(arguments[0], "the function that makes a tensor");
+        if (type.kind != Kind::kTensorClass) fail("a tensor's class is expected here");
+        if (maker.kind == Kind::kTensorOfClass) fail("a tensor of a class is made of another one");
+        return call(arguments[0], arguments[2]);
+      }
+      case Kind::kTensor:
+        require(4, 7);
+        if (const auto* storage = unknown_part(0)) return push(PickleOpaque(*storage));
+        return tensor(arguments, std::nullopt, 6);
       case Kind::kTensorWithDtype: {
         require(7, 8);
+        for (const size_t part : {size_t{0}, size_t{6}}) {
+          if (const auto* unknown = unknown_part(part)) return push(PickleOpaque(*unknown));
+        }
         const auto& dtype = expect<PickleGlobal>(arguments[6], "a dtype");
         if (dtype.kind != Kind::kDtype) fail("a dtype is expected here");
         return tensor(arguments, dtype.dtype, 7);
@@ -262,6 +333,12 @@ class Machine {
       case Kind::kStorage: break;
     }
     refuse_opcode("REDUCE of a dtype or storage class");
+  }
+
+  bool parameter(PickleRef data) {
+    if (get_if<PickleOpaque>(data) == nullptr) expect<PickleTensor>(data, "a parameter's tensor");
+    stack_.push_back(data);
+    return true;
   }
 
   bool device(const std::vector<PickleRef>& arguments) {
@@ -319,9 +396,12 @@ bool Machine::step() {
     case '\x8a': return integer(read<uint8_t>());
     case '\x8b': return integer(read<uint32_t>());
     case 'G': return push(big_endian_double());
-    case '\x8c': return push(utf8(read<uint8_t>()));
-    case 'X': return push(utf8(read<uint32_t>()));
-    case '\x8d': return push(utf8(read<uint64_t>()));
+    case 'I': return integer_line();
+    case 'U':
+    case '\x8c': return text(read<uint8_t>());
+    case 'T':
+    case 'X': return text(read<uint32_t>());
+    case '\x8d': return text(read<uint64_t>());
     case ')': return tuple(0);
     case '\x85': return tuple(1);
     case '\x86': return tuple(2);
@@ -370,7 +450,7 @@ bool Machine::step() {
       const auto name = expect<std::string_view>(pop(), "a name");
       return global(expect<std::string_view>(pop(), "a module's name"), name);
     }
-    case 'Q': return persistent_storage();
+    case 'Q': return persistent_object();
     case 'R': return reduce();
     case 'b': return build();
     case '\x81': return new_object(1, "NEWOBJ");
@@ -387,7 +467,7 @@ bool Machine::step() {
     case '\x8e':
     case '\x96': return bytes(read<uint64_t>());
     case 'i': refuse_opcode("INST");
-    case 'o': refuse_opcode("OBJ");
+    case 'o': pop_mark(); return opaque("an object of an old class of Python 2 (OBJ)");
     case '\x82':
     case '\x83':
     case '\x84': refuse_opcode("EXT");
@@ -412,6 +492,15 @@ std::string reason_of(const PickleOpaque& opaque) {
   return fmt::format("it {}, which is not of tensors and plain data; nothing was executed", what);
 }
 
-Pickle parse_pickle(std::span<const std::byte> bytes, const std::string& what) { return Machine(bytes, what).run(); }
+Pickle parse_pickle(std::span<const std::byte> bytes, const std::string& what) {
+  Machine machine(bytes, what);
+  auto pickle = machine.run();
+  if (machine.num_bytes_left() > 0) machine.fail("{} bytes follow its end", machine.num_bytes_left());
+  return pickle;
+}
+
+Pickle parse_first_pickle(std::span<const std::byte> bytes, const std::string& what) {
+  return Machine(bytes, what).run();
+}
 
 }  // namespace yoke::train

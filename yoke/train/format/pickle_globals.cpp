@@ -17,6 +17,10 @@ constexpr std::array kFunctions = {
     Function{"torch._utils", "_rebuild_tensor", Kind::kTensor},
     Function{"torch._utils", "_rebuild_tensor_v2", Kind::kTensor},
     Function{"torch._utils", "_rebuild_tensor_v3", Kind::kTensorWithDtype},
+    Function{"torch._tensor", "_rebuild_from_type_v2", Kind::kTensorOfClass},
+    Function{"torch", "Tensor", Kind::kTensorClass},
+    Function{"torch.nn.parameter", "Parameter", Kind::kTensorClass},
+    Function{"torch.autograd.variable", "Variable", Kind::kTensorClass},
     Function{"torch._utils", "_rebuild_parameter", Kind::kParameter},
     Function{"torch._utils", "_rebuild_parameter_with_state", Kind::kParameter},
     Function{"torch", "Size", Kind::kSize},
@@ -40,6 +44,7 @@ constexpr std::array kStorageClasses = {
     StorageClass{"ComplexFloatStorage", "complex64"},
     StorageClass{"ComplexDoubleStorage", "complex128"},
 };
+constexpr std::string_view kStorageSuffix = "Storage";
 constexpr std::array<std::string_view, 9> kOtherDtypes = {"uint16",          "uint32",          "uint64",
                                                           "complex32",       "float8_e4m3fn",   "float8_e5m2",
                                                           "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"};
@@ -61,10 +66,13 @@ std::optional<PickleGlobal> find_global(std::string_view module, std::string_vie
     if (entry.module == module && entry.name == name) return PickleGlobal{entry.kind, {}};
   }
   if (module == "torch.storage" && name == "UntypedStorage") return PickleGlobal{Kind::kStorage, "uint8"};
-  if (module != "torch") return std::nullopt;
+  if (module != "torch" && module != "torch.cuda") return std::nullopt;
   for (const auto& entry : kStorageClasses) {
     if (entry.name == name) return PickleGlobal{Kind::kStorage, entry.dtype};
+    const auto type = entry.name.substr(0, entry.name.size() - kStorageSuffix.size());
+    if (name.starts_with(type) && name.substr(type.size()) == "Tensor") return PickleGlobal{Kind::kTensorClass, {}};
   }
+  if (module != "torch") return std::nullopt;
   if (const auto dtype = find_dtype(name)) return PickleGlobal{Kind::kDtype, *dtype};
   return std::nullopt;
 }

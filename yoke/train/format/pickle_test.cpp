@@ -66,6 +66,32 @@ TEST(Pickle, WhatLaterProtocolsWrite) {
       root<PickleDict>("X\x0b\x00\x00\x00"s + "collectionsX\x0b\x00\x00\x00"s + "OrderedDict\x93)R").items.empty());
 }
 
+// What cPickle of Python 2 writes with protocol 2: texts as bytes with a length, and integers over 32 bits as lines.
+TEST(Pickle, WhatPython2Writes) {
+  for (const auto& body : {"U\x04text"s, "T\x04\x00\x00\x00text"s}) {
+    const auto bytes = pickle(body);
+    const auto parsed = parse(bytes);
+    EXPECT_EQ(std::get<std::string_view>(parsed.nodes[parsed.root]), "text");
+  }
+  EXPECT_EQ(root<int64_t>("I94100507458256\n"), 94100507458256);
+  EXPECT_EQ(root<int64_t>("I-5\n"), -5);
+  EXPECT_TRUE(root<bool>("I01\n"));
+  EXPECT_FALSE(root<bool>("I00\n"));
+  expect_refused(pickle("I99999999999999999999\n"), "an integer of over 64 bits");
+  expect_refused(pickle("I1x\n"), "a line is not an integer");
+  expect_refused(pickle("U\x02\xff\xfe"), "a text that is not UTF-8");
+  expect_refused(pickle("T\xff\xff\xff\xff"
+                        "abc"),
+                 "4294967295 bytes are announced");
+}
+
+TEST(Pickle, OtherBytesMayFollowTheFirstPickle) {
+  const auto bytes = pickle("K\x07") + pickle("N") + "more";
+  const auto first = parse_first_pickle(std::as_bytes(std::span(bytes)), "file");
+  EXPECT_EQ(std::get<int64_t>(first.nodes[first.root]), 7);
+  EXPECT_EQ(first.num_bytes, pickle("K\x07").size());
+}
+
 TEST(Pickle, DevicesSizesAndAttributesOfAStateDict) {
   const auto parsed = parse(pickle("ctorch\ndevice\nX\x04\x00\x00\x00"s + "cudaK\x01\x86R"));
   EXPECT_EQ(std::get<std::string_view>(parsed.nodes[parsed.root]), "cuda:1");
@@ -142,6 +168,97 @@ TEST(Pickle, RefusesStoragesAndTensorsOfOtherShape) {
   expect_refused(pickle(tensor(many + "t)" + end)), "a tensor's size has 65 parts");
   expect_refused(pickle(tensor("K\x00))\x89}}X\x01\x00\x00\x00"s + "x\x88stR")), "a tensor with the mark 'x'");
   expect_refused(pickle("ctorch._utils\n_rebuild_parameter\n(N\x88NtR"), "a parameter's tensor is expected");
+}
+
+const std::string kFloats =  // the storage '0' of four floats
+    "((X\x07\x00\x00\x00"s + "storagectorch\nFloatStorage\nX\x01\x00\x00\x00"s + "0X\x03\x00\x00\x00"s + "cpuK\x04tQ";
+const std::string kTwoFloats =  // a call of _rebuild_tensor_v2, without the function and REDUCE
+    kFloats +
+    "K\x01K\x02\x85K\x01\x85\x89"
+    "ccollections\nOrderedDict\n)Rt";
+
+// A tensor or parameter with attributes of its own: only its values are read.
+TEST(Pickle, TensorsOfAClass) {
+  const auto of_class = [](const std::string& function, const std::string& type) {
+    return "ctorch._tensor\n_rebuild_from_type_v2\n(c" + function + "\nc" + type + "\n" + kTwoFloats +
+           "}X\x04\x00\x00\x00"s + "noteK\x03stR";
+  };
+  const std::string rebuild = "torch._utils\n_rebuild_tensor_v2";
+  for (const std::string type : {"torch\nTensor", "torch.nn.parameter\nParameter"}) {
+    const auto tensor = root<PickleTensor>(of_class(rebuild, type));
+    EXPECT_EQ(tensor.sizes, std::vector<int64_t>{2});
+    EXPECT_EQ(tensor.offset, 1);
+  }
+  expect_refused(pickle(of_class(rebuild, "__main__\nPacked")), "it names __main__.Packed");  // may mean other values
+  expect_refused(pickle(of_class("posix\nsystem", "torch\nTensor")), "it names posix.system");
+  expect_refused(pickle(of_class(rebuild, "torch\nSize")), "a tensor's class is expected");
+  expect_refused(pickle(of_class("torch._tensor\n_rebuild_from_type_v2", "torch\nTensor")), "is made of another one");
+  expect_refused(pickle("ctorch._tensor\n_rebuild_from_type_v2\n)R"), "a call with 0 arguments");
+}
+
+// Before torch 0.4: classes of tensors, parameters that are called as classes, and data in the attributes.
+TEST(Pickle, TensorsOfOldVersions) {
+  const std::string state = kFloats + "K\x00K\x03\x85K\x01\x85tb"s;
+  for (const std::string made : {")R", ")\x81"}) {
+    const auto tensor = root<PickleTensor>("ctorch\nFloatTensor\n" + made + state);
+    EXPECT_EQ(tensor.sizes, std::vector<int64_t>{3});
+    EXPECT_EQ(tensor.dtype, "float32");
+    EXPECT_EQ(root<PickleTensor>("ctorch.cuda\nLongTensor\n" + made + state).sizes, std::vector<int64_t>{3});
+  }
+  const auto tensor = "ctorch._utils\n_rebuild_tensor_v2\n" + kTwoFloats + "R";
+  for (const std::string made : {"\x85R", "\x85\x81", "\x88\x86R"}) {
+    EXPECT_EQ(root<PickleTensor>("ctorch.nn.parameter\nParameter\n" + tensor + made).sizes, std::vector<int64_t>{2});
+    EXPECT_EQ(root<PickleTensor>("ctorch.nn.parameter\nParameter\n" + tensor + made + "(\x88\x89Ntb").sizes,
+              std::vector<int64_t>{2});
+  }
+  EXPECT_EQ(root<PickleTensor>("ctorch.autograd.variable\nVariable\n)\x81(" + tensor + "NN\x88\x89tb").sizes,
+            std::vector<int64_t>{2});
+  expect_refused(pickle("ctorch\nFloatTensor\n)R"), "a tensor without a storage");
+  expect_refused(pickle("ctorch\nFloatTensor\n)R(NNNNtb"), "a tensor without a storage");
+  expect_refused(pickle("ctorch\nFloatTensor\nK\x01\x85R"), "a parameter's tensor is expected");
+}
+
+// Before torch 0.4 tensors could have a part of a storage, whose key and place are the sixth value.
+TEST(Pickle, PartsOfStorages) {
+  const auto part = [](const std::string& view) { return kFloats.substr(1, kFloats.size() - 3) + view + "tQ"; };
+  const auto storage = root<PickleStorage>(part("(X\x01\x00\x00\x00"s + "1K\x01K\x03t"));
+  EXPECT_EQ(storage.num_elements, 4);
+  EXPECT_EQ(storage.first, 1);
+  EXPECT_EQ(storage.count, 3);
+  EXPECT_EQ(root<PickleStorage>(part("N")).count, 4);
+  expect_refused(pickle(part("(NK\x02K\x03t")), "3 elements from element 2 on of a storage with 4");
+  expect_refused(pickle(part("(NJ\xff\xff\xff\xffK\x01t")), "1 elements from element -1 on");
+  expect_refused(pickle(part("(NK\x01J\xff\xff\xff\xfft")), "-1 elements from element 1 on");
+  expect_refused(pickle(part("(NK\x01t")), "2 values instead of 3");
+  expect_refused(pickle(part("K\x01")), "a part of a storage is expected");
+}
+
+// A module that was saved whole has its class with the text of its source; neither is used.
+TEST(Pickle, ModulesAreNeverMade) {
+  const std::string id =
+      "(X\x06\x00\x00\x00"s + "modulec__main__\nNet\nX\x04\x00\x00\x00"s + "a.pyX\x04\x00\x00\x00"s + "codetQ";
+  expect_refused(pickle(id + ")\x81}b"), "it names __main__.Net");
+  EXPECT_EQ(root<PickleList>("](c__main__\nOld\no}baNa").items.size(), 2u);  // an old class of Python 2
+  EXPECT_EQ(root<PickleList>("]" + id +
+                             ")\x81}baK\x01"
+                             "a")
+                .items.size(),
+            2u);
+}
+
+// A tensor of unknown parts does not keep the rest from being read.
+TEST(Pickle, TensorsOfUnknownPartsAreUnknown) {
+  const std::string quantized = "((X\x07\x00\x00\x00"s + "storagectorch\nQInt8Storage\nX\x01\x00\x00\x00"s +
+                                "0X\x03\x00\x00\x00"s + "cpuK\x04tQK\x00))\x89}tR"s;
+  expect_refused(pickle("ctorch._utils\n_rebuild_tensor_v2\n" + quantized), "it names torch.QInt8Storage");
+  EXPECT_EQ(root<PickleList>("]ctorch._utils\n_rebuild_tensor_v2\n" + quantized +
+                             "aK\x01"
+                             "a")
+                .items.size(),
+            2u);
+  const auto of_dtype = "ctorch._utils\n_rebuild_tensor_v3\n" + kFloats + "K\x00))\x89}ctorch\nbits8\ntR"s;
+  expect_refused(pickle(of_dtype), "it names torch.bits8");
+  expect_refused(pickle("ctorch._utils\n_rebuild_parameter\n(" + of_dtype + "\x88}tR"), "it names torch.bits8");
 }
 
 TEST(Pickle, RefusesWhatIsMalformed) {

@@ -11,15 +11,13 @@
 #include "yoke/base/error.h"
 #include "yoke/train/format/detail/pickle.h"
 #include "yoke/train/format/detail/pt_dtypes.h"
-#include "yoke/train/format/detail/zip_file.h"
+#include "yoke/train/format/detail/pt_layout.h"
 #include "yoke/train/format/tensor_mapping.h"
 
 namespace yoke::train {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr int64_t kMaxPickleBytes = 64 << 20;  // enough for a state_dict with a million tensors
 
 /// Throws kDataLoss with the file's name and the reason.
 template <typename... Args>
@@ -56,14 +54,12 @@ std::optional<std::string> identity_of(const PtValue& key) {
 /// Turns the pickle's objects into values and tensors.
 class Builder {
  public:
-  Builder(const TensorMapping& mapping, const std::map<std::string, ZipEntry>& entries, const std::string& prefix,
-          const Pickle& pickle, int64_t pickle_bytes, const std::string& what)
+  Builder(const TensorMapping& mapping, const PtLayout& layout, const std::string& what)
       : mapping_(mapping),
-        entries_(entries),
-        prefix_(prefix),
-        pickle_(pickle),
+        layout_(layout),
+        pickle_(layout.pickle),
         what_(what),
-        max_values_(10'000 + 2 * pickle_bytes) {}
+        max_values_(10'000 + 2 * static_cast<int64_t>(pickle_.num_bytes)) {}
 
   PtValue build(PickleRef ref, int depth) {
     if (depth > kMaxPtDepth) fail(what_, "values are nested over {} deep", kMaxPtDepth);
@@ -113,30 +109,29 @@ class Builder {
 
   at::Tensor build_tensor(const PickleTensor& tensor) {
     const auto& storage = std::get<PickleStorage>(pickle_.nodes[tensor.storage]);
-    const std::string name = "data/" + std::string(storage.key);
+    const std::string name = layout_.name_of(storage.key);
     const auto dtype = pt_dtype(tensor.dtype), storage_dtype = pt_dtype(storage.dtype);
     if (!dtype || !storage_dtype) fail(what_, "{} is of the dtype {}", name, tensor.dtype);
-    const auto found = entries_.find(prefix_ + name);
-    if (found == entries_.end()) fail(what_, "the entry '{}' is missing", name);
-    const auto& entry = found->second;
+    const auto found = layout_.storages.find(storage.key);
+    if (found == layout_.storages.end()) fail(what_, "the {} '{}' is missing", layout_.noun, name);
+    const auto& part = found->second;
+    const auto storage_item = static_cast<int64_t>(c10::elementSize(*storage_dtype));
     int64_t bytes = 0;
-    if (__builtin_mul_overflow(storage.num_elements, static_cast<int64_t>(c10::elementSize(*storage_dtype)), &bytes) ||
-        bytes != entry.num_bytes) {
-      fail(what_, "the entry '{}' has {} bytes, and the pickle says {} elements of {}", name, entry.num_bytes,
-           storage.num_elements, storage.dtype);
+    if (__builtin_mul_overflow(storage.num_elements, storage_item, &bytes) || bytes != part.entry.content_bytes) {
+      fail(what_, "the {} '{}' has {} bytes, and the pickle says {} elements of {}", layout_.noun, name,
+           part.entry.content_bytes, storage.num_elements, storage.dtype);
     }
-    check_range(tensor, *dtype, bytes, name);
+    check_range(tensor, *dtype, storage.count * storage_item, name);
+    const auto item = static_cast<int64_t>(c10::elementSize(*dtype));
+    if (storage.first * storage_item % item != 0) fail(what_, "a part of '{}' begins inside an element", name);
     auto& known = storages_[storage.key];
-    if (!known) {
-      zip_content(mapping_.bytes(), entry, name, what_);
-      constexpr int64_t kAlignment = 16;  // enough for the widest dtype, because several dtypes may view one storage
-      known = mapping_.storage(entry.begin_byte, entry.num_bytes, kAlignment);
-    }
+    if (!known) known = load_storage(mapping_, part, name, what_);
     if (*dtype == at::kBool && bools_.insert(storage.key).second &&
         !are_bools({static_cast<const std::byte*>(known.data()), static_cast<size_t>(bytes)})) {
-      fail(what_, "the entry '{}' has a bool that is neither 0 nor 1", name);
+      fail(what_, "the {} '{}' has a bool that is neither 0 nor 1", layout_.noun, name);
     }
-    auto result = view_of(known, *dtype, tensor.offset, tensor.sizes, tensor.strides);
+    const int64_t offset = storage.first * storage_item / item + tensor.offset;
+    auto result = view_of(known, *dtype, offset, tensor.sizes, tensor.strides);
     if (tensor.conjugated && !result.is_complex()) fail(what_, "{} is conjugated, and {}", name, tensor.dtype);
     if (tensor.negated && !result.is_complex() && !result.is_floating_point()) {
       fail(what_, "{} is negated, and {}", name, tensor.dtype);
@@ -175,8 +170,7 @@ class Builder {
   }
 
   const TensorMapping& mapping_;
-  const std::map<std::string, ZipEntry>& entries_;
-  const std::string& prefix_;
+  const PtLayout& layout_;
   const Pickle& pickle_;
   const std::string& what_;
   const int64_t max_values_;  // shared objects become copies, so a short pickle could otherwise become a huge list
@@ -184,24 +178,6 @@ class Builder {
   std::map<std::string_view, c10::Storage> storages_;
   std::set<std::string_view> bools_;
 };
-
-std::string_view text_of(std::span<const std::byte> bytes) {
-  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
-}
-
-void refuse_old_format(std::span<const std::byte> file, const std::string& what) {
-  // The file begins like torch's format before 1.6: a pickle of protocol 2 with a long integer, torch's magic number.
-  if (text_of(file).starts_with(std::string_view("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19", 14))) {
-    throw Error(ErrorCode::kFailedPrecondition,
-                "{}: the format before torch 1.6; convert it in Python: "
-                "torch.save(torch.load('OLD.pt', map_location='cpu', weights_only=True), 'NEW.pt')",
-                what);
-  }
-}
-
-}  // namespace
-
-namespace {
 
 /// Follows `keys` through nested dictionaries; nullopt if a key does not exist.
 std::optional<PickleRef> find_node(const Pickle& pickle, const std::vector<std::string>& keys) {
@@ -228,50 +204,36 @@ struct FoundValue {
   PtValue value;
   bool is_found = false;
 };
-FoundValue read_value(const fs::path& path, const std::vector<std::string>& keys) {
-  const auto what = path.string();
-  const TensorMapping mapping(path);
-  const auto file = mapping.bytes();
-  refuse_old_format(file, what);
-  const auto entries = parse_zip(file, what);
+FoundValue read_value(const TensorMapping& mapping, const PtLayout& layout, const std::vector<std::string>& keys,
+                      const std::string& what) {
+  const auto node = find_node(layout.pickle, keys);
+  return {Builder(mapping, layout, what).build(node.value_or(layout.pickle.root), 0), node.has_value()};
+}
 
-  // All entries are in one folder; torch.save names the folder after the file.
-  const auto& first = entries.empty() ? std::string() : entries.begin()->first;
-  const std::string prefix = first.substr(0, first.find('/') + 1);
-  const auto find = [&](const std::string& name) {
-    const auto found = entries.find(prefix + name);
-    return found == entries.end() ? nullptr : &found->second;
-  };
-  for (const auto& entry : entries) {
-    if (!entry.first.starts_with(prefix)) fail(what, "the entry '{}' is not in the folder '{}'", entry.first, prefix);
-  }
-  if (find("constants.pkl") != nullptr) {
-    throw Error(ErrorCode::kFailedPrecondition,
-                "{}: a TorchScript archive; convert it in Python: "
-                "torch.save(torch.jit.load('OLD.pt', map_location='cpu').state_dict(), 'NEW.pt')",
-                what);
-  }
-  const auto* data = find("data.pkl");
-  if (prefix.empty() || data == nullptr) fail(what, "a zip file, but not from torch.save: it has no data.pkl");
-  if (data->num_bytes > kMaxPickleBytes) {
-    fail(what, "its data.pkl has {} bytes, more than the limit of {}", data->num_bytes, kMaxPickleBytes);
-  }
-  if (const auto* order = find("byteorder"); order != nullptr) {
-    const auto text = text_of(zip_content(file, *order, "byteorder", what));
-    if (text != "little") fail(what, "its byte order is '{}'; save it on a little-endian machine", text.substr(0, 20));
-  }
-  const auto pickle = parse_pickle(zip_content(file, *data, "data.pkl", what), what);
-  const auto node = find_node(pickle, keys);
-  Builder builder(mapping, entries, prefix, pickle, data->num_bytes, what);
-  return {builder.build(node.value_or(pickle.root), 0), node.has_value()};
+/// Leaves out what a state_dict has besides tensors: None, and a module's extra state, which may be any object.
+void keep_tensors(Pickle& pickle, PickleRef ref) {
+  auto* dict = std::get_if<PickleDict>(&pickle.nodes[ref]);
+  if (dict == nullptr) return;
+  std::erase_if(dict->items, [&](const auto& item) {
+    const auto& value = pickle.nodes[item.second];
+    const auto* name = std::get_if<std::string_view>(&pickle.nodes[item.first]);
+    const bool is_extra = name != nullptr && (*name == "_extra_state" || name->ends_with("._extra_state"));
+    return std::holds_alternative<std::monostate>(value) || (is_extra && !std::holds_alternative<PickleTensor>(value));
+  });
 }
 
 }  // namespace
 
-PtValue read_pt(const fs::path& path) { return read_value(path, {}).value; }
+PtValue read_pt(const fs::path& path) {
+  const TensorMapping mapping(path);
+  return read_value(mapping, open_pt(mapping, path.string()), {}, path.string()).value;
+}
 
 TensorMap read_state_dict(const fs::path& path, const std::vector<std::string>& keys) {
-  const auto found = read_value(path, keys);
+  const TensorMapping mapping(path);
+  auto layout = open_pt(mapping, path.string());
+  if (const auto node = find_node(layout.pickle, keys)) keep_tensors(layout.pickle, *node);
+  const auto found = read_value(mapping, layout, keys, path.string());
   const PtValue* value = &found.value;
   std::string place = path.string();
   const auto refuse = [&](const std::string& why) -> void {

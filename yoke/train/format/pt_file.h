@@ -16,22 +16,24 @@
 
 namespace yoke::train {
 
-/// Reads a file of torch.save (torch 1.6 or later).
+/// Reads a file of torch.save: a zip archive, or the layout before torch 1.6.
 ///
 /// Shapes   sizes, strides and dtypes as saved, on the CPU; tensors that shared a storage still share it. The tensors
 ///          view the mapped file (see TensorMapping).
 /// Lost     types that plain data cannot express: torch.Size becomes a tuple, a device or dtype its text ("cuda:1",
-///          "torch.float32"), an OrderedDict a dictionary, a Parameter a tensor that does not require grad.
+///          "torch.float32"), an OrderedDict a dictionary, a Parameter a tensor that does not require grad. Attributes
+///          of tensors and dictionaries are dropped.
 /// Refused  (with the name) every other class or function, sparse and quantized tensors, bytes, sets, integers of more
 ///          than 64 bits. Nothing in the file is executed or used unchecked.
-/// Errors   kDataLoss, with the path, for refused objects and for malformed or changed data (each entry has a CRC-32);
-///          kFailedPrecondition for the format before torch 1.6 and for TorchScript, with the way to convert them; as
-///          errno says if the file cannot be read.
+/// Errors   kDataLoss, with the path, for refused objects and for malformed or changed data (each entry of an archive
+///          has a CRC-32); kFailedPrecondition for TorchScript and for tar files (torch until 2017), with the way to
+///          convert them; as errno says if the file cannot be read.
 PtValue read_pt(const std::filesystem::path& path);
 
 /// Reads a dictionary of tensors from a file of torch.save: the outermost dictionary, or a nested one to which `keys`
 /// lead. Ignores all other data in the file, even objects that read_pt refuses, such as a trainer's sets, bytes,
-/// counters and arguments.
+/// counters and arguments. In the dictionary itself, ignores None and what get_extra_state() of a module gave
+/// ("NAME._extra_state"), unless it is a tensor.
 ///
 /// Errors  as read_pt; kInvalidArgument: `keys` lead nowhere (lists the existing keys), or a value is not a tensor.
 TensorMap read_state_dict(const std::filesystem::path& path, const std::vector<std::string>& keys = {});

@@ -134,6 +134,8 @@ TEST_F(PtFileTest, ReadsWhatPythonWrote) {
     expect_recorded_values(read_pt(kRecorded / (name + ".pt"s)), name);
   }
   expect_recorded_values(read_pt(kRecorded / "protocol5.pt"), "dtypes");
+  expect_recorded_values(read_pt(kRecorded / "deflated.pt"), "shapes");        // made of shapes.pt by zip(1)
+  expect_recorded_values(read_pt(kRecorded / "legacy.pt"), "state_dict");      // the layout before torch 1.6
 }
 
 TEST_F(PtFileTest, WhatItWritesItReads) {
@@ -145,6 +147,119 @@ TEST_F(PtFileTest, WhatItWritesItReads) {
     write_pt(folder_ / "t.pt", value);
     EXPECT_EQ(read_file(folder_ / "t.pt"), bytes) << "the same values give the same bytes";
   }
+}
+
+/// Returns a file of the layout before torch 1.6, as Python 2 wrote it. Storages are pairs of key and elements
+/// (floats).
+std::string old_layout(const std::string& pickle,
+                       const std::vector<std::pair<std::string, std::vector<float>>>& storages) {
+  std::string file = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.\x80\x02}." + pickle;
+  std::string keys, contents;
+  for (const auto& [key, values] : storages) {
+    const auto count = std::ssize(values);
+    keys += 'U' + std::string(1, static_cast<char>(key.size())) + key;
+    contents += std::string(reinterpret_cast<const char*>(&count), sizeof count) +
+                std::string(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float));
+  }
+  return file + "\x80\x02](" + keys + "e." + contents;
+}
+
+/// The call that makes a vector of `size` floats of the storage `key`, which has `num_elements`.
+std::string old_tensor(char key, char num_elements, const std::string& view, char offset, char size) {
+  return "ctorch._utils\n_rebuild_tensor\n((U\x07storagectorch\nFloatStorage\nU\x01"s + key +
+         "U\x03"
+         "cpuK" +
+         num_elements + view + "tQK" + offset + "K" + size + "\x85K\x01\x85tR";
+}
+
+TEST_F(PtFileTest, ReadsPartsOfStoragesOfOldFiles) {
+  const auto pickle =
+      "\x80\x02}(U\x01"
+      "a"s +
+      old_tensor('1', 6, "N", 0, 6) +
+      "U\x01"
+      "b"s +
+      old_tensor('1', 6,
+                 "(U\x01"
+                 "9K\x02K\x03t",
+                 1, 2) +
+      "U\x01"
+      "c"s +
+      old_tensor('2', 1, "N", 0, 1) + "u.";
+  const auto file = old_layout(pickle, {{"2", {7}}, {"1", {0, 1, 2, 3, 4, 5}}});
+  const auto tensors = read_state_dict(write(file + "other bytes may follow, as torch.load permits"));
+  EXPECT_TRUE(tensors.at("a").equal(at::arange(6, at::kFloat)));
+  EXPECT_TRUE(tensors.at("b").equal(at::arange(3, 5, at::kFloat)));
+  EXPECT_TRUE(tensors.at("c").equal(at::full({1}, 7, at::kFloat)));
+  EXPECT_EQ(tensors.at("a").storage().unsafeGetStorageImpl(), tensors.at("b").storage().unsafeGetStorageImpl());
+  for (size_t length = 1; length < file.size(); length += 9) expect_refused(file.substr(0, length), "");
+
+  const auto one = [](const std::string& tensor) { return "\x80\x02" + tensor + "."; };
+  const auto whole = one(old_tensor('1', 2, "N", 0, 2));
+  EXPECT_EQ(std::get<at::Tensor>(read_pt(write(old_layout(whole, {{"1", {1, 2}}})))).numel(), 2);
+  expect_refused(old_layout(whole, {}), "the storage '1' is missing");
+  expect_refused(old_layout(whole, {{"1", {1}}}), "the storage '1' has 1 elements, and the pickle says 2");
+  expect_refused(old_layout(whole, {{"1", {1, 2}}, {"1", {1, 2}}}), "the storage '1' is there twice");
+  expect_refused(old_layout(whole, {{"1", {1, 2}}, {"2", {1}}}), "the storage '2' belongs to no tensor");
+  expect_refused(old_layout(one(old_tensor('1', 2, "N", 1, 2)), {{"1", {1, 2}}}),
+                 "does not fit in '1' with its 8 bytes");
+  expect_refused(old_layout(one(old_tensor('1', 2,
+                                           "(U\x01"
+                                           "9K\x01K\x01t",
+                                           0, 2)),
+                            {{"1", {1, 2}}}),
+                 "does not fit in '1' with its 4 bytes");
+  const auto twice = "\x80\x02](" + old_tensor('1', 2, "N", 0, 2) + old_tensor('1', 1, "N", 0, 1) + "e.";
+  expect_refused(old_layout(twice, {{"1", {1, 2}}}), "the storage '1' has 2 elements of float32, and elsewhere 1 of");
+  auto version = old_layout(whole, {{"1", {1, 2}}});
+  version[version.find("M\xe9\x03") + 1] = '\xea';
+  expect_refused(version, "not of the version 1001");
+  auto count = old_layout(whole, {{"1", {1, 2}}});
+  count[count.size() - 9] = '\x7f';  // the most significant byte of the number of elements
+  expect_refused(count, "elements, and the pickle says 2");
+}
+
+TEST_F(PtFileTest, ReadsArchivesThatOthersPacked) {
+  const auto good = read_file(kRecorded / "shapes.pt");
+  expect_recorded_values(read_pt(write(good + "x")), "shapes");
+  expect_recorded_values(read_pt(write(good + std::string(60'000, 'x'))), "shapes");
+  expect_refused(good + std::string(70'000, 'x'), "not a zip file");
+  const auto from_a_mac = archive("\x80\x02K\x07.", {{"__MACOSX/a/._data.pkl", "x"}});
+  EXPECT_EQ(std::get<int64_t>(read_pt(write(from_a_mac))), 7);
+
+  const auto deflated = read_file(kRecorded / "deflated.pt");
+  const auto changed = [&](size_t field, const std::string& value) {
+    const size_t entry = deflated.find("PK\x01\x02");  // of data.pkl
+    auto file = deflated;
+    return file.replace(entry + field, value.size(), value);
+  };
+  expect_refused(changed(10, "\x0c"), "data.pkl' is compressed, and not by deflate");
+  expect_refused(changed(16, "\x01\x02\x03\x04"), "data.pkl' does not match its CRC-32");
+  expect_refused(changed(24, "\x01\x00"s), "data.pkl' is compressed, and its data are damaged");
+  expect_refused(changed(24, "\xff\xff\xff\x7f"), "more than is possible");
+  auto damaged = deflated;
+  const size_t name = damaged.find("data.pkl");
+  damaged[name + 20] = static_cast<char>(damaged[name + 20] ^ 0x55);
+  expect_refused(damaged, "data.pkl");
+}
+
+// What a state_dict has besides tensors: None for a parameter that is absent, and any object of get_extra_state().
+TEST_F(PtFileTest, StateDictsMayHaveNoneAndExtraState) {
+  const auto text = [](const std::string& value) { return "X"s + static_cast<char>(value.size()) + "\0\0\0"s + value; };
+  const auto path = write(archive("\x80\x02}(" + text("bias") + "N" + text("a._extra_state") + "cio\nBytesIO\n)R" +
+                                  text("_extra_state") + "}(K\x01Nu" + "u."));
+  EXPECT_TRUE(read_state_dict(path).empty());
+  EXPECT_THAT(test::message_of([&] { read_pt(path); }, ErrorCode::kDataLoss), HasSubstr("it names io.BytesIO"));
+  write_pt(folder_ / "t.pt", PtDict{{{"w", at::ones({2})},
+                                     {"a._extra_state", at::zeros({1})},
+                                     {"b._extra_state", PtDict{{{"scale", 1.0}}}},
+                                     {"none", PtValue()}}});
+  const auto tensors = read_state_dict(folder_ / "t.pt");
+  EXPECT_EQ(tensors.size(), 2u);
+  EXPECT_TRUE(tensors.contains("a._extra_state"));
+  write_pt(folder_ / "t.pt", PtDict{{{"my_extra_state", 1}}});
+  EXPECT_THAT(test::message_of([&] { read_state_dict(folder_ / "t.pt"); }, ErrorCode::kInvalidArgument),
+              HasSubstr("'my_extra_state' is a int, not a tensor"));
 }
 
 TEST_F(PtFileTest, SharedStoragesStayShared) {
@@ -238,10 +353,13 @@ TEST_F(PtFileTest, OtherFormatsSayHowToConvertThem) {
       EXPECT_THAT(error.what(), AllOf(HasSubstr(name + ": "), HasSubstr(reason)));
     }
   };
-  expect("legacy.pt", ErrorCode::kFailedPrecondition, "torch.save(torch.load('OLD.pt'");
   expect("script.pt", ErrorCode::kFailedPrecondition, "torch.jit.load('OLD.pt'");
   expect("sparse.pt", ErrorCode::kDataLoss, "it names torch._utils._rebuild_sparse_tensor, which is not");
   expect("dtypes.safetensors", ErrorCode::kDataLoss, "not a zip file");
+  std::string tar(1024, '\0');
+  tar.replace(0, 8, "storages").replace(257, 5, "ustar");
+  EXPECT_THAT(test::message_of([&] { read_pt(write(tar)); }, ErrorCode::kFailedPrecondition),
+              AllOf(HasSubstr("a tar file"), HasSubstr("weights_only=False")));
   expect("absent.pt", ErrorCode::kNotFound, "No such file");
 }
 

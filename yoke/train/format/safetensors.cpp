@@ -29,10 +29,12 @@ constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the limit of the reference 
 constexpr size_t kMaxDims = 64;                   // torch's own iterators allow no more than 64 either
 
 struct DtypeName {
-  at::ScalarType dtype;
+  at::ScalarType dtype;  // Undefined if libtorch lacks it
   std::string_view name;
+  int64_t num_bits = 8 * static_cast<int64_t>(c10::elementSize(dtype));
 };
-constexpr std::array kDtypes = {
+constexpr auto kFloat4 = at::ScalarType::Float4_e2m1fn_x2;  // two elements of the format in a byte
+const std::array kDtypes = {
     DtypeName{at::kDouble, "F64"},
     DtypeName{at::kFloat, "F32"},
     DtypeName{at::kHalf, "F16"},
@@ -52,13 +54,14 @@ constexpr std::array kDtypes = {
     DtypeName{at::ScalarType::UInt32, "U32"},
     DtypeName{at::ScalarType::UInt64, "U64"},
     DtypeName{at::kBool, "BOOL"},
+    DtypeName{kFloat4, "F4", 4},
+    DtypeName{at::ScalarType::Undefined, "F6_E2M3", 6},
+    DtypeName{at::ScalarType::Undefined, "F6_E3M2", 6},
 };
 
-std::optional<at::ScalarType> dtype_of(std::string_view name) {
-  for (const auto& entry : kDtypes) {
-    if (entry.name == name) return entry.dtype;
-  }
-  return std::nullopt;
+const DtypeName* dtype_of(std::string_view name) {
+  const auto found = std::ranges::find(kDtypes, name, &DtypeName::name);
+  return found == kDtypes.end() ? nullptr : &*found;
 }
 
 std::optional<std::string_view> name_of(at::ScalarType dtype) {
@@ -70,16 +73,19 @@ std::optional<std::string_view> name_of(at::ScalarType dtype) {
 
 int64_t element_bytes(at::ScalarType dtype) { return static_cast<int64_t>(c10::elementSize(dtype)); }
 
-/// Bytes of a dense tensor; nullopt if the number does not fit in int64. A size of 0 does not hide an overflow, because
-/// the strides are products of the other sizes.
-std::optional<int64_t> dense_bytes(at::ScalarType dtype, const std::vector<int64_t>& shape) {
-  int64_t bytes = element_bytes(dtype);
+/// Bytes of a dense tensor; nullopt if the number does not fit in int64, or the elements end inside a byte. A size of 0
+/// does not hide an overflow, because the strides are products of the other sizes.
+std::optional<int64_t> dense_bytes(int64_t num_bits, const std::vector<int64_t>& shape) {
+  const int64_t unit = num_bits % 8 == 0 ? 8 : 1;  // whole bytes are not counted in bits, which would overflow earlier
+  int64_t units = num_bits / unit;
   bool empty = false;
   for (const int64_t size : shape) {
     empty = empty || size == 0;
-    if (size != 0 && __builtin_mul_overflow(bytes, size, &bytes)) return std::nullopt;
+    if (size != 0 && __builtin_mul_overflow(units, size, &units)) return std::nullopt;
   }
-  return empty ? 0 : bytes;
+  if (empty) return 0;
+  if (unit == 8) return units;
+  return units % 8 == 0 ? std::optional(units / 8) : std::nullopt;
 }
 
 /// Accepts exactly the header's grammar, one JSON event at a time. So a malicious header is refused before it causes a
@@ -91,7 +97,10 @@ class HeaderReader : public nlohmann::json_sax<json> {
   std::vector<TensorSlot> slots;
   StringMap metadata;
 
-  bool null() override { refuse("null"); }
+  bool null() override {
+    if (depth_ != 1 || !in_metadata_) refuse("null");
+    return true;  // the reference reader takes null for absent metadata
+  }
   bool boolean(bool) override { refuse("a boolean"); }
   bool number_integer(number_integer_t) override { refuse("a negative number"); }
   bool number_float(number_float_t, const string_t&) override { refuse("a fraction or a number over 64 bits"); }
@@ -111,8 +120,9 @@ class HeaderReader : public nlohmann::json_sax<json> {
       metadata[field_] = std::move(value);
     } else if (depth_ == 2 && field_ == "dtype") {
       const auto dtype = dtype_of(value);
-      if (!dtype) fail("tensor '{}' has the unknown dtype '{}'", slot_.name, value);
-      slot_.dtype = *dtype;
+      if (dtype == nullptr) fail("tensor '{}' has the unknown dtype '{}'", slot_.name, value);
+      slot_.dtype = dtype->dtype;
+      slot_.dtype_name = dtype->name;
     } else {
       refuse("a string");
     }
@@ -185,11 +195,18 @@ class HeaderReader : public nlohmann::json_sax<json> {
     }
     slot_.begin_byte = offsets_[0];
     slot_.end_byte = offsets_[1];
-    const auto bytes = dense_bytes(slot_.dtype, slot_.shape);
-    if (!bytes) fail("the shape of tensor '{}' overflows", slot_.name);
+    const auto bytes = dense_bytes(dtype_of(slot_.dtype_name)->num_bits, slot_.shape);
+    if (!bytes) fail("the shape of tensor '{}' overflows, or ends inside a byte", slot_.name);
     if (*bytes != slot_.end_byte - slot_.begin_byte) {
       fail("tensor '{}' has {} bytes, its dtype and shape need {}", slot_.name, slot_.end_byte - slot_.begin_byte,
            *bytes);
+    }
+    if (slot_.dtype == kFloat4) {
+      if (slot_.shape.empty() || slot_.shape.back() % 2 != 0) {
+        slot_.dtype = at::ScalarType::Undefined;  // libtorch cannot have half of a pair
+      } else {
+        slot_.shape.back() /= 2;
+      }
     }
     slots.push_back(std::move(slot_));
   }
@@ -212,7 +229,8 @@ std::string to_json(const std::string& text, const std::string& what) {
   }
 }
 
-std::string slot_json(const TensorSlot& slot) {
+std::string slot_json(TensorSlot slot) {
+  if (slot.dtype == kFloat4) slot.shape.back() *= 2;
   return fmt::format(R"({{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", *name_of(slot.dtype),
                      fmt::join(slot.shape, ","), slot.begin_byte, slot.end_byte);
 }
@@ -228,6 +246,7 @@ void require_writable(const std::string& name, const at::Tensor& tensor) {
   if (!name_of(tensor.scalar_type())) {
     refuse(fmt::format("is of the dtype {}, which the format lacks", c10::toString(tensor.scalar_type())));
   }
+  if (tensor.scalar_type() == kFloat4 && tensor.dim() == 0) refuse("is a pair of elements without a dimension");
   if (static_cast<size_t>(tensor.dim()) > kMaxDims) refuse(fmt::format("has over {} dimensions", kMaxDims));
 }
 
@@ -251,6 +270,10 @@ SafetensorsHeader parse_safetensors_header(std::span<const std::byte> file, cons
   const auto* begin = reinterpret_cast<const char*>(file.data()) + kLengthBytes;
   if (length == 0 || *begin != '{') throw Error(ErrorCode::kDataLoss, "{}: the header is not a JSON object", what);
   HeaderReader reader(what);
+  if (const void* zero = std::memchr(begin, '\0', length)) {  // which the parser would take for the end
+    const auto position = static_cast<const char*>(zero) - begin;
+    throw Error(ErrorCode::kDataLoss, "{}: the header is not a JSON object (at its byte {})", what, position);
+  }
   json::sax_parse(begin, begin + length, &reader);
   header.slots = std::move(reader.slots);
   header.metadata = std::move(reader.metadata);
@@ -314,7 +337,9 @@ SafetensorsLayout lay_out_safetensors(const TensorMap& tensors, const StringMap&
 void stream_tensors(const SafetensorsLayout& layout, const TensorMap& tensors,
                     const std::function<void(std::span<const std::byte>)>& sink) {
   for (const auto& name : layout.order) {
-    auto dense = tensors.at(name).detach().cpu().resolve_conj().resolve_neg().contiguous();
+    const auto& tensor = tensors.at(name);
+    const auto bits = tensor.scalar_type() == kFloat4 ? tensor.view(at::kByte) : tensor;  // has few operators
+    auto dense = bits.detach().cpu().resolve_conj().resolve_neg().contiguous();
     if (dense.scalar_type() == at::kBool)
       dense = dense.view(at::kByte).ne(0);  // if a bool tensor views other bytes, an element may be neither 0 nor 1
     sink({static_cast<const std::byte*>(dense.data_ptr()), dense.nbytes()});

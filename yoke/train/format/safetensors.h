@@ -11,6 +11,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "yoke/train/named_tensors.h"
@@ -29,7 +30,8 @@ struct TensorFile {
 /// Shapes  as written, including 0-dim and empty tensors. Every tensor is a contiguous copy on the CPU, so the file may
 ///         be removed afterwards. The file is mapped, so ranks that read the same file share its pages.
 /// Errors  kDataLoss, with the path, for everything that the format does not allow; no value is used before it is
-///         checked. As errno says if the file cannot be read.
+///         checked. kFailedPrecondition: a tensor has a dtype that libtorch lacks (names it; a SafetensorsReader reads
+///         the others). As errno says if the file cannot be read.
 /// Source  https://github.com/huggingface/safetensors, "Format"; the checks are those of its reference reader; in
 ///         addition, a BOOL byte must be 0 or 1.
 TensorFile read_safetensors(const std::filesystem::path& path);
@@ -50,10 +52,11 @@ void write_safetensors(const std::filesystem::path& path, const Tensors& tensors
 /// The position of one tensor.
 struct TensorSlot {
   std::string name;
-  at::ScalarType dtype = at::kFloat;
-  std::vector<int64_t> shape;
+  at::ScalarType dtype = at::kFloat;  ///< Undefined if libtorch lacks it (F6, or F4 with an odd last size).
+  std::vector<int64_t> shape;         ///< As libtorch has it: two elements of F4 are one of Float4_e2m1fn_x2.
   int64_t begin_byte = 0;  ///< Counted from the end of the header. end_byte is the position after the last byte.
   int64_t end_byte = 0;
+  std::string_view dtype_name = {};  ///< The format's name of the dtype, "F32"; only of a file that was read.
 };
 
 struct SafetensorsHeader {

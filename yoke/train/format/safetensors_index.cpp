@@ -106,6 +106,9 @@ void sync_folder(const fs::path& folder) {
 
 std::map<std::string, std::string> parse_safetensors_index(std::string_view text, const std::string& what) {
   IndexReader reader(what);
+  if (const auto zero = text.find('\0'); zero != text.npos) {  // which the parser would take for the end
+    throw Error(ErrorCode::kDataLoss, "{}: the index is not a JSON object (at its byte {})", what, zero);
+  }
   json::sax_parse(text, &reader);
   if (!reader.has_weight_map) throw Error(ErrorCode::kDataLoss, "{}: the index has no 'weight_map'", what);
   return std::move(reader.files);

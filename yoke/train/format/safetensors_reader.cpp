@@ -101,6 +101,16 @@ const TensorSlot& SafetensorsReader::slot(const std::string& name) const {
   return shards_[place.shard].header.slots[place.slot];
 }
 
+const TensorSlot& SafetensorsReader::readable_slot(const std::string& name) const {
+  const auto& found = slot(name);
+  if (found.dtype != at::ScalarType::Undefined) return found;
+  throw Error(
+      ErrorCode::kFailedPrecondition,
+      "{}: libtorch cannot have tensor '{}' of the dtype {} and the shape [{}]; SafetensorsReader::bytes returns "
+      "its values as they are stored",
+      path_.string(), name, found.dtype_name, fmt::join(found.shape, ", "));
+}
+
 at::Tensor SafetensorsReader::view(const std::string& name, int64_t first_byte,
                                    const std::vector<int64_t>& shape) const {
   const auto& place = place_of(name);
@@ -115,10 +125,10 @@ at::Tensor SafetensorsReader::view(const std::string& name, int64_t first_byte,
   return view_of(shard.mapping.storage(begin, num_bytes, alignment), slot.dtype, 0, shape, dense_strides(shape));
 }
 
-at::Tensor SafetensorsReader::tensor(const std::string& name) const { return view(name, 0, slot(name).shape); }
+at::Tensor SafetensorsReader::tensor(const std::string& name) const { return view(name, 0, readable_slot(name).shape); }
 
 at::Tensor SafetensorsReader::rows(const std::string& name, int64_t first, int64_t count) const {
-  const auto& found = slot(name);
+  const auto& found = readable_slot(name);
   auto shape = found.shape;
   if (shape.empty() || first < 0 || count < 0 || first > shape[0] || count > shape[0] - first) {
     throw Error(ErrorCode::kInvalidArgument, "{}: tensor '{}' of shape [{}] has no {} rows from row {} on",
@@ -131,7 +141,7 @@ at::Tensor SafetensorsReader::rows(const std::string& name, int64_t first, int64
 }
 
 at::Tensor SafetensorsReader::elements(const std::string& name, int64_t first, int64_t count) const {
-  const auto& found = slot(name);
+  const auto& found = readable_slot(name);
   const int64_t element_bytes = bytes_of(found, {}), size = (found.end_byte - found.begin_byte) / element_bytes;
   if (first < 0 || count < 0 || first > size || count > size - first) {
     throw Error(ErrorCode::kInvalidArgument, "{}: tensor '{}' of {} elements has no {} from element {} on",
@@ -156,7 +166,11 @@ TensorMap SafetensorsReader::tensors() const {
 TensorFile read_safetensors(const fs::path& path) {
   const SafetensorsReader reader(path);
   TensorFile file{.tensors = {}, .metadata = reader.metadata()};
-  for (const auto& name : reader.names()) file.tensors.emplace(name, reader.tensor(name).clone());
+  for (const auto& name : reader.names()) {
+    const auto tensor = reader.tensor(name);
+    const bool is_paired = tensor.scalar_type() == at::ScalarType::Float4_e2m1fn_x2;  // which has few operators
+    file.tensors.emplace(name, is_paired ? tensor.view(at::kByte).clone().view(tensor.scalar_type()) : tensor.clone());
+  }
   return file;
 }
 

@@ -36,7 +36,8 @@ class SafetensorsReader {
   /// is kept.
   const StringMap& metadata() const { return metadata_; }
 
-  /// Errors kNotFound as slot(); kDataLoss: a BOOL is neither 0 nor 1 (the check reads the whole tensor).
+  /// Errors kNotFound as slot(); kDataLoss: a BOOL is neither 0 nor 1 (the check reads the whole tensor);
+  /// kFailedPrecondition: libtorch lacks the dtype, but bytes() has the values.
   at::Tensor tensor(const std::string& name) const;
 
   /// Returns [count, ...]: rows [first, first + count) of a tensor with at least one dimension. Other rows are not
@@ -66,6 +67,7 @@ class SafetensorsReader {
   };
 
   const Place& place_of(const std::string& name) const;
+  const TensorSlot& readable_slot(const std::string& name) const;
   at::Tensor view(const std::string& name, int64_t first_byte, const std::vector<int64_t>& shape) const;
   void open_index();
 

@@ -190,6 +190,7 @@ TEST_F(SafetensorsReaderTest, AMalformedIndexIsRefused) {
   const std::vector<Case> cases = {
       {"", "not a JSON object"},
       {"{", "not a JSON object"},
+      {R"({"weight_map":{"t":"a"}})" + std::string(1, '\0'), "not a JSON object (at its byte 24)"},
       {"[]", "the index is a list"},
       {"7", "the index is a number"},
       {"\"weight_map\"", "the index is a string"},

@@ -10,10 +10,13 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 
 #include "tests/support/command.h"
+#include "tests/support/message_of.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/train/format/safetensors_reader.h"
 
 namespace yoke::train {
 namespace {
@@ -53,7 +56,7 @@ TEST_F(SafetensorsTest, EveryDtypeComesBackBitForBit) {
        {at::kDouble, at::kFloat, at::kHalf, at::kBFloat16, at::kLong, at::kInt, at::kShort, at::kChar, at::kByte,
         at::ScalarType::UInt16, at::ScalarType::UInt32, at::ScalarType::UInt64, at::ScalarType::ComplexFloat,
         at::ScalarType::Float8_e4m3fn, at::ScalarType::Float8_e4m3fnuz, at::ScalarType::Float8_e5m2,
-        at::ScalarType::Float8_e5m2fnuz, at::ScalarType::Float8_e8m0fnu}) {
+        at::ScalarType::Float8_e5m2fnuz, at::ScalarType::Float8_e8m0fnu, at::ScalarType::Float4_e2m1fn_x2}) {
     const auto bytes = static_cast<int64_t>(c10::elementSize(dtype));
     const auto random = at::randint(256, {3, 5 * bytes}, at::kByte);  // any bits, including NaNs with payloads
     tensors[c10::toString(dtype)] = random.view(dtype);
@@ -109,6 +112,41 @@ TEST_F(SafetensorsTest, ReadsWhatOthersWrite) {
   EXPECT_EQ(read.tensors.at("z").sizes(), (std::vector<int64_t>{3, 0}));
 }
 
+// The reference reader takes null for absent metadata.
+TEST_F(SafetensorsTest, MetadataMayBeNull) {
+  const auto read = read_safetensors(
+      write(file_of(R"({"__metadata__":null,"t":{"dtype":"U8","shape":[1],"data_offsets":[0,1]}})", 1)));
+  EXPECT_TRUE(read.metadata.empty());
+  EXPECT_EQ(read.tensors.size(), 1u);
+}
+
+// As the reference: two elements of F4 are one of torch's, and F6 exists in the format only.
+TEST_F(SafetensorsTest, ReadsWhatIsBesideF4AndF6) {
+  const auto path = write(file_of(R"({"four":{"dtype":"F4","shape":[2,6],"data_offsets":[0,6]},)"
+                                  R"("six":{"dtype":"F6_E2M3","shape":[4],"data_offsets":[6,9]},)"
+                                  R"("odd":{"dtype":"F4","shape":[2,3],"data_offsets":[9,12]},)"
+                                  R"("t":{"dtype":"U8","shape":[2],"data_offsets":[12,14]}})",
+                                  14));
+  const SafetensorsReader reader(path);
+  EXPECT_EQ(reader.tensor("t").sum().item<int64_t>(), 2);
+  const auto four = reader.tensor("four");
+  EXPECT_EQ(four.scalar_type(), at::ScalarType::Float4_e2m1fn_x2);
+  EXPECT_EQ(four.sizes(), (std::vector<int64_t>{2, 3}));
+  EXPECT_EQ(four.view(at::kByte).sum().item<int64_t>(), 6);
+  EXPECT_EQ(reader.rows("four", 1, 1).sizes(), (std::vector<int64_t>{1, 3}));
+  for (const std::string name : {"six", "odd"}) {
+    EXPECT_EQ(reader.bytes(name).size(), 3u);
+    const auto type = name == "six" ? "F6_E2M3" : "F4";
+    for (const auto& read :
+         std::vector<std::function<void()>>{[&] { reader.tensor(name); }, [&] { reader.rows(name, 0, 1); },
+                                            [&] { reader.elements(name, 0, 1); }, [&] { read_safetensors(path); }}) {
+      const auto said = test::message_of(read, ErrorCode::kFailedPrecondition);
+      EXPECT_THAT(said, testing::AllOf(HasSubstr(path.string()), HasSubstr("libtorch cannot have tensor '")));
+    }
+    EXPECT_THAT(test::message_of([&] { reader.tensor(name); }, ErrorCode::kFailedPrecondition), HasSubstr(type));
+  }
+}
+
 TEST_F(SafetensorsTest, RefusesMalformedFiles) {
   struct Case {
     std::string file;
@@ -128,6 +166,10 @@ TEST_F(SafetensorsTest, RefusesMalformedFiles) {
       {file_of(" {}", 0), "not a JSON object"},
       {file_of("{", 0), "not a JSON object"},
       {file_of("{}x", 0), "not a JSON object"},
+      {file_of("{}" + std::string(6, '\0'), 0), "not a JSON object (at its byte 2)"},
+      {tensor(R"("dtype":"F6_E3M2","shape":[3],"data_offsets":[0,3])", 3), "ends inside a byte"},
+      {tensor(R"("dtype":"F4","shape":[],"data_offsets":[0,1])", 1), "ends inside a byte"},
+      {tensor(R"("dtype":"F4","shape":[4],"data_offsets":[0,4])"), "has 4 bytes, its dtype and shape need 2"},
       {file_of("{\"\xff\":{}}", 0), "not a JSON object"},
       {file_of(std::string(1000000, '{'), 0), "not a JSON object"},
       {file_of("{\"t\":" + std::string(1000000, '['), 0), "'t' is a list, not an object"},

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <optional>
 #include <utility>
 
 #include "yoke/base/error.h"
@@ -18,9 +19,10 @@ constexpr uint32_t kLocalHeader = 0x04034b50, kCentralHeader = 0x02014b50, kEnd 
                    kEnd64Locator = 0x07064b50;
 constexpr int64_t kLocalHeaderBytes = 30, kCentralHeaderBytes = 46, kEndBytes = 22, kEnd64Bytes = 56,
                   kEnd64LocatorBytes = 20, kMaxCommentBytes = 0xFFFF;
-constexpr uint16_t kEncrypted = 1, kUtf8 = 1 << 11, kStored = 0, kZip64Extra = 1, kZip64Version = 45;
+constexpr uint16_t kEncrypted = 1, kUtf8 = 1 << 11, kStored = 0, kDeflated = 8, kZip64Extra = 1, kZip64Version = 45;
 constexpr uint32_t kIn64 = 0xFFFFFFFF;
 constexpr int64_t kAlignment = 64;
+constexpr int64_t kMaxDeflateRatio = 1032;  // 258 bytes from 2 bits
 
 /// Reads numbers from a file, with bounds checks.
 class Bytes {
@@ -61,25 +63,35 @@ struct Directory {
   int64_t begin_byte, num_bytes, num_entries;
 };
 
-Directory find_directory(std::span<const std::byte> file, const Bytes& bytes) {
+/// Returns the position of the record that ends the archive; nullopt if there is none. The bytes of its signature may
+/// also occur by chance in the archive's comment, so the record whose comment ends the file is preferred. Otherwise
+/// other bytes follow the archive, and the last record counts.
+std::optional<int64_t> find_end(std::span<const std::byte> file, const Bytes& bytes) {
   const auto size = static_cast<int64_t>(file.size());
-  const int64_t first = std::max<int64_t>(0, size - kEndBytes - kMaxCommentBytes);
-  for (int64_t end = size - kEndBytes; end >= first; --end) {
-    // The bytes of the end signature may also occur by chance in the archive's comment. Only after the real signature
-    // does the comment end at the end of the file.
-    if (bytes.at<uint32_t>(end) != kEnd || bytes.at<uint16_t>(end + 20) != size - end - kEndBytes) continue;
-    if (bytes.at<uint16_t>(end + 4) != 0 && bytes.at<uint16_t>(end + 4) != 0xFFFF) bytes.fail("a part of a zip file");
-    const int64_t locator = end - kEnd64LocatorBytes;
-    if (locator < 0 || bytes.at<uint32_t>(locator) != kEnd64Locator) {
-      return {bytes.at<uint32_t>(end + 16), bytes.at<uint32_t>(end + 12), bytes.at<uint16_t>(end + 10)};
-    }
-    const int64_t end64 = bytes.length_at(locator + 8);
-    if (bytes.range(end64, kEnd64Bytes).empty() || bytes.at<uint32_t>(end64) != kEnd64) {
-      bytes.fail("its zip64 directory is not where it should be");
-    }
-    return {bytes.length_at(end64 + 48), bytes.length_at(end64 + 40), bytes.length_at(end64 + 32)};
+  std::optional<int64_t> last;
+  for (int64_t end = size - kEndBytes; end >= std::max<int64_t>(0, size - kEndBytes - kMaxCommentBytes); --end) {
+    if (bytes.at<uint32_t>(end) != kEnd) continue;
+    const int64_t num_bytes_after = size - end - kEndBytes - bytes.at<uint16_t>(end + 20);
+    if (num_bytes_after == 0) return end;
+    if (num_bytes_after > 0 && !last) last = end;
   }
-  bytes.fail("not a zip file, or truncated: it has no directory at its end");
+  return last;
+}
+
+Directory find_directory(std::span<const std::byte> file, const Bytes& bytes) {
+  const auto found = find_end(file, bytes);
+  if (!found) bytes.fail("not a zip file, or truncated: it has no directory at its end");
+  const int64_t end = *found;
+  if (bytes.at<uint16_t>(end + 4) != 0 && bytes.at<uint16_t>(end + 4) != 0xFFFF) bytes.fail("a part of a zip file");
+  const int64_t locator = end - kEnd64LocatorBytes;
+  if (locator < 0 || bytes.at<uint32_t>(locator) != kEnd64Locator) {
+    return {bytes.at<uint32_t>(end + 16), bytes.at<uint32_t>(end + 12), bytes.at<uint16_t>(end + 10)};
+  }
+  const int64_t end64 = bytes.length_at(locator + 8);
+  if (bytes.range(end64, kEnd64Bytes).empty() || bytes.at<uint32_t>(end64) != kEnd64) {
+    bytes.fail("its zip64 directory is not where it should be");
+  }
+  return {bytes.length_at(end64 + 48), bytes.length_at(end64 + 40), bytes.length_at(end64 + 32)};
 }
 
 /// If a size is kIn64, the number is in the zip64 field. Replaces each such size by its number. The field contains only
@@ -100,6 +112,37 @@ void read_zip64(const Bytes& bytes, int64_t extra, int64_t extra_bytes, std::ini
     }
     return;
   }
+}
+
+void check_crc(std::span<const std::byte> content, const ZipEntry& entry, const std::string& name,
+               const std::string& what) {
+  if (zip_crc(content) == entry.crc) return;
+  throw Error(ErrorCode::kDataLoss,
+              "{}: the entry '{}' does not match its CRC-32: it was changed, or saved after "
+              "torch.serialization.set_crc32_options(False)",
+              what, name);
+}
+
+/// Returns whether `packed` is the deflated form of exactly as many bytes as `to` has.
+bool inflate_all(std::span<const std::byte> packed, std::span<std::byte> to) {
+  z_stream stream{};
+  if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) return false;  // negative: without a header of zlib
+  constexpr size_t kMost = 1 << 30;                             // zlib counts with 32 bits
+  std::byte nothing{};
+  if (to.empty()) to = {&nothing, 0};  // zlib does not take a null pointer
+  int result = Z_OK;
+  while (result == Z_OK) {
+    stream.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(packed.data()));
+    stream.avail_in = static_cast<uInt>(std::min(packed.size(), kMost));
+    stream.next_out = reinterpret_cast<Bytef*>(to.data());
+    stream.avail_out = static_cast<uInt>(std::min(to.size(), kMost));
+    const size_t given = stream.avail_in, room = stream.avail_out;
+    result = inflate(&stream, Z_NO_FLUSH);
+    packed = packed.subspan(given - stream.avail_in);
+    to = to.subspan(room - stream.avail_out);
+  }
+  inflateEnd(&stream);
+  return result == Z_STREAM_END && packed.empty() && to.empty();
 }
 
 void append(std::string& text, auto value) { text.append(reinterpret_cast<const char*>(&value), sizeof value); }
@@ -135,8 +178,12 @@ std::map<std::string, ZipEntry> parse_zip(std::span<const std::byte> file, const
             header = bytes.at<uint32_t>(position + 42);
     read_zip64(bytes, extra, extra_bytes, {&num_bytes, &stored_bytes, &header});
     if ((bytes.at<uint16_t>(position + 8) & kEncrypted) != 0) bytes.fail("the entry '{}' is encrypted", name);
-    const bool is_compressed = bytes.at<uint16_t>(position + 10) != kStored;
-    if (!is_compressed && stored_bytes != num_bytes) bytes.fail("the entry '{}' has two sizes", name);
+    const auto method = bytes.at<uint16_t>(position + 10);
+    if (method == kStored && stored_bytes != num_bytes) bytes.fail("the entry '{}' has two sizes", name);
+    if (num_bytes / kMaxDeflateRatio > stored_bytes) {
+      bytes.fail("the entry '{}' says that its {} bytes become {}, more than is possible", name, stored_bytes,
+                 num_bytes);
+    }
     const auto local_header = bytes.range(header, kLocalHeaderBytes);
     if (bytes.at<uint32_t>(header) != kLocalHeader || local_header.empty()) {
       bytes.fail("the entry '{}' is not where the directory says", name);
@@ -146,10 +193,8 @@ std::map<std::string, ZipEntry> parse_zip(std::span<const std::byte> file, const
     if (!std::ranges::equal(local_name, name_range)) bytes.fail("the entry '{}' has another name at its place", name);
     const int64_t begin = header + kLocalHeaderBytes + local_name_bytes + bytes.at<uint16_t>(header + 28);
     bytes.range(begin, stored_bytes);
-    if (!entries.emplace(name, ZipEntry{begin, stored_bytes, bytes.at<uint32_t>(position + 16), is_compressed})
-             .second) {
-      bytes.fail("the entry '{}' is there twice", name);
-    }
+    const ZipEntry entry{begin, stored_bytes, bytes.at<uint32_t>(position + 16), method, num_bytes};
+    if (!entries.emplace(name, entry).second) bytes.fail("the entry '{}' is there twice", name);
     ranges.emplace_back(header, begin + stored_bytes);
     position = extra + extra_bytes + comment_bytes;
   }
@@ -170,16 +215,24 @@ uint32_t zip_crc(std::span<const std::byte> bytes) {
 std::span<const std::byte> zip_content(std::span<const std::byte> file, const ZipEntry& entry, const std::string& name,
                                        const std::string& what) {
   const auto content = file.subspan(static_cast<size_t>(entry.begin_byte), static_cast<size_t>(entry.num_bytes));
-  if (entry.is_compressed) {
-    throw Error(ErrorCode::kDataLoss, "{}: the entry '{}' is compressed, which torch.save never does", what, name);
-  }
-  if (zip_crc(content) != entry.crc) {
-    throw Error(ErrorCode::kDataLoss,
-                "{}: the entry '{}' does not match its CRC-32: it was changed, or saved after "
-                "torch.serialization.set_crc32_options(False)",
-                what, name);
-  }
+  if (!entry.is_stored()) throw Error(ErrorCode::kDataLoss, "{}: the entry '{}' is compressed", what, name);
+  check_crc(content, entry, name, what);
   return content;
+}
+
+void read_zip_content(std::span<const std::byte> file, const ZipEntry& entry, const std::string& name,
+                      const std::string& what, std::span<std::byte> to) {
+  if (entry.is_stored()) {
+    std::ranges::copy(zip_content(file, entry, name, what), to.begin());
+    return;
+  }
+  const auto packed = file.subspan(static_cast<size_t>(entry.begin_byte), static_cast<size_t>(entry.num_bytes));
+  const auto refuse = [&](const char* why) {
+    throw Error(ErrorCode::kDataLoss, "{}: the entry '{}' is compressed, and {}", what, name, why);
+  };
+  if (entry.method != kDeflated) refuse("not by deflate, the only method that can be read");
+  if (!inflate_all(packed, to)) refuse("its data are damaged");
+  check_crc(to, entry, name, what);
 }
 
 std::string ZipWriter::begin(std::string_view name, int64_t num_bytes, uint32_t crc) {

@@ -85,18 +85,34 @@ void start(JpegDecoder& decoder, const DecodeRequest& request) {
   jpeg_start_decompress(&info);
 }
 
+// Returns whether libjpeg can leave out columns. Versions of libjpeg-turbo before 3.0 compute the width of a cropped
+// component from its sampling factor alone. That is wrong if libjpeg decodes the component at a larger scale than the
+// others and upsamples it as well, for example with 4x2 or 2x4 sampling and a shrunk image: then the end of each row of
+// the component stays undefined. Source: libjpeg-turbo's ChangeLog.md, "miscalculated the downsampled width" (#669).
+bool can_crop_columns(const jpeg_decompress_struct& info) {
+  return std::all_of(info.comp_info, info.comp_info + info.num_components, [&](const jpeg_component_info& component) {
+    const bool is_upsampled =
+        component.downsampled_width < info.output_width || component.downsampled_height < info.output_height;
+    const auto factor = static_cast<JDIMENSION>(component.h_samp_factor);
+    const auto most = static_cast<JDIMENSION>(info.max_h_samp_factor);
+    return !is_upsampled || component.downsampled_width == (info.output_width * factor + most - 1) / most;
+  });
+}
+
 // The columns to decode. crop_columns() asks libjpeg for the region's columns, and sets `first` and `width` to the
-// whole blocks that libjpeg will decode. Upsampled colours depend on neighbouring columns. With two more columns on
-// either side, the region has the same pixels as in the whole image.
+// columns that libjpeg will decode: whole blocks, or all columns. Upsampled colours depend on neighbouring columns.
+// With two more columns on either side, the region has the same pixels as in the whole image.
 struct JpegColumns {
   JDIMENSION first, width;
 };
 void crop_columns(JpegDecoder& decoder, JpegColumns& columns) {
+  auto& info = decoder.info;
   constexpr JDIMENSION kMargin = 2;
-  const auto end = std::min(columns.first + columns.width + kMargin, decoder.info.output_width);
+  const auto end = std::min(columns.first + columns.width + kMargin, info.output_width);
   columns.first -= std::min(columns.first, kMargin);
   columns.width = end - columns.first;
-  if (columns.width < decoder.info.output_width) jpeg_crop_scanline(&decoder.info, &columns.first, &columns.width);
+  if (!can_crop_columns(info)) columns = {0, info.output_width};
+  if (columns.width < info.output_width) jpeg_crop_scanline(&info, &columns.first, &columns.width);
 }
 
 struct JpegRows {

@@ -36,7 +36,8 @@ bool has_fused_kernel(const at::Tensor& parameter) {
 }
 
 void check_lr(const std::string& name, double lr) {
-  if (!(lr >= 0) || !std::isfinite(lr)) throw Error(ErrorCode::kInvalidArgument, "{}: learning rate {}", name, lr);
+  if (std::isfinite(lr)) return;
+  throw Error(ErrorCode::kInvalidArgument, "{}: learning rate {} must be a finite number", name, lr);
 }
 
 // Returns the gradient without checks or reference counting, because a step reads every gradient twice.
@@ -65,6 +66,11 @@ Optimizer::Optimizer(Traits traits, std::vector<std::pair<NamedTensors, double>>
   std::unordered_map<const c10::TensorImpl*, size_t> taken;
   for (auto& [parameters, lr] : groups_and_lrs) {
     check_lr(traits_.name, lr);
+    if (lr < 0) {  // as in PyTorch, which accepts a negative rate only for an optimizer that exists
+      throw Error(ErrorCode::kInvalidArgument,
+                  "{}: learning rate {} must not be negative; to maximize the loss, set the option 'maximize'",
+                  traits_.name, lr);
+    }
     for (auto& [name, parameter] : parameters) {
       if (!names.insert(name).second) {
         throw Error(ErrorCode::kInvalidArgument, "{}: two parameters named '{}'", traits_.name, name);

@@ -107,7 +107,8 @@ class Optimizer : public ScalableOptimizer {
   size_t num_groups() const { return lrs_.size(); }
   double lr(size_t group = 0) const;
 
-  /// Errors kInvalidArgument: the rate is negative or not finite, or the group does not exist.
+  /// A step with a negative rate ascends: PyTorch allows it too, in `param_groups`, but not when an optimizer is made.
+  /// Errors kInvalidArgument: the rate is not finite, or the group does not exist.
   void set_lr(double lr);  ///< Sets the rate of all groups.
   void set_lr(size_t group, double lr);
 

@@ -241,6 +241,23 @@ TEST(Optimizers, HaveGroupsWithRatesOfTheirOwn) {
   EXPECT_THAT(message_of([&] { Sgd({{{{"a", a}}, {}}, {{{"a", b}}, {}}}); }), HasSubstr("two parameters named 'a'"));
 }
 
+// As PyTorch: its constructors refuse a negative rate, and a step with one in `param_groups` ascends. Oracle: maximize.
+TEST(Optimizers, ANegativeRateAscends) {
+  const auto refusal = message_of([&] { Sgd({{"a", start(4)}}, {.lr = -0.5}); });
+  EXPECT_THAT(refusal, HasSubstr("SGD: learning rate -0.5 must not be negative; to maximize the loss, set"));
+  const auto ascended = start(4), expected = start(4);
+  AdamW optimizer({{"a", ascended}}, {.lr = 0.5, .weight_decay = 0});
+  AdamW maximizer({{"a", expected}}, {.lr = 0.5, .weight_decay = 0, .maximize = true});
+  for (int i = 0; i < 3; ++i) {
+    ascended.mutable_grad() = expected.mutable_grad() = gradient(4, i);
+    optimizer.step(-0.5);
+    maximizer.step();
+  }
+  EXPECT_EQ(optimizer.lr(), -0.5);
+  EXPECT_TRUE(at::allclose(ascended, expected, 1e-6, 1e-6));
+  EXPECT_FALSE(at::allclose(ascended, start(4)));
+}
+
 // Oracle: the same gradient as a dense tensor, with zeros in most rows. Rows without a gradient must not change, with
 // Adagrad too.
 TEST(Optimizers, TakeSparseGradients) {

@@ -35,6 +35,8 @@ struct PickleGlobal {
     kOrderedDict,
     kTensor,  ///< torch._utils._rebuild_tensor and _v2
     kTensorWithDtype,
+    kTensorOfClass,  ///< torch._tensor._rebuild_from_type_v2: a tensor with attributes
+    kTensorClass,    ///< torch.Tensor, torch.nn.parameter.Parameter, torch.FloatTensor, ...
     kParameter,
     kSize,
     kDevice,
@@ -47,8 +49,10 @@ struct PickleGlobal {
 
 struct PickleStorage {
   std::string_view dtype;  ///< "uint8" for a storage without a dtype.
-  std::string_view key;    ///< The storage is the entry data/KEY of the archive.
+  std::string_view key;    ///< In an archive, the storage is the entry data/KEY.
   int64_t num_elements = 0;
+  /// The elements that tensors see. Before torch 0.4 a storage could be a part of another one; now they are all.
+  int64_t first = 0, count = 0;
 };
 
 /// A tensor that is not yet checked against its storage.
@@ -76,14 +80,19 @@ using PickleNode = std::variant<std::monostate, bool, int64_t, double, std::stri
 struct Pickle {
   std::vector<PickleNode> nodes;
   PickleRef root = 0;
+  size_t num_bytes = 0;           ///< Size of the pickle itself.
   std::deque<std::string> texts;  ///< Texts that are not contained in the pickle's bytes.
 };
 
 /// Reads a pickle of protocol 2 to 5. Texts are views of `bytes`. Memory and time are linear in the size of `bytes`,
 /// for any content. torch.Size becomes a tuple; a device becomes its text ("cuda:1"); a parameter becomes its tensor.
-/// An OrderedDict becomes a dictionary without its attributes (in a state_dict these are versions of modules). Errors
-/// kDataLoss, beginning with `what`: names the invalid content of a tensor, list or dictionary, the unknown opcode, or
-/// the malformed part.
+/// An OrderedDict becomes a dictionary without its attributes (in a state_dict these are versions of modules); a tensor
+/// loses its attributes too. Texts of Python 2 are read as UTF-8, as torch.load does.
+/// Errors kDataLoss, beginning with `what`: names the invalid content of a tensor, list or dictionary, the unknown
+/// opcode, or the malformed part.
 Pickle parse_pickle(std::span<const std::byte> bytes, const std::string& what);
+
+/// As parse_pickle, but other bytes may follow the pickle.
+Pickle parse_first_pickle(std::span<const std::byte> bytes, const std::string& what);
 
 }  // namespace yoke::train
