@@ -58,7 +58,7 @@ std::string doubt(const Device& device) {
     return fmt::format("the driver does not say who uses it ({})", device.process_list_error);
   }
   const bool tells_memory = device.readings.memory_used_bytes && !device.readings.unified_memory.value_or(false);
-  return tells_memory ? "" : "the driver lists no processes and tells no memory";
+  return tells_memory ? "" : "the driver lists no processes, and no memory of its own shows whether it is used";
 }
 
 }  // namespace
