@@ -99,7 +99,7 @@ TEST(Plan, ApptainerHidesWhatItWouldShowByItself) {
   const auto line = planned(engine, request_of(7));
   EXPECT_TRUE(line.starts_with("env APPTAINERENV_USER=ada ")) << line;
   EXPECT_THAT(line, HasSubstr("APPTAINERENV_NVIDIA_VISIBLE_DEVICES=void APPTAINERENV_CUDA_VISIBLE_DEVICES= "));
-  // With --no-home, a user's programs would have no HOME.
+  // With --no-home, the home of a user would not exist.
   EXPECT_THAT(line, HasSubstr("/e exec --pid --no-init --cleanenv --contain --no-eval --cwd /workspace "));
   EXPECT_TRUE(line.ends_with("image:1 /opt/yoke/init python train.py ")) << line;
   engine.version = {1, 0, 3};
