@@ -37,6 +37,35 @@ TEST(ClaimCommand, GivesAProgramDevicesOfItsOwn) {
   EXPECT_EQ(machine.num_claimed(), 0);
 }
 
+TEST(ClaimCommand, GivesNoDeviceThatNobodyCanUseOrMayBeInUse) {
+  const Json failing = {{"errors", {{"nvmlDeviceGetComputeRunningProcesses", "unknown"}}}};
+  const ClaimMachine machine({{"devices", 4},
+                              {"overrides",
+                               {{"0", failing},
+                                {"1", {{"compute_mode", 2}}},
+                                {"2", {{"utilization_percent", {{"gpu", 100}}}, {"power_mw", 100'000}}}}}});
+  const auto given = [&](const char* num_devices) {
+    return run(machine.yoke({"claim", "-n", num_devices, "--explain", "--", "true"}));
+  };
+  EXPECT_THAT(given("1").err, AllOf(HasSubstr("device 2 is given last"), HasSubstr("3 is given")));
+  EXPECT_THAT(given("2").err, HasSubstr("2, 3 are all that can be given"));
+  const auto three = given("3");
+  EXPECT_EQ(three.exit_code, 69);
+  EXPECT_THAT(three.err, AllOf(HasSubstr("device 0 is not given: unknown"), HasSubstr("compute mode is prohibited")));
+}
+
+TEST(ClaimCommand, WaitsForGpusThatWakeSlowly) {
+  // Longer than the usual deadline of 1 s, and far less than the longer one.
+  const ClaimMachine machine({{"devices", 2}, {"defaults", {{"hang_s", 1.3}, {"persistence_mode", 0}}}});
+  auto options = machine.yoke({"claim", "-n", "2", "--", "true"});
+  options.argv.erase(options.argv.begin() + 2, options.argv.begin() + 4);  // --deadline
+  const auto result = run(options);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("devices 0, 1 did not answer within 1 s; waiting for up to 10 s"));
+  options.argv.insert(options.argv.begin() + 2, {"--deadline", "0.5"});
+  EXPECT_EQ(run(options).exit_code, 69) << "those who say a deadline mean it";
+}
+
 TEST(ClaimCommand, EndsAsItsProgramDoes) {
   const ClaimMachine machine;
   EXPECT_EQ(run(machine.yoke({"claim", "--", "sh", "-c", "kill -KILL $$"})).exit_code, 137);
@@ -431,6 +460,18 @@ TEST(ClaimCommand, RunClaimsADeviceForEachRank) {
   EXPECT_EQ(run(machine.yoke({"run", "-n", "9", "--claim", "--", "true"})).exit_code, 69);
 }
 
+TEST(ClaimCommand, TheCommandLineOfAContainerNeedsNoEngine) {
+  const ClaimMachine machine;
+  auto options = machine.yoke({"container", "run", "--print", "--engine", "docker", "--gpu", "2", "--deadline", "60",
+                               "my/image", "--", "true"});
+  options.environment.emplace_back("PATH", "/none");
+  const auto printed = run(options);
+  EXPECT_EQ(printed.exit_code, 0) << printed.err;
+  EXPECT_THAT(printed.out, AllOf(StartsWith("docker\nrun\n"), HasSubstr("CUDA_VISIBLE_DEVICES=GPU-")));
+  EXPECT_THAT(printed.err, HasSubstr("docker is not installed"));
+  EXPECT_EQ(machine.num_claimed(), 0);
+}
+
 TEST(ClaimCommand, LimitsOfTheSite) {
   const ClaimMachine machine;
   if (geteuid() != 0) GTEST_SKIP() << "needs root, to be somebody else";
@@ -453,6 +494,17 @@ TEST(ClaimCommand, LimitsOfTheSite) {
   const auto pid = std::to_string(Json::parse(held.out).at("pid").get<int64_t>());
   EXPECT_EQ(run(as_ada({"extend", pid, "--for", "2h"})).exit_code, 69);
   EXPECT_EQ(run(as_ada({"release", "--mine"})).exit_code, 0);
+  const auto kernel = run(as_ada({"jupyter", "install", "--name", "work", "--claim", "1"}));
+  EXPECT_EQ(kernel.exit_code, 64) << "the kernel could never start";
+  EXPECT_THAT(kernel.err, HasSubstr("this site limits claims to 2 h; give --for"));
+  // A file of ada's own has no limits for the folder that all share.
+  machine.write("own.toml", "[claim]\n");
+  ASSERT_EQ(chown(machine.path("own.toml").c_str(), kAda, kAda), 0);
+  auto lifted = machine.yoke_as(kAda, {"claim", "-n", "8", "--", "true"});
+  lifted.environment.emplace_back("YOKE_SITE_CONFIG", machine.path("own.toml"));
+  const auto refused = run(lifted);
+  EXPECT_EQ(refused.exit_code, 77);
+  EXPECT_THAT(refused.err, HasSubstr("only root decides on limits; unset YOKE_SITE_CONFIG"));
 }
 
 }  // namespace

@@ -162,6 +162,7 @@ TEST_F(ClaimReserve, OnlyItsUserAndRootCancelIt) {
   EXPECT_EQ(run(as(0, {"reserve", "--cancel", second})).exit_code, 0) << "root";
   EXPECT_THAT(reservations(), IsEmpty());
   EXPECT_THAT(run(as(kAda, {"reserve", "--list"})).out, HasSubstr("nothing is reserved"));
+  EXPECT_THAT(Json::parse(run(as(kAda, {"reserve", "--list", "--json"})).out).at("reservations"), IsEmpty());
 }
 
 TEST_F(ClaimReserve, TheSiteLimitsThem) {

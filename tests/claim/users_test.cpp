@@ -204,6 +204,8 @@ TEST(AdminCheck, TriesTheInstallationAsTwoUsersAndLeavesNothing) {
   auto options = machine.yoke({"admin", "check", "--json"});
   options.environment.emplace_back("YOKE_SITE_CONFIG", machine.path("config.toml"));
   EXPECT_EQ(status_of(run(options), "config"), "fail");
+  machine.write("config.toml", "[container]\ndefault_engin = 'podman'\n");
+  EXPECT_EQ(status_of(run(options), "config"), "fail") << "a key of another table";
   std::filesystem::create_directory(machine.path("scratch"));
   machine.write("config.toml",
                 "[claim.users]\nno-such-user = 2\n[claim.groups]\nno-such-group = 2\n[storage.scratch]\npath = '" +

@@ -72,8 +72,14 @@ TEST_P(Containers, AProgramHasItsUserItsFoldersAndItsDevices) {
 
 TEST_P(Containers, NoDeviceMeansNoDevice) {
   for (const auto* word : {"none", ""}) {
-    const auto result = run(machine().shell({"--gpu", word}, "ls /dev | grep nvidia[0-9]; env | grep VISIBLE_DEVICES"));
+    const auto result =
+        run(machine().shell({"--gpu", word},
+                            "ls /dev | grep nvidia[0-9]; echo home=$HOME; ls -A $HOME | head -n 1; env | "
+                            "grep VISIBLE_DEVICES"));
     EXPECT_EQ(result.exit_code, 0) << result.err;
+    if (GetParam().uid != 0) {
+      EXPECT_THAT(result.out, HasSubstr("home=/"));
+    }
     EXPECT_THAT(result.out, HasSubstr("CUDA_VISIBLE_DEVICES=\n"));
     EXPECT_THAT(result.out, HasSubstr("NVIDIA_VISIBLE_DEVICES=void\n"));
     EXPECT_THAT(result.out, Not(HasSubstr("nvidia0")));

@@ -193,6 +193,57 @@ TEST(Devices, MigInstancesStandUnderTheirParent) {
   EXPECT_THAT(lines_of(yoke_on("mig", {"devices", "-i", "0:1", "--csv"}).out)[1], StartsWith("0:1,nvidia,"));
 }
 
+TEST(Devices, AMigInstanceHasItsIndexInTheDriver) {
+  const Json instances = {nullptr, {{"profile", "2g.20gb"}, {"gpu_instance", 3}}, {{"profile", "1g.10gb"}}};
+  const FakeMachine machine({{"devices", 2}, {"overrides", {{"0", {{"mig", {{"instances", instances}}}}}}}});
+  const auto gpus = gpus_of(run(machine.yoke({"devices", "--json"})));
+  EXPECT_EQ(gpus[0].at("instances")[0].at("index"), 1);
+  EXPECT_EQ(gpus[0].at("instances")[1].at("index"), 2);
+  EXPECT_EQ(run(machine.yoke({"devices", "-i", "0:0"})).exit_code, 66);
+  const auto first = run(machine.yoke({"devices", "-i", "0:1", "--json"}));
+  const auto set = run(machine.yoke({"visible", "--set", "0:1"}));
+  EXPECT_THAT(set.out, HasSubstr(gpus_of(first)[0].at("uuid").get<std::string>())) << set.err;
+}
+
+TEST(Devices, AListThatFailsAndAModeWithoutProgramsAreNotFree) {
+  const Json failing = {{"errors", {{"nvmlDeviceGetComputeRunningProcesses", "no_permission"}}}};
+  const FakeMachine machine({{"devices", 4},
+                             {"overrides",
+                              {{"0", failing},
+                               {"1", {{"compute_mode", 2}}},
+                               {"2", {{"mig", {{"mode", 1}, {"pending", 1}, {"instances", Json::array()}}}}}}}});
+  const auto result = run(machine.yoke({"devices", "--json"}));
+  const auto gpus = gpus_of(result);
+  EXPECT_EQ(gpus[0].at("state"), "unknown");
+  EXPECT_THAT(gpus[0].at("reason"), HasSubstr("no permission"));
+  EXPECT_TRUE(gpus[0].at("processes").is_null());
+  EXPECT_EQ(gpus[1].at("state"), "unusable");
+  EXPECT_EQ(gpus[2].at("state"), "unusable");
+  EXPECT_EQ(gpus[3].at("state"), "free");
+}
+
+TEST(Devices, UnifiedMemoryIsThatOfTheMachine) {
+  const TemporaryFolder folder;
+  std::filesystem::create_directories(folder.path("proc"));
+  folder.write("proc/meminfo", "MemTotal:       125829120 kB\nMemFree: 1 kB\nMemAvailable:   104857600 kB\n");
+  const auto gpus = gpus_of(yoke_on("unsupported", {"devices", "--json", "--sysroot", folder.path()}));
+  EXPECT_EQ(gpus[0].at("unified_memory"), true);
+  EXPECT_EQ(gpus[0].at("memory_total_bytes"), int64_t{120} << 30);
+  EXPECT_EQ(gpus[0].at("memory_free_bytes"), int64_t{100} << 30);
+}
+
+TEST(Devices, AGpuThatDoesNotOpenHasItsBusId) {
+  const TemporaryFolder folder;
+  for (const char* id : {"0000:e1:00.0", "10000:c1:00.0"}) {
+    std::filesystem::create_directories(folder.path("proc/driver/nvidia/gpus") + "/" + id);
+  }
+  const FakeMachine machine({{"devices", 2}, {"overrides", {{"1", {{"error", "unknown"}}}}}});
+  const auto gpus = gpus_of(run(machine.yoke({"devices", "--json", "--sysroot", folder.path()})));
+  EXPECT_EQ(gpus[1].at("state"), "error");
+  EXPECT_EQ(gpus[1].at("pci_bus_id"), "10000:c1:00.0");
+  EXPECT_THAT(gpus[1].at("reason"), AllOf(HasSubstr("NVML error 999"), HasSubstr("dmesg")));
+}
+
 TEST(Devices, OldDriversLackFunctionsNotDevices) {
   auto options = on_machine("old_driver", {"devices", "--json"}, YOKE_FAKES_FOLDER "/old");
   const auto gpus = gpus_of(run(options));

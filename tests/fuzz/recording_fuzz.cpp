@@ -16,6 +16,6 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, size_t size) {
     return 0;
   }
   if (snapshot_from_json(to_json(snapshot).dump()) != snapshot) std::abort();
-  for (const auto& device : snapshot.devices) (void)state_by_use(device);
+  for (auto& device : snapshot.devices) set_state_by_use(device, {});
   return 0;
 }

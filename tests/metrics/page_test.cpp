@@ -36,7 +36,7 @@ TEST(Page, TopServesItUntilItIsToldToStop) {
 TEST(Page, MetricsServesTheSame) {
   Server server("eight_a100");
   EXPECT_THAT(server.get("/"), HasSubstr("<h3>7 A100"));
-  EXPECT_THAT(server.get("/day.html"), HasSubstr("The last 24 hours"));
+  EXPECT_THAT(server.get("/day.html"), HasSubstr("The last hour"));
 }
 
 TEST(Page, OtherSitesCanNeitherReadNorFrameIt) {

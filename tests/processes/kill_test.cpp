@@ -190,7 +190,7 @@ TEST(Kill, AHungGpuDoesNotKeepItFromWorking) {
   EXPECT_FALSE(user.is_running());
   const auto unknown = kill(unlisted.pid());
   EXPECT_EQ(unknown.exit_code, 69);
-  EXPECT_THAT(unknown.err, HasSubstr("is on no device that answers (device 1 does not)"));
+  EXPECT_THAT(unknown.err, HasSubstr("is on no device that answers (device 1 did not)"));
 }
 
 TEST(Kill, WhoUsesAGpuThatHangsIsNotKnown) {

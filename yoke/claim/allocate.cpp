@@ -167,6 +167,12 @@ std::string refusal_of(const Allocation& allocation, const std::vector<Candidate
                                       [](const Candidate& candidate) { return candidate.standing == Standing::kFree; });
   const auto num_usable = std::count_if(candidates.begin(), candidates.end(),
                                         [](const Candidate& candidate) { return may_be_given(candidate.standing); });
+  if (num_free >= wanted) {
+    return fmt::format(
+        "{} devices are wanted, and of those that are free a program does not see {} together, because they are "
+        "instances of one GPU instance; use --wait to queue, or see `yoke claims`",
+        wanted, wanted);
+  }
   return fmt::format(
       "{} {} wanted, and {} {} free: {}{}; {}", wanted, wanted == 1 ? "device is" : "devices are", num_free,
       num_free == 1 ? "is" : "are", fmt::join(reasons, "; "),

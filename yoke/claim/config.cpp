@@ -64,7 +64,10 @@ SiteConfig tightened(const SiteConfig& site, const SiteConfig& user) {
 
 SiteConfig read_config(const Environment& environment) {
   const auto config = site::read_config(environment);
-  return tightened(parse_config(config.site.section("claim")), parse_config(config.user.section("claim")));
+  auto result = tightened(parse_config(config.site.section("claim")), parse_config(config.user.section("claim")));
+  result.is_decided = config.is_decided;
+  result.is_of_user = config.is_of_user;
+  return result;
 }
 
 }  // namespace yoke::claim

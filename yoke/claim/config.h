@@ -32,6 +32,7 @@ struct SiteConfig {
   std::chrono::seconds patience = std::chrono::days(1);           ///< Whoever has waited for this long comes first.
   std::optional<std::chrono::seconds> longest;  ///< The most that --for may ask for; then --for is required.
   IdleLimits idle;
+  bool is_decided = false, is_of_user = false;  ///< As in site::Config.
 
   bool operator==(const SiteConfig&) const = default;
 };

@@ -67,7 +67,6 @@ void check_unclaimed_use(const Survey& survey, const std::vector<Candidate>& can
 ClaimState read_claim_state(const Environment& environment) {
   ClaimState state;
   SiteConfig config;
-  const SiteConfig empty;
   try {
     config = read_config(environment);
   } catch (const Error& error) {
@@ -76,7 +75,7 @@ ClaimState read_claim_state(const Environment& environment) {
     return state;  // it may name the folder, so the locks are not known either
   }
   state.idle = config.idle;
-  state.is_prepared = !(config == empty);
+  state.is_prepared = !(config == SiteConfig());
   try {
     auto folder = find_lock_folder(config, environment);
     state.folder = folder.path().string();

@@ -67,7 +67,8 @@ LockFolder::LockFolder(std::filesystem::path path, Owner owner) : path_(std::mov
   if (!fd_) throw system_error(errno, "opening the folder of locks " + path_.string());
   struct stat status {};
   if (fstat(fd_.value(), &status) != 0) throw system_error(errno, path_.string());
-  const bool is_owned = status.st_uid == 0 || (owner == Owner::kRootOrSelf && status.st_uid == geteuid());
+  is_of_root_ = status.st_uid == 0;
+  const bool is_owned = is_of_root_ || (owner == Owner::kRootOrSelf && status.st_uid == geteuid());
   constexpr mode_t kWanted = 01777;
   if (is_owned && (status.st_mode & 07777) == kWanted) return;
   throw Error(ErrorCode::kFailedPrecondition,
@@ -156,9 +157,9 @@ std::vector<std::string> LockFolder::names(std::string_view beginning) const {
   return result;
 }
 
-LockFolder find_lock_folder(const SiteConfig& config, const Environment& environment, FolderCheck check) {
-  if (const auto chosen = environment.find("YOKE_CLAIM_DIR"))
-    return LockFolder(*chosen, LockFolder::Owner::kRootOrSelf);
+namespace {
+
+LockFolder find_agreed_folder(const SiteConfig& config, FolderCheck check) {
   std::optional<LockFolder> found;
   if (config.lock_directory) found.emplace(*config.lock_directory);
   for (const char* path : kAgreed) {
@@ -185,6 +186,32 @@ LockFolder find_lock_folder(const SiteConfig& config, const Environment& environ
                 "there is no folder for locks that all users may write to; as root, `mkdir -m 1777 /run/yoke`");
   }
   return std::move(*found);
+}
+
+LockFolder find_chosen_folder(const std::string& chosen, const SiteConfig& config, FolderCheck check) {
+  LockFolder folder(chosen, LockFolder::Owner::kRootOrSelf);
+  if (!config.is_decided) return folder;
+  const auto agreed = find_agreed_folder(config, check);
+  std::error_code error;
+  if (std::filesystem::equivalent(folder.path(), agreed.path(), error)) return folder;
+  throw Error(
+      ErrorCode::kPermissionDenied,
+      "YOKE_CLAIM_DIR names {}, but on this machine /etc/yoke/config.toml has the limits, and claims are in {}; "
+      "unset YOKE_CLAIM_DIR",
+      chosen, agreed.path().string());
+}
+
+}  // namespace
+
+LockFolder find_lock_folder(const SiteConfig& config, const Environment& environment, FolderCheck check) {
+  const auto chosen = environment.find("YOKE_CLAIM_DIR");
+  auto folder = chosen ? find_chosen_folder(*chosen, config, check) : find_agreed_folder(config, check);
+  if (!config.is_of_user || !folder.is_of_root()) return folder;
+  throw Error(
+      ErrorCode::kPermissionDenied,
+      "YOKE_SITE_CONFIG names a file of your own, but all users claim in {}, where only root decides on limits; "
+      "unset YOKE_SITE_CONFIG",
+      folder.path().string());
 }
 
 }  // namespace yoke::claim

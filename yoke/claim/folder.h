@@ -30,6 +30,7 @@ class LockFolder {
   explicit LockFolder(std::filesystem::path path, Owner owner = Owner::kRoot);
 
   const std::filesystem::path& path() const { return path_; }
+  bool is_of_root() const { return is_of_root_; }  ///< If not, it is this user's own.
   std::filesystem::path path_of(std::string_view name) const { return path_ / name; }
 
   /// Opens a lock that all users share, for reading, which is enough for flock(). Creates it if it does not exist.
@@ -58,17 +59,20 @@ class LockFolder {
  private:
   std::filesystem::path path_;
   UniqueFd fd_;
+  bool is_of_root_ = true;
 };
 
 /// The name of all files begins so, because /run/lock and /tmp have files of others, too.
 inline constexpr std::string_view kFilePrefix = "yoke-";
 
 /// The folder that all users of this machine agree on: that of the configuration, or else /run/yoke, or else /run/lock,
-/// or else /tmp. YOKE_CLAIM_DIR names a different one, for tests.
+/// or else /tmp. YOKE_CLAIM_DIR names a different one, for tests; where there is a site's file, only root may do that.
+/// The limits of a folder that is shared are those of root, so it is not used with a file of the user's own.
 /// kAll also looks for claims in the others of these folders.
+///
 /// Errors  kNotFound: there is none; those of LockFolder, since users who fell back would not agree with those who did
-/// not; kFailedPrecondition:
-///         devices are claimed in a second one of these folders.
+///         not; kFailedPrecondition: devices are claimed in a second one of these folders; kPermissionDenied: a
+///         variable would lift limits.
 enum class FolderCheck { kAll, kOwn };
 LockFolder find_lock_folder(const SiteConfig& config, const Environment& environment,
                             FolderCheck check = FolderCheck::kAll);

@@ -119,5 +119,20 @@ TEST_F(ClaimFolder, IsChosenByTheEnvironmentForTests) {
   EXPECT_THROW(find_lock_folder({.lock_directory = path_ + "/none"}, {}), Error) << "there is no silent fallback";
 }
 
+TEST_F(ClaimFolder, NoVariableLiftsTheLimitsOfASite) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root makes a folder of root's";
+  auto other = testing::TempDir() + "yoke-claim-XXXXXX";
+  ASSERT_NE(mkdtemp(other.data()), nullptr);
+  chmod(other.c_str(), 01777);
+  const SiteConfig decided{.lock_directory = path_, .is_decided = true};
+  EXPECT_EQ(find_lock_folder(decided, {}).path(), path_);
+  EXPECT_EQ(find_lock_folder(decided, {{"YOKE_CLAIM_DIR", path_}}).path(), path_) << "it names the same folder";
+  EXPECT_THROW(find_lock_folder(decided, {{"YOKE_CLAIM_DIR", other}}), Error) << "claims there count nowhere else";
+  const SiteConfig own{.lock_directory = path_, .is_of_user = true};
+  EXPECT_THROW(find_lock_folder(own, {}), Error) << "the folder is root's, and the limits are the user's";
+  EXPECT_THROW(find_lock_folder(own, {{"YOKE_CLAIM_DIR", other}}), Error);
+  std::filesystem::remove(other);
+}
+
 }  // namespace
 }  // namespace yoke::claim

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "yoke/base/format.h"
 #include "yoke/base/text.h"
 #include "yoke/device/topology/connections.h"
+#include "yoke/device/visibility/visibility.h"
 
 namespace yoke::claim {
 namespace {
@@ -35,7 +37,7 @@ void judge_use(const Device& device, Candidate& candidate) {
     candidate.reason = "in use without a claim by " + owner_of(process);
     return;
   }
-  const auto held = device.readings.memory_used_bytes.value_or(0) - accounted;
+  const auto held = device::unaccounted_bytes(device.readings, accounted);
   if (held <= kSuspectBytes) return;
   candidate.standing = Standing::kSuspect;
   candidate.reason = fmt::format("{} of memory are held by no process that can be seen", format_bytes(held));
@@ -49,7 +51,6 @@ void add_memory(const Device& device, Candidate& candidate) {
   if (readings.memory_free_bytes && readings.memory_used_bytes) {
     candidate.memory_bytes = *readings.memory_free_bytes + *readings.memory_used_bytes;
   }
-  constexpr int64_t kUnknownUser = -1;
   int64_t of_processes = 0;
   for (const auto& process : device.processes) {
     const auto bytes = process.memory_bytes.value_or(0);
@@ -60,8 +61,9 @@ void add_memory(const Device& device, Candidate& candidate) {
     candidate.is_used = true;
   }
   const auto rest = device.readings.memory_used_bytes.value_or(0) - of_processes;
-  if (rest > 0) candidate.used_by_uid[kUnknownUser] += rest;
-  candidate.is_used = candidate.is_used || rest > kSuspectBytes;
+  const auto user = readings.unified_memory.value_or(false) ? kRestOfMachine : kUnknownUser;
+  if (rest > 0) candidate.used_by_uid[user] += rest;
+  candidate.is_used = candidate.is_used || device::unaccounted_bytes(readings, of_processes) > kSuspectBytes;
 }
 
 Candidate judge(const Device& device, std::string id, const Wish& wish) {
@@ -81,6 +83,8 @@ Candidate judge(const Device& device, std::string id, const Wish& wish) {
                   fmt::format("has only {} of memory", format_bytes(*readings.memory_total_bytes)));
   }
   add_memory(device, candidate);
+  constexpr int64_t kMuchUse = 95;
+  candidate.seems_busy = !candidate.is_used && readings.utilization_percent.value_or(0) >= kMuchUse;
   if (wish.is_share) return candidate;  // what others use is regarded by mark_full()
   judge_use(device, candidate);
   if (candidate.standing != Standing::kFree || !wish.memory_bytes) return candidate;
@@ -118,7 +122,7 @@ int64_t closeness(const device::Connection& connection) {
 }
 
 /// What is compared between two sets of devices; smaller is better.
-using Rank = std::tuple<int64_t, int64_t, int64_t, int64_t, std::vector<size_t>>;
+using Rank = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, std::vector<size_t>>;
 
 class Chooser {
  public:
@@ -132,7 +136,7 @@ class Chooser {
     } else {
       for (const auto seed : free_) try_growing_from(seed);
     }
-    return std::get<4>(*best_);
+    return std::get<5>(*best_);
   }
 
  private:
@@ -147,8 +151,9 @@ class Chooser {
   }
 
   Rank rank(const std::vector<size_t>& chosen) const {
-    int64_t weakest = INT64_MAX, sum = 0, cut = 0, heat = 0;
+    int64_t num_last = 0, weakest = INT64_MAX, sum = 0, cut = 0, heat = 0;
     for (const auto a : chosen) {
+      num_last += (candidates_[a].seems_busy ? 1 : 0) + (wanted_ > 1 && !candidates_[a].gpu_instance.empty() ? 1 : 0);
       heat += candidates_[a].temperature_celsius.value_or(40);
       for (const auto b : free_) {
         if (a == b) continue;
@@ -157,7 +162,7 @@ class Chooser {
         if (is_inside) weakest = std::min(weakest, closeness_[a][b]);
       }
     }
-    return {-weakest, -sum, cut, heat, chosen};
+    return {num_last, -weakest, -sum, cut, heat, chosen};
   }
 
   void offer(const std::vector<size_t>& chosen) {
@@ -233,6 +238,7 @@ std::string_view name(Standing standing) {
 
 std::vector<Candidate> candidates_of(const device::Snapshot& snapshot, const Wish& wish) {
   std::vector<Candidate> candidates;
+  const bool sees_several = device::shows_several_mig_devices(snapshot);
   std::map<std::string, int64_t> num_at;
   for (const auto& device : snapshot.devices) {
     if (device.vendor == device::Vendor::kCpu) continue;
@@ -243,7 +249,13 @@ std::vector<Candidate> candidates_of(const device::Snapshot& snapshot, const Wis
     }
     for (const auto& instance : device.instances) {
       candidates.push_back(judge(instance, fmt::format("{}:{}", device.index, instance.index), wish));
-      candidates.back().key = instance.facts.uuid;
+      auto& candidate = candidates.back();
+      candidate.key = instance.facts.uuid;
+      candidate.gpu_instance =
+          fmt::format("{}/{}", device.index, instance.facts.gpu_instance.value_or(-1 - instance.index));
+      if (wish.num_devices < 2 || sees_several || candidate.standing == Standing::kUnusable) continue;
+      candidate.standing = Standing::kExcluded;
+      candidate.reason = "it is a MIG instance, beside which a program sees no other device before driver 570";
     }
   }
   for (auto& candidate : candidates) {
@@ -282,6 +294,24 @@ Closeness closeness_of(const device::Snapshot& snapshot, const std::vector<Candi
   return result;
 }
 
+std::vector<size_t> preferred(const std::vector<Candidate>& candidates, std::vector<size_t> free, size_t wanted) {
+  if (wanted > 1) {
+    std::set<std::string> seen;
+    std::erase_if(free, [&](size_t i) {
+      const auto& one = candidates[i].gpu_instance;
+      return !one.empty() && !seen.insert(one).second;
+    });
+  }
+  const auto without = [&](const auto& is_worse) {
+    auto rest = free;
+    std::erase_if(rest, [&](size_t i) { return is_worse(candidates[i]); });
+    if (rest.size() >= wanted) free = std::move(rest);
+  };
+  if (wanted > 1) without([](const Candidate& one) { return !one.gpu_instance.empty(); });
+  without([](const Candidate& one) { return one.seems_busy; });
+  return free;
+}
+
 Pick pick(const std::vector<Candidate>& candidates, const Closeness& closeness, const Wish& wish) {
   Pick result;
   std::vector<size_t> free;
@@ -294,6 +324,15 @@ Pick pick(const std::vector<Candidate>& candidates, const Closeness& closeness, 
     }
   }
   const auto wanted = static_cast<size_t>(wish.num_devices);
+  const auto all_free = free;
+  free = preferred(candidates, std::move(free), wanted);
+  for (const auto i : all_free) {
+    if (std::find(free.begin(), free.end(), i) != free.end()) continue;
+    result.sentences.push_back(fmt::format("device {} is given last: {}", candidates[i].id,
+                                           candidates[i].seems_busy
+                                               ? "it seems to compute, although no process of its list does"
+                                               : "it is a MIG instance, and several devices are wanted"));
+  }
   if (wanted == 0 || free.size() < wanted) {
     result.sentences.push_back(fmt::format("{} of {} devices can be given, and {} {} wanted", free.size(),
                                            candidates.size(), wanted, wanted == 1 ? "is" : "are"));
@@ -307,7 +346,7 @@ Pick pick(const std::vector<Candidate>& candidates, const Closeness& closeness, 
     for (const auto b : result.chosen) weakest = a == b ? weakest : std::min(weakest, closeness[a][b]);
   }
   const auto list = fmt::format("{}", fmt::join(ids, ", "));
-  if (free.size() == wanted) {
+  if (all_free.size() == wanted) {
     result.sentences.push_back(fmt::format("{} {} all that can be given", list, wanted == 1 ? "is" : "are"));
   } else if (wanted == 1) {
     result.sentences.push_back(list +

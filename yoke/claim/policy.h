@@ -32,12 +32,18 @@ struct Candidate {
   std::string reason;  ///< Of every standing but kFree, for people: "in use by ada (pid 4121)".
   std::optional<int64_t> temperature_celsius;
   std::optional<int64_t> memory_bytes = {};     ///< All of it; nullopt: the driver does not tell.
-  std::map<int64_t, int64_t> used_by_uid = {};  ///< Memory by user; -1: of processes and others that are not known.
+  std::map<int64_t, int64_t> used_by_uid = {};  ///< Memory by user, or one of the numbers below.
   /// By a process without a claim or by memory that belongs to no process, as far as claims are not regarded.
   bool is_used = false;
   std::string used_by = {};                 ///< "in use without a claim by ada (pid 4121)": the first such process.
   int64_t num_sharers = 0, room_bytes = 0;  ///< Of a device that can be shared (share.h).
+  bool seems_busy = false;                  ///< It computes although no process of its list does, so it is given last.
+  /// Of a MIG instance: the GPU instance to which it belongs, "0/3". CUDA shows one of those with the same.
+  std::string gpu_instance = {};
 };
+
+/// Memory whose user is not known, and for unified memory what the rest of the machine uses.
+inline constexpr int64_t kUnknownUser = -1, kRestOfMachine = -3;
 
 struct Wish {
   int64_t num_devices = 1;
@@ -66,8 +72,13 @@ struct Pick {
   std::vector<std::string> sentences;  ///< The reason, for `--explain`.
 };
 
+/// Of the positions `free`, those among which a claim of `wanted` devices chooses: see pick().
+std::vector<size_t> preferred(const std::vector<Candidate>& candidates, std::vector<size_t> free, size_t wanted);
+
 /// The devices that are connected best: the weakest connection among them counts first, then the sum. Among equals, the
-/// set is taken that leaves the best connected devices to others, then the coolest, then the first.
+/// set is taken that leaves the best connected devices to others, then the coolest, then the first. Devices that seem
+/// busy are only taken if there are too few others, and so are MIG instances if several devices are wanted: no two of
+/// them are of one GPU instance, which no program sees together.
 Pick pick(const std::vector<Candidate>& candidates, const Closeness& closeness, const Wish& wish);
 
 }  // namespace yoke::claim

@@ -73,7 +73,8 @@ TEST(ClaimPolicy, StandingsOfDevices) {
   device.processes = {{.pid = 8, .type = "mps"}};
   EXPECT_EQ(standing_of(device), Standing::kInUse);
 
-  for (const auto state : {State::kLost, State::kNoAnswer, State::kNoPermission, State::kError}) {
+  for (const auto state :
+       {State::kLost, State::kNoAnswer, State::kNoPermission, State::kUnknown, State::kUnusable, State::kError}) {
     auto broken = gpu(0);
     broken.state = state;
     EXPECT_EQ(standing_of(broken), Standing::kUnusable) << name(state);
@@ -171,6 +172,55 @@ TEST(ClaimPolicy, GivesOnlyFreeOnesAndAllOrNothing) {
   EXPECT_THAT(refused.chosen, IsEmpty());
   EXPECT_THAT(refused.sentences.back(), HasSubstr("2 of 4 devices can be given, and 3 are wanted"));
   EXPECT_THAT(pick({}, {}, {.num_devices = 1}).chosen, IsEmpty());
+}
+
+TEST(ClaimPolicy, DevicesThatSeemBusyAreGivenLast) {
+  device::Snapshot snapshot;
+  snapshot.devices = {gpu(0), gpu(1), gpu(2)};
+  snapshot.devices[0].readings.utilization_percent = 100;  // although it has no process, and no memory is used
+  snapshot.devices[0].readings.temperature_celsius = 20;
+  const auto candidates = candidates_of(snapshot, {});
+  const auto closeness = uniform(3, 100);
+  EXPECT_THAT(pick(candidates, closeness, {.num_devices = 1}).chosen, ElementsAre(1));
+  const auto two = pick(candidates, closeness, {.num_devices = 2});
+  EXPECT_THAT(two.chosen, ElementsAre(1, 2));
+  EXPECT_THAT(two.sentences[0], HasSubstr("device 0 is given last"));
+  EXPECT_EQ(pick(candidates, closeness, {.num_devices = 3}).chosen.size(), 3U);
+}
+
+/// Device 0 is whole, device 1 has three MIG instances, of which two are of one GPU instance, and device 2 is whole.
+device::Snapshot mig_beside_whole(const std::string& driver_version) {
+  device::Snapshot snapshot;
+  snapshot.backends = {{.backend = "nvml", .is_available = true, .driver_version = driver_version}};
+  snapshot.devices = {gpu(0), gpu(1), gpu(2)};
+  snapshot.devices[1].readings.mig_enabled = true;
+  for (const int64_t i : {0, 1, 2}) {
+    auto& instance = snapshot.devices[1].instances.emplace_back(gpu(i));
+    instance.facts.uuid = fmt::format("MIG-{}", i);
+    instance.facts.gpu_instance = i == 0 ? 1 : 2;
+    instance.readings.temperature_celsius = 20;
+  }
+  return snapshot;
+}
+
+TEST(ClaimPolicy, SeveralDevicesAreOnesThatAProgramSeesTogether) {
+  struct Case {
+    const char* driver;
+    int64_t wanted;
+    std::vector<std::string> ids;  ///< Empty: there are too few.
+  };
+  for (const auto& [driver, wanted, ids] :
+       {Case{"535.54.03", 1, {"1:0"}}, Case{"535.54.03", 2, {"0", "2"}}, Case{"535.54.03", 3, {}}, Case{"", 3, {}},
+        Case{"580.65.06", 2, {"0", "2"}}, Case{"580.65.06", 3, {"0", "1:0", "2"}},
+        Case{"580.65.06", 4, {"0", "1:0", "1:1", "2"}}, Case{"580.65.06", 5, {}}}) {
+    const Wish wish{.num_devices = wanted};
+    const auto candidates = candidates_of(mig_beside_whole(driver), wish);
+    std::vector<std::string> chosen;
+    for (const auto i : pick(candidates, uniform(candidates.size(), 100), wish).chosen) {
+      chosen.push_back(candidates[i].id);
+    }
+    EXPECT_EQ(chosen, ids) << driver << " " << wanted;
+  }
 }
 
 TEST(ClaimPolicy, LargeMachinesAreSearchedByGrowing) {

@@ -75,12 +75,21 @@ void mark_full(std::vector<Candidate>& candidates, const Survey& survey, const W
       if (__builtin_add_overflow(sum, *holding->share_bytes, &sum)) sum = INT64_MAX;
     }
     // Those who share the device compute on it with a claim.
-    constexpr int64_t kDriversOwn = int64_t{1} << 30, kUnknownUser = -1;
+    constexpr int64_t kDriversOwn = int64_t{1} << 30;
     candidate.is_used = candidate.is_used &&
                         std::any_of(candidate.used_by_uid.begin(), candidate.used_by_uid.end(), [&](const auto& use) {
+                          if (use.first == kRestOfMachine) return false;
                           const auto least = use.first == kUnknownUser ? kDriversOwn : 0;
                           return !bytes_by_uid.contains(use.first) && use.second > least;
                         });
+    // Of unified memory, what those use who share it may be part of what the rest of the machine uses.
+    if (const auto rest = candidate.used_by_uid.find(kRestOfMachine); rest != candidate.used_by_uid.end()) {
+      for (const auto& [uid, bytes] : bytes_by_uid) {
+        const auto own = candidate.used_by_uid.find(uid);
+        const auto unseen = bytes - (own == candidate.used_by_uid.end() ? 0 : own->second);
+        rest->second -= std::clamp<int64_t>(unseen, 0, rest->second);
+      }
+    }
     candidate.num_sharers = static_cast<int64_t>(holdings.size());
     candidate.room_bytes = room_for_share(candidate, bytes_by_uid);
     if (candidate.room_bytes >= wanted) continue;
@@ -103,6 +112,7 @@ Pick pick_shares(const std::vector<Candidate>& candidates, const Wish& wish) {
     }
   }
   const auto wanted = static_cast<size_t>(wish.num_devices);
+  fitting = preferred(candidates, std::move(fitting), wanted);
   if (wanted == 0 || fitting.size() < wanted) {
     result.sentences.push_back(fmt::format("{} of {} devices {} room, and {} {} wanted", fitting.size(),
                                            candidates.size(), fitting.size() == 1 ? "has" : "have", wanted,

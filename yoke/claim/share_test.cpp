@@ -56,6 +56,16 @@ TEST(ClaimShare, RoomBesideSharesAndEverythingElse) {
   EXPECT_EQ(room_for_share(candidate, {}), 0);
 }
 
+TEST(ClaimShare, OfUnifiedMemoryTheRestOfTheMachineUsesAPart) {
+  Survey survey;
+  add_share(survey, 0, kAda, 20 * kGibibyte);
+  std::vector<Candidate> candidates = {device_of_80(0, {{kRestOfMachine, 30 * kGibibyte}})};
+  mark_full(candidates, survey, {.memory_bytes = 51 * kGibibyte, .is_share = true});
+  EXPECT_EQ(candidates[0].room_bytes, 50 * kGibibyte) << "20 of the 30 GiB may be what ada uses";
+  EXPECT_EQ(candidates[0].standing, Standing::kClaimed) << "there is no room for 51 GiB";
+  EXPECT_FALSE(candidates[0].is_used);
+}
+
 TEST(ClaimShare, ADeviceWithoutRoomIsMarked) {
   Survey survey;
   add_share(survey, 0, kAda, 60 * kGibibyte);

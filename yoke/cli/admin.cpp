@@ -32,6 +32,7 @@
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/options/claim.h"
+#include "yoke/container/config.h"
 #include "yoke/device/doctor/system.h"
 #include "yoke/storage/roots.h"
 #include "yoke/view/findings.h"
@@ -192,6 +193,7 @@ class AdminCheck {
     }
     try {
       config_ = claim::read_config(context_.environment);
+      container::read_rules(context_.environment);  // it knows the keys of its table
       if (status.st_mode != 0) add("config", Status::kOk, path + " is valid and can only be written by root");
       check_names();
     } catch (const Error& error) {

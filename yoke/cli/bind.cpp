@@ -17,6 +17,7 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/options/device.h"
+#include "yoke/device/bus_id.h"
 #include "yoke/device/topology/locality.h"
 #include "yoke/device/visible_gpus.h"
 #include "yoke/launch/torchrun/num_ranks.h"
@@ -56,11 +57,8 @@ Machine load_machine(const BindArgs& args, const Environment& environment) {
   return {device::read_cpu_locality(args.sysroot), device::visible_gpus({}, args.sysroot)};
 }
 
-/// "C1:00.0" -> "0000:c1:00.0"
-std::string to_bus_id(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return std::ranges::count(text, ':') == 1 ? "0000:" + text : text;
-}
+/// "C1:00.0" -> "0000:c1:00.0"; any other text as it is.
+std::string to_bus_id(const std::string& text) { return device::parse_bus_id(text).value_or(text); }
 
 device::DeviceLocality find_gpu(const std::string& name, const Machine& machine, const BindArgs& args) {
   const auto& gpus = machine.gpus;

@@ -75,7 +75,7 @@ int print(const std::vector<device::Finding>& findings, const DoctorArgs& args, 
 }
 
 int run_doctor(const DoctorArgs& args, Context& context) {
-  const device::Want want{.details = true};
+  const device::Want want{.details = true, .links = true};
   if (!args.device.replay.empty()) {
     return with_source(args.device, context, [&](device::Source& source) {
       return print(device::findings({.snapshot = source.sample(want), .has_devices_alone = true}), args, context);

@@ -179,6 +179,10 @@ int install(JupyterArgs args, Context& context) {
       throw Error(ErrorCode::kInvalidArgument, "--for is the length of a claim; give --claim or --devices too");
     }
   }
+  // A kernel whose claim the site refuses could never start, and Jupyter would not say why.
+  if (request.devices.is_claimed()) {
+    length_of_claim(request.devices.length, claim::read_config(context.environment));
+  }
   if (request.devices.num_devices) check_count(*request.devices.num_devices, context);
   if (!request.devices.chosen.empty()) device::DeviceSelection::parse({request.devices.chosen});
   request.language = args.is_cpp ? environment::Language::kCpp : environment::Language::kPython;

@@ -148,7 +148,8 @@ int list(const ReserveArgs& args, const ClaimSite& site, const device::Snapshot&
   }
   if (args.json) {
     constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-    context.out << view::reservations_json(rows, device::user_name).dump(2, ' ', false, kReplace) << '\n';
+    const nlohmann::ordered_json json = {{"reservations", view::reservations_json(rows, device::user_name)}};
+    context.out << json.dump(2, ' ', false, kReplace) << '\n';
   } else if (rows.empty()) {
     context.out << "nothing is reserved\n";
   } else {

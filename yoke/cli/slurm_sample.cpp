@@ -51,8 +51,7 @@ std::set<std::string> visible_gpu_ids(const Environment& environment, const devi
   std::set<std::string> ids;
   for (const auto& device : device::visibility(environment, snapshot).devices) {
     if (!device.ordinal) continue;
-    ids.insert(device.instance ? fmt::format("{}:{}", device.index, *device.instance)
-                               : fmt::format("{}", device.index));
+    ids.insert(device.id);
   }
   return ids;
 }

@@ -20,7 +20,9 @@ Words plan_apptainer(const Engine& engine, const Request& request, const DeviceG
   }
   // Its option --env splits values at commas.
   for (const auto& [name, value] : variables) words.push_back(fmt::format("APPTAINERENV_{}={}", name, value));
-  add(words, {engine.program, "exec", "--pid", "--no-init", "--cleanenv", "--contain", "--no-home"});
+  add(words, {engine.program, "exec", "--pid", "--no-init", "--cleanenv", "--contain"});
+  // With --contain, the home is an empty folder. As root, images have files there, so it is theirs.
+  if (request.user.uid == 0) add(words, {"--no-home"});
   if (engine.version >= Version{1, 1, 0}) add(words, {"--no-eval"});
   add(words, {engine.version >= Version{1, 2, 0} ? "--cwd" : "--pwd", request.working_folder});
   // With --contain these would be small file systems in memory.

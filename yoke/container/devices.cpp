@@ -31,6 +31,10 @@ std::string need_node(const WantedDevice& device) {
 /// The names of the devices in CDI specifications, or an empty list if one of them has none.
 std::vector<std::string> cdi_names(const Engine& engine, const std::vector<WantedDevice>& devices) {
   std::vector<std::string> names;
+  if (!engine.is_installed && engine.cdi_devices.empty()) {  // as `nvidia-ctk cdi generate` would name them
+    for (const auto& device : devices) names.push_back(fmt::format("{}={}", kNvidiaKind, device.id));
+    return names;
+  }
   for (const auto& device : devices) {
     // Specifications name instances by NVML's index of the GPU; `device.id` has the same for NVIDIA's devices, which
     // come first in `yoke devices`.
@@ -144,12 +148,16 @@ std::string WantedDevice::node() const {
 
 std::vector<WantedDevice> wanted_devices(const device::Snapshot& snapshot, const std::vector<std::string>& ids) {
   std::vector<WantedDevice> result;
+  const auto own_uuid = [&](const device::Device& gpu) {
+    const auto is_same = [&](const device::Device& other) { return other.facts.uuid == gpu.facts.uuid; };
+    return std::count_if(snapshot.devices.begin(), snapshot.devices.end(), is_same) == 1 ? gpu.facts.uuid : "";
+  };
   for (const auto& id : ids) {
     for (const auto& gpu : snapshot.devices) {
       if (id_of(gpu) == id) {
         result.push_back({.vendor = gpu.vendor,
                           .id = id,
-                          .uuid = gpu.facts.uuid,
+                          .uuid = gpu.vendor == Vendor::kAmd ? own_uuid(gpu) : gpu.facts.uuid,
                           .minor = gpu.facts.minor_number,
                           .vendor_index = gpu.facts.vendor_index});
       }

@@ -16,7 +16,7 @@ namespace yoke::container {
 struct WantedDevice {
   device::Vendor vendor = device::Vendor::kNvidia;
   std::string id;                ///< As in `yoke devices`: "3", "0:1".
-  std::string uuid;              ///< May be empty for AMD.
+  std::string uuid;              ///< Empty if the device has none, or shares it (partitions of an MI300).
   std::optional<int64_t> minor;  ///< The N of /dev/nvidiaN or /dev/dri/renderDN.
   std::optional<int64_t> vendor_index;
   bool is_instance = false;

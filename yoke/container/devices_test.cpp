@@ -233,6 +233,40 @@ TEST(Devices, AMDsGpusWithoutUuidsAreNumberedAsTheContainerSeesThem) {
   EXPECT_EQ(variables(EngineKind::kApptainer), (Variables{{"ROCR_VISIBLE_DEVICES", "1,3"}}));
 }
 
+/// All partitions of an MI300 can have one UUID, by which ROCr would find only the first.
+TEST(Devices, AUuidThatSeveralDevicesHaveIsNotUsed) {
+  device::Snapshot snapshot;
+  for (const int64_t i : {0, 1, 2, 3}) {
+    device::Device device{.index = i, .vendor = Vendor::kAmd};
+    device.facts.uuid = i < 3 ? "GPU-same" : "GPU-other";
+    device.facts.vendor_index = i;
+    device.facts.minor_number = 128 + i;
+    snapshot.devices.push_back(device);
+  }
+  const auto variables = [&](EngineKind kind, const std::vector<std::string>& ids) {
+    return grant_devices(Engine{.kind = kind, .version = {5, 0, 0}}, wanted_devices(snapshot, ids)).variables;
+  };
+  EXPECT_EQ(variables(EngineKind::kPodman, {"1", "2"}), (Variables{{"ROCR_VISIBLE_DEVICES", "0,1"}}));
+  EXPECT_EQ(variables(EngineKind::kApptainer, {"1", "2"}), (Variables{{"ROCR_VISIBLE_DEVICES", "1,2"}}));
+  EXPECT_EQ(variables(EngineKind::kPodman, {"3"}), (Variables{{"ROCR_VISIBLE_DEVICES", "GPU-other"}}));
+}
+
+/// NVML's indices of MIG devices can have holes, and specifications name the devices by them.
+TEST(Devices, AMigInstanceIsNamedByItsIndexInTheDriver) {
+  device::Snapshot snapshot;
+  device::Device device{.vendor = Vendor::kNvidia};
+  device.facts.minor_number = 0;
+  for (const int64_t index : {1, 2}) {
+    auto& instance = device.instances.emplace_back(device::Device{.index = index, .vendor = Vendor::kNvidia});
+    instance.facts.uuid = fmt::format("MIG-{}", index);
+  }
+  snapshot.devices = {device};
+  Engine engine{.kind = EngineKind::kPodman, .version = {5, 0, 0}, .has_cdi = true};
+  engine.cdi_devices = {nvidia_cdi("0:1", 0), nvidia_cdi("0:2", 0)};
+  EXPECT_EQ(granted(grant_devices(engine, wanted_devices(snapshot, {"0:1"}))),
+            "--device nvidia.com/gpu=0:1 NVIDIA_VISIBLE_DEVICES=void CUDA_VISIBLE_DEVICES=MIG-1");
+}
+
 TEST(Devices, DevicesOfTwoVendorsAreRefused) {
   const Engine engine{.kind = EngineKind::kDocker, .version = {29, 0, 0}};
   EXPECT_THROW(grant_devices(engine, {gpu(Vendor::kNvidia, 0), gpu(Vendor::kAmd, 0)}), Error);

@@ -101,6 +101,20 @@ void complete_facts(Engine& engine) {
   }
 }
 
+Engine assumed_engine(EngineKind kind) {
+  Engine engine{.kind = kind, .program = std::string(name(kind)), .is_installed = false};
+  switch (kind) {
+    case EngineKind::kPodman: engine.version = {5, 4, 0}; break;
+    case EngineKind::kDocker:
+      engine.version = {28, 2, 0};
+      engine.has_cdi = true;
+      break;
+    case EngineKind::kApptainer: engine.version = {1, 4, 0}; break;
+  }
+  complete_facts(engine);
+  return engine;
+}
+
 void read_docker_facts(Engine& engine, const std::string& version_json, const std::string& info_json) {
   const auto version = parse_answer(version_json);
   const auto info = parse_answer(info_json);

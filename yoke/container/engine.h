@@ -43,6 +43,7 @@ ProcessLimits parse_process_limits(std::string_view limits, std::string_view sta
 struct Engine {
   EngineKind kind = EngineKind::kPodman;
   std::filesystem::path program;
+  bool is_installed = true;  ///< If not, this is what the engine would be (assumed_engine()).
   Version version;           ///< Of what runs containers: docker's daemon, not its client.
   bool is_rootless = false;  ///< The engine runs as this user, so root in a container is this user.
   ProcessLimits limits = {};
@@ -65,6 +66,9 @@ void read_docker_facts(Engine& engine, const std::string& version_json, const st
 /// Returns  nullopt if the program is not installed.
 /// Errors  kUnavailable: the engine does not work; the message has what it printed.
 std::optional<Engine> find_engine(EngineKind kind, const Environment& environment);
+
+/// An engine as it usually is where it is installed, for command lines that are only printed.
+Engine assumed_engine(EngineKind kind);
 
 /// The engine that the user named, or else the site's default, or else the first that works of podman, docker and
 /// apptainer. A file or folder as image needs Apptainer.

@@ -107,6 +107,7 @@ bool says_no_image(std::string_view error) {
 
 std::optional<ImageFacts> find_image(const Engine& engine, const std::string& image, const Environment& environment) {
   if (engine.kind == EngineKind::kApptainer) return ImageFacts{};
+  if (!engine.is_installed) return std::nullopt;
   const auto answer = run_quietly({engine.program, "image", "inspect", "--format", "{{json .}}", image}, environment);
   if (answer.status == 0) return parse_image_facts(answer.out);
   if (says_no_image(answer.err)) return std::nullopt;

@@ -99,10 +99,12 @@ TEST(Plan, ApptainerHidesWhatItWouldShowByItself) {
   const auto line = planned(engine, request_of(7));
   EXPECT_TRUE(line.starts_with("env APPTAINERENV_USER=ada ")) << line;
   EXPECT_THAT(line, HasSubstr("APPTAINERENV_NVIDIA_VISIBLE_DEVICES=void APPTAINERENV_CUDA_VISIBLE_DEVICES= "));
-  EXPECT_THAT(line, HasSubstr("/e exec --pid --no-init --cleanenv --contain --no-home --no-eval --cwd /workspace "));
+  // With --no-home, the home of a user would not exist.
+  EXPECT_THAT(line, HasSubstr("/e exec --pid --no-init --cleanenv --contain --no-eval --cwd /workspace "));
   EXPECT_TRUE(line.ends_with("image:1 /opt/yoke/init python train.py ")) << line;
   engine.version = {1, 0, 3};
-  EXPECT_THAT(planned(engine, request_of(7)), HasSubstr("--no-home --pwd /workspace "));
+  EXPECT_THAT(planned(engine, request_of(7)), HasSubstr("--contain --pwd /workspace "));
+  EXPECT_THAT(planned(engine, request_of(0)), HasSubstr("--contain --no-home --pwd /workspace "));
 }
 
 TEST(Plan, MountsAreParsed) {

@@ -26,15 +26,17 @@ enum class State {
   kLost,          ///< The driver has lost the device (fallen off the bus).
   kNoAnswer,      ///< The driver did not answer within the deadline.
   kNoPermission,  ///< The device exists, but this user may not use it.
+  kUnknown,       ///< The device answers, but nothing tells whether somebody uses it: its process list failed.
+  kUnusable,      ///< No program can compute on it as it is set up: compute mode prohibited, MIG without an instance.
   kError,         ///< The driver refused for a different reason, which is in Device::reason.
 };
-std::string_view name(State state);  ///< "free", "busy", "lost", "no answer", "no permission", "error"
+std::string_view name(State state);  ///< "free", "busy", "lost", "no answer", "no permission", "unknown", ...
 
 /// Properties that do not change while the machine runs.
 struct Facts {
   std::string name;        ///< "NVIDIA A100-SXM4-80GB"; empty if unknown, like the other texts.
   std::string uuid;        ///< "GPU-..." or "MIG-..."; empty for the CPU.
-  std::string pci_bus_id;  ///< "0000:c1:00.0", as sysfs writes it: four-digit domain, lowercase.
+  std::string pci_bus_id;  ///< "0000:c1:00.0", as sysfs writes it: domain of four digits or more, lowercase.
   std::string serial, vbios, architecture, brand;
   std::string compute_capability;       ///< NVIDIA: "9.0".
   std::string target;                   ///< AMD: "gfx90a".
@@ -69,6 +71,11 @@ struct Readings {
       ecc_uncorrected_aggregate;
   std::optional<int64_t> retired_pages, remapped_rows;  ///< Defective memory that was taken out of use.
   std::optional<bool> persistence_mode, ecc_enabled, mig_enabled, display_active, retirement_pending;
+  std::optional<bool> ecc_after_reset, mig_after_reset;  ///< If it was switched: what holds after the next reset.
+  std::optional<bool> remapping_failed;                  ///< Defective memory could not be replaced by spare rows.
+  /// The device computes in the memory of the machine, so the memory values are those of the machine, and do not tell
+  /// whether somebody uses the device.
+  std::optional<bool> unified_memory;
   std::optional<std::string> performance_state, compute_mode;  ///< "P0"; "default", "exclusive_process" or "prohibited"
   /// Why the clocks are below their maximum: "idle", "power cap", "thermal slowdown"...; empty if they are not.
   std::optional<std::vector<std::string>> throttle_reasons;
@@ -107,9 +114,12 @@ struct Device {
   Facts facts;
   Readings readings;
   std::vector<DeviceProcess> processes;
-  bool has_process_list = false;           ///< Whether the driver listed processes. If so, an empty list means none.
+  /// Whether the driver listed all processes. If so, an empty list means none. If not, there may be more than those in
+  /// `processes`, and process_list_error says why if the driver has such lists and one of them failed.
+  bool has_process_list = false;
+  std::string process_list_error;
   std::optional<std::vector<Link>> links;  ///< Needs Want::links.
-  std::vector<Device> instances;           ///< MIG devices; their `index` counts from 0 within this GPU.
+  std::vector<Device> instances;           ///< MIG devices; `index` is the driver's, so there may be holes.
 
   bool operator==(const Device&) const = default;
 };
@@ -163,12 +173,31 @@ struct Want {
 /// Returns "3", "0:1" for a MIG instance, or "cpu".
 std::string id_of(const Device& device);
 
-/// Whether the list of processes is complete, as far as the driver knows. False if the processes were not requested or
-/// the driver did not answer.
+/// Whether something is known of the processes: all of them, or some.
 inline bool knows_processes(const Device& device) { return device.has_process_list || !device.processes.empty(); }
 
-/// Derives kFree or kBusy from the readings. A device is busy if a process computes on it, or if known processes do not
-/// account for more than 1 GiB of its used memory. A device that is only used for graphics (a desktop) is free.
-State state_by_use(const Device& device);
+/// Whether those are all, as far as the driver knows.
+inline bool knows_all_processes(const Device& device) {
+  return knows_processes(device) && device.process_list_error.empty();
+}
+
+/// Whether the driver answers for the device, so that its readings can be relied on.
+inline bool is_answering(const Device& device) {
+  return device.state == State::kFree || device.state == State::kBusy || device.state == State::kUnknown ||
+         device.state == State::kUnusable;
+}
+
+/// The memory that is used, but not by `accounted_bytes` of known processes. 0 for unified memory, most of which the
+/// rest of the machine uses.
+int64_t unaccounted_bytes(const Readings& readings, int64_t accounted_bytes);
+
+/// Derives the state of a device that answers, and its reason. A device is busy if a process computes on it, or if
+/// known processes do not account for more than 1 GiB of its used memory. A device that is only used for graphics (a
+/// desktop) is free. A device whose process list failed is never free, nor is one of which neither processes nor memory
+/// are known. `want`: what was read.
+void set_state_by_use(Device& device, const Want& want);
+
+/// Removes readings that no device can have, such as 655 % or 2^32 - 1 degrees, by which drivers say "not known".
+void remove_implausible(Device& device);
 
 }  // namespace yoke::device

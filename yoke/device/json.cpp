@@ -53,6 +53,10 @@ constexpr Field<Readings, std::optional<bool>> kFlags[] = {
     {"mig_enabled", &Readings::mig_enabled},
     {"display_active", &Readings::display_active},
     {"retirement_pending", &Readings::retirement_pending},
+    {"ecc_after_reset", &Readings::ecc_after_reset},
+    {"mig_after_reset", &Readings::mig_after_reset},
+    {"remapping_failed", &Readings::remapping_failed},
+    {"unified_memory", &Readings::unified_memory},
 };
 constexpr Field<Readings, std::optional<std::string>> kModes[] = {
     {"performance_state", &Readings::performance_state},
@@ -119,9 +123,9 @@ Device device_from_json(const OrderedJson& json) {
   Device device;
   read_member(json, "index", device.index);
   device.vendor = enum_named(json.at("vendor").get<std::string>(), {Vendor::kNvidia, Vendor::kAmd, Vendor::kCpu});
-  device.state =
-      enum_named(json.at("state").get<std::string>(),
-                 {State::kFree, State::kBusy, State::kLost, State::kNoAnswer, State::kNoPermission, State::kError});
+  device.state = enum_named(json.at("state").get<std::string>(),
+                            {State::kFree, State::kBusy, State::kLost, State::kNoAnswer, State::kNoPermission,
+                             State::kUnknown, State::kUnusable, State::kError});
   read_member(json, "reason", device.reason);
   for (const auto& [key, member] : kNames) read_member(json, key, device.facts.*member);
   for (const auto& [key, member] : kFactNumbers) read_member(json, key, device.facts.*member);
@@ -137,9 +141,12 @@ Device device_from_json(const OrderedJson& json) {
   if (const auto processes = json.find("processes"); processes != json.end() && processes->is_array()) {
     for (const auto& process : *processes) device.processes.push_back(process_from_json(process));
     // Recordings of yoke 0.1 have an empty list also if the processes were unknown.
-    const bool has_answered = device.state == State::kFree || device.state == State::kBusy;
+    const bool has_answered =
+        device.state == State::kFree || device.state == State::kBusy || device.state == State::kUnusable;
     device.has_process_list = has_answered || !device.processes.empty();
   }
+  read_member(json, "process_list_error", device.process_list_error);
+  if (!device.process_list_error.empty()) device.has_process_list = false;
   if (const auto links = json.find("links"); links != json.end() && links->is_array()) {
     auto& all = device.links.emplace();
     for (const auto& one : *links) {
@@ -197,6 +204,7 @@ OrderedJson to_json(const Device& device) {
   json["processes"] = nullptr;
   if (knows_processes(device)) json["processes"] = OrderedJson::array();
   for (const auto& process : device.processes) json["processes"].push_back(to_json(process));
+  json["process_list_error"] = json_text(device.process_list_error);
   json["instances"] = OrderedJson::array();
   for (const auto& instance : device.instances) json["instances"].push_back(to_json(instance));
   return json;
@@ -212,6 +220,7 @@ OrderedJson to_json(const Snapshot& snapshot) {
     json["backends"].push_back({{"backend", report.backend},
                                 {"is_available", report.is_available},
                                 {"has_answered", report.has_answered},
+                                {"is_broken", report.is_broken},
                                 {"reason", json_text(report.reason)},
                                 {"driver_version", json_text(report.driver_version)},
                                 {"api_version", json_text(report.api_version)}});
@@ -234,6 +243,7 @@ Snapshot snapshot_from_json(std::string_view line) {
       read_member(one, "backend", report.backend);
       read_member(one, "is_available", report.is_available);
       read_member(one, "has_answered", report.has_answered);
+      read_member(one, "is_broken", report.is_broken);
       read_member(one, "reason", report.reason);
       read_member(one, "driver_version", report.driver_version);
       read_member(one, "api_version", report.api_version);

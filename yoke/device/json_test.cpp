@@ -31,6 +31,8 @@ Snapshot everything() {
   process.origin.slurm = SlurmJob{.job_id = 7, .step = "0"};
   gpu.processes = {process};
   gpu.has_process_list = true;
+  gpu.readings.ecc_after_reset = gpu.readings.unified_memory = true;
+  gpu.readings.mig_after_reset = gpu.readings.remapping_failed = false;
   Device instance{.index = 1, .vendor = Vendor::kNvidia, .state = State::kFree};
   instance.facts.uuid = "MIG-1";
   instance.facts.gpu_instance = 2;
@@ -41,6 +43,21 @@ Snapshot everything() {
 
 TEST(Json, ARecordingsLineGivesTheSnapshotBack) {
   EXPECT_EQ(snapshot_from_json(to_json(everything()).dump()), everything());
+}
+
+TEST(Json, APartOfAListIsNoWholeList) {
+  auto snapshot = everything();
+  snapshot.backends[1].is_broken = true;
+  snapshot.devices[0].has_process_list = false;
+  snapshot.devices[0].process_list_error = "no permission";
+  EXPECT_EQ(snapshot_from_json(to_json(snapshot).dump()), snapshot);
+  snapshot.devices[0].state = State::kUnknown;
+  snapshot.devices[0].processes.clear();
+  EXPECT_EQ(snapshot_from_json(to_json(snapshot).dump()), snapshot);
+  snapshot.devices[0].state = State::kUnusable;
+  snapshot.devices[0].process_list_error.clear();
+  snapshot.devices[0].has_process_list = true;
+  EXPECT_EQ(snapshot_from_json(to_json(snapshot).dump()), snapshot);
 }
 
 TEST(Json, AListThatNobodyToldIsNullAndAnEmptyOneIsEmpty) {

@@ -9,23 +9,14 @@
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
+#include "yoke/device/bus_id.h"
 
 namespace yoke::device {
 namespace {
 
-bool is_hex(std::string_view text) { return text.find_first_not_of("0123456789abcdefABCDEF") == text.npos; }
-
-/// Converts "00000000:C1:00.0" and "c1:00.0" to "0000:c1:00.0"; nullopt if `text` is not a bus id.
-std::optional<std::string> parse_bus_id(std::string_view text) {
-  std::string id(text);
-  std::ranges::transform(id, id.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  if (std::ranges::count(id, ':') == 1) id = "0000:" + id;
-  if (id.size() == 16 && id.starts_with("0000")) id = id.substr(4);
-  if (id.size() < 12 || id.size() > 16) return std::nullopt;
-  const auto tail = std::string_view(id).substr(id.size() - 8);  // ":c1:00.0"
-  const bool is_formed = tail[0] == ':' && is_hex(tail.substr(1, 2)) && tail[3] == ':' && is_hex(tail.substr(4, 2)) &&
-                         tail[6] == '.' && is_hex(tail.substr(7)) && is_hex(id.substr(0, id.size() - 8));
-  return is_formed ? std::optional(id) : std::nullopt;
+/// A bus id as users type it: with its function, so that "10:00" is none.
+std::optional<std::string> parse_typed_bus_id(std::string_view text) {
+  return text.find('.') == text.npos ? std::nullopt : parse_bus_id(text);
 }
 
 std::optional<int64_t> parse_index(std::string_view text) {
@@ -66,7 +57,7 @@ DeviceSelection::Term DeviceSelection::parse_word(const std::string& word) {
   } else if (word.size() > 4 && (word.starts_with("GPU-") || word.starts_with("MIG-"))) {
     term.kind = Kind::kUuid;
     term.text = word;
-  } else if (auto bus_id = parse_bus_id(word)) {
+  } else if (auto bus_id = parse_typed_bus_id(word)) {
     term.kind = Kind::kBusId;
     term.text = *std::move(bus_id);
   } else if ((head == name(Vendor::kNvidia) || head == name(Vendor::kAmd)) &&

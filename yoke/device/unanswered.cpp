@@ -1,6 +1,7 @@
 #include "yoke/device/unanswered.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -11,7 +12,8 @@ std::string Unanswered::what() const {
 }
 
 std::string Unanswered::why() const {
-  const bool has_told_all_else = state == name(State::kFree) || state == name(State::kBusy);
+  const bool has_told_all_else =
+      state == name(State::kFree) || state == name(State::kBusy) || state == name(State::kUnknown);
   return has_told_all_else ? reason : state;
 }
 
@@ -31,11 +33,13 @@ std::vector<Unanswered> unanswered_of(const Snapshot& snapshot, const DeviceSele
                           .reason = report.reason});
   }
   const auto add = [&](const Device& device, const std::string& id) {
-    if (device.vendor == Vendor::kCpu || knows_processes(device)) return;
+    if (device.vendor == Vendor::kCpu || knows_all_processes(device)) return;
     unanswered.push_back({.device_id = id,
                           .device_uuid = device.facts.uuid,
                           .state = std::string(name(device.state)),
-                          .reason = device.reason.empty() ? "its driver does not list processes" : device.reason});
+                          .reason = !device.reason.empty()              ? device.reason
+                                    : device.process_list_error.empty() ? "its driver does not list processes"
+                                                                        : device.process_list_error});
   };
   for (const auto& device : snapshot.devices) {
     // The processes of a GPU in MIG mode are listed under its instances.
@@ -51,6 +55,18 @@ const BackendReport* find_silent_backend(const Snapshot& snapshot) {
   const auto found =
       std::ranges::find_if(snapshot.backends, [](const BackendReport& report) { return !report.has_answered; });
   return found == snapshot.backends.end() ? nullptr : &*found;
+}
+
+std::string silent_devices(const Snapshot& snapshot) {
+  std::vector<std::string> ids;
+  for (const auto& device : snapshot.devices) {
+    if (device.state == State::kNoAnswer && device.vendor != Vendor::kCpu) ids.push_back(id_of(device));
+  }
+  if (!ids.empty()) return fmt::format("device{} {}", ids.size() == 1 ? "" : "s", fmt::join(ids, ", "));
+  for (const auto& report : snapshot.backends) {
+    if (!report.has_answered && !report.is_broken) return fmt::format("the driver ({})", report.backend);
+  }
+  return "";
 }
 
 }  // namespace yoke::device

@@ -29,4 +29,8 @@ std::vector<Unanswered> unanswered_of(const Snapshot& snapshot, const DeviceSele
 /// missing from the snapshot.
 const BackendReport* find_silent_backend(const Snapshot& snapshot);
 
+/// Returns the devices and drivers that have not answered within the deadline, as text: "devices 0, 1", "the driver
+/// (nvml)"; empty if all have.
+std::string silent_devices(const Snapshot& snapshot);
+
 }  // namespace yoke::device

@@ -20,8 +20,7 @@ std::set<std::string> visible_ids(const Environment& environment, const Snapshot
   std::set<std::string> ids;
   for (const auto& device : visibility(environment, snapshot).devices) {
     if (!device.ordinal) continue;
-    ids.insert(device.instance ? fmt::format("{}:{}", device.index, *device.instance)
-                               : fmt::format("{}", device.index));
+    ids.insert(device.id);
   }
   const auto is_gpu = [](const auto& device) { return device.vendor != Vendor::kCpu; };
   if (std::ranges::none_of(snapshot.devices, is_gpu)) ids.insert("cpu");

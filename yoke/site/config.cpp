@@ -23,8 +23,9 @@ namespace {
 constexpr size_t kMostBytes = 1 << 20;
 constexpr std::array<std::string_view, 3> kTables = {"claim", "container", "storage"};
 
-/// The text of a file that only root can have written; empty if there is none.
-std::string read_of_site(const std::filesystem::path& path, bool is_chosen) {
+/// The text of a file that only root can have written; empty if there is none. `is_own` is set if the user chose a file
+/// of his own.
+std::string read_of_site(const std::filesystem::path& path, bool is_chosen, bool& is_own) {
   UniqueFd fd;
   try {
     fd = open_regular_file(path);
@@ -34,7 +35,7 @@ std::string read_of_site(const std::filesystem::path& path, bool is_chosen) {
   }
   struct stat status {};
   if (fstat(fd.value(), &status) != 0) throw system_error(errno, path.string());
-  const bool is_own = is_chosen && status.st_uid == geteuid();
+  is_own = is_chosen && status.st_uid != 0 && status.st_uid == geteuid();
   if ((status.st_uid != 0 && !is_own) || (status.st_mode & (S_IWGRP | S_IWOTH)) != 0) {
     throw Error(ErrorCode::kPermissionDenied,
                 "{} could have been written by others than root, so its limits are not used; `chown root {}` and "
@@ -172,11 +173,21 @@ ConfigFile ConfigFile::parse(const std::string& text, const std::string& name, O
   return file;
 }
 
-Config read_config(const Environment& environment) {
+Config read_config(const Environment& environment, const SitePlace& place) {
   const auto chosen = environment.find("YOKE_SITE_CONFIG");
-  const std::filesystem::path path = chosen.value_or("/etc/yoke/config.toml");
+  const std::filesystem::path path = chosen.value_or(place.file.string());
   Config config;
-  config.site = ConfigFile::parse(read_of_site(path, chosen.has_value()), path.string(), Owner::kSite);
+  struct stat status {};
+  const bool has_site_file = stat(place.file.c_str(), &status) == 0 || (errno != ENOENT && errno != ENOTDIR);
+  config.is_decided = has_site_file && place.uid != 0;
+  if (config.is_decided && path != place.file) {
+    throw Error(ErrorCode::kPermissionDenied,
+                "YOKE_SITE_CONFIG names {}, but on this machine {} has the limits, and only root may use others; unset "
+                "YOKE_SITE_CONFIG",
+                path.string(), place.file.string());
+  }
+  config.site =
+      ConfigFile::parse(read_of_site(path, chosen.has_value(), config.is_of_user), path.string(), Owner::kSite);
   const auto home = environment.value_or("HOME", "");
   const auto folder = environment.value_or("XDG_CONFIG_HOME", home.empty() ? "" : home + "/.config");
   if (folder.empty()) return config;

@@ -4,8 +4,11 @@
 // knows is an error, because a misspelt limit would be no limit.
 #pragma once
 
+#include <unistd.h>
+
 #include <chrono>
 #include <cstdint>
+#include <filesystem>
 #include <initializer_list>
 #include <memory>
 #include <optional>
@@ -72,13 +75,22 @@ class ConfigFile {
 
 struct Config {
   ConfigFile site, user;
+  /// The administrator has decided: there is a site's file, and this user is not root. No variable may lift its limits.
+  bool is_decided = false;
+  bool is_of_user = false;  ///< YOKE_SITE_CONFIG names a file of the user's own as that of the site.
+};
+
+/// Where the site's file is, and who reads it.
+struct SitePlace {
+  std::filesystem::path file = "/etc/yoke/config.toml";
+  int64_t uid = int64_t{geteuid()};
 };
 
 /// Reads /etc/yoke/config.toml, and then ~/.config/yoke/config.toml. A missing file is an empty one. YOKE_SITE_CONFIG
-/// names a different file for the site, for tests.
+/// names a different file for the site, for tests; only root may name one where there is a site's file.
 /// Errors  those of ConfigFile::parse(); kPermissionDenied: somebody other than root could have written the site's
-/// file.
-Config read_config(const Environment& environment);
+/// file, or YOKE_SITE_CONFIG would replace it.
+Config read_config(const Environment& environment, const SitePlace& place = {});
 
 /// The stricter of two limits. nullopt: there is no limit.
 template <typename T>

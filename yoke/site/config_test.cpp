@@ -90,6 +90,24 @@ TEST(SiteConfig, TheStricterLimitCounts) {
   EXPECT_EQ(stricter<int>(4, 2), 2);
 }
 
+TEST(SiteConfig, AVariableDoesNotReplaceTheSitesFile) {
+  const std::string site = testing::TempDir() + "yoke-site.toml", own = testing::TempDir() + "yoke-own.toml";
+  std::ofstream(site) << "[claim]\nnumber = 3\n";
+  std::ofstream(own) << "[claim]\nnumber = 9\n";
+  for (const auto& path : {site, own}) std::filesystem::permissions(path, std::filesystem::perms{0644});
+  const Environment environment{{"YOKE_SITE_CONFIG", own}};
+  const auto number = [&](const SitePlace& place) {
+    const auto config = read_config(environment, place);
+    return config.site.section("claim").count("number");
+  };
+  constexpr int64_t kUser = 1000;
+  EXPECT_THAT(complaint([&] { number({site, kUser}); }), HasSubstr("unset YOKE_SITE_CONFIG"));
+  EXPECT_EQ(number({site, 0}), 9) << "root decides anyway";
+  EXPECT_EQ(number({testing::TempDir() + "yoke-none.toml", kUser}), 9) << "there is no site's file";
+  EXPECT_TRUE(read_config({{"YOKE_SITE_CONFIG", own}}, {own, kUser}).is_decided) << "it is the site's";
+  for (const auto& path : {site, own}) std::filesystem::remove(path);
+}
+
 TEST(SiteConfig, AFileThatOthersCanWriteIsRefused) {
   const std::string path = testing::TempDir() + "yoke-site-config.toml";
   std::ofstream(path) << "[claim]\nnumber = 3\n";

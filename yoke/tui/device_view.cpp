@@ -59,8 +59,6 @@ std::string slowed_by(const device::Readings& readings) {
   return fmt::format("{}", fmt::join(reasons, ", "));
 }
 
-bool is_readable(const Device& device) { return device.state == State::kFree || device.state == State::kBusy; }
-
 std::string state_text(const Device& device) {
   std::string text(name(device.state));
   return device.reason.empty() ? text : text + ": " + device.reason;
@@ -73,7 +71,9 @@ Style state_style(const Device& device) {
     case State::kLost:
     case State::kError: return Style::kBad;
     case State::kNoAnswer:
-    case State::kNoPermission: return Style::kWarning;
+    case State::kNoPermission:
+    case State::kUnknown:
+    case State::kUnusable: return Style::kWarning;
   }
   return Style::kNormal;
 }
@@ -188,7 +188,7 @@ class DeviceView {
     const auto x = place.rect.x, y = place.rect.y;
     put(fields.id, x, y, place.id, Align::kRight, Style::kStrong);
     put(fields.name, x, y, view::short_name(device), Align::kLeft, Style::kNormal);
-    if (!is_readable(device)) {
+    if (!is_answering(device)) {
       const auto start = x + fields.utilization_bar.x;
       canvas_.put({start, y}, fit(printable(state_text(device)), x + place.rect.width - start), state_style(device));
       return;
@@ -297,7 +297,7 @@ class DeviceView {
     const auto title = printable(view::short_name(device));
     constexpr int64_t kShortName = 9;  // the users of a device are more important than its full name
     const auto room = width - indent - 1 - std::min(display_width(title), kShortName);
-    const auto parts = is_readable(device) ? fitting(parts_of(device, place.id), room) : std::vector<Part>();
+    const auto parts = is_answering(device) ? fitting(parts_of(device, place.id), room) : std::vector<Part>();
     const auto title_end = parts.empty() ? x + width : draw_parts(parts, x + width - 1, y) - 1;
     canvas_.put({x + indent, y}, fit(title, title_end - x - indent), Style::kStrong);
 
@@ -306,7 +306,7 @@ class DeviceView {
     const auto right_width = width - indent - kBetween - left_width - 1;
     const auto left = x + indent, right = left + left_width + kBetween;
     const auto left_bar = left_width - kPercent, right_bar = right_width - kMemory;
-    if (is_readable(device)) {
+    if (is_answering(device)) {
       draw_bar(canvas_, {left, y + 1}, {left_bar, utilization(readings), Style::kUtilization}, model_.glyphs);
       put({0, kPercent}, left + left_bar, y + 1, view::percent_text(readings.utilization_percent), Align::kRight,
           Style::kNormal);

@@ -528,8 +528,11 @@ std::string live_part(const Machine& state, const History& history) {
 
 std::string day_part(const Machine& state, const History& history) {
   const auto now = state.snapshot.time;
+  const auto period = shown_period(history.begin(), now);
+  auto title = period_text(period);
+  title[0] = 'T';
   std::string html =
-      "<section id=\"day\" aria-labelledby=\"day-title\"><h2 id=\"day-title\">The last 24 hours</h2>\n"
+      "<section id=\"day\" aria-labelledby=\"day-title\"><h2 id=\"day-title\">" + title + "</h2>\n" +
       "<p class=\"muted\"><span class=\"key use\"></span>mean use <span class=\"key band\"></span>from the least to "
       "the "
       "most in five minutes <span class=\"key memory\"></span>memory</p>\n";
@@ -542,7 +545,7 @@ std::string day_part(const Machine& state, const History& history) {
     const auto* const kept = history.find(id_of(device));
     if (kept == nullptr) continue;
     const auto label = device.vendor == device::Vendor::kCpu ? "CPU" : id_of(device) + " " + view::short_name(device);
-    html += day_graph(kept->day, now, html_text(label));
+    html += day_graph(kept->day, now, period, html_text(label));
   }
   return html + "</div></section>\n";
 }

@@ -74,7 +74,7 @@ summary{padding:.45rem .8rem;cursor:pointer;overflow-wrap:anywhere}
 footer{margin-top:2rem;font-size:.9rem}
 #stale{position:sticky;top:0;background:var(--bad);color:var(--page);padding:.4rem .8rem;border-radius:.4rem}
 #stale:empty{display:none}
-@media (max-width:40rem){.wide{display:none}th,td{padding:.3rem .5rem}.counts{gap:.4rem 1.2rem}}
+@media (max-width:40rem){.wide{display:none}.long{min-width:7rem}th,td{padding:.3rem .4rem}.counts{gap:.4rem 1.2rem}}
 @media print{.scroll{overflow:visible}}
 )css";
 

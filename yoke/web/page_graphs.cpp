@@ -19,13 +19,14 @@ using Run = std::vector<Column>;  ///< Neighbours.
 
 int64_t height(double percent) { return 100 - std::lround(std::clamp(percent, 0.0, 100.0)); }
 
-std::vector<Run> runs_of(const Series& series, Metric metric, Series::Time now) {
+/// The columns of the last `num_columns` intervals.
+std::vector<Run> runs_of(const Series& series, Metric metric, Series::Time now, int64_t num_columns) {
   std::vector<Run> runs;
-  const auto first = series.number_of(now) - series.capacity() + 1;
+  const auto first = series.number_of(now) - num_columns + 1;
   for (const auto& [number, buckets] : series.buckets()) {
     const auto& bucket = buckets[static_cast<size_t>(metric)];
     const auto x = number - first;
-    if (bucket.count == 0 || x < 0 || x >= series.capacity()) continue;
+    if (bucket.count == 0 || x < 0 || x >= num_columns) continue;
     if (runs.empty() || runs.back().back().x != x - 1) runs.emplace_back();
     runs.back().push_back({x, height(bucket.max), height(bucket.mean()), height(bucket.min)});
   }
@@ -78,35 +79,54 @@ std::string summary(const Series& series, Metric metric, const char* name) {
   return fmt::format("{} {:.0f}% on average, at most {:.0f}%", name, all.mean(), all.max);
 }
 
-std::string begin_graph(const Series& series, const char* period) {
+std::string begin_graph(const Series& series, int64_t num_columns, std::string_view period) {
   return fmt::format(
       "<svg class=\"graph\" viewBox=\"0 0 {} 100\" preserveAspectRatio=\"none\" role=\"img\" aria-label=\"{}: {}; "
       "{}\">",
-      series.capacity(), period, summary(series, Metric::kUse, "use"), summary(series, Metric::kMemory, "memory"));
+      num_columns, period, summary(series, Metric::kUse, "use"), summary(series, Metric::kMemory, "memory"));
 }
 
 }  // namespace
 
 std::string recent_graph(const Series& series, Series::Time now) {
   const auto line = [](const Run& run) { return steps(run, &Column::mean); };
-  return begin_graph(series, "the last 15 minutes") +
-         path("use", runs_of(series, Metric::kUse, now), [](const Run& run) { return area(run, &Column::mean); }) +
-         path("line", runs_of(series, Metric::kMemory, now), line) + "</svg>\n";
+  const auto width = series.capacity();
+  return begin_graph(series, width, "the last 15 minutes") +
+         path("use", runs_of(series, Metric::kUse, now, width),
+              [](const Run& run) { return area(run, &Column::mean); }) +
+         path("line", runs_of(series, Metric::kMemory, now, width), line) + "</svg>\n";
 }
 
-std::string day_graph(const Series& series, Series::Time now, const std::string& label) {
-  const auto use = runs_of(series, Metric::kUse, now);
+std::chrono::hours shown_period(std::optional<Series::Time> begin, Series::Time now) {
+  for (const int64_t hours : {1, 2, 4, 8, 12}) {
+    if (begin && now - *begin <= std::chrono::hours(hours)) return std::chrono::hours(hours);
+  }
+  return std::chrono::hours(24);
+}
+
+std::string period_text(std::chrono::hours period) {
+  return period.count() == 1 ? "the last hour" : fmt::format("the last {} hours", period.count());
+}
+
+std::string day_graph(const Series& series, Series::Time now, std::chrono::hours period, const std::string& label) {
+  const auto width = std::min(series.capacity(), period / series.bucket_length());
+  const auto use = runs_of(series, Metric::kUse, now, width);
   const auto line = [](const Run& run) { return steps(run, &Column::mean); };
   auto html = fmt::format("<figure><figcaption><span>{}</span><span class=\"muted\">{}</span></figcaption>", label,
                           summary(series, Metric::kUse, "use"));
-  html += begin_graph(series, "the last 24 hours");
+  html += begin_graph(series, width, period_text(period));
   for (const int64_t quarter : {1, 2, 3}) {
-    html += fmt::format("<path class=\"tick\" d=\"M{} 0V100\"/>", series.capacity() * quarter / 4);
+    html += fmt::format("<path class=\"tick\" d=\"M{} 0V100\"/>", width * quarter / 4);
   }
-  html += path("band", use, band) + path("mean", use, line) + path("line", runs_of(series, Metric::kMemory, now), line);
+  html += path("band", use, band) + path("mean", use, line) +
+          path("line", runs_of(series, Metric::kMemory, now, width), line);
+  const bool is_in_hours = period.count() >= 4;
+  const auto quarter = is_in_hours ? period.count() / 4 : period.count() * 15;
   return html +
-         "</svg><div class=\"axis\" aria-hidden=\"true\"><span>24 h ago</span><span>18</span><span>12</span>"
-         "<span>6</span><span>now</span></div></figure>\n";
+         fmt::format(
+             "</svg><div class=\"axis\" aria-hidden=\"true\"><span>{} {} ago</span><span>{}</span><span>{}</span>"
+             "<span>{}</span><span>now</span></div></figure>\n",
+             4 * quarter, is_in_hours ? "h" : "min", 3 * quarter, 2 * quarter, quarter);
 }
 
 }  // namespace yoke::web

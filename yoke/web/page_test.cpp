@@ -223,9 +223,25 @@ TEST(Graph, TheDayHasARangeAndAMean) {
   Series series(minutes(5), 288);
   series.add(kNow, {.utilization_percent = 20});
   series.add(kNow + seconds(1), {.utilization_percent = 60});
-  const auto svg = day_graph(series, kNow, "0 H100");
+  const auto svg = day_graph(series, kNow, hours(24), "0 H100");
   EXPECT_THAT(svg, HasSubstr("<path class=\"band\" d=\"M287 40H288V80H287z\"/>"));
   EXPECT_THAT(svg, HasSubstr("<path class=\"mean\" d=\"M287 60H288\"/>"));
+  EXPECT_THAT(svg, HasSubstr("<span>24 h ago</span><span>18</span><span>12</span><span>6</span><span>now</span>"));
+}
+
+TEST(Graph, AYoungServerShowsItsOwnTime) {
+  EXPECT_EQ(shown_period(std::nullopt, kNow), hours(24));
+  EXPECT_EQ(shown_period(kNow, kNow), hours(1));
+  EXPECT_EQ(shown_period(kNow - minutes(61), kNow), hours(2));
+  EXPECT_EQ(shown_period(kNow - hours(9), kNow), hours(12));
+  EXPECT_EQ(shown_period(kNow - hours(13), kNow), hours(24));
+  Series series(minutes(5), 288);
+  series.add(kNow, {.utilization_percent = 20});
+  const auto svg = day_graph(series, kNow, hours(1), "0 H100");
+  EXPECT_THAT(svg, HasSubstr("viewBox=\"0 0 12 100\""));
+  EXPECT_THAT(svg, HasSubstr("M11 80H12"));
+  EXPECT_THAT(svg, HasSubstr("the last hour"));
+  EXPECT_THAT(svg, HasSubstr("<span>60 min ago</span><span>45</span><span>30</span><span>15</span><span>now</span>"));
 }
 
 TEST(StateJson, HasWhatTheCommandsPrint) {

@@ -48,7 +48,7 @@ struct Unit {
   const Device& device;
   std::string labels;
 
-  bool is_up() const { return device.state == State::kFree || device.state == State::kBusy; }
+  bool is_up() const { return is_answering(device); }
 };
 
 std::string label(std::string_view name, std::string_view text, size_t max_bytes = kMaxLabelBytes) {
@@ -186,8 +186,8 @@ void add_identity(const Snapshot& snapshot, const std::vector<Unit>& units, Expo
   for (const auto& unit : units) exposition.sample(unit.labels, unit.is_up() ? 1 : 0);
   exposition.family("yoke_device_state", "gauge", "1 for the state that the device is in, 0 for the others.");
   for (const auto& unit : units) {
-    for (const auto state :
-         {State::kFree, State::kBusy, State::kLost, State::kNoAnswer, State::kNoPermission, State::kError}) {
+    for (const auto state : {State::kFree, State::kBusy, State::kLost, State::kNoAnswer, State::kNoPermission,
+                             State::kUnknown, State::kUnusable, State::kError}) {
       exposition.sample(unit.labels + more_label("state", name(state)), unit.device.state == state ? 1 : 0);
     }
   }
@@ -248,7 +248,7 @@ std::vector<Series> series_of(const std::vector<Unit>& units) {
 void add_processes(const std::vector<Unit>& units, Exposition& exposition) {
   exposition.family("yoke_device_processes", "gauge", "Processes on the device.");
   for (const auto& unit : units) {
-    if (unit.is_up() && unit.device.vendor != device::Vendor::kCpu && knows_processes(unit.device)) {
+    if (unit.is_up() && unit.device.vendor != device::Vendor::kCpu && knows_all_processes(unit.device)) {
       exposition.sample(unit.labels, static_cast<double>(unit.device.processes.size()));
     }
   }

@@ -26,6 +26,7 @@
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/claim_keeper.h"
 #include "yoke/cli/frame/container_log.h"
+#include "yoke/cli/frame/fuse_helpers.h"
 #include "yoke/cli/frame/private_folder.h"
 #include "yoke/cli/frame/watched_program.h"
 #include "yoke/container/meeting.h"
@@ -139,6 +140,7 @@ class Keeper {
     if (log_) log_->copy();
     constexpr int64_t kShown = 8192;
     tell(channel_, {{"ended", true}, {"log", log_ ? log_->tail(kShown) : ""}});
+    helpers_.end(client_ ? std::chrono::seconds(5) : std::chrono::milliseconds(0));
   }
 
  private:
@@ -178,6 +180,7 @@ class Keeper {
     const auto refusal = is_stopping_ ? std::optional<std::string>("it was ended before it began")
                                       : contradiction(grant_.expectation, container::parse_sight(arrival->report));
     arrival_ = std::move(arrival);
+    if (kept_.engine.kind == container::EngineKind::kApptainer) helpers_ = FuseHelpers(arrival_->pid);
     if (kept_.claim && !kept_.claim->is_shared()) kept_.claim->set_program(arrival_->pid);
     consent(*arrival_, refusal);
     if (refusal) tell(channel_, {{"refused", *refusal}});
@@ -335,6 +338,7 @@ class Keeper {
   UniqueFd client_;  ///< A pidfd; empty once the client has ended.
   std::optional<int> client_status_;
   std::optional<container::Arrival> arrival_;
+  FuseHelpers helpers_;  ///< Of Apptainer.
   std::optional<Steady::time_point> kill_at_, client_ended_at_;
   bool is_stopping_ = false, is_over_ = false;
   bool has_begun_ = false;  ///< The container's first program has said whether the user's program runs.

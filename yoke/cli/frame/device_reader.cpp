@@ -85,11 +85,7 @@ void DeviceReader::reap(pid_t child) {
   for (int look = 0; look < kMostLooks && waitpid(child, nullptr, WNOHANG) == 0; ++look) usleep(100);
 }
 
-bool is_well(const device::Snapshot& snapshot) {
-  return std::all_of(snapshot.devices.begin(), snapshot.devices.end(), [](const device::Device& device) {
-    return device.state == device::State::kFree || device.state == device::State::kBusy;
-  });
-}
+bool is_well(const device::Snapshot& snapshot) { return std::ranges::all_of(snapshot.devices, device::is_answering); }
 
 void DeviceReader::request() {
   const char byte = 0;

@@ -28,6 +28,7 @@
 #include "yoke/cli/frame/device_reader.h"
 #include "yoke/cli/frame/watched_program.h"
 #include "yoke/device/json.h"
+#include "yoke/device/unanswered.h"
 #include "yoke/view/labels.h"
 
 namespace yoke::cli {
@@ -62,6 +63,7 @@ class Acquirer {
         result.wakeup = std::move(wakeup_);
         return with_assignments(std::move(result));
       }
+      if (!result.allocation.turn.excess && grant_more_time(result.snapshot)) continue;
       if (!options_.waits || result.allocation.is_hopeless) {
         explain(result.allocation);
         throw Error(result.allocation.is_hopeless ? ErrorCode::kFailedPrecondition : ErrorCode::kUnavailable, "{}",
@@ -153,7 +155,7 @@ class Acquirer {
     } catch (const Error& error) {
       const bool is_late = options_.wait_limit && error.code() == ErrorCode::kUnavailable && left().count() <= 0;
       if (!is_late) throw;
-      throw Error(ErrorCode::kTimeout, "waited for {} s without success: {}", options_.wait_limit->count(),
+      throw Error(ErrorCode::kTimeout, "waited for {} without success: {}", format_rough_duration(*options_.wait_limit),
                   error.what());
     }
   }
@@ -164,8 +166,10 @@ class Acquirer {
     if (!warm && status != kExitOk) return false;
     if (warm) {
       snapshot = *std::move(warm);
-    } else if (!read_first(snapshot, status)) {
-      return false;
+    } else {
+      if (!read_first(snapshot, status)) return false;
+      const bool has_all = device::find_silent_backend(snapshot) == nullptr;
+      if (!has_all && grant_more_time(snapshot) && !read_first(snapshot, status)) return false;
     }
     request_.read_at = Clock::now();
     if (!options_.device.chosen.empty() && !has_chosen(snapshot, devices_to_read().chosen.empty())) {
@@ -187,7 +191,7 @@ class Acquirer {
     if (reader_ && is_old) reader_.reset();
     if (!reader_) start_reader();
     reader_->request();
-    const auto limit = std::chrono::duration<double>(options_.device.deadline_s + 2);
+    const auto limit = std::chrono::duration<double>(devices_to_read().deadline_s + 2);
     const auto until = Clock::now() + std::chrono::ceil<milliseconds>(limit);
     while (Clock::now() < until) {
       pollfd news[] = {{reader_->fd(), POLLIN, 0}, {signals_->fd(), POLLIN, 0}};
@@ -202,8 +206,27 @@ class Acquirer {
     return std::nullopt;
   }
 
+  /// Lets drivers take longer from now on, and says so, if one has not answered in the usual time: without persistence
+  /// mode, the first program to open a GPU waits for seconds. Those whose own --deadline has passed have chosen.
+  bool grant_more_time(const device::Snapshot& snapshot) {
+    constexpr double kWakingS = 10;
+    const auto what = device::silent_devices(snapshot);
+    if (what.empty() || options_.device.deadline_s != DeviceOptions().deadline_s) return false;
+    if (deadline_s_) {
+      deadline_s_ = options_.device.deadline_s;  // it does not sleep, and those who wait need not wait for it
+      return false;
+    }
+    deadline_s_ = kWakingS;
+    std::cerr << speaker(context_) << what << " did not answer within " << options_.device.deadline_s
+              << " s; waiting for up to " << kWakingS
+              << " s, because a GPU that sleeps takes some seconds to wake (persistence mode keeps it awake)"
+              << std::endl;
+    return true;
+  }
+
   DeviceOptions devices_to_read() const {
     auto result = options_.device;
+    result.deadline_s = deadline_s_.value_or(result.deadline_s);
     // What is reserved depends on all devices, also on those that were not named.
     if (inherited_ || !read_reservations(site_.ledger.records()).empty()) result.chosen.clear();
     return result;
@@ -351,8 +374,8 @@ class Acquirer {
       if (options_.wait_limit) {
         const auto left = std::chrono::ceil<milliseconds>(begin_ + *options_.wait_limit - Clock::now());
         if (left.count() <= 0) {
-          throw Error(ErrorCode::kTimeout, "waited for {} s without success: {}", options_.wait_limit->count(),
-                      refusal_.substr(0, refusal_.find("; use --wait")));
+          throw Error(ErrorCode::kTimeout, "waited for {} without success: {}",
+                      format_rough_duration(*options_.wait_limit), refusal_.substr(0, refusal_.find("; use --wait")));
         }
         pause = std::min(pause, left);
       }
@@ -395,6 +418,7 @@ class Acquirer {
   const ClaimSite& site_;
   Context& context_;
   Clock::time_point begin_;
+  std::optional<double> deadline_s_;       ///< In place of that of the options, once drivers were slow.
   std::optional<SignalMessages> signals_;  ///< Since it waits.
   std::optional<claim::Wakeup> wakeup_;
   std::optional<claim::Place> place_;
@@ -532,7 +556,7 @@ std::optional<std::chrono::seconds> length_of_claim(const std::string& text, con
   const auto length = text.empty() ? std::nullopt : std::optional(length_of("--for", text));
   if (geteuid() == 0 || !config.longest || (length && *length <= *config.longest)) return length;
   throw Error(ErrorCode::kInvalidArgument, "this site limits claims to {}; give --for with at most that",
-              format_duration(*config.longest));
+              format_rough_duration(*config.longest));
 }
 
 std::string purpose_of(const std::vector<std::string>& command) {

@@ -15,6 +15,7 @@
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/kept_containers.h"
 #include "yoke/cli/options/claim.h"
+#include "yoke/container/cdi.h"
 #include "yoke/container/config.h"
 #include "yoke/container/image.h"
 #include "yoke/device/process/info.h"
@@ -120,12 +121,7 @@ AcquireOptions acquire_options(const ContainerOptions& options, const DeviceWish
   }
   request.wish.num_devices = wish.num_devices.value_or(wish.ids.empty() && !is_inside ? 1 : 0);
   request.is_dry = options.prints;
-  if (!options.length.empty()) request.length = length_of("--for", options.length);
-  if (!is_inside && geteuid() != 0 && site.config.longest &&
-      (!request.length || *request.length > *site.config.longest)) {
-    throw Error(ErrorCode::kInvalidArgument, "this site limits claims to {} s; give --for with at most that",
-                site.config.longest->count());
-  }
+  if (!is_inside) request.length = length_of_claim(options.length, site.config);
   request.note.purpose = options.purpose.empty() ? "container " + kept.request.name : options.purpose;
   result.waits = !options.wait.empty();
   if (result.waits && options.wait != "forever") result.wait_limit = length_of("--wait", options.wait);
@@ -138,6 +134,21 @@ void add_memory_limit(container::Variables& variables, const std::vector<device:
     const auto is_it = [&](const auto& variable) { return variable.first == kDeviceMemoryVariable; };
     if (name != kDeviceMemoryVariable || !value || std::any_of(variables.begin(), variables.end(), is_it)) continue;
     variables.emplace_back(name, *value);
+  }
+}
+
+/// For a command line that is only printed, an engine is not needed.
+container::Engine choose_engine(const ContainerOptions& options, std::optional<container::EngineKind> wanted,
+                                const std::string& image, const Context& context) {
+  try {
+    return container::choose_engine(wanted, image, context.environment);
+  } catch (const Error& error) {
+    if (!options.prints) throw;
+    auto engine = container::assumed_engine(wanted.value_or(container::EngineKind::kPodman));
+    if (engine.has_cdi) engine.cdi_devices = container::read_cdi(container::cdi_folders());
+    std::cerr << speaker(context) << "note: " << printable(error.what()) << "; this is the command line for "
+              << container::name(engine.kind) << ' ' << engine.version.text() << '\n';
+    return engine;
   }
 }
 
@@ -179,7 +190,7 @@ KeptContainer describe_container(const ContainerOptions& options, ImageAndComman
   auto image = container::full_image_name(wanted.image);
   const auto engine = options.engine.empty() ? rules.default_engine : container::parse_engine_kind(options.engine);
   KeptContainer kept;
-  kept.engine = container::choose_engine(engine, image, context.environment);
+  kept.engine = choose_engine(options, engine, image, context);
   image = container::image_for(kept.engine.kind, image);
   auto& request = kept.request;
   request.user = this_user();

@@ -40,6 +40,7 @@ class AmdgpuBackend : public Backend {
       auto& known = devices_.emplace_back();
       known.gpu = gpu;
       known.card = Card(folder, sysroot_);
+      known.gpu->is_partition = gpu.is_partition || known.card.is_divided();
       known.facts.vendor_index = static_cast<int64_t>(i);
       known.facts.pci_bus_id = gpu.pci_bus_id;
     }
@@ -69,26 +70,34 @@ class AmdgpuBackend : public Backend {
       device.reason = "it has left the bus: its folder in /sys/bus/pci/devices is gone";
       return;
     }
-    // Sensors belong to a card. If the card is divided into partitions, only its first partition reports them.
+    // Sensors belong to a card. If the card is divided into partitions, only its first partition reports them, but no
+    // partition reports the memory and the utilisation of the card as its own.
     const bool has_sensors = !known.gpu || known.gpu->partition == 0;
+    const bool is_partition = known.gpu && known.gpu->is_partition;
     read_facts(known, want);
     device.facts = known.facts;
-    if (has_sensors) {
-      known.card.read_memory(device.readings);
-    } else {
+    if (is_partition) {
       device.readings.memory_total_bytes = known.gpu->memory_total_bytes;
+      device.readings.memory_used_bytes = amdgpu::read_kfd_used_memory(kfd_, *known.gpu);
+    } else if (known.gpu && amdgpu::is_integrated(known.gpu->target)) {
+      known.card.read_unified_memory(device.readings);
+    } else {
+      known.card.read_memory(device.readings);
     }
+    remove_implausible(device);
     if (want.processes && known.gpu) {
       device.processes = amdgpu::read_kfd_processes(kfd_, *known.gpu, want);
       std::error_code none;
       device.has_process_list = fs::is_directory(kfd_ / "proc", none);
     }
     if (want.links && known.gpu) device.links = amdgpu::read_kfd_links(kfd_, gpus_, *known.gpu);
-    set_state(known, device);
+    set_state(known, want, device);
     if (!has_sensors || known.card.is_asleep()) return;
     publish(device);  // the remaining values are read from the card's firmware
     known.card.read_basics(device.readings);
     if (want.details) known.card.read_details(device.readings);
+    if (is_partition) device.readings.utilization_percent = device.readings.memory_utilization_percent = std::nullopt;
+    remove_implausible(device);
   }
 
  private:
@@ -132,10 +141,12 @@ class AmdgpuBackend : public Backend {
     }
   }
 
-  void set_state(const Known& known, Device& device) const {
-    device.state = state_by_use(device);
-    device.reason = obstacle(known);
-    if (!device.reason.empty()) device.state = State::kNoPermission;
+  void set_state(const Known& known, const Want& want, Device& device) const {
+    set_state_by_use(device, want);
+    if (auto reason = obstacle(known); !reason.empty()) {
+      device.state = State::kNoPermission;
+      device.reason = std::move(reason);
+    }
   }
 
   /// Returns why this user's programs cannot compute on the card, or an empty text if they can. Readings need no such

@@ -8,6 +8,7 @@
 #include <iterator>
 
 #include "fakes/sysfs/fixture_tree.h"
+#include "yoke/base/file.h"
 #include "yoke/device/amdgpu/detail/card.h"
 #include "yoke/device/amdgpu/detail/kfd.h"
 
@@ -297,6 +298,7 @@ TEST(Amdgpu, PartitionsOfACardAreDevices) {
                                          std::to_string(location) + "\ndomain 0\ndrm_render_minor 130\nunique_id 99\n");
   tree.write(nodes + "2/mem_banks/0/properties", "heap_type 1\nsize_in_bytes 25769803776\n");
   tree.write("dev/dri/renderD130", "");
+  tree.write(nodes + "2/mem_banks/0/used_memory", "1073741824\n");
   const auto devices = read_all(tree.path());
   ASSERT_THAT(devices, SizeIs(3));
   EXPECT_EQ(devices[1].facts.vendor_index, 1);
@@ -304,10 +306,36 @@ TEST(Amdgpu, PartitionsOfACardAreDevices) {
   EXPECT_EQ(devices[1].facts.uuid, "GPU-0000000000000063");
   EXPECT_EQ(devices[1].facts.target, "gfx942");
   EXPECT_EQ(devices[1].readings.memory_total_bytes, 24 * kGib);
-  EXPECT_EQ(devices[1].readings.memory_used_bytes, std::nullopt);
+  EXPECT_EQ(devices[1].readings.memory_used_bytes, kGib);
+  EXPECT_EQ(devices[1].readings.memory_free_bytes, 23 * kGib);
+  // The files of the card are about all partitions, so the first one must not report them as its own.
+  EXPECT_EQ(devices[0].readings.memory_total_bytes, 24'560 * kMib) << "what KFD says";
+  EXPECT_EQ(devices[0].readings.memory_used_bytes, std::nullopt);
+  EXPECT_EQ(devices[0].readings.utilization_percent, std::nullopt);
   // Power is measured for the whole card, and only its first device reports it.
   EXPECT_EQ(devices[1].readings.power_mw, std::nullopt);
   EXPECT_EQ(devices[0].readings.power_mw, 31'500);
+}
+
+TEST(Amdgpu, AGpuInAProcessorComputesInTheMemoryOfTheMachine) {
+  const AmdTree tree;
+  const std::string folder = "sys/devices/pci0000:00/0000:00:01.1/0000:01:00.0/0000:02:00.0/0000:03:00.0/";
+  tree.write(folder + "mem_info_gtt_total", std::to_string(124 * kGib));
+  tree.write(folder + "mem_info_gtt_used", std::to_string(24 * kGib));
+  EXPECT_EQ(read_all(tree.path()).at(0).readings.memory_total_bytes, 24'560 * kMib) << "a card has its own";
+  const std::string properties = "sys/class/kfd/kfd/topology/nodes/1/properties";
+  auto text = read_file(tree.path() / properties);
+  text.replace(text.find("gfx_target_version 110000"), 25, "gfx_target_version 110501");  // Strix Halo
+  tree.write(properties, text);
+  tree.remove("sys/class/kfd/kfd/proc/2210");
+  const auto device = read_all(tree.path()).at(0);
+  EXPECT_EQ(device.facts.target, "gfx1151");
+  EXPECT_EQ(device.readings.memory_total_bytes, 124 * kGib);
+  EXPECT_EQ(device.readings.memory_free_bytes, 100 * kGib);
+  EXPECT_EQ(device.readings.unified_memory, true);
+  EXPECT_EQ(device.state, State::kFree) << "its memory does not tell who uses it";
+  tree.write(folder + "mem_info_gtt_total", std::to_string(8 * kGib));
+  EXPECT_EQ(read_all(tree.path()).at(0).readings.memory_total_bytes, 24'560 * kMib) << "the larger one counts";
 }
 
 TEST(AmdgpuFiles, AnyContentIsHarmless) {

@@ -92,12 +92,26 @@ void Card::read_details(Facts& facts) const {
   facts.pcie_width_max = read_number(port_ / "max_link_width");
 }
 
-void Card::read_memory(Readings& readings) const {
-  readings.memory_total_bytes = read_number(folder_ / "mem_info_vram_total");
-  readings.memory_used_bytes = read_number(folder_ / "mem_info_vram_used");
-  if (readings.memory_total_bytes.value_or(-1) >= 0 && readings.memory_used_bytes.value_or(-1) >= 0) {
-    readings.memory_free_bytes = *readings.memory_total_bytes - *readings.memory_used_bytes;
-  }
+void Card::read_memory_of(std::string_view kind, Readings& readings) const {
+  readings.memory_total_bytes = read_number(folder_ / fmt::format("mem_info_{}_total", kind));
+  readings.memory_used_bytes = read_number(folder_ / fmt::format("mem_info_{}_used", kind));
+}
+
+void Card::read_memory(Readings& readings) const { read_memory_of("vram", readings); }
+
+void Card::read_unified_memory(Readings& readings) const {
+  Readings shared;
+  read_memory_of("gtt", shared);
+  read_memory_of("vram", readings);
+  if (shared.memory_total_bytes.value_or(0) <= readings.memory_total_bytes.value_or(0)) return;
+  readings.memory_total_bytes = shared.memory_total_bytes;
+  readings.memory_used_bytes = shared.memory_used_bytes;
+  readings.unified_memory = true;
+}
+
+bool Card::is_divided() const {
+  const auto mode = text_of(folder_ / "current_compute_partition");
+  return !mode.empty() && mode != "SPX";
 }
 
 void Card::read_basics(Readings& readings) const {

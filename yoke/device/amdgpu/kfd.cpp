@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 #include "yoke/base/sysfs.h"
 
@@ -70,7 +71,22 @@ KfdTopology read_kfd_topology(const fs::path& kfd) {
       if (auto gpu = read_gpu(number, node, *gpu_id)) topology.gpus.push_back(*std::move(gpu));
     }
   }
+  for (auto& gpu : topology.gpus) {
+    const auto is_on_card = [&](const KfdGpu& other) { return other.pci_bus_id == gpu.pci_bus_id; };
+    gpu.is_partition = gpu.partition > 0 || std::ranges::count_if(topology.gpus, is_on_card) > 1;
+  }
   return topology;
+}
+
+std::optional<int64_t> read_kfd_used_memory(const fs::path& kfd, const KfdGpu& gpu) {
+  std::optional<int64_t> sum;
+  // The file is that of AMD's driver outside of the kernel, and of newer kernels (ROCm/device-metrics-exporter).
+  for (const auto& [number, bank] : numbered(kfd / "topology" / "nodes" / fmt::format("{}", gpu.node) / "mem_banks")) {
+    constexpr int64_t kMost = int64_t{1} << 56;
+    const auto used = read_number(bank / "used_memory");
+    if (used && *used >= 0 && *used <= kMost - sum.value_or(0)) sum = sum.value_or(0) + *used;
+  }
+  return sum;
 }
 
 std::vector<Link> read_kfd_links(const fs::path& kfd, const std::vector<KfdGpu>& gpus, const KfdGpu& gpu) {
@@ -108,6 +124,14 @@ std::vector<DeviceProcess> read_kfd_processes(const fs::path& kfd, const KfdGpu&
     processes.push_back(std::move(process));
   }
   return processes;
+}
+
+bool is_integrated(std::string_view target) {
+  // MI300A is not among them: its driver reports all of its memory as the GPU's.
+  constexpr std::array<std::string_view, 12> kTargets = {"gfx902",  "gfx909",  "gfx90c",  "gfx1013",
+                                                         "gfx1033", "gfx1035", "gfx1036", "gfx1103",
+                                                         "gfx1150", "gfx1151", "gfx1152", "gfx1153"};
+  return std::ranges::find(kTargets, target) != kTargets.end();
 }
 
 std::string gfx_target(int64_t version) {

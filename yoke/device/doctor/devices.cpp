@@ -27,18 +27,31 @@ class Grouped {
 };
 
 void check_states(const std::vector<NamedDevice>& gpus, Findings& findings) {
-  Grouped failed, forbidden;
+  Grouped failed, forbidden, silent, unknown, prohibited;
   for (const auto& [id, device, is_instance] : gpus) {
     const auto text = fmt::format("{}{}{}", name(device->state), device->reason.empty() ? "" : ": ", device->reason);
     if (device->state == State::kNoPermission) forbidden.add(id, text);
-    if (device->state == State::kLost || device->state == State::kNoAnswer || device->state == State::kError) {
-      failed.add(id, text);
+    if (device->state == State::kLost || device->state == State::kError) failed.add(id, text);
+    if (device->state == State::kNoAnswer) silent.add(id, text);
+    if (device->state == State::kUnknown) unknown.add(id, text);
+    if (device->state == State::kUnusable && device->readings.compute_mode == "prohibited") {
+      prohibited.add(id, device->reason);
     }
   }
   failed.report(
       "state", Status::kFail,
       "see `dmesg`; `sudo nvidia-smi --gpu-reset -i ID` (no program may use it) or a reboot may bring it back", "",
       findings);
+  silent.report(
+      "state", Status::kFail,
+      "a GPU without persistence mode needs some seconds to wake: `yoke doctor --deadline 15`; if it does not "
+      "answer then either, see `dmesg`",
+      "", findings);
+  unknown.report("process-list", Status::kWarn,
+                 "nobody is given it, since it may be in use; `nvidia-smi` as root shows whether the driver knows", "",
+                 findings);
+  prohibited.report("compute-mode", Status::kFail, "`sudo nvidia-smi -i ID -c DEFAULT` lets programs compute on it", "",
+                    findings);
   forbidden.report("state", Status::kFail, "ask the administrator; a Slurm job sees only its own GPUs", "", findings);
 }
 
@@ -55,18 +68,33 @@ void check_persistence(const std::vector<NamedDevice>& gpus, Findings& findings)
              is_known ? "on" : "", findings);
 }
 
+void check_ghosts(const std::vector<NamedDevice>& gpus, Findings& findings) {
+  constexpr int64_t kMuch = 95;
+  Grouped ghosts;
+  for (const auto& [id, device, is_instance] : gpus) {
+    const auto percent = device->readings.utilization_percent.value_or(0);
+    if (device->state != State::kFree || percent < kMuch || !device->has_process_list) continue;
+    ghosts.add(id, fmt::format("{} % in use, although no process computes on it", percent));
+  }
+  ghosts.report(
+      "use-without-process", Status::kWarn,
+      "most often a driver without persistence mode miscounts: `sudo nvidia-smi -pm 1`; if it stays, a process "
+      "of another container or namespace uses it",
+      "", findings);
+}
+
 void check_memory_held(const std::vector<NamedDevice>& gpus, Findings& findings) {
   constexpr int64_t kMuch = int64_t{1} << 30;
   Grouped held;
   for (const auto& [id, device, is_instance] : gpus) {
-    if (!device->instances.empty() || !device->readings.memory_used_bytes || !knows_processes(*device)) continue;
+    if (!device->instances.empty() || !device->readings.memory_used_bytes || !knows_all_processes(*device)) continue;
     int64_t accounted = 0;
     bool is_complete = true;
     for (const auto& process : device->processes) {
       accounted += process.memory_bytes.value_or(0);
       is_complete = is_complete && process.memory_bytes.has_value();
     }
-    const auto rest = *device->readings.memory_used_bytes - accounted;
+    const auto rest = unaccounted_bytes(device->readings, accounted);
     if (is_complete && rest > kMuch) held.add(id, format_bytes(rest) + " in use that no visible process accounts for");
   }
   held.report("memory-held", Status::kWarn,
@@ -103,7 +131,7 @@ void check_throttling(const std::vector<NamedDevice>& gpus, Findings& findings) 
 }
 
 void check_memory_errors(const std::vector<NamedDevice>& gpus, Findings& findings) {
-  Grouped now, before, pending;
+  Grouped now, before, pending, failed, switched;
   bool is_known = false;
   for (const auto& [id, device, is_instance] : gpus) {
     const auto& readings = device->readings;
@@ -116,7 +144,19 @@ void check_memory_errors(const std::vector<NamedDevice>& gpus, Findings& finding
       before.add(id, fmt::format("{} memory errors that could not be corrected in its life", ever));
     }
     if (readings.retirement_pending == true) pending.add(id, "bad memory is taken out of service at the next reset");
+    if (readings.remapping_failed == true) failed.add(id, "bad memory could not be replaced by spare rows");
+    if (readings.ecc_after_reset) {
+      switched.add(id, fmt::format("ECC is {} now, and {} after the next reset",
+                                   *readings.ecc_after_reset ? "off" : "on", *readings.ecc_after_reset ? "on" : "off"));
+    }
   }
+  failed.report("row-remapping", Status::kFail, "have the GPU replaced: its memory has no spare rows left", "",
+                findings);
+  switched.report(
+      "ecc-mode", Status::kWarn,
+      "`sudo nvidia-smi --gpu-reset -i ID` when no program uses it, or reboot; until then results and memory "
+      "sizes are those of the old mode",
+      "", findings);
   now.report("ecc", Status::kFail,
              "results since then may be wrong: reset the GPU; if it comes again, have it replaced",
              is_known ? "no uncorrected memory errors since the driver was loaded" : "", findings);
@@ -151,14 +191,35 @@ void check_pcie(const std::vector<NamedDevice>& gpus, Findings& findings) {
 }
 
 void check_mig(const std::vector<NamedDevice>& gpus, Findings& findings) {
-  Grouped empty;
+  Grouped empty, switched;
   for (const auto& [id, device, is_instance] : gpus) {
     if (device->readings.mig_enabled == true && device->instances.empty()) {
       empty.add(id, "MIG mode is on, but it has no instance: programs cannot use it");
     }
+    if (const auto& after = device->readings.mig_after_reset) {
+      switched.add(id, fmt::format("MIG mode is {} now, and {} after the next reset", *after ? "off" : "on",
+                                   *after ? "on" : "off"));
+    }
   }
+  switched.report("mig-mode", Status::kWarn, "`sudo nvidia-smi --gpu-reset -i ID` when no program uses it, or reboot",
+                  "", findings);
   empty.report("mig", Status::kFail, "create instances (`sudo nvidia-smi mig -cgi 0 -C`), or switch MIG off (`-mig 0`)",
                "", findings);
+}
+
+void check_links(const std::vector<NamedDevice>& gpus, Findings& findings) {
+  Grouped down;
+  for (const auto& [id, device, is_instance] : gpus) {
+    if (is_instance || !device->links) continue;
+    const auto& links = *device->links;
+    const auto num_up = std::ranges::count_if(links, [](const Link& link) { return link.is_active; });
+    if (num_up == 0 || num_up == std::ssize(links)) continue;  // without a bridge all are inactive
+    down.add(id, fmt::format("{} of {} NVLinks are down", std::ssize(links) - num_up, links.size()));
+  }
+  down.report("nvlink", Status::kWarn,
+              "traffic takes the others, or PCIe: `nvidia-smi nvlink -s` and `dmesg` say which; a bridge may be loose, "
+              "and some boards have fewer than the GPU",
+              "", findings);
 }
 
 }  // namespace
@@ -168,6 +229,8 @@ void check_devices(const Observations& observations, Findings& findings) {
   check_states(gpus, findings);
   check_persistence(gpus, findings);
   check_mig(gpus, findings);
+  check_links(gpus, findings);
+  check_ghosts(gpus, findings);
   check_memory_held(gpus, findings);
   check_throttling(gpus, findings);
   check_memory_errors(gpus, findings);

@@ -24,6 +24,7 @@ Observations healthy() {
   for (const int64_t i : {0, 1}) {
     Device gpu{.index = i, .vendor = Vendor::kNvidia};
     gpu.has_process_list = true;
+    gpu.state = State::kBusy;
     gpu.facts.name = "NVIDIA A100-SXM4-80GB";
     gpu.facts.uuid = "GPU-0000000" + std::to_string(i);
     gpu.facts.pci_bus_id = i == 0 ? "0000:3b:00.0" : "0000:af:00.0";
@@ -228,6 +229,14 @@ const DoctorCase kDoctorCases[] = {
      },
      {"fail state 0", "fail state 1"}},
     {"BothLostIsOneLine", [](auto& all) { gpu(all, 0).state = gpu(all, 1).state = State::kLost; }, {"fail state 0,1"}},
+    {"WhoUsesItIsUnknown", [](auto& all) { gpu(all, 0).state = State::kUnknown; }, {"warn process-list 0"}},
+    {"Prohibited",
+     [](auto& all) {
+       gpu(all, 0).readings.compute_mode = "prohibited";
+       set_state_by_use(gpu(all, 0), {});
+     },
+     {"fail compute-mode 0"}},
+    {"UseWithoutProcess", [](auto& all) { gpu(all, 1).state = State::kFree; }, {"warn use-without-process 1"}},
     {"PersistenceMode",
      [](auto& all) { gpu(all, 0).readings.persistence_mode = gpu(all, 1).readings.persistence_mode = false; },
      {"warn persistence-mode 0,1"}},
@@ -265,6 +274,15 @@ const DoctorCase kDoctorCases[] = {
     {"EccNow", [](auto& all) { gpu(all, 0).readings.ecc_uncorrected_volatile = 1; }, {"fail ecc 0"}},
     {"EccLongAgo", [](auto& all) { gpu(all, 0).readings.ecc_uncorrected_aggregate = 1; }, {"warn ecc-history 0"}},
     {"RowsWaiting", [](auto& all) { gpu(all, 0).readings.retirement_pending = true; }, {"warn retired-memory 0"}},
+    {"NoRowsLeft", [](auto& all) { gpu(all, 0).readings.remapping_failed = true; }, {"fail row-remapping 0"}},
+    {"EccSwitched", [](auto& all) { gpu(all, 1).readings.ecc_after_reset = false; }, {"warn ecc-mode 1"}},
+    {"MigSwitched", [](auto& all) { gpu(all, 1).readings.mig_after_reset = true; }, {"warn mig-mode 1"}},
+    {"ALinkIsDown",
+     [](auto& all) {
+       gpu(all, 0).links = {{{.number = 0, .kind = "nvlink", .is_active = true}, {.number = 1, .kind = "nvlink"}}};
+       gpu(all, 1).links = {{{.number = 0, .kind = "nvlink"}}};
+     },
+     {"warn nvlink 0"}},
     {"FewLanes", [](auto& all) { gpu(all, 0).readings.pcie_width = 8; }, {"warn pcie 0"}},
     {"SlowLink", [](auto& all) { gpu(all, 0).readings.pcie_generation = 1; }, {"warn pcie-speed 0"}},
     {"SlowLinkOfAnIdleGpu",

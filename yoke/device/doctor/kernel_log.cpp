@@ -13,6 +13,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/text.h"
+#include "yoke/device/bus_id.h"
 
 namespace yoke::device {
 namespace {
@@ -30,12 +31,7 @@ std::optional<std::string_view> take_until(std::string_view& rest, std::string_v
 /// Converts "PCI:0000:3b:00" and "0000:3b:00.0" to "0000:3b:00.0". Returns an empty text for any other form.
 std::string bus_id(std::string_view text) {
   if (text.starts_with("PCI:")) text.remove_prefix(4);
-  text = text.substr(0, text.find('.'));
-  constexpr std::string_view kForm = "0000:00:00";
-  if (text.size() != kForm.size() || text.find_first_not_of("0123456789abcdefABCDEF:") != text.npos) return "";
-  std::string id(text);
-  std::ranges::transform(id, id.begin(), [](char c) { return c >= 'A' && c <= 'F' ? static_cast<char>(c + 32) : c; });
-  return id + ".0";
+  return std::ranges::count(text, ':') == 2 ? parse_bus_id(text).value_or("") : "";
 }
 
 /// Parses "NVRM: Xid (PCI:0000:3b:00): 79, pid=..., GPU has fallen off the bus."

@@ -4,11 +4,13 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 #include <vector>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/device/nvml/detail/reader.h"
 
 namespace yoke::device {
@@ -67,6 +69,7 @@ class NvmlBackend : public Backend {
       const int status = library_.handle_by_index(static_cast<uint32_t>(number), &known.handle);
       if (status != nvml::kSuccess) {
         known.handle = nullptr;
+        if (known.facts.pci_bus_id.empty()) known.facts.pci_bus_id = bus_id_of(number);
         device.facts = known.facts;
         device.facts.vendor_index = number;
         set_failure(status, device);
@@ -79,10 +82,11 @@ class NvmlBackend : public Backend {
       return;
     }
     read_instances(known, want, device);
-    device.state = state_by_use(device);
+    set_state_by_use(device, want);
     if (!want.pcie_throughput) return;
     publish(device);
     Reader(library_, known.handle).read_pcie_throughput(device.readings);
+    remove_implausible(device);
   }
 
  private:
@@ -93,6 +97,22 @@ class NvmlBackend : public Backend {
     bool has_identity = false;
     bool has_details = false;
   };
+
+  /// The bus id of a GPU that NVML does not open, from the driver's list of its GPUs. NVML counts them in the order of
+  /// their bus ids. Empty if the list has more or fewer GPUs than NVML.
+  std::string bus_id_of(int64_t number) const {
+    std::vector<std::string> ids;
+    std::error_code error;
+    const std::filesystem::path folder = sysroot_ / "proc/driver/nvidia/gpus";
+    for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
+         entry.increment(error)) {
+      ids.push_back(entry->path().filename());
+    }
+    if (ids.size() != devices_.size()) return "";
+    // A longer id has a larger domain: "10000:e1:00.0" comes after "0000:e1:00.0".
+    std::ranges::sort(ids, {}, [](const std::string& id) { return std::pair(id.size(), id); });
+    return ids[static_cast<size_t>(number)];
+  }
 
   static void set_failure(int status, Device& device) {
     const bool is_lost = status == nvml::kGpuIsLost || status == nvml::kResetRequired;
@@ -118,33 +138,37 @@ class NvmlBackend : public Backend {
     if (reader.loss() == nvml::kSuccess) reader.read_basics(device.readings);
     if (reader.loss() == nvml::kSuccess && want.details) reader.read_details(device.readings);
     if (reader.loss() == nvml::kSuccess && want.processes) {
-      auto processes = reader.read_processes();
-      device.has_process_list = processes.has_value();
-      device.processes = std::move(processes).value_or(std::vector<DeviceProcess>());
+      reader.read_processes(device);
     }
     if (reader.loss() == nvml::kSuccess && want.processes && want.process_utilization && !device.processes.empty()) {
       reader.read_process_utilization(device.processes);
     }
     if (reader.loss() == nvml::kSuccess && want.links) device.links = reader.read_links();
+    if (device.readings.unified_memory.value_or(false)) read_memory_of_machine(device.readings);
+    remove_implausible(device);
     if (reader.loss() == nvml::kSuccess) return;
     // Readings of a lost GPU are not reliable.
     device.readings = {};
     device.processes.clear();
     device.has_process_list = false;
+    device.process_list_error.clear();
     device.links.reset();
     set_failure(reader.loss(), device);
   }
 
   void read_instances(const Known& known, const Want& want, Device& device) {
     Reader parent(library_, known.handle);
-    device.readings.mig_enabled = parent.is_mig_enabled();
+    parent.read_mig_mode(device.readings);
     if (!device.readings.mig_enabled.value_or(false)) return;
-    for (const auto handle : parent.mig_handles()) {
+    const auto handles = parent.mig_handles();
+    // Of all instances together, only an administrator gets a list; each instance has its own.
+    if (!handles.empty()) device.process_list_error.clear();
+    for (const auto& [index, handle] : handles) {
       Known instance{.handle = handle};  // the driver reuses handles for other instances, so no data is kept
       auto& child = device.instances.emplace_back();
       child.vendor = device.vendor;
-      child.index = static_cast<int64_t>(device.instances.size()) - 1;
-      child.facts.vendor_index = child.index;
+      child.index = index;
+      child.facts.vendor_index = index;
       Want of_instance = want;
       of_instance.links = false;
       read_unit(instance, of_instance, child);
@@ -153,7 +177,7 @@ class NvmlBackend : public Backend {
       child.facts.gpu_instance = reader.gpu_instance();
       child.facts.compute_instance = reader.compute_instance();
       child.facts.pci_bus_id = device.facts.pci_bus_id;
-      child.state = state_by_use(child);
+      set_state_by_use(child, want);
       // A process is listed only once, under the MIG instance on which it runs.
       std::erase_if(device.processes, [&](const DeviceProcess& process) {
         const bool is_of_child = process.gpu_instance && process.gpu_instance == child.facts.gpu_instance &&
@@ -164,6 +188,18 @@ class NvmlBackend : public Backend {
         return is_of_child || (is_listed && !process.gpu_instance);
       });
     }
+  }
+
+  /// The memory in which a GPU without memory of its own computes.
+  void read_memory_of_machine(Readings& readings) const {
+    const auto memory = parse_properties(read_text(sysroot_ / "proc/meminfo").value_or(""));
+    const auto total = memory.find("MemTotal"), available = memory.find("MemAvailable");
+    constexpr int64_t kUnit = 1024, kMost = INT64_MAX / kUnit;  // the file has kibibytes
+    if (total == memory.end() || total->second > kMost) return;
+    if (available == memory.end() || available->second < 0 || available->second > total->second) return;
+    readings.memory_total_bytes = total->second * kUnit;
+    readings.memory_free_bytes = available->second * kUnit;
+    readings.memory_used_bytes = (total->second - available->second) * kUnit;
   }
 
   void read_sysfs(Facts& facts) const {

@@ -23,6 +23,10 @@ std::string describe(int status) {
       return "driver and library have different versions (reboot, or reload the driver, after an update)";
     case kFunctionNotFound: return "the library lacks this function";
     case kGpuNotFound: return "there is no GPU";
+    case kUnknownError:
+      return "the driver failed without a reason (NVML error 999); `sudo dmesg | grep NVRM` may have one, and to "
+             "reload "
+             "the driver or to reboot often mends it";
     default: return fmt::format("NVML error {}", status);
   }
 }

@@ -84,12 +84,10 @@ std::vector<Process> parse_processes(const std::vector<std::byte>& buffer, size_
     }
     return processes;
   };
-  const auto is_whole = [](const std::vector<Process>& all) { return std::ranges::all_of(all, is_plausible); };
+  const auto num_plausible = [](const std::vector<Process>& all) { return std::ranges::count_if(all, is_plausible); };
   auto processes = parse(form == ProcessForm::kV1 ? 16 : sizeof(Process));
-  if (form != ProcessForm::kV1 && !is_whole(processes)) {
-    if (auto larger = parse(kLargestEntry); is_whole(larger)) processes = std::move(larger);
-  }
-  std::erase_if(processes, [](const Process& process) { return !is_plausible(process); });
+  if (form == ProcessForm::kV1 || std::ranges::all_of(processes, is_plausible)) return processes;
+  if (auto larger = parse(kLargestEntry); num_plausible(larger) > num_plausible(processes)) return larger;
   return processes;
 }
 
@@ -159,6 +157,7 @@ void Reader::read_details(Facts& facts) {
 
 void Reader::read_memory(Readings& readings) {
   MemoryV2 v2 = {.version = versioned(sizeof(MemoryV2), 2)};
+  last_status_ = kNotSupported;
   if (call(library_.memory_v2, &v2)) {
     readings.memory_total_bytes = static_cast<int64_t>(v2.total);
     readings.memory_reserved_bytes = static_cast<int64_t>(v2.reserved);
@@ -167,7 +166,11 @@ void Reader::read_memory(Readings& readings) {
     return;
   }
   Memory v1 = {};
-  if (!call(library_.memory, &v1)) return;
+  if (!call(library_.memory, &v1)) {
+    // Of all GPUs, only those that compute in the memory of the machine (GB10, Jetson) have no memory to tell of.
+    if (last_status_ == kNotSupported) readings.unified_memory = true;
+    return;
+  }
   readings.memory_total_bytes = static_cast<int64_t>(v1.total);
   readings.memory_free_bytes = static_cast<int64_t>(v1.free);
   readings.memory_used_bytes = static_cast<int64_t>(v1.used);
@@ -189,6 +192,7 @@ void Reader::read_basics(Readings& readings) {
   }
   readings.power_mw = number(library_.power);
   readings.power_limit_mw = number(library_.enforced_power_limit);
+  readings.compute_mode = compute_mode_name(number(library_.compute_mode));
 }
 
 void Reader::read_details(Readings& readings) {
@@ -222,7 +226,10 @@ void Reader::read_details(Readings& readings) {
   readings.ecc_uncorrected_aggregate = ecc(1, 1);
   uint32_t current = 0;
   uint32_t pending = 0;
-  if (call(library_.ecc_mode, &current, &pending)) readings.ecc_enabled = current == 1;
+  if (call(library_.ecc_mode, &current, &pending)) {
+    readings.ecc_enabled = current == 1;
+    if (pending != current && pending <= 1) readings.ecc_after_reset = pending == 1;
+  }
   int64_t retired = 0;
   bool has_retired = false;
   for (const int cause : {0, 1}) {
@@ -243,13 +250,13 @@ void Reader::read_details(Readings& readings) {
   if (call(library_.remapped_rows, &corrected, &uncorrected, &is_pending, &has_failed)) {
     readings.remapped_rows = int64_t{corrected} + uncorrected;
     readings.retirement_pending = is_pending == 1 || readings.retirement_pending.value_or(false);
+    readings.remapping_failed = has_failed == 1;
   }
   readings.persistence_mode = flag(library_.persistence_mode);
   readings.display_active = flag(library_.display_active);
   if (const auto state = number(library_.performance_state); state && *state < 16) {
     readings.performance_state = fmt::format("P{}", *state);  // 32 is "unknown"
   }
-  readings.compute_mode = compute_mode_name(number(library_.compute_mode));
 }
 
 void Reader::read_pcie_throughput(Readings& readings) {
@@ -258,10 +265,10 @@ void Reader::read_pcie_throughput(Readings& readings) {
   if (call(library_.pcie_throughput, 1, &kilobytes)) readings.pcie_rx_bytes_per_second = int64_t{kilobytes} * 1024;
 }
 
-/// Adds the processes that `function` lists. Returns false if the driver does not list processes.
-bool Reader::add_processes(const ProcessFunction& function, const std::string& type,
-                           std::vector<DeviceProcess>& processes) {
-  if (function.function == nullptr) return false;
+/// Adds the processes that `function` lists, and returns its status.
+int Reader::add_processes(const ProcessFunction& function, const std::string& type,
+                          std::vector<DeviceProcess>& processes) {
+  if (function.function == nullptr) return kFunctionNotFound;
   // The number of processes may grow between two calls. Spare room saves a call.
   std::vector<std::byte> buffer(64 * kLargestEntry);
   for (int attempt = 0; attempt < 4; ++attempt) {
@@ -273,7 +280,8 @@ bool Reader::add_processes(const ProcessFunction& function, const std::string& t
       buffer.assign((size_t{count} + 16) * kLargestEntry, std::byte{0});
       continue;
     }
-    if (status != kSuccess || count > room) return false;
+    if (status != kSuccess) return status;
+    if (count > room) return kInsufficientSize;
     for (const auto& entry : parse_processes(buffer, count, function.form)) {
       const auto known = std::ranges::find_if(processes, [&](const DeviceProcess& process) {
         return process.pid == entry.pid && process.gpu_instance.value_or(kNone) == entry.gpu_instance;
@@ -289,17 +297,28 @@ bool Reader::add_processes(const ProcessFunction& function, const std::string& t
       if (entry.gpu_instance != kNone) process.gpu_instance = entry.gpu_instance;
       if (entry.compute_instance != kNone) process.compute_instance = entry.compute_instance;
     }
-    return true;
+    return kSuccess;
   }
-  return false;
+  return kInsufficientSize;
 }
 
-std::optional<std::vector<DeviceProcess>> Reader::read_processes() {
-  std::vector<DeviceProcess> processes;
-  bool is_told = add_processes(library_.compute_processes, "compute", processes);
-  is_told = add_processes(library_.mps_processes, "mps", processes) || is_told;
-  is_told = add_processes(library_.graphics_processes, "graphics", processes) || is_told;
-  return is_told ? std::optional(std::move(processes)) : std::nullopt;
+void Reader::read_processes(Device& device) {
+  struct List {
+    const ProcessFunction& function;
+    const char* type;
+  };
+  for (const auto& list : {List{library_.compute_processes, "compute"}, List{library_.mps_processes, "mps"},
+                           List{library_.graphics_processes, "graphics"}}) {
+    const int status = add_processes(list.function, list.type, device.processes);
+    const bool is_compute = &list.function == &library_.compute_processes;
+    if (is_compute) device.has_process_list = status == kSuccess;
+    // MIG devices have no list of graphics, and not all drivers may say so by the same status.
+    const bool is_missing =
+        status == kNotSupported || status == kFunctionNotFound || (status == kInvalidArgument && !is_compute);
+    if (status == kSuccess || is_missing) continue;
+    device.has_process_list = false;
+    if (device.process_list_error.empty()) device.process_list_error = describe(status);
+  }
 }
 
 void Reader::read_process_utilization(std::vector<DeviceProcess>& processes) {
@@ -328,7 +347,7 @@ void Reader::read_process_utilization(std::vector<DeviceProcess>& processes) {
     for (const auto& sample : samples) {
       if (sample.pid != process.pid || sample.time_us < time) continue;
       time = sample.time_us;
-      process.utilization_percent = std::min<uint32_t>(sample.sm, 100);
+      process.utilization_percent = sample.sm;
     }
   }
 }
@@ -347,18 +366,20 @@ std::vector<Link> Reader::read_links() {
   return links;
 }
 
-std::optional<bool> Reader::is_mig_enabled() {
+void Reader::read_mig_mode(Readings& readings) {
   uint32_t current = 0;
   uint32_t pending = 0;
-  return call(library_.mig_mode, &current, &pending) ? std::optional(current == 1) : std::nullopt;
+  if (!call(library_.mig_mode, &current, &pending)) return;
+  readings.mig_enabled = current == 1;
+  if (pending != current && pending <= 1) readings.mig_after_reset = pending == 1;
 }
 
-std::vector<Handle> Reader::mig_handles() {
-  std::vector<Handle> handles;
+std::vector<std::pair<int64_t, Handle>> Reader::mig_handles() {
+  std::vector<std::pair<int64_t, Handle>> handles;
   const auto most = number(library_.max_mig_devices).value_or(0);
   for (int64_t i = 0; i < most; ++i) {
     Handle handle = nullptr;
-    if (call(library_.mig_handle, static_cast<uint32_t>(i), &handle)) handles.push_back(handle);
+    if (call(library_.mig_handle, static_cast<uint32_t>(i), &handle)) handles.emplace_back(i, handle);
   }
   return handles;
 }

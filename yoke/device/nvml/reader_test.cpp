@@ -48,10 +48,51 @@ TEST(NvmlProcesses, LargerEntriesOfEarly535DriversAreRecognised) {
   }
 }
 
-TEST(NvmlProcesses, NumbersThatNoProcessHasAreDropped) {
-  const std::vector<Process> bad = {{0, 1, kNone, kNone}, {kNone, 1, kNone, kNone}};
-  EXPECT_THAT(parse_processes(entries(bad, 24), 2, ProcessForm::kV2), testing::IsEmpty());
+// Drivers report such PIDs of processes in other virtual machines. Somebody uses the GPU, whoever it is.
+TEST(NvmlProcesses, NumbersThatNoProcessHereHasAreKept) {
+  const std::vector<Process> strange = {{0, 600 << 20, kNone, kNone}, {5'000'000, 600 << 20, kNone, kNone}};
+  EXPECT_THAT(pids(parse_processes(entries(strange, 24), 2, ProcessForm::kV2)), testing::ElementsAre(0, 5'000'000));
+  const std::vector<Process> mixed = {{101, 5000, kNone, kNone}, {0, 6000, kNone, kNone}, {103, 7000, kNone, kNone}};
+  for (const size_t stride : {24, 32}) {
+    EXPECT_THAT(pids(parse_processes(entries(mixed, stride), 3, ProcessForm::kV2)), testing::ElementsAre(101, 0, 103));
+  }
   EXPECT_THAT(parse_processes(entries({}, 24), 0, ProcessForm::kV2), testing::IsEmpty());
+}
+
+int compute_status = kSuccess, graphics_status = kSuccess;
+int list_of_one(int status, uint32_t* count, void* buffer) {
+  *count = status == kSuccess ? 1 : 0;
+  const Process process{101, 5000, kNone, kNone};
+  if (status == kSuccess) std::memcpy(buffer, &process, sizeof process);
+  return status;
+}
+
+TEST(NvmlProcesses, AListThatFailsLeavesThemUnknown) {
+  Library library = {};
+  library.compute_processes.function = [](Handle, uint32_t* count, void* buffer) {
+    return list_of_one(compute_status, count, buffer);
+  };
+  library.graphics_processes.function = [](Handle, uint32_t* count, void* buffer) {
+    return list_of_one(graphics_status, count, buffer);
+  };
+  const struct {
+    int compute, graphics;
+    bool is_whole, has_failed;
+    size_t num_processes;
+  } cases[] = {
+      {kSuccess, kSuccess, true, false, 1},           {kSuccess, kNotSupported, true, false, 1},
+      {kSuccess, kNoPermission, false, true, 1},      {kNoPermission, kSuccess, false, true, 1},
+      {kUnknownError, kUnknownError, false, true, 0}, {kNotSupported, kNotSupported, false, false, 0},
+  };
+  for (const auto& one : cases) {
+    compute_status = one.compute;
+    graphics_status = one.graphics;
+    Device device;
+    Reader(library, nullptr).read_processes(device);
+    EXPECT_EQ(device.has_process_list, one.is_whole) << one.compute << " " << one.graphics;
+    EXPECT_EQ(!device.process_list_error.empty(), one.has_failed) << one.compute << " " << one.graphics;
+    EXPECT_EQ(device.processes.size(), one.num_processes) << one.compute << " " << one.graphics;
+  }
 }
 
 TEST(NvmlReader, WritesBusIdsAsSysfsDoes) {

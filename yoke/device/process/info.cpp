@@ -171,7 +171,9 @@ ProcessInfo describe_process(int64_t pid, const std::filesystem::path& proc) try
   if (folder.is_there()) info.uid = folder.owner();
   info.is_visible = info.uid.has_value();  // with hidepid=2 the folder may open although its owner cannot be read
   if (!info.uid) {
-    info.reason = "not in this PID namespace, hidden by hidepid, or just ended";
+    constexpr int64_t kLargestPid = 1 << 22;  // Linux's PID_MAX_LIMIT
+    info.reason = pid > 0 && pid <= kLargestPid ? "not in this PID namespace, hidden by hidepid, or just ended"
+                                                : "of another virtual machine: no process here can have this PID";
     return info;
   }
   info.user = user_name(*info.uid);

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "yoke/device/unanswered.h"
+
 namespace yoke::device {
 namespace {
 
@@ -25,19 +27,11 @@ std::vector<KillTarget> targets_of(const std::vector<DeviceUse>& uses) {
   return targets;
 }
 
-std::string silent_devices(const Snapshot& snapshot) {
-  std::vector<std::string> ids;
-  for (const auto& device : snapshot.devices) {
-    if (device.state == State::kNoAnswer) ids.push_back(id_of(device));
-  }
-  return fmt::format("{}", fmt::join(ids, ", "));
-}
-
 std::optional<Refusal> not_on_a_device(const ProcessInfo& info, const Snapshot& snapshot) {
   if (!info.is_visible.value_or(false)) return Refusal{ErrorCode::kNotFound, "is not there"};
   auto reason = std::string("is on no device; --any ends it nevertheless");
   if (const auto silent = silent_devices(snapshot); !silent.empty()) {
-    reason = fmt::format("is on no device that answers (device {} does not); --any ends it nevertheless", silent);
+    reason = fmt::format("is on no device that answers ({} did not); --any ends it nevertheless", silent);
   }
   return Refusal{ErrorCode::kFailedPrecondition, reason};
 }

@@ -80,7 +80,7 @@ TEST(KillPlan, WhatIsOnNoDeviceIsRefusedUnlessTold) {
 
   auto silent = busy_machine();
   silent.devices[0] = {.index = 0, .vendor = Vendor::kNvidia, .state = State::kNoAnswer};
-  EXPECT_THAT(plan({.pids = {501}}, {}, silent).at(0).refusal->reason, HasSubstr("device 0 does not"));
+  EXPECT_THAT(plan({.pids = {501}}, {}, silent).at(0).refusal->reason, HasSubstr("device 0 did not"));
 }
 
 TEST(KillPlan, WhatIsNotThereIsNotFound) {

@@ -12,11 +12,6 @@
 namespace yoke::device {
 namespace {
 
-/// From this driver branch on, a program sees one compute instance of each GPU instance, and also whole GPUs. With
-/// earlier drivers, it sees one MIG device and nothing else.
-/// Source: MIG user guide, CUDA device enumeration.
-constexpr int64_t kFirstBranchWithSeveralMigDevices = 570;
-
 bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
 
 std::string_view trimmed(std::string_view text) {
@@ -283,8 +278,11 @@ Entry match_for_container(const std::string& token, const Gpus& gpus) {
     const auto& instances = gpus[static_cast<size_t>(*index)]->instances;
     const auto instance = colon == token.npos ? std::nullopt : parse_int(token.substr(colon + 1));
     if (colon == token.npos) entry.unit = {*index, {}};
-    if (instance && *instance >= 0 && *instance < static_cast<int64_t>(instances.size())) {
-      entry.unit = {*index, *instance};
+    for (size_t j = 0; instance && j < instances.size(); ++j) {
+      if (instances[j].index != *instance) continue;
+      entry.unit = {*index, static_cast<int64_t>(j)};
+      // Whether the toolkit counts the holes in the driver's indices has not been tested on hardware.
+      entry.is_certain = *instance == static_cast<int64_t>(j);
     }
     entry.why = "by its number, which is nvidia-smi's";
   }

@@ -55,7 +55,10 @@ bool is_certain(const Selection& selection) {
 
 DeviceVisibility to_row(const Unit& unit, const Gpus& gpus) {
   const auto& gpu = *gpus[static_cast<size_t>(unit.device)];
-  return {gpu.index, unit.instance, gpu.vendor, std::nullopt, true, ""};
+  const auto id = unit.instance
+                      ? fmt::format("{}:{}", gpu.index, gpu.instances[static_cast<size_t>(*unit.instance)].index)
+                      : id_of(gpu);
+  return {.index = gpu.index, .instance = unit.instance, .vendor = gpu.vendor, .id = id};
 }
 
 void add_visible(const Selection& selection, const Gpus& gpus, std::vector<DeviceVisibility>& rows) {

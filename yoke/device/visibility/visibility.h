@@ -63,6 +63,7 @@ struct DeviceVisibility {
   int64_t index = 0;                ///< Device::index
   std::optional<int64_t> instance;  ///< Position in Device::instances.
   Vendor vendor = Vendor::kNvidia;
+  std::string id;                  ///< As in `yoke devices`: "0", "0:1".
   std::optional<int64_t> ordinal;  ///< The number that programs of its vendor's runtime use; nullopt if hidden.
   bool is_certain = true;          ///< Whether its place in the order is certain.
   std::string reason;              ///< Why it is hidden.
@@ -76,6 +77,9 @@ struct Visibility {
 
 /// Determines which GPUs of `snapshot` a program with this `environment` sees. The CPU is not included.
 Visibility visibility(const Environment& environment, const Snapshot& snapshot);
+
+/// Whether a program sees several MIG devices, and whole GPUs beside them. If not, it sees one MIG device alone.
+bool shows_several_mig_devices(const Snapshot& snapshot);
 
 /// Returns only the warnings: variables that contradict each other or do not do what they seem to do.
 std::vector<std::string> contradictions(const Environment& environment, const Snapshot& snapshot);

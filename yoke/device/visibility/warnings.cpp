@@ -161,6 +161,10 @@ std::string in_quotes(std::string_view value) {
   return '"' + fit(printable(value), kWidth) + '"';
 }
 
+bool shows_several_mig_devices(const Snapshot& snapshot) {
+  return driver_branch(snapshot).value_or(0) >= kFirstBranchWithSeveralMigDevices;
+}
+
 Selections select_all(const Environment& environment, const Snapshot& snapshot) {
   Selections all;
   for (const auto& device : snapshot.devices) {

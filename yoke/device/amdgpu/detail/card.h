@@ -26,12 +26,19 @@ class Card {
   void read_identity(Facts& facts) const;
   void read_details(Facts& facts) const;
   void read_memory(Readings& readings) const;
+  /// For a GPU in a processor: the memory that its programs get, which is the larger of the memory that the firmware
+  /// set aside for it and the part of the machine's memory that the driver lets it use (GTT).
+  /// Source: amdgpu_ttm.c, apu_prefer_gtt.
+  void read_unified_memory(Readings& readings) const;
+  /// Returns whether the card is divided into partitions, as far as it tells.
+  bool is_divided() const;
   void read_basics(Readings& readings) const;
   void read_details(Readings& readings) const;
 
  private:
   std::optional<int64_t> sensor(std::string_view label, std::string_view what, int64_t divisor) const;
   std::optional<int64_t> power(std::string_view file) const;
+  void read_memory_of(std::string_view kind, Readings& readings) const;
   void read_errors(Readings& readings) const;
 
   std::filesystem::path folder_, sysroot_;

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "yoke/device/device.h"
@@ -22,6 +23,8 @@ struct KfdGpu {
   std::string target;
   std::optional<int64_t> render_minor;
   std::optional<int64_t> memory_total_bytes;
+  /// Whether the card is divided into partitions, of which this GPU is one. The card's own figures are then about all.
+  bool is_partition = false;
   int64_t num_compute_units = 0;
 
   bool operator==(const KfdGpu&) const = default;
@@ -40,6 +43,12 @@ std::vector<Link> read_kfd_links(const std::filesystem::path& kfd, const std::ve
 
 /// Returns the processes that have memory or a queue on `gpu`. (Each process using KFD has files about every GPU.)
 std::vector<DeviceProcess> read_kfd_processes(const std::filesystem::path& kfd, const KfdGpu& gpu, const Want& want);
+
+/// Returns the memory that is used on `gpu`; nullopt if this kernel does not tell.
+std::optional<int64_t> read_kfd_used_memory(const std::filesystem::path& kfd, const KfdGpu& gpu);
+
+/// Whether GPUs with this target are part of a processor and have little memory or none of their own.
+bool is_integrated(std::string_view target);
 
 /// Returns the target's name: "gfx90a" for 90010, "gfx1030" for 100300; empty for 0, a node without a GPU.
 std::string gfx_target(int64_t version);

@@ -27,6 +27,7 @@ enum Status : int {
   kOperatingSystem = 17,
   kVersionMismatch = 18,
   kGpuNotFound = 28,
+  kUnknownError = 999,
 };
 
 /// Describes a status in words, or by its number if it is not known here.

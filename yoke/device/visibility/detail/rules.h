@@ -16,6 +16,11 @@ namespace yoke::device {
 
 using Gpus = std::vector<const Device*>;
 
+/// From this driver branch on, a program sees one compute instance of each GPU instance, and also whole GPUs. With
+/// earlier drivers, it sees one MIG device and nothing else.
+/// Source: MIG user guide, CUDA device enumeration.
+inline constexpr int64_t kFirstBranchWithSeveralMigDevices = 570;
+
 struct Selection {
   std::vector<Entry> entries;
   std::vector<Unit> units;  ///< In the order in which programs enumerate them, without duplicates.
