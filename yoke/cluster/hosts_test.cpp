@@ -31,6 +31,13 @@ TEST(Hosts, AreNamesListsAndCounts) {
   EXPECT_THAT(parse_hosts("n[01-02]"), ElementsAre(HostEntry{"n01", std::nullopt}, HostEntry{"n02", std::nullopt}));
 }
 
+TEST(Hosts, MayBeAddressesOfIpv6) {
+  EXPECT_THAT(
+      parse_hosts("fd00::1,me@fd00::2,[fd00::3]:4,[fd00::4],n[1-2]:3"),
+      ElementsAre(HostEntry{"fd00::1", std::nullopt}, HostEntry{"me@fd00::2", std::nullopt}, HostEntry{"fd00::3", 4},
+                  HostEntry{"fd00::4", std::nullopt}, HostEntry{"n1", 3}, HostEntry{"n2", 3}));
+}
+
 TEST(Hosts, ThatAreMoreThanNamesAreRefused) {
   for (const char* text : {"-oProxyCommand=reboot", "a;reboot", "a b", "$(reboot)", "`reboot`", "a|b", "a'b", "a\"b",
                            "a\nb", "a/b", "\\a", "@a", "a*", "a\x1b[31m", "a&b", "a>b"}) {
@@ -44,6 +51,12 @@ TEST(Hosts, ThatAreMoreThanNamesAreRefused) {
 TEST_F(Hostfile, HasALineForEachHost) {
   EXPECT_THAT(read_hostfile(write("# mine\na slots=8 max_slots=8\r\n\n  b:2  # the small one\nc")),
               ElementsAre(HostEntry{"a", 8}, HostEntry{"b", 2}, HostEntry{"c", std::nullopt}));
+}
+
+TEST_F(Hostfile, MayHaveListsAndAddresses) {
+  EXPECT_THAT(read_hostfile(write("node[1-2] slots=4\nfd00::1\n[fd00::2] slots=2\n")),
+              ElementsAre(HostEntry{"node1", 4}, HostEntry{"node2", 4}, HostEntry{"fd00::1", std::nullopt},
+                          HostEntry{"fd00::2", 2}));
 }
 
 TEST_F(Hostfile, SaysWhichLineIsWrong) {

@@ -18,6 +18,10 @@ namespace {
 
 constexpr size_t kRandomBytes = 32;
 constexpr size_t kMinTokenBytes = 16;
+constexpr const char* kWhatElse =
+    "for the secret that the nodes of your jobs share (set YOKE_JOB_TOKEN to the same secret on all nodes instead, "
+    "such "
+    "as the output of `openssl rand -hex 32`)";
 
 /// Reads the token from `path`. Returns nullopt if the file does not exist.
 std::optional<std::string> read_token(const std::filesystem::path& path) {
@@ -49,10 +53,11 @@ std::optional<std::string> read_token(const std::filesystem::path& path) {
 void write_token(const std::filesystem::path& path) {
   std::error_code error;
   std::filesystem::create_directories(path.parent_path(), error);
-  if (error) throw system_error(error.value(), fmt::format("making the folder {}", path.parent_path().string()));
+  if (error)
+    throw system_error(error.value(), fmt::format("making the folder {} {}", path.parent_path().string(), kWhatElse));
   auto own = path.string() + ".XXXXXX";
   const UniqueFd fd(mkostemp(own.data(), O_CLOEXEC));  // mkostemp creates it with mode 600
-  if (!fd) throw system_error(errno, fmt::format("making the file of your jobs' token, {}", path.string()));
+  if (!fd) throw system_error(errno, fmt::format("making the file {} {}", path.string(), kWhatElse));
   int error_number = 0;
   try {
     const auto token = new_token() + "\n";
@@ -64,7 +69,7 @@ void write_token(const std::filesystem::path& path) {
   }
   unlink(own.c_str());
   if (error_number != 0 && error_number != EEXIST) {
-    throw system_error(error_number, fmt::format("making the file of your jobs' token, {}", path.string()));
+    throw system_error(error_number, fmt::format("making the file {} {}", path.string(), kWhatElse));
   }
 }
 

@@ -48,6 +48,14 @@ TEST_F(JobToken, IsTheVariableWhereThereIsOne) {
               testing::StartsWith("YOKE_JOB_TOKEN has 1 byte; "));
 }
 
+// Jobs of CI and containers often have a HOME that does not exist, or is read-only.
+TEST_F(JobToken, SaysWhatElseToDoWhereHomeCannotBeWritten) {
+  environment_.set("HOME", "/proc/no-home");
+  EXPECT_THAT(test::message_of([&] { job_token(environment_); }, ErrorCode::kNotFound),
+              testing::AllOf(testing::HasSubstr("/proc/no-home/.config/yoke"),
+                             testing::HasSubstr("set YOKE_JOB_TOKEN to the same secret on all nodes")));
+}
+
 TEST_F(JobToken, ThatOthersMayReadIsRefused) {
   job_token(environment_);
   chmod(token_file(environment_).c_str(), 0644);
