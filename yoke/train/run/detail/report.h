@@ -22,8 +22,7 @@ struct EpochRow {
 /// Writes the table of epochs to standard output and to `metrics.csv`.
 ///
 /// Columns  a figure has a column of its own from the epoch on in which it was first logged. In an epoch without it,
-/// its
-///          cell is empty in the file, and "-" in the table, which begins again with a header when a column is added.
+///          its cell is empty in the file, and "-" in the table, which gets a new header when a column is added.
 class Report {
  public:
   /// Keeps the epochs up to `num_kept` of an existing metrics.csv, which belong to the resumed run. If a row does not
