@@ -67,9 +67,7 @@ TEST_F(TorchNodes, AKilledStoreEndsTheJobAndIsNamed) {
   std::optional<pid_t> store;
   const auto find_store = [&] {  // repeated: the ranks may start before the store
     for (const auto pid : processes_with_tag(tag_)) {
-      std::error_code error;
-      const auto exe = std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe", error);
-      if (exe.filename() == "yoke-store") store = pid;
+      if (slurp("/proc/" + std::to_string(pid) + "/comm") == "yoke-store\n") store = pid;
     }
     return store.has_value();
   };
@@ -88,9 +86,7 @@ TEST_F(TorchNodes, TheStoreServesUntilTheLastRankOfAllHasEnded) {
   ASSERT_TRUE(wait_until([&] { return runs(0, 4); }));
   const auto store = [&] {
     for (const auto pid : processes_with_tag(tag_)) {
-      std::error_code error;
-      const auto exe = std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe", error);
-      if (exe.filename() == "yoke-store") return true;
+      if (slurp("/proc/" + std::to_string(pid) + "/comm") == "yoke-store\n") return true;
     }
     return false;
   };

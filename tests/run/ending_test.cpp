@@ -160,6 +160,21 @@ TEST(Ending, CtrlCTwiceKillsAtOnce) {
   EXPECT_THAT(result.err, HasSubstr("yoke run: SIGINT; stopped 2 ranks, 2 of them by SIGKILL\n"));
 }
 
+// Until it is continued, a stopped process does not handle a signal, and would be killed after the grace.
+TEST(Ending, AStoppedRankCanSave) {
+  Command command(yoke_run_shell(2,
+                                 "trap 'echo saved; exit 0' TERM; echo ready $$.; [ $RANK = 0 ] || kill -STOP $$; "
+                                 "while :; do sleep 0.01; done"));
+  ASSERT_TRUE(command.wait_for_output("[0] ready") && command.wait_for_output("[1] ready"));
+  const auto begin = command.out().find("[1] ready ") + 10;
+  const pid_t stopped = std::stoi(command.out().substr(begin, command.out().find('.', begin) - begin));
+  ASSERT_TRUE(command.wait_until([&] { return state_of(stopped) == 'T'; }));
+  command.signal(SIGTERM);
+  const auto result = command.wait();
+  EXPECT_THAT(result.out, HasSubstr("[1] saved"));
+  EXPECT_THAT(result.err, Not(HasSubstr("SIGKILL")));
+}
+
 TEST(Ending, NohupIsRespected) {
   auto options = yoke_run_shell(2, "trap 'exit 5' TERM; echo ready; while :; do sleep 0.01; done");
   options.argv.insert(options.argv.begin(), {"sh", "-c", "trap '' HUP; exec \"$@\"", "sh"});

@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <map>
+#include <memory>
 #include <sstream>
 
 #include "tests/run/launch.h"
@@ -54,7 +56,7 @@ TEST(Environment, HasEveryVariableOfTorchrun) {
                                                                         {"TORCHELASTIC_RESTART_COUNT", "0"},
                                                                         {"TORCHELASTIC_MAX_RESTARTS", "0"},
                                                                         {"TORCHELASTIC_RUN_ID", "none"},
-                                                                        {"TORCHELASTIC_USE_AGENT_STORE", "False"},
+                                                                        {"TORCHELASTIC_USE_AGENT_STORE", "True"},
                                                                         {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"}}) {
       EXPECT_THAT(environment, Contains(Pair(name, value))) << "rank " << rank;
     }
@@ -77,9 +79,122 @@ TEST(Environment, SignalsAreIgnoredThatWereAndNoOthers) {
 }
 
 TEST(Environment, ThePortIsHeldAndRankZeroCanListen) {
-  const auto result = run(yoke_run({"-n", "2", "--", kRank, "port"}));
+  const auto result = run(yoke_run({"-n", "1", "--", kRank, "port"}));
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  EXPECT_EQ(result.out, "[0] ok\n");
+  EXPECT_EQ(result.out, "ok\n");
+}
+
+// A rank 0 that ends first must not take the store away from the others. The request is that of torch's client: a
+// hello, and a ping with the number 4 3 2 1, which comes back.
+TEST(Environment, TheStoreOutlivesRankZero) {
+  const TemporaryFolder folder;
+  auto options =
+      yoke_run({"-n", "3", "--", "bash", "-c",
+                "[ $RANK != 0 ] || { echo $$ > new; mv new zero; exit; }; until [ -e zero ]; do sleep 0.01; done; "
+                "while kill -0 $(cat zero) 2>&-; do sleep 0.01; done; exec 3<> /dev/tcp/$MASTER_ADDR/$MASTER_PORT; "
+                "printf '\\0\\xce\\xf7\\x85\\x3c\\r\\4\\3\\2\\1' >&3; head -c 4 <&3 | od -An -tu1"});
+  options.folder = folder.path();
+  const auto result = run(options);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(lines_of(result.out), testing::UnorderedElementsAre("[1]    4   3   2   1", "[2]    4   3   2   1"));
+}
+
+TEST(Environment, RolesMayDifferByNode) {
+  auto port = run(yoke_run_shell(1, "echo $MASTER_PORT")).out;  // a free port
+  port.pop_back();
+  const auto node = [&](const char* rank, const char* role, const char* ranks) {
+    auto options = yoke_run({"--nnodes", "3", "--node-rank", rank, "--rdzv-endpoint", "127.0.0.1:" + port, "--role",
+                             role, "-n", ranks, "--no-prefix", "--", "sh", "-c",
+                             "echo $RANK/$WORLD_SIZE $ROLE_NAME $ROLE_RANK/$ROLE_WORLD_SIZE"});
+    options.environment = {{"YOKE_JOB_TOKEN", "0123456789abcdef"}};
+    return std::make_unique<Command>(options);
+  };
+  const auto first = node("0", "trainer", "2"), second = node("1", "reader", "1"), third = node("2", "trainer", "1");
+  EXPECT_THAT(lines_of(first->wait().out), testing::UnorderedElementsAre("0/4 trainer 0/3", "1/4 trainer 1/3"));
+  EXPECT_EQ(second->wait().out, "2/4 reader 0/1\n");
+  EXPECT_EQ(third->wait().out, "3/4 trainer 2/3\n");
+}
+
+TEST(Environment, TorchrunsServersThatAreMissingAreNamed) {
+  auto options = yoke_run_shell(1, "echo $TORCHELASTIC_HEALTH_CHECK_PORT $TORCHELASTIC_TIMER_FILE");
+  options.environment = {{"TORCHELASTIC_ENABLE_FILE_TIMER", "1"},
+                         {"TORCHELASTIC_TIMER_FILE", "/tmp/timers"},
+                         {"TORCHELASTIC_HEALTH_CHECK_PORT", "12345"}};
+  const auto result = run(options);
+  EXPECT_EQ(result.out, "12345 /tmp/timers\n") << "as under torchrun";
+  EXPECT_THAT(result.err, AllOf(HasSubstr("TORCHELASTIC_ENABLE_FILE_TIMER has no effect"),
+                                HasSubstr("TORCHELASTIC_HEALTH_CHECK_PORT has no effect")));
+  options.environment.emplace_back("TORCHELASTIC_RUN_ID", "7");
+  const auto inner = run(options);
+  EXPECT_EQ(inner.out, "\n") << "they belong to the torchrun around it";
+  EXPECT_EQ(inner.err, "");
+}
+
+TEST(Environment, OptionsMayBeAbbreviatedAsForTorchrun) {
+  const auto result = run(yoke_run({"--nproc_per=2", "--no_py", "--rol", "a", "--", "sh", "-c", "echo $ROLE_NAME"}));
+  EXPECT_THAT(lines_of(result.out), testing::UnorderedElementsAre("[0] a", "[1] a")) << result.err;
+  const auto refused = run(yoke_run({"--rdzv=3", "true"}));
+  EXPECT_EQ(refused.exit_code, 64);
+  EXPECT_THAT(refused.err,
+              HasSubstr("--rdzv may be short for --rdzv-endpoint, --rdzv-backend, --rdzv-conf, --rdzv-id"));
+}
+
+TEST(Environment, TwoDashesAfterTheProgramAreDropped) {
+  const auto arguments = [](std::vector<std::string> words) { return run(yoke_run(std::move(words))).out; };
+  EXPECT_EQ(arguments({"echo", "--", "--r=16", "--"}), "--r=16 --\n");
+  EXPECT_EQ(arguments({"--", "echo", "--", "--r=16"}), "-- --r=16\n") << "torchrun keeps it, too";
+}
+
+TEST(Environment, PythonRunsFoldersAndCompiledScripts) {
+  TemporaryFolder folder;
+  folder.write("app/__main__.py", "import sys; print(sys.argv[1])");
+  folder.write("make",
+               "import py_compile, zipapp; py_compile.compile('app/__main__.py', 'app.pyc'); "
+               "zipapp.create_archive('app', 'app.pyz')");
+  ASSERT_EQ(run({.argv = {"python3", "make"}, .folder = folder.path()}).exit_code, 0);
+  for (const char* program : {"app", "app/", "./app", "app.pyc", "app.pyz"}) {
+    auto options = yoke_run({program, "x"});
+    options.folder = folder.path();
+    options.environment = {{"PYTHON_EXEC", "python3"}};
+    const auto result = run(options);
+    EXPECT_EQ(result.out, "x\n") << program << ": " << result.err;
+  }
+}
+
+TEST(Environment, AnAddressThatIsNotOursIsNamedWithItsOption) {
+  const auto refusal = [](std::vector<std::string> words) {
+    words.insert(words.end(), {"-n", "2", "--", "true"});
+    return run(yoke_run(std::move(words))).err;
+  };
+  EXPECT_EQ(refusal({"--rdzv-endpoint", "192.0.2.1:29400"}),
+            "yoke run: the master address 192.0.2.1 is not an address of this machine; correct --rdzv-endpoint\n");
+  EXPECT_EQ(refusal({"--master-addr", "192.0.2.1"}),
+            "yoke run: the master address 192.0.2.1 is not an address of this machine; correct --master-addr\n");
+}
+
+// A batch job that runs in a container may have Slurm's programs, but not its configuration.
+TEST(Environment, WithoutSlurmsConfigurationRanksStartHere) {
+  TemporaryFolder folder;
+  folder.write("srun", "#!/bin/sh\nexit 99\n", true);
+  folder.write("scontrol",
+               "#!/bin/sh\necho 'scontrol: fatal: Could not establish a configuration source' >&2; exit 1\n", true);
+  auto options = yoke_run_shell(1, "echo ran");
+  options.environment = {{"PATH", folder.path() + ":" + std::getenv("PATH")},
+                         {"SLURM_JOB_ID", "7"},
+                         {"SLURM_JOB_NODELIST", "n1"},
+                         {"SLURM_JOB_NUM_NODES", "1"},
+                         {"SLURMD_NODENAME", "n1"},
+                         {"ENVIRONMENT", "BATCH"}};
+  const auto one = run(options);
+  EXPECT_EQ(one.out, "ran\n");
+  EXPECT_THAT(one.err,
+              HasSubstr("yoke run: the ranks start without a step of Slurm, and get no signals of it: scontrol "
+                        "finds no configuration of Slurm"));
+  options.environment[2].second = "n[1-2]";
+  options.environment[3].second = "2";
+  const auto two = run(options);
+  EXPECT_EQ(two.exit_code, 69);
+  EXPECT_THAT(two.err, HasSubstr("in a container, mount the configuration of Slurm"));
 }
 
 TEST(Environment, ASecondRunGetsAnotherPort) {
@@ -120,6 +235,17 @@ TEST(Environment, OnlyRankZeroReadsStandardInput) {
   const auto result = run(options);
   EXPECT_THAT(result.out, HasSubstr("[0] got <hello>\n"));
   EXPECT_THAT(result.out, HasSubstr("[1] got <>\n"));
+}
+
+TEST(Environment, AnotherRankMayReadStandardInput) {
+  auto options = yoke_run({"-n", "2", "--keyboard", "1", "--", "sh", "-c", "read line; echo \"got <$line>\""});
+  options.input = "hello\n";
+  EXPECT_THAT(lines_of(run(options).out), testing::UnorderedElementsAre("[0] got <>", "[1] got <hello>"));
+  const auto debugger = run(yoke_run_shell(2, "[ $RANK = 0 ] || { echo bdb.BdbQuit >&2; exit 1; }; exec sleep 60"));
+  EXPECT_THAT(debugger.err, HasSubstr("yoke run: rank 1 has no keyboard for its debugger; --keyboard 1 gives it the "));
+  const auto refused = run(yoke_run({"-n", "2", "--keyboard", "2", "--", "true"}));
+  EXPECT_EQ(refused.exit_code, 64);
+  EXPECT_THAT(refused.err, HasSubstr("--keyboard 2: ranks are numbered from 0, and the job has 2"));
 }
 
 TEST(Environment, RanksHaveTheirOwnLimitsAndSignals) {

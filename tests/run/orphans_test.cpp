@@ -104,6 +104,30 @@ TEST(Orphans, HelpersMayCleanUpAfterTheirRank) {
   EXPECT_THAT(result.out, HasSubstr("[1] cleaned"));
 }
 
+TEST(Orphans, WhatRanksLeftIsNamed) {
+  Job job(yoke_run_shell(2, "[ $RANK = 0 ] && exit; setsid sleep 60 > /dev/null 2>&1 & exit 0"));
+  const auto result = job.command.wait();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(result.err,
+              testing::MatchesRegex("yoke run: ended what the ranks had left running: sleep \\(pid [0-9]+\\)\n"));
+}
+
+// Python's resource_tracker removes semaphores when its rank has ended. A kill that also kills it would leave them.
+TEST(Orphans, TheResourceTrackerOfAKilledRankCanCleanUp) {
+  const TemporaryFolder folder;
+  folder.write("tracker", "while kill -0 $2 2>&-; do sleep 0.01; done; : > cleaned");
+  auto options = yoke_run({"--grace", "0.2", "--", "sh", "-c",
+                           "trap '' TERM; sh tracker 'from multiprocessing.resource_tracker import main;main(7)' $$ & "
+                           "echo ready; while :; do sleep 0.01; done"});
+  options.folder = folder.path();
+  Job job(options);
+  ASSERT_TRUE(job.command.wait_for_output("ready"));
+  job.command.signal(SIGTERM);
+  job.command.wait();
+  EXPECT_TRUE(std::filesystem::exists(folder.path("cleaned")));
+  EXPECT_THAT(processes_with_tag(job.tag), IsEmpty());
+}
+
 TEST(Orphans, NoneAfterAFailure) {
   Job job(yoke_run_shell(
       2, std::string("if [ $RANK = 1 ]; then ") + kRank + " orphan; exit 3; fi; exec " + kRank + " tree"));

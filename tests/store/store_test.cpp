@@ -1,20 +1,24 @@
-// Tests yoke-store as a launcher starts it: with a bound socket, and a pipe as standard input. All ranks are clients.
+// Tests the store that a launcher serves, with torch's client. All ranks are clients.
 #include "yoke/dist/detail/store.h"
 
 #include <arpa/inet.h>
-#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 
 #include <csignal>
-#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <functional>
+#include <future>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "tests/support/command.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/launch/process/master_port.h"
+#include "yoke/launch/store/store_server.h"
 
 namespace yoke {
 namespace {
@@ -22,15 +26,28 @@ namespace {
 using test::Command;
 using testing::HasSubstr;
 
-/// A running store, and the file descriptors that its launcher keeps open.
+/// A running store, as the guardian of a launcher starts it.
 struct Served {
   explicit Served(const std::string& address = "127.0.0.1") : master(launch::take_master_port(address, std::nullopt)) {
-    const int fd = master.socket.value();
-    fcntl(fd, F_SETFD, 0);
-    command.emplace(
-        test::CommandOptions{.argv = {YOKE_STORE, "--fd", std::to_string(fd)}, .input_fd = input.read_end.value()});
-    master.socket.reset();  // only the store keeps the port from now on
+    listen(master.socket.value(), SOMAXCONN);
+    pid = fork();
+    if (pid == 0) {
+      input.write_end.reset();
+      launch::serve_store(std::move(master.socket), std::move(input.read_end));
+    }
+    master.socket.reset();
     input.read_end.reset();
+  }
+  ~Served() {
+    kill(pid, SIGKILL);
+    if (!has_ended) waitpid(pid, nullptr, 0);
+  }
+
+  int wait() {
+    has_ended = true;
+    int status = -1;
+    waitpid(pid, &status, 0);
+    return status;
   }
 
   RankEnv rank(int64_t number, int64_t size, int64_t restart_count = 0) const {
@@ -43,10 +60,21 @@ struct Served {
     return env;
   }
 
+  c10::intrusive_ptr<c10d::TCPStore> connect() const {
+    c10d::TCPStoreOptions options;
+    options.port = master.port;
+    options.waitWorkers = false;
+    options.timeout = std::chrono::seconds(20);
+    return c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  }
+
   Pipe input = make_pipe();
   launch::MasterPort master;
-  std::optional<Command> command;
+  pid_t pid = -1;
+  bool has_ended = false;
 };
+
+std::vector<uint8_t> bytes(const std::string& text) { return {text.begin(), text.end()}; }
 
 std::unique_ptr<Command> start_rank(const RankEnv& rank) {
   return std::make_unique<Command>(
@@ -85,30 +113,88 @@ TEST(Store, AnAttemptReadsNothingOfTheOneBefore) {
   EXPECT_FALSE(dist::connect_store(served.rank(0, 2, 1), timeout)->check({"key"}));
 }
 
-TEST(Store, EndsWithItsStandardInput) {
+TEST(Store, EndsWithThePipe) {
   Served served;
   dist::connect_store(served.rank(0, 2), std::chrono::seconds(20))->set("key", std::string("value"));
   served.input.write_end.reset();
-  const auto result = served.command->wait();
-  EXPECT_EQ(result.exit_code, 0);
-  EXPECT_EQ(result.out + result.err, "");
+  EXPECT_EQ(served.wait(), 0);
 }
 
-TEST(Store, WhatComesOnItsStandardInputIsNoEnd) {
+TEST(Store, WhatComesThroughThePipeIsNoEnd) {
   Served served;
   ASSERT_EQ(write(served.input.write_end.value(), "hello", 5), 5);
   dist::connect_store(served.rank(0, 2), std::chrono::seconds(20))->set("key", std::string("value"));
 }
 
-// A scheduler signals all processes of a job. The store must ignore that, because ranks use it while they save.
-TEST(Store, SignalsAreForRanks) {
+// torch's own server is the oracle: both answer the same calls of torch's client alike.
+TEST(Store, AnswersAsTorchsServerDoes) {
   Served served;
-  const auto store = dist::connect_store(served.rank(0, 2), std::chrono::seconds(20));
-  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2}) served.command->signal(signal);
-  store->set("key", std::string("value"));
-  EXPECT_EQ(store->get("key").size(), 5U);
-  served.input.write_end.reset();
-  EXPECT_EQ(served.command->wait().exit_code, 0);
+  c10d::TCPStoreOptions options;
+  options.port = 0;
+  options.isServer = true;
+  options.waitWorkers = false;
+  const auto theirs = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  const auto ours = served.connect();
+  const auto outcome = [](const auto& call) -> std::string {
+    try {
+      return call();
+    } catch (const std::exception& error) {
+      return "error";
+    }
+  };
+  const auto text = [](const std::vector<uint8_t>& value) { return std::string(value.begin(), value.end()); };
+  const std::vector<std::function<std::string(c10d::TCPStore&)>> calls = {
+      [&](auto& store) { return store.set("a", bytes("1")), text(store.get("a")); },
+      [&](auto& store) { return fmt::format("{} {}", store.add("n", 5), store.add("n", -7)); },
+      [&](auto& store) { return text(store.get("n")); },
+      [&](auto& store) {
+        return fmt::format("{} {}", store.check({"a", "n"}), store.check({"a", "none"}));
+      },
+      [&](auto& store) { return store.append("a", bytes("23")), text(store.get("a")); },
+      [&](auto& store) { return text(store.compareSet("a", bytes("123"), bytes("x"))) + text(store.get("a")); },
+      [&](auto& store) { return text(store.compareSet("a", bytes("y"), bytes("z"))); },
+      [&](auto& store) { return text(store.compareSet("new", bytes(""), bytes("z"))); },
+      [&](auto& store) { return text(store.compareSet("none", bytes("y"), bytes("z"))); },
+      [&](auto& store) {
+        return store.multiSet({"b", "c"}, {bytes("4"), bytes("")}), fmt::format("{}", store.getNumKeys());
+      },
+      [&](auto& store) {
+        const auto values = store.multiGet({"b", "c", "n"});
+        return text(values[0]) + "," + text(values[1]) + "," + text(values[2]);
+      },
+      [&](auto& store) { return fmt::format("{} {}", store.deleteKey("b"), store.deleteKey("b")); },
+      [&](auto& store) {
+        return store.wait({"none", "a"}, std::chrono::milliseconds(50)), "found";
+      },
+      [&](auto& store) { return text(store.get("a")) + " after a wait that was given up"; },
+      [&](auto& store) {
+        return store.set("big", std::vector<uint8_t>(5 << 20, 'v')), fmt::format("{}", store.get("big").size());
+      },
+      [&](auto& store) {
+        return store.queuePush("q", bytes("e")),
+               fmt::format("{}", store.queueLen("q")) + text(store.queuePop("q", true));
+      },
+      [&](auto& store) { return text(store.queuePop("q", false)); },
+  };
+  for (size_t i = 0; i < calls.size(); ++i) {
+    EXPECT_EQ(outcome([&] { return calls[i](*ours); }), outcome([&] { return calls[i](*theirs); })) << "call " << i;
+  }
+}
+
+TEST(Store, AClientWaitsForAnother) {
+  Served served;
+  const auto waiting = served.connect(), setting = served.connect();
+  auto value = std::async(std::launch::async, [&] { return waiting->get("late"); });
+  setting->set("late", bytes("x"));
+  EXPECT_EQ(value.get(), bytes("x"));
+}
+
+// This is what PyTorch's init_process_group, destroy_process_group and init_process_group do in one process.
+TEST(Store, ASecondDefaultGroupOfAProcessBeginsEmpty) {
+  Served served;
+  const auto group = [&] { return c10::make_intrusive<c10d::PrefixStore>("default_pg", served.connect()); };
+  group()->set("rank_0", bytes("old"));
+  EXPECT_FALSE(group()->check({"rank_0"}));
 }
 
 // A port scan or a different program that connects must be disconnected, and the ranks must still find each other.
@@ -132,26 +218,6 @@ TEST(Store, ServesEveryAddressItWasBoundTo) {
     rank.master_addr = address[0] == ':' ? "::1" : "127.0.0.1";
     dist::connect_store(rank, std::chrono::seconds(20))->set("key", std::string("value"));
   }
-}
-
-TEST(Store, RefusesWhatItCannotServe) {
-  const auto refusal = [](const std::string& fd) {
-    const auto result = test::run({.argv = {YOKE_STORE, "--fd", fd}});
-    EXPECT_EQ(result.exit_code, 64) << result.err;
-    return result.err;
-  };
-  EXPECT_THAT(refusal("999"), HasSubstr("yoke-store: descriptor 999 is not a socket: Bad file descriptor"));
-  EXPECT_THAT(refusal("0"), HasSubstr("descriptor 0 is not a socket"));
-  EXPECT_THAT(refusal("three"), HasSubstr("three is not a descriptor"));
-  const UniqueFd unbound(socket(AF_INET, SOCK_STREAM, 0));
-  EXPECT_THAT(refusal(std::to_string(unbound.value())), HasSubstr("is not bound to a port"));
-  const UniqueFd local(socket(AF_UNIX, SOCK_STREAM, 0));
-  EXPECT_THAT(refusal(std::to_string(local.value())), HasSubstr("not of TCP"));
-  auto listening = launch::take_master_port("127.0.0.1", std::nullopt);
-  fcntl(listening.socket.value(), F_SETFD, 0);
-  ASSERT_EQ(listen(listening.socket.value(), 1), 0);
-  EXPECT_THAT(refusal(std::to_string(listening.socket.value())), HasSubstr("listens already"));
-  EXPECT_EQ(test::run({.argv = {YOKE_STORE}}).exit_code, 64);
 }
 
 }  // namespace

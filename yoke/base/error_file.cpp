@@ -78,12 +78,14 @@ ErrorReport without_frames(ErrorReport report) {
   return report;
 }
 
-/// Writes the format of torch's ErrorHandler.record_exception().
+/// Writes the format of torch's ErrorHandler.record_exception(). torchrun prints the message only if there is no
+/// py_callstack (ChildFailedError._format_failure in torch/distributed/elastic/multiprocessing/errors/__init__.py).
 nlohmann::ordered_json to_json(const ErrorReport& report) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(report.time.time_since_epoch()).count();
-  return {{"message",
-           {{"message", report.message},
-            {"extraInfo", {{"py_callstack", report.traceback}, {"timestamp", std::to_string(seconds)}}}}}};
+  nlohmann::ordered_json details = nlohmann::ordered_json::object();
+  if (!report.traceback.empty()) details["py_callstack"] = report.traceback;
+  details["timestamp"] = std::to_string(seconds);
+  return {{"message", {{"message", report.message}, {"extraInfo", std::move(details)}}}};
 }
 
 std::string name_of(const std::type_info& type) {

@@ -39,6 +39,17 @@ TEST_F(ErrorFile, IsReadAsItWasWritten) {
   EXPECT_EQ(report->time, kTime);
 }
 
+// torchrun shows py_callstack, even an empty one, and the message only if there is none.
+TEST_F(ErrorFile, WithoutATracebackHasNoCallstack) {
+  const auto written = [&](const std::string& traceback) {
+    EXPECT_TRUE(write_error_file(path_, {"Error: no", traceback, kTime}));
+    return read_file(path_);
+  };
+  EXPECT_EQ(written(""), R"({"message":{"message":"Error: no","extraInfo":{"timestamp":"1790000000"}}})");
+  EXPECT_EQ(written("T"),
+            R"({"message":{"message":"Error: no","extraInfo":{"py_callstack":"T","timestamp":"1790000000"}}})");
+}
+
 // This is what torch 2.11 writes.
 TEST_F(ErrorFile, PythonsIsUnderstood) {
   const auto report = read(R"({"message": {"message": "ValueError: no", "extraInfo": {"py_callstack":

@@ -55,6 +55,8 @@ RankEnv from_torchrun(const Environment& environment) {
   result.max_restarts = environment.find_int("TORCHELASTIC_MAX_RESTARTS").value_or(0);
   result.run_id = environment.value_or("TORCHELASTIC_RUN_ID", "none");
   result.role = environment.value_or("ROLE_NAME", "default");
+  result.role_rank = environment.find_int("ROLE_RANK");
+  result.role_world_size = environment.find_int("ROLE_WORLD_SIZE");
   result.agent_serves_store = environment.value_or("TORCHELASTIC_USE_AGENT_STORE", "False") == "True";
   if (const auto fd = environment.find_int("YOKE_MASTER_LISTEN_FD"); fd && result.rank == 0) {
     result.master_listen_fd = static_cast<int>(*fd);
@@ -203,9 +205,9 @@ void write_rank_env(const RankEnv& rank, Environment& environment) {
   set("LOCAL_WORLD_SIZE", rank.local_world_size);
   set("GROUP_RANK", rank.node_rank);
   set("GROUP_WORLD_SIZE", rank.num_nodes);
-  set("ROLE_RANK", rank.rank);
+  set("ROLE_RANK", rank.role_rank.value_or(rank.rank));
   set("ROLE_NAME", rank.role);
-  set("ROLE_WORLD_SIZE", rank.world_size);
+  set("ROLE_WORLD_SIZE", rank.role_world_size.value_or(rank.world_size));
   set("MASTER_ADDR", rank.master_addr);
   set("MASTER_PORT", rank.master_port);
   set("TORCHELASTIC_RESTART_COUNT", rank.restart_count);

@@ -34,7 +34,9 @@ struct RankEnv {
   int64_t restart_count = 0;
   int64_t max_restarts = 0;
   std::string run_id = "none";
-  std::string role = "default";  ///< torchrun's role, the same for all ranks of a job.
+  std::string role = "default";  ///< torchrun's role, which may differ between nodes.
+  /// The number of this rank among the ranks of its role, and the number of these. Unset: all ranks have one role.
+  std::optional<int64_t> role_rank = {}, role_world_size = {};
 };
 
 /// Reads the first of these that is set: torchrun's and yoke's variables, Flux, Open MPI's mpirun, an srun step, PMI

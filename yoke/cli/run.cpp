@@ -117,9 +117,11 @@ launch::Place place_of(const launch::LaunchSpec& spec, const launch::NodesSpec& 
           .num_nodes = num_nodes,
           .first_rank = node_rank * spec.num_ranks,
           .world_size = num_nodes * spec.num_ranks,
+          .first_role_rank = node_rank * spec.num_ranks,
+          .role_world_size = num_nodes * spec.num_ranks,
           .master_addr = nodes.is_several() ? nodes.master_addr.value_or(nodes.endpoint_host) : spec.master_addr,
           .master_port = spec.master_port.value_or(0),
-          .agent_serves_store = nodes.is_several() && !spec.store_program.empty(),
+          .agent_serves_store = launch::launcher_serves_store(spec, num_nodes * spec.num_ranks, nodes.is_several()),
           .is_elastic = nodes.is_elastic()};
 }
 
@@ -205,9 +207,7 @@ std::vector<launch::Host> list_hosts(const launch::RunOptions& options, const Co
 
 /// `job` becomes the job's id of the allocation of --in.
 launch::Surroundings surroundings_of(const launch::RunOptions& options, const Context& context, std::string& job) {
-  launch::Surroundings result{.program = context.rest, .environment = context.environment, .store_program = ""};
-  const auto store = context.installation.libexec / "yoke-store";
-  if (access(store.c_str(), X_OK) == 0) result.store_program = store.string();
+  launch::Surroundings result{.program = context.rest, .environment = context.environment};
   if (context.agent != nullptr) {
     result.is_agent = true;
     result.num_ranks = context.agent->num_ranks;
@@ -332,6 +332,11 @@ int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
   const auto nodes = launch::to_nodes(args.options, surroundings, spec);
   if (args.plan) return show_plan(spec, nodes, args, context);
   say_what_slurm_gave(nodes, args.options, surroundings);
+  if (!args.options.quiet) {
+    for (const auto& text : launch::describe_missing_servers(context.environment)) {
+      std::cerr << "yoke run: " << text << std::endl;
+    }
+  }
   const JobSampler sampler(context);
   try {
     const int status = launch_with_hint(spec, nodes, args, command, context);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
@@ -37,7 +38,24 @@ void become_slurm_step(const launch::SlurmStep& step, const launch::RunOptions& 
                 "the module of Slurm, or add --standalone to run on this machine alone",
                 printable(step.job_id));
   }
-  slurm::check_controller(context.environment);
+  try {
+    slurm::check_controller(context.environment);
+  } catch (const Error& error) {
+    const bool is_foreign = error.code() == ErrorCode::kFailedPrecondition || error.code() == ErrorCode::kNotFound;
+    if (!is_foreign) throw;
+    if (!step.may_run_here) {
+      throw Error(ErrorCode::kFailedPrecondition,
+                  "SLURM_JOB_ID is {}, but no step of that job can start from here: {}; in a container, mount the "
+                  "configuration of Slurm and the socket of munge, or start the container on each node by `srun "
+                  "--ntasks-per-node=1`; --standalone runs on this machine alone",
+                  printable(step.job_id), error.what());
+    }
+    if (!options.quiet) {
+      std::cerr << fmt::format("yoke run: the ranks start without a step of Slurm, and get no signals of it: {}\n",
+                               error.what());
+    }
+    return;
+  }
   auto environment = step.environment;
   if (!environment.contains("YOKE_JOB_TOKEN")) environment.set("YOKE_JOB_TOKEN", cluster::new_token());
   const auto words = command_of(step, options, context);

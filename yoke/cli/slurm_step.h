@@ -8,7 +8,8 @@ namespace yoke::cli {
 
 /// Becomes srun, which starts this command line on each node. The launchers find each other by the step's variables
 /// and by a token that only this step has.
-/// Returns if srun is missing and the job has only this node; the ranks then start without a step.
+/// Returns if the job has only this node, and srun or Slurm's configuration is missing, as in a container; the ranks
+/// then start without a step.
 /// Errors  kNotFound, kUnavailable, kTimeout: srun is missing, or Slurm does not answer.
 void become_slurm_step(const launch::SlurmStep& step, const launch::RunOptions& options, const Context& context);
 

@@ -43,6 +43,28 @@ bool takes_value(const CLI::App& command, std::string_view name) {
   return option != nullptr && option->get_items_expected_max() > 0;
 }
 
+/// Whether the option is one of torchrun's, which have variables.
+bool is_torchruns(const CLI::Option& option) { return option.get_envname().starts_with("PET_"); }
+
+/// Returns the option of torchrun that `name` abbreviates; other names are returned unchanged. Like torchrun's
+/// argparse, but "--nproc", which fits the two spellings of one option, is not ambiguous here.
+/// Errors  kInvalidArgument: several options begin with `name`.
+std::string whole_name(const CLI::App& command, std::string_view name) {
+  const std::string typed(name);
+  if (command.get_option_no_throw(typed) != nullptr) return typed;
+  std::vector<std::string> found;
+  for (const auto* option : command.get_options()) {
+    if (!is_torchruns(*option)) continue;
+    for (const auto& one : option->get_lnames()) {
+      if (("--" + one).starts_with(typed)) found.push_back("--" + one);
+    }
+  }
+  if (found.size() > 1) {
+    throw Error(ErrorCode::kInvalidArgument, "{} may be short for {}; write more of it", typed, fmt::join(found, ", "));
+  }
+  return found.empty() ? typed : found.front();
+}
+
 /// Returns a message about the words that `command` does not know, with a spelling hint for an option.
 std::string unexpected_words(const CLI::App& command, const std::vector<std::string>& own) {
   for (const auto& word : own) {
@@ -205,9 +227,16 @@ void parse(CLI::App& app, std::vector<std::string> words, Context& context) {
   context.command = fmt::format("{}", fmt::join(path, " "));
   auto own = words;
   if (starts_program(command)) {
-    auto split = split_words(words, [&](std::string_view option) { return takes_value(command, option); });
+    auto split = split_words(words, {.takes_value = [&](std::string_view name) { return takes_value(command, name); },
+                                     .whole_name = [&](std::string_view name) { return whole_name(command, name); }});
     own = std::move(split.own);
     context.rest = std::move(split.rest);
+    const bool is_like_torchrun =
+        std::ranges::any_of(command.get_options(), [](const CLI::Option* option) { return is_torchruns(*option); });
+    // Like torchrun, which drops a "--" right after the program, but not a second one.
+    if (is_like_torchrun && !split.has_dashes && context.rest.size() > 1 && context.rest[1] == "--") {
+      context.rest.erase(context.rest.begin() + 1);
+    }
   }
   refuse_empty_values(command, own);
   std::vector<std::string> reversed(own.rbegin(), own.rend());  // CLI11 expects the words in reverse order

@@ -20,10 +20,9 @@ bool is_program_here(const std::string& name) {
          access(name.c_str(), X_OK) == 0;
 }
 
-/// Whether `name` is a folder with a __main__.py, or a file that is not executable.
+/// Whether `name` is a file that is not executable.
 bool is_script_here(const std::string& name) {
   std::error_code ignored;
-  if (std::filesystem::is_directory(name, ignored)) return std::filesystem::exists(name + "/__main__.py", ignored);
   return std::filesystem::is_regular_file(name, ignored) && access(name.c_str(), X_OK) != 0 && !name.ends_with(".py");
 }
 

@@ -13,24 +13,29 @@ std::string with_dashes(std::string word) {
   return word;
 }
 
-Words split_words(const std::vector<std::string>& words, const std::function<bool(std::string_view)>& takes_value) {
+Words split_words(const std::vector<std::string>& words, const OptionNames& names) {
   Words result;
   auto word = words.begin();
   for (; word != words.end(); ++word) {
     if (*word == "--") {
+      result.has_dashes = true;
       ++word;
       break;
     }
     if (word->size() < 2 || word->front() != '-') break;
     result.own.push_back(with_dashes(*word));
     auto& option = result.own.back();
+    if (option.starts_with("--")) {
+      const auto end = std::min(option.find('='), option.size());
+      option.replace(0, end, names.whole_name(std::string_view(option).substr(0, end)));
+    }
     if (option.starts_with("--") && option.find('=') == option.size() - 1) {
       option.pop_back();
       result.own.emplace_back();
       continue;
     }
     const bool has_its_value = option.starts_with("--") ? option.find('=') != option.npos : option.size() > 2;
-    if (!has_its_value && takes_value(option) && word + 1 != words.end()) result.own.push_back(*++word);
+    if (!has_its_value && names.takes_value(option) && word + 1 != words.end()) result.own.push_back(*++word);
   }
   result.rest.assign(word, words.end());
   return result;

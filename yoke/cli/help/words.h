@@ -15,15 +15,23 @@ namespace yoke::cli {
 struct Words {
   std::vector<std::string> own;
   std::vector<std::string> rest;
+  bool has_dashes = false;  ///< Whether a "--" was between them.
+};
+
+/// What split_words() must know about the options of a command.
+struct OptionNames {
+  std::function<bool(std::string_view)> takes_value;  ///< Whether "-n" has a value.
+  /// Returns "--redirects" for "--redirect".
+  std::function<std::string(std::string_view)> whole_name = [](std::string_view name) { return std::string(name); };
 };
 
 /// "--nproc_per_node=a_b" -> "--nproc-per-node=a_b", because torchrun accepts underscores as well as dashes.
 std::string with_dashes(std::string word);
 
 /// `own` ends before the first word that is neither an option nor an option's value, or before "--", which is dropped.
-/// `takes_value("-n")` returns whether the command's option -n has a value. In names of long options, underscores
-/// become dashes. "--name=" becomes "--name" and "", because CLI11 would take the next word as its value.
-Words split_words(const std::vector<std::string>& words, const std::function<bool(std::string_view)>& takes_value);
+/// In names of long options, underscores become dashes, and abbreviated names become whole. "--name=" becomes "--name"
+/// and "", because CLI11 would take the next word as its value.
+Words split_words(const std::vector<std::string>& words, const OptionNames& names);
 
 /// Finds the first empty value in `words`. Returns its option, such as "--hosts" for {"--hosts", ""} and {"--hosts="},
 /// or "argument" if no option precedes the value. Skips options for which `may_be_empty` returns true.

@@ -13,7 +13,9 @@ using testing::IsEmpty;
 using List = std::vector<std::string>;
 
 Words split(const List& words) {
-  return split_words(words, [](std::string_view name) { return name == "-n" || name == "--grace"; });
+  return split_words(
+      words, {.takes_value = [](std::string_view name) { return name == "-n" || name == "--grace"; },
+              .whole_name = [](std::string_view name) { return name == "--gr" ? "--grace" : std::string(name); }});
 }
 
 TEST(Words, EverythingFromTheProgramOnIsItsOwn) {
@@ -26,6 +28,8 @@ TEST(Words, TwoDashesEndTheOptions) {
   const auto words = split({"--no-prefix", "--", "--odd-program", "x y"});
   EXPECT_THAT(words.own, ElementsAre("--no-prefix"));
   EXPECT_THAT(words.rest, ElementsAre("--odd-program", "x y"));
+  EXPECT_TRUE(words.has_dashes);
+  EXPECT_FALSE(split({"-n", "2", "./train", "--"}).has_dashes);
 }
 
 TEST(Words, ValuesMayLookLikeAnything) {
@@ -39,6 +43,12 @@ TEST(Words, ValuesMayLookLikeAnything) {
 TEST(Words, UnderscoresAreDashesInNamesOnly) {
   EXPECT_THAT(split({"--master_port=a_b", "p"}).own, ElementsAre("--master-port=a_b"));
   EXPECT_THAT(split({"--x", "p_q"}).rest, ElementsAre("p_q"));
+}
+
+TEST(Words, AbbreviatedNamesBecomeWhole) {
+  EXPECT_THAT(split({"--gr", "3", "p"}).own, ElementsAre("--grace", "3"));
+  EXPECT_THAT(split({"--gr=3", "p", "--gr"}).own, ElementsAre("--grace=3"));
+  EXPECT_THAT(split({"--gr=", "p"}).own, ElementsAre("--grace", ""));
 }
 
 TEST(Words, AnEmptyValueIsAWordOfItsOwn) {

@@ -82,6 +82,12 @@ void add_output_options(const Adder& add, launch::RunOptions& options) {
              "Also copy the lines that --tee shows, of all ranks, to filtered_stdout.log if they contain one of TEXTS");
   add.option("--duplicate-stderr-filters", options.duplicate_stderr_filters, "TEXTS",
              "The same for standard error, to filtered_stderr.log");
+  add.command
+      .add_option("--keyboard", options.keyboard,
+                  "The rank that reads standard input, as for torch.distributed.breakpoint(rank=1)")
+      ->type_name("RANK")
+      ->check(in_range(0, 1'000'000))
+      ->capture_default_str();
   add.command.add_flag("--no-prefix", options.no_prefix, "Do not begin lines with [rank]");
   add.command.add_flag("-q,--quiet", options.quiet, "Print only why the job failed, and show no status line");
   add_color_option(add.command, options.color);
@@ -114,6 +120,8 @@ void add_node_options(const Adder& add, launch::RunOptions& options) {
              "Rank of this node, from 0; node 0 is the head node, which the others join");
   add.option("--rdzv-endpoint", options.rdzv_endpoint, "HOST:PORT",
              "Address of the head node, where other nodes join; default port 29400");
+  add.option("--rdzv-backend", options.rdzv_backend, "NAME",
+             "static or c10d, which mean the same here; etcd, which needs a server, is refused");
   add.option("--rdzv-conf", options.rdzv_conf, "KEY=VALUE,...",
              "join_timeout (seconds, 600 unless given), last_call_timeout (seconds, 30 unless given), is_host=1 (this "
              "node is the head node); other keys have no effect");
@@ -131,7 +139,6 @@ void add_node_options(const Adder& add, launch::RunOptions& options) {
 
 void add_options_without_effect(const Adder& add, launch::RunOptions& options) {
   constexpr const char* kNoEffect = "An option of torchrun that is accepted without effect";
-  add.option("--rdzv-backend", options.rdzv_backend, "static|c10d|etcd|etcd-v2", kNoEffect);
   add.option("--monitor-interval", options.monitor_interval, "SECONDS", kNoEffect);
   add.option("--start-method", options.start_method, "NAME", kNoEffect);
   add.option("--event-log-handler", options.event_log_handler, "NAME", kNoEffect);

@@ -227,7 +227,7 @@ class Agent : public Launcher {
 };
 
 NodeInfo info_of(const LaunchSpec& spec) {
-  return {.host = host_name(), .num_ranks = spec.num_ranks, .has_store = !spec.store_program.empty()};
+  return {.host = host_name(), .num_ranks = spec.num_ranks, .role = spec.role};
 }
 
 }  // namespace

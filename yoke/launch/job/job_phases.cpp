@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
@@ -99,15 +100,17 @@ void JobPolicy::begin_start(Time now) {
             .world_size = 0,
             .restart_count = ranks_.num_starts(),
             .master_addr = address,
-            .agent_serves_store = nodes_.is_several() && first.info.has_store,
             .is_elastic = nodes_.is_elastic()};
   std::vector<std::string> hosts;
+  roles_.clear();
   for (const int id : chosen_) {
     auto& member = members_.at(id);
+    roles_[member.info.role].all += member.info.num_ranks;
     member.ranks.clear();
     for (int64_t i = 0; i < member.info.num_ranks; ++i) member.ranks.insert(place_.world_size++);
     if (nodes_.is_several()) hosts.insert(hosts.end(), member.ranks.size(), printable(member.name));
   }
+  place_.agent_serves_store = launcher_serves_store(spec_, place_.world_size, nodes_.is_several());
   ranks_.begin(place_.world_size, hosts);
   order(BeginAttempt{place_.world_size, ranks_.num_starts()});
   if (is_out_of_reach(address, members_, chosen_)) {
@@ -144,6 +147,9 @@ void JobPolicy::start_next() {
   if (ranks_.exit_code() == 0 && index < chosen_.size()) {
     auto& member = members_.at(chosen_[index]);
     place_.first_rank = *member.ranks.begin();
+    auto& role = roles_.at(member.info.role);
+    place_.first_role_rank = std::exchange(role.started, role.started + member.info.num_ranks);
+    place_.role_world_size = role.all;
     member.state = MemberState::kRunning;
     order(StartNode{chosen_[index], place_});
     ++place_.node_rank;
@@ -163,7 +169,7 @@ void JobPolicy::run(Time now) {
   reach_hosts(now);
 }
 
-/// The program that serves the ranks' TCPStore must end after the ranks of all nodes.
+/// The process that serves the ranks' TCPStore must end after the ranks of all nodes.
 void JobPolicy::release_store() {
   const auto id = last_with_store(members_);
   if (!id) return;

@@ -21,6 +21,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -133,6 +134,11 @@ class JobPolicy {
 
   std::vector<int> chosen_;  ///< The nodes of this start, ordered by node rank.
   Place place_;              ///< The place of the node that starts next.
+  /// For each role of this start: its ranks, and how many of them are on nodes that have started.
+  struct RoleCount {
+    int64_t all = 0, started = 0;
+  };
+  std::map<std::string, RoleCount> roles_;
   std::optional<uint16_t> master_port_;
 };
 

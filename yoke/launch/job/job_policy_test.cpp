@@ -27,6 +27,21 @@ TEST(JobPolicy, OneMachineIsAJobOfOneNode) {
   EXPECT_EQ(scene.phase(), Phase::kOver);
 }
 
+TEST(JobPolicy, RanksAreNumberedWithinTheirRole) {
+  JobScene scene({.min = 3, .max = 3, .num_ranks = 2});
+  scene.decide();
+  for (const auto& [host, role, num_ranks] : {std::tuple{"b", "reader", 1}, {"c", "default", 4}}) {
+    auto info = JobScene::info_of(host);
+    info.role = role;
+    info.num_ranks = num_ranks;
+    scene.ready(scene->add_node(), info);
+  }
+  EXPECT_EQ(scene.prepared(0),
+            "start 0 as node 0 of 3, rank 0 of 7, in its role 0 of 6, port 4000; "
+            "start 1 as node 1 of 3, rank 2 of 7, in its role 0 of 1, port 4000; "
+            "start 2 as node 2 of 3, rank 3 of 7, in its role 2 of 6, port 4000");
+}
+
 TEST(JobPolicy, AFailureIsFollowedByARestart) {
   JobScene scene({.max_restarts = 1, .num_ranks = 2});
   scene.decide();

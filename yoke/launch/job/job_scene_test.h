@@ -20,8 +20,12 @@ inline std::string text_of(const BeginAttempt& one) {
 }
 inline std::string text_of(const PrepareNode& one) { return fmt::format("prepare {} at '{}'", one.node, one.address); }
 inline std::string text_of(const StartNode& one) {
-  return fmt::format("start {} as node {} of {}, rank {} of {}, port {}", one.node, one.place.node_rank,
-                     one.place.num_nodes, one.place.first_rank, one.place.world_size, one.place.master_port);
+  const auto& place = one.place;
+  const auto role = place.role_world_size == place.world_size
+                        ? std::string()
+                        : fmt::format(", in its role {} of {}", place.first_role_rank, place.role_world_size);
+  return fmt::format("start {} as node {} of {}, rank {} of {}{}, port {}", one.node, place.node_rank, place.num_nodes,
+                     place.first_rank, place.world_size, role, place.master_port);
 }
 inline std::string text_of(const TellNode& one) {
   switch (one.order) {

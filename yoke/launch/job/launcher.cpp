@@ -8,7 +8,7 @@ Launcher::Launcher(const LaunchSpec& spec)
     : spec_(spec), signals_(take_signals(spec.stop_signals)), job_(describe_job(spec)) {}
 
 void Launcher::open(bool has_screen) {
-  if (has_screen) screen_ = std::make_unique<Screen>(spec_.name, spec_.color, spec_.environment);
+  if (has_screen) screen_ = std::make_unique<Screen>(spec_.name, spec_.color, spec_.environment, spec_.keyboard_rank);
   job_server_ = std::make_unique<JobServer>(job_, screen_ ? screen_->recent_lines() : no_lines_,
                                             [this](StopHow how) { on_stop(how); });
 }
@@ -58,6 +58,7 @@ void Launcher::note(const NodeEvent& event) {
     case NodeEvent::Kind::kExited:
       job_.on_exited(event.rank, event.value);
       facts_.wait_statuses[event.rank] = event.value;
+      if (event.value != 0 && !facts_.first_failure_at) facts_.first_failure_at = std::chrono::system_clock::now();
       return;
     case NodeEvent::Kind::kReport:
       if (event.report) facts_.reports.emplace(event.rank, *event.report);

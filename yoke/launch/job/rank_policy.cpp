@@ -121,6 +121,11 @@ RankPolicy::Decision RankPolicy::on_cannot_run(int64_t rank, const std::string& 
 }
 
 RankPolicy::Decision RankPolicy::on_cannot_start(int64_t rank, int error_number, Time now) {
+  if (rank < 0) {
+    return fail(exit_status(ErrorCode::kUnavailable),
+                fmt::format("cannot start the process that serves the ranks' TCPStore: {}", message_of(error_number)),
+                now);
+  }
   return fail(
       exit_status(ErrorCode::kUnavailable),
       fmt::format("cannot start rank {} of {}{}: {}; is a limit on processes reached (ulimit -u, or the cgroup's "

@@ -163,7 +163,7 @@ class Head : public Launcher {
                   .address = nodes_spec_.local_addr.empty() ? nodes_spec_.endpoint_host : nodes_spec_.local_addr,
                   .num_ranks = spec_.num_ranks,
                   .node_rank = nodes_spec_.node_rank,
-                  .has_store = !spec_.store_program.empty()};
+                  .role = spec_.role};
     nodes_[policy_.add_own_node(std::move(info), loop_.now())] = std::move(node);
   }
 
@@ -240,6 +240,11 @@ class Head : public Launcher {
     failed_ = failed_rank(facts_);
     failed_->last_lines = screen_->lost_lines(failed_->rank);
     for (const auto& line : describe_failure(spec_.name, *failed_)) screen_->say(line);
+    // Python's debugger ends so at the end of its input, which ranks without the keyboard have at once.
+    if (failed_->rank != spec_.keyboard_rank && screen_->last_line(failed_->rank).starts_with("bdb.BdbQuit")) {
+      say(fmt::format("rank {0} has no keyboard for its debugger; --keyboard {0} gives it the keyboard",
+                      failed_->rank));
+    }
   }
 
   void do_it(const Finish& order) {

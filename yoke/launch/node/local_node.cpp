@@ -140,11 +140,21 @@ void LocalNode::prepare(const std::string& address, std::optional<uint16_t> port
     take_master(address, port, or_any);
     tell({.kind = Kind::kPrepared, .value = master_.port});
   } catch (const Error& error) {
-    tell({.kind = Kind::kRefused, .value = exit_status(error.code()), .text = error.what()});
+    std::string advice;
+    if (error.code() == ErrorCode::kNotFound) {
+      advice = fmt::format("; correct {}", spec_.master_addr_option);
+    } else if (port) {
+      advice = fmt::format("; without {} a free one is taken", spec_.master_port_option);
+    }
+    tell({.kind = Kind::kRefused, .value = exit_status(error.code()), .text = error.what() + advice});
   }
 }
 
 void LocalNode::take_master(const std::string& address, std::optional<uint16_t> port, bool or_any) {
+  if (port && *port != claimed_port_) {  // first, because the store of another job may already listen there
+    port_claim_ = claim_port(*port);
+    claimed_port_ = *port;
+  }
   constexpr int kTries = 100;  // a different launcher may have reserved a free port on which nothing listens yet
   for (int i = 1;; ++i) {
     master_ = take_master_port(address, port, or_any);
@@ -154,7 +164,7 @@ void LocalNode::take_master(const std::string& address, std::optional<uint16_t> 
       claimed_port_ = master_.port;
       return;
     } catch (const Error& error) {
-      if (port || error.code() != ErrorCode::kUnavailable || i == kTries) throw;
+      if (error.code() != ErrorCode::kUnavailable || i == kTries) throw;
     }
   }
 }
@@ -213,7 +223,9 @@ void LocalNode::plan_ranks(const Place& place) {
                         .is_screen_here = is_screen_here_,
                         .log_folder = log_folder,
                         .error_folder = error_folder_});
-  if (place.agent_serves_store && place.first_rank == 0) plans_.push_back(plan_store(spec_));
+  if (place.agent_serves_store && place.first_rank == 0) {
+    plans_.push_back({.rank = -1, .local_rank = -1, .argv = {}, .environment = {}, .is_store = true});
+  }
 }
 
 /// Returns the end of a rank's stream that the rank writes to; this process reads the other end. A result without a
@@ -238,11 +250,7 @@ void LocalNode::send_plan() {
   };
   std::vector<Ends> ends(plans_.size());  // all pipes are opened first, so that errors come before a rank is started
   for (size_t i = 0; i < plans_.size(); ++i) {
-    if (plans_[i].is_store) {
-      ends[i].err = UniqueFd(fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3));
-    } else {
-      ends[i] = {connect(plans_[i], false, out_filter_), connect(plans_[i], true, err_filter_)};
-    }
+    if (!plans_[i].is_store) ends[i] = {connect(plans_[i], false, out_filter_), connect(plans_[i], true, err_filter_)};
   }
   send_message(
       control_.value(),
@@ -286,7 +294,10 @@ void LocalNode::send_signal(Message::Kind kind, int signal) {
       {.kind = kind, .pid = is_told ? terminal_group_ : 0, .value = signal, .sender = may_have ? step_daemon_ : 0});
 }
 
-bool LocalNode::has_keyboard() const { return has_terminal() && is_in_foreground(STDIN_FILENO); }
+bool LocalNode::has_keyboard() const {
+  return has_terminal() && is_in_foreground(STDIN_FILENO) &&
+         std::ranges::any_of(plans_, [](const RankPlan& rank) { return rank.inherits_stdin; });
+}
 
 RankStreams LocalNode::streams(int64_t local_rank) const {
   const auto index = static_cast<size_t>(local_rank);
@@ -343,6 +354,12 @@ void LocalNode::read_message() {
     case Message::Kind::kExited: event.kind = plan->is_store ? Kind::kStoreEnded : Kind::kExited; break;
     case Message::Kind::kOnlyStore: event.kind = Kind::kOnlyStore; break;
     case Message::Kind::kLeftBehind: event.kind = Kind::kLeftBehind; break;
+    case Message::Kind::kLeftovers:
+      if (!descriptors.empty() && !spec_.quiet) {
+        tell({.kind = Kind::kNotice,
+              .text = fmt::format("ended what the ranks had left running: {}", text_of(descriptors.front()))});
+      }
+      return;
     case Message::Kind::kNotPreloaded:
       if (!descriptors.empty()) say_not_preloaded(text_of(descriptors.front()));
       return;
@@ -357,8 +374,6 @@ void LocalNode::read_message() {
     case Message::Kind::kKill:
     case Message::Kind::kEndStore: return;  // only the node sends these
   }
-  if (plan != nullptr && plan->is_store && event.kind != Kind::kStoreEnded)
-    return;  // if the store's program cannot start, its exit reports that
   tell(event);
 }
 

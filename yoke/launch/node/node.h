@@ -23,7 +23,7 @@ struct NodeInfo {
   std::string address;  ///< The address at which other nodes reach this one; empty if unknown.
   int64_t num_ranks = 1;
   std::optional<int64_t> node_rank;  ///< The node rank that the user gave the node.
-  bool has_store = false;            ///< Whether it has a program that can serve the ranks' TCPStore.
+  std::string role = "default";      ///< Its --role.
   std::string nnodes;                ///< Its --nnodes, such as "2" or "2:4"; empty if the head started it.
   int64_t max_restarts = 0;          ///< Its --max-restarts; 0 if not given: the head's value is used.
   bool is_return = false;            ///< Whether it was a node of this job before, and was cut off.
@@ -39,11 +39,11 @@ struct NodeEvent {
     kCannotRun,     ///< exec failed. rank, value: errno
     kCannotStart,   ///< fork failed. rank, value: errno
     kExited,        ///< The rank's process has ended. rank, pid, value: wait status
-    kStoreEnded,    ///< The program that serves the ranks' TCPStore ended before the ranks. pid, value: wait status
+    kStoreEnded,    ///< The process that serves the ranks' TCPStore ended before the ranks. pid, value: wait status
     kLeftBehind,    ///< SIGKILL does not end the process `pid`. pid
     kGuardianLost,  ///< The guardian was killed. pid
     kReport,        ///< A rank ended. report: its error report; text: its log, or empty.
-    kOnlyStore,     ///< Its ranks have ended; the program that serves the ranks' TCPStore waits for kEndStore.
+    kOnlyStore,     ///< Its ranks have ended; the process that serves the ranks' TCPStore waits for kEndStore.
     kEnded,         ///< All processes that were started have ended.
     kDone,          ///< All output and all reports of the ranks were delivered.
     kSignal,        ///< The launcher of that node received signal `value`, which asks it to end.
@@ -92,7 +92,7 @@ class Node : public EventSource {
 
   // The terminal of this process.
 
-  /// Whether rank 0 runs here, reads from the terminal, and gets the signals of its keys.
+  /// Whether a rank runs here that reads from the terminal and gets the signals of its keys.
   virtual bool has_keyboard() const = 0;
   /// Called for each signal to this process, except those of job control, before the order that the signal causes.
   virtual void note_signal(const Signal& signal) = 0;

@@ -8,16 +8,13 @@ namespace yoke::launch {
 
 using nlohmann::json;
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Place, node_rank, num_nodes, first_rank, world_size, restart_count, master_addr,
-                                   master_port, agent_serves_store, is_elastic)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Place, node_rank, num_nodes, first_rank, world_size, first_role_rank,
+                                   role_world_size, restart_count, master_addr, master_port, agent_serves_store,
+                                   is_elastic)
 
 json to_json(const Place& place) { return place; }
 
-Place to_place(const json& from) {
-  json whole = {{"is_elastic", false}};  // a yoke of an earlier version does not send it
-  whole.update(from);
-  return whole.get<Place>();
-}
+Place to_place(const json& from) { return from.get<Place>(); }
 
 json to_json(const NodeEvent& event) {
   json result = {{"kind", static_cast<int>(event.kind)},
@@ -38,7 +35,7 @@ json to_json(const NodeEvent& event) {
                       {"address", event.info->address},
                       {"num_ranks", event.info->num_ranks},
                       {"node_rank", event.info->node_rank.value_or(-1)},
-                      {"has_store", event.info->has_store},
+                      {"role", event.info->role},
                       {"nnodes", event.info->nnodes},
                       {"max_restarts", event.info->max_restarts},
                       {"is_return", event.info->is_return}};
@@ -72,7 +69,7 @@ NodeEvent to_event(const json& from) {
     event.info = {.host = info->at("host"),
                   .address = info->at("address"),
                   .num_ranks = info->at("num_ranks"),
-                  .has_store = info->at("has_store"),
+                  .role = info->at("role"),
                   .nnodes = info->value("nnodes", ""),
                   .max_restarts = info->value("max_restarts", int64_t{0}),
                   .is_return = info->value("is_return", false)};

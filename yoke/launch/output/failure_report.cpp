@@ -22,11 +22,16 @@ bool is_frame(std::string_view line) {
 }  // namespace
 
 int64_t root_cause(const FailureFacts& facts) {
-  auto first = facts.reports.find(facts.first_exited);
-  for (auto it = facts.reports.begin(); it != facts.reports.end(); ++it) {
-    if (first == facts.reports.end() || it->second.time < first->second.time) first = it;
+  int64_t first = facts.first_exited;
+  const auto of_first = facts.reports.find(first);
+  auto time = of_first != facts.reports.end() ? std::optional(of_first->second.time) : facts.first_failure_at;
+  if (time) time = std::chrono::floor<std::chrono::seconds>(*time);
+  for (const auto& [rank, report] : facts.reports) {
+    if (time && report.time >= *time) continue;
+    first = rank;
+    time = report.time;
   }
-  return first == facts.reports.end() ? facts.first_exited : first->first;
+  return first;
 }
 
 FailedRank failed_rank(const FailureFacts& facts) {

@@ -14,14 +14,17 @@ namespace yoke::launch {
 
 /// What is known about the failures in one attempt.
 struct FailureFacts {
-  int64_t first_exited = 0;                ///< The rank that ended first, as far as the launcher saw.
+  int64_t first_exited = 0;  ///< The rank that failed first, as far as the launcher saw.
+  /// When the launcher saw the first failure.
+  std::optional<std::chrono::system_clock::time_point> first_failure_at = {};
   std::map<int64_t, ErrorReport> reports;  ///< By rank; only for ranks that wrote an error file.
   std::map<int64_t, std::string> logs;     ///< By rank: the file with its standard error, if it has one.
   std::map<int64_t, int> wait_statuses;    ///< By rank; only for ranks that ended.
 };
 
-/// Returns the rank that failed first, according to the times in the error files (whole seconds), or else the rank that
-/// ended first. The other ranks usually fail because of this rank, but may end before it.
+/// Returns the rank that failed first: the one that ended first, unless the error file of another has an earlier time.
+/// Times are compared in whole seconds, as error files have them. The other ranks usually fail because of this rank,
+/// but may end before it. A rank that was killed has no error file, and those that lost it have.
 int64_t root_cause(const FailureFacts& facts);
 
 /// The rank that failed first, with what the launcher prints about it.

@@ -17,8 +17,12 @@ TEST(FailureReport, TheRootCauseIsTheEarliestThatWasWritten) {
   EXPECT_EQ(root_cause({.first_exited = 3}), 3);
   EXPECT_EQ(root_cause({.first_exited = 3, .reports = {{1, at(20)}, {2, at(10)}, {3, at(11)}}}), 2);
   EXPECT_EQ(root_cause({.first_exited = 3, .reports = {{1, at(10)}, {3, at(10)}}}), 3) << "the same second";
-  // Either failure may have caused the other. Only rank 1 wrote an error file, so it counts as the cause.
-  EXPECT_EQ(root_cause({.first_exited = 3, .reports = {{1, at(10)}}}), 1);
+  EXPECT_EQ(root_cause({.first_exited = 3, .reports = {{1, at(10)}}}), 1) << "when rank 3 ended is not known";
+  // A killed rank writes no file; the others write that they lost it.
+  FailureFacts facts{.first_exited = 3, .first_failure_at = at(11).time, .reports = {{1, at(12)}, {2, at(11)}}};
+  EXPECT_EQ(root_cause(facts), 3);
+  facts.reports[2] = at(10);
+  EXPECT_EQ(root_cause(facts), 2) << "rank 2 failed a second before, and took its time to end";
 }
 
 TEST(FailureReport, ShowsWhatIsKnown) {

@@ -43,6 +43,14 @@ void LineAssembler::emit(std::string& lines) {
   segment_.clear();
   previous_.clear();
   rewrites_ = false;
+  next_sample_.reset();
+}
+
+void LineAssembler::sample_progress(std::chrono::steady_clock::time_point now, std::string& lines) {
+  const auto text = progress();
+  if (text.empty()) return;
+  if (next_sample_ && now >= *next_sample_) lines.append(prefix_).append(text).push_back('\n');
+  if (!next_sample_ || now >= *next_sample_) next_sample_ = now + kProgressEvery;
 }
 
 void LineAssembler::finish(std::string& lines) {

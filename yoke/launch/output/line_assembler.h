@@ -1,7 +1,9 @@
 // yoke/launch/output/line_assembler.h -- assembles whole lines from bytes that arrive in arbitrary portions.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -20,6 +22,11 @@ class LineAssembler {
   /// Appends the last line even if it has no '\n'. Called at the end of the stream.
   void finish(std::string& lines);
 
+  /// For outputs that cannot rewrite a line: appends the progress bar's present text as a line, but at most once in
+  /// kProgressEvery, and not before the bar is that old. Called after feed().
+  void sample_progress(std::chrono::steady_clock::time_point now, std::string& lines);
+  static constexpr std::chrono::seconds kProgressEvery{30};
+
   /// Returns the text of an unfinished line that has a '\r'; empty if there is none.
   std::string_view progress() const;
   /// Returns the text of an unfinished line without '\r', such as a prompt; empty if there is none.
@@ -35,6 +42,7 @@ class LineAssembler {
   std::string segment_;   ///< The part of the unfinished line after its last '\r'.
   std::string previous_;  ///< The last nonempty part that ended with '\r'.
   bool rewrites_ = false;
+  std::optional<std::chrono::steady_clock::time_point> next_sample_;
 };
 
 }  // namespace yoke::launch

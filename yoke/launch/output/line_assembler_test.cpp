@@ -76,5 +76,26 @@ TEST(LineAssembler, LongLinesAreCutBetweenCharacters) {
   EXPECT_EQ(lines, "# abcd\n") << "not one byte too long";
 }
 
+// In a file, a progress bar of hours shows that it moves.
+TEST(LineAssembler, ALongProgressBarIsSampled) {
+  LineAssembler assembler("[3] ");
+  std::string lines;
+  const std::chrono::steady_clock::time_point start{std::chrono::hours(1)};
+  const auto update = [&](const char* text, std::chrono::seconds after) {
+    lines.clear();
+    assembler.feed(text, lines);
+    assembler.sample_progress(start + after, lines);
+    return lines;
+  };
+  constexpr auto kEvery = LineAssembler::kProgressEvery;
+  EXPECT_EQ(update("\r 0%", {}), "");
+  EXPECT_EQ(update("\r 1%", kEvery - std::chrono::seconds(1)), "");
+  EXPECT_EQ(update("\r 2%", kEvery), "[3]  2%\n");
+  EXPECT_EQ(update("\r 3%", kEvery * 2 - std::chrono::seconds(1)), "");
+  EXPECT_EQ(update("\r 4%\r", kEvery * 3), "[3]  4%\n") << "tqdm ends with the carriage return";
+  EXPECT_EQ(update("\r 5%\nnext", kEvery * 9), "[3]  5%\n") << "the line has ended";
+  EXPECT_EQ(update(" line", kEvery * 20), "") << "not a progress bar";
+}
+
 }  // namespace
 }  // namespace yoke::launch

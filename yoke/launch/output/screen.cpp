@@ -11,7 +11,6 @@ namespace {
 constexpr size_t kTailLines = 8;
 constexpr size_t kTailLineBytes = 400;
 constexpr int64_t kLinesInSight = 20;
-constexpr int64_t kRankOfKeyboard = 0;
 /// A line that stays unfinished for this long may be a prompt.
 constexpr std::chrono::milliseconds kShowPromptAfter{100};
 constexpr size_t kMaxPromptBytes = 1024;
@@ -24,11 +23,12 @@ std::string colored_prefix(int64_t rank, const std::string& prefix) {
   return fmt::format("\x1b[{}m{}\x1b[0m{}", 31 + rank % 6, text, prefix.substr(text.size()));
 }
 
-Screen::Screen(std::string name, ColorMode color, const Environment& environment)
+Screen::Screen(std::string name, ColorMode color, const Environment& environment, int64_t keyboard_rank)
     : name_(std::move(name)),
       out_(std::make_unique<Sink>(STDOUT_FILENO, "standard output")),
       has_escape_sequences_(yoke::has_escape_sequences(environment)),
-      has_keyboard_(isatty(STDIN_FILENO) == 1) {
+      has_keyboard_(isatty(STDIN_FILENO) == 1),
+      keyboard_rank_(keyboard_rank) {
   if (out_->is_same_file_as(STDERR_FILENO)) {
     err_ = out_.get();
   } else {
@@ -70,6 +70,7 @@ void Screen::show(int64_t rank, bool is_err, const std::optional<std::string_vie
   const auto before = lines.size();
   if (bytes) {
     stream.lines.feed(*bytes, lines);
+    if (!may_paint(*stream.sink)) stream.lines.sample_progress(WriteTrouble::Clock::now(), lines);
   } else {
     stream.lines.finish(lines);
   }
@@ -125,12 +126,17 @@ std::vector<std::string> Screen::lost_lines(int64_t rank) const {
   return {found->second.lines.begin(), found->second.lines.end()};
 }
 
+std::string Screen::last_line(int64_t rank) const {
+  const auto found = tails_.find(rank);
+  return found == tails_.end() || found->second.lines.empty() ? "" : found->second.lines.back();
+}
+
 void Screen::show_progress(int64_t rank, const Stream& stream) {
   const auto text = stream.lines.progress();
   // If several ranks have progress bars, only that of the lowest rank is shown.
   if (!text.empty() && rank <= progress_rank_) {
     progress_rank_ = rank;
-    if (prompt_.empty() || rank == kRankOfKeyboard) {
+    if (prompt_.empty() || rank == keyboard_rank_) {
       stream.sink->show_progress(stream.lines.prefix() + std::string(text));
     }
   } else if (text.empty() && rank == progress_rank_) {
@@ -152,7 +158,7 @@ void Screen::show_what_waits() const {
 /// Handles an unfinished line of `stream`: it may be a prompt, so it is shown if it stays unfinished for a while.
 void Screen::await_prompt(int64_t rank, const Stream& stream) {
   const auto text = stream.lines.unfinished();
-  if (!has_keyboard_ || rank != kRankOfKeyboard || text.empty() || !may_paint(*stream.sink)) return;
+  if (!has_keyboard_ || rank != keyboard_rank_ || text.empty() || !may_paint(*stream.sink)) return;
   if (prompting_ != nullptr && prompting_ != &stream) end_prompt();
   prompting_ = &stream;
   if (!prompt_at_) prompt_at_ = WriteTrouble::Clock::now() + kShowPromptAfter;

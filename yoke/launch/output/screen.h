@@ -24,8 +24,9 @@ std::string colored_prefix(int64_t rank, const std::string& prefix);
 
 class Screen : public EventSource {
  public:
-  /// `name` is the beginning of messages about the output. `color` is for the prefixes of lines.
-  Screen(std::string name, ColorMode color, const Environment& environment);
+  /// `name` is the beginning of messages about the output. `color` is for the prefixes of lines. `keyboard_rank` reads
+  /// standard input, so its unfinished lines may be prompts.
+  Screen(std::string name, ColorMode color, const Environment& environment, int64_t keyboard_rank = 0);
 
   /// Adds a rank for an attempt. Its output of an earlier attempt is forgotten.
   void add_rank(int64_t rank, const std::string& prefix);
@@ -60,6 +61,8 @@ class Screen : public EventSource {
 
   /// Returns a rank's last lines if they have scrolled off the screen, otherwise nothing.
   std::vector<std::string> lost_lines(int64_t rank) const;
+  /// Returns a rank's last line; empty if it printed none, or writes to the screen itself.
+  std::string last_line(int64_t rank) const;
   const RecentLines& recent_lines() const { return recent_; }
 
  private:
@@ -97,7 +100,8 @@ class Screen : public EventSource {
   static constexpr int64_t kNoRank = INT64_MAX;
   int64_t progress_rank_ = kNoRank;
   std::string status_;
-  const bool has_keyboard_;            ///< Standard input is a terminal, so presumably rank 0 reads it.
+  const bool has_keyboard_;  ///< Standard input is a terminal, so presumably keyboard_rank_ reads it.
+  const int64_t keyboard_rank_;
   const Stream* prompting_ = nullptr;  ///< The stream whose unfinished line may be a prompt; null if there is none.
   std::optional<WriteTrouble::Time> prompt_at_;  ///< When to show the prompt, or more of it.
   std::string prompt_;                           ///< The part of the prompt that is shown, with the rank's prefix.

@@ -56,6 +56,9 @@ std::string fill_template(std::string_view text, const std::map<std::string_view
   return result;
 }
 
+constexpr const char* kOfTorchrunsServers[] = {"TORCHELASTIC_ENABLE_FILE_TIMER", "TORCHELASTIC_TIMER_FILE",
+                                               "TORCHELASTIC_HEALTH_CHECK_PORT"};
+
 std::string names_of(const std::vector<int>& signals) {
   std::vector<std::string> names;
   for (const int signal : signals) names.push_back(signal_name(signal));
@@ -68,12 +71,12 @@ void set_if_unset(Environment& environment, const char* name, std::string value)
 
 Environment common_environment(const LaunchSpec& spec, const NodeFacts& facts) {
   Environment environment = spec.environment;
-  // These variables are set if this launcher itself runs under torchrun. They name files and servers of that torchrun,
-  // which these ranks must not use.
-  for (const auto* stale : {"TORCHELASTIC_ERROR_FILE", "TORCHELASTIC_ENABLE_FILE_TIMER", "TORCHELASTIC_TIMER_FILE",
-                            "TORCHELASTIC_HEALTH_CHECK_PORT", "TORCHELASTIC_SIGNALS_TO_HANDLE"}) {
-    environment.erase(stale);
+  // If this launcher itself runs under torchrun, these variables name files and servers of that torchrun, which these
+  // ranks must not use.
+  if (environment.contains("TORCHELASTIC_RUN_ID")) {
+    for (const auto* name : kOfTorchrunsServers) environment.erase(name);
   }
+  environment.erase("TORCHELASTIC_ERROR_FILE");
   set_if_unset(environment, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   environment.set("TORCHELASTIC_SIGNALS_TO_HANDLE", names_of(spec.stop_signals));
   environment.erase("YOKE_TERMINAL");
@@ -131,6 +134,11 @@ void plan_output(const LaunchSpec& spec, const NodeFacts& facts, RankPlan& rank)
 
 }  // namespace
 
+bool launcher_serves_store(const LaunchSpec& spec, int64_t world_size, bool has_several_nodes) {
+  if (spec.environment.find("TORCH_DISABLE_SHARE_RDZV_TCP_STORE") == "1") return false;
+  return has_several_nodes || world_size > 1;
+}
+
 std::string prefix_of(const LaunchSpec& spec, const Place& place, int64_t local_rank) {
   const auto rank = place.first_rank + local_rank;
   if (!spec.logs.prefix_template.empty()) {
@@ -149,6 +157,11 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
   if (facts.binding.ranks.size() != static_cast<size_t>(spec.num_ranks)) {
     throw Error(ErrorCode::kInternal, "the plan has {} ranks, but CPUs were chosen for {} ranks", spec.num_ranks,
                 facts.binding.ranks.size());
+  }
+
+  if (spec.keyboard_rank >= facts.place.world_size && !facts.place.is_elastic) {
+    throw Error(ErrorCode::kInvalidArgument, "--keyboard {}: ranks are numbered from 0, and the job has {}",
+                spec.keyboard_rank, facts.place.world_size);
   }
 
   auto environment = common_environment(spec, facts);
@@ -172,7 +185,9 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
                     .restart_count = place.restart_count,
                     .max_restarts = spec.max_restarts,
                     .run_id = spec.run_id,
-                    .role = spec.role},
+                    .role = spec.role,
+                    .role_rank = place.first_role_rank + local_rank,
+                    .role_world_size = place.role_world_size},
                    environment);
     for (const auto& word : spec.argv) one.argv.push_back(substitute(word, "local_rank", std::to_string(local_rank)));
     if (spec.virtual_local_rank) environment.set("CUDA_VISIBLE_DEVICES", visible_gpu_of(spec, local_rank));
@@ -191,24 +206,12 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
     one.environment = environment.to_strings();
     one.inherited_fds = spec.inherited_fds;
     one.holds_master_port = one.rank == 0 && !place.agent_serves_store;
-    one.inherits_stdin = one.rank == 0;
+    one.inherits_stdin = one.rank == spec.keyboard_rank;
     // The rank that reads the keyboard must be in the launcher's process group, so that job control includes it.
     if (one.inherits_stdin) one.process_group = facts.terminal_group;
     result.push_back(std::move(one));
   }
   return result;
-}
-
-RankPlan plan_store(const LaunchSpec& spec) {
-  auto environment = spec.environment;
-  environment.erase("YOKE_MASTER_LISTEN_FD");
-  environment.erase("TORCHELASTIC_ERROR_FILE");  // only the launcher writes this file
-  return {.rank = -1,
-          .local_rank = -1,
-          .argv = {spec.store_program},
-          .environment = environment.to_strings(),
-          .holds_master_port = true,
-          .is_store = true};
 }
 
 Binding bind_here(const LaunchSpec& spec) {

@@ -13,13 +13,16 @@ namespace yoke::launch {
 struct Place {
   int64_t node_rank = 0;
   int64_t num_nodes = 1;
-  int64_t first_rank = 0;  ///< The first rank of this node. The node's ranks are consecutive.
-  int64_t world_size = 1;  ///< The number of ranks on all nodes.
+  int64_t first_rank = 0;       ///< The first rank of this node. The node's ranks are consecutive.
+  int64_t world_size = 1;       ///< The number of ranks on all nodes.
+  int64_t first_role_rank = 0;  ///< Like first_rank and world_size, but among the nodes that have this node's role.
+  int64_t role_world_size = 1;
   int64_t restart_count = 0;
   std::string master_addr = "127.0.0.1";
-  uint16_t master_port = 0;         ///< The port of the ranks' TCPStore. Node 0 has bound it already.
-  bool agent_serves_store = false;  ///< Whether a program on node 0 (yoke-store) serves the store, instead of rank 0.
-  bool is_elastic = false;          ///< Whether another start of the job may have more or fewer nodes.
+  uint16_t master_port = 0;  ///< The port of the ranks' TCPStore. Node 0 has bound it already.
+  bool agent_serves_store =
+      false;                ///< Whether a process of the launcher of node 0 serves the store, instead of rank 0.
+  bool is_elastic = false;  ///< Whether another start of the job may have more or fewer nodes.
 
   /// Whether the job has exactly one rank in this and every later start. This decides the form of its output.
   bool is_of_one_rank() const { return world_size == 1 && !is_elastic; }
@@ -65,18 +68,19 @@ struct RankPlan {
   std::string prefix;      ///< The prefix of its lines on the screen.
   std::string error_file;  ///< The file for the rank's report of a failure (yoke/base/error_file.h); empty: none.
   bool holds_master_port = false;  ///< Whether it inherits the socket that is bound to MASTER_PORT.
-  bool is_store = false;           ///< Whether it is not a rank, but the program that serves the ranks' TCPStore.
+  bool is_store = false;           ///< Whether it is not a rank, but the process that serves the ranks' TCPStore.
 };
 
 /// Returns the plans of all ranks of this node.
 /// Errors  kInvalidArgument: no program, no rank, or fewer visible GPUs than virtual_local_rank needs.
 std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts);
 
+/// Whether a process of the launcher serves the ranks' TCPStore, so that it outlives every rank. A single rank serves
+/// it itself, which saves a process, and so does rank 0 with torchrun's TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1.
+bool launcher_serves_store(const LaunchSpec& spec, int64_t world_size, bool has_several_nodes);
+
 /// Returns the prefix of the lines of a rank at `place`.
 std::string prefix_of(const LaunchSpec& spec, const Place& place, int64_t local_rank);
-
-/// Returns the plan of the program that serves the ranks' TCPStore here. REQUIRES: spec.store_program is not empty.
-RankPlan plan_store(const LaunchSpec& spec);
 
 /// Reads this machine's topology and divides its CPUs among the ranks, as `spec` says. Not pure.
 /// Errors  kInvalidArgument if the CPU masks do not fit the ranks or the machine.

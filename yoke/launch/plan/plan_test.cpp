@@ -114,6 +114,30 @@ TEST(Plan, LeftOversOfOtherJobsAreNotObeyed) {
   }
 }
 
+TEST(Plan, TheLauncherServesTheStoreOfSeveralRanks) {
+  auto spec = spec_of(2);
+  EXPECT_TRUE(launcher_serves_store(spec, 2, false));
+  EXPECT_FALSE(launcher_serves_store(spec, 1, false));
+  EXPECT_TRUE(launcher_serves_store(spec, 1, true)) << "an elastic job may grow";
+  spec.environment.set("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1");
+  EXPECT_FALSE(launcher_serves_store(spec, 2, true));
+}
+
+TEST(Plan, OneRankHasTheKeyboard) {
+  auto spec = spec_of(3);
+  auto facts = facts_of(3);
+  facts.terminal_group = 4711;
+  spec.keyboard_rank = 2;
+  const auto ranks = plan(spec, facts);
+  EXPECT_FALSE(ranks[0].inherits_stdin);
+  EXPECT_TRUE(ranks[2].inherits_stdin);
+  EXPECT_EQ(ranks[2].process_group, 4711);
+  spec.keyboard_rank = 3;
+  EXPECT_THROW(plan(spec, facts), Error);
+  facts.place.is_elastic = true;
+  EXPECT_FALSE(plan(spec, facts)[2].inherits_stdin) << "a later start may have that rank";
+}
+
 TEST(Plan, PrefixesAsAsked) {
   auto spec = spec_of(2);
   EXPECT_EQ(plan(spec)[0].prefix, "[0] ");
@@ -196,15 +220,6 @@ TEST(Plan, BindsWhatIsToBeBound) {
 TEST(Plan, RefusesWhatCannotBeStarted) {
   EXPECT_THROW(plan(spec_of(0)), Error);
   EXPECT_THROW(plan(LaunchSpec{}), Error);
-}
-
-TEST(Plan, NobodyHasTheLaunchersErrorFile) {
-  LaunchSpec spec;
-  spec.argv = {"train"};
-  spec.store_program = "yoke-store";
-  spec.environment = {{"TORCHELASTIC_ERROR_FILE", "/outer/error.json"}};
-  const auto store = plan_store(spec);
-  EXPECT_TRUE(store.environment.empty()) << store.environment[0];
 }
 
 }  // namespace

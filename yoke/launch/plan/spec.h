@@ -42,7 +42,10 @@ struct LaunchSpec {
   std::string role = "default";
   std::string master_addr = "127.0.0.1";  ///< An address of this node.
   std::optional<uint16_t> master_port;    ///< nullopt: any free port.
-  BindMode bind;                          ///< Which CPUs each rank may use.
+  /// The options that named them, for messages.
+  std::string master_addr_option = "--master-addr", master_port_option = "--master-port";
+  int64_t keyboard_rank = 0;  ///< The rank that gets standard input and the terminal's signals.
+  BindMode bind;              ///< Which CPUs each rank may use.
   /// If true, each rank sees only one GPU, as device 0, and has local rank 0.
   bool virtual_local_rank = false;
   std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP,
@@ -53,7 +56,6 @@ struct LaunchSpec {
   bool heads_terminal = false;         ///< Used in an agent: whether the head's standard output is a terminal.
   bool quiet = false;                  ///< Print only why the job failed.
   bool preload = false;            ///< Fork ranks from the program after it was loaded, before its main (preload.h).
-  std::string store_program;       ///< yoke-store, which serves the store of several nodes; empty: rank 0 serves it.
   std::vector<int> inherited_fds;  ///< Descriptors that stay open in every rank, under the same numbers.
 };
 

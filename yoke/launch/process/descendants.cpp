@@ -16,11 +16,13 @@
 #include <ctime>
 #include <optional>
 #include <set>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
 #include "yoke/base/file.h"
+#include "yoke/base/text.h"
 
 namespace yoke::launch {
 namespace {
@@ -113,6 +115,27 @@ void signal_process(const Process& process, int signal) {
   }
 }
 
+std::string process_name(pid_t pid) {
+  char path[32], text[64];
+  std::snprintf(path, sizeof path, "/proc/%d/comm", pid);
+  const UniqueFd fd(open(path, O_RDONLY | O_CLOEXEC));
+  const ssize_t count = fd ? read(fd.value(), text, sizeof text) : -1;
+  if (count <= 1) return "a process";
+  return printable({text, static_cast<size_t>(count) - 1});  // without the line feed
+}
+
+bool is_cleaner(pid_t pid) {
+  if (process_name(pid) == "torch_shm_manag") return true;  // the kernel keeps 15 bytes of a name
+  char path[32], text[4096];
+  std::snprintf(path, sizeof path, "/proc/%d/cmdline", pid);
+  const UniqueFd fd(open(path, O_RDONLY | O_CLOEXEC));
+  const ssize_t count = fd ? read(fd.value(), text, sizeof text) : -1;
+  // Python starts it as: python -c "from multiprocessing.resource_tracker import main;main(7)". A zero ends each word.
+  using namespace std::literals;
+  constexpr auto kTracker = "\0from multiprocessing.resource_tracker import main;main("sv;
+  return count > 0 && std::string_view(text, static_cast<size_t>(count)).find(kTracker) != std::string_view::npos;
+}
+
 std::vector<Process> descendants() { return descendants_except({}); }
 
 void signal_descendants(pid_t group, int signal) {
@@ -137,17 +160,19 @@ bool has_children() {
 }
 
 std::vector<Process> end_descendants(const std::vector<pid_t>& keep, std::chrono::milliseconds patience) {
-  const auto until = std::chrono::steady_clock::now() + patience;
+  const auto start = std::chrono::steady_clock::now();
   // Orphans become children of this process, so every descendant has a chain of parents up to it. Without a child it
   // has no descendant.
   while (reap_all()) {
     auto left = descendants_except(keep);
     if (left.empty()) return {};
+    const auto passed = std::chrono::steady_clock::now() - start;
     for (const auto& process : left) {
-      if (!process.is_zombie) signal_process(process, SIGKILL);
+      if (process.is_zombie || (passed < kCleaningTime && is_cleaner(process.pid))) continue;
+      signal_process(process, SIGKILL);
     }
     if (!reap_all()) return {};
-    if (std::chrono::steady_clock::now() >= until) {
+    if (passed >= patience) {
       std::erase_if(left, [](const Process& process) { return process.is_zombie; });
       return left;
     }

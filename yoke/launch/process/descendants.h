@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace yoke::launch {
@@ -18,6 +19,8 @@ struct Process {
   uint64_t start_ticks = 0;  ///< Distinguishes this process from a later one with the same pid.
 };
 
+inline constexpr std::chrono::milliseconds kCleaningTime{1000};
+
 /// Makes this process, instead of init, the parent of orphaned descendants, so that a double fork does not escape it.
 void become_subreaper();
 
@@ -29,14 +32,22 @@ std::vector<Process> descendants();
 void signal_process(const Process& process, int signal);
 
 /// Kills (SIGKILL) and reaps all descendants except those in `keep` and their descendants. Repeats this until none is
-/// left or `patience` is over, because a process that is blocked in the kernel does not end. Returns the remaining
-/// processes. Signals go through a pidfd, after a check that the pid has not been reused. REQUIRES: one thread; this
-/// process is a subreaper; SIGCHLD is blocked.
+/// left or `patience` is over, because a process that is blocked in the kernel does not end. Processes that
+/// is_cleaner() names are killed only after kCleaningTime; otherwise semaphores and shared memory would stay in
+/// /dev/shm. Returns the remaining processes. Signals go through a pidfd, after a check that the pid has not been
+/// reused. REQUIRES: one thread; this process is a subreaper; SIGCHLD is blocked.
 std::vector<Process> end_descendants(const std::vector<pid_t>& keep, std::chrono::milliseconds patience);
 
 /// Sends a signal once to each descendant in process group `group`. Members of the group that are not descendants get
 /// no signal.
 void signal_descendants(pid_t group, int signal);
+
+/// Whether the process only waits for the end of others, to remove their semaphores and shared memory, and then ends:
+/// Python's resource_tracker, and torch_shm_manager.
+bool is_cleaner(pid_t pid);
+
+/// Returns the name of a process, as in /proc/PID/comm; "a process" if it cannot be read. Its text is printable.
+std::string process_name(pid_t pid);
 
 /// Whether this process has a child that it has not reaped, running or not.
 bool has_children();

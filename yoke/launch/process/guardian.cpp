@@ -1,9 +1,11 @@
 #include "yoke/launch/process/guardian.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -21,12 +23,14 @@
 #include "yoke/launch/process/descendants.h"
 #include "yoke/launch/process/descriptors.h"
 #include "yoke/launch/process/error_folder.h"
+#include "yoke/launch/process/exit_order.h"
 #include "yoke/launch/process/plan_codec.h"
 #include "yoke/launch/process/preload.h"
 #include "yoke/launch/process/protocol.h"
 #include "yoke/launch/process/rank_process.h"
 #include "yoke/launch/process/session_starter.h"
 #include "yoke/launch/process/step_daemon.h"
+#include "yoke/launch/store/store_server.h"
 
 namespace yoke::launch {
 namespace {
@@ -111,6 +115,7 @@ class Guardian {
   /// Starts ranks, and returns after they and all their descendants have ended.
   void run_ranks(const Message& start_message, std::vector<UniqueFd> descriptors) {
     is_stopping_ = must_kill_ = has_told_ = false;
+    exits_ = {};
     courtesy_until_.reset();
     groups_.clear();
     start(start_message, std::move(descriptors));
@@ -124,7 +129,8 @@ class Guardian {
       reap();
       if (ranks_.empty() && store_ > 0 && !std::exchange(has_told_, true)) tell({.kind = Message::Kind::kOnlyStore});
     }
-    store_input_.reset();
+    store_end_.reset();
+    if (!must_kill_ && is_courtesy_over()) tell_leftovers();
     for (const auto& process : end_descendants(to_keep(), kGuardianPatience)) {
       tell({.kind = Message::Kind::kLeftBehind, .pid = process.pid});
     }
@@ -163,15 +169,14 @@ class Guardian {
     if (message_of_start.rank == 1 && !preload_) preload(plans);
     leave_session();
     if (is_stopping_ || must_kill_ || !is_launcher_there_) return;  // may have changed while the program was loaded
+    for (size_t i = 0; i < plans.size(); ++i) {
+      if (plans[i].is_store && !start_store(master, static_cast<int32_t>(i))) return;
+    }
     auto failures = make_pipe();
     for (size_t i = 0; i < plans.size(); ++i) {
       const auto index = static_cast<int32_t>(i);
       const auto fd_or_null = [&](const UniqueFd& fd) { return fd ? fd.value() : null_.value(); };
-      if (plans[i].is_store) {  // the store ends when its standard input ends
-        auto pipe = make_pipe();
-        streams[i].in = std::move(pipe.read_end);
-        store_input_ = std::move(pipe.write_end);
-      }
+      if (plans[i].is_store) continue;
       const pid_t pid = start_one(plans[i], {.in_fd = fd_or_null(streams[i].in),
                                              .out_fd = fd_or_null(streams[i].out),
                                              .err_fd = fd_or_null(streams[i].err),
@@ -185,18 +190,40 @@ class Guardian {
         tell({.kind = Message::Kind::kCannotStart, .rank = index, .value = error_number});
         break;
       }
-      if (plans[i].is_store) {  // signals for the ranks do not go to the store
-        store_ = pid;
-        store_index_ = index;
-      } else {
-        last_start_ = Clock::now();
-        groups_.push_back({pid, plans[i].process_group != 0 ? plans[i].process_group : pid});
-        ranks_.emplace(pid, index);
-      }
+      last_start_ = Clock::now();
+      groups_.push_back({pid, plans[i].process_group != 0 ? plans[i].process_group : pid});
+      ranks_.emplace(pid, index);
+      exits_.add(pid);
       tell({.kind = Message::Kind::kStarted, .rank = index, .pid = pid});
     }
     fcntl(failures.read_end.value(), F_SETFL, O_NONBLOCK);
     failures_ = std::move(failures.read_end);
+  }
+
+  /// Starts the process that serves the ranks' store, which has no part in signals for the ranks. It listens before the
+  /// first rank starts, so that no rank's first try to connect fails. Returns false if it cannot be started.
+  bool start_store(int master, int32_t index) {
+    auto end = make_pipe();
+    pid_t pid = listen(master, SOMAXCONN) == 0 ? fork() : -1;
+    if (pid < 0) {
+      tell({.kind = Message::Kind::kCannotStart, .rank = index, .value = errno});
+      return false;
+    }
+    if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      prctl(PR_SET_NAME, "yoke-store");
+      setsid();
+      close_all_except({master, end.read_end.value()});
+      rlimit limit{};
+      getrlimit(RLIMIT_NOFILE, &limit);
+      limit.rlim_cur = limit.rlim_max;  // a connection or two for each rank of all nodes
+      setrlimit(RLIMIT_NOFILE, &limit);
+      serve_store(UniqueFd(master), std::move(end.read_end));
+    }
+    store_ = pid;
+    store_index_ = index;
+    store_end_ = std::move(end.write_end);
+    return true;
   }
 
   /// Waits until the program can fork ranks. Obeys the launcher meanwhile.
@@ -221,7 +248,7 @@ class Guardian {
 
   /// Starts a rank. If it could not be started in the process group of `plan`, sets this member to 0.
   pid_t start_one(RankPlan& plan, const StartOptions& options) {
-    if (preload_ && preload_->is_ready() && !plan.is_store) {
+    if (preload_ && preload_->is_ready()) {
       if (const auto pid = preload_->start_rank(plan, options)) return *pid;
       tell_not_preloaded();
     }
@@ -249,8 +276,11 @@ class Guardian {
     }
     if (message->kind == Message::Kind::kSignal) is_stopping_ = true;
     const auto since_start = std::chrono::floor<std::chrono::milliseconds>(Clock::now() - last_start_);
-    if (message->sender != 0 && have_ranks(message->sender, take_pending(message->value), since_start)) return;
-    signal_groups(message->value, message->pid);
+    if (message->sender == 0 || !have_ranks(message->sender, take_pending(message->value), since_start)) {
+      signal_groups(message->value, message->pid);
+    }
+    // A stopped rank (Ctrl-Z, a debugger, kill -STOP) handles the signal only after it was continued.
+    if (message->kind == Message::Kind::kSignal) signal_groups(SIGCONT, 0);
   }
 
   void signal_groups(int signal, pid_t told) const {
@@ -296,18 +326,24 @@ class Guardian {
     while (read(child_signals_.value(), &ignored, sizeof ignored) > 0) {
     }
     int status = 0;
-    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
-      if (failures_) tell_failures();
-      if (pid == store_) {
-        store_ = -1;
-        if (!ranks_.empty()) tell({.kind = Message::Kind::kExited, .rank = store_index_, .pid = pid, .value = status});
-        continue;
-      }
-      const auto rank = ranks_.find(pid);
-      if (rank == ranks_.end()) continue;  // an orphan
-      tell({.kind = Message::Kind::kExited, .rank = rank->second, .pid = pid, .value = status});
-      ranks_.erase(rank);
+    // waitpid(-1) returns children in the order in which they were started; the launcher needs that of their ends.
+    for (const auto pid : exits_.take()) {
+      if (waitpid(pid, &status, WNOHANG) == pid) tell_exit(pid, status);
     }
+    for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) tell_exit(pid, status);
+  }
+
+  void tell_exit(pid_t pid, int status) {
+    if (failures_) tell_failures();
+    if (pid == store_) {
+      store_ = -1;
+      if (!ranks_.empty()) tell({.kind = Message::Kind::kExited, .rank = store_index_, .pid = pid, .value = status});
+      return;
+    }
+    const auto rank = ranks_.find(pid);
+    if (rank == ranks_.end()) return;  // an orphan
+    tell({.kind = Message::Kind::kExited, .rank = rank->second, .pid = pid, .value = status});
+    ranks_.erase(rank);
   }
 
   bool is_over() {
@@ -316,8 +352,28 @@ class Guardian {
     if (!has_children() || (!to_keep().empty() && !has_others())) return true;
     // A rank that is a shell ends at once at the signal, but the program that it started may still be saving its work.
     if (is_stopping_ && !groups_of_leftovers().empty()) return false;
-    if (!courtesy_until_) courtesy_until_ = std::chrono::steady_clock::now() + kCourtesy;
-    return std::chrono::steady_clock::now() >= *courtesy_until_;
+    if (!courtesy_until_) courtesy_until_ = Clock::now() + kCourtesy;
+    return is_courtesy_over();
+  }
+
+  /// Whether processes that the ranks left have not ended by themselves.
+  bool is_courtesy_over() const { return courtesy_until_ && Clock::now() >= *courtesy_until_; }
+
+  void tell_leftovers() const {
+    constexpr size_t kMaxNamed = 8;
+    const auto keep = to_keep();
+    std::string text;
+    size_t count = 0;
+    for (const auto& process : descendants()) {
+      if (process.is_zombie || is_cleaner(process.pid)) continue;
+      if (std::ranges::find(keep, process.pid) != keep.end()) continue;
+      if (++count <= kMaxNamed) {
+        text += fmt::format("{}{} (pid {})", text.empty() ? "" : ", ", process_name(process.pid), process.pid);
+      }
+    }
+    if (count == 0) return;
+    if (count > kMaxNamed) text += fmt::format(" and {} more", count - kMaxNamed);
+    send_message(options_.control.value(), {.kind = Message::Kind::kLeftovers}, {to_descriptor(text).value()});
   }
 
   /// Whether there are descendants besides the processes that start ranks.
@@ -335,10 +391,11 @@ class Guardian {
   UniqueFd child_signals_;
   UniqueFd failures_;
   std::unordered_map<pid_t, int32_t> ranks_;  ///< Index by pid, for each rank that has not been reaped.
+  ExitOrder exits_;
   std::vector<RankGroup> groups_;
   std::optional<Preload> preload_;
   std::optional<SessionStarter> starter_;  ///< Starts a rank in the launcher's process group.
-  UniqueFd store_input_;
+  UniqueFd store_end_;                     ///< Closing it ends the store.
   pid_t store_ = -1;
   int32_t store_index_ = -1;
   Clock::time_point last_start_;  ///< When the last rank was started.
@@ -346,7 +403,7 @@ class Guardian {
   bool is_stopping_ = false;
   bool must_kill_ = false;
   bool has_told_ = false;  ///< kOnlyStore was sent.
-  std::optional<std::chrono::steady_clock::time_point> courtesy_until_;
+  std::optional<Clock::time_point> courtesy_until_;
 };
 
 }  // namespace

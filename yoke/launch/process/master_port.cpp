@@ -70,9 +70,7 @@ UniqueFd claim_port(uint16_t port) {
   const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
   if (bind(fd.value(), reinterpret_cast<sockaddr*>(&address), size) == 0) return fd;
   if (errno != EADDRINUSE) throw system_error(errno, fmt::format("taking master port {}", port));
-  throw Error(ErrorCode::kUnavailable,
-              "taking master port {}: a different job of yoke uses it; without --master-port a free one is taken",
-              port);
+  throw Error(ErrorCode::kUnavailable, "taking master port {}: a different job of yoke uses it", port);
 }
 
 MasterPort take_master_port(const std::string& address, std::optional<uint16_t> wanted, bool or_any) {
@@ -93,13 +91,10 @@ MasterPort take_master_port(const std::string& address, std::optional<uint16_t> 
     const int error_number = errno;
     if (error_number == EADDRNOTAVAIL && or_any) return take_master_port("0.0.0.0", wanted, false);
     if (error_number == EADDRNOTAVAIL) {
-      throw Error(ErrorCode::kNotFound,
-                  "the master address {} is not an address of this machine; correct --master-addr", address);
+      throw Error(ErrorCode::kNotFound, "the master address {} is not an address of this machine", address);
     }
-    const auto error = system_error(error_number, wanted ? fmt::format("taking master port {}", *wanted)
-                                                         : fmt::format("taking a free port on {}", address));
-    if (!wanted) throw error;
-    throw Error(error.code(), "{}; without --master-port a free one is taken", error.what());
+    throw system_error(error_number, wanted ? fmt::format("taking master port {}", *wanted)
+                                            : fmt::format("taking a free port on {}", address));
   }
   getsockname(fd, generic, &resolved.size);
   result.port = ntohs(port_of(resolved.address));

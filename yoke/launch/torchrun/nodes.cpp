@@ -159,11 +159,20 @@ void add_endpoint(const RunOptions& options, NodesSpec& nodes) {
   }
 }
 
+void check_backend(const std::string& name) {
+  if (name == "static" || name == "c10d") return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "--rdzv-backend {}: the nodes of yoke meet at the first node and not at another server; give static or "
+              "c10d, and as --rdzv-endpoint the first node",
+              name);
+}
+
 }  // namespace
 
 NodesSpec to_nodes(const RunOptions& options, const Surroundings& surroundings, LaunchSpec& spec) {
   NodesSpec nodes;
   if (surroundings.is_agent) return nodes;
+  if (!options.standalone) check_backend(options.rdzv_backend);
   nodes.silence = to_time(options.heartbeat_timeout_seconds);
   read_conf(options.rdzv_conf, nodes);
   if (!options.hosts.empty() || !options.hostfile.empty() || !options.allocation.empty()) {
@@ -198,7 +207,11 @@ NodesSpec to_nodes(const RunOptions& options, const Surroundings& surroundings, 
     if (!options.rdzv_endpoint.empty() && !options.standalone) {
       const auto endpoint = parse_endpoint(options.rdzv_endpoint);
       spec.master_addr = endpoint.host;
-      if (endpoint.port != 0) spec.master_port = endpoint.port;
+      spec.master_addr_option = "--rdzv-endpoint";
+      if (endpoint.port != 0) {
+        spec.master_port = endpoint.port;
+        spec.master_port_option = "--rdzv-endpoint";
+      }
     }
   }
   return nodes;

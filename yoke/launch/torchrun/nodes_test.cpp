@@ -28,7 +28,6 @@ class RunNodes : public testing::Test {
   LaunchSpec spec_;
   Surroundings surroundings_{.program = {"x"},
                              .environment = {},
-                             .store_program = "",
                              .list_hosts =
                                  [] {
                                    return std::vector<Host>{{.name = "a"}, {.name = "b", .num_ranks = 2}};
@@ -189,6 +188,15 @@ TEST_F(RunNodes, HostsAreReachedAndNotWaitedFor) {
   options_.nnodes = "";
   options_.node_rank = 0;
   EXPECT_THAT(refusal(), HasSubstr("--hosts and --in start the nodes themselves"));
+}
+
+TEST_F(RunNodes, ARendezvousAtAnotherServerIsRefused) {
+  for (const char* name : {"etcd", "etcd-v2", "mine"}) {
+    options_.rdzv_backend = name;
+    EXPECT_THAT(refusal(), HasSubstr("meet at the first node and not at another server")) << name;
+  }
+  options_.standalone = true;
+  EXPECT_EQ(refusal(), "(nothing thrown)") << "torchrun ignores it, too";
 }
 
 }  // namespace

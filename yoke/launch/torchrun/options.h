@@ -22,6 +22,7 @@ struct RunOptions {
   double grace_seconds = 10;
   int64_t max_restarts = 0;
   std::string role = "default";
+  int64_t keyboard = 0;
   bool no_prefix = false;
   bool quiet = false;
   ColorMode color = ColorMode::kAuto;
@@ -73,7 +74,6 @@ std::string variable_of_option(std::string name);
 struct Surroundings {
   std::vector<std::string> program;  ///< PROGRAM and its arguments.
   Environment environment;
-  std::string store_program;  ///< See LaunchSpec::store_program.
 
   // Set in an agent, which carries out the command of a head on another host.
   bool is_agent = false;

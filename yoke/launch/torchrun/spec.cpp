@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <csignal>
+#include <filesystem>
 #include <random>
 #include <set>
 
@@ -77,6 +78,16 @@ std::string bind_of(const RunOptions& options, const Environment& environment) {
   return "cache";                          // core-complex
 }
 
+/// Whether Python runs `name`, and the system does not: a script, a compiled script, a zipped application, or a folder
+/// with a __main__.py.
+bool is_of_python(const std::string& name) {
+  for (const char* ending : {".py", ".pyc", ".pyz"}) {
+    if (name.ends_with(ending)) return true;
+  }
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(std::filesystem::path(name) / "__main__.py", ignored);
+}
+
 std::string random_id() {
   std::random_device device;
   return fmt::format("{:08x}{:08x}", device(), device());
@@ -113,6 +124,22 @@ std::optional<RanksOfNode> ranks_of_scheduler(const RunOptions& options, const S
   return RanksOfNode{gpus, "one for each GPU of this node"};
 }
 
+std::vector<std::string> describe_missing_servers(const Environment& environment) {
+  std::vector<std::string> result;
+  if (environment.contains("TORCHELASTIC_RUN_ID")) return result;
+  if (environment.find("TORCHELASTIC_ENABLE_FILE_TIMER") == "1") {
+    result.emplace_back(
+        "TORCHELASTIC_ENABLE_FILE_TIMER has no effect: nothing here watches the timers of "
+        "torch.distributed.elastic.timer, so a FileTimerClient fails; leave the variable out");
+  }
+  if (environment.contains("TORCHELASTIC_HEALTH_CHECK_PORT")) {
+    result.emplace_back(
+        "TORCHELASTIC_HEALTH_CHECK_PORT has no effect: nothing here answers health checks; `yoke jobs --json` tells "
+        "whether ranks run");
+  }
+  return result;
+}
+
 std::vector<std::string> program_of(std::vector<std::string> words, const RunOptions& options,
                                     const std::function<std::string()>& python) {
   if (words.empty()) {
@@ -121,7 +148,7 @@ std::vector<std::string> program_of(std::vector<std::string> words, const RunOpt
   if (options.module && options.no_python) {
     throw Error(ErrorCode::kInvalidArgument, "--module needs Python, but --no-python excludes it; give one of them");
   }
-  const bool is_script = options.run_path || words.front().ends_with(".py");
+  const bool is_script = options.run_path || is_of_python(words.front());
   if (options.no_python || (!options.module && !is_script)) return words;
   std::vector<std::string> result = {python(), "-u"};
   if (options.module) result.emplace_back("-m");
@@ -143,13 +170,13 @@ LaunchSpec to_spec(const RunOptions& options, const Surroundings& surroundings) 
   if (!options.master_addr.empty()) spec.master_addr = options.master_addr;
   if (options.master_port != 0) spec.master_port = options.master_port;
   spec.num_ranks = num_ranks(options, surroundings, runs_elsewhere);
-  spec.store_program = surroundings.store_program;
   spec.heads_terminal = surroundings.heads_terminal;
   restore_slurm_variables(spec.environment);
   spec.environment.erase("YOKE_JOB_TOKEN");  // ranks do not need the secret
   spec.grace = std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(options.grace_seconds));
   spec.max_restarts = options.max_restarts;
   spec.role = options.role;
+  spec.keyboard_rank = options.keyboard;
   spec.run_id = options.standalone ? random_id() : options.rdzv_id;
   spec.virtual_local_rank = options.virtual_local_rank;
   spec.preload = options.preload;

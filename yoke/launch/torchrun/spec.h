@@ -19,8 +19,12 @@ LaunchSpec to_spec(const RunOptions& options, const Surroundings& surroundings);
 /// mpirun and Flux one for each GPU. nullopt: -n decides, or nothing does.
 std::optional<RanksOfNode> ranks_of_scheduler(const RunOptions& options, const Surroundings& surroundings);
 
-/// Returns the command line of a rank. As in torchrun, modules and scripts (`.py`) run in Python. `python` returns the
-/// interpreter, and is called only if one is needed. Pure apart from that.
+/// Returns sentences about variables that ask torchrun for a server which yoke does not have. In a rank of torchrun
+/// there are none: there the variables are torchrun's own.
+std::vector<std::string> describe_missing_servers(const Environment& environment);
+
+/// Returns the command line of a rank. As in torchrun, modules and what else Python can run (`.py`, `.pyc`, `.pyz`, a
+/// folder with a __main__.py) run in Python. `python` returns the interpreter, and is called only if one is needed.
 /// Errors  kInvalidArgument if there is no program, or the options contradict each other.
 std::vector<std::string> program_of(std::vector<std::string> words, const RunOptions& options,
                                     const std::function<std::string()>& python);

@@ -27,7 +27,6 @@ class Spec : public testing::Test {
   RunOptions options_;
   Surroundings surroundings_{.program = {"./train", "--x"},
                              .environment = {},
-                             .store_program = "",
                              .find_program = [](const std::string& name) -> std::optional<std::string> {
                                if (name == "python3") return "/bin/python3";
                                return std::nullopt;
