@@ -12,6 +12,7 @@ import collections
 import json
 import pathlib
 import sys
+import zipfile
 
 import safetensors.torch
 import torch
@@ -78,6 +79,13 @@ def trainer():
     }
 
 
+def attributes():
+    """Tensors with attributes of their own, which torch.save stores in another way than plain ones."""
+    tensor, parameter = torch.arange(3.0), torch.nn.Parameter(torch.ones(2))
+    tensor.note = parameter.note = "an attribute"
+    return {"tensor": tensor, "parameter": parameter, "buffer": torch.nn.Buffer(torch.zeros(2))}
+
+
 def plain(value, tensors, place):
     """Returns a value as JSON, with each tensor replaced by its position."""
     if isinstance(value, torch.Tensor):
@@ -126,7 +134,7 @@ def main():
     folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else pathlib.Path(__file__).parent / "pt")
     folder.mkdir(exist_ok=True)
     record = {"torch": torch.__version__.split("+")[0], "files": {}}
-    for make in (dtypes, shapes, state_dict, trainer):
+    for make in (dtypes, shapes, state_dict, trainer, attributes):
         value, tensors = make(), {}
         torch.save(value, folder / f"{make.__name__}.pt")
         record["files"][make.__name__] = {"value": plain(value, tensors, ""), "tensors": tensors}
@@ -134,6 +142,12 @@ def main():
     tensors = {name: value for name, value in dtypes().items() if name not in without}
     safetensors.torch.save_file(tensors, folder / "dtypes.safetensors", {"format": "pt"})
     torch.save(state_dict(), folder / "legacy.pt", _use_new_zipfile_serialization=False)
+    torch.save(trainer(), folder / "legacy4.pt", pickle_protocol=4, _use_new_zipfile_serialization=False)
+    with zipfile.ZipFile(folder / "shapes.pt") as stored, zipfile.ZipFile(
+        folder / "deflated.pt", "w", zipfile.ZIP_DEFLATED
+    ) as deflated:
+        for name in stored.namelist():
+            deflated.writestr(zipfile.ZipInfo(name), stored.read(name), zipfile.ZIP_DEFLATED)
     torch.save(dtypes(), folder / "protocol5.pt", pickle_protocol=5)
     torch.jit.save(torch.jit.script(torch.nn.Linear(1, 1)), folder / "script.pt")
     torch.save({"sparse": torch.eye(2).to_sparse()}, folder / "sparse.pt")

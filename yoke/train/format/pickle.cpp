@@ -295,7 +295,7 @@ class Machine {
       return i < arguments.size() ? get_if<PickleOpaque>(arguments[i]) : nullptr;
     };
     switch (function->kind) {
-      case Kind::kOrderedDict: require(0, 0); return push(PickleDict{});
+      case Kind::kOrderedDict: require(0, 1); return ordered_dict(arguments);
       case Kind::kSize:
         require(1, 1);
         integers(arguments[0], "a size");
@@ -333,6 +333,23 @@ class Machine {
       case Kind::kStorage: break;
     }
     refuse_opcode("REDUCE of a dtype or storage class");
+  }
+
+  /// Python 2 gives the class a list of pairs.
+  bool ordered_dict(const std::vector<PickleRef>& arguments) {
+    PickleDict dict;
+    if (!arguments.empty()) {
+      const auto& pairs = expect<PickleList>(arguments[0], "a dictionary's list of pairs").items;
+      num_pairs_ += pairs.size();
+      if (num_pairs_ > text_.size()) fail("its pickle says the same objects over and over");
+      for (const auto ref : pairs) {
+        const auto* list = get_if<PickleList>(ref);
+        const auto& pair = list != nullptr ? list->items : expect<PickleTuple>(ref, "a pair of key and value").items;
+        if (pair.size() != 2) fail("a pair of key and value has {} parts", pair.size());
+        dict.items.emplace_back(pair[0], pair[1]);
+      }
+    }
+    return push(std::move(dict));
   }
 
   bool parameter(PickleRef data) {
@@ -378,6 +395,7 @@ class Machine {
   size_t position_ = 0;
   std::vector<PickleRef> stack_;
   std::vector<size_t> marks_;
+  size_t num_pairs_ = 0;  // of all calls of OrderedDict, which could be given one list many times
   std::unordered_map<uint32_t, PickleRef> memo_;
   Pickle pickle_;
 };

@@ -73,6 +73,16 @@ TEST(Pickle, WhatPython2Writes) {
     const auto parsed = parse(bytes);
     EXPECT_EQ(std::get<std::string_view>(parsed.nodes[parsed.root]), "text");
   }
+  const std::string ordered = "ccollections\nOrderedDict\n";  // with a list of pairs
+  EXPECT_EQ(root<PickleDict>(ordered + "](](K\x01Ne](K\x02Nee\x85R").items.size(), 2u);
+  expect_refused(pickle(ordered + "](](K\x01"
+                                  "ee\x85R"),
+                 "a pair of key and value has 1 parts");
+  std::string many = "](";
+  for (int i = 0; i < 100; ++i) many += "NN\x86";
+  many += "eq\x01";
+  for (int i = 0; i < 100; ++i) many += "0" + ordered + "h\x01\x85R";
+  expect_refused(pickle(many), "the same objects over and over");
   EXPECT_EQ(root<int64_t>("I94100507458256\n"), 94100507458256);
   EXPECT_EQ(root<int64_t>("I-5\n"), -5);
   EXPECT_TRUE(root<bool>("I01\n"));

@@ -135,7 +135,9 @@ TEST_F(PtFileTest, ReadsWhatPythonWrote) {
   }
   expect_recorded_values(read_pt(kRecorded / "protocol5.pt"), "dtypes");
   expect_recorded_values(read_pt(kRecorded / "deflated.pt"), "shapes");        // made of shapes.pt by zip(1)
+  expect_recorded_values(read_pt(kRecorded / "attributes.pt"), "attributes");  // tensors with attributes
   expect_recorded_values(read_pt(kRecorded / "legacy.pt"), "state_dict");      // the layout before torch 1.6
+  expect_recorded_values(read_pt(kRecorded / "legacy4.pt"), "trainer");        // and with other protocols
 }
 
 TEST_F(PtFileTest, WhatItWritesItReads) {
