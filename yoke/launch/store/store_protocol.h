@@ -20,7 +20,7 @@ namespace yoke::launch {
 /// A Python program may leave its default process group and make a new one. torch then uses the same keys again, and
 /// would read values of the earlier group. So each process's n-th default group has keys of its own. Its n-th group
 /// begins with its first use of such a key after all of its connections that used one were closed. A process is known
-/// by its address and its pid, which clients send from torch 2.3 on; older clients share the keys of the first group.
+/// by its address and its pid, which torch 2.11 sends; clients that do not send it share the keys of the first group.
 class StoreProtocol {
  public:
   struct Reply {
