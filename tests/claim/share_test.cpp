@@ -113,7 +113,7 @@ TEST(ClaimShared, MemoryOfNobodyCountsAsUse) {
 }
 
 TEST(ClaimShared, WaitingForAPartOfUnknownSizeIsRefused) {
-  const ClaimMachine machine(Json::parse(slurp(YOKE_STATES_FOLDER "/unsupported.json")));
+  const ClaimMachine machine({{"devices", 1}, {"overrides", {{"0", {{"memory_mib", "no_permission"}}}}}});
   const auto result = run(machine.yoke({"claim", "--memory", "4GiB", "--share", "--wait", "--", "true"}));
   EXPECT_EQ(result.exit_code, 69) << result.err;
 }

@@ -71,9 +71,11 @@ TEST(Devices, JsonHasTheContractsKeysAndNullForWhatIsNotKnown) {
 
   const auto unknown = gpus_of(yoke_on("unsupported", {"devices", "--json"}));
   ASSERT_THAT(unknown, SizeIs(1));
-  for (const char* key : {"memory_used_bytes", "memory_total_bytes", "memory_reserved_bytes", "fan_percent"}) {
+  for (const char* key : {"memory_reserved_bytes", "power_limit_mw", "fan_percent"}) {
     EXPECT_TRUE(unknown[0].at(key).is_null()) << key;
   }
+  EXPECT_EQ(unknown[0].at("unified_memory"), true);  // the GPU computes in the memory of the machine
+  EXPECT_GT(unknown[0].at("memory_total_bytes"), unknown[0].at("memory_used_bytes"));
 }
 
 TEST(Devices, AGpuThatHangsIsOneRow) {

@@ -56,6 +56,7 @@ std::vector<Pair> against_gpustat(const Json& ours, const Json& theirs) {
   };
   for (const auto& [name, key] :
        {std::pair{"memory_used_bytes", "memory.used"}, {"memory_total_bytes", "memory.total"}}) {
+    if (ours["unified_memory"] == true) continue;  // gpustat does not show the machine's memory
     pairs.push_back({key, whole(ours[name], 1 << 20), theirs[key]});
   }
   return pairs;
@@ -91,8 +92,8 @@ std::vector<Pair> against_nvitop(const Json& ours, const Json& theirs) {
       {"max SM clock", ours["clock_sm_max_mhz"], known(theirs["max_sm_clock"])},
       {"compute capability", ours["compute_capability"], known(theirs["compute_capability"])},
   };
-  // If GPU and CPU share their memory, nvitop shows the machine's memory for the GPU, and yoke shows it for the CPU.
-  if (ours["memory_total_bytes"].is_null()) {
+  // If GPU and CPU share their memory, both show the machine's, which is another one in the recording.
+  if (ours["unified_memory"] == true) {
     std::erase_if(
         pairs, [](const Pair& pair) { return pair.name.starts_with("memory_") && pair.name != "memory_utilization"; });
   }

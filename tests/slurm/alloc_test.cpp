@@ -300,6 +300,9 @@ TEST_F(Alloc, SaysHowItEnded) {
   EXPECT_THAT(refused.err, HasSubstr("slurmctld"));
   cluster_->shell("slurmctld");
   EXPECT_TRUE(wait_for("yoke stop c 2>&1", "is given back"));
+  // Nodes are down for the new slurmctld until they register.
+  ASSERT_TRUE(wait_for("sinfo -h -N -o %T | grep -qE 'down|unk|[*]' || echo all are up", "all are up"))
+      << shell("sinfo -N -l").out;
 
   // A node is cut off: the job says which one, and later Slurm ends the allocation.
   job = alloc("-N 2 --name d");
