@@ -22,7 +22,7 @@ constexpr int64_t kLocalHeaderBytes = 30, kCentralHeaderBytes = 46, kEndBytes = 
 constexpr uint16_t kEncrypted = 1, kUtf8 = 1 << 11, kStored = 0, kDeflated = 8, kZip64Extra = 1, kZip64Version = 45;
 constexpr uint32_t kIn64 = 0xFFFFFFFF;
 constexpr int64_t kAlignment = 64;
-constexpr int64_t kMaxDeflateRatio = 1032;  // 258 bytes from 2 bits
+constexpr int64_t kMaxZipRatio = 1032;  // 258 bytes from 2 bits
 
 /// Reads numbers from a file, with bounds checks.
 class Bytes {
@@ -180,7 +180,7 @@ std::map<std::string, ZipEntry> parse_zip(std::span<const std::byte> file, const
     if ((bytes.at<uint16_t>(position + 8) & kEncrypted) != 0) bytes.fail("the entry '{}' is encrypted", name);
     const auto method = bytes.at<uint16_t>(position + 10);
     if (method == kStored && stored_bytes != num_bytes) bytes.fail("the entry '{}' has two sizes", name);
-    if (num_bytes / kMaxDeflateRatio > stored_bytes) {
+    if (num_bytes / kMaxZipRatio > stored_bytes) {
       bytes.fail("the entry '{}' says that its {} bytes become {}, more than is possible", name, stored_bytes,
                  num_bytes);
     }
