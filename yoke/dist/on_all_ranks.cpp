@@ -8,8 +8,8 @@
 
 namespace yoke::dist {
 
-void on_all_ranks(Group& group, const std::string& what, const std::function<void()>& body,
-                  std::source_location where) {
+void on_all_ranks(Group& group, const std::string& what, const std::function<void()>& body, const char* file,
+                  int line) {
   std::exception_ptr error;
   std::string report;  // a letter for the error code, then the message; empty on success
   try {
@@ -24,7 +24,7 @@ void on_all_ranks(Group& group, const std::string& what, const std::function<voi
     report = static_cast<char>('A' + static_cast<int>(ErrorCode::kInternal));
     report += "an exception that is not a std::exception";
   }
-  const auto place = fmt::format("{}:{}\n", base_name(where.file_name()), where.line());
+  const auto place = fmt::format("{}:{}\n", base_name(file), line);
   const auto reports = group.all_gather_text(place + report);
   if (error) std::rethrow_exception(error);
   for (size_t rank = 0; rank < reports.size(); ++rank) {
