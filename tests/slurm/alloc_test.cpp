@@ -305,7 +305,12 @@ TEST_F(Alloc, SaysHowItEnded) {
       << shell("sinfo -N -l").out;
 
   // A node is cut off: the job says which one, and later Slurm ends the allocation.
-  job = alloc("-N 2 --name d");
+  // On a busy machine, an allocation has ended as CANCELLED right after the start of slurmctld, so it is asked for again.
+  ASSERT_TRUE(wait_until([&] {
+    const auto result = shell("yoke alloc --json --time 10m -N 2 --name d");
+    if (result.exit_code == 0) job = nlohmann::json::parse(result.out).at("job");
+    return result.exit_code == 0;
+  }));
   Command lost(
       {.argv = cluster_->in({"bash", "-c", yoke_ + " run --in d -n 1 --heartbeat-timeout 2 sh -c 'echo up; sleep 60'"},
                             "ada")});
