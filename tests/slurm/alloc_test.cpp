@@ -305,7 +305,7 @@ TEST_F(Alloc, SaysHowItEnded) {
       << shell("sinfo -N -l").out;
 
   // A node is cut off: the job says which one, and later Slurm ends the allocation.
-  // On a busy machine, an allocation has ended as CANCELLED right after the start of slurmctld, so it is asked for again.
+  // On a busy machine, a slurmctld that has just started has cancelled one, so it is asked for again.
   ASSERT_TRUE(wait_until([&] {
     const auto result = shell("yoke alloc --json --time 10m -N 2 --name d");
     if (result.exit_code == 0) job = nlohmann::json::parse(result.out).at("job");
