@@ -223,20 +223,30 @@ TEST(HostFacts, NameThreadsAndPaging) {
   EXPECT_NEAR(paging.bottleneck->ceiling_percent, 33, 3);
 }
 
+/// A trace whose events are written one by one.
+class TraceText {
+ public:
+  void add(const std::string& category, const std::string& name, int track, int64_t start_us, int64_t length_us) {
+    events_ += fmt::format(R"({}{{"ph": "X", "cat": "{}", "name": "{}", "pid": 1, "tid": {}, "ts": {}, "dur": {}}})",
+                           events_.empty() ? "" : ",\n", category, name, track, start_us, length_us);
+  }
+  std::string text() const { return "{\"traceEvents\": [" + events_ + "]}"; }
+
+ private:
+  std::string events_;
+};
+
 // LBFGS calls a closure that computes the loss and its gradients. Lightning passes a closure to every optimizer.
 TEST(Optimizer, IsNotChargedWithItsClosure) {
   const auto trace_with = [](const std::string& operation) {
-    std::string events;
+    TraceText trace;
     for (int64_t step = 0; step < 6; ++step) {
-      const auto add = [&](const char* category, const std::string& name, int64_t start_us, int64_t length_us) {
-        events += fmt::format(R"({}{{"ph": "X", "cat": "{}", "name": "{}", "pid": 1, "tid": 1, "ts": {}, "dur": {}}})",
-                              events.empty() ? "" : ",\n", category, name, step * 100'000 + start_us, length_us);
-      };
-      add("user_annotation", "ProfilerStep#" + std::to_string(step), 0, 100'000);
-      add("user_annotation", "Optimizer.step#LBFGS.step", 5'000, 90'000);
-      add("cpu_op", operation, 50'000, 40'000);
+      const int64_t begin = step * 100'000;
+      trace.add("user_annotation", "ProfilerStep#" + std::to_string(step), 1, begin, 100'000);
+      trace.add("user_annotation", "Optimizer.step#LBFGS.step", 1, begin + 5'000, 90'000);
+      trace.add("cpu_op", operation, 1, begin + 50'000, 40'000);
     }
-    return "{\"traceEvents\": [" + events + "]}";
+    return trace.text();
   };
   const auto without_closure = judge({trace_with("aten::addcdiv")});
   EXPECT_EQ(named(without_closure), "optimizer");
@@ -263,19 +273,15 @@ TEST(Ranks, OneAloneDoesNotCommunicate) {
 
 // The call of a collective is also an operation. A rank that is preempted in the call neither computes nor idles.
 TEST(Ranks, TheCallOfACollectiveCountsOnce) {
-  std::string events;
-  const auto add = [&](const char* category, const char* name, int track, int64_t start_us, int64_t length_us) {
-    events += fmt::format(R"({}{{"ph": "X", "cat": "{}", "name": "{}", "pid": 1, "tid": {}, "ts": {}, "dur": {}}})",
-                          events.empty() ? "" : ",\n", category, name, track, start_us, length_us);
-  };
+  TraceText trace;
   for (int64_t step = 0; step < 4; ++step) {
     const int64_t begin = step * 100'000;
-    add("user_annotation", ("ProfilerStep#" + std::to_string(step)).c_str(), 1, begin, 100'000);
-    add("cpu_op", "aten::addmm", 1, begin + 1'000, 30'000);
-    add("cpu_op", "c10d::allreduce_", 1, begin + 31'000, 60'000);
-    add("user_annotation", "gloo:all_reduce", 2, begin + 90'000, 30);
+    trace.add("user_annotation", "ProfilerStep#" + std::to_string(step), 1, begin, 100'000);
+    trace.add("cpu_op", "aten::addmm", 1, begin + 1'000, 30'000);
+    trace.add("cpu_op", "c10d::allreduce_", 1, begin + 31'000, 60'000);
+    trace.add("user_annotation", "gloo:all_reduce", 2, begin + 90'000, 30);
   }
-  const auto report = judge({"{\"traceEvents\": [" + events + "]}"});
+  const auto report = judge({trace.text()});
   EXPECT_EQ(named(report), "communication");
   EXPECT_THAT(report.evidence, testing::Contains(HasSubstr("is c10d::allreduce_")));
   const auto& rank = report.ranks[0];
@@ -333,19 +339,15 @@ TEST(TraceWithoutSteps, HasThoseOfItsOptimizer) {
 
 // On a device, autograd runs the backward functions on a thread of its own, which may have the most operations.
 TEST(TraceWithoutSteps, TheThreadOfAutogradIsNotTheTrainings) {
-  std::string events;
-  const auto add = [&](const char* category, const char* name, int track, int64_t start_us, int64_t length_us) {
-    events += fmt::format(R"({}{{"ph": "X", "cat": "{}", "name": "{}", "pid": 1, "tid": {}, "ts": {}, "dur": {}}})",
-                          events.empty() ? "" : ",\n", category, name, track, start_us, length_us);
-  };
+  TraceText trace;
   for (int64_t step = 0; step < 4; ++step) {
     const int64_t begin = step * 100'000;
-    add("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 1, begin, 60'000);
-    add("cpu_op", "aten::addmm", 1, begin + 60'000, 10'000);
-    for (int64_t i = 0; i < 5; ++i) add("cpu_op", "AddmmBackward0", 2, begin + 70'000 + 4'000 * i, 4'000);
-    add("user_annotation", "Optimizer.step#SGD.step", 1, begin + 90'000, 10'000);
+    trace.add("user_annotation", "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", 1, begin, 60'000);
+    trace.add("cpu_op", "aten::addmm", 1, begin + 60'000, 10'000);
+    for (int64_t i = 0; i < 5; ++i) trace.add("cpu_op", "AddmmBackward0", 2, begin + 70'000 + 4'000 * i, 4'000);
+    trace.add("user_annotation", "Optimizer.step#SGD.step", 1, begin + 90'000, 10'000);
   }
-  const auto report = judge({"{\"traceEvents\": [" + events + "]}"});
+  const auto report = judge({trace.text()});
   EXPECT_EQ(named(report), "data_loading");
   EXPECT_NEAR(report.bottleneck->ceiling_percent, 60, 1);
   EXPECT_EQ(report.ranks[0].num_steps, 4);

@@ -19,10 +19,9 @@ struct Place {
   int64_t role_world_size = 1;
   int64_t restart_count = 0;
   std::string master_addr = "127.0.0.1";
-  uint16_t master_port = 0;  ///< The port of the ranks' TCPStore. Node 0 has bound it already.
-  bool agent_serves_store =
-      false;                ///< Whether a process of the launcher of node 0 serves the store, instead of rank 0.
-  bool is_elastic = false;  ///< Whether another start of the job may have more or fewer nodes.
+  uint16_t master_port = 0;         ///< The port of the ranks' TCPStore. Node 0 has bound it already.
+  bool agent_serves_store = false;  ///< Whether the launcher of node 0 serves the store, instead of rank 0.
+  bool is_elastic = false;          ///< Whether another start of the job may have more or fewer nodes.
 
   /// Whether the job has exactly one rank in this and every later start. This decides the form of its output.
   bool is_of_one_rank() const { return world_size == 1 && !is_elastic; }

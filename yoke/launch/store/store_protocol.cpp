@@ -283,7 +283,7 @@ int64_t StoreProtocol::count(const std::string& key, int64_t difference) {
   int64_t number = 0;
   const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
   if (!value.empty() && error != std::errc()) throw Invalid();
-  number += difference;
+  if (__builtin_add_overflow(number, difference, &number)) throw Invalid();
   value = std::to_string(number);
   return number;
 }

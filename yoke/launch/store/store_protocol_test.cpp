@@ -5,6 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
+
 namespace yoke::launch {
 namespace {
 
@@ -53,6 +55,12 @@ class Store : public testing::Test {
   StoreProtocol protocol_;
   std::map<int, std::string> all_;
 };
+
+TEST_F(Store, ASumThatDoesNotFitEndsTheConnection) {
+  connect(1);
+  EXPECT_EQ(ask(1, add("/n", INT64_MAX)), number(INT64_MAX));
+  EXPECT_FALSE(protocol_.take(1, add("/n", 1)));
+}
 
 TEST_F(Store, AnswersEachQuery) {
   connect(1);

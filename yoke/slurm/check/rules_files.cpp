@@ -161,8 +161,7 @@ constexpr Rule kFileRules[] = {
      "Write #SBATCH lines instead.", "Slurm src/sbatch/xlate.c, which knows #PBS and #BSUB alone", check_sge},
     {"log-folder-late", Severity::kWarning, "", "22.05", "A script makes the folder of its own log",
      "The file is opened before the first command; without the folder, the job fails with exit code 0:53 and no log. "
-     "Since "
-     "23.02, Slurm makes the folder.",
+     "Since 23.02, Slurm makes the folder.",
      "Make the folder before sbatch.",
      "sbatch 22.05.8 (tests/slurm/check_test.cpp); Slurm 23.02.0, commit ecc671a141: Allow recursive directory "
      "creation",

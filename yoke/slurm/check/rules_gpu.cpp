@@ -51,9 +51,8 @@ void check_isolated(const Subject& subject, Finder& finder) {
     }
     const auto message = fmt::format(
         "{} gives each task a GPU that the other tasks of the node cannot reach, by a control group for each task "
-        "where "
-        "the site constrains devices (ConstrainDevices): NCCL and RCCL then lose direct copies between GPUs, or fail "
-        "(cuIpcOpenMemHandle)",
+        "where the site constrains devices (ConstrainDevices): NCCL and RCCL then lose direct copies between GPUs, or "
+        "fail (cuIpcOpenMemHandle)",
         option);
     if (is_training) {
       finder.add(line, message);
@@ -399,8 +398,7 @@ constexpr Rule kGpuRules[] = {
     {"cpus-per-gpu-reach", Severity::kNote, "", "", "Whether --cpus-per-gpu keeps GPUs from reaching each other",
      "slurmstepd makes a control group of devices for a task only if the step binds GPUs to tasks: --gpu-bind, "
      "--tres-bind, or what --gpus-per-task (since 21.08) and --ntasks-per-gpu (since 20.11) imply. --cpus-per-gpu "
-     "binds "
-     "none. Before 25.11, a step with one task on a node is not bound either.",
+     "binds none. Before 25.11, a step with one task on a node is not bound either.",
      "Give srun --gpu-bind=none, or --gres-flags=allow-task-sharing (since 23.11.4), to share the GPUs.",
      "Slurm src/plugins/task/cgroup/task_cgroup_devices.c, task_cgroup_devices_constrain (called if cgroup.conf has "
      "ConstrainDevices=yes); src/srun/libsrun/launch.c 22.05.8, src/srun/launch.c 24.05.4: Implicit GPU binding; "

@@ -151,8 +151,7 @@ void check_master_port(const Subject& subject, Finder& finder) {
 
 constexpr const char* kTorchrunSource =
     "torch/distributed/run.py, get_rdzv_endpoint and config_from_args: --master-addr is 127.0.0.1 and --node-rank 0 "
-    "unless "
-    "given";
+    "unless given";
 constexpr const char* kEnvironmentSource =
     "pytorch.org/docs/stable/distributed.html, environment variable initialization";
 
@@ -160,8 +159,7 @@ constexpr Rule kRendezvousRules[] = {
     {"launcher-without-rendezvous", Severity::kWarning, "", "", "torchrun on several nodes that do not find each other",
      "Without an endpoint, each node looks for the others on itself.",
      "Write --nnodes=$SLURM_NNODES --rdzv-backend=c10d --rdzv-id=$SLURM_JOB_ID --rdzv-endpoint=HOST:PORT, with the "
-     "first "
-     "host of `scontrol show hostnames`.",
+     "first host of `scontrol show hostnames`.",
      kTorchrunSource, check_no_rendezvous},
     {"rendezvous-per-task", Severity::kWarning, "", "",
      "Each task makes its own address, port or name of the rendezvous", "All tasks must agree on it.",

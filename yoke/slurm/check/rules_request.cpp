@@ -528,8 +528,7 @@ constexpr Rule kRequestRules[] = {
      "Slurm CHANGELOG 26.05.0rc1: Make --gres=gpu:N and --gpus-per-node mutually exclusive", check_gres_twice},
     {"gres-differs", Severity::kWarning, "", "25.11", "--gres=gpu and --gpus-per-node ask for different numbers",
      "Accepted without a message: --gres counts, but srun asks for what --gpus-per-node says, and is refused if that "
-     "is "
-     "more.",
+     "is more.",
      "Keep --gpus-per-node.", kTested, check_gres_differs},
     {"gres-type-and-count", Severity::kError, "", "", "GPUs with a type in one option, and without in another",
      "Slurm says: Invalid GRES specification (with and without type identification).",
@@ -545,8 +544,7 @@ constexpr Rule kRequestRules[] = {
      "23.02.",
      "Ask for GPUs.",
      "sbatch and srun 22.05.8 (tests/slurm/check_test.cpp); Slurm 23.02.0, commit 28dd0f079f: Requested cpus_per_tres "
-     "but "
-     "did not request any GPU",
+     "but did not request any GPU",
      check_per_gpu_without},
     {"exclusive-with-oversubscribe", Severity::kError, "", "", "--exclusive with --oversubscribe",
      "Refused since 23.02; before, the last one counts without a message.", "Keep one of them.",

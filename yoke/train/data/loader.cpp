@@ -429,8 +429,7 @@ void LoaderBase::resume(const LoaderPosition& given) {
     const int64_t sample = given.batch * given.samples_per_batch;
     check_that(sample % impl_->samples_per_batch == 0,
                "loader: not a position to resume at: {} samples of epoch {} have been read, which is not a multiple of "
-               "the {} that a "
-               "batch of all ranks has here; resume with another batch size or number of ranks",
+               "the {} that a batch of all ranks has here; resume with another batch size or number of ranks",
                sample, given.epoch, impl_->samples_per_batch);
     position.batch = sample / impl_->samples_per_batch;
     position.samples_per_batch = impl_->samples_per_batch;

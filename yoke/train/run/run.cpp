@@ -274,8 +274,7 @@ void Run::Impl::check_metric(const StringMap& of_epoch) {
   for (const auto& [name, _] : of_epoch) names += fmt::format("{}'{}'", names.empty() ? "only " : ", ", name);
   given.warn(
       fmt::format("keep_best compares checkpoints by '{}', but this epoch has {}: a checkpoint without that figure is "
-                  "never kept as "
-                  "one of the best",
+                  "never kept as one of the best",
                   given.metric, names.empty() ? "no figures" : names));
 }
 

@@ -242,8 +242,7 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
         if (unit.flats[flat].parameter(i).requires_grad() == unit.is_trained[flat]) continue;
         fail(ErrorCode::kFailedPrecondition,
              "parameter '{}' was {} when the model was sharded, and requires_grad has been changed since: shard the "
-             "model "
-             "again",
+             "model again",
              unit.flats[flat].name(i), unit.is_trained[flat] ? "trained" : "frozen");
       }
     }
@@ -271,8 +270,7 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
         if (!flat.has_gradient()) continue;
         fail(ErrorCode::kFailedPrecondition,
              "parameter '{}' has a gradient from outside of the backward of its unit '{}': what leads from a unit to "
-             "the "
-             "loss is what its forward returns",
+             "the loss is what its forward returns",
              flat.name(flat.arrived()), unit.name);
       }
       if (unit.depth == 0) free(unit);
