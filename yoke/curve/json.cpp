@@ -40,7 +40,8 @@ std::string without_infinite_words(std::string_view text) {
 
 nlohmann::json parse(std::string_view text) {
   auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  return json.is_discarded() ? nlohmann::json::parse(without_infinite_words(text), nullptr, false) : json;
+  if (json.is_discarded()) json = nlohmann::json::parse(without_infinite_words(text), nullptr, false);
+  return json;
 }
 
 }  // namespace
@@ -48,21 +49,26 @@ nlohmann::json parse(std::string_view text) {
 void JsonParser::take_object(const nlohmann::json& object) {
   if (const auto history = object.find("log_history"); history != object.end() && history->is_array()) {
     for (const auto& entry : *history) {
-      if (entry.is_object()) take_object(entry);
+      if (entry.is_object()) take_numbers(entry);
     }
     return;
   }
+  take_numbers(object);
+}
+
+void JsonParser::take_numbers(const nlohmann::json& object) {
   numbers_.clear();
-  collect(object, "");
+  collect(object, "", 0);
   num_numbers_ = numbers_.size();
   add_values();
 }
 
-void JsonParser::collect(const nlohmann::json& object, const std::string& prefix) {
+void JsonParser::collect(const nlohmann::json& object, const std::string& prefix, int depth) {
+  constexpr int kMostDepth = 16;  // deeper ones are no metrics, and would use up the stack
   for (const auto& [name, value] : object.items()) {
     if (value.is_number()) numbers_.emplace_back(prefix + name, value.get<double>());
     if (value.is_null()) numbers_.emplace_back(prefix + name, kNaN);
-    if (value.is_object()) collect(value, prefix + name + "/");
+    if (value.is_object() && depth < kMostDepth) collect(value, prefix + name + "/", depth + 1);
     if (!value.is_string()) continue;
     const auto word = number_of(value.get_ref<const std::string&>());
     if (word && !std::isfinite(*word)) numbers_.emplace_back(prefix + name, *word);

@@ -126,7 +126,8 @@ class JsonParser : public Parser {
   size_t num_numbers_ = 0;
 
  private:
-  void collect(const nlohmann::json& object, const std::string& prefix);
+  void take_numbers(const nlohmann::json& object);
+  void collect(const nlohmann::json& object, const std::string& prefix, int depth);
 };
 
 /// Parses JSON lines, with an object in each line.

@@ -166,6 +166,10 @@ TEST(JsonDocument, HoldsTheObjects) {
   EXPECT_THAT(parse<JsonDocumentParser>(R"([{"_step": 3, "loss": 1}, {"_step": 4, "loss": 2}])").at("loss").steps,
               ElementsAre(3, 4));
   EXPECT_EQ(parse<JsonDocumentParser>(trainer.substr(0, 200)).damage, "it is not JSON, or not all of it");
+  std::string deep = R"({"loss": 1, "step": 2)";
+  constexpr int kDepth = 100'000;  // without a limit, this takes more than the stack
+  for (int i = 0; i < kDepth; ++i) deep += R"(, "a": {"b": 1)";
+  EXPECT_THAT(parse<JsonDocumentParser>(deep + std::string(kDepth + 1, '}')).at("loss").values, ElementsAre(1));
   EXPECT_THAT(parse<JsonLinesParser>("{\"log_history\": [{\"step\": 1, \"loss\": 2}]}\n").at("loss").values,
               ElementsAre(2));
 }
