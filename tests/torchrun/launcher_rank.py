@@ -42,7 +42,7 @@ def fail_odd():
     wait_for(*(f"{attempt}-{other}" for other in range(size)))
     if rank % 2 == 1:
         raise RuntimeError(f"rank {rank} is odd")
-    time.sleep(60)  # clock: the launcher ends this rank; if it does not, the test sees the status 0
+    time.sleep(60)  # the launcher ends this rank; if it does not, the test sees the status 0
 
 
 def summed(tensor):
