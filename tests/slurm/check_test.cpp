@@ -559,7 +559,7 @@ TEST(SlurmCheckCluster, AgreesWithSbatchAndSrun) {
       ".3 -N2 --gpus-per-node=a100:2 --no-requeue --wrap 'echo \"[$SLURM_NTASKS] tasks, $SLURM_GPUS_PER_NODE\"; "
       "scontrol requeue $SLURM_JOB_ID; true' >&2; wait; cat " +
       output + ".1 " + output + ".2 " + output + ".3");
-  EXPECT_THAT(jobs.out, HasSubstr("sees 0,1 says 1\n")) << jobs.err;
+  EXPECT_THAT(jobs.out, testing::ContainsRegex("sees [0-3],[0-3] says 1\n")) << jobs.err;  // the other jobs may have 0
   EXPECT_THAT(jobs.out, HasSubstr("says 4\n8\n"));
   EXPECT_THAT(jobs.out, HasSubstr("[] tasks, a100:2\n"));
   EXPECT_THAT(jobs.out, HasSubstr("Requested operation is presently disabled"));
