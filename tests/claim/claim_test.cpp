@@ -16,6 +16,7 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::IsEmpty;
+using testing::MatchesRegex;
 using testing::Not;
 using testing::SizeIs;
 using testing::StartsWith;
@@ -52,6 +53,26 @@ TEST(ClaimCommand, GivesNoDeviceThatNobodyCanUseOrMayBeInUse) {
   const auto three = given("3");
   EXPECT_EQ(three.exit_code, 69);
   EXPECT_THAT(three.err, AllOf(HasSubstr("device 0 is not given: unknown"), HasSubstr("compute mode is prohibited")));
+}
+
+TEST(ClaimCommand, GivesDevicesThatAProgramSeesTogether) {
+  const auto instance = [](const char* profile, int64_t gpu_instance) {
+    return Json{{"profile", profile}, {"gpu_instance", gpu_instance}};
+  };
+  const Json instances = {instance("3g.40gb", 1), instance("2g.20gb", 3), instance("1g.10gb", 9)};
+  const ClaimMachine machine(
+      {{"driver_version", "580.65.06"}, {"devices", 2}, {"overrides", {{"0", {{"mig", {{"instances", instances}}}}}}}});
+  const auto seen = [&](std::vector<std::string> words) {
+    words.insert(words.begin(), "claim");
+    for (const char* word : {"--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"}) words.emplace_back(word);
+    return run(machine.yoke(std::move(words)));
+  };
+  EXPECT_THAT(seen({"-n", "2"}).out, MatchesRegex("MIG-[^,]*,MIG-[^,]*\n")) << "only one GPU is whole";
+  EXPECT_THAT(seen({"-n", "3"}).out, MatchesRegex("MIG-[^,]*,MIG-[^,]*,MIG-[^,]*\n"));
+  const auto four = seen({"-n", "4"});
+  EXPECT_EQ(four.exit_code, 69);
+  EXPECT_THAT(four.err, HasSubstr("4 devices are wanted, and only 3 of 4 can be claimed together"));
+  EXPECT_THAT(seen({"-n", "2", "-d", "1,0:0"}).err, HasSubstr("only 1 of 2 can be claimed together"));
 }
 
 TEST(ClaimCommand, WaitsForGpusThatWakeSlowly) {

@@ -97,6 +97,16 @@ bool may_be_given(Standing standing) {
   return standing != Standing::kUnusable && standing != Standing::kExcluded && standing != Standing::kTooSmall;
 }
 
+/// The most devices, up to the wanted number, that one claim may have when nobody else has any.
+int64_t num_usable_together(const std::vector<Candidate>& candidates, const Wish& wish) {
+  std::vector<size_t> usable;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    // A part of unknown size is never given.
+    if (may_be_given(candidates[i].standing) && (!wish.is_share || candidates[i].memory_bytes)) usable.push_back(i);
+  }
+  return static_cast<int64_t>(preferred(candidates, std::move(usable), static_cast<size_t>(wish.num_devices)).size());
+}
+
 /// Marks devices that others have reserved by name.
 void mark_reserved(std::vector<Candidate>& candidates, const std::vector<Reservation>& reservations,
                    const Leave& leave) {
@@ -135,11 +145,9 @@ std::string refusal_of(const Allocation& allocation, const std::vector<Candidate
   if (allocation.turn.excess) return limit_text(*allocation.turn.excess, wanted);
   if (allocation.is_hopeless) {
     return fmt::format(
-        "{} {} wanted, and only {} of {} can be claimed; `yoke claim --explain` with the same wishes says why", wanted,
-        wanted == 1 ? "device is" : "devices are",
-        std::count_if(candidates.begin(), candidates.end(),
-                      [](const Candidate& candidate) { return may_be_given(candidate.standing); }),
-        request.only.empty() ? candidates.size() : request.only.size());
+        "{} {} wanted, and only {} of {} can be claimed{}; `yoke claim --explain` with the same wishes says why",
+        wanted, wanted == 1 ? "device is" : "devices are", num_usable_together(candidates, request.wish),
+        request.only.empty() ? candidates.size() : request.only.size(), wanted == 1 ? "" : " together");
   }
   if (allocation.turn.num_ahead > 0) {
     const bool is_one = allocation.turn.num_ahead == 1;
@@ -165,19 +173,15 @@ std::string refusal_of(const Allocation& allocation, const std::vector<Candidate
   if (num_more > 0) reasons.resize(kMost);
   const auto num_free = std::count_if(candidates.begin(), candidates.end(),
                                       [](const Candidate& candidate) { return candidate.standing == Standing::kFree; });
-  const auto num_usable = std::count_if(candidates.begin(), candidates.end(),
-                                        [](const Candidate& candidate) { return may_be_given(candidate.standing); });
   if (num_free >= wanted) {
     return fmt::format(
-        "{} devices are wanted, and of those that are free a program does not see {} together, because they are "
-        "instances of one GPU instance; use --wait to queue, or see `yoke claims`",
+        "{} devices are wanted, and of those that are free a program does not see {} together, because it sees whole "
+        "GPUs or MIG instances, and one of each GPU instance; use --wait to queue, or see `yoke claims`",
         wanted, wanted);
   }
-  return fmt::format(
-      "{} {} wanted, and {} {} free: {}{}; {}", wanted, wanted == 1 ? "device is" : "devices are", num_free,
-      num_free == 1 ? "is" : "are", fmt::join(reasons, "; "),
-      num_more > 0 ? fmt::format("; and {} more", num_more) : "",
-      num_usable < wanted ? "waiting does not help until that is mended" : "use --wait to queue, or see `yoke claims`");
+  return fmt::format("{} {} wanted, and {} {} free: {}{}; use --wait to queue, or see `yoke claims`", wanted,
+                     wanted == 1 ? "device is" : "devices are", num_free, num_free == 1 ? "is" : "are",
+                     fmt::join(reasons, "; "), num_more > 0 ? fmt::format("; and {} more", num_more) : "");
 }
 
 }  // namespace
@@ -244,11 +248,7 @@ Allocation attempt(const Preparation& known, const Ledger::Session& session, Sur
   const auto& request = known.request;
   Allocation result;
   auto candidates = known.candidates;
-  const auto num_usable = std::count_if(candidates.begin(), candidates.end(), [&](const Candidate& candidate) {
-    // A part of unknown size is never given.
-    return may_be_given(candidate.standing) && (!request.wish.is_share || candidate.memory_bytes);
-  });
-  result.is_hopeless = num_usable < request.wish.num_devices;
+  result.is_hopeless = num_usable_together(candidates, request.wish) < request.wish.num_devices;
   const auto now = std::chrono::system_clock::now();
   mark_claimed(candidates, survey, known.ledger.folder(), now, request.wish);
   if (request.wish.is_share) mark_full(candidates, survey, request.wish);

@@ -153,7 +153,7 @@ class Chooser {
   Rank rank(const std::vector<size_t>& chosen) const {
     int64_t num_last = 0, weakest = INT64_MAX, sum = 0, cut = 0, heat = 0;
     for (const auto a : chosen) {
-      num_last += (candidates_[a].seems_busy ? 1 : 0) + (wanted_ > 1 && !candidates_[a].gpu_instance.empty() ? 1 : 0);
+      num_last += candidates_[a].seems_busy ? 1 : 0;
       heat += candidates_[a].temperature_celsius.value_or(40);
       for (const auto b : free_) {
         if (a == b) continue;
@@ -258,10 +258,18 @@ std::vector<Candidate> candidates_of(const device::Snapshot& snapshot, const Wis
       candidate.reason = "it is a MIG instance, beside which a program sees no other device before driver 570";
     }
   }
+  std::map<std::string, int64_t> num_with;
+  for (const auto& candidate : candidates) ++num_with[candidate.key];
   for (auto& candidate : candidates) {
-    if (!candidate.key.empty() || candidate.standing == Standing::kUnusable) continue;
-    candidate.standing = Standing::kUnusable;
-    candidate.reason = "without a lock, because its driver does not tell its UUID";
+    if (candidate.standing == Standing::kUnusable) continue;
+    if (candidate.key.empty()) {
+      candidate.standing = Standing::kUnusable;
+      candidate.reason = "without a lock, because its driver does not tell its UUID";
+    } else if (num_with[candidate.key] > 1) {
+      candidate.standing = Standing::kUnusable;
+      candidate.reason =
+          "another device has the same UUID, so neither a lock nor CUDA_VISIBLE_DEVICES tells them apart";
+    }
   }
   return candidates;
 }
@@ -302,14 +310,14 @@ std::vector<size_t> preferred(const std::vector<Candidate>& candidates, std::vec
       return !one.empty() && !seen.insert(one).second;
     });
   }
-  const auto without = [&](const auto& is_worse) {
-    auto rest = free;
-    std::erase_if(rest, [&](size_t i) { return is_worse(candidates[i]); });
-    if (rest.size() >= wanted) free = std::move(rest);
-  };
-  if (wanted > 1) without([](const Candidate& one) { return !one.gpu_instance.empty(); });
-  without([](const Candidate& one) { return one.seems_busy; });
-  return free;
+  if (wanted > 1) {
+    std::vector<size_t> whole, instances;
+    for (const auto i : free) (candidates[i].gpu_instance.empty() ? whole : instances).push_back(i);
+    free = whole.size() >= std::min(wanted, instances.size()) ? whole : instances;
+  }
+  auto idle = free;
+  std::erase_if(idle, [&](size_t i) { return candidates[i].seems_busy; });
+  return idle.size() >= wanted ? idle : free;
 }
 
 Pick pick(const std::vector<Candidate>& candidates, const Closeness& closeness, const Wish& wish) {
@@ -328,9 +336,11 @@ Pick pick(const std::vector<Candidate>& candidates, const Closeness& closeness, 
   free = preferred(candidates, std::move(free), wanted);
   for (const auto i : all_free) {
     if (std::find(free.begin(), free.end(), i) != free.end()) continue;
-    result.sentences.push_back(fmt::format("device {} is given last: {}", candidates[i].id,
-                                           candidates[i].seems_busy
-                                               ? "it seems to compute, although no process of its list does"
+    const auto& one = candidates[i];
+    result.sentences.push_back(fmt::format("device {} is given last: {}", one.id,
+                                           one.seems_busy ? "it seems to compute, although no process of its list does"
+                                           : one.gpu_instance.empty()
+                                               ? "a program sees whole GPUs or MIG instances, not both"
                                                : "it is a MIG instance, and several devices are wanted"));
   }
   if (wanted == 0 || free.size() < wanted) {

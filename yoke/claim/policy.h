@@ -72,13 +72,15 @@ struct Pick {
   std::vector<std::string> sentences;  ///< The reason, for `--explain`.
 };
 
-/// Of the positions `free`, those among which a claim of `wanted` devices chooses: see pick().
+/// Of the positions `free`, those among which a claim of `wanted` devices chooses: see pick(). If they are fewer than
+/// `wanted`, no `wanted` of `free` can be seen together by a program.
 std::vector<size_t> preferred(const std::vector<Candidate>& candidates, std::vector<size_t> free, size_t wanted);
 
 /// The devices that are connected best: the weakest connection among them counts first, then the sum. Among equals, the
 /// set is taken that leaves the best connected devices to others, then the coolest, then the first. Devices that seem
-/// busy are only taken if there are too few others, and so are MIG instances if several devices are wanted: no two of
-/// them are of one GPU instance, which no program sees together.
+/// busy are only taken if there are too few others. Several devices are whole GPUs or, if there are too few of those,
+/// MIG instances, because CUDA_VISIBLE_DEVICES cannot name both; no two are of one GPU instance, which no program sees
+/// together.
 Pick pick(const std::vector<Candidate>& candidates, const Closeness& closeness, const Wish& wish);
 
 }  // namespace yoke::claim

@@ -211,8 +211,7 @@ TEST(ClaimPolicy, SeveralDevicesAreOnesThatAProgramSeesTogether) {
   };
   for (const auto& [driver, wanted, ids] :
        {Case{"535.54.03", 1, {"1:0"}}, Case{"535.54.03", 2, {"0", "2"}}, Case{"535.54.03", 3, {}}, Case{"", 3, {}},
-        Case{"580.65.06", 2, {"0", "2"}}, Case{"580.65.06", 3, {"0", "1:0", "2"}},
-        Case{"580.65.06", 4, {"0", "1:0", "1:1", "2"}}, Case{"580.65.06", 5, {}}}) {
+        Case{"580.65.06", 2, {"0", "2"}}, Case{"580.65.06", 3, {}}, Case{"580.65.06", 4, {}}}) {
     const Wish wish{.num_devices = wanted};
     const auto candidates = candidates_of(mig_beside_whole(driver), wish);
     std::vector<std::string> chosen;
@@ -221,6 +220,24 @@ TEST(ClaimPolicy, SeveralDevicesAreOnesThatAProgramSeesTogether) {
     }
     EXPECT_EQ(chosen, ids) << driver << " " << wanted;
   }
+}
+
+TEST(ClaimPolicy, DevicesOfOneUuidAreGivenToNobody) {
+  auto snapshot = machine(3);
+  snapshot.devices[2].facts.uuid = snapshot.devices[0].facts.uuid;
+  const auto candidates = candidates_of(snapshot, {});
+  EXPECT_EQ(candidates[0].standing, Standing::kUnusable);
+  EXPECT_EQ(candidates[1].standing, Standing::kFree);
+  EXPECT_EQ(candidates[2].standing, Standing::kUnusable);
+  EXPECT_THAT(candidates[2].reason, HasSubstr("the same UUID"));
+}
+
+TEST(ClaimPolicy, InstancesAreGivenTogetherWhereWholeDevicesAreTooFew) {
+  auto candidates = free_candidates(4);
+  for (const size_t i : {1, 2, 3}) candidates[i].gpu_instance = fmt::format("0/{}", i);
+  EXPECT_THAT(pick(candidates, uniform(4, 100), {.num_devices = 2}).chosen, ElementsAre(1, 2));
+  EXPECT_THAT(pick(candidates, uniform(4, 100), {.num_devices = 3}).chosen, ElementsAre(1, 2, 3));
+  EXPECT_THAT(pick(candidates, uniform(4, 100), {.num_devices = 4}).chosen, ElementsAre());
 }
 
 TEST(ClaimPolicy, LargeMachinesAreSearchedByGrowing) {
