@@ -20,6 +20,8 @@ constexpr std::chrono::seconds kNoticeAfter{1};
 /// A user who presses Ctrl-C kManyInterrupts times within kInterruptsWithin probably wants to end the job.
 constexpr size_t kManyInterrupts = 3;
 constexpr std::chrono::seconds kInterruptsWithin{2};
+/// Another SIGINT within this time of the first one is the same request. As in yoke/dist/detail/stop_signal.h.
+constexpr std::chrono::milliseconds kOneInterrupt{500};
 
 std::string ranks(int64_t count) { return fmt::format("{} rank{}", count, count == 1 ? "" : "s"); }
 
@@ -51,6 +53,10 @@ RankPolicy::Decision RankPolicy::on_signal(int signal, Time now, int source, con
   const bool is_second = !told_.insert(source).second;
   const bool is_stopping = attempt_.state == State::kStopping;
   if (is_stopping && is_told_to_end_ && !is_second) return {};  // the same request, sent to a different launcher
+  if (signal == SIGINT) {
+    if (is_stopping && interrupted_at_ && now - *interrupted_at_ <= kOneInterrupt) return {};
+    if (!interrupted_at_) interrupted_at_ = now;
+  }
   return end(signal, what.empty() ? signal_name(signal) : what,
              is_stopping && signal == SIGINT ? StopHow::kNow : StopHow::kWithGrace, now);
 }

@@ -52,8 +52,9 @@ class RankPolicy {
   void begin(int64_t num_ranks, std::vector<std::string> hosts);
 
   /// `source`: the launcher that got the signal. A scheduler signals the launchers of all nodes; together these signals
-  /// are one request. A SIGINT while the ranks are already stopping kills them at once. The job's exit status becomes
-  /// the signal's, unless a failure without a further restart came before.
+  /// are one request. A SIGINT while the ranks are already stopping kills them at once, except within half a second of
+  /// the first SIGINT: `timeout` and others signal the process and then its group, which is one request. The job's exit
+  /// status becomes the signal's, unless a failure without a further restart came before.
   /// `what` is for the message, if it is not the name of the signal alone.
   Decision on_signal(int signal, Time now, int source = 0, const std::string& what = "");
   /// Whether the job's only rank handles Ctrl-C. The terminal sends SIGINT to this rank too, which may be a debugger or
@@ -135,9 +136,10 @@ class RankPolicy {
   /// The times of recent Ctrl-C that the rank handled. Cleared when the message is printed.
   std::vector<Time> interrupts_;
   bool was_interrupted_ = false;
-  std::set<int> told_;           ///< The launchers that got a signal to end the job.
-  bool is_told_to_end_ = false;  ///< Whether a signal or `yoke stop` asked for the end of the job.
-  bool by_signal_ = false;       ///< Whether that signal came before any failure of the attempt.
+  std::optional<Time> interrupted_at_;  ///< The time of the first SIGINT.
+  std::set<int> told_;                  ///< The launchers that got a signal to end the job.
+  bool is_told_to_end_ = false;         ///< Whether a signal or `yoke stop` asked for the end of the job.
+  bool by_signal_ = false;              ///< Whether that signal came before any failure of the attempt.
   std::string left_behind_;
 };
 
