@@ -2,7 +2,6 @@
 
 #include <poll.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,14 +22,6 @@ using Clock = std::chrono::steady_clock;
 /// How long a program has to end after SIGTERM, and then after SIGKILL, which does not end a process in a system call
 /// of a file system that hangs.
 constexpr std::chrono::seconds kAfterTerm{2}, kAfterKill{1};
-
-int exit_status_of(pid_t pid) {
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0) {
-    if (errno != EINTR) return 127;
-  }
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-}
 
 int milliseconds_until(const std::optional<Clock::time_point>& end) {
   if (!end) return -1;
@@ -96,7 +87,7 @@ CommandOutput run_quietly(const std::vector<std::string>& argv, const Environmen
   std::array<pollfd, 3> polls = {{{out.read_end.value(), POLLIN, 0}, {err.read_end.value(), POLLIN, 0}, {}}};
   const auto end = limit ? std::optional(Clock::now() + *limit) : std::nullopt;
   output.timed_out = !read_output(program, polls, {&output.out, &output.err}, end);
-  output.status = output.timed_out && !end_group(pid, program) ? 128 + SIGKILL : exit_status_of(pid);
+  output.status = output.timed_out && !end_group(pid, program) ? 128 + SIGKILL : wait_for_child(pid);
   return output;
 }
 
@@ -104,7 +95,7 @@ int run_visibly(const std::vector<std::string>& argv, const Environment& environ
   const pid_t pid =
       spawn({.argv = argv, .environment = environment.to_strings(), .in = kNullStream, .out = STDERR_FILENO});
   if (pid < 0) throw system_error(errno, "starting a process for " + argv[0]);
-  return exit_status_of(pid);
+  return wait_for_child(pid);
 }
 
 }  // namespace yoke

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -106,6 +107,18 @@ std::optional<std::filesystem::path> find_tool(std::string_view name, const Envi
   }
   if (absolute.empty()) return std::nullopt;
   return find_program(name, {{"PATH", absolute}});
+}
+
+int shell_status(int wait_status) {
+  return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
+}
+
+int wait_for_child(pid_t pid) {
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0) {
+    if (errno != EINTR) return 127;
+  }
+  return shell_status(status);
 }
 
 std::vector<char*> exec_pointers(const std::vector<std::string>& words) {

@@ -33,6 +33,13 @@ std::optional<std::filesystem::path> find_program(std::string_view name, const E
 /// because the working directory may belong to a different user.
 std::optional<std::filesystem::path> find_tool(std::string_view name, const Environment& environment);
 
+/// Returns the exit status that shells show for a status of waitpid(): the program's own, or 128 plus the number of the
+/// signal that ended it.
+int shell_status(int wait_status);
+
+/// Waits until the child `pid` has ended, and returns its shell_status(). Returns 127 if there is no such child.
+int wait_for_child(pid_t pid);
+
 /// Converts `words` to the argument of an exec function: pointers into `words`, followed by a null pointer.
 std::vector<char*> exec_pointers(const std::vector<std::string>& words);
 

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -217,10 +216,7 @@ int run_measurement(const Measurement& measurement, MeasuringOutput& output) {
     is_open = count > 0 || (count < 0 && errno == EINTR);
   }
   output.end();
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
-  }
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  return wait_for_child(pid);
 }
 
 std::string page_of(const Figures& measured, const bench::Report& report, const Context& context) {

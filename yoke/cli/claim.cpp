@@ -6,7 +6,6 @@
 #include <fmt/ranges.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -221,10 +220,7 @@ int start_holder(const ClaimArgs& args, const AcquireOptions& options, const Cla
     if (!context.out) kill(holder, SIGTERM);
     return kExitOk;
   }
-  int status = 0;
-  while (waitpid(holder, &status, 0) < 0 && errno == EINTR) {
-  }
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  return wait_for_child(holder);
 }
 
 int run_claim(const ClaimArgs& args, Context& context) {

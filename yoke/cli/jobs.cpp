@@ -4,11 +4,11 @@
 #include <unistd.h>
 
 #include <CLI/App.hpp>
-#include <array>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/format.h"
+#include "yoke/base/host.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
@@ -66,12 +66,6 @@ Table to_table(const std::vector<FoundJob>& jobs, bool with_user) {
     table.rows[i].insert(table.rows[i].begin() + 1, device::user_name(jobs[i].address.uid));
   }
   return table;
-}
-
-std::string host_name() {
-  std::array<char, 256> host = {};
-  gethostname(host.data(), host.size() - 1);
-  return host.data();
 }
 
 /// Allocations that have started, as their files say. Slurm is not asked, so that --watch costs it nothing.

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 #include <linux/mempolicy.h>
 #include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 
 #include "yoke/base/error.h"
+#include "yoke/base/host.h"
 #include "yoke/base/rank_env.h"
 #include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
@@ -174,9 +174,7 @@ slurm::TaskSeen read_task(device::Source& source, const DeviceOptions& options, 
   task.rank = place.rank;
   task.local_rank = place.local_rank;
   task.local_world_size = place.local_world_size;
-  std::array<char, 256> host{};
-  gethostname(host.data(), host.size() - 1);
-  task.host = host.data();
+  task.host = host_name();
   const auto locality =
       options.sysroot.empty() ? device::read_cpu_locality() : device::read_cpu_locality(options.sysroot);
   task.cpus = device::read_cpu_locality().allowed;

@@ -10,7 +10,6 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <iostream>
 #include <memory>
@@ -20,6 +19,7 @@
 #include <utility>
 
 #include "yoke/base/error.h"
+#include "yoke/base/host.h"
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/watched_program.h"
@@ -83,9 +83,7 @@ class NodeSampler {
     sample_.job = job;
     sample_.step = environment.value_or("SLURM_STEP_ID", "batch");
     sample_.restart = parse_int(environment.value_or("SLURM_RESTART_COUNT", "0")).value_or(0);
-    std::array<char, 256> host = {};
-    gethostname(host.data(), host.size() - 1);
-    sample_.host = environment.value_or("SLURMD_NODENAME", host.data());
+    sample_.host = environment.value_or("SLURMD_NODENAME", host_name());
     sample_.num_cpus = job_cpus(environment);
     sample_.num_host_cpus = std::max<int64_t>(1, std::thread::hardware_concurrency());
     path_ = fmt::format("{}/{}.{}.{}.{}.json", folder_, sample_.host, sample_.step, sample_.restart, getpid());

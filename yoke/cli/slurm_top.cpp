@@ -16,6 +16,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
+#include "yoke/base/host.h"
 #include "yoke/base/hostlist.h"
 #include "yoke/base/process.h"
 #include "yoke/base/table.h"
@@ -44,9 +45,7 @@ constexpr std::chrono::seconds kFirstAnswers{20};
 
 /// Runs on each node, below srun: prints lines until the output is closed.
 int stream_devices(const SlurmTopArgs& args, const Context& context) {
-  std::array<char, 256> host = {};
-  gethostname(host.data(), host.size() - 1);
-  const auto node = context.environment.value_or("SLURMD_NODENAME", host.data());
+  const auto node = context.environment.value_or("SLURMD_NODENAME", host_name());
   const auto source = device::make_live_source();
   while (true) {
     std::cout << slurm::to_lines(node, slurm::device_rows(source->sample({}))) << std::flush;
@@ -210,8 +209,7 @@ class SlurmTop {
     int status = 0;
     if (is_running) kill(child_, SIGTERM);
     for (int i = 0; i < 500; ++i) {
-      if (waitpid(child_, &status, WNOHANG) != 0)
-        return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+      if (waitpid(child_, &status, WNOHANG) != 0) return shell_status(status);
       poll(nullptr, 0, 10);
     }
     kill(child_, SIGKILL);

@@ -14,6 +14,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/host.h"
 #include "yoke/base/text.h"
 #include "yoke/cluster/token.h"
 
@@ -125,15 +126,9 @@ void check_node(const Allocation& allocation, const std::string& name) {
 }
 
 std::filesystem::path allocation_folder(const Environment& environment) {
-  if (const auto folder = environment.value_or("XDG_STATE_HOME", ""); folder.starts_with('/')) {
-    return std::filesystem::path(folder) / "yoke" / "alloc";
-  }
-  const auto home = environment.find("HOME");
-  if (!home) {
-    throw Error(ErrorCode::kFailedPrecondition,
-                "HOME is not set, so there is no folder for what is known about allocations; set HOME");
-  }
-  return std::filesystem::path(*home) / ".local" / "state" / "yoke" / "alloc";
+  if (const auto state = user_folder(UserFolder::kState, environment)) return *state / "yoke" / "alloc";
+  throw Error(ErrorCode::kFailedPrecondition,
+              "HOME is not set, so there is no folder for what is known about allocations; set HOME");
 }
 
 std::filesystem::path new_allocation_file(const Environment& environment) {

@@ -39,10 +39,6 @@ constexpr milliseconds kLateOutput{200};
 
 const std::vector<int> kPassedOn = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
-int status_of(int wait_status) {
-  return WIFSIGNALED(wait_status) ? 128 + WTERMSIG(wait_status) : WEXITSTATUS(wait_status);
-}
-
 /// The child of an agent, and its output.
 class ExecChild : public launch::EventSource {
  public:
@@ -103,7 +99,7 @@ class ExecChild : public launch::EventSource {
     }
     int wait_status = 0;
     if (!status_ && waitpid(pid_, &wait_status, WNOHANG) == pid_) {
-      status_ = status_of(wait_status);
+      status_ = shell_status(wait_status);
       late_at_ = now + kLateOutput;
     }
     if (late_at_ && now >= *late_at_) {

@@ -85,8 +85,7 @@ class Keeper {
       const bool is_told_to_end = follow_step();
       end_step();
       if (is_told_to_end) return remove_files();
-      log(fmt::format("the step of the resident agents has ended, with status {}",
-                      WIFSIGNALED(status_) ? 128 + WTERMSIG(status_) : WEXITSTATUS(status_)));
+      log(fmt::format("the step of the resident agents has ended, with status {}", shell_status(status_)));
       cancel_steps();
       num_short = Clock::now() - began < kShortStep ? num_short + 1 : 0;
     }

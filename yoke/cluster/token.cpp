@@ -12,6 +12,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/host.h"
 
 namespace yoke::cluster {
 namespace {
@@ -84,16 +85,10 @@ std::string new_token() {
 }
 
 std::filesystem::path token_file(const Environment& environment) {
-  if (const auto folder = environment.value_or("XDG_CONFIG_HOME", ""); folder.starts_with('/')) {
-    return std::filesystem::path(folder) / "yoke" / "token";
-  }
-  const auto home = environment.find("HOME");
-  if (!home) {
-    throw Error(
-        ErrorCode::kFailedPrecondition,
-        "the nodes of a job need a common secret, but HOME is not set; set YOKE_JOB_TOKEN to the same value on all");
-  }
-  return std::filesystem::path(*home) / ".config" / "yoke" / "token";
+  if (const auto config = user_folder(UserFolder::kConfig, environment)) return *config / "yoke" / "token";
+  throw Error(
+      ErrorCode::kFailedPrecondition,
+      "the nodes of a job need a common secret, but HOME is not set; set YOKE_JOB_TOKEN to the same value on all");
 }
 
 std::string job_token(const Environment& environment) {

@@ -2,12 +2,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <mutex>
 #include <utility>
 
 #include "yoke/base/format.h"
+#include "yoke/base/host.h"
 #include "yoke/device/detail/backend.h"
 #include "yoke/device/source.h"
 #include "yoke/device/worker.h"
@@ -196,8 +196,7 @@ class LiveSource : public Source {
   Snapshot sample(const Want& want) override {
     const auto open_deadline = Worker::Clock::now() + deadline_;
     Snapshot snapshot{.time = std::chrono::system_clock::now()};
-    std::array<char, 256> host = {};
-    if (gethostname(host.data(), host.size() - 1) == 0) snapshot.host = host.data();
+    snapshot.host = host_name();
     for (const auto& backend : backends_) backend->wait_for_open(open_deadline);
     // If one driver was slow or has not answered open(), the other drivers still get half of the deadline to read.
     const auto deadline = std::max(open_deadline, Worker::Clock::now() + deadline_ / 2);

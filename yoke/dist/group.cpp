@@ -19,6 +19,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/host.h"
 #include "yoke/dist/detail/gloo.h"
 #include "yoke/dist/detail/group_impl.h"
 #include "yoke/dist/detail/single_tensor_collectives.h"
@@ -72,14 +73,12 @@ at::Tensor as_real(const at::Tensor& tensor) { return tensor.is_complex() ? at::
 /// Returns the host name and the boot id. The name alone may not identify a machine: two machines may both be called
 /// "localhost". Two containers on one machine count as two hosts if their names differ.
 std::string name_of_host() {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
   std::string boot;
   try {
     boot = read_file("/proc/sys/kernel/random/boot_id");
   } catch (const Error&) {  // without a boot id (no Linux, or no /proc) only the host name is used
   }
-  return fmt::format("{} {}", name, boot);
+  return fmt::format("{} {}", host_name(), boot);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <span>
 
 #include "yoke/base/error.h"
+#include "yoke/base/host.h"
 #include "yoke/base/process.h"
 #include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
@@ -59,10 +60,7 @@ State state_of(const fs::path& folder, const Mark& mark) {
 }  // namespace
 
 fs::path data_home(const Environment& environment) {
-  const fs::path home = environment.value_or("HOME", "");
-  const fs::path data = environment.value_or("XDG_DATA_HOME", "");
-  if (data.is_absolute()) return data;
-  if (home.is_absolute()) return home / ".local" / "share";
+  if (const auto data = user_folder(UserFolder::kData, environment)) return *data;
   throw Error(ErrorCode::kFailedPrecondition,
               "HOME is not set, so there is no folder for environments; set HOME or XDG_DATA_HOME, or give a folder");
 }

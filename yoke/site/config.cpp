@@ -14,6 +14,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/host.h"
 #include "yoke/base/quantity.h"
 #include "yoke/base/toml_text.h"
 
@@ -188,10 +189,9 @@ Config read_config(const Environment& environment, const SitePlace& place) {
   }
   config.site =
       ConfigFile::parse(read_of_site(path, chosen.has_value(), config.is_of_user), path.string(), Owner::kSite);
-  const auto home = environment.value_or("HOME", "");
-  const auto folder = environment.value_or("XDG_CONFIG_HOME", home.empty() ? "" : home + "/.config");
-  if (folder.empty()) return config;
-  const auto own = folder + "/yoke/config.toml";
+  const auto folder = user_folder(UserFolder::kConfig, environment);
+  if (!folder) return config;
+  const auto own = (*folder / "yoke" / "config.toml").string();
   config.user = ConfigFile::parse(read_of_user(own), own, Owner::kUser);
   return config;
 }

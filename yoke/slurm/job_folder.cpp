@@ -8,6 +8,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/host.h"
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
 #include "yoke/device/process/info.h"
@@ -15,11 +16,8 @@
 namespace yoke::slurm {
 
 std::optional<std::string> jobs_folder(const Environment& environment) {
-  if (const auto state = environment.value_or("XDG_STATE_HOME", ""); state.starts_with('/')) {
-    return state + "/yoke/slurm";
-  }
-  const auto home = environment.value_or("HOME", "");
-  return home.starts_with('/') ? std::optional(home + "/.local/state/yoke/slurm") : std::nullopt;
+  const auto state = user_folder(UserFolder::kState, environment);
+  return state ? std::optional((*state / "yoke" / "slurm").string()) : std::nullopt;
 }
 
 std::optional<std::string> samples_folder(const Environment& environment) {

@@ -88,7 +88,7 @@ CommandOutput run_with_script(const std::vector<std::string>& options, const std
     }
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
-  output.status = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+  output.status = shell_status(status);
   output.out = text_of(out);
   output.err = text_of(err);
   return output;

@@ -144,7 +144,7 @@ struct Running {
     for (;;) {
       int result = 0;
       if (!status && waitpid(pid, &result, WNOHANG) == pid) {
-        status = WIFEXITED(result) ? WEXITSTATUS(result) : 128 + WTERMSIG(result);
+        status = shell_status(result);
       }
       pollfd news{messages.value(), POLLIN, 0};
       const auto pause = status ? milliseconds(0) : std::min(deadline.left(), milliseconds(10));

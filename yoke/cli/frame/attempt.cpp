@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <array>
@@ -17,6 +16,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/process.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/output.h"
 
@@ -134,11 +134,9 @@ int attempt_in_child(Context& context, const std::function<int(const std::functi
     child_of_attempt = -1;
     return status;  // does not wait for the child, which may never end
   }
-  int result = 0;
-  while (waitpid(child, &result, 0) < 0 && errno == EINTR) {
-  }
+  const int result = wait_for_child(child);
   child_of_attempt = -1;
-  return WIFSIGNALED(result) ? 128 + WTERMSIG(result) : WEXITSTATUS(result);
+  return result;
 }
 
 }  // namespace yoke::cli

@@ -105,7 +105,7 @@ int keep_for_program(claim::Claim& claim, const std::vector<std::string>& argv, 
   for (;;) {
     int status = 0;
     if (!result && waitpid(program, &status, WNOHANG) == program) {
-      result = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+      result = shell_status(status);
     }
     const bool is_forced = tree.is_ending() || is_asked;
     // What a program leaves behind that ends by itself does not keep the devices.

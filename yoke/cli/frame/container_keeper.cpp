@@ -8,7 +8,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -356,13 +355,6 @@ int keep(Context& context, const std::function<std::optional<KeptContainer>(int&
   return kExitOk;
 }
 
-int status_of_keeper(pid_t child) {
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-}
-
 /// The command's part: runs the engine's client in the terminal.
 class Front {
  public:
@@ -372,7 +364,7 @@ class Front {
   /// `output`: for the output of a client that the keeper logs.
   int run(UniqueFd output) {
     const auto plan = hear(channel_);
-    if (!plan) return status_of_keeper(keeper_);
+    if (!plan) return wait_for_child(keeper_);
     is_logged_ = plan->at("is_logged").get<bool>();
     SignalMessages messages;
     const auto argv = plan->at("argv").get<std::vector<std::string>>();

@@ -1,6 +1,5 @@
 #include "yoke/cli/frame/environment_step.h"
 
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -12,16 +11,6 @@
 #include "yoke/base/signal_name.h"
 
 namespace yoke::cli {
-namespace {
-
-int status_of(pid_t child) {
-  int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
-  }
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-}
-
-}  // namespace
 
 void run_environment_step(const environment::Step& step, const std::string& what) {
   constexpr size_t kMaxKept = 65'536;
@@ -44,7 +33,7 @@ void run_environment_step(const environment::Step& step, const std::string& what
     if (output.size() > 2 * kMaxKept) output.erase(0, output.size() - kMaxKept);
     std::cerr.write(buffer, count).flush();
   }
-  const int status = status_of(child);
+  const int status = wait_for_child(child);
   if (status == 0) return;
   constexpr const char* kNames[] = {"venv", "pip", "compiling"};
   throw Error(ErrorCode::kFailedPrecondition, "{}: {}: {}; {}", what, kNames[static_cast<int>(step.kind)],
@@ -55,7 +44,7 @@ bool has_module(const std::string& python, const std::string& module) {
   const pid_t child =
       spawn({.argv = {python, "-c", "import " + module}, .in = kNullStream, .out = kNullStream, .err = kNullStream});
   if (child < 0) throw system_error(errno, "starting " + python);
-  return status_of(child) == 0;
+  return wait_for_child(child) == 0;
 }
 
 }  // namespace yoke::cli

@@ -86,7 +86,7 @@ void MeasuredProgram::take_output() {
 void MeasuredProgram::reap() {
   int status = 0;
   for (pid_t child = 0; (child = waitpid(-1, &status, WNOHANG)) > 0;) {
-    if (child == pid_) status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    if (child == pid_) status_ = shell_status(status);
   }
   if (status_) take_output();
 }

@@ -9,6 +9,7 @@
 #include <csignal>
 
 #include "yoke/base/error.h"
+#include "yoke/base/process.h"
 
 namespace yoke::cli {
 namespace {
@@ -82,7 +83,7 @@ int WatchedProgram::start() {
 void WatchedProgram::reap() {
   int status = 0;
   for (pid_t child = 0; (child = waitpid(-1, &status, WNOHANG)) > 0;) {
-    if (child == pid_) status_ = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+    if (child == pid_) status_ = shell_status(status);
   }
 }
 

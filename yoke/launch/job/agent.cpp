@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "yoke/base/error.h"
+#include "yoke/base/host.h"
 #include "yoke/launch/job/launcher.h"
 #include "yoke/launch/job/own_error_file.h"
 #include "yoke/launch/node/local_node.h"
@@ -27,12 +28,6 @@ constexpr int64_t kMaxUnacknowledgedBytes = 1 << 20;
 constexpr std::chrono::seconds kHeadPatience{5};
 constexpr std::chrono::seconds kDrain{1};
 constexpr std::chrono::seconds kLongestTurnOfAgent{1};
-
-std::string host_name() {
-  char name[256] = "";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
 
 /// Returns the address at which the head reached this host. A resident agent (cluster/resident.h) sets
 /// YOKE_NODE_ADDRESS; SSH_CONNECTION is "CLIENT PORT SERVER PORT".

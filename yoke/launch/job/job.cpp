@@ -4,9 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+
+#include "yoke/base/host.h"
 
 namespace yoke::launch {
 namespace {
@@ -87,15 +88,13 @@ int64_t Job::num_up() const {
 }
 
 Job describe_job(const LaunchSpec& spec) {
-  std::array<char, 256> host = {};
-  gethostname(host.data(), host.size() - 1);
   std::error_code no_folder;  // the folder may have been removed
   return {.pid = getpid(),
           .name = spec.name,
           .run_id = spec.run_id,
           .argv = spec.argv,
           .folder = std::filesystem::current_path(no_folder).native(),
-          .host = host.data(),
+          .host = host_name(),
           .started_at = std::chrono::system_clock::now(),
           .num_ranks = spec.num_ranks,
           .max_restarts = spec.max_restarts};

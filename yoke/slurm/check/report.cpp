@@ -147,19 +147,6 @@ std::string with_fixes(std::string_view text, const std::vector<Finding>& findin
   return result;
 }
 
-std::string rules_as_markdown() {
-  std::string text = "| rule | severity | Slurm | finds | source |\n|---|---|---|---|---|\n";
-  for (const auto& rule : all_rules()) {
-    std::string summary = rule.summary, source = rule.source;
-    for (auto* one : {&summary, &source}) {
-      for (auto at = one->find('|'); at != one->npos; at = one->find('|', at + 2)) one->replace(at, 1, "\\|");
-    }
-    text +=
-        fmt::format("| `{}` | {} | {} | {} | {} |\n", rule.id, name(rule.severity), versions_of(rule), summary, source);
-  }
-  return text;
-}
-
 nlohmann::ordered_json rules_as_json() {
   Json list = Json::array();
   for (const auto& rule : all_rules()) {

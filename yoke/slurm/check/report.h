@@ -31,8 +31,7 @@ bool has_problems(const std::vector<FileFindings>& files);
 /// Applies all edits of the findings to `text`. Lines end with a line feed afterwards if a finding changes line ends.
 std::string with_fixes(std::string_view text, const std::vector<Finding>& findings);
 
-/// The table of all rules, as in docs/slurm-check.md.
-std::string rules_as_markdown();
+/// All rules, as docs/slurm-check.md lists them.
 nlohmann::ordered_json rules_as_json();
 /// What a rule says, why, and on what it rests.
 std::string explain(const Rule& rule);

@@ -2,14 +2,13 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <set>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/host.h"
 #include "yoke/base/process.h"
 #include "yoke/slurm/programs.h"
 
@@ -19,12 +18,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMostSiteBytes = 1 << 20;
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  if (gethostname(name.data(), name.size() - 1) != 0) return "";
-  return name.data();
-}
 
 FoundSite read_site(const fs::path& path) {
   const auto name = path.string();
@@ -38,10 +31,7 @@ FoundSite read_site(const fs::path& path) {
 
 std::vector<fs::path> site_folders(const Environment& environment, const fs::path& share) {
   std::vector<fs::path> folders;
-  const auto home = environment.value_or("HOME", "");
-  auto config = environment.value_or("XDG_CONFIG_HOME", "");
-  if (config.empty() && !home.empty()) config = home + "/.config";
-  if (!config.empty()) folders.push_back(fs::path(config) / "yoke" / "sites");
+  if (const auto config = user_folder(UserFolder::kConfig, environment)) folders.push_back(*config / "yoke" / "sites");
   folders.push_back(share / "sites");
   return folders;
 }

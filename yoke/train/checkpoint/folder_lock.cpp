@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "yoke/base/error.h"
+#include "yoke/base/host.h"
 #include "yoke/train/checkpoint/step_folder.h"
 
 namespace yoke::train {
@@ -25,9 +26,7 @@ FolderLock::FolderLock(const fs::path& folder) {
                 "the folder {} is in use by another run{}{}; wait for it, or choose another folder", folder.string(),
                 holder.empty() ? "" : ": ", holder);
   }
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
-  const auto holder = fmt::format("pid {} on {}", getpid(), host);
+  const auto holder = fmt::format("pid {} on {}", getpid(), host_name());
   // The text is only for the error message above. On a full disk the file stays empty, which does no harm.
   if (ftruncate(fd_.value(), 0) == 0) [[maybe_unused]]
     const auto count = write(fd_.value(), holder.data(), holder.size());

@@ -4,19 +4,14 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <array>
 #include <chrono>
 
 #include "yoke/base/error.h"
+#include "yoke/base/host.h"
 #include "yoke/train/watch/detail/event_encoder.h"
 
 namespace yoke::train::detail {
 namespace {
-
-std::string host_name() {
-  std::array<char, 256> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
-}
 
 /// Makes `folder` and an empty file in it.
 GrowingFile make_event_file(const std::filesystem::path& folder, double now) {

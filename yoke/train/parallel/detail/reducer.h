@@ -48,7 +48,6 @@ class HookRunner : public c10d::CommHookInterface {
   explicit HookRunner(CommunicationHook hook) : hook_(std::move(hook)) {}
   c10::intrusive_ptr<c10::ivalue::Future> runHook(c10d::GradBucket& bucket) override;
   at::Tensor parseHookResult(const c10::IValue& result) override;
-  size_t num_pending() const { return pending_.size(); }
 
  private:
   CommunicationHook hook_;

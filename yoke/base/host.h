@@ -1,0 +1,26 @@
+// yoke/base/host.h -- this host's name, and the folders that a user has on it.
+#pragma once
+
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "yoke/base/environment.h"
+
+namespace yoke {
+
+/// Returns the name of this host, as `hostname` prints it; empty if the kernel does not tell it.
+std::string host_name();
+
+/// The folders of the XDG Base Directory Specification for what programs keep for a user.
+enum class UserFolder {
+  kConfig,  ///< XDG_CONFIG_HOME, by default ~/.config
+  kData,    ///< XDG_DATA_HOME, by default ~/.local/share
+  kState,   ///< XDG_STATE_HOME, by default ~/.local/state
+};
+
+/// Returns the folder of the user, which may not exist yet. As the specification asks, a relative path in the variable
+/// counts as none. Returns nullopt without an absolute path in the variable or in HOME.
+std::optional<std::filesystem::path> user_folder(UserFolder folder, const Environment& environment);
+
+}  // namespace yoke
