@@ -365,7 +365,12 @@ TEST(ClaimCommand, AShellThatEvaluatesAFailureSeesNoDevice) {
               {"-n 0 --for 5m", 64},
               {"--for 5x", 64},
               {"-d 99 --for 5m", 66},
-              {"--for 5m --nonsense", 64}};
+              {"--for 5m --nonsense", 64},
+              {"--fro 5m", 64},
+              {"-n 1", 64},
+              {"-n 1 --backfill", 64},
+              {"-n 1 --name '' --for 5m", 64},
+              {"--adopt 999999999 --for 5m", 66}};
   for (const auto& row : rows) {
     for (const std::string shell : {"sh", "bash"}) {
       auto options = machine.yoke({"claims"});
@@ -504,6 +509,8 @@ TEST(ClaimCommand, LimitsOfTheSite) {
   };
   EXPECT_EQ(run(as_ada({"claim", "-n", "1", "--", "true"})).exit_code, 64) << "--for is required";
   EXPECT_EQ(run(as_ada({"claim", "-n", "1", "--for", "3h", "--", "true"})).exit_code, 64);
+  EXPECT_EQ(run(as_ada({"claim", "-n", "1", "--explain"})).exit_code, 0) << "to ask takes nothing";
+  EXPECT_EQ(machine.num_claimed(), 0);
   const auto held = run(as_ada({"claim", "-n", "2", "--for", "1h", "--json"}));
   ASSERT_EQ(held.exit_code, 0) << held.err;
   const auto more = run(as_ada({"claim", "-n", "2", "--for", "1h", "--", "true"}));

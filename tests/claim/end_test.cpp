@@ -134,5 +134,23 @@ TEST_F(ClaimEnds, AShellKeepsItsTerminalAndItsJobs) {
   EXPECT_EQ(machine_.num_claimed(), 0);
 }
 
+TEST_F(ClaimEnds, WhenItIsReleasedAlthoughItIsStopped) {
+  Command program(command({"claim", "--", "bash", "deaf.sh"}));
+  ASSERT_TRUE(program.wait_for_output("begun")) << program.err();
+  program.signal(SIGSTOP);
+  release(machine_, program);
+}
+
+TEST_F(ClaimEnds, WhenItIsReleasedAfterItsProgramAlone) {
+  Command program(command({"claim", "--", "bash", "deaf.sh"}));
+  ASSERT_TRUE(program.wait_for_output("begun")) << program.err();
+  program.signal(SIGKILL);
+  program.wait();
+  const auto pid = machine_.claims().at("claims").at(0).at("pid").get<int64_t>();
+  const auto released = run(machine_.yoke({"release", "-f", std::to_string(pid)}));
+  EXPECT_EQ(released.exit_code, 0) << released.err;
+  EXPECT_EQ(machine_.num_claimed(), 0);
+}
+
 }  // namespace
 }  // namespace yoke::test

@@ -106,6 +106,19 @@ TEST_F(ClaimReserve, ARequestThatMustWaitForItHoldsBackNobody) {
   EXPECT_EQ(waiter.out(), "");
 }
 
+TEST_F(ClaimReserve, DoesNotBringItsUserBeforeOthers) {
+  Command holder(machine_.yoke(ClaimMachine::claim_and_wait({"-n", "8", "--for", "30m"})));
+  ASSERT_TRUE(holder.wait_for_output("started"));
+  Command waiter(as(kAda, ClaimMachine::claim_and_wait({"-n", "8", "--for", "2h", "--wait"})));
+  ASSERT_TRUE(wait_until([&] { return machine_.claims().at("queue").size() == 1; }));
+  reserve(kBob, {"--start", "+1h", "--for", "1m", "-n", "8"});
+  holder.signal(SIGTERM);
+  holder.wait();
+  EXPECT_EQ(run(as(kBob, {"claim", "-n", "8", "--for", "3h", "--", "true"})).exit_code, 75);
+  EXPECT_EQ(run(machine_.yoke({"claim", "-n", "8", "--for", "30m", "--", "true"})).exit_code, 0)
+      << "devices are not idle until then";
+}
+
 TEST_F(ClaimReserve, DevicesCanBeNamed) {
   reserve(kAda, {"--start", "+1h", "--for", "1h", "-d", "0,1"});
   const auto result = run(as(kBob, {"claim", "-d", "0", "--", "true"}));

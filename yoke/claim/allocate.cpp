@@ -40,9 +40,10 @@ std::string claimed_by(const std::vector<const Holding*>& holdings, const Survey
 }
 
 /// Leaves out the requests of others that cannot start before a reservation of somebody else. They hold back nobody, or
-/// devices would be idle until then.
-void leave_out_held_back(Survey& survey, const Asker& asker, const std::vector<Reservation>& reservations,
+/// devices would be idle until then. But nobody comes before others by reservations of his own.
+void leave_out_held_back(Survey& survey, const Asker& asker, std::vector<Reservation> reservations,
                          const std::vector<Candidate>& candidates, Time now) {
+  std::erase_if(reservations, [&](const Reservation& one) { return one.uid == asker.uid; });
   if (reservations.empty()) return;
   // Those that wait for claims to end, and not because of a reservation, keep their place.
   auto devices = availability_of(candidates, survey, now);
@@ -179,9 +180,12 @@ std::string refusal_of(const Allocation& allocation, const std::vector<Candidate
         "GPUs or MIG instances, and one of each GPU instance; use --wait to queue, or see `yoke claims`",
         wanted, wanted);
   }
-  return fmt::format("{} {} wanted, and {} {} free: {}{}; use --wait to queue, or see `yoke claims`", wanted,
-                     wanted == 1 ? "device is" : "devices are", num_free, num_free == 1 ? "is" : "are",
-                     fmt::join(reasons, "; "), num_more > 0 ? fmt::format("; and {} more", num_more) : "");
+  const bool helps_waiting = num_usable_together(candidates, request.wish) >= wanted;
+  return fmt::format(
+      "{} {} wanted, and {} {} free: {}{}; {}", wanted, wanted == 1 ? "device is" : "devices are", num_free,
+      num_free == 1 ? "is" : "are", fmt::join(reasons, "; "),
+      num_more > 0 ? fmt::format("; and {} more", num_more) : "",
+      helps_waiting ? "use --wait to queue, or see `yoke claims`" : "waiting does not help until that is mended");
 }
 
 }  // namespace

@@ -32,11 +32,12 @@ std::optional<AllocationLock> try_lock_allocation(const LockFolder& folder, std:
   return lock;
 }
 
-/// The same, but a file that cannot be used is a lock that somebody holds.
-std::optional<AllocationLock> try_second_lock(const LockFolder& folder) {
+/// The same, but a file that is in the way is a lock that somebody holds: any user can put one there.
+std::optional<AllocationLock> try_usable_lock(const LockFolder& folder, std::string_view lock_name) {
   try {
-    return try_lock_allocation(folder, kSecondAllocationName);
+    return try_lock_allocation(folder, lock_name);
   } catch (const Error&) {
+    if (!folder.obstacle(std::string(lock_name))) throw;
     return std::nullopt;
   }
 }
@@ -46,10 +47,10 @@ std::optional<AllocationLock> try_second_lock(const LockFolder& folder) {
 AllocationLock lock_allocation(const LockFolder& folder, const LockWait& wait) {
   const auto begin = std::chrono::steady_clock::now();
   for (;;) {
-    if (auto lock = try_lock_allocation(folder, kAllocationName)) return std::move(*lock);
+    if (auto lock = try_usable_lock(folder, kAllocationName)) return std::move(*lock);
     const auto waited = std::chrono::steady_clock::now() - begin;
     if (waited >= wait.patience) {
-      auto second = try_second_lock(folder);
+      auto second = try_usable_lock(folder, kSecondAllocationName);
       if (!second && waited >= wait.patience + kSecondPatience)
         second.emplace(AllocationLock{.begin = std::chrono::steady_clock::now()});
       if (second) {

@@ -6,6 +6,7 @@
 #include "yoke/base/format.h"
 #include "yoke/base/text.h"
 #include "yoke/claim/allocate.h"
+#include "yoke/claim/detail/survey.h"
 #include "yoke/claim/policy.h"
 
 namespace yoke::claim {
@@ -62,6 +63,24 @@ void check_unclaimed_use(const Survey& survey, const std::vector<Candidate>& can
   }
 }
 
+/// Somebody computes on a device that another user has claimed. Processes of root are the driver's and the site's.
+void check_use_of_others(const Survey& survey, const std::string& id, const device::Device& device,
+                         std::vector<Finding>& findings) {
+  const auto* const holding = survey.find(device.facts.uuid);
+  if (holding == nullptr || !holding->uid || holding->share_bytes) return;
+  for (const auto& process : device.processes) {
+    const auto& info = process.info;
+    const bool is_of_a_user = info.uid.value_or(0) != 0 && info.user.find_first_not_of("0123456789") != info.user.npos;
+    if (process.type == "graphics" || !is_of_a_user || info.uid == holding->uid) continue;
+    findings.push_back({"claim-foreign-use",
+                        Status::kWarn,
+                        {id},
+                        fmt::format("claimed by {}, and used by {} (pid {})", holder_text(*holding),
+                                    printable(info.user), process.pid),
+                        "ask that user to claim devices, or as root end the process"});
+  }
+}
+
 }  // namespace
 
 ClaimState read_claim_state(const Environment& environment) {
@@ -79,6 +98,7 @@ ClaimState read_claim_state(const Environment& environment) {
   try {
     auto folder = find_lock_folder(config, environment);
     state.folder = folder.path().string();
+    state.obstacle = folder.obstacle(std::string(kAllocationName)).value_or("");
     state.is_prepared = state.is_prepared || state.folder == "/run/yoke" || environment.find("YOKE_CLAIM_DIR");
     state.survey = Ledger(std::move(folder)).look_without_lock();
   } catch (const Error& error) {
@@ -108,11 +128,24 @@ std::vector<Finding> claim_findings(const ClaimState& state, const device::Snaps
     return findings;
   }
   findings.push_back({"claim-folder", Status::kOk, {}, "devices are claimed in " + state.folder, ""});
+  if (!state.obstacle.empty()) {
+    findings.push_back({"claim-lock",
+                        Status::kWarn,
+                        {},
+                        state.obstacle,
+                        "until then each claim waits for a second, and the queue has no strict order"});
+  }
   const auto candidates = candidates_of(snapshot, {});
   for (const auto& holding : state.survey.holdings) {
     check_holding(state, holding, id_of_key(candidates, holding.key), now, findings);
   }
   check_unclaimed_use(state.survey, candidates, findings);
+  for (const auto& one : snapshot.devices) {
+    check_use_of_others(state.survey, id_of(one), one, findings);
+    for (const auto& instance : one.instances) {
+      check_use_of_others(state.survey, fmt::format("{}:{}", one.index, instance.index), instance, findings);
+    }
+  }
   return findings;
 }
 

@@ -8,6 +8,7 @@ namespace {
 
 using device::Finding;
 using testing::AllOf;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -76,6 +77,13 @@ TEST(ClaimFindings, EachDeviceThatIsNotClaimedAsItShouldBe) {
                   "warn claim-locks 2: locked by uid 61003 (pid 43), but not by yoke",
                   "warn claim-locks : GPU-gone locked by somebody who cannot be seen from here, but not by yoke",
                   "warn claim-missing 3: in use without a claim by process 7, which cannot be seen from here"));
+  snapshot.devices[1].processes = {{.pid = 9, .type = "compute", .info = {.uid = 61'003, .user = "bob"}},
+                                   {.pid = 10, .type = "compute", .info = {.uid = 61'002, .user = "ada"}},
+                                   {.pid = 11, .type = "graphics", .info = {.uid = 61'003, .user = "bob"}},
+                                   {.pid = 12, .type = "compute", .info = {.uid = 0, .user = "root"}}};
+  EXPECT_THAT(lines_of(claim_findings(state, snapshot, kTimeOfFindings)),
+              Contains("warn claim-foreign-use 1: claimed by uid 61002 (pid 42), and used by bob (pid 9)").Times(1));
+  snapshot.devices[1].processes.clear();
   state.idle.warn = std::chrono::hours(5);
   EXPECT_THAT(lines_of(claim_findings(state, snapshot, kTimeOfFindings)),
               testing::Not(testing::Contains(HasSubstr("claim-idle"))));

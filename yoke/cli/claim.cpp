@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -30,6 +31,7 @@
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/claim_keeper.h"
 #include "yoke/cli/frame/shell.h"
+#include "yoke/cli/frame/watched_program.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/device/process/info.h"
 
@@ -66,9 +68,9 @@ void check_claim(const ClaimArgs& args, const Context& context) {
   }
 }
 
-/// Whether a shell evaluates what is printed.
+/// Whether a shell may evaluate what is printed, so that failures must not be silent there. A terminal does not.
 bool is_for_shell(const ClaimArgs& args, const Context& context) {
-  return context.rest.empty() && !args.length.empty() && !args.adopted_pid && !args.json;
+  return context.rest.empty() && !args.json && !args.is_dry(context) && isatty(STDOUT_FILENO) == 0;
 }
 
 AcquireOptions to_options(const ClaimArgs& args, const claim::SiteConfig& config, const Context& context) {
@@ -86,7 +88,8 @@ AcquireOptions to_options(const ClaimArgs& args, const claim::SiteConfig& config
   request.takes_used = args.adopted_pid.has_value();
   request.goes_ahead = args.backfill;
   request.is_dry = args.is_dry(context);
-  request.length = length_of_claim(args.length, config);
+  // To ask what would be given needs no time, though a site may limit it.
+  if (!request.is_dry) request.length = length_of_claim(args.length, config);
   request.note.purpose = args.name;
   if (args.name.empty()) request.note.purpose = purpose_of(context.rest);
   options.waits = !args.wait.empty();
@@ -153,12 +156,18 @@ void detach() {
   prctl(PR_SET_PDEATHSIG, 0);
 }
 
+/// How the holder and the command that started it talk. The holder reports what it holds; the command answers with a
+/// byte when the user has been told.
+struct HolderTalk {
+  UniqueFd report, answer;
+};
+
 /// Runs in the holder. Returns its exit status.
-int hold(const ClaimArgs& args, AcquireOptions options, const ClaimSite& site, Context& context, UniqueFd report) {
+int hold(const ClaimArgs& args, AcquireOptions options, const ClaimSite& site, Context& context, HolderTalk talk) {
   Adopted adopted;
   if (args.adopted_pid) adopted = open_adopted(*args.adopted_pid);
   options.request.note.is_holder = true;
-  options.in_reader = [&report] { report.reset(); };  // or the end of the report would not be seen
+  options.in_reader = [&talk] { talk = {}; };  // or the end of the report would not be seen
   if (options.request.note.purpose.empty() && args.adopted_pid) {
     const auto command = device::describe_process(*args.adopted_pid).command;
     const auto words = words_of(command);
@@ -174,8 +183,7 @@ int hold(const ClaimArgs& args, AcquireOptions options, const ClaimSite& site, C
     note.program_start_ticks = adopted.start_ticks;
     claim.write(note);
   }
-  const bool is_evaluated = is_for_shell(args, context);
-  const auto text = args.json ? to_json(*acquired) : is_evaluated ? to_shell(acquired->assignments) : "";
+  const auto text = args.json ? to_json(*acquired) : args.adopted_pid ? "" : to_shell(acquired->assignments);
   std::cerr << fmt::format("{}process {} holds {} {}{}; `yoke release {}` gives {} back\n", speaker(context), getpid(),
                            acquired->allocation.ids.size() == 1 ? "device" : "devices",
                            fmt::join(acquired->allocation.ids, ", "), end_text(claim.note(), args), getpid(),
@@ -183,8 +191,14 @@ int hold(const ClaimArgs& args, AcquireOptions options, const ClaimSite& site, C
             << std::flush;
   detach();
   const auto message = "+" + text;
-  write_all(report.value(), std::as_bytes(std::span(message)), "the report of the holder");
-  report.reset();
+  write_all(talk.report.value(), std::as_bytes(std::span(message)), "the report of the holder");
+  talk.report.reset();
+  // Nobody learns what a claim is for whose words were lost, so it ends.
+  char byte = 0;
+  while (read(talk.answer.value(), &byte, 1) < 0 && errno == EINTR) {
+  }
+  if (byte == 0) return kExitOk;
+  talk.answer.reset();
   acquired->wakeup.reset();
   UseWatch watch(claim, watch_options(options, site, acquired->allocation.ids));
   keep_for_a_time(claim, adopted.fd, speaker(context), watch);
@@ -193,34 +207,48 @@ int hold(const ClaimArgs& args, AcquireOptions options, const ClaimSite& site, C
 
 /// Starts the holder, and prints what it reports. The holder itself takes the locks, so that the kernel names it.
 int start_holder(const ClaimArgs& args, const AcquireOptions& options, const ClaimSite& site, Context& context) {
-  auto report = make_pipe();
+  auto report = make_pipe(), answer = make_pipe();
   context.out.flush();
   const pid_t parent = getpid();
   const pid_t holder = fork();
   if (holder < 0) throw system_error(errno, "starting the process that holds the devices");
   if (holder == 0) {
     report.read_end.reset();
+    answer.write_end.reset();
     setsid();
     prctl(PR_SET_PDEATHSIG, SIGTERM);  // until it holds the devices
     if (getppid() != parent) _exit(1);
-    const int status =
-        report_errors(context, [&] { return hold(args, options, site, context, std::move(report.write_end)); });
+    const int status = report_errors(context, [&] {
+      return hold(args, options, site, context, {std::move(report.write_end), std::move(answer.read_end)});
+    });
     _exit(status);
   }
   report.write_end.reset();
+  answer.read_end.reset();
+  SignalMessages messages;  // an interrupted command has a status for the shell, too
   std::string text;
-  char buffer[4096];
-  for (ssize_t count = 0; (count = read(report.read_end.value(), buffer, sizeof buffer)) != 0;) {
+  for (bool is_open = true; is_open;) {
+    pollfd news[] = {{report.read_end.value(), POLLIN, 0}, {messages.fd(), POLLIN, 0}};
+    poll(news, 2, -1);
+    while (const auto message = messages.next()) {
+      if (message->signal != SIGCHLD) return 128 + message->signal;  // the holder ends with this process
+    }
+    if (news[0].revents == 0) continue;
+    char buffer[4096];
+    const auto count = read(report.read_end.value(), buffer, sizeof buffer);
     if (count > 0) text.append(buffer, static_cast<size_t>(count));
-    if (count < 0 && errno != EINTR) break;
+    is_open = count > 0 || (count < 0 && errno == EINTR);
   }
-  if (!text.empty()) {
-    context.out << text.substr(1) << std::flush;
-    // Nobody learns what a claim is for whose words were lost, so it ends.
-    if (!context.out) kill(holder, SIGTERM);
-    return kExitOk;
+  if (text.empty()) return wait_for_child(holder);
+  context.out << text.substr(1) << std::flush;
+  if (!context.out) return kExitOk;  // report_errors() says why
+  if (!args.json && !args.adopted_pid && isatty(STDOUT_FILENO) != 0) {
+    std::cerr << speaker(context)
+              << "this shell has them with these lines, or at once with eval \"$(yoke claim ...)\"\n";
   }
-  return wait_for_child(holder);
+  constexpr char kTold = 1;
+  [[maybe_unused]] const auto count = write(answer.write_end.value(), &kTold, 1);
+  return kExitOk;
 }
 
 int run_claim(const ClaimArgs& args, Context& context) {

@@ -72,6 +72,16 @@ bool wait_for_release(const claim::HeldNote& held, const ClaimSite& site, std::c
   return true;
 }
 
+void signal_all(const std::vector<claim::Keeper>& keepers, int signal) {
+  for (const auto& keeper : keepers) {
+    try {
+      device::ProcessHandle(keeper.pid, keeper.start_ticks).signal(signal);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kNotFound) throw;  // it has ended meanwhile
+    }
+  }
+}
+
 void release(const claim::HeldNote& held, const ClaimSite& site, Context& context) {
   const auto& note = *held.note;
   const auto told = keepers(held);
@@ -80,15 +90,16 @@ void release(const claim::HeldNote& held, const ClaimSite& site, Context& contex
   } catch (const Error& error) {  // it has ended, or its text cannot be written; the signal is sent in any case
     if (error.code() == ErrorCode::kPermissionDenied) throw;
   }
-  for (const auto& keeper : told) {
-    try {
-      device::ProcessHandle(keeper.pid, keeper.start_ticks).signal(SIGTERM);
-    } catch (const Error& error) {
-      if (error.code() != ErrorCode::kNotFound) throw;  // it has ended meanwhile
-    }
-  }
+  signal_all(told, SIGTERM);
+  signal_all(told, SIGCONT);  // a stopped process acts on SIGTERM only when it goes on
   const auto limit = limit_of(note);
-  if (!wait_for_release(held, site, limit)) {
+  const bool is_program = told.size() == 1 && told[0].pid == note.program_pid;  // `yoke claim` was killed
+  bool is_over = false;
+  if (is_program) {
+    is_over = wait_for_release(held, site, std::chrono::seconds(10));
+    if (!is_over) signal_all(told, SIGKILL);
+  }
+  if (!is_over && !wait_for_release(held, site, limit)) {
     throw Error(ErrorCode::kTimeout, "process {} got SIGTERM, and {} still claimed after {} s",
                 told.empty() ? held.pid.value_or(0) : told[0].pid,
                 note.keys.size() == 1 ? "its device is" : "its devices are", limit.count());

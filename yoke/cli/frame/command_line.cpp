@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
@@ -226,11 +227,13 @@ void parse(CLI::App& app, std::vector<std::string> words, Context& context) {
   }
   context.command = fmt::format("{}", fmt::join(path, " "));
   auto own = words;
+  bool has_program = false;  // beyond doubt: after an unknown option, a word may be its value
   if (starts_program(command)) {
     auto split = split_words(words, {.takes_value = [&](std::string_view name) { return takes_value(command, name); },
                                      .whole_name = [&](std::string_view name) { return whole_name(command, name); }});
     own = std::move(split.own);
     context.rest = std::move(split.rest);
+    has_program = split.has_dashes || context.rest.size() > 1;
     const bool is_like_torchrun =
         std::ranges::any_of(command.get_options(), [](const CLI::Option* option) { return is_torchruns(*option); });
     // Like torchrun, which drops a "--" right after the program, but not a second one.
@@ -238,17 +241,25 @@ void parse(CLI::App& app, std::vector<std::string> words, Context& context) {
       context.rest.erase(context.rest.begin() + 1);
     }
   }
-  refuse_empty_values(command, own);
+  const auto tell_shell = [&] {
+    if (isatty(STDOUT_FILENO) == 0 && is_for_eval(context.command, own, has_program)) {
+      context.out << failure_to_shell(exit_status(ErrorCode::kInvalidArgument));
+    }
+  };
   std::vector<std::string> reversed(own.rbegin(), own.rend());  // CLI11 expects the words in reverse order
   reversed.insert(reversed.end(), path.rbegin(), path.rend());
+  try {
+    refuse_empty_values(command, own);
+  } catch (const Error&) {
+    tell_shell();
+    throw;
+  }
   try {
     app.parse(reversed);
   } catch (const CLI::Success& help_or_version) {
     app.exit(help_or_version, context.out, context.out);
   } catch (const CLI::ParseError& error) {
-    if (is_for_eval(context.command, own, !context.rest.empty())) {
-      context.out << failure_to_shell(exit_status(ErrorCode::kInvalidArgument));
-    }
+    tell_shell();
     rethrow(error, command, own, path);
   } catch (const Error& error) {
     throw Error(error.code(), "{}", as_written_first(error.what(), command, own));

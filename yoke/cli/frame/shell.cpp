@@ -24,7 +24,7 @@ bool is_for_eval(std::string_view command, const std::vector<std::string>& words
   const auto has = [&](std::string_view option) {
     return std::any_of(words.begin(), words.end(), [&](const std::string& word) { return word.starts_with(option); });
   };
-  return command == "claim" && !has_program && has("--for") && !has("--adopt") && !has("--json");
+  return command == "claim" && !has_program && !has("--json") && (has("--for") || !has("--explain"));
 }
 
 }  // namespace yoke::cli

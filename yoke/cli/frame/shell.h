@@ -16,7 +16,7 @@ std::string to_shell(const std::vector<device::Assignment>& assignments);
 /// eval "$(...)" does not learn that the command failed.
 std::string failure_to_shell(int status);
 
-/// Whether the words of a command line, which may have mistakes, ask for text that a shell evaluates.
+/// Whether the words of a command line, which may have mistakes, ask for text that a shell may evaluate.
 bool is_for_eval(std::string_view command, const std::vector<std::string>& words, bool has_program);
 
 }  // namespace yoke::cli

@@ -87,7 +87,8 @@ class Fabric {
 };
 
 Kind pci_path(const Endpoint& a, const Endpoint& b) {
-  if (a.pci_bus_id == b.pci_bus_id) return Kind::kPix;  // partitions of one card
+  if (a.pci_bus_id.empty() || b.pci_bus_id.empty()) return Kind::kUnknown;  // a device that does not answer
+  if (a.pci_bus_id == b.pci_bus_id) return Kind::kPix;                      // partitions of one card
   const bool both_nodes = a.numa_node && b.numa_node;
   if (both_nodes && a.numa_node != b.numa_node) return Kind::kSys;
   if (a.bridges.empty() || b.bridges.empty()) return Kind::kUnknown;

@@ -67,6 +67,8 @@ TEST(Connections, WhatIsNotKnownIsNotGuessed) {
   const auto matrix = matrix_of({{"a", {"host 0"}, std::nullopt}, {"b", {"host 1"}, 0}, {"c", {}, 0}, {"d", {}, 1}});
   EXPECT_THAT(row(matrix, 0), ElementsAre("X", "?", "?", "?"));
   EXPECT_THAT(row(matrix, 2), ElementsAre("?", "?", "X", "SYS"));  // follows from the NUMA nodes alone
+  const auto silent = matrix_of({{"", {}, std::nullopt}, {"a", {"host 0"}, 0}, {"", {}, std::nullopt}});
+  EXPECT_THAT(row(silent, 0), ElementsAre("X", "?", "?")) << "GPUs that do not answer have no bus id";
 }
 
 TEST(Connections, NvlinksAreCounted) {
