@@ -445,7 +445,7 @@ srun -n2 -N1 sh -c 'echo "rank $RANK"'
 srun -n1 -N1 --pty bash
 cd $(dirname $SLURM_CONF)/../home
 srun -n1 -N1 sh -c 'touch begun; until [ -e never ]; do sleep 0.1; done' &
-until [ -e begun ]; do sleep 0.1; done
+until [ -e begun ] || ! kill -0 $!; do sleep 0.1; done
 )";
   const auto jobs = cluster.shell(
       "sbatch -W -o " + output +

@@ -290,8 +290,8 @@ void check_cores(const Subject& subject, Finder& finder) {
 
 constexpr const char* kFacts =
     "scontrol show partition of this cluster, or the site's own pages; Slurm src/slurmctld/job_mgr.c, "
-    "_part_access_check "
-    "and _valid_job_part; sbatch 22.05.8 (tests/slurm/check_test.cpp)";
+    "_part_access_check and _valid_job_part; node_scheduler.c, _set_err_msg; sbatch 22.05.8 "
+    "(tests/slurm/check_test.cpp)";
 
 constexpr Rule kLimitRules[] = {
     {"unknown-partition", Severity::kError, "", "", "A partition that the cluster does not have, or that takes no jobs",
