@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "tests/slurm/check_values.h"
 #include "tests/slurm/yoke_check.h"
 #include "tests/support/slurm.h"
 #include "yoke/base/file.h"
@@ -156,6 +157,13 @@ TEST(SlurmCheckCommand, ChecksTheOtherFilesIfOneCannotBeRead) {
   std::filesystem::remove_all(folder);
 }
 
+// What trap-waits says: the signal arrives before the program ends, and its trap runs afterwards.
+TEST(SlurmCheckCommand, TrapsOfBashWaitForTheProgramInTheForeground) {
+  const auto result =
+      run({.argv = {"bash", "-c", "trap 'echo trap' USR1; sh -c 'kill -USR1 $PPID; echo program'; echo after"}});
+  EXPECT_EQ(result.out, "program\ntrap\nafter\n");
+}
+
 TEST(SlurmCheckCommand, UnderstandsItsOwnWords) {
   for (const auto& words :
        std::vector<std::vector<std::string>>{{"--slurm", "21.08", "-"}, {"--slurm", "26.11", "-"}, {"--sarif", "-"}}) {
@@ -187,139 +195,6 @@ TEST(SlurmCheckCommand, DocumentsAllRules) {
   }
 }
 
-/// Directives with a value that sbatch 22.05.8 refuses on every cluster.
-const std::vector<std::string> kRefusedValues = {"--begin=tomorow",
-                                                 "--begin=now+1h",
-                                                 "--begin=25:00",
-                                                 "--begin=4pm",
-                                                 "--begin=Tomorrow",
-                                                 "--begin=13/20",
-                                                 "--deadline=",
-                                                 "--deadline=tomorow",
-                                                 "--mail-type=ENDD",
-                                                 "--mail-type=TIME_LIMIT_95",
-                                                 "--dependency=afterokk:1",
-                                                 "--dependency=afterok",
-                                                 "--dependency=afterok:1,",
-                                                 "--hint=x",
-                                                 "--distribution=blok",
-                                                 "--distribution=block:foo",
-                                                 "--gres-flags=foo",
-                                                 "--signal=USR1@70000",
-                                                 "--signal=0",
-                                                 "--nodelist=n[1-",
-                                                 "--nodelist=n[2-1]",
-                                                 "--exclude=n[",
-                                                 "--open-mode=x",
-                                                 "--profile=x",
-                                                 "--cpu-freq=x",
-                                                 "--cpu-freq=2400000-1000000",
-                                                 "--wait-all-nodes=3",
-                                                 "--mem-bind=x",
-                                                 "--mem-bind=map_mem:z",
-                                                 "--gpu-bind=foo",
-                                                 "--gpu-bind=map_gpu:x",
-                                                 "--gpu-bind=v,closest",
-                                                 "--exclusive=foo",
-                                                 "--switches=x",
-                                                 "--nice=99999999999",
-                                                 "--priority=-1",
-                                                 "--core-spec=x",
-                                                 "--thread-spec=0",
-                                                 "--ntasks-per-core=0",
-                                                 "--extra-node-info=x",
-                                                 "--gpu-freq=x",
-                                                 "--gpus=2.5",
-                                                 "--gres=gpu:-1",
-                                                 "--gres=gpu:1:a100",
-                                                 "--acctg-freq=x",
-                                                 "--delay-boot=x",
-                                                 "--tmp=x",
-                                                 "--propagate=x",
-                                                 "--kill-on-invalid-dep=x",
-                                                 "--no-kill=x",
-                                                 "--get-user-env=x",
-                                                 "--array=1--4",
-                                                 "-n=2",
-                                                 "-p=main",
-                                                 "--array=1:2",
-                                                 "--cpu-freq=high-low",
-                                                 "--distribution=plane",
-                                                 "--distribution=plane:2",
-                                                 "--distribution=arbitrary",
-                                                 "--exclusive=topo",
-                                                 "--gpus-per-socket=1",
-                                                 "--gpus-per-task=1",
-                                                 "--gres-flags=disable-binding,enforce-binding",
-                                                 "--gres=gpu:2,",
-                                                 "--gres=gpu:a100:2,gpu:1",
-                                                 "--gres=gpu:a100:2:3",
-                                                 "--gres=gpu::2",
-                                                 "--gres=gpu_a100:1",
-                                                 "--gres=gpu/a100:1",
-                                                 "--job-name=a\\ b",
-                                                 "--mail-type=",
-                                                 "--nodes=1,2",
-                                                 "-partition=main",
-                                                 "--export-file"};
-
-/// Directives that it takes, and that look unusual.
-const std::vector<std::string> kTakenValues = {"--begin=now+1hour",
-                                               "--begin=16:00",
-                                               "--begin=noon",
-                                               "--begin=2010-01-20T12:34:00",
-                                               "--begin=01/20/30",
-                                               "'--begin=tomorrow 12:00'",
-                                               "--begin=0120",
-                                               "--begin=uts1893456000",
-                                               "'--begin=10:00 pm'",
-                                               "--begin=fika",
-                                               "--deadline=now+2hours",
-                                               "--mail-type=end,fail",
-                                               "--dependency=singleton",
-                                               "--dependency=afterok:1?afterany:2",
-                                               "--dependency=after:1+5",
-                                               "--hint=NOMULTITHREAD",
-                                               "--distribution=*:block",
-                                               "--distribution=block,Pack",
-                                               "--distribution=plane=4",
-                                               "--signal=BR:USR1@60",
-                                               "--signal=USR1@",
-                                               "--nodelist=n[1-2],n3",
-                                               "--open-mode=a",
-                                               "--profile=Energy,Lustre",
-                                               "--cpu-freq=highm1",
-                                               "--mem-bind=verbose,map_mem:0,1",
-                                               "--gpu-bind=CLOSEST",
-                                               "--exclusive=user",
-                                               "--switches=1@1:00",
-                                               "--nice=",
-                                               "--priority=TOP",
-                                               "--core-spec=0",
-                                               "--extra-node-info=1:2:1",
-                                               "--gpu-freq=low,memory=high",
-                                               "--gpus=a100",
-                                               "--gres=none",
-                                               "--array=1-4,",
-                                               "--array=1-4%2,6",
-                                               "--array=+1-+3",
-                                               "--array=%3",
-                                               "-J=foo",
-                                               "--job-name =foo",
-                                               "--export=all,A=1",
-                                               "--gres=gpu:2,gpu:1",
-                                               "--ntasks=+2",
-                                               "--cpu-freq=high-highm1",
-                                               "--exclusive=mcs",
-                                               "--gpus-per-task=1 -N1",
-                                               "--gpus-per-socket=1 -B 1",
-                                               "--gres=gpu:a100:2,gpu:a100:1",
-                                               "--job-name=\"a\\ b\"",
-                                               "-output=x",
-                                               "--propagate=STACK",
-                                               "--kill-on-invalid-dep=no",
-                                               "--no-kill=off"};
-
 struct Refused {
   std::vector<std::string> words;
   const char* rule;
@@ -350,6 +225,11 @@ TEST(SlurmCheckCluster, AgreesWithSbatchAndSrun) {
       {{"--gres=gpu:h100:1"}, "unknown-gpu-type"},
       {{"--array=0-100000"}, "array-over-limit"},
       {{"--gpus-per-task=1", "-n2", "--gpus-per-node=4"}, "gpus-per-task-mismatch"},
+      {{"-N1", "--gpus-per-node=4", "--gpus-per-task=2"}, "gpus-per-task-mismatch"},
+      {{"-n3", "--gpus-per-node=3", "--gpus-per-task=2"}, "gpus-per-task-mismatch"},
+      {{"-N1", "-n8", "--exclusive", "--gpus-per-node=4", "--gpus-per-task=1"}, "gpus-per-task-mismatch"},
+      {{"-N1", "-c2", "--gpus-per-task=1"}, "option-needs-another"},
+      {{"-N1-2", "--gpus-per-task=1"}, "option-needs-another"},
       {{"-N1", "-n8", "--gpus-per-task=1", "--gpus-per-node=4"}, "gpus-per-task-mismatch"},
       {{"--cpus-per-gpu=2", "-c2", "--gpus=1"}, "cpus-per-gpu-with-cpus-per-task"},
       {{"--gpus=4", "--gpus-per-task=1", "-n2"}, "gpus-tasks-mismatch"},
@@ -398,39 +278,46 @@ TEST(SlurmCheckCluster, AgreesWithSbatchAndSrun) {
       {{"--quiet", "--verbose"}, "quiet-and-verbose"},
       {{"--time-min=50", "--time=10"}, "time-min-over-time"},
   };
-  const std::vector<std::vector<std::string>> accepted = {{"-N2", "-n4", "--ntasks-per-node=2"},
-                                                          {"-N1", "-n2", "--gpus-per-task=1", "--gpus-per-node=2"},
-                                                          {"-N2", "--gpus=4", "--gpus-per-node=2"},
-                                                          {"-N1-2", "--gpus=1"},
-                                                          {"-N2", "--gpus=4", "--gpus-per-task=2"},
-                                                          {"--gpus=4", "--gpus-per-task=4"},
-                                                          {"-w", "n1,n2", "-N1-2"},
-                                                          {"--gpus=2", "--gpus-per-task=1", "-n2"},
-                                                          {"-c8"},
-                                                          {"-n24"},
-                                                          {"-n3", "-c8"},
-                                                          {"--gpus=12", "-N3"},
-                                                          {"--mem=4G"},
-                                                          {"-N3"},
-                                                          {"-t", "30"},
-                                                          {"-p", "main"},
-                                                          {"--gres=gpu:1"},
-                                                          {"--gres=gpu:a100:4", "--gpus-per-node=a100:4"},
-                                                          {"-N2", "--gpus-per-node=2", "--gpus-per-task=1"},
-                                                          {"--gres=gpu"},
-                                                          {"-N", "1-2"},
-                                                          {"--array=1-10%2"},
-                                                          {"--output="},
-                                                          {"--job-name="},
-                                                          {"--signal=USR1@60"},
-                                                          {"--gpus=1", "--gpu-bind=closest"},
-                                                          {"--parti=main"},
-                                                          {"--exclusive"},
-                                                          {"--time-min=5", "--time=10"},
-                                                          {"--mem=4gb"},
-                                                          {"--mem=+1G"},
-                                                          {"-n", " 4"},
-                                                          {"-n", "8", "--gpus=4", "--ntasks-per-gpu=2"}};
+  const std::vector<std::vector<std::string>> accepted = {
+      {"-N2", "-n4", "--ntasks-per-node=2"},
+      {"-N1", "-n2", "--gpus-per-task=1", "--gpus-per-node=2"},
+      {"-N2", "--gpus=4", "--gpus-per-node=2"},
+      {"-N1-2", "--gpus=1"},
+      {"-N2", "--gpus=4", "--gpus-per-task=2"},
+      {"-N1", "-c2", "--gpus=4", "--gpus-per-task=2"},
+      {"-N1", "-n1", "-c2", "--gpus-per-task=1"},
+      {"-N2", "-n4", "--gpus-per-node=4", "--gpus-per-task=1"},
+      {"-N3", "-n6", "--gpus-per-node=4", "--gpus-per-task=1"},
+      {"-N1", "-n2", "--exclusive", "--gpus-per-node=4", "--gpus-per-task=1"},
+      {"--cpus-per-gpu=4", "--gpus=4"},
+      {"--gpus=4", "--gpus-per-task=4"},
+      {"-w", "n1,n2", "-N1-2"},
+      {"--gpus=2", "--gpus-per-task=1", "-n2"},
+      {"-c8"},
+      {"-n24"},
+      {"-n3", "-c8"},
+      {"--gpus=12", "-N3"},
+      {"--mem=4G"},
+      {"-N3"},
+      {"-t", "30"},
+      {"-p", "main"},
+      {"--gres=gpu:1"},
+      {"--gres=gpu:a100:4", "--gpus-per-node=a100:4"},
+      {"-N2", "--gpus-per-node=2", "--gpus-per-task=1"},
+      {"--gres=gpu"},
+      {"-N", "1-2"},
+      {"--array=1-10%2"},
+      {"--output="},
+      {"--job-name="},
+      {"--signal=USR1@60"},
+      {"--gpus=1", "--gpu-bind=closest"},
+      {"--parti=main"},
+      {"--exclusive"},
+      {"--time-min=5", "--time=10"},
+      {"--mem=4gb"},
+      {"--mem=+1G"},
+      {"-n", " 4"},
+      {"-n", "8", "--gpus=4", "--ntasks-per-gpu=2"}};
   // Asking the cluster takes 0.1 s, so only rules about limits do.
   const auto judge = [&](const std::vector<std::string>& words, int& exit_code, bool asks_cluster = false) {
     std::vector<std::string> line = {"--no-cluster", "--slurm", "22.05", "--", "sbatch"};
@@ -549,6 +436,17 @@ TEST(SlurmCheckCluster, AgreesWithSbatchAndSrun) {
   // --gres counts, and the variable says something else; --ntasks-per-gpu makes 8 tasks. `sbatch -W` polls: both at
   // once.
   const auto output = cluster.folder() + "/home/out";
+  const auto several = cluster.folder() + "/home/several.sh";
+  std::ofstream(several) << R"(#!/bin/bash
+#SBATCH -N2 -n3 --ntasks-per-node=2
+echo "$SLURM_NTASKS tasks, and $SLURM_NTASKS_PER_NODE on each node: $SLURM_TASKS_PER_NODE"
+export RANK=$SLURM_PROCID
+srun -n2 -N1 sh -c 'echo "rank $RANK"'
+srun -n1 -N1 --pty bash
+cd $(dirname $SLURM_CONF)/../home
+srun -n1 -N1 sh -c 'touch begun; until [ -e never ]; do sleep 0.1; done' &
+until [ -e begun ] || ! kill -0 $!; do sleep 0.1; done
+)";
   const auto jobs = cluster.shell(
       "sbatch -W -o " + output +
       ".1 -N1 --gres=gpu:2 --gpus-per-node=1 --wrap "
@@ -557,12 +455,32 @@ TEST(SlurmCheckCluster, AgreesWithSbatchAndSrun) {
       ".2 --gpus=4 --ntasks-per-gpu=2 -n4 --wrap 'echo says $SLURM_NTASKS; srun hostname | wc -l' >&2 & sbatch -W -o " +
       output +
       ".3 -N2 --gpus-per-node=a100:2 --no-requeue --wrap 'echo \"[$SLURM_NTASKS] tasks, $SLURM_GPUS_PER_NODE\"; "
-      "scontrol requeue $SLURM_JOB_ID; true' >&2; wait; cat " +
-      output + ".1 " + output + ".2 " + output + ".3");
+      "scontrol requeue $SLURM_JOB_ID; true' >&2 & sbatch -W -o " +
+      output + ".4 --array=1-2%1 --wrap 'echo element $SLURM_ARRAY_TASK_ID' >&2 & sbatch -W -o " + output +
+      ".5 -N2 --hint=nomultithread --export=NONE --wrap 'echo with hint $SLURM_NTASKS; srun env' >&2 & sbatch -W -o " +
+      output + ".6 " + several + " >&2; wait; cat " + output + ".[1-6]");
   EXPECT_THAT(jobs.out, testing::ContainsRegex("sees [0-3],[0-3] says 1\n")) << jobs.err;  // the other jobs may have 0
   EXPECT_THAT(jobs.out, HasSubstr("says 4\n8\n"));
   EXPECT_THAT(jobs.out, HasSubstr("[] tasks, a100:2\n"));
   EXPECT_THAT(jobs.out, HasSubstr("Requested operation is presently disabled"));
+  EXPECT_THAT(jobs.out, testing::Not(HasSubstr("element 1")));  // the second one emptied the file
+  EXPECT_THAT(jobs.out, HasSubstr("element 2\n"));
+  EXPECT_THAT(jobs.out, HasSubstr("with hint 2\n"));
+  EXPECT_THAT(jobs.out, HasSubstr("execve(): env: No such file"));  // not even PATH
+  EXPECT_THAT(jobs.out, HasSubstr("3 tasks, and 2 on each node: 2(x2)\n"));
+  EXPECT_THAT(jobs.out, HasSubstr("rank 0\nrank 0\n"));
+  EXPECT_THAT(jobs.out, HasSubstr("Not using a pseudo-terminal"));
+  EXPECT_THAT(jobs.out, testing::ContainsRegex("STEP [0-9]+.[0-9]+ ON n[0-9] CANCELLED"));  // with its job
+  const auto held = cluster.shell(
+      "cd " + cluster.folder() +
+      "/home; printf '#!/bin/sh\\n#SBATCH -n1\\n#SBATCH hetjob\\n#SBATCH -n1\\n' >het.sh; "
+      "for options in '--requeue --no-requeue' '-N2 --tasks=3'; do scontrol show job $(sbatch -H --parsable $options " +
+      job + ") | grep -o 'Requeue=[0-9]\\|NumTasks=[0-9]*'; done; sbatch -H --array=1-2 het.sh; sbatch --wrap=true " +
+      job + "; scancel --state=PENDING");
+  EXPECT_THAT(held.out, HasSubstr("Requeue=0"));
+  EXPECT_THAT(held.out, HasSubstr("NumTasks=6"));  // three on each node
+  EXPECT_THAT(held.err, HasSubstr("Invalid job array specification"));
+  EXPECT_THAT(held.err, HasSubstr("Script arguments not permitted with --wrap"));
   const auto parts = cluster.shell(
       "salloc -Q -N3 sh -c 'srun --het-group=0 -N1 true : --het-group=1 -N2 true && echo both; "
       "srun --het-group=1 true || echo refused'");

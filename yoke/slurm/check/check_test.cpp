@@ -11,7 +11,6 @@
 namespace yoke::slurm::check {
 namespace {
 
-using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -63,16 +62,28 @@ const std::vector<Case>& cases() {
       {"option-after-script", 3, "sbatch late.sh --nodes=2\n", "sbatch --nodes=2 late.sh --lr=2\n"},
       {"standalone-on-nodes", 4, "#SBATCH -N2\nsrun torchrun --standalone t.py\n",
        "#SBATCH -N1\nsrun torchrun --standalone t.py\n"},
+      {"launcher-per-task", 4, "#SBATCH -N1 --ntasks-per-node=4\nsrun torchrun t.py\n",
+       "#SBATCH -N1 --ntasks-per-node=4\nsrun torchrun --nnodes=4 --rdzv-backend=c10d --rdzv-endpoint=n1:1 t.py\n"},
+      {"launcher-on-one-node", 4, "#SBATCH -N2\naccelerate launch --num_machines 2 t.py\n",
+       "#SBATCH -N2\naccelerate launch --num_machines 2 --deepspeed_multinode_launcher pdsh t.py\n"},
       {"nnodes-mismatch", 4, "#SBATCH -N2\nsrun torchrun --nnodes=4 --rdzv-backend=c10d --rdzv-endpoint=n1:1 t.py\n",
        "#SBATCH -N2\nsrun torchrun --nnodes=$SLURM_NNODES t.py\n"},
       {"nnodes-mismatch", 4, "#SBATCH -N2\nsrun accelerate launch --num_machines 1 t.py\n",
        "#SBATCH -N2\nsrun accelerate launch --num_machines 2 t.py\n"},
       {"nnodes-mismatch", 4, "#SBATCH -N1\ntorchrun --nnodes 2 t.py\n", "#SBATCH -N1\ntorchrun --nnodes 1 t.py\n"},
+      {"nnodes-mismatch", 4,
+       "#SBATCH -N2 --ntasks-per-node=2\nsrun torchrun --nnodes=8 --nproc-per-node=1 --rdzv-backend=c10d "
+       "--rdzv-endpoint=n1:1 t.py\n",
+       "#SBATCH -N2 --ntasks-per-node=4\nsrun torchrun --nnodes=8 --nproc-per-node=1 --rdzv-backend=c10d "
+       "--rdzv-endpoint=n1:1 t.py\n"},
       {"master-addr-localhost", 4,
        "#SBATCH -N2\nsrun torchrun --nnodes=2 --rdzv-backend=c10d --rdzv-endpoint=localhost:29500 t.py\n",
        "#SBATCH -N2\nsrun torchrun --nnodes=2 --rdzv-endpoint=$H:29500 t.py\nH=$(hostname)\n"},
       {"world-size-mismatch", 4, "#SBATCH -n4\nexport WORLD_SIZE=8\nsrun ./t\n",
        "#SBATCH -n4\nexport WORLD_SIZE=4\nsrun ./t\n"},
+      {"world-size-mismatch", 4,
+       "#SBATCH -N2 --ntasks-per-node=1 --gpus-per-node=4 -c8\nexport WORLD_SIZE=4\nsrun -c8 python t.py\n",
+       "#SBATCH -N2 --ntasks-per-node=1 --gpus-per-node=4 -c8\nexport WORLD_SIZE=8\nsrun -c8 python t.py\n"},
       {"world-size-mismatch", 4, "#SBATCH -n4\nexport WORLD_SIZE=8\nsrun -n2 ./t\n",
        "#SBATCH -n4\nexport WORLD_SIZE=4\nstep=(srun)\n\"${step[@]}\" ./t\nsrun -n1 rm -rf x\n"},
       {"loopback-interface", 4, "#SBATCH -N2\nexport NCCL_SOCKET_IFNAME=lo\nsrun ./t\n",
@@ -143,6 +154,14 @@ const std::vector<Case>& cases() {
        "#SBATCH -N1 -n4 --gpus-per-task=1 --gpus-per-node=4\nmpirun x\n"},
       {"gpus-per-task-mismatch", 3, "#SBATCH -n2 --gpus-per-task=1 --gpus-per-node=4\nmpirun x\n",
        "#SBATCH -n8 --gpus-per-task=1 --gpus-per-node=4\nmpirun x\n"},
+      {"gpus-per-task-mismatch", 3, "#SBATCH -N1 --gpus-per-task=2 --gpus-per-node=4\nmpirun x\n",
+       "#SBATCH -N1 --gpus-per-task=2 --gpus-per-node=2\nmpirun x\n"},
+      {"gpus-per-task-mismatch", 3, "#SBATCH -n3 --gpus-per-task=2 --gpus-per-node=3\nmpirun x\n",
+       "#SBATCH -n3 --gpus-per-task=2 --gpus-per-node=2\nmpirun x\n"},
+      {"gpus-per-task-mismatch", 3, "#SBATCH -n2 --gpus-per-task=1 --gpus-per-node=4\nmpirun x\n",
+       "#SBATCH -n6 --gpus-per-task=1 --gpus-per-node=4\nmpirun x\n"},
+      {"gpus-per-task-mismatch", 3, "#SBATCH -N2 --gpus-per-task=1 --gpus-per-node=2\nmpirun x\n",
+       "#SBATCH -N2 -n4 --gpus-per-task=1 --gpus-per-node=2\nmpirun x\n", "24.05"},
       {"gres-with-gpus-per-node", 3, "#SBATCH --gres=gpu:2 --gpus-per-node=2\n",
        "#SBATCH --gres=nvme:9 --gpus-per-node=2\n", "26.05"},
       {"gres-differs", 3, "#SBATCH --gres=gpu:2 --gpus-per-node=1\n", "#SBATCH --gres=gpu:1 --gpus-per-node=1\n",
@@ -164,6 +183,10 @@ const std::vector<Case>& cases() {
       {"arbitrary-with-nodes", 3, "#SBATCH -N2 -m arbitrary -w n1,n2\nsrun x\n", "#SBATCH -N2 -m block\nsrun x\n",
        "24.05"},
       {"array-output-collides", 3, "#SBATCH --array=0-9 -o out-%A.txt\n", "#SBATCH --array=0-9 -o out-%A_%a.txt\n"},
+      {"array-output-collides", 3, "#SBATCH --array=0-9 -o %%a.txt\n", "#SBATCH --array=0-9 -o out-%3a.txt\n"},
+      {"array-output-collides", 3, "#SBATCH --array=0-9 -o out-%b.txt\n", "#SBATCH --array=0-9 -o None\n", "23.11"},
+      {"array-output-collides", 3, "#SBATCH --array=0-10 -o out-%b.txt\n", "#SBATCH --array=0-9 -o out-%b.txt\n",
+       "24.11"},
       {"gpus-per-task-isolates", 4, "#SBATCH -N1 -n4 --gpus-per-task=1\nsrun python t.py\n",
        "#SBATCH -N1 -n4 --gpus-per-task=1\nsrun --gpu-bind=none python t.py\n"},
       {"task-sharing-in-sbatch", 3, "#SBATCH --gres-flags=allow-task-sharing\n",
@@ -198,6 +221,8 @@ const std::vector<Case>& cases() {
        "23.02"},
       {"step-cpus-per-task", 4, "#SBATCH -c4 --hint=nomultithread\nsrun x\n", "#SBATCH -c4\nsrun x\n", "23.02"},
       {"option-needs-another", 3, "#SBATCH --gpus-per-task=1\n", "#SBATCH --gpus-per-task=1 -n1\n"},
+      {"option-needs-another", 3, "#SBATCH --gpus-per-task=1 -N1 -c8\n", "#SBATCH --gpus-per-task=1 -N1 -n1 -c8\n"},
+      {"option-needs-another", 3, "#SBATCH --gpus-per-task=1 -N1-2\n", "#SBATCH --gpus-per-task=1 -N1\n"},
       {"option-needs-another", 3, "#SBATCH --gpus-per-socket=1\n", "#SBATCH --gpus-per-socket=1 -B 1:2\n"},
       {"option-needs-another", 3, "#SBATCH -m arbitrary\n", "#SBATCH -m arbitrary -w n1\n"},
       {"option-needs-another", 3, "#SBATCH --ntasks-per-gpu=2 -n3\nsrun x\n",
@@ -347,7 +372,12 @@ const std::vector<Case>& cases() {
        "#SBATCH -c2\nsrun --cpu-bind=mask_cpu:0x3 x\n"},
       {"slurm-variable-not-set", 3, "export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK\n",
        "export OMP_NUM_THREADS=${SLURM_CPUS_PER_TASK:-1}\n"},
+      {"slurm-variable-not-set", 4, "#SBATCH -N2\nexport N=$SLURM_NTASKS\n",
+       "#SBATCH -N2 --hint=nomultithread\nexport N=$SLURM_NTASKS\n"},
+      {"slurm-variable-not-set", 4, "#SBATCH -n2 --gpus-per-task=2\nexport N=$SLURM_GPUS_PER_TASK\n",
+       "#SBATCH -n2 --gpus-per-node=2\nexport N=$SLURM_GPUS_PER_NODE\n", "23.11"},
       {"unknown-slurm-variable", 3, "x=$SLURM_NTASK\n", "x=$SLURM_NTASKS\n"},
+      {"unknown-slurm-variable", 3, "x=$SLURM_JOB_STDOUT\n", "x=$SLURM_JOB_SLUID\ny=$SLURM_JOB_NICS\n"},
       {"undefined-variable", 4, "a=1\necho $other_one\n",
        "for ((other_one = 0; other_one < 8; other_one++)); do echo $other_one; done\n"},
       {"undefined-variable", 4, "data_dir=/d\ncp $data_dri/x .\n", "data_dir=/d\ncp $data_dir/x .\n"},
@@ -359,9 +389,16 @@ const std::vector<Case>& cases() {
       {"master-addr-localhost", 4, "#SBATCH -N2\nexport MASTER_ADDR=localhost\nsrun x\n",
        "#SBATCH -N1\nexport MASTER_ADDR=localhost\nsrun x\n"},
       {"too-many-threads", 4, "#SBATCH -c2\nexport OMP_NUM_THREADS=4\n", "#SBATCH -c4\nexport OMP_NUM_THREADS=4\n"},
+      {"too-many-threads", 4, "#SBATCH -N1 -n8 -c1\nexport OMP_NUM_THREADS=8\nsrun ./a\n",
+       "#SBATCH -N1 -n8 -c1\nexport OMP_NUM_THREADS=8\n./a\n"},
+      {"too-many-workers", 4, "#SBATCH -c2\npython t.py --num-workers=4\n",
+       "#SBATCH -c2 --exclusive\npython t.py --num-workers=4\n"},
       {"master-addr-localhost", 4, "#SBATCH -N2\nexport MASTER_ADDR=localhost\nsrun x\n",
        "#SBATCH -N2\nif [ $SLURM_NNODES = 1 ]; then export MASTER_ADDR=localhost; fi\n"
        "srun -N1 -n1 torchrun --rdzv-endpoint=localhost:1 a\n"},
+      {"master-addr-localhost", 4,
+       "#SBATCH -N2\nfor h in a b; do ssh $h torchrun --nnodes=2 --rdzv-endpoint=localhost:1 a; done\n",
+       "#SBATCH -N2\ntorchrun --rdzv-endpoint=localhost:1 a\n"},
       {"too-many-workers", 4, "#SBATCH -c2\npython t.py --num-workers=4\n",
        "#SBATCH -N1 --ntasks-per-node=4 -c8\ntorchrun --nproc-per-node=4 t.py --num-workers 8\n"},
       {"too-many-workers", 4, "#SBATCH -c2\npython t.py --num-workers=4\n",
@@ -402,6 +439,7 @@ TEST(SlurmCheck, RulesHaveUniqueNamesAndSources) {
   for (const auto& rule : all_rules()) {
     EXPECT_TRUE(ids.insert(rule.id).second) << rule.id;
     EXPECT_GT(std::string(rule.source).size(), 8U) << rule.id;
+    EXPECT_THAT(rule.source, testing::Not(HasSubstr("slurm.schedmd.com"))) << rule.id;  // the manual proves nothing
     EXPECT_FALSE(std::string(rule.fix).empty()) << rule.id;
   }
   EXPECT_GE(ids.size(), 80U);
@@ -434,83 +472,9 @@ TEST(SlurmCheck, KnowsTheNodesOfLumi) {
               ElementsAre("mask-misses-gpu"));
   EXPECT_THAT(rules("#SBATCH -t 1:00:00\nsrun --cpu-bind=map_cpu:48,57,17,25,1,9,33,41" + run),
               ElementsAre("mask-reserved-cpu"));
+  EXPECT_THAT(rules("#SBATCH -t 1:00:00 -S1\nsrun --cpu-bind=map_cpu:48,57,17,25,1,9,33,41" + run), IsEmpty());
   EXPECT_THAT(rules("#SBATCH -t 3-0\nsrun x\n"), ElementsAre("time-over-limit"));
   EXPECT_THAT(rules("#SBATCH -t 1:00:00 -c8\nsrun -c8 x\n"), ElementsAre("cores-reserved"));
-}
-
-TEST(SlurmCheck, ComparesWithWhatTheClusterSays) {
-  const auto facts = parse_facts(
-      "EnforcePartLimits       = ALL\nSLURM_VERSION           = 22.05.8\nSelectTypeParameters    = CR_CORE_MEMORY\n"
-      "DefMemPerNode           = UNLIMITED\nMaxArraySize            = 1001\n",
-      "PartitionName=main Default=YES MaxTime=01:00:00 MaxNodes=UNLIMITED TotalNodes=3 DefMemPerNode=UNLIMITED "
-      "OverSubscribe=NO\nPartitionName=shut State=INACTIVE MaxTime=01:00:00 TotalNodes=3\n",
-      "main|8|8000|gpu:a100:4\n");
-  EXPECT_EQ(facts.version, (Version{22, 5, 8}));
-  const auto rules = [&](const std::string& options) {
-    const auto script = read_script("job.sh", "#!/bin/sh\n#SBATCH " + options + "\nsrun x\n");
-    std::vector<std::string> result;
-    for (const auto& finding : check({.script = script, .version = facts.version, .site = &facts})) {
-      if (finding.severity != Severity::kNote) result.push_back(finding.rule);
-    }
-    return result;
-  };
-  EXPECT_THAT(rules("-t 30 --mem=1G"), IsEmpty());
-  EXPECT_THAT(rules("-t 2:00:00 --mem=1G"), ElementsAre("time-over-limit"));
-  EXPECT_THAT(rules("-t 30 --mem=1G -p nope"), ElementsAre("unknown-partition"));
-  EXPECT_THAT(rules("-t 30 --mem=99G"), ElementsAre("memory-over-node"));
-  EXPECT_THAT(rules("-t 30 --mem=1G -N4"), ElementsAre("nodes-over-limit"));
-  EXPECT_THAT(rules("-t 30 --mem=1G --gpus-per-node=5"), ElementsAre("gpus-over-node"));
-  EXPECT_THAT(rules("-t 0 --mem=1G"), ElementsAre("time-over-limit"));
-  EXPECT_THAT(rules("-t 30 --mem=1G -n 25"), ElementsAre("cpus-over-node"));
-  EXPECT_THAT(rules("-t 30 --mem=1G -n 24"), IsEmpty());
-  EXPECT_THAT(rules("-t 30 --mem=1G -n 25 -O"), IsEmpty());
-  EXPECT_THAT(rules("-t 30 --mem=1G -n 9 -N1"), ElementsAre("cpus-over-node"));
-  EXPECT_THAT(rules("-t 30 --mem=1G -n 4 -c 8"), Contains("cpus-over-node"));
-  EXPECT_THAT(rules("-t 30 --mem=1G -N2 --ntasks-per-node=9"), ElementsAre("cpus-over-node"));
-  EXPECT_THAT(rules("-t 30 --mem=1G --mincpus=9"), ElementsAre("cpus-over-node"));
-  EXPECT_THAT(rules("-t 30 --mem=1G --cpus-per-gpu=4 --gpus=4 -N1"), Contains("cpus-over-node"));
-  EXPECT_THAT(rules("-t 30 --mem=1G --cpus-per-gpu=2 --gpus=4 -N1"), testing::Not(Contains("cpus-over-node")));
-  EXPECT_THAT(rules("-t 30 --mem=1G --cpus-per-gpu=4 --gpus=4"),
-              testing::Not(Contains("cpus-over-node")));  // two nodes
-  EXPECT_THAT(rules("-t 30 --mem-per-cpu=9G"), ElementsAre("memory-over-node"));
-  EXPECT_THAT(rules("-t 30 --mem-per-cpu=5G"), IsEmpty());
-  EXPECT_THAT(rules("-t 30 --mem=1G --gpus-per-task=5 -n1"), Contains("gpus-over-node"));
-  EXPECT_THAT(rules("-t 30 --mem=1G -p shut"), ElementsAre("unknown-partition"));
-  EXPECT_THAT(rules("-t 30 --mem=1G --gpus=13"), ElementsAre("gpus-over-node"));
-  EXPECT_THAT(rules("-t 30 --mem=1G --gpus=12"), IsEmpty());
-  EXPECT_THAT(rules("-t 30 --mem=1G --gpus=5 -N1"), ElementsAre("gpus-over-node"));
-  EXPECT_THAT(rules("-t 30"), ElementsAre("no-memory"));
-  EXPECT_THAT(rules("-t 30 --mem=1G --gres=gpu:h100:1"), ElementsAre("unknown-gpu-type"));
-  EXPECT_THAT(rules("-t 30 --mem=1G --gres=gpu:a100:1"), IsEmpty());
-  EXPECT_THAT(rules("-t 30 --mem=1G --array=0-1001"), ElementsAre("array-over-limit"));
-  EXPECT_THAT(rules("-t 30 --mem=1G --array=0-1000:10%2"), IsEmpty());
-  EXPECT_THAT(rules("-t 30 --mem=1G --gres=nvme:1"), ElementsAre("unknown-gres"));
-  EXPECT_THAT(rules("-t 30 --mem=1G -N1 --ntasks-per-node=5 --gpus-per-task=1"), ElementsAre("gpus-over-node"));
-  EXPECT_THAT(rules("-t 30 --mem=1G --ntasks-per-node=9"), ElementsAre("cpus-over-node"));
-}
-
-// Each type is counted for itself; slices of MIG are types.
-TEST(SlurmCheck, CountsTheTypesOfGpus) {
-  const auto facts =
-      parse_facts("SLURM_VERSION = 24.11.5\nMaxArraySize = 1001\n",
-                  "PartitionName=gpu Default=YES MaxNodes=UNLIMITED TotalNodes=1\n",
-                  "gpu|224|2060000|gpu:nvidia_b200:4(S:0,1),gpu:nvidia_b200_2g.45gb:8(S:0-1),nvme:1(S:0)|2\n");
-  const auto& partition = facts.partitions.at("gpu");
-  EXPECT_EQ(partition.gpus_of_type, (std::map<std::string, int64_t>{{"nvidia_b200", 4}, {"nvidia_b200_2g.45gb", 8}}));
-  EXPECT_EQ(partition.gres_names, (std::set<std::string>{"gpu", "nvme"}));
-  const auto rules = [&](const std::string& options) {
-    const auto script = read_script("job.sh", "#!/bin/sh\n#SBATCH --mem=1G -t 5 " + options + "\nsrun x\n");
-    std::vector<std::string> result;
-    for (const auto& finding : check({.script = script, .version = facts.version, .site = &facts})) {
-      if (finding.severity != Severity::kNote) result.push_back(finding.rule);
-    }
-    return result;
-  };
-  EXPECT_THAT(rules("-N1 --gpus-per-node=nvidia_b200:8"), ElementsAre("gpus-over-node"));
-  EXPECT_THAT(rules("-N1 --gres=gpu:nvidia_b200_2g.45gb:9"), ElementsAre("gpus-over-node"));
-  EXPECT_THAT(rules("-N1 --gres=gpu:nvidia_b200_2g.45gb:8"), IsEmpty());
-  EXPECT_THAT(rules("-N1 --gpus-per-node=nvidia_b200:4"), IsEmpty());
-  EXPECT_THAT(rules("-N1 --gres=gpu:1,nvme:1"), IsEmpty());
 }
 
 // One bad word does not make the options of all later lines absent; sbatch says nothing about them.

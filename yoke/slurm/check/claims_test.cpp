@@ -114,6 +114,21 @@ TEST(SlurmCheckClaims, AreThoseOfSlurm) {
       {"#SBATCH -N2 --gpus-per-node=2 --gpus-per-task=1\nsrun ./x\n", ""},
       {"#SBATCH -N2 --ntasks-per-node=1 --gpus-per-node=2 --gpus-per-task=1\nsrun ./x\n",
        "error:gpus-per-task-mismatch"},
+      {"#SBATCH -N1 --gpus-per-node=4 --gpus-per-task=2\n./x\n", "error:gpus-per-task-mismatch", "1 task with 2 GPUs"},
+      {"#SBATCH -N2 -n4 --gpus-per-node=4 --gpus-per-task=1\nmpirun ./x\n", ""},
+      {"#SBATCH -N3 -n6 --gpus-per-node=4 --gpus-per-task=1\nmpirun ./x\n", ""},
+      {"#SBATCH -N1 -n2 --exclusive --gpus-per-node=4 --gpus-per-task=1\nmpirun ./x\n", ""},
+      {"#SBATCH -N2 -n3 --ntasks-per-node=2\nmpirun ./x\n", "warning:tasks-uneven",
+       "SLURM_NTASKS_PER_NODE then says 2"},
+      {"#SBATCH -N1 -c2 --gpus=4 --gpus-per-task=2\nmpirun ./x\n", ""},
+      // Nodes that are given as a whole have all of their CPUs and GPUs.
+      {"#SBATCH -N1 --exclusive --gpus-per-node=1\nexport CUDA_VISIBLE_DEVICES=0,1\n./x\n", ""},
+      {"#SBATCH -N1 --exclusive --gpus-per-node=1\ntorchrun --nproc-per-node=4 t.py\n", ""},
+      {"#SBATCH -N1 --exclusive=user --gpus-per-node=1\ntorchrun --nproc-per-node=4 t.py\n",
+       "warning:workers-and-gpus"},
+      {"#SBATCH -N1 -n2 --gpus-per-node=2\nsrun --gpu-bind=map_gpu:0,5 ./x\n", "warning:gpu-map-mismatch",
+       "otherwise as the node numbers them"},
+      {"#SBATCH -N2\nsrun torchrun --standalone --nnodes=2 t.py\n", "warning:standalone-on-nodes", "waits there"},
       // The folder of a log.
       {"#SBATCH -o logs/%j.out\nmkdir -p logs\n", "warning:log-folder-late", "before 23.02"},
       // --cpu-bind.
@@ -150,6 +165,29 @@ TEST(SlurmCheckClaims, AboutLogFoldersEndWith2205) {
     EXPECT_THAT(claims_in(text, version), IsEmpty()) << version;
   EXPECT_THAT(serious(claims_in(text, "")), IsEmpty());
   EXPECT_THAT(serious(claims_in(text, "22.05.8")), ElementsAre("warning:log-folder-late"));
+}
+
+// srun takes over --cpus-per-task of the job since Slurm 23.11, which implies --exact.
+TEST(SlurmCheckClaims, AboutStepsInTurnDependOnTheVersion) {
+  const std::string text = kStart + std::string("#SBATCH -n2 -c2\nsrun ./a &\nsrun ./b &\nwait\n");
+  for (const auto* version : {"22.05", "23.02"})
+    EXPECT_THAT(serious(claims_in(text, version)), ElementsAre("warning:steps-in-turn")) << version;
+  for (const auto* version : {"23.11", "24.05", "26.05"})
+    EXPECT_THAT(serious(claims_in(text, version)), IsEmpty()) << version;
+  EXPECT_THAT(serious(claims_in(text, "")), IsEmpty());
+  const std::string set = kStart + std::string(
+                                       "#SBATCH -n2 -c2\nexport SRUN_CPUS_PER_TASK=2\nsrun -n1 ./a &\n"
+                                       "srun -n1 ./b &\nwait\n");
+  EXPECT_THAT(serious(claims_in(set, "22.05")), IsEmpty());
+}
+
+// The batch script has no SLURM_GPUS_PER_TASK since Slurm 23.11.
+TEST(SlurmCheckClaims, AboutGpusPerTaskDependOnTheVersion) {
+  const std::string text = kStart + std::string(
+                                        "#SBATCH -N1 -n1 --gpus-per-task=a100:2 -c8\n"
+                                        "torchrun --nproc-per-node=$SLURM_GPUS_PER_TASK t.py\n");
+  EXPECT_THAT(serious(claims_in(text, "23.02")), ElementsAre("warning:gpu-variable-with-type"));
+  EXPECT_THAT(serious(claims_in(text, "23.11")), ElementsAre("warning:slurm-variable-not-set"));
 }
 
 TEST(SlurmCheckClaims, ReadCpuBindLikeSrun) {

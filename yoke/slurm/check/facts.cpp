@@ -93,7 +93,10 @@ SiteFacts parse_facts(std::string_view config, std::string_view partitions, std:
   facts.max_array_size = number(setting(config, "MaxArraySize"));
   facts.shares_memory = setting(config, "SelectTypeParameters").find("MEMORY") != std::string_view::npos;
   const bool has_memory = setting(config, "DefMemPerNode") != "UNLIMITED" || setting(config, "DefMemPerCPU") != "";
-  const bool gives_cpus = setting(config, "JobDefaults").find("DefCpuPerGPU") != std::string_view::npos;
+  const auto defaults = setting(config, "JobDefaults");
+  const auto is_default = [&](std::string_view partition_defaults, std::string_view name) {
+    return defaults.find(name) != defaults.npos || partition_defaults.find(name) != partition_defaults.npos;
+  };
   const bool is_linear = setting(config, "SelectType") == "select/linear";
   for (const auto line : lines_of(partitions)) {
     const auto name = field(line, "PartitionName");
@@ -106,12 +109,12 @@ SiteFacts parse_facts(std::string_view config, std::string_view partitions, std:
     const auto state = field(line, "State");
     if (state == "INACTIVE" || state == "DRAIN") partition.closed_state = state;
     partition.is_default = field(line, "Default") == "YES";
-    const auto memory = field(line, "DefMemPerNode");
+    const auto memory = field(line, "DefMemPerNode"), own_defaults = field(line, "JobDefaults");
     partition.has_default_memory =
         has_memory || (memory != "UNLIMITED" && !memory.empty()) || !field(line, "DefMemPerCPU").empty();
+    partition.has_default_gpu_memory = is_default(own_defaults, "DefMemPerGPU");
     partition.is_whole_node = field(line, "OverSubscribe") == "EXCLUSIVE" || is_linear;
-    partition.has_default_cpus =
-        field(line, "JobDefaults").find("DefCpuPerGPU") != std::string_view::npos || gives_cpus;
+    partition.has_default_cpus = is_default(own_defaults, "DefCpuPerGPU");
   }
   for (const auto line : lines_of(nodes)) {
     const auto parts = split(line, '|');

@@ -25,8 +25,9 @@ struct PartitionFacts {
   std::string closed_state;                          ///< "INACTIVE" or "DRAIN": new jobs are refused; otherwise empty.
   bool is_default = false;
   bool has_default_memory = false;
-  bool is_whole_node = false;     ///< Jobs get whole nodes.
-  bool has_default_cpus = false;  ///< Jobs get CPUs for each GPU by default (DefCpuPerGPU).
+  bool is_whole_node = false;           ///< Jobs get whole nodes.
+  bool has_default_cpus = false;        ///< Jobs get CPUs for each GPU by default (DefCpuPerGPU).
+  bool has_default_gpu_memory = false;  ///< Jobs get memory for each GPU by default (DefMemPerGPU).
   /// Of its nodes, the most; unset: not known.
   std::optional<int64_t> threads_per_core = std::nullopt;
 };

@@ -291,6 +291,11 @@ bool Request::asks_for_gpus() const {
   return value("tres-per-task").find("gpu") != std::string::npos;
 }
 
+bool Request::counts_tasks_by_cores() const {
+  return has("sockets-per-node") || has("cores-per-socket") || has("extra-node-info") || has("threads-per-core") ||
+         has("hint");
+}
+
 Layout layout_of(const Request& job) {
   Layout layout{.nodes = job.nodes(),
                 .ntasks = job.count("ntasks"),
@@ -310,7 +315,10 @@ Layout layout_of(const Request& job) {
   }
   if (!job.has("ntasks") && !job.has("ntasks-per-gpu") && !job.has("ntasks-per-socket") && layout.nodes) {
     if (layout.ntasks_per_node) layout.ntasks = *layout.nodes * *layout.ntasks_per_node;
-    if (!job.has("ntasks-per-node")) layout.ntasks = layout.nodes;
+    const bool is_one_each = !job.has("sockets-per-node") && !job.has("cores-per-socket") &&
+                             !job.has("extra-node-info") &&
+                             (!job.has("threads-per-core") || job.value("threads-per-core") == "1");
+    if (!job.has("ntasks-per-node") && is_one_each) layout.ntasks = layout.nodes;
   }
   if (!layout.ntasks_per_node && layout.nodes && layout.ntasks && *layout.ntasks % *layout.nodes == 0) {
     layout.ntasks_per_node = *layout.ntasks / *layout.nodes;

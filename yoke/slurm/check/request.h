@@ -57,6 +57,9 @@ class Request {
   std::optional<int64_t> minutes() const;
   std::set<std::string> gpu_types() const;  ///< That are asked for by name.
   bool asks_for_gpus() const;
+  /// Whether an option of sockets, cores or threads makes sbatch count the tasks of --nodes: --threads-per-core,
+  /// --hint.
+  bool counts_tasks_by_cores() const;
   bool has_memory() const { return has("mem") || has("mem-per-cpu") || has("mem-per-gpu"); }
   bool has_unknown() const { return has_unknown_; }
 

@@ -35,9 +35,9 @@ std::string_view name(Severity severity) {
 
 std::vector<Rule> all_rules() {
   std::vector<Rule> result;
-  for (const auto rules : {text_rules(), directive_rules(), value_rules(), request_rules(), conflict_rules(),
-                           gpu_rules(), step_rules(), signal_rules(), launch_rules(), rendezvous_rules(), file_rules(),
-                           binding_rules(), environment_rules(), limit_rules()}) {
+  for (const auto rules : {text_rules(), directive_rules(), value_rules(), request_rules(), gpu_request_rules(),
+                           conflict_rules(), gpu_rules(), step_rules(), signal_rules(), launch_rules(),
+                           rendezvous_rules(), file_rules(), binding_rules(), environment_rules(), limit_rules()}) {
     result.insert(result.end(), rules.begin(), rules.end());
   }
   return result;
@@ -168,6 +168,13 @@ const PartitionFacts* partition_of(const Subject& subject, const Request& job) {
     }
   }
   return nullptr;
+}
+
+bool gets_whole_nodes(const Subject& subject, const Request& job) {
+  const auto* partition = partition_of(subject, job);
+  if (partition != nullptr && partition->is_whole_node) return true;
+  const auto value = job.value("exclusive");  // with these two, other jobs may be on the nodes
+  return job.has("exclusive") && value != "user" && value != "mcs";
 }
 
 bool mentions_variable(std::string_view text, std::string_view name) {

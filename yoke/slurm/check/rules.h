@@ -51,6 +51,9 @@ struct Subject {
   bool is_script_missing = false;  ///< The command line of sbatch names a script that does not exist.
 };
 
+/// Since this version, batch scripts have SLURM_TRES_PER_TASK in place of SLURM_GPUS_PER_TASK.
+constexpr Version kNoGpusPerTaskVariable{23, 11, 0};
+
 /// Collects what one rule finds.
 class Finder {
  public:
@@ -89,6 +92,7 @@ std::span<const Rule> text_rules();
 std::span<const Rule> directive_rules();
 std::span<const Rule> value_rules();
 std::span<const Rule> request_rules();
+std::span<const Rule> gpu_request_rules();
 std::span<const Rule> conflict_rules();
 std::span<const Rule> gpu_rules();
 std::span<const Rule> step_rules();
@@ -140,6 +144,8 @@ bool is_small_program(const std::vector<OptionWord>& words);
 std::vector<std::string> hosts_in(const std::string& list);
 /// What is known about the partition of a job; null if nothing is.
 const PartitionFacts* partition_of(const Subject& subject, const Request& job);
+/// Whether a job gets its nodes as a whole, with all of their CPUs and GPUs: by --exclusive, or by its partition.
+bool gets_whole_nodes(const Subject& subject, const Request& job);
 /// Whether the shell of the script itself replaces $NAME or ${NAME...} in `text`.
 bool mentions_variable(std::string_view text, std::string_view name);
 /// Whether a command is the work of a job, and no preparation: a training, a launcher, a program in a folder.

@@ -141,6 +141,7 @@ void check_mask_overlap(const Subject& subject, Finder& finder) {
 void check_mask_reserved(const Subject& subject, Finder& finder) {
   const auto* facts = gpu_facts(subject);
   if (facts == nullptr) return;
+  if (subject.script.job().has("core-spec")) return;  // then Slurm does not compare masks with the job's CPUs
   for_each_list(subject, [&](const BindList& list, const Request& /*request*/, const Layout& /*layout*/) {
     for (size_t i = 0; i < list.tasks.size(); ++i) {
       if (!list.tasks[i] || !list.tasks[i]->intersects(facts->reserved_cpus)) continue;
@@ -221,6 +222,10 @@ void check_mask_and_cpus(const Subject& subject, Finder& finder) {
 }
 
 constexpr const char* kLumi = "docs.lumi-supercomputer.eu, LUMI-G example batch scripts; Distribution and binding";
+constexpr const char* kRefusedMasks =
+    "docs.lumi-supercomputer.eu, LUMI-G example batch scripts; Slurm src/plugins/task/affinity/dist_tasks.c, "
+    "_validate_mask and _validate_map, 22.05.8 to 26.05.3";
+constexpr const char* kTaskMasks = "Slurm src/plugins/task/affinity/affinity.c, get_cpuset, 22.05.8 to 26.05.3";
 
 constexpr Rule kBindingRules[] = {
     {"bad-cpu-bind", Severity::kError, "", "", "--cpu-bind with a word that srun does not know", "srun refuses it.",
@@ -235,21 +240,20 @@ constexpr Rule kBindingRules[] = {
      "Use --cpu-bind=cores or map_cpu:LIST.", "Slurm CHANGELOG 24.11.0rc1: Remove srun --cpu-bind=rank",
      check_rank_bind},
     {"mask-count", Severity::kWarning, "", "", "Fewer masks than tasks on a node",
-     "Slurm uses the list again from its beginning.", "List one mask for each task of a node.",
-     "slurm.schedmd.com/srun.html, --cpu-bind", check_mask_count},
+     "Slurm uses the list again from its beginning.", "List one mask for each task of a node.", kTaskMasks,
+     check_mask_count},
     {"mask-overlap", Severity::kWarning, "", "", "Masks of tasks overlap", "The tasks compete for these CPUs.",
-     "Give each task CPUs of its own.", "slurm.schedmd.com/srun.html, --cpu-bind", check_mask_overlap},
+     "Give each task CPUs of its own.", kTaskMasks, check_mask_overlap},
     {"mask-reserved-cpu", Severity::kError, "", "", "A mask with a CPU that the system keeps",
-     "Such CPUs are not in any allocation.", "Leave it out.", kLumi, check_mask_reserved},
+     "Such CPUs are not in any allocation.", "Leave it out.", kRefusedMasks, check_mask_reserved},
     {"mask-misses-gpu", Severity::kWarning, "", "", "A mask on another NUMA node than the task's GPU",
      "Copies to the GPU then cross the sockets' links. The order of GPUs is not that of NUMA nodes.",
      "Order the masks like the GPUs.", kLumi, check_mask_far},
     {"mask-on-shared-node", Severity::kWarning, "", "", "Masks in a job that has a part of a node",
-     "Masks count the CPUs of the node, and the job may have others.", "Ask for whole nodes.", kLumi,
+     "Masks count the CPUs of the node, and the job may have others.", "Ask for whole nodes.", kRefusedMasks,
      check_mask_shared_node},
     {"mask-smaller-than-cpus", Severity::kWarning, "", "", "A mask with fewer CPUs than --cpus-per-task",
-     "Threads share CPUs, and the others are idle.", "Let both agree.", "slurm.schedmd.com/srun.html, --cpu-bind",
-     check_mask_and_cpus},
+     "Threads share CPUs, and the others are idle.", "Let both agree.", kTaskMasks, check_mask_and_cpus},
 };
 
 }  // namespace

@@ -23,11 +23,20 @@ void for_each_job(const Subject& subject, const std::function<void(const Request
 
 void check_needs_another(const Subject& subject, Finder& finder) {
   for_each_job(subject, [&](const Request& job) {
-    if (job.has("gpus-per-task") && !job.has("gpus") && !job.has("ntasks") && !job.has("nodes") &&
-        !job.has("ntasks-per-node") && !job.has("ntasks-per-gpu")) {
-      finder.add(job.line_of("gpus-per-task"),
-                 "--gpus-per-task is refused without a number of tasks or nodes, and without --gpus",
-                 "Add --ntasks, or --nodes with --ntasks-per-node.");
+    if (job.has("gpus-per-task") && !job.has("gpus") && !job.has("ntasks") && !job.has("ntasks-per-node") &&
+        !job.has("ntasks-per-gpu")) {
+      const bool is_known = job.node_range() && subject.program != kSrun && !job.counts_tasks_by_cores();
+      if (!job.has("nodes")) {
+        finder.add(job.line_of("gpus-per-task"),
+                   "--gpus-per-task is refused without a number of tasks or nodes, and without --gpus",
+                   "Add --ntasks, or --nodes with --ntasks-per-node.");
+      } else if (is_known && (!job.nodes() || job.has("cpus-per-task"))) {
+        finder.add(job.line_of("gpus-per-task"),
+                   fmt::format("--gpus-per-task is refused without --ntasks and --gpus: {}",
+                               job.nodes() ? "with --cpus-per-task, Slurm takes no number of tasks from --nodes"
+                                           : "Slurm takes no number of tasks from a range of nodes"),
+                   "Add --ntasks, or --ntasks-per-node.");
+      }
     }
     const auto sockets = job.value("extra-node-info");
     const bool knows_sockets = job.has("sockets-per-node") || (job.has("extra-node-info") && !sockets.starts_with("*"));

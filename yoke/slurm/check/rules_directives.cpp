@@ -494,7 +494,9 @@ constexpr Rule kDirectiveRules[] = {
      "No shell reads directives, so the name of a file really contains the $; a number is refused.",
      "Use %j, %x, %u and other patterns of sbatch, or give the option on the command line: sbatch "
      "--output=$HOME/log.txt.",
-     "slurm.schedmd.com/sbatch.html, filename pattern", check_variable},
+     "Slurm src/sbatch/opt.c, get_argument; src/slurmd/common/fname.c, 22.05.8 to 25.05.8, and "
+     "src/common/print_fields.c, 25.11 and 26.05.3, which replace patterns with % alone",
+     check_variable},
     {"directive-tilde", Severity::kWarning, "", "", "~ in a directive",
      "No shell reads directives, so sbatch looks for a folder with this name.", "Write the whole path.", kParser,
      check_tilde},

@@ -13,18 +13,18 @@ namespace {
 /// Variables of Slurm in a batch script that depend on an option.
 struct Conditional {
   const char* variable;
-  const char* options[8];
+  const char* options[11];
 };
 constexpr Conditional kConditional[] = {
-    {"SLURM_CPUS_PER_TASK", {"cpus-per-task"}},
+    {"SLURM_CPUS_PER_TASK", {"cpus-per-task", "tres-per-task"}},
     {"SLURM_NTASKS",
      {"ntasks", "ntasks-per-node", "ntasks-per-gpu", "gpus-per-task", "extra-node-info", "sockets-per-node",
-      "cores-per-socket", "threads-per-core"}},
+      "cores-per-socket", "threads-per-core", "hint", "tres-per-task", "distribution"}},
     {"SLURM_NPROCS",
      {"ntasks", "ntasks-per-node", "ntasks-per-gpu", "gpus-per-task", "extra-node-info", "sockets-per-node",
-      "cores-per-socket", "threads-per-core"}},
+      "cores-per-socket", "threads-per-core", "hint", "tres-per-task", "distribution"}},
     {"SLURM_NTASKS_PER_NODE", {"ntasks-per-node"}},
-    {"SLURM_NTASKS_PER_CORE", {"ntasks-per-core"}},
+    {"SLURM_NTASKS_PER_CORE", {"ntasks-per-core", "hint"}},
     {"SLURM_NTASKS_PER_SOCKET", {"ntasks-per-socket"}},
     {"SLURM_NTASKS_PER_GPU", {"ntasks-per-gpu"}},
     {"SLURM_CPUS_PER_GPU", {"cpus-per-gpu"}},
@@ -36,10 +36,11 @@ constexpr Conditional kConditional[] = {
     {"SLURM_ARRAY_TASK_ID", {"array"}},
     {"SLURM_ARRAY_JOB_ID", {"array"}},
     {"SLURM_ARRAY_TASK_COUNT", {"array"}},
-    {"SLURM_THREADS_PER_CORE", {"threads-per-core", "hint"}},
+    {"SLURM_THREADS_PER_CORE", {"threads-per-core", "hint", "extra-node-info"}},
 };
 
-/// Names that slurm.schedmd.com lists, beside those above.
+/// Other names that Slurm sets in jobs and their steps, or reads there: what src/common/env.c, src/sbatch, src/srun,
+/// src/slurmd and src/plugins/gres name, 22.05.8 to 26.05.3, and some of sites.
 const std::set<std::string, std::less<>>& slurm_names() {
   constexpr std::string_view kWithoutPrefix =
       "ARRAY_TASK_MAX ARRAY_TASK_MIN ARRAY_TASK_STEP CLUSTER_NAME CONF CPUS_ON_NODE CPU_BIND DIST_PLANESIZE "
@@ -57,7 +58,9 @@ const std::set<std::string, std::less<>>& slurm_names() {
       "CONTAINER_ID DEBUG ROOT HOME SRUN_COMM_HOST SRUN_COMM_PORT STEP_LAUNCHER_PORT STEP_RESV_PORTS "
       "SPREAD_JOB USE_MIN_NODES HOSTFILE MEM_PER_CPU CPU_FREQ_REQ MEM_BIND_LIST MEM_BIND_TYPE MEM_BIND_PREFER "
       "MEM_BIND_SORT "
-      "MEM_BIND_VERBOSE";
+      "MEM_BIND_VERBOSE JOB_SLUID JOB_NICS STEP_NICS NTASKS_PER_TRES "
+      "TRES_BIND OPEN_MODE ACCTG_FREQ ARBITRARY_NODELIST GET_USER_ENV CONTAINER_TYPE CONF_SERVER STEPMGR "
+      "PTY_PORT PTY_WIN_COL PTY_WIN_ROW X11_SETUP_FAILED SRUN_TLS_CERT";
   static const auto kNames = [&] {
     std::set<std::string, std::less<>> names;
     for (const auto word : words_of(kWithoutPrefix)) names.insert("SLURM_" + std::string(word));
@@ -110,11 +113,17 @@ void check_not_set(const Subject& subject, Finder& finder) {
     if (assigns(script, one.variable)) continue;
     bool is_given = false;
     for (const auto* option : one.options) is_given |= option != nullptr && script.job().has(option);
-    // --gres and --gpus do not set SLURM_GPUS_PER_NODE.
-    if (is_given) continue;
     const auto use = std::find_if(script.shell.uses.begin(), script.shell.uses.end(),
                                   [&](const VariableUse& u) { return u.name == one.variable && !u.has_default; });
     if (use == script.shell.uses.end()) continue;
+    if (is_given && std::string_view(one.variable) == "SLURM_GPUS_PER_TASK" &&
+        (!subject.version || *subject.version >= kNoGpusPerTaskVariable)) {
+      finder.add_as(subject.version ? Severity::kWarning : Severity::kNote, use->line,
+                    "$SLURM_GPUS_PER_TASK is empty in a batch script since Slurm 23.11, which sets SLURM_TRES_PER_TASK",
+                    "Write the number of --gpus-per-task here too.");
+    }
+    // --gres and --gpus do not set SLURM_GPUS_PER_NODE.
+    if (is_given) continue;
     if (tests_for_gpus(script, one.variable)) {
       finder.add(use->line,
                  fmt::format("${} is empty, because --{} is not given: this test says that the job has no GPUs, but it "
@@ -180,6 +189,14 @@ bool is_known_variable(std::string_view name) {
   return kNames.contains(name);
 }
 
+/// Names that users, shells, modules and sites export, which no script needs to set.
+constexpr std::string_view kExported =
+    "HOME USER PATH PWD SHELL HOSTNAME TMPDIR LANG LOGNAME LD_LIBRARY_PATH PYTHONPATH "
+    "CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES SCRATCH WORK PROJECT OLDPWD IFS RANDOM EPOCHSECONDS "
+    "EPOCHREALTIME MAPFILE SHLVL HOSTTYPE SECONDS LINENO UID CUDA_HOME ROCM_PATH CONDA_PREFIX VIRTUAL_ENV "
+    "PSCRATCH CFS LOCAL_SCRATCH PPID EUID FUNCNAME PIPESTATUS REPLY OPTARG OPTIND CPATH LIBRARY_PATH "
+    "MANPATH MODULEPATH TERM DISPLAY GROUP";
+
 /// Variables that bash sets itself.
 bool is_shell_variable(std::string_view name) {
   static const std::set<std::string_view> kNames = {
@@ -234,55 +251,8 @@ void check_undefined(const Subject& subject, Finder& finder) {
       finder.add(use.line,
                  fmt::format("${} is not set in the script{}", name, is_strict ? ", and `set -u` ends it there" : ""));
     } else if (!is_lower) {
-      static const std::set<std::string_view> kCommon = {"HOME",
-                                                         "USER",
-                                                         "PATH",
-                                                         "PWD",
-                                                         "SHELL",
-                                                         "HOSTNAME",
-                                                         "TMPDIR",
-                                                         "LANG",
-                                                         "LOGNAME",
-                                                         "LD_LIBRARY_PATH",
-                                                         "PYTHONPATH",
-                                                         "CUDA_VISIBLE_DEVICES",
-                                                         "ROCR_VISIBLE_DEVICES",
-                                                         "SCRATCH",
-                                                         "WORK",
-                                                         "PROJECT",
-                                                         "OLDPWD",
-                                                         "IFS",
-                                                         "RANDOM",
-                                                         "EPOCHSECONDS",
-                                                         "EPOCHREALTIME",
-                                                         "MAPFILE",
-                                                         "SHLVL",
-                                                         "HOSTTYPE",
-                                                         "SECONDS",
-                                                         "LINENO",
-                                                         "UID",
-                                                         "CUDA_HOME",
-                                                         "ROCM_PATH",
-                                                         "CONDA_PREFIX",
-                                                         "VIRTUAL_ENV",
-                                                         "PSCRATCH",
-                                                         "CFS",
-                                                         "LOCAL_SCRATCH",
-                                                         "PPID",
-                                                         "EUID",
-                                                         "FUNCNAME",
-                                                         "PIPESTATUS",
-                                                         "REPLY",
-                                                         "OPTARG",
-                                                         "OPTIND",
-                                                         "CPATH",
-                                                         "LIBRARY_PATH",
-                                                         "MANPATH",
-                                                         "MODULEPATH",
-                                                         "TERM",
-                                                         "DISPLAY",
-                                                         "GROUP"};
-      if (kCommon.contains(name)) continue;
+      static const auto kCommon = words_of(kExported);
+      if (std::find(kCommon.begin(), kCommon.end(), name) != kCommon.end()) continue;
       // The site, a module or the user may export it.
       finder.add_as(Severity::kNote, use.line,
                     fmt::format("${} is not set in the script; it must be in the environment of sbatch{}", name,
@@ -406,7 +376,10 @@ void check_master_address(const Subject& subject, Finder& finder) {
       judge(program_words(*step.command), *num_nodes);
   }
   for (const auto& command : subject.script.commands) {
-    if (command.name != "srun") judge(program_words(command), *nodes);
+    const auto words = program_words(command);
+    const auto asked = program_option(words, launcher_of(words) == "accelerate launch" ? "num-machines" : "nnodes");
+    // A launcher of one node meets nobody elsewhere.
+    if (command.name != "srun" && asked && asked->text != "1") judge(words, *nodes);
   }
 }
 
@@ -416,17 +389,22 @@ void check_threads(const Subject& subject, Finder& finder) {
   if (subject.is_command_line || subject.script.is_het()) return;
   const auto layout = layout_of(subject.script.job());
   const auto& job = subject.script.job();
-  if (!layout.cpus_per_task && (job.has("exclusive") || !job.has("ntasks"))) return;
-  const auto cpus = layout.cpus_per_task.value_or(1);
   if (!layout.cpus_per_task) return;
+  auto cpus = *layout.cpus_per_task;
+  const bool has_tasks = std::any_of(subject.script.commands.begin(), subject.script.commands.end(),
+                                     [](const Command& c) { return c.name == "srun" || c.name.starts_with("mpi"); });
+  if (!has_tasks) {  // the batch script has the CPUs of all tasks of its node
+    if (!layout.ntasks_per_node || gets_whole_nodes(subject, job)) return;
+    cpus *= *layout.ntasks_per_node;
+  }
   for (const auto& command : subject.script.shell.commands) {
     for (const auto& assignment : command.assignments) {
       const auto threads = assignment.name == "OMP_NUM_THREADS" ? parse_count(assignment.value.text) : std::nullopt;
       if (!threads || *threads <= cpus || job.value("hint") == "multithread") continue;
-      finder.add(
-          assignment.line,
-          fmt::format("OMP_NUM_THREADS={} is more than the {} CPU{} of a task", *threads, cpus, cpus == 1 ? "" : "s"),
-          "export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK");
+      finder.add(assignment.line,
+                 fmt::format("OMP_NUM_THREADS={} is more than the {} CPU{} of {}", *threads, cpus, cpus == 1 ? "" : "s",
+                             has_tasks ? "a task" : "the job on a node"),
+                 "export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK");
     }
   }
 }
@@ -455,7 +433,7 @@ void check_workers(const Subject& subject, Finder& finder) {
   };
   for (const auto& step : steps_of(subject)) judge(program_words(*step.command), step.layout);
   auto job = layout_of(subject.script.job());  // a program without srun has the CPUs of all tasks of its node
-  if (!job.ntasks_per_node) return;
+  if (!job.ntasks_per_node || gets_whole_nodes(subject, subject.script.job())) return;
   if (job.cpus_per_task) *job.cpus_per_task *= *job.ntasks_per_node;
   for (const auto& command : subject.script.commands) {
     if (command.name != "srun") judge(command.words, job);
@@ -508,7 +486,7 @@ void check_debug(const Subject& subject, Finder& finder) {
       if (!kDebug.contains(assignment.name) || value == "0" || value.empty() || value == "OFF" || value == "INFO")
         continue;
       finder.add(assignment.line,
-                 fmt::format("{}={} is for finding errors, and makes training slow", assignment.name, value));
+                 fmt::format("{}={} is for finding errors, and may make training slow", assignment.name, value));
     }
   }
 }
@@ -544,7 +522,9 @@ void check_conda(const Subject& subject, Finder& finder) {
   }
 }
 
-constexpr const char* kVariables = "slurm.schedmd.com/sbatch.html, OUTPUT ENVIRONMENT VARIABLES; tested with 22.05.8";
+constexpr const char* kVariables =
+    "Slurm src/sbatch/opt.c, set_envs; src/common/env.c, set_env_from_opts and env_array_for_batch_job, 22.05.8 to "
+    "26.05.3; sbatch 22.05.8 (tests/slurm/check_test.cpp)";
 
 constexpr Rule kEnvironmentRules[] = {
     {"slurm-variable-not-set", Severity::kWarning, "", "", "A variable of Slurm that this job does not get",
@@ -562,23 +542,28 @@ constexpr Rule kEnvironmentRules[] = {
     {"master-addr-localhost", Severity::kWarning, "", "", "MASTER_ADDR is localhost on several nodes",
      "Each node would look for rank 0 on itself.",
      "MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n1)",
-     "pytorch.org/docs/stable/distributed.html, environment variable initialization", check_master_address},
+     "torch/distributed/rendezvous.py, _env_rendezvous_handler: each rank connects to MASTER_ADDR",
+     check_master_address},
     {"too-many-threads", Severity::kWarning, "", "", "More threads than CPUs", "Threads take turns on the task's CPUs.",
      "export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK",
-     "openmp.org, OMP_NUM_THREADS; slurm.schedmd.com/sbatch.html, --cpus-per-task", check_threads},
+     "openmp.org, OpenMP API 5.2, OMP_NUM_THREADS: the number of threads of a parallel region", check_threads},
     {"too-many-workers", Severity::kWarning, "", "", "More workers than CPUs",
      "Workers that load data take turns on the task's CPUs, and slow the training down.",
-     "Ask for more CPUs, or for fewer workers.", "pytorch.org/docs/stable/data.html, num_workers", check_workers},
+     "Ask for more CPUs, or for fewer workers.",
+     "torch/utils/data/dataloader.py, check_worker_number_rationality, which warns of the same", check_workers},
     {"export-without-all", Severity::kWarning, "", "", "--export without ALL",
      "Steps inherit it through SLURM_EXPORT_ENV.", "Write --export=ALL,NAME=value.",
-     "slurm.schedmd.com/sbatch.html, --export", check_export},
+     "Slurm src/sbatch/opt.c, _opt_verify: SLURM_EXPORT_ENV; src/common/env.c, env_merge_filter; 22.05.8 to 26.05.3",
+     check_export},
     {"debug-variable", Severity::kNote, "", "", "A variable for finding errors", "It makes GPUs or communication slow.",
      "Delete it when the error is found.", "docs.nvidia.com/deeplearning/nccl, Environment Variables", check_debug},
     {"tasks-per-node-text", Severity::kWarning, "", "", "SLURM_TASKS_PER_NODE used as a number",
      "Its value is a list such as 4(x2).", "Use SLURM_NTASKS_PER_NODE.", kVariables, check_tasks_per_node},
     {"conda-activate", Severity::kNote, "", "", "conda activate without conda's setup",
      "The function comes from conda.sh, which interactive shells read alone.",
-     "source \"$(conda info --base)/etc/profile.d/conda.sh\" first.", "docs.conda.io, conda init", check_conda},
+     "source \"$(conda info --base)/etc/profile.d/conda.sh\" first.",
+     "conda/shell/etc/profile.d/conda.sh; conda/cli/main_mock_activate.py: Run 'conda init' before 'conda activate'",
+     check_conda},
 };
 
 }  // namespace

@@ -168,12 +168,14 @@ constexpr Rule kFileRules[] = {
      check_late_folder},
     {"option-after-script", Severity::kWarning, "", "", "sbatch options after the script",
      "sbatch ends its options at the script's name; further words are $1, $2, ... of the script.",
-     "Write the options before the script.", "slurm.schedmd.com/sbatch.html, SYNOPSIS", check_late_options},
+     "Write the options before the script.",
+     "Slurm src/common/slurm_opt.c, slurm_option_table_create: \"+\" ends options at the first other word",
+     check_late_options},
     {"wrap-with-script", Severity::kError, "", "", "--wrap with a script", "--wrap makes a script of its own.",
      "Quote the whole command, or leave --wrap out.", "sbatch 22.05.8 (tests/slurm/check_test.cpp)", check_wrap},
     {"script-as-value", Severity::kWarning, "", "", "An option takes the script as its value",
      "The option needs a value, and the next word became it.", "Give the value: --option=VALUE SCRIPT.",
-     "slurm.schedmd.com/sbatch.html, DESCRIPTION", check_no_script},
+     "Slurm src/sbatch/sbatch.c, _get_script_buffer: standard input without a script", check_no_script},
 };
 
 }  // namespace

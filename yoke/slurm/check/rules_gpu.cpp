@@ -182,8 +182,10 @@ void check_gpu_map(const Subject& subject, Finder& finder) {
     for (const auto entry : entries) {
       const auto gpu = parse_count(entry);
       if (!gpu || !step.layout.gpus_per_node || *gpu < *step.layout.gpus_per_node) continue;
-      finder.add(line, fmt::format("map_gpu names GPU {}, but a task's node has {} GPU{} of the job, numbered from 0",
-                                   *gpu, *step.layout.gpus_per_node, *step.layout.gpus_per_node == 1 ? "" : "s"));
+      finder.add(line, fmt::format(
+                           "map_gpu names GPU {}, but a task's node has {} GPU{} of the job, numbered from 0 where the "
+                           "site constrains devices (ConstrainDevices), and otherwise as the node numbers them",
+                           *gpu, *step.layout.gpus_per_node, *step.layout.gpus_per_node == 1 ? "" : "s"));
       break;
     }
   }
@@ -201,7 +203,7 @@ void for_each_literal(const Script& script, std::string_view name,
 
 void check_visible(const Subject& subject, Finder& finder) {
   const auto layout = layout_of(subject.script.job());
-  if (!layout.gpus_per_node || subject.script.is_het()) return;
+  if (!layout.gpus_per_node || subject.script.is_het() || gets_whole_nodes(subject, subject.script.job())) return;
   for (const auto* name : {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}) {
     for_each_literal(subject.script, name, [&](const Assignment& assignment, const std::string& value) {
       const auto entries = split(value, ',');
@@ -210,10 +212,10 @@ void check_visible(const Subject& subject, Finder& finder) {
       }
       if (static_cast<int64_t>(entries.size()) > *layout.gpus_per_node) {
         finder.add(assignment.line,
-                   fmt::format("{} names {} GPUs, but the job has {} on a node; Slurm sets the right value by "
-                               "itself",
-                               name, entries.size(), *layout.gpus_per_node));
-      } else if (!subject.script.job().has("exclusive")) {
+                   fmt::format("{} names {} GPUs, but the job has {} on a node; Slurm sets {} by itself", name,
+                               entries.size(), *layout.gpus_per_node,
+                               std::string_view(name) == "HIP_VISIBLE_DEVICES" ? "ROCR_VISIBLE_DEVICES" : name));
+      } else if (std::string_view(name) != "HIP_VISIBLE_DEVICES") {  // this one counts what Slurm's variable leaves
         finder.add_as(
             Severity::kNote, assignment.line,
             fmt::format("{} replaces what Slurm sets; where GPUs are not confined by cgroups, this may be another "
@@ -291,15 +293,16 @@ void check_too_few_gpus(const Subject& subject, Finder& finder) {
     if (!given || !given->is_known || (launcher == "accelerate launch" && layout.nodes != 1)) return;
     const auto count = parse_count(given->text);
     if (!count) return;
+    const bool has_all_gpus = !is_step && gets_whole_nodes(subject, subject.script.job());
     if (*count > *layout.gpus_per_node) {
+      if (has_all_gpus) return;
       finder.add(given->line,
                  fmt::format("{} starts {} processes on a node, but the job has {} GPU{} there", launcher, *count,
                              *layout.gpus_per_node, *layout.gpus_per_node == 1 ? "" : "s"),
                  fmt::format("Ask for {} GPUs on a node, or start {} processes.", *count, *layout.gpus_per_node));
     } else if (*count < *layout.gpus_per_node && (!is_step || layout.ntasks_per_node.value_or(1) == 1)) {
       // Several launchers may share the GPUs, and whole nodes have more than is needed.
-      finder.add_as(is_only_launcher && !subject.script.job().has("exclusive") ? Severity::kWarning : Severity::kNote,
-                    given->line,
+      finder.add_as(is_only_launcher && !has_all_gpus ? Severity::kWarning : Severity::kNote, given->line,
                     fmt::format("{} starts {} process{} on a node with {} GPUs of the job; the others are idle",
                                 launcher, *count, *count == 1 ? "" : "es", *layout.gpus_per_node));
     }
@@ -336,9 +339,10 @@ void check_one_cpu(const Subject& subject, Finder& finder) {
     line = std::max(line, job.line_of(option));
   finder.add_as(
       *tasks > 1 ? Severity::kWarning : Severity::kNote, line,
-      fmt::format("the job asks for {} GPU{} on a node and gets {} CPU{} there, for all threads and loaders, unless "
-                  "its partition gives whole nodes or CPUs for each GPU",
-                  *gpus, *gpus == 1 ? "" : "s", *tasks, *tasks == 1 ? "" : "s"));
+      fmt::format("the job asks for {} GPU{} on a node and gets {} there, for all threads and loaders, unless its "
+                  "partition gives whole nodes or CPUs for each GPU",
+                  *gpus, *gpus == 1 ? "" : "s",
+                  *tasks == 1 ? "one CPU or core" : fmt::format("{} CPUs or cores", *tasks)));
 }
 
 /// A use of a variable as a number, where its text has the type of the GPUs too.
@@ -350,6 +354,11 @@ void check_typed_variable(const Subject& subject, Finder& finder) {
                                          {"SLURM_GPUS_PER_TASK", "gpus-per-task"}}) {
     const auto value = script.job().value(option);
     if (value.empty() || parse_count(value) || !parse_gpus(value) || assigns(script, variable)) continue;
+    // slurm-variable-not-set says that it is empty.
+    if (std::string_view(variable) == "SLURM_GPUS_PER_TASK" && subject.version &&
+        *subject.version >= kNoGpusPerTaskVariable) {
+      continue;
+    }
     for (const auto& use : script.shell.uses) {
       if (use.name != variable || use.has_default || use.is_cut) continue;
       if (use.line < 1 || use.line > std::ssize(script.lines)) continue;
@@ -368,7 +377,9 @@ void check_typed_variable(const Subject& subject, Finder& finder) {
 constexpr Rule kGpuRules[] = {
     {"one-cpu-for-gpus", Severity::kWarning, "", "", "GPUs without a number of CPUs",
      "Slurm gives one CPU for each task; loaders and threads of a training need more.",
-     "Add #SBATCH --cpus-per-task=N, and give srun the same.", "slurm.schedmd.com/sbatch.html, --cpus-per-task",
+     "Add #SBATCH --cpus-per-task=N, and give srun the same.",
+     "Slurm src/slurmctld/job_mgr.c: min_cpus is the number of tasks times --cpus-per-task; DefCpuPerGPU: "
+     "src/plugins/select, gres_select_util_job_set_defs; 22.05.8 to 26.05.3",
      check_one_cpu},
     {"gpu-variable-with-type", Severity::kWarning, "", "", "A variable with the type of GPUs is used as a number",
      "sbatch sets it to the text of the option, such as a100:4.", "Write $SLURM_GPUS_ON_NODE.",
@@ -411,17 +422,25 @@ constexpr Rule kGpuRules[] = {
      "It takes none, closest, single:N, map_gpu:LIST, mask_gpu:LIST or per_task:N.",
      "Slurm src/common/tres_bind.c, 22.05.8 to 26.05.3; sbatch 22.05.8", check_gpu_bind},
     {"gpu-map-mismatch", Severity::kWarning, "", "", "--gpu-bind=map_gpu does not fit tasks or GPUs",
-     "GPUs are numbered from 0 within the job, and a list that is too short begins again.",
-     "List one GPU for each task of a node.", "slurm.schedmd.com/srun.html, --gpu-bind", check_gpu_map},
+     "GPUs are numbered from 0 within the job if the site constrains devices. A list that is too short begins again.",
+     "List one GPU for each task of a node.",
+     "Slurm src/common/gres.c 22.05.8, src/interfaces/gres.c 23.02.8 to 26.05.3, _get_usable_gres_map_or_mask and "
+     "gres_use_local_device_index",
+     check_gpu_map},
     {"visible-devices-replaced", Severity::kWarning, "", "", "A variable names other GPUs than Slurm gave",
      "Slurm sets CUDA_VISIBLE_DEVICES and ROCR_VISIBLE_DEVICES for the job's GPUs.", "Delete the line.",
-     "slurm.schedmd.com/gres.html", check_visible},
+     "Slurm src/plugins/gres/common/gres_common.c, gres_common_gpu_set_env, 22.05.8 to 26.05.3", check_visible},
     {"rocr-with-hip", Severity::kWarning, "", "", "ROCR_VISIBLE_DEVICES with HIP_VISIBLE_DEVICES",
      "The second variable filters what the first one leaves, and counts it from 0.",
-     "Set one of them; on LUMI, ROCR_VISIBLE_DEVICES.", "rocm.docs.amd.com, GPU isolation techniques", check_rocr_hip},
+     "Set one of them; on LUMI, ROCR_VISIBLE_DEVICES.",
+     "ROCm: ROCR-Runtime amd_filter_device.h, RvdFilter; clr rocclr/device/rocm/rocdevice.cpp, which applies "
+     "HIP_VISIBLE_DEVICES, or else CUDA_VISIBLE_DEVICES, to the agents of ROCR",
+     check_rocr_hip},
     {"workers-and-gpus", Severity::kWarning, "", "", "A launcher starts more processes than the node has GPUs",
      "Two processes would use one GPU, or fail.", "Let both numbers be equal.",
-     "pytorch.org/docs/stable/elastic/run.html", check_too_few_gpus},
+     "torch/distributed/run.py, determine_local_world_size; accelerate/commands/launch.py, --num_processes; "
+     "deepspeed/launcher/runner.py, --num_gpus",
+     check_too_few_gpus},
 };
 
 }  // namespace

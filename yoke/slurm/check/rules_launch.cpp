@@ -9,46 +9,51 @@
 namespace yoke::slurm::check {
 namespace {
 
-/// Calls `visit` for each launcher that srun or the script itself starts, with the number of nodes on which it runs.
+/// Calls `visit` for each launcher that srun or the script itself starts, with the nodes and tasks that run it.
 void for_each_launcher(const Subject& subject,
                        const std::function<void(const std::string& launcher, const std::vector<OptionWord>& words,
-                                                const std::optional<int64_t>& nodes, bool is_step)>& visit) {
+                                                const Layout& layout, bool is_step)>& visit) {
   if (subject.is_command_line || subject.script.is_het()) return;
-  const auto tell = [&](const std::vector<OptionWord>& words, const std::optional<int64_t>& nodes, bool is_step) {
+  const auto tell = [&](const std::vector<OptionWord>& words, const Layout& layout, bool is_step) {
     const auto launcher = launcher_of(words);
-    if (!launcher.empty() && launcher != "yoke run") visit(launcher, words, nodes, is_step);
+    if (!launcher.empty() && launcher != "yoke run") visit(launcher, words, layout, is_step);
   };
-  for (const auto& step : steps_of(subject)) tell(program_words(*step.command), step.layout.nodes, true);
+  for (const auto& step : steps_of(subject)) tell(program_words(*step.command), step.layout, true);
   const auto job = layout_of(subject.script.job());
   for (const auto& command : subject.script.commands) {
-    if (command.name != "srun") tell(command.words, job.nodes, false);
+    if (command.name != "srun") tell(command.words, job, false);
   }
 }
 
 void check_standalone(const Subject& subject, Finder& finder) {
   for_each_launcher(subject, [&](const std::string& launcher, const std::vector<OptionWord>& words,
-                                 const std::optional<int64_t>& nodes, bool is_step) {
+                                 const Layout& layout, bool is_step) {
+    const auto nodes = layout.nodes;
     const auto is_standalone =
         std::find_if(words.begin(), words.end(), [](const OptionWord& word) { return word.text == "--standalone"; });
     if (is_standalone == words.end()) return;
     const auto asked = program_option(words, "nnodes");
     const int64_t count = asked && asked->is_known ? parse_count(asked->text).value_or(0) : 0;
-    if (is_step && nodes && *nodes > 1) {
+    if (count > 1) {
+      finder.add(is_standalone->line,
+                 fmt::format("{} --standalone meets others at localhost alone, and waits there for the {} nodes of "
+                             "--nnodes",
+                             launcher, count));
+    } else if (is_step && nodes && *nodes > 1) {
       finder.add(is_standalone->line,
                  fmt::format("{} --standalone trains on each of the {} nodes alone, {} times the same", launcher,
                              *nodes, *nodes));
-    } else if (count > 1) {
-      finder.add(is_standalone->line,
-                 fmt::format("{} --standalone is for one node, and contradicts --nnodes {}", launcher, count));
     }
   });
 }
 
 void check_nnodes(const Subject& subject, Finder& finder) {
   for_each_launcher(subject, [&](const std::string& launcher, const std::vector<OptionWord>& words,
-                                 const std::optional<int64_t>& nodes, bool is_step) {
+                                 const Layout& layout, bool is_step) {
+    const auto nodes = layout.nodes;
     const auto given = program_option(words, launcher == "accelerate launch" ? "num-machines" : "nnodes");
     const auto count = given && given->is_known ? parse_count(given->text) : std::nullopt;
+    if (is_step && count == layout.ntasks) return;  // a launcher for each rank is a node to torchrun
     // Several launchers by hand, one in each iteration of a loop or each step, are not counted.
     if (!count || !nodes || *count == *nodes || (!is_step && *nodes > 1)) return;
     const auto steps = steps_of(subject);
@@ -83,8 +88,11 @@ void check_world_size(const Subject& subject, Finder& finder) {
     for (const auto& assignment : command.assignments) {
       const auto size = assignment.name == "WORLD_SIZE" ? parse_count(assignment.value.text) : std::nullopt;
       if (!size) continue;
+      // A task may start a process for each GPU of its node itself (torch.multiprocessing.spawn).
       const bool is_right = std::any_of(steps.begin(), steps.end(), [&](const Step& step) {
-        return !step.layout.ntasks || *step.layout.ntasks == *size;
+        const auto& layout = step.layout;
+        return !layout.ntasks || *layout.ntasks == *size ||
+               (layout.nodes && layout.gpus_per_node && *layout.nodes * *layout.gpus_per_node == *size);
       });
       if (is_right) continue;
       const auto ntasks = *steps.front().layout.ntasks;
@@ -138,24 +146,26 @@ void check_mpirun_count(const Subject& subject, Finder& finder) {
   }
 }
 
-constexpr const char* kTorchrun = "pytorch.org/docs/stable/elastic/run.html";
-
 constexpr Rule kLaunchRules[] = {
     {"standalone-on-nodes", Severity::kWarning, "", "", "torchrun --standalone on several nodes",
      "It makes a rendezvous of its own on each node.",
-     "Write --nnodes=$SLURM_NNODES --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT.", kTorchrun, check_standalone},
+     "Write --nnodes=$SLURM_NNODES --rdzv-backend=c10d --rdzv-endpoint=HOST:PORT.",
+     "torch/distributed/run.py, run: --standalone is --rdzv-backend=c10d --rdzv-endpoint=localhost:0",
+     check_standalone},
     {"nnodes-mismatch", Severity::kWarning, "", "", "A launcher's number of nodes is not that of the job",
-     "It waits for nodes that do not come, or leaves some out.", "Write --nnodes=$SLURM_NNODES.", kTorchrun,
+     "It waits for nodes that do not come, or leaves some out.", "Write --nnodes=$SLURM_NNODES.",
+     "torch/distributed/run.py, config_from_args: min_nodes and max_nodes; accelerate/commands/launch.py, "
+     "--num_machines",
      check_nnodes},
     {"world-size-mismatch", Severity::kWarning, "", "", "WORLD_SIZE is not the number of tasks",
      "All ranks must agree on their number.", "export WORLD_SIZE=$SLURM_NTASKS",
-     "pytorch.org/docs/stable/distributed.html, environment variable initialization", check_world_size},
+     "torch/distributed/rendezvous.py, _env_rendezvous_handler", check_world_size},
     {"loopback-interface", Severity::kWarning, "", "", "NCCL or Gloo on the loopback interface, with several nodes",
      "Other hosts cannot be reached through it.", "Name the interface of the network between nodes, or leave it out.",
-     "docs.nvidia.com/deeplearning/nccl, Environment Variables, NCCL_SOCKET_IFNAME", check_loopback},
+     "NVIDIA/nccl src/misc/socket.cc, ncclFindInterfaces: the interfaces of NCCL_SOCKET_IFNAME alone", check_loopback},
     {"mpirun-count", Severity::kWarning, "", "", "mpirun with more ranks than the job has tasks",
      "Slots of mpirun are the tasks of the job.", "Leave -np out, or ask for as many tasks.",
-     "docs.open-mpi.org, Launching with Slurm", check_mpirun_count},
+     "openpmix/prrte src/mca/ras/slurm/ras_slurm_module.c: the slots are SLURM_TASKS_PER_NODE", check_mpirun_count},
 };
 
 }  // namespace

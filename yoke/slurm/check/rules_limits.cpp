@@ -175,8 +175,10 @@ void check_cpus(const Subject& subject, Finder& finder) {
       return;
     }
     const auto for_each = layout.cpus_per_task.value_or(1);
-    const auto tasks = job.ntasks_per_node().value_or(1);
     const auto all = job.count("ntasks"), most = most_nodes(job, place);
+    auto tasks = job.ntasks_per_node().value_or(1);
+    // Since 24.05, --ntasks-per-node is the most beside --ntasks (CHANGELOG 24.05.0rc1).
+    if (all && (!subject.version || *subject.version >= Version{24, 5, 0})) tasks = std::min(tasks, *all);
     if (all && most && tasks * for_each <= *cpus && for_each <= *cpus && *all > *most * (*cpus / for_each)) {
       finder.add(job.line_of("ntasks", "cpus-per-task"),
                  fmt::format("{} tasks with {} CPU{} each do not fit on {} node{} of partition {} with {} CPUs", *all,
@@ -286,7 +288,10 @@ void check_cores(const Subject& subject, Finder& finder) {
              "Use at most 7 cores for each of 8 tasks.");
 }
 
-constexpr const char* kFacts = "scontrol show partition of this cluster, or the site's own pages";
+constexpr const char* kFacts =
+    "scontrol show partition of this cluster, or the site's own pages; Slurm src/slurmctld/job_mgr.c, "
+    "_part_access_check and _valid_job_part; node_scheduler.c, _set_err_msg; sbatch 22.05.8 "
+    "(tests/slurm/check_test.cpp)";
 
 constexpr Rule kLimitRules[] = {
     {"unknown-partition", Severity::kError, "", "", "A partition that the cluster does not have, or that takes no jobs",
@@ -309,7 +314,9 @@ constexpr Rule kLimitRules[] = {
      "Ask for what `sinfo -o '%P %G'` lists.", kFacts, check_gres_known},
     {"array-over-limit", Severity::kError, "", "", "An index of an array over MaxArraySize",
      "Slurm says: Invalid job array specification.", "Use several arrays, or let a task do several indexes.",
-     "slurm.schedmd.com/slurm.conf.html, MaxArraySize; sbatch 22.05.8", check_array_size},
+     "Slurm src/slurmctld/job_mgr.c, _valid_array_inx; src/common/read_config.h, DEFAULT_MAX_ARRAY_SIZE 1001; sbatch "
+     "22.05.8 (tests/slurm/check_test.cpp)",
+     check_array_size},
     {"cores-reserved", Severity::kError, "", "", "Cores that the system keeps",
      "LUMI-G nodes have 64 cores, of which jobs get 56.", "Ask for at most 56 cores.",
      "docs.lumi-supercomputer.eu, LUMI-G example batch scripts", check_cores},

@@ -137,7 +137,7 @@ void check_port_of_job(const Subject& subject, Finder& finder) {
 
 void check_master_port(const Subject& subject, Finder& finder) {
   const auto& job = subject.script.job();
-  if (job.has("exclusive") || subject.is_command_line) return;
+  if (gets_whole_nodes(subject, job) || subject.is_command_line) return;
   for (const auto& command : subject.script.shell.commands) {
     for (const auto& assignment : command.assignments) {
       if (assignment.name == "MASTER_PORT" && parse_count(assignment.value.text)) {
@@ -153,7 +153,8 @@ constexpr const char* kTorchrunSource =
     "torch/distributed/run.py, get_rdzv_endpoint and config_from_args: --master-addr is 127.0.0.1 and --node-rank 0 "
     "unless given";
 constexpr const char* kEnvironmentSource =
-    "pytorch.org/docs/stable/distributed.html, environment variable initialization";
+    "torch/distributed/rendezvous.py, _env_rendezvous_handler: each rank connects to MASTER_ADDR and MASTER_PORT; "
+    "run.py, get_rdzv_endpoint";
 
 constexpr Rule kRendezvousRules[] = {
     {"launcher-without-rendezvous", Severity::kWarning, "", "", "torchrun on several nodes that do not find each other",
@@ -169,7 +170,9 @@ constexpr Rule kRendezvousRules[] = {
     {"port-of-job-id", Severity::kWarning, "", "", "The number of the job as a port",
      "Ports end at 65535, and numbers of jobs go to MaxJobId, 67,043,328 unless the site says otherwise.",
      "MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))",
-     "slurm.schedmd.com/slurm.conf.html, MaxJobId; RFC 9293, 3.1: a port has 16 bits", check_port_of_job},
+     "Slurm src/common/read_config.h, DEFAULT_MAX_JOB_ID 0x03ff0000, 22.05.8 to 26.05.3; RFC 9293, 3.1: a port has 16 "
+     "bits",
+     check_port_of_job},
     {"master-port-fixed", Severity::kNote, "", "", "MASTER_PORT is a constant",
      "Other jobs on the same node may use it.", "MASTER_PORT=$((20000 + SLURM_JOB_ID % 20000))", kEnvironmentSource,
      check_master_port},

@@ -82,27 +82,20 @@ void check_tasks_ignored(const Subject& subject, Finder& finder) {
 void check_tasks_uneven(const Subject& subject, Finder& finder) {
   for (const auto& job : subject.script.components) {
     const auto nodes = job.nodes(), ntasks = job.count("ntasks"), per_node = job.ntasks_per_node();
-    if (!job.has("nodes") && ntasks && per_node && *ntasks > *per_node && *ntasks % *per_node != 0) {
-      const auto needed = (*ntasks + *per_node - 1) / *per_node;
-      finder.add(job.line_of("ntasks", "ntasks-per-node"),
-                 fmt::format("{} tasks with {} on each node do not fill the last node; SLURM_TASKS_PER_NODE then says "
-                             "{}(x{}), but srun starts {}",
-                             *ntasks, *per_node, *per_node, needed, *ntasks));
-      continue;
+    if (!ntasks || !per_node) continue;
+    std::string what;
+    if (!job.has("nodes") && *ntasks > *per_node && *ntasks % *per_node != 0) {
+      what = fmt::format("{} tasks with {} on each node do not fill the last node", *ntasks, *per_node);
+    } else if (nodes == 1 && *ntasks < *per_node) {
+      what = fmt::format("--ntasks-per-node {} contradicts --ntasks {} on one node", *per_node, *ntasks);
+    } else if (nodes && *nodes > 1 && *ntasks >= *nodes && *ntasks < *nodes * *per_node) {
+      what = fmt::format("{} nodes with {} tasks on each are {} tasks, not {}", *nodes, *per_node, *nodes * *per_node,
+                         *ntasks);
     }
-    if (nodes == 1 && ntasks && per_node && *ntasks < *per_node) {
-      finder.add(job.line_of("ntasks", "ntasks-per-node"),
-                 fmt::format("--ntasks-per-node {} contradicts --ntasks {} on one node; SLURM_TASKS_PER_NODE then says "
-                             "{}, but srun starts {}",
-                             *per_node, *ntasks, *per_node, *ntasks));
-      continue;
-    }
-    if (!nodes || !ntasks || !per_node || *nodes == 1 || *ntasks >= *nodes * *per_node || *ntasks < *nodes) continue;
+    if (what.empty()) continue;
     finder.add(
         job.line_of("ntasks", "ntasks-per-node"),
-        fmt::format("{} nodes with {} tasks on each are {} tasks, not {}; SLURM_TASKS_PER_NODE then says {}(x{}), but "
-                    "srun starts {}",
-                    *nodes, *per_node, *nodes * *per_node, *ntasks, *per_node, *nodes, *ntasks));
+        fmt::format("{}; SLURM_NTASKS_PER_NODE then says {}, but srun starts {} in all", what, *per_node, *ntasks));
   }
 }
 
@@ -159,179 +152,6 @@ void check_ntasks_per_gpu_ntasks(const Subject& subject, Finder& finder) {
 void check_ntasks_per_gpu_cpus(const Subject& subject, Finder& finder) {
   tell_both(subject, finder, "ntasks-per-gpu", "cpus-per-task",
             "a job with --ntasks-per-gpu and --cpus-per-task may stay pending for ever before Slurm 25.05.1");
-}
-
-void check_gpus_multiple(const Subject& subject, Finder& finder) {
-  for_each_request(subject, [&](const Request& request, Program /*program*/, bool /*is_step*/) {
-    const auto gpus = request.gpus("gpus"), per_node = request.gpus_per_node();
-    if (!gpus || !per_node || *per_node == 0) return;
-    const auto line = std::max(request.line_of("gpus"), request.line_of("gpus-per-node", "gres"));
-    if (*gpus % *per_node != 0) {
-      finder.add(line, fmt::format("--gpus {} is not a multiple of {} GPUs on each node, and the job is refused", *gpus,
-                                   *per_node));
-    } else if (const auto range = request.node_range();
-               range && (*gpus / *per_node < range->min || *gpus / *per_node > range->max)) {
-      finder.add(line,
-                 fmt::format("--gpus {} with {} GPUs on each node needs {} nodes, but {} are asked for; the job is "
-                             "refused",
-                             *gpus, *per_node, *gpus / *per_node, request.value("nodes")));
-    }
-  });
-}
-
-void check_gpus_tasks(const Subject& subject, Finder& finder) {
-  for_each_request(subject, [&](const Request& request, Program /*program*/, bool is_step) {
-    const auto gpus = request.gpus("gpus"), per_task = request.gpus("gpus-per-task"), ntasks = request.count("ntasks");
-    if (gpus && per_task && *per_task > 0 && *gpus % *per_task != 0) {
-      finder.add(
-          request.line_of("gpus", "gpus-per-task"),
-          fmt::format("--gpus {} is not a multiple of --gpus-per-task {}; the job is refused", *gpus, *per_task));
-      return;
-    }
-    if (gpus && per_task && !request.has("ntasks") && !is_step && request.nodes()) {
-      const auto tasks =
-          request.has("ntasks-per-node") ? request.ntasks_per_node().value_or(0) * *request.nodes() : *request.nodes();
-      if (tasks > 0 && *per_task * tasks != *gpus) {
-        finder.add(
-            request.line_of("gpus", "gpus-per-task"),
-            fmt::format("--gpus {} with {} GPU{} for a task are {} tasks, but the job has {} on its nodes, and is "
-                        "refused",
-                        *gpus, *per_task, *per_task == 1 ? "" : "s", *gpus / *per_task, tasks));
-      }
-      return;
-    }
-    if (!gpus || !per_task || !ntasks || *per_task * *ntasks == *gpus) return;
-    finder.add(std::max(request.line_of("gpus"), request.line_of("gpus-per-task", "ntasks")),
-               fmt::format("{} tasks with {} GPU{} each need {} GPUs, not {}; the job is refused", *ntasks, *per_task,
-                           *per_task == 1 ? "" : "s", *per_task * *ntasks, *gpus));
-  });
-}
-
-void check_gpus_per_task_node(const Subject& subject, Finder& finder) {
-  for (const auto& job : subject.script.components) {
-    const auto per_task = job.gpus("gpus-per-task"), per_node = job.gpus_per_node();
-    const auto layout = layout_of(job);
-    const auto tasks = layout.ntasks_per_node;
-    const auto line_of_both = std::max(job.line_of("gpus-per-task"), job.line_of("gpus-per-node", "gres"));
-    // Without a number of tasks, Slurm takes as many as the GPUs allow.
-    if (!job.has("ntasks") && !job.has("ntasks-per-node")) continue;
-    if (per_task && per_node && *per_node > 0 && !tasks && layout.ntasks &&
-        *per_task * *layout.ntasks % *per_node != 0) {
-      finder.add(
-          line_of_both,
-          fmt::format("{} tasks with {} GPU{} each use {} GPUs, which cannot be {} on each node; the job is refused",
-                      *layout.ntasks, *per_task, *per_task == 1 ? "" : "s", *per_task * *layout.ntasks, *per_node));
-    }
-    if (!per_task || !per_node || !tasks || *per_task * *tasks == *per_node) continue;
-    const auto line = line_of_both;
-    const auto message =
-        fmt::format("{} tasks on a node with {} GPU{} each use {} GPUs, but {} are asked for on each node", *tasks,
-                    *per_task, *per_task == 1 ? "" : "s", *per_task * *tasks, *per_node);
-    if (*per_task * *tasks > *per_node) {
-      finder.add(line, message + "; the job is refused");
-    } else {
-      finder.add(line, message + "; Slurm 22.05 refuses the job");
-    }
-  }
-}
-
-void check_gres_twice(const Subject& subject, Finder& finder) {
-  for_each_request(subject, [&](const Request& request, Program /*program*/, bool /*is_step*/) {
-    if (!request.has("gpus-per-node") || !gpus_of_gres(request.value("gres"))) return;
-    finder.add(request.line_of("gpus-per-node", "gres"),
-               "--gres=gpu and --gpus-per-node exclude each other since Slurm 26.05, which refuses the job");
-  });
-}
-
-void check_gres_typed(const Subject& subject, Finder& finder) {
-  for_each_request(subject, [&](const Request& request, Program /*program*/, bool /*is_step*/) {
-    std::string typed, untyped;
-    int64_t line = 0;
-    for (const auto* option : {"gres", "gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"}) {
-      const auto value = request.value(option);
-      const bool is_gres = std::string_view(option) == "gres";
-      if (value.empty() || !(is_gres ? gpus_of_gres(value) : parse_gpus(value))) continue;
-      const bool has_type = is_gres ? !gpu_types_of_gres(value).empty() : !parse_count(value);
-      (has_type ? typed : untyped) = fmt::format("--{}={}", option, value);
-      line = std::max(line, request.line_of(option));
-    }
-    if (typed.empty() || untyped.empty()) return;
-    finder.add(line,
-               fmt::format("{} and {} are refused together, because one names a type of GPUs and the other does not",
-                           typed, untyped));
-  });
-}
-
-void check_gres_differs(const Subject& subject, Finder& finder) {
-  for_each_request(subject, [&](const Request& request, Program /*program*/, bool is_step) {
-    const auto gres = gpus_of_gres(request.value("gres")), per_node = request.gpus("gpus-per-node");
-    if (!gres || !per_node || *gres == *per_node) return;
-    if (gpu_types_of_gres(request.value("gres")).empty() != parse_count(request.value("gpus-per-node")).has_value())
-      return;
-    const auto steps = is_step ? std::vector<Step>{} : steps_of(subject);
-    // srun reads SLURM_GPUS_PER_NODE unless it is told otherwise.
-    const bool is_refused = *gres < *per_node && !assigns(subject.script, "SLURM_GPUS_PER_NODE") &&
-                            std::any_of(steps.begin(), steps.end(), [](const Step& step) {
-                              const auto& own = step.request;
-                              return !own.has("gpus-per-node") && !own.has("gres") && !own.has_unknown();
-                            });
-    finder.add_as(
-        is_refused ? Severity::kError : Severity::kWarning, request.line_of("gpus-per-node", "gres"),
-        fmt::format("--gres asks for {} GPU{} on a node and --gpus-per-node for {}; Slurm gives {}, but "
-                    "SLURM_GPUS_PER_NODE says {}{}",
-                    *gres, *gres == 1 ? "" : "s", *per_node, *gres, *per_node,
-                    is_refused ? fmt::format(", so srun says: Step requested gres_per_node=gpu:{} is more than the "
-                                             "job's gres_per_node=gpu:{}",
-                                             *per_node, *gres)
-                               : ""));
-  });
-}
-
-void check_gres_name(const Subject& subject, Finder& finder) {
-  for_each_request(subject, [&](const Request& request, Program /*program*/, bool /*is_step*/) {
-    const auto value = request.value("gres");
-    for (const auto* wrong : {"gpus", "GPU", "GPUs", "cuda", "nvidia", "amd"}) {
-      if (value != wrong && !value.starts_with(std::string(wrong) + ":") &&
-          !value.starts_with(std::string(wrong) + "=")) {
-        continue;
-      }
-      finder.add(request.line_of("gres"),
-                 fmt::format("--gres {} names no resource; Slurm says: Invalid generic resource "
-                             "(gres) specification",
-                             value),
-                 "Write --gres=gpu:NUMBER or --gres=gpu:TYPE:NUMBER.");
-    }
-    for (const auto part : split(value, ',')) {
-      if (!part.starts_with("gpu_") && !part.starts_with("gpu/") && !part.starts_with("gpu-")) continue;
-      finder.add(request.line_of("gres"), fmt::format("--gres {} is refused; a colon separates name and type", value),
-                 "Write --gres=gpu:TYPE:NUMBER.");
-    }
-    if (value.starts_with("gpu=")) {
-      finder.add(request.line_of("gres"), fmt::format("--gres {} is refused; a colon separates name and number", value),
-                 "Write --gres=gpu:NUMBER.");
-    }
-  });
-}
-
-void check_per_gpu_without(const Subject& subject, Finder& finder) {
-  for (const auto& job : subject.script.components) {
-    if (job.asks_for_gpus() || job.has_unknown()) continue;
-    for (const auto* option : {"mem-per-gpu", "cpus-per-gpu"}) {
-      if (!job.has(option)) continue;
-      const bool is_memory = std::string_view(option) == "mem-per-gpu";
-      const bool is_refused = is_memory || (subject.version && *subject.version >= Version{23, 2, 0});
-      finder.add_as(is_refused ? Severity::kError : Severity::kWarning, job.line_of(option),
-                    fmt::format("--{} without GPUs {}", option,
-                                is_refused        ? "is refused"
-                                : subject.version ? "has no effect"
-                                                  : "has no effect in Slurm 22.05, and is refused since 23.02"),
-                    "Ask for GPUs, such as --gpus-per-node=4, or leave it out.");
-    }
-    if (job.has("ntasks-per-gpu") && !job.has("nodes") && !job.has("ntasks")) {
-      finder.add_as(Severity::kError, job.line_of("ntasks-per-gpu"),
-                    "--ntasks-per-gpu needs a number of GPUs, nodes or tasks, and is refused");
-    }
-  }
 }
 
 void check_exclusive_share(const Subject& subject, Finder& finder) {
@@ -413,28 +233,40 @@ void check_arbitrary(const Subject& subject, Finder& finder) {
   }
 }
 
+/// Whether the tasks of an array write to files of their own if this is the name of their output.
+bool is_name_of_a_task(std::string_view name, const Subject& subject) {
+  const auto array = subject.script.job().value("array");
+  for (size_t i = 0; i + 1 < name.size(); ++i) {
+    if (name[i] != '%') continue;
+    size_t end = i + 1;
+    while (end < name.size() && std::isdigit(static_cast<unsigned char>(name[end])) != 0) ++end;
+    if (end >= name.size()) return false;
+    if (std::string_view("ajJ").find(name[end]) != std::string_view::npos) return true;
+    // The last digit of the index, since 24.11; the number of the job in another form, since 25.11.
+    const bool has_b = !subject.version || *subject.version >= Version{24, 11, 0};
+    if (name[end] == 'b' && has_b && largest_index(array).value_or(0) < 10) return true;
+    if (name[end] == 'S' && (!subject.version || *subject.version >= Version{25, 11, 0})) return true;
+    i = end;  // of "%%" the second one too
+  }
+  return false;
+}
+
 void check_array_output(const Subject& subject, Finder& finder) {
   const auto& job = subject.script.job();
   if (!job.has("array") || job.value("open-mode").starts_with("a")) return;
   const auto array = job.value("array");
   if (array.find_first_of(",-") == array.npos && !array.empty()) return;
   for (const auto* option : {"output", "error"}) {
-    const auto value = job.value(option);
-    if (value.empty() || value.find('%') == value.npos) {
-      if (value.empty() || value == "/dev/null") continue;
-    }
-    bool is_separate = false;
-    for (size_t i = 0; i + 1 < value.size(); ++i) {
-      if (value[i] != '%') continue;
-      size_t end = i + 1;
-      while (end < value.size() && std::isdigit(static_cast<unsigned char>(value[end])) != 0) ++end;
-      if (end < value.size() && (value[end] == 'a' || value[end] == 'j' || value[end] == 'J')) is_separate = true;
-    }
-    if (!is_separate) {
-      finder.add(job.line_of(option),
-                 fmt::format("all tasks of the array write to {}, and overwrite each other", value),
-                 "Put %a into the name: slurm-%A_%a.out.");
-    }
+    auto value = job.value(option);
+    auto lowered = value;
+    for (auto& c : lowered) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    if (value.empty() || value == "/dev/null" || lowered == "none" || is_name_of_a_task(value, subject)) continue;
+    finder.add(
+        job.line_of(option),
+        fmt::format("all tasks of the array write to {}, and each one empties it when it starts, unless the site "
+                    "sets JobFileAppend",
+                    value),
+        "Put %a into the name: slurm-%A_%a.out.");
   }
 }
 
@@ -468,7 +300,9 @@ void check_no_memory(const Subject& subject, Finder& finder) {
     }
   }
   if (facts != nullptr && (facts->is_whole_node || !subject.site->shares_memory)) return;
-  if (facts != nullptr && !facts->has_default_memory) {
+  const bool has_default =
+      facts != nullptr && (facts->has_default_memory || (facts->has_default_gpu_memory && job.asks_for_gpus()));
+  if (facts != nullptr && !has_default) {
     finder.add_as(Severity::kWarning, line,
                   "no memory is asked for, and the cluster has no default: the job gets all "
                   "memory of its nodes, and nobody can share them");
@@ -494,7 +328,9 @@ constexpr Rule kRequestRules[] = {
      "Give --nodes and --ntasks-per-node alone.", kTested, check_tasks_ignored},
     {"tasks-uneven", Severity::kWarning, "", "", "Fewer tasks than nodes times --ntasks-per-node",
      "The job is accepted. Its variables contradict each other, and nodes have unequal numbers of tasks.",
-     "Give --nodes and --ntasks-per-node alone.", kTested, check_tasks_uneven},
+     "Give --nodes and --ntasks-per-node alone.",
+     "Slurm src/sbatch/opt.c, set_envs, 22.05.8 to 26.05.3; sbatch and srun 22.05.8 (tests/slurm/check_test.cpp)",
+     check_tasks_uneven},
     {"fewer-tasks-than-nodes", Severity::kWarning, "", "", "Fewer tasks than nodes",
      "Slurm reduces the number of nodes and only warns.", "Ask for as many nodes as tasks, or use --ntasks-per-node.",
      kTested, check_fewer_tasks},
@@ -513,39 +349,6 @@ constexpr Rule kRequestRules[] = {
      "Slurm CHANGELOG 25.05.1: Fix jobs requesting --ntasks-per-gpu and --cpus-per-task staying in pending state "
      "forever",
      check_ntasks_per_gpu_cpus},
-    {"gpus-not-multiple", Severity::kError, "", "", "--gpus does not fit --gpus-per-node",
-     "The number of nodes follows from both, and must be a whole number that is asked for.",
-     "Keep --gpus-per-node alone.", kTested, check_gpus_multiple},
-    {"gpus-tasks-mismatch", Severity::kError, "", "", "--gpus, --gpus-per-task and the tasks do not fit together",
-     "Slurm says: Based on --gpus and --gpus-per-task number of requested tasks differ from -n/--ntasks.",
-     "Leave --gpus out.", kTested, check_gpus_tasks},
-    {"gpus-per-task-mismatch", Severity::kError, "", "", "--gpus-per-task does not fit the GPUs on a node",
-     "Slurm 22.05 says: Requested node configuration is not available. Later versions were not tried with fewer GPUs.",
-     "Leave --gpus-per-task out, and let each task choose its GPU by its local rank.", kTested,
-     check_gpus_per_task_node},
-    {"gres-with-gpus-per-node", Severity::kError, "26.05", "", "--gres=gpu with --gpus-per-node",
-     "Both ask for GPUs on each node; 26.05 refuses both together.", "Keep --gpus-per-node.",
-     "Slurm CHANGELOG 26.05.0rc1: Make --gres=gpu:N and --gpus-per-node mutually exclusive", check_gres_twice},
-    {"gres-differs", Severity::kWarning, "", "25.11", "--gres=gpu and --gpus-per-node ask for different numbers",
-     "Accepted without a message: --gres counts, but srun asks for what --gpus-per-node says, and is refused if that "
-     "is more.",
-     "Keep --gpus-per-node.", kTested, check_gres_differs},
-    {"gres-type-and-count", Severity::kError, "", "", "GPUs with a type in one option, and without in another",
-     "Slurm says: Invalid GRES specification (with and without type identification).",
-     "Name the type in all, or in none.",
-     "Slurm src/common/gres.c, 22.05.8, and src/interfaces/gres.c, 26.05.3, _merge_generic_data; sbatch 22.05.8 "
-     "(tests/slurm/check_test.cpp)",
-     check_gres_typed},
-    {"gres-name", Severity::kError, "", "", "--gres with a name that is not a resource", "The name of GPUs is gpu.",
-     "Write --gres=gpu:NUMBER.", kTested, check_gres_name},
-    {"per-gpu-without-gpus", Severity::kWarning, "", "",
-     "--mem-per-gpu, --cpus-per-gpu or --ntasks-per-gpu without GPUs",
-     "--mem-per-gpu and --ntasks-per-gpu are refused; --cpus-per-gpu has no effect in 22.05, and is refused since "
-     "23.02.",
-     "Ask for GPUs.",
-     "sbatch and srun 22.05.8 (tests/slurm/check_test.cpp); Slurm 23.02.0, commit 28dd0f079f: Requested cpus_per_tres "
-     "but did not request any GPU",
-     check_per_gpu_without},
     {"exclusive-with-oversubscribe", Severity::kError, "", "", "--exclusive with --oversubscribe",
      "Refused since 23.02; before, the last one counts without a message.", "Keep one of them.",
      "Slurm CHANGELOG 23.02.0rc1: Change --oversubscribe and --exclusive to be mutually exclusive",
@@ -575,15 +378,21 @@ constexpr Rule kRequestRules[] = {
      "Slurm 23.11.11 src/common/slurm_opt.c: --nodes is incompatible with --distribution=arbitrary", check_arbitrary},
     {"array-output-collides", Severity::kWarning, "", "", "All tasks of an array write to one file",
      "Each task truncates the file when it starts.", "Use %A_%a, or %j.",
-     "slurm.schedmd.com/sbatch.html, filename pattern", check_array_output},
+     "Slurm src/slurmd/common/fname.c, 22.05.8 to 25.05.8, and src/common/print_fields.c, 25.11 and 26.05.3; "
+     "src/slurmd/slurmstepd/io.c, io_get_file_flags; sbatch 22.05.8",
+     check_array_output},
     {"mail-without-type", Severity::kNote, "", "", "--mail-user without --mail-type",
-     "Mails are sent for --mail-type alone.", "Add --mail-type=END,FAIL.", "slurm.schedmd.com/sbatch.html, --mail-user",
-     check_mail},
+     "Mails are sent for --mail-type alone.", "Add --mail-type=END,FAIL.",
+     "Slurm src/slurmctld/job_mgr.c, _copy_job_desc_to_job_record: mail_type stays 0; 22.05.8 to 26.05.3", check_mail},
     {"no-time", Severity::kNote, "", "", "No time limit", "Short jobs start earlier, and defaults surprise.",
-     "Add --time=HH:MM:SS.", "slurm.schedmd.com/sbatch.html, --time", check_no_time},
+     "Add --time=HH:MM:SS.",
+     "Slurm src/slurmctld/job_mgr.c, _valid_job_part: default_time; node_scheduler.c: otherwise max_time",
+     check_no_time},
     {"no-memory", Severity::kNote, "", "", "No memory is asked for",
      "The default may be too small, or all memory of a node.", "Add --mem=SIZE, or --mem-per-cpu.",
-     "slurm.schedmd.com/slurm.conf.html, DefMemPerNode", check_no_memory},
+     "Slurm src/plugins/select, _job_test: Allocate all node memory; gres_select_util.c: DefMemPerGPU; 22.05.8 to "
+     "26.05.3",
+     check_no_memory},
 };
 
 }  // namespace

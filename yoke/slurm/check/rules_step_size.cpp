@@ -47,8 +47,7 @@ void find_missing_gpus(const Subject& subject, const Step& step, const Layout& w
   const auto& job = subject.script.job();
   const auto& request = step.request;
   const auto* partition = partition_of(subject, job);
-  const bool is_whole_node = job.has("exclusive") || (partition != nullptr && partition->is_whole_node);
-  if (is_whole_node || job.has_unknown() || request.has_unknown()) return;
+  if (gets_whole_nodes(subject, job) || job.has_unknown() || request.has_unknown()) return;
   const auto line = step.command->words.front().line;
   const auto total = request.gpus("gpus"), per_node = request.gpus_per_node(), per_task = request.gpus("gpus-per-task");
   const bool asks = total.value_or(0) > 0 || per_node.value_or(0) > 0 || per_task.value_or(0) > 0;

@@ -81,6 +81,10 @@ void check_launcher_once(const Subject& subject, Finder& finder) {
     if (kOnlyNames.contains(command.name)) continue;
     const auto launcher = launcher_of(command.words);
     if (launcher.empty() || launcher == "yoke run" || launcher == "deepspeed") continue;
+    const auto starts_others = [](const OptionWord& word) {  // DeepSpeed then reaches the other nodes by ssh
+      return word.text.starts_with("--deepspeed_hostfile") || word.text.starts_with("--deepspeed_multinode_launcher");
+    };
+    if (std::any_of(command.words.begin(), command.words.end(), starts_others)) continue;
     const auto given = program_option(command.words, launcher == "accelerate launch" ? "num-machines" : "nnodes");
     const bool is_single = program_option(command.words, "standalone").has_value() || !given || given->text == "1";
     finder.add(command.words[0].line,
@@ -97,12 +101,22 @@ void check_launcher_many(const Subject& subject, Finder& finder) {
     if (launcher.empty() || launcher == "yoke run") continue;
     const auto tasks = step.layout.ntasks_per_node;
     if (!tasks || *tasks < 2) continue;
-    const auto workers = program_option(program_words(*step.command), "nproc-per-node");
+    const auto words = program_words(*step.command);
+    const auto workers = program_option(words, "nproc-per-node");
     if (workers && workers->text == "1") continue;
+    // torchrun starts one worker unless it is told otherwise; several may be the ranks of one training.
+    const bool is_torchrun = launcher.starts_with("torchrun") || launcher.starts_with("python -m torch");
+    const bool has_one = is_torchrun && !workers && subject.script.text.find("PET_") == std::string::npos;
+    const auto nnodes = program_option(words, "nnodes");
+    if (has_one && nnodes && nnodes->text != "1") continue;
     finder.add(
         step.command->words.front().line,
-        fmt::format("srun starts {} on each node {} times, and each one starts workers of its own{}", launcher, *tasks,
-                    workers && workers->is_known ? fmt::format(" ({} times {})", *tasks, workers->text) : ""),
+        has_one
+            ? fmt::format("srun starts {} on each node {} times, and each one starts one worker, which trains alone",
+                          launcher, *tasks)
+            : fmt::format("srun starts {} on each node {} times, and each one starts workers of its own{}", launcher,
+                          *tasks,
+                          workers && workers->is_known ? fmt::format(" ({} times {})", *tasks, workers->text) : ""),
         "Give srun --ntasks-per-node=1 (and -n as the number of nodes), with all CPUs for that task.");
   }
 }
@@ -339,10 +353,14 @@ void check_serial_steps(const Subject& subject, Finder& finder) {
   int64_t num_with_gpus = 0;  // steps that share CPUs, but take all GPUs
   const Step *first = nullptr, *first_with_gpus = nullptr;
   const auto steps = steps_of(subject);
+  // A number of CPUs that srun takes over from the job implies --exact.
+  const bool inherits = subject.version && *subject.version >= kInheritsCpus;
+  const bool is_exact = (inherits && (job.has("cpus-per-task") || job.has("cpus-per-gpu"))) ||
+                        assigns(subject.script, "SRUN_CPUS_PER_TASK");
   for (const auto& step : steps) {
     if (!step.is_background) continue;
     const auto& request = step.request;
-    const bool shares = request.has("exact") || request.has("overlap") || request.has("exclusive") ||
+    const bool shares = is_exact || request.has("exact") || request.has("overlap") || request.has("exclusive") ||
                         request.has("cpus-per-task") || request.has("threads-per-core") || request.has("nodelist") ||
                         request.has("relative") || request.has("exclude") || request.has("oversubscribe") ||
                         request.has_unknown() || request.has("cpus-per-gpu");
@@ -373,10 +391,12 @@ void check_serial_steps(const Subject& subject, Finder& finder) {
       assigns(subject.script, "SLURM_OVERLAP"))
     return;
   if (*whole.ntasks * whole.cpus_per_task.value_or(1) < 2 && !job.has("exclusive")) return;
-  finder.add(first->command->words[0].line,
-             "the steps in the background run one after the other: without --exact, each one takes all CPUs of its "
-             "node (\"Requested "
-             "nodes are busy\")");
+  const bool is_old_alone = !subject.version && (job.has("cpus-per-task") || job.has("cpus-per-gpu"));
+  finder.add_as(
+      is_old_alone ? Severity::kNote : Severity::kWarning, first->command->words[0].line,
+      fmt::format("the steps in the background run one after the other{}: without --exact, each one takes all "
+                  "CPUs of its node (\"Requested nodes are busy\")",
+                  is_old_alone ? " before Slurm 23.11" : ""));
 }
 
 void check_pty(const Subject& subject, Finder& finder) {
@@ -396,19 +416,22 @@ void check_pty(const Subject& subject, Finder& finder) {
 constexpr Rule kStepRules[] = {
     {"missing-srun", Severity::kWarning, "", "", "Several tasks, but nothing starts them",
      "The batch script runs once, on the first node. srun starts tasks.", "Write srun in front of the program.",
-     "slurm.schedmd.com/sbatch.html, --ntasks", check_missing_srun},
+     "Slurm src/slurmctld/job_scheduler.c, launch_job: to batch_host alone, 22.05.8 to 26.05.3", check_missing_srun},
     {"launcher-on-one-node", Severity::kWarning, "", "", "torchrun or accelerate without srun on several nodes",
      "The launcher must run once on each node.", "Start it with srun --ntasks-per-node=1.",
-     "pytorch.org/docs/stable/elastic/run.html", check_launcher_once},
+     "torch/distributed/run.py: --nnodes is 1:1 unless given; Slurm src/slurmctld/job_scheduler.c, launch_job",
+     check_launcher_once},
     {"launcher-per-task", Severity::kWarning, "", "", "srun starts a launcher several times on a node",
-     "Each launcher starts workers for all GPUs.", "One task for each node, or no launcher.",
-     "pytorch.org/docs/stable/elastic/run.html", check_launcher_many},
+     "Each launcher starts workers of its own.", "One task for each node, or no launcher.",
+     "torch/distributed/run.py, determine_local_world_size: --nproc-per-node, or 1", check_launcher_many},
     {"srun-mpirun", Severity::kWarning, "", "", "srun starts mpirun", "Each task starts all ranks.", "Use one of them.",
-     "slurm.schedmd.com/mpi_guide.html", check_srun_mpirun},
+     "openpmix/prrte src/mca/ras/slurm/ras_slurm_module.c: all of SLURM_NODELIST and SLURM_TASKS_PER_NODE",
+     check_srun_mpirun},
     {"srun-without-program", Severity::kError, "", "", "srun without a program",
-     "srun says: No command given to execute.", "Add the program.", "srun 22.05.8", check_srun_script_options},
+     "srun says: No command given to execute.", "Add the program.", "Slurm src/srun, opt.c, 22.05.8 to 26.05.3",
+     check_srun_script_options},
     {"step-over-job", Severity::kError, "", "", "A step that is larger than its job", "srun refuses it.",
-     "Let the step ask for what the job has.", "srun 22.05.8", check_step_size},
+     "Let the step ask for what the job has.", "srun 22.05.8 (tests/slurm/check_steps_test.cpp)", check_step_size},
     {"step-elsewhere", Severity::kError, "", "", "A step on nodes or GPUs that its job does not have",
      "srun refuses it.", "Let the step ask for what the job has.", "srun 22.05.8 (tests/slurm/check_test.cpp)",
      check_step_nodes},
@@ -420,13 +443,21 @@ constexpr Rule kStepRules[] = {
      check_step_cpus},
     {"background-without-wait", Severity::kWarning, "", "", "Work in the background without `wait`",
      "The job ends with the script, and everything of it is killed.", "Write `wait` at the end.",
-     "slurm.schedmd.com/sbatch.html; tested with 22.05.8", check_no_wait},
+     "Slurm src/slurmctld/proc_req.c, _slurm_rpc_complete_batch_script; sbatch 22.05.8 (tests/slurm/check_test.cpp)",
+     check_no_wait},
     {"steps-in-turn", Severity::kWarning, "", "", "Steps in the background that exclude each other",
-     "A step takes all CPUs of its nodes unless --exact is given, or --cpus-per-task implies it.",
+     "A step takes all CPUs of its nodes unless --exact is given, or --cpus-per-task implies it, since 23.11 that of "
+     "the "
+     "job too.",
      "Give srun --exact, with --ntasks, --cpus-per-task, --mem and --gpus for each step.",
-     "slurm.schedmd.com/srun.html, --exact; tested with 22.05.8", check_serial_steps},
+     "Slurm src/srun/libsrun/launch.c 22.05.8, src/srun/launch.c 23.02 to 26.05.3: SSF_WHOLE; "
+     "src/slurmctld/step_mgr.c, "
+     "src/stepmgr/stepmgr.c, _pick_step_nodes; srun 22.05.8 (tests/slurm/check_steps_test.cpp)",
+     check_serial_steps},
     {"pty-in-batch", Severity::kWarning, "", "", "An interactive shell in a batch script", "There is no terminal.",
-     "Use srun --pty in a terminal.", "slurm.schedmd.com/srun.html, --pty", check_pty},
+     "Use srun --pty in a terminal.",
+     "Slurm src/srun/srun.c 22.05.8, src/srun/srun_job.c 26.05.3: Not using a pseudo-terminal, disregarding --pty",
+     check_pty},
 };
 
 }  // namespace

@@ -256,7 +256,8 @@ constexpr Rule kTextRules[] = {
     {"secret-in-clear", Severity::kWarning, "", "", "A password, key or token is in the script",
      "Slurm stores scripts, prints them to administrators, and sites keep them in accounting.",
      "Read it from a file that only you can read: export NAME=$(cat ~/.secrets/name).",
-     "slurm.schedmd.com/slurm.conf.html, AccountingStoreFlags=job_script; romeo-mcp's sbatch_lint has such a rule",
+     "Slurm src/slurmctld/proc_req.c, _slurm_rpc_dump_batch_script (operators); src/plugins/accounting_storage/mysql/"
+     "as_mysql_jobacct_process.c, JOBCOND_FLAG_SCRIPT (coordinators); 22.05.8 to 26.05.3",
      check_secrets},
 };
 

@@ -117,9 +117,9 @@ constexpr Rule kValueRules[] = {
      "Leave it out.", "Slurm src/common/slurm_opt.c, arg_set_uid and arg_set_gid", check_root},
     {"memory-without-unit", Severity::kWarning, "", "", "So little memory that GiB seem to be meant",
      "Memory without a unit is in MiB, and the program would be killed at once.", "Add G.",
-     "slurm.schedmd.com/sbatch.html, --mem", check_small_memory},
+     "Slurm src/common/proc_args.c, str_to_mbytes, 22.05.8 to 26.05.3", check_small_memory},
     {"time-in-minutes", Severity::kNote, "", "", "A time that may be meant in hours", "A number alone is in minutes.",
-     "Write HH:MM:SS.", "slurm.schedmd.com/sbatch.html, --time", check_minutes},
+     "Write HH:MM:SS.", "Slurm src/common/parse_time.c, time_str2secs, 22.05.8 to 26.05.3", check_minutes},
 };
 
 }  // namespace
