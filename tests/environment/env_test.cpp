@@ -152,6 +152,10 @@ TEST(Env, PrintsTheCommandsForTheDriver) {
                                                                        "cu126 'torch>=2.6,<2.15'\n")));
   EXPECT_THAT(printed("13.0"), HasSubstr("/cu130 'torch>=2.9'\n"));
   EXPECT_THAT(printed("11.4"), HasSubstr("/cu118 'torch>=2.0,<2.8'\n"));
+  user.write("r.txt", "torch\n");
+  EXPECT_THAT(print({{"devices", 1}, {"cuda_version", "11.0"}}, {"--with", "torch", "-r", "r.txt"}).out,
+              AllOf(HasSubstr("/cu118 'torch>=2.0,<2.8'\n"), HasSubstr("-r " + user.path("r.txt") + " torch\n")))
+      << "a plain torch in the file takes nothing away";
   const Json two = {{"devices", 2},
                     {"cuda_version", "12.8"},
                     {"overrides",
@@ -175,7 +179,7 @@ TEST(Env, PrintsTheCommandsForTheDriver) {
   EXPECT_THAT(user.yoke({"env", "create", "x", "--with", "tensorflow", "--print", "--vendor", "cpu"}).out,
               HasSubstr(" tensorflow-cpu\n"));
   EXPECT_EQ(user.yoke({"env", "create", "x", "--with", "jax", "--print"}).exit_code, 64);
-  EXPECT_FALSE(fs::exists(user.path("home"))) << "--print makes nothing";
+  EXPECT_FALSE(fs::exists(user.path("home/.local"))) << "--print makes nothing";
 }
 
 /// Makes package indices as folders: "cu" as PyTorch's index for a driver, "pypi" with other builds, a site's "cpu",
@@ -259,6 +263,15 @@ TEST(Env, EndsWithTheTorchThatWasChosen) {
        "torch",
        "cu128"},
   };
+  // The files narrow the choice of the build: with this driver it would be cu130, which begins with 2.9.
+  user.write("r.txt", "-c base.txt\nTorchVision\n");
+  user.write("state.json", Json{{"devices", 1}, {"cuda_version", "13.0"}}.dump());
+  auto print = user.options({"env", "create", "x", "--with", "torch", "-r", "r.txt", "--print", "--python",
+                             user.path("template/bin/python"), "--deadline", "60"});
+  print.environment.insert(print.environment.end(),
+                           {{"YOKE_FAKE_NVML", user.path("state.json")}, {"LD_LIBRARY_PATH", YOKE_FAKES_FOLDER}});
+  EXPECT_THAT(run(print).out, HasSubstr("/cu121 'torch>=2.1,<2.6,==2.3.1' torchvision\n"));
+
   int number = 0;
   for (const auto& row : rows) {
     const auto folder = "./env" + std::to_string(number++);

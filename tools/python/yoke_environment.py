@@ -21,9 +21,11 @@ def settings_of_pip():
     """pip's options by variables and configuration files, in the order in which `pip install` lets them override."""
     command = [sys.executable, "-I", "-m", "pip", "config", "list"]
     shown = {**os.environ, "PIP_QUIET": "0"}
-    listed = subprocess.run(command, env=shown, stdout=subprocess.PIPE, check=True, universal_newlines=True).stdout
+    listed = subprocess.run(command, env=shown, stdout=subprocess.PIPE, universal_newlines=True)
+    if listed.returncode != 0:  # a setting has a wrong value, and pip has said so
+        sys.exit(listed.stdout.strip() or listed.returncode)
     order = ("global", "install", ":env:")
-    found = re.findall(r"^(global|install|:env:)\.([\w-]+)=(.*)$", listed, re.MULTILINE)
+    found = re.findall(r"^(global|install|:env:)\.([\w-]+)=(.*)$", listed.stdout, re.MULTILINE)
     found.sort(key=lambda one: order.index(one[0]))
     settings = {name: ast.literal_eval(value) for _, name, value in found if name != "quiet"}
     return {name: value for name, value in settings.items() if value}

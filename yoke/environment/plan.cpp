@@ -40,12 +40,9 @@ constexpr auto kCauses = std::to_array<Cause>({
     {std::nullopt, "Disk quota exceeded",
      "your quota is used up (`quota -s`); remove files, or give a folder on another disk; then run the same command "
      "again"},
-    {Step::Kind::kInstall, "Temporary failure in name resolution",
-     "the index cannot be reached: is there a network, or must HTTPS_PROXY or PIP_INDEX_URL be set? Then run the same "
-     "command again"},
     {Step::Kind::kInstall, "NewConnectionError",
-     "the index cannot be reached: is there a network, or must HTTPS_PROXY or PIP_INDEX_URL be set? Then run the same "
-     "command again"},
+     "the index cannot be reached: is there a network, or must HTTPS_PROXY be set, PIP_INDEX_URL for a mirror of PyPI, "
+     "or --index-url for one of PyTorch's index? Then run the same command again"},
     {Step::Kind::kInstall, "CERTIFICATE_VERIFY_FAILED",
      "the certificate of the index is not trusted: a proxy of your site may need PIP_CERT"},
     {Step::Kind::kInstall, "ResolutionImpossible",
