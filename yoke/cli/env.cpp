@@ -7,11 +7,14 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <ctime>
 #include <iostream>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 
 #include "yoke/base/error.h"
@@ -36,8 +39,8 @@ namespace fs = std::filesystem;
 
 struct EnvCreateArgs {
   std::string target, requirements, python = "python3", index_url;
-  std::vector<std::string> frameworks;
-  DeviceOptions device;
+  std::vector<std::string> with;
+  DeviceOptions device{.deadline_s = 30};  ///< A driver that keeps no state takes seconds for each GPU when it starts.
   bool prints = false;
 };
 
@@ -61,21 +64,77 @@ environment::Drivers read_drivers(const EnvCreateArgs& args, Context& context) {
                                  read_text(root / "opt/rocm/.info/version").value_or(""));
 }
 
-std::vector<environment::Packages> choose_packages(const EnvCreateArgs& args, Context& context) {
-  std::vector<environment::Packages> result;
-  if (args.frameworks.empty()) return result;
-  const auto drivers = read_drivers(args, context);
-  const auto requirements = args.requirements.empty() ? "" : read_file(args.requirements);
+bool asks_for(const EnvCreateArgs& args, environment::Framework framework) {
+  return std::ranges::any_of(args.with, [&](const auto& word) { return word.starts_with(name(framework)); });
+}
+
+/// What is known of the machine; nullopt if nothing depends on it.
+std::optional<environment::Drivers> drivers_for(const EnvCreateArgs& args, Context& context) {
+  const bool chooses_torch = asks_for(args, environment::Framework::kTorch) && args.index_url.empty();
+  if (!chooses_torch && !asks_for(args, environment::Framework::kTensorflow)) return std::nullopt;
+  return read_drivers(args, context);
+}
+
+/// Completes `request` with what is asked for by --with. What the file of requirements decides is left to it.
+void choose_packages(environment::CreateRequest& request, const EnvCreateArgs& args,
+                     const std::optional<environment::Drivers>& drivers, const environment::PipFacts& facts) {
+  request.packages.clear();
+  request.names.clear();
+  request.has_hashes = facts.has_hashes;
   for (const auto framework : {environment::Framework::kTorch, environment::Framework::kTensorflow}) {
-    if (std::find(args.frameworks.begin(), args.frameworks.end(), name(framework)) == args.frameworks.end()) continue;
-    auto packages = packages_for(framework, drivers);
-    take_versions(packages, requirements);
+    if (!asks_for(args, framework)) continue;
+    const bool is_torch = framework == environment::Framework::kTorch;
+    if (find_decided(facts, name(framework)) != nullptr) {
+      for (const auto& word : args.with) {
+        if (word.starts_with(name(framework))) request.names.push_back(word);
+      }
+      continue;
+    }
+    auto packages = is_torch && !args.index_url.empty() ? environment::torch_from(args.index_url)
+                                                        : packages_for(framework, *drivers, facts.torch_minors);
     if (!args.index_url.empty()) packages.index_url = args.index_url;
-    std::cerr << fmt::format("{}{} for {}: {}\n", speaker(context), fmt::join(packages.requirements, ", "),
-                             packages.index_url.empty() ? "pip's own index" : packages.index_url, packages.reason);
-    result.push_back(std::move(packages));
+    for (const char* const extra : {"torchvision", "torchaudio"}) {
+      if (is_torch && std::ranges::find(args.with, extra) != args.with.end()) {
+        packages.requirements.push_back({extra, ""});
+      }
+    }
+    add_versions(packages, facts);
+    request.packages.push_back(std::move(packages));
   }
-  return result;
+}
+
+/// Says what was chosen, why, and what does not count.
+void tell_choice(const environment::CreateRequest& request, const EnvCreateArgs& args,
+                 const environment::PipFacts& facts, const Context& context) {
+  const auto tell = [&](const std::string& text) { std::cerr << speaker(context) << printable(text) << std::endl; };
+  const auto ignored = environment::ignored_settings(facts.settings);
+  if (!ignored.empty()) {
+    tell(fmt::format("pip's settings do not count that say what is installed or where: {}", fmt::join(ignored, ", ")));
+  }
+  if (!facts.unread.empty())
+    tell(fmt::format("the requirements were not read before pip reads them: {}", facts.unread));
+  for (const auto& packages : request.packages) {
+    std::vector<std::string> texts;
+    for (const auto& requirement : packages.requirements) texts.push_back(requirement.text());
+    tell(fmt::format("{} for {}: {}", fmt::join(texts, ", "),
+                     packages.index_url.empty() ? "pip's own index" : packages.index_url, packages.reason));
+  }
+  for (const auto framework : {environment::Framework::kTorch, environment::Framework::kTensorflow}) {
+    const auto is_line = [&](const environment::Named& one) { return one.package == name(framework); };
+    const auto* const decided = find_decided(facts, name(framework));
+    const auto line = std::ranges::find_if(facts.named, is_line);
+    if (asks_for(args, framework) && decided != nullptr) {
+      tell(
+          fmt::format("{} decides which {} is installed, because {}; without that, --with {} takes the build for this "
+                      "machine",
+                      decided->where, name(framework), decided->decided, name(framework)));
+    } else if (!asks_for(args, framework) && line != facts.named.end()) {
+      tell(
+          fmt::format("{} and pip's index decide which build of {} is installed; --with {} takes the one for this "
+                      "machine",
+                      line->where, name(framework), name(framework)));
+    }
+  }
 }
 
 std::string shell_line(const std::vector<std::string>& argv) {
@@ -112,6 +171,66 @@ UniqueFd begin_environment(const fs::path& folder, environment::Mark& mark) {
   return lock;
 }
 
+/// What pip has been told, for --print, which makes no environment whose pip could be asked.
+environment::PipFacts facts_for_print(const std::string& python, const environment::CreateRequest& request,
+                                      const Context& context) {
+  if (request.requirements.empty()) return {};
+  try {
+    return ask_python(python, {"--settings", request.requirements}, context);
+  } catch (const Error& error) {
+    return {.unread = error.what()};
+  }
+}
+
+int print_steps(const environment::CreateRequest& request, Context& context) {
+  const auto steps = steps_of(request);
+  for (size_t i = 0; i < steps.size(); ++i) {
+    context.out << shell_line(steps[i].argv);
+    const bool is_of_packages = i > 0 && i <= request.packages.size();
+    if (!is_of_packages || i + 1 == steps.size()) continue;
+    context.out << fmt::format("{} -I -m pip freeze | grep -E '^(torch|torchvision|torchaudio|tensorflow)(-cpu)?==' > {}\n",
+                               shell_quoted(environment::python_of(request.folder).string()),
+                               shell_quoted(environment::constraints_of(request.folder).string()));
+  }
+  return kExitOk;
+}
+
+/// What pip was asked for, for `yoke env list`.
+void set_packages(environment::Mark& mark, const environment::CreateRequest& request) {
+  mark.packages = request.names;
+  for (const auto& packages : request.packages) {
+    for (const auto& requirement : packages.requirements) mark.packages.push_back(requirement.text());
+    if (!packages.index_url.empty()) mark.index_url = packages.index_url;
+  }
+  if (!request.requirements.empty()) mark.packages.push_back("-r " + request.requirements);
+}
+
+/// Runs the steps after the first one, and checks what they leave.
+/// Returns  the versions that were promised, as the environment's own Python has them at the end.
+std::map<std::string, std::string> install_packages(const environment::CreateRequest& request,
+                                                    const environment::PipFacts& facts, const Context& context) {
+  const auto folder = request.folder.string();
+  const auto python = environment::python_of(request.folder).string();
+  const auto steps = steps_of(request);
+  std::map<std::string, std::string> chosen;
+  for (size_t i = 1; i < steps.size(); ++i) {
+    std::cerr << fmt::format("{}step {} of {}: {}", speaker(context), i + 1, steps.size(), steps[i].purpose)
+              << std::endl;
+    run_environment_step(steps[i], folder, pip_environment(context.environment, facts.settings, steps[i].indices));
+    if (i > request.packages.size()) continue;
+    chosen = ask_python(python, {}, context).versions;
+    check_build(request.packages[i - 1], chosen, folder);
+    std::string lines;
+    for (const auto& [package, version] : chosen) lines += fmt::format("{}=={}\n", package, version);
+    replace_file(environment::constraints_of(request.folder),
+                 [&](int fd) { write_all(fd, std::as_bytes(std::span(lines)), "the constraints"); });
+  }
+  const auto words = request.requirements.empty() ? std::vector<std::string>() : std::vector{request.requirements};
+  const auto at_end = ask_python(python, words, context);
+  check_kept(request, chosen, at_end);
+  return at_end.versions;
+}
+
 int create_environment(const EnvCreateArgs& args, Context& context) {
   const auto folder = environment::folder_of(args.target, context.environment);
   const auto python = find_program(args.python, context.environment);
@@ -121,35 +240,47 @@ int create_environment(const EnvCreateArgs& args, Context& context) {
   if (!args.requirements.empty() && access(args.requirements.c_str(), R_OK) != 0) {
     throw system_error(errno, "reading the requirements in " + args.requirements);
   }
-  environment::CreateRequest request{
-      .folder = folder, .python = python->string(), .packages = choose_packages(args, context)};
+  environment::CreateRequest request{.folder = folder, .python = python->string()};
   if (!args.requirements.empty()) request.requirements = fs::absolute(args.requirements).string();
-  const auto steps = steps_of(request);
+  const auto drivers = drivers_for(args, context);
   if (args.prints) {
-    for (const auto& step : steps) context.out << shell_line(step.argv);
-    return kExitOk;
+    const auto facts = facts_for_print(python->string(), request, context);
+    choose_packages(request, args, drivers, facts);
+    tell_choice(request, args, facts, context);
+    return print_steps(request, context);
   }
+  choose_packages(request, args, drivers, {});  // what fails for every version fails before anything is made
   environment::Mark mark{.created = std::time(nullptr)};
-  for (const auto& packages : request.packages) {
-    mark.packages.insert(mark.packages.end(), packages.requirements.begin(), packages.requirements.end());
-    if (!packages.index_url.empty()) mark.index_url = packages.index_url;
-  }
-  if (!request.requirements.empty()) mark.packages.push_back("-r " + request.requirements);
+  set_packages(mark, request);
   const auto lock = begin_environment(folder, mark);
-  for (size_t i = 0; i < steps.size(); ++i) {
-    std::cerr << fmt::format("{}step {} of {}: {}", speaker(context), i + 1, steps.size(), steps[i].purpose)
-              << std::endl;
-    run_environment_step(steps[i], folder.string());
-    if (i > 0 || is_program(environment::python_of(folder))) continue;
+  const auto venv = steps_of(request);
+  std::cerr << fmt::format("{}step 1 of {}: {}", speaker(context), venv.size(), venv[0].purpose) << std::endl;
+  run_environment_step(venv[0], folder.string(), context.environment);
+  if (!is_program(environment::python_of(folder))) {
     throw Error(ErrorCode::kFailedPrecondition,
                 "{} ended without an error, and made no {}, so it is not a Python; name another one by --python, and "
                 "remove the rest by `yoke env remove {}`",
                 printable(python->string()), environment::python_of(folder).string(), printable(args.target));
   }
+  std::string promised;
+  if (venv.size() > 1) {
+    std::vector<std::string> words = {"--settings"};
+    if (!request.requirements.empty()) words.push_back(request.requirements);
+    const auto facts = ask_python(environment::python_of(folder).string(), words, context);
+    choose_packages(request, args, drivers, facts);
+    tell_choice(request, args, facts, context);
+    set_packages(mark, request);
+    for (const auto& [package, version] : install_packages(request, facts, context)) {
+      promised += fmt::format("{}{} {}", promised.empty() ? ", with " : ", ", package, version);
+    }
+  }
   mark.stage = environment::Stage::kReady;
   environment::write_mark(folder, mark);
-  context.out << fmt::format("{0} is ready. Next:\n\n  yoke env run {1} -- python\n  . {0}/bin/activate\n",
-                             folder.string(), args.target);
+  if (!context.environment.value_or("PYTHONPATH", "").empty()) {
+    std::cerr << speaker(context) << "PYTHONPATH is set, and packages there hide those of the environment" << std::endl;
+  }
+  context.out << fmt::format("{0} is ready{2}. Next:\n\n  yoke env run {1} -- python\n  . {0}/bin/activate\n",
+                             folder.string(), args.target, promised);
   return kExitOk;
 }
 
@@ -224,11 +355,19 @@ void add_env_create(CLI::App& cmd, Context& context) {
       ->required();
   cmd.add_option("-r,--requirements", args->requirements, "Install what this file names, as pip does")
       ->type_name("FILE");
-  cmd.add_option("--with", args->frameworks, "Install the build of a framework that fits the drivers of this machine")
-      ->type_name("torch|tensorflow")
+  cmd.add_option("--with", args->with, "Install the build of a framework that fits the drivers of this machine")
+      ->type_name("torch|torchvision|torchaudio|tensorflow")
       ->delimiter(',')
       ->take_all()
-      ->expected(1);
+      ->expected(1)
+      ->check([](const std::string& word) -> std::string {
+        for (const char* const known : {"torch", "torchvision", "torchaudio", "tensorflow"}) {
+          if (word == known) return "";
+        }
+        return "'" + word +
+               "' is none of torch, torchvision, torchaudio and tensorflow; other packages go into a file "
+               "for -r";
+      });
   cmd.add_option("--python", args->python, "The Python to use, by name or path")
       ->type_name("PROGRAM")
       ->capture_default_str();
@@ -240,6 +379,7 @@ void add_env_create(CLI::App& cmd, Context& context) {
       examples("  yoke env create work                        an empty environment\n"
                "  yoke env create work -r requirements.txt    with packages\n"
                "  yoke env create work --with torch           PyTorch for the driver of this machine\n"
+               "  yoke env create work --with torch,torchvision -r requirements.txt\n"
                "  yoke env create ./venv --with torch --print show the commands\n"
                "\n"
                "After a failure or Ctrl-C, the same command goes on with the environment that is there.\n"

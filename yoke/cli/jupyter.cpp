@@ -66,11 +66,15 @@ void choose_python(JupyterArgs& args, const Context& context) {
   }
 }
 
-void require_ipykernel(const JupyterArgs& args) {
+void require_ipykernel(const JupyterArgs& args, const Context& context) {
   const auto& python = args.request.python;
   if (has_module(python, "ipykernel")) return;
   const std::vector<std::string> install = {python, "-m", "pip", "install", "--disable-pip-version-check", "ipykernel"};
-  if (args.installs_ipykernel) return run_environment_step({.argv = install}, python);
+  if (args.installs_ipykernel) {
+    const auto settings = ask_python(python, {"--settings"}, context).settings;
+    const auto variables = environment::pip_environment(context.environment, settings, environment::Indices::kAll);
+    return run_environment_step({.argv = install}, python, variables);
+  }
   throw Error(ErrorCode::kFailedPrecondition,
               "{} lacks the package ipykernel, which runs its cells; add --install-ipykernel, or run: {}", python,
               fmt::join(install, " "));
@@ -149,7 +153,7 @@ void prepare_cpp(environment::KernelRequest& request, const Context& context) {
   run_environment_step(
       {.kind = environment::Step::Kind::kCompile,
        .argv = {request.python, request.kernels_folder + "/yoke_cpp_kernel.py", folder.string(), "--prepare", prefix}},
-      folder.string());
+      folder.string(), context.environment);
 }
 
 /// Errors  kFailedPrecondition: this machine has devices, and fewer than that. A machine without any may share the
@@ -193,7 +197,7 @@ int install(JupyterArgs args, Context& context) {
   check_image_options(args);
   if (args.image.empty()) {
     choose_python(args, context);
-    require_ipykernel(args);
+    require_ipykernel(args, context);
   } else {
     request.python = "python3";
     request.container = kernel_container(args);

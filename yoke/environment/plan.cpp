@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <array>
+#include <optional>
 #include <regex>
 
 #include "yoke/base/error.h"
@@ -13,8 +14,8 @@ namespace yoke::environment {
 namespace {
 
 struct Cause {
-  Step::Kind kind;
-  std::string_view sign;  ///< A part of the output.
+  std::optional<Step::Kind> kind;  ///< nullopt: any.
+  std::string_view sign;           ///< A part of the output.
   std::string_view advice;
 };
 
@@ -34,22 +35,19 @@ constexpr auto kCauses = std::to_array<Cause>({
      "this yoke has no library for training: it was built without libtorch; install one with it, or name its folder by "
      "CMAKE_PREFIX_PATH"},
     {Step::Kind::kCompile, "No space left on device", "make room on the disk of XDG_DATA_HOME, 200 MB"},
-    {Step::Kind::kInstall, "No space left on device",
+    {std::nullopt, "No space left on device",
      "make room on this disk, or give a folder on another one; then run the same command again"},
-    {Step::Kind::kInstall, "Disk quota exceeded",
+    {std::nullopt, "Disk quota exceeded",
      "your quota is used up (`quota -s`); remove files, or give a folder on another disk; then run the same command "
      "again"},
-    {Step::Kind::kInstall, "Temporary failure in name resolution",
-     "the index cannot be reached: is there a network, or must HTTPS_PROXY or PIP_INDEX_URL be set? Then run the same "
-     "command again"},
     {Step::Kind::kInstall, "NewConnectionError",
-     "the index cannot be reached: is there a network, or must HTTPS_PROXY or PIP_INDEX_URL be set? Then run the same "
-     "command again"},
+     "the index cannot be reached: is there a network, or must HTTPS_PROXY be set, PIP_INDEX_URL for a mirror of PyPI, "
+     "or --index-url for one of PyTorch's index? Then run the same command again"},
     {Step::Kind::kInstall, "CERTIFICATE_VERIFY_FAILED",
      "the certificate of the index is not trusted: a proxy of your site may need PIP_CERT"},
     {Step::Kind::kInstall, "ResolutionImpossible",
-     "two requirements contradict each other, as pip's lines above say; loosen one of them, and run the same command "
-     "again"},
+     "two requirements contradict each other, as pip's lines above say; loosen one of them, or let your file name the "
+     "version of torch that a package needs, and run the same command again"},
     {Step::Kind::kInstall, "No matching distribution found",
      "there is no such package for this version of Python: look for a misspelt name, or choose another version by "
      "--python"},
@@ -76,31 +74,74 @@ void check_name(std::string_view name) {
 
 std::filesystem::path python_of(const std::filesystem::path& folder) { return folder / "bin" / "python"; }
 
+std::filesystem::path constraints_of(const std::filesystem::path& folder) { return folder / "yoke-constraints.txt"; }
+
 std::vector<Step> steps_of(const CreateRequest& request) {
+  // With -I, neither PYTHONPATH nor a file pip.py of the working folder changes what Python runs.
   std::vector<Step> steps = {{.kind = Step::Kind::kVenv,
                               .purpose = "make the environment " + request.folder.string(),
-                              .argv = {request.python, "-m", "venv", request.folder.string()}}};
-  const std::vector<std::string> install = {python_of(request.folder).string(), "-m", "pip", "install",
-                                            "--disable-pip-version-check"};
+                              .argv = {request.python, "-I", "-m", "venv", request.folder.string()}}};
+  const auto python = python_of(request.folder).string();
+  std::vector<std::string> install = {python, "-I", "-m", "pip", "install", "--disable-pip-version-check"};
+  std::vector<std::string> sources, names;
   for (const auto& packages : request.packages) {
     auto argv = install;
-    if (!packages.index_url.empty()) argv.insert(argv.end(), {"--index-url", packages.index_url});
-    argv.insert(argv.end(), packages.requirements.begin(), packages.requirements.end());
-    steps.push_back({.purpose = fmt::format("install {}{}{}", fmt::join(packages.requirements, ", "),
-                                            packages.index_url.empty() ? "" : " from ", packages.index_url),
-                     .argv = std::move(argv)});
+    const bool has_index = !packages.index_url.empty();
+    if (has_index) argv.insert(argv.end(), {"--index-url", packages.index_url});
+    std::vector<std::string> texts;
+    for (const auto& requirement : packages.requirements) texts.push_back(requirement.text());
+    argv.insert(argv.end(), texts.begin(), texts.end());
+    argv.insert(argv.end(), names.begin(), names.end());
+    steps.push_back({.purpose = fmt::format("install {}{}{}", fmt::join(texts, ", "), has_index ? " from " : "",
+                                            packages.index_url),
+                     .argv = std::move(argv),
+                     .indices = has_index ? Indices::kOnlyGiven : Indices::kAll});
+    // Later steps name these packages again, so that pip keeps what they need, and take missing ones from their index.
+    for (const auto& requirement : packages.requirements) names.push_back(requirement.package);
+    if (has_index) sources.insert(sources.end(), {"--extra-index-url", packages.index_url});
+    if (steps.size() == 2) install.insert(install.end(), {"-c", constraints_of(request.folder).string()});
   }
   if (!request.requirements.empty()) {
     auto argv = install;
+    argv.insert(argv.end(), sources.begin(), sources.end());
     argv.insert(argv.end(), {"-r", request.requirements});
+    names.insert(names.end(), request.names.begin(), request.names.end());
+    if (!request.has_hashes) argv.insert(argv.end(), names.begin(), names.end());  // pip then demands a hash of each
     steps.push_back({.purpose = "install what " + request.requirements + " names", .argv = std::move(argv)});
   }
   return steps;
 }
 
+void check_kept(const CreateRequest& request, const std::map<std::string, std::string>& chosen,
+                const PipFacts& at_end) {
+  const auto folder = request.folder.string();
+  for (const auto& [package, version] : chosen) {
+    const auto found = at_end.versions.find(package);
+    if (found != at_end.versions.end() && found->second == version) continue;
+    throw Error(ErrorCode::kFailedPrecondition,
+                "{} has {} at the end, and {} {} was chosen for this machine; pip's lines above say which requirement "
+                "changed it",
+                folder, found == at_end.versions.end() ? "no " + package : package + " " + found->second, package,
+                version);
+  }
+  for (const auto& name : request.names) {
+    if (at_end.versions.contains(name)) continue;
+    throw Error(ErrorCode::kFailedPrecondition, "{} has no {}; name it in {}, which decides what is installed", folder,
+                name, request.requirements);
+  }
+  if (at_end.unmet.empty()) return;
+  throw Error(ErrorCode::kFailedPrecondition,
+              "{} lacks what its requirements name, although pip ended without an "
+              "error: {}",
+              folder, fmt::join(at_end.unmet, ", "));
+}
+
 std::string advice_for(Step::Kind kind, std::string_view output) {
   for (const auto& cause : kCauses) {
-    if (cause.kind == kind && output.find(cause.sign) != output.npos) return std::string(cause.advice);
+    if (cause.kind.value_or(kind) == kind && output.find(cause.sign) != output.npos) return std::string(cause.advice);
+  }
+  if (kind == Step::Kind::kVenv) {
+    return "this Python cannot make an environment; choose another one by --python, and run the same command again";
   }
   return "correct what the lines above say, and run the same command again";
 }

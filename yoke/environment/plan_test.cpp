@@ -8,6 +8,7 @@
 namespace yoke::environment {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
@@ -23,19 +24,55 @@ TEST(Plan, NamesStayInTheirFolder) {
 }
 
 TEST(Plan, AnEnvironmentIsMadeAndFilledByItsOwnPip) {
-  const auto steps = steps_of({.folder = "/data/env",
-                               .python = "/usr/bin/python3",
-                               .requirements = "/home/ada/requirements.txt",
-                               .packages = {{{"torch<2.12"}, "https://index/cu128", ""}}});
+  CreateRequest request = {.folder = "/data/env",
+                           .python = "/usr/bin/python3",
+                           .requirements = "/home/ada/requirements.txt",
+                           .packages = {{.requirements = {{"torch", "<2.12"}, {"torchvision", ""}},
+                                         .index_url = "https://index/cu128",
+                                         .build = "cu128",
+                                         .reason = ""}}};
+  const auto steps = steps_of(request);
   ASSERT_EQ(steps.size(), 3U);
-  EXPECT_THAT(steps[0].argv, ElementsAre("/usr/bin/python3", "-m", "venv", "/data/env"));
+  EXPECT_THAT(steps[0].argv, ElementsAre("/usr/bin/python3", "-I", "-m", "venv", "/data/env"));
   EXPECT_EQ(steps[0].kind, Step::Kind::kVenv);
-  EXPECT_THAT(steps[1].argv, ElementsAre("/data/env/bin/python", "-m", "pip", "install", "--disable-pip-version-check",
-                                         "--index-url", "https://index/cu128", "torch<2.12"));
-  EXPECT_EQ(steps[1].purpose, "install torch<2.12 from https://index/cu128");
-  EXPECT_THAT(steps[2].argv, ElementsAre("/data/env/bin/python", "-m", "pip", "install", "--disable-pip-version-check",
-                                         "-r", "/home/ada/requirements.txt"));
+  EXPECT_THAT(steps[1].argv,
+              ElementsAre("/data/env/bin/python", "-I", "-m", "pip", "install", "--disable-pip-version-check",
+                          "--index-url", "https://index/cu128", "torch<2.12", "torchvision"));
+  EXPECT_EQ(steps[1].indices, Indices::kOnlyGiven);
+  EXPECT_EQ(steps[1].purpose, "install torch<2.12, torchvision from https://index/cu128");
+  EXPECT_THAT(steps[2].argv,
+              ElementsAre("/data/env/bin/python", "-I", "-m", "pip", "install", "--disable-pip-version-check", "-c",
+                          "/data/env/yoke-constraints.txt", "--extra-index-url", "https://index/cu128", "-r",
+                          "/home/ada/requirements.txt", "torch", "torchvision"));
+  EXPECT_EQ(steps[2].indices, Indices::kAll);
+  request.has_hashes = true;
+  EXPECT_EQ(steps_of(request)[2].argv.back(), "/home/ada/requirements.txt") << "pip would demand a hash of torch";
+  request = {.folder = "/data/env", .python = "python3", .requirements = "/r.txt", .names = {"torch"}};
+  EXPECT_THAT(steps_of(request)[1].argv, ElementsAre("/data/env/bin/python", "-I", "-m", "pip", "install",
+                                                     "--disable-pip-version-check", "-r", "/r.txt", "torch"));
   EXPECT_EQ(steps_of({.folder = "/data/env", .python = "python3"}).size(), 1U);
+}
+
+TEST(Plan, WhatWasPromisedIsThereAtTheEnd) {
+  const auto problem = [](const CreateRequest& request, const std::map<std::string, std::string>& chosen,
+                          const PipFacts& at_end) -> std::string {
+    try {
+      check_kept(request, chosen, at_end);
+      return "";
+    } catch (const Error& error) {
+      return error.what();
+    }
+  };
+  const CreateRequest request = {.folder = "/env", .requirements = "r.txt", .names = {"torchvision"}};
+  PipFacts at_end = {.versions = {{"torch", "2.14.0+cu126"}, {"torchvision", "0.29.0+cu126"}}};
+  EXPECT_EQ(problem(request, {{"torch", "2.14.0+cu126"}}, at_end), "");
+  EXPECT_THAT(problem(request, {{"torch", "2.13.0+cu126"}}, at_end),
+              AllOf(HasSubstr("torch 2.14.0+cu126 at the end"), HasSubstr("torch 2.13.0+cu126 was chosen")));
+  EXPECT_THAT(problem(request, {{"tensorflow", "2.20"}}, at_end), HasSubstr("no tensorflow at the end"));
+  at_end.unmet = {"lightning (-r r.txt (line 2))"};
+  EXPECT_THAT(problem(request, {}, at_end), HasSubstr("lacks what its requirements name"));
+  at_end.versions.erase("torchvision");
+  EXPECT_THAT(problem(request, {}, at_end), HasSubstr("/env has no torchvision; name it in r.txt"));
 }
 
 TEST(Plan, FailuresHaveANextStep) {
@@ -46,8 +83,11 @@ TEST(Plan, FailuresHaveANextStep) {
                          "available.  On Debian/Ubuntu systems, you need to install the python3-venv\n"),
               HasSubstr("apt install python3-venv"));
   EXPECT_THAT(advice_for(Kind::kInstall, "ERROR: No matching distribution found for numpyy"), HasSubstr("misspelt"));
-  EXPECT_THAT(advice_for(Kind::kInstall, "OSError: [Errno 28] No space left on device"), HasSubstr("make room"));
-  EXPECT_THAT(advice_for(Kind::kInstall, "something new"), HasSubstr("run the same command again"));
+  for (const auto kind : {Kind::kVenv, Kind::kInstall}) {
+    EXPECT_THAT(advice_for(kind, "OSError: [Errno 28] No space left on device"), HasSubstr("make room"));
+    EXPECT_THAT(advice_for(kind, "something new"), HasSubstr("run the same command again"));
+  }
+  EXPECT_THAT(advice_for(Kind::kVenv, ""), HasSubstr("--python")) << "there are no lines above";
 }
 
 TEST(Plan, ActivationIsThatOfTheScript) {

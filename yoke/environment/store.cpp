@@ -1,6 +1,7 @@
 #include "yoke/environment/store.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -25,7 +26,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 constexpr const char* kMarkName = "yoke-environment.json";
-constexpr std::array<const char*, 3> kStages = {"creating", "ready", "removing"};
+constexpr std::array<const char*, 2> kStages = {"creating", "ready"};
 
 /// Whether `folder` is a folder, not a link, of this user. Root acts for all users.
 bool is_own_folder(const fs::path& folder) {
@@ -133,28 +134,37 @@ std::vector<Listed> list_environments(const Environment& environment) {
   return result;
 }
 
-void remove_environment(const fs::path& folder) {
-  const auto lock = lock_folder(folder);
-  auto mark = read_mark(folder);
-  if (!mark) {
+void remove_environment(const fs::path& folder) { remove_locked(lock_folder(folder), folder); }
+
+void remove_locked(const UniqueFd& lock, const fs::path& folder) {
+  // By the descriptor, which stays the folder that was looked at, whatever its owner puts at the path meanwhile. The
+  // dot makes it a folder and not a link.
+  const fs::path held = fmt::format("/proc/self/fd/{}/.", lock.value());
+  if (!read_mark(held)) {
     throw Error(
         ErrorCode::kFailedPrecondition,
         "{} is not an environment that `yoke env create` has made for you, so it stays; remove it by hand if you "
         "want that",
         folder.string());
   }
-  mark->stage = Stage::kRemoving;
-  write_mark(folder, *mark);
-  // The mark goes last, so that an interrupted removal can be finished.
-  for (const auto& entry : fs::directory_iterator(folder)) {
+  const auto remove = [&](const fs::path& name) {
     std::error_code error;
-    if (entry.path().filename() != kMarkName) fs::remove_all(entry.path(), error);
-    if (error) throw system_error(error.value(), "removing " + entry.path().string());
+    fs::remove_all(held / name, error);  // libstdc++ follows no link below it
+    if (error) throw system_error(error.value(), "removing " + (folder / name).string());
+  };
+  // Nothing is written, as the disk may be full. Without its Python the environment is broken; the mark goes last, so
+  // that an interrupted removal can be finished.
+  remove("bin");
+  std::vector<fs::path> names;
+  for (const auto& entry : fs::directory_iterator(held)) names.push_back(entry.path().filename());
+  for (const auto& name : names) {
+    if (name != kMarkName) remove(name);
   }
-  std::error_code error;
-  fs::remove(folder / kMarkName, error);
-  if (!error) fs::remove(folder, error);
-  if (error) throw system_error(error.value(), "removing " + folder.string());
+  remove(kMarkName);
+  const UniqueFd parent(openat(lock.value(), "..", O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!parent || unlinkat(parent.value(), folder.filename().c_str(), AT_REMOVEDIR) != 0) {
+    throw system_error(errno, "removing " + folder.string());
+  }
 }
 
 }  // namespace yoke::environment

@@ -23,7 +23,7 @@ std::filesystem::path environments_folder(const Environment& environment);
 /// Errors  kInvalidArgument: it is neither.
 std::filesystem::path folder_of(const std::string& word, const Environment& environment);
 
-enum class Stage { kCreating, kReady, kRemoving };
+enum class Stage { kCreating, kReady };
 
 /// The file `yoke-environment.json` in the folder of an environment. Only folders with this file are ever removed.
 struct Mark {
@@ -53,9 +53,14 @@ struct Listed {
 /// The environments in the folder of all environments, by name. Folders that yoke has not made are left out.
 std::vector<Listed> list_environments(const Environment& environment);
 
-/// Removes an environment. If it is interrupted, a later call finishes the work.
-/// Errors  kNotFound: there is no such folder; kFailedPrecondition: yoke has not made it, so it stays; kUnavailable:
+/// Removes an environment. If it is interrupted, a later call finishes the work. Nothing is written, so it also works
+/// on a full disk. Errors  kNotFound: there is no such folder; kFailedPrecondition: yoke has not made it, so it stays;
+/// kUnavailable:
 ///         another command works on it.
 void remove_environment(const std::filesystem::path& folder);
+
+/// Does so for the folder that `lock` holds, even if something else lies at the path `folder` by now. Root needs that
+/// in the folders of others.
+void remove_locked(const UniqueFd& lock, const std::filesystem::path& folder);
 
 }  // namespace yoke::environment

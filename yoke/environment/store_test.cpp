@@ -2,6 +2,9 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <csignal>
 
 #include "tests/support/command.h"
 #include "yoke/base/error.h"
@@ -72,6 +75,51 @@ TEST(Store, RemovesOnlyWhatItHasMade) {
   home.write("forged/yoke-environment.json", "{\"yoke_environment\": 2}");
   EXPECT_THROW(remove_environment(home.path("forged")), Error);
   EXPECT_TRUE(fs::exists(home.env("b") / "bin/python"));
+}
+
+// A limit of 0 bytes for files makes every write fail, as a full disk does.
+TEST(Store, RemovesOnAFullDisk) {
+  const Home home;
+  home.make("a", Stage::kReady);
+  std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit none = {0, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &none), 0);
+  std::string problem;
+  try {
+    remove_environment(home.env("a"));
+  } catch (const Error& error) {
+    problem = error.what();
+  }
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+  std::signal(SIGXFSZ, SIG_DFL);
+  EXPECT_EQ(problem, "");
+  EXPECT_FALSE(fs::exists(home.env("a")));
+}
+
+TEST(Store, RemovesTheFolderThatWasLookedAt) {
+  const Home home;
+  home.make("a", Stage::kReady);
+  home.write("kept/bin/tool", "x");
+  home.write("kept/lib/file", "x");
+  const auto lock = lock_folder(home.env("a"));
+  // What the owner of the folder can do at any moment after root has looked at it.
+  fs::rename(home.env("a"), home.path("moved"));
+  fs::create_symlink(home.path("kept"), home.env("a"));
+  EXPECT_THROW(remove_locked(lock, home.env("a")), Error) << "the path is no longer the folder";
+  EXPECT_TRUE(fs::exists(home.path("kept/bin/tool")));
+  EXPECT_TRUE(fs::exists(home.path("kept/lib/file")));
+  EXPECT_FALSE(fs::exists(home.path("moved/bin"))) << "that was the folder";
+}
+
+TEST(Store, AnInterruptedRemovalLeavesABrokenEnvironment) {
+  const Home home;
+  home.make("a", Stage::kReady);
+  fs::remove_all(home.env("a") / "bin");
+  EXPECT_EQ(list_environments(home.environment)[0].state, State::kBroken);
+  remove_environment(home.env("a"));
+  EXPECT_FALSE(fs::exists(home.env("a")));
 }
 
 }  // namespace
