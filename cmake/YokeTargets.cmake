@@ -127,7 +127,10 @@ function(yoke_discover_suites target prefix)
   add_custom_command(TARGET ${target} POST_BUILD VERBATIM
     COMMAND "${CMAKE_COMMAND}" "-DPROGRAM=$<TARGET_FILE:${target}>" "-DPREFIX=${prefix}" "-DPROPERTIES=${ARGN}"
             "-DTESTS=${tests}" -P "${PROJECT_SOURCE_DIR}/cmake/DiscoverSuites.cmake")
-  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${tests}")
+  # ctest works in a tree of which only a part was built, too.
+  file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake" @ONLY CONTENT
+       "if(EXISTS \"@tests@\")\n  include(\"@tests@\")\nelse()\n  add_test(@target@_NOT_BUILT @target@_NOT_BUILT)\nendif()\n")
+  set_property(DIRECTORY APPEND PROPERTY TEST_INCLUDE_FILES "${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake")
 endfunction()
 
 # yoke_test(ROOM SOURCES ... [LINK ...] [DEFINES NAME="value" ...] [DEPENDS target ...] [ENVIRONMENT A=b]
