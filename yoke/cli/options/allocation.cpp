@@ -137,8 +137,8 @@ std::optional<std::string> end_of_allocation(const std::string& job, const Conte
       if (!found) return "Slurm does not know it any more";
       const auto phase = phase_of(*found);
       if (phase == slurm::Phase::kHeld || phase == slurm::Phase::kWaiting) return std::nullopt;
-      const bool is_known =
-          phase == slurm::Phase::kEnded || found->reason == "TimeLimit" || found->reason == "NodeDown";
+      // While a job completes, its list of nodes lacks one that is down.
+      const bool is_known = phase == slurm::Phase::kEnded || found->reason == "TimeLimit";
       if (is_known || i == kEndTries) return why_ended(*found, context.environment);
       poll(nullptr, 0, kEndPauseMs);
     }
