@@ -20,11 +20,13 @@
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/output.h"
+#include "yoke/cli/options/slurm.h"
 #include "yoke/cli/options/value.h"
 #include "yoke/cli/slurm.h"
 #include "yoke/cli/slurm_submit.h"
 #include "yoke/curve/recording.h"
 #include "yoke/slurm/check/options.h"
+#include "yoke/slurm/check/script.h"
 #include "yoke/slurm/job_folder.h"
 #include "yoke/slurm/programs.h"
 #include "yoke/slurm/query.h"
@@ -73,10 +75,16 @@ void remove_sweep(const fs::path& folder, size_t num_tasks) {
   fs::remove(folder, ignored);
 }
 
-/// The words of --sbatch. Errors  kInvalidArgument: there is an option that the sweep itself sets, or another word.
+/// The words of --sbatch, separated as in a line of #SBATCH. Errors  kInvalidArgument: there is an option that the
+/// sweep itself sets, or another word, or a quote is not closed.
 std::vector<std::string> sbatch_words(const std::string& options) {
+  const auto line = slurm::check::read_directive(options, 1);
+  if (line.unmatched_quote != 0 || line.has_hash) {
+    throw Error(ErrorCode::kInvalidArgument, "--sbatch {}: {}", printable(options),
+                line.has_hash ? "a # begins a comment; put the value into quotes" : "a quote is not closed");
+  }
   std::vector<slurm::check::OptionWord> words;
-  for (const auto word : words_of(options)) words.push_back({.text = std::string(word)});
+  for (const auto& word : line.words) words.push_back({.text = word});
   const auto parsed = slurm::check::parse_options(slurm::check::kSbatch, words);
   constexpr std::array<std::string_view, 7> kOwn = {"array",     "chdir", "output",  "wrap",
                                                     "test-only", "wait",  "parsable"};
@@ -117,6 +125,7 @@ int submit_sweep(const SlurmArrayArgs& args, Context& context) {
   for (const auto& text : args.parameters) parameters.push_back(slurm::parse_parameter(text));
   if (parameters.empty()) throw Error(ErrorCode::kInvalidArgument, "give --param NAME=VALUE,VALUE,... at least once");
   const auto tasks = slurm::plan_sweep(parameters, with_absolute_files(context.rest));
+  check_program_here({}, context);
   for (const auto& name : slurm::unknown_placeholders(parameters, context.rest)) {
     std::cerr << fmt::format("yoke slurm array: there is no --param {}, so {{{}}} stays as it is\n", name, name);
   }
@@ -153,6 +162,7 @@ int submit_sweep(const SlurmArrayArgs& args, Context& context) {
   const HeldSignals held;
   const auto submission = make_sweep(folder, sweep, script, options, context.environment);
   const auto& job = sweep.job = submission.job_id;
+  sweep.cluster = submission.cluster.empty() ? cluster_here(context.environment) : submission.cluster;
   for (const auto& message : submission.messages) std::cerr << "sbatch: " << message << '\n';
   try {
     slurm::write_text(fs::path(folder) / "sweep.json", to_text(sweep));
@@ -217,14 +227,22 @@ SweepResult result_of(const fs::path& folder) {
   return result;
 }
 
+/// Where a sweep is. Its number may by now be that of another job, and of one of another cluster.
+struct SweepPlace {
+  fs::path folder;
+  std::string cluster;
+};
+
 /// Completes the results of tasks that left no status by what Slurm says of them: a time limit, a lack of memory or
 /// scancel ends a script before it can write. Returns why Slurm could not tell, if so.
-std::optional<Error> ask_for_ends(std::vector<SweepResult>& results, const slurm::JobName& job,
+std::optional<Error> ask_for_ends(std::vector<SweepResult>& results, const slurm::JobName& job, const SweepPlace& place,
                                   const Environment& environment) {
   using States = std::map<int64_t, std::string>;  // by index; empty: the task has not ended
   States states;
   bool is_list_cut = false;  // Slurm cuts long lists of tasks that wait
   const auto add = [&](States& to, const slurm::Job& task) {
+    std::error_code error;
+    if (fs::exists(task.folder, error) && !fs::equivalent(task.folder, place.folder, error)) return;
     const auto tasks = slurm::array_tasks_of(task);
     is_list_cut |= tasks.empty() && !task.has_ended();
     for (const auto index : tasks) to[index] = task.has_ended() ? task.state : "";
@@ -236,6 +254,7 @@ std::optional<Error> ask_for_ends(std::vector<SweepResult>& results, const slurm
     return true;
   };
   try {
+    require_cluster(place.cluster, "the sweep", environment);
     for (const auto& task : slurm::known_jobs(job, environment)) add(states, task);
   } catch (const Error& error) {
     for (auto& result : results) {
@@ -315,7 +334,7 @@ int collect_sweep(const SlurmArrayArgs& args, Context& context) {
   const auto job = slurm::parse_job_name(sweep.job.empty() ? args.collect : sweep.job);
   std::optional<Error> unanswered;
   if (!std::ranges::all_of(results, &SweepResult::has_ended)) {
-    unanswered = job ? ask_for_ends(results, *job, context.environment)
+    unanswered = job ? ask_for_ends(results, *job, {folder, sweep.cluster}, context.environment)
                      : Error(ErrorCode::kNotFound, "{} does not say which job the sweep is", printable(file.string()));
   }
   std::vector<std::string> metrics;

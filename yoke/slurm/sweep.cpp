@@ -20,12 +20,20 @@ namespace {
 constexpr size_t kMostCombinations = 100'000;
 constexpr const char* kSweepFormat = "yoke sweep 1";
 
-std::string replaced(std::string text, const std::string& name, const std::string& value) {
-  const auto placeholder = "{" + name + "}";
-  for (auto at = text.find(placeholder); at != text.npos; at = text.find(placeholder, at + value.size())) {
-    text.replace(at, placeholder.size(), value);
+/// `word` with the values of all parameters at once, so that a value such as "{w}" is not replaced itself.
+std::string filled(const std::string& word, const std::vector<std::pair<std::string, std::string>>& parameters) {
+  std::string text;
+  size_t at = 0;
+  for (auto open = word.find('{'); open != word.npos; open = word.find('{', at)) {
+    const auto end = word.find('}', open);
+    if (end == word.npos) break;
+    const auto found = std::ranges::find(parameters, std::string_view(word).substr(open + 1, end - open - 1),
+                                         &std::pair<std::string, std::string>::first);
+    const bool is_value = found != parameters.end();
+    text += word.substr(at, open - at) + (is_value ? found->second : "{");
+    at = is_value ? end + 1 : open + 1;
   }
-  return text;
+  return text + word.substr(at);
 }
 
 bool is_name(std::string_view text) {
@@ -87,11 +95,13 @@ std::vector<SweepTask> plan_sweep(const std::vector<SweepParameter>& parameters,
       for (const auto& value : parameter.values) {
         auto next = task;
         next.parameters.emplace_back(parameter.name, value);
-        for (auto& word : next.argv) word = replaced(word, parameter.name, value);
         more.push_back(std::move(next));
       }
     }
     tasks = std::move(more);
+  }
+  for (auto& task : tasks) {
+    for (auto& word : task.argv) word = filled(word, task.parameters);
   }
   return tasks;
 }
@@ -166,6 +176,7 @@ std::string to_text(const Sweep& sweep) {
     json["tasks"].push_back({{"parameters", parameters}, {"argv", task.argv}});
   }
   if (!sweep.job.empty()) json["job"] = sweep.job;
+  if (!sweep.cluster.empty()) json["cluster"] = sweep.cluster;
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 
@@ -186,6 +197,7 @@ Sweep parse_sweep(std::string_view text, const std::string& name) {
       sweep.tasks.push_back(std::move(task));
     }
     sweep.job = json.value("job", "");
+    sweep.cluster = json.value("cluster", "");
     return sweep;
   } catch (const nlohmann::json::exception& error) {
     throw Error(

@@ -23,8 +23,8 @@ struct SweepTask {
 
   bool operator==(const SweepTask&) const = default;
 };
-/// All combinations; the last parameter varies fastest. In `argv`, "{NAME}" becomes the value.
-/// Errors  kInvalidArgument: a parameter occurs twice, or in no word; over 100,000 combinations.
+/// All combinations; the last parameter varies fastest. In `argv`, "{NAME}" becomes the value, as it is: braces in
+/// values stay. Errors  kInvalidArgument: a parameter occurs twice, or in no word; over 100,000 combinations.
 std::vector<SweepTask> plan_sweep(const std::vector<SweepParameter>& parameters, const std::vector<std::string>& argv);
 /// The names in braces that are no parameters, such as a misspelt one.
 std::vector<std::string> unknown_placeholders(const std::vector<SweepParameter>& parameters,
@@ -41,7 +41,8 @@ std::string sweep_script(const std::vector<SweepTask>& tasks, const std::string&
 /// The file sweep.json, by which `--collect` knows the tasks.
 struct Sweep {
   std::vector<SweepTask> tasks;
-  std::string job;  ///< The number of the array; empty until sbatch has told it.
+  std::string job;           ///< The number of the array; empty until sbatch has told it.
+  std::string cluster = {};  ///< ClusterName, because clusters may share folders; empty if unknown.
 
   bool operator==(const Sweep&) const = default;
 };

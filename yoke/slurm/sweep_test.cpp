@@ -21,9 +21,15 @@ TEST(SlurmSweep, HasAllCombinations) {
   EXPECT_THAT(tasks[1].argv, ElementsAre("./train", "--lr=0.1", "64x"));
   EXPECT_THAT(tasks[3].argv, ElementsAre("./train", "--lr=0.01", "64x"));
   for (const auto* job : {"", "12"}) {
-    const Sweep sweep{.tasks = tasks, .job = job};
+    const Sweep sweep{.tasks = tasks, .job = job, .cluster = job};
     EXPECT_EQ(parse_sweep(to_text(sweep), "a"), sweep);
   }
+}
+
+TEST(SlurmSweep, LeavesBracesInValues) {
+  const auto tasks = plan_sweep({parse_parameter("v={w},1"), parse_parameter("w=2")}, {"./train", "{v}{w}{x}"});
+  EXPECT_THAT(tasks[0].argv, ElementsAre("./train", "{w}2{x}"));
+  EXPECT_THAT(tasks[1].argv, ElementsAre("./train", "12{x}"));
 }
 
 TEST(SlurmSweep, IsWrittenWithBytesThatAreNotUtf8) {
