@@ -9,7 +9,7 @@
 namespace yoke::slurm {
 
 /// `environment` without the variables that change what Slurm's programs select and print (SQUEUE_USERS, SACCT_FORMAT,
-/// ...), and with times as seconds since 1970. Pure.
+/// ...), with times as seconds since 1970, and with lists of tasks that are not cut short. Pure.
 Environment query_environment(Environment environment);
 
 struct QueueOptions {
