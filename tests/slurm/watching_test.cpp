@@ -198,7 +198,7 @@ TEST(SlurmWatching, RunsSweepsAndResumesJobs) {
   ASSERT_EQ(sweep.exit_code, 0) << sweep.err;
   const auto job = sweep.out.substr(4, sweep.out.find(':') - 4);
   const std::string home = "$SLURM_TEST_DIR/home/ada/";
-  EXPECT_TRUE(wait_until([&] { return cluster.shell("cat " + home + "sweep/*/status").out == "0\n0\n1\n1\n"; },
+  EXPECT_TRUE(wait_until([&] { return cluster.shell("cut -c1 " + home + "sweep/*/status").out == "0\n0\n1\n1\n"; },
                          milliseconds(90'000)));
   const auto results = slurm(cluster, "array --collect " + job + " --csv");
   EXPECT_EQ(results.exit_code, 1);
@@ -218,8 +218,8 @@ TEST(SlurmWatching, RunsSweepsAndResumesJobs) {
   // A task that Slurm ended has left no status.
   const auto ended = slurm(cluster, "array --folder ended --param a=0,100 -- sleep {a}").out;
   const auto ended_job = ended.substr(4, ended.find(':') - 4);
-  ASSERT_TRUE(
-      wait_until([&] { return cluster.shell("cat " + home + "ended/*/status").out == "0\n"; }, milliseconds(90'000)));
+  ASSERT_TRUE(wait_until([&] { return cluster.shell("cut -c1 " + home + "ended/*/status").out == "0\n"; },
+                         milliseconds(90'000)));
   ASSERT_TRUE(cluster.wait_for_state(ended_job + "_1", "RUNNING"));
   const auto unended = slurm(cluster, "array --collect ended --csv");
   EXPECT_EQ(unended.exit_code, 75) << "a loop can wait for it";
@@ -230,6 +230,11 @@ TEST(SlurmWatching, RunsSweepsAndResumesJobs) {
   const auto collected = slurm(cluster, "array --collect ended --csv");
   EXPECT_EQ(collected.exit_code, 1);
   EXPECT_THAT(collected.out, HasSubstr("1,failed (CANCELLED),100"));
+  // A task that waits again has not ended, whatever its last run has left.
+  EXPECT_EQ(slurm(cluster, "resume " + job + "_2").exit_code, 0);
+  const auto again = slurm(cluster, "array --collect sweep --csv");
+  EXPECT_EQ(again.exit_code, 75) << again.err;
+  EXPECT_THAT(again.out, AllOf(HasSubstr("2,not ended,2,5"), HasSubstr("3,failed (1),2,6")));
 
   const auto failing = submit(cluster,
                               "-o out.txt -e err.txt --wrap 'echo run $SLURM_RESTART_COUNT; echo error >&2; "

@@ -7,27 +7,21 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <filesystem>
 #include <iostream>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "yoke/base/error.h"
-#include "yoke/base/file.h"
-#include "yoke/base/table.h"
 #include "yoke/base/text.h"
-#include "yoke/cli/frame/output.h"
 #include "yoke/cli/options/value.h"
 #include "yoke/cli/slurm.h"
 #include "yoke/cli/slurm_submit.h"
-#include "yoke/curve/recording.h"
+#include "yoke/cli/slurm_sweep.h"
 #include "yoke/slurm/check/options.h"
 #include "yoke/slurm/job_folder.h"
 #include "yoke/slurm/programs.h"
-#include "yoke/slurm/query.h"
 #include "yoke/slurm/submit.h"
 #include "yoke/slurm/sweep.h"
 
@@ -171,197 +165,6 @@ int submit_sweep(const SlurmArrayArgs& args, Context& context) {
   return kExitOk;
 }
 
-/// The folder of a sweep that a user names by its job or by the folder itself.
-fs::path sweep_folder(const std::string& name, const Environment& environment) {
-  std::error_code ignored;
-  const auto job = slurm::parse_job_name(name);
-  if (!job || fs::exists(fs::path(name) / "sweep.json", ignored)) return name;
-  for (const auto& known : slurm::known_jobs(*job, environment)) {
-    if (!known.folder.empty()) return known.folder;
-  }
-  for (const auto& account : slurm::accounts_of(*job, environment)) {
-    if (!account.job.folder.empty()) return account.job.folder;
-  }
-  throw Error(ErrorCode::kNotFound, "Slurm knows no job {}; give the folder of the sweep instead", name);
-}
-
-struct SweepResult {
-  std::string state;  ///< "done", "failed (3)", "failed (TIMEOUT)", "not ended", "not known"
-  bool has_ended = false, has_failed = false, is_known = true;
-  std::vector<std::pair<std::string, double>> metrics;  ///< The last value of each.
-};
-
-SweepResult result_of(const fs::path& folder) {
-  SweepResult result{.state = "not ended", .metrics = {}};
-  try {
-    const auto text = read_regular_file(folder / "status", 64);
-    const auto status = parse_int(std::string_view(text).substr(0, text.find('\n'))).value_or(-1);
-    result.has_ended = true;
-    result.has_failed = status != 0;
-    result.state = status == 0 ? "done" : fmt::format("failed ({})", status);
-  } catch (const Error&) {  // it has not ended, or a signal ended its script
-  }
-  const auto take = [&](const fs::path& run) {
-    for (const auto& curve : curve::read_run(run).curves) {
-      if (!curve.values.empty()) result.metrics.emplace_back(curve.metric, curve.values.back());
-    }
-  };
-  try {
-    take(folder);
-  } catch (const Error&) {
-    try {
-      take(curve::newest_run(folder));
-    } catch (const Error&) {  // no metrics
-    }
-  }
-  return result;
-}
-
-/// Completes the results of tasks that left no status by what Slurm says of them: a time limit, a lack of memory or
-/// scancel ends a script before it can write. Returns why Slurm could not tell, if so.
-std::optional<Error> ask_for_ends(std::vector<SweepResult>& results, const slurm::JobName& job,
-                                  const Environment& environment) {
-  using States = std::map<int64_t, std::string>;  // by index; empty: the task has not ended
-  States states;
-  bool is_list_cut = false;  // Slurm cuts long lists of tasks that wait
-  const auto add = [&](States& to, const slurm::Job& task) {
-    const auto tasks = slurm::array_tasks_of(task);
-    is_list_cut |= tasks.empty() && !task.has_ended();
-    for (const auto index : tasks) to[index] = task.has_ended() ? task.state : "";
-  };
-  const auto is_complete = [&] {
-    for (size_t i = 0; i < results.size(); ++i) {
-      if (!results[i].has_ended && !states.contains(static_cast<int64_t>(i))) return false;
-    }
-    return true;
-  };
-  try {
-    for (const auto& task : slurm::known_jobs(job, environment)) add(states, task);
-  } catch (const Error& error) {
-    for (auto& result : results) {
-      if (!result.has_ended) result.state = "not known", result.is_known = false;
-    }
-    return error;
-  }
-  if (!is_complete() && !is_list_cut) {
-    try {
-      States forgotten;
-      for (const auto& account : slurm::accounts_of(job, environment)) {
-        add(forgotten, account.job);  // the last run counts
-      }
-      // slurmctld forgets no task that has not ended, whatever the accounts have.
-      std::erase_if(forgotten, [](const auto& one) { return one.second.empty(); });
-      states.merge(forgotten);
-    } catch (const Error&) {  // no accounts
-    }
-  }
-  for (size_t i = 0; i < results.size(); ++i) {
-    auto& result = results[i];
-    if (result.has_ended) continue;
-    const auto found = states.find(static_cast<int64_t>(i));
-    if (found != states.end() && !found->second.empty()) {
-      result.has_ended = true;
-      result.has_failed = found->second != "COMPLETED";
-      result.state = result.has_failed ? fmt::format("failed ({})", printable(found->second)) : "done";
-    } else if (found == states.end() && !is_list_cut) {
-      result.state = "not known";
-      result.is_known = false;
-    }
-  }
-  if (std::ranges::all_of(results, &SweepResult::is_known)) return std::nullopt;
-  return Error(ErrorCode::kNotFound, "Slurm does not know them any more");
-}
-
-/// Says on standard error what a script or a user should know about the tasks. Returns the exit status.
-int tell_ends(const std::vector<SweepResult>& results, const fs::path& folder, const std::optional<Error>& unanswered) {
-  bool has_failed = false;
-  for (size_t i = 0; i < results.size(); ++i) {
-    if (!results[i].has_failed) continue;
-    has_failed = true;
-    std::cerr << fmt::format("yoke slurm array: task {} {}; its output is {}\n", i, results[i].state,
-                             printable((folder / std::to_string(i) / "slurm.out").string()));
-  }
-  const auto has_more = [](const SweepResult& result) { return !result.has_ended && result.is_known; };
-  const auto num_unended = std::ranges::count_if(results, has_more);
-  if (num_unended > 0) {
-    std::cerr << fmt::format("yoke slurm array: {} of {} tasks {} not ended\n", num_unended, results.size(),
-                             num_unended == 1 ? "has" : "have");
-  }
-  if (unanswered) {
-    std::cerr << fmt::format("yoke slurm array: it is not known whether all tasks without a status have ended: {}\n",
-                             printable(unanswered->what()));
-  }
-  // A loop may wait for tasks and for an answer, but what Slurm has forgotten it does not learn again.
-  if (num_unended > 0 || (unanswered && unanswered->code() == ErrorCode::kTimeout)) {
-    return exit_status(ErrorCode::kUnavailable);
-  }
-  if (unanswered) return exit_status(unanswered->code());
-  return has_failed ? 1 : kExitOk;
-}
-
-int collect_sweep(const SlurmArrayArgs& args, Context& context) {
-  const auto folder = sweep_folder(args.collect, context.environment);
-  if (std::error_code ignored; !fs::exists(folder / "sweep.json", ignored)) {
-    throw Error(
-        ErrorCode::kNotFound,
-        "{} has no sweep (no sweep.json); give the folder or the job of a sweep that `yoke slurm array` submitted",
-        printable(folder.string()));
-  }
-  const auto file = folder / "sweep.json";
-  const auto sweep = slurm::parse_sweep(read_regular_file(file, slurm::kMaxSweepBytes), file.string());
-  const auto& tasks = sweep.tasks;
-  std::vector<SweepResult> results;
-  for (size_t i = 0; i < tasks.size(); ++i) results.push_back(result_of(folder / std::to_string(i)));
-  const auto job = slurm::parse_job_name(sweep.job.empty() ? args.collect : sweep.job);
-  std::optional<Error> unanswered;
-  if (!std::ranges::all_of(results, &SweepResult::has_ended)) {
-    unanswered = job ? ask_for_ends(results, *job, context.environment)
-                     : Error(ErrorCode::kNotFound, "{} does not say which job the sweep is", printable(file.string()));
-  }
-  std::vector<std::string> metrics;
-  for (const auto& result : results) {
-    for (const auto& [name, _] : result.metrics) {
-      if (std::ranges::find(metrics, name) == metrics.end()) metrics.push_back(name);
-    }
-  }
-  const auto find = [](const SweepResult& result, const std::string& name) -> std::optional<double> {
-    for (const auto& [metric, value] : result.metrics) {
-      if (metric == name) return value;
-    }
-    return std::nullopt;
-  };
-  if (args.json) {
-    ArrayJson json = {{"folder", fs::absolute(folder).string()}, {"tasks", ArrayJson::array()}};
-    for (size_t i = 0; i < tasks.size(); ++i) {
-      auto parameters = ArrayJson::object(), values = ArrayJson::object();
-      for (const auto& [name, value] : tasks[i].parameters) parameters[name] = value;
-      for (const auto& [name, value] : results[i].metrics)
-        values[name] = std::isfinite(value) ? ArrayJson(value) : ArrayJson();
-      json["tasks"].push_back(
-          {{"task", i}, {"state", results[i].state}, {"parameters", parameters}, {"metrics", values}});
-    }
-    context.out << json.dump(2, ' ', false, ArrayJson::error_handler_t::replace) << '\n';
-  } else {
-    Table table{.columns = {{"task", Align::kRight}, {"state"}}, .rows = {}};
-    for (const auto& [name, _] : tasks.empty() ? decltype(slurm::SweepTask::parameters)() : tasks[0].parameters) {
-      table.columns.push_back({name, Align::kRight});
-    }
-    for (const auto& name : metrics) table.columns.push_back({name, Align::kRight});
-    for (size_t i = 0; i < tasks.size(); ++i) {
-      std::vector<std::string> row = {std::to_string(i), results[i].state};
-      for (const auto& [_, value] : tasks[i].parameters) row.push_back(value);
-      for (const auto& name : metrics) {
-        const auto value = find(results[i], name);
-        row.push_back(value ? fmt::format("{:.6g}", *value) : args.csv ? "" : "-");
-      }
-      row.resize(table.columns.size());
-      table.rows.push_back(std::move(row));
-    }
-    context.out << (args.csv ? to_csv(table) : to_text(table, output_width(context)));
-  }
-  return tell_ends(results, folder, unanswered);
-}
-
 int run_slurm_array(const SlurmArrayArgs& args, Context& context) {
   const bool is_collecting = !args.collect.empty();
   if (is_collecting && (!args.parameters.empty() || !context.rest.empty())) {
@@ -373,7 +176,8 @@ int run_slurm_array(const SlurmArrayArgs& args, Context& context) {
                 "give a program, as in `yoke slurm array --param lr=0.1,0.01 -- ./train --lr {lr}`");
   }
   if (args.csv && !is_collecting) throw Error(ErrorCode::kInvalidArgument, "--csv needs --collect");
-  return is_collecting ? collect_sweep(args, context) : submit_sweep(args, context);
+  if (!is_collecting) return submit_sweep(args, context);
+  return collect_sweep({.sweep = args.collect, .json = args.json, .csv = args.csv}, context);
 }
 
 }  // namespace

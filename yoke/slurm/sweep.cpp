@@ -152,9 +152,25 @@ std::string sweep_script(const std::vector<SweepTask>& tasks, const std::string&
       "rm -f status\n"
       "\"$@\"\n"
       "status=$?\n"
-      "echo $status >.status && mv .status status\n"
+      "echo \"$status $SLURM_ARRAY_JOB_ID ${SLURM_RESTART_COUNT:-0}\" >.status && mv .status status\n"
       "exit $status\n";
   return script;
+}
+
+std::vector<std::string> jobs_of_task(const Sweep& sweep, int64_t task) {
+  std::vector<std::string> jobs = {sweep.job};
+  for (const auto& rerun : sweep.reruns) {
+    if (std::ranges::binary_search(rerun.tasks, task)) jobs.push_back(rerun.job);
+  }
+  return jobs;
+}
+
+const std::vector<std::string>& options_of_task(const Sweep& sweep, int64_t task) {
+  const auto* options = &sweep.options;
+  for (const auto& rerun : sweep.reruns) {
+    if (std::ranges::binary_search(rerun.tasks, task)) options = &rerun.options;
+  }
+  return *options;
 }
 
 std::string to_text(const Sweep& sweep) {
@@ -166,6 +182,11 @@ std::string to_text(const Sweep& sweep) {
     json["tasks"].push_back({{"parameters", parameters}, {"argv", task.argv}});
   }
   if (!sweep.job.empty()) json["job"] = sweep.job;
+  json["options"] = sweep.options;
+  if (sweep.at_once) json["at_once"] = *sweep.at_once;
+  for (const auto& rerun : sweep.reruns) {
+    json["reruns"].push_back({{"job", rerun.job}, {"tasks", rerun.tasks}, {"options", rerun.options}});
+  }
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 
@@ -186,6 +207,15 @@ Sweep parse_sweep(std::string_view text, const std::string& name) {
       sweep.tasks.push_back(std::move(task));
     }
     sweep.job = json.value("job", "");
+    sweep.options = json.value("options", sweep.options);
+    if (json.contains("at_once")) sweep.at_once = json.at("at_once").get<int64_t>();
+    for (const auto& one : json.value("reruns", nlohmann::ordered_json::array())) {
+      SweepRerun rerun{.job = one.at("job").get<std::string>(),
+                       .tasks = one.at("tasks").get<std::vector<int64_t>>(),
+                       .options = one.at("options").get<std::vector<std::string>>()};
+      std::ranges::sort(rerun.tasks);
+      sweep.reruns.push_back(std::move(rerun));
+    }
     return sweep;
   } catch (const nlohmann::json::exception& error) {
     throw Error(

@@ -1,6 +1,8 @@
 // yoke/slurm/sweep.h -- sweeps: a program once for each combination of parameters, as an array of jobs. Pure.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,16 +37,32 @@ std::vector<std::string> unknown_placeholders(const std::vector<SweepParameter>&
 std::string unused_tasks_warning(const std::vector<std::string>& options, const std::vector<std::string>& argv);
 
 /// The batch script of an array whose task N runs tasks[N] in the folder N below `folder`, and leaves its exit status
-/// in the file "status" there. It needs no yoke on the nodes.
+/// in the file "status" there (SweepStatus). It needs no yoke on the nodes.
 std::string sweep_script(const std::vector<SweepTask>& tasks, const std::string& folder, const std::string& name);
 
-/// The file sweep.json, by which `--collect` knows the tasks.
+/// Tasks of a sweep that were submitted again, as another array.
+struct SweepRerun {
+  std::string job;  ///< The number of the array.
+  std::vector<int64_t> tasks;
+  std::vector<std::string> options;
+
+  bool operator==(const SweepRerun&) const = default;
+};
+
+/// The file sweep.json, by which `--collect` and `--rerun` know the tasks.
 struct Sweep {
   std::vector<SweepTask> tasks;
-  std::string job;  ///< The number of the array; empty until sbatch has told it.
+  std::string job;                   ///< The number of the array; empty until sbatch has told it.
+  std::vector<std::string> options;  ///< The words of sbatch that the user gave.
+  std::optional<int64_t> at_once;
+  std::vector<SweepRerun> reruns;  ///< The last one that has a task counts for it.
 
   bool operator==(const Sweep&) const = default;
 };
+/// The numbers of the arrays that had the task, the present one last.
+std::vector<std::string> jobs_of_task(const Sweep& sweep, int64_t task);
+/// The words of sbatch with which the task was submitted last.
+const std::vector<std::string>& options_of_task(const Sweep& sweep, int64_t task);
 /// Bytes that are not UTF-8 are replaced.
 std::string to_text(const Sweep& sweep);
 constexpr size_t kMaxSweepBytes = 64 << 20;  ///< Readers refuse a larger file.

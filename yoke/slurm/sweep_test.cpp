@@ -21,9 +21,21 @@ TEST(SlurmSweep, HasAllCombinations) {
   EXPECT_THAT(tasks[1].argv, ElementsAre("./train", "--lr=0.1", "64x"));
   EXPECT_THAT(tasks[3].argv, ElementsAre("./train", "--lr=0.01", "64x"));
   for (const auto* job : {"", "12"}) {
-    const Sweep sweep{.tasks = tasks, .job = job};
+    const Sweep sweep{.tasks = tasks, .job = job, .options = {"-t", "5"}, .at_once = 2};
     EXPECT_EQ(parse_sweep(to_text(sweep), "a"), sweep);
   }
+}
+
+TEST(SlurmSweep, KnowsTheLastJobOfEachTask) {
+  const Sweep sweep{.tasks = plan_sweep({parse_parameter("a=1,2,3")}, {"{a}"}),
+                    .job = "12",
+                    .options = {"-t5"},
+                    .reruns = {{"15", {1, 2}, {"-t5", "--mem=2G"}}, {"17", {2}, {"-t9"}}}};
+  EXPECT_EQ(parse_sweep(to_text(sweep), "a"), sweep);
+  EXPECT_THAT(jobs_of_task(sweep, 0), ElementsAre("12"));
+  EXPECT_THAT(jobs_of_task(sweep, 2), ElementsAre("12", "15", "17"));
+  EXPECT_THAT(options_of_task(sweep, 0), ElementsAre("-t5"));
+  EXPECT_THAT(options_of_task(sweep, 1), ElementsAre("-t5", "--mem=2G"));
 }
 
 TEST(SlurmSweep, IsWrittenWithBytesThatAreNotUtf8) {
@@ -70,10 +82,10 @@ TEST(SlurmSweep, HasAScriptThatPassesEachWordUnchanged) {
   const std::vector<SweepTask> tasks = {{{}, {"false"}},
                                         {{}, {"printf", "<%s>", "it's", "$HOME `id` \"", "a b\n", ""}}};
   folder.write("script", sweep_script(tasks, folder.path(), "s"));
-  const auto result =
-      test::run({.argv = {"bash", folder.path("script")}, .environment = {{"SLURM_ARRAY_TASK_ID", "1"}}});
+  const auto result = test::run({.argv = {"bash", folder.path("script")},
+                                 .environment = {{"SLURM_ARRAY_TASK_ID", "1"}, {"SLURM_ARRAY_JOB_ID", "12"}}});
   EXPECT_EQ(result.out, "<it's><$HOME `id` \"><a b\n><>");
-  EXPECT_EQ(test::slurp(folder.path("1/status")), "0\n");
+  EXPECT_EQ(test::slurp(folder.path("1/status")), "0 12 0\n");
 }
 
 }  // namespace
