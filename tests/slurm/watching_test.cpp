@@ -173,6 +173,21 @@ TEST(SlurmWatching, KnowsThatAStepWasOutOfMemory) {
   EXPECT_THAT(cluster.run({YOKE_COMMAND, "slurm", "report", sampled}).out,
               HasSubstr("are in a folder of ada and were not read"));
 
+  // A task of a sweep that ran out of memory gets more of it, and the others what they had.
+  const auto sweep = slurm(cluster,
+                           "array --param n=0,1 --sbatch '--mem=100 -c1 -t 5' -- "
+                           "sh -c '[ $0 = 0 ] || [ -e ../../go ] || python3 ../../oom.py' {n}");
+  ASSERT_EQ(sweep.exit_code, 0) << sweep.err;
+  const auto collect = [&] { return slurm(cluster, "array --collect sweep --csv"); };
+  ASSERT_TRUE(wait_until([&] { return collect().exit_code == 1; }, milliseconds(90'000))) << collect().out;
+  EXPECT_THAT(collect().out, AllOf(HasSubstr("0,done,0"), HasSubstr("1,failed (OUT_OF_MEMORY),1")));
+  cluster.shell(kFolder + "touch go", "ada");
+  const auto larger = slurm(cluster, "array --rerun sweep --grow 3");
+  EXPECT_THAT(larger.out, HasSubstr(": task 1 again, with --mem=100 -c1 -t 5 --mem=300M")) << larger.err;
+  EXPECT_TRUE(wait_until([&] { return collect().exit_code == 0; }, milliseconds(90'000))) << collect().out;
+  const auto larger_job = larger.out.substr(4, larger.out.find(':') - 4);
+  EXPECT_THAT(cluster.run({"scontrol", "show", "job", larger_job}).out, HasSubstr("MinMemoryNode=300M"));
+
   // This cluster also confines devices. --cpus-per-gpu does not divide GPUs among tasks; binding them does
   // (docs/slurm-check.md, Which options keep GPUs from reaching each other).
   const auto opened = [&](const std::string& options, const std::string& step) {
@@ -230,6 +245,34 @@ TEST(SlurmWatching, RunsSweepsAndResumesJobs) {
   const auto collected = slurm(cluster, "array --collect ended --csv");
   EXPECT_EQ(collected.exit_code, 1);
   EXPECT_THAT(collected.out, HasSubstr("1,failed (CANCELLED),100"));
+  // It runs again in another array, with the options of both command lines, and what it printed is kept.
+  EXPECT_THAT(slurm(cluster, "array --rerun ended --dry-run").out, HasSubstr("--array=1 "));
+  const auto rerun = slurm(cluster, "array --rerun ended --sbatch '-t 7' --json");
+  ASSERT_EQ(rerun.exit_code, 0) << rerun.err;
+  const auto reruns = Json::parse(rerun.out).at("reruns");
+  EXPECT_EQ(reruns.at(0).at("tasks"), Json({1}));
+  EXPECT_EQ(reruns.at(0).at("options"), Json({"-t", "7"}));
+  const auto rerun_job = reruns.at(0).at("job").get<std::string>();
+  ASSERT_TRUE(cluster.wait_for_state(rerun_job + "_1", "RUNNING"));
+  EXPECT_THAT(cluster.run({"scontrol", "show", "job", rerun_job}).out, HasSubstr("TimeLimit=00:07:00"));
+  EXPECT_EQ(cluster.shell("ls " + home + "ended/1/slurm.out.0").exit_code, 0);
+  for (const auto& name : {std::string("ended"), ended_job, rerun_job}) {
+    const auto running = slurm(cluster, "array --collect " + name + " --csv");
+    EXPECT_EQ(running.exit_code, 75) << name;
+    EXPECT_THAT(running.out, AllOf(HasSubstr("0,done,0"), HasSubstr("1,not ended,100"))) << name;
+  }
+  EXPECT_THAT(slurm(cluster, "array --rerun ended").out, HasSubstr("no task has failed; 1 of 2 have not ended"));
+  EXPECT_THAT(slurm(cluster, "report ended/1/slurm.out").out, HasSubstr("job " + rerun_job + "_1 "));
+  cluster.run({"scancel", rerun_job});
+  // Tasks that are cancelled in the queue have no output.
+  const auto never = slurm(cluster, "array --folder never --param a=1,2 --sbatch --begin=now+1hour -- echo {a}").out;
+  cluster.run({"scancel", never.substr(4, never.find(':') - 4)});
+  const auto unstarted = slurm(cluster, "array --collect never --csv");
+  EXPECT_EQ(unstarted.exit_code, 1);
+  EXPECT_THAT(unstarted.out, AllOf(HasSubstr("0,never started (CANCELLED),1"), HasSubstr("1,never started")));
+  EXPECT_THAT(slurm(cluster, "array --rerun never --sbatch --begin=now").out, HasSubstr(": tasks 0,1 again, with "));
+  EXPECT_TRUE(wait_until([&] { return slurm(cluster, "array --collect never").exit_code == 0; }, milliseconds(90'000)))
+      << slurm(cluster, "array --collect never").out;
   // A task that waits again has not ended, whatever its last run has left.
   EXPECT_EQ(slurm(cluster, "resume " + job + "_2").exit_code, 0);
   const auto again = slurm(cluster, "array --collect sweep --csv");

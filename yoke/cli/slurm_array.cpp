@@ -1,4 +1,4 @@
-// `yoke slurm array`: submits a sweep as an array of jobs, and collects the results.
+// `yoke slurm array`: submits a sweep as an array of jobs, and its failed tasks again.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -14,13 +14,16 @@
 #include <optional>
 
 #include "yoke/base/error.h"
+#include "yoke/base/shell.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/options/value.h"
 #include "yoke/cli/slurm.h"
 #include "yoke/cli/slurm_submit.h"
 #include "yoke/cli/slurm_sweep.h"
+#include "yoke/slurm/account.h"
 #include "yoke/slurm/check/options.h"
 #include "yoke/slurm/job_folder.h"
+#include "yoke/slurm/outputs.h"
 #include "yoke/slurm/programs.h"
 #include "yoke/slurm/submit.h"
 #include "yoke/slurm/sweep.h"
@@ -33,8 +36,9 @@ using ArrayJson = nlohmann::ordered_json;
 
 struct SlurmArrayArgs {
   std::vector<std::string> parameters;
-  std::string folder, options, collect;
+  std::string folder, options, collect, rerun;
   std::optional<int64_t> at_once;
+  std::optional<double> growth;
   bool json = false, csv = false, dry_run = false;
 };
 
@@ -106,6 +110,25 @@ slurm::Submission make_sweep(const fs::path& folder, const slurm::Sweep& sweep, 
   }
 }
 
+/// The words of sbatch for `tasks`, a list such as "0-9", with those of the user at the end.
+std::vector<std::string> array_options(const fs::path& folder, const std::string& tasks, std::optional<int64_t> at_once,
+                                       const std::vector<std::string>& words) {
+  std::vector<std::string> options = {fmt::format("--array={}{}", tasks, at_once ? fmt::format("%{}", *at_once) : ""),
+                                      "--chdir=" + folder.string(), "--output=" + folder.string() + "/%a/slurm.out"};
+  options.insert(options.end(), words.begin(), words.end());
+  return options;
+}
+
+/// Writes sweep.json, which should name the `job` that is submitted already. Without it the tasks run all the same.
+void note_job(const fs::path& folder, const slurm::Sweep& sweep, const std::string& job) {
+  try {
+    slurm::write_text(folder / "sweep.json", to_text(sweep));
+  } catch (const Error& error) {
+    std::cerr << fmt::format("yoke slurm array: warning: the tasks run as job {}, but sweep.json does not say so: {}\n",
+                             job, printable(error.what()));
+  }
+}
+
 int submit_sweep(const SlurmArrayArgs& args, Context& context) {
   std::vector<slurm::SweepParameter> parameters;
   for (const auto& text : args.parameters) parameters.push_back(slurm::parse_parameter(text));
@@ -114,16 +137,14 @@ int submit_sweep(const SlurmArrayArgs& args, Context& context) {
   for (const auto& name : slurm::unknown_placeholders(parameters, context.rest)) {
     std::cerr << fmt::format("yoke slurm array: there is no --param {}, so {{{}}} stays as it is\n", name, name);
   }
-  const auto folder = fs::absolute(args.folder).string();
+  const auto folder = sweep_path(args.folder).string();
   if (folder.find('%') != folder.npos || folder.find('\n') != folder.npos) {
     throw Error(ErrorCode::kInvalidArgument,
                 "Slurm would replace the % in the folder {}; choose another one with --folder", printable(folder));
   }
   const auto script = slurm::sweep_script(tasks, folder, "sweep");
-  std::vector<std::string> options = {
-      fmt::format("--array=0-{}{}", tasks.size() - 1, args.at_once ? fmt::format("%{}", *args.at_once) : ""),
-      "--chdir=" + folder, "--output=" + folder + "/%a/slurm.out"};
-  for (auto& word : sbatch_words(args.options)) options.push_back(std::move(word));
+  const auto words = sbatch_words(args.options);
+  const auto options = array_options(folder, fmt::format("0-{}", tasks.size() - 1), args.at_once, words);
   if (const auto warning = slurm::unused_tasks_warning(options, context.rest); !warning.empty()) {
     std::cerr << "yoke slurm array: warning: " << warning << '\n';
   }
@@ -143,18 +164,12 @@ int submit_sweep(const SlurmArrayArgs& args, Context& context) {
     throw Error(ErrorCode::kFailedPrecondition, "{} has another sweep; choose another folder with --folder",
                 printable(folder));
   }
-  slurm::Sweep sweep{.tasks = tasks, .job = ""};
+  slurm::Sweep sweep{.tasks = tasks, .job = "", .options = words, .at_once = args.at_once};
   const HeldSignals held;
   const auto submission = make_sweep(folder, sweep, script, options, context.environment);
   const auto& job = sweep.job = submission.job_id;
   for (const auto& message : submission.messages) std::cerr << "sbatch: " << message << '\n';
-  try {
-    slurm::write_text(fs::path(folder) / "sweep.json", to_text(sweep));
-  } catch (const Error& error) {
-    std::cerr << fmt::format(
-        "yoke slurm array: warning: the sweep runs as job {}, but sweep.json does not say so: {}\n", job,
-        printable(error.what()));
-  }
+  note_job(folder, sweep, job);
   if (args.json) {
     context.out << ArrayJson{{"job", job}, {"folder", folder}, {"num_tasks", tasks.size()}}.dump(2) << '\n';
   } else {
@@ -165,19 +180,130 @@ int submit_sweep(const SlurmArrayArgs& args, Context& context) {
   return kExitOk;
 }
 
-int run_slurm_array(const SlurmArrayArgs& args, Context& context) {
-  const bool is_collecting = !args.collect.empty();
-  if (is_collecting && (!args.parameters.empty() || !context.rest.empty())) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "--collect shows a sweep that was submitted; it takes no program and no --param");
+/// The script of the sweep, as it was submitted.
+/// Errors  kNotFound, kFailedPrecondition: it is not there, or it is that of another folder.
+std::string script_of_sweep(const fs::path& folder) {
+  const auto file = folder / "sweep.sh";
+  const auto script = slurm::read_own_file(file, slurm::kMaxSweepBytes);
+  if (!script) {
+    const auto why = slurm::why_not_own(file);
+    throw Error(ErrorCode::kNotFound, "the tasks cannot run again without the script of the sweep: {}",
+                why.empty() ? printable(file.string()) + " cannot be read or is too large" : why);
   }
-  if (!is_collecting && context.rest.empty()) {
+  if (script->find("\ncd " + shell_quoted(folder.string()) + "/") == script->npos) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "the tasks cannot run again in {}, because {} runs them in the folder of its line 'cd'; name that one",
+                printable(folder.string()), printable(file.string()));
+  }
+  return *script;
+}
+
+/// Slurm would truncate what the tasks have printed. A file with the job in its name is another one next time.
+void keep_outputs(slurm::KeptOutputs& kept, const SweepFolder& folder, const slurm::SweepRerun& rerun) {
+  const auto errors = slurm::output_option(fmt::format("sbatch {}", fmt::join(rerun.options, " ")), 'e');
+  for (const auto task : rerun.tasks) {
+    kept.keep((folder.of_task(static_cast<size_t>(task)) / "slurm.out").string());
+    slurm::Job job{.number = 1, .array = 1, .array_task = std::to_string(task), .folder = folder.path.string()};
+    const auto path = slurm::expand_path(errors, job);
+    job.number = 2;
+    job.array = 2;
+    if (path == slurm::expand_path(errors, job)) kept.keep(path);
+  }
+}
+
+/// Submits the tasks, and adds them to the sweep.
+void submit_tasks(SweepFolder& folder, slurm::SweepRerun rerun, const std::string& script,
+                  const std::vector<std::string>& options, const Environment& environment) {
+  slurm::KeptOutputs kept;
+  try {
+    keep_outputs(kept, folder, rerun);
+    const auto submission = slurm::submit(script, environment, options);
+    for (const auto& message : submission.messages) std::cerr << "sbatch: " << message << '\n';
+    rerun.job = submission.job_id;
+  } catch (const Error& error) {
+    const bool may_run = error.code() == ErrorCode::kTimeout || error.code() == ErrorCode::kDataLoss;
+    if (!may_run) kept.undo();
+    throw;
+  }
+  folder.sweep.reruns.push_back(std::move(rerun));
+  note_job(folder.path, folder.sweep, folder.sweep.reruns.back().job);
+}
+
+int rerun_sweep(const SlurmArrayArgs& args, Context& context) {
+  if (const auto job = slurm::parse_job_name(args.rerun); job && job->task) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "--rerun {0} names one task, but runs all again that have failed; `yoke slurm resume {0}` puts one back",
+        args.rerun);
+  }
+  auto folder = open_sweep(args.rerun, context.environment);
+  const auto states = sweep_states(folder, context.environment);
+  if (states.unanswered) {
+    throw Error(states.unanswered->code(), "no task is run again, because it is not known which ones have ended: {}",
+                states.unanswered->what());
+  }
+  const auto plan =
+      slurm::plan_rerun(folder.sweep, states.tasks, {.options = sbatch_words(args.options), .growth = args.growth});
+  const auto script = script_of_sweep(folder.path);
+  const auto at_once = args.at_once ? args.at_once : folder.sweep.at_once;
+  auto json = ArrayJson::array();
+  const HeldSignals held;
+  for (const auto& rerun : plan) {
+    const auto tasks = slurm::to_task_list(rerun.tasks);
+    const auto options = array_options(folder.path, tasks, at_once, rerun.options);
+    if (args.dry_run) {
+      context.out << printable(fmt::format("sbatch {} <sweep.sh", fmt::join(options, " "))) << '\n';
+      continue;
+    }
+    submit_tasks(folder, rerun, script, options, context.environment);
+    const auto& job = folder.sweep.reruns.back().job;
+    if (args.json) {
+      json.push_back({{"job", job}, {"tasks", rerun.tasks}, {"options", rerun.options}});
+    } else {
+      context.out << fmt::format("job {}: task{} {} again{}{}\n", job, rerun.tasks.size() == 1 ? "" : "s", tasks,
+                                 rerun.options.empty() ? "" : ", with ",
+                                 printable(fmt::format("{}", fmt::join(rerun.options, " "))));
+      context.out.flush();  // a later one may be refused
+    }
+  }
+  if (args.json) {
+    context.out << ArrayJson{{"folder", folder.path.string()}, {"reruns", json}}.dump(
+                       2, ' ', false, ArrayJson::error_handler_t::replace)
+                << '\n';
+  } else if (plan.empty()) {
+    const auto is_open = [](const slurm::SweepState& state) { return state.end == slurm::SweepEnd::kNotEnded; };
+    const auto num_open = std::ranges::count_if(states.tasks, is_open);
+    context.out << fmt::format("no task has failed; {} of {} have not ended\n", num_open, states.tasks.size());
+  } else if (!args.dry_run) {
+    context.out << fmt::format(
+        "what they printed before is beside, in slurm.out.0 and so on\n"
+        "  yoke slurm array --collect {}\n",
+        printable(folder.path.string()));
+  }
+  context.out.flush();
+  return kExitOk;
+}
+
+int run_slurm_array(const SlurmArrayArgs& args, Context& context) {
+  const bool is_collecting = !args.collect.empty(), is_rerunning = !args.rerun.empty();
+  if (is_collecting && is_rerunning) {
+    throw Error(ErrorCode::kInvalidArgument, "give --collect, which shows a sweep, or --rerun, which submits tasks");
+  }
+  if ((is_collecting || is_rerunning) && (!args.parameters.empty() || !context.rest.empty())) {
+    throw Error(ErrorCode::kInvalidArgument, "{} is for a sweep that was submitted; it takes no program and no --param",
+                is_collecting ? "--collect" : "--rerun");
+  }
+  if (args.csv && !is_collecting) throw Error(ErrorCode::kInvalidArgument, "--csv needs --collect");
+  if (args.growth && !is_rerunning) throw Error(ErrorCode::kInvalidArgument, "--grow needs --rerun");
+  if (is_collecting) {
+    return collect_sweep({.sweep = args.collect, .json = args.json, .csv = args.csv}, context);
+  }
+  if (is_rerunning) return rerun_sweep(args, context);
+  if (context.rest.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
                 "give a program, as in `yoke slurm array --param lr=0.1,0.01 -- ./train --lr {lr}`");
   }
-  if (args.csv && !is_collecting) throw Error(ErrorCode::kInvalidArgument, "--csv needs --collect");
-  if (!is_collecting) return submit_sweep(args, context);
-  return collect_sweep({.sweep = args.collect, .json = args.json, .csv = args.csv}, context);
+  return submit_sweep(args, context);
 }
 
 }  // namespace
@@ -198,22 +324,32 @@ void add_slurm_array(CLI::App& cmd, Context& context) {
       ->type_name("OPTIONS");
   cmd.add_option("--collect", args->collect, "Show the results of a sweep: its job or its folder")
       ->type_name("JOB|FOLDER");
+  cmd.add_option("--rerun", args->rerun, "Submit the tasks of a sweep again that failed or never started")
+      ->type_name("JOB|FOLDER");
+  add_number(cmd, "--grow", args->growth, {"FACTOR", 1, 1000},
+             "With --rerun: tasks that ran out of memory or time get FACTOR times as much of it");
   cmd.add_flag("--csv", args->csv, "With --collect: print CSV");
   cmd.add_flag("--json", args->json, "Print JSON");
   cmd.add_flag("--dry-run", args->dry_run, "Print the script and the command line of sbatch, and submit nothing");
   add_program(cmd, "PROGRAM", "What each task runs, with its arguments; every word from here on is its own");
-  cmd.footer(
-      examples("  yoke slurm array --param lr=0.1,0.01 --param batch=32,64 --sbatch '-t 1:00:00 --gpus-per-node=1' \\\n"
-               "      -- python train.py --lr {lr} --batch {batch}    four tasks, in sweep/0 to sweep/3\n"
-               "  yoke slurm array --collect sweep                    the last metrics of each, and what failed\n"
-               "  yoke slurm array --collect 4131 --csv >results.csv\n"
-               "\n"
-               "Each task runs in a folder of its own. Words of the program that name files here are made\n"
-               "absolute. Metrics are what `yoke curve` reads: metrics.csv, JSON lines, TensorBoard's files.\n"
-               "\n"
-               "Exit status: 0; with --collect 75 if a task has not ended, else 66 if Slurm has forgotten how a task\n"
-               "ended, else 1 if a task has failed; 75 if slurmctld or munge cannot be reached.\n"
-               "To wait: while yoke slurm array --collect sweep >results; [ $? = 75 ]; do sleep 60; done"));
+  cmd.footer(examples(
+      "  yoke slurm array --param lr=0.1,0.01 --param batch=32,64 --sbatch '-t 1:00:00 --gpus-per-node=1' \\\n"
+      "      -- python train.py --lr {lr} --batch {batch}    four tasks, in sweep/0 to sweep/3\n"
+      "  yoke slurm array --collect sweep                    the last metrics of each, and what failed\n"
+      "  yoke slurm array --collect 4131 --csv >results.csv\n"
+      "  yoke slurm array --rerun sweep                      those that failed or never started\n"
+      "  yoke slurm array --rerun sweep --grow 2             with twice the memory or time, if that was short\n"
+      "  yoke slurm array --rerun sweep --sbatch '-p long -t 2-0'    with other options\n"
+      "\n"
+      "Each task runs in a folder of its own. Words of the program that name files here are made\n"
+      "absolute. Metrics are what `yoke curve` reads: metrics.csv, JSON lines, TensorBoard's files.\n"
+      "\n"
+      "--rerun submits sweep.sh again with the options of the sweep and those given now, as a new array in\n"
+      "the same folders; tasks that wait, run or have succeeded are left alone.\n"
+      "\n"
+      "Exit status: 0; with --collect 75 if a task has not ended, else 66 if Slurm has forgotten how a task\n"
+      "ended, else 1 if a task has failed; 75 if slurmctld or munge cannot be reached.\n"
+      "To wait: while yoke slurm array --collect sweep >results; [ $? = 75 ]; do sleep 60; done"));
   cmd.callback([args, &context] { context.exit_code = run_slurm_array(*args, context); });
 }
 

@@ -76,7 +76,8 @@ std::optional<slurm::JobName> job_of_sweep(const std::string& word) {
   const auto file = path.parent_path().parent_path() / "sweep.json";
   if (path.filename() != "slurm.out" || !task) return std::nullopt;
   const auto text = slurm::read_own_file(file, slurm::kMaxSweepBytes);
-  const auto job = text ? slurm::parse_job_name(slurm::parse_sweep(*text, file.string()).job) : std::nullopt;
+  if (!text) return std::nullopt;
+  const auto job = slurm::parse_job_name(slurm::jobs_of_task(slurm::parse_sweep(*text, file.string()), *task).back());
   return job ? std::optional(slurm::JobName{job->number, task}) : std::nullopt;
 }
 

@@ -66,13 +66,16 @@ void add_answers(std::vector<slurm::SweepEvidence>& evidence, const std::string&
 
 }  // namespace
 
+fs::path sweep_path(const std::string& folder) {
+  const auto path = fs::absolute(folder).lexically_normal();
+  return path.has_filename() ? path : path.parent_path();  // "sweep/"
+}
+
 SweepFolder open_sweep(const std::string& job_or_folder, const Environment& environment) {
   std::error_code ignored;
   const auto job = slurm::parse_job_name(job_or_folder);
   const bool is_folder = !job || fs::exists(fs::path(job_or_folder) / "sweep.json", ignored);
-  auto path =
-      is_folder ? fs::absolute(job_or_folder).lexically_normal() : folder_of_job(*job, job_or_folder, environment);
-  if (!path.has_filename()) path = path.parent_path();  // "sweep/"
+  const auto path = is_folder ? sweep_path(job_or_folder) : folder_of_job(*job, job_or_folder, environment);
   const auto file = path / "sweep.json";
   if (!fs::exists(file, ignored)) {
     throw Error(

@@ -19,6 +19,8 @@ struct SweepFolder {
 
   std::filesystem::path of_task(size_t task) const { return path / std::to_string(task); }
 };
+/// The absolute path of a sweep's folder, which may not exist.
+std::filesystem::path sweep_path(const std::string& folder);
 /// Finds the sweep that a user names by its folder or by the number of its job.
 /// Errors  kNotFound: there is no sweep; those of parse_sweep() and of questions to Slurm.
 SweepFolder open_sweep(const std::string& job_or_folder, const Environment& environment);
