@@ -264,6 +264,21 @@ TEST(SlurmWatching, RunsSweepsAndResumesJobs) {
   EXPECT_THAT(slurm(cluster, "array --rerun ended").out, HasSubstr("no task has failed; 1 of 2 have not ended"));
   EXPECT_THAT(slurm(cluster, "report ended/1/slurm.out").out, HasSubstr("job " + rerun_job + "_1 "));
   cluster.run({"scancel", rerun_job});
+  // Each task starts after the one with its number of another sweep, and the values are lines of a file.
+  cluster.shell(kFolder + "printf 'a,words\\n1,\"x,y\"\\n2,z\\n' > runs.csv", "ada");
+  const auto first =
+      slurm(cluster, "array --folder first --param a=1,2 -- sh -c 'until [ -e ../../go$0 ]; do sleep 0.05; done' {a}")
+          .out;
+  const auto second = slurm(cluster, "array --folder second --param-file runs.csv --sbatch '-d aftercorr:" +
+                                         first.substr(4, first.find(':') - 4) + "' -- printf %s {words}");
+  EXPECT_EQ(second.exit_code, 0) << second.err;
+  cluster.shell(kFolder + "touch go2", "ada");
+  EXPECT_TRUE(
+      wait_until([&] { return cluster.shell("cat " + home + "second/*/slurm.out").out == "z"; }, milliseconds(90'000)));
+  EXPECT_THAT(slurm(cluster, "array --collect second --csv").out, HasSubstr("0,not ended,1,\"x,y\"\n"));
+  cluster.shell(kFolder + "touch go1", "ada");
+  EXPECT_TRUE(wait_until([&] { return cluster.shell("cat " + home + "second/*/slurm.out").out == "x,yz"; },
+                         milliseconds(90'000)));
   // Tasks that are cancelled in the queue have no output.
   const auto never = slurm(cluster, "array --folder never --param a=1,2 --sbatch --begin=now+1hour -- echo {a}").out;
   cluster.run({"scancel", never.substr(4, never.find(':') - 4)});

@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "yoke/base/error.h"
+#include "yoke/base/file.h"
 #include "yoke/base/shell.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/options/value.h"
@@ -36,7 +37,7 @@ using ArrayJson = nlohmann::ordered_json;
 
 struct SlurmArrayArgs {
   std::vector<std::string> parameters;
-  std::string folder, options, collect, rerun;
+  std::string folder, file, options, collect, rerun;
   std::optional<int64_t> at_once;
   std::optional<double> growth;
   bool json = false, csv = false, dry_run = false;
@@ -132,8 +133,15 @@ void note_job(const fs::path& folder, const slurm::Sweep& sweep, const std::stri
 int submit_sweep(const SlurmArrayArgs& args, Context& context) {
   std::vector<slurm::SweepParameter> parameters;
   for (const auto& text : args.parameters) parameters.push_back(slurm::parse_parameter(text));
-  if (parameters.empty()) throw Error(ErrorCode::kInvalidArgument, "give --param NAME=VALUE,VALUE,... at least once");
-  const auto tasks = slurm::plan_sweep(parameters, with_absolute_files(context.rest));
+  if (parameters.empty() && args.file.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "give --param NAME=VALUE,VALUE,... or --param-file FILE");
+  }
+  std::vector<slurm::SweepValues> rows(1);
+  if (!args.file.empty()) {
+    rows = slurm::parse_parameter_file(read_file(args.file), args.file);
+  }
+  const auto tasks = slurm::plan_sweep(parameters, with_absolute_files(context.rest), rows);
+  for (const auto& [name, _] : rows[0]) parameters.push_back({.name = name, .values = {}});
   for (const auto& name : slurm::unknown_placeholders(parameters, context.rest)) {
     std::cerr << fmt::format("yoke slurm array: there is no --param {}, so {{{}}} stays as it is\n", name, name);
   }
@@ -289,7 +297,7 @@ int run_slurm_array(const SlurmArrayArgs& args, Context& context) {
   if (is_collecting && is_rerunning) {
     throw Error(ErrorCode::kInvalidArgument, "give --collect, which shows a sweep, or --rerun, which submits tasks");
   }
-  if ((is_collecting || is_rerunning) && (!args.parameters.empty() || !context.rest.empty())) {
+  if ((is_collecting || is_rerunning) && (!args.parameters.empty() || !args.file.empty() || !context.rest.empty())) {
     throw Error(ErrorCode::kInvalidArgument, "{} is for a sweep that was submitted; it takes no program and no --param",
                 is_collecting ? "--collect" : "--rerun");
   }
@@ -316,6 +324,9 @@ void add_slurm_array(CLI::App& cmd, Context& context) {
       ->type_name("NAME=VALUE,...")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  cmd.add_option("--param-file", args->file,
+                 "CSV: the first line has names, each other one the values of a task, \"4,8\" with commas in quotes")
+      ->type_name("FILE");
   cmd.add_option("--folder", args->folder, "Where each task gets a folder, which all nodes must see")
       ->type_name("FOLDER")
       ->capture_default_str();
@@ -335,6 +346,9 @@ void add_slurm_array(CLI::App& cmd, Context& context) {
   cmd.footer(examples(
       "  yoke slurm array --param lr=0.1,0.01 --param batch=32,64 --sbatch '-t 1:00:00 --gpus-per-node=1' \\\n"
       "      -- python train.py --lr {lr} --batch {batch}    four tasks, in sweep/0 to sweep/3\n"
+      "  yoke slurm array --param-file runs.csv -- ./train --lr {lr} --layers {layers}    a task for each line\n"
+      "  yoke slurm array --param a=1,2 --folder eval --sbatch '-d aftercorr:4131' -- ./evaluate {a}\n"
+      "                                                      each after the task with its number of job 4131\n"
       "  yoke slurm array --collect sweep                    the last metrics of each, and what failed\n"
       "  yoke slurm array --collect 4131 --csv >results.csv\n"
       "  yoke slurm array --rerun sweep                      those that failed or never started\n"

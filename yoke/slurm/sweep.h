@@ -19,15 +19,23 @@ struct SweepParameter {
 /// Parses "lr=0.1,0.01". Errors  kInvalidArgument.
 SweepParameter parse_parameter(const std::string& text);
 
+using SweepValues = std::vector<std::pair<std::string, std::string>>;  ///< Names and values of one task.
+/// Reads CSV (RFC 4180): the first line has names, and each other one the values of a task. Values with commas, line
+/// ends or blanks at their ends are in quotes. Lines without text are left out.
+/// Errors  kInvalidArgument: a line has other cells than names, or an empty one without quotes; `name` is the file's.
+std::vector<SweepValues> parse_parameter_file(std::string_view text, const std::string& name);
+
 struct SweepTask {
-  std::vector<std::pair<std::string, std::string>> parameters;
+  SweepValues parameters;
   std::vector<std::string> argv;
 
   bool operator==(const SweepTask&) const = default;
 };
-/// All combinations; the last parameter varies fastest. In `argv`, "{NAME}" becomes the value.
-/// Errors  kInvalidArgument: a parameter occurs twice, or in no word; over 100,000 combinations.
-std::vector<SweepTask> plan_sweep(const std::vector<SweepParameter>& parameters, const std::vector<std::string>& argv);
+/// All combinations of `rows` (one row without values: a sweep without a file) and parameters; the last parameter
+/// varies fastest. In `argv`, "{NAME}" becomes the value. Errors  kInvalidArgument: a parameter occurs twice, or in no
+/// word; over 100,000 combinations.
+std::vector<SweepTask> plan_sweep(const std::vector<SweepParameter>& parameters, const std::vector<std::string>& argv,
+                                  const std::vector<SweepValues>& rows = {SweepValues()});
 /// The names in braces that are no parameters, such as a misspelt one.
 std::vector<std::string> unknown_placeholders(const std::vector<SweepParameter>& parameters,
                                               const std::vector<std::string>& argv);
