@@ -375,6 +375,23 @@ TEST(SlurmWatching, TakesTheAccountsOfAJobThatWasNotSampled) {
   EXPECT_GT(json.at("cpu_percent"), 0) << "it is known; how much it is depends on the other load of the machine";
   EXPECT_EQ(json.at("time_percent").is_null(), false);
   EXPECT_THAT(json.at("unknown").dump(), HasSubstr("energy is not known"));
+
+  // An array is summed up. Oracle: sacct itself.
+  const auto array = submit(cluster, "--array=0-2 -c1 -t 5 --wrap 'test $SLURM_ARRAY_TASK_ID != 2'");
+  const auto states = [&] {
+    const auto reports = Json::parse(slurm(cluster, "report --json " + array).out, nullptr, false);
+    return reports.is_object() ? reports.at("arrays").at(0).at("states") : Json();
+  };
+  const Json expected = {{"COMPLETED", {0, 1}}, {"FAILED", {2}}};
+  EXPECT_TRUE(wait_until([&] { return states() == expected; }, milliseconds(90'000))) << states();
+  const auto longest = cluster.shell("sacct -X -n -P -o ElapsedRaw -j " + array + " | sort -n | tail -n 1").out;
+  const auto summary = Json::parse(slurm(cluster, "report --json " + array).out);
+  EXPECT_EQ(summary.at("reports").size(), 3U);
+  const auto& elapsed = summary.at("arrays").at(0).at("elapsed_seconds");
+  EXPECT_EQ(std::to_string(static_cast<int>(elapsed.at("most"))) + "\n", longest);
+  EXPECT_EQ(elapsed.at("num_tasks"), 3);
+  EXPECT_EQ(elapsed.at("limit"), 300);
+  EXPECT_THAT(slurm(cluster, "report " + array).out, HasSubstr("array " + array + " (wrap) of ada: 3 tasks"));
 }
 
 }  // namespace
