@@ -252,7 +252,7 @@ int rerun_sweep(const SlurmArrayArgs& args, Context& context) {
   }
   const auto plan =
       slurm::plan_rerun(folder.sweep, states.tasks, {.options = sbatch_words(args.options), .growth = args.growth});
-  const auto script = script_of_sweep(folder.path);
+  const auto script = plan.empty() ? "" : script_of_sweep(folder.path);
   const auto at_once = args.at_once ? args.at_once : folder.sweep.at_once;
   auto json = ArrayJson::array();
   const HeldSignals held;

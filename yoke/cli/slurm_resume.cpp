@@ -182,7 +182,15 @@ Error no_script(const slurm::JobName& name, const std::optional<nlohmann::ordere
                  to_text(name), kEnd);
   }
   const auto& last = accounts.back();
-  if (slurm::is_from_standard_input(last.submit_line)) {
+  const bool is_from_input = slurm::is_from_standard_input(last.submit_line);
+  if (std::error_code ignored; is_from_input && fs::exists(fs::path(last.job.folder) / "sweep.json", ignored)) {
+    return Error(
+        ErrorCode::kNotFound,
+        "{0}. It is of the sweep in {1}, of which `yoke slurm array --rerun {1}` runs all tasks again that have "
+        "failed",
+        begin, printable(last.job.folder));
+  }
+  if (is_from_input) {
     return Error(
         ErrorCode::kNotFound,
         "{}. It was submitted in {} with a script from standard input, of which Slurm keeps nothing, and there "

@@ -33,36 +33,33 @@ SweepState failure(const SweepEvidence& evidence, const std::string& cause) {
   return {end, fmt::format("failed ({})", printable(tells_more || cause.empty() ? state : cause))};
 }
 
-/// The option that counts of those with these names; null if none is given.
-const check::GivenOption* last_option(const check::ParsedOptions& parsed,
-                                      std::initializer_list<std::string_view> names) {
-  const check::GivenOption* last = nullptr;
-  for (const auto& option : parsed.given) {
-    if (std::ranges::find(names, option.spec->name) != names.end()) last = &option;
+/// The last one given of the options that limit the time, or the memory; nullopt if none is given.
+std::optional<check::GivenOption> limit_in(const std::vector<std::string>& options, bool is_time) {
+  std::vector<check::OptionWord> words;
+  for (const auto& option : options) words.push_back({.text = option});
+  std::optional<check::GivenOption> last;
+  for (const auto& option : check::parse_options(check::kSbatch, words).given) {
+    const std::string_view name = option.spec->name;
+    if (is_time ? name == "time" : name == "mem" || name == "mem-per-cpu" || name == "mem-per-gpu") last = option;
   }
   return last;
 }
 
-/// The option with the larger limit. Empty: the task did not run out of anything.
-std::string grown_limit(const std::vector<std::string>& options, SweepEnd end, double growth, int64_t task) {
-  if (end != SweepEnd::kOutOfMemory && end != SweepEnd::kTimeLimit) return "";
-  const bool is_time = end == SweepEnd::kTimeLimit;
-  std::vector<check::OptionWord> words;
-  for (const auto& option : options) words.push_back({.text = option});
-  const auto parsed = check::parse_options(check::kSbatch, words);
-  const auto* limit =
-      is_time ? last_option(parsed, {"time"}) : last_option(parsed, {"mem", "mem-per-cpu", "mem-per-gpu"});
+/// The larger limit of a task that ran out of memory or time. Empty: `more` has a limit already.
+std::string grown_limit(const std::vector<std::string>& options, const RerunOptions& more, bool is_time, int64_t task) {
+  if (limit_in(more.options, is_time)) return "";
+  const auto limit = limit_in(options, is_time);
   const auto amount = !limit    ? std::nullopt
                       : is_time ? check::parse_minutes(limit->value)
                                 : check::parse_mebibytes(limit->value);
   if (!amount || *amount <= 0) {
     throw Error(ErrorCode::kInvalidArgument,
                 "task {} ran out of {}, but was submitted without {}, so there is no limit that could grow; give one "
-                "for all with --sbatch '{}'",
+                "with --sbatch {}",
                 task, is_time ? "time" : "memory", is_time ? "--time" : "an amount of --mem",
                 is_time ? "--time=2:00:00" : "--mem=16G");
   }
-  const auto grown = static_cast<int64_t>(std::ceil(static_cast<double>(*amount) * growth));
+  const auto grown = static_cast<int64_t>(std::ceil(static_cast<double>(*amount) * *more.growth));
   return fmt::format("--{}={}{}", limit->spec->name, grown, is_time ? "" : "M");
 }
 
@@ -108,8 +105,10 @@ std::vector<SweepRerun> plan_rerun(const Sweep& sweep, const std::vector<SweepSt
     if (!states[i].has_failed() && states[i].end != SweepEnd::kNotKnown) continue;
     const auto task = static_cast<int64_t>(i);
     auto words = options_of_task(sweep, task);
-    const auto limit = options.growth ? grown_limit(words, states[i].end, *options.growth, task) : "";
-    if (!limit.empty()) words.push_back(limit);
+    const bool is_time = states[i].end == SweepEnd::kTimeLimit;
+    if (options.growth && (is_time || states[i].end == SweepEnd::kOutOfMemory)) {
+      if (auto limit = grown_limit(words, options, is_time, task); !limit.empty()) words.push_back(std::move(limit));
+    }
     words.insert(words.end(), options.options.begin(), options.options.end());
     const auto same = std::ranges::find(reruns, words, &SweepRerun::options);
     if (same == reruns.end()) {

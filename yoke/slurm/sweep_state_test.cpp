@@ -138,6 +138,8 @@ TEST(SlurmSweepState, GivesMoreToTasksThatRanOut) {
                   },
                   ErrorCode::kInvalidArgument),
               HasSubstr("task 3 ran out of time, but was submitted without --time"));
+  EXPECT_THAT(plan_rerun(sweep, {failed, failed, failed, time}, {.options = {"-t9"}, .growth = 2.0})[1].options,
+              ElementsAre("--mem=100", "--mem=200M", "-t9"));
   const Sweep whole{.tasks = std::vector<SweepTask>(1), .job = "12", .options = {"--mem=0"}};
   EXPECT_THAT(test::message_of([&] { plan_rerun(whole, {memory}, {.growth = 2.0}); }, ErrorCode::kInvalidArgument),
               HasSubstr("without an amount of --mem"));
