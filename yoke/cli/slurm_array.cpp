@@ -15,7 +15,6 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
-#include "yoke/base/shell.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/options/value.h"
 #include "yoke/cli/slurm.h"
@@ -172,7 +171,7 @@ int submit_sweep(const SlurmArrayArgs& args, Context& context) {
     throw Error(ErrorCode::kFailedPrecondition, "{} has another sweep; choose another folder with --folder",
                 printable(folder));
   }
-  slurm::Sweep sweep{.tasks = tasks, .job = "", .options = words, .at_once = args.at_once};
+  slurm::Sweep sweep{.tasks = tasks, .job = "", .folder = folder, .options = words, .at_once = args.at_once};
   const HeldSignals held;
   const auto submission = make_sweep(folder, sweep, script, options, context.environment);
   const auto& job = sweep.job = submission.job_id;
@@ -188,20 +187,22 @@ int submit_sweep(const SlurmArrayArgs& args, Context& context) {
   return kExitOk;
 }
 
-/// The script of the sweep, as it was submitted.
-/// Errors  kNotFound, kFailedPrecondition: it is not there, or it is that of another folder.
-std::string script_of_sweep(const fs::path& folder) {
-  const auto file = folder / "sweep.sh";
+/// The script of the sweep, as it was submitted. Errors  kNotFound: it is not there, or not of this user.
+/// kFailedPrecondition: it would run the tasks in the folder where the sweep was before.
+std::string script_of_sweep(const SweepFolder& folder) {
+  const auto file = folder.path / "sweep.sh";
   const auto script = slurm::read_own_file(file, slurm::kMaxSweepBytes);
   if (!script) {
     const auto why = slurm::why_not_own(file);
     throw Error(ErrorCode::kNotFound, "the tasks cannot run again without the script of the sweep: {}",
                 why.empty() ? printable(file.string()) + " cannot be read or is too large" : why);
   }
-  if (script->find("\ncd " + shell_quoted(folder.string()) + "/") == script->npos) {
-    throw Error(ErrorCode::kFailedPrecondition,
-                "the tasks cannot run again in {}, because {} runs them in the folder of its line 'cd'; name that one",
-                printable(folder.string()), printable(file.string()));
+  if (!folder.sweep.folder.empty() && folder.sweep.folder != folder.path) {
+    throw Error(
+        ErrorCode::kFailedPrecondition,
+        "the tasks cannot run again in {}: the sweep was submitted in {}, and its script runs them there; use that "
+        "path",
+        printable(folder.path.string()), printable(folder.sweep.folder));
   }
   return *script;
 }
@@ -252,7 +253,7 @@ int rerun_sweep(const SlurmArrayArgs& args, Context& context) {
   }
   const auto plan =
       slurm::plan_rerun(folder.sweep, states.tasks, {.options = sbatch_words(args.options), .growth = args.growth});
-  const auto script = plan.empty() ? "" : script_of_sweep(folder.path);
+  const auto script = plan.empty() ? "" : script_of_sweep(folder);
   const auto at_once = args.at_once ? args.at_once : folder.sweep.at_once;
   auto json = ArrayJson::array();
   const HeldSignals held;

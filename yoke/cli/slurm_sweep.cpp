@@ -25,12 +25,19 @@ fs::path folder_of_job(const slurm::JobName& job, const std::string& name, const
   throw Error(ErrorCode::kNotFound, "Slurm knows no job {}; give the folder of the sweep instead", name);
 }
 
+/// Slurm uses numbers again, so a job with the number of a sweep may be another one.
+bool is_of_sweep(const slurm::Job& job, const slurm::Sweep& sweep) {
+  return job.folder.empty() || sweep.folder.empty() || job.folder == sweep.folder;
+}
+
 /// What the accounts have of the last run of each task that has ended. Empty if there are no accounts.
-std::map<int64_t, slurm::Account> ended_accounts(const slurm::JobName& job, const Environment& environment) {
+std::map<int64_t, slurm::Account> ended_accounts(const slurm::JobName& job, const slurm::Sweep& sweep,
+                                                 const Environment& environment) {
   std::map<int64_t, slurm::Account> last;
   try {
     for (const auto& account : slurm::accounts_of(job, environment)) {
-      if (!account.job.has_ended()) continue;  // slurmctld forgets no such task, whatever the accounts have
+      // slurmctld forgets no task that has not ended, whatever the accounts have.
+      if (!account.job.has_ended() || !is_of_sweep(account.job, sweep)) continue;
       for (const auto task : slurm::array_tasks_of(account.job)) last[task] = account;
     }
   } catch (const Error&) {  // no accounts
@@ -39,12 +46,18 @@ std::map<int64_t, slurm::Account> ended_accounts(const slurm::JobName& job, cons
 }
 
 /// Adds what slurmctld knows about the tasks that are in `job` now, and what the accounts have of those that it has
-/// forgotten. Errors  those of known_jobs().
-void add_answers(std::vector<slurm::SweepEvidence>& evidence, const std::string& job, const Environment& environment) {
+/// forgotten. Errors  those of known_jobs(); kUnavailable: a list of tasks cannot be read.
+void add_answers(std::vector<slurm::SweepEvidence>& evidence, const std::string& job, const slurm::Sweep& sweep,
+                 const Environment& environment) {
   constexpr int64_t kKilled = 137;  // perhaps by the kernel, for want of memory, and only the accounts know that
   const auto name = slurm::require_job_name(job);
   for (const auto& known : slurm::known_jobs(name, environment)) {
-    for (const auto task : slurm::array_tasks_of(known)) {
+    if (!is_of_sweep(known, sweep)) continue;
+    const auto tasks = slurm::array_tasks_of(known);
+    if (tasks.empty() && !known.has_ended()) {
+      throw Error(ErrorCode::kUnavailable, "slurmctld does not say which tasks of job {} are {}", job, known.state);
+    }
+    for (const auto task : tasks) {
       if (task >= static_cast<int64_t>(evidence.size())) continue;
       auto& one = evidence[static_cast<size_t>(task)];
       if (one.jobs.back() == job) one.task = known;
@@ -55,7 +68,7 @@ void add_answers(std::vector<slurm::SweepEvidence>& evidence, const std::string&
     return !one.task || (one.status && one.status->code == kKilled && one.task->state == "FAILED");
   };
   if (std::ranges::none_of(evidence, is_open)) return;
-  for (const auto& [task, account] : ended_accounts(name, environment)) {
+  for (const auto& [task, account] : ended_accounts(name, sweep, environment)) {
     if (task >= static_cast<int64_t>(evidence.size())) continue;
     auto& one = evidence[static_cast<size_t>(task)];
     if (!is_open(one)) continue;
@@ -111,7 +124,7 @@ SweepStates sweep_states(const SweepFolder& folder, const Environment& environme
                   "in `squeue --me`",
                   printable((folder.path / "sweep.json").string()));
     }
-    for (const auto& job : jobs) add_answers(evidence, job, environment);
+    for (const auto& job : jobs) add_answers(evidence, job, sweep, environment);
     for (auto& one : evidence) one.is_answered = true;
   } catch (const Error& error) {
     states.unanswered = error;

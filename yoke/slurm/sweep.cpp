@@ -272,6 +272,7 @@ std::string to_text(const Sweep& sweep) {
     json["tasks"].push_back({{"parameters", parameters}, {"argv", task.argv}});
   }
   if (!sweep.job.empty()) json["job"] = sweep.job;
+  if (!sweep.folder.empty()) json["folder"] = sweep.folder;
   json["options"] = sweep.options;
   if (sweep.at_once) json["at_once"] = *sweep.at_once;
   for (const auto& rerun : sweep.reruns) {
@@ -297,6 +298,7 @@ Sweep parse_sweep(std::string_view text, const std::string& name) {
       sweep.tasks.push_back(std::move(task));
     }
     sweep.job = json.value("job", "");
+    sweep.folder = json.value("folder", "");
     sweep.options = json.value("options", sweep.options);
     if (json.contains("at_once")) sweep.at_once = json.at("at_once").get<int64_t>();
     for (const auto& one : json.value("reruns", nlohmann::ordered_json::array())) {

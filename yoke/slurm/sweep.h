@@ -61,6 +61,7 @@ struct SweepRerun {
 struct Sweep {
   std::vector<SweepTask> tasks;
   std::string job;                   ///< The number of the array; empty until sbatch has told it.
+  std::string folder;                ///< In which it was submitted.
   std::vector<std::string> options;  ///< The words of sbatch that the user gave.
   std::optional<int64_t> at_once;
   std::vector<SweepRerun> reruns;  ///< The last one that has a task counts for it.
