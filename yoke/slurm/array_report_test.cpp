@@ -14,7 +14,7 @@ using testing::HasSubstr;
 using testing::Not;
 using testing::Pair;
 
-TaskReport task(const std::string& index, const std::string& state, int64_t seconds) {
+TaskReport array_task(const std::string& index, const std::string& state, int64_t seconds) {
   TaskReport task;
   task.report.job = {.id = "12_" + index,
                      .number = 20,
@@ -33,14 +33,14 @@ TaskReport task(const std::string& index, const std::string& state, int64_t seco
 std::vector<TaskReport> tasks_of_array() {
   std::vector<TaskReport> tasks;
   for (int64_t i = 0; i < 10; ++i) {
-    tasks.push_back(task(std::to_string(i), i == 4 || i == 7 ? "OUT_OF_MEMORY" : "COMPLETED", (i + 1) * 10));
+    tasks.push_back(array_task(std::to_string(i), i == 4 || i == 7 ? "OUT_OF_MEMORY" : "COMPLETED", (i + 1) * 10));
     tasks.back().report.memory_peak_bytes = (i + 1) << 20;
     tasks.back().report.memory_limit_bytes = i < 5 ? 100 << 20 : 200 << 20;
     if (i == 4 || i == 7) tasks.back().advice = {{true, "memory-out", "more than " + std::to_string(i)}};
   }
   tasks[3].report.cpu_percent = 50;
-  tasks.push_back(task("10-99%4", "PENDING", 0));
-  tasks.push_back(task("100", "RUNNING", 500));
+  tasks.push_back(array_task("10-99%4", "PENDING", 0));
+  tasks.push_back(array_task("100", "RUNNING", 500));
   tasks.back().report.memory_peak_bytes = int64_t{1} << 40;
   return tasks;
 }
@@ -79,7 +79,7 @@ TEST(SlurmArrayReport, IsShownAsTablesAndAsJson) {
   EXPECT_EQ(json.at("elapsed_seconds").at("ninety"), 90);
   EXPECT_TRUE(json.at("gpu_percent").is_null());
   std::vector<TaskReport> many;
-  for (int64_t i = 0; i < 100; ++i) many.push_back(task(std::to_string(2 * i), "COMPLETED", 1));
+  for (int64_t i = 0; i < 100; ++i) many.push_back(array_task(std::to_string(2 * i), "COMPLETED", 1));
   EXPECT_THAT(to_text(make_array_report(many), 100), HasSubstr("0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,...\n"));
 }
 
