@@ -319,7 +319,8 @@ TEST_F(Alloc, SaysHowItEnded) {
   const auto after = lost.wait();
   EXPECT_NE(after.exit_code, 0);
   EXPECT_THAT(after.err, HasSubstr("n2"));
-  EXPECT_TRUE(wait_for("yoke run --in d -n 1 true 2>&1", "a node of it has failed", milliseconds(60'000)));
+  EXPECT_TRUE(wait_for("yoke run --in d -n 1 true 2>&1", "a node of it has failed (NODE_FAIL): n2 is down",
+                       milliseconds(60'000)));
 
   const auto at_limit = limited.wait();
   EXPECT_NE(at_limit.exit_code, 0);

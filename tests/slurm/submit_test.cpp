@@ -223,10 +223,16 @@ TEST_F(SlurmSubmit, WhatTheScriptSaysCountsMoreThanVariablesOfSbatch) {
   EXPECT_THAT(output("1"), testing::AllOf(HasSubstr("0 sees 0,1"), HasSubstr("1 sees 0,1"), HasSubstr("5:00")));
   EXPECT_THAT(with("SBATCH_PARTITION=nope", "submit --gpus-per-node 1 -t 5m -- true").err,
               HasSubstr("there is no partition nope here"));
+  // sbatch would wait for the sweep, and another one would be submitted, or on another cluster.
+  const auto sweep =
+      with("SBATCH_WAIT=1 SBATCH_DEBUG=1 SBATCH_ARRAY_INX=7 SBATCH_CLUSTERS=none", "array --param a=300 -- sleep {a}");
+  EXPECT_EQ(sweep.exit_code, 0) << sweep.err;
+  EXPECT_THAT(sweep.out, HasSubstr("job 2: 1 task in"));
+  cluster.run({"scancel", "2"});
   // A script of `yoke slurm script` works after --export=NONE, too.
   const auto script =
       with("A=b", "script --gpus-per-node 1 -t 5m -- true >none.sh && sbatch --wait --export=NONE none.sh");
-  EXPECT_EQ(script.exit_code, 0) << script.err << output("2");
+  EXPECT_EQ(script.exit_code, 0) << script.err << output("3");
   EXPECT_EQ(std::filesystem::status(folder_.path("slurm-1.sh")).permissions(), std::filesystem::perms(0600));
 }
 
@@ -266,6 +272,25 @@ TEST_F(SlurmSubmit, RefusesOutputsThatSlurmCouldNotWrite) {
   const auto full = slurm(cluster, "submit -t 5m -- sleep 30 >/dev/full");
   EXPECT_EQ(full.exit_code, 75);
   EXPECT_THAT(full.err, HasSubstr("job 1 is submitted all the same"));
+  EXPECT_THAT(slurm(cluster, "submit --dry-run -t 5m -- /no/such.sh").err, HasSubstr("there is no /no/such.sh here"));
+}
+
+// --wait says what a job waits for, and does not wait for ever.
+TEST_F(SlurmSubmit, WaitsForTheEndOfAJobThatCanStart) {
+  SlurmCluster cluster({"--cpus", "4", "1"});
+  const auto held = cluster.shell(
+      "cd " + folder_.path() + "; export HOME=$PWD; " + YOKE_COMMAND +
+      " slurm submit -t 5m --sbatch=--hold --wait -- true 2>said & cd " + folder_.path() +
+      "; until grep -q 'scontrol release 1' said; do sleep 0.05; done; scontrol release 1; wait $!; echo status $?");
+  EXPECT_THAT(held.out, HasSubstr("status 0\n"));
+  EXPECT_THAT(slurp(folder_.path("said")), HasSubstr("job 1 is PENDING: its user holds it (JobHeldUser)"));
+  submit(cluster, "-t 5m --sbatch=--hold -- true");
+  cluster.run({"scancel", "2"});
+  const auto never = slurm(cluster, "submit -t 5m --dependency afterok:2 --wait -- true");
+  EXPECT_EQ(never.exit_code, 69);
+  EXPECT_THAT(never.err,
+              testing::AllOf(HasSubstr("so it never starts (DependencyNeverSatisfied); `scancel 3` removes it"),
+                             HasSubstr("still in the queue")));
 }
 
 // Slurm forgets jobs soon here, and keeps no accounts.
@@ -297,6 +322,24 @@ TEST_F(SlurmSubmit, TheNoteOfAForgottenJobLeadsToItsOutputAndItsScript) {
                          milliseconds(60'000)));
   EXPECT_EQ(slurp(folder_.path("slurm-2.sh")), slurp(folder_.path("slurm-1.sh")));
   EXPECT_EQ(elsewhere("resume 77").exit_code, 66);
+
+  // Another cluster with this home has a job of the same number, and so has its script.
+  const auto file = folder_.path("state/yoke/slurm/1/job.json");
+  auto note = nlohmann::json::parse(slurp(file));
+  EXPECT_EQ(note["cluster"], "yoke");
+  note["cluster"] = "beta";
+  folder_.write("state/yoke/slurm/1/job.json", note.dump());
+  const auto foreign = elsewhere("resume 1");
+  EXPECT_EQ(foreign.exit_code, 66);
+  EXPECT_THAT(foreign.err, HasSubstr("is of cluster beta"));
+  EXPECT_EQ(elsewhere("logs 1").exit_code, 66);
+  folder_.write("state/yoke/slurm/3/job.json", note.dump());
+  folder_.write("slurm-3.sh", "echo of beta\n");
+  EXPECT_EQ(submit(cluster, "-t 5m -- true"), "3");
+  EXPECT_EQ(nlohmann::json::parse(slurp(folder_.path("state/yoke/slurm/3/job.json"))), note);
+  EXPECT_EQ(slurp(folder_.path("slurm-3.sh")), "echo of beta\n");
+  const auto own = nlohmann::json::parse(slurp(folder_.path("state/yoke/slurm/3/job.yoke.json")));
+  EXPECT_EQ(own["script"], folder_.path("slurm-3.yoke.sh"));
 }
 
 TEST_F(SlurmSubmit, AForgottenArrayIsResumedByTasksAndAForeignScriptIsNotRun) {

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/slurm.h"
@@ -67,17 +68,44 @@ TEST(SlurmWatching, ListsJobsAndShowsWhatTheyPrint) {
                 .out,
             "1\n2\n");
   // Slurm cuts lists of tasks after 64 characters unless it is told otherwise.
-  const auto many = submit(cluster, "--hold --array=0-40:2,41-99:3,900 --wrap true");
-  const auto whole = Json::parse(slurm(cluster, "ps --json " + many).out).at("jobs").at(0).at("id").dump();
-  EXPECT_THAT(whole, AllOf(HasSubstr("_[0,2,4,"), HasSubstr(",98,900]")));
-  EXPECT_THAT(slurm(cluster, "ps " + many).out, AllOf(HasSubstr("_[0,2,4,"), HasSubstr(",...]")));
-  EXPECT_THAT(slurm(cluster, "report '" + many + "_[900]'").out, HasSubstr("PENDING"));
-  EXPECT_EQ(slurm(cluster, "report '" + many + "_[1,3]'").exit_code, 66);
+  const auto pending = submit(cluster, "--hold --array=0-40:2,41-99:3,900 --wrap true");
+  const auto list = Json::parse(slurm(cluster, "ps --json " + pending).out).at("jobs").at(0).at("id").dump();
+  EXPECT_THAT(list, AllOf(HasSubstr("_[0,2,4,"), HasSubstr(",98,900]")));
+  EXPECT_THAT(slurm(cluster, "ps " + pending).out, AllOf(HasSubstr("_[0,2,4,"), HasSubstr(",...]")));
+  EXPECT_THAT(slurm(cluster, "report '" + pending + "_[900]'").out, HasSubstr("PENDING"));
+  EXPECT_EQ(slurm(cluster, "report '" + pending + "_[1,3]'").exit_code, 66);
   const auto array = submit(cluster, "--array=0-1 --wrap 'echo task $SLURM_ARRAY_TASK_ID'");
   EXPECT_EQ(slurm(cluster, "logs -f " + array).out, array + "_0: task 0\n" + array + "_1: task 1\n");
   EXPECT_EQ(slurm(cluster, "logs " + array + "_1").out, "task 1\n");
   EXPECT_EQ(slurm(cluster, "logs 9999").exit_code, 66);
   EXPECT_EQ(slurm(cluster, "report " + array + "_9").exit_code, 66);  // a task that the array lacks
+
+  // More files than this user may open at once.
+  const auto many = submit(cluster, "--array=0-23 -o m%a.out -e m%a.err --wrap 'echo out; echo err >&2'");
+  const auto few = [&](const std::string& words) {
+    return cluster.shell(kFolder + "ulimit -Sn 40; " YOKE_COMMAND " slurm logs " + words, "ada");
+  };
+  const auto watched = few("-f " + many), whole = few(many);
+  EXPECT_EQ(watched.exit_code, 0) << watched.err;
+  EXPECT_EQ(whole.exit_code, 0) << whole.err;
+  EXPECT_EQ(std::ranges::count(watched.out, '\n'), 24);
+  EXPECT_EQ(std::ranges::count(whole.err, '\n'), 24);
+
+  // Components of a heterogeneous job have names of their own, and one batch script.
+  cluster.shell(kFolder + "printf '#!/bin/sh\necho het; until [ -e het ]; do sleep 0.05; done\n' > het.sh", "ada");
+  const auto het = submit(cluster, "-J \"$(printf 'two\\nlines')\" -n1 : -J b -n1 het.sh");
+  ASSERT_TRUE(cluster.wait_for_state(het, "RUNNING"));
+  const auto component = Json::parse(slurm(cluster, "ps --json " + het + "+1 9999").out);
+  ASSERT_EQ(component.at("jobs").size(), 1U) << component;
+  EXPECT_EQ(component.at("jobs")[0].at("id"), het + "+1");
+  EXPECT_EQ(component.at("missing"), Json({"9999"}));
+  EXPECT_THAT(slurm(cluster, "ps " + het + " 9999").out,
+              AllOf(HasSubstr(het + "+0"), HasSubstr(het + "+1"), HasSubstr("job 9999 neither waits nor runs")));
+  cluster.shell(kFolder + "touch het", "ada");
+  EXPECT_EQ(slurm(cluster, "logs -f " + het + "+1").out, "het\n");
+  ASSERT_TRUE(cluster.wait_for_state(het, "COMPLETED"));
+  EXPECT_THAT(slurm(cluster, "report " + het).out,
+              AllOf(HasSubstr("job " + het + "+0 (two"), HasSubstr("job " + het + "+1 (b)")));
 
   // Slurm has forgotten this job, and keeps no accounts here.
   cluster.shell(kFolder + "echo old > slurm-777.out; echo other > slurm-77.out", "ada");
@@ -134,6 +162,9 @@ TEST(SlurmWatching, ReportsWhatAJobUsedAndShowsItsDevices) {
   EXPECT_THAT(range.out, AllOf(HasSubstr("job " + array + "_1 "), HasSubstr("job " + array + "_2 "),
                                Not(HasSubstr("job " + array + "_3 "))));
   EXPECT_EQ(slurm(cluster, "report '" + array + "_[8-9]'").exit_code, 66);
+  const auto tasks = Json::parse(slurm(cluster, "report --json " + array).out).at("reports");
+  ASSERT_EQ(tasks.size(), 3U);  // in the order of tasks, of which the last one has the array's number
+  for (size_t i = 0; i < 3; ++i) EXPECT_EQ(tasks[i].at("job").at("id"), array + "_" + std::to_string(i + 1));
   const auto other = slurm(cluster, "report lr" + job + "e-" + job + "_seed9.out");
   EXPECT_EQ(other.exit_code, 66);
   EXPECT_THAT(other.err, HasSubstr("is not an output of job " + job));
@@ -203,9 +234,11 @@ TEST(SlurmWatching, RunsSweepsAndResumesJobs) {
   cluster.shell(
       kFolder + "printf '%s\\n' 'echo step,loss > metrics.csv; echo 1,$1$2 >> metrics.csv' '[ $1 != 2 ]' > train.sh",
       "ada");
-  const auto sweep = slurm(cluster, "array --param a=1,2 --param b=5,6 --sbatch '-t 5' -- sh train.sh {a} {b}");
+  const auto sweep =
+      slurm(cluster, "array --param a=1,2 --param b=5,6 --sbatch '-t 5 --comment=\"my sweep\"' -- sh train.sh {a} {b}");
   ASSERT_EQ(sweep.exit_code, 0) << sweep.err;
   const auto job = sweep.out.substr(4, sweep.out.find(':') - 4);
+  EXPECT_THAT(cluster.run({"scontrol", "show", "job", job}).out, HasSubstr("Comment=my sweep\n"));
   const std::string home = "$SLURM_TEST_DIR/home/ada/";
   EXPECT_TRUE(wait_until([&] { return cluster.shell("cut -c1 " + home + "sweep/*/status").out == "0\n0\n1\n1\n"; },
                          milliseconds(90'000)));
@@ -224,6 +257,9 @@ TEST(SlurmWatching, RunsSweepsAndResumesJobs) {
         slurm(cluster, "array --folder no --param a=1 --sbatch '" + std::string(option) + "' -- echo {a}");
     EXPECT_EQ(refused.exit_code, 64) << option;
   }
+  const auto missing = slurm(cluster, "array --folder no --param a=1 -- ./nothing.sh {a}");
+  EXPECT_EQ(missing.exit_code, 66);
+  EXPECT_THAT(missing.err, HasSubstr("there is no ./nothing.sh in this folder"));
   // A task that Slurm ended has left no status.
   const auto ended = slurm(cluster, "array --folder ended --param a=0,100 -- sleep {a}").out;
   const auto ended_job = ended.substr(4, ended.find(':') - 4);
@@ -287,6 +323,16 @@ TEST(SlurmWatching, RunsSweepsAndResumesJobs) {
   const auto again = slurm(cluster, "array --collect sweep --csv");
   EXPECT_EQ(again.exit_code, 75) << again.err;
   EXPECT_THAT(again.out, AllOf(HasSubstr("2,not ended,2,5"), HasSubstr("3,failed (1),2,6")));
+  // Another cluster may have a job of this number.
+  EXPECT_EQ(
+      cluster.shell("sed -i 's/\"cluster\": \"yoke\"/\"cluster\": \"beta\"/w /dev/stdout' " + home + "ended/sweep.json")
+          .out,
+      " \"cluster\": \"beta\"\n");
+  for (const auto* words : {"array --collect ended", "report ended/1/slurm.out"}) {
+    const auto elsewhere = slurm(cluster, words);
+    EXPECT_EQ(elsewhere.exit_code, 69) << words;
+    EXPECT_THAT(elsewhere.err, HasSubstr("is of cluster beta")) << words;
+  }
 
   const auto failing = submit(cluster,
                               "-o out.txt -e err.txt --wrap 'echo run $SLURM_RESTART_COUNT; echo error >&2; "
@@ -369,6 +415,33 @@ TEST(SlurmWatching, TakesTheAccountsOfAJobThatWasNotSampled) {
   EXPECT_GT(json.at("cpu_percent"), 0) << "it is known; how much it is depends on the other load of the machine";
   EXPECT_EQ(json.at("time_percent").is_null(), false);
   EXPECT_THAT(json.at("unknown").dump(), HasSubstr("energy is not known"));
+
+  // A slurmctld without its old state uses the numbers again.
+  const auto sampled = [&](const std::string& name) {
+    return submit(
+        cluster, "-t 5 -J " + name + " --wrap '" YOKE_COMMAND " slurm sample -- sh -c \"sleep 1; echo " + name + "\"'");
+  };
+  const auto old = sampled("old");
+  ASSERT_TRUE(cluster.wait_for_state(old, "COMPLETED"));
+  ASSERT_EQ(Json::parse(slurm(cluster, "report --json " + old).out).at("reports")[0].at("nodes").size(), 1U);
+  cluster.kill_daemon("slurmctld");
+  ASSERT_EQ(cluster.shell("slurmctld -i -c").exit_code, 0);
+  ASSERT_EQ(submit(cluster, "--wrap true"), job);
+  ASSERT_EQ(sampled("new"), old);
+  ASSERT_TRUE(cluster.wait_for_state(old, "COMPLETED"));
+  const auto is_accounted = [&] {
+    return cluster.run({"sacct", "-D", "-X", "-n", "-P", "-j", old, "-o", "JobName,State"}).out ==
+           "old|COMPLETED\nnew|COMPLETED\n";
+  };
+  ASSERT_TRUE(wait_until(is_accounted, milliseconds(90'000)));
+  const auto reports = Json::parse(slurm(cluster, "report --json " + old).out).at("reports");
+  ASSERT_EQ(reports.size(), 1U);
+  EXPECT_EQ(reports[0].at("job").at("name"), "new");
+  EXPECT_EQ(reports[0].at("job").at("num_restarts"), 0);
+  EXPECT_EQ(reports[0].at("earlier_runs_seconds"), nullptr);
+  ASSERT_EQ(reports[0].at("nodes").size(), 1U);
+  EXPECT_GE(reports[0].at("nodes")[0].at("begin_seconds"), reports[0].at("job").at("submit_seconds"));
+  EXPECT_LT(reports[0].at("nodes")[0].at("num_samples"), 5) << "those of both jobs";
 
   // An array is summed up. Oracle: sacct itself.
   const auto array = submit(cluster, "--array=0-2 -c1 -t 5 --wrap 'test $SLURM_ARRAY_TASK_ID != 2'");

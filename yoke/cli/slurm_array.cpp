@@ -16,12 +16,13 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/text.h"
+#include "yoke/cli/options/slurm.h"
 #include "yoke/cli/options/value.h"
 #include "yoke/cli/slurm.h"
 #include "yoke/cli/slurm_submit.h"
 #include "yoke/cli/slurm_sweep.h"
-#include "yoke/slurm/account.h"
 #include "yoke/slurm/check/options.h"
+#include "yoke/slurm/check/script.h"
 #include "yoke/slurm/job_folder.h"
 #include "yoke/slurm/outputs.h"
 #include "yoke/slurm/programs.h"
@@ -71,10 +72,16 @@ void remove_sweep(const fs::path& folder, size_t num_tasks) {
   fs::remove(folder, ignored);
 }
 
-/// The words of --sbatch. Errors  kInvalidArgument: there is an option that the sweep itself sets, or another word.
+/// The words of --sbatch, separated as in a line of #SBATCH. Errors  kInvalidArgument: there is an option that the
+/// sweep itself sets, or another word, or a quote is not closed.
 std::vector<std::string> sbatch_words(const std::string& options) {
+  const auto line = slurm::check::read_directive(options, 1);
+  if (line.unmatched_quote != 0 || line.has_hash) {
+    throw Error(ErrorCode::kInvalidArgument, "--sbatch {}: {}", printable(options),
+                line.has_hash ? "a # begins a comment; put the value into quotes" : "a quote is not closed");
+  }
   std::vector<slurm::check::OptionWord> words;
-  for (const auto word : words_of(options)) words.push_back({.text = std::string(word)});
+  for (const auto& word : line.words) words.push_back({.text = word});
   const auto parsed = slurm::check::parse_options(slurm::check::kSbatch, words);
   constexpr std::array<std::string_view, 7> kOwn = {"array",     "chdir", "output",  "wrap",
                                                     "test-only", "wait",  "parsable"};
@@ -141,6 +148,7 @@ int submit_sweep(const SlurmArrayArgs& args, Context& context) {
   }
   const auto tasks = slurm::plan_sweep(parameters, with_absolute_files(context.rest), rows);
   for (const auto& [name, _] : rows[0]) parameters.push_back({.name = name, .values = {}});
+  check_program_here({}, context);
   for (const auto& name : slurm::unknown_placeholders(parameters, context.rest)) {
     std::cerr << fmt::format("yoke slurm array: there is no --param {}, so {{{}}} stays as it is\n", name, name);
   }
@@ -175,6 +183,7 @@ int submit_sweep(const SlurmArrayArgs& args, Context& context) {
   const HeldSignals held;
   const auto submission = make_sweep(folder, sweep, script, options, context.environment);
   const auto& job = sweep.job = submission.job_id;
+  sweep.cluster = submission.cluster.empty() ? cluster_here(context.environment) : submission.cluster;
   for (const auto& message : submission.messages) std::cerr << "sbatch: " << message << '\n';
   note_job(folder, sweep, job);
   if (args.json) {
@@ -209,7 +218,12 @@ std::string script_of_sweep(const SweepFolder& folder) {
 
 /// Slurm would truncate what the tasks have printed. A file with the job in its name is another one next time.
 void keep_outputs(slurm::KeptOutputs& kept, const SweepFolder& folder, const slurm::SweepRerun& rerun) {
-  const auto errors = slurm::output_option(fmt::format("sbatch {}", fmt::join(rerun.options, " ")), 'e');
+  std::vector<slurm::check::OptionWord> words;
+  for (const auto& word : rerun.options) words.push_back({.text = word});
+  std::string errors;
+  for (const auto& option : slurm::check::parse_options(slurm::check::kSbatch, words).given) {
+    if (option.spec->short_name == 'e') errors = option.value;  // the last one counts
+  }
   for (const auto task : rerun.tasks) {
     kept.keep((folder.of_task(static_cast<size_t>(task)) / "slurm.out").string());
     slurm::Job job{.number = 1, .array = 1, .array_task = std::to_string(task), .folder = folder.path.string()};

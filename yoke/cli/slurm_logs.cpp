@@ -41,6 +41,9 @@ constexpr std::chrono::milliseconds kReadFilesEvery{200};
 // slurmctld serves thousands of users: the pauses between questions grow from the first to the second length.
 constexpr std::chrono::milliseconds kFirstPause{500}, kLongestPause{5000}, kPauseOfSilence{15'000};
 
+/// The time between two looks at the files: one of thousands must not be too much for their server.
+constexpr std::chrono::milliseconds kPauseForEachFile{1};
+
 /// A file to which a job writes.
 struct SlurmOutput {
   std::string job_id, path;
@@ -60,6 +63,7 @@ std::vector<SlurmOutput> outputs_of(const std::vector<slurm::Job>& jobs) {
   std::vector<SlurmOutput> outputs;
   for (const auto& job : jobs) {
     if (job.is_waiting() && job.num_restarts == 0) continue;
+    if (const auto name = slurm::parse_job_name(job.id); name && name->component.value_or(0) > 0) continue;
     const auto out = slurm::expand_path(job.out, job), err = slurm::expand_path(job.err, job);
     if (!out.empty()) outputs.push_back({job.id, out, false});
     if (!err.empty() && err != out) outputs.push_back({job.id, err, true});
@@ -72,13 +76,15 @@ std::vector<SlurmOutput> outputs_of(const std::vector<slurm::Job>& jobs) {
 /// "#SBATCH --output" of its script.
 std::vector<slurm::Job> recorded_jobs(const slurm::JobName& name, const Environment& environment) {
   std::vector<slurm::Job> jobs;
+  std::map<std::string, size_t> places;
   for (const auto& account : slurm::accounts_of(name, environment)) {
     auto job = account.job;
-    if (!jobs.empty() && jobs.back().id == job.id) jobs.pop_back();  // an earlier run, with the same files
     job.out = slurm::output_option(account.submit_line, 'o');
     job.err = slurm::output_option(account.submit_line, 'e');
     if (job.out.empty()) job.out = job.array ? "slurm-%A_%a.out" : "slurm-%j.out";
-    jobs.push_back(std::move(job));
+    const auto [place, is_first] = places.try_emplace(job.id, jobs.size());
+    if (is_first) jobs.emplace_back();
+    jobs[place->second] = std::move(job);  // an earlier run has the same files
   }
   return jobs;
 }
@@ -121,32 +127,30 @@ struct ByNumber {
   bool operator()(const std::string& a, const std::string& b) const { return strverscmp(a.c_str(), b.c_str()) < 0; }
 };
 
-/// Reads a file from where it was left.
+/// Reads a file from where it was left. The file is open only meanwhile: an array may have thousands.
 class OutputReader {
  public:
   explicit OutputReader(SlurmOutput output) : output_(std::move(output)) {}
 
   const SlurmOutput& output() const { return output_; }
-  bool is_open() const { return static_cast<bool>(fd_); }
+  bool has_begun() const { return begun_; }
   void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
 
+  /// Prints complete lines that are new, at first those from the last `num_lines` on.
   /// Errors  those of open_regular_file().
-  void open(std::optional<int64_t> num_lines) {
-    fd_ = open_regular_file(output_.path);
-    if (num_lines) lseek(fd_.value(), begin_of_lines(*num_lines), SEEK_SET);
-  }
-
-  /// Prints complete lines. Returns whether there was something new.
-  bool print_new() {
+  void print_new(std::optional<int64_t> num_lines) {
     char buffer[1 << 16];
-    bool has_news = false;
+    const auto fd = open_regular_file(output_.path);
     struct stat now = {};
-    const auto at = lseek(fd_.value(), 0, SEEK_CUR);
-    if (fstat(fd_.value(), &now) == 0 && now.st_size < at) {  // written anew
+    if (fstat(fd.value(), &now) != 0) throw system_error(errno, "reading " + output_.path);
+    if (!std::exchange(begun_, true)) {
+      at_ = num_lines ? begin_of_lines(fd.value(), *num_lines) : 0;
+    } else if (now.st_size < at_ || now.st_ino != file_) {  // written anew
       if (!rest_.empty()) print(std::exchange(rest_, ""));
-      lseek(fd_.value(), 0, SEEK_SET);
+      at_ = 0;
     }
-    for (ssize_t count; (count = read(fd_.value(), buffer, sizeof buffer)) > 0; has_news = true) {
+    file_ = now.st_ino;
+    for (ssize_t count; (count = pread(fd.value(), buffer, sizeof buffer, at_)) > 0; at_ += count) {
       rest_.append(buffer, static_cast<size_t>(count));
       size_t begin = 0;
       for (auto end = rest_.find('\n'); end != rest_.npos; begin = end + 1, end = rest_.find('\n', begin)) {
@@ -155,21 +159,20 @@ class OutputReader {
       rest_.erase(0, begin);
       if (rest_.size() > sizeof buffer) print(std::exchange(rest_, ""));  // a line without an end
     }
-    return has_news;
   }
 
+  /// Prints what is left of a line without an end.
   void finish() {
-    if (is_open()) print_new();
     if (!rest_.empty()) print(std::exchange(rest_, ""));
   }
 
  private:
-  off_t begin_of_lines(int64_t count) const {
-    const off_t size = lseek(fd_.value(), 0, SEEK_END);
+  static off_t begin_of_lines(int fd, int64_t count) {
+    const off_t size = lseek(fd, 0, SEEK_END);
     char buffer[1 << 16];
     for (off_t end = size; end > 0 && count > 0;) {
       const auto begin = std::max<off_t>(0, end - static_cast<off_t>(sizeof buffer));
-      const ssize_t num_read = pread(fd_.value(), buffer, static_cast<size_t>(end - begin), begin);
+      const ssize_t num_read = pread(fd, buffer, static_cast<size_t>(end - begin), begin);
       if (num_read <= 0) break;
       for (ssize_t i = num_read - 1; i >= 0; --i) {
         if (buffer[i] == '\n' && begin + i + 1 < size && --count == 0) return begin + i + 1;
@@ -187,7 +190,9 @@ class OutputReader {
 
   SlurmOutput output_;
   std::string prefix_;
-  UniqueFd fd_;
+  bool begun_ = false;
+  off_t at_ = 0;
+  ino_t file_ = 0;
   std::string rest_;
 };
 
@@ -223,7 +228,7 @@ class SlurmLogs {
     }
     int num_missing = 0;
     for (auto& [_, reader] : readers_) {
-      if (!reader.is_open() && !open(reader)) ++num_missing;
+      if (!print_last(reader)) ++num_missing;
       reader.finish();
     }
     std::cout.flush();
@@ -254,10 +259,10 @@ class SlurmLogs {
     const bool is_noted = !outputs.empty();
     if (!is_noted) outputs = outputs_in(".", name_);
     if (!outputs.empty()) {
-      std::cerr << fmt::format(
-          "yoke slurm logs: {}; this is what {}\n",
-          failure ? printable(failure->what()) : "Slurm has forgotten where the job wrote",
-          is_noted ? "the files say that `yoke slurm submit` has noted" : "the files in this folder say");
+      std::cerr << fmt::format("yoke slurm logs: {}; this is what {}\n",
+                               failure ? printable(failure->what()) : "Slurm has forgotten where the job wrote",
+                               is_noted ? "the files say that `yoke slurm submit` has noted" + noted_cluster()
+                                        : "the files in this folder say");
       readers_.clear();
       add(outputs);
       return false;
@@ -275,6 +280,15 @@ class SlurmLogs {
     return false;
   }
 
+  /// Of which cluster the note is, unless that is known to be the one here.
+  std::string noted_cluster() const {
+    const auto note = note_of(name_.number, context_.environment);
+    const auto cluster = note ? note_text(*note, "cluster") : "";
+    return cluster.empty() || cluster == cluster_here(context_.environment)
+               ? ""
+               : fmt::format(" for job {} of cluster {}", name_.number, printable(cluster));
+  }
+
   void add(const std::vector<SlurmOutput>& outputs) {
     for (const auto& output : outputs) readers_.try_emplace(output.path, output);
     std::vector<std::string> ids;
@@ -288,13 +302,14 @@ class SlurmLogs {
     }
   }
 
-  /// Opens a file that should be there, or tells why it cannot be read.
-  bool open(OutputReader& reader) {
+  /// Prints what is left of a file that should be there, or tells why it cannot be read.
+  bool print_last(OutputReader& reader) {
     const auto& output = reader.output();
     try {
-      reader.open(is_late_ ? std::nullopt : args_.num_lines);
+      reader.print_new(is_late_ ? std::nullopt : args_.num_lines);
       return true;
     } catch (const Error& error) {
+      if (reader.has_begun()) return true;  // it was removed, or `yoke slurm resume` has renamed it
       const auto job = std::ranges::find(jobs_, output.job_id, &slurm::Job::id);
       std::string text;
       if (error.code() == ErrorCode::kNotFound && job != jobs_.end()) text = unprinted_text(*job);
@@ -315,13 +330,11 @@ class SlurmLogs {
                              job.state);
   }
 
-  /// Opens a file that may come later.
-  bool try_open(OutputReader& reader) const {
+  /// Prints what is new in a file that may come later.
+  void print_if_there(OutputReader& reader) const {
     try {
-      reader.open(is_late_ ? std::nullopt : args_.num_lines);
-      return true;
+      reader.print_new(is_late_ ? std::nullopt : args_.num_lines);
     } catch (const Error&) {
-      return false;
     }
   }
 
@@ -330,20 +343,19 @@ class SlurmLogs {
     auto pause = kFirstPause;
     auto next_question = SlurmClock::now() + pause;
     while (true) {
-      for (auto& [_, reader] : readers_) {
-        if (reader.is_open() || try_open(reader)) reader.print_new();
-      }
+      for (auto& [_, reader] : readers_) print_if_there(reader);
       is_late_ = true;
       std::cout.flush();
       if (!std::cout) return;  // main() reports the error
       const bool has_ended = std::ranges::all_of(jobs_, &slurm::Job::has_ended);
       if (has_ended || jobs_.empty()) return;
-      const bool has_opened = std::ranges::any_of(readers_, [](const auto& one) { return one.second.is_open(); });
+      const bool has_opened = std::ranges::any_of(readers_, [](const auto& one) { return one.second.has_begun(); });
       if (!has_opened && jobs_.front().is_waiting()) {
         const auto earlier = readers_.empty() ? "" : kept_text(readers_.begin()->first);
         tell(told, waiting_text(jobs_.front()) + earlier);
       }
-      poll(nullptr, 0, static_cast<int>(kReadFilesEvery.count()));
+      const auto of_all = kPauseForEachFile * readers_.size();
+      poll(nullptr, 0, static_cast<int>(std::max<int64_t>(kReadFilesEvery.count(), of_all.count())));
       if (SlurmClock::now() < next_question) continue;
       pause = std::min(pause * 3 / 2, kLongestPause);
       try {
@@ -374,7 +386,9 @@ class SlurmLogs {
 };
 
 int run_slurm_logs(const SlurmLogsArgs& args, const Context& context) {
-  return SlurmLogs(args, slurm::require_job_name(args.job), context).run();
+  auto name = slurm::require_job_name(args.job);
+  name.component.reset();  // the batch script is that of all components
+  return SlurmLogs(args, name, context).run();
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 // `yoke slurm ps`: list the jobs of a cluster, where they run, and why the others wait.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -17,6 +18,7 @@
 #include "yoke/cli/options/repetition.h"
 #include "yoke/cli/slurm.h"
 #include "yoke/device/process/info.h"
+#include "yoke/slurm/job_file.h"
 #include "yoke/slurm/query.h"
 
 namespace yoke::cli {
@@ -77,22 +79,52 @@ std::string reasons_text(const std::vector<slurm::Job>& jobs) {
   return text;
 }
 
+std::string missing_text(const std::vector<std::string>& missing) {
+  return fmt::format("job{} {} neither wait{} nor run{}; `yoke slurm report` shows jobs that have ended\n",
+                     missing.size() == 1 ? "" : "s", fmt::join(missing, ", "), missing.size() == 1 ? "s" : "",
+                     missing.size() == 1 ? "s" : "");
+}
+
+/// Whether `job` is the one that a user named, or a task or a component of it, or tasks that wait together and have it.
+bool is_named(const slurm::Job& job, const slurm::JobName& name) {
+  if (name.task) {
+    const bool is_cut = job.array == name.number && array_tasks_of(job).empty();
+    return is_cut || slurm::JobRange{name.number, {*name.task}}.contains(job);
+  }
+  const auto own = slurm::parse_job_name(job.id);
+  if (name.component) return own == name;
+  return job.number == name.number || job.array == name.number || (own && own->number == name.number);
+}
+
 std::string slurm_ps_text(const SlurmPsArgs& args, const Context& context) {
   const bool is_all = args.all || !args.jobs.empty();
   const auto user = device::user_name(geteuid());
-  const auto jobs = slurm::queued_jobs({.user = is_all ? "" : user, .jobs = args.jobs}, context.environment);
+  auto jobs = slurm::queued_jobs({.user = is_all ? "" : user, .jobs = args.jobs}, context.environment);
+  std::vector<slurm::JobName> names;
+  for (const auto& word : args.jobs) names.push_back(slurm::require_job_name(word));
+  const auto is_wanted = [&](const slurm::Job& job) {
+    return names.empty() || std::ranges::any_of(names, [&](const auto& name) { return is_named(job, name); });
+  };
+  std::erase_if(jobs, [&](const slurm::Job& job) { return !is_wanted(job); });  // squeue shows all components
+  std::vector<std::string> missing;
+  for (const auto& name : names) {
+    if (std::ranges::none_of(jobs, [&](const auto& job) { return is_named(job, name); }))
+      missing.push_back(to_text(name));
+  }
   if (args.json) {
     using Json = nlohmann::ordered_json;
     Json json = {{"jobs", Json::array()}};
     for (const auto& job : jobs) json["jobs"].push_back(to_json(job));
+    if (!names.empty()) json["missing"] = missing;
     return json.dump(args.repetition.is_wanted() ? -1 : 2, ' ', false, Json::error_handler_t::replace) + '\n';
   }
   if (jobs.empty()) {
-    if (!args.jobs.empty()) return "this job neither waits nor runs; `yoke slurm report` shows jobs that have ended\n";
+    if (!args.jobs.empty()) return missing_text(missing);
     return args.all ? "no job waits or runs on this cluster\n"
                     : fmt::format("no job of {} waits or runs on this cluster\n", printable(user));
   }
-  return to_text(slurm_table(jobs, is_all), output_width(context)) + reasons_text(jobs);
+  const auto of_missing = missing.empty() ? "" : "\n" + missing_text(missing);
+  return to_text(slurm_table(jobs, is_all), output_width(context)) + reasons_text(jobs) + of_missing;
 }
 
 int run_slurm_ps(const SlurmPsArgs& args, Context& context) {

@@ -8,6 +8,7 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -16,12 +17,13 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/slurm.h"
+#include "yoke/cli/slurm_submit.h"
 #include "yoke/slurm/array_report.h"
+#include "yoke/slurm/holding.h"
 #include "yoke/slurm/job_file.h"
 #include "yoke/slurm/job_folder.h"
 #include "yoke/slurm/query.h"
 #include "yoke/slurm/report.h"
-#include "yoke/slurm/site/find.h"
 #include "yoke/slurm/sweep.h"
 
 namespace yoke::cli {
@@ -49,36 +51,44 @@ std::vector<slurm::NodeSample> read_samples(int64_t job, const Environment& envi
   return samples;
 }
 
-/// The samples of this job alone: its number may also have been that of an earlier job, or of one of another cluster
-/// with the same homes.
-std::vector<slurm::NodeSample> samples_of(int64_t number, const slurm::Evidence& evidence,
-                                          const Environment& environment) {
+/// Adds the samples of the present or last run of this job alone. Its number may also have been that of `others`, or of
+/// a job of another cluster with the same homes.
+void add_samples(slurm::Evidence& evidence, int64_t number, const std::vector<slurm::Account>& others,
+                 const Environment& environment) {
   auto samples = read_samples(number, environment);
-  auto submitted = evidence.job ? evidence.job->submitted : std::nullopt;
-  for (const auto& account : evidence.accounts) {
-    if (!submitted || (account.job.submitted && *account.job.submitted < *submitted)) submitted = account.job.submitted;
+  const auto* account = slurm::account_of_run(evidence);
+  slurm::SampledRun run;
+  run.submitted = evidence.job ? evidence.job->submitted : account ? account->job.submitted : std::nullopt;
+  if (evidence.job) run.restart = evidence.job->num_restarts;
+  const auto add = [&](const slurm::Account& other) {
+    const auto& [started, ended] = std::pair(other.job.started, other.job.ended ? other.job.ended : run.submitted);
+    if (started) run.others.emplace_back(*started, ended.value_or(*started));
+  };
+  std::ranges::for_each(others, add);
+  for (const auto& earlier : evidence.accounts) {
+    if (&earlier != account && !run.restart) add(earlier);  // samples have the number of their restart
   }
-  std::string cluster;
-  if (submitted && std::ranges::any_of(samples, [](const auto& sample) { return !sample.cluster.empty(); })) {
+  if (std::ranges::any_of(samples, [](const auto& sample) { return !sample.cluster.empty(); })) {
     try {
-      const auto config = slurm::ask_config(environment);
-      if (config) cluster = config->name;
+      if (run.submitted) run.cluster = slurm::cluster_name(environment);
     } catch (const Error&) {  // slurmctld does not answer
     }
   }
-  remove_foreign(samples, cluster, submitted);
-  return merged_by_host(std::move(samples));
+  for (auto& doubt : keep_samples_of(run, samples)) evidence.doubts.push_back(std::move(doubt));
+  evidence.samples = merged_by_host(std::move(samples));
 }
 
 /// The job to which FOLDER/slurm.out of `yoke slurm array` belongs: sweep.json lies beside FOLDER.
-std::optional<slurm::JobName> job_of_sweep(const std::string& word) {
+std::optional<slurm::JobName> job_of_sweep(const std::string& word, const Environment& environment) {
   const auto path = std::filesystem::absolute(word);
   const auto task = parse_int(path.parent_path().filename().string());
   const auto file = path.parent_path().parent_path() / "sweep.json";
   if (path.filename() != "slurm.out" || !task) return std::nullopt;
   const auto text = slurm::read_own_file(file, slurm::kMaxSweepBytes);
   if (!text) return std::nullopt;
-  const auto job = slurm::parse_job_name(slurm::jobs_of_task(slurm::parse_sweep(*text, file.string()), *task).back());
+  const auto sweep = slurm::parse_sweep(*text, file.string());
+  require_cluster(sweep.cluster, "the sweep in " + file.parent_path().string(), environment);
+  const auto job = slurm::parse_job_name(slurm::jobs_of_task(sweep, *task).back());
   return job ? std::optional(slurm::JobName{job->number, task}) : std::nullopt;
 }
 
@@ -89,10 +99,10 @@ struct ReportTarget {
   std::string file;  ///< Empty: the user gave the number.
 };
 
-ReportTarget report_target(const std::string& word) {
+ReportTarget report_target(const std::string& word, const Environment& environment) {
   if (const auto range = slurm::parse_job_range(word)) return {{{range->number, std::nullopt}}, range, ""};
   if (const auto job = slurm::parse_job_name(word); job && word.find('/') == word.npos) return {{*job}, {}, ""};
-  if (const auto job = job_of_sweep(word)) return {{*job}, {}, ""};
+  if (const auto job = job_of_sweep(word, environment)) return {{*job}, {}, ""};
   if (auto names = slurm::jobs_in_name(word); !names.empty()) return {std::move(names), {}, word};
   throw Error(
       ErrorCode::kInvalidArgument,
@@ -116,6 +126,7 @@ slurm::OutputMatch match_file(const std::string& file, const slurm::Evidence& ev
 /// The evidence for each job of a name: each task of an array is one.
 std::vector<slurm::Evidence> find_evidence(const slurm::JobName& name, const Environment& environment) {
   std::map<int64_t, slurm::Evidence> jobs;
+  std::map<int64_t, std::vector<slurm::Account>> others;
   std::optional<Error> failure;
   std::string why_no_accounts, why_no_job = "slurmctld does not know the job any more";
   try {
@@ -128,8 +139,14 @@ std::vector<slurm::Evidence> find_evidence(const slurm::JobName& name, const Env
     why_no_job = error.what();
   }
   try {
-    for (auto& account : slurm::accounts_of(name, environment)) {
-      jobs[account.job.number].accounts.push_back(std::move(account));
+    auto accounts = slurm::all_accounts_of(name, environment);
+    for (auto& account : accounts.runs) jobs[account.job.number].accounts.push_back(std::move(account));
+    for (auto& account : accounts.others) others[account.job.number].push_back(std::move(account));
+    for (auto& [number, evidence] : jobs) {
+      if (!evidence.job) continue;
+      auto apart = slurm::tell_jobs_apart(std::move(evidence.accounts), *evidence.job);
+      evidence.accounts = std::move(apart.runs);
+      std::ranges::move(apart.others, std::back_inserter(others[number]));
     }
   } catch (const Error& error) {
     why_no_accounts = error.what();
@@ -140,7 +157,7 @@ std::vector<slurm::Evidence> find_evidence(const slurm::JobName& name, const Env
   const std::string reader = user == nullptr ? "" : user->pw_name;
   std::vector<slurm::Evidence> result;
   for (auto& [number, evidence] : jobs) {
-    evidence.samples = samples_of(number, evidence, environment);
+    add_samples(evidence, number, others[number], environment);
     evidence.now = std::chrono::system_clock::now();
     evidence.reader = reader;
     evidence.why_no_job = why_no_job;
@@ -150,6 +167,12 @@ std::vector<slurm::Evidence> find_evidence(const slurm::JobName& name, const Env
     }
     if (evidence.job || !evidence.accounts.empty() || !evidence.samples.empty()) result.push_back(std::move(evidence));
   }
+  std::ranges::stable_sort(result, {}, [](const slurm::Evidence& one) {  // Slurm numbers tasks as they start
+    const std::string task = one.job                ? one.job->array_task
+                             : one.accounts.empty() ? ""
+                                                    : one.accounts.front().job.array_task;
+    return parse_int(std::string_view(task).substr(0, task.find_first_not_of("0123456789")));
+  });
   if (!result.empty()) return result;
   if (failure) throw *failure;
   throw Error(ErrorCode::kNotFound, "neither slurmctld nor the accounts nor the samples of this user know job {}{}",
@@ -220,7 +243,7 @@ bool is_whole_array(const ReportTarget& target, const std::vector<slurm::TaskRep
 
 int run_slurm_report(const SlurmReportArgs& args, Context& context) {
   std::vector<ReportTarget> targets;
-  for (const auto& word : args.jobs) targets.push_back(report_target(word));
+  for (const auto& word : args.jobs) targets.push_back(report_target(word, context.environment));
   auto reports = nlohmann::ordered_json::array(), arrays = reports;
   bool is_first = true;
   const auto print = [&](const std::string& text) {

@@ -162,6 +162,11 @@ Error no_script(const slurm::JobName& name, const std::optional<nlohmann::ordere
                 const Environment& environment) {
   const auto begin = fmt::format("job {} cannot be put back into the queue: slurmctld has forgotten it", to_text(name));
   constexpr std::string_view kEnd = "a program that resumes goes on from its newest checkpoint";
+  if (const auto cluster = note ? "" : cluster_of_other_note(name.number, environment); !cluster.empty()) {
+    return Error(ErrorCode::kNotFound,
+                 "{}. The job {} of which `yoke slurm submit` has kept a note is of cluster {}; resume that one there",
+                 begin, name.number, printable(cluster));
+  }
   if (const auto file = note ? note_text(*note, "script") : ""; !file.empty()) {
     const auto why = slurm::why_not_own(file);
     struct stat status {};
@@ -217,8 +222,13 @@ std::string rank_files_text(const slurm::Job& job) {
 }
 
 int run_slurm_resume(const SlurmResumeArgs& args, Context& context) {
-  const auto name = slurm::require_job_name(args.job);
-  const auto jobs = slurm::known_jobs(name, context.environment);
+  auto name = slurm::require_job_name(args.job);
+  if (name.component) name = {.number = name.number, .component = 0};  // components go on together
+  auto jobs = slurm::known_jobs(name, context.environment);
+  if (!jobs.empty() && jobs.front().id == fmt::format("{}+0", name.number)) {
+    jobs.resize(1);
+    jobs.front().id = std::to_string(name.number);
+  }
   if (jobs.size() > 1) {
     const auto tasks = slurm::array_tasks_of(jobs.front());
     throw Error(ErrorCode::kInvalidArgument,

@@ -26,7 +26,9 @@
 #include "yoke/cli/options/value.h"
 #include "yoke/cli/slurm.h"
 #include "yoke/device/process/info.h"
+#include "yoke/slurm/holding.h"
 #include "yoke/slurm/job_folder.h"
+#include "yoke/slurm/kept_script.h"
 #include "yoke/slurm/query.h"
 #include "yoke/slurm/submit.h"
 
@@ -90,19 +92,24 @@ void check_output_of_job(const std::string& pattern, const std::string& name,
   }
 }
 
-/// Waits until the job, or each task of an array, has ended for good. Returns the exit status of the one that failed
-/// first; 75 if Slurm ended it.
+/// Waits until the job, or each task of an array, has ended for good, and says what it waits for. Returns the exit
+/// status of the one that failed first; 75 if Slurm ended it. Errors  kFailedPrecondition: what is left of it can never
+/// start.
 int wait_for_end(const std::string& job_id, const Context& context) {
   const auto name = slurm::require_job_name(job_id);
   std::map<int64_t, slurm::Job> jobs;  // slurmctld forgets tasks of an array while others still run
   auto pause = std::chrono::milliseconds(100);
   std::string last_state;
   bool is_unanswered = false;
+  std::optional<slurm::Time> submitted;  // the accounts may still have nothing but an older job with this number
   while (true) {
     try {
       auto known = slurm::known_jobs(name, context.environment);
+      if (!known.empty() && !submitted) submitted = known.front().submitted;
       if (known.empty()) {
-        for (auto& account : slurm::accounts_of(name, context.environment)) known.push_back(std::move(account.job));
+        for (auto& account : slurm::accounts_of(name, context.environment)) {
+          if (!(account.job.submitted < submitted)) known.push_back(std::move(account.job));
+        }
       }
       if (known.empty()) throw Error(ErrorCode::kNotFound, "neither slurmctld nor the accounts know job {}", job_id);
       for (auto& job : known) jobs[job.number] = std::move(job);
@@ -116,15 +123,23 @@ int wait_for_end(const std::string& job_id, const Context& context) {
       is_unanswered = true;
     }
     const slurm::Job *running = nullptr, *failed = nullptr;
+    bool never_starts = true;
     for (const auto& [_, job] : jobs) {
       if (!job.has_ended()) {
-        running = &job;
+        if (running == nullptr || running->is_waiting()) running = &job;
+        never_starts = never_starts && job.is_waiting() && slurm::never_starts(job.reason);
       } else if (job.state != "COMPLETED" && (failed == nullptr || job.ended < failed->ended)) {
         failed = &job;
       }
     }
-    const std::string state = jobs.empty() ? "" : running ? running->state : failed ? failed->state : "COMPLETED";
-    if (!state.empty() && state != last_state) std::cerr << fmt::format("job {} is {}\n", job_id, state);
+    slurm::Job shown{.id = job_id, .state = running ? running->state : failed ? failed->state : "COMPLETED"};
+    if (running != nullptr) shown.reason = running->reason;
+    const auto state = jobs.empty() ? "" : state_text(shown);
+    if (running != nullptr && never_starts) {
+      throw Error(ErrorCode::kFailedPrecondition, "{}. It is still in the queue, and --wait does not wait for it",
+                  state);
+    }
+    if (!state.empty() && state != last_state) std::cerr << state << '\n';
     last_state = state;
     if (!jobs.empty() && running == nullptr) {
       if (failed == nullptr) return kExitOk;
@@ -132,6 +147,27 @@ int wait_for_end(const std::string& job_id, const Context& context) {
     }
     std::this_thread::sleep_for(pause);
     pause = std::min(pause * 2, std::chrono::milliseconds(5000));
+  }
+}
+
+/// Whether the name of a cluster can be a part of a file's name.
+bool is_file_name(const std::string& name) { return !name.empty() && name.find('/') == name.npos; }
+
+std::optional<SubmitJson> read_note(const fs::path& file) {
+  const auto text = slurm::read_own_file(file, kMostNoteBytes);
+  auto note = SubmitJson::parse(text.value_or(""), nullptr, false);
+  return note.is_object() ? std::optional(std::move(note)) : std::nullopt;
+}
+
+/// Whether a note is of the newest job with this number, as far as the accounts tell.
+bool is_of_newest(const SubmitJson& note, int64_t job, const Environment& environment) {
+  const auto submitted = note.find("submitted");
+  if (submitted == note.end() || !submitted->is_number_integer()) return true;
+  try {
+    return slurm::is_note_of(submitted->get<int64_t>(), note_text(note, "folder"),
+                             slurm::accounts_of({.number = job, .task = {}}, environment));
+  } catch (const Error&) {  // there are no accounts
+    return true;
   }
 }
 
@@ -235,9 +271,13 @@ SubmitJson submit_with_note(SubmitJson note, const std::string& script, const Co
                        .name = note_text(note, "name"),
                        .user = device::user_name(geteuid()),
                        .folder = fs::current_path(ignored).string()};
-  const auto kept = fmt::format("{}/slurm-{}.sh", job.folder, submission.job_id);
+  const auto cluster = submission.cluster.empty() ? cluster_here(context.environment) : submission.cluster;
+  auto kept = fmt::format("{}/slurm-{}.sh", job.folder, submission.job_id);
+  if (fs::exists(kept, ignored) && is_file_name(cluster)) {
+    kept = fmt::format("{}/slurm-{}.{}.sh", job.folder, submission.job_id, cluster);
+  }
   note["job"] = submission.job_id;
-  note["cluster"] = submission.cluster.empty() ? SubmitJson() : SubmitJson(submission.cluster);
+  note["cluster"] = cluster.empty() ? SubmitJson() : SubmitJson(cluster);
   note["folder"] = job.folder;
   note["script"] = kept;
   note["output"] = slurm::expand_path(note_text(note, "output_pattern"), job);
@@ -254,7 +294,10 @@ SubmitJson submit_with_note(SubmitJson note, const std::string& script, const Co
   try {
     const auto folder = fs::path(*parent) / submission.job_id;
     slurm::make_private_folder(folder);
-    slurm::write_text(folder / "job.json", note.dump(2, ' ', false, SubmitJson::error_handler_t::replace) + '\n');
+    const auto other = note_text(read_note(folder / "job.json").value_or(SubmitJson::object()), "cluster");
+    const bool is_taken = !other.empty() && other != cluster && is_file_name(cluster);
+    slurm::write_text(folder / (is_taken ? fmt::format("job.{}.json", cluster) : "job.json"),
+                      note.dump(2, ' ', false, SubmitJson::error_handler_t::replace) + '\n');
   } catch (const std::exception& error) {  // the job runs without a note
     std::cerr << speaker(context) << "warning: no note of the job is kept: " << error.what() << '\n';
   }
@@ -264,9 +307,37 @@ SubmitJson submit_with_note(SubmitJson note, const std::string& script, const Co
 std::optional<SubmitJson> note_of(int64_t job, const Environment& environment) {
   const auto parent = slurm::jobs_folder(environment);
   if (!parent) return std::nullopt;
-  const auto text = slurm::read_own_file(fs::path(*parent) / std::to_string(job) / "job.json", kMostNoteBytes);
-  auto note = SubmitJson::parse(text.value_or(""), nullptr, false);
-  return note.is_object() ? std::optional(std::move(note)) : std::nullopt;
+  const auto folder = fs::path(*parent) / std::to_string(job);
+  auto note = read_note(folder / "job.json");
+  if (!note) return std::nullopt;  // the file with a cluster's name is beside it
+  const auto cluster = note_text(*note, "cluster"), here = cluster.empty() ? "" : cluster_here(environment);
+  if (!here.empty() && here != cluster) {
+    note = is_file_name(here) ? read_note(folder / fmt::format("job.{}.json", here)) : std::nullopt;
+  }
+  return note && is_of_newest(*note, job, environment) ? note : std::nullopt;
+}
+
+std::string cluster_of_other_note(int64_t job, const Environment& environment) {
+  const auto parent = slurm::jobs_folder(environment);
+  const auto note = parent ? read_note(fs::path(*parent) / std::to_string(job) / "job.json") : std::nullopt;
+  const auto cluster = note ? note_text(*note, "cluster") : "";
+  return cluster == cluster_here(environment) ? "" : cluster;
+}
+
+std::string cluster_here(const Environment& environment) {
+  try {
+    return slurm::cluster_name(environment);
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+void require_cluster(const std::string& cluster, const std::string& what, const Environment& environment) {
+  const auto here = cluster.empty() ? "" : cluster_here(environment);
+  if (here.empty() || here == cluster) return;
+  throw Error(ErrorCode::kFailedPrecondition,
+              "{0} is of cluster {1}, and the Slurm of this host is that of {2}; do this on a host of cluster {1}",
+              printable(what), printable(cluster), printable(here));
 }
 
 std::string note_text(const SubmitJson& note, const char* key) {
@@ -291,8 +362,10 @@ void add_slurm_submit(CLI::App& cmd, Context& context) {
       "{cpus} in the program's words is the number of CPUs of a rank, {gpus} that of GPUs of a node. The script is "
       "kept as slurm-JOB.sh in this folder, where also the output goes.\n"
       "\n"
-      "Exit status: 0 once the job is submitted; 69 if Slurm refuses it; with --wait that of the job, or 75 if "
-      "Slurm ended it (time limit, cancelled, lost node); or that of an error as `yoke --help` lists them."));
+      "Exit status: 0 once the job is submitted; 69 if Slurm refuses it; with --wait that of the job, 75 if Slurm "
+      "ended "
+      "it (time limit, cancelled, lost node), or 69 if it can never start (a dependency that cannot be fulfilled); or "
+      "that of an error as `yoke --help` lists them."));
   cmd.callback([args, &context] { context.exit_code = run_submit(*args, context); });
 }
 

@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
+#include <map>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/text.h"
@@ -68,7 +70,25 @@ struct SacctRow {
   int64_t number(Column column) const { return parse_int(cells[column]).value_or(0); }
 };
 
-/// Splits a line of which the name and the line of submission may contain the separator: a name ends before the part
+/// The rows of sacct's output. A name, a folder or a line of submission may have line ends, so a row ends before a line
+/// that begins with a job and its number.
+std::vector<std::string_view> rows_of(std::string_view text) {
+  std::vector<std::string_view> rows;
+  for (const auto line : lines_of(text)) {
+    const auto first = line.find('|');
+    const bool is_begin =
+        first != line.npos && first + 1 < line.size() && is_digit(line[0]) && is_digit(line[first + 1]);
+    if (is_begin || rows.empty()) {
+      rows.push_back(line);
+    } else {
+      const auto* const begin = rows.back().data();
+      rows.back() = {begin, static_cast<size_t>(line.data() + line.size() - begin)};
+    }
+  }
+  return rows;
+}
+
+/// Splits a row of which the name and the line of submission may contain the separator: a name ends before the part
 /// that begins as a command line of Slurm, if there is one.
 std::optional<SacctRow> to_row(std::string_view line) {
   auto cells = split(line, '|');
@@ -128,11 +148,16 @@ Account to_account(const SacctRow& row) {
     job.exit_code = static_cast<int>(parse_int(row[SacctRow::kExit].substr(0, colon)).value_or(0));
     job.signal = static_cast<int>(parse_int(row[SacctRow::kExit].substr(colon + 1)).value_or(0));
   }
-  if (const auto begin = std::max(job.eligible, job.submitted); job.started && begin) {
+  const auto eligible = job.array && job.submitted ? std::nullopt : job.eligible;
+  if (const auto begin = std::max(eligible, job.submitted); job.started && begin) {
     account.planned = std::max(Seconds(0), std::chrono::duration_cast<Seconds>(*job.started - *begin));
   }
-  account.requested_bytes = parse_memory(row[SacctRow::kReqMem], job.num_nodes, job.num_cpus);
-  if (account.requested_bytes == 0) account.requested_bytes.reset();  // --mem=0: all memory of the nodes
+  // With --exclusive or --mem=0 a job has more than it asked for. Where memory is not divided, it has no amount.
+  if (const auto had = find_tres(row[SacctRow::kAllocTres], "mem")) account.memory_bytes = parse_memory(*had);
+  if (account.memory_bytes.value_or(0) == 0) {
+    account.memory_bytes = parse_memory(row[SacctRow::kReqMem], job.num_nodes, job.num_cpus);
+  }
+  if (account.memory_bytes == 0) account.memory_bytes.reset();  // --mem=0: all memory of the nodes
   account.is_out_of_memory = job.state == "OUT_OF_MEMORY";
   account.submit_line = row[SacctRow::kSubmitLine];
   return account;
@@ -142,8 +167,6 @@ void add_step(Account& account, const SacctRow& row) {
   // The job itself may be FAILED or even COMPLETED.
   account.is_out_of_memory = account.is_out_of_memory || row[SacctRow::kState].starts_with("OUT_OF_MEMORY");
   account.peak_task_bytes = std::max(account.peak_task_bytes, parse_memory(row[SacctRow::kMaxRss]));
-  if (const auto memory = find_tres(row[SacctRow::kUsageTot], "mem"))
-    account.peak_step_bytes = std::max(account.peak_step_bytes, parse_memory(*memory));
   account.num_tasks = std::max(account.num_tasks, parse_int(row[SacctRow::kTasks]));
   if (const auto cpu = parse_cpu_time(row[SacctRow::kCpu]))
     account.cpu_seconds = account.cpu_seconds.value_or(0) + *cpu;
@@ -157,11 +180,55 @@ void add_step(Account& account, const SacctRow& row) {
   }
 }
 
+/// The memory of a step while it ran.
+struct StepMemory {
+  Time begin, end;
+  int64_t bytes = 0;
+};
+
+std::optional<StepMemory> memory_of_step(const SacctRow& row) {
+  auto bytes = parse_memory(find_tres(row[SacctRow::kUsageTot], "mem").value_or(""));
+  if (!bytes) bytes = parse_memory(row[SacctRow::kMaxRss]);
+  if (!bytes) return std::nullopt;
+  return StepMemory{.begin = parse_time(row[SacctRow::kStart]).value_or(Time::min()),
+                    .end = parse_time(row[SacctRow::kEnd]).value_or(Time::max()),
+                    .bytes = *bytes};
+}
+
+/// The most memory of steps at one time. Slurm has whole seconds, so a step that ends when another one begins is taken
+/// to have run before it.
+int64_t peak_of(const std::vector<StepMemory>& steps) {
+  std::vector<std::pair<Time, int64_t>> changes;  // sorted, those at one time begin with the ends
+  int64_t peak = 0, sum = 0;
+  for (const auto& [begin, end, bytes] : steps) {
+    peak = std::max(peak, bytes);
+    if (begin >= end) continue;
+    changes.emplace_back(begin, bytes);
+    changes.emplace_back(end, -bytes);
+  }
+  std::ranges::sort(changes);
+  for (const auto& [_, bytes] : changes) peak = std::max(peak, sum += bytes);
+  return peak;
+}
+
+/// Whether a run that ended so goes on as another run of the same job. `yoke slurm resume` leaves REQUEUED, too.
+bool is_put_back(const Job& run) {
+  constexpr auto kStates = std::to_array<std::string_view>(
+      {"REQUEUED", "REQUEUE_HOLD", "SPECIAL_EXIT", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL", "RESIZING"});
+  return std::ranges::find(kStates, run.state) != kStates.end();
+}
+
+bool is_same_submission(const Account& one, const Account& other) {
+  const auto is_same = [](const std::string& a, const std::string& b) { return a == b || a.empty() || b.empty(); };
+  return is_same(one.job.user, other.job.user) && is_same(one.submit_line, other.submit_line);
+}
+
 }  // namespace
 
 std::vector<Account> parse_sacct(std::string_view text) {
   std::vector<Account> accounts;
-  for (const auto line : lines_of(text)) {
+  std::map<size_t, std::vector<StepMemory>> steps;  // by place in `accounts`
+  for (const auto line : rows_of(text)) {
     const auto row = to_row(line);
     if (!row) continue;
     const auto id = (*row)[SacctRow::kId];
@@ -176,10 +243,51 @@ std::vector<Account> parse_sacct(std::string_view text) {
       return one.job.id == of_job && (!one.job.started || !parse_time((*row)[SacctRow::kStart]) ||
                                       *one.job.started <= *parse_time((*row)[SacctRow::kStart]));
     });
-    if (found != accounts.rend()) add_step(*found, *row);
+    if (found == accounts.rend()) continue;
+    add_step(*found, *row);
+    if (const auto memory = memory_of_step(*row)) {
+      steps[static_cast<size_t>(accounts.rend() - found) - 1].push_back(*memory);
+    }
   }
-  std::ranges::stable_sort(accounts, {}, [](const Account& one) { return one.job.started.value_or(Time::max()); });
+  for (const auto& [place, of_run] : steps) accounts[place].peak_sum_bytes = peak_of(of_run);
+  std::ranges::stable_sort(accounts, {}, [](const Account& one) {
+    return one.job.submitted.value_or(one.job.started.value_or(Time::max()));
+  });
   return accounts;
+}
+
+JobAccounts tell_jobs_apart(std::vector<Account> accounts) {
+  JobAccounts result;
+  std::map<std::string, bool> is_over;  // by id: whether all earlier accounts are of other jobs
+  for (size_t i = accounts.size(); i-- > 0;) {
+    auto& account = accounts[i];
+    const auto [over, is_last] = is_over.try_emplace(account.job.id, false);
+    const bool is_foreign = over->second || (!is_last && !is_put_back(account.job)) ||
+                            !is_same_submission(account, result.runs.empty() ? account : result.runs.front());
+    over->second = over->second || is_foreign;
+    (is_foreign ? result.others : result.runs).push_back(std::move(account));
+  }
+  std::ranges::reverse(result.runs);
+  std::ranges::reverse(result.others);
+  return result;
+}
+
+JobAccounts tell_jobs_apart(std::vector<Account> accounts, const Job& known) {
+  auto result = tell_jobs_apart(std::move(accounts));
+  const auto move_first = [&](size_t count) {
+    const auto end = result.runs.begin() + static_cast<std::ptrdiff_t>(std::min(count, result.runs.size()));
+    result.others.insert(result.others.end(), std::make_move_iterator(result.runs.begin()),
+                         std::make_move_iterator(end));
+    result.runs.erase(result.runs.begin(), end);
+  };
+  if (result.runs.empty()) return result;
+  const auto& newest = result.runs.back();
+  const bool is_late = known.submitted && newest.job.submitted && *newest.job.submitted < *known.submitted;
+  if (is_late && (!is_put_back(newest.job) || newest.job.user != known.user)) move_first(result.runs.size());
+  const auto num_runs = known.num_restarts + (is_late ? 0 : 1);
+  const auto is_run = [](const Account& one) { return one.job.state != "RESIZING"; };  // else a part of one
+  while (std::ranges::count_if(result.runs, is_run) > num_runs) move_first(1);
+  return result;
 }
 
 std::string output_option(std::string_view submit_line, char letter) {

@@ -154,7 +154,8 @@ class Adviser {
 
   void memory() {
     if (!report_.is_known || !report_.memory_peak_bytes || report_.memory_limit_bytes.value_or(0) <= 0 || has_unused_ ||
-        report_.is_out_of_memory || job_.state == "FAILED") {  // it may have failed for want of memory
+        report_.is_memory_partial || report_.is_out_of_memory ||
+        job_.state == "FAILED") {  // it may have failed for want of memory
       return;
     }
     const auto peak = *report_.memory_peak_bytes, limit = *report_.memory_limit_bytes;

@@ -179,6 +179,13 @@ TEST(SlurmAdvice, IsThatOfJobstats) {
        {}},
       {"69 % of memory", cpu, [](auto& r) { r.memory_peak_bytes = 69 * kGiB; }, {"memory-low"}},
       {"70 % of memory", cpu, [](auto& r) { r.memory_peak_bytes = 70 * kGiB; }, {}},
+      {"a part of a run may have used less than the rest",
+       cpu,
+       [](auto& r) {
+         r.memory_peak_bytes = kGiB;
+         r.is_memory_partial = true;
+       },
+       {}},
       {"25 GiB for a GPU are not many", gpu, [](auto& r) { r.memory_peak_bytes = 9 * kGiB; }, {}},
       {"100 GiB for a GPU are", gpu, [](auto& r) { r.memory_limit_bytes = 400 * kGiB; }, {"memory-low"}},
       {"one GPU on each of four nodes", gpu, [](auto& r) { r.job.num_nodes = 4; }, {"fewer-nodes"}},
@@ -275,8 +282,8 @@ TEST(SlurmReport, TakesTheAccountsWhereThereAreNoSamples) {
   last.job.submitted = Time(Seconds(5000));
   last.job.started = Time(Seconds(5030));
   last.cpu_seconds = 1000;
-  last.peak_step_bytes = kGiB;
-  last.requested_bytes = 4 * kGiB;
+  last.peak_sum_bytes = kGiB;
+  last.memory_bytes = 4 * kGiB;
   evidence.accounts = {first, last};
   const auto report = make_report(evidence);
   EXPECT_EQ(report.job.num_restarts, 1);
@@ -291,14 +298,76 @@ TEST(SlurmReport, TakesTheAccountsWhereThereAreNoSamples) {
   EXPECT_THAT(report.unknown, testing::Contains(HasSubstr("energy is not known")));
 }
 
+// Advice that follows from the memory of a part of a run would kill the next one.
+TEST(SlurmReport, KnowsWhetherTheMemoryIsThatOfTheWholeRun) {
+  const auto report_of = [](const std::function<void(Evidence&)>& change) {
+    auto evidence = sampled_evidence();
+    evidence.job->state = "COMPLETED";
+    Account account;
+    account.job = *evidence.job;
+    account.memory_bytes = 100 * kGiB;
+    account.peak_sum_bytes = 20 * kGiB;
+    evidence.accounts = {account};
+    change(evidence);
+    return make_report(evidence);
+  };
+  const auto whole = report_of([](auto&) {});
+  EXPECT_EQ(whole.memory_peak_bytes, 6 * kGiB) << "the samples are of all nodes and of the whole run";
+  EXPECT_FALSE(whole.is_memory_partial);
+  const auto one_node = report_of([](auto& evidence) { evidence.samples.pop_back(); });
+  EXPECT_EQ(one_node.memory_peak_bytes, 20 * kGiB);
+  EXPECT_TRUE(one_node.is_memory_estimate);
+  EXPECT_FALSE(one_node.is_memory_partial);
+  const auto begin = report_of([](auto& evidence) {
+    for (auto& node : evidence.samples) node.seconds = 100;
+    evidence.accounts.clear();
+  });
+  EXPECT_TRUE(begin.is_memory_partial);
+  EXPECT_TRUE(report_of([](auto& evidence) { evidence.job->state = "RUNNING"; }).is_memory_partial);
+}
+
+TEST(SlurmReport, TakesNoFiguresOfAnEarlierRun) {
+  auto evidence = sampled_evidence();
+  evidence.samples.clear();
+  evidence.job->state = "COMPLETED";
+  evidence.job->num_restarts = 1;
+  evidence.job->submitted = Time(Seconds(5000));
+  evidence.job->started = Time(Seconds(5060));
+  Account first;
+  first.job = *evidence.job;
+  first.job.state = "REQUEUED";
+  first.job.submitted = Time(Seconds(1000));
+  first.job.elapsed = Seconds(500);
+  first.planned = Seconds(30);
+  first.cpu_seconds = 100;
+  first.peak_sum_bytes = kGiB;
+  evidence.accounts = {first};
+  const auto report = make_report(evidence);
+  EXPECT_EQ(report.cpu_percent, std::nullopt);
+  EXPECT_EQ(report.memory_peak_bytes, std::nullopt);
+  EXPECT_EQ(report.queue_wait, Seconds(30));
+  EXPECT_EQ(report.earlier_runs, Seconds(500));
+  EXPECT_EQ(report.restart_wait, Seconds(60));
+  EXPECT_THAT(report.unknown, testing::Contains(HasSubstr("nothing about the present run yet")));
+  evidence.accounts[0].job.submitted = evidence.job->submitted;
+  EXPECT_EQ(make_report(evidence).memory_peak_bytes, kGiB);
+}
+
+TEST(SlurmReport, ShowsThatMoreCpusWereUsedThanTheJobHad) {
+  auto evidence = sampled_evidence();
+  for (auto& node : evidence.samples) node.cpu_seconds = 12'000;
+  EXPECT_EQ(make_report(evidence).cpu_percent, 300);
+  EXPECT_THAT(to_text(make_report(evidence), {}, 120), HasSubstr("300 % of 8 busy"));
+}
+
 TEST(SlurmReport, KnowsAStepThatWasOutOfMemory) {
   Evidence evidence;
   Account account;
   account.job = {.id = "16", .number = 16, .state = "FAILED", .num_nodes = 1, .num_cpus = 1};
   account.job.elapsed = Seconds(400);
   account.is_out_of_memory = true;
-  account.peak_step_bytes = 10 << 20;
-  account.requested_bytes = 2 * kGiB;
+  account.peak_sum_bytes = 10 << 20;
+  account.memory_bytes = 2 * kGiB;
   evidence.accounts = {account};
   auto report = make_report(evidence);
   auto advice = advise(report);

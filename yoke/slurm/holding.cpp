@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 #include <utility>
 
 #include "yoke/base/error.h"
@@ -77,8 +78,8 @@ int64_t count_before(std::string_view text, const std::string& job) {
 }
 
 int64_t jobs_before(const Job& job, const Environment& environment) {
-  const auto text = ask({"squeue", "--noheader", "--states=PENDING", "--partition=" + job.partition, "--format=%i|%Q"},
-                        query_environment(environment));
+  const auto text =
+      ask({"squeue", "--noheader", "--states=PENDING", "--partition=" + job.partition, "--format=%i|%Q"}, environment);
   return count_before(text, job.id);
 }
 
@@ -106,6 +107,20 @@ std::string why_ended(const Job& job) {
     return fmt::format("it failed with exit status {} ({})", job.exit_code, state);
   if (state == "COMPLETING") return "it is being released (COMPLETING)";
   return fmt::format("Slurm says {}", printable(state.empty() ? "nothing about it" : state));
+}
+
+std::string why_ended(const Job& job, const Environment& environment) {
+  auto text = why_ended(job);
+  if (job.node_list.empty() || (job.state != "NODE_FAIL" && job.reason != "NodeDown")) return text;
+  std::set<std::string> down;
+  try {
+    const auto names =
+        ask({"sinfo", "--noheader", "--Node", "--nodes=" + job.node_list, "--states=DOWN", "--format=%N"}, environment);
+    for (const auto name : lines_of(names)) down.emplace(printable(name));
+  } catch (const Error&) {  // the text has to be enough
+  }
+  return down.empty() ? text
+                      : fmt::format("{}: {} {} down", text, fmt::join(down, ", "), down.size() == 1 ? "is" : "are");
 }
 
 Environment without_outer_job(Environment environment) {

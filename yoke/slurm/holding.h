@@ -59,6 +59,9 @@ std::string why_waiting(const std::string& reason);
 
 /// Why a job that does not run any more has ended: "its time limit was reached (TIMEOUT)". Pure.
 std::string why_ended(const Job& job);
+/// The same. If a node of the job has failed, Slurm is asked which of its nodes are down: other nodes may lose the
+/// job's processes first.
+std::string why_ended(const Job& job, const Environment& environment);
 
 /// `environment` without the variables of an outer job, which programs of Slurm would take for options. Keeps those
 /// that say which cluster is asked, and how (SLURM_CONF, SLURM_CLUSTERS, SLURM_JWT, ...). Pure.

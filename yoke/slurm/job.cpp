@@ -81,7 +81,7 @@ bool set_line(Job& job, std::string_view key, std::string_view value) {
 /// Reads the block of one job.
 Job parse_block(std::string_view block) {
   Job job;
-  std::string_view array, task;
+  std::string_view array, task, leader, component;
   bool is_first = true;
   for (const auto line : lines_of(block)) {
     const auto begin = line.find_first_not_of(' ');
@@ -101,11 +101,14 @@ Job parse_block(std::string_view block) {
       if (key == "JobId") job.number = parse_int(value).value_or(0);
       if (key == "ArrayJobId") array = value;
       if (key == "ArrayTaskId") task = value;
+      if (key == "HetJobId") leader = value;
+      if (key == "HetJobOffset") component = value;
       set_field(job, key, value);
     }
   }
   job.id = std::to_string(job.number);
   if (!array.empty() && !task.empty()) set_array(job, array, task);
+  if (!leader.empty() && !component.empty()) job.id = fmt::format("{}+{}", leader, component);
   return job;
 }
 
@@ -138,7 +141,12 @@ std::vector<Job> parse_squeue(std::string_view text) {
       cells.push_back(rest.substr(0, end));
       rest.remove_prefix(end + 1);
     }
-    if (cells.size() + 1 != kNumColumns) continue;  // "CLUSTER: name"
+    if (cells.size() + 1 != kNumColumns) {  // "CLUSTER: name", or a name with a line end
+      if (!jobs.empty() && !line.empty() && !line.starts_with("CLUSTER: ")) {
+        jobs.back().name += fmt::format("\n{}", line.ends_with('|') ? line.substr(0, line.size() - 1) : line);
+      }
+      continue;
+    }
     cells.push_back(rest);
     Job job{.id = std::string(cells[0]), .number = parse_int(cells[1]).value_or(0)};
     if (const auto underscore = cells[0].find('_'); underscore != cells[0].npos) {
@@ -264,21 +272,23 @@ int64_t num_gpus_asked_in(std::string_view request) {
 
 std::optional<JobName> parse_job_name(std::string_view text) {
   text = text.substr(0, text.find('.'));
-  const auto underscore = text.find('_');
-  const auto number = parse_int(text.substr(0, underscore));
+  const auto mark = text.find_first_of("_+");
+  const auto number = parse_int(text.substr(0, mark));
   if (!number || *number <= 0) return std::nullopt;
-  if (underscore == text.npos) return JobName{*number, std::nullopt};
-  const auto task = parse_int(text.substr(underscore + 1));
-  if (!task || *task < 0) return std::nullopt;
-  return JobName{*number, task};
+  if (mark == text.npos) return JobName{*number, std::nullopt};
+  const auto part = parse_int(text.substr(mark + 1));
+  if (!part || *part < 0) return std::nullopt;
+  return text[mark] == '_' ? JobName{*number, part} : JobName{*number, std::nullopt, part};
 }
 
 JobName require_job_name(std::string_view text) {
   if (const auto name = parse_job_name(text)) return *name;
-  throw Error(ErrorCode::kInvalidArgument, "'{}' is no job of Slurm; give a number, as 123 or 123_4", printable(text));
+  throw Error(ErrorCode::kInvalidArgument, "'{}' is no job of Slurm; give a number, as 123, 123_4 or 123+1",
+              printable(text));
 }
 
 std::string to_text(const JobName& name) {
+  if (name.component) return fmt::format("{}+{}", name.number, *name.component);
   return name.task ? fmt::format("{}_{}", name.number, *name.task) : std::to_string(name.number);
 }
 

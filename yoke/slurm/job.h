@@ -19,8 +19,10 @@ using Time = std::chrono::system_clock::time_point;
 
 /// Texts are empty, and numbers nullopt, where Slurm did not tell.
 struct Job {
-  std::string id;      ///< As users write it: "123", a task of an array "120_3", tasks that wait "120_[4-9%2]".
-  int64_t number = 0;  ///< Each task of an array has a number of its own: SLURM_JOB_ID.
+  /// As users write it: "123", a task of an array "120_3", tasks that wait "120_[4-9%2]", a component of a
+  /// heterogeneous job "130+1".
+  std::string id;
+  int64_t number = 0;            ///< Each task of an array has a number of its own: SLURM_JOB_ID.
   std::optional<int64_t> array;  ///< The number that all tasks of an array share.
   std::string array_task;        ///< "3" or "4-9%2".
   std::string name, user, partition;
@@ -70,10 +72,12 @@ int64_t num_gpus_in(std::string_view list);
 /// The GPUs in a request: "gres:gpu:2", "gres/gpu:a100:2", "gres/gpu=2", "gpu:2", or several with commas.
 int64_t num_gpus_asked_in(std::string_view request);
 
-/// The number of a job that a user named: "123", "123_4" (then `task` is set), "123.0" (the step is ignored).
+/// The number of a job that a user named: "123", "123_4" (then `task` is set), "123+1" (then `component` is), "123.0"
+/// (the step is ignored).
 struct JobName {
   int64_t number = 0;
   std::optional<int64_t> task;
+  std::optional<int64_t> component = {};  ///< Of a heterogeneous job. Its batch script is that of component 0.
 
   bool operator==(const JobName&) const = default;
 };
@@ -91,6 +95,10 @@ struct ReasonWords {
 };
 /// For the reasons that squeue shows. The meaning is empty for a reason that is not known here.
 ReasonWords explain_reason(std::string_view reason);
+/// Whether a job that waits for this reason never starts unless somebody changes it.
+bool never_starts(std::string_view reason);
+/// "job 7 is PENDING: an administrator holds it (JobHeldAdmin); ask ...", or "job 7 is RUNNING".
+std::string state_text(const Job& job);
 
 /// The indices in Job::array_task: "3", "4-9,12%2", "0-8:2". Empty if the list is cut short, or of another form.
 std::vector<int64_t> array_tasks_of(const Job& job);

@@ -38,6 +38,8 @@ TEST(SlurmJob, IsReadFromSqueue) {
   EXPECT_EQ(jobs[2].reason, "");
   EXPECT_EQ(jobs[2].elapsed, Seconds(86'401));
   EXPECT_EQ(jobs[2].num_restarts, 2);
+  EXPECT_EQ(parse_squeue("1|1|RUNNING|None|ada|main|0:01|5:00|1|1|cpu=1|N/A|N/A|n1|N/A|N/A|0|two\nlines|\n")[0].name,
+            "two\nlines");
   EXPECT_EQ(jobs[3].id, "2_0");
   EXPECT_EQ(jobs[3].number, 5);
   EXPECT_EQ(jobs[3].num_gpus, 3);
@@ -116,7 +118,9 @@ TEST(SlurmJob, IsNamedInTwoWays) {
   EXPECT_EQ(parse_job_name("123"), (JobName{123, {}}));
   EXPECT_EQ(parse_job_name("123_4"), (JobName{123, 4}));
   EXPECT_EQ(parse_job_name("123.batch"), (JobName{123, {}}));
-  for (const auto* text : {"", "0", "x", "123_", "123_[4-5]", "-5"})
+  EXPECT_EQ(parse_job_name("123+1.0"), (JobName{123, {}, 1}));
+  EXPECT_EQ(to_text(JobName{123, {}, 1}), "123+1");
+  for (const auto* text : {"", "0", "x", "123_", "123_[4-5]", "-5", "123+", "123+x", "123_4+1"})
     EXPECT_EQ(parse_job_name(text), std::nullopt) << text;
 }
 
@@ -184,6 +188,15 @@ TEST(SlurmJob, HasReasonsInWords) {
   EXPECT_THAT(std::string(explain_reason("launch_failed_requeued_held").meaning), testing::HasSubstr("holds it"));
   EXPECT_THAT(std::string(explain_reason("QOSMaxGRESPerUser").meaning), testing::HasSubstr("QOS"));
   EXPECT_EQ(explain_reason("SomethingNew").meaning, "");
+  const auto waiting = [](const char* reason) { return state_text({.id = "7", .state = "PENDING", .reason = reason}); };
+  EXPECT_EQ(waiting("JobHeldUser"),
+            "job 7 is PENDING: its user holds it (JobHeldUser); `scontrol release 7` lets it start");
+  EXPECT_EQ(waiting("Licenses"), "job 7 is PENDING: it waits for a licence (Licenses)");
+  EXPECT_EQ(waiting("SomethingNew"), "job 7 is PENDING (SomethingNew)");
+  EXPECT_EQ(waiting(""), "job 7 is PENDING");
+  EXPECT_EQ(state_text({.id = "7", .state = "RUNNING", .reason = "None"}), "job 7 is RUNNING");
+  for (const auto* reason : {"DependencyNeverSatisfied", "BadConstraints"}) EXPECT_TRUE(never_starts(reason)) << reason;
+  for (const auto* reason : {"Dependency", "JobHeldUser", ""}) EXPECT_FALSE(never_starts(reason)) << reason;
 }
 
 }  // namespace

@@ -47,6 +47,13 @@ std::string script_of_task(std::string_view script, int64_t task) {
          std::string(script.substr(end));
 }
 
+bool is_note_of(int64_t submitted, std::string_view folder, const std::vector<Account>& accounts) {
+  constexpr Seconds kClocks{600};
+  if (accounts.empty() || !accounts.front().job.submitted) return true;
+  const auto& job = accounts.front().job;
+  return *job.submitted <= Time(Seconds(submitted)) + kClocks || job.folder == folder;
+}
+
 bool is_from_standard_input(std::string_view submit_line) {
   std::vector<check::OptionWord> words;
   for (const auto word : words_of(submit_line)) words.push_back({.text = std::string(word)});

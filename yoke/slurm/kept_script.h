@@ -5,6 +5,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
+
+#include "yoke/slurm/account.h"
 
 namespace yoke::slurm {
 
@@ -16,6 +19,10 @@ bool may_have_task(const std::string& value, int64_t task);
 
 /// The script of the array with that task alone.
 std::string script_of_task(std::string_view script, int64_t task);
+
+/// Whether a note of a job that was submitted at `submitted` (seconds since 1970) in `folder` is of the job in the
+/// accounts. A newer job may have its number. True if the accounts do not tell.
+bool is_note_of(int64_t submitted, std::string_view folder, const std::vector<Account>& accounts);
 
 /// Whether a line of submission names no script, so that sbatch read it from its standard input and it is not known.
 bool is_from_standard_input(std::string_view submit_line);

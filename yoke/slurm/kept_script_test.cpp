@@ -31,5 +31,14 @@ TEST(SlurmKeptScript, IsNotInALineOfSubmissionWithoutAFile) {
   }
 }
 
+TEST(SlurmKeptScript, IsNotThatOfANewerJobWithThisNumber) {
+  Account account;
+  account.job = {.number = 7, .submitted = Time(Seconds(5003)), .folder = "/w"};
+  EXPECT_TRUE(is_note_of(5000, "/w", {}));
+  EXPECT_TRUE(is_note_of(5000, "/link/to/w", {account})) << "clocks differ a little";
+  EXPECT_TRUE(is_note_of(1000, "/w", {account})) << "the accounts may have lost earlier runs";
+  EXPECT_FALSE(is_note_of(1000, "/v", {account}));
+}
+
 }  // namespace
 }  // namespace yoke::slurm

@@ -4,6 +4,7 @@
 
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
+#include "yoke/slurm/query.h"
 
 namespace yoke::slurm {
 namespace {
@@ -62,6 +63,13 @@ Error failure_of(const std::string& program, const CommandOutput& output, std::c
     return {ErrorCode::kFailedPrecondition,
             fmt::format("{}: this Slurm keeps no accounts of jobs (accounting storage is disabled)", program)};
   }
+  if (contains_any(said, {"problem talking to the database"})) {
+    return {
+        ErrorCode::kUnavailable,
+        fmt::format("{} cannot find the cluster that SLURM_CLUSTERS or -M names, because slurmdbd, which knows the "
+                    "clusters, cannot be reached; unset SLURM_CLUSTERS to ask the cluster of this host. It said: {}",
+                    program, last_line(said))};
+  }
   if (contains_any(said, {"slurmdbd", "Unable to contact slurm accounting"})) {
     return {ErrorCode::kUnavailable,
             fmt::format("{} cannot reach slurmdbd, which keeps the accounts of jobs: {}", program, last_line(said))};
@@ -81,7 +89,7 @@ Error failure_of(const std::string& program, const CommandOutput& output, std::c
 }
 
 std::string ask(const std::vector<std::string>& argv, const Environment& environment, std::chrono::milliseconds limit) {
-  auto output = run_quietly(argv, environment, limit);
+  auto output = run_quietly(argv, query_environment(environment), limit);
   if (output.status == 0 && !output.timed_out) return std::move(output.out);
   throw failure_of(std::string(base_name(argv.at(0))), output, limit);
 }

@@ -16,7 +16,8 @@ namespace yoke::slurm {
 /// A Slurm whose slurmctld does not answer keeps its programs waiting for a minute and longer.
 inline constexpr std::chrono::seconds kAnswerTime{15};
 
-/// Runs a program of Slurm and returns what it printed on standard output.
+/// Runs a program of Slurm and returns what it printed on standard output. Variables of the user that change its answer
+/// have no effect (query_environment(), query.h).
 /// Errors  kNotFound: Slurm is not installed here. kTimeout: no answer within `limit`; what was asked may still happen.
 /// kUnavailable: slurmctld, slurmdbd or munge cannot be reached; the message says which. kFailedPrecondition: anything
 /// else, with the program's own words.

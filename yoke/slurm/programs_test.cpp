@@ -26,6 +26,12 @@ TEST(SlurmPrograms, SayWhichDaemonIsMissing) {
   EXPECT_EQ(munge.code(), ErrorCode::kUnavailable);
   EXPECT_THAT(munge.what(), HasSubstr("munge does not run on this host"));
   EXPECT_EQ(failure("Slurm accounting storage is disabled\n").code(), ErrorCode::kFailedPrecondition);
+  const auto database = failure(
+      "squeue: error: Sending PersistInit msg: Connection refused\nsqueue: error: There is a problem talking to the "
+      "database: Connection refused.  Only local cluster communication is available, remove SLURM_CLUSTERS from your "
+      "environment or contact your admin to resolve the problem.\n");
+  EXPECT_EQ(database.code(), ErrorCode::kUnavailable);
+  EXPECT_THAT(database.what(), HasSubstr("unset SLURM_CLUSTERS"));
   EXPECT_THAT(failure("scontrol: fatal: Could not establish a configuration source\n").what(),
               HasSubstr("this host belongs to no cluster"));
   EXPECT_EQ(failure("", 137, true).code(), ErrorCode::kTimeout);
@@ -72,6 +78,16 @@ TEST(SlurmPrograms, TheControllerIsAskedBeforeAStepStarts) {
   EXPECT_THAT(ask("echo 'Slurmctld(primary) at a is DOWN'; echo '** RESTORE **'; exit 1"),
               HasSubstr("slurmctld is down, so no step can start: Slurmctld(primary) at a is DOWN"));
   EXPECT_THAT(ask("exec sleep 100", 100), HasSubstr("munge does not run on this host"));
+}
+
+TEST(SlurmPrograms, AreAskedWithoutVariablesThatChangeTheirAnswer) {
+  test::TemporaryFolder folder;
+  folder.write("squeue", "#!/bin/sh\nenv\n", true);
+  auto environment = Environment::of_process();
+  for (const auto* name : {"SQUEUE_STATES", "SINFO_PARTITION", "SACCT_FORMAT", "SCONTROL_ALL", "SCANCEL_INTERACTIVE"}) {
+    environment.set(name, "changed");
+  }
+  EXPECT_THAT(ask({folder.path("squeue")}, environment), testing::Not(HasSubstr("changed")));
 }
 
 TEST(SlurmPrograms, AreAskedUnderADeadline) {

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "yoke/base/text.h"
 #include "yoke/slurm/programs.h"
@@ -39,7 +40,7 @@ Environment query_environment(Environment environment) {
   for (const auto& variable : environment.to_strings()) {
     const auto name = variable.substr(0, variable.find('='));
     if (name.starts_with("SQUEUE_") || name.starts_with("SACCT_") || name.starts_with("SCONTROL_") ||
-        name.starts_with("SCANCEL_")) {
+        name.starts_with("SCANCEL_") || name.starts_with("SINFO_")) {
       environment.erase(name);
     }
   }
@@ -58,19 +59,32 @@ std::vector<Job> queued_jobs(const QueueOptions& options, const Environment& env
 std::vector<Job> known_jobs(const JobName& name, const Environment& environment) {
   auto jobs = parse_scontrol(ask_about_job({"scontrol", "show", "job", to_text(name)}, environment));
   // `scontrol show job 120` shows the whole array if 120 is one; a task of it may have the number 120 itself.
-  if (!name.task) {
-    const bool is_array =
-        std::ranges::any_of(jobs, [&](const Job& job) { return job.array && *job.array == name.number; });
-    if (!is_array) std::erase_if(jobs, [&](const Job& job) { return job.number != name.number; });
-  }
-  std::ranges::stable_sort(jobs, {}, task_number);  // scontrol begins with the last task
+  const bool is_array =
+      std::ranges::any_of(jobs, [&](const Job& job) { return job.array && *job.array == name.number; });
+  std::erase_if(jobs, [&](const Job& job) {
+    const auto own = parse_job_name(job.id);
+    if (name.component) return own != name;
+    const bool is_component = own && own->component && own->number == name.number;
+    return !name.task && !is_array && !is_component && job.number != name.number;
+  });
+  // scontrol begins with the last task
+  std::ranges::stable_sort(jobs, {}, [](const Job& job) { return std::pair(task_number(job), job.number); });
   return jobs;
 }
 
 std::vector<Account> accounts_of(const JobName& name, const Environment& environment) {
-  return parse_sacct(
-      ask({"sacct", "--noheader", "--parsable2", "--duplicates", "-j", to_text(name), "-o", kSacctColumns},
-          query_environment(environment)));
+  return all_accounts_of(name, environment).runs;
+}
+
+JobAccounts all_accounts_of(const JobName& name, const Environment& environment) {
+  const auto asked =
+      name.component ? std::to_string(name.number) : to_text(name);  // sacct knows no names of components
+  auto accounts = parse_sacct(
+      ask({"sacct", "--noheader", "--parsable2", "--duplicates", "-j", asked, "-o", kSacctColumns}, environment));
+  if (name.component) {
+    std::erase_if(accounts, [&](const Account& account) { return account.job.id != to_text(name); });
+  }
+  return tell_jobs_apart(std::move(accounts));
 }
 
 }  // namespace yoke::slurm

@@ -9,7 +9,8 @@
 namespace yoke::slurm {
 
 /// `environment` without the variables that change what Slurm's programs select and print (SQUEUE_USERS, SACCT_FORMAT,
-/// ...), with times as seconds since 1970, and with lists of tasks that are not cut short. Pure.
+/// SINFO_PARTITION, ...), with times as seconds since 1970, and with lists of tasks that are not cut short. ask() does
+/// this by itself. Pure.
 Environment query_environment(Environment environment);
 
 struct QueueOptions {
@@ -19,12 +20,14 @@ struct QueueOptions {
 /// The jobs that wait and run now, in squeue's order: tasks of an array that run are jobs of their own.
 std::vector<Job> queued_jobs(const QueueOptions& options, const Environment& environment);
 
-/// What slurmctld knows about a job: all tasks of an array, or the one named. It forgets jobs minutes after their ends
-/// (MinJobAge); then the result is empty.
+/// What slurmctld knows about a job: all tasks of an array, or the one named; all components of a heterogeneous job,
+/// its leader first, or the one named. It forgets jobs minutes after their ends (MinJobAge); then the result is empty.
 std::vector<Job> known_jobs(const JobName& name, const Environment& environment);
 
-/// What the accounts have about a job; empty if they have nothing. The accounts lag behind by some seconds.
-/// Errors  also kFailedPrecondition if this Slurm keeps no accounts.
+/// What the accounts have about the newest job of this name; empty if they have nothing. The accounts lag behind by
+/// some seconds. Errors  also kFailedPrecondition if this Slurm keeps no accounts.
 std::vector<Account> accounts_of(const JobName& name, const Environment& environment);
+/// The same, with the jobs that had the number before.
+JobAccounts all_accounts_of(const JobName& name, const Environment& environment);
 
 }  // namespace yoke::slurm

@@ -1,9 +1,12 @@
 // The words for Slurm's reasons. Source: slurm.schedmd.com/job_reason_codes.html and job_reason_str() in Slurm's
 // sources.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <utility>
 
+#include "yoke/base/text.h"
 #include "yoke/slurm/job.h"
 
 namespace yoke::slurm {
@@ -23,7 +26,8 @@ constexpr std::array kReasons = std::to_array<ReasonRow>({
     {"BeginTime", {"its start time has not come (--begin, or a pause after a restart)", kWait}},
     {"Dependency", {"it waits for a job that it depends on", kWait}},
     {"DependencyNeverSatisfied",
-     {"a job that it depends on ended in another way than it asked for, so it never starts", "cancel it with scancel"}},
+     {"a job that it depends on ended in another way than it asked for, so it never starts",
+      "`scancel JOB` removes it"}},
     {"JobHeldUser", {"its user holds it", "`scontrol release JOB` lets it start"}},
     {"JobHeldAdmin", {"an administrator holds it", "ask the administrators of the cluster why"}},
     {"JobArrayTaskLimit", {"as many tasks of its array run as the array allows (%N in --array)", kWait}},
@@ -105,6 +109,24 @@ ReasonWords explain_reason(std::string_view reason) {
     return {"it waits for the burst buffer", kWait};
   }
   return {};
+}
+
+bool never_starts(std::string_view reason) {
+  return explain_reason(reason).meaning.find("never starts") != std::string_view::npos;
+}
+
+std::string state_text(const Job& job) {
+  auto text = fmt::format("job {} is {}", job.id, job.state);
+  if (!job.is_waiting() || job.reason.empty()) return text;
+  const auto [meaning, next] = explain_reason(job.reason);
+  text += meaning.empty() ? fmt::format(" ({})", printable(job.reason))
+                          : fmt::format(": {} ({})", meaning, printable(job.reason));
+  if (next.empty() || next == kWait) return text;
+  std::string advice(next);
+  for (auto at = advice.find("JOB"); at != advice.npos; at = advice.find("JOB", at + job.id.size())) {
+    advice.replace(at, 3, job.id);
+  }
+  return text + "; " + advice;
 }
 
 }  // namespace yoke::slurm

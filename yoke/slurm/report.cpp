@@ -45,23 +45,33 @@ void add_times(UseReport& report, const Evidence& evidence) {
     }
     if (!job.started || !job.submitted || job.is_waiting()) return;
     // After a restart slurmctld has the time at which the job was put back.
-    if (job.num_restarts == 0) {
-      report.queue_wait = since(std::max(*job.submitted, job.eligible.value_or(*job.submitted)), *job.started);
+    if (job.num_restarts == 0) {  // of tasks of arrays see Account::planned
+      const auto eligible = job.array ? std::nullopt : job.eligible;
+      report.queue_wait = since(std::max(*job.submitted, eligible.value_or(*job.submitted)), *job.started);
     } else {
       report.restart_wait = since(*job.submitted, *job.started);
     }
     return;
   }
   report.queue_wait = evidence.accounts.front().planned;
-  for (size_t i = 1; i < evidence.accounts.size(); ++i) {
-    const auto& run = evidence.accounts[i].job;
+  std::vector<Job> runs;
+  for (const auto& account : evidence.accounts) runs.push_back(account.job);
+  if (account_of_run(evidence) == nullptr) runs.push_back(report.job);
+  for (size_t i = 1; i < runs.size(); ++i) {
+    const auto& run = runs[i];
     // Of a run that waits, the start is what Slurm expects. The pause after a restart is lost as well.
     const auto until = run.is_waiting() ? evidence.now : run.started;
     if (run.submitted && until) {
       report.restart_wait = report.restart_wait.value_or(Seconds(0)) + since(*run.submitted, *until);
     }
-    report.earlier_runs = report.earlier_runs.value_or(Seconds(0)) + evidence.accounts[i - 1].job.elapsed;
+    report.earlier_runs = report.earlier_runs.value_or(Seconds(0)) + runs[i - 1].elapsed;
   }
+}
+
+/// Whether the samples are of all nodes and of nearly the whole run.
+bool covers_run(const UseReport& report) {
+  return static_cast<int64_t>(report.nodes.size()) >= report.job.num_nodes &&
+         report.sampled_seconds >= 0.9 * static_cast<double>(report.job.elapsed.count());
 }
 
 void add_samples(UseReport& report) {
@@ -100,7 +110,7 @@ void add_samples(UseReport& report) {
     report.gpu_source = "yoke";
   }
   if (has_cpu && cpu_capacity > 0) {
-    report.cpu_percent = std::min(100.0, 100 * cpu_seconds / cpu_capacity);
+    report.cpu_percent = 100 * cpu_seconds / cpu_capacity;
     report.cpu_source = "yoke";
     report.num_idle_nodes = num_idle;
   }
@@ -116,17 +126,19 @@ void add_samples(UseReport& report) {
 void add_account(UseReport& report, const Account& account) {
   const auto capacity = static_cast<double>(account.job.num_cpus) * static_cast<double>(account.job.elapsed.count());
   if (!report.cpu_percent && account.cpu_seconds && capacity > 0 && !report.is_running) {
-    report.cpu_percent = std::min(100.0, 100 * *account.cpu_seconds / capacity);
+    report.cpu_percent = 100 * *account.cpu_seconds / capacity;
     report.cpu_source = "Slurm";
   }
-  if (!report.memory_peak_bytes) {
-    report.memory_peak_bytes = account.peak_step_bytes ? account.peak_step_bytes : account.peak_task_bytes;
-    report.is_memory_estimate = report.memory_peak_bytes.has_value();
+  const auto sum = account.peak_sum_bytes ? account.peak_sum_bytes : account.peak_task_bytes;
+  if (!report.memory_peak_bytes || (report.is_memory_partial && sum > report.memory_peak_bytes)) {
+    report.memory_peak_bytes = sum;
+    report.is_memory_estimate = sum.has_value();
   } else {  // a task may have had a peak between two samples
     report.memory_peak_bytes = std::max(report.memory_peak_bytes, account.peak_task_bytes);
   }
+  if (sum) report.is_memory_partial = report.is_running;  // Slurm tells of steps that have ended
   report.is_out_of_memory = report.is_out_of_memory || account.is_out_of_memory;
-  if (account.requested_bytes) report.memory_limit_bytes = account.requested_bytes;
+  if (account.memory_bytes) report.memory_limit_bytes = account.memory_bytes;
   if (!report.gpu_percent && account.gpu_percent) {
     report.gpu_percent = account.gpu_percent;
     report.gpu_source = "Slurm";
@@ -172,7 +184,8 @@ void add_unknowns(UseReport& report, const Evidence& evidence) {
   if (!report.memory_peak_bytes) unknown.emplace_back("the peak of memory is not known");
   if (report.is_memory_estimate) {
     unknown.emplace_back(
-        "the peak of memory is the sum of the peaks of a step's tasks, as Slurm polled them; shorter "
+        "the peak of memory is the sum of the peaks of the tasks of steps that ran at once, as Slurm polled them; "
+        "shorter "
         "peaks were not seen");
   }
   if (is_sampled && report.memory_peak_bytes && !report.is_memory_estimate) {
@@ -185,6 +198,9 @@ void add_unknowns(UseReport& report, const Evidence& evidence) {
   if (!report.energy_joules) unknown.emplace_back("energy is not known: neither Slurm nor the devices told it");
   if (job.num_restarts > 0 && !report.earlier_runs) {
     unknown.emplace_back("how long the earlier runs took is not known: only accounts have that");
+  }
+  if (evidence.job && !evidence.accounts.empty() && account_of_run(evidence) == nullptr) {
+    unknown.emplace_back("the accounts have nothing about the present run yet");
   }
   if (is_sampled && job.elapsed.count() > 60 &&
       report.sampled_seconds < 0.9 * static_cast<double>(job.elapsed.count())) {
@@ -268,6 +284,13 @@ std::optional<double> UseReport::time_percent() const {
   return std::min(100.0, 100.0 * static_cast<double>(job.elapsed.count()) / static_cast<double>(job.limit->count()));
 }
 
+const Account* account_of_run(const Evidence& evidence) {
+  if (evidence.accounts.empty()) return nullptr;
+  const auto& last = evidence.accounts.back();
+  const auto known = evidence.job ? evidence.job->submitted : std::nullopt;
+  return known && last.job.submitted && *last.job.submitted < *known ? nullptr : &last;
+}
+
 UseReport make_report(const Evidence& evidence) {
   UseReport report{.job = job_of(evidence)};
   report.is_running = !report.job.state.empty() && !report.job.has_ended() && !report.job.is_waiting();
@@ -277,7 +300,8 @@ UseReport make_report(const Evidence& evidence) {
   report.unknown = evidence.doubts;
   add_times(report, evidence);
   add_samples(report);
-  if (!evidence.accounts.empty()) add_account(report, evidence.accounts.back());
+  report.is_memory_partial = report.memory_peak_bytes && (report.is_running || !covers_run(report));
+  if (const auto* account = account_of_run(evidence)) add_account(report, *account);
   add_unknowns(report, evidence);
   return report;
 }

@@ -9,7 +9,7 @@ namespace yoke::slurm {
 /// All that could be learned about a job. An empty part was not available.
 struct Evidence {
   std::optional<Job> job;           ///< From slurmctld, which knows restarts.
-  std::vector<Account> accounts;    ///< The runs in sacct, the last run last.
+  std::vector<Account> accounts;    ///< The runs in sacct, the last run last (tell_jobs_apart()).
   std::vector<NodeSample> samples;  ///< merged_by_host().
   std::string why_no_accounts;      ///< Why `accounts` is empty.
   std::string why_no_job;           ///< Why there is neither `job` nor an account: slurmctld does not answer.
@@ -32,16 +32,21 @@ struct UseReport {
   std::string gpu_source, cpu_source, energy_source;  ///< "yoke", "Slurm"; empty if not known.
   int64_t num_seen_gpus = 0, num_unused_gpus = 0;
   std::optional<int64_t> gpu_memory_peak_bytes, gpu_memory_total_bytes;  ///< Of the GPU that used most.
-  std::optional<double> cpu_percent;                                     ///< Of all CPUs of the job.
-  std::optional<int64_t> num_idle_nodes;                                 ///< Nodes without any use of their CPUs.
-  std::optional<int64_t> memory_peak_bytes, memory_limit_bytes;          ///< Of all nodes together.
-  std::optional<int64_t> memory_with_files_peak_bytes;                   ///< The same with cached files.
+  /// Of all CPUs of the job; over 100 where it used more than it had.
+  std::optional<double> cpu_percent;
+  std::optional<int64_t> num_idle_nodes;                         ///< Nodes without any use of their CPUs.
+  std::optional<int64_t> memory_peak_bytes, memory_limit_bytes;  ///< Of all nodes together.
+  std::optional<int64_t> memory_with_files_peak_bytes;           ///< The same with cached files.
   bool is_memory_estimate = false;  ///< The peak is a sum of peaks that need not have been at the same time.
+  bool is_memory_partial = false;   ///< The peak is of a part of the run, or of some of its nodes.
   std::optional<double> energy_joules;
   std::vector<std::string> unknown;  ///< Sentences about what is not known, and why.
 
   std::optional<double> time_percent() const;  ///< Elapsed time as a share of the limit.
 };
+
+/// The account of the present or last run; nullptr if the accounts do not have it yet.
+const Account* account_of_run(const Evidence& evidence);
 
 /// REQUIRES: `evidence` has a job, an account or a sample.
 UseReport make_report(const Evidence& evidence);

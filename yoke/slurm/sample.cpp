@@ -1,8 +1,13 @@
 #include "yoke/slurm/sample.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
+
+#include "yoke/base/format.h"
+#include "yoke/base/text.h"
 
 namespace yoke::slurm {
 namespace {
@@ -174,13 +179,46 @@ std::vector<DeviceSample> device_samples(const device::UsageReport& report) {
   return samples;
 }
 
-void remove_foreign(std::vector<NodeSample>& samples, const std::string& cluster, std::optional<Time> submitted) {
-  constexpr Seconds kClocks{60};
-  const auto since = submitted ? std::chrono::duration<double>(submitted->time_since_epoch() - kClocks).count() : 0;
+std::vector<std::string> keep_samples_of(const SampledRun& run, std::vector<NodeSample>& samples) {
+  constexpr Seconds kClocks{300};      // munge refuses credentials that are older or newer
+  constexpr Seconds kUsualClocks{60};  // a difference of which nothing is said
+  const auto number = [](Time time) { return std::chrono::duration<double>(time.time_since_epoch()).count(); };
+  const auto submitted = run.submitted ? number(*run.submitted) : 0;
+  std::map<std::string, double> slow_clocks;
+  std::map<std::string, int64_t> left_out;
   std::erase_if(samples, [&](const NodeSample& sample) {
-    const bool is_elsewhere = !cluster.empty() && !sample.cluster.empty() && sample.cluster != cluster;
-    return is_elsewhere || sample.begin < since;
+    if (!run.cluster.empty() && !sample.cluster.empty() && sample.cluster != run.cluster) return true;
+    if (run.restart && sample.restart != *run.restart) return true;
+    const auto late = submitted - sample.begin;
+    if (late <= 0) return false;
+    const bool is_of_other = std::ranges::any_of(run.others, [&](const auto& other) {
+      return number(other.first) - 1 <= sample.begin && sample.begin <= number(other.second) + 1;
+    });
+    if (is_of_other) return true;
+    if (late > static_cast<double>(kClocks.count())) {
+      ++left_out[sample.host];
+      return true;
+    }
+    if (late > static_cast<double>(kUsualClocks.count())) {
+      auto& most = slow_clocks[sample.host];
+      most = std::max(most, late);
+    }
+    return false;
   });
+  std::vector<std::string> doubts;
+  for (const auto& [host, late] : slow_clocks) {
+    doubts.push_back(
+        fmt::format("the clock of {} is at least {} behind that of slurmctld, or these samples are of an "
+                    "earlier job with this number",
+                    printable(host), format_duration(Seconds(static_cast<int64_t>(late)))));
+  }
+  for (const auto& [host, count] : left_out) {
+    doubts.push_back(
+        fmt::format("{} sampling{} of {} under this number began before the job was submitted and {} left "
+                    "out: of an earlier job, or by a clock that is more than 5 min behind",
+                    count, count == 1 ? "" : "s", printable(host), count == 1 ? "is" : "are"));
+  }
+  return doubts;
 }
 
 std::vector<NodeSample> merged_by_host(std::vector<NodeSample> samples) {

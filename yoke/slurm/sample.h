@@ -4,6 +4,7 @@
 
 #include <map>
 #include <nlohmann/json_fwd.hpp>
+#include <utility>
 
 #include "yoke/device/usage_report.h"
 #include "yoke/slurm/job.h"
@@ -48,9 +49,16 @@ std::optional<NodeSample> parse_sample(std::string_view text);
 
 std::vector<DeviceSample> device_samples(const device::UsageReport& report);
 
-/// Removes the samples of a job of another cluster, or of an earlier job that had the same number: those that began
-/// before `submitted`. Hosts' clocks may differ by a minute. An empty `cluster` and nullopt are not known.
-void remove_foreign(std::vector<NodeSample>& samples, const std::string& cluster, std::optional<Time> submitted);
+/// The run of a job whose samples are wanted. An empty `cluster` and nullopt are not known.
+struct SampledRun {
+  std::string cluster;
+  std::optional<Time> submitted;              ///< Or put back into the queue.
+  std::optional<int64_t> restart;             ///< As NodeSample::restart.
+  std::vector<std::pair<Time, Time>> others;  ///< From when to when other runs and other jobs with the number ran.
+};
+/// Removes the samples of other clusters, other runs and other jobs that had the number. Clocks of nodes may differ by
+/// five minutes, as munge allows. Returns sentences about samples that are in doubt.
+std::vector<std::string> keep_samples_of(const SampledRun& run, std::vector<NodeSample>& samples);
 
 /// Several samplings of a node become one: means are weighted by time, and peaks are maxima. CPU time and energy add up
 /// unless the samplings overlap: then both have seen the same, and the larger value counts. The result is in the order

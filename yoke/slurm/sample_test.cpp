@@ -1,5 +1,6 @@
 #include "yoke/slurm/sample.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -89,10 +90,36 @@ TEST(SlurmSample, OfAnotherJobWithThisNumberIsRemoved) {
   elsewhere.cluster = "beta";
   here.cluster = "alpha";
   std::vector samples = {elsewhere, unnamed, here, sample_at(1000, 20)};
-  remove_foreign(samples, "alpha", Time(Seconds(5000)));
+  const auto doubts = keep_samples_of({.cluster = "alpha", .submitted = Time(Seconds(5000))}, samples);
   EXPECT_EQ(samples, (std::vector{unnamed, here}));
-  remove_foreign(samples, "", std::nullopt);
+  EXPECT_THAT(doubts, testing::ElementsAre(testing::HasSubstr("1 sampling of n1")));
+  EXPECT_THAT(keep_samples_of({}, samples), testing::IsEmpty());
   EXPECT_EQ(samples.size(), 2U);
+}
+
+// munge lets clocks differ by five minutes. What the accounts know of another job or run decides before that.
+TEST(SlurmSample, OfASlowClockIsKeptUnlessAnotherRunExplainsIt) {
+  struct Case {
+    double begin;
+    int64_t restart;
+    SampledRun run;
+    size_t num_kept, num_doubts;
+  };
+  const auto at = [](int64_t second) { return Time(Seconds(second)); };
+  const std::vector<Case> cases = {
+      {4820, 0, {.submitted = at(5000)}, 1, 1},  // three minutes behind
+      {4699, 0, {.submitted = at(5000)}, 0, 1},
+      {4820, 0, {.submitted = at(5000), .others = {{at(4800), at(4900)}}}, 0, 0},
+      {4910, 0, {.submitted = at(5000), .others = {{at(4800), at(4900)}}}, 1, 1},
+      {4990, 0, {.submitted = at(5000), .restart = 1}, 0, 0},
+      {4990, 1, {.submitted = at(5000), .restart = 1, .others = {{at(4800), at(4900)}}}, 1, 0},
+  };
+  for (const auto& [begin, restart, run, num_kept, num_doubts] : cases) {
+    std::vector samples = {sample_at(begin, 20)};
+    samples[0].restart = restart;
+    EXPECT_EQ(keep_samples_of(run, samples).size(), num_doubts) << begin;
+    EXPECT_EQ(samples.size(), num_kept) << begin;
+  }
 }
 
 }  // namespace

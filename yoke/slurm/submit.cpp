@@ -107,8 +107,10 @@ Environment environment_for_job(Environment environment) {
   constexpr std::array kOfRanks = {"RANK",       "LOCAL_RANK",       "WORLD_SIZE", "LOCAL_WORLD_SIZE",
                                    "GROUP_RANK", "GROUP_WORLD_SIZE", "ROLE_RANK",  "ROLE_WORLD_SIZE",
                                    "ROLE_NAME",  "MASTER_ADDR",      "MASTER_PORT"};
+  constexpr std::array kOfAnswers = {"SBATCH_WAIT", "SBATCH_DEBUG", "SBATCH_CLUSTERS", "SBATCH_ARRAY_INX"};
   environment = without_outer_job(std::move(environment));
   for (const auto* name : kOfRanks) environment.erase(name);
+  for (const auto* name : kOfAnswers) environment.erase(name);
   for (const auto& assignment : environment.to_strings()) {
     if (assignment.starts_with("TORCHELASTIC_")) environment.erase(assignment.substr(0, assignment.find('=')));
   }

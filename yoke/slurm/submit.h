@@ -24,7 +24,8 @@ struct Submission {
 };
 
 /// The environment for sbatch. A job takes over the variables of its submitter, so those of an outer job or rank, which
-/// would contradict the new ones, are left out. Pure.
+/// would contradict the new ones, are left out; so are those by which sbatch waits for the job's end, prints more, or
+/// submits something else or elsewhere. Pure.
 Environment environment_for_job(Environment environment);
 
 /// Without the variables SBATCH_*, which count more than the lines of a script.

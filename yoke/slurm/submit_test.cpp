@@ -15,6 +15,8 @@ TEST(SlurmSubmit, LeavesOutTheVariablesOfAnOuterJob) {
                                                 {"RANK", "3"},
                                                 {"TORCHELASTIC_RUN_ID", "x"},
                                                 {"SBATCH_ACCOUNT", "mine"},
+                                                {"SBATCH_WAIT", "1"},
+                                                {"SBATCH_CLUSTERS", "other"},
                                                 {"PATH", "/bin"}});
   EXPECT_EQ(environment.to_strings(),
             (std::vector<std::string>{"PATH=/bin", "SBATCH_ACCOUNT=mine", "SLURM_CONF=/etc/slurm.conf"}));

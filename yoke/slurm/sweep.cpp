@@ -278,6 +278,7 @@ std::string to_text(const Sweep& sweep) {
   for (const auto& rerun : sweep.reruns) {
     json["reruns"].push_back({{"job", rerun.job}, {"tasks", rerun.tasks}, {"options", rerun.options}});
   }
+  if (!sweep.cluster.empty()) json["cluster"] = sweep.cluster;
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + '\n';
 }
 
@@ -308,6 +309,7 @@ Sweep parse_sweep(std::string_view text, const std::string& name) {
       std::ranges::sort(rerun.tasks);
       sweep.reruns.push_back(std::move(rerun));
     }
+    sweep.cluster = json.value("cluster", "");
     return sweep;
   } catch (const nlohmann::json::exception& error) {
     throw Error(

@@ -32,8 +32,8 @@ struct SweepTask {
   bool operator==(const SweepTask&) const = default;
 };
 /// All combinations of `rows` (one row without values: a sweep without a file) and parameters; the last parameter
-/// varies fastest. In `argv`, "{NAME}" becomes the value. Errors  kInvalidArgument: a parameter occurs twice, or in no
-/// word; over 100,000 combinations.
+/// varies fastest. In `argv`, "{NAME}" becomes the value; braces in values stay. Errors  kInvalidArgument: a parameter
+/// occurs twice, or in no word; over 100,000 combinations.
 std::vector<SweepTask> plan_sweep(const std::vector<SweepParameter>& parameters, const std::vector<std::string>& argv,
                                   const std::vector<SweepValues>& rows = {SweepValues()});
 /// The names in braces that are no parameters, such as a misspelt one.
@@ -61,6 +61,7 @@ struct SweepRerun {
 struct Sweep {
   std::vector<SweepTask> tasks;
   std::string job;                   ///< The number of the array; empty until sbatch has told it.
+  std::string cluster;               ///< ClusterName, because clusters may share folders; empty if unknown.
   std::string folder;                ///< In which it was submitted.
   std::vector<std::string> options;  ///< The words of sbatch that the user gave.
   std::optional<int64_t> at_once;

@@ -21,7 +21,8 @@ TEST(SlurmSweep, HasAllCombinations) {
   EXPECT_THAT(tasks[1].argv, ElementsAre("./train", "--lr=0.1", "64x"));
   EXPECT_THAT(tasks[3].argv, ElementsAre("./train", "--lr=0.01", "64x"));
   for (const auto* job : {"", "12"}) {
-    const Sweep sweep{.tasks = tasks, .job = job, .folder = "/w/s", .options = {"-t", "5"}, .at_once = 2};
+    const Sweep sweep{
+        .tasks = tasks, .job = job, .cluster = job, .folder = "/w/s", .options = {"-t", "5"}, .at_once = 2};
     EXPECT_EQ(parse_sweep(to_text(sweep), "a"), sweep);
   }
 }

@@ -11,7 +11,6 @@
 #include "yoke/base/text.h"
 #include "yoke/slurm/holding.h"
 #include "yoke/slurm/programs.h"
-#include "yoke/slurm/query.h"
 
 namespace yoke::cli {
 namespace {
@@ -92,7 +91,7 @@ cluster::Allocation choose_held(const std::string& name, const Context& context)
 
 void cancel_job(const std::string& job, const Context& context) {
   try {
-    slurm::ask({"scancel", job}, slurm::query_environment(context.environment));
+    slurm::ask({"scancel", job}, context.environment);
   } catch (const Error& error) {
     if (std::string_view(error.what()).find("Invalid job id") == std::string_view::npos) throw;
   }

@@ -29,10 +29,11 @@ constexpr int kEndTries = 20, kEndPauseMs = 100;
 /// How long a command may stay after its job for a slurmctld that does not answer.
 constexpr std::chrono::seconds kEndQuestion{2};
 
-Error has_ended(const Allocation& allocation, const std::optional<slurm::Job>& job) {
+Error has_ended(const Allocation& allocation, const std::optional<slurm::Job>& job, const Context& context) {
   if (!allocation.file.empty()) cluster::remove_allocation(allocation.file);
-  return {ErrorCode::kNotFound, fmt::format("allocation {} has ended: {}", allocation.job,
-                                            job ? why_ended(*job) : "Slurm does not know it any more")};
+  return {ErrorCode::kNotFound,
+          fmt::format("allocation {} has ended: {}", allocation.job,
+                      job ? why_ended(*job, context.environment) : "Slurm does not know it any more")};
 }
 
 /// Asks Slurm about an allocation that no node tells of. Returns its nodes, for srun.
@@ -40,7 +41,7 @@ void use_srun(Allocation& allocation, const Context& context) {
   check_cluster(allocation, context);
   const auto job = slurm::find_job(allocation.job, context.environment);
   if (!job) {
-    if (!allocation.file.empty()) throw has_ended(allocation, job);
+    if (!allocation.file.empty()) throw has_ended(allocation, job, context);
     throw Error(ErrorCode::kNotFound, "you hold no allocation {}, and Slurm knows no such job; see `yoke alloc --list`",
                 allocation.job);
   }
@@ -54,7 +55,7 @@ void use_srun(Allocation& allocation, const Context& context) {
     throw Error(ErrorCode::kUnavailable, "allocation {} has not started: {}", allocation.job,
                 slurm::why_waiting(job->reason));
   }
-  if (phase != slurm::Phase::kHeld) throw has_ended(allocation, job);
+  if (phase != slurm::Phase::kHeld) throw has_ended(allocation, job, context);
   allocation.nodes.clear();
   for (const auto& name : expand_hostlist(job->node_list)) allocation.nodes.push_back({.name = name, .address = name});
   allocation.until = end_of(*job);
@@ -138,7 +139,7 @@ std::optional<std::string> end_of_allocation(const std::string& job, const Conte
       if (phase == slurm::Phase::kHeld || phase == slurm::Phase::kWaiting) return std::nullopt;
       const bool is_known =
           phase == slurm::Phase::kEnded || found->reason == "TimeLimit" || found->reason == "NodeDown";
-      if (is_known || i == kEndTries) return why_ended(*found);
+      if (is_known || i == kEndTries) return why_ended(*found, context.environment);
       poll(nullptr, 0, kEndPauseMs);
     }
   } catch (const Error&) {  // the message about the lost nodes has to be enough

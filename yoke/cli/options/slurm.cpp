@@ -68,11 +68,11 @@ void check_program_here(const SlurmJobOptions& options, const Context& context) 
   std::error_code error;
   const auto& program = argv[0];
   const bool is_path = program.find('/') != program.npos, is_python = program.ends_with(".py");
-  // Nodes may have folders that are not here, but this one is that of the job.
+  // Parameters such as {cpus} are not known yet.
   const auto is_missing = [&](const std::string& file) {
-    return !file.starts_with("/") && !std::filesystem::exists(file, error);
+    return file.find('{') == file.npos && !std::filesystem::exists(file, error);
   };
-  if (!is_path && !find_program(program, context.environment)) {
+  if (!is_path && program.find('{') == program.npos && !find_program(program, context.environment)) {
     if (std::filesystem::is_regular_file(program, error)) {
       throw Error(ErrorCode::kInvalidArgument,
                   "{0} is a file of this folder, but programs are looked up in PATH: give {1}{0}", printable(program),
@@ -85,9 +85,15 @@ void check_program_here(const SlurmJobOptions& options, const Context& context) 
   const bool has_script = script != program && (script.ends_with(".py") || script.ends_with(".sh"));
   for (const auto& file : {is_path ? program : std::string(), has_script ? script : std::string()}) {
     if (file.empty() || !is_missing(file)) continue;
+    if (file.starts_with('/')) {  // nodes may have folders that are not here
+      std::cerr << speaker(context) << "warning: there is no " << printable(file)
+                << " here; the job fails unless its nodes have it\n";
+      continue;
+    }
     throw Error(ErrorCode::kNotFound, "there is no {} in this folder, where the job would run", printable(file));
   }
-  if (is_path && !program.starts_with("/") && access(program.c_str(), X_OK) != 0) {
+  const bool is_known = program.find('{') == program.npos;
+  if (is_path && is_known && !program.starts_with("/") && access(program.c_str(), X_OK) != 0) {
     throw Error(ErrorCode::kInvalidArgument, "{0} may not be executed: {1}make it executable (chmod +x {0})",
                 printable(program), is_python ? fmt::format("give python {}, or ", printable(program)) : "");
   }

@@ -190,8 +190,11 @@ Site detect_site(const ClusterConfig& config, const std::vector<NodeRecord>& nod
     // Slices share the CPUs and the memory of the node, as parts of the GPUs that they are cut of.
     const auto num_physical = node.num_gpus + (node.slice_sevenths + 6) / 7;
     site.cpus_per_gpu = std::max<int64_t>(node.num_cpus / num_physical, 1);
-    const auto gib = node.memory_mib / num_physical * 95 / 100 / 1024;
-    if (config.has_memory_limits && gib > 0) site.memory_per_gpu = fmt::format("{}G", gib);
+    const auto mib = node.memory_mib / num_physical * 95 / 100;
+    constexpr int64_t kRoundedMib = 16 * 1024;  // whole GiB of a smaller amount would leave much of it unused
+    if (config.has_memory_limits && mib > 0) {
+      site.memory_per_gpu = mib < kRoundedMib ? fmt::format("{}M", mib) : fmt::format("{}G", mib / 1024);
+    }
   }
   if (site.vendor == "amd") {
     site.cache_folder = "/tmp";

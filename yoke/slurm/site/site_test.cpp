@@ -133,6 +133,9 @@ TEST(SlurmSite, IsDetectedFromWhatSlurmSays) {
   EXPECT_EQ(site.vendor, "nvidia");
   EXPECT_EQ(site.cpus_per_gpu, 12);
   EXPECT_EQ(site.memory_per_gpu, "95G");
+  const auto small = parse_nodes("NodeName=w1 CPUTot=8 Gres=gpu:1 RealMemory=2000 Partitions=gpu\n");
+  std::vector<std::string> of_small;
+  EXPECT_EQ(detect_site(config, small, partitions, "gpu", of_small).memory_per_gpu, "1900M");
   EXPECT_THAT(site.whole_node_partitions, ElementsAre("gpu"));
   EXPECT_TRUE(notes.empty());
   EXPECT_EQ(to_toml(parse_site(to_toml(site), "again")), to_toml(site));
