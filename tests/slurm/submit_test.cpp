@@ -250,6 +250,7 @@ TEST_F(SlurmSubmit, RefusesOutputsThatSlurmCouldNotWrite) {
   refused("--env RANK=5", "--env RANK");
   refused("--sbatch=--distribution=cyclic", "follow each other");
   refused("--sbatch=--chdir=/tmp", "`cd` before");
+  refused("--sbatch=--wait", "yoke's --wait");
   // So are programs that the job would not find, and batch scripts, which each rank would run.
   folder_.write("r.py", "print(1)\n");
   folder_.write("plain", "x\n");

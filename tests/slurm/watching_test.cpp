@@ -238,7 +238,7 @@ TEST(SlurmWatching, RunsSweepsAndResumesJobs) {
       slurm(cluster, "array --param a=1,2 --param b=5,6 --sbatch '-t 5 --comment=\"my sweep\"' -- sh train.sh {a} {b}");
   ASSERT_EQ(sweep.exit_code, 0) << sweep.err;
   const auto job = sweep.out.substr(4, sweep.out.find(':') - 4);
-  EXPECT_THAT(cluster.run({"scontrol", "show", "job", job}).out, HasSubstr("Comment=my sweep\n"));
+  EXPECT_THAT(cluster.run({"scontrol", "show", "job", job}).out, HasSubstr("Comment=my sweep "));
   const std::string home = "$SLURM_TEST_DIR/home/ada/";
   EXPECT_TRUE(wait_until([&] { return cluster.shell("cut -c1 " + home + "sweep/*/status").out == "0\n0\n1\n1\n"; },
                          milliseconds(90'000)));
@@ -325,7 +325,9 @@ TEST(SlurmWatching, RunsSweepsAndResumesJobs) {
   EXPECT_THAT(again.out, AllOf(HasSubstr("2,not ended,2,5"), HasSubstr("3,failed (1),2,6")));
   // Another cluster may have a job of this number.
   EXPECT_EQ(
-      cluster.shell("sed -i 's/\"cluster\": \"yoke\"/\"cluster\": \"beta\"/w /dev/stdout' " + home + "ended/sweep.json")
+      cluster
+          .shell("sed -i 's/\"cluster\": \"yoke\"/\"cluster\": \"beta\"/w /dev/stdout' " + home + "ended/sweep.json",
+                 "ada")
           .out,
       " \"cluster\": \"beta\"\n");
   for (const auto* words : {"array --collect ended", "report ended/1/slurm.out"}) {
@@ -422,18 +424,19 @@ TEST(SlurmWatching, TakesTheAccountsOfAJobThatWasNotSampled) {
         cluster, "-t 5 -J " + name + " --wrap '" YOKE_COMMAND " slurm sample -- sh -c \"sleep 1; echo " + name + "\"'");
   };
   const auto old = sampled("old");
-  ASSERT_TRUE(cluster.wait_for_state(old, "COMPLETED"));
+  const auto accounted = [&] {
+    return cluster.run({"sacct", "-D", "-X", "-n", "-P", "-j", old, "-o", "JobName,State"}).out;
+  };
+  const auto are_accounted = [&](const std::string& jobs) {
+    return wait_until([&] { return accounted() == jobs; }, milliseconds(90'000));
+  };
+  ASSERT_TRUE(are_accounted("old|COMPLETED\n")) << accounted();
   ASSERT_EQ(Json::parse(slurm(cluster, "report --json " + old).out).at("reports")[0].at("nodes").size(), 1U);
   cluster.kill_daemon("slurmctld");
-  ASSERT_EQ(cluster.shell("slurmctld -i -c").exit_code, 0);
+  ASSERT_EQ(cluster.shell("rm -r $SLURM_TEST_DIR/state/* && slurmctld -i").exit_code, 0);
   ASSERT_EQ(submit(cluster, "--wrap true"), job);
   ASSERT_EQ(sampled("new"), old);
-  ASSERT_TRUE(cluster.wait_for_state(old, "COMPLETED"));
-  const auto is_accounted = [&] {
-    return cluster.run({"sacct", "-D", "-X", "-n", "-P", "-j", old, "-o", "JobName,State"}).out ==
-           "old|COMPLETED\nnew|COMPLETED\n";
-  };
-  ASSERT_TRUE(wait_until(is_accounted, milliseconds(90'000)));
+  ASSERT_TRUE(are_accounted("old|COMPLETED\nnew|COMPLETED\n")) << accounted();
   const auto reports = Json::parse(slurm(cluster, "report --json " + old).out).at("reports");
   ASSERT_EQ(reports.size(), 1U);
   EXPECT_EQ(reports[0].at("job").at("name"), "new");

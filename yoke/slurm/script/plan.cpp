@@ -119,6 +119,8 @@ class Planner {
         Conflict{"requeue", "yoke's --requeue N"},
         Conflict{"no-requeue", "yoke's --requeue 0"},
         Conflict{"wrap", "the program after --"},
+        Conflict{"wait", "yoke's --wait; sbatch would say the job's number at its end alone"},
+        Conflict{"test-only", "--dry-run"},
         Conflict{"time", "yoke's --time"},
         Conflict{"mem", "yoke's --mem"},
         Conflict{"partition", "yoke's --partition"},
