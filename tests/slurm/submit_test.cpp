@@ -368,14 +368,15 @@ TEST_F(SlurmSubmit, AForgottenArrayIsResumedByTasksAndAForeignScriptIsNotRun) {
                          milliseconds(60'000)));
   EXPECT_EQ(cluster.shell("ls " + out + "0.out").out, "");
 
-  // No loop waits for a task of a sweep whose end Slurm has forgotten.
+  // No loop waits for a task of a sweep whose end Slurm has forgotten, or that was cancelled before it started.
   cluster.shell(
-      "cd $SLURM_TEST_DIR/home/ada; mkdir lost; echo '{\"format\": \"yoke sweep 1\", \"job\": \"999\", "
-      "\"tasks\": [{\"parameters\": {}, \"argv\": [\"true\"]}]}' > lost/sweep.json",
+      "cd $SLURM_TEST_DIR/home/ada; mkdir -p lost/0 lost/1; touch lost/0/slurm.out; "
+      "task='{\"parameters\": {}, \"argv\": [\"true\"]}'; "
+      "echo '{\"format\": \"yoke sweep 1\", \"job\": \"999\", \"tasks\": ['$task, $task]} > lost/sweep.json",
       "ada");
   const auto lost = as_ada("array --collect lost --csv");
   EXPECT_EQ(lost.exit_code, 66) << lost.err;
-  EXPECT_THAT(lost.out, HasSubstr("0,not known"));
+  EXPECT_THAT(lost.out, testing::AllOf(HasSubstr("0,not known"), HasSubstr("1,never started")));
 
   cluster.shell("cd $SLURM_TEST_DIR/home/ada; chown bob slurm-1.sh");
   const auto foreign = as_ada("resume 1_1");

@@ -67,6 +67,13 @@ TEST(SlurmWatching, ListsJobsAndShowsWhatTheyPrint) {
                                "scontrol release " + late + "; wait $!")
                 .out,
             "1\n2\n");
+  // Slurm cuts lists of tasks after 64 characters unless it is told otherwise.
+  const auto pending = submit(cluster, "--hold --array=0-40:2,41-99:3,900 --wrap true");
+  const auto list = Json::parse(slurm(cluster, "ps --json " + pending).out).at("jobs").at(0).at("id").dump();
+  EXPECT_THAT(list, AllOf(HasSubstr("_[0,2,4,"), HasSubstr(",98,900]")));
+  EXPECT_THAT(slurm(cluster, "ps " + pending).out, AllOf(HasSubstr("_[0,2,4,"), HasSubstr(",...]")));
+  EXPECT_THAT(slurm(cluster, "report '" + pending + "_[900]'").out, HasSubstr("PENDING"));
+  EXPECT_EQ(slurm(cluster, "report '" + pending + "_[1,3]'").exit_code, 66);
   const auto array = submit(cluster, "--array=0-1 --wrap 'echo task $SLURM_ARRAY_TASK_ID'");
   EXPECT_EQ(slurm(cluster, "logs -f " + array).out, array + "_0: task 0\n" + array + "_1: task 1\n");
   EXPECT_EQ(slurm(cluster, "logs " + array + "_1").out, "task 1\n");
@@ -191,6 +198,21 @@ TEST(SlurmWatching, KnowsThatAStepWasOutOfMemory) {
   EXPECT_THAT(cluster.run({YOKE_COMMAND, "slurm", "report", sampled}).out,
               HasSubstr("are in a folder of ada and were not read"));
 
+  // A task of a sweep that ran out of memory gets more of it, and the others what they had.
+  const auto sweep = slurm(cluster,
+                           "array --param n=0,1 --sbatch '--mem=100 -c1 -t 5' -- "
+                           "sh -c '[ $0 = 0 ] || [ -e ../../go ] || python3 ../../oom.py' {n}");
+  ASSERT_EQ(sweep.exit_code, 0) << sweep.err;
+  const auto collect = [&] { return slurm(cluster, "array --collect sweep --csv"); };
+  ASSERT_TRUE(wait_until([&] { return collect().exit_code == 1; }, milliseconds(90'000))) << collect().out;
+  EXPECT_THAT(collect().out, AllOf(HasSubstr("0,done,0"), HasSubstr("1,failed (OUT_OF_MEMORY),1")));
+  cluster.shell(kFolder + "touch go", "ada");
+  const auto larger = slurm(cluster, "array --rerun sweep --grow 3");
+  EXPECT_THAT(larger.out, HasSubstr(": task 1 again, with --mem=100 -c1 -t 5 --mem=300M")) << larger.err;
+  EXPECT_TRUE(wait_until([&] { return collect().exit_code == 0; }, milliseconds(90'000))) << collect().out;
+  const auto larger_job = larger.out.substr(4, larger.out.find(':') - 4);
+  EXPECT_THAT(cluster.run({"scontrol", "show", "job", larger_job}).out, HasSubstr("MinMemoryNode=300M"));
+
   // This cluster also confines devices. --cpus-per-gpu does not divide GPUs among tasks; binding them does
   // (docs/slurm-check.md, Which options keep GPUs from reaching each other).
   const auto opened = [&](const std::string& options, const std::string& step) {
@@ -218,7 +240,7 @@ TEST(SlurmWatching, RunsSweepsAndResumesJobs) {
   const auto job = sweep.out.substr(4, sweep.out.find(':') - 4);
   EXPECT_THAT(cluster.run({"scontrol", "show", "job", job}).out, HasSubstr("Comment=my sweep "));
   const std::string home = "$SLURM_TEST_DIR/home/ada/";
-  EXPECT_TRUE(wait_until([&] { return cluster.shell("cat " + home + "sweep/*/status").out == "0\n0\n1\n1\n"; },
+  EXPECT_TRUE(wait_until([&] { return cluster.shell("cut -c1 " + home + "sweep/*/status").out == "0\n0\n1\n1\n"; },
                          milliseconds(90'000)));
   const auto results = slurm(cluster, "array --collect " + job + " --csv");
   EXPECT_EQ(results.exit_code, 1);
@@ -241,8 +263,8 @@ TEST(SlurmWatching, RunsSweepsAndResumesJobs) {
   // A task that Slurm ended has left no status.
   const auto ended = slurm(cluster, "array --folder ended --param a=0,100 -- sleep {a}").out;
   const auto ended_job = ended.substr(4, ended.find(':') - 4);
-  ASSERT_TRUE(
-      wait_until([&] { return cluster.shell("cat " + home + "ended/*/status").out == "0\n"; }, milliseconds(90'000)));
+  ASSERT_TRUE(wait_until([&] { return cluster.shell("cut -c1 " + home + "ended/*/status").out == "0\n"; },
+                         milliseconds(90'000)));
   ASSERT_TRUE(cluster.wait_for_state(ended_job + "_1", "RUNNING"));
   const auto unended = slurm(cluster, "array --collect ended --csv");
   EXPECT_EQ(unended.exit_code, 75) << "a loop can wait for it";
@@ -253,6 +275,54 @@ TEST(SlurmWatching, RunsSweepsAndResumesJobs) {
   const auto collected = slurm(cluster, "array --collect ended --csv");
   EXPECT_EQ(collected.exit_code, 1);
   EXPECT_THAT(collected.out, HasSubstr("1,failed (CANCELLED),100"));
+  // It runs again in another array, with the options of both command lines, and what it printed is kept.
+  EXPECT_THAT(slurm(cluster, "array --rerun ended --dry-run").out, HasSubstr("--array=1 "));
+  const auto rerun = slurm(cluster, "array --rerun ended --sbatch '-t 7' --json");
+  ASSERT_EQ(rerun.exit_code, 0) << rerun.err;
+  const auto reruns = Json::parse(rerun.out).at("reruns");
+  EXPECT_EQ(reruns.at(0).at("tasks"), Json({1}));
+  EXPECT_EQ(reruns.at(0).at("options"), Json({"-t", "7"}));
+  const auto rerun_job = reruns.at(0).at("job").get<std::string>();
+  ASSERT_TRUE(cluster.wait_for_state(rerun_job + "_1", "RUNNING"));
+  EXPECT_THAT(cluster.run({"scontrol", "show", "job", rerun_job}).out, HasSubstr("TimeLimit=00:07:00"));
+  EXPECT_EQ(cluster.shell("ls " + home + "ended/1/slurm.out.0").exit_code, 0);
+  for (const auto& name : {std::string("ended"), ended_job, rerun_job}) {
+    const auto running = slurm(cluster, "array --collect " + name + " --csv");
+    EXPECT_EQ(running.exit_code, 75) << name;
+    EXPECT_THAT(running.out, AllOf(HasSubstr("0,done,0"), HasSubstr("1,not ended,100"))) << name;
+  }
+  EXPECT_THAT(slurm(cluster, "array --rerun ended").out, HasSubstr("no task has failed; 1 of 2 have not ended"));
+  EXPECT_THAT(slurm(cluster, "report ended/1/slurm.out").out, HasSubstr("job " + rerun_job + "_1 "));
+  cluster.run({"scancel", rerun_job});
+  // Each task starts after the one with its number of another sweep, and the values are lines of a file.
+  cluster.shell(kFolder + "printf 'a,words\\n1,\"x,y\"\\n2,z\\n' > runs.csv", "ada");
+  const auto first =
+      slurm(cluster, "array --folder first --param a=1,2 -- sh -c 'until [ -e ../../go$0 ]; do sleep 0.05; done' {a}")
+          .out;
+  const auto second = slurm(cluster, "array --folder second --param-file runs.csv --sbatch '-d aftercorr:" +
+                                         first.substr(4, first.find(':') - 4) + "' -- printf %s {words}");
+  EXPECT_EQ(second.exit_code, 0) << second.err;
+  cluster.shell(kFolder + "touch go2", "ada");
+  EXPECT_TRUE(
+      wait_until([&] { return cluster.shell("cat " + home + "second/*/slurm.out").out == "z"; }, milliseconds(90'000)));
+  EXPECT_THAT(slurm(cluster, "array --collect second --csv").out, HasSubstr("0,not ended,1,\"x,y\"\n"));
+  cluster.shell(kFolder + "touch go1", "ada");
+  EXPECT_TRUE(wait_until([&] { return cluster.shell("cat " + home + "second/*/slurm.out").out == "x,yz"; },
+                         milliseconds(90'000)));
+  // Tasks that are cancelled in the queue have no output.
+  const auto never = slurm(cluster, "array --folder never --param a=1,2 --sbatch --begin=now+1hour -- echo {a}").out;
+  cluster.run({"scancel", never.substr(4, never.find(':') - 4)});
+  const auto unstarted = slurm(cluster, "array --collect never --csv");
+  EXPECT_EQ(unstarted.exit_code, 1);
+  EXPECT_THAT(unstarted.out, AllOf(HasSubstr("0,never started (CANCELLED),1"), HasSubstr("1,never started")));
+  EXPECT_THAT(slurm(cluster, "array --rerun never --sbatch --begin=now").out, HasSubstr(": tasks 0,1 again, with "));
+  EXPECT_TRUE(wait_until([&] { return slurm(cluster, "array --collect never").exit_code == 0; }, milliseconds(90'000)))
+      << slurm(cluster, "array --collect never").out;
+  // A task that waits again has not ended, whatever its last run has left.
+  EXPECT_EQ(slurm(cluster, "resume " + job + "_2").exit_code, 0);
+  const auto again = slurm(cluster, "array --collect sweep --csv");
+  EXPECT_EQ(again.exit_code, 75) << again.err;
+  EXPECT_THAT(again.out, AllOf(HasSubstr("2,not ended,2,5"), HasSubstr("3,failed (1),2,6")));
   // Another cluster may have a job of this number.
   EXPECT_EQ(
       cluster
@@ -375,6 +445,24 @@ TEST(SlurmWatching, TakesTheAccountsOfAJobThatWasNotSampled) {
   ASSERT_EQ(reports[0].at("nodes").size(), 1U);
   EXPECT_GE(reports[0].at("nodes")[0].at("begin_seconds"), reports[0].at("job").at("submit_seconds"));
   EXPECT_LT(reports[0].at("nodes")[0].at("num_samples"), 5) << "those of both jobs";
+
+  // An array is summed up. Oracle: sacct itself.
+  const auto array = submit(cluster, "--array=0-2 -c1 -t 5 --wrap 'test $SLURM_ARRAY_TASK_ID != 2'");
+  const auto accounts = [&](const std::string& column) {
+    return cluster.shell("sacct -X -n -P -o " + column + " -j " + array + " | sort -n").out;
+  };
+  ASSERT_TRUE(wait_until([&] { return accounts("State") == "COMPLETED\nCOMPLETED\nFAILED\n"; }, milliseconds(90'000)))
+      << accounts("State");
+  const auto lengths = accounts("ElapsedRaw");
+  const auto longest = lengths.substr(lengths.rfind('\n', lengths.size() - 2) + 1);
+  const auto summary = Json::parse(slurm(cluster, "report --json " + array).out);
+  EXPECT_EQ(summary.at("reports").size(), 3U);
+  EXPECT_EQ(summary.at("arrays").at(0).at("states"), (Json{{"COMPLETED", {0, 1}}, {"FAILED", {2}}}));
+  const auto& elapsed = summary.at("arrays").at(0).at("elapsed_seconds");
+  EXPECT_EQ(std::to_string(static_cast<int>(elapsed.at("most"))) + "\n", longest);
+  EXPECT_EQ(elapsed.at("num_tasks"), 3);
+  EXPECT_EQ(elapsed.at("limit"), 300);
+  EXPECT_THAT(slurm(cluster, "report " + array).out, HasSubstr("array " + array + " (wrap) of ada: 3 tasks"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// `yoke slurm array`: submits a sweep as an array of jobs, and collects the results.
+// `yoke slurm array`: submits a sweep as an array of jobs, and its failed tasks again.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -7,29 +7,25 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <filesystem>
 #include <iostream>
-#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
-#include "yoke/base/table.h"
 #include "yoke/base/text.h"
-#include "yoke/cli/frame/output.h"
 #include "yoke/cli/options/slurm.h"
 #include "yoke/cli/options/value.h"
 #include "yoke/cli/slurm.h"
 #include "yoke/cli/slurm_submit.h"
-#include "yoke/curve/recording.h"
+#include "yoke/cli/slurm_sweep.h"
 #include "yoke/slurm/check/options.h"
 #include "yoke/slurm/check/script.h"
 #include "yoke/slurm/job_folder.h"
+#include "yoke/slurm/outputs.h"
 #include "yoke/slurm/programs.h"
-#include "yoke/slurm/query.h"
 #include "yoke/slurm/submit.h"
 #include "yoke/slurm/sweep.h"
 
@@ -41,8 +37,9 @@ using ArrayJson = nlohmann::ordered_json;
 
 struct SlurmArrayArgs {
   std::vector<std::string> parameters;
-  std::string folder, options, collect;
+  std::string folder, file, options, collect, rerun;
   std::optional<int64_t> at_once;
+  std::optional<double> growth;
   bool json = false, csv = false, dry_run = false;
 };
 
@@ -120,25 +117,49 @@ slurm::Submission make_sweep(const fs::path& folder, const slurm::Sweep& sweep, 
   }
 }
 
+/// The words of sbatch for `tasks`, a list such as "0-9", with those of the user at the end.
+std::vector<std::string> array_options(const fs::path& folder, const std::string& tasks, std::optional<int64_t> at_once,
+                                       const std::vector<std::string>& words) {
+  std::vector<std::string> options = {fmt::format("--array={}{}", tasks, at_once ? fmt::format("%{}", *at_once) : ""),
+                                      "--chdir=" + folder.string(), "--output=" + folder.string() + "/%a/slurm.out"};
+  options.insert(options.end(), words.begin(), words.end());
+  return options;
+}
+
+/// Writes sweep.json, which should name the `job` that is submitted already. Without it the tasks run all the same.
+void note_job(const fs::path& folder, const slurm::Sweep& sweep, const std::string& job) {
+  try {
+    slurm::write_text(folder / "sweep.json", to_text(sweep));
+  } catch (const Error& error) {
+    std::cerr << fmt::format("yoke slurm array: warning: the tasks run as job {}, but sweep.json does not say so: {}\n",
+                             job, printable(error.what()));
+  }
+}
+
 int submit_sweep(const SlurmArrayArgs& args, Context& context) {
   std::vector<slurm::SweepParameter> parameters;
   for (const auto& text : args.parameters) parameters.push_back(slurm::parse_parameter(text));
-  if (parameters.empty()) throw Error(ErrorCode::kInvalidArgument, "give --param NAME=VALUE,VALUE,... at least once");
-  const auto tasks = slurm::plan_sweep(parameters, with_absolute_files(context.rest));
+  if (parameters.empty() && args.file.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "give --param NAME=VALUE,VALUE,... or --param-file FILE");
+  }
+  std::vector<slurm::SweepValues> rows(1);
+  if (!args.file.empty()) {
+    rows = slurm::parse_parameter_file(read_file(args.file), args.file);
+  }
+  const auto tasks = slurm::plan_sweep(parameters, with_absolute_files(context.rest), rows);
+  for (const auto& [name, _] : rows[0]) parameters.push_back({.name = name, .values = {}});
   check_program_here({}, context);
   for (const auto& name : slurm::unknown_placeholders(parameters, context.rest)) {
     std::cerr << fmt::format("yoke slurm array: there is no --param {}, so {{{}}} stays as it is\n", name, name);
   }
-  const auto folder = fs::absolute(args.folder).string();
+  const auto folder = sweep_path(args.folder).string();
   if (folder.find('%') != folder.npos || folder.find('\n') != folder.npos) {
     throw Error(ErrorCode::kInvalidArgument,
                 "Slurm would replace the % in the folder {}; choose another one with --folder", printable(folder));
   }
   const auto script = slurm::sweep_script(tasks, folder, "sweep");
-  std::vector<std::string> options = {
-      fmt::format("--array=0-{}{}", tasks.size() - 1, args.at_once ? fmt::format("%{}", *args.at_once) : ""),
-      "--chdir=" + folder, "--output=" + folder + "/%a/slurm.out"};
-  for (auto& word : sbatch_words(args.options)) options.push_back(std::move(word));
+  const auto words = sbatch_words(args.options);
+  const auto options = array_options(folder, fmt::format("0-{}", tasks.size() - 1), args.at_once, words);
   if (const auto warning = slurm::unused_tasks_warning(options, context.rest); !warning.empty()) {
     std::cerr << "yoke slurm array: warning: " << warning << '\n';
   }
@@ -158,19 +179,13 @@ int submit_sweep(const SlurmArrayArgs& args, Context& context) {
     throw Error(ErrorCode::kFailedPrecondition, "{} has another sweep; choose another folder with --folder",
                 printable(folder));
   }
-  slurm::Sweep sweep{.tasks = tasks, .job = ""};
+  slurm::Sweep sweep{.tasks = tasks, .job = "", .folder = folder, .options = words, .at_once = args.at_once};
   const HeldSignals held;
   const auto submission = make_sweep(folder, sweep, script, options, context.environment);
   const auto& job = sweep.job = submission.job_id;
   sweep.cluster = submission.cluster.empty() ? cluster_here(context.environment) : submission.cluster;
   for (const auto& message : submission.messages) std::cerr << "sbatch: " << message << '\n';
-  try {
-    slurm::write_text(fs::path(folder) / "sweep.json", to_text(sweep));
-  } catch (const Error& error) {
-    std::cerr << fmt::format(
-        "yoke slurm array: warning: the sweep runs as job {}, but sweep.json does not say so: {}\n", job,
-        printable(error.what()));
-  }
+  note_job(folder, sweep, job);
   if (args.json) {
     context.out << ArrayJson{{"job", job}, {"folder", folder}, {"num_tasks", tasks.size()}}.dump(2) << '\n';
   } else {
@@ -181,218 +196,137 @@ int submit_sweep(const SlurmArrayArgs& args, Context& context) {
   return kExitOk;
 }
 
-/// The folder of a sweep that a user names by its job or by the folder itself.
-fs::path sweep_folder(const std::string& name, const Environment& environment) {
-  std::error_code ignored;
-  const auto job = slurm::parse_job_name(name);
-  if (!job || fs::exists(fs::path(name) / "sweep.json", ignored)) return name;
-  for (const auto& known : slurm::known_jobs(*job, environment)) {
-    if (!known.folder.empty()) return known.folder;
+/// The script of the sweep, as it was submitted. Errors  kNotFound: it is not there, or not of this user.
+/// kFailedPrecondition: it would run the tasks in the folder where the sweep was before.
+std::string script_of_sweep(const SweepFolder& folder) {
+  const auto file = folder.path / "sweep.sh";
+  const auto script = slurm::read_own_file(file, slurm::kMaxSweepBytes);
+  if (!script) {
+    const auto why = slurm::why_not_own(file);
+    throw Error(ErrorCode::kNotFound, "the tasks cannot run again without the script of the sweep: {}",
+                why.empty() ? printable(file.string()) + " cannot be read or is too large" : why);
   }
-  for (const auto& account : slurm::accounts_of(*job, environment)) {
-    if (!account.job.folder.empty()) return account.job.folder;
-  }
-  throw Error(ErrorCode::kNotFound, "Slurm knows no job {}; give the folder of the sweep instead", name);
-}
-
-struct SweepResult {
-  std::string state;  ///< "done", "failed (3)", "failed (TIMEOUT)", "not ended", "not known"
-  bool has_ended = false, has_failed = false, is_known = true;
-  std::vector<std::pair<std::string, double>> metrics;  ///< The last value of each.
-};
-
-SweepResult result_of(const fs::path& folder) {
-  SweepResult result{.state = "not ended", .metrics = {}};
-  try {
-    const auto text = read_regular_file(folder / "status", 64);
-    const auto status = parse_int(std::string_view(text).substr(0, text.find('\n'))).value_or(-1);
-    result.has_ended = true;
-    result.has_failed = status != 0;
-    result.state = status == 0 ? "done" : fmt::format("failed ({})", status);
-  } catch (const Error&) {  // it has not ended, or a signal ended its script
-  }
-  const auto take = [&](const fs::path& run) {
-    for (const auto& curve : curve::read_run(run).curves) {
-      if (!curve.values.empty()) result.metrics.emplace_back(curve.metric, curve.values.back());
-    }
-  };
-  try {
-    take(folder);
-  } catch (const Error&) {
-    try {
-      take(curve::newest_run(folder));
-    } catch (const Error&) {  // no metrics
-    }
-  }
-  return result;
-}
-
-/// Where a sweep is. Its number may by now be that of another job, and of one of another cluster.
-struct SweepPlace {
-  fs::path folder;
-  std::string cluster;
-};
-
-/// Completes the results of tasks that left no status by what Slurm says of them: a time limit, a lack of memory or
-/// scancel ends a script before it can write. Returns why Slurm could not tell, if so.
-std::optional<Error> ask_for_ends(std::vector<SweepResult>& results, const slurm::JobName& job, const SweepPlace& place,
-                                  const Environment& environment) {
-  using States = std::map<int64_t, std::string>;  // by index; empty: the task has not ended
-  States states;
-  bool is_list_cut = false;  // Slurm cuts long lists of tasks that wait
-  const auto add = [&](States& to, const slurm::Job& task) {
-    std::error_code error;
-    if (fs::exists(task.folder, error) && !fs::equivalent(task.folder, place.folder, error)) return;
-    const auto tasks = slurm::array_tasks_of(task);
-    is_list_cut |= tasks.empty() && !task.has_ended();
-    for (const auto index : tasks) to[index] = task.has_ended() ? task.state : "";
-  };
-  const auto is_complete = [&] {
-    for (size_t i = 0; i < results.size(); ++i) {
-      if (!results[i].has_ended && !states.contains(static_cast<int64_t>(i))) return false;
-    }
-    return true;
-  };
-  try {
-    require_cluster(place.cluster, "the sweep", environment);
-    for (const auto& task : slurm::known_jobs(job, environment)) add(states, task);
-  } catch (const Error& error) {
-    for (auto& result : results) {
-      if (!result.has_ended) result.state = "not known", result.is_known = false;
-    }
-    return error;
-  }
-  if (!is_complete() && !is_list_cut) {
-    try {
-      States forgotten;
-      for (const auto& account : slurm::accounts_of(job, environment)) {
-        add(forgotten, account.job);  // the last run counts
-      }
-      // slurmctld forgets no task that has not ended, whatever the accounts have.
-      std::erase_if(forgotten, [](const auto& one) { return one.second.empty(); });
-      states.merge(forgotten);
-    } catch (const Error&) {  // no accounts
-    }
-  }
-  for (size_t i = 0; i < results.size(); ++i) {
-    auto& result = results[i];
-    if (result.has_ended) continue;
-    const auto found = states.find(static_cast<int64_t>(i));
-    if (found != states.end() && !found->second.empty()) {
-      result.has_ended = true;
-      result.has_failed = found->second != "COMPLETED";
-      result.state = result.has_failed ? fmt::format("failed ({})", printable(found->second)) : "done";
-    } else if (found == states.end() && !is_list_cut) {
-      result.state = "not known";
-      result.is_known = false;
-    }
-  }
-  if (std::ranges::all_of(results, &SweepResult::is_known)) return std::nullopt;
-  return Error(ErrorCode::kNotFound, "Slurm does not know them any more");
-}
-
-/// Says on standard error what a script or a user should know about the tasks. Returns the exit status.
-int tell_ends(const std::vector<SweepResult>& results, const fs::path& folder, const std::optional<Error>& unanswered) {
-  bool has_failed = false;
-  for (size_t i = 0; i < results.size(); ++i) {
-    if (!results[i].has_failed) continue;
-    has_failed = true;
-    std::cerr << fmt::format("yoke slurm array: task {} {}; its output is {}\n", i, results[i].state,
-                             printable((folder / std::to_string(i) / "slurm.out").string()));
-  }
-  const auto has_more = [](const SweepResult& result) { return !result.has_ended && result.is_known; };
-  const auto num_unended = std::ranges::count_if(results, has_more);
-  if (num_unended > 0) {
-    std::cerr << fmt::format("yoke slurm array: {} of {} tasks {} not ended\n", num_unended, results.size(),
-                             num_unended == 1 ? "has" : "have");
-  }
-  if (unanswered) {
-    std::cerr << fmt::format("yoke slurm array: it is not known whether all tasks without a status have ended: {}\n",
-                             printable(unanswered->what()));
-  }
-  // A loop may wait for tasks and for an answer, but what Slurm has forgotten it does not learn again.
-  if (num_unended > 0 || (unanswered && unanswered->code() == ErrorCode::kTimeout)) {
-    return exit_status(ErrorCode::kUnavailable);
-  }
-  if (unanswered) return exit_status(unanswered->code());
-  return has_failed ? 1 : kExitOk;
-}
-
-int collect_sweep(const SlurmArrayArgs& args, Context& context) {
-  const auto folder = sweep_folder(args.collect, context.environment);
-  if (std::error_code ignored; !fs::exists(folder / "sweep.json", ignored)) {
+  if (!folder.sweep.folder.empty() && folder.sweep.folder != folder.path) {
     throw Error(
-        ErrorCode::kNotFound,
-        "{} has no sweep (no sweep.json); give the folder or the job of a sweep that `yoke slurm array` submitted",
-        printable(folder.string()));
+        ErrorCode::kFailedPrecondition,
+        "the tasks cannot run again in {}: the sweep was submitted in {}, and its script runs them there; use that "
+        "path",
+        printable(folder.path.string()), printable(folder.sweep.folder));
   }
-  const auto file = folder / "sweep.json";
-  const auto sweep = slurm::parse_sweep(read_regular_file(file, slurm::kMaxSweepBytes), file.string());
-  const auto& tasks = sweep.tasks;
-  std::vector<SweepResult> results;
-  for (size_t i = 0; i < tasks.size(); ++i) results.push_back(result_of(folder / std::to_string(i)));
-  const auto job = slurm::parse_job_name(sweep.job.empty() ? args.collect : sweep.job);
-  std::optional<Error> unanswered;
-  if (!std::ranges::all_of(results, &SweepResult::has_ended)) {
-    unanswered = job ? ask_for_ends(results, *job, {folder, sweep.cluster}, context.environment)
-                     : Error(ErrorCode::kNotFound, "{} does not say which job the sweep is", printable(file.string()));
+  return *script;
+}
+
+/// Slurm would truncate what the tasks have printed. A file with the job in its name is another one next time.
+void keep_outputs(slurm::KeptOutputs& kept, const SweepFolder& folder, const slurm::SweepRerun& rerun) {
+  std::vector<slurm::check::OptionWord> words;
+  for (const auto& word : rerun.options) words.push_back({.text = word});
+  std::string errors;
+  for (const auto& option : slurm::check::parse_options(slurm::check::kSbatch, words).given) {
+    if (option.spec->short_name == 'e') errors = option.value;  // the last one counts
   }
-  std::vector<std::string> metrics;
-  for (const auto& result : results) {
-    for (const auto& [name, _] : result.metrics) {
-      if (std::ranges::find(metrics, name) == metrics.end()) metrics.push_back(name);
+  for (const auto task : rerun.tasks) {
+    kept.keep((folder.of_task(static_cast<size_t>(task)) / "slurm.out").string());
+    slurm::Job job{.number = 1, .array = 1, .array_task = std::to_string(task), .folder = folder.path.string()};
+    const auto path = slurm::expand_path(errors, job);
+    job.number = 2;
+    job.array = 2;
+    if (path == slurm::expand_path(errors, job)) kept.keep(path);
+  }
+}
+
+/// Submits the tasks, and adds them to the sweep.
+void submit_tasks(SweepFolder& folder, slurm::SweepRerun rerun, const std::string& script,
+                  const std::vector<std::string>& options, const Environment& environment) {
+  slurm::KeptOutputs kept;
+  try {
+    keep_outputs(kept, folder, rerun);
+    const auto submission = slurm::submit(script, environment, options);
+    for (const auto& message : submission.messages) std::cerr << "sbatch: " << message << '\n';
+    rerun.job = submission.job_id;
+  } catch (const Error& error) {
+    const bool may_run = error.code() == ErrorCode::kTimeout || error.code() == ErrorCode::kDataLoss;
+    if (!may_run) kept.undo();
+    throw;
+  }
+  folder.sweep.reruns.push_back(std::move(rerun));
+  note_job(folder.path, folder.sweep, folder.sweep.reruns.back().job);
+}
+
+int rerun_sweep(const SlurmArrayArgs& args, Context& context) {
+  if (const auto job = slurm::parse_job_name(args.rerun); job && job->task) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "--rerun {0} names one task, but runs all again that have failed; `yoke slurm resume {0}` puts one back",
+        args.rerun);
+  }
+  auto folder = open_sweep(args.rerun, context.environment);
+  const auto states = sweep_states(folder, context.environment);
+  if (states.unanswered) {
+    throw Error(states.unanswered->code(), "no task is run again, because it is not known which ones have ended: {}",
+                states.unanswered->what());
+  }
+  const auto plan =
+      slurm::plan_rerun(folder.sweep, states.tasks, {.options = sbatch_words(args.options), .growth = args.growth});
+  const auto script = plan.empty() ? "" : script_of_sweep(folder);
+  const auto at_once = args.at_once ? args.at_once : folder.sweep.at_once;
+  auto json = ArrayJson::array();
+  const HeldSignals held;
+  for (const auto& rerun : plan) {
+    const auto tasks = slurm::to_task_list(rerun.tasks);
+    const auto options = array_options(folder.path, tasks, at_once, rerun.options);
+    if (args.dry_run) {
+      context.out << printable(fmt::format("sbatch {} <sweep.sh", fmt::join(options, " "))) << '\n';
+      continue;
+    }
+    submit_tasks(folder, rerun, script, options, context.environment);
+    const auto& job = folder.sweep.reruns.back().job;
+    if (args.json) {
+      json.push_back({{"job", job}, {"tasks", rerun.tasks}, {"options", rerun.options}});
+    } else {
+      context.out << fmt::format("job {}: task{} {} again{}{}\n", job, rerun.tasks.size() == 1 ? "" : "s", tasks,
+                                 rerun.options.empty() ? "" : ", with ",
+                                 printable(fmt::format("{}", fmt::join(rerun.options, " "))));
+      context.out.flush();  // a later one may be refused
     }
   }
-  const auto find = [](const SweepResult& result, const std::string& name) -> std::optional<double> {
-    for (const auto& [metric, value] : result.metrics) {
-      if (metric == name) return value;
-    }
-    return std::nullopt;
-  };
   if (args.json) {
-    ArrayJson json = {{"folder", fs::absolute(folder).string()}, {"tasks", ArrayJson::array()}};
-    for (size_t i = 0; i < tasks.size(); ++i) {
-      auto parameters = ArrayJson::object(), values = ArrayJson::object();
-      for (const auto& [name, value] : tasks[i].parameters) parameters[name] = value;
-      for (const auto& [name, value] : results[i].metrics)
-        values[name] = std::isfinite(value) ? ArrayJson(value) : ArrayJson();
-      json["tasks"].push_back(
-          {{"task", i}, {"state", results[i].state}, {"parameters", parameters}, {"metrics", values}});
-    }
-    context.out << json.dump(2, ' ', false, ArrayJson::error_handler_t::replace) << '\n';
-  } else {
-    Table table{.columns = {{"task", Align::kRight}, {"state"}}, .rows = {}};
-    for (const auto& [name, _] : tasks.empty() ? decltype(slurm::SweepTask::parameters)() : tasks[0].parameters) {
-      table.columns.push_back({name, Align::kRight});
-    }
-    for (const auto& name : metrics) table.columns.push_back({name, Align::kRight});
-    for (size_t i = 0; i < tasks.size(); ++i) {
-      std::vector<std::string> row = {std::to_string(i), results[i].state};
-      for (const auto& [_, value] : tasks[i].parameters) row.push_back(value);
-      for (const auto& name : metrics) {
-        const auto value = find(results[i], name);
-        row.push_back(value ? fmt::format("{:.6g}", *value) : args.csv ? "" : "-");
-      }
-      row.resize(table.columns.size());
-      table.rows.push_back(std::move(row));
-    }
-    context.out << (args.csv ? to_csv(table) : to_text(table, output_width(context)));
+    context.out << ArrayJson{{"folder", folder.path.string()}, {"reruns", json}}.dump(
+                       2, ' ', false, ArrayJson::error_handler_t::replace)
+                << '\n';
+  } else if (plan.empty()) {
+    const auto is_open = [](const slurm::SweepState& state) { return state.end == slurm::SweepEnd::kNotEnded; };
+    const auto num_open = std::ranges::count_if(states.tasks, is_open);
+    context.out << fmt::format("no task has failed; {} of {} have not ended\n", num_open, states.tasks.size());
+  } else if (!args.dry_run) {
+    context.out << fmt::format(
+        "what they printed before is beside, in slurm.out.0 and so on\n"
+        "  yoke slurm array --collect {}\n",
+        printable(folder.path.string()));
   }
-  return tell_ends(results, folder, unanswered);
+  context.out.flush();
+  return kExitOk;
 }
 
 int run_slurm_array(const SlurmArrayArgs& args, Context& context) {
-  const bool is_collecting = !args.collect.empty();
-  if (is_collecting && (!args.parameters.empty() || !context.rest.empty())) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "--collect shows a sweep that was submitted; it takes no program and no --param");
+  const bool is_collecting = !args.collect.empty(), is_rerunning = !args.rerun.empty();
+  if (is_collecting && is_rerunning) {
+    throw Error(ErrorCode::kInvalidArgument, "give --collect, which shows a sweep, or --rerun, which submits tasks");
   }
-  if (!is_collecting && context.rest.empty()) {
+  if ((is_collecting || is_rerunning) && (!args.parameters.empty() || !args.file.empty() || !context.rest.empty())) {
+    throw Error(ErrorCode::kInvalidArgument, "{} is for a sweep that was submitted; it takes no program and no --param",
+                is_collecting ? "--collect" : "--rerun");
+  }
+  if (args.csv && !is_collecting) throw Error(ErrorCode::kInvalidArgument, "--csv needs --collect");
+  if (args.growth && !is_rerunning) throw Error(ErrorCode::kInvalidArgument, "--grow needs --rerun");
+  if (is_collecting) {
+    return collect_sweep({.sweep = args.collect, .json = args.json, .csv = args.csv}, context);
+  }
+  if (is_rerunning) return rerun_sweep(args, context);
+  if (context.rest.empty()) {
     throw Error(ErrorCode::kInvalidArgument,
                 "give a program, as in `yoke slurm array --param lr=0.1,0.01 -- ./train --lr {lr}`");
   }
-  if (args.csv && !is_collecting) throw Error(ErrorCode::kInvalidArgument, "--csv needs --collect");
-  return is_collecting ? collect_sweep(args, context) : submit_sweep(args, context);
+  return submit_sweep(args, context);
 }
 
 }  // namespace
@@ -405,6 +339,9 @@ void add_slurm_array(CLI::App& cmd, Context& context) {
       ->type_name("NAME=VALUE,...")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  cmd.add_option("--param-file", args->file,
+                 "CSV: the first line has names, each other one the values of a task, \"4,8\" with commas in quotes")
+      ->type_name("FILE");
   cmd.add_option("--folder", args->folder, "Where each task gets a folder, which all nodes must see")
       ->type_name("FOLDER")
       ->capture_default_str();
@@ -413,22 +350,35 @@ void add_slurm_array(CLI::App& cmd, Context& context) {
       ->type_name("OPTIONS");
   cmd.add_option("--collect", args->collect, "Show the results of a sweep: its job or its folder")
       ->type_name("JOB|FOLDER");
+  cmd.add_option("--rerun", args->rerun, "Submit the tasks of a sweep again that failed or never started")
+      ->type_name("JOB|FOLDER");
+  add_number(cmd, "--grow", args->growth, {"FACTOR", 1, 1000},
+             "With --rerun: tasks that ran out of memory or time get FACTOR times as much of it");
   cmd.add_flag("--csv", args->csv, "With --collect: print CSV");
   cmd.add_flag("--json", args->json, "Print JSON");
   cmd.add_flag("--dry-run", args->dry_run, "Print the script and the command line of sbatch, and submit nothing");
   add_program(cmd, "PROGRAM", "What each task runs, with its arguments; every word from here on is its own");
-  cmd.footer(
-      examples("  yoke slurm array --param lr=0.1,0.01 --param batch=32,64 --sbatch '-t 1:00:00 --gpus-per-node=1' \\\n"
-               "      -- python train.py --lr {lr} --batch {batch}    four tasks, in sweep/0 to sweep/3\n"
-               "  yoke slurm array --collect sweep                    the last metrics of each, and what failed\n"
-               "  yoke slurm array --collect 4131 --csv >results.csv\n"
-               "\n"
-               "Each task runs in a folder of its own. Words of the program that name files here are made\n"
-               "absolute. Metrics are what `yoke curve` reads: metrics.csv, JSON lines, TensorBoard's files.\n"
-               "\n"
-               "Exit status: 0; with --collect 75 if a task has not ended, else 66 if Slurm has forgotten how a task\n"
-               "ended, else 1 if a task has failed; 75 if slurmctld or munge cannot be reached.\n"
-               "To wait: while yoke slurm array --collect sweep >results; [ $? = 75 ]; do sleep 60; done"));
+  cmd.footer(examples(
+      "  yoke slurm array --param lr=0.1,0.01 --param batch=32,64 --sbatch '-t 1:00:00 --gpus-per-node=1' \\\n"
+      "      -- python train.py --lr {lr} --batch {batch}    four tasks, in sweep/0 to sweep/3\n"
+      "  yoke slurm array --param-file runs.csv -- ./train --lr {lr} --layers {layers}    a task for each line\n"
+      "  yoke slurm array --param a=1,2 --folder eval --sbatch '-d aftercorr:4131' -- ./evaluate {a}\n"
+      "                                                      each after the task with its number of job 4131\n"
+      "  yoke slurm array --collect sweep                    the last metrics of each, and what failed\n"
+      "  yoke slurm array --collect 4131 --csv >results.csv\n"
+      "  yoke slurm array --rerun sweep                      those that failed or never started\n"
+      "  yoke slurm array --rerun sweep --grow 2             with twice the memory or time, if that was short\n"
+      "  yoke slurm array --rerun sweep --sbatch '-p long -t 2-0'    with other options\n"
+      "\n"
+      "Each task runs in a folder of its own. Words of the program that name files here are made\n"
+      "absolute. Metrics are what `yoke curve` reads: metrics.csv, JSON lines, TensorBoard's files.\n"
+      "\n"
+      "--rerun submits sweep.sh again with the options of the sweep and those given now, as a new array in\n"
+      "the same folders; tasks that wait, run or have succeeded are left alone.\n"
+      "\n"
+      "Exit status: 0; with --collect 75 if a task has not ended, else 66 if Slurm has forgotten how a task\n"
+      "ended, else 1 if a task has failed; 75 if slurmctld or munge cannot be reached.\n"
+      "To wait: while yoke slurm array --collect sweep >results; [ $? = 75 ]; do sleep 60; done"));
   cmd.callback([args, &context] { context.exit_code = run_slurm_array(*args, context); });
 }
 

@@ -198,7 +198,7 @@ class OutputReader {
 
 std::string waiting_text(const slurm::Job& job) {
   const auto words = slurm::explain_reason(job.reason);
-  return fmt::format("job {} waits in the queue{}{}", job.id,
+  return fmt::format("job {} waits in the queue{}{}", short_id(job),
                      job.reason.empty() ? "" : " (" + printable(job.reason) + ")",
                      words.meaning.empty() ? "" : fmt::format(": {}", words.meaning));
 }
@@ -323,8 +323,7 @@ class SlurmLogs {
   /// Why a job has no file, although Slurm knows its name. Empty: it should have one.
   static std::string unprinted_text(const slurm::Job& job) {
     if (job.is_waiting()) return waiting_text(job) + "; it has printed nothing since it was put back into the queue";
-    const bool has_run = !job.node_list.empty() || !job.batch_host.empty() || job.elapsed.count() > 0;
-    if (!job.has_ended() || has_run) return "";
+    if (!job.has_ended() || job.has_run()) return "";
     return job.num_restarts == 0
                ? fmt::format("job {} is {}: it ended before it started, so it has printed nothing", job.id, job.state)
                : fmt::format("job {} is {}: it ended before it started again, so it has printed nothing more", job.id,

@@ -53,7 +53,7 @@ Table slurm_table(const std::vector<slurm::Job>& jobs, bool with_user) {
                           {"where", Align::kLeft, 12}},
               .rows = {}};
   for (const auto& job : jobs) {
-    table.rows.push_back({job.id, job.name, job.partition, job.state, std::to_string(job.num_nodes),
+    table.rows.push_back({short_id(job), job.name, job.partition, job.state, std::to_string(job.num_nodes),
                           job.num_gpus == 0 ? "-" : std::to_string(job.num_gpus), time_text(job),
                           job.limit ? format_duration(*job.limit) : "-",
                           job.num_restarts == 0 ? "-" : std::to_string(job.num_restarts), where_text(job)});

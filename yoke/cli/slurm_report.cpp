@@ -18,6 +18,7 @@
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/slurm.h"
 #include "yoke/cli/slurm_submit.h"
+#include "yoke/slurm/array_report.h"
 #include "yoke/slurm/holding.h"
 #include "yoke/slurm/job_file.h"
 #include "yoke/slurm/job_folder.h"
@@ -87,7 +88,7 @@ std::optional<slurm::JobName> job_of_sweep(const std::string& word, const Enviro
   if (!text) return std::nullopt;
   const auto sweep = slurm::parse_sweep(*text, file.string());
   require_cluster(sweep.cluster, "the sweep in " + file.parent_path().string(), environment);
-  const auto job = slurm::parse_job_name(sweep.job);
+  const auto job = slurm::parse_job_name(slurm::jobs_of_task(sweep, *task).back());
   return job ? std::optional(slurm::JobName{job->number, task}) : std::nullopt;
 }
 
@@ -231,26 +232,43 @@ std::vector<slurm::Evidence> evidence_of(const ReportTarget& target, const Envir
               target.range->number);
 }
 
+/// Whether the user named an array by its number alone, and it has several tasks.
+bool is_whole_array(const ReportTarget& target, const std::vector<slurm::TaskReport>& tasks) {
+  const auto& name = target.names.front();
+  if (!target.file.empty() || target.range || name.task) return false;
+  const auto is_of_array = [&](const slurm::TaskReport& task) { return task.report.job.array == name.number; };
+  return std::ranges::all_of(tasks, is_of_array) &&
+         (tasks.size() > 1 || array_tasks_of(tasks[0].report.job).size() > 1);
+}
+
 int run_slurm_report(const SlurmReportArgs& args, Context& context) {
   std::vector<ReportTarget> targets;
   for (const auto& word : args.jobs) targets.push_back(report_target(word, context.environment));
-  auto json = nlohmann::ordered_json::array();
+  auto reports = nlohmann::ordered_json::array(), arrays = reports;
   bool is_first = true;
+  const auto print = [&](const std::string& text) {
+    context.out << (is_first ? "" : "\n") << text;
+    is_first = false;
+  };
   for (const auto& target : targets) {
+    std::vector<slurm::TaskReport> tasks;
     for (const auto& evidence : evidence_of(target, context.environment)) {
-      const auto report = make_report(evidence);
-      const auto advice = advise(report);
-      if (args.json) {
-        json.push_back(to_json(report, advice));
-        continue;
-      }
-      context.out << (is_first ? "" : "\n") << to_text(report, advice, output_width(context));
-      is_first = false;
+      auto report = make_report(evidence);
+      auto advice = advise(report);
+      tasks.push_back({std::move(report), std::move(advice)});
+    }
+    const bool is_array = is_whole_array(target, tasks);
+    if (is_array && args.json) arrays.push_back(to_json(make_array_report(tasks)));
+    if (is_array && !args.json) print(to_text(make_array_report(tasks), output_width(context)));
+    for (const auto& [report, advice] : tasks) {
+      if (args.json) reports.push_back(to_json(report, advice));
+      if (!args.json && !is_array) print(to_text(report, advice, output_width(context)));
     }
   }
   if (args.json) {
     constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-    context.out << nlohmann::ordered_json{{"reports", json}}.dump(2, ' ', false, kReplace) << '\n';
+    context.out << nlohmann::ordered_json{{"reports", reports}, {"arrays", arrays}}.dump(2, ' ', false, kReplace)
+                << '\n';
   }
   return kExitOk;
 }
@@ -267,7 +285,8 @@ void add_slurm_report(CLI::App& cmd, Context& context) {
   cmd.footer(
       examples("  yoke slurm report 4121             a job that runs or has ended\n"
                "  yoke slurm report 4121_7 4130      a task of an array, and another job\n"
-               "  yoke slurm report '4121_[1-3]'     tasks of an array\n"
+               "  yoke slurm report 4131             all tasks of an array: states, and the spread of what they used\n"
+               "  yoke slurm report '4131_[1-3]'     these tasks of it, one by one\n"
                "  yoke slurm report logs/*.out       the jobs of these output files\n"
                "  yoke slurm report sweep/*/slurm.out    the tasks of a sweep of `yoke slurm array`\n"
                "  yoke slurm report --json 4121 | jq '.reports[].advice[].text'\n"

@@ -1,5 +1,4 @@
 // `yoke slurm resume`: runs the script of a job again, so that its program goes on from its newest checkpoint.
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -7,12 +6,9 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <cerrno>
-#include <cstdio>
 #include <filesystem>
 #include <iostream>
 #include <memory>
-#include <utility>
 
 #include "yoke/base/error.h"
 #include "yoke/base/moment.h"
@@ -88,53 +84,6 @@ std::string checkpoint_text(const std::string& folder) {
   return fmt::format("the newest checkpoint{} is {}, of {}", extent, printable(found->path),
                      moment_text(std::chrono::time_point_cast<std::chrono::system_clock::duration>(time)));
 }
-
-/// Renames a file without replacing another one. Returns false with errno.
-bool rename_to_new(const std::string& from, const std::string& to) {
-  if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
-  if (errno != EINVAL && errno != ENOSYS) return false;
-  return link(from.c_str(), to.c_str()) == 0 && unlink(from.c_str()) == 0;  // as on NFS, which lacks RENAME_NOREPLACE
-}
-
-/// Slurm would truncate the output files of a job that is put back into the queue. Gives them other names.
-class KeptOutputs {
- public:
-  /// Errors  kPermissionDenied: a file is not of this user; else as errno says: it cannot get another name.
-  void keep(const std::string& path) {
-    struct stat status {};
-    if (path.empty() || lstat(path.c_str(), &status) != 0 || S_ISCHR(status.st_mode)) return;  // such as /dev/null
-    if (!S_ISREG(status.st_mode) || status.st_uid != geteuid()) {
-      throw Error(ErrorCode::kPermissionDenied,
-                  "Slurm would truncate {}, which is no regular file of yours, so it cannot be kept; move it first",
-                  printable(path));
-    }
-    for (int i = 0; i < 1000; ++i) {
-      const auto kept = fmt::format("{}.{}", path, i);
-      if (rename_to_new(path, kept)) {
-        renamed_.emplace_back(path, kept);
-        return;
-      }
-      if (errno != EEXIST) break;
-    }
-    const int error = errno;
-    throw system_error(error, "Slurm would truncate " + printable(path) + ", but it cannot be renamed");
-  }
-
-  void undo() {
-    for (const auto& [path, kept] : renamed_) rename_to_new(kept, path);
-    renamed_.clear();
-  }
-
-  /// "what it has printed is in a, b", or nothing.
-  std::string text() const {
-    std::string names;
-    for (const auto& [_, kept] : renamed_) names += (names.empty() ? "" : ", ") + printable(kept);
-    return names.empty() ? "" : "what it has printed is in " + names;
-  }
-
- private:
-  std::vector<std::pair<std::string, std::string>> renamed_;
-};
 
 /// The script to submit for `name`, a job or the task of an array whose script is `script`.
 /// Errors  kInvalidArgument: all tasks would run again, or there is no such task.
@@ -238,7 +187,15 @@ Error no_script(const slurm::JobName& name, const std::optional<nlohmann::ordere
                  to_text(name), kEnd);
   }
   const auto& last = accounts.back();
-  if (slurm::is_from_standard_input(last.submit_line)) {
+  const bool is_from_input = slurm::is_from_standard_input(last.submit_line);
+  if (std::error_code ignored; is_from_input && fs::exists(fs::path(last.job.folder) / "sweep.json", ignored)) {
+    return Error(
+        ErrorCode::kNotFound,
+        "{0}. It is of the sweep in {1}, of which `yoke slurm array --rerun {1}` runs all tasks again that have "
+        "failed",
+        begin, printable(last.job.folder));
+  }
+  if (is_from_input) {
     return Error(
         ErrorCode::kNotFound,
         "{}. It was submitted in {} with a script from standard input, of which Slurm keeps nothing, and there "
@@ -273,8 +230,11 @@ int run_slurm_resume(const SlurmResumeArgs& args, Context& context) {
     jobs.front().id = std::to_string(name.number);
   }
   if (jobs.size() > 1) {
-    throw Error(ErrorCode::kInvalidArgument, "job {} is an array; name the task to resume, as {}", to_text(name),
-                jobs.front().id);
+    const auto tasks = slurm::array_tasks_of(jobs.front());
+    throw Error(ErrorCode::kInvalidArgument,
+                "job {0} is an array; name the task to resume, as {0}_{1}. Of a sweep, `yoke slurm array --rerun {0}` "
+                "runs all tasks again that have failed",
+                to_text(name), tasks.empty() ? 0 : tasks.front());
   }
   if (jobs.empty()) return resume_forgotten(name, args, context);
   const auto& job = jobs.front();
@@ -298,7 +258,7 @@ int run_slurm_resume(const SlurmResumeArgs& args, Context& context) {
     return kExitOk;
   }
   const HeldSignals held;
-  KeptOutputs kept;
+  slurm::KeptOutputs kept;
   const auto out = slurm::expand_path(job.out, job), err = slurm::expand_path(job.err, job);
   try {
     kept.keep(out);

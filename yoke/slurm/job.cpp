@@ -126,6 +126,8 @@ bool Job::has_ended() const {
   return std::ranges::find(kEnds, state) != kEnds.end();
 }
 
+bool Job::has_run() const { return !node_list.empty() || !batch_host.empty() || elapsed.count() > 0; }
+
 std::vector<Job> parse_squeue(std::string_view text) {
   constexpr size_t kNumColumns = 18;
   std::vector<Job> jobs;
@@ -315,13 +317,33 @@ std::vector<int64_t> array_tasks_of(const Job& job) {
   constexpr int64_t kMostTasks = 5'000'000;  // the largest MaxArraySize is 4,000,001
   std::vector<int64_t> tasks;
   for (const auto part : split(std::string_view(job.array_task).substr(0, job.array_task.find('%')), ',')) {
-    const auto dash = part.find('-');
-    const auto first = parse_int(part.substr(0, dash));
-    const auto last = dash == part.npos ? first : parse_int(part.substr(dash + 1));
-    if (!first || !last || *first < 0 || *last > kMostTasks) return {};
-    for (auto task = *first; task <= *last; ++task) tasks.push_back(task);
+    const auto range = part.substr(0, part.find(':'));
+    const auto step = range.size() == part.size() ? 1 : parse_int(part.substr(range.size() + 1));
+    const auto dash = range.find('-');
+    const auto first = parse_int(range.substr(0, dash));
+    const auto last = dash == range.npos ? first : parse_int(range.substr(dash + 1));
+    if (!first || !last || !step || *first < 0 || *last > kMostTasks || *step < 1) return {};
+    for (auto task = *first; task <= *last; task += *step) tasks.push_back(task);
   }
   return tasks;
+}
+
+std::string to_task_list(const std::vector<int64_t>& tasks) {
+  std::string list;
+  for (size_t i = 0; i < tasks.size();) {
+    auto end = i + 1;
+    while (end < tasks.size() && tasks[end] == tasks[end - 1] + 1) ++end;
+    list += fmt::format("{}{}", list.empty() ? "" : ",", tasks[i]);
+    if (end - i > 1) list += fmt::format("{}{}", end - i > 2 ? "-" : ",", tasks[end - 1]);
+    i = end;
+  }
+  return list;
+}
+
+std::string short_id(const Job& job) {
+  constexpr size_t kMost = 32;
+  const auto comma = job.id.rfind(',', kMost);
+  return job.id.size() <= kMost || comma == job.id.npos ? job.id : job.id.substr(0, comma) + ",...]";
 }
 
 std::string expand_path(std::string_view pattern, const Job& job) {

@@ -45,6 +45,7 @@ struct Job {
 
   bool is_waiting() const;  ///< In the queue, also again after a restart.
   bool has_ended() const;   ///< For good; false for unknown states.
+  bool has_run() const;     ///< Since it was submitted or put back into the queue: it had nodes.
 };
 
 /// The columns that parse_squeue() reads, for `squeue --noheader -O`.
@@ -99,8 +100,12 @@ bool never_starts(std::string_view reason);
 /// "job 7 is PENDING: an administrator holds it (JobHeldAdmin); ask ...", or "job 7 is RUNNING".
 std::string state_text(const Job& job);
 
-/// The indices in Job::array_task: "3", "4-9,12%2". Empty if Slurm has cut the list short.
+/// The indices in Job::array_task: "3", "4-9,12%2", "0-8:2". Empty if the list is cut short, or of another form.
 std::vector<int64_t> array_tasks_of(const Job& job);
+/// The reverse: "3", "4-9,12", with ranges for neighbours. REQUIRES: `tasks` is sorted.
+std::string to_task_list(const std::vector<int64_t>& tasks);
+/// Job::id for people: a long list of tasks is cut, as "120_[1,4,6,...]".
+std::string short_id(const Job& job);
 
 /// Replaces the patterns of file names (%j, %A, %a, %N, %x, %u, ...) that Slurm left in a path. A relative path becomes
 /// one in Job::folder. The patterns of tasks (%t, %n, %s) get the values of the batch script. Of an array without a

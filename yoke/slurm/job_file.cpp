@@ -11,7 +11,7 @@ namespace yoke::slurm {
 bool JobRange::contains(const Job& job) const {
   if (job.array != number) return false;
   return std::ranges::any_of(array_tasks_of(job),
-                             [&](int64_t task) { return std::ranges::find(tasks, task) != tasks.end(); });
+                             [&](int64_t task) { return std::ranges::binary_search(tasks, task); });
 }
 
 std::optional<JobRange> parse_job_range(std::string_view text) {
@@ -21,6 +21,7 @@ std::optional<JobRange> parse_job_range(std::string_view text) {
   if (!number || *number <= 0) return std::nullopt;
   const Job job{.array = number, .array_task = std::string(text.substr(bracket + 2, text.size() - bracket - 3))};
   JobRange range{*number, array_tasks_of(job)};
+  std::ranges::sort(range.tasks);
   return range.tasks.empty() ? std::nullopt : std::optional(range);
 }
 

@@ -8,7 +8,7 @@ namespace yoke::slurm {
 /// Tasks of an array in the form of squeue and `yoke slurm ps`: "7_[1-2]", "7_[1,4-9%2]".
 struct JobRange {
   int64_t number = 0;
-  std::vector<int64_t> tasks;
+  std::vector<int64_t> tasks;  ///< Sorted.
 
   /// Whether `job` is one of these tasks, or tasks that wait together and contain one.
   bool contains(const Job& job) const;

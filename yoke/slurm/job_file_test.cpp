@@ -8,6 +8,7 @@ namespace {
 TEST(SlurmJobFile, ARangeNamesTasksOfAnArray) {
   EXPECT_EQ(parse_job_range("7_[1-2]"), (JobRange{7, {1, 2}}));
   EXPECT_EQ(parse_job_range("7_[1,4-5%2]"), (JobRange{7, {1, 4, 5}}));
+  EXPECT_EQ(parse_job_range("7_[6,0-4:2]"), (JobRange{7, {0, 2, 4, 6}}));
   for (const auto* text : {"7", "7_1", "7_[]", "7_[a]", "x_[1]", "7_[1-2", "-7_[1]", "7_[1,..."}) {
     EXPECT_EQ(parse_job_range(text), std::nullopt) << text;
   }

@@ -146,9 +146,15 @@ TEST(SlurmJob, IsFoundInTheNameOfItsOutput) {
 TEST(SlurmJob, HasTasks) {
   EXPECT_THAT(array_tasks_of({.array_task = "7"}), testing::ElementsAre(7));
   EXPECT_THAT(array_tasks_of({.array_task = "1,4-6%2"}), testing::ElementsAre(1, 4, 5, 6));
-  for (const auto* text : {"", "1,3,...", "x", "0-99999999999"}) {
+  EXPECT_THAT(array_tasks_of({.array_task = "1-6:2,9%4"}), testing::ElementsAre(1, 3, 5, 9));
+  for (const auto* text : {"", "1,3,...", "x", "0-99999999999", "0-4:0", "0-4:", "0-4:x"}) {
     EXPECT_THAT(array_tasks_of({.array_task = text}), IsEmpty()) << text;
   }
+  for (const auto* text : {"", "7", "1,2", "0-3,5,7,8,10-12"}) {
+    EXPECT_EQ(to_task_list(array_tasks_of({.array_task = text})), text);
+  }
+  EXPECT_EQ(short_id({.id = "120_[4-9%2]"}), "120_[4-9%2]");
+  EXPECT_EQ(short_id({.id = "120_[0,2,4,6,8,10,12,14,16,18,20,22,24]"}), "120_[0,2,4,6,8,10,12,14,16,18,20,...]");
 }
 
 TEST(SlurmJob, HasFilesWithPatterns) {

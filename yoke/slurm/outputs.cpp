@@ -1,17 +1,32 @@
 #include "yoke/slurm/outputs.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
 #include <system_error>
 #include <tuple>
 
 #include "yoke/base/environment.h"
+#include "yoke/base/error.h"
 #include "yoke/base/text.h"
 #include "yoke/slurm/job.h"
 
 namespace yoke::slurm {
+namespace {
+
+/// Renames a file without replacing another one. Returns false with errno.
+bool rename_to_new(const std::string& from, const std::string& to) {
+  if (renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_NOREPLACE) == 0) return true;
+  if (errno != EINVAL && errno != ENOSYS) return false;
+  return link(from.c_str(), to.c_str()) == 0 && unlink(from.c_str()) == 0;  // as on NFS, which lacks RENAME_NOREPLACE
+}
+
+}  // namespace
 
 std::optional<RankOutput> parse_rank_output(std::string_view path) {
   constexpr std::string_view kBegin = "slurm-", kEnd = ".out";
@@ -57,6 +72,37 @@ std::vector<std::string> kept_outputs(const std::string& path) {
     kept.push_back(std::move(name));
   }
   return kept;
+}
+
+void KeptOutputs::keep(const std::string& path) {
+  struct stat status {};
+  if (path.empty() || lstat(path.c_str(), &status) != 0 || S_ISCHR(status.st_mode)) return;  // such as /dev/null
+  if (!S_ISREG(status.st_mode) || status.st_uid != geteuid()) {
+    throw Error(ErrorCode::kPermissionDenied,
+                "Slurm would truncate {}, which is no regular file of yours, so it cannot be kept; move it first",
+                printable(path));
+  }
+  for (int i = 0; i < 1000; ++i) {
+    const auto kept = fmt::format("{}.{}", path, i);
+    if (rename_to_new(path, kept)) {
+      renamed_.emplace_back(path, kept);
+      return;
+    }
+    if (errno != EEXIST) break;
+  }
+  const int error = errno;
+  throw system_error(error, "Slurm would truncate " + printable(path) + ", but it cannot be renamed");
+}
+
+void KeptOutputs::undo() {
+  for (const auto& [path, kept] : renamed_) rename_to_new(kept, path);
+  renamed_.clear();
+}
+
+std::string KeptOutputs::text() const {
+  std::string names;
+  for (const auto& [_, kept] : renamed_) names += (names.empty() ? "" : ", ") + printable(kept);
+  return names.empty() ? "" : "what it has printed is in " + names;
 }
 
 }  // namespace yoke::slurm

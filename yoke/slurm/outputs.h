@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace yoke::slurm {
@@ -31,5 +32,19 @@ std::vector<RankOutput> rank_outputs(const std::filesystem::path& folder, const 
 
 /// The names PATH.0, PATH.1, ... that exist: `yoke slurm resume` has given them to the output of earlier runs.
 std::vector<std::string> kept_outputs(const std::string& path);
+
+/// Slurm truncates the output files of a job that runs again. This gives them such names before.
+class KeptOutputs {
+ public:
+  /// Errors  kPermissionDenied: a file is not of this user; else as errno says: it cannot get another name.
+  void keep(const std::string& path);
+  /// Gives all files their names again.
+  void undo();
+  /// "what it has printed is in a, b", or nothing.
+  std::string text() const;
+
+ private:
+  std::vector<std::pair<std::string, std::string>> renamed_;
+};
 
 }  // namespace yoke::slurm

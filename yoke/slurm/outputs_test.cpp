@@ -38,5 +38,18 @@ TEST(SlurmOutputs, OfEarlierRunsHaveNumbers) {
   EXPECT_THAT(kept_outputs(folder.path("a")), ElementsAre(folder.path("a.0"), folder.path("a.1")));
 }
 
+TEST(SlurmOutputs, AreKeptUnderOtherNames) {
+  test::TemporaryFolder folder;
+  for (const auto* name : {"a", "a.0", "b"}) folder.write(name, name);
+  KeptOutputs kept;
+  for (const auto* name : {"a", "b", "none"}) kept.keep(folder.path(name));
+  EXPECT_EQ(test::slurp(folder.path("a.1")), "a");
+  EXPECT_EQ(kept.text(), "what it has printed is in " + folder.path("a.1") + ", " + folder.path("b.0"));
+  kept.undo();
+  EXPECT_EQ(test::slurp(folder.path("a")), "a");
+  EXPECT_EQ(test::slurp(folder.path("a.0")), "a.0");
+  EXPECT_EQ(kept.text(), "");
+}
+
 }  // namespace
 }  // namespace yoke::slurm

@@ -45,6 +45,7 @@ Environment query_environment(Environment environment) {
     }
   }
   environment.set("SLURM_TIME_FORMAT", "%s");
+  environment.set("SLURM_BITSTR_LEN", "0");  // lists of tasks are cut after 64 characters otherwise
   return environment;
 }
 

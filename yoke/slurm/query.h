@@ -9,7 +9,8 @@
 namespace yoke::slurm {
 
 /// `environment` without the variables that change what Slurm's programs select and print (SQUEUE_USERS, SACCT_FORMAT,
-/// SINFO_PARTITION, ...), and with times as seconds since 1970. ask() does this by itself. Pure.
+/// SINFO_PARTITION, ...), with times as seconds since 1970, and with lists of tasks that are not cut short. ask() does
+/// this by itself. Pure.
 Environment query_environment(Environment environment);
 
 struct QueueOptions {

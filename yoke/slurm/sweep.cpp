@@ -20,20 +20,45 @@ namespace {
 constexpr size_t kMostCombinations = 100'000;
 constexpr const char* kSweepFormat = "yoke sweep 1";
 
-/// `word` with the values of all parameters at once, so that a value such as "{w}" is not replaced itself.
-std::string filled(const std::string& word, const std::vector<std::pair<std::string, std::string>>& parameters) {
-  std::string text;
-  size_t at = 0;
-  for (auto open = word.find('{'); open != word.npos; open = word.find('{', at)) {
-    const auto end = word.find('}', open);
-    if (end == word.npos) break;
-    const auto found = std::ranges::find(parameters, std::string_view(word).substr(open + 1, end - open - 1),
-                                         &std::pair<std::string, std::string>::first);
-    const bool is_value = found != parameters.end();
-    text += word.substr(at, open - at) + (is_value ? found->second : "{");
-    at = is_value ? end + 1 : open + 1;
+/// `word` with values for placeholders. What looks like one in a value stays.
+std::string filled(const std::string& word, const SweepValues& values) {
+  std::string result;
+  for (size_t at = 0; at < word.size();) {
+    const auto end = word[at] == '{' ? word.find('}', at) : word.npos;
+    const auto found = end == word.npos ? values.end()
+                                        : std::ranges::find(values, std::string_view(word).substr(at + 1, end - at - 1),
+                                                            &SweepValues::value_type::first);
+    result += found == values.end() ? std::string(1, word[at]) : found->second;
+    at = found == values.end() ? at + 1 : end + 1;
   }
-  return text + word.substr(at);
+  return result;
+}
+
+bool has_placeholder(const std::vector<std::string>& argv, const std::string& name) {
+  return std::ranges::any_of(argv, [&](const std::string& word) { return word.find("{" + name + "}") != word.npos; });
+}
+
+/// Takes a cell of CSV from the front of `text`. nullopt: it is empty and has no quotes.
+/// Errors  kInvalidArgument: quotes are not as they should be; `where` names the line.
+std::optional<std::string> take_cell(std::string_view& text, const std::string& where) {
+  constexpr std::string_view kBlanks = " \t\r";
+  text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+  std::string cell;
+  const bool is_quoted = text.starts_with('"');
+  while (is_quoted) {
+    const auto end = text.find('"', 1);
+    if (end == text.npos) throw Error(ErrorCode::kInvalidArgument, "{} has a quote without an end", where);
+    cell += text.substr(1, end - 1);
+    text.remove_prefix(end + 1);
+    if (!text.starts_with('"')) break;
+    cell += '"';  // two quotes are one, and the second one begins the next part
+  }
+  auto rest = text.substr(0, text.find_first_of(",\n"));
+  text.remove_prefix(rest.size());
+  rest = rest.substr(0, rest.find_last_not_of(kBlanks) + 1);
+  if (!is_quoted) return rest.empty() ? std::nullopt : std::optional(std::string(rest));
+  if (!rest.empty()) throw Error(ErrorCode::kInvalidArgument, "{} has text after the end of a quote", where);
+  return cell;
 }
 
 bool is_name(std::string_view text) {
@@ -75,15 +100,70 @@ SweepParameter parse_parameter(const std::string& text) {
   return parameter;
 }
 
-std::vector<SweepTask> plan_sweep(const std::vector<SweepParameter>& parameters, const std::vector<std::string>& argv) {
-  std::vector<SweepTask> tasks = {{.parameters = {}, .argv = argv}};
+std::vector<SweepValues> parse_parameter_file(std::string_view text, const std::string& name) {
+  if (constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf"; text.starts_with(kByteOrderMark)) {
+    text.remove_prefix(kByteOrderMark.size());
+  }
+  std::vector<std::string> names;
+  std::vector<SweepValues> rows;
+  for (int64_t line = 1; !text.empty();) {
+    const auto where = fmt::format("{}, line {},", printable(name), line);
+    const auto before = text;
+    std::vector<std::optional<std::string>> cells = {take_cell(text, where)};
+    while (text.starts_with(',')) {
+      text.remove_prefix(1);
+      cells.push_back(take_cell(text, where));
+    }
+    if (!text.empty()) text.remove_prefix(1);  // the line feed
+    line += std::ranges::count(before.substr(0, before.size() - text.size()), '\n');
+    if (cells.size() == 1 && !cells[0]) continue;
+    if (names.empty()) {
+      for (const auto& cell : cells) {
+        if (!cell || !is_name(*cell) || std::ranges::find(names, *cell) != names.end()) {
+          throw Error(ErrorCode::kInvalidArgument,
+                      "{} must have the names of the parameters, as in lr,batch; '{}' is no name, or is there twice",
+                      where, printable(cell.value_or("")));
+        }
+        names.push_back(*cell);
+      }
+      continue;
+    }
+    if (cells.size() != names.size()) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "{} has {} values for {} names; a value with commas is written in quotes", where, cells.size(),
+                  names.size());
+    }
+    auto& row = rows.emplace_back();
+    for (size_t i = 0; i < cells.size(); ++i) {
+      if (!cells[i]) {
+        throw Error(ErrorCode::kInvalidArgument, "{} has no value for {}; an empty one is written as \"\"", where,
+                    names[i]);
+      }
+      row.emplace_back(names[i], *cells[i]);
+    }
+  }
+  if (rows.empty()) throw Error(ErrorCode::kInvalidArgument, "{} has no line with values", printable(name));
+  return rows;
+}
+
+std::vector<SweepTask> plan_sweep(const std::vector<SweepParameter>& parameters, const std::vector<std::string>& argv,
+                                  const std::vector<SweepValues>& rows) {
+  std::vector<SweepTask> tasks;
+  for (const auto& row : rows) tasks.push_back({.parameters = row, .argv = {}});
+  const auto& in_file = rows.at(0);
+  const auto is_used = [&](const auto& one) { return has_placeholder(argv, one.first); };
+  if (!in_file.empty() && std::ranges::none_of(in_file, is_used)) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "no word of the program has {{{}}} or another name of the file, so all its lines would do the same",
+                in_file[0].first);
+  }
   for (const auto& parameter : parameters) {
     const auto is_same = [&](const SweepParameter& other) { return other.name == parameter.name; };
-    if (std::ranges::count_if(parameters, is_same) > 1) {
-      throw Error(ErrorCode::kInvalidArgument, "--param {} is given twice", parameter.name);
+    if (std::ranges::count_if(parameters, is_same) > 1 ||
+        std::ranges::find(in_file, parameter.name, &SweepValues::value_type::first) != in_file.end()) {
+      throw Error(ErrorCode::kInvalidArgument, "--param {} is given twice, or is in the file", parameter.name);
     }
-    const auto uses = [&](const std::string& word) { return word.find("{" + parameter.name + "}") != word.npos; };
-    if (std::ranges::none_of(argv, uses)) {
+    if (!has_placeholder(argv, parameter.name)) {
       throw Error(ErrorCode::kInvalidArgument, "no word of the program has {{{}}}, so all its values would do the same",
                   parameter.name);
     }
@@ -101,7 +181,7 @@ std::vector<SweepTask> plan_sweep(const std::vector<SweepParameter>& parameters,
     tasks = std::move(more);
   }
   for (auto& task : tasks) {
-    for (auto& word : task.argv) word = filled(word, task.parameters);
+    for (const auto& word : argv) task.argv.push_back(filled(word, task.parameters));
   }
   return tasks;
 }
@@ -162,9 +242,25 @@ std::string sweep_script(const std::vector<SweepTask>& tasks, const std::string&
       "rm -f status\n"
       "\"$@\"\n"
       "status=$?\n"
-      "echo $status >.status && mv .status status\n"
+      "echo \"$status $SLURM_ARRAY_JOB_ID ${SLURM_RESTART_COUNT:-0}\" >.status && mv .status status\n"
       "exit $status\n";
   return script;
+}
+
+std::vector<std::string> jobs_of_task(const Sweep& sweep, int64_t task) {
+  std::vector<std::string> jobs = {sweep.job};
+  for (const auto& rerun : sweep.reruns) {
+    if (std::ranges::binary_search(rerun.tasks, task)) jobs.push_back(rerun.job);
+  }
+  return jobs;
+}
+
+const std::vector<std::string>& options_of_task(const Sweep& sweep, int64_t task) {
+  const auto* options = &sweep.options;
+  for (const auto& rerun : sweep.reruns) {
+    if (std::ranges::binary_search(rerun.tasks, task)) options = &rerun.options;
+  }
+  return *options;
 }
 
 std::string to_text(const Sweep& sweep) {
@@ -176,6 +272,12 @@ std::string to_text(const Sweep& sweep) {
     json["tasks"].push_back({{"parameters", parameters}, {"argv", task.argv}});
   }
   if (!sweep.job.empty()) json["job"] = sweep.job;
+  if (!sweep.folder.empty()) json["folder"] = sweep.folder;
+  json["options"] = sweep.options;
+  if (sweep.at_once) json["at_once"] = *sweep.at_once;
+  for (const auto& rerun : sweep.reruns) {
+    json["reruns"].push_back({{"job", rerun.job}, {"tasks", rerun.tasks}, {"options", rerun.options}});
+  }
   if (!sweep.cluster.empty()) json["cluster"] = sweep.cluster;
   return json.dump(1, ' ', false, Json::error_handler_t::replace) + '\n';
 }
@@ -197,6 +299,16 @@ Sweep parse_sweep(std::string_view text, const std::string& name) {
       sweep.tasks.push_back(std::move(task));
     }
     sweep.job = json.value("job", "");
+    sweep.folder = json.value("folder", "");
+    sweep.options = json.value("options", sweep.options);
+    if (json.contains("at_once")) sweep.at_once = json.at("at_once").get<int64_t>();
+    for (const auto& one : json.value("reruns", nlohmann::ordered_json::array())) {
+      SweepRerun rerun{.job = one.at("job").get<std::string>(),
+                       .tasks = one.at("tasks").get<std::vector<int64_t>>(),
+                       .options = one.at("options").get<std::vector<std::string>>()};
+      std::ranges::sort(rerun.tasks);
+      sweep.reruns.push_back(std::move(rerun));
+    }
     sweep.cluster = json.value("cluster", "");
     return sweep;
   } catch (const nlohmann::json::exception& error) {

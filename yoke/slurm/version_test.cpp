@@ -17,7 +17,7 @@ TEST(SlurmVersion, IsRead) {
 TEST(SlurmVersion, IsOrderedByTime) {
   EXPECT_LT((Version{22, 5, 8}), (Version{23, 2, 0}));
   EXPECT_LT((Version{23, 2, 0}), (Version{23, 11, 0}));
-  EXPECT_EQ(to_text({23, 2, 7}), "23.02");
+  EXPECT_EQ(to_text(Version{23, 2, 7}), "23.02");
 }
 
 }  // namespace
