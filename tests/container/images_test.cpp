@@ -89,11 +89,16 @@ class Images : public testing::TestWithParam<Setting> {
 TEST_P(Images, AreBuiltWithNamesThatTheSiteAllows) {
   if (is("apptainer")) {
     machine_->write("work/toy.def", "Bootstrap: localimage\nFrom: " + machine_->path("rootfs") + "\n");
+    machine_->write("work/Toy/any.def", "Bootstrap: localimage\nFrom: ../../rootfs\n%files\n  app.py /app.py\n");
+    machine_->write("work/Toy/app.py", "of the folder\n");
+    machine_->write("work/app.py", "of another folder\n");
     EXPECT_EQ(act("build", {"-f", "toy.def", "-t", "toy", "--print"}).out,
               machine_->path("bin/apptainer") + "\nbuild\ntoy.sif\ntoy.def\n");
     if (GetParam().uid != 0) return;  // needs fakeroot or a user namespace with newuidmap, as the site has it
-    const auto built = act("build", {"-f", "toy.def", "-t", "toy"});
+    const auto built = act("build", {"-t", "toy", "Toy"});
     EXPECT_EQ(built.exit_code, 0) << built.err;
+    EXPECT_EQ(act("run", {"--gpu", "none", "--deadline", "60", "toy.sif", "--", "cat", "/app.py"}).out,
+              "of the folder\n");
     const auto packages = act("packages", {"toy.sif"});
     EXPECT_EQ(packages.exit_code, 0) << packages.err;
     EXPECT_EQ(packages.out, "package  toy.sif\nPython   no Python\n");

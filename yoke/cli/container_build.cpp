@@ -83,7 +83,7 @@ int run_container_build(const ContainerBuildArgs& args, Context& context) {
     return kExitOk;
   }
   context.out.flush();
-  execv(argv[0].c_str(), exec_pointers(argv).data());
+  execvp(argv[0].c_str(), exec_pointers(argv).data());
   throw system_error(errno, "executing " + argv[0]);
 }
 
