@@ -25,14 +25,6 @@ std::vector<std::string> words_at(const Json& json, const char* key) {
   return words;
 }
 
-std::string last_line(std::string_view text) {
-  std::string result;
-  for (const auto line : lines_of(text)) {
-    if (!line.empty()) result = line;
-  }
-  return result;
-}
-
 }  // namespace
 
 size_t tag_of(std::string_view name) {
@@ -105,6 +97,15 @@ bool says_no_image(std::string_view error) {
   return text.find("no such image") != text.npos || text.find("image not known") != text.npos;
 }
 
+std::string reason_in(std::string_view error) {
+  std::string reason;
+  for (const auto line : lines_of(error)) {
+    const bool is_advice = (line.starts_with("Run '") || line.starts_with("See '")) && line.find("--help") != line.npos;
+    if (!line.empty() && !is_advice) reason = line;
+  }
+  return reason;
+}
+
 std::optional<ImageFacts> find_image(const Engine& engine, const std::string& image, const Environment& environment) {
   if (engine.kind == EngineKind::kApptainer) return ImageFacts{};
   if (!engine.is_installed) return std::nullopt;
@@ -115,7 +116,7 @@ std::optional<ImageFacts> find_image(const Engine& engine, const std::string& im
   throw Error(
       ErrorCode::kUnavailable, "{} does not tell whether the image {} is on this machine: {}", name(engine.kind),
       printable(image),
-      answer.err.empty() ? fmt::format("its exit status is {}", answer.status) : printable(last_line(answer.err)));
+      answer.err.empty() ? fmt::format("its exit status is {}", answer.status) : printable(reason_in(answer.err)));
 }
 
 void pull_image(const Engine& engine, const std::string& image, const Environment& environment) {

@@ -41,6 +41,10 @@ ImageFacts parse_image_facts(const std::string& json);
 /// Whether an engine's message says that there is no such image, and not that something else has failed.
 bool says_no_image(std::string_view error);
 
+/// The line of an engine's error text that says why: the last one that is not advice, such as docker's "Run 'docker run
+/// --help' for more information".
+std::string reason_in(std::string_view error);
+
 /// Returns nullopt if the image is not on this machine. Apptainer's images have no facts.
 /// Errors  as errno says; kUnavailable: the engine does not tell.
 std::optional<ImageFacts> find_image(const Engine& engine, const std::string& image, const Environment& environment);

@@ -56,5 +56,15 @@ TEST(Image, OnlyAMissingImageIsMissing) {
   for (const auto& [text, is_missing] : rows) EXPECT_EQ(says_no_image(text), is_missing) << text;
 }
 
+TEST(Image, TheReasonIsNotTheAdviceBelowIt) {
+  const auto* const why = "docker: Error response from daemon: No such image: toy:9";
+  EXPECT_EQ(reason_in(std::string("Unable to find it\n") + why + "\n\nRun 'docker run --help' for more information\n"),
+            why)
+      << "docker 28";
+  EXPECT_EQ(reason_in(std::string(why) + ".\nSee 'docker run --help'.\n"), std::string(why) + ".") << "docker 20.10";
+  EXPECT_EQ(reason_in("Error: toy:9: image not known\n"), "Error: toy:9: image not known");
+  EXPECT_EQ(reason_in(""), "");
+}
+
 }  // namespace
 }  // namespace yoke::container

@@ -61,9 +61,9 @@ ImagePackages read_image(const std::string& given, Engines& engines, const ReadO
                                          .only_reads = true});
   const auto output = run_quietly(argv, environment);
   if (output.status == 0) return parse_packages(given, output.out);
-  const auto lines = lines_of(output.err);
+  const auto reason = reason_in(output.err);
   throw Error(ErrorCode::kUnavailable, "{} ended with status {}: {}", name(engine.kind), output.status,
-              lines.empty() ? "it printed nothing" : printable(lines.back()));
+              reason.empty() ? "it printed nothing" : printable(reason));
 }
 
 }  // namespace
