@@ -97,7 +97,7 @@ std::optional<Engine> find_engine(EngineKind kind, const Environment& environmen
   if (engine.kind == EngineKind::kPodman) ask_podman(engine, environment);
   if (engine.kind == EngineKind::kDocker) ask_docker(engine, environment);
   complete_facts(engine);
-  if (engine.has_cdi) engine.cdi_devices = read_cdi(cdi_folders());
+  if (engine.has_cdi) engine.cdi = read_cdi(cdi_folders());
   return engine;
 }
 

@@ -52,7 +52,7 @@ struct Engine {
   bool has_cdi = false;             ///< The engine resolves names such as nvidia.com/gpu=0.
   bool has_nvidia_hook = false;     ///< podman: an OCI hook of NVIDIA's is installed.
   bool has_nvidia_runtime = false;  ///< docker: a runtime with the name nvidia is configured.
-  std::vector<CdiDevice> cdi_devices = {};
+  CdiRegistry cdi = {};
 };
 
 /// Fills in what follows from the version.

@@ -145,7 +145,7 @@ container::Engine choose_engine(const ContainerOptions& options, std::optional<c
   } catch (const Error& error) {
     if (!options.prints) throw;
     auto engine = container::assumed_engine(wanted.value_or(container::EngineKind::kPodman));
-    if (engine.has_cdi) engine.cdi_devices = container::read_cdi(container::cdi_folders());
+    if (engine.has_cdi) engine.cdi = container::read_cdi(container::cdi_folders());
     std::cerr << speaker(context) << "note: " << printable(error.what()) << "; this is the command line for "
               << container::name(engine.kind) << ' ' << engine.version.text() << '\n';
     return engine;
