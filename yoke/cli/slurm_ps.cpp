@@ -82,10 +82,9 @@ std::string slurm_ps_text(const SlurmPsArgs& args, const Context& context) {
   const auto user = device::user_name(geteuid());
   const auto jobs = slurm::queued_jobs({.user = is_all ? "" : user, .jobs = args.jobs}, context.environment);
   if (args.json) {
-    using Json = nlohmann::ordered_json;
-    Json json = {{"jobs", Json::array()}};
+    nlohmann::ordered_json json = {{"jobs", nlohmann::ordered_json::array()}};
     for (const auto& job : jobs) json["jobs"].push_back(to_json(job));
-    return json.dump(args.repetition.is_wanted() ? -1 : 2, ' ', false, Json::error_handler_t::replace) + '\n';
+    return json.dump(args.repetition.is_wanted() ? -1 : 2, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
   }
   if (jobs.empty()) {
     if (!args.jobs.empty()) return "this job neither waits nor runs; `yoke slurm report` shows jobs that have ended\n";
