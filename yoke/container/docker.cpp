@@ -15,7 +15,7 @@ Words plan_docker(const Engine& engine, const Request& request, const DeviceGran
       if (group != request.user.gid) add(words, {"--group-add", std::to_string(group)});
     }
   }
-  add_rest(words, request, grant);
+  add_rest(words, engine, request, grant);
   return words;
 }
 

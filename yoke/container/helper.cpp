@@ -13,7 +13,7 @@ Words plan_apptainer_helper(const Engine& engine, const HelperRequest& request) 
   add(words, {engine.program, "exec", "--cleanenv", "--contain", "--no-home"});
   if (engine.version >= Version{1, 1, 0}) add(words, {"--no-eval"});
   add(words, {engine.version >= Version{1, 2, 0} ? "--cwd" : "--pwd", "/"});
-  for (const auto& mount : request.mounts) add(words, {"--bind", volume(mount)});
+  for (const auto& mount : request.mounts) add_mount(words, engine, mount);
   words.push_back(request.image);
   words.insert(words.end(), request.program.begin(), request.program.end());
   return words;
@@ -22,7 +22,6 @@ Words plan_apptainer_helper(const Engine& engine, const HelperRequest& request) 
 }  // namespace
 
 std::vector<std::string> plan_helper(const Engine& engine, const HelperRequest& request) {
-  check_sources(request.mounts);
   if (engine.kind == EngineKind::kApptainer) return plan_apptainer_helper(engine, request);
   Words words = {engine.program, "run", "--rm", "--pull=never", "--security-opt", "label=disable"};
   add_limits(words, engine);
@@ -31,7 +30,7 @@ std::vector<std::string> plan_helper(const Engine& engine, const HelperRequest& 
   // Root in the container is this user already, except under a docker daemon that runs as root.
   const bool is_root = request.uid == 0 || engine.is_rootless || engine.kind == EngineKind::kPodman;
   add(words, {"--user", is_root ? "0:0" : fmt::format("{}:{}", request.uid, request.gid), "--workdir", "/"});
-  for (const auto& mount : request.mounts) add(words, {"--volume", volume(mount)});
+  for (const auto& mount : request.mounts) add_mount(words, engine, mount);
   add(words, {"--env", "NVIDIA_VISIBLE_DEVICES=void"});  // a default runtime would add devices
   for (const auto& [name, value] : request.variables) add(words, {"--env", name + "=" + value});
   add(words, {"--entrypoint", request.program.at(0), request.image});

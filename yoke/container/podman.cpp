@@ -12,7 +12,7 @@ Words plan_podman(const Engine& engine, const Request& request, const DeviceGran
     add(words, {"--userns", "keep-id"});  // this user is the same user in the container
     if (engine.can_keep_groups) add(words, {"--group-add", "keep-groups"});
   }
-  add_rest(words, request, grant);
+  add_rest(words, engine, request, grant);
   return words;
 }
 

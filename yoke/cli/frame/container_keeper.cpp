@@ -37,7 +37,6 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Steady = std::chrono::steady_clock;
 
-constexpr int kEngineFailed = 125;                   ///< The exit status, as that of docker and podman.
 constexpr int kLookMs = 100;                         ///< The longest pause while something is about to end.
 constexpr std::chrono::seconds kContainerGrace{10};  ///< Between SIGTERM and SIGKILL.
 /// How long a container may take from the end of the client that has started it in the background to its first program.
@@ -177,8 +176,11 @@ class Keeper {
     auto arrival = meeting_.accept();
     if (!arrival) return;
     if (arrival_) return consent(*arrival, "another container has used this claim already");
-    const auto refusal = is_stopping_ ? std::optional<std::string>("it was ended before it began")
-                                      : contradiction(grant_.expectation, container::parse_sight(arrival->report));
+    auto refusal = is_stopping_ ? std::optional<std::string>("it was ended before it began")
+                                : contradiction(grant_.expectation, container::parse_sight(arrival->report));
+    if (!refusal) {
+      refusal = missed_limit(kept_.engine, kept_.request, read_cgroup_limits("/", std::to_string(arrival->pid)));
+    }
     arrival_ = std::move(arrival);
     if (kept_.engine.kind == container::EngineKind::kApptainer) helpers_ = FuseHelpers(arrival_->pid);
     if (kept_.claim && !kept_.claim->is_shared()) kept_.claim->set_program(arrival_->pid);
