@@ -24,7 +24,8 @@ Words plan_apptainer_helper(const Engine& engine, const HelperRequest& request) 
 std::vector<std::string> plan_helper(const Engine& engine, const HelperRequest& request) {
   check_sources(request.mounts);
   if (engine.kind == EngineKind::kApptainer) return plan_apptainer_helper(engine, request);
-  Words words = {engine.program, "run", "--rm", "--pull=never", "--security-opt", "label=disable"};
+  Words words = {engine.program, "run", "--rm", "--security-opt", "label=disable"};
+  add_pull(words, engine);
   add_limits(words, engine);
   if (request.network) add(words, {"--network", *request.network});
   if (request.only_reads) add(words, {"--read-only", "--cap-drop=all", "--security-opt", "no-new-privileges"});

@@ -98,11 +98,16 @@ std::string meeting_label(const std::filesystem::path& meeting) {
   return fmt::format("{}={}", kMeetingLabel, meeting.native());
 }
 
+void add_pull(Words& words, const Engine& engine) {
+  if (engine.knows_pull) add(words, {"--pull=never"});
+}
+
 Words plan_common(const Engine& engine, const Request& request) {
   Words words = {engine.program, "run", "--rm", "--name", request.name};
   add(words, {"--label", fmt::format("{}={}", kLabel, request.user.uid)});
   // The id in a file would come too late: an engine can be interrupted between making a container and writing it.
-  add(words, {"--label", meeting_label(request.meeting), "--pull=never"});
+  add(words, {"--label", meeting_label(request.meeting)});
+  add_pull(words, engine);
   if (request.foreground == Foreground::kDetached) add(words, {"--detach"});
   if (request.foreground == Foreground::kPipes) add(words, {"--interactive"});
   if (request.foreground == Foreground::kTerminal) add(words, {"--interactive", "--tty"});

@@ -78,6 +78,11 @@ TEST(Plan, SharedMemoryIsTheHostsOrLarge) {
   EXPECT_THAT(planned(engine, request), HasSubstr("--ipc=private --shm-size=4096 "));
 }
 
+TEST(Plan, AnOldEngineIsNotTold) {
+  const Engine engine{.kind = EngineKind::kDocker, .program = "/e", .version = {19, 3, 0}, .knows_pull = false};
+  EXPECT_THAT(planned(engine, request_of(7)), Not(HasSubstr("--pull")));
+}
+
 TEST(Plan, StreamsAreThoseOfTheCommand) {
   const Engine engine{.kind = EngineKind::kDocker, .program = "/e", .version = {29, 0, 0}};
   const struct {
