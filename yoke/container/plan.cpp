@@ -17,10 +17,16 @@ std::string limit_text(int64_t wanted, int64_t hard, bool can_raise) {
   return fmt::format("{0}:{0}", is_enough ? wanted : hard);
 }
 
-/// Rootless podman needs /dev/mqueue for the IPC of the host. Without it, a /dev/shm of half of the memory comes close.
+/// Rootless engines cannot mount the message queues of the host's IPC, but can show its folder: podman does so itself,
+/// and so do later versions of docker. Without the folder, a /dev/shm of half of the memory comes close.
 void add_shared_memory(Words& words, const Engine& engine, const Request& request) {
-  const bool can_share = !(engine.kind == EngineKind::kPodman && engine.is_rootless && !engine.has_message_queues);
-  if (!request.shared_bytes && can_share) return add(words, {"--ipc=host"});
+  if (!request.shared_bytes && (!engine.is_rootless || engine.has_message_queues)) {
+    add(words, {"--ipc=host"});
+    if (engine.is_rootless && engine.kind == EngineKind::kDocker) {
+      add(words, {"--volume", fmt::format("{0}:{0}", kMessageQueues)});
+    }
+    return;
+  }
   const auto bytes = request.shared_bytes.value_or(request.host_memory_bytes / 2);
   add(words, {"--ipc=private", fmt::format("--shm-size={}", bytes)});
 }
