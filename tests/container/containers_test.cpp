@@ -367,7 +367,9 @@ TEST_P(Containers, StatusesOfProgramsThatDoNotStart) {
 
 TEST_P(Containers, AnEndBeforeTheProgramHasBegunLeavesNothing) {
   const auto name = machine().tag();
-  for (const int delay_ms : {60, 120, 180, 240}) {
+  const bool is_long = std::getenv("YOKE_LONG") != nullptr;
+  const int num_moments = is_long ? 20 : 4, step_ms = is_long ? 30 : 60;
+  for (int delay_ms = step_ms; delay_ms <= num_moments * step_ms; delay_ms += step_ms) {
     for (const bool is_detached : {false, true}) {
       Words options = {"--gpu", "1", "--name", name};
       if (is_detached) options.emplace_back("--detach");
@@ -425,6 +427,43 @@ TEST_P(Containers, AKeeperThatIsStoppedIsNamed) {
   const auto stopped = run(machine().yoke({"container", "stop", std::to_string(keeper)}));
   EXPECT_EQ(stopped.exit_code, 0) << stopped.err;
 }
+
+/// Docker's daemon of a user, which a context names.
+class RootlessDocker : public Containers {};
+
+TEST_P(RootlessDocker, RunsAsItsUserWithItsOwnLimitsUntilItHangs) {
+  const auto result =
+      run(machine().shell({"--gpu", "2", "-v", "../data:/data:ro"},
+                          "id -u; cat /data/given; echo in > made; ls -d /dev/nvidia[0-9]; ls -d /dev/mqueue; ls -l "
+                          "/proc/self/ns/ipc | grep -o 'ipc:.*' > ipc; ulimit -Hn; ulimit -Hl; exit 7"));
+  EXPECT_EQ(result.exit_code, 7) << result.err;
+  EXPECT_EQ(result.out, "0\ngiven\n/dev/nvidia0\n/dev/nvidia1\n/dev/mqueue\n20000\n64\n") << result.err;
+  EXPECT_EQ(owner_of(machine().path("work/made")), kAda);
+  EXPECT_EQ(slurp(machine().path("work/ipc")), std::filesystem::read_symlink("/proc/self/ns/ipc").native() + "\n");
+  const auto own_memory =
+      run(machine().shell({"--gpu", "none", "--shm-size", "16MiB"}, "grep ' /dev/shm ' /proc/mounts"));
+  EXPECT_EQ(own_memory.exit_code, 0) << own_memory.err;
+  EXPECT_THAT(own_memory.out, HasSubstr("size=16384k"));
+
+  auto far = machine().shell({"--gpu", "none"}, "true");
+  far.environment.emplace_back("DOCKER_CONTEXT", "far");
+  const auto refused = run(far);
+  EXPECT_EQ(refused.exit_code, 69);
+  EXPECT_THAT(refused.err,
+              HasSubstr("docker's context is for ssh://ada@192.0.2.1: that daemon runs on another machine"));
+  far.environment.emplace_back("DOCKER_HOST", machine().docker_host());  // has priority
+  const auto near = run(far);
+  EXPECT_EQ(near.exit_code, 0) << near.err;
+
+  machine().docker_daemon().signal(SIGSTOP);
+  const auto silent = run(machine().shell({"--gpu", "none"}, "true"));
+  machine().docker_daemon().signal(SIGCONT);
+  EXPECT_EQ(silent.exit_code, 124);
+  EXPECT_THAT(silent.err, HasSubstr("docker has not answered `docker "));
+  EXPECT_EQ(machine().num_claimed(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Engines, RootlessDocker, testing::Values(Setting{"docker", kAda, true}), name_of);
 
 class ContainersUnderAClaim : public Containers {};
 
@@ -560,7 +599,7 @@ INSTANTIATE_TEST_SUITE_P(Engines, ContainersUnderAClaim,
 INSTANTIATE_TEST_SUITE_P(Engines, Containers,
                          testing::Values(Setting{"podman", 0}, Setting{"podman", kAda}, Setting{"docker", 0},
                                          Setting{"docker", kAda}, Setting{"apptainer", 0}, Setting{"apptainer", kAda}),
-                         [](const auto& one) { return one.param.engine + (one.param.uid == 0 ? "AsRoot" : "AsAda"); });
+                         name_of);
 
 }  // namespace
 }  // namespace yoke::test

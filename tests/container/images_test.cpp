@@ -73,7 +73,7 @@ class Images : public testing::TestWithParam<Setting> {
     std::filesystem::create_directory(machine_->path("wheels"));
     const auto wheel = run({.argv = {"/usr/bin/python3", "-c", kMakeWheels, machine_->path("wheels")}});
     ASSERT_EQ(wheel.exit_code, 0) << wheel.err;
-    machine_->import_folder("python", "yoke-python:1");
+    machine_->import_folder("python", "yoke-python:1", "USER 1000");
   }
   bool is(const char* engine) const { return GetParam().engine == engine; }
   std::string user() const { return GetParam().uid == 0 ? "root" : "ada"; }
@@ -183,8 +183,9 @@ TEST_P(Images, PackagesAreComparedAndAddedOnTop) {
 
 INSTANTIATE_TEST_SUITE_P(Engines, Images,
                          testing::Values(Setting{"podman", 0}, Setting{"podman", kAda}, Setting{"docker", 0},
-                                         Setting{"docker", kAda}, Setting{"apptainer", 0}, Setting{"apptainer", kAda}),
-                         [](const auto& one) { return one.param.engine + (one.param.uid == 0 ? "AsRoot" : "AsAda"); });
+                                         Setting{"docker", kAda}, Setting{"docker", kAda, true},
+                                         Setting{"apptainer", 0}, Setting{"apptainer", kAda}),
+                         name_of);
 
 }  // namespace
 }  // namespace yoke::test

@@ -28,6 +28,10 @@ TEST(Helpers, HaveTheUserWhoWillOwnTheFiles) {
   const HelperRequest request{.image = "x", .program = {"/p", "a b"}, .uid = 1000, .gid = 100};
   auto rootless_docker = kDocker;
   rootless_docker.is_rootless = true;
+  auto old_docker = kDocker;
+  old_docker.knows_pull = false;
+  EXPECT_THAT(plan_helper(kDocker, request), Contains("--pull=never"));
+  EXPECT_THAT(plan_helper(old_docker, request), Not(Contains("--pull=never")));
   EXPECT_EQ(after(plan_helper(kPodman, request), "--user"), "0:0");
   EXPECT_EQ(after(plan_helper(kDocker, request), "--user"), "1000:100");
   EXPECT_EQ(after(plan_helper(rootless_docker, request), "--user"), "0:0");

@@ -23,10 +23,12 @@ Words plan_apptainer_helper(const Engine& engine, const HelperRequest& request) 
 
 std::vector<std::string> plan_helper(const Engine& engine, const HelperRequest& request) {
   if (engine.kind == EngineKind::kApptainer) return plan_apptainer_helper(engine, request);
-  Words words = {engine.program, "run", "--rm", "--pull=never", "--security-opt", "label=disable"};
+  Words words = {engine.program, "run", "--rm", "--security-opt", "label=disable"};
+  add_pull(words, engine);
   add_limits(words, engine);
   if (request.network) add(words, {"--network", *request.network});
   if (request.only_reads) add(words, {"--read-only", "--cap-drop=all", "--security-opt", "no-new-privileges"});
+  if (engine.kind == EngineKind::kPodman || engine.remaps_ids) add(words, {"--userns", "host"});
   // Root in the container is this user already, except under a docker daemon that runs as root.
   const bool is_root = request.uid == 0 || engine.is_rootless || engine.kind == EngineKind::kPodman;
   add(words, {"--user", is_root ? "0:0" : fmt::format("{}:{}", request.uid, request.gid), "--workdir", "/"});

@@ -26,10 +26,16 @@ std::string limit_text(int64_t wanted, int64_t hard, bool can_raise) {
   return fmt::format("{0}:{0}", is_enough ? wanted : hard);
 }
 
-/// Rootless podman needs /dev/mqueue for the IPC of the host. Without it, a /dev/shm of half of the memory comes close.
+/// Rootless engines cannot mount the message queues of the host's IPC, but can show its folder: podman does so itself,
+/// and so do later versions of docker. Without the folder, a /dev/shm of half of the memory comes close.
 void add_shared_memory(Words& words, const Engine& engine, const Request& request) {
-  const bool can_share = !(engine.kind == EngineKind::kPodman && engine.is_rootless && !engine.has_message_queues);
-  if (!request.shared_bytes && can_share) return add(words, {"--ipc=host"});
+  if (!request.shared_bytes && (!engine.is_rootless || engine.has_message_queues)) {
+    add(words, {"--ipc=host"});
+    if (engine.is_rootless && engine.kind == EngineKind::kDocker) {
+      add(words, {"--volume", fmt::format("{0}:{0}", kMessageQueues)});
+    }
+    return;
+  }
   const auto bytes = request.shared_bytes.value_or(request.host_memory_bytes / 2);
   add(words, {"--ipc=private", fmt::format("--shm-size={}", bytes)});
 }
@@ -162,11 +168,16 @@ std::string meeting_label(const std::filesystem::path& meeting) {
   return fmt::format("{}={}", kMeetingLabel, meeting.native());
 }
 
+void add_pull(Words& words, const Engine& engine) {
+  if (engine.knows_pull) add(words, {"--pull=never"});
+}
+
 Words plan_common(const Engine& engine, const Request& request) {
   Words words = {engine.program, "run", "--rm", "--name", request.name};
   add(words, {"--label", fmt::format("{}={}", kLabel, request.user.uid)});
   // The id in a file would come too late: an engine can be interrupted between making a container and writing it.
-  add(words, {"--label", meeting_label(request.meeting), "--pull=never"});
+  add(words, {"--label", meeting_label(request.meeting)});
+  add_pull(words, engine);
   add_streams(words, request.foreground);
   // SELinux would keep the container from the folders, the socket and the devices.
   add(words, {"--security-opt", "label=disable"});

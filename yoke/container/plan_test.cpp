@@ -43,11 +43,12 @@ TEST(Plan, TheUserIsTheSameInside) {
     uid_t uid;
     const char *has, *has_not;
   } cases[] = {
-      {EngineKind::kPodman, true, 1000, "--userns keep-id ", "--user "},
-      {EngineKind::kPodman, false, 0, "--rm ", "--userns"},
+      // Named for each, because an image may have another one.
+      {EngineKind::kPodman, true, 1000, "--user 1000:1000 --userns keep-id ", "--group-add 100"},
+      {EngineKind::kPodman, false, 0, "--user 0:0 --userns host ", "keep-id"},
       {EngineKind::kDocker, false, 1000, "--user 1000:1000 --group-add 100 ", "--userns"},
-      {EngineKind::kDocker, false, 0, "--rm ", "--user "},
-      {EngineKind::kDocker, true, 1000, "--rm ", "--user "},
+      {EngineKind::kDocker, false, 0, "--user 0:0 ", "--userns"},
+      {EngineKind::kDocker, true, 1000, "--user 0:0 ", "--group-add"},
   };
   for (const auto& one : cases) {
     const auto line =
@@ -81,6 +82,23 @@ TEST(Plan, SharedMemoryIsTheHostsOrLarge) {
   auto request = request_of(7);
   request.shared_bytes = 4096;
   EXPECT_THAT(planned(engine, request), HasSubstr("--ipc=private --shm-size=4096 "));
+  Engine docker{.kind = EngineKind::kDocker, .program = "/e", .version = {20, 10, 0}, .is_rootless = true};
+  EXPECT_THAT(planned(docker, request_of(7)), HasSubstr("--ipc=host --volume /dev/mqueue:/dev/mqueue "));
+  EXPECT_THAT(planned(docker, request), AllOf(HasSubstr("--ipc=private "), Not(HasSubstr("mqueue"))));
+  docker.has_message_queues = false;
+  EXPECT_THAT(planned(docker, request_of(7)), AllOf(HasSubstr("--ipc=private "), Not(HasSubstr("mqueue"))));
+  docker.is_rootless = false;
+  EXPECT_THAT(planned(docker, request_of(7)), AllOf(HasSubstr("--ipc=host "), Not(HasSubstr("mqueue"))));
+}
+
+TEST(Plan, IdsAreThoseOfTheHost) {
+  const Engine engine{.kind = EngineKind::kDocker, .program = "/e", .version = {20, 10, 0}, .remaps_ids = true};
+  EXPECT_THAT(planned(engine, request_of(7)), HasSubstr("--userns host --user 7:7 "));
+}
+
+TEST(Plan, AnOldEngineIsNotTold) {
+  const Engine engine{.kind = EngineKind::kDocker, .program = "/e", .version = {19, 3, 0}, .knows_pull = false};
+  EXPECT_THAT(planned(engine, request_of(7)), Not(HasSubstr("--pull")));
 }
 
 TEST(Plan, StreamsAreThoseOfTheCommand) {

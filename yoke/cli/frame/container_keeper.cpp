@@ -41,6 +41,8 @@ constexpr int kLookMs = 100;                         ///< The longest pause whil
 constexpr std::chrono::seconds kContainerGrace{10};  ///< Between SIGTERM and SIGKILL.
 /// How long a container may take from the end of the client that has started it in the background to its first program.
 constexpr std::chrono::seconds kDetachedStart{30};
+/// For finding and for removing a container. If the engine hangs, its first program later finds no keeper, and ends.
+constexpr std::chrono::seconds kRemovalTime{30};
 
 void tell(const UniqueFd& channel, const Json& message) {
   const auto text = message.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -270,10 +272,10 @@ class Keeper {
   void remove_container() const {
     const auto listing = container::plan_listing(kept_.engine, folder_.path());
     if (listing.empty()) return;
-    const auto found = run_quietly(listing, environment_);
+    const auto found = run_quietly(listing, environment_, kRemovalTime);
     for (const auto id : words_of(found.out)) {
       if (id.find_first_not_of("0123456789abcdef") != std::string_view::npos) continue;
-      run_quietly(container::plan_removal(kept_.engine, std::string(id)), environment_);
+      run_quietly(container::plan_removal(kept_.engine, std::string(id)), environment_, kRemovalTime);
     }
   }
 

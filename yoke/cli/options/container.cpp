@@ -122,13 +122,14 @@ void add_memory_limit(container::Variables& variables, const std::vector<device:
 }
 
 /// For a command line that is only printed, an engine is not needed.
-container::Engine choose_engine(const ContainerOptions& options, std::optional<container::EngineKind> wanted,
-                                const std::string& image, const Context& context) {
+container::Engine choose_or_assume(const container::EngineWish& wish, bool prints, const Context& context) {
   try {
-    return container::choose_engine(wanted, image, context.environment);
+    return choose_engine(wish, context);
   } catch (const Error& error) {
-    if (!options.prints) throw;
-    auto engine = container::assumed_engine(wanted.value_or(container::EngineKind::kPodman));
+    if (!prints) throw;
+    const auto usual = container::names_file(wish.image) ? container::EngineKind::kApptainer
+                                                         : wish.site.value_or(container::EngineKind::kPodman);
+    auto engine = container::assumed_engine(wish.chosen.value_or(usual));
     if (engine.has_cdi) engine.cdi = container::read_cdi(container::cdi_folders());
     std::cerr << speaker(context) << "note: " << printable(error.what()) << "; this is the command line for "
               << container::name(engine.kind) << ' ' << engine.version.text() << '\n';
@@ -137,6 +138,15 @@ container::Engine choose_engine(const ContainerOptions& options, std::optional<c
 }
 
 }  // namespace
+
+container::Engine choose_engine(const container::EngineWish& wish, const Context& context) {
+  auto engine = container::choose_engine(wish, context.environment);
+  if (!engine.passed_over.empty()) {
+    std::cerr << speaker(context) << "note: " << printable(engine.passed_over) << "; this uses "
+              << container::name(engine.kind) << '\n';
+  }
+  return engine;
+}
 
 DeviceWish device_wish(const ContainerOptions& options) {
   DeviceWish wish = {.ids = options.device.chosen};
@@ -172,9 +182,10 @@ KeptContainer describe_container(const ContainerOptions& options, ImageAndComman
   const auto rules = container::read_rules(context.environment);
   auto& command = wanted.command;
   auto image = container::full_image_name(wanted.image);
-  const auto engine = options.engine.empty() ? rules.default_engine : container::parse_engine_kind(options.engine);
   KeptContainer kept;
-  kept.engine = choose_engine(options, engine, image, context);
+  kept.engine = choose_or_assume(
+      {.chosen = container::parse_engine_kind(options.engine), .site = rules.default_engine, .image = image},
+      options.prints, context);
   image = container::image_for(kept.engine.kind, image);
   auto& request = kept.request;
   request.user = this_user();

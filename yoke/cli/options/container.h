@@ -52,6 +52,9 @@ void add_working_folder(CLI::App& cmd, ContainerOptions& options, const char* he
 /// Adds -v, -e, --engine and --extension. In `yoke jupyter`, --env is something else.
 void add_container_options(CLI::App& cmd, ContainerOptions& options, const char* names_of_variable = "-e,--env");
 
+/// container::choose_engine(), with a note about engines that were left out because they did not answer.
+container::Engine choose_engine(const container::EngineWish& wish, const Context& context);
+
 /// "pytorch-1f3a": `text` as a part of a container's name, and a random number.
 std::string name_with_number(const std::string& text);
 

@@ -30,6 +30,8 @@ void add_group_limits(Words& words, const Request& request);
 void add(Words& words, std::initializer_list<std::string> more);
 /// Engines have limits of their own that they set, and they fail if those exceed the hard ones. So all are named.
 void add_limits(Words& words, const Engine& engine);
+/// The image is there already. An engine that does not know the option would look for it in registries if it were gone.
+void add_pull(Words& words, const Engine& engine);
 /// What podman and docker have in common: everything between `run` and the options that differ.
 Words plan_common(const Engine& engine, const Request& request);
 /// The streams of podman and docker.
