@@ -74,9 +74,10 @@ TEST_P(Containers, NoDeviceMeansNoDevice) {
   for (const auto* word : {"none", ""}) {
     const auto result =
         run(machine().shell({"--gpu", word},
-                            "ls /dev | grep nvidia[0-9]; echo home=$HOME; ls -A $HOME | head -n 1; env | "
+                            "ls /dev | grep nvidia[0-9]; echo home=$HOME; touch $HOME/file && echo writable; env | "
                             "grep VISIBLE_DEVICES"));
     EXPECT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("writable\n"));
     if (GetParam().uid != 0) {
       EXPECT_THAT(result.out, HasSubstr("home=/"));
     }
@@ -84,6 +85,58 @@ TEST_P(Containers, NoDeviceMeansNoDevice) {
     EXPECT_THAT(result.out, HasSubstr("NVIDIA_VISIBLE_DEVICES=void\n"));
     EXPECT_THAT(result.out, Not(HasSubstr("nvidia0")));
   }
+}
+
+/// podman and docker read the file of variables themselves, so they show what Apptainer must do.
+TEST_P(Containers, OptionsAreTheSameUnderAllEngines) {
+  const std::string folder = "work/2021-03-10_06:10,\"x\"";
+  machine().write(folder + "/vars", "A=1\r\n# C=3\n\n  B=\"b\" # c \nPASSED\nABSENT\nEMPTY=\nMINE=file\nHOME=/file\n");
+  machine().write("work/a,b/given", "given\n");
+  ASSERT_EQ(chown(machine().path(folder).c_str(), GetParam().uid, GetParam().uid), 0);
+  auto options = machine().shell(
+      {"--gpu", "none", "--env-file", "vars", "-e", "MINE=option", "-e", "HOME=/workspace", "-v", "../a,b:/c,d:ro"},
+      "pwd; cat /c,d/given; echo \"$A;$B;$PASSED;${ABSENT-none};${EMPTY-none};$C;$MINE;$HOME\"; "
+      "touch /c,d/x || echo no-write; touch made");
+  options.environment.emplace_back("PASSED", "on");
+  options.folder = machine().path(folder);
+  const auto result = run(options);
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_EQ(result.out, "/workspace\ngiven\n1;\"b\" # c ;on;none;;;option;/workspace\nno-write\n");
+  EXPECT_EQ(owner_of(machine().path(folder + "/made")), GetParam().uid);
+  EXPECT_EQ(std::filesystem::status(machine().path("work/a")).type(), std::filesystem::file_type::not_found);
+
+  const auto limited =
+      run(machine().shell({"--gpu", "none", "-m", "100m", "--cpus", "1.5"},
+                          "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes; true"));
+  if (is("docker") || (is("podman") && GetParam().uid == 0)) {
+    EXPECT_EQ(limited.exit_code, 0) << limited.err;
+    EXPECT_EQ(limited.out, "104857600\n");
+  } else if (limited.exit_code != 0) {  // whether a user may limit groups depends on the machine
+    EXPECT_THAT(limited.exit_code, testing::AnyOf(69, 125)) << limited.err;
+    EXPECT_THAT(limited.err, testing::AnyOf(HasSubstr("--memory did not take effect"), HasSubstr("cgroup")))
+        << limited.err;
+    EXPECT_EQ(limited.out, "");
+  }
+
+  const auto with = [&](Words before) {
+    auto command = machine().shell({"--gpu", "none", "-v", machine().path("closed/folder") + ":/x"}, "true");
+    command.argv.insert(command.argv.begin() + 2, before.begin(), before.end());
+    return run(command);
+  };
+  std::filesystem::create_directories(machine().path("closed/folder"));
+  chmod(machine().path("closed").c_str(), 0700);
+  if (GetParam().uid != 0) {
+    EXPECT_THAT(with({}).err, HasSubstr("closed/folder cannot be used: Permission denied\n"));
+  }
+  if (!std::filesystem::exists("/dev/fuse")) return;
+  // A file system whose program has ended, as when the server of sshfs is gone.
+  const auto lost = with(
+      {"bash", "-c",
+       "exec 9<> /dev/fuse && mount -i -t fuse -o fd=9,rootmode=40000,user_id=0,group_id=0,allow_other lost \"$0\" && "
+       "exec 9>&- && chmod 755 \"${0%/*}\" && exec \"$@\"",
+       machine().path("closed/folder")});
+  EXPECT_THAT(lost.err,
+              HasSubstr("closed/folder cannot be used: Transport endpoint is not connected; its server is lost"));
 }
 
 TEST_P(Containers, AClaimLastsAsLongAsTheContainerAlsoIfTheClientIsKilled) {
@@ -233,6 +286,15 @@ TEST_P(Containers, InTheBackgroundTheyHaveALogOfLimitedSize) {
   EXPECT_EQ(started.out, name + "\n");
   EXPECT_EQ(machine().num_claimed(), 1);
   EXPECT_TRUE(wait_until([&] { return run(machine().yoke({"container", "logs", name})).out == "printed\n"; }));
+  auto inside = machine().yoke({"container", "exec", "-it", "-e", "MORE=a b", "-w", "/tmp", name, "--", "sh", "-c",
+                                "pwd; echo \"$MORE\"; id -u; env | grep -c '^CUDA_VISIBLE_DEVICES=GPU-'; cat; exit 4"});
+  inside.input = "typed\n";
+  const auto second = run(inside);
+  EXPECT_EQ(second.exit_code, 4) << second.err;
+  EXPECT_EQ(second.out, "/tmp\na b\n" + std::to_string(GetParam().uid) + "\n1\ntyped\n") << second.err;
+  const auto missing = run(machine().yoke({"container", "exec", name, "no-such-program"}));
+  EXPECT_EQ(missing.exit_code, 127);
+  EXPECT_THAT(missing.err, HasSubstr("yoke container exec: cannot start no-such-program in the container"));
   if (is("apptainer")) {
     Command follower(machine().yoke({"container", "logs", "-f", name}));
     ASSERT_TRUE(follower.wait_for_output("printed\n")) << follower.err();
@@ -241,6 +303,27 @@ TEST_P(Containers, InTheBackgroundTheyHaveALogOfLimitedSize) {
     // The shell may say in between that its sleep got the signal, too.
     EXPECT_THAT(followed.out, AllOf(StartsWith("printed\n"), EndsWith("last\n"))) << followed.err;
     EXPECT_EQ(machine().num_claimed(), 0);
+
+    std::filesystem::create_directory(machine().path("small"));
+    const auto with_disk_of = [&](const char* size, const std::string& printing) {
+      auto options = machine().shell({"--gpu", "none", "--detach", "--name", machine().tag()}, printing);
+      options.environment.emplace_back("TMPDIR", machine().path("small"));
+      options.argv.insert(options.argv.begin() + 2,
+                          {"sh", "-c", "mount -t tmpfs -o size=$0 small \"$1\" && shift && exec \"$@\"", size,
+                           machine().path("small")});
+      return run(options);
+    };
+    const auto refused = with_disk_of("64k", "true");
+    EXPECT_EQ(refused.exit_code, 75);
+    EXPECT_THAT(refused.err, HasSubstr("small is full, and the output of a container in the background is kept there"));
+    const auto full = with_disk_of("2m", "busybox seq 1000000; echo last; exec sleep 1000");
+    ASSERT_EQ(full.exit_code, 0) << full.err;
+    EXPECT_TRUE(wait_until([&] {
+      const auto log = run(machine().yoke({"container", "logs", name})).out;
+      return log.starts_with("[yoke] the disk was full, so older output is lost\n") &&
+             log.ends_with("\n1000000\nlast\n");
+    }));
+    EXPECT_EQ(run(machine().yoke({"container", "stop", name})).exit_code, 0);
     return;
   }
   const auto inspected = Json::parse(run(machine().engine_command({"inspect", name})).out)[0];
@@ -257,6 +340,15 @@ TEST_P(Containers, StatusesOfProgramsThatDoNotStart) {
   EXPECT_EQ(detached.exit_code, 127);
   EXPECT_EQ(detached.out, "");
   EXPECT_THAT(detached.err, HasSubstr("cannot start no-such-program in the container"));
+  machine().write("work/windows.sh", "#!/bin/sh\r\ntrue\r\n", true);
+  machine().write("work/foreign.py", "#!/no/python -u\n", true);
+  for (const auto& [script, why] :
+       {std::pair("./windows.sh", "its lines end with carriage returns"),
+        std::pair("./foreign.py", "the image has no /no/python, which its first line names")}) {
+    const auto refused = run(machine().container({"--gpu", "none"}, {script}));
+    EXPECT_EQ(refused.exit_code, 127);
+    EXPECT_THAT(refused.err, HasSubstr(why));
+  }
   machine().write("work/volume", "");
   const auto failed =
       run(machine().shell({"--gpu", "none", "-it", "-v", "volume:/tmp/x", "-w", "/etc/passwd"}, "true"));
@@ -275,7 +367,9 @@ TEST_P(Containers, StatusesOfProgramsThatDoNotStart) {
 
 TEST_P(Containers, AnEndBeforeTheProgramHasBegunLeavesNothing) {
   const auto name = machine().tag();
-  for (const int delay_ms : {60, 120, 180, 240}) {
+  const bool is_long = std::getenv("YOKE_LONG") != nullptr;
+  const int num_moments = is_long ? 20 : 4, step_ms = is_long ? 30 : 60;
+  for (int delay_ms = step_ms; delay_ms <= num_moments * step_ms; delay_ms += step_ms) {
     for (const bool is_detached : {false, true}) {
       Words options = {"--gpu", "1", "--name", name};
       if (is_detached) options.emplace_back("--detach");
@@ -333,6 +427,43 @@ TEST_P(Containers, AKeeperThatIsStoppedIsNamed) {
   const auto stopped = run(machine().yoke({"container", "stop", std::to_string(keeper)}));
   EXPECT_EQ(stopped.exit_code, 0) << stopped.err;
 }
+
+/// Docker's daemon of a user, which a context names.
+class RootlessDocker : public Containers {};
+
+TEST_P(RootlessDocker, RunsAsItsUserWithItsOwnLimitsUntilItHangs) {
+  const auto result =
+      run(machine().shell({"--gpu", "2", "-v", "../data:/data:ro"},
+                          "id -u; cat /data/given; echo in > made; ls -d /dev/nvidia[0-9]; ls -d /dev/mqueue; ls -l "
+                          "/proc/self/ns/ipc | grep -o 'ipc:.*' > ipc; ulimit -Hn; ulimit -Hl; exit 7"));
+  EXPECT_EQ(result.exit_code, 7) << result.err;
+  EXPECT_EQ(result.out, "0\ngiven\n/dev/nvidia0\n/dev/nvidia1\n/dev/mqueue\n20000\n64\n") << result.err;
+  EXPECT_EQ(owner_of(machine().path("work/made")), kAda);
+  EXPECT_EQ(slurp(machine().path("work/ipc")), std::filesystem::read_symlink("/proc/self/ns/ipc").native() + "\n");
+  const auto own_memory =
+      run(machine().shell({"--gpu", "none", "--shm-size", "16MiB"}, "grep ' /dev/shm ' /proc/mounts"));
+  EXPECT_EQ(own_memory.exit_code, 0) << own_memory.err;
+  EXPECT_THAT(own_memory.out, HasSubstr("size=16384k"));
+
+  auto far = machine().shell({"--gpu", "none"}, "true");
+  far.environment.emplace_back("DOCKER_CONTEXT", "far");
+  const auto refused = run(far);
+  EXPECT_EQ(refused.exit_code, 69);
+  EXPECT_THAT(refused.err,
+              HasSubstr("docker's context is for ssh://ada@192.0.2.1: that daemon runs on another machine"));
+  far.environment.emplace_back("DOCKER_HOST", machine().docker_host());  // has priority
+  const auto near = run(far);
+  EXPECT_EQ(near.exit_code, 0) << near.err;
+
+  machine().docker_daemon().signal(SIGSTOP);
+  const auto silent = run(machine().shell({"--gpu", "none"}, "true"));
+  machine().docker_daemon().signal(SIGCONT);
+  EXPECT_EQ(silent.exit_code, 124);
+  EXPECT_THAT(silent.err, HasSubstr("docker has not answered `docker "));
+  EXPECT_EQ(machine().num_claimed(), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Engines, RootlessDocker, testing::Values(Setting{"docker", kAda, true}), name_of);
 
 class ContainersUnderAClaim : public Containers {};
 
@@ -468,7 +599,7 @@ INSTANTIATE_TEST_SUITE_P(Engines, ContainersUnderAClaim,
 INSTANTIATE_TEST_SUITE_P(Engines, Containers,
                          testing::Values(Setting{"podman", 0}, Setting{"podman", kAda}, Setting{"docker", 0},
                                          Setting{"docker", kAda}, Setting{"apptainer", 0}, Setting{"apptainer", kAda}),
-                         [](const auto& one) { return one.param.engine + (one.param.uid == 0 ? "AsRoot" : "AsAda"); });
+                         name_of);
 
 }  // namespace
 }  // namespace yoke::test

@@ -73,7 +73,7 @@ class Images : public testing::TestWithParam<Setting> {
     std::filesystem::create_directory(machine_->path("wheels"));
     const auto wheel = run({.argv = {"/usr/bin/python3", "-c", kMakeWheels, machine_->path("wheels")}});
     ASSERT_EQ(wheel.exit_code, 0) << wheel.err;
-    machine_->import_folder("python", "yoke-python:1");
+    machine_->import_folder("python", "yoke-python:1", "USER 1000");
   }
   bool is(const char* engine) const { return GetParam().engine == engine; }
   std::string user() const { return GetParam().uid == 0 ? "root" : "ada"; }
@@ -89,11 +89,16 @@ class Images : public testing::TestWithParam<Setting> {
 TEST_P(Images, AreBuiltWithNamesThatTheSiteAllows) {
   if (is("apptainer")) {
     machine_->write("work/toy.def", "Bootstrap: localimage\nFrom: " + machine_->path("rootfs") + "\n");
+    machine_->write("work/Toy/any.def", "Bootstrap: localimage\nFrom: ../../rootfs\n%files\n  app.py /app.py\n");
+    machine_->write("work/Toy/app.py", "of the folder\n");
+    machine_->write("work/app.py", "of another folder\n");
     EXPECT_EQ(act("build", {"-f", "toy.def", "-t", "toy", "--print"}).out,
               machine_->path("bin/apptainer") + "\nbuild\ntoy.sif\ntoy.def\n");
     if (GetParam().uid != 0) return;  // needs fakeroot or a user namespace with newuidmap, as the site has it
-    const auto built = act("build", {"-f", "toy.def", "-t", "toy"});
+    const auto built = act("build", {"-t", "toy", "Toy"});
     EXPECT_EQ(built.exit_code, 0) << built.err;
+    EXPECT_EQ(act("run", {"--gpu", "none", "--deadline", "60", "toy.sif", "--", "cat", "/app.py"}).out,
+              "of the folder\n");
     const auto packages = act("packages", {"toy.sif"});
     EXPECT_EQ(packages.exit_code, 0) << packages.err;
     EXPECT_EQ(packages.out, "package  toy.sif\nPython   no Python\n");
@@ -178,8 +183,9 @@ TEST_P(Images, PackagesAreComparedAndAddedOnTop) {
 
 INSTANTIATE_TEST_SUITE_P(Engines, Images,
                          testing::Values(Setting{"podman", 0}, Setting{"podman", kAda}, Setting{"docker", 0},
-                                         Setting{"docker", kAda}, Setting{"apptainer", 0}, Setting{"apptainer", kAda}),
-                         [](const auto& one) { return one.param.engine + (one.param.uid == 0 ? "AsRoot" : "AsAda"); });
+                                         Setting{"docker", kAda}, Setting{"docker", kAda, true},
+                                         Setting{"apptainer", 0}, Setting{"apptainer", kAda}),
+                         name_of);
 
 }  // namespace
 }  // namespace yoke::test

@@ -23,7 +23,13 @@ constexpr uid_t kAda = 61'001;
 struct Setting {
   std::string engine;
   uid_t uid = 0;
+  bool is_rootless = false;  ///< docker: the daemon is the user's own.
 };
+
+inline std::string name_of(const testing::TestParamInfo<Setting>& one) {
+  const auto& setting = one.param;
+  return setting.engine + (setting.is_rootless ? "Rootless" : setting.uid == 0 ? "AsRoot" : "AsAda");
+}
 
 inline bool has_program(const std::string& name) {
   return run({.argv = {"sh", "-c", "command -v " + name}}).exit_code == 0;
@@ -51,7 +57,7 @@ class ContainerMachine {
     write_cdi();
     write_engine();
     make_root();
-    for (const auto* name : {"home-ada", "run-ada", "work", "podman"}) {
+    for (const auto* name : {"home-ada", "run-ada", "work", "podman", "rootless"}) {
       fs::create_directories(path(name));
       if (chown(path(name).c_str(), setting_.uid, setting_.uid) != 0) throw std::runtime_error("chown");
     }
@@ -103,6 +109,11 @@ class ContainerMachine {
     return options;
   }
 
+  const Command& docker_daemon() const { return *docker_; }
+  std::string docker_host() const {
+    return "unix://" + path(setting_.is_rootless ? "run-ada/docker.sock" : "docker.sock");
+  }
+
   int64_t num_claimed() const {
     return static_cast<int64_t>(
         Json::parse(run(yoke({"claims", "--json", "--deadline", "60"})).out).at("claims").size());
@@ -137,11 +148,14 @@ class ContainerMachine {
                                            {"USER", "mallory"},
                                            {"LOGNAME", "mallory"}},
                            .without = {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "XDG_CONFIG_HOME", "COLUMNS",
-                                       "XDG_RUNTIME_DIR", "DOCKER_HOST", "CONTAINERS_CONF"},
+                                       "XDG_RUNTIME_DIR", "DOCKER_HOST", "DOCKER_CONTEXT", "DOCKER_CONFIG",
+                                       "CONTAINERS_CONF", "CONTAINER_HOST", "CONTAINER_CONNECTION"},
                            .folder = path("work")};
     options.environment.emplace_back("HOME", path(setting_.uid == 0 ? "home-root" : "home-ada"));
     if (setting_.uid != 0) options.environment.emplace_back("XDG_RUNTIME_DIR", path("run-ada"));
-    if (setting_.engine == "docker") options.environment.emplace_back("DOCKER_HOST", "unix://" + path("docker.sock"));
+    if (setting_.engine == "docker" && !setting_.is_rootless) {
+      options.environment.emplace_back("DOCKER_HOST", docker_host());
+    }
     return options;
   }
 
@@ -181,7 +195,11 @@ class ContainerMachine {
                     "for uuid in $(cat " +
                         path("uuids") +
                         "); do\n"
-                        "  case $wanted in *$uuid*) nsenter -t $pid -m mknod -m 666 $root/dev/nvidia$i c 1 3 ;; esac\n"
+                        "  node=dev/nvidia$i\n"
+                        "  case $wanted in *$uuid*)\n"
+                        "    nsenter -t $pid -m mknod -m 666 $root/$node c 1 3 ||\n"
+                        "    nsenter -t $pid -m sh -c \": > $root/$node; mount --bind /$node $root/$node\" ;;\n"
+                        "  esac\n"
                         "  i=$((i+1))\n"
                         "done\n",
                     true);
@@ -209,11 +227,18 @@ class ContainerMachine {
       if (device.at("vendor") == "nvidia") list += device.at("uuid").get<std::string>() + "\n";
     }
     folder_.write("uuids", list);
-    docker_ = std::make_unique<Command>(
-        CommandOptions{.argv = {"dockerd", "--data-root", path("docker/data"), "--exec-root", path("docker/exec"),
-                                "--pidfile", path("docker.pid"), "-H", "unix://" + path("docker.sock"),
-                                "--iptables=false", "--ip6tables=false", "--ip-forward=false", "--bridge=none"},
-                       .environment = {{"PATH", path("bin") + ":" + std::getenv("PATH")}, {"YOKE_TEST_TAG", tag_}}});
+    const auto state = path(setting_.is_rootless ? "rootless/" : "docker/");
+    std::vector<std::string> daemon = {"dockerd",      "--data-root",      state + "data",      "--exec-root",
+                                       state + "exec", "--pidfile",        state + "pid",       "-H",
+                                       docker_host(),  "--iptables=false", "--ip6tables=false", "--ip-forward=false",
+                                       "--bridge=none"};
+    if (setting_.is_rootless) {
+      start_rootless_docker(std::move(daemon));
+    } else {
+      std::filesystem::create_directory(state);
+      docker_ = std::make_unique<Command>(CommandOptions{
+          .argv = daemon, .environment = {{"PATH", path("bin") + ":" + std::getenv("PATH")}, {"YOKE_TEST_TAG", tag_}}});
+    }
     const bool runs = wait_until([&] {
       chmod(path("docker.sock").c_str(), 0666);
       return run(engine_command({"version"})).exit_code == 0;
@@ -221,12 +246,35 @@ class ContainerMachine {
     if (!runs) throw std::runtime_error("dockerd did not start: " + docker_->err());
   }
 
+  /// What RootlessKit's --copy-up does: folders in which the daemon may write, with links to what was there.
+  static constexpr const char* kCopyUp =
+      "set -e; mount -t tmpfs rootless /run; mkdir /run/etc; mount --rbind /etc /run/etc; mount -t tmpfs rootless "
+      "/etc; "
+      "ln -s /run/etc/* /etc/; rm -f /etc/docker; exec \"$@\"";
+  /// As dockerd-rootless.sh does with RootlessKit, and with a context that docker uses by itself. The limits are lower
+  /// than those of a daemon of this machine.
+  void start_rootless_docker(std::vector<std::string> daemon) {
+    daemon.insert(daemon.end(), {"--rootless", "--storage-driver=vfs"});
+    daemon.insert(daemon.begin(), {"prlimit", "--nofile=4096:20000", "--memlock=65536:65536", "unshare", "--user",
+                                   "--map-root-user", "--map-auto", "--mount", "sh", "-c", kCopyUp, "sh"});
+    docker_ = std::make_unique<Command>(as_user(std::move(daemon)));
+    for (const auto& words : {std::vector<std::string>{"create", "mine", "--docker", "host=" + docker_host()},
+                              {"create", "far", "--docker", "host=ssh://ada@192.0.2.1"},
+                              {"use", "mine"}}) {
+      auto argv = words;
+      argv.insert(argv.begin(), "context");
+      const auto made = run(engine_command(argv));
+      if (made.exit_code != 0) throw std::runtime_error(made.err);
+    }
+  }
+
  public:
-  void import() const { import_folder("rootfs", "yoke-toy:1"); }
-  void import_folder(const std::string& root, const std::string& name) const {
+  /// Its own user is another one, as in Jupyter's and micromamba's images.
+  void import() const { import_folder("rootfs", "yoke-toy:1", "USER 1000"); }
+  void import_folder(const std::string& root, const std::string& name, const std::string& change) const {
     if (setting_.engine == "apptainer") return;
     const auto tar = run({.argv = {"tar", "-C", path(root), "-cf", path(root + ".tar"), "."}});
-    const auto imported = run(engine_command({"import", path(root + ".tar"), name}));
+    const auto imported = run(engine_command({"import", "--change", change, path(root + ".tar"), name}));
     if (tar.exit_code != 0 || imported.exit_code != 0) throw std::runtime_error(tar.err + imported.err);
   }
 

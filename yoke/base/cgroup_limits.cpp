@@ -102,12 +102,13 @@ void climb(const fs::path& mount, const std::string& path, const std::function<v
   visit(mount);
 }
 
-/// Visits the control groups of this process: calls `read_v2(group)` for cgroup version 2, and `read_v1(controller,
+/// Visits the control groups of a process: calls `read_v2(group)` for cgroup version 2, and `read_v1(controller,
 /// group)` for version 1.
-void visit_groups(const fs::path& sysroot, const std::function<void(const fs::path&)>& read_v2,
+void visit_groups(const fs::path& sysroot, const std::string& process,
+                  const std::function<void(const fs::path&)>& read_v2,
                   const std::function<void(const std::string&, const fs::path&)>& read_v1) {
   const auto mount = (sysroot / "sys/fs/cgroup").lexically_normal();
-  const auto groups = read_text(sysroot / "proc/self/cgroup").value_or("");
+  const auto groups = read_text(sysroot / "proc" / process / "cgroup").value_or("");
   for (const auto line : lines_of(groups)) {  // number:controllers:path
     const auto first = line.find(':');
     const auto second = first == line.npos ? line.npos : line.find(':', first + 1);
@@ -130,10 +131,10 @@ void visit_groups(const fs::path& sysroot, const std::function<void(const fs::pa
 
 }  // namespace
 
-CgroupLimits read_cgroup_limits(const fs::path& sysroot) {
+CgroupLimits read_cgroup_limits(const fs::path& sysroot, const std::string& process) {
   CgroupLimits limits;
   visit_groups(
-      sysroot, [&](const fs::path& group) { read_v2(group, limits); },
+      sysroot, process, [&](const fs::path& group) { read_v2(group, limits); },
       [&](const std::string& controller, const fs::path& group) { read_v1(controller, group, limits); });
   return limits;
 }
@@ -149,7 +150,7 @@ int64_t available_memory_bytes(const fs::path& sysroot) {
 std::optional<double> read_cgroup_cpus(const fs::path& sysroot) {
   std::optional<double> cpus;
   visit_groups(
-      sysroot, [&](const fs::path& group) { lower(cpus, cpus_of_v2(group)); },
+      sysroot, "self", [&](const fs::path& group) { lower(cpus, cpus_of_v2(group)); },
       [&](const std::string& controller, const fs::path& group) {
         if (controller == "cpu") lower(cpus, cpus_of_v1(group));
       });

@@ -1,13 +1,14 @@
-// yoke/base/cgroup_limits.h -- the limits of this process's control groups, version 1, 2 or both.
+// yoke/base/cgroup_limits.h -- the limits of a process's control groups, version 1, 2 or both.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 
 namespace yoke {
 
-/// Each limit is the minimum over this process's groups and their ancestors.
+/// Each limit is the minimum over the process's groups and their ancestors.
 struct CgroupLimits {
   std::optional<double> cpus;  ///< The limit of CPU time, in CPUs.
   std::optional<int64_t> memory_bytes;
@@ -19,8 +20,9 @@ struct CgroupLimits {
   bool operator==(const CgroupLimits&) const = default;
 };
 
-/// Reads /proc/self/cgroup and /sys/fs/cgroup below `sysroot`. A missing file means no limit.
-CgroupLimits read_cgroup_limits(const std::filesystem::path& sysroot = "/");
+/// Reads /proc/PROCESS/cgroup and /sys/fs/cgroup below `sysroot`; `process` is a PID, or "self" for this process. A
+/// missing file means no limit.
+CgroupLimits read_cgroup_limits(const std::filesystem::path& sysroot = "/", const std::string& process = "self");
 
 /// The memory that programs can use which start now: what is free on this host, and no more than the cgroups of this
 /// process leave. Returns 0 if the kernel does not tell.

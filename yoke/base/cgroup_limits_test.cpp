@@ -63,6 +63,13 @@ TEST(CgroupLimits, TheTightestGroupOfVersion2Counts) {
   EXPECT_EQ(limits.num_out_of_memory_kills, 2);
 }
 
+TEST(CgroupLimits, OfAnotherProcess) {
+  Root root;
+  root.write("proc/4711/cgroup", "0::/box\n").write("sys/fs/cgroup/box/memory.max", "4096\n");
+  EXPECT_EQ(read_cgroup_limits(root.path(), "4711").memory_bytes, 4096);
+  EXPECT_EQ(root.read().memory_bytes, std::nullopt);
+}
+
 TEST(AvailableMemory, IsWhatTheHostAndTheGroupsLeave) {
   Root root;
   EXPECT_EQ(available_memory_bytes(root.path()), 0) << "unknown";

@@ -10,6 +10,7 @@ void add_container_run(CLI::App& cmd, Context& context);
 void add_container_ps(CLI::App& cmd, Context& context);
 void add_container_logs(CLI::App& cmd, Context& context);
 void add_container_stop(CLI::App& cmd, Context& context);
+void add_container_exec(CLI::App& cmd, Context& context);
 void add_container_build(CLI::App& cmd, Context& context);
 void add_container_packages(CLI::App& cmd, Context& context);
 void add_container_extend(CLI::App& cmd, Context& context);

@@ -11,6 +11,7 @@
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/container.h"
+#include "yoke/cli/options/container.h"
 #include "yoke/container/build.h"
 #include "yoke/device/process/info.h"
 
@@ -42,9 +43,9 @@ std::filesystem::path find_definition(const std::filesystem::path& folder) {
 int run_container_build(const ContainerBuildArgs& args, Context& context) {
   if (args.json && !args.prints) throw Error(ErrorCode::kInvalidArgument, "--json is for --print");
   const auto rules = container::read_rules(context.environment);
-  auto wanted = args.engine.empty() ? rules.default_engine : container::parse_engine_kind(args.engine);
+  container::EngineWish wish{.chosen = container::parse_engine_kind(args.engine), .site = rules.default_engine};
   if (args.engine.empty() && (args.file.ends_with(".def") || args.name.ends_with(".sif"))) {
-    wanted = container::EngineKind::kApptainer;
+    wish.chosen = container::EngineKind::kApptainer;
   }
   std::error_code ignored;
   if (!std::filesystem::is_directory(args.folder, ignored)) {
@@ -61,9 +62,9 @@ int run_container_build(const ContainerBuildArgs& args, Context& context) {
   }
   // Before the engine is asked anything, unless that decides what kind of name it is.
   const auto user = device::user_name(geteuid());
-  const bool is_file = wanted == container::EngineKind::kApptainer;
+  const bool is_file = (wish.chosen ? wish.chosen : wish.site) == container::EngineKind::kApptainer;
   if (!is_file) request.name = container::built_image_name(rules, user, request.name);
-  const auto engine = container::choose_engine(wanted, "", context.environment);
+  const auto engine = choose_engine(wish, context);
   if (engine.kind == container::EngineKind::kApptainer) {
     if (!is_file) request.name = base_name(request.name);
     if (!request.name.ends_with(".sif")) request.name += ".sif";
@@ -83,7 +84,7 @@ int run_container_build(const ContainerBuildArgs& args, Context& context) {
     return kExitOk;
   }
   context.out.flush();
-  execv(argv[0].c_str(), exec_pointers(argv).data());
+  execvp(argv[0].c_str(), exec_pointers(argv).data());
   throw system_error(errno, "executing " + argv[0]);
 }
 

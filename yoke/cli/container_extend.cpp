@@ -17,6 +17,7 @@
 #include "yoke/cli/container.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/private_folder.h"
+#include "yoke/cli/options/container.h"
 #include "yoke/container/build.h"
 #include "yoke/container/extend.h"
 #include "yoke/device/process/info.h"
@@ -100,8 +101,8 @@ int extend_image(const ExtendImageArgs& args, Context& context) {
   }
   const auto rules = container::read_rules(context.environment);
   const auto full = container::full_image_name(args.image);
-  const auto wanted = args.engine.empty() ? rules.default_engine : container::parse_engine_kind(args.engine);
-  const auto engine = container::choose_engine(wanted, full, context.environment);
+  const auto engine = choose_engine(
+      {.chosen = container::parse_engine_kind(args.engine), .site = rules.default_engine, .image = full}, context);
   const bool is_file = engine.kind == EngineKind::kApptainer;
   container::ExtendRequest request{.image = container::image_for(engine.kind, full), .packages = args.packages};
   if (!args.requirements.empty()) request.requirements = existing("-r", args.requirements);

@@ -54,7 +54,7 @@ int show_packages(const PackageArgs& args, Context& context) {
   const auto images = container::read_packages(
       args.images,
       {.reader = context.installation.libexec / "container-packages",
-       .engine = args.engine.empty() ? rules.default_engine : container::parse_engine_kind(args.engine),
+       .engine = {.chosen = container::parse_engine_kind(args.engine), .site = rules.default_engine},
        .on_read = show},
       context.environment);
   progress.clear();

@@ -8,9 +8,11 @@
 
 #include "yoke/base/error.h"
 #include "yoke/cli/container.h"
+#include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/container_keeper.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/cli/options/container.h"
+#include "yoke/cli/options/container_folders.h"
 #include "yoke/container/config.h"
 
 namespace yoke::cli {
@@ -69,6 +71,7 @@ int run_container_command(ContainerRunArgs args, Context& context) {
   auto kept = describe_container(args, split_rest(context, container::read_rules(context.environment)), context);
   if (args.prints) return print_container(args, std::move(kept), context);
   const auto name = kept.request.name;
+  const auto notes = notes_on_private_mounts(kept.engine, kept.request, storage::read_mounts());
   const int result = run_container(
       context,
       [&](int& status) -> std::optional<KeptContainer> {
@@ -76,6 +79,9 @@ int run_container_command(ContainerRunArgs args, Context& context) {
         return std::move(kept);
       },
       args.detaches);
+  if (result == kEngineFailed) {
+    for (const auto& note : notes) std::cerr << speaker(context) << "note: " << note << '\n';
+  }
   if (args.detaches && result == kExitOk) context.out << name << std::endl;
   return result;
 }
@@ -94,14 +100,22 @@ void add_container_run(CLI::App& cmd, Context& context) {
   cmd.add_option("--name", args->name,
                  "The name of the container is USER_TEXT; otherwise the image's name and a number")
       ->type_name("TEXT");
-  cmd.add_option("-w,--workdir", args->working_folder, "The folder in which the program starts; otherwise /workspace")
-      ->type_name("PATH");
+  add_working_folder(cmd, *args, "The folder in which the program starts; otherwise /workspace");
+  cmd.add_option("--env-file", args->variable_files, "Set the variables of this file: lines of NAME=VALUE or NAME")
+      ->type_name("FILE")
+      ->take_all();
   cmd.add_flag("--interactive", args->is_interactive)->group("");  // these three are docker's
   cmd.add_flag("-t,--tty", args->has_terminal)->group("");
   cmd.add_flag("--rm", args->is_removed)->group("");
   cmd.add_option("--network", args->network, "The engine's network: host, none, or a name")->type_name("NETWORK");
   cmd.add_option("--shm-size", args->shared_memory, "A /dev/shm of this size, such as 16GiB, instead of the host's")
       ->type_name("SIZE");
+  cmd.add_option("-m,--memory", args->memory, "The most memory that the container may use, such as 64GiB")
+      ->type_name("SIZE");
+  cmd.add_option("--cpus", args->cpus, "The most processor time, in CPUs, such as 8 or 1.5")->type_name("CPUS");
+  cmd.add_option("-p,--publish", args->ports, "Open a port of the container on this machine, as podman and docker do")
+      ->type_name("[ADDRESS:]PORT:PORT")
+      ->take_all();
   cmd.add_option("--for", args->length, "How long: 90s, 30m, 4h, 1d12h. The container is then ended (SIGTERM)")
       ->type_name("TIME");
   cmd.add_option("--wait", args->wait, "Queue until devices are free, for at most TIMEOUT (10m, 2h)")

@@ -26,6 +26,7 @@
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/container.h"
+#include "yoke/container/image.h"
 #include "yoke/environment/kernel_spec.h"
 #include "yoke/environment/store.h"
 
@@ -100,8 +101,8 @@ void check_image_options(const JupyterArgs& args) {
 environment::KernelContainer kernel_container(const JupyterArgs& args) {
   environment::KernelContainer result{.image = args.image};
   std::error_code error;
-  const bool is_file = args.image.starts_with('.') || args.image.ends_with(".sif") ||
-                       args.container.engine == container::name(container::EngineKind::kApptainer);
+  const bool is_file =
+      container::names_file(args.image) || args.container.engine == container::name(container::EngineKind::kApptainer);
   if (is_file && fs::exists(args.image, error)) result.image = fs::absolute(args.image).lexically_normal();
   auto& words = result.options;
   const auto& options = args.container;

@@ -112,11 +112,10 @@ std::string slurm_ps_text(const SlurmPsArgs& args, const Context& context) {
       missing.push_back(to_text(name));
   }
   if (args.json) {
-    using Json = nlohmann::ordered_json;
-    Json json = {{"jobs", Json::array()}};
+    nlohmann::ordered_json json = {{"jobs", nlohmann::ordered_json::array()}};
     for (const auto& job : jobs) json["jobs"].push_back(to_json(job));
     if (!names.empty()) json["missing"] = missing;
-    return json.dump(args.repetition.is_wanted() ? -1 : 2, ' ', false, Json::error_handler_t::replace) + '\n';
+    return json.dump(args.repetition.is_wanted() ? -1 : 2, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
   }
   if (jobs.empty()) {
     if (!args.jobs.empty()) return missing_text(missing);

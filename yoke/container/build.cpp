@@ -75,7 +75,11 @@ bool needs_name(EngineKind engine, bool has_dockerfile, bool has_containerfile) 
 }
 
 std::vector<std::string> plan_build(const Engine& engine, const BuildRequest& request) {
-  std::vector<std::string> words = {engine.program, "build"};
+  std::vector<std::string> words;
+  // Apptainer has no option for the folder: it copies files (%files) and finds base images from where it is started.
+  const bool changes_folder = engine.kind == EngineKind::kApptainer && request.folder != ".";
+  if (changes_folder) words = {"env", "--chdir", request.folder.native()};
+  words.insert(words.end(), {engine.program, "build"});
   for (const auto& argument : request.arguments) {
     words.emplace_back("--build-arg");
     words.push_back(argument);
@@ -90,7 +94,10 @@ std::vector<std::string> plan_build(const Engine& engine, const BuildRequest& re
     throw Error(ErrorCode::kInvalidArgument,
                 "apptainer builds from a definition file; name it by -f, as in -f train.def");
   }
-  words.insert(words.end(), {request.name, request.recipe->native()});
+  const auto path = [&](const std::filesystem::path& given) {
+    return changes_folder ? std::filesystem::absolute(given).native() : given.native();
+  };
+  words.insert(words.end(), {path(request.name), path(*request.recipe)});
   return words;
 }
 

@@ -24,13 +24,13 @@ std::string image_name_of_folder(const std::filesystem::path& folder);
 bool needs_name(EngineKind engine, bool has_dockerfile, bool has_containerfile);
 
 struct BuildRequest {
-  std::filesystem::path folder = ".";
+  std::filesystem::path folder = ".";                ///< Paths in the recipe begin here, other paths where this runs.
   std::string name;                                  ///< For Apptainer a file, such as train.sif.
   std::optional<std::filesystem::path> recipe = {};  ///< A Containerfile, or a definition file of Apptainer.
   std::vector<std::string> arguments = {};           ///< NAME=VALUE, for ARG in the recipe.
 };
 
-/// Returns argv. Errors  kInvalidArgument: Apptainer needs a recipe.
+/// Returns argv; the first word may be a program of PATH. Errors  kInvalidArgument: Apptainer needs a recipe.
 std::vector<std::string> plan_build(const Engine& engine, const BuildRequest& request);
 
 }  // namespace yoke::container

@@ -63,6 +63,10 @@ TEST(BuildPlans, AreTheEnginesOwn) {
   EXPECT_EQ(plan_build(apptainer, {.name = "x.sif", .recipe = "x.def"}),
             (Words{"/usr/bin/apptainer", "build", "x.sif", "x.def"}));
   EXPECT_THROW(plan_build(apptainer, {.name = "x.sif"}), Error);
+  // Apptainer would copy the files of the folder in which it is started.
+  const auto here = std::filesystem::current_path();
+  EXPECT_EQ(plan_build(apptainer, {.folder = "src", .name = "x.sif", .recipe = "src/x.def"}),
+            (Words{"env", "--chdir", "src", "/usr/bin/apptainer", "build", here / "x.sif", here / "src/x.def"}));
 }
 
 TEST(BuildPlans, NameAContainerfileForDockerAlone) {

@@ -1,6 +1,10 @@
 #include "yoke/container/cdi.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -70,9 +74,11 @@ std::vector<CdiDevice> parse_cdi(const std::string& text, const std::string& fil
   }
 }
 
-std::vector<CdiDevice> read_cdi(const std::vector<std::filesystem::path>& folders) {
-  std::vector<CdiDevice> all;
+CdiRegistry read_cdi(const std::vector<std::filesystem::path>& folders) {
+  CdiRegistry registry;
   for (const auto& folder : folders) {
+    std::vector<CdiDevice> devices;
+    std::map<std::string, std::vector<std::string>> files_of;  // by name
     std::error_code ignored;
     std::set<std::filesystem::path> files;  // in the order of names
     for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
@@ -81,14 +87,25 @@ std::vector<CdiDevice> read_cdi(const std::vector<std::filesystem::path>& folder
     }
     for (const auto& file : files) {
       try {
-        const auto devices = parse_cdi(read_regular_file(file, kMostCdiBytes), file.native());
-        all.insert(all.end(), devices.begin(), devices.end());
-      } catch (const Error&) {
-        continue;
+        for (auto& device : parse_cdi(read_regular_file(file, kMostCdiBytes), file.native())) {
+          files_of[device.full_name()].push_back(file.native());
+          devices.push_back(std::move(device));
+        }
+      } catch (const Error& error) {
+        registry.problems.emplace_back(error.what());
       }
     }
+    std::erase_if(registry.devices, [&](const auto& device) { return files_of.contains(device.full_name()); });
+    for (auto& device : devices) {
+      if (files_of.at(device.full_name()).size() == 1) registry.devices.push_back(std::move(device));
+    }
+    for (const auto& [name, names] : files_of) {
+      if (names.size() == 1) continue;
+      registry.problems.push_back(fmt::format("{} is in {}, so engines give it to nobody; remove one of them", name,
+                                              fmt::join(names, " and ")));
+    }
   }
-  return all;
+  return registry;
 }
 
 std::vector<std::filesystem::path> cdi_folders() { return {"/etc/cdi", "/var/run/cdi"}; }

@@ -24,8 +24,15 @@ struct CdiDevice {
 /// Parses a specification, which is YAML or JSON. Errors  kDataLoss, with the name of the file.
 std::vector<CdiDevice> parse_cdi(const std::string& text, const std::string& file);
 
-/// Reads the specifications in these folders. A file that cannot be read or parsed is left out, as engines do.
-std::vector<CdiDevice> read_cdi(const std::vector<std::filesystem::path>& folders);
+struct CdiRegistry {
+  std::vector<CdiDevice> devices;
+  std::vector<std::string> problems = {};  ///< Sentences about what was left out, and why.
+};
+
+/// Reads the specifications in these folders; a name in a later folder has priority. As engines do, it leaves out files
+/// that cannot be read or parsed, and names that two files of one folder have.
+/// Source  container-device-interface, pkg/cdi/cache.go: refresh().
+CdiRegistry read_cdi(const std::vector<std::filesystem::path>& folders);
 
 /// Where engines look for specifications.
 std::vector<std::filesystem::path> cdi_folders();

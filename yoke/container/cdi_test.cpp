@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/command.h"
 #include "yoke/base/error.h"
 
 namespace yoke::container {
@@ -85,7 +86,32 @@ TEST(Cdi, RefusesWhatItDoesNotUnderstand) {
     EXPECT_THROW(parse_cdi(text, "f"), Error) << text;
   }
   EXPECT_TRUE(parse_cdi("", "f").empty());
-  EXPECT_TRUE(read_cdi({"/no/such/folder"}).empty());
+  EXPECT_TRUE(read_cdi({"/no/such/folder"}).devices.empty());
+}
+
+TEST(Cdi, SaysWhatIsLeftOutAndWhy) {
+  const test::TemporaryFolder folder;
+  const auto write = [&](const char* file, const char* name, const char* node) {
+    folder.write(file,
+                 fmt::format("kind: nvidia.com/gpu\ndevices: [{{name: '{}', containerEdits: {{deviceNodes: [{{path: "
+                             "{}}}]}}}}]\n",
+                             name, node));
+  };
+  write("etc/a.yaml", "0", "/dev/nvidia0");
+  write("etc/b.yaml", "0", "/dev/nvidia0");
+  write("etc/c.yaml", "1", "/dev/nvidia7");
+  write("run/d.yaml", "1", "/dev/nvidia1");
+  folder.write("run/e.yaml", "kind: [\n");
+  std::filesystem::create_directories(folder.path("run/f.yaml"));
+  const auto registry = read_cdi({folder.path("etc"), folder.path("run")});
+  EXPECT_EQ(registry.devices, (std::vector<CdiDevice>{{"nvidia.com/gpu", "1", {"/dev/nvidia1"}}}))
+      << "a later folder has priority";
+  ASSERT_EQ(registry.problems.size(), 3U);
+  EXPECT_EQ(registry.problems[0],
+            fmt::format("nvidia.com/gpu=0 is in {} and {}, so engines give it to nobody; remove one of them",
+                        folder.path("etc/a.yaml"), folder.path("etc/b.yaml")));
+  EXPECT_TRUE(registry.problems[1].starts_with(folder.path("run/e.yaml") + " is no CDI specification: "));
+  EXPECT_NE(registry.problems[2].find(folder.path("run/f.yaml")), std::string::npos) << registry.problems[2];
 }
 
 TEST(Cdi, NodesOfGpus) {

@@ -15,15 +15,19 @@
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
 #include "yoke/base/user_socket.h"
-#include "yoke/container/engine.h"
+#include "yoke/container/detail/ask.h"
+#include "yoke/container/image.h"
 
 namespace yoke::container {
 namespace {
 
+constexpr std::string_view kUnixScheme = "unix://";
+
 ProcessLimits limits_of(pid_t pid) {
   const auto folder = fmt::format("/proc/{}/", pid);
   try {
-    auto limits = parse_process_limits(read_file(folder + "limits"), read_file(folder + "status"));
+    auto limits =
+        parse_process_limits(read_file(folder + "limits"), read_file(folder + "status"), read_file(folder + "uid_map"));
     // podman lowers its own limit to this, so it cannot give more.
     const auto text = read_file("/proc/sys/kernel/pid_max");
     const auto most = parse_int(text.substr(0, text.find('\n')));
@@ -34,11 +38,9 @@ ProcessLimits limits_of(pid_t pid) {
   }
 }
 
-/// The process that listens for docker's clients; nullopt if it is not known.
-std::optional<pid_t> docker_daemon(const Environment& environment) {
-  auto path = environment.value_or("DOCKER_HOST", "unix:///var/run/docker.sock");
-  if (!path.starts_with("unix://")) return std::nullopt;
-  path.erase(0, 7);
+/// The process that listens for docker's clients at unix://PATH; nullopt if it is not known.
+std::optional<pid_t> docker_daemon(std::string path) {
+  path.erase(0, kUnixScheme.size());
   sockaddr_un address = {.sun_family = AF_UNIX};
   if (path.size() >= sizeof address.sun_path) return std::nullopt;
   path.copy(static_cast<char*>(address.sun_path), path.size());
@@ -53,69 +55,107 @@ std::optional<pid_t> docker_daemon(const Environment& environment) {
               printable(output.err.empty() ? output.out : output.err).substr(0, 500));
 }
 
-void ask_podman(Engine& engine, const Environment& environment) {
+[[noreturn]] void refuse_remote(std::string_view where, std::string_view service, std::string_view next) {
+  throw Error(ErrorCode::kFailedPrecondition, "{}: that {} runs on another machine, whose devices yoke cannot see; {}",
+              printable(where), service, next);
+}
+
+void ask_podman(Engine& engine, const Environment& environment, std::chrono::milliseconds limit) {
+  for (const auto* name : {"CONTAINER_HOST", "CONTAINER_CONNECTION"}) {
+    const auto value = environment.find(name);
+    if (!value || value->empty() || value->starts_with(kUnixScheme)) continue;
+    refuse_remote(fmt::format("{} is {}", name, *value), "service of podman", "unset it");
+  }
   engine.is_rootless = geteuid() != 0;
   engine.limits = limits_of(getpid());
-  engine.has_message_queues = std::filesystem::exists("/dev/mqueue");
+  engine.has_message_queues = std::filesystem::exists(kMessageQueues);
   for (const auto* folder : {"/usr/share/containers/oci/hooks.d", "/etc/containers/oci/hooks.d"}) {
     if (std::filesystem::exists(std::filesystem::path(folder) / "oci-nvidia-hook.json")) engine.has_nvidia_hook = true;
   }
   if (!engine.is_rootless) return;
-  const auto runtime = run_quietly({engine.program, "info", "--format", "{{.Host.OCIRuntime.Name}}"}, environment);
+  const auto runtime = ask({engine.program, "info", "--format", "{{.Host.OCIRuntime.Name}}"}, environment, limit);
   if (runtime.status != 0) refuse_engine(engine, runtime);
   engine.can_keep_groups = runtime.out.starts_with("crun");
 }
 
-void ask_docker(Engine& engine, const Environment& environment) {
-  const auto host = environment.find("DOCKER_HOST");
-  if (host && !host->starts_with("unix://")) {
-    throw Error(ErrorCode::kFailedPrecondition,
-                "DOCKER_HOST is {}: that daemon runs on another machine, whose devices yoke cannot see; unset it",
-                printable(*host));
+/// Where docker's daemon listens: by DOCKER_HOST, DOCKER_CONTEXT, or the context that the user's configuration has.
+std::string docker_host(const Engine& engine, const Environment& environment, std::chrono::milliseconds limit) {
+  const auto context =
+      ask({engine.program, "context", "inspect", "--format", "{{.Endpoints.docker.Host}}"}, environment, limit);
+  if (context.status == 0) return context.out.substr(0, context.out.find('\n'));
+  const auto host = environment.value_or("DOCKER_HOST", "");  // docker before 19.03 has no contexts
+  return host.empty() ? "unix:///var/run/docker.sock" : host;
+}
+
+void ask_docker(Engine& engine, const Environment& environment, std::chrono::milliseconds limit) {
+  const auto host = docker_host(engine, environment, limit);
+  if (!host.starts_with(kUnixScheme)) {
+    if (!environment.value_or("DOCKER_HOST", "").empty()) refuse_remote("DOCKER_HOST is " + host, "daemon", "unset it");
+    refuse_remote("docker's context is for " + host, "daemon",
+                  "choose another one, as by `docker context use default`; DOCKER_CONTEXT has priority");
   }
-  const auto version = run_quietly({engine.program, "version", "--format", "{{json .}}"}, environment);
-  const auto info = run_quietly({engine.program, "info", "--format", "{{json .}}"}, environment);
+  const auto version = ask({engine.program, "version", "--format", "{{json .}}"}, environment, limit);
+  const auto info = ask({engine.program, "info", "--format", "{{json .}}"}, environment, limit);
   try {
     read_docker_facts(engine, version.out, info.out);
   } catch (const Error&) {
     refuse_engine(engine, version);
   }
-  if (const auto daemon = docker_daemon(environment)) engine.limits = limits_of(*daemon);
+  if (const auto daemon = docker_daemon(host)) engine.limits = limits_of(*daemon);
+  engine.has_message_queues = std::filesystem::exists(kMessageQueues);
 }
 
 }  // namespace
 
-std::optional<Engine> find_engine(EngineKind kind, const Environment& environment) {
+CommandOutput ask(const std::vector<std::string>& argv, const Environment& environment,
+                  std::chrono::milliseconds limit) {
+  auto output = run_quietly(argv, environment, limit);
+  if (!output.timed_out) return output;
+  std::string question(base_name(argv.at(0)));
+  for (size_t i = 1; i < argv.size() && (i == 1 || !argv[i].starts_with("--")); ++i) question += " " + argv[i];
+  throw Error(ErrorCode::kTimeout,
+              "{} has not answered `{}` for {} s, so its daemon or its storage may hang; try again when it does, or "
+              "choose another engine by --engine",
+              base_name(argv[0]), question, limit.count() / 1000);
+}
+
+std::optional<Engine> find_engine(EngineKind kind, const Environment& environment, std::chrono::milliseconds limit) {
   const auto program = find_tool(name(kind), environment);
   if (!program) return std::nullopt;
   Engine engine{.kind = kind, .program = *program};
-  const auto answer = run_quietly({program->native(), "--version"}, environment);
+  const auto answer = ask({program->native(), "--version"}, environment, limit);
   const auto version = parse_version(answer.out);
   if (answer.status != 0 || !version) refuse_engine(engine, answer);
   if (answer.out.starts_with("podman")) engine.kind = EngineKind::kPodman;  // the package podman-docker
   engine.version = *version;
-  if (engine.kind == EngineKind::kPodman) ask_podman(engine, environment);
-  if (engine.kind == EngineKind::kDocker) ask_docker(engine, environment);
+  if (engine.kind == EngineKind::kPodman) ask_podman(engine, environment, limit);
+  if (engine.kind == EngineKind::kDocker) ask_docker(engine, environment, limit);
   complete_facts(engine);
-  if (engine.has_cdi) engine.cdi_devices = read_cdi(cdi_folders());
+  if (engine.has_cdi) engine.cdi = read_cdi(cdi_folders());
   return engine;
 }
 
-Engine choose_engine(std::optional<EngineKind> wanted, std::string_view image, const Environment& environment) {
-  std::error_code ignored;
-  const bool is_file = !image.empty() && (image.front() == '/' || image.front() == '.' || image.ends_with(".sif")) &&
-                       std::filesystem::exists(image, ignored);
-  if (!wanted && is_file) wanted = EngineKind::kApptainer;
+Engine choose_engine(const EngineWish& wish, const Environment& environment, std::chrono::milliseconds limit) {
+  auto wanted = wish.chosen ? wish.chosen : wish.site;
+  if (names_file(wish.image)) {
+    wanted = wish.chosen.value_or(EngineKind::kApptainer);
+    image_for(*wanted, wish.image);  // before an engine is looked for
+  }
   if (wanted) {
-    if (auto engine = find_engine(*wanted, environment)) return *engine;
+    if (auto engine = find_engine(*wanted, environment, limit)) return *engine;
     throw Error(ErrorCode::kNotFound, "{} is not installed: PATH has no such program", name(*wanted));
   }
-  std::string reasons;
+  std::string reasons, passed_over;
   for (const auto kind : {EngineKind::kPodman, EngineKind::kDocker, EngineKind::kApptainer}) {
     try {
-      if (auto engine = find_engine(kind, environment)) return *engine;
+      if (auto engine = find_engine(kind, environment, limit)) {
+        engine->passed_over = passed_over;
+        return *engine;
+      }
     } catch (const Error& error) {
       reasons += fmt::format("; {}", error.what());
+      if (error.code() == ErrorCode::kTimeout)
+        passed_over += fmt::format("{}{}", passed_over.empty() ? "" : "; ", error.what());
     }
   }
   if (!reasons.empty()) throw Error(ErrorCode::kUnavailable, "no container engine works here{}", reasons);

@@ -31,14 +31,14 @@ std::string need_node(const WantedDevice& device) {
 /// The names of the devices in CDI specifications, or an empty list if one of them has none.
 std::vector<std::string> cdi_names(const Engine& engine, const std::vector<WantedDevice>& devices) {
   std::vector<std::string> names;
-  if (!engine.is_installed && engine.cdi_devices.empty()) {  // as `nvidia-ctk cdi generate` would name them
+  if (!engine.is_installed && engine.cdi.devices.empty()) {  // as `nvidia-ctk cdi generate` would name them
     for (const auto& device : devices) names.push_back(fmt::format("{}={}", kNvidiaKind, device.id));
     return names;
   }
   for (const auto& device : devices) {
     // Specifications name instances by NVML's index of the GPU; `device.id` has the same for NVIDIA's devices, which
     // come first in `yoke devices`.
-    const auto* found = find_cdi(engine.cdi_devices, {.kind = kNvidiaKind,
+    const auto* found = find_cdi(engine.cdi.devices, {.kind = kNvidiaKind,
                                                       .node = need_node(device),
                                                       .uuid = device.uuid,
                                                       .instance_name = device.is_instance ? device.id : ""});
@@ -64,9 +64,13 @@ void use_cdi(const Engine& engine, const std::vector<std::string>& names, Device
               engine.version.text(), what_to_do);
 }
 
-constexpr std::string_view kGenerate =
-    "no CDI specification in /etc/cdi or /var/run/cdi names them. An administrator makes one by `nvidia-ctk cdi "
-    "generate --output=/etc/cdi/nvidia.yaml`, and again after a change of the driver";
+std::string without_specification(const Engine& engine) {
+  auto text = std::string(
+      "no CDI specification in /etc/cdi or /var/run/cdi names them. An administrator makes one by `nvidia-ctk cdi "
+      "generate --output=/etc/cdi/nvidia.yaml`, and again after a change of the driver");
+  for (const auto& problem : engine.cdi.problems) text += ". Left out: " + problem;
+  return text;
+}
 
 void grant_nvidia(const Engine& engine, const std::vector<WantedDevice>& devices, DeviceGrant& grant) {
   const auto uuids = fmt::format("{}", fmt::join(uuids_of(devices), ","));
@@ -78,7 +82,7 @@ void grant_nvidia(const Engine& engine, const std::vector<WantedDevice>& devices
     grant.expectation.is_exact = false;  // it binds the nodes of all devices
     grant.expectation.mechanism = "apptainer's --nv";
   } else if (engine.kind == EngineKind::kPodman) {
-    if (engine.has_cdi) refuse_nvidia(engine, kGenerate);
+    if (engine.has_cdi) refuse_nvidia(engine, without_specification(engine));
     if (!engine.has_nvidia_hook) {
       refuse_nvidia(engine, "this version knows no CDI, and NVIDIA's OCI hook is not installed; update podman to 4.1");
     }

@@ -187,7 +187,7 @@ TEST(Devices, EachEngineAtEachVersionGetsWhatItHonours) {
     engine.has_cdi = line.has_docker_cdi;
     complete_facts(engine);
     if (line.extra == kSpecification) {
-      engine.cdi_devices = {nvidia_cdi("0", 0), nvidia_cdi("1", 1), nvidia_cdi("2", 2)};
+      engine.cdi.devices = {nvidia_cdi("0", 0), nvidia_cdi("1", 1), nvidia_cdi("2", 2)};
     }
     engine.has_nvidia_hook = line.extra == kHook;
     engine.has_nvidia_runtime = line.extra == kRuntime;
@@ -206,20 +206,20 @@ TEST(Devices, EachEngineAtEachVersionGetsWhatItHonours) {
 TEST(Devices, AGpuIsFoundInASpecificationByItsNode) {
   Engine engine{.kind = EngineKind::kPodman, .version = {5, 0, 0}, .has_cdi = true};
   const auto one = [&] { return grant_devices(engine, {gpu(Vendor::kNvidia, 2)}).arguments; };
-  engine.cdi_devices = {
+  engine.cdi.devices = {
       {"nvidia.com/gpu", "all", {"/dev/nvidia1", "/dev/nvidia2"}}, nvidia_cdi("first", 1), nvidia_cdi("second", 2)};
   EXPECT_EQ(one(), (std::vector<std::string>{"--device", "nvidia.com/gpu=second"}));
-  engine.cdi_devices.push_back(nvidia_cdi("GPU-2", 2));
+  engine.cdi.devices.push_back(nvidia_cdi("GPU-2", 2));
   EXPECT_EQ(one(), (std::vector<std::string>{"--device", "nvidia.com/gpu=GPU-2"}));
-  engine.cdi_devices = {{"nvidia.com/gpu", "all", {"/dev/nvidia1", "/dev/nvidia2"}}};
+  engine.cdi.devices = {{"nvidia.com/gpu", "all", {"/dev/nvidia1", "/dev/nvidia2"}}};
   EXPECT_THROW(one(), Error) << "all is too much";
-  engine.cdi_devices = {nvidia_cdi("2", 1)};
+  engine.cdi.devices = {nvidia_cdi("2", 1)};
   EXPECT_THROW(one(), Error) << "the name 2 belongs to another node";
   auto instance = gpu(Vendor::kNvidia, 2);
   instance.id = "2:1";
   instance.uuid = "MIG-7";
   instance.is_instance = true;
-  engine.cdi_devices = {nvidia_cdi("2", 2), nvidia_cdi("2:0", 2), nvidia_cdi("2:1", 2)};
+  engine.cdi.devices = {nvidia_cdi("2", 2), nvidia_cdi("2:0", 2), nvidia_cdi("2:1", 2)};
   EXPECT_EQ(grant_devices(engine, {instance}).arguments, (std::vector<std::string>{"--device", "nvidia.com/gpu=2:1"}));
 }
 
@@ -262,7 +262,7 @@ TEST(Devices, AMigInstanceIsNamedByItsIndexInTheDriver) {
   }
   snapshot.devices = {device};
   Engine engine{.kind = EngineKind::kPodman, .version = {5, 0, 0}, .has_cdi = true};
-  engine.cdi_devices = {nvidia_cdi("0:1", 0), nvidia_cdi("0:2", 0)};
+  engine.cdi.devices = {nvidia_cdi("0:1", 0), nvidia_cdi("0:2", 0)};
   EXPECT_EQ(granted(grant_devices(engine, wanted_devices(snapshot, {"0:1"}))),
             "--device nvidia.com/gpu=0:1 NVIDIA_VISIBLE_DEVICES=void CUDA_VISIBLE_DEVICES=MIG-1");
 }

@@ -72,7 +72,7 @@ std::optional<Version> parse_version(std::string_view text) {
   return std::nullopt;
 }
 
-ProcessLimits parse_process_limits(std::string_view limits, std::string_view status) {
+ProcessLimits parse_process_limits(std::string_view limits, std::string_view status, std::string_view uid_map) {
   constexpr int kSysResource = 24;  // CAP_SYS_RESOURCE
   ProcessLimits result;
   result.num_files = hard_limit(limits, "Max open files");
@@ -86,13 +86,18 @@ ProcessLimits parse_process_limits(std::string_view limits, std::string_view sta
     const auto mask = words.size() == 2 ? std::stoull("0" + std::string(words[1]), nullptr, 16) : 0;
     result.can_raise = (mask >> kSysResource & 1) != 0;
   }
+  // The kernel asks for the capability in the first user namespace, whose map has all ids.
+  const auto maps = lines_of(uid_map);
+  const bool is_first = maps.size() == 1 && words_of(maps[0]) == std::vector<std::string_view>{"0", "0", "4294967295"};
+  if (!is_first) result.can_raise = false;
   return result;
 }
 
 void complete_facts(Engine& engine) {
   switch (engine.kind) {
     case EngineKind::kPodman:
-      engine.has_cdi = engine.version >= Version{4, 1, 0};  // release notes of podman 4.1.0
+      engine.has_cdi = engine.version >= Version{4, 1, 0};     // release notes of podman 4.1.0
+      engine.knows_pull = engine.version >= Version{1, 5, 2};  // containers/podman#3617
       break;
     case EngineKind::kDocker: break;  // the daemon says so itself
     case EngineKind::kApptainer:
@@ -122,10 +127,14 @@ void read_docker_facts(Engine& engine, const std::string& version_json, const st
   const auto found = server.is_object() ? parse_version(server.value("Version", "")) : std::nullopt;
   if (!found) throw Error(ErrorCode::kUnavailable, "docker's daemon does not answer");
   engine.version = *found;
+  const auto client = version.value("Client", Json());
+  const auto client_version = client.is_object() ? parse_version(client.value("Version", "")) : std::nullopt;
+  // docker/cli#1498: the client pulls, so its version counts.
+  engine.knows_pull = !client_version || *client_version >= Version{20, 10, 0};
   for (const auto& option : info.value("SecurityOptions", Json::array())) {
-    if (option.is_string() && option.get<std::string>().find("name=rootless") != std::string::npos) {
-      engine.is_rootless = true;
-    }
+    const auto text = option.is_string() ? option.get<std::string>() : "";
+    if (text.find("name=rootless") != text.npos) engine.is_rootless = true;
+    if (text.find("name=userns") != text.npos) engine.remaps_ids = true;  // dockerd --userns-remap
   }
   const auto runtimes = info.value("Runtimes", Json());
   engine.has_nvidia_runtime = runtimes.is_object() && runtimes.contains("nvidia");

@@ -1,6 +1,7 @@
 // yoke/container/engine.h -- the container engines of this machine, and the facts about one that decide its arguments.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -32,13 +33,14 @@ std::optional<Version> parse_version(std::string_view text);
 inline constexpr int64_t kUnlimited = -1;
 struct ProcessLimits {
   int64_t num_files = kUnlimited, num_processes = kUnlimited, locked_bytes = kUnlimited, stack_bytes = kUnlimited;
-  bool can_raise = true;  ///< The engine has CAP_SYS_RESOURCE; the numbers above are not limits then.
+  bool can_raise = true;  ///< The engine may exceed the numbers above: it has CAP_SYS_RESOURCE on the host.
 
   bool operator==(const ProcessLimits&) const = default;
 };
 
-/// Parses the hard limits in /proc/PID/limits, and the effective capabilities in /proc/PID/status. Pure.
-ProcessLimits parse_process_limits(std::string_view limits, std::string_view status);
+/// Parses the hard limits in /proc/PID/limits, the effective capabilities in /proc/PID/status, and /proc/PID/uid_map: a
+/// capability in a user namespace raises no limit. Pure.
+ProcessLimits parse_process_limits(std::string_view limits, std::string_view status, std::string_view uid_map);
 
 struct Engine {
   EngineKind kind = EngineKind::kPodman;
@@ -46,14 +48,23 @@ struct Engine {
   bool is_installed = true;  ///< If not, this is what the engine would be (assumed_engine()).
   Version version;           ///< Of what runs containers: docker's daemon, not its client.
   bool is_rootless = false;  ///< The engine runs as this user, so root in a container is this user.
+  bool remaps_ids = false;   ///< docker: ids in a container are others outside, unless it uses the host's.
+  bool knows_pull = true;    ///< Its program knows `run --pull=never`.
+  /// Which engines choose_engine() left out because they did not answer in time; empty: none.
+  std::string passed_over = {};
   ProcessLimits limits = {};
-  bool has_message_queues = true;   ///< /dev/mqueue, which rootless podman needs for the host's IPC.
+  bool has_message_queues = true;   ///< /dev/mqueue, which rootless engines need for the host's IPC.
   bool can_keep_groups = false;     ///< Rootless podman with crun.
   bool has_cdi = false;             ///< The engine resolves names such as nvidia.com/gpu=0.
   bool has_nvidia_hook = false;     ///< podman: an OCI hook of NVIDIA's is installed.
   bool has_nvidia_runtime = false;  ///< docker: a runtime with the name nvidia is configured.
-  std::vector<CdiDevice> cdi_devices = {};
+  CdiRegistry cdi = {};
 };
+
+inline constexpr const char* kMessageQueues = "/dev/mqueue";
+
+/// How long an engine may take to answer a question. Its daemon may have stopped, or its storage may hang.
+inline constexpr std::chrono::seconds kAnswerTime{10};
 
 /// Fills in what follows from the version.
 void complete_facts(Engine& engine);
@@ -62,17 +73,27 @@ void complete_facts(Engine& engine);
 /// Errors  kUnavailable: the texts have no server, because the daemon does not answer or may not be used.
 void read_docker_facts(Engine& engine, const std::string& version_json, const std::string& info_json);
 
-/// Looks for an engine in PATH and asks it for its facts. The program `docker` may be podman in truth.
+/// Looks for an engine in PATH and asks it for its facts, with `limit` for each question. The program `docker` may be
+/// podman in truth.
 /// Returns  nullopt if the program is not installed.
-/// Errors  kUnavailable: the engine does not work; the message has what it printed.
-std::optional<Engine> find_engine(EngineKind kind, const Environment& environment);
+/// Errors  kUnavailable: the engine does not work; the message has what it printed. kTimeout: it did not answer.
+///         kFailedPrecondition: it runs its containers on another machine.
+std::optional<Engine> find_engine(EngineKind kind, const Environment& environment,
+                                  std::chrono::milliseconds limit = kAnswerTime);
 
 /// An engine as it usually is where it is installed, for command lines that are only printed.
 Engine assumed_engine(EngineKind kind);
 
-/// The engine that the user named, or else the site's default, or else the first that works of podman, docker and
-/// apptainer. A file or folder as image needs Apptainer.
-/// Errors  kNotFound: it is not installed; those of find_engine().
-Engine choose_engine(std::optional<EngineKind> wanted, std::string_view image, const Environment& environment);
+struct EngineWish {
+  std::optional<EngineKind> chosen = {};  ///< By the user for this call.
+  std::optional<EngineKind> site = {};    ///< The site's default.
+  std::string image = {};                 ///< A file or folder needs Apptainer.
+};
+
+/// The engine that the user named, or else Apptainer for a file, or else the site's default, or else the first that
+/// works of podman, docker and apptainer. Errors  kNotFound: it is not installed, or there is no such file; those of
+/// find_engine().
+Engine choose_engine(const EngineWish& wish, const Environment& environment,
+                     std::chrono::milliseconds limit = kAnswerTime);
 
 }  // namespace yoke::container

@@ -13,7 +13,7 @@ Words plan_apptainer_helper(const Engine& engine, const HelperRequest& request) 
   add(words, {engine.program, "exec", "--cleanenv", "--contain", "--no-home"});
   if (engine.version >= Version{1, 1, 0}) add(words, {"--no-eval"});
   add(words, {engine.version >= Version{1, 2, 0} ? "--cwd" : "--pwd", "/"});
-  for (const auto& mount : request.mounts) add(words, {"--bind", volume(mount)});
+  for (const auto& mount : request.mounts) add_mount(words, engine, mount);
   words.push_back(request.image);
   words.insert(words.end(), request.program.begin(), request.program.end());
   return words;
@@ -22,16 +22,17 @@ Words plan_apptainer_helper(const Engine& engine, const HelperRequest& request) 
 }  // namespace
 
 std::vector<std::string> plan_helper(const Engine& engine, const HelperRequest& request) {
-  check_sources(request.mounts);
   if (engine.kind == EngineKind::kApptainer) return plan_apptainer_helper(engine, request);
-  Words words = {engine.program, "run", "--rm", "--pull=never", "--security-opt", "label=disable"};
+  Words words = {engine.program, "run", "--rm", "--security-opt", "label=disable"};
+  add_pull(words, engine);
   add_limits(words, engine);
   if (request.network) add(words, {"--network", *request.network});
   if (request.only_reads) add(words, {"--read-only", "--cap-drop=all", "--security-opt", "no-new-privileges"});
+  if (engine.kind == EngineKind::kPodman || engine.remaps_ids) add(words, {"--userns", "host"});
   // Root in the container is this user already, except under a docker daemon that runs as root.
   const bool is_root = request.uid == 0 || engine.is_rootless || engine.kind == EngineKind::kPodman;
   add(words, {"--user", is_root ? "0:0" : fmt::format("{}:{}", request.uid, request.gid), "--workdir", "/"});
-  for (const auto& mount : request.mounts) add(words, {"--volume", volume(mount)});
+  for (const auto& mount : request.mounts) add_mount(words, engine, mount);
   add(words, {"--env", "NVIDIA_VISIBLE_DEVICES=void"});  // a default runtime would add devices
   for (const auto& [name, value] : request.variables) add(words, {"--env", name + "=" + value});
   add(words, {"--entrypoint", request.program.at(0), request.image});

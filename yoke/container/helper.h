@@ -21,7 +21,7 @@ struct HelperRequest {
   gid_t gid = 0;
 };
 
-/// Returns argv. Errors  kInvalidArgument: engines cannot mount the path.
+/// Returns argv.
 std::vector<std::string> plan_helper(const Engine& engine, const HelperRequest& request);
 
 }  // namespace yoke::container

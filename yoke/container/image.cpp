@@ -10,11 +10,15 @@
 #include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
+#include "yoke/container/detail/ask.h"
 
 namespace yoke::container {
 namespace {
 
 using Json = nlohmann::json;
+
+/// podman's storage is locked while another of its processes writes a layer.
+constexpr std::chrono::seconds kStorageTime{30};
 
 std::vector<std::string> words_at(const Json& json, const char* key) {
   std::vector<std::string> words;
@@ -23,14 +27,6 @@ std::vector<std::string> words_at(const Json& json, const char* key) {
     if (word.is_string()) words.push_back(word.get<std::string>());
   }
   return words;
-}
-
-std::string last_line(std::string_view text) {
-  std::string result;
-  for (const auto line : lines_of(text)) {
-    if (!line.empty()) result = line;
-  }
-  return result;
 }
 
 }  // namespace
@@ -79,13 +75,24 @@ std::string full_image_name(const std::string& name) {
               known_names, printable(base.substr(4)));
 }
 
+bool names_file(std::string_view image) {
+  if (image.find("://") != image.npos) return false;
+  constexpr std::string_view kEnds[] = {".sif", ".simg", ".img", ".sqsh"};
+  return image.starts_with('/') || image.starts_with('.') ||
+         std::any_of(std::begin(kEnds), std::end(kEnds), [&](std::string_view end) { return image.ends_with(end); });
+}
+
 std::string image_for(EngineKind engine, const std::string& name) {
-  if (engine != EngineKind::kApptainer) return name;
   std::error_code ignored;
-  if (name.find("://") != name.npos || std::filesystem::exists(name, ignored)) return name;
-  if (name.ends_with(".sif") || name.starts_with('/') || name.starts_with('.')) {
-    throw Error(ErrorCode::kNotFound, "{}: there is no such image file or folder", printable(name));
+  const bool exists = std::filesystem::exists(name, ignored);
+  if (names_file(name)) {
+    if (!exists) throw Error(ErrorCode::kNotFound, "{}: there is no such image file or folder", printable(name));
+    if (engine == EngineKind::kApptainer) return name;
+    throw Error(ErrorCode::kInvalidArgument,
+                "{} is a file of Apptainer, and {} takes names of images; choose apptainer", printable(name),
+                container::name(engine));
   }
+  if (engine != EngineKind::kApptainer || exists || name.find("://") != name.npos) return name;
   return "docker://" + name;
 }
 
@@ -105,17 +112,27 @@ bool says_no_image(std::string_view error) {
   return text.find("no such image") != text.npos || text.find("image not known") != text.npos;
 }
 
+std::string reason_in(std::string_view error) {
+  std::string reason;
+  for (const auto line : lines_of(error)) {
+    const bool is_advice = (line.starts_with("Run '") || line.starts_with("See '")) && line.find("--help") != line.npos;
+    if (!line.empty() && !is_advice) reason = line;
+  }
+  return reason;
+}
+
 std::optional<ImageFacts> find_image(const Engine& engine, const std::string& image, const Environment& environment) {
   if (engine.kind == EngineKind::kApptainer) return ImageFacts{};
   if (!engine.is_installed) return std::nullopt;
-  const auto answer = run_quietly({engine.program, "image", "inspect", "--format", "{{json .}}", image}, environment);
+  const auto answer =
+      ask({engine.program, "image", "inspect", "--format", "{{json .}}", image}, environment, kStorageTime);
   if (answer.status == 0) return parse_image_facts(answer.out);
   if (says_no_image(answer.err)) return std::nullopt;
   // With a name like ada/train, a download could fetch the image of a stranger.
   throw Error(
       ErrorCode::kUnavailable, "{} does not tell whether the image {} is on this machine: {}", name(engine.kind),
       printable(image),
-      answer.err.empty() ? fmt::format("its exit status is {}", answer.status) : printable(last_line(answer.err)));
+      answer.err.empty() ? fmt::format("its exit status is {}", answer.status) : printable(reason_in(answer.err)));
 }
 
 void pull_image(const Engine& engine, const std::string& image, const Environment& environment) {

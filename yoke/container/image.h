@@ -27,7 +27,12 @@ size_t tag_of(std::string_view name);
 /// Errors  kInvalidArgument: the image needs a tag, or a name that begins with "ngc/" is not in the table.
 std::string full_image_name(const std::string& name);
 
+/// Whether this is the path of a file or folder for Apptainer, whether it exists or not. A name that ends as files of
+/// images do is one, since a registry could have somebody else's image of that name. Pure.
+bool names_file(std::string_view image);
+
 /// The form in which `engine` takes the name: Apptainer gets docker:// before the name of a registry.
+/// Errors  kNotFound: there is no such file; kInvalidArgument: the engine takes no files.
 std::string image_for(EngineKind engine, const std::string& name);
 
 /// What an image starts, and its variables as NAME=VALUE.
@@ -40,6 +45,10 @@ ImageFacts parse_image_facts(const std::string& json);
 
 /// Whether an engine's message says that there is no such image, and not that something else has failed.
 bool says_no_image(std::string_view error);
+
+/// The line of an engine's error text that says why: the last one that is not advice, such as docker's "Run 'docker run
+/// --help' for more information".
+std::string reason_in(std::string_view error);
 
 /// Returns nullopt if the image is not on this machine. Apptainer's images have no facts.
 /// Errors  as errno says; kUnavailable: the engine does not tell.

@@ -29,6 +29,19 @@ TEST(Image, ApptainerGetsFilesAndRegistries) {
   EXPECT_EQ(image_for(EngineKind::kPodman, "debian:12"), "debian:12");
 }
 
+TEST(Image, AFileIsNotLookedUpInRegistries) {
+  for (const auto* name : {"lab.sif", "images/lab.img", "lab.simg", "lab.sqsh", "/lab", "./lab", "../lab"}) {
+    EXPECT_TRUE(names_file(name)) << name;
+    for (const auto engine : {EngineKind::kPodman, EngineKind::kDocker, EngineKind::kApptainer}) {
+      EXPECT_THROW(image_for(engine, name), Error) << name;
+    }
+  }
+  for (const auto* name : {"lab", "ada/lab:1", "localhost:5000/lab", "oras://ghcr.io/ada/lab.sif", "lab.sif:1", ""}) {
+    EXPECT_FALSE(names_file(name)) << name;
+  }
+  EXPECT_THROW(image_for(EngineKind::kDocker, "/"), Error) << "a folder is for Apptainer";
+}
+
 TEST(Image, TheEntryPointComesBeforeTheCommand) {
   const auto facts = parse_image_facts(R"([{"Config": {"Entrypoint": ["/entry"], "Cmd": ["sh", "-l"]}}])");
   const Engine podman{.kind = EngineKind::kPodman};
@@ -54,6 +67,16 @@ TEST(Image, OnlyAMissingImageIsMissing) {
       {"Error: database is locked", false},
       {"", false}};
   for (const auto& [text, is_missing] : rows) EXPECT_EQ(says_no_image(text), is_missing) << text;
+}
+
+TEST(Image, TheReasonIsNotTheAdviceBelowIt) {
+  const auto* const why = "docker: Error response from daemon: No such image: toy:9";
+  EXPECT_EQ(reason_in(std::string("Unable to find it\n") + why + "\n\nRun 'docker run --help' for more information\n"),
+            why)
+      << "docker 28";
+  EXPECT_EQ(reason_in(std::string(why) + ".\nSee 'docker run --help'.\n"), std::string(why) + ".") << "docker 20.10";
+  EXPECT_EQ(reason_in("Error: toy:9: image not known\n"), "Error: toy:9: image not known");
+  EXPECT_EQ(reason_in(""), "");
 }
 
 }  // namespace

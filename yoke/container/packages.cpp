@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "yoke/base/text.h"
+#include "yoke/container/image.h"
 
 namespace yoke::container {
 namespace {
@@ -46,9 +47,8 @@ std::string python_cell(const ImagePackages& image) {
 std::vector<std::string> titles_of(const std::vector<ImagePackages>& images) {
   std::vector<std::string> titles, names;
   for (const auto& image : images) {
-    const bool is_file = image.image.starts_with('/') || image.image.starts_with('.') || image.image.ends_with(".sif");
     names.push_back(image.image);
-    titles.emplace_back(is_file ? base_name(image.image) : std::string_view(image.image));
+    titles.emplace_back(names_file(image.image) ? base_name(image.image) : std::string_view(image.image));
   }
   const std::set<std::string> different(titles.begin(), titles.end());
   return different.size() == titles.size() && !different.contains("") ? titles : names;

@@ -53,7 +53,7 @@ PackageTable compare_packages(const std::vector<ImagePackages>& images, const Pa
 
 struct ReadOptions {
   std::filesystem::path reader;                       ///< The program container-packages of this installation.
-  std::optional<EngineKind> engine;                   ///< The one that the user or the site wants.
+  EngineWish engine = {};                             ///< For all images.
   std::function<void(size_t num_read)> on_read = {};  ///< Called by one thread at a time.
 };
 

@@ -5,11 +5,20 @@
 #include <algorithm>
 
 #include "yoke/base/error.h"
+#include "yoke/base/format.h"
 #include "yoke/base/text.h"
 #include "yoke/container/detail/engines.h"
 
 namespace yoke::container {
 namespace {
+
+/// A field of a line of CSV.
+std::string csv_field(const std::string& text) {
+  if (text.find_first_of(",\"\n") == text.npos) return text;
+  std::string field = "\"";
+  for (const char c : text) field += c == '"' ? "\"\"" : std::string(1, c);
+  return field + '"';
+}
 
 /// The limit to ask for: `wanted`, or less if the engine cannot give that.
 std::string limit_text(int64_t wanted, int64_t hard, bool can_raise) {
@@ -17,10 +26,16 @@ std::string limit_text(int64_t wanted, int64_t hard, bool can_raise) {
   return fmt::format("{0}:{0}", is_enough ? wanted : hard);
 }
 
-/// Rootless podman needs /dev/mqueue for the IPC of the host. Without it, a /dev/shm of half of the memory comes close.
+/// Rootless engines cannot mount the message queues of the host's IPC, but can show its folder: podman does so itself,
+/// and so do later versions of docker. Without the folder, a /dev/shm of half of the memory comes close.
 void add_shared_memory(Words& words, const Engine& engine, const Request& request) {
-  const bool can_share = !(engine.kind == EngineKind::kPodman && engine.is_rootless && !engine.has_message_queues);
-  if (!request.shared_bytes && can_share) return add(words, {"--ipc=host"});
+  if (!request.shared_bytes && (!engine.is_rootless || engine.has_message_queues)) {
+    add(words, {"--ipc=host"});
+    if (engine.is_rootless && engine.kind == EngineKind::kDocker) {
+      add(words, {"--volume", fmt::format("{0}:{0}", kMessageQueues)});
+    }
+    return;
+  }
   const auto bytes = request.shared_bytes.value_or(request.host_memory_bytes / 2);
   add(words, {"--ipc=private", fmt::format("--shm-size={}", bytes)});
 }
@@ -40,16 +55,24 @@ void add_limits(Words& words, const Engine& engine) {
   if (!limits.can_raise && limits.num_processes != kUnlimited) limit("nproc", limits.num_processes, kUnlimited);
 }
 
-std::string volume(const Mount& mount) {
-  return fmt::format("{}:{}{}", mount.source, mount.target, mount.is_read_only ? ":ro" : "");
+std::string mount_value(const std::string& source, const std::string& target, std::string_view more) {
+  return fmt::format("type=bind,{},{}{}", csv_field("source=" + source), csv_field("destination=" + target), more);
 }
 
-void check_sources(const std::vector<Mount>& mounts) {
-  for (const auto& mount : mounts) {
-    if (mount.source.find_first_of(":,") == std::string::npos) continue;
-    throw Error(ErrorCode::kInvalidArgument, "{}: engines cannot mount a path with a colon or a comma",
-                printable(mount.source));
+void add_mount(Words& words, const Engine& engine, const Mount& mount) {
+  // Apptainer's --bind splits paths at colons and commas. --volume of podman and docker splits them at colons, but it
+  // also takes the names of volumes.
+  const bool is_path = mount.source.starts_with('/');
+  const bool has_colon = (mount.source + mount.target).find(':') != std::string::npos;
+  if (engine.kind == EngineKind::kApptainer || (is_path && has_colon)) {
+    return add(words, {"--mount", mount_value(mount.source, mount.target, mount.is_read_only ? ",ro" : "")});
   }
+  add(words, {"--volume", fmt::format("{}:{}{}", mount.source, mount.target, mount.is_read_only ? ":ro" : "")});
+}
+
+void add_group_limits(Words& words, const Request& request) {
+  if (request.memory_bytes) add(words, {"--memory", std::to_string(*request.memory_bytes)});
+  if (request.num_cpus) add(words, {"--cpus", fmt::format("{}", *request.num_cpus)});
 }
 
 Mount parse_mount(const std::string& text, const std::filesystem::path& folder) {
@@ -74,18 +97,59 @@ std::vector<Mount> mounts_of(const Request& request) {
                                {request.command, kCommandInside, true},
                                {request.meeting, kMeetingInside, true}};
   mounts.insert(mounts.end(), request.mounts.begin(), request.mounts.end());
-  check_sources(mounts);
   return mounts;
 }
 
-Variables variables_of(const Request& request) {
+Variables parse_variable_file(const std::string& text, const std::string& file, const Environment& environment) {
+  if (text.starts_with("\xef\xbb\xbf")) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "--env-file {}: it begins with a byte order mark, which podman takes for a part of the first name; save "
+        "it as UTF-8 without that",
+        printable(file));
+  }
+  Variables variables;
+  size_t number = 0;
+  for (auto line : lines_of(text)) {
+    ++number;
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
+    if (line.empty() || line.starts_with('#')) continue;
+    const auto equals = line.find('=');
+    const std::string name(line.substr(0, equals));
+    if (name.empty() || name.find_first_of(" \t") != name.npos) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "--env-file {}, line {}: give NAME=VALUE or NAME, where the name has no blanks, as docker wants it",
+                  printable(file), number);
+    }
+    if (equals != line.npos) {
+      variables.emplace_back(name, line.substr(equals + 1));
+    } else if (const auto value = environment.find(name)) {
+      variables.emplace_back(name, *value);
+    }
+  }
+  return variables;
+}
+
+Variables variables_of(const Engine& engine, const Request& request) {
+  const bool is_apptainer = engine.kind == EngineKind::kApptainer;
   Variables variables;
   if (request.user.uid != 0) {
     // Images do not know this user, so programs that ask for the name or a home would fail or write to /.
-    variables = {{"USER", request.user.name}, {"LOGNAME", request.user.name}, {"HOME", "/tmp"}};
+    variables = {{"USER", request.user.name}, {"LOGNAME", request.user.name}};
+    if (!is_apptainer) variables.emplace_back("HOME", "/tmp");
+  }
+  const auto drop = [&](const std::string& name) {
+    std::erase_if(variables, [&](const auto& one) { return one.first == name; });
+  };
+  for (const auto& file : request.variable_files) {
+    for (const auto& variable : file.variables) {
+      drop(variable.first);
+      if (is_apptainer) variables.push_back(variable);
+    }
   }
   for (const auto& variable : request.variables) {
-    std::erase_if(variables, [&](const auto& one) { return one.first == variable.first; });
+    drop(variable.first);
     variables.push_back(variable);
   }
   return variables;
@@ -93,35 +157,89 @@ Variables variables_of(const Request& request) {
 
 void add(Words& words, std::initializer_list<std::string> more) { words.insert(words.end(), more); }
 
+void add_streams(Words& words, Foreground foreground) {
+  if (foreground == Foreground::kDetached) add(words, {"--detach"});
+  if (foreground == Foreground::kPipes) add(words, {"--interactive"});
+  if (foreground == Foreground::kTerminal) add(words, {"--interactive", "--tty"});
+}
+
 /// Names the containers of one keeper.
 std::string meeting_label(const std::filesystem::path& meeting) {
   return fmt::format("{}={}", kMeetingLabel, meeting.native());
+}
+
+void add_pull(Words& words, const Engine& engine) {
+  if (engine.knows_pull) add(words, {"--pull=never"});
 }
 
 Words plan_common(const Engine& engine, const Request& request) {
   Words words = {engine.program, "run", "--rm", "--name", request.name};
   add(words, {"--label", fmt::format("{}={}", kLabel, request.user.uid)});
   // The id in a file would come too late: an engine can be interrupted between making a container and writing it.
-  add(words, {"--label", meeting_label(request.meeting), "--pull=never"});
-  if (request.foreground == Foreground::kDetached) add(words, {"--detach"});
-  if (request.foreground == Foreground::kPipes) add(words, {"--interactive"});
-  if (request.foreground == Foreground::kTerminal) add(words, {"--interactive", "--tty"});
+  add(words, {"--label", meeting_label(request.meeting)});
+  add_pull(words, engine);
+  add_streams(words, request.foreground);
   // SELinux would keep the container from the folders, the socket and the devices.
   add(words, {"--security-opt", "label=disable"});
   add_shared_memory(words, engine, request);
   add_limits(words, engine);
+  add_group_limits(words, request);
   if (request.network) add(words, {"--network", *request.network});
+  for (const auto& port : request.ports) add(words, {"--publish", port});
   return words;
 }
 
-void add_rest(Words& words, const Request& request, const DeviceGrant& grant) {
+void add_rest(Words& words, const Engine& engine, const Request& request, const DeviceGrant& grant) {
   add(words, {"--workdir", request.working_folder});
-  for (const auto& mount : mounts_of(request)) add(words, {"--volume", volume(mount)});
-  for (const auto& [name, value] : variables_of(request)) add(words, {"--env", name + "=" + value});
+  for (const auto& mount : mounts_of(request)) add_mount(words, engine, mount);
+  // They are often secrets, and everybody can read command lines. podman takes a list of files, which is CSV.
+  const bool is_list = engine.kind == EngineKind::kPodman;
+  for (const auto& file : request.variable_files) {
+    add(words, {"--env-file", is_list ? csv_field(file.path) : file.path.native()});
+  }
+  for (const auto& [name, value] : variables_of(engine, request)) add(words, {"--env", name + "=" + value});
   for (const auto& [name, value] : grant.variables) add(words, {"--env", name + "=" + value});
   words.insert(words.end(), grant.arguments.begin(), grant.arguments.end());
   add(words, {"--entrypoint", kInitInside, request.image});
   words.insert(words.end(), request.program.begin(), request.program.end());
+}
+
+void check_request(const Engine& engine, const Request& request) {
+  if (engine.kind != EngineKind::kApptainer) return;
+  if (request.shared_bytes) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--shm-size: apptainer has no such option, and gives each container a /dev/shm of half of the memory; "
+                "leave it out");
+  }
+  if (!request.ports.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "-p {}: apptainer's containers are in the host's network, so a program's ports are open there; leave "
+                "-p out",
+                printable(request.ports[0]));
+  }
+  if ((request.memory_bytes || request.num_cpus) && engine.version < Version{1, 1, 0}) {
+    throw Error(ErrorCode::kInvalidArgument, "--memory and --cpus need apptainer 1.1 or later, and this is {}",
+                engine.version.text());  // changelog of Apptainer 1.1.0
+  }
+}
+
+std::optional<std::string> missed_limit(const Engine& engine, const Request& request, const CgroupLimits& limits) {
+  constexpr double kRounding = 0.01;  // the kernel counts CPUs in microseconds of 0.1 s
+  const auto missed = [&](const char* option, const std::string& what) {
+    return fmt::format(
+        "{}'s {} did not take effect: the container {}. A user's engine needs control groups of version 2 that systemd "
+        "has delegated",
+        name(engine.kind), option, what);
+  };
+  if (request.memory_bytes && limits.memory_bytes.value_or(INT64_MAX) > *request.memory_bytes) {
+    return missed("--memory", limits.memory_bytes ? "may use " + format_bytes(*limits.memory_bytes)
+                                                  : std::string("may use all memory"));
+  }
+  if (request.num_cpus && (!limits.cpus || *limits.cpus > *request.num_cpus + kRounding)) {
+    return missed("--cpus",
+                  limits.cpus ? fmt::format("may use {:.4g} CPUs", *limits.cpus) : std::string("may use all CPUs"));
+  }
+  return std::nullopt;
 }
 
 Words plan_container(const Engine& engine, const Request& request, const DeviceGrant& grant) {

@@ -12,6 +12,8 @@
 #include <string>
 #include <vector>
 
+#include "yoke/base/cgroup_limits.h"
+#include "yoke/base/environment.h"
 #include "yoke/container/devices.h"
 #include "yoke/container/engine.h"
 
@@ -22,6 +24,7 @@ inline constexpr const char* kCommandInside = "/opt/yoke/bin/yoke";
 inline constexpr const char* kMeetingInside = "/opt/yoke/run";  ///< The folder of the socket.
 inline constexpr const char* kSocketName = "keeper.sock";
 inline constexpr const char* kWorkspace = "/workspace";
+inline constexpr const char* kHomeVariable = "YOKE_CONTAINER_HOME";  ///< container-init makes HOME of it.
 /// Of all containers that yoke starts: the user's number, and the folder Request::meeting.
 inline constexpr const char *kLabel = "org.yoke.uid", *kMeetingLabel = "org.yoke.keeper";
 
@@ -35,6 +38,17 @@ struct Mount {
 /// Parses "A:B" or "A:B:ro" of -v; a relative A is below `folder`. A name without a slash is a volume of the engine.
 /// Errors  kInvalidArgument: it has another form.
 Mount parse_mount(const std::string& text, const std::filesystem::path& folder);
+
+/// A file of variables (--env-file).
+struct VariableFile {
+  std::filesystem::path path;  ///< Absolute.
+  Variables variables;         ///< What it sets.
+};
+
+/// Parses the lines of such a file as docker does: NAME=VALUE, where the value is the rest of the line as it is, or
+/// NAME, which is passed on from `environment`. Empty lines and those that begin with # mean nothing.
+/// Errors  kInvalidArgument, with the file and the line.
+Variables parse_variable_file(const std::string& text, const std::string& file, const Environment& environment);
 
 /// Who starts the container.
 struct User {
@@ -57,15 +71,27 @@ struct Request {
   std::string working_folder = kWorkspace;   ///< In the container.
   std::filesystem::path init, command;       ///< container-init and yoke of this installation.
   std::filesystem::path meeting;             ///< The folder with the socket of the keeper.
-  Variables variables = {};                  ///< The user's.
+  Variables variables = {};                  ///< The user's; they come before those of files.
   std::optional<std::string> network = {};   ///< As the engine names it; nullopt: the engine's default.
   std::optional<int64_t> shared_bytes = {};  ///< Of a /dev/shm of its own; nullopt: the host's.
   int64_t host_memory_bytes = 0;             ///< Of this machine, or what may be used of it.
-  std::filesystem::path extension = {};      ///< Of `yoke container extend`, for Apptainer alone; empty: none.
-  int64_t log_bytes = 50 << 20;              ///< The most that the engine keeps of the output.
+  std::optional<int64_t> memory_bytes = {};  ///< The most that the container may use; nullopt: no limit of its own.
+  std::optional<double> num_cpus = {};       ///< The most processor time, in CPUs.
+  std::vector<std::string> ports = {};       ///< As engines take them, such as "127.0.0.1:8888:8888".
+  std::vector<VariableFile> variable_files = {};
+  std::filesystem::path extension = {};  ///< Of `yoke container extend`, for Apptainer alone; empty: none.
+  int64_t log_bytes = 50 << 20;          ///< The most that the engine keeps of the output.
 };
 
-/// Returns argv. Errors  kInvalidArgument: a path cannot be given to this engine, because of a colon or a comma.
+/// Errors  kInvalidArgument: the engine has nothing for a part of the request, with what to do instead.
+void check_request(const Engine& engine, const Request& request);
+
+/// Says which of the limits that were asked for the container does not have, by the control groups of its first
+/// program; nullopt: it has them all. Engines ignore limits where they cannot set them, such as rootless podman with
+/// version 1 of control groups.
+std::optional<std::string> missed_limit(const Engine& engine, const Request& request, const CgroupLimits& limits);
+
+/// Returns argv. REQUIRES: check_request() accepts the request.
 std::vector<std::string> plan_container(const Engine& engine, const Request& request, const DeviceGrant& grant);
 
 /// Returns argv that prints the ids of the container, in whatever state, whose keeper meets it in this folder; empty

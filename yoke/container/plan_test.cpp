@@ -5,11 +5,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
+#include "tests/support/message_of.h"
 #include "yoke/base/error.h"
+#include "yoke/container/exec.h"
 
 namespace yoke::container {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -38,11 +43,12 @@ TEST(Plan, TheUserIsTheSameInside) {
     uid_t uid;
     const char *has, *has_not;
   } cases[] = {
-      {EngineKind::kPodman, true, 1000, "--userns keep-id ", "--user "},
-      {EngineKind::kPodman, false, 0, "--rm ", "--userns"},
+      // Named for each, because an image may have another one.
+      {EngineKind::kPodman, true, 1000, "--user 1000:1000 --userns keep-id ", "--group-add 100"},
+      {EngineKind::kPodman, false, 0, "--user 0:0 --userns host ", "keep-id"},
       {EngineKind::kDocker, false, 1000, "--user 1000:1000 --group-add 100 ", "--userns"},
-      {EngineKind::kDocker, false, 0, "--rm ", "--user "},
-      {EngineKind::kDocker, true, 1000, "--rm ", "--user "},
+      {EngineKind::kDocker, false, 0, "--user 0:0 ", "--userns"},
+      {EngineKind::kDocker, true, 1000, "--user 0:0 ", "--group-add"},
   };
   for (const auto& one : cases) {
     const auto line =
@@ -76,6 +82,23 @@ TEST(Plan, SharedMemoryIsTheHostsOrLarge) {
   auto request = request_of(7);
   request.shared_bytes = 4096;
   EXPECT_THAT(planned(engine, request), HasSubstr("--ipc=private --shm-size=4096 "));
+  Engine docker{.kind = EngineKind::kDocker, .program = "/e", .version = {20, 10, 0}, .is_rootless = true};
+  EXPECT_THAT(planned(docker, request_of(7)), HasSubstr("--ipc=host --volume /dev/mqueue:/dev/mqueue "));
+  EXPECT_THAT(planned(docker, request), AllOf(HasSubstr("--ipc=private "), Not(HasSubstr("mqueue"))));
+  docker.has_message_queues = false;
+  EXPECT_THAT(planned(docker, request_of(7)), AllOf(HasSubstr("--ipc=private "), Not(HasSubstr("mqueue"))));
+  docker.is_rootless = false;
+  EXPECT_THAT(planned(docker, request_of(7)), AllOf(HasSubstr("--ipc=host "), Not(HasSubstr("mqueue"))));
+}
+
+TEST(Plan, IdsAreThoseOfTheHost) {
+  const Engine engine{.kind = EngineKind::kDocker, .program = "/e", .version = {20, 10, 0}, .remaps_ids = true};
+  EXPECT_THAT(planned(engine, request_of(7)), HasSubstr("--userns host --user 7:7 "));
+}
+
+TEST(Plan, AnOldEngineIsNotTold) {
+  const Engine engine{.kind = EngineKind::kDocker, .program = "/e", .version = {19, 3, 0}, .knows_pull = false};
+  EXPECT_THAT(planned(engine, request_of(7)), Not(HasSubstr("--pull")));
 }
 
 TEST(Plan, StreamsAreThoseOfTheCommand) {
@@ -99,12 +122,17 @@ TEST(Plan, ApptainerHidesWhatItWouldShowByItself) {
   const auto line = planned(engine, request_of(7));
   EXPECT_TRUE(line.starts_with("env APPTAINERENV_USER=ada ")) << line;
   EXPECT_THAT(line, HasSubstr("APPTAINERENV_NVIDIA_VISIBLE_DEVICES=void APPTAINERENV_CUDA_VISIBLE_DEVICES= "));
-  // With --no-home, the home of a user would not exist.
+  // With --no-home, the home would not exist. --bind would split paths at colons and commas.
   EXPECT_THAT(line, HasSubstr("/e exec --pid --no-init --cleanenv --contain --no-eval --cwd /workspace "));
   EXPECT_TRUE(line.ends_with("image:1 /opt/yoke/init python train.py ")) << line;
   engine.version = {1, 0, 3};
   EXPECT_THAT(planned(engine, request_of(7)), HasSubstr("--contain --pwd /workspace "));
-  EXPECT_THAT(planned(engine, request_of(0)), HasSubstr("--contain --no-home --pwd /workspace "));
+  EXPECT_THAT(planned(engine, request_of(0)), HasSubstr("--contain --pwd /workspace "));
+  EXPECT_THAT(line, HasSubstr("--mount type=bind,source=/data,destination=/data,ro "));
+  EXPECT_THAT(line, Not(HasSubstr("HOME=")));
+  auto request = request_of(7);
+  request.variables = {{"HOME", "/workspace"}};
+  EXPECT_THAT(planned(engine, request), HasSubstr(" APPTAINERENV_YOKE_CONTAINER_HOME=/workspace "));
 }
 
 TEST(Plan, MountsAreParsed) {
@@ -114,9 +142,100 @@ TEST(Plan, MountsAreParsed) {
   EXPECT_EQ(parse_mount("volume:/b", "/w"), (Mount{"volume", "/b"}));
   for (const auto* text : {"/a", "/a:b", ":/b", "/a:/b:rx", "/a:/b:ro:x", ""})
     EXPECT_THROW(parse_mount(text, "/w"), Error);
+}
+
+TEST(Plan, PathsHaveAnyCharacters) {
   auto request = request_of(0);
-  request.folder = "/with:colon";
-  EXPECT_THROW(planned({.kind = EngineKind::kPodman}, request), Error);
+  request.folder = "/runs/2021-03-10_06:10,\"x\"";
+  request.mounts = {{"/data", "/a,b", true}, {"volume", "/c"}};
+  const auto* const folder = "--mount type=bind,\"source=/runs/2021-03-10_06:10,\"\"x\"\"\",destination=/workspace ";
+  const auto podman = planned({.kind = EngineKind::kPodman, .program = "/e"}, request);
+  EXPECT_THAT(podman, AllOf(HasSubstr(folder), HasSubstr("--volume /data:/a,b:ro --volume volume:/c ")));
+  const auto apptainer = planned({.kind = EngineKind::kApptainer, .program = "/e"}, request);
+  EXPECT_THAT(apptainer,
+              AllOf(HasSubstr(folder), HasSubstr("--mount type=bind,source=/data,\"destination=/a,b\",ro ")));
+}
+
+TEST(Plan, AnEngineSaysWhatItCannotDo) {
+  const Engine apptainer{.kind = EngineKind::kApptainer, .version = {1, 0, 3}};
+  const std::pair<std::function<void(Request&)>, const char*> rows[] = {
+      {[](Request& request) { request.shared_bytes = 1; }, "--shm-size: apptainer has no such option"},
+      {[](Request& request) { request.ports = {"80:80"}; },
+       "-p 80:80: apptainer's containers are in the host's network"},
+      {[](Request& request) { request.num_cpus = 1; }, "need apptainer 1.1 or later, and this is 1.0.3"}};
+  for (const auto& [change, words] : rows) {
+    auto request = request_of(7);
+    check_request(apptainer, request);
+    change(request);
+    EXPECT_THAT(test::message_of([&] { check_request(apptainer, request); }), HasSubstr(words));
+    check_request({.kind = EngineKind::kPodman}, request);
+  }
+}
+
+TEST(Plan, LimitsArePassedOnAndLookedAt) {
+  auto request = request_of(7);
+  request.memory_bytes = int64_t{8} << 30;
+  request.num_cpus = 1.5;
+  for (const auto kind : {EngineKind::kPodman, EngineKind::kDocker, EngineKind::kApptainer}) {
+    const Engine engine{.kind = kind, .program = "/e", .version = {29, 0, 0}};
+    EXPECT_THAT(planned(engine, request), HasSubstr(" --memory 8589934592 --cpus 1.5 "));
+  }
+  const Engine engine{.kind = EngineKind::kPodman};
+  EXPECT_EQ(missed_limit(engine, request, {.cpus = 1.5, .memory_bytes = int64_t{8} << 30}), std::nullopt);
+  EXPECT_EQ(missed_limit(engine, request, {.cpus = 1, .memory_bytes = 4096}), std::nullopt) << "a site may give less";
+  EXPECT_EQ(missed_limit(engine, request_of(7), {}), std::nullopt);
+  EXPECT_THAT(missed_limit(engine, request, {.cpus = 1.5}).value_or(""),
+              HasSubstr("podman's --memory did not take effect: the container may use all memory"));
+  EXPECT_THAT(missed_limit(engine, request, {.memory_bytes = int64_t{9} << 30}).value_or(""),
+              HasSubstr("--memory did not take effect: the container may use 9.0 GiB"));
+  EXPECT_THAT(missed_limit(engine, request, {.cpus = 8, .memory_bytes = 4096}).value_or(""),
+              HasSubstr("--cpus did not take effect: the container may use 8 CPUs"));
+}
+
+TEST(Plan, FilesOfVariablesAreReadAsDockerDoes) {
+  const Environment environment({{"PASSED", "on"}});
+  // Source  github.com/docker/cli, pkg/kvfile: the value is the rest of the line as it is.
+  EXPECT_EQ(parse_variable_file("A=1\r\n\n# B=2\n  C=\"x\" #=y \nPASSED\nABSENT\nEMPTY=\n", "f", environment),
+            (Variables{{"A", "1"}, {"C", "\"x\" #=y "}, {"PASSED", "on"}, {"EMPTY", ""}}));
+  for (const auto* text : {"=1", "export A=1", "A =1"}) {
+    EXPECT_THAT(test::message_of([&] { parse_variable_file(std::string("\n") + text, "f", environment); }),
+                HasSubstr("--env-file f, line 2: give NAME=VALUE"))
+        << text;
+  }
+  EXPECT_THAT(test::message_of([&] { parse_variable_file("\xef\xbb\xbf\nA=1\n", "f", environment); }),
+              HasSubstr("byte order mark"));
+  auto request = request_of(7);
+  request.variable_files = {{"/w/.env", {{"HF_TOKEN", "secret"}, {"HOME", "/h"}, {"MINE", "file"}}}};
+  request.variables = {{"MINE", "option"}};
+  auto with_comma = request;
+  with_comma.variable_files[0].path = "/w,1/.env";  // podman's option is a list, and docker's is not
+  EXPECT_THAT(planned({.kind = EngineKind::kPodman}, with_comma), HasSubstr("--env-file \"/w,1/.env\" "));
+  EXPECT_THAT(planned({.kind = EngineKind::kDocker}, with_comma), HasSubstr("--env-file /w,1/.env "));
+  const auto podman = planned({.kind = EngineKind::kPodman, .program = "/e"}, request);
+  EXPECT_THAT(podman, AllOf(HasSubstr("--env-file /w/.env "), HasSubstr("--env MINE=option "), Not(HasSubstr("HOME=")),
+                            Not(HasSubstr("secret"))));
+  EXPECT_THAT(planned({.kind = EngineKind::kApptainer, .program = "/e"}, request),
+              AllOf(HasSubstr(" APPTAINERENV_HF_TOKEN=secret APPTAINERENV_YOKE_CONTAINER_HOME=/h "),
+                    HasSubstr(" APPTAINERENV_MINE=option "), Not(HasSubstr("MINE=file"))));
+}
+
+TEST(Plan, AnotherProgramInAContainer) {
+  ExecRequest request{.name = "ada_x", .pid = 4711, .program = {"sh", "-c", "id"}, .foreground = Foreground::kPipes};
+  const auto line = [&](EngineKind engine) {
+    return fmt::format("{}", fmt::join(plan_exec(engine, "/e", request), " "));
+  };
+  EXPECT_EQ(line(EngineKind::kPodman), "/e exec --interactive ada_x /opt/yoke/init --exec -- sh -c id");
+  EXPECT_EQ(line(EngineKind::kApptainer),
+            "/e --target 4711 --mount --pid --root --wd -- /opt/yoke/init --exec -- sh -c id");
+  request.foreground = Foreground::kTerminal;
+  request.working_folder = "/tmp";
+  request.variables = {{"A", "b c"}};
+  request.has_own_users = true;
+  EXPECT_EQ(line(EngineKind::kDocker),
+            "/e exec --interactive --tty --workdir /tmp ada_x /opt/yoke/init --exec A=b c -- sh -c id");
+  EXPECT_EQ(line(EngineKind::kApptainer),
+            "/e --target 4711 --mount --pid --root --user --preserve-credentials --wd=/proc/4711/root/tmp -- "
+            "/opt/yoke/init --exec A=b c -- sh -c id");
 }
 
 }  // namespace

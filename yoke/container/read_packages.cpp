@@ -22,20 +22,19 @@ constexpr size_t kMaxReadAtOnce = 8;  // a container needs few processor-seconds
 /// Finds each engine once, because that starts several programs.
 class Engines {
  public:
-  Engines(std::optional<EngineKind> wanted, const Environment& environment)
-      : wanted_(wanted), environment_(environment) {}
+  Engines(EngineWish wish, const Environment& environment) : wish_(std::move(wish)), environment_(environment) {}
 
   /// Errors  those of choose_engine().
   const Engine& for_image(const std::string& image) {
-    const bool is_file = image.starts_with('/') || image.starts_with('.') || image.ends_with(".sif");
     const std::lock_guard lock(mutex_);
-    auto& engine = engines_[is_file];
-    if (!engine) engine = choose_engine(wanted_, image, environment_);
+    auto& engine = engines_[names_file(image)];
+    wish_.image = image;
+    if (!engine) engine = choose_engine(wish_, environment_);
     return *engine;
   }
 
  private:
-  std::optional<EngineKind> wanted_;
+  EngineWish wish_;
   const Environment& environment_;
   std::mutex mutex_;
   std::map<bool, std::optional<Engine>> engines_;
@@ -61,9 +60,9 @@ ImagePackages read_image(const std::string& given, Engines& engines, const ReadO
                                          .only_reads = true});
   const auto output = run_quietly(argv, environment);
   if (output.status == 0) return parse_packages(given, output.out);
-  const auto lines = lines_of(output.err);
+  const auto reason = reason_in(output.err);
   throw Error(ErrorCode::kUnavailable, "{} ended with status {}: {}", name(engine.kind), output.status,
-              lines.empty() ? "it printed nothing" : printable(lines.back()));
+              reason.empty() ? "it printed nothing" : printable(reason));
 }
 
 }  // namespace

@@ -36,11 +36,12 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Steady = std::chrono::steady_clock;
 
-constexpr int kEngineFailed = 125;                   ///< The exit status, as that of docker and podman.
 constexpr int kLookMs = 100;                         ///< The longest pause while something is about to end.
 constexpr std::chrono::seconds kContainerGrace{10};  ///< Between SIGTERM and SIGKILL.
 /// How long a container may take from the end of the client that has started it in the background to its first program.
 constexpr std::chrono::seconds kDetachedStart{30};
+/// For finding and for removing a container. If the engine hangs, its first program later finds no keeper, and ends.
+constexpr std::chrono::seconds kRemovalTime{30};
 
 void tell(const UniqueFd& channel, const Json& message) {
   const auto text = message.dump(-1, ' ', false, Json::error_handler_t::replace);
@@ -176,8 +177,11 @@ class Keeper {
     auto arrival = meeting_.accept();
     if (!arrival) return;
     if (arrival_) return consent(*arrival, "another container has used this claim already");
-    const auto refusal = is_stopping_ ? std::optional<std::string>("it was ended before it began")
-                                      : contradiction(grant_.expectation, container::parse_sight(arrival->report));
+    auto refusal = is_stopping_ ? std::optional<std::string>("it was ended before it began")
+                                : contradiction(grant_.expectation, container::parse_sight(arrival->report));
+    if (!refusal) {
+      refusal = missed_limit(kept_.engine, kept_.request, read_cgroup_limits("/", std::to_string(arrival->pid)));
+    }
     arrival_ = std::move(arrival);
     if (kept_.engine.kind == container::EngineKind::kApptainer) helpers_ = FuseHelpers(arrival_->pid);
     if (kept_.claim && !kept_.claim->is_shared()) kept_.claim->set_program(arrival_->pid);
@@ -267,10 +271,10 @@ class Keeper {
   void remove_container() const {
     const auto listing = container::plan_listing(kept_.engine, folder_.path());
     if (listing.empty()) return;
-    const auto found = run_quietly(listing, environment_);
+    const auto found = run_quietly(listing, environment_, kRemovalTime);
     for (const auto id : words_of(found.out)) {
       if (id.find_first_not_of("0123456789abcdef") != std::string_view::npos) continue;
-      run_quietly(container::plan_removal(kept_.engine, std::string(id)), environment_);
+      run_quietly(container::plan_removal(kept_.engine, std::string(id)), environment_, kRemovalTime);
     }
   }
 

@@ -35,6 +35,9 @@ struct KeptContainer {
 /// JSON, and "log" with a byte and the file of the container's output, if they keep it.
 inline constexpr const char* kKeeperService = "yoke-container";
 
+/// The exit status if the engine could not start the container, as that of docker and podman.
+inline constexpr int kEngineFailed = 125;
+
 /// The folder in which the keeper makes a private folder for its socket.
 std::filesystem::path meeting_parent(const Environment& environment);
 

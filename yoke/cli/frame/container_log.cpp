@@ -12,13 +12,18 @@
 #include <span>
 
 #include "yoke/base/error.h"
+#include "yoke/base/text.h"
 
 namespace yoke::cli {
 namespace {
 
+std::string folder_for_logs(const Environment& environment) {
+  auto folder = environment.value_or("TMPDIR", "");
+  return folder.starts_with('/') ? folder : "/var/tmp";
+}
+
 UniqueFd unnamed_file(const Environment& environment) {
-  const auto folder = environment.value_or("TMPDIR", "");
-  auto path = (folder.starts_with('/') ? folder : std::string("/var/tmp")) + "/.yoke-log-XXXXXX";
+  auto path = folder_for_logs(environment) + "/.yoke-log-XXXXXX";
   UniqueFd file(mkostemp(path.data(), O_CLOEXEC));
   if (!file) throw system_error(errno, "making a file for the container's output, " + path);
   unlink(path.c_str());
@@ -46,6 +51,18 @@ int64_t size_of(int file) {
 ContainerLog::ContainerLog(UniqueFd source, const Environment& environment, int64_t most_bytes)
     : source_(std::move(source)), file_(unnamed_file(environment)), most_bytes_(most_bytes) {
   fcntl(source_.value(), F_SETFL, O_NONBLOCK);
+  if (reserve()) return;
+  throw Error(ErrorCode::kUnavailable,
+              "the disk of {} is full, and the output of a container in the background is kept there; free some space, "
+              "or set TMPDIR to another folder",
+              printable(folder_for_logs(environment)));
+}
+
+/// Returns false if the disk is full. Some file systems cannot reserve.
+bool ContainerLog::reserve() const {
+  constexpr int64_t kReserved = 1 << 20;
+  if (fallocate(file_.value(), FALLOC_FL_KEEP_SIZE, 0, std::min(kReserved, most_bytes_)) == 0) return true;
+  return errno != ENOSPC && errno != EDQUOT;
 }
 
 void ContainerLog::copy() {
@@ -61,7 +78,7 @@ void ContainerLog::copy() {
     if (num_written == text.size()) continue;
     // The disk is full. The newest lines are worth more than the first ones; what does not fit even so is lost, and the
     // program goes on.
-    keep_last(size_ / 2);
+    keep_last(size_ / 2, "[yoke] the disk was full, so older output is lost\n");
     append(text.substr(num_written));
   }
 }
@@ -78,11 +95,12 @@ size_t ContainerLog::append(std::string_view text) {
   return done;
 }
 
-void ContainerLog::keep_last(int64_t num_bytes) {
-  const auto rest = tail(num_bytes);
-  [[maybe_unused]] const auto is_cut = ftruncate(file_.value(), 0);
+void ContainerLog::keep_last(int64_t num_bytes, const std::string& before) {
+  const auto rest = before + tail(num_bytes);
   size_ = 0;
-  append(rest);
+  append(rest);  // into the space that the file has already
+  [[maybe_unused]] const auto is_cut = ftruncate(file_.value(), size_);
+  reserve();
 }
 
 std::string ContainerLog::tail(int64_t most_bytes) const {

@@ -14,8 +14,9 @@ namespace yoke::cli {
 class ContainerLog {
  public:
   /// Copies from `source`, the read end of a pipe. The file keeps at most `most_bytes`: the last half of these stays
-  /// when it is full, or half of what there is when the disk is full. It is in $TMPDIR, or else in /var/tmp. Errors  as
-  /// errno says.
+  /// when it is full, or half of what there is when the disk is full, with a line at the beginning that says so. It is
+  /// in $TMPDIR, or else in /var/tmp, and 1 MiB of it is reserved, so that there is something to keep on a full disk.
+  /// Errors  as errno says; kUnavailable: the disk is full already.
   ContainerLog(UniqueFd source, const Environment& environment, int64_t most_bytes);
 
   int source() const { return source_.value(); }  ///< For poll(); -1 after the end of the output.
@@ -29,7 +30,8 @@ class ContainerLog {
 
  private:
   size_t append(std::string_view text);  ///< Returns how much could be written.
-  void keep_last(int64_t num_bytes);
+  void keep_last(int64_t num_bytes, const std::string& before = "");
+  bool reserve() const;
 
   UniqueFd source_, file_;
   int64_t most_bytes_, size_ = 0;

@@ -66,6 +66,7 @@ TEST(ContainerLog, KeepsTheEndOnAFullDisk) {
     }
   }
   EXPECT_EQ(log.tail(4000), all.substr(all.size() - 4000));
+  EXPECT_TRUE(log.tail(10'000).starts_with("[yoke] the disk was full, so older output is lost\n")) << log.tail(10'000);
 }
 
 }  // namespace

@@ -5,16 +5,20 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
+#include <charconv>
 #include <filesystem>
 #include <iostream>
 
 #include "yoke/base/device_memory.h"
 #include "yoke/base/error.h"
+#include "yoke/base/file.h"
 #include "yoke/base/quantity.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/kept_containers.h"
 #include "yoke/cli/options/claim.h"
+#include "yoke/cli/options/container_folders.h"
 #include "yoke/container/cdi.h"
 #include "yoke/container/config.h"
 #include "yoke/container/image.h"
@@ -39,59 +43,39 @@ std::string short_image_name(const std::string& image) {
   return part;
 }
 
-container::Foreground foreground(const ContainerOptions& options) {
-  if (options.detaches) return container::Foreground::kDetached;
-  const bool reads_terminal = isatty(STDIN_FILENO) != 0;
-  if (!reads_terminal) return container::Foreground::kPipes;
-  return isatty(STDOUT_FILENO) != 0 ? container::Foreground::kTerminal : container::Foreground::kNoInput;
-}
-
-std::vector<container::Mount> mounts_of_user(const ContainerOptions& options, container::EngineKind engine,
-                                             const Context& context) {
-  std::vector<container::Mount> mounts = options.own_mounts;
-  const auto folder = std::filesystem::current_path();
-  for (const auto& text : options.volumes) {
-    auto mount = container::parse_mount(text, folder);
-    std::error_code error;
-    if (!mount.source.starts_with('/')) {
-      const bool is_there = std::filesystem::exists(folder / mount.source, error);
-      if (engine == container::EngineKind::kApptainer) {
-        mount.source = folder / mount.source;  // Apptainer has no volumes
-      } else if (is_there) {
-        std::cerr << speaker(context) << "note: -v " << printable(text) << " mounts the engine's volume "
-                  << printable(mount.source) << ", and not the file or folder of this name; write ./" << printable(text)
-                  << " for that\n";
-      }
-    }
-    if (mount.source.starts_with('/') && !std::filesystem::exists(mount.source, error)) {
-      throw Error(ErrorCode::kNotFound, "-v {}: {} does not exist", printable(text), printable(mount.source));
-    }
-    mounts.push_back(std::move(mount));
+/// A size in yoke's units, or in those of docker: 16g, 512M, 4gb.
+std::optional<int64_t> size_of_option(const char* option, const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  const auto begin = std::min(text.find_first_not_of("0123456789."), text.size());
+  auto unit = text.substr(begin);
+  for (const auto* const ours : {"KiB", "MiB", "GiB", "TiB"}) {
+    const bool is_dockers = unit.size() == 1 || (unit.size() == 2 && (unit[1] == 'b' || unit[1] == 'B'));
+    if (is_dockers && std::toupper(static_cast<unsigned char>(unit[0])) == ours[0]) unit = ours;
   }
-  return mounts;
+  if (const auto bytes = parse_memory(text.substr(0, begin) + unit)) return bytes;
+  throw Error(ErrorCode::kInvalidArgument, "{} {}: give a size with its unit, such as 16GiB", option, printable(text));
 }
 
-container::Variables variables_of_user(const ContainerOptions& options, const Environment& environment) {
-  container::Variables variables;
-  for (const auto& text : options.variables) {
-    const auto equals = text.find('=');
-    const auto name = text.substr(0, equals);
-    if (name.empty()) throw Error(ErrorCode::kInvalidArgument, "-e {}: give NAME=VALUE or NAME", printable(text));
-    if (equals != text.npos) {
-      variables.emplace_back(name, text.substr(equals + 1));
-    } else if (const auto value = environment.find(name)) {
-      variables.emplace_back(name, *value);
+std::optional<double> cpus_of_option(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  double number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  constexpr double kMost = 1e6;
+  if (error == std::errc() && end == text.data() + text.size() && number > 0 && number < kMost) return number;
+  throw Error(ErrorCode::kInvalidArgument, "--cpus {}: give how many CPUs, such as 4 or 1.5", printable(text));
+}
+
+std::vector<container::VariableFile> variable_files(const ContainerOptions& options, const Environment& environment) {
+  std::vector<container::VariableFile> files;
+  for (const auto& name : options.variable_files) {
+    std::error_code ignored;
+    if (!std::filesystem::is_regular_file(name, ignored)) {  // engines read it a second time
+      throw Error(ErrorCode::kNotFound, "--env-file {}: there is no such file", printable(name));
     }
+    files.push_back(
+        {std::filesystem::absolute(name), container::parse_variable_file(read_file(name), name, environment)});
   }
-  return variables;
-}
-
-std::optional<int64_t> shared_bytes(const ContainerOptions& options) {
-  if (options.shared_memory.empty()) return std::nullopt;
-  const auto bytes = parse_memory(options.shared_memory);
-  if (bytes) return bytes;
-  throw Error(ErrorCode::kInvalidArgument, "--shm-size {}: give a size with its unit, such as 16GiB",
-              options.shared_memory);
+  return files;
 }
 
 std::filesystem::path find_extension(const std::string& file, const container::Engine& engine) {
@@ -138,14 +122,15 @@ void add_memory_limit(container::Variables& variables, const std::vector<device:
 }
 
 /// For a command line that is only printed, an engine is not needed.
-container::Engine choose_engine(const ContainerOptions& options, std::optional<container::EngineKind> wanted,
-                                const std::string& image, const Context& context) {
+container::Engine choose_or_assume(const container::EngineWish& wish, bool prints, const Context& context) {
   try {
-    return container::choose_engine(wanted, image, context.environment);
+    return choose_engine(wish, context);
   } catch (const Error& error) {
-    if (!options.prints) throw;
-    auto engine = container::assumed_engine(wanted.value_or(container::EngineKind::kPodman));
-    if (engine.has_cdi) engine.cdi_devices = container::read_cdi(container::cdi_folders());
+    if (!prints) throw;
+    const auto usual = container::names_file(wish.image) ? container::EngineKind::kApptainer
+                                                         : wish.site.value_or(container::EngineKind::kPodman);
+    auto engine = container::assumed_engine(wish.chosen.value_or(usual));
+    if (engine.has_cdi) engine.cdi = container::read_cdi(container::cdi_folders());
     std::cerr << speaker(context) << "note: " << printable(error.what()) << "; this is the command line for "
               << container::name(engine.kind) << ' ' << engine.version.text() << '\n';
     return engine;
@@ -153,6 +138,15 @@ container::Engine choose_engine(const ContainerOptions& options, std::optional<c
 }
 
 }  // namespace
+
+container::Engine choose_engine(const container::EngineWish& wish, const Context& context) {
+  auto engine = container::choose_engine(wish, context.environment);
+  if (!engine.passed_over.empty()) {
+    std::cerr << speaker(context) << "note: " << printable(engine.passed_over) << "; this uses "
+              << container::name(engine.kind) << '\n';
+  }
+  return engine;
+}
 
 DeviceWish device_wish(const ContainerOptions& options) {
   DeviceWish wish = {.ids = options.device.chosen};
@@ -188,9 +182,10 @@ KeptContainer describe_container(const ContainerOptions& options, ImageAndComman
   const auto rules = container::read_rules(context.environment);
   auto& command = wanted.command;
   auto image = container::full_image_name(wanted.image);
-  const auto engine = options.engine.empty() ? rules.default_engine : container::parse_engine_kind(options.engine);
   KeptContainer kept;
-  kept.engine = choose_engine(options, engine, image, context);
+  kept.engine = choose_or_assume(
+      {.chosen = container::parse_engine_kind(options.engine), .site = rules.default_engine, .image = image},
+      options.prints, context);
   image = container::image_for(kept.engine.kind, image);
   auto& request = kept.request;
   request.user = this_user();
@@ -205,23 +200,25 @@ KeptContainer describe_container(const ContainerOptions& options, ImageAndComman
                 printable(request.name), printable(request.name));
   }
   request.image = image;
-  request.foreground = foreground(options);
+  request.foreground = options.detaches ? container::Foreground::kDetached : foreground_of_streams();
   request.mounts = mounts_of_user(options, kept.engine.kind, context);
   request.folder = std::filesystem::current_path();
-  if (!options.working_folder.empty()) {
-    if (!options.working_folder.starts_with('/')) {
-      throw Error(ErrorCode::kInvalidArgument, "-w {}: give an absolute path, the folder in the container",
-                  printable(options.working_folder));
-    }
-    request.working_folder = options.working_folder;
-  }
+  if (!options.working_folder.empty()) request.working_folder = working_folder_inside(options);
   request.init = context.installation.libexec / "container-init";
   request.command = context.installation.executable;
   request.variables = variables_of_user(options, context.environment);
   if (!options.network.empty()) request.network = options.network;
   if (!options.extension.empty()) request.extension = find_extension(options.extension, kept.engine);
-  request.shared_bytes = shared_bytes(options);
+  request.shared_bytes = size_of_option("--shm-size", options.shared_memory);
   request.host_memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  request.memory_bytes = size_of_option("--memory", options.memory);
+  request.num_cpus = cpus_of_option(options.cpus);
+  request.ports = options.ports;
+  request.variable_files = variable_files(options, context.environment);
+  container::check_request(kept.engine, request);
+  if (const auto note = note_on_groups(kept.engine, request); !note.empty()) {
+    std::cerr << speaker(context) << "note: " << note << '\n';
+  }
   auto facts = container::find_image(kept.engine, image, context.environment);
   if (!facts && !options.prints) {  // before devices are claimed, because a download may take long
     container::pull_image(kept.engine, image, context.environment);
@@ -260,6 +257,33 @@ bool take_devices(const ContainerOptions& options, const DeviceWish& wish, KeptC
   return true;
 }
 
+container::Variables variables_of_user(const ContainerOptions& options, const Environment& environment) {
+  container::Variables variables;
+  for (const auto& text : options.variables) {
+    const auto equals = text.find('=');
+    const auto name = text.substr(0, equals);
+    if (name.empty()) throw Error(ErrorCode::kInvalidArgument, "-e {}: give NAME=VALUE or NAME", printable(text));
+    if (equals != text.npos) {
+      variables.emplace_back(name, text.substr(equals + 1));
+    } else if (const auto value = environment.find(name)) {
+      variables.emplace_back(name, *value);
+    }
+  }
+  return variables;
+}
+
+const std::string& working_folder_inside(const ContainerOptions& options) {
+  if (options.working_folder.starts_with('/')) return options.working_folder;
+  throw Error(ErrorCode::kInvalidArgument, "-w {}: give an absolute path, the folder in the container",
+              printable(options.working_folder));
+}
+
+container::Foreground foreground_of_streams() {
+  const bool reads_terminal = isatty(STDIN_FILENO) != 0;
+  if (!reads_terminal) return container::Foreground::kPipes;
+  return isatty(STDOUT_FILENO) != 0 ? container::Foreground::kTerminal : container::Foreground::kNoInput;
+}
+
 void add_engine_and_volumes(CLI::App& cmd, ContainerOptions& options) {
   cmd.add_option("--engine", options.engine,
                  "Which engine of containers; otherwise the site's, or else the first that works")
@@ -270,11 +294,19 @@ void add_engine_and_volumes(CLI::App& cmd, ContainerOptions& options) {
       ->take_all();
 }
 
-void add_container_options(CLI::App& cmd, ContainerOptions& options, const char* names_of_variable) {
-  add_engine_and_volumes(cmd, options);
-  cmd.add_option(names_of_variable, options.variables, "Set a variable in the container; NAME alone passes it on")
+void add_variables(CLI::App& cmd, ContainerOptions& options, const char* names) {
+  cmd.add_option(names, options.variables, "Set a variable in the container; NAME alone passes it on")
       ->type_name("NAME[=VALUE]")
       ->take_all();
+}
+
+void add_working_folder(CLI::App& cmd, ContainerOptions& options, const char* help) {
+  cmd.add_option("-w,--workdir", options.working_folder, help)->type_name("PATH");
+}
+
+void add_container_options(CLI::App& cmd, ContainerOptions& options, const char* names_of_variable) {
+  add_engine_and_volumes(cmd, options);
+  add_variables(cmd, options, names_of_variable);
   cmd.add_option("--extension", options.extension, "Python packages of `yoke container extend`, for Apptainer")
       ->type_name("FILE");
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "yoke/container/plan.h"
@@ -16,20 +17,26 @@ Words plan_apptainer(const Engine& engine, const Request& request, const DeviceG
 
 /// All mounts, with those of yoke itself.
 std::vector<Mount> mounts_of(const Request& request);
-/// All variables, except those for devices.
-Variables variables_of(const Request& request);
+/// All variables, except those for devices. podman and docker read the files of variables themselves.
+Variables variables_of(const Engine& engine, const Request& request);
 
-/// "SOURCE:TARGET" or "SOURCE:TARGET:ro"
-std::string volume(const Mount& mount);
-/// Errors  kInvalidArgument: engines cannot mount the path.
-void check_sources(const std::vector<Mount>& mounts);
+/// The option that mounts a file or folder.
+void add_mount(Words& words, const Engine& engine, const Mount& mount);
+/// The value of --mount, which engines read as a line of CSV, so that a path may have any characters. `more`: options.
+std::string mount_value(const std::string& source, const std::string& target, std::string_view more = "");
+/// --memory and --cpus, which all engines know.
+void add_group_limits(Words& words, const Request& request);
 
 void add(Words& words, std::initializer_list<std::string> more);
 /// Engines have limits of their own that they set, and they fail if those exceed the hard ones. So all are named.
 void add_limits(Words& words, const Engine& engine);
+/// The image is there already. An engine that does not know the option would look for it in registries if it were gone.
+void add_pull(Words& words, const Engine& engine);
 /// What podman and docker have in common: everything between `run` and the options that differ.
 Words plan_common(const Engine& engine, const Request& request);
+/// The streams of podman and docker.
+void add_streams(Words& words, Foreground foreground);
 /// The mounts, the variables, the devices, the image and the program.
-void add_rest(Words& words, const Request& request, const DeviceGrant& grant);
+void add_rest(Words& words, const Engine& engine, const Request& request, const DeviceGrant& grant);
 
 }  // namespace yoke::container

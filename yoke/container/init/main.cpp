@@ -5,6 +5,10 @@
 // image, so it runs in every image. As the first process of the PID namespace, its end is the end of all others.
 //
 //   container-init PROGRAM [ARG...]
+//
+// `yoke container exec` starts another program with it, which gets the variables of the first one, and these:
+//
+//   container-init --exec [NAME=VALUE...] -- PROGRAM [ARG...]
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -28,6 +32,7 @@ namespace {
 
 constexpr const char* kSocket = "/opt/yoke/run/keeper.sock";
 constexpr const char* kBin = "/opt/yoke/bin";
+constexpr const char* kHomeVariable = "YOKE_CONTAINER_HOME";
 constexpr const char* kCommand = "/opt/yoke/bin/yoke";
 constexpr int kRefused = 69;
 constexpr int kNotExecutable = 126, kNoProgram = 127;
@@ -148,6 +153,14 @@ void extend_path() {
   setenv("PATH", extended, 1);
 }
 
+/// Apptainer lets nobody set HOME, so the keeper gives it by another name.
+void set_home() {
+  const char* const home = getenv(kHomeVariable);
+  if (home == nullptr) return;
+  setenv("HOME", home, 1);
+  unsetenv(kHomeVariable);
+}
+
 /// Whether execvp() would start yoke's own command for `name`.
 bool is_our_command(const char* name) {
   if (strcmp(name, "yoke") != 0) return false;
@@ -215,6 +228,49 @@ void check_our_command(const char* name) {
   refuse("yoke of this machine does not run in this image; install yoke in the image: ", why);
 }
 
+/// Opens the program that execvp() would start; -1 if there is none.
+int open_program(const char* name) {
+  if (strchr(name, '/') != nullptr) return open(name, O_RDONLY | O_CLOEXEC);
+  char path[16384];
+  snprintf(path, sizeof path, "%s", getenv("PATH"));
+  for (char* folder = strtok(path, ":"); folder != nullptr; folder = strtok(nullptr, ":")) {
+    char file[PATH_MAX];
+    snprintf(file, sizeof file, "%s/%s", folder, name);
+    if (const int fd = open(file, O_RDONLY | O_CLOEXEC); fd >= 0) return fd;
+  }
+  return -1;
+}
+
+/// Says why a program cannot be executed. The kernel says that there is no such file if what it needs is missing, too.
+void explain(const char* name, int error, char* text, size_t size) {
+  const char* why = strerror(error);
+  char line[PATH_MAX] = "", more[PATH_MAX + 64];
+  const int fd = error == ENOENT ? open_program(name) : -1;
+  const ssize_t count = fd >= 0 ? read(fd, line, sizeof line - 1) : 0;
+  if (fd >= 0) close(fd);
+  if (count > 4 && memcmp(line, "\177ELF", 4) == 0) {
+    why = "the image has no loader for it, so it was built for another system, such as one with another C library";
+  } else if (count > 2 && memcmp(line, "#!", 2) == 0) {
+    line[strcspn(line, "\n")] = '\0';
+    char* const interpreter = line + 2 + strspn(line + 2, " \t");
+    if (strchr(line, '\r') != nullptr) {
+      why = "its lines end with carriage returns, as on Windows; sed -i 's/\\r$//' FILE removes them";
+    } else {
+      interpreter[strcspn(interpreter, " \t")] = '\0';
+      snprintf(more, sizeof more, "the image has no %s, which its first line names", interpreter);
+      why = more;
+    }
+  }
+  snprintf(text, size, "cannot start %s in the container: %s", name, why);
+}
+
+[[noreturn]] void end_without(const char* action, const char* name, int error) {
+  char text[1024];
+  explain(name, error, text, sizeof text);
+  dprintf(STDERR_FILENO, "yoke container %s: %s\n", action, text);
+  _exit(error == ENOENT ? kNoProgram : kNotExecutable);
+}
+
 /// Starts the program and tells the keeper whether it could be executed.
 pid_t start(char** argv, bool has_terminal) {
   int failure[2];
@@ -225,8 +281,8 @@ pid_t start(char** argv, bool has_terminal) {
     char text[1024] = "started";
     int error = 0;
     if (child > 0 && read(failure[0], &error, sizeof error) == sizeof error) {
-      snprintf(text, sizeof text, "failed %d cannot start %s in the container: %s",
-               error == ENOENT ? kNoProgram : kNotExecutable, argv[0], strerror(error));
+      const int length = snprintf(text, sizeof text, "failed %d ", error == ENOENT ? kNoProgram : kNotExecutable);
+      explain(argv[0], error, text + length, sizeof text - static_cast<size_t>(length));
     }
     close(failure[0]);
     if (child > 0) tell_keeper(text);
@@ -241,8 +297,7 @@ pid_t start(char** argv, bool has_terminal) {
   execvp(argv[0], argv);
   const int error = errno;
   [[maybe_unused]] const auto count = write(failure[1], &error, sizeof error);
-  dprintf(STDERR_FILENO, "yoke container run: cannot start %s in the container: %s\n", argv[0], strerror(error));
-  _exit(error == ENOENT ? kNoProgram : kNotExecutable);
+  end_without("run", argv[0], error);
 }
 
 void signal_program(pid_t program, int number, bool has_terminal) {
@@ -288,9 +343,37 @@ int watch(pid_t program, int keeper, int signals, bool has_terminal) {
   }
 }
 
+/// Takes the variables of the program that runs in this container: it has those that were set only for it.
+void take_variables() {
+  char path[64] = "/proc/1/environ";
+  if (FILE* const children = fopen("/proc/1/task/1/children", "re")) {
+    long child = 0;
+    if (fscanf(children, "%ld", &child) == 1) snprintf(path, sizeof path, "/proc/%ld/environ", child);
+    fclose(children);
+  }
+  FILE* const file = fopen(path, "re");
+  if (file == nullptr) return;
+  const char* const terminal = getenv("TERM");  // of whoever looks
+  clearenv();
+  char* variable = nullptr;
+  for (size_t size = 0; getdelim(&variable, &size, '\0', file) > 0;) putenv(strdup(variable));
+  fclose(file);
+  if (terminal != nullptr) setenv("TERM", terminal, 1);
+}
+
+/// What `yoke container exec` starts: words[0] is after "--exec".
+[[noreturn]] void exec_program(char** words) {
+  take_variables();
+  while (*words != nullptr && strcmp(*words, "--") != 0) putenv(*words++);
+  if (*words == nullptr || *++words == nullptr) refuse("container-init needs a program", "");
+  execvp(words[0], words);
+  end_without("exec", words[0], errno);
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
+  if (argc > 2 && strcmp(argv[1], "--exec") == 0) exec_program(argv + 2);
   if (argc < 2) refuse("container-init needs a program", "");
   const int signals = descriptor_of_signals();
   const int keeper = meet();
@@ -304,6 +387,7 @@ int main(int argc, char** argv) {
   wait_for_consent(keeper, signals);
   told_keeper = keeper;
   extend_path();
+  set_home();
   check_our_command(argv[1]);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   const bool has_terminal = isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;
