@@ -248,13 +248,13 @@ class ContainerMachine {
 
   /// What RootlessKit's --copy-up does: folders in which the daemon may write, with links to what was there.
   static constexpr const char* kCopyUp =
-      "set -e; mount -t tmpfs rootless /run; mkdir /run/etc; mount --rbind /etc /run/etc; mount -t tmpfs rootless "
-      "/etc; "
-      "ln -s /run/etc/* /etc/; rm -f /etc/docker; exec \"$@\"";
+      "set -e; mount -t tmpfs rootless /run; mkdir /run/etc; mount --rbind /etc /run/etc; "
+      "mount -t tmpfs rootless /etc; ln -s /run/etc/* /etc/; rm -f /etc/docker; exec \"$@\"";
+
   /// As dockerd-rootless.sh does with RootlessKit, and with a context that docker uses by itself. The limits are lower
   /// than those of a daemon of this machine.
   void start_rootless_docker(std::vector<std::string> daemon) {
-    daemon.insert(daemon.end(), {"--rootless", "--storage-driver=vfs"});
+    daemon.emplace_back("--rootless");
     daemon.insert(daemon.begin(), {"prlimit", "--nofile=4096:20000", "--memlock=65536:65536", "unshare", "--user",
                                    "--map-root-user", "--map-auto", "--mount", "sh", "-c", kCopyUp, "sh"});
     docker_ = std::make_unique<Command>(as_user(std::move(daemon)));
