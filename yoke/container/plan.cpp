@@ -117,7 +117,11 @@ Words plan_common(const Engine& engine, const Request& request) {
 void add_rest(Words& words, const Request& request, const DeviceGrant& grant) {
   add(words, {"--workdir", request.working_folder});
   for (const auto& mount : mounts_of(request)) add(words, {"--volume", volume(mount)});
-  for (const auto& [name, value] : variables_of(request)) add(words, {"--env", name + "=" + value});
+  for (const auto& [name, value] : variables_of(request)) {
+    const auto& inherited = request.inherited;
+    const bool is_inherited = std::find(inherited.begin(), inherited.end(), name) != inherited.end();
+    add(words, {"--env", is_inherited ? name : name + "=" + value});  // all users can read a command line
+  }
   for (const auto& [name, value] : grant.variables) add(words, {"--env", name + "=" + value});
   words.insert(words.end(), grant.arguments.begin(), grant.arguments.end());
   add(words, {"--entrypoint", kInitInside, request.image});

@@ -63,6 +63,8 @@ struct Request {
   int64_t host_memory_bytes = 0;             ///< Of this machine, or what may be used of it.
   std::filesystem::path extension = {};      ///< Of `yoke container extend`, for Apptainer alone; empty: none.
   int64_t log_bytes = 50 << 20;              ///< The most that the engine keeps of the output.
+  /// Of `variables`, those that the engine's client finds in its environment, so that its command line has no values.
+  std::vector<std::string> inherited = {};
 };
 
 /// Returns argv. Errors  kInvalidArgument: a path cannot be given to this engine, because of a colon or a comma.

@@ -86,6 +86,17 @@ container::Variables variables_of_user(const ContainerOptions& options, const En
   return variables;
 }
 
+/// The variables that are passed on by their names alone.
+std::vector<std::string> names_passed_on(const ContainerOptions& options) {
+  std::vector<std::string> names;
+  for (const auto& text : options.variables) {
+    const auto name = text.substr(0, text.find('='));
+    std::erase(names, name);  // the last -e counts
+    if (name == text) names.push_back(name);
+  }
+  return names;
+}
+
 std::optional<int64_t> shared_bytes(const ContainerOptions& options) {
   if (options.shared_memory.empty()) return std::nullopt;
   const auto bytes = parse_memory(options.shared_memory);
@@ -218,6 +229,7 @@ KeptContainer describe_container(const ContainerOptions& options, ImageAndComman
   request.init = context.installation.libexec / "container-init";
   request.command = context.installation.executable;
   request.variables = variables_of_user(options, context.environment);
+  request.inherited = names_passed_on(options);
   if (!options.network.empty()) request.network = options.network;
   if (!options.extension.empty()) request.extension = find_extension(options.extension, kept.engine);
   request.shared_bytes = shared_bytes(options);
