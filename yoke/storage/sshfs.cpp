@@ -113,6 +113,12 @@ std::vector<std::string> sshfs_command(const SshfsRequest& request) {
        {"reconnect", "ServerAliveInterval=5", "ServerAliveCountMax=2", "ConnectTimeout=5", "BatchMode=yes"}) {
     argv.insert(argv.end(), {"-o", option});
   }
+  // ssh refuses to do two things, and sshfs has no option against a command of the host's entry in ~/.ssh/config.
+  const auto options = options_in(request.options);
+  const auto is_command = [](const std::string& option) { return option.starts_with("ssh_command="); };
+  if (std::none_of(options.begin(), options.end(), is_command)) {
+    argv.insert(argv.end(), {"-o", "ssh_command=ssh -o RemoteCommand=none"});
+  }
   return argv;
 }
 

@@ -51,10 +51,12 @@ TEST(Sshfs, HostsAreNamedWithAndWithoutTheUser) {
 }
 
 TEST(Sshfs, TheUsersOptionsComeFirst) {
-  EXPECT_THAT(sshfs_command({{"server", "/data"}, "/home/ada/m", {"ro", "ConnectTimeout=1"}, "/home/ada/config"}),
-              ElementsAre("sshfs", "-f", "server:/data/", "/home/ada/m", "-F", "/home/ada/config", "-o", "ro", "-o",
-                          "ConnectTimeout=1", "-o", "reconnect", "-o", "ServerAliveInterval=5", "-o",
-                          "ServerAliveCountMax=2", "-o", "ConnectTimeout=5", "-o", "BatchMode=yes"));
+  EXPECT_THAT(
+      sshfs_command({{"server", "/data"}, "/home/ada/m", {"ro", "ConnectTimeout=1"}, "/home/ada/config"}),
+      ElementsAre("sshfs", "-f", "server:/data/", "/home/ada/m", "-F", "/home/ada/config", "-o", "ro", "-o",
+                  "ConnectTimeout=1", "-o", "reconnect", "-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=2",
+                  "-o", "ConnectTimeout=5", "-o", "BatchMode=yes", "-o", "ssh_command=ssh -o RemoteCommand=none"));
+  EXPECT_EQ(sshfs_command({{"server", ""}, "/m", {"ro,ssh_command=/opt/ssh"}}).back(), "BatchMode=yes");
 }
 
 TEST(Sshfs, ALinkToAFolderIsAskedForWithASlash) {
