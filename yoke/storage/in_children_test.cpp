@@ -35,7 +35,9 @@ TEST(InChildren, WhoeverStopsWaitingLeavesNoProcess) {
     return std::string();
   };
   const auto give_up = [] { throw Error(ErrorCode::kUnavailable, "interrupted"); };
-  EXPECT_EQ(message_of([&] { in_child(hang, Deadline(Seconds(60)), "looking at /d", give_up); }), "interrupted");
+  EXPECT_EQ(
+      message_of([&] { in_child(hang, Deadline(Seconds(60)), "looking at /d", give_up); }, ErrorCode::kUnavailable),
+      "interrupted");
   while (waitpid(-1, nullptr, 0) > 0) continue;  // ends because the child was killed
   EXPECT_EQ(errno, ECHILD);
 }
