@@ -13,13 +13,13 @@ constexpr int64_t kGiB = int64_t{1} << 30, kNow = 1'800'000'000;
 Quota user(Allowance bytes, Allowance files = {}) { return {QuotaOf::kUser, 1001, bytes, files}; }
 
 TEST(Quotas, WhatProgramsPrintIsRead) {
-  // showquotas() of quota 4.06: " %7s%c %6s %7s %7s" after the file system, for bytes in blocks of 1 KiB and for files.
-  const char* const nfs =
+  // A run of quota 4.06 on ext4. showquotas() prints servers' answers in the same way.
+  const char* const printed =
       "Disk quotas for user ada (uid 1001): \n"
       "     Filesystem  blocks   quota   limit   grace   files   quota   limit   grace\n"
-      "nas:/home   94372*  83886   104857 1800003600      12       0      50       0\n";
-  EXPECT_EQ(parse_quota(nfs, QuotaOf::kUser, 1001),
-            user({94372 * 1024, 83886 * 1024, 104857 * 1024, 1'800'003'600}, {12, 0, 50, 0}));
+      "     /dev/loop0   29698*  20480   40960 1796347813       4     100     200       0\n";
+  EXPECT_EQ(parse_quota(printed, QuotaOf::kUser, 1001),
+            user({29698 * 1024, 20480 * 1024, 40960 * 1024, 1'796'347'813}, {4, 100, 200}));
   // print_quota() of lfs: names of more than 15 characters have a line of their own, what some servers did not say is
   // in brackets, and "-" is no time.
   const char* const lustre =
