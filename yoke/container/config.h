@@ -27,8 +27,8 @@ SiteRules parse_rules(const site::Section& site, const site::Section& user);
 /// Errors  those of site::read_config() and parse_rules().
 SiteRules read_rules(const Environment& environment);
 
-/// Whether engines take it as the name of a container: letters, digits, '_', '.' and '-', of which the first is a letter
-/// or a digit, and at least two.
+/// Whether engines take it as the name of a container: letters, digits, '_', '.' and '-', of which the first is a
+/// letter or a digit, and at least two.
 bool is_container_name(std::string_view name);
 
 /// Whether engines take it as the name of an image, without a tag: each part between slashes has lower-case letters and
