@@ -206,6 +206,13 @@ TEST(AdminCheck, TriesTheInstallationAsTwoUsersAndLeavesNothing) {
   EXPECT_EQ(status_of(run(options), "config"), "fail");
   machine.write("config.toml", "[container]\ndefault_engin = 'podman'\n");
   EXPECT_EQ(status_of(run(options), "config"), "fail") << "a key of another table";
+  for (const auto* text :
+       {"[container]\ncontainer_name = '{user} {name}'\n", "[storage.data]\npath = '/data/{usr}'\n"}) {
+    machine.write("config.toml", text);
+    EXPECT_EQ(run(options).exit_code, 1) << "every start would fail: " << text;
+  }
+  machine.write("config.toml", "[container]\ndefault_image = '/none/lab.sif'\n");
+  EXPECT_THAT(run(options).out, HasSubstr("default_image is /none/lab.sif, which does not exist"));
   std::filesystem::create_directory(machine.path("scratch"));
   machine.write("config.toml",
                 "[claim.users]\nno-such-user = 2\n[claim.groups]\nno-such-group = 2\n[storage.scratch]\npath = '" +

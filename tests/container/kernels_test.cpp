@@ -11,6 +11,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 using Words = std::vector<std::string>;
 
 /// A root file system with ipykernel: the Python of `$2`, a virtual environment, and its packages.
@@ -19,7 +20,8 @@ root=$1 jupyter=$2
 site=$("$jupyter" -c 'import sysconfig; print(sysconfig.get_paths()["purelib"])')
 base=$("$jupyter" -c 'import os, sys; print(os.path.realpath(sys._base_executable))')
 library=$("$jupyter" -c 'import os; print(os.path.dirname(os.__file__))')
-mkdir -p "$root/usr/bin" "$root/opt/site" "$root/opt/python/bin" "$root/opt/python/lib"
+mkdir -p "$root/usr/bin" "$root/opt/site" "$root/opt/python/bin" "$root/opt/python/lib" "$root/opt/broken/ipykernel"
+echo "raise ImportError('libzmq.so.5: no such file')" > "$root/opt/broken/ipykernel/__init__.py"
 cp "$base" "$root/opt/python/bin/"
 tar -C "$(dirname "$library")" --exclude='config-*' --exclude=test --exclude=site-packages --exclude=dist-packages \
   --exclude=idlelib --exclude=ensurepip --exclude=lib2to3 --exclude=tkinter --exclude='*.opt-?.pyc' \
@@ -89,12 +91,19 @@ TEST_P(KernelsInContainers, HoldAClaimUntilTheyEnd) {
   EXPECT_EQ(lacking.exit_code, 69);
   EXPECT_THAT(lacking.err, AllOf(HasSubstr("lacks the package ipykernel"),
                                  HasSubstr("yoke container extend " + machine_->image() + " --pip ipykernel")));
+  const auto broken = install({"-e", "SITE=/opt/broken"});
+  EXPECT_EQ(broken.exit_code, 69);
+  EXPECT_THAT(broken.err, AllOf(HasSubstr("ImportError: libzmq.so.5"), HasSubstr("cannot import ipykernel")));
   const auto installed = install({"--claim", "2", "-v", "../data:/data:ro", "-e", "GREETING=a b"});
   ASSERT_EQ(installed.exit_code, 0) << installed.err;
   const auto kernels = Json::parse(run(with_jupyter(machine_->yoke({"jupyter", "list", "--json"}))).out).at("kernels");
   ASSERT_EQ(kernels.size(), 1);
   EXPECT_EQ(kernels[0].at("image"), machine_->image());
   EXPECT_EQ(kernels[0].at("state"), "ready");
+  const auto file = kernels[0].at("folder").get<std::string>() + "/kernel.json";
+  EXPECT_THAT(Json::parse(slurp(file)).at("argv").dump(), Not(HasSubstr("a b"))) << "all users can read command lines";
+  EXPECT_EQ(std::filesystem::status(file).permissions() & std::filesystem::perms::others_read,
+            std::filesystem::perms::none);
   drive("in_container");
   if (GetParam().engine == "apptainer") return;  // the rest does not depend on the engine
   drive("restart");

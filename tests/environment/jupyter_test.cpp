@@ -113,12 +113,25 @@ TEST_F(Kernels, AreListedAndRemoved) {
 
 TEST(Jupyter, RefusesWhatCannotWork) {
   const Notebooks machine;
-  machine.write("bare/bin/python", "#!/bin/sh\nexit 1\n");
-  std::filesystem::permissions(machine.path("bare/bin/python"), std::filesystem::perms::all);
-  const auto bare = machine.command({"jupyter", "install", "--name", "x", "--env", machine.path("bare")});
+  const auto install_in = [&](const char* variable) {
+    machine.write("bare/bin/python", std::string("#!/bin/sh\n") + variable + " exec python3 -S \"$@\"\n");
+    std::filesystem::permissions(machine.path("bare/bin/python"), std::filesystem::perms::all);
+    return machine.command({"jupyter", "install", "--name", "x", "--env", machine.path("bare")});
+  };
+  const auto bare = install_in("PYTHONPATH=");
   EXPECT_EQ(bare.exit_code, 69);
   EXPECT_THAT(bare.err, HasSubstr("lacks the package ipykernel"));
   EXPECT_THAT(bare.err, HasSubstr("--install-ipykernel"));
+  machine.write("broken/ipykernel/__init__.py", "raise ImportError('libzmq.so.5: no such file')\n");
+  const auto broken = install_in(("PYTHONPATH=" + machine.path("broken")).c_str());
+  EXPECT_EQ(broken.exit_code, 69);
+  EXPECT_THAT(broken.err, HasSubstr("cannot import ipykernel, which runs its cells (ImportError: libzmq.so.5"));
+  machine.write("old/ipykernel/__init__.py", "version_info = (5, 5)\n__version__ = '5.5'\n");
+  machine.write("old/ipykernel/kernelapp.py", "");
+  EXPECT_THAT(install_in(("PYTHONPATH=" + machine.path("old")).c_str()).err, HasSubstr("5.5 is older than 6"));
+  const auto hidden = machine.command({"jupyter", "install", "--name", "python3", "--env", machine.path("bare")});
+  EXPECT_EQ(hidden.exit_code, 64);
+  EXPECT_THAT(hidden.err, HasSubstr("its Jupyter prefers; give another name"));
   EXPECT_EQ(machine.command({"jupyter", "install", "--name", "../x"}).exit_code, 64);
   EXPECT_EQ(machine.command({"jupyter", "install", "--name", "x", "--env", "none-such"}).exit_code, 66);
   EXPECT_EQ(machine.command({"jupyter", "install", "--name", "x", "--for", "8h"}).exit_code, 64);

@@ -32,6 +32,9 @@ TEST_F(Mount, AFolderIsMountedListedAndUnmounted) {
   EXPECT_GT(listed[0].at("since").get<int64_t>(), 1'700'000'000);
   EXPECT_EQ(run(yoke({"mount", "server:" + data(), "-F", config_of(0)})).out,
             "server:" + data() + " is already mounted on " + there + "\n");
+  const auto other = run(yoke({"mount", "server:" + data() + "/", "-F", config_of(0), "-o", "ro"}));
+  EXPECT_EQ(other.exit_code, 69);
+  EXPECT_THAT(other.err, HasSubstr("is mounted on " + there + " already, but it is writable; end that first"));
 
   const auto ended = timed({"unmount", "server"}, 20);
   EXPECT_EQ(ended.exit_code, 0) << ended.err;
@@ -40,6 +43,55 @@ TEST_F(Mount, AFolderIsMountedListedAndUnmounted) {
   EXPECT_TRUE(wait_until([&] { return !has_sshfs(); }));
   EXPECT_FALSE(std::filesystem::exists(there)) << "programs could write into the folder below the mount";
   EXPECT_EQ(run(yoke({"unmount", "server"})).exit_code, 66);
+}
+
+TEST_F(Mount, LinksOfTheServerAreMounted) {
+  folder_.write("data/sets/train", "1\n");
+  std::filesystem::create_symlink(data("sets/train"), data("sets/absolute"));
+  std::filesystem::create_symlink("sets", data("link"));
+  const auto mount_link = [&](const std::vector<std::string>& options) {
+    std::vector<std::string> words = {"mount", "server:" + data("link"), point(), "-F", config_of(0)};
+    words.insert(words.end(), options.begin(), options.end());
+    const auto made = timed(words, 20);
+    EXPECT_EQ(made.exit_code, 0) << made.err;
+  };
+  const auto absolute = point() + "/absolute";
+  mount_link({"-o", "ro"});
+  EXPECT_EQ(sh("cat " + point() + "/train").out, "1\n");
+  EXPECT_NE(sh("touch " + point() + "/new").exit_code, 0);
+  const auto again = timed({"mount", "server:" + data("link"), point(), "-F", config_of(0)}, 20);
+  EXPECT_THAT(again.err, HasSubstr("already, but it is read-only"));
+  ASSERT_EQ(timed({"unmount", point()}, 20).exit_code, 0);
+  mount_link({"-o", "follow_symlinks"});
+  EXPECT_EQ(sh("test -L " + absolute + " || cat " + absolute).out, "1\n");
+  ASSERT_EQ(timed({"unmount", point()}, 20).exit_code, 0);
+
+  const auto sets =
+      timed({"mount", "server:" + data("sets"), point(), "-F", config_of(0), "-o", "transform_symlinks"}, 20);
+  ASSERT_EQ(sets.exit_code, 0) << sets.err;
+  EXPECT_EQ(sh("readlink " + absolute).out, "train\n");
+}
+
+TEST_F(Mount, WhoeverGivesUpLeavesNothing) {
+  const std::vector<std::string> words = {"mount", "server:" + data(), folder_.path("outer/inner"), "-F", config_of(0)};
+  kill(network_->sshd(0), SIGSTOP);  // connections are accepted, and never answered
+  for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
+    Command command(yoke(words));
+    ASSERT_TRUE(wait_until([&] { return has_sshfs(); })) << command.err();
+    command.signal(number);
+    EXPECT_EQ(command.wait().exit_code, 128 + number);
+    EXPECT_FALSE(has_sshfs()) << "the server would be mounted when it answers";
+    EXPECT_FALSE(std::filesystem::exists(folder_.path("outer")));
+  }
+  EXPECT_EQ(state(), "none");
+
+  std::vector<std::string> script = {"sh", "-c", "trap '' HUP; exec \"$0\" \"$@\"", folder_.path("yoke")};
+  script.insert(script.end(), words.begin(), words.end());
+  Command patient({.argv = here(script)});
+  ASSERT_TRUE(wait_until([&] { return has_sshfs(); }));
+  patient.signal(SIGHUP);
+  kill(network_->sshd(0), SIGCONT);
+  EXPECT_EQ(patient.wait().exit_code, 0) << "it was started to go on without its terminal" << patient.err();
 }
 
 TEST_F(Mount, WhatCannotBeMountedIsExplained) {
@@ -54,7 +106,7 @@ TEST_F(Mount, WhatCannotBeMountedIsExplained) {
   EXPECT_THAT(file.err, HasSubstr("is not a folder"));
   const auto missing = on("server:" + data("nothing"), point());
   EXPECT_EQ(missing.exit_code, 75);
-  EXPECT_THAT(missing.err, HasSubstr("No such file or directory"));
+  EXPECT_THAT(missing.err, AllOf(HasSubstr("No such file or directory"), HasSubstr("`ssh server ls -ld '")));
   const auto refused = on("nobody@server:" + data(), point());
   EXPECT_EQ(refused.exit_code, 75);
   EXPECT_THAT(refused.err, AllOf(HasSubstr("Permission denied"), HasSubstr("`ssh nobody@server true`")));
@@ -87,7 +139,7 @@ TEST_F(Mount, AStalledServerHoldsNobody) {
   // A program of another kind with the same words is not taken for the sshfs of the mount.
   std::filesystem::create_directory(folder_.path("decoy"));
   std::filesystem::copy_file("/usr/bin/tail", folder_.path("decoy/sshfs"));
-  Command decoy({.argv = here({folder_.path("decoy/sshfs"), "-f", "/dev/null", "server:" + data(), point()})});
+  Command decoy({.argv = here({folder_.path("decoy/sshfs"), "-f", "/dev/null", "server:" + data() + "/", point()})});
   Command program({.argv = here({"sh", "-c",
                                  "exec 3< " + point() + "/first; echo open; cat " + point() +
                                      "/written; "

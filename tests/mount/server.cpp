@@ -42,8 +42,9 @@ void RemoteFolders::SetUp() {
   for (const auto& [uid, name] : {std::pair<uid_t, std::string>{0, "root"}, {kAda, "ada"}, {kBob, "bob"}}) {
     std::filesystem::create_directory(folder_.path(name));
     std::filesystem::copy_file(key, folder_.path(name + "/key"));
-    folder_.write("config" + std::to_string(uid), "Host server\n  HostName 10.77.0.1\n  User root\n  IdentityFile " +
-                                                      folder_.path(name + "/key") + "\n" + config);
+    folder_.write("config" + std::to_string(uid),
+                  "Host server\n  HostName 10.77.0.1\n  User root\n  RemoteCommand tmux attach\n  IdentityFile " +
+                      folder_.path(name + "/key") + "\n" + config);
     for (const auto& path : {folder_.path(name), folder_.path(name + "/key")}) {
       ASSERT_EQ(chown(path.c_str(), uid, uid), 0);
     }

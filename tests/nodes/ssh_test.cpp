@@ -83,6 +83,41 @@ TEST_F(Ssh, AHostThatIsNotThereIsNamedBeforeAnythingRuns) {
   EXPECT_FALSE(has_file("ran"));
 }
 
+TEST_F(Ssh, WhatTheConfigurationAddsForPeopleIsLeftOut) {
+  const TemporaryFolder home;
+  // The second of two connections at the same time could not forward the port.
+  home.write("config",
+             "Host *\n  RemoteCommand tmux attach\n  LocalForward 127.0.0.1:18888 127.0.0.1:8888\n"
+             "  ExitOnForwardFailure yes\n" +
+                 slurp(network_->ssh_config()));
+  const auto result =
+      run(options(network_->on(Network::kOutside, {kYoke, "run", "-q", "--hosts", "10.77.0.1,10.77.0.2", "--ssh",
+                                                   "ssh -F " + home.path("config"), "--", "echo", "ran"})));
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("[0] ran\n"), HasSubstr("[1] ran\n")));
+}
+
+TEST_F(Ssh, WhyAHostCannotBeUsedIsInItsWords) {
+  const TemporaryFolder home;
+  const auto key = slurp(std::filesystem::path(network_->ssh_config()).parent_path() / "user_key.pub");
+  home.write("known_hosts", "10.77.0.1 " + key);
+  home.write("config", "Host *\n  StrictHostKeyChecking yes\n  UserKnownHostsFile " + home.path("known_hosts") + "\n" +
+                           slurp(network_->ssh_config()));
+  const auto on = [&](const std::string& ssh, const std::string& yoke) {
+    return run(options(network_->on(
+        Network::kOutside, {kYoke, "run", "--hosts", "10.77.0.1", "--ssh", ssh, "--remote-yoke", yoke, "--", "true"})));
+  };
+  const auto changed = on("ssh -F " + home.path("config"), kYoke);
+  EXPECT_EQ(changed.exit_code, 75);
+  EXPECT_THAT(changed.err,
+              AllOf(HasSubstr("cannot use host 10.77.0.1: its host key has changed (Offending ED25519 key"),
+                    HasSubstr(home.path("known_hosts") + ":1"), HasSubstr("ssh-keygen ")));
+  home.write("known_hosts", "");
+  EXPECT_THAT(on("ssh -F " + home.path("config"), kYoke).err, HasSubstr("host key is known for 10.77.0.1"));
+  home.write("nologin", "#!/bin/sh\necho This account is currently not available.\nexit 1\n", true);
+  EXPECT_THAT(on(network_->ssh(), home.path("nologin")).err, HasSubstr("This account is currently not available."));
+}
+
 TEST_F(Ssh, WhatALoginShellSaysDoesNotMatter) {
   const TemporaryFolder bin;
   bin.write("yoke",

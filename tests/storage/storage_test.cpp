@@ -62,6 +62,7 @@ TEST_F(Storage, SizesAreThoseOfDu) {
   EXPECT_EQ(found.at("bytes"), du(folder_.path("data")));
   EXPECT_EQ(found.at("files"), 300 + 6);
   EXPECT_EQ(found.at("unreadable").size(), 0U);
+  EXPECT_TRUE(found.at("quotas").is_array());
   // A tree that nobody made for this test.
   EXPECT_EQ(usage("/usr/share/doc").at("bytes"), du("/usr/share/doc"));
 
@@ -121,6 +122,8 @@ TEST_F(Storage, RootsAreListed) {
   EXPECT_EQ(roots["new"].at("may_create"), true);
   const auto df = run({.argv = {"stat", "-f", "-c", "%b %S", folder_.path()}}).out;
   EXPECT_EQ(roots["data"].at("total_bytes"), std::stoll(df) * std::stoll(df.substr(df.find(' '))));
+  EXPECT_TRUE(roots["data"].at("quotas").is_array());
+  EXPECT_TRUE(roots["data"].at("quotas_unknown").is_null()) << roots["data"];
   EXPECT_GT(roots["new"].at("free_bytes"), 0) << "of the file system that would have it";
   EXPECT_THAT(yoke({"storage"}).out, HasSubstr("`yoke storage create new` makes it"));
 

@@ -25,6 +25,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/process.h"
 #include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
 #include "yoke/claim/history.h"
@@ -32,6 +33,7 @@
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/options/claim.h"
+#include "yoke/container/build.h"
 #include "yoke/container/config.h"
 #include "yoke/device/doctor/system.h"
 #include "yoke/storage/roots.h"
@@ -193,9 +195,10 @@ class AdminCheck {
     }
     try {
       config_ = claim::read_config(context_.environment);
-      container::read_rules(context_.environment);  // it knows the keys of its table
+      const auto rules = container::read_rules(context_.environment);  // it knows the keys of its table
       if (status.st_mode != 0) add("config", Status::kOk, path + " is valid and can only be written by root");
       check_names();
+      check_containers(rules);
     } catch (const Error& error) {
       add("config", Status::kFail, error.what(), "until that is mended, nobody can claim");
     }
@@ -212,6 +215,36 @@ class AdminCheck {
     };
     warn("users", "users", unknown.users);
     warn("groups", "groups", unknown.groups);
+  }
+
+  /// Whether the users could start and build containers by the rules.
+  void check_containers(const container::SiteRules& rules) {
+    const auto warn = [&](const std::string& found, const char* advice) {
+      add("config", Status::kWarn, "[container] " + printable(found), advice);
+    };
+    for (const auto& account : accounts_) {
+      const auto user = container::name_part(account.name);
+      const auto name = container::named(rules.container_name, user, "train");
+      if (!container::is_container_name(name)) {
+        warn(fmt::format("{} cannot start containers: engines do not take the name {}", account.name, name),
+             "change container_name");
+      }
+      const auto image = container::built_image_name(rules, account.name, "train");
+      if (!container::is_image_name(image)) {
+        warn(fmt::format("{} cannot build images: engines do not take the name {}", account.name, image),
+             "change image_name");
+      }
+    }
+    if (const auto& engine = rules.default_engine;
+        engine && !find_tool(container::name(*engine), context_.environment)) {
+      warn(fmt::format("default_engine is {}, which is not in PATH", container::name(*engine)),
+           "install it, or remove the line: then yoke uses an engine that is there");
+    }
+    std::error_code error;
+    if (const auto& image = rules.default_image;
+        image && image->starts_with('/') && !std::filesystem::exists(*image, error)) {
+      warn(fmt::format("default_image is {}, which does not exist", *image), "mend the path");
+    }
   }
 
   /// Whether the users can have a folder in each root of the site's storage.

@@ -19,6 +19,7 @@
 #include "yoke/base/file.h"
 #include "yoke/base/process.h"
 #include "yoke/base/shell.h"
+#include "yoke/base/signal_name.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/attempt.h"
@@ -67,18 +68,51 @@ void choose_python(JupyterArgs& args, const Context& context) {
   }
 }
 
+// Imports ipykernel as a kernel does, without the modules of the working folder. `interrupt_mode` needs version 6.
+constexpr int kLacksIt = 42, kIsBroken = 43;
+constexpr const char* kTryIpykernel = R"(import sys
+sys.path = [folder for folder in sys.path if folder]
+import importlib.util
+if importlib.util.find_spec('ipykernel') is None: sys.exit(42)
+try:
+    import ipykernel, ipykernel.kernelapp
+    if ipykernel.version_info[0] < 6: raise ImportError(f'ipykernel {ipykernel.__version__} is older than 6')
+except Exception as error:
+    print(f'{type(error).__name__}: {error}', file=sys.stderr)
+    sys.exit(43))";
+
 void require_ipykernel(const JupyterArgs& args, const Context& context) {
   const auto& python = args.request.python;
-  if (has_module(python, "ipykernel")) return;
+  const auto try_it = [&] { return run_quietly({python, "-c", kTryIpykernel}, context.environment); };
+  auto tried = try_it();
+  if (tried.status == 0) return;
   const std::vector<std::string> install = {python, "-m", "pip", "install", "--disable-pip-version-check", "ipykernel"};
-  if (args.installs_ipykernel) {
+  if (args.installs_ipykernel && tried.status == kLacksIt) {
     const auto settings = ask_python(python, {"--settings"}, context).settings;
     const auto variables = environment::pip_environment(context.environment, settings, environment::Indices::kAll);
-    return run_environment_step({.argv = install}, python, variables);
+    run_environment_step({.argv = install}, python, variables);
+    tried = try_it();
+    if (tried.status == 0) return;
   }
-  throw Error(ErrorCode::kFailedPrecondition,
-              "{} lacks the package ipykernel, which runs its cells; add --install-ipykernel, or run: {}", python,
-              fmt::join(install, " "));
+  if (tried.status == kLacksIt) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "{} lacks the package ipykernel, which runs its cells; add --install-ipykernel, or run: {}", python,
+                fmt::join(install, " "));
+  }
+  const auto lines = lines_of(tried.err);
+  throw Error(ErrorCode::kFailedPrecondition, "{} cannot import ipykernel, which runs its cells ({}); try: {}", python,
+              lines.empty() ? describe_end(tried.status) : printable(lines.back()), fmt::join(install, " "));
+}
+
+/// Environments in which the server may run: the one of the kernel, and that of the Jupyter in PATH.
+std::vector<fs::path> likely_servers(const environment::KernelRequest& request, const Context& context) {
+  std::vector<fs::path> result;
+  if (!request.environment.empty()) result.emplace_back(request.environment);
+  std::error_code error;
+  if (const auto jupyter = find_tool("jupyter", context.environment)) {
+    result.push_back(fs::canonical(*jupyter, error).parent_path().parent_path());
+  }
+  return result;
 }
 
 void check_image_options(const JupyterArgs& args) {
@@ -113,27 +147,42 @@ environment::KernelContainer kernel_container(const JupyterArgs& args) {
     words.insert(words.end(),
                  {"-v", fmt::format("{}:{}{}", mount.source, mount.target, mount.is_read_only ? ":ro" : "")});
   }
-  for (const auto& variable : options.variables) words.insert(words.end(), {"-e", variable});
+  for (const auto& variable : options.variables) {
+    const auto equals = variable.find('=');
+    const auto name = variable.substr(0, equals);
+    const bool has_value = equals != variable.npos, is_apart = has_value && !environment::is_read_outside(name);
+    words.insert(words.end(), {"-e", is_apart ? name : variable});
+    // All users can read the words of a command line.
+    if (is_apart) result.variables.emplace_back(name, variable.substr(equals + 1));
+    result.has_values = result.has_values || has_value;
+  }
   return result;
 }
 
-/// Looks for ipykernel in a container that is started as the kernel will be.
+/// Imports ipykernel in a container that is started as the kernel will be.
 void require_ipykernel_in_image(const JupyterArgs& args, const Context& context) {
-  const auto& [image, options] = *args.request.container;
+  const auto& image = args.request.container->image;
+  const auto& options = args.request.container->options;
   std::vector<std::string> words = {
       context.installation.executable, "container", "run", "--gpu", "none", "--network", "host"};
   words.insert(words.end(), options.begin(), options.end());
-  constexpr int kLacksIt = 42;
-  const auto code =
-      fmt::format("import importlib.util, sys; sys.exit({} * (not importlib.util.find_spec('ipykernel')))", kLacksIt);
-  words.insert(words.end(), {image, "--", args.request.python, "-c", code});
-  const int status = run_visibly(words, context.environment);
+  words.insert(words.end(), {image, "--", args.request.python, "-c", kTryIpykernel});
+  auto environment = context.environment;
+  for (const auto& [name, value] : args.request.container->variables) environment.set(name, value);
+  const int status = run_visibly(words, environment);
   if (status == 0) return;
   const bool is_extended = !args.container.extension.empty();
   if (status == kLacksIt) {
     throw Error(
         ErrorCode::kFailedPrecondition,
         "{} lacks the package ipykernel, which runs its cells; add it: yoke container extend {} --pip ipykernel",
+        printable(is_extended ? args.container.extension : image), printable(image));
+  }
+  if (status == kIsBroken) {
+    throw Error(
+        ErrorCode::kFailedPrecondition,
+        "{} cannot import ipykernel, which runs its cells, for the reason above; what it needs is added by: yoke "
+        "container extend {} --pip ipykernel",
         printable(is_extended ? args.container.extension : image), printable(image));
   }
   constexpr int kNoProgram = 127;
@@ -198,8 +247,10 @@ int install(JupyterArgs args, Context& context) {
   check_image_options(args);
   if (args.image.empty()) {
     choose_python(args, context);
+    environment::check_not_hidden(request.name, likely_servers(request, context));
     require_ipykernel(args, context);
   } else {
+    environment::check_not_hidden(request.name, likely_servers(request, context));
     request.python = "python3";
     request.container = kernel_container(args);
     require_ipykernel_in_image(args, context);
@@ -275,12 +326,15 @@ int print_init_text(const JupyterArgs& args, Context& context) {
   check_image_options(args);
   if (!args.image.empty()) {
     const auto container = kernel_container(args);
-    std::string options;
+    std::string options, variables;
     for (const auto& word : container.options) options += " " + shell_quoted(word);
+    for (const auto& [variable, value] : container.variables) {
+      variables += fmt::format("export {}={}\n", variable, shell_quoted(value));
+    }
     context.out << fmt::format(
         "# The packages of the image {} in notebooks: a kernel that runs in a container of it.\n"
-        "{} jupyter install --name {} --image {}{} || true\n",
-        printable(container.image), executable, name, shell_quoted(container.image), options);
+        "{}{} jupyter install --name {} --image {}{} || true\n",
+        printable(container.image), variables, executable, name, shell_quoted(container.image), options);
     return kExitOk;
   }
   const auto folder = environment::folder_of(args.env, context.environment).string();

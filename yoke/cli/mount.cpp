@@ -36,7 +36,7 @@ int run_mount(const MountArgs& args, Context& context) {
     context.out << json_text(remote_json(result.mount, result.condition)) << '\n';
     return kExitOk;
   }
-  context.out << fmt::format("{} is {}mounted on {}\n", printable(result.mount.mount.source),
+  context.out << fmt::format("{} is {}mounted on {}\n", printable(storage::source_of(remote)),
                              result.is_new ? "" : "already ", printable(result.mount.mount.point));
   return kExitOk;
 }

@@ -60,6 +60,8 @@ nlohmann::ordered_json root_json(const storage::RootReport& report) {
                                   {"may_create", report.root.may_create},
                                   {"free_bytes", nullptr},
                                   {"total_bytes", nullptr},
+                                  {"quotas", quotas_json(report.quotas)},
+                                  {"quotas_unknown", nullptr},
                                   {"file_system", nullptr},
                                   {"disk", storage::name(report.disk.kind)},
                                   {"device", report.disk.device},
@@ -68,6 +70,7 @@ nlohmann::ordered_json root_json(const storage::RootReport& report) {
   if (!report.reason.empty()) entry["reason"] = report.reason;
   if (report.free_bytes) entry["free_bytes"] = *report.free_bytes;
   if (report.total_bytes) entry["total_bytes"] = *report.total_bytes;
+  if (!report.quotas.unknown.empty()) entry["quotas_unknown"] = report.quotas.unknown;
   if (report.mount) entry["file_system"] = report.mount->type;
   if (report.speed) {
     entry["speed"] = {{"write_bytes_per_s", report.speed->write_bytes_per_s},
@@ -97,7 +100,7 @@ Table storage_table(const std::vector<storage::RootReport>& reports, bool shows_
                                     report.path,
                                     std::string(storage::name(report.condition)),
                                     fmt::format("{} ({})", storage::name(report.disk.kind), report.disk.device),
-                                    size(report.free_bytes),
+                                    size(report.usable_bytes()),
                                     size(report.total_bytes)};
     if (shows_speeds) {
       row.push_back(report.speed ? rate(report.speed->write_bytes_per_s) : "-");
@@ -131,6 +134,7 @@ int run_storage(const StorageArgs& args, Context& context) {
     if (report.condition == storage::RootCondition::kAbsent && report.root.may_create) {
       context.out << fmt::format("{}: `yoke storage create {}` makes it\n", name, name);
     }
+    for (const auto& line : quota_lines(report.quotas)) context.out << fmt::format("{}: {}\n", name, line);
     if (!args.measures) continue;
     if (!report.speed) context.out << fmt::format("{}: not measured: {}\n", name, printable(report.speed_reason));
     if (report.speed && !report.speed->is_direct) {
@@ -180,7 +184,7 @@ void add_storage(CLI::App& cmd, Context& context) {
   cmd.add_flag("--measure", args->measures, "Write and read a file of up to 512 MiB in each folder, for a second each");
   cmd.add_flag("--json", args->json, "Print JSON");
   cmd.footer(
-      examples("  yoke storage                   your folders, what is free there, and which disk is fast\n"
+      examples("  yoke storage                   your folders, what you may still write there, and which disk is fast\n"
                "  yoke storage --measure         the same with measured speeds; --timeout is then for each\n"
                "  yoke storage create scratch    make your folder there\n"
                "  yoke storage usage             what fills the working folder\n"

@@ -49,7 +49,7 @@ std::vector<UserUse> users_in_order(const storage::Usage& usage) {
   return users;
 }
 
-nlohmann::ordered_json usage_json(const storage::Usage& usage, const std::string& root) {
+nlohmann::ordered_json usage_json(const storage::Usage& usage, const std::string& root, const storage::Quotas& quotas) {
   auto largest = nlohmann::ordered_json::array(), users = largest, unreadable = largest;
   for (const auto& [path, use] : usage.largest) {
     largest.push_back({{"path", path}, {"bytes", use.bytes}, {"files", use.files}});
@@ -58,14 +58,17 @@ nlohmann::ordered_json usage_json(const storage::Usage& usage, const std::string
     users.push_back({{"user", device::user_name(uid)}, {"uid", uid}, {"bytes", use.bytes}, {"files", use.files}});
   }
   for (const auto& [path, reason] : usage.unreadable) unreadable.push_back({{"path", path}, {"reason", reason}});
-  return {{"path", root},
-          {"bytes", usage.total.bytes},
-          {"files", usage.total.files},
-          {"folders", usage.num_folders},
-          {"largest", std::move(largest)},
-          {"users", std::move(users)},
-          {"unreadable", std::move(unreadable)},
-          {"not_crossed", usage.not_crossed}};
+  return {
+      {"path", root},
+      {"bytes", usage.total.bytes},
+      {"files", usage.total.files},
+      {"folders", usage.num_folders},
+      {"quotas", quotas_json(quotas)},
+      {"quotas_unknown", quotas.unknown.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(quotas.unknown)},
+      {"largest", std::move(largest)},
+      {"users", std::move(users)},
+      {"unreadable", std::move(unreadable)},
+      {"not_crossed", usage.not_crossed}};
 }
 
 /// "folder/below" for people, who know the root.
@@ -73,7 +76,8 @@ std::string below(const std::string& path, const std::string& root) {
   return path.substr(root == "/" ? 1 : root.size() + 1);
 }
 
-std::string usage_text(const storage::Usage& usage, const std::string& root, const UsageArgs& args) {
+std::string usage_text(const storage::Usage& usage, const std::string& root, const storage::Quotas& quotas,
+                       const UsageArgs& args) {
   Table table;
   table.columns = {{.title = "SIZE", .align = Align::kRight},
                    {.title = "SHARE", .align = Align::kRight},
@@ -90,6 +94,7 @@ std::string usage_text(const storage::Usage& usage, const std::string& root, con
   }
   auto text = fmt::format("{} in {} files and {} folders below {}\n", format_bytes(usage.total.bytes),
                           usage.total.files, usage.num_folders, printable(root));
+  for (const auto& line : quota_lines(quotas)) text += line + "\n";
   if (!table.rows.empty()) text += to_text(table, kUnlimitedWidth);  // folders differ at their ends
   for (const auto& path : usage.not_crossed)
     text += fmt::format("another file system, not counted: {}\n", printable(path));
@@ -115,7 +120,7 @@ void give_up(const std::string& root, const UsageArgs& args, Context& context, c
   finish(exit_status(ErrorCode::kTimeout));
 }
 
-int scan_and_print(const std::string& root, const UsageArgs& args, Context& context,
+int scan_and_print(const std::string& root, const storage::Quotas& quotas, const UsageArgs& args, Context& context,
                    const std::function<void(int)>& finish) {
   storage::Scan scan({root, storage::read_mounts(), args.num_threads, args.num_largest});
   {
@@ -134,9 +139,9 @@ int scan_and_print(const std::string& root, const UsageArgs& args, Context& cont
   }
   const auto usage = scan.result();
   if (args.json) {
-    context.out << json_text(usage_json(usage, root)) << '\n';
+    context.out << json_text(usage_json(usage, root, quotas)) << '\n';
   } else {
-    context.out << usage_text(usage, root, args);
+    context.out << usage_text(usage, root, quotas, args);
   }
   return kExitOk;
 }
@@ -150,10 +155,17 @@ int run_usage(const UsageArgs& args, Context& context) {
     if (!std::filesystem::is_directory(path)) throw Error(ErrorCode::kInvalidArgument, "{} is not a folder", given);
     return path.string();
   };
-  const auto root =
-      storage::in_child(resolve, storage::Deadline(storage::Seconds(args.timeout_s)), fmt::format("{}:", given));
-  return attempt_in_child(
-      context, [&](const std::function<void(int)>& finish) { return scan_and_print(root, args, context, finish); });
+  const storage::Deadline deadline{storage::Seconds(args.timeout_s)};
+  const auto root = storage::in_child(resolve, deadline, fmt::format("{}:", given));
+  storage::Quotas quotas;
+  const auto asked = storage::in_children({[&] { return storage::to_bytes(storage::quotas_of(root)); }}, deadline);
+  if (asked.front() && asked.front()->text) {
+    FieldReader fields(*asked.front()->text);
+    quotas = storage::read_quotas(fields);
+  }
+  return attempt_in_child(context, [&](const std::function<void(int)>& finish) {
+    return scan_and_print(root, quotas, args, context, finish);
+  });
 }
 
 }  // namespace

@@ -17,7 +17,12 @@ namespace yoke::cluster {
 std::vector<std::string> ssh_command(const SshOptions& options, const std::string& host) {
   auto words = options.ssh;
   // -T: no terminal. If an option is given twice, ssh uses the first one, so the user's options precede these.
-  for (const char* word : {"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10"}) words.emplace_back(word);
+  words.emplace_back("-T");
+  // What ~/.ssh/config adds for people would fail here: a command of the host's entry (ssh refuses two), and forwarded
+  // ports, which only one connection can have (ExitOnForwardFailure). scp overrides both too.
+  for (const char* option : {"BatchMode=yes", "ConnectTimeout=10", "RemoteCommand=none", "ClearAllForwardings=yes"}) {
+    words.insert(words.end(), {"-o", option});
+  }
   words.push_back(host);
   words.push_back(fmt::format("exec {} agent", shell_quoted(options.yoke)));
   return words;

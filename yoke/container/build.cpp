@@ -21,19 +21,6 @@ std::string lower(std::string_view text) {
   return result;
 }
 
-/// Each part between slashes has lower-case letters and digits, with '.', '_' and '-' between them; the first part may
-/// also be a registry with a port.
-bool is_image_name(std::string_view name) {
-  const auto parts = split(name, '/');
-  if (parts.empty()) return false;
-  return std::all_of(parts.begin(), parts.end(), [&](std::string_view part) {
-    const bool has_only_allowed = std::all_of(part.begin(), part.end(), [&](char c) {
-      return is_lower_or_digit(c) || c == '.' || c == '_' || c == '-' || (c == ':' && part.data() == name.data());
-    });
-    return !part.empty() && has_only_allowed && is_lower_or_digit(part.front()) && is_lower_or_digit(part.back());
-  });
-}
-
 bool is_tag(std::string_view tag) {
   constexpr size_t kMaxTag = 128;
   return !tag.empty() && tag.size() <= kMaxTag && tag.front() != '.' && tag.front() != '-' &&

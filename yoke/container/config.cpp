@@ -1,14 +1,22 @@
 #include "yoke/container/config.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
-#include <cctype>
 
 #include "yoke/base/error.h"
+#include "yoke/base/text.h"
+#include "yoke/site/fields.h"
 
 namespace yoke::container {
 namespace {
 
 constexpr std::string_view kNameField = "{name}";
+
+bool is_letter_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || is_digit(c); }
+
+/// In the name of a container. Source: RestrictedNameChars of docker, NameRegex of podman.
+bool is_allowed_in_name(char c) { return is_letter_or_digit(c) || c == '_' || c == '.' || c == '-'; }
 
 SiteRules parse_section(const site::Section& section) {
   section.check_keys({"default_image", "default_engine", "container_name", "image_name"});
@@ -20,12 +28,29 @@ SiteRules parse_section(const site::Section& section) {
       section.refuse("default_engine", "default_engine takes \"podman\", \"docker\" or \"apptainer\"");
     }
   }
-  for (const auto& [key, rule] :
-       {std::pair{"container_name", &rules.container_name}, std::pair{"image_name", &rules.image_name}}) {
+  const struct {
+    const char* key;
+    std::string* rule;
+    bool (*is_name)(std::string_view);
+    const char* allowed;
+  } patterns[] = {
+      {"container_name", &rules.container_name, is_container_name, "letters, digits, '_', '.' and '-'"},
+      {"image_name", &rules.image_name, is_image_name,
+       "lower-case letters and digits, with '.', '_' or '-' between them, in parts between slashes"},
+  };
+  for (const auto& [key, rule, is_name, allowed] : patterns) {
     section.for_site_only(key, "names must follow the same rule for all users");
     const auto text = section.text(key);
     if (!text) continue;
-    if (text->find(kNameField) == text->npos) section.refuse(key, std::string(key) + " must have {name} in it");
+    site::check_fields(section, key, {"{user}", kNameField});
+    const auto at = text->find(kNameField);
+    if (at == text->npos || at != text->rfind(kNameField)) {
+      section.refuse(key, std::string(key) + " must have {name} in it once");
+    }
+    const auto tried = named(*text, "ada", "train");
+    if (!is_name(tried)) {
+      section.refuse(key, fmt::format("{} would make the name \"{}\", and engines take only {}", key, tried, allowed));
+    }
     *rule = *text;
   }
   return rules;
@@ -57,10 +82,26 @@ SiteRules read_rules(const Environment& environment) {
   return parse_rules(config.site.section("container"), config.user.section("container"));
 }
 
+bool is_container_name(std::string_view name) {
+  return name.size() > 1 && is_letter_or_digit(name.front()) &&
+         std::all_of(name.begin(), name.end(), is_allowed_in_name);
+}
+
+bool is_image_name(std::string_view name) {
+  const auto parts = split(name, '/');
+  const auto is_lower = [](char c) { return is_letter_or_digit(c) && (c < 'A' || c > 'Z'); };
+  return !parts.empty() && std::all_of(parts.begin(), parts.end(), [&](std::string_view part) {
+    const bool has_only_allowed = std::all_of(part.begin(), part.end(), [&](char c) {
+      return is_lower(c) || c == '.' || c == '_' || c == '-' || (c == ':' && part.data() == name.data());
+    });
+    return !part.empty() && has_only_allowed && is_lower(part.front()) && is_lower(part.back());
+  });
+}
+
 std::string name_part(std::string_view text) {
   std::string result;
   for (const char c : text) {
-    const bool is_allowed = std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.' || c == '-';
+    const bool is_allowed = is_allowed_in_name(c);
     if (is_allowed || (!result.empty() && result.back() != '-')) result += is_allowed ? c : '-';
   }
   const auto begin = result.find_first_not_of("_.-");  // names begin with a letter or a digit

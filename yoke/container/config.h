@@ -20,11 +20,20 @@ struct SiteRules {
   bool operator==(const SiteRules&) const = default;
 };
 
-/// Errors  kDataLoss, with file and line; kInvalidArgument: a user's file sets a rule that only a site may.
+/// Errors  kDataLoss, with file and line, also for a pattern by which no container or image could be named;
+///         kInvalidArgument: a user's file sets a rule that only a site may.
 SiteRules parse_rules(const site::Section& site, const site::Section& user);
 
 /// Errors  those of site::read_config() and parse_rules().
 SiteRules read_rules(const Environment& environment);
+
+/// Whether engines take it as the name of a container: letters, digits, '_', '.' and '-', of which the first is a
+/// letter or a digit, and at least two.
+bool is_container_name(std::string_view name);
+
+/// Whether engines take it as the name of an image, without a tag: each part between slashes has lower-case letters and
+/// digits, with '.', '_' and '-' between them; the first part may also be a registry with a port.
+bool is_image_name(std::string_view name);
 
 /// `text` with each character that names of containers and images cannot have replaced by a dash, and in lower case
 /// for images.

@@ -1,11 +1,15 @@
 #include "yoke/container/config.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/message_of.h"
 #include "yoke/base/error.h"
 
 namespace yoke::container {
 namespace {
+
+using yoke::test::message_of;
 
 site::Section section(const std::string& text, site::Owner owner = site::Owner::kSite) {
   return site::ConfigFile::parse("[container]\n" + text, "file", owner).section("container");
@@ -19,6 +23,26 @@ TEST(ContainerConfig, AUserChoosesDefaultsAndTheSiteTheRules) {
   EXPECT_EQ(rules, (SiteRules{"lab:1", EngineKind::kPodman, "lab-{user}-{name}", "lab/{user}/{name}"}));
   EXPECT_EQ(parse_rules({}, {}), SiteRules{});
   EXPECT_THROW(parse_rules({}, section("container_name = \"{name}\"\n", site::Owner::kUser)), Error);
+  // Each of these passed, and then no container or image could be made.
+  const struct {
+    const char *text, *reason;
+  } wrong[] = {
+      {"container_name = '{user} {name}'\n", "file:2: container_name would make the name \"ada train\""},
+      {"container_name = '{User}-{name}'\n", "file:2: container_name has {User}, which is no field"},
+      {"container_name = '{user}/{name}'\n", "would make the name \"ada/train\""},
+      {"container_name = '_{name}'\n", "would make the name \"_train\""},
+      {"container_name = '{name}-{name}'\n", "must have {name} in it once"},
+      {"container_name = '{name}}'\n", "container_name has }, which"},
+      {"image_name = '{User}/{name}'\n", "image_name has {User}, which"},
+      {"image_name = 'LAB/{user}/{name}'\n", "would make the name \"LAB/ada/train\""},
+      {"image_name = '{user}//{name}'\n", "engines take only lower-case"},
+      {"image_name = '{user}/{name}:lab'\n", "engines take only lower-case"},
+  };
+  for (const auto& [text, reason] : wrong) {
+    EXPECT_THAT(message_of([&] { parse_rules(section(text), {}); }, ErrorCode::kDataLoss), testing::HasSubstr(reason));
+  }
+  EXPECT_EQ(parse_rules(section("image_name = 'registry.lab:5000/{user}/{name}-x'\n"), {}).image_name,
+            "registry.lab:5000/{user}/{name}-x");
   for (const auto* text : {"default_engine = \"lxc\"\n", "container_name = \"{user}\"\n", "defualt_image = \"a\"\n"}) {
     EXPECT_THROW(parse_rules(section(text), {}), Error) << text;
   }

@@ -67,7 +67,13 @@ std::vector<std::string> plan_extension(const Engine& engine, const ExtendReques
     helper.network = "none";
   } else {
     for (const auto* name : kPassedOn) {
-      if (const auto value = environment.find(name)) helper.variables.emplace_back(name, *value);
+      const auto value = environment.find(name);
+      if (!value) continue;
+      if (engine.kind == EngineKind::kApptainer) {
+        helper.variables.emplace_back(name, *value);
+      } else {
+        helper.inherited.emplace_back(name);  // the address of an index may have a password
+      }
     }
   }
   if (request.requirements) {

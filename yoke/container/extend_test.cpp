@@ -58,8 +58,9 @@ TEST(Extensions, ArgumentsOfPipStayWords) {
                         .inside = "/in"};
   request.requirements = "/r.txt";
   const auto online = plan_extension(kPodman, request, environment);
-  EXPECT_THAT(online, AllOf(Contains("https_proxy=http://proxy:3128"), Not(Contains(HasSubstr("SECRET"))),
-                            Contains("/r.txt:/opt/yoke/requirements.txt:ro"), Not(Contains("--network"))));
+  EXPECT_THAT(online,
+              AllOf(Contains("https_proxy"), Not(Contains(HasSubstr("proxy:3128"))), Not(Contains(HasSubstr("SECRET"))),
+                    Contains("/r.txt:/opt/yoke/requirements.txt:ro"), Not(Contains("--network"))));
   EXPECT_EQ(online.back(), "rich>=13; python_version > '3'");
   request.wheels = "/w";
   const auto offline = plan_extension(kPodman, request, environment);

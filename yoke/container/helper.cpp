@@ -35,6 +35,7 @@ std::vector<std::string> plan_helper(const Engine& engine, const HelperRequest& 
   for (const auto& mount : request.mounts) add_mount(words, engine, mount);
   add(words, {"--env", "NVIDIA_VISIBLE_DEVICES=void"});  // a default runtime would add devices
   for (const auto& [name, value] : request.variables) add(words, {"--env", name + "=" + value});
+  for (const auto& name : request.inherited) add(words, {"--env", name});
   add(words, {"--entrypoint", request.program.at(0), request.image});
   words.insert(words.end(), request.program.begin() + 1, request.program.end());
   return words;

@@ -19,6 +19,7 @@ struct HelperRequest {
   bool only_reads = false;                  ///< The program writes nothing, and needs no capability.
   uid_t uid = 0;                            ///< Of the user, to whom the written files belong.
   gid_t gid = 0;
+  std::vector<std::string> inherited = {};  ///< Variables whose values the engine's client has in its environment.
 };
 
 /// Returns argv.

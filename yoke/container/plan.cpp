@@ -197,7 +197,11 @@ void add_rest(Words& words, const Engine& engine, const Request& request, const 
   for (const auto& file : request.variable_files) {
     add(words, {"--env-file", is_list ? csv_field(file.path) : file.path.native()});
   }
-  for (const auto& [name, value] : variables_of(engine, request)) add(words, {"--env", name + "=" + value});
+  for (const auto& [name, value] : variables_of(engine, request)) {
+    const auto& inherited = request.inherited;
+    const bool is_inherited = std::find(inherited.begin(), inherited.end(), name) != inherited.end();
+    add(words, {"--env", is_inherited ? name : name + "=" + value});  // all users can read a command line
+  }
   for (const auto& [name, value] : grant.variables) add(words, {"--env", name + "=" + value});
   words.insert(words.end(), grant.arguments.begin(), grant.arguments.end());
   add(words, {"--entrypoint", kInitInside, request.image});

@@ -81,6 +81,8 @@ struct Request {
   std::vector<VariableFile> variable_files = {};
   std::filesystem::path extension = {};  ///< Of `yoke container extend`, for Apptainer alone; empty: none.
   int64_t log_bytes = 50 << 20;          ///< The most that the engine keeps of the output.
+  /// Of `variables`, those that the engine's client finds in its environment, so that its command line has no values.
+  std::vector<std::string> inherited = {};
 };
 
 /// Errors  kInvalidArgument: the engine has nothing for a part of the request, with what to do instead.

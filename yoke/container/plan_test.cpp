@@ -64,6 +64,16 @@ TEST(Plan, TheUserIsTheSameInside) {
   }
 }
 
+TEST(Plan, ValuesOfTheEnvironmentAreNotOnTheCommandLine) {
+  auto request = request_of(0);
+  request.variables = {{"HF_TOKEN", "secret"}, {"MODE", "fast"}};
+  request.inherited = {"HF_TOKEN"};
+  for (const auto kind : {EngineKind::kPodman, EngineKind::kDocker}) {
+    const auto line = planned({.kind = kind, .program = "/e", .version = {29, 0, 0}}, request);
+    EXPECT_THAT(line, HasSubstr("--env HF_TOKEN --env MODE=fast "));
+  }
+}
+
 TEST(Plan, NoLimitIsAboveWhatTheEngineCanGive) {
   Engine engine{.kind = EngineKind::kPodman, .program = "/e", .version = {5, 0, 0}};
   EXPECT_THAT(planned(engine, request_of(0)),

@@ -1,9 +1,11 @@
 #include "yoke/environment/kernel_spec.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <span>
@@ -53,6 +55,22 @@ std::string text_of(const SpecJson& json, const char* key) {
 
 fs::path spec_file(const fs::path& folder) { return folder / "kernel.json"; }
 
+/// While this object exists, new files can be read by this user alone.
+struct PrivateFiles {
+  mode_t before = umask(077);
+  PrivateFiles() = default;
+  PrivateFiles(const PrivateFiles&) = delete;
+  PrivateFiles& operator=(const PrivateFiles&) = delete;
+  ~PrivateFiles() { umask(before); }
+};
+
+/// Jupyter replaces $NAME and ${NAME} in values of variables, and $$ by $ (string.Template.safe_substitute()).
+std::string literal(std::string_view text) {
+  std::string result;
+  for (const char c : text) result += c == '$' ? "$$" : std::string(1, c);
+  return result;
+}
+
 std::optional<Kernel> read_kernel(const fs::path& folder) {
   std::error_code error;
   if (!fs::is_directory(fs::symlink_status(folder, error))) return std::nullopt;
@@ -75,7 +93,11 @@ std::string kernel_json(const KernelRequest& request) {
                    {"display_name", request.display_name.empty() ? request.name : request.display_name},
                    {"language", request.language == Language::kCpp ? "c++" : "python"}};
   if (!request.environment.empty()) {
-    json["env"] = {{"VIRTUAL_ENV", request.environment}, {"PATH", request.environment + "/bin:${PATH}"}};
+    const auto folder = literal(request.environment);
+    json["env"] = {{"VIRTUAL_ENV", folder}, {"PATH", folder + "/bin:${PATH}"}};
+  }
+  if (request.container) {
+    for (const auto& [name, value] : request.container->variables) json["env"][name] = literal(value);
   }
   // Jupyter signals the process group. `yoke jupyter start` would pass on a signal that the kernel has got already.
   const bool has_parent = request.devices.is_claimed() || request.container;
@@ -91,6 +113,16 @@ std::string kernel_json(const KernelRequest& request) {
                         {"devices", devices.chosen},
                         {"for", devices.length}}}};
   return json.dump(2) + "\n";
+}
+
+bool is_read_outside(std::string_view variable) {
+  constexpr std::string_view kNames[] = {"PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "GODEBUG", "GOMAXPROCS"};
+  constexpr std::string_view kPrefixes[] = {"LD_",      "XDG_",     "YOKE_",   "DOCKER_",   "CONTAINER", "PODMAN_",
+                                            "BUILDAH_", "STORAGE_", "CUDA_",   "REGISTRY_", "APPTAINER", "SINGULARITY",
+                                            "JUPYTER_", "JPY_",     "NVIDIA_", "ROCR_",     "HIP_",      "SSL_CERT_"};
+  const auto begins = [&](std::string_view prefix) { return variable.starts_with(prefix); };
+  return std::find(std::begin(kNames), std::end(kNames), variable) != std::end(kNames) ||
+         std::any_of(std::begin(kPrefixes), std::end(kPrefixes), begins);
 }
 
 void check_kernel_name(std::string_view name) {
@@ -154,6 +186,25 @@ void check_free(const std::string& name, const fs::path& folder) {
               target.string());
 }
 
+void check_not_hidden(const std::string& name, const std::vector<fs::path>& environments) {
+  constexpr const char* kNative = "python3";  // NATIVE_KERNEL_NAME in jupyter_client/kernelspec.py
+  if (name == kNative) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "--name {}: each environment with ipykernel has a kernel of that name, which its Jupyter prefers; give "
+                "another name, and what is shown by --display-name",
+                name);
+  }
+  for (const auto& environment : environments) {
+    const auto theirs = environment / "share/jupyter/kernels" / name / "kernel.json";
+    std::error_code error;
+    // In a virtual environment, its own kernels come before those of the user (jupyter_path() in
+    // jupyter_core/paths.py).
+    if (!fs::exists(environment / "pyvenv.cfg", error) || !fs::exists(theirs, error)) continue;
+    throw Error(ErrorCode::kInvalidArgument, "--name {}: {} has that name, and Jupyter prefers it; give another name",
+                name, theirs.string());
+  }
+}
+
 fs::path install_kernel(const KernelRequest& request, const fs::path& folder) {
   check_free(request.name, folder);
   const auto target = folder / request.name;
@@ -162,6 +213,8 @@ fs::path install_kernel(const KernelRequest& request, const fs::path& folder) {
   if (error) throw system_error(error.value(), "making the folder " + target.string());
   const auto text = kernel_json(request);
   const auto file = spec_file(target);
+  std::optional<PrivateFiles> is_private;
+  if (request.container && request.container->has_values) is_private.emplace();
   replace_file(file, [&](int fd) { write_all(fd, std::as_bytes(std::span(text)), file.string()); });
   return target;
 }

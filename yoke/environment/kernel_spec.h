@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "yoke/base/environment.h"
@@ -30,7 +31,13 @@ struct KernelDevices {
 struct KernelContainer {
   std::string image;
   std::vector<std::string> options = {};  ///< Of `yoke container run`, with absolute paths.
+  /// Names and values that Jupyter sets for `yoke jupyter start`, which passes them on by `-e NAME`.
+  std::vector<std::pair<std::string, std::string>> variables = {};
+  bool has_values = false;  ///< Of variables, here or among the options: only this user may read the specification.
 };
+
+/// Whether yoke or an engine reads this variable for itself, so that a value for a container must not be set for them.
+bool is_read_outside(std::string_view variable);
 
 struct KernelRequest {
   std::string name;
@@ -78,6 +85,10 @@ std::vector<Kernel> list_kernels(const std::filesystem::path& folder);
 /// Errors  kInvalidArgument: check_kernel_name(); kFailedPrecondition: there is a kernel of this name that yoke has not
 ///         made.
 void check_free(const std::string& name, const std::filesystem::path& folder);
+
+/// `environments` are virtual environments in which the server may run.
+/// Errors  kInvalidArgument: Jupyter prefers a kernel of this name that they have.
+void check_not_hidden(const std::string& name, const std::vector<std::filesystem::path>& environments);
 
 /// Writes the specification. Errors  those of check_free(); kFailedPrecondition: there is a kernel of this name that
 /// yoke has not made. Returns  its folder.

@@ -14,6 +14,8 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
 using testing::SizeIs;
 
 KernelRequest request() {
@@ -61,6 +63,34 @@ TEST(KernelSpec, RunsInAContainer) {
   EXPECT_EQ(spec["interrupt_mode"], "message") << "a signal would not reach the container's processes";
   EXPECT_FALSE(spec.contains("env"));
   EXPECT_EQ(parse_kernel(text)->image, "lab:1");
+}
+
+TEST(KernelSpec, KeepsValuesForItsUser) {
+  const test::TemporaryFolder data;
+  auto wanted = request();
+  wanted.container = {.image = "lab:1", .options = {"-e", "HF_TOKEN"}, .variables = {{"HF_TOKEN", "s3cr$t"}}};
+  wanted.container->has_values = true;
+  const auto spec = json::parse(kernel_json(wanted));
+  EXPECT_THAT(spec["argv"].dump(), Not(HasSubstr("s3cr"))) << "all users can read a command line";
+  EXPECT_EQ(spec["env"]["HF_TOKEN"], "s3cr$$t") << "Jupyter replaces $t";
+  const auto modes = [&] { return fs::status(install_kernel(wanted, data.path("kernels")) / "kernel.json"); };
+  EXPECT_EQ(modes().permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  wanted.container->has_values = false;
+  EXPECT_NE(modes().permissions() & fs::perms::group_read, fs::perms::none) << "the mode of new files is as before";
+  for (const char* name : {"HF_TOKEN", "GOOGLE_API_KEY", "WANDB_API_KEY", "PATHS"}) EXPECT_FALSE(is_read_outside(name));
+  for (const char* name : {"PATH", "LD_PRELOAD", "DOCKER_HOST", "CUDA_VISIBLE_DEVICES", "CONTAINERS_CONF"}) {
+    EXPECT_TRUE(is_read_outside(name)) << name;
+  }
+}
+
+TEST(KernelSpec, NamesThatJupyterWouldHideAreRefused) {
+  const test::TemporaryFolder server;
+  server.write("share/jupyter/kernels/ir/kernel.json", "{}");
+  EXPECT_THROW(check_not_hidden("python3", {}), Error) << "it is Jupyter's own";
+  EXPECT_NO_THROW(check_not_hidden("ir", {server.path()})) << "outside a virtual environment, the user's come first";
+  server.write("pyvenv.cfg", "");
+  EXPECT_THROW(check_not_hidden("ir", {server.path()}), Error);
+  EXPECT_NO_THROW(check_not_hidden("work", {server.path()}));
 }
 
 TEST(KernelSpec, OfCppHasItsCompiledParts) {

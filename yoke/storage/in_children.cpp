@@ -24,6 +24,17 @@ struct Child {
   std::string bytes;
 };
 
+/// Those that have not ended are killed at the end, and nobody waits for them.
+struct Children {
+  std::vector<Child> list;
+  ~Children() {
+    for (const auto& child : list) {
+      if (child.output) kill(child.pid, SIGKILL);
+      waitpid(child.pid, nullptr, child.output ? WNOHANG : 0);
+    }
+  }
+};
+
 /// The first byte is an ErrorCode, or kDone. It is followed by the text or the message.
 constexpr char kDone = '\x7f';
 
@@ -89,7 +100,8 @@ const std::string& Outcome::value() const {
 
 std::vector<std::optional<Outcome>> in_children(const std::vector<Work>& works, const Deadline& deadline,
                                                 const std::function<void()>& on_wait) {
-  std::vector<Child> children;
+  Children started;
+  auto& children = started.list;
   for (const auto& work : works) children.push_back(start(work));
   std::vector<std::optional<Outcome>> outcomes(works.size());
   for (;;) {
@@ -106,15 +118,12 @@ std::vector<std::optional<Outcome>> in_children(const std::vector<Work>& works, 
       children[i].output.reset();
     }
   }
-  for (size_t i = 0; i < children.size(); ++i) {
-    if (!outcomes[i]) kill(children[i].pid, SIGKILL);
-    waitpid(children[i].pid, nullptr, outcomes[i] ? 0 : WNOHANG);
-  }
   return outcomes;
 }
 
-std::string in_child(const Work& work, const Deadline& deadline, const std::string& what) {
-  const auto outcome = in_children({work}, deadline).front();
+std::string in_child(const Work& work, const Deadline& deadline, const std::string& what,
+                     const std::function<void()>& on_wait) {
+  const auto outcome = in_children({work}, deadline, on_wait).front();
   if (!outcome) throw Error(ErrorCode::kTimeout, "{} got no answer in {}", what, seconds_text(deadline.limit()));
   return outcome->value();
 }

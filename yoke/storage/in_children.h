@@ -46,15 +46,16 @@ using Work = std::function<std::string()>;
 
 /// Runs each piece of work in a child process of its own, all at the same time. A child has no standard streams. A
 /// child that has not ended at the deadline gets SIGKILL, and nobody waits for it, because the kernel may hold it for
-/// as long as its file system does not answer. `on_wait` is called ten times a second. Returns  for each piece its
-/// outcome; nullopt: it did not end in time. Errors  kUnavailable: no process can be started. REQUIRES: this process
-/// has one thread.
+/// as long as its file system does not answer. `on_wait` is called ten times a second, and may throw. Returns  for each
+/// piece its outcome; nullopt: it did not end in time. Errors  kUnavailable: no process can be started. REQUIRES: this
+/// process has one thread.
 std::vector<std::optional<Outcome>> in_children(const std::vector<Work>& works, const Deadline& deadline,
                                                 const std::function<void()>& on_wait = {});
 
 /// The same for one piece of work, whose text is returned. `what` names it in the message: "looking at /data".
 /// Errors  what the work threw; kTimeout: it did not end in time.
-std::string in_child(const Work& work, const Deadline& deadline, const std::string& what);
+std::string in_child(const Work& work, const Deadline& deadline, const std::string& what,
+                     const std::function<void()>& on_wait = {});
 
 /// "10 s", "0.5 s"
 std::string seconds_text(Seconds seconds);

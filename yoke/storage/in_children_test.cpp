@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 #include <unistd.h>
+
+#include <cerrno>
 
 #include "tests/support/message_of.h"
 
@@ -24,6 +27,19 @@ TEST(InChildren, WorkReturnsItsTextOrItsError) {
   EXPECT_EQ(outcomes[1]->value(), large);
   EXPECT_EQ(message_of([&] { outcomes[2]->value(); }, ErrorCode::kNotFound), "no such thing");
   EXPECT_THAT(message_of([&] { outcomes[3]->value(); }, ErrorCode::kInternal), testing::HasSubstr("killed"));
+}
+
+TEST(InChildren, WhoeverStopsWaitingLeavesNoProcess) {
+  const auto hang = [] {
+    for (;;) pause();
+    return std::string();
+  };
+  const auto give_up = [] { throw Error(ErrorCode::kUnavailable, "interrupted"); };
+  EXPECT_EQ(
+      message_of([&] { in_child(hang, Deadline(Seconds(60)), "looking at /d", give_up); }, ErrorCode::kUnavailable),
+      "interrupted");
+  while (waitpid(-1, nullptr, 0) > 0) continue;  // ends because the child was killed
+  EXPECT_EQ(errno, ECHILD);
 }
 
 TEST(InChildren, WhatDoesNotEndInTimeIsLeft) {

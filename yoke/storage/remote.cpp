@@ -23,6 +23,7 @@
 #include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
 #include "yoke/device/process/signal.h"
+#include "yoke/storage/detail/held_signals.h"
 #include "yoke/storage/detail/sshfs_process.h"
 
 namespace yoke::storage {
@@ -73,17 +74,23 @@ std::string ask(const RemoteMount& mount) {
   return fmt::format("-{}: sshfs cannot reach the server now", std::strerror(error_number));
 }
 
-/// Makes the folder and those above it, unless they exist, and checks that it can be mounted on. Returns how many were
-/// made, a colon, and the path without links. Runs in a child.
+/// How many folders prepare_point() would make. Runs in a child.
+std::string count_missing(const std::string& point) {
+  int num_missing = 0;
+  std::error_code error;
+  for (fs::path missing = point; !missing.empty() && !fs::exists(missing, error); missing = missing.parent_path()) {
+    ++num_missing;
+  }
+  return std::to_string(num_missing);
+}
+
+/// Makes the folder and those above it, unless they exist, and checks that it can be mounted on. Returns the path
+/// without links. Runs in a child.
 std::string prepare_point(const std::string& point) {
-  int num_made = 0;
   struct stat status {};
   if (stat(point.c_str(), &status) != 0) {
     if (errno != ENOENT) throw system_error(errno, point);
     std::error_code error;
-    for (fs::path missing = point; !missing.empty() && !fs::exists(missing, error); missing = missing.parent_path()) {
-      ++num_made;
-    }
     fs::create_directories(point, error);
     if (error) throw system_error(error.value(), fmt::format("making {}", point));
     if (stat(point.c_str(), &status) != 0) throw system_error(errno, point);
@@ -99,7 +106,7 @@ std::string prepare_point(const std::string& point) {
                 "{} is not empty, and its files would be hidden; give an empty folder, or one that does not exist",
                 point);
   }
-  return fmt::format("{}:{}", num_made, fs::canonical(point).string());
+  return fs::canonical(point).string();
 }
 
 FuseFacts fuse_facts(const Environment& environment) {
@@ -172,6 +179,7 @@ Running start_program(const std::vector<std::string>& argv) {
                        .out = kNullStream,
                        .err = pipe.write_end.value(),
                        .new_session = true,
+                       .blocked_signals = BlockedSignals::kNone,
                        .before_exec = [] { [[maybe_unused]] const int result = chdir("/"); }});
   if (running.pid < 0) throw system_error(errno, fmt::format("starting {}", argv.front()));
   running.messages = std::move(pipe.read_end);
@@ -212,12 +220,13 @@ std::optional<RemoteMount> new_mount_on(const std::string& point, const std::vec
   return std::nullopt;
 }
 
-/// Removes the folder of a mount that has ended, and the `num_made - 1` folders above it, if `yoke mount` made them and
-/// they are empty. A program that still writes there would otherwise fill this machine's disk.
-void remove_point(const std::string& point, int num_made, const Deadline& deadline) {
+/// Removes the folder of a mount that has ended, and the `num_made - 1` folders above it, as far as they exist and are
+/// empty. A program that still writes there would otherwise fill this machine's disk.
+void remove_point(const std::string& point, int64_t num_made, const Deadline& deadline) {
   const auto work = [&] {
     fs::path folder = point;
-    for (int i = 0; i < num_made && rmdir(folder.c_str()) == 0; ++i) folder = folder.parent_path();
+    for (int64_t i = 0; i < num_made && (rmdir(folder.c_str()) == 0 || errno == ENOENT); ++i)
+      folder = folder.parent_path();
     return std::string();
   };
   in_children({work}, deadline);
@@ -246,19 +255,20 @@ void abandon(Running& running, const std::string& point) {
 
 Error refusal(const Running& running, const MountRequest& request) {
   const auto said = last_lines(running.text);
-  return {ErrorCode::kUnavailable, "{} could not be mounted: {}; does `ssh {} true` work without a question?",
-          shown(source_of(request.remote)), said.empty() ? "sshfs ended without a message" : said,
-          shown(request.remote.host)};
+  return {ErrorCode::kUnavailable, "{} could not be mounted: {}; {}", shown(source_of(request.remote)),
+          said.empty() ? "sshfs ended without a message" : said, shown(advice_after(request.remote, said))};
 }
 
 /// sshfs mounts first, and then connects.
 MountResult wait_for_answer(Running& running, const std::string& point, const std::vector<RemoteMount>& before,
-                            const MountRequest& request, const Deadline& deadline) {
+                            const MountRequest& request, const Deadline& deadline, const HeldSignals& signals) {
   while (deadline.left().count() > 0) {
+    signals.check();
     if (running.wait(milliseconds(10))) throw refusal(running, request);
     const auto mount = new_mount_on(point, before);
     if (!mount) continue;
-    const auto condition = check({*mount}, deadline).front();
+    const auto condition = check({*mount}, deadline, [&] { signals.check(); }).front();
+    signals.check();  // the last chance to undo it
     if (condition.state == MountState::kAlive) return {*mount, condition};
     if (running.wait(milliseconds(condition.state == MountState::kDead ? 500 : 0))) throw refusal(running, request);
     break;
@@ -298,10 +308,11 @@ std::vector<RemoteMount> find_remote_mounts(const std::optional<int64_t>& uid) {
   return found;
 }
 
-std::vector<Condition> check(const std::vector<RemoteMount>& mounts, const Deadline& deadline) {
+std::vector<Condition> check(const std::vector<RemoteMount>& mounts, const Deadline& deadline,
+                             const std::function<void()>& on_wait) {
   std::vector<Work> works;
   for (const auto& mount : mounts) works.push_back([&mount] { return ask(mount); });
-  const auto outcomes = in_children(works, deadline);
+  const auto outcomes = in_children(works, deadline, on_wait);
   std::vector<Condition> conditions;
   for (const auto& outcome : outcomes) {
     Condition condition;
@@ -329,23 +340,32 @@ MountResult mount_remote(const MountRequest& request, const Environment& environ
   const auto before = find_remote_mounts(geteuid());
   if (auto there = find_by_point(before, wanted, deadline)) {
     const auto condition = check({*there}, deadline).front();
-    if (there->remote == request.remote && condition.state == MountState::kAlive) return {*there, condition, false};
-    const auto why = condition.state == MountState::kAlive ? "" : fmt::format(", and is {}", name(condition.state));
+    const bool is_alive = condition.state == MountState::kAlive, is_same = there->remote == request.remote;
+    const auto argv = there->process ? argv_of(there->process->pid) : std::vector<std::string>();
+    const auto difference = is_same ? difference_to(sshfs, there->mount.options, argv) : std::nullopt;
+    if (is_same && is_alive && !difference) return {*there, condition, false};
+    const auto why = !is_alive    ? fmt::format(", and is {}", name(condition.state))
+                     : difference ? fmt::format(", but {}", *difference)
+                                  : "";
     throw Error(ErrorCode::kFailedPrecondition, "{} is mounted on {} already{}; end that first: `yoke unmount {}`",
-                shown(there->mount.source), shown(wanted), why, shown(wanted));
+                shown(is_same ? source_of(request.remote) : there->mount.source), shown(wanted), shown(why),
+                shown(wanted));
   }
-  const auto prepared = in_child([&] { return prepare_point(wanted); }, deadline, fmt::format("{}:", wanted));
-  const auto colon = prepared.find(':');
-  sshfs.point = prepared.substr(colon + 1);
-  const auto num_made = static_cast<int>(parse_int(prepared.substr(0, colon)).value_or(0));
-  auto argv = sshfs_command(sshfs);
-  argv.front() = find_tool("sshfs", environment).value().string();
-  auto running = start_program(argv);
+  const HeldSignals signals;  // they act when nothing is left of a mount that did not come about
+  const auto check_signals = [&] { signals.check(); };
+  int64_t num_made = 0;
+  std::optional<Running> running;
   try {
-    return wait_for_answer(running, sshfs.point, before, request, deadline);
+    const auto what = fmt::format("{}:", wanted);
+    num_made = parse_int(in_child([&] { return count_missing(wanted); }, deadline, what, check_signals)).value_or(0);
+    sshfs.point = in_child([&] { return prepare_point(wanted); }, deadline, what, check_signals);
+    auto argv = sshfs_command(sshfs);
+    argv.front() = find_tool("sshfs", environment).value().string();
+    running = start_program(argv);
+    return wait_for_answer(*running, sshfs.point, before, request, deadline, signals);
   } catch (const Error&) {
-    abandon(running, sshfs.point);
-    remove_point(sshfs.point, num_made, Deadline(Seconds(1)));
+    if (running) abandon(*running, sshfs.point);
+    remove_point(wanted, num_made, Deadline(Seconds(1)));
     throw;
   }
 }

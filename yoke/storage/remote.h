@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -46,8 +47,9 @@ struct Condition {
   std::optional<Seconds> latency;  ///< From the question to the answer, if it is alive.
 };
 
-/// Asks all servers at the same time, about a name that no cache can know.
-std::vector<Condition> check(const std::vector<RemoteMount>& mounts, const Deadline& deadline);
+/// Asks all servers at the same time, about a name that no cache can know. `on_wait`: as of in_children().
+std::vector<Condition> check(const std::vector<RemoteMount>& mounts, const Deadline& deadline,
+                             const std::function<void()>& on_wait = {});
 
 struct MountRequest {
   RemoteFolder remote;
@@ -63,9 +65,9 @@ struct MountResult {
 };
 
 /// Mounts a remote folder, and waits for its first answer. The folder is made if it is missing. After an error nothing
-/// is left of it.
-/// Errors  kFailedPrecondition: something is missing on this machine, the folder is not empty or is in use;
-///         kUnavailable: the server refuses, with what ssh says; kTimeout.
+/// is left of it, nor after SIGINT, SIGTERM, SIGHUP or SIGQUIT, which act only then.
+/// Errors  kFailedPrecondition: something is missing on this machine, the folder is not empty, is in use, or is mounted
+///         in another way; kUnavailable: the server refuses, with what ssh says; kTimeout.
 MountResult mount_remote(const MountRequest& request, const Environment& environment, const Deadline& deadline);
 
 struct UnmountResult {

@@ -11,6 +11,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/text.h"
+#include "yoke/site/fields.h"
 
 namespace yoke::storage {
 namespace {
@@ -35,6 +36,7 @@ std::vector<Root> parse_roots(const site::Section& section) {
     if (!as_path.is_absolute() || as_path != as_path.lexically_normal() || path->ends_with('/')) {
       table.refuse("path", "path takes an absolute path without \"..\" and a slash at its end");
     }
+    site::check_fields(table, "path", {kUser});
     const bool may_create = table.flag("create").value_or(false);
     if (may_create && path->find(kUser) == path->npos) {
       table.refuse("create", "create = true needs {user} in the path, because each user makes a folder of his own");

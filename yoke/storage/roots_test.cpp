@@ -36,6 +36,9 @@ TEST(Roots, AreReadInTheOrderOfTheirNames) {
 TEST(Roots, WhatIsNotUnderstoodIsRefused) {
   EXPECT_THAT(complaint_of("[storage.a]\npath = 'scratch'\n"), HasSubstr("c.toml:2: path takes an absolute path"));
   EXPECT_THAT(complaint_of("[storage.a]\npath = '/a/../b'\n"), HasSubstr("c.toml:2: path takes"));
+  EXPECT_THAT(complaint_of("[storage.a]\npath = '/data/{usr}'\n"),
+              HasSubstr("c.toml:2: path has {usr}, which is no field; it may have {user}"));
+  EXPECT_THAT(complaint_of("[storage.a]\npath = '/data/{user'\n"), HasSubstr("c.toml:2: path has {user, which"));
   EXPECT_THAT(complaint_of("[storage.a]\ncreate = true\n"), HasSubstr("needs a path"));
   EXPECT_THAT(complaint_of("[storage.a]\npath = '/a'\ncreate = true\n"),
               HasSubstr("c.toml:3: create = true needs {user}"));

@@ -8,6 +8,7 @@
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
+#include "yoke/base/shell.h"
 #include "yoke/base/text.h"
 
 namespace yoke::storage {
@@ -26,6 +27,32 @@ bool has_option(const std::vector<std::string>& lists, std::string_view name) {
     const auto options = split(list, ',');
     return std::find(options.begin(), options.end(), name) != options.end();
   });
+}
+
+/// The user's options, and those of a command line, one by one: "-o ro,nodev" has two.
+std::vector<std::string> options_in(const std::vector<std::string>& lists) {
+  std::vector<std::string> options;
+  for (const auto& list : lists) {
+    for (const auto option : split(list, ',')) options.emplace_back(option);
+  }
+  return options;
+}
+
+std::vector<std::string> lists_in(const std::vector<std::string>& argv) {
+  std::vector<std::string> lists;
+  for (size_t i = 0; i < argv.size(); ++i) {
+    if (argv[i] == "-o" && i + 1 < argv.size()) {
+      lists.push_back(argv[++i]);
+    } else if (argv[i].starts_with("-o")) {
+      lists.push_back(argv[i].substr(2));
+    }
+  }
+  return lists;
+}
+
+/// As the server must be asked for it. "/" has its slash already, and the home folder has no name.
+std::string folder_to_ask_for(const RemoteFolder& remote) {
+  return remote.folder.empty() || remote.folder == "/" ? remote.folder : remote.folder + "/";
 }
 
 /// Lines of /etc/fuse.conf without comments and spaces.
@@ -54,7 +81,10 @@ RemoteFolder parse_remote(std::string_view text) {
   if (text.starts_with('-')) {
     throw Error(ErrorCode::kInvalidArgument, "{}: the name of a host does not begin with a dash", text);
   }
-  return {std::string(text.substr(0, colon)), std::string(text.substr(colon + 1))};
+  auto folder = text.substr(colon + 1);
+  if (folder == "~" || folder.starts_with("~/")) folder.remove_prefix(std::min<size_t>(2, folder.size()));
+  while (folder.size() > 1 && folder.ends_with('/')) folder.remove_suffix(1);
+  return {std::string(text.substr(0, colon)), std::string(folder)};
 }
 
 std::string source_of(const RemoteFolder& remote) { return remote.host + ":" + remote.folder; }
@@ -74,7 +104,8 @@ bool names_host(std::string_view word, std::string_view host) {
 
 std::vector<std::string> sshfs_command(const SshfsRequest& request) {
   // -f: sshfs stays the leader of the session that it is started in, so that its ssh processes can be found.
-  std::vector<std::string> argv = {"sshfs", "-f", source_of(request.remote), request.point};
+  const auto source = source_of({request.remote.host, folder_to_ask_for(request.remote)});
+  std::vector<std::string> argv = {"sshfs", "-f", source, request.point};
   if (request.config) argv.insert(argv.end(), {"-F", *request.config});
   for (const auto& option : request.options) argv.insert(argv.end(), {"-o", option});
   // BatchMode: nobody could answer a question for a password when the connection is made again.
@@ -82,7 +113,42 @@ std::vector<std::string> sshfs_command(const SshfsRequest& request) {
        {"reconnect", "ServerAliveInterval=5", "ServerAliveCountMax=2", "ConnectTimeout=5", "BatchMode=yes"}) {
     argv.insert(argv.end(), {"-o", option});
   }
+  // ssh refuses to do two things, and sshfs has no option against a command of the host's entry in ~/.ssh/config.
+  const auto options = options_in(request.options);
+  const auto is_command = [](const std::string& option) { return option.starts_with("ssh_command="); };
+  if (std::none_of(options.begin(), options.end(), is_command)) {
+    argv.insert(argv.end(), {"-o", "ssh_command=ssh -o RemoteCommand=none"});
+  }
   return argv;
+}
+
+std::optional<std::string> difference_to(const SshfsRequest& request, std::string_view options,
+                                         const std::vector<std::string>& argv) {
+  const auto wanted = options_in(request.options), kernel = options_in({std::string(options)});
+  const auto has = [](const std::vector<std::string>& list, std::string_view option) {
+    return std::find(list.begin(), list.end(), option) != list.end();
+  };
+  const auto is_mode = [](const std::string& option) { return option == "ro" || option == "rw"; };
+  const auto mode = std::find_if(wanted.rbegin(), wanted.rend(), is_mode);  // the last one counts
+  const bool wants_read_only = mode != wanted.rend() && *mode == "ro";
+  if (wants_read_only != has(kernel, "ro")) return wants_read_only ? "it is writable" : "it is read-only";
+  if (argv.empty()) return std::nullopt;
+  const auto given = options_in(lists_in(argv));
+  for (const auto& option : wanted) {
+    if (!is_mode(option) && !has(given, option)) return fmt::format("it lacks -o {}", option);
+  }
+  if (request.config && !has(argv, *request.config)) return fmt::format("it lacks -F {}", *request.config);
+  return std::nullopt;
+}
+
+std::string advice_after(const RemoteFolder& remote, std::string_view said) {
+  auto host = remote.host;  // sshfs writes it without brackets
+  std::erase_if(host, [](char c) { return c == '[' || c == ']'; });
+  const auto folder = folder_to_ask_for(remote);
+  const auto answer = fmt::format("{}:{}: ", host, folder.empty() ? "." : folder);
+  if (said.find(answer) == said.npos) return fmt::format("does `ssh {} true` work without a question?", remote.host);
+  return fmt::format("the server answers, so look there: `ssh {} ls -ld {}`", remote.host,
+                     shell_quoted(folder.empty() ? "." : folder));
 }
 
 std::optional<std::string> obstacle_to(const SshfsRequest& request, const FuseFacts& facts) {

@@ -10,7 +10,7 @@
 
 namespace yoke::storage {
 
-/// "ada@server:data/sets". The folder is empty for the home folder there.
+/// "ada@server:data/sets". The folder is empty for the home folder there, and has no slash at its end.
 struct RemoteFolder {
   std::string host;  ///< As given to ssh: "server", "ada@server", "[fe80::1]", or an alias of ~/.ssh/config.
   std::string folder;
@@ -18,7 +18,7 @@ struct RemoteFolder {
   bool operator==(const RemoteFolder&) const = default;
 };
 
-/// Errors  kInvalidArgument: `text` is not HOST:DIR.
+/// "~/sets" is "sets", because the server's sftp knows no "~". Errors  kInvalidArgument: `text` is not HOST:DIR.
 RemoteFolder parse_remote(std::string_view text);
 
 /// "server:/data"
@@ -39,8 +39,18 @@ struct SshfsRequest {
 
 /// The command line of sshfs in the foreground. The server is asked for a sign of life every 5 s, and given up after
 /// two silent ones, so programs get an error after at most 15 s, and sshfs connects again when the server is back. ssh
-/// takes the first value of an option, so the user's own come first.
+/// takes the first value of an option, so the user's own come first. The folder has a slash at its end, without which
+/// sshfs refuses a link to a folder.
 std::vector<std::string> sshfs_command(const SshfsRequest& request);
+
+/// What a mount that is there already lacks of a request, such as "it is writable" or "it lacks -o idmap=user";
+/// nullopt: nothing. `options` are those of the kernel's list, `argv` the command line of its sshfs; empty: not known.
+/// Pure.
+std::optional<std::string> difference_to(const SshfsRequest& request, std::string_view options,
+                                         const std::vector<std::string>& argv);
+
+/// What to try next when sshfs has ended and `said` that. Pure.
+std::string advice_after(const RemoteFolder& remote, std::string_view said);
 
 /// What this machine has of what sshfs needs.
 struct FuseFacts {

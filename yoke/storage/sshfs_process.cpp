@@ -36,8 +36,7 @@ std::vector<fs::path> descriptors_of(int64_t pid) {
 
 /// Whether the words of a process name a mount, for kernels that do not say whose connection it has open.
 bool names_mount(int64_t pid, const RemoteMount& mount) {
-  const auto text = text_of(fs::path(fmt::format("/proc/{}/cmdline", pid)));
-  const auto words = split(text, '\0');
+  const auto words = argv_of(pid);
   const auto has = [&](const std::string& word) { return std::find(words.begin(), words.end(), word) != words.end(); };
   return has(mount.mount.source) && has(mount.mount.point);
 }
@@ -59,6 +58,13 @@ std::optional<int64_t> session_of(int64_t pid) {
 }
 
 }  // namespace
+
+std::vector<std::string> argv_of(int64_t pid) {
+  std::vector<std::string> argv;
+  const auto text = text_of(fs::path(fmt::format("/proc/{}/cmdline", pid)));
+  for (const auto word : split_terminated(text, '\0')) argv.emplace_back(word);
+  return argv;
+}
 
 void find_processes(std::vector<RemoteMount>& mounts) {
   if (mounts.empty()) return;

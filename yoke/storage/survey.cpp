@@ -39,11 +39,17 @@ RootCondition condition_of(const std::string& path, uid_t uid) {
   return is_own ? RootCondition::kThere : RootCondition::kForeign;
 }
 
+/// The folder of the file system that has a path, or would have it.
+fs::path existing_part(const fs::path& path) {
+  auto there = path;
+  while (!fs::exists(there) && there.has_relative_path()) there = there.parent_path();
+  return there;
+}
+
 /// What survey() asks about a path, in a child.
 std::string look_at(const std::string& path) {
   const auto condition = condition_of(path, geteuid());
-  fs::path there = path;
-  while (!fs::exists(there) && there.has_relative_path()) there = there.parent_path();
+  const auto there = existing_part(path);
   struct statvfs space {};
   if (statvfs(there.c_str(), &space) != 0) throw system_error(errno, there.string());
   const auto block = static_cast<int64_t>(space.f_frsize);
@@ -123,6 +129,9 @@ std::vector<RootReport> survey(const std::vector<Root>& roots, const std::string
     reports.push_back({.root = root, .path = path_for(root, user)});
     works.push_back([path = reports.back().path] { return look_at(path); });
   }
+  for (const auto& report : reports) {  // apart, because a server may answer to files and not about quotas
+    works.push_back([path = report.path] { return to_bytes(quotas_of(fs::canonical(existing_part(path)))); });
+  }
   const auto mounts = read_mounts();
   const auto outcomes = in_children(works, deadline);
   for (size_t i = 0; i < reports.size(); ++i) {
@@ -140,6 +149,12 @@ std::vector<RootReport> survey(const std::vector<Root>& roots, const std::string
       report.free_bytes = fields.number();
       report.total_bytes = fields.number();
     }
+    if (const auto& quotas = outcomes[reports.size() + i]; quotas && quotas->text) {
+      FieldReader fields(*quotas->text);
+      report.quotas = read_quotas(fields);
+    } else if (outcomes[i] && outcomes[i]->text) {
+      report.quotas.unknown = quotas ? quotas->message : fmt::format("no answer in {}", seconds_text(deadline.limit()));
+    }
     const auto* const mount = mount_of(mounts, place);
     if (mount == nullptr) continue;
     report.mount = *mount;
@@ -148,14 +163,20 @@ std::vector<RootReport> survey(const std::vector<Root>& roots, const std::string
   return reports;
 }
 
+std::optional<int64_t> RootReport::usable_bytes() const {
+  if (!free_bytes) return std::nullopt;
+  const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  return std::min<int64_t>(*free_bytes, quotas.left_bytes(now));
+}
+
 void measure(std::vector<RootReport>& reports, Seconds limit, const std::function<void(const RootReport&)>& on_root) {
   for (auto& report : reports) {
     if (report.condition != RootCondition::kThere) {
       report.speed_reason = name(report.condition);
       continue;
     }
-    if (report.free_bytes.value_or(0) < kLeastFree) {
-      report.speed_reason = "less than 4 GiB are free";
+    if (report.usable_bytes().value_or(0) < kLeastFree) {
+      report.speed_reason = "less than 4 GiB are free for you";
       continue;
     }
     on_root(report);

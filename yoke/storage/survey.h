@@ -8,6 +8,7 @@
 
 #include "yoke/storage/disk.h"
 #include "yoke/storage/in_children.h"
+#include "yoke/storage/quota.h"
 #include "yoke/storage/roots.h"
 
 namespace yoke::storage {
@@ -26,11 +27,15 @@ struct RootReport {
   RootCondition condition = RootCondition::kNoAnswer;
   std::string reason;                              ///< Of kNoAnswer and kFailed.
   std::optional<int64_t> free_bytes, total_bytes;  ///< Of the file system that has it, or would have it.
+  Quotas quotas;                                   ///< Of this user there.
   std::optional<Mount> mount;
   Disk disk;
   std::optional<Speed> speed;
   std::string speed_reason;  ///< Why it was not measured.
   bool is_fastest = false;
+
+  /// What this user may still write: what is free, or what the quotas leave. nullopt: not known.
+  std::optional<int64_t> usable_bytes() const;
 };
 
 /// Looks at all roots at the same time. One that does not answer is reported as such.

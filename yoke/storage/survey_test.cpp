@@ -37,5 +37,14 @@ TEST(Survey, TheFastestDiskIsMarked) {
   expect_fastest({{kMemory, "tmpfs", 9e9, 9e9, false}, {kSsd, "sda", 1e8, 1e8, true}});
 }
 
+TEST(Survey, AQuotaLimitsWhatIsFree) {
+  RootReport report{.free_bytes = 900};
+  EXPECT_EQ(report.usable_bytes(), 900);
+  report.quotas.list = {{QuotaOf::kUser, 1001, {.used = 80, .hard = 100}}};
+  EXPECT_EQ(report.usable_bytes(), 20);
+  report.free_bytes = 5;
+  EXPECT_EQ(report.usable_bytes(), 5);
+}
+
 }  // namespace
 }  // namespace yoke::storage

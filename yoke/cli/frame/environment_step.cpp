@@ -59,11 +59,4 @@ void run_environment_step(const environment::Step& step, const std::string& what
               describe_end(status), environment::advice_for(step.kind, output));
 }
 
-bool has_module(const std::string& python, const std::string& module) {
-  const pid_t child =
-      spawn({.argv = {python, "-c", "import " + module}, .in = kNullStream, .out = kNullStream, .err = kNullStream});
-  if (child < 0) throw system_error(errno, "starting " + python);
-  return wait_for_child(child) == 0;
-}
-
 }  // namespace yoke::cli

@@ -18,7 +18,4 @@ environment::PipFacts ask_python(const std::string& python, std::vector<std::str
 /// object.
 void run_environment_step(const environment::Step& step, const std::string& what, const Environment& variables);
 
-/// Whether `python` can import `module`.
-bool has_module(const std::string& python, const std::string& module);
-
 }  // namespace yoke::cli

@@ -78,6 +78,17 @@ std::vector<container::VariableFile> variable_files(const ContainerOptions& opti
   return files;
 }
 
+/// The variables that are passed on by their names alone.
+std::vector<std::string> names_passed_on(const ContainerOptions& options) {
+  std::vector<std::string> names;
+  for (const auto& text : options.variables) {
+    const auto name = text.substr(0, text.find('='));
+    std::erase(names, name);  // the last -e counts
+    if (name == text) names.push_back(name);
+  }
+  return names;
+}
+
 std::filesystem::path find_extension(const std::string& file, const container::Engine& engine) {
   if (engine.kind != container::EngineKind::kApptainer) {
     throw Error(
@@ -207,6 +218,7 @@ KeptContainer describe_container(const ContainerOptions& options, ImageAndComman
   request.init = context.installation.libexec / "container-init";
   request.command = context.installation.executable;
   request.variables = variables_of_user(options, context.environment);
+  request.inherited = names_passed_on(options);
   if (!options.network.empty()) request.network = options.network;
   if (!options.extension.empty()) request.extension = find_extension(options.extension, kept.engine);
   request.shared_bytes = size_of_option("--shm-size", options.shared_memory);

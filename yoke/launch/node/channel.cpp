@@ -54,7 +54,7 @@ void Channel::send(const json& message) {
 
 void Channel::add_to(WaitSet& waits) {
   waits.read(in_.value(), can_read_);
-  waits.write(num_unsent_bytes() > 0 ? out_.value() : -1, can_write_);
+  waits.write(num_unsent_bytes() > 0 && preamble_.empty() ? out_.value() : -1, can_write_);
   if (!end_) waits.until(heartbeat_.next_time(num_unsent_bytes() == 0));
 }
 
@@ -89,6 +89,7 @@ void Channel::read_some(LoopTime now) {
 }
 
 void Channel::write_some() {
+  if (!preamble_.empty()) return;
   while (num_unsent_bytes() > 0) {
     const auto count = ::write(out_.value(), unsent_.data() + sent_, num_unsent_bytes());
     if (count < 0) {
@@ -118,6 +119,8 @@ bool Channel::skip_preamble() {
   return true;
 }
 
+std::string_view Channel::text_before() const { return preamble_.empty() ? std::string_view() : received_; }
+
 std::optional<json> Channel::receive() {
   while (skip_preamble()) {
     const auto rest = std::string_view(received_).substr(taken_);
@@ -146,6 +149,7 @@ std::optional<json> Channel::receive() {
 }
 
 void Channel::flush(std::chrono::milliseconds patience) {
+  if (!preamble_.empty()) return;
   const auto until = Clock::now() + patience;
   while (!end_ && num_unsent_bytes() > 0 && Clock::now() < until) {
     pollfd one{out_.value(), POLLOUT, 0};

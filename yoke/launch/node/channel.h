@@ -9,6 +9,7 @@
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "yoke/base/file.h"
 #include "yoke/launch/loop/event_loop.h"
@@ -24,7 +25,8 @@ class Channel : public EventSource {
   /// `in` and `out` may be one connection (then `out` is a duplicate of the descriptor). `silence`: the peer counts as
   /// lost if it sends nothing for this long. `preamble`: everything up to this text is skipped, such as the output of a
   /// login shell; if it is empty, nothing is skipped. Login shells can be slow: before the preamble has arrived, the
-  /// peer may be silent for kStartPatience.
+  /// peer may be silent for kStartPatience. Nothing is sent before, because a shell that asks would take it for an
+  /// answer.
   Channel(UniqueFd in, UniqueFd out, std::chrono::milliseconds silence, std::string preamble = "");
 
   void set_silence(std::chrono::milliseconds silence);
@@ -38,6 +40,7 @@ class Channel : public EventSource {
 
   /// Why the connection has ended; nullopt while it is open. Messages that arrived before can still be received.
   const std::optional<std::string>& end() const { return end_; }
+  std::string_view text_before() const;  ///< What has arrived instead of the preamble; empty after it.
   Time last_heard() const { return heartbeat_.last_heard(); }
   /// Whether the channel ended because of silence. The peer may then be alive, but cut off from the network.
   bool was_silent() const { return was_silent_; }

@@ -71,7 +71,15 @@ TEST_F(ChannelTest, MessagesArriveWholeInWhateverPieces) {
 
 TEST_F(ChannelTest, WhatItSendsIsWhatItReads) {
   channel_->send({{"a", 1}});
+  say("Update now? [Y/n] ");
+  turn();
   char buffer[64];
+  EXPECT_EQ(recv(other_.value(), buffer, sizeof buffer, MSG_DONTWAIT), -1) << "a shell would take it for an answer";
+  EXPECT_EQ(channel_->text_before(), "Update now? [Y/n] ");
+  say("hello\n");
+  turn();
+  EXPECT_EQ(channel_->text_before(), "");
+  turn();
   const auto count = read(other_.value(), buffer, sizeof buffer);
   EXPECT_EQ(std::string(buffer, static_cast<size_t>(count)), frame({{"a", 1}}));
 }

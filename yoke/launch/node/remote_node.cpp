@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "yoke/base/text.h"
+#include "yoke/launch/node/before_agent.h"
 #include "yoke/launch/node/wire.h"
 
 namespace yoke::launch {
@@ -19,6 +20,8 @@ using Kind = NodeEvent::Kind;
 
 /// How long ssh may take to end after the end of its input. If the network is cut, it does not end by itself.
 constexpr std::chrono::milliseconds kProcessPatience{500};
+/// The lines of ssh that are kept until the agent begins. Its warning of a changed host key has 15.
+constexpr size_t kMostErrors = 100;
 
 }  // namespace
 
@@ -94,8 +97,13 @@ void RemoteNode::receive() {
     return lose(error.what());
   }
   if (!channel_->end()) return;
-  read_process_errors();  // ssh prints the reason in its last line
-  lose(is_ready_ || has_agent_ || last_error_.empty() ? *channel_->end() : last_error_);
+  read_process_errors();
+  if (is_ready_ || has_agent_) return lose(*channel_->end());
+  if (!error_text_.empty()) errors_.push_back(error_text_);
+  lose(why_no_agent({.errors = std::move(errors_),
+                     .out = channel_->text_before(),
+                     .end = *channel_->end(),
+                     .was_silent = channel_->was_silent()}));
 }
 
 void RemoteNode::obey(const json& message) {
@@ -142,8 +150,12 @@ void RemoteNode::read_process_errors() {
         has_agent_ = true;
         continue;
       }
-      last_error_ = printable(line);
-      if (has_agent_) observer_.on_event(*this, {.kind = Kind::kNotice, .text = last_error_});
+      if (has_agent_) {
+        observer_.on_event(*this, {.kind = Kind::kNotice, .text = printable(line)});
+      } else {
+        if (errors_.size() == kMostErrors) errors_.erase(errors_.begin());
+        errors_.push_back(std::move(line));
+      }
     }
     if (error_text_.size() > sizeof buffer) error_text_.clear();
   }

@@ -6,6 +6,7 @@
 #include <memory>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
+#include <vector>
 
 #include "yoke/launch/node/channel.h"
 #include "yoke/launch/node/node.h"
@@ -52,8 +53,8 @@ class RemoteNode : public Node {
   UniqueFd process_errors_;
   const bool is_shown_here_;
   bool has_process_errors_ = false;
-  std::string error_text_;  ///< The beginning of an incomplete line.
-  std::string last_error_;  ///< The last complete line.
+  std::string error_text_;           ///< The beginning of an incomplete line.
+  std::vector<std::string> errors_;  ///< The last complete lines before the agent began.
   pid_t process_ = -1;
   bool has_agent_ = false;  ///< Whether the preamble has arrived; later text on standard error is the agent's.
   bool is_ready_ = false;

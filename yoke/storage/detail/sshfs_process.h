@@ -14,6 +14,9 @@ namespace yoke::storage {
 /// of the mount open; kernels before 6.12 or so do not say which connection, and then its words must name the mount.
 void find_processes(std::vector<RemoteMount>& mounts);
 
+/// The command line of a process; empty if it has ended.
+std::vector<std::string> argv_of(int64_t pid);
+
 struct MountUser {
   int64_t pid = 0;
   std::string name;
