@@ -24,7 +24,9 @@ using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kBlock = int64_t{4} << 20, kMostMeasured = int64_t{512} << 20, kLeastFree = int64_t{4} << 30;
 
-RootCondition condition_of(const std::string& path, uid_t uid) {
+/// `is_of_user`: the path has the user's name. A folder there that another user made must not be taken for it, even if
+/// all may write into it.
+RootCondition condition_of(const std::string& path, uid_t uid, bool is_of_user) {
   struct stat status {};
   if (lstat(path.c_str(), &status) != 0) {
     if (errno == ENOENT) return RootCondition::kAbsent;
@@ -35,7 +37,8 @@ RootCondition condition_of(const std::string& path, uid_t uid) {
     if (stat(path.c_str(), &status) != 0) throw system_error(errno, path);
   }
   if (!S_ISDIR(status.st_mode)) return RootCondition::kNotAFolder;
-  const bool is_own = status.st_uid == uid || access(path.c_str(), W_OK) == 0;
+  const bool is_trusted = !is_of_user || status.st_uid == 0;
+  const bool is_own = status.st_uid == uid || (is_trusted && access(path.c_str(), W_OK) == 0);
   return is_own ? RootCondition::kThere : RootCondition::kForeign;
 }
 
@@ -47,8 +50,8 @@ fs::path existing_part(const fs::path& path) {
 }
 
 /// What survey() asks about a path, in a child.
-std::string look_at(const std::string& path) {
-  const auto condition = condition_of(path, geteuid());
+std::string look_at(const std::string& path, bool is_of_user) {
+  const auto condition = condition_of(path, geteuid(), is_of_user);
   const auto there = existing_part(path);
   struct statvfs space {};
   if (statvfs(there.c_str(), &space) != 0) throw system_error(errno, there.string());
@@ -127,7 +130,9 @@ std::vector<RootReport> survey(const std::vector<Root>& roots, const std::string
   std::vector<Work> works;
   for (const auto& root : roots) {
     reports.push_back({.root = root, .path = path_for(root, user)});
-    works.push_back([path = reports.back().path] { return look_at(path); });
+    works.push_back([path = reports.back().path, is_of_user = reports.back().path != root.path] {
+      return look_at(path, is_of_user);
+    });
   }
   for (const auto& report : reports) {  // apart, because a server may answer to files and not about quotas
     works.push_back([path = report.path] { return to_bytes(quotas_of(fs::canonical(existing_part(path)))); });

@@ -1,6 +1,12 @@
 #include "yoke/storage/survey.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "tests/support/command.h"
 
 namespace yoke::storage {
 namespace {
@@ -35,6 +41,19 @@ TEST(Survey, TheFastestDiskIsMarked) {
   expect_fastest(
       {{kNvme, "nvme0n1", 1e8, 9e9, false}, {kHardDisk, "sda", 2e8, 2e8, true}, {kHardDisk, "sda", 0, 0, true}});
   expect_fastest({{kMemory, "tmpfs", 9e9, 9e9, false}, {kSsd, "sda", 1e8, 1e8, true}});
+}
+
+TEST(Survey, AFolderThatAllMayWriteIsNotTheUsersIfItIsOfAnotherUser) {
+  if (geteuid() != 0) GTEST_SKIP() << "needs root, to make the folder of somebody else";
+  const test::TemporaryFolder folder;
+  std::filesystem::create_directory(folder.path("ada"));
+  chmod(folder.path("ada").c_str(), 0777);
+  ASSERT_EQ(chown(folder.path("ada").c_str(), 61'002, 61'002), 0);
+  const auto condition_of = [&](const std::string& path) {
+    return survey({{.name = "data", .path = path}}, "ada", Deadline(Seconds(60)))[0].condition;
+  };
+  EXPECT_EQ(condition_of(folder.path("{user}")), RootCondition::kForeign);
+  EXPECT_EQ(condition_of(folder.path("ada")), RootCondition::kThere) << "a folder that users share";
 }
 
 TEST(Survey, AQuotaLimitsWhatIsFree) {
