@@ -238,7 +238,8 @@ TEST_F(Alloc, RefusesStrangers) {
 TEST_F(Alloc, SaysHowItEnded) {
   // Cancelled while a job is in it.
   auto job = alloc("-N 2 --name a");
-  Command running({.argv = cluster_->in({"bash", "-c", yoke_ + " run --in a -n 1 sh -c 'echo up; sleep 60'"}, "ada")});
+  Command running(
+      {.argv = cluster_->in({"bash", "-c", yoke_ + " run --in a -n 1 sh -c 'echo up; sleep 1000'"}, "ada")});
   ASSERT_TRUE(running.wait_for_output("[1] up\n")) << running.err();
   shell("scancel " + job);
   const auto cancelled = running.wait();
@@ -247,7 +248,7 @@ TEST_F(Alloc, SaysHowItEnded) {
 
   // Its keeper is killed: Slurm ends the job, no agent stays, and the name is free although files are left.
   job = alloc("-N 1 --name b");
-  Command kept({.argv = cluster_->in({"bash", "-c", yoke_ + " run --in b -n 1 sh -c 'echo up; sleep 60'"}, "ada")});
+  Command kept({.argv = cluster_->in({"bash", "-c", yoke_ + " run --in b -n 1 sh -c 'echo up; sleep 1000'"}, "ada")});
   ASSERT_TRUE(kept.wait_for_output("up\n")) << kept.err();
   cluster_->shell("kill -9 $(pgrep -xf '[^ ]*yoke agent --keep')");
   const auto unkept = kept.wait();
@@ -261,7 +262,8 @@ TEST_F(Alloc, SaysHowItEnded) {
 
   // The time limit comes while the rest of this test goes on, because slurmctld looks at limits every 30 s.
   const auto timed = job;
-  Command limited({.argv = cluster_->in({"bash", "-c", yoke_ + " run --in b -n 1 sh -c 'echo up; sleep 60'"}, "ada")});
+  Command limited(
+      {.argv = cluster_->in({"bash", "-c", yoke_ + " run --in b -n 1 sh -c 'echo up; sleep 1000'"}, "ada")});
   ASSERT_TRUE(limited.wait_for_output("up\n")) << limited.err();
   const auto limit = shell("scontrol update jobid=" + timed + " endtime=$(date -d '+1 second' +%FT%T)", "root");
   EXPECT_EQ(limit.exit_code, 0) << limit.err;
@@ -273,7 +275,7 @@ TEST_F(Alloc, SaysHowItEnded) {
 
   // A resident agent is killed: jobs end with the reason, and the keeper starts all agents again.
   job = alloc("-N 2 --name c");
-  Command command({.argv = cluster_->in({"bash", "-c", yoke_ + " exec --in c -- sh -c 'echo up; sleep 60'"}, "ada")});
+  Command command({.argv = cluster_->in({"bash", "-c", yoke_ + " exec --in c -- sh -c 'echo up; sleep 1000'"}, "ada")});
   ASSERT_TRUE(command.wait_for_output("[n2] up\n")) << command.err();
   cluster_->shell("kill -9 $(pgrep -xf '[^ ]*yoke agent --resident' | tail -1)");
   const auto lost_agent = command.wait();
@@ -312,8 +314,8 @@ TEST_F(Alloc, SaysHowItEnded) {
     return result.exit_code == 0;
   }));
   Command lost(
-      {.argv = cluster_->in({"bash", "-c", yoke_ + " run --in d -n 1 --heartbeat-timeout 2 sh -c 'echo up; sleep 60'"},
-                            "ada")});
+      {.argv = cluster_->in(
+           {"bash", "-c", yoke_ + " run --in d -n 1 --heartbeat-timeout 2 sh -c 'echo up; sleep 1000'"}, "ada")});
   ASSERT_TRUE(lost.wait_for_output("[1] up\n")) << lost.err();
   cluster_->cut(2);
   const auto after = lost.wait();
