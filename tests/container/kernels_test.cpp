@@ -30,11 +30,14 @@ tar -C "$site" --exclude=jedi --exclude=debugpy --exclude=pip --exclude=setuptoo
   --exclude=pkg_resources -cf - . | tar -C "$root/opt/site" -xf -
 { ldd "$base"; find "$root/opt" -name '*.so*' -exec ldd {} + 2> /dev/null; } |
   grep -o '=> /[^ ]*\|/[^ ]*ld-linux[^ ]*' | grep -o '/[^ ]*' | sort -u | while read -r file; do
-  case $file in "$root"*) continue ;; esac
+  case $file in
+    "$root"*) continue ;;
+    "$HOME"/*) cp -L "$file" "$root/opt/python/lib/" && continue ;; # Apptainer's empty home hides an image's
+  esac
   mkdir -p "$root$(dirname "$file")"
   cp -L "$file" "$root$file"
 done
-printf '#!/bin/sh\nPYTHONPATH=${SITE-/opt/site} exec /opt/python/bin/%s "$@"\n' "$(basename "$base")" > "$root/usr/bin/python3"
+printf '#!/bin/sh\nLD_LIBRARY_PATH=/opt/python/lib PYTHONPATH=${SITE-/opt/site} exec /opt/python/bin/%s "$@"\n' "$(basename "$base")" > "$root/usr/bin/python3"
 chmod 755 "$root/usr/bin/python3")sh";
 
 class KernelsInContainers : public testing::TestWithParam<Setting> {

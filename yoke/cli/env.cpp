@@ -188,9 +188,10 @@ int print_steps(const environment::CreateRequest& request, Context& context) {
     context.out << shell_line(steps[i].argv);
     const bool is_of_packages = i > 0 && i <= request.packages.size();
     if (!is_of_packages || i + 1 == steps.size()) continue;
-    context.out << fmt::format("{} -I -m pip freeze | grep -E '^(torch|torchvision|torchaudio|tensorflow)(-cpu)?==' > {}\n",
-                               shell_quoted(environment::python_of(request.folder).string()),
-                               shell_quoted(environment::constraints_of(request.folder).string()));
+    context.out << fmt::format(
+        "{} -I -m pip freeze | grep -E '^(torch|torchvision|torchaudio|tensorflow)(-cpu)?==' > {}\n",
+        shell_quoted(environment::python_of(request.folder).string()),
+        shell_quoted(environment::constraints_of(request.folder).string()));
   }
   return kExitOk;
 }
@@ -364,9 +365,10 @@ void add_env_create(CLI::App& cmd, Context& context) {
         for (const char* const known : {"torch", "torchvision", "torchaudio", "tensorflow"}) {
           if (word == known) return "";
         }
-        return "'" + word +
-               "' is none of torch, torchvision, torchaudio and tensorflow; other packages go into a file "
-               "for -r";
+        return word +
+               ": give torch, torchvision, torchaudio or tensorflow, with commas between them; other packages go into "
+               "a "
+               "file for -r";
       });
   cmd.add_option("--python", args->python, "The Python to use, by name or path")
       ->type_name("PROGRAM")
