@@ -276,7 +276,8 @@ TEST(SlurmWatching, RunsSweepsAndResumesJobs) {
   EXPECT_EQ(collected.exit_code, 1);
   EXPECT_THAT(collected.out, HasSubstr("1,failed (CANCELLED),100"));
   // It runs again in another array, with the options of both command lines, and what it printed is kept.
-  EXPECT_THAT(slurm(cluster, "array --rerun ended --dry-run").out, HasSubstr("--array=1 "));
+  EXPECT_THAT(slurm(cluster, "array --rerun ended --dry-run --sbatch '-t 8' --sbatch=-c1").out,
+              AllOf(HasSubstr("--array=1 "), HasSubstr("-t 8 -c1")));
   const auto rerun = slurm(cluster, "array --rerun ended --sbatch '-t 7' --json");
   ASSERT_EQ(rerun.exit_code, 0) << rerun.err;
   const auto reruns = Json::parse(rerun.out).at("reruns");
@@ -293,6 +294,9 @@ TEST(SlurmWatching, RunsSweepsAndResumesJobs) {
   }
   EXPECT_THAT(slurm(cluster, "array --rerun ended").out, HasSubstr("no task has failed; 1 of 2 have not ended"));
   EXPECT_THAT(slurm(cluster, "report ended/1/slurm.out").out, HasSubstr("job " + rerun_job + "_1 "));
+  const auto twice = slurm(cluster, "resume " + ended_job + "_1");
+  EXPECT_EQ(twice.exit_code, 69) << "two jobs would write into its folder";
+  EXPECT_THAT(twice.err, HasSubstr("runs again since, or has run again, as job " + rerun_job + "_1"));
   cluster.run({"scancel", rerun_job});
   // Each task starts after the one with its number of another sweep, and the values are lines of a file.
   cluster.shell(kFolder + "printf 'a,words\\n1,\"x,y\"\\n2,z\\n' > runs.csv", "ada");

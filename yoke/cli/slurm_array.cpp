@@ -37,7 +37,8 @@ using ArrayJson = nlohmann::ordered_json;
 
 struct SlurmArrayArgs {
   std::vector<std::string> parameters;
-  std::string folder, file, options, collect, rerun;
+  std::string folder, file, collect, rerun;
+  std::vector<std::string> options;
   std::optional<int64_t> at_once;
   std::optional<double> growth;
   bool json = false, csv = false, dry_run = false;
@@ -72,9 +73,10 @@ void remove_sweep(const fs::path& folder, size_t num_tasks) {
   fs::remove(folder, ignored);
 }
 
-/// The words of --sbatch, separated as in a line of #SBATCH. Errors  kInvalidArgument: there is an option that the
+/// The words of all --sbatch, separated as in a line of #SBATCH. Errors  kInvalidArgument: there is an option that the
 /// sweep itself sets, or another word, or a quote is not closed.
-std::vector<std::string> sbatch_words(const std::string& options) {
+std::vector<std::string> sbatch_words(const std::vector<std::string>& all_options) {
+  const auto options = fmt::format("{}", fmt::join(all_options, " "));
   const auto line = slurm::check::read_directive(options, 1);
   if (line.unmatched_quote != 0 || line.has_hash) {
     throw Error(ErrorCode::kInvalidArgument, "--sbatch {}: {}", printable(options),
@@ -347,7 +349,9 @@ void add_slurm_array(CLI::App& cmd, Context& context) {
       ->capture_default_str();
   add_number(cmd, "--at-once", args->at_once, {"N", 1, 1e6}, "Run at most N tasks at the same time");
   cmd.add_option("--sbatch", args->options, "Options of sbatch for each task, as '-t 1:00:00 --gpus-per-node=1'")
-      ->type_name("OPTIONS");
+      ->type_name("OPTIONS")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   cmd.add_option("--collect", args->collect, "Show the results of a sweep: its job or its folder")
       ->type_name("JOB|FOLDER");
   cmd.add_option("--rerun", args->rerun, "Submit the tasks of a sweep again that failed or never started")

@@ -6,6 +6,7 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <algorithm>
 #include <filesystem>
 #include <iostream>
 #include <memory>
@@ -15,6 +16,7 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/slurm.h"
 #include "yoke/cli/slurm_submit.h"
+#include "yoke/cli/slurm_sweep.h"
 #include "yoke/device/process/info.h"
 #include "yoke/slurm/job_folder.h"
 #include "yoke/slurm/kept_script.h"
@@ -221,6 +223,26 @@ std::string rank_files_text(const slurm::Job& job) {
                      files.front().is_node ? "nodes" : "ranks", printable(files.front().path));
 }
 
+/// The task of a sweep may run again in its folder, as a task of another array. Two jobs there would destroy each
+/// other's files. Errors  kFailedPrecondition: it does, or did.
+void refuse_if_run_again(const slurm::Job& job, const Environment& environment) {
+  const auto name = slurm::parse_job_name(job.id);
+  std::error_code ignored;
+  if (!name || !name->task || !fs::exists(fs::path(job.folder) / "sweep.json", ignored)) return;
+  std::vector<std::string> jobs;
+  try {
+    jobs = slurm::jobs_of_task(open_sweep(job.folder, environment).sweep, *name->task);
+  } catch (const Error&) {  // it is no sweep
+    return;
+  }
+  const auto number = std::to_string(name->number);
+  if (jobs.empty() || jobs.back() == number || std::ranges::find(jobs, number) == jobs.end()) return;
+  throw Error(ErrorCode::kFailedPrecondition,
+              "task {0} of the sweep in {1} runs again since, or has run again, as job {2}_{0}; if that has failed, "
+              "`yoke slurm array --rerun {1}` runs it once more",
+              *name->task, printable(job.folder), jobs.back());
+}
+
 int run_slurm_resume(const SlurmResumeArgs& args, Context& context) {
   auto name = slurm::require_job_name(args.job);
   if (name.component) name = {.number = name.number, .component = 0};  // components go on together
@@ -249,6 +271,7 @@ int run_slurm_resume(const SlurmResumeArgs& args, Context& context) {
         "puts it back and truncates its output",
         job.id, printable(job.user), job.id);
   }
+  refuse_if_run_again(job, context.environment);
   const auto checkpoint = checkpoint_text(args.folder.empty() ? job.folder : args.folder);
   const auto success = success_text(job.id, job.state);
   if (args.dry_run) {
