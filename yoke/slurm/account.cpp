@@ -228,6 +228,7 @@ bool is_same_submission(const Account& one, const Account& other) {
 std::vector<Account> parse_sacct(std::string_view text) {
   std::vector<Account> accounts;
   std::map<size_t, std::vector<StepMemory>> steps;  // by place in `accounts`
+  std::map<size_t, Time> last_ends;                 // of all steps of a run
   for (const auto line : rows_of(text)) {
     const auto row = to_row(line);
     if (!row) continue;
@@ -245,9 +246,17 @@ std::vector<Account> parse_sacct(std::string_view text) {
     });
     if (found == accounts.rend()) continue;
     add_step(*found, *row);
-    if (const auto memory = memory_of_step(*row)) {
-      steps[static_cast<size_t>(accounts.rend() - found) - 1].push_back(*memory);
-    }
+    const auto place = static_cast<size_t>(accounts.rend() - found) - 1;
+    if (const auto memory = memory_of_step(*row)) steps[place].push_back(*memory);
+    auto& last_end = last_ends.try_emplace(place, Time::min()).first->second;
+    last_end = std::max(last_end, parse_time((*row)[SacctRow::kEnd]).value_or(Time::max()));
+  }
+  for (const auto& [place, end] : last_ends) {
+    // A run that had ended and was put back later (`yoke slurm resume`) has the time of that as its end.
+    auto& job = accounts[place].job;
+    if (job.state != "REQUEUED" || !job.started || end < *job.started || end >= *job.started + job.elapsed) continue;
+    job.elapsed = std::chrono::duration_cast<Seconds>(end - *job.started);
+    job.ended = end;
   }
   for (const auto& [place, of_run] : steps) accounts[place].peak_sum_bytes = peak_of(of_run);
   std::ranges::stable_sort(accounts, {}, [](const Account& one) {

@@ -64,6 +64,17 @@ TEST(SlurmAccount, HasEachRun) {
   EXPECT_EQ(accounts[2].job.node_list, "");
 }
 
+// It ended after 2 s, and `yoke slurm resume` put it back after 200 s.
+TEST(SlurmAccount, EndsWithItsStepsAlthoughItWasPutBackLater) {
+  const auto accounts = parse_sacct(
+      "7|7|REQUEUED|0:0|1000|1000|1010|1210|200|5|1||1|0||00:00:00|||||||n2|main|ada|None|/w|t|sbatch t\n"
+      "7.batch|7.batch|FAILED|1:0|1010|1010|1010|1012|2||1|1|1||1024K|00:01.000|0|||||||||||batch|\n"
+      "7.extern|7.extern|COMPLETED|0:0|1010|1010|1010|1210|200||1|1|1||0|00:00.000|0|||||||||||extern|\n");
+  ASSERT_EQ(accounts.size(), 1U);
+  EXPECT_EQ(accounts[0].job.elapsed, Seconds(2));
+  EXPECT_EQ(accounts[0].job.ended, Time(Seconds(1012)));
+}
+
 // The job is FAILED, and a step of it says why.
 TEST(SlurmAccount, KnowsAStepThatWasOutOfMemory) {
   const std::string job =
