@@ -246,6 +246,7 @@ TEST_F(SlurmSubmit, RefusesOutputsThatSlurmCouldNotWrite) {
   refused("-o nowhere/%j.out", "there is no folder nowhere");
   refused("-o '$HOME/x.out'", "write the whole path");
   refused("-o '~/x.out'", "write the whole path");
+  refused("-o /tmp", "it is a folder; name a file in it");
   refused("-J a/b -o %x.out", "use a name without /");
   refused("--env RANK=5", "--env RANK");
   refused("--sbatch=--distribution=cyclic", "follow each other");

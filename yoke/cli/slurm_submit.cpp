@@ -76,6 +76,14 @@ void check_output_of_job(const std::string& pattern, const std::string& name,
                     "submit from another one",
                     printable(here)));
   }
+  if (pattern.find('%') == pattern.npos && fs::exists(pattern, error)) {  // a file that is there, or /dev/null
+    if (fs::is_directory(pattern, error)) {
+      refuse(fmt::format("--output {}: it is a folder; name a file in it, such as {}/slurm-%j.out", printable(pattern),
+                         printable(pattern)));
+    }
+    if (access(pattern.c_str(), W_OK) == 0) return;
+    throw system_error(errno, fmt::format("the output of the job, {}", printable(pattern)));
+  }
   const auto folder = fs::path(pattern).parent_path();
   if (folder.string().find('%') != std::string::npos) return;
   const auto shown = folder.empty() ? here : folder.string();
