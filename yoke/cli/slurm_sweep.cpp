@@ -50,7 +50,6 @@ std::map<int64_t, slurm::Account> ended_accounts(const slurm::JobName& job, cons
 /// forgotten. Errors  those of known_jobs(); kUnavailable: a list of tasks cannot be read.
 void add_answers(std::vector<slurm::SweepEvidence>& evidence, const std::string& job, const slurm::Sweep& sweep,
                  const Environment& environment) {
-  constexpr int64_t kKilled = 137;  // perhaps by the kernel, for want of memory, and only the accounts know that
   const auto name = slurm::require_job_name(job);
   for (const auto& known : slurm::known_jobs(name, environment)) {
     if (!is_of_sweep(known, sweep)) continue;
@@ -66,7 +65,8 @@ void add_answers(std::vector<slurm::SweepEvidence>& evidence, const std::string&
   }
   const auto is_open = [&](const slurm::SweepEvidence& one) {
     if (one.jobs.back() != job || (one.status && one.status->code == 0)) return false;
-    return !one.task || (one.status && one.status->code == kKilled && one.task->state == "FAILED");
+    // Perhaps a process was killed for want of memory: of a step, only the accounts know that.
+    return !one.task || (one.status && one.task->state == "FAILED");
   };
   if (std::ranges::none_of(evidence, is_open)) return;
   for (const auto& [task, account] : ended_accounts(name, sweep, environment)) {
