@@ -470,7 +470,8 @@ until [ -e begun ] || ! kill -0 $!; do sleep 0.1; done
   EXPECT_THAT(jobs.out, HasSubstr("3 tasks, and 2 on each node: 2(x2)\n"));
   EXPECT_THAT(jobs.out, HasSubstr("rank 0\nrank 0\n"));
   EXPECT_THAT(jobs.out, HasSubstr("Not using a pseudo-terminal"));
-  EXPECT_THAT(jobs.out, testing::ContainsRegex("STEP [0-9]+.[0-9]+ ON n[0-9] CANCELLED"));  // with its job
+  EXPECT_THAT(jobs.out,
+              testing::ContainsRegex("STEP [0-9]+.[0-9]+ ON n[0-9] CANCELLED|Job step aborted"));  // with its job
   const auto held = cluster.shell(
       "cd " + cluster.folder() +
       "/home; printf '#!/bin/sh\\n#SBATCH -n1\\n#SBATCH hetjob\\n#SBATCH -n1\\n' >het.sh; "
