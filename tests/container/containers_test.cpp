@@ -19,11 +19,6 @@ using testing::Not;
 using testing::SizeIs;
 using testing::StartsWith;
 
-uid_t owner_of(const std::string& path) {
-  struct stat info = {};
-  return stat(path.c_str(), &info) == 0 ? info.st_uid : static_cast<uid_t>(-1);
-}
-
 using Words = std::vector<std::string>;
 
 /// Only stops a hang: an engine of a very busy machine has taken 20 s to start a container.

@@ -38,6 +38,11 @@ inline bool has_program(const std::string& name) {
 /// The path of docker's client of the system; other clients in PATH may be of another version.
 inline std::string docker_client() { return std::filesystem::exists("/usr/bin/docker") ? "/usr/bin/docker" : "docker"; }
 
+inline uid_t owner_of(const std::string& path) {
+  struct stat info = {};
+  return stat(path.c_str(), &info) == 0 ? info.st_uid : static_cast<uid_t>(-1);
+}
+
 class ContainerMachine {
  public:
   explicit ContainerMachine(Setting setting) : setting_(std::move(setting)) {

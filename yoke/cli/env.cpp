@@ -366,9 +366,8 @@ void add_env_create(CLI::App& cmd, Context& context) {
           if (word == known) return "";
         }
         return word +
-               ": give torch, torchvision, torchaudio or tensorflow, with commas between them; other packages go into "
-               "a "
-               "file for -r";
+               ": give torch, torchvision, torchaudio or tensorflow, with commas between them; other packages go "
+               "into a file for -r";
       });
   cmd.add_option("--python", args->python, "The Python to use, by name or path")
       ->type_name("PROGRAM")

@@ -15,6 +15,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/held_signals.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/options/slurm.h"
 #include "yoke/cli/options/value.h"

@@ -12,6 +12,7 @@
 #include <memory>
 
 #include "yoke/base/error.h"
+#include "yoke/base/held_signals.h"
 #include "yoke/base/moment.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/slurm.h"

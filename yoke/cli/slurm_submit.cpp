@@ -18,6 +18,7 @@
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
+#include "yoke/base/held_signals.h"
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/attempt.h"
@@ -260,15 +261,6 @@ int run_submit(const SubmitArgs& args, Context& context) {
 }
 
 }  // namespace
-
-HeldSignals::HeldSignals() {
-  sigset_t held;
-  sigemptyset(&held);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&held, signal);
-  sigprocmask(SIG_BLOCK, &held, &before_);
-}
-
-HeldSignals::~HeldSignals() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
 
 SubmitJson submit_with_note(SubmitJson note, const std::string& script, const Context& context) {
   const auto submission = slurm::submit(script, slurm::without_sbatch_variables(context.environment));

@@ -2,7 +2,6 @@
 // forgotten the jobs.
 #pragma once
 
-#include <csignal>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -10,18 +9,6 @@
 #include "yoke/cli/command.h"
 
 namespace yoke::cli {
-
-/// Holds back SIGINT, SIGTERM and SIGHUP: a user must be told about a job that is submitted. They act at the end.
-class HeldSignals {
- public:
-  HeldSignals();
-  HeldSignals(const HeldSignals&) = delete;
-  HeldSignals& operator=(const HeldSignals&) = delete;
-  ~HeldSignals();
-
- private:
-  sigset_t before_;
-};
 
 /// Submits `script` in the working folder, keeps it there as slurm-JOB.sh (slurm-JOB.CLUSTER.sh if there is one
 /// already, as of another cluster), and leaves a note of the job. The note is `note`, which has "name" and

@@ -19,11 +19,11 @@
 #include <filesystem>
 
 #include "yoke/base/file.h"
+#include "yoke/base/held_signals.h"
 #include "yoke/base/process.h"
 #include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
 #include "yoke/device/process/signal.h"
-#include "yoke/storage/detail/held_signals.h"
 #include "yoke/storage/detail/sshfs_process.h"
 
 namespace yoke::storage {

@@ -1,9 +1,9 @@
-// yoke/storage/detail/held_signals.h -- Ctrl-C and the like, held back until what was begun is undone.
+// yoke/base/held_signals.h -- Ctrl-C and the like, held back until what was begun is undone.
 #pragma once
 
 #include <csignal>
 
-namespace yoke::storage {
+namespace yoke {
 
 /// While this object exists, SIGINT, SIGTERM, SIGHUP and SIGQUIT stay pending, unless they are ignored, as under nohup.
 /// They act when it ends. REQUIRES: this process has one thread.
@@ -21,4 +21,4 @@ class HeldSignals {
   sigset_t held_ = {}, before_ = {};
 };
 
-}  // namespace yoke::storage
+}  // namespace yoke

@@ -1,8 +1,8 @@
-#include "yoke/storage/detail/held_signals.h"
+#include "yoke/base/held_signals.h"
 
 #include "yoke/base/error.h"
 
-namespace yoke::storage {
+namespace yoke {
 namespace {
 
 constexpr int kHeld[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
@@ -31,4 +31,4 @@ void HeldSignals::check() const {
   }
 }
 
-}  // namespace yoke::storage
+}  // namespace yoke
