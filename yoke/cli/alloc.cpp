@@ -26,12 +26,12 @@
 #include "yoke/cli/frame/allocations.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
-#include "yoke/cli/frame/watched_program.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/cli/options/allocation.h"
 #include "yoke/cluster/allocation.h"
 #include "yoke/cluster/keeper.h"
 #include "yoke/launch/process/signals.h"
+#include "yoke/program/watched_program.h"
 #include "yoke/slurm/check/options.h"
 #include "yoke/slurm/holding.h"
 #include "yoke/slurm/script/plan.h"
@@ -127,7 +127,8 @@ std::string held_text(const Allocation& allocation) {
 /// Waits for the start of an allocation that was requested.
 class AllocStart {
  public:
-  AllocStart(Allocation request, std::optional<std::chrono::seconds> limit, SignalMessages& signals, Context& context)
+  AllocStart(Allocation request, std::optional<std::chrono::seconds> limit, program::SignalMessages& signals,
+             Context& context)
       : request_(std::move(request)), limit_(limit), signals_(signals), context_(context) {}
 
   /// Returns nullopt if a signal ended the wait; then the request was cancelled. Errors  kTimeout: --wait is over;
@@ -259,7 +260,7 @@ class AllocStart {
 
   Allocation request_;
   const std::optional<std::chrono::seconds> limit_;
-  SignalMessages& signals_;
+  program::SignalMessages& signals_;
   Context& context_;
   const Steady::time_point began_ = Steady::now();
   Steady::time_point next_question_ = began_ + kFirstQuestion, next_news_ = began_, next_count_ = began_;
@@ -333,7 +334,7 @@ int request_allocation(AllocArgs args, Context& context) {
     environment.erase(name);
   environment.set(cluster::kFileVariable, wanted.file.string());
   wanted.cluster = cluster_here(context);
-  SignalMessages signals;  // from here on, no signal leaves a request behind
+  program::SignalMessages signals;  // from here on, no signal leaves a request behind
   launch::fail_instead_of(SIGXFSZ);
   launch::fail_instead_of(SIGPIPE);
   auto written = wanted;

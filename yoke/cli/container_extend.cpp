@@ -16,11 +16,11 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/container.h"
 #include "yoke/cli/frame/attempt.h"
-#include "yoke/cli/frame/private_folder.h"
 #include "yoke/cli/options/container.h"
 #include "yoke/container/build.h"
 #include "yoke/container/extend.h"
 #include "yoke/device/process/info.h"
+#include "yoke/program/private_folder.h"
 
 namespace yoke::cli {
 namespace {
@@ -123,7 +123,7 @@ int extend_image(const ExtendImageArgs& args, Context& context) {
   if (!facts) throw Error(ErrorCode::kUnavailable, "{} was downloaded and is not there", printable(request.image));
 
   // /var/tmp, because packages may be larger than the memory that /tmp is often made of.
-  const PrivateFolder folder(
+  const program::PrivateFolder folder(
       is_file ? fs::path(name).parent_path() : fs::path(context.environment.value_or("TMPDIR", "/var/tmp")),
       "extension");
   const auto build = folder.path() / "build";

@@ -15,8 +15,8 @@
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
 #include "yoke/base/user_socket.h"
-#include "yoke/cli/frame/program_tree.h"
-#include "yoke/cli/frame/watched_program.h"
+#include "yoke/program/program_tree.h"
+#include "yoke/program/watched_program.h"
 
 namespace yoke::cli {
 namespace {
@@ -40,7 +40,7 @@ void tell_user(const std::string& speaker, const std::string& text) {
   tell_terminals(speaker + text, STDERR_FILENO);
 }
 
-constexpr bool is_passed_on(const SignalMessages::Message& message) { return message.signal != SIGCHLD; }
+constexpr bool is_passed_on(const program::SignalMessages::Message& message) { return message.signal != SIGCHLD; }
 
 }  // namespace
 
@@ -68,8 +68,8 @@ int ClaimEnd::milliseconds_left() const {
 
 int keep_for_program(claim::Claim& claim, const std::vector<std::string>& argv, const Environment& environment,
                      const std::string& speaker, UseWatch& watch, const std::function<void()>& started) {
-  SignalMessages messages;
-  ProgramTree tree;
+  program::SignalMessages messages;
+  program::ProgramTree tree;
   const auto failure = fmt::format("{}cannot start {}: ", speaker, printable(argv[0]));
   const pid_t program = spawn({.argv = argv,
                                .environment = environment.to_strings(),
@@ -148,7 +148,7 @@ int keep_for_program(claim::Claim& claim, const std::vector<std::string>& argv, 
 }
 
 void keep_for_a_time(claim::Claim& claim, const UniqueFd& process, const std::string& speaker, UseWatch& watch) {
-  SignalMessages messages;
+  program::SignalMessages messages;
   ClaimEnd end(claim);
   while (!end.is_over()) {
     // poll() ignores a descriptor of -1

@@ -59,7 +59,7 @@ claim::IdleStep UseWatch::look() {
   if (reader_ && is_readable(reader_->fd())) {
     if (const auto snapshot = reader_->take()) {
       record(claim::uses_by_id(*snapshot, options_.ids));
-      if (!is_well(*snapshot)) reader_.reset();
+      if (!program::is_well(*snapshot)) reader_.reset();
     } else {
       reader_.reset();
     }
@@ -69,7 +69,8 @@ claim::IdleStep UseWatch::look() {
   if (reader_ && reader_->is_asked()) {
     watch_.note_use(Clock::now());  // a driver that hangs must not end a claim
   } else {
-    if (!reader_) reader_ = std::make_unique<DeviceReader>(DeviceReader::Options{.open = options_.open});
+    if (!reader_)
+      reader_ = std::make_unique<program::DeviceReader>(program::DeviceReader::Options{.open = options_.open});
     reader_->request();
   }
   return watch_.step(Clock::now());

@@ -10,7 +10,7 @@
 
 #include "yoke/claim/idle.h"
 #include "yoke/claim/ledger.h"
-#include "yoke/cli/frame/device_reader.h"
+#include "yoke/program/device_reader.h"
 
 namespace yoke::cli {
 
@@ -47,7 +47,7 @@ class UseWatch {
   claim::Claim& claim_;
   const UseWatchOptions options_;
   claim::IdleWatch watch_;
-  std::unique_ptr<DeviceReader> reader_;
+  std::unique_ptr<program::DeviceReader> reader_;
   Clock::time_point next_;
 };
 

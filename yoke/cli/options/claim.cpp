@@ -25,10 +25,10 @@
 #include "yoke/claim/reservation.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/claim_keeper.h"
-#include "yoke/cli/frame/device_reader.h"
-#include "yoke/cli/frame/watched_program.h"
 #include "yoke/device/json.h"
 #include "yoke/device/unanswered.h"
+#include "yoke/program/device_reader.h"
+#include "yoke/program/watched_program.h"
 #include "yoke/view/labels.h"
 
 namespace yoke::cli {
@@ -199,7 +199,7 @@ class Acquirer {
       if (interruption(status)) return std::nullopt;
       if (news[0].revents == 0) continue;
       auto snapshot = reader_->take();
-      if (!snapshot || !is_well(*snapshot)) reader_.reset();
+      if (!snapshot || !program::is_well(*snapshot)) reader_.reset();
       return snapshot;
     }
     reader_.reset();
@@ -237,7 +237,7 @@ class Acquirer {
     auto device = devices_to_read();
     read_by_reader_ = device.chosen;
     device.is_without_cpu = true;  // it takes as long as some GPUs, and nobody waits for it
-    reader_ = std::make_unique<DeviceReader>(DeviceReader::Options{
+    reader_ = std::make_unique<program::DeviceReader>(program::DeviceReader::Options{
         .open = [device] { return open_source(device); },
         .want = {.details = options_.needs_details, .links = true},
         // If this process is killed, the ticket would stay until its user's next claim.
@@ -418,11 +418,11 @@ class Acquirer {
   const ClaimSite& site_;
   Context& context_;
   Clock::time_point begin_;
-  std::optional<double> deadline_s_;       ///< In place of that of the options, once drivers were slow.
-  std::optional<SignalMessages> signals_;  ///< Since it waits.
+  std::optional<double> deadline_s_;                ///< In place of that of the options, once drivers were slow.
+  std::optional<program::SignalMessages> signals_;  ///< Since it waits.
   std::optional<claim::Wakeup> wakeup_;
   std::optional<claim::Place> place_;
-  std::unique_ptr<DeviceReader> reader_;  ///< Since it waits.
+  std::unique_ptr<program::DeviceReader> reader_;  ///< Since it waits.
   Clock::time_point reader_begin_;
   std::vector<std::string> read_by_reader_;  ///< DeviceOptions::chosen.
   std::vector<std::string> keys_;
@@ -577,7 +577,7 @@ int keep_for_program(Acquired& acquired, const AcquireOptions& options, const Cl
   auto& claim = *acquired.allocation.claim;
   UseWatch watch(claim, watch_options(options, site, acquired.allocation.ids));
   return keep_for_program(claim, context.rest, environment, speaker(context), watch, [&] {
-    DeviceReader::reap(acquired.ended_reader);
+    program::DeviceReader::reap(acquired.ended_reader);
     acquired.wakeup.reset();
   });
 }

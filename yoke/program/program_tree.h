@@ -1,4 +1,4 @@
-// yoke/cli/frame/program_tree.h -- ends a program with all processes that it has started, also those in the background.
+// yoke/program/program_tree.h -- ends a program with all processes that it has started, also those in the background.
 #pragma once
 
 #include <sys/types.h>
@@ -12,7 +12,7 @@
 #include "yoke/claim/note.h"
 #include "yoke/launch/process/descendants.h"
 
-namespace yoke::cli {
+namespace yoke::program {
 
 /// What a process is for the end of a program. A container's engine has processes of its own in other sessions, which
 /// pass signals on and remove the container, so these are left alone while the container's keeper ends it.
@@ -66,4 +66,4 @@ class ProgramTree {
   bool had_containers_ = false;
 };
 
-}  // namespace yoke::cli
+}  // namespace yoke::program

@@ -1,8 +1,8 @@
-#include "yoke/cli/frame/program_tree.h"
+#include "yoke/program/program_tree.h"
 
 #include <gtest/gtest.h>
 
-namespace yoke::cli {
+namespace yoke::program {
 namespace {
 
 using std::chrono::milliseconds;
@@ -42,4 +42,4 @@ TEST(ProgramTree, EveryProcessIsToldOnceAndKilledAfterTheGrace) {
 }
 
 }  // namespace
-}  // namespace yoke::cli
+}  // namespace yoke::program

@@ -1,4 +1,4 @@
-// yoke/cli/frame/watched_program.h -- starts a program as a shell would: in the terminal, process group and streams of
+// yoke/program/watched_program.h -- starts a program as a shell would: in the terminal, process group and streams of
 // this process.
 #pragma once
 
@@ -11,7 +11,7 @@
 #include "yoke/base/file.h"
 #include "yoke/base/process.h"
 
-namespace yoke::cli {
+namespace yoke::program {
 
 struct WatchedProgramOptions {
   std::optional<std::vector<std::string>> environment = {};  ///< "NAME=value"; nullopt: this process's environment.
@@ -68,4 +68,4 @@ class SignalMessages {
   std::vector<Before> before_;
 };
 
-}  // namespace yoke::cli
+}  // namespace yoke::program

@@ -1,4 +1,4 @@
-#include "yoke/cli/frame/watched_program.h"
+#include "yoke/program/watched_program.h"
 
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -11,7 +11,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
 
-namespace yoke::cli {
+namespace yoke::program {
 namespace {
 
 /// Runs in the child: waits for start(), and exits if the parent closes the pipe without calling start().
@@ -118,4 +118,4 @@ std::optional<SignalMessages::Message> SignalMessages::next() {
   return count == sizeof message ? std::optional(message) : std::nullopt;
 }
 
-}  // namespace yoke::cli
+}  // namespace yoke::program

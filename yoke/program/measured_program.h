@@ -1,4 +1,4 @@
-// yoke/cli/frame/measured_program.h -- runs a program in a session of its own, reads its output, and leaves none of its
+// yoke/program/measured_program.h -- runs a program in a session of its own, reads its output, and leaves none of its
 // processes behind.
 #pragma once
 
@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "yoke/base/file.h"
-#include "yoke/cli/frame/watched_program.h"
+#include "yoke/program/watched_program.h"
 
-namespace yoke::cli {
+namespace yoke::program {
 
 struct MeasuredProgramOptions {
   std::vector<std::string> argv;
@@ -57,4 +57,4 @@ class MeasuredProgram {
   std::string output_;
 };
 
-}  // namespace yoke::cli
+}  // namespace yoke::program

@@ -1,4 +1,4 @@
-#include "yoke/cli/frame/program_tree.h"
+#include "yoke/program/program_tree.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -9,7 +9,7 @@
 
 #include "yoke/base/user_socket.h"
 
-namespace yoke::cli {
+namespace yoke::program {
 namespace {
 
 using std::chrono::milliseconds;
@@ -121,4 +121,4 @@ std::vector<launch::Process> ProgramTree::end(pid_t program, const std::vector<c
   return left;
 }
 
-}  // namespace yoke::cli
+}  // namespace yoke::program

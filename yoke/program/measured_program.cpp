@@ -1,4 +1,4 @@
-#include "yoke/cli/frame/measured_program.h"
+#include "yoke/program/measured_program.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -14,7 +14,7 @@
 #include "yoke/base/process.h"
 #include "yoke/launch/process/descendants.h"
 
-namespace yoke::cli {
+namespace yoke::program {
 namespace {
 
 constexpr size_t kKeptBytes = 64 << 10;
@@ -100,4 +100,4 @@ void MeasuredProgram::kill_all() {
   sigprocmask(SIG_SETMASK, &before, nullptr);
 }
 
-}  // namespace yoke::cli
+}  // namespace yoke::program

@@ -1,10 +1,10 @@
-#include "yoke/cli/frame/measured_program.h"
+#include "yoke/program/measured_program.h"
 
 #include <gtest/gtest.h>
 
 #include <csignal>
 
-namespace yoke::cli {
+namespace yoke::program {
 namespace {
 
 /// Starts a shell with this script, and waits until the script has printed "ready".
@@ -36,4 +36,4 @@ TEST(MeasuredProgram, AFurtherSignalKillsItAtOnce) {
 }
 
 }  // namespace
-}  // namespace yoke::cli
+}  // namespace yoke::program
