@@ -249,7 +249,7 @@ TEST_P(Containers, AnOptionThatTheEngineIgnoresIsSeenInTheContainer) {
 TEST_P(Containers, RanksRunInAnImageWithTheCLibrary) {
   const auto without =
       run(machine().container({"--gpu", "2"}, {"yoke", "run", "-n", "2", "--", "sh", "-c", "echo $RANK"}));
-  EXPECT_EQ(without.exit_code, 69);
+  EXPECT_EQ(without.exit_code, 69) << without.err;
   EXPECT_THAT(without.err, HasSubstr("the image has no C library of GNU"));
   const auto copied =
       run({.argv = {"sh", "-c",

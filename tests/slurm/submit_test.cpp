@@ -22,6 +22,7 @@ file=$1/checkpoint.$RANK
 step=$(cat "$file" 2>/dev/null || echo 0)
 stop=''
 trap 'stop=1' USR1 TERM
+echo $$ >"$1/pid.$RANK"
 save() { echo "$step" >"$file.tmp" && mv "$file.tmp" "$file"; }
 echo "begins after $step on $(hostname)"
 while [ "$step" -lt "$2" ]; do
@@ -404,6 +405,9 @@ TEST_F(SlurmSubmit, GoesOnAfterPreemptionAndALostNode) {
   // A node is lost without a signal: Slurm requeues the job by itself, and it goes on from the newest checkpoint.
   ASSERT_EQ(cluster.run({"scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test"}).exit_code, 0);
   ASSERT_TRUE(cluster.wait_for_state(job, "PENDING"));
+  // Slurm does not wait until a lost node has ended its tasks, and what ends them would end the next start's too.
+  const auto lost_rank = "/proc/" + slurp(folder_.path("pid.7"));
+  ASSERT_TRUE(wait_until([&] { return slurp(lost_rank.substr(0, lost_rank.find('\n')) + "/cmdline").empty(); }));
   cluster.run({"scontrol", "update", "NodeName=n2", "State=RESUME"});  // it may have come back by itself
   start_now(cluster, job);
   ASSERT_TRUE(cluster.wait_for_state(job, "COMPLETED")) << output(job);
