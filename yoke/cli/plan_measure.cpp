@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -155,8 +156,9 @@ class TrainingMeter {
     }
     // The end of the measured program ends the copies too, because all of them are descendants of this process.
     for (size_t i = 1; i < copies.size(); ++i) start(copies[i]);
-    program::MeasuredProgram program(
-        {.argv = copies[0].argv, .environment = copies[0].environment, .shows_output = options_.shows_output});
+    program::MeasuredProgram program({.argv = copies[0].argv,
+                                      .environment = copies[0].environment,
+                                      .copy_to = options_.shows_output ? STDERR_FILENO : kNullStream});
     const auto begin = Clock::now();
     while (!program.status() && !program.interruption() && !have_enough(copies)) {
       program.wait(messages_, std::chrono::milliseconds(100));
@@ -263,8 +265,9 @@ class TrainingMeter {
                                      folder.string(),
                                      "--"};
     argv.insert(argv.end(), context_.rest.begin(), context_.rest.end());
-    program::MeasuredProgram program(
-        {.argv = argv, .environment = context_.environment.to_strings(), .shows_output = options_.shows_output});
+    program::MeasuredProgram program({.argv = argv,
+                                      .environment = context_.environment.to_strings(),
+                                      .copy_to = options_.shows_output ? STDERR_FILENO : kNullStream});
     const auto begin = Clock::now();
     while (!program.status() && !program.interruption()) {
       program.wait(messages_, std::chrono::milliseconds(200));

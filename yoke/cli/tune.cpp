@@ -134,7 +134,7 @@ class Tuner {
     tune::StepTimeFolder steps(folder);
     program::MeasuredProgram program({.argv = tune::with_batch(context_.rest, handover_, probe.batch),
                                       .environment = environment_for(probe.batch, probe.has_worst_case, folder),
-                                      .shows_output = args_.shows_output});
+                                      .copy_to = args_.shows_output ? STDERR_FILENO : kNullStream});
     const auto seconds_since = [](Clock::time_point time) {
       return std::chrono::duration<double>(Clock::now() - time).count();
     };

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "yoke/base/file.h"
+#include "yoke/base/process.h"
 #include "yoke/program/watched_program.h"
 
 namespace yoke::program {
@@ -17,7 +18,7 @@ namespace yoke::program {
 struct MeasuredProgramOptions {
   std::vector<std::string> argv;
   std::vector<std::string> environment;  ///< "NAME=value"
-  bool shows_output = false;             ///< Also copies the program's output to standard error.
+  int copy_to = kNullStream;             ///< A descriptor to which the program's output is copied too.
 };
 
 /// Other children of this process are reaped by wait(), and killed with the program.
@@ -52,7 +53,7 @@ class MeasuredProgram {
 
   pid_t pid_ = -1;
   UniqueFd output_fd_;
-  bool shows_output_;
+  int copy_to_;
   std::optional<int> status_, interruption_;
   std::string output_;
 };

@@ -89,7 +89,9 @@ int keep_for_program(claim::Claim& claim, const std::vector<std::string>& argv, 
   bool is_slow_told = false;  // the user knows that processes do not end
   auto slow_at = kNever;
   const auto end_tree = [&] {
-    const auto left = tree.end(program, claim.living_heirs());
+    program::ProcessTimes keepers;
+    for (const auto& heir : claim.living_heirs()) keepers.emplace(heir.pid, heir.start_ticks);
+    const auto left = tree.end(program, keepers);
     if (slow_at == kNever) slow_at = Steady::now() + kSlowEnd;
     if (!left.empty() && !is_slow_told && Steady::now() >= slow_at) {
       is_slow_told = true;
