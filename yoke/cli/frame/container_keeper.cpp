@@ -94,8 +94,8 @@ class Keeper {
 
   /// Lets the command start the engine's client. Returns false if the command is gone.
   bool begin() {
-    tell(channel_,
-         {{"argv", container::plan_container(kept_.engine, kept_.request, grant_)}, {"is_logged", needs_log()}});
+    const auto client = container::plan_container(kept_.engine, kept_.request, grant_);
+    tell(channel_, {{"argv", client.argv}, {"variables", client.variables}, {"is_logged", needs_log()}});
     const auto answer = hear(channel_);
     if (!answer || !answer->contains("client")) return false;
     client_pid_ = answer->at("client").get<pid_t>();
@@ -371,8 +371,9 @@ class Front {
     if (!plan) return wait_for_child(keeper_);
     is_logged_ = plan->at("is_logged").get<bool>();
     program::SignalMessages messages;
-    const auto argv = plan->at("argv").get<std::vector<std::string>>();
-    program::WatchedProgram client(argv, {.environment = context_.environment.to_strings(),
+    const container::Client planned{.argv = plan->at("argv"), .variables = plan->at("variables")};
+    const auto& argv = planned.argv;
+    program::WatchedProgram client(argv, {.environment = planned.environment(context_.environment).to_strings(),
                                           .in = is_logged_ ? kNullStream : kInheritedStream,
                                           .out = is_logged_     ? output.value()
                                                  : is_detached_ ? kNullStream
