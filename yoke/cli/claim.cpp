@@ -253,7 +253,7 @@ int start_holder(const ClaimArgs& args, const AcquireOptions& options, const Cla
 
 int run_claim(const ClaimArgs& args, Context& context) {
   check_claim(args, context);
-  const auto site = open_claim_site(context);
+  const auto site = open_claim_site(context, SiteUse::kTake);
   const auto options = to_options(args, site.config, context);
   if (!context.rest.empty()) return run_program(options, site, context);
   if (!args.is_dry(context)) return start_holder(args, options, site, context);

@@ -82,6 +82,9 @@ int run_doctor(const DoctorArgs& args, Context& context) {
   }
   return attempt_in_child(context, [&](const std::function<void(int)>& finish) {
     device::Observations observations{.environment = context.environment};
+    for (const auto vendor : {device::Vendor::kNvidia, device::Vendor::kAmd, device::Vendor::kCpu}) {
+      if (name(vendor) == args.device.vendor) observations.vendor = vendor;
+    }
     const std::filesystem::path sysroot = args.device.sysroot.empty() ? "/" : args.device.sysroot;
     // count_gpus() forks, so it must run before this process starts threads.
     if (sysroot == "/") observations.runtime = device::count_gpus(kRuntimeDeadline);

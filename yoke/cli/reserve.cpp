@@ -191,7 +191,8 @@ int cancel(const ReserveArgs& args, const ClaimSite& site, Context& context) {
 
 int run_reserve(const ReserveArgs& args, Context& context) {
   check_reserve(args);
-  const auto site = open_claim_site(context);
+  const bool makes = !args.list && args.cancelled.empty();
+  const auto site = open_claim_site(context, makes ? SiteUse::kTake : SiteUse::kLook);
   if (!args.cancelled.empty()) return cancel(args, site, context);
   auto device = args.device;
   device.chosen.clear();  // what is reserved depends on all devices

@@ -62,6 +62,7 @@ Table collected_table(const SweepFolder& folder, const SweepStates& states, cons
       if (std::ranges::find(names, name) == names.end()) names.push_back(name);
     }
   }
+  const bool is_exact = missing.empty();  // for programs
   const auto& tasks = folder.sweep.tasks;
   Table table{.columns = {{"task", Align::kRight}, {"state"}}, .rows = {}};
   for (const auto& [name, _] : tasks.empty() ? decltype(slurm::SweepTask::parameters)() : tasks[0].parameters) {
@@ -73,7 +74,9 @@ Table collected_table(const SweepFolder& folder, const SweepStates& states, cons
     for (const auto& [_, value] : tasks[i].parameters) row.push_back(value);
     for (const auto& name : names) {
       const auto found = std::ranges::find(metrics[i], name, &Metrics::value_type::first);
-      row.push_back(found == metrics[i].end() ? missing : fmt::format("{:.6g}", found->second));
+      row.push_back(found == metrics[i].end() ? missing
+                    : is_exact                ? fmt::format("{}", found->second)
+                                              : fmt::format("{:.6g}", found->second));
     }
     row.resize(table.columns.size());
     table.rows.push_back(std::move(row));

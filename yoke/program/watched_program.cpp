@@ -28,7 +28,7 @@ volatile int message_fd = -1;
 
 void tell(int signal, siginfo_t* info, void* /*context*/) {
   const int saved = errno;
-  const SignalMessages::Message message{signal, info->si_code <= 0};
+  const SignalMessages::Message message{signal, info->si_code <= 0, info->si_code <= 0 ? info->si_uid : 0};
   [[maybe_unused]] const ssize_t written = write(message_fd, &message, sizeof message);
   errno = saved;
 }

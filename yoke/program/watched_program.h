@@ -51,6 +51,7 @@ class SignalMessages {
   struct Message {
     int signal = 0;
     bool is_from_process = false;  ///< Sent by kill(2). At Ctrl-C, the kernel signals the whole process group.
+    uid_t sender = 0;              ///< The user who sent it, if a process did.
   };
 
   /// Catches SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD. REQUIRES: no other SignalMessages exists.

@@ -17,6 +17,7 @@ namespace yoke::cli {
 struct UseWatchOptions {
   std::vector<std::string> ids;  ///< Of the claim's devices, in the order of Note::keys.
   claim::IdleLimits limits;
+  bool is_own_end = false;                                ///< SiteConfig::is_own_idle_end.
   std::function<std::unique_ptr<device::Source>()> open;  ///< A source of these devices alone.
 };
 
@@ -29,6 +30,7 @@ class UseWatch {
 
   int fd() const { return reader_ ? reader_->fd() : -1; }         ///< For poll(); -1 is ignored there.
   pid_t reader() const { return reader_ ? reader_->pid() : -1; }  ///< The child that reads the devices.
+  std::string devices() const;                                    ///< "device 0", "devices 0, 1".
   int milliseconds_left() const;                                  ///< Until the next look; for poll().
 
   /// Looks if it is time, and takes the answer if there is one. Returns what the limits say.

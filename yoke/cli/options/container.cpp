@@ -239,7 +239,7 @@ KeptContainer describe_container(const ContainerOptions& options, ImageAndComman
 bool take_devices(const ContainerOptions& options, const DeviceWish& wish, KeptContainer& kept, Context& context,
                   int& status) {
   if (wish.is_none) return true;
-  const auto site = std::make_shared<ClaimSite>(open_claim_site(context));
+  const auto site = std::make_shared<ClaimSite>(open_claim_site(context, SiteUse::kTake));
   try {
     const auto wanted = acquire_options(options, wish, *site, kept);
     auto acquired = acquire(wanted, *site, context, status);
