@@ -46,7 +46,8 @@ TEST(ClaimCommand, AMistakeInTheConfigurationHidesNoClaimAndEndsNewOnesAlone) {
     const auto listed = with_site(wrong, {"claims", "--json"});
     EXPECT_EQ(listed.exit_code, 0) << listed.err;
     EXPECT_EQ(Json::parse(listed.out).at("claims").size(), 1U) << mistake;
-    EXPECT_THAT(listed.err, AllOf(HasSubstr("warning: " + where), HasSubstr("new claims are refused until it is mended")));
+    EXPECT_THAT(listed.err,
+                AllOf(HasSubstr("warning: " + where), HasSubstr("new claims are refused until it is mended")));
     const auto shown = with_site(wrong, {"devices"});
     EXPECT_THAT(shown.out, HasSubstr("claim")) << mistake;
     EXPECT_THAT(shown.err, HasSubstr("warning: " + where));
