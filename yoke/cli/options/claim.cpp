@@ -472,14 +472,6 @@ std::chrono::seconds length_of(const std::string& option, const std::string& tex
               printable(text));
 }
 
-std::string clock_text(claim::Time time) {
-  const auto seconds = std::chrono::system_clock::to_time_t(time);
-  std::tm local = {};
-  char text[32] = {};
-  std::strftime(text, sizeof text, "%F %T", localtime_r(&seconds, &local));
-  return text;
-}
-
 std::optional<Acquired> acquire(const AcquireOptions& options, const ClaimSite& site, Context& context, int& status) {
   return Acquirer(options, site, context).acquire(status);
 }
