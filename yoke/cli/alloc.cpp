@@ -166,7 +166,7 @@ class AllocStart {
       throw Error(ErrorCode::kUnavailable, "{}; so request {} is still there: run `scancel {}` when Slurm answers",
                   error.what(), request_.job, request_.job);
     }
-    cluster::remove_allocation(request_.file);
+    cluster::remove_allocation(request_);
   }
 
  private:
@@ -242,10 +242,12 @@ class AllocStart {
   }
 
   [[noreturn]] void fail() {
-    const auto why = end_of_allocation(request_.job, context_);
+    cluster::end_allocation(request_);
+    const auto why = end_of_allocation(request_.job, context_);  // it names the log that is kept
     std::string said;
     try {
-      const auto text = read_regular_file(cluster::log_file(request_.file), 1 << 20);
+      const auto log = cluster::kept_log(request_.job, context_.environment);
+      const auto text = log ? read_regular_file(*log, 1 << 20) : "";
       const auto lines = lines_of(text);
       for (size_t i = lines.size() - std::min(lines.size(), kShownLogLines); i < lines.size(); ++i) {
         said += "\n  " + printable(lines[i]);
@@ -253,7 +255,6 @@ class AllocStart {
     } catch (const Error&) {  // there is no log
     }
     is_over_ = true;
-    cluster::remove_allocation(request_.file);
     throw Error(ErrorCode::kFailedPrecondition, "allocation {} has ended before it could be used: {}{}", request_.job,
                 why.value_or("Slurm does not say why"), said);
   }
@@ -290,7 +291,7 @@ std::string submit(const slurm::HoldingRequest& request, const Allocation& writt
   const bool is_accepted = output.status == 0 && !output.timed_out;
   const auto submission = is_accepted ? slurm::parse_submission(output) : std::nullopt;
   if (submission) return submission->job_id;
-  cluster::remove_allocation(written.file);
+  cluster::remove_allocation(written);
   const auto refusal = slurm::refusal_of(output);
   if (!is_accepted && refusal.code() != ErrorCode::kTimeout) throw refusal;
   throw Error(ErrorCode::kUnavailable,
@@ -383,7 +384,7 @@ int list_held(const AllocArgs& args, Context& context) {
                           allocation.until == 0 ? "-" : left_text(allocation.until),
                           allocation.nodes.empty() ? "-" : node_names_of(allocation)});
   }
-  context.out << to_text(table, output_width(context));
+  context.out << to_text(table, table_width(context));
   return kExitOk;
 }
 
