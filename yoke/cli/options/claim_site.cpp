@@ -49,7 +49,8 @@ ClaimSite open_site(const Context& context, claim::FolderCheck check, site::Left
       find_folder(config.history_directory, left_out, [&] { return find_history_folder(config, environment); });
   ClaimSite site{std::move(config), claim::Ledger(std::move(folder), std::move(records))};
   if (left_out != nullptr && !left_out->problem.empty()) {
-    site.mistake = printable(left_out->problem) + "; that is left out here, and new claims are refused until it is mended";
+    site.mistake =
+        printable(left_out->problem) + "; that is left out here, and new claims are refused until it is mended";
   }
   return site;
 }
