@@ -57,6 +57,7 @@ TEST(ClaimCommand, AMistakeInTheConfigurationHidesNoClaimAndEndsNewOnesAlone) {
     EXPECT_THAT(released.err, HasSubstr("warning: " + where));
     EXPECT_EQ(machine.num_claimed(), 0) << mistake;
   }
+  EXPECT_THAT(with_site("[claim]\norder = fair\n", {"claims"}).err, HasSubstr("texts and lengths of time in quotes"));
   const auto found = with_site("[claim]\nlongset = '1h'\n", {"doctor", "--vendor", "nvidia"});
   EXPECT_THAT(found.out, Not(HasSubstr("claim-config"))) << "it was asked about devices";
   const auto all = with_site("[claim]\nlongset = '1h'\n", {"doctor"});

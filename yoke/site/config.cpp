@@ -200,7 +200,9 @@ ConfigFile ConfigFile::parse(const std::string& text, const std::string& name, O
     const auto* const values = parsed.get();
     file.root_ = Section(std::make_shared<Section::Table>(Section::Table{std::move(parsed), values, name, "", owner}));
   } catch (const toml::parse_error& error) {
-    throw Error(ErrorCode::kDataLoss, "{}:{}: {}", name, error.source().begin.line, error.description());
+    throw Error(ErrorCode::kDataLoss,
+                "{}:{}: {}; a line is KEY = VALUE or [TABLE], texts and lengths of time in quotes", name,
+                error.source().begin.line, error.description());
   }
   for (const auto& key : file.root_.keys()) {
     if (std::find(kTables.begin(), kTables.end(), key) != kTables.end()) continue;
