@@ -182,7 +182,7 @@ Words plan_common(const Engine& engine, const Request& request) {
   add_limits(words, engine);
   add_group_limits(words, request);
   if (request.network) add(words, {"--network", *request.network});
-  for (const auto& port : request.ports) add(words, {"--publish", port});
+  for (const auto& port : request.ports) add(words, {"--publish", published_port(port)});
   return words;
 }
 

@@ -74,7 +74,7 @@ struct Request {
   int64_t host_memory_bytes = 0;             ///< Of this machine, or what may be used of it.
   std::optional<int64_t> memory_bytes = {};  ///< The most that the container may use; nullopt: no limit of its own.
   std::optional<double> num_cpus = {};       ///< The most processor time, in CPUs.
-  std::vector<std::string> ports = {};       ///< published_port() of those of -p.
+  std::vector<std::string> ports = {};       ///< Of -p, as the user gives them.
   std::filesystem::path extension = {};      ///< Of `yoke container extend`, for Apptainer alone; empty: none.
   int64_t log_bytes = 50 << 20;              ///< The most that the engine keeps of the output.
 };

@@ -101,6 +101,10 @@ TEST(Plan, PortsAreOpenOnThisMachineAloneUnlessAsked) {
                                                       {"10.0.0.7::80", "10.0.0.7::80"},
                                                       {"[::1]:80:80", "[::1]:80:80"}};
   for (const auto& [given, published] : rows) EXPECT_EQ(published_port(given), published);
+  auto request = request_of(7);
+  request.ports = {"8888:8888"};
+  EXPECT_THAT(planned({.kind = EngineKind::kDocker, .program = "/e"}, request),
+              HasSubstr(" --publish 127.0.0.1:8888:8888 "));
 }
 
 TEST(Plan, NoLimitIsAboveWhatTheEngineCanGive) {

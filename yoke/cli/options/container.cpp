@@ -217,7 +217,7 @@ KeptContainer describe_container(const ContainerOptions& options, ImageAndComman
   request.host_memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   request.memory_bytes = size_of_option("--memory", options.memory);
   request.num_cpus = cpus_of_option(options.cpus);
-  for (const auto& port : options.ports) request.ports.push_back(container::published_port(port));
+  request.ports = options.ports;
   container::check_request(kept.engine, request);
   if (const auto note = note_on_groups(kept.engine, request); !note.empty()) {
     std::cerr << speaker(context) << "note: " << note << '\n';
