@@ -56,6 +56,7 @@ class BackwardWatch {
 DistributedDataParallelBase::DistributedDataParallelBase(torch::nn::Module& model, dist::Group& group,
                                                          const DistributedDataParallelOptions& options)
     : impl_(std::make_shared<Impl>(model, group)) {
+  const dist::Activity activity(group, "the construction of a DistributedDataParallel");
   impl_->broadcast_buffers = options.broadcast_buffers;
   impl_->find_unused_parameters = options.find_unused_parameters;
   impl_->static_graph = options.static_graph;
@@ -188,6 +189,7 @@ void DistributedDataParallelBase::Impl::begin_forward() {
   if (has_missed_graph) {
     fail_step("static_graph is set, and this rank had no data in the first step, from which the graph is learned");
   }
+  const dist::Activity of_step(group, kStepName);
   reducer->prepare_for_forward();
   if (join) announce_step();
   reducer->rebuild_buckets();  // done once, after the first step, and before forward, when memory use is lowest
@@ -213,6 +215,7 @@ void DistributedDataParallelBase::Impl::begin_backward() {
         "another backward, such as one under no_sync(), has taken the average of this one, whose gradients would stay "
         "this rank's: call backward once after each forward, before the next forward");
   }
+  activity.emplace(group, kStepName);
   auto watch = std::make_shared<BackwardWatch>([weak = weak_from_this()] {
     const auto impl = weak.lock();
     if (!impl) return;
@@ -235,6 +238,7 @@ void DistributedDataParallelBase::Impl::finish_backward() {
       if (std::any_of(trained.begin(), trained.end(), is_trained)) {
         fail_step("the loss depends on no parameter that is averaged; leave no step without any");
       }
+      activity.reset();
       state = StepState::kExpects;  // all parameters are frozen in this step, as in a GAN's discriminator
       return;
     }
@@ -255,7 +259,7 @@ void DistributedDataParallelBase::Impl::finish_backward() {
                       list(missing)));
     }
     try {
-      reducer->wait();
+      reducer->wait(group);
     } catch (...) {
       group.explain(std::current_exception());
     }
@@ -303,6 +307,7 @@ void DistributedDataParallelBase::Impl::end_step() {
     }
   }
   if (broadcast_buffers && !buffers.empty()) broadcast_all_buffers(join ? highest_rank(true) : 0);
+  activity.reset();
   state = StepState::kIdle;
 }
 
