@@ -29,6 +29,8 @@ Observers& observers() {
   return all;
 }
 
+thread_local int64_t num_ended = 0;
+
 void add_observers_of_environment() {
   const auto environment = Environment::of_process();
   if (const auto folder = environment.find("YOKE_STEP_TIMES")) {
@@ -57,7 +59,10 @@ void add_step_observer(std::unique_ptr<StepObserver> observer) {
   all.list.push_back(std::move(observer));
 }
 
+int64_t num_ended_steps() { return num_ended; }
+
 void end_step(const void* optimizer) {
+  ++num_ended;
   static std::once_flag is_read;
   std::call_once(is_read, add_observers_of_environment);
   auto& all = observers();
