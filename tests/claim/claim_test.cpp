@@ -183,17 +183,6 @@ TEST(ClaimCommand, NothingIsCutOnAPipe) {
   EXPECT_THAT(run(machine.yoke({"claims"})).out, HasSubstr(purpose));
 }
 
-TEST(ClaimCommand, ASymbolicLinkAsConfigurationIsExplained) {
-  const ClaimMachine machine;
-  machine.write("real.toml", "");
-  std::filesystem::create_symlink(machine.path("real.toml"), machine.path("config.toml"));
-  auto options = machine.yoke({"claims"});
-  options.environment.emplace_back("YOKE_SITE_CONFIG", machine.path("config.toml"));
-  const auto result = run(options);
-  EXPECT_EQ(result.exit_code, 77);
-  EXPECT_THAT(result.err, HasSubstr("config.toml is a symbolic link, and links are not followed here"));
-}
-
 TEST(ClaimCommand, AWaiterStartsWhenTheHolderIsKilled) {
   const ClaimMachine machine;
   Command holder(machine.yoke(ClaimMachine::claim_and_wait({"-n", "8"})));
@@ -484,6 +473,17 @@ TEST(ClaimCommand, RunClaimsADeviceForEachRank) {
   EXPECT_EQ(claims[0].at("until").get<int64_t>() - claims[0].at("since").get<int64_t>(), 3600);
   timed.signal(SIGTERM);
   EXPECT_EQ(run(machine.yoke({"run", "-n", "9", "--claim", "--", "true"})).exit_code, 69);
+  const auto shared =
+      run(machine.yoke({"run", "-n", "1", "--claim", "--memory", "8GiB", "--share", "--wait", "1h", "--no-python", "sh",
+                        "-c", "echo $YOKE_DEVICE_MEMORY_BYTES $*", "sh", "--wait"}));
+  EXPECT_EQ(shared.exit_code, 0) << shared.err;
+  EXPECT_THAT(shared.out, HasSubstr("8589934592 --wait"));
+  Command all(machine.yoke(ClaimMachine::claim_and_wait({"-n", "8", "--wait"})));
+  ASSERT_TRUE(all.wait_for_output("started"));
+  const auto waited = run(machine.yoke({"run", "-n", "1", "--claim", "--wait=1s", "--", "true"}));
+  EXPECT_EQ(waited.exit_code, 124) << waited.err;
+  EXPECT_EQ(run(machine.yoke({"run", "-n", "1", "--wait", "--", "true"})).exit_code, 64) << "no --claim";
+  EXPECT_EQ(run(machine.yoke({"run", "-n", "1", "--share", "--", "true"})).exit_code, 64) << "no --claim";
 }
 
 TEST(ClaimCommand, TheCommandLineOfAContainerNeedsNoEngine) {

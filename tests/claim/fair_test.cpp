@@ -7,6 +7,7 @@
 
 #include <csignal>
 #include <ctime>
+#include <memory>
 
 #include "tests/claim/machine.h"
 
@@ -95,7 +96,13 @@ TEST_F(ClaimFair, OnesOwnFileHasNoEffectOnOthers) {
   ASSERT_TRUE(wait_until([&] { return claims().at("queue").size() == 1; }));
   machine_.write("home/.config/yoke/config.toml", "[claim]\ndevices_per_user = 1\n");
   EXPECT_EQ(run(as(kAda, {"claim", "-n", "1", "--", "true"})).exit_code, 75) << "somebody else waits for 2";
-  EXPECT_EQ(run(as(kAda, {"claim", "-n", "2", "--", "true"})).exit_code, 69) << "more than one's own limit";
+  const auto own = run(as(kAda, {"claim", "-n", "2", "--", "true"}));
+  EXPECT_EQ(own.exit_code, 69) << "more than one's own limit";
+  EXPECT_THAT(own.err, HasSubstr("your own configuration (~/.config/yoke/config.toml) lets you have 1 device"));
+  machine_.write("home/.config/yoke/config.toml", "[claim]\nlongest = '1h'\n");
+  EXPECT_THAT(run(as(kAda, {"claim", "--for", "2h"})).err,
+              HasSubstr("your own configuration (~/.config/yoke/config.toml) limits claims to 1 h"));
+  EXPECT_THAT(run(as(kAda, {"claim", "-n", "9", "--for", "1h"})).err, HasSubstr("this site lets a user have 8"));
 }
 
 TEST_F(ClaimFair, WhoeverHasUsedLessComesFirst) {
@@ -128,6 +135,26 @@ TEST_F(ClaimFair, FirstComeFirstServedUnlessTheSiteSaysOtherwise) {
   Command bob(as(kBob, ClaimMachine::claim_and_wait({"-n", "8", "--wait"})));
   ASSERT_TRUE(wait_until([&] { return claims().at("queue").size() == 2; }));
   EXPECT_EQ(order_of_queue(), (std::vector<std::string>{"61001", "61002"}));
+}
+
+TEST_F(ClaimFair, UsersTakeTurnsHoweverManyRequestsOneHas) {
+  configure("[claim]\n");
+  Command holder(as(kNobody, ClaimMachine::claim_and_wait({"-n", "8"})));
+  ASSERT_TRUE(holder.wait_for_output("started"));
+  std::vector<std::unique_ptr<Command>> of_bob;
+  for (size_t i = 0; i < 3; ++i) {
+    of_bob.push_back(std::make_unique<Command>(as(kBob, ClaimMachine::claim_and_wait({"-n", "8", "--wait"}))));
+    ASSERT_TRUE(wait_until([&] { return claims().at("queue").size() == i + 1; }));
+  }
+  Command ada(as(kAda, ClaimMachine::claim_and_wait({"-n", "8", "--wait"})));
+  ASSERT_TRUE(ada.wait_for_output("position 2 in the queue; claimed by nobody (pid " + std::to_string(holder.pid())));
+  EXPECT_EQ(order_of_queue(), (std::vector<std::string>{"61002", "61001", "61002", "61002"}));
+  holder.signal(SIGTERM);
+  ASSERT_TRUE(of_bob[0]->wait_for_output("started"));
+  ASSERT_TRUE(ada.wait_for_output("position 1 in the queue")) << ada.err();
+  EXPECT_EQ(order_of_queue(), (std::vector<std::string>{"61001", "61002", "61002"}));
+  of_bob[0]->signal(SIGTERM);
+  EXPECT_TRUE(ada.wait_for_output("started")) << "before the second one of bob, who came earlier";
 }
 
 TEST_F(ClaimFair, NobodyCanForgeTheHistoryOfSomebodyElse) {

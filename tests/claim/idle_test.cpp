@@ -136,6 +136,24 @@ TEST_F(ClaimIdleness, TheWarningReachesTheUsersTerminals) {
   EXPECT_EQ(closed_one.text(), "") << "mesg n";
 }
 
+TEST_F(ClaimIdleness, TheEndOfAHolderReachesTheUsersTerminals) {
+  const Pty terminal(0620);
+  ASSERT_TRUE(terminal.is_ready());
+  const auto held = run(with_site("", {"claim", "--for", "1s", "--name", "work"}));
+  ASSERT_EQ(held.exit_code, 0) << held.err;
+  std::string text;
+  EXPECT_TRUE(wait_until([&] { return (text += terminal.text()).find("others may have device 0") != text.npos; }))
+      << text;
+  EXPECT_THAT(text, HasSubstr("yoke claim: the time of the claim is over (work); others"));
+  if (geteuid() != 0) return;
+  const auto again = run(with_site("", {"claim", "--for", "1h", "--json"}));
+  ASSERT_EQ(again.exit_code, 0) << again.err;
+  const auto pid = std::to_string(Json::parse(again.out).at("pid").get<int64_t>());
+  ASSERT_EQ(run(machine_.yoke({"release", pid})).exit_code, 0);
+  text.clear();
+  EXPECT_TRUE(wait_until([&] { return (text += terminal.text()).find("was released by root") != text.npos; })) << text;
+}
+
 TEST_F(ClaimIdleness, AProgramThatComputesIsNotWarned) {
   // The end is late, because a busy machine may need more than the time of the warning until the device is in use.
   Command program(with_site("idle_warn = '1s'\nidle_end = '60s'\n", ClaimMachine::claim_and_wait({"-n", "2"})));

@@ -224,6 +224,10 @@ TEST(AdminCheck, TriesTheInstallationAsTwoUsersAndLeavesNothing) {
   EXPECT_THAT(unknown.out, HasSubstr("names users that this machine does not know: no-such-user"));
   EXPECT_THAT(unknown.out, HasSubstr("names groups that this machine does not know: no-such-group"));
   EXPECT_EQ(status_of(unknown, "storage"), "warn") << "daemon may not write there";
+  machine.write("engine.toml", "[container]\ndefault_engine = 'podman'\n");
+  auto podman = machine.yoke({"admin", "check", "--user", "daemon", "--user", "nobody"});
+  podman.environment.emplace_back("YOKE_SITE_CONFIG", machine.path("engine.toml"));
+  EXPECT_THAT(run(podman).out, HasSubstr("daemon cannot start containers of podman: /etc/subuid has no line"));
   chmod(machine.path("scratch").c_str(), 01777);
   EXPECT_EQ(status_of(run(named), "storage"), "ok");
   auto claim = machine.yoke_as(kAda, {"claim", "--", "true"});

@@ -23,7 +23,7 @@ cp "$(command -v busybox)" "$root/bin/busybox"
 ln -s busybox "$root/bin/sh"
 cp "$python" "$root/usr/bin/"
 ln -s "$(basename "$python")" "$root/usr/bin/python3"
-tar -C / --exclude='config-*' --exclude=test --exclude=idlelib --exclude=pydoc_data \
+tar -C / --exclude='config-*' --exclude=test --exclude=idlelib --exclude=pydoc_data --exclude=ensurepip --exclude=unittest \
   --exclude=lib2to3 -cf - "${library#/}" | tar -C "$root" -xf -
 ldd "$python" | grep -o '/[^ ]*' | while read -r file; do
   mkdir -p "$root$(dirname "$file")"
@@ -133,9 +133,6 @@ TEST_P(Images, PackagesAreComparedAndAddedOnTop) {
                                   HasSubstr("py-torch-lightning"), Not(HasSubstr("trap"))))
       << compared.err;
   EXPECT_THAT(compared.err, HasSubstr("no-such-image.sif: "));
-  const auto matching = act("packages", {image, image, "--grep", "torch.LIGHT", "--csv"});
-  EXPECT_EQ(matching.exit_code, 0) << matching.err;
-  EXPECT_THAT(matching.out, AllOf(HasSubstr("\npy-torch-lightning,2.1,2.1\n"), Not(HasSubstr("base-package"))));
 
   const auto output = is("apptainer") ? "x.sqsh" : "extended:2";
   const auto extended =
@@ -159,7 +156,7 @@ TEST_P(Images, PackagesAreComparedAndAddedOnTop) {
                              "print(m.version(\"added-package\"), m.version(\"base-package\"))'"});
   const auto used = run(machine_->yoke(words));
   EXPECT_EQ(used.out, "added 3.0\n3.0 1.5\n") << used.err;
-  if (GetParam().uid != 0) return;  // the rest does not depend on the user, and takes time
+  if (GetParam().uid != 0 || is("docker")) return;  // the rest is the same for all users and for docker, and takes time
   const auto failed =
       act("extend", {image, "--pip", "missing-package", "--wheels", machine_->path("wheels"), "-o", "y"});
   EXPECT_EQ(failed.exit_code, 75);
@@ -169,7 +166,9 @@ TEST_P(Images, PackagesAreComparedAndAddedOnTop) {
   const auto both = act("packages", {image, user() + "/extended:2"});
   EXPECT_THAT(both.out, AllOf(HasSubstr("added-package"), Not(HasSubstr("base-package")),
                               HasSubstr("3 packages are the same in all images")));
-  if (is("docker")) return;  // nor does this depend on the engine
+  const auto matching = act("packages", {image, image, "--grep", "torch.LIGHT", "--csv"});
+  EXPECT_EQ(matching.exit_code, 0) << matching.err;
+  EXPECT_THAT(matching.out, AllOf(HasSubstr("\npy-torch-lightning,2.1,2.1\n"), Not(HasSubstr("base-package"))));
 
   // An image on top of an extended one has the packages of both.
   std::filesystem::remove(machine_->path("wheels/added_package-3.0-py3-none-any.whl"));

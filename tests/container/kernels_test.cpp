@@ -97,7 +97,8 @@ TEST_P(KernelsInContainers, HoldAClaimUntilTheyEnd) {
   const auto broken = install({"-e", "SITE=/opt/broken"});
   EXPECT_EQ(broken.exit_code, 69);
   EXPECT_THAT(broken.err, AllOf(HasSubstr("ImportError: libzmq.so.5"), HasSubstr("cannot import ipykernel")));
-  const auto installed = install({"--claim", "2", "-v", "../data:/data:ro", "-e", "GREETING=a b"});
+  const auto installed =
+      install({"--claim", "2", "-v", "../data:/data:ro", "-e", "GREETING=a b", "-e", "no_proxy=hidden.example"});
   ASSERT_EQ(installed.exit_code, 0) << installed.err;
   const auto kernels = Json::parse(run(with_jupyter(machine_->yoke({"jupyter", "list", "--json"}))).out).at("kernels");
   ASSERT_EQ(kernels.size(), 1);

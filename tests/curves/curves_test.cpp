@@ -105,6 +105,7 @@ TEST(Curve, OverlaysRunsInColoursOfTheTerminal) {
   const auto plain = runs.curve({"runs/a", "runs/b", "runs/c", "--metric", "loss"});
   EXPECT_THAT(plain.out, AllOf(HasSubstr("** a"), HasSubstr("oo b"), Not(HasSubstr("\x1b"))));
   EXPECT_EQ(plain.err, "yoke curve: no metric 'loss' in runs/c\n");
+  EXPECT_EQ(plain.exit_code, 66) << "a run that was named lacks a metric that was named";
 }
 
 TEST(Curve, PrintsTheValues) {

@@ -103,7 +103,7 @@ def server(kernel):
 
 
 IN_CONTAINER = "import os; print(os.stat('/proc/self/ns/pid').st_ino, os.getcwd(), os.environ['GREETING'], " \
-               "open('/data/given').read().strip(), [n for n in os.listdir('/dev') if n.startswith('nvidia')])"
+               "os.environ['no_proxy'], open('/data/given').read().strip(), [n for n in os.listdir('/dev') if n.startswith('nvidia')])"
 
 
 def serve_container(kernel):
@@ -124,14 +124,28 @@ def processes_in(namespace):
     return found
 
 
+def is_on_a_command_line(text):
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                if text in file.read():
+                    return True
+        except OSError:
+            pass
+    return False
+
+
 def in_container(kernel):
-    """A kernel in a container sees its devices, its folders and variables, and ends with the server that is killed."""
+    """A kernel in a container sees its devices, its folders and variables, and ends with the server that is killed.
+
+    no_proxy is a variable that clients of engines read, too."""
     process = subprocess.Popen([sys.executable, __file__, "serve_container", yoke, kernel], stdout=subprocess.PIPE)
     lines = iter(process.stdout.readline, b"")  # the kernel prints there, too
     words = next(line for line in lines if line.startswith(b"seen ")).decode().split(maxsplit=2)[1:]
-    assert words[1].startswith("/workspace a b given ["), words
+    assert words[1].startswith("/workspace a b hidden.example given ["), words
     assert len(claims()) == 2 and {one["purpose"] for one in claims()} == {"notebook " + kernel}, claims()
     assert processes_in(int(words[0])), words
+    assert not is_on_a_command_line(b"hidden.example")
     process.kill()
     wait_for(lambda: not claims(), "the claim is still there")
     wait_for(lambda: not processes_in(int(words[0])), "the container is still there")

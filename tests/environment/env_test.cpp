@@ -110,6 +110,43 @@ TEST(Env, IsIncompleteAfterAnInterruption) {
   EXPECT_EQ(user.yoke({"env", "remove", "work"}).exit_code, 0);
 }
 
+/// A Python that makes an environment whose pip takes for ever.
+constexpr const char* kSlowPython = R"sh(#!/bin/sh
+while [ $# -gt 1 ]; do shift; done
+mkdir -p "$1/bin"
+cat > "$1/bin/python" << 'END'
+#!/bin/sh
+case $* in
+  *' pip '*) echo begun >&2; exec sleep 1000 ;;
+  *) echo '{"settings":{},"has_hashes":false,"versions":{},"unmet":[],"unread":"","torch_minors":null,"named":[]}' ;;
+esac
+END
+chmod +x "$1/bin/python")sh";
+
+TEST(Env, ASignalLeavesNothingOrSaysWhatIsLeft) {
+  const Environments user;
+  user.write("slow", "#!/bin/sh\necho begun\nexec sleep 1000\n", true);
+  user.write("slow-pip", kSlowPython, true);
+  user.write("requirements.txt", "yoketest\n");
+  const auto interrupted = [&](const char* python, int signal) {
+    Command command(user.options({"env", "create", "work", "--python", user.path(python), "-r", "requirements.txt"}));
+    EXPECT_TRUE(command.wait_until([&] { return command.err().find("begun") != std::string::npos; })) << command.err();
+    command.signal(signal);
+    return command.wait();
+  };
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    EXPECT_EQ(interrupted("slow", signal).exit_code, 128 + signal);
+    EXPECT_FALSE(fs::exists(user.path("home/.local/share/yoke/env/work")));
+  }
+  const auto later = interrupted("slow-pip", SIGTERM);
+  EXPECT_EQ(later.exit_code, 128 + SIGTERM);
+  EXPECT_THAT(later.err,
+              HasSubstr("interrupted; the same command goes on with what is in " +
+                        user.path("home/.local/share/yoke/env/work") + ", and `yoke env remove work` removes it\n"));
+  EXPECT_EQ(user.state_of_only(), "incomplete");
+  EXPECT_EQ(user.yoke({"env", "remove", "work"}).exit_code, 0);
+}
+
 TEST(Env, NamesThePackageThatDebianLacks) {
   const Environments user;
   user.write("python",

@@ -1,4 +1,5 @@
 // Tests `yoke train fashion-mnist` on a small data set that the test generates: ten kinds of noisy stripes.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/mount.h>
@@ -10,6 +11,7 @@
 #include <random>
 
 #include "tests/support/command.h"
+#include "tests/support/terminal.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 
@@ -178,6 +180,21 @@ TEST_F(FashionMnist, ARunThatIsToldToStopSavesAndResumesToTheSameBits) {
     EXPECT_THAT(resumed.out,
                 ContainsRegex("resumed from " + told + "/checkpoint-0+[0-9]+.safetensors at epoch 2, step [1-9]"));
     EXPECT_TRUE(read_file(file(told) / kLast) == read_file(file("whole") / kLast));
+  }
+}
+
+// A script must not take a training for complete because it was saved. A single rank handles Ctrl-C alone, and the
+// launcher takes its status.
+TEST_F(FashionMnist, CtrlCAtATerminalGivesOneStatusForAnyNumberOfRanks) {
+  for (const auto* num_ranks : {"1", "2"}) {
+    const auto out = file(std::string("told-") + num_ranks);
+    test::ShellOnTerminal shell;
+    shell.run(fmt::format("cd {} && {} train fashion-mnist -n {} --epochs 500 --data {} --out {}; echo \"status $?\"",
+                          folder_.path(), YOKE_COMMAND, num_ranks, data().string(), out.string()));
+    ASSERT_TRUE(shell.wait_until([&] { return fs::exists(out / "metrics.csv"); }, std::chrono::minutes(1)));
+    shell.type(test::kCtrlC);
+    EXPECT_TRUE(shell.shows("status 130")) << num_ranks << ": " << shell.out();
+    EXPECT_THAT(shell.out(), HasSubstr("told to stop at epoch ")) << num_ranks;
   }
 }
 

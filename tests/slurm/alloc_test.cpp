@@ -327,6 +327,10 @@ TEST_F(Alloc, SaysHowItEnded) {
   EXPECT_NE(at_limit.exit_code, 0);
   EXPECT_THAT(at_limit.err, HasSubstr("allocation " + timed + " has ended: its time limit was reached"));
   EXPECT_THAT(shell("yoke run --in b true").err, HasSubstr("allocation"));
+  // What was said stays when slurmctld has forgotten the job.
+  const auto log = ".local/state/yoke/alloc/" + timed + ".yoke.log";
+  EXPECT_THAT(shell("cat " + log).out, HasSubstr("the allocation ends: its time limit was reached"));
+  EXPECT_THAT(at_limit.err + shell("yoke run --in " + timed + " true").err, HasSubstr(log));
 }
 
 }  // namespace

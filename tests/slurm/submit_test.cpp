@@ -22,6 +22,7 @@ file=$1/checkpoint.$RANK
 step=$(cat "$file" 2>/dev/null || echo 0)
 stop=''
 trap 'stop=1' USR1 TERM
+echo $$ >"$1/pid.$RANK"
 save() { echo "$step" >"$file.tmp" && mv "$file.tmp" "$file"; }
 echo "begins after $step on $(hostname)"
 while [ "$step" -lt "$2" ]; do
@@ -244,14 +245,35 @@ TEST_F(SlurmSubmit, RefusesOutputsThatSlurmCouldNotWrite) {
     EXPECT_THAT(result.err, HasSubstr(why));
   };
   refused("-o nowhere/%j.out", "there is no folder nowhere");
+  refused("--sbatch=--error=nowhere/%j.err", "--error nowhere/%j.err: there is no folder nowhere");
+  EXPECT_THAT(slurm(cluster, "array --sbatch '-e nowhere/%a' --param a=1 -- echo {a}").err, HasSubstr("give %a/%a"));
   refused("-o '$HOME/x.out'", "write the whole path");
   refused("-o '~/x.out'", "write the whole path");
   refused("-o /tmp", "it is a folder; name a file in it");
+  refused("-o 'a\\%j.out'", "Slurm drops backslashes");
   refused("-J a/b -o %x.out", "use a name without /");
   refused("--env RANK=5", "--env RANK");
   refused("--sbatch=--distribution=cyclic", "follow each other");
   refused("--sbatch=--chdir=/tmp", "`cd` before");
   refused("--sbatch=--wait", "yoke's --wait");
+  // Habits of sbatch have other forms, and Slurm does not name the limit of indices.
+  refused("-n 4", "-n 4 is an option of sbatch: give nodes by -N and ranks of each by --ranks-per-node");
+  refused("-c4", "give --cpus-per-rank");
+  refused("--gres=gpu:2", "give --gpus-per-node N");
+  refused("--exclusive", "--exclusive is an option of sbatch: give it as --sbatch=--exclusive");
+  refused("-a 0-2000", "the largest index is 2000, and those of this cluster are at most 1000 (MaxArraySize=1001)");
+  const auto array = slurm(cluster, "array -t 1h --param a=1 -- echo {a}");
+  EXPECT_EQ(array.exit_code, 64);
+  EXPECT_THAT(array.err, HasSubstr("-t 1h is an option of sbatch: give it in --sbatch"));
+  EXPECT_THAT(slurm(cluster, "array --sbatch '-t 2h' --param a=1 -- echo {a}").err, HasSubstr("write -t 2:00:00"));
+  EXPECT_THAT(slurm(cluster, "array --folder 'a\\b' --param a=1 -- echo {a}").err, HasSubstr("choose another one"));
+  // Nodes or their modules may have the program, so this is a warning, for programs too.
+  const auto warned = slurm(cluster, "submit --json --dry-run -t 1m -- no-such-program {cpu}");
+  EXPECT_EQ(warned.exit_code, 0) << warned.err;
+  const auto json = nlohmann::json::parse(warned.out);
+  EXPECT_THAT(json["warnings"].dump(),
+              testing::AllOf(HasSubstr("no-such-program is not in PATH here"), HasSubstr("{cpu} stays as it is")));
+  EXPECT_THAT(json["decisions"].dump(), HasSubstr("told to stop 15 s before the end"));
   // So are programs that the job would not find, and batch scripts, which each rank would run.
   folder_.write("r.py", "print(1)\n");
   folder_.write("plain", "x\n");
@@ -271,9 +293,18 @@ TEST_F(SlurmSubmit, RefusesOutputsThatSlurmCouldNotWrite) {
   refused_program("./nothing", 66, "there is no ./nothing in this folder");
   refused_program("python3 -u nothing.py", 66, "there is no nothing.py in this folder");
   EXPECT_EQ(cluster.run({"squeue", "-h"}).out, "");
+  // `yoke slurm check` finds the same in a script of the user. Oracle: sbatch takes it, and the job fails.
+  folder_.write("lost.sh", "#!/bin/bash\n#SBATCH -t 5 --mem=1G\n#SBATCH -o nowhere/%j.out\nhostname\n");
+  const auto checked = slurm(cluster, "check lost.sh");
+  EXPECT_EQ(checked.exit_code, 1) << checked.err;
+  EXPECT_THAT(checked.out, testing::AllOf(HasSubstr("log-folder-missing"), HasSubstr("mkdir -p nowhere")));
+  const auto lost = cluster.shell("cd " + folder_.path() + " && sbatch --parsable --wait lost.sh");
+  EXPECT_NE(lost.exit_code, 0);
+  EXPECT_THAT(cluster.run({"scontrol", "show", "job", lost.out.substr(0, lost.out.find('\n'))}).out,
+              testing::AllOf(HasSubstr("JobState=FAILED"), HasSubstr("ExitCode=0:53")));
   const auto full = slurm(cluster, "submit -t 5m -- sleep 30 >/dev/full");
   EXPECT_EQ(full.exit_code, 75);
-  EXPECT_THAT(full.err, HasSubstr("job 1 is submitted all the same"));
+  EXPECT_THAT(full.err, HasSubstr("is submitted all the same"));
   EXPECT_THAT(slurm(cluster, "submit --dry-run -t 5m -- /no/such.sh").err, HasSubstr("there is no /no/such.sh here"));
 }
 
@@ -404,6 +435,9 @@ TEST_F(SlurmSubmit, GoesOnAfterPreemptionAndALostNode) {
   // A node is lost without a signal: Slurm requeues the job by itself, and it goes on from the newest checkpoint.
   ASSERT_EQ(cluster.run({"scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test"}).exit_code, 0);
   ASSERT_TRUE(cluster.wait_for_state(job, "PENDING"));
+  // Slurm does not wait until a lost node has ended its tasks, and what ends them would end the next start's too.
+  const auto lost_rank = "/proc/" + slurp(folder_.path("pid.7"));
+  ASSERT_TRUE(wait_until([&] { return slurp(lost_rank.substr(0, lost_rank.find('\n')) + "/cmdline").empty(); }));
   cluster.run({"scontrol", "update", "NodeName=n2", "State=RESUME"});  // it may have come back by itself
   start_now(cluster, job);
   ASSERT_TRUE(cluster.wait_for_state(job, "COMPLETED")) << output(job);

@@ -74,9 +74,18 @@ TEST(SlurmWatching, ListsJobsAndShowsWhatTheyPrint) {
   EXPECT_THAT(slurm(cluster, "ps " + pending).out, AllOf(HasSubstr("_[0,2,4,"), HasSubstr(",...]")));
   EXPECT_THAT(slurm(cluster, "report '" + pending + "_[900]'").out, HasSubstr("PENDING"));
   EXPECT_EQ(slurm(cluster, "report '" + pending + "_[1,3]'").exit_code, 66);
-  const auto array = submit(cluster, "--array=0-1 --wrap 'echo task $SLURM_ARRAY_TASK_ID'");
+  EXPECT_THAT(slurm(cluster, "ps '" + pending + "_[98,900]' '" + pending + "_[1,3]'").out,
+              AllOf(HasSubstr("PENDING"), HasSubstr("job " + pending + "_[1,3] neither waits nor runs")));
+  // Each line names its task, also while the other one waits.
+  const auto array = submit(cluster, "--array=0-1%1 --wrap 'echo task $SLURM_ARRAY_TASK_ID'");
   EXPECT_EQ(slurm(cluster, "logs -f " + array).out, array + "_0: task 0\n" + array + "_1: task 1\n");
   EXPECT_EQ(slurm(cluster, "logs " + array + "_1").out, "task 1\n");
+  EXPECT_EQ(slurm(cluster, "logs '" + array + "_[1-7]'").out, "task 1\n");
+  EXPECT_EQ(slurm(cluster, "logs " + array + ",1").exit_code, 64);
+  // A terminal of 40 columns keeps what matters, and a pipe has all.
+  const auto narrow = cluster.shell(kFolder + "COLUMNS=40 " YOKE_COMMAND " slurm ps " + job + " " + held, "ada").out;
+  EXPECT_THAT(narrow, AllOf(HasSubstr("  state    where\n"), HasSubstr("PENDING  (JobHeldUser)")));
+  EXPECT_THAT(slurm(cluster, "ps " + late + "," + pending).out, Not(HasSubstr("…")));
   EXPECT_EQ(slurm(cluster, "logs 9999").exit_code, 66);
   EXPECT_EQ(slurm(cluster, "report " + array + "_9").exit_code, 66);  // a task that the array lacks
 
@@ -113,10 +122,20 @@ TEST(SlurmWatching, ListsJobsAndShowsWhatTheyPrint) {
   EXPECT_EQ(found.out, "old\n");
   EXPECT_THAT(found.err, HasSubstr("this is what the files in this folder say"));
 
+  Command watching({.argv = cluster.in({YOKE_COMMAND, "slurm", "ps", "--watch", "0.2"}, "ada")});
+  ASSERT_TRUE(watching.wait_for_output("JobHeldUser")) << watching.err();
   cluster.kill_daemon("slurmctld");
   const auto broken = slurm(cluster, "ps");
   EXPECT_EQ(broken.exit_code, 75);
   EXPECT_THAT(broken.err, HasSubstr("squeue cannot reach slurmctld"));
+  // --watch outlives a restart.
+  ASSERT_TRUE(watching.wait_for_output("trying again for 10 min")) << watching.err();
+  ASSERT_EQ(cluster.shell("slurmctld").exit_code, 0);
+  const auto is_back = [&] {
+    const auto& text = watching.out();
+    return text.find("JobHeldUser", text.rfind("trying again for")) != text.npos;
+  };
+  EXPECT_TRUE(watching.wait_until(is_back, milliseconds(60'000))) << watching.out() << watching.err();
 }
 
 /// Variables that give each process eight simulated GPUs.
@@ -162,6 +181,11 @@ TEST(SlurmWatching, ReportsWhatAJobUsedAndShowsItsDevices) {
   EXPECT_THAT(range.out, AllOf(HasSubstr("job " + array + "_1 "), HasSubstr("job " + array + "_2 "),
                                Not(HasSubstr("job " + array + "_3 "))));
   EXPECT_EQ(slurm(cluster, "report '" + array + "_[8-9]'").exit_code, 66);
+  // A job that nobody knows does not keep the others from their reports; 5-7 are jobs.
+  const auto some = slurm(cluster, "report " + job + "-" + job + " 9998,9999");
+  EXPECT_EQ(some.exit_code, 66);
+  EXPECT_THAT(some.out, HasSubstr("job " + job + " (train)"));
+  EXPECT_THAT(some.err, HasSubstr("know job 9999"));
   const auto tasks = Json::parse(slurm(cluster, "report --json " + array).out).at("reports");
   ASSERT_EQ(tasks.size(), 3U);  // in the order of tasks, of which the last one has the array's number
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(tasks[i].at("job").at("id"), array + "_" + std::to_string(i + 1));
@@ -200,8 +224,9 @@ TEST(SlurmWatching, KnowsThatAStepWasOutOfMemory) {
 
   // A task of a sweep that ran out of memory gets more of it, and the others what they had.
   const auto sweep = slurm(cluster,
-                           "array --param n=0,1 --sbatch '--mem=100 -c1 -t 5' -- "
-                           "sh -c '[ $0 = 0 ] || [ -e ../../go ] || srun python3 ../../oom.py' {n}");
+                           "array --param n=0,1,2 --sbatch '--mem=100 -c1 -t 5' -- sh -c "
+                           "'[ -e ../../go ] || [ $0 != 2 ] || exit 3; [ -e ../../go ] || [ $0 != 1 ] || "
+                           "srun python3 ../../oom.py' {n}");
   ASSERT_EQ(sweep.exit_code, 0) << sweep.err;
   const auto collect = [&] { return slurm(cluster, "array --collect sweep --csv"); };
   const auto is_out_of_memory = [&] {
@@ -210,6 +235,22 @@ TEST(SlurmWatching, KnowsThatAStepWasOutOfMemory) {
   };
   ASSERT_TRUE(wait_until(is_out_of_memory, milliseconds(90'000))) << collect().out;
   EXPECT_THAT(collect().out, HasSubstr("0,done,0"));
+  const auto sweep_job = sweep.out.substr(4, sweep.out.find(':') - 4);
+  const auto out_of_memory = [&] {
+    return Json::parse(slurm(cluster, "report --json " + sweep_job).out).at("arrays").at(0).at("out_of_memory");
+  };
+  EXPECT_TRUE(wait_until([&] { return out_of_memory() == Json({1}); }, milliseconds(60'000))) << out_of_memory();
+  // No node has 100 times the memory. The other task is submitted all the same, and both are told.
+  const auto refused = slurm(cluster, "array --rerun sweep --grow 100 --json");
+  EXPECT_EQ(refused.exit_code, 69) << refused.err;
+  const auto parts = Json::parse(refused.out);
+  EXPECT_EQ(parts.at("reruns").at(0).at("tasks"), Json({2})) << refused.out;
+  EXPECT_EQ(parts.at("failed").at(0).at("tasks"), Json({1}));
+  EXPECT_THAT(parts.at("failed").at(0).at("error").get<std::string>(), HasSubstr("sbatch refused the job"));
+  const auto rerun_2 = parts.at("reruns").at(0).at("job").get<std::string>() + "_2";
+  ASSERT_TRUE(cluster.wait_for_state(rerun_2, "FAILED"));
+  ASSERT_TRUE(wait_until(is_out_of_memory, milliseconds(90'000))) << collect().out;
+  EXPECT_THAT(collect().err, HasSubstr("task 2 failed (3) as job " + rerun_2)) << "sweep.json has the new job";
   cluster.shell(kFolder + "touch go", "ada");
   const auto larger = slurm(cluster, "array --rerun sweep --grow 3");
   EXPECT_THAT(larger.out, HasSubstr(": task 1 again, with --mem=100 -c1 -t 5 --mem=300M")) << larger.err;
@@ -392,6 +433,16 @@ TEST(SlurmWatching, TellsOfJobsThatHavePrintedNothingSinceTheyWereResumed) {
   const auto ended = slurm(cluster, "logs " + job);
   EXPECT_EQ(ended.exit_code, 66);
   EXPECT_THAT(ended.err, AllOf(HasSubstr("it ended before it started again"), HasSubstr(kept)));
+
+  // Following says once that a job waits again, after it has printed something.
+  const auto again = submit(cluster, "--requeue --wrap 'echo begun; sleep 1000'");
+  ASSERT_TRUE(cluster.wait_for_state(again, "RUNNING"));
+  Command following({.argv = cluster.in({"sh", "-c", kFolder + YOKE_COMMAND " slurm logs -f " + again}, "ada")});
+  ASSERT_TRUE(following.wait_for_output("begun"));
+  cluster.run({"scontrol", "requeue", again});
+  EXPECT_TRUE(following.wait_for_output("job " + again + " waits in the queue again")) << following.err();
+  cluster.run({"scancel", again});
+  EXPECT_EQ(following.wait().exit_code, 0);
 
   const auto held = submit(cluster, "--hold --wrap true");
   cluster.run({"scancel", held});

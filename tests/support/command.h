@@ -57,9 +57,9 @@ class Command {
   const std::string& err() const { return err_; }
 
   /// Reads output until `condition` holds. Returns false if `limit` passes before.
-  bool wait_until(const std::function<bool()>& condition, milliseconds limit = milliseconds(20'000));
+  bool wait_until(const std::function<bool()>& condition, milliseconds limit = milliseconds(60'000));
   bool wait_for_output(std::string_view text);
-  Result wait(milliseconds limit = milliseconds(60'000));
+  Result wait(milliseconds limit = milliseconds(200'000));
 
  private:
   void pump(milliseconds limit);
@@ -78,7 +78,7 @@ Result run(const CommandOptions& options);
 std::string slurp(const std::string& path);
 
 /// Waits until `condition` holds. Returns false if `limit` passes before.
-bool wait_until(const std::function<bool()>& condition, milliseconds limit = milliseconds(20'000));
+bool wait_until(const std::function<bool()>& condition, milliseconds limit = milliseconds(60'000));
 
 /// Returns a new value for YOKE_TEST_TAG, unique on this machine.
 std::string new_tag();

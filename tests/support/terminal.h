@@ -37,7 +37,7 @@ class ShellOnTerminal {
   const std::string& out() const { return out_; }
   void forget() { out_.clear(); }
 
-  bool wait_until(const std::function<bool()>& condition, milliseconds limit = milliseconds(20'000));
+  bool wait_until(const std::function<bool()>& condition, milliseconds limit = milliseconds(60'000));
   bool shows(std::string_view text);
   /// Waits for a file that a command writes, and returns its first line; empty if no line came in time.
   std::string line_of(const std::string& path);

@@ -12,6 +12,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/held_signals.h"
 #include "yoke/base/process.h"
 
 namespace yoke {
@@ -73,7 +74,8 @@ CommandOutput run_quietly(const std::vector<std::string>& argv, const Environmen
                        .environment = environment.to_strings(),
                        .in = kNullStream,
                        .out = out.write_end.value(),
-                       .err = err.write_end.value()};
+                       .err = err.write_end.value(),
+                       .blocked_signals = BlockedSignals::kNone};
   if (limit) {
     options.process_group = 0;
     options.death_signal = SIGTERM;  // because Ctrl-C does not reach another process group
@@ -92,9 +94,15 @@ CommandOutput run_quietly(const std::vector<std::string>& argv, const Environmen
 }
 
 int run_visibly(const std::vector<std::string>& argv, const Environment& environment) {
-  const pid_t pid =
-      spawn({.argv = argv, .environment = environment.to_strings(), .in = kNullStream, .out = STDERR_FILENO});
+  HeldSignals signals;
+  const pid_t pid = spawn({.argv = argv,
+                           .environment = environment.to_strings(),
+                           .in = kNullStream,
+                           .out = STDERR_FILENO,
+                           .blocked_signals = BlockedSignals::kNone});
   if (pid < 0) throw system_error(errno, "starting a process for " + argv[0]);
+  const UniqueFd program(static_cast<int>(syscall(SYS_pidfd_open, pid, 0U)));
+  if (program) signals.wait_readable(program.value(), pid);
   return wait_for_child(pid);
 }
 

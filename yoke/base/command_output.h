@@ -24,7 +24,7 @@ struct CommandOutput {
 CommandOutput run_quietly(const std::vector<std::string>& argv, const Environment& environment,
                           std::optional<std::chrono::milliseconds> limit = {});
 
-/// Runs `argv` and shows what it prints on standard error, such as the progress of a download. Returns its status.
+/// Runs `argv`, shows what it prints on standard error, and passes on signals (held_signals.h). Returns its status.
 int run_visibly(const std::vector<std::string>& argv, const Environment& environment);
 
 }  // namespace yoke

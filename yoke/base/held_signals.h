@@ -1,7 +1,12 @@
 // yoke/base/held_signals.h -- Ctrl-C and the like, held back until what was begun is undone.
 #pragma once
 
+#include <sys/types.h>
+
 #include <csignal>
+#include <vector>
+
+#include "yoke/base/file.h"
 
 namespace yoke {
 
@@ -14,11 +19,18 @@ class HeldSignals {
   HeldSignals& operator=(const HeldSignals&) = delete;
   ~HeldSignals();
 
-  /// Errors  kUnavailable: one of them is pending.
+  bool has_come() const;
+  /// Errors  kUnavailable: one of them has come.
   void check() const;
+
+  /// Waits until `fd` is readable. Meanwhile `child` gets those that other processes send; a terminal signals it
+  /// itself.
+  void wait_readable(int fd, pid_t child);
 
  private:
   sigset_t held_ = {}, before_ = {};
+  UniqueFd fd_;
+  std::vector<int> passed_on_;
 };
 
 }  // namespace yoke

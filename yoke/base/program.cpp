@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <atomic>
+#include <csignal>
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -10,11 +12,18 @@
 #include "yoke/base/error_file.h"
 
 namespace yoke {
+namespace {
+
+constinit std::atomic<bool> is_interrupted = false;  // lock-free, as a handler needs
+
+}  // namespace
+
+void note_interrupt() noexcept { is_interrupted.store(true, std::memory_order_relaxed); }
 
 int run_program(std::string_view name, const std::function<void()>& body) {
   try {
     body();
-    return 0;
+    return is_interrupted.load(std::memory_order_relaxed) ? 128 + SIGINT : 0;
   } catch (const Error& error) {
     fmt::print(stderr, "{}: {}\n", name, error.what());
     record_failure(error);

@@ -57,8 +57,10 @@ void leave_out_held_back(Survey& survey, const Asker& asker, std::vector<Reserva
 }
 
 /// The turn, in which a request may be before others if it says how long it takes.
+/// `num_devices`: of this machine, if the drivers were read.
 Turn find_turn(Survey survey, const Ledger& ledger, const AllocationRequest& request, const Place* place,
-               const SiteConfig& config, const std::vector<std::string>& free_keys) {
+               const SiteConfig& config, const std::vector<std::string>& free_keys,
+               std::optional<int64_t> num_devices) {
   const auto num_free = static_cast<int64_t>(free_keys.size());
   const auto now = std::chrono::system_clock::now();
   auto asker = asker_of(request, place);
@@ -67,8 +69,18 @@ Turn find_turn(Survey survey, const Ledger& ledger, const AllocationRequest& req
     asker.ticket = "";
     survey.tickets.push_back({.uid = asker.uid, .since = now, .request = {.num_devices = asker.num_devices}});
   }
-  order_queue(survey, ledger, config, now);
+  auto* const memory = request.memory;
+  if (memory != nullptr) memory->look(survey, now);
+  order_queue(survey, memory != nullptr ? memory->started() : starts_in_notes(survey, now), ledger, config, now);
   const auto limits = limits_for(survey, config);
+  using Basis = QueueMemory::Basis;
+  const auto basis = num_devices ? Basis::kDrivers : Basis::kLocks;
+  if (memory != nullptr && num_devices) memory->num_devices = num_devices;
+  if (memory != nullptr) num_devices = memory->num_devices;
+  if (num_devices) leave_out_impossible(survey, asker.uid, *num_devices);
+  if (memory != nullptr) {
+    memory->pass_by(survey, asker.uid, limits, free_keys, basis, std::chrono::steady_clock::now());
+  }
   auto turn = turn_of(survey, asker, limits);
   if (place == nullptr) turn.position = 0;
   if (turn.position > 0) {
@@ -85,12 +97,15 @@ Turn find_turn(Survey survey, const Ledger& ledger, const AllocationRequest& req
 }
 
 std::string limit_text(const Excess& excess, int64_t wanted) {
-  const auto whose = excess.group.empty() ? "a user" : fmt::format("the group {}", printable(excess.group));
+  const auto whose = excess.is_own          ? "you"
+                     : excess.group.empty() ? "a user"
+                                            : fmt::format("the group {}", printable(excess.group));
+  const auto who = limiter(excess.is_own);
   const auto most = fmt::format("{} {}", excess.most, excess.most == 1 ? "device" : "devices");
   if (wanted > excess.most) {
-    return fmt::format("this site lets {} have {} at a time, and {} are wanted; ask for fewer", whose, most, wanted);
+    return fmt::format("{} lets {} have {} at a time, and {} are wanted; ask for fewer", who, whose, most, wanted);
   }
-  return fmt::format("this site lets {} have {}, and {} {}; release some (`yoke claims` lists them), or ask for fewer",
+  return fmt::format("{} lets {} have {}, and {} {}; release some (`yoke claims` lists them), or ask for fewer", who,
                      whose, most, excess.group.empty() ? "you hold" : "its members hold", excess.num_held);
 }
 
@@ -270,7 +285,8 @@ Allocation attempt(const Preparation& known, const Ledger::Session& session, Sur
     if (candidate.standing == Standing::kFree && candidate.num_sharers == 0) free_keys.push_back(candidate.key);
   }
   leave_out_held_back(survey, asker_of(request, known.place), reservations, known.all, now);
-  result.turn = find_turn(survey, known.ledger, request, known.place, known.config, free_keys);
+  result.turn = find_turn(survey, known.ledger, request, known.place, known.config, free_keys,
+                          static_cast<int64_t>(known.all.size()));
   for (auto& candidate : candidates) {
     const auto& avoid = result.turn.avoid;
     if (candidate.standing != Standing::kFree || std::find(avoid.begin(), avoid.end(), candidate.key) == avoid.end()) {
@@ -297,11 +313,19 @@ Allocation attempt(const Preparation& known, const Ledger::Session& session, Sur
     }
     std::vector<std::string> keys;
     result.ids.clear();
+    result.warnings.clear();
     for (const auto position : picked.chosen) {
-      keys.push_back(candidates[position].key);
-      result.ids.push_back(candidates[position].id);
+      const auto& one = candidates[position];
+      keys.push_back(one.key);
+      result.ids.push_back(one.id);
+      if (one.damage.empty()) continue;
+      result.warnings.push_back(
+          fmt::format("device {} is given although {}; `yoke doctor` says what to do", one.id, one.damage));
     }
-    if (request.is_dry) return result;
+    if (request.is_dry) {
+      result.sentences.insert(result.sentences.end(), result.warnings.begin(), result.warnings.end());
+      return result;
+    }
     std::string held;
     auto note = request.note;
     note.since = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now());
@@ -355,7 +379,9 @@ Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, cons
   return result;
 }
 
-void order_queue(Survey& survey, const Ledger& ledger, const SiteConfig& config, Time now) {
+void order_queue(Survey& survey, const std::map<int64_t, Time>& started, const Ledger& ledger, const SiteConfig& config,
+                 Time now) {
+  put_in_turns(survey.tickets, started);
   if (config.order != Order::kFair || survey.tickets.size() < 2) return;
   const auto uses = all_uses(read_history(ledger.records(), now), survey, now);
   put_in_fair_order(survey.tickets, use_by_user(uses, config.half_life, now), config.patience, now);
@@ -369,6 +395,23 @@ Limits limits_for(const Survey& survey, const SiteConfig& config) {
 }
 
 namespace {
+
+std::string holders_of(const Survey& survey, const std::vector<std::string>& keys) {
+  std::vector<std::string> names;
+  for (const auto& key : keys) {
+    for (const auto* holding : survey.find_all(key)) {
+      const auto name = holder_text(*holding);
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    }
+  }
+  constexpr size_t kMost = 4;
+  if (names.size() > kMost) {
+    const auto more = fmt::format("{} more", names.size() - kMost + 1);
+    names.resize(kMost - 1);
+    names.push_back(more);
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
 
 Outlook outlook_of(Survey survey, const Ledger& ledger, const std::vector<std::string>& keys,
                    const AllocationRequest& request, const SiteConfig& config, const Place& place) {
@@ -384,7 +427,7 @@ Outlook outlook_of(Survey survey, const Ledger& ledger, const std::vector<std::s
   for (const auto& key : keys) {
     if (survey.find(key) == nullptr) free_keys.push_back(key);
   }
-  Outlook result{.turn = find_turn(survey, ledger, request, &place, config, free_keys)};
+  Outlook result{.turn = find_turn(survey, ledger, request, &place, config, free_keys, std::nullopt)};
   // Only the drivers tell how much room there is beside others.
   const auto num_possible = std::count_if(keys.begin(), keys.end(), [&](const std::string& key) {
     const auto holdings = survey.find_all(key);
@@ -398,7 +441,11 @@ Outlook outlook_of(Survey survey, const Ledger& ledger, const std::vector<std::s
 
 Outlook outlook(const Ledger& ledger, const std::vector<std::string>& keys, const AllocationRequest& request,
                 const SiteConfig& config, const Place& place) {
-  return outlook_of(ledger.look_without_lock(), ledger, keys, request, config, place);
+  auto survey = ledger.look_without_lock();
+  auto holders = holders_of(survey, keys);
+  auto result = outlook_of(std::move(survey), ledger, keys, request, config, place);
+  result.holders = std::move(holders);
+  return result;
 }
 
 bool is_worthwhile(const Ledger& ledger, const std::vector<std::string>& keys, const AllocationRequest& request,

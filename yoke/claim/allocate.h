@@ -10,6 +10,7 @@
 #include "yoke/claim/limits.h"
 #include "yoke/claim/policy.h"
 #include "yoke/claim/queue.h"
+#include "yoke/claim/turns.h"
 #include "yoke/device/device.h"
 
 namespace yoke::claim {
@@ -23,6 +24,7 @@ struct AllocationRequest {
   LockWait lock_wait = {};  ///< For the lock that others hold for milliseconds.
   Note note = {};           ///< The purpose. Its times are set when devices are taken.
   std::optional<std::chrono::seconds> length = {};
+  QueueMemory* memory = nullptr;  ///< What this process has seen, while it waits.
   std::chrono::steady_clock::time_point read_at =
       std::chrono::steady_clock::now();  ///< When the snapshot was complete.
 };
@@ -32,6 +34,7 @@ struct Allocation {
   std::vector<std::string> ids;        ///< Of the devices that were chosen, as in `yoke devices`.
   std::vector<std::string> sentences;  ///< The reason, for `--explain`.
   std::string refusal;                 ///< Why nothing was chosen.
+  std::vector<std::string> warnings;   ///< What is wrong with devices that were chosen.
   Turn turn;
   /// Nothing was decided: the snapshot was too old when it was this process's turn, or another process took devices
   /// meanwhile. Read the devices again.
@@ -49,6 +52,7 @@ Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, cons
 struct Outlook {
   bool is_worthwhile = false;  ///< Enough locks are free and it is our turn, so that it pays to ask the drivers.
   Turn turn;
+  std::string holders = {};  ///< "ada (pid 4121), bob (pid 4177)": who holds devices that may be given; empty: nobody.
 };
 /// `keys`: of all devices that may be given.
 Outlook outlook(const Ledger& ledger, const std::vector<std::string>& keys, const AllocationRequest& request,
@@ -59,8 +63,10 @@ Outlook outlook(const Ledger& ledger, const std::vector<std::string>& keys, cons
 bool is_worthwhile(const Ledger& ledger, const std::vector<std::string>& keys, const AllocationRequest& request,
                    const SiteConfig& config, const Place& place);
 
-/// Puts the tickets in the order of the site's choice. Reads the history if that is fair share and somebody waits.
-void order_queue(Survey& survey, const Ledger& ledger, const SiteConfig& config, Time now);
+/// Puts the tickets in the order of the site's choice, in which users take turns. `started`: when each user last got
+/// devices. Reads the history if that is fair share and somebody waits.
+void order_queue(Survey& survey, const std::map<int64_t, Time>& started, const Ledger& ledger, const SiteConfig& config,
+                 Time now);
 
 /// The limits of everybody who holds or wants devices, and of this user.
 Limits limits_for(const Survey& survey, const SiteConfig& config);

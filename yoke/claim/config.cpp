@@ -53,21 +53,33 @@ SiteConfig parse_config(const site::Section& section) {
   return config;
 }
 
+std::string limiter(bool is_own) {
+  return is_own ? "your own configuration (~/.config/yoke/config.toml)" : "this site";
+}
+
 SiteConfig tightened(const SiteConfig& site, const SiteConfig& user) {
   auto result = site;
   result.own_devices = user.devices_per_user;
   result.longest = site::stricter(site.longest, user.longest);
+  result.is_own_longest = result.longest != site.longest;
   result.idle.warn = site::stricter(site.idle.warn, user.idle.warn);
   result.idle.end = site::stricter(site.idle.end, user.idle.end);
+  result.is_own_idle_end = result.idle.end != site.idle.end;
   return result;
 }
 
-SiteConfig read_config(const Environment& environment) {
-  const auto config = site::read_config(environment);
-  auto result = tightened(parse_config(config.site.section("claim")), parse_config(config.user.section("claim")));
-  result.is_decided = config.is_decided;
-  result.is_of_user = config.is_of_user;
-  return result;
+SiteConfig read_config(const Environment& environment, site::LeftOut* left_out) {
+  for (;;) {
+    try {
+      const auto config = site::read_config(environment, {}, left_out);
+      auto result = tightened(parse_config(config.site.section("claim")), parse_config(config.user.section("claim")));
+      result.is_decided = config.is_decided;
+      result.is_of_user = config.is_of_user;
+      return result;
+    } catch (const Error& error) {
+      if (left_out == nullptr || !left_out->add(error)) throw;
+    }
+  }
 }
 
 }  // namespace yoke::claim

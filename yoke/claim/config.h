@@ -30,7 +30,8 @@ struct SiteConfig {
   std::chrono::seconds reserve_longest = std::chrono::days(1);
   std::chrono::seconds reserve_grace = std::chrono::minutes(30);  ///< A reservation ends if it is not used for so long.
   std::chrono::seconds patience = std::chrono::days(1);           ///< Whoever has waited for this long comes first.
-  std::optional<std::chrono::seconds> longest;  ///< The most that --for may ask for; then --for is required.
+  std::optional<std::chrono::seconds> longest;           ///< The most that --for may ask for; then --for is required.
+  bool is_own_longest = false, is_own_idle_end = false;  ///< `longest`, `idle.end`: the user's own file is stricter.
   IdleLimits idle;
   bool is_decided = false, is_of_user = false;  ///< As in site::Config.
 
@@ -41,10 +42,14 @@ struct SiteConfig {
 /// site may.
 SiteConfig parse_config(const site::Section& section);
 
+/// Who limits, at the beginning of a sentence: "this site" or "your own configuration (~/.config/yoke/config.toml)".
+std::string limiter(bool is_own);
+
 /// The limits of both: a user's own file can make them stricter, and not looser. Pure.
 SiteConfig tightened(const SiteConfig& site, const SiteConfig& user);
 
-/// The limits of the site's file and of the user's own. Errors  those of site::read_config() and parse_config().
-SiteConfig read_config(const Environment& environment);
+/// The limits of the site's file and of the user's own. With `left_out`, what has a mistake is left out.
+/// Errors  those of site::read_config() and parse_config().
+SiteConfig read_config(const Environment& environment, site::LeftOut* left_out = nullptr);
 
 }  // namespace yoke::claim

@@ -85,17 +85,12 @@ void check_use_of_others(const Survey& survey, const std::string& id, const devi
 
 ClaimState read_claim_state(const Environment& environment) {
   ClaimState state;
-  SiteConfig config;
+  site::LeftOut left_out;
   try {
-    config = read_config(environment);
-  } catch (const Error& error) {
-    state.config_problem = error.what();
-    state.is_prepared = true;
-    return state;  // it may name the folder, so the locks are not known either
-  }
-  state.idle = config.idle;
-  state.is_prepared = !(config == SiteConfig());
-  try {
+    const auto config = read_config(environment, &left_out);
+    state.config_problem = left_out.problem;
+    state.idle = config.idle;
+    state.is_prepared = !(config == SiteConfig()) || !state.config_problem.empty();
     auto folder = find_lock_folder(config, environment);
     state.folder = folder.path().string();
     state.obstacle = folder.obstacle(std::string(kAllocationName)).value_or("");
@@ -117,7 +112,6 @@ std::vector<Finding> claim_findings(const ClaimState& state, const device::Snaps
                         {},
                         state.config_problem,
                         "until that is mended, nobody can claim; `yoke admin check` looks at the whole installation"});
-    return findings;
   }
   if (!state.folder_problem.empty()) {
     findings.push_back({"claim-folder",
@@ -127,7 +121,9 @@ std::vector<Finding> claim_findings(const ClaimState& state, const device::Snaps
                         "until that is mended, nobody can claim; docs/claim.md has the section for administrators"});
     return findings;
   }
-  findings.push_back({"claim-folder", Status::kOk, {}, "devices are claimed in " + state.folder, ""});
+  if (!state.folder.empty()) {
+    findings.push_back({"claim-folder", Status::kOk, {}, "devices are claimed in " + state.folder, ""});
+  }
   if (!state.obstacle.empty()) {
     findings.push_back({"claim-lock",
                         Status::kWarn,

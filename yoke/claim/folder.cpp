@@ -10,11 +10,14 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <thread>
 
 #include "yoke/base/error.h"
+#include "yoke/base/format.h"
 #include "yoke/base/text.h"
+#include "yoke/device/process/info.h"
 
 namespace yoke::claim {
 namespace {
@@ -119,6 +122,10 @@ UniqueFd LockFolder::open_shared(const std::string& name) const {
       throw in_the_way(path_of(name), error == EACCES ? "it may not be read" : "it is not a regular file", &status);
     }
     // EEXIST: somebody else created it first. ENOENT: it was removed in between.
+    if (error == ENOSPC || error == EDQUOT) {
+      throw Error(ErrorCode::kUnavailable, "making the lock {}: {} is full; {}", path_of(name).string(), path_.string(),
+                  fullest());
+    }
     if ((error != EEXIST && error != ENOENT) || std::chrono::steady_clock::now() > until) {
       throw system_error(error, "making the lock " + path_of(name).string());
     }
@@ -128,6 +135,10 @@ UniqueFd LockFolder::open_shared(const std::string& name) const {
 
 UniqueFd LockFolder::create(const std::string& name) const {
   UniqueFd fd(create_readable(fd_.value(), name.c_str(), O_RDWR));
+  if (!fd && (errno == ENOSPC || errno == EDQUOT)) {
+    throw Error(ErrorCode::kUnavailable, "making {}: {} is full; {}", path_of(name).string(), path_.string(),
+                fullest());
+  }
   if (!fd) throw system_error(errno, "making " + path_of(name).string());
   return fd;
 }
@@ -143,6 +154,32 @@ bool LockFolder::is_current(int fd, const std::string& name) const {
   }, named{};
   if (fstat(fd, &mine) != 0 || fstatat(fd_.value(), name.c_str(), &named, AT_SYMLINK_NOFOLLOW) != 0) return false;
   return mine.st_dev == named.st_dev && mine.st_ino == named.st_ino && distrust(named).empty();
+}
+
+std::string LockFolder::fullest() const {
+  struct Amount {
+    int64_t bytes = 0, num_files = 0;
+  };
+  std::map<uid_t, Amount> by_user;
+  std::error_code error;
+  constexpr int kMost = 100'000;
+  int num_seen = 0;
+  using Walk = std::filesystem::recursive_directory_iterator;
+  for (Walk at(path_, std::filesystem::directory_options::skip_permission_denied, error), end;
+       !error && at != end && num_seen < kMost; at.increment(error), ++num_seen) {
+    struct stat status {};
+    if (lstat(at->path().c_str(), &status) != 0) continue;
+    auto& amount = by_user[status.st_uid];
+    amount.bytes += int64_t{status.st_blocks} * 512;
+    ++amount.num_files;
+  }
+  if (by_user.empty()) return "make room";
+  const auto most = std::max_element(by_user.begin(), by_user.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.second.bytes, a.second.num_files) < std::pair(b.second.bytes, b.second.num_files);
+  });
+  return fmt::format("{} has {} in {} {} there, which that user or root can remove",
+                     printable(device::user_name(int64_t{most->first})), format_bytes(most->second.bytes),
+                     most->second.num_files, most->second.num_files == 1 ? "file" : "files");
 }
 
 std::vector<std::string> LockFolder::names(std::string_view beginning) const {

@@ -37,11 +37,17 @@ std::vector<LockedFile> find_files(const LockFolder& folder, const std::vector<s
                                    std::string_view prefix, Probe probe) {
   const bool has_user = prefix != kDevicePrefix;
   std::vector<LockedFile> files;
+  // Nobody needs more requests, and whoever makes very many must not slow down everybody's look.
+  constexpr int64_t kMostTickets = 1000;
+  std::map<int64_t, int64_t> num_tickets;
   for (const auto& name : names) {
     if (!name.starts_with(prefix)) continue;
+    const auto uid = has_user ? uid_in(name, prefix) : std::nullopt;
+    if (has_user && (!uid || num_tickets[*uid] >= kMostTickets)) continue;
     LockedFile file{.name = name};
     const auto fd = folder.open_existing(name, 0, &file.status);
-    if (!fd || (has_user && uid_in(name, prefix) != int64_t{file.status.st_uid})) continue;  // a name that pretends
+    if (!fd || (has_user && *uid != int64_t{file.status.st_uid})) continue;  // a name that pretends
+    if (prefix == kTicketPrefix) ++num_tickets[*uid];
     if (has_user && probe == Probe::kLocks) file.is_held = is_locked(fd->value());
     if (has_user) file.text = read_text(fd->value());
     files.push_back(std::move(file));
@@ -399,8 +405,8 @@ std::optional<std::vector<int64_t>> Ledger::share(
   }
   note.heirs.push_back({getpid(), start_ticks_of(getpid()).value_or(0), positions});
   if (!claim.write(note)) {
-    throw Error(ErrorCode::kUnavailable, "writing {}: no space is left; make room",
-                folder_.path_of(claim.name_).string());
+    throw Error(ErrorCode::kUnavailable, "writing {}: no space is left; {}", folder_.path_of(claim.name_).string(),
+                folder_.fullest());
   }
   claim.owner_ = getpid();
   claim.records_ = &records();
@@ -424,7 +430,8 @@ void Ledger::rewrite(const HeldNote& held, const std::function<void(Note&)>& cha
   if (!note) throw Error(ErrorCode::kFailedPrecondition, "the text of the claim cannot be read");
   change(*note);
   if (!write_text(fd->value(), to_text(*note))) {
-    throw Error(ErrorCode::kUnavailable, "writing {}: no space is left", folder_.path_of(held.name).string());
+    throw Error(ErrorCode::kUnavailable, "writing {}: no space is left; {}", folder_.path_of(held.name).string(),
+                folder_.fullest());
   }
 }
 
@@ -521,8 +528,8 @@ std::optional<Claim> Ledger::Session::take(const std::vector<std::string>& keys,
   note.start_ticks = start_ticks_of(getpid()).value_or(0);
   if (!claim.write(note)) {
     throw Error(ErrorCode::kUnavailable,
-                "writing {}: no space is left in {}, too many files are there, or `ulimit -f` forbids it; make room",
-                folder.path_of(name).string(), folder.path().string());
+                "writing {}: no space is left in {}, too many files are there, or `ulimit -f` forbids it; {}",
+                folder.path_of(name).string(), folder.path().string(), folder.fullest());
   }
   held.clear();
   if (!is_as_surveyed(name)) return std::nullopt;
@@ -537,8 +544,8 @@ Place Ledger::Session::join(const Request& request) const {
   auto [name, fd] = create_locked(folder, kTicketPrefix);
   Place place(folder, name, std::move(fd));
   if (!write_text(place.fd_.value(), to_text(request))) {
-    throw Error(ErrorCode::kUnavailable, "writing {}: no space is left in {}; make room", folder.path_of(name).string(),
-                folder.path().string());
+    throw Error(ErrorCode::kUnavailable, "writing {}: no space is left in {}; {}", folder.path_of(name).string(),
+                folder.path().string(), folder.fullest());
   }
   return place;
 }

@@ -474,6 +474,17 @@ TEST_F(ClaimLedger, RefusesAnHeirForWhomItsNoteHasNoRoom) {
   EXPECT_EQ(claim->read().heirs.size(), kMostHeirs) << "other writers lose nothing";
 }
 
+TEST_F(ClaimLedger, RequestsOfOneUserAreReadUpToALimit) {
+  constexpr int kMost = 1000;
+  const auto prefix = path_ + "/yoke-ticket-" + std::to_string(geteuid()) + "-0-";
+  for (int i = 0; i < kMost; ++i) std::ofstream(prefix + std::to_string(i));
+  const auto ledger = this->ledger();
+  const auto place = ledger.open(Ledger::Access::kTake).join({.num_devices = 1});
+  EXPECT_TRUE(survey(ledger).tickets.empty()) << "names are read in their order";
+  std::filesystem::remove(prefix + "0");
+  EXPECT_EQ(survey(ledger).tickets.size(), 1U);
+}
+
 TEST_F(ClaimLedger, NamesOfLocks) {
   EXPECT_EQ(lock_name("GPU-4f1a"), "yoke-dev-GPU-4f1a");
   EXPECT_EQ(lock_name("MIG-GPU-1/2/0"), "yoke-dev-MIG-GPU-1_2_0");

@@ -62,7 +62,11 @@ std::optional<Excess> find_excess(const Limits& limits, const std::map<int64_t, 
     return found == num_held.end() ? 0 : found->second;
   };
   const auto most = limits.of(uid);
-  if (most && held_by(uid) + num_devices > *most) return Excess{.most = *most, .num_held = held_by(uid)};
+  if (most && held_by(uid) + num_devices > *most) {
+    auto site_alone = limits;
+    site_alone.own.reset();
+    return Excess{.most = *most, .num_held = held_by(uid), .is_own = site_alone.of(uid) != most};
+  }
   for (const auto& group : limits.groups) {
     if (!group.members.contains(uid)) continue;
     int64_t num_of_group = 0;

@@ -39,6 +39,7 @@ struct Excess {
   std::string group;  ///< Empty: it is the limit of the user alone.
   int64_t most = 0;
   int64_t num_held = 0;  ///< By the user, or by the members of the group.
+  bool is_own = false;   ///< The user's own file has it, and not the site's.
 
   bool operator==(const Excess&) const = default;
 };

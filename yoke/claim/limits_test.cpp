@@ -46,6 +46,9 @@ TEST(ClaimLimits, WhatAUserAllowsHimselfIsForHimAlone) {
   EXPECT_EQ(limits.of(kFirstUser), 2);
   EXPECT_EQ(limits.of(kSecondUser), 4) << "or ada would start before bob, who waits for three";
   EXPECT_EQ((Limits{.per_user = 4, .own = 8, .own_uid = kFirstUser}).of(kFirstUser), 4);
+  EXPECT_TRUE(find_excess(limits, {}, kFirstUser, 3)->is_own);
+  EXPECT_FALSE(find_excess(limits, {}, kSecondUser, 5)->is_own);
+  EXPECT_FALSE(find_excess({.per_user = 4, .own = 4, .own_uid = kFirstUser}, {}, kFirstUser, 5)->is_own);
 }
 
 TEST(ClaimLimits, NamesAreLookedUp) {

@@ -66,6 +66,17 @@ void add_memory(const Device& device, Candidate& candidate) {
   candidate.is_used = candidate.is_used || device::unaccounted_bytes(readings, of_processes) > kSuspectBytes;
 }
 
+/// Memory errors that do not keep programs from the device. With an error since the driver was loaded or a remapping
+/// that waits for a reset, new programs may start (NVIDIA, GPU Memory Error Management: Error Recovery and Response
+/// Flags), but other devices are better.
+std::string damage_of(const device::Readings& readings) {
+  if (const auto count = readings.ecc_uncorrected_volatile.value_or(0); count > 0) {
+    return fmt::format("it has had {} memory {} that could not be corrected since its driver was loaded", count,
+                       count == 1 ? "error" : "errors");
+  }
+  return readings.retirement_pending == true ? "bad memory of it is taken out of service at the next reset" : "";
+}
+
 Candidate judge(const Device& device, std::string id, const Wish& wish) {
   Candidate candidate{.id = std::move(id), .temperature_celsius = device.readings.temperature_celsius};
   const auto refuse = [&](Standing standing, std::string reason) {
@@ -78,6 +89,14 @@ Candidate judge(const Device& device, std::string id, const Wish& wish) {
     return refuse(Standing::kUnusable, std::string(name(device.state)) + why);
   }
   const auto& readings = device.readings;
+  // DCGM's health check fails then, and says to isolate the GPU (dcgm_errors.c: DCGM_FR_ROW_REMAP_FAILURE).
+  if (readings.remapping_failed == true) {
+    return refuse(
+        Standing::kUnusable,
+        "defective: bad memory could not be replaced by spare rows, so programs fail or compute wrongly; have "
+        "the GPU replaced");
+  }
+  candidate.damage = damage_of(readings);
   if (wish.memory_bytes && readings.memory_total_bytes && *readings.memory_total_bytes < *wish.memory_bytes) {
     return refuse(Standing::kTooSmall,
                   fmt::format("has only {} of memory", format_bytes(*readings.memory_total_bytes)));
@@ -100,6 +119,9 @@ Candidate judge(const Device& device, std::string id, const Wish& wish) {
 std::string key_of(const Device& device, std::map<std::string, int64_t>& num_at) {
   if (device.vendor == device::Vendor::kNvidia) return device.facts.uuid;
   if (device.facts.pci_bus_id.empty()) return "";
+  // A command may have read some partitions of a card alone, so they are not counted.
+  const auto& minor = device.facts.minor_number;
+  if (minor) return fmt::format("amd-{}-{}", device.facts.pci_bus_id, *minor);
   const auto number = num_at[device.facts.pci_bus_id]++;
   return fmt::format("amd-{}{}", device.facts.pci_bus_id, number == 0 ? "" : fmt::format("-{}", number));
 }
@@ -120,6 +142,9 @@ int64_t closeness(const device::Connection& connection) {
   }
   return 0;
 }
+
+/// Given only if there are too few others.
+bool is_last(const Candidate& candidate) { return candidate.seems_busy || !candidate.damage.empty(); }
 
 /// What is compared between two sets of devices; smaller is better.
 using Rank = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, std::vector<size_t>>;
@@ -153,7 +178,7 @@ class Chooser {
   Rank rank(const std::vector<size_t>& chosen) const {
     int64_t num_last = 0, weakest = INT64_MAX, sum = 0, cut = 0, heat = 0;
     for (const auto a : chosen) {
-      num_last += candidates_[a].seems_busy ? 1 : 0;
+      num_last += is_last(candidates_[a]) ? 1 : 0;
       heat += candidates_[a].temperature_celsius.value_or(40);
       for (const auto b : free_) {
         if (a == b) continue;
@@ -247,7 +272,13 @@ std::vector<Candidate> candidates_of(const device::Snapshot& snapshot, const Wis
       candidates.push_back(judge(device, id_of(device), wish));
       candidates.back().key = key_of(device, num_at);
     }
-    for (const auto& instance : device.instances) {
+    for (auto instance : device.instances) {
+      // A driver tells the state of the memory with the GPU alone.
+      if (!instance.readings.remapping_failed) instance.readings.remapping_failed = device.readings.remapping_failed;
+      if (damage_of(instance.readings).empty()) {
+        instance.readings.ecc_uncorrected_volatile = device.readings.ecc_uncorrected_volatile;
+        instance.readings.retirement_pending = device.readings.retirement_pending;
+      }
       candidates.push_back(judge(instance, fmt::format("{}:{}", device.index, instance.index), wish));
       auto& candidate = candidates.back();
       candidate.key = instance.facts.uuid;
@@ -316,7 +347,7 @@ std::vector<size_t> preferred(const std::vector<Candidate>& candidates, std::vec
     free = whole.size() >= std::min(wanted, instances.size()) ? whole : instances;
   }
   auto idle = free;
-  std::erase_if(idle, [&](size_t i) { return candidates[i].seems_busy; });
+  std::erase_if(idle, [&](size_t i) { return is_last(candidates[i]); });
   return idle.size() >= wanted ? idle : free;
 }
 
@@ -337,10 +368,11 @@ Pick pick(const std::vector<Candidate>& candidates, const Closeness& closeness, 
   for (const auto i : all_free) {
     if (std::find(free.begin(), free.end(), i) != free.end()) continue;
     const auto& one = candidates[i];
-    result.sentences.push_back(fmt::format("device {} is given last: {}", one.id,
-                                           one.seems_busy ? "it seems to compute, although no process of its list does"
-                                           : one.gpu_instance.empty()
-                                               ? "a program sees whole GPUs or MIG instances, not both"
+    result.sentences.push_back(
+        fmt::format("device {} is given last: {}", one.id,
+                    !one.damage.empty()        ? one.damage
+                    : one.seems_busy           ? "it seems to compute, although no process of its list does"
+                    : one.gpu_instance.empty() ? "a program sees whole GPUs or MIG instances, not both"
                                                : "it is a MIG instance, and several devices are wanted"));
   }
   if (wanted == 0 || free.size() < wanted) {

@@ -38,6 +38,7 @@ struct Candidate {
   std::string used_by = {};                 ///< "in use without a claim by ada (pid 4121)": the first such process.
   int64_t num_sharers = 0, room_bytes = 0;  ///< Of a device that can be shared (share.h).
   bool seems_busy = false;                  ///< It computes although no process of its list does, so it is given last.
+  std::string damage = {};                  ///< What its memory errors are, in a sentence; then it is given last, too.
   /// Of a MIG instance: the GPU instance to which it belongs, "0/3". CUDA shows one of those with the same.
   std::string gpu_instance = {};
 };
@@ -78,9 +79,9 @@ std::vector<size_t> preferred(const std::vector<Candidate>& candidates, std::vec
 
 /// The devices that are connected best: the weakest connection among them counts first, then the sum. Among equals, the
 /// set is taken that leaves the best connected devices to others, then the coolest, then the first. Devices that seem
-/// busy are only taken if there are too few others. Several devices are whole GPUs or, if there are too few of those,
-/// MIG instances, because CUDA_VISIBLE_DEVICES cannot name both; no two are of one GPU instance, which no program sees
-/// together.
+/// busy or have memory errors are only taken if there are too few others. Several devices are whole GPUs or, if there
+/// are too few of those, MIG instances, because CUDA_VISIBLE_DEVICES cannot name both; no two are of one GPU instance,
+/// which no program sees together.
 Pick pick(const std::vector<Candidate>& candidates, const Closeness& closeness, const Wish& wish);
 
 }  // namespace yoke::claim

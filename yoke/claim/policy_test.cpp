@@ -121,6 +121,12 @@ TEST(ClaimPolicy, PartitionsOfAnAmdCardHaveDifferentKeys) {
   const auto candidates = candidates_of(snapshot, {});
   EXPECT_EQ(candidates[0].key, "amd-0000:c1:00.0");
   EXPECT_EQ(candidates[1].key, "amd-0000:c1:00.0-1");
+  snapshot.devices[0].facts.minor_number = 128;
+  snapshot.devices[1].facts.minor_number = 129;
+  const auto both = candidates_of(snapshot, {});
+  snapshot.devices.erase(snapshot.devices.begin());
+  EXPECT_EQ(candidates_of(snapshot, {})[0].key, both[1].key) << "whichever devices a command has read";
+  EXPECT_NE(both[0].key, both[1].key);
 }
 
 TEST(ClaimPolicy, TakesTheBestConnected) {
@@ -186,6 +192,26 @@ TEST(ClaimPolicy, DevicesThatSeemBusyAreGivenLast) {
   EXPECT_THAT(two.chosen, ElementsAre(1, 2));
   EXPECT_THAT(two.sentences[0], HasSubstr("device 0 is given last"));
   EXPECT_EQ(pick(candidates, closeness, {.num_devices = 3}).chosen.size(), 3U);
+}
+
+TEST(ClaimPolicy, BadMemoryByItsSeverity) {
+  auto device = gpu(0);
+  device.readings.remapping_failed = true;
+  EXPECT_EQ(standing_of(device), Standing::kUnusable);
+  EXPECT_EQ(standing_of(device, {.memory_bytes = kGiB, .is_share = true}), Standing::kUnusable);
+  device::Snapshot snapshot;
+  snapshot.devices = {gpu(0), gpu(1), gpu(2)};
+  snapshot.devices[0].readings.ecc_uncorrected_volatile = 1;
+  snapshot.devices[1].readings.retirement_pending = true;
+  const auto candidates = candidates_of(snapshot, {});
+  EXPECT_THAT(candidates[0].damage, HasSubstr("1 memory error that could not be corrected"));
+  EXPECT_THAT(pick(candidates, uniform(3, 100), {.num_devices = 1}).chosen, ElementsAre(2));
+  EXPECT_EQ(pick(candidates, uniform(3, 100), {.num_devices = 3}).chosen.size(), 3U);
+  // The driver tells it of the GPU, and it is so of the GPU's instances, too.
+  snapshot.devices[1].instances = {gpu(0)};
+  EXPECT_THAT(candidates_of(snapshot, {})[1].damage, HasSubstr("at the next reset"));
+  snapshot.devices[1].readings.remapping_failed = true;
+  EXPECT_EQ(candidates_of(snapshot, {})[1].standing, Standing::kUnusable);
 }
 
 /// Device 0 is whole, device 1 has three MIG instances, of which two are of one GPU instance, and device 2 is whole.

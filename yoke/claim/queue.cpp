@@ -81,22 +81,19 @@ std::vector<std::optional<std::chrono::seconds>> expected_waits(const Survey& su
   return waits;
 }
 
-namespace {
-
-/// The first request that nothing but devices keeps from its start.
-std::vector<Ticket>::const_iterator first_in_line(const Survey& survey, const Limits& limits) {
-  return std::find_if(survey.tickets.begin(), survey.tickets.end(), [&](const Ticket& ticket) {
-    const Asker other{.uid = ticket.uid, .num_devices = ticket.request.num_devices, .ticket = ticket.name};
-    return !ticket.is_stopped && !turn_of(survey, other, limits).excess;
-  });
+const Ticket* first_in_line(const Survey& survey, const Limits& limits) {
+  const auto num_held = num_held_by_user(survey);
+  for (const auto& ticket : survey.tickets) {
+    if (ticket.is_stopped) continue;
+    if (!excess_of(survey, num_held, limits, ticket.uid, ticket.request.num_devices)) return &ticket;
+  }
+  return nullptr;
 }
-
-}  // namespace
 
 std::optional<std::vector<std::string>> keys_to_avoid(const Survey& survey, const Asker& asker, const Limits& limits,
                                                       const std::vector<std::string>& free_keys) {
-  const auto first = first_in_line(survey, limits);
-  if (first == survey.tickets.end() || first->request.keys.empty()) return std::nullopt;
+  const auto* const first = first_in_line(survey, limits);
+  if (first == nullptr || first->request.keys.empty()) return std::nullopt;
   if (turn_of(survey, asker, limits).excess) return std::nullopt;
   const auto& wanted = first->request.keys;
   const auto num_others = std::count_if(free_keys.begin(), free_keys.end(), [&](const std::string& key) {
@@ -108,8 +105,8 @@ std::optional<std::vector<std::string>> keys_to_avoid(const Survey& survey, cons
 bool may_go_ahead(const Survey& survey, const Asker& asker, const Limits& limits, int64_t num_free,
                   std::chrono::seconds length, Time now) {
   if (turn_of(survey, asker, limits).excess) return false;
-  const auto first = first_in_line(survey, limits);
-  if (first == survey.tickets.end() || first->name == asker.ticket) return true;
+  const auto* const first = first_in_line(survey, limits);
+  if (first == nullptr || first->name == asker.ticket) return true;
   const auto wanted = first->request.num_devices;
   if (num_free >= wanted) return false;  // the first one is about to start
   const auto ends = survey.known_ends(now);

@@ -53,7 +53,8 @@ std::string judge(Reservation& one, const std::vector<const Reservation*>& befor
     return fmt::format("may last for {} at most here", format_duration(config.reserve_longest));
   }
   if (!is_root && config.longest && one.until - one.start > *config.longest) {
-    return fmt::format("may last for {} at most here", format_duration(*config.longest));
+    return fmt::format("may last for {} at most{}", format_duration(*config.longest),
+                       config.is_own_longest ? ", as your own configuration says" : " here");
   }
   if (!is_root && one.start > one.made + config.reserve_ahead) {
     return fmt::format("may begin within {} at most here", format_duration(config.reserve_ahead));

@@ -235,6 +235,7 @@ class AdminCheck {
              "change image_name");
       }
     }
+    check_engine(rules.default_engine);
     if (const auto& engine = rules.default_engine;
         engine && !find_tool(container::name(*engine), context_.environment)) {
       warn(fmt::format("default_engine is {}, which is not in PATH", container::name(*engine)),
@@ -244,6 +245,36 @@ class AdminCheck {
     if (const auto& image = rules.default_image;
         image && image->starts_with('/') && !std::filesystem::exists(*image, error)) {
       warn(fmt::format("default_image is {}, which does not exist", *image), "mend the path");
+    }
+  }
+
+  /// Whether the users may use the engine that they get unless they choose one.
+  void check_engine(std::optional<container::EngineKind> engine) {
+    using container::EngineKind;
+    for (const auto kind : {EngineKind::kPodman, EngineKind::kDocker}) {
+      if (!engine && find_tool(container::name(kind), context_.environment)) engine = kind;
+    }
+    const auto subuid = read_text("/etc/subuid").value_or("");
+    for (const auto& account : accounts_) {
+      if (getpwnam(account.name.c_str()) == nullptr) continue;  // a number
+      const auto is_theirs = [&](std::string_view line) {
+        return line.starts_with(account.name + ":") || line.starts_with(fmt::format("{}:", account.uid));
+      };
+      const auto lines = lines_of(subuid);
+      if (engine == EngineKind::kPodman && std::none_of(lines.begin(), lines.end(), is_theirs)) {
+        add("containers", Status::kWarn,
+            fmt::format("{} cannot start containers of podman: /etc/subuid has no line for this user", account.name),
+            "`usermod --add-subuids FIRST-LAST --add-subgids FIRST-LAST USER`, 65536 ids that nobody else has");
+      }
+      const auto may_use = [&] {
+        const char* const socket = "/var/run/docker.sock";
+        return std::string(access(socket, R_OK | W_OK) == 0 || errno == ENOENT ? "+" : "");
+      };
+      if (engine == EngineKind::kDocker && geteuid() == 0 && as_user(account, may_use) != "+") {
+        add("containers", Status::kWarn,
+            fmt::format("{} may not use docker: its socket belongs to others", account.name),
+            "`usermod -aG docker USER` makes the user as powerful as root; podman needs no group");
+      }
     }
   }
 

@@ -26,12 +26,12 @@
 #include "yoke/cli/frame/allocations.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
-#include "yoke/cli/frame/watched_program.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/cli/options/allocation.h"
 #include "yoke/cluster/allocation.h"
 #include "yoke/cluster/keeper.h"
 #include "yoke/launch/process/signals.h"
+#include "yoke/program/watched_program.h"
 #include "yoke/slurm/check/options.h"
 #include "yoke/slurm/holding.h"
 #include "yoke/slurm/script/plan.h"
@@ -127,7 +127,8 @@ std::string held_text(const Allocation& allocation) {
 /// Waits for the start of an allocation that was requested.
 class AllocStart {
  public:
-  AllocStart(Allocation request, std::optional<std::chrono::seconds> limit, SignalMessages& signals, Context& context)
+  AllocStart(Allocation request, std::optional<std::chrono::seconds> limit, program::SignalMessages& signals,
+             Context& context)
       : request_(std::move(request)), limit_(limit), signals_(signals), context_(context) {}
 
   /// Returns nullopt if a signal ended the wait; then the request was cancelled. Errors  kTimeout: --wait is over;
@@ -165,7 +166,7 @@ class AllocStart {
       throw Error(ErrorCode::kUnavailable, "{}; so request {} is still there: run `scancel {}` when Slurm answers",
                   error.what(), request_.job, request_.job);
     }
-    cluster::remove_allocation(request_.file);
+    cluster::remove_allocation(request_);
   }
 
  private:
@@ -241,10 +242,12 @@ class AllocStart {
   }
 
   [[noreturn]] void fail() {
-    const auto why = end_of_allocation(request_.job, context_);
+    cluster::end_allocation(request_);
+    const auto why = end_of_allocation(request_.job, context_);  // it names the log that is kept
     std::string said;
     try {
-      const auto text = read_regular_file(cluster::log_file(request_.file), 1 << 20);
+      const auto log = cluster::kept_log(request_.job, context_.environment);
+      const auto text = log ? read_regular_file(*log, 1 << 20) : "";
       const auto lines = lines_of(text);
       for (size_t i = lines.size() - std::min(lines.size(), kShownLogLines); i < lines.size(); ++i) {
         said += "\n  " + printable(lines[i]);
@@ -252,14 +255,13 @@ class AllocStart {
     } catch (const Error&) {  // there is no log
     }
     is_over_ = true;
-    cluster::remove_allocation(request_.file);
     throw Error(ErrorCode::kFailedPrecondition, "allocation {} has ended before it could be used: {}{}", request_.job,
                 why.value_or("Slurm does not say why"), said);
   }
 
   Allocation request_;
   const std::optional<std::chrono::seconds> limit_;
-  SignalMessages& signals_;
+  program::SignalMessages& signals_;
   Context& context_;
   const Steady::time_point began_ = Steady::now();
   Steady::time_point next_question_ = began_ + kFirstQuestion, next_news_ = began_, next_count_ = began_;
@@ -289,7 +291,7 @@ std::string submit(const slurm::HoldingRequest& request, const Allocation& writt
   const bool is_accepted = output.status == 0 && !output.timed_out;
   const auto submission = is_accepted ? slurm::parse_submission(output) : std::nullopt;
   if (submission) return submission->job_id;
-  cluster::remove_allocation(written.file);
+  cluster::remove_allocation(written);
   const auto refusal = slurm::refusal_of(output);
   if (!is_accepted && refusal.code() != ErrorCode::kTimeout) throw refusal;
   throw Error(ErrorCode::kUnavailable,
@@ -333,7 +335,7 @@ int request_allocation(AllocArgs args, Context& context) {
     environment.erase(name);
   environment.set(cluster::kFileVariable, wanted.file.string());
   wanted.cluster = cluster_here(context);
-  SignalMessages signals;  // from here on, no signal leaves a request behind
+  program::SignalMessages signals;  // from here on, no signal leaves a request behind
   launch::fail_instead_of(SIGXFSZ);
   launch::fail_instead_of(SIGPIPE);
   auto written = wanted;
@@ -382,7 +384,7 @@ int list_held(const AllocArgs& args, Context& context) {
                           allocation.until == 0 ? "-" : left_text(allocation.until),
                           allocation.nodes.empty() ? "-" : node_names_of(allocation)});
   }
-  context.out << to_text(table, output_width(context));
+  context.out << to_text(table, table_width(context));
   return kExitOk;
 }
 

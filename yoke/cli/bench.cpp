@@ -23,13 +23,13 @@
 #include "yoke/cli/frame/missing_program.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/frame/progress_line.h"
-#include "yoke/cli/frame/watched_program.h"
 #include "yoke/cli/help/help.h"
 #include "yoke/cli/help/spelling.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/cli/options/value.h"
 #include "yoke/device/gpu_count.h"
 #include "yoke/launch/torchrun/num_ranks.h"
+#include "yoke/program/watched_program.h"
 #include "yoke/tui/terminal.h"
 
 namespace yoke::cli {
@@ -193,7 +193,7 @@ class MeasuringOutput {
 
 /// Runs the program until it ends, and passes on signals. Returns its exit status, or 128 plus the signal's number.
 int run_measurement(const Measurement& measurement, MeasuringOutput& output) {
-  SignalMessages messages;
+  program::SignalMessages messages;
   auto pipe = make_pipe();
   const pid_t pid = spawn({.argv = measurement.argv,
                            .environment = measurement.environment.to_strings(),

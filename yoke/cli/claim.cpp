@@ -31,9 +31,9 @@
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/claim_keeper.h"
 #include "yoke/cli/frame/shell.h"
-#include "yoke/cli/frame/watched_program.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/device/process/info.h"
+#include "yoke/program/watched_program.h"
 
 namespace yoke::cli {
 namespace {
@@ -225,7 +225,7 @@ int start_holder(const ClaimArgs& args, const AcquireOptions& options, const Cla
   }
   report.write_end.reset();
   answer.read_end.reset();
-  SignalMessages messages;  // an interrupted command has a status for the shell, too
+  program::SignalMessages messages;  // an interrupted command has a status for the shell, too
   std::string text;
   for (bool is_open = true; is_open;) {
     pollfd news[] = {{report.read_end.value(), POLLIN, 0}, {messages.fd(), POLLIN, 0}};
@@ -253,7 +253,7 @@ int start_holder(const ClaimArgs& args, const AcquireOptions& options, const Cla
 
 int run_claim(const ClaimArgs& args, Context& context) {
   check_claim(args, context);
-  const auto site = open_claim_site(context);
+  const auto site = open_claim_site(context, SiteUse::kTake);
   const auto options = to_options(args, site.config, context);
   if (!context.rest.empty()) return run_program(options, site, context);
   if (!args.is_dry(context)) return start_holder(args, options, site, context);

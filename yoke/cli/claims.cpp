@@ -44,7 +44,8 @@ int report(const ClaimsArgs& args, const ClaimSite& site, device::Source& source
                 << '\n';
     return kExitOk;
   }
-  const auto table = view::report_table(rows, snapshot, device::user_name);
+  const auto figures = args.csv ? view::Figures::kExact : view::Figures::kRounded;
+  const auto table = view::report_table(rows, snapshot, device::user_name, figures);
   if (args.csv) {
     context.out << to_csv(table);
   } else if (rows.empty()) {
@@ -57,7 +58,7 @@ int report(const ClaimsArgs& args, const ClaimSite& site, device::Source& source
 
 int run_claims(const ClaimsArgs& args, Context& context) {
   if (args.csv && args.report.empty()) throw Error(ErrorCode::kInvalidArgument, "--csv goes with --report");
-  const auto site = open_claim_site(context);
+  const auto site = open_claim_site(context, SiteUse::kLook);
   return with_source(args.device, context, [&](device::Source& source) {
     if (!args.report.empty()) return report(args, site, source, context);
     const auto snapshot = source.sample({});

@@ -4,7 +4,6 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -68,11 +67,13 @@ int exec_in_container(const ContainerOptions& options, Context& context) {
     throw Error(ErrorCode::kNotFound, "PATH has no program {}{}", tool,
                 is_apptainer ? ", of the package util-linux" : "");
   }
-  const auto argv = container::plan_exec(engine, *path, request);
+  const auto client = container::plan_exec(engine, *path, request);
   context.out.flush();
   // podman looks for the subordinate ids of this user by its name in the environment.
-  for (const auto* name : {"USER", "LOGNAME"}) setenv(name, device::user_name(geteuid()).c_str(), 1);
-  execv(argv[0].c_str(), exec_pointers(argv).data());
+  for (const auto* name : {"USER", "LOGNAME"}) context.environment.set(name, device::user_name(geteuid()));
+  const auto& argv = client.argv;
+  const auto variables = client.environment(context.environment).to_strings();
+  execve(argv[0].c_str(), exec_pointers(argv).data(), exec_pointers(variables).data());
   throw system_error(errno, "executing " + argv[0]);
 }
 

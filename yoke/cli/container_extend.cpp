@@ -12,15 +12,16 @@
 #include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/held_signals.h"
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/container.h"
 #include "yoke/cli/frame/attempt.h"
-#include "yoke/cli/frame/private_folder.h"
 #include "yoke/cli/options/container.h"
 #include "yoke/container/build.h"
 #include "yoke/container/extend.h"
 #include "yoke/device/process/info.h"
+#include "yoke/program/private_folder.h"
 
 namespace yoke::cli {
 namespace {
@@ -65,7 +66,8 @@ fs::path output_file(const ExtendImageArgs& args) {
 }
 
 void make_environment(const container::Engine& engine, const container::ExtendRequest& request, Context& context) {
-  const int status = run_visibly(container::plan_extension(engine, request, context.environment), context.environment);
+  const auto client = container::plan_extension(engine, request, context.environment);
+  const int status = run_visibly(client.argv, client.environment(context.environment));
   if (status == 0) return;
   if (status == 127) {
     throw Error(ErrorCode::kFailedPrecondition, "{} has no python3, or {} could not start it; its message is above",
@@ -122,8 +124,9 @@ int extend_image(const ExtendImageArgs& args, Context& context) {
   }
   if (!facts) throw Error(ErrorCode::kUnavailable, "{} was downloaded and is not there", printable(request.image));
 
+  const HeldSignals signals;  // they act when nothing is left of an extension that did not come about
   // /var/tmp, because packages may be larger than the memory that /tmp is often made of.
-  const PrivateFolder folder(
+  const program::PrivateFolder folder(
       is_file ? fs::path(name).parent_path() : fs::path(context.environment.value_or("TMPDIR", "/var/tmp")),
       "extension");
   const auto build = folder.path() / "build";
@@ -132,6 +135,7 @@ int extend_image(const ExtendImageArgs& args, Context& context) {
   fs::create_directories(request.folder);
   fs::create_directories(request.temporary);
   make_environment(engine, request, context);
+  signals.check();
   if (is_file) return pack_squashfs(folder.path(), request.folder, name, context);
 
   const auto recipe = build / "Containerfile";

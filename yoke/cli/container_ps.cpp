@@ -13,6 +13,7 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <span>
 
 #include "yoke/base/error.h"
@@ -110,15 +111,25 @@ int show_logs(const std::string& name, bool follows, Context& context) {
   throw system_error(errno, "executing " + argv[0]);
 }
 
+/// Returns nullopt if the keeper has ended.
+std::optional<device::ProcessHandle> open_keeper(const KeptContainerRow& row) {
+  try {
+    const auto start = start_ticks_of(static_cast<pid_t>(row.socket.pid));
+    if (start) return device::ProcessHandle(row.socket.pid, *start);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kNotFound) throw;
+  }
+  return std::nullopt;
+}
+
 int stop_containers(const std::vector<std::string>& names, Context& context) {
   std::vector<KeptContainerRow> rows;
   for (const auto& name : names) rows.push_back(find_container(name));  // all, before the first one is ended
   for (const auto& row : rows) {
-    const auto start = start_ticks_of(static_cast<pid_t>(row.socket.pid));
-    if (!start || ask_keepers({row.socket}, "stop").empty()) continue;  // it has ended meanwhile
-    constexpr std::chrono::seconds kLimit{30};                          // SIGKILL follows after ten
-    const device::ProcessHandle keeper(row.socket.pid, *start);
-    if (!keeper.wait_for_end(kLimit)) {
+    const auto keeper = open_keeper(row);  // before it is asked, as it may then end at once
+    if (!keeper || ask_keepers({row.socket}, "stop").empty()) continue;
+    constexpr std::chrono::seconds kLimit{30};  // SIGKILL follows after ten
+    if (!keeper->wait_for_end(kLimit)) {
       throw Error(ErrorCode::kTimeout, "{} got SIGTERM and SIGKILL and has not ended after {} s",
                   printable(row.text("name")), kLimit.count());
     }

@@ -2,11 +2,13 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
+#include "yoke/base/process.h"
 #include "yoke/cli/container.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/container_keeper.h"
@@ -49,13 +51,23 @@ int print_container(const ContainerRunArgs& args, KeptContainer kept, Context& c
   if (!take_devices(args, device_wish(args), kept, context, status)) return status;
   kept.request.meeting = meeting_parent(context.environment) / ".yoke-container-XXXXXX";
   const auto grant = container::grant_devices(kept.engine, kept.devices);
-  const auto argv = container::plan_container(kept.engine, kept.request, grant);
+  const auto words = container::plan_container(kept.engine, kept.request, grant).words(context.environment);
   if (args.json) {
-    context.out << nlohmann::json(argv).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+    context.out << nlohmann::json(words).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
   } else {
-    for (const auto& word : argv) context.out << word << '\n';
+    for (const auto& word : words) context.out << word << '\n';
   }
   return kExitOk;
+}
+
+/// Why docker may have no GPU to give. It finds NVIDIA's hook in the PATH of its daemon, which is usually that of all.
+std::string note_on_toolkit(const container::Engine& engine, const Context& context) {
+  std::error_code ignored;
+  const bool needs_hook = engine.kind == container::EngineKind::kDocker && !engine.has_cdi &&
+                          std::filesystem::exists("/dev/nvidiactl", ignored);
+  if (!needs_hook || find_tool("nvidia-container-runtime-hook", context.environment)) return "";
+  return "docker gives GPUs to containers by the NVIDIA Container Toolkit, which is not in PATH; the administrator "
+         "installs it and restarts docker. --gpu none does without a device";
 }
 
 int run_container_command(ContainerRunArgs args, Context& context) {
@@ -71,7 +83,8 @@ int run_container_command(ContainerRunArgs args, Context& context) {
   auto kept = describe_container(args, split_rest(context, container::read_rules(context.environment)), context);
   if (args.prints) return print_container(args, std::move(kept), context);
   const auto name = kept.request.name;
-  const auto notes = notes_on_private_mounts(kept.engine, kept.request, storage::read_mounts());
+  auto notes = notes_on_private_mounts(kept.engine, kept.request, storage::read_mounts());
+  if (const auto note = note_on_toolkit(kept.engine, context); !wish.is_none && !note.empty()) notes.push_back(note);
   const int result = run_container(
       context,
       [&](int& status) -> std::optional<KeptContainer> {
@@ -113,7 +126,8 @@ void add_container_run(CLI::App& cmd, Context& context) {
   cmd.add_option("-m,--memory", args->memory, "The most memory that the container may use, such as 64GiB")
       ->type_name("SIZE");
   cmd.add_option("--cpus", args->cpus, "The most processor time, in CPUs, such as 8 or 1.5")->type_name("CPUS");
-  cmd.add_option("-p,--publish", args->ports, "Open a port of the container on this machine, as podman and docker do")
+  cmd.add_option("-p,--publish", args->ports,
+                 "Open a port of the container on this machine; without an address, for this machine alone")
       ->type_name("[ADDRESS:]PORT:PORT")
       ->take_all();
   cmd.add_option("--for", args->length, "How long: 90s, 30m, 4h, 1d12h. The container is then ended (SIGTERM)")

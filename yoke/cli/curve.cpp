@@ -287,8 +287,16 @@ std::vector<Recording> read_runs(const CurveArgs& args, std::string& notes) {
   return recordings;
 }
 
+/// Whether some run lacks a metric that the user named.
+bool lacks_a_metric(const CurveArgs& args, const std::vector<Recording>& recordings) {
+  return std::ranges::any_of(args.metrics, [&](const std::string& metric) {
+    return std::ranges::any_of(recordings, [&](const auto& one) { return find_curve(one, metric) == nullptr; });
+  });
+}
+
 int run_curve(const CurveArgs& args, Context& context) {
   check_args(args);
+  int status = kExitOk;
   const bool is_ascii = tui::prepare_locale(context.environment) == tui::Glyphs::kAscii;
   const auto kind = args.json || args.csv ? PictureKind::kRecords : PictureKind::kDrawing;
   repeat(args.repetition, kind, context, [&](int64_t /*number*/) {
@@ -310,6 +318,8 @@ int run_curve(const CurveArgs& args, Context& context) {
       return picture;
     }
     const auto chart = chart_of(args, recordings, picture.notes);
+    // With --watch, a run that has just begun may get the metric later.
+    if (!args.repetition.is_wanted() && lacks_a_metric(args, recordings)) status = exit_status(ErrorCode::kNotFound);
     if (args.json) {
       print_curves_json(chart, context.out);
     } else if (args.csv) {
@@ -321,7 +331,7 @@ int run_curve(const CurveArgs& args, Context& context) {
     }
     return picture;
   });
-  return kExitOk;
+  return status;
 }
 
 }  // namespace

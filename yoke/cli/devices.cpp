@@ -61,26 +61,37 @@ std::vector<device::Choice> choices_of(const device::Snapshot& snapshot, const D
   return choices;
 }
 
-std::string pages(const std::vector<device::Choice>& choices) {
+std::string pages(const std::vector<device::Choice>& choices, const std::vector<view::ClaimRow>& claims) {
   std::string text;
   for (const auto& choice : choices)
-    text += (text.empty() ? "" : "\n") + view::device_page(*choice.device, choice.id());
+    text += (text.empty() ? "" : "\n") + view::device_page(*choice.device, choice.id(), claims);
   return text;
 }
 
-std::string render(const device::Snapshot& snapshot, const DevicesArgs& args, int64_t number, int64_t width,
-                   const Context& context) {
+std::string json_of(const device::Snapshot& snapshot, const ClaimsView& claims, int indent) {
+  auto json = device::to_json(snapshot);
+  add_claims(json, snapshot, claims.problem.empty() ? &claims.rows : nullptr);
+  return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+}
+
+std::string render(const device::Snapshot& snapshot, const ClaimsView& claims, const DevicesArgs& args, int64_t number,
+                   int64_t width) {
   const auto choices = choices_of(snapshot, args);
   // With --watch each snapshot is one line.
-  if (args.json) return device::to_json(chosen(snapshot, choices)).dump(args.repetition.is_wanted() ? -1 : 2) + "\n";
+  if (args.json) return json_of(chosen(snapshot, choices), claims, args.repetition.is_wanted() ? -1 : 2);
   if (args.csv) {
-    return to_csv(args.list ? view::device_list(choices) : view::device_csv(choices), args.repetition, snapshot.time,
-                  number);
+    return to_csv(args.list ? view::device_list(choices) : view::device_csv(choices, claims.rows), args.repetition,
+                  snapshot.time, number);
   }
   if (args.list) return to_text(view::device_list(choices), kUnlimitedWidth);
-  if (!args.device.chosen.empty()) return pages(choices);
-  const auto claims = args.device.replay.empty() ? claim_column(snapshot, context) : view::ClaimLabels();
-  return to_text(view::device_table(snapshot, claims), width);
+  if (!args.device.chosen.empty()) return pages(choices, claims.rows);
+  return to_text(view::device_table(snapshot, view::claim_labels(claims.rows)), width);
+}
+
+/// Those of this machine; a recording does not have them.
+ClaimsView claims_of(const device::Snapshot& snapshot, const DevicesArgs& args, const Context& context) {
+  if (!args.device.replay.empty()) return {.problem = "a recording has no claims"};
+  return args.list ? ClaimsView() : view_claims(snapshot, context);
 }
 
 int status_of(const device::Snapshot& snapshot, const DevicesArgs& args) {
@@ -119,10 +130,11 @@ int run_devices(const DevicesArgs& args, Context& context) {
         if (!record) throw system_error(errno, "writing the recording " + args.record);
       }
       status = status_of(snapshot, args);
+      const auto claims = claims_of(snapshot, args, context);
       return Picture{.time = snapshot.time,
                      .host = snapshot.host,
-                     .text = render(snapshot, args, number, output_width(context), context),
-                     .notes = view::note_lines(snapshot, speaker(context))};
+                     .text = render(snapshot, claims, args, number, output_width(context)),
+                     .notes = view::note_lines(snapshot, speaker(context)) + mistake_line(claims, context)};
     });
     return status;
   });

@@ -24,8 +24,7 @@ namespace {
 
 constexpr int kExitFailed = 1;
 constexpr auto kRuntimeDeadline = std::chrono::seconds(10);  // eight GPUs without persistence mode start that slowly
-constexpr auto kTorchDeadline = std::chrono::seconds(5);
-constexpr auto kFilesDeadline = std::chrono::seconds(2);
+constexpr auto kDeadline = std::chrono::seconds(5);          // of everything else, which is asked at the same time
 
 struct DoctorArgs {
   DeviceOptions device;
@@ -83,6 +82,9 @@ int run_doctor(const DoctorArgs& args, Context& context) {
   }
   return attempt_in_child(context, [&](const std::function<void(int)>& finish) {
     device::Observations observations{.environment = context.environment};
+    for (const auto vendor : {device::Vendor::kNvidia, device::Vendor::kAmd, device::Vendor::kCpu}) {
+      if (name(vendor) == args.device.vendor) observations.vendor = vendor;
+    }
     const std::filesystem::path sysroot = args.device.sysroot.empty() ? "/" : args.device.sysroot;
     // count_gpus() forks, so it must run before this process starts threads.
     if (sysroot == "/") observations.runtime = device::count_gpus(kRuntimeDeadline);
@@ -99,15 +101,21 @@ int run_doctor(const DoctorArgs& args, Context& context) {
     });
     const auto source = open_source(args.device);
     observations.snapshot = source->sample(want);
-    observations.system = system.answer(now + kFilesDeadline);
-    observations.kernel_log = kernel_log.answer(now + kFilesDeadline);
-    observations.torches = torches.answer(now + kTorchDeadline);
+    observations.system = system.answer(now + kDeadline);
+    observations.kernel_log = kernel_log.answer(now + kDeadline);
+    observations.torches = torches.answer(now + kDeadline);
 
     auto findings = device::findings(observations);
-    if (const auto state = claims.answer(now + kFilesDeadline)) {
+    if (const auto state = claims.answer(now + kDeadline)) {
       for (auto& finding : claim_findings(*state, observations.snapshot, std::chrono::system_clock::now())) {
         findings.push_back(std::move(finding));
       }
+    } else {
+      findings.push_back({"claims",
+                          device::Status::kSkip,
+                          {},
+                          "the claims could not be read within 5 s",
+                          "the folder that `yoke claims` names may be on a file system that hangs"});
     }
     const int status = print(findings, args, context);
     if (source->has_stuck_worker() || system.is_stuck() || kernel_log.is_stuck() || torches.is_stuck() ||

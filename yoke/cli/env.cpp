@@ -18,6 +18,7 @@
 #include <span>
 
 #include "yoke/base/error.h"
+#include "yoke/base/held_signals.h"
 #include "yoke/base/process.h"
 #include "yoke/base/shell.h"
 #include "yoke/base/sysfs.h"
@@ -147,12 +148,19 @@ std::string shell_line(const std::vector<std::string>& argv) {
   return fmt::format("{}\n", fmt::join(words, " "));
 }
 
+/// An environment that is being made.
+struct Begun {
+  UniqueFd lock;
+  bool is_made = false;  ///< The folder was not there.
+};
+
 /// Makes the folder of a new environment with its mark, and locks it; or locks one that is incomplete.
-UniqueFd begin_environment(const fs::path& folder, environment::Mark& mark) {
+Begun begin_environment(const fs::path& folder, environment::Mark& mark) {
   std::error_code error;
   fs::create_directories(folder.parent_path(), error);
   if (error) throw system_error(error.value(), "making the folder " + folder.parent_path().string());
-  const bool is_new = fs::create_directory(folder, error) || (fs::is_directory(folder) && fs::is_empty(folder, error));
+  const bool is_made = fs::create_directory(folder, error);
+  const bool is_new = is_made || (fs::is_directory(folder) && fs::is_empty(folder, error));
   if (error) throw system_error(error.value(), "making the folder " + folder.string());
   auto lock = environment::lock_folder(folder);
   if (!is_new) {
@@ -168,7 +176,17 @@ UniqueFd begin_environment(const fs::path& folder, environment::Mark& mark) {
     }
   }
   environment::write_mark(folder, mark);
-  return lock;
+  return {std::move(lock), is_made};
+}
+
+/// After a signal: removes an environment that has nothing in it yet, or says what can be done with it.
+void leave_environment(const Begun& begun, const EnvCreateArgs& args, const fs::path& folder, bool has_packages,
+                       const Context& context) {
+  if (begun.is_made && !has_packages) return environment::remove_locked(begun.lock, folder);
+  std::cerr << fmt::format(
+                   "{0}interrupted; the same command goes on with what is in {1}, and `yoke env remove {2}` removes it",
+                   speaker(context), printable(folder.string()), printable(args.target))
+            << std::endl;
 }
 
 /// What pip has been told, for --print, which makes no environment whose pip could be asked.
@@ -232,6 +250,36 @@ std::map<std::string, std::string> install_packages(const environment::CreateReq
   return at_end.versions;
 }
 
+void make_venv(const environment::CreateRequest& request, const EnvCreateArgs& args, const std::string& python,
+               const Context& context) {
+  const auto steps = steps_of(request);
+  std::cerr << fmt::format("{}step 1 of {}: {}", speaker(context), steps.size(), steps[0].purpose) << std::endl;
+  run_environment_step(steps[0], request.folder.string(), context.environment);
+  if (is_program(environment::python_of(request.folder))) return;
+  throw Error(ErrorCode::kFailedPrecondition,
+              "{} ended without an error, and made no {}, so it is not a Python; name another one by --python, and "
+              "remove the rest by `yoke env remove {}`",
+              printable(python), environment::python_of(request.folder).string(), printable(args.target));
+}
+
+/// Installs what was asked for. Returns what it has at the end: ", with torch 2.14.0+cu126".
+std::string fill_environment(environment::CreateRequest& request, const EnvCreateArgs& args,
+                             const std::optional<environment::Drivers>& drivers, environment::Mark& mark,
+                             const Context& context) {
+  if (steps_of(request).size() == 1) return "";
+  std::vector<std::string> words = {"--settings"};
+  if (!request.requirements.empty()) words.push_back(request.requirements);
+  const auto facts = ask_python(environment::python_of(request.folder).string(), words, context);
+  choose_packages(request, args, drivers, facts);
+  tell_choice(request, args, facts, context);
+  set_packages(mark, request);
+  std::string promised;
+  for (const auto& [package, version] : install_packages(request, facts, context)) {
+    promised += fmt::format("{}{} {}", promised.empty() ? ", with " : ", ", package, version);
+  }
+  return promised;
+}
+
 int create_environment(const EnvCreateArgs& args, Context& context) {
   const auto folder = environment::folder_of(args.target, context.environment);
   const auto python = find_program(args.python, context.environment);
@@ -253,27 +301,19 @@ int create_environment(const EnvCreateArgs& args, Context& context) {
   choose_packages(request, args, drivers, {});  // what fails for every version fails before anything is made
   environment::Mark mark{.created = std::time(nullptr)};
   set_packages(mark, request);
-  const auto lock = begin_environment(folder, mark);
-  const auto venv = steps_of(request);
-  std::cerr << fmt::format("{}step 1 of {}: {}", speaker(context), venv.size(), venv[0].purpose) << std::endl;
-  run_environment_step(venv[0], folder.string(), context.environment);
-  if (!is_program(environment::python_of(folder))) {
-    throw Error(ErrorCode::kFailedPrecondition,
-                "{} ended without an error, and made no {}, so it is not a Python; name another one by --python, and "
-                "remove the rest by `yoke env remove {}`",
-                printable(python->string()), environment::python_of(folder).string(), printable(args.target));
-  }
+  const HeldSignals signals;  // they act when it is said or undone what was begun
+  const auto begun = begin_environment(folder, mark);
   std::string promised;
-  if (venv.size() > 1) {
-    std::vector<std::string> words = {"--settings"};
-    if (!request.requirements.empty()) words.push_back(request.requirements);
-    const auto facts = ask_python(environment::python_of(folder).string(), words, context);
-    choose_packages(request, args, drivers, facts);
-    tell_choice(request, args, facts, context);
-    set_packages(mark, request);
-    for (const auto& [package, version] : install_packages(request, facts, context)) {
-      promised += fmt::format("{}{} {}", promised.empty() ? ", with " : ", ", package, version);
-    }
+  bool has_packages = false;
+  try {
+    make_venv(request, args, python->string(), context);
+    signals.check();
+    has_packages = true;
+    promised = fill_environment(request, args, drivers, mark, context);
+    signals.check();
+  } catch (const Error&) {
+    if (signals.has_come()) leave_environment(begun, args, folder, has_packages, context);
+    throw;
   }
   mark.stage = environment::Stage::kReady;
   environment::write_mark(folder, mark);

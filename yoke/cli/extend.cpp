@@ -64,8 +64,8 @@ int extend(const ExtendArgs& args, std::chrono::seconds length, const ClaimSite&
     }
     const auto until = *held->note->until + length;
     if (geteuid() != 0 && site.config.longest && until - held->note->since > *site.config.longest) {
-      throw Error(ErrorCode::kFailedPrecondition, "this site limits claims to {} in all, and this one began {} ago",
-                  format_duration(*site.config.longest),
+      throw Error(ErrorCode::kFailedPrecondition, "{} limits claims to {} in all, and this one began {} ago",
+                  claim::limiter(site.config.is_own_longest), format_duration(*site.config.longest),
                   format_duration(std::chrono::system_clock::now() - held->note->since));
     }
     check_reservations(survey, *held, until, site, candidates);
@@ -83,7 +83,7 @@ int run_extend(const ExtendArgs& args, Context& context) {
     throw Error(ErrorCode::kInvalidArgument, "for how much longer? Give --for, as in `yoke extend 4121 --for 2h`");
   }
   const auto length = length_of("--for", args.length);
-  const auto site = open_claim_site(context);
+  const auto site = open_claim_site(context, SiteUse::kTake);
   if (read_reservations(site.ledger.records()).empty()) return extend(args, length, site, {}, context);
   return with_source(args.device, context, [&](device::Source& source) {
     return extend(args, length, site, claim::candidates_of(source.sample({}), {}), context);

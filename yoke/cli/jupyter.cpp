@@ -149,12 +149,14 @@ environment::KernelContainer kernel_container(const JupyterArgs& args) {
   }
   for (const auto& variable : options.variables) {
     const auto equals = variable.find('=');
-    const auto name = variable.substr(0, equals);
-    const bool has_value = equals != variable.npos, is_apart = has_value && !environment::is_read_outside(name);
-    words.insert(words.end(), {"-e", is_apart ? name : variable});
-    // All users can read the words of a command line.
-    if (is_apart) result.variables.emplace_back(name, variable.substr(equals + 1));
-    result.has_values = result.has_values || has_value;
+    auto name = variable.substr(0, equals);
+    if (equals != variable.npos) {  // all users can read the words of a command line
+      if (environment::is_read_by_server(name) || container::is_read_by_clients(name)) {
+        name.insert(0, container::kSetPrefix);
+      }
+      result.variables.emplace_back(name, variable.substr(equals + 1));
+    }
+    words.insert(words.end(), {"-e", name});
   }
   return result;
 }

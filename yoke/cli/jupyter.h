@@ -1,11 +1,12 @@
 // yoke/cli/jupyter.h -- what the files of `yoke jupyter` share.
 #pragma once
 
-#include <CLI/App.hpp>
-
 #include "yoke/cli/command.h"
 #include "yoke/environment/kernel_spec.h"
 
+namespace CLI {
+class App;
+}
 namespace yoke::cli {
 
 /// Adds --claim, --devices and --for.

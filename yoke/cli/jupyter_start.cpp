@@ -147,7 +147,7 @@ int start_kernel(const StartArgs& args, Context& context) {
   int status = kExitOk;
   std::string reason;
   try {
-    site.emplace(open_claim_site(context));
+    site.emplace(open_claim_site(context, SiteUse::kTake));
     const auto& devices = args.devices;
     if (!devices.chosen.empty()) options.device.chosen = {devices.chosen};
     options.request.wish.num_devices = devices.num_devices.value_or(devices.chosen.empty() ? 1 : 0);

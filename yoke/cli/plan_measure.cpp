@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,11 +15,11 @@
 #include "yoke/base/process.h"
 #include "yoke/base/signal_name.h"
 #include "yoke/base/text.h"
-#include "yoke/cli/frame/measured_program.h"
-#include "yoke/cli/frame/private_folder.h"
 #include "yoke/cli/frame/progress_line.h"
 #include "yoke/launch/process/descendants.h"
 #include "yoke/profile/trace_file.h"
+#include "yoke/program/measured_program.h"
+#include "yoke/program/private_folder.h"
 #include "yoke/tune/program.h"
 #include "yoke/tune/step_times.h"
 
@@ -92,7 +93,7 @@ class TrainingMeter {
     return path;
   }
 
-  Error failure(const MeasuredProgram& program, const std::string& what) const {
+  Error failure(const program::MeasuredProgram& program, const std::string& what) const {
     const auto lines = tune::last_lines(program.output(), 10);
     return {ErrorCode::kFailedPrecondition, "{}{}", what,
             lines.empty() ? std::string("; it printed nothing")
@@ -155,8 +156,9 @@ class TrainingMeter {
     }
     // The end of the measured program ends the copies too, because all of them are descendants of this process.
     for (size_t i = 1; i < copies.size(); ++i) start(copies[i]);
-    MeasuredProgram program(
-        {.argv = copies[0].argv, .environment = copies[0].environment, .shows_output = options_.shows_output});
+    program::MeasuredProgram program({.argv = copies[0].argv,
+                                      .environment = copies[0].environment,
+                                      .copy_to = options_.shows_output ? STDERR_FILENO : kNullStream});
     const auto begin = Clock::now();
     while (!program.status() && !program.interruption() && !have_enough(copies)) {
       program.wait(messages_, std::chrono::milliseconds(100));
@@ -211,7 +213,7 @@ class TrainingMeter {
             std::ranges::all_of(copies, [](const Copy& copy) { return copy.pace.has_value(); }));
   }
 
-  void require_progress(const std::vector<Copy>& copies, const MeasuredProgram& program) const {
+  void require_progress(const std::vector<Copy>& copies, const program::MeasuredProgram& program) const {
     if (have_enough(copies)) return;
     const auto has_failed = [&](const Copy& copy) {
       return copy.has_ended ||
@@ -231,7 +233,7 @@ class TrainingMeter {
   }
 
   /// Why a program that has ended cannot be measured.
-  Error end_without_steps(const MeasuredProgram& program, int status, int64_t num_steps) const {
+  Error end_without_steps(const program::MeasuredProgram& program, int status, int64_t num_steps) const {
     constexpr int kNotFound = 127, kCannotRun = 126;  // as MeasuredProgram has it, if the program has not begun
     if (program.output().empty() && (status == kNotFound || status == kCannotRun)) {
       return {ErrorCode::kFailedPrecondition, "{}: the program {}", printable(context_.rest[0]),
@@ -263,8 +265,9 @@ class TrainingMeter {
                                      folder.string(),
                                      "--"};
     argv.insert(argv.end(), context_.rest.begin(), context_.rest.end());
-    MeasuredProgram program(
-        {.argv = argv, .environment = context_.environment.to_strings(), .shows_output = options_.shows_output});
+    program::MeasuredProgram program({.argv = argv,
+                                      .environment = context_.environment.to_strings(),
+                                      .copy_to = options_.shows_output ? STDERR_FILENO : kNullStream});
     const auto begin = Clock::now();
     while (!program.status() && !program.interruption()) {
       program.wait(messages_, std::chrono::milliseconds(200));
@@ -288,8 +291,8 @@ class TrainingMeter {
 
   const PlanMeasureOptions& options_;
   const Context& context_;
-  SignalMessages messages_;  // before the folder, so that a signal cannot end this process without removing it
-  PrivateFolder folder_;
+  program::SignalMessages messages_;  // before the folder, so that a signal cannot end this process without removing it
+  program::PrivateFolder folder_;
   ProgressLine progress_;
   int num_folders_ = 0, interruption_ = 0;
 };

@@ -13,14 +13,14 @@
 #include "yoke/base/user_socket.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
-#include "yoke/cli/frame/private_folder.h"
 #include "yoke/cli/frame/progress_line.h"
 #include "yoke/cli/frame/recorder.h"
-#include "yoke/cli/frame/watched_program.h"
 #include "yoke/cli/options/job.h"
 #include "yoke/cli/profile.h"
 #include "yoke/device/process/info.h"
 #include "yoke/launch/process/descendants.h"
+#include "yoke/program/private_folder.h"
+#include "yoke/program/watched_program.h"
 
 namespace yoke::cli {
 namespace {
@@ -67,7 +67,8 @@ class OutFolder {
   bool is_new_ = false;
 };
 
-profile::RecordingOptions recording_options(const ProfileArgs& args, const PrivateFolder& folder, size_t num_asked) {
+profile::RecordingOptions recording_options(const ProfileArgs& args, const program::PrivateFolder& folder,
+                                            size_t num_asked) {
   const bool is_running = num_asked > 0;
   return {.folder = folder.path().native(),
           .wait = args.wait.value_or(is_running ? 0 : 5),
@@ -97,7 +98,7 @@ profile::Report report_of(const Recorder& recorder, const ProfileArgs& args, con
   return report;
 }
 
-void wait_for_news(const SignalMessages& messages, const Recorder& recorder, milliseconds limit) {
+void wait_for_news(const program::SignalMessages& messages, const Recorder& recorder, milliseconds limit) {
   std::vector<pollfd> polls = {{messages.fd(), POLLIN, 0}};
   recorder.add_to(polls);
   poll(polls.data(), polls.size(), static_cast<int>(limit.count()));
@@ -200,11 +201,11 @@ class ProfiledProgram {
 
   const ProfileArgs& args_;
   Context& context_;
-  SignalMessages messages_;  // before the folder, so that a signal cannot end this process without removing it
+  program::SignalMessages messages_;  // before the folder, so that a signal cannot end this process without removing it
   const OutFolder out_;
-  const PrivateFolder folder_;
+  const program::PrivateFolder folder_;
   Recorder recorder_;
-  WatchedProgram program_;
+  program::WatchedProgram program_;
   bool is_over_ = false;      ///< The report was printed, or why there is none.
   bool is_stopping_ = false;  ///< The program was told to end.
   int result_ = kExitOk;
@@ -355,9 +356,9 @@ class RunningPrograms {
   const ProfileArgs& args_;
   const Context& context_;
   const std::vector<int64_t> pids_;
-  SignalMessages messages_;  // before the folder, so that a signal cannot end this process without removing it
+  program::SignalMessages messages_;  // before the folder, so that a signal cannot end this process without removing it
   const OutFolder out_;
-  const PrivateFolder folder_;
+  const program::PrivateFolder folder_;
   Recorder recorder_;
   ProgressLine progress_;
 };

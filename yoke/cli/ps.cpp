@@ -121,9 +121,10 @@ Picture take(const device::Snapshot& snapshot, const PsArgs& args, int64_t numbe
   } else if (uses.empty()) {
     picture.text = nobody(is_any, unanswered, args);
   } else {
-    const auto claims = args.device.replay.empty() ? claim_column(snapshot, context) : view::ClaimLabels();
+    const auto claims = args.device.replay.empty() ? view_claims(snapshot, context) : ClaimsView();
+    picture.notes += mistake_line(claims, context);
     const auto text = args.wide ? view::CommandText::kWhole : view::CommandText::kShort;
-    const auto table = view::process_table(uses, snapshot.time, text, claims);
+    const auto table = view::process_table(uses, snapshot.time, text, view::claim_labels(claims.rows));
     picture.text = to_text(table, args.wide ? kUnlimitedWidth : output_width(context));
   }
   return picture;

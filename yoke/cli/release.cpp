@@ -111,7 +111,7 @@ int run_release(const ReleaseArgs& args, Context& context) {
   if (args.claims.empty() && !args.mine) {
     throw Error(ErrorCode::kInvalidArgument, "which claim? Give a PID of `yoke claims`, or --mine for all of yours");
   }
-  const auto site = open_claim_site(context);
+  const auto site = open_claim_site(context, SiteUse::kLook);
   const auto survey = look_at_claims(site, context);
   const auto found = find_claims(survey, args.claims, args.mine);
   if (found.empty()) {

@@ -9,6 +9,7 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <cctype>
 #include <chrono>
 #include <csignal>
 #include <iostream>
@@ -49,7 +50,8 @@ struct RunArgs {
   launch::RunOptions options;
   bool plan = false;
   bool claims = false;
-  std::string length;  ///< Of the claim.
+  std::string length, wait, memory;  ///< Of the claim.
+  bool share = false;
   std::string container;
   ContainerOptions container_options;
   bool json = false;
@@ -224,7 +226,9 @@ launch::Surroundings surroundings_of(const launch::RunOptions& options, const Co
 
 /// Appends the words of this command, without the options that are for the outer one.
 void append_inner_words(std::vector<std::string>& words, const Context& context) {
-  constexpr std::string_view kOuter[] = {"--container", "--for", "--volume", "-v", "--engine"};  // with a value
+  constexpr std::string_view kOuter[] = {"--container", "--for",    "--volume",
+                                         "-v",          "--engine", "--memory"};  // with a value
+  constexpr std::string_view kOuterFlags[] = {"--claim", "--share", "--wait"};
   const auto num_own = context.words.size() - context.rest.size();
   for (size_t i = 0; i < context.words.size(); ++i) {
     const auto& word = context.words[i];
@@ -233,9 +237,13 @@ void append_inner_words(std::vector<std::string>& words, const Context& context)
     const auto has_value = [&](std::string_view name) {
       return word.starts_with(name) && (name == "-v" ? word.size() > 2 : word.substr(name.size()).starts_with('='));
     };
+    const bool is_flag = std::any_of(std::begin(kOuterFlags), std::end(kOuterFlags), is_outer);
     if (is_own && std::any_of(std::begin(kOuter), std::end(kOuter), is_outer)) {
       ++i;  // its value
-    } else if (!is_own || (word != "--claim" && std::none_of(std::begin(kOuter), std::end(kOuter), has_value))) {
+    } else if (is_own && is_flag) {
+      const bool has_time = word == "--wait" && i + 1 < num_own && std::isdigit(context.words[i + 1].front()) != 0;
+      if (has_time) ++i;
+    } else if (!is_own || (!has_value("--wait") && std::none_of(std::begin(kOuter), std::end(kOuter), has_value))) {
       words.push_back(word);
     }
   }
@@ -261,11 +269,19 @@ std::string num_ranks_for(const char* option, const RunArgs& args) {
   throw system_error(errno, "starting " + words[0]);
 }
 
+/// The options of a claim that two commands have.
+void append_claim_words(std::vector<std::string>& words, const RunArgs& args) {
+  if (!args.length.empty()) words.insert(words.end(), {"--for", args.length});
+  if (!args.wait.empty()) words.push_back("--wait=" + args.wait);
+}
+
 /// Becomes `yoke claim -n N -- yoke run ...`, which starts this command again with the devices.
 [[noreturn]] void become_claim(const RunArgs& args, const Context& context) {
   const auto executable = context.installation.executable.string();
   std::vector<std::string> words = {executable, "claim", "-n", num_ranks_for("--claim", args)};
-  if (!args.length.empty()) words.insert(words.end(), {"--for", args.length});
+  append_claim_words(words, args);
+  if (!args.memory.empty()) words.insert(words.end(), {"--memory", args.memory});
+  if (args.share) words.emplace_back("--share");
   if (!context.rest.empty()) words.insert(words.end(), {"--name", "yoke run " + purpose_of(context.rest)});
   words.insert(words.end(), {"--", executable});
   append_inner_words(words, context);
@@ -276,7 +292,7 @@ std::string num_ranks_for(const char* option, const RunArgs& args) {
 [[noreturn]] void become_container(const RunArgs& args, const Context& context) {
   std::vector<std::string> words = {context.installation.executable.string(), "container", "run", "--gpu",
                                     num_ranks_for("--container", args)};
-  if (!args.length.empty()) words.insert(words.end(), {"--for", args.length});
+  append_claim_words(words, args);
   const auto& options = args.container_options;
   if (!options.engine.empty()) words.insert(words.end(), {"--engine", options.engine});
   for (const auto& volume : options.volumes) words.insert(words.end(), {"-v", volume});
@@ -307,8 +323,12 @@ void tell_end_of_allocation(const std::string& job, const launch::LaunchSpec& sp
 }
 
 int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
-  if (!args.length.empty() && !args.claims && args.container.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "--for is the time of a claim; give --claim or --container, too");
+  if ((!args.length.empty() || !args.wait.empty()) && !args.claims && args.container.empty()) {
+    throw Error(ErrorCode::kInvalidArgument, "{}; give --claim or --container, too",
+                args.wait.empty() ? "--for is the time of a claim" : "--wait is for a claim");
+  }
+  if ((args.share || !args.memory.empty()) && !args.claims) {
+    throw Error(ErrorCode::kInvalidArgument, "--memory and --share are for a claim; give --claim, too");
   }
   if (args.container.empty() && !(args.container_options.engine.empty() && args.container_options.volumes.empty())) {
     throw Error(ErrorCode::kInvalidArgument, "--engine and --volume are for a container; give --container, too");
@@ -359,6 +379,11 @@ void add_run(CLI::App& cmd, Context& context) {
   cmd.add_flag("--claim", args->claims, "Claim a device for each rank while the job runs; see `yoke claim`");
   cmd.add_option("--for", args->length, "With --claim or --container: how long, such as 4h; see `yoke claim`")
       ->type_name("TIME");
+  cmd.add_option("--wait", args->wait, "With --claim or --container: queue until devices are free, for at most TIMEOUT")
+      ->type_name("[TIMEOUT]");
+  cmd.add_option("--memory", args->memory, "With --claim: memory that must be free on each device, such as 20GiB")
+      ->type_name("SIZE");
+  cmd.add_flag("--share", args->share, "With --claim: share the devices with others; --memory says how much of each");
   cmd.add_option("--container", args->container,
                  "Start the ranks in a container of this image, with a claimed device for each; see `yoke container`")
       ->type_name("IMAGE");

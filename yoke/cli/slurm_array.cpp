@@ -16,17 +16,23 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/held_signals.h"
+#include "yoke/base/quantity.h"
+#include "yoke/base/shell.h"
 #include "yoke/base/text.h"
+#include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/options/slurm.h"
 #include "yoke/cli/options/value.h"
 #include "yoke/cli/slurm.h"
 #include "yoke/cli/slurm_submit.h"
 #include "yoke/cli/slurm_sweep.h"
 #include "yoke/slurm/check/options.h"
+#include "yoke/slurm/check/request.h"
 #include "yoke/slurm/check/script.h"
 #include "yoke/slurm/job_folder.h"
 #include "yoke/slurm/outputs.h"
 #include "yoke/slurm/programs.h"
+#include "yoke/slurm/query.h"
+#include "yoke/slurm/script/plan.h"
 #include "yoke/slurm/submit.h"
 #include "yoke/slurm/sweep.h"
 
@@ -44,16 +50,6 @@ struct SlurmArrayArgs {
   std::optional<double> growth;
   bool json = false, csv = false, dry_run = false;
 };
-
-/// The largest index of a task that this cluster accepts, plus one. nullopt if slurmctld does not tell.
-std::optional<int64_t> max_array_size(const Environment& environment) {
-  const auto text = slurm::ask({"scontrol", "show", "config"}, environment);
-  for (const auto line : lines_of(text)) {
-    const auto words = words_of(line);
-    if (words.size() >= 3 && words[0] == "MaxArraySize") return parse_int(words[2]);
-  }
-  return std::nullopt;
-}
 
 /// Tasks run in folders of their own, so words that name files here become absolute.
 std::vector<std::string> with_absolute_files(std::vector<std::string> argv) {
@@ -74,6 +70,14 @@ void remove_sweep(const fs::path& folder, size_t num_tasks) {
   fs::remove(folder, ignored);
 }
 
+/// Other commands of yoke take "2h", which sbatch refuses without saying why.
+void check_time(const slurm::check::GivenOption& option) {
+  const auto length = parse_length(option.value);
+  if (!length || slurm::check::parse_minutes(option.value)) return;
+  throw Error(ErrorCode::kInvalidArgument, "--sbatch '{0} {1}': sbatch does not know this form; write {0} {2}",
+              printable(option.written), printable(option.value), slurm::slurm_time(option.value));
+}
+
 /// The words of all --sbatch, separated as in a line of #SBATCH. Errors  kInvalidArgument: there is an option that the
 /// sweep itself sets, or another word, or a quote is not closed.
 std::vector<std::string> sbatch_words(const std::vector<std::string>& all_options) {
@@ -89,6 +93,7 @@ std::vector<std::string> sbatch_words(const std::vector<std::string>& all_option
   constexpr std::array<std::string_view, 7> kOwn = {"array",     "chdir", "output",  "wrap",
                                                     "test-only", "wait",  "parsable"};
   for (const auto& option : parsed.given) {
+    if (option.spec->name == std::string_view("time")) check_time(option);
     if (std::ranges::find(kOwn, option.spec->name) == kOwn.end()) continue;
     throw Error(ErrorCode::kInvalidArgument, "--sbatch {}: the sweep sets this option itself, or cannot use it",
                 printable(option.written));
@@ -100,6 +105,42 @@ std::vector<std::string> sbatch_words(const std::vector<std::string>& all_option
   std::vector<std::string> result;
   for (const auto& word : words) result.push_back(word.text);
   return result;
+}
+
+/// The value of --error in the words of sbatch; empty if it is not given.
+std::string error_path(const std::vector<std::string>& options) {
+  std::vector<slurm::check::OptionWord> words;
+  for (const auto& word : options) words.push_back({.text = word});
+  std::string path;
+  for (const auto& option : slurm::check::parse_options(slurm::check::kSbatch, words).given) {
+    if (option.spec->short_name == 'e') path = option.value;  // the last one counts
+  }
+  return path;
+}
+
+/// Errors  kInvalidArgument: Slurm could not write --error, and the tasks would fail without a word. Relative paths are
+/// in the folder of the sweep, which has no other folders than those of its tasks.
+void check_error_path(const fs::path& folder, const std::vector<std::string>& options, const Environment& environment) {
+  const fs::path path = error_path(options);
+  const auto parent = path.parent_path();
+  std::error_code ignored;
+  const bool is_there = parent.empty() || parent == "%a" || parent == "./%a" ||
+                        fs::is_directory((folder / parent).lexically_normal(), ignored);
+  if (is_there || (path.is_absolute() && !slurm::missing_output_folder(path, "/"))) return;
+  if (const auto version = slurm::installed_version(environment); version && *version >= slurm::Version{23, 2, 0})
+    return;
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      "--sbatch --error={0}: there is no folder {1}, and Slurm before 23.02 does not make it; give %a/{2}, which "
+      "is in the folder of each task, or the path of a folder that is there",
+      printable(path.string()), printable(parent.string()), printable(path.filename().string()));
+}
+
+/// The command that submits a sweep, for people.
+std::string sbatch_line(const std::vector<std::string>& options) {
+  std::string line = "sbatch";
+  for (const auto& option : options) line += " " + shell_word(printable(option));
+  return line + " <sweep.sh";
 }
 
 /// Makes the folders and files of a sweep, and submits it.
@@ -151,32 +192,29 @@ int submit_sweep(const SlurmArrayArgs& args, Context& context) {
   }
   const auto tasks = slurm::plan_sweep(parameters, with_absolute_files(context.rest), rows);
   for (const auto& [name, _] : rows[0]) parameters.push_back({.name = name, .values = {}});
-  check_program_here({}, context);
+  const auto warnings = check_program_here({}, context);
   for (const auto& name : slurm::unknown_placeholders(parameters, context.rest)) {
     std::cerr << fmt::format("yoke slurm array: there is no --param {}, so {{{}}} stays as it is\n", name, name);
   }
   const auto folder = sweep_path(args.folder).string();
-  if (folder.find('%') != folder.npos || folder.find('\n') != folder.npos) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "Slurm would replace the % in the folder {}; choose another one with --folder", printable(folder));
-  }
+  slurm::require_plain_folder(folder, "choose another one with --folder");
   const auto script = slurm::sweep_script(tasks, folder, "sweep");
   const auto words = sbatch_words(args.options);
+  check_error_path(folder, words, context.environment);
   const auto options = array_options(folder, fmt::format("0-{}", tasks.size() - 1), args.at_once, words);
   if (const auto warning = slurm::unused_tasks_warning(options, context.rest); !warning.empty()) {
     std::cerr << "yoke slurm array: warning: " << warning << '\n';
   }
   if (args.dry_run) {
-    context.out << fmt::format("{} tasks; {}\n\n{}", tasks.size(),
-                               printable(fmt::format("sbatch {} <sweep.sh", fmt::join(options, " "))), script);
+    context.out << fmt::format("{} tasks; {}\n\n{}", tasks.size(), sbatch_line(options), script);
     return kExitOk;
   }
-  if (const auto most = max_array_size(context.environment); most && static_cast<int64_t>(tasks.size()) > *most) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        "the sweep has {} combinations, and this cluster's arrays have at most {} tasks (MaxArraySize); divide the "
-        "values among several sweeps",
-        tasks.size(), *most);
+  if (const auto most = slurm::max_array_size(context.environment);
+      most && static_cast<int64_t>(tasks.size()) > *most) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "the sweep has {0} combinations, and arrays of this cluster have at most {1} tasks (MaxArraySize={1}); "
+                "divide the values among {2} sweeps with a --folder each",
+                tasks.size(), *most, (static_cast<int64_t>(tasks.size()) + *most - 1) / std::max<int64_t>(*most, 1));
   }
   if (fs::exists(fs::path(folder) / "sweep.json")) {
     throw Error(ErrorCode::kFailedPrecondition, "{} has another sweep; choose another folder with --folder",
@@ -190,7 +228,9 @@ int submit_sweep(const SlurmArrayArgs& args, Context& context) {
   for (const auto& message : submission.messages) std::cerr << "sbatch: " << message << '\n';
   note_job(folder, sweep, job);
   if (args.json) {
-    context.out << ArrayJson{{"job", job}, {"folder", folder}, {"num_tasks", tasks.size()}}.dump(2) << '\n';
+    context.out << ArrayJson{{"job", job}, {"folder", folder}, {"num_tasks", tasks.size()}, {"warnings", warnings}}
+                       .dump(2, ' ', false, ArrayJson::error_handler_t::replace)
+                << '\n';
   } else {
     context.out << fmt::format("job {}: {} task{} in {}\n  yoke slurm ps {}\n  yoke slurm array --collect {}\n", job,
                                tasks.size(), tasks.size() == 1 ? "" : "s", printable(folder), job, job);
@@ -221,12 +261,7 @@ std::string script_of_sweep(const SweepFolder& folder) {
 
 /// Slurm would truncate what the tasks have printed. A file with the job in its name is another one next time.
 void keep_outputs(slurm::KeptOutputs& kept, const SweepFolder& folder, const slurm::SweepRerun& rerun) {
-  std::vector<slurm::check::OptionWord> words;
-  for (const auto& word : rerun.options) words.push_back({.text = word});
-  std::string errors;
-  for (const auto& option : slurm::check::parse_options(slurm::check::kSbatch, words).given) {
-    if (option.spec->short_name == 'e') errors = option.value;  // the last one counts
-  }
+  const auto errors = error_path(rerun.options);
   for (const auto task : rerun.tasks) {
     kept.keep((folder.of_task(static_cast<size_t>(task)) / "slurm.out").string());
     slurm::Job job{.number = 1, .array = 1, .array_task = std::to_string(task), .folder = folder.path.string()};
@@ -272,16 +307,33 @@ int rerun_sweep(const SlurmArrayArgs& args, Context& context) {
       slurm::plan_rerun(folder.sweep, states.tasks, {.options = sbatch_words(args.options), .growth = args.growth});
   const auto script = plan.empty() ? "" : script_of_sweep(folder);
   const auto at_once = args.at_once ? args.at_once : folder.sweep.at_once;
-  auto json = ArrayJson::array();
+  auto json = ArrayJson::array(), failed = json;
+  std::optional<Error> failure;  // what was submitted before it is printed all the same
   const HeldSignals held;
   for (const auto& rerun : plan) {
     const auto tasks = slurm::to_task_list(rerun.tasks);
     const auto options = array_options(folder.path, tasks, at_once, rerun.options);
     if (args.dry_run) {
-      context.out << printable(fmt::format("sbatch {} <sweep.sh", fmt::join(options, " "))) << '\n';
+      if (args.json) json.push_back({{"job", nullptr}, {"tasks", rerun.tasks}, {"options", rerun.options}});
+      if (!args.json) context.out << sbatch_line(options) << '\n';
       continue;
     }
-    submit_tasks(folder, rerun, script, options, context.environment);
+    try {
+      if (!failure || failure->code() == ErrorCode::kFailedPrecondition) {
+        submit_tasks(folder, rerun, script, options, context.environment);
+      } else {  // a Slurm that does not answer would keep each of them waiting
+        failed.push_back({{"tasks", rerun.tasks}, {"options", rerun.options}, {"error", "not tried"}});
+        continue;
+      }
+    } catch (const Error& error) {
+      failed.push_back({{"tasks", rerun.tasks}, {"options", rerun.options}, {"error", error.what()}});
+      if (plan.size() > 1) {
+        std::cerr << fmt::format("{}task{} {}: {}\n", speaker(context), rerun.tasks.size() == 1 ? "" : "s", tasks,
+                                 printable(error.what()));
+      }
+      if (!failure || error.code() != ErrorCode::kFailedPrecondition) failure = error;
+      continue;
+    }
     const auto& job = folder.sweep.reruns.back().job;
     if (args.json) {
       json.push_back({{"job", job}, {"tasks", rerun.tasks}, {"options", rerun.options}});
@@ -293,21 +345,24 @@ int rerun_sweep(const SlurmArrayArgs& args, Context& context) {
     }
   }
   if (args.json) {
-    context.out << ArrayJson{{"folder", folder.path.string()}, {"reruns", json}}.dump(
+    context.out << ArrayJson{{"folder", folder.path.string()}, {"reruns", json}, {"failed", failed}}.dump(
                        2, ' ', false, ArrayJson::error_handler_t::replace)
                 << '\n';
   } else if (plan.empty()) {
     const auto is_open = [](const slurm::SweepState& state) { return state.end == slurm::SweepEnd::kNotEnded; };
     const auto num_open = std::ranges::count_if(states.tasks, is_open);
     context.out << fmt::format("no task has failed; {} of {} have not ended\n", num_open, states.tasks.size());
-  } else if (!args.dry_run) {
+  } else if (!args.dry_run && failed.size() < plan.size()) {
     context.out << fmt::format(
         "what they printed before is beside, in slurm.out.0 and so on\n"
         "  yoke slurm array --collect {}\n",
-        printable(folder.path.string()));
+        shell_word(printable(folder.path.string())));
   }
   context.out.flush();
-  return kExitOk;
+  if (!failure) return kExitOk;
+  if (plan.size() == 1) throw *failure;
+  throw Error(failure->code(), "{} of {} arrays were not submitted; --rerun submits their tasks later", failed.size(),
+              plan.size());
 }
 
 int run_slurm_array(const SlurmArrayArgs& args, Context& context) {
@@ -362,6 +417,22 @@ void add_slurm_array(CLI::App& cmd, Context& context) {
   cmd.add_flag("--csv", args->csv, "With --collect: print CSV");
   cmd.add_flag("--json", args->json, "Print JSON");
   cmd.add_flag("--dry-run", args->dry_run, "Print the script and the command line of sbatch, and submit nothing");
+  static constexpr const char* kInside = "give it in --sbatch, as in --sbatch '-t 1:00:00 --gpus-per-node=1'";
+  static constexpr SbatchHabit kHabits[] = {{"-t,--time", kInside},
+                                            {"-p,--partition", kInside},
+                                            {"-A,--account", kInside},
+                                            {"-q,--qos", kInside},
+                                            {"-N,--nodes", kInside},
+                                            {"-n,--ntasks", kInside},
+                                            {"-c,--cpus-per-task", kInside},
+                                            {"-G,--gpus", kInside},
+                                            {"--gpus-per-node", kInside},
+                                            {"--gres", kInside},
+                                            {"--mem", kInside},
+                                            {"-J,--job-name", kInside},
+                                            {"-d,--dependency", kInside},
+                                            {"-a,--array", "tasks follow from --param; --at-once N is for %N"}};
+  add_habits(cmd, kHabits);
   add_program(cmd, "PROGRAM", "What each task runs, with its arguments; every word from here on is its own");
   cmd.footer(examples(
       "  yoke slurm array --param lr=0.1,0.01 --param batch=32,64 --sbatch '-t 1:00:00 --gpus-per-node=1' \\\n"

@@ -19,6 +19,7 @@
 #include "yoke/cli/slurm.h"
 #include "yoke/cli/slurm_check_fix.h"
 #include "yoke/slurm/check/report.h"
+#include "yoke/slurm/outputs.h"
 
 namespace yoke::cli {
 namespace {
@@ -35,10 +36,24 @@ struct SlurmCheckArgs {
   bool json = false, sarif = false, fixes = false, lists = false, has_no_cluster = false;
 };
 
+/// What a rule asks about the folder of an output, if sbatch is called in the working folder.
+std::optional<std::string> missing_folder(const std::string& pattern, const std::string& chdir) {
+  std::error_code error;
+  auto folder = std::filesystem::current_path(error) / chdir;
+  if (!std::filesystem::is_directory(folder, error)) return std::nullopt;
+  const auto missing = slurm::missing_output_folder(pattern, folder);
+  return missing ? std::optional(missing->string()) : std::nullopt;
+}
+
+using FolderCheck = decltype(rules::Subject::missing_folder);
+
 /// Facts that hold for all files of one call.
 struct CheckContext {
   std::optional<slurm::Version> version;
   std::optional<rules::SiteFacts> site;
+
+  /// Where no cluster is, its folders are not either.
+  FolderCheck look_for_folders() const { return site ? FolderCheck(missing_folder) : FolderCheck(); }
 };
 
 CheckContext context_of(const SlurmCheckArgs& args, const Context& context) {
@@ -112,15 +127,20 @@ rules::FileFindings check_command(const std::vector<std::string>& words, const C
                                .site = site,
                                .program = rules::kSbatch,
                                .is_command_line = true,
-                               .is_script_missing = is_missing});
+                               .is_script_missing = is_missing,
+                               .missing_folder = facts.look_for_folders()});
   if (rest.empty() || !std::filesystem::is_regular_file(rest.front().text, error)) return {"", std::move(of_line)};
   std::vector<rules::OptionWord> options(command.words.begin() + 1,
                                          command.words.begin() + static_cast<std::ptrdiff_t>(command.program_at));
   for (auto& option : options) option.line = 0;
   const auto file = rest.front().text;
   const auto batch = rules::read_script(file, read_input(file, kScriptKind), options);
-  auto findings = rules::check(
-      {.script = batch, .version = facts.version, .site = site, .program = rules::kSbatch, .is_command_line = false});
+  auto findings = rules::check({.script = batch,
+                                .version = facts.version,
+                                .site = site,
+                                .program = rules::kSbatch,
+                                .is_command_line = false,
+                                .missing_folder = facts.look_for_folders()});
   for (auto& finding : of_line) {  // what is not said about the script with these options
     if (finding.rule != "option-after-script" && finding.rule != "wrap-with-script") continue;
     finding.line = 0;
@@ -136,7 +156,8 @@ rules::FileFindings check_file(const std::string& file, const SlurmCheckArgs& ar
                          .version = facts.version,
                          .site = facts.site ? &*facts.site : nullptr,
                          .program = rules::kSbatch,
-                         .is_command_line = false});
+                         .is_command_line = false,
+                         .missing_folder = facts.look_for_folders()});
   };
   if (!args.fixes) return {file, judge(read_input(file, kScriptKind))};
   const auto original = read_to_fix(file, kScriptKind);
@@ -173,7 +194,7 @@ int list_rules(const SlurmCheckArgs& args, Context& context) {
   for (const auto& rule : rules::all_rules()) {
     table.rows.push_back({rule.id, std::string(rules::name(rule.severity)), rules::versions_of(rule), rule.summary});
   }
-  context.out << to_text(table, output_width(context));
+  context.out << to_text(table, table_width(context));
   return kExitOk;
 }
 

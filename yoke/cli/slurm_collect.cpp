@@ -6,6 +6,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "yoke/base/shell.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/output.h"
@@ -62,6 +63,7 @@ Table collected_table(const SweepFolder& folder, const SweepStates& states, cons
       if (std::ranges::find(names, name) == names.end()) names.push_back(name);
     }
   }
+  const bool is_exact = missing.empty();  // for programs
   const auto& tasks = folder.sweep.tasks;
   Table table{.columns = {{"task", Align::kRight}, {"state"}}, .rows = {}};
   for (const auto& [name, _] : tasks.empty() ? decltype(slurm::SweepTask::parameters)() : tasks[0].parameters) {
@@ -73,7 +75,9 @@ Table collected_table(const SweepFolder& folder, const SweepStates& states, cons
     for (const auto& [_, value] : tasks[i].parameters) row.push_back(value);
     for (const auto& name : names) {
       const auto found = std::ranges::find(metrics[i], name, &Metrics::value_type::first);
-      row.push_back(found == metrics[i].end() ? missing : fmt::format("{:.6g}", found->second));
+      row.push_back(found == metrics[i].end() ? missing
+                    : is_exact                ? fmt::format("{}", found->second)
+                                              : fmt::format("{:.6g}", found->second));
     }
     row.resize(table.columns.size());
     table.rows.push_back(std::move(row));
@@ -90,13 +94,15 @@ int tell_ends(const SweepFolder& folder, const SweepStates& states) {
     if (!states.tasks[i].has_failed()) continue;
     has_failed = true;
     const bool has_output = states.tasks[i].end != SweepEnd::kNeverStarted;
+    const auto job = slurm::jobs_of_task(folder.sweep, static_cast<int64_t>(i)).back();
     std::cerr << fmt::format(
-        "yoke slurm array: task {} {}{}\n", i, states.tasks[i].text,
+        "yoke slurm array: task {} {}{}{}\n", i, states.tasks[i].text,
+        job.empty() ? "" : fmt::format(" as job {}_{}", printable(job), i),
         has_output ? "; its output is " + printable((folder.of_task(i) / "slurm.out").string()) : "");
   }
   if (has_failed) {
     std::cerr << fmt::format("yoke slurm array: `yoke slurm array --rerun {}` runs them again\n",
-                             printable(folder.path.string()));
+                             shell_word(printable(folder.path.string())));
   }
   const auto num_unended = count(SweepEnd::kNotEnded), num_unknown = count(SweepEnd::kNotKnown);
   if (num_unended > 0) {
@@ -130,7 +136,7 @@ int collect_sweep(const CollectOptions& options, Context& context) {
                 << '\n';
   } else {
     const auto table = collected_table(folder, states, metrics, options.csv ? "" : "-");
-    context.out << (options.csv ? to_csv(table) : to_text(table, output_width(context)));
+    context.out << (options.csv ? to_csv(table) : to_text(table, table_width(context)));
   }
   return tell_ends(folder, states);
 }

@@ -19,10 +19,12 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/shell.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/options/value.h"
 #include "yoke/cli/slurm.h"
 #include "yoke/cli/slurm_submit.h"
+#include "yoke/slurm/job_file.h"
 #include "yoke/slurm/outputs.h"
 #include "yoke/slurm/query.h"
 
@@ -198,7 +200,7 @@ class OutputReader {
 
 std::string waiting_text(const slurm::Job& job) {
   const auto words = slurm::explain_reason(job.reason);
-  return fmt::format("job {} waits in the queue{}{}", short_id(job),
+  return fmt::format("job {} waits in the queue{}{}{}", short_id(job), job.num_restarts == 0 ? "" : " again",
                      job.reason.empty() ? "" : " (" + printable(job.reason) + ")",
                      words.meaning.empty() ? "" : fmt::format(": {}", words.meaning));
 }
@@ -212,8 +214,8 @@ std::string kept_text(const std::string& path) {
 
 class SlurmLogs {
  public:
-  SlurmLogs(const SlurmLogsArgs& args, slurm::JobName name, const Context& context)
-      : args_(args), name_(name), context_(context) {}
+  SlurmLogs(const SlurmLogsArgs& args, slurm::JobTarget target, const Context& context)
+      : args_(args), target_(std::move(target)), name_(target_.name), context_(context) {}
 
   int run() {
     const bool is_live = look_at_jobs();
@@ -223,7 +225,7 @@ class SlurmLogs {
       const auto waiting = std::ranges::find_if(jobs_, &slurm::Job::is_waiting);
       if (waiting != jobs_.end()) {
         throw Error(ErrorCode::kNotFound, "{}; it has printed nothing yet, and `yoke slurm logs -f {}` waits for it",
-                    waiting_text(*waiting), to_text(name_));
+                    waiting_text(*waiting), shell_word(to_text(target_)));
       }
     }
     int num_missing = 0;
@@ -240,12 +242,13 @@ class SlurmLogs {
   bool look_at_jobs() {
     std::optional<Error> failure;
     try {
-      jobs_ = slurm::known_jobs(name_, context_.environment);
+      ask_slurmctld();
       if (!jobs_.empty()) {
         add(outputs_of(jobs_));
         return true;
       }
       jobs_ = recorded_jobs(name_, context_.environment);
+      std::erase_if(jobs_, [&](const slurm::Job& job) { return !target_.contains(job); });
       add(outputs_of(jobs_));
       if (!readers_.empty() && std::ranges::all_of(readers_, [](const auto& one) {
             return access(one.second.output().path.c_str(), F_OK) == 0;
@@ -258,6 +261,10 @@ class SlurmLogs {
     auto outputs = noted_outputs(name_, context_.environment);
     const bool is_noted = !outputs.empty();
     if (!is_noted) outputs = outputs_in(".", name_);
+    std::erase_if(outputs, [&](const SlurmOutput& one) {
+      const auto job = slurm::parse_job_name(one.job_id);
+      return target_.range && !(job && job->task && std::ranges::binary_search(target_.range->tasks, *job->task));
+    });
     if (!outputs.empty()) {
       std::cerr << fmt::format("yoke slurm logs: {}; this is what {}\n",
                                failure ? printable(failure->what()) : "Slurm has forgotten where the job wrote",
@@ -274,7 +281,7 @@ class SlurmLogs {
           ErrorCode::kNotFound,
           "Slurm knows no job {}{}; `yoke slurm ps` lists the jobs that wait or run. If its output file exists, "
           "call this in its folder",
-          to_text(name_),
+          to_text(target_),
           lacks_accounts ? ": it forgets jobs minutes after their ends, and this one keeps no accounts" : "");
     }
     return false;
@@ -289,12 +296,24 @@ class SlurmLogs {
                : fmt::format(" for job {} of cluster {}", name_.number, printable(cluster));
   }
 
+  /// Asks for the jobs that the user named. Errors  those of known_jobs().
+  void ask_slurmctld() {
+    jobs_ = slurm::known_jobs(name_, context_.environment);
+    std::erase_if(jobs_, [&](const slurm::Job& job) { return !target_.contains(job); });
+  }
+
+  /// Whether lines must name their task: also of an array whose other tasks have not started yet.
+  bool is_several() const {
+    std::set<std::string> ids;
+    for (const auto& [_, reader] : readers_) ids.insert(reader.output().job_id);
+    size_t num_tasks = 0;
+    for (const auto& job : jobs_) num_tasks += array_tasks_of(job).size();
+    return ids.size() > 1 || num_tasks > 1;
+  }
+
   void add(const std::vector<SlurmOutput>& outputs) {
     for (const auto& output : outputs) readers_.try_emplace(output.path, output);
-    std::vector<std::string> ids;
-    for (const auto& [_, reader] : readers_) ids.push_back(reader.output().job_id);
-    std::ranges::sort(ids);
-    const bool is_several = std::ranges::unique(ids).begin() - ids.begin() > 1;
+    const bool is_several = this->is_several();
     for (auto& [_, reader] : readers_) {
       const auto& [job_id, path, is_error, rank] = reader.output();
       reader.set_prefix(!is_several ? (rank.empty() ? "" : rank + ": ")
@@ -353,13 +372,15 @@ class SlurmLogs {
       if (!has_opened && jobs_.front().is_waiting()) {
         const auto earlier = readers_.empty() ? "" : kept_text(readers_.begin()->first);
         tell(told, waiting_text(jobs_.front()) + earlier);
+      } else if (has_opened) {
+        tell_of_silence();
       }
       const auto of_all = kPauseForEachFile * readers_.size();
       poll(nullptr, 0, static_cast<int>(std::max<int64_t>(kReadFilesEvery.count(), of_all.count())));
       if (SlurmClock::now() < next_question) continue;
       pause = std::min(pause * 3 / 2, kLongestPause);
       try {
-        jobs_ = slurm::known_jobs(name_, context_.environment);
+        ask_slurmctld();
         add(outputs_of(jobs_));
       } catch (const Error& error) {
         tell(told, fmt::format("{}; following the files meanwhile", error.what()));
@@ -367,6 +388,20 @@ class SlurmLogs {
       }
       next_question = SlurmClock::now() + pause;
     }
+  }
+
+  /// Says once why nothing new comes: each job waits, also again after a restart.
+  void tell_of_silence() {
+    const auto is_open = [](const slurm::Job& job) { return !job.has_ended(); };
+    const auto waiting = std::ranges::find_if(jobs_, &slurm::Job::is_waiting);
+    if (waiting == jobs_.end() ||
+        std::ranges::any_of(jobs_, [&](const auto& job) { return is_open(job) && !job.is_waiting(); })) {
+      return;
+    }
+    // Of an array, the jobs that wait change with each task that starts.
+    const auto key = fmt::format("{} {}", waiting->array.value_or(waiting->number), waiting->num_restarts);
+    if (!told_.insert(key).second) return;
+    std::cerr << "yoke slurm logs: " << printable(waiting_text(*waiting)) << std::endl;
   }
 
   /// Prints a message unless it was the last one.
@@ -377,18 +412,23 @@ class SlurmLogs {
   }
 
   const SlurmLogsArgs& args_;
+  const slurm::JobTarget target_;
   const slurm::JobName name_;
   const Context& context_;
   std::vector<slurm::Job> jobs_;
   std::map<std::string, OutputReader, ByNumber> readers_;  ///< By path.
-  std::set<std::string> told_;                             ///< About files that cannot be read.
+  std::set<std::string> told_;                             ///< About files that cannot be read, and about silence.
   bool is_late_ = false;  ///< A file that appears from now on is new, so --lines does not shorten it.
 };
 
 int run_slurm_logs(const SlurmLogsArgs& args, const Context& context) {
-  auto name = slurm::require_job_name(args.job);
-  name.component.reset();  // the batch script is that of all components
-  return SlurmLogs(args, name, context).run();
+  auto targets = slurm::require_job_targets(args.job);
+  if (targets.size() > 1) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "{} are several jobs; name one, or an array, or tasks of it as '123_[1-3]'", printable(args.job));
+  }
+  targets[0].name.component.reset();  // the batch script is that of all components
+  return SlurmLogs(args, targets[0], context).run();
 }
 
 }  // namespace
@@ -404,7 +444,7 @@ void add_slurm_logs(CLI::App& cmd, Context& context) {
       examples("  yoke slurm logs 4121          what it has printed\n"
                "  yoke slurm logs -f 4121       and all to come, until it ends\n"
                "  yoke slurm logs -n 5 4121     the last 5 lines; of an array, of each task\n"
-               "  yoke slurm logs 4121_7        one task of an array\n"
+               "  yoke slurm logs 4121_7        one task of an array; '4121_[1-3]' are several\n"
                "\n"
                "slurmctld tells where a job writes. After it has forgotten the job, the accounts (sacct) tell\n"
                "the folder and the command line; or the note of `yoke slurm submit` tells the file; or files in\n"

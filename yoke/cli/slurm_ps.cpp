@@ -7,6 +7,8 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
+#include <chrono>
+#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -14,6 +16,7 @@
 #include "yoke/base/format.h"
 #include "yoke/base/moment.h"
 #include "yoke/base/table.h"
+#include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/options/repetition.h"
 #include "yoke/cli/slurm.h"
@@ -23,6 +26,9 @@
 
 namespace yoke::cli {
 namespace {
+
+/// How long --watch waits for a slurmctld that does not answer.
+constexpr std::chrono::minutes kMostSilence{10};
 
 struct SlurmPsArgs {
   std::vector<std::string> jobs;
@@ -41,13 +47,14 @@ std::string time_text(const slurm::Job& job) {
 }
 
 Table slurm_table(const std::vector<slurm::Job>& jobs, bool with_user) {
+  // Of a narrow terminal, the job, its state and where it is or why it waits are the last to go.
   Table table{.columns = {{"job"},
-                          {"name", Align::kLeft, 8},
+                          {"name", Align::kLeft, 8, 7},
                           {"partition", Align::kLeft, 6, 3},
                           {"state"},
-                          {"nodes", Align::kRight},
-                          {"GPUs", Align::kRight},
-                          {"time"},
+                          {"nodes", Align::kRight, 0, 5},
+                          {"GPUs", Align::kRight, 0, 4},
+                          {"time", Align::kLeft, 0, 6},
                           {"limit", Align::kRight, 0, 1},
                           {"restarts", Align::kRight, 0, 2},
                           {"where", Align::kLeft, 12}},
@@ -59,7 +66,7 @@ Table slurm_table(const std::vector<slurm::Job>& jobs, bool with_user) {
                           job.num_restarts == 0 ? "-" : std::to_string(job.num_restarts), where_text(job)});
     if (with_user) table.rows.back().insert(table.rows.back().begin() + 1, job.user);
   }
-  if (with_user) table.columns.insert(table.columns.begin() + 1, {"user", Align::kLeft, 6});
+  if (with_user) table.columns.insert(table.columns.begin() + 1, {"user", Align::kLeft, 6, 8});
   return table;
 }
 
@@ -86,7 +93,9 @@ std::string missing_text(const std::vector<std::string>& missing) {
 }
 
 /// Whether `job` is the one that a user named, or a task or a component of it, or tasks that wait together and have it.
-bool is_named(const slurm::Job& job, const slurm::JobName& name) {
+bool is_named(const slurm::Job& job, const slurm::JobTarget& target) {
+  const auto& name = target.name;
+  if (target.range) return target.contains(job);
   if (name.task) {
     const bool is_cut = job.array == name.number && array_tasks_of(job).empty();
     return is_cut || slurm::JobRange{name.number, {*name.task}}.contains(job);
@@ -99,9 +108,15 @@ bool is_named(const slurm::Job& job, const slurm::JobName& name) {
 std::string slurm_ps_text(const SlurmPsArgs& args, const Context& context) {
   const bool is_all = args.all || !args.jobs.empty();
   const auto user = device::user_name(geteuid());
-  auto jobs = slurm::queued_jobs({.user = is_all ? "" : user, .jobs = args.jobs}, context.environment);
-  std::vector<slurm::JobName> names;
-  for (const auto& word : args.jobs) names.push_back(slurm::require_job_name(word));
+  std::vector<slurm::JobTarget> names;
+  slurm::QueueOptions asked{.user = is_all ? "" : user};
+  for (const auto& word : args.jobs) {
+    for (auto& target : slurm::require_job_targets(word)) {
+      asked.jobs.push_back(to_text(target.name));
+      names.push_back(std::move(target));
+    }
+  }
+  auto jobs = slurm::queued_jobs(asked, context.environment);
   const auto is_wanted = [&](const slurm::Job& job) {
     return names.empty() || std::ranges::any_of(names, [&](const auto& name) { return is_named(job, name); });
   };
@@ -123,17 +138,33 @@ std::string slurm_ps_text(const SlurmPsArgs& args, const Context& context) {
                     : fmt::format("no job of {} waits or runs on this cluster\n", printable(user));
   }
   const auto of_missing = missing.empty() ? "" : "\n" + missing_text(missing);
-  return to_text(slurm_table(jobs, is_all), output_width(context)) + reasons_text(jobs) + of_missing;
+  return to_text(slurm_table(jobs, is_all), table_width(context)) + reasons_text(jobs) + of_missing;
 }
 
 int run_slurm_ps(const SlurmPsArgs& args, Context& context) {
   if (args.all && !args.jobs.empty()) {
     throw Error(ErrorCode::kInvalidArgument, "--all lists every job, so name no JOB with it");
   }
-  for (const auto& job : args.jobs) slurm::require_job_name(job);
-  repeat(args.repetition, args.json ? PictureKind::kRecords : PictureKind::kText, context, [&](int64_t /*number*/) {
-    return Picture{
-        .time = std::chrono::system_clock::now(), .host = "slurm", .text = slurm_ps_text(args, context), .notes = ""};
+  for (const auto& job : args.jobs) slurm::require_job_targets(job);
+  using Clock = std::chrono::steady_clock;
+  std::optional<Clock::time_point> silent_until;
+  repeat(args.repetition, args.json ? PictureKind::kRecords : PictureKind::kText, context, [&](int64_t number) {
+    Picture picture{.time = std::chrono::system_clock::now(), .host = "slurm", .text = "", .notes = ""};
+    try {
+      picture.text = slurm_ps_text(args, context);
+      silent_until.reset();
+    } catch (const Error& error) {  // slurmctld restarts, perhaps
+      const bool may_return = error.code() == ErrorCode::kUnavailable || error.code() == ErrorCode::kTimeout;
+      const bool is_first = !silent_until;
+      if (is_first) silent_until = Clock::now() + kMostSilence;
+      if (number == 0 || !may_return || Clock::now() >= *silent_until) throw;
+      const auto text =
+          fmt::format("{}; trying again for {}\n", printable(error.what()),
+                      format_rough_duration(std::chrono::ceil<std::chrono::seconds>(*silent_until - Clock::now())));
+      if (!args.json) picture.text = text;
+      if (args.json && is_first) std::cerr << speaker(context) << text << std::flush;
+    }
+    return picture;
   });
   return kExitOk;
 }
@@ -149,6 +180,7 @@ void add_slurm_ps(CLI::App& cmd, Context& context) {
   cmd.footer(
       examples("  yoke slurm ps                your jobs: where they run, or why they wait and until when\n"
                "  yoke slurm ps 4121           one job, or all tasks of an array\n"
+               "  yoke slurm ps '4131_[1-3]'   these tasks of it; 5-7 and 5,9 are several jobs\n"
                "  yoke slurm ps --all          everybody's\n"
                "  yoke slurm ps --watch 30     again every 30 s; each time takes slurmctld some work\n"
                "\n"
@@ -156,7 +188,7 @@ void add_slurm_ps(CLI::App& cmd, Context& context) {
                "expected is slurmctld's estimate: jobs that end early or come later change it.\n"
                "\n"
                "Exit status: 0, also when there is none; 75 if slurmctld or munge cannot be reached, 124 if\n"
-               "slurmctld gives no answer in 15 s."));
+               "slurmctld gives no answer in 15 s. With --watch, this is tried again for 10 minutes."));
   cmd.callback([args, &context] { context.exit_code = run_slurm_ps(*args, context); });
 }
 

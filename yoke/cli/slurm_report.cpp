@@ -8,6 +8,7 @@
 #include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <filesystem>
+#include <iostream>
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -15,6 +16,7 @@
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
+#include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/slurm.h"
 #include "yoke/cli/slurm_submit.h"
@@ -92,22 +94,27 @@ std::optional<slurm::JobName> job_of_sweep(const std::string& word, const Enviro
   return job ? std::optional(slurm::JobName{job->number, task}) : std::nullopt;
 }
 
-/// What a word of the command line names: a job or an array, tasks of one, or a file whose name may mean several jobs.
+/// What a user names: a job or an array, tasks of one, or a file whose name may mean several jobs.
 struct ReportTarget {
   std::vector<slurm::JobName> names;
   std::optional<slurm::JobRange> range;
   std::string file;  ///< Empty: the user gave the number.
 };
 
-ReportTarget report_target(const std::string& word, const Environment& environment) {
-  if (const auto range = slurm::parse_job_range(word)) return {{{range->number, std::nullopt}}, range, ""};
-  if (const auto job = slurm::parse_job_name(word); job && word.find('/') == word.npos) return {{*job}, {}, ""};
-  if (const auto job = job_of_sweep(word, environment)) return {{*job}, {}, ""};
-  if (auto names = slurm::jobs_in_name(word); !names.empty()) return {std::move(names), {}, word};
+std::vector<ReportTarget> report_targets(const std::string& word, const Environment& environment) {
+  std::error_code ignored;
+  std::vector<ReportTarget> result;
+  const auto jobs = word.find('/') == word.npos ? slurm::parse_job_targets(word) : std::vector<slurm::JobTarget>();
+  if (jobs.size() == 1 || !std::filesystem::exists(word, ignored)) {  // a file may be called 5-7
+    for (const auto& job : jobs) result.push_back({{job.name}, job.range, ""});
+  }
+  if (!result.empty()) return result;
+  if (const auto job = job_of_sweep(word, environment)) return {{{*job}, {}, ""}};
+  if (auto names = slurm::jobs_in_name(word); !names.empty()) return {{std::move(names), {}, word}};
   throw Error(
       ErrorCode::kInvalidArgument,
-      "'{}' names no job of Slurm; give a number, as 123, 123_4 or 123_[1-4], or an output file with the number in its "
-      "name, as slurm-123.out, or of a task of `yoke slurm array`, as sweep/0/slurm.out",
+      "'{}' names no job of Slurm; give a number, as 123, 123_4, '123_[1-4]' or 5-7, or an output file with the number "
+      "in its name, as slurm-123.out, or of a task of `yoke slurm array`, as sweep/0/slurm.out",
       printable(word));
 }
 
@@ -243,7 +250,10 @@ bool is_whole_array(const ReportTarget& target, const std::vector<slurm::TaskRep
 
 int run_slurm_report(const SlurmReportArgs& args, Context& context) {
   std::vector<ReportTarget> targets;
-  for (const auto& word : args.jobs) targets.push_back(report_target(word, context.environment));
+  for (const auto& word : args.jobs) {
+    std::ranges::move(report_targets(word, context.environment), std::back_inserter(targets));
+  }
+  std::optional<Error> unknown;  // one job of several does not keep the others from their reports
   auto reports = nlohmann::ordered_json::array(), arrays = reports;
   bool is_first = true;
   const auto print = [&](const std::string& text) {
@@ -252,17 +262,26 @@ int run_slurm_report(const SlurmReportArgs& args, Context& context) {
   };
   for (const auto& target : targets) {
     std::vector<slurm::TaskReport> tasks;
-    for (const auto& evidence : evidence_of(target, context.environment)) {
+    std::vector<slurm::Evidence> found;
+    try {
+      found = evidence_of(target, context.environment);
+    } catch (const Error& error) {
+      if (error.code() != ErrorCode::kNotFound || targets.size() == 1) throw;
+      std::cerr << speaker(context) << printable(error.what()) << '\n';
+      unknown = error;
+      continue;
+    }
+    for (const auto& evidence : found) {
       auto report = make_report(evidence);
       auto advice = advise(report);
       tasks.push_back({std::move(report), std::move(advice)});
     }
     const bool is_array = is_whole_array(target, tasks);
     if (is_array && args.json) arrays.push_back(to_json(make_array_report(tasks)));
-    if (is_array && !args.json) print(to_text(make_array_report(tasks), output_width(context)));
+    if (is_array && !args.json) print(to_text(make_array_report(tasks), table_width(context)));
     for (const auto& [report, advice] : tasks) {
       if (args.json) reports.push_back(to_json(report, advice));
-      if (!args.json && !is_array) print(to_text(report, advice, output_width(context)));
+      if (!args.json && !is_array) print(to_text(report, advice, table_width(context)));
     }
   }
   if (args.json) {
@@ -270,7 +289,7 @@ int run_slurm_report(const SlurmReportArgs& args, Context& context) {
     context.out << nlohmann::ordered_json{{"reports", reports}, {"arrays", arrays}}.dump(2, ' ', false, kReplace)
                 << '\n';
   }
-  return kExitOk;
+  return unknown ? exit_status(unknown->code()) : kExitOk;
 }
 
 }  // namespace
@@ -287,6 +306,7 @@ void add_slurm_report(CLI::App& cmd, Context& context) {
                "  yoke slurm report 4121_7 4130      a task of an array, and another job\n"
                "  yoke slurm report 4131             all tasks of an array: states, and the spread of what they used\n"
                "  yoke slurm report '4131_[1-3]'     these tasks of it, one by one\n"
+               "  yoke slurm report 4121-4125        several jobs; so are 4121,4125\n"
                "  yoke slurm report logs/*.out       the jobs of these output files\n"
                "  yoke slurm report sweep/*/slurm.out    the tasks of a sweep of `yoke slurm array`\n"
                "  yoke slurm report --json 4121 | jq '.reports[].advice[].text'\n"

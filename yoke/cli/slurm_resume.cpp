@@ -14,11 +14,14 @@
 #include "yoke/base/error.h"
 #include "yoke/base/held_signals.h"
 #include "yoke/base/moment.h"
+#include "yoke/base/shell.h"
 #include "yoke/base/text.h"
+#include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/slurm.h"
 #include "yoke/cli/slurm_submit.h"
 #include "yoke/cli/slurm_sweep.h"
 #include "yoke/device/process/info.h"
+#include "yoke/slurm/job_file.h"
 #include "yoke/slurm/job_folder.h"
 #include "yoke/slurm/kept_script.h"
 #include "yoke/slurm/outputs.h"
@@ -196,7 +199,7 @@ Error no_script(const slurm::JobName& name, const std::optional<nlohmann::ordere
         ErrorCode::kNotFound,
         "{0}. It is of the sweep in {1}, of which `yoke slurm array --rerun {1}` runs all tasks again that have "
         "failed",
-        begin, printable(last.job.folder));
+        begin, shell_word(printable(last.job.folder)));
   }
   if (is_from_input) {
     return Error(
@@ -241,11 +244,10 @@ void refuse_if_run_again(const slurm::Job& job, const Environment& environment) 
   throw Error(ErrorCode::kFailedPrecondition,
               "task {0} of the sweep in {1} runs again since, or has run again, as job {2}_{0}; if that has failed, "
               "`yoke slurm array --rerun {1}` runs it once more",
-              *name->task, printable(job.folder), jobs.back());
+              *name->task, shell_word(printable(job.folder)), jobs.back());
 }
 
-int run_slurm_resume(const SlurmResumeArgs& args, Context& context) {
-  auto name = slurm::require_job_name(args.job);
+int resume_job(slurm::JobName name, const SlurmResumeArgs& args, Context& context) {
   if (name.component) name = {.number = name.number, .component = 0};  // components go on together
   auto jobs = slurm::known_jobs(name, context.environment);
   if (!jobs.empty() && jobs.front().id == fmt::format("{}+0", name.number)) {
@@ -255,7 +257,8 @@ int run_slurm_resume(const SlurmResumeArgs& args, Context& context) {
   if (jobs.size() > 1) {
     const auto tasks = slurm::array_tasks_of(jobs.front());
     throw Error(ErrorCode::kInvalidArgument,
-                "job {0} is an array; name the task to resume, as {0}_{1}. Of a sweep, `yoke slurm array --rerun {0}` "
+                "job {0} is an array; name the task to resume, as {0}_{1}, or several, as '{0}_[1-3]'. Of a sweep, "
+                "`yoke slurm array --rerun {0}` "
                 "runs all tasks again that have failed",
                 to_text(name), tasks.empty() ? 0 : tasks.front());
   }
@@ -263,14 +266,15 @@ int run_slurm_resume(const SlurmResumeArgs& args, Context& context) {
   const auto& job = jobs.front();
   if (!job.has_ended()) {
     throw Error(ErrorCode::kFailedPrecondition,
-                "job {} is {}, so there is nothing to resume; `yoke slurm ps {}` shows it", job.id, job.state, job.id);
+                "job {} is {}, so there is nothing to resume; `yoke slurm ps {}` shows it", job.id, job.state,
+                shell_word(job.id));
   }
   if (job.user != device::user_name(geteuid())) {
     throw Error(
         ErrorCode::kPermissionDenied,
         "job {} is of {}, who must resume it, because its output needs another name first; `scontrol requeue {}` "
         "puts it back and truncates its output",
-        job.id, printable(job.user), job.id);
+        job.id, printable(job.user), shell_word(job.id));
   }
   refuse_if_run_again(job, context.environment);
   const auto checkpoint = checkpoint_text(args.folder.empty() ? job.folder : args.folder);
@@ -278,7 +282,7 @@ int run_slurm_resume(const SlurmResumeArgs& args, Context& context) {
   if (args.dry_run) {
     if (!success.empty()) std::cerr << "yoke slurm resume: " << success << '\n';
     context.out << fmt::format("job {} ({}) would be put back into the queue: scontrol requeue {}\n{}\n", job.id,
-                               job.state, job.id, checkpoint);
+                               job.state, shell_word(job.id), checkpoint);
     return kExitOk;
   }
   const HeldSignals held;
@@ -297,7 +301,7 @@ int run_slurm_resume(const SlurmResumeArgs& args, Context& context) {
     std::string advice;
     if (error.code() == ErrorCode::kTimeout || error.code() == ErrorCode::kUnavailable) {
       // It may be put back nevertheless, and then Slurm truncates the files.
-      advice = fmt::format("; it may be in the queue nevertheless (`yoke slurm ps {}`){}{}", job.id,
+      advice = fmt::format("; it may be in the queue nevertheless (`yoke slurm ps {}`){}{}", shell_word(job.id),
                            kept.text().empty() ? "" : ", and ", kept.text());
     } else {
       kept.undo();
@@ -311,15 +315,43 @@ int run_slurm_resume(const SlurmResumeArgs& args, Context& context) {
   if (!kept.text().empty()) context.out << kept.text() << '\n';
   if (const auto text = rank_files_text(job); !text.empty()) context.out << text << '\n';
   context.out.flush();
-  if (!success.empty()) std::cerr << fmt::format("yoke slurm resume: {}; `scancel {}` stops that\n", success, job.id);
+  if (!success.empty())
+    std::cerr << fmt::format("yoke slurm resume: {}; `scancel {}` stops that\n", success, shell_word(job.id));
   return kExitOk;
+}
+
+/// The jobs that a user names; of "42_[1-3]" each task.
+std::vector<slurm::JobName> names_to_resume(const std::string& word) {
+  std::vector<slurm::JobName> names;
+  for (const auto& [name, range] : slurm::require_job_targets(word)) {
+    if (!range) names.push_back(name);
+    for (const auto task : range ? range->tasks : std::vector<int64_t>()) names.push_back({name.number, task});
+  }
+  return names;
+}
+
+int run_slurm_resume(SlurmResumeArgs args, Context& context) {
+  const auto names = names_to_resume(args.job);
+  if (names.size() == 1) return resume_job(names[0], args, context);
+  if (!args.folder.empty()) args.folder = fs::absolute(args.folder).string();  // resuming changes the working folder
+  int status = kExitOk;
+  for (const auto& name : names) {
+    try {
+      resume_job(name, args, context);
+    } catch (const Error& error) {  // it does not keep the others from running again
+      std::cerr << speaker(context) << printable(error.what()) << '\n';
+      if (status == kExitOk) status = exit_status(error.code());
+    }
+  }
+  return status;
 }
 
 }  // namespace
 
 void add_slurm_resume(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<SlurmResumeArgs>();  // CLI11 keeps references to *args; the callback owns it
-  cmd.add_option("JOB", args->job, "A job that has ended, as 123, or a task of an array, as 123_4")
+  cmd.add_option("JOB", args->job,
+                 "A job that has ended, as 123, or a task of an array, as 123_4; '123_[1-3]' and 5-7 are several")
       ->type_name("JOB")
       ->required();
   cmd.add_option("--folder", args->folder, "Where to look for checkpoints, if not where the job started")
@@ -327,6 +359,7 @@ void add_slurm_resume(CLI::App& cmd, Context& context) {
   cmd.add_flag("--dry-run", args->dry_run, "Say what would be done, and do nothing");
   cmd.footer(
       examples("  yoke slurm resume 4121             after a time limit, a failure or scancel\n"
+               "  yoke slurm resume '4121_[1-3]'     these tasks of an array\n"
                "  yoke slurm resume --dry-run 4121   from which checkpoint it would go on\n"
                "\n"
                "The job keeps its number, its script and its options (scontrol requeue). If slurmctld has\n"

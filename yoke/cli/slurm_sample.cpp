@@ -22,12 +22,12 @@
 #include "yoke/base/host.h"
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
-#include "yoke/cli/frame/watched_program.h"
 #include "yoke/cli/options/value.h"
 #include "yoke/cli/slurm.h"
 #include "yoke/device/source.h"
 #include "yoke/device/usage_report.h"
 #include "yoke/device/visibility/visibility.h"
+#include "yoke/program/watched_program.h"
 #include "yoke/slurm/job_folder.h"
 #include "yoke/slurm/job_meter.h"
 #include "yoke/slurm/sample.h"
@@ -194,9 +194,9 @@ class NodeSampler {
 
 int sample_program(NodeSampler& sampler, const Context& context) {
   const auto& argv = context.rest;
-  WatchedProgram program(argv);
+  program::WatchedProgram program(argv);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  SignalMessages messages;
+  program::SignalMessages messages;
   sampler.begin();
   if (const int error = program.start(); error != 0) {
     std::cerr << "yoke slurm sample: " << printable(system_error(error, "cannot run " + argv[0]).what()) << std::endl;

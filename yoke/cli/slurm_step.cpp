@@ -78,7 +78,7 @@ int show_slurm_step(const launch::SlurmStep& step, const launch::RunOptions& opt
   if (as_json) {
     context.out << json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
   } else {
-    context.out << to_text(table, output_width(context))
+    context.out << to_text(table, table_width(context))
                 << fmt::format("\nstarted by: {}\n", printable(fmt::format("{}", fmt::join(words, " "))));
   }
   return kExitOk;

@@ -20,6 +20,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/held_signals.h"
 #include "yoke/base/process.h"
+#include "yoke/base/shell.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
@@ -27,9 +28,11 @@
 #include "yoke/cli/options/value.h"
 #include "yoke/cli/slurm.h"
 #include "yoke/device/process/info.h"
+#include "yoke/slurm/check/request.h"
 #include "yoke/slurm/holding.h"
 #include "yoke/slurm/job_folder.h"
 #include "yoke/slurm/kept_script.h"
+#include "yoke/slurm/outputs.h"
 #include "yoke/slurm/query.h"
 #include "yoke/slurm/submit.h"
 
@@ -58,12 +61,18 @@ std::string directive_of(const slurm::ScriptPlan& plan, std::string_view name) {
 
 /// A job whose output cannot be written fails without a word, after all the time that it has waited. Slurm makes
 /// folders from 23.02 on (commit ecc671a141). Errors  kInvalidArgument: this is so, as far as it can be seen from here.
-void check_output_of_job(const std::string& pattern, const std::string& name,
+void check_output_of_job(const slurm::ScriptPlan& plan, const char* option,
                          const std::optional<slurm::Version>& version) {
+  const auto pattern = directive_of(plan, option), name = directive_of(plan, "--job-name");
+  if (pattern.empty()) return;
   const auto refuse = [](const std::string& why) { throw Error(ErrorCode::kInvalidArgument, "{}", why); };
   if (pattern.find('$') != pattern.npos || pattern.starts_with('~')) {
     refuse(
-        fmt::format("--output {}: Slurm replaces no $NAME and no ~ there; write the whole path", printable(pattern)));
+        fmt::format("{} {}: Slurm replaces no $NAME and no ~ there; write the whole path", option, printable(pattern)));
+  }
+  if (pattern.find('\\') != pattern.npos) {
+    refuse(fmt::format("{} {}: Slurm drops backslashes, and then replaces nothing in the path; write it without",
+                       option, printable(pattern)));
   }
   if (name.find('/') != name.npos && pattern.find("%x") != pattern.npos) {
     refuse(fmt::format("--job-name {}: %x in the output would name a file in a folder; use a name without /",
@@ -71,16 +80,11 @@ void check_output_of_job(const std::string& pattern, const std::string& name,
   }
   std::error_code error;
   const auto here = fs::current_path(error).string();
-  if (here.find_first_of("%\\") != here.npos) {
-    refuse(
-        fmt::format("the folder {} has a % or \\ in its name, which Slurm replaces in the paths of outputs; "
-                    "submit from another one",
-                    printable(here)));
-  }
+  slurm::require_plain_folder(here, "submit from another one");
   if (pattern.find('%') == pattern.npos && fs::exists(pattern, error)) {  // a file that is there, or /dev/null
     if (fs::is_directory(pattern, error)) {
-      refuse(fmt::format("--output {}: it is a folder; name a file in it, such as {}/slurm-%j.out", printable(pattern),
-                         printable(pattern)));
+      refuse(fmt::format("{} {}: it is a folder; name a file in it, such as {}/slurm-%j.out", option,
+                         printable(pattern), printable(pattern)));
     }
     if (access(pattern.c_str(), W_OK) == 0) return;
     throw system_error(errno, fmt::format("the output of the job, {}", printable(pattern)));
@@ -88,17 +92,32 @@ void check_output_of_job(const std::string& pattern, const std::string& name,
   const auto folder = fs::path(pattern).parent_path();
   if (folder.string().find('%') != std::string::npos) return;
   const auto shown = folder.empty() ? here : folder.string();
-  // Nodes may have folders that are not here, but not in a folder that is.
-  const bool may_be_elsewhere = folder.is_absolute() && !fs::exists(folder.parent_path(), error);
-  const bool makes_folders = version && *version >= slurm::Version{23, 2, 0};
-  if (!folder.empty() && !fs::is_directory(folder, error) && !may_be_elsewhere) {
+  if (const auto missing = slurm::missing_output_folder(pattern, here)) {
+    const bool makes_folders = version && *version >= slurm::Version{23, 2, 0};
     if (makes_folders) return;
-    refuse(fmt::format("--output {}: there is no folder {}, and Slurm before 23.02 does not make it; make it first",
-                       printable(pattern), printable(shown)));
+    refuse(fmt::format(
+        "{} {}: there is no folder {}, and Slurm before 23.02 does not make it; make it first: "
+        "mkdir -p {}",
+        option, printable(pattern), printable(missing->string()), shell_word(printable(missing->string()))));
   }
   if (fs::is_directory(folder.empty() ? fs::path(".") : folder, error) && access(shown.c_str(), W_OK) != 0) {
     throw system_error(errno, fmt::format("the output of the job in {}", printable(shown)));
   }
+}
+
+/// sbatch says of an index that is too large just that the specification is invalid. Errors  kInvalidArgument.
+void check_array_size(const std::string& array, const Environment& environment) {
+  const auto largest = slurm::check::largest_index(array);
+  std::optional<int64_t> size;
+  try {
+    if (largest) size = slurm::max_array_size(environment);
+  } catch (const Error&) {  // there is no Slurm here, or it does not answer: sbatch says so
+  }
+  if (!size || *largest < *size) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "--array {}: the largest index is {}, and those of this cluster are at most {} (MaxArraySize={}); submit "
+              "several arrays, or let each task do the work of several",
+              printable(array), *largest, *size - 1, *size);
 }
 
 /// Waits until the job, or each task of an array, has ended for good, and says what it waits for. Returns the exit
@@ -235,9 +254,10 @@ void print_submission(const SubmitJson& note, const PlannedJob& job, const Submi
 }
 
 int run_submit(const SubmitArgs& args, Context& context) {
-  const auto job = plan_job(args.job, context);
-  check_program_here(args.job, context);
-  check_output_of_job(directive_of(job.plan, "--output"), directive_of(job.plan, "--job-name"), job.site.version);
+  auto job = plan_job(args.job, context);
+  std::ranges::move(check_program_here(args.job, context), std::back_inserter(job.plan.warnings));
+  for (const auto* option : {"--output", "--error"}) check_output_of_job(job.plan, option, job.site.version);
+  if (!args.job.request.array.empty()) check_array_size(args.job.request.array, context.environment);
   if (args.dry) return run_dry(job, args, context);
   std::string id;
   {
@@ -273,7 +293,8 @@ SubmitJson submit_with_note(SubmitJson note, const std::string& script, const Co
                        .folder = fs::current_path(ignored).string()};
   const auto cluster = submission.cluster.empty() ? cluster_here(context.environment) : submission.cluster;
   auto kept = fmt::format("{}/slurm-{}.sh", job.folder, submission.job_id);
-  if (fs::exists(kept, ignored) && is_file_name(cluster)) {
+  const bool had_script = fs::exists(kept, ignored);
+  if (had_script && is_file_name(cluster)) {
     kept = fmt::format("{}/slurm-{}.{}.sh", job.folder, submission.job_id, cluster);
   }
   note["job"] = submission.job_id;
@@ -281,6 +302,12 @@ SubmitJson submit_with_note(SubmitJson note, const std::string& script, const Co
   note["folder"] = job.folder;
   note["script"] = kept;
   note["output"] = slurm::expand_path(note_text(note, "output_pattern"), job);
+  if (had_script && fs::exists(note_text(note, "output"), ignored)) {
+    std::cerr << fmt::format(
+        "{}warning: {} is also the output of another job {}, perhaps of another cluster; submit from "
+        "another folder, or give -o with another name\n",
+        speaker(context), printable(note_text(note, "output")), submission.job_id);
+  }
   note["submitted"] = std::time(nullptr);
   try {
     slurm::write_text(kept, script);

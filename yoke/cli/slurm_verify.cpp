@@ -146,7 +146,7 @@ std::string measured_text(const slurm::TaskSeen& task) {
 
 void print_report(const std::vector<slurm::TaskSeen>& tasks, const std::vector<slurm::VerifyFinding>& findings,
                   const std::string& not_measured, Context& context) {
-  context.out << to_text(to_table(tasks), output_width(context)) << '\n';
+  context.out << to_text(to_table(tasks), table_width(context)) << '\n';
   print_findings(findings, context);
   for (const auto& task : tasks) {
     if (task.measured) context.out << measured_text(task) << '\n';

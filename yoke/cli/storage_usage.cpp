@@ -15,7 +15,9 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/base/table.h"
+#include "yoke/base/text.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/frame/progress_line.h"
@@ -49,13 +51,21 @@ std::vector<UserUse> users_in_order(const storage::Usage& usage) {
   return users;
 }
 
+std::string subuid_text() { return read_text("/etc/subuid").value_or(""); }
+
 nlohmann::ordered_json usage_json(const storage::Usage& usage, const std::string& root, const storage::Quotas& quotas) {
   auto largest = nlohmann::ordered_json::array(), users = largest, unreadable = largest;
   for (const auto& [path, use] : usage.largest) {
     largest.push_back({{"path", path}, {"bytes", use.bytes}, {"files", use.files}});
   }
+  const auto subuid = subuid_text();
   for (const auto& [uid, use] : users_in_order(usage)) {
-    users.push_back({{"user", device::user_name(uid)}, {"uid", uid}, {"bytes", use.bytes}, {"files", use.files}});
+    const auto owner = storage::subordinate_owner(uid, subuid);
+    users.push_back({{"user", device::user_name(uid)},
+                     {"uid", uid},
+                     {"containers_of", owner ? nlohmann::ordered_json(*owner) : nlohmann::ordered_json()},
+                     {"bytes", use.bytes},
+                     {"files", use.files}});
   }
   for (const auto& [path, reason] : usage.unreadable) unreadable.push_back({{"path", path}, {"reason", reason}});
   return {
@@ -88,7 +98,11 @@ std::string usage_text(const storage::Usage& usage, const std::string& root, con
         {format_bytes(use.bytes), share_text(use.bytes, usage.total.bytes), fmt::format("{}", use.files), name});
   };
   if (args.by_user) {
-    for (const auto& [uid, use] : users_in_order(usage)) add(use, device::user_name(uid));
+    const auto subuid = subuid_text();
+    for (const auto& [uid, use] : users_in_order(usage)) {
+      const auto owner = storage::subordinate_owner(uid, subuid);
+      add(use, device::user_name(uid) + (owner ? fmt::format(" (containers of {})", printable(*owner)) : ""));
+    }
   } else {
     for (const auto& [path, use] : usage.largest) add(use, below(path, root));
   }
@@ -104,6 +118,12 @@ std::string usage_text(const storage::Usage& usage, const std::string& root, con
   }
   if (usage.unreadable.size() > kMost) {
     text += fmt::format("not counted: {} more, which --json names\n", usage.unreadable.size() - kMost);
+  }
+  const bool is_hidden = std::any_of(usage.unreadable.begin(), usage.unreadable.end(), [](const auto& one) {
+    return one.path.find("/containers/storage/") != one.path.npos;
+  });
+  if (is_hidden && geteuid() != 0) {
+    text += "these have images of your containers; `podman unshare yoke storage usage` counts them, too\n";
   }
   return text;
 }

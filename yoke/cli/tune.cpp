@@ -21,11 +21,11 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
-#include "yoke/cli/frame/measured_program.h"
 #include "yoke/cli/frame/output.h"
-#include "yoke/cli/frame/private_folder.h"
 #include "yoke/cli/frame/progress_line.h"
 #include "yoke/cli/options/value.h"
+#include "yoke/program/measured_program.h"
+#include "yoke/program/private_folder.h"
 #include "yoke/tui/terminal.h"
 #include "yoke/tune/program.h"
 #include "yoke/tune/report.h"
@@ -132,9 +132,9 @@ class Tuner {
     auto last_progress = begin;
     Observation seen;
     tune::StepTimeFolder steps(folder);
-    MeasuredProgram program({.argv = tune::with_batch(context_.rest, handover_, probe.batch),
-                             .environment = environment_for(probe.batch, probe.has_worst_case, folder),
-                             .shows_output = args_.shows_output});
+    program::MeasuredProgram program({.argv = tune::with_batch(context_.rest, handover_, probe.batch),
+                                      .environment = environment_for(probe.batch, probe.has_worst_case, folder),
+                                      .copy_to = args_.shows_output ? STDERR_FILENO : kNullStream});
     const auto seconds_since = [](Clock::time_point time) {
       return std::chrono::duration<double>(Clock::now() - time).count();
     };
@@ -321,8 +321,8 @@ class Tuner {
   const Context& context_;
   tune::SearchOptions search_;
   tune::Handover handover_;
-  SignalMessages messages_;  // before the folder, so that a signal cannot end this process without removing it
-  PrivateFolder folder_;
+  program::SignalMessages messages_;  // before the folder, so that a signal cannot end this process without removing it
+  program::PrivateFolder folder_;
   ProgressLine progress_;
   std::vector<tune::Measurement> measurements_;
   std::string last_output_;

@@ -20,12 +20,12 @@
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
-#include "yoke/cli/frame/watched_program.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/cli/options/device.h"
 #include "yoke/cli/options/value.h"
 #include "yoke/device/process/info.h"
 #include "yoke/device/usage_sampling.h"
+#include "yoke/program/watched_program.h"
 #include "yoke/view/usage.h"
 
 namespace yoke::cli {
@@ -108,7 +108,7 @@ void print_report(const device::UsageSampling& sampling, const WatchArgs& args, 
 }
 
 /// Waits until the program has ended. Returns nullopt if this process must end before the program.
-std::optional<int> wait_for(WatchedProgram& program, SignalMessages& messages, pid_t parent) {
+std::optional<int> wait_for(program::WatchedProgram& program, program::SignalMessages& messages, pid_t parent) {
   while (true) {
     program.reap();
     if (const auto status = program.status()) return status;
@@ -126,9 +126,9 @@ std::optional<int> wait_for(WatchedProgram& program, SignalMessages& messages, p
 int watch_program(const WatchArgs& args, Context& context, const std::function<void(int)>& finish) {
   const auto& argv = context.rest;
   const pid_t parent = getppid();  // read before the program runs, because later the parent may be killed at any time
-  WatchedProgram program(argv);
+  program::WatchedProgram program(argv);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  SignalMessages messages;
+  program::SignalMessages messages;
   const auto source = open_source(args.device);
   device::UsageSampling sampling(*source, sampling_options(args, context, program.pid()));
   if (const int error = program.start(); error != 0) {
@@ -152,7 +152,7 @@ int watch_program(const WatchArgs& args, Context& context, const std::function<v
 int watch_process(const WatchArgs& args, Context& context, const std::function<void(int)>& finish) {
   const auto info = device::describe_process(args.pid);
   if (!info.is_visible.value_or(false)) throw Error(ErrorCode::kNotFound, "there is no process {} here", args.pid);
-  SignalMessages messages;
+  program::SignalMessages messages;
   const auto source = open_source(args.device);
   device::UsageSampling sampling(*source, sampling_options(args, context, args.pid));
   sampling.start();

@@ -12,6 +12,7 @@
 #include <span>
 #include <tuple>
 
+#include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/host.h"
@@ -24,12 +25,31 @@ namespace {
 constexpr int kFormat = 1;
 constexpr size_t kMaxFileBytes = 16 << 20;
 constexpr size_t kMaxAllocationName = 64;
+constexpr size_t kNameSize = 16;  ///< Of the files, without their ends.
+constexpr std::chrono::hours kKeepLogs{14 * 24};
 constexpr std::string_view kFileEnd = ".json", kRequestEnd = ".request.json";
 
 /// "NAME" of NAME.json, NAME.request.json and NAME.log.
 std::string stem_of(const std::filesystem::path& file) {
   const auto name = file.filename().string();
   return name.substr(0, name.find('.'));
+}
+
+std::filesystem::path kept_log_of(const Allocation& allocation) {
+  const bool has_cluster = !allocation.cluster.empty() && allocation.cluster.find('/') == std::string::npos;
+  return allocation.file.parent_path() / (allocation.job + (has_cluster ? "." + allocation.cluster : "") + ".log");
+}
+
+/// The logs of allocations that have ended.
+std::vector<std::filesystem::path> kept_logs(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> logs;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    // Names of other logs are 16 digits of a token.
+    const auto job = stem_of(entry->path());
+    if (entry->path().extension() == ".log" && job.size() < kNameSize && parse_int(job)) logs.push_back(entry->path());
+  }
+  return logs;
 }
 
 std::string listed(const std::vector<const Allocation*>& allocations) {
@@ -145,7 +165,11 @@ std::filesystem::path new_allocation_file(const Environment& environment) {
                 "{} must be a folder of yours that nobody else can write, because secrets of allocations are in it",
                 folder.string());
   }
-  return folder / (new_token().substr(0, 16) + std::string(kFileEnd));
+  const auto oldest = std::filesystem::file_time_type::clock::now() - kKeepLogs;
+  for (const auto& log : kept_logs(folder)) {
+    if (last_write_time(log, error) < oldest && !error) unlink(log.c_str());
+  }
+  return folder / (new_token().substr(0, kNameSize) + std::string(kFileEnd));
 }
 
 void write_allocation(const Allocation& allocation) {
@@ -193,10 +217,33 @@ std::filesystem::path log_file(const std::filesystem::path& file) {
   return file.parent_path() / (stem_of(file) + ".log");
 }
 
-void remove_allocation(const std::filesystem::path& file) {
+void remove_allocation(const Allocation& allocation) {
+  const auto& file = allocation.file;
   unlink((file.parent_path() / (stem_of(file) + std::string(kFileEnd))).c_str());
   unlink(request_file(file).c_str());
   unlink(log_file(file).c_str());
+  if (!allocation.job.empty()) unlink(kept_log_of(allocation).c_str());
+}
+
+void end_allocation(const Allocation& allocation) {
+  const auto log = log_file(allocation.file);
+  std::error_code ignored;
+  if (!allocation.job.empty() && std::filesystem::file_size(log, ignored) > 0 && !ignored) {
+    rename(log.c_str(), kept_log_of(allocation).c_str());
+  }
+  unlink((allocation.file.parent_path() / (stem_of(allocation.file) + std::string(kFileEnd))).c_str());
+  unlink(request_file(allocation.file).c_str());
+  unlink(log.c_str());
+}
+
+std::optional<std::filesystem::path> kept_log(const std::string& job, const Environment& environment) {
+  std::optional<std::filesystem::path> newest;
+  for (const auto& log : kept_logs(allocation_folder(environment))) {
+    if (stem_of(log) != job) continue;
+    std::error_code ignored;
+    if (!newest || last_write_time(log, ignored) > last_write_time(*newest, ignored)) newest = log;
+  }
+  return newest;
 }
 
 std::vector<Allocation> list_allocations(const Environment& environment) {

@@ -3,8 +3,8 @@
 //
 // An allocation has up to three files in ~/.local/state/yoke/alloc, which only its user can read: NAME.request.json,
 // which `yoke alloc` writes after it has submitted the job; NAME.json, which the keeper in the allocation (keeper.h)
-// writes with the nodes and the secret; and NAME.log, what the keeper and the agents say. The end of the allocation
-// removes them.
+// writes with the nodes and the secret; and NAME.log, what the keeper, the agents and srun say. The end of the
+// allocation removes them. If its user has not released it, the log stays as JOB.CLUSTER.log for two weeks.
 #pragma once
 
 #include <chrono>
@@ -60,7 +60,7 @@ void check_node(const Allocation& allocation, const std::string& name);
 /// $XDG_STATE_HOME/yoke/alloc, or ~/.local/state/yoke/alloc. Errors  kFailedPrecondition if HOME is not set.
 std::filesystem::path allocation_folder(const Environment& environment);
 
-/// Makes the folder, for this user alone, and the name of a new file in it.
+/// Makes the folder, for this user alone, and the name of a new file in it. Removes logs that were kept for two weeks.
 /// Errors  as errno says; kPermissionDenied if the folder belongs to a different user.
 std::filesystem::path new_allocation_file(const Environment& environment);
 
@@ -74,8 +74,12 @@ std::optional<Allocation> read_allocation(const std::filesystem::path& file);
 /// The file of the request that belongs to a file NAME.json, and its log.
 std::filesystem::path request_file(const std::filesystem::path& file);
 std::filesystem::path log_file(const std::filesystem::path& file);
-/// Removes all files of an allocation. `file`: any of its .json files.
-void remove_allocation(const std::filesystem::path& file);
+/// Removes all files of an allocation that its user gives up. Allocation::file is any of its .json files.
+void remove_allocation(const Allocation& allocation);
+/// Removes the files of an allocation that has ended, but keeps its log, unless nothing is in it.
+void end_allocation(const Allocation& allocation);
+/// The log that end_allocation() has kept of the newest allocation with this job's id; nullopt if there is none.
+std::optional<std::filesystem::path> kept_log(const std::string& job, const Environment& environment);
 
 /// Reads all files of this user, ordered by job: each allocation once. Files that cannot be used are left out.
 std::vector<Allocation> list_allocations(const Environment& environment);

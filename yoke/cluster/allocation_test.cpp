@@ -88,13 +88,41 @@ TEST(Allocation, FilesAreTheUsersAlone) {
   EXPECT_THAT(message_of([&] { read_allocation(one.file); }, ErrorCode::kFailedPrecondition),
               HasSubstr("readable by nobody else"));
   EXPECT_THAT(list_allocations(environment), testing::ElementsAre(request));
-  remove_allocation(one.file);
+  remove_allocation(one);
   EXPECT_TRUE(list_allocations(environment).empty());
   EXPECT_FALSE(std::filesystem::exists(one.file));
   EXPECT_FALSE(read_allocation(folder.path("nothing.json")));
   chmod(one.file.parent_path().c_str(), 0777);
   EXPECT_THAT(message_of([&] { new_allocation_file(environment); }, ErrorCode::kPermissionDenied),
               HasSubstr("a folder of yours"));
+}
+
+TEST(Allocation, TheLogOfOneThatEndedIsKept) {
+  const test::TemporaryFolder folder;
+  const Environment environment = {{"XDG_STATE_HOME", folder.path()}};
+  auto one = example();
+  one.cluster = "yoke";
+  const auto begin = [&] {
+    one.file = new_allocation_file(environment);
+    write_allocation(one);
+    std::ofstream(log_file(one.file)) << "srun: error: Node failure on n2\n";
+  };
+  begin();
+  EXPECT_EQ(kept_log(one.job, environment), std::nullopt);
+  end_allocation(one);
+  EXPECT_TRUE(list_allocations(environment).empty());
+  const auto kept = kept_log(one.job, environment);
+  ASSERT_TRUE(kept);
+  EXPECT_EQ(kept->filename(), one.job + ".yoke.log");
+  EXPECT_EQ(test::slurp(kept->string()), "srun: error: Node failure on n2\n");
+  end_allocation(one);  // every command that finds it ended does this
+  EXPECT_EQ(kept_log(one.job, environment), kept);
+  last_write_time(*kept, std::filesystem::file_time_type::clock::now() - std::chrono::hours(15 * 24));
+  begin();
+  EXPECT_EQ(kept_log(one.job, environment), std::nullopt) << "it is too old";
+  remove_allocation(one);
+  EXPECT_EQ(kept_log(one.job, environment), std::nullopt) << "its user gave it back";
+  EXPECT_TRUE(std::filesystem::is_empty(one.file.parent_path()));
 }
 
 TEST(Resident, SaysWhereItListens) {

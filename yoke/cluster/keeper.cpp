@@ -22,6 +22,7 @@
 #include "yoke/cluster/token.h"
 #include "yoke/launch/process/signals.h"
 #include "yoke/slurm/holding.h"
+#include "yoke/slurm/job.h"
 #include "yoke/slurm/programs.h"
 
 namespace yoke::cluster {
@@ -35,6 +36,7 @@ constexpr std::chrono::seconds kStartTime{180};
 constexpr std::chrono::seconds kShortStep{60};
 constexpr int kMaxShortSteps = 3;
 constexpr std::chrono::milliseconds kEndTime{2000};
+constexpr std::chrono::milliseconds kWhyTime{500};  ///< KillWait may be short.
 constexpr size_t kMaxAnnouncementBytes = 4096;
 constexpr int kStepCheckMs = 500;
 constexpr std::string_view kStepName = "yoke-agents";
@@ -83,6 +85,7 @@ class Keeper {
       const auto began = Clock::now();
       start_step();
       const bool is_told_to_end = follow_step();
+      if (is_told_to_end) log_end();
       end_step();
       if (is_told_to_end) return remove_files();
       log(fmt::format("the step of the resident agents has ended, with status {}", shell_status(status_)));
@@ -215,8 +218,18 @@ class Keeper {
     }
   }
 
+  /// A signal ended the allocation. slurmctld knows why for some minutes, and the log longer.
+  void log_end() const {
+    try {
+      const auto text = slurm::ask({"scontrol", "show", "job", allocation_.job}, environment_, kWhyTime);
+      for (const auto& job : slurm::parse_scontrol(text)) log(fmt::format("the allocation ends: {}", why_ended(job)));
+    } catch (const Error& error) {
+      log(error.what());
+    }
+  }
+
   int remove_files() const {
-    remove_allocation(allocation_.file);
+    end_allocation(allocation_);
     return 0;
   }
 

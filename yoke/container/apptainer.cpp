@@ -1,7 +1,3 @@
-#include <fmt/format.h>
-
-#include <algorithm>
-
 #include "yoke/container/detail/engines.h"
 #include "yoke/container/extend.h"
 
@@ -10,19 +6,22 @@ namespace yoke::container {
 /// Apptainer has no daemon, no names and no log. A PID namespace without its own first process (--no-init) makes
 /// container-init the first, so that its end is the end of all processes in the container. With --contain, the home of
 /// the user is an empty folder in memory.
-Words plan_apptainer(const Engine& engine, const Request& request, const DeviceGrant& grant) {
-  Words words = {"env"};
-  auto variables = variables_of(engine, request);
-  for (auto& variable : variables) {
-    if (variable.first == "HOME") variable.first = kHomeVariable;  // Apptainer refuses it, so container-init sets it
-  }
-  variables.insert(variables.end(), grant.variables.begin(), grant.variables.end());
-  if (!request.extension.empty()) {
-    variables.emplace_back("PREPEND_PATH", std::string(kExtensionInside) + "/bin");  // Apptainer's way to extend PATH
-    variables.emplace_back("VIRTUAL_ENV", kExtensionInside);
-  }
+Client plan_apptainer(const Engine& engine, const Request& request, const DeviceGrant& grant) {
+  Client client;
   // Its option --env splits values at commas.
-  for (const auto& [name, value] : variables) words.push_back(fmt::format("APPTAINERENV_{}={}", name, value));
+  const auto set = [&](const std::string& name, const std::string& value) {
+    client.variables.emplace_back("APPTAINERENV_" + name, value);
+  };
+  for (const auto& [name, value] : own_variables(engine, request)) set(name, value);
+  for (const auto& [name, value] : users_variables(request)) {
+    set(name == "HOME" ? std::string(kSetPrefix) + name : name, value);  // Apptainer refuses it
+  }
+  for (const auto& [name, value] : grant.variables) set(name, value);
+  if (!request.extension.empty()) {
+    set("PREPEND_PATH", std::string(kExtensionInside) + "/bin");  // Apptainer's way to extend PATH
+    set("VIRTUAL_ENV", kExtensionInside);
+  }
+  auto& words = client.argv;
   add(words, {engine.program, "exec", "--pid", "--no-init", "--cleanenv", "--contain"});
   if (engine.version >= Version{1, 1, 0}) add(words, {"--no-eval"});
   add(words, {engine.version >= Version{1, 2, 0} ? "--cwd" : "--pwd", request.working_folder});
@@ -37,7 +36,7 @@ Words plan_apptainer(const Engine& engine, const Request& request, const DeviceG
   words.insert(words.end(), grant.arguments.begin(), grant.arguments.end());
   add(words, {request.image, kInitInside});
   words.insert(words.end(), request.program.begin(), request.program.end());
-  return words;
+  return client;
 }
 
 }  // namespace yoke::container

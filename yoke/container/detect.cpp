@@ -51,8 +51,12 @@ std::optional<pid_t> docker_daemon(std::string path) {
 }
 
 [[noreturn]] void refuse_engine(const Engine& engine, const CommandOutput& output) {
-  throw Error(ErrorCode::kUnavailable, "{} does not work here: {}", name(engine.kind),
-              printable(output.err.empty() ? output.out : output.err).substr(0, 500));
+  auto text = output.err.empty() ? output.out : output.err;
+  text = printable(text.substr(0, text.find_last_not_of(" \n") + 1)).substr(0, 500);
+  if (engine.kind == EngineKind::kDocker && text.find("permission denied") != text.npos) {
+    text += "; the administrator puts you into the group that owns the socket, or choose another engine by --engine";
+  }
+  throw Error(ErrorCode::kUnavailable, "{} does not work here: {}", name(engine.kind), text);
 }
 
 [[noreturn]] void refuse_remote(std::string_view where, std::string_view service, std::string_view next) {

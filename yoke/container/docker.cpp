@@ -1,10 +1,12 @@
 #include <fmt/format.h>
 
+#include <utility>
+
 #include "yoke/container/detail/engines.h"
 
 namespace yoke::container {
 
-Words plan_docker(const Engine& engine, const Request& request, const DeviceGrant& grant) {
+Client plan_docker(const Engine& engine, const Request& request, const DeviceGrant& grant) {
   auto words = plan_common(engine, request);
   add(words, {"--log-driver", "json-file", "--log-opt", fmt::format("max-size={}", request.log_bytes), "--log-opt",
               "max-file=1"});
@@ -17,8 +19,9 @@ Words plan_docker(const Engine& engine, const Request& request, const DeviceGran
       if (group != request.user.gid) add(words, {"--group-add", std::to_string(group)});
     }
   }
-  add_rest(words, engine, request, grant);
-  return words;
+  Client client{.argv = std::move(words)};
+  add_rest(client, engine, request, grant);
+  return client;
 }
 
 }  // namespace yoke::container

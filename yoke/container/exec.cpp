@@ -6,8 +6,12 @@
 
 namespace yoke::container {
 
-std::vector<std::string> plan_exec(EngineKind engine, const std::filesystem::path& tool, const ExecRequest& request) {
-  Words words = {tool};
+Client plan_exec(EngineKind engine, const std::filesystem::path& tool, const ExecRequest& request) {
+  Client client{.argv = {tool}};
+  auto& words = client.argv;
+  for (const auto& [name, value] : request.variables) {
+    client.variables.emplace_back(std::string(kSetPrefix) + name, value);
+  }
   if (engine == EngineKind::kApptainer) {
     add(words, {"--target", std::to_string(request.pid), "--mount", "--pid", "--root"});
     if (request.has_own_users) add(words, {"--user", "--preserve-credentials"});
@@ -19,13 +23,12 @@ std::vector<std::string> plan_exec(EngineKind engine, const std::filesystem::pat
     words.emplace_back("exec");
     add_streams(words, request.foreground);
     if (request.working_folder) add(words, {"--workdir", *request.working_folder});
+    for (const auto& variable : client.variables) add(words, {"--env", variable.first});
     words.push_back(request.name);
   }
   add(words, {kInitInside, "--exec"});
-  for (const auto& [name, value] : request.variables) words.push_back(name + "=" + value);
-  words.emplace_back("--");
   words.insert(words.end(), request.program.begin(), request.program.end());
-  return words;
+  return client;
 }
 
 }  // namespace yoke::container

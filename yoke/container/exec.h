@@ -22,9 +22,9 @@ struct ExecRequest {
   Variables variables = {};                        ///< In addition to those that the container's program has.
 };
 
-/// Returns argv. container-init starts the program, with the variables of the program that runs there already.
+/// container-init starts the program, with the variables of the program that runs there already.
 /// Apptainer has no command for a container without a name, so nsenter of util-linux enters its namespaces.
 /// `tool` is the path of podman, docker or nsenter.
-std::vector<std::string> plan_exec(EngineKind engine, const std::filesystem::path& tool, const ExecRequest& request);
+Client plan_exec(EngineKind engine, const std::filesystem::path& tool, const ExecRequest& request);
 
 }  // namespace yoke::container

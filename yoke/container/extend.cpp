@@ -14,7 +14,8 @@ constexpr const char* kWheelsInside = "/opt/yoke/wheels";
 /// Runs in the image: makes the environment in argv[1], and starts pip with the rest. If the image has pip, then the
 /// environment uses that and needs none of its own. If the image's Python is itself in a virtual environment, then the
 /// new one would only see the Python below that; so a .pth file adds the packages of the old one.
-constexpr const char* kScript = R"py(import importlib.util, os, subprocess, sys, sysconfig
+constexpr const char* kScript = R"py(import importlib.util, os, signal, subprocess, sys, sysconfig
+signal.signal(signal.SIGTERM, signal.default_int_handler)  # as the first process of a container, it would ignore it
 target, arguments = sys.argv[1], sys.argv[2:]
 try:
     import venv
@@ -29,7 +30,10 @@ if sys.prefix != sys.base_prefix:
     with open(os.path.join(folder, "yoke-parent.pth"), "w") as file:
         for parent in dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
             file.write(f"import site; site.addsitedir({parent!r})\n")
-sys.exit(subprocess.call([python, "-m", "pip", "install", *arguments]))
+try:
+    sys.exit(subprocess.call([python, "-m", "pip", "install", *arguments]))
+except KeyboardInterrupt:
+    sys.exit(130)
 )py";
 
 /// What an administrator or a user has set for networks and package indices.
@@ -48,8 +52,7 @@ std::string recipe_word(std::string_view text) {
 
 }  // namespace
 
-std::vector<std::string> plan_extension(const Engine& engine, const ExtendRequest& request,
-                                        const Environment& environment) {
+Client plan_extension(const Engine& engine, const ExtendRequest& request, const Environment& environment) {
   HelperRequest helper{.image = request.image,
                        .program = {"python3", "-c", kScript, request.inside},
                        .mounts = {{request.folder, request.inside}, {request.temporary, "/tmp"}},
@@ -66,14 +69,8 @@ std::vector<std::string> plan_extension(const Engine& engine, const ExtendReques
     helper.program.insert(helper.program.end(), {"--no-index", "--find-links", kWheelsInside});
     helper.network = "none";
   } else {
-    for (const auto* name : kPassedOn) {
-      const auto value = environment.find(name);
-      if (!value) continue;
-      if (engine.kind == EngineKind::kApptainer) {
-        helper.variables.emplace_back(name, *value);
-      } else {
-        helper.inherited.emplace_back(name);  // the address of an index may have a password
-      }
+    for (const auto* name : kPassedOn) {  // the address of an index or a proxy may have a password
+      if (const auto value = environment.find(name)) helper.secrets.emplace_back(name, *value);
     }
   }
   if (request.requirements) {

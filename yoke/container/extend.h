@@ -32,9 +32,8 @@ struct ExtendRequest {
   gid_t gid = 0;
 };
 
-/// Returns argv of the container that makes the environment. `environment` has the variables of proxies and indices.
-std::vector<std::string> plan_extension(const Engine& engine, const ExtendRequest& request,
-                                        const Environment& environment);
+/// The container that makes the environment. `environment` has the variables of proxies and indices.
+Client plan_extension(const Engine& engine, const ExtendRequest& request, const Environment& environment);
 
 /// The Containerfile of the derived image; the environment is in the folder "venv" beside it.
 std::string containerfile_of(const std::string& image, const ImageFacts& facts, const std::string& inside);

@@ -30,22 +30,23 @@ TEST(Helpers, HaveTheUserWhoWillOwnTheFiles) {
   rootless_docker.is_rootless = true;
   auto old_docker = kDocker;
   old_docker.knows_pull = false;
-  EXPECT_THAT(plan_helper(kDocker, request), Contains("--pull=never"));
-  EXPECT_THAT(plan_helper(old_docker, request), Not(Contains("--pull=never")));
-  EXPECT_EQ(after(plan_helper(kPodman, request), "--user"), "0:0");
-  EXPECT_EQ(after(plan_helper(kDocker, request), "--user"), "1000:100");
-  EXPECT_EQ(after(plan_helper(rootless_docker, request), "--user"), "0:0");
-  EXPECT_THAT(plan_helper(kApptainer, request), ElementsAre("env", "apptainer", "exec", "--cleanenv", "--contain",
-                                                            "--no-home", "--no-eval", "--cwd", "/", "x", "/p", "a b"));
+  EXPECT_THAT(plan_helper(kDocker, request).argv, Contains("--pull=never"));
+  EXPECT_THAT(plan_helper(old_docker, request).argv, Not(Contains("--pull=never")));
+  EXPECT_EQ(after(plan_helper(kPodman, request).argv, "--user"), "0:0");
+  EXPECT_EQ(after(plan_helper(kDocker, request).argv, "--user"), "1000:100");
+  EXPECT_EQ(after(plan_helper(rootless_docker, request).argv, "--user"), "0:0");
+  EXPECT_THAT(plan_helper(kApptainer, request).argv,
+              ElementsAre("apptainer", "exec", "--cleanenv", "--contain", "--no-home", "--no-eval", "--cwd", "/", "x",
+                          "/p", "a b"));
 }
 
 TEST(Helpers, ThatOnlyReadCanDoNothingElse) {
   const HelperRequest request{
       .image = "x", .program = {"/p"}, .mounts = {{"/a", "/p", true}}, .network = "none", .only_reads = true};
-  EXPECT_THAT(plan_helper(kDocker, request),
+  EXPECT_THAT(plan_helper(kDocker, request).argv,
               AllOf(Contains("--read-only"), Contains("--cap-drop=all"), Contains("/a:/p:ro")));
-  EXPECT_EQ(after(plan_helper(kDocker, request), "--network"), "none");
-  EXPECT_THAT(plan_helper(kDocker, {.image = "x", .program = {"/p"}, .mounts = {{"/a:b", "/p"}}}),
+  EXPECT_EQ(after(plan_helper(kDocker, request).argv, "--network"), "none");
+  EXPECT_THAT(plan_helper(kDocker, {.image = "x", .program = {"/p"}, .mounts = {{"/a:b", "/p"}}}).argv,
               Contains("type=bind,source=/a:b,destination=/p"));
 }
 
@@ -57,13 +58,15 @@ TEST(Extensions, ArgumentsOfPipStayWords) {
                         .temporary = "/t",
                         .inside = "/in"};
   request.requirements = "/r.txt";
-  const auto online = plan_extension(kPodman, request, environment);
+  const auto client = plan_extension(kPodman, request, environment);
+  const auto& online = client.argv;
+  EXPECT_EQ(client.environment({}).find("https_proxy"), "http://proxy:3128");
   EXPECT_THAT(online,
               AllOf(Contains("https_proxy"), Not(Contains(HasSubstr("proxy:3128"))), Not(Contains(HasSubstr("SECRET"))),
                     Contains("/r.txt:/opt/yoke/requirements.txt:ro"), Not(Contains("--network"))));
   EXPECT_EQ(online.back(), "rich>=13; python_version > '3'");
   request.wheels = "/w";
-  const auto offline = plan_extension(kPodman, request, environment);
+  const auto offline = plan_extension(kPodman, request, environment).argv;
   EXPECT_THAT(offline,
               AllOf(Contains("--no-index"), Contains("/w:/opt/yoke/wheels:ro"), Not(Contains(HasSubstr("proxy")))));
   EXPECT_EQ(after(offline, "--network"), "none");
@@ -72,14 +75,14 @@ TEST(Extensions, ArgumentsOfPipStayWords) {
 TEST(Extensions, AreMountedByApptainer) {
   Request request{.image = "lab.sif", .program = {"true"}};
   request.folder = request.init = request.command = request.meeting = "/x";
-  EXPECT_THAT(plan_container(kApptainer, request, {}), Not(Contains(HasSubstr("extension"))));
+  EXPECT_THAT(plan_container(kApptainer, request, {}).words({}), Not(Contains(HasSubstr("extension"))));
   request.extension = "/lab/x.sqsh";
-  EXPECT_THAT(plan_container(kApptainer, request, {}),
+  EXPECT_THAT(plan_container(kApptainer, request, {}).words({}),
               AllOf(Contains("type=bind,source=/lab/x.sqsh,destination=/opt/yoke/extension,image-src=/"),
                     Contains("APPTAINERENV_PREPEND_PATH=/opt/yoke/extension/bin"),
                     Contains("APPTAINERENV_VIRTUAL_ENV=/opt/yoke/extension")));
   request.extension = "/lab/a,b.sqsh";
-  EXPECT_THAT(plan_container(kApptainer, request, {}),
+  EXPECT_THAT(plan_container(kApptainer, request, {}).words({}),
               Contains("type=bind,\"source=/lab/a,b.sqsh\",destination=/opt/yoke/extension,image-src=/"));
 }
 

@@ -15,14 +15,13 @@ struct HelperRequest {
   std::vector<std::string> program;  ///< The entry point and its arguments.
   std::vector<Mount> mounts = {};
   Variables variables = {};
+  Variables secrets = {};                   ///< Variables whose values are not on a command line.
   std::optional<std::string> network = {};  ///< nullopt: the engine's default. Apptainer always uses the host's.
   bool only_reads = false;                  ///< The program writes nothing, and needs no capability.
   uid_t uid = 0;                            ///< Of the user, to whom the written files belong.
   gid_t gid = 0;
-  std::vector<std::string> inherited = {};  ///< Variables whose values the engine's client has in its environment.
 };
 
-/// Returns argv.
-std::vector<std::string> plan_helper(const Engine& engine, const HelperRequest& request);
+Client plan_helper(const Engine& engine, const HelperRequest& request);
 
 }  // namespace yoke::container

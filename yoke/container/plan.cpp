@@ -101,17 +101,11 @@ std::vector<Mount> mounts_of(const Request& request) {
 }
 
 Variables parse_variable_file(const std::string& text, const std::string& file, const Environment& environment) {
-  if (text.starts_with("\xef\xbb\xbf")) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        "--env-file {}: it begins with a byte order mark, which podman takes for a part of the first name; save "
-        "it as UTF-8 without that",
-        printable(file));
-  }
   Variables variables;
   size_t number = 0;
   for (auto line : lines_of(text)) {
     ++number;
+    if (number == 1 && line.starts_with("\xef\xbb\xbf")) line.remove_prefix(3);  // a byte order mark
     if (line.ends_with('\r')) line.remove_suffix(1);
     line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));
     if (line.empty() || line.starts_with('#')) continue;
@@ -131,25 +125,28 @@ Variables parse_variable_file(const std::string& text, const std::string& file, 
   return variables;
 }
 
-Variables variables_of(const Engine& engine, const Request& request) {
-  const bool is_apptainer = engine.kind == EngineKind::kApptainer;
+std::string published_port(const std::string& text) {
+  const auto address = text.find(']');  // of IPv6
+  const auto num_colons = std::count(text.begin(), text.end(), ':');
+  if (address != text.npos || num_colons > 1) return text;
+  return (num_colons == 1 ? "127.0.0.1:" : "127.0.0.1::") + text;
+}
+
+Variables own_variables(const Engine& engine, const Request& request) {
+  if (request.user.uid == 0) return {};
+  // Images do not know this user, so programs that ask for the name or a home would fail or write to /.
+  Variables variables = {{"USER", request.user.name}, {"LOGNAME", request.user.name}};
+  if (engine.kind != EngineKind::kApptainer) variables.emplace_back("HOME", "/tmp");
+  for (const auto& users : request.variables) {
+    std::erase_if(variables, [&](const auto& one) { return one.first == users.first; });
+  }
+  return variables;
+}
+
+Variables users_variables(const Request& request) {
   Variables variables;
-  if (request.user.uid != 0) {
-    // Images do not know this user, so programs that ask for the name or a home would fail or write to /.
-    variables = {{"USER", request.user.name}, {"LOGNAME", request.user.name}};
-    if (!is_apptainer) variables.emplace_back("HOME", "/tmp");
-  }
-  const auto drop = [&](const std::string& name) {
-    std::erase_if(variables, [&](const auto& one) { return one.first == name; });
-  };
-  for (const auto& file : request.variable_files) {
-    for (const auto& variable : file.variables) {
-      drop(variable.first);
-      if (is_apptainer) variables.push_back(variable);
-    }
-  }
   for (const auto& variable : request.variables) {
-    drop(variable.first);
+    std::erase_if(variables, [&](const auto& one) { return one.first == variable.first; });
     variables.push_back(variable);
   }
   return variables;
@@ -189,18 +186,17 @@ Words plan_common(const Engine& engine, const Request& request) {
   return words;
 }
 
-void add_rest(Words& words, const Engine& engine, const Request& request, const DeviceGrant& grant) {
+void add_rest(Client& client, const Engine& engine, const Request& request, const DeviceGrant& grant) {
+  auto& words = client.argv;
   add(words, {"--workdir", request.working_folder});
   for (const auto& mount : mounts_of(request)) add_mount(words, engine, mount);
-  // They are often secrets, and everybody can read command lines. podman takes a list of files, which is CSV.
-  const bool is_list = engine.kind == EngineKind::kPodman;
-  for (const auto& file : request.variable_files) {
-    add(words, {"--env-file", is_list ? csv_field(file.path) : file.path.native()});
-  }
-  for (const auto& [name, value] : variables_of(engine, request)) {
-    const auto& inherited = request.inherited;
-    const bool is_inherited = std::find(inherited.begin(), inherited.end(), name) != inherited.end();
-    add(words, {"--env", is_inherited ? name : name + "=" + value});  // all users can read a command line
+  for (const auto& [name, value] : own_variables(engine, request)) add(words, {"--env", name + "=" + value});
+  for (const auto& [name, value] : users_variables(request)) {
+    // Values are often secrets, and everybody can read command lines. The others keep their names, because hooks of an
+    // engine read some of them, such as NVIDIA_DRIVER_CAPABILITIES.
+    const auto given = is_read_by_clients(name) ? std::string(kSetPrefix) + name : name;
+    add(words, {"--env", given});
+    client.variables.emplace_back(given, value);
   }
   for (const auto& [name, value] : grant.variables) add(words, {"--env", name + "=" + value});
   words.insert(words.end(), grant.arguments.begin(), grant.arguments.end());
@@ -246,7 +242,7 @@ std::optional<std::string> missed_limit(const Engine& engine, const Request& req
   return std::nullopt;
 }
 
-Words plan_container(const Engine& engine, const Request& request, const DeviceGrant& grant) {
+Client plan_container(const Engine& engine, const Request& request, const DeviceGrant& grant) {
   switch (engine.kind) {
     case EngineKind::kPodman: return plan_podman(engine, request, grant);
     case EngineKind::kDocker: return plan_docker(engine, request, grant);

@@ -14,6 +14,7 @@
 
 #include "yoke/base/cgroup_limits.h"
 #include "yoke/base/environment.h"
+#include "yoke/container/client.h"
 #include "yoke/container/devices.h"
 #include "yoke/container/engine.h"
 
@@ -24,7 +25,6 @@ inline constexpr const char* kCommandInside = "/opt/yoke/bin/yoke";
 inline constexpr const char* kMeetingInside = "/opt/yoke/run";  ///< The folder of the socket.
 inline constexpr const char* kSocketName = "keeper.sock";
 inline constexpr const char* kWorkspace = "/workspace";
-inline constexpr const char* kHomeVariable = "YOKE_CONTAINER_HOME";  ///< container-init makes HOME of it.
 /// Of all containers that yoke starts: the user's number, and the folder Request::meeting.
 inline constexpr const char *kLabel = "org.yoke.uid", *kMeetingLabel = "org.yoke.keeper";
 
@@ -39,14 +39,11 @@ struct Mount {
 /// Errors  kInvalidArgument: it has another form.
 Mount parse_mount(const std::string& text, const std::filesystem::path& folder);
 
-/// A file of variables (--env-file).
-struct VariableFile {
-  std::filesystem::path path;  ///< Absolute.
-  Variables variables;         ///< What it sets.
-};
+/// The value of an engine's --publish for that of -p: without an address, of this machine's loopback alone.
+std::string published_port(const std::string& text);
 
-/// Parses the lines of such a file as docker does: NAME=VALUE, where the value is the rest of the line as it is, or
-/// NAME, which is passed on from `environment`. Empty lines and those that begin with # mean nothing.
+/// Parses the lines of a file of variables (--env-file) as docker does: NAME=VALUE, where the value is the rest of the
+/// line as it is, or NAME, which is passed on from `environment`. Empty lines and those that begin with # mean nothing.
 /// Errors  kInvalidArgument, with the file and the line.
 Variables parse_variable_file(const std::string& text, const std::string& file, const Environment& environment);
 
@@ -71,18 +68,15 @@ struct Request {
   std::string working_folder = kWorkspace;   ///< In the container.
   std::filesystem::path init, command;       ///< container-init and yoke of this installation.
   std::filesystem::path meeting;             ///< The folder with the socket of the keeper.
-  Variables variables = {};                  ///< The user's; they come before those of files.
+  Variables variables = {};                  ///< The user's. The last one of a name counts.
   std::optional<std::string> network = {};   ///< As the engine names it; nullopt: the engine's default.
   std::optional<int64_t> shared_bytes = {};  ///< Of a /dev/shm of its own; nullopt: the host's.
   int64_t host_memory_bytes = 0;             ///< Of this machine, or what may be used of it.
   std::optional<int64_t> memory_bytes = {};  ///< The most that the container may use; nullopt: no limit of its own.
   std::optional<double> num_cpus = {};       ///< The most processor time, in CPUs.
-  std::vector<std::string> ports = {};       ///< As engines take them, such as "127.0.0.1:8888:8888".
-  std::vector<VariableFile> variable_files = {};
-  std::filesystem::path extension = {};  ///< Of `yoke container extend`, for Apptainer alone; empty: none.
-  int64_t log_bytes = 50 << 20;          ///< The most that the engine keeps of the output.
-  /// Of `variables`, those that the engine's client finds in its environment, so that its command line has no values.
-  std::vector<std::string> inherited = {};
+  std::vector<std::string> ports = {};       ///< published_port() of those of -p.
+  std::filesystem::path extension = {};      ///< Of `yoke container extend`, for Apptainer alone; empty: none.
+  int64_t log_bytes = 50 << 20;              ///< The most that the engine keeps of the output.
 };
 
 /// Errors  kInvalidArgument: the engine has nothing for a part of the request, with what to do instead.
@@ -93,8 +87,8 @@ void check_request(const Engine& engine, const Request& request);
 /// version 1 of control groups.
 std::optional<std::string> missed_limit(const Engine& engine, const Request& request, const CgroupLimits& limits);
 
-/// Returns argv. REQUIRES: check_request() accepts the request.
-std::vector<std::string> plan_container(const Engine& engine, const Request& request, const DeviceGrant& grant);
+/// How the engine starts the container. REQUIRES: check_request() accepts the request.
+Client plan_container(const Engine& engine, const Request& request, const DeviceGrant& grant);
 
 /// Returns argv that prints the ids of the container, in whatever state, whose keeper meets it in this folder; empty
 /// for Apptainer.

@@ -32,8 +32,8 @@ Request request_of(uid_t uid) {
 }
 
 std::string planned(const Engine& engine, const Request& request) {
-  const auto argv = plan_container(engine, request, grant_devices(engine, {}));
-  return fmt::format("{} ", fmt::join(argv, " "));
+  const auto client = plan_container(engine, request, grant_devices(engine, {}));
+  return fmt::format("{} ", fmt::join(client.words({}), " "));
 }
 
 TEST(Plan, TheUserIsTheSameInside) {
@@ -64,14 +64,43 @@ TEST(Plan, TheUserIsTheSameInside) {
   }
 }
 
-TEST(Plan, ValuesOfTheEnvironmentAreNotOnTheCommandLine) {
-  auto request = request_of(0);
-  request.variables = {{"HF_TOKEN", "secret"}, {"MODE", "fast"}};
-  request.inherited = {"HF_TOKEN"};
-  for (const auto kind : {EngineKind::kPodman, EngineKind::kDocker}) {
-    const auto line = planned({.kind = kind, .program = "/e", .version = {29, 0, 0}}, request);
-    EXPECT_THAT(line, HasSubstr("--env HF_TOKEN --env MODE=fast "));
+TEST(Plan, ValuesOfTheUserAreOnNoCommandLine) {
+  auto request = request_of(7);
+  request.variables = {
+      {"HF_TOKEN", "first"}, {"HTTP_PROXY", "http://ada:secret@proxy"}, {"USER", "secret"}, {"HF_TOKEN", "secret"}};
+  for (const auto kind : {EngineKind::kPodman, EngineKind::kDocker, EngineKind::kApptainer}) {
+    const Engine engine{.kind = kind, .program = "/e", .version = {29, 0, 0}};
+    const auto client = plan_container(engine, request, grant_devices(engine, {}));
+    EXPECT_THAT(client.argv, testing::Each(Not(HasSubstr("secret"))));
+    if (kind == EngineKind::kApptainer) {
+      EXPECT_THAT(client.variables, testing::Contains(testing::Pair("APPTAINERENV_HTTP_PROXY", testing::_)));
+      continue;
+    }
+    EXPECT_THAT(fmt::format("{}", fmt::join(client.argv, " ")),
+                HasSubstr("--env YOKE_CONTAINER_SET_HTTP_PROXY --env YOKE_CONTAINER_SET_USER --env HF_TOKEN "))
+        << "the client would use a proxy, and takes the user's name from USER";
+    const auto environment = client.environment({{"USER", "ada"}});
+    EXPECT_EQ(environment.find("USER"), "ada");
+    EXPECT_EQ(environment.find("HF_TOKEN"), "secret");
+    EXPECT_EQ(client.words(environment), client.argv) << "what is in the environment need not be shown";
   }
+}
+
+TEST(Plan, ClientsReadSomeVariablesThemselves) {
+  for (const auto* name : {"HF_TOKEN", "GOOGLE_API_KEY", "PATHS", "NVIDIA_DRIVER_CAPABILITIES", "CUDA_VISIBLE_DEVICES"})
+    EXPECT_FALSE(is_read_by_clients(name)) << name;
+  for (const auto* name : {"PATH", "LD_PRELOAD", "DOCKER_HOST", "CONTAINERS_CONF", "https_proxy", "_CONTAINERS_X"})
+    EXPECT_TRUE(is_read_by_clients(name)) << name;
+}
+
+TEST(Plan, PortsAreOpenOnThisMachineAloneUnlessAsked) {
+  const std::pair<const char*, const char*> rows[] = {{"8888:8888", "127.0.0.1:8888:8888"},
+                                                      {"8888", "127.0.0.1::8888"},
+                                                      {"7000-7003:7000-7003/udp", "127.0.0.1:7000-7003:7000-7003/udp"},
+                                                      {"0.0.0.0:80:8080", "0.0.0.0:80:8080"},
+                                                      {"10.0.0.7::80", "10.0.0.7::80"},
+                                                      {"[::1]:80:80", "[::1]:80:80"}};
+  for (const auto& [given, published] : rows) EXPECT_EQ(published_port(given), published);
 }
 
 TEST(Plan, NoLimitIsAboveWhatTheEngineCanGive) {
@@ -132,6 +161,7 @@ TEST(Plan, ApptainerHidesWhatItWouldShowByItself) {
   const auto line = planned(engine, request_of(7));
   EXPECT_TRUE(line.starts_with("env APPTAINERENV_USER=ada ")) << line;
   EXPECT_THAT(line, HasSubstr("APPTAINERENV_NVIDIA_VISIBLE_DEVICES=void APPTAINERENV_CUDA_VISIBLE_DEVICES= "));
+  EXPECT_THAT(line, HasSubstr(" /e exec "));
   // With --no-home, the home would not exist. --bind would split paths at colons and commas.
   EXPECT_THAT(line, HasSubstr("/e exec --pid --no-init --cleanenv --contain --no-eval --cwd /workspace "));
   EXPECT_TRUE(line.ends_with("image:1 /opt/yoke/init python train.py ")) << line;
@@ -141,8 +171,8 @@ TEST(Plan, ApptainerHidesWhatItWouldShowByItself) {
   EXPECT_THAT(line, HasSubstr("--mount type=bind,source=/data,destination=/data,ro "));
   EXPECT_THAT(line, Not(HasSubstr("HOME=")));
   auto request = request_of(7);
-  request.variables = {{"HOME", "/workspace"}};
-  EXPECT_THAT(planned(engine, request), HasSubstr(" APPTAINERENV_YOKE_CONTAINER_HOME=/workspace "));
+  request.variables = {{"HOME", "/home"}, {"HOME", "/workspace"}};
+  EXPECT_THAT(planned(engine, request), HasSubstr(" APPTAINERENV_YOKE_CONTAINER_SET_HOME=/workspace "));
 }
 
 TEST(Plan, MountsAreParsed) {
@@ -212,40 +242,31 @@ TEST(Plan, FilesOfVariablesAreReadAsDockerDoes) {
                 HasSubstr("--env-file f, line 2: give NAME=VALUE"))
         << text;
   }
-  EXPECT_THAT(test::message_of([&] { parse_variable_file("\xef\xbb\xbf\nA=1\n", "f", environment); }),
-              HasSubstr("byte order mark"));
-  auto request = request_of(7);
-  request.variable_files = {{"/w/.env", {{"HF_TOKEN", "secret"}, {"HOME", "/h"}, {"MINE", "file"}}}};
-  request.variables = {{"MINE", "option"}};
-  auto with_comma = request;
-  with_comma.variable_files[0].path = "/w,1/.env";  // podman's option is a list, and docker's is not
-  EXPECT_THAT(planned({.kind = EngineKind::kPodman}, with_comma), HasSubstr("--env-file \"/w,1/.env\" "));
-  EXPECT_THAT(planned({.kind = EngineKind::kDocker}, with_comma), HasSubstr("--env-file /w,1/.env "));
-  const auto podman = planned({.kind = EngineKind::kPodman, .program = "/e"}, request);
-  EXPECT_THAT(podman, AllOf(HasSubstr("--env-file /w/.env "), HasSubstr("--env MINE=option "), Not(HasSubstr("HOME=")),
-                            Not(HasSubstr("secret"))));
-  EXPECT_THAT(planned({.kind = EngineKind::kApptainer, .program = "/e"}, request),
-              AllOf(HasSubstr(" APPTAINERENV_HF_TOKEN=secret APPTAINERENV_YOKE_CONTAINER_HOME=/h "),
-                    HasSubstr(" APPTAINERENV_MINE=option "), Not(HasSubstr("MINE=file"))));
+  EXPECT_EQ(parse_variable_file("\xef\xbb\xbf"
+                                "A=1\n",
+                                "f", environment),
+            (Variables{{"A", "1"}}));
 }
 
 TEST(Plan, AnotherProgramInAContainer) {
   ExecRequest request{.name = "ada_x", .pid = 4711, .program = {"sh", "-c", "id"}, .foreground = Foreground::kPipes};
   const auto line = [&](EngineKind engine) {
-    return fmt::format("{}", fmt::join(plan_exec(engine, "/e", request), " "));
+    return fmt::format("{}", fmt::join(plan_exec(engine, "/e", request).argv, " "));
   };
-  EXPECT_EQ(line(EngineKind::kPodman), "/e exec --interactive ada_x /opt/yoke/init --exec -- sh -c id");
+  EXPECT_EQ(line(EngineKind::kPodman), "/e exec --interactive ada_x /opt/yoke/init --exec sh -c id");
   EXPECT_EQ(line(EngineKind::kApptainer),
-            "/e --target 4711 --mount --pid --root --wd -- /opt/yoke/init --exec -- sh -c id");
+            "/e --target 4711 --mount --pid --root --wd -- /opt/yoke/init --exec sh -c id");
   request.foreground = Foreground::kTerminal;
   request.working_folder = "/tmp";
   request.variables = {{"A", "b c"}};
   request.has_own_users = true;
-  EXPECT_EQ(line(EngineKind::kDocker),
-            "/e exec --interactive --tty --workdir /tmp ada_x /opt/yoke/init --exec A=b c -- sh -c id");
+  EXPECT_EQ(
+      line(EngineKind::kDocker),
+      "/e exec --interactive --tty --workdir /tmp --env YOKE_CONTAINER_SET_A ada_x /opt/yoke/init --exec sh -c id");
   EXPECT_EQ(line(EngineKind::kApptainer),
             "/e --target 4711 --mount --pid --root --user --preserve-credentials --wd=/proc/4711/root/tmp -- "
-            "/opt/yoke/init --exec A=b c -- sh -c id");
+            "/opt/yoke/init --exec sh -c id");
+  EXPECT_EQ(plan_exec(EngineKind::kApptainer, "/e", request).variables, (Variables{{"YOKE_CONTAINER_SET_A", "b c"}}));
 }
 
 }  // namespace

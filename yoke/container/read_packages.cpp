@@ -53,12 +53,12 @@ ImagePackages read_image(const std::string& given, Engines& engines, const ReadO
   const bool is_local = engine.kind == EngineKind::kApptainer ? image.find("://") == image.npos
                                                               : find_image(engine, image, environment).has_value();
   if (!is_local) refuse_missing(engine, image);
-  const auto argv = plan_helper(engine, {.image = image,
-                                         .program = {kReaderInside},
-                                         .mounts = {{options.reader, kReaderInside, true}},
-                                         .network = "none",
-                                         .only_reads = true});
-  const auto output = run_quietly(argv, environment);
+  const auto client = plan_helper(engine, {.image = image,
+                                           .program = {kReaderInside},
+                                           .mounts = {{options.reader, kReaderInside, true}},
+                                           .network = "none",
+                                           .only_reads = true});
+  const auto output = run_quietly(client.argv, client.environment(environment));
   if (output.status == 0) return parse_packages(given, output.out);
   const auto reason = reason_in(output.err);
   throw Error(ErrorCode::kUnavailable, "{} ended with status {}: {}", name(engine.kind), output.status,

@@ -11,6 +11,7 @@
 #include <mutex>
 
 #include "yoke/base/error.h"
+#include "yoke/base/program.h"
 
 namespace yoke::dist {
 namespace {
@@ -45,6 +46,7 @@ void on_interrupt() {
 
 void on_signal(int number, siginfo_t* info, void* context) {
   is_told.store(true, std::memory_order_relaxed);
+  if (number == SIGINT) note_interrupt();
   const auto& previous = previous_actions[static_cast<size_t>(number)];
   if ((previous.sa_flags & SA_SIGINFO) != 0) {
     previous.sa_sigaction(number, info, context);

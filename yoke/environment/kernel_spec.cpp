@@ -115,14 +115,11 @@ std::string kernel_json(const KernelRequest& request) {
   return json.dump(2) + "\n";
 }
 
-bool is_read_outside(std::string_view variable) {
-  constexpr std::string_view kNames[] = {"PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "GODEBUG", "GOMAXPROCS"};
-  constexpr std::string_view kPrefixes[] = {"LD_",      "XDG_",     "YOKE_",   "DOCKER_",   "CONTAINER", "PODMAN_",
-                                            "BUILDAH_", "STORAGE_", "CUDA_",   "REGISTRY_", "APPTAINER", "SINGULARITY",
-                                            "JUPYTER_", "JPY_",     "NVIDIA_", "ROCR_",     "HIP_",      "SSL_CERT_"};
-  const auto begins = [&](std::string_view prefix) { return variable.starts_with(prefix); };
-  return std::find(std::begin(kNames), std::end(kNames), variable) != std::end(kNames) ||
-         std::any_of(std::begin(kPrefixes), std::end(kPrefixes), begins);
+bool is_read_by_server(std::string_view variable) {
+  constexpr std::string_view kPrefixes[] = {"YOKE_",    "CUDA_", "NVIDIA_",   "ROCR_",      "HIP_",
+                                            "JUPYTER_", "JPY_",  "APPTAINER", "SINGULARITY"};
+  return std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
+                     [&](std::string_view prefix) { return variable.starts_with(prefix); });
 }
 
 void check_kernel_name(std::string_view name) {
@@ -214,7 +211,7 @@ fs::path install_kernel(const KernelRequest& request, const fs::path& folder) {
   const auto text = kernel_json(request);
   const auto file = spec_file(target);
   std::optional<PrivateFiles> is_private;
-  if (request.container && request.container->has_values) is_private.emplace();
+  if (request.container && !request.container->variables.empty()) is_private.emplace();
   replace_file(file, [&](int fd) { write_all(fd, std::as_bytes(std::span(text)), file.string()); });
   return target;
 }

@@ -31,13 +31,14 @@ struct KernelDevices {
 struct KernelContainer {
   std::string image;
   std::vector<std::string> options = {};  ///< Of `yoke container run`, with absolute paths.
-  /// Names and values that Jupyter sets for `yoke jupyter start`, which passes them on by `-e NAME`.
+  /// Names and values that Jupyter sets for `yoke jupyter start`, which passes them on by `-e NAME`. Only this user may
+  /// then read the specification.
   std::vector<std::pair<std::string, std::string>> variables = {};
-  bool has_values = false;  ///< Of variables, here or among the options: only this user may read the specification.
 };
 
-/// Whether yoke or an engine reads this variable for itself, so that a value for a container must not be set for them.
-bool is_read_outside(std::string_view variable);
+/// Whether Jupyter, yoke or Apptainer reads this variable for itself, so that a value for a container must not be set
+/// for them.
+bool is_read_by_server(std::string_view variable);
 
 struct KernelRequest {
   std::string name;

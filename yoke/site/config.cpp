@@ -11,11 +11,13 @@
 #include <array>
 #include <cerrno>
 #include <filesystem>
+#include <functional>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/host.h"
 #include "yoke/base/quantity.h"
+#include "yoke/base/text.h"
 #include "yoke/base/toml_text.h"
 
 namespace yoke::site {
@@ -55,7 +57,40 @@ std::string read_of_user(const std::filesystem::path& path) {
   }
 }
 
+/// What `read` returns, without the lines that are left out; empty if it fails and `left_out` is given.
+std::string text_of_file(const std::filesystem::path& path, LeftOut* left_out,
+                         const std::function<std::string()>& read) {
+  if (left_out == nullptr) return read();
+  try {
+    const auto text = read();
+    const auto& numbers = left_out->lines[path.string()];
+    if (numbers.empty()) return text;
+    std::string result;
+    size_t number = 0;
+    for (const auto line : lines_of(text)) {
+      if (!numbers.contains(++number)) result += line;
+      result += '\n';
+    }
+    return result;
+  } catch (const Error& error) {
+    if (left_out->problem.empty()) left_out->problem = error.what();
+    return "";
+  }
+}
+
 }  // namespace
+
+bool LeftOut::add(const Error& error) {
+  constexpr size_t kMost = 1000;  // more mistakes are no typing errors, and each one means to read the file again
+  const std::string text = error.what();
+  const auto end = text.find(": ");
+  const auto colon = end == text.npos || end == 0 ? text.npos : text.rfind(':', end - 1);
+  const auto line = colon == text.npos ? std::nullopt : parse_int(text.substr(colon + 1, end - colon - 1));
+  if (!line || *line < 1) return false;
+  auto& of_file = lines[text.substr(0, colon)];
+  if (problem.empty()) problem = text;
+  return of_file.size() < kMost && of_file.insert(static_cast<size_t>(*line)).second;
+}
 
 struct Section::Table {
   std::shared_ptr<const toml::table> file;
@@ -174,7 +209,7 @@ ConfigFile ConfigFile::parse(const std::string& text, const std::string& name, O
   return file;
 }
 
-Config read_config(const Environment& environment, const SitePlace& place) {
+Config read_config(const Environment& environment, const SitePlace& place, LeftOut* left_out) {
   const auto chosen = environment.find("YOKE_SITE_CONFIG");
   const std::filesystem::path path = chosen.value_or(place.file.string());
   Config config;
@@ -187,12 +222,13 @@ Config read_config(const Environment& environment, const SitePlace& place) {
                 "YOKE_SITE_CONFIG",
                 path.string(), place.file.string());
   }
-  config.site =
-      ConfigFile::parse(read_of_site(path, chosen.has_value(), config.is_of_user), path.string(), Owner::kSite);
+  const auto text =
+      text_of_file(path, left_out, [&] { return read_of_site(path, chosen.has_value(), config.is_of_user); });
+  config.site = ConfigFile::parse(text, path.string(), Owner::kSite);
   const auto folder = user_folder(UserFolder::kConfig, environment);
   if (!folder) return config;
   const auto own = (*folder / "yoke" / "config.toml").string();
-  config.user = ConfigFile::parse(read_of_user(own), own, Owner::kUser);
+  config.user = ConfigFile::parse(text_of_file(own, left_out, [&] { return read_of_user(own); }), own, Owner::kUser);
   return config;
 }
 

@@ -10,14 +10,17 @@
 #include <cstdint>
 #include <filesystem>
 #include <initializer_list>
+#include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "yoke/base/environment.h"
+#include "yoke/base/error.h"
 
 namespace yoke::site {
 
@@ -86,11 +89,22 @@ struct SitePlace {
   int64_t uid = int64_t{geteuid()};
 };
 
+/// What those leave out of the files who only look at what others do, or end what is their own: a mistake must not keep
+/// them from it. Whoever takes something reads strictly, because a limit that is left out would be no limit.
+struct LeftOut {
+  std::map<std::string, std::set<size_t>> lines;  ///< By file, counted from 1.
+  std::string problem;                            ///< The first mistake, with file and line; empty: there is none.
+
+  /// Leaves out the line that `error` names. Returns false if it names none, or one that is left out already.
+  bool add(const Error& error);
+};
+
 /// Reads /etc/yoke/config.toml, and then ~/.config/yoke/config.toml. A missing file is an empty one. YOKE_SITE_CONFIG
 /// names a different file for the site, for tests; only root may name one where there is a site's file.
 /// Errors  those of ConfigFile::parse(); kPermissionDenied: somebody other than root could have written the site's
 /// file, or YOKE_SITE_CONFIG would replace it.
-Config read_config(const Environment& environment, const SitePlace& place = {});
+/// With `left_out`, a file that cannot be read or trusted is an empty one, and LeftOut::problem says why.
+Config read_config(const Environment& environment, const SitePlace& place = {}, LeftOut* left_out = nullptr);
 
 /// The stricter of two limits. nullopt: there is no limit.
 template <typename T>

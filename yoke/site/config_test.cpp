@@ -108,6 +108,31 @@ TEST(SiteConfig, AVariableDoesNotReplaceTheSitesFile) {
   for (const auto& path : {site, own}) std::filesystem::remove(path);
 }
 
+TEST(SiteConfig, LinesAreLeftOutForThoseWhoOnlyLook) {
+  const std::string path = testing::TempDir() + "yoke-left-out.toml";
+  std::ofstream(path) << "[claim]\nnumber = \nother = 3\n";
+  std::filesystem::permissions(path, std::filesystem::perms{0644});
+  const Environment environment{{"YOKE_SITE_CONFIG", path}};
+  LeftOut left_out;
+  std::optional<int64_t> other;
+  while (!other) {
+    try {
+      other = read_config(environment, {}, &left_out).site.section("claim").count("other");
+    } catch (const Error& error) {
+      ASSERT_TRUE(left_out.add(error)) << error.what();
+    }
+  }
+  EXPECT_EQ(other, 3);
+  EXPECT_THAT(left_out.problem, HasSubstr(path + ":2: "));
+  EXPECT_FALSE(left_out.add(Error(ErrorCode::kDataLoss, "{}:2: again", path))) << "it was left out, and is no help";
+  EXPECT_FALSE(left_out.add(Error(ErrorCode::kDataLoss, "no line")));
+  std::filesystem::permissions(path, std::filesystem::perms{0666});
+  LeftOut all;
+  EXPECT_TRUE(read_config(environment, {}, &all).site.section("claim").keys().empty());
+  EXPECT_THAT(all.problem, HasSubstr("could have been written by others"));
+  std::filesystem::remove(path);
+}
+
 TEST(SiteConfig, AFileThatOthersCanWriteIsRefused) {
   const std::string path = testing::TempDir() + "yoke-site-config.toml";
   std::ofstream(path) << "[claim]\nnumber = 3\n";

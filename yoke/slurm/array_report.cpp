@@ -19,6 +19,7 @@ struct TaskFigure {
   double value = 0;
   int64_t task = 0;
   std::optional<double> limit;
+  bool is_ended_by_limit = false;
 };
 
 std::optional<Spread> spread_of(std::vector<TaskFigure> figures) {
@@ -28,6 +29,11 @@ std::optional<Spread> spread_of(std::vector<TaskFigure> figures) {
     const auto rank = static_cast<size_t>(std::ceil(share * static_cast<double>(figures.size())));
     return figures[std::max<size_t>(rank, 1) - 1].value;
   };
+  std::vector<int64_t> ended;
+  for (const auto& figure : figures) {
+    if (figure.is_ended_by_limit) ended.push_back(figure.task);
+  }
+  std::ranges::sort(ended);
   const auto& most = figures.back();
   return Spread{.num_tasks = figures.size(),
                 .least = figures.front().value,
@@ -35,7 +41,8 @@ std::optional<Spread> spread_of(std::vector<TaskFigure> figures) {
                 .most = most.value,
                 .ninety = at(0.9),
                 .most_task = most.task,
-                .limit = most.limit};
+                .limit = most.limit,
+                .ended_by_limit = std::move(ended)};
 }
 
 /// Collects what `figure` knows of each task that has run and ended.
@@ -80,7 +87,8 @@ ArrayReportJson spread_json(const std::optional<Spread>& spread) {
           {"ninety", spread->ninety},
           {"most", spread->most},
           {"most_task", spread->most_task},
-          {"limit", spread->limit ? ArrayReportJson(*spread->limit) : ArrayReportJson()}};
+          {"limit", spread->limit ? ArrayReportJson(*spread->limit) : ArrayReportJson()},
+          {"ended_by_limit", spread->ended_by_limit}};
 }
 
 }  // namespace
@@ -94,6 +102,7 @@ ArrayReport make_array_report(const std::vector<TaskReport>& tasks) {
   for (const auto& [one, advice] : tasks) {
     const auto indices = array_tasks_of(one.job);
     report.num_tasks += static_cast<int64_t>(indices.size());
+    if (one.is_out_of_memory) report.out_of_memory.insert(report.out_of_memory.end(), indices.begin(), indices.end());
     auto state = std::ranges::find(report.states, one.job.state, &decltype(report.states)::value_type::first);
     if (state == report.states.end()) state = report.states.insert(state, {one.job.state, {}});
     state->second.insert(state->second.end(), indices.begin(), indices.end());
@@ -106,18 +115,22 @@ ArrayReport make_array_report(const std::vector<TaskReport>& tasks) {
   }
   for (auto& [_, indices] : report.states) std::ranges::sort(indices);
   for (auto& [_, indices] : report.advice) std::ranges::sort(indices);
+  std::ranges::sort(report.out_of_memory);
   std::ranges::stable_sort(report.states, std::greater(), [](const auto& state) { return state.second.size(); });
   report.seconds = spread_over(tasks, [](const UseReport& one) {
-    return known_figure(std::optional(one.job.elapsed.count()),
-                        one.job.limit ? std::optional(one.job.limit->count()) : std::nullopt);
+    auto figure = known_figure(std::optional(one.job.elapsed.count()),
+                               one.job.limit ? std::optional(one.job.limit->count()) : std::nullopt);
+    figure->is_ended_by_limit = one.job.state == "TIMEOUT";
+    return figure;
   });
   report.queue_seconds = spread_over(tasks, [](const UseReport& one) {
     return known_figure(one.queue_wait ? std::optional(one.queue_wait->count()) : std::nullopt);
   });
   report.cpu_percent = spread_over(tasks, [](const UseReport& one) { return known_figure(one.cpu_percent); });
   report.gpu_percent = spread_over(tasks, [](const UseReport& one) { return known_figure(one.gpu_percent); });
-  report.memory_bytes = spread_over(
-      tasks, [](const UseReport& one) { return known_figure(one.memory_peak_bytes, one.memory_limit_bytes); });
+  report.memory_bytes = spread_over(tasks, [](const UseReport& one) {
+    return one.is_out_of_memory ? std::nullopt : known_figure(one.memory_peak_bytes, one.memory_limit_bytes);
+  });
   return report;
 }
 
@@ -132,6 +145,7 @@ nlohmann::ordered_json to_json(const ArrayReport& report) {
                           {"cpu_percent", spread_json(report.cpu_percent)},
                           {"memory_peak_bytes", spread_json(report.memory_bytes)},
                           {"gpu_percent", spread_json(report.gpu_percent)},
+                          {"out_of_memory", report.out_of_memory},
                           {"advice", ArrayReportJson::array()}};
   for (const auto& [state, tasks] : report.states) json["states"][state] = tasks;
   for (const auto& [first, tasks] : report.advice) {
@@ -151,18 +165,20 @@ std::string to_text(const ArrayReport& report, int64_t width) {
   text += "\n" + to_text(states, width);
   Table use{.columns = {{"of those that ended"},
                         {"known", Align::kRight, 0, 1},
-                        {"least", Align::kRight},
-                        {"median", Align::kRight},
-                        {"90 %", Align::kRight},
+                        {"least", Align::kRight, 0, 2},
+                        {"median", Align::kRight, 0, 4},
+                        {"90 %", Align::kRight, 0, 3},
                         {"most", Align::kRight},
                         {"of", Align::kRight},
                         {"task", Align::kRight}},
             .rows = {}};
   const auto add = [&](const char* name, const std::optional<Spread>& spread, const auto& format) {
     if (!spread) return;
+    const auto& ended = spread->ended_by_limit;
+    const bool is_least = std::ranges::binary_search(ended, spread->most_task);
     use.rows.push_back({name, std::to_string(spread->num_tasks), format(spread->least), format(spread->median),
-                        format(spread->ninety), format(spread->most), spread->limit ? format(*spread->limit) : "-",
-                        std::to_string(spread->most_task)});
+                        format(spread->ninety), (is_least ? "over " : "") + format(spread->most),
+                        spread->limit ? format(*spread->limit) : "-", std::to_string(spread->most_task)});
   };
   const auto percent = [](double value) { return fmt::format("{:.0f} %", value); };
   const auto duration = [](double value) { return format_duration(Seconds(static_cast<int64_t>(value))); };
@@ -172,6 +188,11 @@ std::string to_text(const ArrayReport& report, int64_t width) {
   add("memory", report.memory_bytes, [](double value) { return format_bytes(static_cast<int64_t>(value)); });
   add("GPUs", report.gpu_percent, percent);
   if (!use.rows.empty()) text += "\n" + to_text(use, width);
+  const auto say = [&](const std::vector<int64_t>& ended, std::string_view sentence) {
+    if (!ended.empty()) text += fmt::format("\n{}: {}\n", task_words(ended), sentence);
+  };
+  if (report.seconds) say(report.seconds->ended_by_limit, "the time limit ended what needs longer than the table says");
+  say(report.out_of_memory, "the memory did not suffice; how much would is not known, so the row of memory is without");
   if (!report.advice.empty()) text += "\nadvice\n";
   for (const auto& [first, tasks] : report.advice) {
     text += fmt::format("  {} {}: {}\n", first.is_serious ? "!" : "-", task_words(tasks), first.text);

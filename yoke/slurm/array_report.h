@@ -17,7 +17,8 @@ struct Spread {
   double least = 0, median = 0, most = 0;
   double ninety = 0;  ///< Nine tenths of the tasks have at most this.
   int64_t most_task = 0;
-  std::optional<double> limit;  ///< That of the task with the most.
+  std::optional<double> limit;               ///< That of the task with the most.
+  std::vector<int64_t> ended_by_limit = {};  ///< Tasks that this limit ended, so that they need more than their figure.
 
   bool operator==(const Spread&) const = default;
 };
@@ -28,7 +29,11 @@ struct ArrayReport {
   int64_t num_tasks = 0;
   /// The tasks in each of Slurm's states, the most frequent state first.
   std::vector<std::pair<std::string, std::vector<int64_t>>> states;
-  std::optional<Spread> seconds, queue_seconds, cpu_percent, memory_bytes, gpu_percent;
+  std::optional<Spread> seconds, queue_seconds, cpu_percent, gpu_percent;
+  std::optional<Spread> memory_bytes;  ///< Without out_of_memory.
+  /// Tasks of which a process was killed because the memory did not suffice. What was seen before says nothing about
+  /// what they need.
+  std::vector<int64_t> out_of_memory;
   struct SharedAdvice {
     Advice first;  ///< That of the first task.
     std::vector<int64_t> tasks;

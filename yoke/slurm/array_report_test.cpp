@@ -36,6 +36,7 @@ std::vector<TaskReport> tasks_of_array() {
     tasks.push_back(array_task(std::to_string(i), i == 4 || i == 7 ? "OUT_OF_MEMORY" : "COMPLETED", (i + 1) * 10));
     tasks.back().report.memory_peak_bytes = (i + 1) << 20;
     tasks.back().report.memory_limit_bytes = i < 5 ? 100 << 20 : 200 << 20;
+    tasks.back().report.is_out_of_memory = i == 4 || i == 7;
     if (i == 4 || i == 7) tasks.back().advice = {{true, "memory-out", "more than " + std::to_string(i)}};
   }
   tasks[3].report.cpu_percent = 50;
@@ -59,6 +60,8 @@ TEST(SlurmArrayReport, HasStatesAndTheSpreadOfWhatTasksUsed) {
       (Spread{.num_tasks = 10, .least = 10, .median = 50, .most = 100, .ninety = 90, .most_task = 9, .limit = 600}));
   EXPECT_EQ(report.memory_bytes->most, 10 << 20) << "a task that runs is not counted";
   EXPECT_EQ(report.memory_bytes->limit, 200 << 20);
+  EXPECT_EQ(report.memory_bytes->num_tasks, 8U) << "of those that were out of memory, the peaks say nothing";
+  EXPECT_THAT(report.out_of_memory, ElementsAre(4, 7));
   EXPECT_EQ(report.cpu_percent->num_tasks, 1U) << "the others are not known";
   EXPECT_EQ(report.cpu_percent->least, report.cpu_percent->most);
   EXPECT_EQ(report.gpu_percent, std::nullopt);
@@ -78,6 +81,16 @@ TEST(SlurmArrayReport, IsShownAsTablesAndAsJson) {
   EXPECT_EQ(json.at("states").at("OUT_OF_MEMORY"), nlohmann::json({4, 7}));
   EXPECT_EQ(json.at("elapsed_seconds").at("ninety"), 90);
   EXPECT_TRUE(json.at("gpu_percent").is_null());
+  EXPECT_EQ(json.at("out_of_memory"), nlohmann::json({4, 7}));
+  EXPECT_THAT(text, HasSubstr("\ntasks 4,7: the memory did not suffice"));
+  EXPECT_THAT(text, Not(HasSubstr("over"))) << "the task with the most was not ended";
+  auto ended = tasks_of_array();
+  ended[9].report.job.state = "TIMEOUT";
+  const auto more = to_text(make_array_report(ended), 100);
+  EXPECT_THAT(more, AllOf(HasSubstr("over 1:40"), HasSubstr("\ntask 9: the time limit ended")));
+  // A narrow terminal keeps the most, its limit and its task.
+  const auto narrow = to_text(make_array_report(ended), 60);
+  EXPECT_THAT(narrow, AllOf(HasSubstr("over 1:40"), HasSubstr("most"), HasSubstr("  task\n")));
   std::vector<TaskReport> many;
   for (int64_t i = 0; i < 100; ++i) many.push_back(array_task(std::to_string(2 * i), "COMPLETED", 1));
   EXPECT_THAT(to_text(make_array_report(many), 100), HasSubstr("0,2,4,6,8,10,12,14,16,18,20,22,24,26,28,...\n"));

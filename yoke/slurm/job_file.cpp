@@ -1,9 +1,12 @@
 #include "yoke/slurm/job_file.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cctype>
 
 #include "yoke/base/environment.h"
+#include "yoke/base/error.h"
 #include "yoke/base/text.h"
 
 namespace yoke::slurm {
@@ -23,6 +26,41 @@ std::optional<JobRange> parse_job_range(std::string_view text) {
   JobRange range{*number, array_tasks_of(job)};
   std::ranges::sort(range.tasks);
   return range.tasks.empty() ? std::nullopt : std::optional(range);
+}
+
+std::string to_text(const JobTarget& target) {
+  return target.range ? fmt::format("{}_[{}]", target.name.number, to_task_list(target.range->tasks))
+                      : to_text(target.name);
+}
+
+std::vector<JobTarget> parse_job_targets(std::string_view text) {
+  constexpr int64_t kMostJobs = 1000;
+  std::vector<JobTarget> targets;
+  for (size_t at = 0; at <= text.size();) {
+    auto end = text.find(',', at);
+    if (const auto bracket = text.find('[', at); bracket < end) end = text.find(',', text.find(']', bracket));
+    const auto part = text.substr(at, end == text.npos ? text.npos : end - at);
+    at = end == text.npos ? text.size() + 1 : end + 1;
+    const auto dash = part.find('-');
+    const auto first = dash == part.npos ? std::nullopt : parse_int(part.substr(0, dash));
+    const auto last = dash == part.npos ? std::nullopt : parse_int(part.substr(dash + 1));
+    if (auto range = parse_job_range(part)) {
+      targets.push_back({{range->number, std::nullopt}, std::move(range)});
+    } else if (const auto name = parse_job_name(part)) {
+      targets.push_back({*name, std::nullopt});
+    } else if (first && last && 0 < *first && *first <= *last && *last - *first < kMostJobs) {
+      for (auto number = *first; number <= *last; ++number) targets.push_back({{number, std::nullopt}, std::nullopt});
+    } else {
+      return {};
+    }
+  }
+  return targets;
+}
+
+std::vector<JobTarget> require_job_targets(std::string_view text) {
+  if (auto targets = parse_job_targets(text); !targets.empty()) return targets;
+  throw Error(ErrorCode::kInvalidArgument,
+              "'{}' is no job of Slurm; give a number, as 123, 123_4, '123_[1-4]', 123+1 or 5-7", printable(text));
 }
 
 std::vector<JobName> jobs_in_name(std::string_view path) {

@@ -16,6 +16,22 @@ struct JobRange {
 };
 std::optional<JobRange> parse_job_range(std::string_view text);
 
+/// A job, an array, or tasks of one, as users name them.
+struct JobTarget {
+  JobName name;
+  std::optional<JobRange> range;  ///< These tasks of the array `name` alone.
+
+  bool contains(const Job& job) const { return !range || range->contains(job); }
+  bool operator==(const JobTarget&) const = default;
+};
+/// "4711_[1-3]", or nothing but the name.
+std::string to_text(const JobTarget& target);
+/// Reads a word of a command line: the forms of parse_job_name() and parse_job_range(), "5-7" (at most 1,000 jobs), and
+/// several with commas, "5,7_[1,3]". Empty: it has another form.
+std::vector<JobTarget> parse_job_targets(std::string_view text);
+/// The same. Errors  kInvalidArgument: it names no job.
+std::vector<JobTarget> require_job_targets(std::string_view text);
+
 /// The jobs that a file's name may mean, the likeliest (job_of_file()) first; five at most. A number of a file is often
 /// a date, a seed or a learning rate.
 std::vector<JobName> jobs_in_name(std::string_view path);

@@ -20,6 +20,21 @@ TEST(SlurmJobFile, ARangeNamesTasksOfAnArray) {
   EXPECT_FALSE(range.contains({.number = 2, .array = 6, .array_task = "1"}));
 }
 
+TEST(SlurmJobFile, AWordNamesJobsAndTasks) {
+  using Targets = std::vector<JobTarget>;
+  EXPECT_EQ(parse_job_targets("7"), (Targets{{{7, {}}, {}}}));
+  EXPECT_EQ(parse_job_targets("7.0"), (Targets{{{7, {}}, {}}}));
+  EXPECT_EQ(parse_job_targets("7_1,9+1"), (Targets{{{7, 1}, {}}, {{9, {}, 1}, {}}}));
+  EXPECT_EQ(parse_job_targets("7_[1,3],5-6"), (Targets{{{7, {}}, JobRange{7, {1, 3}}}, {{5, {}}, {}}, {{6, {}}, {}}}));
+  EXPECT_EQ(parse_job_targets("5-5"), (Targets{{{5, {}}, {}}}));
+  for (const auto* text :
+       {"", ",", "5,", "7-5", "0-3", "-3", "5-", "1-2000", "7_[1", "7_[]", "slurm-5.out", "5-7.out"}) {
+    EXPECT_EQ(parse_job_targets(text), Targets{}) << text;
+  }
+  EXPECT_EQ(to_text(parse_job_targets("7_[3,1-2]").at(0)), "7_[1-3]");
+  EXPECT_EQ(to_text(parse_job_targets("7_1").at(0)), "7_1");
+}
+
 TEST(SlurmJobFile, ANameMayMeanSeveralJobs) {
   using Names = std::vector<JobName>;
   EXPECT_EQ(jobs_in_name("logs/slurm-123.out"), (Names{{123, {}}}));

@@ -28,6 +28,24 @@ bool rename_to_new(const std::string& from, const std::string& to) {
 
 }  // namespace
 
+void require_plain_folder(const std::filesystem::path& folder, std::string_view advice) {
+  if (folder.string().find_first_of("%\\\n") == std::string::npos) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "the folder {} has a %, \\ or line end in its name, which Slurm replaces in the paths of outputs; {}",
+              printable(folder.string()), advice);
+}
+
+std::optional<std::filesystem::path> missing_output_folder(const std::filesystem::path& pattern,
+                                                           const std::filesystem::path& folder) {
+  const auto parent = pattern.parent_path();
+  if (parent.empty() || parent.string().find_first_of("%\\$") != std::string::npos) return std::nullopt;
+  std::error_code error;
+  if (std::filesystem::is_directory(folder / parent, error)) return std::nullopt;
+  // Nodes may have folders that are not here, but not in a folder that is.
+  const bool may_be_elsewhere = parent.is_absolute() && !std::filesystem::exists(parent.parent_path(), error);
+  return may_be_elsewhere ? std::nullopt : std::optional(parent);
+}
+
 std::optional<RankOutput> parse_rank_output(std::string_view path) {
   constexpr std::string_view kBegin = "slurm-", kEnd = ".out";
   auto name = base_name(path);

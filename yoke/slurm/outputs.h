@@ -1,4 +1,5 @@
-// yoke/slurm/outputs.h -- the files besides its main one in which a job's output is: those of ranks, and earlier ones.
+// yoke/slurm/outputs.h -- the files in which a job's output is: whether Slurm can write them, those of ranks, and those
+// of earlier runs.
 #pragma once
 
 #include <compare>
@@ -11,6 +12,16 @@
 #include <vector>
 
 namespace yoke::slurm {
+
+/// Errors  kInvalidArgument: the name of `folder` has a %, backslash or line end, which Slurm replaces in paths of
+/// outputs; `advice` says what to do instead.
+void require_plain_folder(const std::filesystem::path& folder, std::string_view advice);
+
+/// The folder of the output `pattern` if it is not there, so that Slurm before 23.02 cannot write the file. nullopt: it
+/// is there, or that cannot be told, because a pattern is in its name, or nodes alone may have it. A relative path is
+/// one in `folder`.
+std::optional<std::filesystem::path> missing_output_folder(const std::filesystem::path& pattern,
+                                                           const std::filesystem::path& folder);
 
 /// A file that one rank, or the ranks of one node, wrote: `yoke slurm submit --file-per-rank`.
 struct RankOutput {

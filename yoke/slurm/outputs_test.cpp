@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/command.h"
+#include "tests/support/message_of.h"
+#include "yoke/base/error.h"
 
 namespace yoke::slurm {
 namespace {
@@ -18,6 +20,31 @@ TEST(SlurmOutputs, HaveTheRankInTheirNames) {
   for (const auto* name : {"slurm-13.out", "slurm-13-rank.out", "slurm-13-rank1.out.0", "slurm-13-rank01.out",
                            "slurm--rank1.out", "slurm-x-rank1.out", "slurm-13-task1.out", "slurm-.out", "rank1.out"}) {
     EXPECT_EQ(parse_rank_output(name), std::nullopt) << name;
+  }
+}
+
+TEST(SlurmOutputs, NeedAFolder) {
+  test::TemporaryFolder folder;
+  std::filesystem::create_directory(folder.path("logs"));
+  struct Row {
+    std::string pattern, missing;
+  };
+  const std::vector<Row> rows = {{"x.out", ""},
+                                 {"logs/%j.out", ""},
+                                 {"nowhere/%j.out", "nowhere"},
+                                 {"logs/deep/%j.out", "logs/deep"},
+                                 {"logs/%x/%j.out", ""},
+                                 {folder.path("logs/a.out"), ""},
+                                 {folder.path("no/a.out"), folder.path("no")},
+                                 {"/nodes-alone-have/this/a.out", ""}};
+  for (const auto& [pattern, missing] : rows) {
+    EXPECT_EQ(missing_output_folder(pattern, folder.path()).value_or("").string(), missing) << pattern;
+  }
+  EXPECT_NO_THROW(require_plain_folder("/home/ada/my runs", ""));
+  for (const auto* name : {"/home/ada/a\\b", "/home/ada/50%", "/home/ada/a\nb"}) {
+    const auto error = test::error_of([&] { require_plain_folder(name, "choose another one"); });
+    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument) << name;
+    EXPECT_THAT(error.what(), testing::HasSubstr("; choose another one")) << name;
   }
 }
 

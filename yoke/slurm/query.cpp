@@ -72,6 +72,15 @@ std::vector<Job> known_jobs(const JobName& name, const Environment& environment)
   return jobs;
 }
 
+std::optional<int64_t> max_array_size(const Environment& environment) {
+  const auto text = ask({"scontrol", "show", "config"}, environment);
+  for (const auto line : lines_of(text)) {
+    const auto words = words_of(line);
+    if (words.size() >= 3 && words[0] == "MaxArraySize") return parse_int(words[2]);
+  }
+  return std::nullopt;
+}
+
 std::vector<Account> accounts_of(const JobName& name, const Environment& environment) {
   return all_accounts_of(name, environment).runs;
 }

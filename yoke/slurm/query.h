@@ -24,6 +24,9 @@ std::vector<Job> queued_jobs(const QueueOptions& options, const Environment& env
 /// its leader first, or the one named. It forgets jobs minutes after their ends (MinJobAge); then the result is empty.
 std::vector<Job> known_jobs(const JobName& name, const Environment& environment);
 
+/// MaxArraySize: the indices of an array are less. nullopt if slurmctld does not tell.
+std::optional<int64_t> max_array_size(const Environment& environment);
+
 /// What the accounts have about the newest job of this name; empty if they have nothing. The accounts lag behind by
 /// some seconds. Errors  also kFailedPrecondition if this Slurm keeps no accounts.
 std::vector<Account> accounts_of(const JobName& name, const Environment& environment);

@@ -6,6 +6,7 @@
 #include <array>
 #include <utility>
 
+#include "yoke/base/shell.h"
 #include "yoke/base/text.h"
 #include "yoke/slurm/job.h"
 
@@ -123,8 +124,9 @@ std::string state_text(const Job& job) {
                           : fmt::format(": {} ({})", meaning, printable(job.reason));
   if (next.empty() || next == kWait) return text;
   std::string advice(next);
-  for (auto at = advice.find("JOB"); at != advice.npos; at = advice.find("JOB", at + job.id.size())) {
-    advice.replace(at, 3, job.id);
+  const auto id = shell_word(job.id);  // "'120_[4-9]'"
+  for (auto at = advice.find("JOB"); at != advice.npos; at = advice.find("JOB", at + id.size())) {
+    advice.replace(at, 3, id);
   }
   return text + "; " + advice;
 }

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "yoke/storage/mount_table.h"
@@ -66,5 +68,8 @@ class Scan {
   struct State;
   std::unique_ptr<State> state_;
 };
+
+/// Whose rootless containers have files of the user `uid`, by the text of /etc/subuid; nullopt: nobody's. Pure.
+std::optional<std::string> subordinate_owner(int64_t uid, std::string_view subuid);
 
 }  // namespace yoke::storage

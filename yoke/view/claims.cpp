@@ -76,6 +76,18 @@ std::string ahead(const std::optional<Time>& time, Time now) {
   return *time > now ? format_duration(*time - now) : "over";
 }
 
+/// A claim as an entry of its device.
+Json claim_json(const ClaimRow& row) {
+  return {{"user", row.user.empty() ? Json() : Json(row.user)},
+          {"pid", row.pid ? Json(*row.pid) : Json()},
+          {"since", time_json(row.since)},
+          {"until", time_json(row.until)},
+          {"purpose", row.purpose},
+          {"idle_seconds", row.idle ? Json(row.idle->count()) : Json()},
+          {"shared_bytes", row.share_bytes ? Json(*row.share_bytes) : Json()},
+          {"remark", row.remark.empty() ? Json() : Json(row.remark)}};
+}
+
 }  // namespace
 
 std::vector<ClaimRow> claim_rows(const claim::Survey& survey, const device::Snapshot& snapshot,
@@ -196,16 +208,9 @@ Json claims_json(const std::vector<ClaimRow>& rows, const claim::Survey& survey,
                {"queue", Json::array()},
                {"reservations", reservations_json(reservations, user_name)}};
   for (const auto& row : rows) {
-    json["claims"].push_back({{"device_uuid", row.uuid},
-                              {"device", row.id.empty() ? Json() : Json(row.id)},
-                              {"user", row.user.empty() ? Json() : Json(row.user)},
-                              {"pid", row.pid ? Json(*row.pid) : Json()},
-                              {"since", time_json(row.since)},
-                              {"until", time_json(row.until)},
-                              {"purpose", row.purpose},
-                              {"idle_seconds", row.idle ? Json(row.idle->count()) : Json()},
-                              {"shared_bytes", row.share_bytes ? Json(*row.share_bytes) : Json()},
-                              {"remark", row.remark.empty() ? Json() : Json(row.remark)}});
+    Json entry = {{"device_uuid", row.uuid}, {"device", row.id.empty() ? Json() : Json(row.id)}};
+    entry.update(claim_json(row));
+    json["claims"].push_back(std::move(entry));
   }
   int64_t position = 0;
   for (const auto& ticket : survey.tickets) {
@@ -223,6 +228,23 @@ Json claims_json(const std::vector<ClaimRow>& rows, const claim::Survey& survey,
   return json;
 }
 
+void add_claims(Json& json, const device::Snapshot& snapshot, const std::vector<ClaimRow>* rows) {
+  const auto add = [&](Json& device, const std::string& id) {
+    auto& claims = device["claims"] = rows == nullptr ? Json() : Json::array();
+    for (size_t i = 0; rows != nullptr && i < rows->size(); ++i) {
+      if ((*rows)[i].id == id) claims.push_back(claim_json((*rows)[i]));
+    }
+  };
+  for (size_t i = 0; i < snapshot.devices.size(); ++i) {
+    const auto& device = snapshot.devices[i];
+    auto& entry = json["devices"][i];
+    add(entry, id_of(device));
+    for (size_t k = 0; k < device.instances.size(); ++k) {
+      add(entry["instances"][k], fmt::format("{}:{}", device.index, device.instances[k].index));
+    }
+  }
+}
+
 std::string claim_text(const std::vector<ClaimRow>& rows, const std::string& id, bool with_idle) {
   std::string text;
   for (const auto& row : rows) {
@@ -235,7 +257,7 @@ std::string claim_text(const std::vector<ClaimRow>& rows, const std::string& id,
 }
 
 Table report_table(const std::vector<claim::ReportRow>& rows, const device::Snapshot& snapshot,
-                   const UserName& user_name) {
+                   const UserName& user_name, Figures figures) {
   Table table{.columns = {{.title = "user", .shrinks_to = 6},
                           {.title = "device"},
                           {.title = "claims", .align = Align::kRight, .drop_order = 1},
@@ -243,10 +265,15 @@ Table report_table(const std::vector<claim::ReportRow>& rows, const device::Snap
                           {.title = "idle hours", .align = Align::kRight}},
               .rows = {}};
   const auto devices = known_devices(snapshot);
-  const auto hours = [](std::chrono::seconds time) { return fmt::format("{:.1f}", to_hours(time)); };
+  const bool is_exact = figures == Figures::kExact;
+  const auto hours = [&](std::chrono::seconds time) {
+    return is_exact ? fmt::format("{}", to_hours(time)) : fmt::format("{:.1f}", to_hours(time));
+  };
   const auto add = [&](const claim::ReportRow& row, const std::string& device) {
     table.rows.push_back({user_name(row.uid), device, fmt::format("{}", row.num_claims), hours(row.held),
-                          row.idle_unknown == row.held ? kUnknown : hours(row.idle)});
+                          row.idle_unknown != row.held ? hours(row.idle)
+                          : is_exact                   ? ""
+                                                       : kUnknown});
   };
   for (size_t i = 0; i < rows.size();) {
     claim::ReportRow sum{.uid = rows[i].uid};

@@ -57,10 +57,15 @@ nlohmann::ordered_json claims_json(const std::vector<ClaimRow>& rows, const clai
                                    const std::vector<ReservationRow>& reservations,
                                    const std::function<std::string(int64_t)>& user_name);
 
+/// Adds `claims` to each device and MIG instance of device::to_json(snapshot), as docs/devices.md has it. nullptr: they
+/// are not known.
+void add_claims(nlohmann::ordered_json& json, const device::Snapshot& snapshot, const std::vector<ClaimRow>* rows);
+
 /// Hours by user and device (`yoke claims --report`), with a row for all devices of a user who had several. `snapshot`
-/// says which devices there are now.
+/// says which devices there are now. kExact: for programs, with all digits, and nothing where a value is not known.
+enum class Figures { kRounded, kExact };
 Table report_table(const std::vector<claim::ReportRow>& rows, const device::Snapshot& snapshot,
-                   const std::function<std::string(int64_t)>& user_name);
+                   const std::function<std::string(int64_t)>& user_name, Figures figures = Figures::kRounded);
 nlohmann::ordered_json report_json(const std::vector<claim::ReportRow>& rows, const device::Snapshot& snapshot,
                                    claim::Time from, claim::Time now,
                                    const std::function<std::string(int64_t)>& user_name);

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "yoke/base/format.h"
+#include "yoke/base/moment.h"
 #include "yoke/view/devices.h"
 
 namespace yoke::view {
@@ -83,6 +84,22 @@ void add_identity(Page& page, const device::Device& device, const std::string& i
   page.add_of("allowed processors", facts.num_allowed_cpus, facts.num_cpus);
 }
 
+void add_claims(Page& page, const std::vector<ClaimRow>& claims, const std::string& id) {
+  page.section("Claims");
+  for (const auto& claim : claims) {
+    if (claim.id != id) continue;
+    std::vector<std::string> words;
+    if (claim.since) words.push_back("since " + moment_text(*claim.since));
+    if (claim.until) words.push_back("until " + moment_text(*claim.until));
+    words.push_back(claim.share_bytes ? "shared, " + format_bytes(*claim.share_bytes) + " of it" : "alone");
+    for (const auto& text : {claim.remark, claim.purpose}) {
+      if (!text.empty()) words.push_back(text);
+    }
+    const auto pid = claim.pid ? fmt::format("{} ", *claim.pid) : "";
+    page.add(pid + (claim.user.empty() ? "?" : claim.user), fmt::format("{}", fmt::join(words, ", ")));
+  }
+}
+
 void add_use(Page& page, const device::Readings& now) {
   page.section("Use");
   page.add("utilisation", now.utilization_percent, " %");
@@ -152,6 +169,7 @@ void add_memory_errors(Page& page, const device::Readings& now) {
   page.add("retired pages", now.retired_pages);
   page.add("remapped rows", now.remapped_rows);
   page.add("waits for a reset", now.retirement_pending);
+  if (now.remapping_failed == true) page.add("spare rows", std::string("none left: have the GPU replaced"));
 }
 
 void add_processes(Page& page, const device::Device& device) {
@@ -170,9 +188,10 @@ void add_processes(Page& page, const device::Device& device) {
 
 }  // namespace
 
-std::string device_page(const device::Device& device, const std::string& id) {
+std::string device_page(const device::Device& device, const std::string& id, const std::vector<ClaimRow>& claims) {
   Page page;
   add_identity(page, device, id);
+  add_claims(page, claims, id);
   add_use(page, device.readings);
   add_heat(page, device.facts, device.readings);
   add_clocks(page, device.facts, device.readings);
@@ -182,7 +201,7 @@ std::string device_page(const device::Device& device, const std::string& id) {
   add_processes(page, device);
   std::string text = page.take();
   for (const auto& instance : device.instances) {
-    text += '\n' + device_page(instance, fmt::format("{}:{}", device.index, instance.index));
+    text += '\n' + device_page(instance, fmt::format("{}:{}", device.index, instance.index), claims);
   }
   return text;
 }

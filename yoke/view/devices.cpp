@@ -19,6 +19,11 @@ std::string memory(const device::Readings& readings) {
 
 std::string number(const std::optional<int64_t>& value) { return value ? fmt::format("{}", *value) : ""; }
 
+/// Unix time.
+std::string unix_time(const std::optional<claim::Time>& time) {
+  return time ? fmt::format("{}", std::chrono::system_clock::to_time_t(*time)) : "";
+}
+
 /// Calls `visit(device, id)` for each device and, after it, for its MIG instances.
 void for_each(const std::vector<device::Choice>& choices,
               const std::function<void(const Device&, const std::string&)>& visit) {
@@ -63,11 +68,28 @@ Table device_table(const device::Snapshot& snapshot, const ClaimLabels& claims) 
   return table;
 }
 
-Table device_csv(const std::vector<device::Choice>& choices) {
+Table device_csv(const std::vector<device::Choice>& choices, const std::vector<ClaimRow>& claims) {
   Table table;
-  for (const char* title : {"id", "vendor", "name", "uuid", "pci_bus_id", "state", "utilization_percent",
-                            "memory_used_bytes", "memory_total_bytes", "memory_reserved_bytes", "temperature_celsius",
-                            "power_mw", "power_limit_mw", "num_processes", "users"}) {
+  for (const char* title : {"id",
+                            "vendor",
+                            "name",
+                            "uuid",
+                            "pci_bus_id",
+                            "state",
+                            "utilization_percent",
+                            "memory_used_bytes",
+                            "memory_total_bytes",
+                            "memory_reserved_bytes",
+                            "temperature_celsius",
+                            "power_mw",
+                            "power_limit_mw",
+                            "num_processes",
+                            "users",
+                            "claim_users",
+                            "claim_since",
+                            "claim_until",
+                            "claim_shared_bytes",
+                            "claim_purposes"}) {
     table.columns.push_back({title});
   }
   for_each(choices, [&](const Device& device, const std::string& id) {
@@ -79,6 +101,18 @@ Table device_csv(const std::vector<device::Choice>& choices) {
          number(readings.memory_total_bytes), number(readings.memory_reserved_bytes),
          number(readings.temperature_celsius), number(readings.power_mw), number(readings.power_limit_mw),
          knows_processes(device) ? fmt::format("{}", device.processes.size()) : "", user_list(device)});
+    const auto of_claims = [&](const std::function<std::string(const ClaimRow&)>& text) {
+      std::vector<std::string> texts;
+      for (const auto& claim : claims) {
+        if (claim.id == id) texts.push_back(text(claim));
+      }
+      table.rows.back().push_back(fmt::format("{}", fmt::join(texts, ", ")));
+    };
+    of_claims([](const ClaimRow& claim) { return claim.user.empty() ? "?" : claim.user; });
+    of_claims([](const ClaimRow& claim) { return unix_time(claim.since); });
+    of_claims([](const ClaimRow& claim) { return unix_time(claim.until); });
+    of_claims([](const ClaimRow& claim) { return number(claim.share_bytes); });
+    of_claims([](const ClaimRow& claim) { return claim.purpose; });
   });
   return table;
 }

@@ -8,6 +8,7 @@
 #include "yoke/base/table.h"
 #include "yoke/device/device.h"
 #include "yoke/device/selection.h"
+#include "yoke/view/claims.h"
 
 namespace yoke::view {
 
@@ -19,14 +20,14 @@ using ClaimLabels = std::map<std::string, std::string>;
 Table device_table(const device::Snapshot& snapshot, const ClaimLabels& claims = {});
 
 /// Returns a table for programs, with the chosen devices and their instances. It has more columns, plain numbers, and
-/// units in the titles.
-Table device_csv(const std::vector<device::Choice>& choices);
+/// units in the titles. Where several share a device, a cell about claims has a value of each.
+Table device_csv(const std::vector<device::Choice>& choices, const std::vector<ClaimRow>& claims = {});
 
 /// Returns a table with only index, UUID, bus id and name (`-L`).
 Table device_list(const std::vector<device::Choice>& choices);
 
-/// Returns everything that is known about one device, in sections.
-std::string device_page(const device::Device& device, const std::string& id);
+/// Returns everything that is known about one device, in sections. `claims`: of all devices.
+std::string device_page(const device::Device& device, const std::string& id, const std::vector<ClaimRow>& claims = {});
 
 /// Returns the notes for a table: why a device has no numbers, or why there is no GPU.
 std::vector<std::string> device_notes(const device::Snapshot& snapshot);

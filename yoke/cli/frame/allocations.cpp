@@ -39,7 +39,7 @@ std::vector<HeldAllocation> held_allocations(const Context& context) {
         const auto job = slurm::find_job(held.allocation.job, context.environment);
         const auto phase = job ? phase_of(*job) : Phase::kEnded;
         if (phase == Phase::kEnded) {
-          cluster::remove_allocation(held.allocation.file);
+          cluster::end_allocation(held.allocation);
           continue;
         }
         held.state = phase == Phase::kHeld ? "held" : phase == Phase::kWaiting ? "waiting" : "ending";
@@ -113,7 +113,7 @@ void release_allocation(const cluster::Allocation& allocation, std::chrono::mill
     }
     poll(nullptr, 0, static_cast<int>(pause.count()));
   }
-  cluster::remove_allocation(allocation.file);
+  cluster::remove_allocation(allocation);
 }
 
 }  // namespace yoke::cli

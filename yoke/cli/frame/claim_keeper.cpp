@@ -15,8 +15,9 @@
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
 #include "yoke/base/user_socket.h"
-#include "yoke/cli/frame/program_tree.h"
-#include "yoke/cli/frame/watched_program.h"
+#include "yoke/device/process/info.h"
+#include "yoke/program/program_tree.h"
+#include "yoke/program/watched_program.h"
 
 namespace yoke::cli {
 namespace {
@@ -40,7 +41,13 @@ void tell_user(const std::string& speaker, const std::string& text) {
   tell_terminals(speaker + text, STDERR_FILENO);
 }
 
-constexpr bool is_passed_on(const SignalMessages::Message& message) { return message.signal != SIGCHLD; }
+/// " by root" if it was somebody else.
+std::string by_whom(const program::SignalMessages::Message& message) {
+  if (!message.is_from_process || message.sender == geteuid()) return "";
+  return " by " + printable(device::user_name(int64_t{message.sender}));
+}
+
+constexpr bool is_passed_on(const program::SignalMessages::Message& message) { return message.signal != SIGCHLD; }
 
 }  // namespace
 
@@ -68,8 +75,8 @@ int ClaimEnd::milliseconds_left() const {
 
 int keep_for_program(claim::Claim& claim, const std::vector<std::string>& argv, const Environment& environment,
                      const std::string& speaker, UseWatch& watch, const std::function<void()>& started) {
-  SignalMessages messages;
-  ProgramTree tree;
+  program::SignalMessages messages;
+  program::ProgramTree tree;
   const auto failure = fmt::format("{}cannot start {}: ", speaker, printable(argv[0]));
   const pid_t program = spawn({.argv = argv,
                                .environment = environment.to_strings(),
@@ -89,7 +96,9 @@ int keep_for_program(claim::Claim& claim, const std::vector<std::string>& argv, 
   bool is_slow_told = false;  // the user knows that processes do not end
   auto slow_at = kNever;
   const auto end_tree = [&] {
-    const auto left = tree.end(program, claim.living_heirs());
+    program::ProcessTimes keepers;
+    for (const auto& heir : claim.living_heirs()) keepers.emplace(heir.pid, heir.start_ticks);
+    const auto left = tree.end(program, keepers);
     if (slow_at == kNever) slow_at = Steady::now() + kSlowEnd;
     if (!left.empty() && !is_slow_told && Steady::now() >= slow_at) {
       is_slow_told = true;
@@ -138,7 +147,7 @@ int keep_for_program(claim::Claim& claim, const std::vector<std::string>& argv, 
       const bool is_for_us = message->is_from_process || (message->signal == SIGHUP && getsid(0) == getpid());
       if (!is_for_us || !is_passed_on(*message) || result) continue;
       if (message->signal == SIGTERM && !tree.is_ending() && claim.read().is_forced) {
-        end_program("the claim was released");
+        end_program("the claim was released" + by_whom(*message));
         continue;
       }
       is_asked = is_asked || message->signal == SIGTERM;
@@ -148,24 +157,41 @@ int keep_for_program(claim::Claim& claim, const std::vector<std::string>& argv, 
 }
 
 void keep_for_a_time(claim::Claim& claim, const UniqueFd& process, const std::string& speaker, UseWatch& watch) {
-  SignalMessages messages;
+  program::SignalMessages messages;
   ClaimEnd end(claim);
+  const auto& purpose = claim.note().purpose;
+  const auto which = purpose.empty() ? "" : fmt::format(" ({})", printable(purpose));
+  auto why = "the time of the claim is over" + which;
   while (!end.is_over()) {
     // poll() ignores a descriptor of -1
     pollfd news[] = {{messages.fd(), POLLIN, 0}, {process.value(), POLLIN, 0}, {watch.fd(), POLLIN, 0}};
     if (poll(news, 3, sooner(end.milliseconds_left(), watch.milliseconds_left())) == 0) claim.beat();
-    if (news[1].revents != 0) break;
+    if (news[1].revents != 0) {
+      why.clear();
+      break;
+    }
     const auto step = watch.look();
     if (step == claim::IdleStep::kWarn) tell_user(speaker, watch.warning());
     if (step == claim::IdleStep::kEnd) {
-      tell_user(speaker, watch.farewell());
+      why = watch.farewell();
       break;
     }
     bool is_ended = false;
-    while (const auto message = messages.next()) is_ended = is_ended || message->signal != SIGCHLD;
+    while (const auto message = messages.next()) {
+      if (message->signal == SIGCHLD) continue;
+      is_ended = true;
+      // Whoever releases a claim of his own knows that.
+      const auto whom = by_whom(*message);
+      why = whom.empty() ? "" : "the claim was released" + whom + which;
+    }
     if (is_ended) break;
   }
   claim.release();
+  if (why.empty()) return;
+  const auto* const it = claim.note().keys.size() == 1 ? "it" : "them";
+  tell_user(speaker,
+            fmt::format("{}; others may have {} now, although programs of a shell that was given {} still see {}", why,
+                        watch.devices(), it, it));
 }
 
 }  // namespace yoke::cli

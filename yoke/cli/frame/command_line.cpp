@@ -230,7 +230,12 @@ void parse(CLI::App& app, std::vector<std::string> words, Context& context) {
   bool has_program = false;  // beyond doubt: after an unknown option, a word may be its value
   if (starts_program(command)) {
     auto split = split_words(words, {.takes_value = [&](std::string_view name) { return takes_value(command, name); },
-                                     .whole_name = [&](std::string_view name) { return whole_name(command, name); }});
+                                     .whole_name = [&](std::string_view name) { return whole_name(command, name); },
+                                     .has_optional_time =
+                                         [&](std::string_view name) {
+                                           const auto* option = command.get_option_no_throw(std::string(name));
+                                           return option != nullptr && option->get_type_name() == "[TIMEOUT]";
+                                         }});
     own = std::move(split.own);
     context.rest = std::move(split.rest);
     has_program = split.has_dashes || context.rest.size() > 1;

@@ -26,9 +26,9 @@
 #include "yoke/cli/frame/claim_keeper.h"
 #include "yoke/cli/frame/container_log.h"
 #include "yoke/cli/frame/fuse_helpers.h"
-#include "yoke/cli/frame/private_folder.h"
-#include "yoke/cli/frame/watched_program.h"
 #include "yoke/container/meeting.h"
+#include "yoke/program/private_folder.h"
+#include "yoke/program/watched_program.h"
 
 namespace yoke::cli {
 namespace {
@@ -94,8 +94,8 @@ class Keeper {
 
   /// Lets the command start the engine's client. Returns false if the command is gone.
   bool begin() {
-    tell(channel_,
-         {{"argv", container::plan_container(kept_.engine, kept_.request, grant_)}, {"is_logged", needs_log()}});
+    const auto client = container::plan_container(kept_.engine, kept_.request, grant_);
+    tell(channel_, {{"argv", client.argv}, {"variables", client.variables}, {"is_logged", needs_log()}});
     const auto answer = hear(channel_);
     if (!answer || !answer->contains("client")) return false;
     client_pid_ = answer->at("client").get<pid_t>();
@@ -106,7 +106,7 @@ class Keeper {
   }
 
   void keep() {
-    SignalMessages messages;
+    program::SignalMessages messages;
     while (!is_over_) {
       pollfd news[] = {{meeting_.fd(), POLLIN, 0},
                        {client_.value(), POLLIN, 0},
@@ -327,7 +327,7 @@ class Keeper {
   KeptContainer kept_;
   UniqueFd channel_;
   Environment environment_;
-  PrivateFolder folder_;
+  program::PrivateFolder folder_;
   container::Meeting meeting_;
   UniqueFd listener_;
   int64_t since_;
@@ -370,15 +370,16 @@ class Front {
     const auto plan = hear(channel_);
     if (!plan) return wait_for_child(keeper_);
     is_logged_ = plan->at("is_logged").get<bool>();
-    SignalMessages messages;
-    const auto argv = plan->at("argv").get<std::vector<std::string>>();
-    WatchedProgram client(argv, {.environment = context_.environment.to_strings(),
-                                 .in = is_logged_ ? kNullStream : kInheritedStream,
-                                 .out = is_logged_     ? output.value()
-                                        : is_detached_ ? kNullStream
-                                                       : kInheritedStream,
-                                 .err = is_logged_ ? output.value() : kInheritedStream,
-                                 .new_session = is_logged_});
+    program::SignalMessages messages;
+    const container::Client planned{.argv = plan->at("argv"), .variables = plan->at("variables")};
+    const auto& argv = planned.argv;
+    program::WatchedProgram client(argv, {.environment = planned.environment(context_.environment).to_strings(),
+                                          .in = is_logged_ ? kNullStream : kInheritedStream,
+                                          .out = is_logged_     ? output.value()
+                                                 : is_detached_ ? kNullStream
+                                                                : kInheritedStream,
+                                          .err = is_logged_ ? output.value() : kInheritedStream,
+                                          .new_session = is_logged_});
     output.reset();
     tell(channel_, {{"client", client.pid()}});
     if (!hear(channel_)) throw Error(ErrorCode::kUnavailable, "the process that holds the devices has ended");
@@ -402,7 +403,7 @@ class Front {
  private:
   int milliseconds_left() const { return give_up_at_ ? 50 : -1; }
 
-  bool is_done(const WatchedProgram& client) const {
+  bool is_done(const program::WatchedProgram& client) const {
     if (is_logged_ && (is_running_ || failure_)) return true;  // the client stays
     if (!client.status()) return false;
     if (is_detached_ && (is_running_ || failure_)) return true;
@@ -419,7 +420,7 @@ class Front {
     if (message->contains("log")) log_ = message->at("log").get<std::string>();
   }
 
-  void pass_on(const SignalMessages::Message& message) {
+  void pass_on(const program::SignalMessages::Message& message) {
     // The terminal signals the client, too, except that a hangup reaches the leader of the session alone.
     const bool is_for_us = message.is_from_process || (message.signal == SIGHUP && getsid(0) == getpid());
     if (ends_processes(message.signal)) end_signal_ = message.signal;

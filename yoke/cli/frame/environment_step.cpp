@@ -9,6 +9,7 @@
 
 #include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
+#include "yoke/base/held_signals.h"
 #include "yoke/base/process.h"
 #include "yoke/base/signal_name.h"
 #include "yoke/base/text.h"
@@ -28,6 +29,7 @@ environment::PipFacts ask_python(const std::string& python, std::vector<std::str
 void run_environment_step(const environment::Step& step, const std::string& what, const Environment& variables) {
   constexpr size_t kMaxKept = 65'536;
   const bool is_venv = step.kind == environment::Step::Kind::kVenv;
+  HeldSignals signals;
   auto pipe = make_pipe();
   // pip writes its progress to standard output and errors to standard error; venv writes both to standard output.
   const pid_t child = spawn({.argv = step.argv,
@@ -35,12 +37,16 @@ void run_environment_step(const environment::Step& step, const std::string& what
                              .in = kNullStream,
                              .out = is_venv ? pipe.write_end.value() : STDERR_FILENO,
                              .err = pipe.write_end.value(),
-                             .death_signal = SIGTERM});
+                             .death_signal = SIGTERM,
+                             .blocked_signals = BlockedSignals::kNone});
   if (child < 0) throw system_error(errno, "starting " + step.argv[0]);
   pipe.write_end.reset();
   std::string output;
   char buffer[4096];
-  for (ssize_t count = 0; (count = read(pipe.read_end.value(), buffer, sizeof buffer)) != 0;) {
+  for (;;) {
+    signals.wait_readable(pipe.read_end.value(), child);
+    const auto count = read(pipe.read_end.value(), buffer, sizeof buffer);
+    if (count == 0) break;
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) break;
     output.append(buffer, static_cast<size_t>(count));

@@ -7,16 +7,6 @@
 #include "yoke/base/shell.h"
 
 namespace yoke::cli {
-namespace {
-
-/// A word for the shell, quoted only if it must be.
-std::string shell_word(const std::string& path) {
-  constexpr std::string_view kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/._-+";
-  return path.find_first_not_of(kPlain) == path.npos ? path : shell_quoted(path);
-}
-
-}  // namespace
-
 std::string why_missing(const Installation& installation, const std::filesystem::path& program,
                         const std::string& target) {
   const auto root = installation.executable.parent_path().parent_path();

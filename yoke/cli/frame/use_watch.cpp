@@ -12,6 +12,7 @@
 
 #include "yoke/base/format.h"
 #include "yoke/base/text.h"
+#include "yoke/claim/config.h"
 
 namespace yoke::cli {
 namespace {
@@ -59,7 +60,7 @@ claim::IdleStep UseWatch::look() {
   if (reader_ && is_readable(reader_->fd())) {
     if (const auto snapshot = reader_->take()) {
       record(claim::uses_by_id(*snapshot, options_.ids));
-      if (!is_well(*snapshot)) reader_.reset();
+      if (!program::is_well(*snapshot)) reader_.reset();
     } else {
       reader_.reset();
     }
@@ -69,16 +70,20 @@ claim::IdleStep UseWatch::look() {
   if (reader_ && reader_->is_asked()) {
     watch_.note_use(Clock::now());  // a driver that hangs must not end a claim
   } else {
-    if (!reader_) reader_ = std::make_unique<DeviceReader>(DeviceReader::Options{.open = options_.open});
+    if (!reader_)
+      reader_ = std::make_unique<program::DeviceReader>(program::DeviceReader::Options{.open = options_.open});
     reader_->request();
   }
   return watch_.step(Clock::now());
 }
 
+std::string UseWatch::devices() const {
+  return fmt::format("{} {}", options_.ids.size() == 1 ? "device" : "devices", fmt::join(options_.ids, ", "));
+}
+
 std::string UseWatch::beginning() const {
   const auto& purpose = claim_.note().purpose;
-  return fmt::format("{} {} {} not been used for {}{}", options_.ids.size() == 1 ? "device" : "devices",
-                     fmt::join(options_.ids, ", "), options_.ids.size() == 1 ? "has" : "have",
+  return fmt::format("{} {} not been used for {}{}", devices(), options_.ids.size() == 1 ? "has" : "have",
                      format_rough_duration(watch_.idle_for(Clock::now())),
                      purpose.empty() ? "" : fmt::format(" ({})", printable(purpose)));
 }
@@ -89,11 +94,13 @@ std::string UseWatch::warning() const {
                                 claim_.note().is_holder ? "" : " --force", options_.ids.size() == 1 ? "it" : "them");
   if (!end) return fmt::format("{}; {}", beginning(), what);
   const auto left = *end - watch_.idle_for(Clock::now());
-  return fmt::format("{}; this site ends the claim in {} unless they are used; {}", beginning(),
-                     format_rough_duration(left), what);
+  return fmt::format("{}; {} ends the claim in {} unless they are used; {}", beginning(),
+                     claim::limiter(options_.is_own_end), format_rough_duration(left), what);
 }
 
-std::string UseWatch::farewell() const { return fmt::format("{}, so this site ends the claim", beginning()); }
+std::string UseWatch::farewell() const {
+  return fmt::format("{}, so {} ends the claim", beginning(), claim::limiter(options_.is_own_end));
+}
 
 int tell_terminals(const std::string& text, int except) {
   struct stat own {};

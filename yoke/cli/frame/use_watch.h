@@ -10,13 +10,14 @@
 
 #include "yoke/claim/idle.h"
 #include "yoke/claim/ledger.h"
-#include "yoke/cli/frame/device_reader.h"
+#include "yoke/program/device_reader.h"
 
 namespace yoke::cli {
 
 struct UseWatchOptions {
   std::vector<std::string> ids;  ///< Of the claim's devices, in the order of Note::keys.
   claim::IdleLimits limits;
+  bool is_own_end = false;                                ///< SiteConfig::is_own_idle_end.
   std::function<std::unique_ptr<device::Source>()> open;  ///< A source of these devices alone.
 };
 
@@ -29,6 +30,7 @@ class UseWatch {
 
   int fd() const { return reader_ ? reader_->fd() : -1; }         ///< For poll(); -1 is ignored there.
   pid_t reader() const { return reader_ ? reader_->pid() : -1; }  ///< The child that reads the devices.
+  std::string devices() const;                                    ///< "device 0", "devices 0, 1".
   int milliseconds_left() const;                                  ///< Until the next look; for poll().
 
   /// Looks if it is time, and takes the answer if there is one. Returns what the limits say.
@@ -47,7 +49,7 @@ class UseWatch {
   claim::Claim& claim_;
   const UseWatchOptions options_;
   claim::IdleWatch watch_;
-  std::unique_ptr<DeviceReader> reader_;
+  std::unique_ptr<program::DeviceReader> reader_;
   Clock::time_point next_;
 };
 

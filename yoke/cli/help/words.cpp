@@ -6,6 +6,12 @@
 #include "yoke/base/error.h"
 
 namespace yoke::cli {
+namespace {
+
+bool is_time(std::string_view word) { return !word.empty() && word[0] >= '0' && word[0] <= '9'; }
+
+}  // namespace
+
 std::string with_dashes(std::string word) {
   if (!word.starts_with("--")) return word;
   const auto end = std::min(word.find('='), word.size());
@@ -32,6 +38,11 @@ Words split_words(const std::vector<std::string>& words, const OptionNames& name
     if (option.starts_with("--") && option.find('=') == option.size() - 1) {
       option.pop_back();
       result.own.emplace_back();
+      continue;
+    }
+    if (names.has_optional_time(option)) {
+      const bool has_time = word + 1 != words.end() && is_time(*(word + 1));
+      option += "=" + (has_time ? *++word : "forever");
       continue;
     }
     const bool has_its_value = option.starts_with("--") ? option.find('=') != option.npos : option.size() > 2;
@@ -75,25 +86,6 @@ std::vector<std::string> with_signal_option(const std::vector<std::string>& word
     } else {
       result.push_back(word);
     }
-  }
-  return result;
-}
-
-std::vector<std::string> with_wait_limit(const std::vector<std::string>& words) {
-  std::vector<std::string> result;
-  for (auto word = words.begin(); word != words.end(); ++word) {
-    if (*word == "--") {
-      result.insert(result.end(), word, words.end());
-      break;
-    }
-    if (*word != "--wait") {
-      result.push_back(*word);
-      continue;
-    }
-    const auto next = word + 1;
-    const bool has_limit = next != words.end() && !next->empty() && (*next)[0] >= '0' && (*next)[0] <= '9';
-    result.push_back("--wait=" + (has_limit ? *next : std::string("forever")));
-    if (has_limit) ++word;
   }
   return result;
 }

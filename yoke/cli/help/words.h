@@ -23,6 +23,8 @@ struct OptionNames {
   std::function<bool(std::string_view)> takes_value;  ///< Whether "-n" has a value.
   /// Returns "--redirects" for "--redirect".
   std::function<std::string(std::string_view)> whole_name = [](std::string_view name) { return std::string(name); };
+  /// Whether "--wait" may have a length of time, which begins with a digit; without one it becomes "--wait=forever".
+  std::function<bool(std::string_view)> has_optional_time = [](std::string_view /*name*/) { return false; };
 };
 
 /// "--nproc_per_node=a_b" -> "--nproc-per-node=a_b", because torchrun accepts underscores as well as dashes.
@@ -44,10 +46,6 @@ std::vector<std::string> with_signal_option(const std::vector<std::string>& word
 /// Joins "--option" and the word after it into "--option=--batch-size", because CLI11 takes a word that begins with a
 /// dash as an option, not as a value. Stops at a "--".
 std::vector<std::string> with_joined_option(const std::vector<std::string>& words);
-
-/// "--wait 10m" -> "--wait=10m"; without a length of time, which begins with a digit, "--wait=forever". Stops at a
-/// "--".
-std::vector<std::string> with_wait_limit(const std::vector<std::string>& words);
 
 /// "--trace A B" -> "--trace A --trace B", because B would otherwise begin a program. Stops at a "--".
 std::vector<std::string> with_repeated_trace(const std::vector<std::string>& words);

@@ -99,13 +99,18 @@ TEST(Words, AnOptionMayBeTheValueOfOption) {
   EXPECT_EQ(with_joined_option({"--option"}), (List{"--option"}));
 }
 
-TEST(WaitLimit, IsTheNextWordIfThatIsALengthOfTime) {
-  EXPECT_THAT(with_wait_limit({"--wait", "10m", "-n", "2"}), ElementsAre("--wait=10m", "-n", "2"));
-  EXPECT_THAT(with_wait_limit({"--wait", "-n", "2"}), ElementsAre("--wait=forever", "-n", "2"));
-  EXPECT_THAT(with_wait_limit({"--wait", "python"}), ElementsAre("--wait=forever", "python"));
-  EXPECT_THAT(with_wait_limit({"--wait=5s"}), ElementsAre("--wait=5s"));
-  EXPECT_THAT(with_wait_limit({"--wait"}), ElementsAre("--wait=forever"));
-  EXPECT_THAT(with_wait_limit({"-n", "2", "--", "x", "--wait", "5"}), ElementsAre("-n", "2", "--", "x", "--wait", "5"));
+TEST(WaitLimit, IsTheNextWordIfThatIsALengthOfTimeAndTheProgramKeepsItsOwn) {
+  const OptionNames names{.takes_value = [](std::string_view name) { return name == "-n"; },
+                          .has_optional_time = [](std::string_view name) { return name == "--wait"; }};
+  const auto split = [&](const std::vector<std::string>& words) { return split_words(words, names); };
+  EXPECT_THAT(split({"-n", "1", "--wait", "python", "x.py", "--wait", "5"}).own,
+              ElementsAre("-n", "1", "--wait=forever"));
+  EXPECT_THAT(split({"--wait", "5m", "python", "--wait"}).own, ElementsAre("--wait=5m"));
+  EXPECT_THAT(split({"--wait", "5m", "python", "--wait"}).rest, ElementsAre("python", "--wait"));
+  EXPECT_THAT(split({"-n", "1", "python", "--wait", "5"}).rest, ElementsAre("python", "--wait", "5"));
+  EXPECT_THAT(split({"--wait", "-n", "2"}).own, ElementsAre("--wait=forever", "-n", "2"));
+  EXPECT_THAT(split({"--wait", "--", "x", "--wait", "5"}).rest, ElementsAre("x", "--wait", "5"));
+  EXPECT_THAT(split({"--wait=5m", "--wait"}).own, ElementsAre("--wait=5m", "--wait=forever"));
 }
 
 TEST(RepeatedTrace, EachPathIsAValueOfItsOwn) {

@@ -29,11 +29,18 @@ constexpr int kEndTries = 20, kEndPauseMs = 100;
 /// How long a command may stay after its job for a slurmctld that does not answer.
 constexpr std::chrono::seconds kEndQuestion{2};
 
+/// "; what ... said is in FILE", or nothing.
+std::string kept_log_text(const std::string& job, const Context& context) {
+  const auto log = cluster::kept_log(job, context.environment);
+  return log ? "; what its keeper and srun said is in " + printable(log->string()) : "";
+}
+
 Error has_ended(const Allocation& allocation, const std::optional<slurm::Job>& job, const Context& context) {
-  if (!allocation.file.empty()) cluster::remove_allocation(allocation.file);
+  if (!allocation.file.empty()) cluster::end_allocation(allocation);
   return {ErrorCode::kNotFound,
-          fmt::format("allocation {} has ended: {}", allocation.job,
-                      job ? why_ended(*job, context.environment) : "Slurm does not know it any more")};
+          fmt::format("allocation {} has ended: {}{}", allocation.job,
+                      job ? why_ended(*job, context.environment) : "Slurm does not know it any more",
+                      kept_log_text(allocation.job, context))};
 }
 
 /// Asks Slurm about an allocation that no node tells of. Returns its nodes, for srun.
@@ -134,12 +141,14 @@ std::optional<std::string> end_of_allocation(const std::string& job, const Conte
     slurm::check_controller(context.environment, kEndQuestion);
     for (int i = 0;; ++i) {
       const auto found = slurm::find_job(job, context.environment);
-      if (!found) return "Slurm does not know it any more";
+      if (!found) return "Slurm does not know it any more" + kept_log_text(job, context);
       const auto phase = phase_of(*found);
       if (phase == slurm::Phase::kHeld || phase == slurm::Phase::kWaiting) return std::nullopt;
       // While a job completes, its list of nodes lacks one that is down.
       const bool is_known = phase == slurm::Phase::kEnded || found->reason == "TimeLimit";
-      if (is_known || i == kEndTries) return why_ended(*found, context.environment);
+      if (is_known || i == kEndTries) {
+        return why_ended(*found, context.environment) + kept_log_text(job, context);
+      }
       poll(nullptr, 0, kEndPauseMs);
     }
   } catch (const Error&) {  // the message about the lost nodes has to be enough

@@ -25,10 +25,10 @@
 #include "yoke/claim/reservation.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/claim_keeper.h"
-#include "yoke/cli/frame/device_reader.h"
-#include "yoke/cli/frame/watched_program.h"
 #include "yoke/device/json.h"
 #include "yoke/device/unanswered.h"
+#include "yoke/program/device_reader.h"
+#include "yoke/program/watched_program.h"
 #include "yoke/view/labels.h"
 
 namespace yoke::cli {
@@ -55,10 +55,14 @@ class Acquirer {
       if (result.allocation.refusal.empty()) {
         if (interruption(status)) return std::nullopt;
         if (result.allocation.claim && !result.allocation.claim->is_recorded()) {
+          const auto& records = site_.ledger.records();
           std::cerr << speaker(context_) << "warning: the claim could not be written to the history in "
-                    << site_.ledger.records().path().string() << "; is the disk full?" << std::endl;
+                    << records.path().string() << "; if it is full, " << records.fullest() << std::endl;
         }
         explain(result.allocation);
+        for (const auto& warning : result.allocation.warnings) {
+          if (!request_.is_dry) std::cerr << speaker(context_) << "warning: " << warning << std::endl;
+        }
         if (reader_) result.ended_reader = reader_->end();
         result.wakeup = std::move(wakeup_);
         return with_assignments(std::move(result));
@@ -199,7 +203,7 @@ class Acquirer {
       if (interruption(status)) return std::nullopt;
       if (news[0].revents == 0) continue;
       auto snapshot = reader_->take();
-      if (!snapshot || !is_well(*snapshot)) reader_.reset();
+      if (!snapshot || !program::is_well(*snapshot)) reader_.reset();
       return snapshot;
     }
     reader_.reset();
@@ -237,7 +241,7 @@ class Acquirer {
     auto device = devices_to_read();
     read_by_reader_ = device.chosen;
     device.is_without_cpu = true;  // it takes as long as some GPUs, and nobody waits for it
-    reader_ = std::make_unique<DeviceReader>(DeviceReader::Options{
+    reader_ = std::make_unique<program::DeviceReader>(program::DeviceReader::Options{
         .open = [device] { return open_source(device); },
         .want = {.details = options_.needs_details, .links = true},
         // If this process is killed, the ticket would stay until its user's next claim.
@@ -336,6 +340,7 @@ class Acquirer {
   void join() {
     signals_.emplace();
     wakeup_.emplace(site_.ledger.folder());  // before the next attempt, so that no release is missed
+    request_.memory = &memory_;
     place_.emplace(site_.ledger.open(claim::Ledger::Access::kTake)
                        .join({.num_devices = request_.wish.num_devices,
                               .purpose = request_.note.purpose,
@@ -345,16 +350,33 @@ class Acquirer {
     std::cerr << speaker(context_) << "waiting: " << refusal_.substr(0, refusal_.find("; use --wait")) << std::endl;
   }
 
-  /// Says where in the queue the request is, whenever that has changed.
-  void tell(const claim::Turn& turn) {
-    if (turn.position == 0 || turn.position == position_) return;
+  /// Says where in the queue the request is, when it can expect to start, and who has the devices, whenever one of that
+  /// has changed, though not again and again where claims are short.
+  void tell(const claim::Outlook& outlook) {
+    constexpr std::chrono::seconds kPause(10), kSmall(60);
+    const auto& turn = outlook.turn;
+    const auto now = Clock::now();
+    const auto start = turn.expected_wait ? std::optional(now + *turn.expected_wait) : std::nullopt;
+    const bool is_start_new =
+        start.has_value() != told_start_.has_value() || (start && std::chrono::abs(*start - *told_start_) > kSmall);
+    if (turn.position == 0) return;
+    if (turn.position == position_ && (now < told_at_ + kPause || (outlook.holders == holders_ && !is_start_new)))
+      return;
     position_ = turn.position;
-    std::cerr << speaker(context_) << "position " << position_ << " in the queue";
+    holders_ = outlook.holders;
+    told_start_ = start;
+    told_at_ = now;
+    refusal_ = fmt::format("position {} in the queue", position_);
     if (turn.expected_wait) {
       const auto wait = turn.expected_wait->count();
-      std::cerr << (wait == 0 ? ", next" : ", expected in " + format_duration(*turn.expected_wait));
+      refusal_ += wait == 0 ? ", next" : ", expected in " + format_duration(*turn.expected_wait);
     }
-    std::cerr << std::endl;
+    if (turn.excess) {
+      refusal_ += "; held back by a limit";
+    } else if (!holders_.empty()) {
+      refusal_ += fmt::format("; claimed by {}", holders_);
+    }
+    std::cerr << speaker(context_) << refusal_ << std::endl;
   }
 
   /// Whether a signal has come that ends the wait.
@@ -390,7 +412,7 @@ class Acquirer {
       num_quick_looks_ = 0;
       const auto outlook = claim::outlook(site_.ledger, keys_, request_, site_.config, *place_);
       if (outlook.is_worthwhile) return true;
-      tell(outlook.turn);
+      tell(outlook);
     }
   }
 
@@ -418,11 +440,12 @@ class Acquirer {
   const ClaimSite& site_;
   Context& context_;
   Clock::time_point begin_;
-  std::optional<double> deadline_s_;       ///< In place of that of the options, once drivers were slow.
-  std::optional<SignalMessages> signals_;  ///< Since it waits.
+  std::optional<double> deadline_s_;                ///< In place of that of the options, once drivers were slow.
+  std::optional<program::SignalMessages> signals_;  ///< Since it waits.
   std::optional<claim::Wakeup> wakeup_;
   std::optional<claim::Place> place_;
-  std::unique_ptr<DeviceReader> reader_;  ///< Since it waits.
+  claim::QueueMemory memory_;                      ///< Since it waits.
+  std::unique_ptr<program::DeviceReader> reader_;  ///< Since it waits.
   Clock::time_point reader_begin_;
   std::vector<std::string> read_by_reader_;  ///< DeviceOptions::chosen.
   std::vector<std::string> keys_;
@@ -430,122 +453,23 @@ class Acquirer {
   std::optional<claim::Note> inherited_note_;
   std::string refusal_;
   int64_t look_ = 0, position_ = 0, num_quick_looks_ = 0;
+  std::string holders_;  ///< As was told at `told_at_`.
+  std::optional<Clock::time_point> told_start_;
+  Clock::time_point told_at_;
   int num_stale_ = 0;  ///< Attempts in sequence that decided nothing.
 };
 
-/// How many devices could be given now.
-int64_t num_free(const device::Snapshot& snapshot, const claim::Survey& survey) {
-  const auto candidates = claim::candidates_of(snapshot, {});
-  return std::count_if(candidates.begin(), candidates.end(), [&](const claim::Candidate& candidate) {
-    return candidate.standing == claim::Standing::kFree && survey.find(candidate.key) == nullptr;
-  });
-}
-
 }  // namespace
-
-ClaimSite open_claim_site(const Context& context, claim::FolderCheck check) {
-  // A write above the limit of `ulimit -f` then fails, and is reported. It is a handler, and not SIG_IGN, because the
-  // program that is started must not inherit it.
-  std::signal(SIGXFSZ, [](int) {});
-  auto config = claim::read_config(context.environment);
-  auto folder = claim::find_lock_folder(config, context.environment, check);
-  auto records = claim::find_history_folder(config, context.environment);
-  return {std::move(config), claim::Ledger(std::move(folder), std::move(records))};
-}
-
-claim::Survey look_at_claims(const ClaimSite& site, const Context& context) {
-  try {
-    return site.ledger.open(claim::Ledger::Access::kLook, {.limit = std::chrono::seconds(2)}).survey();
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kUnavailable && error.code() != ErrorCode::kFailedPrecondition) throw;
-    std::cerr << speaker(context) << "warning: " << printable(error.what()) << std::endl;
-    return site.ledger.look_without_lock();
-  }
-}
-
-namespace {
-
-std::vector<view::ReservationRow> rows_of(const std::vector<claim::Reservation>& reservations,
-                                          const claim::Survey& survey) {
-  const auto left = num_left(reservations, survey);
-  std::vector<view::ReservationRow> rows;
-  for (size_t i = 0; i < reservations.size(); ++i) rows.push_back({reservations[i], left[i], ""});
-  return rows;
-}
-
-}  // namespace
-
-ClaimsView describe_claims(const ClaimSite& site, claim::Survey survey, const device::Snapshot& snapshot,
-                           claim::Time now) {
-  auto rows = view::claim_rows(survey, snapshot, device::user_name);
-  claim::order_queue(survey, site.ledger, site.config, now);
-  auto waits = expected_waits(survey, claim::limits_for(survey, site.config), num_free(snapshot, survey), now);
-  const auto num_devices = static_cast<int64_t>(claim::candidates_of(snapshot, {}).size());
-  auto reservations = rows_of(honoured_reservations(site.ledger, survey, site.config, num_devices, now), survey);
-  return {std::move(survey), std::move(rows), std::move(waits), std::move(reservations), {}};
-}
-
-ClaimsView view_claims(const device::Snapshot& snapshot, const Context& context) {
-  try {
-    const auto site = open_claim_site(context, claim::FolderCheck::kOwn);
-    return describe_claims(site, site.ledger.look_without_lock(), snapshot, snapshot.time);
-  } catch (const Error& error) {
-    return {.problem = error.what()};
-  }
-}
-
-nlohmann::ordered_json ClaimsView::to_json() const {
-  if (!problem.empty()) return nullptr;
-  return view::claims_json(rows, survey, waits, reservations, device::user_name);
-}
-
-std::map<std::string, std::string> claim_column(const device::Snapshot& snapshot, const Context& context) {
-  return view::claim_labels(view_claims(snapshot, context).rows);
-}
-
-std::vector<const claim::HeldNote*> find_claims(const claim::Survey& survey, const std::vector<std::string>& words,
-                                                bool mine) {
-  std::vector<const claim::HeldNote*> found;
-  const auto add = [&](const claim::HeldNote& note) {
-    if (std::find(found.begin(), found.end(), &note) == found.end()) found.push_back(&note);
-  };
-  for (const auto& word : words) {
-    const auto pid = parse_int(word);
-    bool is_any = false;
-    for (size_t i = 0; i < survey.notes.size(); ++i) {
-      const auto& held = survey.notes[i];
-      const auto names = [&](const claim::Holding& holding) { return holding.note == i && holding.key == word; };
-      // Of several who share a device, its UUID means this user's claims.
-      const bool is_other = held.uid != int64_t{geteuid()} && held.note && held.note->share_bytes;
-      const bool is_process = pid && (held.pid == pid || (held.pid && held.note && held.note->program_pid == *pid));
-      if (!is_process && (is_other || std::none_of(survey.holdings.begin(), survey.holdings.end(), names))) continue;
-      add(held);
-      is_any = true;
-    }
-    if (!is_any) {
-      throw Error(ErrorCode::kNotFound,
-                  "{} is neither the PID of a claim nor the UUID of a device that yoke holds; see "
-                  "`yoke claims`",
-                  printable(word));
-    }
-  }
-  for (const auto& held : survey.notes) {
-    if (mine && held.uid == int64_t{geteuid()}) add(held);
-  }
-  return found;
-}
 
 std::chrono::seconds length_of(const std::string& option, const std::string& text) {
   if (const auto length = parse_length(text)) return *length;
-  throw Error(ErrorCode::kInvalidArgument, "{} {}: give a length of time, such as 90s, 30m, 4h or 1d12h", option, text);
-}
-
-std::string clock_text(claim::Time time) {
-  const auto seconds = std::chrono::system_clock::to_time_t(time);
-  std::tm local = {};
-  char text[32] = {};
-  std::strftime(text, sizeof text, "%F %T", localtime_r(&seconds, &local));
-  return text;
+  if (!text.empty() && text.find_first_not_of("0123456789") == text.npos) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "{} {}: give the unit, too: {}s for seconds, {}m for minutes, {}h for hours", option, text, text, text,
+                text);
+  }
+  throw Error(ErrorCode::kInvalidArgument, "{} {}: give a length of time, such as 90s, 30m, 4h or 1d12h", option,
+              printable(text));
 }
 
 std::optional<Acquired> acquire(const AcquireOptions& options, const ClaimSite& site, Context& context, int& status) {
@@ -555,8 +479,8 @@ std::optional<Acquired> acquire(const AcquireOptions& options, const ClaimSite& 
 std::optional<std::chrono::seconds> length_of_claim(const std::string& text, const claim::SiteConfig& config) {
   const auto length = text.empty() ? std::nullopt : std::optional(length_of("--for", text));
   if (geteuid() == 0 || !config.longest || (length && *length <= *config.longest)) return length;
-  throw Error(ErrorCode::kInvalidArgument, "this site limits claims to {}; give --for with at most that",
-              format_rough_duration(*config.longest));
+  throw Error(ErrorCode::kInvalidArgument, "{} limits claims to {}; give --for with at most that",
+              claim::limiter(config.is_own_longest), format_rough_duration(*config.longest));
 }
 
 std::string purpose_of(const std::vector<std::string>& command) {
@@ -568,7 +492,9 @@ UseWatchOptions watch_options(const AcquireOptions& options, const ClaimSite& si
                               const std::vector<std::string>& ids) {
   auto device = options.device;
   device.chosen = ids;
-  return {.ids = ids, .limits = site.config.idle, .open = [device] { return open_source(device); }};
+  return {.ids = ids, .limits = site.config.idle, .is_own_end = site.config.is_own_idle_end, .open = [device] {
+            return open_source(device);
+          }};
 }
 
 int keep_for_program(Acquired& acquired, const AcquireOptions& options, const ClaimSite& site, Context& context) {
@@ -577,7 +503,7 @@ int keep_for_program(Acquired& acquired, const AcquireOptions& options, const Cl
   auto& claim = *acquired.allocation.claim;
   UseWatch watch(claim, watch_options(options, site, acquired.allocation.ids));
   return keep_for_program(claim, context.rest, environment, speaker(context), watch, [&] {
-    DeviceReader::reap(acquired.ended_reader);
+    program::DeviceReader::reap(acquired.ended_reader);
     acquired.wakeup.reset();
   });
 }

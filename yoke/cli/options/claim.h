@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <functional>
-#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -20,12 +19,17 @@
 
 namespace yoke::cli {
 
-/// The site's configuration and its ledger. Errors  those of claim::read_config and claim::find_lock_folder.
+/// The site's configuration and its ledger.
 struct ClaimSite {
   claim::SiteConfig config;
   claim::Ledger ledger;
+  std::string mistake = {};  ///< Of a configuration that was read only to look: what was left out, in a sentence.
 };
-ClaimSite open_claim_site(const Context& context, claim::FolderCheck check = claim::FolderCheck::kAll);
+/// What for: to take devices, or to look at claims and end them, which a mistake in the configuration does not prevent.
+enum class SiteUse { kTake, kLook };
+/// With kLook, a mistake in the configuration is told on standard error.
+/// Errors  those of claim::read_config and claim::find_lock_folder.
+ClaimSite open_claim_site(const Context& context, SiteUse use);
 
 /// Who holds what. If somebody does not give the allocation lock back, a warning says so, and the kernel's list of
 /// locks is used.
@@ -38,6 +42,7 @@ struct ClaimsView {
   view::Waits waits;
   std::vector<view::ReservationRow> reservations;
   std::string problem;  ///< Why there are none: no folder of locks can be used.
+  std::string mistake;  ///< As in ClaimSite.
 
   /// As `yoke claims --json` has it; null if there is a problem.
   nlohmann::ordered_json to_json() const;
@@ -47,9 +52,8 @@ ClaimsView describe_claims(const ClaimSite& site, claim::Survey survey, const de
 /// The same without waiting for others and without making files.
 ClaimsView view_claims(const device::Snapshot& snapshot, const Context& context);
 
-/// Who has claimed each device, by its id, for a column of a table; empty if nobody has, or if there is no folder of
-/// locks that can be used.
-std::map<std::string, std::string> claim_column(const device::Snapshot& snapshot, const Context& context);
+/// The mistake of the configuration as a line for standard error; empty if there is none.
+std::string mistake_line(const ClaimsView& view, const Context& context);
 
 /// Claims that the user named by words of `yoke release` and `yoke extend`: the PID of a holder or a program, or a
 /// device's UUID. `mine`: all claims of this user as well.

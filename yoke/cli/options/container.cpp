@@ -4,6 +4,7 @@
 #include <sys/random.h>
 #include <unistd.h>
 
+#include <CLI/App.hpp>
 #include <algorithm>
 #include <cctype>
 #include <charconv>
@@ -65,28 +66,18 @@ std::optional<double> cpus_of_option(const std::string& text) {
   throw Error(ErrorCode::kInvalidArgument, "--cpus {}: give how many CPUs, such as 4 or 1.5", printable(text));
 }
 
-std::vector<container::VariableFile> variable_files(const ContainerOptions& options, const Environment& environment) {
-  std::vector<container::VariableFile> files;
+/// The variables of --env-file, which may be a pipe, as in --env-file <(pass show keys).
+container::Variables variables_of_files(const ContainerOptions& options, const Environment& environment) {
+  container::Variables variables;
   for (const auto& name : options.variable_files) {
     std::error_code ignored;
-    if (!std::filesystem::is_regular_file(name, ignored)) {  // engines read it a second time
+    if (!std::filesystem::exists(name, ignored) || std::filesystem::is_directory(name, ignored)) {
       throw Error(ErrorCode::kNotFound, "--env-file {}: there is no such file", printable(name));
     }
-    files.push_back(
-        {std::filesystem::absolute(name), container::parse_variable_file(read_file(name), name, environment)});
+    const auto more = container::parse_variable_file(read_file(name), name, environment);
+    variables.insert(variables.end(), more.begin(), more.end());
   }
-  return files;
-}
-
-/// The variables that are passed on by their names alone.
-std::vector<std::string> names_passed_on(const ContainerOptions& options) {
-  std::vector<std::string> names;
-  for (const auto& text : options.variables) {
-    const auto name = text.substr(0, text.find('='));
-    std::erase(names, name);  // the last -e counts
-    if (name == text) names.push_back(name);
-  }
-  return names;
+  return variables;
 }
 
 std::filesystem::path find_extension(const std::string& file, const container::Engine& engine) {
@@ -217,16 +208,16 @@ KeptContainer describe_container(const ContainerOptions& options, ImageAndComman
   if (!options.working_folder.empty()) request.working_folder = working_folder_inside(options);
   request.init = context.installation.libexec / "container-init";
   request.command = context.installation.executable;
-  request.variables = variables_of_user(options, context.environment);
-  request.inherited = names_passed_on(options);
+  request.variables = variables_of_files(options, context.environment);
+  const auto variables = variables_of_user(options, context.environment);  // they have priority
+  request.variables.insert(request.variables.end(), variables.begin(), variables.end());
   if (!options.network.empty()) request.network = options.network;
   if (!options.extension.empty()) request.extension = find_extension(options.extension, kept.engine);
   request.shared_bytes = size_of_option("--shm-size", options.shared_memory);
   request.host_memory_bytes = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   request.memory_bytes = size_of_option("--memory", options.memory);
   request.num_cpus = cpus_of_option(options.cpus);
-  request.ports = options.ports;
-  request.variable_files = variable_files(options, context.environment);
+  for (const auto& port : options.ports) request.ports.push_back(container::published_port(port));
   container::check_request(kept.engine, request);
   if (const auto note = note_on_groups(kept.engine, request); !note.empty()) {
     std::cerr << speaker(context) << "note: " << note << '\n';
@@ -249,7 +240,7 @@ KeptContainer describe_container(const ContainerOptions& options, ImageAndComman
 bool take_devices(const ContainerOptions& options, const DeviceWish& wish, KeptContainer& kept, Context& context,
                   int& status) {
   if (wish.is_none) return true;
-  const auto site = std::make_shared<ClaimSite>(open_claim_site(context));
+  const auto site = std::make_shared<ClaimSite>(open_claim_site(context, SiteUse::kTake));
   try {
     const auto wanted = acquire_options(options, wish, *site, kept);
     auto acquired = acquire(wanted, *site, context, status);
@@ -273,13 +264,11 @@ container::Variables variables_of_user(const ContainerOptions& options, const En
   container::Variables variables;
   for (const auto& text : options.variables) {
     const auto equals = text.find('=');
-    const auto name = text.substr(0, equals);
+    auto name = text.substr(0, equals);
+    const auto value = equals == text.npos ? environment.find(name) : text.substr(equals + 1);
+    if (name.starts_with(container::kSetPrefix)) name.erase(0, container::kSetPrefix.size());  // `yoke jupyter install`
     if (name.empty()) throw Error(ErrorCode::kInvalidArgument, "-e {}: give NAME=VALUE or NAME", printable(text));
-    if (equals != text.npos) {
-      variables.emplace_back(name, text.substr(equals + 1));
-    } else if (const auto value = environment.find(name)) {
-      variables.emplace_back(name, *value);
-    }
+    if (value) variables.emplace_back(name, *value);
   }
   return variables;
 }

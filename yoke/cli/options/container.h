@@ -2,7 +2,6 @@
 // what follows from them.
 #pragma once
 
-#include <CLI/App.hpp>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +10,9 @@
 #include "yoke/cli/frame/container_keeper.h"
 #include "yoke/cli/options/device.h"
 
+namespace CLI {
+class App;
+}
 namespace yoke::cli {
 
 struct ContainerOptions {

@@ -29,11 +29,18 @@ Error does_not_answer(int64_t launcher) {
 OpenJob open_job(const std::string& name) {
   const auto jobs = launch::find_jobs();
   const auto& found = launch::choose_job(jobs, name);
-  if (!found.job) throw does_not_answer(found.address.pid);
   auto connection =
       launch::JobConnection::open(found.address, std::chrono::steady_clock::now() + std::chrono::seconds(1));
   if (!connection) throw Error(ErrorCode::kNotFound, "job {} has just ended", found.address.pid);
-  return {*found.job, std::move(*connection)};
+  auto job = found.job;
+  const auto state = device::describe_process(found.address.pid).state.value_or('?');
+  if (!job && state != 'T' && state != 't') {  // this is the job that is wanted, and its machine may be very busy
+    connection->ask_job();
+    job = connection->read_job(std::chrono::steady_clock::now() + std::chrono::seconds(10));
+    if (job) job->pid = found.address.pid;
+  }
+  if (!job) throw does_not_answer(found.address.pid);
+  return {std::move(*job), std::move(*connection)};
 }
 
 }  // namespace yoke::cli

@@ -11,6 +11,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
+#include "yoke/base/shell.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/options/value.h"
@@ -54,17 +55,18 @@ void refuse_batch_script(const std::string& file) {
     throw Error(
         ErrorCode::kInvalidArgument,
         "{0} is a batch script, with options for sbatch from line {1} on: here they would not be read, and each "
-        "rank would run the whole script. Submit it by `sbatch {0}` (`yoke slurm check {0}` looks for mistakes), or "
+        "rank would run the whole script. Submit it by `sbatch {2}` (`yoke slurm check {2}` looks for mistakes), or "
         "give the program that it starts",
-        printable(file), number);
+        printable(file), number, shell_word(printable(file)));
   }
 }
 
 }  // namespace
 
-void check_program_here(const SlurmJobOptions& options, const Context& context) {
+std::vector<std::string> check_program_here(const SlurmJobOptions& options, const Context& context) {
   const auto& argv = context.rest;
-  if (argv.empty() || argv[0].empty() || !options.request.container.empty()) return;
+  if (argv.empty() || argv[0].empty() || !options.request.container.empty()) return {};
+  std::vector<std::string> warnings;
   std::error_code error;
   const auto& program = argv[0];
   const bool is_path = program.find('/') != program.npos, is_python = program.ends_with(".py");
@@ -75,28 +77,31 @@ void check_program_here(const SlurmJobOptions& options, const Context& context) 
   if (!is_path && program.find('{') == program.npos && !find_program(program, context.environment)) {
     if (std::filesystem::is_regular_file(program, error)) {
       throw Error(ErrorCode::kInvalidArgument,
-                  "{0} is a file of this folder, but programs are looked up in PATH: give {1}{0}", printable(program),
-                  is_python ? "python " : "./");
+                  "{0} is a file of this folder, but programs are looked up in PATH: give {1}", printable(program),
+                  is_python ? "python " + shell_word(printable(program)) : shell_word("./" + printable(program)));
     }
-    std::cerr << speaker(context) << "warning: " << printable(program)
-              << " is not in PATH here; the job fails unless its nodes or modules have it\n";
+    warnings.push_back(fmt::format(
+        "{} is not in PATH here; the job fails with 127 unless its nodes have it there, or a module brings it",
+        printable(program)));
   }
   const auto script = file_of(argv);
   const bool has_script = script != program && (script.ends_with(".py") || script.ends_with(".sh"));
   for (const auto& file : {is_path ? program : std::string(), has_script ? script : std::string()}) {
     if (file.empty() || !is_missing(file)) continue;
     if (file.starts_with('/')) {  // nodes may have folders that are not here
-      std::cerr << speaker(context) << "warning: there is no " << printable(file)
-                << " here; the job fails unless its nodes have it\n";
+      warnings.push_back(fmt::format("there is no {} here; the job fails unless its nodes have it", printable(file)));
       continue;
     }
     throw Error(ErrorCode::kNotFound, "there is no {} in this folder, where the job would run", printable(file));
   }
   const bool is_known = program.find('{') == program.npos;
   if (is_path && is_known && !program.starts_with("/") && access(program.c_str(), X_OK) != 0) {
-    throw Error(ErrorCode::kInvalidArgument, "{0} may not be executed: {1}make it executable (chmod +x {0})",
-                printable(program), is_python ? fmt::format("give python {}, or ", printable(program)) : "");
+    throw Error(ErrorCode::kInvalidArgument, "{} may not be executed: {}make it executable (chmod +x {})",
+                printable(program), is_python ? fmt::format("give python {}, or ", shell_word(printable(program))) : "",
+                shell_word(printable(program)));
   }
+  for (const auto& warning : warnings) std::cerr << speaker(context) << "warning: " << warning << '\n';
+  return warnings;
 }
 
 void add_job_options(CLI::App& cmd, SlurmJobOptions& options) {
@@ -141,6 +146,41 @@ void add_job_options(CLI::App& cmd, SlurmJobOptions& options) {
              "Put a job that stopped in time back into the queue, N times at most; 0: never");
   add_text(cmd, "--site", options.site, "NAME", "The site, by name or file; unless given, found by the cluster's name");
   add_text(cmd, "--slurm", options.version, "VERSION", "Write for this version of Slurm, such as 23.11");
+  static constexpr SbatchHabit kHabits[] = {
+      {"-n,--ntasks", "give nodes by -N and ranks of each by --ranks-per-node"},
+      {"--ntasks-per-node", "give --ranks-per-node"},
+      {"-c,--cpus-per-task", "give --cpus-per-rank"},
+      {"-G,--gpus", "give nodes by -N and GPUs of each by --gpus-per-node"},
+      {"--gres", "give --gpus-per-node N for GPUs; other resources as --sbatch=--gres=NAME:N"},
+      {"--gpus-per-task", "give --gpus-per-node; each rank takes the GPU of its LOCAL_RANK"},
+      {"--cpus-per-gpu", "give --cpus-per-rank"},
+      {"--signal", "give --stop-before SECONDS"},
+      {"--no-requeue", "give --requeue 0"},
+      {"--mem-per-cpu", "give it as --sbatch=--mem-per-cpu=SIZE"},
+      {"--mem-per-gpu", "give it as --sbatch=--mem-per-gpu=SIZE"},
+      {"-w,--nodelist", "give it as --sbatch=--nodelist=NODES"},
+      {"-x,--exclude", "give it as --sbatch=--exclude=NODES"},
+      {"--exclusive", "give it as --sbatch=--exclusive"},
+      {"-b,--begin", "give it as --sbatch=--begin=TIME"},
+      {"-e,--error", "give it as --sbatch=--error=FILE"},
+      {"--mail-type", "give it as --sbatch=--mail-type=TYPE"},
+      {"--mail-user", "give it as --sbatch=--mail-user=ADDRESS"},
+      {"-D,--chdir", "`cd` before: the job runs in the folder of its submission"},
+      {"--wrap", "give the program after --"},
+      {"--export", "give --env NAME=VALUE; the job has the variables of this shell too"}};
+  add_habits(cmd, kHabits);
+}
+
+void add_habits(CLI::App& cmd, std::span<const SbatchHabit> habits) {
+  for (const auto& habit : habits) {
+    const std::string names = habit.names, instead = habit.instead;
+    const auto refuse = [names, instead](const std::vector<std::string>& values) {
+      const auto value = values.empty() || values[0].empty() ? "" : " " + values[0];
+      throw Error(ErrorCode::kInvalidArgument, "{}{} is an option of sbatch: {}",
+                  names.substr(names.find(',') == names.npos ? 0 : names.find(',') + 1), printable(value), instead);
+    };
+    cmd.add_option_function<std::vector<std::string>>(names, refuse)->expected(0, 1)->group("");
+  }
 }
 
 PlannedJob plan_job(const SlurmJobOptions& options, const Context& context) {

@@ -11,14 +11,16 @@ namespace yoke::container {
 
 using Words = std::vector<std::string>;
 
-Words plan_podman(const Engine& engine, const Request& request, const DeviceGrant& grant);
-Words plan_docker(const Engine& engine, const Request& request, const DeviceGrant& grant);
-Words plan_apptainer(const Engine& engine, const Request& request, const DeviceGrant& grant);
+Client plan_podman(const Engine& engine, const Request& request, const DeviceGrant& grant);
+Client plan_docker(const Engine& engine, const Request& request, const DeviceGrant& grant);
+Client plan_apptainer(const Engine& engine, const Request& request, const DeviceGrant& grant);
 
 /// All mounts, with those of yoke itself.
 std::vector<Mount> mounts_of(const Request& request);
-/// All variables, except those for devices. podman and docker read the files of variables themselves.
-Variables variables_of(const Engine& engine, const Request& request);
+/// Variables that yoke sets unless the user does, except those for devices.
+Variables own_variables(const Engine& engine, const Request& request);
+/// Those of the user, each once.
+Variables users_variables(const Request& request);
 
 /// The option that mounts a file or folder.
 void add_mount(Words& words, const Engine& engine, const Mount& mount);
@@ -37,6 +39,6 @@ Words plan_common(const Engine& engine, const Request& request);
 /// The streams of podman and docker.
 void add_streams(Words& words, Foreground foreground);
 /// The mounts, the variables, the devices, the image and the program.
-void add_rest(Words& words, const Engine& engine, const Request& request, const DeviceGrant& grant);
+void add_rest(Client& client, const Engine& engine, const Request& request, const DeviceGrant& grant);
 
 }  // namespace yoke::container

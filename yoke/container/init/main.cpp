@@ -6,9 +6,11 @@
 //
 //   container-init PROGRAM [ARG...]
 //
-// `yoke container exec` starts another program with it, which gets the variables of the first one, and these:
+// `yoke container exec` starts another program with it, which gets the variables of the first one:
 //
-//   container-init --exec [NAME=VALUE...] -- PROGRAM [ARG...]
+//   container-init --exec PROGRAM [ARG...]
+//
+// Where its environment has YOKE_CONTAINER_SET_NAME, the program gets NAME instead.
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -32,7 +34,7 @@ namespace {
 
 constexpr const char* kSocket = "/opt/yoke/run/keeper.sock";
 constexpr const char* kBin = "/opt/yoke/bin";
-constexpr const char* kHomeVariable = "YOKE_CONTAINER_HOME";
+constexpr char kSetPrefix[] = "YOKE_CONTAINER_SET_";
 constexpr const char* kCommand = "/opt/yoke/bin/yoke";
 constexpr int kRefused = 69;
 constexpr int kNotExecutable = 126, kNoProgram = 127;
@@ -153,12 +155,28 @@ void extend_path() {
   setenv("PATH", extended, 1);
 }
 
-/// Apptainer lets nobody set HOME, so the keeper gives it by another name.
-void set_home() {
-  const char* const home = getenv(kHomeVariable);
-  if (home == nullptr) return;
-  setenv("HOME", home, 1);
-  unsetenv(kHomeVariable);
+/// Takes the variables with the prefix out of the environment. Returns them without it, as a list that ends with
+/// nullptr.
+char** take_set_variables() {
+  size_t count = 0, length = strlen(kSetPrefix);
+  for (char** one = environ; *one != nullptr; ++one) ++count;
+  auto** const taken = static_cast<char**>(calloc(count + 1, sizeof(char*)));
+  if (taken == nullptr) refuse("there is no memory", "");
+  char** to = environ;
+  count = 0;
+  for (char** one = environ; *one != nullptr; ++one) {
+    if (strncmp(*one, kSetPrefix, length) == 0) {
+      taken[count++] = *one + length;
+    } else {
+      *to++ = *one;
+    }
+  }
+  *to = nullptr;
+  return taken;
+}
+
+void set_variables(char** variables) {
+  for (; *variables != nullptr; ++variables) putenv(*variables);
 }
 
 /// Whether execvp() would start yoke's own command for `name`.
@@ -344,7 +362,7 @@ int watch(pid_t program, int keeper, int signals, bool has_terminal) {
 }
 
 /// Takes the variables of the program that runs in this container: it has those that were set only for it.
-void take_variables() {
+void take_its_variables() {
   char path[64] = "/proc/1/environ";
   if (FILE* const children = fopen("/proc/1/task/1/children", "re")) {
     long child = 0;
@@ -363,9 +381,9 @@ void take_variables() {
 
 /// What `yoke container exec` starts: words[0] is after "--exec".
 [[noreturn]] void exec_program(char** words) {
-  take_variables();
-  while (*words != nullptr && strcmp(*words, "--") != 0) putenv(*words++);
-  if (*words == nullptr || *++words == nullptr) refuse("container-init needs a program", "");
+  char** const variables = take_set_variables();
+  take_its_variables();
+  set_variables(variables);
   execvp(words[0], words);
   end_without("exec", words[0], errno);
 }
@@ -386,8 +404,8 @@ int main(int argc, char** argv) {
   if (send(keeper, report.bytes, report.size, MSG_NOSIGNAL) < 0) refuse("the keeper of the claim is gone", "");
   wait_for_consent(keeper, signals);
   told_keeper = keeper;
+  set_variables(take_set_variables());
   extend_path();
-  set_home();
   check_our_command(argv[1]);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   const bool has_terminal = isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0;

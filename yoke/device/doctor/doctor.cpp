@@ -32,6 +32,7 @@ std::vector<NamedDevice> gpus_of(const Snapshot& snapshot) {
 }
 
 bool has_vendor(const Observations& observations, Vendor vendor) {
+  if (observations.vendor && observations.vendor != vendor) return false;
   const auto is_of_it = [&](const auto& gpu) { return gpu.vendor == vendor; };
   const auto& devices = observations.snapshot.devices;
   if (std::ranges::any_of(devices, is_of_it)) return true;

@@ -52,6 +52,7 @@ struct System {
 struct Observations {
   Snapshot snapshot;               ///< With processes and details.
   bool has_devices_alone = false;  ///< True for a recording, which contains only devices.
+  std::optional<Vendor> vendor;    ///< Only devices of this vendor are looked at (`--vendor`).
   Environment environment;
   std::optional<GpuCount> runtime;  ///< The GPUs that the CUDA or HIP runtime shows to a program started here.
   // nullopt if the files could not be read in time.

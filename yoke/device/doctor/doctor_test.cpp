@@ -122,6 +122,20 @@ void no_gpu(Observations& all) {
 
 const DoctorCase kDoctorCases[] = {
     {"NoGpuAtAll", no_gpu, {}},
+    {"ProcessorsAlone",
+     [](auto& all) {
+       all.vendor = Vendor::kCpu;
+       all.snapshot.devices.erase(all.snapshot.devices.begin(), all.snapshot.devices.begin() + 2);
+       all.snapshot.backends.clear();
+     },
+     {"skip gpus"}},
+    {"TheOtherVendorAlone",
+     [](auto& all) {
+       all.vendor = Vendor::kAmd;
+       all.snapshot.devices.erase(all.snapshot.devices.begin(), all.snapshot.devices.begin() + 2);
+       all.snapshot.backends.clear();
+     },
+     {}},
     {"ADriverLibraryWithoutAGpu",
      [](auto& all) {
        no_gpu(all);

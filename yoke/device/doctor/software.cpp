@@ -46,15 +46,22 @@ void check_gpus(const Observations& observations, Findings& findings) {
   parts.reserve(counts.size());
   for (const auto& [model, count] : counts) parts.push_back(fmt::format("{} x {}", count, model));
   const bool has_silent_driver = find_silent_backend(observations.snapshot) != nullptr;
-  const auto num_on_bus = observations.system ? observations.system->pci_gpus.size() : 0;
+  const auto& vendor = observations.vendor;
+  std::vector<PciGpu> on_bus;
+  if (observations.system) on_bus = observations.system->pci_gpus;
+  std::erase_if(on_bus, [&](const PciGpu& gpu) { return vendor && gpu.vendor != vendor; });
   if (!parts.empty()) {
     add_finding(findings, "gpus", Status::kOk, fmt::format("{}", fmt::join(parts, ", ")));
-  } else if (num_on_bus == 0 && !has_silent_driver) {
-    add_finding(findings, "gpus", Status::kOk, "no GPU in this machine; programs use the CPU");
+  } else if (vendor == Vendor::kCpu) {
+    add_finding(findings, "gpus", Status::kSkip, "GPUs were not looked at, as --vendor cpu wants",
+                "leave out --vendor");
+  } else if (on_bus.empty() && !has_silent_driver) {
+    const auto* kind = !vendor ? "" : vendor == Vendor::kNvidia ? "NVIDIA " : "AMD ";
+    add_finding(findings, "gpus", Status::kOk,
+                fmt::format("no {}GPU in this machine{}", kind, vendor ? "" : "; programs use the CPU"));
   }
-  if (!observations.system) return;
   std::vector<std::string> hidden, others;
-  for (const auto& gpu : observations.system->pci_gpus) {
+  for (const auto& gpu : on_bus) {
     if (known.contains(gpu.pci_bus_id)) continue;
     (is_accelerator_driver(gpu.kernel_driver) ? hidden : others)
         .push_back(fmt::format("{} ({})", gpu.pci_bus_id, gpu.kernel_driver.empty() ? "no driver" : gpu.kernel_driver));
@@ -81,6 +88,7 @@ void check_nvidia_driver(const Observations& observations, Findings& findings) {
   const auto* nvml = backend_of(observations.snapshot, "nvml");
   const auto* system = observations.system ? &*observations.system : nullptr;
   if (!has_vendor(observations, Vendor::kNvidia)) {
+    if (observations.vendor && observations.vendor != Vendor::kNvidia) return;
     if (nvml != nullptr && nvml->is_broken) {
       add_finding(findings, "nvidia-driver", Status::kFail, nvml->reason,
                   "see `dmesg`; after an update of the driver, reboot, or reload its kernel modules");

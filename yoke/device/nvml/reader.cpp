@@ -193,6 +193,7 @@ void Reader::read_basics(Readings& readings) {
   readings.power_mw = number(library_.power);
   readings.power_limit_mw = number(library_.enforced_power_limit);
   readings.compute_mode = compute_mode_name(number(library_.compute_mode));
+  read_memory_errors(readings);
 }
 
 void Reader::read_details(Readings& readings) {
@@ -221,7 +222,6 @@ void Reader::read_details(Readings& readings) {
   readings.pcie_width = number(library_.pcie_width);
   readings.pcie_replays = number(library_.pcie_replays);
   readings.ecc_corrected_volatile = ecc(0, 0);
-  readings.ecc_uncorrected_volatile = ecc(1, 0);
   readings.ecc_corrected_aggregate = ecc(0, 1);
   readings.ecc_uncorrected_aggregate = ecc(1, 1);
   uint32_t current = 0;
@@ -242,6 +242,16 @@ void Reader::read_details(Readings& readings) {
     }
   }
   if (has_retired) readings.retired_pages = retired;
+  readings.persistence_mode = flag(library_.persistence_mode);
+  readings.display_active = flag(library_.display_active);
+  if (const auto state = number(library_.performance_state); state && *state < 16) {
+    readings.performance_state = fmt::format("P{}", *state);  // 32 is "unknown"
+  }
+}
+
+/// What tells whether the memory can be relied on; claims regard it, so it is not among the details.
+void Reader::read_memory_errors(Readings& readings) {
+  readings.ecc_uncorrected_volatile = ecc(1, 0);
   readings.retirement_pending = flag(library_.retirement_pending);
   uint32_t corrected = 0;
   uint32_t uncorrected = 0;
@@ -251,11 +261,6 @@ void Reader::read_details(Readings& readings) {
     readings.remapped_rows = int64_t{corrected} + uncorrected;
     readings.retirement_pending = is_pending == 1 || readings.retirement_pending.value_or(false);
     readings.remapping_failed = has_failed == 1;
-  }
-  readings.persistence_mode = flag(library_.persistence_mode);
-  readings.display_active = flag(library_.display_active);
-  if (const auto state = number(library_.performance_state); state && *state < 16) {
-    readings.performance_state = fmt::format("P{}", *state);  // 32 is "unknown"
   }
 }
 

@@ -10,12 +10,17 @@
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/base/signal_name.h"
+#include "yoke/launch/plan/rank_list.h"
 
 namespace yoke::launch {
 namespace {
 
 /// If ranks have not ended this long after they were told to, the user is told what the launcher waits for.
 constexpr std::chrono::seconds kNoticeAfter{1};
+
+/// If a rank has ended with status 0 and others still run after this time, the user is told, because they may wait for
+/// that rank. Ranks of a training end within moments, but one may still write a last file.
+constexpr std::chrono::seconds kLeftAfter{10};
 
 /// A user who presses Ctrl-C kManyInterrupts times within kInterruptsWithin probably wants to end the job.
 constexpr size_t kManyInterrupts = 3;
@@ -24,6 +29,11 @@ constexpr std::chrono::seconds kInterruptsWithin{2};
 constexpr std::chrono::milliseconds kOneInterrupt{500};
 
 std::string ranks(int64_t count) { return fmt::format("{} rank{}", count, count == 1 ? "" : "s"); }
+
+std::string these_ranks(std::vector<int64_t> list) {
+  std::ranges::sort(list);
+  return fmt::format("rank{} {}", list.size() == 1 ? "" : "s", to_list(list));
+}
 
 std::string message_of(int error_number) { return std::generic_category().message(error_number); }
 
@@ -110,7 +120,12 @@ RankPolicy::Decision RankPolicy::on_exited(int64_t rank, int pid, int wait_statu
     return fail(128 + signal, fmt::format("{} was killed by {}", describe(rank, pid), signal_name(signal)), now);
   }
   const int code = WEXITSTATUS(wait_status);
-  if (code == 0) return {};
+  if (code == 0) {
+    if (attempt_.state != State::kRunning || attempt_.alive.empty()) return {};
+    if (attempt_.left.empty()) attempt_.left_at = now;
+    attempt_.left.push_back(rank);
+    return {};
+  }
   return fail(code, fmt::format("{} exited with code {}", describe(rank, pid), code), now);
 }
 
@@ -203,16 +218,32 @@ RankPolicy::Decision RankPolicy::stop(int signal, Time now) {
   attempt_.state = State::kStopping;
   attempt_.num_stopped = static_cast<int64_t>(attempt_.alive.size());
   attempt_.stopped_at = now;
+  if (!attempt_.left.empty() && num_alive() > 0) {
+    attempt_.cause +=
+        fmt::format(" ({} had ended with status 0, {}{} before)", these_ranks(attempt_.left),
+                    attempt_.left.size() == 1 ? "" : "the first ", format_duration(now - attempt_.left_at));
+  }
   return {Order::kSignal, signal};
 }
 
 std::optional<RankPolicy::Time> RankPolicy::next_time() const {
+  if (attempt_.state == State::kRunning && !attempt_.left.empty() && !attempt_.has_said_left && num_alive() > 0) {
+    return attempt_.left_at + kLeftAfter;
+  }
   if (attempt_.state != State::kStopping) return std::nullopt;
   const auto end = attempt_.stopped_at + options_.grace;
   return attempt_.noticed ? end : std::min<Time>(end, attempt_.stopped_at + kNoticeAfter);
 }
 
 RankPolicy::Decision RankPolicy::on_time(Time now) {
+  if (attempt_.state == State::kRunning && num_alive() > 0) {
+    attempt_.has_said_left = true;
+    return {Order::kNone, 0,
+            fmt::format("{}: {} ended with status 0{} {} ago, and {} still run{}", options_.name,
+                        these_ranks(attempt_.left), attempt_.left.size() == 1 ? "" : ", the first",
+                        format_duration(now - attempt_.left_at),
+                        these_ranks({attempt_.alive.begin(), attempt_.alive.end()}), num_alive() == 1 ? "s" : "")};
+  }
   if (attempt_.state != State::kStopping) return {};
   const auto left = attempt_.stopped_at + options_.grace - now;
   if (left.count() > 0) {

@@ -126,6 +126,9 @@ class RankPolicy {
     bool grace_is_over = false;
     bool noticed = false;
     Time stopped_at;
+    std::vector<int64_t> left;  ///< The ranks that ended with status 0 while others ran, in the order of their ends.
+    Time left_at;               ///< When the first of them ended.
+    bool has_said_left = false;
   };
 
   RankPolicyOptions options_;

@@ -33,6 +33,49 @@ TEST(RankPolicy, SuccessHasNothingToSay) {
   EXPECT_EQ(policy.reason(), "");
 }
 
+// A rank that leaves early with status 0 is no failure, but the others may wait for it in a collective.
+TEST(RankPolicy, SaysOnceThatARankEndedWhileOthersGoOn) {
+  auto policy = policy_of(4);
+  EXPECT_EQ(policy.next_time(), std::nullopt);
+  EXPECT_EQ(policy.on_exited(2, 12, 0, kStart).notice, "");
+  ASSERT_EQ(policy.next_time(), kStart + seconds(10));
+  const auto decision = policy.on_time(kStart + seconds(10));
+  EXPECT_EQ(decision.order, Order::kNone);
+  EXPECT_EQ(decision.notice, "yoke run: rank 2 ended with status 0 10 s ago, and ranks 0-1,3 still run");
+  EXPECT_EQ(policy.next_time(), std::nullopt) << "it was said";
+  policy.on_exited(0, 10, 0, kStart + seconds(20));
+  EXPECT_EQ(policy.next_time(), std::nullopt);
+  policy.on_exited(1, 11, 0, kStart + seconds(20));
+  policy.on_exited(3, 13, 0, kStart + seconds(20));
+  EXPECT_EQ(policy.exit_code(), 0);
+  EXPECT_EQ(policy.reason(), "");
+
+  auto several = policy_of(4);
+  for (const int rank : {3, 0, 1}) several.on_exited(rank, 10 + rank, 0, kStart + seconds(rank == 3 ? 0 : 5));
+  EXPECT_EQ(several.on_time(kStart + seconds(10)).notice,
+            "yoke run: ranks 0-1,3 ended with status 0, the first 10 s ago, and rank 2 still runs");
+
+  auto together = policy_of(2);
+  for (const int rank : {0, 1}) together.on_exited(rank, 10 + rank, 0, kStart + seconds(rank));
+  EXPECT_EQ(together.next_time(), std::nullopt) << "all have ended";
+}
+
+TEST(RankPolicy, AFailureNamesTheRanksThatHadLeft) {
+  auto policy = policy_of(3);
+  policy.on_exited(2, 12, 0, kStart);
+  EXPECT_EQ(policy.on_exited(0, 10, exit_with(1), kStart + milliseconds(3100)).order, Order::kSignal);
+  EXPECT_EQ(policy.reason(),
+            "yoke run: rank 0 (pid 10) exited with code 1 (rank 2 had ended with status 0, 3.1 s before); stopped the "
+            "other rank");
+  EXPECT_EQ(policy.next_time(), kStart + milliseconds(4100)) << "of the ranks that are being stopped";
+
+  auto stopped = policy_of(4);
+  for (const int rank : {0, 2}) stopped.on_exited(rank, 10 + rank, 0, kStart + seconds(rank));
+  stopped.on_signal(SIGINT, kStart + seconds(50));
+  EXPECT_EQ(stopped.reason(),
+            "yoke run: SIGINT (ranks 0,2 had ended with status 0, the first 50 s before); stopped 2 ranks");
+}
+
 TEST(RankPolicy, TheFirstFailureIsTheOneThatCounts) {
   auto policy = policy_of(3);
   const auto decision = policy.on_exited(1, 11, exit_with(7), kStart);

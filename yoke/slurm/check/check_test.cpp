@@ -17,7 +17,10 @@ using testing::IsEmpty;
 
 std::vector<Finding> findings_in(const std::string& text, const char* version = "") {
   const auto script = read_script("job.sh", text);
-  return check({.script = script, .version = parse_version(version), .site = nullptr});
+  const auto missing = [](const std::string& pattern, const std::string& chdir) -> std::optional<std::string> {
+    return pattern.starts_with("nowhere/") && chdir.empty() ? std::optional<std::string>("nowhere") : std::nullopt;
+  };
+  return check({.script = script, .version = parse_version(version), .site = nullptr, .missing_folder = missing});
 }
 
 std::string shown(const std::vector<Finding>& findings) { return to_text({{"job.sh", findings}}); }
@@ -59,6 +62,8 @@ const std::vector<Case>& cases() {
        "22.05"},
       {"log-folder-late", 3, "#SBATCH -e ./logs/%j.err\nmkdir -p logs/tensorboard\n", "#SBATCH -e %j.err\nmkdir logs\n",
        "22.05"},
+      {"log-folder-missing", 3, "#SBATCH -o nowhere/%j.out\n", "#SBATCH -o logs/%j.out\n", "22.05"},
+      {"log-folder-missing", 4, "#SBATCH -N1\n#SBATCH -e nowhere/e\n", "#SBATCH -e nowhere/e -D /data\n", "22.05"},
       {"option-after-script", 3, "sbatch late.sh --nodes=2\n", "sbatch --nodes=2 late.sh --lr=2\n"},
       {"standalone-on-nodes", 4, "#SBATCH -N2\nsrun torchrun --standalone t.py\n",
        "#SBATCH -N1\nsrun torchrun --standalone t.py\n"},

@@ -49,6 +49,9 @@ struct Subject {
   Program program = kSbatch;
   bool is_command_line = false;    ///< There is no script.
   bool is_script_missing = false;  ///< The command line of sbatch names a script that does not exist.
+  /// Tells whether the folder of an output is missing where sbatch would be called, as missing_output_folder() does.
+  /// Empty: nobody has looked.
+  std::function<std::optional<std::string>(const std::string& pattern, const std::string& chdir)> missing_folder = {};
 };
 
 /// Since this version, batch scripts have SLURM_TRES_PER_TASK in place of SLURM_GPUS_PER_TASK.

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "yoke/base/shell.h"
 #include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
 
@@ -62,6 +63,36 @@ std::string without_dot(std::string path) {
   return path;
 }
 
+/// The command of the script that makes the folder; null if there is none.
+const Command* maker_of(const Script& script, const std::string& folder) {
+  for (const auto& command : script.commands) {
+    if (command.name != "mkdir") continue;
+    const bool makes = std::any_of(command.words.begin() + 1, command.words.end(), [&](const OptionWord& word) {
+      const auto path = without_dot(word.text);
+      return path == folder || path.starts_with(folder + "/");
+    });
+    if (makes) return &command;
+  }
+  return nullptr;
+}
+
+void check_missing_folder(const Subject& subject, Finder& finder) {
+  if (!subject.missing_folder || subject.program != kSbatch) return;
+  const auto& job = subject.script.job();
+  if (job.has("chdir") && job.value("chdir").empty()) return;  // a variable
+  for (const auto* option : {"output", "error"}) {
+    const auto value = job.value(option);
+    const auto folder = value.empty() ? std::nullopt : subject.missing_folder(value, job.value("chdir"));
+    if (!folder || maker_of(subject.script, without_dot(*folder)) != nullptr) continue;
+    finder.add(
+        job.line_of(option),
+        fmt::format("--{} {}: there is no folder {} here, and Slurm before 23.02 does not make it: the job fails "
+                    "without a message and without a log",
+                    option, printable(value), printable(*folder)),
+        fmt::format("Make the folder before sbatch: mkdir -p {}", shell_word(printable(*folder))));
+  }
+}
+
 void check_late_folder(const Subject& subject, Finder& finder) {
   if (subject.is_command_line || !subject.script.is_shell) return;
   const auto& job = subject.script.job();
@@ -70,20 +101,13 @@ void check_late_folder(const Subject& subject, Finder& finder) {
     const auto slash = value.rfind('/');
     if (slash == value.npos || slash == 0) continue;
     const auto folder = without_dot(value.substr(0, slash));
-    for (const auto& command : subject.script.commands) {
-      if (command.name != "mkdir") continue;
-      const bool makes = std::any_of(command.words.begin() + 1, command.words.end(), [&](const OptionWord& word) {
-        const auto path = without_dot(word.text);
-        return path == folder || path.starts_with(folder + "/");
-      });
-      if (!makes) continue;
+    if (const auto* command = maker_of(subject.script, folder)) {
       finder.add(job.line_of(option),
                  fmt::format(
                      "mkdir on line {} comes too late for --{} {}: Slurm before 23.02 opens the file before the script "
                      "runs, and without the folder the job fails without a message",
-                     command.words.front().line, option, value),
-                 fmt::format("Make the folder before sbatch: mkdir -p {}", folder));
-      break;
+                     command->words.front().line, option, value),
+                 fmt::format("Make the folder before sbatch: mkdir -p {}", shell_word(folder)));
     }
   }
 }
@@ -166,6 +190,14 @@ constexpr Rule kFileRules[] = {
      "sbatch 22.05.8 (tests/slurm/check_test.cpp); Slurm 23.02.0, commit ecc671a141: Allow recursive directory "
      "creation",
      check_late_folder},
+    {"log-folder-missing", Severity::kWarning, "", "22.05", "The folder of --output or --error does not exist",
+     "Slurm opens the file before the script runs; without the folder, the job fails with exit code 0:53 and no log. "
+     "Since 23.02, Slurm makes the folder. Paths with % in the folder, and those below a folder that nodes alone may "
+     "have, are not looked at, nor is anything where no slurmctld answers.",
+     "Make the folder before sbatch.",
+     "sbatch 22.05.8 (tests/slurm/submit_test.cpp); Slurm 23.02.0, commit ecc671a141: Allow recursive directory "
+     "creation",
+     check_missing_folder},
     {"option-after-script", Severity::kWarning, "", "", "sbatch options after the script",
      "sbatch ends its options at the script's name; further words are $1, $2, ... of the script.",
      "Write the options before the script.",

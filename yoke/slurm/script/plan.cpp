@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cctype>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/quantity.h"
+#include "yoke/base/shell.h"
 #include "yoke/base/text.h"
 #include "yoke/slurm/check/options.h"
 
@@ -16,6 +18,9 @@ namespace yoke::slurm {
 namespace {
 
 constexpr int64_t kSignalSeconds = 120;
+/// slurmctld looks at limits every 30 s, and takes a signal for due that would be before it looks again.
+/// Source  src/slurmctld/job_mgr.c, send_job_warn_signal: warn_time + PERIODIC_TIMEOUT.
+constexpr int64_t kSignalEarlySeconds = 30;
 /// Variables that say where a rank is, or what Slurm gave the job.
 bool is_of_ranks(std::string_view name) {
   constexpr std::array<std::string_view, 8> kNames = {"RANK",       "LOCAL_RANK",       "GROUP_RANK",  "NODE_RANK",
@@ -41,6 +46,7 @@ class Planner {
     add_directives();
     add_environment();
     add_step();
+    warn_of_misspelt();
     add_program();
     add_title();
     return std::move(plan_);
@@ -318,6 +324,12 @@ class Planner {
       directive("--no-requeue");
     }
     if (const auto seconds = signal_seconds(); seconds > 0) {
+      if (!request_.signal_seconds && seconds < kSignalSeconds) {
+        decide(fmt::format("ranks are told to stop {} s before the end", seconds),
+               fmt::format("the usual {} s are too long for this --time, because Slurm may be {} s early; "
+                           "--stop-before says otherwise",
+                           kSignalSeconds, kSignalEarlySeconds));
+      }
       directive(fmt::format("--signal=B:USR1@{}", seconds),
                 fmt::format("{} s before the end this script tells the ranks to stop", seconds));
     }
@@ -353,15 +365,19 @@ class Planner {
   /// Text in double quotes of a shell, where $NAME is replaced.
   static std::string double_quoted(const std::string& value) { return '"' + value + '"'; }
 
-  /// How long before its end the job is told to stop: within the first half of a short job's time, unless it was asked
-  /// for.
+  /// How long before its end the job is told to stop: of a short job, half of the time that is left when Slurm is as
+  /// early as it may be.
   int64_t signal_seconds() const {
-    const auto wanted = request_.signal_seconds.value_or(kSignalSeconds);
-    const auto length = request_.time.empty() ? std::nullopt : seconds_of_slurm_time(slurm_time(request_.time));
-    if (!length || wanted < *length) return wanted;
-    if (!request_.signal_seconds) return *length / 2;
-    refuse(fmt::format("--stop-before {}: the job's time is {} s, so it would be told to stop as it begins; give less",
-                       wanted, *length));
+    const auto time = request_.time.empty() ? std::nullopt : seconds_of_slurm_time(slurm_time(request_.time));
+    const auto length = (time.value_or(0) + 59) / 60 * 60;  // Slurm counts minutes
+    if (length == 0) return request_.signal_seconds.value_or(kSignalSeconds);
+    const auto most = length - kSignalEarlySeconds;
+    if (!request_.signal_seconds) return std::min(kSignalSeconds, most / 2);
+    if (*request_.signal_seconds == 0 || *request_.signal_seconds < most) return *request_.signal_seconds;
+    refuse(
+        fmt::format("--stop-before {}: the job's time is {} s, and Slurm tells it up to {} s earlier than that, so it "
+                    "would be told to stop as it begins; give less than {}, 0 for not at all, or a longer --time",
+                    *request_.signal_seconds, length, kSignalEarlySeconds, most));
   }
 
   void add_environment() {
@@ -513,6 +529,27 @@ class Planner {
       text.replace(at, what.size(), by);
     }
     return text;
+  }
+
+  /// A word such as {cpu} is probably meant for {cpus}; it stays, because programs have braces of their own.
+  void warn_of_misspelt() {
+    for (const auto& word : request_.argv) {
+      for (auto at = word.find('{'); at != word.npos; at = word.find('{', at + 1)) {
+        const auto end = word.find('}', at);
+        if (end == word.npos) break;
+        auto name = word.substr(at + 1, end - at - 1);
+        if (name == "cpus" || name == "gpus" || (at > 0 && word[at - 1] == '$')) continue;
+        std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+        const auto is_like = [&](std::string_view known) {
+          return name == known || check::edit_distance(name, known) <= 1 || name.ends_with(fmt::format("_{}", known));
+        };
+        const auto meant = is_like("cpus") ? "cpus" : is_like("gpus") ? "gpus" : nullptr;
+        if (meant == nullptr) continue;
+        plan_.warnings.push_back(fmt::format("{} stays as it is; {{{}}} is replaced by the number of {}",
+                                             printable(word.substr(at, end - at + 1)), meant,
+                                             meant[0] == 'c' ? "CPUs of a rank" : "GPUs of a node"));
+      }
+    }
   }
 
   std::string filled(const std::string& word) const {

@@ -32,8 +32,8 @@ struct Request {
   std::vector<std::string> mounts;  ///< Folders for the container: "/data" or "/data:/mnt".
   std::vector<std::string> modules;
   Variables variables;  ///< Exported by the job, as they are.
-  /// The ranks are told to stop so long before the job's time ends; 0: not at all; nullopt: 120 s, or half of a shorter
-  /// job's time.
+  /// The ranks are told to stop so long before the job's time ends; 0: not at all; nullopt: 120 s, or less in a job
+  /// of less than 5 minutes.
   std::optional<int64_t> signal_seconds = {};
   int64_t num_requeues = 20;  ///< How often a job that was told to stop is put back into the queue; 0: never.
   std::string output;         ///< "slurm-%j.out" unless given.
@@ -81,9 +81,6 @@ ScriptPlan plan_script(const Request& request, const Site& site, const std::opti
 
 /// The text of the script.
 std::string to_script(const ScriptPlan& plan);
-
-/// `word` as one word of a shell, without quotes where none are needed.
-std::string shell_word(const std::string& word);
 
 /// Converts "90m", "2h" or "1d12h" to Slurm's form, "1:30:00", "2:00:00" or "1-12:00:00". Slurm's own forms (minutes,
 /// "MM:SS", "H:MM:SS", "D-H[:MM[:SS]]", UNLIMITED) stay. Errors  kInvalidArgument: any other text.

@@ -11,6 +11,7 @@
 #include "tests/support/command.h"
 #include "tests/support/message_of.h"
 #include "yoke/base/error.h"
+#include "yoke/base/shell.h"
 #include "yoke/base/text.h"
 #include "yoke/slurm/site/find.h"
 
@@ -231,9 +232,9 @@ TEST(SlurmScript, RefusesWhatCannotRun) {
       {[](Request& r) { r.time = "soon"; }, "--time soon: give a length"},
       {[](Request& r) {
          r.time = "5m";
-         r.signal_seconds = 300;
+         r.signal_seconds = 270;
        },
-       "--stop-before 300: the job's time is 300 s"},
+       "--stop-before 270: the job's time is 300 s"},
       {[](Request& r) { r.modules = {"a; id"}; }, "give the name of a module"},
   };
   for (const auto& [change, expected] : rows) {
@@ -252,17 +253,37 @@ TEST(SlurmScript, AsksForWholeGpusByTheirType) {
   EXPECT_THAT(script_of(training(), site), HasSubstr("#SBATCH --gpus-per-node=nvidia_b200:8"));
 }
 
-TEST(SlurmScript, TellsAShortJobToStopInItsSecondHalf) {
+// Slurm may send the signal 30 s too early, which must not be at the job's start.
+TEST(SlurmScript, TellsAShortJobToStopAfterItHasBegun) {
   auto request = training();
-  for (const auto& [time, expected] : std::map<std::string, std::string>{{"1m", "@30 "},
-                                                                         {"3", "@120 "},
-                                                                         {"0:02:00", "@60 "},
+  for (const auto& [time, expected] : std::map<std::string, std::string>{{"1m", "@15 "},
+                                                                         {"0:20", "@15 "},
+                                                                         {"3", "@75 "},
+                                                                         {"0:02:00", "@45 "},
+                                                                         {"5m", "@120 "},
+                                                                         {"0", "@120 "},
                                                                          {"2h", "@120 "},
                                                                          {"1-0", "@120 "},
                                                                          {"UNLIMITED", "@120 "}}) {
     request.time = time;
-    EXPECT_THAT(script_of(request, site_of("lumi-g")), HasSubstr("--signal=B:USR1" + expected)) << time;
+    const auto script = script_of(request, site_of("lumi-g"));
+    EXPECT_THAT(script, HasSubstr("--signal=B:USR1" + expected)) << time;
+    EXPECT_EQ(script.find("s before the end: the usual 120 s") != script.npos, expected != "@120 ") << time;
   }
+  request.time = "1m";
+  request.signal_seconds = 29;
+  EXPECT_THAT(script_of(request, site_of("lumi-g")), HasSubstr("@29 "));
+  request.signal_seconds = 0;
+  EXPECT_THAT(script_of(request, site_of("lumi-g")), Not(HasSubstr("--signal")));
+}
+
+TEST(SlurmScript, WarnsOfMisspeltPlaceholders) {
+  auto request = training();
+  request.argv = {"./train", "--workers={cpu}", "{NUM_GPUS}", "${cpu}", "{print $1}", "{cpus}", "{output}"};
+  const auto warnings = plan_script(request, site_of("lumi-g"), std::nullopt).warnings;
+  EXPECT_THAT(warnings, AllOf(Contains(HasSubstr("{cpu} stays as it is; {cpus} is replaced")),
+                              Contains(HasSubstr("{NUM_GPUS} stays as it is; {gpus} is replaced"))));
+  for (const auto& one : warnings) EXPECT_THAT(one, Not(testing::ContainsRegex("print|output|[$]"))) << one;
 }
 
 TEST(SlurmScript, WritesTimesInSlurmsForm) {
@@ -277,7 +298,9 @@ TEST(SlurmScript, WritesTimesInSlurmsForm) {
 }
 
 TEST(SlurmScript, QuotesWords) {
-  EXPECT_EQ(shell_word("a-b=/c:d"), "a-b=/c:d");
+  EXPECT_EQ(shell_word("a-b=/c:d,e"), "a-b=/c:d,e");
+  EXPECT_EQ(shell_word("42_[1-3]"), "'42_[1-3]'");
+  EXPECT_EQ(shell_word("=ls"), "'=ls'");
   EXPECT_EQ(shell_word("it's $HOME"), "'it'\\''s $HOME'");
   EXPECT_EQ(shell_word(""), "''");
   auto request = training(1);

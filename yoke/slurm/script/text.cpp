@@ -110,12 +110,6 @@ void write_stop(const ScriptPlan& plan, std::string& text) {
 
 }  // namespace
 
-std::string shell_word(const std::string& word) {
-  constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./:+@%";
-  if (!word.empty() && word.find_first_not_of(kPlain) == word.npos) return word;
-  return shell_quoted(word);
-}
-
 std::string slurm_time(const std::string& text) {
   if (is_time_of_slurm(text) || text == "UNLIMITED" || text == "INFINITE") return text;
   const auto length = parse_length(text);

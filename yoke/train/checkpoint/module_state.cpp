@@ -50,6 +50,8 @@ Unmatched load_matching(const TensorSource& source, torch::nn::Module& module) {
   std::erase_if(both.tensors, [&](const auto& entry) {
     return std::ranges::find(slices, entry.first, &TensorSlice::name) == slices.end();
   });
+  const bool have_nothing_in_common = both.tensors.empty() && !source.tensors.empty();
+  if (have_nothing_in_common) prepare_to_load(source, slices);  // throws
   std::erase_if(slices, [&](const auto& slice) { return !source.tensors.contains(slice.name); });
   prepare_to_load(both, slices)();
   return unmatched;

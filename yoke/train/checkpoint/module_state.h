@@ -43,7 +43,8 @@ struct Unmatched {
 
 /// Like load_module, for a model with a new part, such as a head: copies the tensors that both sides have and leaves
 /// the rest unchanged. The caller should check the result, which lists the tensors that only one side has.
-/// Errors  kInvalidArgument naming a tensor that differs in shape or dtype; then nothing is copied.
+/// Errors  kInvalidArgument: no name is on both sides, as with a prefix; or a tensor differs in shape or dtype (names
+///         it). Then nothing is copied.
 Unmatched load_matching(const TensorSource& source, torch::nn::Module& module);
 Unmatched load_matching(TensorMap from, torch::nn::Module& module);
 

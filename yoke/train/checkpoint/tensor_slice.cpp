@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -21,6 +22,56 @@ using json = nlohmann::json;
 
 /// A tensor's bytes, 1-D. Tensors of every dtype are sent in this form.
 at::Tensor bytes_of(const at::Tensor& values) { return values.view({-1}).view(at::kByte); }
+
+using Wanted = std::map<std::string, const TensorSlice*>;
+
+/// Returns the text before `name` if it has a name of `others` after a dot: "module." for "module.fc.weight".
+template <class Map>
+std::optional<std::string> prefix_before_any(const std::string& name, const Map& others) {
+  for (auto dot = name.find('.'); dot != name.npos; dot = name.find('.', dot + 1)) {
+    if (others.contains(name.substr(dot + 1))) return name.substr(0, dot + 1);
+  }
+  return std::nullopt;
+}
+
+/// The prefix that all names of `longer` have before names of `shorter`.
+template <class Longer, class Shorter>
+std::optional<std::string> common_prefix(const Longer& longer, const Shorter& shorter) {
+  if (longer.empty()) return std::nullopt;
+  const auto prefix = prefix_before_any(longer.begin()->first, shorter);
+  if (!prefix) return std::nullopt;
+  const bool have_all = std::ranges::all_of(longer, [&](const auto& item) { return item.first.starts_with(*prefix); });
+  return have_all ? prefix : std::nullopt;
+}
+
+/// Says what to do if one side's names have a prefix that the other side's lack; empty if that is not so.
+std::string describe_prefix(const TensorSource& source, const Wanted& wanted) {
+  if (const auto prefix = common_prefix(source.tensors, wanted)) {
+    const auto part = prefix->substr(0, prefix->size() - 1);
+    const auto* by = part.ends_with("_orig_mod") ? " (torch.compile writes it)"
+                     : part == "module"          ? " (Python's DistributedDataParallel writes it)"
+                                                 : "";
+    return fmt::format(
+        "its names begin with '{}'{}, and the model's do not: load part_of(source, \"{}\", '.'), where source is "
+        "source_of(read_state_dict(path)) for a file of Python",
+        *prefix, by, part);
+  }
+  if (const auto prefix = common_prefix(wanted, source.tensors)) {
+    return fmt::format("the model's names begin with '{}', and its names do not: load it into that part of the model",
+                       *prefix);
+  }
+  return "";
+}
+
+/// Names a tensor of the same shape that only the other side has, which was probably meant by a missing name.
+template <class Map, class Other, class ShapeOf>
+std::string describe_other(const Map& from, const Other& than, const std::vector<int64_t>& shape,
+                           const ShapeOf& shape_of) {
+  for (const auto& [name, value] : from) {
+    if (!than.contains(name) && shape_of(value) == shape) return fmt::format(" (but '{}' has the same shape)", name);
+  }
+  return "";
+}
 
 }  // namespace
 
@@ -131,7 +182,7 @@ NamedTensors gather_tensors(dist::Group& group, const NamedTensors& tensors) {
 }
 
 std::function<void()> prepare_to_load(const TensorSource& source, const TensorSlices& slices) {
-  std::map<std::string, const TensorSlice*> wanted;
+  Wanted wanted;
   for (const auto& slice : slices) wanted.emplace(slice.name, &slice);
   std::set<std::string> names;
   for (const auto& [name, slice] : wanted) names.insert(name);
@@ -157,15 +208,38 @@ std::function<void()> prepare_to_load(const TensorSource& source, const TensorSl
         "name of that part",
         source.what);
   }
+  const auto refuse_prefix = [&] {
+    const auto prefix = describe_prefix(source, wanted);
+    if (prefix.empty()) return;
+    throw Error(ErrorCode::kInvalidArgument, "{} is of another model: {}", source.what, prefix);
+  };
+  constexpr auto kPartly = "; load_matching() loads what both have";
   for (const auto& name : names) {
     const auto stored = source.tensors.find(name);
     const auto want = wanted.find(name);
     if (stored == source.tensors.end() && is_tied(*want->second)) continue;
-    if (stored == source.tensors.end()) refuse(name, "which it lacks");
-    if (want == wanted.end()) refuse(name, "which the model lacks");
-    const auto theirs = describe(stored->second.dtype, stored->second.shape);
-    const auto ours = describe(want->second->values.scalar_type(), want->second->shape);
-    if (theirs != ours) refuse(name, fmt::format("{} there and {} in the model", theirs, ours));
+    if (stored == source.tensors.end() || want == wanted.end()) refuse_prefix();
+    if (stored == source.tensors.end()) {
+      refuse(name,
+             "which it lacks" + describe_other(source.tensors, wanted, want->second->shape, [](const auto& whole) {
+               return whole.shape;
+             }) + kPartly);
+    }
+    const auto& [dtype, shape] = stored->second;
+    if (want == wanted.end()) {
+      refuse(name, "which the model lacks" + describe_other(wanted, source.tensors, shape, [](const auto* slice) {
+                     return slice->shape;
+                   }) + kPartly);
+    }
+    const auto own_dtype = want->second->values.scalar_type();
+    const auto theirs = describe(dtype, shape), ours = describe(own_dtype, want->second->shape);
+    if (theirs == ours) continue;
+    refuse(name, fmt::format("{} there and {} in the model{}", theirs, ours,
+                             shape != want->second->shape
+                                 ? ""
+                                 : fmt::format("; convert the values with .to(torch::k{}), or the model with "
+                                               "model->to(torch::k{})",
+                                               c10::toString(own_dtype), c10::toString(dtype))));
   }
   for (const auto& [name, slice] : std::exchange(wanted, {})) {
     if (source.tensors.contains(name)) wanted.emplace(name, slice);

@@ -106,7 +106,39 @@ TEST(TensorSlices, AnotherModelIsRefusedByItsFirstDifferenceAndNothingChanges) {
   EXPECT_THAT(load({{"c", ones({2})}}), HasSubstr("'b', which the model lacks"));
   EXPECT_THAT(load({{"b", ones({3})}, {"c", ones({1, 2})}}), HasSubstr("'c', Float [2] there and Float [1, 2]"));
   EXPECT_THAT(load({{"b", ones({3}, at::kDouble)}, {"c", ones({2})}}),
-              HasSubstr("'b', Float [3] there and Double [3]"));
+              HasSubstr("'b', Float [3] there and Double [3] in the model; convert the values with "
+                        ".to(torch::kDouble), or the model with model->to(torch::kFloat)"));
+  EXPECT_THAT(
+      load({{"b", ones({3})}, {"d", ones({2})}}),
+      HasSubstr("'c', which the model lacks (but 'd' has the same shape); load_matching() loads what both have"));
+  EXPECT_THAT(load({{"a", ones({2})}, {"b", ones({3})}}),
+              HasSubstr("'a', which it lacks (but 'c' has the same shape)"));
+}
+
+// Python's wrappers write their name before those of the module, and C++'s do not.
+TEST(TensorSlices, APrefixOfAllNamesIsSaidWithTheWayToRemoveIt) {
+  const auto load = [](const std::string& of_source, const std::string& of_model) {
+    const TensorMap stored{{of_source + "fc.bias", at::zeros({1})}, {of_source + "fc.weight", at::zeros({1, 2})}};
+    const NamedTensors model{{of_model + "fc.weight", at::ones({1, 2})}, {of_model + "fc.bias", at::ones({1})}};
+    return message_of([&] { prepare_to_load(source_of(stored), slices_of(model)); });
+  };
+  const std::vector<std::array<const char*, 2>> cases = {
+      {"module", "its names begin with 'module.' (Python's DistributedDataParallel writes it), and the model's do not"},
+      {"_orig_mod", "begin with '_orig_mod.' (torch.compile writes it)"},
+      {"module._orig_mod", "begin with 'module._orig_mod.' (torch.compile writes it)"},
+      {"model", "begin with 'model.', and the model's do not"}};
+  for (const auto& [prefix, message] : cases) {
+    const auto said = load(std::string(prefix) + ".", "");
+    EXPECT_THAT(said, HasSubstr(message));
+    EXPECT_THAT(said, HasSubstr("part_of(source, \"" + std::string(prefix) + "\", '.')"));
+    const TensorMap stored{{std::string(prefix) + ".fc.bias", at::zeros({1})}};
+    const auto bias = at::ones({1});
+    prepare_to_load(part_of(source_of(stored), prefix, '.'), slices_of({{"fc.bias", bias}}))();
+    EXPECT_EQ(bias.item<float>(), 0) << "what the message says does not help";
+  }
+  EXPECT_THAT(load("", "net."), HasSubstr("the model's names begin with 'net.', and its names do not"));
+  EXPECT_EQ(load("", ""), "(nothing thrown)");
+  EXPECT_EQ(load("net.", "net."), "(nothing thrown)");
 }
 
 TEST(TensorSlices, RanksThatDisagreeAreTold) {

@@ -82,7 +82,7 @@ TEST_F(OptimizerPt, TakesOverWhatPythonSaved) {
   load_pt(optimizer, *saved);
   EXPECT_EQ(optimizer.lr(), 1e-3);
   const auto state = optimizer.state_dict();
-  EXPECT_EQ(state.size(), 6u);  // only the head had gradients
+  EXPECT_EQ(state.size(), 6u + 1);  // only the head had gradients; and "lr"
   const auto& recorded = *saved->get_if<PtDict>()->find("state")->get_if<PtDict>();
   ASSERT_EQ(recorded.items.size(), 2u);
   const auto& of_weight = *recorded.items[0].value.get_if<PtDict>();

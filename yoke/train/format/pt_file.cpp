@@ -247,6 +247,18 @@ TensorMap read_state_dict(const fs::path& path, const std::vector<std::string>& 
     }
     return fmt::format("{}{}", fmt::join(names, ", "), names.size() < dict.items.size() ? ", ..." : "");
   };
+  const auto how_to_go_on = [&](const PtDict& dict) -> std::string {
+    std::string before;
+    for (const auto& key : keys) before += fmt::format("\"{}\", ", key);
+    std::vector<std::string> inner;  // the tensors are probably in one of these dictionaries
+    for (const auto& item : dict.items) {
+      const auto* name = item.key.get_if<std::string>();
+      const bool is_dict = name != nullptr && item.value.get_if<PtDict>() != nullptr;
+      if (is_dict && inner.size() < 10) inner.push_back(fmt::format("{{{}\"{}\"}}", before, *name));
+    }
+    if (inner.empty()) return "read_pt reads everything";
+    return fmt::format("give the keys of the dictionary with the tensors: {}", fmt::join(inner, " or "));
+  };
   for (const auto& key : keys) {
     if (found.is_found) {
       place += "['" + key + "']";
@@ -266,9 +278,7 @@ TensorMap read_state_dict(const fs::path& path, const std::vector<std::string>& 
     const auto* tensor = item.value.get_if<at::Tensor>();
     if (name == nullptr) refuse(fmt::format("a key is a {}, not a name", item.key.type_name()));
     if (tensor == nullptr) {
-      refuse(fmt::format("'{}' is a {}, not a tensor; {}", *name, item.value.type_name(),
-                         item.value.get_if<PtDict>() != nullptr ? "name it among the keys to read what is in it"
-                                                                : "read_pt reads everything"));
+      refuse(fmt::format("'{}' is a {}, not a tensor; {}", *name, item.value.type_name(), how_to_go_on(*dict)));
     }
     tensors.emplace(*name, *tensor);
   }

@@ -317,11 +317,15 @@ TEST_F(PtFileTest, StateDictsByTheirPlace) {
       EXPECT_THAT(error.what(), HasSubstr(reason));
     }
   };
-  refuse({}, "trainer.pt: 'epoch' is a int, not a tensor; read_pt reads everything");
+  refuse({},
+         "trainer.pt: 'epoch' is a int, not a tensor; give the keys of the dictionary with the tensors: "
+         "{\"state_dict\"} or {\"optimizer\"}");
   refuse({"model"}, "trainer.pt: there is no 'model'; there is 'epoch', 'state_dict', 'optimizer', ");
   refuse({"epoch", "x"}, "trainer.pt['epoch']: there is a int, where 'x' was looked for");
   refuse({"best"}, "trainer.pt['best']: a float, not a dictionary of tensors");
-  refuse({"optimizer"}, "'state' is a dict, not a tensor; name it among the keys");
+  refuse({"optimizer"},
+         "'state' is a dict, not a tensor; give the keys of the dictionary with the tensors: "
+         "{\"optimizer\", \"state\"}");
 }
 
 // A trainer's file contains other objects than weights, such as sets, bytes, counters and arguments.

@@ -54,7 +54,8 @@ PtLayout open_archive(std::span<const std::byte> file, const std::string& what) 
   if (find("constants.pkl") != nullptr) {
     throw Error(ErrorCode::kFailedPrecondition,
                 "{}: a TorchScript archive; convert it in Python: "
-                "torch.save(torch.jit.load('OLD.pt', map_location='cpu').state_dict(), 'NEW.pt')",
+                "torch.save(torch.jit.load('OLD.pt', map_location='cpu').state_dict(), 'NEW.pt'); if C++'s torch::save "
+                "wrote it, torch::load(model, path) reads it",
                 what);
   }
   const auto* data = find("data.pkl");

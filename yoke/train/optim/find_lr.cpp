@@ -37,22 +37,19 @@ class Before {
       if (tensor.defined()) tensors_.emplace_back(tensor, tensor.detach().clone());
     }
     for (const auto& [name, tensor] : optimizer.state_dict()) state_.emplace(name, tensor.clone());
-    for (size_t group = 0; group < optimizer.num_groups(); ++group) lrs_.push_back(optimizer.lr(group));
   }
 
   void put_back() const {
     const c10::NoGradGuard no_grad;
     for (const auto& [tensor, values] : tensors_) tensor.copy_(values);
     optimizer_.load_state_dict(state_);
-    for (size_t group = 0; group < lrs_.size(); ++group) optimizer_.set_lr(group, lrs_[group]);
     optimizer_.zero_grad();
   }
 
  private:
   Optimizer& optimizer_;
   std::vector<std::pair<at::Tensor, at::Tensor>> tensors_;
-  TensorMap state_;
-  std::vector<double> lrs_;
+  TensorMap state_;  ///< Also has the learning rates.
 };
 
 LrCurve try_rates(dist::Group& group, Optimizer& optimizer, const std::function<at::Tensor()>& loss,

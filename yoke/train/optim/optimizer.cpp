@@ -6,6 +6,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/full_like.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/record_function.h>
 #include <fmt/ranges.h>
 
@@ -23,6 +24,8 @@
 
 namespace yoke::train {
 namespace {
+
+constexpr auto kLr = "lr";  // the name in Python's param_groups
 
 bool is_supported(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.layout() != at::kStrided) return false;
@@ -323,12 +326,57 @@ TensorMap Optimizer::state_dict() const {
     }
     if (traits_.has_steps) state.emplace("step." + parameters_[i].first, slots_[i].step);
   }
+  state.emplace(kLr, at::tensor(lrs_, at::kDouble));
+  if (!traits_.scheduled.empty()) {
+    std::vector<double> values;
+    for (size_t group = 0; group < num_groups(); ++group) {
+      values.push_back(std::get<double>(options_of(group).at(traits_.scheduled)));
+    }
+    state.emplace(traits_.scheduled, at::tensor(values, at::kDouble));
+  }
   return state;
+}
+
+/// Loads the numbers of each group that a state has. On an error nothing changes.
+void Optimizer::load_options(const TensorMap& state) {
+  const auto numbers_of = [&](const std::string& name) -> std::optional<std::vector<double>> {
+    const auto found = state.find(name);
+    if (found == state.end()) return std::nullopt;
+    const auto& tensor = found->second;
+    if (!tensor.defined() || tensor.dim() != 1 || tensor.scalar_type() != at::kDouble) {
+      throw Error(ErrorCode::kInvalidArgument, "{}: state '{}' is {}, not one double for each group", traits_.name,
+                  name, describe(tensor));
+    }
+    if (tensor.size(0) != static_cast<int64_t>(num_groups())) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "{}: '{}' in the state is of {} group{} of parameters, and this optimizer has {}: make the same "
+                  "groups, or remove '{}' from the state to keep the values that this optimizer was made with",
+                  traits_.name, name, tensor.size(0), tensor.size(0) == 1 ? "" : "s", num_groups(), name);
+    }
+    const auto values = tensor.cpu().contiguous();
+    return std::vector<double>(values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel());
+  };
+  const auto lrs = numbers_of(kLr);
+  if (lrs) {
+    for (const double lr : *lrs) check_lr(traits_.name, lr);
+  }
+  if (const auto values = traits_.scheduled.empty() ? std::nullopt : numbers_of(traits_.scheduled)) {
+    std::vector<OptionMap> before;
+    for (size_t group = 0; group < num_groups(); ++group) before.push_back(options_of(group));
+    try {
+      for (size_t group = 0; group < num_groups(); ++group) set_options(group, {{traits_.scheduled, (*values)[group]}});
+    } catch (...) {
+      for (size_t group = 0; group < num_groups(); ++group) set_options(group, before[group]);
+      throw;
+    }
+  }
+  if (lrs) lrs_ = *lrs;
 }
 
 void Optimizer::load_state_dict(const TensorMap& state) {
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  std::set<std::string_view> taken;
+  std::set<std::string_view> taken{kLr};
+  if (!traits_.scheduled.empty()) taken.insert(traits_.scheduled);
   auto loaded = slots_;
   for (size_t i = 0; i < loaded.size(); ++i) {
     auto& slot = loaded[i];
@@ -382,6 +430,7 @@ void Optimizer::load_state_dict(const TensorMap& state) {
     throw Error(ErrorCode::kInvalidArgument, "{}: state '{}' belongs to no parameter here, or to none with its options",
                 traits_.name, name);
   }
+  load_options(state);
   slots_ = std::move(loaded);
   batches_.clear();
   is_planned_ = false;

@@ -43,6 +43,7 @@ class ScalableOptimizer {
   virtual ~ScalableOptimizer() = default;
   virtual void step() = 0;
   virtual void step(const GradScale& scale) = 0;
+  virtual void set_lr(double lr) = 0;  ///< Sets the rate of all groups.
 
   /// Called before step(). The caller may change these gradients in place, and step() uses the changed values.
   /// Collective if step() is.
@@ -109,7 +110,7 @@ class Optimizer : public ScalableOptimizer {
 
   /// A step with a negative rate ascends: PyTorch allows it too, in `param_groups`, but not when an optimizer is made.
   /// Errors kInvalidArgument: the rate is not finite, or the group does not exist.
-  void set_lr(double lr);  ///< Sets the rate of all groups.
+  void set_lr(double lr) final;  ///< Sets the rate of all groups.
   void set_lr(size_t group, double lr);
 
   /// The parameters of all groups, in order.
@@ -118,15 +119,16 @@ class Optimizer : public ScalableOptimizer {
   /// The tensors to which states named "KIND.NAME" belong, for a TrainState.
   NamedTensors state_layout() const { return parameters_; }
 
-  /// The state by parameter: "exp_avg.NAME" with the parameter's shape and dtype, and "step.NAME", one float. The
-  /// tensors are the optimizer's own, not copies: save them before the next step. Learning rates and other options are
-  /// not part of the state; the program sets them.
+  /// The state by parameter: "exp_avg.NAME" with the parameter's shape and dtype, and "step.NAME", one float. These
+  /// tensors are the optimizer's own, not copies: save them before the next step. "lr" has the present rate of each
+  /// group as a double, and "momentum" that of an Sgd. Other options are not part of the state; the program sets them.
   TensorMap state_dict() const;
 
   /// Loads a result of state_dict(), copied to the layout and device of the parameters. On an error nothing changes. A
-  /// parameter that the state lacks starts without state.
-  /// Errors  kInvalidArgument, naming the tensor: its name is unknown, its shape or dtype differs, or a part of a
-  ///         parameter's state is missing.
+  /// parameter that the state lacks starts without state. As in PyTorch, the rates of the state replace those that the
+  /// optimizer was made with; a state without them, of an older version, leaves them.
+  /// Errors  kInvalidArgument, naming the tensor: its name is unknown, its shape or dtype differs, a part of a
+  ///         parameter's state is missing, or it has the rates of another number of groups.
   void load_state_dict(const TensorMap& state);
 
  protected:
@@ -143,6 +145,7 @@ class Optimizer : public ScalableOptimizer {
     bool starts_from_gradient = false;  ///< The first step differs from the others (SGD's momentum).
     bool is_fused = true;               ///< False if libtorch has no kernel; then update_foreach makes every step.
     bool fuses_half_on_cpu = true;      ///< False if the CPU kernel for half and bfloat16 has a bug.
+    std::string scheduled = "";         ///< A number besides lr that programs change while they train, if there is one.
   };
 
   /// GradScale on the device of a kernel, in the form of the kernel's arguments.
@@ -205,6 +208,7 @@ class Optimizer : public ScalableOptimizer {
     GradientKind gradient = GradientKind::kNone;
   };
 
+  void load_options(const TensorMap& state);
   void apply(GradScale scale);
   void plan();
   void start_state(Slot& slot) const;

@@ -217,6 +217,36 @@ TEST(Optimizers, ResumeFromTheirState) {
   }
 }
 
+// Python's load_state_dict replaces the rates of param_groups too, whatever the optimizer was made with.
+TEST(Optimizers, KeepRatesThatWereSetByHand) {
+  for (const auto& [name, make] : all_optimizers()) {
+    const auto first = make({{"a", start(3)}}), second = make({{"a", start(3)}});
+    first->set_lr(0.1 * first->lr());
+    second->load_state_dict(first->state_dict());
+    EXPECT_EQ(second->lr(), first->lr()) << name;
+  }
+  const auto make = [](size_t num_groups) {
+    std::vector<ParameterGroup<AdamWOptions>> groups;
+    for (size_t i = 0; i < num_groups; ++i) groups.push_back({{{std::to_string(i), start(2)}}, {.lr = 0.5}});
+    return AdamW(groups);
+  };
+  auto two = make(2), resumed = make(2), three = make(3);
+  two.set_lr(1, 0.25);
+  resumed.load_state_dict(two.state_dict());
+  EXPECT_EQ(resumed.lr(0), 0.5);
+  EXPECT_EQ(resumed.lr(1), 0.25);
+  EXPECT_THAT(
+      message_of([&] { three.load_state_dict(two.state_dict()); }),
+      HasSubstr("'lr' in the state is of 2 groups of parameters, and this optimizer has 3: make the same groups, "
+                "or remove 'lr' from the state"));
+  three.load_state_dict({});  // of an older version
+  EXPECT_EQ(three.lr(2), 0.5);
+  const auto load = [&](const at::Tensor& lr) { return message_of([&] { two.load_state_dict({{"lr", lr}}); }); };
+  EXPECT_THAT(load(at::full({2}, std::numeric_limits<double>::infinity(), at::kDouble)), HasSubstr("must be a finite"));
+  EXPECT_THAT(load(at::ones({2})), HasSubstr("'lr' is Float [2], not one double for each group"));
+  EXPECT_EQ(two.lr(1), 0.25);
+}
+
 TEST(Optimizers, HaveGroupsWithRatesOfTheirOwn) {
   const auto a = start(4), b = start(4);
   Sgd optimizer({{{{"a", a}}, {.lr = 0.5}}, {{{"b", b}}, {.lr = 0.25, .weight_decay = 0.1}}});
@@ -295,7 +325,7 @@ TEST(Optimizers, RefuseGradientsThatDoNotFit) {
     EXPECT_THAT(step_with(at::sparse_coo_tensor(at::tensor({int64_t{1}}).view({1, 1}), at::ones({1}), {3})),
                 HasSubstr("'bad' is sparse"));
     EXPECT_TRUE(at::equal(good, start(3))) << name << ": stepped in part";
-    EXPECT_TRUE(optimizer->state_dict().empty()) << name;
+    for (const auto& [key, tensor] : optimizer->state_dict()) EXPECT_EQ(key.find('.'), key.npos) << name << " " << key;
 
     good.mutable_grad() = bad.mutable_grad() = at::ones({3});  // the optimizer continues as if nothing had happened
     optimizer->step();
@@ -415,12 +445,12 @@ TEST(Optimizers, RefuseHalfAStateOfAParameter) {
   state = whole;
   state["step.a"] = at::ones({2});
   EXPECT_THAT(load(state), HasSubstr("'step.a' is Float [2], not one number"));
-  EXPECT_TRUE(optimizer.state_dict().empty()) << "a refused state was taken in part";
+  EXPECT_EQ(optimizer.state_dict().size(), 1u) << "a refused state was taken in part";
   state = whole;
   state["step.a"] = at::scalar_tensor(3, at::kLong);
   optimizer.load_state_dict(state);
   EXPECT_EQ(optimizer.state_dict().at("step.a").item<float>(), 3);
-  EXPECT_EQ(optimizer.state_dict().size(), 3u);
+  EXPECT_EQ(optimizer.state_dict().size(), 4u);  // and "lr"
 }
 
 // A step bypasses autograd's wrappers of the kernels. So the step itself must increase the version counters of tensors,

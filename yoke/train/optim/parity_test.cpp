@@ -236,7 +236,9 @@ void run_case(const json& entry) {
   }
   EXPECT_NEAR(loss_value, parse_hex(entry["losses"][1]), tolerance()) << what;
   expect_digests(entry["last"], network.map(), what + " after the last step");
-  expect_digests(entry["state"], optimizer->state_dict(), what + " state");
+  auto state = optimizer->state_dict();
+  for (const auto* of_groups : {"lr", "momentum"}) state.erase(of_groups);  // which Python has in param_groups
+  expect_digests(entry["state"], state, what + " state");
   if (ema) {
     const auto averages = ema->averages();
     expect_digests(entry["averages"], {averages.begin(), averages.end()}, what + " averages");
@@ -376,7 +378,7 @@ TEST(PythonState, RefusesAnotherOptimizersState) {
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
       EXPECT_EQ(optimizer->lr(), 1e-3) << "options were taken over in part";
-      EXPECT_TRUE(optimizer->state_dict().empty());
+      EXPECT_EQ(optimizer->state_dict().size(), 1u) << "more than the rates";
       return error.what();
     }
     return "(nothing thrown)";

@@ -25,7 +25,7 @@ struct PlateauOptions {
 /// Equivalent to torch.optim.lr_scheduler.ReduceLROnPlateau.
 ///
 ///     plateau.observe(validation_loss);
-///     optimizer.set_lr(plateau.lr());   // also after resuming, because an optimizer's state has no rates
+///     optimizer.set_lr(plateau.lr());
 ///
 /// Ranks   not collective: give all ranks the same metric (Mean::read(world) does).
 class ReduceOnPlateau {

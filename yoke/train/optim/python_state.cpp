@@ -40,6 +40,7 @@ std::map<int64_t, TensorMap> by_parameter(const Optimizer& optimizer) {
   std::map<int64_t, TensorMap> result;
   for (const auto& [full_name, tensor] : optimizer.state_dict()) {
     const auto dot = full_name.find('.');  // the text before it is the kind of state, such as "exp_avg"
+    if (dot == full_name.npos) continue;   // a number of the groups, such as "lr"
     result[positions.at(full_name.substr(dot + 1))].emplace(full_name.substr(0, dot), tensor);
   }
   return result;

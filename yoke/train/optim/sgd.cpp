@@ -15,7 +15,11 @@ Sgd::Sgd(NamedTensors parameters, const SgdOptions& options)
 Sgd::Sgd(std::vector<ParameterGroup<SgdOptions>> groups)
     // On a CPU, libtorch 2.11's fused SGD for half and bfloat16 changes only the elements after the last whole SIMD
     // vector. (Python updates all elements, because it uses the fused kernel only on request.)
-    : OptimizerWith({.name = "SGD", .has_steps = false, .starts_from_gradient = true, .fuses_half_on_cpu = false},
+    : OptimizerWith({.name = "SGD",
+                     .has_steps = false,
+                     .starts_from_gradient = true,
+                     .fuses_half_on_cpu = false,
+                     .scheduled = "momentum"},
                     groups,
                     {{"momentum", &SgdOptions::momentum, check_not_negative},
                      {"dampening", &SgdOptions::dampening, check_finite},

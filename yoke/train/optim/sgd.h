@@ -21,7 +21,7 @@ struct SgdOptions {
 ///     Sgd optimizer(model->named_parameters().pairs(), {.momentum = 0.9});
 ///     optimizer.zero_grad(); loss.backward(); optimizer.step(lr);
 ///
-/// State   "momentum_buffer.NAME": absent without momentum, and before a parameter's first step.
+/// State   "momentum_buffer.NAME": absent without momentum, and before a parameter's first step; "lr", "momentum".
 /// Sparse  gradients are supported without momentum and weight decay.
 /// Errors  kInvalidArgument: an option is out of range, a name appears twice, a parameter is undefined or has a dtype
 ///         other than float, double, half and bfloat16.

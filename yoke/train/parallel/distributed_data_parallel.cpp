@@ -179,7 +179,7 @@ uint64_t DistributedDataParallelBase::Impl::versions() const {
 
 /// A change of the parameters alone may be an average that was swapped in for an evaluation.
 bool DistributedDataParallelBase::Impl::has_diverged() const {
-  return has_local_gradients && num_ended_steps() != ended_before && versions() != versions_before;
+  return has_local_gradients && num_steps_ended() != ended_before && versions() != versions_before;
 }
 
 void DistributedDataParallelBase::Impl::check_local_gradients() {
@@ -213,7 +213,7 @@ void DistributedDataParallelBase::Impl::begin_forward() {
   if (*no_sync_depth > 0) {
     if (!has_local_gradients) {
       versions_before = versions();
-      ended_before = num_ended_steps();
+      ended_before = num_steps_ended();
     }
     if (state == StepState::kIdle) state = StepState::kAccumulates;
     return;

@@ -170,6 +170,11 @@ void GradScaler::step(ScalableOptimizer& optimizer) {
   state.stage = Stage::kStepped;
 }
 
+void GradScaler::step(ScalableOptimizer& optimizer, double lr) {
+  optimizer.set_lr(lr);
+  step(optimizer);
+}
+
 void GradScaler::step(torch::optim::Optimizer& optimizer) {
   if (!options_.enabled) {
     optimizer.step();

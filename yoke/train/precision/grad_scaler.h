@@ -83,6 +83,9 @@ class GradScaler {
   /// gradient is not finite.
   void step(ScalableOptimizer& optimizer);
   void step(torch::optim::Optimizer& optimizer);
+  /// Sets the rate of all groups, then steps: scaler.step(optimizer, schedule(i)). A skipped step sets it too, as a
+  /// scheduler in Python does.
+  void step(ScalableOptimizer& optimizer, double lr);
 
   /// Ends the iteration: the scale shrinks after an overflow, and grows after many steps without one.
   void update();

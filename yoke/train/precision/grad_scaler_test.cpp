@@ -140,6 +140,21 @@ TEST_F(GradScalerInUse, SkipsTheStepAndKeepsTheOptimizersState) {
   EXPECT_EQ(scaler.scale_now(), 4);
 }
 
+// As optimizer.step(lr): a schedule needs no second call. Oracle: the same with set_lr.
+TEST_F(GradScalerInUse, StepsWithARate) {
+  const auto other = at::ones({3}).requires_grad_();
+  Sgd by_hand({{"other", other}}, {.lr = 0.5});
+  for (const double lr : {0.25, 0.125}) {
+    backward();
+    scaler.step(optimizer, lr);
+    scaler.update();
+    other.mutable_grad() = at::ones({3});
+    by_hand.step(lr);
+  }
+  EXPECT_TRUE(at::equal(weight, other));
+  EXPECT_EQ(optimizer.lr(), 0.125);
+}
+
 TEST_F(GradScalerInUse, RefusesAWrongOrder) {
   EXPECT_THAT(test::error_of([&] { scaler.unscale(optimizer); }).what(),
               HasSubstr("unscale() before anything was scaled"));

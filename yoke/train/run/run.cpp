@@ -19,6 +19,7 @@
 #include "yoke/train/run/detail/figures.h"
 #include "yoke/train/run/detail/report.h"
 #include "yoke/train/run/detail/run_folder.h"
+#include "yoke/train/step_end.h"
 #include "yoke/train/watch/detail/step_log.h"
 #include "yoke/train/watch/tensorboard.h"
 
@@ -44,6 +45,11 @@ struct Run::Impl {
   int64_t num_epochs = 0, steps_per_epoch = 0, step = 0;
   bool is_told = false, is_stopped = false, is_in_epoch = false, is_finishing = false;
   bool has_checked_metric = false;
+  bool is_in_batches = false;         // between the begin and the end of an epoch's loop over batches
+  int64_t num_ended_before = 0;       // of num_steps_ended(), when the body of that loop began
+  std::optional<int64_t> last_saved;  // the step of the last checkpoint of this process
+  std::exception_ptr left_error;      // what went wrong after a `break`; not reported yet
+  bool was_left_by_exception = false;
   int64_t first_step = 0;                      // of this process
   int64_t epoch_begin = 0;                     // the epoch's first step
   int64_t num_samples = 0, epoch_samples = 0;  // both count only this rank's samples
@@ -54,6 +60,8 @@ struct Run::Impl {
   std::optional<detail::StepLog> steps;    // only on rank 0, and only if the options ask for it
 
   bool is_rank_0() const { return world.rank() == 0; }
+  void save(int64_t of_step, const StringMap& metadata = {});
+  void report_left_error();
   void show_progress();
   void check_metric(const StringMap& of_epoch);
 };
@@ -92,12 +100,22 @@ Run::Run(dist::World& world, const RunOptions& options) {
 }
 
 Run::~Run() {
-  const bool is_lost = impl_->is_in_epoch && !impl_->is_stopped && impl_->step > impl_->epoch_begin;
-  if (!is_lost || !impl_->is_rank_0() || std::uncaught_exceptions() > impl_->num_exceptions) return;
-  impl_->options.checkpoints.warn(fmt::format(
-      "the loop of {} was left within epoch {}, and Run::finish was not called: the steps after step {} are not "
-      "saved",
-      impl_->folder.string(), impl_->epoch_begin / impl_->steps_per_epoch + 1, impl_->epoch_begin));
+  const auto& run = *impl_;
+  if (std::uncaught_exceptions() > run.num_exceptions) return;
+  const auto& warn = run.options.checkpoints.warn;
+  try {
+    if (run.left_error) std::rethrow_exception(run.left_error);
+    const auto saved = std::max(run.epoch_begin, run.last_saved.value_or(0));
+    if (!run.was_left_by_exception || !run.is_rank_0() || run.step <= saved) return;
+    warn(fmt::format("an exception ended the loop of {} within epoch {}: the steps after step {} are not saved",
+                     run.folder.string(), run.epoch_begin / run.steps_per_epoch + 1, saved));
+  } catch (const std::exception& error) {
+    try {
+      warn(fmt::format("{}: after the loop was left: {}", run.folder.string(), error.what()));
+    } catch (...) {  // a destructor cannot report this
+    }
+  } catch (...) {
+  }
 }
 
 std::string Run::fix_text(const std::string& name, const std::string& text, bool given) {
@@ -152,10 +170,7 @@ void Run::require_same(const char* name, int64_t value) {
 
 void Run::begin(int64_t count, int64_t steps_per_epoch, int64_t samples_per_batch) {
   auto& run = *impl_;
-  if (steps_per_epoch < 1) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "the loader has no batch in an epoch: there are fewer samples than one batch needs");
-  }
+  run.report_left_error();
   const auto counts = run.world.all_gather_text(std::to_string(steps_per_epoch));
   const auto other = std::ranges::find_if(counts, [&](const auto& text) { return text != counts.front(); });
   if (other != counts.end()) {
@@ -164,6 +179,10 @@ void Run::begin(int64_t count, int64_t steps_per_epoch, int64_t samples_per_batc
                 "loaders of the same samples; with LoaderOptions::exact, batch_size must be above 1",
                 counts.front(), *other, other - counts.begin());
   }
+  if (steps_per_epoch < 1) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "the loader has no batch in an epoch: there are fewer samples than one batch needs");
+  }
   run.num_epochs = count;
   run.steps_per_epoch = steps_per_epoch;
   require_same("steps_per_epoch", steps_per_epoch);
@@ -171,6 +190,7 @@ void Run::begin(int64_t count, int64_t steps_per_epoch, int64_t samples_per_batc
   if (run.resumed) {
     run.state.load(*run.resumed, run.options.checkpoints.warn);
     run.step = run.first_step = run.resumed->step;
+    if (first_batch() == 0) run.figures.reset();  // of an epoch that save() has ended
     const auto where = run.resumed->path.string();
     say(epoch() >= count ? fmt::format("{} is the end of that run", where)
                          : fmt::format("resumed from {} at epoch {}, step {}", where, epoch() + 1, first_batch()));
@@ -195,15 +215,28 @@ bool Run::begin_epoch() {
     return false;
   }
   run.is_in_epoch = true;
+  run.was_left_by_exception = false;
   run.epoch_begin = run.step;
   run.epoch_samples = 0;
   run.epoch_start = run.last_step = Clock::now();
   return true;
 }
 
+void Run::begin_batches() {
+  impl_->is_in_batches = true;
+  impl_->num_ended_before = num_steps_ended();
+}
+
+int64_t Run::num_steps_made() const {
+  const auto& run = *impl_;
+  return run.step + (run.is_in_batches && num_steps_ended() > run.num_ended_before ? 1 : 0);
+}
+
 void Run::end_step(int64_t num_samples) {
   auto& run = *impl_;
   ++run.step;
+  run.is_in_batches = first_batch() != 0;
+  run.num_ended_before = num_steps_ended();
   run.num_samples += num_samples;
   run.epoch_samples += num_samples;
   run.last_step = Clock::now();
@@ -214,11 +247,12 @@ void Run::end_step(int64_t num_samples) {
   run.is_told = run.is_told || run.world.should_stop();
   if (first_batch() == 0) return;  // the epoch is complete, and the code after the loop saves its checkpoint
   if (run.is_told) {  // after a stop signal there is time for a checkpoint, but not for the rest of the epoch
-    run.checkpoints.save(run.step, run.state);
+    run.save(run.step);
     run.is_stopped = true;
     say(fmt::format("told to stop at epoch {}, step {}; the checkpoint is saved", epoch() + 1, first_batch()));
   } else if (run.options.save_every > 0 && run.step % run.options.save_every == 0) {
     run.checkpoints.save_async(run.step, run.state);
+    run.last_saved = run.step;
   }
 }
 
@@ -246,7 +280,7 @@ void Run::end_epoch() {
   const dist::Activity activity(run.world, "the end of an epoch of a Run");
   if (const auto difference = run.figures.difference()) {
     run.figures.reset();
-    run.checkpoints.save(run.step, run.state);
+    run.save(run.step);
     throw Error(ErrorCode::kInvalidArgument, "{}. Epoch {} has no figures; its checkpoint is saved", *difference,
                 epoch());
   }
@@ -257,7 +291,7 @@ void Run::end_epoch() {
   const auto time = Clock::now() - run.epoch_start;
   // The last row tells the user that all is done, so the checkpoint is on disk before.
   const bool is_last = epoch() >= run.num_epochs || run.is_told || run.is_finishing;
-  if (is_last) run.checkpoints.save(run.step, run.state, metadata);
+  if (is_last) run.save(run.step, metadata);
   const auto samples = static_cast<double>(run.epoch_samples * run.world.size());
   dist::on_all_ranks(run.world, "the metrics were not written", [&] {
     if (!run.report) return;
@@ -299,12 +333,47 @@ void Run::log(const std::string& name, const at::Tensor& value, int64_t weight) 
 
 void Run::log(const std::string& name, double value) { log(name, at::scalar_tensor(value, at::kDouble)); }
 
-void Run::save() { impl_->checkpoints.save(impl_->step, impl_->state); }
+void Run::Impl::save(int64_t of_step, const StringMap& metadata) {
+  checkpoints.save(of_step, state, metadata);
+  last_saved = of_step;
+}
+
+void Run::Impl::report_left_error() {
+  if (const auto error = std::exchange(left_error, nullptr)) std::rethrow_exception(error);
+}
+
+void Run::save() {
+  impl_->report_left_error();
+  impl_->save(num_steps_made());
+}
+
+void Run::leave() noexcept {
+  auto& run = *impl_;
+  if (!run.is_in_epoch || run.is_stopped) return;
+  run.was_left_by_exception = std::uncaught_exceptions() > run.num_exceptions;
+  if (run.was_left_by_exception) return;
+  try {
+    finish();
+  } catch (...) {
+    run.is_in_epoch = false;
+    run.left_error = std::current_exception();
+  }
+}
 
 void Run::finish() {
   auto& run = *impl_;
+  run.report_left_error();
   run.is_finishing = true;
-  if (run.is_in_epoch && !run.is_stopped && run.step > run.epoch_begin && first_batch() == 0) end_epoch();
+  if (run.is_in_epoch && !run.is_stopped && !run.was_left_by_exception) {
+    run.step = num_steps_made();  // a `break` out of the loop over batches comes before its step is counted
+    run.is_in_batches = false;
+    if (run.step > run.epoch_begin && first_batch() == 0) {
+      end_epoch();
+    } else if (run.step > run.epoch_begin && run.last_saved != run.step) {
+      run.save(run.step);
+      say(fmt::format("left at epoch {}, step {}; the checkpoint is saved", epoch() + 1, first_batch()));
+    }
+  }
   run.is_in_epoch = false;
   run.checkpoints.finish();
 }

@@ -13,7 +13,6 @@
 //       if (run.stopped()) break;
 //       run.log("accuracy", evaluate(...));
 //     }
-//     run.finish();
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -57,6 +56,10 @@ struct RunOptions {
 /// Epochs   an epoch ends when the outer loop's body ends. Then the metrics of all ranks are read and shown as a row of
 ///          a table and of metrics.csv, and a checkpoint is saved while the training continues. The checkpoint of the
 ///          last epoch is on disk before its row is shown.
+/// Left     a `break` out of the loop over epochs ends the run: an epoch of which all batches were read has its row and
+///          checkpoint, and within an epoch a checkpoint of the last step is saved. All ranks leave it alike. An error
+///          of this is thrown by the next call of finish(), save() or epochs(), and otherwise ~Run warns of it. If an
+///          exception ends the loop, nothing is saved.
 /// Stopped  after a signal (WorldOptions::stop_signals, such as Ctrl-C), all ranks leave the inner loop after the same
 ///          step, and a checkpoint is on disk.
 /// Resumed  continues steps, epochs, partly read epochs and partly computed means. With the same number of ranks and
@@ -117,11 +120,14 @@ class Run {
   /// Like log() of a tensor, for a number, such as the result of an evaluation.
   void log(const std::string& name, double value);
 
-  /// Collective. Saves a checkpoint now, between two steps.
+  /// Collective. Saves a checkpoint now. Within the loop over batches, it is one of step() before the optimizer's step,
+  /// and of step() + 1 after it, so a resumed run repeats no step. (An optimizer that is not of yoke::train is not
+  /// seen: save before its step.) After the last batch, the checkpoint is of the next epoch's beginning: a run that is
+  /// resumed from it leaves out what the program does at the end of the epoch, and its row.
   void save();
 
-  /// Collective. Call it if `break` has ended the outer loop. Ends the epoch if all batches were read, and waits until
-  /// the last checkpoint is on disk. If the loop ends normally, this has happened already. Errors: those of saving.
+  /// Collective. Waits until the last checkpoint is on disk, and throws what went wrong after a `break`. Needed only
+  /// if something in the program depends on that: the end of the loop does the rest. Errors: those of saving.
   void finish();
 
   /// Prints a line on rank 0.
@@ -136,8 +142,11 @@ class Run {
   void require_same(const char* name, int64_t value);  ///< Checks that the value is as in the original run.
   bool begin_epoch();                                  ///< Returns false after the last epoch.
   int64_t first_batch() const;                         ///< Number of the first batch in the epoch that begins.
+  void begin_batches();                                ///< The loop over batches begins.
   void end_step(int64_t num_samples);                  ///< Collective.
   void end_epoch();                                    ///< Collective.
+  void leave() noexcept;                               ///< Collective. The loop over epochs was left.
+  int64_t num_steps_made() const;  ///< step(), and the step whose body the loop is in, if it was made.
 
   struct Impl;
   std::unique_ptr<Impl> impl_;
@@ -188,12 +197,17 @@ template <class Loader>
 typename Run::Epoch<Loader>::Iterator Run::Epoch<Loader>::begin() {
   if (run_->first_batch() > 0) loader_->resume({run_->epoch(), run_->first_batch()});
   batches_.emplace(loader_->epoch(run_->epoch()));
+  run_->begin_batches();
   return Iterator(*run_, *batches_);
 }
 
 template <class Loader>
 class Run::Epochs {
  public:
+  Epochs(const Epochs&) = delete;
+  Epochs& operator=(const Epochs&) = delete;
+  ~Epochs() { run_->leave(); }
+
   class Iterator {
    public:
     using difference_type = std::ptrdiff_t;

@@ -10,6 +10,7 @@
 #include <torch/nn/modules/linear.h>
 
 #include <csignal>
+#include <fstream>
 #include <optional>
 #include <regex>
 
@@ -51,14 +52,15 @@ struct Net : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return out(norm(in(x)).relu()); }
 };
 
-/// The result of train(), a program with a Run. `on_step(step)` may throw to end the training.
+/// The result of train(), a program with a Run that sets the learning rate by hand. `on_step(step)` may throw to end
+/// the training. In step `save_at` it calls save().
 struct Outcome {
   TensorMap weights;
   bool is_stopped = false;
   int64_t step = 0;
 };
 Outcome train(dist::World& world, const RunOptions& options, const std::function<void(int64_t step)>& on_step = {},
-              int64_t num_epochs = kEpochs) {
+              int64_t num_epochs = kEpochs, int64_t save_at = -1) {
   Run run(world, options);
   run.fix("epochs", num_epochs);
   Net model = fakes::make_seeded(3, [] { return Net(); });
@@ -68,11 +70,13 @@ Outcome train(dist::World& world, const RunOptions& options, const std::function
   run.state().add("model", net).add("optimizer", optimizer);
   for (auto& epoch : run.epochs(loader, num_epochs)) {
     for (auto& batch : epoch) {
+      if (run.step() > 0 && run.step() % kSteps == 0) optimizer.set_lr(0.5 * optimizer.lr());
       const auto loss = at::mse_loss(net(batch.data), batch.target);
       loss.backward();
       optimizer.step();
       optimizer.zero_grad();
       run.log("loss", loss, batch.target.size(0));
+      if (run.step() == save_at) run.save();
       if (on_step) on_step(run.step());
     }
     if (run.stopped()) break;
@@ -136,6 +140,29 @@ TEST_F(RunTest, AKilledRunGoesOnToTheSameBitsAndFigures) {
     fakes::run_ranks(1, [&](dist::World& world) { resumed = train(world, options(name, true)); });
     expect_same(resumed.weights, whole.weights);
     EXPECT_EQ(figures(name), rows) << kill_at;
+  }
+}
+
+// Oracle: a run that is never interrupted. After the optimizer's step, the checkpoint is that of the next step.
+TEST_F(RunTest, ASaveInTheLoopRepeatsNoStep) {
+  Outcome whole, resumed;
+  fakes::run_ranks(1, [&](dist::World& world) { whole = train(world, options("unsaved")); });
+  for (const int64_t save_at : {int64_t{4}, kSteps - 1}) {
+    const auto name = "saved-" + std::to_string(save_at);
+    EXPECT_THROW(fakes::run_ranks(1,
+                                  [&](dist::World& world) {
+                                    const auto kill = [&](int64_t step) {
+                                      if (step == save_at) throw Killed();
+                                    };
+                                    train(world, options(name), kill, kEpochs, save_at);
+                                  }),
+                 Killed);
+    EXPECT_THAT(CheckpointFolder(options(name).folder).steps(), ElementsAre(save_at + 1));
+    fakes::run_ranks(1, [&](dist::World& world) { resumed = train(world, options(name, true)); });
+    expect_same(resumed.weights, whole.weights);
+    auto rows = figures("unsaved");
+    if (save_at == kSteps - 1) rows.erase(rows.begin() + 1);  // killed before the end of the epoch wrote its row
+    EXPECT_EQ(figures(name), rows);
   }
 }
 
@@ -295,6 +322,9 @@ TEST_F(RunTest, RefusesWhatWouldSpoilARun) {
     Loader other(some_samples(), world, {.batch_size = kBatch, .seed = 5});
     EXPECT_THAT(message_of([&] { run.epochs(other, 1); }),
                 HasSubstr("steps_per_epoch is 6, and that of the run to resume was 12"));
+    Loader uneven({.data = at::zeros({3, 4}), .target = at::zeros({3, 1})}, world, {.batch_size = 1, .exact = true});
+    EXPECT_THAT(message_of([&] { run.epochs(uneven, 1); }),
+                HasSubstr("an epoch has 2 batches on rank 0 and 1 on rank 1, which would wait for each other"));
     EXPECT_THAT(message_of([&] { run.log("a,b", 1.0); }), HasSubstr("cannot be the name of a figure"));
   });
 }
@@ -315,11 +345,12 @@ TEST_F(RunTest, ALoopThatIsLeftEarlyIsNoEpoch) {
     };
     EXPECT_THAT(message_of(leave, ErrorCode::kFailedPrecondition), HasSubstr("was left after 3 of 12"));
   });
-  EXPECT_THAT(warnings, ElementsAre(HasSubstr("was left within epoch 1, and Run::finish was not called")));
+  EXPECT_THAT(warnings, ElementsAre(HasSubstr("an exception ended the loop of ")));
+  EXPECT_THAT(warnings.front(), HasSubstr("within epoch 1: the steps after step 0 are not saved"));
 }
 
 // A training stops early, because a figure is good enough.
-TEST_F(RunTest, FinishEndsACompleteEpochThatWasLeft) {
+TEST_F(RunTest, ABreakEndsACompleteEpoch) {
   fakes::run_ranks(2, [&](dist::World& world) {
     yoke::train::Run run(world, options("early"));
     Loader loader(some_samples(), world, {.batch_size = kBatch / 2});
@@ -327,11 +358,73 @@ TEST_F(RunTest, FinishEndsACompleteEpochThatWasLeft) {
       for (auto& batch : epoch) run.log("rank", static_cast<double>(world.rank()) + 0 * batch.data.size(0));
       if (run.epoch() == 2) break;
     }
-    run.finish();
-    run.finish();
     EXPECT_THAT(CheckpointFolder(options("early").folder).steps(), ElementsAre(kSteps, 2 * kSteps));
+    run.finish();
+    run.finish();
   });
   EXPECT_THAT(figures("early"), ElementsAre("epoch,rank", "1,0.5", "2,0.5"));
+}
+
+/// A program that ends after `max_steps` steps, out of both loops. Returns its weights.
+at::Tensor train_for(dist::World& world, const RunOptions& options, int64_t max_steps) {
+  yoke::train::Run run(world, options);
+  torch::nn::Linear model = fakes::make_seeded(3, [] { return torch::nn::Linear(4, 1); });
+  AdamW optimizer(*model, {.lr = 0.01});
+  Loader loader(some_samples(), world, {.batch_size = kBatch, .seed = 5});
+  run.state().add("model", model).add("optimizer", optimizer);
+  for (auto& epoch : run.epochs(loader, kEpochs)) {
+    bool is_enough = false;
+    for (auto& batch : epoch) {
+      optimizer.zero_grad();
+      const auto loss = at::mse_loss(model(batch.data), batch.target);
+      loss.backward();
+      optimizer.step();
+      run.log("loss", loss);
+      is_enough = run.step() + 1 == max_steps;
+      if (is_enough) break;
+    }
+    if (is_enough) break;
+  }
+  return model->weight.detach().clone();
+}
+
+// Oracle: a program that goes on at once.
+TEST_F(RunTest, ABreakWithinAnEpochSavesItsLastStep) {
+  at::Tensor whole, resumed;
+  fakes::run_ranks(1, [&](dist::World& world) {
+    whole = train_for(world, options("at-once"), 2 * kSteps);
+    train_for(world, options("in-two"), kSteps + 3);
+    EXPECT_THAT(CheckpointFolder(options("in-two").folder).steps(), ElementsAre(kSteps, kSteps + 3));
+    resumed = train_for(world, options("in-two", true), 2 * kSteps);
+  });
+  EXPECT_TRUE(at::equal(resumed, whole));
+  EXPECT_EQ(figures("in-two"), figures("at-once"));
+  EXPECT_EQ(figures("in-two").size(), 3u) << "the break after the last batch ends the second epoch";
+}
+
+// What goes wrong after a `break` must not be thrown by a destructor, and not be lost.
+TEST_F(RunTest, AnErrorAfterABreakIsThrownByTheNextCall) {
+  std::vector<std::string> warnings;
+  auto given = options("no-folder");
+  given.checkpoints.warn = [&](const std::string& message) { warnings.push_back(message); };
+  fakes::run_ranks(1, [&](dist::World& world) {
+    for (const bool has_next_call : {true, false}) {
+      yoke::train::Run run(world, given);
+      Loader loader(some_samples(), world, {.batch_size = kBatch});
+      for (auto& epoch : run.epochs(loader, 5)) {
+        for (auto& batch : epoch) run.log("size", static_cast<double>(batch.data.size(0)));
+        fs::remove_all(given.folder);
+        std::ofstream(given.folder) << "a file where the checkpoint's folder was";
+        break;
+      }
+      if (has_next_call) {
+        EXPECT_ANY_THROW(run.finish());
+        run.finish();  // was reported
+      }
+      fs::remove(given.folder);
+    }
+  });
+  EXPECT_THAT(warnings, ElementsAre(HasSubstr("no-folder: after the loop was left: ")));
 }
 
 // This test comes last in its suite, because a stop signal has effect until the process ends.

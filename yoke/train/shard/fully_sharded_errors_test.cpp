@@ -375,9 +375,9 @@ TEST(ShardedMisuse, ASavedAndALoadedModelIsWhole) {
     const auto state = optimizer.state_dict();
     const auto whole = gather_tensors(world, {state.begin(), state.end()});
     if (world.rank() != 0) return;
-    EXPECT_EQ(whole.size(), 3 * values.size());
+    EXPECT_EQ(whole.size(), 3 * values.size() + 1);  // and "lr"
     for (const auto& [name, tensor] : whole) {
-      if (name.starts_with("step.")) continue;
+      if (name.starts_with("step.") || name == "lr") continue;
       EXPECT_EQ(tensor.sizes(), values.at(name.substr(name.find('.') + 1)).sizes()) << name;
     }
   });

@@ -91,9 +91,14 @@ class ShardedOptimizer : public ScalableOptimizer {
                    const ShardedOptimizerOptions& options = {});
 
   void step() override;                        ///< Collective. Uses each group's learning rate.
-  void step(double lr);                        ///< Collective.
+  void step(double lr);                        ///< Collective. Sets the rate of all groups first.
   void step(const GradScale& scale) override;  ///< Collective. found_inf on one rank counts for all.
   void zero_grad();                            ///< Makes gradients undefined, including those of slices.
+
+  /// The learning rates of the groups that make_optimizer made, as those of an Optimizer. All ranks set the same.
+  double lr(size_t group = 0) const { return local_->lr(group); }
+  void set_lr(double lr) override { local_->set_lr(lr); }
+  void set_lr(size_t group, double lr) { local_->set_lr(group, lr); }
 
   /// With kInStep, averages gradients now and is collective; a GradScaler's unscale and step call it. With kDone,
   /// returns the parameters' own gradients. As with other optimizers, clip after unscale.

@@ -157,6 +157,24 @@ TEST(ShardedOptimizer, ATiedWeightIsSteppedOnceAndSavedUnderBothNames) {
   }
 }
 
+TEST(ShardedOptimizer, RatesMayBeSetForEachGroup) {
+  run_ranks(2, [&](World& world) {
+    const auto a = torch::ones({64}).set_requires_grad(true), b = torch::ones({64}).set_requires_grad(true);
+    ShardedOptimizer optimizer({{"a", a}, {"b", b}}, world, [](NamedTensors slices) {
+      const auto [first, second] = split(slices, [](auto& name, auto) { return name == "a"; });
+      return Sgd({{first, {.lr = 1}}, {second, {.lr = 1}}});
+    });
+    optimizer.set_lr(1, 0.25);
+    EXPECT_EQ(optimizer.lr(1), 0.25);
+    (a.sum() + b.sum()).backward();
+    optimizer.step();
+    EXPECT_TRUE(torch::equal(a, torch::zeros({64})));
+    EXPECT_TRUE(torch::equal(b, torch::full({64}, 0.75)));
+    optimizer.set_lr(0.5);
+    EXPECT_EQ(optimizer.lr(0), 0.5);
+  });
+}
+
 TEST(ShardedOptimizer, ARankThatTrainsNothingIsNamedOnEveryRank) {
   std::atomic<int> count = 0;
   run_ranks(2, [&](World& world) {

@@ -112,7 +112,8 @@ TEST(MemorySummaryTest, AStorageCountsOnceWhateverItsKind) {
   constexpr int64_t kParameters = (10 * 4 + 4) * 4;
   EXPECT_EQ(bytes_of("parameters"), kParameters);
   EXPECT_EQ(bytes_of("gradients"), kParameters);
-  EXPECT_EQ(bytes_of("optimizer"), 2 * kParameters + 2 * 4);  // two moments, and a step count for each parameter
+  EXPECT_EQ(bytes_of("optimizer"),
+            2 * kParameters + 2 * 4 + 8);  // two moments and a step count for each parameter, and the rate
   EXPECT_EQ(bytes_of("views"), 0);
   EXPECT_EQ(bytes_of("other"), 400);  // the whole storage of the sliced tensor, and 0 for the meta tensor
   EXPECT_EQ(summary.tensors.front().name, "part");

@@ -52,6 +52,7 @@ class Reader {
   std::optional<int64_t> threshold(int which);
   std::optional<int64_t> ecc(int error_type, int counter_type);
   void read_memory(Readings& readings);
+  void read_memory_errors(Readings& readings);
   int add_processes(const ProcessFunction& function, const std::string& type, std::vector<DeviceProcess>& processes);
 
   const Library& library_;

@@ -57,7 +57,7 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   std::atomic<StepState> state = StepState::kIdle;
   std::optional<dist::Activity> activity;         ///< From the begin of a backward to the end of its step.
   std::atomic<bool> has_local_gradients = false;  ///< no_sync() has left gradients that no backward has averaged yet.
-  /// Before the first forward of these gradients: the sum of the parameters' versions, and num_ended_steps().
+  /// Before the first forward of these gradients: the sum of the parameters' versions, and num_steps_ended().
   uint64_t versions_before = 0;
   int64_t ended_before = 0;
   bool has_warned = false;

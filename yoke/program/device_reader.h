@@ -1,4 +1,4 @@
-// yoke/cli/frame/device_reader.h -- a child process that keeps the drivers open, for commands that read devices again
+// yoke/program/device_reader.h -- a child process that keeps the drivers open, for commands that read devices again
 // and again.
 #pragma once
 
@@ -11,7 +11,7 @@
 #include "yoke/base/file.h"
 #include "yoke/device/source.h"
 
-namespace yoke::cli {
+namespace yoke::program {
 
 /// A driver may hold its caller for ever, and its library stays in the process that has loaded it. So a child process
 /// reads the devices, and this process asks it and never waits for it. The child inherits no descriptor, so it keeps
@@ -55,4 +55,4 @@ class DeviceReader {
 /// be opened again.
 bool is_well(const device::Snapshot& snapshot);
 
-}  // namespace yoke::cli
+}  // namespace yoke::program

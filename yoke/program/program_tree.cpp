@@ -1,15 +1,14 @@
-#include "yoke/cli/frame/program_tree.h"
+#include "yoke/program/program_tree.h"
 
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <csignal>
 #include <ctime>
 
 #include "yoke/base/user_socket.h"
 
-namespace yoke::cli {
+namespace yoke::program {
 namespace {
 
 using std::chrono::milliseconds;
@@ -31,16 +30,13 @@ milliseconds time_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration_cast<milliseconds>(std::chrono::steady_clock::now() - begin);
 }
 
-bool has(const std::map<pid_t, uint64_t>& processes, const launch::Process& process) {
+bool has(const ProcessTimes& processes, const launch::Process& process) {
   const auto found = processes.find(process.pid);
   return found != processes.end() && found->second == process.start_ticks;
 }
 
-TreeRole role_of(const launch::Process& process, const std::vector<claim::Heir>& containers) {
-  const bool is_keeper = std::any_of(containers.begin(), containers.end(), [&](const claim::Heir& heir) {
-    return heir.pid == process.pid && heir.start_ticks == static_cast<int64_t>(process.start_ticks);
-  });
-  if (is_keeper) return TreeRole::kContainerKeeper;
+TreeRole role_of(const launch::Process& process, const ProcessTimes& keepers) {
+  if (has(keepers, process)) return TreeRole::kContainerKeeper;
   return process.session == getsid(0) ? TreeRole::kOfSession : TreeRole::kOther;
 }
 
@@ -91,18 +87,18 @@ std::vector<launch::Process> ProgramTree::running() const {
   return found;
 }
 
-std::vector<launch::Process> ProgramTree::end(pid_t program, const std::vector<claim::Heir>& containers) {
+std::vector<launch::Process> ProgramTree::end(pid_t program, const ProcessTimes& keepers) {
   reap_orphans(program);
   if (!begin_) {
     begin_ = Clock::now();
     begin_ticks_ = ticks_now();
   }
-  if (!containers.empty()) {
+  if (!keepers.empty()) {
     containers_ended_.reset();
     had_containers_ = true;
   }
   // Those who never were there have ended with the begin.
-  if (containers.empty() && !containers_ended_) containers_ended_ = had_containers_ ? Clock::now() : *begin_;
+  if (keepers.empty() && !containers_ended_) containers_ended_ = had_containers_ ? Clock::now() : *begin_;
   TreeTime time{.since_begin = time_since(*begin_), .since_containers = {}, .had_containers = had_containers_};
   if (containers_ended_) time.since_containers = time_since(*containers_ended_);
   std::vector<launch::Process> left;
@@ -111,7 +107,7 @@ std::vector<launch::Process> ProgramTree::end(pid_t program, const std::vector<c
   for (int look = 0; look < kLooks; ++look) {
     left = running();
     for (const auto& process : left) {
-      const auto step = tree_step(role_of(process, containers), time, is_told(process));
+      const auto step = tree_step(role_of(process, keepers), time, is_told(process));
       if (step == TreeStep::kNone) continue;
       launch::signal_process(process, step == TreeStep::kKill ? SIGKILL : SIGTERM);
       told_[process.pid] = process.start_ticks;
@@ -121,4 +117,4 @@ std::vector<launch::Process> ProgramTree::end(pid_t program, const std::vector<c
   return left;
 }
 
-}  // namespace yoke::cli
+}  // namespace yoke::program

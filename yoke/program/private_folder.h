@@ -1,4 +1,4 @@
-// yoke/cli/frame/private_folder.h -- a folder for what the programs of a command write while they run.
+// yoke/program/private_folder.h -- a folder for what the programs of a command write while they run.
 #pragma once
 
 #include <filesystem>
@@ -6,7 +6,7 @@
 
 #include "yoke/base/file.h"
 
-namespace yoke::cli {
+namespace yoke::program {
 
 /// A new folder of this user alone, which the destructor removes with all that is in it.
 ///
@@ -27,4 +27,4 @@ class PrivateFolder {
   UniqueFd lock_;
 };
 
-}  // namespace yoke::cli
+}  // namespace yoke::program

@@ -1,4 +1,4 @@
-#include "yoke/cli/frame/private_folder.h"
+#include "yoke/program/private_folder.h"
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
@@ -13,7 +13,7 @@
 
 #include "tests/support/command.h"
 
-namespace yoke::cli {
+namespace yoke::program {
 namespace {
 
 namespace fs = std::filesystem;
@@ -82,4 +82,4 @@ TEST(PrivateFolder, KeepsWhatIsInUseOrNotItsOwn) {
 }
 
 }  // namespace
-}  // namespace yoke::cli
+}  // namespace yoke::program

@@ -1,4 +1,4 @@
-#include "yoke/cli/frame/private_folder.h"
+#include "yoke/program/private_folder.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
 
-namespace yoke::cli {
+namespace yoke::program {
 namespace {
 
 /// A folder that is younger may belong to a process that has not locked it yet.
@@ -62,4 +62,4 @@ PrivateFolder::~PrivateFolder() {
   std::filesystem::remove_all(path_, ignored);
 }
 
-}  // namespace yoke::cli
+}  // namespace yoke::program

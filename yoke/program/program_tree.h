@@ -1,4 +1,4 @@
-// yoke/cli/frame/program_tree.h -- ends a program with all processes that it has started, also those in the background.
+// yoke/program/program_tree.h -- ends a program with all processes that it has started, also those in the background.
 #pragma once
 
 #include <sys/types.h>
@@ -6,13 +6,14 @@
 #include <chrono>
 #include <map>
 #include <optional>
-#include <utility>
 #include <vector>
 
-#include "yoke/claim/note.h"
 #include "yoke/launch/process/descendants.h"
 
-namespace yoke::cli {
+namespace yoke::program {
+
+/// Processes, with the times at which they started (Process::start_ticks).
+using ProcessTimes = std::map<pid_t, uint64_t>;
 
 /// What a process is for the end of a program. A container's engine has processes of its own in other sessions, which
 /// pass signals on and remove the container, so these are left alone while the container's keeper ends it.
@@ -48,8 +49,8 @@ class ProgramTree {
   /// Reaps orphans that have ended, but not the program itself.
   void reap_orphans(pid_t program) const;
 
-  /// Signals what is due now. Returns the processes that have not ended. `containers`: the keepers that live.
-  std::vector<launch::Process> end(pid_t program, const std::vector<claim::Heir>& containers);
+  /// Signals what is due now. Returns the processes that have not ended. `keepers`: those of containers that live.
+  std::vector<launch::Process> end(pid_t program, const ProcessTimes& keepers);
   bool is_ending() const { return begin_.has_value(); }
 
  private:
@@ -59,11 +60,10 @@ class ProgramTree {
   bool is_left_out(const launch::Process& process) const;
   bool is_told(const launch::Process& process) const;
 
-  std::map<pid_t, uint64_t> left_out_;  ///< With the times at which they started.
+  ProcessTimes left_out_, told_;
   std::optional<Clock::time_point> begin_, containers_ended_;
-  std::map<pid_t, uint64_t> told_;
   uint64_t begin_ticks_ = 0;
   bool had_containers_ = false;
 };
 
-}  // namespace yoke::cli
+}  // namespace yoke::program

@@ -1,4 +1,4 @@
-#include "yoke/cli/frame/device_reader.h"
+#include "yoke/program/device_reader.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -18,7 +18,7 @@
 #include "yoke/base/process.h"
 #include "yoke/device/json.h"
 
-namespace yoke::cli {
+namespace yoke::program {
 namespace {
 
 /// Leaves what belongs to the parent: its descriptors, its signals and its terminal. Returns the new descriptor of
@@ -105,4 +105,4 @@ std::optional<device::Snapshot> DeviceReader::take() {
   }
 }
 
-}  // namespace yoke::cli
+}  // namespace yoke::program

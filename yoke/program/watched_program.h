@@ -1,4 +1,4 @@
-// yoke/cli/frame/watched_program.h -- starts a program as a shell would: in the terminal, process group and streams of
+// yoke/program/watched_program.h -- starts a program as a shell would: in the terminal, process group and streams of
 // this process.
 #pragma once
 
@@ -11,7 +11,7 @@
 #include "yoke/base/file.h"
 #include "yoke/base/process.h"
 
-namespace yoke::cli {
+namespace yoke::program {
 
 struct WatchedProgramOptions {
   std::optional<std::vector<std::string>> environment = {};  ///< "NAME=value"; nullopt: this process's environment.
@@ -51,6 +51,7 @@ class SignalMessages {
   struct Message {
     int signal = 0;
     bool is_from_process = false;  ///< Sent by kill(2). At Ctrl-C, the kernel signals the whole process group.
+    uid_t sender = 0;              ///< The user who sent it, if a process did.
   };
 
   /// Catches SIGINT, SIGQUIT, SIGTERM, SIGHUP, SIGUSR1, SIGUSR2, SIGCHLD. REQUIRES: no other SignalMessages exists.
@@ -68,4 +69,4 @@ class SignalMessages {
   std::vector<Before> before_;
 };
 
-}  // namespace yoke::cli
+}  // namespace yoke::program

@@ -1,10 +1,14 @@
-#include "yoke/cli/frame/measured_program.h"
+#include "yoke/program/measured_program.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 
-namespace yoke::cli {
+#include "yoke/launch/process/descendants.h"
+
+namespace yoke::program {
 namespace {
 
 /// Starts a shell with this script, and waits until the script has printed "ready".
@@ -35,5 +39,28 @@ TEST(MeasuredProgram, AFurtherSignalKillsItAtOnce) {
   EXPECT_EQ(program->interruption(), SIGINT);
 }
 
+TEST(MeasuredProgram, KeepsItsOutputAndCopiesIt) {
+  SignalMessages messages;
+  auto copy = make_pipe();
+  MeasuredProgram program({.argv = {"sh", "-c", "echo one; echo two >&2; exec cat"},
+                           .environment = {"PATH=/usr/bin:/bin"},
+                           .copy_to = copy.write_end.value()});
+  while (!program.status()) program.wait(messages, std::chrono::hours(1));
+  EXPECT_EQ(program.status(), 0) << "its standard input is empty";
+  EXPECT_EQ(program.output(), "one\ntwo\n");
+  char text[64];
+  const auto count = read(copy.read_end.value(), text, sizeof text);
+  EXPECT_EQ(std::string(text, static_cast<size_t>(std::max<ssize_t>(count, 0))), program.output());
+}
+
+TEST(MeasuredProgram, LeavesNoProcessBehind) {
+  SignalMessages messages;
+  { const auto program = start_shell("setsid sleep 1000 & echo ready; exec sleep 1000", messages); }
+  EXPECT_FALSE(launch::has_children());
+  MeasuredProgram missing({.argv = {"/nonexistent/program"}, .environment = {}});
+  while (!missing.status()) missing.wait(messages, std::chrono::hours(1));
+  EXPECT_EQ(missing.status(), 127);
+}
+
 }  // namespace
-}  // namespace yoke::cli
+}  // namespace yoke::program

@@ -1,4 +1,4 @@
-// yoke/cli/frame/measured_program.h -- runs a program in a session of its own, reads its output, and leaves none of its
+// yoke/program/measured_program.h -- runs a program in a session of its own, reads its output, and leaves none of its
 // processes behind.
 #pragma once
 
@@ -10,14 +10,15 @@
 #include <vector>
 
 #include "yoke/base/file.h"
-#include "yoke/cli/frame/watched_program.h"
+#include "yoke/base/process.h"
+#include "yoke/program/watched_program.h"
 
-namespace yoke::cli {
+namespace yoke::program {
 
 struct MeasuredProgramOptions {
   std::vector<std::string> argv;
   std::vector<std::string> environment;  ///< "NAME=value"
-  bool shows_output = false;             ///< Also copies the program's output to standard error.
+  int copy_to = kNullStream;             ///< A descriptor to which the program's output is copied too.
 };
 
 /// Other children of this process are reaped by wait(), and killed with the program.
@@ -52,9 +53,9 @@ class MeasuredProgram {
 
   pid_t pid_ = -1;
   UniqueFd output_fd_;
-  bool shows_output_;
+  int copy_to_;
   std::optional<int> status_, interruption_;
   std::string output_;
 };
 
-}  // namespace yoke::cli
+}  // namespace yoke::program

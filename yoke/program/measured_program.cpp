@@ -1,4 +1,4 @@
-#include "yoke/cli/frame/measured_program.h"
+#include "yoke/program/measured_program.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -11,10 +11,9 @@
 #include <csignal>
 
 #include "yoke/base/error.h"
-#include "yoke/base/process.h"
 #include "yoke/launch/process/descendants.h"
 
-namespace yoke::cli {
+namespace yoke::program {
 namespace {
 
 constexpr size_t kKeptBytes = 64 << 10;
@@ -22,7 +21,7 @@ constexpr std::chrono::seconds kPatience{10};  // the kernel may need time to en
 
 }  // namespace
 
-MeasuredProgram::MeasuredProgram(const MeasuredProgramOptions& options) : shows_output_(options.shows_output) {
+MeasuredProgram::MeasuredProgram(const MeasuredProgramOptions& options) : copy_to_(options.copy_to) {
   launch::become_subreaper();
   auto pipe = make_pipe();
   fcntl(pipe.read_end.value(), F_SETFL, O_NONBLOCK);
@@ -78,8 +77,8 @@ void MeasuredProgram::take_output() {
     if (count == 0) return output_fd_.reset();
     output_.append(buffer, static_cast<size_t>(count));
     if (output_.size() > 2 * kKeptBytes) output_.erase(0, output_.size() - kKeptBytes);
-    if (!shows_output_) continue;
-    [[maybe_unused]] const auto written = write(STDERR_FILENO, buffer, static_cast<size_t>(count));
+    if (copy_to_ == kNullStream) continue;
+    [[maybe_unused]] const auto written = write(copy_to_, buffer, static_cast<size_t>(count));
   }
 }
 
@@ -100,4 +99,4 @@ void MeasuredProgram::kill_all() {
   sigprocmask(SIG_SETMASK, &before, nullptr);
 }
 
-}  // namespace yoke::cli
+}  // namespace yoke::program

@@ -1,4 +1,4 @@
-#include "yoke/cli/frame/watched_program.h"
+#include "yoke/program/watched_program.h"
 
 #include <fcntl.h>
 #include <sys/wait.h>
@@ -11,7 +11,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
 
-namespace yoke::cli {
+namespace yoke::program {
 namespace {
 
 /// Runs in the child: waits for start(), and exits if the parent closes the pipe without calling start().
@@ -28,7 +28,7 @@ volatile int message_fd = -1;
 
 void tell(int signal, siginfo_t* info, void* /*context*/) {
   const int saved = errno;
-  const SignalMessages::Message message{signal, info->si_code <= 0};
+  const SignalMessages::Message message{signal, info->si_code <= 0, info->si_code <= 0 ? info->si_uid : 0};
   [[maybe_unused]] const ssize_t written = write(message_fd, &message, sizeof message);
   errno = saved;
 }
@@ -118,4 +118,4 @@ std::optional<SignalMessages::Message> SignalMessages::next() {
   return count == sizeof message ? std::optional(message) : std::nullopt;
 }
 
-}  // namespace yoke::cli
+}  // namespace yoke::program

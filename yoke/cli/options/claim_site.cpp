@@ -1,0 +1,154 @@
+// Who holds what, for commands that show claims or end them.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "yoke/base/environment.h"
+#include "yoke/base/error.h"
+#include "yoke/base/text.h"
+#include "yoke/claim/history.h"
+#include "yoke/claim/reservation.h"
+#include "yoke/cli/frame/attempt.h"
+#include "yoke/cli/options/claim.h"
+#include "yoke/device/process/info.h"
+
+namespace yoke::cli {
+namespace {
+
+/// How many devices could be given now.
+int64_t num_free(const device::Snapshot& snapshot, const claim::Survey& survey) {
+  const auto candidates = claim::candidates_of(snapshot, {});
+  return std::count_if(candidates.begin(), candidates.end(), [&](const claim::Candidate& candidate) {
+    return candidate.standing == claim::Standing::kFree && survey.find(candidate.key) == nullptr;
+  });
+}
+
+/// Calls `find` with the folder that the configuration names in `key`, or if that fails for somebody who only looks,
+/// without it.
+template <typename Find>
+auto find_folder(std::optional<std::filesystem::path>& key, site::LeftOut* left_out, const Find& find) {
+  try {
+    return find();
+  } catch (const Error& error) {
+    if (left_out == nullptr || !key) throw;
+    if (left_out->problem.empty()) left_out->problem = error.what();
+  }
+  key.reset();
+  return find();
+}
+
+ClaimSite open_site(const Context& context, claim::FolderCheck check, site::LeftOut* left_out) {
+  const auto& environment = context.environment;
+  auto config = claim::read_config(environment, left_out);
+  auto folder =
+      find_folder(config.lock_directory, left_out, [&] { return find_lock_folder(config, environment, check); });
+  auto records =
+      find_folder(config.history_directory, left_out, [&] { return find_history_folder(config, environment); });
+  ClaimSite site{std::move(config), claim::Ledger(std::move(folder), std::move(records))};
+  if (left_out != nullptr && !left_out->problem.empty()) {
+    site.mistake = printable(left_out->problem) + "; that is left out here, and new claims are refused until it is mended";
+  }
+  return site;
+}
+
+}  // namespace
+
+ClaimSite open_claim_site(const Context& context, SiteUse use) {
+  // A write above the limit of `ulimit -f` then fails, and is reported. It is a handler, and not SIG_IGN, because the
+  // program that is started must not inherit it.
+  std::signal(SIGXFSZ, [](int) {});
+  site::LeftOut left_out;
+  auto site = open_site(context, claim::FolderCheck::kAll, use == SiteUse::kLook ? &left_out : nullptr);
+  if (!site.mistake.empty()) std::cerr << speaker(context) << "warning: " << site.mistake << std::endl;
+  return site;
+}
+
+claim::Survey look_at_claims(const ClaimSite& site, const Context& context) {
+  try {
+    return site.ledger.open(claim::Ledger::Access::kLook, {.limit = std::chrono::seconds(2)}).survey();
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kUnavailable && error.code() != ErrorCode::kFailedPrecondition) throw;
+    std::cerr << speaker(context) << "warning: " << printable(error.what()) << std::endl;
+    return site.ledger.look_without_lock();
+  }
+}
+
+namespace {
+
+std::vector<view::ReservationRow> rows_of(const std::vector<claim::Reservation>& reservations,
+                                          const claim::Survey& survey) {
+  const auto left = num_left(reservations, survey);
+  std::vector<view::ReservationRow> rows;
+  for (size_t i = 0; i < reservations.size(); ++i) rows.push_back({reservations[i], left[i], ""});
+  return rows;
+}
+
+}  // namespace
+
+ClaimsView describe_claims(const ClaimSite& site, claim::Survey survey, const device::Snapshot& snapshot,
+                           claim::Time now) {
+  auto rows = view::claim_rows(survey, snapshot, device::user_name);
+  claim::order_queue(survey, claim::starts_in_notes(survey, now), site.ledger, site.config, now);
+  auto waits = expected_waits(survey, claim::limits_for(survey, site.config), num_free(snapshot, survey), now);
+  const auto num_devices = static_cast<int64_t>(claim::candidates_of(snapshot, {}).size());
+  auto reservations = rows_of(honoured_reservations(site.ledger, survey, site.config, num_devices, now), survey);
+  return {std::move(survey), std::move(rows), std::move(waits), std::move(reservations), {}, {}};
+}
+
+ClaimsView view_claims(const device::Snapshot& snapshot, const Context& context) {
+  try {
+    site::LeftOut left_out;
+    const auto site = open_site(context, claim::FolderCheck::kOwn, &left_out);
+    auto view = describe_claims(site, site.ledger.look_without_lock(), snapshot, snapshot.time);
+    view.mistake = site.mistake;
+    return view;
+  } catch (const Error& error) {
+    return {.problem = error.what()};
+  }
+}
+
+nlohmann::ordered_json ClaimsView::to_json() const {
+  if (!problem.empty()) return nullptr;
+  return view::claims_json(rows, survey, waits, reservations, device::user_name);
+}
+
+std::string mistake_line(const ClaimsView& view, const Context& context) {
+  return view.mistake.empty() ? "" : fmt::format("{}warning: {}\n", speaker(context), view.mistake);
+}
+
+std::vector<const claim::HeldNote*> find_claims(const claim::Survey& survey, const std::vector<std::string>& words,
+                                                bool mine) {
+  std::vector<const claim::HeldNote*> found;
+  const auto add = [&](const claim::HeldNote& note) {
+    if (std::find(found.begin(), found.end(), &note) == found.end()) found.push_back(&note);
+  };
+  for (const auto& word : words) {
+    const auto pid = parse_int(word);
+    bool is_any = false;
+    for (size_t i = 0; i < survey.notes.size(); ++i) {
+      const auto& held = survey.notes[i];
+      const auto names = [&](const claim::Holding& holding) { return holding.note == i && holding.key == word; };
+      // Of several who share a device, its UUID means this user's claims.
+      const bool is_other = held.uid != int64_t{geteuid()} && held.note && held.note->share_bytes;
+      const bool is_process = pid && (held.pid == pid || (held.pid && held.note && held.note->program_pid == *pid));
+      if (!is_process && (is_other || std::none_of(survey.holdings.begin(), survey.holdings.end(), names))) continue;
+      add(held);
+      is_any = true;
+    }
+    if (!is_any) {
+      throw Error(ErrorCode::kNotFound,
+                  "{} is neither the PID of a claim nor the UUID of a device that yoke holds; see "
+                  "`yoke claims`",
+                  printable(word));
+    }
+  }
+  for (const auto& held : survey.notes) {
+    if (mine && held.uid == int64_t{geteuid()}) add(held);
+  }
+  return found;
+}
+
+}  // namespace yoke::cli

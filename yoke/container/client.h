@@ -1,0 +1,32 @@
+// yoke/container/client.h -- how the client of an engine is started, and how values of variables reach a container
+// without being on a command line, which all users of a machine can read. Pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "yoke/base/environment.h"
+#include "yoke/container/devices.h"
+
+namespace yoke::container {
+
+struct Client {
+  std::vector<std::string> argv;
+  Variables variables = {};  ///< Set for the client, beside those of the command.
+
+  /// `environment` with the variables.
+  Environment environment(Environment environment) const;
+
+  /// One command line that does the same, to be shown. Leaves out variables that `environment` has already.
+  std::vector<std::string> words(const Environment& environment) const;
+};
+
+/// container-init sets NAME where it finds this prefix and NAME. So a client of an engine can have a value for the
+/// container in its environment, although it reads NAME for itself.
+inline constexpr std::string_view kSetPrefix = "YOKE_CONTAINER_SET_";
+
+/// Whether the clients of podman and docker read this variable for themselves.
+bool is_read_by_clients(std::string_view name);
+
+}  // namespace yoke::container
