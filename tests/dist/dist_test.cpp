@@ -129,6 +129,15 @@ TEST(Dist, CollectivesOfOtherSizesAreSaidToDiffer) {
   EXPECT_THAT(result.err, Not(HasSubstr("terminate called")));
 }
 
+// The ranks end although their collectives, and so Gloo's threads, would wait for the whole timeout.
+TEST(Dist, ACollectiveOfOneRankAloneEndsTheJobEarly) {
+  const auto result = run({.argv = under_yoke({"alone", "600000"}, 3)});
+  EXPECT_EQ(result.exit_code, exit_status(ErrorCode::kFailedPrecondition)) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("rank 0 is at an exchange of texts (collective 2), ranks 1 and 2 are at all_reduce "
+                                    "of 1 "));
+  EXPECT_THAT(result.err, HasSubstr("`yoke stack`"));
+}
+
 TEST(Dist, ARankThatHangsBeforeACollectiveIsNamed) {
   const auto result = run({.argv = under_yoke({"hang", "2", "2000"}, 3)});
   EXPECT_EQ(result.exit_code, exit_status(ErrorCode::kTimeout)) << result.err;

@@ -4,6 +4,7 @@
 //   rank_program groups [TIMEOUT_MS]    sums of the ranks along both axes of a mesh of two rows, and on this host
 //   rank_program throw|kill|hang RANK [TIMEOUT_MS]   rank RANK fails between the first collective and the second
 //   rank_program mismatch               rank 0 reduces more numbers than the others
+//   rank_program alone                  rank 0 exchanges texts while the others reduce
 //   rank_program steps                  asks should_stop() after each collective; prints "stepping", and the number
 //                                       of the step at which it stopped
 //   rank_program no-step RANK [TIMEOUT_MS]   like steps, without collectives; rank RANK hangs after its third step
@@ -65,7 +66,7 @@ void step_until_told(yoke::dist::World& world, int64_t hanging) {
 
 int main(int argc, char** argv) {
   const std::string_view mode = argv[1];
-  const bool has_rank = mode != "sum" && mode != "steps" && mode != "groups" && mode != "mismatch";
+  const bool has_rank = mode != "sum" && mode != "steps" && mode != "groups" && mode != "mismatch" && mode != "alone";
   const int64_t failing = has_rank ? yoke::parse_int(argv[2]).value() : -1;
   const int timeout_at = has_rank ? 3 : 2;
   const int64_t timeout = argc > timeout_at ? yoke::parse_int(argv[timeout_at]).value() : 60'000;
@@ -83,6 +84,10 @@ int main(int argc, char** argv) {
       world.barrier();
       const auto tensor = at::full({world.rank() == 0 ? 4000 : 1}, 1.0);
       while (true) world.all_reduce(tensor);
+    }
+    if (mode == "alone") {
+      if (world.rank() == 0) world.all_gather_text("as if it saved");
+      sum_over_ranks(world);
     }
     if (mode == "steps" || mode == "no-step") {
       step_until_told(world, failing);

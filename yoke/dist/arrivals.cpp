@@ -2,7 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
 
 #include "yoke/base/environment.h"
 #include "yoke/dist/detail/store.h"
@@ -12,6 +15,7 @@ namespace {
 
 constexpr const char* kReport = "report";
 constexpr const char* kNumHeard = "report/heard";
+constexpr const char* kMismatch = "mismatch";
 
 std::string key_of(const CountedGroup& group, int64_t rank) { return fmt::format("{}/{}", group.key, rank); }
 
@@ -20,9 +24,10 @@ constexpr const char* kStoreIsGone =
 
 }  // namespace
 
-Arrivals::Arrivals(c10d::Store& store, int64_t rank, std::chrono::milliseconds interval, CountedGroup world)
-    : store_(store.clone()), rank_(rank), interval_(interval) {
-  groups_.push_back({std::move(world), std::nullopt});
+Arrivals::Arrivals(c10d::Store& store, int64_t rank, std::chrono::milliseconds interval, CountedGroup world,
+                   bool prints_mismatch)
+    : store_(store.clone()), rank_(rank), interval_(interval), prints_mismatch_(prints_mismatch) {
+  groups_.push_back({.group = std::move(world)});
   thread_ = std::thread([this] { publish_until_stopped(); });
 }
 
@@ -41,7 +46,7 @@ Arrivals::~Arrivals() {
 
 size_t Arrivals::add(CountedGroup group) {
   const std::lock_guard lock(mutex_);
-  groups_.push_back({std::move(group), std::nullopt});
+  groups_.push_back({.group = std::move(group)});
   return groups_.size() - 1;
 }
 
@@ -51,6 +56,7 @@ void Arrivals::publish_until_stopped() {
     stop_lock.unlock();
     try {
       const std::lock_guard lock(mutex_);
+      publish_difference();
       // A rank with nothing to publish may be waiting for a rank that has failed. The waiting rank reads the failed
       // rank's report now, because the store may end together with the failed rank.
       if (!publish()) listen();
@@ -65,14 +71,73 @@ void Arrivals::publish_until_stopped() {
 bool Arrivals::publish() {
   const WithoutWarnings quiet;
   bool is_news = false;
-  for (auto& [group, published] : groups_) {
+  for (size_t i = 0; i < groups_.size(); ++i) {
+    auto& [group, published, has_compared, last_compared] = groups_[i];
     const uint64_t now = group.sequence();
-    if (now == published) continue;
+    if (now == published) {
+      if (!std::exchange(has_compared, true)) compare_calls(i);
+      continue;
+    }
     store_->set(key_of(group, rank_), std::to_string(now));
     published = now;
+    has_compared = false;
     is_news = true;
   }
   return is_news;
+}
+
+void Arrivals::compare_calls(size_t index) {
+  auto& [group, published, has_compared, last_compared] = groups_[index];
+  const auto last = group.calls(*published);
+  if (!last.empty() && last.back().number == *published) {
+    store_->set(key_of(group, rank_), fmt::format("{} {}", *published, last.back().kind));
+  }
+  for (const auto& [number, kind] : last) {
+    if (number <= last_compared) continue;
+    last_compared = number;
+    const auto own = fmt::format("{} {}", rank_, kind);
+    const auto first = store_->compareSet(fmt::format("{}/call/{}", group.key, number), "", own);
+    const auto space = first.find(' ');
+    if (difference_ || first.substr(space + 1) == kind) continue;
+    difference_ = Difference{.group = index, .number = *published, .sentence = {}};
+    if (number == *published) continue;
+    difference_->sentence = fmt::format("collective {}{} was {} on rank {} and {} on rank {}; ", number, group.name,
+                                        first.substr(space + 1), first.substr(0, space), kind, rank_);
+  }
+}
+
+/// Called one interval after the difference was found, when the other ranks have published what they are at.
+void Arrivals::publish_difference() {
+  const WithoutWarnings quiet;
+  if (!mismatch_.empty()) return;
+  if (const auto found = std::exchange(difference_, std::nullopt)) {
+    const auto& group = groups_[found->group].group;
+    if (group.sequence() == found->number) {  // otherwise the ranks go on
+      const auto text = fmt::format(
+          "the ranks{} wait in different collectives: {}{}: all of them must call the same ones, in the "
+          "same order, and not only rank 0; `yoke stack` shows the place in the program",
+          group.name, found->sentence, describe_calls(calls(group)));
+      const bool is_first = store_->compareSet(kMismatch, "", text) == text;
+      if (is_first && prints_mismatch_) fmt::print(stderr, "rank {}: {}\n", rank_, text);
+    }
+  }
+  if (!store_->check({kMismatch})) return;
+  const auto text = store_->get(kMismatch);
+  mismatch_.assign(text.begin(), text.end());
+}
+
+std::map<int64_t, Call> Arrivals::calls(const CountedGroup& group) const {
+  std::map<int64_t, Call> calls;
+  for (const int64_t rank : group.ranks) {
+    if (!store_->check({key_of(group, rank)})) continue;
+    const auto value = store_->get(key_of(group, rank));
+    const std::string text(value.begin(), value.end());
+    const auto space = text.find(' ');
+    if (space == text.npos) continue;
+    const auto number = parse_int(text.substr(0, space)).value_or(0);
+    calls[rank] = {static_cast<uint64_t>(number), text.substr(space + 1)};
+  }
+  return calls;
 }
 
 bool Arrivals::listen() const {
@@ -110,7 +175,7 @@ Numbers Arrivals::numbers(const CountedGroup& group) const {
     auto& number = numbers[rank];
     if (!store_->check({key_of(group, rank)})) continue;
     const auto text = store_->get(key_of(group, rank));
-    number = parse_int(std::string(text.begin(), text.end())).value_or(0);
+    number = parse_int(std::string(text.begin(), std::find(text.begin(), text.end(), ' '))).value_or(0);
   }
   return numbers;
 }
@@ -129,7 +194,12 @@ std::string Arrivals::with_report(const std::function<std::string()>& describe) 
 std::string Arrivals::describe(size_t group, bool is_lost) const {
   const std::lock_guard lock(mutex_);
   const auto& counted = groups_[group].group;
-  return with_report([&] { return describe_arrivals(counted.sequence(), rank_, numbers(counted), is_lost); });
+  return with_report([&] {
+    auto text = describe_arrivals(counted.sequence(), rank_, numbers(counted), is_lost);
+    const auto known = is_lost ? "" : describe_calls(calls(counted));
+    if (known.empty()) return text;
+    return fmt::format("{}; {}; while ranks wait, `yoke stack` shows the place in the program", text, known);
+  });
 }
 
 std::string Arrivals::describe_peer(size_t group, int64_t peer, bool is_lost) const {
@@ -142,6 +212,11 @@ std::string Arrivals::describe_peer(size_t group, int64_t peer, bool is_lost) co
   });
 }
 
+std::optional<std::string> Arrivals::mismatch() const {
+  const std::lock_guard lock(mutex_);
+  return mismatch_.empty() ? std::nullopt : std::optional(mismatch_);
+}
+
 bool Arrivals::has_heard() const {
   const std::lock_guard lock(mutex_);
   return !heard_.empty();
@@ -149,7 +224,8 @@ bool Arrivals::has_heard() const {
 
 std::optional<std::string> Arrivals::describe_ahead() const {
   const std::lock_guard lock(mutex_);
-  for (const auto& [group, published] : groups_) {
+  for (const auto& counted : groups_) {
+    const auto& group = counted.group;
     const auto own = group.sequence();
     for (const auto& [rank, number] : numbers(group)) {
       if (number.value_or(0) <= own) continue;
@@ -205,6 +281,28 @@ std::string describe_absent_ranks(uint64_t own, const std::vector<int64_t>& abse
                               *found->second, own);
   }
   return text;
+}
+
+std::string describe_calls(const std::map<int64_t, Call>& calls) {
+  constexpr size_t kMaxNamed = 4;
+  std::vector<std::pair<Call, std::vector<int64_t>>> groups;
+  for (const auto& [rank, call] : calls) {
+    const auto same = std::ranges::find_if(groups, [&call = call](const auto& group) {
+      return group.first.number == call.number && group.first.kind == call.kind;
+    });
+    if (same != groups.end()) {
+      same->second.push_back(rank);
+    } else {
+      groups.push_back({call, {rank}});
+    }
+  }
+  std::string text;
+  for (size_t i = 0; i < std::min(groups.size(), kMaxNamed); ++i) {
+    const auto& [call, ranks] = groups[i];
+    text += fmt::format("{}{} {} at {} (collective {})", i == 0 ? "" : ", ", list_ranks(ranks),
+                        ranks.size() == 1 ? "is" : "are", call.kind, call.number);
+  }
+  return groups.size() > kMaxNamed ? text + ", and others elsewhere" : text;
 }
 
 std::string list_ranks(const std::vector<int64_t>& ranks) {

@@ -23,6 +23,13 @@ namespace yoke::dist {
 /// Maps each member of a group, by its rank in the World, to the number that it has published; nullopt if none yet.
 using Numbers = std::map<int64_t, std::optional<uint64_t>>;
 
+/// A collective that a rank has entered: its number, and what it is, such as "all_reduce of 8 Float" or "saving a
+/// checkpoint".
+struct Call {
+  uint64_t number = 0;
+  std::string kind;
+};
+
 /// A group whose collectives are counted.
 struct CountedGroup {
   std::string key;             ///< Key in the store; the same on all members.
@@ -30,17 +37,25 @@ struct CountedGroup {
   std::string name;            ///< Used in messages after "collective 7", as in " of the group of ranks 0 and 2".
   /// Returns how many of the group's collectives this rank has entered. Arrivals calls it on its own thread too.
   std::function<uint64_t()> sequence;
+  /// Returns the last calls of which the kind is known, by number, given a result of `sequence`. Called like it.
+  std::function<std::vector<Call>(uint64_t now)> calls;
 };
 
 /// Keeps this rank's sequence numbers (collectives entered so far, in each group) in the store.
 ///
 /// A separate thread publishes the numbers that have changed, at most once per `interval`. So collectives do not become
 /// slower. If a rank hangs in its own code, the other ranks can still read its last number.
+///
+/// A rank whose numbers stay the same for an interval waits, or computes. Its thread then compares the kinds of its
+/// last calls with those of the first rank that has published them. Calls with the same number and different kinds are
+/// a mistake of the program that would otherwise look like a network that is stuck. A rank compares a call at most
+/// once.
 class Arrivals {
  public:
   /// Clones `store`, because a client that waits for a key blocks every other user of the same connection. `world` is
   /// the group of all ranks; its index is 0.
-  Arrivals(c10d::Store& store, int64_t rank, std::chrono::milliseconds interval, CountedGroup world);
+  Arrivals(c10d::Store& store, int64_t rank, std::chrono::milliseconds interval, CountedGroup world,
+           bool prints_mismatch = false);
   ~Arrivals();
   Arrivals(const Arrivals&) = delete;
   Arrivals& operator=(const Arrivals&) = delete;
@@ -58,6 +73,10 @@ class Arrivals {
   /// Returns whether this rank has read another rank's report.
   bool has_heard() const;
 
+  /// If ranks were found to wait in different collectives, returns a sentence that says where each rank is.
+  std::optional<std::string> mismatch() const;
+  std::chrono::milliseconds interval() const { return interval_; }
+
   /// Returns a sentence about the ranks `absent`, for which other ranks wait outside of a collective, such as at the
   /// end of the job.
   std::string describe_absent(const std::vector<int64_t>& absent) const;
@@ -74,6 +93,14 @@ class Arrivals {
   struct Published {
     CountedGroup group;
     std::optional<uint64_t> number;  ///< The last number that this rank has put into the store.
+    bool has_compared = false;       ///< Whether the calls up to this number have been compared.
+    uint64_t last_compared = 0;
+  };
+  /// A call that is another one on another rank.
+  struct Difference {
+    size_t group = 0;
+    uint64_t number = 0;   ///< This rank's sequence number when the difference was found.
+    std::string sentence;  ///< Empty if both ranks wait in this call.
   };
 
   void publish_until_stopped();
@@ -82,6 +109,10 @@ class Arrivals {
   bool publish();
   /// Reads another rank's report from the store. Returns whether a report exists.
   bool listen() const;
+  void compare_calls(size_t group);
+  void publish_difference();
+  /// Returns what the members of the group are at, as far as they have published it.
+  std::map<int64_t, Call> calls(const CountedGroup& group) const;
   Numbers numbers(const CountedGroup& group) const;
   /// Returns the result of `describe`, followed by the report.
   std::string with_report(const std::function<std::string()>& describe) const;
@@ -89,9 +120,12 @@ class Arrivals {
   c10::intrusive_ptr<c10d::Store> store_;
   const int64_t rank_;
   const std::chrono::milliseconds interval_;
+  const bool prints_mismatch_;
   mutable std::mutex mutex_;
   std::vector<Published> groups_;
   mutable std::string heard_;  ///< The report of another rank; empty if none was read.
+  std::optional<Difference> difference_;
+  std::string mismatch_;  ///< Empty if there is none.
   std::mutex stop_mutex_;
   std::condition_variable stop_changed_;
   bool stop_ = false;
@@ -105,6 +139,10 @@ std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers
 /// Pure. `absent` are the ranks that have not arrived. If this rank has entered fewer collectives than the absent
 /// ranks, the sentence says so.
 std::string describe_absent_ranks(uint64_t own, const std::vector<int64_t>& absent, const Numbers& numbers);
+
+/// Pure. Returns a sentence such as "rank 0 is at saving a checkpoint (collective 128), ranks 1 and 2 are at all_reduce
+/// of 8 Float (collective 128)". Empty if nothing is known.
+std::string describe_calls(const std::map<int64_t, Call>& calls);
 
 /// Returns "rank 3", "ranks 1, 2 and 5", or "ranks 0, 1, 2, 3 and 60 more".
 std::string list_ranks(const std::vector<int64_t>& ranks);

@@ -20,6 +20,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/host.h"
+#include "yoke/dist/activity.h"
 #include "yoke/dist/detail/gloo.h"
 #include "yoke/dist/detail/group_impl.h"
 #include "yoke/dist/detail/single_tensor_collectives.h"
@@ -94,7 +95,11 @@ void PendingCollective::wait() {
   if (!work_) return;
   const auto work = std::exchange(work_, {});
   try {
-    work->wait();
+    if (peer_ < 0 && !tensors_.empty() && tensors_[0].is_cpu()) {
+      group_->wait(*work);
+    } else {
+      work->wait();
+    }
   } catch (...) {
     group_->explain(std::current_exception(), peer_);
   }
@@ -103,7 +108,7 @@ void PendingCollective::wait() {
   tensors_.clear();
 }
 
-PendingCollective Group::start(std::vector<at::Tensor> tensors, const Start& start, int64_t peer) {
+PendingCollective Group::start(const Collective& collective, std::vector<at::Tensor> tensors, const Start& start) {
   for (const auto& tensor : tensors) {
     if (!tensor.is_conj() && !tensor.is_neg()) continue;
     throw Error(
@@ -114,11 +119,16 @@ PendingCollective Group::start(std::vector<at::Tensor> tensors, const Start& sta
   PendingCollective pending;
   pending.group_ = this;
   pending.tensors_ = std::move(tensors);
-  pending.peer_ = peer;
+  pending.peer_ = collective.peer;
   try {
     pending.work_ = start(pending.tensors_);
   } catch (...) {
-    explain(std::current_exception(), peer);
+    explain(std::current_exception(), collective.peer);
+  }
+  if (job_->arrivals && collective.peer < 0) {
+    const auto& tensor = pending.tensors_[0];
+    impl_->calls.add(impl_->sequence(), collective.name, collective.sizes_differ ? -1 : tensor.numel(),
+                     tensor.scalar_type());
   }
   return pending;
 }
@@ -150,12 +160,13 @@ void Group::Job::connect(const std::shared_ptr<Impl>& impl) {
   CountedGroup counted{.key = impl->key.empty() ? "arrivals" : impl->key + "/arrivals",
                        .ranks = impl->ranks,
                        .name = impl->name,
-                       .sequence = [impl = impl.get()] { return impl->sequence(); }};
+                       .sequence = [impl = impl.get()] { return impl->sequence(); },
+                       .calls = [impl = impl.get()](uint64_t now) { return impl->calls.last(now); }};
   if (arrivals) {
     impl->place = arrivals->add(std::move(counted));
   } else {
-    const auto interval = std::clamp<milliseconds>(timeout / 4, milliseconds(10), milliseconds(1000));
-    arrivals = std::make_unique<Arrivals>(*store, env.rank, interval, std::move(counted));
+    const auto interval = std::clamp<milliseconds>(timeout / 8, milliseconds(10), milliseconds(1000));
+    arrivals = std::make_unique<Arrivals>(*store, env.rank, interval, std::move(counted), !device.is_cpu());
   }
 }
 
@@ -180,6 +191,7 @@ Group Group::split(int64_t color, int64_t key) {
   const auto own = at::empty({2}, at::kLong);
   own.mutable_data_ptr<int64_t>()[0] = color;
   own.mutable_data_ptr<int64_t>()[1] = key;
+  const Activity activity(*this, "splitting a group");
   const auto all = all_gather(own);  // [size, 2]
   const auto* given = all.const_data_ptr<int64_t>();
   std::vector<std::pair<int64_t, int64_t>> members;  // key, rank in this group
@@ -214,6 +226,7 @@ Group Group::of_this_host() {
 void Group::barrier() {
   // Reduces one element with the device's own backend, because c10d's barrier would need the device as an argument.
   process_group();
+  const Activity activity(*this, "barrier");
   const auto element = at::empty({1}, at::TensorOptions().device(device())).zero_();
   all_reduce(element);
   element.item();  // NCCL only orders the stream, so this makes the thread wait
@@ -240,7 +253,8 @@ PendingCollective Group::start_all_reduce(const at::Tensor& tensor, ReduceOp op)
   }
   const bool divides_first = op == ReduceOp::kMean && tensor.scalar_type() == at::kHalf;
   if (divides_first) tensor.detach().div_(size());
-  auto pending = start({tensor.detach()}, [&](auto& tensors) { return process_group().allreduce(tensors, options); });
+  auto pending = start({"all_reduce"}, {tensor.detach()},
+                       [&](auto& tensors) { return process_group().allreduce(tensors, options); });
   if (op == ReduceOp::kMean && !divides_first) pending.sum_ = tensor.detach();
   return pending;
 }
@@ -250,7 +264,7 @@ void Group::broadcast(const at::Tensor& tensor, int64_t root) {
   const Dense dense(tensor);
   c10d::BroadcastOptions options;
   options.rootRank = root;
-  start(dense.sent, [&](auto& tensors) { return process_group().broadcast(tensors, options); }).wait();
+  start({"broadcast"}, dense.sent, [&](auto& tensors) { return process_group().broadcast(tensors, options); }).wait();
   dense.give_back();
 }
 
@@ -260,7 +274,7 @@ at::Tensor Group::all_gather(const at::Tensor& tensor) {
   shape.insert(shape.begin(), size());
   auto result = at::empty(shape, tensor.options());
   std::vector<std::vector<at::Tensor>> outputs = {as_real(result).unbind(0)};
-  start({tensor.detach().contiguous()}, [&](auto& inputs) {
+  start({"all_gather"}, {tensor.detach().contiguous()}, [&](auto& inputs) {
     return process_group().allgather(outputs, inputs);
   }).wait();
   return result;
@@ -279,7 +293,7 @@ at::Tensor Group::gather(const at::Tensor& tensor, int64_t root) {
   c10d::GatherOptions options;
   options.rootRank = root;
   const auto call = [&](auto& inputs) { return process_group().gather(outputs, inputs, options); };
-  start({tensor.detach().contiguous()}, call).wait();
+  start({"gather"}, {tensor.detach().contiguous()}, call).wait();
   return result;
 }
 
@@ -293,7 +307,9 @@ void Group::scatter(const at::Tensor& output, const at::Tensor& input, int64_t r
   }
   c10d::ScatterOptions options;
   options.rootRank = root;
-  start(dense.sent, [&](auto& outputs) { return process_group().scatter(outputs, inputs, options); }).wait();
+  start({"scatter"}, dense.sent, [&](auto& outputs) {
+    return process_group().scatter(outputs, inputs, options);
+  }).wait();
   dense.give_back();
 }
 
@@ -317,14 +333,14 @@ void Group::all_to_all(const at::Tensor& output, const at::Tensor& input, const 
   const auto call = [&](auto& tensors) {
     return all_to_all_single(process_group(), tensors[0], tensors[1], outputs, inputs);
   };
-  start({output.detach(), input.detach()}, call).wait();
+  start({.name = "all_to_all", .sizes_differ = true}, {output.detach(), input.detach()}, call).wait();
 }
 
 PendingCollective Group::start_all_gather(const at::Tensor& output, const at::Tensor& input) {
   refuse_gradient("all_gather_into", output, Use::kWritten);
   refuse_gradient("all_gather_into", input, Use::kRead);
   const auto call = [&](auto& tensors) { return all_gather_single(process_group(), tensors[0], tensors[1]); };
-  return start({output.detach(), input.detach()}, call);
+  return start({"all_gather_into"}, {output.detach(), input.detach()}, call);
 }
 
 PendingCollective Group::start_reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) {
@@ -335,7 +351,8 @@ PendingCollective Group::start_reduce_scatter(const at::Tensor& output, const at
   refuse_gradient("reduce_scatter", input, Use::kRead);
   const bool divides_first = op == ReduceOp::kMean && input.scalar_type() == at::kHalf;
   const auto call = [&](auto& tensors) { return reduce_scatter_single(process_group(), tensors[0], tensors[1]); };
-  auto pending = start({output.detach(), divides_first ? input.detach().div(size()) : input.detach()}, call);
+  auto pending =
+      start({"reduce_scatter"}, {output.detach(), divides_first ? input.detach().div(size()) : input.detach()}, call);
   if (op == ReduceOp::kMean && !divides_first) pending.sum_ = output.detach();
   return pending;
 }
@@ -345,7 +362,7 @@ PendingCollective Group::start_send(const at::Tensor& tensor, int64_t to) {
   refuse_gradient("send", tensor, Use::kRead);
   if (tensor.is_cpu()) ++impl_->num_messages;
   const auto call = [&](auto& tensors) { return process_group().send(tensors, static_cast<int>(to), 0); };
-  return start({tensor.detach().contiguous()}, call, to);
+  return start({.name = "send", .peer = to}, {tensor.detach().contiguous()}, call);
 }
 
 PendingCollective Group::start_receive(const at::Tensor& tensor, int64_t from) {
@@ -353,7 +370,7 @@ PendingCollective Group::start_receive(const at::Tensor& tensor, int64_t from) {
   refuse_gradient("receive", tensor, Use::kWritten);
   if (tensor.is_cpu()) ++impl_->num_messages;
   const auto call = [&](auto& tensors) { return process_group().recv(tensors, static_cast<int>(from), 0); };
-  return start({tensor.detach()}, call, from);
+  return start({.name = "receive", .peer = from}, {tensor.detach()}, call);
 }
 
 void Group::check_peer(const char* what, int64_t peer) const {
@@ -363,6 +380,7 @@ void Group::check_peer(const char* what, int64_t peer) const {
 }
 
 std::vector<std::string> Group::all_gather_text(const std::string& text) {
+  const Activity activity(*this, "an exchange of texts");
   // The text is sent as a CPU tensor by Gloo, which every group has.
   const auto header = at::full({2}, kTextMark, at::kLong);
   header[1] = static_cast<int64_t>(text.size());

@@ -13,6 +13,9 @@
 #include <string>
 #include <vector>
 
+namespace c10::ivalue {
+struct Future;
+}
 namespace c10d {
 class ProcessGroup;
 class Work;
@@ -27,6 +30,7 @@ namespace yoke::dist {
 /// For float16, kMean divides before it adds, like DistributedDataParallel, because a sum may exceed 65504.
 enum class ReduceOp { kSum, kMean, kMin, kMax };
 
+class Activity;
 class Group;
 
 /// A collective in flight. Do not read or write its tensors before wait(). Do not move the Group before wait().
@@ -63,8 +67,8 @@ struct Splits {
 ///     auto group = world.split(world.rank() % 2);   // the ranks that passed the same number
 ///     group.all_reduce(tensor);                     // over these ranks alone
 ///
-/// Ranks    all ranks of the group must call the members marked "collective" in the same order; otherwise ranks wait
-///          until the timeout. Each group has its own connections and its own order, so collectives of two groups may
+/// Ranks    all ranks of the group must call the members marked "collective" in the same order. Each group has its own
+/// connections and its own order, so collectives of two groups may
 ///          overlap in time; ranks that are in both groups must begin them in the same order.
 /// Threads  one thread at a time.
 /// Backward does not pass through a collective. So, unless gradients are disabled, a tensor that needs a gradient is
@@ -72,7 +76,8 @@ struct Splits {
 /// Complex  numbers are sent as pairs of real ones; they have no kMin and kMax.
 /// Errors   kInvalidArgument: a tensor needs a gradient, or is conjugated or negated lazily. kTimeout names the ranks
 /// that have not arrived at the collective, by their rank in the World; kUnavailable:
-///          a peer has ended.
+///          a peer has ended. kFailedPrecondition names ranks that wait in different collectives. On the CPU this is
+///          found within a few seconds, otherwise at the timeout.
 /// Lifetime the World must outlive it. The group's connections stay open until the World ends, because other ranks may
 /// still need them.
 class Group {
@@ -170,9 +175,19 @@ class Group {
   std::shared_ptr<Impl> impl_;
 
  private:
+  friend class Activity;
   friend class PendingCollective;
+  friend void wait_for(const Group& group, c10::ivalue::Future& future);
   using Start = std::function<c10::intrusive_ptr<c10d::Work>(std::vector<at::Tensor>& tensors)>;
-  PendingCollective start(std::vector<at::Tensor> tensors, const Start& start, int64_t peer = -1);
+  /// `name` is that of the collective, in messages. Unless `sizes_differ`, its tensors have the same size on all ranks.
+  struct Collective {
+    const char* name;
+    int64_t peer = -1;  ///< For a message.
+    bool sizes_differ = false;
+  };
+  PendingCollective start(const Collective& collective, std::vector<at::Tensor> tensors, const Start& start);
+  void wait(c10d::Work& work) const;  ///< REQUIRES: a collective of Gloo.
+  void check_same_calls() const;      ///< Throws if ranks are known to wait in different collectives.
   [[noreturn]] void explain(std::exception_ptr error, int64_t peer) const;
   void check_peer(const char* what, int64_t peer) const;
 };

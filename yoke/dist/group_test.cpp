@@ -19,6 +19,7 @@
 
 #include "fakes/run_ranks.h"
 #include "yoke/base/error.h"
+#include "yoke/dist/activity.h"
 #include "yoke/dist/on_all_ranks.h"
 #include "yoke/dist/same_on_all_ranks.h"
 #include "yoke/dist/world.h"
@@ -284,7 +285,9 @@ TEST(Group, ATimeoutNamesTheGroupAndItsMissingRank) {
   });
   EXPECT_THAT(messages, ElementsAre("", "", "",
                                     "rank 3: collective 4 of the group of ranks 1 and 3 timed out after 1.5 s: rank 1 "
-                                    "has not arrived (it is at collective 3)"));
+                                    "has not arrived (it is at collective 3); rank 1 is at all_reduce of 8 Float "
+                                    "(collective 3), rank 3 is at all_reduce of 8 Float (collective 4); while ranks "
+                                    "wait, `yoke stack` shows the place in the program"));
 }
 
 TEST(Group, AMessageThatDoesNotComeIsOfTheRankThatShouldHaveSentIt) {
@@ -373,6 +376,54 @@ TEST(Group, AnotherRanksCallIsNotTakenForAStatus) {
         EXPECT_THAT(error.what(), HasSubstr("call them on all ranks, in the same order"));
       }
     });
+  }
+}
+
+// Ranks that wait in different collectives of the same number end long before the timeout, all with the same words.
+TEST(Group, RanksInDifferentCollectivesEndEarly) {
+  struct Case {
+    const char* words;
+    std::function<void(World&world)> first, others;
+  };
+  const auto reduce = [](World& world) { world.all_reduce(at::zeros({8})); };
+  const auto gather_of_a_saving = [](World& world) {
+    const Activity activity(world, "saving a checkpoint");
+    world.all_gather(at::zeros({2}));
+  };
+  const auto start_and_reduce = [&](World& world) {
+    const auto pending = world.start_all_gather(at::zeros({6}), at::zeros({2}));
+    reduce(world);
+  };
+  const Case cases[] = {
+      {"rank 0 is at saving a checkpoint (collective 2), ranks 1 and 2 are at all_reduce of 8 Float (collective 2): ",
+       gather_of_a_saving, reduce},
+      {"collective 2 was ", start_and_reduce, reduce},
+  };
+  for (const auto& one_case : cases) {
+    std::mutex mutex;
+    std::vector<std::string> messages;
+    EXPECT_THROW(run_ranks(
+                     3,
+                     [&](World& world) {
+                       try {
+                         world.barrier();
+                         (world.rank() == 0 ? one_case.first : one_case.others)(world);
+                       } catch (const Error& error) {
+                         EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition) << error.what();
+                         const std::lock_guard lock(mutex);
+                         messages.emplace_back(error.what());
+                         throw;
+                       }
+                     },
+                     std::chrono::minutes(10)),
+                 Error);
+    ASSERT_EQ(messages.size(), 3u);
+    for (const auto& message : messages) {
+      EXPECT_THAT(message, HasSubstr("the ranks wait in different collectives: "));
+      EXPECT_THAT(message, HasSubstr(one_case.words));
+      EXPECT_THAT(message, HasSubstr("all of them must call the same ones"));
+      EXPECT_THAT(message, HasSubstr("`yoke stack`"));
+    }
   }
 }
 

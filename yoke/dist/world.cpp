@@ -129,6 +129,7 @@ const RankEnv& World::env() const { return job_->env; }
 bool World::should_stop() {
   process_group();  // throws after shutdown()
   ++impl_->num_further_calls;
+  if (job_->arrivals) impl_->calls.add(impl_->sequence(), "should_stop");
   try {
     if (!stop_) {
       heed_stop_signals(stop_signals_, rank() == 0 ? kInterruptNotice : nullptr);

@@ -15,6 +15,7 @@
 
 #include "yoke/base/rank_env.h"
 #include "yoke/dist/arrivals.h"
+#include "yoke/dist/detail/call_log.h"
 #include "yoke/dist/group.h"
 
 namespace yoke::dist {
@@ -24,6 +25,7 @@ struct Group::Impl {
   /// Gloo's counter includes messages between two ranks. These messages are subtracted, because other ranks do not take
   /// part in them.
   uint64_t sequence() const {
+    if (!gloo) return 0;                     // after shutdown()
     const uint64_t messages = num_messages;  // read first: a message is added to num_messages before Gloo counts it
     uint64_t count = gloo->getSequenceNumberForGroup();
     count -= std::min(count, messages);
@@ -43,11 +45,13 @@ struct Group::Impl {
   std::atomic<uint64_t> num_messages = 0;       ///< The number of messages sent or received through Gloo.
   std::map<std::string, int64_t> num_compared;  ///< Calls of differs_from_first so far, by key.
   std::atomic<uint64_t> num_further_calls = 0;  ///< Collectives that the backend does not count: World::should_stop.
+  CallLog calls;                                ///< Empty if this rank is alone.
 };
 
 struct Group::Job {
   /// Collective over `impl->ranks`. Connects these ranks.
   void connect(const std::shared_ptr<Impl>& impl);
+  void keep_connections() const;
 
   const int num_exceptions = std::uncaught_exceptions();  ///< Exceptions in flight at construction.
   RankEnv env;

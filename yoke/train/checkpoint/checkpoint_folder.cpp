@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "yoke/base/error.h"
+#include "yoke/dist/activity.h"
 #include "yoke/dist/group.h"
 #include "yoke/dist/on_all_ranks.h"
 #include "yoke/train/checkpoint/detail/sharded_files.h"
@@ -26,6 +27,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
+
+constexpr auto kSaving = "saving a checkpoint";
 
 /// The data that this rank writes for one save.
 struct Save {
@@ -210,6 +213,7 @@ CheckpointFolder::~CheckpointFolder() {
 
 fs::path CheckpointFolder::save(int64_t step, const TrainState& state, const StringMap& metadata) {
   finish();
+  const dist::Activity activity(state.group(), kSaving);
   impl_->write(state.group(), impl_->prepare(step, state, metadata), {});
   return path_of(step);
 }
@@ -217,6 +221,7 @@ fs::path CheckpointFolder::save(int64_t step, const TrainState& state, const Str
 void CheckpointFolder::save_async(int64_t step, const TrainState& state, const StringMap& metadata) {
   const auto begin = Clock::now();
   finish();
+  const dist::Activity activity(state.group(), kSaving);
   auto save = impl_->prepare(step, state, metadata);
   if (!impl_->channel) impl_->channel = state.group().split(0);
   on_all_ranks(state.group(), fmt::format("saving step {}: no room for a copy of the state", step),
@@ -254,6 +259,7 @@ SaveProgress CheckpointFolder::progress() const {
 }
 
 std::optional<StoredCheckpoint> CheckpointFolder::load_latest(TrainState& state) const {
+  const dist::Activity activity(state.group(), "loading a checkpoint");
   auto checkpoint = impl_->files.newest_sound(state.group());
   if (checkpoint) state.load(*checkpoint, impl_->warn);
   return checkpoint;

@@ -146,6 +146,7 @@ struct LoaderBase::Impl {
       check_same_order(*world, options, describe_order(options, functions.num_samples, functions.open != nullptr));
     }
     samples_per_batch = options.batch_size * share.num_ranks;
+    set_num_batches();
     if (options.device->is_cpu()) {
       memory = detail::batch_memory(2 * (options.num_prefetch + 2));  // most batches have two tensors
     } else {
@@ -177,9 +178,34 @@ struct LoaderBase::Impl {
     bool is_end() const { return ready && !batch && !error; }
   };
 
+  int64_t num_batches(int64_t num_samples) const {
+    const int64_t size = options.batch_size;
+    return num_samples / size + (!options.drop_last && num_samples % size != 0 ? 1 : 0);
+  }
+
+  /// With `exact`, the first ranks may have a sample more than others, and with it a batch more. Then the last batch of
+  /// the others is divided into two, so that all ranks have the same number, as collectives in the loop need.
+  void set_num_batches() {
+    num_batches_of_epoch = num_batches(sampler.size());
+    if (!options.exact || stream) return;
+    const int64_t num_positions = options.sampler ? options.sampler->num_positions : functions.num_samples;
+    const int64_t of_first_rank = num_batches((num_positions + share.num_ranks - 1) / share.num_ranks);
+    if (num_batches_of_epoch == of_first_rank || sampler.size() < of_first_rank) return;
+    num_batches_of_epoch = of_first_rank;
+    divides_last = true;
+  }
+
+  /// Returns the first position of a batch in this rank's order, and its size.
+  std::pair<int64_t, int64_t> range_of(int64_t number) const {
+    const int64_t first = number * options.batch_size, half = options.batch_size / 2;
+    const int64_t num_left = num_batches_of_epoch - number;
+    if (divides_last && epoch_of_order >= 0 && num_left == 2) return {first, options.batch_size - half};
+    if (divides_last && epoch_of_order >= 0 && num_left == 1) return {first - half, half};
+    return {first, std::min(options.batch_size, num_indices - first)};
+  }
+
   /// The numbers of a batch's samples. In a stream, these are positions in the order over all ranks.
-  std::vector<int64_t> samples_of(int64_t number, int64_t size) const {
-    const int64_t first = number * options.batch_size;
+  std::vector<int64_t> samples_of(int64_t first, int64_t size) const {
     std::vector<int64_t> samples(static_cast<size_t>(size));
     for (size_t i = 0; i < samples.size(); ++i) {
       const int64_t position = first + static_cast<int64_t>(i);
@@ -198,15 +224,14 @@ struct LoaderBase::Impl {
   Slot make(int64_t number) {
     Slot made{.ready = true};
     try {
-      const int64_t first = number * options.batch_size;
-      auto size = std::min(options.batch_size, num_indices - first);
+      auto [first, size] = range_of(number);
       Items items;
       if (stream) {
         items = stream->read(number);
         size = static_cast<int64_t>(items.size());
         if (items.empty()) return made;
       }
-      const auto samples = samples_of(number, size);
+      const auto samples = samples_of(first, size);
       BatchRequest::Options request{.memory = memory,
                                     .seed = options.seed,
                                     .epoch = epoch_of_order,
@@ -363,6 +388,8 @@ struct LoaderBase::Impl {
   const DistributedSamplerOptions share;
   const DistributedSampler sampler;
   int64_t samples_per_batch = 0;      // over all ranks
+  int64_t num_batches_of_epoch = 0;   // unless the source is a stream
+  bool divides_last = false;          // an epoch's last full batch is two batches; see set_num_batches()
   std::optional<StreamQueue> stream;  // set if the source is a stream
   std::shared_ptr<BatchMemory> memory;
   std::optional<detail::DeviceCopies> copies;  // set if the device is a GPU
@@ -411,7 +438,7 @@ int64_t LoaderBase::begin_epoch(int64_t epoch) {
 }
 
 int64_t LoaderBase::num_batches() const {
-  if (!impl_->stream) return num_batches(impl_->sampler.size());
+  if (!impl_->stream) return impl_->num_batches_of_epoch;
   if (impl_->has_known_length()) return impl_->options.batches_per_epoch;
   throw Error(ErrorCode::kFailedPrecondition,
               "loader: the number of batches in a pass over a stream is unknown; set batches_per_epoch to have epochs "
@@ -456,10 +483,7 @@ void read_text(const std::string& name, const std::string& text, LoaderPosition&
   position = read;
 }
 
-int64_t LoaderBase::num_batches(int64_t num_indices) const {
-  const int64_t size = impl_->options.batch_size;
-  return num_indices / size + (!impl_->options.drop_last && num_indices % size != 0 ? 1 : 0);
-}
+int64_t LoaderBase::num_batches(int64_t num_indices) const { return impl_->num_batches(num_indices); }
 
 int64_t LoaderBase::begin(std::vector<int64_t> indices, int64_t first_batch) {
   if (impl_->stream) {

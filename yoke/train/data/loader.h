@@ -39,8 +39,12 @@ struct Normalization {
 struct LoaderOptions {
   int64_t batch_size = 64;  ///< Samples in a batch of this rank.
   bool shuffle = true;
-  uint64_t seed = 0;   ///< Determines each epoch's order and augmentation. With a world, the same on all ranks.
-  bool exact = false;  ///< Every sample appears exactly once, for evaluation: see DistributedSamplerOptions.
+  uint64_t seed = 0;  ///< Determines each epoch's order and augmentation. With a world, the same on all ranks.
+  /// Every sample appears exactly once, for evaluation. Ranks may differ by one sample, but have the same number of
+  /// batches, so that the loop may call collectives: if a rank lacks the sample that would begin another batch, its
+  /// last batch is divided into two. The exceptions, in which the loop must not call collectives: batch_size is 1,
+  /// there are fewer samples than ranks, or the source is a stream.
+  bool exact = false;
   /// Every batch is full and no sample appears twice in an epoch: the last samples of the epoch's order are left out.
   bool drop_last = false;
   std::optional<Sampler> sampler;  ///< Gives the order instead of `shuffle`; see sampler.h.
@@ -91,7 +95,7 @@ class LoaderBase {
   LoaderBase(LoaderBase&&) noexcept;
   ~LoaderBase();  ///< May run at any time: batches in progress are dropped.
 
-  /// The number of batches of this rank in an epoch. With `exact` some ranks may have one more than others.
+  /// The number of batches of this rank in an epoch, the same on all ranks, but see LoaderOptions::exact.
   /// Errors  kFailedPrecondition: the source is a stream, and LoaderOptions::batches_per_epoch is not set.
   int64_t num_batches() const;
   /// The number of batches for `num_indices` indices.

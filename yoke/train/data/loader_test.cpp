@@ -208,6 +208,31 @@ TEST_P(LoaderWorkers, GiveEachRankTheSamplersShareOfAnEpoch) {
   });
 }
 
+// A sharded model communicates in each forward, so ranks need equally many batches although their samples differ by
+// one.
+TEST_P(LoaderWorkers, GiveAllRanksEquallyManyBatchesWithExact) {
+  fakes::run_ranks(3, [&](dist::World& world) {
+    for (int64_t num_samples = 3; num_samples <= 30; ++num_samples) {
+      Loader loader(numbered(num_samples), world,
+                    {.batch_size = 4, .shuffle = false, .exact = true, .num_workers = GetParam()});
+      std::vector<std::vector<int64_t>> batches;
+      for (const auto& batch : loader.epoch(0)) batches.push_back(targets(batch));
+      const auto counts = world.all_gather(at::full({1}, std::ssize(batches)));
+      EXPECT_EQ(counts.min().item<int64_t>(), counts.max().item<int64_t>()) << num_samples;
+      EXPECT_EQ(loader.num_batches(), std::ssize(batches));
+      std::vector<int64_t> given, expected;
+      for (const auto& batch : batches) {
+        EXPECT_TRUE(!batch.empty() && batch.size() <= 4) << num_samples;
+        given.insert(given.end(), batch.begin(), batch.end());
+      }
+      for (int64_t sample = world.rank(); sample < num_samples; sample += 3) expected.push_back(sample);
+      EXPECT_EQ(given, expected) << num_samples;
+      loader.resume({.epoch = 1, .batch = std::ssize(batches) - 1});
+      for (const auto& batch : loader.epoch(1)) EXPECT_EQ(targets(batch), batches.back()) << num_samples;
+    }
+  });
+}
+
 // Oracle: an uninterrupted training. A loader that resumes from any position continues with the next batch.
 TEST_P(LoaderWorkers, ResumeAtEveryPosition) {
   const LoaderOptions options{.batch_size = 4, .seed = 3, .num_workers = GetParam()};

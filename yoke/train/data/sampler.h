@@ -80,8 +80,9 @@ struct DistributedSamplerOptions {
   /// samples are seen twice. If true, some of its last samples are left out.
   bool drop_last = false;
   /// For evaluation: every sample is seen exactly once, so the last ranks may have one sample less. Do not call
-  /// collectives inside a loop over such an epoch: a rank without a last batch would not call them, and the others
-  /// would wait forever. After the loop, read_all (meter.h) combines the meters.
+  /// collectives inside a loop over such samples: a rank without a last one would not call them, and the others would
+  /// wait forever. After the loop, read_all (meter.h) combines the meters. A Loader gives all ranks the same number of
+  /// batches (LoaderOptions::exact).
   bool exact = false;
   /// Gives the order instead of `num_samples`, `shuffle` and `seed`.
   std::optional<Sampler> sampler = {};

@@ -8,6 +8,7 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <exception>
 #include <set>
 #include <torch/csrc/distributed/c10d/comm.hpp>
 
@@ -16,9 +17,17 @@
 #include "yoke/train/optim/clip_grad.h"
 #include "yoke/train/parallel/detail/distributed_data_parallel_impl.h"
 #include "yoke/train/parallel/sync_batch_norm.h"
+#include "yoke/train/step_end.h"
+#include "yoke/train/warn.h"
 
 namespace yoke::train {
 namespace {
+
+constexpr auto kDivergence =
+    "gradients of no_sync() alone, which are not averaged, so the ranks' parameters have become "
+    "different: end each accumulation, also a short one at the end of an epoch, by a forward and a backward outside of "
+    "no_sync(), or reset its gradients; where ranks shall train apart for some steps (local SGD), give "
+    "DistributedDataParallelOptions a communication_hook that returns the bucket's own gradients";
 
 constexpr size_t kBroadcastBytes = 250 << 20;  // PyTorch's chunk for parameters and buffers
 
@@ -56,6 +65,7 @@ class BackwardWatch {
 DistributedDataParallelBase::DistributedDataParallelBase(torch::nn::Module& model, dist::Group& group,
                                                          const DistributedDataParallelOptions& options)
     : impl_(std::make_shared<Impl>(model, group)) {
+  const dist::Activity activity(group, "the construction of a DistributedDataParallel");
   impl_->broadcast_buffers = options.broadcast_buffers;
   impl_->find_unused_parameters = options.find_unused_parameters;
   impl_->static_graph = options.static_graph;
@@ -128,6 +138,9 @@ DistributedDataParallelBase::NoSync DistributedDataParallelBase::no_sync() { ret
 // ---- A step: forward, backward, and its end ------------------------------------------------------------------------
 
 DistributedDataParallelBase::Impl::~Impl() {
+  if (group.rank() == 0 && std::uncaught_exceptions() == 0 && has_diverged()) {
+    warn_on_stderr(fmt::format("DistributedDataParallel: the last step of the optimizer had {}", kDivergence));
+  }
   for (const auto& [accumulator, key] : accumulators) accumulator->del_post_hook(key);
   for (auto& [tensor, key] : static_hooks) tensor.remove_hook(key);
 }
@@ -140,7 +153,11 @@ void DistributedDataParallelBase::Impl::watch_parameters() {
     const auto key = accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
         [this, &name = named.first](const variable_list& outputs, const variable_list&) {
           const auto now = state.load();
-          if (*no_sync_depth > 0 || now == StepState::kExpects || now == StepState::kInBackward) return outputs;
+          if (now == StepState::kExpects || now == StepState::kInBackward) return outputs;
+          if (*no_sync_depth > 0) {
+            if (now == StepState::kAccumulates) has_local_gradients = true;
+            return outputs;
+          }
           fail_step(fmt::format(
               "'{}' has received a gradient that is not averaged, so the ranks would diverge: {}", name,
               now == StepState::kAccumulates
@@ -154,7 +171,31 @@ void DistributedDataParallelBase::Impl::watch_parameters() {
   }
 }
 
+uint64_t DistributedDataParallelBase::Impl::versions() const {
+  uint64_t sum = 0;
+  for (const auto& named : trained) sum += named.second._version();
+  return sum;
+}
+
+/// A change of the parameters alone may be an average that was swapped in for an evaluation.
+bool DistributedDataParallelBase::Impl::has_diverged() const {
+  return has_local_gradients && num_steps_ended() != ended_before && versions() != versions_before;
+}
+
+void DistributedDataParallelBase::Impl::check_local_gradients() {
+  if (!has_local_gradients || versions() == versions_before) return;
+  if (has_diverged()) fail_step(fmt::format("the last step of the optimizer had {}", kDivergence));
+  // Steps of optimizers that are not yoke's are not counted.
+  if (std::ranges::any_of(trained, [](const auto& named) { return named.second.grad().defined(); })) return;
+  has_local_gradients = false;
+  if (std::exchange(has_warned, true) || group.rank() != 0) return;
+  warn_on_stderr(fmt::format(
+      "DistributedDataParallel: the parameters were changed before step {}. If an optimizer did this, it had {}",
+      num_steps + 1, kDivergence));
+}
+
 void DistributedDataParallelBase::Impl::begin_forward() {
+  check_local_gradients();
   if (!c10::GradMode::is_enabled()) return;
   if (state == StepState::kInBackward) {
     fail_step("the last backward ended with an error while gradients were averaged; make another");
@@ -170,6 +211,10 @@ void DistributedDataParallelBase::Impl::begin_forward() {
         tensor.device() == group.device() ? fmt::format("at::k{}", c10::toString(tensor.scalar_type())) : "device"));
   }
   if (*no_sync_depth > 0) {
+    if (!has_local_gradients) {
+      versions_before = versions();
+      ended_before = num_steps_ended();
+    }
     if (state == StepState::kIdle) state = StepState::kAccumulates;
     return;
   }
@@ -188,6 +233,7 @@ void DistributedDataParallelBase::Impl::begin_forward() {
   if (has_missed_graph) {
     fail_step("static_graph is set, and this rank had no data in the first step, from which the graph is learned");
   }
+  const dist::Activity of_step(group, kStepName);
   reducer->prepare_for_forward();
   if (join) announce_step();
   reducer->rebuild_buckets();  // done once, after the first step, and before forward, when memory use is lowest
@@ -213,6 +259,7 @@ void DistributedDataParallelBase::Impl::begin_backward() {
         "another backward, such as one under no_sync(), has taken the average of this one, whose gradients would stay "
         "this rank's: call backward once after each forward, before the next forward");
   }
+  activity.emplace(group, kStepName);
   auto watch = std::make_shared<BackwardWatch>([weak = weak_from_this()] {
     const auto impl = weak.lock();
     if (!impl) return;
@@ -235,6 +282,7 @@ void DistributedDataParallelBase::Impl::finish_backward() {
       if (std::any_of(trained.begin(), trained.end(), is_trained)) {
         fail_step("the loss depends on no parameter that is averaged; leave no step without any");
       }
+      activity.reset();
       state = StepState::kExpects;  // all parameters are frozen in this step, as in a GAN's discriminator
       return;
     }
@@ -255,7 +303,7 @@ void DistributedDataParallelBase::Impl::finish_backward() {
                       list(missing)));
     }
     try {
-      reducer->wait();
+      reducer->wait(group);
     } catch (...) {
       group.explain(std::current_exception());
     }
@@ -303,6 +351,8 @@ void DistributedDataParallelBase::Impl::end_step() {
     }
   }
   if (broadcast_buffers && !buffers.empty()) broadcast_all_buffers(join ? highest_rank(true) : 0);
+  activity.reset();
+  has_local_gradients = false;
   state = StepState::kIdle;
 }
 

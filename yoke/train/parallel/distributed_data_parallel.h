@@ -69,10 +69,11 @@ struct JoinOptions {
 ///               which names the parameter and is reported to the other ranks: the loss does not depend on the
 ///               parameter, and no option allows that; the parameter received a gradient that would not be averaged,
 ///               because the network was not called through this object, one forward had two backwards, or the forward
-///               was under no_sync() and the backward is not; or the parameter requires a gradient but did not at
-///               construction, or has another dtype or device than then. kTimeout: a rank does not arrive at a step
-///               (names it). Exceptions of a forward are reported to the other ranks. After an error in a step the
-///               object can only be destroyed.
+///               was under no_sync() and the backward is not; an optimizer has stepped with gradients of no_sync()
+///               alone (noticed by the next forward, of yoke's optimizers); or the parameter requires a gradient but
+///               did not at construction, or has another dtype or device than then. kTimeout: a rank does not arrive at
+///               a step (names it). Exceptions of a forward are reported to the other ranks. After an error in a step
+///               the object can only be destroyed.
 /// Lifetime      `model` and `group` outlive it. Parameters must not be added or replaced during its lifetime.
 /// Source        Li et al., "PyTorch Distributed", VLDB 2020, sec. 3.2; the work is done by libtorch's c10d::Reducer.
 class DistributedDataParallelBase : public ParallelModule {

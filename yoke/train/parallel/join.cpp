@@ -41,6 +41,7 @@ void DistributedDataParallelBase::Join::finish() {
     throw Error(ErrorCode::kFailedPrecondition, "Join::finish was called a second time; begin another join");
   }
   auto& impl = *owner_->impl_;
+  const dist::Activity activity(impl.group, kStepName);
   bool is_last = true;
   try {
     while (impl.group.size() > 1) {

@@ -9,6 +9,8 @@
 #include <unordered_map>
 #include <utility>
 
+#include "yoke/dist/activity.h"
+
 namespace yoke::train {
 
 void Reducer::expect_backward() {
@@ -34,9 +36,9 @@ void Reducer::take_missing_for_unused() {
   for (const size_t index : missing()) mark_variable_ready(index);
 }
 
-void Reducer::wait() {
+void Reducer::wait(const dist::Group& group) {
   for (auto& bucket : buckets_) {
-    if (bucket.future_work) bucket.future_work->waitAndThrow();
+    if (bucket.future_work) dist::wait_for(group, *bucket.future_work);
   }
   if (local_used_work_) local_used_work_->wait();
 }

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "yoke/base/error.h"
+#include "yoke/dist/activity.h"
 #include "yoke/dist/on_all_ranks.h"
 #include "yoke/dist/world.h"
 #include "yoke/train/checkpoint/folder_lock.h"
@@ -66,6 +67,7 @@ struct Run::Impl {
 };
 
 Run::Run(dist::World& world, const RunOptions& options) {
+  const dist::Activity activity(world, "the construction of a Run");
   const auto given =
       fmt::format("name '{}', folder '{}', resume {}, save_every {}, tensorboard {}, log_steps {}", options.name,
                   options.folder.string(), options.resume, options.save_every, options.tensorboard, options.log_steps);
@@ -169,6 +171,14 @@ void Run::require_same(const char* name, int64_t value) {
 void Run::begin(int64_t count, int64_t steps_per_epoch, int64_t samples_per_batch) {
   auto& run = *impl_;
   run.report_left_error();
+  const auto counts = run.world.all_gather_text(std::to_string(steps_per_epoch));
+  const auto other = std::ranges::find_if(counts, [&](const auto& text) { return text != counts.front(); });
+  if (other != counts.end()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "an epoch has {} batches on rank 0 and {} on rank {}, which would wait for each other: give all ranks "
+                "loaders of the same samples; with LoaderOptions::exact, batch_size must be above 1",
+                counts.front(), *other, other - counts.begin());
+  }
   if (steps_per_epoch < 1) {
     throw Error(ErrorCode::kInvalidArgument,
                 "the loader has no batch in an epoch: there are fewer samples than one batch needs");
@@ -267,6 +277,7 @@ void Run::end_epoch() {
                 "the loop over the batches of epoch {} was left after {} of {}: break out of the loop over epochs too",
                 epoch() + 1, first_batch(), run.steps_per_epoch);
   }
+  const dist::Activity activity(run.world, "the end of an epoch of a Run");
   if (const auto difference = run.figures.difference()) {
     run.figures.reset();
     run.save(run.step);

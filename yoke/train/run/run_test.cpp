@@ -322,6 +322,9 @@ TEST_F(RunTest, RefusesWhatWouldSpoilARun) {
     Loader other(some_samples(), world, {.batch_size = kBatch, .seed = 5});
     EXPECT_THAT(message_of([&] { run.epochs(other, 1); }),
                 HasSubstr("steps_per_epoch is 6, and that of the run to resume was 12"));
+    Loader uneven({.data = at::zeros({3, 4}), .target = at::zeros({3, 1})}, world, {.batch_size = 1, .exact = true});
+    EXPECT_THAT(message_of([&] { run.epochs(uneven, 1); }),
+                HasSubstr("an epoch has 2 batches on rank 0 and 1 on rank 1, which would wait for each other"));
     EXPECT_THAT(message_of([&] { run.log("a,b", 1.0); }), HasSubstr("cannot be the name of a figure"));
   });
 }

@@ -51,7 +51,7 @@ FlatParameters::FlatParameters(dist::Group& group, dist::Group* replicas, NamedT
   flat_shard_ = at::empty({layout_.rank_elements()}, options).zero_();
   whole_ = at::empty({layout_.num_elements()},
                      options.dtype(at::isFloatingType(dtype) ? compute_dtype.value_or(dtype) : dtype));
-  nothing_ = at::empty({0}, whole_.options());
+  nothing_ = make_placeholder(whole_.options());
   for (size_t i = 0; i < parameters_.size(); ++i) {
     auto& tensor = parameters_[i].second;
     const auto values = tensor.detach().to(group.device()).contiguous();
@@ -75,7 +75,7 @@ void FlatParameters::mark_gradients() {
   is_marked_.resize(parameters_.size());
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (!shards_[i].grad().defined()) continue;
-    parameters_[i].second.mutable_grad() = placeholder_gradient(nothing_.options());
+    parameters_[i].second.mutable_grad() = make_placeholder(nothing_.options());
     is_marked_[i] = true;
   }
 }

@@ -16,6 +16,7 @@
 #include <unordered_map>
 
 #include "yoke/base/error.h"
+#include "yoke/dist/activity.h"
 #include "yoke/dist/on_all_ranks.h"
 #include "yoke/dist/same_on_all_ranks.h"
 #include "yoke/train/shard/detail/clip.h"
@@ -25,6 +26,10 @@
 
 namespace yoke::train {
 namespace {
+
+// Names of what the collectives of a sharded model belong to, in messages.
+constexpr auto kForward = "a forward of FullyShardedDataParallel";
+constexpr auto kBackward = "a backward of FullyShardedDataParallel";
 
 constexpr size_t kMaxUnitReductions = 2;  // each reduction in flight keeps the gradients of a unit in memory
 
@@ -119,6 +124,7 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   }
 
   void begin_forward(size_t index) {
+    const dist::Activity of_forward(group, kForward);
     auto& unit = units[index];
     if (depth == 0) pass = std::make_shared<Pass>(Pass{.number = ++num_passes, .left = {}});
     check_parameters(unit);
@@ -165,6 +171,7 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   /// that call does not contribute to the loss on this rank. The call may contribute on other ranks, whose backward of
   /// that call communicates. So this rank begins the backward of that call too.
   void begin_backward(const Activity& activity) {
+    const dist::Activity of_backward(group, kBackward);
     watch_backward();
     passes.emplace(activity.pass->number, activity.pass);
     for (auto later = passes.rbegin(); later->first > activity.pass->number; ++later) begin_calls(*later->second, 1);
@@ -261,6 +268,7 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   }
 
   void finish_backward() {
+    const dist::Activity of_backward(group, kBackward);
     for (auto last = passes.rbegin(); last != passes.rend(); ++last) begin_calls(*last->second, 1);
     passes.clear();
     for (const size_t index : std::exchange(in_backward_units, {})) end_backward(units[index]);
@@ -283,6 +291,7 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
 FullyShardedDataParallelBase::FullyShardedDataParallelBase(torch::nn::Module& model, dist::Group& group,
                                                            const FullyShardedOptions& options)
     : impl_(std::make_shared<Impl>(group, options.replicas, options.reshard_after_forward)) {
+  const dist::Activity activity(group, "the construction of a FullyShardedDataParallel");
   auto& impl = *impl_;
   auto all = model.named_parameters().pairs();
   for (const auto& item : model.named_buffers()) {
@@ -418,6 +427,7 @@ at::Tensor FullyShardedDataParallelBase::clip_grad_norm(double max_norm) {
   for (const auto& [name, shard] : parameters()) {
     if (shard.grad().defined()) gradients.push_back(shard.grad());
   }
+  const dist::Activity activity(impl_->group, "clipping gradients");
   return clip_sharded_grad_norm(impl_->group, gradients, max_norm);
 }
 

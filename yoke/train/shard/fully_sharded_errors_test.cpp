@@ -292,6 +292,14 @@ TEST(ShardedMisuse, LibtorchsFunctionsAreRefusedWithARemedy) {
       {"train::AdamW optimizer(net)", stepping([](auto p) { return torch::optim::RMSprop(p); })},
       {"net.clip_grad_norm", [](Network& model, Net&) { nn::utils::clip_grad_norm_(model.parameters(), 1); }},
       {"net.clip_grad_norm", [](Network& model, Net&) { nn::utils::clip_grad_value_(model.parameters(), 1); }},
+      {"train::norms(net.parameters())", [](Network& model, Net&) { model.parameters()[0].sum(); }},
+      {"train::norms(net.parameters())",
+       [](Network& model, Net&) {
+         auto penalty = torch::zeros({});
+         for (const auto& parameter : model.parameters()) penalty = penalty + parameter.pow(2).sum();
+       }},
+      {"gather_tensors(world", [](Network& model, Net&) { model.blocks[1]->parameters()[0].norm(); }},
+      {"`net(x)`", [](Network& model, Net&) { model.forward(Batch().x); }},
       {"", [](Network& model, Net&) { model.zero_grad(/*set_to_none=*/true); }},
       {"",
        [](Network& model, Net&) { torch::optim::SGD(model.parameters(), torch::optim::SGDOptions(0.1)).zero_grad(); }},

@@ -20,15 +20,19 @@ constexpr auto kPlaceholderKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
 
 void refuse_placeholder(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const auto& name = op.schema().name();
-  if (name == "aten::detach" || name == "aten::detach_") {  // zero_grad of libtorch, before it drops the gradient
+  // libtorch's zero_grad detaches the gradient before it drops it; set_data compares the types of tensors.
+  if (name == "aten::detach" || name == "aten::detach_" || name == "aten::_has_compatible_shallow_copy_type") {
     const c10::impl::ExcludeDispatchKeyGuard below(kPlaceholderKey);
     op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kPlaceholderKey), stack);
     return;
   }
   throw Error(ErrorCode::kFailedPrecondition,
-              "{} was called with the gradient of a sharded model's parameter, which has no elements here, so that "
-              "torch::optim's optimizers and clip_grad_norm_ would do nothing: make the optimizer over the "
-              "FullyShardedDataParallel (train::AdamW optimizer(net)), and clip with net.clip_grad_norm(max_norm)",
+              "{} was called with a parameter of a sharded model, or with its gradient, which have no elements outside "
+              "of their unit's forward and backward, so that sums and norms over them, torch::optim's optimizers and "
+              "clip_grad_norm_ would be wrong in silence: call the model as `net(x)`, make the optimizer over the "
+              "FullyShardedDataParallel (train::AdamW optimizer(net)), clip with net.clip_grad_norm(max_norm), take "
+              "norms with train::norms(net.parameters()), and whole values with gather_tensors(world, "
+              "named_tensors(model))",
               name);
 }
 
@@ -50,7 +54,7 @@ struct SaveGuard : torch::nn::Module {
 
 }  // namespace
 
-at::Tensor placeholder_gradient(const at::TensorOptions& options) {
+at::Tensor make_placeholder(const at::TensorOptions& options) {
   register_refusal();
   const auto empty = at::empty({0}, options);
   return at::detail::make_tensor<c10::TensorImpl>(

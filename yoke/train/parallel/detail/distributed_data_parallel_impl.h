@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "yoke/dist/activity.h"
 #include "yoke/dist/group.h"
 #include "yoke/train/named_tensors.h"
 #include "yoke/train/parallel/detail/autograd_node.h"
@@ -22,6 +23,9 @@ namespace yoke::train {
 inline c10::intrusive_ptr<c10d::ProcessGroup> process_group_of(const dist::Group& group) {
   return c10::intrusive_ptr<c10d::ProcessGroup>::reclaim_copy(&group.process_group());
 }
+
+/// All collectives of a step, also of one in which this rank has no data (see join.cpp), have this name.
+inline constexpr auto kStepName = "a step of DistributedDataParallel";
 
 /// The state of a step.
 enum class StepState : uint8_t {
@@ -51,6 +55,12 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   std::vector<std::pair<at::Tensor, unsigned>> static_hooks;    ///< For parameters that a static graph does not use.
   std::shared_ptr<int64_t> no_sync_depth = std::make_shared<int64_t>(0);
   std::atomic<StepState> state = StepState::kIdle;
+  std::optional<dist::Activity> activity;         ///< From the begin of a backward to the end of its step.
+  std::atomic<bool> has_local_gradients = false;  ///< no_sync() has left gradients that no backward has averaged yet.
+  /// Before the first forward of these gradients: the sum of the parameters' versions, and num_steps_ended().
+  uint64_t versions_before = 0;
+  int64_t ended_before = 0;
+  bool has_warned = false;
   int64_t num_steps = 0;          ///< Number of steps begun, including those in a join.
   bool is_graph_learned = false;  ///< With static_graph: the first backward has ended.
   bool has_missed_graph = false;  ///< With static_graph: this rank had no data in the first step.
@@ -61,6 +71,10 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   void broadcast_all_buffers(int64_t root = 0);
 
   void watch_parameters();
+  uint64_t versions() const;
+  /// Whether an optimizer of yoke has changed the parameters by gradients that were not averaged.
+  bool has_diverged() const;
+  void check_local_gradients();
   void begin_forward();
   void take_output(const at::Tensor& output);
   void begin_backward();

@@ -27,8 +27,8 @@ class Reducer : public c10d::Reducer {
   /// Called at the end of a backward if unused parameters are allowed. Treats parameters without a gradient as unused,
   /// and starts the all-reduces that wait for them.
   void take_missing_for_unused();
-  /// Waits for all all-reduces in flight, and throws their errors.
-  void wait();
+  /// Waits for all all-reduces in flight, which are those of `group`, and throws their errors.
+  void wait(const dist::Group& group);
   /// Called after the first backward of a static graph: stores how often each gradient arrived. Without this, the
   /// Reducer would also count the gradients of accumulated micro-batches, and wait for as many in every later step.
   void learn_graph() { learned_ = numGradHooksTriggeredMap_; }

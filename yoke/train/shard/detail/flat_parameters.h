@@ -76,7 +76,7 @@ class FlatParameters {
   at::Tensor whole_;                ///< [ranks * n]; its memory exists only while gathered.
   std::vector<at::Tensor> views_;   ///< Views of whole_, in the order of parameters_.
   std::vector<at::Tensor> shards_;  ///< Views of flat_shard_, in the order of parameters_.
-  at::Tensor nothing_;              ///< The empty tensor of a sharded parameter.
+  at::Tensor nothing_;              ///< The value of a sharded parameter: a placeholder (refusals.h).
   dist::PendingCollective gather_;
   bool is_gathered_ = false, is_gathering_ = false;
 

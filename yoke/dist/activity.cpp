@@ -1,0 +1,79 @@
+#include "yoke/dist/activity.h"
+
+#include <condition_variable>
+#include <mutex>
+#include <string_view>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <utility>
+
+#include "yoke/base/error.h"
+#include "yoke/dist/detail/group_impl.h"
+
+namespace yoke::dist {
+
+Activity::Activity(const Group& group, const char* name) {
+  if (!group.job_->arrivals || !group.impl_->calls.begin(name, group.impl_->sequence())) return;
+  impl_ = group.impl_;
+}
+
+Activity::~Activity() {
+  if (impl_) impl_->calls.end(impl_->sequence());
+}
+
+/// Gloo's destructor waits for collectives in flight. Those of ranks that wait in different ones would end at the
+/// timeout only, so this process keeps their connections until it ends.
+void Group::Job::keep_connections() const {
+  static std::mutex mutex;
+  static auto& kept = *new std::vector<c10::intrusive_ptr<c10d::Backend>>;
+  const std::lock_guard lock(mutex);
+  for (const auto& impl : groups) kept.push_back(impl->gloo);
+}
+
+void Group::check_same_calls() const {
+  const auto mismatch = job_->arrivals->mismatch();
+  if (!mismatch) return;
+  job_->keep_connections();
+  fail(Error(ErrorCode::kFailedPrecondition, "{}", *mismatch));
+}
+
+void Group::wait(c10d::Work& work) const {
+  if (!job_->arrivals) {
+    work.wait();
+    return;
+  }
+  while (!work.isCompleted()) {
+    try {
+      work.wait(job_->arrivals->interval());
+      return;
+    } catch (const std::exception& error) {
+      // Gloo's reduce_scatter is never "completed", and its wait() has no end but its own.
+      if (std::string_view(error.what()).find("Operation timed out!") == std::string_view::npos) throw;
+      if (!work.isCompleted()) check_same_calls();
+    }
+  }
+  work.wait();  // throws the collective's own error
+}
+
+void wait_for(const Group& group, c10::ivalue::Future& future) {
+  if (group.job_->arrivals && !future.completed()) {
+    struct Ending {
+      std::mutex mutex;
+      std::condition_variable changed;
+      bool has_ended = false;
+    };
+    const auto ending = std::make_shared<Ending>();
+    future.addCallback([ending](c10::ivalue::Future&) {
+      {
+        const std::lock_guard lock(ending->mutex);
+        ending->has_ended = true;
+      }
+      ending->changed.notify_all();
+    });
+    const auto interval = group.job_->arrivals->interval();
+    std::unique_lock lock(ending->mutex);
+    while (!ending->changed.wait_for(lock, interval, [&] { return ending->has_ended; })) group.check_same_calls();
+  }
+  future.waitAndThrow();
+}
+
+}  // namespace yoke::dist
