@@ -34,9 +34,13 @@ std::optional<std::chrono::seconds> parse_length(std::string_view text) {
   while (!text.empty()) {
     const auto number = take_number(text);
     if (!number || *number > kTenYears) return std::nullopt;
-    if (text.empty()) return std::nullopt;  // "30", "4h30"
-    const auto unit = seconds_of_unit(text[0]);
-    text.remove_prefix(1);
+    int64_t unit = 1;
+    if (!text.empty()) {
+      unit = seconds_of_unit(text[0]);
+      text.remove_prefix(1);
+    } else if (total > 0) {
+      return std::nullopt;  // "4h30"
+    }
     if (unit == 0 || unit >= smallest) return std::nullopt;  // an unknown unit, or "30m4h"
     smallest = unit;
     total += *number * unit;

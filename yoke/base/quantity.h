@@ -8,7 +8,7 @@
 
 namespace yoke {
 
-/// "90s", "30m", "4h", "7d" or "1d12h"; a number needs its unit. nullopt: other texts, zero, more than ten years.
+/// "90s", "30m", "4h", "7d", "1d12h", or a number of seconds. nullopt: any other text, zero, or more than ten years.
 std::optional<std::chrono::seconds> parse_length(std::string_view text);
 
 /// "20GiB", "79.5GiB", "500MiB", "1TiB", "1024KiB" or "4096B". nullopt: any other text, zero, or more than 2^60 bytes.

@@ -463,11 +463,6 @@ class Acquirer {
 
 std::chrono::seconds length_of(const std::string& option, const std::string& text) {
   if (const auto length = parse_length(text)) return *length;
-  if (!text.empty() && text.find_first_not_of("0123456789") == text.npos) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "{} {}: give the unit, too: {}s for seconds, {}m for minutes, {}h for hours", option, text, text, text,
-                text);
-  }
   throw Error(ErrorCode::kInvalidArgument, "{} {}: give a length of time, such as 90s, 30m, 4h or 1d12h", option,
               printable(text));
 }
