@@ -522,6 +522,24 @@ TEST(SlurmWatching, TakesTheAccountsOfAJobThatWasNotSampled) {
   EXPECT_EQ(elapsed.at("num_tasks"), 3);
   EXPECT_EQ(elapsed.at("limit"), 300);
   EXPECT_THAT(slurm(cluster, "report " + array).out, HasSubstr("array " + array + " (wrap) of ada: 3 tasks"));
+
+  // slurmctld drops tasks that are cancelled in the queue, and the accounts have them if they had recorded the array.
+  const auto queued = submit(cluster, "--hold --array=0-3 --wrap true");
+  ASSERT_TRUE(wait_until(
+      [&] {
+        return cluster.run({"sacct", "-X", "-n", "-j", queued}).out != "";
+      },
+      milliseconds(60'000)));
+  cluster.run({"scancel", queued + "_[1-2]"});
+  const auto states = [&] {
+    return Json::parse(slurm(cluster, "report --json " + queued).out).at("arrays").at(0).at("states");
+  };
+  EXPECT_TRUE(wait_until(
+      [&] {
+        return states() == Json{{"PENDING", {0, 3}}, {"CANCELLED", {1, 2}}};
+      },
+      milliseconds(60'000)))
+      << states();
 }
 
 }  // namespace

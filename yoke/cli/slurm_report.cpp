@@ -130,6 +130,25 @@ slurm::OutputMatch match_file(const std::string& file, const slurm::Evidence& ev
   return match_output(resolved(file), outputs);
 }
 
+/// What is known of tasks of arrays that were cancelled before they started, and that slurmctld has dropped.
+std::vector<slurm::Evidence> cancelled_evidence(const std::map<int64_t, slurm::Evidence>& jobs) {
+  std::vector<slurm::Job> known;
+  for (const auto& [_, evidence] : jobs) {
+    if (evidence.job) known.push_back(*evidence.job);
+    if (!evidence.job && !evidence.accounts.empty()) known.push_back(evidence.accounts.back().job);
+  }
+  std::vector<slurm::Evidence> result;
+  for (const auto& [_, evidence] : jobs) {
+    if (!evidence.job || evidence.accounts.empty()) continue;
+    auto account = evidence.accounts.back();
+    const auto cancelled = slurm::cancelled_tasks(account.job, known);
+    if (!cancelled) continue;
+    account.job = *cancelled;
+    result.push_back({.job = cancelled, .accounts = {account}});
+  }
+  return result;
+}
+
 /// The evidence for each job of a name: each task of an array is one.
 std::vector<slurm::Evidence> find_evidence(const slurm::JobName& name, const Environment& environment) {
   std::map<int64_t, slurm::Evidence> jobs;
@@ -159,6 +178,7 @@ std::vector<slurm::Evidence> find_evidence(const slurm::JobName& name, const Env
     why_no_accounts = error.what();
     if (!failure && error.code() != ErrorCode::kFailedPrecondition) failure = error;
   }
+  auto cancelled = cancelled_evidence(jobs);
   if (jobs.empty()) jobs[name.number];
   const auto* user = getpwuid(geteuid());
   const std::string reader = user == nullptr ? "" : user->pw_name;
@@ -173,6 +193,10 @@ std::vector<slurm::Evidence> find_evidence(const slurm::JobName& name, const Env
           why_no_accounts.empty() ? "the accounts have nothing about the job yet" : why_no_accounts;
     }
     if (evidence.job || !evidence.accounts.empty() || !evidence.samples.empty()) result.push_back(std::move(evidence));
+  }
+  for (auto& evidence : cancelled) {
+    evidence.now = std::chrono::system_clock::now();
+    result.push_back(std::move(evidence));
   }
   std::ranges::stable_sort(result, {}, [](const slurm::Evidence& one) {  // Slurm numbers tasks as they start
     const std::string task = one.job                ? one.job->array_task

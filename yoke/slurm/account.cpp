@@ -7,6 +7,7 @@
 #include <charconv>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/text.h"
@@ -297,6 +298,25 @@ JobAccounts tell_jobs_apart(std::vector<Account> accounts, const Job& known) {
   const auto is_run = [](const Account& one) { return one.job.state != "RESIZING"; };  // else a part of one
   while (std::ranges::count_if(result.runs, is_run) > num_runs) move_first(1);
   return result;
+}
+
+std::optional<Job> cancelled_tasks(const Job& recorded, const std::vector<Job>& known) {
+  auto rest = array_tasks_of(recorded);
+  std::set<int64_t> others;
+  for (const auto& job : known) {
+    for (const auto task : array_tasks_of(job)) others.insert(task);
+  }
+  std::erase_if(rest, [&](int64_t task) { return others.contains(task); });
+  if (rest.empty() || !recorded.array) return std::nullopt;
+  std::ranges::sort(rest);
+  auto job = recorded;
+  job.state = "CANCELLED";
+  job.reason.clear();
+  job.started.reset();
+  job.array_task = to_task_list(rest);
+  job.id =
+      fmt::format("{}_{}{}{}", *job.array, rest.size() == 1 ? "" : "[", job.array_task, rest.size() == 1 ? "" : "]");
+  return job;
 }
 
 std::string output_option(std::string_view submit_line, char letter) {

@@ -49,6 +49,11 @@ JobAccounts tell_jobs_apart(std::vector<Account> accounts);
 /// The same for accounts of one job that slurmctld knows: it may be newer than its accounts, and has counted its runs.
 JobAccounts tell_jobs_apart(std::vector<Account> accounts, const Job& known);
 
+/// The tasks of an array that were cancelled before they started, as one job. slurmctld drops such tasks from those
+/// that wait together, and the accounts (`recorded`) keep all of them under one number. `known` are the jobs of the
+/// array that slurmctld has, and those that have accounts of their own. nullopt: there are none.
+std::optional<Job> cancelled_tasks(const Job& recorded, const std::vector<Job>& known);
+
 /// The value of --output (`letter` 'o') or --error ('e') in a line of submission, empty if it is not there. Such a line
 /// does not show where words with blanks end.
 std::string output_option(std::string_view submit_line, char letter);

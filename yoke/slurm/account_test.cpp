@@ -206,6 +206,21 @@ TEST(SlurmAccount, HasItsOutputInTheLineOfSubmission) {
   EXPECT_EQ(output_option("", 'o'), "");
 }
 
+// sacct of 22.05 after `scancel 7_[3-5]` of an array 0-5 whose tasks 0 and 1 have run.
+TEST(SlurmAccount, OfAnArrayKeepsTasksThatWereCancelledInTheQueue) {
+  const Job recorded{.id = "7_[2-5%1]", .number = 7, .array = 7, .array_task = "2-5%1", .state = "PENDING"};
+  const Job waiting{.id = "7_[2%1]", .number = 7, .array = 7, .array_task = "2%1", .state = "PENDING"};
+  const Job ran{.id = "7_1", .number = 9, .array = 7, .array_task = "1", .state = "RUNNING"};
+  const auto cancelled = cancelled_tasks(recorded, {waiting, ran});
+  ASSERT_TRUE(cancelled);
+  EXPECT_EQ(cancelled->id, "7_[3-5]");
+  EXPECT_EQ(cancelled->array_task, "3-5");
+  EXPECT_EQ(cancelled->state, "CANCELLED");
+  EXPECT_EQ(cancelled_tasks(recorded, {recorded, ran}), std::nullopt);
+  EXPECT_EQ(cancelled_tasks(ran, {ran}), std::nullopt);
+  EXPECT_EQ(cancelled_tasks({.number = 3}, {}), std::nullopt) << "it is no array";
+}
+
 TEST(SlurmAccount, HasMemoryInUnits) {
   EXPECT_EQ(parse_memory("10816K"), int64_t{10'816} << 10);
   EXPECT_EQ(parse_memory("1.5G"), int64_t{3} << 29);
