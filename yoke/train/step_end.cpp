@@ -59,7 +59,7 @@ void add_step_observer(std::unique_ptr<StepObserver> observer) {
   all.list.push_back(std::move(observer));
 }
 
-int64_t num_steps_ended() { return num_ended; }
+int64_t num_ended_steps() { return num_ended; }
 
 void end_step(const void* optimizer) {
   ++num_ended;

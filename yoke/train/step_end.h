@@ -27,7 +27,7 @@ void add_step_observer(std::unique_ptr<StepObserver> observer);
 /// The first call adds the observers that the environment asks for.
 void end_step(const void* optimizer);
 
-/// The number of calls of end_step() on this thread, which tells a Run whether the present step was made already.
-int64_t num_steps_ended();
+/// Returns how often this thread has called end_step.
+int64_t num_ended_steps();
 
 }  // namespace yoke::train

@@ -45,7 +45,7 @@ struct Run::Impl {
   bool is_told = false, is_stopped = false, is_in_epoch = false, is_finishing = false;
   bool has_checked_metric = false;
   bool is_in_batches = false;         // between the begin and the end of an epoch's loop over batches
-  int64_t num_ended_before = 0;       // of num_steps_ended(), when the body of that loop began
+  int64_t num_ended_before = 0;       // of num_ended_steps(), when the body of that loop began
   std::optional<int64_t> last_saved;  // the step of the last checkpoint of this process
   std::exception_ptr left_error;      // what went wrong after a `break`; not reported yet
   bool was_left_by_exception = false;
@@ -214,19 +214,19 @@ bool Run::begin_epoch() {
 
 void Run::begin_batches() {
   impl_->is_in_batches = true;
-  impl_->num_ended_before = num_steps_ended();
+  impl_->num_ended_before = num_ended_steps();
 }
 
 int64_t Run::num_steps_made() const {
   const auto& run = *impl_;
-  return run.step + (run.is_in_batches && num_steps_ended() > run.num_ended_before ? 1 : 0);
+  return run.step + (run.is_in_batches && num_ended_steps() > run.num_ended_before ? 1 : 0);
 }
 
 void Run::end_step(int64_t num_samples) {
   auto& run = *impl_;
   ++run.step;
   run.is_in_batches = first_batch() != 0;
-  run.num_ended_before = num_steps_ended();
+  run.num_ended_before = num_ended_steps();
   run.num_samples += num_samples;
   run.epoch_samples += num_samples;
   run.last_step = Clock::now();
