@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <string_view>
 
 #include "yoke/base/text.h"
@@ -19,6 +20,14 @@ bool is_frame(std::string_view line) {
   return line.starts_with("frame #") || line.starts_with("Exception raised from ");
 }
 
+/// Whether the rank failed because another one had gone, in the words of yoke, of the system (Gloo, Python), or of
+/// NCCL.
+bool is_consequence(const ErrorReport& report) {
+  constexpr std::string_view kWords[] = {"lost its connection to another rank", "Connection closed by peer",
+                                         "Connection reset by peer", "Broken pipe", "remote process exited"};
+  return std::ranges::any_of(kWords, [&](auto words) { return report.message.find(words) != std::string::npos; });
+}
+
 }  // namespace
 
 int64_t root_cause(const FailureFacts& facts) {
@@ -26,8 +35,11 @@ int64_t root_cause(const FailureFacts& facts) {
   const auto of_first = facts.reports.find(first);
   auto time = of_first != facts.reports.end() ? std::optional(of_first->second.time) : facts.first_failure_at;
   if (time) time = std::chrono::floor<std::chrono::seconds>(*time);
+  // A rank that loses its connection may end before the one that closed it, which writes its own error in these
+  // moments.
+  if (of_first != facts.reports.end() && is_consequence(of_first->second)) *time += std::chrono::seconds(2);
   for (const auto& [rank, report] : facts.reports) {
-    if (time && report.time >= *time) continue;
+    if (is_consequence(report) || (time && report.time >= *time)) continue;
     first = rank;
     time = report.time;
   }

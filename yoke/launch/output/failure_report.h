@@ -24,7 +24,9 @@ struct FailureFacts {
 
 /// Returns the rank that failed first: the one that ended first, unless the error file of another has an earlier time.
 /// Times are compared in whole seconds, as error files have them. The other ranks usually fail because of this rank,
-/// but may end before it. A rank that was killed has no error file, and those that lost it have.
+/// but may end before it. A rank that was killed has no error file, and those that lost it have. So a report of a lost
+/// connection is the cause only of the rank that ended first, and if no rank has written an error of its own by the
+/// second after it.
 int64_t root_cause(const FailureFacts& facts);
 
 /// The rank that failed first, with what the launcher prints about it.

@@ -25,6 +25,23 @@ TEST(FailureReport, TheRootCauseIsTheEarliestThatWasWritten) {
   EXPECT_EQ(root_cause(facts), 2) << "rank 2 failed a second before, and took its time to end";
 }
 
+// The words of a rank of yoke, of Python's Gloo, of a socket, and of NCCL.
+TEST(FailureReport, ALostConnectionIsNotTheCauseOfARanksOwnError) {
+  for (const auto* words :
+       {"rank 3: collective 57 lost its connection to another rank: rank 1 has probably ended",
+        "RuntimeError: [pair.cc:534] Connection closed by peer [127.0.0.1]:41234",
+        "ConnectionResetError: [Errno 104] Connection reset by peer", "BrokenPipeError: [Errno 32] Broken pipe",
+        "ncclRemoteError: A call failed possibly due to a network error or a remote process exited prematurely"}) {
+    const auto lost = [&](int64_t time_s) { return ErrorReport{words, "", at(time_s).time}; };
+    EXPECT_EQ(root_cause({.first_exited = 3, .reports = {{1, at(10)}, {3, lost(10)}}}), 1) << words;
+    EXPECT_EQ(root_cause({.first_exited = 3, .reports = {{1, at(11)}, {3, lost(10)}}}), 1) << "took its time to write";
+    EXPECT_EQ(root_cause({.first_exited = 3, .reports = {{0, lost(10)}, {1, lost(9)}, {3, lost(10)}}}), 3);
+    EXPECT_EQ(root_cause({.first_exited = 3, .reports = {{1, at(12)}, {3, lost(10)}}}), 3) << "when it was stopped";
+    EXPECT_EQ(root_cause({.first_exited = 3, .first_failure_at = at(11).time, .reports = {{1, lost(10)}}}), 3)
+        << "rank 3 was killed";
+  }
+}
+
 TEST(FailureReport, ShowsWhatIsKnown) {
   EXPECT_THAT(describe_failure("yoke run", {.rank = 2}), IsEmpty());
   EXPECT_THAT(describe_failure("yoke run", {.rank = 2,
