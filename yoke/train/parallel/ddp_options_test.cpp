@@ -3,9 +3,11 @@
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/embedding.h>
 #include <torch/nn/modules/linear.h>
+#include <torch/serialize.h>
 
 #include <condition_variable>
 #include <mutex>
+#include <sstream>
 
 #include "fakes/run_ranks.h"
 #include "yoke/base/error.h"
@@ -156,6 +158,24 @@ TEST(DdpDiagnostics, AnErrorInBackwardReachesTheOtherRanks) {
     }
   });
   EXPECT_THAT(messages[0], HasSubstr("rank 1: in step 1 of DistributedDataParallel an exception ended the backward"));
+}
+
+// torch::load gives parameters other tensors' data and gradients, which nothing averages.
+TEST(DdpDiagnostics, WeightsThatTorchLoadReplacesAreNamed) {
+  auto world = alone();
+  const auto model = std::make_shared<Net>();
+  DistributedDataParallel net(*model, world);
+  std::stringstream file;
+  torch::save(model, file);
+  net(batch(0, 0)).backward();
+  auto loaded = model;
+  torch::load(loaded, file);
+  try {
+    net(batch(0, 1));
+    ADD_FAILURE() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("'first.weight' was replaced"), HasSubstr("load_module")));
+  }
 }
 
 TEST(DdpDiagnostics, AStaticGraphThatChangesIsNamed) {

@@ -161,7 +161,14 @@ void DistributedDataParallelBase::Impl::begin_forward() {
   }
   for (size_t i = 0; i < trained.size(); ++i) {
     const auto& [name, tensor] = trained[i];
-    if (tensor.scalar_type() == dtypes[i] && tensor.device() == group.device()) continue;
+    if (tensor.scalar_type() == dtypes[i] && tensor.device() == group.device()) {
+      if (!tensor.requires_grad() || torch::autograd::impl::grad_accumulator(tensor) == accumulators[i].first) continue;
+      fail_step(
+          fmt::format("'{}' was replaced after this was made, as by torch::load, and its gradients would not be "
+                      "averaged: load a model before its DistributedDataParallel is made, or with load_module, which "
+                      "copies",
+                      name));
+    }
     fail_step(fmt::format(
         "'{}' is {} on {}, and was {} on {} when this was made: convert and move a model, as by "
         "model->to({}), before its DistributedDataParallel is made",
