@@ -98,7 +98,8 @@ TEST_P(KernelsInContainers, HoldAClaimUntilTheyEnd) {
   EXPECT_EQ(broken.exit_code, 69);
   EXPECT_THAT(broken.err, AllOf(HasSubstr("ImportError: libzmq.so.5"), HasSubstr("cannot import ipykernel")));
   const auto installed =
-      install({"--claim", "2", "-v", "../data:/data:ro", "-e", "GREETING=a b", "-e", "no_proxy=hidden.example"});
+      install({"--claim", "2", "-v", "../data:/data:ro", "-e", "GREETING=a b", "-e",
+               "no_proxy=hidden." + std::to_string(getpid())});  // other tests type theirs at the same time
   ASSERT_EQ(installed.exit_code, 0) << installed.err;
   const auto kernels = Json::parse(run(with_jupyter(machine_->yoke({"jupyter", "list", "--json"}))).out).at("kernels");
   ASSERT_EQ(kernels.size(), 1);

@@ -142,10 +142,11 @@ def in_container(kernel):
     process = subprocess.Popen([sys.executable, __file__, "serve_container", yoke, kernel], stdout=subprocess.PIPE)
     lines = iter(process.stdout.readline, b"")  # the kernel prints there, too
     words = next(line for line in lines if line.startswith(b"seen ")).decode().split(maxsplit=2)[1:]
-    assert words[1].startswith("/workspace a b hidden.example given ["), words
+    secret = words[1].split()[3]
+    assert secret.startswith("hidden.") and words[1].startswith(f"/workspace a b {secret} given ["), words
     assert len(claims()) == 2 and {one["purpose"] for one in claims()} == {"notebook " + kernel}, claims()
     assert processes_in(int(words[0])), words
-    assert not is_on_a_command_line(b"hidden.example")
+    assert not is_on_a_command_line(secret.encode())
     process.kill()
     wait_for(lambda: not claims(), "the claim is still there")
     wait_for(lambda: not processes_in(int(words[0])), "the container is still there")

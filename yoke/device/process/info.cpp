@@ -183,7 +183,7 @@ ProcessInfo describe_process(int64_t pid, const std::filesystem::path& proc) try
     info.reason = "hidden by hidepid, or just ended";
     return info;
   }
-  info.parent_pid = stat->parent_pid;
+  if (stat->parent_pid != 0) info.parent_pid = stat->parent_pid;
   info.state = stat->state;
   info.start_ticks = stat->start_ticks;
   const auto milliseconds_of = [](int64_t ticks) {
