@@ -23,7 +23,7 @@ struct ProcessInfo {
   std::string command;  ///< The arguments joined by spaces; for a kernel thread or a zombie, its name in brackets.
 
   std::optional<int64_t> parent_pid;  ///< nullopt also if it is outside of this PID namespace, or the process ends.
-  std::optional<char> state;  ///< 'R', 'S', 'D' (waits in the kernel, cannot be killed), 'Z' (has ended)...
+  std::optional<char> state;          ///< 'R', 'S', 'D' (waits in the kernel, cannot be killed), 'Z' (has ended)...
   /// Start time in clock ticks since boot. Together with the PID it identifies the process, even if the PID is reused.
   std::optional<int64_t> start_ticks;
   std::optional<std::chrono::system_clock::time_point> started_at;
