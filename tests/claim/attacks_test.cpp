@@ -131,34 +131,6 @@ TEST_F(ClaimAttack, ForgedTextDoesNotMoveAClaimToAnotherUser) {
   EXPECT_THAT(claims[0].at("purpose").get<std::string>(), Not(HasSubstr("forged")));
 }
 
-TEST_F(ClaimAttack, ForgedRequestsThatNeverStartArePassedBy) {
-  const Attacker bob(kBob, [&] {
-    for (int i = 0; i < 500; ++i) {
-      const auto path = machine_.locks() + "/yoke-ticket-" + std::to_string(kBob) + "-1-" + std::to_string(i);
-      const int fd = open(path.c_str(), O_CREAT | O_EXCL | O_RDWR, 0644);
-      const auto text = Json{{"num_devices", 1}, {"purpose", "forged"}}.dump();
-      if (fd < 0 || flock(fd, LOCK_EX) != 0 || write(fd, text.data(), text.size()) < 0) _exit(1);
-      // The change time is the kernel's word, and the other one is not.
-      const timespec times[] = {{1, 0}, {1, 0}};
-      if (futimens(fd, times) != 0) _exit(1);
-    }
-  });
-  EXPECT_EQ(claim({}).exit_code, 75) << "a request that does not wait comes last";
-  const auto waited = claim({"--wait"});
-  EXPECT_EQ(waited.exit_code, 0) << waited.err;
-  EXPECT_THAT(waited.err, HasSubstr("position 2 in the queue"));
-}
-
-TEST_F(ClaimAttack, ARequestForMoreThanThereIsHoldsBackNobody) {
-  const Attacker bob(kBob, [&] {
-    const auto path = machine_.locks() + "/yoke-ticket-" + std::to_string(kBob) + "-1-00";
-    const int fd = open(path.c_str(), O_CREAT | O_EXCL | O_RDWR, 0644);
-    const auto text = Json{{"num_devices", 9}, {"purpose", "forged"}}.dump();
-    if (fd < 0 || flock(fd, LOCK_EX) != 0 || write(fd, text.data(), text.size()) < 0) _exit(1);
-  });
-  EXPECT_EQ(claim({}).exit_code, 0);
-}
-
 TEST_F(ClaimAttack, NobodyElseCanRemoveOrRewriteAClaim) {
   Command ada(machine_.yoke_as(kAda, ClaimMachine::claim_and_wait({"-d", "0"})));
   ASSERT_TRUE(ada.wait_for_output("started"));

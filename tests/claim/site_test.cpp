@@ -1,6 +1,7 @@
 // What commands do and show where the site's configuration has a mistake, and what they show of claims and devices.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "tests/claim/machine.h"
 #include "tests/support/lines.h"
@@ -106,7 +107,9 @@ TEST(ClaimCommand, DevicesShowTheirClaims) {
 TEST(ClaimCommand, GpusWithBadMemoryAreGivenLastOrNotAtAll) {
   const ClaimMachine machine({{"devices", 4},
                               {"overrides",
-                               {{"0", {{"remapped_rows", {{"uncorrected", 2}, {"failure", 1}}}}},
+                               {{"0",
+                                 {{"remapped_rows", {{"uncorrected", 2}, {"failure", 1}}},
+                                  {"processes", {{{"pid", getpid()}, {"memory_mib", 100}}}}}},
                                 {"1", {{"ecc", {{"volatile", {{"uncorrected", 3}}}}}}},
                                 {"2", {{"remapped_rows", {{"pending", 1}}}}}}}});
   const auto one = run(machine.yoke({"claim", "--explain", "--", "true"}));
@@ -119,6 +122,7 @@ TEST(ClaimCommand, GpusWithBadMemoryAreGivenLastOrNotAtAll) {
   const auto bad = run(machine.yoke({"claim", "-d", "0", "--wait", "--", "true"}));
   EXPECT_EQ(bad.exit_code, 69) << "waiting does not help";
   EXPECT_EQ(run(machine.yoke({"claim", "-d", "0", "--memory", "1GiB", "--share", "--", "true"})).exit_code, 69);
+  EXPECT_EQ(run(machine.yoke({"claim", "--adopt", std::to_string(getpid())})).exit_code, 69);
   EXPECT_THAT(run(machine.yoke({"claim", "-d", "2", "--explain"})).out, HasSubstr("given although bad memory"));
 }
 

@@ -57,10 +57,8 @@ void leave_out_held_back(Survey& survey, const Asker& asker, std::vector<Reserva
 }
 
 /// The turn, in which a request may be before others if it says how long it takes.
-/// `num_devices`: of this machine, if the drivers were read.
 Turn find_turn(Survey survey, const Ledger& ledger, const AllocationRequest& request, const Place* place,
-               const SiteConfig& config, const std::vector<std::string>& free_keys,
-               std::optional<int64_t> num_devices) {
+               const SiteConfig& config, const std::vector<std::string>& free_keys) {
   const auto num_free = static_cast<int64_t>(free_keys.size());
   const auto now = std::chrono::system_clock::now();
   auto asker = asker_of(request, place);
@@ -69,18 +67,8 @@ Turn find_turn(Survey survey, const Ledger& ledger, const AllocationRequest& req
     asker.ticket = "";
     survey.tickets.push_back({.uid = asker.uid, .since = now, .request = {.num_devices = asker.num_devices}});
   }
-  auto* const memory = request.memory;
-  if (memory != nullptr) memory->look(survey, now);
-  order_queue(survey, memory != nullptr ? memory->started() : starts_in_notes(survey, now), ledger, config, now);
+  order_queue(survey, ledger, config, now);
   const auto limits = limits_for(survey, config);
-  using Basis = QueueMemory::Basis;
-  const auto basis = num_devices ? Basis::kDrivers : Basis::kLocks;
-  if (memory != nullptr && num_devices) memory->num_devices = num_devices;
-  if (memory != nullptr) num_devices = memory->num_devices;
-  if (num_devices) leave_out_impossible(survey, asker.uid, *num_devices);
-  if (memory != nullptr) {
-    memory->pass_by(survey, asker.uid, limits, free_keys, basis, std::chrono::steady_clock::now());
-  }
   auto turn = turn_of(survey, asker, limits);
   if (place == nullptr) turn.position = 0;
   if (turn.position > 0) {
@@ -285,8 +273,7 @@ Allocation attempt(const Preparation& known, const Ledger::Session& session, Sur
     if (candidate.standing == Standing::kFree && candidate.num_sharers == 0) free_keys.push_back(candidate.key);
   }
   leave_out_held_back(survey, asker_of(request, known.place), reservations, known.all, now);
-  result.turn = find_turn(survey, known.ledger, request, known.place, known.config, free_keys,
-                          static_cast<int64_t>(known.all.size()));
+  result.turn = find_turn(survey, known.ledger, request, known.place, known.config, free_keys);
   for (auto& candidate : candidates) {
     const auto& avoid = result.turn.avoid;
     if (candidate.standing != Standing::kFree || std::find(avoid.begin(), avoid.end(), candidate.key) == avoid.end()) {
@@ -379,9 +366,7 @@ Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, cons
   return result;
 }
 
-void order_queue(Survey& survey, const std::map<int64_t, Time>& started, const Ledger& ledger, const SiteConfig& config,
-                 Time now) {
-  put_in_turns(survey.tickets, started);
+void order_queue(Survey& survey, const Ledger& ledger, const SiteConfig& config, Time now) {
   if (config.order != Order::kFair || survey.tickets.size() < 2) return;
   const auto uses = all_uses(read_history(ledger.records(), now), survey, now);
   put_in_fair_order(survey.tickets, use_by_user(uses, config.half_life, now), config.patience, now);
@@ -427,7 +412,7 @@ Outlook outlook_of(Survey survey, const Ledger& ledger, const std::vector<std::s
   for (const auto& key : keys) {
     if (survey.find(key) == nullptr) free_keys.push_back(key);
   }
-  Outlook result{.turn = find_turn(survey, ledger, request, &place, config, free_keys, std::nullopt)};
+  Outlook result{.turn = find_turn(survey, ledger, request, &place, config, free_keys)};
   // Only the drivers tell how much room there is beside others.
   const auto num_possible = std::count_if(keys.begin(), keys.end(), [&](const std::string& key) {
     const auto holdings = survey.find_all(key);

@@ -10,7 +10,6 @@
 #include "yoke/claim/limits.h"
 #include "yoke/claim/policy.h"
 #include "yoke/claim/queue.h"
-#include "yoke/claim/turns.h"
 #include "yoke/device/device.h"
 
 namespace yoke::claim {
@@ -24,7 +23,6 @@ struct AllocationRequest {
   LockWait lock_wait = {};  ///< For the lock that others hold for milliseconds.
   Note note = {};           ///< The purpose. Its times are set when devices are taken.
   std::optional<std::chrono::seconds> length = {};
-  QueueMemory* memory = nullptr;  ///< What this process has seen, while it waits.
   std::chrono::steady_clock::time_point read_at =
       std::chrono::steady_clock::now();  ///< When the snapshot was complete.
 };
@@ -63,10 +61,8 @@ Outlook outlook(const Ledger& ledger, const std::vector<std::string>& keys, cons
 bool is_worthwhile(const Ledger& ledger, const std::vector<std::string>& keys, const AllocationRequest& request,
                    const SiteConfig& config, const Place& place);
 
-/// Puts the tickets in the order of the site's choice, in which users take turns. `started`: when each user last got
-/// devices. Reads the history if that is fair share and somebody waits.
-void order_queue(Survey& survey, const std::map<int64_t, Time>& started, const Ledger& ledger, const SiteConfig& config,
-                 Time now);
+/// Puts the tickets in the order of the site's choice. Reads the history if that is fair share and somebody waits.
+void order_queue(Survey& survey, const Ledger& ledger, const SiteConfig& config, Time now);
 
 /// The limits of everybody who holds or wants devices, and of this user.
 Limits limits_for(const Survey& survey, const SiteConfig& config);

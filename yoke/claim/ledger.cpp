@@ -37,7 +37,7 @@ std::vector<LockedFile> find_files(const LockFolder& folder, const std::vector<s
                                    std::string_view prefix, Probe probe) {
   const bool has_user = prefix != kDevicePrefix;
   std::vector<LockedFile> files;
-  // Nobody needs more requests, and whoever makes very many must not slow down everybody's look.
+  // Nobody needs more requests. This bounds what is read of a user's own requests, and no other files.
   constexpr int64_t kMostTickets = 1000;
   std::map<int64_t, int64_t> num_tickets;
   for (const auto& name : names) {

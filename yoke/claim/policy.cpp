@@ -143,9 +143,6 @@ int64_t closeness(const device::Connection& connection) {
   return 0;
 }
 
-/// Given only if there are too few others.
-bool is_last(const Candidate& candidate) { return candidate.seems_busy || !candidate.damage.empty(); }
-
 /// What is compared between two sets of devices; smaller is better.
 using Rank = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, std::vector<size_t>>;
 
@@ -332,6 +329,8 @@ Closeness closeness_of(const device::Snapshot& snapshot, const std::vector<Candi
   }
   return result;
 }
+
+bool is_last(const Candidate& candidate) { return candidate.seems_busy || !candidate.damage.empty(); }
 
 std::vector<size_t> preferred(const std::vector<Candidate>& candidates, std::vector<size_t> free, size_t wanted) {
   if (wanted > 1) {

@@ -81,6 +81,9 @@ std::vector<std::optional<std::chrono::seconds>> expected_waits(const Survey& su
   return waits;
 }
 
+namespace {
+
+/// The first request that nothing but devices keeps from its start; nullptr: there is none.
 const Ticket* first_in_line(const Survey& survey, const Limits& limits) {
   const auto num_held = num_held_by_user(survey);
   for (const auto& ticket : survey.tickets) {
@@ -89,6 +92,8 @@ const Ticket* first_in_line(const Survey& survey, const Limits& limits) {
   }
   return nullptr;
 }
+
+}  // namespace
 
 std::optional<std::vector<std::string>> keys_to_avoid(const Survey& survey, const Asker& asker, const Limits& limits,
                                                       const std::vector<std::string>& free_keys) {

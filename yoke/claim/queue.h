@@ -36,9 +36,6 @@ struct Asker {
 /// A request for no more than its user has reserved for now waits for nobody.
 Turn turn_of(const Survey& survey, const Asker& asker, const Limits& limits);
 
-/// The first request that nothing but devices keeps from its start; nullptr: there is none. Pure.
-const Ticket* first_in_line(const Survey& survey, const Limits& limits);
-
 /// When each request of Survey::tickets starts, as far as the claims say when they end: counted from `now`, and nullopt
 /// if a claim that it needs has no end, or if a limit holds it back. Pure.
 std::vector<std::optional<std::chrono::seconds>> expected_waits(const Survey& survey, const Limits& limits,

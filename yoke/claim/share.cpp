@@ -121,7 +121,7 @@ Pick pick_shares(const std::vector<Candidate>& candidates, const Wish& wish) {
   }
   const auto rank = [&](size_t i) {
     const auto& candidate = candidates[i];
-    return std::tuple(candidate.is_used, candidate.num_sharers == 0, candidate.room_bytes,
+    return std::tuple(is_last(candidate), candidate.is_used, candidate.num_sharers == 0, candidate.room_bytes,
                       candidate.temperature_celsius.value_or(40), i);
   };
   std::sort(fitting.begin(), fitting.end(), [&](size_t a, size_t b) { return rank(a) < rank(b); });

@@ -127,12 +127,16 @@ TEST(ClaimShare, TheDeviceThatFitsBest) {
   };
   auto full = with(1, 1);
   full.standing = Standing::kClaimed;
+  auto bad = with(1, 70);
+  bad.damage = "it has had a memory error";
   for (const auto& [what, candidates, num_devices, chosen] :
        {Case{"one that is shared already", {with(0, 80), with(1, 70)}, 1, {1}},
         Case{"the least room that is left", {with(1, 70), with(2, 20), with(1, 40)}, 1, {1}},
         Case{"one that nobody uses without a claim", {with(0, 70, true), with(0, 80)}, 1, {1}},
         Case{"the coolest", {with(0, 80, false, 60), with(0, 80, false, 40)}, 1, {1}},
         Case{"several", {with(0, 80), with(1, 70), with(1, 40)}, 2, {1, 2}},
+        Case{"a good one before one with memory errors", {bad, with(0, 80)}, 1, {1}},
+        Case{"as many good ones as there are", {bad, bad, with(0, 80, true)}, 2, {0, 2}},
         Case{"not a full one", {full, with(0, 80)}, 1, {1}}, Case{"too many", {full, with(0, 80)}, 2, {}}}) {
     const auto picked = pick_shares(candidates, {.num_devices = num_devices, .is_share = true});
     EXPECT_EQ(picked.chosen, chosen) << what;

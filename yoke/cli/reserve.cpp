@@ -79,12 +79,14 @@ void set_devices(const ReserveArgs& args, const device::Snapshot& snapshot,
   }
 }
 
-/// Makes the reservation if it is possible now. Returns nullopt if looking at the claims took so long that others may
-/// have passed by. It prints nothing, because others wait.
+/// Makes the reservation if it is possible now. Returns nullopt if looking at the claims took longer than `term`. It
+/// prints nothing, because others wait.
 std::optional<claim::Reservation> make_if_possible(const claim::Reservation& wanted, const ClaimSite& site,
-                                                   const std::vector<claim::Candidate>& candidates, claim::Time now) {
+                                                   const std::vector<claim::Candidate>& candidates,
+                                                   std::chrono::seconds term) {
+  const auto now = wanted.made;
   const auto num_devices = static_cast<int64_t>(candidates.size());
-  auto session = site.ledger.open(claim::Ledger::Access::kTake);
+  auto session = site.ledger.open(claim::Ledger::Access::kTake, {.term = term});
   const auto survey = session.survey();
   for (const auto& old : claim::read_reservations(site.ledger.records())) {
     if (old.uid == int64_t{geteuid()} && old.until <= now) site.ledger.records().remove(old.name);
@@ -111,16 +113,18 @@ std::optional<claim::Reservation> make_if_possible(const claim::Reservation& wan
   return make_reservation(site.ledger.records(), wanted);
 }
 
-/// On a busy machine looking may take too long more than once. Readers check a reservation, too, so the tries are no
-/// more than a courtesy.
+/// On a busy machine looking may take too long more than once, so each try has a longer term. Others may pass by
+/// meanwhile; but readers check a reservation, too, so the term is no more than a courtesy.
 claim::Reservation make_soon(const claim::Reservation& wanted, const ClaimSite& site,
-                             const std::vector<claim::Candidate>& candidates, claim::Time now) {
-  for (int num_tries = 0; num_tries < 5; ++num_tries) {
-    if (auto made = make_if_possible(wanted, site, candidates, now)) return *std::move(made);
+                             const std::vector<claim::Candidate>& candidates) {
+  for (int num_tries = 1; num_tries <= 5; ++num_tries) {
+    if (auto made = make_if_possible(wanted, site, candidates, claim::kLockPatience * num_tries)) {
+      return *std::move(made);
+    }
   }
   throw Error(ErrorCode::kUnavailable,
-              "five times looking at the claims took longer than a second, so nothing was reserved; try again when the "
-              "machine is less busy");
+              "five times looking at the claims took too long, so nothing was reserved; try again when the machine is "
+              "less busy");
 }
 
 int make(const ReserveArgs& args, const ClaimSite& site, const device::Snapshot& snapshot, Context& context) {
@@ -129,7 +133,7 @@ int make(const ReserveArgs& args, const ClaimSite& site, const device::Snapshot&
   claim::Reservation wanted{.uid = int64_t{geteuid()}, .made = now, .purpose = args.name};
   set_times(args, now, wanted);
   set_devices(args, snapshot, candidates, wanted);
-  const auto made = make_soon(wanted, site, candidates, now);
+  const auto made = make_soon(wanted, site, candidates);
   if (args.json) {
     context.out << view::reservations_json({{made, made.num_devices, ""}}, device::user_name)[0].dump(2) << '\n';
   } else {

@@ -340,7 +340,6 @@ class Acquirer {
   void join() {
     signals_.emplace();
     wakeup_.emplace(site_.ledger.folder());  // before the next attempt, so that no release is missed
-    request_.memory = &memory_;
     place_.emplace(site_.ledger.open(claim::Ledger::Access::kTake)
                        .join({.num_devices = request_.wish.num_devices,
                               .purpose = request_.note.purpose,
@@ -444,7 +443,6 @@ class Acquirer {
   std::optional<program::SignalMessages> signals_;  ///< Since it waits.
   std::optional<claim::Wakeup> wakeup_;
   std::optional<claim::Place> place_;
-  claim::QueueMemory memory_;                      ///< Since it waits.
   std::unique_ptr<program::DeviceReader> reader_;  ///< Since it waits.
   Clock::time_point reader_begin_;
   std::vector<std::string> read_by_reader_;  ///< DeviceOptions::chosen.

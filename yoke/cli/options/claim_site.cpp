@@ -92,7 +92,7 @@ std::vector<view::ReservationRow> rows_of(const std::vector<claim::Reservation>&
 ClaimsView describe_claims(const ClaimSite& site, claim::Survey survey, const device::Snapshot& snapshot,
                            claim::Time now) {
   auto rows = view::claim_rows(survey, snapshot, device::user_name);
-  claim::order_queue(survey, claim::starts_in_notes(survey, now), site.ledger, site.config, now);
+  claim::order_queue(survey, site.ledger, site.config, now);
   auto waits = expected_waits(survey, claim::limits_for(survey, site.config), num_free(snapshot, survey), now);
   const auto num_devices = static_cast<int64_t>(claim::candidates_of(snapshot, {}).size());
   auto reservations = rows_of(honoured_reservations(site.ledger, survey, site.config, num_devices, now), survey);
