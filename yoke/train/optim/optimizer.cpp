@@ -19,8 +19,10 @@
 
 #include "yoke/base/error.h"
 #include "yoke/train/detail/describe.h"
+#include "yoke/train/detail/step_watch.h"
 #include "yoke/train/sharding.h"
 #include "yoke/train/step_end.h"
+#include "yoke/train/warn.h"
 
 namespace yoke::train {
 namespace {
@@ -314,6 +316,7 @@ void Optimizer::run(Batch& batch, const GradScale& scale) {
 
   for (const auto& parameter : batch.parameters) parameter.unsafeGetTensorImpl()->bump_version();
   for (auto& gradient : batch.gradients) gradient.reset();  // otherwise zero_grad would not free their memory
+  detail::report_step(batch.parameters);
 }
 
 TensorMap Optimizer::state_dict() const {
