@@ -10,11 +10,21 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/error_file.h"
+#include "yoke/base/rank_env.h"
 
 namespace yoke {
 namespace {
 
 constinit std::atomic<bool> is_interrupted = false;  // lock-free, as a handler needs
+
+/// Whether a launcher judges the job by the statuses of several ranks. A signal may have reached only this one.
+bool is_one_of_several_ranks() {
+  try {
+    return read_rank_env(Environment::of_process()).world_size > 1;
+  } catch (const Error&) {  // code that needs the ranks reports this error
+    return false;
+  }
+}
 
 }  // namespace
 
@@ -23,7 +33,7 @@ void note_interrupt() noexcept { is_interrupted.store(true, std::memory_order_re
 int run_program(std::string_view name, const std::function<void()>& body) {
   try {
     body();
-    return is_interrupted.load(std::memory_order_relaxed) ? 128 + SIGINT : 0;
+    return is_interrupted.load(std::memory_order_relaxed) && !is_one_of_several_ranks() ? 128 + SIGINT : 0;
   } catch (const Error& error) {
     fmt::print(stderr, "{}: {}\n", name, error.what());
     record_failure(error);

@@ -19,8 +19,10 @@
 
 #include "yoke/base/error.h"
 #include "yoke/train/detail/describe.h"
+#include "yoke/train/detail/step_watch.h"
 #include "yoke/train/sharding.h"
 #include "yoke/train/step_end.h"
+#include "yoke/train/warn.h"
 
 namespace yoke::train {
 namespace {
@@ -314,6 +316,7 @@ void Optimizer::run(Batch& batch, const GradScale& scale) {
 
   for (const auto& parameter : batch.parameters) parameter.unsafeGetTensorImpl()->bump_version();
   for (auto& gradient : batch.gradients) gradient.reset();  // otherwise zero_grad would not free their memory
+  detail::report_step(batch.parameters);
 }
 
 TensorMap Optimizer::state_dict() const {
@@ -339,6 +342,7 @@ TensorMap Optimizer::state_dict() const {
 
 /// Loads the numbers of each group that a state has. On an error nothing changes.
 void Optimizer::load_options(const TensorMap& state) {
+  std::vector<std::string> kept;
   const auto numbers_of = [&](const std::string& name) -> std::optional<std::vector<double>> {
     const auto found = state.find(name);
     if (found == state.end()) return std::nullopt;
@@ -347,14 +351,18 @@ void Optimizer::load_options(const TensorMap& state) {
       throw Error(ErrorCode::kInvalidArgument, "{}: state '{}' is {}, not one double for each group", traits_.name,
                   name, describe(tensor));
     }
-    if (tensor.size(0) != static_cast<int64_t>(num_groups())) {
-      throw Error(ErrorCode::kInvalidArgument,
-                  "{}: '{}' in the state is of {} group{} of parameters, and this optimizer has {}: make the same "
-                  "groups, or remove '{}' from the state to keep the values that this optimizer was made with",
-                  traits_.name, name, tensor.size(0), tensor.size(0) == 1 ? "" : "s", num_groups(), name);
-    }
     const auto values = tensor.cpu().contiguous();
-    return std::vector<double>(values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel());
+    std::vector<double> numbers(values.const_data_ptr<double>(), values.const_data_ptr<double>() + values.numel());
+    if (numbers.size() == num_groups()) return numbers;
+    // The groups have changed. One value of all groups is that of the new groups too.
+    if (!numbers.empty() && std::ranges::count(numbers, numbers.front()) == values.numel()) {
+      return std::vector(num_groups(), numbers.front());
+    }
+    kept.push_back(
+        fmt::format("{}: '{}' in the state differs between its {} groups of parameters, and this optimizer has {}: "
+                    "each group keeps the '{}' that it has here",
+                    traits_.name, name, numbers.size(), num_groups(), name));
+    return std::nullopt;
   };
   const auto lrs = numbers_of(kLr);
   if (lrs) {
@@ -364,13 +372,19 @@ void Optimizer::load_options(const TensorMap& state) {
     std::vector<OptionMap> before;
     for (size_t group = 0; group < num_groups(); ++group) before.push_back(options_of(group));
     try {
-      for (size_t group = 0; group < num_groups(); ++group) set_options(group, {{traits_.scheduled, (*values)[group]}});
+      for (size_t group = 0; group < num_groups(); ++group) {
+        // A state of a training without momentum leaves that of Nesterov, which cannot be 0.
+        const auto nesterov = before[group].find("nesterov");
+        const bool needs_one = nesterov != before[group].end() && std::get<bool>(nesterov->second);
+        if ((*values)[group] != 0 || !needs_one) set_options(group, {{traits_.scheduled, (*values)[group]}});
+      }
     } catch (...) {
       for (size_t group = 0; group < num_groups(); ++group) set_options(group, before[group]);
       throw;
     }
   }
   if (lrs) lrs_ = *lrs;
+  for (const auto& message : kept) warn_on_stderr(message);
 }
 
 void Optimizer::load_state_dict(const TensorMap& state) {

@@ -126,9 +126,9 @@ class Optimizer : public ScalableOptimizer {
 
   /// Loads a result of state_dict(), copied to the layout and device of the parameters. On an error nothing changes. A
   /// parameter that the state lacks starts without state. As in PyTorch, the rates of the state replace those that the
-  /// optimizer was made with; a state without them, of an older version, leaves them.
-  /// Errors  kInvalidArgument, naming the tensor: its name is unknown, its shape or dtype differs, a part of a
-  ///         parameter's state is missing, or it has the rates of another number of groups.
+  /// optimizer was made with; a state without them leaves them, and so does one of another number of groups whose rates
+  /// are not all equal, with a warning. The momentum of an Sgd likewise; with Nesterov's, a 0 is not loaded.
+  /// Errors  kInvalidArgument, naming the tensor: unknown name, other shape or dtype, or a missing part of a state.
   void load_state_dict(const TensorMap& state);
 
  protected:

@@ -156,9 +156,12 @@ TEST(Sgd, KeepsAMomentumThatWasSetByHand) {
   second.load_state_dict(first.state_dict());
   EXPECT_EQ(second.options(0).momentum, 0.9);
   EXPECT_EQ(second.options(1).momentum, 0.95);
-  // Nothing changes on an error: the second group's momentum would be 0, which Nesterov's needs.
-  EXPECT_THAT(message_of([&] { first.load_state_dict(without.state_dict()); }), HasSubstr("nesterov needs a momentum"));
-  EXPECT_EQ(first.options(0).momentum, 0.9);
+  const TensorMap negative{{"momentum", at::tensor(std::vector{0.5, -1.0}, at::kDouble)}};
+  EXPECT_THAT(message_of([&] { first.load_state_dict(negative); }), HasSubstr("momentum -1"));
+  EXPECT_EQ(first.options(0).momentum, 0.9) << "nothing changes on an error";
+  first.load_state_dict(without.state_dict());
+  EXPECT_EQ(first.options(0).momentum, 0);
+  EXPECT_EQ(first.options(1).momentum, 0.95) << "Nesterov's cannot be 0";
 }
 
 TEST(Sgd, RefusesForeignStateByName) {

@@ -7,12 +7,14 @@
 
 #include <functional>
 #include <optional>
+#include <thread>
 
 #include "fakes/run_ranks.h"
 #include "yoke/base/error.h"
 #include "yoke/train/optim/ema.h"
 #include "yoke/train/optim/sgd.h"
 #include "yoke/train/parallel/distributed_data_parallel.h"
+#include "yoke/train/shard/sharded_optimizer.h"
 
 namespace yoke::train {
 namespace {
@@ -95,6 +97,49 @@ TEST(DdpSilentDrift, AStepWithGradientsOfNoSyncAloneIsRefused) {
       EXPECT_THAT(message, HasSubstr("communication_hook"));
     }
   }
+}
+
+TEST(DdpSilentDrift, AStepOfAnyOptimizerOfYokeOnAnyThreadCounts) {
+  EXPECT_THAT(error_of([](nn::Linear& model, auto& net) {
+                Sgd optimizer(model);
+                accumulate_once(net);
+                std::thread([&] { optimizer.step(0.1); }).join();
+                net(kInput);
+              }),
+              HasSubstr("had gradients of no_sync() alone"));
+  EXPECT_THAT(error_of([](nn::Linear& model, auto& net) {
+                ShardedOptimizer optimizer(model, net.group(), [](NamedTensors slices) { return Sgd(slices); });
+                accumulate_once(net);
+                optimizer.step(0.1);
+                optimizer.zero_grad();
+                net(kInput);
+              }),
+              HasSubstr("had gradients of no_sync() alone"));
+}
+
+// A WGAN: the generator's step leaves gradients in the critic, whose weights are clamped and whose gradients are reset.
+TEST(DdpSilentDrift, AStepOfAnotherNetworkIsNotRefused) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(error_of([](nn::Linear& critic, auto& net) {
+              nn::Linear generator(2, 3);
+              DistributedDataParallel generator_net(generator, net.group());
+              Sgd of_critic(critic), of_generator(generator);
+              for (int i = 0; i < 3; ++i) {
+                of_critic.zero_grad();
+                net(kInput).sum().backward();
+                of_critic.step(0.1);
+                of_generator.zero_grad();
+                {
+                  const auto no_sync = net.no_sync();
+                  net(generator_net(torch::ones({2, 2}))).sum().backward();
+                }
+                of_generator.step(0.1);
+                const torch::NoGradGuard no_grad;
+                for (auto& parameter : critic->parameters()) parameter.clamp_(-0.01, 0.01);
+              }
+            }),
+            "");
+  EXPECT_EQ(testing::internal::GetCapturedStderr().find("no_sync() alone"), std::string::npos);
 }
 
 TEST(DdpSilentDrift, AStepOfAnotherOptimizerWithThemIsWarnedOfOnce) {

@@ -17,7 +17,6 @@
 #include "yoke/train/optim/clip_grad.h"
 #include "yoke/train/parallel/detail/distributed_data_parallel_impl.h"
 #include "yoke/train/parallel/sync_batch_norm.h"
-#include "yoke/train/step_end.h"
 #include "yoke/train/warn.h"
 
 namespace yoke::train {
@@ -138,7 +137,7 @@ DistributedDataParallelBase::NoSync DistributedDataParallelBase::no_sync() { ret
 // ---- A step: forward, backward, and its end ------------------------------------------------------------------------
 
 DistributedDataParallelBase::Impl::~Impl() {
-  if (group.rank() == 0 && std::uncaught_exceptions() == 0 && has_diverged()) {
+  if (has_diverged && std::uncaught_exceptions() == 0 && group.rank() == 0) {
     warn_on_stderr(fmt::format("DistributedDataParallel: the last step of the optimizer had {}", kDivergence));
   }
   for (const auto& [accumulator, key] : accumulators) accumulator->del_post_hook(key);
@@ -169,6 +168,15 @@ void DistributedDataParallelBase::Impl::watch_parameters() {
         [](auto&) {}));
     accumulators.emplace_back(std::move(accumulator), key);
   }
+  std::unordered_set<const c10::TensorImpl*> own;
+  for (const auto& named : trained) own.insert(named.second.unsafeGetTensorImpl());
+  step_watch.emplace([this, own = std::move(own)](at::TensorList stepped) {
+    if (is_stepped_by_yoke && !has_local_gradients) return;
+    const auto is_own = [&](const at::Tensor& parameter) { return own.contains(parameter.unsafeGetTensorImpl()); };
+    if (!std::ranges::any_of(stepped, is_own)) return;
+    is_stepped_by_yoke = true;
+    if (has_local_gradients) has_diverged = true;
+  });
 }
 
 uint64_t DistributedDataParallelBase::Impl::versions() const {
@@ -177,15 +185,11 @@ uint64_t DistributedDataParallelBase::Impl::versions() const {
   return sum;
 }
 
-/// A change of the parameters alone may be an average that was swapped in for an evaluation.
-bool DistributedDataParallelBase::Impl::has_diverged() const {
-  return has_local_gradients && num_steps_ended() != ended_before && versions() != versions_before;
-}
-
 void DistributedDataParallelBase::Impl::check_local_gradients() {
-  if (!has_local_gradients || versions() == versions_before) return;
-  if (has_diverged()) fail_step(fmt::format("the last step of the optimizer had {}", kDivergence));
-  // Steps of optimizers that are not yoke's are not counted.
+  if (has_diverged) fail_step(fmt::format("the last step of the optimizer had {}", kDivergence));
+  // Steps of other optimizers cannot be told from other changes, such as an average that was swapped in for an
+  // evaluation.
+  if (!has_local_gradients || is_stepped_by_yoke || versions() == versions_before) return;
   if (std::ranges::any_of(trained, [](const auto& named) { return named.second.grad().defined(); })) return;
   has_local_gradients = false;
   if (std::exchange(has_warned, true) || group.rank() != 0) return;
@@ -218,10 +222,7 @@ void DistributedDataParallelBase::Impl::begin_forward() {
         tensor.device() == group.device() ? fmt::format("at::k{}", c10::toString(tensor.scalar_type())) : "device"));
   }
   if (*no_sync_depth > 0) {
-    if (!has_local_gradients) {
-      versions_before = versions();
-      ended_before = num_steps_ended();
-    }
+    if (!has_local_gradients) versions_before = versions();
     if (state == StepState::kIdle) state = StepState::kAccumulates;
     return;
   }

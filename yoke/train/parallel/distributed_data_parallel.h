@@ -69,8 +69,8 @@ struct JoinOptions {
 ///               which names the parameter and is reported to the other ranks: the loss does not depend on the
 ///               parameter, and no option allows that; the parameter received a gradient that would not be averaged,
 ///               because the network was not called through this object, one forward had two backwards, or the forward
-///               was under no_sync() and the backward is not; an optimizer has stepped with gradients of no_sync()
-///               alone (noticed by the next forward, of yoke's optimizers); or the parameter requires a gradient but
+///               was under no_sync() and the backward is not; an optimizer of yoke::train has changed it by
+///               gradients of no_sync() alone (noticed by the next forward); or the parameter requires a gradient but
 ///               did not at construction, or has another dtype or device than then. kTimeout: a rank does not arrive at
 ///               a step (names it). Exceptions of a forward are reported to the other ranks. After an error in a step
 ///               the object can only be destroyed.

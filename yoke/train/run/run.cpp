@@ -1,5 +1,6 @@
 #include "yoke/train/run/run.h"
 
+#include <ATen/ops/full.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <fmt/format.h>
 
@@ -44,6 +45,7 @@ struct Run::Impl {
 
   int64_t num_epochs = 0, steps_per_epoch = 0, step = 0;
   bool is_told = false, is_stopped = false, is_in_epoch = false, is_finishing = false;
+  bool leaves_without_saving = false;
   bool has_checked_metric = false;
   bool is_in_batches = false;         // between the begin and the end of an epoch's loop over batches
   int64_t num_ended_before = 0;       // of num_steps_ended(), when the body of that loop began
@@ -60,6 +62,7 @@ struct Run::Impl {
   std::optional<detail::StepLog> steps;    // only on rank 0, and only if the options ask for it
 
   bool is_rank_0() const { return world.rank() == 0; }
+  int64_t largest(int64_t value) const;
   void save(int64_t of_step, const StringMap& metadata = {});
   void report_left_error();
   void show_progress();
@@ -215,7 +218,7 @@ bool Run::begin_epoch() {
     return false;
   }
   run.is_in_epoch = true;
-  run.was_left_by_exception = false;
+  run.was_left_by_exception = run.leaves_without_saving = false;
   run.epoch_begin = run.step;
   run.epoch_samples = 0;
   run.epoch_start = run.last_step = Clock::now();
@@ -227,9 +230,16 @@ void Run::begin_batches() {
   impl_->num_ended_before = num_steps_ended();
 }
 
+/// Collective. Returns the largest value of all ranks.
+int64_t Run::Impl::largest(int64_t value) const {
+  const auto result = at::full({1}, value, at::kLong);
+  world.all_reduce(result, dist::ReduceOp::kMax);
+  return result.item<int64_t>();
+}
+
 int64_t Run::num_steps_made() const {
   const auto& run = *impl_;
-  return run.step + (run.is_in_batches && num_steps_ended() > run.num_ended_before ? 1 : 0);
+  return run.largest(run.step + (run.is_in_batches && num_steps_ended() > run.num_ended_before ? 1 : 0));
 }
 
 void Run::end_step(int64_t num_samples) {
@@ -276,6 +286,11 @@ void Run::end_epoch() {
     throw Error(ErrorCode::kFailedPrecondition,
                 "the loop over the batches of epoch {} was left after {} of {}: break out of the loop over epochs too",
                 epoch() + 1, first_batch(), run.steps_per_epoch);
+  }
+  if (run.leaves_without_saving) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "leave_without_saving() was called in epoch {}, and the loop over epochs goes on: break out of it",
+                (run.step - 1) / run.steps_per_epoch + 1);
   }
   const dist::Activity activity(run.world, "the end of an epoch of a Run");
   if (const auto difference = run.figures.difference()) {
@@ -344,8 +359,11 @@ void Run::Impl::report_left_error() {
 
 void Run::save() {
   impl_->report_left_error();
+  const dist::Activity activity(impl_->world, "saving a checkpoint");
   impl_->save(num_steps_made());
 }
+
+void Run::leave_without_saving() { impl_->leaves_without_saving = true; }
 
 void Run::leave() noexcept {
   auto& run = *impl_;
@@ -365,9 +383,13 @@ void Run::finish() {
   run.report_left_error();
   run.is_finishing = true;
   if (run.is_in_epoch && !run.is_stopped && !run.was_left_by_exception) {
+    const dist::Activity activity(run.world, "the end of the loop of a Run");
     run.step = num_steps_made();  // a `break` out of the loop over batches comes before its step is counted
     run.is_in_batches = false;
-    if (run.step > run.epoch_begin && first_batch() == 0) {
+    if (run.largest(run.leaves_without_saving ? 1 : 0) != 0) {
+      say(fmt::format("left at epoch {} after step {}, without a checkpoint", run.epoch_begin / run.steps_per_epoch + 1,
+                      run.step));
+    } else if (run.step > run.epoch_begin && first_batch() == 0) {
       end_epoch();
     } else if (run.step > run.epoch_begin && run.last_saved != run.step) {
       run.save(run.step);

@@ -59,7 +59,12 @@ struct RunOptions {
 /// Left     a `break` out of the loop over epochs ends the run: an epoch of which all batches were read has its row and
 ///          checkpoint, and within an epoch a checkpoint of the last step is saved. All ranks leave it alike. An error
 ///          of this is thrown by the next call of finish(), save() or epochs(), and otherwise ~Run warns of it. If an
-///          exception ends the loop, nothing is saved.
+///          exception ends the loop, nothing is saved. So a program that ends because the state is bad, as after a loss
+///          that is not finite, throws an error or calls leave_without_saving() before the `break`: otherwise the bad
+///          state becomes the newest checkpoint, which takes the place of a good one.
+/// Step     a `break` and save() take the step of their batch for made if an optimizer of yoke::train has stepped on
+///          any rank. Other optimizers are not seen. Of several, as in a GAN, the first one's step counts: save before
+///          it or after the last one's, or a resumed run lacks the steps in between.
 /// Stopped  after a signal (WorldOptions::stop_signals, such as Ctrl-C), all ranks leave the inner loop after the same
 ///          step, and a checkpoint is on disk.
 /// Resumed  continues steps, epochs, partly read epochs and partly computed means. With the same number of ranks and
@@ -121,10 +126,14 @@ class Run {
   void log(const std::string& name, double value);
 
   /// Collective. Saves a checkpoint now. Within the loop over batches, it is one of step() before the optimizer's step,
-  /// and of step() + 1 after it, so a resumed run repeats no step. (An optimizer that is not of yoke::train is not
-  /// seen: save before its step.) After the last batch, the checkpoint is of the next epoch's beginning: a run that is
-  /// resumed from it leaves out what the program does at the end of the epoch, and its row.
+  /// and of step() + 1 after it, so a resumed run repeats no step (see "Step" above). After the last batch, the
+  /// checkpoint is of the next epoch's beginning: a run that is resumed from it leaves out what the program does at the
+  /// end of the epoch, and its row.
   void save();
+
+  /// For a `break` that follows: this epoch has no row, and no checkpoint is saved. The older ones stay. If one rank
+  /// calls it, it holds for all, but all ranks leave the loop.
+  void leave_without_saving();
 
   /// Collective. Waits until the last checkpoint is on disk, and throws what went wrong after a `break`. Needed only
   /// if something in the program depends on that: the end of the loop does the rest. Errors: those of saving.
@@ -146,7 +155,7 @@ class Run {
   void end_step(int64_t num_samples);                  ///< Collective.
   void end_epoch();                                    ///< Collective.
   void leave() noexcept;                               ///< Collective. The loop over epochs was left.
-  int64_t num_steps_made() const;  ///< step(), and the step whose body the loop is in, if it was made.
+  int64_t num_steps_made() const;  ///< Collective. step(), and the step whose body the loop is in, if it was made.
 
   struct Impl;
   std::unique_ptr<Impl> impl_;

@@ -21,6 +21,7 @@
 #include "yoke/train/checkpoint/module_state.h"
 #include "yoke/train/data/loader.h"
 #include "yoke/train/optim/adam.h"
+#include "yoke/train/optim/sgd.h"
 #include "yoke/train/parallel/distributed_data_parallel.h"
 #include "yoke/train/run/detail/run_folder.h"
 
@@ -400,6 +401,53 @@ TEST_F(RunTest, ABreakWithinAnEpochSavesItsLastStep) {
   EXPECT_TRUE(at::equal(resumed, whole));
   EXPECT_EQ(figures("in-two"), figures("at-once"));
   EXPECT_EQ(figures("in-two").size(), 3u) << "the break after the last batch ends the second epoch";
+}
+
+// The last checkpoint stays the newest one when the state has become bad. One rank's call holds for all.
+TEST_F(RunTest, ABreakWithoutSavingKeepsTheLastCheckpoint) {
+  for (const bool at_end : {false, true}) {
+    const auto name = at_end ? "bad-epoch" : "bad-step";
+    fakes::run_ranks(2, [&](dist::World& world) {
+      yoke::train::Run run(world, options(name));
+      Loader loader(some_samples(), world, {.batch_size = kBatch / 2});
+      for (auto& epoch : run.epochs(loader, kEpochs)) {
+        bool is_bad = false;
+        for (auto& batch : epoch) {
+          run.log("size", static_cast<double>(batch.data.size(0)));
+          is_bad = run.step() == (at_end ? 2 * kSteps - 1 : kSteps + 3);
+          if (is_bad && !at_end) break;
+        }
+        if (!is_bad) continue;
+        if (world.rank() == 1) run.leave_without_saving();
+        break;
+      }
+      run.finish();
+    });
+    EXPECT_THAT(CheckpointFolder(options(name).folder).steps(), ElementsAre(kSteps));
+    EXPECT_THAT(figures(name), ElementsAre("epoch,size", "1,4"));
+  }
+}
+
+// As in a pipeline, where an optimizer of yoke::train steps on some ranks alone.
+TEST_F(RunTest, RanksThatDoNotStepSaveTheStepOfTheOthers) {
+  fakes::run_ranks(2, [&](dist::World& world) {
+    yoke::train::Run run(world, options("some-step"));
+    const auto weight = at::zeros({2}).requires_grad_();
+    Sgd optimizer(NamedTensors{{"weight", weight}}, {.lr = 0.1});
+    Loader loader(some_samples(), world, {.batch_size = kBatch / 2});
+    for (auto& epoch : run.epochs(loader, 1)) {
+      for (auto& batch : epoch) {
+        (weight.sum() * batch.data.sum()).backward();
+        if (world.rank() == 1) optimizer.step();
+        if (run.step() == 1) run.save();
+        if (run.step() == 4) break;
+      }
+      break;
+    }
+    run.finish();
+    EXPECT_EQ(run.step(), 5);
+  });
+  EXPECT_THAT(CheckpointFolder(options("some-step").folder).steps(), ElementsAre(2, 5));
 }
 
 // What goes wrong after a `break` must not be thrown by a destructor, and not be lost.

@@ -14,6 +14,7 @@
 #include "yoke/base/error.h"
 #include "yoke/dist/on_all_ranks.h"
 #include "yoke/dist/same_on_all_ranks.h"
+#include "yoke/train/detail/step_watch.h"
 #include "yoke/train/shard/detail/clip.h"
 #include "yoke/train/shard/detail/flat_parameters.h"
 #include "yoke/train/sharding.h"
@@ -228,9 +229,15 @@ void ShardedOptimizer::step_local(const std::function<void(Optimizer&)>& step) {
 void ShardedOptimizer::finish() {
   const c10::NoGradGuard no_grad;
   reduced_.clear();
+  std::vector<at::Tensor> stepped;
   for (const auto& bucket : buckets_) {
-    for (const auto& slice : bucket.slices) slice.mutable_grad().reset();
+    for (size_t i = 0; i < bucket.slices.size(); ++i) {
+      auto& gradient = bucket.slices[i].mutable_grad();
+      if (gradient.defined()) stepped.push_back(bucket.parameters[i].second);
+      gradient.reset();
+    }
   }
+  detail::report_step(stepped);
   gather();
 }
 

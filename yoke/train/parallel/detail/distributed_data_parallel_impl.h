@@ -8,11 +8,13 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
 #include "yoke/dist/activity.h"
 #include "yoke/dist/group.h"
+#include "yoke/train/detail/step_watch.h"
 #include "yoke/train/named_tensors.h"
 #include "yoke/train/parallel/detail/autograd_node.h"
 #include "yoke/train/parallel/detail/reducer.h"
@@ -57,14 +59,15 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   std::atomic<StepState> state = StepState::kIdle;
   std::optional<dist::Activity> activity;         ///< From the begin of a backward to the end of its step.
   std::atomic<bool> has_local_gradients = false;  ///< no_sync() has left gradients that no backward has averaged yet.
-  /// Before the first forward of these gradients: the sum of the parameters' versions, and num_steps_ended().
-  uint64_t versions_before = 0;
-  int64_t ended_before = 0;
+  uint64_t versions_before = 0;  ///< The sum of the parameters' versions before the first forward of these gradients.
+  std::atomic<bool> has_diverged = false;        ///< An optimizer of yoke::train has stepped with these gradients.
+  std::atomic<bool> is_stepped_by_yoke = false;  ///< An optimizer of yoke::train has stepped some of the parameters.
   bool has_warned = false;
   int64_t num_steps = 0;          ///< Number of steps begun, including those in a join.
   bool is_graph_learned = false;  ///< With static_graph: the first backward has ended.
   bool has_missed_graph = false;  ///< With static_graph: this rank had no data in the first step.
   std::optional<JoinOptions> join;
+  std::optional<detail::StepWatch> step_watch;
 
   /// Collective. Copies the tensors of rank `root` to all ranks.
   void broadcast(const std::vector<at::Tensor>& tensors, int64_t root = 0);
@@ -72,8 +75,6 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
 
   void watch_parameters();
   uint64_t versions() const;
-  /// Whether an optimizer of yoke has changed the parameters by gradients that were not averaged.
-  bool has_diverged() const;
   void check_local_gradients();
   void begin_forward();
   void take_output(const at::Tensor& output);
