@@ -46,7 +46,6 @@ void Group::wait(c10d::Work& work) const {
       work.wait(job_->arrivals->interval());
       return;
     } catch (const std::exception& error) {
-      // Gloo's reduce_scatter is never "completed", and its wait() has no end but its own.
       if (std::string_view(error.what()).find("Operation timed out!") == std::string_view::npos) throw;
       if (!work.isCompleted()) check_same_calls();
     }

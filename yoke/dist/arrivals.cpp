@@ -16,17 +16,34 @@ namespace {
 constexpr const char* kReport = "report";
 constexpr const char* kNumHeard = "report/heard";
 constexpr const char* kMismatch = "mismatch";
+constexpr const char* kNumClaims = "mismatch/claims";
+constexpr std::chrono::milliseconds kMaxReportTime = std::chrono::seconds(3);
 
 std::string key_of(const CountedGroup& group, int64_t rank) { return fmt::format("{}/{}", group.key, rank); }
 
 constexpr const char* kStoreIsGone =
     "the ranks' TCPStore no longer answers, so rank 0 (or the launcher that serves it) is gone";
 
+/// Splits "7 all_reduce" into 7 and "all_reduce". The second part may be missing.
+std::pair<uint64_t, std::string> split_number(const std::string& text) {
+  const auto space = std::min(text.find(' '), text.size());
+  return {static_cast<uint64_t>(parse_int(text.substr(0, space)).value_or(0)),
+          text.substr(std::min(space + 1, text.size()))};
+}
+
+Numbers numbers_of(const CountedGroup& group, const std::map<int64_t, Call>& calls) {
+  Numbers numbers;
+  for (const int64_t rank : group.ranks) {
+    const auto found = calls.find(rank);
+    numbers[rank] = found == calls.end() ? std::nullopt : std::optional(found->second.number);
+  }
+  return numbers;
+}
+
 }  // namespace
 
-Arrivals::Arrivals(c10d::Store& store, int64_t rank, std::chrono::milliseconds interval, CountedGroup world,
-                   bool prints_mismatch)
-    : store_(store.clone()), rank_(rank), interval_(interval), prints_mismatch_(prints_mismatch) {
+Arrivals::Arrivals(c10d::Store& store, int64_t rank, std::chrono::milliseconds interval, CountedGroup world)
+    : store_(store.clone()), rank_(rank), interval_(interval) {
   groups_.push_back({.group = std::move(world)});
   thread_ = std::thread([this] { publish_until_stopped(); });
 }
@@ -56,10 +73,16 @@ void Arrivals::publish_until_stopped() {
     stop_lock.unlock();
     try {
       const std::lock_guard lock(mutex_);
-      publish_difference();
-      // A rank with nothing to publish may be waiting for a rank that has failed. The waiting rank reads the failed
-      // rank's report now, because the store may end together with the failed rank.
-      if (!publish()) listen();
+      const WithoutWarnings quiet;
+      const bool found_difference = difference_.has_value();
+      if (!publish()) {
+        // A rank with nothing to publish may be waiting for a rank that has failed. The waiting rank reads the failed
+        // rank's report now, because the store may end together with the failed rank.
+        listen();
+        // One interval after the difference was found, the other ranks have published what they are at.
+        if (found_difference) publish_difference();
+        read_mismatch();
+      }
     } catch (const std::exception&) {
       return;  // the store has ended, so no rank can read from it
     }
@@ -72,70 +95,80 @@ bool Arrivals::publish() {
   const WithoutWarnings quiet;
   bool is_news = false;
   for (size_t i = 0; i < groups_.size(); ++i) {
-    auto& [group, published, has_compared, last_compared] = groups_[i];
-    const uint64_t now = group.sequence();
-    if (now == published) {
-      if (!std::exchange(has_compared, true)) compare_calls(i);
+    auto& published = groups_[i];
+    const uint64_t now = published.group.sequence();
+    if (now != published.number) {
+      store_->set(key_of(published.group, rank_), std::to_string(now));
+      published.number = now;
+      published.num_idle = 0;
+      is_news = true;
       continue;
     }
-    store_->set(key_of(group, rank_), std::to_string(now));
-    published = now;
-    has_compared = false;
-    is_news = true;
+    ++published.num_idle;
+    if (published.num_idle == 1) publish_kind(published);
+    if (published.num_idle == kNumIdle) compare_calls(i);
   }
   return is_news;
 }
 
+void Arrivals::publish_kind(const Published& published) {
+  const auto last = published.group.calls(*published.number);
+  if (last.empty() || last.back().number != *published.number) return;
+  store_->set(key_of(published.group, rank_), fmt::format("{} {}", *published.number, last.back().kind));
+}
+
 void Arrivals::compare_calls(size_t index) {
-  auto& [group, published, has_compared, last_compared] = groups_[index];
-  const auto last = group.calls(*published);
-  if (!last.empty() && last.back().number == *published) {
-    store_->set(key_of(group, rank_), fmt::format("{} {}", *published, last.back().kind));
-  }
-  for (const auto& [number, kind] : last) {
+  auto& [group, published, num_idle, last_compared] = groups_[index];
+  for (const auto& [number, kind] : group.calls(*published)) {
     if (number <= last_compared) continue;
     last_compared = number;
-    const auto own = fmt::format("{} {}", rank_, kind);
-    const auto first = store_->compareSet(fmt::format("{}/call/{}", group.key, number), "", own);
-    const auto space = first.find(' ');
-    if (difference_ || first.substr(space + 1) == kind) continue;
-    difference_ = Difference{.group = index, .number = *published, .sentence = {}};
-    if (number == *published) continue;
-    difference_->sentence = fmt::format("collective {}{} was {} on rank {} and {} on rank {}; ", number, group.name,
-                                        first.substr(space + 1), first.substr(0, space), kind, rank_);
+    const auto key = fmt::format("{}/call/{}", group.key, number % kNumCallKeys);
+    const auto own = fmt::format("{} {} {}", number, rank_, kind);
+    auto first = store_->compareSet(key, "", own);
+    while (split_number(first).first < number) first = store_->compareSet(key, first, own);  // replaces an older call
+    const auto [first_number, rest] = split_number(first);
+    const auto [first_rank, first_kind] = split_number(rest);
+    if (difference_ || first_number > number || first_kind == kind) continue;
+    difference_ = Difference{.group = index,
+                             .sequence = *published,
+                             .number = number,
+                             .sentence = fmt::format("collective {}{} was {} on rank {} and {} on rank {}; ", number,
+                                                     group.name, first_kind, first_rank, kind, rank_)};
   }
 }
 
-/// Called one interval after the difference was found, when the other ranks have published what they are at.
 void Arrivals::publish_difference() {
-  const WithoutWarnings quiet;
-  if (!mismatch_.empty()) return;
-  if (const auto found = std::exchange(difference_, std::nullopt)) {
-    const auto& group = groups_[found->group].group;
-    if (group.sequence() == found->number) {  // otherwise the ranks go on
-      const auto text = fmt::format(
-          "the ranks{} wait in different collectives: {}{}: all of them must call the same ones, in the "
-          "same order, and not only rank 0; `yoke stack` shows the place in the program",
-          group.name, found->sentence, describe_calls(calls(group)));
-      const bool is_first = store_->compareSet(kMismatch, "", text) == text;
-      if (is_first && prints_mismatch_) fmt::print(stderr, "rank {}: {}\n", rank_, text);
-    }
-  }
-  if (!store_->check({kMismatch})) return;
+  const auto found = std::exchange(difference_, std::nullopt);
+  const auto& group = groups_[found->group].group;
+  if (group.sequence() != found->sequence) return;  // the ranks go on
+  // Many ranks may have found it at the same time. One of them reads where all of them are.
+  if (store_->add(kNumClaims, 1) != 1) return;
+  const auto calls = read(group);
+  const bool all_wait_there =
+      std::ranges::all_of(calls, [&](const auto& one) { return one.second.number == found->number; });
+  const auto text = fmt::format(
+      "the ranks{} wait in different collectives: {}{}: all of them must call the same ones, in the same order, and "
+      "not only rank 0; `yoke stack` shows the place in the program",
+      group.name, all_wait_there ? "" : found->sentence, describe_calls(calls));
+  store_->set(kMismatch, text);
+  fmt::print(stderr, "rank {}: {}\n", rank_, text);
+}
+
+void Arrivals::read_mismatch() {
+  if (has_mismatch_ || !store_->check({kMismatch})) return;
   const auto text = store_->get(kMismatch);
   mismatch_.assign(text.begin(), text.end());
+  has_mismatch_ = true;
 }
 
-std::map<int64_t, Call> Arrivals::calls(const CountedGroup& group) const {
+std::map<int64_t, Call> Arrivals::read(const CountedGroup& group) const {
+  const WithoutWarnings quiet;
   std::map<int64_t, Call> calls;
   for (const int64_t rank : group.ranks) {
     if (!store_->check({key_of(group, rank)})) continue;
     const auto value = store_->get(key_of(group, rank));
-    const std::string text(value.begin(), value.end());
-    const auto space = text.find(' ');
-    if (space == text.npos) continue;
-    const auto number = parse_int(text.substr(0, space)).value_or(0);
-    calls[rank] = {static_cast<uint64_t>(number), text.substr(space + 1)};
+    auto [number, kind] = split_number({value.begin(), value.end()});
+    calls[rank] = {number, std::move(kind)};
   }
   return calls;
 }
@@ -151,7 +184,7 @@ bool Arrivals::listen() const {
 }
 
 void Arrivals::report(const std::string& text) {
-  const auto deadline = std::chrono::steady_clock::now() + 3 * interval_;
+  const auto deadline = std::chrono::steady_clock::now() + std::min(20 * interval_, kMaxReportTime);
   const WithoutWarnings quiet;
   try {
     std::unique_lock lock(mutex_);
@@ -166,18 +199,6 @@ void Arrivals::report(const std::string& text) {
     }
   } catch (const std::exception&) {  // the store has ended, so no rank can read the report
   }
-}
-
-Numbers Arrivals::numbers(const CountedGroup& group) const {
-  const WithoutWarnings quiet;
-  Numbers numbers;
-  for (const int64_t rank : group.ranks) {
-    auto& number = numbers[rank];
-    if (!store_->check({key_of(group, rank)})) continue;
-    const auto text = store_->get(key_of(group, rank));
-    number = parse_int(std::string(text.begin(), std::find(text.begin(), text.end(), ' '))).value_or(0);
-  }
-  return numbers;
 }
 
 std::string Arrivals::with_report(const std::function<std::string()>& describe) const {
@@ -195,8 +216,9 @@ std::string Arrivals::describe(size_t group, bool is_lost) const {
   const std::lock_guard lock(mutex_);
   const auto& counted = groups_[group].group;
   return with_report([&] {
-    auto text = describe_arrivals(counted.sequence(), rank_, numbers(counted), is_lost);
-    const auto known = is_lost ? "" : describe_calls(calls(counted));
+    const auto calls = read(counted);
+    auto text = describe_arrivals(counted.sequence(), rank_, numbers_of(counted, calls), is_lost);
+    const auto known = is_lost ? "" : describe_calls(calls);
     if (known.empty()) return text;
     return fmt::format("{}; {}; while ranks wait, `yoke stack` shows the place in the program", text, known);
   });
@@ -207,14 +229,13 @@ std::string Arrivals::describe_peer(size_t group, int64_t peer, bool is_lost) co
   const auto& counted = groups_[group].group;
   return with_report([&] {
     if (is_lost) return fmt::format("rank {} has probably ended", peer);
-    return fmt::format("rank {} is at collective {}{}, and this rank at {}", peer, numbers(counted)[peer].value_or(0),
+    return fmt::format("rank {} is at collective {}{}, and this rank at {}", peer, read(counted)[peer].number,
                        counted.name, counted.sequence());
   });
 }
 
 std::optional<std::string> Arrivals::mismatch() const {
-  const std::lock_guard lock(mutex_);
-  return mismatch_.empty() ? std::nullopt : std::optional(mismatch_);
+  return has_mismatch_ ? std::optional(mismatch_) : std::nullopt;
 }
 
 bool Arrivals::has_heard() const {
@@ -227,11 +248,11 @@ std::optional<std::string> Arrivals::describe_ahead() const {
   for (const auto& counted : groups_) {
     const auto& group = counted.group;
     const auto own = group.sequence();
-    for (const auto& [rank, number] : numbers(group)) {
-      if (number.value_or(0) <= own) continue;
+    for (const auto& [rank, call] : read(group)) {
+      if (call.number <= own) continue;
       return fmt::format(
           "rank {} is at collective {}{} and this rank has entered {}: it has skipped some, or left its loop early",
-          rank, *number, group.name, own);
+          rank, call.number, group.name, own);
     }
   }
   return std::nullopt;
@@ -241,7 +262,7 @@ std::string Arrivals::describe_absent(const std::vector<int64_t>& absent) const 
   const std::lock_guard lock(mutex_);
   const auto& world = groups_.front().group;
   try {
-    return describe_absent_ranks(world.sequence(), absent, numbers(world));
+    return describe_absent_ranks(world.sequence(), absent, numbers_of(world, read(world)));
   } catch (const std::exception&) {
     return describe_absent_ranks(world.sequence(), absent, {});
   }
@@ -287,6 +308,7 @@ std::string describe_calls(const std::map<int64_t, Call>& calls) {
   constexpr size_t kMaxNamed = 4;
   std::vector<std::pair<Call, std::vector<int64_t>>> groups;
   for (const auto& [rank, call] : calls) {
+    if (call.kind.empty()) continue;
     const auto same = std::ranges::find_if(groups, [&call = call](const auto& group) {
       return group.first.number == call.number && group.first.kind == call.kind;
     });

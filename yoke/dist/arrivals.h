@@ -3,6 +3,7 @@
 
 #include <c10/util/intrusive_ptr.h>
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -46,16 +47,18 @@ struct CountedGroup {
 /// A separate thread publishes the numbers that have changed, at most once per `interval`. So collectives do not become
 /// slower. If a rank hangs in its own code, the other ranks can still read its last number.
 ///
-/// A rank whose numbers stay the same for an interval waits, or computes. Its thread then compares the kinds of its
-/// last calls with those of the first rank that has published them. Calls with the same number and different kinds are
-/// a mistake of the program that would otherwise look like a network that is stuck. A rank compares a call at most
-/// once.
+/// If a rank's number in a group stays the same for kNumIdle intervals, which ordinary steps do not take, its thread
+/// compares the kinds of its last calls with those of the first rank that did so. Calls with the same number and
+/// different kinds are a mistake of the program that would otherwise look like a network that is stuck. A rank compares
+/// a call at most once. The store keeps at most kNumCallKeys calls of a group.
 class Arrivals {
  public:
+  static constexpr int64_t kNumIdle = 5;
+  static constexpr uint64_t kNumCallKeys = 64;
+
   /// Clones `store`, because a client that waits for a key blocks every other user of the same connection. `world` is
   /// the group of all ranks; its index is 0.
-  Arrivals(c10d::Store& store, int64_t rank, std::chrono::milliseconds interval, CountedGroup world,
-           bool prints_mismatch = false);
+  Arrivals(c10d::Store& store, int64_t rank, std::chrono::milliseconds interval, CountedGroup world);
   ~Arrivals();
   Arrivals(const Arrivals&) = delete;
   Arrivals& operator=(const Arrivals&) = delete;
@@ -73,7 +76,8 @@ class Arrivals {
   /// Returns whether this rank has read another rank's report.
   bool has_heard() const;
 
-  /// If ranks were found to wait in different collectives, returns a sentence that says where each rank is.
+  /// If ranks were found to wait in different collectives, returns a sentence that says where each rank is. The rank
+  /// that found it has printed the sentence, because not every wait can be ended. Never waits for the store.
   std::optional<std::string> mismatch() const;
   std::chrono::milliseconds interval() const { return interval_; }
 
@@ -86,21 +90,22 @@ class Arrivals {
   std::optional<std::string> describe_ahead() const;
 
   /// Puts `text` into the store, so that the other ranks' describe() adds it. Only the first report is kept. Waits for
-  /// up to three intervals so that waiting ranks can read the report, because the store may end with this process.
+  /// up to three seconds so that waiting ranks can read the report, because the store may end with this process.
   void report(const std::string& text);
 
  private:
   struct Published {
     CountedGroup group;
     std::optional<uint64_t> number;  ///< The last number that this rank has put into the store.
-    bool has_compared = false;       ///< Whether the calls up to this number have been compared.
+    int64_t num_idle = 0;            ///< Intervals since then.
     uint64_t last_compared = 0;
   };
   /// A call that is another one on another rank.
   struct Difference {
     size_t group = 0;
-    uint64_t number = 0;   ///< This rank's sequence number when the difference was found.
-    std::string sentence;  ///< Empty if both ranks wait in this call.
+    uint64_t sequence = 0;  ///< This rank's sequence number when the difference was found.
+    uint64_t number = 0;    ///< That of the call.
+    std::string sentence;   ///< What the call was on both ranks.
   };
 
   void publish_until_stopped();
@@ -109,23 +114,26 @@ class Arrivals {
   bool publish();
   /// Reads another rank's report from the store. Returns whether a report exists.
   bool listen() const;
+  /// Publishes the number again, with the kind of the call if it is known.
+  void publish_kind(const Published& published);
   void compare_calls(size_t group);
+  /// If this rank still waits where it found the difference, and is the first to do so, publishes and prints it.
   void publish_difference();
-  /// Returns what the members of the group are at, as far as they have published it.
-  std::map<int64_t, Call> calls(const CountedGroup& group) const;
-  Numbers numbers(const CountedGroup& group) const;
+  void read_mismatch();
+  /// Returns what the members of the group have published: their numbers, and kinds, which may be empty.
+  std::map<int64_t, Call> read(const CountedGroup& group) const;
   /// Returns the result of `describe`, followed by the report.
   std::string with_report(const std::function<std::string()>& describe) const;
 
   c10::intrusive_ptr<c10d::Store> store_;
   const int64_t rank_;
   const std::chrono::milliseconds interval_;
-  const bool prints_mismatch_;
   mutable std::mutex mutex_;
   std::vector<Published> groups_;
   mutable std::string heard_;  ///< The report of another rank; empty if none was read.
   std::optional<Difference> difference_;
-  std::string mismatch_;  ///< Empty if there is none.
+  std::string mismatch_;  ///< Written once, before `has_mismatch_`, so it is read without the mutex.
+  std::atomic<bool> has_mismatch_ = false;
   std::mutex stop_mutex_;
   std::condition_variable stop_changed_;
   bool stop_ = false;
@@ -141,7 +149,7 @@ std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers
 std::string describe_absent_ranks(uint64_t own, const std::vector<int64_t>& absent, const Numbers& numbers);
 
 /// Pure. Returns a sentence such as "rank 0 is at saving a checkpoint (collective 128), ranks 1 and 2 are at all_reduce
-/// of 8 Float (collective 128)". Empty if nothing is known.
+/// of 8 Float (collective 128)". Leaves out ranks whose kind is empty. Empty if nothing is known.
 std::string describe_calls(const std::map<int64_t, Call>& calls);
 
 /// Returns "rank 3", "ranks 1, 2 and 5", or "ranks 0, 1, 2, 3 and 60 more".

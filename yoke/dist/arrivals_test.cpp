@@ -4,6 +4,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/HashStore.hpp>
+#include <vector>
+
 #include "yoke/dist/detail/call_log.h"
 
 namespace yoke::dist {
@@ -58,6 +70,138 @@ TEST(Arrivals, SaysWhereRanksAre) {
   EXPECT_EQ(describe_calls({{0, {1, "a"}}, {1, {2, "a"}}, {2, {3, "a"}}, {3, {4, "a"}}, {4, {5, "a"}}}),
             "rank 0 is at a (collective 1), rank 1 is at a (collective 2), rank 2 is at a (collective 3), rank 3 is at "
             "a (collective 4), and others elsewhere");
+}
+
+/// A store in memory that records the requests, as "check KEY" or "set KEY VALUE", and can stop to answer.
+class WatchedStore : public c10d::HashStore {
+ public:
+  using Bytes = std::vector<uint8_t>;
+  bool check(const std::vector<std::string>& keys) override {
+    record("check " + keys[0]);
+    return HashStore::check(keys);
+  }
+  Bytes get(const std::string& key) override {
+    record("get " + key);
+    return HashStore::get(key);
+  }
+  void set(const std::string& key, const Bytes& value) override {
+    record("set " + key + " " + std::string(value.begin(), value.end()));
+    HashStore::set(key, value);
+  }
+  Bytes compareSet(const std::string& key, const Bytes& expected, const Bytes& value) override {
+    record("compare " + key + " " + std::string(value.begin(), value.end()));
+    return HashStore::compareSet(key, expected, value);
+  }
+
+  std::vector<std::string> requests() {
+    const std::lock_guard lock(mutex_);
+    return requests_;
+  }
+  int64_t count(const std::string& begin) {
+    const auto all = requests();
+    return std::ranges::count_if(all, [&](const auto& one) { return one.starts_with(begin); });
+  }
+  /// Waits for a request that ends with `end`.
+  void wait_for_request(const std::string& end) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock,
+                  [&] { return std::ranges::any_of(requests_, [&](const auto& one) { return one.ends_with(end); }); });
+  }
+  /// Until it is called with false, requests have no answer. With true, it waits until there is one.
+  void freeze(bool is_frozen) {
+    std::unique_lock lock(mutex_);
+    is_frozen_ = is_frozen;
+    changed_.notify_all();
+    if (is_frozen) changed_.wait(lock, [&] { return num_waiting_ > 0; });
+  }
+
+ private:
+  void record(std::string request) {
+    std::unique_lock lock(mutex_);
+    requests_.push_back(std::move(request));
+    ++num_waiting_;
+    changed_.notify_all();
+    changed_.wait(lock, [&] { return !is_frozen_; });
+    --num_waiting_;
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::vector<std::string> requests_;
+  bool is_frozen_ = false;
+  int64_t num_waiting_ = 0;
+};
+
+/// A group of `size` ranks. The last eight of `now` calls are known, and have the kind `kind`.
+CountedGroup group_of(int64_t size, const std::atomic<uint64_t>& now, const std::string& kind) {
+  CountedGroup group{.key = "g", .ranks = {}, .name = "", .sequence = [&now] { return now.load(); }, .calls = {}};
+  for (int64_t rank = 0; rank < size; ++rank) group.ranks.push_back(rank);
+  group.calls = [kind](uint64_t last) {
+    std::vector<Call> calls;
+    for (uint64_t number = std::max<uint64_t>(last, 8) - 7; number <= last; ++number) calls.push_back({number, kind});
+    return calls;
+  };
+  return group;
+}
+
+// The ranks' store is in memory, and a job may run for months.
+TEST(Arrivals, ComparesOnlyAfterAWaitAndWithABoundedNumberOfKeys) {
+  const auto store = c10::make_intrusive<WatchedStore>();
+  std::atomic<uint64_t> now = 0;
+  Arrivals first(*store, 0, std::chrono::milliseconds(1), group_of(2, now, "a"));
+  std::optional<Arrivals> second;
+  for (int64_t step = 0; step < 30; ++step) {
+    now += 8;
+    store->wait_for_request(fmt::format(" {} 0 a", now.load()));  // the rank compares this call
+    if (second) store->wait_for_request(fmt::format(" {} 1 a", now.load()));
+    if (step > 0) continue;
+    const auto requests = store->requests();
+    const auto begin = std::ranges::find(requests, "set g/0 8");
+    const auto end = std::find_if(begin, requests.end(), [](const auto& one) { return one.starts_with("compare "); });
+    ASSERT_NE(end, requests.end());
+    // Each interval without a new call asks for a report.
+    EXPECT_EQ(std::count(begin, end, "check report"), Arrivals::kNumIdle - 1);
+    second.emplace(*store, 1, std::chrono::milliseconds(1), group_of(2, now, "a"));
+  }
+  EXPECT_LE(store->getNumKeys(), static_cast<int64_t>(Arrivals::kNumCallKeys) + 2);
+  EXPECT_EQ(first.mismatch(), std::nullopt);
+  EXPECT_EQ(second->mismatch(), std::nullopt);
+}
+
+TEST(Arrivals, OneOfManyRanksThatDifferReadsWhereAllAreAndPrintsIt) {
+  constexpr int64_t kRanks = 24;
+  const auto store = c10::make_intrusive<WatchedStore>();
+  const std::atomic<uint64_t> now = 3;
+  testing::internal::CaptureStderr();
+  std::set<std::string> texts;
+  {
+    std::vector<std::unique_ptr<Arrivals>> ranks;
+    for (int64_t rank = 0; rank < kRanks; ++rank) {
+      ranks.push_back(std::make_unique<Arrivals>(*store, rank, std::chrono::milliseconds(1),
+                                                 group_of(kRanks, now, rank == 0 ? "saving" : "barrier")));
+    }
+    for (const auto& rank : ranks) {
+      while (!rank->mismatch()) std::this_thread::yield();
+      texts.insert(*rank->mismatch());
+    }
+  }
+  const auto printed = testing::internal::GetCapturedStderr();
+  ASSERT_EQ(texts.size(), 1u);
+  EXPECT_THAT(*texts.begin(), testing::StartsWith("the ranks wait in different collectives: "));
+  EXPECT_EQ(std::ranges::count(printed, '\n'), 1) << printed;
+  EXPECT_THAT(printed, testing::HasSubstr(*texts.begin()));
+  EXPECT_EQ(store->count("set mismatch "), 1);
+  EXPECT_LE(store->count("get g/"), kRanks);
+}
+
+// A collective asks for it while it waits, and the store's server may be busy or stopped.
+TEST(Arrivals, AMismatchIsAskedForWithoutTheStore) {
+  const auto store = c10::make_intrusive<WatchedStore>();
+  const std::atomic<uint64_t> now = 1;
+  const Arrivals arrivals(*store, 0, std::chrono::milliseconds(1), group_of(1, now, "a"));
+  store->freeze(true);
+  EXPECT_EQ(arrivals.mismatch(), std::nullopt);
+  store->freeze(false);
 }
 
 TEST(CallLog, KnowsTheLastCallsByNumber) {

@@ -103,8 +103,7 @@ void PendingCollective::wait() {
   } catch (...) {
     group_->explain(std::current_exception(), peer_);
   }
-  if (sum_.defined()) sum_.div_(group_->size());
-  sum_.reset();
+  if (const auto finish = std::exchange(finish_, {})) finish();
   tensors_.clear();
 }
 
@@ -120,9 +119,12 @@ PendingCollective Group::start(const Collective& collective, std::vector<at::Ten
   pending.group_ = this;
   pending.tensors_ = std::move(tensors);
   pending.peer_ = collective.peer;
+  const uint64_t num_messages = collective.peer >= 0 && pending.tensors_[0].is_cpu() ? 1 : 0;
+  impl_->num_messages += num_messages;
   try {
     pending.work_ = start(pending.tensors_);
   } catch (...) {
+    impl_->num_messages -= num_messages;  // Gloo has not counted it
     explain(std::current_exception(), collective.peer);
   }
   if (job_->arrivals && collective.peer < 0) {
@@ -165,8 +167,9 @@ void Group::Job::connect(const std::shared_ptr<Impl>& impl) {
   if (arrivals) {
     impl->place = arrivals->add(std::move(counted));
   } else {
-    const auto interval = std::clamp<milliseconds>(timeout / 8, milliseconds(10), milliseconds(1000));
-    arrivals = std::make_unique<Arrivals>(*store, env.rank, interval, std::move(counted), !device.is_cpu());
+    // A timeout that is short leaves time to find ranks in different collectives, too.
+    const auto interval = std::clamp<milliseconds>(timeout / 60, milliseconds(10), milliseconds(1000));
+    arrivals = std::make_unique<Arrivals>(*store, env.rank, interval, std::move(counted));
   }
 }
 
@@ -255,7 +258,9 @@ PendingCollective Group::start_all_reduce(const at::Tensor& tensor, ReduceOp op)
   if (divides_first) tensor.detach().div_(size());
   auto pending = start({"all_reduce"}, {tensor.detach()},
                        [&](auto& tensors) { return process_group().allreduce(tensors, options); });
-  if (op == ReduceOp::kMean && !divides_first) pending.sum_ = tensor.detach();
+  if (op == ReduceOp::kMean && !divides_first) {
+    pending.finish_ = [sum = tensor.detach(), size = size()] { sum.div_(size); };
+  }
   return pending;
 }
 
@@ -350,17 +355,39 @@ PendingCollective Group::start_reduce_scatter(const at::Tensor& output, const at
   refuse_gradient("reduce_scatter", output, Use::kWritten);
   refuse_gradient("reduce_scatter", input, Use::kRead);
   const bool divides_first = op == ReduceOp::kMean && input.scalar_type() == at::kHalf;
-  const auto call = [&](auto& tensors) { return reduce_scatter_single(process_group(), tensors[0], tensors[1]); };
-  auto pending =
-      start({"reduce_scatter"}, {output.detach(), divides_first ? input.detach().div(size()) : input.detach()}, call);
-  if (op == ReduceOp::kMean && !divides_first) pending.sum_ = output.detach();
+  const auto sent = divides_first ? input.detach().div(size()) : input.detach();
+  const auto mean = [result = output.detach(), divides = op == ReduceOp::kMean && !divides_first, size = size()] {
+    if (divides) result.div_(size);
+  };
+  PendingCollective pending;
+  if (input.is_cpu()) {
+    // The work that libtorch returns for Gloo does the same, but its wait() cannot be interrupted.
+    if (output.dim() == 0 || input.dim() == 0 || output.size(0) * size() != input.size(0) ||
+        output.sizes().slice(1) != input.sizes().slice(1) || output.scalar_type() != input.scalar_type()) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "reduce_scatter: an input of {} {} is not {} times an output of {} {}: each rank gets an equal part "
+                  "of the input, of the same dtype",
+                  c10::toString(input.scalar_type()), c10::str(input.sizes()), size(),
+                  c10::toString(output.scalar_type()), c10::str(output.sizes()));
+    }
+    const auto whole = divides_first ? sent : sent.clone();
+    pending = start({"reduce_scatter"}, {whole}, [&](auto& tensors) { return process_group().allreduce(tensors); });
+    const auto part = whole.narrow(0, rank() * output.size(0), output.size(0));
+    pending.finish_ = [result = output.detach(), part, mean] {
+      result.copy_(part);
+      mean();
+    };
+  } else {
+    pending = start({"reduce_scatter"}, {output.detach(), sent},
+                    [&](auto& tensors) { return reduce_scatter_single(process_group(), tensors[0], tensors[1]); });
+    pending.finish_ = mean;
+  }
   return pending;
 }
 
 PendingCollective Group::start_send(const at::Tensor& tensor, int64_t to) {
   check_peer("send", to);
   refuse_gradient("send", tensor, Use::kRead);
-  if (tensor.is_cpu()) ++impl_->num_messages;
   const auto call = [&](auto& tensors) { return process_group().send(tensors, static_cast<int>(to), 0); };
   return start({.name = "send", .peer = to}, {tensor.detach().contiguous()}, call);
 }
@@ -368,7 +395,6 @@ PendingCollective Group::start_send(const at::Tensor& tensor, int64_t to) {
 PendingCollective Group::start_receive(const at::Tensor& tensor, int64_t from) {
   check_peer("receive", from);
   refuse_gradient("receive", tensor, Use::kWritten);
-  if (tensor.is_cpu()) ++impl_->num_messages;
   const auto call = [&](auto& tensors) { return process_group().recv(tensors, static_cast<int>(from), 0); };
   return start({.name = "receive", .peer = from}, {tensor.detach()}, call);
 }

@@ -52,7 +52,7 @@ class PendingCollective {
   const Group* group_ = nullptr;
   c10::intrusive_ptr<c10d::Work> work_;
   std::vector<at::Tensor> tensors_;  ///< Kept alive until wait().
-  at::Tensor sum_;                   ///< If defined, wait() divides it by the number of ranks.
+  std::function<void()> finish_;     ///< What wait() does in the end; may be empty.
   int64_t peer_ = -1;                ///< For a message, the other rank's number in the Group; -1 for a collective.
 };
 
@@ -77,7 +77,7 @@ struct Splits {
 /// Errors   kInvalidArgument: a tensor needs a gradient, or is conjugated or negated lazily. kTimeout names the ranks
 /// that have not arrived at the collective, by their rank in the World; kUnavailable:
 ///          a peer has ended. kFailedPrecondition names ranks that wait in different collectives. On the CPU this is
-///          found within a few seconds, otherwise at the timeout.
+///          thrown within about ten seconds. On a GPU it is printed, and the timeout ends the ranks.
 /// Lifetime the World must outlive it. The group's connections stay open until the World ends, because other ranks may
 /// still need them.
 class Group {
@@ -119,8 +119,8 @@ class Group {
   /// contiguous and have the same dtype. `input` may be this rank's part of `output`.
   void all_gather_into(const at::Tensor& output, const at::Tensor& input) { start_all_gather(output, input).wait(); }
   /// Collective. Reduces the `input` [size * n] of all ranks, and fills `output` [n] with this rank's part of the
-  /// result. `op` is kSum or kMean. Gloo lacks this operation: there libtorch reduces a whole copy of `input` and keeps
-  /// one part.
+  /// result. `op` is kSum or kMean. Gloo lacks this operation: there a whole copy of `input` is reduced, and one part
+  /// is kept.
   void reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op = ReduceOp::kSum) {
     start_reduce_scatter(output, input, op).wait();
   }
@@ -170,6 +170,8 @@ class Group {
   struct Job;   ///< Shared by all groups of a World; see group_impl.h.
   struct Impl;  ///< This group's own state.
   Group(std::shared_ptr<Job> job, std::shared_ptr<Impl> impl);
+  /// Also ends when ranks are found to wait in different collectives. REQUIRES: a collective of Gloo.
+  void wait(c10d::Work& work) const;
 
   std::shared_ptr<Job> job_;
   std::shared_ptr<Impl> impl_;
@@ -186,8 +188,7 @@ class Group {
     bool sizes_differ = false;
   };
   PendingCollective start(const Collective& collective, std::vector<at::Tensor> tensors, const Start& start);
-  void wait(c10d::Work& work) const;  ///< REQUIRES: a collective of Gloo.
-  void check_same_calls() const;      ///< Throws if ranks are known to wait in different collectives.
+  void check_same_calls() const;  ///< Throws if ranks are known to wait in different collectives.
   [[noreturn]] void explain(std::exception_ptr error, int64_t peer) const;
   void check_peer(const char* what, int64_t peer) const;
 };

@@ -67,6 +67,12 @@ TEST(Group, ReducesAndGathersAmongItsRanksAlone) {
     EXPECT_TRUE(at::equal(gathered, all));
     group.reduce_scatter(part, all);
     EXPECT_EQ(part.item<int64_t>(), group.size() * (mark + group.rank()));
+    EXPECT_TRUE(at::equal(all, of_all_ranks(group, mark))) << "the input stays";
+    const auto half = at::zeros({1}, at::kHalf);
+    group.reduce_scatter(half, all.to(at::kHalf), ReduceOp::kMean);
+    EXPECT_EQ(half.item<int64_t>(), mark + group.rank());
+    EXPECT_THROW(group.reduce_scatter(at::zeros({2}), at::zeros({group.size()})), Error);
+    EXPECT_THROW(group.reduce_scatter(part, all.to(at::kDouble)), Error);
     EXPECT_EQ(group.all_gather_text(std::to_string(mark)).back(), std::to_string(mark));
     group.barrier();
   });
@@ -280,6 +286,9 @@ TEST(Group, ATimeoutNamesTheGroupAndItsMissingRank) {
   const auto messages = without(4, 1, [](World& world, bool comes) {
     auto group = world.split(world.rank() % 2);
     const auto tensor = at::zeros({8});
+    if (!comes) {
+      EXPECT_THROW(group.send(at::complex(tensor, tensor).conj(), 1), Error) << "not sent, so it shifts no number";
+    }
     for (int i = 0; i < 2 + world.rank() % 2; ++i) group.all_reduce(tensor);
     if (comes && world.rank() == 3) group.all_reduce(tensor);
   });
@@ -394,10 +403,21 @@ TEST(Group, RanksInDifferentCollectivesEndEarly) {
     const auto pending = world.start_all_gather(at::zeros({6}), at::zeros({2}));
     reduce(world);
   };
+  const auto scatter = [](World& world) { world.reduce_scatter(at::zeros({2}), at::zeros({6})); };
+  const auto stop = [](World& world) {
+    for (int i = 0; i < 3; ++i) world.should_stop();
+  };
+  const auto stop_once = [&](World& world) {
+    world.should_stop();
+    reduce(world);
+  };
   const Case cases[] = {
       {"rank 0 is at saving a checkpoint (collective 2), ranks 1 and 2 are at all_reduce of 8 Float (collective 2): ",
        gather_of_a_saving, reduce},
       {"collective 2 was ", start_and_reduce, reduce},
+      {"rank 0 is at reduce_scatter of 6 Float (collective 2), ranks 1 and 2 are at saving a checkpoint", scatter,
+       gather_of_a_saving},
+      {"collective 3 was ", stop, stop_once},
   };
   for (const auto& one_case : cases) {
     std::mutex mutex;
@@ -415,7 +435,7 @@ TEST(Group, RanksInDifferentCollectivesEndEarly) {
                          throw;
                        }
                      },
-                     std::chrono::minutes(10)),
+                     std::chrono::seconds(20)),
                  Error);
     ASSERT_EQ(messages.size(), 3u);
     for (const auto& message : messages) {

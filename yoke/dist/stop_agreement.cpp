@@ -24,12 +24,12 @@ StopAgreement::~StopAgreement() {
   if (pending_ && !pending_->isCompleted()) backend_.release();
 }
 
-bool StopAgreement::should_stop() {
+bool StopAgreement::should_stop(const Wait& wait) {
   if (is_agreed_) return true;
   if (!backend_) return is_agreed_ = is_told_();
   if (--calls_left_ > 0) return false;
   const int64_t wanted = wanted_interval();
-  finish();
+  finish(wait);
   if (is_agreed_) return true;
   message_ = at::empty({2}, at::kLong);
   auto* const message = message_.mutable_data_ptr<int64_t>();
@@ -44,9 +44,9 @@ bool StopAgreement::should_stop() {
   return false;
 }
 
-void StopAgreement::finish() {
+void StopAgreement::finish(const Wait& wait) {
   if (!pending_) return;
-  pending_->wait();
+  wait(*pending_);
   pending_.reset();
   const auto* const message = message_.const_data_ptr<int64_t>();
   is_agreed_ = message[0] != 0;

@@ -9,6 +9,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
 #include "fakes/run_ranks.h"
@@ -26,14 +27,16 @@ c10::intrusive_ptr<c10d::Backend> backend_of(const World& world, const c10::intr
                            .timeout = std::chrono::minutes(10)});
 }
 
+const StopAgreement::Wait plain_wait = [](c10d::Work& work) { work.wait(); };
+
 TEST(StopAgreement, AloneItIsWhatOneWasTold) {
   bool is_told = false;
   StopAgreement stop(nullptr, [&] { return is_told; });
-  EXPECT_FALSE(stop.should_stop());
+  EXPECT_FALSE(stop.should_stop(plain_wait));
   is_told = true;
-  EXPECT_TRUE(stop.should_stop());
+  EXPECT_TRUE(stop.should_stop(plain_wait));
   is_told = false;
-  EXPECT_TRUE(stop.should_stop()) << "what was agreed stays";
+  EXPECT_TRUE(stop.should_stop(plain_wait)) << "what was agreed stays";
 }
 
 // Oracle: all ranks must stop at the same step, although a timer sets one rank's flag at an arbitrary moment of a step.
@@ -60,7 +63,7 @@ TEST(StopAgreement, AllRanksStopAtTheSameCallWheneverOneIsTold) {
         if (told_now && told_at[rank] < 0) told_at[rank] = call;
         return told_now;
       });
-      while (!stop.should_stop()) {
+      while (!stop.should_stop(plain_wait)) {
         ++call;
         std::this_thread::sleep_for(std::chrono::microseconds(paces[rank]));
       }
@@ -90,7 +93,7 @@ TEST(StopAgreement, TheIntervalFollowsTheSteps) {
         [&] { return now; });
     const auto one_step = [&](milliseconds time) {
       now += time;
-      return stop.should_stop();
+      return stop.should_stop(plain_wait);
     };
     for (int call = 0; call < 400; ++call) EXPECT_FALSE(one_step(milliseconds(1)));
     EXPECT_LT(num_asked, 40);
@@ -108,9 +111,9 @@ TEST(StopAgreement, WhatIsInFlightAtTheEndIsFinished) {
   const auto store = c10::make_intrusive<c10d::HashStore>();
   fakes::run_ranks(2, [&](World& world) {
     StopAgreement stop(backend_of(world, store), [] { return false; });
-    EXPECT_FALSE(stop.should_stop());
-    stop.finish();
-    stop.finish();
+    EXPECT_FALSE(stop.should_stop(plain_wait));
+    stop.finish(plain_wait);
+    stop.finish(plain_wait);
   });
 }
 
@@ -124,7 +127,7 @@ TEST(StopAgreement, LeavingDoesNotWaitForARankThatHangs) {
       while (!has_left) std::this_thread::yield();
       return;
     }
-    EXPECT_FALSE(stop->should_stop());
+    EXPECT_FALSE(stop->should_stop(plain_wait));
     const auto before = std::chrono::steady_clock::now();
     stop.reset();
     EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::minutes(1));  // clock: and not until the timeout

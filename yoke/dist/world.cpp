@@ -140,7 +140,7 @@ bool World::should_stop() {
       }
       stop_ = std::make_unique<StopAgreement>(std::move(gloo), is_told_to_stop);
     }
-    return stop_->should_stop();
+    return stop_->should_stop([this](c10d::Work& work) { wait(work); });
   } catch (...) {
     explain(std::current_exception());
   }
@@ -175,7 +175,7 @@ void World::shutdown() {
       store.set(fmt::format("leaving/{}", rank()), std::string("1"));
       if (store.add("leaving", 1) == size()) store.set("all_leaving", std::string("1"));
       wait_for_all_leaving();
-      if (stop_) stop_->finish();
+      if (stop_) stop_->finish([this](c10d::Work& work) { wait(work); });
     } catch (const Error&) {
       throw;
     } catch (...) {

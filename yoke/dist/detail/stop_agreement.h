@@ -39,12 +39,15 @@ class StopAgreement {
   StopAgreement(const StopAgreement&) = delete;
   StopAgreement& operator=(const StopAgreement&) = delete;
 
+  /// Waits for an all-reduce.
+  using Wait = std::function<void(c10d::Work& work)>;
+
   /// Returns true if any rank was told to stop, at most 2 * kMaxInterval calls later. After that, always returns true.
-  /// Throws c10d's errors.
-  bool should_stop();
+  /// Throws c10d's errors, and those of `wait`.
+  bool should_stop(const Wait& wait);
 
   /// Collective. Waits for the all-reduce in flight.
-  void finish();
+  void finish(const Wait& wait);
 
  private:
   int64_t wanted_interval() const;
