@@ -18,7 +18,8 @@ using testing::IsEmpty;
 std::vector<Finding> findings_in(const std::string& text, const char* version = "") {
   const auto script = read_script("job.sh", text);
   const auto missing = [](const std::string& pattern, const std::string& chdir) -> std::optional<std::string> {
-    return pattern.starts_with("nowhere/") && chdir.empty() ? std::optional<std::string>("nowhere") : std::nullopt;
+    const bool is_here = chdir.empty() || chdir == "sub";
+    return pattern.starts_with("nowhere/") && is_here ? std::optional<std::string>("nowhere") : std::nullopt;
   };
   return check({.script = script, .version = parse_version(version), .site = nullptr, .missing_folder = missing});
 }
@@ -437,6 +438,21 @@ TEST(SlurmCheck, EachRuleFindsItsMistakeAndNothingInTheNeighbour) {
       return finding.rule == one.rule && finding.severity != Severity::kNote;
     })) << shown(good);
   }
+}
+
+TEST(SlurmCheck, MakesTheFolderOfTheLogBelowThatOfTheJob) {
+  const std::string lines = std::string(kHead) + "#SBATCH -D sub\n#SBATCH -o nowhere/%j.out\n";
+  const auto missing = findings_in(lines, "22.05");
+  ASSERT_EQ(missing.size(), 1U) << shown(missing);
+  EXPECT_THAT(missing[0].message, HasSubstr("there is no folder sub/nowhere here"));
+  EXPECT_THAT(missing[0].fix, HasSubstr("mkdir -p sub/nowhere"));
+  const auto late = findings_in(lines + "mkdir nowhere\n", "22.05");  // the script runs in sub
+  ASSERT_EQ(late.size(), 1U) << shown(late);
+  EXPECT_EQ(late[0].rule, "log-folder-late");
+  EXPECT_THAT(late[0].fix, HasSubstr("mkdir -p sub/nowhere"));
+  const auto absolute = findings_in(std::string(kHead) + "#SBATCH -D sub -e /w/e\nmkdir /w\n", "22.05");
+  ASSERT_EQ(absolute.size(), 1U) << shown(absolute);
+  EXPECT_THAT(absolute[0].fix, HasSubstr("mkdir -p /w"));
 }
 
 TEST(SlurmCheck, RulesHaveUniqueNamesAndSources) {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "yoke/base/shell.h"
 #include "yoke/base/text.h"
@@ -76,6 +77,11 @@ const Command* maker_of(const Script& script, const std::string& folder) {
   return nullptr;
 }
 
+/// The folder of an output of the job, as seen where sbatch is called: below that of --chdir.
+std::string shown_folder(const Request& job, const std::string& folder) {
+  return printable((std::filesystem::path(job.value("chdir")) / without_dot(folder)).string());
+}
+
 void check_missing_folder(const Subject& subject, Finder& finder) {
   if (!subject.missing_folder || subject.program != kSbatch) return;
   const auto& job = subject.script.job();
@@ -84,12 +90,13 @@ void check_missing_folder(const Subject& subject, Finder& finder) {
     const auto value = job.value(option);
     const auto folder = value.empty() ? std::nullopt : subject.missing_folder(value, job.value("chdir"));
     if (!folder || maker_of(subject.script, without_dot(*folder)) != nullptr) continue;
+    const auto shown = shown_folder(job, *folder);
     finder.add(
         job.line_of(option),
         fmt::format("--{} {}: there is no folder {} here, and Slurm before 23.02 does not make it: the job fails "
                     "without a message and without a log",
-                    option, printable(value), printable(*folder)),
-        fmt::format("Make the folder before sbatch: mkdir -p {}", shell_word(printable(*folder))));
+                    option, printable(value), shown),
+        fmt::format("Make the folder before sbatch: mkdir -p {}", shell_word(shown)));
   }
 }
 
@@ -107,7 +114,7 @@ void check_late_folder(const Subject& subject, Finder& finder) {
                      "mkdir on line {} comes too late for --{} {}: Slurm before 23.02 opens the file before the script "
                      "runs, and without the folder the job fails without a message",
                      command->words.front().line, option, value),
-                 fmt::format("Make the folder before sbatch: mkdir -p {}", shell_word(folder)));
+                 fmt::format("Make the folder before sbatch: mkdir -p {}", shell_word(shown_folder(job, folder))));
     }
   }
 }
