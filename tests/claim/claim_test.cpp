@@ -73,6 +73,13 @@ TEST(ClaimCommand, GivesDevicesThatAProgramSeesTogether) {
   EXPECT_EQ(four.exit_code, 69);
   EXPECT_THAT(four.err, HasSubstr("4 devices are wanted, and only 3 of 4 can be claimed together"));
   EXPECT_THAT(seen({"-n", "2", "-d", "1,0:0"}).err, HasSubstr("only 1 of 2 can be claimed together"));
+  Command holder(machine.yoke(ClaimMachine::claim_and_wait({"-d", "0:1"})));
+  ASSERT_TRUE(holder.wait_for_output("started"));
+  const auto num_claims = [&](const char* id) {
+    return Json::parse(run(machine.yoke({"devices", "-i", id, "--json"})).out)["devices"][0].at("claims").size();
+  };
+  EXPECT_EQ(num_claims("0:1"), 1U);
+  EXPECT_EQ(num_claims("1"), 0U);
 }
 
 TEST(ClaimCommand, WaitsForGpusThatWakeSlowly) {

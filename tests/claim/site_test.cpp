@@ -90,7 +90,7 @@ TEST(ClaimCommand, DevicesShowTheirClaims) {
   const auto csv = lines_of(run(machine.yoke({"devices", "--csv"})).out);
   EXPECT_THAT(csv[0], HasSubstr(",users,claim_users,claim_since,claim_until,claim_shared_bytes,claim_purposes"));
   EXPECT_THAT(csv[1], EndsWith(",,,,"));
-  EXPECT_THAT(csv[2], EndsWith(",,\"my, run\""));
+  EXPECT_THAT(csv[2], EndsWith(",,\"\"\"my, run\"\"\""));
   EXPECT_THAT(csv[3], HasSubstr(",8589934592,"));
   const auto page = run(machine.yoke({"devices", "-i", "1"})).out;
   EXPECT_THAT(page, AllOf(HasSubstr("\nClaims\n"), HasSubstr(std::to_string(holder.pid())), HasSubstr(", until "),

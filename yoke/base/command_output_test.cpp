@@ -1,12 +1,17 @@
 #include "yoke/base/command_output.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
+#include <cstdlib>
 #include <string>
 
 #include "tests/support/command.h"
+#include "yoke/base/file.h"
 
 namespace yoke {
 namespace {
@@ -49,6 +54,34 @@ TEST(CommandOutput, DoesNotWaitForBackgroundProcesses) {
   const auto child = std::stoi(output.out);
   EXPECT_NE(test::state_of(child), 'X');
   EXPECT_EQ(kill(child, SIGKILL), 0);
+}
+
+/// The kernel sends it to the leader of the terminal's session alone, such as a command of `ssh -t`.
+TEST(CommandOutput, AHangupReachesTheProgramOfASessionLeader) {
+  auto said = make_pipe();
+  UniqueFd terminal(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  ASSERT_EQ(grantpt(terminal.value()), 0);
+  ASSERT_EQ(unlockpt(terminal.value()), 0);
+  const pid_t leader = fork();
+  if (leader == 0) {
+    setsid();
+    const UniqueFd own(open(ptsname(terminal.value()), O_RDWR | O_CLOEXEC));  // becomes its controlling terminal
+    terminal.reset();
+    std::signal(SIGHUP, SIG_DFL);
+    dup2(said.write_end.value(), STDERR_FILENO);  // where the program's output goes
+    run_visibly({"sh", "-c", "echo $$; exec sleep 1000"}, Environment::of_process());
+    _exit(0);
+  }
+  char text[32] = {};
+  ASSERT_GT(read(said.read_end.value(), text, sizeof text - 1), 0);
+  const auto program = static_cast<pid_t>(std::stoi(text));
+  terminal.reset();
+  int status = 0;
+  EXPECT_TRUE(test::wait_until([&] { return waitpid(leader, &status, WNOHANG) == leader; }));
+  EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGHUP) << "it is passed on, and acts here after that";
+  EXPECT_EQ(test::state_of(program), 'X');
+  kill(leader, SIGKILL);
+  kill(program, SIGKILL);
 }
 
 }  // namespace

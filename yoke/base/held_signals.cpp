@@ -52,7 +52,9 @@ void HeldSignals::wait_readable(int fd, pid_t child) {
     signalfd_siginfo info = {};
     while (news[1].revents != 0 && read(fd_.value(), &info, sizeof info) == sizeof info) {
       passed_on_.push_back(static_cast<int>(info.ssi_signo));
-      if (info.ssi_code <= 0) kill(child, passed_on_.back());  // as siginfo_t: SI_USER is 0, and the kernel's are above
+      // As in siginfo_t, SI_USER is 0, and the kernel's codes are above.
+      const bool is_for_us = info.ssi_code <= 0 || (info.ssi_signo == SIGHUP && getsid(0) == getpid());
+      if (is_for_us) kill(child, passed_on_.back());
     }
     if (news[0].revents != 0) return;
   }

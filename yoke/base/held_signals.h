@@ -23,8 +23,8 @@ class HeldSignals {
   /// Errors  kUnavailable: one of them has come.
   void check() const;
 
-  /// Waits until `fd` is readable. Meanwhile `child` gets those that other processes send; a terminal signals it
-  /// itself.
+  /// Waits until `fd` is readable. Meanwhile `child` gets those that other processes send, and the hangup of a terminal
+  /// if this process is the leader of its session. Others, such as Ctrl-C, come to it from the terminal.
   void wait_readable(int fd, pid_t child);
 
  private:

@@ -40,6 +40,8 @@ std::optional<size_t> next_to_drop(const std::vector<Column>& columns) {
   return first;
 }
 
+}  // namespace
+
 std::string csv_cell(std::string_view cell) {
   const auto text = printable(cell);
   if (text.find_first_of(",\"") == text.npos) return text;
@@ -47,8 +49,6 @@ std::string csv_cell(std::string_view cell) {
   for (const char c : text) quoted += c == '"' ? std::string("\"\"") : std::string(1, c);
   return quoted + '"';
 }
-
-}  // namespace
 
 std::string to_text(const Table& table, int64_t width) {
   auto columns = table.columns;

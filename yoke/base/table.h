@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "yoke/base/text.h"
@@ -29,8 +30,10 @@ struct Table {
 std::string to_text(const Table& table, int64_t width);
 inline constexpr int64_t kUnlimitedWidth = int64_t{1} << 30;
 
-/// Titles and rows as CSV (RFC 4180, except that lines end with a line feed alone). Cells are made printable, and
-/// quoted if they contain a comma or a quote.
+/// A cell of CSV: made printable, and quoted if it contains a comma or a quote.
+std::string csv_cell(std::string_view cell);
+
+/// Titles and rows as CSV (RFC 4180, except that lines end with a line feed alone).
 std::string to_csv(const Table& table);
 
 }  // namespace yoke

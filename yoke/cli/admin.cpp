@@ -35,6 +35,7 @@
 #include "yoke/cli/options/claim.h"
 #include "yoke/container/build.h"
 #include "yoke/container/config.h"
+#include "yoke/container/engine.h"
 #include "yoke/device/doctor/system.h"
 #include "yoke/storage/roots.h"
 #include "yoke/view/findings.h"
@@ -254,6 +255,14 @@ class AdminCheck {
     for (const auto kind : {EngineKind::kPodman, EngineKind::kDocker}) {
       if (!engine && find_tool(container::name(kind), context_.environment)) engine = kind;
     }
+    const auto source = container::source_of_subordinate_ids(read_text("/etc/nsswitch.conf").value_or(""));
+    const bool is_in_file = source == "files";
+    if (engine == EngineKind::kPodman && !is_in_file) {
+      add("containers", Status::kSkip,
+          fmt::format("subordinate ids of users come from {} (subid in /etc/nsswitch.conf), which is not asked",
+                      printable(source)),
+          "`getsubids USER` lists those of a user, which podman needs");
+    }
     const auto subuid = read_text("/etc/subuid").value_or("");
     for (const auto& account : accounts_) {
       if (getpwnam(account.name.c_str()) == nullptr) continue;  // a number
@@ -261,7 +270,7 @@ class AdminCheck {
         return line.starts_with(account.name + ":") || line.starts_with(fmt::format("{}:", account.uid));
       };
       const auto lines = lines_of(subuid);
-      if (engine == EngineKind::kPodman && std::none_of(lines.begin(), lines.end(), is_theirs)) {
+      if (engine == EngineKind::kPodman && is_in_file && std::none_of(lines.begin(), lines.end(), is_theirs)) {
         add("containers", Status::kWarn,
             fmt::format("{} cannot start containers of podman: /etc/subuid has no line for this user", account.name),
             "`usermod --add-subuids FIRST-LAST --add-subgids FIRST-LAST USER`, 65536 ids that nobody else has");

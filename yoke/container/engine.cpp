@@ -1,6 +1,8 @@
 #include "yoke/container/engine.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <strings.h>
 
 #include <algorithm>
 #include <array>
@@ -141,6 +143,18 @@ void read_docker_facts(Engine& engine, const std::string& version_json, const st
   // Since 25.0 the daemon lists the folders of specifications if CDI is enabled, by default since 28.2.
   const auto folders = info.value("CDISpecDirs", Json());
   engine.has_cdi = folders.is_array() && !folders.empty();
+}
+
+std::string source_of_subordinate_ids(std::string_view nsswitch) {
+  // Source  github.com/shadow-maint/shadow, lib/nss.c, of which older versions take the first source alone.
+  constexpr std::string_view kName = "subid:";
+  for (auto line : lines_of(nsswitch)) {
+    line = line.substr(0, line.find('#'));
+    if (line.size() < kName.size() || strncasecmp(line.data(), kName.data(), kName.size()) != 0) continue;
+    const auto sources = words_of(line.substr(kName.size()));
+    if (!sources.empty()) return fmt::format("{}", fmt::join(sources, " "));
+  }
+  return "files";
 }
 
 }  // namespace yoke::container

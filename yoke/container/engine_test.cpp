@@ -56,6 +56,15 @@ TEST(Engine, DockersDaemonCountsAndNotItsClient) {
   EXPECT_THROW(read_docker_facts(engine, "no JSON", ""), Error);
 }
 
+TEST(Engine, SubordinateIdsAreInAFileUnlessTheMachineHasAnotherSource) {
+  const std::pair<const char*, const char*> rows[] = {{"", "files"},
+                                                      {"passwd: files sss\n", "files"},
+                                                      {"# subid: sss\nsubid:\nsubid:\tfiles # as usual\n", "files"},
+                                                      {"passwd: files\nSUBID:   sss\nsubid: files", "sss"},
+                                                      {"subid: files sss\n", "files sss"}};
+  for (const auto& [text, source] : rows) EXPECT_EQ(source_of_subordinate_ids(text), source) << text;
+}
+
 TEST(Engine, AnOldProgramDoesNotKnowPull) {
   // docker/cli#1498 came with docker 20.10, and containers/podman#3617 with podman 1.5.2.
   for (const auto& [client, knows] : {std::pair("19.03.15", false), {"20.10.0", true}, {"28.2.2", true}}) {

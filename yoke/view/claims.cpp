@@ -228,19 +228,19 @@ Json claims_json(const std::vector<ClaimRow>& rows, const claim::Survey& survey,
   return json;
 }
 
-void add_claims(Json& json, const device::Snapshot& snapshot, const std::vector<ClaimRow>* rows) {
+void add_claims(Json& json, const std::vector<device::Choice>& choices, const std::vector<ClaimRow>* rows) {
   const auto add = [&](Json& device, const std::string& id) {
     auto& claims = device["claims"] = rows == nullptr ? Json() : Json::array();
     for (size_t i = 0; rows != nullptr && i < rows->size(); ++i) {
       if ((*rows)[i].id == id) claims.push_back(claim_json((*rows)[i]));
     }
   };
-  for (size_t i = 0; i < snapshot.devices.size(); ++i) {
-    const auto& device = snapshot.devices[i];
+  for (size_t i = 0; i < choices.size(); ++i) {
+    const auto& device = *choices[i].device;
     auto& entry = json["devices"][i];
-    add(entry, id_of(device));
+    add(entry, choices[i].id());
     for (size_t k = 0; k < device.instances.size(); ++k) {
-      add(entry["instances"][k], fmt::format("{}:{}", device.index, device.instances[k].index));
+      add(entry["instances"][k], device::Choice{&device.instances[k], &device, ""}.id());
     }
   }
 }

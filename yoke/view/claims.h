@@ -13,6 +13,7 @@
 #include "yoke/claim/report.h"
 #include "yoke/claim/reservation.h"
 #include "yoke/device/device.h"
+#include "yoke/device/selection.h"
 
 namespace yoke::view {
 
@@ -57,9 +58,10 @@ nlohmann::ordered_json claims_json(const std::vector<ClaimRow>& rows, const clai
                                    const std::vector<ReservationRow>& reservations,
                                    const std::function<std::string(int64_t)>& user_name);
 
-/// Adds `claims` to each device and MIG instance of device::to_json(snapshot), as docs/devices.md has it. nullptr: they
-/// are not known.
-void add_claims(nlohmann::ordered_json& json, const device::Snapshot& snapshot, const std::vector<ClaimRow>* rows);
+/// Adds `claims` to each device and MIG instance of device::to_json(), as docs/devices.md has it. `choices`: the
+/// devices of `json`, in the same order. nullptr: the claims are not known.
+void add_claims(nlohmann::ordered_json& json, const std::vector<device::Choice>& choices,
+                const std::vector<ClaimRow>* rows);
 
 /// Hours by user and device (`yoke claims --report`), with a row for all devices of a user who had several. `snapshot`
 /// says which devices there are now. kExact: for programs, with all digits, and nothing where a value is not known.

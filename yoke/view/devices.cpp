@@ -104,7 +104,7 @@ Table device_csv(const std::vector<device::Choice>& choices, const std::vector<C
     const auto of_claims = [&](const std::function<std::string(const ClaimRow&)>& text) {
       std::vector<std::string> texts;
       for (const auto& claim : claims) {
-        if (claim.id == id) texts.push_back(text(claim));
+        if (claim.id == id) texts.push_back(csv_cell(text(claim)));
       }
       table.rows.back().push_back(fmt::format("{}", fmt::join(texts, ", ")));
     };

@@ -20,7 +20,8 @@ using ClaimLabels = std::map<std::string, std::string>;
 Table device_table(const device::Snapshot& snapshot, const ClaimLabels& claims = {});
 
 /// Returns a table for programs, with the chosen devices and their instances. It has more columns, plain numbers, and
-/// units in the titles. Where several share a device, a cell about claims has a value of each.
+/// units in the titles. Where several share a device, a cell about claims has a value of each,
+/// as a line of CSV with a blank after each comma.
 Table device_csv(const std::vector<device::Choice>& choices, const std::vector<ClaimRow>& claims = {});
 
 /// Returns a table with only index, UUID, bus id and name (`-L`).

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 namespace yoke::view {
 namespace {
@@ -71,6 +72,35 @@ TEST(Devices, NamesCannotObeyNorBreakTheTable) {
   EXPECT_THAT(to_text(device_table(snapshot), 80), HasSubstr("?[2Jevil name?"));
   EXPECT_THAT(device_page(snapshot.devices[0], "0"), Not(HasSubstr("\x1b")));
   EXPECT_THAT(to_csv(device_csv(device::DeviceSelection().resolve(snapshot))), Not(HasSubstr("\x1b")));
+}
+
+TEST(Devices, AnInstanceThatWasChosenHasItsOwnClaims) {
+  auto snapshot = gpu_pair();
+  snapshot.devices[0].instances = {Device{.index = 1, .vendor = Vendor::kNvidia}};
+  snapshot.devices[1].state = State::kFree;
+  const std::vector<ClaimRow> rows = {{.id = "0:1", .user = "ada"}, {.id = "1", .user = "bob"}};
+  const auto users = [&](const std::string& word) {
+    auto json = nlohmann::ordered_json::parse(R"({"devices": [{"instances": [{}]}]})");
+    add_claims(json, device::DeviceSelection::parse({word}).resolve(snapshot), &rows);
+    std::string text;
+    const auto& entry = json["devices"][0];
+    for (const auto& claim : entry["claims"]) text += claim.at("user").get<std::string>() + " ";
+    for (const auto& claim : entry["instances"][0].value("claims", nlohmann::ordered_json::array())) {
+      text += "in it " + claim.at("user").get<std::string>();
+    }
+    return text;
+  };
+  EXPECT_EQ(users("0:1"), "ada ");
+  EXPECT_EQ(users("0"), "in it ada");
+  EXPECT_EQ(users("1"), "bob ");
+}
+
+TEST(Devices, PurposesOfSeveralClaimsCanBeToldApart) {
+  const std::vector<ClaimRow> rows = {{.id = "0", .user = "ada", .purpose = "a, \"b\""},
+                                      {.id = "0", .user = "bob", .purpose = "c"}};
+  const auto table = device_csv(device::DeviceSelection().resolve(gpu_pair()), rows);
+  EXPECT_EQ(table.columns.back().title, "claim_purposes");
+  EXPECT_EQ(table.rows[0].back(), "\"a, \"\"b\"\"\", c");
 }
 
 TEST(Devices, NotesSayWhyThereIsNothing) {
