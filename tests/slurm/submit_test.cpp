@@ -261,6 +261,9 @@ TEST_F(SlurmSubmit, RefusesOutputsThatSlurmCouldNotWrite) {
   refused("-c4", "give --cpus-per-rank");
   refused("--gres=gpu:2", "give --gpus-per-node N");
   refused("--exclusive", "--exclusive is an option of sbatch: give it as --sbatch=--exclusive");
+  for (const auto* flag : {"--exclusive", "--no-requeue"}) {  // a word after it is the program
+    refused(std::string(flag) + " ./train", (std::string(flag) + " is an option of sbatch: give ").c_str());
+  }
   refused("-a 0-2000", "the largest index is 2000, and those of this cluster are at most 1000 (MaxArraySize=1001)");
   const auto array = slurm(cluster, "array -t 1h --param a=1 -- echo {a}");
   EXPECT_EQ(array.exit_code, 64);
@@ -373,6 +376,22 @@ TEST_F(SlurmSubmit, TheNoteOfAForgottenJobLeadsToItsOutputAndItsScript) {
   EXPECT_EQ(slurp(folder_.path("slurm-3.sh")), "echo of beta\n");
   const auto own = nlohmann::json::parse(slurp(folder_.path("state/yoke/slurm/3/job.yoke.json")));
   EXPECT_EQ(own["script"], folder_.path("slurm-3.yoke.sh"));
+  // A file that was there before the job is the output of another one, and its own is not.
+  folder_.write("late/sbatch",
+                "#!/bin/sh\nid=$(/usr/bin/sbatch \"$@\") || exit\n"
+                "until [ -e slurm-${id%%;*}.out ]; do sleep 0.05; done\necho $id\n",
+                true);
+  folder_.write("slurm-4.sh", "");
+  folder_.write("slurm-5.sh", "");
+  folder_.write("slurm-5.out", "of beta\n");
+  const auto warning_of_next = [&] {
+    const auto submitted = cluster.shell("cd " + folder_.path() + "; export HOME=$PWD PATH=$PWD/late:$PATH; exec " +
+                                         YOKE_COMMAND + " slurm submit -t 5m -- true");
+    EXPECT_EQ(submitted.exit_code, 0) << submitted.err;
+    return submitted.err;
+  };
+  EXPECT_THAT(warning_of_next(), Not(HasSubstr("is also the output of another job")));
+  EXPECT_THAT(warning_of_next(), HasSubstr("slurm-5.out is also the output of another job 5"));
 }
 
 TEST_F(SlurmSubmit, AForgottenArrayIsResumedByTasksAndAForeignScriptIsNotRun) {

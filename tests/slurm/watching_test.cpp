@@ -28,6 +28,11 @@ std::string submit(const SlurmCluster& cluster, const std::string& words) {
   return result.out.substr(0, result.out.find('\n'));
 }
 
+/// "5-7" for the job 5 and 3 numbers.
+std::string numbers_from(const std::string& job, int count) {
+  return job + "-" + std::to_string(std::stoi(job) + count - 1);
+}
+
 TEST(SlurmWatching, ListsJobsAndShowsWhatTheyPrint) {
   if (const auto reason = SlurmCluster::why_not(); !reason.empty()) GTEST_SKIP() << reason;
   SlurmCluster cluster({"--network", "--cpus", "8", "--gpus", "4", "2"});
@@ -115,6 +120,10 @@ TEST(SlurmWatching, ListsJobsAndShowsWhatTheyPrint) {
   ASSERT_TRUE(cluster.wait_for_state(het, "COMPLETED"));
   EXPECT_THAT(slurm(cluster, "report " + het).out,
               AllOf(HasSubstr("job " + het + "+0 (two"), HasSubstr("job " + het + "+1 (b)")));
+  // The second component has the next number.
+  const auto components = Json::parse(slurm(cluster, "report --json " + numbers_from(het, 2)).out).at("reports");
+  ASSERT_EQ(components.size(), 2U) << components;
+  EXPECT_EQ(components[1].at("job").at("id"), het + "+1");
 
   // Slurm has forgotten this job, and keeps no accounts here.
   cluster.shell(kFolder + "echo old > slurm-777.out; echo other > slurm-77.out", "ada");
@@ -189,6 +198,12 @@ TEST(SlurmWatching, ReportsWhatAJobUsedAndShowsItsDevices) {
   const auto tasks = Json::parse(slurm(cluster, "report --json " + array).out).at("reports");
   ASSERT_EQ(tasks.size(), 3U);  // in the order of tasks, of which the last one has the array's number
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(tasks[i].at("job").at("id"), array + "_" + std::to_string(i + 1));
+  // The numbers of an array's tasks follow each other. Tasks that the array's number has told are not told again.
+  const auto once = Json::parse(slurm(cluster, "report --json " + numbers_from(array, 3)).out);
+  EXPECT_EQ(once.at("reports"), tasks);
+  EXPECT_EQ(once.at("arrays").size(), 1U);
+  const auto both = Json::parse(slurm(cluster, "report --json " + numbers_from(array, 3) + " " + array + "_2").out);
+  EXPECT_EQ(both.at("reports").size(), 4U) << "the user names the task";
   const auto other = slurm(cluster, "report lr" + job + "e-" + job + "_seed9.out");
   EXPECT_EQ(other.exit_code, 66);
   EXPECT_THAT(other.err, HasSubstr("is not an output of job " + job));
@@ -540,6 +555,15 @@ TEST(SlurmWatching, TakesTheAccountsOfAJobThatWasNotSampled) {
       },
       milliseconds(60'000)))
       << states();
+  // sacct does not know such a task by its name.
+  EXPECT_EQ(cluster.run({"sacct", "-X", "-n", "-j", queued + "_1"}).out, "");
+  const auto cancelled = slurm(cluster, "report " + queued + "_1");
+  EXPECT_EQ(cancelled.exit_code, 0) << cancelled.err;
+  EXPECT_THAT(cancelled.out,
+              AllOf(HasSubstr("job " + queued + "_[1,2] "), HasSubstr("CANCELLED"), Not(HasSubstr("PENDING"))));
+  const auto lacking = slurm(cluster, "report " + queued + "_9");
+  EXPECT_EQ(lacking.exit_code, 66);
+  EXPECT_THAT(lacking.err, HasSubstr("know job " + queued + "_9"));
 }
 
 }  // namespace

@@ -143,6 +143,9 @@ std::string sbatch_line(const std::vector<std::string>& options) {
   return line + " <sweep.sh";
 }
 
+/// Whether an array may be in the queue although its submission failed: sbatch gave no answer, or no number.
+bool may_run(const Error& error) { return error.code() == ErrorCode::kTimeout || error.code() == ErrorCode::kDataLoss; }
+
 /// Makes the folders and files of a sweep, and submits it.
 slurm::Submission make_sweep(const fs::path& folder, const slurm::Sweep& sweep, const std::string& script,
                              const std::vector<std::string>& options, const Environment& environment) {
@@ -152,8 +155,7 @@ slurm::Submission make_sweep(const fs::path& folder, const slurm::Sweep& sweep, 
     slurm::write_text(folder / "sweep.json", to_text(sweep));
     return slurm::submit(script, environment, options);
   } catch (const Error& error) {
-    const bool may_run = error.code() == ErrorCode::kTimeout || error.code() == ErrorCode::kDataLoss;
-    if (!may_run) remove_sweep(folder, sweep.tasks.size());
+    if (!may_run(error)) remove_sweep(folder, sweep.tasks.size());
     throw;
   } catch (const fs::filesystem_error& error) {
     remove_sweep(folder, sweep.tasks.size());
@@ -282,8 +284,7 @@ void submit_tasks(SweepFolder& folder, slurm::SweepRerun rerun, const std::strin
     for (const auto& message : submission.messages) std::cerr << "sbatch: " << message << '\n';
     rerun.job = submission.job_id;
   } catch (const Error& error) {
-    const bool may_run = error.code() == ErrorCode::kTimeout || error.code() == ErrorCode::kDataLoss;
-    if (!may_run) kept.undo();
+    if (!may_run(error)) kept.undo();
     throw;
   }
   folder.sweep.reruns.push_back(std::move(rerun));
@@ -322,11 +323,13 @@ int rerun_sweep(const SlurmArrayArgs& args, Context& context) {
       if (!failure || failure->code() == ErrorCode::kFailedPrecondition) {
         submit_tasks(folder, rerun, script, options, context.environment);
       } else {  // a Slurm that does not answer would keep each of them waiting
-        failed.push_back({{"tasks", rerun.tasks}, {"options", rerun.options}, {"error", "not tried"}});
+        failed.push_back(
+            {{"tasks", rerun.tasks}, {"options", rerun.options}, {"error", "not tried"}, {"may_run", false}});
         continue;
       }
     } catch (const Error& error) {
-      failed.push_back({{"tasks", rerun.tasks}, {"options", rerun.options}, {"error", error.what()}});
+      failed.push_back(
+          {{"tasks", rerun.tasks}, {"options", rerun.options}, {"error", error.what()}, {"may_run", may_run(error)}});
       if (plan.size() > 1) {
         std::cerr << fmt::format("{}task{} {}: {}\n", speaker(context), rerun.tasks.size() == 1 ? "" : "s", tasks,
                                  printable(error.what()));
@@ -361,8 +364,17 @@ int rerun_sweep(const SlurmArrayArgs& args, Context& context) {
   context.out.flush();
   if (!failure) return kExitOk;
   if (plan.size() == 1) throw *failure;
-  throw Error(failure->code(), "{} of {} arrays were not submitted; --rerun submits their tasks later", failed.size(),
-              plan.size());
+  if (!may_run(*failure)) {
+    throw Error(failure->code(), "{} of {} arrays were not submitted; --rerun submits their tasks later", failed.size(),
+                plan.size());
+  }
+  const auto num_others = failed.size() - 1;  // nothing is tried after an array of which this is not known
+  throw Error(
+      failure->code(),
+      "it is not known whether 1 of {} arrays was submitted; look at `squeue --me` before another --rerun, which "
+      "would start its tasks twice{}",
+      plan.size(),
+      num_others == 0 ? "" : fmt::format(". {} more {} not submitted", num_others, num_others == 1 ? "was" : "were"));
 }
 
 int run_slurm_array(const SlurmArrayArgs& args, Context& context) {

@@ -12,6 +12,7 @@
 #include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
@@ -98,7 +99,8 @@ std::optional<slurm::JobName> job_of_sweep(const std::string& word, const Enviro
 struct ReportTarget {
   std::vector<slurm::JobName> names;
   std::optional<slurm::JobRange> range;
-  std::string file;  ///< Empty: the user gave the number.
+  std::string file;             ///< Empty: the user gave the number.
+  bool is_of_interval = false;  ///< As in slurm::JobTarget.
 };
 
 std::vector<ReportTarget> report_targets(const std::string& word, const Environment& environment) {
@@ -106,7 +108,7 @@ std::vector<ReportTarget> report_targets(const std::string& word, const Environm
   std::vector<ReportTarget> result;
   const auto jobs = word.find('/') == word.npos ? slurm::parse_job_targets(word) : std::vector<slurm::JobTarget>();
   if (jobs.size() == 1 || !std::filesystem::exists(word, ignored)) {  // a file may be called 5-7
-    for (const auto& job : jobs) result.push_back({{job.name}, job.range, ""});
+    for (const auto& job : jobs) result.push_back({{job.name}, job.range, "", job.is_of_interval});
   }
   if (!result.empty()) return result;
   if (const auto job = job_of_sweep(word, environment)) return {{{*job}, {}, ""}};
@@ -179,7 +181,7 @@ std::vector<slurm::Evidence> find_evidence(const slurm::JobName& name, const Env
     if (!failure && error.code() != ErrorCode::kFailedPrecondition) failure = error;
   }
   auto cancelled = cancelled_evidence(jobs);
-  if (jobs.empty()) jobs[name.number];
+  if (jobs.empty() && !name.task && !name.component) jobs[name.number];  // those have numbers of their own
   const auto* user = getpwuid(geteuid());
   const std::string reader = user == nullptr ? "" : user->pw_name;
   std::vector<slurm::Evidence> result;
@@ -250,17 +252,31 @@ std::vector<slurm::Evidence> evidence_of_file(const ReportTarget& target, const 
   throw *failure;
 }
 
-std::vector<slurm::Evidence> evidence_of(const ReportTarget& target, const Environment& environment) {
-  if (!target.file.empty()) return evidence_of_file(target, environment);
-  auto evidence = find_evidence(target.names.front(), environment);
-  if (!target.range) return evidence;
+std::vector<slurm::Evidence> evidence_of_tasks(const slurm::JobRange& range, const Environment& environment) {
+  auto evidence = find_evidence({range.number, std::nullopt}, environment);
   std::erase_if(evidence, [&](const slurm::Evidence& one) {
     const bool is_known = one.job || !one.accounts.empty();
-    return !is_known || !target.range->contains(one.job ? *one.job : one.accounts.back().job);
+    return !is_known || !range.contains(one.job ? *one.job : one.accounts.back().job);
   });
   if (!evidence.empty()) return evidence;
-  throw Error(ErrorCode::kNotFound, "neither slurmctld nor the accounts know these tasks of job {}",
-              target.range->number);
+  throw Error(ErrorCode::kNotFound, "neither slurmctld nor the accounts know these tasks of job {}", range.number);
+}
+
+std::vector<slurm::Evidence> evidence_of(const ReportTarget& target, const Environment& environment) {
+  if (!target.file.empty()) return evidence_of_file(target, environment);
+  if (target.range) return evidence_of_tasks(*target.range, environment);
+  const auto& name = target.names.front();
+  try {
+    return find_evidence(name, environment);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kNotFound || !name.task) throw;
+    try {  // sacct has a task that was cancelled in the queue under the name of the array alone
+      return evidence_of_tasks({name.number, {*name.task}}, environment);
+    } catch (const Error& of_array) {
+      if (of_array.code() != ErrorCode::kNotFound) throw;
+    }
+    throw;
+  }
 }
 
 /// Whether the user named an array by its number alone, and it has several tasks.
@@ -279,6 +295,7 @@ int run_slurm_report(const SlurmReportArgs& args, Context& context) {
   }
   std::optional<Error> unknown;  // one job of several does not keep the others from their reports
   auto reports = nlohmann::ordered_json::array(), arrays = reports;
+  std::set<std::string> told;  // by 5-7, of which 5 may be an array and 6 one of its tasks
   bool is_first = true;
   const auto print = [&](const std::string& text) {
     context.out << (is_first ? "" : "\n") << text;
@@ -297,9 +314,11 @@ int run_slurm_report(const SlurmReportArgs& args, Context& context) {
     }
     for (const auto& evidence : found) {
       auto report = make_report(evidence);
+      if (target.is_of_interval && !told.insert(report.job.id).second) continue;
       auto advice = advise(report);
       tasks.push_back({std::move(report), std::move(advice)});
     }
+    if (tasks.empty()) continue;
     const bool is_array = is_whole_array(target, tasks);
     if (is_array && args.json) arrays.push_back(to_json(make_array_report(tasks)));
     if (is_array && !args.json) print(to_text(make_array_report(tasks), table_width(context)));

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <tuple>
 
 #include "yoke/base/error.h"
 #include "yoke/base/held_signals.h"
@@ -247,8 +248,7 @@ void refuse_if_run_again(const slurm::Job& job, const Environment& environment) 
               *name->task, shell_word(printable(job.folder)), jobs.back());
 }
 
-int resume_job(slurm::JobName name, const SlurmResumeArgs& args, Context& context) {
-  if (name.component) name = {.number = name.number, .component = 0};  // components go on together
+int resume_job(const slurm::JobName& name, const SlurmResumeArgs& args, Context& context) {
   auto jobs = slurm::known_jobs(name, context.environment);
   if (!jobs.empty() && jobs.front().id == fmt::format("{}+0", name.number)) {
     jobs.resize(1);
@@ -320,13 +320,23 @@ int resume_job(slurm::JobName name, const SlurmResumeArgs& args, Context& contex
   return kExitOk;
 }
 
-/// The jobs that a user names; of "42_[1-3]" each task.
+/// The jobs that a user names, each once; of "42_[1-3]" each task.
 std::vector<slurm::JobName> names_to_resume(const std::string& word) {
   std::vector<slurm::JobName> names;
-  for (const auto& [name, range] : slurm::require_job_targets(word)) {
-    if (!range) names.push_back(name);
-    for (const auto task : range ? range->tasks : std::vector<int64_t>()) names.push_back({name.number, task});
+  for (const auto& target : slurm::require_job_targets(word)) {
+    if (!target.range) {
+      names.push_back(target.name);
+      continue;
+    }
+    for (const auto task : target.range->tasks) names.push_back({target.name.number, task});
   }
+  for (auto& name : names) {
+    if (name.component) name.component = 0;  // components go on together
+  }
+  std::ranges::sort(names, {}, [](const auto& name) { return std::tuple(name.number, name.task, name.component); });
+  const auto repeated =
+      std::ranges::unique(names, {}, [](const auto& name) { return std::tuple(name.number, name.task); });
+  names.erase(repeated.begin(), repeated.end());
   return names;
 }
 
@@ -335,12 +345,18 @@ int run_slurm_resume(SlurmResumeArgs args, Context& context) {
   if (names.size() == 1) return resume_job(names[0], args, context);
   if (!args.folder.empty()) args.folder = fs::absolute(args.folder).string();  // resuming changes the working folder
   int status = kExitOk;
-  for (const auto& name : names) {
+  for (size_t i = 0; i < names.size(); ++i) {
     try {
-      resume_job(name, args, context);
+      resume_job(names[i], args, context);
     } catch (const Error& error) {  // it does not keep the others from running again
-      std::cerr << speaker(context) << printable(error.what()) << '\n';
-      if (status == kExitOk) status = exit_status(error.code());
+      // A Slurm that does not answer would keep each of them waiting.
+      const bool is_silent = error.code() == ErrorCode::kUnavailable || error.code() == ErrorCode::kTimeout;
+      const bool is_end = is_silent && i + 1 < names.size();
+      std::cerr << speaker(context) << printable(error.what())
+                << (is_end ? fmt::format("; the others were not tried, from {} on", to_text(names[i + 1])) : "")
+                << '\n';
+      if (is_silent || status == kExitOk) status = exit_status(error.code());
+      if (is_end) break;
     }
   }
   return status;
@@ -369,6 +385,8 @@ void add_slurm_resume(CLI::App& cmd, Context& context) {
                "by itself, as yoke's trainings do.\n"
                "\n"
                "A job that has succeeded is resumed too, with a remark.\n"
+               "\n"
+               "Of several jobs, each is resumed once. If slurmctld gives no answer, the rest is not tried.\n"
                "\n"
                "Exit status: 0; 64 if the job is an array and no task is named; 66 if slurmctld has forgotten the\n"
                "job and there is no script; 69 if it has not ended or Slurm refuses; 75 if slurmctld or munge\n"

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "yoke/base/environment.h"
@@ -199,6 +200,18 @@ bool is_of_newest(const SubmitJson& note, int64_t job, const Environment& enviro
   }
 }
 
+/// The names in the folder of the output `pattern`. Empty: they are not known, because the folder differs by job.
+std::set<std::string> names_beside(const fs::path& pattern) {
+  std::set<std::string> names;
+  const auto folder = pattern.parent_path();
+  if (folder.string().find('%') != std::string::npos) return names;
+  std::error_code error;
+  for (fs::directory_iterator at(folder.empty() ? "." : folder, error), end; !error && at != end; at.increment(error)) {
+    names.insert(at->path().filename().string());
+  }
+  return names;
+}
+
 SubmitJson lines_as_json(const std::vector<slurm::Line>& lines) {
   auto result = SubmitJson::array();
   for (const auto& [text, why] : lines) result.push_back({{"what", text}, {"why", why}});
@@ -283,6 +296,7 @@ int run_submit(const SubmitArgs& args, Context& context) {
 }  // namespace
 
 SubmitJson submit_with_note(SubmitJson note, const std::string& script, const Context& context) {
+  const auto before = names_beside(note_text(note, "output_pattern"));  // the job may write as soon as it is submitted
   const auto submission = slurm::submit(script, slurm::without_sbatch_variables(context.environment));
   for (const auto& message : submission.messages) std::cerr << "sbatch: " << message << '\n';
   std::error_code ignored;
@@ -302,7 +316,7 @@ SubmitJson submit_with_note(SubmitJson note, const std::string& script, const Co
   note["folder"] = job.folder;
   note["script"] = kept;
   note["output"] = slurm::expand_path(note_text(note, "output_pattern"), job);
-  if (had_script && fs::exists(note_text(note, "output"), ignored)) {
+  if (had_script && before.contains(fs::path(note_text(note, "output")).filename())) {
     std::cerr << fmt::format(
         "{}warning: {} is also the output of another job {}, perhaps of another cluster; submit from "
         "another folder, or give -o with another name\n",

@@ -25,6 +25,8 @@ std::optional<JobRange> parse_job_range(std::string_view text) {
   const Job job{.array = number, .array_task = std::string(text.substr(bracket + 2, text.size() - bracket - 3))};
   JobRange range{*number, array_tasks_of(job)};
   std::ranges::sort(range.tasks);
+  const auto repeated = std::ranges::unique(range.tasks);
+  range.tasks.erase(repeated.begin(), repeated.end());
   return range.tasks.empty() ? std::nullopt : std::optional(range);
 }
 
@@ -49,7 +51,9 @@ std::vector<JobTarget> parse_job_targets(std::string_view text) {
     } else if (const auto name = parse_job_name(part)) {
       targets.push_back({*name, std::nullopt});
     } else if (first && last && 0 < *first && *first <= *last && *last - *first < kMostJobs) {
-      for (auto number = *first; number <= *last; ++number) targets.push_back({{number, std::nullopt}, std::nullopt});
+      for (auto number = *first; number <= *last; ++number) {
+        targets.push_back({{number, std::nullopt}, std::nullopt, true});
+      }
     } else {
       return {};
     }

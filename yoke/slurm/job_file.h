@@ -8,7 +8,7 @@ namespace yoke::slurm {
 /// Tasks of an array in the form of squeue and `yoke slurm ps`: "7_[1-2]", "7_[1,4-9%2]".
 struct JobRange {
   int64_t number = 0;
-  std::vector<int64_t> tasks;  ///< Sorted.
+  std::vector<int64_t> tasks;  ///< Sorted, each once.
 
   /// Whether `job` is one of these tasks, or tasks that wait together and contain one.
   bool contains(const Job& job) const;
@@ -20,6 +20,7 @@ std::optional<JobRange> parse_job_range(std::string_view text);
 struct JobTarget {
   JobName name;
   std::optional<JobRange> range;  ///< These tasks of the array `name` alone.
+  bool is_of_interval = false;    ///< The user wrote "5-7", so the number may be that of a task of another target.
 
   bool contains(const Job& job) const { return !range || range->contains(job); }
   bool operator==(const JobTarget&) const = default;

@@ -9,6 +9,7 @@ TEST(SlurmJobFile, ARangeNamesTasksOfAnArray) {
   EXPECT_EQ(parse_job_range("7_[1-2]"), (JobRange{7, {1, 2}}));
   EXPECT_EQ(parse_job_range("7_[1,4-5%2]"), (JobRange{7, {1, 4, 5}}));
   EXPECT_EQ(parse_job_range("7_[6,0-4:2]"), (JobRange{7, {0, 2, 4, 6}}));
+  EXPECT_EQ(parse_job_range("7_[2,1-3,1]"), (JobRange{7, {1, 2, 3}}));
   for (const auto* text : {"7", "7_1", "7_[]", "7_[a]", "x_[1]", "7_[1-2", "-7_[1]", "7_[1,..."}) {
     EXPECT_EQ(parse_job_range(text), std::nullopt) << text;
   }
@@ -25,8 +26,9 @@ TEST(SlurmJobFile, AWordNamesJobsAndTasks) {
   EXPECT_EQ(parse_job_targets("7"), (Targets{{{7, {}}, {}}}));
   EXPECT_EQ(parse_job_targets("7.0"), (Targets{{{7, {}}, {}}}));
   EXPECT_EQ(parse_job_targets("7_1,9+1"), (Targets{{{7, 1}, {}}, {{9, {}, 1}, {}}}));
-  EXPECT_EQ(parse_job_targets("7_[1,3],5-6"), (Targets{{{7, {}}, JobRange{7, {1, 3}}}, {{5, {}}, {}}, {{6, {}}, {}}}));
-  EXPECT_EQ(parse_job_targets("5-5"), (Targets{{{5, {}}, {}}}));
+  EXPECT_EQ(parse_job_targets("7_[1,3],5-6"),
+            (Targets{{{7, {}}, JobRange{7, {1, 3}}}, {{5, {}}, {}, true}, {{6, {}}, {}, true}}));
+  EXPECT_EQ(parse_job_targets("5-5"), (Targets{{{5, {}}, {}, true}}));
   for (const auto* text :
        {"", ",", "5,", "7-5", "0-3", "-3", "5-", "1-2000", "7_[1", "7_[]", "slurm-5.out", "5-7.out"}) {
     EXPECT_EQ(parse_job_targets(text), Targets{}) << text;

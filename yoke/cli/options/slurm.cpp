@@ -15,6 +15,7 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/options/value.h"
+#include "yoke/slurm/check/options.h"
 #include "yoke/slurm/check/request.h"
 
 namespace yoke::cli {
@@ -173,11 +174,13 @@ void add_job_options(CLI::App& cmd, SlurmJobOptions& options) {
 
 void add_habits(CLI::App& cmd, std::span<const SbatchHabit> habits) {
   for (const auto& habit : habits) {
-    const std::string names = habit.names, instead = habit.instead;
-    const auto refuse = [names, instead](const std::vector<std::string>& values) {
-      const auto value = values.empty() || values[0].empty() ? "" : " " + values[0];
-      throw Error(ErrorCode::kInvalidArgument, "{}{} is an option of sbatch: {}",
-                  names.substr(names.find(',') == names.npos ? 0 : names.find(',') + 1), printable(value), instead);
+    const std::string names = habit.names, name = names.substr(names.find("--")), instead = habit.instead;
+    const auto* spec = slurm::check::find_option(slurm::check::kSbatch, name.substr(2));
+    const bool takes_value = spec != nullptr && spec->value == slurm::check::Value::kRequired;
+    const auto refuse = [name, instead, takes_value](const std::vector<std::string>& values) {
+      // The word after a flag may be the program.
+      const auto value = !takes_value || values.empty() || values[0].empty() ? "" : " " + values[0];
+      throw Error(ErrorCode::kInvalidArgument, "{}{} is an option of sbatch: {}", name, printable(value), instead);
     };
     cmd.add_option_function<std::vector<std::string>>(names, refuse)->expected(0, 1)->group("");
   }
