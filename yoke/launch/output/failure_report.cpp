@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include <algorithm>
+#include <initializer_list>
 #include <string_view>
 
 #include "yoke/base/text.h"
@@ -20,12 +21,22 @@ bool is_frame(std::string_view line) {
   return line.starts_with("frame #") || line.starts_with("Exception raised from ");
 }
 
-/// Whether the rank failed because another one had gone, in the words of yoke, of the system (Gloo, Python), or of
-/// NCCL.
+bool contains_any(std::string_view text, std::initializer_list<std::string_view> words) {
+  return std::ranges::any_of(words, [&](auto one) { return text.find(one) != text.npos; });
+}
+
+/// Whether the rank failed because another one had gone, in the words of yoke, NCCL, Gloo or the ranks' TCPStore. Words
+/// of the system, such as "Broken pipe", count only beside the name of Gloo or the store: a rank may have had a pipe of
+/// its own.
 bool is_consequence(const ErrorReport& report) {
-  constexpr std::string_view kWords[] = {"lost its connection to another rank", "Connection closed by peer",
-                                         "Connection reset by peer", "Broken pipe", "remote process exited"};
-  return std::ranges::any_of(kWords, [&](auto words) { return report.message.find(words) != std::string::npos; });
+  const std::string_view text = report.message;
+  if (contains_any(text, {"lost its connection to another rank", "ncclRemoteError",
+                          "remote process exited or there was a network error"})) {
+    return true;
+  }
+  return contains_any(text, {"gloo/transport/", "DistNetworkError"}) &&
+         contains_any(text, {"Connection closed by peer", "Connection reset by peer", "Broken pipe",
+                             "Connection was likely closed"});
 }
 
 }  // namespace
