@@ -64,9 +64,6 @@ struct Engine {
 /// Where the subordinate ids of users come from, by the text of /etc/nsswitch.conf: "files" is /etc/subuid. Pure.
 std::string source_of_subordinate_ids(std::string_view nsswitch);
 
-/// Where the subordinate ids of users come from, by the text of /etc/nsswitch.conf: "files" is /etc/subuid. Pure.
-std::string source_of_subordinate_ids(std::string_view nsswitch);
-
 inline constexpr const char* kMessageQueues = "/dev/mqueue";
 
 /// How long an engine may take to answer a question. Its daemon may have stopped, or its storage may hang.
