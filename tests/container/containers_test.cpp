@@ -99,6 +99,21 @@ TEST_P(Containers, OptionsAreTheSameUnderAllEngines) {
   EXPECT_EQ(owner_of(machine().path(folder + "/made")), GetParam().uid);
   EXPECT_EQ(std::filesystem::status(machine().path("work/a")).type(), std::filesystem::file_type::not_found);
 
+  // More than a message between two processes can have.
+  std::string text;
+  for (const char* const name : {"X1=", "X2=", "X3="}) text += name + std::string(100'000, 'x') + "\n";
+  machine().write("work/long", text);
+  const auto many = run(machine().shell({"--gpu", "none", "--env-file", "long"}, "echo ${#X1} ${#X2} ${#X3}"));
+  EXPECT_EQ(many.out, "100000 100000 100000\n") << many.err;
+  machine().write("work/long", "TOO_LONG=" + std::string(200'000, 'x') + "\n");
+  const auto over = run(machine().shell({"--gpu", "1", "--env-file", "long"}, "true"));
+  EXPECT_EQ(over.exit_code, 64);
+  EXPECT_THAT(over.err, HasSubstr("too long: Linux takes at most 128 KiB for each"));
+  EXPECT_TRUE(wait_until([&] { return machine().num_claimed() == 0; }));
+  const auto changed = run(machine().shell({"--gpu", "none", "-e", "A=caf\xe9"}, "true"));
+  EXPECT_EQ(changed.exit_code, 64);
+  EXPECT_THAT(changed.err, HasSubstr("-e A: engines of containers change values that are not UTF-8 text"));
+
   const auto limited =
       run(machine().shell({"--gpu", "none", "-m", "100m", "--cpus", "1.5"},
                           "cat /sys/fs/cgroup/memory.max /sys/fs/cgroup/memory/memory.limit_in_bytes; true"));

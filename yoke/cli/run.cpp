@@ -9,7 +9,6 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <algorithm>
-#include <cctype>
 #include <chrono>
 #include <csignal>
 #include <iostream>
@@ -241,7 +240,8 @@ void append_inner_words(std::vector<std::string>& words, const Context& context)
     if (is_own && std::any_of(std::begin(kOuter), std::end(kOuter), is_outer)) {
       ++i;  // its value
     } else if (is_own && is_flag) {
-      const bool has_time = word == "--wait" && i + 1 < num_own && std::isdigit(context.words[i + 1].front()) != 0;
+      const bool has_time =
+          word == "--wait" && i + 1 < num_own && context.words[i + 1].find_first_of("0123456789") == 0;
       if (has_time) ++i;
     } else if (!is_own || (!has_value("--wait") && std::none_of(std::begin(kOuter), std::end(kOuter), has_value))) {
       words.push_back(word);

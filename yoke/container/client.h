@@ -20,7 +20,17 @@ struct Client {
 
   /// One command line that does the same, to be shown. Leaves out variables that `environment` has already.
   std::vector<std::string> words(const Environment& environment) const;
+
+  /// All of it as bytes, and back, for another process. Words and values may have any bytes except NUL.
+  std::string to_bytes() const;
+  static Client from_bytes(const std::string& bytes);
+
+  bool operator==(const Client&) const = default;
 };
+
+/// `where` names the option in errors.
+/// Errors  kInvalidArgument: the name or the value is not UTF-8, so an engine would change it, or has a NUL.
+void check_variable(const std::string& where, const std::string& name, const std::string& value);
 
 /// container-init sets NAME where it finds this prefix and NAME. So a client of an engine can have a value for the
 /// container in its environment, although it reads NAME for itself.

@@ -116,11 +116,10 @@ Variables parse_variable_file(const std::string& text, const std::string& file, 
                   "--env-file {}, line {}: give NAME=VALUE or NAME, where the name has no blanks, as docker wants it",
                   printable(file), number);
     }
-    if (equals != line.npos) {
-      variables.emplace_back(name, line.substr(equals + 1));
-    } else if (const auto value = environment.find(name)) {
-      variables.emplace_back(name, *value);
-    }
+    const auto value = equals != line.npos ? std::string(line.substr(equals + 1)) : environment.find(name);
+    if (!value) continue;
+    check_variable(fmt::format("--env-file {}, line {}", file, number), name, *value);
+    variables.emplace_back(name, *value);
   }
   return variables;
 }
@@ -130,6 +129,14 @@ std::string published_port(const std::string& text) {
   const auto num_colons = std::count(text.begin(), text.end(), ':');
   if (address != text.npos || num_colons > 1) return text;
   return (num_colons == 1 ? "127.0.0.1:" : "127.0.0.1::") + text;
+}
+
+std::string note_on_port(const std::string& text) {
+  const auto published = published_port(text);
+  if (published == text) return "";
+  constexpr std::string_view kLoopback = "127.0.0.1";
+  return fmt::format("only programs on this machine reach port {}; -p 0.0.0.0{} opens it to all hosts",
+                     text.substr(0, text.find_first_of(":/")), published.substr(kLoopback.size()));
 }
 
 Variables own_variables(const Engine& engine, const Request& request) {

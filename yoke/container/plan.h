@@ -41,6 +41,8 @@ Mount parse_mount(const std::string& text, const std::filesystem::path& folder);
 
 /// The value of an engine's --publish for that of -p: without an address, of this machine's loopback alone.
 std::string published_port(const std::string& text);
+/// What the user of -p should know of it; empty: nothing, because it has an address.
+std::string note_on_port(const std::string& text);
 
 /// Parses the lines of a file of variables (--env-file) as docker does: NAME=VALUE, where the value is the rest of the
 /// line as it is, or NAME, which is passed on from `environment`. Empty lines and those that begin with # mean nothing.

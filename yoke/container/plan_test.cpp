@@ -100,7 +100,14 @@ TEST(Plan, PortsAreOpenOnThisMachineAloneUnlessAsked) {
                                                       {"0.0.0.0:80:8080", "0.0.0.0:80:8080"},
                                                       {"10.0.0.7::80", "10.0.0.7::80"},
                                                       {"[::1]:80:80", "[::1]:80:80"}};
-  for (const auto& [given, published] : rows) EXPECT_EQ(published_port(given), published);
+  for (const auto& [given, published] : rows) {
+    EXPECT_EQ(published_port(given), published);
+    EXPECT_EQ(note_on_port(given).empty(), std::string(given) == published) << given;
+  }
+  EXPECT_EQ(note_on_port("8888:80/tcp"),
+            "only programs on this machine reach port 8888; -p 0.0.0.0:8888:80/tcp opens it to all hosts");
+  EXPECT_EQ(note_on_port("80/tcp"),
+            "only programs on this machine reach port 80; -p 0.0.0.0::80/tcp opens it to all hosts");
   auto request = request_of(7);
   request.ports = {"8888:8888"};
   EXPECT_THAT(planned({.kind = EngineKind::kDocker, .program = "/e"}, request),
@@ -250,6 +257,24 @@ TEST(Plan, FilesOfVariablesAreReadAsDockerDoes) {
                                 "A=1\n",
                                 "f", environment),
             (Variables{{"A", "1"}}));
+}
+
+TEST(Plan, AClientReachesAnotherProcessUnchanged) {
+  const Client client{.argv = {"/e", "", "a\xff\nb", "c=\"d\""},
+                      .variables = {{"A", "\xff\x01\n"}, {"EMPTY", ""}, {"LONG", std::string(300'000, 'x')}}};
+  EXPECT_EQ(Client::from_bytes(client.to_bytes()), client);
+  EXPECT_EQ(Client::from_bytes(Client{.argv = {"/e"}}.to_bytes()), (Client{.argv = {"/e"}}));
+  for (const auto* const text : {"", "x", "5"}) {
+    EXPECT_THROW(Client::from_bytes(std::string(text) + '\0' + "/e" + '\0'), Error) << text;
+  }
+}
+
+TEST(Plan, ValuesThatEnginesWouldChangeAreRefused) {
+  const Environment environment({{"PASSED", "caf\xe9"}});
+  for (const auto& text : {std::string("A=caf\xe9"), std::string("PASSED"), std::string("A=b\0c", 5)}) {
+    EXPECT_THAT(test::message_of([&] { parse_variable_file("OK=caf\xc3\xa9\n" + text, "f", environment); }),
+                HasSubstr("--env-file f, line 2: engines of containers change values that are not UTF-8 text"));
+  }
 }
 
 TEST(Plan, AnotherProgramInAContainer) {

@@ -15,6 +15,7 @@
 #include <csignal>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
@@ -43,9 +44,16 @@ constexpr std::chrono::seconds kDetachedStart{30};
 /// For finding and for removing a container. If the engine hangs, its first program later finds no keeper, and ends.
 constexpr std::chrono::seconds kRemovalTime{30};
 
-void tell(const UniqueFd& channel, const Json& message) {
+/// Sends a message, and `file` with it if there is one. If that fails, each process finds that the other one is gone.
+/// Returns false then, with errno.
+bool tell(const UniqueFd& channel, const Json& message, const UniqueFd& file = {}) {
   const auto text = message.dump(-1, ' ', false, Json::error_handler_t::replace);
-  [[maybe_unused]] const auto count = send(channel.value(), text.data(), text.size(), MSG_NOSIGNAL);
+  const int fd = file.value();
+  if (send_with_fds(channel.value(), std::as_bytes(std::span(text)), {&fd, file ? size_t{1} : size_t{0}})) return true;
+  const int error = errno;
+  shutdown(channel.value(), SHUT_RDWR);
+  errno = error;
+  return false;
 }
 
 /// Whether a signal asks a program to end.
@@ -53,14 +61,13 @@ bool ends_processes(int number) {
   return number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT;
 }
 
-/// Waits for a message. Returns nullopt if the other process is gone.
-std::optional<Json> hear(const UniqueFd& channel) {
-  std::string text(1 << 20, '\0');
-  ssize_t count = 0;
-  do {
-    count = recv(channel.value(), text.data(), text.size(), 0);
-  } while (count < 0 && errno == EINTR);
+/// Waits for a message, and puts the file that came with it into `file`. Returns nullopt if the other process is gone.
+std::optional<Json> hear(const UniqueFd& channel, UniqueFd* file = nullptr) {
+  std::string text(1 << 18, '\0');  // more than the kernel takes for a message
+  std::vector<UniqueFd> files;
+  const auto count = receive_with_fds(channel.value(), std::as_writable_bytes(std::span(text)), files);
   if (count <= 0) return std::nullopt;
+  if (file != nullptr && !files.empty()) *file = std::move(files[0]);
   text.resize(static_cast<size_t>(count));
   auto json = Json::parse(text, nullptr, false);
   return json.is_object() ? std::optional(std::move(json)) : std::nullopt;
@@ -95,7 +102,10 @@ class Keeper {
   /// Lets the command start the engine's client. Returns false if the command is gone.
   bool begin() {
     const auto client = container::plan_container(kept_.engine, kept_.request, grant_);
-    tell(channel_, {{"argv", client.argv}, {"variables", client.variables}, {"is_logged", needs_log()}});
+    // Words and values may have any bytes, and be longer than a message.
+    if (!tell(channel_, {{"is_logged", needs_log()}}, to_descriptor(client.to_bytes()))) {
+      throw system_error(errno, "starting the client of " + std::string(name(kept_.engine.kind)));
+    }
     const auto answer = hear(channel_);
     if (!answer || !answer->contains("client")) return false;
     client_pid_ = answer->at("client").get<pid_t>();
@@ -367,11 +377,13 @@ class Front {
 
   /// `output`: for the output of a client that the keeper logs.
   int run(UniqueFd output) {
-    const auto plan = hear(channel_);
+    UniqueFd file;
+    const auto plan = hear(channel_, &file);
     if (!plan) return wait_for_child(keeper_);
     is_logged_ = plan->at("is_logged").get<bool>();
     program::SignalMessages messages;
-    const container::Client planned{.argv = plan->at("argv"), .variables = plan->at("variables")};
+    const auto planned = container::Client::from_bytes(text_of(file));
+    file.reset();
     const auto& argv = planned.argv;
     program::WatchedProgram client(argv, {.environment = planned.environment(context_.environment).to_strings(),
                                           .in = is_logged_ ? kNullStream : kInheritedStream,
@@ -383,7 +395,13 @@ class Front {
     output.reset();
     tell(channel_, {{"client", client.pid()}});
     if (!hear(channel_)) throw Error(ErrorCode::kUnavailable, "the process that holds the devices has ended");
-    if (const int error = client.start()) throw system_error(error, "starting " + argv[0]);
+    if (const int error = client.start()) {
+      if (error != E2BIG) throw system_error(error, "starting " + argv[0]);
+      throw Error(ErrorCode::kInvalidArgument,
+                  "starting {}: its arguments and variables are too long: Linux takes at most 128 KiB for each, and a "
+                  "quarter of `ulimit -s` for all; put long values into a file, and mount it with -v",
+                  argv[0]);
+    }
     while (!is_done(client)) {
       pollfd news[] = {{messages.fd(), POLLIN, 0}, {channel_.value(), POLLIN, 0}};
       poll(news, 2, milliseconds_left());

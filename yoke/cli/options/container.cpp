@@ -222,6 +222,11 @@ KeptContainer describe_container(const ContainerOptions& options, ImageAndComman
   if (const auto note = note_on_groups(kept.engine, request); !note.empty()) {
     std::cerr << speaker(context) << "note: " << note << '\n';
   }
+  for (const auto& port : request.ports) {
+    if (const auto note = container::note_on_port(port); !note.empty()) {
+      std::cerr << speaker(context) << "note: " << printable(note) << '\n';
+    }
+  }
   auto facts = container::find_image(kept.engine, image, context.environment);
   if (!facts && !options.prints) {  // before devices are claimed, because a download may take long
     container::pull_image(kept.engine, image, context.environment);
@@ -268,7 +273,9 @@ container::Variables variables_of_user(const ContainerOptions& options, const En
     const auto value = equals == text.npos ? environment.find(name) : text.substr(equals + 1);
     if (name.starts_with(container::kSetPrefix)) name.erase(0, container::kSetPrefix.size());  // `yoke jupyter install`
     if (name.empty()) throw Error(ErrorCode::kInvalidArgument, "-e {}: give NAME=VALUE or NAME", printable(text));
-    if (value) variables.emplace_back(name, *value);
+    if (!value) continue;
+    container::check_variable("-e " + name, name, *value);
+    variables.emplace_back(name, *value);
   }
   return variables;
 }
