@@ -170,7 +170,8 @@ TEST_F(Mount, AStalledServerHoldsNobody) {
 }
 
 TEST_F(Mount, AServerThatIsCutOffIsNoHang) {
-  ASSERT_EQ(mount().exit_code, 0);
+  const auto made = mount();
+  ASSERT_EQ(made.exit_code, 0) << made.err;
   ASSERT_EQ(sh("echo kept > " + point() + "/written").exit_code, 0);
   network_->cut(0);
   EXPECT_EQ(state(1), "stalled");
