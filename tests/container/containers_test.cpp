@@ -475,16 +475,23 @@ TEST_P(RootlessDocker, RunsAsItsUserWithItsOwnLimitsUntilItHangs) {
 
 INSTANTIATE_TEST_SUITE_P(Engines, RootlessDocker, testing::Values(Setting{"docker", kAda, true}), name_of);
 
-class ContainersUnderAClaim : public Containers {};
+class ContainersUnderAClaim : public Containers {
+ protected:
+  /// `yoke claim OPTIONS -- sh -c SCRIPT`. In the script, "$@" begins a container, and "$0" is the image.
+  CommandOptions under_a_claim(Words words, const std::string& script) const {
+    words.insert(words.begin(), "claim");
+    for (const auto& word :
+         Words{"--deadline", "60", "--", "sh", "-c", script, machine().image(), machine().path("bin/yoke"), "container",
+               "run", "--engine", GetParam().engine, "--deadline", "60"}) {
+      words.push_back(word);
+    }
+    if (!is("apptainer")) words.insert(words.end(), {"--network", "none"});
+    return machine().yoke(words);
+  }
+};
 
 TEST_P(ContainersUnderAClaim, HaveItsDevicesAndKeepThemWhenItsProgramEnds) {
-  Words container = {machine().path("bin/yoke"), "container", "run", "--engine", GetParam().engine, "--deadline", "60"};
-  if (!is("apptainer")) container.insert(container.end(), {"--network", "none"});
-  const auto inside = [&](const std::string& script) {
-    Words words = {"claim", "-n", "2", "--deadline", "60", "--", "sh", "-c", script, machine().image()};
-    words.insert(words.end(), container.begin(), container.end());
-    return run(machine().yoke(words));
-  };
+  const auto inside = [&](const std::string& script) { return run(under_a_claim({"-n", "2"}, script)); };
   const auto shared = inside("echo $CUDA_VISIBLE_DEVICES; \"$@\" \"$0\" -- sh -c 'echo $CUDA_VISIBLE_DEVICES'");
   EXPECT_EQ(shared.exit_code, 0) << shared.err;
   const auto lines = lines_of(shared.out);
@@ -511,26 +518,8 @@ TEST_P(ContainersUnderAClaim, HaveItsDevicesAndKeepThemWhenItsProgramEnds) {
 }
 
 TEST_P(ContainersUnderAClaim, SeveralKeepItAndAreAllReleased) {
-  Words words = {"claim",
-                 "-n",
-                 "2",
-                 "--deadline",
-                 "60",
-                 "--",
-                 "sh",
-                 "-c",
-                 "for i in 1 2 3; do \"$@\" --gpu 1 --detach --name " + machine().tag() +
-                     "$i \"$0\" -- sleep 1000 || exit 9; done",
-                 machine().image(),
-                 machine().path("bin/yoke"),
-                 "container",
-                 "run",
-                 "--engine",
-                 GetParam().engine,
-                 "--deadline",
-                 "60"};
-  if (!is("apptainer")) words.insert(words.end(), {"--network", "none"});
-  const auto claimed = run(machine().yoke(words));
+  const auto claimed = run(under_a_claim({"-n", "2"}, "for i in 1 2 3; do \"$@\" --gpu 1 --detach --name " +
+                                                          machine().tag() + "$i \"$0\" -- sleep 1000 || exit 9; done"));
   ASSERT_EQ(claimed.exit_code, 0) << claimed.err;
   ASSERT_THAT(machine().containers(), SizeIs(3));
   EXPECT_EQ(run(machine().yoke({"container", "stop", user() + "_" + machine().tag() + "3"})).exit_code, 0);
@@ -544,27 +533,10 @@ TEST_P(ContainersUnderAClaim, SeveralKeepItAndAreAllReleased) {
 }
 
 TEST_P(ContainersUnderAClaim, ThatRunsAreEndedWithIt) {
-  Words words = {
-      "claim",
-      "-n",
-      "2",
-      "--deadline",
-      "60",
-      "--",
-      "sh",
-      "-c",
+  Command program(under_a_claim(
+      {"-n", "2"},
       "\"$@\" --gpu 1 \"$0\" -- sh -c 'trap \"echo > ended; exit 3\" TERM; echo begun; while :; do sleep 0.1; "
-      "done'; echo after",
-      machine().image(),
-      machine().path("bin/yoke"),
-      "container",
-      "run",
-      "--engine",
-      GetParam().engine,
-      "--deadline",
-      "60"};
-  if (!is("apptainer")) words.insert(words.end(), {"--network", "none"});
-  Command program(machine().yoke(words));
+      "done'; echo after"));
   ASSERT_TRUE(program.wait_for_output("begun")) << program.err();
   const auto claims = Json::parse(run(machine().yoke({"claims", "--json", "--deadline", "60"})).out).at("claims");
   ASSERT_THAT(claims, SizeIs(2));
@@ -578,26 +550,8 @@ TEST_P(ContainersUnderAClaim, ThatRunsAreEndedWithIt) {
 }
 
 TEST_P(ContainersUnderAClaim, HaveTheMemoryOfAShare) {
-  Words words = {"claim",
-                 "--share",
-                 "--memory",
-                 "8GiB",
-                 "--deadline",
-                 "60",
-                 "--",
-                 "sh",
-                 "-c",
-                 "\"$@\" \"$0\" -- sh -c 'echo limit=$YOKE_DEVICE_MEMORY_BYTES'",
-                 machine().image(),
-                 machine().path("bin/yoke"),
-                 "container",
-                 "run",
-                 "--engine",
-                 GetParam().engine,
-                 "--deadline",
-                 "60"};
-  if (!is("apptainer")) words.insert(words.end(), {"--network", "none"});
-  const auto result = run(machine().yoke(words));
+  const auto result = run(
+      under_a_claim({"--share", "--memory", "8GiB"}, "\"$@\" \"$0\" -- sh -c 'echo limit=$YOKE_DEVICE_MEMORY_BYTES'"));
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_EQ(result.out, "limit=8589934592\n");
 }
