@@ -139,7 +139,7 @@ TEST(Dist, ACollectiveOfOneRankAloneEndsTheJobEarly) {
 }
 
 TEST(Dist, ARankThatHangsBeforeACollectiveIsNamed) {
-  const auto result = run({.argv = under_yoke({"hang", "2", "2000"}, 3)});
+  const auto result = run({.argv = under_yoke({"hang", "2", "15000"}, 3)});
   EXPECT_EQ(result.exit_code, exit_status(ErrorCode::kTimeout)) << result.err;
   EXPECT_THAT(result.err, HasSubstr("rank 2 has not arrived (it is at collective 1)"));
   EXPECT_THAT(result.err, Not(HasSubstr("unexpected")));
@@ -172,7 +172,7 @@ TEST(Dist, AJobThatIsToldHasItsGrace) {
 }
 
 TEST(Dist, ARankThatHangsIsNamedByThoseWhoAskWhetherToStop) {
-  const auto result = run({.argv = under_yoke({"no-step", "2", "2000"}, 3)});
+  const auto result = run({.argv = under_yoke({"no-step", "2", "15000"}, 3)});
   EXPECT_EQ(result.exit_code, exit_status(ErrorCode::kTimeout)) << result.err;
   EXPECT_THAT(result.err, HasSubstr("rank 2 has not arrived"));
 }

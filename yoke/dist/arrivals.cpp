@@ -154,7 +154,7 @@ void Arrivals::publish_difference() {
   fmt::print(stderr, "rank {}: {}\n", rank_, text);
 }
 
-void Arrivals::read_mismatch() {
+void Arrivals::read_mismatch() const {
   if (has_mismatch_ || !store_->check({kMismatch})) return;
   const auto text = store_->get(kMismatch);
   mismatch_.assign(text.begin(), text.end());
@@ -205,6 +205,7 @@ std::string Arrivals::with_report(const std::function<std::string()>& describe) 
   std::string text;
   try {
     listen();
+    read_mismatch();
     text = describe();
   } catch (const std::exception&) {
     text = kStoreIsGone;

@@ -77,7 +77,8 @@ class Arrivals {
   bool has_heard() const;
 
   /// If ranks were found to wait in different collectives, returns a sentence that says where each rank is. The rank
-  /// that found it has printed the sentence, because not every wait can be ended. Never waits for the store.
+  /// that found it has printed the sentence, because not every wait can be ended. Never waits for the store: this
+  /// rank's thread reads it at most an interval later than it is known, and so do describe() and describe_peer().
   std::optional<std::string> mismatch() const;
   std::chrono::milliseconds interval() const { return interval_; }
 
@@ -119,10 +120,10 @@ class Arrivals {
   void compare_calls(size_t group);
   /// If this rank still waits where it found the difference, and is the first to do so, publishes and prints it.
   void publish_difference();
-  void read_mismatch();
+  void read_mismatch() const;
   /// Returns what the members of the group have published: their numbers, and kinds, which may be empty.
   std::map<int64_t, Call> read(const CountedGroup& group) const;
-  /// Returns the result of `describe`, followed by the report.
+  /// Returns the result of `describe`, followed by the report. Afterwards mismatch() knows what the store knows.
   std::string with_report(const std::function<std::string()>& describe) const;
 
   c10::intrusive_ptr<c10d::Store> store_;
@@ -132,8 +133,8 @@ class Arrivals {
   std::vector<Published> groups_;
   mutable std::string heard_;  ///< The report of another rank; empty if none was read.
   std::optional<Difference> difference_;
-  std::string mismatch_;  ///< Written once, before `has_mismatch_`, so it is read without the mutex.
-  std::atomic<bool> has_mismatch_ = false;
+  mutable std::string mismatch_;  ///< Written once, before `has_mismatch_`, so it is read without the mutex.
+  mutable std::atomic<bool> has_mismatch_ = false;
   std::mutex stop_mutex_;
   std::condition_variable stop_changed_;
   bool stop_ = false;

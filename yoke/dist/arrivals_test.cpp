@@ -192,6 +192,10 @@ TEST(Arrivals, OneOfManyRanksThatDifferReadsWhereAllAreAndPrintsIt) {
   EXPECT_THAT(printed, testing::HasSubstr(*texts.begin()));
   EXPECT_EQ(store->count("set mismatch "), 1);
   EXPECT_LE(store->count("get g/"), kRanks);
+  // A connection breaks, because another rank has ended with this error, before this rank's thread has read it.
+  const Arrivals late(*store, 1, std::chrono::hours(1), group_of(kRanks, now, "barrier"));
+  late.describe(0, true);
+  EXPECT_EQ(late.mismatch(), *texts.begin());
 }
 
 // A collective asks for it while it waits, and the store's server may be busy or stopped.

@@ -467,6 +467,7 @@ void Group::explain(std::exception_ptr error, int64_t peer) const {
                                 : fmt::format("a message between it and rank {}", other);
     const auto who =
         other < 0 ? arrivals.describe(impl_->place, lost) : arrivals.describe_peer(impl_->place, other, lost);
+    check_same_calls();  // the connection may have broken because another rank has found this out and ended
     if (timed_out) {
       throw Error(ErrorCode::kTimeout, "rank {}: {} timed out after {:g} s: {}", job_->env.rank, what,
                   std::chrono::duration<double>(job_->timeout).count(), who);
