@@ -3,7 +3,7 @@
 
 #include "yoke/dist/world.h"
 
-int main() {
+int main(int, char**) {
   yoke::dist::World world;
   const auto tensor = at::ones({1});
   world.all_reduce(tensor);

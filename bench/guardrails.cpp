@@ -109,4 +109,5 @@ int main(int argc, char** argv) {
                                {"on_minus_off_ns", median_difference(row.on, row.off)}});
   }
   std::printf("%s\n", json.dump(2).c_str());
+  return 0;
 }

@@ -44,7 +44,7 @@ double status_mb(const std::string& key) {
 
 }  // namespace
 
-int main() {
+int main(int, char**) {
   at::set_num_threads(1);
   yoke::dist::World world;
   torch::manual_seed(0);
@@ -66,4 +66,5 @@ int main() {
     std::cout << nlohmann::ordered_json({{"unit", "MB"}, {"ranks", ranks}}).dump() << std::endl;
   }
   world.shutdown();
+  return 0;
 }

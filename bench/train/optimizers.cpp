@@ -171,4 +171,5 @@ int main(int argc, char** argv) {
     for (const int64_t width : {64, 256}) measure(width, one, seconds, result);
   }
   std::cout << result.dump(2) << '\n';
+  return 0;
 }

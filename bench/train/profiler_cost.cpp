@@ -138,4 +138,5 @@ int main(int argc, char** argv) {
   result["question_at_end_of_step_ns"] = ns_each(100'000, [&] { agent->end_step(0); });
   std::filesystem::remove_all(folder);
   std::cout << result.dump(1) << '\n';
+  return 0;
 }

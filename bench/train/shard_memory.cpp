@@ -124,6 +124,7 @@ int main(int argc, char** argv) try {
         figures[2].item<double>());
   }
   world.shutdown();
+  return 0;
 } catch (const std::exception& error) {
   fmt::print(stderr, "bench_shard_memory: {}\n", error.what());
   return 1;

@@ -162,4 +162,5 @@ int main(int argc, char** argv) {
               << std::endl;
   }
   world.shutdown();
+  return 0;
 }

@@ -292,7 +292,7 @@ TEST(Group, ATimeoutNamesTheGroupAndItsMissingRank) {
     if (comes && world.rank() == 3) group.all_reduce(tensor);
   });
   EXPECT_THAT(messages, ElementsAre("", "", "",
-                                    "rank 3: collective 4 of the group of ranks 1 and 3 timed out after 1.5 s: rank 1 "
+                                    "rank 3: collective 4 of the group of ranks 1 and 3 timed out after 5 s: rank 1 "
                                     "has not arrived (it is at collective 3); rank 1 is at all_reduce of 8 Float "
                                     "(collective 3), rank 3 is at all_reduce of 8 Float (collective 4); while ranks "
                                     "wait, `yoke stack` shows the place in the program"));
@@ -303,7 +303,7 @@ TEST(Group, AMessageThatDoesNotComeIsOfTheRankThatShouldHaveSentIt) {
     auto group = world.split(world.rank() % 2);
     if (comes && world.rank() == 1) group.receive(at::zeros({1}), 1);
   });
-  EXPECT_THAT(messages[1], HasSubstr("rank 1: a message between it and rank 3 timed out after 1.5 s: rank 3 is at "
+  EXPECT_THAT(messages[1], HasSubstr("rank 1: a message between it and rank 3 timed out after 5 s: rank 3 is at "
                                      "collective 0 of the group of ranks 1 and 3, and this rank at 0"));
 }
 
@@ -317,7 +317,7 @@ TEST(Group, MessagesBetweenTwoRanksAreNoCollectivesThatOthersHaveMissed) {
     if (comes) world.all_reduce(tensor);
   });
   for (const size_t rank : {0, 2}) {
-    EXPECT_THAT(messages[rank], HasSubstr("collective 1 timed out after 1.5 s: rank 1 has not arrived (it is at "
+    EXPECT_THAT(messages[rank], HasSubstr("collective 1 timed out after 5 s: rank 1 has not arrived (it is at "
                                           "collective 0)"));
   }
 }
