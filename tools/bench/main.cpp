@@ -14,7 +14,7 @@
 
 #include "tools/bench/measure.h"
 #include "yoke/base/error.h"
-#include "yoke/base/program.h"
+#include "yoke/contract/program.h"
 #include "yoke/train/cpu_speed.h"
 #include "yoke/train/device/devices.h"
 #include "yoke/train/seed.h"

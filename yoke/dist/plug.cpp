@@ -5,10 +5,10 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "yoke/base/amd_driver.h"
-#include "yoke/base/cuda_driver.h"
 #include "yoke/base/environment.h"
-#include "yoke/base/error_file.h"
+#include "yoke/contract/amd_driver.h"
+#include "yoke/contract/cuda_driver.h"
+#include "yoke/contract/error_file.h"
 #include "yoke/dist/detail/plug_choice.h"
 #include "yoke/dist/detail/preload.h"
 

@@ -21,8 +21,8 @@
 #include "yoke/base/affinity.h"
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
-#include "yoke/base/preload.h"
 #include "yoke/base/process.h"
+#include "yoke/contract/preload.h"
 
 namespace yoke::dist {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
-#include "yoke/base/rank_env.h"
+#include "yoke/contract/rank_env.h"
 #include "yoke/train/detail/step_counter.h"
 #include "yoke/train/warn.h"
 #include "yoke/train/watch/detail/lock_step.h"

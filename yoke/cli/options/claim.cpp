@@ -13,7 +13,6 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
-#include "yoke/base/device_memory.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/format.h"
@@ -25,6 +24,7 @@
 #include "yoke/claim/reservation.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/claim_keeper.h"
+#include "yoke/contract/device_memory.h"
 #include "yoke/device/json.h"
 #include "yoke/device/unanswered.h"
 #include "yoke/program/device_reader.h"

@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <iostream>
 
-#include "yoke/base/device_memory.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/quantity.h"
@@ -23,6 +22,7 @@
 #include "yoke/container/cdi.h"
 #include "yoke/container/config.h"
 #include "yoke/container/image.h"
+#include "yoke/contract/device_memory.h"
 #include "yoke/device/process/info.h"
 
 namespace yoke::cli {

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
-#include "yoke/base/device_memory.h"
 #include "yoke/base/environment.h"
+#include "yoke/contract/device_memory.h"
 #include "yoke/dist/gpu/vendor.h"
 
 namespace {

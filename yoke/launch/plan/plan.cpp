@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "yoke/base/error.h"
-#include "yoke/base/rank_env.h"
 #include "yoke/base/signal_name.h"
+#include "yoke/contract/rank_env.h"
 #include "yoke/device/visible_gpus.h"
 
 namespace yoke::launch {

@@ -16,8 +16,8 @@
 #include <utility>
 
 #include "yoke/base/error.h"
-#include "yoke/base/preload.h"
 #include "yoke/base/process.h"
+#include "yoke/contract/preload.h"
 #include "yoke/launch/process/elf_libraries.h"
 #include "yoke/launch/process/rank_process.h"
 

@@ -12,9 +12,9 @@
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/line_connection.h"
-#include "yoke/base/profile_protocol.h"
-#include "yoke/base/rank_env.h"
 #include "yoke/base/user_socket.h"
+#include "yoke/contract/profile_protocol.h"
+#include "yoke/contract/rank_env.h"
 #include "yoke/train/watch/detail/profile_window.h"
 
 namespace yoke::train::detail {

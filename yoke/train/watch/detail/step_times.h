@@ -8,7 +8,7 @@
 #include <string>
 
 #include "yoke/base/file.h"
-#include "yoke/base/rank_env.h"
+#include "yoke/contract/rank_env.h"
 #include "yoke/train/step_end.h"
 
 namespace yoke::train::detail {

@@ -1,4 +1,5 @@
-// yoke/base/device_memory.h -- how much of a device's memory a program may use, if it shares the device with others.
+// yoke/contract/device_memory.h -- how much of a device's memory a program may use, if it shares the device with
+// others.
 #pragma once
 
 namespace yoke {
