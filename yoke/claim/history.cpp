@@ -13,6 +13,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
 #include "yoke/claim/detail/survey.h"
+#include "yoke/contract/variables.h"
 
 namespace yoke::claim {
 namespace {
@@ -194,7 +195,8 @@ std::vector<Use> read_history(const LockFolder& folder, Time now) {
 std::optional<LockFolder> find_history_folder(const SiteConfig& config, const Environment& environment) {
   if (!config.history_directory) return std::nullopt;
   // Who names the folder of locks by YOKE_CLAIM_DIR may name this one, too, with YOKE_SITE_CONFIG.
-  const auto owner = environment.contains("YOKE_CLAIM_DIR") ? LockFolder::Owner::kRootOrSelf : LockFolder::Owner::kRoot;
+  const auto owner =
+      environment.contains(variable::kClaimDir) ? LockFolder::Owner::kRootOrSelf : LockFolder::Owner::kRoot;
   try {
     return LockFolder(*config.history_directory, owner);
   } catch (const Error& error) {

@@ -36,6 +36,7 @@
 #include "yoke/container/build.h"
 #include "yoke/container/config.h"
 #include "yoke/container/engine.h"
+#include "yoke/contract/variables.h"
 #include "yoke/device/doctor/system.h"
 #include "yoke/storage/roots.h"
 #include "yoke/view/findings.h"
@@ -185,7 +186,7 @@ class AdminCheck {
   }
 
   void check_config() {
-    const auto path = context_.environment.value_or("YOKE_SITE_CONFIG", kSiteFile);
+    const auto path = context_.environment.value_or(variable::kSiteConfig, kSiteFile);
     struct stat status {};
     if (stat(path.c_str(), &status) != 0) {
       add("config", Status::kOk, path + " does not exist, so there are no limits");

@@ -30,6 +30,7 @@
 #include "yoke/cli/options/allocation.h"
 #include "yoke/cluster/allocation.h"
 #include "yoke/cluster/keeper.h"
+#include "yoke/contract/variables.h"
 #include "yoke/launch/process/signals.h"
 #include "yoke/program/watched_program.h"
 #include "yoke/slurm/check/options.h"
@@ -333,7 +334,7 @@ int request_allocation(AllocArgs args, Context& context) {
   auto environment = slurm::without_outer_job(context.environment);
   for (const auto* name : {"SBATCH_CLUSTERS", "SBATCH_WAIT", "SBATCH_ARRAY_INX", "SBATCH_REQUEUE"})
     environment.erase(name);
-  environment.set(cluster::kFileVariable, wanted.file.string());
+  environment.set(variable::kAllocFile, wanted.file.string());
   wanted.cluster = cluster_here(context);
   program::SignalMessages signals;  // from here on, no signal leaves a request behind
   launch::fail_instead_of(SIGXFSZ);

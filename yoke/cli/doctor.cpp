@@ -15,6 +15,7 @@
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/options/color.h"
 #include "yoke/cli/options/device.h"
+#include "yoke/contract/variables.h"
 #include "yoke/device/doctor/system.h"
 #include "yoke/device/worker.h"
 #include "yoke/view/findings.h"
@@ -54,9 +55,9 @@ class Question {
 device::TorchPlaces torch_places(const DoctorArgs& args, const Context& context) {
   const auto& environment = context.environment;
   const auto build_tree = context.installation.executable.parent_path() / "../../..";
-  return {.torch_dir = environment.value_or("YOKE_TORCH_DIR", ""),
+  return {.torch_dir = environment.value_or(variable::kTorchDir, ""),
           .torch_cmake = environment.value_or("Torch_DIR", ""),
-          .deps = environment.value_or("YOKE_DEPS_DIR", (build_tree / ".deps").string()),
+          .deps = environment.value_or(variable::kDepsDir, (build_tree / ".deps").string()),
           .ask_python = args.device.sysroot.empty()};
 }
 

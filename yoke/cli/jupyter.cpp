@@ -28,6 +28,7 @@
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/container.h"
 #include "yoke/container/image.h"
+#include "yoke/contract/variables.h"
 #include "yoke/environment/kernel_spec.h"
 #include "yoke/environment/store.h"
 
@@ -152,7 +153,7 @@ environment::KernelContainer kernel_container(const JupyterArgs& args) {
     auto name = variable.substr(0, equals);
     if (equals != variable.npos) {  // all users can read the words of a command line
       if (environment::is_read_by_server(name) || container::is_read_by_clients(name)) {
-        name.insert(0, container::kSetPrefix);
+        name.insert(0, variable::kContainerSetPrefix);
       }
       result.variables.emplace_back(name, variable.substr(equals + 1));
     }

@@ -14,6 +14,7 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cluster/token.h"
+#include "yoke/contract/variables.h"
 #include "yoke/slurm/programs.h"
 
 namespace yoke::cli {
@@ -57,7 +58,7 @@ void become_slurm_step(const launch::SlurmStep& step, const launch::RunOptions& 
     return;
   }
   auto environment = step.environment;
-  if (!environment.contains("YOKE_JOB_TOKEN")) environment.set("YOKE_JOB_TOKEN", cluster::new_token());
+  if (!environment.contains(variable::kJobToken)) environment.set(variable::kJobToken, cluster::new_token());
   const auto words = command_of(step, options, context);
   const auto variables = environment.to_strings();
   execve(srun->c_str(), exec_pointers(words).data(), exec_pointers(variables).data());

@@ -24,6 +24,7 @@
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/frame/progress_line.h"
 #include "yoke/cli/options/value.h"
+#include "yoke/contract/variables.h"
 #include "yoke/program/measured_program.h"
 #include "yoke/program/private_folder.h"
 #include "yoke/tui/terminal.h"
@@ -117,9 +118,9 @@ class Tuner {
   std::vector<std::string> environment_for(int64_t batch, bool has_worst_case, const std::string& folder) const {
     auto environment = with_python_hooks(context_.environment, context_.installation);
     if (!handover_.variable.empty()) environment.set(handover_.variable, std::to_string(batch));
-    environment.set("YOKE_STEP_TIMES", folder);
-    environment.erase("YOKE_TUNE_WORST_CASE");
-    if (has_worst_case) environment.set("YOKE_TUNE_WORST_CASE", "1");
+    environment.set(variable::kStepTimes, folder);
+    environment.erase(variable::kTuneWorstCase);
+    if (has_worst_case) environment.set(variable::kTuneWorstCase, "1");
     return environment.to_strings();
   }
 

@@ -16,6 +16,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
+#include "yoke/contract/variables.h"
 #include "yoke/launch/node/rendezvous.h"
 #include "yoke/launch/process/signals.h"
 
@@ -41,7 +42,7 @@ std::string own_address(int socket, const Environment& environment) {
 }
 
 void start_agent(const UniqueFd& socket, const std::string& yoke, Environment environment) {
-  environment.set("YOKE_NODE_ADDRESS", own_address(socket.value(), environment));
+  environment.set(variable::kNodeAddress, own_address(socket.value(), environment));
   const pid_t pid = spawn({.argv = {yoke, "agent"},
                            .environment = environment.to_strings(),
                            .in = socket.value(),
@@ -77,16 +78,16 @@ int64_t gpus_by_slurm(const Environment& environment) {
 }
 
 int serve_resident(const Environment& outer, const std::string& yoke) {
-  const auto secret = outer.value_or(kSecretVariable, ""), job = outer.value_or("SLURM_JOB_ID", "");
+  const auto secret = outer.value_or(variable::kAllocSecret, ""), job = outer.value_or("SLURM_JOB_ID", "");
   if (secret.empty() || job.empty()) {
     throw Error(ErrorCode::kFailedPrecondition,
                 "a resident agent is started by the keeper of an allocation alone; "
                 "use `yoke alloc`");
   }
   auto environment = outer;
-  environment.erase(kSecretVariable);
+  environment.erase(variable::kAllocSecret);
   environment.erase("SLURMD_DEBUG");
-  unsetenv(kSecretVariable);
+  unsetenv(variable::kAllocSecret);
   launch::fail_instead_of(SIGPIPE);
   launch::NodesSpec nodes;
   nodes.token = secret;

@@ -13,6 +13,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/host.h"
+#include "yoke/contract/variables.h"
 
 namespace yoke::cluster {
 namespace {
@@ -92,7 +93,7 @@ std::filesystem::path token_file(const Environment& environment) {
 }
 
 std::string job_token(const Environment& environment) {
-  if (const auto token = environment.find("YOKE_JOB_TOKEN"); token && !token->empty()) {
+  if (const auto token = environment.find(variable::kJobToken); token && !token->empty()) {
     if (token->size() >= kMinTokenBytes) return *token;
     throw Error(ErrorCode::kFailedPrecondition, "YOKE_JOB_TOKEN has {} byte{}; it needs at least {}", token->size(),
                 token->size() == 1 ? "" : "s", kMinTokenBytes);

@@ -20,8 +20,6 @@
 
 namespace yoke {
 
-inline constexpr const char* kPreloadVariable = "YOKE_PRELOAD_FD";
-
 /// Sent in the hello, because the guardian and the program may come from different versions of yoke.
 inline constexpr uint32_t kPreloadVersion = 3;
 

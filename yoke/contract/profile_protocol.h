@@ -17,9 +17,6 @@ namespace yoke {
 inline constexpr std::string_view kProfiledService = "yoke-profiled";
 inline constexpr std::string_view kProfilingService = "yoke-profiling";
 
-/// The name of the socket of `yoke profile -- CMD`. If the variable is "off", the program does not listen.
-inline constexpr const char* kProfileVariable = "YOKE_PROFILE";
-
 /// What a program says about itself.
 struct ProfileHello {
   int64_t rank = 0;

@@ -11,6 +11,7 @@
 #include "yoke/base/host.h"
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
+#include "yoke/contract/variables.h"
 #include "yoke/device/process/info.h"
 
 namespace yoke::slurm {
@@ -21,7 +22,7 @@ std::optional<std::string> jobs_folder(const Environment& environment) {
 }
 
 std::optional<std::string> samples_folder(const Environment& environment) {
-  const auto chosen = environment.value_or("YOKE_SLURM_SAMPLES", "");
+  const auto chosen = environment.value_or(variable::kSlurmSamples, "");
   if (chosen == "0") return std::nullopt;
   return chosen.empty() ? jobs_folder(environment) : chosen;
 }

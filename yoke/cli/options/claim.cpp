@@ -24,7 +24,7 @@
 #include "yoke/claim/reservation.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/claim_keeper.h"
-#include "yoke/contract/device_memory.h"
+#include "yoke/contract/variables.h"
 #include "yoke/device/json.h"
 #include "yoke/device/unanswered.h"
 #include "yoke/program/device_reader.h"
@@ -421,9 +421,9 @@ class Acquirer {
     auto limit = wish.is_share ? std::optional(wish.memory_bytes.value_or(0)) : std::nullopt;
     if (inherited_note_) limit = inherited_note_->share_bytes;
     if (limit) {
-      assignments.push_back({kDeviceMemoryVariable, std::to_string(*limit)});
-    } else if (context_.environment.find(kDeviceMemoryVariable)) {
-      assignments.push_back({kDeviceMemoryVariable, std::nullopt});
+      assignments.push_back({variable::kDeviceMemory, std::to_string(*limit)});
+    } else if (context_.environment.find(variable::kDeviceMemory)) {
+      assignments.push_back({variable::kDeviceMemory, std::nullopt});
     }
   }
 

@@ -15,6 +15,7 @@
 #include "yoke/base/file.h"
 #include "yoke/base/format.h"
 #include "yoke/base/text.h"
+#include "yoke/contract/variables.h"
 
 namespace yoke::train {
 namespace {
@@ -123,7 +124,7 @@ void Report::write() const {
 }
 
 Progress::Progress(bool is_rank_0, int64_t num_epochs, int64_t steps_per_epoch, int64_t first_step)
-    : visible_(is_rank_0 && (isatty(STDOUT_FILENO) == 1 || std::getenv("YOKE_TERMINAL") != nullptr)),
+    : visible_(is_rank_0 && (isatty(STDOUT_FILENO) == 1 || std::getenv(variable::kTerminal) != nullptr)),
       num_epochs_(num_epochs),
       steps_per_epoch_(steps_per_epoch),
       first_step_(first_step) {}
