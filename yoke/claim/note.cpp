@@ -2,6 +2,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "yoke/base/json_text.h"
+
 namespace yoke::claim {
 namespace {
 
@@ -98,7 +100,7 @@ Json to_json(const std::vector<Heir>& heirs) {
   return array;
 }
 
-std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
+std::string dump(const Json& json) { return json_line(json) + "\n"; }
 
 Json parse_object(std::string_view text) {
   auto json = Json::parse(text, nullptr, false);

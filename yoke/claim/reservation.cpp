@@ -11,6 +11,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
+#include "yoke/base/json_text.h"
 #include "yoke/base/moment.h"
 #include "yoke/base/text.h"
 #include "yoke/claim/detail/survey.h"
@@ -105,7 +106,7 @@ std::string to_text(const Reservation& reservation) {
                                 {"start", seconds(reservation.start)},
                                 {"until", seconds(reservation.until)},
                                 {"purpose", reservation.purpose.substr(0, 200)}};
-  return json.dump(-1, ' ', false, ReservationJson::error_handler_t::replace) + "\n";
+  return json_line(json) + "\n";
 }
 
 std::optional<Reservation> parse_reservation(std::string_view text) {

@@ -522,7 +522,7 @@ int run_admin_check(const std::vector<std::string>& users, bool json, Context& c
   if (json) {
     auto all = nlohmann::ordered_json::array();
     for (const auto& finding : findings) all.push_back(to_json(finding));
-    context.out << nlohmann::ordered_json{{"findings", all}}.dump(2) << '\n';
+    print_json(nlohmann::ordered_json{{"findings", all}}, context);
   } else {
     context.out << view::findings_text(findings, false);
   }

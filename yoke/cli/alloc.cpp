@@ -354,7 +354,7 @@ int request_allocation(AllocArgs args, Context& context) {
     throw Error(error.code(), "{}; request {} is cancelled", error.what(), wanted.job);
   }
   if (!allocation) return 128 + start.signal();
-  context.out << (args.json ? cli::to_json(*allocation).dump(2) + "\n" : held_text(*allocation)) << std::flush;
+  context.out << (args.json ? json_page(cli::to_json(*allocation)) : held_text(*allocation)) << std::flush;
   if (context.out) return kExitOk;
   const auto why = system_error(error_of(context.out), "writing the output");
   context.out.clear();
@@ -371,7 +371,7 @@ int list_held(const AllocArgs& args, Context& context) {
       json.back()["state"] = one.state;
       json.back()["reason"] = one.reason.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(one.reason);
     }
-    context.out << nlohmann::ordered_json({{"allocations", json}}).dump(2) << '\n';
+    print_json(nlohmann::ordered_json({{"allocations", json}}), context);
     return kExitOk;
   }
   if (held.empty()) {

@@ -55,7 +55,7 @@ void list_exercises(const BenchArgs& args, Context& context) {
     json.push_back({{"name", exercise.name}, {"summary", exercise.summary}});
     text += fmt::format("{:<11}  {}\n", exercise.name, exercise.summary);
   }
-  context.out << (args.json ? json.dump(2) + "\n" : text);
+  context.out << (args.json ? json_page(json) : text);
 }
 
 /// Throws if an option was given that the exercise does not have.
@@ -269,7 +269,7 @@ int run_bench(const BenchArgs& args, const CLI::App& command, Context& context) 
     measured.erase("results");
     measured["sentence"] = report.sentence;
     measured["results"] = std::move(results);
-    context.out << measured.dump(2) << '\n';
+    print_json(measured, context);
   } else {
     context.out << page_of(measured, report, context);
   }

@@ -144,7 +144,7 @@ std::string to_json(const Acquired& acquired) {
   json["until"] = note.until ? Json(std::chrono::system_clock::to_time_t(*note.until)) : Json();
   json["environment"] = Json::object();
   for (const auto& [name, value] : acquired.assignments) json["environment"][name] = value ? Json(*value) : Json();
-  return json.dump(2) + "\n";
+  return json_page(json);
 }
 
 /// Leaves terminal, streams and folder of the user, and lives on without the process that started it.

@@ -63,7 +63,7 @@ int show_containers(bool wants_json, Context& context) {
                              num_silent > kMost ? ", ..." : "");
   }
   if (wants_json) {
-    context.out << Json{{"containers", list}}.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+    print_json(Json{{"containers", list}}, context);
   } else {
     context.out << to_text(table, table_width(context));
   }

@@ -65,7 +65,7 @@ int print(const std::vector<device::Finding>& findings, const DoctorArgs& args, 
   if (args.json) {
     auto all = nlohmann::ordered_json::array();
     for (const auto& finding : findings) all.push_back(to_json(finding));
-    context.out << nlohmann::ordered_json{{"findings", all}}.dump(2) << '\n';
+    print_json(nlohmann::ordered_json{{"findings", all}}, context);
   } else {
     context.out << view::findings_text(findings,
                                        wants_color(args.color, context.environment, isatty(STDOUT_FILENO) != 0));

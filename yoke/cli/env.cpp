@@ -341,7 +341,7 @@ int show_environments(bool json, Context& context) {
                        {"index_url", one.mark.index_url.empty() ? EnvJson() : EnvJson(one.mark.index_url)},
                        {"created", one.mark.created}});
     }
-    context.out << EnvJson{{"environments", array}}.dump(2) << '\n';
+    print_json(EnvJson{{"environments", array}}, context);
     return kExitOk;
   }
   if (listed.empty()) {

@@ -292,7 +292,7 @@ int list_kernels(bool json, Context& context) {
                        {"devices", text_or_null(devices.chosen)},
                        {"folder", kernel.folder.string()}});
     }
-    context.out << SpecJson{{"kernels", array}}.dump(2) << '\n';
+    print_json(SpecJson{{"kernels", array}}, context);
     return kExitOk;
   }
   if (kernels.empty()) {

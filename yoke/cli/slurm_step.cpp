@@ -77,7 +77,7 @@ int show_slurm_step(const launch::SlurmStep& step, const launch::RunOptions& opt
     json["hosts"].push_back({{"node_rank", node}, {"host", host}, {"num_ranks", ranks}, {"argv", context.rest}});
   }
   if (as_json) {
-    context.out << json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
+    print_json(json, context);
   } else {
     context.out << to_text(table, table_width(context))
                 << fmt::format("\nstarted by: {}\n", printable(fmt::format("{}", fmt::join(words, " "))));

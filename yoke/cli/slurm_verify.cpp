@@ -61,10 +61,6 @@ void print_findings(const std::vector<slurm::VerifyFinding>& findings, Context& 
   for (const auto& one : findings) context.out << fmt::format("wrong: {}\n       {}\n", one.text, one.advice);
 }
 
-void print_json(const nlohmann::ordered_json& json, Context& context) {
-  context.out << json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
-}
-
 /// Whether srun or mpirun started this process.
 bool is_a_task(const Environment& environment) {
   if (environment.contains("OMPI_COMM_WORLD_RANK") || environment.contains("FLUX_TASK_RANK")) return true;

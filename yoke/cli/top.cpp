@@ -60,7 +60,7 @@ int print_json(const TopArgs& args, device::Source& source, Context& context) {
   const auto claims = args.device.replay.empty() ? view_claims(snapshot, context) : ClaimsView{.problem = "recorded"};
   auto json = device::to_json(snapshot);
   add_claims(json, device::DeviceSelection().resolve(snapshot), claims.problem.empty() ? &claims.rows : nullptr);
-  context.out << json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
+  print_json(json, context);
   std::cerr << mistake_line(claims, context);
   return kExitOk;
 }

@@ -417,8 +417,7 @@ int tune_batch(const TuneArgs& args, Context& context) {
     }
     return 128 + tuner.interruption();
   }
-  if (args.json)
-    context.out << tune::to_json(*report).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+  if (args.json) print_json(tune::to_json(*report), context);
   if (!report->answer.chosen || report->answer.is_ignored) report_no_answer(tuner, *report, context);
   if (!args.json) print_report(*report, args, context);
   return kExitOk;

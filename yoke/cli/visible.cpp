@@ -80,7 +80,7 @@ int explain(const VisibleArgs& args, Context& context) {
       assign(assignments_for(args.selection(), format, environment, snapshot), environment);
     }
     const auto visibility = device::visibility(environment, snapshot);
-    context.out << (args.json ? view::visibility_json(visibility, snapshot).dump(2) + '\n'
+    context.out << (args.json ? json_page(view::visibility_json(visibility, snapshot))
                               : view::visibility_text(visibility, snapshot));
     context.out.flush();
     for (const auto& line : view::device_notes(snapshot)) std::cerr << "yoke visible: " << line << '\n';

@@ -16,6 +16,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/host.h"
+#include "yoke/base/json_text.h"
 #include "yoke/base/text.h"
 #include "yoke/cluster/token.h"
 
@@ -93,7 +94,7 @@ std::string to_text(const Allocation& allocation) {
                              {"gpus", node.num_gpus},
                              {"cpus", node.num_cpus}});
   }
-  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
+  return json_page(json);
 }
 
 Allocation parse_allocation(std::string_view text) {
