@@ -105,8 +105,7 @@ std::string as_user(const Account& account, const std::function<std::string()>& 
     if (count > 0) text.append(buffer, static_cast<size_t>(count));
     if (count < 0 && errno != EINTR) break;
   }
-  while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
-  }
+  wait_for_child(child);
   return text;
 }
 

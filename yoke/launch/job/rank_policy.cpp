@@ -1,7 +1,6 @@
 #include "yoke/launch/job/rank_policy.h"
 
 #include <fmt/format.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <csignal>
@@ -9,6 +8,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
+#include "yoke/base/process.h"
 #include "yoke/base/signal_name.h"
 #include "yoke/launch/plan/rank_list.h"
 
@@ -115,18 +115,14 @@ RankPolicy::Decision RankPolicy::on_exited(int64_t rank, int pid, int wait_statu
     attempt_.failure = {rank, pid, wait_status};
     attempt_.again = Attempt::Again::kCounted;
   }
-  if (WIFSIGNALED(wait_status)) {
-    const int signal = WTERMSIG(wait_status);
-    return fail(128 + signal, fmt::format("{} was killed by {}", describe(rank, pid), signal_name(signal)), now);
-  }
-  const int code = WEXITSTATUS(wait_status);
-  if (code == 0) {
+  if (wait_status == 0) {
     if (attempt_.state != State::kRunning || attempt_.alive.empty()) return {};
     if (attempt_.left.empty()) attempt_.left_at = now;
     attempt_.left.push_back(rank);
     return {};
   }
-  return fail(code, fmt::format("{} exited with code {}", describe(rank, pid), code), now);
+  return fail(shell_status(wait_status), fmt::format("{} {}", describe(rank, pid), describe_wait_status(wait_status)),
+              now);
 }
 
 RankPolicy::Decision RankPolicy::on_cannot_run(int64_t rank, const std::string& program, int error_number, Time now) {
@@ -177,10 +173,10 @@ RankPolicy::Decision RankPolicy::on_guardian_lost(int pid, const std::string& wh
 
 RankPolicy::Decision RankPolicy::on_store_ended(int pid, const std::string& where, int wait_status, Time now) {
   if (attempt_.state == State::kRunning) attempt_.again = Attempt::Again::kCounted;
-  const auto how = WIFSIGNALED(wait_status) ? fmt::format("was killed by {}", signal_name(WTERMSIG(wait_status)))
-                                            : fmt::format("exited with code {}", WEXITSTATUS(wait_status));
   return fail(exit_status(ErrorCode::kUnavailable),
-              fmt::format("the process that serves the ranks' TCPStore (pid {}{}) {}", pid, where, how), now);
+              fmt::format("the process that serves the ranks' TCPStore (pid {}{}) {}", pid, where,
+                          describe_wait_status(wait_status)),
+              now);
 }
 
 RankPolicy::Decision RankPolicy::on_node_lost(const std::string& why, const std::set<int64_t>& ranks_of_node,
