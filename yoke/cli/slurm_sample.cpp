@@ -154,7 +154,7 @@ class NodeSampler {
   /// A full disk must not disturb the job. The first failure is told.
   void write() {
     try {
-      slurm::make_private_folder(folder_);
+      make_private_folder(folder_);
       slurm::write_text(path_,
                         to_json(sample_).dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
       chmod(path_.c_str(), 0600);

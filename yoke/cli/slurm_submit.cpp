@@ -20,6 +20,7 @@
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/held_signals.h"
+#include "yoke/base/host.h"
 #include "yoke/base/process.h"
 #include "yoke/base/shell.h"
 #include "yoke/base/text.h"
@@ -333,7 +334,7 @@ SubmitJson submit_with_note(SubmitJson note, const std::string& script, const Co
   if (!parent) return note;
   try {
     const auto folder = fs::path(*parent) / submission.job_id;
-    slurm::make_private_folder(folder);
+    make_private_folder(folder);
     const auto other = note_text(read_note(folder / "job.json").value_or(SubmitJson::object()), "cluster");
     const bool is_taken = !other.empty() && other != cluster && is_file_name(cluster);
     slurm::write_text(folder / (is_taken ? fmt::format("job.{}.json", cluster) : "job.json"), json_page(note));

@@ -154,18 +154,8 @@ std::filesystem::path allocation_folder(const Environment& environment) {
 
 std::filesystem::path new_allocation_file(const Environment& environment) {
   const auto folder = allocation_folder(environment);
+  make_private_folder(folder, ", because secrets of allocations are in it");
   std::error_code error;
-  std::filesystem::create_directories(folder.parent_path(), error);
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-    throw system_error(errno, fmt::format("making the folder {}", folder.string()));
-  }
-  struct stat status {};
-  if (lstat(folder.c_str(), &status) != 0) throw system_error(errno, "reading " + folder.string());
-  if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 022) != 0) {
-    throw Error(ErrorCode::kPermissionDenied,
-                "{} must be a folder of yours that nobody else can write, because secrets of allocations are in it",
-                folder.string());
-  }
   const auto oldest = std::filesystem::file_time_type::clock::now() - kKeepLogs;
   for (const auto& log : kept_logs(folder)) {
     if (last_write_time(log, error) < oldest && !error) unlink(log.c_str());

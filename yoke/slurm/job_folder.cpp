@@ -27,19 +27,6 @@ std::optional<std::string> samples_folder(const Environment& environment) {
   return chosen.empty() ? jobs_folder(environment) : chosen;
 }
 
-void make_private_folder(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder.parent_path(), error);
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) throw system_error(errno, "making " + folder.string());
-  struct stat status {};
-  if (lstat(folder.c_str(), &status) != 0) throw system_error(errno, "reading " + folder.string());
-  if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 022) != 0) {
-    throw Error(ErrorCode::kPermissionDenied,
-                "{} must be a folder of yours that nobody else can write; remove it, or `chmod go-w` it if it is yours",
-                folder.string());
-  }
-}
-
 void write_text(const std::filesystem::path& file, const std::string& text) {
   replace_file(file, [&](int fd) { write_all(fd, std::as_bytes(std::span(text)), file.string()); });
 }
