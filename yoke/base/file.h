@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace yoke {
@@ -48,6 +49,9 @@ std::string read_regular_file(const std::filesystem::path& path, size_t max_byte
 /// Writes all of `bytes` to `fd`; continues after short writes and EINTR. `what` names the target in errors.
 /// Errors  as errno says.
 void write_all(int fd, std::span<const std::byte> bytes, const std::string& what);
+inline void write_all(int fd, std::string_view text, const std::string& what) {
+  write_all(fd, std::as_bytes(std::span(text)), what);
+}
 
 /// Replaces `path` atomically. `write` gets the descriptor of a temporary file in the same folder. Then the file is
 /// fsynced and renamed, and the folder is fsynced. After SIGKILL or a power failure `path` is either the old file or
@@ -55,6 +59,9 @@ void write_all(int fd, std::span<const std::byte> bytes, const std::string& what
 /// Errors  those of `write`; as errno says (kUnavailable for a full disk), with the path. After an error `path` is
 /// unchanged, and the temporary file is removed.
 void replace_file(const std::filesystem::path& path, const std::function<void(int fd)>& write);
+inline void replace_file(const std::filesystem::path& path, std::string_view text) {
+  replace_file(path, [&](int fd) { write_all(fd, text, path.string()); });
+}
 
 /// A file mapped for reading. Its pages are loaded on demand and shared between ranks.
 /// Errors  as errno says, with the path; kDataLoss if it is not a regular file. If the file is truncated while it is

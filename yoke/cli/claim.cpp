@@ -18,7 +18,6 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
@@ -191,7 +190,7 @@ int hold(const ClaimArgs& args, AcquireOptions options, const ClaimSite& site, C
             << std::flush;
   detach();
   const auto message = "+" + text;
-  write_all(talk.report.value(), std::as_bytes(std::span(message)), "the report of the holder");
+  write_all(talk.report.value(), message, "the report of the holder");
   talk.report.reset();
   // Nobody learns what a claim is for whose words were lost, so it ends.
   char byte = 0;

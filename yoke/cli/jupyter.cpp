@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -12,7 +11,6 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <span>
 
 #include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
@@ -212,12 +210,11 @@ void prepare_cpp(environment::KernelRequest& request, const Context& context) {
 /// Errors  kFailedPrecondition: this machine has devices, and fewer than that. A machine without any may share the
 /// folder of kernels with one that has some.
 void check_count(int64_t num_wanted, Context& context) {
-  const UniqueFd text(memfd_create("yoke-jupyter", MFD_CLOEXEC));
-  if (!text) throw system_error(errno, "making a file in memory");
+  const auto text = to_descriptor("");
   const int status = with_source({}, context, [&](device::Source& source) {
     const auto num_devices = claim::candidates_of(source.sample({}), {}).size();
     const auto line = std::to_string(num_devices);
-    write_all(text.value(), std::as_bytes(std::span(line)), "a file in memory");
+    write_all(text.value(), line, "a file in memory");
     return kExitOk;
   });
   const auto num_devices = status == kExitOk ? parse_int(text_of(text)).value_or(0) : 0;

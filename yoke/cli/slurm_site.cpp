@@ -9,7 +9,6 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
@@ -126,7 +125,7 @@ int detect_site_here(const DetectArgs& args, Context& context) {
   if (fs::exists(args.output)) {
     throw Error(ErrorCode::kFailedPrecondition, "{} exists; give another file, or remove it", args.output);
   }
-  replace_file(args.output, [&](int fd) { write_all(fd, std::as_bytes(std::span(text)), args.output); });
+  replace_file(args.output, text);
   return kExitOk;
 }
 

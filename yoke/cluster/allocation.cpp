@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <tuple>
 
 #include "yoke/base/environment.h"
@@ -169,7 +168,7 @@ void write_allocation(const Allocation& allocation) {
   if (!fd) throw system_error(errno, "writing " + allocation.file.string());
   try {
     const auto text = to_text(allocation);
-    write_all(fd.value(), std::as_bytes(std::span(text)), temporary);
+    write_all(fd.value(), text, temporary);
     if (close(fd.release()) != 0 || rename(temporary.c_str(), allocation.file.c_str()) != 0) {
       throw system_error(errno, "writing " + allocation.file.string());
     }

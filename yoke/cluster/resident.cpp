@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <csignal>
 #include <iostream>
-#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
@@ -99,7 +98,7 @@ int serve_resident(const Environment& outer, const std::string& yoke) {
                 .port = listener.port(),
                 .num_gpus = gpus_by_slurm(outer),
                 .num_cpus = outer.find_int("SLURM_CPUS_ON_NODE").value_or(has_cpus ? CPU_COUNT(&cpus) : 0)});
-  write_all(STDOUT_FILENO, std::as_bytes(std::span(line)), "the keeper of the allocation");
+  write_all(STDOUT_FILENO, line, "the keeper of the allocation");
   launch::EventLoop loop;
   const std::array<launch::EventSource*, 1> sources = {&listener};
   while (true) {

@@ -8,7 +8,6 @@
 
 #include <cerrno>
 #include <optional>
-#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
@@ -63,7 +62,7 @@ void write_token(const std::filesystem::path& path) {
   int error_number = 0;
   try {
     const auto token = new_token() + "\n";
-    write_all(fd.value(), std::as_bytes(std::span(token)), own);
+    write_all(fd.value(), token, own);
     if (link(own.c_str(), path.c_str()) != 0) error_number = errno;
   } catch (...) {
     unlink(own.c_str());

@@ -10,7 +10,6 @@
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <typeinfo>
 
 #include "yoke/base/environment.h"
@@ -148,7 +147,7 @@ void hand_on_error_report(const std::filesystem::path& path, const ErrorReport& 
   Json json = report.content.empty() ? Json(made) : Json::parse(report.content, require_flat);
   if (error_code != 0 && json.at("message").is_object()) json["message"]["errorCode"] = error_code;
   const auto text = json_line(json);
-  replace_file(path, [&](int fd) { write_all(fd, std::as_bytes(std::span(text)), path.string()); });
+  replace_file(path, text);
 }
 
 void record_failure(const std::string& type, const std::string& message) noexcept {

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
@@ -27,9 +26,7 @@ std::optional<std::string> samples_folder(const Environment& environment) {
   return chosen.empty() ? jobs_folder(environment) : chosen;
 }
 
-void write_text(const std::filesystem::path& file, const std::string& text) {
-  replace_file(file, [&](int fd) { write_all(fd, std::as_bytes(std::span(text)), file.string()); });
-}
+void write_text(const std::filesystem::path& file, const std::string& text) { replace_file(file, text); }
 
 std::optional<std::string> read_own_file(const std::filesystem::path& file, size_t max_bytes) {
   try {

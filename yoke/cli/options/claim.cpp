@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,7 +10,6 @@
 #include <csignal>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
@@ -250,13 +248,12 @@ class Acquirer {
 
   /// A child reads the devices, so this process loads no driver, and a driver that hangs keeps no lock.
   bool read_first(device::Snapshot& snapshot, int& status) {
-    const UniqueFd text(memfd_create("yoke-claim", MFD_CLOEXEC));
-    if (!text) throw system_error(errno, "making a file in memory");
+    const auto text = to_descriptor("");
     status = with_source(devices_to_read(), context_, [&](device::Source& source) {
       if (place_) place_->forget();
       if (options_.in_reader) options_.in_reader();
       const auto line = device::to_json(source.sample({.details = options_.needs_details, .links = true})).dump();
-      write_all(text.value(), std::as_bytes(std::span(line)), "a file in memory");
+      write_all(text.value(), line, "a file in memory");
       return kExitOk;
     });
     if (status != kExitOk) return false;

@@ -12,7 +12,6 @@
 #include <cstring>
 #include <ctime>
 #include <exception>
-#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/contract/step_times.h"
@@ -115,7 +114,7 @@ void StepTimes::open_file() {
   fd_ = UniqueFd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd_) throw system_error(errno, path);
   const auto line = to_line(StepTimesRank{rank_.rank, rank_.world_size, rank_.local_world_size, pid_});
-  write_all(fd_.value(), std::as_bytes(std::span(line)), path);
+  write_all(fd_.value(), line, path);
 }
 
 void StepTimes::write_line(int64_t step, int64_t time_ns) {
@@ -123,7 +122,7 @@ void StepTimes::write_line(int64_t step, int64_t time_ns) {
   add_host_memory(time.memory);
   add_device_memory(time.memory);
   const auto line = to_line(time);
-  write_all(fd_.value(), std::as_bytes(std::span(line)), folder_);
+  write_all(fd_.value(), line, folder_);
 }
 
 }  // namespace yoke::train::detail
