@@ -42,8 +42,8 @@ class FileTest : public testing::Test {
 
 TEST_F(FileTest, ReplaceWritesAWholeReadableFile) {
   const auto path = folder_ / "a";
-  replace_file(path, [](int fd) { write_all(fd, bytes_of("one"), "a"); });
-  replace_file(path, [](int fd) { write_all(fd, bytes_of("two"), "a"); });
+  replace_file(path, [](int fd) { write_all(fd, "one", "a"); });
+  replace_file(path, "two");
   EXPECT_EQ(read_file(path), "two");
   EXPECT_EQ(num_files(), 1u);
   struct stat status {};

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
+#include "yoke/base/moment.h"
 #include "yoke/base/text.h"
 #include "yoke/claim/detail/survey.h"
 #include "yoke/contract/variables.h"
@@ -23,10 +24,6 @@ using HistoryJson = nlohmann::json;
 constexpr std::string_view kHistoryPrefix = "yoke-history-";
 constexpr size_t kMostFileBytes = 256 << 10, kMostFiles = 8;  // of a user; about 10,000 claims
 constexpr int64_t kMostDevices = 128;
-
-int64_t seconds_since_epoch(Time time) {
-  return std::chrono::duration_cast<std::chrono::seconds>(time.time_since_epoch()).count();
-}
 
 /// A time that a user wrote; nullopt: there is none, or it is in the future.
 std::optional<Time> past_time(const HistoryJson& line, const char* key, Time now) {

@@ -16,6 +16,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/json_text.h"
+#include "yoke/base/moment.h"
 
 namespace yoke {
 namespace {
@@ -81,7 +82,7 @@ ErrorReport without_frames(ErrorReport report) {
 /// Writes the format of torch's ErrorHandler.record_exception(). torchrun prints the message only if there is no
 /// py_callstack (ChildFailedError._format_failure in torch/distributed/elastic/multiprocessing/errors/__init__.py).
 nlohmann::ordered_json to_json(const ErrorReport& report) {
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(report.time.time_since_epoch()).count();
+  const auto seconds = seconds_since_epoch(report.time);
   nlohmann::ordered_json details = nlohmann::ordered_json::object();
   if (!report.traceback.empty()) details["py_callstack"] = report.traceback;
   details["timestamp"] = std::to_string(seconds);

@@ -403,9 +403,7 @@ class Planner {
     if (!site_.cache_folder.empty()) {
       plan_.cache_folder = fmt::format("{}/$USER-$SLURM_JOB_ID", site_.cache_folder);
       for (const auto& name : site_.cache_variables) {
-        std::string folder;
-        for (const char c : name) folder += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-        add(name, double_quoted(fmt::format("{}/{}", plan_.cache_folder, folder)),
+        add(name, double_quoted(fmt::format("{}/{}", plan_.cache_folder, lower_case(name))),
             name == site_.cache_variables.front() ? "caches of this job alone, on each node's own disk" : "");
         plan_.folders.push_back('$' + name);
       }
@@ -537,9 +535,8 @@ class Planner {
       for (auto at = word.find('{'); at != word.npos; at = word.find('{', at + 1)) {
         const auto end = word.find('}', at);
         if (end == word.npos) break;
-        auto name = word.substr(at + 1, end - at - 1);
-        if (name == "cpus" || name == "gpus" || (at > 0 && word[at - 1] == '$')) continue;
-        std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+        const auto text = word.substr(at + 1, end - at - 1), name = lower_case(text);
+        if (text == "cpus" || text == "gpus" || (at > 0 && word[at - 1] == '$')) continue;
         const auto is_like = [&](std::string_view known) {
           return name == known || check::edit_distance(name, known) <= 1 || name.ends_with(fmt::format("_{}", known));
         };
