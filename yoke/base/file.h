@@ -1,6 +1,8 @@
 // yoke/base/file.h -- owned descriptors, and files that are written completely or not at all.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <filesystem>
 #include <functional>
@@ -55,12 +57,13 @@ inline void write_all(int fd, std::string_view text, const std::string& what) {
 
 /// Replaces `path` atomically. `write` gets the descriptor of a temporary file in the same folder. Then the file is
 /// fsynced and renamed, and the folder is fsynced. After SIGKILL or a power failure `path` is either the old file or
-/// the complete new one; a file `.NAME.*.tmp` may remain.
+/// the complete new one, with `mode` less the umask; a file `.NAME.*.tmp` may remain.
 /// Errors  those of `write`; as errno says (kUnavailable for a full disk), with the path. After an error `path` is
 /// unchanged, and the temporary file is removed.
-void replace_file(const std::filesystem::path& path, const std::function<void(int fd)>& write);
-inline void replace_file(const std::filesystem::path& path, std::string_view text) {
-  replace_file(path, [&](int fd) { write_all(fd, text, path.string()); });
+void replace_file(const std::filesystem::path& path, const std::function<void(int fd)>& write, mode_t mode = 0666);
+inline void replace_file(const std::filesystem::path& path, std::string_view text, mode_t mode = 0666) {
+  replace_file(
+      path, [&](int fd) { write_all(fd, text, path.string()); }, mode);
 }
 
 /// A file mapped for reading. Its pages are loaded on demand and shared between ranks.

@@ -49,6 +49,9 @@ TEST_F(FileTest, ReplaceWritesAWholeReadableFile) {
   struct stat status {};
   ASSERT_EQ(stat(path.c_str(), &status), 0);
   EXPECT_NE(status.st_mode & S_IRGRP, 0u) << "as readable as umask allows, not mkstemp's 0600";
+  replace_file(path, "secret", 0600);
+  ASSERT_EQ(stat(path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
 }
 
 TEST_F(FileTest, AFailedReplaceKeepsTheOldFileAndLeavesNothing) {

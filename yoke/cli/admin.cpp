@@ -99,14 +99,9 @@ std::string as_user(const Account& account, const std::function<std::string()>& 
     _exit(0);
   }
   pipe.write_end.reset();
-  std::string text;
-  char buffer[4096];
-  for (ssize_t count = 0; (count = read(pipe.read_end.value(), buffer, sizeof buffer)) != 0;) {
-    if (count > 0) text.append(buffer, static_cast<size_t>(count));
-    if (count < 0 && errno != EINTR) break;
-  }
+  const auto text = read_beginning(pipe.read_end.value(), 1 << 20);
   wait_for_child(child);
-  return text;
+  return text.value_or("");
 }
 
 /// A user who holds a device that does not exist, until the destructor kills him.

@@ -1,13 +1,11 @@
 #include "yoke/cluster/allocation.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <tuple>
 
@@ -162,21 +160,7 @@ std::filesystem::path new_allocation_file(const Environment& environment) {
   return folder / (new_token().substr(0, kNameSize) + std::string(kFileEnd));
 }
 
-void write_allocation(const Allocation& allocation) {
-  auto temporary = allocation.file.string() + ".XXXXXX";
-  UniqueFd fd(mkostemp(temporary.data(), O_CLOEXEC));  // mkostemp creates it with mode 600
-  if (!fd) throw system_error(errno, "writing " + allocation.file.string());
-  try {
-    const auto text = to_text(allocation);
-    write_all(fd.value(), text, temporary);
-    if (close(fd.release()) != 0 || rename(temporary.c_str(), allocation.file.c_str()) != 0) {
-      throw system_error(errno, "writing " + allocation.file.string());
-    }
-  } catch (...) {
-    unlink(temporary.c_str());
-    throw;
-  }
-}
+void write_allocation(const Allocation& allocation) { replace_file(allocation.file, to_text(allocation), 0600); }
 
 std::optional<Allocation> read_allocation(const std::filesystem::path& file) {
   struct stat status {};
