@@ -61,7 +61,9 @@ times.finish()
   EXPECT_EQ(rank.local_world_size, 2);
   for (size_t i = 1; i < lines.size(); ++i) {
     const auto time = std::get<StepTime>(parse_step_times(lines[i]));
-    if (i <= 20) EXPECT_EQ(time.step, static_cast<int64_t>(i) - 1);
+    if (i <= 20) {
+      EXPECT_EQ(time.step, static_cast<int64_t>(i) - 1);
+    }
     if (i + 1 == lines.size()) break;
     const auto memory = lines[i].substr(lines[i].find(",\"resident_peak_bytes\""));
     EXPECT_TRUE(to_line(time).ends_with(std::string(memory) + "\n")) << to_line(time) << lines[i];

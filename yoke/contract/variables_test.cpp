@@ -76,7 +76,9 @@ TEST(Variables, HaveAMeaningEach) {
   std::string_view before;
   const auto text = read_file(kRepository / "yoke/contract/variables.h");
   for (const auto line : lines_of(text)) {
-    if (line.find("= \"YOKE_") != line.npos) EXPECT_TRUE(before.starts_with("///")) << line;
+    if (line.find("= \"YOKE_") != line.npos) {
+      EXPECT_TRUE(before.starts_with("///")) << line;
+    }
     before = line;
   }
   EXPECT_EQ(all_variables().count(variable::kStepTimes), 1U);
