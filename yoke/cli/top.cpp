@@ -53,7 +53,7 @@ tui::AppOptions to_options(const TopArgs& args, const Context& context) {
   return options;
 }
 
-int print_json(const TopArgs& args, device::Source& source, Context& context) {
+int print_state(const TopArgs& args, device::Source& source, Context& context) {
   device::Want want = device::Want::everything();
   want.pcie_throughput = false;
   const auto snapshot = source.sample(want);
@@ -83,7 +83,7 @@ int run_top(const TopArgs& args, Context& context) {
   if (args.web) return serve_page(args, context);
   const auto options = to_options(args, context);
   return with_source(args.device, context, [&](device::Source& source) {
-    if (args.json) return print_json(args, source, context);
+    if (args.json) return print_state(args, source, context);
     const auto glyphs = tui::prepare_locale(context.environment);
     if (!args.once && isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0) {
       if (auto terminal = tui::Terminal::open(wants_color(args.color, context.environment, true))) {
