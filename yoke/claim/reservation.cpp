@@ -41,10 +41,6 @@ bool names_key(const Reservation& reservation, const std::string& key) {
                      [&](const std::string& other) { return key_in_name(other) == key_in_name(key); });
 }
 
-std::string count_text(int64_t count, const char* what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
 /// Why `one` exceeds a limit, given those that were made before it and are honoured. Reduces it to what they leave.
 std::string judge(Reservation& one, const std::vector<const Reservation*>& before, const Limits& limits,
                   const SiteConfig& config, int64_t num_devices) {
@@ -64,7 +60,7 @@ std::string judge(Reservation& one, const std::vector<const Reservation*>& befor
       std::count_if(before.begin(), before.end(), [&](const auto* other) { return other->uid == one.uid; });
   if (!is_root && num_of_user >= config.reservations_per_user) {
     return fmt::format("is one too many: a user may have {} here; cancel one of yours",
-                       count_text(config.reservations_per_user, "reservation"));
+                       counted(config.reservations_per_user, "reservation"));
   }
   std::vector<Time> moments = {one.start};
   for (const auto* other : before) {
@@ -80,7 +76,7 @@ std::string judge(Reservation& one, const std::vector<const Reservation*>& befor
     }
     if (const auto excess = find_excess(limits, by_user, one.uid, one.num_devices)) {
       return fmt::format("of {} exceeds the limit of {}{}, of which {} are reserved for that time",
-                         count_text(one.num_devices, "device"), count_text(excess->most, "device"),
+                         counted(one.num_devices, "device"), counted(excess->most, "device"),
                          excess->group.empty() ? "" : " for the group " + printable(excess->group), excess->num_held);
     }
     if (total - one.num_devices >= num_devices) return "finds no device left: all are reserved for that time";
@@ -266,7 +262,7 @@ int64_t num_missing(const std::vector<Reservation>& reservations, const Survey& 
 }
 
 std::string reservation_text(const Reservation& reservation) {
-  return fmt::format("{} {} reserved by {} from {} until {}", count_text(reservation.num_devices, "device"),
+  return fmt::format("{} {} reserved by {} from {} until {}", counted(reservation.num_devices, "device"),
                      reservation.num_devices == 1 ? "is" : "are", printable(device::user_name(reservation.uid)),
                      moment_text(reservation.start), moment_text(reservation.until));
 }

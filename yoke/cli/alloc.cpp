@@ -96,11 +96,8 @@ std::string resources_text(const Allocation& allocation) {
     return node.num_gpus == nodes[0].num_gpus && node.num_cpus == nodes[0].num_cpus;
   };
   if (nodes[0].num_cpus == 0 || !std::ranges::all_of(nodes, is_same)) return "";
-  const auto gpus = nodes[0].num_gpus == 0
-                        ? std::string()
-                        : fmt::format("{} GPU{} and ", nodes[0].num_gpus, nodes[0].num_gpus == 1 ? "" : "s");
-  return fmt::format(",{} with {}{} CPU{}", nodes.size() == 1 ? "" : " each", gpus, nodes[0].num_cpus,
-                     nodes[0].num_cpus == 1 ? "" : "s");
+  const auto gpus = nodes[0].num_gpus == 0 ? std::string() : fmt::format("{} and ", counted(nodes[0].num_gpus, "GPU"));
+  return fmt::format(",{} with {}{}", nodes.size() == 1 ? "" : " each", gpus, counted(nodes[0].num_cpus, "CPU"));
 }
 
 std::string node_names_of(const Allocation& allocation) {
@@ -206,8 +203,8 @@ class AllocStart {
       }
     }
     if (num_before_.value_or(0) > 0) {
-      text += fmt::format("; {} job{} with a higher priority wait{} in partition {}", *num_before_,
-                          *num_before_ == 1 ? "" : "s", *num_before_ == 1 ? "s" : "", printable(job.partition));
+      text += fmt::format("; {} with a higher priority wait{} in partition {}", counted(*num_before_, "job"),
+                          *num_before_ == 1 ? "s" : "", printable(job.partition));
     }
     if (job.started && *job.started > system_clock::now()) {
       text += fmt::format("; Slurm expects its start at {} (in {})", moment_text(*job.started),

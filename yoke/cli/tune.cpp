@@ -249,8 +249,8 @@ class Tuner {
       fail(tune::Outcome::kFailed, fmt::format("no step ended for {:g} s (--timeout)", args_.timeout_s));
     } else if (!seen.pace) {
       fail(tune::Outcome::kFailed,
-           fmt::format("the program ended after {} step{}, which are too few to measure; let it train longer",
-                       seen.num_steps, seen.num_steps == 1 ? "" : "s"));
+           fmt::format("the program ended after {}, which are too few to measure; let it train longer",
+                       counted(seen.num_steps, "step")));
     }
     return run;
   }

@@ -28,8 +28,6 @@ constexpr std::chrono::seconds kInterruptsWithin{2};
 /// Another SIGINT within this time of the first one is the same request. As in yoke/dist/detail/stop_signal.h.
 constexpr std::chrono::milliseconds kOneInterrupt{500};
 
-std::string ranks(int64_t count) { return fmt::format("{} rank{}", count, count == 1 ? "" : "s"); }
-
 std::string these_ranks(std::vector<int64_t> list) {
   std::ranges::sort(list);
   return fmt::format("rank{} {}", list.size() == 1 ? "" : "s", to_list(list));
@@ -248,7 +246,7 @@ RankPolicy::Decision RankPolicy::on_time(Time now) {
             fmt::format("{}: {}; waiting up to {} for {} to stop; Ctrl-C kills at once", options_.name, attempt_.cause,
                         format_duration(left),
                         attempt_.alive.empty() ? "processes that the ranks started"
-                                               : ranks(static_cast<int64_t>(attempt_.alive.size())))};
+                                               : counted(static_cast<int64_t>(attempt_.alive.size()), "rank"))};
   }
   attempt_.state = State::kKilled;
   attempt_.grace_is_over = true;
@@ -282,7 +280,7 @@ std::string RankPolicy::reason() const {
   if (!attempt_.cause.empty()) {
     line = fmt::format("{}: {}", options_.name, attempt_.cause);
     if (attempt_.num_stopped > 0) {
-      line += by_signal_                  ? fmt::format("; stopped {}", ranks(attempt_.num_stopped))
+      line += by_signal_                  ? fmt::format("; stopped {}", counted(attempt_.num_stopped, "rank"))
               : attempt_.num_stopped == 1 ? "; stopped the other rank"
                                           : fmt::format("; stopped the {} other ranks", attempt_.num_stopped);
     }
