@@ -66,7 +66,7 @@ void add_lines(std::string_view text, RankSteps& rank) {
       rank.world_size = whose->world_size;
       rank.local_world_size = whose->local_world_size;
     } else if (const auto* const time = std::get_if<StepTime>(&read)) {
-      const StepEnd end{time->step, static_cast<double>(time->time_ns) * 1e-9, time->memory.resident_peak_bytes};
+      const StepEnd end{time->step, static_cast<double>(time->time_ns) / 1e9, time->memory.resident_peak_bytes};
       const bool is_later =
           rank.ends.empty() || (end.step > rank.ends.back().step && end.seconds > rank.ends.back().seconds);
       if (is_later) rank.ends.push_back(end);
