@@ -34,7 +34,8 @@ std::set<std::string> names_in(std::string_view text, const std::string& before 
   std::set<std::string> names;
   const auto beginning = before + "YOKE_";
   for (auto at = text.find(beginning); at != text.npos; at = text.find(beginning, at + 1)) {
-    names.emplace(name_at(text.substr(at + before.size())));
+    const auto name = name_at(text.substr(at + before.size()));
+    if (name != "YOKE_") names.emplace(name);
   }
   return names;
 }
