@@ -8,8 +8,8 @@
 #include <torch/types.h>
 
 #include "yoke/base/error.h"
-#include "yoke/base/error_file.h"
-#include "yoke/base/program.h"
+#include "yoke/contract/error_file.h"
+#include "yoke/contract/program.h"
 #include "yoke/dist/group.h"
 #include "yoke/dist/mesh.h"
 #include "yoke/dist/on_all_ranks.h"

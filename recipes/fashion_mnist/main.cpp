@@ -8,7 +8,7 @@
 
 #include "recipes/fashion_mnist/model.h"
 #include "recipes/fashion_mnist/options.h"
-#include "yoke/base/program.h"
+#include "yoke/contract/program.h"
 #include "yoke/dist/world.h"
 #include "yoke/train/cpu_speed.h"
 #include "yoke/train/data/idx.h"

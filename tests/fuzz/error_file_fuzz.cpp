@@ -5,7 +5,7 @@
 #include <string>
 #include <string_view>
 
-#include "yoke/base/error_file.h"
+#include "yoke/contract/error_file.h"
 
 namespace {
 

@@ -13,7 +13,7 @@
 #include <string>
 
 #include "yoke/base/error.h"
-#include "yoke/base/program.h"
+#include "yoke/contract/program.h"
 #include "yoke/dist/world.h"
 #include "yoke/train/checkpoint/checkpoint_folder.h"
 #include "yoke/train/data/loader.h"

@@ -14,7 +14,8 @@
 
 #include "tools/bench/measure.h"
 #include "yoke/base/error.h"
-#include "yoke/base/program.h"
+#include "yoke/base/json_text.h"
+#include "yoke/contract/program.h"
 #include "yoke/train/cpu_speed.h"
 #include "yoke/train/device/devices.h"
 #include "yoke/train/seed.h"
@@ -85,8 +86,7 @@ void run_task(const std::string& text, const std::string& data) {
   if (measured.is_null()) return;
   object.update(measured);
   add_doubt(object, load);
-  constexpr auto kReplace = Json::error_handler_t::replace;  // a path may not be UTF-8
-  std::cout << object.dump(-1, ' ', false, kReplace) << std::endl;
+  std::cout << json_line(object) << std::endl;
 }
 
 }  // namespace

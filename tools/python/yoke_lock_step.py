@@ -1,4 +1,4 @@
-"""Makes copies of a program wait for each other after each step: yoke/train/watch/detail/lock_step.h says how."""
+"""Makes copies of a program wait for each other after each step: yoke/contract/variables.h says how."""
 
 import os
 import sys

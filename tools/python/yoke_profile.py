@@ -1,6 +1,6 @@
 """Records the steps that `yoke profile -- CMD` asks for, with torch.profiler.
 
-It speaks the protocol of yoke/base/profile_protocol.h, and does what yoke/train/watch/profile_agent.cpp does for
+It speaks the protocol of yoke/contract/profile_protocol.h, and does what yoke/train/watch/profile_agent.cpp does for
 programs in C++.
 """
 

@@ -1,4 +1,4 @@
-"""Writes when the steps of this rank ended, for `yoke tune`: yoke/train/watch/detail/step_times.h has the format."""
+"""Writes when the steps of this rank ended, for `yoke tune`: yoke/contract/step_times.h has the format."""
 
 import atexit
 import os

@@ -97,17 +97,17 @@ void write_all(int fd, std::span<const std::byte> bytes, const std::string& what
   }
 }
 
-void replace_file(const std::filesystem::path& path, const std::function<void(int fd)>& write) {
+void replace_file(const std::filesystem::path& path, const std::function<void(int fd)>& write, mode_t mode) {
   const auto folder = path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
   std::string temporary = (folder / ("." + path.filename().string() + ".XXXXXX.tmp")).string();
   UniqueFd fd(mkostemps(temporary.data(), 4, O_CLOEXEC));
   if (!fd) throw system_error(errno, "writing " + path.string());
   try {
     write(fd.value());
-    // mkostemps has created the file with mode 0600, but `path` must get the mode of a new file of this user.
+    // mkostemps has created the file with mode 0600.
     const mode_t mask = umask(0);
     umask(mask);
-    if (fchmod(fd.value(), 0666 & ~mask) != 0 || fsync(fd.value()) != 0 || close(fd.release()) != 0 ||
+    if (fchmod(fd.value(), mode & ~mask) != 0 || fsync(fd.value()) != 0 || close(fd.release()) != 0 ||
         rename(temporary.c_str(), path.c_str()) != 0) {
       throw system_error(errno, "writing " + path.string());
     }

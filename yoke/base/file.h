@@ -1,11 +1,14 @@
 // yoke/base/file.h -- owned descriptors, and files that are written completely or not at all.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <filesystem>
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 
 namespace yoke {
@@ -48,13 +51,20 @@ std::string read_regular_file(const std::filesystem::path& path, size_t max_byte
 /// Writes all of `bytes` to `fd`; continues after short writes and EINTR. `what` names the target in errors.
 /// Errors  as errno says.
 void write_all(int fd, std::span<const std::byte> bytes, const std::string& what);
+inline void write_all(int fd, std::string_view text, const std::string& what) {
+  write_all(fd, std::as_bytes(std::span(text)), what);
+}
 
 /// Replaces `path` atomically. `write` gets the descriptor of a temporary file in the same folder. Then the file is
 /// fsynced and renamed, and the folder is fsynced. After SIGKILL or a power failure `path` is either the old file or
-/// the complete new one; a file `.NAME.*.tmp` may remain.
+/// the complete new one, with `mode` less the umask; a file `.NAME.*.tmp` may remain.
 /// Errors  those of `write`; as errno says (kUnavailable for a full disk), with the path. After an error `path` is
 /// unchanged, and the temporary file is removed.
-void replace_file(const std::filesystem::path& path, const std::function<void(int fd)>& write);
+void replace_file(const std::filesystem::path& path, const std::function<void(int fd)>& write, mode_t mode = 0666);
+inline void replace_file(const std::filesystem::path& path, std::string_view text, mode_t mode = 0666) {
+  replace_file(
+      path, [&](int fd) { write_all(fd, text, path.string()); }, mode);
+}
 
 /// A file mapped for reading. Its pages are loaded on demand and shared between ranks.
 /// Errors  as errno says, with the path; kDataLoss if it is not a regular file. If the file is truncated while it is

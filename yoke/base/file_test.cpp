@@ -42,13 +42,16 @@ class FileTest : public testing::Test {
 
 TEST_F(FileTest, ReplaceWritesAWholeReadableFile) {
   const auto path = folder_ / "a";
-  replace_file(path, [](int fd) { write_all(fd, bytes_of("one"), "a"); });
-  replace_file(path, [](int fd) { write_all(fd, bytes_of("two"), "a"); });
+  replace_file(path, [](int fd) { write_all(fd, "one", "a"); });
+  replace_file(path, "two");
   EXPECT_EQ(read_file(path), "two");
   EXPECT_EQ(num_files(), 1u);
   struct stat status {};
   ASSERT_EQ(stat(path.c_str(), &status), 0);
   EXPECT_NE(status.st_mode & S_IRGRP, 0u) << "as readable as umask allows, not mkstemp's 0600";
+  replace_file(path, "secret", 0600);
+  ASSERT_EQ(stat(path.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
 }
 
 TEST_F(FileTest, AFailedReplaceKeepsTheOldFileAndLeavesNothing) {

@@ -31,6 +31,10 @@ std::string format_rough_duration(std::chrono::seconds duration) {
   return text(seconds / 86'400, "d", seconds / 3600 % 24, "h");
 }
 
+std::string counted(int64_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
+
 std::string format_bytes(int64_t bytes) {
   static constexpr std::array kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   if (bytes < 1024) return fmt::format("{} B", bytes);

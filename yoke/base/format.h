@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace yoke {
 
@@ -12,6 +13,9 @@ std::string format_duration(std::chrono::duration<double> duration);
 
 /// Formats for sentences, with two units at most: "40 s", "25 min", "2 h 5 min", "3 d 4 h".
 std::string format_rough_duration(std::chrono::seconds duration);
+
+/// "1 rank", "3 ranks", "0 ranks".
+std::string counted(int64_t count, std::string_view what);
 
 /// Formats in binary units: "512 B", "1.5 GiB".
 std::string format_bytes(int64_t bytes);

@@ -36,6 +36,12 @@ TEST(Format, BytesAreBinary) {
   EXPECT_EQ(format_bytes(int64_t{80} << 30), "80.0 GiB");
 }
 
+TEST(Format, OneOfAThingIsNotMany) {
+  EXPECT_EQ(counted(0, "rank"), "0 ranks");
+  EXPECT_EQ(counted(1, "rank"), "1 rank");
+  EXPECT_EQ(counted(2, "rank"), "2 ranks");
+}
+
 TEST(Format, RatesKeepThreeDigits) {
   EXPECT_EQ(format_rate(950), "950");
   EXPECT_EQ(format_rate(999.6), "1.00 k");

@@ -1,8 +1,12 @@
 #include "yoke/base/host.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
+#include <cerrno>
+
+#include "yoke/base/error.h"
 
 namespace yoke {
 
@@ -23,6 +27,22 @@ std::optional<std::filesystem::path> user_folder(UserFolder folder, const Enviro
   if (chosen.is_absolute()) return chosen;
   const std::filesystem::path home = environment.value_or("HOME", "");
   return home.is_absolute() ? std::optional(home / row.below_home) : std::nullopt;
+}
+
+void make_private_folder(const std::filesystem::path& folder, std::string_view why) {
+  std::error_code error;
+  std::filesystem::create_directories(folder.parent_path(), error);
+  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
+    throw system_error(errno, "making the folder " + folder.string());
+  }
+  struct stat status {};
+  if (lstat(folder.c_str(), &status) != 0) throw system_error(errno, "reading " + folder.string());
+  if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 022) != 0) {
+    throw Error(
+        ErrorCode::kPermissionDenied,
+        "{} must be a folder of yours that nobody else can write{}; remove it, or `chmod go-w` it if it is yours",
+        folder.string(), why);
+  }
 }
 
 }  // namespace yoke

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
 
 #include "yoke/base/environment.h"
 
@@ -22,5 +23,10 @@ enum class UserFolder {
 /// Returns the folder of the user, which may not exist yet. As the specification asks, a relative path in the variable
 /// counts as none. Returns nullopt without an absolute path in the variable or in HOME.
 std::optional<std::filesystem::path> user_folder(UserFolder folder, const Environment& environment);
+
+/// Makes a folder that this user alone can write, and those above it. `why` is a clause for the message, such as
+/// ", because secrets are in it". Errors  kPermissionDenied: the folder exists, and others can write to it or own it;
+/// else as errno says.
+void make_private_folder(const std::filesystem::path& folder, std::string_view why = "");
 
 }  // namespace yoke

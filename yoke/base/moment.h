@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -13,6 +14,11 @@ namespace yoke {
 /// calendar does not have.
 std::optional<std::chrono::system_clock::time_point> parse_moment(std::string_view text,
                                                                   std::chrono::system_clock::time_point now);
+
+/// The whole seconds since 1970.
+inline int64_t seconds_since_epoch(std::chrono::system_clock::time_point moment) {
+  return std::chrono::duration_cast<std::chrono::seconds>(moment.time_since_epoch()).count();
+}
 
 /// "2026-11-24 09:00:00".
 std::string moment_text(std::chrono::system_clock::time_point moment);

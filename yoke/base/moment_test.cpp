@@ -8,6 +8,12 @@
 namespace yoke {
 namespace {
 
+TEST(Moment, HasWholeSecondsSince1970) {
+  using std::chrono::system_clock;
+  EXPECT_EQ(seconds_since_epoch(system_clock::from_time_t(1'700'000'000) + std::chrono::milliseconds(999)),
+            1'700'000'000);
+}
+
 TEST(Moment, IsRead) {
   const char* const zone_before = std::getenv("TZ");
   const std::string before = zone_before == nullptr ? "" : zone_before;

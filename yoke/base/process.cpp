@@ -194,7 +194,7 @@ ssize_t receive_with_fds(int socket, std::span<std::byte> bytes, std::vector<Uni
 UniqueFd to_descriptor(std::string_view text) {
   UniqueFd fd(memfd_create("yoke", MFD_CLOEXEC));
   if (!fd) throw system_error(errno, "making a file in memory");
-  write_all(fd.value(), std::as_bytes(std::span(text)), "a file in memory");
+  write_all(fd.value(), text, "a file in memory");
   return fd;
 }
 

@@ -1,6 +1,7 @@
 #include "yoke/base/quantity.h"
 
 #include <charconv>
+#include <cmath>
 
 namespace yoke {
 namespace {
@@ -27,6 +28,13 @@ int64_t seconds_of_unit(char unit) {
 }
 
 }  // namespace
+
+std::optional<double> parse_real(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
 
 std::optional<std::chrono::seconds> parse_length(std::string_view text) {
   constexpr int64_t kTenYears = int64_t{3653} * 86'400;

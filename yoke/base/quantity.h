@@ -1,4 +1,5 @@
-// yoke/base/quantity.h -- lengths of time and sizes of memory as users and configuration files write them. Pure.
+// yoke/base/quantity.h -- numbers, lengths of time and sizes of memory as users and configuration files write them.
+// Pure.
 #pragma once
 
 #include <chrono>
@@ -7,6 +8,9 @@
 #include <string_view>
 
 namespace yoke {
+
+/// A finite number: "0.25", "1e-3". nullopt: any other text.
+std::optional<double> parse_real(std::string_view text);
 
 /// "90s", "30m", "4h", "7d", "1d12h", or a number of seconds. nullopt: any other text, zero, or more than ten years.
 std::optional<std::chrono::seconds> parse_length(std::string_view text);

@@ -60,5 +60,13 @@ TEST(Quantity, SizesOfMemory) {
   for (const auto& [text, bytes] : rows) EXPECT_EQ(parse_memory(text).value_or(0), bytes) << text;
 }
 
+TEST(Quantity, ARealNumberIsTheWholeText) {
+  EXPECT_EQ(parse_real("0.25"), 0.25);
+  EXPECT_EQ(parse_real("-1e-3"), -1e-3);
+  for (const auto* other : {"", "1 ", " 1", "1,5", "inf", "nan", "1e999", "x"}) {
+    EXPECT_EQ(parse_real(other), std::nullopt) << other;
+  }
+}
+
 }  // namespace
 }  // namespace yoke

@@ -1,4 +1,4 @@
-// yoke/base/signal_name.h -- names of signals.
+// yoke/base/signal_name.h -- names of signals, and how a program ended in words.
 #pragma once
 
 #include <string>
@@ -7,6 +7,9 @@ namespace yoke {
 
 /// Returns the name, such as "SIGTERM", or "signal 64" for a signal without one.
 std::string signal_name(int signal);
+
+/// "exited with code 3", or "was killed by SIGSEGV", for a status of waitpid().
+std::string describe_wait_status(int wait_status);
 
 /// "the program ended with status 3", or "SIGSEGV ended the program" if `status` is 128 plus the number of a signal.
 std::string describe_end(int status);

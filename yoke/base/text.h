@@ -11,6 +11,10 @@ namespace yoke {
 /// Returns whether the character is one of 0 to 9, in every locale.
 constexpr bool is_digit(char character) { return character >= '0' && character <= '9'; }
 
+/// Returns `text` with its letters from A to Z made small, or capital, in every locale.
+std::string lower_case(std::string_view text);
+std::string upper_case(std::string_view text);
+
 /// Returns the parts of `text` between separators, as views into it. An empty text has no parts.
 std::vector<std::string_view> split(std::string_view text, char separator);
 

@@ -20,6 +20,11 @@ TEST(Text, SplitsAtSeparatorsAndAfterTerminators) {
   EXPECT_THAT(words_of(" \r"), IsEmpty());
 }
 
+TEST(Text, ChangesTheCaseOfAsciiAlone) {
+  EXPECT_EQ(lower_case("A-Z_09 \xc3\x84 \xff["), "a-z_09 \xc3\x84 \xff[");
+  EXPECT_EQ(upper_case("a-z_09 \xc3\xa4 \xff{"), "A-Z_09 \xc3\xa4 \xff{");
+}
+
 TEST(Text, MakesHarmlessWhatATerminalWouldObey) {
   EXPECT_EQ(printable("plain αβ 文"), "plain αβ 文");
   EXPECT_EQ(printable("a\x1b[31mred\x1b]0;title\x07"), "a?[31mred?]0;title?");

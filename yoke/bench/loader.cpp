@@ -14,7 +14,7 @@ constexpr double kHiddenPercent = 3;
 
 std::string workers_of(const Json& row) {
   const auto count = row.at("num_workers").get<int64_t>();
-  return count == 0 ? "no worker" : fmt::format("{} worker{}", count, count == 1 ? "" : "s");
+  return count == 0 ? "no worker" : counted(count, "worker");
 }
 
 std::string percent(double value) { return fmt::format("{:.{}f} %", value, value < 9.95 ? 1 : 0); }

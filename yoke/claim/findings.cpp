@@ -8,6 +8,7 @@
 #include "yoke/claim/allocate.h"
 #include "yoke/claim/detail/survey.h"
 #include "yoke/claim/policy.h"
+#include "yoke/contract/variables.h"
 
 namespace yoke::claim {
 namespace {
@@ -94,7 +95,7 @@ ClaimState read_claim_state(const Environment& environment) {
     auto folder = find_lock_folder(config, environment);
     state.folder = folder.path().string();
     state.obstacle = folder.obstacle(std::string(kAllocationName)).value_or("");
-    state.is_prepared = state.is_prepared || state.folder == "/run/yoke" || environment.find("YOKE_CLAIM_DIR");
+    state.is_prepared = state.is_prepared || state.folder == "/run/yoke" || environment.find(variable::kClaimDir);
     state.survey = Ledger(std::move(folder)).look_without_lock();
   } catch (const Error& error) {
     state.folder_problem = error.what();

@@ -17,6 +17,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/base/text.h"
+#include "yoke/contract/variables.h"
 #include "yoke/device/process/info.h"
 
 namespace yoke::claim {
@@ -241,7 +242,7 @@ LockFolder find_chosen_folder(const std::string& chosen, const SiteConfig& confi
 }  // namespace
 
 LockFolder find_lock_folder(const SiteConfig& config, const Environment& environment, FolderCheck check) {
-  const auto chosen = environment.find("YOKE_CLAIM_DIR");
+  const auto chosen = environment.find(variable::kClaimDir);
   auto folder = chosen ? find_chosen_folder(*chosen, config, check) : find_agreed_folder(config, check);
   if (!config.is_of_user || !folder.is_of_root()) return folder;
   throw Error(

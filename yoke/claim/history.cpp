@@ -11,8 +11,10 @@
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
+#include "yoke/base/moment.h"
 #include "yoke/base/text.h"
 #include "yoke/claim/detail/survey.h"
+#include "yoke/contract/variables.h"
 
 namespace yoke::claim {
 namespace {
@@ -22,10 +24,6 @@ using HistoryJson = nlohmann::json;
 constexpr std::string_view kHistoryPrefix = "yoke-history-";
 constexpr size_t kMostFileBytes = 256 << 10, kMostFiles = 8;  // of a user; about 10,000 claims
 constexpr int64_t kMostDevices = 128;
-
-int64_t seconds_since_epoch(Time time) {
-  return std::chrono::duration_cast<std::chrono::seconds>(time.time_since_epoch()).count();
-}
 
 /// A time that a user wrote; nullopt: there is none, or it is in the future.
 std::optional<Time> past_time(const HistoryJson& line, const char* key, Time now) {
@@ -194,7 +192,8 @@ std::vector<Use> read_history(const LockFolder& folder, Time now) {
 std::optional<LockFolder> find_history_folder(const SiteConfig& config, const Environment& environment) {
   if (!config.history_directory) return std::nullopt;
   // Who names the folder of locks by YOKE_CLAIM_DIR may name this one, too, with YOKE_SITE_CONFIG.
-  const auto owner = environment.contains("YOKE_CLAIM_DIR") ? LockFolder::Owner::kRootOrSelf : LockFolder::Owner::kRoot;
+  const auto owner =
+      environment.contains(variable::kClaimDir) ? LockFolder::Owner::kRootOrSelf : LockFolder::Owner::kRoot;
   try {
     return LockFolder(*config.history_directory, owner);
   } catch (const Error& error) {

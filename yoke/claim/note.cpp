@@ -2,6 +2,9 @@
 
 #include <nlohmann/json.hpp>
 
+#include "yoke/base/json_text.h"
+#include "yoke/base/moment.h"
+
 namespace yoke::claim {
 namespace {
 
@@ -10,10 +13,6 @@ using Json = nlohmann::json;
 constexpr size_t kMostPurposeBytes = 200;
 constexpr size_t kMostKeys = 128, kMostKeyBytes = 100;
 constexpr int64_t kLatest = 253'402'300'799;  // the year 9999; later times would overflow the clock's nanoseconds
-
-int64_t to_seconds(Time time) {
-  return std::chrono::duration_cast<std::chrono::seconds>(time.time_since_epoch()).count();
-}
 
 std::optional<int64_t> whole_number(const Json& json, const char* name) {
   const auto found = json.find(name);
@@ -67,9 +66,10 @@ std::optional<Activity> activity_of(const Json& json) {
 }
 
 Json to_json(const Activity& activity) {
-  Json json = {{"looked_at", to_seconds(activity.looked_at)}, {"idle_device_seconds", activity.idle_device_seconds}};
+  Json json = {{"looked_at", seconds_since_epoch(activity.looked_at)},
+               {"idle_device_seconds", activity.idle_device_seconds}};
   json["used_at"] = Json::array();
-  for (const auto time : activity.used_at) json["used_at"].push_back(to_seconds(time));
+  for (const auto time : activity.used_at) json["used_at"].push_back(seconds_since_epoch(time));
   return json;
 }
 
@@ -98,7 +98,7 @@ Json to_json(const std::vector<Heir>& heirs) {
   return array;
 }
 
-std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
+std::string dump(const Json& json) { return json_line(json) + "\n"; }
 
 Json parse_object(std::string_view text) {
   auto json = Json::parse(text, nullptr, false);
@@ -130,8 +130,8 @@ std::string to_text(const Note& note) {
                {"program_start_ticks", note.program_start_ticks},
                {"is_holder", note.is_holder},
                {"purpose", note.purpose.substr(0, kMostPurposeBytes)},
-               {"since", to_seconds(note.since)}};
-  if (note.until) json["until"] = to_seconds(*note.until);
+               {"since", seconds_since_epoch(note.since)}};
+  if (note.until) json["until"] = seconds_since_epoch(*note.until);
   if (note.share_bytes) json["share_bytes"] = *note.share_bytes;
   if (note.activity) json["activity"] = to_json(*note.activity);
   if (!note.heirs.empty()) json["heirs"] = to_json(note.heirs);

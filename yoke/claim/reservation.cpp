@@ -11,6 +11,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
+#include "yoke/base/json_text.h"
 #include "yoke/base/moment.h"
 #include "yoke/base/text.h"
 #include "yoke/claim/detail/survey.h"
@@ -40,10 +41,6 @@ bool names_key(const Reservation& reservation, const std::string& key) {
                      [&](const std::string& other) { return key_in_name(other) == key_in_name(key); });
 }
 
-std::string count_text(int64_t count, const char* what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
 /// Why `one` exceeds a limit, given those that were made before it and are honoured. Reduces it to what they leave.
 std::string judge(Reservation& one, const std::vector<const Reservation*>& before, const Limits& limits,
                   const SiteConfig& config, int64_t num_devices) {
@@ -63,7 +60,7 @@ std::string judge(Reservation& one, const std::vector<const Reservation*>& befor
       std::count_if(before.begin(), before.end(), [&](const auto* other) { return other->uid == one.uid; });
   if (!is_root && num_of_user >= config.reservations_per_user) {
     return fmt::format("is one too many: a user may have {} here; cancel one of yours",
-                       count_text(config.reservations_per_user, "reservation"));
+                       counted(config.reservations_per_user, "reservation"));
   }
   std::vector<Time> moments = {one.start};
   for (const auto* other : before) {
@@ -79,7 +76,7 @@ std::string judge(Reservation& one, const std::vector<const Reservation*>& befor
     }
     if (const auto excess = find_excess(limits, by_user, one.uid, one.num_devices)) {
       return fmt::format("of {} exceeds the limit of {}{}, of which {} are reserved for that time",
-                         count_text(one.num_devices, "device"), count_text(excess->most, "device"),
+                         counted(one.num_devices, "device"), counted(excess->most, "device"),
                          excess->group.empty() ? "" : " for the group " + printable(excess->group), excess->num_held);
     }
     if (total - one.num_devices >= num_devices) return "finds no device left: all are reserved for that time";
@@ -105,7 +102,7 @@ std::string to_text(const Reservation& reservation) {
                                 {"start", seconds(reservation.start)},
                                 {"until", seconds(reservation.until)},
                                 {"purpose", reservation.purpose.substr(0, 200)}};
-  return json.dump(-1, ' ', false, ReservationJson::error_handler_t::replace) + "\n";
+  return json_line(json) + "\n";
 }
 
 std::optional<Reservation> parse_reservation(std::string_view text) {
@@ -265,7 +262,7 @@ int64_t num_missing(const std::vector<Reservation>& reservations, const Survey& 
 }
 
 std::string reservation_text(const Reservation& reservation) {
-  return fmt::format("{} {} reserved by {} from {} until {}", count_text(reservation.num_devices, "device"),
+  return fmt::format("{} {} reserved by {} from {} until {}", counted(reservation.num_devices, "device"),
                      reservation.num_devices == 1 ? "is" : "are", printable(device::user_name(reservation.uid)),
                      moment_text(reservation.start), moment_text(reservation.until));
 }

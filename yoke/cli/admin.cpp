@@ -36,6 +36,7 @@
 #include "yoke/container/build.h"
 #include "yoke/container/config.h"
 #include "yoke/container/engine.h"
+#include "yoke/contract/variables.h"
 #include "yoke/device/doctor/system.h"
 #include "yoke/storage/roots.h"
 #include "yoke/view/findings.h"
@@ -98,15 +99,9 @@ std::string as_user(const Account& account, const std::function<std::string()>& 
     _exit(0);
   }
   pipe.write_end.reset();
-  std::string text;
-  char buffer[4096];
-  for (ssize_t count = 0; (count = read(pipe.read_end.value(), buffer, sizeof buffer)) != 0;) {
-    if (count > 0) text.append(buffer, static_cast<size_t>(count));
-    if (count < 0 && errno != EINTR) break;
-  }
-  while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
-  }
-  return text;
+  const auto text = read_beginning(pipe.read_end.value(), 1 << 20);
+  wait_for_child(child);
+  return text.value_or("");
 }
 
 /// A user who holds a device that does not exist, until the destructor kills him.
@@ -185,7 +180,7 @@ class AdminCheck {
   }
 
   void check_config() {
-    const auto path = context_.environment.value_or("YOKE_SITE_CONFIG", kSiteFile);
+    const auto path = context_.environment.value_or(variable::kSiteConfig, kSiteFile);
     struct stat status {};
     if (stat(path.c_str(), &status) != 0) {
       add("config", Status::kOk, path + " does not exist, so there are no limits");
@@ -521,7 +516,7 @@ int run_admin_check(const std::vector<std::string>& users, bool json, Context& c
   if (json) {
     auto all = nlohmann::ordered_json::array();
     for (const auto& finding : findings) all.push_back(to_json(finding));
-    context.out << nlohmann::ordered_json{{"findings", all}}.dump(2) << '\n';
+    print_json(nlohmann::ordered_json{{"findings", all}}, context);
   } else {
     context.out << view::findings_text(findings, false);
   }

@@ -14,7 +14,6 @@
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
@@ -41,7 +40,7 @@ launch::Channel take_standard_streams() {
   dup2(null.value(), STDIN_FILENO);
   dup2(STDERR_FILENO, STDOUT_FILENO);
   for (const int fd : {out.value(), STDERR_FILENO}) {
-    write_all(fd, std::as_bytes(std::span(launch::kAgentPreamble)), "the head node");
+    write_all(fd, launch::kAgentPreamble, "the head node");
   }
   return {std::move(in), std::move(out), kFirstSilence};
 }

@@ -30,6 +30,7 @@
 #include "yoke/cli/options/allocation.h"
 #include "yoke/cluster/allocation.h"
 #include "yoke/cluster/keeper.h"
+#include "yoke/contract/variables.h"
 #include "yoke/launch/process/signals.h"
 #include "yoke/program/watched_program.h"
 #include "yoke/slurm/check/options.h"
@@ -95,11 +96,8 @@ std::string resources_text(const Allocation& allocation) {
     return node.num_gpus == nodes[0].num_gpus && node.num_cpus == nodes[0].num_cpus;
   };
   if (nodes[0].num_cpus == 0 || !std::ranges::all_of(nodes, is_same)) return "";
-  const auto gpus = nodes[0].num_gpus == 0
-                        ? std::string()
-                        : fmt::format("{} GPU{} and ", nodes[0].num_gpus, nodes[0].num_gpus == 1 ? "" : "s");
-  return fmt::format(",{} with {}{} CPU{}", nodes.size() == 1 ? "" : " each", gpus, nodes[0].num_cpus,
-                     nodes[0].num_cpus == 1 ? "" : "s");
+  const auto gpus = nodes[0].num_gpus == 0 ? std::string() : fmt::format("{} and ", counted(nodes[0].num_gpus, "GPU"));
+  return fmt::format(",{} with {}{}", nodes.size() == 1 ? "" : " each", gpus, counted(nodes[0].num_cpus, "CPU"));
 }
 
 std::string node_names_of(const Allocation& allocation) {
@@ -205,8 +203,8 @@ class AllocStart {
       }
     }
     if (num_before_.value_or(0) > 0) {
-      text += fmt::format("; {} job{} with a higher priority wait{} in partition {}", *num_before_,
-                          *num_before_ == 1 ? "" : "s", *num_before_ == 1 ? "s" : "", printable(job.partition));
+      text += fmt::format("; {} with a higher priority wait{} in partition {}", counted(*num_before_, "job"),
+                          *num_before_ == 1 ? "s" : "", printable(job.partition));
     }
     if (job.started && *job.started > system_clock::now()) {
       text += fmt::format("; Slurm expects its start at {} (in {})", moment_text(*job.started),
@@ -333,7 +331,7 @@ int request_allocation(AllocArgs args, Context& context) {
   auto environment = slurm::without_outer_job(context.environment);
   for (const auto* name : {"SBATCH_CLUSTERS", "SBATCH_WAIT", "SBATCH_ARRAY_INX", "SBATCH_REQUEUE"})
     environment.erase(name);
-  environment.set(cluster::kFileVariable, wanted.file.string());
+  environment.set(variable::kAllocFile, wanted.file.string());
   wanted.cluster = cluster_here(context);
   program::SignalMessages signals;  // from here on, no signal leaves a request behind
   launch::fail_instead_of(SIGXFSZ);
@@ -353,7 +351,7 @@ int request_allocation(AllocArgs args, Context& context) {
     throw Error(error.code(), "{}; request {} is cancelled", error.what(), wanted.job);
   }
   if (!allocation) return 128 + start.signal();
-  context.out << (args.json ? cli::to_json(*allocation).dump(2) + "\n" : held_text(*allocation)) << std::flush;
+  context.out << (args.json ? json_page(cli::to_json(*allocation)) : held_text(*allocation)) << std::flush;
   if (context.out) return kExitOk;
   const auto why = system_error(error_of(context.out), "writing the output");
   context.out.clear();
@@ -370,7 +368,7 @@ int list_held(const AllocArgs& args, Context& context) {
       json.back()["state"] = one.state;
       json.back()["reason"] = one.reason.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(one.reason);
     }
-    context.out << nlohmann::ordered_json({{"allocations", json}}).dump(2) << '\n';
+    print_json(nlohmann::ordered_json({{"allocations", json}}), context);
     return kExitOk;
   }
   if (held.empty()) {

@@ -27,6 +27,7 @@
 #include "yoke/cli/help/spelling.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/cli/options/value.h"
+#include "yoke/contract/variables.h"
 #include "yoke/device/gpu_count.h"
 #include "yoke/launch/torchrun/num_ranks.h"
 #include "yoke/program/watched_program.h"
@@ -54,7 +55,7 @@ void list_exercises(const BenchArgs& args, Context& context) {
     json.push_back({{"name", exercise.name}, {"summary", exercise.summary}});
     text += fmt::format("{:<11}  {}\n", exercise.name, exercise.summary);
   }
-  context.out << (args.json ? json.dump(2) + "\n" : text);
+  context.out << (args.json ? json_page(json) : text);
 }
 
 /// Throws if an option was given that the exercise does not have.
@@ -152,7 +153,7 @@ Measurement measurement_for(const BenchArgs& args, const Context& context) {
       std::max<int64_t>(2, launch::default_num_ranks(device::count_cpus(), [&] { return gpus; })));
   if (num_ranks < 2)
     throw Error(ErrorCode::kInvalidArgument, "-n {}: an all-reduce needs two ranks or more", num_ranks);
-  if (gpus.num_gpus < num_ranks) environment.set("YOKE_DEVICE", "cpu");  // NCCL needs a GPU for each rank
+  if (gpus.num_gpus < num_ranks) environment.set(variable::kDevice, "cpu");  // NCCL needs a GPU for each rank
   const std::vector<std::string> launcher = {context.installation.executable.string(),
                                              "run",
                                              "--quiet",
@@ -268,7 +269,7 @@ int run_bench(const BenchArgs& args, const CLI::App& command, Context& context) 
     measured.erase("results");
     measured["sentence"] = report.sentence;
     measured["results"] = std::move(results);
-    context.out << measured.dump(2) << '\n';
+    print_json(measured, context);
   } else {
     context.out << page_of(measured, report, context);
   }

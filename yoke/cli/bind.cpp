@@ -145,7 +145,7 @@ std::string to_json(const launch::Binding& binding, const Devices& devices, cons
                      {"warnings", binding.warnings},
                      {"allowed_cpus", machine.allowed.to_list()},
                      {"ranks", ranks}};
-  return json.dump(2, ' ', false, Json::error_handler_t::replace) + '\n';
+  return json_page(json);
 }
 
 std::string to_slurm(const launch::Binding& binding) {

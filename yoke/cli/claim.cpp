@@ -18,7 +18,6 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
@@ -144,7 +143,7 @@ std::string to_json(const Acquired& acquired) {
   json["until"] = note.until ? Json(std::chrono::system_clock::to_time_t(*note.until)) : Json();
   json["environment"] = Json::object();
   for (const auto& [name, value] : acquired.assignments) json["environment"][name] = value ? Json(*value) : Json();
-  return json.dump(2) + "\n";
+  return json_page(json);
 }
 
 /// Leaves terminal, streams and folder of the user, and lives on without the process that started it.
@@ -191,7 +190,7 @@ int hold(const ClaimArgs& args, AcquireOptions options, const ClaimSite& site, C
             << std::flush;
   detach();
   const auto message = "+" + text;
-  write_all(talk.report.value(), std::as_bytes(std::span(message)), "the report of the holder");
+  write_all(talk.report.value(), message, "the report of the holder");
   talk.report.reset();
   // Nobody learns what a claim is for whose words were lost, so it ends.
   char byte = 0;

@@ -39,9 +39,7 @@ int report(const ClaimsArgs& args, const ClaimSite& site, device::Source& source
               << std::endl;
   }
   if (args.json) {
-    constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-    context.out << view::report_json(rows, snapshot, from, now, device::user_name).dump(2, ' ', false, kReplace)
-                << '\n';
+    print_json(view::report_json(rows, snapshot, from, now, device::user_name), context);
     return kExitOk;
   }
   const auto figures = args.csv ? view::Figures::kExact : view::Figures::kRounded;
@@ -65,8 +63,7 @@ int run_claims(const ClaimsArgs& args, Context& context) {
     const auto now = std::chrono::system_clock::now();
     const auto claims = describe_claims(site, look_at_claims(site, context), snapshot, now);
     if (args.json) {
-      constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-      context.out << claims.to_json().dump(2, ' ', false, kReplace) << '\n';
+      print_json(claims.to_json(), context);
       return kExitOk;
     }
     const auto width = table_width(context);

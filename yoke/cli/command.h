@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "yoke/base/environment.h"
+#include "yoke/base/json_text.h"
 
 namespace CLI {
 class App;
@@ -89,6 +90,12 @@ const Command* find_command(std::string_view name);
 
 /// Adds the commands of the table to `app`.
 void add_commands(CLI::App& app, Context& context);
+
+/// Prints what a command gives programs, as an indented page.
+template <class Json>
+void print_json(const Json& json, const Context& context) {
+  context.out << json_page(json);
+}
 
 /// Returns `text` in the format of the examples at the end of a command's help.
 std::string examples(std::string_view text);

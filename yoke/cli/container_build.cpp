@@ -77,7 +77,7 @@ int run_container_build(const ContainerBuildArgs& args, Context& context) {
   const auto argv = container::plan_build(engine, request);
   if (args.prints) {
     if (args.json) {
-      context.out << nlohmann::json(argv).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+      print_json(nlohmann::json(argv), context);
     } else {
       for (const auto& word : argv) context.out << word << '\n';
     }

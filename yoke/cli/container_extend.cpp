@@ -140,7 +140,7 @@ int extend_image(const ExtendImageArgs& args, Context& context) {
 
   const auto recipe = build / "Containerfile";
   const auto text = container::containerfile_of(request.image, *facts, request.inside);
-  replace_file(recipe, [&](int fd) { write_all(fd, std::as_bytes(std::span(text)), recipe.native()); });
+  replace_file(recipe, text);
   const auto argv = container::plan_build(engine, {.folder = build, .name = name, .recipe = recipe});
   if (run_visibly(argv, context.environment) != 0) {
     throw Error(ErrorCode::kUnavailable, "{} could not make the image {}; its message is above",

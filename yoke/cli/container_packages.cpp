@@ -67,9 +67,7 @@ int show_packages(const PackageArgs& args, Context& context) {
     std::sort(names.begin(), names.end());
     auto list = nlohmann::ordered_json::array();
     for (const auto& image : images) list.push_back(packages_json(image, names));
-    context.out << nlohmann::ordered_json{{"images", list}}.dump(2, ' ', false,
-                                                                 nlohmann::json::error_handler_t::replace)
-                << '\n';
+    print_json(nlohmann::ordered_json{{"images", list}}, context);
   } else if (args.csv) {
     context.out << to_csv(compared.table);
   } else {

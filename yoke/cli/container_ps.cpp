@@ -14,7 +14,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
@@ -63,7 +62,7 @@ int show_containers(bool wants_json, Context& context) {
                              num_silent > kMost ? ", ..." : "");
   }
   if (wants_json) {
-    context.out << Json{{"containers", list}}.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+    print_json(Json{{"containers", list}}, context);
   } else {
     context.out << to_text(table, table_width(context));
   }
@@ -77,7 +76,7 @@ int show_kept_log(const KeptContainerRow& row, bool follows) {
   std::byte word{};
   if (connect_to(row.socket, fd) == Connected::kYes) {
     constexpr std::string_view kAsk = "log\n";
-    write_all(fd.value(), std::as_bytes(std::span(kAsk)), "the process that keeps the container");
+    write_all(fd.value(), kAsk, "the process that keeps the container");
     pollfd news{fd.value(), POLLIN, 0};
     constexpr int kLimitMs = 2000;
     if (poll(&news, 1, kLimitMs) > 0) receive_with_fds(fd.value(), {&word, 1}, files);

@@ -53,7 +53,7 @@ int print_container(const ContainerRunArgs& args, KeptContainer kept, Context& c
   const auto grant = container::grant_devices(kept.engine, kept.devices);
   const auto words = container::plan_container(kept.engine, kept.request, grant).words(context.environment);
   if (args.json) {
-    context.out << nlohmann::json(words).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+    print_json(nlohmann::json(words), context);
   } else {
     for (const auto& word : words) context.out << word << '\n';
   }

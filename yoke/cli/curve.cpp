@@ -194,9 +194,7 @@ view::Chart chart_of(const CurveArgs& args, const std::vector<Recording>& record
 
 // CSV and JSON contain every value, so they are written without first building a tree or a table in memory.
 
-std::string json_text(std::string_view text) {
-  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-}
+std::string json_text(std::string_view text) { return json_line(nlohmann::json(text)); }
 
 void print_curves_json(const view::Chart& chart, std::ostream& out) {
   out << "{\"curves\": [";

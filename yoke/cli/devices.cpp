@@ -68,18 +68,17 @@ std::string pages(const std::vector<device::Choice>& choices, const std::vector<
   return text;
 }
 
-std::string json_of(const device::Snapshot& snapshot, const std::vector<device::Choice>& choices,
-                    const ClaimsView& claims, int indent) {
+nlohmann::ordered_json json_of(const device::Snapshot& snapshot, const std::vector<device::Choice>& choices,
+                               const ClaimsView& claims) {
   auto json = device::to_json(chosen(snapshot, choices));
   add_claims(json, choices, claims.problem.empty() ? &claims.rows : nullptr);
-  return json.dump(indent, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+  return json;
 }
 
 std::string render(const device::Snapshot& snapshot, const ClaimsView& claims, const DevicesArgs& args, int64_t number,
                    int64_t width) {
   const auto choices = choices_of(snapshot, args);
-  // With --watch each snapshot is one line.
-  if (args.json) return json_of(snapshot, choices, claims, args.repetition.is_wanted() ? -1 : 2);
+  if (args.json) return json_record(json_of(snapshot, choices, claims), args.repetition);
   if (args.csv) {
     return to_csv(args.list ? view::device_list(choices) : view::device_csv(choices, claims.rows), args.repetition,
                   snapshot.time, number);

@@ -15,6 +15,7 @@
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/options/color.h"
 #include "yoke/cli/options/device.h"
+#include "yoke/contract/variables.h"
 #include "yoke/device/doctor/system.h"
 #include "yoke/device/worker.h"
 #include "yoke/view/findings.h"
@@ -54,9 +55,9 @@ class Question {
 device::TorchPlaces torch_places(const DoctorArgs& args, const Context& context) {
   const auto& environment = context.environment;
   const auto build_tree = context.installation.executable.parent_path() / "../../..";
-  return {.torch_dir = environment.value_or("YOKE_TORCH_DIR", ""),
+  return {.torch_dir = environment.value_or(variable::kTorchDir, ""),
           .torch_cmake = environment.value_or("Torch_DIR", ""),
-          .deps = environment.value_or("YOKE_DEPS_DIR", (build_tree / ".deps").string()),
+          .deps = environment.value_or(variable::kDepsDir, (build_tree / ".deps").string()),
           .ask_python = args.device.sysroot.empty()};
 }
 
@@ -64,7 +65,7 @@ int print(const std::vector<device::Finding>& findings, const DoctorArgs& args, 
   if (args.json) {
     auto all = nlohmann::ordered_json::array();
     for (const auto& finding : findings) all.push_back(to_json(finding));
-    context.out << nlohmann::ordered_json{{"findings", all}}.dump(2) << '\n';
+    print_json(nlohmann::ordered_json{{"findings", all}}, context);
   } else {
     context.out << view::findings_text(findings,
                                        wants_color(args.color, context.environment, isatty(STDOUT_FILENO) != 0));

@@ -1,7 +1,6 @@
 // `yoke env`: make Python environments, and run programs in them.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -15,7 +14,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/held_signals.h"
@@ -49,11 +47,10 @@ struct EnvCreateArgs {
 
 /// A child reads the devices, so that this process loads no driver.
 environment::Drivers read_drivers(const EnvCreateArgs& args, Context& context) {
-  const UniqueFd text(memfd_create("yoke-env", MFD_CLOEXEC));
-  if (!text) throw system_error(errno, "making a file in memory");
+  const auto text = to_descriptor("");
   const int status = with_source(args.device, context, [&](device::Source& source) {
     const auto line = device::to_json(source.sample({.processes = false})).dump();
-    write_all(text.value(), std::as_bytes(std::span(line)), "a file in memory");
+    write_all(text.value(), line, "a file in memory");
     return kExitOk;
   });
   if (status != kExitOk) {
@@ -241,8 +238,7 @@ std::map<std::string, std::string> install_packages(const environment::CreateReq
     check_build(request.packages[i - 1], chosen, folder);
     std::string lines;
     for (const auto& [package, version] : chosen) lines += fmt::format("{}=={}\n", package, version);
-    replace_file(environment::constraints_of(request.folder),
-                 [&](int fd) { write_all(fd, std::as_bytes(std::span(lines)), "the constraints"); });
+    replace_file(environment::constraints_of(request.folder), lines);
   }
   const auto words = request.requirements.empty() ? std::vector<std::string>() : std::vector{request.requirements};
   const auto at_end = ask_python(python, words, context);
@@ -341,7 +337,7 @@ int show_environments(bool json, Context& context) {
                        {"index_url", one.mark.index_url.empty() ? EnvJson() : EnvJson(one.mark.index_url)},
                        {"created", one.mark.created}});
     }
-    context.out << EnvJson{{"environments", array}}.dump(2) << '\n';
+    print_json(EnvJson{{"environments", array}}, context);
     return kExitOk;
   }
   if (listed.empty()) {

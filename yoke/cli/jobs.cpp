@@ -113,10 +113,8 @@ std::string allocations_text(const Context& context) {
 
 std::string jobs_text(const std::vector<FoundJob>& jobs, const JobsArgs& args, const Context& context) {
   const bool is_root = geteuid() == 0;
-  if (args.json) {  // with --watch each output is one line of JSON
-    return to_json(jobs, context)
-               .dump(args.repetition.is_wanted() ? -1 : 2, ' ', false, Json::error_handler_t::replace) +
-           '\n';
+  if (args.json) {
+    return json_record(to_json(jobs, context), args.repetition);
   }
   const auto held = allocations_text(context);
   if (jobs.empty())

@@ -3,7 +3,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -12,7 +11,6 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <span>
 
 #include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
@@ -28,6 +26,7 @@
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/container.h"
 #include "yoke/container/image.h"
+#include "yoke/contract/variables.h"
 #include "yoke/environment/kernel_spec.h"
 #include "yoke/environment/store.h"
 
@@ -152,7 +151,7 @@ environment::KernelContainer kernel_container(const JupyterArgs& args) {
     auto name = variable.substr(0, equals);
     if (equals != variable.npos) {  // all users can read the words of a command line
       if (environment::is_read_by_server(name) || container::is_read_by_clients(name)) {
-        name.insert(0, container::kSetPrefix);
+        name.insert(0, variable::kContainerSetPrefix);
       }
       result.variables.emplace_back(name, variable.substr(equals + 1));
     }
@@ -211,12 +210,11 @@ void prepare_cpp(environment::KernelRequest& request, const Context& context) {
 /// Errors  kFailedPrecondition: this machine has devices, and fewer than that. A machine without any may share the
 /// folder of kernels with one that has some.
 void check_count(int64_t num_wanted, Context& context) {
-  const UniqueFd text(memfd_create("yoke-jupyter", MFD_CLOEXEC));
-  if (!text) throw system_error(errno, "making a file in memory");
+  const auto text = to_descriptor("");
   const int status = with_source({}, context, [&](device::Source& source) {
     const auto num_devices = claim::candidates_of(source.sample({}), {}).size();
     const auto line = std::to_string(num_devices);
-    write_all(text.value(), std::as_bytes(std::span(line)), "a file in memory");
+    write_all(text.value(), line, "a file in memory");
     return kExitOk;
   });
   const auto num_devices = status == kExitOk ? parse_int(text_of(text)).value_or(0) : 0;
@@ -291,7 +289,7 @@ int list_kernels(bool json, Context& context) {
                        {"devices", text_or_null(devices.chosen)},
                        {"folder", kernel.folder.string()}});
     }
-    context.out << SpecJson{{"kernels", array}}.dump(2) << '\n';
+    print_json(SpecJson{{"kernels", array}}, context);
     return kExitOk;
   }
   if (kernels.empty()) {

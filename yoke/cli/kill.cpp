@@ -206,7 +206,7 @@ Json to_json(const std::vector<Victim>& victims, const std::vector<device::Unans
 void report(const std::vector<Victim>& victims, const std::vector<device::Unanswered>& unanswered, const KillArgs& args,
             int signal, Context& context) {
   if (args.json) {
-    context.out << to_json(victims, unanswered, signal).dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+    print_json(to_json(victims, unanswered, signal), context);
     return;
   }
   for (const auto& victim : victims) {

@@ -33,7 +33,7 @@ int run_mount(const MountArgs& args, Context& context) {
                                             storage::Deadline(storage::Seconds(args.timeout_s)));
   progress.clear();
   if (args.json) {
-    context.out << json_text(remote_json(result.mount, result.condition)) << '\n';
+    print_json(remote_json(result.mount, result.condition), context);
     return kExitOk;
   }
   context.out << fmt::format("{} is {}mounted on {}\n", printable(storage::source_of(remote)),

@@ -58,7 +58,7 @@ int run_mounts(const MountsArgs& args, Context& context) {
   if (args.json) {
     auto entries = nlohmann::ordered_json::array();
     for (size_t i = 0; i < mounts.size(); ++i) entries.push_back(remote_json(mounts[i], conditions[i]));
-    context.out << json_text({{"mounts", std::move(entries)}}) << '\n';
+    print_json(nlohmann::ordered_json{{"mounts", std::move(entries)}}, context);
     return kExitOk;
   }
   if (mounts.empty()) {

@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <memory>
 #include <regex>
-#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
@@ -40,8 +39,7 @@ void rename_project(const fs::path& folder, const std::string& name) {
     const auto text = read_file(entry.path());
     const auto renamed = std::regex_replace(text, kFirst, "$1" + name);
     if (renamed == text) continue;
-    replace_file(entry.path(),
-                 [&](int fd) { write_all(fd, std::as_bytes(std::span(renamed)), entry.path().string()); });
+    replace_file(entry.path(), renamed);
   }
 }
 

@@ -336,7 +336,7 @@ int plan_training(const PlanArgs& args, Context& context) {
   }
   if (!args.svg.empty()) write_drawing(args.svg, view::chart_svg(to_chart(plan), {}), Drawing::kSvg);
   if (!args.png.empty()) write_drawing(args.png, view::chart_png(to_chart(plan), {}), Drawing::kPng);
-  context.out << (args.json ? to_json(plan).dump(2) + '\n' : page_of(plan, context));
+  context.out << (args.json ? json_page(to_json(plan)) : page_of(plan, context));
   return kExitOk;
 }
 

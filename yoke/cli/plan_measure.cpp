@@ -16,6 +16,7 @@
 #include "yoke/base/signal_name.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/progress_line.h"
+#include "yoke/contract/variables.h"
 #include "yoke/launch/process/descendants.h"
 #include "yoke/profile/trace_file.h"
 #include "yoke/program/measured_program.h"
@@ -83,7 +84,7 @@ class TrainingMeter {
  private:
   Environment environment_for(const fs::path& folder) const {
     auto environment = with_python_hooks(context_.environment, context_.installation);
-    environment.set("YOKE_STEP_TIMES", folder.string());
+    environment.set(variable::kStepTimes, folder.string());
     return environment;
   }
 
@@ -150,7 +151,7 @@ class TrainingMeter {
     for (size_t i = 0; i < commands.size(); ++i) {
       const auto folder = new_folder();
       auto environment = environment_for(folder);
-      if (!fifos.empty()) environment.set("YOKE_LOCK_STEP", fifos[i]);
+      if (!fifos.empty()) environment.set(variable::kLockStep, fifos[i]);
       copies.push_back(
           {.argv = commands[i], .environment = environment.to_strings(), .times = tune::StepTimeFolder(folder)});
     }

@@ -79,7 +79,7 @@ void add_options(CLI::App& cmd, ProfileArgs& args) {
 }  // namespace
 
 std::string shown(const profile::Report& report, const ProfileArgs& args, int64_t width) {
-  return args.json ? profile::to_json(report).dump(2) + '\n' : profile::to_text(report, width);
+  return args.json ? json_page(profile::to_json(report)) : profile::to_text(report, width);
 }
 
 profile::Report judge_traces(const std::vector<std::filesystem::path>& paths, const Context& context) {

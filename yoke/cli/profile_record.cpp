@@ -17,6 +17,7 @@
 #include "yoke/cli/frame/recorder.h"
 #include "yoke/cli/options/job.h"
 #include "yoke/cli/profile.h"
+#include "yoke/contract/variables.h"
 #include "yoke/device/process/info.h"
 #include "yoke/launch/process/descendants.h"
 #include "yoke/program/private_folder.h"
@@ -108,7 +109,7 @@ void wait_for_news(const program::SignalMessages& messages, const Recorder& reco
 
 Environment observed(const Context& context, const std::string& socket) {
   auto environment = with_python_hooks(context.environment, context.installation);
-  environment.set(kProfileVariable, socket);
+  environment.set(variable::kProfile, socket);
   // Kineto complains on standard error where it finds no GPU; yoke reports errors itself.
   if (!environment.contains("KINETO_LOG_LEVEL")) environment.set("KINETO_LOG_LEVEL", "99");
   return environment;
@@ -196,7 +197,7 @@ class ProfiledProgram {
             "no step was seen, because no optimizer of yoke or torch.optim made one on this host; a C++ program with "
             "another optimizer calls yoke::train::end_step() after each step, and a container needs the variables "
             "{} and PYTHONPATH, this network namespace and {}",
-            kProfileVariable, folder_.path().parent_path().native()};
+            variable::kProfile, folder_.path().parent_path().native()};
   }
 
   const ProfileArgs& args_;
@@ -235,10 +236,10 @@ std::optional<Error> refusal(int64_t pid) {
   std::error_code error;
   const auto program = fs::read_symlink(root / "exe", error).filename().native();
   const auto environment = '\0' + read(root / "environ");
-  if (environment.find(fmt::format("{}{}=off", '\0', kProfileVariable)) != environment.npos) {
+  if (environment.find(fmt::format("{}{}=off", '\0', variable::kProfile)) != environment.npos) {
     return Error(ErrorCode::kFailedPrecondition,
                  "process {} was started with {}=off; start it without that variable to profile it", pid,
-                 kProfileVariable);
+                 variable::kProfile);
   }
   if (program.starts_with("python")) {
     return Error(ErrorCode::kFailedPrecondition,

@@ -114,8 +114,7 @@ Picture take(const device::Snapshot& snapshot, const PsArgs& args, int64_t numbe
                   .host = snapshot.host,
                   .notes = notes(snapshot, unanswered, num_ownerless, speaker(context))};
   if (args.json) {
-    const int indent = args.repetition.is_wanted() ? -1 : 2;  // with --watch each sample is one line of JSON
-    picture.text = to_json(uses, unanswered, snapshot).dump(indent, ' ', false, Json::error_handler_t::replace) + '\n';
+    picture.text = json_record(to_json(uses, unanswered, snapshot), args.repetition);
   } else if (args.csv) {
     picture.text = to_csv(view::process_csv(uses, snapshot.time), args.repetition, snapshot.time, number);
   } else if (uses.empty()) {

@@ -135,7 +135,7 @@ int make(const ReserveArgs& args, const ClaimSite& site, const device::Snapshot&
   set_devices(args, snapshot, candidates, wanted);
   const auto made = make_soon(wanted, site, candidates);
   if (args.json) {
-    context.out << view::reservations_json({{made, made.num_devices, ""}}, device::user_name)[0].dump(2) << '\n';
+    print_json(view::reservations_json({{made, made.num_devices, ""}}, device::user_name)[0], context);
   } else {
     context.out << fmt::format("reservation {}: {}; `yoke reserve --cancel {}` cancels it\n", made.id(),
                                reservation_text(made), made.id());
@@ -158,9 +158,8 @@ int list(const ReserveArgs& args, const ClaimSite& site, const device::Snapshot&
     rows.push_back({one, one.num_devices, "it exceeds a limit, or was not used"});
   }
   if (args.json) {
-    constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
     const nlohmann::ordered_json json = {{"reservations", view::reservations_json(rows, device::user_name)}};
-    context.out << json.dump(2, ' ', false, kReplace) << '\n';
+    print_json(json, context);
   } else if (rows.empty()) {
     context.out << "nothing is reserved\n";
   } else {

@@ -106,8 +106,7 @@ int show_hosts(const launch::NodesSpec& nodes, const RunArgs& args, Context& con
     json["hosts"].push_back(
         {{"node_rank", node}, {"host", host.name}, {"num_ranks", num_ranks(host)}, {"argv", context.rest}});
   }
-  constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-  context.out << (args.json ? json.dump(2, ' ', false, kReplace) + "\n" : to_text(table, output_width(context)));
+  context.out << (args.json ? json_page(json) : to_text(table, output_width(context)));
   return kExitOk;
 }
 
@@ -136,10 +135,9 @@ int show_plan(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, co
              .place = place_of(spec, nodes),
              .log_folder = has_files ? fmt::format("{}/{}_XXXXXX/attempt_0", spec.logs.folder, spec.run_id) : ""});
   if (args.json) {
-    constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;  // arguments may not be UTF-8
     const nlohmann::ordered_json json = {
         {"ranks", to_json(ranks, context.environment)}, {"binding", binding.reason}, {"warnings", binding.warnings}};
-    context.out << json.dump(2, ' ', false, kReplace) << '\n';
+    print_json(json, context);
   } else {
     context.out << to_text(to_table(ranks), output_width(context)) << fmt::format("\nCPUs: {}\n", binding.reason);
     for (const auto& warning : binding.warnings) context.out << fmt::format("warning: {}\n", warning);

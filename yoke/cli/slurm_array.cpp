@@ -230,9 +230,8 @@ int submit_sweep(const SlurmArrayArgs& args, Context& context) {
   for (const auto& message : submission.messages) std::cerr << "sbatch: " << message << '\n';
   note_job(folder, sweep, job);
   if (args.json) {
-    context.out << ArrayJson{{"job", job}, {"folder", folder}, {"num_tasks", tasks.size()}, {"warnings", warnings}}
-                       .dump(2, ' ', false, ArrayJson::error_handler_t::replace)
-                << '\n';
+    print_json(ArrayJson{{"job", job}, {"folder", folder}, {"num_tasks", tasks.size()}, {"warnings", warnings}},
+               context);
   } else {
     context.out << fmt::format("job {}: {} task{} in {}\n  yoke slurm ps {}\n  yoke slurm array --collect {}\n", job,
                                tasks.size(), tasks.size() == 1 ? "" : "s", printable(folder), job, job);
@@ -348,9 +347,7 @@ int rerun_sweep(const SlurmArrayArgs& args, Context& context) {
     }
   }
   if (args.json) {
-    context.out << ArrayJson{{"folder", folder.path.string()}, {"reruns", json}, {"failed", failed}}.dump(
-                       2, ' ', false, ArrayJson::error_handler_t::replace)
-                << '\n';
+    print_json(ArrayJson{{"folder", folder.path.string()}, {"reruns", json}, {"failed", failed}}, context);
   } else if (plan.empty()) {
     const auto is_open = [](const slurm::SweepState& state) { return state.end == slurm::SweepEnd::kNotEnded; };
     const auto num_open = std::ranges::count_if(states.tasks, is_open);

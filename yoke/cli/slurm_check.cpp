@@ -187,7 +187,7 @@ rules::FileFindings check_file(const std::string& file, const SlurmCheckArgs& ar
 
 int list_rules(const SlurmCheckArgs& args, Context& context) {
   if (args.json) {
-    context.out << rules::rules_as_json().dump(2) << '\n';
+    print_json(rules::rules_as_json(), context);
     return kExitOk;
   }
   Table table{.columns = {{"rule"}, {"severity"}, {"Slurm"}, {"finds", Align::kLeft, 20}}, .rows = {}};
@@ -242,10 +242,9 @@ int run_slurm_check(const SlurmCheckArgs& args, Context& context) {
     }
   }
   if (args.json) {
-    context.out << rules::to_json(files).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+    print_json(rules::to_json(files), context);
   } else if (args.sarif) {
-    context.out << rules::to_sarif(files, YOKE_VERSION).dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
-                << '\n';
+    print_json(rules::to_sarif(files, YOKE_VERSION), context);
   } else {
     context.out << rules::to_text(files);
   }

@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <cstdlib>
-#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
@@ -54,7 +53,7 @@ std::string replace_fixed(const OriginalFile& original, const std::string& text)
   UniqueFd fd(mkostemps(temporary.data(), 4, O_CLOEXEC));
   if (!fd) throw system_error(errno, "writing " + name);
   try {
-    write_all(fd.value(), std::as_bytes(std::span(text)), name);
+    write_all(fd.value(), text, name);
     struct stat now {};
     if (fstat(fd.value(), &now) != 0) throw system_error(errno, "writing " + name);
     const bool has_other_owner = now.st_uid != original.status.st_uid || now.st_gid != original.status.st_gid;

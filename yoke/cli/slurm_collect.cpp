@@ -132,8 +132,7 @@ int collect_sweep(const CollectOptions& options, Context& context) {
   std::vector<Metrics> metrics;
   for (size_t i = 0; i < folder.sweep.tasks.size(); ++i) metrics.push_back(last_metrics(folder.of_task(i)));
   if (options.json) {
-    context.out << collected_json(folder, states, metrics).dump(2, ' ', false, CollectJson::error_handler_t::replace)
-                << '\n';
+    print_json(collected_json(folder, states, metrics), context);
   } else {
     const auto table = collected_table(folder, states, metrics, options.csv ? "" : "-");
     context.out << (options.csv ? to_csv(table) : to_text(table, table_width(context)));

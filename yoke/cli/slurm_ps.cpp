@@ -130,7 +130,7 @@ std::string slurm_ps_text(const SlurmPsArgs& args, const Context& context) {
     nlohmann::ordered_json json = {{"jobs", nlohmann::ordered_json::array()}};
     for (const auto& job : jobs) json["jobs"].push_back(to_json(job));
     if (!names.empty()) json["missing"] = missing;
-    return json.dump(args.repetition.is_wanted() ? -1 : 2, ' ', false, nlohmann::json::error_handler_t::replace) + '\n';
+    return json_record(json, args.repetition);
   }
   if (jobs.empty()) {
     if (!args.jobs.empty()) return missing_text(missing);

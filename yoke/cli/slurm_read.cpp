@@ -9,9 +9,9 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/host.h"
-#include "yoke/base/rank_env.h"
 #include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
+#include "yoke/contract/rank_env.h"
 #include "yoke/device/cpu/locality.h"
 #include "yoke/device/topology/connections.h"
 #include "yoke/device/topology/topology.h"

@@ -328,9 +328,7 @@ int run_slurm_report(const SlurmReportArgs& args, Context& context) {
     }
   }
   if (args.json) {
-    constexpr auto kReplace = nlohmann::ordered_json::error_handler_t::replace;
-    context.out << nlohmann::ordered_json{{"reports", reports}, {"arrays", arrays}}.dump(2, ' ', false, kReplace)
-                << '\n';
+    print_json(nlohmann::ordered_json{{"reports", reports}, {"arrays", arrays}}, context);
   }
   return unknown ? exit_status(unknown->code()) : kExitOk;
 }

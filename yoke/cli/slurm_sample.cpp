@@ -3,7 +3,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -19,6 +18,7 @@
 #include <utility>
 
 #include "yoke/base/error.h"
+#include "yoke/base/file.h"
 #include "yoke/base/host.h"
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
@@ -154,10 +154,9 @@ class NodeSampler {
   /// A full disk must not disturb the job. The first failure is told.
   void write() {
     try {
-      slurm::make_private_folder(folder_);
-      slurm::write_text(path_,
-                        to_json(sample_).dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
-      chmod(path_.c_str(), 0600);
+      make_private_folder(folder_);
+      const auto text = to_json(sample_).dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
+      replace_file(path_, text, 0600);
     } catch (const std::exception& error) {
       if (!std::exchange(has_told_, true)) {
         std::cerr << "yoke slurm sample: no samples of this job are kept: " << printable(error.what()) << std::endl;

@@ -9,7 +9,6 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
@@ -59,7 +58,7 @@ int list_all_sites(bool json, Context& context) {
   if (json) {
     auto array = SiteJson::array();
     for (const auto& one : sites) array.push_back(to_json(one));
-    context.out << SiteJson{{"sites", array}}.dump(2, ' ', false, SiteJson::error_handler_t::replace) << '\n';
+    print_json(SiteJson{{"sites", array}}, context);
     return kExitOk;
   }
   Table table{.columns = {{.title = "SITE"}, {.title = "NODES", .shrinks_to = 20}, {.title = "FILE", .drop_order = 1}},
@@ -75,7 +74,7 @@ int show_site(const std::string& name, bool json, Context& context) {
                                   : slurm::find_site(name, folders_of(context));
   for (const auto& note : notes) std::cerr << speaker(context) << note << '\n';
   if (json) {
-    context.out << to_json(found).dump(2, ' ', false, SiteJson::error_handler_t::replace) << '\n';
+    print_json(to_json(found), context);
     return kExitOk;
   }
   if (!found.file.empty()) {
@@ -126,7 +125,7 @@ int detect_site_here(const DetectArgs& args, Context& context) {
   if (fs::exists(args.output)) {
     throw Error(ErrorCode::kFailedPrecondition, "{} exists; give another file, or remove it", args.output);
   }
-  replace_file(args.output, [&](int fd) { write_all(fd, std::as_bytes(std::span(text)), args.output); });
+  replace_file(args.output, text);
   return kExitOk;
 }
 

@@ -14,6 +14,7 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cluster/token.h"
+#include "yoke/contract/variables.h"
 #include "yoke/slurm/programs.h"
 
 namespace yoke::cli {
@@ -57,7 +58,7 @@ void become_slurm_step(const launch::SlurmStep& step, const launch::RunOptions& 
     return;
   }
   auto environment = step.environment;
-  if (!environment.contains("YOKE_JOB_TOKEN")) environment.set("YOKE_JOB_TOKEN", cluster::new_token());
+  if (!environment.contains(variable::kJobToken)) environment.set(variable::kJobToken, cluster::new_token());
   const auto words = command_of(step, options, context);
   const auto variables = environment.to_strings();
   execve(srun->c_str(), exec_pointers(words).data(), exec_pointers(variables).data());
@@ -76,7 +77,7 @@ int show_slurm_step(const launch::SlurmStep& step, const launch::RunOptions& opt
     json["hosts"].push_back({{"node_rank", node}, {"host", host}, {"num_ranks", ranks}, {"argv", context.rest}});
   }
   if (as_json) {
-    context.out << json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
+    print_json(json, context);
   } else {
     context.out << to_text(table, table_width(context))
                 << fmt::format("\nstarted by: {}\n", printable(fmt::format("{}", fmt::join(words, " "))));

@@ -20,6 +20,7 @@
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/held_signals.h"
+#include "yoke/base/host.h"
 #include "yoke/base/process.h"
 #include "yoke/base/shell.h"
 #include "yoke/base/text.h"
@@ -231,15 +232,14 @@ int run_dry(const PlannedJob& job, const SubmitArgs& args, Context& context) {
   }
   const int status = problem ? exit_status(problem->code()) : kExitOk;
   if (args.json) {
-    context.out << SubmitJson{{"job", nullptr},
-                              {"site", job.site.site.name},
-                              {"script_text", job.script},
-                              {"decisions", lines_as_json(job.plan.decisions)},
-                              {"warnings", job.plan.warnings},
-                              {"start", problem ? SubmitJson() : SubmitJson(start)},
-                              {"problem", problem ? SubmitJson(problem->what()) : SubmitJson()}}
-                       .dump(2, ' ', false, SubmitJson::error_handler_t::replace)
-                << '\n';
+    print_json(SubmitJson{{"job", nullptr},
+                          {"site", job.site.site.name},
+                          {"script_text", job.script},
+                          {"decisions", lines_as_json(job.plan.decisions)},
+                          {"warnings", job.plan.warnings},
+                          {"start", problem ? SubmitJson() : SubmitJson(start)},
+                          {"problem", problem ? SubmitJson(problem->what()) : SubmitJson()}},
+               context);
     return status;
   }
   context.out << job.script;
@@ -254,7 +254,7 @@ void print_submission(const SubmitJson& note, const PlannedJob& job, const Submi
     auto json = note;
     json["decisions"] = lines_as_json(job.plan.decisions);
     json["warnings"] = job.plan.warnings;
-    context.out << json.dump(2, ' ', false, SubmitJson::error_handler_t::replace) << '\n';
+    print_json(json, context);
   } else {
     const auto id = note_text(note, "job"), script = note_text(note, "script");
     context.out << fmt::format("job {} ({}), site {}\n", id, note_text(note, "name"), site_words(job.site));
@@ -334,11 +334,10 @@ SubmitJson submit_with_note(SubmitJson note, const std::string& script, const Co
   if (!parent) return note;
   try {
     const auto folder = fs::path(*parent) / submission.job_id;
-    slurm::make_private_folder(folder);
+    make_private_folder(folder);
     const auto other = note_text(read_note(folder / "job.json").value_or(SubmitJson::object()), "cluster");
     const bool is_taken = !other.empty() && other != cluster && is_file_name(cluster);
-    slurm::write_text(folder / (is_taken ? fmt::format("job.{}.json", cluster) : "job.json"),
-                      note.dump(2, ' ', false, SubmitJson::error_handler_t::replace) + '\n');
+    slurm::write_text(folder / (is_taken ? fmt::format("job.{}.json", cluster) : "job.json"), json_page(note));
   } catch (const std::exception& error) {  // the job runs without a note
     std::cerr << speaker(context) << "warning: no note of the job is kept: " << error.what() << '\n';
   }

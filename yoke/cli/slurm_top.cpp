@@ -122,8 +122,8 @@ std::string top_page(const slurm::Job& job, const std::map<std::string, TopNode>
     }
   }
   const auto whose = slurm::whose_gpus(job.num_gpus, num_shown);
-  return fmt::format("job {} ({}) of {}: {} node{}\n{}{}", job.id, printable(job.name), printable(job.user),
-                     job.num_nodes, job.num_nodes == 1 ? "" : "s", whose, whose.empty() ? "" : "\n") +
+  return fmt::format("job {} ({}) of {}: {}\n{}{}", job.id, printable(job.name), printable(job.user),
+                     counted(job.num_nodes, "node"), whose, whose.empty() ? "" : "\n") +
          to_text(table, width);
 }
 

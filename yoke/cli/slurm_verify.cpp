@@ -61,10 +61,6 @@ void print_findings(const std::vector<slurm::VerifyFinding>& findings, Context& 
   for (const auto& one : findings) context.out << fmt::format("wrong: {}\n       {}\n", one.text, one.advice);
 }
 
-void print_json(const nlohmann::ordered_json& json, Context& context) {
-  context.out << json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
-}
-
 /// Whether srun or mpirun started this process.
 bool is_a_task(const Environment& environment) {
   if (environment.contains("OMPI_COMM_WORLD_RANK") || environment.contains("FLUX_TASK_RANK")) return true;
@@ -136,8 +132,8 @@ void measure_wrong_ones(std::vector<slurm::TaskSeen>& tasks, const std::vector<s
 
 std::string measured_text(const slurm::TaskSeen& task) {
   const auto& measured = *task.measured;
-  auto text = fmt::format("measured: rank {} copies memory at {}/s on its {} CPU{}", task.rank,
-                          format_bytes(measured.own), measured.num_own, measured.num_own == 1 ? "" : "s");
+  auto text = fmt::format("measured: rank {} copies memory at {}/s on its {}", task.rank, format_bytes(measured.own),
+                          counted(measured.num_own, "CPU"));
   if (measured.num_whole > 0) {
     text += fmt::format(", {}/s on the {} CPUs of its control group", format_bytes(measured.whole), measured.num_whole);
   }
@@ -158,7 +154,7 @@ void print_report(const std::vector<slurm::TaskSeen>& tasks, const std::vector<s
   if (findings.empty()) {
     context.out << fmt::format("verdict: right; {}\n", slurm::verdict_text(tasks));
   } else {
-    context.out << fmt::format("verdict: wrong, for {} reason{}\n", findings.size(), findings.size() == 1 ? "" : "s");
+    context.out << fmt::format("verdict: wrong, for {}\n", counted(findings.size(), "reason"));
   }
 }
 

@@ -24,7 +24,7 @@ int run_stack(const StackArgs& args, Context& context) {
   const auto ranks = stack::take_stacks(job, args.rank, context.environment);
   if (args.json) {
     const Json json = {{"job", job.pid}, {"host", job.host}, {"ranks", stack::to_json(ranks)}};
-    context.out << json.dump(2, ' ', false, Json::error_handler_t::replace) << '\n';
+    print_json(json, context);
   } else {
     context.out << stack::to_text(ranks, args.all_threads ? stack::ShownThreads::kAll : stack::ShownThreads::kMain);
   }

@@ -124,7 +124,7 @@ int run_storage(const StorageArgs& args, Context& context) {
   if (args.json) {
     auto entries = nlohmann::ordered_json::array();
     for (const auto& report : reports) entries.push_back(root_json(report));
-    context.out << json_text({{"roots", std::move(entries)}}) << '\n';
+    print_json(nlohmann::ordered_json{{"roots", std::move(entries)}}, context);
     return kExitOk;
   }
   context.out << to_text(storage_table(reports, args.measures), output_width(context));

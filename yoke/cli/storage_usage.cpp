@@ -159,7 +159,7 @@ int scan_and_print(const std::string& root, const storage::Quotas& quotas, const
   }
   const auto usage = scan.result();
   if (args.json) {
-    context.out << json_text(usage_json(usage, root, quotas)) << '\n';
+    print_json(usage_json(usage, root, quotas), context);
   } else {
     context.out << usage_text(usage, root, quotas, args);
   }

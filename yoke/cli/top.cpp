@@ -53,14 +53,14 @@ tui::AppOptions to_options(const TopArgs& args, const Context& context) {
   return options;
 }
 
-int print_json(const TopArgs& args, device::Source& source, Context& context) {
+int print_state(const TopArgs& args, device::Source& source, Context& context) {
   device::Want want = device::Want::everything();
   want.pcie_throughput = false;
   const auto snapshot = source.sample(want);
   const auto claims = args.device.replay.empty() ? view_claims(snapshot, context) : ClaimsView{.problem = "recorded"};
   auto json = device::to_json(snapshot);
   add_claims(json, device::DeviceSelection().resolve(snapshot), claims.problem.empty() ? &claims.rows : nullptr);
-  context.out << json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) << '\n';
+  print_json(json, context);
   std::cerr << mistake_line(claims, context);
   return kExitOk;
 }
@@ -83,7 +83,7 @@ int run_top(const TopArgs& args, Context& context) {
   if (args.web) return serve_page(args, context);
   const auto options = to_options(args, context);
   return with_source(args.device, context, [&](device::Source& source) {
-    if (args.json) return print_json(args, source, context);
+    if (args.json) return print_state(args, source, context);
     const auto glyphs = tui::prepare_locale(context.environment);
     if (!args.once && isatty(STDIN_FILENO) != 0 && isatty(STDOUT_FILENO) != 0) {
       if (auto terminal = tui::Terminal::open(wants_color(args.color, context.environment, true))) {

@@ -36,7 +36,7 @@ void print(const device::Topology& topology, const std::vector<device::Device>& 
     if (!file) throw system_error(errno, "writing " + args.svg);
   }
   if (args.json) {
-    context.out << view::topology_json(topology, matrix).dump(2) << '\n';
+    print_json(view::topology_json(topology, matrix), context);
   } else if (args.svg.empty()) {
     context.out << view::topology_text(topology, matrix, output_width(context));
   }

@@ -32,7 +32,7 @@ void print_list(const TrainArgs& args, Context& context) {
       if (recipe.ranks) one["ranks"] = *recipe.ranks;
       json.push_back(std::move(one));
     }
-    context.out << json.dump(2) << '\n';
+    print_json(json, context);
     return;
   }
   size_t width = 0;

@@ -24,6 +24,7 @@
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/frame/progress_line.h"
 #include "yoke/cli/options/value.h"
+#include "yoke/contract/variables.h"
 #include "yoke/program/measured_program.h"
 #include "yoke/program/private_folder.h"
 #include "yoke/tui/terminal.h"
@@ -117,9 +118,9 @@ class Tuner {
   std::vector<std::string> environment_for(int64_t batch, bool has_worst_case, const std::string& folder) const {
     auto environment = with_python_hooks(context_.environment, context_.installation);
     if (!handover_.variable.empty()) environment.set(handover_.variable, std::to_string(batch));
-    environment.set("YOKE_STEP_TIMES", folder);
-    environment.erase("YOKE_TUNE_WORST_CASE");
-    if (has_worst_case) environment.set("YOKE_TUNE_WORST_CASE", "1");
+    environment.set(variable::kStepTimes, folder);
+    environment.erase(variable::kTuneWorstCase);
+    if (has_worst_case) environment.set(variable::kTuneWorstCase, "1");
     return environment.to_strings();
   }
 
@@ -248,8 +249,8 @@ class Tuner {
       fail(tune::Outcome::kFailed, fmt::format("no step ended for {:g} s (--timeout)", args_.timeout_s));
     } else if (!seen.pace) {
       fail(tune::Outcome::kFailed,
-           fmt::format("the program ended after {} step{}, which are too few to measure; let it train longer",
-                       seen.num_steps, seen.num_steps == 1 ? "" : "s"));
+           fmt::format("the program ended after {}, which are too few to measure; let it train longer",
+                       counted(seen.num_steps, "step")));
     }
     return run;
   }
@@ -416,8 +417,7 @@ int tune_batch(const TuneArgs& args, Context& context) {
     }
     return 128 + tuner.interruption();
   }
-  if (args.json)
-    context.out << tune::to_json(*report).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+  if (args.json) print_json(tune::to_json(*report), context);
   if (!report->answer.chosen || report->answer.is_ignored) report_no_answer(tuner, *report, context);
   if (!args.json) print_report(*report, args, context);
   return kExitOk;

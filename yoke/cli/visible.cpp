@@ -1,14 +1,12 @@
 // `yoke visible`: explain which devices a program started here would see, or start a program with chosen devices.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
@@ -44,14 +42,11 @@ struct VisibleArgs {
 /// A file in memory into which a child writes text of any length for its parent. Neither process waits for the other.
 class Note {
  public:
-  Note() : file_(memfd_create("yoke-visible", MFD_CLOEXEC)) {
-    if (!file_) throw system_error(errno, "making a file in memory");
-  }
-  void write(const std::string& text) { write_all(file_.value(), std::as_bytes(std::span(text)), "a file in memory"); }
+  void write(const std::string& text) { write_all(file_.value(), text, "a file in memory"); }
   std::string read() const { return text_of(file_); }
 
  private:
-  UniqueFd file_;
+  UniqueFd file_ = to_descriptor("");
 };
 
 /// Replaces this process by the program, with `variables` ("NAME=value", each ended by a NUL). If this fails, returns
@@ -80,7 +75,7 @@ int explain(const VisibleArgs& args, Context& context) {
       assign(assignments_for(args.selection(), format, environment, snapshot), environment);
     }
     const auto visibility = device::visibility(environment, snapshot);
-    context.out << (args.json ? view::visibility_json(visibility, snapshot).dump(2) + '\n'
+    context.out << (args.json ? json_page(view::visibility_json(visibility, snapshot))
                               : view::visibility_text(visibility, snapshot));
     context.out.flush();
     for (const auto& line : view::device_notes(snapshot)) std::cerr << "yoke visible: " << line << '\n';

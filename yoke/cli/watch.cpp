@@ -96,7 +96,7 @@ void print_report(const device::UsageSampling& sampling, const WatchArgs& args, 
   const auto report = sampling.report();
   const auto notes = notes_of(sampling, report, program);
   if (!args.svg.empty()) write_file(args.svg, view::usage_svg(report, notes));
-  const auto text = args.json ? view::usage_json(report, notes).dump(2) + "\n"
+  const auto text = args.json ? json_page(view::usage_json(report, notes))
                               : view::usage_text(report, notes, args.output.empty() ? error_width(context) : 100);
   if (!args.output.empty()) return write_file(args.output, text);
   // The program may have left its last line unfinished.

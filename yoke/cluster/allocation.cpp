@@ -1,21 +1,19 @@
 #include "yoke/cluster/allocation.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <tuple>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/host.h"
+#include "yoke/base/json_text.h"
 #include "yoke/base/text.h"
 #include "yoke/cluster/token.h"
 
@@ -93,7 +91,7 @@ std::string to_text(const Allocation& allocation) {
                              {"gpus", node.num_gpus},
                              {"cpus", node.num_cpus}});
   }
-  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + '\n';
+  return json_page(json);
 }
 
 Allocation parse_allocation(std::string_view text) {
@@ -153,18 +151,8 @@ std::filesystem::path allocation_folder(const Environment& environment) {
 
 std::filesystem::path new_allocation_file(const Environment& environment) {
   const auto folder = allocation_folder(environment);
+  make_private_folder(folder, ", because secrets of allocations are in it");
   std::error_code error;
-  std::filesystem::create_directories(folder.parent_path(), error);
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-    throw system_error(errno, fmt::format("making the folder {}", folder.string()));
-  }
-  struct stat status {};
-  if (lstat(folder.c_str(), &status) != 0) throw system_error(errno, "reading " + folder.string());
-  if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 022) != 0) {
-    throw Error(ErrorCode::kPermissionDenied,
-                "{} must be a folder of yours that nobody else can write, because secrets of allocations are in it",
-                folder.string());
-  }
   const auto oldest = std::filesystem::file_time_type::clock::now() - kKeepLogs;
   for (const auto& log : kept_logs(folder)) {
     if (last_write_time(log, error) < oldest && !error) unlink(log.c_str());
@@ -172,21 +160,7 @@ std::filesystem::path new_allocation_file(const Environment& environment) {
   return folder / (new_token().substr(0, kNameSize) + std::string(kFileEnd));
 }
 
-void write_allocation(const Allocation& allocation) {
-  auto temporary = allocation.file.string() + ".XXXXXX";
-  UniqueFd fd(mkostemp(temporary.data(), O_CLOEXEC));  // mkostemp creates it with mode 600
-  if (!fd) throw system_error(errno, "writing " + allocation.file.string());
-  try {
-    const auto text = to_text(allocation);
-    write_all(fd.value(), std::as_bytes(std::span(text)), temporary);
-    if (close(fd.release()) != 0 || rename(temporary.c_str(), allocation.file.c_str()) != 0) {
-      throw system_error(errno, "writing " + allocation.file.string());
-    }
-  } catch (...) {
-    unlink(temporary.c_str());
-    throw;
-  }
-}
+void write_allocation(const Allocation& allocation) { replace_file(allocation.file, to_text(allocation), 0600); }
 
 std::optional<Allocation> read_allocation(const std::filesystem::path& file) {
   struct stat status {};

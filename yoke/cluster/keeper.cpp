@@ -20,6 +20,7 @@
 #include "yoke/cluster/allocation.h"
 #include "yoke/cluster/resident.h"
 #include "yoke/cluster/token.h"
+#include "yoke/contract/variables.h"
 #include "yoke/launch/process/signals.h"
 #include "yoke/slurm/holding.h"
 #include "yoke/slurm/job.h"
@@ -117,7 +118,7 @@ class Keeper {
     add_addresses(waiting_, list_, environment_);
     const auto num = waiting_.size();
     auto environment = environment_;
-    environment.set(kSecretVariable, allocation_.secret);
+    environment.set(variable::kAllocSecret, allocation_.secret);
     auto pipe = make_pipe();
     // The step has all CPUs, devices and memory of the job; --overlap lets other steps have them, too.
     step_ = spawn({.argv = {"srun", "--jobid=" + allocation_.job, "--overlap", fmt::format("--nodes={}", num),
@@ -248,7 +249,7 @@ class Keeper {
 }  // namespace
 
 int keep_allocation(const Environment& environment, const std::string& yoke) {
-  const auto file = environment.value_or(kFileVariable, ""), job = environment.value_or("SLURM_JOB_ID", "");
+  const auto file = environment.value_or(variable::kAllocFile, ""), job = environment.value_or("SLURM_JOB_ID", "");
   if (!file.starts_with('/') || job.empty() || !environment.contains("SLURM_JOB_NODELIST")) {
     throw Error(ErrorCode::kFailedPrecondition, "a keeper is started by `yoke alloc` as a batch job alone");
   }
@@ -262,7 +263,7 @@ int keep_allocation(const Environment& environment, const std::string& yoke) {
   allocation.file = file;
   allocation.secret = new_token();
   auto inner = environment;
-  inner.erase(kFileVariable);
+  inner.erase(variable::kAllocFile);
   inner.erase("SLURM_CLUSTERS");  // the cluster is this one; by its name, Slurm would look for it in the accounts
   return Keeper(std::move(allocation), inner, yoke).keep();
 }

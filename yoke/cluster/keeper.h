@@ -12,9 +12,6 @@
 
 namespace yoke::cluster {
 
-/// The variable by which `yoke alloc` says where the allocation's file is.
-inline constexpr const char* kFileVariable = "YOKE_ALLOC_FILE";
-
 /// Holds the allocation until a signal or the third early end of its step. Returns the exit status.
 /// REQUIRES: one thread. Errors  kFailedPrecondition: this is no batch job of `yoke alloc`.
 int keep_allocation(const Environment& environment, const std::string& yoke);

@@ -18,6 +18,7 @@
 #include "yoke/base/text.h"
 #include "yoke/cluster/resident.h"
 #include "yoke/cluster/ssh.h"
+#include "yoke/contract/variables.h"
 #include "yoke/launch/node/handshake.h"
 #include "yoke/slurm/holding.h"
 
@@ -174,7 +175,8 @@ std::vector<std::string> srun_agent_command(const Allocation& allocation, const 
   // Without --unbuffered, srun passes on whole lines alone.
   const auto found = std::ranges::find(allocation.nodes, node, &AllocationNode::name);
   const auto address = found == allocation.nodes.end() ? node : found->address;
-  words.insert(words.end(), {"--unbuffered", "env", "YOKE_NODE_ADDRESS=" + address, allocation.yoke, "agent"});
+  words.insert(words.end(), {"--unbuffered", "env", fmt::format("{}={}", variable::kNodeAddress, address),
+                             allocation.yoke, "agent"});
   return words;
 }
 

@@ -11,11 +11,11 @@
 #include <cerrno>
 #include <csignal>
 #include <iostream>
-#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
+#include "yoke/contract/variables.h"
 #include "yoke/launch/node/rendezvous.h"
 #include "yoke/launch/process/signals.h"
 
@@ -41,7 +41,7 @@ std::string own_address(int socket, const Environment& environment) {
 }
 
 void start_agent(const UniqueFd& socket, const std::string& yoke, Environment environment) {
-  environment.set("YOKE_NODE_ADDRESS", own_address(socket.value(), environment));
+  environment.set(variable::kNodeAddress, own_address(socket.value(), environment));
   const pid_t pid = spawn({.argv = {yoke, "agent"},
                            .environment = environment.to_strings(),
                            .in = socket.value(),
@@ -77,16 +77,16 @@ int64_t gpus_by_slurm(const Environment& environment) {
 }
 
 int serve_resident(const Environment& outer, const std::string& yoke) {
-  const auto secret = outer.value_or(kSecretVariable, ""), job = outer.value_or("SLURM_JOB_ID", "");
+  const auto secret = outer.value_or(variable::kAllocSecret, ""), job = outer.value_or("SLURM_JOB_ID", "");
   if (secret.empty() || job.empty()) {
     throw Error(ErrorCode::kFailedPrecondition,
                 "a resident agent is started by the keeper of an allocation alone; "
                 "use `yoke alloc`");
   }
   auto environment = outer;
-  environment.erase(kSecretVariable);
+  environment.erase(variable::kAllocSecret);
   environment.erase("SLURMD_DEBUG");
-  unsetenv(kSecretVariable);
+  unsetenv(variable::kAllocSecret);
   launch::fail_instead_of(SIGPIPE);
   launch::NodesSpec nodes;
   nodes.token = secret;
@@ -98,7 +98,7 @@ int serve_resident(const Environment& outer, const std::string& yoke) {
                 .port = listener.port(),
                 .num_gpus = gpus_by_slurm(outer),
                 .num_cpus = outer.find_int("SLURM_CPUS_ON_NODE").value_or(has_cpus ? CPU_COUNT(&cpus) : 0)});
-  write_all(STDOUT_FILENO, std::as_bytes(std::span(line)), "the keeper of the allocation");
+  write_all(STDOUT_FILENO, line, "the keeper of the allocation");
   launch::EventLoop loop;
   const std::array<launch::EventSource*, 1> sources = {&listener};
   while (true) {

@@ -15,9 +15,6 @@
 
 namespace yoke::cluster {
 
-/// The variable by which a resident agent gets its secret. It removes the variable, so no rank sees it.
-inline constexpr const char* kSecretVariable = "YOKE_ALLOC_SECRET";
-
 /// What is the same in the greetings of both sides, besides the secret.
 std::string handshake_id(const std::string& job);
 

@@ -8,11 +8,11 @@
 
 #include <cerrno>
 #include <optional>
-#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/host.h"
+#include "yoke/contract/variables.h"
 
 namespace yoke::cluster {
 namespace {
@@ -62,7 +62,7 @@ void write_token(const std::filesystem::path& path) {
   int error_number = 0;
   try {
     const auto token = new_token() + "\n";
-    write_all(fd.value(), std::as_bytes(std::span(token)), own);
+    write_all(fd.value(), token, own);
     if (link(own.c_str(), path.c_str()) != 0) error_number = errno;
   } catch (...) {
     unlink(own.c_str());
@@ -92,7 +92,7 @@ std::filesystem::path token_file(const Environment& environment) {
 }
 
 std::string job_token(const Environment& environment) {
-  if (const auto token = environment.find("YOKE_JOB_TOKEN"); token && !token->empty()) {
+  if (const auto token = environment.find(variable::kJobToken); token && !token->empty()) {
     if (token->size() >= kMinTokenBytes) return *token;
     throw Error(ErrorCode::kFailedPrecondition, "YOKE_JOB_TOKEN has {} byte{}; it needs at least {}", token->size(),
                 token->size() == 1 ? "" : "s", kMinTokenBytes);

@@ -1,5 +1,6 @@
 #include "yoke/container/detail/engines.h"
 #include "yoke/container/extend.h"
+#include "yoke/contract/variables.h"
 
 namespace yoke::container {
 
@@ -14,7 +15,7 @@ Client plan_apptainer(const Engine& engine, const Request& request, const Device
   };
   for (const auto& [name, value] : own_variables(engine, request)) set(name, value);
   for (const auto& [name, value] : users_variables(request)) {
-    set(name == "HOME" ? std::string(kSetPrefix) + name : name, value);  // Apptainer refuses it
+    set(name == "HOME" ? variable::kContainerSetPrefix + name : name, value);  // Apptainer refuses it
   }
   for (const auto& [name, value] : grant.variables) set(name, value);
   if (!request.extension.empty()) {

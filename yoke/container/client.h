@@ -32,10 +32,6 @@ struct Client {
 /// Errors  kInvalidArgument: the name or the value is not UTF-8, so an engine would change it, or has a NUL.
 void check_variable(const std::string& where, const std::string& name, const std::string& value);
 
-/// container-init sets NAME where it finds this prefix and NAME. So a client of an engine can have a value for the
-/// container in its environment, although it reads NAME for itself.
-inline constexpr std::string_view kSetPrefix = "YOKE_CONTAINER_SET_";
-
 /// Whether the clients of podman and docker read this variable for themselves.
 bool is_read_by_clients(std::string_view name);
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "yoke/container/detail/engines.h"
+#include "yoke/contract/variables.h"
 
 namespace yoke::container {
 
@@ -10,7 +11,7 @@ Client plan_exec(EngineKind engine, const std::filesystem::path& tool, const Exe
   Client client{.argv = {tool}};
   auto& words = client.argv;
   for (const auto& [name, value] : request.variables) {
-    client.variables.emplace_back(std::string(kSetPrefix) + name, value);
+    client.variables.emplace_back(variable::kContainerSetPrefix + name, value);
   }
   if (engine == EngineKind::kApptainer) {
     add(words, {"--target", std::to_string(request.pid), "--mount", "--pid", "--root"});

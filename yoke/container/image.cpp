@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
@@ -107,8 +106,7 @@ ImageFacts parse_image_facts(const std::string& json) {
 bool says_no_image(std::string_view error) {
   // "Error: No such image: x" of docker; "Error: inspecting object: x: image not known" and "no such image x" of
   // podman.
-  auto text = std::string(error);
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
+  const auto text = lower_case(error);
   return text.find("no such image") != text.npos || text.find("image not known") != text.npos;
 }
 

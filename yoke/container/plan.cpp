@@ -8,6 +8,7 @@
 #include "yoke/base/format.h"
 #include "yoke/base/text.h"
 #include "yoke/container/detail/engines.h"
+#include "yoke/contract/variables.h"
 
 namespace yoke::container {
 namespace {
@@ -201,7 +202,7 @@ void add_rest(Client& client, const Engine& engine, const Request& request, cons
   for (const auto& [name, value] : users_variables(request)) {
     // Values are often secrets, and everybody can read command lines. The others keep their names, because hooks of an
     // engine read some of them, such as NVIDIA_DRIVER_CAPABILITIES.
-    const auto given = is_read_by_clients(name) ? std::string(kSetPrefix) + name : name;
+    const auto given = is_read_by_clients(name) ? variable::kContainerSetPrefix + name : name;
     add(words, {"--env", given});
     client.variables.emplace_back(given, value);
   }

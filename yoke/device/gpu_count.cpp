@@ -12,9 +12,9 @@
 #include <csignal>
 #include <cstring>
 
-#include "yoke/base/cuda_driver.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/contract/cuda_driver.h"
 
 namespace yoke::device {
 namespace {

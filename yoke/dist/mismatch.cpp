@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "yoke/base/error.h"
-#include "yoke/base/error_file.h"
+#include "yoke/contract/error_file.h"
 
 namespace yoke::dist {
 namespace {

@@ -5,10 +5,11 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "yoke/base/amd_driver.h"
-#include "yoke/base/cuda_driver.h"
 #include "yoke/base/environment.h"
-#include "yoke/base/error_file.h"
+#include "yoke/contract/amd_driver.h"
+#include "yoke/contract/cuda_driver.h"
+#include "yoke/contract/error_file.h"
+#include "yoke/contract/variables.h"
 #include "yoke/dist/detail/plug_choice.h"
 #include "yoke/dist/detail/preload.h"
 
@@ -19,11 +20,11 @@ namespace {
 constinit const Plug* registered = nullptr;
 
 PlugStatus load_plug() {
-  const auto* wanted = std::getenv("YOKE_DEVICE");
+  const auto* wanted = std::getenv(variable::kDevice);
   if (wanted != nullptr && std::string_view(wanted) == "cpu") return {false, "YOKE_DEVICE=cpu"};
   auto choice = choose_plug(probe_cuda_driver(), probe_amd_driver(Environment::of_process()), torch_of_this_process());
   std::filesystem::path file;
-  if (const auto* named = std::getenv("YOKE_PLUG");
+  if (const auto* named = std::getenv(variable::kPlug);
       named != nullptr && (choice.status.missing || !choice.library.empty())) {
     file = named;
   } else if (choice.library.empty()) {

@@ -5,7 +5,7 @@
 
 #include <filesystem>
 
-#include "yoke/base/amd_driver.h"
+#include "yoke/contract/amd_driver.h"
 
 namespace yoke::dist {
 namespace {

@@ -21,8 +21,9 @@
 #include "yoke/base/affinity.h"
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
-#include "yoke/base/preload.h"
 #include "yoke/base/process.h"
+#include "yoke/contract/preload.h"
+#include "yoke/contract/variables.h"
 
 namespace yoke::dist {
 namespace {
@@ -30,10 +31,10 @@ namespace {
 /// Returns the socket that YOKE_PRELOAD_FD names, if this process's parent is at its other end. Otherwise the variable
 /// was meant for a different process.
 std::optional<int> socket_of_guardian() {
-  const char* text = std::getenv(kPreloadVariable);
+  const char* text = std::getenv(variable::kPreloadFd);
   if (text == nullptr) return std::nullopt;
   const auto fd = parse_int(text);
-  unsetenv(kPreloadVariable);
+  unsetenv(variable::kPreloadFd);
   ucred peer{};
   socklen_t size = sizeof peer;
   if (!fd || *fd < 0 || *fd > INT32_MAX ||

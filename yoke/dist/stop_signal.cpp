@@ -11,7 +11,7 @@
 #include <mutex>
 
 #include "yoke/base/error.h"
-#include "yoke/base/program.h"
+#include "yoke/contract/program.h"
 
 namespace yoke::dist {
 namespace {

@@ -19,6 +19,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/contract/variables.h"
 
 namespace yoke::dist {
 namespace {
@@ -68,7 +69,7 @@ std::optional<int> inherited_socket(const RankEnv& rank) {
   if (address.ss_family != AF_INET || ntohs(reinterpret_cast<sockaddr_in&>(address).sin_port) != rank.master_port) {
     return std::nullopt;
   }
-  unsetenv("YOKE_MASTER_LISTEN_FD");  // a second World in this process must not use the socket again
+  unsetenv(variable::kMasterListenFd);  // a second World in this process must not use the socket again
   fcntl(fd, F_SETFD, FD_CLOEXEC);
   return fd;
 }

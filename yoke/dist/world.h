@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-#include "yoke/base/rank_env.h"
+#include "yoke/contract/rank_env.h"
 #include "yoke/dist/group.h"
 
 namespace c10d {

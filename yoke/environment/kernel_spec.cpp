@@ -8,7 +8,6 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <regex>
-#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
@@ -212,7 +211,7 @@ fs::path install_kernel(const KernelRequest& request, const fs::path& folder) {
   const auto file = spec_file(target);
   std::optional<PrivateFiles> is_private;
   if (request.container && !request.container->variables.empty()) is_private.emplace();
-  replace_file(file, [&](int fd) { write_all(fd, std::as_bytes(std::span(text)), file.string()); });
+  replace_file(file, text);
   return target;
 }
 

@@ -10,7 +10,6 @@
 #include <array>
 #include <cerrno>
 #include <nlohmann/json.hpp>
-#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/host.h"
@@ -103,7 +102,7 @@ void write_mark(const fs::path& folder, const Mark& mark) {
                      {"index_url", mark.index_url}};
   const auto text = json.dump(2) + "\n";
   const auto path = folder / kMarkName;
-  replace_file(path, [&](int fd) { write_all(fd, std::as_bytes(std::span(text)), path.string()); });
+  replace_file(path, text);
 }
 
 UniqueFd lock_folder(const fs::path& folder) {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "yoke/base/profile_protocol.h"
+#include "yoke/contract/profile_protocol.h"
 
 namespace yoke::profile {
 

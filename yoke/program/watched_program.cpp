@@ -63,8 +63,7 @@ WatchedProgram::WatchedProgram(const std::vector<std::string>& argv, const Watch
 WatchedProgram::~WatchedProgram() {
   if (!go_) return;
   go_.reset();
-  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
-  }
+  wait_for_child(pid_);
 }
 
 int WatchedProgram::start() {

@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
+#include "yoke/base/quantity.h"
 #include "yoke/base/text.h"
 
 namespace yoke::scaling {
@@ -22,13 +22,6 @@ double ring_seconds(const Level& level, double num_rounds, double bytes, double 
 }
 
 double rounds_of(Collective collective) { return collective == Collective::kAllReduce ? 2 : 1; }
-
-std::optional<double> number_in(std::string_view text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
-  return value;
-}
 
 /// The sizes that say something about the bandwidth: those that take longer than latency alone, one of each.
 std::vector<MeasuredSize> sizes_with_bandwidth(const MeasuredLink& measured) {
@@ -117,8 +110,8 @@ CollectiveCost collective_cost(Collective collective, double bytes, int64_t num_
 
 Level parse_level(std::string_view option, std::string_view text) {
   const auto comma = text.find(',');
-  const auto latency = number_in(text.substr(0, comma));
-  const auto bandwidth = comma == text.npos ? std::nullopt : number_in(text.substr(comma + 1));
+  const auto latency = parse_real(text.substr(0, comma));
+  const auto bandwidth = comma == text.npos ? std::nullopt : parse_real(text.substr(comma + 1));
   constexpr double kMost = 1e9, kLeast = 1e-6;  // a thousand seconds; an exabyte and a kilobyte a second
   if (!latency || !bandwidth || !(*latency >= 0) || !(*bandwidth >= kLeast) || *latency > kMost || *bandwidth > kMost) {
     throw Error(

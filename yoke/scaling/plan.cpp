@@ -42,11 +42,6 @@ std::vector<int64_t> counts_up_to(int64_t max_devices) {
   return counts;
 }
 
-/// "1 unit", "24 units".
-std::string counted(size_t count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
 bool has(const PlanOptions& options, Strategy strategy) {
   return std::ranges::find(options.strategies, strategy) != options.strategies.end();
 }

@@ -19,6 +19,7 @@
 #include "yoke/base/quantity.h"
 #include "yoke/base/text.h"
 #include "yoke/base/toml_text.h"
+#include "yoke/contract/variables.h"
 
 namespace yoke::site {
 namespace {
@@ -212,7 +213,7 @@ ConfigFile ConfigFile::parse(const std::string& text, const std::string& name, O
 }
 
 Config read_config(const Environment& environment, const SitePlace& place, LeftOut* left_out) {
-  const auto chosen = environment.find("YOKE_SITE_CONFIG");
+  const auto chosen = environment.find(variable::kSiteConfig);
   const std::filesystem::path path = chosen.value_or(place.file.string());
   Config config;
   struct stat status {};
@@ -220,8 +221,8 @@ Config read_config(const Environment& environment, const SitePlace& place, LeftO
   config.is_decided = has_site_file && place.uid != 0;
   if (config.is_decided && path != place.file) {
     throw Error(ErrorCode::kPermissionDenied,
-                "YOKE_SITE_CONFIG names {}, but on this machine {} has the limits, and only root may use others; unset "
-                "YOKE_SITE_CONFIG",
+                "YOKE_SITE_CONFIG names {}, but on this machine {} has the limits, and only root may use others; "
+                "unset YOKE_SITE_CONFIG",
                 path.string(), place.file.string());
   }
   const auto text =

@@ -4,24 +4,17 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <set>
 
 #include "yoke/base/environment.h"
+#include "yoke/base/quantity.h"
 #include "yoke/base/text.h"
 #include "yoke/slurm/check/options.h"
 
 namespace yoke::slurm {
 namespace {
-
-std::optional<double> parse_real(std::string_view text) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
-  return value;
-}
 
 /// "00:01.648", "1-02:03:04"
 std::optional<double> parse_cpu_time(std::string_view text) {

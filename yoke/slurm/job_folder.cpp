@@ -4,13 +4,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/host.h"
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
+#include "yoke/contract/variables.h"
 #include "yoke/device/process/info.h"
 
 namespace yoke::slurm {
@@ -21,27 +21,12 @@ std::optional<std::string> jobs_folder(const Environment& environment) {
 }
 
 std::optional<std::string> samples_folder(const Environment& environment) {
-  const auto chosen = environment.value_or("YOKE_SLURM_SAMPLES", "");
+  const auto chosen = environment.value_or(variable::kSlurmSamples, "");
   if (chosen == "0") return std::nullopt;
   return chosen.empty() ? jobs_folder(environment) : chosen;
 }
 
-void make_private_folder(const std::filesystem::path& folder) {
-  std::error_code error;
-  std::filesystem::create_directories(folder.parent_path(), error);
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) throw system_error(errno, "making " + folder.string());
-  struct stat status {};
-  if (lstat(folder.c_str(), &status) != 0) throw system_error(errno, "reading " + folder.string());
-  if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 022) != 0) {
-    throw Error(ErrorCode::kPermissionDenied,
-                "{} must be a folder of yours that nobody else can write; remove it, or `chmod go-w` it if it is yours",
-                folder.string());
-  }
-}
-
-void write_text(const std::filesystem::path& file, const std::string& text) {
-  replace_file(file, [&](int fd) { write_all(fd, std::as_bytes(std::span(text)), file.string()); });
-}
+void write_text(const std::filesystem::path& file, const std::string& text) { replace_file(file, text); }
 
 std::optional<std::string> read_own_file(const std::filesystem::path& file, size_t max_bytes) {
   try {

@@ -16,10 +16,6 @@ std::optional<std::string> jobs_folder(const Environment& environment);
 /// sampling off. Pure.
 std::optional<std::string> samples_folder(const Environment& environment);
 
-/// Makes a folder that this user alone can write, and those above it. Errors  kPermissionDenied: the folder exists and
-/// others can write to it; else as errno says.
-void make_private_folder(const std::filesystem::path& folder);
-
 /// Replaces a file. Errors  those of replace_file().
 void write_text(const std::filesystem::path& file, const std::string& text);
 

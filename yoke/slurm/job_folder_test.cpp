@@ -5,8 +5,6 @@
 #include <filesystem>
 
 #include "tests/support/command.h"
-#include "tests/support/message_of.h"
-#include "yoke/base/error.h"
 
 namespace yoke::slurm {
 namespace {
@@ -19,21 +17,6 @@ TEST(SlurmJobFolder, IsInTheStateFolderOfTheUser) {
   EXPECT_EQ(samples_folder({{"HOME", "/h"}, {"YOKE_SLURM_SAMPLES", "/p"}}), "/p");
   EXPECT_EQ(samples_folder({{"HOME", "/h"}, {"YOKE_SLURM_SAMPLES", "0"}}), std::nullopt);
   EXPECT_EQ(samples_folder({}), std::nullopt);
-}
-
-TEST(SlurmJobFolder, IsWritableForItsUserAlone) {
-  namespace fs = std::filesystem;
-  test::TemporaryFolder folder;
-  const fs::path path = folder.path("a/b");
-  make_private_folder(path);
-  make_private_folder(path);
-  EXPECT_EQ(fs::status(path).permissions(), fs::perms::owner_all);
-  fs::permissions(path, fs::perms::others_write, fs::perm_options::add);
-  EXPECT_EQ(test::error_of([&] { make_private_folder(path); }).code(), ErrorCode::kPermissionDenied);
-  const fs::path link = folder.path("link");
-  fs::permissions(path, fs::perms::owner_all);
-  fs::create_directory_symlink(path, link);
-  EXPECT_EQ(test::error_of([&] { make_private_folder(link); }).code(), ErrorCode::kPermissionDenied);
 }
 
 TEST(SlurmJobFolder, HasRegularFilesOfALimitedSize) {

@@ -227,11 +227,11 @@ std::string heading(const Job& job) {
   const auto or_empty = [](const std::string& format, const std::string& text) {
     return text.empty() ? "" : fmt::format(fmt::runtime(format), printable(text));
   };
-  return fmt::format("job {}{}{}: {}{}, {} node{}{}, {} CPU{}{}\n", short_id(job), or_empty(" ({})", job.name),
+  return fmt::format("job {}{}{}: {}{}, {}{}, {}{}\n", short_id(job), or_empty(" ({})", job.name),
                      or_empty(" of {}", job.user), job.state.empty() ? "state not known" : job.state,
-                     or_empty(", partition {}", job.partition), job.num_nodes, job.num_nodes == 1 ? "" : "s",
-                     or_empty(" ({})", job.node_list), job.num_cpus, job.num_cpus == 1 ? "" : "s",
-                     job.num_gpus > 0 ? fmt::format(", {} GPU{}", job.num_gpus, job.num_gpus == 1 ? "" : "s") : "");
+                     or_empty(", partition {}", job.partition), counted(job.num_nodes, "node"),
+                     or_empty(" ({})", job.node_list), counted(job.num_cpus, "CPU"),
+                     job.num_gpus > 0 ? fmt::format(", {}", counted(job.num_gpus, "GPU")) : "");
 }
 
 std::string time_text(const UseReport& report) {

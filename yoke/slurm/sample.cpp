@@ -214,9 +214,9 @@ std::vector<std::string> keep_samples_of(const SampledRun& run, std::vector<Node
   }
   for (const auto& [host, count] : left_out) {
     doubts.push_back(
-        fmt::format("{} sampling{} of {} under this number began before the job was submitted and {} left "
-                    "out: of an earlier job, or by a clock that is more than 5 min behind",
-                    count, count == 1 ? "" : "s", printable(host), count == 1 ? "is" : "are"));
+        fmt::format("{} of {} under this number began before the job was submitted and {} left out: of an earlier job, "
+                    "or by a clock that is more than 5 min behind",
+                    counted(count, "sampling"), printable(host), count == 1 ? "is" : "are"));
   }
   return doubts;
 }

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <sys/syscall.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -124,9 +123,7 @@ void look_at_rank(int64_t pid, const Children& children, std::vector<ProcessStac
 }
 
 std::string fate_of(const launch::JobRank& rank) {
-  if (!rank.wait_status) return "is being started";
-  if (WIFSIGNALED(*rank.wait_status)) return "was killed by " + signal_name(WTERMSIG(*rank.wait_status));
-  return fmt::format("exited with code {}", WEXITSTATUS(*rank.wait_status));
+  return rank.wait_status ? describe_wait_status(*rank.wait_status) : "is being started";
 }
 
 /// Whether process `pid` is a descendant of the launcher. Other processes are not ranks of the job. (If the launcher

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <span>
 
 #include "yoke/base/file.h"
 
@@ -57,7 +56,7 @@ void keep_only(int output) {
     bytes = static_cast<char>(ErrorCode::kInternal) + std::string(error.what());
   }
   try {
-    write_all(3, std::as_bytes(std::span(bytes)), "the result");
+    write_all(3, bytes, "the result");
   } catch (const Error&) {  // the reader has gone
   }
   _exit(0);

@@ -8,7 +8,8 @@
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
-#include "yoke/base/rank_env.h"
+#include "yoke/contract/rank_env.h"
+#include "yoke/contract/variables.h"
 #include "yoke/train/detail/step_counter.h"
 #include "yoke/train/warn.h"
 #include "yoke/train/watch/detail/lock_step.h"
@@ -33,7 +34,7 @@ thread_local int64_t num_ended = 0;
 
 void add_observers_of_environment() {
   const auto environment = Environment::of_process();
-  if (const auto folder = environment.find("YOKE_STEP_TIMES")) {
+  if (const auto folder = environment.find(variable::kStepTimes)) {
     RankEnv rank;
     try {
       rank = read_rank_env(environment);
@@ -41,7 +42,7 @@ void add_observers_of_environment() {
     }
     add_step_observer(std::make_unique<detail::StepTimes>(*folder, rank));
   }
-  if (const auto fifo = environment.find("YOKE_LOCK_STEP")) {
+  if (const auto fifo = environment.find(variable::kLockStep)) {
     try {
       add_step_observer(std::make_unique<detail::LockStep>(*fifo));
     } catch (const Error& error) {

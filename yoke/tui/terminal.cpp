@@ -25,6 +25,7 @@
 #undef tab
 
 #include "yoke/base/file.h"
+#include "yoke/base/text.h"
 #include "yoke/base/utf8.h"
 
 namespace yoke::tui {
@@ -222,7 +223,7 @@ Glyphs prepare_locale(const Environment& environment) {
     auto name = environment.value_or("LC_ALL", "");
     if (name.empty()) name = environment.value_or("LC_CTYPE", "");
     if (name.empty()) name = environment.value_or("LANG", "");
-    std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(toupper(c)); });
+    name = upper_case(name);
     const bool means_utf8 = name.ends_with("UTF-8") || name.ends_with("UTF8");
     if (!means_utf8 || setlocale(LC_CTYPE, "C.UTF-8") == nullptr) return Glyphs::kAscii;
   }

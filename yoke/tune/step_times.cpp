@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/file.h"
 #include "yoke/base/median.h"
 #include "yoke/base/text.h"
+#include "yoke/contract/step_times.h"
 
 namespace yoke::tune {
 namespace {
@@ -16,15 +16,15 @@ namespace {
 constexpr size_t kMaxParts = 10, kEnoughParts = 5;
 constexpr double kCertain = 0.01;
 
-void add_memory(const nlohmann::json& line, Memory& memory) {
-  const auto set = [&](Resource resource, const char* peak, const char* limit) {
+void add_memory(const StepMemory& step, Memory& memory) {
+  const auto set = [&](Resource resource, int64_t peak, int64_t limit) {
     auto& use = memory[static_cast<size_t>(resource)];
-    use.peak_bytes = std::max(use.peak_bytes, line.value(peak, int64_t{0}));
-    use.limit_bytes = line.value(limit, use.limit_bytes);
+    use.peak_bytes = std::max(use.peak_bytes, peak);
+    if (limit != 0) use.limit_bytes = limit;
   };
-  set(Resource::kHost, "resident_peak_bytes", "");
-  set(Resource::kAddressSpace, "address_space_peak_bytes", "address_space_limit_bytes");
-  set(Resource::kDevice, "device_peak_bytes", "device_limit_bytes");
+  set(Resource::kHost, step.resident_peak_bytes, 0);
+  set(Resource::kAddressSpace, step.address_space_peak_bytes, step.address_space_limit_bytes);
+  set(Resource::kDevice, step.device_peak_bytes, step.device_limit_bytes);
 }
 
 /// The steps of one rank after its warm-up.
@@ -60,20 +60,17 @@ std::optional<Pace> pace_of_rank(const RankSteps& rank, const PaceOptions& optio
 
 void add_lines(std::string_view text, RankSteps& rank) {
   for (const auto line : lines_of(text)) {
-    const auto json = nlohmann::json::parse(line, nullptr, false);
-    if (!json.is_object()) continue;
-    try {
-      rank.rank = json.value("rank", rank.rank);
-      rank.world_size = std::max(int64_t{1}, json.value("world_size", rank.world_size));
-      rank.local_world_size =
-          std::clamp(json.value("local_world_size", rank.local_world_size), int64_t{1}, rank.world_size);
-      if (!json.contains("step")) continue;
-      const StepEnd end{json.at("step"), json.at("seconds"), json.value("resident_peak_bytes", int64_t{0})};
+    const auto read = parse_step_times(line);
+    if (const auto* const whose = std::get_if<StepTimesRank>(&read)) {
+      rank.rank = whose->rank;
+      rank.world_size = whose->world_size;
+      rank.local_world_size = whose->local_world_size;
+    } else if (const auto* const time = std::get_if<StepTime>(&read)) {
+      const StepEnd end{time->step, static_cast<double>(time->time_ns) / 1e9, time->memory.resident_peak_bytes};
       const bool is_later =
           rank.ends.empty() || (end.step > rank.ends.back().step && end.seconds > rank.ends.back().seconds);
-      if (is_later && std::isfinite(end.seconds)) rank.ends.push_back(end);
-      add_memory(json, rank.memory);
-    } catch (const nlohmann::json::exception&) {  // a value of a different type
+      if (is_later) rank.ends.push_back(end);
+      add_memory(time->memory, rank.memory);
     }
   }
 }

@@ -1,5 +1,5 @@
-// yoke/tune/step_times.h -- reads the step times that the ranks of a program write
-// (yoke/train/watch/detail/step_times.h has the format), and judges how fast the program steps.
+// yoke/tune/step_times.h -- reads the step times that the ranks of a program write (yoke/contract/step_times.h has the
+// format), and judges how fast the program steps.
 #pragma once
 
 #include <cstdint>

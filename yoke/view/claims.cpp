@@ -47,11 +47,7 @@ std::map<std::string, KnownDevice> known_devices(const device::Snapshot& snapsho
 
 double to_hours(std::chrono::seconds time) { return std::chrono::duration<double, std::ratio<3600>>(time).count(); }
 
-int64_t seconds_of(Time time) {
-  return std::chrono::duration_cast<std::chrono::seconds>(time.time_since_epoch()).count();
-}
-
-Json time_json(const std::optional<Time>& time) { return time ? Json(seconds_of(*time)) : Json(); }
+Json time_json(const std::optional<Time>& time) { return time ? Json(seconds_since_epoch(*time)) : Json(); }
 
 std::string ago(const std::optional<Time>& time, Time now) {
   return time ? format_duration(std::max(now - *time, Time::duration(0))) : kUnknown;
@@ -193,8 +189,8 @@ Json reservations_json(const std::vector<ReservationRow>& rows, const UserName& 
                     {"user", user_name(one.uid)},
                     {"num_devices", one.num_devices},
                     {"device_uuids", one.keys.empty() ? Json() : Json(one.keys)},
-                    {"start", seconds_of(one.start)},
-                    {"until", seconds_of(one.until)},
+                    {"start", seconds_since_epoch(one.start)},
+                    {"until", seconds_since_epoch(one.until)},
                     {"num_left", row.num_left},
                     {"purpose", one.purpose},
                     {"remark", row.remark.empty() ? Json() : Json(row.remark)}});
@@ -219,7 +215,7 @@ Json claims_json(const std::vector<ClaimRow>& rows, const claim::Survey& survey,
                              {"pid", ticket.pid > 0 ? Json(ticket.pid) : Json()},
                              {"num_devices", ticket.request.num_devices},
                              {"position", ++position},
-                             {"since", seconds_of(ticket.since)},
+                             {"since", seconds_since_epoch(ticket.since)},
                              {"expected_wait_seconds", wait ? Json(wait->count()) : Json()},
                              {"is_stopped", ticket.is_stopped},
                              {"shared_bytes", ticket.request.share_bytes ? Json(*ticket.request.share_bytes) : Json()},
@@ -294,7 +290,7 @@ Table report_table(const std::vector<claim::ReportRow>& rows, const device::Snap
 Json report_json(const std::vector<claim::ReportRow>& rows, const device::Snapshot& snapshot, Time from, Time now,
                  const UserName& user_name) {
   const auto devices = known_devices(snapshot);
-  Json json = {{"since", seconds_of(from)}, {"until", seconds_of(now)}, {"use", Json::array()}};
+  Json json = {{"since", seconds_since_epoch(from)}, {"until", seconds_since_epoch(now)}, {"use", Json::array()}};
   for (const auto& row : rows) {
     const auto known = devices.find(claim::key_in_name(row.key));
     const bool is_known = known != devices.end();

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/format.h"
+#include "yoke/base/json_text.h"
 #include "yoke/base/table.h"
 
 namespace yoke::view {
@@ -33,10 +34,7 @@ std::string energy(const std::optional<int64_t>& mj) {
 double hundredths(double value) { return std::round(value * 100) / 100; }
 Json known(const std::optional<double>& value) { return value ? Json(hundredths(*value)) : Json(nullptr); }
 Json known(const std::optional<int64_t>& value) { return value ? Json(*value) : Json(nullptr); }
-Json text(const std::string& value) {
-  if (value.empty()) return nullptr;
-  return Json::parse(Json(value).dump(-1, ' ', false, Json::error_handler_t::replace));
-}
+Json text(const std::string& value) { return value.empty() ? Json(nullptr) : json_string<Json>(value); }
 
 Table table_of(const UsageReport& report) {
   Table table{{{"device", Align::kRight},

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "yoke/base/json_text.h"
 #include "yoke/base/table.h"
 #include "yoke/device/unanswered.h"
 
@@ -43,17 +44,11 @@ std::string id_of_entry(const device::Entry& entry, const device::Snapshot& snap
   return VisibilityRow(place, snapshot).id();
 }
 
-/// Returns `text` as valid UTF-8, which JSON requires; a variable may contain any bytes.
-std::string valid(const std::string& text) {
-  const auto dumped = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
-  return Json::parse(dumped).get<std::string>();
-}
-
-Json or_null(const std::string& text) { return text.empty() ? Json() : Json(valid(text)); }
+Json or_null(const std::string& text) { return text.empty() ? Json() : json_string<Json>(text); }
 Json or_null(const std::optional<int64_t>& number) { return number ? Json(*number) : Json(); }
 
 Json entry_json(const device::Entry& entry, const device::Snapshot& snapshot) {
-  return {{"text", valid(entry.text)},
+  return {{"text", json_string<Json>(entry.text)},
           {"verdict", name(entry.verdict)},
           {"device", or_null(id_of_entry(entry, snapshot))},
           {"why", entry.why},
@@ -137,7 +132,7 @@ nlohmann::ordered_json visibility_json(const device::Visibility& visibility, con
     auto entries = Json::array();
     for (const auto& entry : variable.entries) entries.push_back(entry_json(entry, snapshot));
     variables.push_back({{"name", variable.name},
-                         {"value", valid(variable.value)},
+                         {"value", json_string<Json>(variable.value)},
                          {"has_effect", variable.has_effect},
                          {"effect", variable.effect},
                          {"entries", entries}});

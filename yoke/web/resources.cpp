@@ -1,5 +1,6 @@
 #include "yoke/web/resources.h"
 
+#include "yoke/base/json_text.h"
 #include "yoke/device/json.h"
 #include "yoke/web/prometheus.h"
 
@@ -8,9 +9,7 @@ namespace {
 
 constexpr std::string_view kHtml = "text/html; charset=utf-8", kJson = "application/json";
 
-std::string to_text(const nlohmann::ordered_json& json) {
-  return json.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
-}
+std::string to_text(const nlohmann::ordered_json& json) { return json_line(json) + "\n"; }
 
 }  // namespace
 

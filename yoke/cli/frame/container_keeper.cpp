@@ -19,6 +19,7 @@
 
 #include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
+#include "yoke/base/json_text.h"
 #include "yoke/base/line_connection.h"
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
@@ -47,7 +48,7 @@ constexpr std::chrono::seconds kRemovalTime{30};
 /// Sends a message, and `file` with it if there is one. If that fails, each process finds that the other one is gone.
 /// Returns false then, with errno.
 bool tell(const UniqueFd& channel, const Json& message, const UniqueFd& file = {}) {
-  const auto text = message.dump(-1, ' ', false, Json::error_handler_t::replace);
+  const auto text = json_line(message);
   const int fd = file.value();
   if (send_with_fds(channel.value(), std::as_bytes(std::span(text)), {&fd, file ? size_t{1} : size_t{0}})) return true;
   const int error = errno;
@@ -296,7 +297,7 @@ class Keeper {
     const auto line = lines.next(std::chrono::milliseconds(500));
     if (line == "stop") stop();
     if (line == "log") return show_log(std::move(lines));
-    lines.send(describe().dump(-1, ' ', false, Json::error_handler_t::replace));
+    lines.send(json_line(describe()));
   }
 
   /// Sends the file of the log. The end of the connection says that the output has ended.

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
-#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
@@ -118,7 +117,7 @@ void print_log(int file, int end, bool follows) {
     while (begin < size) {
       const auto text = read_at(file, begin, std::min(kStep, size - begin));
       if (text.empty()) break;
-      write_all(STDOUT_FILENO, std::as_bytes(std::span(text)), "standard output");
+      write_all(STDOUT_FILENO, text, "standard output");
       begin += static_cast<int64_t>(text.size());
     }
     if (is_last) return;

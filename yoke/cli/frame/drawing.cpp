@@ -6,7 +6,6 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
-#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
@@ -48,7 +47,7 @@ void check_drawing(const std::string& file, Drawing kind) {
 
 void write_drawing(const std::string& file, const std::string& content, Drawing kind) {
   check_drawing(file, kind);
-  const auto write = [&](int fd) { write_all(fd, std::as_bytes(std::span(content)), file); };
+  const auto write = [&](int fd) { write_all(fd, content, file); };
   if (is_replaced(file)) return replace_file(file, write);
   const UniqueFd fd(open(file.c_str(), O_WRONLY | O_TRUNC | O_CLOEXEC));
   if (!fd) throw system_error(errno, "writing " + printable(file));

@@ -3,28 +3,21 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <filesystem>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
 
 namespace yoke::cli {
 
 std::string read_input(int fd, const std::string& name, std::string_view kind) {
-  std::string text;
-  std::array<char, 1 << 14> bytes;
-  for (ssize_t size = 0; (size = read(fd, bytes.data(), bytes.size())) != 0;) {
-    if (size < 0 && errno == EINTR) continue;
-    if (size < 0) throw system_error(errno, "reading " + name);
-    text.append(bytes.data(), static_cast<size_t>(size));
-    if (text.size() > kMaxInputBytes) {
-      throw Error(ErrorCode::kInvalidArgument, "{} has over 4 MiB, so it is not {}", name, kind);
-    }
-  }
-  return text;
+  auto text = read_beginning(fd, kMaxInputBytes + 1);
+  if (!text) throw system_error(errno, "reading " + name);
+  if (text->size() <= kMaxInputBytes) return *std::move(text);
+  throw Error(ErrorCode::kInvalidArgument, "{} has over 4 MiB, so it is not {}", name, kind);
 }
 
 std::string read_input(const std::string& file, std::string_view kind) {

@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "yoke/base/error.h"
+#include "yoke/contract/variables.h"
 #include "yoke/slurm/holding.h"
 
 namespace yoke::cli {
@@ -18,10 +19,9 @@ bool belongs_to_a_host(const std::string& name) {
     if (name.starts_with(beginning)) return true;
   }
   static const std::set<std::string_view> kNames = {
-      "HOME", "USER",    "LOGNAME",    "SHELL",           "MAIL",           "HOSTNAME",
-      "HOST", "DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY", "WINDOWID",       "STY",
-      "PWD",  "OLDPWD",  "_",          "SHLVL",           "YOKE_JOB_TOKEN", "YOKE_NODE_ADDRESS"};
-  return kNames.contains(name);
+      "HOME",     "USER", "LOGNAME", "SHELL",  "MAIL", "HOSTNAME", "HOST", "DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY",
+      "WINDOWID", "STY",  "PWD",     "OLDPWD", "_",    "SHLVL"};
+  return kNames.contains(name) || name == variable::kJobToken || name == variable::kNodeAddress;
 }
 
 }  // namespace

@@ -3,15 +3,11 @@
 
 #include <algorithm>
 
+#include "yoke/base/text.h"
 #include "yoke/cli/help/description.h"
 
 namespace yoke::cli {
 namespace {
-
-std::string upper(std::string text) {
-  std::ranges::transform(text, text.begin(), [](unsigned char c) { return std::toupper(c); });
-  return text;
-}
 
 /// Escapes `text` for roff: dashes stay dashes when copied, and no line is taken for a roff request.
 std::string roff(const std::string& text) {
@@ -93,7 +89,7 @@ std::string man_page(const CommandDescription& root, const CommandDescription& c
   auto text = command.text;
   if (!text.empty()) text[0] = static_cast<char>(std::tolower(static_cast<unsigned char>(text[0])));
   auto page = fmt::format(".TH {} 1 \"\" \"yoke {}\" \"yoke\"\n.SH NAME\n{} \\- {}\n.SH SYNOPSIS\n{}",
-                          upper(roff(name)), version, roff(name), roff(text), synopsis(root, command));
+                          upper_case(roff(name)), version, roff(name), roff(text), synopsis(root, command));
   if (!command.commands.empty()) {
     page += ".SH COMMANDS\n";
     for (const auto& one : command.commands)

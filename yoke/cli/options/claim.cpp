@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,9 +10,7 @@
 #include <csignal>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <span>
 
-#include "yoke/base/device_memory.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/format.h"
@@ -25,6 +22,7 @@
 #include "yoke/claim/reservation.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/claim_keeper.h"
+#include "yoke/contract/variables.h"
 #include "yoke/device/json.h"
 #include "yoke/device/unanswered.h"
 #include "yoke/program/device_reader.h"
@@ -250,13 +248,12 @@ class Acquirer {
 
   /// A child reads the devices, so this process loads no driver, and a driver that hangs keeps no lock.
   bool read_first(device::Snapshot& snapshot, int& status) {
-    const UniqueFd text(memfd_create("yoke-claim", MFD_CLOEXEC));
-    if (!text) throw system_error(errno, "making a file in memory");
+    const auto text = to_descriptor("");
     status = with_source(devices_to_read(), context_, [&](device::Source& source) {
       if (place_) place_->forget();
       if (options_.in_reader) options_.in_reader();
       const auto line = device::to_json(source.sample({.details = options_.needs_details, .links = true})).dump();
-      write_all(text.value(), std::as_bytes(std::span(line)), "a file in memory");
+      write_all(text.value(), line, "a file in memory");
       return kExitOk;
     });
     if (status != kExitOk) return false;
@@ -421,9 +418,9 @@ class Acquirer {
     auto limit = wish.is_share ? std::optional(wish.memory_bytes.value_or(0)) : std::nullopt;
     if (inherited_note_) limit = inherited_note_->share_bytes;
     if (limit) {
-      assignments.push_back({kDeviceMemoryVariable, std::to_string(*limit)});
-    } else if (context_.environment.find(kDeviceMemoryVariable)) {
-      assignments.push_back({kDeviceMemoryVariable, std::nullopt});
+      assignments.push_back({variable::kDeviceMemory, std::to_string(*limit)});
+    } else if (context_.environment.find(variable::kDeviceMemory)) {
+      assignments.push_back({variable::kDeviceMemory, std::nullopt});
     }
   }
 

@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <iostream>
 
-#include "yoke/base/device_memory.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/quantity.h"
@@ -23,6 +22,7 @@
 #include "yoke/container/cdi.h"
 #include "yoke/container/config.h"
 #include "yoke/container/image.h"
+#include "yoke/contract/variables.h"
 #include "yoke/device/process/info.h"
 
 namespace yoke::cli {
@@ -117,8 +117,8 @@ AcquireOptions acquire_options(const ContainerOptions& options, const DeviceWish
 /// A program in the container keeps to the same share as one outside, unless its user sets the variable.
 void add_memory_limit(container::Variables& variables, const std::vector<device::Assignment>& assignments) {
   for (const auto& [name, value] : assignments) {
-    const auto is_it = [&](const auto& variable) { return variable.first == kDeviceMemoryVariable; };
-    if (name != kDeviceMemoryVariable || !value || std::any_of(variables.begin(), variables.end(), is_it)) continue;
+    const auto is_it = [&](const auto& variable) { return variable.first == variable::kDeviceMemory; };
+    if (name != variable::kDeviceMemory || !value || std::any_of(variables.begin(), variables.end(), is_it)) continue;
     variables.emplace_back(name, *value);
   }
 }
@@ -271,7 +271,8 @@ container::Variables variables_of_user(const ContainerOptions& options, const En
     const auto equals = text.find('=');
     auto name = text.substr(0, equals);
     const auto value = equals == text.npos ? environment.find(name) : text.substr(equals + 1);
-    if (name.starts_with(container::kSetPrefix)) name.erase(0, container::kSetPrefix.size());  // `yoke jupyter install`
+    constexpr std::string_view kPrefix = variable::kContainerSetPrefix;
+    if (name.starts_with(kPrefix)) name.erase(0, kPrefix.size());  // `yoke jupyter install`
     if (name.empty()) throw Error(ErrorCode::kInvalidArgument, "-e {}: give NAME=VALUE or NAME", printable(text));
     if (!value) continue;
     container::check_variable("-e " + name, name, *value);

@@ -81,8 +81,4 @@ nlohmann::ordered_json quotas_json(const storage::Quotas& quotas) {
   return entries;
 }
 
-std::string json_text(const nlohmann::ordered_json& json) {
-  return json.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-}
-
 }  // namespace yoke::cli

@@ -28,7 +28,4 @@ std::vector<std::string> quota_lines(const storage::Quotas& quotas);
 /// The array `quotas` of `yoke storage --json`.
 nlohmann::ordered_json quotas_json(const storage::Quotas& quotas);
 
-/// Indented text. Bytes that are not UTF-8 are replaced.
-std::string json_text(const nlohmann::ordered_json& json);
-
 }  // namespace yoke::cli

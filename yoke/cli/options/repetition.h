@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "yoke/base/json_text.h"
 #include "yoke/base/table.h"
 #include "yoke/base/terminal.h"
 #include "yoke/cli/command.h"
@@ -45,6 +46,12 @@ enum class PictureKind {
 /// Without --watch it calls `take` once. `take` gets the number of calls before. Errors  those of `take`.
 void repeat(const Repetition& repetition, PictureKind kind, Context& context,
             const std::function<Picture(int64_t number)>& take);
+
+/// Returns a picture as JSON. With --watch it is one line.
+template <class Json>
+std::string json_record(const Json& json, const Repetition& repetition) {
+  return repetition.is_wanted() ? json_line(json) + '\n' : json_page(json);
+}
 
 /// Returns a picture as CSV. With --watch only the first has column titles, and `time_seconds` is the first column.
 std::string to_csv(Table table, const Repetition& repetition, std::chrono::system_clock::time_point time,

@@ -30,11 +30,13 @@
 #include <cstring>
 #include <initializer_list>
 
+#include "yoke/contract/variables.h"
+
 namespace {
 
 constexpr const char* kSocket = "/opt/yoke/run/keeper.sock";
 constexpr const char* kBin = "/opt/yoke/bin";
-constexpr char kSetPrefix[] = "YOKE_CONTAINER_SET_";
+using yoke::variable::kContainerSetPrefix;
 constexpr const char* kCommand = "/opt/yoke/bin/yoke";
 constexpr int kRefused = 69;
 constexpr int kNotExecutable = 126, kNoProgram = 127;
@@ -158,14 +160,14 @@ void extend_path() {
 /// Takes the variables with the prefix out of the environment. Returns them without it, as a list that ends with
 /// nullptr.
 char** take_set_variables() {
-  size_t count = 0, length = strlen(kSetPrefix);
+  size_t count = 0, length = strlen(kContainerSetPrefix);
   for (char** one = environ; *one != nullptr; ++one) ++count;
   auto** const taken = static_cast<char**>(calloc(count + 1, sizeof(char*)));
   if (taken == nullptr) refuse("there is no memory", "");
   char** to = environ;
   count = 0;
   for (char** one = environ; *one != nullptr; ++one) {
-    if (strncmp(*one, kSetPrefix, length) == 0) {
+    if (strncmp(*one, kContainerSetPrefix, length) == 0) {
       taken[count++] = *one + length;
     } else {
       *to++ = *one;

@@ -8,6 +8,7 @@
 #include <type_traits>
 
 #include "yoke/base/error.h"
+#include "yoke/base/json_text.h"
 
 namespace yoke::device {
 
@@ -16,7 +17,7 @@ using OrderedJson = nlohmann::ordered_json;
 /// Returns `value` as JSON, with each byte that is not UTF-8 replaced. An empty text becomes null.
 inline OrderedJson json_text(const std::string& value) {
   if (value.empty()) return nullptr;
-  return OrderedJson::parse(OrderedJson(value).dump(-1, ' ', false, OrderedJson::error_handler_t::replace));
+  return json_string<OrderedJson>(value);
 }
 
 inline OrderedJson json_value(const std::string& text) { return json_text(text); }

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "yoke/base/json_text.h"
 #include "yoke/device/doctor/detail/checks.h"
 
 namespace yoke::device {
@@ -76,13 +77,11 @@ std::vector<Finding> findings(const Observations& observations) {
 
 nlohmann::ordered_json to_json(const Finding& finding) {
   using Json = nlohmann::ordered_json;
-  constexpr auto kReplace = Json::error_handler_t::replace;
-  const auto text = [](const std::string& value) { return Json::parse(Json(value).dump(-1, ' ', false, kReplace)); };
   return {{"id", finding.id},
           {"status", name(finding.status)},
           {"devices", finding.devices},
-          {"found", text(finding.found)},
-          {"advice", finding.advice.empty() ? Json(nullptr) : text(finding.advice)}};
+          {"found", json_string<Json>(finding.found)},
+          {"advice", finding.advice.empty() ? Json(nullptr) : json_string<Json>(finding.advice)}};
 }
 
 }  // namespace yoke::device

@@ -6,8 +6,8 @@
 #include <map>
 #include <set>
 
-#include "yoke/base/amd_driver.h"
 #include "yoke/base/environment.h"
+#include "yoke/contract/amd_driver.h"
 #include "yoke/device/doctor/detail/checks.h"
 #include "yoke/device/unanswered.h"
 #include "yoke/device/visibility/visibility.h"

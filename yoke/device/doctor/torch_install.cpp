@@ -7,6 +7,7 @@
 
 #include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
+#include "yoke/contract/variables.h"
 
 namespace yoke::device {
 namespace {
@@ -74,7 +75,7 @@ std::vector<TorchInstall> find_torch_installs(const TorchPlaces& places) {
     if (std::ranges::any_of(found, is_known)) return;
     if (auto torch = read_torch_install(real, from)) found.push_back(*std::move(torch));
   };
-  look(places.torch_dir, "YOKE_TORCH_DIR");
+  look(places.torch_dir, variable::kTorchDir);
   if (!places.torch_cmake.empty()) look(fs::path(places.torch_cmake) / "../../..", "Torch_DIR");
   if (places.ask_python) look(torch_of_python(), "the active Python");
   if (!places.deps.empty()) look(fs::path(places.deps) / "python/torch", "scripts/setup");

@@ -5,19 +5,11 @@
 #include <cstdlib>
 #include <utility>
 
+#include "yoke/base/text.h"
 #include "yoke/device/visibility/detail/rules.h"
 
 namespace yoke::device {
 namespace {
-
-template <typename Change>
-std::string changed(std::string text, Change change) {
-  for (auto& c : text) c = static_cast<char>(change(static_cast<unsigned char>(c)));
-  return text;
-}
-
-std::string upper(std::string text) { return changed(std::move(text), ::toupper); }
-std::string lower(std::string text) { return changed(std::move(text), ::tolower); }
 
 std::string without_spaces_around(const std::string& text) {
   const auto is_text = [](unsigned char c) { return std::isspace(c) == 0; };
@@ -41,7 +33,7 @@ Entry match_rocr_uuid(const std::string& token, const std::string& wanted, const
   std::optional<int64_t> found;
   for (size_t i = 0; i < gpus.size(); ++i) {
     const auto& uuid = gpus[i]->facts.uuid;
-    if (uuid.empty() || !upper(uuid).starts_with(wanted)) continue;
+    if (uuid.empty() || !upper_case(uuid).starts_with(wanted)) continue;
     if (found) return refused(token, Verdict::kAmbiguous, "several UUIDs begin with this");
     found = static_cast<int64_t>(i);
   }
@@ -50,7 +42,7 @@ Entry match_rocr_uuid(const std::string& token, const std::string& wanted, const
 }
 
 Entry match_rocr(const std::string& token, const Gpus& gpus) {
-  const auto text = upper(without_spaces_around(token));
+  const auto text = upper_case(without_spaces_around(token));
   if (text.empty()) return refused(token, Verdict::kInvalid, "ROCr fails to start on an empty entry");
   if (text.front() == 'G') return match_rocr_uuid(token, text, gpus);
   char* end = nullptr;
@@ -71,7 +63,7 @@ Entry match_rocr(const std::string& token, const Gpus& gpus) {
 /// Returns the UUID that ROCr passes to HIP. ROCr makes up "GPU-XX" for a GPU without a unique id.
 std::string hip_uuid(const Device& gpu) {
   if (!gpu.facts.uuid.starts_with("GPU-")) return "GPU-XX";
-  return "GPU-" + lower(gpu.facts.uuid.substr(4));
+  return "GPU-" + lower_case(gpu.facts.uuid.substr(4));
 }
 
 Entry match_hip(const std::string& token, const Gpus& gpus) {

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "yoke/base/rank_env.h"
+#include "yoke/contract/rank_env.h"
 
 namespace c10d {
 class Backend;

@@ -13,7 +13,7 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
-#include "yoke/base/rank_env.h"
+#include "yoke/contract/rank_env.h"
 #include "yoke/dist/arrivals.h"
 #include "yoke/dist/detail/call_log.h"
 #include "yoke/dist/group.h"

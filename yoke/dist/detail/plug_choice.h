@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "yoke/base/cuda_driver.h"
+#include "yoke/contract/cuda_driver.h"
 #include "yoke/dist/plug.h"
 
 namespace yoke::dist {

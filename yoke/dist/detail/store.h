@@ -5,7 +5,7 @@
 
 #include <chrono>
 
-#include "yoke/base/rank_env.h"
+#include "yoke/contract/rank_env.h"
 
 namespace c10d {
 class Store;

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
-#include "yoke/base/device_memory.h"
 #include "yoke/base/environment.h"
+#include "yoke/contract/variables.h"
 #include "yoke/dist/gpu/vendor.h"
 
 namespace {
@@ -24,7 +24,7 @@ c10::intrusive_ptr<c10d::Backend> make_nccl(c10::intrusive_ptr<c10d::Store> stor
 /// Keeps libtorch's allocator to the share of the device that `yoke claim --share` was given. What the driver itself
 /// takes (its context, some hundred MiB) comes on top.
 void limit_memory(c10::DeviceIndex index) {
-  const char* const text = std::getenv(yoke::kDeviceMemoryVariable);
+  const char* const text = std::getenv(yoke::variable::kDeviceMemory);
   const auto bytes = text == nullptr ? std::nullopt : yoke::parse_int(text);
   if (!bytes || *bytes <= 0) return;
   at::globalContext().lazyInitDevice(c10::DeviceType::CUDA);  // makes the allocator

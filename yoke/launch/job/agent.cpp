@@ -11,6 +11,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/host.h"
+#include "yoke/contract/variables.h"
 #include "yoke/launch/job/launcher.h"
 #include "yoke/launch/job/own_error_file.h"
 #include "yoke/launch/node/local_node.h"
@@ -32,7 +33,7 @@ constexpr std::chrono::seconds kLongestTurnOfAgent{1};
 /// Returns the address at which the head reached this host. A resident agent (cluster/resident.h) sets
 /// YOKE_NODE_ADDRESS; SSH_CONNECTION is "CLIENT PORT SERVER PORT".
 std::string address_of_host() {
-  if (const char* const address = std::getenv("YOKE_NODE_ADDRESS"); address != nullptr) return address;
+  if (const char* const address = std::getenv(variable::kNodeAddress); address != nullptr) return address;
   const char* const connection = std::getenv("SSH_CONNECTION");
   if (connection == nullptr) return "";
   const std::string text = connection;

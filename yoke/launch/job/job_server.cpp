@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <nlohmann/json.hpp>
 
+#include "yoke/base/json_text.h"
 #include "yoke/base/user_socket.h"
 
 namespace yoke::launch {
@@ -125,7 +126,7 @@ void JobServer::obey(Client& client, std::string_view question) {
   }
   if (command == "stop") stop_(json.at("now").get<bool>() ? StopHow::kNow : StopHow::kWithGrace);
   const auto answer = command == "stop" || command == "job" ? to_json(job_) : Json{{"error", "unknown command"}};
-  client.answer = answer.dump(-1, ' ', false, Json::error_handler_t::replace) + '\n';  // arguments need not be UTF-8
+  client.answer = json_line(answer) + '\n';  // arguments need not be UTF-8
 }
 
 /// A line is sent as the object {"rank", "stream", "missed", "gone", "bytes"}, followed by its text, which has "bytes"

@@ -1,7 +1,6 @@
 #include "yoke/launch/job/rank_policy.h"
 
 #include <fmt/format.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <csignal>
@@ -9,6 +8,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
+#include "yoke/base/process.h"
 #include "yoke/base/signal_name.h"
 #include "yoke/launch/plan/rank_list.h"
 
@@ -27,8 +27,6 @@ constexpr size_t kManyInterrupts = 3;
 constexpr std::chrono::seconds kInterruptsWithin{2};
 /// Another SIGINT within this time of the first one is the same request. As in yoke/dist/detail/stop_signal.h.
 constexpr std::chrono::milliseconds kOneInterrupt{500};
-
-std::string ranks(int64_t count) { return fmt::format("{} rank{}", count, count == 1 ? "" : "s"); }
 
 std::string these_ranks(std::vector<int64_t> list) {
   std::ranges::sort(list);
@@ -115,18 +113,14 @@ RankPolicy::Decision RankPolicy::on_exited(int64_t rank, int pid, int wait_statu
     attempt_.failure = {rank, pid, wait_status};
     attempt_.again = Attempt::Again::kCounted;
   }
-  if (WIFSIGNALED(wait_status)) {
-    const int signal = WTERMSIG(wait_status);
-    return fail(128 + signal, fmt::format("{} was killed by {}", describe(rank, pid), signal_name(signal)), now);
-  }
-  const int code = WEXITSTATUS(wait_status);
-  if (code == 0) {
+  if (wait_status == 0) {
     if (attempt_.state != State::kRunning || attempt_.alive.empty()) return {};
     if (attempt_.left.empty()) attempt_.left_at = now;
     attempt_.left.push_back(rank);
     return {};
   }
-  return fail(code, fmt::format("{} exited with code {}", describe(rank, pid), code), now);
+  return fail(shell_status(wait_status), fmt::format("{} {}", describe(rank, pid), describe_wait_status(wait_status)),
+              now);
 }
 
 RankPolicy::Decision RankPolicy::on_cannot_run(int64_t rank, const std::string& program, int error_number, Time now) {
@@ -177,10 +171,10 @@ RankPolicy::Decision RankPolicy::on_guardian_lost(int pid, const std::string& wh
 
 RankPolicy::Decision RankPolicy::on_store_ended(int pid, const std::string& where, int wait_status, Time now) {
   if (attempt_.state == State::kRunning) attempt_.again = Attempt::Again::kCounted;
-  const auto how = WIFSIGNALED(wait_status) ? fmt::format("was killed by {}", signal_name(WTERMSIG(wait_status)))
-                                            : fmt::format("exited with code {}", WEXITSTATUS(wait_status));
   return fail(exit_status(ErrorCode::kUnavailable),
-              fmt::format("the process that serves the ranks' TCPStore (pid {}{}) {}", pid, where, how), now);
+              fmt::format("the process that serves the ranks' TCPStore (pid {}{}) {}", pid, where,
+                          describe_wait_status(wait_status)),
+              now);
 }
 
 RankPolicy::Decision RankPolicy::on_node_lost(const std::string& why, const std::set<int64_t>& ranks_of_node,
@@ -252,7 +246,7 @@ RankPolicy::Decision RankPolicy::on_time(Time now) {
             fmt::format("{}: {}; waiting up to {} for {} to stop; Ctrl-C kills at once", options_.name, attempt_.cause,
                         format_duration(left),
                         attempt_.alive.empty() ? "processes that the ranks started"
-                                               : ranks(static_cast<int64_t>(attempt_.alive.size())))};
+                                               : counted(static_cast<int64_t>(attempt_.alive.size()), "rank"))};
   }
   attempt_.state = State::kKilled;
   attempt_.grace_is_over = true;
@@ -286,7 +280,7 @@ std::string RankPolicy::reason() const {
   if (!attempt_.cause.empty()) {
     line = fmt::format("{}: {}", options_.name, attempt_.cause);
     if (attempt_.num_stopped > 0) {
-      line += by_signal_                  ? fmt::format("; stopped {}", ranks(attempt_.num_stopped))
+      line += by_signal_                  ? fmt::format("; stopped {}", counted(attempt_.num_stopped, "rank"))
               : attempt_.num_stopped == 1 ? "; stopped the other rank"
                                           : fmt::format("; stopped the {} other ranks", attempt_.num_stopped);
     }

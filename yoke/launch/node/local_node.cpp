@@ -13,6 +13,7 @@
 #include <filesystem>
 
 #include "yoke/base/error.h"
+#include "yoke/base/format.h"
 #include "yoke/base/terminal.h"
 #include "yoke/base/text.h"
 #include "yoke/launch/output/log_files.h"
@@ -75,7 +76,6 @@ void raise_file_limit() {
 }
 
 void check_file_limit(const LaunchSpec& spec) {
-  const auto ranks = [](int64_t count) { return fmt::format("{} rank{}", count, count == 1 ? "" : "s"); };
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
   const auto hard = static_cast<int64_t>(std::min<rlim_t>(limit.rlim_max, INT64_MAX));
@@ -83,8 +83,8 @@ void check_file_limit(const LaunchSpec& spec) {
   throw Error(ErrorCode::kFailedPrecondition,
               "{} need {} open files and the limit is {}; start at most {}, or raise the limit "
               "(ulimit -Hn, limits.conf, LimitNOFILE)",
-              ranks(spec.num_ranks), num_files_needed(spec), hard,
-              ranks(std::max<int64_t>(0, (hard - kOtherFiles) / files_per_rank(spec))));
+              counted(spec.num_ranks, "rank"), num_files_needed(spec), hard,
+              counted(std::max<int64_t>(0, (hard - kOtherFiles) / files_per_rank(spec)), "rank"));
 }
 
 LocalNode::LocalNode(const LaunchSpec& spec, bool is_screen_here, NodeObserver& observer)

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "yoke/base/error_file.h"
+#include "yoke/contract/error_file.h"
 #include "yoke/launch/loop/event_loop.h"
 #include "yoke/launch/plan/plan.h"
 #include "yoke/launch/process/order.h"

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "yoke/base/error_file.h"
+#include "yoke/contract/error_file.h"
 
 namespace yoke::launch {
 

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "yoke/base/error.h"
+#include "yoke/base/format.h"
 #include "yoke/launch/plan/share_cpus.h"
 
 namespace yoke::launch {
@@ -301,12 +302,9 @@ std::string reason_of(BindKind kind, const Binding& binding, const device::CpuLo
   const bool have_devices = std::ranges::any_of(devices, [](const auto& d) { return d.has_value(); });
   const auto num_nodes = partition(node_sets(machine), machine.allowed).size();
   if (have_devices && num_nodes > 1) return "bound: each rank to the CPUs nearest to its device";
-  const auto count = [](size_t number, const char* what) {
-    return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
-  };
-  auto where = count(num_nodes, "NUMA node");
+  auto where = counted(num_nodes, "NUMA node");
   if (!machine.caches.empty()) {  // the list contains only caches that several cores share
-    where += " and " + count(partition(machine.caches, machine.allowed).size(), "shared last-level cache");
+    where += " and " + counted(partition(machine.caches, machine.allowed).size(), "shared last-level cache");
   }
   return fmt::format("bound: {} CPUs in {} are divided between the ranks", machine.allowed.size(), where);
 }

@@ -9,8 +9,9 @@
 #include <string_view>
 
 #include "yoke/base/error.h"
-#include "yoke/base/rank_env.h"
 #include "yoke/base/signal_name.h"
+#include "yoke/contract/rank_env.h"
+#include "yoke/contract/variables.h"
 #include "yoke/device/visible_gpus.h"
 
 namespace yoke::launch {
@@ -79,8 +80,8 @@ Environment common_environment(const LaunchSpec& spec, const NodeFacts& facts) {
   environment.erase("TORCHELASTIC_ERROR_FILE");
   set_if_unset(environment, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   environment.set("TORCHELASTIC_SIGNALS_TO_HANDLE", names_of(spec.stop_signals));
-  environment.erase("YOKE_TERMINAL");
-  if (facts.on_a_terminal) environment.set("YOKE_TERMINAL", "1");
+  environment.erase(variable::kTerminal);
+  if (facts.on_a_terminal) environment.set(variable::kTerminal, "1");
   return environment;
 }
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "yoke/base/error.h"
-#include "yoke/base/rank_env.h"
+#include "yoke/contract/rank_env.h"
 
 namespace yoke::launch {
 namespace {

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "yoke/base/preload.h"
+#include "yoke/contract/preload.h"
 #include "yoke/launch/process/rank_process.h"
 
 namespace yoke::launch {

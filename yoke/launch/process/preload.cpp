@@ -16,8 +16,9 @@
 #include <utility>
 
 #include "yoke/base/error.h"
-#include "yoke/base/preload.h"
 #include "yoke/base/process.h"
+#include "yoke/contract/preload.h"
+#include "yoke/contract/variables.h"
 #include "yoke/launch/process/elf_libraries.h"
 #include "yoke/launch/process/rank_process.h"
 
@@ -84,7 +85,7 @@ Preload::Preload(const std::vector<RankPlan>& ranks) : argv_(ranks.at(0).argv) {
   auto sockets = make_socket_pair();
   socket_ = std::move(sockets.near);
   auto environment = common_environment(ranks);
-  environment.push_back(fmt::format("{}={}", kPreloadVariable, sockets.far.value()));
+  environment.push_back(fmt::format("{}={}", variable::kPreloadFd, sockets.far.value()));
   pid_ = spawn({
       .argv = argv_,
       .environment = std::move(environment),

@@ -7,6 +7,7 @@
 
 #include "yoke/base/affinity.h"
 #include "yoke/base/process.h"
+#include "yoke/contract/variables.h"
 
 namespace yoke::launch {
 
@@ -18,7 +19,8 @@ RankProcess to_rank_process(const RankPlan& plan, const StartOptions& options) {
                       .process_group = plan.process_group,
                       .file_limit = options.file_limit};
   if (options.master_fd >= 0) {  // inserted first, because the first of two variables with the same name counts
-    process.environment.insert(process.environment.begin(), fmt::format("YOKE_MASTER_LISTEN_FD={}", options.master_fd));
+    process.environment.insert(process.environment.begin(),
+                               fmt::format("{}={}", variable::kMasterListenFd, options.master_fd));
     process.inherited_fds.push_back(options.master_fd);
   }
   return process;

@@ -6,7 +6,7 @@
 
 #include <cstdint>
 
-#include "yoke/base/preload.h"
+#include "yoke/contract/preload.h"
 #include "yoke/launch/plan/plan.h"
 
 namespace yoke::launch {

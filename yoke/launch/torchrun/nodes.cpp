@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "yoke/base/error.h"
-#include "yoke/base/rank_env.h"
 #include "yoke/base/text.h"
+#include "yoke/contract/rank_env.h"
 #include "yoke/launch/torchrun/values.h"
 
 namespace yoke::launch {

@@ -10,12 +10,12 @@
 #include "yoke/base/error.h"
 #include "yoke/base/hostlist.h"
 #include "yoke/base/text.h"
+#include "yoke/contract/variables.h"
 #include "yoke/launch/torchrun/values.h"
 
 namespace yoke::launch {
 namespace {
 
-constexpr std::string_view kOuter = "YOKE_OUTER_";  ///< Before the names of variables that srun must not read.
 /// Step numbers from here on are not steps of srun: the batch script, the interactive step of salloc, and others.
 constexpr int64_t kFirstSpecialStep = 0xfffffff0;
 /// After the end of one launcher, the others have the grace time of their ranks, and this, before srun ends them.
@@ -50,7 +50,7 @@ constexpr const char* kOfTasks[] = {"SLURM_CPUS_PER_TASK",
 /// srun reads this variable as --overlap. Versions before 20.11 ignore it, and their steps overlap always.
 constexpr const char* kOverlap = "SLURM_OVERLAP";
 
-std::string outer(std::string_view name) { return std::string(kOuter) + std::string(name); }
+std::string outer(std::string_view name) { return variable::kOuterPrefix + std::string(name); }
 
 /// Whether srun started this process as a task. A batch script and the shell of salloc are not tasks.
 bool is_in_step(const Environment& environment) {

@@ -12,6 +12,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/signal_name.h"
+#include "yoke/contract/variables.h"
 #include "yoke/device/cpu/count.h"
 #include "yoke/device/gpu_count.h"
 #include "yoke/device/process/signal_word.h"
@@ -172,7 +173,7 @@ LaunchSpec to_spec(const RunOptions& options, const Surroundings& surroundings) 
   spec.num_ranks = num_ranks(options, surroundings, runs_elsewhere);
   spec.heads_terminal = surroundings.heads_terminal;
   restore_slurm_variables(spec.environment);
-  spec.environment.erase("YOKE_JOB_TOKEN");  // ranks do not need the secret
+  spec.environment.erase(variable::kJobToken);  // ranks do not need the secret
   spec.grace = std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(options.grace_seconds));
   spec.max_restarts = options.max_restarts;
   spec.role = options.role;

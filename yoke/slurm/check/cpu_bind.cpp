@@ -56,8 +56,7 @@ CpuBind parse_cpu_bind(std::string_view text) {
   CpuBind result;
   bool has_mode = false;  // none, ranks and lists win over sockets, cores, threads and ldoms
   for (const auto& token : tokens_of(text)) {
-    std::string word(token);
-    for (auto& c : word) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    const auto word = lower_case(token);
     if (word == "verbose" || word == "v" || word == "quiet" || word == "q" || word == "one_thread") continue;
     if (word == "help") return result;
     const auto list = list_kind(word), kind = list.empty() ? plain_kind(word) : list;

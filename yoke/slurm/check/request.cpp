@@ -28,12 +28,6 @@ std::optional<int64_t> signed_whole(std::string_view text) {
   return whole(text);
 }
 
-std::string lowered(std::string_view text) {
-  std::string result(text);
-  for (auto& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return result;
-}
-
 std::optional<int64_t> node_count(std::string_view text) {
   int64_t factor = 1;
   if (!text.empty() && (text.back() == 'k' || text.back() == 'K')) factor = 1024;
@@ -60,7 +54,7 @@ std::optional<NodeRange> parse_nodes(std::string_view text) {
 }
 
 std::optional<int64_t> parse_minutes(std::string_view text) {
-  const auto low = lowered(text);
+  const auto low = lower_case(text);
   if (low == "-1" || low == "infinite" || low == "unlimited" || low == "partition_limit") return -1;
   int64_t days = 0;
   const auto dash = text.find('-');
@@ -93,7 +87,7 @@ std::optional<int64_t> parse_mebibytes(std::string_view text) {
   while (end < text.size() && std::isdigit(static_cast<unsigned char>(text[end])) != 0) ++end;
   const auto value = signed_whole(text.substr(0, end));
   if (!value) return std::nullopt;
-  auto unit = lowered(text.substr(end));
+  auto unit = lower_case(text.substr(end));
   if (unit.size() == 2 && unit[1] == 'b') unit.pop_back();
   if (unit.empty() || unit == "m") return value;
   if (unit == "k") return (*value + 1023) / 1024;
@@ -182,7 +176,7 @@ bool is_signal_value(std::string_view text) {
       at == text.npos || at + 1 == text.size() ? std::optional<int64_t>(0) : whole(text.substr(at + 1));
   if (!seconds || *seconds > 65535) return false;
   if (const auto number = whole(signal)) return *number > 0;
-  auto low = lowered(signal);
+  auto low = lower_case(signal);
   if (low.starts_with("sig")) low = low.substr(3);
   static constexpr std::string_view kSignals[] = {"hup",  "int", "quit", "abrt", "kill", "alrm", "term", "usr1",
                                                   "usr2", "urg", "cont", "stop", "tstp", "ttin", "ttou"};

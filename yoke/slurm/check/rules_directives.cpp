@@ -132,8 +132,7 @@ void check_misspelt(const Subject& subject, Finder& finder) {
     // "#xSBATCH" and "#_SBATCH" are switched off too.
     if (word.ends_with("SBATCH") && word.size() > 6 && !word.starts_with("S")) continue;
     if (word.size() < 5 || word.size() > 8 || !(after.starts_with("-") || long_dash_length(after) > 0)) continue;
-    std::string upper(word);
-    for (auto& c : upper) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    const auto upper = upper_case(word);
     if (upper == "SLURM") continue;  // has a rule of its own
     if (edit_distance(upper, "SBATCH") > 1) continue;
     // "#   sbatch -N 4 job.sh" says how the script is used.

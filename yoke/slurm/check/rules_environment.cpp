@@ -447,8 +447,7 @@ void check_export(const Subject& subject, Finder& finder) {
   const auto& job = subject.script.job();
   const auto* given = job.find("export");
   if (given == nullptr || !given->is_known || assigns(subject.script, "SLURM_EXPORT_ENV")) return;
-  auto value = given->value;  // Slurm ignores the case of the words
-  for (auto& c : value) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  const auto value = upper_case(given->value);  // Slurm ignores the case of the words
   const auto parts = split(value, ',');
   if (std::find(parts.begin(), parts.end(), "ALL") != parts.end()) return;
   const auto steps = steps_of(subject);

@@ -118,19 +118,17 @@ void check_gpus(const Subject& subject, Finder& finder) {
       const auto nodes = most_nodes(job, place);
       const auto on_node = *place.partition->gpus_per_node;
       if (*per_task > on_node || (nodes && *per_task * tasks > *nodes * on_node)) {
-        finder.add(
-            job.line_of("gpus-per-task"),
-            fmt::format("{} task{} with {} GPU{} each do not fit into partition {}, with {} GPUs on a node", tasks,
-                        tasks == 1 ? "" : "s", *per_task, *per_task == 1 ? "" : "s", place.name, on_node));
+        finder.add(job.line_of("gpus-per-task"),
+                   fmt::format("{} with {} each do not fit into partition {}, with {} GPUs on a node",
+                               counted(tasks, "task"), counted(*per_task, "GPU"), place.name, on_node));
         return;
       }
     }
     if (const auto per_task = job.gpus("gpus-per-task"), tasks = job.ntasks_per_node();
         per_task && tasks && has_gpus && *per_task * *tasks > *has_gpus) {
-      finder.add(
-          job.line_of("gpus-per-task", "ntasks-per-node"),
-          fmt::format("{} tasks on a node with {} GPU{} each need {} GPUs, but the nodes of partition {} have {}",
-                      *tasks, *per_task, *per_task == 1 ? "" : "s", *per_task * *tasks, place.name, *has_gpus));
+      finder.add(job.line_of("gpus-per-task", "ntasks-per-node"),
+                 fmt::format("{} tasks on a node with {} each need {} GPUs, but the nodes of partition {} have {}",
+                             *tasks, counted(*per_task, "GPU"), *per_task * *tasks, place.name, *has_gpus));
       return;
     }
     for (const auto& [type, count] : job.typed_gpus_per_node()) {
@@ -145,10 +143,9 @@ void check_gpus(const Subject& subject, Finder& finder) {
     }
     const auto total = job.gpus("gpus"), most = most_nodes(job, place), has = place.partition->gpus_per_node;
     if (total && most && has && *total > *most * *has) {
-      finder.add(job.line_of("gpus"),
-                 fmt::format("--gpus {} is more than {} node{} of partition {} with {} GPUs have: Requested node "
-                             "configuration is not available",
-                             *total, *most, *most == 1 ? "" : "s", place.name, *has));
+      finder.add(job.line_of("gpus"), fmt::format("--gpus {} is more than {} of partition {} with {} GPUs have: "
+                                                  "Requested node configuration is not available",
+                                                  *total, counted(*most, "node"), place.name, *has));
       return;
     }
     if (!gpus || !place.partition->gpus_per_node || *gpus <= *place.partition->gpus_per_node) return;
@@ -181,16 +178,15 @@ void check_cpus(const Subject& subject, Finder& finder) {
     if (all && (!subject.version || *subject.version >= Version{24, 5, 0})) tasks = std::min(tasks, *all);
     if (all && most && tasks * for_each <= *cpus && for_each <= *cpus && *all > *most * (*cpus / for_each)) {
       finder.add(job.line_of("ntasks", "cpus-per-task"),
-                 fmt::format("{} tasks with {} CPU{} each do not fit on {} node{} of partition {} with {} CPUs", *all,
-                             for_each, for_each == 1 ? "" : "s", *most, *most == 1 ? "" : "s", place.name, *cpus),
+                 fmt::format("{} tasks with {} each do not fit on {} of partition {} with {} CPUs", *all,
+                             counted(for_each, "CPU"), counted(*most, "node"), place.name, *cpus),
                  "Ask for fewer tasks or CPUs.");
       return;
     }
     if (for_each * tasks <= *cpus) return;
-    finder.add(
-        job.line_of("cpus-per-task", "ntasks-per-node"),
-        fmt::format("{} task{} with {} CPU{} on a node need {} CPUs, but the nodes of partition {} have {}", tasks,
-                    tasks == 1 ? "" : "s", for_each, for_each == 1 ? "" : "s", tasks * for_each, place.name, *cpus));
+    finder.add(job.line_of("cpus-per-task", "ntasks-per-node"),
+               fmt::format("{} with {} on a node need {} CPUs, but the nodes of partition {} have {}",
+                           counted(tasks, "task"), counted(for_each, "CPU"), tasks * for_each, place.name, *cpus));
   });
 }
 
@@ -200,11 +196,11 @@ void check_memory(const Subject& subject, Finder& finder) {
     if (for_cpu && place.partition->memory_mib && (!job.has("cpus-per-task") || job.count("cpus-per-task"))) {
       const auto cpus = job.count("cpus-per-task").value_or(1);
       if (*for_cpu * cpus > *place.partition->memory_mib) {
-        finder.add(job.line_of("mem-per-cpu", "cpus-per-task"),
-                   fmt::format("--mem-per-cpu {} for {} CPU{} is more than the nodes of partition {} have, {} MiB: "
-                               "Requested node configuration is not available",
-                               job.value("mem-per-cpu"), cpus, cpus == 1 ? "" : "s", place.name,
-                               *place.partition->memory_mib));
+        finder.add(
+            job.line_of("mem-per-cpu", "cpus-per-task"),
+            fmt::format("--mem-per-cpu {} for {} is more than the nodes of partition {} have, {} MiB: Requested node "
+                        "configuration is not available",
+                        job.value("mem-per-cpu"), counted(cpus, "CPU"), place.name, *place.partition->memory_mib));
         return;
       }
     }

@@ -257,10 +257,9 @@ void check_array_output(const Subject& subject, Finder& finder) {
   const auto array = job.value("array");
   if (array.find_first_of(",-") == array.npos && !array.empty()) return;
   for (const auto* option : {"output", "error"}) {
-    auto value = job.value(option);
-    auto lowered = value;
-    for (auto& c : lowered) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    if (value.empty() || value == "/dev/null" || lowered == "none" || is_name_of_a_task(value, subject)) continue;
+    const auto value = job.value(option);
+    if (value.empty() || value == "/dev/null" || lower_case(value) == "none" || is_name_of_a_task(value, subject))
+      continue;
     finder.add(
         job.line_of(option),
         fmt::format("all tasks of the array write to {}, and each one empties it when it starts, unless the site "

@@ -97,8 +97,8 @@ void check_crlf(const Subject& subject, Finder& finder) {
              edits);
 }
 
-bool is_placeholder(std::string value) {
-  for (auto& c : value) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+bool is_placeholder(std::string_view text) {
+  const auto value = lower_case(text);
   if (value.size() < 6 || value.find('$') != value.npos || value.find('`') != value.npos) return true;
   if (value.find('<') != value.npos || value.find("...") != value.npos || value.find('*') != value.npos) return true;
   for (const auto* word : {"your", "xxxx", "changeme", "change_me", "placeholder", "example", "secret_here", "insert",
@@ -108,8 +108,8 @@ bool is_placeholder(std::string value) {
   return value.find('/') != value.npos && value.find(':') == value.npos && value[0] == '/';  // a path to a key
 }
 
-bool is_secret_name(std::string name) {
-  for (auto& c : name) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+bool is_secret_name(std::string_view text) {
+  const auto name = upper_case(text);
   for (const auto* kind :
        {"BOS_TOKEN", "EOS_TOKEN", "PAD_TOKEN", "MASK_TOKEN", "UNK_TOKEN", "SEP_TOKEN", "CLS_TOKEN"}) {
     if (name.ends_with(kind)) return false;  // of a tokenizer

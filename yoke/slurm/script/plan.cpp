@@ -9,6 +9,7 @@
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
+#include "yoke/base/format.h"
 #include "yoke/base/quantity.h"
 #include "yoke/base/shell.h"
 #include "yoke/base/text.h"
@@ -54,10 +55,6 @@ class Planner {
 
  private:
   [[noreturn]] static void refuse(const std::string& why) { throw Error(ErrorCode::kInvalidArgument, "{}", why); }
-
-  static std::string plural(int64_t n, std::string_view what) {
-    return fmt::format("{} {}{}", n, what, n == 1 ? "" : "s");
-  }
 
   void decide(std::string what, std::string why) { plan_.decisions.push_back({std::move(what), std::move(why)}); }
 
@@ -174,17 +171,17 @@ class Planner {
       plan_.warnings.push_back(
           fmt::format("{} ranks share {} on each node: rank i takes GPU LOCAL_RANK, so ranks beyond the last GPU must "
                       "choose another one themselves",
-                      ranks_, plural(gpus_, "GPU")));
+                      ranks_, counted(gpus_, "GPU")));
     } else if (gpus_ > ranks_) {
       plan_.warnings.push_back(
           fmt::format("{} on each node for {}: a rank takes the GPU of its LOCAL_RANK, so others "
                       "are idle unless the program uses several",
-                      plural(gpus_, "GPU"), plural(ranks_, "rank")));
+                      counted(gpus_, "GPU"), counted(ranks_, "rank")));
     }
     cpus_ = request_.cpus_per_rank;
     if (!cpus_ && site_.cpus_per_gpu && gpus_ > 0) {
       cpus_ = std::max<int64_t>(*site_.cpus_per_gpu * gpus_ / ranks_, 1);
-      decide(plural(*cpus_, "CPU") + " for each rank",
+      decide(counted(*cpus_, "CPU") + " for each rank",
              fmt::format("a GPU's share of a node of {}, also for workers that load data", site_.name));
     }
     if (!cpus_ && gpus_ > 0) {
@@ -403,9 +400,7 @@ class Planner {
     if (!site_.cache_folder.empty()) {
       plan_.cache_folder = fmt::format("{}/$USER-$SLURM_JOB_ID", site_.cache_folder);
       for (const auto& name : site_.cache_variables) {
-        std::string folder;
-        for (const char c : name) folder += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-        add(name, double_quoted(fmt::format("{}/{}", plan_.cache_folder, folder)),
+        add(name, double_quoted(fmt::format("{}/{}", plan_.cache_folder, lower_case(name))),
             name == site_.cache_variables.front() ? "caches of this job alone, on each node's own disk" : "");
         plan_.folders.push_back('$' + name);
       }
@@ -537,9 +532,8 @@ class Planner {
       for (auto at = word.find('{'); at != word.npos; at = word.find('{', at + 1)) {
         const auto end = word.find('}', at);
         if (end == word.npos) break;
-        auto name = word.substr(at + 1, end - at - 1);
-        if (name == "cpus" || name == "gpus" || (at > 0 && word[at - 1] == '$')) continue;
-        std::ranges::transform(name, name.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+        const auto text = word.substr(at + 1, end - at - 1), name = lower_case(text);
+        if (text == "cpus" || text == "gpus" || (at > 0 && word[at - 1] == '$')) continue;
         const auto is_like = [&](std::string_view known) {
           return name == known || check::edit_distance(name, known) <= 1 || name.ends_with(fmt::format("_{}", known));
         };
@@ -558,9 +552,9 @@ class Planner {
   }
 
   void add_title() {
-    auto text = plural(request_.num_nodes, "node");
-    if (gpus_ > 0) text += fmt::format(", {} on each", plural(gpus_, "GPU"));
-    text += fmt::format(", {}", plural(plan_.num_ranks, "rank"));
+    auto text = counted(request_.num_nodes, "node");
+    if (gpus_ > 0) text += fmt::format(", {} on each", counted(gpus_, "GPU"));
+    text += fmt::format(", {}", counted(plan_.num_ranks, "rank"));
     plan_.title.push_back(fmt::format("{} (site {}, Slurm {}). `yoke slurm script` wrote this; it needs no yoke{}.",
                                       text, site_.name, version_ ? to_text(*version_) : "22.05 to 26.05",
                                       plan_.launcher == Launcher::kYoke ? " on the login node" : ""));

@@ -114,8 +114,7 @@ std::vector<PartitionRecord> parse_partitions(std::string_view text) {
 }
 
 std::string vendor_of(std::string_view gpu_type) {
-  std::string type;
-  for (const char c : gpu_type) type += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const auto type = lower_case(gpu_type);
   const auto has = [&](std::string_view part) { return type.find(part) != type.npos; };
   const bool is_mi =
       type.size() > 2 && type.starts_with("mi") && type[2] >= '0' && type[2] <= '9';  // not "mig-1g.10gb"

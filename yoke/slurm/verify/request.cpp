@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <charconv>
 #include <map>
 #include <string_view>
@@ -108,8 +107,8 @@ std::vector<VerifyFinding> judge_list(std::string_view list, bool is_mask, const
 }
 
 /// Source  slurm_verify_cpu_bind() in src/common/proc_args.c of Slurm 22.05.
-std::vector<VerifyFinding> judge_bind(std::string bind, int64_t per_node) {
-  std::ranges::transform(bind, bind.begin(), [](unsigned char letter) { return std::tolower(letter); });
+std::vector<VerifyFinding> judge_bind(std::string_view text, int64_t per_node) {
+  const auto bind = lower_case(text);
   constexpr std::array<std::string_view, 15> kWords = {"",     "none",    "no",     "n",     "rank",
                                                        "core", "sockets", "socket", "cores", "rank_ldom",
                                                        "ldom", "threads", "thread", "ldoms", "one_thread"};

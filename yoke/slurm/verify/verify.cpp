@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
+#include "yoke/base/json_text.h"
 #include "yoke/base/text.h"
 
 namespace yoke::slurm {
@@ -416,7 +417,7 @@ TaskSeen task_from_json(const nlohmann::json& json) {
 }
 
 std::string task_lines(const TaskSeen& task) {
-  const auto text = to_json(task).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  const auto text = json_line(to_json(task));
   std::string lines;
   for (size_t begin = 0; begin < text.size(); begin += kMostInLine) {
     lines += fmt::format("{}{} {}\n", kTaskLine, task.rank, std::string_view(text).substr(begin, kMostInLine));

@@ -200,7 +200,7 @@ void write_sharded(dist::Group& group, const fs::path& folder, int64_t step, con
     index["crc32"] = crc_of(index.dump());
     replace_file(folder / kShardIndex, [&](int fd) {
       const auto text = index.dump(1) + "\n";
-      write_all(fd, std::as_bytes(std::span(text)), (folder / kShardIndex).string());
+      write_all(fd, text, (folder / kShardIndex).string());
     });
     remove_other_files(folder, files);
   });

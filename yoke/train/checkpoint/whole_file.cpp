@@ -116,7 +116,7 @@ void write_whole_file(const fs::path& path, int64_t step, const TensorMap& tenso
     replace_file(path, [&](int fd) {
       mark = mark_in_use(fd);
       const auto what = path.string();
-      write_all(fd, std::as_bytes(std::span(layout.header)), what);
+      write_all(fd, layout.header, what);
       uint32_t crc = 0;
       int64_t written_bytes = std::ssize(layout.header);
       stream_tensors(layout, tensors, [&](auto bytes) {
@@ -130,7 +130,7 @@ void write_whole_file(const fs::path& path, int64_t step, const TensorMap& tenso
       const size_t field = find_value(header, kHeaderCrcKey);
       header.replace(field, kNoCrc.size(), header_crc(header, field));
       if (lseek(fd, 0, SEEK_SET) != 0) throw system_error(errno, "writing " + what);
-      write_all(fd, std::as_bytes(std::span(header)), what);
+      write_all(fd, header, what);
     });
   } catch (const Error& error) {
     const auto folder = path.has_parent_path() ? path.parent_path() : fs::path(".");

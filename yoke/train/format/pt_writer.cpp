@@ -193,7 +193,7 @@ void write_pt(const std::filesystem::path& path, const PtValue& value) {
       names += name;
       crcs = crcs * 31 + crc;
       const auto header = zip.begin("archive/" + name, std::ssize(content), crc);
-      write_all(fd, std::as_bytes(std::span(header)), what);
+      write_all(fd, header, what);
       write_all(fd, content, what);
     };
     const auto add_text = [&](const std::string& name, std::string_view text) {
@@ -210,7 +210,7 @@ void write_pt(const std::filesystem::path& path, const PtValue& value) {
     add_text("version", "3\n");
     add_text(".data/serialization_id", serialization_id(names, crcs));
     const auto directory = zip.end();
-    write_all(fd, std::as_bytes(std::span(directory)), what);
+    write_all(fd, directory, what);
   });
 }
 

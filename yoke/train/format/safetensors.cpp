@@ -358,7 +358,7 @@ TensorMap by_name(const NamedTensors& tensors) {
 void write_safetensors(const std::filesystem::path& path, const TensorMap& tensors, const StringMap& metadata) {
   const auto layout = lay_out_safetensors(tensors, metadata);
   replace_file(path, [&](int fd) {
-    write_all(fd, std::as_bytes(std::span(layout.header)), path.string());
+    write_all(fd, layout.header, path.string());
     stream_tensors(layout, tensors, [&](auto bytes) { write_all(fd, bytes, path.string()); });
   });
 }

@@ -164,7 +164,7 @@ fs::path write_safetensors_shards(const fs::path& folder, const TensorMap& tenso
     const nlohmann::ordered_json document = {{"metadata", {{"total_size", total_bytes}}}, {"weight_map", map}};
     const auto text = document.dump(2) + "\n";
     const auto path = new_path(names.emplace_back(index));
-    replace_file(path, [&](int fd) { write_all(fd, std::as_bytes(std::span(text)), path.string()); });
+    replace_file(path, text);
   } catch (...) {
     for (const auto& name : names) fs::remove(new_path(name), error);
     throw;

@@ -7,7 +7,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iterator>
-#include <span>
 #include <string_view>
 
 #include "yoke/base/environment.h"
@@ -15,6 +14,7 @@
 #include "yoke/base/file.h"
 #include "yoke/base/format.h"
 #include "yoke/base/text.h"
+#include "yoke/contract/variables.h"
 
 namespace yoke::train {
 namespace {
@@ -119,11 +119,11 @@ void Report::write() const {
   };
   add(kEpoch, names_, kRate, kSeconds);
   for (const auto& row : rows_) add(row.epoch, row.figures, row.samples_per_second, row.seconds);
-  replace_file(path_, [&](int fd) { write_all(fd, std::as_bytes(std::span(all)), path_.string()); });
+  replace_file(path_, all);
 }
 
 Progress::Progress(bool is_rank_0, int64_t num_epochs, int64_t steps_per_epoch, int64_t first_step)
-    : visible_(is_rank_0 && (isatty(STDOUT_FILENO) == 1 || std::getenv("YOKE_TERMINAL") != nullptr)),
+    : visible_(is_rank_0 && (isatty(STDOUT_FILENO) == 1 || std::getenv(variable::kTerminal) != nullptr)),
       num_epochs_(num_epochs),
       steps_per_epoch_(steps_per_epoch),
       first_step_(first_step) {}

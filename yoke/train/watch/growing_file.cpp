@@ -2,14 +2,12 @@
 
 #include <unistd.h>
 
-#include <span>
-
 namespace yoke::train::detail {
 
 void GrowingFile::flush() {
   if (pending_.empty()) return;
   try {
-    write_all(fd_.value(), std::as_bytes(std::span(pending_)), path_.string());
+    write_all(fd_.value(), pending_, path_.string());
   } catch (...) {
     // Removes a partly written record. If more records followed it, readers would stop there.
     if (ftruncate(fd_.value(), written_bytes_) == 0) lseek(fd_.value(), written_bytes_, SEEK_SET);

@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "yoke/base/error.h"
+#include "yoke/contract/variables.h"
 #include "yoke/train/warn.h"
 
 namespace yoke::train::detail {
@@ -29,7 +30,7 @@ LockStep::LockStep(const std::filesystem::path& own) : pid_(getpid()), own_(open
 void LockStep::end_step(int64_t /*step*/) {
   if (getpid() != pid_) return;
   const auto count = [](ssize_t result) -> int64_t {
-    if (result < 0 && errno != EINTR) throw system_error(errno, "YOKE_LOCK_STEP");
+    if (result < 0 && errno != EINTR) throw system_error(errno, variable::kLockStep);
     return result < 0 ? 0 : result;
   };
   try {

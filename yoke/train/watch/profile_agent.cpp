@@ -12,9 +12,10 @@
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/line_connection.h"
-#include "yoke/base/profile_protocol.h"
-#include "yoke/base/rank_env.h"
 #include "yoke/base/user_socket.h"
+#include "yoke/contract/profile_protocol.h"
+#include "yoke/contract/rank_env.h"
+#include "yoke/contract/variables.h"
 #include "yoke/train/watch/detail/profile_window.h"
 
 namespace yoke::train::detail {
@@ -159,7 +160,7 @@ ProfileAgent::~ProfileAgent() {
 std::unique_ptr<StepObserver> make_profile_agent() {
   try {
     const auto environment = Environment::of_process();
-    const auto wish = environment.value_or(kProfileVariable, "");
+    const auto wish = environment.value_or(variable::kProfile, "");
     if (wish == "off") return nullptr;
     auto agent = std::make_unique<ProfileAgent>(read_rank_env(environment));
     if (!wish.empty()) agent->connect_to_parent(wish);

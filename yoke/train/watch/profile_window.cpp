@@ -24,7 +24,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/format.h"
-#include "yoke/base/rank_env.h"
+#include "yoke/contract/rank_env.h"
 
 namespace yoke::train::detail {
 namespace {

@@ -16,8 +16,9 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/line_connection.h"
-#include "yoke/base/profile_protocol.h"
 #include "yoke/base/user_socket.h"
+#include "yoke/contract/profile_protocol.h"
+#include "yoke/contract/variables.h"
 #include "yoke/train/data/loader.h"
 #include "yoke/train/optim/sgd.h"
 #include "yoke/train/watch/detail/profile_agent.h"
@@ -54,7 +55,7 @@ std::vector<std::string> files_in(const std::string& folder) {
 class ProfilerTest : public testing::Test {
  protected:
   /// Turns off the agent of the test process itself, so that tests talk to the agent that they make.
-  ProfilerTest() { setenv(kProfileVariable, "off", 1); }
+  ProfilerTest() { setenv(variable::kProfile, "off", 1); }
 
   ProfilerOptions options() const { return {.folder = folder_.path("traces"), .wait = 1, .warmup = 1, .active = 2}; }
   ProfilerOptions by_hand() const {
@@ -177,9 +178,9 @@ TEST_F(ProfilerTest, StepsOnAnotherThreadAreAnErrorAndTheFirstThreadCanGoOn) {
 class ProfileAgentTest : public ProfilerTest {
  protected:
   ProfileAgentTest() {
-    unsetenv(kProfileVariable);
+    unsetenv(variable::kProfile);
     agent_ = make_profile_agent();
-    setenv(kProfileVariable, "off", 1);
+    setenv(variable::kProfile, "off", 1);
     mkdir(folder_.path("traces").c_str(), 0700);
   }
 

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "yoke/base/error.h"
+#include "yoke/base/json_text.h"
 #include "yoke/train/watch/detail/event_file.h"
 #include "yoke/train/watch/detail/read_figures.h"
 
@@ -91,7 +92,7 @@ void StepLog::flush() {
       names.clear();
     }
     names.insert(name);
-    const auto key = nlohmann::json(name).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+    const auto key = json_line(nlohmann::json(name));
     file_.add(fmt::format(", {}: {}", key, number_text(values[i][0])));
   }
   if (!pending_.empty()) file_.add("}\n");

@@ -12,9 +12,9 @@
 #include <cstring>
 #include <ctime>
 #include <exception>
-#include <span>
 
 #include "yoke/base/error.h"
+#include "yoke/contract/step_times.h"
 #include "yoke/dist/plug.h"
 #include "yoke/train/warn.h"
 
@@ -37,17 +37,17 @@ int64_t status_bytes(const char* status, const char* name) {
 }
 
 /// Does not use getrusage(), whose peak includes the program that this process ran before exec.
-void add_host_memory(std::string& line) {
+void add_host_memory(StepMemory& memory) {
   char status[4096];
   const UniqueFd fd(open("/proc/self/status", O_RDONLY | O_CLOEXEC));
   const ssize_t count = fd ? read(fd.value(), status, sizeof status - 1) : -1;
   if (count <= 0) return;
   status[count] = '\0';
-  fmt::format_to(std::back_inserter(line), R"(,"resident_peak_bytes":{},"address_space_peak_bytes":{})",
-                 status_bytes(status, "VmHWM:"), status_bytes(status, "VmPeak:"));
+  memory.resident_peak_bytes = status_bytes(status, "VmHWM:");
+  memory.address_space_peak_bytes = status_bytes(status, "VmPeak:");
   rlimit limit{};
   if (getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) {
-    fmt::format_to(std::back_inserter(line), R"(,"address_space_limit_bytes":{})", limit.rlim_cur);
+    memory.address_space_limit_bytes = static_cast<int64_t>(limit.rlim_cur);
   }
 }
 
@@ -66,14 +66,14 @@ void synchronize() {
   guard.synchronizeDevice(guard.getDevice().index());
 }
 
-void add_device_memory(std::string& line) {
+void add_device_memory(StepMemory& memory) {
   auto* const allocator = device_allocator();
   if (allocator == nullptr) return;
   const auto device = c10::impl::VirtualGuardImpl(dist::loaded_plug()->device_type).getDevice().index();
   const auto stats = allocator->getDeviceStats(device);
   const auto [free, total] = allocator->getMemoryInfo(device);
-  fmt::format_to(std::back_inserter(line), R"(,"device_peak_bytes":{},"device_limit_bytes":{})",
-                 stats.allocated_bytes[0].peak, static_cast<int64_t>(free) + stats.reserved_bytes[0].current);
+  memory.device_peak_bytes = stats.allocated_bytes[0].peak;
+  memory.device_limit_bytes = static_cast<int64_t>(free) + stats.reserved_bytes[0].current;
 }
 
 }  // namespace
@@ -84,8 +84,7 @@ StepTimes::StepTimes(std::string folder, const RankEnv& rank)
 StepTimes::~StepTimes() {
   // Skipped in a forked child. Does not query the device, because its libraries may have been unloaded.
   if (getpid() != pid_ || last_step_ == last_written_ || !fd_ || is_broken_) return;
-  const auto line = fmt::format("{{\"step\":{},\"seconds\":{}.{:09}}}\n", last_step_, last_ns_ / 1'000'000'000,
-                                last_ns_ % 1'000'000'000);
+  const auto line = to_line(StepTime{last_step_, last_ns_});
   [[maybe_unused]] const auto count = write(fd_.value(), line.data(), line.size());
 }
 
@@ -114,17 +113,16 @@ void StepTimes::open_file() {
   const auto path = fmt::format("{}/rank-{}.{}.jsonl", folder_, rank_.rank, pid_);
   fd_ = UniqueFd(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600));
   if (!fd_) throw system_error(errno, path);
-  const auto line = fmt::format("{{\"rank\":{},\"world_size\":{},\"local_world_size\":{},\"pid\":{}}}\n", rank_.rank,
-                                rank_.world_size, rank_.local_world_size, pid_);
-  write_all(fd_.value(), std::as_bytes(std::span(line)), path);
+  const auto line = to_line(StepTimesRank{rank_.rank, rank_.world_size, rank_.local_world_size, pid_});
+  write_all(fd_.value(), line, path);
 }
 
 void StepTimes::write_line(int64_t step, int64_t time_ns) {
-  auto line = fmt::format(R"({{"step":{},"seconds":{}.{:09})", step, time_ns / 1'000'000'000, time_ns % 1'000'000'000);
-  add_host_memory(line);
-  add_device_memory(line);
-  line += "}\n";
-  write_all(fd_.value(), std::as_bytes(std::span(line)), folder_);
+  StepTime time{step, time_ns};
+  add_host_memory(time.memory);
+  add_device_memory(time.memory);
+  const auto line = to_line(time);
+  write_all(fd_.value(), line, folder_);
 }
 
 }  // namespace yoke::train::detail

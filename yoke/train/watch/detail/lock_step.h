@@ -13,9 +13,8 @@
 
 namespace yoke::train::detail {
 
-/// YOKE_LOCK_STEP is the path of this copy's FIFO, in a folder that has one FIFO for each copy and nothing else. At the
-/// end of a step a copy writes a byte to the FIFO of each other copy, and then waits until it has read as many bytes
-/// from its own as the others have steps to end. For Python programs, tools/python/yoke_lock_step.py does the same.
+/// Does what variable::kLockStep asks for (yoke/contract/variables.h). For Python programs,
+/// tools/python/yoke_lock_step.py does the same.
 ///
 /// A forked child does not wait. If reading or writing fails, prints one warning to standard error, and waits no more.
 class LockStep : public StepObserver {

@@ -14,7 +14,7 @@
 #include <optional>
 #include <thread>
 
-#include "yoke/base/profile_protocol.h"
+#include "yoke/contract/profile_protocol.h"
 
 namespace yoke::train::detail {
 

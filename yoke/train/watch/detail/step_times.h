@@ -8,23 +8,13 @@
 #include <string>
 
 #include "yoke/base/file.h"
-#include "yoke/base/rank_env.h"
+#include "yoke/contract/rank_env.h"
 #include "yoke/train/step_end.h"
 
 namespace yoke::train::detail {
 
-/// Appends to FOLDER/rank-RANK.PID.jsonl. For Python programs, tools/python/yoke_step_times.py writes the same format:
-///
-///   {"rank":0,"world_size":2,"local_world_size":2,"pid":4121}
-///   {"step":0,"seconds":81.250000000,"resident_peak_bytes":...,"address_space_peak_bytes":...}
-///
-/// The first line is written with the first step. Each of the first steps has a line; later there is at most one line
-/// per 0.1 s. A line says that step number `step` ended at that time of CLOCK_MONOTONIC. So the mean time of the steps
-/// between two lines is exact, and a program with fast steps writes little. On a GPU, the line is written when the
-/// device is idle. The line also has "device_peak_bytes" (the peak use of the allocator) and "device_limit_bytes" (the
-/// device's memory that other programs do not use).
-///
-/// If the file cannot be written, prints one warning to standard error, and the program continues without step times.
+/// Writes the format of yoke/contract/step_times.h. If the file cannot be written, prints one warning to standard
+/// error, and the program continues without step times.
 class StepTimes : public StepObserver {
  public:
   StepTimes(std::string folder, const RankEnv& rank);

@@ -1,4 +1,4 @@
-// yoke/base/rank_env.h -- the contract between a launcher and the programs that it starts as ranks. It is the only
+// yoke/contract/rank_env.h -- the contract between a launcher and the programs that it starts as ranks. It is the only
 // connection between the machine half and the training half. docs/rank-environment.md describes it.
 #pragma once
 

@@ -1,4 +1,4 @@
-#include "yoke/base/preload.h"
+#include "yoke/contract/preload.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "yoke/base/profile_protocol.h"
+#include "yoke/contract/profile_protocol.h"
 
 #include <gtest/gtest.h>
 

@@ -1,10 +1,11 @@
-#include "yoke/base/rank_env.h"
+#include "yoke/contract/rank_env.h"
 
 #include <fmt/format.h>
 
 #include "yoke/base/error.h"
 #include "yoke/base/hostlist.h"
 #include "yoke/base/text.h"
+#include "yoke/contract/variables.h"
 
 namespace yoke {
 namespace {
@@ -58,7 +59,7 @@ RankEnv from_torchrun(const Environment& environment) {
   result.role_rank = environment.find_int("ROLE_RANK");
   result.role_world_size = environment.find_int("ROLE_WORLD_SIZE");
   result.agent_serves_store = environment.value_or("TORCHELASTIC_USE_AGENT_STORE", "False") == "True";
-  if (const auto fd = environment.find_int("YOKE_MASTER_LISTEN_FD"); fd && result.rank == 0) {
+  if (const auto fd = environment.find_int(variable::kMasterListenFd); fd && result.rank == 0) {
     result.master_listen_fd = static_cast<int>(*fd);
   }
   if (result.world_size > 1) {
@@ -215,9 +216,9 @@ void write_rank_env(const RankEnv& rank, Environment& environment) {
   set("TORCHELASTIC_RUN_ID", rank.run_id);
   set("TORCHELASTIC_USE_AGENT_STORE", rank.agent_serves_store ? "True" : "False");
   if (rank.master_listen_fd) {
-    set("YOKE_MASTER_LISTEN_FD", *rank.master_listen_fd);
+    set(variable::kMasterListenFd, *rank.master_listen_fd);
   } else {
-    environment.erase("YOKE_MASTER_LISTEN_FD");
+    environment.erase(variable::kMasterListenFd);
   }
 }
 

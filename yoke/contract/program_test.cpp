@@ -1,4 +1,4 @@
-#include "yoke/base/program.h"
+#include "yoke/contract/program.h"
 
 #include <gtest/gtest.h>
 
@@ -8,7 +8,7 @@
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
-#include "yoke/base/rank_env.h"
+#include "yoke/contract/rank_env.h"
 
 namespace yoke {
 namespace {

@@ -1,4 +1,4 @@
-// yoke/base/cuda_driver.h -- whether a program started here would see an NVIDIA GPU.
+// yoke/contract/cuda_driver.h -- whether a program started here would see an NVIDIA GPU.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-#include "yoke/base/rank_env.h"
+#include "yoke/contract/rank_env.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
-// yoke/base/preload.h -- the protocol between a launcher's guardian and a program that waits before its main, so that
-// ranks can be forked from it. docs/preload.md describes the protocol; its two ends are yoke/launch/process/preload.h
-// and yoke/dist/detail/preload.h.
+// yoke/contract/preload.h -- the protocol between a launcher's guardian and a program that waits before its main, so
+// that ranks can be forked from it. docs/preload.md describes the protocol; its two ends are
+// yoke/launch/process/preload.h and yoke/dist/detail/preload.h.
 //
 // Messages over a SOCK_SEQPACKET pair; the program inherits one end under the number in YOKE_PRELOAD_FD:
 //   program    a PreloadHello, once it waits
@@ -19,8 +19,6 @@
 #include "yoke/base/fields.h"
 
 namespace yoke {
-
-inline constexpr const char* kPreloadVariable = "YOKE_PRELOAD_FD";
 
 /// Sent in the hello, because the guardian and the program may come from different versions of yoke.
 inline constexpr uint32_t kPreloadVersion = 3;

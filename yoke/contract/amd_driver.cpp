@@ -1,4 +1,4 @@
-#include "yoke/base/amd_driver.h"
+#include "yoke/contract/amd_driver.h"
 
 #include <fmt/format.h>
 

@@ -1,4 +1,4 @@
-// yoke/base/error_file.h -- how a rank tells its launcher why it failed: torchrun's error.json.
+// yoke/contract/error_file.h -- how a rank tells its launcher why it failed: torchrun's error.json.
 //
 // The launcher names a file in TORCHELASTIC_ERROR_FILE, and a rank that fails, in C++ or Python, writes it. The
 // launcher shows the earliest file, because the first failure usually causes those of the other ranks. The format is

@@ -1,13 +1,13 @@
-#include "yoke/base/profile_protocol.h"
+#include "yoke/contract/profile_protocol.h"
 
 #include <nlohmann/json.hpp>
+
+#include "yoke/base/json_text.h"
 
 namespace yoke {
 namespace {
 
 using Json = nlohmann::json;
-
-std::string line_of(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 /// Calls `read(json)`. Returns nullopt if the line or a member is not as expected.
 template <class Read>
@@ -24,23 +24,23 @@ auto parse_line(std::string_view line, Read read) -> std::optional<decltype(read
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(ProfileHello, rank, world_size, local_world_size, pid, start_ticks, attempt,
                                    num_steps)
 
-std::string to_line(const ProfileHello& hello) { return line_of(hello); }
+std::string to_line(const ProfileHello& hello) { return json_line(Json(hello)); }
 
 std::string to_line(const ProfileRequest& request) {
   const auto* detail = request.detail == ProfileDetail::kAnnotations ? "annotations"
                        : request.detail == ProfileDetail::kShapes    ? "shapes"
                                                                      : "operations";
-  return line_of({{"folder", request.folder},
-                  {"first", request.first},
-                  {"warmup", request.warmup},
-                  {"active", request.active},
-                  {"detail", detail}});
+  return json_line(Json{{"folder", request.folder},
+                        {"first", request.first},
+                        {"warmup", request.warmup},
+                        {"active", request.active},
+                        {"detail", detail}});
 }
 
 std::string to_line(const ProfileNews& news) {
-  if (news.trace) return line_of({{"trace", *news.trace}});
-  if (news.failure) return line_of({{"failure", *news.failure}});
-  return line_of({{"num_steps", news.num_steps.value_or(0)}});
+  if (news.trace) return json_line(Json{{"trace", *news.trace}});
+  if (news.failure) return json_line(Json{{"failure", *news.failure}});
+  return json_line(Json{{"num_steps", news.num_steps.value_or(0)}});
 }
 
 std::optional<ProfileHello> parse_hello(std::string_view line) {

@@ -1,4 +1,4 @@
-// yoke/base/program.h -- how a training program ends after a failure.
+// yoke/contract/program.h -- how a training program ends after a failure.
 #pragma once
 
 #include <functional>

@@ -1,4 +1,4 @@
-#include "yoke/base/error_file.h"
+#include "yoke/contract/error_file.h"
 
 #include <cxxabi.h>
 #include <fcntl.h>
@@ -10,12 +10,13 @@
 #include <cstdlib>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <typeinfo>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/json_text.h"
+#include "yoke/base/moment.h"
 
 namespace yoke {
 namespace {
@@ -55,7 +56,7 @@ std::chrono::system_clock::time_point time_at(const Json& json, const char* key)
 /// Returns a JSON string without its quotes, and any other value as JSON text.
 std::string to_text(const Json& json) {
   if (json.is_null()) return "";
-  return json.is_string() ? json.get<std::string>() : json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return json.is_string() ? json.get<std::string>() : json_line(json);
 }
 
 std::string text_at(const Json& json, const char* key) {
@@ -81,7 +82,7 @@ ErrorReport without_frames(ErrorReport report) {
 /// Writes the format of torch's ErrorHandler.record_exception(). torchrun prints the message only if there is no
 /// py_callstack (ChildFailedError._format_failure in torch/distributed/elastic/multiprocessing/errors/__init__.py).
 nlohmann::ordered_json to_json(const ErrorReport& report) {
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(report.time.time_since_epoch()).count();
+  const auto seconds = seconds_since_epoch(report.time);
   nlohmann::ordered_json details = nlohmann::ordered_json::object();
   if (!report.traceback.empty()) details["py_callstack"] = report.traceback;
   details["timestamp"] = std::to_string(seconds);
@@ -129,7 +130,7 @@ std::optional<ErrorReport> read_error_file(const std::filesystem::path& path) {
 
 bool write_error_file(const std::filesystem::path& path, const ErrorReport& report) noexcept {
   try {
-    const auto text = to_json(report).dump(-1, ' ', false, Json::error_handler_t::replace);
+    const auto text = json_line(to_json(report));
     const UniqueFd fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644));
     return fd && write(fd.value(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
   } catch (...) {
@@ -146,8 +147,8 @@ void hand_on_error_report(const std::filesystem::path& path, const ErrorReport& 
   const nlohmann::ordered_json made = to_json(report);
   Json json = report.content.empty() ? Json(made) : Json::parse(report.content, require_flat);
   if (error_code != 0 && json.at("message").is_object()) json["message"]["errorCode"] = error_code;
-  const auto text = json.dump(-1, ' ', false, Json::error_handler_t::replace);
-  replace_file(path, [&](int fd) { write_all(fd, std::as_bytes(std::span(text)), path.string()); });
+  const auto text = json_line(json);
+  replace_file(path, text);
 }
 
 void record_failure(const std::string& type, const std::string& message) noexcept {

@@ -1,4 +1,4 @@
-// yoke/base/profile_protocol.h -- the protocol between `yoke profile` and a program that it profiles: lines of JSON
+// yoke/contract/profile_protocol.h -- the protocol between `yoke profile` and a program that it profiles: lines of JSON
 // over a Unix socket of their user (user_socket.h). tools/python/yoke_profile.py implements it too.
 //
 // Either side may connect. A running program listens as kProfiledService, and `yoke profile --pid` connects to it.
@@ -16,9 +16,6 @@ namespace yoke {
 
 inline constexpr std::string_view kProfiledService = "yoke-profiled";
 inline constexpr std::string_view kProfilingService = "yoke-profiling";
-
-/// The name of the socket of `yoke profile -- CMD`. If the variable is "off", the program does not listen.
-inline constexpr const char* kProfileVariable = "YOKE_PROFILE";
 
 /// What a program says about itself.
 struct ProfileHello {

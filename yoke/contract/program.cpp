@@ -1,4 +1,4 @@
-#include "yoke/base/program.h"
+#include "yoke/contract/program.h"
 
 #include <fmt/format.h>
 
@@ -9,8 +9,8 @@
 #include <string>
 
 #include "yoke/base/error.h"
-#include "yoke/base/error_file.h"
-#include "yoke/base/rank_env.h"
+#include "yoke/contract/error_file.h"
+#include "yoke/contract/rank_env.h"
 
 namespace yoke {
 namespace {

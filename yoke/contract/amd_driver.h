@@ -1,10 +1,10 @@
-// yoke/base/amd_driver.h -- counts the AMD GPUs that a program started on this machine would see.
+// yoke/contract/amd_driver.h -- counts the AMD GPUs that a program started on this machine would see.
 #pragma once
 
 #include <filesystem>
 
-#include "yoke/base/cuda_driver.h"
 #include "yoke/base/environment.h"
+#include "yoke/contract/cuda_driver.h"
 
 namespace yoke {
 

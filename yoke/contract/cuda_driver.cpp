@@ -1,4 +1,4 @@
-#include "yoke/base/cuda_driver.h"
+#include "yoke/contract/cuda_driver.h"
 
 #include <dlfcn.h>
 #include <fmt/format.h>

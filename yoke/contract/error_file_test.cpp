@@ -1,4 +1,4 @@
-#include "yoke/base/error_file.h"
+#include "yoke/contract/error_file.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
