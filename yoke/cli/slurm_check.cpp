@@ -19,7 +19,7 @@
 #include "yoke/cli/slurm.h"
 #include "yoke/cli/slurm_check_fix.h"
 #include "yoke/slurm/check/report.h"
-#include "yoke/slurm/outputs.h"
+#include "yoke/slurm/job/outputs.h"
 
 namespace yoke::cli {
 namespace {

@@ -14,7 +14,7 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cluster/token.h"
-#include "yoke/slurm/programs.h"
+#include "yoke/slurm/words/programs.h"
 
 namespace yoke::cli {
 namespace {

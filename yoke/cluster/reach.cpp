@@ -19,7 +19,7 @@
 #include "yoke/cluster/resident.h"
 #include "yoke/cluster/ssh.h"
 #include "yoke/launch/node/handshake.h"
-#include "yoke/slurm/holding.h"
+#include "yoke/slurm/job/holding.h"
 
 namespace yoke::cluster {
 namespace {

@@ -7,7 +7,7 @@
 #include <system_error>
 
 #include "yoke/base/error.h"
-#include "yoke/slurm/holding.h"
+#include "yoke/slurm/job/holding.h"
 
 namespace yoke::cli {
 namespace {

@@ -5,8 +5,8 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
-#include "yoke/slurm/check/request.h"
-#include "yoke/slurm/programs.h"
+#include "yoke/slurm/words/programs.h"
+#include "yoke/slurm/words/request.h"
 
 namespace yoke::slurm::check {
 namespace {

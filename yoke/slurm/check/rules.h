@@ -11,7 +11,7 @@
 
 #include "yoke/slurm/check/facts.h"
 #include "yoke/slurm/check/script.h"
-#include "yoke/slurm/version.h"
+#include "yoke/slurm/words/version.h"
 
 namespace yoke::slurm::check {
 

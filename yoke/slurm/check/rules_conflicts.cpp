@@ -7,7 +7,7 @@
 
 #include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
-#include "yoke/slurm/check/values.h"
+#include "yoke/slurm/words/values.h"
 
 namespace yoke::slurm::check {
 namespace {

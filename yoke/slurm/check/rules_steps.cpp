@@ -5,9 +5,9 @@
 #include <set>
 
 #include "yoke/base/text.h"
-#include "yoke/slurm/check/cpu_bind.h"
 #include "yoke/slurm/check/rules.h"
 #include "yoke/slurm/check/rules_step_size.h"
+#include "yoke/slurm/words/cpu_bind.h"
 
 namespace yoke::slurm::check {
 namespace {

@@ -8,9 +8,9 @@
 #include <string_view>
 #include <vector>
 
-#include "yoke/slurm/check/options.h"
-#include "yoke/slurm/check/request.h"
 #include "yoke/slurm/check/shell.h"
+#include "yoke/slurm/words/options.h"
+#include "yoke/slurm/words/request.h"
 
 namespace yoke::slurm::check {
 

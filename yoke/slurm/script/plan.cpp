@@ -12,7 +12,7 @@
 #include "yoke/base/quantity.h"
 #include "yoke/base/shell.h"
 #include "yoke/base/text.h"
-#include "yoke/slurm/check/options.h"
+#include "yoke/slurm/words/options.h"
 
 namespace yoke::slurm {
 namespace {

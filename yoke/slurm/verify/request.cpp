@@ -12,9 +12,9 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
-#include "yoke/slurm/check/options.h"
-#include "yoke/slurm/check/request.h"
-#include "yoke/slurm/programs.h"
+#include "yoke/slurm/words/options.h"
+#include "yoke/slurm/words/programs.h"
+#include "yoke/slurm/words/request.h"
 
 namespace yoke::slurm {
 namespace {
