@@ -83,6 +83,51 @@ TEST(SlurmShell, ReadsCommandsWordsAndVariables) {
   for (const auto& use : shell.uses) EXPECT_NE(use.name, "NOT");
 }
 
+// What the shell of the script expands is in brackets.
+TEST(SlurmShell, TellsLiteralTextFromExpansions) {
+  for (const auto& [written, expected] :
+       std::initializer_list<std::pair<std::string, std::string>>{{"a$B.c", "a[$B].c"},
+                                                                  {"'$B'$C", "$B[$C]"},
+                                                                  {"\\$B", "$B"},
+                                                                  {"\"\\$B ${C:-$D}\"", "$B [${C:-$D}]"},
+                                                                  {"$'$B'", "$B"},
+                                                                  {"`a $B`c", "[`a $B`]c"},
+                                                                  {"'`a`'", "`a`"},
+                                                                  {"\"\\`a\\`$B\"", "`a`[$B]"},
+                                                                  {"x$(a '$B')", "x[$(a '$B')]"},
+                                                                  {"$((1 + $B))", "[$((1 + $B))]"},
+                                                                  {"$@$?", "[$@][$?]"},
+                                                                  {"$.$", "$.$"},
+                                                                  {"<(a $B)", "[<(a $B)]"},
+                                                                  {"--x=$B", "--x=[$B]"}}) {
+    const auto word = read_shell("x " + written).commands.back().words.back();
+    std::string shown;
+    for (size_t i = 0; i < word.text.size(); ++i) {
+      for (const auto& part : word.expansions) shown += part.end == i ? "]" : "";
+      for (const auto& part : word.expansions) shown += part.begin == i ? "[" : "";
+      shown += word.text[i];
+    }
+    if (!word.expansions.empty() && word.expansions.back().end == word.text.size()) shown += "]";
+    EXPECT_EQ(shown, expected) << written;
+  }
+  auto word = read_shell("x --a$A=b$C").commands.back().words.back();
+  word.drop_front(5);
+  EXPECT_EQ(word.text, "=b$C");
+  ASSERT_EQ(word.expansions.size(), 1U);
+  EXPECT_EQ(word.expansions[0].begin, 2U);
+  EXPECT_EQ(word.expansions[0].end, 4U);
+}
+
+// The end of a here-document may have a dollar.
+TEST(SlurmShell, EndsHereDocumentsAtTheirWord) {
+  for (const std::string word : {"'$E'", "\\$E"}) {
+    const auto shell = read_shell("cat <<" + word + "\nsrun ./a\n$E\nwait\n");
+    ASSERT_EQ(shell.here_documents.size(), 1U);
+    EXPECT_EQ(shell.here_documents[0].text, "srun ./a\n") << word;
+    EXPECT_EQ(shell.commands.back().name(), "wait") << word;
+  }
+}
+
 TEST(SlurmShell, ReadsAnyTextWithoutHarm) {
   for (const std::string text :
        {"\"", "'",     "$(",  "${",  "`",     "<<",     "((",   "case x in", "a=(",  "$",

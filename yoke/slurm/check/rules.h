@@ -149,8 +149,8 @@ std::vector<std::string> hosts_in(const std::string& list);
 const PartitionFacts* partition_of(const Subject& subject, const Request& job);
 /// Whether a job gets its nodes as a whole, with all of their CPUs and GPUs: by --exclusive, or by its partition.
 bool gets_whole_nodes(const Subject& subject, const Request& job);
-/// Whether the shell of the script itself replaces $NAME or ${NAME...} in `text`.
-bool mentions_variable(std::string_view text, std::string_view name);
+/// Whether the shell of the script itself replaces $NAME or ${NAME...} in `word`.
+bool mentions_variable(const OptionWord& word, std::string_view name);
 /// Whether a command is the work of a job, and no preparation: a training, a launcher, a program in a folder.
 bool is_work(const Command& command);
 /// Whether the script exports `name` or assigns it anywhere.

@@ -2,8 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -53,7 +51,6 @@ struct Script {
   std::vector<bool> is_in_text;    ///< For each line, whether it begins within a here-document or a string.
   ShellText shell;
   std::vector<Command> commands;
-  std::map<std::string, std::string> final_values;  ///< Variables whose value is known at the end.
 
   const Request& job() const { return components.front(); }
   bool is_het() const { return components.size() > 1; }
@@ -64,11 +61,5 @@ Script read_script(std::string path, std::string text, const std::vector<OptionW
 
 /// A command line without a script: `srun -n2 ./train` becomes a command, `sbatch -N2 job.sh` a request.
 Script read_command_line(const std::vector<std::string>& words);
-
-/// Replaces $NAME and ${NAME} in `text` by `values`. nullopt if something else is expanded.
-std::optional<std::string> expand(std::string_view text, const std::map<std::string, std::string>& values);
-
-/// Without the marks of dollars that the shell does not expand (shell.h).
-std::string plain(std::string_view text);
 
 }  // namespace yoke::slurm::check

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <iterator>
 
 namespace yoke::slurm::check {
 namespace {
@@ -271,7 +272,7 @@ class Parser {
   ParsedOptions parse() {
     while (at_ < words_.size()) {
       const auto& word = words_[at_];
-      if (!word.is_known && (word.text.empty() || word.text[0] == '$')) {
+      if (!word.is_known() && (word.text.empty() || word.text[0] == '$')) {
         result_.has_unknown = true;
         if (word.text.find("[@]") == word.text.npos && word.text.find("[*]") == word.text.npos) break;
         ++at_;
@@ -306,11 +307,11 @@ class Parser {
       // getopt would take the next option as the value.
       const bool is_option =
           next.text.size() > 1 && next.text[0] == '-' && std::isdigit(static_cast<unsigned char>(next.text[1])) == 0;
-      if (next.is_known && is_option && next.line != word.line) {
+      if (next.is_known() && is_option && next.line != word.line) {
         return problem(OptionProblemKind::kMissingValue, word, written, next.text);
       }
       value = next.text;
-      is_known = next.is_known;
+      is_known = next.is_known();
       ++at_;
     }
     if (value && spec.value == Value::kNone) return problem(OptionProblemKind::kUnwantedValue, word, written);
@@ -361,7 +362,7 @@ class Parser {
           OptionProblemKind::kUnknown, word, "--" + full,
           dashed != typed && find_option(program_, dashed) != nullptr ? dashed : nearest_name(program_, typed));
     }
-    add(*spec, word, "--" + full, std::move(value), word.is_known);
+    add(*spec, word, "--" + full, std::move(value), word.is_known());
   }
 
   void parse_short(const OptionWord& word) {
@@ -391,7 +392,7 @@ class Parser {
         result_.given.push_back({spec, "", word.line, false, true, written});
         return;
       }
-      return add(*spec, word, written, std::move(value), word.is_known);
+      return add(*spec, word, written, std::move(value), word.is_known());
     }
   }
 
@@ -404,6 +405,18 @@ class Parser {
 }  // namespace
 
 std::string_view name(Program program) { return program == kSrun ? "srun" : program == kSalloc ? "salloc" : "sbatch"; }
+
+bool OptionWord::is_literal(size_t at) const {
+  const auto next = std::ranges::upper_bound(expansions, at, {}, &Part::begin);
+  return next == expansions.begin() || std::prev(next)->end <= at;
+}
+
+void OptionWord::drop_front(size_t num_characters) {
+  text.erase(0, num_characters);
+  std::erase_if(expansions, [&](const Part& part) { return part.end <= num_characters; });
+  for (auto& part : expansions)
+    part = {std::max(part.begin, num_characters) - num_characters, part.end - num_characters};
+}
 
 size_t edit_distance(std::string_view a, std::string_view b) {
   if (a.size() > 64 || b.size() > 64) return 64;

@@ -27,12 +27,19 @@ struct OptionSpec {
   const char* until = "";  ///< The last release that has it; empty: 26.05 has it.
 };
 
-/// A word of a command line or of a directive, with the line where it is. `is_known` is false if the word depends on
-/// something that only a run would show.
+/// A word of a command line or of a directive, with the line where it is. It has literal parts, and parts that a shell
+/// expands to something that only a run would show.
 struct OptionWord {
+  struct Part {
+    size_t begin = 0, end = 0;
+  };
   std::string text;
   int64_t line = 1;
-  bool is_known = true;
+  std::vector<Part> expansions = {};  ///< The parts of `text` that are not literal, in their order.
+
+  bool is_known() const { return expansions.empty(); }
+  bool is_literal(size_t at) const;
+  void drop_front(size_t num_characters);
 };
 
 struct GivenOption {
