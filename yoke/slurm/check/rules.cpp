@@ -63,7 +63,7 @@ std::vector<Finding> check(const Subject& subject) {
     const auto answer = holds(rule, subject.version);
     if (answer == Holds::kNo) continue;
     Finder finder;
-    rule.check(subject, finder);
+    rule.check != nullptr ? rule.check(subject, finder) : find_exclusions(rule.id, subject, finder);
     for (const auto& hit : finder.hits()) {
       const auto severity = hit.severity.value_or(rule.severity);
       findings.push_back({.line = hit.line,

@@ -88,7 +88,7 @@ struct Rule {
   const char* why;
   const char* fix;
   const char* source;
-  void (*check)(const Subject& subject, Finder& finder);
+  void (*check)(const Subject& subject, Finder& finder);  ///< Null: find_exclusions() is the whole rule.
 };
 
 std::span<const Rule> text_rules();
@@ -119,6 +119,9 @@ std::string versions_of(const Rule& rule);
 std::vector<Finding> check(const Subject& subject);
 
 // ---- What rules share
+
+/// Finds the pairs of options that exclude each other for this rule, in one request.
+void find_exclusions(std::string_view rule, const Subject& subject, Finder& finder);
 
 /// Calls `visit` for the request of the job (each component) and of each srun.
 void for_each_request(const Subject& subject,

@@ -110,13 +110,6 @@ void check_array_of_components(const Subject& subject, Finder& finder) {
   }
 }
 
-void check_overlap_exclusive(const Subject& subject, Finder& finder) {
-  for_each_request(subject, [&](const Request& request, Program program, bool /*is_step*/) {
-    if (program != kSrun || !request.has("overlap") || !request.has("exclusive")) return;
-    finder.add(request.line_of("overlap", "exclusive"), "srun refuses --overlap with --exclusive");
-  });
-}
-
 /// Values that newer versions brought.
 bool is_newer_value(std::string_view option, const std::string& value, const char*& since) {
   if (option == "nodes" && value.find_first_of(",:") != value.npos) {
@@ -192,8 +185,7 @@ constexpr Rule kConflictRules[] = {
     {"array-with-hetjob", Severity::kError, "", "", "--array for a heterogeneous job",
      "Heterogeneous jobs cannot be arrays.", "Submit several jobs.", kTriedWith, check_array_of_components},
     {"overlap-with-exclusive", Severity::kError, "", "", "srun --overlap with --exclusive",
-     "srun says: --exclusive and --overlap are mutually exclusive.", "Keep one of them.", kTriedWith,
-     check_overlap_exclusive},
+     "srun says: --exclusive and --overlap are mutually exclusive.", "Keep one of them.", kTriedWith, nullptr},
     {"value-not-in-version", Severity::kError, "", "", "A value that this version does not have",
      "Some values came after 22.05. Needs --slurm or a cluster.", "Use a value that this version has.",
      "Slurm CHANGELOG 24.05 and 26.05, --exclusive; src/common/slurm_opt.c, 22.05.8 to 26.05.3", check_value_version},
