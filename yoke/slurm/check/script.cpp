@@ -293,7 +293,7 @@ Script read_command_line(const std::vector<std::string>& words) {
   script.leftovers.emplace_back();
   if (words.empty()) return script;
   Command command;
-  for (const auto& word : words) command.words.push_back({word});
+  command.words = option_words(words);
   command.name = base_name(words[0]);
   const auto program = command.name == "srun" ? kSrun : command.name == "salloc" ? kSalloc : kSbatch;
   std::vector<OptionWord> rest(command.words.begin() + 1, command.words.end());

@@ -320,8 +320,7 @@ std::optional<Job> cancelled_tasks(const Job& recorded, const std::vector<Job>& 
 }
 
 std::string output_option(std::string_view submit_line, char letter) {
-  std::vector<check::OptionWord> words;
-  for (const auto word : words_of(submit_line)) words.push_back({.text = std::string(word)});
+  auto words = check::option_words(words_of(submit_line));
   if (!words.empty()) words.erase(words.begin());  // sbatch
   std::string value;
   for (const auto& option : check::parse_options(check::kSbatch, words).given) {

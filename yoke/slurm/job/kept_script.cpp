@@ -55,8 +55,7 @@ bool is_note_of(int64_t submitted, std::string_view folder, const std::vector<Ac
 }
 
 bool is_from_standard_input(std::string_view submit_line) {
-  std::vector<check::OptionWord> words;
-  for (const auto word : words_of(submit_line)) words.push_back({.text = std::string(word)});
+  auto words = check::option_words(words_of(submit_line));
   if (words.empty() || base_name(words.front().text) != "sbatch") return false;
   words.erase(words.begin());
   const auto parsed = check::parse_options(check::kSbatch, words);

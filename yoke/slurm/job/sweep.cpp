@@ -204,11 +204,9 @@ std::vector<std::string> unknown_placeholders(const std::vector<SweepParameter>&
 }
 
 std::string unused_tasks_warning(const std::vector<std::string>& options, const std::vector<std::string>& argv) {
-  std::vector<check::OptionWord> words;
-  for (const auto& option : options) words.push_back({.text = option});
   bool has_nodes = false;
   std::vector<std::string> causes;
-  for (const auto& option : check::parse_options(check::kSbatch, words).given) {
+  for (const auto& option : check::parse_options(check::kSbatch, check::option_words(options)).given) {
     const std::string_view name = option.spec->name, value = option.value;
     const bool is_nodes = name == "nodes";
     if (!is_nodes && name != "ntasks" && name != "ntasks-per-node" && name != "tasks-per-node") continue;

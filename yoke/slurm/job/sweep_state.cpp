@@ -35,10 +35,8 @@ SweepState failure(const SweepEvidence& evidence, const std::string& cause) {
 
 /// The last one given of the options that limit the time, or the memory; nullopt if none is given.
 std::optional<check::GivenOption> limit_in(const std::vector<std::string>& options, bool is_time) {
-  std::vector<check::OptionWord> words;
-  for (const auto& option : options) words.push_back({.text = option});
   std::optional<check::GivenOption> last;
-  for (const auto& option : check::parse_options(check::kSbatch, words).given) {
+  for (const auto& option : check::parse_options(check::kSbatch, check::option_words(options)).given) {
     const std::string_view name = option.spec->name;
     if (is_time ? name == "time" : name == "mem" || name == "mem-per-cpu" || name == "mem-per-gpu") last = option;
   }

@@ -42,6 +42,14 @@ struct OptionWord {
   void drop_front(size_t num_characters);
 };
 
+/// Texts without expansions as words, such as those of a command line that a shell has read.
+template <typename Texts>
+std::vector<OptionWord> option_words(const Texts& texts) {
+  std::vector<OptionWord> words;
+  for (const auto& text : texts) words.push_back({.text = std::string(text)});
+  return words;
+}
+
 struct GivenOption {
   const OptionSpec* spec = nullptr;
   std::string value;
