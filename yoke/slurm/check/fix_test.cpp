@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "yoke/base/text.h"
 #include "yoke/slurm/check/report.h"
 
 namespace yoke::slurm::check {
@@ -125,6 +126,31 @@ TEST(SlurmShell, EndsHereDocumentsAtTheirWord) {
     ASSERT_EQ(shell.here_documents.size(), 1U);
     EXPECT_EQ(shell.here_documents[0].text, "srun ./a\n") << word;
     EXPECT_EQ(shell.commands.back().name(), "wait") << word;
+  }
+}
+
+// Each row is a command and the program that it starts in the end.
+TEST(SlurmShell, FindsTheProgramBehindWrappers) {
+  for (const auto& [line, expected] :
+       std::initializer_list<std::pair<std::string, std::string>>{{"srun ./a", "srun"},
+                                                                  {"exec srun ./a", "srun"},
+                                                                  {"env -u X A=1 B=/x srun ./a", "srun"},
+                                                                  {"/usr/bin/time -f %e -o log srun ./a", "srun"},
+                                                                  {"timeout 60 srun ./a", "srun"},
+                                                                  {"timeout -k 5 -s INT 60 srun ./a", "srun"},
+                                                                  {"timeout --signal=INT 60 srun ./a", "srun"},
+                                                                  {"nice -n 10 nohup srun ./a", "srun"},
+                                                                  {"taskset -c 0-3 srun ./a", "srun"},
+                                                                  {"numactl -N 0 --membind=0 srun ./a", "srun"},
+                                                                  {"sudo -u me sbatch job.sh", "sbatch"},
+                                                                  {"exec ./a=b x", "a=b"},
+                                                                  {"exec", "exec"},
+                                                                  {"timeout 60", "60"},
+                                                                  {"python env.py srun", "python"}}) {
+    const auto script = read_script("job.sh", kFirstLines + line + "\n");
+    EXPECT_EQ(script.commands.back().name, expected) << line;
+    const auto words = option_words(words_of(line));
+    EXPECT_TRUE(words[num_wrapper_words(words)].text.ends_with(expected)) << line;
   }
 }
 

@@ -31,6 +31,17 @@ bool names_shell(std::string_view first_line) {
   return true;
 }
 
+/// A program that starts the one after its options and `num_operands` words.
+struct Wrapper {
+  std::string_view name;
+  std::string_view letters;  ///< Of its options with a value.
+  size_t num_operands = 0;
+};
+constexpr Wrapper kWrappers[] = {
+    {"command", ""},        {"env", "CSu"}, {"exec", "a"},           {"nice", "n"},      {"nohup", ""},
+    {"numactl", "CNPimpw"}, {"time", "fo"}, {"sudo", "CDRTUghprtu"}, {"taskset", "", 1}, {"timeout", "ks", 1},
+};
+
 using Values = std::map<std::string, std::string>;
 
 /// The text of `word` with $NAME and ${NAME} replaced. nullopt if something else is expanded.
@@ -102,25 +113,8 @@ class Evaluator {
       }
     }
     if (command.words.empty()) return;
-    // Wrappers that start the next word.
-    size_t first = 0;
-    while (first + 1 < command.words.size()) {
-      const auto& text = command.words[first].text;
-      const auto next_is_option = command.words[first + 1].text.starts_with("-");
-      if (text == "exec" || text == "time" || text == "nohup" || text == "command" || text == "env" ||
-          text == "/usr/bin/time" || text == "numactl" || text == "timeout" || text == "taskset" || text == "nice") {
-        ++first;
-        if (text == "timeout" && !next_is_option) ++first;
-        while (first + 1 < command.words.size() && (command.words[first].text.starts_with("-") ||
-                                                    command.words[first].text.find('=') != std::string::npos)) {
-          ++first;
-        }
-        continue;
-      }
-      break;
-    }
-    if (first >= command.words.size()) first = 0;
-    command.words.erase(command.words.begin(), command.words.begin() + static_cast<std::ptrdiff_t>(first));
+    const auto first = static_cast<std::ptrdiff_t>(num_wrapper_words(command.words));
+    command.words.erase(command.words.begin(), command.words.begin() + first);
     command.name = base_name(command.words[0].text);
     if (command.name == "srun" || command.name == "sbatch" || command.name == "salloc") {
       const std::vector<OptionWord> rest(command.words.begin() + 1, command.words.end());
@@ -208,6 +202,24 @@ void find_texts(Script& script) {
 }
 
 }  // namespace
+
+size_t num_wrapper_words(const std::vector<OptionWord>& words) {
+  size_t at = 0;
+  while (at + 1 < words.size()) {
+    const auto& text = words[at].text;
+    const bool is_assignment = text.find('=') < text.find('/');  // A=1
+    const auto* const wrapper = std::ranges::find(kWrappers, base_name(text), &Wrapper::name);
+    if (!is_assignment && wrapper == std::end(kWrappers)) break;
+    ++at;
+    if (is_assignment) continue;
+    while (at + 1 < words.size() && words[at].text.starts_with("-")) {
+      const auto& option = words[at].text;
+      at += option.size() == 2 && wrapper->letters.find(option[1]) != std::string_view::npos ? 2 : 1;
+    }
+    at += wrapper->num_operands;
+  }
+  return std::min(at, words.size() - 1);
+}
 
 Directive read_directive(std::string_view text, int64_t line) {
   Directive result{line, std::string(text), {}, false, 0, false, is_component_word(text)};

@@ -59,6 +59,10 @@ struct Script {
 /// `extra` is added to the options of the first component, as the command line of sbatch is.
 Script read_script(std::string path, std::string text, const std::vector<OptionWord>& extra = {});
 
+/// The number of words before the program that wrappers start: those of `env A=1`, `timeout 60` and `sudo -u me`.
+/// REQUIRES: `words` is not empty.
+size_t num_wrapper_words(const std::vector<OptionWord>& words);
+
 /// A command line without a script: `srun -n2 ./train` becomes a command, `sbatch -N2 job.sh` a request.
 Script read_command_line(const std::vector<std::string>& words);
 
