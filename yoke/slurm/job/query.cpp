@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "yoke/base/text.h"
+#include "yoke/slurm/words/answers.h"
 #include "yoke/slurm/words/programs.h"
 
 namespace yoke::slurm {
@@ -61,11 +62,7 @@ std::vector<Job> known_jobs(const JobName& name, const Environment& environment)
 
 std::optional<int64_t> max_array_size(const Environment& environment) {
   const auto text = ask({"scontrol", "show", "config"}, environment);
-  for (const auto line : lines_of(text)) {
-    const auto words = words_of(line);
-    if (words.size() >= 3 && words[0] == "MaxArraySize") return parse_int(words[2]);
-  }
-  return std::nullopt;
+  return parse_int(setting_of(text, "MaxArraySize"));
 }
 
 std::vector<Account> accounts_of(const JobName& name, const Environment& environment) {
