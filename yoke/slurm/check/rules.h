@@ -79,6 +79,9 @@ class Finder {
   std::vector<Hit> hits_;
 };
 
+/// The source of most rules.
+constexpr const char* kTried = "sbatch and srun 22.05.8 (tests/slurm/check_test.cpp)";
+
 struct Rule {
   const char* id;
   Severity severity;

@@ -9,8 +9,6 @@
 namespace yoke::slurm::check {
 namespace {
 
-constexpr const char* kTested = "sbatch and srun 22.05.8 (tests/slurm/check_test.cpp)";
-
 /// Options that exclude each other, and the message, which names both.
 struct Exclusion {
   std::string_view rule;
@@ -301,10 +299,10 @@ constexpr Rule kRequestRules[] = {
      "They exclude each other: fatal.", "Keep one of them.", kValidate, check_memory_options},
     {"tasks-over-nodes", Severity::kError, "", "23.11", "More tasks than nodes times --ntasks-per-node",
      "sbatch refuses the job. Since 24.05, --ntasks takes precedence (CHANGELOG 24.05.0rc1).",
-     "Give nodes and --ntasks-per-node alone.", kTested, check_tasks_fit},
+     "Give nodes and --ntasks-per-node alone.", kTried, check_tasks_fit},
     {"tasks-per-node-ignored", Severity::kWarning, "", "", "srun ignores --ntasks-per-node",
      "With more tasks than fit, srun runs all of them, with a warning among the output.",
-     "Give --nodes and --ntasks-per-node alone.", kTested, check_tasks_ignored},
+     "Give --nodes and --ntasks-per-node alone.", kTried, check_tasks_ignored},
     {"tasks-uneven", Severity::kWarning, "", "", "Fewer tasks than nodes times --ntasks-per-node",
      "The job is accepted. Its variables contradict each other, and nodes have unequal numbers of tasks.",
      "Give --nodes and --ntasks-per-node alone.",
@@ -312,7 +310,7 @@ constexpr Rule kRequestRules[] = {
      check_tasks_uneven},
     {"fewer-tasks-than-nodes", Severity::kWarning, "", "", "Fewer tasks than nodes",
      "Slurm reduces the number of nodes and only warns.", "Ask for as many nodes as tasks, or use --ntasks-per-node.",
-     kTested, check_fewer_tasks},
+     kTried, check_fewer_tasks},
     {"cpus-per-gpu-with-cpus-per-task", Severity::kError, "", "", "--cpus-per-gpu with --cpus-per-task",
      "Refused as an invalid gres specification until 23.02, and fatal since 23.11 (CHANGELOG 23.11.0rc1).",
      "Keep --cpus-per-task.", kValidate, nullptr},
@@ -322,7 +320,7 @@ constexpr Rule kRequestRules[] = {
     {"ntasks-per-gpu-overrides", Severity::kWarning, "", "", "--ntasks-per-gpu makes another number of tasks",
      "srun starts GPUs times --ntasks-per-gpu tasks, or --ntasks if that is more; with GPUs on each node, more are "
      "refused.",
-     "Leave --ntasks out.", kTested, check_ntasks_per_gpu_ntasks},
+     "Leave --ntasks out.", kTried, check_ntasks_per_gpu_ntasks},
     {"ntasks-per-gpu-pending", Severity::kWarning, "", "25.05.0", "--ntasks-per-gpu with --cpus-per-task",
      "Such jobs stay pending for ever.", "Give --gpus-per-node and --ntasks-per-node.",
      "Slurm CHANGELOG 25.05.1: Fix jobs requesting --ntasks-per-gpu and --cpus-per-task staying in pending state "
@@ -335,11 +333,11 @@ constexpr Rule kRequestRules[] = {
     {"core-and-thread-spec", Severity::kError, "", "", "--core-spec with --thread-spec", "fatal.", "Keep one of them.",
      kValidate, nullptr},
     {"quiet-and-verbose", Severity::kError, "", "", "--quiet with --verbose", "sbatch refuses both together.",
-     "Keep one of them.", kTested, nullptr},
+     "Keep one of them.", kTried, nullptr},
     {"requeue-contradiction", Severity::kWarning, "", "", "--requeue with --no-requeue", "The last one counts.",
-     "Keep one of them.", kTested, nullptr},
+     "Keep one of them.", kTried, nullptr},
     {"time-min-over-time", Severity::kError, "", "", "--time-min over --time",
-     "Slurm says: Invalid time-min specification.", "Let --time be the longer one.", kTested, check_time_min},
+     "Slurm says: Invalid time-min specification.", "Let --time be the longer one.", kTried, check_time_min},
     {"hint-ignored", Severity::kWarning, "", "", "--hint with options that switch it off",
      "sbatch and srun drop --hint, and say so with --verbose alone.", "Keep --hint or the other options.",
      "Slurm src/common/slurm_opt.c, validate_hint_option", check_hint},
