@@ -33,10 +33,10 @@
 #include "yoke/contract/variables.h"
 #include "yoke/launch/process/signals.h"
 #include "yoke/program/watched_program.h"
-#include "yoke/slurm/check/options.h"
-#include "yoke/slurm/holding.h"
+#include "yoke/slurm/job/holding.h"
+#include "yoke/slurm/job/submit.h"
 #include "yoke/slurm/script/plan.h"
-#include "yoke/slurm/submit.h"
+#include "yoke/slurm/words/options.h"
 
 namespace yoke::cli {
 namespace {

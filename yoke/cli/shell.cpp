@@ -10,7 +10,7 @@
 #include "yoke/base/process.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/options/allocation.h"
-#include "yoke/slurm/holding.h"
+#include "yoke/slurm/job/holding.h"
 
 namespace yoke::cli {
 namespace {

@@ -7,7 +7,6 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
@@ -19,7 +18,7 @@
 #include "yoke/cli/slurm.h"
 #include "yoke/cli/slurm_check_fix.h"
 #include "yoke/slurm/check/report.h"
-#include "yoke/slurm/outputs.h"
+#include "yoke/slurm/job/outputs.h"
 
 namespace yoke::cli {
 namespace {
@@ -82,20 +81,8 @@ bool is_program_of_slurm(const std::string& word) {
 
 /// The words after "env A=1", "sudo -u me", "time" and the like, if a program of Slurm comes then; otherwise all words.
 std::vector<std::string> without_wrappers(const std::vector<std::string>& words) {
-  static const std::set<std::string_view> kWrappers = {"env", "sudo", "nohup", "time", "exec", "command", "nice"};
-  size_t first = 0;
-  while (first < words.size() && !is_program_of_slurm(words[first])) {
-    const auto& word = words[first];
-    const bool is_assignment = word.find('=') != std::string::npos && word.find('/') > word.find('=');
-    if (!is_assignment && !kWrappers.contains(base_name(word))) return words;
-    ++first;
-    while (!is_assignment && first < words.size() && words[first].starts_with("-")) {
-      const auto& option = words[first++];
-      const bool takes_value = option == "-u" || option == "-g" || option == "-n" || option == "-C";
-      if (takes_value && first < words.size()) ++first;
-    }
-  }
-  if (first == words.size()) return words;
+  const auto first = rules::num_wrapper_words(rules::option_words(words));
+  if (!is_program_of_slurm(words[first])) return words;
   return {words.begin() + static_cast<std::ptrdiff_t>(first), words.end()};
 }
 

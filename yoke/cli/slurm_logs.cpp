@@ -24,9 +24,9 @@
 #include "yoke/cli/options/value.h"
 #include "yoke/cli/slurm.h"
 #include "yoke/cli/slurm_submit.h"
-#include "yoke/slurm/job_file.h"
-#include "yoke/slurm/outputs.h"
-#include "yoke/slurm/query.h"
+#include "yoke/slurm/job/job_file.h"
+#include "yoke/slurm/job/outputs.h"
+#include "yoke/slurm/job/query.h"
 
 namespace yoke::cli {
 namespace {

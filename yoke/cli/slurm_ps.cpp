@@ -21,8 +21,8 @@
 #include "yoke/cli/options/repetition.h"
 #include "yoke/cli/slurm.h"
 #include "yoke/device/process/info.h"
-#include "yoke/slurm/job_file.h"
-#include "yoke/slurm/query.h"
+#include "yoke/slurm/job/job_file.h"
+#include "yoke/slurm/job/query.h"
 
 namespace yoke::cli {
 namespace {

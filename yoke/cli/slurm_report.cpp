@@ -21,13 +21,13 @@
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/slurm.h"
 #include "yoke/cli/slurm_submit.h"
-#include "yoke/slurm/array_report.h"
-#include "yoke/slurm/holding.h"
-#include "yoke/slurm/job_file.h"
-#include "yoke/slurm/job_folder.h"
-#include "yoke/slurm/query.h"
-#include "yoke/slurm/report.h"
-#include "yoke/slurm/sweep.h"
+#include "yoke/slurm/job/array_report.h"
+#include "yoke/slurm/job/holding.h"
+#include "yoke/slurm/job/job_file.h"
+#include "yoke/slurm/job/job_folder.h"
+#include "yoke/slurm/job/query.h"
+#include "yoke/slurm/job/report.h"
+#include "yoke/slurm/job/sweep.h"
 
 namespace yoke::cli {
 namespace {

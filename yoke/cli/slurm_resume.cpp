@@ -22,12 +22,12 @@
 #include "yoke/cli/slurm_submit.h"
 #include "yoke/cli/slurm_sweep.h"
 #include "yoke/device/process/info.h"
-#include "yoke/slurm/job_file.h"
-#include "yoke/slurm/job_folder.h"
-#include "yoke/slurm/kept_script.h"
-#include "yoke/slurm/outputs.h"
-#include "yoke/slurm/programs.h"
-#include "yoke/slurm/query.h"
+#include "yoke/slurm/job/job_file.h"
+#include "yoke/slurm/job/job_folder.h"
+#include "yoke/slurm/job/kept_script.h"
+#include "yoke/slurm/job/outputs.h"
+#include "yoke/slurm/job/query.h"
+#include "yoke/slurm/words/programs.h"
 
 namespace yoke::cli {
 namespace {

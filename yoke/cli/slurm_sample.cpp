@@ -28,9 +28,9 @@
 #include "yoke/device/usage_report.h"
 #include "yoke/device/visibility/visibility.h"
 #include "yoke/program/watched_program.h"
-#include "yoke/slurm/job_folder.h"
-#include "yoke/slurm/job_meter.h"
-#include "yoke/slurm/sample.h"
+#include "yoke/slurm/job/job_folder.h"
+#include "yoke/slurm/job/job_meter.h"
+#include "yoke/slurm/job/samples.h"
 
 namespace yoke::cli {
 namespace {

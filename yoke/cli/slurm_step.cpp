@@ -15,7 +15,7 @@
 #include "yoke/cli/frame/output.h"
 #include "yoke/cluster/token.h"
 #include "yoke/contract/variables.h"
-#include "yoke/slurm/programs.h"
+#include "yoke/slurm/words/programs.h"
 
 namespace yoke::cli {
 namespace {

@@ -30,13 +30,13 @@
 #include "yoke/cli/options/value.h"
 #include "yoke/cli/slurm.h"
 #include "yoke/device/process/info.h"
-#include "yoke/slurm/check/request.h"
-#include "yoke/slurm/holding.h"
-#include "yoke/slurm/job_folder.h"
-#include "yoke/slurm/kept_script.h"
-#include "yoke/slurm/outputs.h"
-#include "yoke/slurm/query.h"
-#include "yoke/slurm/submit.h"
+#include "yoke/slurm/job/holding.h"
+#include "yoke/slurm/job/job_folder.h"
+#include "yoke/slurm/job/kept_script.h"
+#include "yoke/slurm/job/outputs.h"
+#include "yoke/slurm/job/query.h"
+#include "yoke/slurm/job/submit.h"
+#include "yoke/slurm/words/request.h"
 
 namespace yoke::cli {
 namespace {

@@ -7,8 +7,8 @@
 #include "yoke/base/file.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/slurm_submit.h"
-#include "yoke/slurm/account.h"
-#include "yoke/slurm/query.h"
+#include "yoke/slurm/job/account.h"
+#include "yoke/slurm/job/query.h"
 
 namespace yoke::cli {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/cli/command.h"
-#include "yoke/slurm/sweep_state.h"
+#include "yoke/slurm/job/sweep_state.h"
 
 namespace yoke::cli {
 

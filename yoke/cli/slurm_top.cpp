@@ -26,9 +26,9 @@
 #include "yoke/cli/options/value.h"
 #include "yoke/cli/slurm.h"
 #include "yoke/device/source.h"
-#include "yoke/slurm/device_line.h"
-#include "yoke/slurm/holding.h"
-#include "yoke/slurm/query.h"
+#include "yoke/slurm/job/device_line.h"
+#include "yoke/slurm/job/holding.h"
+#include "yoke/slurm/job/query.h"
 
 namespace yoke::cli {
 namespace {

@@ -18,11 +18,11 @@
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/slurm.h"
 #include "yoke/cli/slurm_read.h"
-#include "yoke/slurm/programs.h"
 #include "yoke/slurm/site/find.h"
 #include "yoke/slurm/verify/measure.h"
 #include "yoke/slurm/verify/request.h"
 #include "yoke/slurm/verify/verify.h"
+#include "yoke/slurm/words/programs.h"
 
 namespace yoke::cli {
 namespace {

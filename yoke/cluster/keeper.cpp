@@ -22,9 +22,9 @@
 #include "yoke/cluster/token.h"
 #include "yoke/contract/variables.h"
 #include "yoke/launch/process/signals.h"
-#include "yoke/slurm/holding.h"
-#include "yoke/slurm/job.h"
-#include "yoke/slurm/programs.h"
+#include "yoke/slurm/job/holding.h"
+#include "yoke/slurm/job/job.h"
+#include "yoke/slurm/words/programs.h"
 
 namespace yoke::cluster {
 namespace {

@@ -20,7 +20,7 @@
 #include "yoke/cluster/ssh.h"
 #include "yoke/contract/variables.h"
 #include "yoke/launch/node/handshake.h"
-#include "yoke/slurm/holding.h"
+#include "yoke/slurm/job/holding.h"
 
 namespace yoke::cluster {
 namespace {

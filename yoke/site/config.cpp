@@ -100,7 +100,34 @@ struct Section::Table {
   Owner owner = Owner::kSite;
 
   const toml::node* find(std::string_view key) const { return values == nullptr ? nullptr : values->get(key); }
+
+  [[noreturn]] void refuse(const toml::node& node, const std::string& why) const {
+    throw Error(ErrorCode::kDataLoss, "{}:{}: {}", file_name, node.source().begin.line, why);
+  }
+
+  void require(TextCheck check, const toml::node& node, std::string_view key, const std::string& text) const {
+    const auto why = check == nullptr ? "" : check(key, text);
+    if (!why.empty()) refuse(node, why);
+  }
+
+  std::shared_ptr<Table> child(std::string_view key, const toml::table* its_values) const {
+    auto table = std::make_shared<Table>(*this);
+    table->name = name.empty() ? std::string(key) : fmt::format("{}.{}", name, key);
+    table->values = its_values;
+    return table;
+  }
 };
+
+Section Section::parse(std::string_view text, const std::string& name, Owner owner, std::string_view advice) {
+  check_toml_text(text, name);
+  try {
+    auto file = std::make_shared<const toml::table>(toml::parse(text, name));
+    const auto* const values = file.get();
+    return Section(std::make_shared<Table>(Table{std::move(file), values, name, "", owner}));
+  } catch (const toml::parse_error& error) {
+    throw Error(ErrorCode::kDataLoss, "{}:{}: {}{}", name, error.source().begin.line, error.description(), advice);
+  }
+}
 
 std::vector<std::string> Section::keys() const {
   std::vector<std::string> result;
@@ -111,7 +138,7 @@ std::vector<std::string> Section::keys() const {
 }
 
 void Section::refuse(std::string_view key, const std::string& why) const {
-  throw Error(ErrorCode::kDataLoss, "{}:{}: {}", table_->file_name, table_->find(key)->source().begin.line, why);
+  table_->refuse(key.empty() ? *table_->values : *table_->find(key), why);
 }
 
 void Section::for_site_only(std::string_view key, const std::string& why) const {
@@ -123,23 +150,27 @@ void Section::for_site_only(std::string_view key, const std::string& why) const 
 void Section::check_keys(std::initializer_list<std::string_view> known) const {
   for (const auto& key : keys()) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-    refuse(key, fmt::format("[{}] has no key {}; it has {}", table_->name, key, fmt::join(known, ", ")));
+    const auto title = table_->name.empty() ? "a site's file" : fmt::format("[{}]", table_->name);
+    refuse(key, fmt::format("{} has no key {}; it has {}", title, key, fmt::join(known, ", ")));
   }
 }
 
-std::optional<std::string> Section::text(std::string_view key) const {
+std::optional<std::string> Section::text(std::string_view key, TextCheck check) const {
   const auto* const node = table_ ? table_->find(key) : nullptr;
   if (node == nullptr) return std::nullopt;
   const auto value = node->value_exact<std::string>();
   if (!value) refuse(key, fmt::format("{} takes a text in quotes", key));
+  table_->require(check, *node, key, *value);
   return value;
 }
 
-std::optional<int64_t> Section::count(std::string_view key) const {
+std::optional<int64_t> Section::count(std::string_view key, int64_t most) const {
   const auto* const node = table_ ? table_->find(key) : nullptr;
   if (node == nullptr) return std::nullopt;
   const auto value = node->value_exact<int64_t>();
-  if (!value || *value < 0) refuse(key, fmt::format("{} takes a whole number", key));
+  if (!value || *value < 0 || *value > most) {
+    refuse(key, fmt::format("{} takes a whole number{}", key, most == INT64_MAX ? "" : fmt::format(" up to {}", most)));
+  }
   return value;
 }
 
@@ -167,7 +198,7 @@ std::optional<int64_t> Section::memory(std::string_view key) const {
   return value;
 }
 
-std::optional<std::vector<std::string>> Section::texts(std::string_view key) const {
+std::optional<std::vector<std::string>> Section::texts(std::string_view key, TextCheck check) const {
   const auto* const node = table_ ? table_->find(key) : nullptr;
   if (node == nullptr) return std::nullopt;
   std::vector<std::string> result;
@@ -175,6 +206,7 @@ std::optional<std::vector<std::string>> Section::texts(std::string_view key) con
   for (size_t i = 0; list != nullptr && i < list->size(); ++i) {
     const auto value = list->get(i)->value_exact<std::string>();
     if (!value) refuse(key, fmt::format("{} takes a list of texts, such as [\"a\", \"b\"]", key));
+    table_->require(check, *list->get(i), key, *value);
     result.push_back(*value);
   }
   if (list == nullptr) refuse(key, fmt::format("{} takes a list of texts, such as [\"a\", \"b\"]", key));
@@ -183,28 +215,33 @@ std::optional<std::vector<std::string>> Section::texts(std::string_view key) con
 
 Section Section::section(std::string_view key) const {
   if (!table_) return {};
-  auto table = std::make_shared<Table>(*table_);
-  table->name = table->name.empty() ? std::string(key) : fmt::format("{}.{}", table->name, key);
   const auto* const node = table_->find(key);
-  table->values = node == nullptr ? nullptr : node->as_table();
+  auto table = table_->child(key, node == nullptr ? nullptr : node->as_table());
   if (node != nullptr && table->values == nullptr) {
     refuse(key, fmt::format("{} is not a table; write [{}]", key, table->name));
   }
   return Section(std::move(table));
 }
 
+std::vector<Section> Section::sections(std::string_view key) const {
+  const auto* const node = table_ ? table_->find(key) : nullptr;
+  if (node == nullptr) return {};
+  if (!node->is_array_of_tables()) {
+    refuse(key, fmt::format("{} is a list of tables; write [[{}]] for each", key, table_->child(key, nullptr)->name));
+  }
+  std::vector<Section> result;
+  for (const auto& one : *node->as_array()) {
+    auto table = table_->child(key, one.as_table());
+    table->name = fmt::format("[{}]", table->name);
+    result.push_back(Section(std::move(table)));
+  }
+  return result;
+}
+
 ConfigFile ConfigFile::parse(const std::string& text, const std::string& name, Owner owner) {
   ConfigFile file;
-  check_toml_text(text, name);
-  try {
-    auto parsed = std::make_shared<const toml::table>(toml::parse(text, name));
-    const auto* const values = parsed.get();
-    file.root_ = Section(std::make_shared<Section::Table>(Section::Table{std::move(parsed), values, name, "", owner}));
-  } catch (const toml::parse_error& error) {
-    throw Error(ErrorCode::kDataLoss,
-                "{}:{}: {}; a line is KEY = VALUE or [TABLE], texts and lengths of time in quotes", name,
-                error.source().begin.line, error.description());
-  }
+  file.root_ =
+      Section::parse(text, name, owner, "; a line is KEY = VALUE or [TABLE], texts and lengths of time in quotes");
   for (const auto& key : file.root_.keys()) {
     if (std::find(kTables.begin(), kTables.end(), key) != kTables.end()) continue;
     file.root_.refuse(key, fmt::format("there is no table [{}]; there are [{}]", key, fmt::join(kTables, "], [")));

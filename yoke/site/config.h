@@ -26,27 +26,37 @@ namespace yoke::site {
 
 enum class Owner { kSite, kUser };
 
-/// A table of a file. All functions that give values return nullopt if there is no such key.
+/// Says why a text cannot be the value of `key`; empty: it can.
+using TextCheck = std::string (*)(std::string_view key, std::string_view text);
+
+/// A table of a TOML file. All functions that give values return nullopt if there is no such key.
 /// Errors  kDataLoss, with file and line, if the value is of another kind.
 class Section {
  public:
   /// An empty table.
   Section() = default;
 
+  /// A whole file. `name` is for messages, and `advice` ends the one of a mistake in the syntax.
+  /// Errors  kDataLoss, with file and line: it is not TOML.
+  static Section parse(std::string_view text, const std::string& name, Owner owner = Owner::kSite,
+                       std::string_view advice = "");
+
   std::vector<std::string> keys() const;  ///< In alphabetical order.
 
-  std::optional<std::string> text(std::string_view key) const;
-  std::optional<int64_t> count(std::string_view key) const;                   ///< A whole number, zero or more.
-  std::optional<bool> flag(std::string_view key) const;                       ///< true or false.
-  std::optional<std::chrono::seconds> length(std::string_view key) const;     ///< Such as "24h".
-  std::optional<int64_t> memory(std::string_view key) const;                  ///< Such as "20GiB", in bytes.
-  std::optional<std::vector<std::string>> texts(std::string_view key) const;  ///< ["a", "b"].
-  Section section(std::string_view key) const;  ///< The table [claim.KEY]; empty if there is none.
+  std::optional<std::string> text(std::string_view key, TextCheck check = nullptr) const;
+  std::optional<int64_t> count(std::string_view key, int64_t most = INT64_MAX) const;  ///< A whole number from 0.
+  std::optional<bool> flag(std::string_view key) const;                                ///< true or false.
+  std::optional<std::chrono::seconds> length(std::string_view key) const;              ///< Such as "24h".
+  std::optional<int64_t> memory(std::string_view key) const;                           ///< Such as "20GiB", in bytes.
+  std::optional<std::vector<std::string>> texts(std::string_view key, TextCheck check = nullptr) const;  ///< ["a", "b"]
+  Section section(std::string_view key) const;                ///< The table [claim.KEY]; empty if there is none.
+  std::vector<Section> sections(std::string_view key) const;  ///< The tables [[KEY]].
 
   /// Errors  kDataLoss: the table has a key that is not among `known`.
   void check_keys(std::initializer_list<std::string_view> known) const;
 
-  /// Throws Error{kDataLoss} with file and line: "FILE:LINE: WHY". REQUIRES: there is such a key.
+  /// Throws Error{kDataLoss} with file and line: "FILE:LINE: WHY". An empty key stands for the table itself.
+  /// REQUIRES: there is such a key.
   [[noreturn]] void refuse(std::string_view key, const std::string& why) const;
 
   /// Errors  kInvalidArgument, with file and line: a user's own file has a key that only the site may set. `why` says
@@ -54,7 +64,6 @@ class Section {
   void for_site_only(std::string_view key, const std::string& why) const;
 
  private:
-  friend class ConfigFile;
   struct Table;
   explicit Section(std::shared_ptr<const Table> table) : table_(std::move(table)) {}
 

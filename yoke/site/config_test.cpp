@@ -74,6 +74,27 @@ TEST(SiteConfig, NamesTheLineOfAMistake) {
               HasSubstr("c.toml:3: [claim] has no key c; it has a, b"));
 }
 
+TEST(SiteConfig, GivesListsOfTablesAndTriesTexts) {
+  const auto in = [](const char* text) { return parse(text).section("claim"); };
+  const auto tables = in("[claim]\n[[claim.gpu]]\nn = 1\n[[claim.gpu]]\nm = 2\n").sections("gpu");
+  ASSERT_EQ(tables.size(), 2U);
+  EXPECT_EQ(tables[1].count("m"), 2);
+  EXPECT_THAT(complaint([&] { tables[1].check_keys({"n"}); }),
+              HasSubstr("c.toml:5: [[claim.gpu]] has no key m; it has n"));
+  EXPECT_THAT(complaint([&] { tables[1].refuse("", "why"); }), HasSubstr("c.toml:4: why"));
+  EXPECT_TRUE(in("[claim]\n").sections("gpu").empty());
+  EXPECT_THAT(complaint([&] { in("[claim]\ngpu = 1\n").sections("gpu"); }), HasSubstr("write [[claim.gpu]] for each"));
+  EXPECT_THAT(complaint([&] { in("[claim]\na = 9\n").count("a", 8); }),
+              HasSubstr("c.toml:2: a takes a whole number up to 8"));
+  const TextCheck is_no_x = [](std::string_view key, std::string_view text) {
+    return text == "x" ? std::string(key) + " may not be x" : std::string();
+  };
+  EXPECT_EQ(in("[claim]\na = 'y'\n").text("a", is_no_x), "y");
+  EXPECT_THAT(complaint([&] { in("[claim]\na = 'x'\n").text("a", is_no_x); }), HasSubstr("c.toml:2: a may not be x"));
+  EXPECT_THAT(complaint([&] { in("[claim]\na = [\n'y',\n'x']\n").texts("a", is_no_x); }),
+              HasSubstr("c.toml:4: a may not be x"));
+}
+
 TEST(SiteConfig, SomeKeysAreForTheSiteOnly) {
   const std::string text = "[claim]\na = 4\n";
   parse(text).section("claim").for_site_only("a", "all must agree");

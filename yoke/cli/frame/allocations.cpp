@@ -9,8 +9,8 @@
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/base/text.h"
-#include "yoke/slurm/holding.h"
-#include "yoke/slurm/programs.h"
+#include "yoke/slurm/job/holding.h"
+#include "yoke/slurm/words/programs.h"
 
 namespace yoke::cli {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
-#include "yoke/slurm/job_folder.h"
+#include "yoke/slurm/job/job_folder.h"
 
 namespace yoke::cli {
 

@@ -8,7 +8,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/contract/variables.h"
-#include "yoke/slurm/holding.h"
+#include "yoke/slurm/job/holding.h"
 
 namespace yoke::cli {
 namespace {

@@ -14,8 +14,8 @@
 #include "yoke/cli/frame/allocations.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/device/process/info.h"
-#include "yoke/slurm/holding.h"
-#include "yoke/slurm/programs.h"
+#include "yoke/slurm/job/holding.h"
+#include "yoke/slurm/words/programs.h"
 
 namespace yoke::cli {
 namespace {

@@ -15,8 +15,8 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/options/value.h"
-#include "yoke/slurm/check/options.h"
-#include "yoke/slurm/check/request.h"
+#include "yoke/slurm/words/options.h"
+#include "yoke/slurm/words/request.h"
 
 namespace yoke::cli {
 namespace {

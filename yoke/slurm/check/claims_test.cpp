@@ -6,8 +6,8 @@
 #include <ctime>
 #include <nlohmann/json.hpp>
 
-#include "yoke/slurm/check/cpu_bind.h"
 #include "yoke/slurm/check/report.h"
+#include "yoke/slurm/words/cpu_bind.h"
 
 namespace yoke::slurm::check {
 namespace {

@@ -5,30 +5,12 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
-#include "yoke/slurm/check/request.h"
-#include "yoke/slurm/programs.h"
+#include "yoke/slurm/words/answers.h"
+#include "yoke/slurm/words/programs.h"
+#include "yoke/slurm/words/request.h"
 
 namespace yoke::slurm::check {
 namespace {
-
-/// The value of "Name=value" among words that are separated by spaces; empty if it is not there.
-std::string_view field(std::string_view line, std::string_view name) {
-  for (const auto word : words_of(line)) {
-    if (word.size() > name.size() && word.starts_with(name) && word[name.size()] == '=') {
-      return word.substr(name.size() + 1);
-    }
-  }
-  return {};
-}
-
-/// The value of "Name    = value" in the output of `scontrol show config`.
-std::string_view setting(std::string_view config, std::string_view name) {
-  for (const auto line : lines_of(config)) {
-    const auto words = words_of(line);
-    if (words.size() >= 3 && words[0] == name && words[1] == "=") return words[2];
-  }
-  return {};
-}
 
 std::optional<int64_t> number(std::string_view text) {
   int64_t value = 0;
@@ -38,18 +20,6 @@ std::optional<int64_t> number(std::string_view text) {
 
 void raise(std::optional<int64_t>& most, const std::optional<int64_t>& value) {
   if (value) most = std::max(most.value_or(0), *value);
-}
-
-/// "gpu:a100:4(S:0,2),nvme:1" without what is in parentheses, which may have commas.
-std::string without_sockets(std::string_view gres) {
-  std::string text;
-  int depth = 0;
-  for (const char c : gres) {
-    if (c == '(') ++depth;
-    if (depth == 0) text += c;
-    if (c == ')') --depth;
-  }
-  return text;
 }
 
 SiteFacts make_lumi_g() {
@@ -87,33 +57,34 @@ SiteFacts parse_facts(std::string_view config, std::string_view partitions, std:
   SiteFacts facts;
   facts.source = "scontrol show partition";
   facts.knows_all_partitions = true;
-  facts.version = parse_version(setting(config, "SLURM_VERSION"));
-  const auto enforces = setting(config, "EnforcePartLimits");
+  facts.version = parse_version(setting_of(config, "SLURM_VERSION"));
+  const auto enforces = setting_of(config, "EnforcePartLimits");
   facts.refuses_at_once = enforces == "ALL" || enforces == "ANY" || enforces == "YES";
-  facts.max_array_size = number(setting(config, "MaxArraySize"));
-  facts.shares_memory = setting(config, "SelectTypeParameters").find("MEMORY") != std::string_view::npos;
-  const bool has_memory = setting(config, "DefMemPerNode") != "UNLIMITED" || setting(config, "DefMemPerCPU") != "";
-  const auto defaults = setting(config, "JobDefaults");
+  facts.max_array_size = number(setting_of(config, "MaxArraySize"));
+  facts.shares_memory = setting_of(config, "SelectTypeParameters").find("MEMORY") != std::string_view::npos;
+  const bool has_memory =
+      setting_of(config, "DefMemPerNode") != "UNLIMITED" || setting_of(config, "DefMemPerCPU") != "";
+  const auto defaults = setting_of(config, "JobDefaults");
   const auto is_default = [&](std::string_view partition_defaults, std::string_view name) {
     return defaults.find(name) != defaults.npos || partition_defaults.find(name) != partition_defaults.npos;
   };
-  const bool is_linear = setting(config, "SelectType") == "select/linear";
+  const bool is_linear = setting_of(config, "SelectType") == "select/linear";
   for (const auto line : lines_of(partitions)) {
-    const auto name = field(line, "PartitionName");
+    const auto name = field_of(line, "PartitionName");
     if (name.empty()) continue;
     auto& partition = facts.partitions[std::string(name)];
-    const auto minutes = parse_minutes(field(line, "MaxTime"));
+    const auto minutes = parse_minutes(field_of(line, "MaxTime"));
     if (minutes && *minutes >= 0) partition.max_minutes = minutes;
-    partition.num_nodes = number(field(line, "TotalNodes"));
-    partition.max_nodes = number(field(line, "MaxNodes"));
-    const auto state = field(line, "State");
+    partition.num_nodes = number(field_of(line, "TotalNodes"));
+    partition.max_nodes = number(field_of(line, "MaxNodes"));
+    const auto state = field_of(line, "State");
     if (state == "INACTIVE" || state == "DRAIN") partition.closed_state = state;
-    partition.is_default = field(line, "Default") == "YES";
-    const auto memory = field(line, "DefMemPerNode"), own_defaults = field(line, "JobDefaults");
+    partition.is_default = field_of(line, "Default") == "YES";
+    const auto memory = field_of(line, "DefMemPerNode"), own_defaults = field_of(line, "JobDefaults");
     partition.has_default_memory =
-        has_memory || (memory != "UNLIMITED" && !memory.empty()) || !field(line, "DefMemPerCPU").empty();
+        has_memory || (memory != "UNLIMITED" && !memory.empty()) || !field_of(line, "DefMemPerCPU").empty();
     partition.has_default_gpu_memory = is_default(own_defaults, "DefMemPerGPU");
-    partition.is_whole_node = field(line, "OverSubscribe") == "EXCLUSIVE" || is_linear;
+    partition.is_whole_node = field_of(line, "OverSubscribe") == "EXCLUSIVE" || is_linear;
     partition.has_default_cpus = is_default(own_defaults, "DefCpuPerGPU");
   }
   for (const auto line : lines_of(nodes)) {

@@ -11,7 +11,7 @@
 
 #include "yoke/base/cpu_set.h"
 #include "yoke/base/environment.h"
-#include "yoke/slurm/version.h"
+#include "yoke/slurm/words/version.h"
 
 namespace yoke::slurm::check {
 

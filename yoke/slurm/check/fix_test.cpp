@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "yoke/base/text.h"
 #include "yoke/slurm/check/report.h"
 
 namespace yoke::slurm::check {
@@ -81,6 +82,76 @@ TEST(SlurmShell, ReadsCommandsWordsAndVariables) {
   EXPECT_EQ(shell.commands.back().words.back().line, 17);
   EXPECT_THAT(shell.assigned, Contains("y"));
   for (const auto& use : shell.uses) EXPECT_NE(use.name, "NOT");
+}
+
+// What the shell of the script expands is in brackets.
+TEST(SlurmShell, TellsLiteralTextFromExpansions) {
+  for (const auto& [written, expected] :
+       std::initializer_list<std::pair<std::string, std::string>>{{"a$B.c", "a[$B].c"},
+                                                                  {"'$B'$C", "$B[$C]"},
+                                                                  {"\\$B", "$B"},
+                                                                  {"\"\\$B ${C:-$D}\"", "$B [${C:-$D}]"},
+                                                                  {"$'$B'", "$B"},
+                                                                  {"`a $B`c", "[`a $B`]c"},
+                                                                  {"'`a`'", "`a`"},
+                                                                  {"\"\\`a\\`$B\"", "`a`[$B]"},
+                                                                  {"x$(a '$B')", "x[$(a '$B')]"},
+                                                                  {"$((1 + $B))", "[$((1 + $B))]"},
+                                                                  {"$@$?", "[$@][$?]"},
+                                                                  {"$.$", "$.$"},
+                                                                  {"<(a $B)", "[<(a $B)]"},
+                                                                  {"--x=$B", "--x=[$B]"}}) {
+    const auto word = read_shell("x " + written).commands.back().words.back();
+    std::string shown;
+    for (size_t i = 0; i < word.text.size(); ++i) {
+      for (const auto& part : word.expansions) shown += part.end == i ? "]" : "";
+      for (const auto& part : word.expansions) shown += part.begin == i ? "[" : "";
+      shown += word.text[i];
+    }
+    if (!word.expansions.empty() && word.expansions.back().end == word.text.size()) shown += "]";
+    EXPECT_EQ(shown, expected) << written;
+  }
+  auto word = read_shell("x --a$A=b$C").commands.back().words.back();
+  word.drop_front(5);
+  EXPECT_EQ(word.text, "=b$C");
+  ASSERT_EQ(word.expansions.size(), 1U);
+  EXPECT_EQ(word.expansions[0].begin, 2U);
+  EXPECT_EQ(word.expansions[0].end, 4U);
+}
+
+// The end of a here-document may have a dollar.
+TEST(SlurmShell, EndsHereDocumentsAtTheirWord) {
+  for (const std::string word : {"'$E'", "\\$E"}) {
+    const auto shell = read_shell("cat <<" + word + "\nsrun ./a\n$E\nwait\n");
+    ASSERT_EQ(shell.here_documents.size(), 1U);
+    EXPECT_EQ(shell.here_documents[0].text, "srun ./a\n") << word;
+    EXPECT_EQ(shell.commands.back().name(), "wait") << word;
+  }
+}
+
+// Each row is a command and the program that it starts in the end.
+TEST(SlurmShell, FindsTheProgramBehindWrappers) {
+  for (const auto& [line, expected] :
+       std::initializer_list<std::pair<std::string, std::string>>{{"srun ./a", "srun"},
+                                                                  {"exec srun ./a", "srun"},
+                                                                  {"env -u X A=1 B=/x srun ./a", "srun"},
+                                                                  {"/usr/bin/time -f %e -o log srun ./a", "srun"},
+                                                                  {"timeout 60 srun ./a", "srun"},
+                                                                  {"timeout -k 5 -s INT 60 srun ./a", "srun"},
+                                                                  {"timeout --signal=INT 60 srun ./a", "srun"},
+                                                                  {"nice -n 10 nohup srun ./a", "srun"},
+                                                                  {"taskset -c 0-3 srun ./a", "srun"},
+                                                                  {"numactl -N 0 --membind=0 srun ./a", "srun"},
+                                                                  {"sudo -u me sbatch job.sh", "sbatch"},
+                                                                  {"exec ./a=b x", "a=b"},
+                                                                  {"exec", "exec"},
+                                                                  {"timeout 60", "60"},
+                                                                  {"python env.py srun", "python"}}) {
+    const auto script = read_script("job.sh", kFirstLines + line + "\n");
+    EXPECT_EQ(script.commands.back().name, expected) << line;
+    const auto words = option_words(words_of(line));
+    EXPECT_TRUE(words[num_wrapper_words(words)].text.ends_with(expected)) << line;
+  }
 }
 
 TEST(SlurmShell, ReadsAnyTextWithoutHarm) {

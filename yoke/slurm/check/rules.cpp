@@ -63,14 +63,14 @@ std::vector<Finding> check(const Subject& subject) {
     const auto answer = holds(rule, subject.version);
     if (answer == Holds::kNo) continue;
     Finder finder;
-    rule.check(subject, finder);
+    rule.check != nullptr ? rule.check(subject, finder) : find_exclusions(rule.id, subject, finder);
     for (const auto& hit : finder.hits()) {
       const auto severity = hit.severity.value_or(rule.severity);
       findings.push_back({.line = hit.line,
                           .rule = rule.id,
                           .severity = answer == Holds::kPerhaps ? lowered(severity) : severity,
-                          .message = plain(hit.message),
-                          .fix = plain(hit.fix.empty() ? rule.fix : hit.fix),
+                          .message = hit.message,
+                          .fix = hit.fix.empty() ? rule.fix : hit.fix,
                           .source = rule.source,
                           .slurm = versions_of(rule),
                           .edits = hit.edits});
@@ -113,15 +113,17 @@ std::vector<OptionWord> program_words(const Command& command) {
 
 std::optional<OptionWord> program_option(const std::vector<OptionWord>& words, std::string_view name) {
   for (size_t i = 0; i < words.size(); ++i) {
-    std::string_view text = words[i].text;
-    if (!text.starts_with("-")) continue;
-    while (text.starts_with("-")) text.remove_prefix(1);
-    const auto equals = text.find('=');
-    std::string option(text.substr(0, equals));
+    const auto& text = words[i].text;
+    const auto begin = text.find_first_not_of('-'), equals = text.find('=');
+    if (begin == 0 || begin >= equals) continue;
+    auto option = text.substr(begin, equals - begin);
     std::replace(option.begin(), option.end(), '_', '-');
     if (option != name) continue;
-    if (equals != text.npos) return OptionWord{std::string(text.substr(equals + 1)), words[i].line, words[i].is_known};
-    if (i + 1 < words.size()) return words[i + 1];
+    if (equals == text.npos && i + 1 < words.size()) return words[i + 1];
+    if (equals == text.npos) continue;
+    auto value = words[i];
+    value.drop_front(equals + 1);
+    return value;
   }
   return std::nullopt;
 }
@@ -177,15 +179,13 @@ bool gets_whole_nodes(const Subject& subject, const Request& job) {
   return job.has("exclusive") && value != "user" && value != "mcs";
 }
 
-bool mentions_variable(std::string_view text, std::string_view name) {
-  for (auto at = text.find(name); at != text.npos; at = text.find(name, at + 1)) {
+bool mentions_variable(const OptionWord& word, std::string_view name) {
+  for (auto at = word.text.find(name); at != word.text.npos; at = word.text.find(name, at + 1)) {
+    const auto before = std::string_view(word.text).substr(0, at);
     const auto end = at + name.size();
-    const bool is_whole =
-        end >= text.size() || (std::isalnum(static_cast<unsigned char>(text[end])) == 0 && text[end] != '_');
-    const bool is_dollar = at > 0 && (text[at - 1] == '$' || (at > 1 && text[at - 1] == '{' && text[at - 2] == '$'));
-    const auto dollar = at > 0 && text[at - 1] == '{' ? at - 2 : at - 1;
-    const bool is_escaped = is_dollar && dollar > 0 && text[dollar - 1] == '\x01';
-    if (is_whole && is_dollar && !is_escaped) return true;
+    const bool is_whole = end >= word.text.size() ||
+                          (std::isalnum(static_cast<unsigned char>(word.text[end])) == 0 && word.text[end] != '_');
+    if (is_whole && (before.ends_with('$') || before.ends_with("${")) && !word.is_literal(at)) return true;
   }
   return false;
 }

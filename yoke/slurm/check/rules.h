@@ -11,7 +11,7 @@
 
 #include "yoke/slurm/check/facts.h"
 #include "yoke/slurm/check/script.h"
-#include "yoke/slurm/version.h"
+#include "yoke/slurm/words/version.h"
 
 namespace yoke::slurm::check {
 
@@ -79,6 +79,9 @@ class Finder {
   std::vector<Hit> hits_;
 };
 
+/// The source of most rules.
+constexpr const char* kTried = "sbatch and srun 22.05.8 (tests/slurm/check_test.cpp)";
+
 struct Rule {
   const char* id;
   Severity severity;
@@ -88,7 +91,7 @@ struct Rule {
   const char* why;
   const char* fix;
   const char* source;
-  void (*check)(const Subject& subject, Finder& finder);
+  void (*check)(const Subject& subject, Finder& finder);  ///< Null: find_exclusions() is the whole rule.
 };
 
 std::span<const Rule> text_rules();
@@ -120,6 +123,9 @@ std::vector<Finding> check(const Subject& subject);
 
 // ---- What rules share
 
+/// Finds the pairs of options that exclude each other for this rule, in one request.
+void find_exclusions(std::string_view rule, const Subject& subject, Finder& finder);
+
 /// Calls `visit` for the request of the job (each component) and of each srun.
 void for_each_request(const Subject& subject,
                       const std::function<void(const Request& request, Program program, bool is_step)>& visit);
@@ -149,8 +155,8 @@ std::vector<std::string> hosts_in(const std::string& list);
 const PartitionFacts* partition_of(const Subject& subject, const Request& job);
 /// Whether a job gets its nodes as a whole, with all of their CPUs and GPUs: by --exclusive, or by its partition.
 bool gets_whole_nodes(const Subject& subject, const Request& job);
-/// Whether the shell of the script itself replaces $NAME or ${NAME...} in `text`.
-bool mentions_variable(std::string_view text, std::string_view name);
+/// Whether the shell of the script itself replaces $NAME or ${NAME...} in `word`.
+bool mentions_variable(const OptionWord& word, std::string_view name);
 /// Whether a command is the work of a job, and no preparation: a training, a launcher, a program in a folder.
 bool is_work(const Command& command);
 /// Whether the script exports `name` or assigns it anywhere.

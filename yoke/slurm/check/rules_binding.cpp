@@ -6,8 +6,8 @@
 
 #include "yoke/base/cpu_set.h"
 #include "yoke/base/text.h"
-#include "yoke/slurm/check/cpu_bind.h"
 #include "yoke/slurm/check/rules.h"
+#include "yoke/slurm/words/cpu_bind.h"
 
 namespace yoke::slurm::check {
 namespace {

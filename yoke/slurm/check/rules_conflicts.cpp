@@ -7,12 +7,10 @@
 
 #include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
-#include "yoke/slurm/check/values.h"
+#include "yoke/slurm/words/values.h"
 
 namespace yoke::slurm::check {
 namespace {
-
-constexpr const char* kTriedWith = "sbatch and srun 22.05.8 (tests/slurm/check_test.cpp)";
 
 /// Requests for a job: of a script, or of a command line. Steps are left out.
 void for_each_job(const Subject& subject, const std::function<void(const Request& job)>& visit) {
@@ -110,13 +108,6 @@ void check_array_of_components(const Subject& subject, Finder& finder) {
   }
 }
 
-void check_overlap_exclusive(const Subject& subject, Finder& finder) {
-  for_each_request(subject, [&](const Request& request, Program program, bool /*is_step*/) {
-    if (program != kSrun || !request.has("overlap") || !request.has("exclusive")) return;
-    finder.add(request.line_of("overlap", "exclusive"), "srun refuses --overlap with --exclusive");
-  });
-}
-
 /// Values that newer versions brought.
 bool is_newer_value(std::string_view option, const std::string& value, const char*& since) {
   if (option == "nodes" && value.find_first_of(",:") != value.npos) {
@@ -183,25 +174,24 @@ void check_short_tasks(const Subject& subject, Finder& finder) {
 constexpr Rule kConflictRules[] = {
     {"option-needs-another", Severity::kError, "", "", "An option without another one that it needs",
      "Slurm cannot tell how many tasks, sockets or nodes are meant, and refuses the job.",
-     "Add the option that the message names.", kTriedWith, check_needs_another},
+     "Add the option that the message names.", kTried, check_needs_another},
     {"gpus-fewer-than-nodes", Severity::kError, "", "", "Fewer GPUs than nodes",
-     "--gpus counts the GPUs of the whole job, and each node must get one.", "Ask for --gpus-per-node.", kTriedWith,
+     "--gpus counts the GPUs of the whole job, and each node must get one.", "Ask for --gpus-per-node.", kTried,
      check_gpus_under_nodes},
     {"nodelist-conflict", Severity::kError, "", "", "--nodelist does not fit --nodes or --exclude",
-     "All nodes of the list are required.", "Let the options agree.", kTriedWith, check_nodelist},
+     "All nodes of the list are required.", "Let the options agree.", kTried, check_nodelist},
     {"array-with-hetjob", Severity::kError, "", "", "--array for a heterogeneous job",
-     "Heterogeneous jobs cannot be arrays.", "Submit several jobs.", kTriedWith, check_array_of_components},
+     "Heterogeneous jobs cannot be arrays.", "Submit several jobs.", kTried, check_array_of_components},
     {"overlap-with-exclusive", Severity::kError, "", "", "srun --overlap with --exclusive",
-     "srun says: --exclusive and --overlap are mutually exclusive.", "Keep one of them.", kTriedWith,
-     check_overlap_exclusive},
+     "srun says: --exclusive and --overlap are mutually exclusive.", "Keep one of them.", kTried, nullptr},
     {"value-not-in-version", Severity::kError, "", "", "A value that this version does not have",
      "Some values came after 22.05. Needs --slurm or a cluster.", "Use a value that this version has.",
      "Slurm CHANGELOG 24.05 and 26.05, --exclusive; src/common/slurm_opt.c, 22.05.8 to 26.05.3", check_value_version},
     {"single-dash", Severity::kWarning, "", "", "A long option with one dash",
      "One dash and a word are a short option with its value, so that -output=x writes to utput=x.", "Write two dashes.",
-     kTriedWith, check_single_dash},
+     kTried, check_single_dash},
     {"tasks-shortened", Severity::kWarning, "", "", "--tasks, which means --tasks-per-node",
-     "Options may be cut short, and --tasks is the beginning of --tasks-per-node alone.", "Write --ntasks.", kTriedWith,
+     "Options may be cut short, and --tasks is the beginning of --tasks-per-node alone.", "Write --ntasks.", kTried,
      check_short_tasks},
 };
 

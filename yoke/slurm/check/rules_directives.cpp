@@ -6,7 +6,7 @@
 
 #include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
-#include "yoke/slurm/check/values.h"
+#include "yoke/slurm/words/values.h"
 
 namespace yoke::slurm::check {
 namespace {
@@ -74,9 +74,7 @@ class Comments {
 /// Whether a late directive asks only for what the header does not ask for, so that moving it contradicts nothing.
 bool adds_options(const Script& script, const Directive& directive) {
   if (script.is_het()) return false;
-  std::vector<OptionWord> words;
-  for (const auto& word : directive.words) words.push_back({.text = word});
-  const auto parsed = parse_options(kSbatch, words);
+  const auto parsed = parse_options(kSbatch, option_words(directive.words));
   return parsed.problems.empty() && std::ranges::none_of(parsed.given, [&](const GivenOption& given) {
            return script.job().has(given.spec->name);
          });
@@ -106,8 +104,7 @@ void check_late(const Subject& subject, Finder& finder) {
 }
 
 bool are_all_options(std::string_view text) {
-  std::vector<OptionWord> words;
-  for (const auto word : words_of(text)) words.push_back({.text = std::string(word)});
+  const auto words = option_words(words_of(text));
   return parse_options(kSbatch, words).num_used == words.size();
 }
 

@@ -100,7 +100,7 @@ bool tests_for_gpus(const Script& script, std::string_view variable) {
     if (command.name != "[" && command.name != "[[" && command.name != "test") return false;
     for (size_t i = 1; i + 1 < command.words.size(); ++i) {
       const auto& sign = command.words[i].text;
-      if ((sign == "-z" || sign == "-n") && mentions_variable(command.words[i + 1].text, variable)) return true;
+      if ((sign == "-z" || sign == "-n") && mentions_variable(command.words[i + 1], variable)) return true;
     }
     return false;
   });
@@ -268,8 +268,9 @@ bool starts_itself(const Script& script) {
   return std::any_of(script.commands.begin(), script.commands.end(), [&](const Command& command) {
     const auto words = command.name == "srun" ? program_words(command) : std::vector<OptionWord>{};
     return std::any_of(words.begin(), words.end(), [&](const OptionWord& word) {
+      if (word.is_known()) return !script.path.empty() && word.text == script.path;
       return word.text == "$0" || word.text == "${0}" || word.text.starts_with("$BASH_SOURCE") ||
-             word.text.starts_with("${BASH_SOURCE") || (!script.path.empty() && word.text == script.path);
+             word.text.starts_with("${BASH_SOURCE");
     });
   });
 }
@@ -293,10 +294,10 @@ void find_rank_in_variable(const Subject& subject, const Step& step, Finder& fin
   for (const auto& command : subject.script.shell.commands) {
     if (command.is_in_function || command.is_in_substitution || command.subshell > 0) continue;
     for (const auto& assignment : command.assignments) {
-      const auto is_used = [&](const OptionWord& word) { return mentions_variable(word.text, assignment.name); };
+      const auto is_used = [&](const OptionWord& word) { return mentions_variable(word, assignment.name); };
       if (is_rank_name(assignment.name) || std::none_of(words.begin(), words.end(), is_used)) continue;
       for (const auto* variable : {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"}) {
-        if (!mentions_variable(assignment.value.text, variable)) continue;
+        if (!mentions_variable(assignment.value, variable)) continue;
         if (std::string_view(variable) == "SLURM_NODEID" && step.layout.nodes == 1) continue;
         finder.add(assignment.line,
                    fmt::format("the batch shell replaces ${} in {} by 0, so all tasks of srun on line {} get 0",
@@ -317,7 +318,7 @@ void check_rank_in_batch(const Subject& subject, Finder& finder) {
     for (const auto& assignment : command.assignments) {
       if (!is_rank_name(assignment.name) || has_one_task) continue;
       for (const auto* variable : {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"}) {
-        if (!mentions_variable(assignment.value.text, variable)) continue;
+        if (!mentions_variable(assignment.value, variable)) continue;
         finder.add(assignment.line,
                    fmt::format("{}=${} is 0 for all ranks: the batch script runs once, and tasks inherit its value",
                                assignment.name, variable),
@@ -332,7 +333,7 @@ void check_rank_in_batch(const Subject& subject, Finder& finder) {
     find_rank_in_variable(subject, step, finder);
     for (const auto& word : program_words(*step.command)) {
       for (const auto* variable : {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"}) {
-        if (!mentions_variable(word.text, variable) ||
+        if (!mentions_variable(word, variable) ||
             (std::string_view(variable) == "SLURM_NODEID" && step.layout.nodes == 1))
           continue;
         finder.add(
@@ -414,12 +415,12 @@ void check_workers(const Subject& subject, Finder& finder) {
   const auto judge = [&](const std::vector<OptionWord>& words, const Layout& layout) {
     const auto given = program_option(words, "num-workers");
     const auto other = given ? given : program_option(words, "workers");
-    const auto workers = other && other->is_known ? parse_count(other->text) : std::nullopt;
+    const auto workers = other && other->is_known() ? parse_count(other->text) : std::nullopt;
     if (!workers || !layout.cpus_per_task) return;
     const auto processes = program_option(words, "nproc-per-node");
     const auto ranks = launcher_of(words).empty() ? std::optional<int64_t>(1)
-                       : processes                ? (processes->is_known ? parse_count(processes->text) : std::nullopt)
-                                                  : std::nullopt;
+                       : processes ? (processes->is_known() ? parse_count(processes->text) : std::nullopt)
+                                   : std::nullopt;
     if (!ranks) {
       if (*workers <= *layout.cpus_per_task) return;
     } else if (*workers * *ranks <= *layout.cpus_per_task) {
@@ -497,7 +498,7 @@ void check_tasks_per_node(const Subject& subject, Finder& finder) {
     const auto words = program_words(command);
     if (launcher_of(words).empty()) continue;
     const auto processes = program_option(words, "nproc-per-node");
-    if (!processes || !mentions_variable(processes->text, "SLURM_TASKS_PER_NODE") ||
+    if (!processes || !mentions_variable(*processes, "SLURM_TASKS_PER_NODE") ||
         processes->text.find("%%") != std::string::npos)
       continue;
     finder.add(processes->line, "$SLURM_TASKS_PER_NODE is no number on several nodes; it looks like 4(x2)",

@@ -127,7 +127,7 @@ void check_late_options(const Subject& subject, Finder& finder) {
     if (words.size() < 2 || words.front().text.starts_with("-")) continue;
     for (size_t i = 1; i < words.size(); ++i) {
       const auto& text = words[i].text;
-      if (!words[i].is_known || !text.starts_with("--")) continue;
+      if (!words[i].is_known() || !text.starts_with("--")) continue;
       const auto option = text.substr(2, text.find('=') == text.npos ? text.npos : text.find('=') - 2);
       if (find_option(kSbatch, option) == nullptr) continue;
       finder.add(

@@ -5,7 +5,7 @@
 
 #include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
-#include "yoke/slurm/check/values.h"
+#include "yoke/slurm/words/values.h"
 
 namespace yoke::slurm::check {
 namespace {
@@ -290,7 +290,7 @@ void check_too_few_gpus(const Subject& subject, Finder& finder) {
                          : launcher == "accelerate launch" ? "num-processes"
                                                            : "nproc-per-node";
     const auto given = program_option(words, option);
-    if (!given || !given->is_known || (launcher == "accelerate launch" && layout.nodes != 1)) return;
+    if (!given || !given->is_known() || (launcher == "accelerate launch" && layout.nodes != 1)) return;
     const auto count = parse_count(given->text);
     if (!count) return;
     const bool has_all_gpus = !is_step && gets_whole_nodes(subject, subject.script.job());

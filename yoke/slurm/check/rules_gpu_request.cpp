@@ -205,12 +205,10 @@ void check_per_gpu_without(const Subject& subject, Finder& finder) {
   }
 }
 
-constexpr const char* kTriedGpus = "sbatch and srun 22.05.8 (tests/slurm/check_test.cpp)";
-
 constexpr Rule kGpuRequestRules[] = {
     {"gpus-not-multiple", Severity::kError, "", "", "--gpus does not fit --gpus-per-node",
      "The number of nodes follows from both, and must be a whole number that is asked for.",
-     "Keep --gpus-per-node alone.", kTriedGpus, check_gpus_multiple},
+     "Keep --gpus-per-node alone.", kTried, check_gpus_multiple},
     {"gpus-tasks-mismatch", Severity::kError, "", "", "--gpus, --gpus-per-task and the tasks do not fit together",
      "Slurm says: Based on --gpus and --gpus-per-task number of requested tasks differ from -n/--ntasks.",
      "Leave --gpus out.",
@@ -232,7 +230,7 @@ constexpr Rule kGpuRequestRules[] = {
     {"gres-differs", Severity::kWarning, "", "25.11", "--gres=gpu and --gpus-per-node ask for different numbers",
      "Accepted without a message: --gres counts, but srun asks for what --gpus-per-node says, and is refused if that "
      "is more.",
-     "Keep --gpus-per-node.", kTriedGpus, check_gres_differs},
+     "Keep --gpus-per-node.", kTried, check_gres_differs},
     {"gres-type-and-count", Severity::kError, "", "", "GPUs with a type in one option, and without in another",
      "Slurm says: Invalid GRES specification (with and without type identification).",
      "Name the type in all, or in none.",
@@ -240,7 +238,7 @@ constexpr Rule kGpuRequestRules[] = {
      "(tests/slurm/check_test.cpp)",
      check_gres_typed},
     {"gres-name", Severity::kError, "", "", "--gres with a name that is not a resource", "The name of GPUs is gpu.",
-     "Write --gres=gpu:NUMBER.", kTriedGpus, check_gres_name},
+     "Write --gres=gpu:NUMBER.", kTried, check_gres_name},
     {"per-gpu-without-gpus", Severity::kWarning, "", "",
      "--mem-per-gpu, --cpus-per-gpu or --ntasks-per-gpu without GPUs",
      "--mem-per-gpu and --ntasks-per-gpu are refused; --cpus-per-gpu has no effect in 22.05, and is refused since "

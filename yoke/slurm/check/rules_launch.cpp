@@ -33,7 +33,7 @@ void check_standalone(const Subject& subject, Finder& finder) {
         std::find_if(words.begin(), words.end(), [](const OptionWord& word) { return word.text == "--standalone"; });
     if (is_standalone == words.end()) return;
     const auto asked = program_option(words, "nnodes");
-    const int64_t count = asked && asked->is_known ? parse_count(asked->text).value_or(0) : 0;
+    const int64_t count = asked && asked->is_known() ? parse_count(asked->text).value_or(0) : 0;
     if (count > 1) {
       finder.add(is_standalone->line,
                  fmt::format("{} --standalone meets others at localhost alone, and waits there for the {} nodes of "
@@ -52,7 +52,7 @@ void check_nnodes(const Subject& subject, Finder& finder) {
                                  const Layout& layout, bool is_step) {
     const auto nodes = layout.nodes;
     const auto given = program_option(words, launcher == "accelerate launch" ? "num-machines" : "nnodes");
-    const auto count = given && given->is_known ? parse_count(given->text) : std::nullopt;
+    const auto count = given && given->is_known() ? parse_count(given->text) : std::nullopt;
     if (is_step && count == layout.ntasks) return;  // a launcher for each rank is a node to torchrun
     // Several launchers by hand, one in each iteration of a loop or each step, are not counted.
     if (!count || !nodes || *count == *nodes || (!is_step && *nodes > 1)) return;
@@ -81,7 +81,7 @@ void check_world_size(const Subject& subject, Finder& finder) {
   std::erase_if(steps, [](const Step& step) { return is_small_program(program_words(*step.command)); });
   // "${step[@]}" may be a step too.
   const bool may_start_more = std::any_of(script.commands.begin(), script.commands.end(), [](const Command& command) {
-    return !command.words.front().is_known && command.words.front().text.starts_with("$");
+    return !command.words.front().is_known() && command.words.front().text.starts_with("$");
   });
   if (steps.empty() || may_start_more) return;
   for (const auto& command : script.shell.commands) {
@@ -137,7 +137,7 @@ void check_mpirun_count(const Subject& subject, Finder& finder) {
         if (text == option && i + 1 < command.words.size()) given = command.words[i + 1];
       }
     }
-    const auto count = given && given->is_known ? parse_count(given->text) : std::nullopt;
+    const auto count = given && given->is_known() ? parse_count(given->text) : std::nullopt;
     if (!count || !ntasks || shares || *count <= *ntasks) continue;
     finder.add(given->line,
                fmt::format("{} starts {} ranks, but the job has {} task{}: Open MPI says that there are not enough "

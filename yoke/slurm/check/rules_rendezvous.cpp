@@ -14,7 +14,7 @@ bool is_torchrun(std::string_view launcher) {
 }
 
 /// Whether a word may stand for options that are not seen: $ARGS, "${ARGS[@]}".
-bool may_hold_options(const OptionWord& word) { return !word.is_known && word.text.starts_with("$"); }
+bool may_hold_options(const OptionWord& word) { return !word.is_known() && word.text.starts_with("$"); }
 
 void check_no_rendezvous(const Subject& subject, Finder& finder) {
   if (subject.is_command_line) return;
@@ -35,7 +35,7 @@ void check_no_rendezvous(const Subject& subject, Finder& finder) {
                  fmt::format("{} without --nnodes trains on each of the {} nodes alone", launcher, *step.layout.nodes));
       continue;
     }
-    if (nodes->is_known && parse_count(nodes->text) == 1) continue;  // nnodes-mismatch says so
+    if (nodes->is_known() && parse_count(nodes->text) == 1) continue;  // nnodes-mismatch says so
     const auto backend = program_option(words, "rdzv-backend");
     const bool is_static = !backend || backend->text == "static";
     const bool has_endpoint = program_option(words, "rdzv-endpoint").has_value();
@@ -56,22 +56,21 @@ void check_no_rendezvous(const Subject& subject, Finder& finder) {
   }
 }
 
-/// The beginnings of what differs from task to task, after the mark of a dollar that the batch shell does not expand.
+/// The beginnings of what differs from task to task, if the batch shell does not expand it.
 constexpr std::string_view kOwnHost[] = {"$(hostname",       "`hostname",         "$HOSTNAME", "${HOSTNAME",
                                          "$SLURMD_NODENAME", "${SLURMD_NODENAME", "$(uname -n"};
 constexpr std::string_view kOwnNumber[] = {"$RANDOM", "${RANDOM", "$$", "$(date", "$(uuidgen", "`date", "`uuidgen"};
 
-/// What `text` begins with; empty if it is nothing of `starts` that the task expands.
+/// What follows `name` in `word`; empty if it is nothing of `starts` that the task expands.
 template <size_t N>
-std::string_view own_value(std::string_view text, const std::string_view (&starts)[N]) {
-  while (!text.empty() && (text[0] == '"' || text[0] == '\'')) text.remove_prefix(1);
-  if (!text.starts_with('\x01')) return {};
-  text.remove_prefix(1);
-  for (const auto start : starts) {
-    // "$(" has a mark before the dollar alone.
-    if (text.starts_with(start)) return text.substr(0, std::min(text.find_first_of(":\" ';&"), text.size()));
-  }
-  return {};
+std::string_view own_value(const OptionWord& word, std::string_view name, const std::string_view (&starts)[N]) {
+  const auto found = word.text.find(name);
+  if (found == word.text.npos) return {};
+  const auto at = word.text.find_first_not_of("\"'", found + name.size());
+  if (at == word.text.npos || !word.is_literal(at)) return {};
+  const auto text = std::string_view(word.text).substr(at);
+  const bool is_own = std::ranges::any_of(starts, [&](std::string_view start) { return text.starts_with(start); });
+  return is_own ? text.substr(0, text.find_first_of(":\" ';&")) : std::string_view();
 }
 
 void check_rendezvous_per_task(const Subject& subject, Finder& finder) {
@@ -85,8 +84,7 @@ void check_rendezvous_per_task(const Subject& subject, Finder& finder) {
       for (const std::string_view name : {"MASTER_ADDR=", "master-addr=", "master_addr=", "master-addr ",
                                           "master_addr ", "rdzv-endpoint=", "rdzv_endpoint=", "rdzv-endpoint ",
                                           "rdzv_endpoint ", "main_process_ip=", "main_process_ip "}) {
-        const auto at = text.find(name);
-        const auto own = at == text.npos ? std::string_view() : own_value(text.substr(at + name.size()), kOwnHost);
+        const auto own = own_value(word, name, kOwnHost);
         if (own.empty()) continue;
         finder.add(
             word.line,
@@ -95,8 +93,7 @@ void check_rendezvous_per_task(const Subject& subject, Finder& finder) {
       }
       for (const std::string_view name : {"rdzv-id=", "rdzv_id=", "rdzv-id ", "rdzv_id ",
                                           "MASTER_PORT=", "master-port=", "master_port=", "main_process_port="}) {
-        const auto at = text.find(name);
-        const auto own = at == text.npos ? std::string_view() : own_value(text.substr(at + name.size()), kOwnNumber);
+        const auto own = own_value(word, name, kOwnNumber);
         if (own.empty()) continue;
         finder.add(word.line, fmt::format("each task makes {}{} for itself, so no two of them agree", name, own),
                    "Let the batch shell make it, before srun; $SLURM_JOB_ID is the same for all tasks.");
@@ -117,7 +114,7 @@ void check_port_of_job(const Subject& subject, Finder& finder) {
   };
   for (const auto& command : subject.script.shell.commands) {
     for (const auto& assignment : command.assignments) {
-      if (assignment.name == "MASTER_PORT" && is_job_id(assignment.value.text)) {
+      if (assignment.name == "MASTER_PORT" && !assignment.value.is_known() && is_job_id(assignment.value.text)) {
         tell(assignment.line, "MASTER_PORT=", assignment.value.text);
       }
     }

@@ -9,14 +9,29 @@
 namespace yoke::slurm::check {
 namespace {
 
-constexpr const char* kTested = "sbatch and srun 22.05.8 (tests/slurm/check_test.cpp)";
-
-/// Reports at the later of two options, if a request has both.
-void tell_both(const Subject& subject, Finder& finder, const char* a, const char* b, const std::string& message) {
-  for_each_request(subject, [&](const Request& request, Program /*program*/, bool /*is_step*/) {
-    if (request.has(a) && request.has(b)) finder.add(request.line_of(a, b), message);
-  });
-}
+/// Options that exclude each other, and the message, which names both.
+struct Exclusion {
+  std::string_view rule;
+  const char *option, *other, *message;
+  unsigned programs = kAll;
+};
+constexpr const char* kRefused = "--{} and --{} exclude each other, and the job is refused";
+constexpr const char* kDropped = "since Slurm 25.11, --{} is ignored without a message if --{} is given too";
+constexpr Exclusion kExclusions[] = {
+    {"cpus-per-gpu-with-cpus-per-task", "cpus-per-gpu", "cpus-per-task", kRefused},
+    {"ntasks-per-gpu-conflict", "ntasks-per-gpu", "ntasks-per-node", kRefused},
+    {"ntasks-per-gpu-conflict", "ntasks-per-gpu", "gpus-per-task", kRefused},
+    {"ntasks-per-gpu-conflict", "ntasks-per-gpu", "gpus-per-socket", kRefused},
+    {"ntasks-per-gpu-conflict", "ntasks-per-gpu", "tres-per-task", kRefused},
+    {"ntasks-per-gpu-pending", "ntasks-per-gpu", "cpus-per-task",
+     "a job with --{} and --{} may stay pending for ever before Slurm 25.05.1"},
+    {"core-and-thread-spec", "core-spec", "thread-spec", kRefused},
+    {"quiet-and-verbose", "quiet", "verbose", "--{} and --{} together are refused"},
+    {"requeue-contradiction", "requeue", "no-requeue", "--{} and --{} contradict each other; the last one counts"},
+    {"hint-with-sockets", "hint", "cores-per-socket", kDropped},
+    {"hint-with-sockets", "hint", "sockets-per-node", kDropped},
+    {"overlap-with-exclusive", "overlap", "exclusive", "srun refuses --{} with --{}", kSrun},
+};
 
 void check_memory_options(const Subject& subject, Finder& finder) {
   for_each_request(subject, [&](const Request& request, Program program, bool /*is_step*/) {
@@ -109,18 +124,6 @@ void check_fewer_tasks(const Subject& subject, Finder& finder) {
   }
 }
 
-void check_cpus_per_gpu_task(const Subject& subject, Finder& finder) {
-  tell_both(subject, finder, "cpus-per-gpu", "cpus-per-task",
-            "--cpus-per-gpu and --cpus-per-task exclude each other, and the job is refused");
-}
-
-void check_ntasks_per_gpu(const Subject& subject, Finder& finder) {
-  for (const auto* other : {"ntasks-per-node", "gpus-per-task", "gpus-per-socket", "tres-per-task"}) {
-    tell_both(subject, finder, "ntasks-per-gpu", other,
-              fmt::format("--ntasks-per-gpu and --{} exclude each other, and the job is refused", other));
-  }
-}
-
 void check_ntasks_per_gpu_ntasks(const Subject& subject, Finder& finder) {
   for (const auto& job : subject.script.components) {
     const auto per_gpu = job.count("ntasks-per-gpu"), ntasks = job.count("ntasks");
@@ -149,11 +152,6 @@ void check_ntasks_per_gpu_ntasks(const Subject& subject, Finder& finder) {
   }
 }
 
-void check_ntasks_per_gpu_cpus(const Subject& subject, Finder& finder) {
-  tell_both(subject, finder, "ntasks-per-gpu", "cpus-per-task",
-            "a job with --ntasks-per-gpu and --cpus-per-task may stay pending for ever before Slurm 25.05.1");
-}
-
 void check_exclusive_share(const Subject& subject, Finder& finder) {
   const bool is_refused = subject.version && *subject.version >= Version{23, 2, 0};
   for_each_request(subject, [&](const Request& request, Program /*program*/, bool /*is_step*/) {
@@ -161,20 +159,6 @@ void check_exclusive_share(const Subject& subject, Finder& finder) {
     finder.add_as(is_refused ? Severity::kError : Severity::kWarning, request.line_of("exclusive", "oversubscribe"),
                   "--exclusive and --oversubscribe exclude each other since Slurm 23.02; before, the last one counted");
   });
-}
-
-void check_specialised(const Subject& subject, Finder& finder) {
-  tell_both(subject, finder, "core-spec", "thread-spec",
-            "--core-spec and --thread-spec exclude each other, and the job is refused");
-}
-
-void check_quiet(const Subject& subject, Finder& finder) {
-  tell_both(subject, finder, "quiet", "verbose", "--quiet and --verbose together are refused");
-}
-
-void check_requeue(const Subject& subject, Finder& finder) {
-  tell_both(subject, finder, "requeue", "no-requeue",
-            "--requeue and --no-requeue contradict each other; the last one counts");
 }
 
 void check_time_min(const Subject& subject, Finder& finder) {
@@ -198,13 +182,6 @@ void check_hint(const Subject& subject, Finder& finder) {
       return;
     }
   });
-}
-
-void check_hint_new(const Subject& subject, Finder& finder) {
-  for (const auto* other : {"cores-per-socket", "sockets-per-node"}) {
-    tell_both(subject, finder, "hint", other,
-              fmt::format("since Slurm 25.11, --hint is ignored without a message if --{} is given too", other));
-  }
 }
 
 void check_ntasks_per_core(const Subject& subject, Finder& finder) {
@@ -321,10 +298,10 @@ constexpr Rule kRequestRules[] = {
      "They exclude each other: fatal.", "Keep one of them.", kValidate, check_memory_options},
     {"tasks-over-nodes", Severity::kError, "", "23.11", "More tasks than nodes times --ntasks-per-node",
      "sbatch refuses the job. Since 24.05, --ntasks takes precedence (CHANGELOG 24.05.0rc1).",
-     "Give nodes and --ntasks-per-node alone.", kTested, check_tasks_fit},
+     "Give nodes and --ntasks-per-node alone.", kTried, check_tasks_fit},
     {"tasks-per-node-ignored", Severity::kWarning, "", "", "srun ignores --ntasks-per-node",
      "With more tasks than fit, srun runs all of them, with a warning among the output.",
-     "Give --nodes and --ntasks-per-node alone.", kTested, check_tasks_ignored},
+     "Give --nodes and --ntasks-per-node alone.", kTried, check_tasks_ignored},
     {"tasks-uneven", Severity::kWarning, "", "", "Fewer tasks than nodes times --ntasks-per-node",
      "The job is accepted. Its variables contradict each other, and nodes have unequal numbers of tasks.",
      "Give --nodes and --ntasks-per-node alone.",
@@ -332,40 +309,40 @@ constexpr Rule kRequestRules[] = {
      check_tasks_uneven},
     {"fewer-tasks-than-nodes", Severity::kWarning, "", "", "Fewer tasks than nodes",
      "Slurm reduces the number of nodes and only warns.", "Ask for as many nodes as tasks, or use --ntasks-per-node.",
-     kTested, check_fewer_tasks},
+     kTried, check_fewer_tasks},
     {"cpus-per-gpu-with-cpus-per-task", Severity::kError, "", "", "--cpus-per-gpu with --cpus-per-task",
      "Refused as an invalid gres specification until 23.02, and fatal since 23.11 (CHANGELOG 23.11.0rc1).",
-     "Keep --cpus-per-task.", kValidate, check_cpus_per_gpu_task},
+     "Keep --cpus-per-task.", kValidate, nullptr},
     {"ntasks-per-gpu-conflict", Severity::kError, "", "",
      "--ntasks-per-gpu with --ntasks-per-node, --gpus-per-task, --gpus-per-socket or --tres-per-task", "fatal.",
-     "Give --gpus-per-node and --ntasks-per-node.", kValidate, check_ntasks_per_gpu},
+     "Give --gpus-per-node and --ntasks-per-node.", kValidate, nullptr},
     {"ntasks-per-gpu-overrides", Severity::kWarning, "", "", "--ntasks-per-gpu makes another number of tasks",
      "srun starts GPUs times --ntasks-per-gpu tasks, or --ntasks if that is more; with GPUs on each node, more are "
      "refused.",
-     "Leave --ntasks out.", kTested, check_ntasks_per_gpu_ntasks},
+     "Leave --ntasks out.", kTried, check_ntasks_per_gpu_ntasks},
     {"ntasks-per-gpu-pending", Severity::kWarning, "", "25.05.0", "--ntasks-per-gpu with --cpus-per-task",
      "Such jobs stay pending for ever.", "Give --gpus-per-node and --ntasks-per-node.",
      "Slurm CHANGELOG 25.05.1: Fix jobs requesting --ntasks-per-gpu and --cpus-per-task staying in pending state "
      "forever",
-     check_ntasks_per_gpu_cpus},
+     nullptr},
     {"exclusive-with-oversubscribe", Severity::kError, "", "", "--exclusive with --oversubscribe",
      "Refused since 23.02; before, the last one counts without a message.", "Keep one of them.",
      "Slurm CHANGELOG 23.02.0rc1: Change --oversubscribe and --exclusive to be mutually exclusive",
      check_exclusive_share},
     {"core-and-thread-spec", Severity::kError, "", "", "--core-spec with --thread-spec", "fatal.", "Keep one of them.",
-     kValidate, check_specialised},
+     kValidate, nullptr},
     {"quiet-and-verbose", Severity::kError, "", "", "--quiet with --verbose", "sbatch refuses both together.",
-     "Keep one of them.", kTested, check_quiet},
+     "Keep one of them.", kTried, nullptr},
     {"requeue-contradiction", Severity::kWarning, "", "", "--requeue with --no-requeue", "The last one counts.",
-     "Keep one of them.", kTested, check_requeue},
+     "Keep one of them.", kTried, nullptr},
     {"time-min-over-time", Severity::kError, "", "", "--time-min over --time",
-     "Slurm says: Invalid time-min specification.", "Let --time be the longer one.", kTested, check_time_min},
+     "Slurm says: Invalid time-min specification.", "Let --time be the longer one.", kTried, check_time_min},
     {"hint-ignored", Severity::kWarning, "", "", "--hint with options that switch it off",
      "sbatch and srun drop --hint, and say so with --verbose alone.", "Keep --hint or the other options.",
      "Slurm src/common/slurm_opt.c, validate_hint_option", check_hint},
     {"hint-with-sockets", Severity::kWarning, "25.11", "", "--hint with --cores-per-socket or --sockets-per-node",
      "--hint is dropped.", "Keep --hint or the other options.",
-     "Slurm CHANGELOG 25.11.0rc1: Job option --hint is now mutually exclusive with both", check_hint_new},
+     "Slurm CHANGELOG 25.11.0rc1: Job option --hint is now mutually exclusive with both", nullptr},
     {"ntasks-per-core-over-threads", Severity::kError, "23.02", "", "--ntasks-per-core over --threads-per-core",
      "The programs check this and abort.", "Let --ntasks-per-core be at most --threads-per-core.",
      "Slurm CHANGELOG 23.02.0rc1: check and abort if ntasks-per-core > threads-per-core", check_ntasks_per_core},
@@ -395,6 +372,16 @@ constexpr Rule kRequestRules[] = {
 };
 
 }  // namespace
+
+void find_exclusions(std::string_view rule, const Subject& subject, Finder& finder) {
+  for (const auto& one : kExclusions) {
+    if (one.rule != rule) continue;
+    for_each_request(subject, [&](const Request& request, Program program, bool /*is_step*/) {
+      if ((program & one.programs) == 0 || !request.has(one.option) || !request.has(one.other)) return;
+      finder.add(request.line_of(one.option, one.other), fmt::format(fmt::runtime(one.message), one.option, one.other));
+    });
+  }
+}
 
 std::span<const Rule> request_rules() { return kRequestRules; }
 

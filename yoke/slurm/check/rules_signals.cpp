@@ -81,7 +81,7 @@ bool has_trap_for(const Script& script, const std::string& signal) {
   return std::any_of(script.commands.begin(), script.commands.end(), [&](const Command& command) {
     return command.name == "trap" && command.words.size() > 2 &&
            std::any_of(command.words.begin() + 2, command.words.end(),
-                       [&](const OptionWord& word) { return !word.is_known || signal_of(word.text) == signal; });
+                       [&](const OptionWord& word) { return !word.is_known() || signal_of(word.text) == signal; });
   });
 }
 
@@ -132,7 +132,7 @@ void check_signal_unheard(const Subject& subject, Finder& finder) {
   for (const auto& command : script.commands) {
     if (is_work(command) && work == nullptr) work = &command;
     const bool may_start_steps = command.name == "bash" || command.name == "sh" || command.name == "make" ||
-                                 command.name.ends_with(".sh") || !command.words.front().is_known;
+                                 command.name.ends_with(".sh") || !command.words.front().is_known();
     if (may_start_steps) return;
   }
   if (work == nullptr) return;

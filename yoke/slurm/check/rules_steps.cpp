@@ -5,9 +5,9 @@
 #include <set>
 
 #include "yoke/base/text.h"
-#include "yoke/slurm/check/cpu_bind.h"
 #include "yoke/slurm/check/rules.h"
 #include "yoke/slurm/check/rules_step_size.h"
+#include "yoke/slurm/words/cpu_bind.h"
 
 namespace yoke::slurm::check {
 namespace {
@@ -116,7 +116,7 @@ void check_launcher_many(const Subject& subject, Finder& finder) {
                           launcher, *tasks)
             : fmt::format("srun starts {} on each node {} times, and each one starts workers of its own{}", launcher,
                           *tasks,
-                          workers && workers->is_known ? fmt::format(" ({} times {})", *tasks, workers->text) : ""),
+                          workers && workers->is_known() ? fmt::format(" ({} times {})", *tasks, workers->text) : ""),
         "Give srun --ntasks-per-node=1 (and -n as the number of nodes), with all CPUs for that task.");
   }
 }

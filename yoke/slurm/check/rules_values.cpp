@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "yoke/slurm/check/rules.h"
-#include "yoke/slurm/check/values.h"
+#include "yoke/slurm/words/values.h"
 
 namespace yoke::slurm::check {
 namespace {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cctype>
+#include <map>
+#include <optional>
 
 #include "yoke/base/text.h"
 
@@ -29,17 +31,44 @@ bool names_shell(std::string_view first_line) {
   return true;
 }
 
+/// A program that starts the one after its options and `num_operands` words.
+struct Wrapper {
+  std::string_view name;
+  std::string_view letters;  ///< Of its options with a value.
+  size_t num_operands = 0;
+};
+constexpr Wrapper kWrappers[] = {
+    {"command", ""},        {"env", "CSu"}, {"exec", "a"},           {"nice", "n"},      {"nohup", ""},
+    {"numactl", "CNPimpw"}, {"time", "fo"}, {"sudo", "CDRTUghprtu"}, {"taskset", "", 1}, {"timeout", "ks", 1},
+};
+
+using Values = std::map<std::string, std::string>;
+
+/// The text of `word` with $NAME and ${NAME} replaced. nullopt if something else is expanded.
+std::optional<std::string> expand(const OptionWord& word, const Values& values) {
+  std::string result;
+  size_t at = 0;
+  for (const auto& [begin, end] : word.expansions) {
+    auto name = word.text.substr(begin + 1, end - begin - 1);
+    if (name.starts_with('{') && name.ends_with('}')) name = name.substr(1, name.size() - 2);
+    const auto found = word.text[begin] == '$' ? values.find(name) : values.end();
+    if (found == values.end()) return std::nullopt;
+    result += word.text.substr(at, begin - at) + found->second;
+    at = end;
+  }
+  return result + word.text.substr(at);
+}
+
 /// Runs through the commands and keeps the values of variables that are certain.
 class Evaluator {
  public:
-  Evaluator(Script& script, std::map<std::string, std::string> values) : script_(script), values_(std::move(values)) {}
+  Evaluator(Script& script, Values values) : script_(script), values_(std::move(values)) {}
 
   void run() {
     for (const auto& shell : script_.shell.commands) {
       if (!shell.words.empty()) add(shell);
       assign(shell);
     }
-    script_.final_values = values_;
   }
 
  private:
@@ -52,7 +81,7 @@ class Evaluator {
                                 shell.words[0].text != "local" && shell.words[0].text != "typeset";
     if (is_for_command) return;
     for (const auto& assignment : shell.assignments) {
-      auto value = assignment.is_array ? std::nullopt : expand(assignment.value.text, values_);
+      auto value = assignment.is_array ? std::nullopt : expand(assignment.value, values_);
       if (value && assignment.is_appended) {
         const auto before = values_.find(assignment.name);
         value = before == values_.end() ? std::nullopt : std::optional(before->second + *value);
@@ -74,39 +103,18 @@ class Evaluator {
     Command command;
     command.shell = &shell;
     for (const auto& word : shell.words) {
-      if (!word.has_expansion) {
-        command.words.push_back({word.text, word.line, true});
-        continue;
-      }
-      const auto value = expand(word.text, values_);
+      const auto value = expand(word, values_);
       if (!value) {
-        command.words.push_back({word.text, word.line, false});
-      } else if (word.is_quoted) {
-        command.words.push_back({*value, word.line, true});
+        command.words.push_back(word);
+      } else if (word.is_known() || word.is_quoted) {
+        command.words.push_back({*value, word.line});
       } else {
-        for (const auto part : words_of(*value)) command.words.push_back({std::string(part), word.line, true});
+        for (const auto part : words_of(*value)) command.words.push_back({std::string(part), word.line});
       }
     }
     if (command.words.empty()) return;
-    // Wrappers that start the next word.
-    size_t first = 0;
-    while (first + 1 < command.words.size()) {
-      const auto& text = command.words[first].text;
-      const auto next_is_option = command.words[first + 1].text.starts_with("-");
-      if (text == "exec" || text == "time" || text == "nohup" || text == "command" || text == "env" ||
-          text == "/usr/bin/time" || text == "numactl" || text == "timeout" || text == "taskset" || text == "nice") {
-        ++first;
-        if (text == "timeout" && !next_is_option) ++first;
-        while (first + 1 < command.words.size() && (command.words[first].text.starts_with("-") ||
-                                                    command.words[first].text.find('=') != std::string::npos)) {
-          ++first;
-        }
-        continue;
-      }
-      break;
-    }
-    if (first >= command.words.size()) first = 0;
-    command.words.erase(command.words.begin(), command.words.begin() + static_cast<std::ptrdiff_t>(first));
+    const auto first = static_cast<std::ptrdiff_t>(num_wrapper_words(command.words));
+    command.words.erase(command.words.begin(), command.words.begin() + first);
     command.name = base_name(command.words[0].text);
     if (command.name == "srun" || command.name == "sbatch" || command.name == "salloc") {
       const std::vector<OptionWord> rest(command.words.begin() + 1, command.words.end());
@@ -121,12 +129,12 @@ class Evaluator {
   }
 
   Script& script_;
-  std::map<std::string, std::string> values_;
+  Values values_;
 };
 
 /// The variables that Slurm sets in the script, where the request determines them.
-std::map<std::string, std::string> job_variables(const Request& job) {
-  std::map<std::string, std::string> values;
+Values job_variables(const Request& job) {
+  Values values;
   const auto layout = layout_of(job);
   const auto set = [&](const char* name, const std::optional<int64_t>& number) {
     if (number) values[name] = std::to_string(*number);
@@ -158,7 +166,7 @@ void read_requests(Script& script, const std::vector<OptionWord>& extra) {
   for (const auto& directive : script.directives) {
     if (directive.is_late) continue;
     if (directive.is_component) words.emplace_back();
-    for (const auto& word : directive.words) words.back().push_back({word, directive.line, true});
+    for (const auto& word : directive.words) words.back().push_back({word, directive.line});
   }
   for (const auto& component : words) {
     auto parsed = parse_options(kSbatch, component);
@@ -195,41 +203,22 @@ void find_texts(Script& script) {
 
 }  // namespace
 
-std::string plain(std::string_view text) {
-  std::string result(text);
-  std::erase(result, '\x01');
-  return result;
-}
-
-std::optional<std::string> expand(std::string_view text, const std::map<std::string, std::string>& values) {
-  std::string result;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (text[i] == '\x01') {
-      result += text[i];
-      if (i + 1 < text.size()) result += text[++i];
-      continue;
+size_t num_wrapper_words(const std::vector<OptionWord>& words) {
+  size_t at = 0;
+  while (at + 1 < words.size()) {
+    const auto& text = words[at].text;
+    const bool is_assignment = text.find('=') < text.find('/');  // A=1
+    const auto* const wrapper = std::ranges::find(kWrappers, base_name(text), &Wrapper::name);
+    if (!is_assignment && wrapper == std::end(kWrappers)) break;
+    ++at;
+    if (is_assignment) continue;
+    while (at + 1 < words.size() && words[at].text.starts_with("-")) {
+      const auto& option = words[at].text;
+      at += option.size() == 2 && wrapper->letters.find(option[1]) != std::string_view::npos ? 2 : 1;
     }
-    if (text[i] == '`') return std::nullopt;
-    if (text[i] != '$' || i + 1 == text.size()) {
-      result += text[i];
-      continue;
-    }
-    size_t begin = i + 1, end = begin, next = 0;
-    if (text[begin] == '{') {
-      end = text.find('}', begin);
-      if (end == text.npos) return std::nullopt;
-      ++begin;
-      next = end;
-    } else {
-      while (end < text.size() && (std::isalnum(static_cast<unsigned char>(text[end])) != 0 || text[end] == '_')) ++end;
-      next = end - 1;
-    }
-    const auto found = values.find(std::string(text.substr(begin, end - begin)));
-    if (found == values.end()) return std::nullopt;
-    result += found->second;
-    i = next;
+    at += wrapper->num_operands;
   }
-  return result;
+  return std::min(at, words.size() - 1);
 }
 
 Directive read_directive(std::string_view text, int64_t line) {
@@ -306,8 +295,7 @@ Script read_script(std::string path, std::string text, const std::vector<OptionW
     if (script.first_command_line == 0 && begin != line.npos && line[begin] != '#') script.first_command_line = number;
   }
   read_requests(script, extra);
-  if (script.is_shell)
-    Evaluator(script, script.is_het() ? std::map<std::string, std::string>{} : job_variables(script.job())).run();
+  if (script.is_shell) Evaluator(script, script.is_het() ? Values{} : job_variables(script.job())).run();
   return script;
 }
 
@@ -317,7 +305,7 @@ Script read_command_line(const std::vector<std::string>& words) {
   script.leftovers.emplace_back();
   if (words.empty()) return script;
   Command command;
-  for (const auto& word : words) command.words.push_back({word, 1, true});
+  command.words = option_words(words);
   command.name = base_name(words[0]);
   const auto program = command.name == "srun" ? kSrun : command.name == "salloc" ? kSalloc : kSbatch;
   std::vector<OptionWord> rest(command.words.begin() + 1, command.words.end());

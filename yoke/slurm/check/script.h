@@ -2,15 +2,13 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "yoke/slurm/check/options.h"
-#include "yoke/slurm/check/request.h"
 #include "yoke/slurm/check/shell.h"
+#include "yoke/slurm/words/options.h"
+#include "yoke/slurm/words/request.h"
 
 namespace yoke::slurm::check {
 
@@ -53,7 +51,6 @@ struct Script {
   std::vector<bool> is_in_text;    ///< For each line, whether it begins within a here-document or a string.
   ShellText shell;
   std::vector<Command> commands;
-  std::map<std::string, std::string> final_values;  ///< Variables whose value is known at the end.
 
   const Request& job() const { return components.front(); }
   bool is_het() const { return components.size() > 1; }
@@ -62,13 +59,11 @@ struct Script {
 /// `extra` is added to the options of the first component, as the command line of sbatch is.
 Script read_script(std::string path, std::string text, const std::vector<OptionWord>& extra = {});
 
+/// The number of words before the program that wrappers start: those of `env A=1`, `timeout 60` and `sudo -u me`.
+/// REQUIRES: `words` is not empty.
+size_t num_wrapper_words(const std::vector<OptionWord>& words);
+
 /// A command line without a script: `srun -n2 ./train` becomes a command, `sbatch -N2 job.sh` a request.
 Script read_command_line(const std::vector<std::string>& words);
-
-/// Replaces $NAME and ${NAME} in `text` by `values`. nullopt if something else is expanded.
-std::optional<std::string> expand(std::string_view text, const std::map<std::string, std::string>& values);
-
-/// Without the marks of dollars that the shell does not expand (shell.h).
-std::string plain(std::string_view text);
 
 }  // namespace yoke::slurm::check

@@ -104,7 +104,7 @@ class Reader {
         if (length > 0 || name != "export") result_.assigned.push_back(variable);
         if (length == 0) continue;
         Assignment assignment{variable, words[i], words[i].line, name == "export", false, false};
-        assignment.value.text = words[i].text.substr(length);
+        assignment.value.drop_front(length);
         assignment.is_appended = length >= 2 && words[i].text[length - 2] == '+';
         command_.assignments.push_back(std::move(assignment));
       }
@@ -160,39 +160,37 @@ class Reader {
     return text_.size();
   }
 
-  /// At a '$'. Appends what it stands for to `word` as it is written.
+  /// Appends the text up to `end` to `word`, as a part that the shell expands.
+  void take_expansion(Word& word, size_t end) {
+    const auto part = text_.substr(at_, end - at_);
+    word.expansions.push_back({word.text.size(), word.text.size() + part.size()});
+    word.text += part;
+    skip(part.size());
+  }
+
   void read_dollar(Word& word) {
-    const size_t begin = at_;
-    if (peek(1) == '(') {
-      const bool is_arithmetic = peek(2) == '(';
-      const auto end = closing(at_ + 1, '(', ')');
+    if (peek(1) == '(' || peek(1) == '{') {
+      const auto end = closing(at_ + 1, peek(1), peek(1) == '(' ? ')' : '}');
       const auto inner = text_.substr(at_ + 2, end > at_ + 3 ? end - at_ - 3 : 0);
-      if (is_arithmetic) {
+      if (peek(1) == '{') {
+        read_braces(inner, word);
+      } else if (peek(2) == '(') {
         scan_expansions(inner, word);
       } else {
         read_nested(inner, line_);
       }
-      word.has_expansion = true;
-      skip(end - at_);
-    } else if (peek(1) == '{') {
-      const auto end = closing(at_ + 1, '{', '}');
-      const auto inner = text_.substr(at_ + 2, end > at_ + 3 ? end - at_ - 3 : 0);
-      read_braces(inner, word);
-      word.has_expansion = true;
-      skip(end - at_);
+      take_expansion(word, end);
     } else if (is_name_start(peek(1))) {
       size_t end = at_ + 1;
       while (end < text_.size() && is_name_char(text_[end])) ++end;
       use(std::string(text_.substr(at_ + 1, end - at_ - 1)), false, word);
-      word.has_expansion = true;
-      skip(end - at_);
+      take_expansion(word, end);
     } else if (peek(1) != '\0' && std::string_view("@*#?$!-0123456789").find(peek(1)) != std::string_view::npos) {
-      word.has_expansion = true;
-      skip(2);
+      take_expansion(word, at_ + 2);
     } else {
+      word.text += '$';
       skip();
     }
-    word.text += text_.substr(begin, at_ - begin);
   }
 
   void read_braces(std::string_view inner, Word& word) {
@@ -243,10 +241,7 @@ class Reader {
     while (end < text_.size() && text_[end] != '`') end += text_[end] == '\\' ? 2 : 1;
     end = std::min(end, text_.size());
     read_nested(text_.substr(at_ + 1, end - at_ - 1), line_);
-    word.has_expansion = true;
-    const size_t begin = at_;
-    skip(end + 1 - at_);
-    word.text += text_.substr(begin, at_ - begin);
+    take_expansion(word, end + 1);
   }
 
   void note_string(int64_t first_line) {
@@ -264,7 +259,6 @@ class Reader {
           continue;
         }
         if (std::string_view("$`\"\\").find(peek(1)) == std::string_view::npos) word.text += '\\';
-        if (peek(1) == '$') word.text += '\x01';  // an escaped dollar, for the program that is started
         word.text += peek(1);
         skip(2);
       } else if (peek() == '$') {
@@ -290,17 +284,13 @@ class Reader {
           skip(2);
           continue;
         }
-        if (peek(1) == '$') word.text += '\x01';
         if (at_ + 1 < text_.size()) word.text += peek(1);
         skip(2);
       } else if (c == '\'' || (c == '$' && peek(1) == '\'')) {
         word.is_quoted = true;
         if (c == '$') skip();
         const auto end = std::min(text_.find('\'', at_ + 1), text_.size());
-        for (const char inner : text_.substr(at_ + 1, end - std::min(end, at_ + 1))) {
-          if (inner == '$' || inner == '`') word.text += '\x01';
-          word.text += inner;
-        }
+        word.text += text_.substr(at_ + 1, end - at_ - 1);
         const auto first_line = line_;
         skip(end - at_);
         note_string(first_line);
@@ -313,11 +303,8 @@ class Reader {
         read_backticks(word);
       } else if (c == '(' && assignment_length(word.text) == word.text.size() && !word.text.empty()) {
         const auto end = closing(at_, '(', ')');  // an array
-        const auto inner = text_.substr(at_ + 1, end - at_ - 1);
-        scan_expansions(inner, word);
-        word.text += text_.substr(at_, end - at_);
-        word.has_expansion = true;
-        skip(end - at_);
+        scan_expansions(text_.substr(at_ + 1, end - at_ - 1), word);
+        take_expansion(word, end);
       } else if (std::isspace(static_cast<unsigned char>(c)) != 0 ||
                  std::string_view(";&|()<>").find(c) != std::string_view::npos) {
         break;
@@ -412,9 +399,7 @@ class Reader {
       read_nested(text_.substr(at_ + 2, end > at_ + 3 ? end - at_ - 3 : 0), line_);
       Word word;
       word.line = line_;
-      word.has_expansion = true;
-      word.text = text_.substr(at_, end - at_);
-      skip(end - at_);
+      take_expansion(word, end);
       return take(std::move(word));
     }
     // "2>file": the number before it is no word.
@@ -476,7 +461,7 @@ class Reader {
       return;
     }
     auto& words = command_.words;
-    const bool is_plain = !word.is_quoted && !word.has_expansion;
+    const bool is_plain = !word.is_quoted && word.is_known();
     if (expects_pattern_) {
       if (is_plain && word.text == "esac") {
         expects_pattern_ = false;
@@ -548,7 +533,7 @@ class Reader {
     if (command_.assignments.empty()) command_.line = word.line;
     Assignment assignment{std::string(word.text.begin(), end), word, word.line, false, false, false};
     assignment.is_appended = length >= 2 && word.text[length - 2] == '+';
-    assignment.value.text = word.text.substr(length);
+    assignment.value.drop_front(length);
     assignment.is_array = assignment.value.text.starts_with("(") || *end == '[';
     command_.assignments.push_back(std::move(assignment));
   }

@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "yoke/slurm/words/options.h"
+
 namespace yoke::slurm::check {
 
 /// A use of a variable, such as $NAME or ${NAME:-1}.
@@ -19,10 +21,8 @@ struct VariableUse {
   bool is_cut = false;       ///< ${NAME##*:}, ${NAME%%x}, ${NAME/x/y} and the like: a part of the value.
 };
 
-struct Word {
-  std::string text;  ///< Without quotes; variables stay as written ("$NAME"), except within single quotes, see below.
-  int64_t line = 1;
-  bool has_expansion = false;     ///< Something outside of single quotes is expanded by the shell: $, ` or $(...).
+/// A word without its quotes. Variables and $(...) stay as they are written; those that the shell expands are parts.
+struct Word : OptionWord {
   bool is_quoted = false;         ///< Some part has quotes.
   std::vector<VariableUse> uses;  ///< That the shell itself expands.
 };

@@ -13,7 +13,8 @@
 #include "yoke/base/quantity.h"
 #include "yoke/base/shell.h"
 #include "yoke/base/text.h"
-#include "yoke/slurm/check/options.h"
+#include "yoke/slurm/words/options.h"
+#include "yoke/slurm/words/request.h"
 
 namespace yoke::slurm {
 namespace {
@@ -365,8 +366,8 @@ class Planner {
   /// How long before its end the job is told to stop: of a short job, half of the time that is left when Slurm is as
   /// early as it may be.
   int64_t signal_seconds() const {
-    const auto time = request_.time.empty() ? std::nullopt : seconds_of_slurm_time(slurm_time(request_.time));
-    const auto length = (time.value_or(0) + 59) / 60 * 60;  // Slurm counts minutes
+    const auto minutes = request_.time.empty() ? std::nullopt : check::parse_minutes(slurm_time(request_.time));
+    const auto length = std::max<int64_t>(minutes.value_or(0), 0) * 60;  // -1 is UNLIMITED
     if (length == 0) return request_.signal_seconds.value_or(kSignalSeconds);
     const auto most = length - kSignalEarlySeconds;
     if (!request_.signal_seconds) return std::min(kSignalSeconds, most / 2);

@@ -86,7 +86,4 @@ std::string to_script(const ScriptPlan& plan);
 /// "MM:SS", "H:MM:SS", "D-H[:MM[:SS]]", UNLIMITED) stay. Errors  kInvalidArgument: any other text.
 std::string slurm_time(const std::string& text);
 
-/// The length of a time in one of Slurm's forms; nullopt for UNLIMITED.
-std::optional<int64_t> seconds_of_slurm_time(const std::string& text);
-
 }  // namespace yoke::slurm

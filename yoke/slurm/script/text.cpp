@@ -124,21 +124,6 @@ std::string slurm_time(const std::string& text) {
   return days > 0 ? fmt::format("{}-{}", days, rest.size() < 8 ? '0' + rest : rest) : rest;
 }
 
-std::optional<int64_t> seconds_of_slurm_time(const std::string& text) {
-  if (!is_time_of_slurm(text)) return std::nullopt;
-  const auto dash = text.find('-');
-  const auto days = dash == text.npos ? 0 : parse_int(text.substr(0, dash)).value_or(0);
-  std::vector<int64_t> parts;
-  for (const auto part :
-       split(dash == text.npos ? std::string_view(text) : std::string_view(text).substr(dash + 1), ':')) {
-    parts.push_back(parse_int(part).value_or(0));
-  }
-  // Without days: minutes, minutes:seconds, hours:minutes:seconds. With days, the first part is always hours.
-  if (dash == text.npos && parts.size() < 3) parts.insert(parts.begin(), 0);
-  parts.resize(3);
-  return ((days * 24 + parts[0]) * 60 + parts[1]) * 60 + parts[2];
-}
-
 std::string to_script(const ScriptPlan& plan) {
   std::string text = plan.modules.empty() ? "#!/bin/bash\n" : "#!/bin/bash -l\n";
   for (const auto& line : plan.title) text += fmt::format("# {}\n", line);

@@ -12,21 +12,13 @@
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
 #include "yoke/launch/plan/bind.h"
+#include "yoke/slurm/words/answers.h"
 
 namespace yoke::slurm {
 namespace {
 
-/// The value of `key` in a line of KEY=VALUE words; empty if it has none.
-std::string_view value_of_key(std::string_view line, std::string_view key) {
-  for (const auto word : words_of(line)) {
-    if (word.size() > key.size() && word.starts_with(key) && word[key.size()] == '=')
-      return word.substr(key.size() + 1);
-  }
-  return "";
-}
-
 int64_t number_of_key(std::string_view line, std::string_view key) {
-  return parse_int(value_of_key(line, key)).value_or(0);
+  return parse_int(field_of(line, key)).value_or(0);
 }
 
 /// The sevenths of a GPU that a type of MIG slices has: 2 of "nvidia_b200_2g.45gb", "2g.45gb" and "1c.2g.20gb"; 0 for
@@ -46,13 +38,8 @@ int64_t sevenths_of(std::string_view type) {
 /// "gpu:a100:4(S:0-1),gpu:t4:1" has 5 GPUs; the type is that of the first. MPS and shards of GPUs are not GPUs. Slices
 /// of MIG are counted for themselves, unless the node has nothing else.
 void read_gres(std::string_view gres, NodeRecord& node) {
-  std::string text, slice_type;
-  int depth = 0;
-  for (const char c : gres) {  // a comma between parentheses ends no entry
-    if (c == '(') ++depth;
-    if (depth == 0) text += c;
-    if (c == ')') --depth;
-  }
+  const auto text = without_sockets(gres);
+  std::string slice_type;
   for (const auto entry : split(text, ',')) {
     const auto parts = split(entry, ':');
     if (parts.empty() || parts[0] != "gpu") continue;
@@ -76,27 +63,21 @@ void read_gres(std::string_view gres, NodeRecord& node) {
 }  // namespace
 
 ClusterConfig parse_config(std::string_view text) {
-  ClusterConfig config;
-  for (const auto line : lines_of(text)) {
-    const auto words = words_of(line);
-    if (words.size() < 3 || words[1] != "=") continue;
-    if (words[0] == "ClusterName") config.name = words[2];
-    if (words[0] == "SLURM_VERSION") config.version = parse_version(words[2]);
-    if (words[0] == "SelectTypeParameters") config.has_memory_limits = words[2].find("MEMORY") != words[2].npos;
-  }
-  return config;
+  return {.name = std::string(setting_of(text, "ClusterName")),
+          .version = parse_version(setting_of(text, "SLURM_VERSION")),
+          .has_memory_limits = setting_of(text, "SelectTypeParameters").find("MEMORY") != text.npos};
 }
 
 std::vector<NodeRecord> parse_nodes(std::string_view text) {
   std::vector<NodeRecord> nodes;
   for (const auto line : lines_of(text)) {
-    NodeRecord node{.name = std::string(value_of_key(line, "NodeName")), .gpu_type = "", .partitions = {}};
+    NodeRecord node{.name = std::string(field_of(line, "NodeName")), .gpu_type = "", .partitions = {}};
     if (node.name.empty()) continue;
-    read_gres(value_of_key(line, "Gres"), node);
+    read_gres(field_of(line, "Gres"), node);
     const auto usable = number_of_key(line, "CPUEfctv");  // without CPUs that slurmd or the system keep; since 22.05
     node.num_cpus = usable > 0 ? usable : number_of_key(line, "CPUTot");
     node.memory_mib = number_of_key(line, "RealMemory");
-    for (const auto partition : split(value_of_key(line, "Partitions"), ',')) node.partitions.emplace_back(partition);
+    for (const auto partition : split(field_of(line, "Partitions"), ',')) node.partitions.emplace_back(partition);
     nodes.push_back(std::move(node));
   }
   return nodes;
@@ -105,9 +86,9 @@ std::vector<NodeRecord> parse_nodes(std::string_view text) {
 std::vector<PartitionRecord> parse_partitions(std::string_view text) {
   std::vector<PartitionRecord> partitions;
   for (const auto line : lines_of(text)) {
-    PartitionRecord partition{.name = std::string(value_of_key(line, "PartitionName")),
-                              .is_default = value_of_key(line, "Default") == "YES",
-                              .has_whole_nodes = value_of_key(line, "OverSubscribe") == "EXCLUSIVE"};
+    PartitionRecord partition{.name = std::string(field_of(line, "PartitionName")),
+                              .is_default = field_of(line, "Default") == "YES",
+                              .has_whole_nodes = field_of(line, "OverSubscribe") == "EXCLUSIVE"};
     if (!partition.name.empty()) partitions.push_back(std::move(partition));
   }
   return partitions;

@@ -10,7 +10,7 @@
 #include "yoke/base/file.h"
 #include "yoke/base/host.h"
 #include "yoke/base/process.h"
-#include "yoke/slurm/programs.h"
+#include "yoke/slurm/words/programs.h"
 
 namespace yoke::slurm {
 namespace {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "yoke/base/cpu_set.h"
-#include "yoke/slurm/version.h"
+#include "yoke/slurm/words/version.h"
 
 namespace yoke::slurm {
 

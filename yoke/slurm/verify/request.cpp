@@ -11,25 +11,19 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
-#include "yoke/slurm/check/options.h"
-#include "yoke/slurm/check/request.h"
-#include "yoke/slurm/programs.h"
+#include "yoke/slurm/words/options.h"
+#include "yoke/slurm/words/programs.h"
+#include "yoke/slurm/words/request.h"
 
 namespace yoke::slurm {
 namespace {
 
 using Values = std::map<std::string, std::string>;
 
-check::ParsedOptions parsed_options(const std::vector<std::string>& options) {
-  std::vector<check::OptionWord> words;
-  for (const auto& option : options) words.push_back({.text = option});
-  return check::parse_options(check::kSrun, words);
-}
-
 /// The values of srun's options by their long names; the last one of a name counts.
 /// Errors  kInvalidArgument: srun would refuse the options.
 Values values_of(const std::vector<std::string>& options) {
-  const auto parsed = parsed_options(options);
+  const auto parsed = check::parse_options(check::kSrun, check::option_words(options));
   if (!parsed.problems.empty()) {
     const auto& problem = parsed.problems.front();
     throw Error(ErrorCode::kInvalidArgument, "{}: srun has no such option, or it lacks a value{}",
@@ -170,7 +164,7 @@ StepRequest read_step_request(const std::vector<std::string>& options, const Env
 }
 
 void check_no_program(const std::vector<std::string>& options) {
-  const auto parsed = parsed_options(options);
+  const auto parsed = check::parse_options(check::kSrun, check::option_words(options));
   // Options of plugins are not known here, and their values look like programs.
   if (!parsed.problems.empty() || parsed.has_unknown || parsed.num_used >= options.size()) return;
   throw Error(ErrorCode::kInvalidArgument,
