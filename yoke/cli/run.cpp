@@ -39,7 +39,7 @@
 #include "yoke/launch/job/own_error_file.h"
 #include "yoke/launch/job/supervisor.h"
 #include "yoke/launch/plan/plan.h"
-#include "yoke/launch/torchrun/nodes.h"
+#include "yoke/launch/torchrun/launch.h"
 #include "yoke/launch/torchrun/spec.h"
 
 namespace yoke::cli {
@@ -126,7 +126,8 @@ launch::Place place_of(const launch::LaunchSpec& spec, const launch::NodesSpec& 
           .is_elastic = nodes.is_elastic()};
 }
 
-int show_plan(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, const RunArgs& args, Context& context) {
+int show_plan(const launch::Launch& job, const RunArgs& args, Context& context) {
+  const auto& [spec, nodes] = job;
   if (!nodes.hosts.empty()) return show_hosts(nodes, args, context);
   const bool has_files = !spec.logs.folder.empty() || !spec.logs.redirects.is_empty() || !spec.logs.tee.is_empty();
   const auto binding = launch::bind_here(spec);
@@ -148,8 +149,8 @@ int show_plan(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, co
 }
 
 /// Returns the message that asks `yoke agent` on a different host to run this command line.
-nlohmann::json to_launch(const launch::NodesSpec& nodes, const RunArgs& args, const CLI::App& command,
-                         const Context& context) {
+nlohmann::json for_agents(const launch::NodesSpec& nodes, const RunArgs& args, const CLI::App& command,
+                          const Context& context) {
   const bool is_in = !args.options.allocation.empty();
   return {{"words", context.words},
           {"environment", environment_for_nodes(context.environment, is_in ? ForNodes::kOfSlurm : ForNodes::kAny)},
@@ -159,13 +160,12 @@ nlohmann::json to_launch(const launch::NodesSpec& nodes, const RunArgs& args, co
           {"silence_ms", nodes.silence.count()}};
 }
 
-/// Calls launch::launch(), and adds a hint if the failure looks like a mistake in the command line.
-int launch_with_hint(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, const RunArgs& args,
-                     const CLI::App& command, const Context& context) {
+/// Runs the job, and adds a hint if the failure looks like a mistake in the command line.
+int run_with_hint(const launch::Launch& job, const RunArgs& args, const CLI::App& command, const Context& context) {
   constexpr std::chrono::seconds kQuick{10};
   const auto start = std::chrono::steady_clock::now();
-  const int status =
-      launch::launch(spec, nodes, nodes.hosts.empty() ? nlohmann::json() : to_launch(nodes, args, command, context));
+  const auto& nodes = job.nodes;
+  const int status = run_job(job, nodes.hosts.empty() ? nlohmann::json() : for_agents(nodes, args, command, context));
   const bool is_quick = std::chrono::steady_clock::now() - start < kQuick;
   const auto hint = hint_about({.status = status, .is_quick = is_quick}, context.rest, [&](std::string_view name) {
     const auto* option = command.get_option_no_throw(std::string(name));
@@ -175,21 +175,19 @@ int launch_with_hint(const launch::LaunchSpec& spec, const launch::NodesSpec& no
   return status;
 }
 
-/// Returns the nodes of the allocation of --in, or with --nnodes N the first N of them. Stores the job's id in `job`.
-std::vector<launch::Host> hosts_of_allocation(const launch::RunOptions& options, const Context& context,
-                                              std::string& job) {
+/// Returns the nodes of the allocation of --in, or with --nnodes N the first N of them.
+launch::ListedHosts hosts_of_allocation(const launch::RunOptions& options, const Context& context) {
   auto allocation = open_allocation(options.allocation, context);
-  job = allocation.allocation.job;
   auto hosts = allocation.take_hosts();
   const auto wanted = parse_int(options.nnodes);
   if (wanted && *wanted >= 1 && *wanted < static_cast<int64_t>(hosts.size()))
     hosts.resize(static_cast<size_t>(*wanted));
-  return hosts;
+  return {.hosts = std::move(hosts), .allocation = allocation.allocation.job};
 }
 
 /// Returns the hosts of --hosts or --hostfile, which are reached by ssh, or those of --in.
-std::vector<launch::Host> list_hosts(const launch::RunOptions& options, const Context& context, std::string& job) {
-  if (!options.allocation.empty()) return hosts_of_allocation(options, context, job);
+launch::ListedHosts list_hosts(const launch::RunOptions& options, const Context& context) {
+  if (!options.allocation.empty()) return hosts_of_allocation(options, context);
   const auto entries =
       options.hostfile.empty() ? cluster::parse_hosts(options.hosts) : cluster::read_hostfile(options.hostfile);
   cluster::SshOptions ssh{.yoke = options.remote_yoke.empty() ? context.installation.executable.string()
@@ -203,11 +201,10 @@ std::vector<launch::Host> list_hosts(const launch::RunOptions& options, const Co
   for (const auto& entry : entries) {
     hosts.push_back({entry.name, entry.num_ranks, [ssh, name = entry.name] { return start_by_ssh(ssh, name); }});
   }
-  return hosts;
+  return {.hosts = std::move(hosts)};
 }
 
-/// `job` becomes the job's id of the allocation of --in.
-launch::Surroundings surroundings_of(const launch::RunOptions& options, const Context& context, std::string& job) {
+launch::Surroundings surroundings_of(const launch::RunOptions& options, const Context& context) {
   launch::Surroundings result{.program = context.rest, .environment = context.environment};
   if (context.agent != nullptr) {
     result.is_agent = true;
@@ -218,7 +215,7 @@ launch::Surroundings surroundings_of(const launch::RunOptions& options, const Co
     const auto found = find_program(name, context.environment);
     return found ? std::optional(found->string()) : std::nullopt;
   };
-  result.list_hosts = [&] { return list_hosts(options, context, job); };
+  result.list_hosts = [&] { return list_hosts(options, context); };
   result.job_token = [&context] { return cluster::job_token(context.environment); };
   return result;
 }
@@ -342,15 +339,14 @@ int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
   }
   if (!args.container.empty() && context.agent == nullptr && !args.plan) become_container(args, context);
   if (args.claims && context.agent == nullptr && !args.plan) become_claim(args, context);
-  std::string job;
-  const auto surroundings = surroundings_of(args.options, context, job);
-  auto spec = launch::to_spec(args.options, surroundings);
+  const auto surroundings = surroundings_of(args.options, context);
+  const auto job = to_launch(args.options, surroundings);
+  const auto& [spec, nodes] = job;
   if (context.agent != nullptr) {
     const JobSampler sampler(context);
     return launch::serve_head(spec, context.agent->channel);
   }
-  const auto nodes = launch::to_nodes(args.options, surroundings, spec);
-  if (args.plan) return show_plan(spec, nodes, args, context);
+  if (args.plan) return show_plan(job, args, context);
   say_what_slurm_gave(nodes, args.options, surroundings);
   if (!args.options.quiet) {
     for (const auto& text : launch::describe_missing_servers(context.environment)) {
@@ -359,8 +355,8 @@ int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
   }
   const JobSampler sampler(context);
   try {
-    const int status = launch_with_hint(spec, nodes, args, command, context);
-    if (!job.empty() && may_be_end(status)) tell_end_of_allocation(job, spec, context);
+    const int status = run_with_hint(job, args, command, context);
+    if (!nodes.allocation.empty() && may_be_end(status)) tell_end_of_allocation(nodes.allocation, spec, context);
     return status;
   } catch (const Error& error) {
     launch::leave_error_file(spec, std::nullopt, fmt::format("{}: {}", spec.name, error.what()),

@@ -272,7 +272,7 @@ void LocalNode::send_plan() {
   }
 }
 
-void LocalNode::order(Order order, int signal) {
+void LocalNode::tell_ranks(Order order, int signal) {
   if (state_ != State::kRunning) return;
   // A rank may have stopped the guardian (kill -STOP $PPID). The guardian must run to end the ranks.
   if (order == Order::kSignal || order == Order::kKill) kill(guardian_, SIGCONT);

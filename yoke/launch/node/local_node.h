@@ -37,7 +37,7 @@ class LocalNode : public Node {
 
   void prepare(const std::string& address, std::optional<uint16_t> port, bool or_any) override;
   void start(const Place& place) override;
-  void order(Order order, int signal) override;
+  void tell_ranks(Order order, int signal) override;
   void end(int, const std::string&) override {}      // this node ends with this process
   void flush(std::chrono::milliseconds) override {}  // messages to this node are not buffered
   LoopTime last_heard() const override { return LoopTime::max(); }

@@ -61,7 +61,7 @@ void RemoteNode::prepare(const std::string& address, std::optional<uint16_t> por
 
 void RemoteNode::start(const Place& place) { channel_->send({{"start", to_json(place)}}); }
 
-void RemoteNode::order(Order order, int signal) {
+void RemoteNode::tell_ranks(Order order, int signal) {
   if (order == Order::kNone) return;
   channel_->send({{"order", static_cast<int>(order)}, {"signal", signal}});
 }
