@@ -1,11 +1,9 @@
 #include "yoke/claim/note.h"
 
-#include <nlohmann/json.hpp>
+#include "yoke/base/json.h"
 
 namespace yoke::claim {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr size_t kMostPurposeBytes = 200;
 constexpr size_t kMostKeys = 128, kMostKeyBytes = 100;
@@ -15,14 +13,14 @@ int64_t to_seconds(Time time) {
   return std::chrono::duration_cast<std::chrono::seconds>(time.time_since_epoch()).count();
 }
 
-std::optional<int64_t> whole_number(const Json& json, const char* name) {
+std::optional<int64_t> whole_number(const SortedJson& json, const char* name) {
   const auto found = json.find(name);
   if (found == json.end() || !found->is_number_integer()) return std::nullopt;
   const auto value = found->get<int64_t>();
   return value >= 0 && value <= kLatest ? std::optional(value) : std::nullopt;
 }
 
-std::optional<int64_t> bytes_of(const Json& json, const char* name) {
+std::optional<int64_t> bytes_of(const SortedJson& json, const char* name) {
   constexpr int64_t kMost = int64_t{1} << 50;  // a petabyte
   const auto found = json.find(name);
   if (found == json.end() || !found->is_number_integer()) return std::nullopt;
@@ -31,14 +29,14 @@ std::optional<int64_t> bytes_of(const Json& json, const char* name) {
 }
 
 /// nanoseconds in 64 bits end in the year 2262.
-std::optional<Time> time_of(const Json& json, const char* name) {
+std::optional<Time> time_of(const SortedJson& json, const char* name) {
   const auto seconds = whole_number(json, name);
   constexpr int64_t kLastOfClock = 9'000'000'000;
   if (!seconds || *seconds > kLastOfClock) return std::nullopt;
   return Time(std::chrono::seconds(*seconds));
 }
 
-std::optional<std::vector<std::string>> keys_of(const Json& json) {
+std::optional<std::vector<std::string>> keys_of(const SortedJson& json) {
   const auto keys = json.find("keys");
   if (keys == json.end() || !keys->is_array() || keys->size() > kMostKeys) return std::nullopt;
   std::vector<std::string> result;
@@ -49,31 +47,33 @@ std::optional<std::vector<std::string>> keys_of(const Json& json) {
   return result;
 }
 
-std::string short_text(const Json& json, const char* name) {
+std::string short_text(const SortedJson& json, const char* name) {
   const auto found = json.find(name);
   if (found == json.end() || !found->is_string()) return "";
   return found->get<std::string>().substr(0, kMostPurposeBytes);
 }
 
 /// REQUIRES: `json` is an object.
-std::optional<Activity> activity_of(const Json& json) {
+std::optional<Activity> activity_of(const SortedJson& json) {
   const auto looked_at = time_of(json, "looked_at");
   const auto times = json.find("used_at");
   if (!looked_at || times == json.end() || !times->is_array() || times->size() > kMostKeys) return std::nullopt;
   Activity activity{.looked_at = *looked_at,
                     .idle_device_seconds = whole_number(json, "idle_device_seconds").value_or(0)};
-  for (const auto& time : *times) activity.used_at.push_back(time_of(Json{{"at", time}}, "at").value_or(*looked_at));
+  for (const auto& time : *times)
+    activity.used_at.push_back(time_of(SortedJson{{"at", time}}, "at").value_or(*looked_at));
   return activity;
 }
 
-Json to_json(const Activity& activity) {
-  Json json = {{"looked_at", to_seconds(activity.looked_at)}, {"idle_device_seconds", activity.idle_device_seconds}};
-  json["used_at"] = Json::array();
+SortedJson to_json(const Activity& activity) {
+  SortedJson json = {{"looked_at", to_seconds(activity.looked_at)},
+                     {"idle_device_seconds", activity.idle_device_seconds}};
+  json["used_at"] = SortedJson::array();
   for (const auto time : activity.used_at) json["used_at"].push_back(to_seconds(time));
   return json;
 }
 
-std::vector<Heir> heirs_of(const Json& json) {
+std::vector<Heir> heirs_of(const SortedJson& json) {
   std::vector<Heir> heirs;
   const auto found = json.find("heirs");
   if (found == json.end() || !found->is_array()) return heirs;
@@ -83,26 +83,29 @@ std::vector<Heir> heirs_of(const Json& json) {
     Heir heir{.pid = whole_number(one, "pid").value_or(0), .start_ticks = whole_number(one, "start_ticks").value_or(0)};
     const auto positions = one.find("positions");
     if (positions != one.end() && positions->is_array() && positions->size() <= kMostKeys) {
-      for (const auto& at : *positions) heir.positions.push_back(whole_number(Json{{"at", at}}, "at").value_or(0));
+      for (const auto& at : *positions)
+        heir.positions.push_back(whole_number(SortedJson{{"at", at}}, "at").value_or(0));
     }
     heirs.push_back(std::move(heir));
   }
   return heirs;
 }
 
-Json to_json(const std::vector<Heir>& heirs) {
-  Json array = Json::array();
+SortedJson to_json(const std::vector<Heir>& heirs) {
+  SortedJson array = SortedJson::array();
   for (const auto& heir : heirs) {
     array.push_back({{"pid", heir.pid}, {"start_ticks", heir.start_ticks}, {"positions", heir.positions}});
   }
   return array;
 }
 
-std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n"; }
+std::string dump(const SortedJson& json) {
+  return json.dump(-1, ' ', false, SortedJson::error_handler_t::replace) + "\n";
+}
 
-Json parse_object(std::string_view text) {
-  auto json = Json::parse(text, nullptr, false);
-  return json.is_object() ? json : Json();
+SortedJson parse_object(std::string_view text) {
+  auto json = SortedJson::parse(text, nullptr, false);
+  return json.is_object() ? json : SortedJson();
 }
 
 }  // namespace
@@ -123,14 +126,14 @@ std::vector<Keeper> keepers_of(const Note& note, const std::function<bool(const 
 }
 
 std::string to_text(const Note& note) {
-  Json json = {{"keys", note.keys},
-               {"pid", note.pid},
-               {"start_ticks", note.start_ticks},
-               {"program_pid", note.program_pid},
-               {"program_start_ticks", note.program_start_ticks},
-               {"is_holder", note.is_holder},
-               {"purpose", note.purpose.substr(0, kMostPurposeBytes)},
-               {"since", to_seconds(note.since)}};
+  SortedJson json = {{"keys", note.keys},
+                     {"pid", note.pid},
+                     {"start_ticks", note.start_ticks},
+                     {"program_pid", note.program_pid},
+                     {"program_start_ticks", note.program_start_ticks},
+                     {"is_holder", note.is_holder},
+                     {"purpose", note.purpose.substr(0, kMostPurposeBytes)},
+                     {"since", to_seconds(note.since)}};
   if (note.until) json["until"] = to_seconds(*note.until);
   if (note.share_bytes) json["share_bytes"] = *note.share_bytes;
   if (note.activity) json["activity"] = to_json(*note.activity);
@@ -152,15 +155,15 @@ std::optional<Note> parse_note(std::string_view text) {
   note.heirs = heirs_of(json);
   note.pid = whole_number(json, "pid").value_or(0);
   note.start_ticks = whole_number(json, "start_ticks").value_or(0);
-  note.is_holder = json.value("is_holder", Json()) == true;
-  note.is_forced = json.value("is_forced", Json()) == true;
+  note.is_holder = json.value("is_holder", SortedJson()) == true;
+  note.is_forced = json.value("is_forced", SortedJson()) == true;
   note.program_pid = whole_number(json, "program_pid").value_or(0);
   note.program_start_ticks = whole_number(json, "program_start_ticks").value_or(0);
   return note;
 }
 
 std::string to_text(const Request& request) {
-  Json json = {{"num_devices", request.num_devices}, {"purpose", request.purpose.substr(0, kMostPurposeBytes)}};
+  SortedJson json = {{"num_devices", request.num_devices}, {"purpose", request.purpose.substr(0, kMostPurposeBytes)}};
   if (request.length) json["length"] = request.length->count();
   if (request.share_bytes) json["share_bytes"] = *request.share_bytes;
   if (!request.keys.empty()) json["keys"] = request.keys;

@@ -17,11 +17,11 @@
 #include <csignal>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
+#include "yoke/base/json.h"
 #include "yoke/base/moment.h"
 #include "yoke/base/process.h"
 #include "yoke/base/quantity.h"
@@ -138,7 +138,6 @@ std::string end_text(const claim::Note& note, const ClaimArgs& args) {
 }
 
 std::string to_json(const Acquired& acquired) {
-  using Json = nlohmann::ordered_json;
   const auto& note = acquired.allocation.claim->note();
   Json json = {{"pid", note.pid}, {"devices", acquired.allocation.ids}};
   json["until"] = note.until ? Json(std::chrono::system_clock::to_time_t(*note.until)) : Json();

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <memory>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
@@ -19,7 +20,6 @@
 namespace yoke::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using launch::JobRank;
 using launch::JobTime;
 using launch::LineStream;

@@ -10,12 +10,12 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/held_signals.h"
+#include "yoke/base/json.h"
 #include "yoke/base/quantity.h"
 #include "yoke/base/shell.h"
 #include "yoke/base/text.h"
@@ -40,7 +40,6 @@ namespace yoke::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using ArrayJson = nlohmann::ordered_json;
 
 struct SlurmArrayArgs {
   std::vector<std::string> parameters;
@@ -230,8 +229,8 @@ int submit_sweep(const SlurmArrayArgs& args, Context& context) {
   for (const auto& message : submission.messages) std::cerr << "sbatch: " << message << '\n';
   note_job(folder, sweep, job);
   if (args.json) {
-    context.out << ArrayJson{{"job", job}, {"folder", folder}, {"num_tasks", tasks.size()}, {"warnings", warnings}}
-                       .dump(2, ' ', false, ArrayJson::error_handler_t::replace)
+    context.out << Json{{"job", job}, {"folder", folder}, {"num_tasks", tasks.size()}, {"warnings", warnings}}.dump(
+                       2, ' ', false, Json::error_handler_t::replace)
                 << '\n';
   } else {
     context.out << fmt::format("job {}: {} task{} in {}\n  yoke slurm ps {}\n  yoke slurm array --collect {}\n", job,
@@ -308,7 +307,7 @@ int rerun_sweep(const SlurmArrayArgs& args, Context& context) {
       slurm::plan_rerun(folder.sweep, states.tasks, {.options = sbatch_words(args.options), .growth = args.growth});
   const auto script = plan.empty() ? "" : script_of_sweep(folder);
   const auto at_once = args.at_once ? args.at_once : folder.sweep.at_once;
-  auto json = ArrayJson::array(), failed = json;
+  auto json = Json::array(), failed = json;
   std::optional<Error> failure;  // what was submitted before it is printed all the same
   const HeldSignals held;
   for (const auto& rerun : plan) {
@@ -348,8 +347,8 @@ int rerun_sweep(const SlurmArrayArgs& args, Context& context) {
     }
   }
   if (args.json) {
-    context.out << ArrayJson{{"folder", folder.path.string()}, {"reruns", json}, {"failed", failed}}.dump(
-                       2, ' ', false, ArrayJson::error_handler_t::replace)
+    context.out << Json{{"folder", folder.path.string()}, {"reruns", json}, {"failed", failed}}.dump(
+                       2, ' ', false, Json::error_handler_t::replace)
                 << '\n';
   } else if (plan.empty()) {
     const auto is_open = [](const slurm::SweepState& state) { return state.end == slurm::SweepEnd::kNotEnded; };

@@ -14,6 +14,7 @@
 #include <memory>
 #include <utility>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
 #include "yoke/cluster/resident.h"
@@ -24,7 +25,6 @@
 namespace yoke::cluster {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using launch::Handshake;
 
 /// What a resident agent sends (launch/node/handshake.h): "yoke/1 head\n" and 32 random bytes, then "y" and a hash.

@@ -5,16 +5,15 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/format.h"
+#include "yoke/base/json.h"
 #include "yoke/base/table.h"
 
 namespace yoke::view {
 namespace {
 
 using device::UsageReport;
-using Json = nlohmann::ordered_json;
 
 std::string percent(const std::optional<double>& value) { return value ? fmt::format("{:.0f} %", *value) : "?"; }
 

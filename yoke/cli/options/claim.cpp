@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <span>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/device_memory.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
@@ -34,7 +35,6 @@
 namespace yoke::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 class Acquirer {

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "yoke/base/cgroup_limits.h"
+#include "yoke/base/clock.h"
 #include "yoke/base/sysfs.h"
 #include "yoke/device/cpu/count.h"
 #include "yoke/device/cpu/detail/files.h"
@@ -16,7 +17,6 @@ namespace yoke::device {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kKibibyte = 1024;
 

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "yoke/base/json.h"
 #include "yoke/device/doctor/detail/checks.h"
 
 namespace yoke::device {
@@ -75,7 +75,6 @@ std::vector<Finding> findings(const Observations& observations) {
 }
 
 nlohmann::ordered_json to_json(const Finding& finding) {
-  using Json = nlohmann::ordered_json;
   constexpr auto kReplace = Json::error_handler_t::replace;
   const auto text = [](const std::string& value) { return Json::parse(Json(value).dump(-1, ' ', false, kReplace)); };
   return {{"id", finding.id},

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/dist/activity.h"
 #include "yoke/dist/on_all_ranks.h"
@@ -25,11 +26,7 @@
 #include "yoke/train/watch/tensorboard.h"
 
 namespace yoke::train {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-}  // namespace
+namespace {}  // namespace
 
 struct Run::Impl {
   const int num_exceptions = std::uncaught_exceptions();
