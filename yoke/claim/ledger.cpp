@@ -539,7 +539,7 @@ std::optional<Claim> Ledger::Session::take(const std::vector<std::string>& keys,
   return claim;
 }
 
-Place Ledger::Session::join(const Request& request) const {
+Place Ledger::Session::join(const QueuedRequest& request) const {
   const auto& folder = ledger_->folder();
   auto [name, fd] = create_locked(folder, kTicketPrefix);
   Place place(folder, name, std::move(fd));

@@ -59,7 +59,7 @@ struct Ticket {
   pid_t pid = 0;            ///< Who locked it; 0: not known.
   Time since = {};          ///< The file's change time, which a user can make later, but not earlier.
   bool is_stopped = false;  ///< Its process does not run, so it could not start now, and holds back nobody.
-  Request request;
+  QueuedRequest request;
 };
 
 struct Survey {
@@ -270,7 +270,7 @@ class Ledger::Session {
   bool has_passed_by() const { return has_passed_by_; }
 
   /// Joins the queue. REQUIRES: kTake.
-  Place join(const Request& request) const;
+  Place join(const QueuedRequest& request) const;
 
  private:
   friend class Ledger;

@@ -162,7 +162,7 @@ std::optional<Note> parse_note(std::string_view text) {
   return note;
 }
 
-std::string to_text(const Request& request) {
+std::string to_text(const QueuedRequest& request) {
   SortedJson json = {{"num_devices", request.num_devices}, {"purpose", request.purpose.substr(0, kMostPurposeBytes)}};
   if (request.length) json["length"] = request.length->count();
   if (request.share_bytes) json["share_bytes"] = *request.share_bytes;
@@ -170,14 +170,14 @@ std::string to_text(const Request& request) {
   return dump(json);
 }
 
-std::optional<Request> parse_request(std::string_view text) {
+std::optional<QueuedRequest> parse_request(std::string_view text) {
   const auto json = parse_object(text);
   const auto num_devices = whole_number(json, "num_devices");
   if (!num_devices || *num_devices < 1 || *num_devices > 4096) return std::nullopt;
-  Request request{.num_devices = *num_devices,
-                  .purpose = short_text(json, "purpose"),
-                  .share_bytes = bytes_of(json, "share_bytes"),
-                  .keys = keys_of(json).value_or(std::vector<std::string>())};
+  QueuedRequest request{.num_devices = *num_devices,
+                        .purpose = short_text(json, "purpose"),
+                        .share_bytes = bytes_of(json, "share_bytes"),
+                        .keys = keys_of(json).value_or(std::vector<std::string>())};
   constexpr int64_t kTenYears = int64_t{3653} * 86'400;
   if (const auto length = whole_number(json, "length"); length && *length <= kTenYears) {
     request.length = std::chrono::seconds(*length);

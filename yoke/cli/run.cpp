@@ -112,7 +112,7 @@ int show_hosts(const launch::NodesSpec& nodes, const RunArgs& args, Context& con
 }
 
 /// Returns the place of this node, assuming that every other node has as many ranks as this one.
-launch::Place place_of(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes) {
+launch::NodePlace place_of(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes) {
   const auto node_rank = nodes.node_rank.value_or(0), num_nodes = nodes.membership.max_nodes;
   return {.node_rank = node_rank,
           .num_nodes = num_nodes,

@@ -70,7 +70,7 @@ void end_step(const void* optimizer) {
   if (all.list.empty()) return;
   const auto step = all.counter.end_of(optimizer);
   if (!step) return;
-  for (const auto& observer : all.list) observer->end_step(*step);
+  for (const auto& observer : all.list) observer->on_step(*step);
 }
 
 }  // namespace yoke::train

@@ -19,7 +19,7 @@ struct Counts {
 class Counting : public StepObserver {
  public:
   explicit Counting(Counts& counts) : counts_(&counts) {}
-  void end_step(int64_t step) override { *counts_ = {counts_->num_steps + 1, step, std::this_thread::get_id()}; }
+  void on_step(int64_t step) override { *counts_ = {counts_->num_steps + 1, step, std::this_thread::get_id()}; }
 
  private:
   Counts* counts_;

@@ -67,7 +67,7 @@ struct Column {
   double x = 0, width = kNodeWidth;
 };
 
-struct Place {
+struct ChipPlace {
   double x = 0;  ///< The middle of the device's box.
   bool is_below = false;
 };
@@ -435,7 +435,7 @@ class Drawing {
   const Topology& topology_;
   const LinkMatrix& matrix_;
   std::vector<Column> columns_;
-  std::vector<Place> places_;  ///< One for each endpoint.
+  std::vector<ChipPlace> places_;  ///< One for each endpoint.
   double chip_offset_ = 0, side_height_ = 0, lane_height_ = 0, width_ = 0, height_ = 0;
   bool used_bar_ = false;
   std::string body_;

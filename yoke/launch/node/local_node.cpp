@@ -179,7 +179,7 @@ void LocalNode::decide_on_preload() {
   if (why_not) say_not_preloaded(*why_not);
 }
 
-void LocalNode::start(const Place& place) {
+void LocalNode::start(const NodePlace& place) {
   if (state_ != State::kIdle)
     throw Error(ErrorCode::kInternal, "this node was told to start ranks while its earlier ranks still run");
   try {
@@ -202,7 +202,7 @@ void LocalNode::open_filter(LineFilter& filter, const std::vector<std::string>& 
   filter.file = &reader_.add_log(path);
 }
 
-void LocalNode::plan_ranks(const Place& place) {
+void LocalNode::plan_ranks(const NodePlace& place) {
   reader_.settle_logs();  // closes the logs of a start that failed
   if (run_folder_.empty() && error_folder_.empty() && place.restart_count == 0) {
     tell({.kind = Kind::kNotice,

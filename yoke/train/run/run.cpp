@@ -239,7 +239,7 @@ int64_t Run::num_steps_made() const {
   return run.largest(run.step + (run.is_in_batches && num_steps_ended() > run.num_ended_before ? 1 : 0));
 }
 
-void Run::end_step(int64_t num_samples) {
+void Run::end_batch(int64_t num_samples) {
   auto& run = *impl_;
   ++run.step;
   run.is_in_batches = first_batch() != 0;

@@ -23,7 +23,7 @@ class LockStep : public StepObserver {
   /// Errors  as errno says, with the path.
   explicit LockStep(const std::filesystem::path& own);
 
-  void end_step(int64_t step) override;
+  void on_step(int64_t step) override;
 
  private:
   pid_t pid_;

@@ -30,7 +30,7 @@ class StepTimes : public StepObserver {
   StepTimes(std::string folder, const RankEnv& rank);
   ~StepTimes() override;  ///< Writes the last step.
 
-  void end_step(int64_t step) override;
+  void on_step(int64_t step) override;
 
  private:
   void open_file();
