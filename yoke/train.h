@@ -27,6 +27,7 @@
 #include "yoke/train/data/collate.h"
 #include "yoke/train/data/idx.h"
 #include "yoke/train/data/loader.h"
+#include "yoke/train/data/normalization.h"
 #include "yoke/train/data/sample_random.h"
 #include "yoke/train/data/sampler.h"
 #include "yoke/train/data/samples.h"
