@@ -72,9 +72,6 @@ struct ListedHosts {
   std::string allocation = {};  ///< See NodesSpec::allocation.
 };
 
-/// Returns the variable from which torchrun takes an option's default: "PET_MAX_RESTARTS" for "max-restarts".
-std::string variable_of_option(std::string name);
-
 /// The inputs of a launch besides its options: the program, the environment, and whether this process is an agent.
 struct Surroundings {
   std::vector<std::string> program;  ///< PROGRAM and its arguments.

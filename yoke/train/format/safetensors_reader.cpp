@@ -163,15 +163,4 @@ TensorMap SafetensorsReader::tensors() const {
   return tensors;
 }
 
-TensorFile read_safetensors(const fs::path& path) {
-  const SafetensorsReader reader(path);
-  TensorFile file{.tensors = {}, .metadata = reader.metadata()};
-  for (const auto& name : reader.names()) {
-    const auto tensor = reader.tensor(name);
-    const bool is_paired = tensor.scalar_type() == at::ScalarType::Float4_e2m1fn_x2;  // which has few operators
-    file.tensors.emplace(name, is_paired ? tensor.view(at::kByte).clone().view(tensor.scalar_type()) : tensor.clone());
-  }
-  return file;
-}
-
 }  // namespace yoke::train
