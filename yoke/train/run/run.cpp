@@ -21,8 +21,8 @@
 #include "yoke/train/run/detail/figures.h"
 #include "yoke/train/run/detail/report.h"
 #include "yoke/train/run/detail/run_folder.h"
-#include "yoke/train/step_end.h"
 #include "yoke/train/watch/detail/step_log.h"
+#include "yoke/train/watch/step_end.h"
 #include "yoke/train/watch/tensorboard.h"
 
 namespace yoke::train {

@@ -4,9 +4,9 @@
 
 #include "yoke/base/error.h"
 #include "yoke/dist/group.h"
-#include "yoke/train/step_end.h"
 #include "yoke/train/warn.h"
 #include "yoke/train/watch/detail/profile_window.h"
+#include "yoke/train/watch/step_end.h"
 
 namespace yoke::train {
 

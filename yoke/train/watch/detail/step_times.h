@@ -9,7 +9,7 @@
 
 #include "yoke/base/file.h"
 #include "yoke/base/rank_env.h"
-#include "yoke/train/step_end.h"
+#include "yoke/train/watch/step_end.h"
 
 namespace yoke::train::detail {
 

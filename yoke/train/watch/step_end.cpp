@@ -1,4 +1,4 @@
-#include "yoke/train/step_end.h"
+#include "yoke/train/watch/step_end.h"
 
 #include <fmt/format.h>
 
@@ -9,10 +9,10 @@
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/rank_env.h"
-#include "yoke/train/detail/step_counter.h"
 #include "yoke/train/warn.h"
 #include "yoke/train/watch/detail/lock_step.h"
 #include "yoke/train/watch/detail/profile_agent.h"
+#include "yoke/train/watch/detail/step_counter.h"
 #include "yoke/train/watch/detail/step_times.h"
 
 namespace yoke::train {

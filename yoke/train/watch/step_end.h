@@ -1,4 +1,4 @@
-// yoke/train/step_end.h -- tells observers when a step of the training ends, without any change to the program.
+// yoke/train/watch/step_end.h -- tells observers when a step of the training ends, without any change to the program.
 #pragma once
 
 #include <cstdint>

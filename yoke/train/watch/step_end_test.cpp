@@ -1,12 +1,12 @@
-#include "yoke/train/step_end.h"
+#include "yoke/train/watch/step_end.h"
 
 #include <gtest/gtest.h>
 
 #include <thread>
 
 #include "fakes/run_ranks.h"
-#include "yoke/train/detail/step_counter.h"
 #include "yoke/train/optim/sgd.h"
+#include "yoke/train/watch/detail/step_counter.h"
 
 namespace yoke::train {
 namespace {
