@@ -143,7 +143,7 @@ int64_t closeness(const device::Connection& connection) {
   return 0;
 }
 
-/// What is compared between two sets of devices; smaller is better.
+/// The key by which sets of devices are compared; the smallest one is chosen.
 using Preference = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, std::vector<size_t>>;
 
 class Chooser {

@@ -30,7 +30,7 @@ std::optional<double> number_in(std::string_view text) {
   return value;
 }
 
-/// The sizes that say something about the bandwidth: those that take longer than latency alone, one of each.
+/// The sizes that take longer than latency alone, without duplicates. Only these tell the bandwidth.
 std::vector<MeasuredSize> sizes_with_bandwidth(const MeasuredLink& measured) {
   std::vector<MeasuredSize> sizes;
   bool is_above_least = false;
