@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"

@@ -12,7 +12,6 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <iostream>
@@ -20,13 +19,11 @@
 #include <span>
 
 #include "yoke/base/error.h"
-#include "yoke/base/format.h"
 #include "yoke/base/json.h"
 #include "yoke/base/moment.h"
 #include "yoke/base/process.h"
 #include "yoke/base/quantity.h"
 #include "yoke/base/text.h"
-#include "yoke/base/user_socket.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/claim_keeper.h"

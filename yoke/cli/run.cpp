@@ -14,7 +14,6 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string_view>
 
 #include "yoke/base/error.h"
@@ -22,7 +21,6 @@
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/frame/external.h"
 #include "yoke/cli/frame/job_sampler.h"
 #include "yoke/cli/frame/node_request.h"
 #include "yoke/cli/frame/output.h"
@@ -30,7 +28,6 @@
 #include "yoke/cli/options/allocation.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/container.h"
-#include "yoke/cli/options/device.h"
 #include "yoke/cli/slurm_step.h"
 #include "yoke/cluster/hosts.h"
 #include "yoke/cluster/ssh.h"

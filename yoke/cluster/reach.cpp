@@ -16,7 +16,6 @@
 
 #include "yoke/base/clock.h"
 #include "yoke/base/error.h"
-#include "yoke/base/text.h"
 #include "yoke/cluster/resident.h"
 #include "yoke/cluster/ssh.h"
 #include "yoke/launch/node/handshake.h"

@@ -10,7 +10,6 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/json.h"
-#include "yoke/base/text.h"
 #include "yoke/container/detail/yaml.h"
 
 namespace yoke::container {

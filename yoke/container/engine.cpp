@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 #include <strings.h>
 
-#include <algorithm>
 #include <array>
 
 #include "yoke/base/environment.h"

@@ -8,7 +8,6 @@
 #include <optional>
 #include <span>
 
-#include "yoke/base/error.h"
 #include "yoke/train/data/detail/check.h"
 #include "yoke/train/data/detail/gather.h"
 #include "yoke/train/data/detail/normalization_tables.h"

@@ -10,7 +10,6 @@
 #include <deque>
 #include <exception>
 #include <utility>
-#include <vector>
 
 #include "yoke/base/clock.h"
 #include "yoke/base/error.h"
