@@ -52,7 +52,7 @@ struct Run::Impl {
   int64_t epoch_begin = 0;                     // the epoch's first step
   int64_t num_samples = 0, epoch_samples = 0;  // both count only this rank's samples
   Clock::time_point epoch_start, last_step;
-  std::optional<Report> report;  // only on rank 0
+  std::optional<EpochTable> report;  // only on rank 0
   std::optional<Progress> progress;
   std::optional<TensorBoardWriter> board;  // only on rank 0, and only if the options ask for it
   std::optional<detail::StepLog> steps;    // only on rank 0, and only if the options ask for it
