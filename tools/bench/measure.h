@@ -5,13 +5,12 @@
 
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-namespace yoke::exercise {
+#include "yoke/base/json.h"
 
-using Json = nlohmann::ordered_json;
+namespace yoke::exercise {
 
 /// A request of yoke/cli/bench.cpp. An empty list means the default values of the exercise.
 struct Task {

@@ -9,7 +9,7 @@ _counter = None
 
 
 class StepCounter:
-    """The rule of yoke/train/detail/step_counter.h."""
+    """The rule of yoke/train/watch/detail/step_counter.h."""
 
     def __init__(self):
         self.leader = None

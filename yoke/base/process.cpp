@@ -16,6 +16,7 @@
 #include <cstring>
 #include <thread>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
 
@@ -162,7 +163,6 @@ bool send_with_fds(int socket, std::span<const std::byte> bytes, std::span<const
     header->cmsg_len = CMSG_LEN(fds.size_bytes());
     std::memcpy(CMSG_DATA(header), fds.data(), fds.size_bytes());
   }
-  using Clock = std::chrono::steady_clock;
   const auto until = Clock::now() + std::chrono::seconds(10);
   while (sendmsg(socket, &message, MSG_NOSIGNAL) < 0) {
     if (errno == EINTR) continue;

@@ -1,6 +1,5 @@
 #include "yoke/base/toml_text.h"
 
-#include "yoke/base/error.h"
 #include "yoke/base/text.h"
 
 namespace yoke {
@@ -10,7 +9,7 @@ void check_toml_text(std::string_view text, const std::string& name) {
   const auto lines = lines_of(text);
   for (size_t i = 0; i < lines.size(); ++i) {
     if (lines[i].size() <= kMostLineBytes) continue;
-    throw Error(ErrorCode::kDataLoss, "{}:{}: the line is longer than {} bytes", name, i + 1, kMostLineBytes);
+    throw LineError(ErrorCode::kDataLoss, name, i + 1, fmt::format("the line is longer than {} bytes", kMostLineBytes));
   }
 }
 

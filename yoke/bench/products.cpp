@@ -94,7 +94,7 @@ Report report_matmul(const Json& measured) {
 
 namespace {
 
-/// Describes in words when the exercise reads the results of products.
+/// Says in words after which products the exercise reads a result.
 std::string way_name(const std::string& way) {
   return way == "each" ? "read after each product" : way == "end" ? "kept on the device, read at the end" : "no log";
 }
@@ -153,7 +153,7 @@ Report report_sync(const Json& measured) {
     panel.lines.push_back(line_of(way_name(way), series.rows, "num_products", "time_ms"));
   }
   if (each == nullptr || end == nullptr || none == nullptr) {
-    throw Error(ErrorCode::kDataLoss, "the figures of sync lack one of the logs each, end and none");
+    throw Error(ErrorCode::kDataLoss, "the figures of sync lack a kind of log; they need `each`, `end` and `none`");
   }
   report.sentence = sync_sentence(*each, *end, *none, text(measured, "device") != "cpu");
   report.chart = {.panels = {std::move(panel)}};

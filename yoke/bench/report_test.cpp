@@ -5,9 +5,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "yoke/base/error.h"
+#include "yoke/base/json.h"
 #include "yoke/bench/exercises.h"
 
 namespace yoke::bench {
@@ -16,7 +15,6 @@ namespace {
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
-using Json = nlohmann::ordered_json;
 
 void add_spread(Json& row, const std::string& name, double ms) {
   row[name + "_ms"] = ms;

@@ -39,8 +39,9 @@ std::string claimed_by(const std::vector<const Holding*>& holdings, const Survey
   return holding.is_locked ? text : text + ", whose lock file was replaced";
 }
 
-/// Leaves out the requests of others that cannot start before a reservation of somebody else. They hold back nobody, or
-/// devices would be idle until then. But nobody comes before others by reservations of his own.
+/// Leaves out requests that a reservation keeps from starting now. If they held back later requests, devices would be
+/// idle until the reservation begins. The asker's own reservations do not count, because they must not let the asker
+/// come before others.
 void leave_out_held_back(Survey& survey, const Asker& asker, std::vector<Reservation> reservations,
                          const std::vector<Candidate>& candidates, Time now) {
   std::erase_if(reservations, [&](const Reservation& one) { return one.uid == asker.uid; });
@@ -56,7 +57,7 @@ void leave_out_held_back(Survey& survey, const Asker& asker, std::vector<Reserva
   });
 }
 
-/// The turn, in which a request may be before others if it says how long it takes.
+/// Returns this request's turn. With --backfill, a request that says how long it takes may come before others.
 Turn find_turn(Survey survey, const Ledger& ledger, const AllocationRequest& request, const Place* place,
                const SiteConfig& config, const std::vector<std::string>& free_keys) {
   const auto num_free = static_cast<int64_t>(free_keys.size());
@@ -238,14 +239,14 @@ void mark_claimed(std::vector<Candidate>& candidates, const Survey& survey, cons
 
 namespace {
 
-/// What is known before anybody is kept waiting.
+/// What this process reads before it takes the lock that all share, so that nobody waits for it.
 struct Preparation {
   const Ledger& ledger;
   const AllocationRequest& request;
   const SiteConfig& config;
   const Place* place;
-  std::vector<Candidate> all;         ///< As their use makes them.
-  std::vector<Candidate> candidates;  ///< As the request wants them.
+  std::vector<Candidate> all;         ///< With the standing that their use gives them.
+  std::vector<Candidate> candidates;  ///< With the standing that the request gives them.
   Closeness closeness;
 };
 

@@ -20,7 +20,7 @@ struct AllocationRequest {
   bool takes_used = false;             ///< Also gives devices that are in use without a claim (`--adopt`).
   bool goes_ahead = false;  ///< Starts before others where that delays nobody (`--backfill`); needs `length`.
   bool is_dry = false;      ///< Decides, and takes nothing.
-  LockWait lock_wait = {};  ///< For the lock that others hold for milliseconds.
+  LockWait lock_wait = {};  ///< How long to wait for the lock that all processes share.
   Note note = {};           ///< The purpose. Its times are set when devices are taken.
   std::optional<std::chrono::seconds> length = {};
   std::chrono::steady_clock::time_point read_at =
@@ -46,7 +46,7 @@ struct Allocation {
 Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, const AllocationRequest& request,
                     const SiteConfig& config, const Place* place);
 
-/// What those who wait learn without asking the drivers.
+/// What a waiting process learns from the locks alone, without asking the drivers.
 struct Outlook {
   bool is_worthwhile = false;  ///< Enough locks are free and it is our turn, so that it pays to ask the drivers.
   Turn turn;
@@ -61,7 +61,7 @@ Outlook outlook(const Ledger& ledger, const std::vector<std::string>& keys, cons
 bool is_worthwhile(const Ledger& ledger, const std::vector<std::string>& keys, const AllocationRequest& request,
                    const SiteConfig& config, const Place& place);
 
-/// Puts the tickets in the order of the site's choice. Reads the history if that is fair share and somebody waits.
+/// Sorts the tickets in the order that the site has configured. For fair share, reads the history, unless nobody waits.
 void order_queue(Survey& survey, const Ledger& ledger, const SiteConfig& config, Time now);
 
 /// The limits of everybody who holds or wants devices, and of this user.

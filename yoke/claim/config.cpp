@@ -76,7 +76,7 @@ SiteConfig read_config(const Environment& environment, site::LeftOut* left_out) 
       result.is_decided = config.is_decided;
       result.is_of_user = config.is_of_user;
       return result;
-    } catch (const Error& error) {
+    } catch (const LineError& error) {
       if (left_out == nullptr || !left_out->add(error)) throw;
     }
   }

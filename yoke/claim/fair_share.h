@@ -13,7 +13,7 @@ namespace yoke::claim {
 /// written ended when there was the last sign of it.
 std::vector<Use> all_uses(std::vector<Use> history, const Survey& survey, Time now);
 
-/// Device-seconds of use, of which those that are `half_life` old count half, and so on.
+/// The device-seconds of use. A second that is `half_life` old counts half, one that is twice as old a quarter.
 double decayed_use(const Use& use, std::chrono::seconds half_life, Time now);
 std::map<int64_t, double> use_by_user(const std::vector<Use>& uses, std::chrono::seconds half_life, Time now);
 

@@ -16,7 +16,7 @@ namespace {
 using device::Finding;
 using device::Status;
 
-/// Unless the site says from when on it wants to know.
+/// The default of the site's setting from when on an idle claim is reported.
 constexpr std::chrono::hours kLongIdle(1);
 
 std::string id_of_key(const std::vector<Candidate>& candidates, const std::string& key) {

@@ -53,7 +53,8 @@ class LockFolder {
   /// Whether `fd` is still the file of that name, and has no second name.
   bool is_current(int fd, const std::string& name) const;
 
-  /// Who has most of what is in the folder, for whoever finds it full: "bob has 3.9 MiB in 12 files there, ...".
+  /// Returns which users have the most bytes in the folder, for the message that it is full: "bob has 3.9 MiB in 12
+  /// files there, ...".
   std::string fullest() const;
 
   /// The names that begin with `beginning`, sorted.
@@ -65,7 +66,7 @@ class LockFolder {
   bool is_of_root_ = true;
 };
 
-/// The name of all files begins so, because /run/lock and /tmp have files of others, too.
+/// All names of claims' files begin with this prefix, because /run/lock and /tmp contain files of other programs.
 inline constexpr std::string_view kFilePrefix = "yoke-";
 
 /// The folder that all users of this machine agree on: that of the configuration, or else /run/yoke, or else /run/lock,

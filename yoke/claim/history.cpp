@@ -8,9 +8,9 @@
 #include <algorithm>
 #include <cerrno>
 #include <ctime>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
+#include "yoke/base/json.h"
 #include "yoke/base/moment.h"
 #include "yoke/base/text.h"
 #include "yoke/claim/detail/survey.h"
@@ -19,14 +19,12 @@
 namespace yoke::claim {
 namespace {
 
-using HistoryJson = nlohmann::json;
-
 constexpr std::string_view kHistoryPrefix = "yoke-history-";
 constexpr size_t kMostFileBytes = 256 << 10, kMostFiles = 8;  // of a user; about 10,000 claims
 constexpr int64_t kMostDevices = 128;
 
 /// A time that a user wrote; nullopt: there is none, or it is in the future.
-std::optional<Time> past_time(const HistoryJson& line, const char* key, Time now) {
+std::optional<Time> past_time(const SortedJson& line, const char* key, Time now) {
   const auto found = line.find(key);
   if (found == line.end() || !found->is_number_integer()) return std::nullopt;
   const auto seconds = found->get<int64_t>();
@@ -34,7 +32,7 @@ std::optional<Time> past_time(const HistoryJson& line, const char* key, Time now
   return Time(std::chrono::seconds(seconds));
 }
 
-std::optional<Use> parse_begin(const HistoryJson& line, int64_t uid, Time now) {
+std::optional<Use> parse_begin(const SortedJson& line, int64_t uid, Time now) {
   const auto since = past_time(line, "since", now);
   const auto keys = line.find("keys");
   if (!since || keys == line.end() || !keys->is_array() || keys->empty() || keys->size() > kMostDevices) {
@@ -101,13 +99,13 @@ std::optional<int64_t> idle_seconds_of(const Note& note) {
 }
 
 std::string begin_text(const Use& use) {
-  const HistoryJson line = {{"claim", use.claim}, {"keys", use.keys}, {"since", seconds_since_epoch(use.since)}};
+  const SortedJson line = {{"claim", use.claim}, {"keys", use.keys}, {"since", seconds_since_epoch(use.since)}};
   return "\n" + line.dump() + "\n";
 }
 
 std::string end_text(const std::string& claim, Time end, const std::optional<int64_t>& idle_seconds) {
-  HistoryJson line = {{"claim", claim}, {"end", seconds_since_epoch(end)}};
-  line["idle_seconds"] = idle_seconds ? HistoryJson(*idle_seconds) : HistoryJson();
+  SortedJson line = {{"claim", claim}, {"end", seconds_since_epoch(end)}};
+  line["idle_seconds"] = idle_seconds ? SortedJson(*idle_seconds) : SortedJson();
   return "\n" + line.dump() + "\n";
 }
 
@@ -117,7 +115,7 @@ std::vector<Use> parse_history(int64_t uid, const std::vector<HistoryText>& file
   for (const auto& file : files) {
     for (const auto text : lines_of(file.text)) {
       if (text.empty()) continue;
-      const auto line = HistoryJson::parse(text, nullptr, false);
+      const auto line = SortedJson::parse(text, nullptr, false);
       if (!line.is_object() || !line.contains("claim") || !line["claim"].is_string()) continue;
       const auto claim = line["claim"].get<std::string>();
       if (auto use = parse_begin(line, uid, now)) {

@@ -23,9 +23,10 @@ struct Use {
   std::string claim;              ///< The name of its note.
   std::vector<std::string> keys;  ///< Of its devices.
   Time since = {};
-  std::optional<Time> end = {};              ///< nullopt: it runs, or its end was not written.
-  std::optional<int64_t> idle_seconds = {};  ///< In which no process computed on its devices; nullopt: not known.
-  Time last_sign = {};                       ///< The latest moment at which its user's processes were seen.
+  std::optional<Time> end = {};  ///< nullopt: the claim runs, or its end was not written.
+  /// The time in which no process computed on its devices; nullopt: not known.
+  std::optional<int64_t> idle_seconds = {};
+  Time last_sign = {};  ///< The latest moment at which its user's processes were seen.
 
   bool operator==(const Use&) const = default;
 };

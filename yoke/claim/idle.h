@@ -47,7 +47,7 @@ class IdleWatch {
 
   IdleWatch(const IdleLimits& limits, Clock::time_point now) : limits_(limits), used_at_(now) {}
 
-  /// After a look that found a device in use, or that found nothing out.
+  /// Call this after a look that found a device in use, or that could not tell.
   void note_use(Clock::time_point now);
   IdleStep step(Clock::time_point now);
   std::chrono::seconds idle_for(Clock::time_point now) const;

@@ -153,7 +153,8 @@ std::string lock_name(const std::string& key) {
 
 namespace {
 
-constexpr std::chrono::seconds kLongestWrite(10);  ///< Of another process, before it is an error.
+/// How long another process may write into a note before that is an error.
+constexpr std::chrono::seconds kLongestWrite(10);
 
 Error blocked_by_writer(const std::string& name) {
   return {
@@ -279,8 +280,8 @@ std::optional<NoteLock> Claim::lock_note(std::chrono::milliseconds limit) const 
   return NoteLock::take(writer_fd_.value(), limit);
 }
 
-/// For what must be written in any case: that another process writes at the same moment is less likely than that one is
-/// stopped while it does.
+/// Writes without the lock if it cannot be had: it is more likely that a stopped process keeps the lock than that
+/// another one writes at this moment.
 std::optional<NoteLock> Claim::lock_note_if_possible() const noexcept {
   constexpr std::chrono::seconds kLimit(2);
   try {
@@ -539,7 +540,7 @@ std::optional<Claim> Ledger::Session::take(const std::vector<std::string>& keys,
   return claim;
 }
 
-Place Ledger::Session::join(const Request& request) const {
+Place Ledger::Session::join(const QueuedRequest& request) const {
   const auto& folder = ledger_->folder();
   auto [name, fd] = create_locked(folder, kTicketPrefix);
   Place place(folder, name, std::move(fd));

@@ -35,7 +35,7 @@ namespace yoke::claim {
 /// A note that some process holds.
 struct HeldNote {
   std::string name;            ///< Of its file.
-  int64_t uid = 0;             ///< Who owns the file, says the kernel.
+  int64_t uid = 0;             ///< The owner of the file, from the kernel.
   pid_t locker = 0;            ///< Who locked it, says the kernel; the process may have ended. 0: not known.
   std::optional<Note> note;    ///< nullopt: its text is not a note.
   std::optional<int64_t> pid;  ///< A process that holds it and was verified: the locker, or else the program.
@@ -55,11 +55,11 @@ struct Holding {
 /// A request that waits. The order of Survey::tickets is that of their arrival.
 struct Ticket {
   std::string name;
-  int64_t uid = 0;          ///< Who owns the file, says the kernel.
+  int64_t uid = 0;          ///< The owner of the file, from the kernel.
   pid_t pid = 0;            ///< Who locked it; 0: not known.
   Time since = {};          ///< The file's change time, which a user can make later, but not earlier.
   bool is_stopped = false;  ///< Its process does not run, so it could not start now, and holds back nobody.
-  Request request;
+  QueuedRequest request;
 };
 
 struct Survey {
@@ -78,11 +78,11 @@ struct Survey {
   bool knows_holders() const;
 };
 
-/// Programs need the lock that all share for some milliseconds; after this time they are passed by. What one of them
-/// has decided for longer is not done any more.
+/// A process needs the lock that all share for some milliseconds. After this time, others go on without waiting for it,
+/// and it must not carry out what it has decided.
 inline constexpr std::chrono::seconds kLockPatience(1);
 
-/// While it exists, Ctrl-Z and the like stop this thread only afterwards, since others wait for it meanwhile.
+/// While an object exists, Ctrl-Z and other stop signals wait until its end, because other processes wait for this one.
 class StopDelay {
  public:
   StopDelay();
@@ -98,7 +98,7 @@ class StopDelay {
 /// How long to wait for the lock that all share.
 struct LockWait {
   std::chrono::milliseconds limit = std::chrono::seconds(10);
-  /// After so long, whoever holds it is passed by.
+  /// After this time, this process goes on without waiting for the holder.
   std::chrono::milliseconds patience = kLockPatience;
   /// For how long this process may decide. It is longer than the patience of others for one that was late again and
   /// again, as on a machine where looking up groups takes seconds.
@@ -270,7 +270,7 @@ class Ledger::Session {
   bool has_passed_by() const { return has_passed_by_; }
 
   /// Joins the queue. REQUIRES: kTake.
-  Place join(const Request& request) const;
+  Place join(const QueuedRequest& request) const;
 
  private:
   friend class Ledger;
@@ -278,9 +278,9 @@ class Ledger::Session {
   bool is_as_surveyed(const std::string& own_note) const;
 
   const Ledger* ledger_;
-  std::chrono::steady_clock::time_point until_;  ///< Then it is late.
-  StopDelay delay_;                              ///< Before the lock, so that it ends after that.
-  UniqueFd lock_;                                ///< Empty: it goes on without.
+  std::chrono::steady_clock::time_point until_;  ///< When this process must have finished.
+  StopDelay delay_;  ///< Declared before the lock, so that it ends after the lock is released.
+  UniqueFd lock_;    ///< Empty: the session goes on without the lock.
   bool has_passed_by_;
   Access access_;
   std::optional<std::set<std::string>> seen_notes_;  ///< The held ones at the last survey().

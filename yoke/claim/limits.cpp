@@ -4,9 +4,6 @@
 #include <pwd.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
-
 #include "yoke/base/environment.h"
 
 namespace yoke::claim {

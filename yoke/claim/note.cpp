@@ -1,6 +1,6 @@
 #include "yoke/claim/note.h"
 
-#include <nlohmann/json.hpp>
+#include "yoke/base/json.h"
 
 #include "yoke/base/json_text.h"
 #include "yoke/base/moment.h"
@@ -8,20 +8,18 @@
 namespace yoke::claim {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr size_t kMostPurposeBytes = 200;
 constexpr size_t kMostKeys = 128, kMostKeyBytes = 100;
 constexpr int64_t kLatest = 253'402'300'799;  // the year 9999; later times would overflow the clock's nanoseconds
 
-std::optional<int64_t> whole_number(const Json& json, const char* name) {
+std::optional<int64_t> whole_number(const SortedJson& json, const char* name) {
   const auto found = json.find(name);
   if (found == json.end() || !found->is_number_integer()) return std::nullopt;
   const auto value = found->get<int64_t>();
   return value >= 0 && value <= kLatest ? std::optional(value) : std::nullopt;
 }
 
-std::optional<int64_t> bytes_of(const Json& json, const char* name) {
+std::optional<int64_t> bytes_of(const SortedJson& json, const char* name) {
   constexpr int64_t kMost = int64_t{1} << 50;  // a petabyte
   const auto found = json.find(name);
   if (found == json.end() || !found->is_number_integer()) return std::nullopt;
@@ -30,14 +28,14 @@ std::optional<int64_t> bytes_of(const Json& json, const char* name) {
 }
 
 /// nanoseconds in 64 bits end in the year 2262.
-std::optional<Time> time_of(const Json& json, const char* name) {
+std::optional<Time> time_of(const SortedJson& json, const char* name) {
   const auto seconds = whole_number(json, name);
   constexpr int64_t kLastOfClock = 9'000'000'000;
   if (!seconds || *seconds > kLastOfClock) return std::nullopt;
   return Time(std::chrono::seconds(*seconds));
 }
 
-std::optional<std::vector<std::string>> keys_of(const Json& json) {
+std::optional<std::vector<std::string>> keys_of(const SortedJson& json) {
   const auto keys = json.find("keys");
   if (keys == json.end() || !keys->is_array() || keys->size() > kMostKeys) return std::nullopt;
   std::vector<std::string> result;
@@ -48,32 +46,33 @@ std::optional<std::vector<std::string>> keys_of(const Json& json) {
   return result;
 }
 
-std::string short_text(const Json& json, const char* name) {
+std::string short_text(const SortedJson& json, const char* name) {
   const auto found = json.find(name);
   if (found == json.end() || !found->is_string()) return "";
   return found->get<std::string>().substr(0, kMostPurposeBytes);
 }
 
 /// REQUIRES: `json` is an object.
-std::optional<Activity> activity_of(const Json& json) {
+std::optional<Activity> activity_of(const SortedJson& json) {
   const auto looked_at = time_of(json, "looked_at");
   const auto times = json.find("used_at");
   if (!looked_at || times == json.end() || !times->is_array() || times->size() > kMostKeys) return std::nullopt;
   Activity activity{.looked_at = *looked_at,
                     .idle_device_seconds = whole_number(json, "idle_device_seconds").value_or(0)};
-  for (const auto& time : *times) activity.used_at.push_back(time_of(Json{{"at", time}}, "at").value_or(*looked_at));
+  for (const auto& time : *times)
+    activity.used_at.push_back(time_of(SortedJson{{"at", time}}, "at").value_or(*looked_at));
   return activity;
 }
 
-Json to_json(const Activity& activity) {
-  Json json = {{"looked_at", seconds_since_epoch(activity.looked_at)},
+SortedJson to_json(const Activity& activity) {
+  SortedJson json = {{"looked_at", seconds_since_epoch(activity.looked_at)},
                {"idle_device_seconds", activity.idle_device_seconds}};
-  json["used_at"] = Json::array();
+  json["used_at"] = SortedJson::array();
   for (const auto time : activity.used_at) json["used_at"].push_back(seconds_since_epoch(time));
   return json;
 }
 
-std::vector<Heir> heirs_of(const Json& json) {
+std::vector<Heir> heirs_of(const SortedJson& json) {
   std::vector<Heir> heirs;
   const auto found = json.find("heirs");
   if (found == json.end() || !found->is_array()) return heirs;
@@ -83,26 +82,27 @@ std::vector<Heir> heirs_of(const Json& json) {
     Heir heir{.pid = whole_number(one, "pid").value_or(0), .start_ticks = whole_number(one, "start_ticks").value_or(0)};
     const auto positions = one.find("positions");
     if (positions != one.end() && positions->is_array() && positions->size() <= kMostKeys) {
-      for (const auto& at : *positions) heir.positions.push_back(whole_number(Json{{"at", at}}, "at").value_or(0));
+      for (const auto& at : *positions)
+        heir.positions.push_back(whole_number(SortedJson{{"at", at}}, "at").value_or(0));
     }
     heirs.push_back(std::move(heir));
   }
   return heirs;
 }
 
-Json to_json(const std::vector<Heir>& heirs) {
-  Json array = Json::array();
+SortedJson to_json(const std::vector<Heir>& heirs) {
+  SortedJson array = SortedJson::array();
   for (const auto& heir : heirs) {
     array.push_back({{"pid", heir.pid}, {"start_ticks", heir.start_ticks}, {"positions", heir.positions}});
   }
   return array;
 }
 
-std::string dump(const Json& json) { return json_line(json) + "\n"; }
+std::string dump(const SortedJson& json) { return json_line(json) + "\n"; }
 
-Json parse_object(std::string_view text) {
-  auto json = Json::parse(text, nullptr, false);
-  return json.is_object() ? json : Json();
+SortedJson parse_object(std::string_view text) {
+  auto json = SortedJson::parse(text, nullptr, false);
+  return json.is_object() ? json : SortedJson();
 }
 
 }  // namespace
@@ -123,7 +123,7 @@ std::vector<Keeper> keepers_of(const Note& note, const std::function<bool(const 
 }
 
 std::string to_text(const Note& note) {
-  Json json = {{"keys", note.keys},
+  SortedJson json = {{"keys", note.keys},
                {"pid", note.pid},
                {"start_ticks", note.start_ticks},
                {"program_pid", note.program_pid},
@@ -152,29 +152,29 @@ std::optional<Note> parse_note(std::string_view text) {
   note.heirs = heirs_of(json);
   note.pid = whole_number(json, "pid").value_or(0);
   note.start_ticks = whole_number(json, "start_ticks").value_or(0);
-  note.is_holder = json.value("is_holder", Json()) == true;
-  note.is_forced = json.value("is_forced", Json()) == true;
+  note.is_holder = json.value("is_holder", SortedJson()) == true;
+  note.is_forced = json.value("is_forced", SortedJson()) == true;
   note.program_pid = whole_number(json, "program_pid").value_or(0);
   note.program_start_ticks = whole_number(json, "program_start_ticks").value_or(0);
   return note;
 }
 
-std::string to_text(const Request& request) {
-  Json json = {{"num_devices", request.num_devices}, {"purpose", request.purpose.substr(0, kMostPurposeBytes)}};
+std::string to_text(const QueuedRequest& request) {
+  SortedJson json = {{"num_devices", request.num_devices}, {"purpose", request.purpose.substr(0, kMostPurposeBytes)}};
   if (request.length) json["length"] = request.length->count();
   if (request.share_bytes) json["share_bytes"] = *request.share_bytes;
   if (!request.keys.empty()) json["keys"] = request.keys;
   return dump(json);
 }
 
-std::optional<Request> parse_request(std::string_view text) {
+std::optional<QueuedRequest> parse_request(std::string_view text) {
   const auto json = parse_object(text);
   const auto num_devices = whole_number(json, "num_devices");
   if (!num_devices || *num_devices < 1 || *num_devices > 4096) return std::nullopt;
-  Request request{.num_devices = *num_devices,
-                  .purpose = short_text(json, "purpose"),
-                  .share_bytes = bytes_of(json, "share_bytes"),
-                  .keys = keys_of(json).value_or(std::vector<std::string>())};
+  QueuedRequest request{.num_devices = *num_devices,
+                        .purpose = short_text(json, "purpose"),
+                        .share_bytes = bytes_of(json, "share_bytes"),
+                        .keys = keys_of(json).value_or(std::vector<std::string>())};
   constexpr int64_t kTenYears = int64_t{3653} * 86'400;
   if (const auto length = whole_number(json, "length"); length && *length <= kTenYears) {
     request.length = std::chrono::seconds(*length);

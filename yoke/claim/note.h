@@ -73,18 +73,18 @@ std::string to_text(const Note& note);
 std::optional<Note> parse_note(std::string_view text);
 
 /// A request that waits.
-struct Request {
+struct QueuedRequest {
   int64_t num_devices = 1;
   std::string purpose = {};
   std::optional<std::chrono::seconds> length = {};  ///< For how long, if its user said that.
   std::optional<int64_t> share_bytes = {};          ///< Of each device; nullopt: for itself alone.
   std::vector<std::string> keys = {};               ///< Of the devices that may be given; empty: any.
 
-  bool operator==(const Request&) const = default;
+  bool operator==(const QueuedRequest&) const = default;
 };
 
-std::string to_text(const Request& request);
-std::optional<Request> parse_request(std::string_view text);
+std::string to_text(const QueuedRequest& request);
+std::optional<QueuedRequest> parse_request(std::string_view text);
 
 /// Notes and requests are at most this long; the rest of a longer file is not read.
 inline constexpr size_t kMostNoteBytes = 16 << 10;

@@ -20,7 +20,7 @@ TEST(ClaimNote, IsReadAsItWasWritten) {
                   .is_forced = true};
   EXPECT_EQ(parse_note(to_text(note)), note);
   EXPECT_EQ(parse_note(to_text(note) + "      "), note) << "blanks replace what was longer";
-  const Request request{.num_devices = 4, .purpose = "x"};
+  const QueuedRequest request{.num_devices = 4, .purpose = "x"};
   EXPECT_EQ(parse_request(to_text(request)), request);
 }
 

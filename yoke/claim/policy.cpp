@@ -143,8 +143,8 @@ int64_t closeness(const device::Connection& connection) {
   return 0;
 }
 
-/// What is compared between two sets of devices; smaller is better.
-using Rank = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, std::vector<size_t>>;
+/// The key by which sets of devices are compared; the smallest one is chosen.
+using Preference = std::tuple<int64_t, int64_t, int64_t, int64_t, int64_t, std::vector<size_t>>;
 
 class Chooser {
  public:
@@ -172,7 +172,7 @@ class Chooser {
     return count;
   }
 
-  Rank rank(const std::vector<size_t>& chosen) const {
+  Preference preference_of(const std::vector<size_t>& chosen) const {
     int64_t num_last = 0, weakest = INT64_MAX, sum = 0, cut = 0, heat = 0;
     for (const auto a : chosen) {
       num_last += is_last(candidates_[a]) ? 1 : 0;
@@ -188,8 +188,8 @@ class Chooser {
   }
 
   void offer(const std::vector<size_t>& chosen) {
-    auto rank_of_it = rank(chosen);
-    if (!best_ || rank_of_it < *best_) best_ = std::move(rank_of_it);
+    auto preference = preference_of(chosen);
+    if (!best_ || preference < *best_) best_ = std::move(preference);
   }
 
   void try_all(size_t first, std::vector<size_t>& chosen) {
@@ -228,7 +228,7 @@ class Chooser {
   const Closeness& closeness_;
   std::vector<size_t> free_;
   size_t wanted_;
-  std::optional<Rank> best_;
+  std::optional<Preference> best_;
 };
 
 std::string connection_word(int64_t value) {

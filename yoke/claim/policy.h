@@ -33,11 +33,12 @@ struct Candidate {
   std::optional<int64_t> temperature_celsius;
   std::optional<int64_t> memory_bytes = {};     ///< All of it; nullopt: the driver does not tell.
   std::map<int64_t, int64_t> used_by_uid = {};  ///< Memory by user, or one of the numbers below.
-  /// By a process without a claim or by memory that belongs to no process, as far as claims are not regarded.
+  /// Whether a process without a claim uses the device, or some of its memory is used but belongs to no process. Claims
+  /// are not considered.
   bool is_used = false;
   std::string used_by = {};                 ///< "in use without a claim by ada (pid 4121)": the first such process.
   int64_t num_sharers = 0, room_bytes = 0;  ///< Of a device that can be shared (share.h).
-  bool seems_busy = false;                  ///< It computes although no process of its list does, so it is given last.
+  bool seems_busy = false;                  ///< The device computes, but no listed process does, so it is given last.
   std::string damage = {};                  ///< What its memory errors are, in a sentence; then it is given last, too.
   /// Of a MIG instance: the GPU instance to which it belongs, "0/3". CUDA shows one of those with the same.
   std::string gpu_instance = {};
@@ -48,7 +49,7 @@ inline constexpr int64_t kUnknownUser = -1, kRestOfMachine = -3;
 
 struct Wish {
   int64_t num_devices = 1;
-  std::optional<int64_t> memory_bytes;  ///< That must be free on each device.
+  std::optional<int64_t> memory_bytes;  ///< The memory that must be free on each device.
   bool is_share = false;                ///< Shares devices with others, and uses `memory_bytes` of each.
 };
 

@@ -83,7 +83,7 @@ std::vector<std::optional<std::chrono::seconds>> expected_waits(const Survey& su
 
 namespace {
 
-/// The first request that nothing but devices keeps from its start; nullptr: there is none.
+/// The first request that waits only for devices, and for no limit; nullptr: there is none.
 const Ticket* first_in_line(const Survey& survey, const Limits& limits) {
   const auto num_held = num_held_by_user(survey);
   for (const auto& ticket : survey.tickets) {

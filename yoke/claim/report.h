@@ -13,8 +13,8 @@ struct ReportRow {
   std::string key;
   int64_t num_claims = 0;
   std::chrono::seconds held = {};
-  std::chrono::seconds idle = {};          ///< Of these, in which no process computed on the devices of the claim.
-  std::chrono::seconds idle_unknown = {};  ///< Of these, in which that is not known.
+  std::chrono::seconds idle = {};  ///< The part of `held` in which no process computed on the devices of the claim.
+  std::chrono::seconds idle_unknown = {};  ///< The part of `held` for which that is not known.
 
   bool operator==(const ReportRow&) const = default;
 };

@@ -6,11 +6,10 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <nlohmann/json.hpp>
-#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
+#include "yoke/base/json.h"
 #include "yoke/base/json_text.h"
 #include "yoke/base/moment.h"
 #include "yoke/base/text.h"
@@ -20,12 +19,10 @@
 namespace yoke::claim {
 namespace {
 
-using ReservationJson = nlohmann::json;
-
 constexpr std::string_view kReservationPrefix = "yoke-reservation-";
 constexpr size_t kMostOfUser = 64;  // files that are looked at
 
-std::optional<int64_t> number_in(const ReservationJson& json, const char* key, int64_t least, int64_t most) {
+std::optional<int64_t> number_in(const SortedJson& json, const char* key, int64_t least, int64_t most) {
   const auto found = json.find(key);
   if (found == json.end() || !found->is_number_integer()) return std::nullopt;
   const auto value = found->get<int64_t>();
@@ -97,7 +94,7 @@ std::string Reservation::id() const { return name.substr(name.rfind('-') + 1); }
 
 std::string to_text(const Reservation& reservation) {
   const auto seconds = [](Time time) { return std::chrono::system_clock::to_time_t(time); };
-  const ReservationJson json = {{"num_devices", reservation.num_devices},
+  const SortedJson json = {{"num_devices", reservation.num_devices},
                                 {"keys", reservation.keys},
                                 {"start", seconds(reservation.start)},
                                 {"until", seconds(reservation.until)},
@@ -108,7 +105,7 @@ std::string to_text(const Reservation& reservation) {
 std::optional<Reservation> parse_reservation(std::string_view text) {
   constexpr int64_t kLatest = 9'000'000'000;  // the clock's nanoseconds end in the year 2262
   constexpr int64_t kMostDevices = 4096;
-  const auto json = ReservationJson::parse(text, nullptr, false);
+  const auto json = SortedJson::parse(text, nullptr, false);
   if (!json.is_object()) return std::nullopt;
   const auto num_devices = number_in(json, "num_devices", 1, kMostDevices);
   const auto start = number_in(json, "start", 0, kLatest), until = number_in(json, "until", 0, kLatest);

@@ -44,11 +44,11 @@ std::optional<Reservation> parse_reservation(std::string_view text);
 std::vector<std::string> judge_reservations(std::vector<Reservation>& reservations, const Limits& limits,
                                             const SiteConfig& config, int64_t num_devices);
 
-/// Whether its time is over, or its user has used it for no moment of the last `reserve_grace`.
+/// Whether its time is over, or its user has not used it at all during the last `reserve_grace`.
 bool has_lapsed(const Reservation& reservation, const Survey& survey, const std::vector<Use>& history,
                 const SiteConfig& config, Time now);
 
-/// How many devices of each reservation its user's claims do not have yet. Those that he took after its start count.
+/// For each reservation, the number of devices that its user has not claimed yet. Only claims since its start count.
 std::vector<int64_t> num_left(const std::vector<Reservation>& reservations, const Survey& survey);
 
 /// Devices that users may take now because they have reserved them.

@@ -19,7 +19,7 @@ namespace yoke::claim {
 /// driver does not tell.
 int64_t room_for_share(const Candidate& candidate, const std::map<int64_t, int64_t>& bytes_by_uid);
 
-/// Whether everybody who holds the device shares it.
+/// Whether all claims on the device share it.
 bool is_shared_by_all(const std::vector<const Holding*>& holdings);
 
 /// "shared by ada (pid 4121) with 8.0 GiB, bob (pid 4122) with 16.0 GiB".

@@ -183,7 +183,7 @@ TEST(ClaimSurvey, NotesThatNobodyHoldsAreNothing) {
 
 TEST(ClaimSurvey, TicketsAreInTheOrderOfTheirChangeTimes) {
   const auto ticket = [](const std::string& name, int64_t seconds, int64_t nanoseconds) {
-    LockedFile file{.name = name, .is_held = true, .text = to_text(Request{.num_devices = 2})};
+    LockedFile file{.name = name, .is_held = true, .text = to_text(QueuedRequest{.num_devices = 2})};
     file.status.st_ctim = {seconds, nanoseconds};
     return file;
   };

@@ -10,9 +10,9 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
+#include "yoke/base/json.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
@@ -128,7 +128,6 @@ std::string to_table(const launch::Binding& binding, const Devices& devices, con
 }
 
 std::string to_json(const launch::Binding& binding, const Devices& devices, const device::CpuLocality& machine) {
-  using Json = nlohmann::ordered_json;
   auto ranks = Json::array();
   for (size_t rank = 0; rank < binding.ranks.size(); ++rank) {
     const auto& one = binding.ranks[rank];

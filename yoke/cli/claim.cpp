@@ -12,20 +12,18 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
+
 
 #include "yoke/base/error.h"
-#include "yoke/base/format.h"
+#include "yoke/base/json.h"
 #include "yoke/base/moment.h"
 #include "yoke/base/process.h"
 #include "yoke/base/quantity.h"
 #include "yoke/base/text.h"
-#include "yoke/base/user_socket.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/claim_keeper.h"
@@ -137,7 +135,6 @@ std::string end_text(const claim::Note& note, const ClaimArgs& args) {
 }
 
 std::string to_json(const Acquired& acquired) {
-  using Json = nlohmann::ordered_json;
   const auto& note = acquired.allocation.claim->note();
   Json json = {{"pid", note.pid}, {"devices", acquired.allocation.ids}};
   json["until"] = note.until ? Json(std::chrono::system_clock::to_time_t(*note.until)) : Json();

@@ -15,7 +15,6 @@
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/cli/options/claim.h"
-#include "yoke/view/devices.h"
 
 namespace yoke::cli {
 namespace {

@@ -7,9 +7,9 @@
 #include <algorithm>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
+#include "yoke/base/json.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/container.h"
 #include "yoke/cli/frame/attempt.h"
@@ -30,7 +30,6 @@ struct PackageArgs {
 
 nlohmann::ordered_json packages_json(const container::ImagePackages& image,
                                      const std::vector<std::string>& shown_names) {
-  using Json = nlohmann::ordered_json;
   Json packages = Json::array();
   for (const auto& package : image.packages) {
     if (!std::binary_search(shown_names.begin(), shown_names.end(), container::normal_name(package.name))) continue;

@@ -12,11 +12,11 @@
 #include <ctime>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
+#include "yoke/base/json.h"
 #include "yoke/base/process.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
@@ -31,8 +31,6 @@
 
 namespace yoke::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 int show_containers(bool wants_json, Context& context) {
   auto list = Json::array();

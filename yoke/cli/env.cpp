@@ -12,11 +12,11 @@
 #include <iostream>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "yoke/base/error.h"
 #include "yoke/base/held_signals.h"
+#include "yoke/base/json.h"
 #include "yoke/base/process.h"
 #include "yoke/base/shell.h"
 #include "yoke/base/sysfs.h"
@@ -326,18 +326,17 @@ int create_environment(const EnvCreateArgs& args, Context& context) {
 int show_environments(bool json, Context& context) {
   const auto listed = environment::list_environments(context.environment);
   if (json) {
-    using EnvJson = nlohmann::ordered_json;
-    EnvJson array = EnvJson::array();
+    Json array = Json::array();
     for (const auto& one : listed) {
       array.push_back({{"name", one.name},
                        {"folder", one.folder.string()},
                        {"state", name(one.state)},
-                       {"python", one.python.empty() ? EnvJson() : EnvJson(one.python)},
+                       {"python", one.python.empty() ? Json() : Json(one.python)},
                        {"packages", one.mark.packages},
-                       {"index_url", one.mark.index_url.empty() ? EnvJson() : EnvJson(one.mark.index_url)},
+                       {"index_url", one.mark.index_url.empty() ? Json() : Json(one.mark.index_url)},
                        {"created", one.mark.created}});
     }
-    print_json(EnvJson{{"environments", array}}, context);
+    print_json(Json{{"environments", array}}, context);
     return kExitOk;
   }
   if (listed.empty()) {

@@ -5,10 +5,10 @@
 
 #include <CLI/App.hpp>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/format.h"
 #include "yoke/base/host.h"
+#include "yoke/base/json.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
@@ -23,7 +23,6 @@
 namespace yoke::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using launch::FoundJob;
 using std::chrono::system_clock;
 

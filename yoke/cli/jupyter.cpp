@@ -10,11 +10,12 @@
 #include <CLI/Formatter.hpp>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
+
 
 #include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/json.h"
 #include "yoke/base/process.h"
 #include "yoke/base/shell.h"
 #include "yoke/base/signal_name.h"
@@ -274,9 +275,8 @@ std::string missing_part(const environment::Kernel& kernel) {
 int list_kernels(bool json, Context& context) {
   const auto kernels = environment::list_kernels(environment::kernels_folder(context.environment));
   if (json) {
-    using SpecJson = nlohmann::ordered_json;
-    const auto text_or_null = [](const std::string& text) { return text.empty() ? SpecJson() : SpecJson(text); };
-    SpecJson array = SpecJson::array();
+    const auto text_or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
+    Json array = Json::array();
     for (const auto& kernel : kernels) {
       const auto& devices = kernel.devices;
       array.push_back({{"name", kernel.name},
@@ -285,11 +285,11 @@ int list_kernels(bool json, Context& context) {
                        {"state", missing_part(kernel).empty() ? "ready" : "broken"},
                        {"environment", text_or_null(kernel.environment)},
                        {"image", text_or_null(kernel.image)},
-                       {"num_devices", devices.num_devices ? SpecJson(*devices.num_devices) : SpecJson()},
+                       {"num_devices", devices.num_devices ? Json(*devices.num_devices) : Json()},
                        {"devices", text_or_null(devices.chosen)},
                        {"folder", kernel.folder.string()}});
     }
-    print_json(SpecJson{{"kernels", array}}, context);
+    print_json(Json{{"kernels", array}}, context);
     return kExitOk;
   }
   if (kernels.empty()) {

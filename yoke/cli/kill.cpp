@@ -7,10 +7,11 @@
 #include <csignal>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
+#include "yoke/base/json.h"
 #include "yoke/base/signal_name.h"
 #include "yoke/base/terminal.h"
 #include "yoke/cli/command.h"
@@ -29,8 +30,6 @@
 namespace yoke::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-using Json = nlohmann::ordered_json;
 using device::ProcessHandle;
 using std::chrono::milliseconds;
 

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <memory>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
@@ -19,7 +20,6 @@
 namespace yoke::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using launch::JobRank;
 using launch::JobTime;
 using launch::LineStream;
@@ -209,9 +209,9 @@ std::vector<LogFile> open_files(const launch::Job& job, const LogsArgs& args, bo
 }
 
 /// Prints the existing lines. With --follow, also prints new lines until the job ends.
-class Reader {
+class LogReader {
  public:
-  Reader(OpenJob open, const LogsArgs& args, Printer printer)
+  LogReader(OpenJob open, const LogsArgs& args, Printer printer)
       : job_(std::move(open.job)),
         connection_(std::move(open.connection)),
         args_(args),
@@ -293,7 +293,7 @@ int run_logs(const LogsArgs& args, const Context& context) {
                               : fmt::format("; its ranks are {} to {}", ranks.front(), ranks.back()));
   }
   tell_what_is_missing(open.job, args);
-  Reader reader(std::move(open), args, Printer(args.color, context.environment));
+  LogReader reader(std::move(open), args, Printer(args.color, context.environment));
   return reader.run() && !reader.lacks_files() ? kExitOk : exit_status(ErrorCode::kUnavailable);
 }
 

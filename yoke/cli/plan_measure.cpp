@@ -10,6 +10,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
@@ -29,7 +30,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-using Clock = std::chrono::steady_clock;
 using Words = std::vector<std::string>;
 
 /// One of several copies of a program that run at once, and what its steps have shown.

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <iostream>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/base/signal_name.h"
 #include "yoke/base/text.h"
@@ -27,7 +28,6 @@ namespace yoke::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 /// How long a program may take to end after --stop. It may write a checkpoint.

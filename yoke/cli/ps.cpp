@@ -7,10 +7,10 @@
 #include <CLI/App.hpp>
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
+#include "yoke/base/json.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
@@ -24,8 +24,6 @@
 
 namespace yoke::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct PsArgs {
   DeviceOptions device;

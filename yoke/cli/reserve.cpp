@@ -15,7 +15,6 @@
 #include "yoke/base/text.h"
 #include "yoke/claim/reservation.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/cli/options/claim.h"

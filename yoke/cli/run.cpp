@@ -14,7 +14,6 @@
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <string_view>
 
 #include "yoke/base/error.h"
@@ -22,7 +21,6 @@
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/frame/external.h"
 #include "yoke/cli/frame/job_sampler.h"
 #include "yoke/cli/frame/node_request.h"
 #include "yoke/cli/frame/output.h"
@@ -30,7 +28,6 @@
 #include "yoke/cli/options/allocation.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/container.h"
-#include "yoke/cli/options/device.h"
 #include "yoke/cli/slurm_step.h"
 #include "yoke/cluster/hosts.h"
 #include "yoke/cluster/ssh.h"
@@ -39,7 +36,7 @@
 #include "yoke/launch/job/own_error_file.h"
 #include "yoke/launch/job/supervisor.h"
 #include "yoke/launch/plan/plan.h"
-#include "yoke/launch/torchrun/nodes.h"
+#include "yoke/launch/torchrun/launch.h"
 #include "yoke/launch/torchrun/spec.h"
 
 namespace yoke::cli {
@@ -111,7 +108,7 @@ int show_hosts(const launch::NodesSpec& nodes, const RunArgs& args, Context& con
 }
 
 /// Returns the place of this node, assuming that every other node has as many ranks as this one.
-launch::Place place_of(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes) {
+launch::NodePlace place_of(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes) {
   const auto node_rank = nodes.node_rank.value_or(0), num_nodes = nodes.membership.max_nodes;
   return {.node_rank = node_rank,
           .num_nodes = num_nodes,
@@ -125,7 +122,8 @@ launch::Place place_of(const launch::LaunchSpec& spec, const launch::NodesSpec& 
           .is_elastic = nodes.is_elastic()};
 }
 
-int show_plan(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, const RunArgs& args, Context& context) {
+int show_plan(const launch::Launch& job, const RunArgs& args, Context& context) {
+  const auto& [spec, nodes] = job;
   if (!nodes.hosts.empty()) return show_hosts(nodes, args, context);
   const bool has_files = !spec.logs.folder.empty() || !spec.logs.redirects.is_empty() || !spec.logs.tee.is_empty();
   const auto binding = launch::bind_here(spec);
@@ -146,8 +144,8 @@ int show_plan(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, co
 }
 
 /// Returns the message that asks `yoke agent` on a different host to run this command line.
-nlohmann::json to_launch(const launch::NodesSpec& nodes, const RunArgs& args, const CLI::App& command,
-                         const Context& context) {
+nlohmann::json for_agents(const launch::NodesSpec& nodes, const RunArgs& args, const CLI::App& command,
+                          const Context& context) {
   const bool is_in = !args.options.allocation.empty();
   return {{"words", context.words},
           {"environment", environment_for_nodes(context.environment, is_in ? ForNodes::kOfSlurm : ForNodes::kAny)},
@@ -157,13 +155,12 @@ nlohmann::json to_launch(const launch::NodesSpec& nodes, const RunArgs& args, co
           {"silence_ms", nodes.silence.count()}};
 }
 
-/// Calls launch::launch(), and adds a hint if the failure looks like a mistake in the command line.
-int launch_with_hint(const launch::LaunchSpec& spec, const launch::NodesSpec& nodes, const RunArgs& args,
-                     const CLI::App& command, const Context& context) {
+/// Runs the job, and adds a hint if the failure looks like a mistake in the command line.
+int run_with_hint(const launch::Launch& job, const RunArgs& args, const CLI::App& command, const Context& context) {
   constexpr std::chrono::seconds kQuick{10};
   const auto start = std::chrono::steady_clock::now();
-  const int status =
-      launch::launch(spec, nodes, nodes.hosts.empty() ? nlohmann::json() : to_launch(nodes, args, command, context));
+  const auto& nodes = job.nodes;
+  const int status = run_job(job, nodes.hosts.empty() ? nlohmann::json() : for_agents(nodes, args, command, context));
   const bool is_quick = std::chrono::steady_clock::now() - start < kQuick;
   const auto hint = hint_about({.status = status, .is_quick = is_quick}, context.rest, [&](std::string_view name) {
     const auto* option = command.get_option_no_throw(std::string(name));
@@ -173,21 +170,19 @@ int launch_with_hint(const launch::LaunchSpec& spec, const launch::NodesSpec& no
   return status;
 }
 
-/// Returns the nodes of the allocation of --in, or with --nnodes N the first N of them. Stores the job's id in `job`.
-std::vector<launch::Host> hosts_of_allocation(const launch::RunOptions& options, const Context& context,
-                                              std::string& job) {
+/// Returns the nodes of the allocation of --in, or with --nnodes N the first N of them.
+launch::ListedHosts hosts_of_allocation(const launch::RunOptions& options, const Context& context) {
   auto allocation = open_allocation(options.allocation, context);
-  job = allocation.allocation.job;
   auto hosts = allocation.take_hosts();
   const auto wanted = parse_int(options.nnodes);
   if (wanted && *wanted >= 1 && *wanted < static_cast<int64_t>(hosts.size()))
     hosts.resize(static_cast<size_t>(*wanted));
-  return hosts;
+  return {.hosts = std::move(hosts), .allocation = allocation.allocation.job};
 }
 
 /// Returns the hosts of --hosts or --hostfile, which are reached by ssh, or those of --in.
-std::vector<launch::Host> list_hosts(const launch::RunOptions& options, const Context& context, std::string& job) {
-  if (!options.allocation.empty()) return hosts_of_allocation(options, context, job);
+launch::ListedHosts list_hosts(const launch::RunOptions& options, const Context& context) {
+  if (!options.allocation.empty()) return hosts_of_allocation(options, context);
   const auto entries =
       options.hostfile.empty() ? cluster::parse_hosts(options.hosts) : cluster::read_hostfile(options.hostfile);
   cluster::SshOptions ssh{.yoke = options.remote_yoke.empty() ? context.installation.executable.string()
@@ -201,11 +196,10 @@ std::vector<launch::Host> list_hosts(const launch::RunOptions& options, const Co
   for (const auto& entry : entries) {
     hosts.push_back({entry.name, entry.num_ranks, [ssh, name = entry.name] { return start_by_ssh(ssh, name); }});
   }
-  return hosts;
+  return {.hosts = std::move(hosts)};
 }
 
-/// `job` becomes the job's id of the allocation of --in.
-launch::Surroundings surroundings_of(const launch::RunOptions& options, const Context& context, std::string& job) {
+launch::Surroundings surroundings_of(const launch::RunOptions& options, const Context& context) {
   launch::Surroundings result{.program = context.rest, .environment = context.environment};
   if (context.agent != nullptr) {
     result.is_agent = true;
@@ -216,7 +210,7 @@ launch::Surroundings surroundings_of(const launch::RunOptions& options, const Co
     const auto found = find_program(name, context.environment);
     return found ? std::optional(found->string()) : std::nullopt;
   };
-  result.list_hosts = [&] { return list_hosts(options, context, job); };
+  result.list_hosts = [&] { return list_hosts(options, context); };
   result.job_token = [&context] { return cluster::job_token(context.environment); };
   return result;
 }
@@ -340,15 +334,14 @@ int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
   }
   if (!args.container.empty() && context.agent == nullptr && !args.plan) become_container(args, context);
   if (args.claims && context.agent == nullptr && !args.plan) become_claim(args, context);
-  std::string job;
-  const auto surroundings = surroundings_of(args.options, context, job);
-  auto spec = launch::to_spec(args.options, surroundings);
+  const auto surroundings = surroundings_of(args.options, context);
+  const auto job = to_launch(args.options, surroundings);
+  const auto& [spec, nodes] = job;
   if (context.agent != nullptr) {
     const JobSampler sampler(context);
     return launch::serve_head(spec, context.agent->channel);
   }
-  const auto nodes = launch::to_nodes(args.options, surroundings, spec);
-  if (args.plan) return show_plan(spec, nodes, args, context);
+  if (args.plan) return show_plan(job, args, context);
   say_what_slurm_gave(nodes, args.options, surroundings);
   if (!args.options.quiet) {
     for (const auto& text : launch::describe_missing_servers(context.environment)) {
@@ -357,8 +350,8 @@ int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
   }
   const JobSampler sampler(context);
   try {
-    const int status = launch_with_hint(spec, nodes, args, command, context);
-    if (!job.empty() && may_be_end(status)) tell_end_of_allocation(job, spec, context);
+    const int status = run_with_hint(job, args, command, context);
+    if (!nodes.allocation.empty() && may_be_end(status)) tell_end_of_allocation(nodes.allocation, spec, context);
     return status;
   } catch (const Error& error) {
     launch::leave_error_file(spec, std::nullopt, fmt::format("{}: {}", spec.name, error.what()),

@@ -10,12 +10,12 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/held_signals.h"
+#include "yoke/base/json.h"
 #include "yoke/base/quantity.h"
 #include "yoke/base/shell.h"
 #include "yoke/base/text.h"
@@ -40,7 +40,6 @@ namespace yoke::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using ArrayJson = nlohmann::ordered_json;
 
 struct SlurmArrayArgs {
   std::vector<std::string> parameters;
@@ -230,7 +229,7 @@ int submit_sweep(const SlurmArrayArgs& args, Context& context) {
   for (const auto& message : submission.messages) std::cerr << "sbatch: " << message << '\n';
   note_job(folder, sweep, job);
   if (args.json) {
-    print_json(ArrayJson{{"job", job}, {"folder", folder}, {"num_tasks", tasks.size()}, {"warnings", warnings}},
+    print_json(Json{{"job", job}, {"folder", folder}, {"num_tasks", tasks.size()}, {"warnings", warnings}},
                context);
   } else {
     context.out << fmt::format("job {}: {} task{} in {}\n  yoke slurm ps {}\n  yoke slurm array --collect {}\n", job,
@@ -307,7 +306,7 @@ int rerun_sweep(const SlurmArrayArgs& args, Context& context) {
       slurm::plan_rerun(folder.sweep, states.tasks, {.options = sbatch_words(args.options), .growth = args.growth});
   const auto script = plan.empty() ? "" : script_of_sweep(folder);
   const auto at_once = args.at_once ? args.at_once : folder.sweep.at_once;
-  auto json = ArrayJson::array(), failed = json;
+  auto json = Json::array(), failed = json;
   std::optional<Error> failure;  // what was submitted before it is printed all the same
   const HeldSignals held;
   for (const auto& rerun : plan) {
@@ -347,7 +346,7 @@ int rerun_sweep(const SlurmArrayArgs& args, Context& context) {
     }
   }
   if (args.json) {
-    print_json(ArrayJson{{"folder", folder.path.string()}, {"reruns", json}, {"failed", failed}}, context);
+    print_json(Json{{"folder", folder.path.string()}, {"reruns", json}, {"failed", failed}}, context);
   } else if (plan.empty()) {
     const auto is_open = [](const slurm::SweepState& state) { return state.end == slurm::SweepEnd::kNotEnded; };
     const auto num_open = std::ranges::count_if(states.tasks, is_open);

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
+#include "yoke/base/json.h"
 #include "yoke/base/shell.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
@@ -16,7 +16,6 @@
 namespace yoke::cli {
 namespace {
 
-using CollectJson = nlohmann::ordered_json;
 using Metrics = std::vector<std::pair<std::string, double>>;
 
 /// The last value of each metric that the task wrote.
@@ -38,16 +37,15 @@ Metrics last_metrics(const std::filesystem::path& folder) {
   return metrics;
 }
 
-CollectJson collected_json(const SweepFolder& folder, const SweepStates& states, const std::vector<Metrics>& metrics) {
-  CollectJson json = {{"folder", folder.path.string()}, {"tasks", CollectJson::array()}};
+Json collected_json(const SweepFolder& folder, const SweepStates& states, const std::vector<Metrics>& metrics) {
+  Json json = {{"folder", folder.path.string()}, {"tasks", Json::array()}};
   for (size_t i = 0; i < states.tasks.size(); ++i) {
-    auto parameters = CollectJson::object(), values = CollectJson::object();
+    auto parameters = Json::object(), values = Json::object();
     for (const auto& [name, value] : folder.sweep.tasks[i].parameters) parameters[name] = value;
-    for (const auto& [name, value] : metrics[i])
-      values[name] = std::isfinite(value) ? CollectJson(value) : CollectJson();
+    for (const auto& [name, value] : metrics[i]) values[name] = std::isfinite(value) ? Json(value) : Json();
     const auto job = slurm::jobs_of_task(folder.sweep, static_cast<int64_t>(i)).back();
     json["tasks"].push_back({{"task", i},
-                             {"job", job.empty() ? CollectJson() : CollectJson(fmt::format("{}_{}", job, i))},
+                             {"job", job.empty() ? Json() : Json(fmt::format("{}_{}", job, i))},
                              {"state", states.tasks[i].text},
                              {"parameters", parameters},
                              {"metrics", values}});

@@ -17,6 +17,7 @@
 #include <set>
 #include <utility>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/shell.h"
@@ -30,8 +31,6 @@
 
 namespace yoke::cli {
 namespace {
-
-using SlurmClock = std::chrono::steady_clock;
 
 struct SlurmLogsArgs {
   std::string job;
@@ -360,7 +359,7 @@ class SlurmLogs {
   void follow() {
     std::string told;
     auto pause = kFirstPause;
-    auto next_question = SlurmClock::now() + pause;
+    auto next_question = Clock::now() + pause;
     while (true) {
       for (auto& [_, reader] : readers_) print_if_there(reader);
       is_late_ = true;
@@ -377,7 +376,7 @@ class SlurmLogs {
       }
       const auto of_all = kPauseForEachFile * readers_.size();
       poll(nullptr, 0, static_cast<int>(std::max<int64_t>(kReadFilesEvery.count(), of_all.count())));
-      if (SlurmClock::now() < next_question) continue;
+      if (Clock::now() < next_question) continue;
       pause = std::min(pause * 3 / 2, kLongestPause);
       try {
         ask_slurmctld();
@@ -386,7 +385,7 @@ class SlurmLogs {
         tell(told, fmt::format("{}; following the files meanwhile", error.what()));
         pause = kPauseOfSilence;
       }
-      next_question = SlurmClock::now() + pause;
+      next_question = Clock::now() + pause;
     }
   }
 

@@ -12,6 +12,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/base/moment.h"
@@ -146,7 +147,6 @@ int run_slurm_ps(const SlurmPsArgs& args, Context& context) {
     throw Error(ErrorCode::kInvalidArgument, "--all lists every job, so name no JOB with it");
   }
   for (const auto& job : args.jobs) slurm::require_job_targets(job);
-  using Clock = std::chrono::steady_clock;
   std::optional<Clock::time_point> silent_until;
   repeat(args.repetition, args.json ? PictureKind::kRecords : PictureKind::kText, context, [&](int64_t number) {
     Picture picture{.time = std::chrono::system_clock::now(), .host = "slurm", .text = "", .notes = ""};

@@ -17,6 +17,7 @@
 #include <thread>
 #include <utility>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/host.h"
@@ -35,7 +36,6 @@
 namespace yoke::cli {
 namespace {
 
-using SampleClock = std::chrono::steady_clock;
 using SampleSeconds = std::chrono::duration<double>;
 
 struct SlurmSampleArgs {
@@ -97,7 +97,7 @@ class NodeSampler {
     visible_ = visible_gpu_ids(environment_, first);
     recorder_.emplace(device::UsageRecorder::Options{
         .interval = interval_, .is_watched = [this](const std::string& id) { return visible_.contains(id); }});
-    begun_ = SampleClock::now();
+    begun_ = Clock::now();
     const auto now = std::chrono::system_clock::now().time_since_epoch();
     sample_.begin = std::chrono::duration_cast<SampleSeconds>(now).count();
     cpu_at_begin_ = meter_.read().cpu_seconds;
@@ -108,21 +108,21 @@ class NodeSampler {
   bool has_begun() const { return recorder_.has_value(); }
 
   int milliseconds_left() const {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(next_ - SampleClock::now()).count();
+    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(next_ - Clock::now()).count();
     return static_cast<int>(std::clamp<int64_t>(left + 1, 0, 3'600'000));
   }
 
   void sample_if_due() {
-    if (SampleClock::now() < next_) return;
+    if (Clock::now() < next_) return;
     take();
     // The first samples are closer to each other, because short jobs deserve a report too.
-    const SampleSeconds age = SampleClock::now() - begun_;
+    const SampleSeconds age = Clock::now() - begun_;
     const auto pause = std::min(interval_, std::max(SampleSeconds(1), age / 2));
-    next_ = SampleClock::now() + std::chrono::duration_cast<SampleClock::duration>(pause);
-    if (SampleClock::now() < write_at_) return;
+    next_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(pause);
+    if (Clock::now() < write_at_) return;
     write();
     const auto write_pause = std::clamp(age / 10, kShortestWritePause, kLongestWritePause);
-    write_at_ = SampleClock::now() + std::chrono::duration_cast<SampleClock::duration>(write_pause);
+    write_at_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(write_pause);
   }
 
   void finish() {
@@ -136,7 +136,7 @@ class NodeSampler {
 
  private:
   void take() {
-    const device::Seconds time = SampleClock::now() - begun_;
+    const device::Seconds time = Clock::now() - begun_;
     recorder_->add(time, source_->sample({.processes = false, .details = true}), [](const auto&) { return false; });
     const auto reading = meter_.read();
     sample_.seconds = time.count();
@@ -174,7 +174,7 @@ class NodeSampler {
   std::set<std::string> visible_;
   std::optional<device::UsageRecorder> recorder_;
   double cpu_at_begin_ = 0;
-  SampleClock::time_point begun_, next_, write_at_;
+  Clock::time_point begun_, next_, write_at_;
   bool has_told_ = false;
 };
 

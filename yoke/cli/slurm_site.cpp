@@ -8,10 +8,11 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
+
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/json.h"
 #include "yoke/base/table.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
@@ -23,31 +24,30 @@ namespace yoke::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using SiteJson = nlohmann::ordered_json;
 
 std::vector<fs::path> folders_of(const Context& context) {
   return slurm::site_folders(context.environment, context.installation.share);
 }
 
-SiteJson to_json(const slurm::FoundSite& found) {
+Json to_json(const slurm::FoundSite& found) {
   const auto& site = found.site;
-  auto gpus = SiteJson::array();
+  auto gpus = Json::array();
   for (const auto& gpu : site.gpus) {
     gpus.push_back({{"cpus", gpu.cpus.to_list()},
                     {"mask", gpu.cpus.to_mask()},
-                    {"numa_node", gpu.numa_node ? SiteJson(*gpu.numa_node) : SiteJson()},
+                    {"numa_node", gpu.numa_node ? Json(*gpu.numa_node) : Json()},
                     {"pci", gpu.pci}});
   }
   return {{"name", site.name},
           {"summary", site.summary},
-          {"file", found.file.empty() ? SiteJson() : SiteJson(found.file)},
-          {"why", found.why.empty() ? SiteJson() : SiteJson(found.why)},
+          {"file", found.file.empty() ? Json() : Json(found.file)},
+          {"why", found.why.empty() ? Json() : Json(found.why)},
           {"checked", site.checked},
           {"sources", site.sources},
           {"clusters", site.clusters},
           {"gpus_per_node", site.num_gpus},
-          {"cpus", site.num_cpus ? SiteJson(*site.num_cpus) : SiteJson()},
-          {"cpus_per_gpu", site.cpus_per_gpu ? SiteJson(*site.cpus_per_gpu) : SiteJson()},
+          {"cpus", site.num_cpus ? Json(*site.num_cpus) : Json()},
+          {"cpus_per_gpu", site.cpus_per_gpu ? Json(*site.cpus_per_gpu) : Json()},
           {"gpus", gpus}};
 }
 
@@ -56,9 +56,9 @@ int list_all_sites(bool json, Context& context) {
   const auto sites = slurm::list_sites(folders_of(context), problems);
   for (const auto& problem : problems) std::cerr << speaker(context) << "left out: " << problem << '\n';
   if (json) {
-    auto array = SiteJson::array();
+    auto array = Json::array();
     for (const auto& one : sites) array.push_back(to_json(one));
-    print_json(SiteJson{{"sites", array}}, context);
+    print_json(Json{{"sites", array}}, context);
     return kExitOk;
   }
   Table table{.columns = {{.title = "SITE"}, {.title = "NODES", .shrinks_to = 20}, {.title = "FILE", .drop_order = 1}},

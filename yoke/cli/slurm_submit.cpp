@@ -13,7 +13,6 @@
 #include <iostream>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 
@@ -21,6 +20,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/held_signals.h"
 #include "yoke/base/host.h"
+#include "yoke/base/json.h"
 #include "yoke/base/process.h"
 #include "yoke/base/shell.h"
 #include "yoke/base/text.h"
@@ -42,7 +42,6 @@ namespace yoke::cli {
 namespace {
 
 namespace fs = std::filesystem;
-using SubmitJson = nlohmann::ordered_json;
 
 constexpr size_t kMostNoteBytes = 16 << 20;
 
@@ -183,14 +182,14 @@ int wait_for_end(const std::string& job_id, const Context& context) {
 /// Whether the name of a cluster can be a part of a file's name.
 bool is_file_name(const std::string& name) { return !name.empty() && name.find('/') == name.npos; }
 
-std::optional<SubmitJson> read_note(const fs::path& file) {
+std::optional<Json> read_note(const fs::path& file) {
   const auto text = slurm::read_own_file(file, kMostNoteBytes);
-  auto note = SubmitJson::parse(text.value_or(""), nullptr, false);
+  auto note = Json::parse(text.value_or(""), nullptr, false);
   return note.is_object() ? std::optional(std::move(note)) : std::nullopt;
 }
 
 /// Whether a note is of the newest job with this number, as far as the accounts tell.
-bool is_of_newest(const SubmitJson& note, int64_t job, const Environment& environment) {
+bool is_of_newest(const Json& note, int64_t job, const Environment& environment) {
   const auto submitted = note.find("submitted");
   if (submitted == note.end() || !submitted->is_number_integer()) return true;
   try {
@@ -213,8 +212,8 @@ std::set<std::string> names_beside(const fs::path& pattern) {
   return names;
 }
 
-SubmitJson lines_as_json(const std::vector<slurm::Line>& lines) {
-  auto result = SubmitJson::array();
+Json lines_as_json(const std::vector<slurm::Line>& lines) {
+  auto result = Json::array();
   for (const auto& [text, why] : lines) result.push_back({{"what", text}, {"why", why}});
   return result;
 }
@@ -232,13 +231,13 @@ int run_dry(const PlannedJob& job, const SubmitArgs& args, Context& context) {
   }
   const int status = problem ? exit_status(problem->code()) : kExitOk;
   if (args.json) {
-    print_json(SubmitJson{{"job", nullptr},
+    print_json(Json{{"job", nullptr},
                           {"site", job.site.site.name},
                           {"script_text", job.script},
                           {"decisions", lines_as_json(job.plan.decisions)},
                           {"warnings", job.plan.warnings},
-                          {"start", problem ? SubmitJson() : SubmitJson(start)},
-                          {"problem", problem ? SubmitJson(problem->what()) : SubmitJson()}},
+                          {"start", problem ? Json() : Json(start)},
+                          {"problem", problem ? Json(problem->what()) : Json()}},
                context);
     return status;
   }
@@ -249,7 +248,7 @@ int run_dry(const PlannedJob& job, const SubmitArgs& args, Context& context) {
   return status;
 }
 
-void print_submission(const SubmitJson& note, const PlannedJob& job, const SubmitArgs& args, Context& context) {
+void print_submission(const Json& note, const PlannedJob& job, const SubmitArgs& args, Context& context) {
   if (args.json) {
     auto json = note;
     json["decisions"] = lines_as_json(job.plan.decisions);
@@ -295,7 +294,7 @@ int run_submit(const SubmitArgs& args, Context& context) {
 
 }  // namespace
 
-SubmitJson submit_with_note(SubmitJson note, const std::string& script, const Context& context) {
+Json submit_with_note(Json note, const std::string& script, const Context& context) {
   const auto before = names_beside(note_text(note, "output_pattern"));  // the job may write as soon as it is submitted
   const auto submission = slurm::submit(script, slurm::without_sbatch_variables(context.environment));
   for (const auto& message : submission.messages) std::cerr << "sbatch: " << message << '\n';
@@ -312,7 +311,7 @@ SubmitJson submit_with_note(SubmitJson note, const std::string& script, const Co
     kept = fmt::format("{}/slurm-{}.{}.sh", job.folder, submission.job_id, cluster);
   }
   note["job"] = submission.job_id;
-  note["cluster"] = cluster.empty() ? SubmitJson() : SubmitJson(cluster);
+  note["cluster"] = cluster.empty() ? Json() : Json(cluster);
   note["folder"] = job.folder;
   note["script"] = kept;
   note["output"] = slurm::expand_path(note_text(note, "output_pattern"), job);
@@ -335,7 +334,7 @@ SubmitJson submit_with_note(SubmitJson note, const std::string& script, const Co
   try {
     const auto folder = fs::path(*parent) / submission.job_id;
     make_private_folder(folder);
-    const auto other = note_text(read_note(folder / "job.json").value_or(SubmitJson::object()), "cluster");
+    const auto other = note_text(read_note(folder / "job.json").value_or(Json::object()), "cluster");
     const bool is_taken = !other.empty() && other != cluster && is_file_name(cluster);
     slurm::write_text(folder / (is_taken ? fmt::format("job.{}.json", cluster) : "job.json"), json_page(note));
   } catch (const std::exception& error) {  // the job runs without a note
@@ -344,7 +343,7 @@ SubmitJson submit_with_note(SubmitJson note, const std::string& script, const Co
   return note;
 }
 
-std::optional<SubmitJson> note_of(int64_t job, const Environment& environment) {
+std::optional<Json> note_of(int64_t job, const Environment& environment) {
   const auto parent = slurm::jobs_folder(environment);
   if (!parent) return std::nullopt;
   const auto folder = fs::path(*parent) / std::to_string(job);
@@ -380,7 +379,7 @@ void require_cluster(const std::string& cluster, const std::string& what, const 
               printable(what), printable(cluster), printable(here));
 }
 
-std::string note_text(const SubmitJson& note, const char* key) {
+std::string note_text(const Json& note, const char* key) {
   const auto found = note.find(key);
   return found != note.end() && found->is_string() ? found->get<std::string>() : "";
 }

@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/base/host.h"
@@ -32,8 +33,6 @@
 
 namespace yoke::cli {
 namespace {
-
-using TopClock = std::chrono::steady_clock;
 
 struct SlurmTopArgs {
   std::string job;
@@ -83,7 +82,7 @@ std::vector<std::string> top_step(const slurm::Job& job, const SlurmTopArgs& arg
 
 struct TopNode {
   std::vector<slurm::DeviceRow> rows;
-  std::optional<TopClock::time_point> last;
+  std::optional<Clock::time_point> last;
 };
 
 std::string top_page(const slurm::Job& job, const std::map<std::string, TopNode>& nodes,
@@ -98,7 +97,7 @@ std::string top_page(const slurm::Job& job, const std::map<std::string, TopNode>
                           {"state"},
                           {"name", Align::kLeft, 8, 4}},
               .rows = {}};
-  const auto now = TopClock::now();
+  const auto now = Clock::now();
   int64_t num_shown = 0;
   for (const auto& [name, node] : nodes) {
     num_shown += slurm::num_gpus(node.rows);
@@ -147,7 +146,7 @@ class SlurmTop {
     out.write_end.reset();
     err.write_end.reset();
     const bool is_page = !args_.once && isatty(STDOUT_FILENO) == 1 && has_escape_sequences(context_.environment);
-    const auto begin = TopClock::now();
+    const auto begin = Clock::now();
     auto draw_at = begin;
     bool is_open = true;
     while (is_open) {
@@ -156,11 +155,11 @@ class SlurmTop {
       if (fds[0].revents != 0) is_open = read_lines(out.read_end.value());
       if (fds[1].revents != 0) read_errors(err.read_end.value());
       const bool has_all = std::ranges::all_of(nodes_, [](const auto& node) { return node.second.last.has_value(); });
-      const bool is_late = TopClock::now() - begin > kFirstAnswers;
+      const bool is_late = Clock::now() - begin > kFirstAnswers;
       if (args_.once && (has_all || is_late)) break;
-      if (args_.once || TopClock::now() < draw_at || (!has_all && !is_late && !is_page)) continue;
+      if (args_.once || Clock::now() < draw_at || (!has_all && !is_late && !is_page)) continue;
       draw(is_page);
-      draw_at = TopClock::now() + std::chrono::milliseconds(static_cast<int64_t>(args_.interval_s * 1000));
+      draw_at = Clock::now() + std::chrono::milliseconds(static_cast<int64_t>(args_.interval_s * 1000));
       if (!context_.out) break;
     }
     const int status = end_step(is_open);
@@ -185,7 +184,7 @@ class SlurmTop {
     size_t begin = 0;
     for (auto end = rest_.find('\n'); end != rest_.npos; begin = end + 1, end = rest_.find('\n', begin)) {
       auto sample = lines_.take(std::string_view(rest_).substr(begin, end - begin));
-      if (sample && nodes_.contains(sample->node)) nodes_[sample->node] = {std::move(sample->rows), TopClock::now()};
+      if (sample && nodes_.contains(sample->node)) nodes_[sample->node] = {std::move(sample->rows), Clock::now()};
     }
     rest_.erase(0, begin);
     if (rest_.size() > buffer.size()) rest_.clear();

@@ -1,16 +1,14 @@
 // `yoke stack`: print the call stack of each rank of a job, to find out why a job hangs.
 #include <CLI/App.hpp>
 #include <memory>
-#include <nlohmann/json.hpp>
 
+#include "yoke/base/json.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/options/job.h"
 #include "yoke/stack/ranks.h"
 
 namespace yoke::cli {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct StackArgs {
   std::string job;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/base/text.h"
@@ -22,7 +23,6 @@
 namespace yoke::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 /// How long to wait for a launcher's answer. A launcher normally answers in the next turn of its event loop.

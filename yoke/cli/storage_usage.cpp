@@ -19,7 +19,6 @@
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/attempt.h"
-#include "yoke/cli/frame/output.h"
 #include "yoke/cli/frame/progress_line.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/cli/options/remote.h"

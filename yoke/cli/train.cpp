@@ -69,14 +69,15 @@ int run_train(const TrainArgs& args, Context& context) {
   auto num_ranks = extract_option(words, "-n", "--nproc-per-node");
   if (!num_ranks) num_ranks = args.num_ranks;
 
-  launch::LaunchSpec spec;
+  launch::Launch job;
+  auto& spec = job.spec;
   spec.name = "yoke train";
   spec.argv = {recipe.program.string()};
   spec.argv.insert(spec.argv.end(), words.begin(), words.end());
   spec.environment = context.environment;
   spec.num_ranks = choose_num_ranks(num_ranks, recipe, words);
   spec.prefix = launch::Prefix::kAllButRankZero;
-  return launch::launch(spec);
+  return run_job(job, nlohmann::json());
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <numeric>
 
 #include "yoke/base/cgroup_limits.h"
+#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/base/process.h"
@@ -36,8 +37,6 @@
 
 namespace yoke::cli {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 struct TuneArgs {
   std::string variable, option;

@@ -12,6 +12,7 @@
 #include <csignal>
 #include <iostream>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/hostlist.h"
@@ -28,8 +29,6 @@
 
 namespace yoke::cluster {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 /// How long all nodes may take to start their resident agents.
 constexpr std::chrono::seconds kStartTime{180};

@@ -14,8 +14,8 @@
 #include <memory>
 #include <utility>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
-#include "yoke/base/text.h"
 #include "yoke/cluster/resident.h"
 #include "yoke/cluster/ssh.h"
 #include "yoke/contract/variables.h"
@@ -25,7 +25,6 @@
 namespace yoke::cluster {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using launch::Handshake;
 
 /// What a resident agent sends (launch/node/handshake.h): "yoke/1 head\n" and 32 random bytes, then "y" and a hash.

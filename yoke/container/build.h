@@ -20,7 +20,7 @@ std::string built_image_name(const SiteRules& rules, std::string_view user, cons
 /// A name for the image that is built from this folder: "train" for /home/ada/Train.
 std::string image_name_of_folder(const std::filesystem::path& folder);
 
-/// Whether the recipe must be named because the engine would not find it: docker only looks for a Dockerfile.
+/// Whether the command line must name the recipe: docker finds a Dockerfile by itself, but no Containerfile.
 bool needs_name(EngineKind engine, bool has_dockerfile, bool has_containerfile);
 
 struct BuildRequest {

@@ -5,33 +5,30 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
-#include "yoke/base/text.h"
+#include "yoke/base/json.h"
 #include "yoke/container/detail/yaml.h"
 
 namespace yoke::container {
 namespace {
 
-using Json = nlohmann::json;
-
 constexpr size_t kMostCdiBytes = 16 << 20;
 
-std::string text_at(const Json& json, const char* key) {
+std::string text_at(const SortedJson& json, const char* key) {
   if (!json.is_object() || !json.contains(key) || !json.at(key).is_string()) return "";
   return json.at(key).get<std::string>();
 }
 
-const Json& at_or_null(const Json& json, const char* key) {
-  static const Json kNull;
+const SortedJson& at_or_null(const SortedJson& json, const char* key) {
+  static const SortedJson kNull;
   return json.is_object() && json.contains(key) ? json.at(key) : kNull;
 }
 
 /// Counts nodes of GPUs, by device nodes and by mounts of nodes.
-std::vector<std::string> nodes_of(const Json& device) {
+std::vector<std::string> nodes_of(const SortedJson& device) {
   std::vector<std::string> nodes;
   const auto& edits = at_or_null(device, "containerEdits");
   for (const auto& [list, key] : {std::pair{"deviceNodes", "path"}, std::pair{"mounts", "containerPath"}}) {
@@ -57,7 +54,7 @@ bool is_gpu_node(std::string_view path) {
 std::vector<CdiDevice> parse_cdi(const std::string& text, const std::string& file) {
   try {
     const auto begin = text.find_first_not_of(" \t\r\n");
-    const auto json = begin != text.npos && text[begin] == '{' ? Json::parse(text) : parse_yaml(text);
+    const auto json = begin != text.npos && text[begin] == '{' ? SortedJson::parse(text) : parse_yaml(text);
     if (!json.is_object() && !json.is_null()) throw Error(ErrorCode::kDataLoss, "it has no keys");
     std::vector<CdiDevice> devices;
     for (const auto& device : at_or_null(json, "devices")) {
@@ -67,7 +64,7 @@ std::vector<CdiDevice> parse_cdi(const std::string& text, const std::string& fil
       }
     }
     return devices;
-  } catch (const Json::exception& error) {
+  } catch (const SortedJson::exception& error) {
     throw Error(ErrorCode::kDataLoss, "{} is no CDI specification: {}", file, error.what());
   } catch (const Error& error) {
     throw Error(ErrorCode::kDataLoss, "{} is no CDI specification: {}", file, error.what());

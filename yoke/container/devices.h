@@ -44,7 +44,7 @@ struct DeviceGrant {
   Expectation expectation;
 };
 
-/// Decides by which mechanism the container gets `devices`; none of them means that it must not see a GPU.
+/// Decides by which mechanism the container gets `devices`. If `devices` is empty, it must not see a GPU.
 ///
 /// Options that this engine at this version ignores without a word are never used: podman ignores --gpus before 5.0
 /// for NVIDIA and before 6.0 for AMD.

@@ -4,18 +4,15 @@
 #include <fmt/ranges.h>
 #include <strings.h>
 
-#include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
+#include "yoke/base/json.h"
 #include "yoke/base/text.h"
 
 namespace yoke::container {
 namespace {
-
-using Json = nlohmann::json;
 
 constexpr std::array kEngineNames = {std::pair{EngineKind::kPodman, "podman"}, std::pair{EngineKind::kDocker, "docker"},
                                      std::pair{EngineKind::kApptainer, "apptainer"}};
@@ -31,9 +28,9 @@ int64_t hard_limit(std::string_view limits, std::string_view title) {
   return kUnlimited;
 }
 
-Json parse_answer(const std::string& text) {
-  auto json = Json::parse(text, nullptr, false);
-  return json.is_object() ? json : Json::object();
+SortedJson parse_answer(const std::string& text) {
+  auto json = SortedJson::parse(text, nullptr, false);
+  return json.is_object() ? json : SortedJson::object();
 }
 
 }  // namespace
@@ -125,23 +122,23 @@ Engine assumed_engine(EngineKind kind) {
 void read_docker_facts(Engine& engine, const std::string& version_json, const std::string& info_json) {
   const auto version = parse_answer(version_json);
   const auto info = parse_answer(info_json);
-  const auto server = version.value("Server", Json());
+  const auto server = version.value("Server", SortedJson());
   const auto found = server.is_object() ? parse_version(server.value("Version", "")) : std::nullopt;
   if (!found) throw Error(ErrorCode::kUnavailable, "docker's daemon does not answer");
   engine.version = *found;
-  const auto client = version.value("Client", Json());
+  const auto client = version.value("Client", SortedJson());
   const auto client_version = client.is_object() ? parse_version(client.value("Version", "")) : std::nullopt;
   // docker/cli#1498: the client pulls, so its version counts.
   engine.knows_pull = !client_version || *client_version >= Version{20, 10, 0};
-  for (const auto& option : info.value("SecurityOptions", Json::array())) {
+  for (const auto& option : info.value("SecurityOptions", SortedJson::array())) {
     const auto text = option.is_string() ? option.get<std::string>() : "";
     if (text.find("name=rootless") != text.npos) engine.is_rootless = true;
     if (text.find("name=userns") != text.npos) engine.remaps_ids = true;  // dockerd --userns-remap
   }
-  const auto runtimes = info.value("Runtimes", Json());
+  const auto runtimes = info.value("Runtimes", SortedJson());
   engine.has_nvidia_runtime = runtimes.is_object() && runtimes.contains("nvidia");
   // Since 25.0 the daemon lists the folders of specifications if CDI is enabled, by default since 28.2.
-  const auto folders = info.value("CDISpecDirs", Json());
+  const auto folders = info.value("CDISpecDirs", SortedJson());
   engine.has_cdi = folders.is_array() && !folders.empty();
 }
 

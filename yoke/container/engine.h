@@ -46,7 +46,7 @@ struct Engine {
   EngineKind kind = EngineKind::kPodman;
   std::filesystem::path program;
   bool is_installed = true;  ///< If not, this is what the engine would be (assumed_engine()).
-  Version version;           ///< Of what runs containers: docker's daemon, not its client.
+  Version version;           ///< The version of the program that runs containers: docker's daemon, not its client.
   bool is_rootless = false;  ///< The engine runs as this user, so root in a container is this user.
   bool remaps_ids = false;   ///< docker: ids in a container are others outside, unless it uses the host's.
   bool knows_pull = true;    ///< Its program knows `run --pull=never`.
@@ -84,7 +84,7 @@ void read_docker_facts(Engine& engine, const std::string& version_json, const st
 std::optional<Engine> find_engine(EngineKind kind, const Environment& environment,
                                   std::chrono::milliseconds limit = kAnswerTime);
 
-/// An engine as it usually is where it is installed, for command lines that are only printed.
+/// A typical installation of an engine, for command lines that are printed on a machine without it.
 Engine assumed_engine(EngineKind kind);
 
 struct EngineWish {

@@ -19,7 +19,7 @@ struct ExecRequest {
   std::vector<std::string> program;
   Foreground foreground = Foreground::kNoInput;
   std::optional<std::string> working_folder = {};  ///< In the container; nullopt: that of its first program.
-  Variables variables = {};                        ///< In addition to those that the container's program has.
+  Variables variables = {};                        ///< Added to the variables of the container's first program.
 };
 
 /// container-init starts the program, with the variables of the program that runs there already.

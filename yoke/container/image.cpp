@@ -4,22 +4,20 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
+#include "yoke/base/json.h"
 #include "yoke/base/text.h"
 #include "yoke/container/detail/ask.h"
 
 namespace yoke::container {
 namespace {
 
-using Json = nlohmann::json;
-
 /// podman's storage is locked while another of its processes writes a layer.
 constexpr std::chrono::seconds kStorageTime{30};
 
-std::vector<std::string> words_at(const Json& json, const char* key) {
+std::vector<std::string> words_at(const SortedJson& json, const char* key) {
   std::vector<std::string> words;
   if (!json.is_object() || !json.contains(key)) return words;
   for (const auto& word : json.at(key)) {
@@ -96,10 +94,10 @@ std::string image_for(EngineKind engine, const std::string& name) {
 }
 
 ImageFacts parse_image_facts(const std::string& json) {
-  auto parsed = Json::parse(json, nullptr, false);
-  if (parsed.is_array() && parsed.size() == 1) parsed = Json(parsed[0]);
+  auto parsed = SortedJson::parse(json, nullptr, false);
+  if (parsed.is_array() && parsed.size() == 1) parsed = SortedJson(parsed[0]);
   if (!parsed.is_object()) throw Error(ErrorCode::kDataLoss, "the engine's description of the image is not JSON");
-  const auto config = parsed.value("Config", Json::object());
+  const auto config = parsed.value("Config", SortedJson::object());
   return {words_at(config, "Entrypoint"), words_at(config, "Cmd"), words_at(config, "Env")};
 }
 

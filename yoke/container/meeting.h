@@ -41,7 +41,7 @@ void consent(const Arrival& arrival, const std::optional<std::string>& refusal);
 /// What the container's first program has made of the user's program.
 struct Beginning {
   int status = 0;   ///< 0: it runs. Otherwise the exit status of the container.
-  std::string why;  ///< It does not run.
+  std::string why;  ///< Why it does not run; empty if it does.
 };
 
 /// Reads what the first program says after the consent. Returns nullopt if it has ended without a word. REQUIRES:

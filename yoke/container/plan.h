@@ -41,7 +41,7 @@ Mount parse_mount(const std::string& text, const std::filesystem::path& folder);
 
 /// The value of an engine's --publish for that of -p: without an address, of this machine's loopback alone.
 std::string published_port(const std::string& text);
-/// What the user of -p should know of it; empty: nothing, because it has an address.
+/// A sentence for the user about a port of -p without an address; empty if it has one.
 std::string note_on_port(const std::string& text);
 
 /// Parses the lines of a file of variables (--env-file) as docker does: NAME=VALUE, where the value is the rest of the
@@ -54,7 +54,7 @@ struct User {
   uid_t uid = 0;
   gid_t gid = 0;
   std::vector<gid_t> groups;  ///< Supplementary.
-  std::string name;           ///< Of the kernel's uid, and not $USER.
+  std::string name;           ///< The name of the kernel's uid; $USER may differ.
 };
 
 enum class Foreground { kDetached, kPipes, kNoInput, kTerminal };

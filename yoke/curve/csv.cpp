@@ -43,9 +43,9 @@ std::span<const std::string> CsvParser::cells() const { return {cells_.data(), n
 /// Takes the names of the columns from the cells.
 void CsvParser::begin_columns() {
   columns_.clear();
-  const PlaceName* places[3] = {};  // the best names so far for Place::step, epoch and time
+  const PlaceName* places[3] = {};  // the best names so far for Position::step, epoch and time
   const auto place_at = [&](const PlaceName& name) -> const PlaceName*& {
-    return places[name.place == &Place::step ? 0 : name.place == &Place::epoch ? 1 : 2];
+    return places[name.place == &Position::step ? 0 : name.place == &Position::epoch ? 1 : 2];
   };
   bool has_seconds = false;
   for (const auto& name : cells()) {
@@ -115,7 +115,7 @@ void CsvParser::take_line(std::string_view line, LineEnd end) {
 }
 
 void CsvParser::take_cells(LineEnd end) {
-  Place place{kNaN, kNaN, kNaN};
+  Position place{kNaN, kNaN, kNaN};
   for (size_t i = 0; i < num_cells_; ++i) {
     if (columns_[i].place != nullptr) place.*columns_[i].place = number_of(cells_[i]).value_or(kNaN);
     if (adds_seconds_ && columns_[i].name == "seconds") place.time = seconds_ += number_of(cells_[i]).value_or(0);

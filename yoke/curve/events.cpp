@@ -239,7 +239,7 @@ bool EventParser::take_event(std::string_view event) {
   }
   if (!fields.is_whole()) return false;
   if (is_restart) log().forget_from(static_cast<double>(step));
-  const Place place{static_cast<double>(step), std::numeric_limits<double>::quiet_NaN(), time};
+  const Position place{static_cast<double>(step), std::numeric_limits<double>::quiet_NaN(), time};
   Fields values(summary);
   while (const auto entry = values.next()) {
     if (entry->number != 1 || entry->wire_type != kLengthDelimited) continue;

@@ -76,13 +76,13 @@ void JsonParser::collect(const nlohmann::json& object, const std::string& prefix
 }
 
 void JsonParser::add_values() {
-  Place place{kNaN, kNaN, kNaN};
+  Position place{kNaN, kNaN, kNaN};
   std::array<const PlaceName*, 3> names{};  // of the place's members
   for (size_t i = 0; i < num_numbers_; ++i) {
     const auto& [name, number] = numbers_[i];
     const auto* known = place_name(name);
     if (known == nullptr) continue;
-    auto& before = names[known->place == &Place::step ? 0 : known->place == &Place::epoch ? 1 : 2];
+    auto& before = names[known->place == &Position::step ? 0 : known->place == &Position::epoch ? 1 : 2];
     if (before != nullptr && before < known) continue;
     before = known;
     place.*known->place = number;

@@ -6,7 +6,7 @@
 
 namespace yoke::curve {
 
-void Log::add(std::string_view metric, const Place& place, double value) {
+void Log::add(std::string_view metric, const Position& place, double value) {
   if (next_ >= curves_.size() || curves_[next_].metric != metric) {
     const auto found = numbers_.find(metric);
     next_ = found != numbers_.end() ? found->second : curves_.size();

@@ -24,13 +24,13 @@ struct Curve {
 };
 
 /// The position of a value on the x axes of a curve. NaN means that the number is not known.
-struct Place {
+struct Position {
   double step, epoch, time;
 };
 
 class Log {
  public:
-  void add(std::string_view metric, const Place& place, double value);
+  void add(std::string_view metric, const Position& place, double value);
   /// Removes the values of `step` and of later steps, because a training resumed at `step` writes them again.
   void forget_from(double step);
   /// Removes vectors of steps, epochs or times that hold only NaN. If none is left, each value gets its index as step.
@@ -89,7 +89,7 @@ class CsvParser : public Parser {
   enum class LineEnd { kIsThere, kIsMissing };
   struct Column {
     std::string name;
-    double Place::*place = nullptr;  ///< Null if it is no position.
+    double Position::*place = nullptr;  ///< Null if it is no position.
     bool is_metric = false;
     bool has_numbers = false;
   };

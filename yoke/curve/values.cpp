@@ -9,10 +9,10 @@ namespace yoke::curve {
 namespace {
 
 constexpr PlaceName kPlaceNames[] = {
-    {"global_step", &Place::step},  // Lightning, Hugging Face; beside it, `step` is one of an epoch
-    {"step", &Place::step},        {"_step", &Place::step},  // Weights & Biases, as `_timestamp`
-    {"iteration", &Place::step},   {"epoch", &Place::epoch},    {"time", &Place::time},
-    {"_timestamp", &Place::time},  {"wall_time", &Place::time},
+    {"global_step", &Position::step},  // Lightning, Hugging Face; beside it, `step` is one of an epoch
+    {"step", &Position::step},        {"_step", &Position::step},  // Weights & Biases, as `_timestamp`
+    {"iteration", &Position::step},   {"epoch", &Position::epoch},    {"time", &Position::time},
+    {"_timestamp", &Position::time},  {"wall_time", &Position::time},
 };
 
 /// REQUIRES: `lower` has no capital letters.

@@ -104,7 +104,7 @@ Enum enum_named(const std::string& text, std::initializer_list<Enum> all) {
   throw Error(ErrorCode::kDataLoss, "`{}` is not known", text);
 }
 
-DeviceProcess process_from_json(const OrderedJson& json) {
+DeviceProcess process_from_json(const Json& json) {
   DeviceProcess process;
   read_member(json, "pid", process.pid);
   read_member(json, "type", process.type);
@@ -119,7 +119,7 @@ DeviceProcess process_from_json(const OrderedJson& json) {
   return process;
 }
 
-Device device_from_json(const OrderedJson& json) {
+Device device_from_json(const Json& json) {
   Device device;
   read_member(json, "index", device.index);
   device.vendor = enum_named(json.at("vendor").get<std::string>(), {Vendor::kNvidia, Vendor::kAmd, Vendor::kCpu});
@@ -157,7 +157,7 @@ Device device_from_json(const OrderedJson& json) {
       read_member(one, "remote_pci_bus_id", link.remote_pci_bus_id);
     }
   }
-  for (const auto& instance : json.value("instances", OrderedJson::array())) {
+  for (const auto& instance : json.value("instances", Json::array())) {
     device.instances.push_back(device_from_json(instance));
   }
   return device;
@@ -165,8 +165,8 @@ Device device_from_json(const OrderedJson& json) {
 
 }  // namespace
 
-OrderedJson to_json(const DeviceProcess& process) {
-  OrderedJson json;
+Json to_json(const DeviceProcess& process) {
+  Json json;
   json["pid"] = process.pid;
   write_json(process.info, json);
   json["type"] = process.type;
@@ -175,12 +175,12 @@ OrderedJson to_json(const DeviceProcess& process) {
   json["gpu_instance"] = json_value(process.gpu_instance);
   json["compute_instance"] = json_value(process.compute_instance);
   json["origin"] = nullptr;
-  if (process.origin != Origin{}) write_json(process.origin, json["origin"] = OrderedJson::object());
+  if (process.origin != Origin{}) write_json(process.origin, json["origin"] = Json::object());
   return json;
 }
 
-OrderedJson to_json(const Device& device) {
-  OrderedJson json;
+Json to_json(const Device& device) {
+  Json json;
   json["index"] = device.index;
   json["vendor"] = name(device.vendor);
   json["state"] = name(device.state);
@@ -193,7 +193,7 @@ OrderedJson to_json(const Device& device) {
   for (const auto& [key, member] : kFactNumbers) json[key] = json_value(device.facts.*member);
   json["links"] = nullptr;
   if (device.links) {
-    json["links"] = OrderedJson::array();
+    json["links"] = Json::array();
     for (const auto& link : *device.links) {
       json["links"].push_back({{"number", link.number},
                                {"kind", link.kind},
@@ -202,20 +202,20 @@ OrderedJson to_json(const Device& device) {
     }
   }
   json["processes"] = nullptr;
-  if (knows_processes(device)) json["processes"] = OrderedJson::array();
+  if (knows_processes(device)) json["processes"] = Json::array();
   for (const auto& process : device.processes) json["processes"].push_back(to_json(process));
   json["process_list_error"] = json_text(device.process_list_error);
-  json["instances"] = OrderedJson::array();
+  json["instances"] = Json::array();
   for (const auto& instance : device.instances) json["instances"].push_back(to_json(instance));
   return json;
 }
 
-OrderedJson to_json(const Snapshot& snapshot) {
+Json to_json(const Snapshot& snapshot) {
   const auto since_epoch = snapshot.time.time_since_epoch();
-  OrderedJson json;
+  Json json;
   json["time_seconds"] = std::chrono::duration<double>(since_epoch).count();
   json["host"] = json_text(snapshot.host);
-  json["backends"] = OrderedJson::array();
+  json["backends"] = Json::array();
   for (const auto& report : snapshot.backends) {
     json["backends"].push_back({{"backend", report.backend},
                                 {"is_available", report.is_available},
@@ -225,20 +225,20 @@ OrderedJson to_json(const Snapshot& snapshot) {
                                 {"driver_version", json_text(report.driver_version)},
                                 {"api_version", json_text(report.api_version)}});
   }
-  json["devices"] = OrderedJson::array();
+  json["devices"] = Json::array();
   for (const auto& device : snapshot.devices) json["devices"].push_back(to_json(device));
   return json;
 }
 
 Snapshot snapshot_from_json(std::string_view line) {
   try {
-    const auto json = OrderedJson::parse(line);
+    const auto json = Json::parse(line);
     Snapshot snapshot;
     const auto seconds = json.at("time_seconds").get<double>();
     if (!(seconds >= 0 && seconds < 1e11)) throw Error(ErrorCode::kDataLoss, "time_seconds is not a time");
     snapshot.time += std::chrono::microseconds(std::llround(seconds * 1e6));  // a double has no higher precision
     read_member(json, "host", snapshot.host);
-    for (const auto& one : json.value("backends", OrderedJson::array())) {
+    for (const auto& one : json.value("backends", Json::array())) {
       auto& report = snapshot.backends.emplace_back();
       read_member(one, "backend", report.backend);
       read_member(one, "is_available", report.is_available);
@@ -250,9 +250,9 @@ Snapshot snapshot_from_json(std::string_view line) {
     }
     for (const auto& device : json.at("devices")) snapshot.devices.push_back(device_from_json(device));
     return snapshot;
-  } catch (const OrderedJson::parse_error& error) {
+  } catch (const Json::parse_error& error) {
     throw Error(ErrorCode::kDataLoss, "not a snapshot of devices: invalid JSON from character {} on", error.byte);
-  } catch (const OrderedJson::exception& error) {
+  } catch (const Json::exception& error) {
     const std::string_view text = error.what();  // the library's prefix "[json.exception.type_error.302] " is dropped
     throw Error(ErrorCode::kDataLoss, "not a snapshot of devices: {}",
                 text.substr(std::min(text.size(), text.find(']') + 2)));

@@ -4,7 +4,6 @@
 #include <mutex>
 #include <string_view>
 #include <torch/csrc/distributed/c10d/Work.hpp>
-#include <utility>
 
 #include "yoke/base/error.h"
 #include "yoke/dist/detail/group_impl.h"

@@ -4,13 +4,12 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <iterator>
-#include <nlohmann/json.hpp>
 #include <regex>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/json.h"
 #include "yoke/base/text.h"
 #include "yoke/environment/store.h"
 
@@ -18,7 +17,6 @@ namespace yoke::environment {
 namespace {
 
 namespace fs = std::filesystem;
-using SpecJson = nlohmann::ordered_json;
 
 constexpr int kSpecVersion = 1;
 
@@ -47,7 +45,7 @@ std::vector<std::string> argv_of(const KernelRequest& request) {
   return argv;
 }
 
-std::string text_of(const SpecJson& json, const char* key) {
+std::string text_of(const Json& json, const char* key) {
   const auto found = json.find(key);
   return found != json.end() && found->is_string() ? found->get<std::string>() : "";
 }
@@ -88,9 +86,9 @@ std::optional<Kernel> read_kernel(const fs::path& folder) {
 }  // namespace
 
 std::string kernel_json(const KernelRequest& request) {
-  SpecJson json = {{"argv", argv_of(request)},
-                   {"display_name", request.display_name.empty() ? request.name : request.display_name},
-                   {"language", request.language == Language::kCpp ? "c++" : "python"}};
+  Json json = {{"argv", argv_of(request)},
+               {"display_name", request.display_name.empty() ? request.name : request.display_name},
+               {"language", request.language == Language::kCpp ? "c++" : "python"}};
   if (!request.environment.empty()) {
     const auto folder = literal(request.environment);
     json["env"] = {{"VIRTUAL_ENV", folder}, {"PATH", folder + "/bin:${PATH}"}};
@@ -108,7 +106,7 @@ std::string kernel_json(const KernelRequest& request) {
                         {"python", request.python},
                         {"environment", request.environment},
                         {"image", request.container ? request.container->image : ""},
-                        {"num_devices", devices.num_devices ? SpecJson(*devices.num_devices) : SpecJson()},
+                        {"num_devices", devices.num_devices ? Json(*devices.num_devices) : Json()},
                         {"devices", devices.chosen},
                         {"for", devices.length}}}};
   return json.dump(2) + "\n";
@@ -137,7 +135,7 @@ fs::path kernels_folder(const Environment& environment) {
 }
 
 std::optional<Kernel> parse_kernel(std::string_view text) {
-  const auto json = SpecJson::parse(text, nullptr, false);
+  const auto json = Json::parse(text, nullptr, false);
   if (!json.is_object() || !json.contains("metadata") || !json["metadata"].is_object()) return std::nullopt;
   const auto& metadata = json["metadata"];
   if (!metadata.contains("yoke") || !metadata["yoke"].is_object()) return std::nullopt;

@@ -18,11 +18,12 @@ namespace yoke::environment {
 
 enum class Language { kPython, kCpp };
 
-/// Which devices a kernel gets. Neither: it starts without a claim, and sees what the server of Jupyter sees.
+/// Which devices a kernel gets. If neither member is set, it starts without a claim, and sees what the server of
+/// Jupyter sees.
 struct KernelDevices {
   std::optional<int64_t> num_devices;
   std::string chosen;  ///< "0,1" or UUIDs.
-  std::string length;  ///< Of the claim, "8h"; empty: as long as the kernel lives.
+  std::string length;  ///< How long the claim lasts, "8h"; empty: as long as the kernel lives.
 
   bool is_claimed() const { return num_devices.has_value() || !chosen.empty(); }
 };
@@ -30,7 +31,7 @@ struct KernelDevices {
 /// The container in which a kernel runs.
 struct KernelContainer {
   std::string image;
-  std::vector<std::string> options = {};  ///< Of `yoke container run`, with absolute paths.
+  std::vector<std::string> options = {};  ///< Options of `yoke container run`, with absolute paths.
   /// Names and values that Jupyter sets for `yoke jupyter start`, which passes them on by `-e NAME`. Only this user may
   /// then read the specification.
   std::vector<std::pair<std::string, std::string>> variables = {};
@@ -48,7 +49,7 @@ struct KernelRequest {
   std::string environment = {};  ///< The folder of its virtual environment; empty: none.
   KernelDevices devices = {};
   std::optional<KernelContainer> container = {};  ///< `python` is then the name of a program in the image.
-  std::string cpp_folder = {};                    ///< Of a C++ kernel: cpp_folder().
+  std::string cpp_folder = {};                    ///< For a C++ kernel, its cpp_folder().
   std::string yoke;                               ///< The path of this command.
   std::string kernels_folder;                     ///< The folder of yoke's own kernels (share/yoke/python/kernels).
 };
@@ -72,7 +73,7 @@ struct Kernel {
   std::filesystem::path folder;
   std::string python;       ///< The program that runs it.
   std::string environment;  ///< Folder; empty: none.
-  std::string image;        ///< Of its container; empty: it runs in none.
+  std::string image;        ///< The image of its container; empty: it runs in none.
   std::string language;     ///< "python", "c++"
   KernelDevices devices;
 };

@@ -31,7 +31,7 @@ struct PipFacts {
   bool has_hashes = false;  ///< pip demands a hash of everything that it installs with these files.
   /// The N for which the files allow PyTorch 2.N and its torchvision; nullopt: they say nothing about it.
   std::optional<std::vector<int>> torch_minors;
-  std::map<std::string, std::string> versions;  ///< Of torch and so on, as far as the environment has them.
+  std::map<std::string, std::string> versions;  ///< The installed versions of torch and related packages.
   std::vector<std::string> unmet;               ///< The requirements that the environment does not fulfil.
   std::string unread;                           ///< Why the files could not be read; pip will say it again.
 };

@@ -46,7 +46,7 @@ std::vector<Step> steps_of(const CreateRequest& request);
 /// The python of an environment.
 std::filesystem::path python_of(const std::filesystem::path& folder);
 
-/// Whether the environment has at the end what was promised.
+/// Checks after the installation that the environment has what was promised.
 /// Errors  kFailedPrecondition: it has another version of what was `chosen` after its installation, it lacks a package
 ///         that was asked for, or it does not fulfil the file of requirements.
 void check_kept(const CreateRequest& request, const std::map<std::string, std::string>& chosen, const PipFacts& at_end);

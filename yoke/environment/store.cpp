@@ -9,10 +9,11 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <nlohmann/json.hpp>
+
 
 #include "yoke/base/error.h"
 #include "yoke/base/host.h"
+#include "yoke/base/json.h"
 #include "yoke/base/process.h"
 #include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
@@ -22,7 +23,6 @@ namespace yoke::environment {
 namespace {
 
 namespace fs = std::filesystem;
-using Json = nlohmann::ordered_json;
 
 constexpr const char* kMarkName = "yoke-environment.json";
 constexpr std::array<const char*, 2> kStages = {"creating", "ready"};

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "yoke/base/json.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
 
@@ -90,7 +90,6 @@ std::string to_text(const Report& report, int64_t width) {
 }
 
 nlohmann::ordered_json to_json(const Report& report) {
-  using Json = nlohmann::ordered_json;
   const auto sentences = [](const std::vector<std::string>& texts) {
     Json array = Json::array();
     for (const auto& text : texts) array.push_back(printable(text));

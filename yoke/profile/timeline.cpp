@@ -69,7 +69,8 @@ void Timeline::find_main_track() {
   }
 }
 
-/// A step ends with the optimizer's, as in what `yoke profile` records. Of several optimizers, it is the first one.
+/// A step of the training ends when the optimizer's step ends, as in the traces of `yoke profile`. With several
+/// optimizers, the first one counts.
 void Timeline::find_steps_of_optimizer(int64_t begin) {
   auto ends = events(Kind::kOptimizer, Kind::kOptimizer);
   std::erase_if(ends, [&](const Event* event) { return event->track != main_track_; });

@@ -34,8 +34,8 @@ ProfiledWorkload workload_of(const profile::Trace& trace, std::optional<double> 
 
 struct GivenWorkload {
   double step_seconds = 0;
-  double backward_share = kBackwardShare;  ///< Of the step without the optimizer.
-  double optimizer_share = 0;              ///< Of the step.
+  double backward_share = kBackwardShare;  ///< The share of backward in the step without the optimizer.
+  double optimizer_share = 0;              ///< The share of the optimizer in the step.
   int64_t gradient_bytes = 0;
   double loader_seconds = 0;
 };

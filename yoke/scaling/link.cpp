@@ -23,7 +23,7 @@ double ring_seconds(const Level& level, double num_rounds, double bytes, double 
 
 double rounds_of(Collective collective) { return collective == Collective::kAllReduce ? 2 : 1; }
 
-/// The sizes that say something about the bandwidth: those that take longer than latency alone, one of each.
+/// The sizes that take longer than latency alone, without duplicates. Only these tell the bandwidth.
 std::vector<MeasuredSize> sizes_with_bandwidth(const MeasuredLink& measured) {
   std::vector<MeasuredSize> sizes;
   bool is_above_least = false;

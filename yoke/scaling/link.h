@@ -17,13 +17,14 @@ struct Level {
     double bytes = 0;
     double bytes_per_second = 0;
   };
-  double latency_seconds = 0;  ///< Of one message between neighbours in a ring; alpha.
-  /// Of one message in a tree; nullopt: as in a ring. A measurement does not say which of them it used, so each has the
-  /// latency that leads to the measured time.
+  double latency_seconds = 0;  ///< The latency (alpha) of one message between neighbours in a ring.
+  /// The latency of one message in a tree; nullopt: as in a ring. A measurement does not say whether it used a ring or
+  /// a tree, so each gets the latency that leads to the measured time.
   std::optional<double> tree_latency_seconds = std::nullopt;
   std::vector<Bandwidth>
-      bandwidth;  ///< By size of the whole tensor, ascending; empty: the link takes no time beside its latency.
-  /// By which share of its own time an all-reduce delays what a device computes beside it; nullopt: not measured.
+      bandwidth;  ///< For sizes of the whole tensor, ascending; empty: only latency counts, and bytes take no time.
+  /// How much an all-reduce delays what a device computes at the same time, as a share of the all-reduce's time;
+  /// nullopt: not measured.
   std::optional<double> compute_delay = std::nullopt;
   std::string source;  ///< For the assumptions: "4.2 us and 230 GB/s, given".
 
@@ -34,13 +35,13 @@ struct Level {
 };
 
 struct Topology {
-  Level intra, inter;  ///< Of `inter`, the bandwidth is that of a node, all its network cards together.
+  Level intra, inter;  ///< The bandwidth of `inter` is that of a whole node with all its network cards.
   int64_t devices_per_node = 8;
 };
 
 enum class Collective { kAllReduce, kReduceScatter, kAllGather };
 
-/// The way that a collective takes. Each is the fastest for some sizes and numbers of devices.
+/// The algorithm of a collective. Each one is the fastest for some sizes and numbers of devices.
 enum class Algorithm { kRing, kTree, kHierarchical };
 std::string_view name(Algorithm algorithm);
 
@@ -49,9 +50,9 @@ struct CollectiveCost {
   Algorithm algorithm = Algorithm::kRing;
 };
 
-/// The least time in which `num_devices` devices can do the collective on `bytes`: those of the whole tensor. The
-/// formulas are in docs/plan.md. Latencies of ring and tree are counted as NCCL does for its own choice
-/// (src/graph/tuning.cc). No time for a single device.
+/// The time of the fastest algorithm for the collective on `num_devices` devices. `bytes` is the size of the whole
+/// tensor. The formulas are in docs/plan.md. Latencies of ring and tree are counted as NCCL does for its own choice
+/// (src/graph/tuning.cc). A single device needs no time.
 CollectiveCost collective_cost(Collective collective, double bytes, int64_t num_devices, const Topology& topology);
 
 /// "LATENCY,BANDWIDTH" in microseconds and GB/s, such as "4,230".
@@ -66,9 +67,9 @@ struct MeasuredSize {
 /// What `yoke bench all-reduce --json` printed.
 struct MeasuredLink {
   int64_t num_ranks = 2;
-  std::optional<int64_t> num_nodes;     ///< Files of before it was recorded do not have it.
+  std::optional<int64_t> num_nodes;     ///< nullopt in old files, which do not contain it.
   std::vector<MeasuredSize> sizes;      ///< Ascending.
-  double least_seconds = 0;             ///< Of all sizes: latency alone.
+  double least_seconds = 0;             ///< The shortest time among all sizes, which is latency alone.
   std::optional<double> compute_delay;  ///< As in Level.
   std::string path;                     ///< For messages.
 };

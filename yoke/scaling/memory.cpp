@@ -1,6 +1,5 @@
 #include "yoke/scaling/memory.h"
 
-#include <algorithm>
 #include <cmath>
 
 namespace yoke::scaling {

@@ -15,7 +15,7 @@ std::string_view name(Optimizer optimizer);
 
 /// The type of parameters and gradients.
 enum class Precision {
-  kFloat32,  ///< All in float32; also of autocast, which keeps parameters and gradients in float32.
+  kFloat32,  ///< All in float32. Autocast belongs here, because it keeps parameters and gradients in float32.
   kMixed,    ///< Parameters and gradients of 16 bits, and a float32 copy of the parameters in the optimizer.
 };
 
@@ -23,7 +23,7 @@ struct MemoryOptions {
   int64_t num_parameters = 0;
   Precision precision = Precision::kFloat32;
   Optimizer optimizer = Optimizer::kAdam;
-  double gathered_share = 1;  ///< FSDP: of the parameters, those that are whole at a time; see gathered_share().
+  double gathered_share = 1;  ///< FSDP: the share of the parameters that are gathered at a time; see gathered_share().
   int64_t other_bytes = 0;    ///< Activations and all else, which is the same on each rank of a job of equal batches.
 };
 

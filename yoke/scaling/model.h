@@ -19,7 +19,7 @@ std::string_view name(Strategy strategy);
 
 /// The gradient of a parameter.
 struct Gradient {
-  double ready_seconds = 0;  ///< After the beginning of backward.
+  double ready_seconds = 0;  ///< Counted from the beginning of backward.
   int64_t bytes = 0;         ///< As it is sent.
 };
 
@@ -46,13 +46,13 @@ struct ModelOptions {
   /// How much slower a device computes while it communicates: 0, if both have processors of their own, to 1, if
   /// computing stands still.
   double contention = 0;
-  /// How much longer computing takes, on the slowest of them, if all devices of a node compute.
+  /// How much longer the slowest device of a node computes if all devices of the node compute at the same time.
   double neighbour_slowdown = 1;
 };
 
 /// A bucket of gradients, which are sent together.
 struct Bucket {
-  double ready_seconds = 0;  ///< After the beginning of backward.
+  double ready_seconds = 0;  ///< Counted from the beginning of backward.
   int64_t bytes = 0;
 };
 
@@ -64,14 +64,14 @@ std::vector<Bucket> buckets_of(const Workload& workload, int64_t first_bytes, in
 /// are larger than a unit.
 std::vector<Bucket> units_of(const Workload& workload, int64_t num_units);
 
-/// The share of all parameters in the two neighbouring units that are the largest together: those which FSDP has whole
-/// at a time.
+/// The share of all parameters that FSDP has gathered at a time: that of the two neighbouring units that are largest
+/// together.
 double gathered_share(const std::vector<Bucket>& units);
 
 struct StepPrediction {
   double step_seconds = 0;
   double compute_seconds = 0;
-  double exposed_seconds = 0;      ///< Communication beside which nothing was computed, or which slowed computing down.
+  double exposed_seconds = 0;  ///< Communication that did not overlap with computing, or that slowed computing down.
   double loader_wait_seconds = 0;  ///< By how much the loader makes the step longer.
   double communication_seconds = 0;
 };

@@ -145,8 +145,8 @@ std::vector<std::string> assumptions_of(const Workload& workload, const Origin& 
   return list;
 }
 
-/// Tries other sizes of buckets or numbers of units on the most devices, so that a figure that one of them refutes is
-/// not taken for the limit of the strategy.
+/// Tries other sizes of buckets or numbers of units on the largest number of devices. If one of them is faster, the
+/// first result was not the limit of the strategy.
 std::optional<BetterSize> better_size(const Workload& workload, const PlanOptions& options, const Prediction& last) {
   const auto n = last.num_devices;
   if (n < 2) return std::nullopt;

@@ -13,12 +13,10 @@
 #include <filesystem>
 #include <functional>
 
-#include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/host.h"
 #include "yoke/base/quantity.h"
 #include "yoke/base/text.h"
-#include "yoke/base/toml_text.h"
 #include "yoke/contract/variables.h"
 
 namespace yoke::site {
@@ -81,16 +79,11 @@ std::string text_of_file(const std::filesystem::path& path, LeftOut* left_out,
 
 }  // namespace
 
-bool LeftOut::add(const Error& error) {
+bool LeftOut::add(const LineError& error) {
   constexpr size_t kMost = 1000;  // more mistakes are no typing errors, and each one means to read the file again
-  const std::string text = error.what();
-  const auto end = text.find(": ");
-  const auto colon = end == text.npos || end == 0 ? text.npos : text.rfind(':', end - 1);
-  const auto line = colon == text.npos ? std::nullopt : parse_int(text.substr(colon + 1, end - colon - 1));
-  if (!line || *line < 1) return false;
-  auto& of_file = lines[text.substr(0, colon)];
-  if (problem.empty()) problem = text;
-  return of_file.size() < kMost && of_file.insert(static_cast<size_t>(*line)).second;
+  auto& of_file = lines[error.file()];
+  if (problem.empty()) problem = error.what();
+  return of_file.size() < kMost && of_file.insert(error.line()).second;
 }
 
 struct Section::Table {
@@ -102,7 +95,7 @@ struct Section::Table {
   const toml::node* find(std::string_view key) const { return values == nullptr ? nullptr : values->get(key); }
 
   [[noreturn]] void refuse(const toml::node& node, const std::string& why) const {
-    throw Error(ErrorCode::kDataLoss, "{}:{}: {}", file_name, node.source().begin.line, why);
+    throw LineError(ErrorCode::kDataLoss, file_name, node.source().begin.line, why);
   }
 
   void require(TextCheck check, const toml::node& node, std::string_view key, const std::string& text) const {
@@ -125,7 +118,8 @@ Section Section::parse(std::string_view text, const std::string& name, Owner own
     const auto* const values = file.get();
     return Section(std::make_shared<Table>(Table{std::move(file), values, name, "", owner}));
   } catch (const toml::parse_error& error) {
-    throw Error(ErrorCode::kDataLoss, "{}:{}: {}{}", name, error.source().begin.line, error.description(), advice);
+    throw LineError(ErrorCode::kDataLoss, name, error.source().begin.line,
+                    fmt::format("{}{}", error.description(), advice));
   }
 }
 
@@ -143,8 +137,8 @@ void Section::refuse(std::string_view key, const std::string& why) const {
 
 void Section::for_site_only(std::string_view key, const std::string& why) const {
   if (!table_ || table_->owner == Owner::kSite || table_->find(key) == nullptr) return;
-  throw Error(ErrorCode::kInvalidArgument, "{}:{}: {} is for /etc/yoke/config.toml only, since {}; remove the line",
-              table_->file_name, table_->find(key)->source().begin.line, key, why);
+  throw LineError(ErrorCode::kInvalidArgument, table_->file_name, table_->find(key)->source().begin.line,
+                  fmt::format("{} is for /etc/yoke/config.toml only, since {}; remove the line", key, why));
 }
 
 void Section::check_keys(std::initializer_list<std::string_view> known) const {

@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "yoke/base/environment.h"
-#include "yoke/base/error.h"
+#include "yoke/base/toml_text.h"
 
 namespace yoke::site {
 
@@ -30,7 +30,7 @@ enum class Owner { kSite, kUser };
 using TextCheck = std::string (*)(std::string_view key, std::string_view text);
 
 /// A table of a TOML file. All functions that give values return nullopt if there is no such key.
-/// Errors  kDataLoss, with file and line, if the value is of another kind.
+/// Errors  LineError{kDataLoss} if the value is of another kind.
 class Section {
  public:
   /// An empty table.
@@ -55,11 +55,10 @@ class Section {
   /// Errors  kDataLoss: the table has a key that is not among `known`.
   void check_keys(std::initializer_list<std::string_view> known) const;
 
-  /// Throws Error{kDataLoss} with file and line: "FILE:LINE: WHY". An empty key stands for the table itself.
-  /// REQUIRES: there is such a key.
+  /// Throws LineError{kDataLoss}. An empty key stands for the table itself. REQUIRES: there is such a key.
   [[noreturn]] void refuse(std::string_view key, const std::string& why) const;
 
-  /// Errors  kInvalidArgument, with file and line: a user's own file has a key that only the site may set. `why` says
+  /// Errors  LineError{kInvalidArgument}: a user's own file has a key that only the site may set. `why` says
   ///         for what reason.
   void for_site_only(std::string_view key, const std::string& why) const;
 
@@ -75,7 +74,7 @@ class ConfigFile {
  public:
   ConfigFile() = default;  ///< An empty one.
 
-  /// `name` is for messages. Errors  kDataLoss, with file and line: it is not TOML, or has an unknown table.
+  /// `name` is for messages. Errors  LineError{kDataLoss}: it is not TOML, or has an unknown table.
   static ConfigFile parse(const std::string& text, const std::string& name, Owner owner);
 
   /// The table of that name; empty if the file does not have it.
@@ -104,8 +103,8 @@ struct LeftOut {
   std::map<std::string, std::set<size_t>> lines;  ///< By file, counted from 1.
   std::string problem;                            ///< The first mistake, with file and line; empty: there is none.
 
-  /// Leaves out the line that `error` names. Returns false if it names none, or one that is left out already.
-  bool add(const Error& error);
+  /// Leaves out the line of `error`. Returns false if it is left out already, and so is no help.
+  bool add(const LineError& error);
 };
 
 /// Reads /etc/yoke/config.toml, and then ~/.config/yoke/config.toml. A missing file is an empty one. YOKE_SITE_CONFIG

@@ -130,7 +130,7 @@ TEST(SiteConfig, AVariableDoesNotReplaceTheSitesFile) {
 }
 
 TEST(SiteConfig, LinesAreLeftOutForThoseWhoOnlyLook) {
-  const std::string path = testing::TempDir() + "yoke-left-out.toml";
+  const std::string path = testing::TempDir() + "yoke: left out:1: .toml";  // as in a message about a line
   std::ofstream(path) << "[claim]\nnumber = \nother = 3\n";
   std::filesystem::permissions(path, std::filesystem::perms{0644});
   const Environment environment{{"YOKE_SITE_CONFIG", path}};
@@ -139,14 +139,13 @@ TEST(SiteConfig, LinesAreLeftOutForThoseWhoOnlyLook) {
   while (!other) {
     try {
       other = read_config(environment, {}, &left_out).site.section("claim").count("other");
-    } catch (const Error& error) {
+    } catch (const LineError& error) {
       ASSERT_TRUE(left_out.add(error)) << error.what();
     }
   }
   EXPECT_EQ(other, 3);
   EXPECT_THAT(left_out.problem, HasSubstr(path + ":2: "));
-  EXPECT_FALSE(left_out.add(Error(ErrorCode::kDataLoss, "{}:2: again", path))) << "it was left out, and is no help";
-  EXPECT_FALSE(left_out.add(Error(ErrorCode::kDataLoss, "no line")));
+  EXPECT_FALSE(left_out.add({ErrorCode::kDataLoss, path, 2, "again"})) << "it was left out, and is no help";
   std::filesystem::permissions(path, std::filesystem::perms{0666});
   LeftOut all;
   EXPECT_TRUE(read_config(environment, {}, &all).site.section("claim").keys().empty());

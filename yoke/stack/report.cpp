@@ -5,18 +5,16 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <span>
 
 #include "yoke/base/environment.h"
+#include "yoke/base/json.h"
 #include "yoke/base/text.h"
 #include "yoke/launch/plan/rank_list.h"
 
 namespace yoke::stack {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr size_t kFramesOfPlace = 16;  // frames further out are the same in all ranks, or depend on data
 

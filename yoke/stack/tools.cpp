@@ -8,14 +8,13 @@
 #include <cerrno>
 #include <csignal>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/process.h"
 
 namespace yoke::stack {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMaxTextBytes = 16 << 20;
 constexpr std::chrono::seconds kPatience{1};  // how long a killed tool may take to end

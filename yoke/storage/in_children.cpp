@@ -37,7 +37,8 @@ struct Children {
 /// The first byte is an ErrorCode, or kDone. It is followed by the text or the message.
 constexpr char kDone = '\x7f';
 
-/// Leaves the child nothing but `output`: whoever reads this command's output must not have to wait for the child.
+/// Closes all descriptors of the child except `output`, so that a reader of this command's output does not wait for the
+/// child.
 void keep_only(int output) {
   const int null = open("/dev/null", O_RDWR);
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null, stream);

@@ -91,7 +91,7 @@ std::optional<Program> program_for(const Mount& mount, QuotaOf of, int64_t id) {
   return Program{"lfs", {"quota", "-q", kOptions[static_cast<int>(of)], std::to_string(id), mount.point}};
 }
 
-/// The same for those whose answers are not understood here.
+/// Returns the command that a user can run on a file system whose answers yoke does not understand.
 const char* words_for(std::string_view type) {
   if (type == "gpfs") return "mmlsquota";
   if (type == "beegfs") return "beegfs-ctl --getquota --uid";

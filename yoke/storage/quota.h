@@ -24,7 +24,7 @@ struct Allowance {
   int64_t until = 0;  ///< Unix time; 0: the soft limit is not passed.
 
   bool is_limited() const { return soft != 0 || hard != 0; }
-  int64_t left(int64_t now) const;  ///< The most of int64_t without a limit.
+  int64_t left(int64_t now) const;  ///< INT64_MAX if there is no limit.
 
   bool operator==(const Allowance&) const = default;
 };
@@ -39,7 +39,7 @@ struct Quota {
 
 struct Quotas {
   std::vector<Quota> list;  ///< Those with a limit.
-  std::string unknown;      ///< Why they may not be all, with what to do; empty: they are.
+  std::string unknown;      ///< Why quotas may be missing in `list`, and what to do; empty: `list` is complete.
 
   /// The bytes that may still be written.
   int64_t left_bytes(int64_t now) const;

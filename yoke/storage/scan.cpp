@@ -33,7 +33,7 @@ constexpr int64_t kBlockBytes = 512;  // of st_blocks, on all file systems
 struct Folder {
   Folder* parent = nullptr;
   std::string name;                     ///< The whole path for the root.
-  std::shared_ptr<UniqueFd> parent_fd;  ///< Until it has been opened.
+  std::shared_ptr<UniqueFd> parent_fd;  ///< The parent's descriptor; null once this folder has been opened.
   Use use;
   int64_t largest_child = 0;  ///< The bytes of the largest folder in it.
 };

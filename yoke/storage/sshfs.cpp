@@ -50,7 +50,7 @@ std::vector<std::string> lists_in(const std::vector<std::string>& argv) {
   return lists;
 }
 
-/// As the server must be asked for it. "/" has its slash already, and the home folder has no name.
+/// Returns the folder with a slash at its end, as the server must be asked for it. The home folder stays empty.
 std::string folder_to_ask_for(const RemoteFolder& remote) {
   return remote.folder.empty() || remote.folder == "/" ? remote.folder : remote.folder + "/";
 }

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <memory>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/fields.h"
 #include "yoke/base/file.h"
 
@@ -20,7 +21,6 @@ namespace yoke::storage {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kBlock = int64_t{4} << 20, kMostMeasured = int64_t{512} << 20, kLeastFree = int64_t{4} << 30;
 

@@ -25,9 +25,9 @@ struct RootReport {
   Root root;
   std::string path;
   RootCondition condition = RootCondition::kNoAnswer;
-  std::string reason;                              ///< Of kNoAnswer and kFailed.
-  std::optional<int64_t> free_bytes, total_bytes;  ///< Of the file system that has it, or would have it.
-  Quotas quotas;                                   ///< Of this user there.
+  std::string reason;                              ///< Why the condition is kNoAnswer or kFailed.
+  std::optional<int64_t> free_bytes, total_bytes;  ///< Of the file system on which the folder is, or would be.
+  Quotas quotas;                                   ///< This user's quotas on that file system.
   std::optional<Mount> mount;
   Disk disk;
   std::optional<Speed> speed;

@@ -107,22 +107,7 @@ struct Model {
 };
 
 // Events.
-enum class Key {
-  kCharacter,
-  kUp,
-  kDown,
-  kLeft,
-  kRight,
-  kPageUp,
-  kPageDown,
-  kHome,
-  kEnd,
-  kEnter,
-  kEscape,
-  kBackspace,
-  kTab,
-  kBackTab
-};
+enum class Key { kCharacter, kUp, kDown, kLeft, kRight, kPageUp, kPageDown, kHome, kEnd, kEnter, kEscape, kBackspace };
 struct KeyEvent {
   Key key = Key::kCharacter;
   std::string text;  ///< The character, in UTF-8.

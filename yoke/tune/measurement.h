@@ -35,7 +35,7 @@ struct Measurement {
   int64_t batch = 0;
   bool has_worst_case = false;  ///< The program was asked for its longest samples: only the memory is of interest.
   Outcome outcome = Outcome::kOk;
-  double step_seconds = 0;    ///< Of the slowest rank.
+  double step_seconds = 0;    ///< The time of a step on the slowest rank.
   double spread_percent = 0;  ///< The standard deviation of the parts of the measured time.
   int64_t num_steps = 0;      ///< Steps in the measured time.
   int64_t num_ranks = 1;

@@ -10,7 +10,7 @@ namespace yoke::tune {
 
 /// How the batch size reaches the program. A word of its command line that contains "{}" has it in any case.
 struct Handover {
-  std::string variable;  ///< Of the environment; empty: none.
+  std::string variable;  ///< The environment variable that gets the batch size; empty: none.
   std::string option;    ///< "--batch-size"; empty: none.
 };
 

@@ -4,15 +4,13 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/format.h"
+#include "yoke/base/json.h"
 #include "yoke/base/table.h"
 
 namespace yoke::tune {
 namespace {
-
-using Json = nlohmann::json;
 
 /// Prefers the memory of a GPU.
 const MemoryUse& main_memory(const Memory& memory) {
@@ -79,23 +77,23 @@ void add_learning_rate(const Report& report, const Measurement& chosen, std::str
                       (*report.options.num_samples + total - 1) / total);
 }
 
-Json json_of(const Memory& memory) {
-  Json result = Json::object();
+SortedJson json_of(const Memory& memory) {
+  SortedJson result = SortedJson::object();
   for (size_t i = 0; i < kNumResources; ++i) {
     const std::string prefix(name(static_cast<Resource>(i)));
-    const auto value = [](int64_t bytes) { return bytes > 0 ? Json(bytes) : Json(); };
+    const auto value = [](int64_t bytes) { return bytes > 0 ? SortedJson(bytes) : SortedJson(); };
     result[prefix + "_peak_bytes"] = value(memory[i].peak_bytes);
     result[prefix + "_limit_bytes"] = value(memory[i].limit_bytes);
   }
   return result;
 }
 
-Json json_of(const Measurement& run, const SearchOptions& options) {
-  Json result = {{"batch_size", run.batch},
-                 {"outcome", name(run.outcome)},
-                 {"is_worst_case", run.has_worst_case},
-                 {"ranks", run.num_ranks},
-                 {"wall_seconds", run.wall_seconds}};
+SortedJson json_of(const Measurement& run, const SearchOptions& options) {
+  SortedJson result = {{"batch_size", run.batch},
+                       {"outcome", name(run.outcome)},
+                       {"is_worst_case", run.has_worst_case},
+                       {"ranks", run.num_ranks},
+                       {"wall_seconds", run.wall_seconds}};
   if (run.outcome == Outcome::kOk) {
     if (!run.has_worst_case) {
       result["samples_per_second"] = samples_per_second(run, options.is_per_rank);
@@ -183,19 +181,19 @@ std::string to_text(const Report& report) {
   return text;
 }
 
-Json to_json(const Report& report) {
+SortedJson to_json(const Report& report) {
   const auto& answer = report.answer;
-  Json result = {{"batch_size", nullptr},
-                 {"samples_per_second", nullptr},
-                 {"is_per_rank", report.options.is_per_rank},
-                 {"reason", answer.is_ignored ? "ignored" : name(answer.bound)},
-                 {"largest_fitting_batch_size", nullptr},
-                 {"steps_per_epoch", nullptr},
-                 {"fixed_seconds", nullptr},
-                 {"seconds_per_sample", nullptr},
-                 {"soak", nullptr},
-                 {"warnings", answer.warnings},
-                 {"results", Json::array()}};
+  SortedJson result = {{"batch_size", nullptr},
+                       {"samples_per_second", nullptr},
+                       {"is_per_rank", report.options.is_per_rank},
+                       {"reason", answer.is_ignored ? "ignored" : name(answer.bound)},
+                       {"largest_fitting_batch_size", nullptr},
+                       {"steps_per_epoch", nullptr},
+                       {"fixed_seconds", nullptr},
+                       {"seconds_per_sample", nullptr},
+                       {"soak", nullptr},
+                       {"warnings", answer.warnings},
+                       {"results", SortedJson::array()}};
   for (const auto& run : report.measurements) result["results"].push_back(json_of(run, report.options));
   if (answer.largest_fitting) result["largest_fitting_batch_size"] = *answer.largest_fitting;
   if (answer.time) {

@@ -25,12 +25,11 @@ constexpr double kPlateauSpan = 4;  // times the batch that a step must take as 
 
 /// All that is known about one batch size.
 struct Known {
-  std::optional<Measurement>
-      best;                    ///< Of the runs for speed. Other load only makes runs slower, so the fastest counts.
-  double slowest_seconds = 0;  ///< Of a step, in the slowest of these runs.
+  std::optional<Measurement> best;  ///< The fastest run that measured speed. Other load only makes runs slower.
+  double slowest_seconds = 0;       ///< The time of a step in the slowest of these runs.
   int64_t num_ok = 0, num_failed = 0;
   bool is_out_of_memory = false;
-  std::optional<Memory> memory;  ///< The largest, of the runs that count for memory.
+  std::optional<Memory> memory;  ///< The largest use among the runs that count for memory.
 };
 
 /// The measurements, arranged for the questions of decide().
@@ -214,7 +213,7 @@ class Search {
   bool is_any_out_of_memory() const {
     return std::ranges::any_of(all_, [](const Measurement& run) { return run.outcome == Outcome::kOutOfMemory; });
   }
-  /// Whether the program has not run for speed with this size.
+  /// Whether no run for speed was made with this size yet.
   bool is_new(int64_t batch) const {
     const auto* const known = table_.find(batch);
     return known == nullptr || (known->num_ok + known->num_failed == 0 && !known->is_out_of_memory);
@@ -354,7 +353,7 @@ class Search {
     return 0;
   }
 
-  /// Runs that each size that may be the answer has in the end: a run beside other load looks slow.
+  /// How often each size that may be the answer is run, because one run beside other load looks slow.
   int64_t num_runs_wanted() const { return table_.unsteadiness() > kUnsteady ? 3 : 2; }
 
   int64_t confirm() const {
@@ -379,7 +378,7 @@ class Search {
     return 0;
   }
 
-  /// A size that is much slower than a smaller one may have had bad luck.
+  /// Returns a size that is much slower than a smaller one: other load may have disturbed its run.
   int64_t repeat_suspicious() const {
     double before = 0;
     for (const auto batch : measured_) {

@@ -20,12 +20,12 @@ struct SearchOptions {
   bool is_per_rank = true;  ///< A batch is that of one rank, and not of all ranks together.
   double margin = 0.1;      ///< The share of memory that stays free.
   double tolerance = 0.02;  ///< A smaller batch is preferred to one that is faster by less than this share.
-  std::optional<int64_t> num_samples = {};  ///< Of the data set. A step has at most all of them.
+  std::optional<int64_t> num_samples = {};  ///< The size of the data set, which limits the batch of a step.
   bool uses_worst_case = false;             ///< Memory is measured with the program's longest samples.
   double budget_seconds = 600;              ///< When it is spent, the best size so far is the answer.
 };
 
-/// Run the program with this batch size.
+/// The order to run the program with this batch size.
 struct Probe {
   int64_t batch = 0;
   bool has_worst_case = false;
@@ -48,7 +48,7 @@ struct Answer {
   std::optional<Measurement> chosen;   ///< nullopt: no batch size works; `problem` says why.
   std::optional<Measurement> fastest;  ///< May be larger than the chosen one, and faster by less than the tolerance.
   Bound bound = Bound::kNoGain;
-  std::optional<Line> time;                ///< t(B) of the chosen size's neighbourhood and below, in seconds.
+  std::optional<Line> time;  ///< The time of a step by batch size, in seconds, near the chosen size and below.
   std::optional<int64_t> largest_fitting;  ///< As predicted, with the margin; nullopt: memory is not the limit.
   bool is_ignored = false;  ///< Neither time nor memory depends on the batch size: the program seems to ignore it.
   std::string problem;

@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "yoke/base/format.h"
+#include "yoke/base/json.h"
 #include "yoke/base/moment.h"
 #include "yoke/base/text.h"
 #include "yoke/claim/idle.h"
@@ -16,7 +16,6 @@
 namespace yoke::view {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using claim::Time;
 using UserName = std::function<std::string(int64_t)>;
 

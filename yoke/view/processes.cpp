@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <functional>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/format.h"
+#include "yoke/base/json.h"
 #include "yoke/view/labels.h"
 
 namespace yoke::view {
@@ -53,7 +53,6 @@ Table make_table(const std::vector<DeviceUse>& uses, const std::vector<Field>& f
 }  // namespace
 
 nlohmann::ordered_json unanswered_json(const std::vector<device::Unanswered>& unanswered) {
-  using Json = nlohmann::ordered_json;
   const auto text = [](const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); };
   auto json = Json::array();
   for (const auto& one : unanswered) {

@@ -23,18 +23,23 @@ std::string svg_fit(std::string_view text, double width) {
   return xml_text(text, static_cast<int64_t>(width / kSvgLetter));
 }
 
-std::string svg_page(double width, double height, const SvgStyle& style) {
-  return fmt::format(R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1}" viewBox="0 0 {0} {1}">
-<style>
+std::string svg_style(const SvgStyle& style) {
+  return fmt::format(R"(<style>
 text{{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;font-size:11px;fill:#1f2328}}
 .b{{font-size:13px;font-weight:600}}.m{{fill:#59636e}}.c{{text-anchor:middle}}.r{{text-anchor:end}}
-.page{{fill:#fff;stroke:#d1d9e0}}.grid{{stroke:#d1d9e0}}{2}
+.page{{fill:#fff;stroke:#d1d9e0}}.grid{{stroke:#d1d9e0}}{}
 @media (prefers-color-scheme:dark){{
-text{{fill:#f0f6fc}}.m{{fill:#9198a1}}.page{{fill:#0d1117;stroke:#3d444d}}.grid{{stroke:#3d444d}}{3}}}
+text{{fill:#f0f6fc}}.m{{fill:#9198a1}}.page{{fill:#0d1117;stroke:#3d444d}}.grid{{stroke:#3d444d}}{}}}
 </style>
-<rect class="page" x=".5" y=".5" width="{4}" height="{5}" rx="6"/>
 )",
-                     width, height, style.light, style.dark, width - 1, height - 1);
+                     style.light, style.dark);
+}
+
+std::string svg_page(double width, double height, const SvgStyle& style) {
+  return fmt::format(R"(<svg xmlns="http://www.w3.org/2000/svg" width="{0}" height="{1}" viewBox="0 0 {0} {1}">
+{2}<rect class="page" x=".5" y=".5" width="{3}" height="{4}" rx="6"/>
+)",
+                     width, height, svg_style(style), width - 1, height - 1);
 }
 
 std::string svg_text(double x, double y, std::string_view style, const std::string& content) {

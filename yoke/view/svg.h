@@ -22,6 +22,9 @@ struct SvgStyle {
   const char* dark;  ///< Used if the reader prefers dark pages.
 };
 
+/// Returns the element <style>.
+std::string svg_style(const SvgStyle& style);
+
 /// Returns the beginning of a drawing, with a page as its background. The caller must append "</svg>".
 std::string svg_page(double width, double height, const SvgStyle& style);
 

@@ -5,10 +5,10 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "yoke/base/format.h"
+#include "yoke/base/json.h"
 #include "yoke/base/table.h"
 
 namespace yoke::view {
@@ -18,7 +18,6 @@ using device::Connection;
 using device::Endpoint;
 using device::LinkMatrix;
 using device::Topology;
-using Json = nlohmann::ordered_json;
 
 struct MatrixColumn {
   std::string title;

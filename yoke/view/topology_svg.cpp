@@ -27,20 +27,14 @@ constexpr double kLevel = 26;                       // the distance between two 
 constexpr double kHeaderHeight = 30;                // for a package and for the page
 constexpr double kLetter = 6.6, kBoldLetter = 8.2;  // estimated widths; real letters are seldom wider
 
-constexpr const char* kStyle = R"(<style>
-text{font-family:system-ui,-apple-system,"Segoe UI",Roboto,"DejaVu Sans",sans-serif;font-size:11px;fill:#1f2328}
-.b{font-size:13px;font-weight:600}.m{fill:#59636e}.c{text-anchor:middle}
-.page{fill:#fff;stroke:#d1d9e0}.pkg{fill:#f6f8fa;stroke:#8c959f}.node{fill:#fff;stroke:#8c959f}
+constexpr SvgStyle kTopologyStyle{.light = R"(.pkg{fill:#f6f8fa;stroke:#8c959f}.node{fill:#fff;stroke:#8c959f}
 .gpu{fill:#dafbe1;stroke:#1a7f37}.amd{fill:#ffe5e0;stroke:#cf222e}.pci{fill:#f6f8fa;stroke:#8c959f;stroke-dasharray:4 3}
 .nic{fill:#ddf4ff;stroke:#0969da}.wire{fill:none;stroke:#59636e;stroke-width:1.5}.bar{stroke:#59636e;stroke-width:4}
-.nv{fill:none;stroke:#1a7f37}.xgmi{fill:none;stroke:#cf222e}.on{stroke:#fff;stroke-width:4;paint-order:stroke}
-@media (prefers-color-scheme:dark){
-text{fill:#f0f6fc}.m{fill:#9198a1}.page{fill:#0d1117;stroke:#3d444d}.pkg{fill:#151b23;stroke:#656c76}
+.nv{fill:none;stroke:#1a7f37}.xgmi{fill:none;stroke:#cf222e}.on{stroke:#fff;stroke-width:4;paint-order:stroke})",
+                                  .dark = R"(.pkg{fill:#151b23;stroke:#656c76}
 .node{fill:#0d1117;stroke:#656c76}.gpu{fill:#0f2d17;stroke:#3fb950}.amd{fill:#3c1418;stroke:#f85149}
 .pci{fill:#151b23;stroke:#656c76}.nic{fill:#0c2d54;stroke:#4493f8}.wire,.bar{stroke:#9198a1}.nv{stroke:#3fb950}
-.xgmi{stroke:#f85149}.on{stroke:#0d1117}}
-</style>
-)";
+.xgmi{stroke:#f85149}.on{stroke:#0d1117})"};
 
 /// Cuts `text` to `width` pixels of the small type.
 std::string chip_text(std::string_view text, double width = 1e6) {
@@ -67,7 +61,7 @@ struct Column {
   double x = 0, width = kNodeWidth;
 };
 
-struct Place {
+struct ChipPlace {
   double x = 0;  ///< The middle of the device's box.
   bool is_below = false;
 };
@@ -104,7 +98,7 @@ class Drawing {
                "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" "
                "height=\"{1:.0f}\" role=\"img\">\n<title>{2}</title>\n{3}"
                "<rect class=\"page\" x=\"0.5\" y=\"0.5\" width=\"{4:.0f}\" height=\"{5:.0f}\" rx=\"8\"/>\n",
-               width_, height_, chip_text(title), kStyle, width_ - 1, height_ - 1) +
+               width_, height_, chip_text(title), svg_style(kTopologyStyle), width_ - 1, height_ - 1) +
            body_ + "</svg>\n";
   }
 
@@ -191,7 +185,7 @@ class Drawing {
   // ---- Strokes
 
   void text(std::string_view classes, double x, double y, const std::string& content) {
-    body_ += fmt::format("<text class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\">{}</text>\n", classes, x, y, content);
+    body_ += svg_text(x, y, classes, content);
   }
   void box(std::string_view classes, double x, double y, double width, double height) {
     body_ += fmt::format("<rect class=\"{}\" x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"5\"/>\n",
@@ -435,7 +429,7 @@ class Drawing {
   const Topology& topology_;
   const LinkMatrix& matrix_;
   std::vector<Column> columns_;
-  std::vector<Place> places_;  ///< One for each endpoint.
+  std::vector<ChipPlace> places_;  ///< One for each endpoint.
   double chip_offset_ = 0, side_height_ = 0, lane_height_ = 0, width_ = 0, height_ = 0;
   bool used_bar_ = false;
   std::string body_;

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/format.h"
+#include "yoke/base/json.h"
 #include "yoke/base/json_text.h"
 #include "yoke/base/table.h"
 
@@ -15,7 +15,6 @@ namespace yoke::view {
 namespace {
 
 using device::UsageReport;
-using Json = nlohmann::ordered_json;
 
 std::string percent(const std::optional<double>& value) { return value ? fmt::format("{:.0f} %", *value) : "?"; }
 

@@ -3,16 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "yoke/base/json.h"
 #include "yoke/base/json_text.h"
 #include "yoke/base/table.h"
 #include "yoke/device/unanswered.h"
 
 namespace yoke::view {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 struct VisibilityRow {
   const device::DeviceVisibility& visibility;

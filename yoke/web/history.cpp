@@ -2,12 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
+
+#include "yoke/base/json.h"
 
 namespace yoke::web {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::optional<double> value_of(Metric metric, const device::Readings& readings) {
   const auto number = [](const std::optional<int64_t>& value, double unit) {

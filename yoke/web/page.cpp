@@ -9,6 +9,7 @@
 #include <set>
 
 #include "yoke/base/format.h"
+#include "yoke/base/json.h"
 #include "yoke/base/text.h"
 #include "yoke/device/json.h"
 #include "yoke/device/unanswered.h"
@@ -22,7 +23,6 @@ namespace yoke::web {
 namespace {
 
 using device::Device;
-using Json = nlohmann::ordered_json;
 using Time = std::chrono::system_clock::time_point;
 
 constexpr size_t kProcessRows = 50;       ///< Of each owner. The page stays small however many processes there are.

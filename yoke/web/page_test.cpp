@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "yoke/base/json.h"
 #include "yoke/web/page_assets.h"
 #include "yoke/web/page_graphs.h"
 
@@ -16,7 +17,6 @@ using std::chrono::minutes;
 using std::chrono::seconds;
 using testing::HasSubstr;
 using testing::Not;
-using Json = nlohmann::ordered_json;
 
 const Series::Time kNow = Series::Time(seconds(1'795'420'800));
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/support/lines.h"
+#include "yoke/base/json.h"
 
 namespace yoke::web {
 namespace {
@@ -21,7 +22,6 @@ using device::Snapshot;
 using device::State;
 using device::Vendor;
 using test::lines_of;
-using Json = nlohmann::ordered_json;
 using testing::HasSubstr;
 using testing::Not;
 

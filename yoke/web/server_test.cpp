@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "tests/support/message_of.h"
+#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 
@@ -24,7 +25,6 @@ using std::chrono::seconds;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
-using Clock = std::chrono::steady_clock;
 
 /// A server on a thread of the test.
 class Served {

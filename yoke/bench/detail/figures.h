@@ -2,16 +2,15 @@
 #pragma once
 
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "yoke/base/json.h"
 #include "yoke/bench/report.h"
 
 namespace yoke::bench {
 
-using Json = nlohmann::ordered_json;
 using Rows = std::vector<Json>;
 
 Report report_matmul(const Json& measured);

@@ -16,13 +16,14 @@ namespace yoke::claim {
 /// The members end in the reverse order.
 struct AllocationLock {
   StopDelay delay = {};
-  UniqueFd fd = {};  ///< Empty: somebody holds the second lock as well, and both were passed by.
+  UniqueFd fd = {};  ///< Empty: other processes held both locks for too long, and this one goes on without.
   bool has_passed_by = false;
-  std::chrono::steady_clock::time_point begin = {};  ///< Not after the moment at which it was taken.
+  std::chrono::steady_clock::time_point begin = {};  ///< The time when it was taken, or a moment before.
 };
 
-/// Waits for the lock as `wait` says. Those who do not get it wait for a second one, so that they take turns. Who does
-/// not get that within kSecondPatience, either, goes on without a lock.
+/// Waits for the lock as `wait` says. Processes that do not get it wait for a second lock, so that they take turns. A
+/// process that does not get the second lock within kSecondPatience goes on without a lock.
+///
 /// Errors  kUnavailable: LockWait::limit has passed. Those of LockFolder::open_shared for the first lock.
 AllocationLock lock_allocation(const LockFolder& folder, const LockWait& wait);
 

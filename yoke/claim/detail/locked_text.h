@@ -14,8 +14,8 @@ namespace yoke::claim {
 /// flock() without waiting. Returns false if somebody holds the lock. Errors  as errno says.
 bool try_lock(int fd, int kind);
 
-/// Whether somebody holds a note or a ticket. Those who hold one have it for themselves, so those who try it by LOCK_SH
-/// do not take each other for holders.
+/// Whether a process holds a note or a ticket. Holders use LOCK_EX. This function tries LOCK_SH, so that processes that
+/// try at the same time do not take each other for holders.
 bool is_locked(int fd);
 
 /// A new file of this user that this process has locked. Another process may try its lock at the same moment, or take

@@ -31,11 +31,11 @@ Time changed_at(const struct stat& status);
 struct LockedFile {
   std::string name;
   struct stat status = {};
-  bool is_held = false;             ///< Of a device: the kernel lists its lock.
+  bool is_held = false;             ///< For a device: whether the kernel lists its lock.
   pid_t locker = 0;                 ///< 0: not known.
   bool is_shared = false;           ///< Held by LOCK_SH, so by any number of processes.
-  std::vector<pid_t> sharers = {};  ///< Of a shared lock, as far as the kernel tells.
-  std::string text;                 ///< Of notes and tickets.
+  std::vector<pid_t> sharers = {};  ///< The processes that hold a shared lock, as far as the kernel tells.
+  std::string text;                 ///< The content of a note or a ticket.
 };
 
 /// Who holds a lock that `locker` took, if no held note explains it. Pure but for what `facts` and `opens` look up.

@@ -4,10 +4,10 @@
 #include <poll.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
+#include "yoke/base/json.h"
 #include "yoke/base/text.h"
 #include "yoke/slurm/job/holding.h"
 #include "yoke/slurm/words/programs.h"
@@ -55,7 +55,6 @@ std::vector<HeldAllocation> held_allocations(const Context& context) {
 }
 
 nlohmann::ordered_json to_json(const cluster::Allocation& allocation) {
-  using Json = nlohmann::ordered_json;
   Json json = {{"job", allocation.job}, {"name", allocation.name.empty() ? Json() : Json(allocation.name)}};
   json["until"] = allocation.until == 0 ? Json() : Json(allocation.until);
   json["nodes"] = Json::array();

@@ -14,11 +14,11 @@
 #include <chrono>
 #include <csignal>
 #include <iostream>
-#include <nlohmann/json.hpp>
 #include <span>
 
 #include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
+#include "yoke/base/json.h"
 #include "yoke/base/json_text.h"
 #include "yoke/base/line_connection.h"
 #include "yoke/base/process.h"
@@ -35,7 +35,6 @@
 namespace yoke::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using Steady = std::chrono::steady_clock;
 
 constexpr int kLookMs = 100;                         ///< The longest pause while something is about to end.

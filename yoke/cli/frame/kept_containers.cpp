@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/line_connection.h"
@@ -16,7 +17,6 @@
 namespace yoke::cli {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 bool is_own(const UserSocket& socket) { return socket.uid == int64_t{geteuid()}; }

@@ -3,10 +3,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "yoke/base/json.h"
+
 namespace yoke::cli {
 namespace {
 
-using Json = nlohmann::ordered_json;
 using testing::ElementsAre;
 using testing::IsEmpty;
 

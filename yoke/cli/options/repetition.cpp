@@ -13,6 +13,7 @@
 #include <sstream>
 #include <vector>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/cli/options/color.h"
@@ -78,7 +79,6 @@ void add_watch_option(CLI::App& command, Repetition& repetition) {
 
 void repeat(const Repetition& repetition, PictureKind kind, Context& context,
             const std::function<Picture(int64_t number)>& take) {
-  using Clock = std::chrono::steady_clock;
   const auto interval_s = repetition.interval_s;
   std::optional<Screen> screen;
   const bool is_repeated = repetition.is_wanted();

@@ -6,6 +6,7 @@
 #include "yoke/cli/options/allocation.h"
 #include "yoke/cli/options/color.h"
 #include "yoke/cli/options/value.h"
+#include "yoke/launch/torchrun/values.h"
 
 namespace yoke::cli {
 namespace {

@@ -19,7 +19,7 @@ Client plan_apptainer(const Engine& engine, const Request& request, const Device
 std::vector<Mount> mounts_of(const Request& request);
 /// Variables that yoke sets unless the user does, except those for devices.
 Variables own_variables(const Engine& engine, const Request& request);
-/// Those of the user, each once.
+/// The variables of the user, each once.
 Variables users_variables(const Request& request);
 
 /// The option that mounts a file or folder.
@@ -30,7 +30,7 @@ std::string mount_value(const std::string& source, const std::string& target, st
 void add_group_limits(Words& words, const Request& request);
 
 void add(Words& words, std::initializer_list<std::string> more);
-/// Engines have limits of their own that they set, and they fail if those exceed the hard ones. So all are named.
+/// Names all limits of processes. Otherwise an engine sets its own defaults, and fails if one exceeds a hard limit.
 void add_limits(Words& words, const Engine& engine);
 /// The image is there already. An engine that does not know the option would look for it in registries if it were gone.
 void add_pull(Words& words, const Engine& engine);

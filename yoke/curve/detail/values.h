@@ -22,7 +22,7 @@ std::optional<double> number_of(std::string_view text);
 /// table counts, and the others are neither places nor metrics.
 struct PlaceName {
   std::string_view name;
-  double Place::*place;
+  double Position::*place;
 };
 /// Returns nullptr if `name`, in any case, is that of a metric. Pointers into the table can be compared.
 const PlaceName* place_name(std::string_view name);

@@ -8,6 +8,8 @@
 #include <set>
 
 #include "yoke/base/cgroup_limits.h"
+#include "yoke/base/clock.h"
+#include "yoke/base/cpu_set.h"
 #include "yoke/base/sysfs.h"
 #include "yoke/device/cpu/count.h"
 #include "yoke/device/cpu/detail/files.h"
@@ -16,7 +18,6 @@ namespace yoke::device {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 
 constexpr int64_t kKibibyte = 1024;
 
@@ -39,7 +40,7 @@ class CpuBackend : public Backend {
     device.facts = facts_;
     device.has_process_list = want.processes;  // the list stays empty, because every process uses the CPU
     const auto allowed = find_allowed();
-    device.facts.cpu_affinity = format_cpu_list(allowed);
+    device.facts.cpu_affinity = list_of(allowed);
     auto num_allowed = static_cast<int64_t>(allowed.size());
     if (limits.cpus) num_allowed = std::min(num_allowed, std::max<int64_t>(1, std::llround(std::ceil(*limits.cpus))));
     device.facts.num_allowed_cpus = num_allowed;
@@ -60,6 +61,12 @@ class CpuBackend : public Backend {
 
   std::vector<int> all_cpus() const {
     return parse_cpu_list(read_text(sysroot_ / "sys/devices/system/cpu/online").value_or("0"));
+  }
+
+  static std::string list_of(const std::vector<int>& cpus) {
+    CpuSet set;
+    for (const int cpu : cpus) set.add(cpu);
+    return set.to_list();
   }
 
   /// Returns the CPUs in the affinity mask, which the kernel keeps within the cpuset.

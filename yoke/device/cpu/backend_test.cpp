@@ -11,8 +11,6 @@ namespace {
 
 using fakes::FixtureTree;
 
-using testing::IsEmpty;
-
 constexpr int64_t kCpuGib = int64_t{1} << 30;
 
 Device read(Backend& backend, const Want& want = Want::everything()) {
@@ -147,11 +145,6 @@ TEST(CpuFiles, Names) {
   EXPECT_EQ(cpu_name("model name\t: AMD EPYC 7A53 64-Core Processor                \n"),
             "AMD EPYC 7A53 64-Core Processor");
   EXPECT_EQ(cpu_name("model name\t: "), "CPU");
-}
-
-TEST(CpuFiles, Lists) {
-  EXPECT_EQ(format_cpu_list({0, 1, 2, 8, 10, 11}), "0-2,8,10-11");
-  EXPECT_THAT(format_cpu_list({}), IsEmpty());
 }
 
 TEST(CpuFiles, WhatIsNotWholeIsNothing) {

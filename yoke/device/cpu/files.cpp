@@ -1,7 +1,5 @@
 #include "yoke/device/cpu/detail/files.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <charconv>
@@ -55,18 +53,6 @@ std::optional<double> parse_load(std::string_view loadavg) {
   double load = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), load);  // ignores the locale
   return error == std::errc() && end == text.data() + text.size() && load >= 0 ? std::optional(load) : std::nullopt;
-}
-
-std::string format_cpu_list(const std::vector<int>& cpus) {
-  std::string text;
-  for (size_t i = 0; i < cpus.size();) {
-    size_t last = i;
-    while (last + 1 < cpus.size() && cpus[last + 1] == cpus[last] + 1) ++last;
-    if (!text.empty()) text += ',';
-    text += last == i ? fmt::format("{}", cpus[i]) : fmt::format("{}-{}", cpus[i], cpus[last]);
-    i = last + 1;
-  }
-  return text;
 }
 
 }  // namespace yoke::device

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "yoke/base/json.h"
 #include "yoke/base/json_text.h"
 #include "yoke/device/doctor/detail/checks.h"
 
@@ -76,7 +76,6 @@ std::vector<Finding> findings(const Observations& observations) {
 }
 
 nlohmann::ordered_json to_json(const Finding& finding) {
-  using Json = nlohmann::ordered_json;
   return {{"id", finding.id},
           {"status", name(finding.status)},
           {"devices", finding.devices},

@@ -11,7 +11,6 @@
 namespace yoke::device::nvml {
 namespace {
 
-constexpr int64_t kMib = 1 << 20;
 constexpr uint32_t kNone = 0xFFFFFFFF;             // "no instance", and N/A in 32 bits
 constexpr uint64_t kUnknownMemory = ~uint64_t{0};  // NVML_VALUE_NOT_AVAILABLE
 constexpr int64_t kLargestPid = 1 << 22;           // Linux's PID_MAX_LIMIT

@@ -43,15 +43,15 @@ constexpr auto kMembers<TorchRank> =
                std::pair("run_id", &TorchRank::run_id)};
 
 template <typename Part>
-OrderedJson part_json(const std::optional<Part>& part) {
-  OrderedJson json;
+Json part_json(const std::optional<Part>& part) {
+  Json json;
   const auto write = [&](const auto& member) { json[member.first] = json_value((*part).*member.second); };
   if (part) std::apply([&](const auto&... members) { (write(members), ...); }, kMembers<Part>);
   return json;
 }
 
 template <typename Part>
-void read_part(const OrderedJson& json, const char* key, std::optional<Part>& part) {
+void read_part(const Json& json, const char* key, std::optional<Part>& part) {
   const auto* from = find_member(json, key);
   if (from == nullptr) return;
   part.emplace();
@@ -61,23 +61,22 @@ void read_part(const OrderedJson& json, const char* key, std::optional<Part>& pa
 
 }  // namespace
 
-void write_json(const ProcessInfo& info, OrderedJson& json) {
+void write_json(const ProcessInfo& info, Json& json) {
   json["user"] = json_text(info.user);
   json["uid"] = json_value(info.uid);
   json["command"] = json_text(info.command);
   json["name"] = json_text(info.name);
   json["parent_pid"] = json_value(info.parent_pid);
-  json["state"] = info.state ? json_text(std::string(1, *info.state)) : OrderedJson(nullptr);
-  json["started_at_seconds"] =
-      info.started_at ? OrderedJson(seconds(info.started_at->time_since_epoch())) : OrderedJson(nullptr);
+  json["state"] = info.state ? json_text(std::string(1, *info.state)) : Json(nullptr);
+  json["started_at_seconds"] = info.started_at ? Json(seconds(info.started_at->time_since_epoch())) : Json(nullptr);
   json["start_ticks"] = json_value(info.start_ticks);
-  json["cpu_time_seconds"] = info.cpu_time ? OrderedJson(seconds(*info.cpu_time)) : OrderedJson(nullptr);
+  json["cpu_time_seconds"] = info.cpu_time ? Json(seconds(*info.cpu_time)) : Json(nullptr);
   json["resident_bytes"] = json_value(info.resident_bytes);
   json["is_visible"] = json_value(info.is_visible);
   json["reason"] = json_text(info.reason);
 }
 
-void read_json(const OrderedJson& json, ProcessInfo& info) {
+void read_json(const Json& json, ProcessInfo& info) {
   read_member(json, "user", info.user);
   read_member(json, "uid", info.uid);
   read_member(json, "command", info.command);
@@ -96,7 +95,7 @@ void read_json(const OrderedJson& json, ProcessInfo& info) {
   read_member(json, "reason", info.reason);
 }
 
-void write_json(const Origin& origin, OrderedJson& json) {
+void write_json(const Origin& origin, Json& json) {
   json["label"] = json_text(label(origin));
   json["container"] = part_json(origin.container);
   json["slurm"] = part_json(origin.slurm);
@@ -109,7 +108,7 @@ void write_json(const Origin& origin, OrderedJson& json) {
   json["login_session"] = json_text(origin.login_session);
 }
 
-void read_json(const OrderedJson& json, Origin& origin) {
+void read_json(const Json& json, Origin& origin) {
   read_part(json, "container", origin.container);
   read_part(json, "slurm", origin.slurm);
   read_part(json, "jupyter", origin.jupyter);

@@ -69,7 +69,7 @@ class Agent : public Launcher {
     for (const auto& text : notices_) tell({.kind = Kind::kNotice, .text = text});
     notices_.clear();
     while (!outcome_) step();
-    node_.order(Order::kKill, 0);
+    node_.tell_ranks(Order::kKill, 0);
     // Waits for the ranks and for their output. If a signal told the agent to end, it waits only for the ranks, because
     // the reader of the output may have stopped reading.
     while (is_running_ && !(has_ended_ && stop_signal_ != 0)) step();
@@ -144,7 +144,7 @@ class Agent : public Launcher {
   void on_signal(const Signal& signal) override {
     const auto& ends = spec_.stop_signals;
     if (std::ranges::find(ends, signal.number) != ends.end()) return ask_to_end(signal.number);
-    node_.order(Order::kForward, signal.number);
+    node_.tell_ranks(Order::kForward, signal.number);
   }
 
   void on_stop(StopHow) override { ask_to_end(SIGTERM); }
@@ -180,7 +180,7 @@ class Agent : public Launcher {
     } else if (const auto place = message.find("start"); place != message.end()) {
       start(to_place(*place));
     } else if (const auto order = message.find("order"); order != message.end()) {
-      node_.order(Order{order->get<int>()}, message.at("signal"));
+      node_.tell_ranks(Order{order->get<int>()}, message.at("signal"));
     } else if (const auto ack = message.find("ack"); ack != message.end()) {
       unacknowledged_[message.at("err").get<bool>() ? 1 : 0] -= ack->get<int64_t>();
     } else if (const auto end = message.find("end"); end != message.end()) {
@@ -196,7 +196,7 @@ class Agent : public Launcher {
     }
   }
 
-  void start(const Place& place) {
+  void start(const NodePlace& place) {
     for (int64_t local_rank = 0; screen_ && local_rank < spec_.num_ranks; ++local_rank) {
       screen_->add_rank(place.first_rank + local_rank, prefix_of(spec_, place, local_rank));
     }

@@ -8,7 +8,7 @@
 namespace yoke::launch {
 
 /// Serves the head that is connected by `channel` until the job is over: runs the ranks of this host and sends their
-/// output. Returns the exit status. If the head is lost, the ranks are killed at once. REQUIRES: the same as launch().
+/// output. Returns the exit status. If the head is lost, the ranks are killed at once. REQUIRES: the same as run_job().
 int serve_head(const LaunchSpec& spec, Channel& channel);
 
 /// Connects this node to the head's endpoint, and shows the output of its ranks on its own screen. Waits until a head

@@ -5,14 +5,12 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/host.h"
+#include "yoke/base/json.h"
 
 namespace yoke::launch {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 JobRank* find_rank(std::vector<JobRank>& ranks, int64_t rank) {
   const auto found = std::ranges::find_if(ranks, [&](const JobRank& one) { return one.rank == rank; });

@@ -8,18 +8,17 @@
 #include <algorithm>
 #include <cerrno>
 #include <list>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
+#include "yoke/base/json.h"
 #include "yoke/base/text.h"
 
 namespace yoke::launch {
 namespace {
 
-using Json = nlohmann::ordered_json;
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
 constexpr size_t kMaxAnswerBytes = 64 << 20;  // enough for a job of more than ten thousand ranks

@@ -24,7 +24,7 @@ struct PrepareNode {
 };
 struct StartNode {
   int node = 0;
-  Place place;
+  NodePlace place;
 };
 /// Tells the node to signal its processes, kill them, or end the store, as `order` says.
 struct TellNode {

@@ -69,7 +69,7 @@ void JobPolicy::say_missing(Time now) {
                   describe(members_)));
 }
 
-/// Orders agents for the hosts that have none.
+/// Gives the order to start an agent on each host that has none.
 void JobPolicy::reach_hosts(Time now) {
   for (size_t host = 0; host < nodes_.hosts.size(); ++host) {
     const bool is_there =

@@ -133,7 +133,7 @@ class JobPolicy {
   bool has_said_missing_;
 
   std::vector<int> chosen_;  ///< The nodes of this start, ordered by node rank.
-  Place place_;              ///< The place of the node that starts next.
+  NodePlace place_;          ///< The place of the node that starts next.
   /// For each role of this start: its ranks, and how many of them are on nodes that have started.
   struct RoleCount {
     int64_t all = 0, started = 0;

@@ -7,15 +7,13 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <nlohmann/json.hpp>
 
+#include "yoke/base/json.h"
 #include "yoke/base/json_text.h"
 #include "yoke/base/user_socket.h"
 
 namespace yoke::launch {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr size_t kMaxClients = 64;
 constexpr size_t kMaxQuestionBytes = 4096;

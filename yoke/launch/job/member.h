@@ -30,7 +30,7 @@ enum class MemberState {
   kWaiting,     ///< It can take part in the next start.
   kPreparing,
   kRunning,
-  kOnlyStore,  ///< Of its processes only the one that serves the ranks' TCPStore is left.
+  kOnlyStore,  ///< All its processes have ended, except the one that serves the ranks' TCPStore.
   kDraining,
   kLeft,  ///< It does not take part in further starts.
   kLost,

@@ -39,14 +39,14 @@ constexpr std::chrono::milliseconds kLastLines{1000};
 class Head : public Launcher {
  public:
   /// `listener` accepts nodes that connect by themselves. Null if the head starts all nodes.
-  Head(const LaunchSpec& spec, const NodesSpec& nodes, const nlohmann::json& launch, std::unique_ptr<Listener> listener)
-      : Launcher(spec),
-        nodes_spec_(nodes),
-        launch_(launch),
+  Head(const Launch& launch, const nlohmann::json& for_agents, std::unique_ptr<Listener> listener)
+      : Launcher(launch.spec),
+        nodes_spec_(launch.nodes),
+        for_agents_(for_agents),
         listener_(std::move(listener)),
-        policy_(spec, nodes, loop_.now()) {
-    if (nodes.hosts.empty()) add_this_machine();
-    if (nodes.is_several()) raise_file_limit();
+        policy_(launch.spec, launch.nodes, loop_.now()) {
+    if (nodes_spec_.hosts.empty()) add_this_machine();
+    if (nodes_spec_.is_several()) raise_file_limit();
     open(true);
   }
 
@@ -54,7 +54,7 @@ class Head : public Launcher {
     for (const auto& line : opening_lines_) say(line);
     // A single rank writes to the terminal itself, so there is no status line.
     has_status_ = screen_->has_status_line() && !spec_.quiet && (spec_.num_ranks > 1 || nodes_spec_.is_several());
-    for (decide(); policy_.phase() != Phase::kOver; decide()) {
+    for (follow_policy(); policy_.phase() != Phase::kOver; follow_policy()) {
       turn(sources(), nodes_spec_.is_several() ? kLongestTurnOfSeveral : kLongestTurn);
       if (listener_) accept_nodes();
     }
@@ -170,7 +170,7 @@ class Head : public Launcher {
   // Orders.
 
   /// Carries out the policy's orders until there are none left before the next event.
-  void decide() {
+  void follow_policy() {
     read_signals();  // a pending signal must be read before the policy decides about the end of the ranks
     while (true) {
       const auto orders = policy_.decide(
@@ -217,7 +217,7 @@ class Head : public Launcher {
     }
   }
 
-  void do_it(const TellNode& order) { nodes_.at(order.node)->order(order.order, order.signal); }
+  void do_it(const TellNode& order) { nodes_.at(order.node)->tell_ranks(order.order, order.signal); }
   void do_it(const EndNode& order) { nodes_.at(order.node)->end(order.exit_status, order.reason); }
   void do_it(const ForgetNode& order) { nodes_.erase(order.node); }
   void do_it(const Say& order) { screen_->say(order.line); }
@@ -225,10 +225,10 @@ class Head : public Launcher {
 
   void do_it(const StartAgent& order) {
     const auto& host = nodes_spec_.hosts[order.host];
-    auto launch = launch_;
-    if (host.num_ranks) launch["num_ranks"] = *host.num_ranks;
+    auto message = for_agents_;
+    if (host.num_ranks) message["num_ranks"] = *host.num_ranks;
     try {
-      auto node = std::make_unique<RemoteNode>(host.start_agent(), launch, nodes_spec_.silence, host.name, *this);
+      auto node = std::make_unique<RemoteNode>(host.start_agent(), message, nodes_spec_.silence, host.name, *this);
       nodes_[policy_.on_agent_started(order.host)] = std::move(node);
     } catch (const Error& error) {  // processes or descriptors may be exhausted for a moment
       carry_out(policy_.on_agent_failed(order.host, error.what()));
@@ -263,7 +263,7 @@ class Head : public Launcher {
   int exit_code() const { return exit_code_with_output(policy_.ranks().exit_code()); }
 
   const NodesSpec& nodes_spec_;
-  const nlohmann::json& launch_;
+  const nlohmann::json& for_agents_;
   std::unique_ptr<Listener> listener_;
   JobPolicy policy_;
   std::map<int, std::unique_ptr<Node>> nodes_;  ///< The keys are the ids that the policy assigned.
@@ -282,7 +282,8 @@ bool is_head(const NodesSpec& nodes) {
 
 }  // namespace
 
-int launch(const LaunchSpec& spec, const NodesSpec& nodes, const nlohmann::json& launch) {
+int run_job(const Launch& launch, const nlohmann::json& for_agents) {
+  const auto& [spec, nodes] = launch;
   if (spec.argv.empty()) throw Error(ErrorCode::kInvalidArgument, "no program to run");
   if (nodes.hosts.empty()) check_file_limit(spec);
   if (!is_head(nodes)) return join_job(spec, nodes);
@@ -296,9 +297,7 @@ int launch(const LaunchSpec& spec, const NodesSpec& nodes, const nlohmann::json&
     if (nodes.is_head && !(nodes.node_rank == 0 && has_head(nodes, spec.run_id))) throw;
     return join_job(spec, nodes);
   }
-  return Head(spec, nodes, launch, std::move(listener)).run();
+  return Head(launch, for_agents, std::move(listener)).run();
 }
-
-int launch(const LaunchSpec& spec) { return launch(spec, NodesSpec(), nlohmann::json()); }
 
 }  // namespace yoke::launch

@@ -10,6 +10,7 @@
 #include <system_error>
 #include <utility>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/base/text.h"
@@ -17,7 +18,6 @@
 namespace yoke::launch {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using nlohmann::json;
 
 constexpr size_t kLengthBytes = 4;

@@ -179,7 +179,7 @@ void LocalNode::decide_on_preload() {
   if (why_not) say_not_preloaded(*why_not);
 }
 
-void LocalNode::start(const Place& place) {
+void LocalNode::start(const NodePlace& place) {
   if (state_ != State::kIdle)
     throw Error(ErrorCode::kInternal, "this node was told to start ranks while its earlier ranks still run");
   try {
@@ -202,7 +202,7 @@ void LocalNode::open_filter(LineFilter& filter, const std::vector<std::string>& 
   filter.file = &reader_.add_log(path);
 }
 
-void LocalNode::plan_ranks(const Place& place) {
+void LocalNode::plan_ranks(const NodePlace& place) {
   reader_.settle_logs();  // closes the logs of a start that failed
   if (run_folder_.empty() && error_folder_.empty() && place.restart_count == 0) {
     tell({.kind = Kind::kNotice,
@@ -272,7 +272,7 @@ void LocalNode::send_plan() {
   }
 }
 
-void LocalNode::order(Order order, int signal) {
+void LocalNode::tell_ranks(Order order, int signal) {
   if (state_ != State::kRunning) return;
   // A rank may have stopped the guardian (kill -STOP $PPID). The guardian must run to end the ranks.
   if (order == Order::kSignal || order == Order::kKill) kill(guardian_, SIGCONT);

@@ -36,8 +36,8 @@ class LocalNode : public Node {
   ~LocalNode() override;
 
   void prepare(const std::string& address, std::optional<uint16_t> port, bool or_any) override;
-  void start(const Place& place) override;
-  void order(Order order, int signal) override;
+  void start(const NodePlace& place) override;
+  void tell_ranks(Order order, int signal) override;
   void end(int, const std::string&) override {}      // this node ends with this process
   void flush(std::chrono::milliseconds) override {}  // messages to this node are not buffered
   LoopTime last_heard() const override { return LoopTime::max(); }
@@ -61,7 +61,7 @@ class LocalNode : public Node {
   bool has_terminal() const { return terminal_group_ != 0; }
   void start_guardian();
   void take_master(const std::string& address, std::optional<uint16_t> port, bool or_any);
-  void plan_ranks(const Place& place);
+  void plan_ranks(const NodePlace& place);
   UniqueFd connect(const RankPlan& rank, bool is_err, LineFilter& filter);
   void open_filter(LineFilter& filter, const std::vector<std::string>& texts, const std::string& path);
   void send_plan();

@@ -81,8 +81,8 @@ class Node : public EventSource {
   /// any port. `or_any`: if the address is not this machine's own (as with a cluster's service name), the port is taken
   /// on all addresses of the machine.
   virtual void prepare(const std::string& address, std::optional<uint16_t> port, bool or_any) = 0;
-  virtual void start(const Place& place) = 0;
-  virtual void order(Order order, int signal) = 0;
+  virtual void start(const NodePlace& place) = 0;
+  virtual void tell_ranks(Order order, int signal) = 0;
   /// Tells the node's launcher or agent to end with this status. Does nothing on a node without a launcher of its own.
   virtual void end(int exit_status, const std::string& reason) = 0;
   /// Sends the messages that are queued for the node, for at most `patience`.

@@ -12,6 +12,7 @@
 
 #include "yoke/base/file.h"
 #include "yoke/launch/node/membership.h"
+#include "yoke/launch/plan/spec.h"
 
 namespace yoke::launch {
 
@@ -37,6 +38,7 @@ struct Host {
 struct NodesSpec {
   MembershipOptions membership;
   std::vector<Host> hosts;  ///< Empty if nodes connect to the endpoint.
+  std::string allocation;   ///< Slurm's job that holds `hosts`; empty if they are not of an allocation.
 
   std::string endpoint_host;  ///< A name or an address, as the user gave it.
   uint16_t endpoint_port = 0;
@@ -52,6 +54,12 @@ struct NodesSpec {
 
   bool is_elastic() const { return membership.min_nodes < membership.max_nodes; }
   bool is_several() const { return !hosts.empty() || membership.max_nodes > 1; }
+};
+
+/// All that a launcher is told: what this node starts, and which nodes take part.
+struct Launch {
+  LaunchSpec spec;
+  NodesSpec nodes;
 };
 
 }  // namespace yoke::launch

@@ -59,9 +59,9 @@ void RemoteNode::prepare(const std::string& address, std::optional<uint16_t> por
   channel_->send({{"prepare", {{"address", address}, {"port", port.value_or(0)}, {"or_any", or_any}}}});
 }
 
-void RemoteNode::start(const Place& place) { channel_->send({{"start", to_json(place)}}); }
+void RemoteNode::start(const NodePlace& place) { channel_->send({{"start", to_json(place)}}); }
 
-void RemoteNode::order(Order order, int signal) {
+void RemoteNode::tell_ranks(Order order, int signal) {
   if (order == Order::kNone) return;
   channel_->send({{"order", static_cast<int>(order)}, {"signal", signal}});
 }

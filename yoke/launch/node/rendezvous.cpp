@@ -12,13 +12,13 @@
 #include <cerrno>
 #include <system_error>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 
 namespace yoke::launch {
 namespace {
 
-using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 

@@ -8,13 +8,13 @@ namespace yoke::launch {
 
 using nlohmann::json;
 
-NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(Place, node_rank, num_nodes, first_rank, world_size, first_role_rank,
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodePlace, node_rank, num_nodes, first_rank, world_size, first_role_rank,
                                    role_world_size, restart_count, master_addr, master_port, agent_serves_store,
                                    is_elastic)
 
-json to_json(const Place& place) { return place; }
+json to_json(const NodePlace& place) { return place; }
 
-Place to_place(const json& from) { return from.get<Place>(); }
+NodePlace to_place(const json& from) { return from.get<NodePlace>(); }
 
 json to_json(const NodeEvent& event) {
   json result = {{"kind", static_cast<int>(event.kind)},

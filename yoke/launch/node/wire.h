@@ -17,8 +17,8 @@ inline constexpr int kProtocol = 2;
 /// from the login shell.
 inline constexpr std::string_view kAgentPreamble = "yoke/1 agent\n";
 
-nlohmann::json to_json(const Place& place);
-Place to_place(const nlohmann::json& json);
+nlohmann::json to_json(const NodePlace& place);
+NodePlace to_place(const nlohmann::json& json);
 
 nlohmann::json to_json(const NodeEvent& event);
 /// Errors  nlohmann::json::exception or kInvalidArgument if `json` is not an event.

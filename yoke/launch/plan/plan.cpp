@@ -140,7 +140,7 @@ bool launcher_serves_store(const LaunchSpec& spec, int64_t world_size, bool has_
   return has_several_nodes || world_size > 1;
 }
 
-std::string prefix_of(const LaunchSpec& spec, const Place& place, int64_t local_rank) {
+std::string prefix_of(const LaunchSpec& spec, const NodePlace& place, int64_t local_rank) {
   const auto rank = place.first_rank + local_rank;
   if (!spec.logs.prefix_template.empty()) {
     return fill_template(

@@ -10,7 +10,7 @@
 namespace yoke::launch {
 
 /// The place of this node among the nodes of the job, for one start of the job.
-struct Place {
+struct NodePlace {
   int64_t node_rank = 0;
   int64_t num_nodes = 1;
   int64_t first_rank = 0;       ///< The first rank of this node. The node's ranks are consecutive.
@@ -30,7 +30,7 @@ struct Place {
 /// The facts about this node and this start that the plan depends on.
 struct NodeFacts {
   Binding binding;  ///< From bind_here(): the CPUs and the number of threads of each rank.
-  Place place;
+  NodePlace place;
   int terminal_group = 0;      ///< The launcher's process group, if it has a controlling terminal; else 0.
   bool on_a_terminal = false;  ///< The ranks' output appears on a terminal. YOKE_TERMINAL tells the ranks.
   bool is_screen_here = true;  ///< False if the output of ranks is sent to another host.
@@ -79,7 +79,7 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts);
 bool launcher_serves_store(const LaunchSpec& spec, int64_t world_size, bool has_several_nodes);
 
 /// Returns the prefix of the lines of a rank at `place`.
-std::string prefix_of(const LaunchSpec& spec, const Place& place, int64_t local_rank);
+std::string prefix_of(const LaunchSpec& spec, const NodePlace& place, int64_t local_rank);
 
 /// Reads this machine's topology and divides its CPUs among the ranks, as `spec` says. Not pure.
 /// Errors  kInvalidArgument if the CPU masks do not fit the ranks or the machine.

@@ -20,6 +20,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "yoke/base/clock.h"
 #include "yoke/launch/process/descendants.h"
 #include "yoke/launch/process/descriptors.h"
 #include "yoke/launch/process/error_folder.h"
@@ -58,8 +59,6 @@ struct RankGroup {
 };
 
 class Guardian {
-  using Clock = std::chrono::steady_clock;
-
  public:
   explicit Guardian(GuardianOptions options) : options_(std::move(options)) {}
 

@@ -15,6 +15,7 @@
 #include <span>
 #include <utility>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
 #include "yoke/contract/preload.h"
@@ -24,8 +25,6 @@
 
 namespace yoke::launch {
 namespace {
-
-using Clock = std::chrono::steady_clock;
 
 constexpr const char* kLibrary = "libyoke_dist.so";
 /// How long a fork may take. It takes long if the machine swaps.

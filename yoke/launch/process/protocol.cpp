@@ -1,6 +1,5 @@
 #include "yoke/launch/process/protocol.h"
 
-#include <algorithm>
 #include <cerrno>
 #include <iterator>
 #include <span>

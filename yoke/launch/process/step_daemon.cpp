@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdio>
-#include <cstring>
 #include <ctime>
 #include <fstream>
 #include <iterator>

@@ -1,6 +1,6 @@
 // yoke/launch/torchrun/options.h -- the options of `yoke run` as values: those of torchrun, and yoke's own.
 //
-// The command line is parsed in yoke/cli/options/run.h; spec.h and nodes.h say what the options mean.
+// The command line is parsed in yoke/cli/options/run.h; launch.h says what the options mean.
 #pragma once
 
 #include <cstdint>
@@ -67,8 +67,10 @@ struct RunOptions {
   std::string monitor_interval, start_method, event_log_handler;
 };
 
-/// Returns the variable from which torchrun takes an option's default: "PET_MAX_RESTARTS" for "max-restarts".
-std::string variable_of_option(std::string name);
+struct ListedHosts {
+  std::vector<Host> hosts;
+  std::string allocation = {};  ///< See NodesSpec::allocation.
+};
 
 /// The inputs of a launch besides its options: the program, the environment, and whether this process is an agent.
 struct Surroundings {
@@ -83,8 +85,8 @@ struct Surroundings {
   // These functions are called only if their result is needed.
   /// Returns the path of a program on the PATH, or nullopt if there is none.
   std::function<std::optional<std::string>(const std::string& name)> find_program = {};
-  /// Returns the hosts of --hosts or --hostfile, with a function that starts an agent on each.
-  std::function<std::vector<Host>()> list_hosts = {};
+  /// Returns the hosts of --hosts, --hostfile or --in, with a function that starts an agent on each.
+  std::function<ListedHosts()> list_hosts = {};
   /// Returns the secret that the nodes of this user's jobs share.
   std::function<std::string()> job_token = {};
 };

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <cctype>
 #include <csignal>
 #include <filesystem>
 #include <random>
@@ -194,12 +192,6 @@ LaunchSpec to_spec(const RunOptions& options, const Surroundings& surroundings) 
   const bool is_alone = !runs_elsewhere && !surroundings.is_agent && (options.nnodes.empty() || options.nnodes == "1");
   check_shown_ranks(spec.logs.shown_local_ranks, spec.num_ranks, is_alone);
   return spec;
-}
-
-std::string variable_of_option(std::string name) {
-  std::ranges::transform(name, name.begin(),
-                         [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });
-  return "PET_" + name;
 }
 
 }  // namespace yoke::launch

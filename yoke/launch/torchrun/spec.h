@@ -12,6 +12,7 @@
 
 namespace yoke::launch {
 
+/// What to_launch() (launch.h) knows before the nodes.
 /// Errors  kInvalidArgument if an option has a wrong value; kFailedPrecondition if there is no GPU, or no Python.
 LaunchSpec to_spec(const RunOptions& options, const Surroundings& surroundings);
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "yoke/base/error.h"
+#include "yoke/launch/torchrun/values.h"
 
 namespace yoke::launch {
 namespace {

@@ -4,15 +4,13 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
+#include "yoke/base/json.h"
 #include "yoke/base/text.h"
 
 namespace yoke::slurm::check {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 std::string place(const std::string& file, int64_t line) {
   if (file.empty() || line <= 0) return "command line";

@@ -4,15 +4,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/format.h"
+#include "yoke/base/json.h"
 #include "yoke/base/table.h"
 
 namespace yoke::slurm {
 namespace {
-
-using ArrayReportJson = nlohmann::ordered_json;
 
 /// A figure of one task, and its limit.
 struct TaskFigure {
@@ -79,7 +77,7 @@ std::string task_words(const std::vector<int64_t>& tasks) {
   return fmt::format("task{} {}", tasks.size() == 1 ? "" : "s", short_task_list(tasks));
 }
 
-ArrayReportJson spread_json(const std::optional<Spread>& spread) {
+Json spread_json(const std::optional<Spread>& spread) {
   if (!spread) return nullptr;
   return {{"num_tasks", spread->num_tasks},
           {"least", spread->least},
@@ -87,7 +85,7 @@ ArrayReportJson spread_json(const std::optional<Spread>& spread) {
           {"ninety", spread->ninety},
           {"most", spread->most},
           {"most_task", spread->most_task},
-          {"limit", spread->limit ? ArrayReportJson(*spread->limit) : ArrayReportJson()},
+          {"limit", spread->limit ? Json(*spread->limit) : Json()},
           {"ended_by_limit", spread->ended_by_limit}};
 }
 
@@ -135,18 +133,18 @@ ArrayReport make_array_report(const std::vector<TaskReport>& tasks) {
 }
 
 nlohmann::ordered_json to_json(const ArrayReport& report) {
-  ArrayReportJson json = {{"array", report.number},
-                          {"name", report.name},
-                          {"user", report.user},
-                          {"num_tasks", report.num_tasks},
-                          {"states", ArrayReportJson::object()},
-                          {"elapsed_seconds", spread_json(report.seconds)},
-                          {"queue_wait_seconds", spread_json(report.queue_seconds)},
-                          {"cpu_percent", spread_json(report.cpu_percent)},
-                          {"memory_peak_bytes", spread_json(report.memory_bytes)},
-                          {"gpu_percent", spread_json(report.gpu_percent)},
-                          {"out_of_memory", report.out_of_memory},
-                          {"advice", ArrayReportJson::array()}};
+  Json json = {{"array", report.number},
+               {"name", report.name},
+               {"user", report.user},
+               {"num_tasks", report.num_tasks},
+               {"states", Json::object()},
+               {"elapsed_seconds", spread_json(report.seconds)},
+               {"queue_wait_seconds", spread_json(report.queue_seconds)},
+               {"cpu_percent", spread_json(report.cpu_percent)},
+               {"memory_peak_bytes", spread_json(report.memory_bytes)},
+               {"gpu_percent", spread_json(report.gpu_percent)},
+               {"out_of_memory", report.out_of_memory},
+               {"advice", Json::array()}};
   for (const auto& [state, tasks] : report.states) json["states"][state] = tasks;
   for (const auto& [first, tasks] : report.advice) {
     json["advice"].push_back(

@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/hostlist.h"
+#include "yoke/base/json.h"
 #include "yoke/base/moment.h"
 #include "yoke/base/text.h"
 
@@ -234,7 +234,6 @@ int64_t num_gpus_in(std::string_view list) {
 }
 
 nlohmann::ordered_json to_json(const Job& job) {
-  using Json = nlohmann::ordered_json;
   const auto seconds = [](const std::optional<Time>& time) {
     return time ? Json(std::chrono::duration_cast<Seconds>(time->time_since_epoch()).count()) : Json();
   };

@@ -3,15 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/format.h"
+#include "yoke/base/json.h"
 #include "yoke/base/table.h"
 
 namespace yoke::slurm {
 namespace {
-
-using ReportJson = nlohmann::ordered_json;
 
 Job job_of(const Evidence& evidence) {
   if (evidence.job) {
@@ -306,37 +304,36 @@ UseReport make_report(const Evidence& evidence) {
   return report;
 }
 
-ReportJson to_json(const UseReport& report, const std::vector<Advice>& advice) {
-  const auto value = [](const auto& known) { return known ? ReportJson(*known) : ReportJson(); };
-  const auto seconds = [](const auto& known) { return known ? ReportJson(known->count()) : ReportJson(); };
-  const auto source = [](const std::string& name) { return name.empty() ? ReportJson() : ReportJson(name); };
+Json to_json(const UseReport& report, const std::vector<Advice>& advice) {
+  const auto value = [](const auto& known) { return known ? Json(*known) : Json(); };
+  const auto seconds = [](const auto& known) { return known ? Json(known->count()) : Json(); };
+  const auto source = [](const std::string& name) { return name.empty() ? Json() : Json(name); };
   auto job = to_json(report.job);
   if (!report.is_known) {
     for (const auto* key : {"state", "nodes", "num_nodes", "num_cpus", "num_gpus", "elapsed_seconds"}) job[key] = {};
   }
-  ReportJson json = {
-      {"job", job},
-      {"time_percent", value(report.time_percent())},
-      {"queue_wait_seconds", seconds(report.queue_wait)},
-      {"restart_wait_seconds", seconds(report.restart_wait)},
-      {"earlier_runs_seconds", seconds(report.earlier_runs)},
-      {"sampled_seconds", report.sampled_seconds},
-      {"gpu_percent", value(report.gpu_percent)},
-      {"gpu_source", source(report.gpu_source)},
-      {"num_unused_gpus", report.gpu_source == "yoke" ? ReportJson(report.num_unused_gpus) : ReportJson()},
-      {"gpu_memory_peak_bytes", value(report.gpu_memory_peak_bytes)},
-      {"gpu_memory_total_bytes", value(report.gpu_memory_total_bytes)},
-      {"cpu_percent", value(report.cpu_percent)},
-      {"cpu_source", source(report.cpu_source)},
-      {"memory_peak_bytes", value(report.memory_peak_bytes)},
-      {"memory_limit_bytes", value(report.memory_limit_bytes)},
-      {"memory_with_files_peak_bytes", value(report.memory_with_files_peak_bytes)},
-      {"is_out_of_memory", report.is_out_of_memory},
-      {"energy_joules", value(report.energy_joules)},
-      {"energy_source", source(report.energy_source)},
-      {"nodes", ReportJson::array()},
-      {"advice", ReportJson::array()},
-      {"unknown", report.unknown}};
+  Json json = {{"job", job},
+               {"time_percent", value(report.time_percent())},
+               {"queue_wait_seconds", seconds(report.queue_wait)},
+               {"restart_wait_seconds", seconds(report.restart_wait)},
+               {"earlier_runs_seconds", seconds(report.earlier_runs)},
+               {"sampled_seconds", report.sampled_seconds},
+               {"gpu_percent", value(report.gpu_percent)},
+               {"gpu_source", source(report.gpu_source)},
+               {"num_unused_gpus", report.gpu_source == "yoke" ? Json(report.num_unused_gpus) : Json()},
+               {"gpu_memory_peak_bytes", value(report.gpu_memory_peak_bytes)},
+               {"gpu_memory_total_bytes", value(report.gpu_memory_total_bytes)},
+               {"cpu_percent", value(report.cpu_percent)},
+               {"cpu_source", source(report.cpu_source)},
+               {"memory_peak_bytes", value(report.memory_peak_bytes)},
+               {"memory_limit_bytes", value(report.memory_limit_bytes)},
+               {"memory_with_files_peak_bytes", value(report.memory_with_files_peak_bytes)},
+               {"is_out_of_memory", report.is_out_of_memory},
+               {"energy_joules", value(report.energy_joules)},
+               {"energy_source", source(report.energy_source)},
+               {"nodes", Json::array()},
+               {"advice", Json::array()},
+               {"unknown", report.unknown}};
   for (const auto& node : report.nodes) json["nodes"].push_back(to_json(node));
   for (const auto& one : advice) {
     json["advice"].push_back({{"kind", one.kind}, {"is_serious", one.is_serious}, {"text", one.text}});

@@ -4,27 +4,25 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/format.h"
+#include "yoke/base/json.h"
 #include "yoke/base/text.h"
 
 namespace yoke::slurm {
 namespace {
 
-using SampleJson = nlohmann::ordered_json;
-
 constexpr const char* kSampleFormat = "yoke slurm sample 1";
 
 template <typename T>
-SampleJson or_null(const std::optional<T>& value) {
-  return value ? SampleJson(*value) : SampleJson();
+Json or_null(const std::optional<T>& value) {
+  return value ? Json(*value) : Json();
 }
 
 /// Reads values of the right type alone. A file may be of another release, or damaged.
 class SampleReader {
  public:
-  explicit SampleReader(const SampleJson& json) : json_(json) {}
+  explicit SampleReader(const Json& json) : json_(json) {}
 
   std::string text(const char* key) const {
     const auto found = json_.find(key);
@@ -46,7 +44,7 @@ class SampleReader {
   }
 
  private:
-  const SampleJson& json_;
+  const Json& json_;
 };
 
 /// The mean of two values, weighted by the time for which each holds.
@@ -89,26 +87,26 @@ void merge_device(NodeSample& node, const DeviceSample& device, bool adds) {
 
 }  // namespace
 
-SampleJson to_json(const NodeSample& sample) {
-  SampleJson json = {{"format", kSampleFormat},
-                     {"cluster", sample.cluster},
-                     {"job", sample.job},
-                     {"step", sample.step},
-                     {"restart", sample.restart},
-                     {"host", sample.host},
-                     {"begin_seconds", sample.begin},
-                     {"seconds", sample.seconds},
-                     {"num_samples", sample.num_samples},
-                     {"is_finished", sample.is_finished},
-                     {"num_cpus", sample.num_cpus},
-                     {"num_host_cpus", sample.num_host_cpus},
-                     {"cpu_seconds", or_null(sample.cpu_seconds)},
-                     {"memory_peak_bytes", or_null(sample.memory_peak_bytes)},
-                     {"memory_limit_bytes", or_null(sample.memory_limit_bytes)},
-                     {"memory_with_files_peak_bytes", or_null(sample.memory_with_files_peak_bytes)},
-                     {"num_oom_kills", or_null(sample.num_oom_kills)},
-                     {"source", sample.source},
-                     {"devices", SampleJson::array()}};
+Json to_json(const NodeSample& sample) {
+  Json json = {{"format", kSampleFormat},
+               {"cluster", sample.cluster},
+               {"job", sample.job},
+               {"step", sample.step},
+               {"restart", sample.restart},
+               {"host", sample.host},
+               {"begin_seconds", sample.begin},
+               {"seconds", sample.seconds},
+               {"num_samples", sample.num_samples},
+               {"is_finished", sample.is_finished},
+               {"num_cpus", sample.num_cpus},
+               {"num_host_cpus", sample.num_host_cpus},
+               {"cpu_seconds", or_null(sample.cpu_seconds)},
+               {"memory_peak_bytes", or_null(sample.memory_peak_bytes)},
+               {"memory_limit_bytes", or_null(sample.memory_limit_bytes)},
+               {"memory_with_files_peak_bytes", or_null(sample.memory_with_files_peak_bytes)},
+               {"num_oom_kills", or_null(sample.num_oom_kills)},
+               {"source", sample.source},
+               {"devices", Json::array()}};
   for (const auto& device : sample.devices) {
     json["devices"].push_back({{"id", device.id},
                                {"uuid", device.uuid},
@@ -124,7 +122,7 @@ SampleJson to_json(const NodeSample& sample) {
 }
 
 std::optional<NodeSample> parse_sample(std::string_view text) {
-  const auto json = SampleJson::parse(text, nullptr, false);
+  const auto json = Json::parse(text, nullptr, false);
   if (!json.is_object()) return std::nullopt;
   const SampleReader reader(json);
   if (reader.text("format") != kSampleFormat) return std::nullopt;

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
+#include "yoke/base/json.h"
 #include "yoke/base/shell.h"
 #include "yoke/base/text.h"
 #include "yoke/slurm/words/options.h"
@@ -262,7 +262,6 @@ const std::vector<std::string>& options_of_task(const Sweep& sweep, int64_t task
 }
 
 std::string to_text(const Sweep& sweep) {
-  using Json = nlohmann::ordered_json;
   Json json = {{"format", kSweepFormat}, {"tasks", Json::array()}};
   for (const auto& task : sweep.tasks) {
     auto parameters = Json::object();

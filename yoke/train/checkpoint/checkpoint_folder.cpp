@@ -14,6 +14,7 @@
 #include <thread>
 #include <utility>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/dist/activity.h"
 #include "yoke/dist/group.h"
@@ -26,7 +27,6 @@ namespace yoke::train {
 namespace {
 
 namespace fs = std::filesystem;
-using Clock = std::chrono::steady_clock;
 
 constexpr auto kSaving = "saving a checkpoint";
 

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <random>
 #include <set>
@@ -16,6 +15,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/json.h"
 #include "yoke/dist/on_all_ranks.h"
 #include "yoke/train/checkpoint/step_folder.h"
 #include "yoke/train/format/safetensors_reader.h"
@@ -24,7 +24,6 @@ namespace yoke::train {
 namespace {
 
 namespace fs = std::filesystem;
-using OrderedJson = nlohmann::ordered_json;
 
 constexpr auto kIndexFormat = "yoke-sharded-checkpoint";
 constexpr auto kShardFormat = "yoke-shard";
@@ -55,7 +54,7 @@ std::string shard_name(const std::string& save, int64_t rank, int64_t size) {
 void write_shard(const fs::path& path, const TensorSlices& slices, const StringMap& marks,
                  const OnWritten& on_written) {
   TensorMap tensors;
-  auto table = OrderedJson::object();
+  auto table = Json::object();
   for (const auto& slice : slices) {
     const auto values = slice.flat();
     tensors.emplace(slice.name, values);
@@ -83,7 +82,7 @@ std::optional<std::set<std::string>> files_of_index(const fs::path& folder) {
   if (!fs::exists(folder / kShardIndex, ignored))
     return ignored ? std::nullopt : std::optional(std::set<std::string>());
   try {
-    return OrderedJson::parse(read_regular_file(folder / kShardIndex, kMaxIndexBytes))
+    return Json::parse(read_regular_file(folder / kShardIndex, kMaxIndexBytes))
         .at("files")
         .get<std::set<std::string>>();
   } catch (const std::exception&) {
@@ -123,7 +122,7 @@ Index read_index(const fs::path& folder) {
                 folder.string(), kShardIndex);
   }
   try {
-    auto text = OrderedJson::parse(read_regular_file(path, kMaxIndexBytes));
+    auto text = Json::parse(read_regular_file(path, kMaxIndexBytes));
     if (text.at("format") != kIndexFormat) throw_damaged(path, "it is not an index of a sharded checkpoint");
     if (const auto version = text.at("version").get<int>(); version != kShardedVersion) {
       throw Error(ErrorCode::kFailedPrecondition, "{}: format {} is newer than this yoke reads ({}); update yoke",
@@ -141,7 +140,7 @@ Index read_index(const fs::path& folder) {
       }
     }
     return index;
-  } catch (const OrderedJson::exception& error) {
+  } catch (const Json::exception& error) {
     throw_damaged(path, fmt::format("it is torn or changed ({})", error.what()));
   }
 }
@@ -195,8 +194,8 @@ void write_sharded(dist::Group& group, const fs::path& folder, int64_t step, con
       }
       files.insert(name);
     }
-    OrderedJson index = {{"format", kIndexFormat}, {"version", kShardedVersion}, {"step", step}, {"save", save},
-                         {"files", files},         {"metadata", metadata}};
+    Json index = {{"format", kIndexFormat}, {"version", kShardedVersion}, {"step", step}, {"save", save},
+                  {"files", files},         {"metadata", metadata}};
     index["crc32"] = crc_of(index.dump());
     replace_file(folder / kShardIndex, [&](int fd) {
       const auto text = index.dump(1) + "\n";
@@ -252,7 +251,7 @@ void Shards::read_shard(const std::string& name) {
   }
   if (crc_of(mark("yoke.slices")) != mark("yoke.crc32")) damaged(name, "the checksum of its table of slices differs");
   try {
-    const auto table = OrderedJson::parse(mark("yoke.slices"));
+    const auto table = Json::parse(mark("yoke.slices"));
     for (const auto& tensor : file.names()) {
       const auto& slot = file.slot(tensor);
       if (slot.shape.size() != 1 || !table.contains(tensor)) damaged(name, "tensor '{}' is not a slice", tensor);
@@ -266,7 +265,7 @@ void Shards::read_shard(const std::string& name) {
       stored.pieces.push_back(
           {entry.at("first").get<int64_t>(), slot.shape[0], files.size() - 1, entry.at("crc32").get<std::string>()});
     }
-  } catch (const OrderedJson::exception& error) {
+  } catch (const Json::exception& error) {
     damaged(name, "its table of slices is torn or changed ({})", error.what());
   }
 }

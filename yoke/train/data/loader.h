@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "yoke/train/data/collate.h"
+#include "yoke/train/data/normalization.h"
 #include "yoke/train/data/sampler.h"
 #include "yoke/train/data/samples.h"
 #include "yoke/train/data/source.h"
@@ -28,13 +29,6 @@ class Group;
 }
 
 namespace yoke::train {
-
-/// Converts bytes to (x / 255 - mean) / stddev, with the same bits as torchvision's ToTensor and Normalize. The vectors
-/// have one entry per channel (dimension 1 of the data), or one entry for all channels.
-struct Normalization {
-  std::vector<double> mean;
-  std::vector<double> stddev;
-};
 
 struct LoaderOptions {
   int64_t batch_size = 64;  ///< Samples in a batch of this rank.

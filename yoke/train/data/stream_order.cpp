@@ -1,6 +1,5 @@
 #include "yoke/train/data/detail/stream_order.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "yoke/base/error.h"

@@ -90,7 +90,7 @@ std::string name_in(const Block& block) {
 }
 
 // The position of a header, for errors.
-struct Place {
+struct HeaderPosition {
   const OpenFile& file;
   int64_t position;
 
@@ -112,7 +112,7 @@ struct Extended {
 };
 
 // Records are "LENGTH KEY=VALUE\n", and the length counts the whole record.
-void read_pax(const Place& place, std::string_view text, Extended& extended) {
+void read_pax(const HeaderPosition& place, std::string_view text, Extended& extended) {
   const auto parsed = [&](std::string_view value) {
     const auto size = decimal(value);
     if (!size) place.fail("a pax number that is wrong");
@@ -144,7 +144,7 @@ void read_pax(const Place& place, std::string_view text, Extended& extended) {
 }
 
 // GNU's own form: four entries in the header, others in blocks between the header and the content.
-Map gnu_map(const Place& place, const Block& header, TarContent& content) {
+Map gnu_map(const HeaderPosition& place, const Block& header, TarContent& content) {
   Map map;
   const auto add = [&](const Block& block, size_t first, size_t count) {
     for (size_t at = first; at < first + 24 * count && block[at + 12] != '\0'; at += 24) {
@@ -164,7 +164,7 @@ Map gnu_map(const Place& place, const Block& header, TarContent& content) {
 
 // The pax form 1.0: the content begins with the number of parts and the two numbers of each. Each number is a line, and
 // the lines fill whole blocks.
-Map pax_map(const Place& place, TarContent& content) {
+Map pax_map(const HeaderPosition& place, TarContent& content) {
   std::string text;
   size_t position = 0;
   const auto next_number = [&] {
@@ -192,7 +192,7 @@ Map pax_map(const Place& place, TarContent& content) {
 }
 
 // REQUIRES: `content` describes the stored bytes.
-void make_sparse(const Place& place, int64_t num_bytes, const Map& map, TarContent& content) {
+void make_sparse(const HeaderPosition& place, int64_t num_bytes, const Map& map, TarContent& content) {
   if (num_bytes > kMaxSparseBytes) {
     throw Error(ErrorCode::kDataLoss, "{}: the sparse file at byte {} has {} bytes, more than the limit of {}",
                 place.file.path.string(), place.position, num_bytes, kMaxSparseBytes);
@@ -223,7 +223,7 @@ std::optional<TarEntry> TarReader::next() {
   Extended extended;
   while (true) {
     if (position_ == file_.size_bytes) return std::nullopt;  // some programs leave out the blocks of zeros at the end
-    const Place place{file_, position_};
+    const HeaderPosition place{file_, position_};
     const auto block = read_block(file_, position_);
     if (std::ranges::all_of(block, [](char c) { return c == 0; })) return std::nullopt;
     if (!checksum_is_right(block)) place.fail("a header whose checksum is wrong");

@@ -39,7 +39,7 @@ void move(at::Tensor tensor, c10::Device device) {
   if (gradient.defined()) tensor.mutable_grad() = gradient.to(device);
 }
 
-struct Place {
+struct NamedDevice {
   std::string name;
   c10::Device device;
 };
@@ -85,11 +85,11 @@ void to(torch::nn::Module& module, c10::Device device) {
 }
 
 std::optional<c10::Device> device_of(const torch::nn::Module& module) {
-  std::optional<Place> first;
+  std::optional<NamedDevice> first;
   const auto look = [&first](const std::string& name, const at::Tensor& tensor) {
     if (!tensor.defined()) return;
     if (!first) {
-      first = Place{name, tensor.device()};
+      first = NamedDevice{name, tensor.device()};
     } else if (tensor.device() != first->device) {
       throw Error(ErrorCode::kFailedPrecondition,
                   "the module is on two devices: '{}' is on {}, '{}' on {}; move all of it with to(module, device)",

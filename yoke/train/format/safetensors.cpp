@@ -15,6 +15,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/train/format/safetensors_reader.h"
 #include "yoke/train/sharding.h"
 
 namespace yoke::train {
@@ -344,6 +345,17 @@ void stream_tensors(const SafetensorsLayout& layout, const TensorMap& tensors,
       dense = dense.view(at::kByte).ne(0);  // if a bool tensor views other bytes, an element may be neither 0 nor 1
     sink({static_cast<const std::byte*>(dense.data_ptr()), dense.nbytes()});
   }
+}
+
+TensorFile read_safetensors(const std::filesystem::path& path) {
+  const SafetensorsReader reader(path);
+  TensorFile file{.tensors = {}, .metadata = reader.metadata()};
+  for (const auto& name : reader.names()) {
+    const auto tensor = reader.tensor(name);
+    const bool is_paired = tensor.scalar_type() == kFloat4;  // which has few operators
+    file.tensors.emplace(name, is_paired ? tensor.view(at::kByte).clone().view(tensor.scalar_type()) : tensor.clone());
+  }
+  return file;
 }
 
 TensorMap by_name(const NamedTensors& tensors) {

@@ -39,7 +39,7 @@ SafetensorsReader::SafetensorsReader(const fs::path& path) : path_(path) {
   }
   TensorMapping mapping(path);
   auto header = parse_safetensors_header(mapping.bytes(), path.string());
-  for (size_t i = 0; i < header.slots.size(); ++i) places_.emplace(header.slots[i].name, Place{0, i});
+  for (size_t i = 0; i < header.slots.size(); ++i) places_.emplace(header.slots[i].name, Address{0, i});
   metadata_ = header.metadata;
   shards_.push_back({path, std::move(mapping), std::move(header)});
 }
@@ -77,7 +77,7 @@ void SafetensorsReader::open_index() {
       throw Error(ErrorCode::kDataLoss, "{}: tensor '{}' should be in {}, which has no such tensor", path_.string(),
                   name, shards_[shard].path.string());
     }
-    places_.emplace(name, Place{shard, found->second});
+    places_.emplace(name, Address{shard, found->second});
   }
 }
 
@@ -87,7 +87,7 @@ std::vector<std::string> SafetensorsReader::names() const {
   return names;
 }
 
-const SafetensorsReader::Place& SafetensorsReader::place_of(const std::string& name) const {
+const SafetensorsReader::Address& SafetensorsReader::place_of(const std::string& name) const {
   const auto found = places_.find(name);
   if (found == places_.end()) {
     throw Error(ErrorCode::kNotFound, "{}: there is no tensor '{}' among its {} tensors", path_.string(), name,
@@ -161,17 +161,6 @@ TensorMap SafetensorsReader::tensors() const {
   TensorMap tensors;
   for (const auto& entry : places_) tensors.emplace(entry.first, tensor(entry.first));
   return tensors;
-}
-
-TensorFile read_safetensors(const fs::path& path) {
-  const SafetensorsReader reader(path);
-  TensorFile file{.tensors = {}, .metadata = reader.metadata()};
-  for (const auto& name : reader.names()) {
-    const auto tensor = reader.tensor(name);
-    const bool is_paired = tensor.scalar_type() == at::ScalarType::Float4_e2m1fn_x2;  // which has few operators
-    file.tensors.emplace(name, is_paired ? tensor.view(at::kByte).clone().view(tensor.scalar_type()) : tensor.clone());
-  }
-  return file;
 }
 
 }  // namespace yoke::train

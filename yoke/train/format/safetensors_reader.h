@@ -61,19 +61,19 @@ class SafetensorsReader {
     TensorMapping mapping;
     SafetensorsHeader header;
   };
-  struct Place {
+  struct Address {
     size_t shard;
     size_t slot;
   };
 
-  const Place& place_of(const std::string& name) const;
+  const Address& place_of(const std::string& name) const;
   const TensorSlot& readable_slot(const std::string& name) const;
   at::Tensor view(const std::string& name, int64_t first_byte, const std::vector<int64_t>& shape) const;
   void open_index();
 
   std::filesystem::path path_;
   std::vector<Shard> shards_;
-  std::map<std::string, Place> places_;
+  std::map<std::string, Address> places_;
   StringMap metadata_;
 };
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "yoke/train/data/loader.h"
+#include "yoke/train/data/samples.h"
 #include "yoke/train/data/source.h"
 #include "yoke/train/image/image_transform.h"
 

@@ -12,7 +12,7 @@
 #include <span>
 #include <string_view>
 
-#include "yoke/train/data/loader.h"
+#include "yoke/train/data/normalization.h"
 #include "yoke/train/data/sample_random.h"
 #include "yoke/train/data/source.h"
 

@@ -3,8 +3,8 @@
 
 #include <cstdint>
 
-#include "yoke/train/data/loader.h"
 #include "yoke/train/data/sample_random.h"
+#include "yoke/train/data/samples.h"
 
 namespace yoke::train {
 

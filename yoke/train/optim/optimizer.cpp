@@ -21,8 +21,8 @@
 #include "yoke/train/detail/describe.h"
 #include "yoke/train/detail/step_watch.h"
 #include "yoke/train/sharding.h"
-#include "yoke/train/step_end.h"
 #include "yoke/train/warn.h"
+#include "yoke/train/watch/step_end.h"
 
 namespace yoke::train {
 namespace {

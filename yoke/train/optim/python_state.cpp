@@ -2,7 +2,6 @@
 
 #include <optional>
 #include <set>
-#include <utility>
 
 #include "yoke/base/error.h"
 

@@ -317,7 +317,7 @@ void DistributedDataParallelBase::Impl::finish_backward() {
     }
   }
   torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
-    if (const auto impl = weak.lock()) impl->end_step();
+    if (const auto impl = weak.lock()) impl->finish_step();
   });
 }
 
@@ -343,7 +343,7 @@ void DistributedDataParallelBase::Impl::explain_change(const std::vector<size_t>
 }
 
 /// Called after the Reducer has put the means into the gradients.
-void DistributedDataParallelBase::Impl::end_step() {
+void DistributedDataParallelBase::Impl::finish_step() {
   const c10::NoGradGuard no_grad;
   if (static_graph && !std::exchange(is_graph_learned, true)) {
     reducer->learn_graph();

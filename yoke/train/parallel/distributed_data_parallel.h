@@ -61,7 +61,7 @@ struct JoinOptions {
 /// Accumulation  while a no_sync() object exists, forward and backward only add to this rank's gradients. The first
 ///               forward and backward after that average the sum once. A forward and its backward are on the same side
 ///               of the end of no_sync().
-/// Shapes        every gradient keeps its parameter's shape and dtype; its value becomes the mean over ranks. The
+/// Shapes        every gradient keeps its parameter's shape and dtype; its value becomes the mean over the ranks. The
 ///               weight of an Embedding or EmbeddingBag with sparse(true) has sparse gradients.
 /// Ranks         the ranks of `group`, the World or a part of it. Collective: all of them construct the object and take
 ///               the same number of steps, or they wait for each other until the timeout (see join()).

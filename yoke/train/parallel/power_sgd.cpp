@@ -13,7 +13,6 @@
 #include <map>
 #include <memory>
 #include <random>
-#include <utility>
 #include <vector>
 
 #include "yoke/base/error.h"

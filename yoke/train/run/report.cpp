@@ -35,13 +35,13 @@ std::string shown(double value) {
 
 }  // namespace
 
-Report::Report(std::filesystem::path folder, int64_t num_kept, const Warn& warn)
+EpochTable::EpochTable(std::filesystem::path folder, int64_t num_kept, const Warn& warn)
     : path_(std::move(folder) / "metrics.csv") {
   std::error_code ignored;
   if (num_kept > 0 && std::filesystem::exists(path_, ignored)) read(num_kept, warn);
 }
 
-void Report::read(int64_t num_kept, const Warn& warn) {
+void EpochTable::read(int64_t num_kept, const Warn& warn) {
   const auto file = read_regular_file(path_, kMaxMetricsBytes);
   size_t num_columns = 0;
   int64_t num_unfit = 0;
@@ -78,7 +78,7 @@ void Report::read(int64_t num_kept, const Warn& warn) {
       path_.string(), num_unfit, num_unfit == 1 ? " has" : "s have", old));
 }
 
-void Report::add(const EpochRow& row) {
+void EpochTable::add(const EpochRow& row) {
   auto& line = rows_.emplace_back();
   line = {std::to_string(row.number),
           {},
@@ -94,7 +94,7 @@ void Report::add(const EpochRow& row) {
   write();
 }
 
-void Report::print(const EpochRow& row) {
+void EpochTable::print(const EpochRow& row) {
   auto head = fmt::format("{:>5}", kEpoch), text = fmt::format("{:>5}", row.number);
   for (const auto& name : names_) {
     const auto title = title_of(name);
@@ -109,7 +109,7 @@ void Report::print(const EpochRow& row) {
   std::fflush(stdout);
 }
 
-void Report::write() const {
+void EpochTable::write() const {
   std::string all;
   const auto add = [&](std::string_view epoch, const std::vector<std::string>& figures, std::string_view rate,
                        std::string_view seconds) {

@@ -18,7 +18,7 @@ using testing::IsEmpty;
 class ReportTest : public testing::Test {
  protected:
   std::string file() const { return read_file(folder_.path("metrics.csv")); }
-  Report report(int64_t num_kept = 0) {
+  EpochTable report(int64_t num_kept = 0) {
     return {folder_.path(), num_kept, [this](const std::string& text) { warnings_.push_back(text); }};
   }
   static EpochRow row(int64_t number, std::vector<std::pair<std::string, double>> figures) {

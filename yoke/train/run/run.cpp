@@ -10,8 +10,8 @@
 #include <deque>
 #include <exception>
 #include <utility>
-#include <vector>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/dist/activity.h"
 #include "yoke/dist/on_all_ranks.h"
@@ -20,16 +20,12 @@
 #include "yoke/train/run/detail/figures.h"
 #include "yoke/train/run/detail/report.h"
 #include "yoke/train/run/detail/run_folder.h"
-#include "yoke/train/step_end.h"
 #include "yoke/train/watch/detail/step_log.h"
+#include "yoke/train/watch/step_end.h"
 #include "yoke/train/watch/tensorboard.h"
 
 namespace yoke::train {
-namespace {
-
-using Clock = std::chrono::steady_clock;
-
-}  // namespace
+namespace {}  // namespace
 
 struct Run::Impl {
   const int num_exceptions = std::uncaught_exceptions();
@@ -56,7 +52,7 @@ struct Run::Impl {
   int64_t epoch_begin = 0;                     // the epoch's first step
   int64_t num_samples = 0, epoch_samples = 0;  // both count only this rank's samples
   Clock::time_point epoch_start, last_step;
-  std::optional<Report> report;  // only on rank 0
+  std::optional<EpochTable> report;  // only on rank 0
   std::optional<Progress> progress;
   std::optional<TensorBoardWriter> board;  // only on rank 0, and only if the options ask for it
   std::optional<detail::StepLog> steps;    // only on rank 0, and only if the options ask for it
@@ -242,7 +238,7 @@ int64_t Run::num_steps_made() const {
   return run.largest(run.step + (run.is_in_batches && num_steps_ended() > run.num_ended_before ? 1 : 0));
 }
 
-void Run::end_step(int64_t num_samples) {
+void Run::end_batch(int64_t num_samples) {
   auto& run = *impl_;
   ++run.step;
   run.is_in_batches = first_batch() != 0;

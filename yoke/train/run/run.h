@@ -152,7 +152,7 @@ class Run {
   bool begin_epoch();                                  ///< Returns false after the last epoch.
   int64_t first_batch() const;                         ///< Number of the first batch in the epoch that begins.
   void begin_batches();                                ///< The loop over batches begins.
-  void end_step(int64_t num_samples);                  ///< Collective.
+  void end_batch(int64_t num_samples);                 ///< Collective.
   void end_epoch();                                    ///< Collective.
   void leave() noexcept;                               ///< Collective. The loop over epochs was left.
   int64_t num_steps_made() const;  ///< Collective. step(), and the step whose body the loop is in, if it was made.
@@ -189,7 +189,7 @@ class Run::Epoch<Loader>::Iterator {
   Iterator(Run& run, Batches& batches) : run_(&run), batches_(&batches), inner_(batches.begin()) {}
   decltype(auto) operator*() const { return *inner_; }
   Iterator& operator++() {
-    run_->end_step(num_samples(*inner_));
+    run_->end_batch(num_samples(*inner_));
     if (!run_->stopped()) ++inner_;
     return *this;
   }

@@ -9,8 +9,6 @@
 #include <torch/nn/module.h>
 #include <torch/serialize/archive.h>
 
-#include <string>
-
 #include "yoke/base/error.h"
 
 namespace yoke::train {

@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "yoke/base/error.h"
-#include "yoke/dist/on_all_ranks.h"
 #include "yoke/dist/same_on_all_ranks.h"
 #include "yoke/train/detail/step_watch.h"
 #include "yoke/train/shard/detail/clip.h"

@@ -27,7 +27,7 @@ LockStep::LockStep(const std::filesystem::path& own) : pid_(getpid()), own_(open
   }
 }
 
-void LockStep::end_step(int64_t /*step*/) {
+void LockStep::on_step(int64_t /*step*/) {
   if (getpid() != pid_) return;
   const auto count = [](ssize_t result) -> int64_t {
     if (result < 0 && errno != EINTR) throw system_error(errno, variable::kLockStep);

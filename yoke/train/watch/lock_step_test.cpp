@@ -32,7 +32,7 @@ TEST(LockStep, NoCopyIsAStepAhead) {
           const int ahead = other - (step + 1);
           if (ahead > worst) worst = ahead;
         }
-        lock_step.end_step(step);
+        lock_step.on_step(step);
       }
     });
   }
@@ -48,7 +48,7 @@ TEST(LockStep, AForkedChildDoesNotWait) {
   const pid_t child = fork();
   if (child == 0) {
     alarm(30);
-    lock_step.end_step(0);
+    lock_step.on_step(0);
     _exit(0);
   }
   int status = -1;

@@ -6,10 +6,10 @@
 #include <algorithm>
 #include <array>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "yoke/base/format.h"
+#include "yoke/base/json.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
 #include "yoke/dist/plug.h"
@@ -18,8 +18,6 @@
 
 namespace yoke::train {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 /// The quantities of a device's table: name in JSON, title, whether it is bytes.
 struct StatRow {

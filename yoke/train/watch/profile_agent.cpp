@@ -52,7 +52,7 @@ class ProfileAgent : public StepObserver {
     say_hello(std::move(fd), 0, kFirstPatience);
   }
 
-  void end_step(int64_t step) override {
+  void on_step(int64_t step) override {
     const int64_t num_steps = step + 1;
     try {
       if (window_ && window_->is_over() && window_->discard()) window_.reset();

@@ -4,9 +4,9 @@
 
 #include "yoke/base/error.h"
 #include "yoke/dist/group.h"
-#include "yoke/train/step_end.h"
 #include "yoke/train/warn.h"
 #include "yoke/train/watch/detail/profile_window.h"
+#include "yoke/train/watch/step_end.h"
 
 namespace yoke::train {
 
@@ -16,7 +16,7 @@ struct Profiler::Impl {
     window.begin_step(0);
   }
 
-  void end_step() { window.begin_step(++num_steps); }
+  void begin_next_step() { window.begin_step(++num_steps); }
 
   const ProfileRequest request;
   detail::ProfileWindow window;
@@ -32,11 +32,11 @@ class EndsSteps : public StepObserver {
  public:
   explicit EndsSteps(std::weak_ptr<Impl> profiler) : profiler_(std::move(profiler)) {}
 
-  void end_step(int64_t) override {
+  void on_step(int64_t) override {
     const auto profiler = profiler_.lock();
     if (!profiler) return;
     try {
-      profiler->end_step();
+      profiler->begin_next_step();
     } catch (const std::exception& error) {
       warn_on_stderr(error.what());
     }
@@ -95,7 +95,7 @@ void Profiler::step() {
                 "profiler: the optimizers of yoke end the steps, so step() would count each of them twice; set "
                 "ProfilerOptions::steps_by_hand if the program has other optimizers");
   }
-  impl_->end_step();
+  impl_->begin_next_step();
 }
 
 bool Profiler::is_done() const { return impl_->window.has_trace(); }

@@ -203,7 +203,7 @@ class ProfileAgentTest : public ProfilerTest {
 
   void end_step() {
     usleep(6000);  // clock: the agent checks for requests at most every 5 ms
-    agent_->end_step(num_steps_++);
+    agent_->on_step(num_steps_++);
   }
 
   std::unique_ptr<StepObserver> agent_;

@@ -88,7 +88,7 @@ StepTimes::~StepTimes() {
   [[maybe_unused]] const auto count = write(fd_.value(), line.data(), line.size());
 }
 
-void StepTimes::end_step(int64_t step) {
+void StepTimes::on_step(int64_t step) {
   last_step_ = step;
   last_ns_ = now_ns();
   if ((last_ns_ < next_line_ns_ && step >= kFirstSteps) || is_broken_) return;

@@ -45,7 +45,7 @@ TEST(StepTimes, FirstStepsHaveALineEachAndLaterOnesOneInATenthOfASecond) {
   {
     detail::StepTimes times(folder.path(), rank_one_of_two());
     for (int64_t step = 0; step < 1000; ++step) {
-      times.end_step(step);
+      times.on_step(step);
       if (step % 4 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));  // clock: the work of a step
     }
   }
@@ -73,9 +73,9 @@ TEST(StepTimes, SayThePeakOfResidentMemory) {
   constexpr size_t kSize = 64 << 20;
   {
     detail::StepTimes times(folder.path(), {});
-    times.end_step(0);
+    times.on_step(0);
     std::vector<char> memory(kSize, 1);
-    times.end_step(1 + memory[kSize / 2]);
+    times.on_step(1 + memory[kSize / 2]);
   }
   const auto lines = step_time_lines(folder);
   const int64_t before = lines[1]["resident_peak_bytes"], after = lines[2]["resident_peak_bytes"];
@@ -88,14 +88,14 @@ TEST(StepTimes, SayThePeakOfResidentMemory) {
 TEST(StepTimes, AForkedChildDoesNotWriteIntoTheFileOfItsParent) {
   const test::TemporaryFolder folder;
   detail::StepTimes times(folder.path(), {});
-  times.end_step(0);
+  times.on_step(0);
   const pid_t child = fork();
   if (child == 0) {
-    times.end_step(1);
+    times.on_step(1);
     _exit(0);
   }
   waitpid(child, nullptr, 0);
-  times.end_step(1);
+  times.on_step(1);
   int num_files = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder.path())) {
     std::ifstream file(entry.path());
@@ -108,7 +108,7 @@ TEST(StepTimes, AForkedChildDoesNotWriteIntoTheFileOfItsParent) {
 TEST(StepTimes, AFolderThatIsGoneIsOneWarning) {
   testing::internal::CaptureStderr();
   detail::StepTimes times("/no/such/folder", {});
-  for (int64_t step = 0; step < 100; ++step) times.end_step(step);
+  for (int64_t step = 0; step < 100; ++step) times.on_step(step);
   const auto warning = testing::internal::GetCapturedStderr();
   EXPECT_EQ(std::count(warning.begin(), warning.end(), '\n'), 1) << warning;
   EXPECT_NE(warning.find("/no/such/folder"), warning.npos) << warning;
@@ -120,7 +120,7 @@ TEST(StepTimes, DoNotFollowALinkInPlaceOfTheFile) {
   std::filesystem::create_symlink(folder.path("precious"), folder.path(fmt::format("rank-0.{}.jsonl", getpid())));
   testing::internal::CaptureStderr();
   detail::StepTimes times(folder.path(), {});
-  times.end_step(0);
+  times.on_step(0);
   EXPECT_NE(testing::internal::GetCapturedStderr().find("step times are not written"), std::string::npos);
   EXPECT_EQ(test::slurp(folder.path("precious")), "text");
 }

@@ -5,7 +5,6 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <vector>
 
 namespace yoke::device {
 
@@ -29,8 +28,5 @@ std::optional<double> parse_load(std::string_view loadavg);
 
 /// Returns the rest of the first line that begins with `name`.
 std::optional<std::string_view> find_line(std::string_view text, std::string_view name);
-
-/// Converts {0, 1, 2, 8} to "0-2,8". REQUIRES: `cpus` is sorted.
-std::string format_cpu_list(const std::vector<int>& cpus);
 
 }  // namespace yoke::device

@@ -7,7 +7,7 @@
 #include <variant>
 
 #include "yoke/train/data/detail/gather.h"
-#include "yoke/train/data/loader.h"
+#include "yoke/train/data/normalization.h"
 
 namespace yoke::train::detail {
 

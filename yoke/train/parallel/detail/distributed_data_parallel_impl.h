@@ -81,7 +81,7 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   void begin_backward();
   void finish_backward();
   void explain_change(const std::vector<size_t>& missing) const;
-  void end_step();
+  void finish_step();
   /// Reports to every rank why this rank cannot finish its step. Then throws.
   [[noreturn]] void fail_step(const std::string& reason) const;
   std::string list(const std::vector<size_t>& parameters) const;

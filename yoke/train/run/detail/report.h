@@ -23,12 +23,12 @@ struct EpochRow {
 ///
 /// Columns  a figure has a column of its own from the epoch on in which it was first logged. In an epoch without it,
 ///          its cell is empty in the file, and "-" in the table, which gets a new header when a column is added.
-class Report {
+class EpochTable {
  public:
   /// Keeps the epochs up to `num_kept` of an existing metrics.csv, which belong to the resumed run. If a row does not
   /// fit the header, as older versions wrote it, its figures cannot be told apart: they are left out, the file is kept
   /// as metrics.csv.old, and `warn` is called. Errors  kFailedPrecondition: the file is not one of a Run.
-  Report(std::filesystem::path folder, int64_t num_kept, const Warn& warn);
+  EpochTable(std::filesystem::path folder, int64_t num_kept, const Warn& warn);
   /// Errors  kUnavailable or as errno says, if metrics.csv cannot be written.
   void add(const EpochRow& row);
 

@@ -20,7 +20,7 @@ FlatLayout lay_out(const NamedTensors& parameters, int64_t num_ranks);
 /// A reduction in flight: all ranks' gradients are summed, and each rank gets its shard of the sum.
 struct Reduction {
   at::Tensor whole;         ///< [ranks * n]: this rank's contribution.
-  at::Tensor shard;         ///< [n]: becomes the mean over ranks.
+  at::Tensor shard;         ///< [n]: this rank's shard of the summed gradients, and then of their mean over the ranks.
   bool is_reduced = false;  ///< Reduced within the group; the mean over replicas may still be pending.
   dist::PendingCollective pending;
 };

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "yoke/base/file.h"
-#include "yoke/train/step_end.h"
+#include "yoke/train/watch/step_end.h"
 
 namespace yoke::train::detail {
 
@@ -22,7 +22,7 @@ class LockStep : public StepObserver {
   /// Errors  as errno says, with the path.
   explicit LockStep(const std::filesystem::path& own);
 
-  void end_step(int64_t step) override;
+  void on_step(int64_t step) override;
 
  private:
   pid_t pid_;

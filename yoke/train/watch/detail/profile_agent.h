@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "yoke/train/step_end.h"
+#include "yoke/train/watch/step_end.h"
 
 namespace yoke::train::detail {
 

@@ -9,7 +9,7 @@
 
 #include "yoke/base/file.h"
 #include "yoke/contract/rank_env.h"
-#include "yoke/train/step_end.h"
+#include "yoke/train/watch/step_end.h"
 
 namespace yoke::train::detail {
 
@@ -20,7 +20,7 @@ class StepTimes : public StepObserver {
   StepTimes(std::string folder, const RankEnv& rank);
   ~StepTimes() override;  ///< Writes the last step.
 
-  void end_step(int64_t step) override;
+  void on_step(int64_t step) override;
 
  private:
   void open_file();

@@ -1,4 +1,4 @@
-#include "yoke/launch/torchrun/nodes.h"
+#include "yoke/launch/torchrun/launch.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,9 +12,10 @@ namespace {
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-class RunNodes : public testing::Test {
+class RunLaunch : public testing::Test {
  protected:
-  NodesSpec nodes() { return to_nodes(options_, surroundings_, spec_); }
+  Launch launch() { return to_launch(options_, surroundings_); }
+  NodesSpec nodes() { return launch().nodes; }
 
   std::string refusal() {
     return test::message_of([&] { nodes(); });
@@ -24,27 +25,27 @@ class RunNodes : public testing::Test {
     for (const auto& [name, value] : variables) surroundings_.environment.set(name, value);
   }
 
-  RunOptions options_;
-  LaunchSpec spec_;
-  Surroundings surroundings_{.program = {"x"},
-                             .environment = {},
-                             .list_hosts =
-                                 [] {
-                                   return std::vector<Host>{{.name = "a"}, {.name = "b", .num_ranks = 2}};
-                                 },
-                             .job_token = [] { return std::string("a secret of this test"); }};
+  RunOptions options_{.is_nproc_given = true};
+  Surroundings surroundings_{
+      .program = {"x"},
+      .environment = {},
+      .list_hosts =
+          [] {
+            return ListedHosts{.hosts = {{.name = "a"}, {.name = "b", .num_ranks = 2}}, .allocation = "4711"};
+          },
+      .job_token = [] { return std::string("a secret of this test"); }};
 };
 
-TEST_F(RunNodes, OneIsTheDefaultAndItsEndpointIsTheStores) {
+TEST_F(RunLaunch, OneIsTheDefaultAndItsEndpointIsTheStores) {
   EXPECT_FALSE(nodes().is_several());
   options_.rdzv_endpoint = "localhost:1234";
   options_.nnodes = "1";
   EXPECT_FALSE(nodes().is_several());
-  EXPECT_EQ(spec_.master_addr, "localhost");
-  EXPECT_EQ(spec_.master_port, 1234);
+  EXPECT_EQ(launch().spec.master_addr, "localhost");
+  EXPECT_EQ(launch().spec.master_port, 1234);
 }
 
-TEST_F(RunNodes, TheEndpointIsUsedAsItIsGiven) {
+TEST_F(RunLaunch, TheEndpointIsUsedAsItIsGiven) {
   options_.nnodes = "2";
   const std::tuple<const char*, const char*, int> cases[] = {
       {"head", "head", 29400},         {"head:77", "head", 77},         {"10.0.0.1:77", "10.0.0.1", 77},
@@ -60,7 +61,7 @@ TEST_F(RunNodes, TheEndpointIsUsedAsItIsGiven) {
   }
 }
 
-TEST_F(RunNodes, TheStaticRendezvousOfTorchrunIsOne) {
+TEST_F(RunLaunch, TheStaticRendezvousOfTorchrunIsOne) {
   options_.nnodes = "2";
   options_.node_rank = 1;
   EXPECT_THAT(refusal(), HasSubstr("the other nodes need an address of the first node"));
@@ -70,13 +71,12 @@ TEST_F(RunNodes, TheStaticRendezvousOfTorchrunIsOne) {
   EXPECT_EQ(result.endpoint_port, 29500);
   EXPECT_EQ(result.is_head, false);
   EXPECT_EQ(result.node_rank, 1);
-  spec_.master_port = options_.master_port = 1234;
-  result = nodes();
-  EXPECT_EQ(result.endpoint_port, 1234);
-  EXPECT_FALSE(spec_.master_port) << "the nodes meet there, so the store is elsewhere";
+  options_.master_port = 1234;
+  EXPECT_EQ(nodes().endpoint_port, 1234);
+  EXPECT_FALSE(launch().spec.master_port) << "the nodes meet there, so the store is elsewhere";
 }
 
-TEST_F(RunNodes, ConfigurationOfTheRendezvous) {
+TEST_F(RunLaunch, ConfigurationOfTheRendezvous) {
   options_.nnodes = "2:4";
   options_.rdzv_endpoint = "head";
   options_.rdzv_conf = "join_timeout=60,last_call_timeout=0.5,is_host=1,read_timeout=7";
@@ -91,7 +91,7 @@ TEST_F(RunNodes, ConfigurationOfTheRendezvous) {
   EXPECT_THAT(refusal(), HasSubstr("join_timeout=soon"));
 }
 
-TEST_F(RunNodes, NumbersThatMakeNoSenseAreRefused) {
+TEST_F(RunLaunch, NumbersThatMakeNoSenseAreRefused) {
   options_.rdzv_endpoint = "head";
   for (const char* text : {"0", "3:2", "two", "1:", ":2", "-1"}) {
     options_.nnodes = text;
@@ -109,7 +109,7 @@ TEST_F(RunNodes, NumbersThatMakeNoSenseAreRefused) {
   EXPECT_THAT(refusal(), HasSubstr("the job has one node"));
 }
 
-TEST_F(RunNodes, SrunSaysAll) {
+TEST_F(RunLaunch, SrunSaysAll) {
   set({{"SLURM_STEP_NUM_TASKS", "4"},
        {"SLURM_STEP_NUM_NODES", "4"},
        {"SLURM_STEP_TASKS_PER_NODE", "1(x4)"},
@@ -126,17 +126,17 @@ TEST_F(RunNodes, SrunSaysAll) {
   EXPECT_EQ(result.is_head, false);
   EXPECT_EQ(result.endpoint_host, "n05");
   EXPECT_NE(result.endpoint_port, 0);
-  EXPECT_EQ(spec_.run_id, "77.3");
+  EXPECT_EQ(launch().spec.run_id, "77.3");
   options_.standalone = true;
   EXPECT_FALSE(nodes().is_several());
 }
 
-TEST_F(RunNodes, AStepOfOneTaskIsOneNode) {
+TEST_F(RunLaunch, AStepOfOneTaskIsOneNode) {
   set({{"SLURM_STEP_NUM_TASKS", "1"}, {"SLURM_PROCID", "0"}, {"SLURM_LOCALID", "0"}});
   EXPECT_FALSE(nodes().is_several());
 }
 
-TEST_F(RunNodes, StartedSeveralTimesOnANodeIsRefused) {
+TEST_F(RunLaunch, StartedSeveralTimesOnANodeIsRefused) {
   set({{"SLURM_STEP_NUM_TASKS", "4"},
        {"SLURM_STEP_NUM_NODES", "2"},
        {"SLURM_STEP_TASKS_PER_NODE", "2(x2)"},
@@ -147,7 +147,7 @@ TEST_F(RunNodes, StartedSeveralTimesOnANodeIsRefused) {
   EXPECT_THAT(refusal(), HasSubstr("yoke run was started 2 times on this node, and one launcher"));
 }
 
-TEST_F(RunNodes, AnotherNodeWithSeveralLaunchersIsNotWaitedFor) {
+TEST_F(RunLaunch, AnotherNodeWithSeveralLaunchersIsNotWaitedFor) {
   set({{"SLURM_STEP_NUM_TASKS", "4"},
        {"SLURM_STEP_NUM_NODES", "2"},
        {"SLURM_STEP_TASKS_PER_NODE", "3,1"},
@@ -158,7 +158,7 @@ TEST_F(RunNodes, AnotherNodeWithSeveralLaunchersIsNotWaitedFor) {
   EXPECT_THAT(refusal(), HasSubstr("yoke run was started 4 times on the 2 nodes"));
 }
 
-TEST_F(RunNodes, MpirunSaysAllButTheAddress) {
+TEST_F(RunLaunch, MpirunSaysAllButTheAddress) {
   set({{"OMPI_COMM_WORLD_SIZE", "2"},
        {"OMPI_COMM_WORLD_RANK", "0"},
        {"OMPI_COMM_WORLD_LOCAL_RANK", "0"},
@@ -172,10 +172,11 @@ TEST_F(RunNodes, MpirunSaysAllButTheAddress) {
   EXPECT_EQ(result.endpoint_host, "head");
 }
 
-TEST_F(RunNodes, HostsAreReachedAndNotWaitedFor) {
+TEST_F(RunLaunch, HostsAreReachedAndNotWaitedFor) {
   options_.hosts = "a,b:2";
   auto result = nodes();
   ASSERT_EQ(result.hosts.size(), 2U);
+  EXPECT_EQ(result.allocation, "4711");
   EXPECT_EQ(result.hosts[1].num_ranks, 2);
   EXPECT_EQ(result.membership.min_nodes, 2);
   EXPECT_TRUE(result.token.empty());
@@ -190,7 +191,7 @@ TEST_F(RunNodes, HostsAreReachedAndNotWaitedFor) {
   EXPECT_THAT(refusal(), HasSubstr("--hosts and --in start the nodes themselves"));
 }
 
-TEST_F(RunNodes, ARendezvousAtAnotherServerIsRefused) {
+TEST_F(RunLaunch, ARendezvousAtAnotherServerIsRefused) {
   for (const char* name : {"etcd", "etcd-v2", "mine"}) {
     options_.rdzv_backend = name;
     EXPECT_THAT(refusal(), HasSubstr("meet at the first node and not at another server")) << name;

@@ -1,4 +1,4 @@
-#include "yoke/train/step_end.h"
+#include "yoke/train/watch/step_end.h"
 
 #include <fmt/format.h>
 
@@ -10,10 +10,10 @@
 #include "yoke/base/error.h"
 #include "yoke/contract/rank_env.h"
 #include "yoke/contract/variables.h"
-#include "yoke/train/detail/step_counter.h"
 #include "yoke/train/warn.h"
 #include "yoke/train/watch/detail/lock_step.h"
 #include "yoke/train/watch/detail/profile_agent.h"
+#include "yoke/train/watch/detail/step_counter.h"
 #include "yoke/train/watch/detail/step_times.h"
 
 namespace yoke::train {
@@ -71,7 +71,7 @@ void end_step(const void* optimizer) {
   if (all.list.empty()) return;
   const auto step = all.counter.end_of(optimizer);
   if (!step) return;
-  for (const auto& observer : all.list) observer->end_step(*step);
+  for (const auto& observer : all.list) observer->on_step(*step);
 }
 
 }  // namespace yoke::train

@@ -1,4 +1,4 @@
-// yoke/train/step_end.h -- tells observers when a step of the training ends, without any change to the program.
+// yoke/train/watch/step_end.h -- tells observers when a step of the training ends, without any change to the program.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ class StepObserver {
   virtual ~StepObserver() = default;
 
   /// Called at the end of step number `step`, from 0, on the thread that called the optimizer. Must not throw.
-  virtual void end_step(int64_t step) = 0;
+  virtual void on_step(int64_t step) = 0;
 };
 
 /// Adds an observer for the rest of the process. The observer is destroyed when the process exits normally. May be

@@ -1,12 +1,12 @@
-#include "yoke/train/step_end.h"
+#include "yoke/train/watch/step_end.h"
 
 #include <gtest/gtest.h>
 
 #include <thread>
 
 #include "fakes/run_ranks.h"
-#include "yoke/train/detail/step_counter.h"
 #include "yoke/train/optim/sgd.h"
+#include "yoke/train/watch/detail/step_counter.h"
 
 namespace yoke::train {
 namespace {
@@ -19,7 +19,7 @@ struct Counts {
 class Counting : public StepObserver {
  public:
   explicit Counting(Counts& counts) : counts_(&counts) {}
-  void end_step(int64_t step) override { *counts_ = {counts_->num_steps + 1, step, std::this_thread::get_id()}; }
+  void on_step(int64_t step) override { *counts_ = {counts_->num_steps + 1, step, std::this_thread::get_id()}; }
 
  private:
   Counts* counts_;

@@ -1,4 +1,4 @@
-// yoke/train/detail/step_counter.h -- derives the training's step number from the steps of its optimizers.
+// yoke/train/watch/detail/step_counter.h -- derives the training's step number from the steps of its optimizers.
 #pragma once
 
 #include <algorithm>

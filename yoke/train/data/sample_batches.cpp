@@ -1,6 +1,4 @@
 #include <ATen/core/Tensor.h>
-#include <c10/util/BFloat16.h>
-#include <c10/util/Half.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -10,7 +8,6 @@
 #include <optional>
 #include <span>
 
-#include "yoke/base/error.h"
 #include "yoke/train/data/detail/check.h"
 #include "yoke/train/data/detail/gather.h"
 #include "yoke/train/data/detail/normalization_tables.h"
@@ -88,9 +85,9 @@ void check(const Samples& samples, const LoaderOptions& options) {
 }
 
 // Makes batches of Samples by copying rows of the two tensors.
-class TensorSource {
+class SampleBatches {
  public:
-  TensorSource(const Samples& samples, const LoaderOptions& options)
+  SampleBatches(const Samples& samples, const LoaderOptions& options)
       : data_(samples.data, options.normalization ? options.dtype : samples.data.scalar_type(), options.memory_format,
               options),
         target_(samples.target, samples.target.scalar_type(), at::MemoryFormat::Contiguous, options) {
@@ -127,31 +124,11 @@ class TensorSource {
   std::optional<detail::NormalizationTables> tables_;
 };
 
-template <typename T, typename Round>
-detail::ByteTables<T> make_tables(const Normalization& normalization, Round round) {
-  detail::ByteTables<T> tables(normalization.mean.size());
-  for (size_t c = 0; c < tables.size(); ++c) {
-    // All operations are in float32 and in this order, like those of torchvision's ToTensor and Normalize.
-    const auto mean = static_cast<float>(normalization.mean[c]), stddev = static_cast<float>(normalization.stddev[c]);
-    for (size_t x = 0; x < 256; ++x) tables[c][x] = round((static_cast<float>(x) / 255.0f - mean) / stddev);
-  }
-  return tables;
-}
-
 }  // namespace
-
-detail::NormalizationTables detail::make_normalization_tables(const Normalization& normalization,
-                                                              at::ScalarType dtype) {
-  if (dtype == at::kFloat) return make_tables<float>(normalization, [](float value) { return value; });
-  if (dtype == at::kBFloat16) {
-    return make_tables<uint16_t>(normalization, [](float value) { return c10::BFloat16(value).x; });
-  }
-  return make_tables<uint16_t>(normalization, [](float value) { return c10::Half(value).x; });
-}
 
 std::function<Batch(const BatchRequest&)> detail::batches_of(const Samples& samples, const LoaderOptions& options) {
   check(samples, options);
-  return [source = std::make_shared<const TensorSource>(samples, options)](const BatchRequest& request) {
+  return [source = std::make_shared<const SampleBatches>(samples, options)](const BatchRequest& request) {
     return source->batch(request);
   };
 }

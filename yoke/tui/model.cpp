@@ -1,3 +1,5 @@
+#include "yoke/tui/model.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -5,7 +7,6 @@
 
 #include "yoke/base/text.h"
 #include "yoke/tui/layout.h"
-#include "yoke/tui/model.h"
 #include "yoke/tui/processes.h"
 #include "yoke/tui/view.h"
 

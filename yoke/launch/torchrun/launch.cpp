@@ -1,4 +1,4 @@
-#include "yoke/launch/torchrun/nodes.h"
+#include "yoke/launch/torchrun/launch.h"
 
 #include <fmt/format.h>
 
@@ -8,6 +8,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
 #include "yoke/contract/rank_env.h"
+#include "yoke/launch/torchrun/spec.h"
 #include "yoke/launch/torchrun/values.h"
 
 namespace yoke::launch {
@@ -80,7 +81,9 @@ void read_conf(const std::string& text, NodesSpec& nodes) {
 }
 
 void add_hosts(const RunOptions& options, const Surroundings& surroundings, NodesSpec& nodes) {
-  nodes.hosts = surroundings.list_hosts();
+  auto listed = surroundings.list_hosts();
+  nodes.hosts = std::move(listed.hosts);
+  nodes.allocation = std::move(listed.allocation);
   const auto num_hosts = static_cast<int64_t>(nodes.hosts.size());
   nodes.membership.min_nodes = nodes.membership.max_nodes = num_hosts;
   if (options.nnodes.empty()) return;
@@ -105,8 +108,17 @@ void check_alone(const RunOptions& options) {
               "started one by one");
 }
 
-/// Reads the place of this node from the variables of srun or mpirun, if one of them started a launcher on each node.
-std::optional<RankEnv> read_outer_launcher(const Environment& environment) {
+/// Whether the nodes are listed, and the head starts an agent on each.
+bool has_hosts(const RunOptions& options) {
+  return !options.hosts.empty() || !options.hostfile.empty() || !options.allocation.empty();
+}
+
+/// Reads the place of this node from the variables of srun or mpirun, if one of them started a launcher on each node
+/// and no option names the nodes.
+std::optional<RankEnv> read_outer_launcher(const RunOptions& options, const Environment& environment) {
+  if (has_hosts(options) || !options.nnodes.empty() || !options.rdzv_endpoint.empty() || options.standalone) {
+    return std::nullopt;
+  }
   auto own = environment;  // without the rank variables of an outer torchrun or yoke
   for (const auto* name : {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) own.erase(name);
   const bool is_several = own.find_int("SLURM_STEP_NUM_TASKS").value_or(1) > 1 ||
@@ -117,7 +129,7 @@ std::optional<RankEnv> read_outer_launcher(const Environment& environment) {
   return read_rank_env(own);
 }
 
-void add_nodes_of(const RankEnv& place, NodesSpec& nodes, LaunchSpec& spec) {
+void add_nodes_of(const RankEnv& place, NodesSpec& nodes) {
   // If another node has several launchers, they end at once, and this node would wait for them.
   if (place.local_world_size != 1 || (place.source == RankSource::kSlurm && place.world_size != place.num_nodes)) {
     throw Error(ErrorCode::kInvalidArgument,
@@ -133,7 +145,6 @@ void add_nodes_of(const RankEnv& place, NodesSpec& nodes, LaunchSpec& spec) {
   nodes.is_head = place.rank == 0;
   nodes.endpoint_host = place.master_addr;
   nodes.endpoint_port = place.master_port != 0 ? place.master_port : kTorchrunPort;
-  if (spec.run_id == "none") spec.run_id = place.run_id;
 }
 
 /// Adds the endpoint for several nodes that are started with the same command.
@@ -167,15 +178,11 @@ void check_backend(const std::string& name) {
               name);
 }
 
-}  // namespace
-
-NodesSpec to_nodes(const RunOptions& options, const Surroundings& surroundings, LaunchSpec& spec) {
+NodesSpec to_nodes(const RunOptions& options, const Surroundings& surroundings, const std::optional<RankEnv>& place) {
   NodesSpec nodes;
-  if (surroundings.is_agent) return nodes;
-  if (!options.standalone) check_backend(options.rdzv_backend);
   nodes.silence = to_time(options.heartbeat_timeout_seconds);
   read_conf(options.rdzv_conf, nodes);
-  if (!options.hosts.empty() || !options.hostfile.empty() || !options.allocation.empty()) {
+  if (has_hosts(options)) {
     check_alone(options);
     add_hosts(options, surroundings, nodes);
     if (!options.master_addr.empty()) nodes.master_addr = options.master_addr;
@@ -187,34 +194,49 @@ NodesSpec to_nodes(const RunOptions& options, const Surroundings& surroundings, 
       throw Error(ErrorCode::kInvalidArgument, "--standalone is a job of one node, but --nnodes is {}", options.nnodes);
     }
     add_endpoint(options, nodes);
-    // Nodes use the port of the static rendezvous to join, so the store needs a different port.
-    if (options.rdzv_endpoint.empty()) spec.master_port.reset();
-  } else if (const auto place = options.nnodes.empty() && options.rdzv_endpoint.empty() && !options.standalone
-                                    ? read_outer_launcher(surroundings.environment)
-                                    : std::nullopt) {
-    add_nodes_of(*place, nodes, spec);
+  } else if (place) {
+    add_nodes_of(*place, nodes);
   }
   if (nodes.is_several()) {
     nodes.local_addr = options.local_addr;
     nodes.token = surroundings.job_token();
     if (!options.master_addr.empty() && !options.rdzv_endpoint.empty()) nodes.master_addr = options.master_addr;
-  } else {
-    if (options.node_rank.value_or(0) != 0) {
-      throw Error(ErrorCode::kInvalidArgument, "--node-rank {}: the job has one node, whose rank is 0",
-                  *options.node_rank);
-    }
-    // With one node, rank 0 serves the ranks' TCPStore at the endpoint, whatever the rendezvous backend is.
-    if (!options.rdzv_endpoint.empty() && !options.standalone) {
-      const auto endpoint = parse_endpoint(options.rdzv_endpoint);
-      spec.master_addr = endpoint.host;
-      spec.master_addr_option = "--rdzv-endpoint";
-      if (endpoint.port != 0) {
-        spec.master_port = endpoint.port;
-        spec.master_port_option = "--rdzv-endpoint";
-      }
-    }
+  } else if (options.node_rank.value_or(0) != 0) {
+    throw Error(ErrorCode::kInvalidArgument, "--node-rank {}: the job has one node, whose rank is 0",
+                *options.node_rank);
   }
   return nodes;
+}
+
+/// Sets where the ranks' TCPStore is, as far as the nodes determine it.
+void place_store(const RunOptions& options, const NodesSpec& nodes, LaunchSpec& spec) {
+  if (nodes.is_several()) {
+    // Nodes use the port of the static rendezvous to join, so the store needs a different port.
+    const bool is_static = nodes.hosts.empty() && !options.nnodes.empty() && options.rdzv_endpoint.empty();
+    if (is_static) spec.master_port.reset();
+    return;
+  }
+  // With one node, rank 0 serves the ranks' TCPStore at the endpoint, whatever the rendezvous backend is.
+  if (options.rdzv_endpoint.empty() || options.standalone) return;
+  const auto endpoint = parse_endpoint(options.rdzv_endpoint);
+  spec.master_addr = endpoint.host;
+  spec.master_addr_option = "--rdzv-endpoint";
+  if (endpoint.port == 0) return;
+  spec.master_port = endpoint.port;
+  spec.master_port_option = "--rdzv-endpoint";
+}
+
+}  // namespace
+
+Launch to_launch(const RunOptions& options, const Surroundings& surroundings) {
+  Launch launch{.spec = to_spec(options, surroundings), .nodes = {}};
+  if (surroundings.is_agent) return launch;
+  if (!options.standalone) check_backend(options.rdzv_backend);
+  const auto place = read_outer_launcher(options, surroundings.environment);
+  launch.nodes = to_nodes(options, surroundings, place);
+  if (place && launch.spec.run_id == "none") launch.spec.run_id = place->run_id;
+  place_store(options, launch.nodes, launch.spec);
+  return launch;
 }
 
 }  // namespace yoke::launch
