@@ -1,38 +1,27 @@
 // `yoke alloc`: hold nodes of Slurm, and start one job after another in them.
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <poll.h>
-#include <sys/file.h>
 
 #include <CLI/App.hpp>
 #include <algorithm>
 #include <array>
-#include <csignal>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
-#include "yoke/base/file.h"
 #include "yoke/base/format.h"
-#include "yoke/base/hostlist.h"
 #include "yoke/base/moment.h"
 #include "yoke/base/quantity.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/frame/allocations.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/help/values.h"
-#include "yoke/cli/options/allocation.h"
-#include "yoke/cluster/allocation.h"
-#include "yoke/cluster/keeper.h"
+#include "yoke/cluster/held.h"
+#include "yoke/cluster/request.h"
 #include "yoke/contract/variables.h"
-#include "yoke/launch/process/signals.h"
-#include "yoke/program/watched_program.h"
 #include "yoke/slurm/job/holding.h"
 #include "yoke/slurm/job/submit.h"
 #include "yoke/slurm/script/plan.h"
@@ -43,13 +32,6 @@ namespace {
 
 using cluster::Allocation;
 using std::chrono::system_clock;
-using Steady = std::chrono::steady_clock;
-
-constexpr std::chrono::milliseconds kFileEvery{100}, kFirstQuestion{300}, kLongestPause{15'000};
-constexpr std::chrono::seconds kNewsEvery{60};
-/// How long after its start an allocation may take to tell its nodes. After that, the home is not shared.
-constexpr std::chrono::seconds kKeeperTime{60};
-constexpr size_t kShownLogLines = 5;
 
 struct AllocArgs {
   slurm::HoldingRequest request;
@@ -83,13 +65,6 @@ void check_sbatch_options(const std::vector<std::string>& more) {
   }
 }
 
-std::string left_text(int64_t until) {
-  if (until == 0) return "";
-  const auto end = system_clock::from_time_t(until);
-  const auto left = std::chrono::ceil<std::chrono::seconds>(end - system_clock::now());
-  return left.count() > 0 ? format_rough_duration(left) : "over";
-}
-
 std::string resources_text(const Allocation& allocation) {
   const auto& nodes = allocation.nodes;
   const auto is_same = [&](const auto& node) {
@@ -112,7 +87,7 @@ std::string held_text(const Allocation& allocation) {
       fmt::format("allocation {} is held: {}{}", job, node_names_of(allocation), resources_text(allocation));
   if (allocation.until != 0) {
     text += fmt::format(", until {} (in {})", moment_text(system_clock::from_time_t(allocation.until)),
-                        left_text(allocation.until));
+                        cluster::left_text(allocation.until));
   }
   return text + fmt::format(
                     "\n  yoke run --in {0} train.py          ranks on its nodes, again and again"
@@ -120,191 +95,6 @@ std::string held_text(const Allocation& allocation) {
                     "\n  yoke shell --in {0}                 a shell on {1}"
                     "\n  yoke stop {0}                       give it back\n",
                     job, allocation.nodes[0].name);
-}
-
-/// Waits for the start of an allocation that was requested.
-class AllocStart {
- public:
-  AllocStart(Allocation request, std::optional<std::chrono::seconds> limit, program::SignalMessages& signals,
-             Context& context)
-      : request_(std::move(request)), limit_(limit), signals_(signals), context_(context) {}
-
-  /// Returns nullopt if a signal ended the wait; then the request was cancelled. Errors  kTimeout: --wait is over;
-  /// kFailedPrecondition: the job has ended. Nothing is left then.
-  std::optional<Allocation> wait() {
-    while (true) {
-      if (auto allocation = cluster::read_allocation(request_.file)) return allocation;
-      if (Steady::now() >= next_question_) {
-        if (auto allocation = look()) return allocation;
-      }
-      if (limit_ && Steady::now() >= began_ + *limit_) {
-        cancel();
-        throw Error(ErrorCode::kTimeout, "allocation {} did not start within {}{}{}; the request is cancelled",
-                    request_.job, format_rough_duration(*limit_), reason_.empty() ? "" : ": ", reason_);
-      }
-      pollfd news{signals_.fd(), POLLIN, 0};
-      poll(&news, 1, kFileEvery.count());
-      while (const auto message = signals_.next()) {
-        if (message->signal == SIGCHLD || message->signal == SIGUSR1 || message->signal == SIGUSR2) continue;
-        cancel();
-        std::cerr << fmt::format("{}request {} is cancelled\n", speaker(context_), request_.job) << std::flush;
-        signal_ = message->signal;
-        return std::nullopt;
-      }
-    }
-  }
-  int signal() const { return signal_; }
-  bool is_over() const { return is_over_; }  ///< Whether the job has ended or was to be cancelled.
-
-  void cancel() {
-    is_over_ = true;
-    try {
-      cancel_job(request_.job, context_);
-    } catch (const Error& error) {
-      throw Error(ErrorCode::kUnavailable, "{}; so request {} is still there: run `scancel {}` when Slurm answers",
-                  error.what(), request_.job, request_.job);
-    }
-    cluster::remove_allocation(request_);
-  }
-
- private:
-  /// Asks Slurm how far the job is.
-  std::optional<Allocation> look() {
-    pause_ = std::min(pause_ * 3 / 2, kLongestPause);
-    next_question_ = Steady::now() + pause_;
-    std::optional<slurm::Job> job;
-    try {
-      job = slurm::find_job(request_.job, context_.environment);
-    } catch (const Error& error) {
-      tell(fmt::format("{}; still waiting for allocation {}", error.what(), request_.job));
-      return std::nullopt;
-    }
-    const auto phase = job ? phase_of(*job) : slurm::Phase::kEnded;
-    if (phase == slurm::Phase::kWaiting) {
-      tell_why(*job);
-    } else if (phase == slurm::Phase::kHeld) {
-      if (!started_) started_ = Steady::now();
-      if (Steady::now() >= *started_ + kKeeperTime) return without_keeper(*job);
-    } else {
-      fail();
-    }
-    return std::nullopt;
-  }
-
-  void tell_why(const slurm::Job& job) {
-    reason_ = slurm::why_waiting(job.reason);
-    auto text = fmt::format("allocation {} waits: {}", request_.job, reason_);
-    if (Steady::now() >= next_count_ && (job.reason == "Priority" || job.reason == "Resources")) {
-      next_count_ = Steady::now() + kNewsEvery;  // a long queue is a long answer
-      try {
-        num_before_ = jobs_before(job, context_.environment);
-      } catch (const Error&) {
-        num_before_.reset();
-      }
-    }
-    if (num_before_.value_or(0) > 0) {
-      text += fmt::format("; {} with a higher priority wait{} in partition {}", counted(*num_before_, "job"),
-                          *num_before_ == 1 ? "s" : "", printable(job.partition));
-    }
-    if (job.started && *job.started > system_clock::now()) {
-      text += fmt::format("; Slurm expects its start at {} (in {})", moment_text(*job.started),
-                          left_text(system_clock::to_time_t(*job.started)));
-    }
-    tell(text);
-  }
-
-  /// Says the text if it is new; if only a number in it is, once in a minute.
-  void tell(const std::string& text) {
-    const auto beginning = text.substr(0, text.find(';'));
-    if (text == told_ || (beginning == told_beginning_ && Steady::now() < next_news_)) return;
-    told_ = text;
-    told_beginning_ = beginning;
-    next_news_ = Steady::now() + kNewsEvery;
-    std::cerr << speaker(context_) << text << std::endl;
-  }
-
-  /// The job runs, but no file of its keeper is here.
-  std::optional<Allocation> without_keeper(const slurm::Job& job) {
-    for (const auto& name : expand_hostlist(job.node_list)) {
-      request_.nodes.push_back({.name = name, .address = name});
-    }
-    request_.until = end_of(job);
-    auto written = request_;
-    written.file = cluster::request_file(request_.file);
-    write_allocation(written);
-    std::cerr << fmt::format(
-        "{}the nodes did not tell where their agents are, perhaps because they do not share {} "
-        "with this host, or because the agents are still starting; commands use srun, which is slower\n",
-        speaker(context_), request_.file.parent_path().string());
-    return request_;
-  }
-
-  [[noreturn]] void fail() {
-    cluster::end_allocation(request_);
-    const auto why = end_of_allocation(request_.job, context_);  // it names the log that is kept
-    std::string said;
-    try {
-      const auto log = cluster::kept_log(request_.job, context_.environment);
-      const auto text = log ? read_regular_file(*log, 1 << 20) : "";
-      const auto lines = lines_of(text);
-      for (size_t i = lines.size() - std::min(lines.size(), kShownLogLines); i < lines.size(); ++i) {
-        said += "\n  " + printable(lines[i]);
-      }
-    } catch (const Error&) {  // there is no log
-    }
-    is_over_ = true;
-    throw Error(ErrorCode::kFailedPrecondition, "allocation {} has ended before it could be used: {}{}", request_.job,
-                why.value_or("Slurm does not say why"), said);
-  }
-
-  Allocation request_;
-  const std::optional<std::chrono::seconds> limit_;
-  program::SignalMessages& signals_;
-  Context& context_;
-  const Steady::time_point began_ = Steady::now();
-  Steady::time_point next_question_ = began_ + kFirstQuestion, next_news_ = began_, next_count_ = began_;
-  std::chrono::milliseconds pause_ = kFirstQuestion;
-  std::optional<Steady::time_point> started_;
-  std::optional<int64_t> num_before_;
-  std::string reason_, told_, told_beginning_;
-  int signal_ = 0;
-  bool is_over_ = false;
-};
-
-/// Files can outlive their allocation, so Slurm is asked before a name is refused.
-void check_name_is_free(const std::string& name, const Context& context) {
-  for (const auto& held : held_allocations(context)) {
-    if (held.allocation.name != name) continue;
-    throw Error(ErrorCode::kFailedPrecondition,
-                "you hold an allocation {} already (job {}: {}); use it, `yoke stop {}`, or give another --name", name,
-                held.allocation.job, held.state, name);
-  }
-}
-
-/// Submits the request, and returns the job's id. The file of the request is written before: where that is not
-/// possible, as on a full disk, nothing must be requested.
-std::string submit(const slurm::HoldingRequest& request, const Allocation& written, const Environment& environment) {
-  write_allocation(written);
-  const auto output = run_quietly(slurm::request_command(request), environment, slurm::kSubmitTime);
-  const bool is_accepted = output.status == 0 && !output.timed_out;
-  const auto submission = is_accepted ? slurm::parse_submission(output) : std::nullopt;
-  if (submission) return submission->job_id;
-  cluster::remove_allocation(written);
-  const auto refusal = slurm::refusal_of(output);
-  if (!is_accepted && refusal.code() != ErrorCode::kTimeout) throw refusal;
-  throw Error(ErrorCode::kUnavailable,
-              "{}; so a job may be in the queue all the same: `squeue --me --name={}` shows it, `scancel` ends it",
-              is_accepted ? "sbatch printed no job's id" : refusal.what(),
-              request.name.empty() ? slurm::kHoldingName : request.name);
-}
-
-/// Of the errors of this command, only the end of --wait is a timeout, so that scripts can tell it from others.
-std::string cluster_here(const Context& context) {
-  try {
-    return slurm::cluster_name(context.environment);
-  } catch (const Error& error) {
-    throw Error(error.code() == ErrorCode::kTimeout ? ErrorCode::kUnavailable : error.code(), "{}", error.what());
-  }
 }
 
 int request_allocation(AllocArgs args, Context& context) {
@@ -318,53 +108,29 @@ int request_allocation(AllocArgs args, Context& context) {
     limit = parse_length(args.wait);
     if (!limit) throw Error(ErrorCode::kInvalidArgument, "--wait {}: give a time such as 90s, 30m or 2h", args.wait);
   }
-  Allocation wanted{.job = "", .name = request.name, .secret = "", .yoke = args.remote_yoke, .nodes = {}};
-  if (wanted.yoke.empty()) wanted.yoke = context.installation.executable.string();
-  wanted.file = cluster::new_allocation_file(context.environment);
-  UniqueFd names;  // a lock: of several requests at once with one name, the first gets it
-  if (!request.name.empty()) {
-    names = UniqueFd(open(wanted.file.parent_path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-    flock(names.value(), LOCK_EX);  // fails on file systems without locks
-    check_name_is_free(request.name, context);
-  }
-  request.program = {wanted.yoke, "agent", "--keep"};
-  auto environment = slurm::without_outer_job(context.environment);
-  for (const auto* name : {"SBATCH_CLUSTERS", "SBATCH_WAIT", "SBATCH_ARRAY_INX", "SBATCH_REQUEUE"})
-    environment.erase(name);
-  environment.set(variable::kAllocFile, wanted.file.string());
-  wanted.cluster = cluster_here(context);
-  program::SignalMessages signals;  // from here on, no signal leaves a request behind
-  launch::fail_instead_of(SIGXFSZ);
-  launch::fail_instead_of(SIGPIPE);
-  auto written = wanted;
-  written.file = cluster::request_file(wanted.file);
-  written.job = wanted.job = submit(request, written, environment);
-  AllocStart start(wanted, limit, signals, context);
-  std::optional<Allocation> allocation;
-  try {
-    write_allocation(written);
-    names.reset();
-    allocation = start.wait();
-  } catch (const Error& error) {
-    if (start.is_over()) throw;
-    start.cancel();
-    throw Error(error.code(), "{}; request {} is cancelled", error.what(), wanted.job);
-  }
-  if (!allocation) return 128 + start.signal();
-  context.out << (args.json ? json_page(cli::to_json(*allocation)) : held_text(*allocation)) << std::flush;
+  const auto yoke = args.remote_yoke.empty() ? context.installation.executable.string() : args.remote_yoke;
+  cluster::RequestedAllocation requested(
+      {.request = request,
+       .yoke = yoke,
+       .limit = limit,
+       .on_news = [&](const std::string& text) { std::cerr << speaker(context) << text << std::endl; }},
+      context.environment);
+  const auto allocation = requested.wait();
+  if (!allocation) return 128 + requested.signal();
+  context.out << (args.json ? to_json(*allocation).dump(2) + "\n" : held_text(*allocation)) << std::flush;
   if (context.out) return kExitOk;
   const auto why = system_error(error_of(context.out), "writing the output");
   context.out.clear();
-  start.cancel();
-  throw Error(why.code(), "{}; allocation {} is given back", why.what(), wanted.job);
+  requested.cancel();
+  throw Error(why.code(), "{}; allocation {} is given back", why.what(), allocation->job);
 }
 
 int list_held(const AllocArgs& args, Context& context) {
-  auto held = held_allocations(context);
+  auto held = cluster::held_allocations(context.environment);
   if (args.json) {
     auto json = nlohmann::ordered_json::array();
     for (const auto& one : held) {
-      json.push_back(cli::to_json(one.allocation));
+      json.push_back(to_json(one.allocation));
       json.back()["state"] = one.state;
       json.back()["reason"] = one.reason.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(one.reason);
     }
@@ -379,7 +145,7 @@ int list_held(const AllocArgs& args, Context& context) {
   for (const auto& [allocation, state, reason] : held) {
     table.rows.push_back({allocation.job, allocation.name.empty() ? "-" : allocation.name,
                           reason.empty() ? state : fmt::format("{}: {}", state, reason),
-                          allocation.until == 0 ? "-" : left_text(allocation.until),
+                          allocation.until == 0 ? "-" : cluster::left_text(allocation.until),
                           allocation.nodes.empty() ? "-" : node_names_of(allocation)});
   }
   context.out << to_text(table, table_width(context));

@@ -1,13 +1,9 @@
 // `yoke bench`: small measurements of this machine, and what they show.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <csignal>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -17,6 +13,7 @@
 #include "yoke/base/terminal.h"
 #include "yoke/base/text.h"
 #include "yoke/bench/exercises.h"
+#include "yoke/bench/measurement.h"
 #include "yoke/bench/report.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/drawing.h"
@@ -30,7 +27,6 @@
 #include "yoke/contract/variables.h"
 #include "yoke/device/gpu_count.h"
 #include "yoke/launch/torchrun/num_ranks.h"
-#include "yoke/program/watched_program.h"
 #include "yoke/tui/terminal.h"
 
 namespace yoke::cli {
@@ -134,13 +130,8 @@ std::string find_bench_program(const Installation& installation) {
   throw Error(ErrorCode::kNotFound, "{}", why_missing(installation, program, "yoke_tool_bench"));
 }
 
-/// The command line that measures: the program itself, or for all-reduce its ranks under `yoke run`.
-struct Measurement {
-  std::vector<std::string> argv;
-  Environment environment;
-};
-
-Measurement measurement_for(const BenchArgs& args, const Context& context) {
+/// The program itself, or for all-reduce its ranks under `yoke run`.
+bench::Measurement measurement_for(const BenchArgs& args, const Context& context) {
   const auto program = find_bench_program(context.installation);
   // The text of JSON keeps bytes that are not UTF-8 out; a path with such bytes is passed beside it.
   auto task = task_of(args);
@@ -163,61 +154,6 @@ Measurement measurement_for(const BenchArgs& args, const Context& context) {
                                              "--"};
   argv.insert(argv.begin(), launcher.begin(), launcher.end());
   return {argv, environment};
-}
-
-/// What the measuring program has printed: lines of progress, and then one line with a JSON object.
-class MeasuringOutput {
- public:
-  MeasuringOutput(const Environment& environment, int64_t width) : progress_(environment), width_(width) {}
-
-  void add(std::string_view bytes) {
-    rest_ += bytes;
-    size_t end = 0;
-    while ((end = rest_.find('\n')) != rest_.npos) {
-      auto line = rest_.substr(0, end);
-      rest_.erase(0, end + 1);
-      if (line.starts_with('{')) {
-        object_ = std::move(line);
-      } else {
-        progress_.show_now(fit(printable(line), width_ - 1));
-      }
-    }
-  }
-  void end() { progress_.clear(); }
-  const std::string& object() const { return object_; }
-
- private:
-  ProgressLine progress_;
-  int64_t width_;
-  std::string rest_, object_;
-};
-
-/// Runs the program until it ends, and passes on signals. Returns its exit status, or 128 plus the signal's number.
-int run_measurement(const Measurement& measurement, MeasuringOutput& output) {
-  program::SignalMessages messages;
-  auto pipe = make_pipe();
-  const pid_t pid = spawn({.argv = measurement.argv,
-                           .environment = measurement.environment.to_strings(),
-                           .in = kNullStream,
-                           .out = pipe.write_end.value(),
-                           .death_signal = SIGTERM});
-  if (pid < 0) throw system_error(errno, "starting " + measurement.argv[0]);
-  pipe.write_end.reset();
-  std::array<pollfd, 2> fds = {pollfd{pipe.read_end.value(), POLLIN, 0}, pollfd{messages.fd(), POLLIN, 0}};
-  for (bool is_open = true; is_open;) {
-    if (poll(fds.data(), fds.size(), -1) < 0 && errno != EINTR) break;
-    while (const auto message = messages.next()) {
-      // The program has the signals of the terminal already, as a member of the same process group.
-      if (message->signal != SIGCHLD && message->is_from_process) kill(pid, message->signal);
-    }
-    if (fds[0].revents == 0) continue;
-    std::array<char, 4096> bytes;
-    const auto count = read(fds[0].fd, bytes.data(), bytes.size());
-    if (count > 0) output.add({bytes.data(), static_cast<size_t>(count)});
-    is_open = count > 0 || (count < 0 && errno == EINTR);
-  }
-  output.end();
-  return wait_for_child(pid);
 }
 
 std::string page_of(const Figures& measured, const bench::Report& report, const Context& context) {
@@ -256,10 +192,13 @@ int run_bench(const BenchArgs& args, const CLI::App& command, Context& context) 
   }
   check_options(command, *bench::find_exercise(args.name));
   check_args(args);
-  MeasuringOutput output(context.environment, output_width(context));
-  const int status = run_measurement(measurement_for(args, context), output);
-  if (status != 0) return status;  // the program has said why
-  auto measured = Figures::parse(output.object(), nullptr, false);
+  ProgressLine progress(context.environment);
+  const auto output = bench::run(measurement_for(args, context), [&](const std::string& line) {
+    progress.show_now(fit(printable(line), output_width(context) - 1));
+  });
+  progress.clear();
+  if (output.status != 0) return output.status;  // the program has said why
+  auto measured = Figures::parse(output.object, nullptr, false);
   if (!measured.is_object()) throw Error(ErrorCode::kInternal, "yoke-bench ended without results");
   const auto report = bench::report(measured);
   if (!args.svg.empty()) write_drawing(args.svg, view::chart_svg(report.chart, {}), Drawing::kSvg);

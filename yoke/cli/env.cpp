@@ -6,16 +6,12 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <algorithm>
 #include <cerrno>
-#include <ctime>
 #include <iostream>
-#include <map>
 #include <memory>
-#include <optional>
+
 
 #include "yoke/base/error.h"
-#include "yoke/base/held_signals.h"
 #include "yoke/base/json.h"
 #include "yoke/base/process.h"
 #include "yoke/base/shell.h"
@@ -24,11 +20,10 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
-#include "yoke/cli/frame/environment_step.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/options/device.h"
 #include "yoke/device/json.h"
-#include "yoke/environment/plan.h"
+#include "yoke/environment/create.h"
 #include "yoke/environment/store.h"
 
 namespace yoke::cli {
@@ -62,79 +57,6 @@ environment::Drivers read_drivers(const EnvCreateArgs& args, Context& context) {
                                  read_text(root / "opt/rocm/.info/version").value_or(""));
 }
 
-bool asks_for(const EnvCreateArgs& args, environment::Framework framework) {
-  return std::ranges::any_of(args.with, [&](const auto& word) { return word.starts_with(name(framework)); });
-}
-
-/// What is known of the machine; nullopt if nothing depends on it.
-std::optional<environment::Drivers> drivers_for(const EnvCreateArgs& args, Context& context) {
-  const bool chooses_torch = asks_for(args, environment::Framework::kTorch) && args.index_url.empty();
-  if (!chooses_torch && !asks_for(args, environment::Framework::kTensorflow)) return std::nullopt;
-  return read_drivers(args, context);
-}
-
-/// Completes `request` with what is asked for by --with. What the file of requirements decides is left to it.
-void choose_packages(environment::CreateRequest& request, const EnvCreateArgs& args,
-                     const std::optional<environment::Drivers>& drivers, const environment::PipFacts& facts) {
-  request.packages.clear();
-  request.names.clear();
-  request.has_hashes = facts.has_hashes;
-  for (const auto framework : {environment::Framework::kTorch, environment::Framework::kTensorflow}) {
-    if (!asks_for(args, framework)) continue;
-    const bool is_torch = framework == environment::Framework::kTorch;
-    if (find_decided(facts, name(framework)) != nullptr) {
-      for (const auto& word : args.with) {
-        if (word.starts_with(name(framework))) request.names.push_back(word);
-      }
-      continue;
-    }
-    auto packages = is_torch && !args.index_url.empty() ? environment::torch_from(args.index_url)
-                                                        : packages_for(framework, *drivers, facts.torch_minors);
-    if (!args.index_url.empty()) packages.index_url = args.index_url;
-    for (const char* const extra : {"torchvision", "torchaudio"}) {
-      if (is_torch && std::ranges::find(args.with, extra) != args.with.end()) {
-        packages.requirements.push_back({extra, ""});
-      }
-    }
-    add_versions(packages, facts);
-    request.packages.push_back(std::move(packages));
-  }
-}
-
-/// Says what was chosen, why, and what does not count.
-void tell_choice(const environment::CreateRequest& request, const EnvCreateArgs& args,
-                 const environment::PipFacts& facts, const Context& context) {
-  const auto tell = [&](const std::string& text) { std::cerr << speaker(context) << printable(text) << std::endl; };
-  const auto ignored = environment::ignored_settings(facts.settings);
-  if (!ignored.empty()) {
-    tell(fmt::format("pip's settings do not count that say what is installed or where: {}", fmt::join(ignored, ", ")));
-  }
-  if (!facts.unread.empty())
-    tell(fmt::format("the requirements were not read before pip reads them: {}", facts.unread));
-  for (const auto& packages : request.packages) {
-    std::vector<std::string> texts;
-    for (const auto& requirement : packages.requirements) texts.push_back(requirement.text());
-    tell(fmt::format("{} for {}: {}", fmt::join(texts, ", "),
-                     packages.index_url.empty() ? "pip's own index" : packages.index_url, packages.reason));
-  }
-  for (const auto framework : {environment::Framework::kTorch, environment::Framework::kTensorflow}) {
-    const auto is_line = [&](const environment::Named& one) { return one.package == name(framework); };
-    const auto* const decided = find_decided(facts, name(framework));
-    const auto line = std::ranges::find_if(facts.named, is_line);
-    if (asks_for(args, framework) && decided != nullptr) {
-      tell(
-          fmt::format("{} decides which {} is installed, because {}; without that, --with {} takes the build for this "
-                      "machine",
-                      decided->where, name(framework), decided->decided, name(framework)));
-    } else if (!asks_for(args, framework) && line != facts.named.end()) {
-      tell(
-          fmt::format("{} and pip's index decide which build of {} is installed; --with {} takes the one for this "
-                      "machine",
-                      line->where, name(framework), name(framework)));
-    }
-  }
-}
-
 std::string shell_line(const std::vector<std::string>& argv) {
   constexpr const char* kPlain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./:,+@%";
   std::vector<std::string> words;
@@ -143,58 +65,6 @@ std::string shell_line(const std::vector<std::string>& argv) {
     words.push_back(is_plain ? word : shell_quoted(word));
   }
   return fmt::format("{}\n", fmt::join(words, " "));
-}
-
-/// An environment that is being made.
-struct Begun {
-  UniqueFd lock;
-  bool is_made = false;  ///< The folder was not there.
-};
-
-/// Makes the folder of a new environment with its mark, and locks it; or locks one that is incomplete.
-Begun begin_environment(const fs::path& folder, environment::Mark& mark) {
-  std::error_code error;
-  fs::create_directories(folder.parent_path(), error);
-  if (error) throw system_error(error.value(), "making the folder " + folder.parent_path().string());
-  const bool is_made = fs::create_directory(folder, error);
-  const bool is_new = is_made || (fs::is_directory(folder) && fs::is_empty(folder, error));
-  if (error) throw system_error(error.value(), "making the folder " + folder.string());
-  auto lock = environment::lock_folder(folder);
-  if (!is_new) {
-    const auto before = environment::read_mark(folder);
-    if (!before) {
-      throw Error(ErrorCode::kFailedPrecondition,
-                  "{} exists, and `yoke env create` has not made it; give another name or an empty folder",
-                  folder.string());
-    }
-    if (before->stage == environment::Stage::kReady) {
-      throw Error(ErrorCode::kFailedPrecondition, "the environment {} exists; `yoke env remove` removes it",
-                  folder.string());
-    }
-  }
-  environment::write_mark(folder, mark);
-  return {std::move(lock), is_made};
-}
-
-/// After a signal: removes an environment that has nothing in it yet, or says what can be done with it.
-void leave_environment(const Begun& begun, const EnvCreateArgs& args, const fs::path& folder, bool has_packages,
-                       const Context& context) {
-  if (begun.is_made && !has_packages) return environment::remove_locked(begun.lock, folder);
-  std::cerr << fmt::format(
-                   "{0}interrupted; the same command goes on with what is in {1}, and `yoke env remove {2}` removes it",
-                   speaker(context), printable(folder.string()), printable(args.target))
-            << std::endl;
-}
-
-/// What pip has been told, for --print, which makes no environment whose pip could be asked.
-environment::PipFacts facts_for_print(const std::string& python, const environment::CreateRequest& request,
-                                      const Context& context) {
-  if (request.requirements.empty()) return {};
-  try {
-    return ask_python(python, {"--settings", request.requirements}, context);
-  } catch (const Error& error) {
-    return {.unread = error.what()};
-  }
 }
 
 int print_steps(const environment::CreateRequest& request, Context& context) {
@@ -211,113 +81,25 @@ int print_steps(const environment::CreateRequest& request, Context& context) {
   return kExitOk;
 }
 
-/// What pip was asked for, for `yoke env list`.
-void set_packages(environment::Mark& mark, const environment::CreateRequest& request) {
-  mark.packages = request.names;
-  for (const auto& packages : request.packages) {
-    for (const auto& requirement : packages.requirements) mark.packages.push_back(requirement.text());
-    if (!packages.index_url.empty()) mark.index_url = packages.index_url;
-  }
-  if (!request.requirements.empty()) mark.packages.push_back("-r " + request.requirements);
-}
-
-/// Runs the steps after the first one, and checks what they leave.
-/// Returns  the versions that were promised, as the environment's own Python has them at the end.
-std::map<std::string, std::string> install_packages(const environment::CreateRequest& request,
-                                                    const environment::PipFacts& facts, const Context& context) {
-  const auto folder = request.folder.string();
-  const auto python = environment::python_of(request.folder).string();
-  const auto steps = steps_of(request);
-  std::map<std::string, std::string> chosen;
-  for (size_t i = 1; i < steps.size(); ++i) {
-    std::cerr << fmt::format("{}step {} of {}: {}", speaker(context), i + 1, steps.size(), steps[i].purpose)
-              << std::endl;
-    run_environment_step(steps[i], folder, pip_environment(context.environment, facts.settings, steps[i].indices));
-    if (i > request.packages.size()) continue;
-    chosen = ask_python(python, {}, context).versions;
-    check_build(request.packages[i - 1], chosen, folder);
-    std::string lines;
-    for (const auto& [package, version] : chosen) lines += fmt::format("{}=={}\n", package, version);
-    replace_file(environment::constraints_of(request.folder), lines);
-  }
-  const auto words = request.requirements.empty() ? std::vector<std::string>() : std::vector{request.requirements};
-  const auto at_end = ask_python(python, words, context);
-  check_kept(request, chosen, at_end);
-  return at_end.versions;
-}
-
-void make_venv(const environment::CreateRequest& request, const EnvCreateArgs& args, const std::string& python,
-               const Context& context) {
-  const auto steps = steps_of(request);
-  std::cerr << fmt::format("{}step 1 of {}: {}", speaker(context), steps.size(), steps[0].purpose) << std::endl;
-  run_environment_step(steps[0], request.folder.string(), context.environment);
-  if (is_program(environment::python_of(request.folder))) return;
-  throw Error(ErrorCode::kFailedPrecondition,
-              "{} ended without an error, and made no {}, so it is not a Python; name another one by --python, and "
-              "remove the rest by `yoke env remove {}`",
-              printable(python), environment::python_of(request.folder).string(), printable(args.target));
-}
-
-/// Installs what was asked for. Returns what it has at the end: ", with torch 2.14.0+cu126".
-std::string fill_environment(environment::CreateRequest& request, const EnvCreateArgs& args,
-                             const std::optional<environment::Drivers>& drivers, environment::Mark& mark,
-                             const Context& context) {
-  if (steps_of(request).size() == 1) return "";
-  std::vector<std::string> words = {"--settings"};
-  if (!request.requirements.empty()) words.push_back(request.requirements);
-  const auto facts = ask_python(environment::python_of(request.folder).string(), words, context);
-  choose_packages(request, args, drivers, facts);
-  tell_choice(request, args, facts, context);
-  set_packages(mark, request);
-  std::string promised;
-  for (const auto& [package, version] : install_packages(request, facts, context)) {
-    promised += fmt::format("{}{} {}", promised.empty() ? ", with " : ", ", package, version);
-  }
-  return promised;
-}
-
 int create_environment(const EnvCreateArgs& args, Context& context) {
-  const auto folder = environment::folder_of(args.target, context.environment);
-  const auto python = find_program(args.python, context.environment);
-  if (!python || !is_program(*python)) {
-    throw Error(ErrorCode::kNotFound, "there is no Python {}; install python3, or name one by --python", args.python);
-  }
-  if (!args.requirements.empty() && access(args.requirements.c_str(), R_OK) != 0) {
-    throw system_error(errno, "reading the requirements in " + args.requirements);
-  }
-  environment::CreateRequest request{.folder = folder, .python = python->string()};
-  if (!args.requirements.empty()) request.requirements = fs::absolute(args.requirements).string();
-  const auto drivers = drivers_for(args, context);
-  if (args.prints) {
-    const auto facts = facts_for_print(python->string(), request, context);
-    choose_packages(request, args, drivers, facts);
-    tell_choice(request, args, facts, context);
-    return print_steps(request, context);
-  }
-  choose_packages(request, args, drivers, {});  // what fails for every version fails before anything is made
-  environment::Mark mark{.created = std::time(nullptr)};
-  set_packages(mark, request);
-  const HeldSignals signals;  // they act when it is said or undone what was begun
-  const auto begun = begin_environment(folder, mark);
-  std::string promised;
-  bool has_packages = false;
-  try {
-    make_venv(request, args, python->string(), context);
-    signals.check();
-    has_packages = true;
-    promised = fill_environment(request, args, drivers, mark, context);
-    signals.check();
-  } catch (const Error&) {
-    if (signals.has_come()) leave_environment(begun, args, folder, has_packages, context);
-    throw;
-  }
-  mark.stage = environment::Stage::kReady;
-  environment::write_mark(folder, mark);
+  const environment::CreateOptions options{
+      .target = args.target,
+      .python = args.python,
+      .requirements = args.requirements,
+      .index_url = args.index_url,
+      .with = args.with,
+      .script = context.installation.share / "python" / "yoke_environment.py",
+      .environment = context.environment,
+      .read_drivers = [&] { return read_drivers(args, context); },
+      .on_news = [&](const std::string& text) { std::cerr << speaker(context) << text << std::endl; },
+      .copy_to = STDERR_FILENO};
+  if (args.prints) return print_steps(plan_environment(options), context);
+  const auto created = environment::create_environment(options);
   if (!context.environment.value_or("PYTHONPATH", "").empty()) {
-    std::cerr << speaker(context) << "PYTHONPATH is set, and packages there hide those of the environment" << std::endl;
+    options.on_news("PYTHONPATH is set, and packages there hide those of the environment");
   }
   context.out << fmt::format("{0} is ready{2}. Next:\n\n  yoke env run {1} -- python\n  . {0}/bin/activate\n",
-                             folder.string(), args.target, promised);
+                             created.folder.string(), args.target, created.promised);
   return kExitOk;
 }
 

@@ -12,10 +12,9 @@
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/frame/allocations.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/options/repetition.h"
-#include "yoke/cluster/allocation.h"
+#include "yoke/cluster/held.h"
 #include "yoke/device/process/info.h"
 #include "yoke/launch/job/job_client.h"
 #include "yoke/view/processes.h"
@@ -84,7 +83,7 @@ Json to_json(const std::vector<FoundJob>& jobs, const Context& context) {
     json["jobs"].push_back(std::move(one));
   }
   json["allocations"] = Json::array();
-  for (const auto& one : started_allocations(context)) json["allocations"].push_back(cli::to_json(one));
+  for (const auto& one : started_allocations(context)) json["allocations"].push_back(to_json(one));
   return json;
 }
 

@@ -22,13 +22,13 @@
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/attempt.h"
-#include "yoke/cli/frame/environment_step.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/container.h"
 #include "yoke/container/image.h"
 #include "yoke/contract/variables.h"
 #include "yoke/environment/kernel_spec.h"
+#include "yoke/environment/step.h"
 #include "yoke/environment/store.h"
 
 namespace yoke::cli {
@@ -88,9 +88,13 @@ void require_ipykernel(const JupyterArgs& args, const Context& context) {
   if (tried.status == 0) return;
   const std::vector<std::string> install = {python, "-m", "pip", "install", "--disable-pip-version-check", "ipykernel"};
   if (args.installs_ipykernel && tried.status == kLacksIt) {
-    const auto settings = ask_python(python, {"--settings"}, context).settings;
+    const auto settings =
+        environment::ask_python(
+            {python, context.installation.share / "python" / "yoke_environment.py", context.environment},
+            {"--settings"})
+            .settings;
     const auto variables = environment::pip_environment(context.environment, settings, environment::Indices::kAll);
-    run_environment_step({.argv = install}, python, variables);
+    environment::run_step({.argv = install}, python, variables, STDERR_FILENO);
     tried = try_it();
     if (tried.status == 0) return;
   }
@@ -202,10 +206,10 @@ void prepare_cpp(environment::KernelRequest& request, const Context& context) {
   request.cpp_folder = folder.string();
   const auto prefix = context.installation.executable.parent_path().parent_path().string();
   std::cerr << speaker(context) << "compiling <yoke/train.h>, which takes about a minute" << std::endl;
-  run_environment_step(
+  environment::run_step(
       {.kind = environment::Step::Kind::kCompile,
        .argv = {request.python, request.kernels_folder + "/yoke_cpp_kernel.py", folder.string(), "--prepare", prefix}},
-      folder.string(), context.environment);
+      folder.string(), context.environment, STDERR_FILENO);
 }
 
 /// Errors  kFailedPrecondition: this machine has devices, and fewer than that. A machine without any may share the

@@ -1,22 +1,15 @@
 // `yoke jupyter start`: become or keep a kernel that holds a claim, in a container or without one. Jupyter runs it.
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <iostream>
 #include <memory>
 
 #include "yoke/base/error.h"
-#include "yoke/base/file.h"
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/attempt.h"
@@ -24,6 +17,7 @@
 #include "yoke/cli/jupyter.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/container.h"
+#include "yoke/environment/kernel_process.h"
 
 namespace yoke::cli {
 namespace {
@@ -34,13 +28,6 @@ struct StartArgs {
   ContainerOptions container;
 };
 
-/// The file of ports and the key, which Jupyter writes; nullptr: the command line names none.
-const std::string* connection_file(const Context& context) {
-  const auto& words = context.rest;
-  const auto option = std::find(words.begin(), words.end(), "-f");
-  return option == words.end() || option + 1 == words.end() ? nullptr : &*(option + 1);
-}
-
 /// Why a kernel has no devices, for people who see it in a notebook and cannot give an option.
 std::string reason_in_notebook(const Error& error) {
   std::string reason = error.what();
@@ -50,40 +37,17 @@ std::string reason_in_notebook(const Error& error) {
 }
 
 constexpr const char* kNoAnswer = "the drivers do not answer, so no device can be claimed; `yoke doctor` says more";
-constexpr const char* kRefusalScript = "yoke_refusal_kernel.py";
 
 /// Becomes a kernel that answers every cell with `reason`. Without this, Jupyter would only say that a kernel died.
 /// Returns the exit status if that fails.
 int exec_refusal(const std::string& reason, int status, Context& context) {
   std::cerr << speaker(context) << printable(reason) << std::endl;
-  const auto* const connection = connection_file(context);
-  if (connection == nullptr) return status;
-  const auto script = context.installation.share / "python" / "kernels" / kRefusalScript;
-  const std::vector<std::string> argv = {context.rest[0], script.string(), printable(reason), "-f", *connection};
+  if (environment::connection_file(context.rest) == nullptr) return status;
+  const auto script = context.installation.share / "python" / "kernels" / environment::kRefusalScript;
+  const auto argv = environment::refusal_command(context.rest, script.string(), reason);
   execve(argv[0].c_str(), exec_pointers(argv).data(), exec_pointers(context.environment.to_strings()).data());
   std::cerr << speaker(context) << system_error(errno, "cannot start " + argv[0]).what() << std::endl;
   return status;
-}
-
-/// Starts a process that ends this one when the Jupyter server is gone. A kernel looks for the end of the server by
-/// itself, but this process is its parent and hides it.
-void end_with_server(const Environment& environment) {
-  const auto server = parse_int(environment.value_or("JPY_PARENT_PID", ""));
-  if (!server || *server != getppid()) return;
-  const UniqueFd end(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(*server), 0U)));
-  const pid_t keeper = getpid();
-  if (!end || getppid() != *server || fork() != 0) return;
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  constexpr int kKept = 3;
-  if (end.value() != kKept) dup2(end.value(), kKept);
-  closefrom(kKept + 1);  // the locks of the claim, too
-  const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
-  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null.value(), stream);
-  for (pollfd news{kKept, POLLIN, 0}; getppid() == keeper;) {
-    if (poll(&news, 1, -1) == 1) kill(keeper, SIGTERM);
-    if (news.revents != 0) break;
-  }
-  _exit(0);
 }
 
 /// The container of a kernel, which reaches Jupyter by the host's loopback.
@@ -95,7 +59,7 @@ KeptContainer describe_kernel(const StartArgs& args, std::vector<std::string> co
   // Without a server's PID, ipykernel tells its user on standard output how to connect. PID 1 is no server to watch.
   options.variables.insert(options.variables.end(), {"JPY_SESSION_NAME", "JPY_PARENT_PID=1"});
   options.own_mounts = std::move(mounts);
-  const auto* const connection = connection_file(context);
+  const auto* const connection = environment::connection_file(context.rest);
   if (connection != nullptr) options.own_mounts.push_back({*connection, *connection});
   auto kept = describe_container(options, {.image = args.image, .command = std::move(command)}, context);
   kept.ends_with_command = true;
@@ -106,16 +70,14 @@ KeptContainer describe_kernel(const StartArgs& args, std::vector<std::string> co
 KeptContainer describe_refusal(const StartArgs& args, const std::string& reason, Context& context) {
   std::cerr << speaker(context) << printable(reason) << std::endl;
   constexpr const char* kKernelsInside = "/opt/yoke/kernels";
-  const auto* const connection = connection_file(context);
-  std::vector<std::string> command = {context.rest[0], fmt::format("{}/{}", kKernelsInside, kRefusalScript),
-                                      printable(reason)};
-  if (connection != nullptr) command.insert(command.end(), {"-f", *connection});
+  auto command = environment::refusal_command(
+      context.rest, fmt::format("{}/{}", kKernelsInside, environment::kRefusalScript), reason);
   const auto scripts = context.installation.share / "python" / "kernels";
   return describe_kernel(args, std::move(command), {{scripts.string(), kKernelsInside, true}}, context);
 }
 
 int start_in_container(StartArgs args, Context& context) {
-  end_with_server(context.environment);
+  environment::end_with_server(context.environment);
   const auto& devices = args.devices;
   DeviceWish wish = {.is_none = !devices.is_claimed(), .num_devices = devices.num_devices};
   if (!devices.chosen.empty()) wish.ids = {devices.chosen};
@@ -160,7 +122,7 @@ int start_kernel(const StartArgs& args, Context& context) {
     reason = reason_in_notebook(error);
   }
   if (!acquired) return exec_refusal(reason, status, context);
-  end_with_server(context.environment);
+  environment::end_with_server(context.environment);
   return keep_for_program(*acquired, options, *site, context);
 }
 

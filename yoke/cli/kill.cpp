@@ -1,4 +1,6 @@
 // `yoke kill`: show processes on devices, ask for confirmation, signal them and wait until they end.
+#include "yoke/device/process/kill.h"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <unistd.h>
@@ -19,8 +21,6 @@
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/options/device.h"
 #include "yoke/cli/options/value.h"
-#include "yoke/device/process/kill_plan.h"
-#include "yoke/device/process/signal.h"
 #include "yoke/device/process/signal_word.h"
 #include "yoke/device/unanswered.h"
 #include "yoke/device/uses.h"
@@ -30,7 +30,6 @@
 namespace yoke::cli {
 namespace {
 
-using device::ProcessHandle;
 using std::chrono::milliseconds;
 
 struct KillArgs {
@@ -47,15 +46,6 @@ struct KillArgs {
   milliseconds wait() const { return std::chrono::ceil<milliseconds>(std::chrono::duration<double>(wait_s)); }
 };
 
-/// A process to end, and the result. The handle (a pidfd) refers to this process even if the process ends and the
-/// kernel gives its PID to a new one.
-struct Victim {
-  device::KillTarget target;
-  std::optional<ProcessHandle> handle;
-  std::string result = "refused";  ///< "ended", "killed" (by SIGKILL, after the first signal did not end it),
-                                   ///< "signaled", "survived", "refused"
-};
-
 std::string describe_target(const device::KillTarget& target) {
   const auto& info = target.process.info;
   if (info.name.empty()) return fmt::format("process {}", target.pid);
@@ -66,40 +56,19 @@ void report_refusal(const device::KillTarget& target) {
   std::cerr << fmt::format("yoke kill: {} {}\n", describe_target(target), printable(target.refusal->reason));
 }
 
-device::KillAsker asker() {
-  device::KillAsker asker{.pid = getpid()};
-  for (int64_t pid = getppid(); pid > 1 && asker.ancestors.insert(pid).second;) {
-    pid = device::describe_process(pid).parent_pid.value_or(0);
+/// A line on the terminal while the command waits. Nothing is shown in the first half second.
+void show_wait(const device::KillWait& wait, const Environment& environment) {
+  if (wait.waited <= milliseconds(500) || !has_escape_sequences(environment) || !is_in_foreground(STDERR_FILENO))
+    return;
+  if (wait.num_left == 0) {
+    std::cerr << "\r\x1b[K" << std::flush;
+  } else {
+    const auto seconds = std::chrono::ceil<std::chrono::seconds>(wait.left).count();
+    std::cerr << fmt::format("\rwaiting for {} {}, {} s left\x1b[K", wait.num_left,
+                             wait.num_left == 1 ? "process" : "processes", seconds)
+              << std::flush;
   }
-  return asker;
 }
-
-/// Opens a handle of the process and checks that the kernel lets this user signal it.
-Victim hold(device::KillTarget target) {
-  Victim victim{.target = std::move(target)};
-  auto& refusal = victim.target.refusal;
-  if (refusal) return victim;
-  try {
-    victim.handle.emplace(victim.target.pid, *victim.target.process.info.start_ticks);
-    if (victim.handle->wait_for_end(milliseconds(0))) {
-      victim.result = "ended";  // a zombie has ended already
-      return victim;
-    }
-    victim.handle->signal(0);
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::kNotFound) {
-      victim.result = "ended";  // it ended after it was listed
-    } else if (error.code() == ErrorCode::kPermissionDenied) {
-      refusal = {error.code(),
-                 fmt::format("belongs to {}; only that user or root may end it", victim.target.process.info.user)};
-    } else {
-      refusal = {error.code(), error.what()};
-    }
-  }
-  return victim;
-}
-
-bool is_open(const Victim& victim) { return victim.result == "refused" && !victim.target.refusal; }
 
 bool ask(const std::string& question) {
   if (isatty(STDIN_FILENO) == 0) {
@@ -112,81 +81,8 @@ bool ask(const std::string& question) {
   return answer == "y" || answer == "Y" || answer == "yes";
 }
 
-void send(std::vector<Victim>& victims, int signal) {
-  for (auto& victim : victims) {
-    if (!is_open(victim)) continue;
-    try {
-      victim.handle->signal(signal);
-      // A stopped process would not act on the signal.
-      if (device::is_ending(signal) && signal != SIGKILL) victim.handle->signal(SIGCONT);
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::kNotFound) {
-        victim.result = "ended";
-      } else {
-        victim.target.refusal = {error.code(), error.what()};
-      }
-    }
-  }
-}
-
-/// Waits until all victims have ended or `limit` is over. Those that have ended get `result`.
-void wait_for_end(std::vector<Victim>& victims, milliseconds limit, const std::string& result,
-                  const Environment& environment) {
-  const bool may_paint = has_escape_sequences(environment);
-  const auto until = Clock::now() + limit;
-  bool has_shown = false;
-  for (;;) {
-    int64_t left = 0;
-    for (auto& victim : victims) {
-      if (is_open(victim) && victim.handle->wait_for_end(milliseconds(0))) victim.result = result;
-      left += is_open(victim) ? 1 : 0;
-    }
-    const auto time = std::chrono::ceil<milliseconds>(until - Clock::now());
-    if (left == 0 || time.count() <= 0) break;
-    if (may_paint && is_in_foreground(STDERR_FILENO) && limit - time > milliseconds(500)) {
-      const auto seconds = std::chrono::ceil<std::chrono::seconds>(time).count();
-      std::cerr << fmt::format("\rwaiting for {} {}, {} s left\x1b[K", left, left == 1 ? "process" : "processes",
-                               seconds)
-                << std::flush;
-      has_shown = true;
-    }
-    const auto first = std::ranges::find_if(victims, is_open);
-    first->handle->wait_for_end(std::min(time, milliseconds(100)));
-  }
-  if (has_shown) std::cerr << "\r\x1b[K" << std::flush;
-}
-
-std::string why_it_lives(const Victim& victim, const KillArgs& args, int signal) {
-  const auto time = format_duration(std::chrono::duration<double>(args.wait_s));
-  if (!args.force && signal != SIGKILL) {
-    return fmt::format("did not end within {} after {}; --force sends SIGKILL then", time, signal_name(signal));
-  }
-  const bool is_held = device::describe_process(victim.target.pid).state == 'D';
-  return fmt::format("did not end within {} after SIGKILL{}", time,
-                     is_held ? ": it waits inside the kernel (state D), until its driver or file system answers" : "");
-}
-
-void end(std::vector<Victim>& victims, const KillArgs& args, int signal, const Environment& environment) {
-  send(victims, signal);
-  if (device::is_ending(signal) && args.wait_s > 0) {
-    wait_for_end(victims, args.wait(), "ended", environment);
-    if (args.force && std::ranges::any_of(victims, is_open)) {
-      send(victims, SIGKILL);
-      wait_for_end(victims, args.wait(), "killed", environment);
-    }
-  }
-  for (auto& victim : victims) {
-    if (!is_open(victim)) continue;
-    if (!device::is_ending(signal) || args.wait_s <= 0) {
-      victim.result = "signaled";
-    } else {
-      victim.result = "survived";
-      victim.target.refusal = {ErrorCode::kTimeout, why_it_lives(victim, args, signal)};
-    }
-  }
-}
-
-Json to_json(const std::vector<Victim>& victims, const std::vector<device::Unanswered>& unanswered, int signal) {
+Json to_json(const std::vector<device::Victim>& victims, const std::vector<device::Unanswered>& unanswered,
+             int signal) {
   const auto text = [](const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); };
   Json json = {{"signal", signal}, {"unanswered", view::unanswered_json(unanswered)}, {"processes", Json::array()}};
   for (const auto& victim : victims) {
@@ -202,8 +98,8 @@ Json to_json(const std::vector<Victim>& victims, const std::vector<device::Unans
   return json;
 }
 
-void report(const std::vector<Victim>& victims, const std::vector<device::Unanswered>& unanswered, const KillArgs& args,
-            int signal, Context& context) {
+void report(const std::vector<device::Victim>& victims, const std::vector<device::Unanswered>& unanswered,
+            const KillArgs& args, int signal, Context& context) {
   if (args.json) {
     print_json(to_json(victims, unanswered, signal), context);
     return;
@@ -221,7 +117,7 @@ void report(const std::vector<Victim>& victims, const std::vector<device::Unansw
   }
 }
 
-int status_of(const std::vector<Victim>& victims, const std::vector<device::Unanswered>& unanswered) {
+int status_of(const std::vector<device::Victim>& victims, const std::vector<device::Unanswered>& unanswered) {
   for (const auto& victim : victims) {
     if (victim.target.refusal) return exit_status(victim.target.refusal->code);
   }
@@ -248,18 +144,19 @@ std::vector<device::Unanswered> report_unknown(const device::KillRequest& reques
   return unanswered;
 }
 
-std::string table_of(const std::vector<Victim>& victims, std::chrono::system_clock::time_point now, int64_t width) {
+std::string table_of(const std::vector<device::Victim>& victims, std::chrono::system_clock::time_point now,
+                     int64_t width) {
   std::vector<device::DeviceUse> uses;
   for (const auto& victim : victims) {
-    if (!is_open(victim)) continue;
+    if (!victim.is_open()) continue;
     const auto& devices = victim.target.devices;
     uses.push_back({devices.empty() ? "-" : fmt::format("{}", fmt::join(devices, ",")), "", victim.target.process});
   }
   return to_text(view::process_table(uses, now, view::CommandText::kShort), width);
 }
 
-std::string question(const std::vector<Victim>& victims, const KillArgs& args, int signal) {
-  const auto count = std::ranges::count_if(victims, is_open);
+std::string question(const std::vector<device::Victim>& victims, const KillArgs& args, int signal) {
+  const auto count = std::ranges::count_if(victims, &device::Victim::is_open);
   const auto whom = count == 1 ? std::string("this process") : fmt::format("these {} processes", count);
   const auto then = args.force ? fmt::format(", and SIGKILL to what is left after {}",
                                              format_duration(std::chrono::duration<double>(args.wait_s)))
@@ -273,16 +170,15 @@ int work(device::Source& source, const KillArgs& args, int signal, Context& cont
                                     .devices = args.device.selection(),
                                     .uid = args.mine ? std::optional<int64_t>(geteuid()) : std::nullopt,
                                     .with_any = args.with_any};
-  auto targets =
-      device::plan_kill(request, snapshot, asker(), [](int64_t pid) { return device::describe_process(pid); });
-  std::vector<Victim> victims;
-  std::ranges::transform(targets, std::back_inserter(victims), hold);
+  auto targets = device::plan_kill(request, snapshot, device::kill_asker(),
+                                   [](int64_t pid) { return device::describe_process(pid); });
+  auto victims = device::hold(std::move(targets));
   std::cerr << view::note_lines(snapshot, speaker(context));
   const auto unanswered = report_unknown(request, snapshot);
   for (const auto& victim : victims) {
     if (victim.target.refusal) report_refusal(victim.target);
   }
-  if (std::ranges::any_of(victims, is_open)) {
+  if (std::ranges::any_of(victims, &device::Victim::is_open)) {
     if (!device::is_first_pid_namespace()) {
       std::cerr << "yoke kill: this container counts processes in its own way and the driver may not: "
                    "make sure that these are the ones you mean\n";
@@ -297,7 +193,8 @@ int work(device::Source& source, const KillArgs& args, int signal, Context& cont
       std::cerr << "yoke kill: nothing was sent\n";
       return 1;
     }
-    end(victims, args, signal, context.environment);
+    const auto show = [&](const device::KillWait& wait) { show_wait(wait, context.environment); };
+    device::end(victims, {.signal = signal, .forces = args.force, .wait = args.wait(), .on_wait = show});
   } else if (victims.empty() && unanswered.empty() && !args.json) {
     context.out << "no process to end\n";
   }

@@ -24,11 +24,12 @@
 #include "yoke/cli/frame/drawing.h"
 #include "yoke/cli/frame/input.h"
 #include "yoke/cli/frame/output.h"
+#include "yoke/cli/frame/progress_line.h"
 #include "yoke/cli/help/help.h"
 #include "yoke/cli/options/value.h"
-#include "yoke/cli/plan_measure.h"
 #include "yoke/profile/trace_file.h"
 #include "yoke/scaling/input.h"
+#include "yoke/scaling/meter.h"
 #include "yoke/tui/terminal.h"
 
 namespace yoke::cli {
@@ -43,7 +44,8 @@ struct PlanArgs {
   std::optional<double> time, timeout;                    // of the measurement
   int64_t max_devices = 4096, gpus_per_node = 8, units = 24, bucket_mib = 25;
   bool divides_batch = false, json = false;
-  PlanMeasureOptions measure;
+  std::optional<int64_t> num_neighbours;
+  bool shows_output = false;
 };
 
 void refuse_plan(const std::string& why) { throw Error(ErrorCode::kInvalidArgument, "{}", why); }
@@ -146,13 +148,13 @@ void check_plan_args(const PlanArgs& args, const Context& context) {
   if (num_ways == 1 && args.parameters) {
     refuse_plan("a program or --profile shows how many parameters the network has; leave --parameters out");
   }
-  if (context.rest.empty() && (args.time || args.timeout || args.measure.shows_output)) {
+  if (context.rest.empty() && (args.time || args.timeout || args.shows_output)) {
     refuse_plan("--time, --timeout and -v are for a program that is measured; give one, or leave them out");
   }
-  if (context.rest.empty() && args.measure.num_neighbours) {
+  if (context.rest.empty() && args.num_neighbours) {
     refuse_plan("--neighbours runs copies of a program; give one, as in `yoke plan --neighbours 2 -- python train.py`");
   }
-  if (args.slowdown && args.measure.num_neighbours) {
+  if (args.slowdown && args.num_neighbours) {
     refuse_plan("--neighbours measures what --slowdown gives; leave one of them out");
   }
   if ((args.backward_share || args.optimizer_share) && (!context.rest.empty() || !args.profile.empty())) {
@@ -267,10 +269,16 @@ std::optional<PlanInput> input_of(const PlanArgs& args, const Context& context, 
   }
   options.model.neighbour_slowdown = args.slowdown.value_or(1);
   if (!context.rest.empty()) {
-    auto how = args.measure;
+    ProgressLine progress(context.environment);
+    scaling::MeterOptions how{.argv = context.rest,
+                              .environment = with_python_hooks(context.environment, context.installation),
+                              .yoke = context.installation.executable.string(),
+                              .num_neighbours = args.num_neighbours,
+                              .copy_to = args.shows_output ? STDERR_FILENO : kNullStream,
+                              .on_progress = progress.teller()};
     how.seconds = args.time.value_or(how.seconds);
     how.timeout_s = args.timeout.value_or(how.timeout_s);
-    const auto measured = measure_training(how, context, interruption);
+    const auto measured = measure_training(how, interruption);
     if (!measured) return std::nullopt;
     input.origin.sentences.push_back(fmt::format(
         "A step of one rank takes {:.4g} ms, the median of parts of {} steps without recording (spread {:.1f} %).",
@@ -282,7 +290,7 @@ std::optional<PlanInput> input_of(const PlanArgs& args, const Context& context, 
       input.origin.is_slowdown_measured = true;
       input.origin.sentences.push_back(fmt::format(
           "{} copies that ran at the same time, and waited for each other after each step, took {:.4g} ms for a step.",
-          *args.measure.num_neighbours, *measured->neighbour_step_seconds * 1e3));
+          *args.num_neighbours, *measured->neighbour_step_seconds * 1e3));
     }
     const double states = static_cast<double>(memory_of(scaling::Strategy::kDdp, 1, options.memory).total());
     if (args.other_memory.empty() && static_cast<double>(measured->device_peak_bytes) > states) {
@@ -366,12 +374,12 @@ void add_step_options(CLI::App& cmd, PlanArgs& args) {
       ->type_name("SIZE");
   add_time(cmd, "--time", args.time, 0.1, 3600, "With a program: how long steps are timed; else 10");
   add_number(
-      cmd, "--neighbours", args.measure.num_neighbours, {"N", 2, 1024},
+      cmd, "--neighbours", args.num_neighbours, {"N", 2, 1024},
       "With a program: also run N copies at once that wait for each other after each step, to measure how much they "
       "slow each other down and what the slowest one costs; on GPUs, each has one of its own");
   add_time(cmd, "--timeout", args.timeout, 1, 86'400,
            "With a program: if it makes no step for so long, it has failed; else 300");
-  cmd.add_flag("-v,--verbose", args.measure.shows_output, "Show the program's output");
+  cmd.add_flag("-v,--verbose", args.shows_output, "Show the program's output");
 }
 
 void add_site_options(CLI::App& cmd, PlanArgs& args) {

@@ -1,21 +1,64 @@
 // `yoke profile`: names the bottleneck of a training from the traces of its ranks, and has these recorded.
-#include "yoke/cli/profile.h"
+#include <fmt/format.h>
+#include <unistd.h>
 
+#include <filesystem>
+#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/base/text.h"
+#include "yoke/cli/command.h"
+#include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/frame/progress_line.h"
 #include "yoke/cli/help/values.h"
+#include "yoke/cli/options/job.h"
 #include "yoke/cli/options/value.h"
+#include "yoke/profile/judge.h"
+#include "yoke/profile/record.h"
 #include "yoke/profile/report.h"
 #include "yoke/profile/trace_file.h"
 
 namespace yoke::cli {
 namespace {
+
+struct ProfileArgs {
+  std::vector<std::string> traces;
+  std::string job;
+  int64_t pid = 0;
+  std::optional<int64_t> wait;  ///< nullopt: as many as suit a program that starts, or that runs.
+  int64_t steps = 6;
+  double timeout_s = 60;
+  std::string out;
+  bool light = false;
+  bool has_shapes = false;  ///< For `yoke plan`.
+  bool stop = false;
+  bool json = false;
+};
+
+/// The report as the user wants it, in lines of at most `width` columns.
+std::string shown(const profile::Report& report, const ProfileArgs& args, int64_t width) {
+  return args.json ? profile::to_json(report).dump(2) + '\n' : profile::to_text(report, width);
+}
+
+/// Reads the traces at `paths`, one at a time, with a line of progress on a terminal, and judges them.
+profile::Report judge_traces(const std::vector<std::filesystem::path>& paths, const Context& context) {
+  std::vector<profile::RankAccount> accounts;
+  ProgressLine progress(context.environment);
+  for (const auto& path : paths) {  // one trace at a time is in memory
+    const auto show = [&](int64_t num_bytes) {
+      std::error_code error;
+      const auto size = std::filesystem::file_size(path, error);
+      progress.show(fmt::format("{}: {}{}", fit(printable(path.filename().string()), 40), format_bytes(num_bytes),
+                                error ? "" : " of " + format_bytes(static_cast<int64_t>(size))));
+    };
+    accounts.push_back(profile::account_for(profile::read_trace_file(path, show)));
+  }
+  return profile::judge(std::move(accounts));
+}
 
 int profile_traces(const ProfileArgs& args, Context& context) {
   std::vector<std::filesystem::path> paths;
@@ -24,6 +67,83 @@ int profile_traces(const ProfileArgs& args, Context& context) {
   }
   context.out << shown(judge_traces(paths, context), args, output_width(context));
   return kExitOk;
+}
+
+/// The report on traces that were recorded. Traces that do not stay are reported by their names alone.
+profile::Report report_of(const profile::Traces& traces, const ProfileArgs& args, const Context& context) {
+  auto report = judge_traces(traces, context);
+  if (args.out.empty()) {
+    for (auto& rank : report.ranks) rank.path = std::filesystem::path(rank.path).filename().native();
+  }
+  return report;
+}
+
+std::string place_of_traces(const ProfileArgs& args) {
+  return args.out.empty() ? "" : fmt::format("The traces are in {}.\n", printable(args.out));
+}
+
+profile::RecordOptions record_options(const ProfileArgs& args, const Context& context) {
+  return {.environment = with_python_hooks(context.environment, context.installation),
+          .out = args.out,
+          .wait = args.wait,
+          .num_steps = args.steps,
+          .detail = args.light        ? ProfileDetail::kAnnotations
+                    : args.has_shapes ? ProfileDetail::kShapes
+                                      : ProfileDetail::kOperations};
+}
+
+/// `yoke profile -- CMD`. Returns the exit status of the program.
+int profile_program(const ProfileArgs& args, Context& context) {
+  const auto print = [&](const profile::Recorded& recorded) {
+    return report_errors(context, [&] {
+      if (recorded.failure) throw *recorded.failure;
+      const auto report = report_of(recorded.traces, args, context);
+      if (args.json) {
+        context.out << shown(report, args, 0) << std::flush;
+        return kExitOk;
+      }
+      // The program may have left its last line unfinished.
+      std::cerr << "\nyoke profile: " << shown(report, args, output_width(context)) << place_of_traces(args)
+                << std::flush;
+      return kExitOk;
+    });
+  };
+  return record_program(record_options(args, context), {.argv = context.rest,
+                                                        .out = args.json ? STDERR_FILENO : kInheritedStream,
+                                                        .stops = args.stop,
+                                                        .on_recorded = print});
+}
+
+/// The ranks of a job that run on this host. The others cannot be asked, which `note` says.
+std::vector<int64_t> local_ranks(const std::string& name, std::string& note) {
+  const auto job = open_job(name).job;
+  std::vector<int64_t> pids;
+  for (const auto& rank : job.ranks) {
+    if (rank.host == job.host && rank.is_up()) pids.push_back(rank.pid);
+  }
+  if (pids.empty()) throw Error(ErrorCode::kFailedPrecondition, "job {} has no rank that runs on this host", job.pid);
+  const auto num_others = static_cast<int64_t>(job.ranks.size() - pids.size());
+  if (num_others > 0) {
+    note = fmt::format("{} ranks of job {} are not asked, because they run on other hosts or have ended", num_others,
+                       job.pid);
+  }
+  return pids;
+}
+
+/// `yoke profile --pid`, `--job`.
+int profile_running(const ProfileArgs& args, Context& context) {
+  std::string note;
+  const auto pids = args.pid != 0 ? std::vector<int64_t>{args.pid} : local_ranks(args.job, note);
+  if (!note.empty()) std::cerr << "yoke profile: " << note << std::endl;
+  ProgressLine progress(context.environment);
+  const auto print = [&](const profile::Traces& traces) {
+    context.out << shown(report_of(traces, args, context), args, output_width(context));
+    if (!args.json) context.out << place_of_traces(args);
+    return kExitOk;
+  };
+  return record_running(
+      record_options(args, context),
+      {.pids = pids, .timeout_s = args.timeout_s, .on_progress = progress.teller(), .on_recorded = print});
 }
 
 int run_profile(const ProfileArgs& args, Context& context) {
@@ -77,25 +197,6 @@ void add_options(CLI::App& cmd, ProfileArgs& args) {
 }
 
 }  // namespace
-
-std::string shown(const profile::Report& report, const ProfileArgs& args, int64_t width) {
-  return args.json ? json_page(profile::to_json(report)) : profile::to_text(report, width);
-}
-
-profile::Report judge_traces(const std::vector<std::filesystem::path>& paths, const Context& context) {
-  std::vector<profile::RankAccount> accounts;
-  ProgressLine progress(context.environment);
-  for (const auto& path : paths) {  // one trace at a time is in memory
-    const auto show = [&](int64_t num_bytes) {
-      std::error_code error;
-      const auto size = std::filesystem::file_size(path, error);
-      progress.show(fmt::format("{}: {}{}", fit(printable(path.filename().string()), 40), format_bytes(num_bytes),
-                                error ? "" : " of " + format_bytes(static_cast<int64_t>(size))));
-    };
-    accounts.push_back(profile::account_for(profile::read_trace_file(path, show)));
-  }
-  return profile::judge(std::move(accounts));
-}
 
 void add_profile(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<ProfileArgs>();  // CLI11 keeps references to it; the callback owns it

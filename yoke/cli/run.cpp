@@ -29,6 +29,7 @@
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/container.h"
 #include "yoke/cli/slurm_step.h"
+#include "yoke/cluster/held.h"
 #include "yoke/cluster/hosts.h"
 #include "yoke/cluster/ssh.h"
 #include "yoke/cluster/token.h"
@@ -310,7 +311,7 @@ bool may_be_end(int status) {
 }
 
 void tell_end_of_allocation(const std::string& job, const launch::LaunchSpec& spec, const Context& context) {
-  if (const auto why = end_of_allocation(job, context))
+  if (const auto why = cluster::end_of_allocation(job, context.environment))
     std::cerr << fmt::format("{}: allocation {} has ended: {}\n", spec.name, job, *why) << std::flush;
 }
 

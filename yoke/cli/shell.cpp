@@ -20,7 +20,8 @@ struct ShellArgs {
 };
 
 int run_shell(const ShellArgs& args, Context& context) {
-  const auto allocation = find_allocation(args.in, context);
+  const auto allocation =
+      cluster::find_allocation(args.in, context.installation.executable.string(), context.environment);
   const auto node = args.node.empty() ? allocation.nodes.front().name : args.node;
   check_node(allocation, node);
   auto words = cluster::srun_in_job(allocation.job, node);

@@ -13,9 +13,9 @@
 #include "yoke/base/format.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/frame/allocations.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/cli/options/job.h"
+#include "yoke/cluster/held.h"
 #include "yoke/device/process/info.h"
 #include "yoke/device/process/signal.h"
 #include "yoke/launch/plan/rank_list.h"
@@ -110,7 +110,7 @@ bool stop_allocation(const StopArgs& args, Context& context) {
   if (args.job.empty()) return false;
   cluster::Allocation held;
   try {
-    held = choose_held(args.job, context);
+    held = cluster::choose_held(args.job, context.environment);
   } catch (const Error& error) {
     if (error.code() == ErrorCode::kNotFound) return false;
     throw;
@@ -128,7 +128,7 @@ bool stop_allocation(const StopArgs& args, Context& context) {
                 args.job, held.job);
   }
   const auto limit = std::chrono::duration<double>(args.timeout_s > 0 ? args.timeout_s : kReleasePatience.count());
-  release_allocation(held, std::chrono::ceil<milliseconds>(limit), context);
+  release_allocation(held, std::chrono::ceil<milliseconds>(limit), context.environment);
   context.out << fmt::format("allocation {} is given back\n", held.job);
   return true;
 }

@@ -2,22 +2,16 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <cmath>
-#include <csignal>
 #include <filesystem>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
-#include "yoke/base/cgroup_limits.h"
 #include "yoke/base/clock.h"
 #include "yoke/base/error.h"
-#include "yoke/base/format.h"
 #include "yoke/base/process.h"
-#include "yoke/base/signal_name.h"
 #include "yoke/base/terminal.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
@@ -26,13 +20,8 @@
 #include "yoke/cli/frame/progress_line.h"
 #include "yoke/cli/options/value.h"
 #include "yoke/contract/variables.h"
-#include "yoke/program/measured_program.h"
-#include "yoke/program/private_folder.h"
 #include "yoke/tui/terminal.h"
-#include "yoke/tune/program.h"
-#include "yoke/tune/report.h"
-#include "yoke/tune/search.h"
-#include "yoke/tune/step_times.h"
+#include "yoke/tune/tuner.h"
 #include "yoke/view/chart.h"
 
 namespace yoke::cli {
@@ -52,284 +41,6 @@ struct TuneArgs {
 
 constexpr int64_t kDefaultSoak = 200;
 constexpr double kDefaultSoakSeconds = 60;
-constexpr std::chrono::seconds kGrace{10};
-constexpr const char* kUnwritten = "step times are not written";  // the warning of a rank, in C++ and in Python
-
-/// What one run of the program has shown.
-struct Observation {
-  std::optional<tune::Pace> pace;
-  int64_t num_steps = 0, num_ranks = 1;
-  int64_t num_rank_steps = 0;  ///< The sum over the ranks of this host.
-  double wall_seconds = 0, soak_seconds = 0;
-  tune::Memory memory = {};
-  double growth_bytes_per_step = 0;
-  std::optional<int> status;  ///< If it ended by itself.
-  bool is_without_progress = false, is_stopped_before_oom = false, is_unwritten = false;
-  std::string output;
-};
-
-class Tuner {
- public:
-  Tuner(const TuneArgs& args, const Context& context)
-      : args_(args),
-        context_(context),
-        search_(args.search),
-        folder_(context.environment.value_or("TMPDIR", "/tmp"), "tune"),
-        progress_(context.environment) {
-    search_.margin = args.margin_percent / 100;
-    search_.tolerance = args.tolerance_percent / 100;
-    search_.is_per_rank = !args.is_global;
-    handover_ = {.variable = args.variable, .option = args.option};
-    const bool is_in_words = !args.option.empty() || tune::has_placeholder(context.rest);
-    if (handover_.variable.empty() && !is_in_words) handover_.variable = "BATCH_SIZE";
-  }
-
-  /// Runs the program until there is an answer. nullopt: interrupted.
-  std::optional<tune::Report> tune() {
-    while (true) {
-      const auto decision = tune::decide(search_, measurements_);
-      if (const auto* const probe = std::get_if<tune::Probe>(&decision)) {
-        if (!measure(*probe)) return std::nullopt;
-        continue;
-      }
-      tune::Report report{search_, measurements_, std::get<tune::Answer>(decision), std::nullopt};
-      const bool has_answer = report.answer.chosen && !report.answer.is_ignored;
-      if (!has_answer || args_.soak.value_or(kDefaultSoak) == 0) return report;
-      const auto num_before = measurements_.size();
-      if (!soak(report)) return std::nullopt;
-      if (measurements_.size() == num_before) return report;
-    }
-  }
-
-  int interruption() const { return interruption_; }
-  const std::vector<tune::Measurement>& measurements() const { return measurements_; }
-  const tune::SearchOptions& search() const { return search_; }
-  /// The end of the output of the last run.
-  const std::string& last_output() const { return last_output_; }
-
-  /// How the program is told its batch size, for messages.
-  std::string handover_words() const {
-    if (!handover_.variable.empty()) return handover_.variable;
-    return !handover_.option.empty() ? handover_.option : "{}";
-  }
-
- private:
-  std::vector<std::string> environment_for(int64_t batch, bool has_worst_case, const std::string& folder) const {
-    auto environment = with_python_hooks(context_.environment, context_.installation);
-    if (!handover_.variable.empty()) environment.set(handover_.variable, std::to_string(batch));
-    environment.set(variable::kStepTimes, folder);
-    environment.erase(variable::kTuneWorstCase);
-    if (has_worst_case) environment.set(variable::kTuneWorstCase, "1");
-    return environment.to_strings();
-  }
-
-  /// Runs the program until `is_enough`. nullopt: interrupted.
-  template <typename IsEnough>
-  std::optional<Observation> observe(const tune::Probe& probe, const IsEnough& is_enough) {
-    const auto folder = folder_.path() / std::to_string(num_runs_++);
-    std::filesystem::create_directory(folder);
-    const auto begin = Clock::now();
-    auto last_progress = begin;
-    Observation seen;
-    tune::StepTimeFolder steps(folder);
-    program::MeasuredProgram program({.argv = tune::with_batch(context_.rest, handover_, probe.batch),
-                                      .environment = environment_for(probe.batch, probe.has_worst_case, folder),
-                                      .copy_to = args_.shows_output ? STDERR_FILENO : kNullStream});
-    const auto seconds_since = [](Clock::time_point time) {
-      return std::chrono::duration<double>(Clock::now() - time).count();
-    };
-    while (true) {
-      program.wait(messages_, std::chrono::milliseconds(100));
-      const auto ranks = steps.read();
-      if (take(ranks, seen)) last_progress = Clock::now();
-      seen.wall_seconds = seconds_since(begin);
-      if (program.interruption() || program.status()) break;
-      if (is_enough(seen)) break;
-      seen.is_stopped_before_oom = available_memory_bytes() < host_available_ / 50;
-      seen.is_without_progress = seconds_since(last_progress) > args_.timeout_s;
-      seen.is_unwritten = program.output().find(kUnwritten) != std::string::npos;
-      if (seen.is_stopped_before_oom || seen.is_without_progress || seen.is_unwritten) break;
-      show(probe, seen);
-    }
-    seen.status = program.status();
-    const bool has_interruption = program.interruption().has_value();
-    const auto grace = seen.is_stopped_before_oom ? std::chrono::milliseconds(0)
-                       : ignores_sigterm_         ? std::chrono::milliseconds(500)
-                       : has_interruption         ? std::chrono::milliseconds(3000)
-                                                  : std::chrono::milliseconds(kGrace);
-    if (!program.end(messages_, grace) && !seen.is_stopped_before_oom) ignores_sigterm_ = true;
-    if (has_interruption || program.interruption()) {
-      interruption_ = program.interruption().value_or(SIGINT);
-      return std::nullopt;
-    }
-    take(steps.read(), seen);
-    seen.wall_seconds = seconds_since(begin);
-    seen.output = program.output();
-    last_output_ = seen.output;
-    std::error_code ignored;
-    std::filesystem::remove_all(folder, ignored);
-    return seen;
-  }
-
-  /// Returns whether there are new steps.
-  bool take(const std::vector<tune::RankSteps>& ranks, Observation& seen) const {
-    if (ranks.empty()) return false;
-    int64_t num_steps = INT64_MAX, num_rank_steps = 0;
-    for (const auto& rank : ranks) {
-      num_steps = std::min(num_steps, rank.num_steps());
-      num_rank_steps += rank.num_steps();
-    }
-    // A rank that appears later than the others adds steps although all ranks together have no more than before.
-    if (num_steps == 0 || num_rank_steps == seen.num_rank_steps) return false;
-    seen.num_rank_steps = num_rank_steps;
-    seen.num_steps = num_steps;
-    seen.num_ranks = ranks.front().world_size;
-    seen.pace = tune::pace_of(ranks, {.max_seconds = args_.seconds});
-    seen.soak_seconds = ranks.front().ends.back().seconds - ranks.front().ends.front().seconds;
-    seen.memory = tune::memory_of(ranks);
-    seen.growth_bytes_per_step = tune::host_growth(ranks);
-    return true;
-  }
-
-  void show(const tune::Probe& probe, const Observation& seen) {
-    progress_.show(fmt::format("batch size {} ({}): {}", probe.batch, probe.purpose,
-                               seen.num_steps == 0
-                                   ? fmt::format("starting, {:.0f} s", seen.wall_seconds)
-                                   : fmt::format("{} steps, {:.0f} s", seen.num_steps, seen.wall_seconds)));
-  }
-
-  void finish(const tune::Measurement& run) {
-    progress_.clear();
-    std::cerr << fmt::format("batch size {}: {}\n", run.batch, to_line(run, search_)) << std::flush;
-  }
-
-  void look_at_memory() {
-    host_available_ = available_memory_bytes();
-    host_limit_ = args_.memory_mib ? *args_.memory_mib << 20 : host_available_;
-  }
-
-  /// The last line of what the program printed, as a part of a sentence.
-  static std::string last_words(const std::string& output) {
-    auto line = tune::last_lines(output, 1);
-    std::erase(line, '\n');
-    const auto begin = line.find_first_not_of(' ');
-    return begin == line.npos ? "" : ": " + line.substr(begin);
-  }
-
-  tune::Measurement judged(const tune::Probe& probe, const Observation& seen) const {
-    tune::Measurement run{.batch = probe.batch, .has_worst_case = probe.has_worst_case};
-    run.wall_seconds = seen.wall_seconds;
-    run.num_ranks = seen.num_ranks;
-    run.memory = seen.memory;
-    run.memory[0].limit_bytes = host_limit_;
-    if (seen.pace) {
-      run.step_seconds = seen.pace->step_seconds;
-      run.spread_percent = seen.pace->spread_percent;
-      run.num_steps = seen.pace->num_steps;
-    }
-    const tune::Ending ending{seen.status.value_or(0), seen.output};
-    const auto fail = [&](tune::Outcome outcome, std::string reason) {
-      run.outcome = outcome;
-      run.reason = std::move(reason);
-    };
-    if (seen.is_stopped_before_oom) {
-      fail(tune::Outcome::kOutOfMemory, "yoke ended the program because this host's memory was nearly used up");
-    } else if (seen.is_unwritten) {
-      fail(tune::Outcome::kFailed,
-           fmt::format("its ranks could not write step times into {}", folder_.path().string()));
-    } else if (ending.status != 0) {
-      fail(tune::is_out_of_memory(ending) ? tune::Outcome::kOutOfMemory : tune::Outcome::kFailed,
-           describe_end(ending.status));
-    } else if (seen.num_steps == 0) {
-      const auto when = seen.is_without_progress ? fmt::format("in {:g} s (--timeout)", args_.timeout_s)
-                                                 : std::string("before the program ended");
-      fail(tune::Outcome::kFailed, fmt::format("no optimizer of yoke or torch has stepped {}", when));
-    } else if (seen.is_without_progress) {
-      fail(tune::Outcome::kFailed, fmt::format("no step ended for {:g} s (--timeout)", args_.timeout_s));
-    } else if (!seen.pace) {
-      fail(tune::Outcome::kFailed,
-           fmt::format("the program ended after {}, which are too few to measure; let it train longer",
-                       counted(seen.num_steps, "step")));
-    }
-    return run;
-  }
-
-  bool measure(const tune::Probe& probe) {
-    look_at_memory();
-    const auto seen = observe(probe, [&](const Observation& now) { return now.pace && now.pace->is_enough; });
-    if (!seen) return false;
-    auto run = judged(probe, *seen);
-    measurements_.push_back(run);
-    // The last lines of the first size are shown with the error, if no size works.
-    if (run.outcome == tune::Outcome::kFailed && seen->status) run.reason += last_words(seen->output);
-    finish(run);
-    // A batch that is divided among the ranks should be divisible.
-    if (!search_.is_per_rank) search_.multiple_of = std::lcm(args_.search.multiple_of, run.num_ranks);
-    return true;
-  }
-
-  /// Runs the answer for longer. If it does not hold, measurements_ has one more, and the search goes on.
-  bool soak(tune::Report& report) {
-    const auto num_steps = args_.soak.value_or(kDefaultSoak);
-    const auto limit = args_.soak_s.value_or(args_.soak ? HUGE_VAL : kDefaultSoakSeconds);
-    const tune::Probe probe{report.answer.chosen->batch, false, "checking the answer"};
-    look_at_memory();
-    const auto seen =
-        observe(probe, [&](const Observation& now) { return now.num_steps >= num_steps || now.soak_seconds > limit; });
-    if (!seen) return false;
-    auto run = judged(probe, *seen);
-    if (run.outcome == tune::Outcome::kOutOfMemory) {
-      finish(run);
-      measurements_.push_back(run);
-      return true;
-    }
-    if (run.outcome == tune::Outcome::kFailed) {
-      report.answer.warnings.push_back(
-          fmt::format("the check of the answer failed after {} steps: {}", seen->num_steps, run.reason));
-      return true;
-    }
-    report.soak = tune::Soak{.num_steps = seen->num_steps,
-                             .seconds = seen->soak_seconds,
-                             .samples_per_second = tune::samples_per_second(run, search_.is_per_rank),
-                             .memory = run.memory,
-                             .growth_bytes_per_step = seen->growth_bytes_per_step};
-    if (seen->num_steps < num_steps && seen->status) {
-      report.answer.warnings.push_back(
-          fmt::format("the program ended after {} of the {} steps of --soak", seen->num_steps, num_steps));
-    }
-    add_growth_warning(*report.soak, report.answer);
-    const auto measured = tune::samples_per_second(*report.answer.chosen, search_.is_per_rank);
-    if (report.soak->samples_per_second < 0.8 * measured) {
-      report.answer.warnings.push_back(fmt::format(
-          "the check of the answer gave {} samples/s instead of {}, so one of the two is wrong: other programs may use "
-          "this machine, or the first steps may be faster than later ones",
-          format_rate(report.soak->samples_per_second), format_rate(measured)));
-    }
-    return true;
-  }
-
-  static void add_growth_warning(const tune::Soak& soak, tune::Answer& answer) {
-    if (soak.growth_bytes_per_step <= 0) return;
-    const auto& host = soak.memory[0];
-    const double left = static_cast<double>(host.limit_bytes - host.peak_bytes) / soak.growth_bytes_per_step;
-    answer.warnings.push_back(
-        fmt::format("memory grows by {} in each step, and would be used up after {:.0f} more steps",
-                    format_bytes(static_cast<int64_t>(soak.growth_bytes_per_step)), std::max(0.0, left)));
-  }
-
-  const TuneArgs& args_;
-  const Context& context_;
-  tune::SearchOptions search_;
-  tune::Handover handover_;
-  program::SignalMessages messages_;  // before the folder, so that a signal cannot end this process without removing it
-  program::PrivateFolder folder_;
-  ProgressLine progress_;
-  std::vector<tune::Measurement> measurements_;
-  std::string last_output_;
-  int64_t host_available_ = 0, host_limit_ = 0;  // when the current run began
-  int num_runs_ = 0, interruption_ = 0;
-  bool ignores_sigterm_ = false;
-};
 
 void check_args(const TuneArgs& args, const Context& context) {
   const auto refuse = [](const std::string& why) { throw Error(ErrorCode::kInvalidArgument, "{}", why); };
@@ -378,23 +89,6 @@ std::string throughput_chart(const tune::Report& report, const Context& context,
                                                                                  isatty(STDOUT_FILENO) != 0)});
 }
 
-[[noreturn]] void report_no_answer(const Tuner& tuner, const tune::Report& report, const Context& context) {
-  if (report.answer.is_ignored) {
-    throw Error(ErrorCode::kFailedPrecondition,
-                "{} seems to be ignored: a step takes the same time and memory with {} as with {}. Let the program "
-                "read it (see --variable, --option and {{}} in --help); if it does, give a larger --min",
-                tuner.handover_words(), report.answer.fastest->batch, report.measurements.front().batch);
-  }
-  auto message = report.answer.problem;
-  const auto& last = report.measurements.back();
-  if (last.outcome == tune::Outcome::kFailed) message = fmt::format("with batch size {}, {}", last.batch, message);
-  if (last.outcome == tune::Outcome::kOk) throw Error(ErrorCode::kFailedPrecondition, "{}", message);
-  const auto lines = tune::last_lines(tuner.last_output(), 10);
-  if (lines.empty()) throw Error(ErrorCode::kFailedPrecondition, "{}; it printed nothing", message);
-  throw Error(ErrorCode::kFailedPrecondition, "{}; the last lines of {}:\n{}", message, printable(context.rest[0]),
-              lines.substr(0, lines.size() - 1));
-}
-
 void print_report(const tune::Report& report, const TuneArgs& args, Context& context) {
   for (const auto& warning : report.answer.warnings) std::cerr << "yoke tune: warning: " << warning << std::endl;
   if (args.prints_number) {
@@ -406,9 +100,34 @@ void print_report(const tune::Report& report, const TuneArgs& args, Context& con
               << tune::to_text(report);
 }
 
+tune::TunerOptions options_of(const TuneArgs& args, const Context& context) {
+  auto search = args.search;
+  search.margin = args.margin_percent / 100;
+  search.tolerance = args.tolerance_percent / 100;
+  search.is_per_rank = !args.is_global;
+  return {.argv = context.rest,
+          .environment = with_python_hooks(context.environment, context.installation),
+          .handover = {.variable = args.variable, .option = args.option},
+          .search = search,
+          .host_bytes = args.memory_mib ? std::optional(*args.memory_mib << 20) : std::nullopt,
+          .seconds = args.seconds,
+          .timeout_s = args.timeout_s,
+          .soak_steps = args.soak.value_or(kDefaultSoak),
+          .soak_seconds = args.soak_s.value_or(args.soak ? HUGE_VAL : kDefaultSoakSeconds),
+          .copy_to = args.shows_output ? STDERR_FILENO : kNullStream};
+}
+
 int tune_batch(const TuneArgs& args, Context& context) {
-  Tuner tuner(args, context);
+  ProgressLine progress(context.environment);
+  auto options = options_of(args, context);
+  options.on_progress = progress.teller();
+  options.on_measured = [&](const tune::Measurement& run, const tune::SearchOptions& search) {
+    progress.clear();
+    std::cerr << fmt::format("batch size {}: {}\n", run.batch, to_line(run, search)) << std::flush;
+  };
+  tune::Tuner tuner(std::move(options));
   const auto report = tuner.tune();
+  progress.clear();
   if (!report) {
     tune::Report so_far{tuner.search(), tuner.measurements(), {}, std::nullopt};
     if (!so_far.measurements.empty()) {
@@ -416,8 +135,9 @@ int tune_batch(const TuneArgs& args, Context& context) {
     }
     return 128 + tuner.interruption();
   }
-  if (args.json) print_json(tune::to_json(*report), context);
-  if (!report->answer.chosen || report->answer.is_ignored) report_no_answer(tuner, *report, context);
+  if (args.json)
+    context.out << tune::to_json(*report).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+  if (!report->answer.chosen || report->answer.is_ignored) throw tuner.no_answer(*report);
   if (!args.json) print_report(*report, args, context);
   return kExitOk;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 
 #include "yoke/base/environment.h"
@@ -21,6 +22,12 @@ class ProgressLine {
   /// Shows the text at once, for work that always takes long and has few steps.
   void show_now(const std::string& text);
   void clear();
+
+  /// How rooms tell what they are doing: the function shows a text as show() does, and clears the line for "". It must
+  /// not outlive this object.
+  std::function<void(const std::string&)> teller() {
+    return [this](const std::string& text) { text.empty() ? clear() : show(text); };
+  }
 
  private:
   bool is_shown_, has_text_ = false;

@@ -2,13 +2,10 @@
 // nodes.
 #pragma once
 
-#include <optional>
 #include <string>
-#include <vector>
 
 #include "yoke/cli/command.h"
-#include "yoke/cluster/allocation.h"
-#include "yoke/cluster/reach.h"
+#include "yoke/cluster/open.h"
 
 namespace CLI {
 class App;
@@ -20,28 +17,7 @@ namespace yoke::cli {
 /// Adds --in JOB. `name` must outlive the parsing.
 CLI::Option* add_in_option(CLI::App& command, std::string& name);
 
-/// An allocation that can be used now.
-struct OpenAllocation {
-  cluster::Allocation allocation;
-  cluster::Transport transport = cluster::Transport::kResident;
-  std::vector<cluster::Reached> reached;  ///< With Transport::kResident: an element for each node.
-
-  /// The nodes, or those with the given names, as hosts. Uses up the connections.
-  /// Errors  kNotFound: a name is not that of a node.
-  std::vector<launch::Host> take_hosts(const std::vector<std::string>& names = {});
-};
-
-/// Finds the allocation that `name` means and connects to its nodes. A Slurm job of this user that `yoke alloc` did not
-/// make is used by srun; so is an allocation whose nodes cannot be reached from here. Then a line on standard error
-/// says so.
-/// Errors  kNotFound: there is none, or it has ended, and why; kUnavailable: it still waits, and why, or neither its
-/// nodes nor Slurm answer; kPermissionDenied: it belongs to a different user.
-OpenAllocation open_allocation(const std::string& name, const Context& context);
-
-/// The same without connections, for commands that use srun.
-cluster::Allocation find_allocation(const std::string& name, const Context& context);
-
-/// Why the allocation has ended, if Slurm says so; nullopt if it runs, or nothing is known.
-std::optional<std::string> end_of_allocation(const std::string& job, const Context& context);
+/// cluster::open_allocation(). A line on standard error says so if srun is used instead of agents.
+cluster::OpenAllocation open_allocation(const std::string& name, const Context& context);
 
 }  // namespace yoke::cli

@@ -1,4 +1,4 @@
-#include "yoke/cli/frame/allocations.h"
+#include "yoke/cluster/held.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -12,34 +12,43 @@
 #include "yoke/slurm/job/holding.h"
 #include "yoke/slurm/words/programs.h"
 
-namespace yoke::cli {
+namespace yoke::cluster {
 namespace {
 
 using slurm::Phase;
 
 constexpr std::chrono::milliseconds kFirstReleasePause{20}, kLongestReleasePause{2000};
+/// Slurm first says that a job is completing, and later why.
+constexpr int kEndTries = 20, kEndPauseMs = 100;
+/// How long a command may stay after its job for a slurmctld that does not answer.
+constexpr std::chrono::seconds kEndQuestion{2};
 
 }  // namespace
 
-std::vector<HeldAllocation> held_allocations(const Context& context) {
+std::string kept_log_text(const std::string& job, const Environment& environment) {
+  const auto log = kept_log(job, environment);
+  return log ? "; what its keeper and srun said is in " + printable(log->string()) : "";
+}
+
+std::vector<HeldAllocation> held_allocations(const Environment& environment) {
   std::vector<HeldAllocation> result;
   std::string silent;  // why Slurm does not answer, so that it is asked once
   std::string here;    // its cluster, once it is known
-  for (auto& one : cluster::list_allocations(context.environment)) {
+  for (auto& one : list_allocations(environment)) {
     HeldAllocation held{.allocation = std::move(one), .state = "unknown", .reason = silent};
     try {
       if (silent.empty()) {
-        if (here.empty() && !held.allocation.cluster.empty()) here = slurm::cluster_name(context.environment);
+        if (here.empty() && !held.allocation.cluster.empty()) here = slurm::cluster_name(environment);
         if (!held.allocation.cluster.empty() && held.allocation.cluster != here) {
           held.state = kElsewhere;
           held.reason = "of cluster " + held.allocation.cluster;
           result.push_back(std::move(held));
           continue;
         }
-        const auto job = slurm::find_job(held.allocation.job, context.environment);
+        const auto job = slurm::find_job(held.allocation.job, environment);
         const auto phase = job ? phase_of(*job) : Phase::kEnded;
         if (phase == Phase::kEnded) {
-          cluster::end_allocation(held.allocation);
+          end_allocation(held.allocation);
           continue;
         }
         held.state = phase == Phase::kHeld ? "held" : phase == Phase::kWaiting ? "waiting" : "ending";
@@ -54,7 +63,7 @@ std::vector<HeldAllocation> held_allocations(const Context& context) {
   return result;
 }
 
-nlohmann::ordered_json to_json(const cluster::Allocation& allocation) {
+nlohmann::ordered_json to_json(const Allocation& allocation) {
   Json json = {{"job", allocation.job}, {"name", allocation.name.empty() ? Json() : Json(allocation.name)}};
   json["until"] = allocation.until == 0 ? Json() : Json(allocation.until);
   json["nodes"] = Json::array();
@@ -64,9 +73,9 @@ nlohmann::ordered_json to_json(const cluster::Allocation& allocation) {
   return json;
 }
 
-void check_cluster(const cluster::Allocation& allocation, const Context& context) {
+void check_cluster(const Allocation& allocation, const Environment& environment) {
   if (allocation.cluster.empty()) return;
-  const auto here = slurm::cluster_name(context.environment);
+  const auto here = slurm::cluster_name(environment);
   if (here == allocation.cluster) return;
   throw Error(
       ErrorCode::kFailedPrecondition,
@@ -75,35 +84,54 @@ void check_cluster(const cluster::Allocation& allocation, const Context& context
       allocation.job, printable(allocation.cluster), printable(here));
 }
 
-cluster::Allocation choose_held(const std::string& name, const Context& context) {
+Allocation choose_held(const std::string& name, const Environment& environment) {
   try {
-    return choose_allocation(cluster::list_allocations(context.environment), name);
+    return choose_allocation(list_allocations(environment), name);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::kInvalidArgument) throw;
   }
-  std::vector<cluster::Allocation> living;
-  for (auto& one : held_allocations(context)) {
+  std::vector<Allocation> living;
+  for (auto& one : held_allocations(environment)) {
     if (one.state != kElsewhere) living.push_back(std::move(one.allocation));
   }
   return choose_allocation(living, name);
 }
 
-void cancel_job(const std::string& job, const Context& context) {
+std::optional<std::string> end_of_allocation(const std::string& job, const Environment& environment) {
   try {
-    slurm::ask({"scancel", job}, context.environment);
+    slurm::check_controller(environment, kEndQuestion);
+    for (int i = 0;; ++i) {
+      const auto found = slurm::find_job(job, environment);
+      if (!found) return "Slurm does not know it any more" + kept_log_text(job, environment);
+      const auto phase = phase_of(*found);
+      if (phase == slurm::Phase::kHeld || phase == slurm::Phase::kWaiting) return std::nullopt;
+      // While a job completes, its list of nodes lacks one that is down.
+      const bool is_known = phase == slurm::Phase::kEnded || found->reason == "TimeLimit";
+      if (is_known || i == kEndTries) {
+        return why_ended(*found, environment) + kept_log_text(job, environment);
+      }
+      poll(nullptr, 0, kEndPauseMs);
+    }
+  } catch (const Error&) {  // the message about the lost nodes has to be enough
+    return std::nullopt;
+  }
+}
+
+void cancel_job(const std::string& job, const Environment& environment) {
+  try {
+    slurm::ask({"scancel", job}, environment);
   } catch (const Error& error) {
     if (std::string_view(error.what()).find("Invalid job id") == std::string_view::npos) throw;
   }
 }
 
-void release_allocation(const cluster::Allocation& allocation, std::chrono::milliseconds limit,
-                        const Context& context) {
-  check_cluster(allocation, context);
-  cancel_job(allocation.job, context);
+void release_allocation(const Allocation& allocation, std::chrono::milliseconds limit, const Environment& environment) {
+  check_cluster(allocation, environment);
+  cancel_job(allocation.job, environment);
   auto pause = kFirstReleasePause;
   for (const auto until = std::chrono::steady_clock::now() + limit;;
        pause = std::min(pause * 3 / 2, kLongestReleasePause)) {
-    const auto job = slurm::find_job(allocation.job, context.environment);
+    const auto job = slurm::find_job(allocation.job, environment);
     if (!job || phase_of(*job) == Phase::kEnded) break;
     if (std::chrono::steady_clock::now() >= until) {
       throw Error(ErrorCode::kTimeout,
@@ -112,7 +140,7 @@ void release_allocation(const cluster::Allocation& allocation, std::chrono::mill
     }
     poll(nullptr, 0, static_cast<int>(pause.count()));
   }
-  cluster::remove_allocation(allocation);
+  remove_allocation(allocation);
 }
 
-}  // namespace yoke::cli
+}  // namespace yoke::cluster

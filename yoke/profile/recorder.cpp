@@ -1,4 +1,4 @@
-#include "yoke/cli/frame/recorder.h"
+#include "yoke/profile/recorder.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -8,7 +8,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/user_socket.h"
 
-namespace yoke::cli {
+namespace yoke::profile {
 
 std::string Recorder::listen() {
   std::string name;
@@ -73,4 +73,4 @@ void Recorder::on_hello(int64_t number, Program& program, const ProfileHello& he
   }
 }
 
-}  // namespace yoke::cli
+}  // namespace yoke::profile

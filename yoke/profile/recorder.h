@@ -1,4 +1,4 @@
-// yoke/cli/frame/recorder.h -- exchanges messages with the programs that record traces for `yoke profile`.
+// yoke/profile/recorder.h -- exchanges messages with the programs that record traces for `yoke profile`.
 #pragma once
 
 #include <poll.h>
@@ -13,7 +13,7 @@
 #include "yoke/base/line_connection.h"
 #include "yoke/profile/recording.h"
 
-namespace yoke::cli {
+namespace yoke::profile {
 
 /// A process that runs, as /proc shows it before it is asked.
 struct AskedProgram {
@@ -23,7 +23,7 @@ struct AskedProgram {
 
 class Recorder {
  public:
-  explicit Recorder(const profile::RecordingOptions& options) : recording_(options) {}
+  explicit Recorder(const RecordingOptions& options) : recording_(options) {}
 
   /// Listens for new programs. Returns the value of YOKE_PROFILE that makes them connect. Errors  as errno says.
   std::string listen();
@@ -35,7 +35,7 @@ class Recorder {
   /// Reads and answers the messages that have arrived, without waiting.
   void handle();
 
-  const profile::Recording& recording() const { return recording_; }
+  const Recording& recording() const { return recording_; }
   std::chrono::steady_clock::time_point last_news() const { return last_news_; }
 
  private:
@@ -49,11 +49,11 @@ class Recorder {
   void read(int64_t number, Program& program);
   void on_hello(int64_t number, Program& program, const ProfileHello& hello);
 
-  profile::Recording recording_;
+  Recording recording_;
   UniqueFd listener_;
   std::map<int64_t, Program> programs_;  ///< The key is the program's number.
   int64_t num_programs_ = 0;
   std::chrono::steady_clock::time_point last_news_ = std::chrono::steady_clock::now();
 };
 
-}  // namespace yoke::cli
+}  // namespace yoke::profile

@@ -1,11 +1,10 @@
-#include "yoke/cli/frame/environment_step.h"
+#include "yoke/environment/step.h"
 
 #include <unistd.h>
 
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
-#include <iostream>
 
 #include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
@@ -14,28 +13,27 @@
 #include "yoke/base/signal_name.h"
 #include "yoke/base/text.h"
 
-namespace yoke::cli {
+namespace yoke::environment {
 
-environment::PipFacts ask_python(const std::string& python, std::vector<std::string> words, const Context& context) {
-  const auto script = context.installation.share / "python" / "yoke_environment.py";
-  words.insert(words.begin(), {python, "-I", script.string()});
-  const auto answer = run_quietly(words, context.environment);
-  if (answer.status == 0) return environment::parse_pip_facts(answer.out);
+PipFacts ask_python(const PythonToAsk& asked, std::vector<std::string> words) {
+  words.insert(words.begin(), {asked.python, "-I", asked.script.string()});
+  const auto answer = run_quietly(words, asked.environment);
+  if (answer.status == 0) return parse_pip_facts(answer.out);
   const auto lines = lines_of(answer.err);
-  throw Error(ErrorCode::kFailedPrecondition, "{} does not say what it has: {}", printable(python),
+  throw Error(ErrorCode::kFailedPrecondition, "{} does not say what it has: {}", printable(asked.python),
               lines.empty() ? describe_end(answer.status) : std::string(lines.back()));
 }
 
-void run_environment_step(const environment::Step& step, const std::string& what, const Environment& variables) {
+void run_step(const Step& step, const std::string& what, const Environment& variables, int copy_to) {
   constexpr size_t kMaxKept = 65'536;
-  const bool is_venv = step.kind == environment::Step::Kind::kVenv;
+  const bool is_venv = step.kind == Step::Kind::kVenv;
   HeldSignals signals;
   auto pipe = make_pipe();
   // pip writes its progress to standard output and errors to standard error; venv writes both to standard output.
   const pid_t child = spawn({.argv = step.argv,
                              .environment = variables.to_strings(),
                              .in = kNullStream,
-                             .out = is_venv ? pipe.write_end.value() : STDERR_FILENO,
+                             .out = is_venv ? pipe.write_end.value() : copy_to,
                              .err = pipe.write_end.value(),
                              .death_signal = SIGTERM,
                              .blocked_signals = BlockedSignals::kNone});
@@ -51,7 +49,7 @@ void run_environment_step(const environment::Step& step, const std::string& what
     if (count < 0) break;
     output.append(buffer, static_cast<size_t>(count));
     if (output.size() > 2 * kMaxKept) output.erase(0, output.size() - kMaxKept);
-    std::cerr.write(buffer, count).flush();
+    [[maybe_unused]] const auto written = write(copy_to, buffer, static_cast<size_t>(count));
   }
   const int status = wait_for_child(child);
   if (status == 0) return;
@@ -62,7 +60,7 @@ void run_environment_step(const environment::Step& step, const std::string& what
   if (is_venv && !error && space.available < kFull) output += "No space left on device";
   constexpr const char* kNames[] = {"venv", "pip", "compiling"};
   throw Error(ErrorCode::kFailedPrecondition, "{}: {}: {}; {}", what, kNames[static_cast<int>(step.kind)],
-              describe_end(status), environment::advice_for(step.kind, output));
+              describe_end(status), advice_for(step.kind, output));
 }
 
-}  // namespace yoke::cli
+}  // namespace yoke::environment

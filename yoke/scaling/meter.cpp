@@ -1,8 +1,7 @@
-#include "yoke/cli/plan_measure.h"
+#include "yoke/scaling/meter.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -13,10 +12,8 @@
 #include "yoke/base/clock.h"
 #include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
-#include "yoke/base/process.h"
 #include "yoke/base/signal_name.h"
 #include "yoke/base/text.h"
-#include "yoke/cli/frame/progress_line.h"
 #include "yoke/contract/variables.h"
 #include "yoke/launch/process/descendants.h"
 #include "yoke/profile/trace_file.h"
@@ -25,7 +22,7 @@
 #include "yoke/tune/program.h"
 #include "yoke/tune/step_times.h"
 
-namespace yoke::cli {
+namespace yoke::scaling {
 namespace {
 
 namespace fs = std::filesystem;
@@ -53,15 +50,12 @@ struct Copy {
 
 class TrainingMeter {
  public:
-  TrainingMeter(const PlanMeasureOptions& options, const Context& context)
-      : options_(options),
-        context_(context),
-        folder_(context.environment.value_or("TMPDIR", "/tmp"), "plan"),
-        progress_(context.environment) {}
+  explicit TrainingMeter(const MeterOptions& options)
+      : options_(options), folder_(options.environment.value_or("TMPDIR", "/tmp"), "plan") {}
 
   std::optional<MeasuredTraining> measure() {
     MeasuredTraining measured;
-    const auto alone = time_steps({context_.rest}, "timing steps");
+    const auto alone = time_steps({options_.argv}, "timing steps");
     if (alone.empty()) return std::nullopt;
     measured.step_seconds = alone[0].pace->step_seconds;
     measured.spread_percent = alone[0].pace->spread_percent;
@@ -82,10 +76,8 @@ class TrainingMeter {
   int interruption() const { return interruption_; }
 
  private:
-  Environment environment_for(const fs::path& folder) const {
-    auto environment = with_python_hooks(context_.environment, context_.installation);
-    environment.set(variable::kStepTimes, folder.string());
-    return environment;
+  void tell(const std::string& text) const {
+    if (options_.on_progress) options_.on_progress(text);
   }
 
   fs::path new_folder() {
@@ -98,38 +90,19 @@ class TrainingMeter {
     const auto lines = tune::last_lines(program.output(), 10);
     return {ErrorCode::kFailedPrecondition, "{}{}", what,
             lines.empty() ? std::string("; it printed nothing")
-                          : fmt::format("; the last lines of {}:\n{}", printable(context_.rest[0]),
+                          : fmt::format("; the last lines of {}:\n{}", printable(options_.argv[0]),
                                         lines.substr(0, lines.size() - 1))};
   }
 
   /// Without a GPU of its own, each copy of a program that uses GPUs would use the first one.
   std::vector<Words> commands_of_copies(int64_t num_copies, bool uses_gpus) const {
-    std::vector<Words> commands(static_cast<size_t>(num_copies), context_.rest);
-    if (!uses_gpus) return commands;
-    const auto yoke = context_.installation.executable.string();
-    const auto output = run_quietly({yoke, "visible", "--json"}, context_.environment);
+    if (!uses_gpus) return std::vector<Words>(static_cast<size_t>(num_copies), options_.argv);
+    const auto output = run_quietly({options_.yoke, "visible", "--json"}, options_.environment);
     if (output.status != 0) {
       throw Error(ErrorCode::kUnavailable, "`yoke visible` did not tell which GPUs the copies can have: {}",
                   printable(output.err));
     }
-    const auto devices = nlohmann::json::parse(output.out).at("devices");  // in the order of programs
-    std::vector<std::string> ids;
-    for (const auto& device : devices) {
-      if (!device.at("visible").get<bool>() || device.at("vendor") != devices[0].at("vendor")) continue;
-      const auto& instance = device.at("instance");
-      ids.push_back(device.at("index").dump() + (instance.is_null() ? "" : ":" + instance.dump()));
-    }
-    if (ids.size() < commands.size()) {
-      throw Error(
-          ErrorCode::kFailedPrecondition,
-          "--neighbours {}: each copy of {} needs a GPU of its own, and programs see {} here; see `yoke visible`",
-          num_copies, printable(context_.rest[0]), ids.size());
-    }
-    for (size_t i = 0; i < commands.size(); ++i) {
-      const Words pinned = {yoke, "visible", "--set", ids[i], "--"};
-      commands[i].insert(commands[i].begin(), pinned.begin(), pinned.end());
-    }
-    return commands;
+    return commands_with_gpus(options_, num_copies, output.out);
   }
 
   /// A FIFO for each copy, by which they wait for each other after each step.
@@ -150,16 +123,16 @@ class TrainingMeter {
     const auto fifos = commands.size() > 1 ? new_fifos(commands.size()) : std::vector<std::string>();
     for (size_t i = 0; i < commands.size(); ++i) {
       const auto folder = new_folder();
-      auto environment = environment_for(folder);
+      auto environment = options_.environment;
+      environment.set(variable::kStepTimes, folder.string());
       if (!fifos.empty()) environment.set(variable::kLockStep, fifos[i]);
       copies.push_back(
           {.argv = commands[i], .environment = environment.to_strings(), .times = tune::StepTimeFolder(folder)});
     }
     // The end of the measured program ends the copies too, because all of them are descendants of this process.
     for (size_t i = 1; i < copies.size(); ++i) start(copies[i]);
-    program::MeasuredProgram program({.argv = copies[0].argv,
-                                      .environment = copies[0].environment,
-                                      .copy_to = options_.shows_output ? STDERR_FILENO : kNullStream});
+    program::MeasuredProgram program(
+        {.argv = copies[0].argv, .environment = copies[0].environment, .copy_to = options_.copy_to});
     const auto begin = Clock::now();
     while (!program.status() && !program.interruption() && !have_enough(copies)) {
       program.wait(messages_, std::chrono::milliseconds(100));
@@ -169,10 +142,10 @@ class TrainingMeter {
         num_steps += copy.num_steps;
       }
       if (!program.status() && !program.interruption()) require_progress(copies, program);
-      progress_.show(fmt::format("{}: {} steps, {:.0f} s", purpose, num_steps,
-                                 std::chrono::duration<double>(Clock::now() - begin).count()));
+      tell(fmt::format("{}: {} steps, {:.0f} s", purpose, num_steps,
+                       std::chrono::duration<double>(Clock::now() - begin).count()));
     }
-    progress_.clear();
+    tell("");
     const auto status = program.status();
     program.end(messages_, std::chrono::seconds(3));
     if (program.interruption()) {
@@ -229,7 +202,7 @@ class TrainingMeter {
     }
     throw Error(ErrorCode::kFailedPrecondition,
                 "copy {} of {} {}, and its output is not kept; start {} at once to see what it says",
-                &behind - copies.data() + 1, printable(context_.rest[0]), behind.problem(options_.timeout_s),
+                &behind - copies.data() + 1, printable(options_.argv[0]), behind.problem(options_.timeout_s),
                 copies.size());
   }
 
@@ -237,7 +210,7 @@ class TrainingMeter {
   Error end_without_steps(const program::MeasuredProgram& program, int status, int64_t num_steps) const {
     constexpr int kNotFound = 127, kCannotRun = 126;  // as MeasuredProgram has it, if the program has not begun
     if (program.output().empty() && (status == kNotFound || status == kCannotRun)) {
-      return {ErrorCode::kFailedPrecondition, "{}: the program {}", printable(context_.rest[0]),
+      return {ErrorCode::kFailedPrecondition, "{}: the program {}", printable(options_.argv[0]),
               status == kNotFound ? "was not found" : "cannot be executed"};
     }
     if (status != 0) return failure(program, describe_end(status));
@@ -256,27 +229,18 @@ class TrainingMeter {
   /// Has `yoke profile` record some steps. Returns false if it was interrupted.
   bool record(MeasuredTraining& measured) {
     const auto folder = new_folder();
-    std::vector<std::string> argv = {context_.installation.executable.string(),
-                                     "profile",
-                                     "--shapes",
-                                     "--stop",
-                                     "--steps",
-                                     "8",
-                                     "--out",
-                                     folder.string(),
-                                     "--"};
-    argv.insert(argv.end(), context_.rest.begin(), context_.rest.end());
-    program::MeasuredProgram program({.argv = argv,
-                                      .environment = context_.environment.to_strings(),
-                                      .copy_to = options_.shows_output ? STDERR_FILENO : kNullStream});
+    Words argv = {options_.yoke, "profile", "--shapes", "--stop", "--steps", "8", "--out", folder.string(), "--"};
+    argv.insert(argv.end(), options_.argv.begin(), options_.argv.end());
+    program::MeasuredProgram program(
+        {.argv = argv, .environment = options_.environment.to_strings(), .copy_to = options_.copy_to});
     const auto begin = Clock::now();
     while (!program.status() && !program.interruption()) {
       program.wait(messages_, std::chrono::milliseconds(200));
       const auto seconds = std::chrono::duration<double>(Clock::now() - begin).count();
       if (seconds > 2 * options_.timeout_s) throw failure(program, "the recording of steps did not end");
-      progress_.show(fmt::format("recording steps: {:.0f} s", seconds));
+      tell(fmt::format("recording steps: {:.0f} s", seconds));
     }
-    progress_.clear();
+    tell("");
     const auto status = program.status();
     program.end(messages_, std::chrono::seconds(3));
     if (program.interruption()) {
@@ -290,22 +254,41 @@ class TrainingMeter {
     return true;
   }
 
-  const PlanMeasureOptions& options_;
-  const Context& context_;
+  const MeterOptions& options_;
   program::SignalMessages messages_;  // before the folder, so that a signal cannot end this process without removing it
   program::PrivateFolder folder_;
-  ProgressLine progress_;
   int num_folders_ = 0, interruption_ = 0;
 };
 
 }  // namespace
 
-std::optional<MeasuredTraining> measure_training(const PlanMeasureOptions& options, const Context& context,
-                                                 int& interruption) {
-  TrainingMeter meter(options, context);
+std::optional<MeasuredTraining> measure_training(const MeterOptions& options, int& interruption) {
+  TrainingMeter meter(options);
   auto measured = meter.measure();
   interruption = meter.interruption();
   return measured;
 }
 
-}  // namespace yoke::cli
+std::vector<std::vector<std::string>> commands_with_gpus(const MeterOptions& options, int64_t num_copies,
+                                                         const std::string& visible) {
+  const auto devices = nlohmann::json::parse(visible).at("devices");  // in the order of programs
+  std::vector<std::string> ids;
+  for (const auto& device : devices) {
+    if (!device.at("visible").get<bool>() || device.at("vendor") != devices[0].at("vendor")) continue;
+    const auto& instance = device.at("instance");
+    ids.push_back(device.at("index").dump() + (instance.is_null() ? "" : ":" + instance.dump()));
+  }
+  std::vector<Words> commands(static_cast<size_t>(num_copies), options.argv);
+  if (ids.size() < commands.size()) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "--neighbours {}: each copy of {} needs a GPU of its own, and programs see {} here; see `yoke visible`",
+                num_copies, printable(options.argv[0]), ids.size());
+  }
+  for (size_t i = 0; i < commands.size(); ++i) {
+    const Words pinned = {options.yoke, "visible", "--set", ids[i], "--"};
+    commands[i].insert(commands[i].begin(), pinned.begin(), pinned.end());
+  }
+  return commands;
+}
+
+}  // namespace yoke::scaling
