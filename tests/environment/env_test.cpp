@@ -172,6 +172,15 @@ TEST(Env, LeavesAloneWhatIsNotItsOwn) {
   EXPECT_EQ(slurp(user.path("home/.local/share/yoke/env/foreign/file")), "x");
 }
 
+TEST(Env, AFolderThatIsNotUtf8IsListedAsJson) {
+  const Environments user;
+  user.write("home/.local/share/yoke/env/a\xff/yoke-environment.json",
+             R"({"yoke_environment": 1, "stage": "ready", "created": 1, "packages": [], "index_url": ""})");
+  const auto listed = user.yoke({"env", "list", "--json"});
+  EXPECT_EQ(listed.exit_code, 0) << listed.err;
+  EXPECT_EQ(Json::parse(listed.out).at("environments").at(0).at("name"), "a\xef\xbf\xbd");
+}
+
 TEST(Env, PrintsTheCommandsForTheDriver) {
   const Environments user;
   const auto print = [&](const Json& state, Words more) {
