@@ -39,3 +39,18 @@ step() {
   printf '%s\n' '---' >&2
   return 1
 }
+
+# torch_requirements GPU TEXT: prints the dependencies that libtorch itself needs. TEXT is the METADATA of torch's wheel.
+# With the GPU nvidia these are all of NVIDIA's, otherwise the two small ones that libtorch_cpu.so is linked with. Newer
+# wheels name one package with extras ("cuda-toolkit[cublas,cudart,...]==13.0.2"), older ones each library
+# ("nvidia-cuda-runtime-cu12==...").
+torch_requirements() {
+  local lines
+  lines=$(sed -nE 's/^Requires-Dist: ((cuda-toolkit|nvidia-)[^;]*[^; ]) *(;.*)?$/\1/p' <<<"$2" | tr -d ' ')
+  if [ "$1" = nvidia ]; then
+    echo "$lines"
+  else
+    sed -nE -e 's/^cuda-toolkit\[.*\](.*)/cuda-toolkit[cudart,cupti]\1/p' \
+      -e '/^nvidia-cuda-(runtime|cupti)/p' <<<"$lines"
+  fi
+}

@@ -114,17 +114,19 @@ TEST_F(PlanCommand, MeasuresAProgramAlone_WithNeighbours_AndRecordsIt) {
 }
 
 // Oracle: steps of 10 and 30 ms in turn take 20 ms alone. A copy that does the same the other way round makes all of
-// them take 30 ms, if the copies wait for each other.
+// them take 30 ms, if the copies wait for each other. A busy machine makes them longer, never shorter.
 TEST_F(PlanCommand, CopiesWaitForEachOtherAfterEachStep) {
   const auto answer =
       json({"--link", link_file(), "--neighbours", "2", "--time", "2", "--max-devices", "2", "--contention", "0",
             "--bucket", "100", "--", "python3", YOKE_PLAN_TRAINING, "uneven", "runs=" + folder_.path("runs")});
   ASSERT_EQ(answer["predictions"].size(), 2U) << answer;
-  const double one = answer["predictions"][0]["step_seconds"], two = answer["predictions"][1]["step_seconds"];
-  const double all_reduce = answer["predictions"][1]["communication_seconds"];
-  EXPECT_GE(one, 0.020);
-  EXPECT_GE(two, 0.030);
-  EXPECT_GT((two - all_reduce) / one, 1.2) << answer;
+  EXPECT_GE(answer["predictions"][0]["step_seconds"], 0.020);
+  EXPECT_GE(answer["predictions"][1]["step_seconds"], 0.030) << "the prediction rests on the step of the copies";
+  const auto assumptions = answer["assumptions"].dump();
+  const std::string_view before = "waited for each other after each step, took ";
+  const auto at = assumptions.find(before);
+  ASSERT_NE(at, assumptions.npos) << assumptions;
+  EXPECT_GE(std::stod(assumptions.substr(at + before.size())), 30) << assumptions;
   expect_nothing_left();
 }
 

@@ -78,7 +78,7 @@ class Arrivals {
 
   /// If ranks were found to wait in different collectives, returns a sentence that says where each rank is. The rank
   /// that found it has printed the sentence, because not every wait can be ended. Never waits for the store: this
-  /// rank's thread reads it at most an interval later than it is known, and so do describe() and describe_peer().
+  /// rank's thread reads the sentence within an interval, and describe() and describe_peer() read it at once.
   std::optional<std::string> mismatch() const;
   std::chrono::milliseconds interval() const { return interval_; }
 

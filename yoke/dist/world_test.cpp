@@ -11,6 +11,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "fakes/run_ranks.h"
@@ -231,6 +232,33 @@ TEST(World, ARankThatLeavesItsLoopEarlyIsToldSoAtOnce) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::minutes(2));  // clock: and not after the timeout
   EXPECT_THAT(early, testing::HasSubstr("rank 1: reached the end of the job too early: rank 0 is at collective"));
   EXPECT_THAT(late, testing::HasSubstr("reported before: rank 1: reached the end of the job"));
+}
+
+// Rank 1 knows that the ranks wait in different collectives, and ends. Rank 0 learns it by its broken connection: its
+// own thread asks the store once in a second only.
+TEST(World, ALostConnectionOfRanksInDifferentCollectivesIsSaidToBeThat) {
+  const c10::intrusive_ptr<c10d::Store> store = c10::make_intrusive<c10d::HashStore>();
+  const auto run_rank = [&](int64_t rank) {
+    RankEnv env;
+    env.rank = env.local_rank = rank;
+    env.world_size = env.local_world_size = 2;
+    World world(env, store, {.timeout = std::chrono::minutes(2), .device = c10::Device(c10::kCPU)});
+    world.barrier();
+    if (rank == 1) {
+      store->set("mismatch", std::string("the ranks wait in different collectives"));
+      return;  // without shutdown(), so the connections break
+    }
+    try {
+      world.all_reduce(at::zeros({8}));
+      ADD_FAILURE() << "rank 1 has ended";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+      EXPECT_STREQ(error.what(), "rank 0: the ranks wait in different collectives");
+    }
+  };
+  std::thread other(run_rank, 1);
+  run_rank(0);
+  other.join();
 }
 
 TEST(World, ARankThatAnExceptionEndsSaysSo) {
