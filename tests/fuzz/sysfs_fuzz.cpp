@@ -1,4 +1,5 @@
 // Reads any bytes as the kernel's files about AMD GPUs and processors.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

@@ -10,7 +10,7 @@
 #include "yoke/base/text.h"
 #include "yoke/cluster/held.h"
 #include "yoke/device/process/info.h"
-#include "yoke/slurm/holding.h"
+#include "yoke/slurm/job/holding.h"
 
 namespace yoke::cluster {
 namespace {

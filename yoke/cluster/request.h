@@ -10,7 +10,7 @@
 #include "yoke/base/file.h"
 #include "yoke/cluster/allocation.h"
 #include "yoke/program/watched_program.h"
-#include "yoke/slurm/holding.h"
+#include "yoke/slurm/job/holding.h"
 
 namespace yoke::cluster {
 

@@ -9,12 +9,12 @@
 #include <atomic>
 #include <cstdlib>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <typeinfo>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/json.h"
 #include "yoke/base/json_text.h"
 #include "yoke/base/moment.h"
 
@@ -25,17 +25,15 @@ namespace {
 constexpr size_t kMaxErrorFileBytes = 1 << 20;
 constexpr int kMaxErrorFileDepth = 32;
 
-/// nlohmann's ordered_json would take quadratic time for an object with many keys.
-using Json = nlohmann::json;
-
 /// Limits the depth: nlohmann parses any depth, but its printer is recursive and may overflow the stack.
-bool require_flat(int depth, Json::parse_event_t /*event*/, Json& /*parsed*/) {
+/// Json would take quadratic time for an object with many keys.
+bool require_flat(int depth, SortedJson::parse_event_t /*event*/, SortedJson& /*parsed*/) {
   if (depth > kMaxErrorFileDepth) throw Error(ErrorCode::kDataLoss, "the error file is nested too deeply");
   return true;
 }
 
 /// torch writes the time as a text; older versions write a number.
-std::chrono::system_clock::time_point time_at(const Json& json, const char* key) {
+std::chrono::system_clock::time_point time_at(const SortedJson& json, const char* key) {
   constexpr int64_t kLatest = 9'000'000'000;  // a later time overflows the clock, which counts nanoseconds
   const auto found = json.find(key);
   int64_t seconds = 0;
@@ -54,12 +52,12 @@ std::chrono::system_clock::time_point time_at(const Json& json, const char* key)
 }
 
 /// Returns a JSON string without its quotes, and any other value as JSON text.
-std::string to_text(const Json& json) {
+std::string to_text(const SortedJson& json) {
   if (json.is_null()) return "";
   return json.is_string() ? json.get<std::string>() : json_line(json);
 }
 
-std::string text_at(const Json& json, const char* key) {
+std::string text_at(const SortedJson& json, const char* key) {
   const auto found = json.find(key);
   return found == json.end() ? "" : to_text(*found);
 }
@@ -81,9 +79,9 @@ ErrorReport without_frames(ErrorReport report) {
 
 /// Writes the format of torch's ErrorHandler.record_exception(). torchrun prints the message only if there is no
 /// py_callstack (ChildFailedError._format_failure in torch/distributed/elastic/multiprocessing/errors/__init__.py).
-nlohmann::ordered_json to_json(const ErrorReport& report) {
+Json to_json(const ErrorReport& report) {
   const auto seconds = seconds_since_epoch(report.time);
-  nlohmann::ordered_json details = nlohmann::ordered_json::object();
+  Json details = Json::object();
   if (!report.traceback.empty()) details["py_callstack"] = report.traceback;
   details["timestamp"] = std::to_string(seconds);
   return {{"message", {{"message", report.message}, {"extraInfo", std::move(details)}}}};
@@ -99,7 +97,7 @@ std::string name_of(const std::type_info& type) {
 
 std::optional<ErrorReport> parse_error_report(std::string_view text) {
   try {
-    const auto json = Json::parse(text, require_flat);
+    const auto json = SortedJson::parse(text, require_flat);
     const auto message = json.find("message");
     if (message == json.end()) return std::nullopt;
     ErrorReport report{.content = std::string(text)};
@@ -144,8 +142,8 @@ void hand_on_error_report(const std::filesystem::path& path, const ErrorReport& 
   if (lstat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) {
     throw Error(ErrorCode::kDataLoss, "{}: not a regular file", path.string());
   }
-  const nlohmann::ordered_json made = to_json(report);
-  Json json = report.content.empty() ? Json(made) : Json::parse(report.content, require_flat);
+  const Json made = to_json(report);
+  SortedJson json = report.content.empty() ? SortedJson(made) : SortedJson::parse(report.content, require_flat);
   if (error_code != 0 && json.at("message").is_object()) json["message"]["errorCode"] = error_code;
   const auto text = json_line(json);
   replace_file(path, text);

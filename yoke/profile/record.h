@@ -11,7 +11,7 @@
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
-#include "yoke/base/profile_protocol.h"
+#include "yoke/contract/profile_protocol.h"
 
 namespace yoke::profile {
 
