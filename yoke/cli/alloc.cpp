@@ -243,7 +243,7 @@ class AllocStart {
 
   [[noreturn]] void fail() {
     cluster::end_allocation(request_);
-    const auto why = end_of_allocation(request_.job, context_);  // it names the log that is kept
+    const auto why = end_of_allocation(request_.job, false, context_);  // it names the log that is kept
     std::string said;
     try {
       const auto log = cluster::kept_log(request_.job, context_.environment);

@@ -24,10 +24,11 @@ using cluster::Allocation;
 using cluster::Reached;
 using cluster::Transport;
 
-/// Slurm first says that a job is completing, and later why.
-constexpr int kEndTries = 20, kEndPauseMs = 100;
+/// Slurm says that a job runs until slurmd has told it that its processes have ended, then that it is completing, and
+/// only then why it has ended.
+constexpr int kEndTries = 50, kEndPauseMs = 100;
 /// How long a command may stay after its job for a slurmctld that does not answer.
-constexpr std::chrono::seconds kEndQuestion{2};
+constexpr std::chrono::seconds kEndQuestion{5};
 
 /// "; what ... said is in FILE", or nothing.
 std::string kept_log_text(const std::string& job, const Context& context) {
@@ -136,17 +137,18 @@ std::vector<launch::Host> OpenAllocation::take_hosts(const std::vector<std::stri
   return chosen;
 }
 
-std::optional<std::string> end_of_allocation(const std::string& job, const Context& context) {
+std::optional<std::string> end_of_allocation(const std::string& job, bool nodes_are_lost, const Context& context) {
   try {
     slurm::check_controller(context.environment, kEndQuestion);
     for (int i = 0;; ++i) {
       const auto found = slurm::find_job(job, context.environment);
       if (!found) return "Slurm does not know it any more" + kept_log_text(job, context);
       const auto phase = phase_of(*found);
-      if (phase == slurm::Phase::kHeld || phase == slurm::Phase::kWaiting) return std::nullopt;
-      // While a job completes, its list of nodes lacks one that is down.
-      const bool is_known = phase == slurm::Phase::kEnded || found->reason == "TimeLimit";
-      if (is_known || i == kEndTries) {
+      const bool is_last = i == kEndTries;
+      if (phase == slurm::Phase::kHeld || phase == slurm::Phase::kWaiting) {
+        if (is_last || !nodes_are_lost) return std::nullopt;
+        // While a job completes, its list of nodes lacks one that is down.
+      } else if (is_last || phase == slurm::Phase::kEnded || found->reason == "TimeLimit") {
         return why_ended(*found, context.environment) + kept_log_text(job, context);
       }
       poll(nullptr, 0, kEndPauseMs);

@@ -41,7 +41,9 @@ OpenAllocation open_allocation(const std::string& name, const Context& context);
 /// The same without connections, for commands that use srun.
 cluster::Allocation find_allocation(const std::string& name, const Context& context);
 
-/// Why the allocation has ended, if Slurm says so; nullopt if it runs, or nothing is known.
-std::optional<std::string> end_of_allocation(const std::string& job, const Context& context);
+/// Why the allocation has ended, if Slurm says so; nullopt if it runs, or nothing is known. If `nodes_are_lost`, Slurm
+/// is asked for 5 s or more until it says that the allocation does not run: the host that lost the connections to the
+/// nodes may know of the end before slurmctld does.
+std::optional<std::string> end_of_allocation(const std::string& job, bool nodes_are_lost, const Context& context);
 
 }  // namespace yoke::cli
