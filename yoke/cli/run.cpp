@@ -310,8 +310,10 @@ bool may_be_end(int status) {
   return status == exit_status(ErrorCode::kUnavailable) || (status > 128 && !is_own);
 }
 
-void tell_end_of_allocation(const std::string& job, const launch::LaunchSpec& spec, const Context& context) {
-  if (const auto why = cluster::end_of_allocation(job, context.environment))
+void tell_end_of_allocation(const std::string& job, int status, const launch::LaunchSpec& spec,
+                            const Context& context) {
+  const bool nodes_are_lost = status == exit_status(ErrorCode::kUnavailable);
+  if (const auto why = cluster::end_of_allocation(job, nodes_are_lost, context.environment))
     std::cerr << fmt::format("{}: allocation {} has ended: {}\n", spec.name, job, *why) << std::flush;
 }
 
@@ -352,7 +354,8 @@ int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
   const JobSampler sampler(context);
   try {
     const int status = run_with_hint(job, args, command, context);
-    if (!nodes.allocation.empty() && may_be_end(status)) tell_end_of_allocation(nodes.allocation, spec, context);
+    if (!nodes.allocation.empty() && may_be_end(status))
+      tell_end_of_allocation(nodes.allocation, status, spec, context);
     return status;
   } catch (const Error& error) {
     launch::leave_error_file(spec, std::nullopt, fmt::format("{}: {}", spec.name, error.what()),

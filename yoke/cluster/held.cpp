@@ -18,10 +18,11 @@ namespace {
 using slurm::Phase;
 
 constexpr std::chrono::milliseconds kFirstReleasePause{20}, kLongestReleasePause{2000};
-/// Slurm first says that a job is completing, and later why.
-constexpr int kEndTries = 20, kEndPauseMs = 100;
+/// Slurm says that a job runs until slurmd has told it that its processes have ended, then that it is completing, and
+/// only then why it has ended.
+constexpr int kEndTries = 50, kEndPauseMs = 100;
 /// How long a command may stay after its job for a slurmctld that does not answer.
-constexpr std::chrono::seconds kEndQuestion{2};
+constexpr std::chrono::seconds kEndQuestion{5};
 
 }  // namespace
 
@@ -97,17 +98,19 @@ Allocation choose_held(const std::string& name, const Environment& environment) 
   return choose_allocation(living, name);
 }
 
-std::optional<std::string> end_of_allocation(const std::string& job, const Environment& environment) {
+std::optional<std::string> end_of_allocation(const std::string& job, bool nodes_are_lost,
+                                             const Environment& environment) {
   try {
     slurm::check_controller(environment, kEndQuestion);
     for (int i = 0;; ++i) {
       const auto found = slurm::find_job(job, environment);
       if (!found) return "Slurm does not know it any more" + kept_log_text(job, environment);
       const auto phase = phase_of(*found);
-      if (phase == slurm::Phase::kHeld || phase == slurm::Phase::kWaiting) return std::nullopt;
-      // While a job completes, its list of nodes lacks one that is down.
-      const bool is_known = phase == slurm::Phase::kEnded || found->reason == "TimeLimit";
-      if (is_known || i == kEndTries) {
+      const bool is_last = i == kEndTries;
+      if (phase == Phase::kHeld || phase == Phase::kWaiting) {
+        if (is_last || !nodes_are_lost) return std::nullopt;
+        // While a job completes, its list of nodes lacks one that is down.
+      } else if (is_last || phase == Phase::kEnded || found->reason == "TimeLimit") {
         return why_ended(*found, environment) + kept_log_text(job, environment);
       }
       poll(nullptr, 0, kEndPauseMs);

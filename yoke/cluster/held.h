@@ -34,8 +34,11 @@ void check_cluster(const Allocation& allocation, const Environment& environment)
 /// may have ended or be of another cluster. Errors  those of choose_allocation().
 Allocation choose_held(const std::string& name, const Environment& environment);
 
-/// Why the allocation has ended, if Slurm says so; nullopt if it runs, or nothing is known.
-std::optional<std::string> end_of_allocation(const std::string& job, const Environment& environment);
+/// Why the allocation has ended, if Slurm says so; nullopt if it runs, or nothing is known. If `nodes_are_lost`, Slurm
+/// is asked for 5 s or more until it says that the allocation does not run: the host that lost the connections to the
+/// nodes may know of the end before slurmctld does.
+std::optional<std::string> end_of_allocation(const std::string& job, bool nodes_are_lost,
+                                             const Environment& environment);
 
 /// "; what ... said is in FILE" of an allocation that has ended, or nothing.
 std::string kept_log_text(const std::string& job, const Environment& environment);

@@ -137,10 +137,21 @@ TEST_F(HeldAllocations, AreReleasedWhenSlurmHasEndedThem) {
 
 TEST_F(HeldAllocations, TellWhyTheyHaveEnded) {
   set_job("7", "RUNNING Reason=None");
-  EXPECT_EQ(end_of_allocation("7", environment_), std::nullopt);
-  EXPECT_EQ(end_of_allocation("8", environment_), "Slurm does not know it any more");
+  EXPECT_EQ(end_of_allocation("7", false, environment_), std::nullopt);
+  EXPECT_EQ(end_of_allocation("8", false, environment_), "Slurm does not know it any more");
   set_job("7", "TIMEOUT Reason=TimeLimit");
-  EXPECT_THAT(end_of_allocation("7", environment_).value_or(""), HasSubstr("(TIMEOUT)"));
+  EXPECT_THAT(end_of_allocation("7", false, environment_).value_or(""), HasSubstr("(TIMEOUT)"));
+}
+
+TEST_F(HeldAllocations, WhoseNodesAreLostAreAskedForUntilSlurmKnows) {
+  make("scontrol", "[ \"$1\" != ping ] || exit 0\ncd '" + folder_.path() +
+                       "'; cat job.7; mv job.then job.7 2>&-; mv job.later job.then 2>&-; exit 0");
+  set_job("7", "FAILED ExitCode=0:9 Reason=None");
+  std::filesystem::rename(folder_.path("job.7"), folder_.path("job.later"));
+  set_job("7", "COMPLETING Reason=None");
+  std::filesystem::rename(folder_.path("job.7"), folder_.path("job.then"));
+  set_job("7", "RUNNING Reason=None");
+  EXPECT_EQ(end_of_allocation("7", true, environment_), "signal 9 ended the program that holds it (FAILED)");
 }
 
 class RequestedAllocations : public HeldAllocations {

@@ -224,7 +224,7 @@ std::optional<Allocation> RequestedAllocation::without_keeper(const slurm::Job& 
 
 void RequestedAllocation::fail() {
   end_allocation(request_);
-  const auto why = end_of_allocation(request_.job, environment_);  // it names the log that is kept
+  const auto why = end_of_allocation(request_.job, false, environment_);  // it names the log that is kept
   std::string said;
   try {
     const auto log = kept_log(request_.job, environment_);
