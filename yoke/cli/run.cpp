@@ -23,7 +23,6 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/external.h"
-#include "yoke/cli/frame/job_sampler.h"
 #include "yoke/cli/frame/node_request.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/help/hints.h"
@@ -41,6 +40,7 @@
 #include "yoke/launch/plan/plan.h"
 #include "yoke/launch/torchrun/nodes.h"
 #include "yoke/launch/torchrun/spec.h"
+#include "yoke/slurm/job/job_sampler.h"
 
 namespace yoke::cli {
 namespace {
@@ -346,7 +346,7 @@ int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
   const auto surroundings = surroundings_of(args.options, context, job);
   auto spec = launch::to_spec(args.options, surroundings);
   if (context.agent != nullptr) {
-    const JobSampler sampler(context);
+    const slurm::JobSampler sampler(context.installation.executable, context.environment);
     return launch::serve_head(spec, context.agent->channel);
   }
   const auto nodes = launch::to_nodes(args.options, surroundings, spec);
@@ -357,7 +357,7 @@ int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
       std::cerr << "yoke run: " << text << std::endl;
     }
   }
-  const JobSampler sampler(context);
+  const slurm::JobSampler sampler(context.installation.executable, context.environment);
   try {
     const int status = launch_with_hint(spec, nodes, args, command, context);
     if (!job.empty() && may_be_end(status)) tell_end_of_allocation(job, spec, context);

@@ -1,7 +1,11 @@
 // yoke/cli/slurm.h -- the actions of `yoke slurm`, each in a file of its own.
 #pragma once
 
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
 #include "yoke/cli/command.h"
+#include "yoke/slurm/job/tell.h"
 
 namespace yoke::cli {
 
@@ -18,5 +22,11 @@ void add_slurm_site(CLI::App& cmd, Context& context);
 void add_slurm_submit(CLI::App& cmd, Context& context);
 void add_slurm_top(CLI::App& cmd, Context& context);
 void add_slurm_verify(CLI::App& cmd, Context& context);
+
+/// Shows lines on standard error, those of yoke with the name of the command.
+slurm::Tell tell_user(const Context& context);
+
+/// Prints it with indentation.
+void print_json(const nlohmann::ordered_json& json, Context& context);
 
 }  // namespace yoke::cli
