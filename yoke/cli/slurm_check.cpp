@@ -4,7 +4,6 @@
 #include <CLI/App.hpp>
 #include <algorithm>
 #include <filesystem>
-#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -149,7 +148,8 @@ rules::FileFindings check_command(const std::vector<std::string>& words, const C
   return {file, std::move(findings)};
 }
 
-rules::FileFindings check_file(const std::string& file, const SlurmCheckArgs& args, const CheckContext& facts) {
+rules::FileFindings check_file(const std::string& file, const SlurmCheckArgs& args, const CheckContext& facts,
+                               const slurm::Tell& tell) {
   const auto judge = [&](const std::string& text) {
     const auto script = rules::read_script(file, text);
     return rules::check({.script = script,
@@ -172,16 +172,14 @@ rules::FileFindings check_file(const std::string& file, const SlurmCheckArgs& ar
     findings = judge(text);
   }
   if (num_fixed == 0) return {file, std::move(findings)};
-  if (const auto reason = why_not_fix(original); !reason.empty()) {
-    std::cerr << fmt::format("yoke slurm check: {}: nothing was fixed, because {}\n", printable(file), reason);
+  auto reason = why_not_fix(original);
+  if (reason.empty()) reason = replace_fixed(original, text);
+  if (!reason.empty()) {
+    tell(slurm::Voice::kYoke, fmt::format("{}: nothing was fixed, because {}", printable(file), reason));
     return {file, judge(original.text)};
   }
-  if (const auto reason = replace_fixed(original, text); !reason.empty()) {
-    std::cerr << fmt::format("yoke slurm check: {}: nothing was fixed, because {}\n", printable(file), reason);
-    return {file, judge(original.text)};
-  }
-  std::cerr << fmt::format("yoke slurm check: {}: fixed {} finding{}\n", printable(file), num_fixed,
-                           num_fixed == 1 ? "" : "s");
+  tell(slurm::Voice::kYoke,
+       fmt::format("{}: fixed {} finding{}", printable(file), num_fixed, num_fixed == 1 ? "" : "s"));
   return {file, std::move(findings)};
 }
 
@@ -226,6 +224,7 @@ int run_slurm_check(const SlurmCheckArgs& args, Context& context) {
                 is_command ? "a command line" : "standard input");
   }
   const auto facts = context_of(args, context);
+  const auto tell = tell_user(context);
   std::vector<rules::FileFindings> files;
   int failure = kExitOk;
   if (is_command) {
@@ -233,19 +232,18 @@ int run_slurm_check(const SlurmCheckArgs& args, Context& context) {
   } else {
     for (const auto& file : words) {
       try {
-        files.push_back(check_file(file, args, facts));
+        files.push_back(check_file(file, args, facts, tell));
       } catch (const Error& error) {  // the others are checked all the same
         if (words.size() == 1) throw;
-        std::cerr << fmt::format("yoke slurm check: {}\n", error.what());
+        tell(slurm::Voice::kYoke, error.what());
         if (failure == kExitOk) failure = exit_status(error.code());
       }
     }
   }
   if (args.json) {
-    context.out << rules::to_json(files).dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
+    print_json(rules::to_json(files), context);
   } else if (args.sarif) {
-    context.out << rules::to_sarif(files, YOKE_VERSION).dump(2, ' ', false, nlohmann::json::error_handler_t::replace)
-                << '\n';
+    print_json(rules::to_sarif(files, YOKE_VERSION), context);
   } else {
     context.out << rules::to_text(files);
   }
