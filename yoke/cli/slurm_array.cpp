@@ -23,11 +23,11 @@
 #include "yoke/cli/options/slurm.h"
 #include "yoke/cli/options/value.h"
 #include "yoke/cli/slurm.h"
-#include "yoke/cli/slurm_submit.h"
 #include "yoke/cli/slurm_sweep.h"
 #include "yoke/slurm/check/options.h"
 #include "yoke/slurm/check/request.h"
 #include "yoke/slurm/check/script.h"
+#include "yoke/slurm/job/job_note.h"
 #include "yoke/slurm/job_folder.h"
 #include "yoke/slurm/outputs.h"
 #include "yoke/slurm/programs.h"
@@ -226,7 +226,7 @@ int submit_sweep(const SlurmArrayArgs& args, Context& context) {
   const HeldSignals held;
   const auto submission = make_sweep(folder, sweep, script, options, context.environment);
   const auto& job = sweep.job = submission.job_id;
-  sweep.cluster = submission.cluster.empty() ? cluster_here(context.environment) : submission.cluster;
+  sweep.cluster = submission.cluster.empty() ? slurm::cluster_here(context.environment) : submission.cluster;
   for (const auto& message : submission.messages) std::cerr << "sbatch: " << message << '\n';
   note_job(folder, sweep, job);
   if (args.json) {

@@ -14,6 +14,7 @@
 #include <iostream>
 #include <map>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -23,7 +24,7 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/options/value.h"
 #include "yoke/cli/slurm.h"
-#include "yoke/cli/slurm_submit.h"
+#include "yoke/slurm/job/job_note.h"
 #include "yoke/slurm/job_file.h"
 #include "yoke/slurm/outputs.h"
 #include "yoke/slurm/query.h"
@@ -109,13 +110,13 @@ std::vector<SlurmOutput> outputs_in(const std::filesystem::path& folder, const s
 
 /// The files that exist of those that `yoke slurm submit` has noted.
 std::vector<SlurmOutput> noted_outputs(const slurm::JobName& name, const Environment& environment) {
-  const auto note = note_of(name.number, environment);
+  const auto note = slurm::note_of(name.number, environment);
   if (!note) return {};
-  auto path = note_text(*note, "output");
+  auto path = slurm::note_text(*note, "output");
   const slurm::Job task{.number = name.number,
                         .array = name.number,
                         .array_task = name.task ? std::to_string(*name.task) : "",
-                        .folder = note_text(*note, "folder")};
+                        .folder = slurm::note_text(*note, "folder")};
   path = slurm::expand_path(path, task);
   if (path.find('%') != path.npos) return outputs_in(std::filesystem::path(path).parent_path(), name);
   if (path.empty() || access(path.c_str(), F_OK) != 0) return {};
@@ -289,9 +290,9 @@ class SlurmLogs {
 
   /// Of which cluster the note is, unless that is known to be the one here.
   std::string noted_cluster() const {
-    const auto note = note_of(name_.number, context_.environment);
-    const auto cluster = note ? note_text(*note, "cluster") : "";
-    return cluster.empty() || cluster == cluster_here(context_.environment)
+    const auto note = slurm::note_of(name_.number, context_.environment);
+    const auto cluster = note ? slurm::note_text(*note, "cluster") : "";
+    return cluster.empty() || cluster == slurm::cluster_here(context_.environment)
                ? ""
                : fmt::format(" for job {} of cluster {}", name_.number, printable(cluster));
   }

@@ -20,9 +20,9 @@
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/slurm.h"
-#include "yoke/cli/slurm_submit.h"
 #include "yoke/slurm/array_report.h"
 #include "yoke/slurm/holding.h"
+#include "yoke/slurm/job/job_note.h"
 #include "yoke/slurm/job_file.h"
 #include "yoke/slurm/job_folder.h"
 #include "yoke/slurm/query.h"
@@ -90,7 +90,7 @@ std::optional<slurm::JobName> job_of_sweep(const std::string& word, const Enviro
   const auto text = slurm::read_own_file(file, slurm::kMaxSweepBytes);
   if (!text) return std::nullopt;
   const auto sweep = slurm::parse_sweep(*text, file.string());
-  require_cluster(sweep.cluster, "the sweep in " + file.parent_path().string(), environment);
+  slurm::require_cluster(sweep.cluster, "the sweep in " + file.parent_path().string(), environment);
   const auto job = slurm::parse_job_name(slurm::jobs_of_task(sweep, *task).back());
   return job ? std::optional(slurm::JobName{job->number, task}) : std::nullopt;
 }

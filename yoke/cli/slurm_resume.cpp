@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <iostream>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "yoke/base/error.h"
@@ -19,9 +20,9 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/slurm.h"
-#include "yoke/cli/slurm_submit.h"
 #include "yoke/cli/slurm_sweep.h"
 #include "yoke/device/process/info.h"
+#include "yoke/slurm/job/job_note.h"
 #include "yoke/slurm/job_file.h"
 #include "yoke/slurm/job_folder.h"
 #include "yoke/slurm/kept_script.h"
@@ -137,7 +138,7 @@ std::string success_text(const std::string& id, const std::string& state) {
 int submit_again(const slurm::JobName& name, const nlohmann::ordered_json& note, const std::string& kept,
                  const SlurmResumeArgs& args, Context& context) {
   const auto script = script_for(name, kept);
-  const auto folder = note_text(note, "folder"), file = note_text(note, "script");
+  const auto folder = slurm::note_text(note, "folder"), file = slurm::note_text(note, "script");
   const auto checkpoint = checkpoint_text(args.folder.empty() ? folder : args.folder);
   const auto part = name.task ? fmt::format(" with task {} alone", *name.task) : "";
   const auto accounts = forgotten_accounts(name, context.environment);
@@ -155,11 +156,11 @@ int submit_again(const slurm::JobName& name, const nlohmann::ordered_json& note,
   fs::current_path(folder, error);
   if (error) throw system_error(error.value(), "the folder of job " + to_text(name) + ", " + printable(folder));
   const HeldSignals held;
-  const auto submitted = submit_with_note(note, script, context);
+  const auto submitted = slurm::submit_with_note(note, script, context.environment, tell_user(context));
   context.out << fmt::format(
       "slurmctld has forgotten job {0}, so its script is submitted again{4}: the new job is {1}\n{2}\noutput  {3}\n"
       "next    yoke slurm logs {1} -f\n",
-      to_text(name), note_text(submitted, "job"), checkpoint, printable(note_text(submitted, "output")), part);
+      to_text(name), slurm::note_text(submitted, "job"), checkpoint, printable(slurm::note_text(submitted, "output")), part);
   context.out.flush();
   return kExitOk;
 }
@@ -169,12 +170,12 @@ Error no_script(const slurm::JobName& name, const std::optional<nlohmann::ordere
                 const Environment& environment) {
   const auto begin = fmt::format("job {} cannot be put back into the queue: slurmctld has forgotten it", to_text(name));
   constexpr std::string_view kEnd = "a program that resumes goes on from its newest checkpoint";
-  if (const auto cluster = note ? "" : cluster_of_other_note(name.number, environment); !cluster.empty()) {
+  if (const auto cluster = note ? "" : slurm::cluster_of_other_note(name.number, environment); !cluster.empty()) {
     return Error(ErrorCode::kNotFound,
                  "{}. The job {} of which `yoke slurm submit` has kept a note is of cluster {}; resume that one there",
                  begin, name.number, printable(cluster));
   }
-  if (const auto file = note ? note_text(*note, "script") : ""; !file.empty()) {
+  if (const auto file = note ? slurm::note_text(*note, "script") : ""; !file.empty()) {
     const auto why = slurm::why_not_own(file);
     struct stat status {};
     const bool is_foreign = lstat(file.c_str(), &status) == 0 && status.st_uid != geteuid();
@@ -184,7 +185,7 @@ Error no_script(const slurm::JobName& name, const std::optional<nlohmann::ordere
         "`yoke slurm submit`; {}",
         begin, why.empty() ? printable(file) + " cannot be read or is too large" : why,
         is_foreign ? ", who may have replaced it, because others can write to its folder" : "",
-        printable(note_text(*note, "folder")), kEnd);
+        printable(slurm::note_text(*note, "folder")), kEnd);
   }
   const auto accounts = forgotten_accounts(name, environment);
   if (accounts.empty()) {
@@ -214,8 +215,8 @@ Error no_script(const slurm::JobName& name, const std::optional<nlohmann::ordere
 }
 
 int resume_forgotten(const slurm::JobName& name, const SlurmResumeArgs& args, Context& context) {
-  const auto note = note_of(name.number, context.environment);
-  const auto script = note ? slurm::read_own_file(note_text(*note, "script"), kMostScriptBytes) : std::nullopt;
+  const auto note = slurm::note_of(name.number, context.environment);
+  const auto script = note ? slurm::read_own_file(slurm::note_text(*note, "script"), kMostScriptBytes) : std::nullopt;
   if (!script) throw no_script(name, note, context.environment);
   return submit_again(name, *note, *script, args, context);
 }

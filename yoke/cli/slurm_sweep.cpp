@@ -6,8 +6,8 @@
 
 #include "yoke/base/file.h"
 #include "yoke/base/text.h"
-#include "yoke/cli/slurm_submit.h"
 #include "yoke/slurm/account.h"
+#include "yoke/slurm/job/job_note.h"
 #include "yoke/slurm/query.h"
 
 namespace yoke::cli {
@@ -125,7 +125,7 @@ SweepStates sweep_states(const SweepFolder& folder, const Environment& environme
                   "in `squeue --me`",
                   printable((folder.path / "sweep.json").string()));
     }
-    require_cluster(sweep.cluster, "the sweep in " + folder.path.string(), environment);
+    slurm::require_cluster(sweep.cluster, "the sweep in " + folder.path.string(), environment);
     for (const auto& job : jobs) add_answers(evidence, job, sweep, environment);
     for (auto& one : evidence) one.is_answered = true;
   } catch (const Error& error) {
