@@ -29,4 +29,11 @@ slurm::Tell tell_user(const Context& context);
 /// Prints it with indentation.
 void print_json(const nlohmann::ordered_json& json, Context& context);
 
+struct CollectOptions {
+  std::string sweep;  ///< A job or a folder.
+  bool json = false, csv = false;
+};
+/// Prints the results of a sweep. Returns the exit status.
+int collect_sweep(const CollectOptions& options, Context& context);
+
 }  // namespace yoke::cli

@@ -20,9 +20,9 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/slurm.h"
-#include "yoke/cli/slurm_sweep.h"
 #include "yoke/device/process/info.h"
 #include "yoke/slurm/job/job_note.h"
+#include "yoke/slurm/job/sweep_folder.h"
 #include "yoke/slurm/job_file.h"
 #include "yoke/slurm/job_folder.h"
 #include "yoke/slurm/kept_script.h"
@@ -237,7 +237,7 @@ void refuse_if_run_again(const slurm::Job& job, const Environment& environment) 
   if (!name || !name->task || !fs::exists(fs::path(job.folder) / "sweep.json", ignored)) return;
   std::vector<std::string> jobs;
   try {
-    jobs = slurm::jobs_of_task(open_sweep(job.folder, environment).sweep, *name->task);
+    jobs = slurm::jobs_of_task(slurm::open_sweep(job.folder, environment).sweep, *name->task);
   } catch (const Error&) {  // it is no sweep
     return;
   }
