@@ -38,7 +38,7 @@ SubmitJson lines_as_json(const std::vector<slurm::Line>& lines) {
 
 std::string site_words(const slurm::FoundSite& site) { return fmt::format("{} ({})", site.site.name, site.why); }
 
-int run_dry(const PlannedJob& job, const SubmitArgs& args, Context& context) {
+int run_dry(const slurm::PlannedJob& job, const SubmitArgs& args, Context& context) {
   std::string start = "Slurm is not installed here";
   std::optional<Error> problem;
   try {
@@ -66,7 +66,7 @@ int run_dry(const PlannedJob& job, const SubmitArgs& args, Context& context) {
   return status;
 }
 
-void print_submission(const SubmitJson& note, const PlannedJob& job, const SubmitArgs& args, Context& context) {
+void print_submission(const SubmitJson& note, const slurm::PlannedJob& job, const SubmitArgs& args, Context& context) {
   if (args.json) {
     auto json = note;
     json["decisions"] = lines_as_json(job.plan.decisions);
