@@ -1,12 +1,11 @@
-// Tests what `yoke slurm` does without an answer of Slurm. Programs with fixed answers stand in for Slurm's: a real one
-// cannot be told to lose an answer.
+// Tests what `yoke slurm` does without an answer of Slurm.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/command.h"
+#include "tests/support/fake_slurm.h"
 #include "tests/support/lines.h"
 
 namespace yoke::test {
@@ -16,52 +15,27 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-// What scontrol 22.05 says.
-constexpr const char* kUnknownJob = "slurm_load_jobs error: Invalid job id specified";
-constexpr const char* kNoController = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)";
-
 class SlurmSilent : public testing::Test {
  protected:
-  /// Makes a program that notes its words in calls, and runs `script`.
-  void make(const std::string& program, const std::string& script) const {
-    folder_.write("bin/" + program, "#!/bin/sh\necho \"${0##*/} $*\" >>" + folder_.path("calls") + "\n" + script + "\n",
-                  true);
-  }
-  void make_failing(const std::string& program, const std::string& says) const {
-    make(program, "echo '" + says + "' >&2; exit 1");
-  }
   Result slurm(std::vector<std::string> words) const {
     words.insert(words.begin(), {YOKE_COMMAND, "slurm"});
-    return run({.argv = words,
-                .environment = {{"PATH", folder_.path("bin") + ":" + std::getenv("PATH")},
-                                {"HOME", folder_.path()},
-                                {"XDG_STATE_HOME", folder_.path("state")}},
-                .folder = folder_.path()});
+    return run({.argv = words, .environment = {{"HOME", fake_.path()}, {"XDG_STATE_HOME", fake_.path("state")}}});
   }
-  size_t num_calls(const std::string& program) const {
-    size_t count = 0;
-    for (const auto& line : lines_of(slurp(folder_.path("calls")))) count += line.starts_with(program + " ") ? 1 : 0;
-    return count;
-  }
-
-  TemporaryFolder folder_;
+  FakeSlurm fake_;
 };
 
 TEST_F(SlurmSilent, ARerunSaysOfWhichArrayItIsNotKnownWhetherItRuns) {
-  make_failing("scontrol", kUnknownJob);
-  make_failing("sacct", "sacct: error: Slurm accounting storage is disabled");
-  make("sbatch", "exit 0");  // without a number
+  fake_.make("sbatch", "exit 0");  // without a number
   // The second task has other options since its last run, so each is an array of its own.
   const auto task = nlohmann::json{{"parameters", nlohmann::json::object()}, {"argv", {"true"}}};
-  folder_.write("sweep/sweep.json",
-                nlohmann::json{{"format", "yoke sweep 1"},
-                               {"job", "7"},
-                               {"tasks", {task, task}},
-                               {"reruns", {{{"job", "8"}, {"tasks", {1}}, {"options", {"-t", "5"}}}}}}
-                    .dump());
-  folder_.write("sweep/sweep.sh", "#!/bin/sh\n");
-  folder_.write("sweep/0/status", "3 7 0\n");
-  folder_.write("sweep/1/status", "3 8 0\n");
+  fake_.write("sweep/sweep.json", nlohmann::json{{"format", "yoke sweep 1"},
+                                                 {"job", "7"},
+                                                 {"tasks", {task, task}},
+                                                 {"reruns", {{{"job", "8"}, {"tasks", {1}}, {"options", {"-t", "5"}}}}}}
+                                      .dump());
+  fake_.write("sweep/sweep.sh", "#!/bin/sh\n");
+  fake_.write("sweep/0/status", "3 7 0\n");
+  fake_.write("sweep/1/status", "3 8 0\n");
   const auto result = slurm({"array", "--rerun", "sweep", "--json"});
   EXPECT_EQ(result.exit_code, 65) << result.err;
   EXPECT_THAT(result.err, HasSubstr("it is not known whether 1 of 2 arrays was submitted; look at `squeue --me`"));
@@ -72,10 +46,10 @@ TEST_F(SlurmSilent, ARerunSaysOfWhichArrayItIsNotKnownWhetherItRuns) {
   EXPECT_EQ(failed[0].at("may_run"), true);
   EXPECT_EQ(failed[1].at("error"), "not tried");
   EXPECT_EQ(failed[1].at("may_run"), false);
-  EXPECT_EQ(num_calls("sbatch"), 1U);
+  EXPECT_EQ(fake_.calls("sbatch").size(), 1U);
 
   // A refusal is certain.
-  make_failing("sbatch", "sbatch: error: Batch job submission failed: Invalid qos specification");
+  fake_.make_failing("sbatch", "sbatch: error: Batch job submission failed: Invalid qos specification");
   const auto refused = slurm({"array", "--rerun", "sweep", "--json"});
   EXPECT_EQ(refused.exit_code, 69);
   EXPECT_THAT(refused.err, HasSubstr("2 of 2 arrays were not submitted; --rerun submits their tasks later"));
@@ -83,16 +57,14 @@ TEST_F(SlurmSilent, ARerunSaysOfWhichArrayItIsNotKnownWhetherItRuns) {
 }
 
 TEST_F(SlurmSilent, ResumingSeveralJobsEndsWhereSlurmctldDoesNotAnswer) {
-  make_failing("scontrol", kNoController);
+  fake_.make_failing("scontrol", kNoController);
   const auto result = slurm({"resume", "42_[0-3]"});
   EXPECT_EQ(result.exit_code, 75);
   EXPECT_THAT(result.err, HasSubstr("the others were not tried, from 42_1 on"));
-  EXPECT_EQ(num_calls("scontrol"), 1U) << slurp(folder_.path("calls"));
+  EXPECT_EQ(fake_.calls("scontrol").size(), 1U);
 }
 
 TEST_F(SlurmSilent, AJobThatWasNamedTwiceIsResumedOnce) {
-  make_failing("scontrol", kUnknownJob);
-  make_failing("sacct", "sacct: error: Slurm accounting storage is disabled");
   for (const auto* words : {"5,5", "42_[1,1]", "42_[1],42_1", "130,130+0,130+1"}) {
     const auto result = slurm({"resume", words});
     EXPECT_EQ(result.exit_code, 66) << words;

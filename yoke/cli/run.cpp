@@ -21,7 +21,6 @@
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/frame/job_sampler.h"
 #include "yoke/cli/frame/node_request.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/help/hints.h"
@@ -39,6 +38,7 @@
 #include "yoke/launch/plan/plan.h"
 #include "yoke/launch/torchrun/launch.h"
 #include "yoke/launch/torchrun/spec.h"
+#include "yoke/slurm/job/job_sampler.h"
 
 namespace yoke::cli {
 namespace {
@@ -341,7 +341,7 @@ int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
   const auto job = to_launch(args.options, surroundings);
   const auto& [spec, nodes] = job;
   if (context.agent != nullptr) {
-    const JobSampler sampler(context);
+    const slurm::JobSampler sampler(context.installation.executable, context.environment);
     return launch::serve_head(spec, context.agent->channel);
   }
   if (args.plan) return show_plan(job, args, context);
@@ -351,7 +351,7 @@ int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
       std::cerr << "yoke run: " << text << std::endl;
     }
   }
-  const JobSampler sampler(context);
+  const slurm::JobSampler sampler(context.installation.executable, context.environment);
   try {
     const int status = run_with_hint(job, args, command, context);
     if (!nodes.allocation.empty() && may_be_end(status))

@@ -4,8 +4,18 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "yoke/cli/frame/attempt.h"
 
 namespace yoke::cli {
+
+slurm::Tell tell_user(const Context& context) {
+  return [name = speaker(context)](slurm::Voice voice, const std::string& line) {
+    std::cerr << (voice == slurm::Voice::kYoke ? name : "") << line << std::endl;
+  };
+}
 
 void add_slurm(CLI::App& cmd, Context& context) {
   cmd.require_subcommand(1);

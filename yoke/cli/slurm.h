@@ -1,7 +1,10 @@
 // yoke/cli/slurm.h -- the actions of `yoke slurm`, each in a file of its own.
 #pragma once
 
+#include <string>
+
 #include "yoke/cli/command.h"
+#include "yoke/slurm/job/tell.h"
 
 namespace yoke::cli {
 
@@ -18,5 +21,15 @@ void add_slurm_site(CLI::App& cmd, Context& context);
 void add_slurm_submit(CLI::App& cmd, Context& context);
 void add_slurm_top(CLI::App& cmd, Context& context);
 void add_slurm_verify(CLI::App& cmd, Context& context);
+
+/// Shows lines on standard error, those of yoke with the name of the command.
+slurm::Tell tell_user(const Context& context);
+
+struct CollectOptions {
+  std::string sweep;  ///< A job or a folder.
+  bool json = false, csv = false;
+};
+/// Prints the results of a sweep. Returns the exit status.
+int collect_sweep(const CollectOptions& options, Context& context);
 
 }  // namespace yoke::cli

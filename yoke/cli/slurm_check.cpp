@@ -4,11 +4,11 @@
 #include <CLI/App.hpp>
 #include <algorithm>
 #include <filesystem>
-#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
+#include "yoke/base/format.h"
 #include "yoke/base/process.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
@@ -136,7 +136,8 @@ rules::FileFindings check_command(const std::vector<std::string>& words, const C
   return {file, std::move(findings)};
 }
 
-rules::FileFindings check_file(const std::string& file, const SlurmCheckArgs& args, const CheckContext& facts) {
+rules::FileFindings check_file(const std::string& file, const SlurmCheckArgs& args, const CheckContext& facts,
+                               const slurm::Tell& tell) {
   const auto judge = [&](const std::string& text) {
     const auto script = rules::read_script(file, text);
     return rules::check({.script = script,
@@ -159,16 +160,13 @@ rules::FileFindings check_file(const std::string& file, const SlurmCheckArgs& ar
     findings = judge(text);
   }
   if (num_fixed == 0) return {file, std::move(findings)};
-  if (const auto reason = why_not_fix(original); !reason.empty()) {
-    std::cerr << fmt::format("yoke slurm check: {}: nothing was fixed, because {}\n", printable(file), reason);
+  auto reason = why_not_fix(original);
+  if (reason.empty()) reason = replace_fixed(original, text);
+  if (!reason.empty()) {
+    tell(slurm::Voice::kYoke, fmt::format("{}: nothing was fixed, because {}", printable(file), reason));
     return {file, judge(original.text)};
   }
-  if (const auto reason = replace_fixed(original, text); !reason.empty()) {
-    std::cerr << fmt::format("yoke slurm check: {}: nothing was fixed, because {}\n", printable(file), reason);
-    return {file, judge(original.text)};
-  }
-  std::cerr << fmt::format("yoke slurm check: {}: fixed {} finding{}\n", printable(file), num_fixed,
-                           num_fixed == 1 ? "" : "s");
+  tell(slurm::Voice::kYoke, fmt::format("{}: fixed {}", printable(file), counted(num_fixed, "finding")));
   return {file, std::move(findings)};
 }
 
@@ -213,6 +211,7 @@ int run_slurm_check(const SlurmCheckArgs& args, Context& context) {
                 is_command ? "a command line" : "standard input");
   }
   const auto facts = context_of(args, context);
+  const auto tell = tell_user(context);
   std::vector<rules::FileFindings> files;
   int failure = kExitOk;
   if (is_command) {
@@ -220,10 +219,10 @@ int run_slurm_check(const SlurmCheckArgs& args, Context& context) {
   } else {
     for (const auto& file : words) {
       try {
-        files.push_back(check_file(file, args, facts));
+        files.push_back(check_file(file, args, facts, tell));
       } catch (const Error& error) {  // the others are checked all the same
         if (words.size() == 1) throw;
-        std::cerr << fmt::format("yoke slurm check: {}\n", error.what());
+        tell(slurm::Voice::kYoke, error.what());
         if (failure == kExitOk) failure = exit_status(error.code());
       }
     }

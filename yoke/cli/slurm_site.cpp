@@ -6,15 +6,12 @@
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
 #include <filesystem>
-#include <iostream>
 #include <memory>
-
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/json.h"
 #include "yoke/base/table.h"
-#include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/slurm.h"
 #include "yoke/device/topology/locality.h"
@@ -54,11 +51,11 @@ Json to_json(const slurm::FoundSite& found) {
 int list_all_sites(bool json, Context& context) {
   std::vector<std::string> problems;
   const auto sites = slurm::list_sites(folders_of(context), problems);
-  for (const auto& problem : problems) std::cerr << speaker(context) << "left out: " << problem << '\n';
+  for (const auto& problem : problems) tell_user(context)(slurm::Voice::kYoke, "left out: " + problem);
   if (json) {
     auto array = Json::array();
     for (const auto& one : sites) array.push_back(to_json(one));
-    print_json(Json{{"sites", array}}, context);
+    print_json({{"sites", array}}, context);
     return kExitOk;
   }
   Table table{.columns = {{.title = "SITE"}, {.title = "NODES", .shrinks_to = 20}, {.title = "FILE", .drop_order = 1}},
@@ -72,7 +69,7 @@ int show_site(const std::string& name, bool json, Context& context) {
   std::vector<std::string> notes;
   const auto found = name.empty() ? slurm::choose_site_here("", "", context.environment, folders_of(context), notes)
                                   : slurm::find_site(name, folders_of(context));
-  for (const auto& note : notes) std::cerr << speaker(context) << note << '\n';
+  for (const auto& note : notes) tell_user(context)(slurm::Voice::kYoke, note);
   if (json) {
     print_json(to_json(found), context);
     return kExitOk;
@@ -117,7 +114,7 @@ int detect_site_here(const DetectArgs& args, Context& context) {
   const auto text =
       fmt::format("# Written by `yoke slurm site detect`. docs/slurm.md describes the keys.\n{}", slurm::to_toml(site));
   slurm::parse_site(text, "the detected site");
-  for (const auto& note : notes) std::cerr << speaker(context) << note << '\n';
+  for (const auto& note : notes) tell_user(context)(slurm::Voice::kYoke, note);
   if (args.output.empty() || args.output == "-") {
     context.out << text;
     return kExitOk;

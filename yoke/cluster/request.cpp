@@ -16,8 +16,9 @@
 #include "yoke/base/text.h"
 #include "yoke/cluster/held.h"
 #include "yoke/cluster/keeper.h"
+#include "yoke/contract/variables.h"
 #include "yoke/launch/process/signals.h"
-#include "yoke/slurm/submit.h"
+#include "yoke/slurm/job/submit.h"
 
 namespace yoke::cluster {
 namespace {
@@ -89,7 +90,7 @@ RequestedAllocation::RequestedAllocation(RequestOptions options, const Environme
   auto variables = slurm::without_outer_job(environment);
   for (const auto* name : {"SBATCH_CLUSTERS", "SBATCH_WAIT", "SBATCH_ARRAY_INX", "SBATCH_REQUEUE"})
     variables.erase(name);
-  variables.set(kFileVariable, request_.file.string());
+  variables.set(variable::kAllocFile, request_.file.string());
   request_.cluster = cluster_here(environment);
   signals_.emplace();  // from here on, no signal leaves a request behind
   launch::fail_instead_of(SIGXFSZ);

@@ -4,21 +4,20 @@
 #include <chrono>
 #include <csignal>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/signal_name.h"
+#include "yoke/contract/variables.h"
 #include "yoke/launch/process/descendants.h"
 #include "yoke/profile/record_session.h"
 
 namespace yoke::profile {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-using std::chrono::milliseconds;
-
 /// How long a program may take to end after the recording. It may write a checkpoint.
 constexpr std::chrono::seconds kGrace{30};
 
 Environment observed(Environment environment, const std::string& socket) {
-  environment.set(kProfileVariable, socket);
+  environment.set(variable::kProfile, socket);
   // Kineto complains on standard error where it finds no GPU; yoke reports errors itself.
   if (!environment.contains("KINETO_LOG_LEVEL")) environment.set("KINETO_LOG_LEVEL", "99");
   return environment;
@@ -42,7 +41,7 @@ class ProfiledProgram {
       return error == ENOENT ? 127 : 126;
     }
     while (!program_.status()) {
-      session_.wait_for_news(is_stopping_ ? milliseconds(100) : milliseconds(1000));
+      session_.wait_for_news(is_stopping_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(1000));
       pass_signals();
       follow();
       program_.reap();
@@ -98,7 +97,7 @@ class ProfiledProgram {
             "no step was seen, because no optimizer of yoke or torch.optim made one on this host; a C++ program with "
             "another optimizer calls yoke::train::end_step() after each step, and a container needs the variables "
             "{} and PYTHONPATH, this network namespace and {}",
-            kProfileVariable, session_.folder.path().parent_path().native()};
+            variable::kProfile, session_.folder.path().parent_path().native()};
   }
 
   const ProgramOptions& options_;

@@ -6,6 +6,7 @@
 
 #include "yoke/base/text.h"
 #include "yoke/base/user_socket.h"
+#include "yoke/contract/variables.h"
 #include "yoke/device/process/info.h"
 #include "yoke/profile/record_session.h"
 
@@ -35,10 +36,10 @@ std::optional<Error> refusal(int64_t pid) {
   std::error_code error;
   const auto program = fs::read_symlink(root / "exe", error).filename().native();
   const auto environment = '\0' + read(root / "environ");
-  if (environment.find(fmt::format("{}{}=off", '\0', kProfileVariable)) != environment.npos) {
+  if (environment.find(fmt::format("{}{}=off", '\0', variable::kProfile)) != environment.npos) {
     return Error(ErrorCode::kFailedPrecondition,
                  "process {} was started with {}=off; start it without that variable to profile it", pid,
-                 kProfileVariable);
+                 variable::kProfile);
   }
   if (program.starts_with("python")) {
     return Error(ErrorCode::kFailedPrecondition,

@@ -13,6 +13,7 @@
 #include "yoke/base/file.h"
 #include "yoke/base/line_connection.h"
 #include "yoke/base/user_socket.h"
+#include "yoke/contract/variables.h"
 
 namespace yoke::profile {
 namespace {
@@ -33,7 +34,7 @@ UniqueFd connection_of_rank(const std::string& behaviour) {
     while (!(fd = accept_connection(listener.value()))) poll(&news, 1, -1);
     return fd;
   }
-  const auto socket = parse_user_socket(kProfilingService, std::getenv(kProfileVariable));
+  const auto socket = parse_user_socket(kProfilingService, std::getenv(variable::kProfile));
   if (!socket || connect_to(*socket, fd) != Connected::kYes) _exit(9);
   return fd;
 }
@@ -139,7 +140,7 @@ class RunningRank {
   explicit RunningRank(const char* behaviour, const char* profile = "")
       : pid_(spawn({.argv = {"/proc/self/exe"},
                     .environment = std::vector<std::string>{std::string(kBehaviour) + "=" + behaviour,
-                                                            std::string(kProfileVariable) + "=" + profile},
+                                                            std::string(variable::kProfile) + "=" + profile},
                     .death_signal = SIGKILL})) {}
   RunningRank(const RunningRank&) = delete;
   RunningRank& operator=(const RunningRank&) = delete;

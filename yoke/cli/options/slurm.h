@@ -6,8 +6,7 @@
 #include <vector>
 
 #include "yoke/cli/command.h"
-#include "yoke/slurm/script/plan.h"
-#include "yoke/slurm/site/find.h"
+#include "yoke/slurm/job/planned_job.h"
 
 namespace yoke::cli {
 
@@ -28,20 +27,10 @@ struct SbatchHabit {
 /// Adds options that help does not show, and that are refused with these words.
 void add_habits(CLI::App& cmd, std::span<const SbatchHabit> habits);
 
-struct PlannedJob {
-  slurm::FoundSite site;
-  slurm::ScriptPlan plan;
-  std::string script;
-};
-
-/// Looks whether the program of a job is here, where the job would run. If nodes alone may have it, that is a warning,
-/// which is printed on standard error and returned.
-/// Errors  kNotFound, kInvalidArgument: it is not, or cannot be executed, and what to give instead.
+/// slurm::check_program_here(), whose warnings are told and returned.
 std::vector<std::string> check_program_here(const SlurmJobOptions& options, const Context& context);
 
-/// Chooses the site, decides the script, and prints notes and warnings on standard error.
-/// Errors  those of choose_site_here() and plan_script(); kInvalidArgument: --env or --slurm has a wrong form, or
-/// the program is a batch script.
-PlannedJob plan_job(const SlurmJobOptions& options, const Context& context);
+/// slurm::plan_job(), whose notes and warnings are told.
+slurm::PlannedJob plan_job(const SlurmJobOptions& options, const Context& context);
 
 }  // namespace yoke::cli

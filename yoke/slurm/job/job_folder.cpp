@@ -26,8 +26,6 @@ std::optional<std::string> samples_folder(const Environment& environment) {
   return chosen.empty() ? jobs_folder(environment) : chosen;
 }
 
-void write_text(const std::filesystem::path& file, const std::string& text) { replace_file(file, text); }
-
 std::optional<std::string> read_own_file(const std::filesystem::path& file, size_t max_bytes) {
   try {
     const auto fd = open_regular_file(file);

@@ -16,9 +16,6 @@ std::optional<std::string> jobs_folder(const Environment& environment);
 /// sampling off. Pure.
 std::optional<std::string> samples_folder(const Environment& environment);
 
-/// Replaces a file. Errors  those of replace_file().
-void write_text(const std::filesystem::path& file, const std::string& text);
-
 /// The text of a regular file of this user; root reads those of all users. nullopt: there is none, or it is larger.
 std::optional<std::string> read_own_file(const std::filesystem::path& file, size_t max_bytes);
 

@@ -21,7 +21,7 @@ TEST(SlurmJobFolder, IsInTheStateFolderOfTheUser) {
 
 TEST(SlurmJobFolder, HasRegularFilesOfALimitedSize) {
   test::TemporaryFolder folder;
-  write_text(folder.path("a"), "text");
+  folder.write("a", "text");
   EXPECT_EQ(read_own_file(folder.path("a"), 4), "text");
   EXPECT_EQ(read_own_file(folder.path("a"), 3), std::nullopt);
   EXPECT_EQ(read_own_file(folder.path("none"), 4), std::nullopt);

@@ -1,4 +1,4 @@
-#include "yoke/cli/slurm_read.h"
+#include "yoke/slurm/job/task_reader.h"
 
 #include <fmt/format.h>
 #include <linux/mempolicy.h>
@@ -8,6 +8,7 @@
 #include <array>
 
 #include "yoke/base/error.h"
+#include "yoke/base/format.h"
 #include "yoke/base/host.h"
 #include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
@@ -17,8 +18,10 @@
 #include "yoke/device/topology/topology.h"
 #include "yoke/device/visibility/visibility.h"
 
-namespace yoke::cli {
+namespace yoke::slurm {
 namespace {
+
+constexpr int64_t kFirstSpecialStepId = 0xfffffff0;  // the batch script and the shell of salloc
 
 /// The value of a line such as "Mems_allowed_list:\t0-1".
 std::string status_value(const std::string& status, std::string_view name) {
@@ -31,7 +34,7 @@ std::string status_value(const std::string& status, std::string_view name) {
 }
 
 /// The policy by which the kernel chooses memory for this process (get_mempolicy(2)).
-void read_memory_policy(slurm::TaskSeen& task) {
+void read_memory_policy(TaskSeen& task) {
   constexpr size_t kBits = 8 * sizeof(unsigned long), kNodes = 1024;
   std::array<unsigned long, kNodes / kBits> mask{};
   int mode = 0;
@@ -55,13 +58,12 @@ void read_memory_policy(slurm::TaskSeen& task) {
 }
 
 /// The network card with the shortest path to each GPU. Without hwloc there is none.
-void add_network(std::vector<slurm::GpuSeen>& gpus, const std::vector<device::Device>& devices,
-                 const DeviceOptions& options) {
+void add_network(std::vector<GpuSeen>& gpus, const std::vector<device::Device>& devices, const std::string& sysroot) {
   if (gpus.empty()) return;
   device::LinkMatrix matrix;
   try {
     device::TopologyOptions where;
-    if (!options.sysroot.empty()) where.sysroot = options.sysroot;
+    if (!sysroot.empty()) where.sysroot = sysroot;
     matrix = link_matrix(device::load_topology(where), devices);
   } catch (const Error&) {  // hwloc is not installed
     return;
@@ -86,9 +88,8 @@ std::optional<int64_t> gpus_given(const Environment& environment) {
     return std::nullopt;
   }
   auto list = environment.find("SLURM_STEP_GPUS");
-  constexpr int64_t kFirstSpecialStep = 0xfffffff0;  // the batch script and the shell of salloc
   const auto step = parse_int(environment.value_or("SLURM_STEP_ID", ""));
-  if (!list && (!step || *step >= kFirstSpecialStep)) list = environment.find("SLURM_JOB_GPUS");
+  if (!list && (!step || *step >= kFirstSpecialStepId)) list = environment.find("SLURM_JOB_GPUS");
   if (!list || list->empty()) return 0;
   return static_cast<int64_t>(split(*list, ',').size());
 }
@@ -122,7 +123,7 @@ std::string driver_why(const device::Snapshot& snapshot) {
     add(fmt::format("{}: {}", backend.backend, backend.reason.empty() ? "it does not answer" : backend.reason));
   }
   const auto num_closed = std::ranges::count(snapshot.devices, device::State::kNoPermission, &device::Device::state);
-  if (num_closed > 0) add(fmt::format("this user may not open {} GPU{}", num_closed, num_closed == 1 ? "" : "s"));
+  if (num_closed > 0) add(fmt::format("this user may not open {}", counted(num_closed, "GPU")));
   return text;
 }
 
@@ -132,24 +133,25 @@ std::string trouble_of(const device::Device& device) {
   return std::string(name(device.state)) + (device.reason.empty() ? "" : ", " + device.reason);
 }
 
-void read_gpus(slurm::TaskSeen& task, device::Source& source, const DeviceOptions& options, const Context& context) {
+void read_gpus_of_task(TaskSeen& task, device::Source& source, const std::string& sysroot,
+                       const Environment& environment) {
   auto snapshot = source.sample({.processes = false, .links = true});
-  task.gpus_given = gpus_given(context.environment);
+  task.gpus_given = gpus_given(environment);
   task.driver_why = driver_why(snapshot);
   // In a control group that confines devices, drivers leave out the others or say that this user may not use them.
   std::erase_if(snapshot.devices, [](const device::Device& device) {
     return device.vendor == device::Vendor::kCpu || device.state == device::State::kNoPermission;
   });
   for (const auto& device : snapshot.devices) {
-    slurm::GpuSeen gpu{.pci_bus_id = device.facts.pci_bus_id,
-                       .name = device.facts.name,
-                       .numa_node = device.facts.numa_node,
-                       .cpus = CpuSet::parse_list(device.facts.cpu_affinity).value_or(CpuSet()),
-                       .network = "",
-                       .trouble = trouble_of(device)};
+    GpuSeen gpu{.pci_bus_id = device.facts.pci_bus_id,
+                .name = device.facts.name,
+                .numa_node = device.facts.numa_node,
+                .cpus = CpuSet::parse_list(device.facts.cpu_affinity).value_or(CpuSet()),
+                .network = "",
+                .trouble = trouble_of(device)};
     task.openable.push_back(std::move(gpu));
   }
-  const auto visibility = device::visibility(context.environment, snapshot);
+  const auto visibility = device::visibility(environment, snapshot);
   task.hidden_why = hidden_why(visibility);
   std::vector<std::pair<int64_t, int64_t>> ordinals;
   for (const auto& one : visibility.devices) {
@@ -160,17 +162,17 @@ void read_gpus(slurm::TaskSeen& task, device::Source& source, const DeviceOption
   std::ranges::sort(ordinals);
   for (const auto& [ordinal, place] : ordinals) task.visible.push_back(place);
   for (const auto& variable : visibility.variables) task.variables.push_back(variable.name + "=" + variable.value);
-  add_network(task.openable, snapshot.devices, options);
+  add_network(task.openable, snapshot.devices, sysroot);
 }
 
 }  // namespace
 
-slurm::TaskSeen read_task(device::Source& source, const DeviceOptions& options, const Context& context) {
-  slurm::TaskSeen task;
-  auto environment = context.environment;  // without an outer launcher's, and without the need for an address
-  for (const auto* name : {"RANK", "WORLD_SIZE"}) environment.erase(name);
-  environment.set("MASTER_ADDR", "127.0.0.1");
-  const auto place = read_rank_env(environment);
+TaskSeen read_task(device::Source& source, const TaskReaderOptions& options, const Environment& environment) {
+  TaskSeen task;
+  auto of_rank = environment;  // without an outer launcher's, and without the need for an address
+  for (const auto* name : {"RANK", "WORLD_SIZE"}) of_rank.erase(name);
+  of_rank.set("MASTER_ADDR", "127.0.0.1");
+  const auto place = read_rank_env(of_rank);
   task.rank = place.rank;
   task.local_rank = place.local_rank;
   task.local_world_size = place.local_world_size;
@@ -179,13 +181,19 @@ slurm::TaskSeen read_task(device::Source& source, const DeviceOptions& options, 
       options.sysroot.empty() ? device::read_cpu_locality() : device::read_cpu_locality(options.sysroot);
   task.cpus = device::read_cpu_locality().allowed;
   for (const auto& node : locality.nodes) task.numa.push_back({node.number, node.cpus});
-  const auto status = text_of(std::filesystem::path("/proc/self/status"));
+  const auto status = yoke::text_of(std::filesystem::path("/proc/self/status"));
   task.memory_nodes = CpuSet::parse_list(status_value(status, "Mems_allowed_list")).value_or(CpuSet());
-  task.cgroup = text_of(std::filesystem::path("/proc/self/cgroup"));
-  task.cpus_asked = context.environment.find_int("SLURM_CPUS_PER_TASK");
+  task.cgroup = yoke::text_of(std::filesystem::path("/proc/self/cgroup"));
+  task.cpus_asked = environment.find_int("SLURM_CPUS_PER_TASK");
   read_memory_policy(task);
-  if (options.vendor != "cpu") read_gpus(task, source, options, context);
+  if (options.has_gpus) read_gpus_of_task(task, source, options.sysroot, environment);
   return task;
 }
 
-}  // namespace yoke::cli
+bool is_a_task(const Environment& environment) {
+  if (environment.contains("OMPI_COMM_WORLD_RANK") || environment.contains("FLUX_TASK_RANK")) return true;
+  const auto step = environment.find("SLURM_STEP_ID");
+  return step && parse_int(*step).value_or(0) < kFirstSpecialStepId;
+}
+
+}  // namespace yoke::slurm

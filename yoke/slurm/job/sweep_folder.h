@@ -1,4 +1,4 @@
-// yoke/cli/slurm_sweep.h -- the parts of `yoke slurm array` about a sweep that was submitted.
+// yoke/slurm/job/sweep_folder.h -- finds a sweep that was submitted, and what became of its tasks.
 #pragma once
 
 #include <filesystem>
@@ -6,16 +6,16 @@
 #include <string>
 #include <vector>
 
+#include "yoke/base/environment.h"
 #include "yoke/base/error.h"
-#include "yoke/cli/command.h"
 #include "yoke/slurm/job/sweep_state.h"
 
-namespace yoke::cli {
+namespace yoke::slurm {
 
 /// A sweep in its folder, which has sweep.json and a folder for each task.
 struct SweepFolder {
   std::filesystem::path path;  ///< Absolute.
-  slurm::Sweep sweep;
+  Sweep sweep;
 
   std::filesystem::path of_task(size_t task) const { return path / std::to_string(task); }
 };
@@ -26,18 +26,11 @@ std::filesystem::path sweep_path(const std::string& folder);
 SweepFolder open_sweep(const std::string& job_or_folder, const Environment& environment);
 
 struct SweepStates {
-  std::vector<slurm::SweepState> tasks;
+  std::vector<SweepState> tasks;
   std::optional<Error> unanswered;  ///< Why Slurm could not tell what became of the tasks.
 };
 /// Reads the files "status", and asks Slurm: a task may wait again, and Slurm ends scripts before they write a status
 /// (a time limit, a lack of memory, scancel).
 SweepStates sweep_states(const SweepFolder& folder, const Environment& environment);
 
-struct CollectOptions {
-  std::string sweep;  ///< A job or a folder.
-  bool json = false, csv = false;
-};
-/// Prints the results of a sweep. Returns the exit status.
-int collect_sweep(const CollectOptions& options, Context& context);
-
-}  // namespace yoke::cli
+}  // namespace yoke::slurm

@@ -1,4 +1,4 @@
-#include "yoke/cli/frame/job_sampler.h"
+#include "yoke/slurm/job/job_sampler.h"
 
 #include <poll.h>
 #include <sys/wait.h>
@@ -9,14 +9,14 @@
 #include "yoke/base/process.h"
 #include "yoke/slurm/job/job_folder.h"
 
-namespace yoke::cli {
+namespace yoke::slurm {
 
-JobSampler::JobSampler(const Context& context) {
-  if (!context.environment.contains("SLURM_JOB_ID") || !slurm::samples_folder(context.environment)) return;
+JobSampler::JobSampler(const std::filesystem::path& yoke, const Environment& environment) {
+  if (!environment.contains("SLURM_JOB_ID") || !samples_folder(environment)) return;
   try {
     auto pipe = make_pipe();
-    child_ = spawn({.argv = {context.installation.executable.string(), "slurm", "sample", "--until-eof"},
-                    .environment = context.environment.to_strings(),
+    child_ = spawn({.argv = {yoke.string(), "slurm", "sample", "--until-eof"},
+                    .environment = environment.to_strings(),
                     .in = pipe.read_end.value(),
                     .out = kNullStream,
                     .process_group = 0});  // Ctrl-C does not reach it
@@ -35,4 +35,4 @@ JobSampler::~JobSampler() {
   kill(child_, SIGKILL);  // a driver or a file system holds it
 }
 
-}  // namespace yoke::cli
+}  // namespace yoke::slurm

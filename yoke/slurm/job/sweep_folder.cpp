@@ -1,4 +1,4 @@
-#include "yoke/cli/slurm_sweep.h"
+#include "yoke/slurm/job/sweep_folder.h"
 
 #include <algorithm>
 #include <map>
@@ -6,40 +6,39 @@
 
 #include "yoke/base/file.h"
 #include "yoke/base/text.h"
-#include "yoke/cli/slurm_submit.h"
 #include "yoke/slurm/job/account.h"
+#include "yoke/slurm/job/job_note.h"
 #include "yoke/slurm/job/query.h"
 
-namespace yoke::cli {
+namespace yoke::slurm {
 namespace {
 
 namespace fs = std::filesystem;
 
 /// The folder of the sweep of a job, where all tasks start.
-fs::path folder_of_job(const slurm::JobName& job, const std::string& name, const Environment& environment) {
-  for (const auto& known : slurm::known_jobs(job, environment)) {
+fs::path folder_of_job(const JobName& job, const std::string& name, const Environment& environment) {
+  for (const auto& known : known_jobs(job, environment)) {
     if (!known.folder.empty()) return known.folder;
   }
-  for (const auto& account : slurm::accounts_of(job, environment)) {
+  for (const auto& account : accounts_of(job, environment)) {
     if (!account.job.folder.empty()) return account.job.folder;
   }
   throw Error(ErrorCode::kNotFound, "Slurm knows no job {}; give the folder of the sweep instead", name);
 }
 
 /// Slurm uses numbers again, so a job with the number of a sweep may be another one.
-bool is_of_sweep(const slurm::Job& job, const slurm::Sweep& sweep) {
+bool is_of_sweep(const Job& job, const Sweep& sweep) {
   return job.folder.empty() || sweep.folder.empty() || job.folder == sweep.folder;
 }
 
 /// What the accounts have of the last run of each task that has ended. Empty if there are no accounts.
-std::map<int64_t, slurm::Account> ended_accounts(const slurm::JobName& job, const slurm::Sweep& sweep,
-                                                 const Environment& environment) {
-  std::map<int64_t, slurm::Account> last;
+std::map<int64_t, Account> ended_accounts(const JobName& job, const Sweep& sweep, const Environment& environment) {
+  std::map<int64_t, Account> last;
   try {
-    for (const auto& account : slurm::accounts_of(job, environment)) {
+    for (const auto& account : accounts_of(job, environment)) {
       // slurmctld forgets no task that has not ended, whatever the accounts have.
       if (!account.job.has_ended() || !is_of_sweep(account.job, sweep)) continue;
-      for (const auto task : slurm::array_tasks_of(account.job)) last[task] = account;
+      for (const auto task : array_tasks_of(account.job)) last[task] = account;
     }
   } catch (const Error&) {  // no accounts
   }
@@ -48,12 +47,12 @@ std::map<int64_t, slurm::Account> ended_accounts(const slurm::JobName& job, cons
 
 /// Adds what slurmctld knows about the tasks that are in `job` now, and what the accounts have of those that it has
 /// forgotten. Errors  those of known_jobs(); kUnavailable: a list of tasks cannot be read.
-void add_answers(std::vector<slurm::SweepEvidence>& evidence, const std::string& job, const slurm::Sweep& sweep,
+void add_answers(std::vector<SweepEvidence>& evidence, const std::string& job, const Sweep& sweep,
                  const Environment& environment) {
-  const auto name = slurm::require_job_name(job);
-  for (const auto& known : slurm::known_jobs(name, environment)) {
+  const auto name = require_job_name(job);
+  for (const auto& known : known_jobs(name, environment)) {
     if (!is_of_sweep(known, sweep)) continue;
-    const auto tasks = slurm::array_tasks_of(known);
+    const auto tasks = array_tasks_of(known);
     if (tasks.empty() && !known.has_ended()) {
       throw Error(ErrorCode::kUnavailable, "slurmctld does not say which tasks of job {} are {}", job, known.state);
     }
@@ -63,7 +62,7 @@ void add_answers(std::vector<slurm::SweepEvidence>& evidence, const std::string&
       if (one.jobs.back() == job) one.task = known;
     }
   }
-  const auto is_open = [&](const slurm::SweepEvidence& one) {
+  const auto is_open = [&](const SweepEvidence& one) {
     if (one.jobs.back() != job || (one.status && one.status->code == 0)) return false;
     // Perhaps a process was killed for want of memory: of a step, only the accounts know that.
     return !one.task || (one.status && one.task->state == "FAILED");
@@ -87,7 +86,7 @@ fs::path sweep_path(const std::string& folder) {
 
 SweepFolder open_sweep(const std::string& job_or_folder, const Environment& environment) {
   std::error_code ignored;
-  const auto job = slurm::parse_job_name(job_or_folder);
+  const auto job = parse_job_name(job_or_folder);
   const bool is_folder = !job || fs::exists(fs::path(job_or_folder) / "sweep.json", ignored);
   const auto path = is_folder ? sweep_path(job_or_folder) : folder_of_job(*job, job_or_folder, environment);
   const auto file = path / "sweep.json";
@@ -97,21 +96,21 @@ SweepFolder open_sweep(const std::string& job_or_folder, const Environment& envi
         "{} has no sweep (no sweep.json); give the folder or the job of a sweep that `yoke slurm array` submitted",
         printable(is_folder ? job_or_folder : path.string()));
   }
-  SweepFolder folder{path, slurm::parse_sweep(read_regular_file(file, slurm::kMaxSweepBytes), file.string())};
+  SweepFolder folder{path, parse_sweep(read_regular_file(file, kMaxSweepBytes), file.string())};
   if (folder.sweep.job.empty() && !is_folder) folder.sweep.job = std::to_string(job->number);
   return folder;
 }
 
 SweepStates sweep_states(const SweepFolder& folder, const Environment& environment) {
   const auto& sweep = folder.sweep;
-  std::vector<slurm::SweepEvidence> evidence;
+  std::vector<SweepEvidence> evidence;
   std::set<std::string> jobs;
   for (size_t i = 0; i < sweep.tasks.size(); ++i) {
-    slurm::SweepEvidence one{.jobs = slurm::jobs_of_task(sweep, static_cast<int64_t>(i))};
+    SweepEvidence one{.jobs = jobs_of_task(sweep, static_cast<int64_t>(i))};
     std::error_code ignored;
     one.has_output = fs::exists(folder.of_task(i) / "slurm.out", ignored);
     try {
-      one.status = slurm::parse_sweep_status(read_regular_file(folder.of_task(i) / "status", 256));
+      one.status = parse_sweep_status(read_regular_file(folder.of_task(i) / "status", 256));
     } catch (const Error&) {  // it has not ended, or Slurm ended its script
     }
     jobs.insert(one.jobs.back());
@@ -135,4 +134,4 @@ SweepStates sweep_states(const SweepFolder& folder, const Environment& environme
   return states;
 }
 
-}  // namespace yoke::cli
+}  // namespace yoke::slurm

@@ -1,0 +1,163 @@
+#include "yoke/slurm/job/job_note.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <ctime>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "yoke/base/error.h"
+#include "yoke/base/file.h"
+#include "yoke/base/json.h"
+#include "yoke/base/json_text.h"
+#include "yoke/base/text.h"
+#include "yoke/device/process/info.h"
+#include "yoke/slurm/job/holding.h"
+#include "yoke/slurm/job/job_folder.h"
+#include "yoke/slurm/job/kept_script.h"
+#include "yoke/slurm/job/query.h"
+
+namespace yoke::slurm {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr size_t kMostNoteBytes = 16 << 20;
+
+/// Whether the name of a cluster can be a part of a file's name.
+bool is_file_name(const std::string& name) { return !name.empty() && name.find('/') == name.npos; }
+
+std::optional<Json> read_note(const fs::path& file) {
+  const auto text = read_own_file(file, kMostNoteBytes);
+  auto note = Json::parse(text.value_or(""), nullptr, false);
+  return note.is_object() ? std::optional(std::move(note)) : std::nullopt;
+}
+
+/// Whether a note is of the newest job with this number, as far as the accounts tell.
+bool is_of_newest(const Json& note, int64_t job, const Environment& environment) {
+  const auto submitted = note.find("submitted");
+  if (submitted == note.end() || !submitted->is_number_integer()) return true;
+  try {
+    return is_note_of(submitted->get<int64_t>(), note_text(note, "folder"),
+                      accounts_of({.number = job, .task = {}}, environment));
+  } catch (const Error&) {  // there are no accounts
+    return true;
+  }
+}
+
+/// The names in the folder of the output `pattern`. Empty: they are not known, because the folder differs by job.
+std::set<std::string> names_beside(const fs::path& pattern) {
+  std::set<std::string> names;
+  const auto folder = pattern.parent_path();
+  if (folder.string().find('%') != std::string::npos) return names;
+  std::error_code error;
+  for (fs::directory_iterator at(folder.empty() ? "." : folder, error), end; !error && at != end; at.increment(error)) {
+    names.insert(at->path().filename().string());
+  }
+  return names;
+}
+
+}  // namespace
+
+Json submit_with_note(Json note, const std::string& script, const Environment& environment, const Tell& tell) {
+  const auto before = names_beside(note_text(note, "output_pattern"));  // the job may write as soon as it is submitted
+  const auto submission = submit_and_tell(script, without_sbatch_variables(environment), {}, tell);
+  std::error_code ignored;
+  const Job job{.number = parse_int(submission.job_id).value_or(0),
+                .array = parse_int(submission.job_id),
+                .name = note_text(note, "name"),
+                .user = device::user_name(geteuid()),
+                .folder = fs::current_path(ignored).string()};
+  const auto cluster = cluster_of(submission, environment);
+  auto kept = fmt::format("{}/slurm-{}.sh", job.folder, submission.job_id);
+  const bool had_script = fs::exists(kept, ignored);
+  if (had_script && is_file_name(cluster)) {
+    kept = fmt::format("{}/slurm-{}.{}.sh", job.folder, submission.job_id, cluster);
+  }
+  note["job"] = submission.job_id;
+  note["cluster"] = cluster.empty() ? Json() : Json(cluster);
+  note["folder"] = job.folder;
+  note["script"] = kept;
+  note["output"] = expand_path(note_text(note, "output_pattern"), job);
+  if (had_script && before.contains(fs::path(note_text(note, "output")).filename())) {
+    tell(Voice::kYoke, fmt::format("warning: {} is also the output of another job {}, perhaps of another cluster; "
+                                   "submit from another folder, or give -o with another name",
+                                   printable(note_text(note, "output")), submission.job_id));
+  }
+  note["submitted"] = std::time(nullptr);
+  try {
+    replace_file(kept, script);
+    fs::permissions(kept, fs::perms::owner_read | fs::perms::owner_write);  // values of --env may be secrets
+  } catch (const Error& problem) {
+    tell(Voice::kYoke, fmt::format("warning: the script is not kept beside the output: {}", problem.what()));
+    note["script"] = nullptr;
+  }
+  const auto parent = jobs_folder(environment);
+  if (!parent) return note;
+  try {
+    const auto folder = fs::path(*parent) / submission.job_id;
+    make_private_folder(folder);
+    const auto other = note_text(read_note(folder / "job.json").value_or(Json::object()), "cluster");
+    const bool is_taken = !other.empty() && other != cluster && is_file_name(cluster);
+    replace_file(folder / (is_taken ? fmt::format("job.{}.json", cluster) : "job.json"), json_page(note));
+  } catch (const std::exception& error) {  // the job runs without a note
+    tell(Voice::kYoke, fmt::format("warning: no note of the job is kept: {}", error.what()));
+  }
+  return note;
+}
+
+std::optional<Json> note_of(int64_t job, const Environment& environment) {
+  const auto parent = jobs_folder(environment);
+  if (!parent) return std::nullopt;
+  const auto folder = fs::path(*parent) / std::to_string(job);
+  auto note = read_note(folder / "job.json");
+  if (!note) return std::nullopt;  // the file with a cluster's name is beside it
+  const auto cluster = note_text(*note, "cluster"), here = cluster.empty() ? "" : cluster_here(environment);
+  if (!here.empty() && here != cluster) {
+    note = is_file_name(here) ? read_note(folder / fmt::format("job.{}.json", here)) : std::nullopt;
+  }
+  return note && is_of_newest(*note, job, environment) ? note : std::nullopt;
+}
+
+std::string cluster_of_other_note(int64_t job, const Environment& environment) {
+  const auto parent = jobs_folder(environment);
+  const auto note = parent ? read_note(fs::path(*parent) / std::to_string(job) / "job.json") : std::nullopt;
+  const auto cluster = note ? note_text(*note, "cluster") : "";
+  return cluster == cluster_here(environment) ? "" : cluster;
+}
+
+std::string note_text(const Json& note, const char* key) {
+  const auto found = note.find(key);
+  return found != note.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+Submission submit_and_tell(const std::string& script, const Environment& environment,
+                           const std::vector<std::string>& options, const Tell& tell) {
+  auto submission = submit(script, environment, options);
+  for (const auto& message : submission.messages) tell(Voice::kSlurm, "sbatch: " + message);
+  return submission;
+}
+
+std::string cluster_of(const Submission& submission, const Environment& environment) {
+  return submission.cluster.empty() ? cluster_here(environment) : submission.cluster;
+}
+
+std::string cluster_here(const Environment& environment) {
+  try {
+    return cluster_name(environment);
+  } catch (const Error&) {
+    return "";
+  }
+}
+
+void require_cluster(const std::string& cluster, const std::string& what, const Environment& environment) {
+  const auto here = cluster.empty() ? "" : cluster_here(environment);
+  if (here.empty() || here == cluster) return;
+  throw Error(ErrorCode::kFailedPrecondition,
+              "{0} is of cluster {1}, and the Slurm of this host is that of {2}; do this on a host of cluster {1}",
+              printable(what), printable(cluster), printable(here));
+}
+
+}  // namespace yoke::slurm
