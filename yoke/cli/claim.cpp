@@ -29,10 +29,10 @@
 #include "yoke/base/user_socket.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
-#include "yoke/cli/frame/claim_keeper.h"
 #include "yoke/cli/frame/shell.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/device/process/info.h"
+#include "yoke/keep/claim_keeper.h"
 #include "yoke/program/watched_program.h"
 
 namespace yoke::cli {
@@ -200,8 +200,8 @@ int hold(const ClaimArgs& args, AcquireOptions options, const ClaimSite& site, C
   if (byte == 0) return kExitOk;
   talk.answer.reset();
   acquired->wakeup.reset();
-  UseWatch watch(claim, watch_options(options, site, acquired->allocation.ids));
-  keep_for_a_time(claim, adopted.fd, speaker(context), watch);
+  keep::UseWatch watch(claim, watch_options(options, site, acquired->allocation.ids));
+  keep::keep_for_a_time(claim, adopted.fd, speaker(context), watch);
   return kExitOk;
 }
 

@@ -24,10 +24,11 @@
 #include "yoke/base/text.h"
 #include "yoke/base/user_socket.h"
 #include "yoke/cli/frame/attempt.h"
-#include "yoke/cli/frame/claim_keeper.h"
-#include "yoke/cli/frame/container_log.h"
-#include "yoke/cli/frame/fuse_helpers.h"
 #include "yoke/container/meeting.h"
+#include "yoke/keep/claim_keeper.h"
+#include "yoke/keep/container_log.h"
+#include "yoke/keep/fuse_helpers.h"
+#include "yoke/keep/kept_containers.h"
 #include "yoke/program/private_folder.h"
 #include "yoke/program/watched_program.h"
 
@@ -82,7 +83,7 @@ class Keeper {
         environment_(context.environment),
         folder_(meeting_parent(context.environment), "container"),
         meeting_(folder_.path()),
-        listener_(listen_as_user(kKeeperService)),
+        listener_(listen_as_user(keep::kKeeperService)),
         since_(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())) {
     kept_.request.meeting = folder_.path();
     grant_ = container::grant_devices(kept_.engine, kept_.devices);
@@ -193,7 +194,7 @@ class Keeper {
       refusal = missed_limit(kept_.engine, kept_.request, read_cgroup_limits("/", std::to_string(arrival->pid)));
     }
     arrival_ = std::move(arrival);
-    if (kept_.engine.kind == container::EngineKind::kApptainer) helpers_ = FuseHelpers(arrival_->pid);
+    if (kept_.engine.kind == container::EngineKind::kApptainer) helpers_ = keep::FuseHelpers(arrival_->pid);
     if (kept_.claim && !kept_.claim->is_shared()) kept_.claim->set_program(arrival_->pid);
     consent(*arrival_, refusal);
     if (refusal) tell(channel_, {{"refused", *refusal}});
@@ -273,7 +274,7 @@ class Keeper {
     const auto step = watch_->look();
     if (step == claim::IdleStep::kNone) return;
     const bool is_end = step == claim::IdleStep::kEnd;
-    tell_terminals("yoke container run: " + (is_end ? watch_->farewell() : watch_->warning()), -1);
+    keep::tell_terminals("yoke container run: " + (is_end ? watch_->farewell() : watch_->warning()), -1);
     if (is_end) stop();
   }
 
@@ -342,16 +343,16 @@ class Keeper {
   UniqueFd listener_;
   int64_t since_;
   container::DeviceGrant grant_;
-  std::optional<ContainerLog> log_;
+  std::optional<keep::ContainerLog> log_;
   std::vector<LineConnection> readers_;  ///< Of the log.
-  std::optional<ClaimEnd> end_;
-  std::optional<UseWatch> watch_;
+  std::optional<keep::ClaimEnd> end_;
+  std::optional<keep::UseWatch> watch_;
   pid_t client_pid_ = -1;
   UniqueFd outer_;   ///< A pidfd of the process that has taken a shared claim; empty once it has ended.
   UniqueFd client_;  ///< A pidfd; empty once the client has ended.
   std::optional<int> client_status_;
   std::optional<container::Arrival> arrival_;
-  FuseHelpers helpers_;  ///< Of Apptainer.
+  keep::FuseHelpers helpers_;  ///< Of Apptainer.
   std::optional<Steady::time_point> kill_at_, client_ended_at_;
   bool is_stopping_ = false, is_over_ = false;
   bool has_begun_ = false;  ///< The container's first program has said whether the user's program runs.

@@ -15,8 +15,8 @@
 #include "yoke/base/file.h"
 #include "yoke/claim/ledger.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/frame/use_watch.h"
 #include "yoke/container/plan.h"
+#include "yoke/keep/use_watch.h"
 
 namespace yoke::cli {
 
@@ -26,14 +26,10 @@ struct KeptContainer {
   container::Request request;  ///< The keeper fills in the folder `meeting`.
   std::vector<container::WantedDevice> devices;
   std::shared_ptr<const void> site = {};   ///< Owns the folder of locks, to which `claim` refers.
-  UseWatchOptions watch = {};              ///< How to look whether the devices are used.
+  keep::UseWatchOptions watch = {};        ///< How to look whether the devices are used.
   std::optional<claim::Claim> claim = {};  ///< Empty if the container gets no device.
   bool ends_with_command = false;          ///< The container is ended if the command is killed.
 };
-
-/// The service of user_socket.h under which keepers listen. They answer "describe" and "stop" with a line of
-/// JSON, and "log" with a byte and the file of the container's output, if they keep it.
-inline constexpr const char* kKeeperService = "yoke-container";
 
 /// The exit status if the engine could not start the container, as that of docker and podman.
 inline constexpr int kEngineFailed = 125;

@@ -11,7 +11,7 @@
 namespace yoke::cli {
 namespace {
 
-OptionDescription describe(const CLI::Option& option) {
+OptionDescription describe_option(const CLI::Option& option) {
   OptionDescription result;
   result.is_positional = option.get_positional();
   if (result.is_positional) {
@@ -74,7 +74,7 @@ CommandDescription describe(const CLI::App& app) {
   if (const auto* const command = yoke::cli::find_command(result.path)) result.object = command->object;
   while (result.footer.ends_with('\n')) result.footer.pop_back();
   for (const auto* option : app.get_options()) {
-    result.options.push_back(describe(*option));
+    result.options.push_back(describe_option(*option));
   }
   for (const auto* command : app.get_subcommands([](const CLI::App* sub) { return !sub->get_group().empty(); })) {
     result.commands.push_back(describe(*command));

@@ -24,9 +24,9 @@
 #include "yoke/claim/inherit.h"
 #include "yoke/claim/reservation.h"
 #include "yoke/cli/frame/attempt.h"
-#include "yoke/cli/frame/claim_keeper.h"
 #include "yoke/device/json.h"
 #include "yoke/device/unanswered.h"
+#include "yoke/keep/claim_keeper.h"
 #include "yoke/program/device_reader.h"
 #include "yoke/program/watched_program.h"
 #include "yoke/view/labels.h"
@@ -481,8 +481,8 @@ std::string purpose_of(const std::vector<std::string>& command) {
   return fmt::format("{}", fmt::join(command.begin(), end, " "));
 }
 
-UseWatchOptions watch_options(const AcquireOptions& options, const ClaimSite& site,
-                              const std::vector<std::string>& ids) {
+keep::UseWatchOptions watch_options(const AcquireOptions& options, const ClaimSite& site,
+                                    const std::vector<std::string>& ids) {
   auto device = options.device;
   device.chosen = ids;
   return {.ids = ids, .limits = site.config.idle, .is_own_end = site.config.is_own_idle_end, .open = [device] {
@@ -494,8 +494,8 @@ int keep_for_program(Acquired& acquired, const AcquireOptions& options, const Cl
   auto environment = context.environment;
   assign(acquired.assignments, environment);
   auto& claim = *acquired.allocation.claim;
-  UseWatch watch(claim, watch_options(options, site, acquired.allocation.ids));
-  return keep_for_program(claim, context.rest, environment, speaker(context), watch, [&] {
+  keep::UseWatch watch(claim, watch_options(options, site, acquired.allocation.ids));
+  return keep::keep_for_program(claim, context.rest, environment, speaker(context), watch, [&] {
     program::DeviceReader::reap(acquired.ended_reader);
     acquired.wakeup.reset();
   });

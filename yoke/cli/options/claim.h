@@ -12,9 +12,9 @@
 #include "yoke/claim/allocate.h"
 #include "yoke/claim/ledger.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/frame/use_watch.h"
 #include "yoke/cli/options/device.h"
 #include "yoke/device/visibility/set.h"
+#include "yoke/keep/use_watch.h"
 #include "yoke/view/claims.h"
 
 namespace yoke::cli {
@@ -104,8 +104,8 @@ std::optional<std::chrono::seconds> length_of_claim(const std::string& text, con
 std::string purpose_of(const std::vector<std::string>& command);
 
 /// How the use of claimed devices is watched; looks at those alone.
-UseWatchOptions watch_options(const AcquireOptions& options, const ClaimSite& site,
-                              const std::vector<std::string>& ids);
+keep::UseWatchOptions watch_options(const AcquireOptions& options, const ClaimSite& site,
+                                    const std::vector<std::string>& ids);
 
 /// Runs the program in Context::rest with devices that it alone sees, until it ends (frame/claim_keeper.h).
 int keep_for_program(Acquired& acquired, const AcquireOptions& options, const ClaimSite& site, Context& context);

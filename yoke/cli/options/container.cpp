@@ -17,13 +17,13 @@
 #include "yoke/base/quantity.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/attempt.h"
-#include "yoke/cli/frame/kept_containers.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/container_folders.h"
 #include "yoke/container/cdi.h"
 #include "yoke/container/config.h"
 #include "yoke/container/image.h"
 #include "yoke/device/process/info.h"
+#include "yoke/keep/kept_containers.h"
 
 namespace yoke::cli {
 namespace {
@@ -196,7 +196,7 @@ KeptContainer describe_container(const ContainerOptions& options, ImageAndComman
       rules.container_name, user,
       options.name.empty() ? name_with_number(short_image_name(image)) : container::name_part(options.name));
   // podman and docker refuse a second container of the same name themselves.
-  if (kept.engine.kind == container::EngineKind::kApptainer && !options.prints && has_container(request.name)) {
+  if (kept.engine.kind == container::EngineKind::kApptainer && !options.prints && keep::has_container(request.name)) {
     throw Error(ErrorCode::kFailedPrecondition,
                 "a container {} of yours runs already; give another --name, or end it by `yoke container stop {}`",
                 printable(request.name), printable(request.name));

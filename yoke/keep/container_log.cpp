@@ -1,4 +1,4 @@
-#include "yoke/cli/frame/container_log.h"
+#include "yoke/keep/container_log.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -14,7 +14,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
 
-namespace yoke::cli {
+namespace yoke::keep {
 namespace {
 
 std::string folder_for_logs(const Environment& environment) {
@@ -128,4 +128,4 @@ void print_log(int file, int end, bool follows) {
   }
 }
 
-}  // namespace yoke::cli
+}  // namespace yoke::keep

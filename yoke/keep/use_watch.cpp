@@ -1,4 +1,4 @@
-#include "yoke/cli/frame/use_watch.h"
+#include "yoke/keep/use_watch.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -14,7 +14,7 @@
 #include "yoke/base/text.h"
 #include "yoke/claim/config.h"
 
-namespace yoke::cli {
+namespace yoke::keep {
 namespace {
 
 using std::chrono::milliseconds;
@@ -120,4 +120,4 @@ int tell_terminals(const std::string& text, int except) {
   return num_told;
 }
 
-}  // namespace yoke::cli
+}  // namespace yoke::keep

@@ -1,4 +1,4 @@
-// yoke/cli/frame/use_watch.h -- looks from time to time whether the devices of a claim are used, for whoever keeps it.
+// yoke/keep/use_watch.h -- looks from time to time whether the devices of a claim are used, for whoever keeps it.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 #include "yoke/claim/ledger.h"
 #include "yoke/program/device_reader.h"
 
-namespace yoke::cli {
+namespace yoke::keep {
 
 struct UseWatchOptions {
   std::vector<std::string> ids;  ///< Of the claim's devices, in the order of Note::keys.
@@ -57,4 +57,4 @@ class UseWatch {
 /// descriptor. Returns how many got it.
 int tell_terminals(const std::string& text, int except);
 
-}  // namespace yoke::cli
+}  // namespace yoke::keep

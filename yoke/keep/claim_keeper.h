@@ -1,4 +1,4 @@
-// yoke/cli/frame/claim_keeper.h -- keeps a claim while a program runs, a process lives, or a time lasts.
+// yoke/keep/claim_keeper.h -- keeps a claim while a program runs, a process lives, or a time lasts.
 #pragma once
 
 #include <chrono>
@@ -10,9 +10,9 @@
 #include "yoke/base/environment.h"
 #include "yoke/base/file.h"
 #include "yoke/claim/ledger.h"
-#include "yoke/cli/frame/use_watch.h"
+#include "yoke/keep/use_watch.h"
 
-namespace yoke::cli {
+namespace yoke::keep {
 
 /// When a claim ends. It is measured by a clock that nobody sets; the text of the claim only says by how much
 /// `yoke extend` has put it off.
@@ -42,4 +42,4 @@ int keep_for_program(claim::Claim& claim, const std::vector<std::string>& argv, 
 /// site ends claims that are idle.
 void keep_for_a_time(claim::Claim& claim, const UniqueFd& process, const std::string& speaker, UseWatch& watch);
 
-}  // namespace yoke::cli
+}  // namespace yoke::keep

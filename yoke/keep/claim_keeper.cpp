@@ -1,4 +1,4 @@
-#include "yoke/cli/frame/claim_keeper.h"
+#include "yoke/keep/claim_keeper.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -19,7 +19,7 @@
 #include "yoke/program/program_tree.h"
 #include "yoke/program/watched_program.h"
 
-namespace yoke::cli {
+namespace yoke::keep {
 namespace {
 
 using Steady = std::chrono::steady_clock;
@@ -194,4 +194,4 @@ void keep_for_a_time(claim::Claim& claim, const UniqueFd& process, const std::st
                         watch.devices(), it, it));
 }
 
-}  // namespace yoke::cli
+}  // namespace yoke::keep

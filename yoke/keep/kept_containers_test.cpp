@@ -1,9 +1,9 @@
-#include "yoke/cli/frame/kept_containers.h"
+#include "yoke/keep/kept_containers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-namespace yoke::cli {
+namespace yoke::keep {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -28,4 +28,4 @@ TEST(KeptContainers, AreFoundByNameOrProcess) {
 }
 
 }  // namespace
-}  // namespace yoke::cli
+}  // namespace yoke::keep

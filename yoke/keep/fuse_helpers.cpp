@@ -1,4 +1,4 @@
-#include "yoke/cli/frame/fuse_helpers.h"
+#include "yoke/keep/fuse_helpers.h"
 
 #include <poll.h>
 #include <sys/syscall.h>
@@ -13,7 +13,7 @@
 #include "yoke/base/sysfs.h"
 #include "yoke/device/process/info.h"
 
-namespace yoke::cli {
+namespace yoke::keep {
 namespace {
 
 constexpr std::array<std::string_view, 4> kHelpers = {"squashfuse_ll", "squashfuse", "fuse2fs", "fuse-overlayfs"};
@@ -48,4 +48,4 @@ void FuseHelpers::end(std::chrono::milliseconds patience) {
   processes_.clear();
 }
 
-}  // namespace yoke::cli
+}  // namespace yoke::keep
