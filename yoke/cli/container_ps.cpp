@@ -89,7 +89,7 @@ int show_kept_log(const keep::KeptContainerRow& row, bool follows) {
         "sent",
         printable(row.text("name")));
   }
-  keep::print_log(files[0].value(), fd.value(), follows);
+  keep::copy_log(files[0].value(), STDOUT_FILENO, fd.value(), follows);
   return kExitOk;
 }
 

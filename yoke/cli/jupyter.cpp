@@ -27,6 +27,7 @@
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/container.h"
+#include "yoke/cli/options/device.h"
 #include "yoke/container/image.h"
 #include "yoke/environment/kernel_spec.h"
 #include "yoke/environment/store.h"

@@ -24,6 +24,7 @@
 #include "yoke/cli/jupyter.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/container.h"
+#include "yoke/keep/run.h"
 
 namespace yoke::cli {
 namespace {
@@ -43,10 +44,9 @@ const std::string* connection_file(const Context& context) {
 
 /// Why a kernel has no devices, for people who see it in a notebook and cannot give an option.
 std::string reason_in_notebook(const Error& error) {
-  std::string reason = error.what();
-  if (const auto at = reason.find("; use --wait"); at != reason.npos)
-    reason.replace(at, reason.npos, "; see `yoke claims`");
-  return reason;
+  const auto* const refused = dynamic_cast<const keep::Refused*>(&error);
+  if (refused == nullptr || refused->refusal.next.empty()) return error.what();
+  return refused->refusal.why + "; see `yoke claims`";
 }
 
 constexpr const char* kNoAnswer = "the drivers do not answer, so no device can be claimed; `yoke doctor` says more";
@@ -142,8 +142,8 @@ int start_kernel(const StartArgs& args, Context& context) {
   }
   if (!args.image.empty()) return start_in_container(args, context);
   std::optional<ClaimSite> site;
-  std::optional<Acquired> acquired;
-  AcquireOptions options;
+  std::optional<keep::Acquired> acquired;
+  keep::AcquireOptions options;
   int status = kExitOk;
   std::string reason;
   try {
@@ -161,7 +161,7 @@ int start_kernel(const StartArgs& args, Context& context) {
   }
   if (!acquired) return exec_refusal(reason, status, context);
   end_with_server(context.environment);
-  return keep_for_program(*acquired, options, *site, context);
+  return keep::run(*acquired, context.rest, context.environment, teller(context));
 }
 
 }  // namespace

@@ -108,7 +108,7 @@ std::string ContainerLog::tail(int64_t most_bytes) const {
   return read_at(file_.value(), begin, size_ - begin);
 }
 
-void print_log(int file, int end, bool follows) {
+void copy_log(int file, int out, int end, bool follows) {
   constexpr int kPauseMs = 100;
   constexpr int64_t kStep = 1 << 20;
   int64_t begin = 0;
@@ -118,7 +118,7 @@ void print_log(int file, int end, bool follows) {
     while (begin < size) {
       const auto text = read_at(file, begin, std::min(kStep, size - begin));
       if (text.empty()) break;
-      write_all(STDOUT_FILENO, std::as_bytes(std::span(text)), "standard output");
+      write_all(out, std::as_bytes(std::span(text)), "standard output");
       begin += static_cast<int64_t>(text.size());
     }
     if (is_last) return;

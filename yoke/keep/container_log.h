@@ -37,7 +37,8 @@ class ContainerLog {
   int64_t most_bytes_, size_ = 0;
 };
 
-/// Prints what is in the file of a log; then, until `end` (a socket) is closed by the other side, also what comes.
-void print_log(int file, int end, bool follows);
+/// Copies what is in the file of a log to `out`, a descriptor; then, until `end` (a socket) is closed by the other
+/// side, also what comes. Errors  as errno says: it cannot be written.
+void copy_log(int file, int out, int end, bool follows);
 
 }  // namespace yoke::keep

@@ -53,8 +53,4 @@ class UseWatch {
   Clock::time_point next_;
 };
 
-/// Writes a line to each terminal of the user of this process that accepts messages (mesg(1)), but not to `except`, a
-/// descriptor. Returns how many got it.
-int tell_terminals(const std::string& text, int except);
-
 }  // namespace yoke::keep
