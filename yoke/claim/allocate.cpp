@@ -144,28 +144,31 @@ void exclude_others(std::vector<Candidate>& candidates, const std::vector<std::s
   }
 }
 
-std::string refusal_of(const Allocation& allocation, const std::vector<Candidate>& candidates,
-                       const AllocationRequest& request, const SiteConfig& config) {
+constexpr const char* kHowToQueue = "use --wait to queue, or see `yoke claims`";
+
+Refusal refusal_of(const Allocation& allocation, const std::vector<Candidate>& candidates,
+                   const AllocationRequest& request, const SiteConfig& config) {
   const auto wanted = request.wish.num_devices;
-  if (allocation.turn.excess) return limit_text(*allocation.turn.excess, wanted);
+  if (allocation.turn.excess) return {limit_text(*allocation.turn.excess, wanted)};
   if (allocation.is_hopeless) {
-    return fmt::format(
+    return {fmt::format(
         "{} {} wanted, and only {} of {} can be claimed{}; `yoke claim --explain` with the same wishes says why",
         wanted, wanted == 1 ? "device is" : "devices are", num_usable_together(candidates, request.wish),
-        request.only.empty() ? candidates.size() : request.only.size(), wanted == 1 ? "" : " together");
+        request.only.empty() ? candidates.size() : request.only.size(), wanted == 1 ? "" : " together")};
   }
   if (allocation.turn.num_ahead > 0) {
     const bool is_one = allocation.turn.num_ahead == 1;
-    return fmt::format(
-        "{} {}; use --wait to queue, or see `yoke claims`", allocation.turn.num_ahead,
+    const auto* const what =
         config.order == Order::kFair
             ? (is_one ? "request of a user who has used less, or waited for longer, comes first"
                       : "requests of users who have used less, or waited for longer, come first")
-            : (is_one ? "request has been waiting for longer" : "requests have been waiting for longer"));
+            : (is_one ? "request has been waiting for longer" : "requests have been waiting for longer");
+    return {fmt::format("{} {}", allocation.turn.num_ahead, what), kHowToQueue};
   }
   if (!allocation.reservation.empty()) {
-    return fmt::format("{} {} wanted, and {}; use --wait to queue, or see `yoke claims`", wanted,
-                       wanted == 1 ? "device is" : "devices are", allocation.reservation);
+    return {
+        fmt::format("{} {} wanted, and {}", wanted, wanted == 1 ? "device is" : "devices are", allocation.reservation),
+        kHowToQueue};
   }
   std::vector<std::string> reasons;
   for (const auto& candidate : candidates) {
@@ -179,17 +182,17 @@ std::string refusal_of(const Allocation& allocation, const std::vector<Candidate
   const auto num_free = std::count_if(candidates.begin(), candidates.end(),
                                       [](const Candidate& candidate) { return candidate.standing == Standing::kFree; });
   if (num_free >= wanted) {
-    return fmt::format(
-        "{} devices are wanted, and of those that are free a program does not see {} together, because it sees whole "
-        "GPUs or MIG instances, and one of each GPU instance; use --wait to queue, or see `yoke claims`",
-        wanted, wanted);
+    return {fmt::format("{} devices are wanted, and of those that are free a program does not see {} together, because "
+                        "it sees whole GPUs or MIG instances, and one of each GPU instance",
+                        wanted, wanted),
+            kHowToQueue};
   }
   const bool helps_waiting = num_usable_together(candidates, request.wish) >= wanted;
-  return fmt::format(
-      "{} {} wanted, and {} {} free: {}{}; {}", wanted, wanted == 1 ? "device is" : "devices are", num_free,
-      num_free == 1 ? "is" : "are", fmt::join(reasons, "; "),
-      num_more > 0 ? fmt::format("; and {} more", num_more) : "",
-      helps_waiting ? "use --wait to queue, or see `yoke claims`" : "waiting does not help until that is mended");
+  auto why = fmt::format("{} {} wanted, and {} {} free: {}{}", wanted, wanted == 1 ? "device is" : "devices are",
+                         num_free, num_free == 1 ? "is" : "are", fmt::join(reasons, "; "),
+                         num_more > 0 ? fmt::format("; and {} more", num_more) : "");
+  if (helps_waiting) return {std::move(why), kHowToQueue};
+  return {why + "; waiting does not help until that is mended"};
 }
 
 }  // namespace
@@ -296,7 +299,7 @@ Allocation attempt(const Preparation& known, const Ledger::Session& session, Sur
       if (picked.chosen.empty()) return result;
       // The words about the choice would say that these devices are given.
       std::erase_if(result.sentences, [](const std::string& text) { return !text.starts_with("device "); });
-      result.sentences.push_back("nothing is given: " + result.refusal.substr(0, result.refusal.find("; use --wait")));
+      result.sentences.push_back("nothing is given: " + result.refusal->why);
       return result;
     }
     std::vector<std::string> keys;
@@ -326,9 +329,10 @@ Allocation attempt(const Preparation& known, const Ledger::Session& session, Sur
     result.is_stale = held.empty();
     if (result.is_stale) return result;
     // Something else than yoke has the lock; only the kernel's list tells who.
-    result.refusal = "locked by somebody";
-    if (owners == Ledger::Session::Owners::kOfNotes) return result;
-    result.refusal.clear();
+    if (owners == Ledger::Session::Owners::kOfNotes) {
+      result.refusal = {"locked by somebody"};
+      return result;
+    }
     for (auto& candidate : candidates) {
       if (candidate.key != held) continue;
       candidate.standing = Standing::kClaimed;
@@ -360,7 +364,7 @@ Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, cons
   if (auto survey = session.survey(Owners::kOfNotes); !request.is_dry && survey.knows_holders()) {
     auto result = attempt(known, session, std::move(survey), Owners::kOfNotes);
     result.has_passed_by = session.has_passed_by();
-    if (result.refusal.empty()) return result;
+    if (!result.refusal) return result;
   }
   auto result = attempt(known, session, session.survey(Owners::kAll), Owners::kAll);  // its words name processes
   result.has_passed_by = session.has_passed_by();

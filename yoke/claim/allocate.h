@@ -27,11 +27,19 @@ struct AllocationRequest {
       std::chrono::steady_clock::now();  ///< When the snapshot was complete.
 };
 
+/// Why nothing is given, in words for people.
+struct Refusal {
+  std::string why;
+  std::string next = {};  ///< What to do next for somebody who does not wait yet; empty: `why` says what helps.
+
+  std::string text() const { return next.empty() ? why : why + "; " + next; }
+};
+
 struct Allocation {
   std::optional<Claim> claim;
   std::vector<std::string> ids;        ///< Of the devices that were chosen, as in `yoke devices`.
   std::vector<std::string> sentences;  ///< The reason, for `--explain`.
-  std::string refusal;                 ///< Why nothing was chosen.
+  std::optional<Refusal> refusal;      ///< Set if nothing was chosen.
   std::vector<std::string> warnings;   ///< What is wrong with devices that were chosen.
   Turn turn;
   /// Nothing was decided: the snapshot was too old when it was this process's turn, or another process took devices

@@ -48,7 +48,9 @@ TEST_F(ClaimAllocate, TakesWhatIsLeft) {
   const auto second = attempt(ledger, {.wish = {.num_devices = 2}});
   EXPECT_FALSE(second.claim);
   EXPECT_FALSE(second.is_hopeless);
-  EXPECT_THAT(second.refusal, HasSubstr("2 devices are wanted, and 1 is free: device 0 is claimed by"));
+  ASSERT_TRUE(second.refusal);
+  EXPECT_THAT(second.refusal->why, HasSubstr("2 devices are wanted, and 1 is free: device 0 is claimed by"));
+  EXPECT_EQ(second.refusal->text(), second.refusal->why + "; use --wait to queue, or see `yoke claims`");
   EXPECT_TRUE(attempt(ledger, {.wish = {.num_devices = 5}}).is_hopeless);
   EXPECT_THAT(attempt(ledger, {.wish = {.num_devices = 1}}).ids, ElementsAre("3"));
 }
@@ -76,7 +78,7 @@ TEST_F(ClaimAllocate, AnOldSnapshotIsReadAgain) {
 TEST_F(ClaimAllocate, ItIsTheTurnOfTheOneWhoWaits) {
   const auto ledger = this->ledger();
   const auto place = ledger.open(Ledger::Access::kTake).join({.num_devices = 4});
-  EXPECT_THAT(attempt(ledger, {.wish = {.num_devices = 1}}).refusal, HasSubstr("1 request has been waiting"));
+  EXPECT_THAT(attempt(ledger, {.wish = {.num_devices = 1}}).refusal->why, HasSubstr("1 request has been waiting"));
   EXPECT_TRUE(outlook(ledger, {"GPU-0", "GPU-1"}, {.wish = {.num_devices = 2}}, {}, place).is_worthwhile);
   EXPECT_FALSE(outlook(ledger, {"GPU-0", "GPU-1"}, {.wish = {.num_devices = 3}}, {}, place).is_worthwhile);
   EXPECT_TRUE(attempt(ledger, {.wish = {.num_devices = 4}}, &place).claim);

@@ -1,36 +1,27 @@
 // `yoke claim`: take devices for oneself while a program runs, for a time, or while a process lives.
 #include "yoke/cli/options/claim.h"
 
-#include <fcntl.h>
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-#include <poll.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <cerrno>
-#include <csignal>
 #include <iostream>
 #include <memory>
 
-
 #include "yoke/base/error.h"
 #include "yoke/base/json.h"
-#include "yoke/base/moment.h"
 #include "yoke/base/process.h"
 #include "yoke/base/quantity.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
-#include "yoke/cli/frame/claim_keeper.h"
 #include "yoke/cli/frame/shell.h"
+#include "yoke/cli/frame/teller.h"
 #include "yoke/cli/help/values.h"
-#include "yoke/device/process/info.h"
-#include "yoke/program/watched_program.h"
+#include "yoke/cli/options/device.h"
+#include "yoke/keep/hold.h"
+#include "yoke/keep/run.h"
 
 namespace yoke::cli {
 namespace {
@@ -70,8 +61,9 @@ bool is_for_shell(const ClaimArgs& args, const Context& context) {
   return context.rest.empty() && !args.json && !args.is_dry(context) && isatty(STDOUT_FILENO) == 0;
 }
 
-AcquireOptions to_options(const ClaimArgs& args, const claim::SiteConfig& config, const Context& context) {
-  AcquireOptions options{.device = args.device, .adopted_pid = args.adopted_pid, .explains = args.explain};
+keep::AcquireOptions to_options(const ClaimArgs& args, const claim::SiteConfig& config, const Context& context) {
+  keep::AcquireOptions options{.device = {.chosen = args.device.chosen, .deadline_s = args.device.deadline_s},
+                               .adopted_pid = args.adopted_pid};
   auto& request = options.request;
   const bool counts_names = !args.device.chosen.empty();  // -d 0,1 alone means both
   request.wish.num_devices = args.num_devices.value_or(counts_names ? 0 : 1);
@@ -88,53 +80,24 @@ AcquireOptions to_options(const ClaimArgs& args, const claim::SiteConfig& config
   // To ask what would be given needs no time, though a site may limit it.
   if (!request.is_dry) request.length = length_of_claim(args.length, config);
   request.note.purpose = args.name;
-  if (args.name.empty()) request.note.purpose = purpose_of(context.rest);
+  if (args.name.empty()) request.note.purpose = keep::purpose_of(context.rest);
   options.waits = !args.wait.empty();
   if (options.waits && args.wait != "forever") options.wait_limit = length_of("--wait", args.wait);
   return options;
 }
 
-int run_program(const AcquireOptions& options, const ClaimSite& site, Context& context) {
+int run_program(const keep::AcquireOptions& options, const ClaimSite& site, Reasons reasons, Context& context) {
   if (!find_program(context.rest[0], context.environment)) {
     std::cerr << speaker(context) << "there is no program " << printable(context.rest[0]) << " in PATH" << std::endl;
     constexpr int kNoProgram = 127;
     return kNoProgram;
   }
   int status = kExitOk;
-  auto acquired = acquire(options, site, context, status);
-  if (!acquired) return status;
-  return keep_for_program(*acquired, options, site, context);
+  auto acquired = acquire(options, site, context, status, reasons);
+  return acquired ? keep::run(*acquired, context.rest, context.environment, teller(context)) : status;
 }
 
-// ---- without a program ----------------------------------------------------------------------------------------------
-
-/// A process that is to be adopted.
-struct Adopted {
-  UniqueFd fd;  ///< A pidfd.
-  int64_t start_ticks = 0;
-};
-
-Adopted open_adopted(int64_t pid) {
-  Adopted result;
-  if (pid > 0) result.fd = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0U)));
-  const auto info = device::describe_process(pid);  // after the pidfd, so that both are about one process
-  if (!result.fd || !info.start_ticks) throw Error(ErrorCode::kNotFound, "there is no process {}", pid);
-  if (geteuid() != 0 && info.uid != int64_t{geteuid()}) {
-    throw Error(ErrorCode::kPermissionDenied, "process {} belongs to {}; only that user or root may claim for it", pid,
-                printable(info.user));
-  }
-  result.start_ticks = *info.start_ticks;
-  return result;
-}
-
-std::string end_text(const claim::Note& note, const ClaimArgs& args) {
-  if (note.until) {
-    return " until " + moment_text(*note.until);
-  }
-  return args.adopted_pid ? fmt::format(" until process {} ends", *args.adopted_pid) : "";
-}
-
-std::string to_json(const Acquired& acquired) {
+std::string to_json(const keep::Acquired& acquired) {
   const auto& note = acquired.allocation.claim->note();
   Json json = {{"pid", note.pid}, {"devices", acquired.allocation.ids}};
   json["until"] = note.until ? Json(std::chrono::system_clock::to_time_t(*note.until)) : Json();
@@ -143,107 +106,23 @@ std::string to_json(const Acquired& acquired) {
   return json_page(json);
 }
 
-/// Leaves terminal, streams and folder of the user, and lives on without the process that started it.
-void detach() {
-  const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
-  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null.value(), stream);
-  [[maybe_unused]] const int changed = chdir("/");
-  prctl(PR_SET_NAME, "yoke-claim");
-  prctl(PR_SET_PDEATHSIG, 0);
-}
-
-/// How the holder and the command that started it talk. The holder reports what it holds; the command answers with a
-/// byte when the user has been told.
-struct HolderTalk {
-  UniqueFd report, answer;
-};
-
-/// Runs in the holder. Returns its exit status.
-int hold(const ClaimArgs& args, AcquireOptions options, const ClaimSite& site, Context& context, HolderTalk talk) {
-  Adopted adopted;
-  if (args.adopted_pid) adopted = open_adopted(*args.adopted_pid);
-  options.request.note.is_holder = true;
-  options.in_reader = [&talk] { talk = {}; };  // or the end of the report would not be seen
-  if (options.request.note.purpose.empty() && args.adopted_pid) {
-    const auto command = device::describe_process(*args.adopted_pid).command;
-    const auto words = words_of(command);
-    options.request.note.purpose = purpose_of({words.begin(), words.end()});
-  }
-  int status = kExitOk;
-  auto acquired = acquire(options, site, context, status);
-  if (!acquired) return status;
-  auto& claim = *acquired->allocation.claim;
-  if (args.adopted_pid) {
-    auto note = claim.note();
-    note.program_pid = *args.adopted_pid;
-    note.program_start_ticks = adopted.start_ticks;
-    claim.write(note);
-  }
-  const auto text = args.json ? to_json(*acquired) : args.adopted_pid ? "" : to_shell(acquired->assignments);
-  std::cerr << fmt::format("{}process {} holds {} {}{}; `yoke release {}` gives {} back\n", speaker(context), getpid(),
-                           acquired->allocation.ids.size() == 1 ? "device" : "devices",
-                           fmt::join(acquired->allocation.ids, ", "), end_text(claim.note(), args), getpid(),
-                           acquired->allocation.ids.size() == 1 ? "it" : "them")
-            << std::flush;
-  detach();
-  const auto message = "+" + text;
-  write_all(talk.report.value(), message, "the report of the holder");
-  talk.report.reset();
-  // Nobody learns what a claim is for whose words were lost, so it ends.
-  char byte = 0;
-  while (read(talk.answer.value(), &byte, 1) < 0 && errno == EINTR) {
-  }
-  if (byte == 0) return kExitOk;
-  talk.answer.reset();
-  acquired->wakeup.reset();
-  UseWatch watch(claim, watch_options(options, site, acquired->allocation.ids));
-  keep_for_a_time(claim, adopted.fd, speaker(context), watch);
-  return kExitOk;
-}
-
-/// Starts the holder, and prints what it reports. The holder itself takes the locks, so that the kernel names it.
-int start_holder(const ClaimArgs& args, const AcquireOptions& options, const ClaimSite& site, Context& context) {
-  auto report = make_pipe(), answer = make_pipe();
+/// Without a program: a process in the background holds the devices, and what it reports is printed.
+int hold(const ClaimArgs& args, const keep::AcquireOptions& options, const ClaimSite& site, Reasons reasons,
+         Context& context) {
   context.out.flush();
-  const pid_t parent = getpid();
-  const pid_t holder = fork();
-  if (holder < 0) throw system_error(errno, "starting the process that holds the devices");
-  if (holder == 0) {
-    report.read_end.reset();
-    answer.write_end.reset();
-    setsid();
-    prctl(PR_SET_PDEATHSIG, SIGTERM);  // until it holds the devices
-    if (getppid() != parent) _exit(1);
-    const int status = report_errors(context, [&] {
-      return hold(args, options, site, context, {std::move(report.write_end), std::move(answer.read_end)});
-    });
-    _exit(status);
-  }
-  report.write_end.reset();
-  answer.read_end.reset();
-  program::SignalMessages messages;  // an interrupted command has a status for the shell, too
-  std::string text;
-  for (bool is_open = true; is_open;) {
-    pollfd news[] = {{report.read_end.value(), POLLIN, 0}, {messages.fd(), POLLIN, 0}};
-    poll(news, 2, -1);
-    while (const auto message = messages.next()) {
-      if (message->signal != SIGCHLD) return 128 + message->signal;  // the holder ends with this process
-    }
-    if (news[0].revents == 0) continue;
-    char buffer[4096];
-    const auto count = read(report.read_end.value(), buffer, sizeof buffer);
-    if (count > 0) text.append(buffer, static_cast<size_t>(count));
-    is_open = count > 0 || (count < 0 && errno == EINTR);
-  }
-  if (text.empty()) return wait_for_child(holder);
-  context.out << text.substr(1) << std::flush;
+  auto holder = keep::start_holder(options, site, context.environment, teller(context, reasons),
+                                   [&](const keep::Acquired& acquired) -> std::string {
+                                     if (args.json) return to_json(acquired);
+                                     return args.adopted_pid ? "" : to_shell(acquired.assignments);
+                                   });
+  if (holder.status != 0) return holder.status;
+  context.out << holder.report << std::flush;
   if (!context.out) return kExitOk;  // report_errors() says why
   if (!args.json && !args.adopted_pid && isatty(STDOUT_FILENO) != 0) {
     std::cerr << speaker(context)
               << "this shell has them with these lines, or at once with eval \"$(yoke claim ...)\"\n";
   }
-  constexpr char kTold = 1;
-  [[maybe_unused]] const auto count = write(answer.write_end.value(), &kTold, 1);
+  holder.confirm();
   return kExitOk;
 }
 
@@ -251,10 +130,11 @@ int run_claim(const ClaimArgs& args, Context& context) {
   check_claim(args, context);
   const auto site = open_claim_site(context, SiteUse::kTake);
   const auto options = to_options(args, site.config, context);
-  if (!context.rest.empty()) return run_program(options, site, context);
-  if (!args.is_dry(context)) return start_holder(args, options, site, context);
+  const auto reasons = !args.explain ? Reasons::kNowhere : args.is_dry(context) ? Reasons::kOutput : Reasons::kError;
+  if (!context.rest.empty()) return run_program(options, site, reasons, context);
+  if (!args.is_dry(context)) return hold(args, options, site, reasons, context);
   int status = kExitOk;
-  acquire(options, site, context, status);
+  acquire(options, site, context, status, reasons);
   return status;
 }
 

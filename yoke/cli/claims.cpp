@@ -15,6 +15,7 @@
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/cli/options/claim.h"
+#include "yoke/cli/options/device.h"
 
 namespace yoke::cli {
 namespace {

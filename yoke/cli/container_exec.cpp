@@ -11,10 +11,10 @@
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/container.h"
-#include "yoke/cli/frame/kept_containers.h"
 #include "yoke/cli/options/container.h"
 #include "yoke/container/exec.h"
 #include "yoke/device/process/info.h"
+#include "yoke/keep/kept_containers.h"
 
 namespace yoke::cli {
 namespace {
@@ -22,7 +22,7 @@ namespace {
 namespace fs = std::filesystem;
 
 /// Whether the process is in another user namespace than this one. Errors  kPermissionDenied: it is another user's.
-bool has_own_users(const KeptContainerRow& row, pid_t pid) {
+bool has_own_users(const keep::KeptContainerRow& row, pid_t pid) {
   std::error_code error;
   const auto theirs = fs::read_symlink("/proc/" + std::to_string(pid) + "/ns/user", error);
   if (error) throw system_error(error.value(), "looking at the namespaces of " + row.text("name"));
@@ -42,7 +42,7 @@ int exec_in_container(const ContainerOptions& options, Context& context) {
     throw Error(ErrorCode::kInvalidArgument,
                 "say in which container, and what to run there, as in `yoke container exec NAME -- bash`");
   }
-  const auto row = find_container(program[0]);
+  const auto row = keep::find_container(program[0]);
   program.erase(program.begin(), program.begin() + (program[1] == "--" ? 2 : 1));
   if (!row.json->at("pid").is_number()) {
     throw Error(ErrorCode::kUnavailable, "{} is starting, and no program runs in it yet; try again",

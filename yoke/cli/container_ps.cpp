@@ -23,11 +23,11 @@
 #include "yoke/base/user_socket.h"
 #include "yoke/cli/container.h"
 #include "yoke/cli/frame/attempt.h"
-#include "yoke/cli/frame/container_log.h"
-#include "yoke/cli/frame/kept_containers.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/container/engine.h"
 #include "yoke/device/process/signal.h"
+#include "yoke/keep/container_log.h"
+#include "yoke/keep/kept_containers.h"
 
 namespace yoke::cli {
 namespace {
@@ -37,7 +37,7 @@ int show_containers(bool wants_json, Context& context) {
   Table table{{{"name"}, {"engine"}, {"devices"}, {"user"}, {"state"}, {"since"}, {"image"}}, {}};
   std::vector<int64_t> silent;
   const auto now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
-  for (const auto& row : kept_containers()) {
+  for (const auto& row : keep::kept_containers()) {
     if (!row.json) {
       silent.push_back(row.socket.pid);
       continue;
@@ -68,7 +68,7 @@ int show_containers(bool wants_json, Context& context) {
 }
 
 /// Apptainer keeps no output, so the keeper of a container in the background does.
-int show_kept_log(const KeptContainerRow& row, bool follows) {
+int show_kept_log(const keep::KeptContainerRow& row, bool follows) {
   UniqueFd fd;
   std::vector<UniqueFd> files;
   std::byte word{};
@@ -86,12 +86,12 @@ int show_kept_log(const KeptContainerRow& row, bool follows) {
         "sent",
         printable(row.text("name")));
   }
-  print_log(files[0].value(), fd.value(), follows);
+  keep::copy_log(files[0].value(), STDOUT_FILENO, fd.value(), follows);
   return kExitOk;
 }
 
 int show_logs(const std::string& name, bool follows, Context& context) {
-  const auto row = find_container(name);
+  const auto row = keep::find_container(name);
   const auto engine = row.text("engine");
   if (engine == "apptainer") return show_kept_log(row, follows);
   if (row.socket.uid != geteuid() && engine == "podman") {
@@ -109,7 +109,7 @@ int show_logs(const std::string& name, bool follows, Context& context) {
 }
 
 /// Returns nullopt if the keeper has ended.
-std::optional<device::ProcessHandle> open_keeper(const KeptContainerRow& row) {
+std::optional<device::ProcessHandle> open_keeper(const keep::KeptContainerRow& row) {
   try {
     const auto start = start_ticks_of(static_cast<pid_t>(row.socket.pid));
     if (start) return device::ProcessHandle(row.socket.pid, *start);
@@ -120,11 +120,11 @@ std::optional<device::ProcessHandle> open_keeper(const KeptContainerRow& row) {
 }
 
 int stop_containers(const std::vector<std::string>& names, Context& context) {
-  std::vector<KeptContainerRow> rows;
-  for (const auto& name : names) rows.push_back(find_container(name));  // all, before the first one is ended
+  std::vector<keep::KeptContainerRow> rows;
+  for (const auto& name : names) rows.push_back(keep::find_container(name));  // all, before the first one is ended
   for (const auto& row : rows) {
     const auto keeper = open_keeper(row);  // before it is asked, as it may then end at once
-    if (!keeper || ask_keepers({row.socket}, "stop").empty()) continue;
+    if (!keeper || keep::ask_keepers({row.socket}, "stop").empty()) continue;
     constexpr std::chrono::seconds kLimit{30};  // SIGKILL follows after ten
     if (!keeper->wait_for_end(kLimit)) {
       throw Error(ErrorCode::kTimeout, "{} got SIGTERM and SIGKILL and has not ended after {} s",

@@ -11,7 +11,6 @@
 #include "yoke/base/process.h"
 #include "yoke/cli/container.h"
 #include "yoke/cli/frame/attempt.h"
-#include "yoke/cli/frame/container_keeper.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/cli/options/container.h"
 #include "yoke/cli/options/container_folders.h"
@@ -49,7 +48,7 @@ ImageAndCommand split_rest(const Context& context, const container::SiteRules& r
 int print_container(const ContainerRunArgs& args, KeptContainer kept, Context& context) {
   int status = kExitOk;
   if (!take_devices(args, device_wish(args), kept, context, status)) return status;
-  kept.request.meeting = meeting_parent(context.environment) / ".yoke-container-XXXXXX";
+  kept.request.meeting = keep::meeting_parent(context.environment) / ".yoke-container-XXXXXX";
   const auto grant = container::grant_devices(kept.engine, kept.devices);
   const auto words = container::plan_container(kept.engine, kept.request, grant).words(context.environment);
   if (args.json) {
@@ -92,7 +91,7 @@ int run_container_command(ContainerRunArgs args, Context& context) {
         return std::move(kept);
       },
       args.detaches);
-  if (result == kEngineFailed) {
+  if (result == keep::kEngineFailed) {
     for (const auto& note : notes) std::cerr << speaker(context) << "note: " << note << '\n';
   }
   if (args.detaches && result == kExitOk) context.out << name << std::endl;

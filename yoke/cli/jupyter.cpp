@@ -25,6 +25,7 @@
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/container.h"
+#include "yoke/cli/options/device.h"
 #include "yoke/container/image.h"
 #include "yoke/contract/variables.h"
 #include "yoke/environment/kernel_spec.h"

@@ -18,6 +18,7 @@
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/container.h"
 #include "yoke/environment/kernel_process.h"
+#include "yoke/keep/run.h"
 
 namespace yoke::cli {
 namespace {
@@ -30,10 +31,9 @@ struct StartArgs {
 
 /// Why a kernel has no devices, for people who see it in a notebook and cannot give an option.
 std::string reason_in_notebook(const Error& error) {
-  std::string reason = error.what();
-  if (const auto at = reason.find("; use --wait"); at != reason.npos)
-    reason.replace(at, reason.npos, "; see `yoke claims`");
-  return reason;
+  const auto* const refused = dynamic_cast<const keep::Refused*>(&error);
+  if (refused == nullptr || refused->refusal.next.empty()) return error.what();
+  return refused->refusal.why + "; see `yoke claims`";
 }
 
 constexpr const char* kNoAnswer = "the drivers do not answer, so no device can be claimed; `yoke doctor` says more";
@@ -104,8 +104,8 @@ int start_kernel(const StartArgs& args, Context& context) {
   }
   if (!args.image.empty()) return start_in_container(args, context);
   std::optional<ClaimSite> site;
-  std::optional<Acquired> acquired;
-  AcquireOptions options;
+  std::optional<keep::Acquired> acquired;
+  keep::AcquireOptions options;
   int status = kExitOk;
   std::string reason;
   try {
@@ -123,7 +123,7 @@ int start_kernel(const StartArgs& args, Context& context) {
   }
   if (!acquired) return exec_refusal(reason, status, context);
   environment::end_with_server(context.environment);
-  return keep_for_program(*acquired, options, *site, context);
+  return keep::run(*acquired, context.rest, context.environment, teller(context));
 }
 
 }  // namespace

@@ -18,6 +18,7 @@
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/cli/options/claim.h"
+#include "yoke/cli/options/device.h"
 #include "yoke/device/process/info.h"
 #include "yoke/view/claims.h"
 

@@ -32,6 +32,7 @@
 #include "yoke/cluster/hosts.h"
 #include "yoke/cluster/ssh.h"
 #include "yoke/cluster/token.h"
+#include "yoke/keep/hold.h"
 #include "yoke/launch/job/agent.h"
 #include "yoke/launch/job/own_error_file.h"
 #include "yoke/launch/job/supervisor.h"
@@ -275,7 +276,7 @@ void append_claim_words(std::vector<std::string>& words, const RunArgs& args) {
   append_claim_words(words, args);
   if (!args.memory.empty()) words.insert(words.end(), {"--memory", args.memory});
   if (args.share) words.emplace_back("--share");
-  if (!context.rest.empty()) words.insert(words.end(), {"--name", "yoke run " + purpose_of(context.rest)});
+  if (!context.rest.empty()) words.insert(words.end(), {"--name", "yoke run " + keep::purpose_of(context.rest)});
   words.insert(words.end(), {"--", executable});
   append_inner_words(words, context);
   become(words);

@@ -46,8 +46,7 @@ void MeasuredProgram::wait(SignalMessages& messages, std::chrono::milliseconds l
     poll(fds.data(), output_fd_ ? 2 : 1, static_cast<int>(left));
     take_output();
     while (const auto message = messages.next()) {
-      const auto number = message->signal;
-      if (number == SIGINT || number == SIGTERM || number == SIGHUP || number == SIGQUIT) interruption_ = number;
+      if (asks_to_end(message->signal)) interruption_ = message->signal;
     }
     reap();
   }

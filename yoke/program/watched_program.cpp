@@ -86,6 +86,8 @@ void WatchedProgram::reap() {
   }
 }
 
+bool asks_to_end(int signal) { return signal == SIGTERM || signal == SIGINT || signal == SIGHUP || signal == SIGQUIT; }
+
 struct SignalMessages::Before {
   int signal;
   struct sigaction action;

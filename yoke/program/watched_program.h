@@ -45,6 +45,9 @@ class WatchedProgram {
   std::optional<int> status_;
 };
 
+/// Whether a signal asks a program to end: SIGINT, SIGQUIT, SIGTERM or SIGHUP.
+bool asks_to_end(int signal);
+
 /// While this object exists, each signal becomes a message on a pipe. Signals that were ignored before stay ignored.
 class SignalMessages {
  public:

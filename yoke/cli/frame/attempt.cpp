@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <filesystem>
 #include <iostream>
 #include <vector>
 
@@ -11,6 +10,7 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/program/attempt.h"
+#include "yoke/program/child_error.h"
 
 namespace yoke::cli {
 namespace {
@@ -36,14 +36,9 @@ int report_errors(Context& context, const std::function<int()>& work) {
     const int status = work();
     if (!context.out.flush()) throw system_error(error_of(context.out), "writing the output");
     return status;
-  } catch (const Error& error) {
+  } catch (const std::exception& exception) {
+    const auto error = program::as_error(exception);
     return report(context, error.what(), exit_status(error.code()));
-  } catch (const std::filesystem::filesystem_error& error) {  // as when the working folder was removed
-    const auto what = error.path1().empty() ? std::string("the working folder") : error.path1().string();
-    const auto known = system_error(error.code().value(), what);
-    return report(context, known.what(), exit_status(known.code()));
-  } catch (const std::exception& error) {
-    return report(context, fmt::format("internal error: {}", error.what()), exit_status(ErrorCode::kInternal));
   }
 }
 

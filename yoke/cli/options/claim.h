@@ -1,9 +1,7 @@
-// yoke/cli/options/claim.h -- what the commands about claims share: the ledger of this machine, and waiting for
-// devices.
+// yoke/cli/options/claim.h -- what the commands about claims share: the ledger of this machine, and taking devices.
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -12,19 +10,15 @@
 #include "yoke/claim/allocate.h"
 #include "yoke/claim/ledger.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/frame/use_watch.h"
-#include "yoke/cli/options/device.h"
-#include "yoke/device/visibility/set.h"
+#include "yoke/cli/frame/teller.h"
+#include "yoke/keep/acquire.h"
+#include "yoke/keep/claim_site.h"
 #include "yoke/view/claims.h"
 
 namespace yoke::cli {
 
-/// The site's configuration and its ledger.
-struct ClaimSite {
-  claim::SiteConfig config;
-  claim::Ledger ledger;
-  std::string mistake = {};  ///< Of a configuration that was read only to look: what was left out, in a sentence.
-};
+using keep::ClaimSite;
+
 /// What for: to take devices, or to look at claims and end them, which a mistake in the configuration does not prevent.
 enum class SiteUse { kTake, kLook };
 /// With kLook, a mistake in the configuration is told on standard error.
@@ -64,50 +58,12 @@ std::vector<const claim::HeldNote*> find_claims(const claim::Survey& survey, con
 /// Errors  kInvalidArgument: it is no length of time; names the option.
 std::chrono::seconds length_of(const std::string& option, const std::string& text);
 
-struct AcquireOptions {
-  claim::AllocationRequest request;
-  DeviceOptions device;
-  bool waits = false;
-  std::optional<std::chrono::seconds> wait_limit;
-  std::optional<int64_t> adopted_pid;  ///< Takes the devices that this process uses.
-  bool explains = false;
-  bool inherits = false;       ///< Under another claim, takes of the devices of that one alone (claim/inherit.h).
-  bool needs_details = false;  ///< Reads all facts about the devices (device::Want::details).
-  std::function<void()> in_reader =
-      {};  ///< Called in the child that reads the devices, which may outlive this process.
-};
-
-/// The devices that were taken, or with Allocation::claim empty, those that would be (AllocationRequest::is_dry).
-struct Acquired {
-  claim::Allocation allocation;
-  device::Snapshot snapshot;
-  std::vector<std::string> held;  ///< The ids of all devices of the claim under which this runs; empty: there is none.
-  std::vector<device::Assignment> assignments;  ///< The variables that make a program see the devices.
-  /// Of a process that is about to end (DeviceReader::reap). Waiting for it would delay the program. -1: there is none.
-  pid_t ended_reader = -1;
-  /// Of a request that has waited. Closing it takes the kernel up to 20 ms, so the program begins first.
-  std::optional<claim::Wakeup> wakeup = {};
-};
-
-/// Takes devices, after waiting in the queue if that is wanted.
-/// Returns  nullopt with `status` if a driver failed, which was reported, or if a signal came.
-/// Errors  kUnavailable: not enough devices are free; kTimeout: that lasted until the limit; kNotFound: there is no
-/// GPU;
-///         kFailedPrecondition: waiting would not help. REQUIRES: this process has one thread.
-std::optional<Acquired> acquire(const AcquireOptions& options, const ClaimSite& site, Context& context, int& status);
+/// keep::acquire() for this command. `reasons`: where they are printed. Returns nullopt if a signal ended the wait;
+/// `status` then says what the command returns. Errors  those of keep::acquire().
+std::optional<keep::Acquired> acquire(const keep::AcquireOptions& options, const ClaimSite& site, Context& context,
+                                      int& status, Reasons reasons = Reasons::kNowhere);
 
 /// Parses --for. nullopt: `text` is empty. Errors  kInvalidArgument: it is no length, or the site does not allow it.
 std::optional<std::chrono::seconds> length_of_claim(const std::string& text, const claim::SiteConfig& config);
-
-/// What a claim is for, unless its user said it: the words before the first option. Everybody may read it, and a
-/// command line may be private (hidepid).
-std::string purpose_of(const std::vector<std::string>& command);
-
-/// How the use of claimed devices is watched; looks at those alone.
-UseWatchOptions watch_options(const AcquireOptions& options, const ClaimSite& site,
-                              const std::vector<std::string>& ids);
-
-/// Runs the program in Context::rest with devices that it alone sees, until it ends (frame/claim_keeper.h).
-int keep_for_program(Acquired& acquired, const AcquireOptions& options, const ClaimSite& site, Context& context);
 
 }  // namespace yoke::cli

@@ -16,7 +16,7 @@
 #include "yoke/base/quantity.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/attempt.h"
-#include "yoke/cli/frame/kept_containers.h"
+#include "yoke/cli/frame/teller.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/container_folders.h"
 #include "yoke/container/cdi.h"
@@ -24,6 +24,7 @@
 #include "yoke/container/image.h"
 #include "yoke/contract/variables.h"
 #include "yoke/device/process/info.h"
+#include "yoke/keep/kept_containers.h"
 
 namespace yoke::cli {
 namespace {
@@ -93,11 +94,10 @@ std::filesystem::path find_extension(const std::string& file, const container::E
               printable(file));
 }
 
-AcquireOptions acquire_options(const ContainerOptions& options, const DeviceWish& wish, const ClaimSite& site,
-                               const KeptContainer& kept) {
-  AcquireOptions result{.device = options.device, .inherits = true, .needs_details = true};
-  result.device.deadline_s = options.deadline_s;
-  result.device.chosen = wish.ids;
+keep::AcquireOptions acquire_options(const ContainerOptions& options, const DeviceWish& wish, const ClaimSite& site,
+                                     const KeptContainer& kept) {
+  keep::AcquireOptions result{.device = {.chosen = wish.ids, .deadline_s = options.deadline_s, .needs_details = true},
+                              .inherits = true};
   auto& request = result.request;
   const bool is_inside = site.ledger.inherited().has_value();
   if (is_inside && !options.length.empty()) {
@@ -196,7 +196,7 @@ KeptContainer describe_container(const ContainerOptions& options, ImageAndComman
       rules.container_name, user,
       options.name.empty() ? name_with_number(short_image_name(image)) : container::name_part(options.name));
   // podman and docker refuse a second container of the same name themselves.
-  if (kept.engine.kind == container::EngineKind::kApptainer && !options.prints && has_container(request.name)) {
+  if (kept.engine.kind == container::EngineKind::kApptainer && !options.prints && keep::has_container(request.name)) {
     throw Error(ErrorCode::kFailedPrecondition,
                 "a container {} of yours runs already; give another --name, or end it by `yoke container stop {}`",
                 printable(request.name), printable(request.name));
@@ -247,22 +247,25 @@ bool take_devices(const ContainerOptions& options, const DeviceWish& wish, KeptC
   if (wish.is_none) return true;
   const auto site = std::make_shared<ClaimSite>(open_claim_site(context, SiteUse::kTake));
   try {
-    const auto wanted = acquire_options(options, wish, *site, kept);
-    auto acquired = acquire(wanted, *site, context, status);
+    auto acquired = acquire(acquire_options(options, wish, *site, kept), *site, context, status);
     if (!acquired) return false;
     kept.devices = container::wanted_devices(acquired->snapshot, acquired->allocation.ids);
     add_memory_limit(kept.request.variables, acquired->assignments);
     kept.claim = std::move(acquired->allocation.claim);
     kept.site = site;  // the claim refers to its folder
-    auto device = wanted.device;
-    device.chosen = acquired->held.empty() ? acquired->allocation.ids : acquired->held;
-    kept.watch = {.ids = device.chosen, .limits = site->config.idle, .open = [device] { return open_source(device); }};
+    kept.watch = acquired->watch;
   } catch (const Error& error) {
     if (!wish.is_default || error.code() != ErrorCode::kNotFound) throw;
     std::cerr << speaker(context) << "note: " << error.what()
               << "; the container gets no device. --gpu none says that this is meant\n";
   }
   return true;
+}
+
+int run_container(Context& context, const std::function<std::optional<KeptContainer>(int& status)>& prepare,
+                  bool is_detached) {
+  context.out.flush();
+  return keep::run_container({.prepare = prepare, .is_detached = is_detached}, context.environment, teller(context));
 }
 
 container::Variables variables_of_user(const ContainerOptions& options, const Environment& environment) {

@@ -2,18 +2,21 @@
 // what follows from them.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "yoke/cli/command.h"
-#include "yoke/cli/frame/container_keeper.h"
 #include "yoke/cli/options/device.h"
+#include "yoke/keep/run_container.h"
 
 namespace CLI {
 class App;
 }
 namespace yoke::cli {
+
+using keep::KeptContainer;
 
 struct ContainerOptions {
   std::string engine, name, network, working_folder, extension, shared_memory, memory, cpus, length, wait;
@@ -76,5 +79,9 @@ KeptContainer describe_container(const ContainerOptions& options, ImageAndComman
 /// Claims the devices. Returns false with `status` if that was interrupted.
 bool take_devices(const ContainerOptions& options, const DeviceWish& wish, KeptContainer& kept, Context& context,
                   int& status);
+
+/// keep::run_container() for this command.
+int run_container(Context& context, const std::function<std::optional<KeptContainer>(int& status)>& prepare,
+                  bool is_detached);
 
 }  // namespace yoke::cli

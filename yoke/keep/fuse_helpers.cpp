@@ -1,4 +1,4 @@
-#include "yoke/cli/frame/fuse_helpers.h"
+#include "yoke/keep/fuse_helpers.h"
 
 #include <poll.h>
 #include <sys/syscall.h>
@@ -10,10 +10,11 @@
 #include <string>
 #include <string_view>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/sysfs.h"
 #include "yoke/device/process/info.h"
 
-namespace yoke::cli {
+namespace yoke::keep {
 namespace {
 
 constexpr std::array<std::string_view, 4> kHelpers = {"squashfuse_ll", "squashfuse", "fuse2fs", "fuse-overlayfs"};
@@ -38,9 +39,9 @@ FuseHelpers::FuseHelpers(pid_t first_program) {
 }
 
 void FuseHelpers::end(std::chrono::milliseconds patience) {
-  const auto until = std::chrono::steady_clock::now() + patience;
+  const auto until = Clock::now() + patience;
   for (const auto& process : processes_) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now());
     pollfd ended{process.value(), POLLIN, 0};
     if (poll(&ended, 1, static_cast<int>(std::max<int64_t>(0, left.count()))) > 0) continue;
     syscall(SYS_pidfd_send_signal, process.value(), SIGKILL, nullptr, 0U);
@@ -48,4 +49,4 @@ void FuseHelpers::end(std::chrono::milliseconds patience) {
   processes_.clear();
 }
 
-}  // namespace yoke::cli
+}  // namespace yoke::keep

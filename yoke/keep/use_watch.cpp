@@ -1,20 +1,17 @@
-#include "yoke/cli/frame/use_watch.h"
+#include "yoke/keep/use_watch.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
 
 #include "yoke/base/format.h"
 #include "yoke/base/text.h"
 #include "yoke/claim/config.h"
 
-namespace yoke::cli {
+namespace yoke::keep {
 namespace {
 
 using std::chrono::milliseconds;
@@ -102,22 +99,4 @@ std::string UseWatch::farewell() const {
   return fmt::format("{}, so {} ends the claim", beginning(), claim::limiter(options_.is_own_end));
 }
 
-int tell_terminals(const std::string& text, int except) {
-  struct stat own {};
-  const bool has_own = fstat(except, &own) == 0 && S_ISCHR(own.st_mode);
-  const auto line = "\r\n" + printable(text) + "\r\n";
-  int num_told = 0;
-  std::error_code error;
-  for (std::filesystem::directory_iterator at("/dev/pts", error), end; !error && at != end; at.increment(error)) {
-    const UniqueFd fd(open(at->path().c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | O_NOFOLLOW));
-    struct stat status {};
-    if (!fd || fstat(fd.value(), &status) != 0 || !S_ISCHR(status.st_mode)) continue;
-    const bool accepts = (status.st_mode & S_IWGRP) != 0;  // `mesg n` takes this right away
-    if (status.st_uid != geteuid() || !accepts || isatty(fd.value()) == 0) continue;
-    if (has_own && status.st_rdev == own.st_rdev) continue;
-    num_told += write(fd.value(), line.data(), line.size()) > 0 ? 1 : 0;
-  }
-  return num_told;
-}
-
-}  // namespace yoke::cli
+}  // namespace yoke::keep

@@ -1,21 +1,20 @@
-#include "yoke/cli/frame/container_keeper.h"
+#include "yoke/keep/detail/container_keeper.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
-#include <iostream>
+#include <iterator>
 #include <span>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
 #include "yoke/base/json.h"
@@ -24,63 +23,32 @@
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
 #include "yoke/base/user_socket.h"
-#include "yoke/cli/frame/attempt.h"
-#include "yoke/cli/frame/claim_keeper.h"
-#include "yoke/cli/frame/container_log.h"
-#include "yoke/cli/frame/fuse_helpers.h"
 #include "yoke/container/meeting.h"
+#include "yoke/keep/claim_end.h"
+#include "yoke/keep/container_log.h"
+#include "yoke/keep/detail/container_channel.h"
+#include "yoke/keep/fuse_helpers.h"
+#include "yoke/keep/kept_containers.h"
 #include "yoke/program/private_folder.h"
 #include "yoke/program/watched_program.h"
 
-namespace yoke::cli {
+namespace yoke::keep {
 namespace {
-
-using Steady = std::chrono::steady_clock;
 
 constexpr int kLookMs = 100;                         ///< The longest pause while something is about to end.
 constexpr std::chrono::seconds kContainerGrace{10};  ///< Between SIGTERM and SIGKILL.
-/// How long a container may take from the end of the client that has started it in the background to its first program.
-constexpr std::chrono::seconds kDetachedStart{30};
 /// For finding and for removing a container. If the engine hangs, its first program later finds no keeper, and ends.
 constexpr std::chrono::seconds kRemovalTime{30};
-
-/// Sends a message, and `file` with it if there is one. If that fails, each process finds that the other one is gone.
-/// Returns false then, with errno.
-bool tell(const UniqueFd& channel, const Json& message, const UniqueFd& file = {}) {
-  const auto text = json_line(message);
-  const int fd = file.value();
-  if (send_with_fds(channel.value(), std::as_bytes(std::span(text)), {&fd, file ? size_t{1} : size_t{0}})) return true;
-  const int error = errno;
-  shutdown(channel.value(), SHUT_RDWR);
-  errno = error;
-  return false;
-}
-
-/// Whether a signal asks a program to end.
-bool ends_processes(int number) {
-  return number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT;
-}
-
-/// Waits for a message, and puts the file that came with it into `file`. Returns nullopt if the other process is gone.
-std::optional<Json> hear(const UniqueFd& channel, UniqueFd* file = nullptr) {
-  std::string text(1 << 18, '\0');  // more than the kernel takes for a message
-  std::vector<UniqueFd> files;
-  const auto count = receive_with_fds(channel.value(), std::as_writable_bytes(std::span(text)), files);
-  if (count <= 0) return std::nullopt;
-  if (file != nullptr && !files.empty()) *file = std::move(files[0]);
-  text.resize(static_cast<size_t>(count));
-  auto json = Json::parse(text, nullptr, false);
-  return json.is_object() ? std::optional(std::move(json)) : std::nullopt;
-}
 
 /// The process that holds the claim.
 class Keeper {
  public:
-  Keeper(KeptContainer kept, UniqueFd channel, UniqueFd output, const Context& context)
+  Keeper(KeptContainer kept, UniqueFd& channel, UniqueFd output, const Environment& environment, const Tell& tell)
       : kept_(std::move(kept)),
-        channel_(std::move(channel)),
-        environment_(context.environment),
-        folder_(meeting_parent(context.environment), "container"),
+        channel_(channel),
+        environment_(environment),
+        tell_(tell),
+        folder_(meeting_parent(environment), "container"),
         meeting_(folder_.path()),
         listener_(listen_as_user(kKeeperService)),
         since_(std::chrono::system_clock::to_time_t(std::chrono::system_clock::now())) {
@@ -103,15 +71,15 @@ class Keeper {
   bool begin() {
     const auto client = container::plan_container(kept_.engine, kept_.request, grant_);
     // Words and values may have any bytes, and be longer than a message.
-    if (!tell(channel_, {{"is_logged", needs_log()}}, to_descriptor(client.to_bytes()))) {
+    if (!send_message(channel_, {{"is_logged", needs_log()}}, to_descriptor(client.to_bytes()))) {
       throw system_error(errno, "starting the client of " + std::string(name(kept_.engine.kind)));
     }
-    const auto answer = hear(channel_);
+    const auto answer = receive_message(channel_);
     if (!answer || !answer->contains("client")) return false;
     client_pid_ = answer->at("client").get<pid_t>();
     client_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, client_pid_, 0U)));
     leave_terminal();
-    tell(channel_, {{"go", true}});
+    send_message(channel_, {{"go", true}});
     return true;
   }
 
@@ -137,7 +105,7 @@ class Keeper {
       if (news[1].revents != 0) client_.reset();
       if (news[2].revents != 0) hear_command();
       while (const auto message = messages.next()) {
-        if (ends_processes(message->signal)) stop();
+        if (program::asks_to_end(message->signal)) stop();
       }
       if (news[5].revents != 0) answer();
       if (news[7].revents != 0) {
@@ -149,7 +117,7 @@ class Keeper {
     if (kept_.claim) kept_.claim->release();
     if (log_) log_->copy();
     constexpr int64_t kShown = 8192;
-    tell(channel_, {{"ended", true}, {"log", log_ ? log_->tail(kShown) : ""}});
+    send_message(channel_, {{"ended", true}, {"log", log_ ? log_->tail(kShown) : ""}});
     helpers_.end(client_ ? std::chrono::seconds(5) : std::chrono::milliseconds(0));
   }
 
@@ -196,15 +164,16 @@ class Keeper {
     if (kept_.engine.kind == container::EngineKind::kApptainer) helpers_ = FuseHelpers(arrival_->pid);
     if (kept_.claim && !kept_.claim->is_shared()) kept_.claim->set_program(arrival_->pid);
     consent(*arrival_, refusal);
-    if (refusal) tell(channel_, {{"refused", *refusal}});
+    if (refusal) send_message(channel_, {{"refused", *refusal}});
   }
 
   /// Tells the command whether the program could be executed.
   void hear_container() {
     has_begun_ = true;
     const auto beginning = hear_beginning(*arrival_);
-    if (beginning && beginning->status == 0) tell(channel_, {{"running", true}});
-    if (beginning && beginning->status != 0) tell(channel_, {{"failed", beginning->status}, {"why", beginning->why}});
+    if (beginning && beginning->status == 0) send_message(channel_, {{"running", true}});
+    if (beginning && beginning->status != 0)
+      send_message(channel_, {{"failed", beginning->status}, {"why", beginning->why}});
   }
 
   /// Takes over a claim from the process that has taken it and has ended.
@@ -215,7 +184,7 @@ class Keeper {
   }
 
   void hear_command() {
-    const auto message = hear(channel_);
+    const auto message = receive_message(channel_);
     if (!message) {
       channel_.reset();
       if (kept_.ends_with_command) stop();
@@ -230,7 +199,7 @@ class Keeper {
   void pass_on(int number) {
     if (arrival_) {
       send_signal(*arrival_, number);
-    } else if (ends_processes(number)) {
+    } else if (program::asks_to_end(number)) {
       stop();
     }
   }
@@ -238,7 +207,7 @@ class Keeper {
   void stop() {
     if (is_stopping_) return;
     is_stopping_ = true;
-    kill_at_ = Steady::now() + kContainerGrace;
+    kill_at_ = Clock::now() + kContainerGrace;
     if (arrival_) send_signal(*arrival_, SIGTERM);
     // Apptainer leaves nothing behind, and may take long to make an image.
     if (!arrival_ && kept_.engine.kind == container::EngineKind::kApptainer) signal_client(SIGTERM);
@@ -251,19 +220,19 @@ class Keeper {
   void look_at_time() {
     if (end_ && end_->is_over()) stop();
     if (arrival_ && watch_ && !is_stopping_) look_at_use();
-    if (kill_at_ && Steady::now() >= *kill_at_) {
+    if (kill_at_ && Clock::now() >= *kill_at_) {
       if (arrival_) send_signal(*arrival_, SIGKILL);
       if (!arrival_) signal_client(SIGKILL);
-      kill_at_ = Steady::now() + kContainerGrace;
+      kill_at_ = Clock::now() + kContainerGrace;
       if (arrival_) remove_container();
     }
     if (arrival_ || client_) return;
     // The client has ended, and no program of the container has come.
     const bool may_come =
         kept_.request.foreground == container::Foreground::kDetached && client_status_ == 0 && !is_stopping_;
-    if (!client_ended_at_) client_ended_at_ = Steady::now();
+    if (!client_ended_at_) client_ended_at_ = Clock::now();
     const auto patience = may_come ? std::chrono::milliseconds(kDetachedStart) : std::chrono::milliseconds(500);
-    if (Steady::now() - *client_ended_at_ < patience) return;
+    if (Clock::now() - *client_ended_at_ < patience) return;
     remove_container();
     is_over_ = true;
   }
@@ -273,7 +242,7 @@ class Keeper {
     const auto step = watch_->look();
     if (step == claim::IdleStep::kNone) return;
     const bool is_end = step == claim::IdleStep::kEnd;
-    tell_terminals("yoke container run: " + (is_end ? watch_->farewell() : watch_->warning()), -1);
+    tell_(Told::kElsewhere, is_end ? watch_->farewell() : watch_->warning());
     if (is_end) stop();
   }
 
@@ -335,8 +304,9 @@ class Keeper {
   }
 
   KeptContainer kept_;
-  UniqueFd channel_;
-  Environment environment_;
+  UniqueFd& channel_;
+  const Environment& environment_;
+  const Tell& tell_;
   program::PrivateFolder folder_;
   container::Meeting meeting_;
   UniqueFd listener_;
@@ -352,165 +322,19 @@ class Keeper {
   std::optional<int> client_status_;
   std::optional<container::Arrival> arrival_;
   FuseHelpers helpers_;  ///< Of Apptainer.
-  std::optional<Steady::time_point> kill_at_, client_ended_at_;
+  std::optional<Clock::time_point> kill_at_, client_ended_at_;
   bool is_stopping_ = false, is_over_ = false;
   bool has_begun_ = false;  ///< The container's first program has said whether the user's program runs.
 };
 
-/// Runs in the keeper's process. Returns its exit status.
-int keep(Context& context, const std::function<std::optional<KeptContainer>(int&)>& prepare, UniqueFd channel,
-         UniqueFd output) {
-  int status = kExitOk;
-  auto kept = prepare(status);
-  if (!kept) return status;
-  Keeper keeper(std::move(*kept), std::move(channel), std::move(output), context);
-  if (!keeper.begin()) return 1;
-  keeper.keep();
-  return kExitOk;
-}
-
-/// The command's part: runs the engine's client in the terminal.
-class Front {
- public:
-  Front(UniqueFd channel, pid_t keeper, bool is_detached, const Context& context)
-      : channel_(std::move(channel)), keeper_(keeper), is_detached_(is_detached), context_(context) {}
-
-  /// `output`: for the output of a client that the keeper logs.
-  int run(UniqueFd output) {
-    UniqueFd file;
-    const auto plan = hear(channel_, &file);
-    if (!plan) return wait_for_child(keeper_);
-    is_logged_ = plan->at("is_logged").get<bool>();
-    program::SignalMessages messages;
-    const auto planned = container::Client::from_bytes(text_of(file));
-    file.reset();
-    const auto& argv = planned.argv;
-    program::WatchedProgram client(argv, {.environment = planned.environment(context_.environment).to_strings(),
-                                          .in = is_logged_ ? kNullStream : kInheritedStream,
-                                          .out = is_logged_     ? output.value()
-                                                 : is_detached_ ? kNullStream
-                                                                : kInheritedStream,
-                                          .err = is_logged_ ? output.value() : kInheritedStream,
-                                          .new_session = is_logged_});
-    output.reset();
-    tell(channel_, {{"client", client.pid()}});
-    if (!hear(channel_)) throw Error(ErrorCode::kUnavailable, "the process that holds the devices has ended");
-    if (const int error = client.start()) {
-      if (error != E2BIG) throw system_error(error, "starting " + argv[0]);
-      throw Error(ErrorCode::kInvalidArgument,
-                  "starting {}: its arguments and variables are too long: Linux takes at most 128 KiB for each, and a "
-                  "quarter of `ulimit -s` for all; put long values into a file, and mount it with -v",
-                  argv[0]);
-    }
-    while (!is_done(client)) {
-      pollfd news[] = {{messages.fd(), POLLIN, 0}, {channel_.value(), POLLIN, 0}};
-      poll(news, 2, milliseconds_left());
-      if (news[1].revents != 0) listen();
-      client.reap();
-      while (const auto message = messages.next()) pass_on(*message);
-      if (client.status() && !told_status_) {
-        tell(channel_, {{"client_status", *client.status()}});
-        told_status_ = true;
-        give_up_at_ = Steady::now() + (is_detached_ && *client.status() == 0 ? kDetachedStart + std::chrono::seconds(5)
-                                                                             : std::chrono::seconds(5));
-      }
-    }
-    return finish(client.status().value_or(kExitOk));
-  }
-
- private:
-  int milliseconds_left() const { return give_up_at_ ? 50 : -1; }
-
-  bool is_done(const program::WatchedProgram& client) const {
-    if (is_logged_ && (is_running_ || failure_)) return true;  // the client stays
-    if (!client.status()) return false;
-    if (is_detached_ && (is_running_ || failure_)) return true;
-    return is_ended_ || !channel_ || (give_up_at_ && Steady::now() >= *give_up_at_);
-  }
-
-  void listen() {
-    const auto message = hear(channel_);
-    if (!message) return channel_.reset();
-    if (message->contains("running")) is_running_ = true;
-    if (message->contains("refused")) refusal_ = message->at("refused").get<std::string>();
-    if (message->contains("failed")) failure_ = {message->at("failed").get<int>(), message->value("why", "")};
-    if (message->contains("ended")) is_ended_ = true;
-    if (message->contains("log")) log_ = message->at("log").get<std::string>();
-  }
-
-  void pass_on(const program::SignalMessages::Message& message) {
-    // The terminal signals the client, too, except that a hangup reaches the leader of the session alone.
-    const bool is_for_us = message.is_from_process || (message.signal == SIGHUP && getsid(0) == getpid());
-    if (ends_processes(message.signal)) end_signal_ = message.signal;
-    if (is_for_us && message.signal != SIGCHLD) tell(channel_, {{"signal", message.signal}});
-  }
-
-  int finish(int status) {
-    if (end_signal_ && !is_running_ && !failure_) return 128 + *end_signal_;  // the engine may say that all is well
-    if (!is_running_ && !failure_ && !refusal_) std::cerr << log_ << std::flush;
-    if (is_detached_ && refusal_) throw Error(ErrorCode::kFailedPrecondition, "{}", printable(*refusal_));
-    const bool has_come = is_running_ || failure_ || refusal_;
-    // The engine's own failures. It passes on the statuses of the container's first program, which never came.
-    if (!has_come && status != 0 && (status < 128 || status == 255)) status = kEngineFailed;
-    if (is_detached_ && failure_) {
-      std::cerr << speaker(context_) << printable(failure_->second) << std::endl;
-      return failure_->first;
-    }
-    if (is_detached_) return is_running_ ? kExitOk : status != 0 ? status : exit_status(ErrorCode::kUnavailable);
-    if (!is_ended_ && channel_) {
-      std::cerr << speaker(context_)
-                << "the engine's client has ended, but the container has not: `yoke container ps` shows it, and it "
-                   "keeps its devices until it ends\n"
-                << std::flush;
-    }
-    return status;
-  }
-
-  UniqueFd channel_;
-  pid_t keeper_;
-  bool is_detached_;
-  const Context& context_;
-  bool is_logged_ = false;
-  std::string log_;
-  bool is_running_ = false, is_ended_ = false, told_status_ = false;
-  std::optional<int> end_signal_;  ///< The last signal that asked this command to end.
-  std::optional<std::string> refusal_;
-  std::optional<std::pair<int, std::string>> failure_;  ///< The exit status of a program that does not run, and why.
-  std::optional<Steady::time_point> give_up_at_;
-};
-
 }  // namespace
 
-std::filesystem::path meeting_parent(const Environment& environment) {
-  const auto path = environment.value_or("XDG_RUNTIME_DIR", "");
-  struct stat info = {};
-  const bool is_own = path.starts_with('/') && stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode) &&
-                      info.st_uid == geteuid() && (info.st_mode & 0077) == 0;
-  return is_own ? path : "/tmp";
+bool keep_container(KeptContainer kept, UniqueFd& channel, UniqueFd output, const Environment& environment,
+                    const Tell& tell) {
+  Keeper keeper(std::move(kept), channel, std::move(output), environment, tell);
+  if (!keeper.begin()) return false;
+  keeper.keep();
+  return true;
 }
 
-int run_container(Context& context, const std::function<std::optional<KeptContainer>(int&)>& prepare,
-                  bool is_detached) {
-  auto channel = make_socket_pair();
-  auto output = is_detached ? make_pipe() : Pipe();
-  context.out.flush();
-  const pid_t parent = getpid();
-  const pid_t keeper = fork();
-  if (keeper < 0) throw system_error(errno, "starting the process that holds the devices");
-  if (keeper == 0) {
-    channel.near.reset();
-    output.write_end.reset();
-    setsid();
-    prctl(PR_SET_PDEATHSIG, SIGTERM);  // until the client is about to start
-    if (getppid() != parent) _exit(1);
-    const int status = report_errors(
-        context, [&] { return keep(context, prepare, std::move(channel.far), std::move(output.read_end)); });
-    context.out.flush();
-    _exit(status);
-  }
-  channel.far.reset();
-  output.read_end.reset();
-  return Front(std::move(channel.near), keeper, is_detached, context).run(std::move(output.write_end));
-}
-
-}  // namespace yoke::cli
+}  // namespace yoke::keep

@@ -1,4 +1,4 @@
-// yoke/cli/frame/container_log.h -- the output of a container whose engine keeps none: a file of limited size.
+// yoke/keep/container_log.h -- the output of a container whose engine keeps none: a file of limited size.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 #include "yoke/base/environment.h"
 #include "yoke/base/file.h"
 
-namespace yoke::cli {
+namespace yoke::keep {
 
 /// The file has no name, so nothing stays when the processes that have it open have ended.
 class ContainerLog {
@@ -37,7 +37,8 @@ class ContainerLog {
   int64_t most_bytes_, size_ = 0;
 };
 
-/// Prints what is in the file of a log; then, until `end` (a socket) is closed by the other side, also what comes.
-void print_log(int file, int end, bool follows);
+/// Copies what is in the file of a log to `out`, a descriptor; then, until `end` (a socket) is closed by the other
+/// side, also what comes. Errors  as errno says: it cannot be written.
+void copy_log(int file, int out, int end, bool follows);
 
-}  // namespace yoke::cli
+}  // namespace yoke::keep

@@ -1,11 +1,11 @@
-#include "yoke/cli/frame/kept_containers.h"
+#include "yoke/keep/kept_containers.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "yoke/base/json.h"
 
-namespace yoke::cli {
+namespace yoke::keep {
 namespace {
 
 using testing::ElementsAre;
@@ -29,4 +29,4 @@ TEST(KeptContainers, AreFoundByNameOrProcess) {
 }
 
 }  // namespace
-}  // namespace yoke::cli
+}  // namespace yoke::keep

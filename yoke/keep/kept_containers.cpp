@@ -1,4 +1,4 @@
-#include "yoke/cli/frame/kept_containers.h"
+#include "yoke/keep/kept_containers.h"
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -12,9 +12,8 @@
 #include "yoke/base/error.h"
 #include "yoke/base/line_connection.h"
 #include "yoke/base/text.h"
-#include "yoke/cli/frame/container_keeper.h"
 
-namespace yoke::cli {
+namespace yoke::keep {
 namespace {
 
 using std::chrono::milliseconds;
@@ -136,4 +135,4 @@ bool has_container(const std::string& name) {
   return std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return row.text("name") == name; });
 }
 
-}  // namespace yoke::cli
+}  // namespace yoke::keep

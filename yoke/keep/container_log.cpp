@@ -1,4 +1,4 @@
-#include "yoke/cli/frame/container_log.h"
+#include "yoke/keep/container_log.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -13,7 +13,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
 
-namespace yoke::cli {
+namespace yoke::keep {
 namespace {
 
 std::string folder_for_logs(const Environment& environment) {
@@ -107,7 +107,7 @@ std::string ContainerLog::tail(int64_t most_bytes) const {
   return read_at(file_.value(), begin, size_ - begin);
 }
 
-void print_log(int file, int end, bool follows) {
+void copy_log(int file, int out, int end, bool follows) {
   constexpr int kPauseMs = 100;
   constexpr int64_t kStep = 1 << 20;
   int64_t begin = 0;
@@ -117,7 +117,7 @@ void print_log(int file, int end, bool follows) {
     while (begin < size) {
       const auto text = read_at(file, begin, std::min(kStep, size - begin));
       if (text.empty()) break;
-      write_all(STDOUT_FILENO, text, "standard output");
+      write_all(out, text, "standard output");
       begin += static_cast<int64_t>(text.size());
     }
     if (is_last) return;
@@ -127,4 +127,4 @@ void print_log(int file, int end, bool follows) {
   }
 }
 
-}  // namespace yoke::cli
+}  // namespace yoke::keep

@@ -1,4 +1,4 @@
-// yoke/cli/frame/fuse_helpers.h -- the processes by which Apptainer serves a container's file systems.
+// yoke/keep/fuse_helpers.h -- the processes by which Apptainer serves a container's file systems.
 #pragma once
 
 #include <sys/types.h>
@@ -8,7 +8,7 @@
 
 #include "yoke/base/file.h"
 
-namespace yoke::cli {
+namespace yoke::keep {
 
 /// Without root, Apptainer mounts images and extensions by programs such as squashfuse_ll, which it ends when the
 /// container has ended. If Apptainer itself was killed, they would stay for ever.
@@ -25,4 +25,4 @@ class FuseHelpers {
   std::vector<UniqueFd> processes_;  ///< pidfds
 };
 
-}  // namespace yoke::cli
+}  // namespace yoke::keep

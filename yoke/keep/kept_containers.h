@@ -1,4 +1,4 @@
-// yoke/cli/frame/kept_containers.h -- finds the containers that `yoke container run` has started, by their keepers.
+// yoke/keep/kept_containers.h -- finds the containers that `yoke container run` has started, by their keepers.
 #pragma once
 
 #include <chrono>
@@ -10,7 +10,11 @@
 
 #include "yoke/base/user_socket.h"
 
-namespace yoke::cli {
+namespace yoke::keep {
+
+/// The service of user_socket.h under which keepers listen. They answer "describe" and "stop" with a line of
+/// JSON, and "log" with a byte and the file of the container's output, if they keep it.
+inline constexpr const char* kKeeperService = "yoke-container";
 
 /// A keeper that was asked. A keeper that is stopped has a socket and does not answer.
 struct KeptContainerRow {
@@ -43,4 +47,4 @@ KeptContainerRow find_container(const std::string& word);
 /// Whether a container of this user that runs has this name.
 bool has_container(const std::string& name);
 
-}  // namespace yoke::cli
+}  // namespace yoke::keep

@@ -1,4 +1,4 @@
-#include "yoke/cli/frame/container_log.h"
+#include "yoke/keep/container_log.h"
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -8,7 +8,7 @@
 
 #include "tests/support/command.h"
 
-namespace yoke::cli {
+namespace yoke::keep {
 namespace {
 
 TEST(ContainerLog, KeepsTheEndOfALongOutput) {
@@ -70,4 +70,4 @@ TEST(ContainerLog, KeepsTheEndOnAFullDisk) {
 }
 
 }  // namespace
-}  // namespace yoke::cli
+}  // namespace yoke::keep

@@ -1,4 +1,4 @@
-// yoke/cli/frame/use_watch.h -- looks from time to time whether the devices of a claim are used, for whoever keeps it.
+// yoke/keep/use_watch.h -- looks from time to time whether the devices of a claim are used, for whoever keeps it.
 #pragma once
 
 #include <chrono>
@@ -12,7 +12,7 @@
 #include "yoke/claim/ledger.h"
 #include "yoke/program/device_reader.h"
 
-namespace yoke::cli {
+namespace yoke::keep {
 
 struct UseWatchOptions {
   std::vector<std::string> ids;  ///< Of the claim's devices, in the order of Note::keys.
@@ -53,8 +53,4 @@ class UseWatch {
   Clock::time_point next_;
 };
 
-/// Writes a line to each terminal of the user of this process that accepts messages (mesg(1)), but not to `except`, a
-/// descriptor. Returns how many got it.
-int tell_terminals(const std::string& text, int except);
-
-}  // namespace yoke::cli
+}  // namespace yoke::keep

@@ -1,4 +1,4 @@
-#include "yoke/cli/frame/fuse_helpers.h"
+#include "yoke/keep/fuse_helpers.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -10,7 +10,7 @@
 
 #include "tests/support/command.h"
 
-namespace yoke::cli {
+namespace yoke::keep {
 namespace {
 
 /// A shell in the place of Apptainer, whose children are a helper, a program with another name, and the first program
@@ -52,4 +52,4 @@ TEST_F(FuseHelper, IsEndedIfItsApptainerWasKilled) {
 }
 
 }  // namespace
-}  // namespace yoke::cli
+}  // namespace yoke::keep

@@ -1,0 +1,42 @@
+// yoke/keep/hold.h -- a process in the background that holds devices, for a time or while another process lives.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "yoke/base/file.h"
+#include "yoke/keep/acquire.h"
+#include "yoke/keep/tell.h"
+
+namespace yoke::keep {
+
+/// Returns at Note::until, when `process` (a pidfd, if there is one) ends, at a signal that ends processes, or if the
+/// site ends claims that are idle. Then the devices have been given back. REQUIRES: `acquired` has a claim, this
+/// process has one thread, and no SignalMessages exists.
+void hold(Acquired& acquired, const UniqueFd& process, const Tell& tell);
+
+/// What came of starting a holder.
+struct Holder {
+  /// What `report` returned in the holder; "" if nothing was taken.
+  std::string report = {};
+  /// Not 0: a signal ended the wait, and nothing was taken. It is 128 plus the signal's number.
+  int status = 0;
+  UniqueFd answer = {};  ///< When it is closed without a word, the holder gives the devices back and ends.
+
+  /// Lets the holder live on without this process.
+  void confirm();
+};
+
+/// Starts a process that takes devices and holds them: until AcquireOptions::adopted_pid ends, if there is one, or
+/// until hold() returns. The holder itself takes the locks, so that the kernel names it. `report`: called in it when it
+/// has the devices. Until confirm() it ends with this process.
+/// Errors  those of acquire(); with adopted_pid: kNotFound: there is no such process; kPermissionDenied: it is another
+/// user's. REQUIRES: this process has one thread, and nothing is in the buffers of its streams.
+Holder start_holder(AcquireOptions options, const ClaimSite& site, const Environment& environment, const Tell& tell,
+                    const std::function<std::string(const Acquired&)>& report);
+
+/// What a claim is for, unless its user said it: the words before the first option. Everybody may read it, and a
+/// command line may be private (hidepid).
+std::string purpose_of(const std::vector<std::string>& command);
+
+}  // namespace yoke::keep
