@@ -10,7 +10,7 @@
 #include "tests/support/command.h"
 #include "tests/support/lines.h"
 #include "yoke/base/environment.h"
-#include "yoke/slurm/job/tell.h"
+#include "yoke/base/tell.h"
 
 namespace yoke::test {
 
@@ -82,13 +82,17 @@ class FakeSlurm {
   std::filesystem::path old_folder_;
 };
 
-/// Keeps what is told.
-struct Told {
+/// Keeps what yoke tells, and what programs of Slurm have printed.
+struct Heard {
   std::vector<std::string> yoke, slurm;
 
-  slurm::Tell tell() {
-    return [this](slurm::Voice voice, const std::string& line) {
-      (voice == slurm::Voice::kYoke ? yoke : slurm).push_back(line);
+  Tell tell() {
+    return [this](Told what, const std::string& text) {
+      if (what == Told::kOutput) {
+        slurm.push_back(text);
+      } else {
+        yoke.push_back((what == Told::kWarning ? "warning: " : "") + text);
+      }
     };
   }
 };

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <ostream>
 #include <span>
@@ -92,7 +93,7 @@ const Command* find_command(std::string_view name);
 void add_commands(CLI::App& app, Context& context);
 
 /// Prints what a command gives programs, as an indented page.
-template <class Json>
+template <class Json = nlohmann::ordered_json>
 void print_json(const Json& json, const Context& context) {
   context.out << json_page(json);
 }

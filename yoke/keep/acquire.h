@@ -15,12 +15,12 @@
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
+#include "yoke/base/tell.h"
 #include "yoke/claim/allocate.h"
 #include "yoke/claim/queue.h"
 #include "yoke/device/visibility/set.h"
 #include "yoke/keep/claim_site.h"
 #include "yoke/keep/device_look.h"
-#include "yoke/keep/tell.h"
 #include "yoke/keep/use_watch.h"
 
 namespace yoke::keep {

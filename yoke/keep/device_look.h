@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "yoke/base/clock.h"
+#include "yoke/base/tell.h"
 #include "yoke/device/source.h"
-#include "yoke/keep/tell.h"
 #include "yoke/program/device_reader.h"
 #include "yoke/program/watched_program.h"
 

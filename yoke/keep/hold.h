@@ -5,8 +5,8 @@
 #include <string>
 
 #include "yoke/base/file.h"
+#include "yoke/base/tell.h"
 #include "yoke/keep/acquire.h"
-#include "yoke/keep/tell.h"
 
 namespace yoke::keep {
 

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "yoke/base/environment.h"
+#include "yoke/base/tell.h"
 #include "yoke/keep/acquire.h"
-#include "yoke/keep/tell.h"
 
 namespace yoke::keep {
 

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "yoke/base/environment.h"
+#include "yoke/base/tell.h"
 #include "yoke/claim/ledger.h"
 #include "yoke/container/plan.h"
-#include "yoke/keep/tell.h"
 #include "yoke/keep/use_watch.h"
 
 namespace yoke::keep {

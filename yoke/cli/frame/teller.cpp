@@ -13,16 +13,16 @@
 
 namespace yoke::cli {
 
-keep::Tell teller(Context& context, Reasons reasons) {
-  return [&context, reasons](keep::Told what, const std::string& text) {
+Tell teller(const Context& context, Reasons reasons) {
+  return [&context, reasons](Told what, const std::string& text) {
     switch (what) {
-      case keep::Told::kNews: std::cerr << speaker(context) << text << std::endl; break;
-      case keep::Told::kWarning: std::cerr << speaker(context) << "warning: " << text << std::endl; break;
-      case keep::Told::kReason:
+      case Told::kNews: std::cerr << speaker(context) << text << std::endl; break;
+      case Told::kWarning: std::cerr << speaker(context) << "warning: " << text << std::endl; break;
+      case Told::kReason:
         if (reasons != Reasons::kNowhere) (reasons == Reasons::kOutput ? context.out : std::cerr) << text << std::endl;
         break;
-      case keep::Told::kElsewhere: tell_terminals(speaker(context) + text, STDERR_FILENO); break;
-      case keep::Told::kOutput: std::cerr << text << std::flush; break;
+      case Told::kElsewhere: tell_terminals(speaker(context) + text, STDERR_FILENO); break;
+      case Told::kOutput: std::cerr << text << std::flush; break;
     }
   };
 }

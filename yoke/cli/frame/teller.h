@@ -3,8 +3,8 @@
 
 #include <string>
 
+#include "yoke/base/tell.h"
 #include "yoke/cli/command.h"
-#include "yoke/keep/tell.h"
 
 namespace yoke::cli {
 
@@ -13,7 +13,7 @@ enum class Reasons { kNowhere, kError, kOutput };
 
 /// Prints on standard error, with the name of the command, and writes to the user's other terminals. `context` must
 /// outlive the result.
-keep::Tell teller(Context& context, Reasons reasons = Reasons::kNowhere);
+Tell teller(const Context& context, Reasons reasons = Reasons::kNowhere);
 
 /// Writes a line to each terminal of the user of this process that accepts messages (mesg(1)), but not to `except`, a
 /// descriptor. Returns how many got it.

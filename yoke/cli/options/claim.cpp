@@ -17,6 +17,7 @@
 #include "yoke/claim/history.h"
 #include "yoke/claim/reservation.h"
 #include "yoke/cli/frame/attempt.h"
+#include "yoke/cli/frame/teller.h"
 #include "yoke/contract/variables.h"
 #include "yoke/device/process/info.h"
 

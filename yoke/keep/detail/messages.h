@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "yoke/keep/tell.h"
+#include "yoke/base/tell.h"
 #include "yoke/program/watched_program.h"
 
 namespace yoke::keep {

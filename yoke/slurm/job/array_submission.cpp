@@ -143,8 +143,8 @@ void note_job(const fs::path& folder, const Sweep& sweep, const std::string& job
   try {
     replace_file(folder / "sweep.json", to_text(sweep));
   } catch (const Error& error) {
-    tell(Voice::kYoke, fmt::format("warning: the tasks run as job {}, but sweep.json does not say so: {}", job,
-                                   printable(error.what())));
+    tell(Told::kWarning,
+         fmt::format("the tasks run as job {}, but sweep.json does not say so: {}", job, printable(error.what())));
   }
 }
 

@@ -9,8 +9,8 @@
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
+#include "yoke/base/tell.h"
 #include "yoke/slurm/job/sweep_folder.h"
-#include "yoke/slurm/job/tell.h"
 
 namespace yoke::slurm {
 

@@ -37,7 +37,7 @@ class SlurmArraySubmission : public testing::Test {
   }
 
   test::FakeSlurm slurm_;
-  test::Told told_;
+  test::Heard heard_;
 };
 
 TEST_F(SlurmArraySubmission, MakesFoldersAndNotesTheJob) {
@@ -49,7 +49,7 @@ TEST_F(SlurmArraySubmission, MakesFoldersAndNotesTheJob) {
   EXPECT_THAT(tasks.tasks[1].argv, ElementsAre("file", slurm_.path("./file"), "2{b}")) << "tasks run elsewhere";
   auto array = plan({"-t 5", "'-C=a b'"}, 1);
   check_array(array, slurm_.environment());
-  submit_array(array, slurm_.environment(), told_.tell());
+  submit_array(array, slurm_.environment(), heard_.tell());
   const auto folder = slurm_.path("sweep");
   EXPECT_THAT(slurm_.calls("sbatch"), ElementsAre("--parsable --array=0-1%1 --chdir=" + folder + " --output=" + folder +
                                                   "/%a/slurm.out -t 5 -C=a b"));
@@ -58,7 +58,7 @@ TEST_F(SlurmArraySubmission, MakesFoldersAndNotesTheJob) {
   EXPECT_EQ(test::slurp(slurm_.path("got")), array.script);
   EXPECT_EQ(test::slurp(folder + "/sweep.sh"), array.script);
   EXPECT_TRUE(std::filesystem::is_directory(folder + "/1"));
-  EXPECT_THAT(told_.slurm, ElementsAre("sbatch: billed to x"));
+  EXPECT_THAT(heard_.slurm, ElementsAre("sbatch: billed to x\n"));
   const auto kept = open_sweep("sweep", slurm_.environment());
   EXPECT_EQ(kept.sweep, array.sweep);
   EXPECT_EQ(kept.sweep.job, "12");
@@ -70,13 +70,13 @@ TEST_F(SlurmArraySubmission, MakesFoldersAndNotesTheJob) {
 TEST_F(SlurmArraySubmission, LeavesNothingOfASweepThatSlurmRefuses) {
   slurm_.make_failing("sbatch", "sbatch: error: Batch job submission failed: Invalid qos specification");
   auto array = plan();
-  EXPECT_THAT(test::message_of([&] { submit_array(array, slurm_.environment(), told_.tell()); },
+  EXPECT_THAT(test::message_of([&] { submit_array(array, slurm_.environment(), heard_.tell()); },
                                ErrorCode::kFailedPrecondition),
               HasSubstr("Invalid qos"));
   EXPECT_FALSE(std::filesystem::exists("sweep"));
   // Without a number it may run, and then it needs its folders.
   slurm_.make("sbatch", "exit 0");
-  EXPECT_EQ(test::error_of([&] { submit_array(array, slurm_.environment(), told_.tell()); }).code(),
+  EXPECT_EQ(test::error_of([&] { submit_array(array, slurm_.environment(), heard_.tell()); }).code(),
             ErrorCode::kDataLoss);
   EXPECT_TRUE(std::filesystem::exists("sweep/sweep.json"));
 }
@@ -112,7 +112,7 @@ TEST_F(SlurmArraySubmission, SubmitsFailedTasksAgainAndKeepsTheirOutput) {
   auto planned = plan_reruns({.sweep = "sweep", .options = {"-c1"}}, slurm_.environment());
   EXPECT_THAT(planned.reruns, ElementsAre(SweepRerun{"", {0}, {"-c1"}}, SweepRerun{"", {1}, {"-t", "5", "-c1"}}));
   std::vector<std::string> jobs;
-  const auto failure = submit_reruns(planned, slurm_.environment(), told_.tell(),
+  const auto failure = submit_reruns(planned, slurm_.environment(), heard_.tell(),
                                      [&](const RerunEnd& end) { jobs.push_back(end.rerun.job); });
   EXPECT_FALSE(failure);
   EXPECT_THAT(jobs, ElementsAre("15", "15"));
@@ -128,7 +128,7 @@ TEST_F(SlurmArraySubmission, TriesNoFurtherArrayWhenOneMayRun) {
   const auto ends = [&](std::optional<Error>& failure) {
     auto planned = plan_reruns({.sweep = "sweep"}, slurm_.environment());
     std::vector<std::string> texts;
-    failure = submit_reruns(planned, slurm_.environment(), told_.tell(), [&](const RerunEnd& end) {
+    failure = submit_reruns(planned, slurm_.environment(), heard_.tell(), [&](const RerunEnd& end) {
       texts.push_back(!end.is_tried ? "not tried" : end.failure ? std::string(name(end.failure->code())) : "submitted");
     });
     return texts;
@@ -168,16 +168,17 @@ TEST_F(SlurmArraySubmission, ResultsSayWhatBecameOfTheTasks) {
             "task,state,a,loss,accuracy\n0,done,1,0.25,0.3333333333333333\n1,failed (4),2,,\n");
   EXPECT_EQ(to_table(results, "-").rows[0].back(), "0.333333");
   EXPECT_EQ(exit_status_of(results), 1);
-  tell_ends(results, told_.tell());
-  EXPECT_THAT(told_.yoke, ElementsAre("task 1 failed (4) as job 8_1; its output is " + slurm_.path("sweep/1/slurm.out"),
-                                      "`yoke slurm array --rerun " + slurm_.path("sweep") + "` runs them again"));
+  tell_ends(results, heard_.tell());
+  EXPECT_THAT(heard_.yoke,
+              ElementsAre("task 1 failed (4) as job 8_1; its output is " + slurm_.path("sweep/1/slurm.out"),
+                          "`yoke slurm array --rerun " + slurm_.path("sweep") + "` runs them again"));
   // slurmctld does not answer, so a task that had failed may wait again.
   slurm_.make_failing("scontrol", test::kNoController);
   results.states = sweep_states(results.folder, slurm_.environment());
   EXPECT_EQ(exit_status_of(results), 75);
-  told_.yoke.clear();
-  tell_ends(results, told_.tell());
-  EXPECT_THAT(told_.yoke.back(), HasSubstr("it is not known whether all tasks have ended: scontrol cannot reach"));
+  heard_.yoke.clear();
+  tell_ends(results, heard_.tell());
+  EXPECT_THAT(heard_.yoke.back(), HasSubstr("it is not known whether all tasks have ended: scontrol cannot reach"));
   // What Slurm has forgotten it does not learn again.
   results.states = {{{SweepEnd::kNotKnown, "not known"}, {SweepEnd::kDone, "done"}}, std::nullopt};
   EXPECT_EQ(exit_status_of(results), 66);

@@ -139,10 +139,10 @@ class JobLogs {
       return range && !(job && job->task && std::ranges::binary_search(range->tasks, *job->task));
     });
     if (files.empty()) return false;
-    tell_(Voice::kYoke, fmt::format("{}; this is what {}",
-                                    failure ? printable(failure->what()) : "Slurm has forgotten where the job wrote",
-                                    is_noted ? "the files say that `yoke slurm submit` has noted" + noted_cluster()
-                                             : "the files in this folder say"));
+    tell_(Told::kNews, fmt::format("{}; this is what {}",
+                                   failure ? printable(failure->what()) : "Slurm has forgotten where the job wrote",
+                                   is_noted ? "the files say that `yoke slurm submit` has noted" + noted_cluster()
+                                            : "the files in this folder say"));
     logs_.clear();
     add(files);
     return true;
@@ -197,7 +197,7 @@ class JobLogs {
       if (error.code() == ErrorCode::kNotFound && job != jobs_.end()) text = unprinted_text(*job);
       if (text.empty()) text = fmt::format("the output of job {}: {}", log.file.job_id, printable(error.what()));
       text += kept_text(log.file.path);
-      if (told_.insert(text).second) tell_(Voice::kYoke, text);
+      if (told_.insert(text).second) tell_(Told::kNews, text);
       return false;
     }
   }
@@ -247,12 +247,12 @@ class JobLogs {
     }
     // Of an array, the jobs that wait change with each task that starts.
     const auto key = fmt::format("{} {}", waiting->array.value_or(waiting->number), waiting->num_restarts);
-    if (told_.insert(key).second) tell_(Voice::kYoke, printable(waiting_text(*waiting)));
+    if (told_.insert(key).second) tell_(Told::kNews, printable(waiting_text(*waiting)));
   }
 
   /// Tells it unless it was the last news.
   void tell_news(const std::string& text) {
-    if (std::exchange(last_news_, text) != text) tell_(Voice::kYoke, printable(text));
+    if (std::exchange(last_news_, text) != text) tell_(Told::kNews, printable(text));
   }
 
   const LogsRequest& request_;

@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "yoke/base/environment.h"
+#include "yoke/base/tell.h"
 #include "yoke/slurm/job/job_file.h"
-#include "yoke/slurm/job/tell.h"
 
 namespace yoke::slurm {
 

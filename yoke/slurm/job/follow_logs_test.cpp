@@ -75,7 +75,7 @@ class SlurmFollowLogs : public testing::Test {
                               .first_pause = std::chrono::milliseconds(1),
                               .longest_pause = std::chrono::milliseconds(1)};
     lines_.clear();
-    told_ = {};
+    heard_ = {};
     return show_logs(
         request, slurm_.environment(),
         {.print =
@@ -83,7 +83,7 @@ class SlurmFollowLogs : public testing::Test {
                lines_.push_back((line.is_error ? "!" : "") + std::string(line.prefix) + std::string(line.text));
              },
          .flush = [&] { return at_flush_ ? at_flush_() : true; }},
-        told_.tell());
+        heard_.tell());
   }
   std::string job(const std::string& state, const std::string& numbers = "JobId=7", const std::string& out = "o",
                   const std::string& reason = "None") const {
@@ -94,7 +94,7 @@ class SlurmFollowLogs : public testing::Test {
   }
 
   test::FakeSlurm slurm_;
-  test::Told told_;
+  test::Heard heard_;
   std::vector<std::string> lines_;
   std::function<bool()> at_flush_;
 };
@@ -108,7 +108,7 @@ TEST_F(SlurmFollowLogs, ShowBothFilesAndThoseOfRanks) {
   EXPECT_THAT(lines_, ElementsAre("!error", "1", "2", "no end", "rank 2: hello", "rank 10: hello"));
   EXPECT_TRUE(show("7", false, 1));
   EXPECT_THAT(lines_, ElementsAre("!error", "no end", "rank 2: hello", "rank 10: hello"));
-  EXPECT_THAT(told_.yoke, IsEmpty());
+  EXPECT_THAT(heard_.yoke, IsEmpty());
 }
 
 TEST_F(SlurmFollowLogs, GoOnUntilTheJobHasEnded) {
@@ -122,7 +122,7 @@ TEST_F(SlurmFollowLogs, GoOnUntilTheJobHasEnded) {
   EXPECT_TRUE(show("7", true, 1));
   EXPECT_EQ(lines_.size(), static_cast<size_t>(num_flushes) - 1) << "the last flush comes after the last line";
   EXPECT_EQ(lines_.at(0), "line 0");
-  EXPECT_THAT(told_.yoke, ElementsAre(HasSubstr("job 7 waits in the queue (Priority): ")));
+  EXPECT_THAT(heard_.yoke, ElementsAre(HasSubstr("job 7 waits in the queue (Priority): ")));
   EXPECT_EQ(slurm_.calls("scontrol").size(), 4U);
 }
 
@@ -132,11 +132,11 @@ TEST_F(SlurmFollowLogs, GoOnWhileSlurmctldDoesNotAnswer) {
   slurm_.write("e", "");
   at_flush_ = [&] {
     slurm_.make_failing("scontrol", test::kNoController);
-    return told_.yoke.empty();  // the reader goes away
+    return heard_.yoke.empty();  // the reader goes away
   };
   EXPECT_TRUE(show("7", true));
   EXPECT_THAT(lines_, ElementsAre("1"));
-  EXPECT_THAT(told_.yoke, ElementsAre(HasSubstr("; following the files meanwhile")));
+  EXPECT_THAT(heard_.yoke, ElementsAre(HasSubstr("; following the files meanwhile")));
 }
 
 TEST_F(SlurmFollowLogs, NameTheTasksOfAnArray) {
@@ -157,12 +157,13 @@ TEST_F(SlurmFollowLogs, SayWhyThereIsNothing) {
   slurm_.make_scontrol({test::scontrol_job("JobId=7", "CANCELLED", "   StdOut=" + slurm_.path("o") + "\n")});
   slurm_.write("o.0", "");
   EXPECT_FALSE(show("7"));
-  EXPECT_THAT(told_.yoke, ElementsAre("job 7 is CANCELLED: it ended before it started, so it has printed nothing; what "
-                                      "it printed before is in " +
-                                      slurm_.path("o.0")));
+  EXPECT_THAT(heard_.yoke,
+              ElementsAre("job 7 is CANCELLED: it ended before it started, so it has printed nothing; what "
+                          "it printed before is in " +
+                          slurm_.path("o.0")));
   slurm_.make_scontrol({job("COMPLETED")});
   EXPECT_FALSE(show("7"));
-  EXPECT_THAT(told_.yoke, ElementsAre(HasSubstr("the output of job 7: "), HasSubstr("the output of job 7: ")));
+  EXPECT_THAT(heard_.yoke, ElementsAre(HasSubstr("the output of job 7: "), HasSubstr("the output of job 7: ")));
 }
 
 TEST_F(SlurmFollowLogs, AreFoundAfterSlurmHasForgottenTheJob) {
@@ -172,25 +173,25 @@ TEST_F(SlurmFollowLogs, AreFoundAfterSlurmHasForgottenTheJob) {
   slurm_.write("slurm-77.out", "other\n");
   EXPECT_TRUE(show("7"));
   EXPECT_THAT(lines_, ElementsAre("old"));
-  EXPECT_THAT(told_.yoke, ElementsAre(HasSubstr("; this is what the files in this folder say")));
+  EXPECT_THAT(heard_.yoke, ElementsAre(HasSubstr("; this is what the files in this folder say")));
   // The note of `yoke slurm submit` counts more, and the accounts still more.
   slurm_.write("noted", "noted\n");
   slurm_.write("state/yoke/slurm/7/job.json",
                R"({"folder": ")" + slurm_.path() + R"(", "output": ")" + slurm_.path("noted") + R"("})");
   EXPECT_TRUE(show("7"));
   EXPECT_THAT(lines_, ElementsAre("noted"));
-  EXPECT_THAT(told_.yoke, ElementsAre(HasSubstr("the files say that `yoke slurm submit` has noted")));
+  EXPECT_THAT(heard_.yoke, ElementsAre(HasSubstr("the files say that `yoke slurm submit` has noted")));
   slurm_.write("recorded", "recorded\n");
   slurm_.make("sacct", "echo '7|7|COMPLETED|0:0|1000|1000|1060|1063|3|5|1||4|16M||00:01|0||||||n1|main|ada|None|" +
                            slurm_.path() + "|t|sbatch -o recorded t'");
   EXPECT_TRUE(show("7"));
   EXPECT_THAT(lines_, ElementsAre("recorded"));
-  EXPECT_THAT(told_.yoke, IsEmpty());
+  EXPECT_THAT(heard_.yoke, IsEmpty());
   // A slurmctld that is down does not hide the files.
   slurm_.make_failing("scontrol", test::kNoController);
   EXPECT_TRUE(show("7"));
   EXPECT_THAT(lines_, ElementsAre("noted"));
-  EXPECT_THAT(told_.yoke, ElementsAre(HasSubstr("scontrol cannot reach slurmctld")));
+  EXPECT_THAT(heard_.yoke, ElementsAre(HasSubstr("scontrol cannot reach slurmctld")));
   EXPECT_EQ(test::error_of([&] { show("9"); }).code(), ErrorCode::kUnavailable);
 }
 

@@ -82,16 +82,16 @@ Json submit_with_note(Json note, const std::string& script, const Environment& e
   note["script"] = kept;
   note["output"] = expand_path(note_text(note, "output_pattern"), job);
   if (had_script && before.contains(fs::path(note_text(note, "output")).filename())) {
-    tell(Voice::kYoke, fmt::format("warning: {} is also the output of another job {}, perhaps of another cluster; "
-                                   "submit from another folder, or give -o with another name",
-                                   printable(note_text(note, "output")), submission.job_id));
+    tell(Told::kWarning, fmt::format("{} is also the output of another job {}, perhaps of another cluster; "
+                                     "submit from another folder, or give -o with another name",
+                                     printable(note_text(note, "output")), submission.job_id));
   }
   note["submitted"] = std::time(nullptr);
   try {
     replace_file(kept, script);
     fs::permissions(kept, fs::perms::owner_read | fs::perms::owner_write);  // values of --env may be secrets
   } catch (const Error& problem) {
-    tell(Voice::kYoke, fmt::format("warning: the script is not kept beside the output: {}", problem.what()));
+    tell(Told::kWarning, fmt::format("the script is not kept beside the output: {}", problem.what()));
     note["script"] = nullptr;
   }
   const auto parent = jobs_folder(environment);
@@ -103,7 +103,7 @@ Json submit_with_note(Json note, const std::string& script, const Environment& e
     const bool is_taken = !other.empty() && other != cluster && is_file_name(cluster);
     replace_file(folder / (is_taken ? fmt::format("job.{}.json", cluster) : "job.json"), json_page(note));
   } catch (const std::exception& error) {  // the job runs without a note
-    tell(Voice::kYoke, fmt::format("warning: no note of the job is kept: {}", error.what()));
+    tell(Told::kWarning, fmt::format("no note of the job is kept: {}", error.what()));
   }
   return note;
 }
@@ -136,7 +136,7 @@ std::string note_text(const Json& note, const char* key) {
 Submission submit_and_tell(const std::string& script, const Environment& environment,
                            const std::vector<std::string>& options, const Tell& tell) {
   auto submission = submit(script, environment, options);
-  for (const auto& message : submission.messages) tell(Voice::kSlurm, "sbatch: " + message);
+  for (const auto& message : submission.messages) tell(Told::kOutput, "sbatch: " + message + "\n");
   return submission;
 }
 

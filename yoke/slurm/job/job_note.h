@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "yoke/base/environment.h"
+#include "yoke/base/tell.h"
 #include "yoke/slurm/job/submit.h"
-#include "yoke/slurm/job/tell.h"
 
 namespace yoke::slurm {
 

@@ -21,17 +21,17 @@ const nlohmann::ordered_json kNote = {{"name", "tale"}, {"output_pattern", "%x-%
 
 TEST(SlurmJobNote, LeadsToTheScriptAndTheOutput) {
   test::FakeSlurm slurm;
-  test::Told told;
+  test::Heard heard;
   slurm.make_scontrol({""});
   slurm.make("sbatch",
              "env >" + slurm.path("env") + "; cat >" + slurm.path("got") + "; echo 'sbatch: hello' >&2; echo 12");
   auto environment = slurm.environment();
   environment.set("SBATCH_TIMELIMIT", "1");
-  const auto note = submit_with_note(kNote, "#!/bin/sh\n", environment, told.tell());
+  const auto note = submit_with_note(kNote, "#!/bin/sh\n", environment, heard.tell());
   EXPECT_EQ(test::slurp(slurm.path("got")), "#!/bin/sh\n");
   EXPECT_THAT(test::slurp(slurm.path("env")), testing::Not(HasSubstr("SBATCH_TIMELIMIT")));
-  EXPECT_THAT(told.slurm, ElementsAre("sbatch: hello"));
-  EXPECT_THAT(told.yoke, IsEmpty());
+  EXPECT_THAT(heard.slurm, ElementsAre("sbatch: hello\n"));
+  EXPECT_THAT(heard.yoke, IsEmpty());
   EXPECT_EQ(note_text(note, "job"), "12");
   EXPECT_EQ(note_text(note, "cluster"), "yoke");
   EXPECT_EQ(note_text(note, "output"), slurm.path("tale-12.txt"));
@@ -44,20 +44,20 @@ TEST(SlurmJobNote, LeadsToTheScriptAndTheOutput) {
 
 TEST(SlurmJobNote, IsNotThatOfAnotherClusterWithThisHome) {
   test::FakeSlurm slurm;
-  test::Told told;
+  test::Heard heard;
   slurm.make_scontrol({""});
   slurm.make("sbatch", "echo '12;beta'");  // as in a federation
-  const auto of_beta = submit_with_note(kNote, "of beta\n", slurm.environment(), told.tell());
+  const auto of_beta = submit_with_note(kNote, "of beta\n", slurm.environment(), heard.tell());
   EXPECT_EQ(note_of(12, slurm.environment()), std::nullopt);
   EXPECT_EQ(cluster_of_other_note(12, slurm.environment()), "beta");
   slurm.write("tale-12.txt", "");
   slurm.make("sbatch", "echo 12");
-  const auto own = submit_with_note(kNote, "own\n", slurm.environment(), told.tell());
+  const auto own = submit_with_note(kNote, "own\n", slurm.environment(), heard.tell());
   EXPECT_EQ(note_text(own, "script"), slurm.path("slurm-12.yoke.sh"));
   EXPECT_EQ(test::slurp(slurm.path("slurm-12.sh")), "of beta\n");
-  EXPECT_THAT(told.yoke, ElementsAre("warning: " + slurm.path("tale-12.txt") +
-                                     " is also the output of another job 12, perhaps of another cluster; submit from "
-                                     "another folder, or give -o with another name"));
+  EXPECT_THAT(heard.yoke, ElementsAre("warning: " + slurm.path("tale-12.txt") +
+                                      " is also the output of another job 12, perhaps of another cluster; submit from "
+                                      "another folder, or give -o with another name"));
   EXPECT_EQ(note_of(12, slurm.environment()), own);
   EXPECT_NO_THROW(require_cluster("yoke", "it", slurm.environment()));
   EXPECT_THAT(
@@ -70,15 +70,15 @@ TEST(SlurmJobNote, IsNotThatOfAnotherClusterWithThisHome) {
 
 TEST(SlurmJobNote, IsNotNeededByTheJob) {
   test::FakeSlurm slurm;
-  test::Told told;
+  test::Heard heard;
   slurm.make_scontrol({""});
   slurm.make("sbatch", "echo 12");
   slurm.write("state/yoke/slurm/12", "a file is where the folder should be");
   std::filesystem::create_directories("slurm-12.sh/x");
-  const auto note = submit_with_note(kNote, "#!/bin/sh\n", slurm.environment(), told.tell());
+  const auto note = submit_with_note(kNote, "#!/bin/sh\n", slurm.environment(), heard.tell());
   EXPECT_EQ(note_text(note, "job"), "12");
-  EXPECT_EQ(told.yoke.size(), 1U) << "the script is beside, with the name of the cluster";
-  EXPECT_THAT(told.yoke.back(), HasSubstr("warning: no note of the job is kept: "));
+  EXPECT_EQ(heard.yoke.size(), 1U) << "the script is beside, with the name of the cluster";
+  EXPECT_THAT(heard.yoke.back(), HasSubstr("warning: no note of the job is kept: "));
 }
 
 }  // namespace

@@ -253,7 +253,7 @@ void watch_job(const Job& job, const std::string& yoke, const TopOptions& option
   }
   if (options.is_once) draw();
   if (!options.is_once && !is_open) {
-    tell(Voice::kYoke, fmt::format("job {} has ended, or its step was ended", job.id));
+    tell(Told::kNews, fmt::format("job {} has ended, or its step was ended", job.id));
   }
 }
 

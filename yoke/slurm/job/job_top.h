@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "yoke/base/environment.h"
+#include "yoke/base/tell.h"
 #include "yoke/device/source.h"
 #include "yoke/slurm/job/device_line.h"
 #include "yoke/slurm/job/job.h"
-#include "yoke/slurm/job/tell.h"
 
 namespace yoke::slurm {
 

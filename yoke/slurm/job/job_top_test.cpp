@@ -68,7 +68,7 @@ class SlurmWatchJob : public testing::Test {
                      pages_.push_back(page);
                      return pages_.size() < num_pages;
                    }},
-              told_.tell());
+              heard_.tell());
   }
   /// What the nodes say, and then the script.
   void make_srun(const std::vector<std::string>& nodes, const std::string& script) const {
@@ -79,7 +79,7 @@ class SlurmWatchJob : public testing::Test {
   }
 
   test::FakeSlurm slurm_;
-  test::Told told_;
+  test::Heard heard_;
   std::vector<std::string> pages_;
 };
 
@@ -90,7 +90,7 @@ TEST_F(SlurmWatchJob, EndsTheStepWhenNobodyLooks) {
   EXPECT_EQ(pages_.size(), 2U);
   EXPECT_THAT(pages_[0], AllOf(HasSubstr("n1 "), HasSubstr("n2 "), Not(HasSubstr("n9"))));
   EXPECT_EQ(test::slurp(slurm_.path("end")), "ended\n");
-  EXPECT_THAT(told_.yoke, IsEmpty());
+  EXPECT_THAT(heard_.yoke, IsEmpty());
   pages_.clear();
   watch({.is_once = true});
   EXPECT_EQ(pages_.size(), 1U);
@@ -99,7 +99,7 @@ TEST_F(SlurmWatchJob, EndsTheStepWhenNobodyLooks) {
 TEST_F(SlurmWatchJob, SaysThatTheJobHasEnded) {
   make_srun({"n1", "n2"}, "");
   watch({.interval_s = 0.001}, 1000);
-  EXPECT_THAT(told_.yoke, ElementsAre("job 7 has ended, or its step was ended"));
+  EXPECT_THAT(heard_.yoke, ElementsAre("job 7 has ended, or its step was ended"));
 }
 
 TEST_F(SlurmWatchJob, SaysWhyNoStepStarts) {

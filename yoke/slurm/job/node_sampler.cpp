@@ -58,7 +58,7 @@ int64_t job_cpus(const Environment& environment) {
 
 /// Tells why a program cannot be run. Returns the exit status.
 int tell_failure(int error, const std::string& program, const Tell& tell) {
-  tell(Voice::kYoke, printable(system_error(error, "cannot run " + program).what()));
+  tell(Told::kNews, printable(system_error(error, "cannot run " + program).what()));
   return error == ENOENT ? 127 : 126;
 }
 
@@ -141,7 +141,7 @@ void NodeSampler::write() {
     replace_file(path_, text, 0600);
   } catch (const std::exception& error) {
     if (std::exchange(has_told_, true)) return;
-    tell_(Voice::kYoke, fmt::format("no samples of this job are kept: {}", printable(error.what())));
+    tell_(Told::kNews, fmt::format("no samples of this job are kept: {}", printable(error.what())));
   }
 }
 

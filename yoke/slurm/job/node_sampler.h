@@ -11,11 +11,11 @@
 
 #include "yoke/base/clock.h"
 #include "yoke/base/environment.h"
+#include "yoke/base/tell.h"
 #include "yoke/device/source.h"
 #include "yoke/device/usage_report.h"
 #include "yoke/slurm/job/job_meter.h"
 #include "yoke/slurm/job/samples.h"
-#include "yoke/slurm/job/tell.h"
 
 namespace yoke::slurm {
 

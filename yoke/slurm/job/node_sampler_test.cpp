@@ -58,14 +58,14 @@ class SlurmNodeSampler : public testing::Test {
   }
 
   test::TemporaryFolder folder_;
-  test::Told told_;
+  test::Heard heard_;
 };
 
 TEST_F(SlurmNodeSampler, WritesWhatAProgramUsed) {
-  const auto tell = told_.tell();
+  const auto tell = heard_.tell();
   auto sampler = this->sampler(tell);
   EXPECT_EQ(sample_program(sampler, {"sh", "-c", "exit 3"}, tell), 3);
-  EXPECT_THAT(told_.yoke, IsEmpty());
+  EXPECT_THAT(heard_.yoke, IsEmpty());
   ASSERT_EQ(samples().size(), 1U);
   const auto sample = samples()[0];
   EXPECT_EQ(sample.job, 7);
@@ -79,7 +79,7 @@ TEST_F(SlurmNodeSampler, WritesWhatAProgramUsed) {
 }
 
 TEST_F(SlurmNodeSampler, AProgramGetsTheSignalsOfOthers) {
-  const auto tell = told_.tell();
+  const auto tell = heard_.tell();
   auto sampler = this->sampler(tell);
   EXPECT_EQ(
       sample_program(sampler, {"sh", "-c", "trap 'exit 5' USR1; kill -USR1 $PPID; while :; do sleep 0.01; done"}, tell),
@@ -87,24 +87,24 @@ TEST_F(SlurmNodeSampler, AProgramGetsTheSignalsOfOthers) {
 }
 
 TEST_F(SlurmNodeSampler, AProgramThatIsMissingIsTold) {
-  const auto tell = told_.tell();
+  const auto tell = heard_.tell();
   auto sampler = this->sampler(tell);
   EXPECT_EQ(sample_program(sampler, {"/no/such/program"}, tell), 127);
-  EXPECT_THAT(told_.yoke, ElementsAre(HasSubstr("cannot run /no/such/program: ")));
+  EXPECT_THAT(heard_.yoke, ElementsAre(HasSubstr("cannot run /no/such/program: ")));
   EXPECT_THAT(samples(), IsEmpty());
-  told_ = {};
+  heard_ = {};
   EXPECT_EQ(become_program({folder_.path()}, tell), 126) << "it is a folder";
-  EXPECT_THAT(told_.yoke, ElementsAre(HasSubstr("cannot run ")));
+  EXPECT_THAT(heard_.yoke, ElementsAre(HasSubstr("cannot run ")));
 }
 
 TEST_F(SlurmNodeSampler, AFolderThatCannotBeWrittenIsToldOnce) {
-  const auto tell = told_.tell();
+  const auto tell = heard_.tell();
   folder_.write("7", "a file");
   auto sampler = this->sampler(tell);
   sampler.begin();
   sampler.finish();
   sampler.finish();
-  EXPECT_THAT(told_.yoke, ElementsAre(HasSubstr("no samples of this job are kept: ")));
+  EXPECT_THAT(heard_.yoke, ElementsAre(HasSubstr("no samples of this job are kept: ")));
 }
 
 // In child processes, because signals are ignored from then on.
@@ -115,7 +115,7 @@ TEST_F(SlurmNodeSampler, SamplesUntilTheLauncherHasEnded) {
     const pid_t child = fork();
     if (child == 0) {
       pipe.write_end.reset();
-      const auto tell = told_.tell();
+      const auto tell = heard_.tell();
       auto sampler = this->sampler(tell);
       sample_until_eof(sampler, pipe.read_end.value(), is_short ? std::chrono::hours(1) : std::chrono::hours(0));
       _exit(sampler.has_begun() ? 1 : 0);

@@ -66,7 +66,7 @@ class SlurmResume : public testing::Test {
   }
 
   test::FakeSlurm slurm_;
-  test::Told told_;
+  test::Heard heard_;
 };
 
 TEST_F(SlurmResume, PutsAJobBackAndKeepsWhatItPrinted) {
@@ -80,7 +80,7 @@ TEST_F(SlurmResume, PutsAJobBackAndKeepsWhatItPrinted) {
               AllOf(HasSubstr("job 7 (FAILED) would be put back into the queue: scontrol requeue 7\n"),
                     HasSubstr("step-7.pt")));
   EXPECT_EQ(test::slurp("o"), "o") << "nothing is done";
-  const auto text = resume(planned, slurm_.environment(), told_.tell());
+  const auto text = resume(planned, slurm_.environment(), heard_.tell());
   EXPECT_THAT(text, AllOf(HasSubstr("job 7 (FAILED) is in the queue again\n"), HasSubstr("step-7.pt"),
                           HasSubstr("what it has printed is in " + slurm_.path("o.1") + ", " + slurm_.path("e.0")),
                           HasSubstr("it goes on in the files of its ranks, from " + slurm_.path("slurm-7-rank0.out"))));
@@ -96,7 +96,7 @@ TEST_F(SlurmResume, GivesFilesTheirNamesAgainIfSlurmRefuses) {
   const auto planned = plan();
   const auto fail = [&](const char* says, ErrorCode code) {
     slurm_.make_failing("scontrol", says);
-    return test::message_of([&] { resume(planned, slurm_.environment(), told_.tell()); }, code);
+    return test::message_of([&] { resume(planned, slurm_.environment(), heard_.tell()); }, code);
   };
   EXPECT_THAT(fail("Job is not requeueable", ErrorCode::kFailedPrecondition), HasSubstr("submitted with --no-requeue"));
   EXPECT_EQ(test::slurp("o"), "o");
@@ -108,7 +108,7 @@ TEST_F(SlurmResume, GivesFilesTheirNamesAgainIfSlurmRefuses) {
   slurm_.write("o", "o");
   std::filesystem::remove("e");
   std::filesystem::create_symlink("o", "e");
-  EXPECT_EQ(test::error_of([&] { resume(planned, slurm_.environment(), told_.tell()); }).code(),
+  EXPECT_EQ(test::error_of([&] { resume(planned, slurm_.environment(), heard_.tell()); }).code(),
             ErrorCode::kPermissionDenied);
   EXPECT_EQ(test::slurp("o"), "o");
 }
@@ -145,7 +145,7 @@ TEST_F(SlurmResume, SubmitsTheKeptScriptOfAForgottenJob) {
   EXPECT_THAT(describe(planned), HasSubstr("its script " + slurm_.path("run/slurm-7.sh") +
                                            " would be submitted again in " + slurm_.path("run") + ", as a new job"));
   slurm_.make("sbatch", "pwd >" + slurm_.path("where") + "; cat >" + slurm_.path("got") + "; echo 12");
-  EXPECT_THAT(resume(planned, slurm_.environment(), told_.tell()),
+  EXPECT_THAT(resume(planned, slurm_.environment(), heard_.tell()),
               AllOf(HasSubstr("the new job is 12\n"), HasSubstr("output  " + slurm_.path("run/tale-12.txt") + "\n"),
                     HasSubstr("yoke slurm logs 12 -f")));
   EXPECT_EQ(test::slurp(slurm_.path("where")), slurm_.path("run") + "\n");

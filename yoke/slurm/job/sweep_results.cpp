@@ -92,23 +92,23 @@ void tell_ends(const SweepResults& results, const Tell& tell) {
   for (size_t i = 0; i < tasks.size(); ++i) {
     if (!tasks[i].has_failed()) continue;
     const auto job = job_of_task(results, i);
-    tell(Voice::kYoke,
+    tell(Told::kNews,
          fmt::format("task {} {}{}{}", i, tasks[i].text, job.empty() ? "" : " as job " + printable(job),
                      tasks[i].end == SweepEnd::kNeverStarted
                          ? ""
                          : "; its output is " + printable((results.folder.of_task(i) / "slurm.out").string())));
   }
   if (known.has_failed) {
-    tell(Voice::kYoke, fmt::format("`yoke slurm array --rerun {}` runs them again",
-                                   shell_word(printable(results.folder.path.string()))));
+    tell(Told::kNews, fmt::format("`yoke slurm array --rerun {}` runs them again",
+                                  shell_word(printable(results.folder.path.string()))));
   }
   if (const auto num_open = num_tasks_with(results, SweepEnd::kNotEnded); num_open > 0) {
-    tell(Voice::kYoke,
+    tell(Told::kNews,
          fmt::format("{} of {} tasks {} not ended", num_open, tasks.size(), num_open == 1 ? "has" : "have"));
   }
   if (known.is_open) {
-    tell(Voice::kYoke, fmt::format("it is not known whether all tasks have ended: {}",
-                                   unanswered ? printable(unanswered->what()) : "Slurm does not know them any more"));
+    tell(Told::kNews, fmt::format("it is not known whether all tasks have ended: {}",
+                                  unanswered ? printable(unanswered->what()) : "Slurm does not know them any more"));
   }
 }
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "yoke/base/table.h"
+#include "yoke/base/tell.h"
 #include "yoke/slurm/job/sweep_folder.h"
-#include "yoke/slurm/job/tell.h"
 
 namespace yoke::slurm {
 

@@ -82,7 +82,7 @@ int wait_for_job(const std::string& id, const Environment& environment, const Te
         throw Error(ErrorCode::kNotFound, "{}; so the end of job {} is not known, and its output may tell",
                     error.what(), id);
       }
-      if (!std::exchange(is_unanswered, true)) tell(Voice::kYoke, std::string(error.what()) + "; still waiting");
+      if (!std::exchange(is_unanswered, true)) tell(Told::kNews, std::string(error.what()) + "; still waiting");
     }
     if (const auto jobs = watch.jobs(); !jobs.empty()) {
       const auto progress = progress_of(id, jobs);
@@ -90,7 +90,7 @@ int wait_for_job(const std::string& id, const Environment& environment, const Te
         throw Error(ErrorCode::kFailedPrecondition, "{}. It is still in the queue, and --wait does not wait for it",
                     progress.state);
       }
-      if (std::exchange(last_state, progress.state) != progress.state) tell(Voice::kSlurm, progress.state);
+      if (std::exchange(last_state, progress.state) != progress.state) tell(Told::kOutput, progress.state + "\n");
       if (progress.exit_status) return *progress.exit_status;
     }
     std::this_thread::sleep_for(pauses.first);

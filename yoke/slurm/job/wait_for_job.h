@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "yoke/base/environment.h"
+#include "yoke/base/tell.h"
 #include "yoke/slurm/job/job.h"
-#include "yoke/slurm/job/tell.h"
 
 namespace yoke::slurm {
 

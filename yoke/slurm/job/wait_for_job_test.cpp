@@ -57,7 +57,7 @@ TEST(SlurmWaitForJob, KnowsHowFarTheTasksAre) {
 class SlurmWaiting : public testing::Test {
  protected:
   int wait() {
-    return wait_for_job("7", slurm_.environment(), told_.tell(),
+    return wait_for_job("7", slurm_.environment(), heard_.tell(),
                         {.first = std::chrono::milliseconds(1), .longest = std::chrono::milliseconds(1)});
   }
   static std::string job(const std::string& state, const std::string& more = "", const std::string& reason = "None") {
@@ -65,13 +65,13 @@ class SlurmWaiting : public testing::Test {
   }
 
   test::FakeSlurm slurm_;
-  test::Told told_;
+  test::Heard heard_;
 };
 
 TEST_F(SlurmWaiting, TellsEachStateOnce) {
   slurm_.make_scontrol({job("PENDING"), job("RUNNING"), job("RUNNING"), job("FAILED", "   ExitCode=9:0\n")});
   EXPECT_EQ(wait(), 9);
-  EXPECT_THAT(told_.slurm, ElementsAre("job 7 is PENDING", "job 7 is RUNNING", "job 7 is FAILED"));
+  EXPECT_THAT(heard_.slurm, ElementsAre("job 7 is PENDING\n", "job 7 is RUNNING\n", "job 7 is FAILED\n"));
   EXPECT_EQ(slurm_.calls("scontrol").size(), 4U);
 }
 
@@ -100,7 +100,7 @@ TEST_F(SlurmWaiting, GoesOnWhileSlurmctldDoesNotAnswer) {
                               test::kNoController + "' >&2; exit 1; }\ncat " + slurm_.path("end"));
   slurm_.write("end", job("COMPLETED"));
   EXPECT_EQ(wait(), 0);
-  EXPECT_THAT(told_.yoke, ElementsAre(testing::EndsWith("; still waiting"))) << "it is told once";
+  EXPECT_THAT(heard_.yoke, ElementsAre(testing::EndsWith("; still waiting"))) << "it is told once";
 }
 
 }  // namespace

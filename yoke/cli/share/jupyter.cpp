@@ -1,0 +1,427 @@
+// `yoke jupyter`: install kernels of Jupyter that run in an environment and hold a claim while they live.
+#include "yoke/cli/share/jupyter.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <CLI/App.hpp>
+#include <CLI/Config.hpp>
+#include <CLI/Formatter.hpp>
+#include <iostream>
+#include <memory>
+
+#include "yoke/base/command_output.h"
+#include "yoke/base/error.h"
+#include "yoke/base/file.h"
+#include "yoke/base/json.h"
+#include "yoke/base/process.h"
+#include "yoke/base/shell.h"
+#include "yoke/base/signal_name.h"
+#include "yoke/base/table.h"
+#include "yoke/base/text.h"
+#include "yoke/cli/frame/attempt.h"
+#include "yoke/cli/frame/output.h"
+#include "yoke/cli/options/claim.h"
+#include "yoke/cli/options/container.h"
+#include "yoke/cli/options/device.h"
+#include "yoke/container/image.h"
+#include "yoke/contract/variables.h"
+#include "yoke/environment/kernel_spec.h"
+#include "yoke/environment/step.h"
+#include "yoke/environment/store.h"
+
+namespace yoke::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string devices_text(const environment::KernelDevices& devices) {
+  auto text = devices.num_devices ? fmt::format("{} claimed", *devices.num_devices) : std::string();
+  if (!devices.chosen.empty()) text = (text.empty() ? "" : text + " of ") + devices.chosen;
+  return text.empty() ? "as the server" : text;
+}
+
+// ---- install --------------------------------------------------------------------------------------------------------
+
+struct JupyterArgs {
+  environment::KernelRequest request;
+  std::string env, image;
+  ContainerOptions container;  ///< Those of add_container_options().
+  bool is_cpp = false, installs_ipykernel = false;
+};
+
+void choose_python(JupyterArgs& args, const Context& context) {
+  auto& request = args.request;
+  if (args.env.empty()) {
+    const auto python = find_tool("python3", context.environment);
+    if (!python) throw Error(ErrorCode::kNotFound, "there is no python3 in PATH; give an environment by --env");
+    request.python = python->string();
+    return;
+  }
+  const auto folder = environment::folder_of(args.env, context.environment);
+  request.environment = folder.string();
+  request.python = environment::python_of(folder).string();
+  if (!is_program(request.python)) {
+    throw Error(ErrorCode::kNotFound, "{} does not exist; `yoke env create {}` makes an environment", request.python,
+                args.env);
+  }
+}
+
+// Imports ipykernel as a kernel does, without the modules of the working folder. `interrupt_mode` needs version 6.
+constexpr int kLacksIt = 42, kIsBroken = 43;
+constexpr const char* kTryIpykernel = R"(import sys
+sys.path = [folder for folder in sys.path if folder]
+import importlib.util
+if importlib.util.find_spec('ipykernel') is None: sys.exit(42)
+try:
+    import ipykernel, ipykernel.kernelapp
+    if ipykernel.version_info[0] < 6: raise ImportError(f'ipykernel {ipykernel.__version__} is older than 6')
+except Exception as error:
+    print(f'{type(error).__name__}: {error}', file=sys.stderr)
+    sys.exit(43))";
+
+void require_ipykernel(const JupyterArgs& args, const Context& context) {
+  const auto& python = args.request.python;
+  const auto try_it = [&] { return run_quietly({python, "-c", kTryIpykernel}, context.environment); };
+  auto tried = try_it();
+  if (tried.status == 0) return;
+  const std::vector<std::string> install = {python, "-m", "pip", "install", "--disable-pip-version-check", "ipykernel"};
+  if (args.installs_ipykernel && tried.status == kLacksIt) {
+    const auto settings =
+        environment::ask_python(
+            {python, context.installation.share / "python" / "yoke_environment.py", context.environment},
+            {"--settings"})
+            .settings;
+    const auto variables = environment::pip_environment(context.environment, settings, environment::Indices::kAll);
+    environment::run_step({.argv = install}, python, variables, STDERR_FILENO);
+    tried = try_it();
+    if (tried.status == 0) return;
+  }
+  if (tried.status == kLacksIt) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "{} lacks the package ipykernel, which runs its cells; add --install-ipykernel, or run: {}", python,
+                fmt::join(install, " "));
+  }
+  const auto lines = lines_of(tried.err);
+  throw Error(ErrorCode::kFailedPrecondition, "{} cannot import ipykernel, which runs its cells ({}); try: {}", python,
+              lines.empty() ? describe_end(tried.status) : printable(lines.back()), fmt::join(install, " "));
+}
+
+/// Environments in which the server may run: the one of the kernel, and that of the Jupyter in PATH.
+std::vector<fs::path> likely_servers(const environment::KernelRequest& request, const Context& context) {
+  std::vector<fs::path> result;
+  if (!request.environment.empty()) result.emplace_back(request.environment);
+  std::error_code error;
+  if (const auto jupyter = find_tool("jupyter", context.environment)) {
+    result.push_back(fs::canonical(*jupyter, error).parent_path().parent_path());
+  }
+  return result;
+}
+
+void check_image_options(const JupyterArgs& args) {
+  const auto& options = args.container;
+  if (args.image.empty()) {
+    if (options.engine.empty() && options.extension.empty() && options.volumes.empty() && options.variables.empty()) {
+      return;
+    }
+    throw Error(ErrorCode::kInvalidArgument, "--engine, --extension, -v and -e are for a container; give --image too");
+  }
+  const auto refuse = [](const char* why) { throw Error(ErrorCode::kInvalidArgument, "{}", why); };
+  if (!args.env.empty()) refuse("a kernel runs in an environment or in an image; give --env or --image, not both");
+  if (args.is_cpp) refuse("a kernel for cells in C++ runs in no container; leave out --cpp or --image");
+  if (args.installs_ipykernel) {
+    refuse("an image stays as it is; `yoke container extend IMAGE --pip ipykernel` makes one with the package");
+  }
+}
+
+/// The container for the kernel specification. Jupyter starts kernels in other folders, so paths become absolute.
+environment::KernelContainer kernel_container(const JupyterArgs& args) {
+  environment::KernelContainer result{.image = args.image};
+  std::error_code error;
+  const bool is_file =
+      container::names_file(args.image) || args.container.engine == container::name(container::EngineKind::kApptainer);
+  if (is_file && fs::exists(args.image, error)) result.image = fs::absolute(args.image).lexically_normal();
+  auto& words = result.options;
+  const auto& options = args.container;
+  if (!options.engine.empty()) words.insert(words.end(), {"--engine", options.engine});
+  if (!options.extension.empty()) words.insert(words.end(), {"--extension", fs::absolute(options.extension)});
+  for (const auto& text : options.volumes) {
+    const auto mount = container::parse_mount(text, fs::current_path());
+    words.insert(words.end(),
+                 {"-v", fmt::format("{}:{}{}", mount.source, mount.target, mount.is_read_only ? ":ro" : "")});
+  }
+  for (const auto& variable : options.variables) {
+    const auto equals = variable.find('=');
+    auto name = variable.substr(0, equals);
+    if (equals != variable.npos) {  // all users can read the words of a command line
+      if (environment::is_read_by_server(name) || container::is_read_by_clients(name)) {
+        name.insert(0, variable::kContainerSetPrefix);
+      }
+      result.variables.emplace_back(name, variable.substr(equals + 1));
+    }
+    words.insert(words.end(), {"-e", name});
+  }
+  return result;
+}
+
+/// Imports ipykernel in a container that is started as the kernel will be.
+void require_ipykernel_in_image(const JupyterArgs& args, const Context& context) {
+  const auto& image = args.request.container->image;
+  const auto& options = args.request.container->options;
+  std::vector<std::string> words = {
+      context.installation.executable, "container", "run", "--gpu", "none", "--network", "host"};
+  words.insert(words.end(), options.begin(), options.end());
+  words.insert(words.end(), {image, "--", args.request.python, "-c", kTryIpykernel});
+  auto environment = context.environment;
+  for (const auto& [name, value] : args.request.container->variables) environment.set(name, value);
+  const int status = run_visibly(words, environment);
+  if (status == 0) return;
+  const bool is_extended = !args.container.extension.empty();
+  if (status == kLacksIt) {
+    throw Error(
+        ErrorCode::kFailedPrecondition,
+        "{} lacks the package ipykernel, which runs its cells; add it: yoke container extend {} --pip ipykernel",
+        printable(is_extended ? args.container.extension : image), printable(image));
+  }
+  if (status == kIsBroken) {
+    throw Error(
+        ErrorCode::kFailedPrecondition,
+        "{} cannot import ipykernel, which runs its cells, for the reason above; what it needs is added by: yoke "
+        "container extend {} --pip ipykernel",
+        printable(is_extended ? args.container.extension : image), printable(image));
+  }
+  constexpr int kNoProgram = 127;
+  throw Error(ErrorCode::kFailedPrecondition, "{}{}", printable(image),
+              status == kNoProgram ? " has no python3, in which a kernel could run"
+                                   : fmt::format(": a container of it did not run python3 (exit status {})", status));
+}
+
+/// Compiles what a C++ kernel needs, so that it starts at once.
+void prepare_cpp(environment::KernelRequest& request, const Context& context) {
+  const auto folder = environment::cpp_folder(request.name, context.environment);
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) throw system_error(error.value(), "making the folder " + folder.string());
+  request.cpp_folder = folder.string();
+  const auto prefix = context.installation.executable.parent_path().parent_path().string();
+  std::cerr << speaker(context) << "compiling <yoke/train.h>, which takes about a minute" << std::endl;
+  environment::run_step(
+      {.kind = environment::Step::Kind::kCompile,
+       .argv = {request.python, request.kernels_folder + "/yoke_cpp_kernel.py", folder.string(), "--prepare", prefix}},
+      folder.string(), context.environment, STDERR_FILENO);
+}
+
+/// Errors  kFailedPrecondition: this machine has devices, and fewer than that. A machine without any may share the
+/// folder of kernels with one that has some.
+void check_count(int64_t num_wanted, Context& context) {
+  const auto text = to_descriptor("");
+  const int status = with_source({}, context, [&](device::Source& source) {
+    const auto num_devices = claim::candidates_of(source.sample({}), {}).size();
+    const auto line = std::to_string(num_devices);
+    write_all(text.value(), line, "a file in memory");
+    return kExitOk;
+  });
+  const auto num_devices = status == kExitOk ? parse_int(text_of(text)).value_or(0) : 0;
+  if (num_devices == 0 || num_wanted <= num_devices) return;
+  throw Error(ErrorCode::kFailedPrecondition,
+              "--claim {}: this machine has {} {}, so the kernel could never start; ask for fewer", num_wanted,
+              num_devices, num_devices == 1 ? "device" : "devices");
+}
+
+int install(JupyterArgs args, Context& context) {
+  auto& request = args.request;
+  environment::check_kernel_name(request.name);
+  if (!request.devices.length.empty()) {
+    length_of("--for", request.devices.length);
+    if (!request.devices.is_claimed()) {
+      throw Error(ErrorCode::kInvalidArgument, "--for is the length of a claim; give --claim or --devices too");
+    }
+  }
+  // A kernel whose claim the site refuses could never start, and Jupyter would not say why.
+  if (request.devices.is_claimed()) {
+    length_of_claim(request.devices.length, claim::read_config(context.environment));
+  }
+  if (request.devices.num_devices) check_count(*request.devices.num_devices, context);
+  if (!request.devices.chosen.empty()) device::DeviceSelection::parse({request.devices.chosen});
+  request.language = args.is_cpp ? environment::Language::kCpp : environment::Language::kPython;
+  request.yoke = context.installation.executable.string();
+  request.kernels_folder = (context.installation.share / "python" / "kernels").string();
+  const auto kernels = environment::kernels_folder(context.environment);
+  environment::check_free(request.name, kernels);
+  check_image_options(args);
+  if (args.image.empty()) {
+    choose_python(args, context);
+    environment::check_not_hidden(request.name, likely_servers(request, context));
+    require_ipykernel(args, context);
+  } else {
+    environment::check_not_hidden(request.name, likely_servers(request, context));
+    request.python = "python3";
+    request.container = kernel_container(args);
+    require_ipykernel_in_image(args, context);
+  }
+  if (args.is_cpp) prepare_cpp(request, context);
+  const auto folder = install_kernel(request, kernels);
+  context.out << fmt::format("{} is installed. It is in the list of kernels of Jupyter{}.\n", folder.string(),
+                             request.devices.is_claimed() ? ", and claims its devices when it starts" : "");
+  return kExitOk;
+}
+
+// ---- list -----------------------------------------------------------------------------------------------------------
+
+/// What is missing; empty if nothing is. Engines are not asked for their images, because some take a second to answer.
+std::string missing_part(const environment::Kernel& kernel) {
+  if (kernel.image.empty()) return is_program(kernel.python) ? "" : kernel.python;
+  std::error_code error;
+  return !kernel.image.starts_with('/') || fs::exists(kernel.image, error) ? "" : kernel.image;
+}
+
+int list_kernels(bool json, Context& context) {
+  const auto kernels = environment::list_kernels(environment::kernels_folder(context.environment));
+  if (json) {
+    const auto text_or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
+    Json array = Json::array();
+    for (const auto& kernel : kernels) {
+      const auto& devices = kernel.devices;
+      array.push_back({{"name", kernel.name},
+                       {"display_name", kernel.display_name},
+                       {"language", kernel.language},
+                       {"state", missing_part(kernel).empty() ? "ready" : "broken"},
+                       {"environment", text_or_null(kernel.environment)},
+                       {"image", text_or_null(kernel.image)},
+                       {"num_devices", devices.num_devices ? Json(*devices.num_devices) : Json()},
+                       {"devices", text_or_null(devices.chosen)},
+                       {"folder", kernel.folder.string()}});
+    }
+    print_json(Json{{"kernels", array}}, context);
+    return kExitOk;
+  }
+  if (kernels.empty()) {
+    std::cerr << speaker(context) << "yoke has installed no kernel yet; `yoke jupyter install` does" << std::endl;
+    return kExitOk;
+  }
+  Table table{.columns = {{.title = "NAME"},
+                          {.title = "LANGUAGE"},
+                          {.title = "STATE"},
+                          {.title = "DEVICES"},
+                          {.title = "RUNS IN", .shrinks_to = 10}},
+              .rows = {}};
+  for (const auto& kernel : kernels) {
+    const auto& place = kernel.image.empty() ? kernel.environment : kernel.image;
+    const auto missing = missing_part(kernel);
+    const auto devices = kernel.image.empty() || kernel.devices.is_claimed() ? devices_text(kernel.devices) : "none";
+    table.rows.push_back({kernel.name, kernel.language, missing.empty() ? "ready" : "broken: no " + missing, devices,
+                          place.empty() ? kernel.python : place});
+  }
+  context.out << to_text(table, output_width(context));
+  return kExitOk;
+}
+
+// ---- init-text ------------------------------------------------------------------------------------------------------
+
+int print_init_text(const JupyterArgs& args, Context& context) {
+  const auto executable = shell_quoted(context.installation.executable.string());
+  const auto name = shell_quoted(args.request.name);
+  if (args.env.empty() == args.image.empty()) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "say what notebooks should see: an environment by --env, or an image by "
+                "--image");
+  }
+  check_image_options(args);
+  if (!args.image.empty()) {
+    const auto container = kernel_container(args);
+    std::string options, variables;
+    for (const auto& word : container.options) options += " " + shell_quoted(word);
+    for (const auto& [variable, value] : container.variables) {
+      variables += fmt::format("export {}={}\n", variable, shell_quoted(value));
+    }
+    context.out << fmt::format(
+        "# The packages of the image {} in notebooks: a kernel that runs in a container of it.\n"
+        "{}{} jupyter install --name {} --image {}{} || true\n",
+        printable(container.image), variables, executable, name, shell_quoted(container.image), options);
+    return kExitOk;
+  }
+  const auto folder = environment::folder_of(args.env, context.environment).string();
+  if (!is_program(environment::python_of(folder))) {
+    throw Error(ErrorCode::kNotFound, "{} is no environment with a Python that works; see `yoke env list`", folder);
+  }
+  context.out << fmt::format(
+      "# Programs and terminals of this server use the environment {0}.\n"
+      "export VIRTUAL_ENV={1}\n"
+      "export PATH=\"$VIRTUAL_ENV/bin:$PATH\"\n"
+      "unset PYTHONHOME\n"
+      "# Its packages in notebooks: a kernel of its own, because the server may have another version of Python.\n"
+      "{2} jupyter install --name {3} --env {1}\n",
+      folder, shell_quoted(folder), executable, name);
+  return kExitOk;
+}
+
+// ---- the commands ---------------------------------------------------------------------------------------------------
+
+void add_jupyter_install(CLI::App& cmd, Context& context) {
+  auto args = std::make_shared<JupyterArgs>();  // CLI11 keeps references to it; the callback owns it
+  auto& request = args->request;
+  cmd.add_option("--name", request.name, "The name of the kernel: small letters, digits, '.', '_' and '-'")
+      ->type_name("NAME")
+      ->required();
+  cmd.add_option("--display-name", request.display_name, "The name that Jupyter shows")->type_name("TEXT");
+  cmd.add_option("--env", args->env, "The environment in which it runs, a name or a folder; otherwise python3 of PATH")
+      ->type_name("ENV");
+  cmd.add_option("--image", args->image, "Run it in a container of this image; see `yoke container`")
+      ->type_name("IMAGE");
+  add_container_options(cmd, args->container, "-e,--variable");
+  add_kernel_devices(cmd, request.devices);
+  cmd.add_flag("--cpp", args->is_cpp, "A kernel for C++ cells, with <yoke/train.h> precompiled");
+  cmd.add_flag("--install-ipykernel", args->installs_ipykernel, "Install the package ipykernel if it is missing there");
+  cmd.footer(
+      examples("  yoke jupyter install --name work --env work --claim 1   one device, claimed while the kernel lives\n"
+               "  yoke jupyter install --name pair --devices 0,1          these two\n"
+               "  yoke jupyter install --name work --env ./venv --install-ipykernel\n"
+               "  yoke jupyter install --name ngc --image ada/pytorch-notebook --claim 1    in a container\n"
+               "  yoke jupyter install --name cpp --env work --cpp        cells in C++\n"
+               "\n"
+               "A kernel of this name is replaced if yoke has installed it; others are never touched."));
+  cmd.callback([args, &context] { context.exit_code = install(*args, context); });
+}
+
+}  // namespace
+
+void add_jupyter(CLI::App& cmd, Context& context) {
+  cmd.require_subcommand(1);
+  cmd.footer(
+      examples("  yoke jupyter install --name work --env work --claim 1   a kernel with a device of its own\n"
+               "  yoke jupyter list\n"
+               "  yoke jupyter remove work"));
+  add_jupyter_install(*cmd.add_subcommand("install", "Install a kernel for this user's Jupyter"), context);
+
+  auto* const list = cmd.add_subcommand("list", "List the kernels that yoke has installed");
+  auto json = std::make_shared<bool>();
+  list->add_flag("--json", *json, "Print JSON");
+  list->footer(examples("  yoke jupyter list --json"));
+  list->callback([json, &context] { context.exit_code = list_kernels(*json, context); });
+
+  auto* const remove = cmd.add_subcommand("remove", "Remove a kernel that yoke has installed");
+  auto name = std::make_shared<std::string>();
+  remove->add_option("NAME", *name, "The kernel")->type_name("")->required();
+  remove->footer(examples("  yoke jupyter remove work"));
+  remove->callback([name, &context] {
+    environment::remove_kernel(*name, context.environment);
+    context.exit_code = kExitOk;
+  });
+
+  auto* const init = cmd.add_subcommand("init-text", "Print what a web Jupyter's field for an own start script takes");
+  auto args = std::make_shared<JupyterArgs>();
+  args->request.name = "work";
+  init->add_option("--env", args->env, "The environment, a name or a folder")->type_name("ENV");
+  init->add_option("--image", args->image, "The image of a container, instead of an environment")->type_name("IMAGE");
+  add_container_options(*init, args->container, "-e,--variable");
+  init->add_option("--name", args->request.name, "The name of the kernel")->type_name("NAME")->capture_default_str();
+  init->footer(
+      examples("  yoke jupyter init-text --env work    paste this into the field for custom init\n"
+               "  yoke jupyter init-text --image lab.sif"));
+  init->callback([args, &context] { context.exit_code = print_init_text(*args, context); });
+
+  add_jupyter_start(*cmd.add_subcommand("start", "Start a kernel with its claim; Jupyter runs this"), context);
+}
+
+}  // namespace yoke::cli
