@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "yoke/base/format.h"
 #include "yoke/slurm/check/facts.h"
 #include "yoke/slurm/check/script.h"
 #include "yoke/slurm/words/version.h"

@@ -118,8 +118,8 @@ void check_mask_count(const Subject& subject, Finder& finder) {
                       count, list.is_mask ? "mask" : "CPU", count == 1 ? "" : "s", *layout.ntasks_per_node));
     } else if (count > *layout.ntasks_per_node) {
       finder.add_as(Severity::kNote, list.line,
-                    fmt::format("--cpu-bind lists {} entries, but a node has {} task{}; the last ones are not used",
-                                count, *layout.ntasks_per_node, *layout.ntasks_per_node == 1 ? "" : "s"));
+                    fmt::format("--cpu-bind lists {} entries, but a node has {}; the last ones are not used", count,
+                                counted(*layout.ntasks_per_node, "task")));
     }
   });
 }
@@ -213,9 +213,8 @@ void check_mask_and_cpus(const Subject& subject, Finder& finder) {
     if (!cpus || *cpus == 1) return;
     for (size_t i = 0; i < list.tasks.size(); ++i) {
       if (!list.tasks[i] || list.tasks[i]->size() >= *cpus || !list.is_mask) continue;
-      finder.add(list.line,
-                 fmt::format("mask {} has {} CPU{}, but --cpus-per-task is {}: threads would share them", list.words[i],
-                             list.tasks[i]->size(), list.tasks[i]->size() == 1 ? "" : "s", *cpus));
+      finder.add(list.line, fmt::format("mask {} has {}, but --cpus-per-task is {}: threads would share them",
+                                        list.words[i], counted(list.tasks[i]->size(), "CPU"), *cpus));
       return;
     }
   });

@@ -403,7 +403,7 @@ void check_threads(const Subject& subject, Finder& finder) {
       const auto threads = assignment.name == "OMP_NUM_THREADS" ? parse_count(assignment.value.text) : std::nullopt;
       if (!threads || *threads <= cpus || job.value("hint") == "multithread") continue;
       finder.add(assignment.line,
-                 fmt::format("OMP_NUM_THREADS={} is more than the {} CPU{} of {}", *threads, cpus, cpus == 1 ? "" : "s",
+                 fmt::format("OMP_NUM_THREADS={} is more than the {} of {}", *threads, counted(cpus, "CPU"),
                              has_tasks ? "a task" : "the job on a node"),
                  "export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK");
     }
@@ -426,11 +426,11 @@ void check_workers(const Subject& subject, Finder& finder) {
     } else if (*workers * *ranks <= *layout.cpus_per_task) {
       return;
     }
-    finder.add(other->line, ranks.value_or(1) > 1
-                                ? fmt::format("{} ranks with {} workers each are {} processes, but a task has {} CPUs",
-                                              *ranks, *workers, *ranks * *workers, *layout.cpus_per_task)
-                                : fmt::format("{} workers share the {} CPU{} of a task", *workers,
-                                              *layout.cpus_per_task, *layout.cpus_per_task == 1 ? "" : "s"));
+    finder.add(other->line,
+               ranks.value_or(1) > 1
+                   ? fmt::format("{} ranks with {} workers each are {} processes, but a task has {} CPUs", *ranks,
+                                 *workers, *ranks * *workers, *layout.cpus_per_task)
+                   : fmt::format("{} workers share the {} of a task", *workers, counted(*layout.cpus_per_task, "CPU")));
   };
   for (const auto& step : steps_of(subject)) judge(program_words(*step.command), step.layout);
   auto job = layout_of(subject.script.job());  // a program without srun has the CPUs of all tasks of its node

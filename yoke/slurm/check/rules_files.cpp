@@ -30,8 +30,8 @@ void check_translated(const Subject& subject, Finder& finder) {
     const auto lines = lines_with(subject.script, mark);
     if (lines.empty()) continue;
     const bool has_own = !subject.script.directives.empty();
-    finder.add(lines.front(), fmt::format("sbatch translates {} line{} with {}, wherever they are in the script{}",
-                                          lines.size(), lines.size() == 1 ? "" : "s", mark,
+    finder.add(lines.front(), fmt::format("sbatch translates {} with {}, wherever they are in the script{}",
+                                          counted(lines.size(), "line"), mark,
                                           has_own ? ", and they override #SBATCH"
                                                   : "; options that it does not know are lost or refused"));
     if (std::string_view(mark) == "#BSUB") {
@@ -54,8 +54,8 @@ void check_sge(const Subject& subject, Finder& finder) {
   if (subject.is_command_line) return;
   const auto lines = lines_with(subject.script, "#$");
   if (lines.empty()) return;
-  finder.add(lines.front(), fmt::format("sbatch takes {} line{} with #$ as comments: they are options of Grid Engine",
-                                        lines.size(), lines.size() == 1 ? "" : "s"));
+  finder.add(lines.front(), fmt::format("sbatch takes {} with #$ as comments: they are options of Grid Engine",
+                                        counted(lines.size(), "line")));
 }
 
 std::string without_dot(std::string path) {

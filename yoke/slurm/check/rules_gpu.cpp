@@ -174,18 +174,19 @@ void check_gpu_map(const Subject& subject, Finder& finder) {
     const auto entries = split(list, ',');
     const auto line = step.request.has("gpu-bind") ? step.request.line_of("gpu-bind") : job.line_of("gpu-bind");
     if (tasks && static_cast<int64_t>(entries.size()) < *tasks) {
-      finder.add(line, fmt::format(
-                           "map_gpu lists {} GPU{}, but a node has {} tasks; Slurm begins again with the first one, so "
-                           "tasks share GPUs",
-                           entries.size(), entries.size() == 1 ? "" : "s", *tasks));
+      finder.add(
+          line,
+          fmt::format(
+              "map_gpu lists {}, but a node has {} tasks; Slurm begins again with the first one, so tasks share GPUs",
+              counted(entries.size(), "GPU"), *tasks));
     }
     for (const auto entry : entries) {
       const auto gpu = parse_count(entry);
       if (!gpu || !step.layout.gpus_per_node || *gpu < *step.layout.gpus_per_node) continue;
-      finder.add(line, fmt::format(
-                           "map_gpu names GPU {}, but a task's node has {} GPU{} of the job, numbered from 0 where the "
-                           "site constrains devices (ConstrainDevices), and otherwise as the node numbers them",
-                           *gpu, *step.layout.gpus_per_node, *step.layout.gpus_per_node == 1 ? "" : "s"));
+      finder.add(line,
+                 fmt::format("map_gpu names GPU {}, but a task's node has {} of the job, numbered from 0 where the "
+                             "site constrains devices (ConstrainDevices), and otherwise as the node numbers them",
+                             *gpu, counted(*step.layout.gpus_per_node, "GPU")));
       break;
     }
   }
@@ -297,8 +298,8 @@ void check_too_few_gpus(const Subject& subject, Finder& finder) {
     if (*count > *layout.gpus_per_node) {
       if (has_all_gpus) return;
       finder.add(given->line,
-                 fmt::format("{} starts {} processes on a node, but the job has {} GPU{} there", launcher, *count,
-                             *layout.gpus_per_node, *layout.gpus_per_node == 1 ? "" : "s"),
+                 fmt::format("{} starts {} processes on a node, but the job has {} there", launcher, *count,
+                             counted(*layout.gpus_per_node, "GPU")),
                  fmt::format("Ask for {} GPUs on a node, or start {} processes.", *count, *layout.gpus_per_node));
     } else if (*count < *layout.gpus_per_node && (!is_step || layout.ntasks_per_node.value_or(1) == 1)) {
       // Several launchers may share the GPUs, and whole nodes have more than is needed.
@@ -339,10 +340,9 @@ void check_one_cpu(const Subject& subject, Finder& finder) {
     line = std::max(line, job.line_of(option));
   finder.add_as(
       *tasks > 1 ? Severity::kWarning : Severity::kNote, line,
-      fmt::format("the job asks for {} GPU{} on a node and gets {} there, for all threads and loaders, unless its "
-                  "partition gives whole nodes or CPUs for each GPU",
-                  *gpus, *gpus == 1 ? "" : "s",
-                  *tasks == 1 ? "one CPU or core" : fmt::format("{} CPUs or cores", *tasks)));
+      fmt::format("the job asks for {} on a node and gets {} there, for all threads and loaders, unless its partition "
+                  "gives whole nodes or CPUs for each GPU",
+                  counted(*gpus, "GPU"), *tasks == 1 ? "one CPU or core" : fmt::format("{} CPUs or cores", *tasks)));
 }
 
 /// A use of a variable as a number, where its text has the type of the GPUs too.

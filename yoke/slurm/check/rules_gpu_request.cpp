@@ -46,16 +46,15 @@ void check_gpus_tasks(const Subject& subject, Finder& finder) {
       if (tasks > 0 && *per_task * tasks != *gpus) {
         finder.add(
             request.line_of("gpus", "gpus-per-task"),
-            fmt::format("--gpus {} with {} GPU{} for a task are {} tasks, but the job has {} on its nodes, and is "
-                        "refused",
-                        *gpus, *per_task, *per_task == 1 ? "" : "s", *gpus / *per_task, tasks));
+            fmt::format("--gpus {} with {} for a task are {} tasks, but the job has {} on its nodes, and is refused",
+                        *gpus, counted(*per_task, "GPU"), *gpus / *per_task, tasks));
       }
       return;
     }
     if (!gpus || !per_task || !ntasks || *per_task * *ntasks == *gpus) return;
     finder.add(std::max(request.line_of("gpus"), request.line_of("gpus-per-task", "ntasks")),
-               fmt::format("{} tasks with {} GPU{} each need {} GPUs, not {}; the job is refused", *ntasks, *per_task,
-                           *per_task == 1 ? "" : "s", *per_task * *ntasks, *gpus));
+               fmt::format("{} tasks with {} each need {} GPUs, not {}; the job is refused", *ntasks,
+                           counted(*per_task, "GPU"), *per_task * *ntasks, *gpus));
   });
 }
 
@@ -70,7 +69,7 @@ void check_gpus_per_task_node(const Subject& subject, Finder& finder) {
     const auto per_task = job.gpus("gpus-per-task"), per_node = job.gpus_per_node();
     if (!per_task || !per_node || *per_task == 0 || *per_node == 0) continue;
     const auto line = std::max(job.line_of("gpus-per-task"), job.line_of("gpus-per-node", "gres"));
-    const auto each = fmt::format("{} GPU{} each", *per_task, *per_task == 1 ? "" : "s");
+    const auto each = fmt::format("{} each", counted(*per_task, "GPU"));
     if (*per_node % *per_task != 0) {
       finder.add(line, fmt::format("{} GPUs on each node cannot be divided into tasks with {}; the job is refused",
                                    *per_node, each));
@@ -88,11 +87,10 @@ void check_gpus_per_task_node(const Subject& subject, Finder& finder) {
     if (!tasks || job.has("gpus")) continue;
     const auto used = *per_task * *tasks;
     const auto num_nodes = std::min(nodes.value_or(1), *tasks);  // fewer tasks than nodes: fewer nodes
-    const auto who =
-        fmt::format("{} task{} with {} use {} GPU{}", *tasks, *tasks == 1 ? "" : "s", each, used, used == 1 ? "" : "s");
+    const auto who = fmt::format("{} with {} use {}", counted(*tasks, "task"), each, counted(used, "GPU"));
     if (nodes && used > *per_node * num_nodes) {
-      finder.add(line, fmt::format("{}, but {} node{} with {} each have {}; the job is refused", who, num_nodes,
-                                   num_nodes == 1 ? "" : "s", *per_node, *per_node * num_nodes));
+      finder.add(line, fmt::format("{}, but {} with {} each have {}; the job is refused", who,
+                                   counted(num_nodes, "node"), *per_node, *per_node * num_nodes));
     } else if (job.has("exclusive")) {
       continue;  // then fewer are accepted
     } else if (used < *per_node) {
@@ -148,9 +146,9 @@ void check_gres_differs(const Subject& subject, Finder& finder) {
                             });
     finder.add_as(
         is_refused ? Severity::kError : Severity::kWarning, request.line_of("gpus-per-node", "gres"),
-        fmt::format("--gres asks for {} GPU{} on a node and --gpus-per-node for {}; Slurm gives {}, but "
-                    "SLURM_GPUS_PER_NODE says {}{}",
-                    *gres, *gres == 1 ? "" : "s", *per_node, *gres, *per_node,
+        fmt::format("--gres asks for {} on a node and --gpus-per-node for {}; Slurm gives {}, but SLURM_GPUS_PER_NODE "
+                    "says {}{}",
+                    counted(*gres, "GPU"), *per_node, *gres, *per_node,
                     is_refused ? fmt::format(", so srun says: Step requested gres_per_node=gpu:{} is more than the "
                                              "job's gres_per_node=gpu:{}",
                                              *per_node, *gres)

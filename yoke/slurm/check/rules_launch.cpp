@@ -61,11 +61,11 @@ void check_nnodes(const Subject& subject, Finder& finder) {
       return step.is_background || step.is_in_loop || step.request.has("relative") || step.request.has("nodelist");
     };
     if (std::any_of(steps.begin(), steps.end(), is_one_of_many)) return;
-    const auto shown = fmt::format("{} node{}", *nodes, *nodes == 1 ? "" : "s");
+    const auto shown = fmt::format("{}", counted(*nodes, "node"));
     finder.add(given->line, *count > *nodes
                                 ? fmt::format("{} waits for {} nodes, but runs on {}", launcher, *count, shown)
-                                : fmt::format("{} is told to use {} node{}, but runs on {}: they do not train together",
-                                              launcher, *count, *count == 1 ? "" : "s", shown));
+                                : fmt::format("{} is told to use {}, but runs on {}: they do not train together",
+                                              launcher, counted(*count, "node"), shown));
   });
 }
 
@@ -96,10 +96,9 @@ void check_world_size(const Subject& subject, Finder& finder) {
       });
       if (is_right) continue;
       const auto ntasks = *steps.front().layout.ntasks;
-      finder.add(
-          assignment.line,
-          fmt::format("WORLD_SIZE={}, but srun starts {} task{}: ranks {}", *size, ntasks, ntasks == 1 ? "" : "s",
-                      *size > ntasks ? "wait for others that never come" : "from this number on are refused"));
+      finder.add(assignment.line,
+                 fmt::format("WORLD_SIZE={}, but srun starts {}: ranks {}", *size, counted(ntasks, "task"),
+                             *size > ntasks ? "wait for others that never come" : "from this number on are refused"));
     }
   }
 }
@@ -139,10 +138,9 @@ void check_mpirun_count(const Subject& subject, Finder& finder) {
     }
     const auto count = given && given->is_known() ? parse_count(given->text) : std::nullopt;
     if (!count || !ntasks || shares || *count <= *ntasks) continue;
-    finder.add(given->line,
-               fmt::format("{} starts {} ranks, but the job has {} task{}: Open MPI says that there are not enough "
-                           "slots, and others put several ranks on one CPU",
-                           command.name, *count, *ntasks, *ntasks == 1 ? "" : "s"));
+    finder.add(given->line, fmt::format("{} starts {} ranks, but the job has {}: Open MPI says that there are not "
+                                        "enough slots, and others put several ranks on one CPU",
+                                        command.name, *count, counted(*ntasks, "task")));
   }
 }
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "yoke/base/format.h"
 #include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
 

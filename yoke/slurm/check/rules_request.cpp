@@ -52,9 +52,9 @@ void check_tasks_fit(const Subject& subject, Finder& finder) {
     const auto nodes = job.nodes(), ntasks = job.count("ntasks"), per_node = job.ntasks_per_node();
     if (!nodes || !ntasks || !per_node || *ntasks <= *nodes * *per_node) continue;
     finder.add(std::max(job.line_of("ntasks", "ntasks-per-node"), job.line_of("nodes")),
-               fmt::format("{} tasks do not fit on {} node{} with {} tasks on each; sbatch 22.05 says: Requested node "
+               fmt::format("{} tasks do not fit on {} with {} tasks on each; sbatch 22.05 says: Requested node "
                            "configuration is not available",
-                           *ntasks, *nodes, *nodes == 1 ? "" : "s", *per_node));
+                           *ntasks, counted(*nodes, "node"), *per_node));
   }
 }
 
@@ -63,8 +63,8 @@ void check_tasks_ignored(const Subject& subject, Finder& finder) {
     const auto nodes = layout.nodes, ntasks = request.count("ntasks"), per_node = request.ntasks_per_node();
     if (!nodes || !ntasks || !per_node || *ntasks <= *nodes * *per_node) return;
     finder.add(request.line_of("ntasks", "ntasks-per-node"),
-               fmt::format("srun ignores --ntasks-per-node {} with {} tasks on {} node{}, and only warns", *per_node,
-                           *ntasks, *nodes, *nodes == 1 ? "" : "s"));
+               fmt::format("srun ignores --ntasks-per-node {} with {} tasks on {}, and only warns", *per_node, *ntasks,
+                           counted(*nodes, "node")));
   };
   if (subject.program == kSrun)
     judge(subject.script.job(), {.nodes = subject.script.job().nodes(),
@@ -118,9 +118,8 @@ void check_fewer_tasks(const Subject& subject, Finder& finder) {
   for (const auto& job : subject.script.components) {
     const auto nodes = job.nodes(), ntasks = job.count("ntasks");
     if (!nodes || !ntasks || *ntasks >= *nodes) continue;
-    finder.add(job.line_of("ntasks", "nodes"),
-               fmt::format("{} task{} cannot run on {} nodes; Slurm warns and gives {} node{}", *ntasks,
-                           *ntasks == 1 ? "" : "s", *nodes, *ntasks, *ntasks == 1 ? "" : "s"));
+    finder.add(job.line_of("ntasks", "nodes"), fmt::format("{} cannot run on {} nodes; Slurm warns and gives {}",
+                                                           counted(*ntasks, "task"), *nodes, counted(*ntasks, "node")));
   }
 }
 
@@ -134,14 +133,15 @@ void check_ntasks_per_gpu_ntasks(const Subject& subject, Finder& finder) {
     const auto made = *per_gpu * *gpus;
     const auto line = job.line_of("ntasks-per-gpu", "ntasks");
     if (*ntasks < made) {
-      finder.add(line,
-                 fmt::format("--ntasks-per-gpu {} and {} GPU{} make {} tasks; --ntasks {} has no effect on srun, but "
-                             "SLURM_NTASKS says {}",
-                             *per_gpu, *gpus, *gpus == 1 ? "" : "s", made, *ntasks, *ntasks));
+      finder.add(
+          line,
+          fmt::format(
+              "--ntasks-per-gpu {} and {} make {} tasks; --ntasks {} has no effect on srun, but SLURM_NTASKS says {}",
+              *per_gpu, counted(*gpus, "GPU"), made, *ntasks, *ntasks));
     } else if (is_by_node) {
       finder.add_as(Severity::kError, line,
-                    fmt::format("{} tasks are more than --ntasks-per-gpu {} allows on {} GPU{}, and the job is refused",
-                                *ntasks, *per_gpu, *gpus, *gpus == 1 ? "" : "s"));
+                    fmt::format("{} tasks are more than --ntasks-per-gpu {} allows on {}, and the job is refused",
+                                *ntasks, *per_gpu, counted(*gpus, "GPU")));
     } else {
       finder.add(line,
                  fmt::format("--ntasks-per-gpu {} and --gpus {} make {} tasks, but --ntasks is {}: {}", *per_gpu, *gpus,

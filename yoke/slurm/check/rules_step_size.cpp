@@ -86,9 +86,8 @@ void find_missing_gpus(const Subject& subject, const Step& step, const Layout& w
   }
   const auto tasks = tasks_of(subject.script, request, whole);
   if (!has || *per_task * tasks <= *has) return;
-  finder.add(line,
-             fmt::format("{} task{} with {} GPU{} each need {} GPUs, but the job has {}; srun refuses the step", tasks,
-                         tasks == 1 ? "" : "s", *per_task, *per_task == 1 ? "" : "s", *per_task * tasks, *has));
+  finder.add(line, fmt::format("{} with {} each need {} GPUs, but the job has {}; srun refuses the step",
+                               counted(tasks, "task"), counted(*per_task, "GPU"), *per_task * tasks, *has));
 }
 
 /// CPUs that a step needs at least, on nodes that have fewer of them for the job.
@@ -120,14 +119,13 @@ void find_missing_cpus(const Subject& subject, const Step& step, const Layout& w
     most_tasks = per_node && !job.has("ntasks") ? nodes * *per_node : *whole.ntasks - (*all - nodes);
   }
   if (tasks * *per_task <= most_tasks * for_each) return;
-  finder.add_as(
-      Severity::kWarning, step.command->words.front().line,
-      fmt::format("the step needs {} CPUs for {} task{}{}, but the job has {} on {}; srun says: More processors "
-                  "requested than permitted, unless nodes are given as a whole or cores have several threads",
-                  tasks * *per_task, tasks, tasks == 1 ? "" : "s",
-                  is_inherited ? ", a number that srun takes over from the job" : "", most_tasks * for_each,
-                  asked == 1 ? "a node" : "its nodes"),
-      is_inherited ? "Give srun --ntasks, too." : "");
+  finder.add_as(Severity::kWarning, step.command->words.front().line,
+                fmt::format("the step needs {} CPUs for {}{}, but the job has {} on {}; srun says: More processors "
+                            "requested than permitted, unless nodes are given as a whole or cores have several threads",
+                            tasks * *per_task, counted(tasks, "task"),
+                            is_inherited ? ", a number that srun takes over from the job" : "", most_tasks * for_each,
+                            asked == 1 ? "a node" : "its nodes"),
+                is_inherited ? "Give srun --ntasks, too." : "");
 }
 
 /// "0,2-3" is 3. nullopt if it is not such a list.
@@ -171,9 +169,8 @@ void find_missing_nodes(const Subject& subject, const Step& step, const std::vec
   const auto first = relative == "0" ? std::optional<int64_t>(0) : parse_count(relative);
   if (first && whole.nodes && needed && *first + *needed > *whole.nodes) {
     finder.add(line,
-               fmt::format("--relative {} and {} node{} of the step are more than the {} of the job; srun refuses "
-                           "it",
-                           *first, *needed, *needed == 1 ? "" : "s", *whole.nodes),
+               fmt::format("--relative {} and {} of the step are more than the {} of the job; srun refuses it", *first,
+                           counted(*needed, "node"), *whole.nodes),
                "Nodes of the job are numbered from 0; give srun --nodes, too.");
   }
 }

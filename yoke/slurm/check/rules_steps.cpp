@@ -229,9 +229,9 @@ void check_step_size(const Subject& subject, Finder& finder) {
       const bool is_sure = has_only_its_cpus(subject);
       finder.add_as(
           is_sure ? Severity::kError : Severity::kWarning, line,
-          fmt::format("the step asks for {} tasks, but the job has {} CPU{}; srun says: More processors "
-                      "requested than permitted{}",
-                      *tasks, cpus, cpus == 1 ? "" : "s", is_sure ? "" : ", unless nodes are given as a whole"));
+          fmt::format(
+              "the step asks for {} tasks, but the job has {}; srun says: More processors requested than permitted{}",
+              *tasks, counted(cpus, "CPU"), is_sure ? "" : ", unless nodes are given as a whole"));
     }
   }
 }

@@ -90,8 +90,7 @@ void check_minutes(const Subject& subject, Finder& finder) {
     for (const auto* text : {"1:00", "01:00", "2:00", "02:00", "24:00", "48:00", "72:00", "96:00"}) {
       if (time != text) continue;
       finder.add(component.line_of("time"),
-                 fmt::format("--time {} is {} minute{}, not hours", time, *parse_minutes(time),
-                             *parse_minutes(time) == 1 ? "" : "s"),
+                 fmt::format("--time {} is {}, not hours", time, counted(*parse_minutes(time), "minute")),
                  fmt::format("Write {}:00 for hours, or 0:{} to make clear that minutes are meant.", time, time));
     }
     const auto value = parse_count(time);

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "yoke/base/error.h"
+#include "yoke/base/format.h"
 #include "yoke/base/text.h"
 #include "yoke/slurm/words/options.h"
 #include "yoke/slurm/words/programs.h"
@@ -192,16 +193,14 @@ Error step_failure(const CommandOutput& output, std::chrono::milliseconds limit)
 
 std::vector<std::string> describe(const StepRequest& request) {
   const auto per_node = tasks_per_node(request);
-  std::vector<std::string> lines = {fmt::format("{} task{} on {} node{}, {} on each", request.num_tasks,
-                                                request.num_tasks == 1 ? "" : "s", request.num_nodes,
-                                                request.num_nodes == 1 ? "" : "s", per_node)};
+  std::vector<std::string> lines = {fmt::format("{} on {}, {} on each", counted(request.num_tasks, "task"),
+                                                counted(request.num_nodes, "node"), per_node)};
   lines.push_back(request.cpus_per_task ? fmt::format("each task should have {} CPUs", *request.cpus_per_task)
                                         : "each task should have the CPUs that --cpu-bind chooses, one by default");
   if (!request.wants_gpu()) {
     lines.emplace_back("no task should have a GPU");
   } else if (request.gpus_per_task) {
-    lines.push_back(fmt::format("each task should have {} GPU{} of its own", *request.gpus_per_task,
-                                *request.gpus_per_task == 1 ? "" : "s"));
+    lines.push_back(fmt::format("each task should have {} of its own", counted(*request.gpus_per_task, "GPU")));
   } else if (request.gpus_per_node) {
     lines.push_back(fmt::format("each task should see {} GPUs, and choose by its local rank", *request.gpus_per_node));
   } else {
