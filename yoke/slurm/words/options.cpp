@@ -7,6 +7,8 @@
 #include <cctype>
 #include <iterator>
 
+#include "yoke/base/text.h"
+
 namespace yoke::slurm::check {
 namespace {
 
@@ -180,62 +182,14 @@ constexpr OptionSpec kOptions[] = {
 
 // Options of SPANK plugins that are documented by their sites: pyxis, shifter (NERSC), uenv and environment (CSCS),
 // EAR, mpibind (LLNL), and some that many sites have.
-constexpr std::string_view kPluginOptions[] = {
-    "auks",
-    "clearenv",
-    "container-entrypoint",
-    "container-entrypoint-log",
-    "container-env",
-    "container-image",
-    "container-mount-home",
-    "container-mounts",
-    "container-name",
-    "container-readonly",
-    "container-remap-root",
-    "container-save",
-    "container-workdir",
-    "container-writable",
-    "disable-dcgm",
-    "ear",
-    "ear-policy",
-    "ear-verbose",
-    "environment",
-    "gpu-cmode",
-    "gpu-srange",
-    "gpu_cmode",
-    "gpumpi",
-    "hugepages",
-    "image",
-    "module",
-    "mpibind",
-    "no-container-entrypoint",
-    "no-container-mount-home",
-    "no-container-remap-root",
-    "perf",
-    "repo",
-    "tmpfs",
-    "uenv",
-    "view",
-    "volume",
-};
-
-/// Those of them whose value may be the next word.
-constexpr std::string_view kPluginValues[] = {"container-env",
-                                              "container-image",
-                                              "container-mounts",
-                                              "container-name",
-                                              "container-save",
-                                              "container-workdir",
-                                              "ear-policy",
-                                              "environment",
-                                              "gpu-srange",
-                                              "image",
-                                              "module",
-                                              "repo",
-                                              "tmpfs",
-                                              "uenv",
-                                              "view",
-                                              "volume"};
+constexpr std::string_view kPluginOptions =
+    "auks clearenv container-entrypoint container-entrypoint-log container-mount-home container-readonly "
+    "container-remap-root container-writable disable-dcgm ear ear-verbose gpu-cmode gpu_cmode gpumpi hugepages "
+    "mpibind no-container-entrypoint no-container-mount-home no-container-remap-root perf";
+/// More of them, whose value may be the next word.
+constexpr std::string_view kPluginValues =
+    "container-env container-image container-mounts container-name container-save container-workdir ear-policy "
+    "environment gpu-srange image module repo tmpfs uenv view volume";
 
 const OptionSpec* find_short(Program program, char letter) {
   for (const auto& option : kOptions) {
@@ -347,8 +301,7 @@ class Parser {
     }
     if (spec == nullptr) {
       if (is_plugin_option(typed)) {
-        const bool takes_next =
-            !value && std::find(std::begin(kPluginValues), std::end(kPluginValues), typed) != std::end(kPluginValues);
+        const bool takes_next = !value && has_word(kPluginValues, typed);
         if (takes_next && at_ < words_.size() && !words_[at_].text.starts_with("-")) ++at_;
         return;
       }
@@ -443,8 +396,12 @@ const OptionSpec* find_option(Program program, std::string_view wanted) {
 }
 
 bool is_plugin_option(std::string_view wanted) {
-  return std::find(std::begin(kPluginOptions), std::end(kPluginOptions), wanted) != std::end(kPluginOptions) ||
-         wanted.starts_with("ear-");
+  return has_word(kPluginOptions, wanted) || has_word(kPluginValues, wanted) || wanted.starts_with("ear-");
+}
+
+bool has_word(std::string_view list, std::string_view word) {
+  const auto words = words_of(list);
+  return std::find(words.begin(), words.end(), word) != words.end();
 }
 
 bool has_option(const OptionSpec& spec, const Version& version) {

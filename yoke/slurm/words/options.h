@@ -85,6 +85,9 @@ const OptionSpec* find_option(Program program, std::string_view name);
 /// Whether plugins of known sites add this option (pyxis, shifter, uenv, ...), so that sbatch may accept it.
 bool is_plugin_option(std::string_view name);
 
+/// Whether `word` is one of the words of `list`, which spaces separate.
+bool has_word(std::string_view list, std::string_view word);
+
 /// Whether a release has the option.
 bool has_option(const OptionSpec& spec, const Version& version);
 
