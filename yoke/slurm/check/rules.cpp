@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <set>
 
 #include "yoke/base/error.h"
 #include "yoke/base/hostlist.h"
@@ -146,9 +145,8 @@ std::string launcher_of(const std::vector<OptionWord>& words) {
 }
 
 bool is_small_program(const std::vector<OptionWord>& words) {
-  static const std::set<std::string_view> kNames = {
-      "rm", "mkdir", "cp", "mv", "ls", "cat", "echo", "true", "date", "touch", "hostname", "nvidia-smi", "rocm-smi"};
-  return !words.empty() && kNames.contains(base_name(words.front().text));
+  constexpr std::string_view kNames = "rm mkdir cp mv ls cat echo true date touch hostname nvidia-smi rocm-smi";
+  return !words.empty() && has_word(kNames, base_name(words.front().text));
 }
 
 std::vector<std::string> hosts_in(const std::string& list) {
@@ -191,13 +189,13 @@ bool mentions_variable(const OptionWord& word, std::string_view name) {
 }
 
 bool is_work(const Command& command) {
-  static const std::set<std::string_view> kNames = {"srun",  "mpirun",   "mpiexec",    "mpiexec.hydra", "prterun",
-                                                    "prun",  "torchrun", "accelerate", "deepspeed",     "python",
-                                                    "julia", "Rscript",  "matlab",     "java",          "horovodrun"};
+  constexpr std::string_view kNames =
+      "srun mpirun mpiexec mpiexec.hydra prterun prun torchrun accelerate deepspeed julia Rscript matlab java "
+      "horovodrun";
   if (command.words.empty()) return false;
   const auto& first = command.words.front().text;
   const bool is_local = (first.starts_with("./") || first.starts_with("../")) && !first.ends_with(".sh");
-  return kNames.contains(command.name) || command.name.starts_with("python") || is_local ||
+  return has_word(kNames, command.name) || command.name.starts_with("python") || is_local ||
          !launcher_of(command.words).empty();
 }
 

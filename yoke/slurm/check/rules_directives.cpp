@@ -226,9 +226,7 @@ void check_leftovers(const Subject& subject, Finder& finder) {
 
 /// Whether an option takes any text as its value.
 bool takes_any_text(std::string_view option) {
-  static constexpr std::string_view kFreeText[] = {"job-name", "comment", "output",    "error", "input",
-                                                   "chdir",    "account", "mail-user", "wckey", "extra"};
-  return std::find(std::begin(kFreeText), std::end(kFreeText), option) != std::end(kFreeText);
+  return has_word("job-name comment output error input chdir account mail-user wckey extra", option);
 }
 
 /// Whether "-J=foo" is written so, without a space.

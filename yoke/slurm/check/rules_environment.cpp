@@ -13,30 +13,29 @@ namespace {
 /// Variables of Slurm in a batch script that depend on an option.
 struct Conditional {
   const char* variable;
-  const char* options[11];
+  std::string_view options;  ///< One of them sets it.
 };
+constexpr std::string_view kTaskOptions =
+    "ntasks ntasks-per-node ntasks-per-gpu gpus-per-task extra-node-info sockets-per-node cores-per-socket "
+    "threads-per-core hint tres-per-task distribution";
 constexpr Conditional kConditional[] = {
-    {"SLURM_CPUS_PER_TASK", {"cpus-per-task", "tres-per-task"}},
-    {"SLURM_NTASKS",
-     {"ntasks", "ntasks-per-node", "ntasks-per-gpu", "gpus-per-task", "extra-node-info", "sockets-per-node",
-      "cores-per-socket", "threads-per-core", "hint", "tres-per-task", "distribution"}},
-    {"SLURM_NPROCS",
-     {"ntasks", "ntasks-per-node", "ntasks-per-gpu", "gpus-per-task", "extra-node-info", "sockets-per-node",
-      "cores-per-socket", "threads-per-core", "hint", "tres-per-task", "distribution"}},
-    {"SLURM_NTASKS_PER_NODE", {"ntasks-per-node"}},
-    {"SLURM_NTASKS_PER_CORE", {"ntasks-per-core", "hint"}},
-    {"SLURM_NTASKS_PER_SOCKET", {"ntasks-per-socket"}},
-    {"SLURM_NTASKS_PER_GPU", {"ntasks-per-gpu"}},
-    {"SLURM_CPUS_PER_GPU", {"cpus-per-gpu"}},
-    {"SLURM_GPUS", {"gpus"}},
-    {"SLURM_GPUS_PER_NODE", {"gpus-per-node"}},
-    {"SLURM_GPUS_PER_TASK", {"gpus-per-task"}},
-    {"SLURM_GPUS_PER_SOCKET", {"gpus-per-socket"}},
-    {"SLURM_MEM_PER_GPU", {"mem-per-gpu"}},
-    {"SLURM_ARRAY_TASK_ID", {"array"}},
-    {"SLURM_ARRAY_JOB_ID", {"array"}},
-    {"SLURM_ARRAY_TASK_COUNT", {"array"}},
-    {"SLURM_THREADS_PER_CORE", {"threads-per-core", "hint", "extra-node-info"}},
+    {"SLURM_CPUS_PER_TASK", "cpus-per-task tres-per-task"},
+    {"SLURM_NTASKS", kTaskOptions},
+    {"SLURM_NPROCS", kTaskOptions},
+    {"SLURM_NTASKS_PER_NODE", "ntasks-per-node"},
+    {"SLURM_NTASKS_PER_CORE", "ntasks-per-core hint"},
+    {"SLURM_NTASKS_PER_SOCKET", "ntasks-per-socket"},
+    {"SLURM_NTASKS_PER_GPU", "ntasks-per-gpu"},
+    {"SLURM_CPUS_PER_GPU", "cpus-per-gpu"},
+    {"SLURM_GPUS", "gpus"},
+    {"SLURM_GPUS_PER_NODE", "gpus-per-node"},
+    {"SLURM_GPUS_PER_TASK", "gpus-per-task"},
+    {"SLURM_GPUS_PER_SOCKET", "gpus-per-socket"},
+    {"SLURM_MEM_PER_GPU", "mem-per-gpu"},
+    {"SLURM_ARRAY_TASK_ID", "array"},
+    {"SLURM_ARRAY_JOB_ID", "array"},
+    {"SLURM_ARRAY_TASK_COUNT", "array"},
+    {"SLURM_THREADS_PER_CORE", "threads-per-core hint extra-node-info"},
 };
 
 /// Other names that Slurm sets in jobs and their steps, or reads there: what src/common/env.c, src/sbatch, src/srun,
@@ -111,8 +110,8 @@ void check_not_set(const Subject& subject, Finder& finder) {
   const auto& script = subject.script;
   for (const auto& one : kConditional) {
     if (assigns(script, one.variable)) continue;
-    bool is_given = false;
-    for (const auto* option : one.options) is_given |= option != nullptr && script.job().has(option);
+    const auto options = words_of(one.options);
+    const bool is_given = std::ranges::any_of(options, [&](auto option) { return script.job().has(option); });
     const auto use = std::find_if(script.shell.uses.begin(), script.shell.uses.end(),
                                   [&](const VariableUse& u) { return u.name == one.variable && !u.has_default; });
     if (use == script.shell.uses.end()) continue;
@@ -128,7 +127,7 @@ void check_not_set(const Subject& subject, Finder& finder) {
       finder.add(use->line,
                  fmt::format("${} is empty, because --{} is not given: this test says that the job has no GPUs, but it "
                              "asks for some",
-                             one.variable, one.options[0]),
+                             one.variable, options[0]),
                  "Test $SLURM_GPUS_ON_NODE instead.");
       continue;
     }
@@ -143,9 +142,9 @@ void check_not_set(const Subject& subject, Finder& finder) {
                            });
     if (is_tested) continue;
     const bool is_array = std::string_view(one.variable).starts_with("SLURM_ARRAY");
-    const auto message = fmt::format("${} is empty, because --{} is not given{}", one.variable, one.options[0],
+    const auto message = fmt::format("${} is empty, because --{} is not given{}", one.variable, options[0],
                                      is_array ? " here (it may be on the command line of sbatch)" : "");
-    const auto fix = fmt::format("Add #SBATCH --{}=..., or write ${{{}:-1}}.", one.options[0], one.variable);
+    const auto fix = fmt::format("Add #SBATCH --{}=..., or write ${{{}:-1}}.", options[0], one.variable);
     // A line that only prints it does no harm.
     const bool is_printed = std::all_of(script.shell.uses.begin(), script.shell.uses.end(), [&](const VariableUse& u) {
       return u.name != one.variable ||
@@ -181,13 +180,15 @@ void check_unknown_slurm(const Subject& subject, Finder& finder) {
   }
 }
 
-bool is_known_variable(std::string_view name) {
-  static const std::set<std::string_view> kNames = {
-      "http_proxy", "https_proxy", "no_proxy", "ftp_proxy", "all_proxy", "i",          "j",        "k",
-      "n",          "x",           "f",        "line",      "status",    "module_cmd", "hostname", "user",
-      "host",       "project",     "scratch",  "work",      "home",      "group",      "account"};
-  return kNames.contains(name);
-}
+/// Names in small letters that environments and loops have.
+constexpr std::string_view kKnown =
+    "http_proxy https_proxy no_proxy ftp_proxy all_proxy i j k n x f line status module_cmd hostname user host project "
+    "scratch work home group account";
+
+/// Variables that bash sets itself.
+constexpr std::string_view kOfShell =
+    "COMP_CWORD COMP_LINE COMP_WORDS COMPREPLY COPROC DIRSTACK GROUPS HISTCMD MACHTYPE OSTYPE READLINE_LINE "
+    "READLINE_MARK SRANDOM SHELLOPTS COLUMNS LINES READLINE_POINT";
 
 /// Names that users, shells, modules and sites export, which no script needs to set.
 constexpr std::string_view kExported =
@@ -196,15 +197,6 @@ constexpr std::string_view kExported =
     "EPOCHREALTIME MAPFILE SHLVL HOSTTYPE SECONDS LINENO UID CUDA_HOME ROCM_PATH CONDA_PREFIX VIRTUAL_ENV "
     "PSCRATCH CFS LOCAL_SCRATCH PPID EUID FUNCNAME PIPESTATUS REPLY OPTARG OPTIND CPATH LIBRARY_PATH "
     "MANPATH MODULEPATH TERM DISPLAY GROUP";
-
-/// Variables that bash sets itself.
-bool is_shell_variable(std::string_view name) {
-  static const std::set<std::string_view> kNames = {
-      "COMP_CWORD", "COMP_LINE", "COMP_WORDS", "COMPREPLY", "COPROC",        "DIRSTACK",
-      "GROUPS",     "HISTCMD",   "MACHTYPE",   "OSTYPE",    "READLINE_LINE", "READLINE_MARK",
-      "SRANDOM",    "SHELLOPTS", "COLUMNS",    "LINES",     "READLINE_POINT"};
-  return kNames.contains(name);
-}
 
 /// Whether --export of the job gives the variable a value, or names it.
 bool is_exported_to(const Request& job, std::string_view name) {
@@ -231,7 +223,7 @@ void check_undefined(const Subject& subject, Finder& finder) {
   for (const auto& use : script.shell.uses) {
     const auto& name = use.name;
     if (use.has_default || name.starts_with("SLURM") || name.starts_with("BASH") || assigned.contains(name) ||
-        is_known_variable(name) || is_shell_variable(name) || is_exported_to(script.job(), name))
+        has_word(kKnown, name) || has_word(kOfShell, name) || is_exported_to(script.job(), name))
       continue;
     if (!told.insert(name).second) continue;
     if (optional.contains(name)) continue;
@@ -251,8 +243,7 @@ void check_undefined(const Subject& subject, Finder& finder) {
       finder.add(use.line,
                  fmt::format("${} is not set in the script{}", name, is_strict ? ", and `set -u` ends it there" : ""));
     } else if (!is_lower) {
-      static const auto kCommon = words_of(kExported);
-      if (std::find(kCommon.begin(), kCommon.end(), name) != kCommon.end()) continue;
+      if (has_word(kExported, name)) continue;
       // The site, a module or the user may export it.
       finder.add_as(Severity::kNote, use.line,
                     fmt::format("${} is not set in the script; it must be in the environment of sbatch{}", name,
@@ -276,16 +267,10 @@ bool starts_itself(const Script& script) {
 }
 
 bool is_rank_name(std::string_view name) {
-  static const std::set<std::string_view> kRanks = {"RANK",
-                                                    "LOCAL_RANK",
-                                                    "NODE_RANK",
-                                                    "GROUP_RANK",
-                                                    "MACHINE_RANK",
-                                                    "CUDA_VISIBLE_DEVICES",
-                                                    "ROCR_VISIBLE_DEVICES",
-                                                    "HIP_VISIBLE_DEVICES",
-                                                    "JAX_PROCESS_ID"};
-  return kRanks.contains(name);
+  return has_word(
+      "RANK LOCAL_RANK NODE_RANK GROUP_RANK MACHINE_RANK CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES "
+      "HIP_VISIBLE_DEVICES JAX_PROCESS_ID",
+      name);
 }
 
 /// ARGS="--node-rank=$SLURM_NODEID" and then srun torchrun $ARGS: the batch shell has replaced it by 0.
@@ -477,13 +462,13 @@ void check_export(const Subject& subject, Finder& finder) {
 }
 
 void check_debug(const Subject& subject, Finder& finder) {
-  static const std::set<std::string_view> kDebug = {
-      "CUDA_LAUNCH_BLOCKING", "NCCL_P2P_DISABLE",    "NCCL_IB_DISABLE",        "NCCL_SHM_DISABLE",
-      "AMD_SERIALIZE_KERNEL", "HIP_LAUNCH_BLOCKING", "TORCH_DISTRIBUTED_DEBUG"};
+  constexpr std::string_view kDebug =
+      "CUDA_LAUNCH_BLOCKING NCCL_P2P_DISABLE NCCL_IB_DISABLE NCCL_SHM_DISABLE AMD_SERIALIZE_KERNEL "
+      "HIP_LAUNCH_BLOCKING TORCH_DISTRIBUTED_DEBUG";
   for (const auto& command : subject.script.shell.commands) {
     for (const auto& assignment : command.assignments) {
       const auto& value = assignment.value.text;
-      if (!kDebug.contains(assignment.name) || value == "0" || value.empty() || value == "OFF" || value == "INFO")
+      if (!has_word(kDebug, assignment.name) || value == "0" || value.empty() || value == "OFF" || value == "INFO")
         continue;
       finder.add(assignment.line,
                  fmt::format("{}={} is for finding errors, and may make training slow", assignment.name, value));

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
@@ -16,7 +15,7 @@ const Command* find_trap(const Script& script, std::string& signal) {
     for (size_t i = 2; i < command.words.size(); ++i) {
       auto name = command.words[i].text;
       if (name.starts_with("SIG")) name = name.substr(3);
-      if (name == "EXIT" || name == "ERR" || name == "DEBUG" || name == "0" || name == "RETURN") continue;
+      if (has_word("EXIT ERR DEBUG 0 RETURN", name)) continue;
       signal = name;
       return &command;
     }
@@ -110,9 +109,8 @@ void check_signal_kills(const Subject& subject, Finder& finder) {
   const auto value = subject.script.job().value("signal");
   if (subject.is_command_line || flags_of(value).find('B') == std::string::npos || hides_something(subject.script))
     return;
-  static const std::set<std::string_view> kDeadly = {"USR1", "USR2", "HUP", "INT", "TERM", "QUIT", "ALRM"};
   const auto signal = signal_of(value);
-  if (!kDeadly.contains(signal) || has_trap_for(subject.script, signal)) return;
+  if (!has_word("USR1 USR2 HUP INT TERM QUIT ALRM", signal) || has_trap_for(subject.script, signal)) return;
   // Somebody may want to end the job early.
   const bool is_usual_end = signal == "TERM" || signal == "INT";
   finder.add_as(

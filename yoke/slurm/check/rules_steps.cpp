@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
@@ -13,13 +12,12 @@ namespace yoke::slurm::check {
 namespace {
 
 bool is_parallel_starter(std::string_view name) {
-  static const std::set<std::string_view> kNames = {
-      "srun",  "mpirun",   "mpiexec",    "mpiexec.hydra", "mpirun_rsh",  "prun",   "prterun",
-      "ibrun", "aprun",    "jsrun",      "orterun",       "parallel",    "pdsh",   "clush",
-      "ssh",   "yoke",     "horovodrun", "charmrun",      "ray",         "dask",   "ipcluster",
-      "flux",  "hq",       "launch",     "sbcast",        "sbatch",      "salloc", "pbsdsh",
-      "xargs", "submitit", "nextflow",   "snakemake",     "torchrun_jsc"};
-  return kNames.contains(name);
+  constexpr std::string_view kNames =
+      "srun mpirun mpiexec mpiexec.hydra mpirun_rsh prun prterun ibrun aprun jsrun orterun parallel pdsh clush ssh "
+      "yoke "
+      "horovodrun charmrun ray dask ipcluster flux hq launch sbcast sbatch salloc pbsdsh xargs submitit nextflow "
+      "snakemake torchrun_jsc";
+  return has_word(kNames, name);
 }
 
 /// Whether some text of the script may start tasks in a way that the reader does not see.
@@ -76,9 +74,7 @@ void check_launcher_once(const Subject& subject, Finder& finder) {
   if (!nodes || *nodes < 2) return;
   for (const auto& command : script.commands) {
     if (command.name == "srun" || is_parallel_starter(command.name) || command.shell->is_in_function) continue;
-    static const std::set<std::string_view> kOnlyNames = {"echo", "printf", "which", "type",   "command", "hash",
-                                                          "pip",  "test",   "ls",    "export", "module"};
-    if (kOnlyNames.contains(command.name)) continue;
+    if (has_word("echo printf which type command hash pip test ls export module", command.name)) continue;
     const auto launcher = launcher_of(command.words);
     if (launcher.empty() || launcher == "yoke run" || launcher == "deepspeed") continue;
     const auto starts_others = [](const OptionWord& word) {  // DeepSpeed then reaches the other nodes by ssh
@@ -139,12 +135,9 @@ void check_srun_script_options(const Subject& subject, Finder& finder) {
     const auto words = program_words(command);
     if (words.empty() && !command.options.has_unknown && command.shell->redirections.empty() &&
         command.options.problems.empty()) {
-      const bool asks_help =
-          std::any_of(command.options.given.begin(), command.options.given.end(), [](const GivenOption& given) {
-            const std::string_view option = given.spec->name;
-            return option == "help" || option == "version" || option == "usage" || option == "pty" ||
-                   option == "interactive";
-          });
+      const bool asks_help = std::any_of(
+          command.options.given.begin(), command.options.given.end(),
+          [](const GivenOption& given) { return has_word("help version usage pty interactive", given.spec->name); });
       if (!asks_help) finder.add(command.words.front().line, "srun has no program to start");
     }
   }
@@ -291,16 +284,14 @@ bool is_wait(const Command& command) { return command.name == "wait" || command.
 
 /// Whether a command takes hardly any time, so that a script which has only such ones left ends at once.
 bool is_quick(const Command& command) {
-  static const std::set<std::string_view> kNames = {
-      "echo", "date",  "printf",     "true",   ":",     "export", "trap",    "set",        "cd",      "mkdir", "ls",
-      "cat",  "exit",  "module",     "unset",  "ml",    "local",  "declare", "cp",         "mv",      "rm",    "touch",
-      "ln",   "chmod", "grep",       "head",   "[",     "[[",     "test",    "hostname",   "squeue",  "sacct", "source",
-      ".",    "conda", "deactivate", "pwd",    "env",   "sort",   "wc",      "sed",        "awk",     "cut",   "tr",
-      "tee",  "read",  "shift",      "return", "which", "kill",   "pkill",   "nvidia-smi", "scontrol"};
+  constexpr std::string_view kNames =
+      "echo date printf true : export trap set cd mkdir ls cat exit module unset ml local declare cp mv rm touch ln "
+      "chmod grep head [ [[ test hostname squeue sacct source . conda deactivate pwd env sort wc sed awk cut tr tee "
+      "read shift return which kill pkill nvidia-smi scontrol";
   if (command.name == "sleep" && command.words.size() == 2) {
     return parse_count(command.words[1].text).value_or(INT64_MAX) < 60;
   }
-  return kNames.contains(command.name);
+  return has_word(kNames, command.name);
 }
 
 void check_no_wait(const Subject& subject, Finder& finder) {

@@ -24,8 +24,7 @@ bool names_shell(std::string_view first_line) {
   if (!first_line.starts_with("#!")) return true;  // somebody forgot it; it is a shell most of the time
   for (const auto word : words_of(first_line.substr(2))) {
     const auto base = base_name(word);
-    if (base == "bash" || base == "sh" || base == "dash" || base == "ksh" || base == "zsh" || base == "srun")
-      return true;
+    if (has_word("bash sh dash ksh zsh srun", base)) return true;
     if (base != "env" && !base.starts_with("-")) return false;
   }
   return true;
@@ -76,10 +75,8 @@ class Evaluator {
     const bool is_certain = !shell.is_in_loop && !shell.is_in_condition && !shell.is_in_function &&
                             !shell.is_in_substitution && shell.subshell == 0;
     // A=1 srun: this command alone has it.
-    const bool is_for_command = !shell.words.empty() && shell.words[0].text != "export" &&
-                                shell.words[0].text != "declare" && shell.words[0].text != "readonly" &&
-                                shell.words[0].text != "local" && shell.words[0].text != "typeset";
-    if (is_for_command) return;
+    const auto first = shell.words.empty() ? std::string_view() : shell.words[0].text;
+    if (!shell.words.empty() && !has_word("export declare readonly local typeset", first)) return;
     for (const auto& assignment : shell.assignments) {
       auto value = assignment.is_array ? std::nullopt : expand(assignment.value, values_);
       if (value && assignment.is_appended) {
@@ -93,10 +90,10 @@ class Evaluator {
       }
     }
     if (shell.words.empty()) return;
-    if (shell.words[0].text == "unset" || shell.words[0].text == "read" || shell.words[0].text == "printf") {
+    if (has_word("unset read printf", first)) {
       for (const auto& word : shell.words) values_.erase(word.text);
     }
-    if (shell.words[0].text == "source" || shell.words[0].text == "." || shell.words[0].text == "eval") values_.clear();
+    if (has_word("source . eval", first)) values_.clear();
   }
 
   void add(const ShellCommand& shell) {

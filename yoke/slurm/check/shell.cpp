@@ -27,11 +27,6 @@ size_t assignment_length(std::string_view text) {
   return i < text.size() && text[i] == '=' ? i + 1 : 0;
 }
 
-bool is_keyword(std::string_view word) {
-  static constexpr std::string_view kWords[] = {"if", "then", "elif", "else", "while", "until", "do", "!", "time", "{"};
-  return std::find(std::begin(kWords), std::end(kWords), word) != std::end(kWords);
-}
-
 class Reader {
  public:
   Reader(std::string_view text, int64_t first_line, ShellText& result, int depth)
@@ -86,8 +81,6 @@ class Reader {
     auto& words = command_.words;
     if (words.empty()) return;
     const auto& name = words[0].text;
-    const bool declares =
-        name == "export" || name == "declare" || name == "local" || name == "typeset" || name == "readonly";
     if (name == "source" || name == "." || name == "eval") result_.has_source = true;
     if (name == "coproc") {
       const auto coprocess = words.size() > 2 ? words[1].text : "COPROC";
@@ -95,7 +88,7 @@ class Reader {
         result_.assigned.push_back(one);
       }
     }
-    if (declares) {
+    if (has_word("export declare local typeset readonly", name)) {
       for (size_t i = 1; i < words.size(); ++i) {
         const auto length = assignment_length(words[i].text);
         const auto end = std::find_if_not(words[i].text.begin(), words[i].text.end(), is_name_char);
@@ -109,8 +102,7 @@ class Reader {
         command_.assignments.push_back(std::move(assignment));
       }
     }
-    if (name == "read" || name == "mapfile" || name == "readarray" || name == "getopts" || name == "let" ||
-        name == "printf" || name == "unset" || name == "select" || name == "env") {
+    if (has_word("read mapfile readarray getopts let printf unset select env", name)) {
       for (size_t i = 1; i < words.size(); ++i) {
         const auto end = std::find_if_not(words[i].text.begin(), words[i].text.end(), is_name_char);
         if (end != words[i].text.begin()) result_.assigned.emplace_back(words[i].text.begin(), end);
@@ -524,7 +516,7 @@ class Reader {
       if (!function_ends_.empty() && function_ends_.back() == num_braces_) function_ends_.pop_back();
       return true;
     }
-    return is_keyword(text);
+    return has_word("if then elif else while until do ! time", text);
   }
 
   void take_assignment(Word word) {
