@@ -33,7 +33,6 @@ struct PartitionFacts {
 };
 
 struct SiteFacts {
-  std::string source;  ///< "scontrol", or where it is written.
   std::optional<Version> version;
   std::map<std::string, PartitionFacts> partitions;
   bool knows_all_partitions = false;

@@ -57,10 +57,9 @@ class Reader {
     is_test_ = false;
   }
 
-  void end_command(bool is_background = false, bool is_piped = false) {
+  void end_command(bool is_background = false) {
     auto& words = command_.words;
     command_.is_background = is_background;
-    command_.is_piped = is_piped || was_piped_;
     command_.is_in_loop = is_in_loop || num_loops_ > 0;
     command_.is_in_condition = num_conditions_ > 0 || is_after_and_;
     command_.is_in_function = is_in_function || !function_ends_.empty();
@@ -72,7 +71,6 @@ class Reader {
       note_assigned();
       result_.commands.push_back(command_);
     }
-    was_piped_ = is_piped;
     begin_command();
   }
 
@@ -96,7 +94,7 @@ class Reader {
         if (variable.empty()) continue;
         if (length > 0 || name != "export") result_.assigned.push_back(variable);
         if (length == 0) continue;
-        Assignment assignment{variable, words[i], words[i].line, name == "export", false, false};
+        Assignment assignment{variable, words[i], words[i].line};
         assignment.value.drop_front(length);
         assignment.is_appended = length >= 2 && words[i].text[length - 2] == '+';
         command_.assignments.push_back(std::move(assignment));
@@ -112,10 +110,8 @@ class Reader {
 
   // ---- Words
 
-  void use(std::string name, bool has_default, Word& word, bool is_cut = false) {
-    VariableUse one{std::move(name), line_, has_default, is_cut};
-    word.uses.push_back(one);
-    result_.uses.push_back(std::move(one));
+  void use(std::string_view name, bool has_default = false, bool is_cut = false) {
+    result_.uses.push_back({std::string(name), line_, has_default, is_cut});
   }
 
   /// Reads a nested script, as in $(...).
@@ -165,9 +161,9 @@ class Reader {
       const auto end = closing(at_ + 1, peek(1), peek(1) == '(' ? ')' : '}');
       const auto inner = text_.substr(at_ + 2, end > at_ + 3 ? end - at_ - 3 : 0);
       if (peek(1) == '{') {
-        read_braces(inner, word);
+        read_braces(inner);
       } else if (peek(2) == '(') {
-        scan_expansions(inner, word);
+        scan_expansions(inner);
       } else {
         read_nested(inner, line_);
       }
@@ -175,7 +171,7 @@ class Reader {
     } else if (is_name_start(peek(1))) {
       size_t end = at_ + 1;
       while (end < text_.size() && is_name_char(text_[end])) ++end;
-      use(std::string(text_.substr(at_ + 1, end - at_ - 1)), false, word);
+      use(text_.substr(at_ + 1, end - at_ - 1));
       take_expansion(word, end);
     } else if (peek(1) != '\0' && std::string_view("@*#?$!-0123456789").find(peek(1)) != std::string_view::npos) {
       take_expansion(word, at_ + 2);
@@ -185,7 +181,7 @@ class Reader {
     }
   }
 
-  void read_braces(std::string_view inner, Word& word) {
+  void read_braces(std::string_view inner) {
     size_t i = 0;
     while (i < inner.size() && (inner[i] == '#' || inner[i] == '!')) ++i;
     const size_t begin = i;
@@ -203,29 +199,29 @@ class Reader {
                              rest.starts_with(":?") || rest.starts_with("-") || rest.starts_with("+") ||
                              rest.starts_with("=") || rest.starts_with("?") || inner[0] == '!';
     const bool is_cut = !has_default && !rest.empty() && std::string_view("#%/:^,@").find(rest[0]) != rest.npos;
-    use(std::string(inner.substr(begin, i - begin)), has_default, word, is_cut);
-    scan_expansions(rest, word);
+    use(inner.substr(begin, i - begin), has_default, is_cut);
+    scan_expansions(rest);
   }
 
   /// Notes $NAME and ${NAME...} within a part that was taken as a whole.
-  void scan_expansions(std::string_view inner, Word& word) {
+  void scan_expansions(std::string_view inner) {
     for (size_t i = 0; i + 1 < inner.size(); ++i) {
       if (inner[i] != '$') continue;
       if (inner[i + 1] == '{') {
         const auto end = inner.find('}', i);
-        read_flat_braces(inner.substr(i + 2, end == inner.npos ? inner.npos : end - i - 2), word);
+        read_flat_braces(inner.substr(i + 2, end == inner.npos ? inner.npos : end - i - 2));
       } else if (is_name_start(inner[i + 1])) {
         size_t end = i + 1;
         while (end < inner.size() && is_name_char(inner[end])) ++end;
-        use(std::string(inner.substr(i + 1, end - i - 1)), false, word);
+        use(inner.substr(i + 1, end - i - 1));
       }
     }
   }
 
-  void read_flat_braces(std::string_view inner, Word& word) {
+  void read_flat_braces(std::string_view inner) {
     size_t i = 0;
     while (i < inner.size() && is_name_char(inner[i])) ++i;
-    if (i > 0 && is_name_start(inner[0])) use(std::string(inner.substr(0, i)), i < inner.size(), word);
+    if (i > 0 && is_name_start(inner[0])) use(inner.substr(0, i), i < inner.size());
   }
 
   void read_backticks(Word& word) {
@@ -295,7 +291,7 @@ class Reader {
         read_backticks(word);
       } else if (c == '(' && assignment_length(word.text) == word.text.size() && !word.text.empty()) {
         const auto end = closing(at_, '(', ')');  // an array
-        scan_expansions(text_.substr(at_ + 1, end - at_ - 1), word);
+        scan_expansions(text_.substr(at_ + 1, end - at_ - 1));
         take_expansion(word, end);
       } else if (std::isspace(static_cast<unsigned char>(c)) != 0 ||
                  std::string_view(";&|()<>").find(c) != std::string_view::npos) {
@@ -348,7 +344,7 @@ class Reader {
   void read_operator() {
     const bool is_double = peek(1) == peek();
     const bool is_pipe = peek() == '|' && !is_double;
-    end_command(peek() == '&' && !is_double, is_pipe);
+    end_command(peek() == '&' && !is_double);
     is_after_and_ = is_double;
     skip(is_double || (is_pipe && peek(1) == '&') ? 2 : 1);
   }
@@ -357,9 +353,8 @@ class Reader {
     const bool is_loop = command_.words.size() == 1 && command_.words[0].text == "for";
     if ((command_.words.empty() || is_loop) && peek(1) == '(') {  // ((i++))
       const auto end = closing(at_, '(', ')');
-      Word ignored;
       const auto inner = text_.substr(at_ + 2, end > at_ + 4 ? end - at_ - 4 : 0);
-      scan_expansions(inner, ignored);
+      scan_expansions(inner);
       for (size_t i = 0; i < inner.size(); ++i) {
         if (!is_name_start(inner[i])) continue;
         const size_t begin = i;
@@ -369,7 +364,7 @@ class Reader {
       return skip(end - at_);
     }
     if (command_.words.size() == 1 && peek(1) == ')') {  // name()
-      begin_function(command_.words[0].text);
+      begin_function();
       return skip(2);
     }
     if (command_.words.empty()) {
@@ -379,8 +374,7 @@ class Reader {
     skip();
   }
 
-  void begin_function(const std::string& name) {
-    result_.functions.push_back(name);
+  void begin_function() {
     begin_command();
     waits_for_body_ = true;
   }
@@ -430,7 +424,6 @@ class Reader {
         document.text += '\n';
       }
       if (document.is_expanded) {
-        Word ignored;
         std::string visible;
         for (size_t i = 0; i < document.text.size(); ++i) {
           if (document.text[i] == '\\') {
@@ -439,7 +432,7 @@ class Reader {
             visible += document.text[i];
           }
         }
-        scan_expansions(visible, ignored);
+        scan_expansions(visible);
       }
       result_.here_documents.push_back(std::move(document));
     }
@@ -476,7 +469,7 @@ class Reader {
     const bool ends_case = !words.empty() && words[0].text == "case" && is_plain && word.text == "in";
     const bool is_function = words.size() == 1 && words[0].text == "function" && is_plain;
     if (is_function) {
-      begin_function(word.text);
+      begin_function();
       if (peek() == '(' && peek(1) == ')') skip(2);
       return;
     }
@@ -523,7 +516,7 @@ class Reader {
     const auto length = assignment_length(word.text);
     const auto end = std::find_if_not(word.text.begin(), word.text.end(), is_name_char);
     if (command_.assignments.empty()) command_.line = word.line;
-    Assignment assignment{std::string(word.text.begin(), end), word, word.line, false, false, false};
+    Assignment assignment{std::string(word.text.begin(), end), word, word.line};
     assignment.is_appended = length >= 2 && word.text[length - 2] == '+';
     assignment.value.drop_front(length);
     assignment.is_array = assignment.value.text.starts_with("(") || *end == '[';
@@ -547,16 +540,16 @@ class Reader {
   std::vector<int64_t> function_ends_;  ///< The number of open braces outside of each function.
   int64_t num_braces_ = 0, num_loops_ = 0, num_conditions_ = 0;
   bool is_redirection_ = false, is_test_ = false, expects_pattern_ = false, waits_for_body_ = false;
-  bool was_piped_ = false, is_after_and_ = false;
+  bool is_after_and_ = false;
 };
 
 }  // namespace
 
 std::string ShellCommand::name() const { return words.empty() ? std::string() : std::string(base_name(words[0].text)); }
 
-ShellText read_shell(std::string_view text, int64_t first_line) {
+ShellText read_shell(std::string_view text) {
   ShellText result;
-  Reader(text, first_line, result, 0).read();
+  Reader(text, 1, result, 0).read();
   return result;
 }
 
