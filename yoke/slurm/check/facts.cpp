@@ -5,7 +5,6 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
-#include "yoke/slurm/words/answers.h"
 #include "yoke/slurm/words/programs.h"
 #include "yoke/slurm/words/request.h"
 

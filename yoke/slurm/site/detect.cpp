@@ -12,7 +12,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
 #include "yoke/launch/plan/bind.h"
-#include "yoke/slurm/words/answers.h"
+#include "yoke/slurm/words/programs.h"
 
 namespace yoke::slurm {
 namespace {

@@ -1,7 +1,5 @@
 #include "yoke/slurm/words/programs.h"
 
-#include <string_view>
-
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
 
@@ -129,6 +127,34 @@ std::optional<Version> installed_version(const Environment& environment) {
   const auto program = find_program("sbatch", environment);
   if (!program) return std::nullopt;
   return parse_version(ask({program->native(), "--version"}, environment));
+}
+
+std::string_view field_of(std::string_view line, std::string_view name) {
+  for (const auto word : words_of(line)) {
+    if (word.size() > name.size() && word.starts_with(name) && word[name.size()] == '=') {
+      return word.substr(name.size() + 1);
+    }
+  }
+  return {};
+}
+
+std::string_view setting_of(std::string_view config, std::string_view name) {
+  for (const auto line : lines_of(config)) {
+    const auto words = words_of(line);
+    if (words.size() >= 3 && words[0] == name && words[1] == "=") return words[2];
+  }
+  return {};
+}
+
+std::string without_sockets(std::string_view gres) {
+  std::string text;
+  int depth = 0;
+  for (const char c : gres) {
+    if (c == '(') ++depth;
+    if (depth == 0) text += c;
+    if (c == ')') --depth;
+  }
+  return text;
 }
 
 }  // namespace yoke::slurm
