@@ -199,6 +199,14 @@ bool is_work(const Command& command) {
          !launcher_of(command.words).empty();
 }
 
+std::vector<Assignment> assignments_of(const Script& script) {
+  std::vector<Assignment> result;
+  for (const auto& command : script.shell.commands) {
+    result.insert(result.end(), command.assignments.begin(), command.assignments.end());
+  }
+  return result;
+}
+
 bool assigns(const Script& script, std::string_view name) {
   const auto& assigned = script.shell.assigned;
   return std::find(assigned.begin(), assigned.end(), name) != assigned.end();

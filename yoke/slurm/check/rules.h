@@ -160,6 +160,8 @@ bool gets_whole_nodes(const Subject& subject, const Request& job);
 bool mentions_variable(const OptionWord& word, std::string_view name);
 /// Whether a command is the work of a job, and no preparation: a training, a launcher, a program in a folder.
 bool is_work(const Command& command);
+/// What the commands of the script assign, also where they declare or export it.
+std::vector<Assignment> assignments_of(const Script& script);
 /// Whether the script exports `name` or assigns it anywhere.
 bool assigns(const Script& script, std::string_view name);
 

@@ -383,15 +383,13 @@ void check_threads(const Subject& subject, Finder& finder) {
     if (!layout.ntasks_per_node || gets_whole_nodes(subject, job)) return;
     cpus *= *layout.ntasks_per_node;
   }
-  for (const auto& command : subject.script.shell.commands) {
-    for (const auto& assignment : command.assignments) {
-      const auto threads = assignment.name == "OMP_NUM_THREADS" ? parse_count(assignment.value.text) : std::nullopt;
-      if (!threads || *threads <= cpus || job.value("hint") == "multithread") continue;
-      finder.add(assignment.line,
-                 fmt::format("OMP_NUM_THREADS={} is more than the {} of {}", *threads, counted(cpus, "CPU"),
-                             has_tasks ? "a task" : "the job on a node"),
-                 "export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK");
-    }
+  for (const auto& assignment : assignments_of(subject.script)) {
+    const auto threads = assignment.name == "OMP_NUM_THREADS" ? parse_count(assignment.value.text) : std::nullopt;
+    if (!threads || *threads <= cpus || job.value("hint") == "multithread") continue;
+    finder.add(assignment.line,
+               fmt::format("OMP_NUM_THREADS={} is more than the {} of {}", *threads, counted(cpus, "CPU"),
+                           has_tasks ? "a task" : "the job on a node"),
+               "export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK");
   }
 }
 
@@ -465,14 +463,12 @@ void check_debug(const Subject& subject, Finder& finder) {
   constexpr std::string_view kDebug =
       "CUDA_LAUNCH_BLOCKING NCCL_P2P_DISABLE NCCL_IB_DISABLE NCCL_SHM_DISABLE AMD_SERIALIZE_KERNEL "
       "HIP_LAUNCH_BLOCKING TORCH_DISTRIBUTED_DEBUG";
-  for (const auto& command : subject.script.shell.commands) {
-    for (const auto& assignment : command.assignments) {
-      const auto& value = assignment.value.text;
-      if (!has_word(kDebug, assignment.name) || value == "0" || value.empty() || value == "OFF" || value == "INFO")
-        continue;
-      finder.add(assignment.line,
-                 fmt::format("{}={} is for finding errors, and may make training slow", assignment.name, value));
-    }
+  for (const auto& assignment : assignments_of(subject.script)) {
+    const auto& value = assignment.value.text;
+    if (!has_word(kDebug, assignment.name) || value == "0" || value.empty() || value == "OFF" || value == "INFO")
+      continue;
+    finder.add(assignment.line,
+               fmt::format("{}={} is for finding errors, and may make training slow", assignment.name, value));
   }
 }
 

@@ -192,38 +192,27 @@ void check_gpu_map(const Subject& subject, Finder& finder) {
   }
 }
 
-/// A literal value of a variable that is exported in the script.
-void for_each_literal(const Script& script, std::string_view name,
-                      const std::function<void(const Assignment& assignment, const std::string& value)>& visit) {
-  for (const auto& command : script.shell.commands) {
-    for (const auto& assignment : command.assignments) {
-      if (assignment.name == name) visit(assignment, assignment.value.text);
-    }
-  }
-}
-
 void check_visible(const Subject& subject, Finder& finder) {
   const auto layout = layout_of(subject.script.job());
   if (!layout.gpus_per_node || subject.script.is_het() || gets_whole_nodes(subject, subject.script.job())) return;
-  for (const auto* name : {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}) {
-    for_each_literal(subject.script, name, [&](const Assignment& assignment, const std::string& value) {
-      const auto entries = split(value, ',');
-      for (const auto entry : entries) {
-        if (entry != "0" && !parse_count(entry)) return;
-      }
+  for (const std::string_view name : {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}) {
+    for (const auto& assignment : assignments_of(subject.script)) {
+      const auto entries = split(assignment.value.text, ',');
+      const auto is_number = [](std::string_view entry) { return entry == "0" || parse_count(entry); };
+      if (assignment.name != name || !std::ranges::all_of(entries, is_number)) continue;
       if (static_cast<int64_t>(entries.size()) > *layout.gpus_per_node) {
-        finder.add(assignment.line,
-                   fmt::format("{} names {} GPUs, but the job has {} on a node; Slurm sets {} by itself", name,
-                               entries.size(), *layout.gpus_per_node,
-                               std::string_view(name) == "HIP_VISIBLE_DEVICES" ? "ROCR_VISIBLE_DEVICES" : name));
-      } else if (std::string_view(name) != "HIP_VISIBLE_DEVICES") {  // this one counts what Slurm's variable leaves
+        finder.add(
+            assignment.line,
+            fmt::format("{} names {} GPUs, but the job has {} on a node; Slurm sets {} by itself", name, entries.size(),
+                        *layout.gpus_per_node, name == "HIP_VISIBLE_DEVICES" ? "ROCR_VISIBLE_DEVICES" : name));
+      } else if (name != "HIP_VISIBLE_DEVICES") {  // this one counts what Slurm's variable leaves
         finder.add_as(
             Severity::kNote, assignment.line,
             fmt::format("{} replaces what Slurm sets; where GPUs are not confined by cgroups, this may be another "
                         "user's GPU",
                         name));
       }
-    });
+    }
   }
 }
 

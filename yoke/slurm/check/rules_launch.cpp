@@ -84,38 +84,34 @@ void check_world_size(const Subject& subject, Finder& finder) {
     return !command.words.front().is_known() && command.words.front().text.starts_with("$");
   });
   if (steps.empty() || may_start_more) return;
-  for (const auto& command : script.shell.commands) {
-    for (const auto& assignment : command.assignments) {
-      const auto size = assignment.name == "WORLD_SIZE" ? parse_count(assignment.value.text) : std::nullopt;
-      if (!size) continue;
-      // A task may start a process for each GPU of its node itself (torch.multiprocessing.spawn).
-      const bool is_right = std::any_of(steps.begin(), steps.end(), [&](const Step& step) {
-        const auto& layout = step.layout;
-        return !layout.ntasks || *layout.ntasks == *size ||
-               (layout.nodes && layout.gpus_per_node && *layout.nodes * *layout.gpus_per_node == *size);
-      });
-      if (is_right) continue;
-      const auto ntasks = *steps.front().layout.ntasks;
-      finder.add(assignment.line,
-                 fmt::format("WORLD_SIZE={}, but srun starts {}: ranks {}", *size, counted(ntasks, "task"),
-                             *size > ntasks ? "wait for others that never come" : "from this number on are refused"));
-    }
+  for (const auto& assignment : assignments_of(script)) {
+    const auto size = assignment.name == "WORLD_SIZE" ? parse_count(assignment.value.text) : std::nullopt;
+    if (!size) continue;
+    // A task may start a process for each GPU of its node itself (torch.multiprocessing.spawn).
+    const bool is_right = std::any_of(steps.begin(), steps.end(), [&](const Step& step) {
+      const auto& layout = step.layout;
+      return !layout.ntasks || *layout.ntasks == *size ||
+             (layout.nodes && layout.gpus_per_node && *layout.nodes * *layout.gpus_per_node == *size);
+    });
+    if (is_right) continue;
+    const auto ntasks = *steps.front().layout.ntasks;
+    finder.add(assignment.line,
+               fmt::format("WORLD_SIZE={}, but srun starts {}: ranks {}", *size, counted(ntasks, "task"),
+                           *size > ntasks ? "wait for others that never come" : "from this number on are refused"));
   }
 }
 
 void check_loopback(const Subject& subject, Finder& finder) {
   const auto nodes = layout_of(subject.script.job()).nodes;
   if (subject.is_command_line || !nodes || *nodes < 2) return;
-  for (const auto& command : subject.script.shell.commands) {
-    for (const auto& assignment : command.assignments) {
-      const auto& name = assignment.name;
-      if (name != "NCCL_SOCKET_IFNAME" && name != "GLOO_SOCKET_IFNAME" && name != "RCCL_SOCKET_IFNAME") continue;
-      auto value = std::string_view(assignment.value.text);
-      if (value.starts_with("=")) value.remove_prefix(1);
-      if (value != "lo") continue;
-      finder.add(assignment.line,
-                 fmt::format("{}=lo is the network within a host, but the job has {} nodes", name, *nodes));
-    }
+  for (const auto& assignment : assignments_of(subject.script)) {
+    const auto& name = assignment.name;
+    if (!has_word("NCCL_SOCKET_IFNAME GLOO_SOCKET_IFNAME RCCL_SOCKET_IFNAME", name)) continue;
+    auto value = std::string_view(assignment.value.text);
+    if (value.starts_with("=")) value.remove_prefix(1);
+    if (value != "lo") continue;
+    finder.add(assignment.line,
+               fmt::format("{}=lo is the network within a host, but the job has {} nodes", name, *nodes));
   }
 }
 

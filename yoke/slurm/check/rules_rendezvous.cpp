@@ -112,11 +112,9 @@ void check_port_of_job(const Subject& subject, Finder& finder) {
   const auto tell = [&](int64_t line, std::string_view what, std::string_view value) {
     finder.add(line, fmt::format("{}{} is no port once the numbers of jobs have passed 65535", what, value));
   };
-  for (const auto& command : subject.script.shell.commands) {
-    for (const auto& assignment : command.assignments) {
-      if (assignment.name == "MASTER_PORT" && !assignment.value.is_known() && is_job_id(assignment.value.text)) {
-        tell(assignment.line, "MASTER_PORT=", assignment.value.text);
-      }
+  for (const auto& assignment : assignments_of(subject.script)) {
+    if (assignment.name == "MASTER_PORT" && !assignment.value.is_known() && is_job_id(assignment.value.text)) {
+      tell(assignment.line, "MASTER_PORT=", assignment.value.text);
     }
   }
   for (const auto& command : subject.script.commands) {
@@ -135,13 +133,11 @@ void check_port_of_job(const Subject& subject, Finder& finder) {
 void check_master_port(const Subject& subject, Finder& finder) {
   const auto& job = subject.script.job();
   if (gets_whole_nodes(subject, job) || subject.is_command_line) return;
-  for (const auto& command : subject.script.shell.commands) {
-    for (const auto& assignment : command.assignments) {
-      if (assignment.name == "MASTER_PORT" && parse_count(assignment.value.text)) {
-        finder.add(assignment.line,
-                   fmt::format("MASTER_PORT={} is the same for all jobs; two of them on one node collide",
-                               assignment.value.text));
-      }
+  for (const auto& assignment : assignments_of(subject.script)) {
+    if (assignment.name == "MASTER_PORT" && parse_count(assignment.value.text)) {
+      finder.add(assignment.line,
+                 fmt::format("MASTER_PORT={} is the same for all jobs; two of them on one node collide",
+                             assignment.value.text));
     }
   }
 }
