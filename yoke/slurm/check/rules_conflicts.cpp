@@ -108,28 +108,20 @@ void check_array_of_components(const Subject& subject, Finder& finder) {
   }
 }
 
-/// Values that newer versions brought.
-bool is_newer_value(std::string_view option, const std::string& value, const char*& since) {
-  if (option == "nodes" && value.find_first_of(",:") != value.npos) {
-    since = "24.05";
-  } else if (option == "exclusive" && value == "topo") {
-    since = "24.05";
-  } else if (option == "exclusive" && value == "allocation") {
-    since = "26.05";
-  } else if (option == "requeue" && value == "expedite") {
-    since = "25.11";
-  } else {
-    return false;
-  }
-  return true;
+/// The release that brought a value; empty: 22.05 or an earlier one.
+const char* release_of(std::string_view option, std::string_view value) {
+  if (option == "nodes" && value.find_first_of(",:") != value.npos) return "24.05";
+  if (option == "exclusive" && value == "topo") return "24.05";
+  if (option == "exclusive" && value == "allocation") return "26.05";
+  return option == "requeue" && value == "expedite" ? "25.11" : "";
 }
 
 void check_value_version(const Subject& subject, Finder& finder) {
   if (!subject.version) return;
   for_each_request(subject, [&](const Request& request, Program program, bool /*is_step*/) {
     for (const auto& given : request.options().given) {
-      const char* since = "";
-      if (!given.is_known || !is_newer_value(given.spec->name, given.value, since)) continue;
+      const auto* const since = release_of(given.spec->name, given.value);
+      if (!given.is_known || *since == 0) continue;
       if (Version{subject.version->year, subject.version->month, 0} >= *parse_version(since)) continue;
       finder.add(given.line, fmt::format("{} of Slurm {} refuses {} {}, which came with {}", name(program),
                                          to_text(*subject.version), given.written, given.value, since));

@@ -12,7 +12,7 @@ namespace {
 
 /// Variables of Slurm in a batch script that depend on an option.
 struct Conditional {
-  const char* variable;
+  std::string_view variable;
   std::string_view options;  ///< One of them sets it.
 };
 constexpr std::string_view kTaskOptions =
@@ -70,12 +70,10 @@ const std::set<std::string, std::less<>>& slurm_names() {
 
 bool is_slurm_name(std::string_view name) {
   if (slurm_names().contains(name)) return true;
-  for (const auto& one : kConditional) {
-    if (name == one.variable) return true;
-  }
+  if (std::ranges::find(kConditional, name, &Conditional::variable) != std::end(kConditional)) return true;
   if (name.find("_HET_GROUP_") != name.npos || name.find("_PACK_GROUP_") != name.npos) return true;
-  return name.starts_with("SLURM_SPANK_") || name.starts_with("SLURM_RLIMIT_") || name.starts_with("SLURM_HET_") ||
-         name.starts_with("SLURM_PMI") || name == "SLURM_PACK_SIZE" || name.starts_with("SLURM_SPANK");
+  return name.starts_with("SLURM_SPANK") || name.starts_with("SLURM_RLIMIT_") || name.starts_with("SLURM_HET_") ||
+         name.starts_with("SLURM_PMI") || name == "SLURM_PACK_SIZE";
 }
 
 /// Whether the command line of sbatch probably gives options, because the script is a template or takes arguments.
@@ -115,7 +113,7 @@ void check_not_set(const Subject& subject, Finder& finder) {
     const auto use = std::find_if(script.shell.uses.begin(), script.shell.uses.end(),
                                   [&](const VariableUse& u) { return u.name == one.variable && !u.has_default; });
     if (use == script.shell.uses.end()) continue;
-    if (is_given && std::string_view(one.variable) == "SLURM_GPUS_PER_TASK" &&
+    if (is_given && one.variable == "SLURM_GPUS_PER_TASK" &&
         (!subject.version || *subject.version >= kNoGpusPerTaskVariable)) {
       finder.add_as(subject.version ? Severity::kWarning : Severity::kNote, use->line,
                     "$SLURM_GPUS_PER_TASK is empty in a batch script since Slurm 23.11, which sets SLURM_TRES_PER_TASK",
@@ -141,7 +139,7 @@ void check_not_set(const Subject& subject, Finder& finder) {
                                     });
                            });
     if (is_tested) continue;
-    const bool is_array = std::string_view(one.variable).starts_with("SLURM_ARRAY");
+    const bool is_array = one.variable.starts_with("SLURM_ARRAY");
     const auto message = fmt::format("${} is empty, because --{} is not given{}", one.variable, options[0],
                                      is_array ? " here (it may be on the command line of sbatch)" : "");
     const auto fix = fmt::format("Add #SBATCH --{}=..., or write ${{{}:-1}}.", options[0], one.variable);
@@ -152,11 +150,7 @@ void check_not_set(const Subject& subject, Finder& finder) {
                return (command.name == "echo" || command.name == "printf") && command.words.front().line == u.line;
              });
     });
-    if (is_array || is_printed) {
-      finder.add_as(Severity::kNote, use->line, message, fix);
-    } else {
-      finder.add(use->line, message, fix);
-    }
+    finder.add_as(is_array || is_printed ? Severity::kNote : Severity::kWarning, use->line, message, fix);
   }
 }
 
@@ -174,7 +168,7 @@ void check_unknown_slurm(const Subject& subject, Finder& finder) {
       if (d < distance) distance = d, nearest = name;
     };
     for (const auto& name : slurm_names()) try_name(name);
-    for (const auto& one : kConditional) try_name(one.variable);
+    for (const auto& one : kConditional) try_name(std::string(one.variable));
     finder.add(use.line, nearest.empty() ? fmt::format("Slurm does not set ${}", use.name)
                                          : fmt::format("Slurm does not set ${}; did you mean ${}?", use.name, nearest));
   }

@@ -49,16 +49,15 @@ void check_isolated(const Subject& subject, Finder& finder) {
     for (const auto* word : {"NCCL_", "RCCL_", "MPICH_GPU_SUPPORT", "MASTER_ADDR"}) {
       is_training |= subject.script.text.find(word) != std::string::npos;
     }
-    const auto message = fmt::format(
-        "{} gives each task a GPU that the other tasks of the node cannot reach, by a control group for each task "
-        "where the site constrains devices (ConstrainDevices): NCCL and RCCL then lose direct copies between GPUs, or "
-        "fail (cuIpcOpenMemHandle)",
-        option);
-    if (is_training) {
-      finder.add(line, message);
-    } else {
-      finder.add_as(Severity::kNote, line, message);
-    }
+    const auto severity = is_training ? Severity::kWarning : Severity::kNote;
+    finder.add_as(
+        severity, line,
+        fmt::format(
+            "{} gives each task a GPU that the other tasks of the node cannot reach, by a control group for each task "
+            "where the site constrains devices (ConstrainDevices): NCCL and RCCL then lose direct copies between GPUs, "
+            "or "
+            "fail (cuIpcOpenMemHandle)",
+            option));
   }
 }
 

@@ -87,8 +87,7 @@ void check_small_memory(const Subject& subject, Finder& finder) {
 void check_minutes(const Subject& subject, Finder& finder) {
   for (const auto& component : subject.script.components) {
     const auto time = component.value("time");
-    for (const auto* text : {"1:00", "01:00", "2:00", "02:00", "24:00", "48:00", "72:00", "96:00"}) {
-      if (time != text) continue;
+    if (has_word("1:00 01:00 2:00 02:00 24:00 48:00 72:00 96:00", time)) {
       finder.add(component.line_of("time"),
                  fmt::format("--time {} is {}, not hours", time, counted(*parse_minutes(time), "minute")),
                  fmt::format("Write {}:00 for hours, or 0:{} to make clear that minutes are meant.", time, time));
