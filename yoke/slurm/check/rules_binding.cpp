@@ -5,7 +5,6 @@
 #include <set>
 
 #include "yoke/base/cpu_set.h"
-#include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
 #include "yoke/slurm/words/cpu_bind.h"
 

@@ -2,7 +2,6 @@
 // look like.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <set>
 
 #include "yoke/base/text.h"

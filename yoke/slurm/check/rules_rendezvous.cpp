@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
 
 namespace yoke::slurm::check {

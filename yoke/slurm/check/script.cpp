@@ -1,7 +1,5 @@
 #include "yoke/slurm/check/script.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cctype>
 #include <map>

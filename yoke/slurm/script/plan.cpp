@@ -7,10 +7,8 @@
 #include <array>
 #include <cctype>
 
-#include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
-#include "yoke/base/quantity.h"
 #include "yoke/base/shell.h"
 #include "yoke/base/text.h"
 #include "yoke/slurm/words/options.h"
