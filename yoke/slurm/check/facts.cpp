@@ -27,13 +27,9 @@ SiteFacts make_lumi_g() {
   for (const auto& [name, minutes, nodes, is_whole] :
        {std::tuple{"standard-g", 2 * 1440, 1024, true}, {"small-g", 3 * 1440, 4, false}, {"dev-g", 180, 32, false}}) {
     facts.partitions[name] = {.max_minutes = minutes,
-                              .num_nodes = std::nullopt,
                               .max_nodes = nodes,
                               .cpus_per_node = 112,
-                              .memory_mib = std::nullopt,
                               .gpus_per_node = 8,
-                              .gpu_types = {},
-                              .closed_state = {},
                               .has_default_memory = true,
                               .is_whole_node = is_whole};
   }

@@ -158,20 +158,20 @@ std::vector<std::string> hosts_in(const std::string& list) {
   }
 }
 
-const PartitionFacts* partition_of(const Subject& subject, const Request& job) {
+KnownPartition partition_of(const Subject& subject, const Request& job) {
   const auto wanted = job.value("partition");
-  if (job.has("clusters")) return nullptr;
+  if (job.has("clusters") || (job.has("partition") && wanted.empty())) return {};
   for (const auto* site : {subject.site, built_in_facts(wanted, job.value("account"))}) {
     if (site == nullptr) continue;
     for (const auto& [name, partition] : site->partitions) {
-      if (job.has("partition") ? name == wanted : partition.is_default) return &partition;
+      if (wanted.empty() ? partition.is_default : name == wanted) return {site, &partition, name};
     }
   }
-  return nullptr;
+  return {};
 }
 
 bool gets_whole_nodes(const Subject& subject, const Request& job) {
-  const auto* partition = partition_of(subject, job);
+  const auto* partition = partition_of(subject, job).partition;
   if (partition != nullptr && partition->is_whole_node) return true;
   const auto value = job.value("exclusive");  // with these two, other jobs may be on the nodes
   return job.has("exclusive") && value != "user" && value != "mcs";

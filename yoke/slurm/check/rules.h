@@ -152,8 +152,13 @@ std::string launcher_of(const std::vector<OptionWord>& words);
 bool is_small_program(const std::vector<OptionWord>& words);
 /// The hosts of a list; empty if it cannot be read or is the name of a file.
 std::vector<std::string> hosts_in(const std::string& list);
-/// What is known about the partition of a job; null if nothing is.
-const PartitionFacts* partition_of(const Subject& subject, const Request& job);
+/// What is known about the partition of a job; nulls if nothing is.
+struct KnownPartition {
+  const SiteFacts* site = nullptr;
+  const PartitionFacts* partition = nullptr;
+  std::string name;
+};
+KnownPartition partition_of(const Subject& subject, const Request& job);
 /// Whether a job gets its nodes as a whole, with all of their CPUs and GPUs: by --exclusive, or by its partition.
 bool gets_whole_nodes(const Subject& subject, const Request& job);
 /// Whether the shell of the script itself replaces $NAME or ${NAME...} in `word`.

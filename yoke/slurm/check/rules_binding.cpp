@@ -1,5 +1,6 @@
 // Rules about CPUs of tasks: masks, maps, and whether they are near the task's GPU.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
@@ -49,8 +50,7 @@ void for_each_list(
 
 const SiteFacts* gpu_facts(const Subject& subject) {
   const auto& job = subject.script.job();
-  const auto* facts = built_in_facts(job.value("partition"), job.value("account"));
-  return facts;
+  return built_in_facts(job.value("partition"), job.value("account"));
 }
 
 /// Calls `visit` for each --cpu-bind of srun whose value is known.
@@ -156,11 +156,11 @@ void check_mask_reserved(const Subject& subject, Finder& finder) {
   });
 }
 
-/// Whether tasks choose the GPU of their local rank, or see all GPUs.
+/// Whether tasks choose the GPU of their local rank, or have the GPUs in order.
 bool chooses_by_rank(const Script& script) {
-  return script.text.find("_VISIBLE_DEVICES=\\$SLURM_LOCALID") != std::string::npos ||
-         script.text.find("_VISIBLE_DEVICES=$SLURM_LOCALID") != std::string::npos ||
-         script.text.find("SLURM_LOCALID") != std::string::npos || script.text.find("LOCAL_RANK") != std::string::npos;
+  return script.text.find("SLURM_LOCALID") != std::string::npos ||
+         script.text.find("LOCAL_RANK") != std::string::npos ||
+         script.text.find("map_gpu:0,1,2,3,4,5,6,7") != std::string::npos;
 }
 
 void check_mask_far(const Subject& subject, Finder& finder) {
@@ -168,21 +168,18 @@ void check_mask_far(const Subject& subject, Finder& finder) {
   if (facts == nullptr) return;
   for_each_list(subject, [&](const BindList& list, const Request& /*request*/, const Layout& layout) {
     if (layout.ntasks_per_node != static_cast<int64_t>(facts->gpu_cpus.size()) ||
-        list.tasks.size() != facts->gpu_cpus.size())
+        list.tasks.size() != facts->gpu_cpus.size() || !chooses_by_rank(subject.script)) {
       return;
-    if (!chooses_by_rank(subject.script) && subject.script.text.find("map_gpu:0,1,2,3,4,5,6,7") == std::string::npos)
-      return;
-    std::vector<std::string> wrong;
+    }
+    std::vector<size_t> wrong;
     for (size_t i = 0; i < list.tasks.size(); ++i) {
-      if (list.tasks[i] && !list.tasks[i]->is_subset_of(facts->gpu_cpus[i])) wrong.push_back(std::to_string(i));
+      if (list.tasks[i] && !list.tasks[i]->is_subset_of(facts->gpu_cpus[i])) wrong.push_back(i);
     }
     if (wrong.empty()) return;
-    std::string names;
-    for (const auto& one : wrong) names += (names.empty() ? "" : ", ") + one;
     finder.add(
         list.line,
         fmt::format("the CPUs of local rank{} {} are not on the NUMA node of the GPU with the same number",
-                    wrong.size() == 1 ? "" : "s", names),
+                    wrong.size() == 1 ? "" : "s", fmt::join(wrong, ", ")),
         list.is_mask
             ? "On LUMI-G: mask_cpu:fe000000000000,fe00000000000000,fe0000,fe000000,fe,fe00,fe00000000,fe0000000000"
             : "On LUMI-G: map_cpu:49,57,17,25,1,9,33,41");

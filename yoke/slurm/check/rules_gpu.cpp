@@ -311,7 +311,7 @@ void check_one_cpu(const Subject& subject, Finder& finder) {
                              "cores-per-socket", "extra-node-info", "hint", "threads-per-core"}) {
     if (job.has(option)) return;
   }
-  const auto* partition = partition_of(subject, job);
+  const auto* partition = partition_of(subject, job).partition;
   if (partition != nullptr && (partition->is_whole_node || partition->has_default_cpus)) return;
   const auto layout = layout_of(job);
   const auto tasks = layout.ntasks_per_node, gpus = layout.gpus_per_node;

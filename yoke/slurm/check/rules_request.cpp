@@ -66,12 +66,7 @@ void check_tasks_ignored(const Subject& subject, Finder& finder) {
                fmt::format("srun ignores --ntasks-per-node {} with {} tasks on {}, and only warns", *per_node, *ntasks,
                            counted(*nodes, "node")));
   };
-  if (subject.program == kSrun)
-    judge(subject.script.job(), {.nodes = subject.script.job().nodes(),
-                                 .ntasks = {},
-                                 .ntasks_per_node = {},
-                                 .cpus_per_task = {},
-                                 .gpus_per_node = {}});
+  if (subject.program == kSrun) judge(subject.script.job(), {.nodes = subject.script.job().nodes()});
   for (const auto& step : steps_of(subject)) judge(step.request, step.layout);
   const auto& job = subject.script.job();
   const auto whole = layout_of(job);

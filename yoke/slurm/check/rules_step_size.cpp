@@ -46,7 +46,7 @@ int64_t tasks_of(const Script& script, const Request& step, const Layout& whole)
 void find_missing_gpus(const Subject& subject, const Step& step, const Layout& whole, Finder& finder) {
   const auto& job = subject.script.job();
   const auto& request = step.request;
-  const auto* partition = partition_of(subject, job);
+  const auto* partition = partition_of(subject, job).partition;
   if (gets_whole_nodes(subject, job) || job.has_unknown() || request.has_unknown()) return;
   const auto line = step.command->words.front().line;
   const auto total = request.gpus("gpus"), per_node = request.gpus_per_node(), per_task = request.gpus("gpus-per-task");
@@ -98,7 +98,7 @@ void find_missing_cpus(const Subject& subject, const Step& step, const Layout& w
                              "ntasks-per-core", "ntasks-per-gpu", "extra-node-info"}) {
     if (job.has(option) || (std::string_view(option) != "exclusive" && request.has(option))) return;
   }
-  const auto* partition = partition_of(subject, job);
+  const auto* partition = partition_of(subject, job).partition;
   if (job.asks_for_gpus() || job.has_unknown() || (partition != nullptr && partition->is_whole_node)) return;
   const bool is_counted = job.has("ntasks") || job.has("ntasks-per-node") || job.has("cpus-per-task");
   if ((!is_counted && !asks_for_part_of_node(subject, job)) || !whole.ntasks) return;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <set>
 
 #include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
@@ -118,8 +119,7 @@ bool is_secret_name(std::string_view text) {
                           "_ACCESS_TOKEN", "_PRIVATE_KEY", "_APIKEY"}) {
     if (name.ends_with(end)) return true;
   }
-  return name == "PASSWORD" || name == "PASSWD" || name == "TOKEN" || name == "API_KEY" || name == "SECRET" ||
-         name == "APIKEY" || name == "PGPASSWORD";
+  return has_word("PASSWORD PASSWD TOKEN API_KEY SECRET APIKEY PGPASSWORD", name);
 }
 
 /// Tokens that show what they are: GitHub, Hugging Face, OpenAI, AWS, GitLab, Slack.
@@ -189,17 +189,12 @@ bool has_bearer(std::string_view line) {
 }
 
 void check_secrets(const Subject& subject, Finder& finder) {
-  const auto tell = [&](int64_t line, const std::string& what) {
-    finder.add(line, fmt::format("{} is written in the script, which Slurm stores, and which administrators and "
-                                 "coordinators of the account can "
-                                 "read (scontrol write batch_script, sacct -B)",
-                                 what));
-  };
-  std::vector<int64_t> told;
+  std::set<int64_t> told;
   const auto once = [&](int64_t line, const std::string& what) {
-    if (std::find(told.begin(), told.end(), line) != told.end()) return;
-    told.push_back(line);
-    tell(line, what);
+    if (!told.insert(line).second) return;
+    finder.add(line, fmt::format("{} is written in the script, which Slurm stores, and which administrators and "
+                                 "coordinators of the account can read (scontrol write batch_script, sacct -B)",
+                                 what));
   };
   for (const auto& command : subject.script.shell.commands) {
     for (const auto& assignment : command.assignments) {

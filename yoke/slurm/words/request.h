@@ -73,7 +73,7 @@ class Request {
 
 /// What is known about the tasks of a job, or of a step within a job.
 struct Layout {
-  std::optional<int64_t> nodes, ntasks, ntasks_per_node, cpus_per_task, gpus_per_node;
+  std::optional<int64_t> nodes = {}, ntasks = {}, ntasks_per_node = {}, cpus_per_task = {}, gpus_per_node = {};
 };
 Layout layout_of(const Request& job);
 Layout layout_of(const Request& step, const Layout& job);
