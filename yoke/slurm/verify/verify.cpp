@@ -172,8 +172,7 @@ class Judge {
     std::ranges::sort(isolated, {}, &TaskSeen::rank);
     add(isolated,
         "cannot open the devices of the other ranks, because each task has a control group of its own; NCCL and RCCL "
-        "then "
-        "cannot share memory between the GPUs of a node (IPC), and copy through the host",
+        "then cannot share memory between the GPUs of a node (IPC), and copy through the host",
         "ask by --gpus-per-node instead of --gpus-per-task, and add --gpu-bind=none; programs choose by LOCAL_RANK");
   }
 
