@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <map>
 #include <string_view>
@@ -79,35 +78,29 @@ std::vector<VerifyFinding> judge_list(std::string_view list, bool is_mask, const
     entries.insert(entries.end(), static_cast<size_t>(std::min(repeat, kMostTasks)), *cpus);
   }
   if (entries.empty()) return {};
-  std::vector<int64_t> sharing;
-  CpuSet shared;
+  CpuSet sharing, shared;
   const auto of_task = [&](int64_t task) { return entries[static_cast<size_t>(task) % entries.size()]; };
   per_node = std::min(per_node, kMostTasks);
   for (int64_t task = 0; task < per_node; ++task) {
-    bool shares = false;
     for (int64_t other = 0; other < per_node; ++other) {
       if (other == task || !of_task(other).intersects(of_task(task))) continue;
-      shares = true;
+      sharing.add(task);
       shared |= of_task(other) & of_task(task);
     }
-    if (shares) sharing.push_back(task);
   }
   if (sharing.empty()) return {};
-  CpuSet tasks;
-  for (const auto task : sharing) tasks.add(task);
   return {{{},
            fmt::format("with --cpu-bind={}, the tasks {} of a node share the CPU{} {}", printable(bind),
-                       tasks.to_list(), shared.size() == 1 ? "" : "s", shared.to_list()),
+                       sharing.to_list(), shared.size() == 1 ? "" : "s", shared.to_list()),
            "give each task of a node CPUs of its own; a list that is too short begins again"}};
 }
 
 /// Source  slurm_verify_cpu_bind() in src/common/proc_args.c of Slurm 22.05.
 std::vector<VerifyFinding> judge_bind(std::string_view text, int64_t per_node) {
   const auto bind = lower_case(text);
-  constexpr std::array<std::string_view, 15> kWords = {"",     "none",    "no",     "n",     "rank",
-                                                       "core", "sockets", "socket", "cores", "rank_ldom",
-                                                       "ldom", "threads", "thread", "ldoms", "one_thread"};
-  if (std::ranges::find(kWords, bind) != kWords.end()) return {};
+  constexpr std::string_view kWords =
+      "none no n rank core sockets socket cores rank_ldom ldom threads thread ldoms one_thread";
+  if (bind.empty() || check::has_word(kWords, bind)) return {};
   for (const std::string_view kind : {"map_cpu:", "mask_cpu:", "map_ldom:", "mask_ldom:"}) {
     if (!bind.starts_with(kind) || bind.size() == kind.size()) continue;
     if (kind.ends_with("ldom:")) return {};
