@@ -101,9 +101,8 @@ nlohmann::ordered_json to_sarif(const std::vector<FileFindings>& files, std::str
 }
 
 bool has_problems(const std::vector<FileFindings>& files) {
-  return std::any_of(files.begin(), files.end(), [](const FileFindings& one) {
-    return std::any_of(one.findings.begin(), one.findings.end(),
-                       [](const Finding& f) { return f.severity != Severity::kNote; });
+  return std::ranges::any_of(files, [](const FileFindings& one) {
+    return std::ranges::any_of(one.findings, [](const Finding& f) { return f.severity != Severity::kNote; });
   });
 }
 

@@ -44,7 +44,7 @@ std::vector<Rule> all_rules() {
 
 const Rule* find_rule(std::string_view id) {
   static const auto kRules = all_rules();
-  const auto found = std::find_if(kRules.begin(), kRules.end(), [&](const Rule& rule) { return rule.id == id; });
+  const auto found = std::ranges::find_if(kRules, [&](const Rule& rule) { return rule.id == id; });
   return found == kRules.end() ? nullptr : &*found;
 }
 
@@ -75,8 +75,7 @@ std::vector<Finding> check(const Subject& subject) {
                           .edits = hit.edits});
     }
   }
-  std::stable_sort(findings.begin(), findings.end(),
-                   [](const Finding& a, const Finding& b) { return a.line < b.line; });
+  std::ranges::stable_sort(findings, [](const Finding& a, const Finding& b) { return a.line < b.line; });
   return findings;
 }
 
@@ -116,7 +115,7 @@ std::optional<OptionWord> program_option(const std::vector<OptionWord>& words, s
     const auto begin = text.find_first_not_of('-'), equals = text.find('=');
     if (begin == 0 || begin >= equals) continue;
     auto option = text.substr(begin, equals - begin);
-    std::replace(option.begin(), option.end(), '_', '-');
+    std::ranges::replace(option, '_', '-');
     if (option != name) continue;
     if (equals == text.npos && i + 1 < words.size()) return words[i + 1];
     if (equals == text.npos) continue;
@@ -209,7 +208,7 @@ std::vector<Assignment> assignments_of(const Script& script) {
 
 bool assigns(const Script& script, std::string_view name) {
   const auto& assigned = script.shell.assigned;
-  return std::find(assigned.begin(), assigned.end(), name) != assigned.end();
+  return std::ranges::find(assigned, name) != assigned.end();
 }
 
 }  // namespace yoke::slurm::check

@@ -93,7 +93,7 @@ void check_bind_words(const Subject& subject, Finder& finder) {
 
 void check_rank_bind(const Subject& subject, Finder& finder) {
   for_each_bind(subject, [&](const CpuBind& bind, const std::string& /*value*/, int64_t line) {
-    if (std::find(bind.kinds.begin(), bind.kinds.end(), "rank") == bind.kinds.end()) return;
+    if (std::ranges::find(bind.kinds, std::string_view("rank")) == bind.kinds.end()) return;
     finder.add(line, "--cpu-bind=rank does not exist since Slurm 24.11");
   });
 }
@@ -103,9 +103,9 @@ void check_mask_count(const Subject& subject, Finder& finder) {
     const auto count = static_cast<int64_t>(list.tasks.size());
     if (!layout.ntasks_per_node || count == 0) return;
     const auto sharing = (*layout.ntasks_per_node + count - 1) / count;
-    const bool is_meant = *layout.ntasks_per_node % count == 0 &&
-                          std::all_of(list.tasks.begin(), list.tasks.end(),
-                                      [&](const auto& cpus) { return cpus && cpus->size() >= sharing; });
+    const bool is_meant =
+        *layout.ntasks_per_node % count == 0 &&
+        std::ranges::all_of(list.tasks, [&](const auto& cpus) { return cpus && cpus->size() >= sharing; });
     if (count < *layout.ntasks_per_node && is_meant) {
       finder.add_as(Severity::kNote, list.line,
                     fmt::format("{} tasks of a node share each entry of --cpu-bind", sharing));

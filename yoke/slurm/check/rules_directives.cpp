@@ -60,7 +60,7 @@ class Comments {
  public:
   explicit Comments(const Script& script) : script_(script) {
     const auto& lines = script.lines;
-    num_complete_ = std::find_if_not(lines.begin(), lines.end(), is_complete_line) - lines.begin();
+    num_complete_ = std::ranges::find_if_not(lines, is_complete_line) - lines.begin();
   }
   bool are_sure(int64_t line) const {
     if (line <= script_.first_command_line || script_.first_command_line == 0) return true;
@@ -230,9 +230,8 @@ bool is_short_with_equals(const Subject& subject, const GivenOption& given) {
   if (given.line >= 1 && given.line <= std::ssize(lines)) {
     return lines[static_cast<size_t>(given.line - 1)].find(text) != std::string::npos;
   }
-  return std::any_of(subject.script.commands.begin(), subject.script.commands.end(), [&](const Command& command) {
-    return std::any_of(command.words.begin(), command.words.end(),
-                       [&](const OptionWord& word) { return word.text.starts_with(text); });
+  return std::ranges::any_of(subject.script.commands, [&](const Command& command) {
+    return std::ranges::any_of(command.words, [&](const OptionWord& word) { return word.text.starts_with(text); });
   });
 }
 

@@ -92,8 +92,8 @@ bool tests_for_gpus(const Script& script, std::string_view variable) {
   const auto is_other = [&](const VariableUse& use) {
     return use.name != variable && use.name.starts_with("SLURM_GPUS");
   };
-  if (std::any_of(uses.begin(), uses.end(), is_other)) return false;
-  return std::any_of(script.commands.begin(), script.commands.end(), [&](const Command& command) {
+  if (std::ranges::any_of(uses, is_other)) return false;
+  return std::ranges::any_of(script.commands, [&](const Command& command) {
     if (command.name != "[" && command.name != "[[" && command.name != "test") return false;
     for (size_t i = 1; i + 1 < command.words.size(); ++i) {
       const auto& sign = command.words[i].text;
@@ -110,8 +110,8 @@ void check_not_set(const Subject& subject, Finder& finder) {
     if (assigns(script, one.variable)) continue;
     const auto options = words_of(one.options);
     const bool is_given = std::ranges::any_of(options, [&](auto option) { return script.job().has(option); });
-    const auto use = std::find_if(script.shell.uses.begin(), script.shell.uses.end(),
-                                  [&](const VariableUse& u) { return u.name == one.variable && !u.has_default; });
+    const auto use = std::ranges::find_if(
+        script.shell.uses, [&](const VariableUse& u) { return u.name == one.variable && !u.has_default; });
     if (use == script.shell.uses.end()) continue;
     if (is_given && one.variable == "SLURM_GPUS_PER_TASK" &&
         (!subject.version || *subject.version >= kNoGpusPerTaskVariable)) {
@@ -130,23 +130,22 @@ void check_not_set(const Subject& subject, Finder& finder) {
       continue;
     }
     // Scripts that test it know that it may be unset.
-    const bool is_tested = std::any_of(script.shell.uses.begin(), script.shell.uses.end(),
-                                       [&](const VariableUse& u) { return u.name == one.variable && u.has_default; }) ||
-                           std::any_of(script.commands.begin(), script.commands.end(), [&](const Command& command) {
-                             return (command.name == "[" || command.name == "[[" || command.name == "test") &&
-                                    std::any_of(command.words.begin(), command.words.end(), [&](const OptionWord& w) {
-                                      return w.text.find(one.variable) != w.text.npos;
-                                    });
-                           });
+    const bool is_tested =
+        std::ranges::any_of(script.shell.uses,
+                            [&](const VariableUse& u) { return u.name == one.variable && u.has_default; }) ||
+        std::ranges::any_of(script.commands, [&](const Command& command) {
+          return (command.name == "[" || command.name == "[[" || command.name == "test") &&
+                 std::ranges::any_of(command.words,
+                                     [&](const OptionWord& w) { return w.text.find(one.variable) != w.text.npos; });
+        });
     if (is_tested) continue;
     const bool is_array = one.variable.starts_with("SLURM_ARRAY");
     const auto message = fmt::format("${} is empty, because --{} is not given{}", one.variable, options[0],
                                      is_array ? " here (it may be on the command line of sbatch)" : "");
     const auto fix = fmt::format("Add #SBATCH --{}=..., or write ${{{}:-1}}.", options[0], one.variable);
     // A line that only prints it does no harm.
-    const bool is_printed = std::all_of(script.shell.uses.begin(), script.shell.uses.end(), [&](const VariableUse& u) {
-      return u.name != one.variable ||
-             std::any_of(script.commands.begin(), script.commands.end(), [&](const Command& command) {
+    const bool is_printed = std::ranges::all_of(script.shell.uses, [&](const VariableUse& u) {
+      return u.name != one.variable || std::ranges::any_of(script.commands, [&](const Command& command) {
                return (command.name == "echo" || command.name == "printf") && command.words.front().line == u.line;
              });
     });
@@ -196,15 +195,14 @@ constexpr std::string_view kExported =
 bool is_exported_to(const Request& job, std::string_view name) {
   const auto value = job.value("export");
   const auto parts = split(value, ',');
-  return std::any_of(parts.begin(), parts.end(),
-                     [&](std::string_view part) { return part.substr(0, part.find('=')) == name; });
+  return std::ranges::any_of(parts, [&](std::string_view part) { return part.substr(0, part.find('=')) == name; });
 }
 
 void check_undefined(const Subject& subject, Finder& finder) {
   const auto& script = subject.script;
   if (subject.is_command_line || !script.is_shell || script.shell.has_source || script.job().has("export-file")) return;
-  const bool is_strict = std::any_of(script.commands.begin(), script.commands.end(), [](const Command& command) {
-    return command.name == "set" && std::any_of(command.words.begin(), command.words.end(), [](const OptionWord& word) {
+  const bool is_strict = std::ranges::any_of(script.commands, [](const Command& command) {
+    return command.name == "set" && std::ranges::any_of(command.words, [](const OptionWord& word) {
              return word.text == "nounset" || (word.text.size() > 1 && word.text[0] == '-' && word.text[1] != '-' &&
                                                word.text.find('u') != word.text.npos);
            });
@@ -229,7 +227,7 @@ void check_undefined(const Subject& subject, Finder& finder) {
     const bool differs_by_number = !nearest.empty() && nearest.size() == name.size() &&
                                    std::isdigit(static_cast<unsigned char>(nearest.back())) != 0;
     const bool is_lower =
-        std::none_of(name.begin(), name.end(), [](char c) { return std::isupper(static_cast<unsigned char>(c)) != 0; });
+        std::ranges::none_of(name, [](char c) { return std::isupper(static_cast<unsigned char>(c)) != 0; });
     if (!nearest.empty() && !differs_by_number) {
       finder.add(use.line,
                  fmt::format("${} is not set in the script, but {} is: is that what is meant?", name, nearest));
@@ -250,9 +248,9 @@ void check_undefined(const Subject& subject, Finder& finder) {
 
 /// Whether srun starts the script itself, so that its tasks read it too.
 bool starts_itself(const Script& script) {
-  return std::any_of(script.commands.begin(), script.commands.end(), [&](const Command& command) {
+  return std::ranges::any_of(script.commands, [&](const Command& command) {
     const auto words = command.name == "srun" ? program_words(command) : std::vector<OptionWord>{};
-    return std::any_of(words.begin(), words.end(), [&](const OptionWord& word) {
+    return std::ranges::any_of(words, [&](const OptionWord& word) {
       if (word.is_known()) return !script.path.empty() && word.text == script.path;
       return word.text == "$0" || word.text == "${0}" || word.text.starts_with("$BASH_SOURCE") ||
              word.text.starts_with("${BASH_SOURCE");
@@ -274,7 +272,7 @@ void find_rank_in_variable(const Subject& subject, const Step& step, Finder& fin
     if (command.is_in_function || command.is_in_substitution || command.subshell > 0) continue;
     for (const auto& assignment : command.assignments) {
       const auto is_used = [&](const OptionWord& word) { return mentions_variable(word, assignment.name); };
-      if (is_rank_name(assignment.name) || std::none_of(words.begin(), words.end(), is_used)) continue;
+      if (is_rank_name(assignment.name) || std::ranges::none_of(words, is_used)) continue;
       for (const auto* variable : {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"}) {
         if (!mentions_variable(assignment.value, variable)) continue;
         if (std::string_view(variable) == "SLURM_NODEID" && step.layout.nodes == 1) continue;
@@ -371,8 +369,8 @@ void check_threads(const Subject& subject, Finder& finder) {
   const auto& job = subject.script.job();
   if (!layout.cpus_per_task) return;
   auto cpus = *layout.cpus_per_task;
-  const bool has_tasks = std::any_of(subject.script.commands.begin(), subject.script.commands.end(),
-                                     [](const Command& c) { return c.name == "srun" || c.name.starts_with("mpi"); });
+  const bool has_tasks = std::ranges::any_of(
+      subject.script.commands, [](const Command& c) { return c.name == "srun" || c.name.starts_with("mpi"); });
   if (!has_tasks) {  // the batch script has the CPUs of all tasks of its node
     if (!layout.ntasks_per_node || gets_whole_nodes(subject, job)) return;
     cpus *= *layout.ntasks_per_node;
@@ -427,10 +425,10 @@ void check_export(const Subject& subject, Finder& finder) {
   if (given == nullptr || !given->is_known || assigns(subject.script, "SLURM_EXPORT_ENV")) return;
   const auto value = upper_case(given->value);  // Slurm ignores the case of the words
   const auto parts = split(value, ',');
-  if (std::find(parts.begin(), parts.end(), "ALL") != parts.end()) return;
+  if (std::ranges::find(parts, std::string_view("ALL")) != parts.end()) return;
   const auto steps = steps_of(subject);
-  const bool all_export = !steps.empty() && std::all_of(steps.begin(), steps.end(),
-                                                        [](const Step& step) { return step.request.has("export"); });
+  const bool all_export =
+      !steps.empty() && std::ranges::all_of(steps, [](const Step& step) { return step.request.has("export"); });
   if (all_export || (value == "NIL" && steps.empty())) return;
   if (value.empty()) {
     finder.add(job.line_of("export"),

@@ -38,7 +38,7 @@ void check_translated(const Subject& subject, Finder& finder) {
       for (const auto line : lines) {
         const auto words = words_of(subject.script.lines[static_cast<size_t>(line - 1)]);
         for (size_t i = 1; i + 1 < words.size(); ++i) {
-          if (words[i] != "-W" || std::count(words[i + 1].begin(), words[i + 1].end(), ':') != 1) continue;
+          if (words[i] != "-W" || std::ranges::count(words[i + 1], ':') != 1) continue;
           finder.add(
               line,
               fmt::format("sbatch reads -W {} as minutes and seconds; for LSF it is hours and minutes", words[i + 1]),
@@ -169,9 +169,8 @@ void check_wrap(const Subject& subject, Finder& finder) {
     if (command.name != "sbatch" || command.options.has_unknown) continue;
     const auto words = program_words(command);
     const auto& given = command.options.given;
-    const bool wraps = std::any_of(given.begin(), given.end(), [](const GivenOption& option) {
-      return std::string_view(option.spec->name) == "wrap";
-    });
+    const bool wraps = std::ranges::any_of(
+        given, [](const GivenOption& option) { return std::string_view(option.spec->name) == "wrap"; });
     if (!wraps || words.empty()) continue;
     finder.add(words.front().line, fmt::format("sbatch refuses {} after --wrap: Script arguments not permitted with "
                                                "--wrap option",

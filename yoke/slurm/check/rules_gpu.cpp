@@ -260,12 +260,12 @@ void check_rocr_hip(const Subject& subject, Finder& finder) {
 /// Whether one command of the script alone uses GPUs: a launcher in the foreground, once.
 bool has_only_one_launcher(const Script& script) {
   const auto& commands = script.commands;
-  const auto num_works = std::count_if(commands.begin(), commands.end(), is_work);
+  const auto num_works = std::ranges::count_if(commands, is_work);
   const auto is_hidden = [](const Command& command) {
     return is_work(command) &&
            (command.shell->is_background || command.shell->is_in_loop || command.shell->is_in_function);
   };
-  return num_works == 1 && std::none_of(commands.begin(), commands.end(), is_hidden) &&
+  return num_works == 1 && std::ranges::none_of(commands, is_hidden) &&
          script.text.find("_VISIBLE_DEVICES") == std::string::npos;
 }
 

@@ -140,7 +140,7 @@ void check_gres_differs(const Subject& subject, Finder& finder) {
     const auto steps = is_step ? std::vector<Step>{} : steps_of(subject);
     // srun reads SLURM_GPUS_PER_NODE unless it is told otherwise.
     const bool is_refused = *gres < *per_node && !assigns(subject.script, "SLURM_GPUS_PER_NODE") &&
-                            std::any_of(steps.begin(), steps.end(), [](const Step& step) {
+                            std::ranges::any_of(steps, [](const Step& step) {
                               const auto& own = step.request;
                               return !own.has("gpus-per-node") && !own.has("gres") && !own.has_unknown();
                             });

@@ -29,7 +29,7 @@ void check_standalone(const Subject& subject, Finder& finder) {
                                  const Layout& layout, bool is_step) {
     const auto nodes = layout.nodes;
     const auto is_standalone =
-        std::find_if(words.begin(), words.end(), [](const OptionWord& word) { return word.text == "--standalone"; });
+        std::ranges::find_if(words, [](const OptionWord& word) { return word.text == "--standalone"; });
     if (is_standalone == words.end()) return;
     const auto asked = program_option(words, "nnodes");
     const int64_t count = asked && asked->is_known() ? parse_count(asked->text).value_or(0) : 0;
@@ -59,7 +59,7 @@ void check_nnodes(const Subject& subject, Finder& finder) {
     const auto is_one_of_many = [&](const Step& step) {
       return step.is_background || step.is_in_loop || step.request.has("relative") || step.request.has("nodelist");
     };
-    if (std::any_of(steps.begin(), steps.end(), is_one_of_many)) return;
+    if (std::ranges::any_of(steps, is_one_of_many)) return;
     const auto shown = fmt::format("{}", counted(*nodes, "node"));
     finder.add(given->line, *count > *nodes
                                 ? fmt::format("{} waits for {} nodes, but runs on {}", launcher, *count, shown)
@@ -69,8 +69,8 @@ void check_nnodes(const Subject& subject, Finder& finder) {
 }
 
 bool starts_launcher(const Script& script) {
-  return std::any_of(script.commands.begin(), script.commands.end(),
-                     [](const Command& command) { return !launcher_of(command.words).empty(); });
+  return std::ranges::any_of(script.commands,
+                             [](const Command& command) { return !launcher_of(command.words).empty(); });
 }
 
 void check_world_size(const Subject& subject, Finder& finder) {
@@ -79,7 +79,7 @@ void check_world_size(const Subject& subject, Finder& finder) {
   auto steps = steps_of(subject);
   std::erase_if(steps, [](const Step& step) { return is_small_program(program_words(*step.command)); });
   // "${step[@]}" may be a step too.
-  const bool may_start_more = std::any_of(script.commands.begin(), script.commands.end(), [](const Command& command) {
+  const bool may_start_more = std::ranges::any_of(script.commands, [](const Command& command) {
     return !command.words.front().is_known() && command.words.front().text.starts_with("$");
   });
   if (steps.empty() || may_start_more) return;
@@ -87,7 +87,7 @@ void check_world_size(const Subject& subject, Finder& finder) {
     const auto size = assignment.name == "WORLD_SIZE" ? parse_count(assignment.value.text) : std::nullopt;
     if (!size) continue;
     // A task may start a process for each GPU of its node itself (torch.multiprocessing.spawn).
-    const bool is_right = std::any_of(steps.begin(), steps.end(), [&](const Step& step) {
+    const bool is_right = std::ranges::any_of(steps, [&](const Step& step) {
       const auto& layout = step.layout;
       return !layout.ntasks || *layout.ntasks == *size ||
              (layout.nodes && layout.gpus_per_node && *layout.nodes * *layout.gpus_per_node == *size);

@@ -24,9 +24,9 @@ void check_no_rendezvous(const Subject& subject, Finder& finder) {
     const auto words = program_words(*step.command);
     const auto launcher = launcher_of(words);
     if (!is_torchrun(launcher) || step.layout.nodes.value_or(1) < 2 || step.is_background || step.is_in_loop) continue;
-    if (std::any_of(words.begin(), words.end(), may_hold_options)) continue;
+    if (std::ranges::any_of(words, may_hold_options)) continue;
     const auto is_standalone = [](const OptionWord& word) { return word.text == "--standalone"; };
-    if (std::any_of(words.begin(), words.end(), is_standalone)) continue;  // has a rule of its own
+    if (std::ranges::any_of(words, is_standalone)) continue;  // has a rule of its own
     const auto line = step.command->words.front().line;
     const auto nodes = program_option(words, "nnodes");
     if (!nodes) {

@@ -76,7 +76,7 @@ void check_trap_waits(const Subject& subject, Finder& finder) {
 
 /// Whether the script sets a trap for `signal`, also as one of several.
 bool has_trap_for(const Script& script, const std::string& signal) {
-  return std::any_of(script.commands.begin(), script.commands.end(), [&](const Command& command) {
+  return std::ranges::any_of(script.commands, [&](const Command& command) {
     return command.name == "trap" && command.words.size() > 2 &&
            std::any_of(command.words.begin() + 2, command.words.end(),
                        [&](const OptionWord& word) { return !word.is_known() || signal_of(word.text) == signal; });
@@ -96,12 +96,11 @@ bool prepares_environment(const ShellCommand& command) {
 /// Whether something that is not seen here may set a trap or start steps: another script, or a program that replaces
 /// the shell.
 bool hides_something(const Script& script) {
-  return !script.is_shell ||
-         std::any_of(script.shell.commands.begin(), script.shell.commands.end(), [](const ShellCommand& command) {
-           const auto name = command.name();
-           if (name == "exec") return command.words.size() > 1;
-           return (name == "source" || name == "." || name == "eval") && !prepares_environment(command);
-         });
+  return !script.is_shell || std::ranges::any_of(script.shell.commands, [](const ShellCommand& command) {
+    const auto name = command.name();
+    if (name == "exec") return command.words.size() > 1;
+    return (name == "source" || name == "." || name == "eval") && !prepares_environment(command);
+  });
 }
 
 void check_signal_kills(const Subject& subject, Finder& finder) {

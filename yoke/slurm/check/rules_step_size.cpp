@@ -157,9 +157,8 @@ void find_missing_nodes(const Subject& subject, const Step& step, const std::vec
   if (request.has_unknown() || (request.has("ntasks") && !tasks)) return;
   const auto line = step.command->words.front().line;
   if (const auto excluded = hosts_in(request.value("exclude")); !hosts.empty() && !excluded.empty()) {
-    const auto left = std::count_if(hosts.begin(), hosts.end(), [&](const std::string& host) {
-      return std::find(excluded.begin(), excluded.end(), host) == excluded.end();
-    });
+    const auto left = std::ranges::count_if(
+        hosts, [&](const std::string& host) { return std::ranges::find(excluded, host) == excluded.end(); });
     if (left == 0 || (needed && left < *needed)) {
       finder.add(line, fmt::format("--exclude {} leaves {} of the job's nodes, but the step needs {}; srun refuses it",
                                    request.value("exclude"), left, needed.value_or(1)));
@@ -186,8 +185,8 @@ void find_missing_components(const Subject& subject, Finder& finder) {
     const Request request(command.options);
     if (request.has("jobid") || request.has_unknown()) continue;
     const auto line = command.words.front().line;
-    const auto parts = 1 + std::count_if(command.words.begin(), command.words.end(),
-                                         [](const OptionWord& word) { return word.text == ":"; });
+    const auto parts =
+        1 + std::ranges::count_if(command.words, [](const OptionWord& word) { return word.text == ":"; });
     const auto group = request.value(request.has("het-group") ? "het-group" : "pack-group");
     const auto count = static_cast<int64_t>(script.components.size());
     if (const auto largest = group.empty() ? std::nullopt : largest_component(group);

@@ -41,9 +41,7 @@ void check_missing_srun(const Subject& subject, Finder& finder) {
   const auto layout = layout_of(script.job());
   const auto ntasks = layout.ntasks.value_or(layout.nodes.value_or(1));
   if (ntasks <= 1 || mentions_starter(script)) return;
-  if (std::any_of(script.commands.begin(), script.commands.end(),
-                  [](const Command& c) { return is_parallel_starter(c.name); }))
-    return;
+  if (std::ranges::any_of(script.commands, [](const Command& c) { return is_parallel_starter(c.name); })) return;
   for (const auto& command : script.commands) {
     if (command.shell->is_in_substitution || command.shell->is_in_function || command.words.empty()) continue;
     const auto& first = command.words[0].text;
@@ -80,7 +78,7 @@ void check_launcher_once(const Subject& subject, Finder& finder) {
     const auto starts_others = [](const OptionWord& word) {  // DeepSpeed then reaches the other nodes by ssh
       return word.text.starts_with("--deepspeed_hostfile") || word.text.starts_with("--deepspeed_multinode_launcher");
     };
-    if (std::any_of(command.words.begin(), command.words.end(), starts_others)) continue;
+    if (std::ranges::any_of(command.words, starts_others)) continue;
     const auto given = program_option(command.words, launcher == "accelerate launch" ? "num-machines" : "nnodes");
     const bool is_single = program_option(command.words, "standalone").has_value() || !given || given->text == "1";
     finder.add(command.words[0].line,
@@ -135,9 +133,9 @@ void check_srun_script_options(const Subject& subject, Finder& finder) {
     const auto words = program_words(command);
     if (words.empty() && !command.options.has_unknown && command.shell->redirections.empty() &&
         command.options.problems.empty()) {
-      const bool asks_help = std::any_of(
-          command.options.given.begin(), command.options.given.end(),
-          [](const GivenOption& given) { return has_word("help version usage pty interactive", given.spec->name); });
+      const bool asks_help = std::ranges::any_of(command.options.given, [](const GivenOption& given) {
+        return has_word("help version usage pty interactive", given.spec->name);
+      });
       if (!asks_help) finder.add(command.words.front().line, "srun has no program to start");
     }
   }
@@ -161,7 +159,7 @@ void check_step_nodes(const Subject& subject, Finder& finder) {
     find_missing_nodes(subject, step, knows_all ? has : std::vector<std::string>{}, finder);
     const auto asked = hosts_in(step.request.value("nodelist"));
     for (const auto& host : asked) {
-      if (!knows_all || std::find(has.begin(), has.end(), host) != has.end()) continue;
+      if (!knows_all || std::ranges::find(has, host) != has.end()) continue;
       finder.add(
           step.request.line_of("nodelist"),
           fmt::format("the step asks for node {}, but the job has {}; srun says: Requested node configuration is "
@@ -315,20 +313,18 @@ void check_no_wait(const Subject& subject, Finder& finder) {
   if (last == nullptr || subject.script.text.find("wait") != std::string::npos) {
     // `wait` in a function or in a form that the reader does not know
     int64_t number = 0;
-    const bool has_wait =
-        std::any_of(subject.script.lines.begin(), subject.script.lines.end(), [&](const std::string& line) {
-          ++number;
-          if (last == nullptr || number >= end) return false;
-          const bool is_too_early = number < last->words[0].line &&
-                                    std::any_of(commands.begin(), commands.end(), [&](const Command& command) {
-                                      return command.name == "wait" && command.words[0].line == number &&
-                                             !command.shell->is_in_function && !command.shell->is_in_loop;
-                                    });
-          if (is_too_early) return false;
-          const auto words = words_of(line);
-          return std::any_of(words.begin(), words.end(),
-                             [](std::string_view w) { return w == "wait" || w == "wait;" || w == "wait)"; });
-        });
+    const bool has_wait = std::ranges::any_of(subject.script.lines, [&](const std::string& line) {
+      ++number;
+      if (last == nullptr || number >= end) return false;
+      const bool is_too_early =
+          number < last->words[0].line && std::ranges::any_of(commands, [&](const Command& command) {
+            return command.name == "wait" && command.words[0].line == number && !command.shell->is_in_function &&
+                   !command.shell->is_in_loop;
+          });
+      if (is_too_early) return false;
+      const auto words = words_of(line);
+      return std::ranges::any_of(words, [](std::string_view w) { return w == "wait" || w == "wait;" || w == "wait)"; });
+    });
     if (last == nullptr || has_wait) return;
   }
   finder.add(last->words[0].line,

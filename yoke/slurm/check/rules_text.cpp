@@ -80,7 +80,7 @@ void check_crlf(const Subject& subject, Finder& finder) {
     const auto end = text.find('\r');
     if (!text.starts_with("#!") || end == text.npos || end >= first.size()) return;
     std::string mended = first;
-    std::replace(mended.begin(), mended.end(), '\r', '\n');
+    std::ranges::replace(mended, '\r', '\n');
     finder.add(
         1,
         fmt::format("lines end with \\r alone, so the interpreter is everything up to the first line feed; the job "
@@ -155,7 +155,7 @@ std::string secret_assignment(std::string_view line) {
     while (from < line.size() && (line[from] == '"' || line[from] == '\'' || line[from] == '\\')) ++from;
     const auto value = line.substr(from, line.find_first_of(" \t,;\"'&|)", from) - from);
     const std::string name(line.substr(begin, at - begin));
-    const bool is_variable = std::none_of(name.begin(), name.end(), [](char c) { return c >= 'a' && c <= 'z'; });
+    const bool is_variable = std::ranges::none_of(name, [](char c) { return c >= 'a' && c <= 'z'; });
     if (is_variable && is_secret_name(name) && value.size() >= 8 && !is_placeholder(std::string(value))) return name;
   }
   return "";
@@ -214,7 +214,7 @@ void check_secrets(const Subject& subject, Finder& finder) {
       const auto equals = word.text.find('=');
       if (!word.text.starts_with("--") || equals == std::string::npos) continue;
       auto option = word.text.substr(1, equals - 1);
-      std::replace(option.begin(), option.end(), '-', '_');
+      std::ranges::replace(option, '-', '_');
       if (is_secret_name(option) && !is_placeholder(word.text.substr(equals + 1))) {
         once(word.line, "the value of " + word.text.substr(0, equals));
       }

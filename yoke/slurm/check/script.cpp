@@ -118,7 +118,7 @@ class Evaluator {
                                                                  : kSalloc,
                                       rest);
       command.program_at = 1 + command.options.num_used;
-      command.is_het = std::any_of(rest.begin(), rest.end(), [](const auto& word) { return word.text == ":"; });
+      command.is_het = std::ranges::any_of(rest, [](const auto& word) { return word.text == ":"; });
     }
     script_.commands.push_back(std::move(command));
   }
@@ -191,7 +191,7 @@ void find_texts(Script& script) {
     }
   };
   for (const auto& document : script.shell.here_documents) {
-    mark(document.first_line, document.first_line + std::count(document.text.begin(), document.text.end(), '\n') - 1);
+    mark(document.first_line, document.first_line + std::ranges::count(document.text, '\n') - 1);
   }
   for (const auto& string : script.shell.strings) mark(string.first, string.last);
 }
@@ -304,7 +304,7 @@ Script read_command_line(const std::vector<std::string>& words) {
   command.name = base_name(words[0]);
   const auto program = command.name == "srun" ? kSrun : command.name == "salloc" ? kSalloc : kSbatch;
   std::vector<OptionWord> rest(command.words.begin() + 1, command.words.end());
-  const auto colon = std::find_if(rest.begin(), rest.end(), [](const OptionWord& word) { return word.text == ":"; });
+  const auto colon = std::ranges::find_if(rest, [](const OptionWord& word) { return word.text == ":"; });
   command.is_het = colon != rest.end();
   rest.erase(colon, rest.end());
   command.options = parse_options(program, rest);

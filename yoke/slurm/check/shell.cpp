@@ -89,7 +89,7 @@ class Reader {
     if (has_word("export declare local typeset readonly", name)) {
       for (size_t i = 1; i < words.size(); ++i) {
         const auto length = assignment_length(words[i].text);
-        const auto end = std::find_if_not(words[i].text.begin(), words[i].text.end(), is_name_char);
+        const auto end = std::ranges::find_if_not(words[i].text, is_name_char);
         const std::string variable(words[i].text.begin(), end);
         if (variable.empty()) continue;
         if (length > 0 || name != "export") result_.assigned.push_back(variable);
@@ -102,7 +102,7 @@ class Reader {
     }
     if (has_word("read mapfile readarray getopts let printf unset select env", name)) {
       for (size_t i = 1; i < words.size(); ++i) {
-        const auto end = std::find_if_not(words[i].text.begin(), words[i].text.end(), is_name_char);
+        const auto end = std::ranges::find_if_not(words[i].text, is_name_char);
         if (end != words[i].text.begin()) result_.assigned.emplace_back(words[i].text.begin(), end);
       }
     }
@@ -514,7 +514,7 @@ class Reader {
 
   void take_assignment(Word word) {
     const auto length = assignment_length(word.text);
-    const auto end = std::find_if_not(word.text.begin(), word.text.end(), is_name_char);
+    const auto end = std::ranges::find_if_not(word.text, is_name_char);
     if (command_.assignments.empty()) command_.line = word.line;
     Assignment assignment{std::string(word.text.begin(), end), word, word.line};
     assignment.is_appended = length >= 2 && word.text[length - 2] == '+';

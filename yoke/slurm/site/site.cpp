@@ -76,7 +76,7 @@ std::string quoted_list(const std::vector<std::string>& words) {
 
 void check_choice(const site::Section& table, std::string_view key, const std::string& value,
                   std::initializer_list<std::string_view> choices) {
-  if (value.empty() || std::find(choices.begin(), choices.end(), value) != choices.end()) return;
+  if (value.empty() || std::ranges::find(choices, value) != choices.end()) return;
   table.refuse(key, fmt::format("{} is one of {}", key, fmt::join(choices, ", ")));
 }
 

@@ -215,7 +215,7 @@ std::string nearest_name(Program program, std::string_view name) {
 
 std::string underscores_as_dashes(std::string_view name) {
   std::string result(name);
-  std::replace(result.begin(), result.end(), '_', '-');
+  std::ranges::replace(result, '_', '-');
   return result;
 }
 
@@ -401,7 +401,7 @@ bool is_plugin_option(std::string_view wanted) {
 
 bool has_word(std::string_view list, std::string_view word) {
   const auto words = words_of(list);
-  return std::find(words.begin(), words.end(), word) != words.end();
+  return std::ranges::find(words, word) != words.end();
 }
 
 bool has_option(const OptionSpec& spec, const Version& version) {

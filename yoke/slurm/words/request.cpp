@@ -180,7 +180,7 @@ bool is_signal_value(std::string_view text) {
   if (low.starts_with("sig")) low = low.substr(3);
   static constexpr std::string_view kSignals[] = {"hup",  "int", "quit", "abrt", "kill", "alrm", "term", "usr1",
                                                   "usr2", "urg", "cont", "stop", "tstp", "ttin", "ttou"};
-  return std::find(std::begin(kSignals), std::end(kSignals), low) != std::end(kSignals);
+  return std::ranges::find(kSignals, low) != std::end(kSignals);
 }
 
 bool is_array_value(std::string_view text) {

@@ -15,19 +15,16 @@ namespace {
 using Words = std::initializer_list<std::string_view>;
 
 bool is_number(std::string_view text) {
-  return !text.empty() && text.size() <= 18 && std::all_of(text.begin(), text.end(), is_digit);
+  return !text.empty() && text.size() <= 18 && std::ranges::all_of(text, is_digit);
 }
 
 int64_t number_of(std::string_view text) { return is_number(text) ? std::stoll(std::string(text)) : -1; }
 
-bool is_one_of(std::string_view text, Words words) {
-  return std::find(words.begin(), words.end(), lower_case(text)) != words.end();
-}
+bool is_one_of(std::string_view text, Words words) { return std::ranges::find(words, lower_case(text)) != words.end(); }
 
 bool are_all_of(std::string_view text, char separator, Words words) {
   const auto parts = split(text, separator);
-  return !parts.empty() &&
-         std::all_of(parts.begin(), parts.end(), [&](std::string_view part) { return is_one_of(part, words); });
+  return !parts.empty() && std::ranges::all_of(parts, [&](std::string_view part) { return is_one_of(part, words); });
 }
 
 bool consists_of(std::string_view text, std::string_view characters) {
@@ -37,7 +34,7 @@ bool consists_of(std::string_view text, std::string_view characters) {
 /// "1-3,7" between brackets.
 bool is_range_list(std::string_view text) {
   const auto parts = split(text, ',');
-  return !parts.empty() && std::all_of(parts.begin(), parts.end(), [](std::string_view part) {
+  return !parts.empty() && std::ranges::all_of(parts, [](std::string_view part) {
     const auto dash = part.find('-');
     if (part.empty() || dash == 0 || dash + 1 == part.size()) return false;
     if (dash == part.npos) return true;
@@ -72,7 +69,7 @@ bool is_gpu_frequency(std::string_view text) {
 
 bool is_gpu_freq_value(std::string_view text) {
   const auto parts = split(text, ',');
-  return !parts.empty() && std::all_of(parts.begin(), parts.end(), [](std::string_view part) {
+  return !parts.empty() && std::ranges::all_of(parts, [](std::string_view part) {
     if (part.starts_with("memory=")) part.remove_prefix(7);
     return part == "verbose" || is_gpu_frequency(part);
   });
@@ -80,7 +77,7 @@ bool is_gpu_freq_value(std::string_view text) {
 
 bool is_acctg_freq_value(std::string_view text) {
   const auto parts = split(text, ',');
-  return !parts.empty() && std::all_of(parts.begin(), parts.end(), [](std::string_view part) {
+  return !parts.empty() && std::ranges::all_of(parts, [](std::string_view part) {
     const auto equals = part.find('=');
     if (equals == part.npos) return is_number(part);
     return is_one_of(part.substr(0, equals), {"task", "energy", "network", "filesystem"}) &&
@@ -96,14 +93,13 @@ bool is_gres_value(std::string_view text) {
   for (const auto part : parts) {
     const auto fields = split(part.substr(0, part.find('(')), ':');
     if (part.empty() || fields.size() > 4 || (fields.size() == 4 && fields[0] != "gres")) return false;
-    if (std::any_of(fields.begin(), fields.end(), [](std::string_view field) { return field.empty(); })) return false;
+    if (std::ranges::any_of(fields, [](std::string_view field) { return field.empty(); })) return false;
     const bool is_type = fields.size() == 3 || (fields.size() == 2 && !is_digit(fields[1][0]));
     if (is_type && fields[0] != "gres") typed.insert(fields[0]);
     if (fields.size() == 1 || (fields.size() == 2 && is_number(fields[1]))) untyped.insert(fields[0]);
   }
-  if (std::any_of(typed.begin(), typed.end(), [&](std::string_view name) { return untyped.contains(name); }))
-    return false;
-  return std::all_of(parts.begin(), parts.end(), [](std::string_view part) {
+  if (std::ranges::any_of(typed, [&](std::string_view name) { return untyped.contains(name); })) return false;
+  return std::ranges::all_of(parts, [](std::string_view part) {
     const auto fields = split(part.substr(0, part.find('(')), ':');
     if (fields.size() < 2 || !consists_of(fields.back().substr(0, 1), "-0123456789")) {
       return fields.size() < 3 || !is_number(fields[fields.size() - 2]);
@@ -114,7 +110,7 @@ bool is_gres_value(std::string_view text) {
 
 bool is_sockets_value(std::string_view text) {
   const auto parts = split(text, ':');
-  return !parts.empty() && std::all_of(parts.begin(), parts.end(), [](std::string_view part) {
+  return !parts.empty() && std::ranges::all_of(parts, [](std::string_view part) {
     return part == "*" || (!part.empty() && consists_of(part, "0123456789-"));
   });
 }
@@ -154,7 +150,7 @@ bool is_mail_type(std::string_view text) {
 
 bool is_any_mail_type(std::string_view text) {
   const auto parts = split(text, ',');
-  return std::any_of(parts.begin(), parts.end(), is_mail_type);
+  return std::ranges::any_of(parts, is_mail_type);
 }
 
 bool is_any_profile(std::string_view text) {
@@ -293,9 +289,9 @@ std::string ignored_part(std::string_view option, std::string_view value) {
 
 bool is_dependency_value(std::string_view text) {
   std::string parts(text);
-  std::replace(parts.begin(), parts.end(), '?', ',');
+  std::ranges::replace(parts, '?', ',');
   const auto all = split(parts, ',');
-  return !all.empty() && std::all_of(all.begin(), all.end(), [](std::string_view part) {
+  return !all.empty() && std::ranges::all_of(all, [](std::string_view part) {
     if (is_digit(part.empty() ? '\0' : part[0])) return true;  // an old form, and a further job
     const auto low = lower_case(part);
     if (low.starts_with("singleton")) return true;
@@ -397,8 +393,7 @@ bool takes_empty(std::string_view option) {
       "propagate";
   if (has_word(kRefused, option)) return false;
   if (has_word(kTaken, option)) return true;
-  return std::none_of(std::begin(kForms), std::end(kForms),
-                      [&](const Form& form) { return has_word(form.options, option); });
+  return std::ranges::none_of(kForms, [&](const Form& form) { return has_word(form.options, option); });
 }
 
 std::string with_named_spaces(std::string text) {
