@@ -137,9 +137,18 @@ struct Step {
   Request request;
   Layout layout;
   bool is_background = false, is_in_loop = false;
+
+  int64_t line() const { return command->words.front().line; }
 };
 /// Empty for a heterogeneous job and for steps of such jobs.
 std::vector<Step> steps_of(const Subject& subject);
+/// Finds GPUs and CPUs that a step asks for and its job does not have. `whole`: the layout of the job.
+void find_missing_resources(const Subject& subject, const Step& step, const Layout& whole, Finder& finder);
+/// Finds --exclude and --relative that leave too few nodes. `hosts`: all of the job, or empty if they are not known.
+void find_missing_nodes(const Subject& subject, const Step& step, const std::vector<std::string>& hosts,
+                        Finder& finder);
+/// Finds components of a heterogeneous job that do not exist.
+void find_missing_components(const Subject& subject, Finder& finder);
 
 /// The words of the program that a step starts, and of other commands all words.
 std::vector<OptionWord> program_words(const Command& command);

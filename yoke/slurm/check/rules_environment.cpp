@@ -278,7 +278,7 @@ void find_rank_in_variable(const Subject& subject, const Step& step, Finder& fin
         if (std::string_view(variable) == "SLURM_NODEID" && step.layout.nodes == 1) continue;
         finder.add(assignment.line,
                    fmt::format("the batch shell replaces ${} in {} by 0, so all tasks of srun on line {} get 0",
-                               variable, assignment.name, step.command->words.front().line),
+                               variable, assignment.name, step.line()),
                    fmt::format("Let the task expand it: srun bash -c '... ${} ...' in single quotes.", variable));
       }
     }

@@ -44,7 +44,7 @@ void check_isolated(const Subject& subject, Finder& finder) {
     const auto option = isolating_option(step, job);
     if (!has_several || option.empty() || step.is_background) continue;
     if (step.layout.gpus_per_node == 1) continue;  // the tasks share it
-    const auto line = step.command->words.front().line;
+    const auto line = step.line();
     bool is_training = looks_like_training(program_words(*step.command));
     for (const auto* word : {"NCCL_", "RCCL_", "MPICH_GPU_SUPPORT", "MASTER_ADDR"}) {
       is_training |= subject.script.text.find(word) != std::string::npos;
@@ -100,7 +100,7 @@ void check_cpus_per_gpu_reach(const Subject& subject, Finder& finder) {
     if (!job.asks_for_gpus() && !step.request.asks_for_gpus()) continue;
     const auto option = isolating_option(step, job);
     finder.add(
-        step.command->words.front().line,
+        step.line(),
         option.empty()
             ? "--cpus-per-gpu divides CPUs alone: the tasks of a node share one control group with all GPUs of the "
               "step, and reach each other's. --gpus-per-task, --ntasks-per-gpu and --gpu-bind would divide them"
@@ -116,7 +116,7 @@ void check_cpus_per_gpu_steps(const Subject& subject, Finder& finder) {
   if (!job.has("cpus-per-gpu")) return;
   for (const auto& step : steps_of(subject)) {
     if (step.request.has("cpus-per-task") || step.request.has("cpus-per-gpu")) continue;
-    const auto line = step.command->words.front().line;
+    const auto line = step.line();
     if (subject.version && *subject.version >= Version{23, 11, 0}) {
       finder.add_as(Severity::kNote, line, "steps inherit --cpus-per-gpu since Slurm 23.11, which implies --exact");
     } else {

@@ -41,8 +41,9 @@ void check_gpus_tasks(const Subject& subject, Finder& finder) {
         request.has("ntasks-per-node") || (!request.has("cpus-per-task") && !request.counts_tasks_by_cores());
     if (gpus && per_task && !request.has("ntasks") && !is_step && request.nodes()) {
       if (!counts_nodes) return;
-      const auto tasks =
-          request.has("ntasks-per-node") ? request.ntasks_per_node().value_or(0) * *request.nodes() : *request.nodes();
+      const auto tasks = request.has("ntasks-per-node")
+                             ? request.count("ntasks-per-node").value_or(0) * *request.nodes()
+                             : *request.nodes();
       if (tasks > 0 && *per_task * tasks != *gpus) {
         finder.add(
             request.line_of("gpus", "gpus-per-task"),
@@ -76,7 +77,7 @@ void check_gpus_per_task_node(const Subject& subject, Finder& finder) {
       continue;
     }
     if (job.has("ntasks-per-node")) {
-      const auto tasks = job.ntasks_per_node();
+      const auto tasks = job.count("ntasks-per-node");
       if (!tasks || *per_task * *tasks == *per_node) continue;
       finder.add(line, fmt::format("{} tasks on a node with {} use {} GPUs, but {} are asked for on each node; the job "
                                    "is refused",

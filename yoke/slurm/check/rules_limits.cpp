@@ -104,7 +104,7 @@ void check_gpus(const Subject& subject, Finder& finder) {
         return;
       }
     }
-    if (const auto per_task = job.gpus("gpus-per-task"), tasks = job.ntasks_per_node();
+    if (const auto per_task = job.gpus("gpus-per-task"), tasks = job.count("ntasks-per-node");
         per_task && tasks && has_gpus && *per_task * *tasks > *has_gpus) {
       finder.add(job.line_of("gpus-per-task", "ntasks-per-node"),
                  fmt::format("{} tasks on a node with {} each need {} GPUs, but the nodes of partition {} have {}",
@@ -153,7 +153,7 @@ void check_cpus(const Subject& subject, Finder& finder) {
     }
     const auto for_each = layout.cpus_per_task.value_or(1);
     const auto all = job.count("ntasks"), most = most_nodes(job, place);
-    auto tasks = job.ntasks_per_node().value_or(1);
+    auto tasks = job.count("ntasks-per-node").value_or(1);
     // Since 24.05, --ntasks-per-node is the most beside --ntasks (CHANGELOG 24.05.0rc1).
     if (all && (!subject.version || *subject.version >= Version{24, 5, 0})) tasks = std::min(tasks, *all);
     if (all && most && tasks * for_each <= *cpus && for_each <= *cpus && *all > *most * (*cpus / for_each)) {

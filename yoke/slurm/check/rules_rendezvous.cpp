@@ -27,7 +27,7 @@ void check_no_rendezvous(const Subject& subject, Finder& finder) {
     if (std::ranges::any_of(words, may_hold_options)) continue;
     const auto is_standalone = [](const OptionWord& word) { return word.text == "--standalone"; };
     if (std::ranges::any_of(words, is_standalone)) continue;  // has a rule of its own
-    const auto line = step.command->words.front().line;
+    const auto line = step.line();
     const auto nodes = program_option(words, "nnodes");
     if (!nodes) {
       finder.add(line,

@@ -49,7 +49,7 @@ void check_memory_options(const Subject& subject, Finder& finder) {
 void check_tasks_fit(const Subject& subject, Finder& finder) {
   if (subject.program == kSrun) return;
   for (const auto& job : subject.script.components) {
-    const auto nodes = job.nodes(), ntasks = job.count("ntasks"), per_node = job.ntasks_per_node();
+    const auto nodes = job.nodes(), ntasks = job.count("ntasks"), per_node = job.count("ntasks-per-node");
     if (!nodes || !ntasks || !per_node || *ntasks <= *nodes * *per_node) continue;
     finder.add(std::max(job.line_of("ntasks", "ntasks-per-node"), job.line_of("nodes")),
                fmt::format("{} tasks do not fit on {} with {} tasks on each; sbatch 22.05 says: Requested node "
@@ -60,7 +60,7 @@ void check_tasks_fit(const Subject& subject, Finder& finder) {
 
 void check_tasks_ignored(const Subject& subject, Finder& finder) {
   const auto judge = [&](const Request& request, const Layout& layout) {
-    const auto nodes = layout.nodes, ntasks = request.count("ntasks"), per_node = request.ntasks_per_node();
+    const auto nodes = layout.nodes, ntasks = request.count("ntasks"), per_node = request.count("ntasks-per-node");
     if (!nodes || !ntasks || !per_node || *ntasks <= *nodes * *per_node) return;
     finder.add(request.line_of("ntasks", "ntasks-per-node"),
                fmt::format("srun ignores --ntasks-per-node {} with {} tasks on {}, and only warns", *per_node, *ntasks,
@@ -75,7 +75,7 @@ void check_tasks_ignored(const Subject& subject, Finder& finder) {
   for (const auto& step : steps_of(subject)) {
     const auto& request = step.request;
     const auto nodes = request.has("nodes") ? request.nodes() : whole.nodes;
-    const auto per_node = request.ntasks_per_node();
+    const auto per_node = request.count("ntasks-per-node");
     if (request.has("ntasks") || request.has_unknown() || !nodes || !per_node || *nodes * *per_node == *whole.ntasks) {
       continue;
     }
@@ -91,7 +91,7 @@ void check_tasks_ignored(const Subject& subject, Finder& finder) {
 
 void check_tasks_uneven(const Subject& subject, Finder& finder) {
   for (const auto& job : subject.script.components) {
-    const auto nodes = job.nodes(), ntasks = job.count("ntasks"), per_node = job.ntasks_per_node();
+    const auto nodes = job.nodes(), ntasks = job.count("ntasks"), per_node = job.count("ntasks-per-node");
     if (!ntasks || !per_node) continue;
     std::string what;
     if (!job.has("nodes") && *ntasks > *per_node && *ntasks % *per_node != 0) {

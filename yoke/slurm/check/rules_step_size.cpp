@@ -1,11 +1,10 @@
 // Rules about the size and the place of steps: what a step asks for, against what its job has.
-#include "yoke/slurm/check/rules_step_size.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "yoke/base/text.h"
+#include "yoke/slurm/check/rules.h"
 
 namespace yoke::slurm::check {
 namespace {
@@ -48,7 +47,7 @@ void find_missing_gpus(const Subject& subject, const Step& step, const Layout& w
   const auto& request = step.request;
   const auto* partition = partition_of(subject, job).partition;
   if (gets_whole_nodes(subject, job) || job.has_unknown() || request.has_unknown()) return;
-  const auto line = step.command->words.front().line;
+  const auto line = step.line();
   const auto total = request.gpus("gpus"), per_node = request.gpus_per_node(), per_task = request.gpus("gpus-per-task");
   const bool asks = total.value_or(0) > 0 || per_node.value_or(0) > 0 || per_task.value_or(0) > 0;
   if (!job.asks_for_gpus()) {
@@ -115,11 +114,11 @@ void find_missing_cpus(const Subject& subject, const Step& step, const Layout& w
   const auto asked = request.nodes() ? request.nodes() : whole.nodes;
   if (const auto& all = whole.nodes; all && asked && *asked <= *all && *all <= *whole.ntasks) {
     const auto nodes = std::min(*asked, tasks);
-    const auto per_node = job.ntasks_per_node();
+    const auto per_node = job.count("ntasks-per-node");
     most_tasks = per_node && !job.has("ntasks") ? nodes * *per_node : *whole.ntasks - (*all - nodes);
   }
   if (tasks * *per_task <= most_tasks * for_each) return;
-  finder.add_as(Severity::kWarning, step.command->words.front().line,
+  finder.add_as(Severity::kWarning, step.line(),
                 fmt::format("the step needs {} CPUs for {}{}, but the job has {} on {}; srun says: More processors "
                             "requested than permitted, unless nodes are given as a whole or cores have several threads",
                             tasks * *per_task, counted(tasks, "task"),
@@ -155,7 +154,7 @@ void find_missing_nodes(const Subject& subject, const Step& step, const std::vec
   auto needed = request.has("nodes") ? request.nodes() : whole.nodes;
   if (needed && tasks) needed = std::min(*needed, *tasks);
   if (request.has_unknown() || (request.has("ntasks") && !tasks)) return;
-  const auto line = step.command->words.front().line;
+  const auto line = step.line();
   if (const auto excluded = hosts_in(request.value("exclude")); !hosts.empty() && !excluded.empty()) {
     const auto left = std::ranges::count_if(
         hosts, [&](const std::string& host) { return std::ranges::find(excluded, host) == excluded.end(); });

@@ -5,7 +5,6 @@
 
 #include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
-#include "yoke/slurm/check/rules_step_size.h"
 #include "yoke/slurm/words/cpu_bind.h"
 
 namespace yoke::slurm::check {
@@ -104,7 +103,7 @@ void check_launcher_many(const Subject& subject, Finder& finder) {
     const auto nnodes = program_option(words, "nnodes");
     if (has_one && nnodes && nnodes->text != "1") continue;
     finder.add(
-        step.command->words.front().line,
+        step.line(),
         has_one
             ? fmt::format("srun starts {} on each node {} times, and each one starts one worker, which trains alone",
                           launcher, *tasks)
@@ -121,8 +120,7 @@ void check_srun_mpirun(const Subject& subject, Finder& finder) {
     if (words.empty() || step.layout.ntasks.value_or(2) <= 1) continue;
     const auto base = base_name(words[0].text);
     if (base != "mpirun" && base != "mpiexec") continue;
-    finder.add(step.command->words.front().line,
-               fmt::format("srun starts {} once for each task, and each one starts all ranks", base),
+    finder.add(step.line(), fmt::format("srun starts {} once for each task, and each one starts all ranks", base),
                fmt::format("Use srun or {}, not both.", base));
   }
 }
@@ -169,9 +167,8 @@ void check_step_nodes(const Subject& subject, Finder& finder) {
     }
     for (const auto& type : step.request.gpu_types()) {
       if (types.empty() || types.contains(type)) continue;
-      finder.add(
-          step.command->words.front().line,
-          fmt::format("the step asks for GPUs of type {}, but the job has {}; srun refuses it", type, *types.begin()));
+      finder.add(step.line(), fmt::format("the step asks for GPUs of type {}, but the job has {}; srun refuses it",
+                                          type, *types.begin()));
     }
   }
 }
@@ -194,7 +191,7 @@ void check_step_size(const Subject& subject, Finder& finder) {
   const auto whole = layout_of(job);
   for (const auto& step : steps_of(subject)) {
     const auto& request = step.request;
-    const auto line = step.command->words.front().line;
+    const auto line = step.line();
     if (const auto range = request.node_range(); range && whole.nodes && range->min > *whole.nodes) {
       finder.add(
           line,
@@ -253,7 +250,7 @@ void check_step_cpus(const Subject& subject, Finder& finder) {
   for (const auto& step : steps_of(subject)) {
     if (step.request.has("cpus-per-task") || step.request.has_unknown() || step.request.has("cpus-per-gpu")) continue;
     if (is_small_program(program_words(*step.command))) continue;
-    const auto line = step.command->words.front().line;
+    const auto line = step.line();
     const auto reason = confining_option(subject, step.request);
     if (!reason.empty()) {
       // A core with two threads is two CPUs.
@@ -368,7 +365,7 @@ void check_serial_steps(const Subject& subject, Finder& finder) {
   }
   if (num_with_gpus > 1) {
     finder.add(
-        first_with_gpus->command->words[0].line,
+        first_with_gpus->line(),
         "the steps in the background run one after the other: a step that does not ask for GPUs takes all GPUs of "
         "the job (\"Requested nodes are busy\")",
         "Give srun --gpus or --gres for each step, --gres=none for a step without GPUs, or --overlap.");
@@ -380,7 +377,7 @@ void check_serial_steps(const Subject& subject, Finder& finder) {
   if (*whole.ntasks * whole.cpus_per_task.value_or(1) < 2 && !job.has("exclusive")) return;
   const bool is_old_alone = !subject.version && (job.has("cpus-per-task") || job.has("cpus-per-gpu"));
   finder.add_as(
-      is_old_alone ? Severity::kNote : Severity::kWarning, first->command->words[0].line,
+      is_old_alone ? Severity::kNote : Severity::kWarning, first->line(),
       fmt::format("the steps in the background run one after the other{}: without --exact, each one takes all "
                   "CPUs of its node (\"Requested nodes are busy\")",
                   is_old_alone ? " before Slurm 23.11" : ""));
@@ -394,7 +391,7 @@ void check_pty(const Subject& subject, Finder& finder) {
     if (words.empty()) continue;
     const auto base = base_name(words[0].text);
     if (words.size() == 1 && (base == "bash" || base == "sh" || base == "zsh")) {
-      finder.add(step.command->words[0].line, "a batch script has no terminal, so an interactive shell ends at once",
+      finder.add(step.line(), "a batch script has no terminal, so an interactive shell ends at once",
                  "Type srun --pty bash in a terminal instead.");
     }
   }

@@ -138,7 +138,7 @@ Values job_variables(const Request& job) {
   set("SLURM_JOB_NUM_NODES", layout.nodes);
   set("SLURM_NTASKS", job.has("ntasks") || job.has("ntasks-per-node") ? layout.ntasks : std::nullopt);
   set("SLURM_NPROCS", job.has("ntasks") ? layout.ntasks : std::nullopt);
-  set("SLURM_NTASKS_PER_NODE", job.ntasks_per_node());
+  set("SLURM_NTASKS_PER_NODE", job.count("ntasks-per-node"));
   set("SLURM_CPUS_PER_TASK", job.count("cpus-per-task"));
   set("SLURM_GPUS_ON_NODE", layout.gpus_per_node);
   // These are the texts of the options, "a100:4" too (src/common/env.c, set_env_from_opts).

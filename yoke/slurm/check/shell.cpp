@@ -13,11 +13,15 @@ constexpr int kMaxDepth = 40;
 bool is_name_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 bool is_name_char(char c) { return is_name_start(c) || std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
+/// The letters, digits and underscores at the beginning of `text`.
+std::string_view name_in(std::string_view text) {
+  return text.substr(0, static_cast<size_t>(std::ranges::find_if_not(text, is_name_char) - text.begin()));
+}
+
 /// The length of "NAME=", "NAME+=" or "NAME[...]=" at the beginning of `text`; 0 if there is none.
 size_t assignment_length(std::string_view text) {
-  size_t i = 0;
-  if (text.empty() || !is_name_start(text[0])) return 0;
-  while (i < text.size() && is_name_char(text[i])) ++i;
+  auto i = name_in(text).size();
+  if (i == 0 || !is_name_start(text[0])) return 0;
   if (i < text.size() && text[i] == '[') {
     const auto close = text.find(']', i);
     if (close == text.npos) return 0;
@@ -89,8 +93,7 @@ class Reader {
     if (has_word("export declare local typeset readonly", name)) {
       for (size_t i = 1; i < words.size(); ++i) {
         const auto length = assignment_length(words[i].text);
-        const auto end = std::ranges::find_if_not(words[i].text, is_name_char);
-        const std::string variable(words[i].text.begin(), end);
+        const std::string variable(name_in(words[i].text));
         if (variable.empty()) continue;
         if (length > 0 || name != "export") result_.assigned.push_back(variable);
         if (length == 0) continue;
@@ -102,8 +105,7 @@ class Reader {
     }
     if (has_word("read mapfile readarray getopts let printf unset select env", name)) {
       for (size_t i = 1; i < words.size(); ++i) {
-        const auto end = std::ranges::find_if_not(words[i].text, is_name_char);
-        if (end != words[i].text.begin()) result_.assigned.emplace_back(words[i].text.begin(), end);
+        if (const auto variable = name_in(words[i].text); !variable.empty()) result_.assigned.emplace_back(variable);
       }
     }
   }
@@ -169,10 +171,9 @@ class Reader {
       }
       take_expansion(word, end);
     } else if (is_name_start(peek(1))) {
-      size_t end = at_ + 1;
-      while (end < text_.size() && is_name_char(text_[end])) ++end;
-      use(text_.substr(at_ + 1, end - at_ - 1));
-      take_expansion(word, end);
+      const auto name = name_in(text_.substr(at_ + 1));
+      use(name);
+      take_expansion(word, at_ + 1 + name.size());
     } else if (peek(1) != '\0' && std::string_view("@*#?$!-0123456789").find(peek(1)) != std::string_view::npos) {
       take_expansion(word, at_ + 2);
     } else {
@@ -182,24 +183,20 @@ class Reader {
   }
 
   void read_braces(std::string_view inner) {
-    size_t i = 0;
-    while (i < inner.size() && (inner[i] == '#' || inner[i] == '!')) ++i;
-    const size_t begin = i;
-    while (i < inner.size() && is_name_char(inner[i])) ++i;
-    if (i == begin || !is_name_start(inner[begin])) return;
-    auto rest = inner.substr(i);
+    const auto begin = std::min(inner.find_first_not_of("#!"), inner.size());
+    const auto name = name_in(inner.substr(begin));
+    if (name.empty() || !is_name_start(name[0])) return;
+    auto rest = inner.substr(begin + name.size());
     if (!rest.empty() && rest[0] == '[') {
       const auto close = rest.find(']');
       rest = close == rest.npos ? "" : rest.substr(close + 1);
     }
-    if (rest.starts_with(":=") || rest.starts_with("=")) {
-      result_.assigned.emplace_back(inner.substr(begin, i - begin));
-    }
+    if (rest.starts_with(":=") || rest.starts_with("=")) result_.assigned.emplace_back(name);
     const bool has_default = rest.starts_with(":-") || rest.starts_with(":=") || rest.starts_with(":+") ||
                              rest.starts_with(":?") || rest.starts_with("-") || rest.starts_with("+") ||
                              rest.starts_with("=") || rest.starts_with("?") || inner[0] == '!';
     const bool is_cut = !has_default && !rest.empty() && std::string_view("#%/:^,@").find(rest[0]) != rest.npos;
-    use(inner.substr(begin, i - begin), has_default, is_cut);
+    use(name, has_default, is_cut);
     scan_expansions(rest);
   }
 
@@ -207,21 +204,12 @@ class Reader {
   void scan_expansions(std::string_view inner) {
     for (size_t i = 0; i + 1 < inner.size(); ++i) {
       if (inner[i] != '$') continue;
-      if (inner[i + 1] == '{') {
-        const auto end = inner.find('}', i);
-        read_flat_braces(inner.substr(i + 2, end == inner.npos ? inner.npos : end - i - 2));
-      } else if (is_name_start(inner[i + 1])) {
-        size_t end = i + 1;
-        while (end < inner.size() && is_name_char(inner[end])) ++end;
-        use(inner.substr(i + 1, end - i - 1));
-      }
+      const bool has_brace = inner[i + 1] == '{';
+      const auto rest = inner.substr(i + (has_brace ? 2 : 1));
+      const auto name = name_in(rest);
+      if (name.empty() || !is_name_start(name[0])) continue;
+      use(name, has_brace && name.size() < std::min(rest.find('}'), rest.size()));  // ${NAME:-1}
     }
-  }
-
-  void read_flat_braces(std::string_view inner) {
-    size_t i = 0;
-    while (i < inner.size() && is_name_char(inner[i])) ++i;
-    if (i > 0 && is_name_start(inner[0])) use(inner.substr(0, i), i < inner.size());
   }
 
   void read_backticks(Word& word) {
@@ -357,9 +345,8 @@ class Reader {
       scan_expansions(inner);
       for (size_t i = 0; i < inner.size(); ++i) {
         if (!is_name_start(inner[i])) continue;
-        const size_t begin = i;
-        while (i < inner.size() && is_name_char(inner[i])) ++i;
-        result_.assigned.emplace_back(inner.substr(begin, i - begin));
+        result_.assigned.emplace_back(name_in(inner.substr(i)));
+        i += result_.assigned.back().size();
       }
       return skip(end - at_);
     }
@@ -514,12 +501,12 @@ class Reader {
 
   void take_assignment(Word word) {
     const auto length = assignment_length(word.text);
-    const auto end = std::ranges::find_if_not(word.text, is_name_char);
+    const auto name = name_in(word.text);
     if (command_.assignments.empty()) command_.line = word.line;
-    Assignment assignment{std::string(word.text.begin(), end), word, word.line};
+    Assignment assignment{std::string(name), word, word.line};
     assignment.is_appended = length >= 2 && word.text[length - 2] == '+';
     assignment.value.drop_front(length);
-    assignment.is_array = assignment.value.text.starts_with("(") || *end == '[';
+    assignment.is_array = assignment.value.text.starts_with("(") || word.text[name.size()] == '[';
     command_.assignments.push_back(std::move(assignment));
   }
 

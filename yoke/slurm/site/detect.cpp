@@ -97,8 +97,7 @@ std::vector<PartitionRecord> parse_partitions(std::string_view text) {
 std::string vendor_of(std::string_view gpu_type) {
   const auto type = lower_case(gpu_type);
   const auto has = [&](std::string_view part) { return type.find(part) != type.npos; };
-  const bool is_mi =
-      type.size() > 2 && type.starts_with("mi") && type[2] >= '0' && type[2] <= '9';  // not "mig-1g.10gb"
+  const bool is_mi = type.size() > 2 && type.starts_with("mi") && is_digit(type[2]);  // not "mig-1g.10gb"
   if (is_mi || has("instinct") || has("amd") || has("gfx") || has("radeon")) return "amd";
   for (const auto part :
        {"a100", "h100", "h200", "gh200", "b200", "gb200",  "v100",   "p100",  "a30",   "a40",   "a10",   "a2",

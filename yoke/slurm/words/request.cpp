@@ -207,7 +207,7 @@ bool is_array_value(std::string_view text) {
   return true;
 }
 
-Request::Request(const ParsedOptions& options) : options_(options), has_unknown_(options.has_unknown) {
+Request::Request(const ParsedOptions& options) : options_(options) {
   for (const auto& given : options.given) {
     std::string name = given.spec->name;
     if (name == "tasks-per-node") name = "ntasks-per-node";
@@ -238,8 +238,6 @@ std::optional<int64_t> Request::nodes() const {
   const auto range = node_range();
   return range && range->min == range->max && range->min > 0 ? std::optional(range->min) : std::nullopt;
 }
-
-std::optional<int64_t> Request::ntasks_per_node() const { return count("ntasks-per-node"); }
 
 std::optional<int64_t> Request::gpus(std::string_view name) const {
   const auto text = value(name);
@@ -293,7 +291,7 @@ bool Request::counts_tasks_by_cores() const {
 Layout layout_of(const Request& job) {
   Layout layout{.nodes = job.nodes(),
                 .ntasks = job.count("ntasks"),
-                .ntasks_per_node = job.ntasks_per_node(),
+                .ntasks_per_node = job.count("ntasks-per-node"),
                 .cpus_per_task = job.count("cpus-per-task"),
                 .gpus_per_node = job.gpus_per_node()};
   if (!job.has("nodes") && !job.has("ntasks") && !job.has("ntasks-per-node") && !job.has("ntasks-per-gpu") &&
@@ -325,7 +323,7 @@ Layout layout_of(const Request& step, const Layout& job) {
   Layout layout = job;
   if (step.has_unknown()) return Layout{};
   if (step.has("nodes")) layout.nodes = step.nodes();
-  if (step.has("ntasks-per-node")) layout.ntasks_per_node = step.ntasks_per_node();
+  if (step.has("ntasks-per-node")) layout.ntasks_per_node = step.count("ntasks-per-node");
   if (step.has("ntasks")) {
     layout.ntasks = step.count("ntasks");
     if (!step.has("ntasks-per-node")) layout.ntasks_per_node = std::nullopt;

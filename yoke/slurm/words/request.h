@@ -50,7 +50,6 @@ class Request {
   std::optional<NodeRange> node_range() const;
   /// The number of nodes, if it is fixed.
   std::optional<int64_t> nodes() const;
-  std::optional<int64_t> ntasks_per_node() const;
   std::optional<int64_t> gpus(std::string_view name) const;    ///< Of --gpus, --gpus-per-node, ...
   std::optional<int64_t> gpus_per_node() const;                ///< By --gpus-per-node or --gres.
   std::map<std::string, int64_t> typed_gpus_per_node() const;  ///< Those that are asked for by type, as above.
@@ -61,14 +60,13 @@ class Request {
   /// --hint.
   bool counts_tasks_by_cores() const;
   bool has_memory() const { return has("mem") || has("mem-per-cpu") || has("mem-per-gpu"); }
-  bool has_unknown() const { return has_unknown_; }
+  bool has_unknown() const { return options_.has_unknown; }
 
   const ParsedOptions& options() const { return options_; }
 
  private:
   ParsedOptions options_;
   std::map<std::string, GivenOption> last_;
-  bool has_unknown_ = false;
 };
 
 /// What is known about the tasks of a job, or of a step within a job.
