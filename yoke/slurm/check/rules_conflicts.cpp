@@ -139,7 +139,7 @@ void check_single_dash(const Subject& subject, Finder& finder) {
         continue;
       const auto problem = problem_of_value(given.spec->name, given.value, is_step);
       if (problem && problem->is_refused) continue;  // bad-value says so
-      const bool is_refused = std::string_view(given.spec->name) == "partition";
+      const bool is_refused = given.spec->name == "partition";
       finder.add_as(is_refused ? Severity::kError : Severity::kWarning, given.line,
                     fmt::format("-{} has one dash, and is read as {} with the value {}{}", whole, given.written,
                                 given.value, is_refused ? ", which is no partition" : ""),
@@ -151,7 +151,7 @@ void check_single_dash(const Subject& subject, Finder& finder) {
 void check_short_tasks(const Subject& subject, Finder& finder) {
   for_each_request(subject, [&](const Request& request, Program /*program*/, bool /*is_step*/) {
     for (const auto& given : request.options().given) {
-      if (std::string_view(given.spec->name) != "tasks-per-node" || given.written.size() > 8) continue;
+      if (given.spec->name != "tasks-per-node" || given.written.size() > 8) continue;
       const auto nodes = request.nodes();
       const auto range = request.node_range();
       finder.add_as(range && range->max > 1 ? Severity::kWarning : Severity::kNote, given.line,

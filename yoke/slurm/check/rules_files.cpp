@@ -169,8 +169,8 @@ void check_wrap(const Subject& subject, Finder& finder) {
     if (command.name != "sbatch" || command.options.has_unknown) continue;
     const auto words = program_words(command);
     const auto& given = command.options.given;
-    const bool wraps = std::ranges::any_of(
-        given, [](const GivenOption& option) { return std::string_view(option.spec->name) == "wrap"; });
+    const bool wraps =
+        std::ranges::any_of(given, [](const GivenOption& option) { return option.spec->name == "wrap"; });
     if (!wraps || words.empty()) continue;
     finder.add(words.front().line, fmt::format("sbatch refuses {} after --wrap: Script arguments not permitted with "
                                                "--wrap option",

@@ -15,7 +15,7 @@ void for_each_value(const Subject& subject,
       if (!given.is_known || !given.has_value || value.empty() || value[0] == '=') continue;
       if (value.find('$') != value.npos || value.find('`') != value.npos) continue;
       auto problem = problem_of_value(given.spec->name, value, is_step);
-      const bool is_to_shell = std::string_view(given.spec->name) == "signal" && value.find("B:") != value.npos;
+      const bool is_to_shell = given.spec->name == "signal" && value.find("B:") != value.npos;
       if (program == kSrun && is_to_shell && !problem) {
         problem = {"B: is for batch scripts alone; srun takes SIGNAL[@SECONDS]", true};
       }

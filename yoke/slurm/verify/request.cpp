@@ -30,7 +30,7 @@ Values values_of(const std::vector<std::string>& options) {
                 printable(problem.written), problem.hint.empty() ? "" : fmt::format("; see --{}", problem.hint));
   }
   Values values;
-  for (const auto& given : parsed.given) values["--" + std::string(given.spec->name)] = given.value;
+  for (const auto& given : parsed.given) values[fmt::format("--{}", given.spec->name)] = given.value;
   return values;
 }
 

@@ -19,7 +19,7 @@ enum class Value { kNone, kOptional, kRequired };
 
 /// Source  src/common/slurm_opt.c of Slurm 22.05.8 to 26.05.3.
 struct OptionSpec {
-  const char* name;
+  std::string_view name;
   char short_name;
   Value value;
   unsigned programs;

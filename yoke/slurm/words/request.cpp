@@ -209,7 +209,7 @@ bool is_array_value(std::string_view text) {
 
 Request::Request(const ParsedOptions& options) : options_(options) {
   for (const auto& given : options.given) {
-    std::string name = given.spec->name;
+    std::string name(given.spec->name);
     if (name == "tasks-per-node") name = "ntasks-per-node";
     last_[name] = given;
   }
