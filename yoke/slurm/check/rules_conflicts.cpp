@@ -20,8 +20,7 @@ void for_each_job(const Subject& subject, const std::function<void(const Request
 
 void check_needs_another(const Subject& subject, Finder& finder) {
   for_each_job(subject, [&](const Request& job) {
-    if (job.has("gpus-per-task") && !job.has("gpus") && !job.has("ntasks") && !job.has("ntasks-per-node") &&
-        !job.has("ntasks-per-gpu")) {
+    if (job.has("gpus-per-task") && !job.has_any("gpus ntasks ntasks-per-node ntasks-per-gpu")) {
       const bool is_known = job.node_range() && subject.program != kSrun && !job.counts_tasks_by_cores();
       if (!job.has("nodes")) {
         finder.add(job.line_of("gpus-per-task"),
@@ -51,7 +50,7 @@ void check_needs_another(const Subject& subject, Finder& finder) {
     }
     const auto per_gpu = job.count("ntasks-per-gpu"), ntasks = job.count("ntasks");
     if (per_gpu && ntasks && !job.asks_for_gpus() && *ntasks > *per_gpu && *ntasks % *per_gpu != 0) {
-      finder.add(job.line_of("ntasks-per-gpu", "ntasks"),
+      finder.add(job.line_of("ntasks-per-gpu ntasks"),
                  fmt::format("{} tasks are not a multiple of --ntasks-per-gpu {}, and no number of GPUs is given; the "
                              "job is refused",
                              *ntasks, *per_gpu),
@@ -65,7 +64,7 @@ void check_gpus_under_nodes(const Subject& subject, Finder& finder) {
     const auto gpus = job.gpus("gpus");
     const auto range = job.node_range();
     if (!gpus || *gpus == 0 || !range || *gpus >= range->min) return;
-    finder.add(job.line_of("gpus", "nodes"),
+    finder.add(job.line_of("gpus nodes"),
                fmt::format("--gpus {} is less than one for each of {} nodes; Slurm says: Failed to validate job spec, "
                            "--gpus < -N",
                            *gpus, range->min));
@@ -81,7 +80,7 @@ void check_nodelist(const Subject& subject, Finder& finder) {
     const auto count = static_cast<int64_t>(hosts.size());
     // srun takes fewer nodes of the list instead.
     if (subject.program != kSrun && range && range->max > 0 && count > range->max) {
-      finder.add(job.line_of("nodelist", "nodes"),
+      finder.add(job.line_of("nodelist nodes"),
                  fmt::format("--nodelist names {} nodes, and all of them are required, but --nodes asks for {}; {} "
                              "refuses it",
                              count, job.value("nodes"), name(subject.program)),
@@ -89,7 +88,7 @@ void check_nodelist(const Subject& subject, Finder& finder) {
     }
     for (const auto& host : hosts_in(job.value("exclude"))) {
       if (!hosts.contains(host)) continue;
-      finder.add(job.line_of("nodelist", "exclude"),
+      finder.add(job.line_of("nodelist exclude"),
                  fmt::format("--nodelist requires node {}, and --exclude leaves it out; the job is refused", host));
       break;
     }

@@ -307,9 +307,9 @@ void check_too_few_gpus(const Subject& subject, Finder& finder) {
 void check_one_cpu(const Subject& subject, Finder& finder) {
   const auto& job = subject.script.job();
   if (subject.is_command_line || subject.script.is_het() || !job.asks_for_gpus() || job.has_unknown()) return;
-  for (const auto* option : {"cpus-per-task", "cpus-per-gpu", "exclusive", "mincpus", "tres-per-task", "core-spec",
-                             "cores-per-socket", "extra-node-info", "hint", "threads-per-core"}) {
-    if (job.has(option)) return;
+  if (job.has_any("cpus-per-task cpus-per-gpu exclusive mincpus tres-per-task core-spec cores-per-socket "
+                  "extra-node-info hint threads-per-core")) {
+    return;
   }
   const auto* partition = partition_of(subject, job).partition;
   if (partition != nullptr && (partition->is_whole_node || partition->has_default_cpus)) return;
@@ -319,13 +319,12 @@ void check_one_cpu(const Subject& subject, Finder& finder) {
   bool is_training = false;
   for (const auto& command : subject.script.commands) {
     const Request own(command.options);
-    if (command.name == "srun" && (own.has("cpus-per-task") || own.has("cpus-per-gpu") || own.has("cpu-bind"))) return;
+    if (command.name == "srun" && (own.has_any("cpus-per-task cpus-per-gpu cpu-bind"))) return;
     is_training |= looks_like_training(program_words(command));
   }
   if (!is_training || subject.script.directives.empty()) return;
-  auto line = subject.script.directives.front().line;
-  for (const auto* option : {"gres", "gpus", "gpus-per-node", "gpus-per-task"})
-    line = std::max(line, job.line_of(option));
+  const auto line =
+      std::max(subject.script.directives.front().line, job.line_of("gres gpus gpus-per-node gpus-per-task"));
   finder.add_as(
       *tasks > 1 ? Severity::kWarning : Severity::kNote, line,
       fmt::format("the job asks for {} on a node and gets {} there, for all threads and loaders, unless its partition "

@@ -13,7 +13,7 @@ void check_gpus_multiple(const Subject& subject, Finder& finder) {
   for_each_request(subject, [&](const Request& request, Program /*program*/, bool /*is_step*/) {
     const auto gpus = request.gpus("gpus"), per_node = request.gpus_per_node();
     if (!gpus || !per_node || *per_node == 0) return;
-    const auto line = std::max(request.line_of("gpus"), request.line_of("gpus-per-node", "gres"));
+    const auto line = request.line_of("gpus gpus-per-node gres");
     if (*gpus % *per_node != 0) {
       finder.add(line, fmt::format("--gpus {} is not a multiple of {} GPUs on each node, and the job is refused", *gpus,
                                    *per_node));
@@ -32,7 +32,7 @@ void check_gpus_tasks(const Subject& subject, Finder& finder) {
     const auto gpus = request.gpus("gpus"), per_task = request.gpus("gpus-per-task"), ntasks = request.count("ntasks");
     if (gpus && per_task && *per_task > 0 && *gpus % *per_task != 0) {
       finder.add(
-          request.line_of("gpus", "gpus-per-task"),
+          request.line_of("gpus gpus-per-task"),
           fmt::format("--gpus {} is not a multiple of --gpus-per-task {}; the job is refused", *gpus, *per_task));
       return;
     }
@@ -46,14 +46,14 @@ void check_gpus_tasks(const Subject& subject, Finder& finder) {
                              : *request.nodes();
       if (tasks > 0 && *per_task * tasks != *gpus) {
         finder.add(
-            request.line_of("gpus", "gpus-per-task"),
+            request.line_of("gpus gpus-per-task"),
             fmt::format("--gpus {} with {} for a task are {} tasks, but the job has {} on its nodes, and is refused",
                         *gpus, counted(*per_task, "GPU"), *gpus / *per_task, tasks));
       }
       return;
     }
     if (!gpus || !per_task || !ntasks || *per_task * *ntasks == *gpus) return;
-    finder.add(std::max(request.line_of("gpus"), request.line_of("gpus-per-task", "ntasks")),
+    finder.add(request.line_of("gpus gpus-per-task ntasks"),
                fmt::format("{} tasks with {} each need {} GPUs, not {}; the job is refused", *ntasks,
                            counted(*per_task, "GPU"), *per_task * *ntasks, *gpus));
   });
@@ -69,7 +69,7 @@ void check_gpus_per_task_node(const Subject& subject, Finder& finder) {
   for (const auto& job : subject.script.components) {
     const auto per_task = job.gpus("gpus-per-task"), per_node = job.gpus_per_node();
     if (!per_task || !per_node || *per_task == 0 || *per_node == 0) continue;
-    const auto line = std::max(job.line_of("gpus-per-task"), job.line_of("gpus-per-node", "gres"));
+    const auto line = job.line_of("gpus-per-task gpus-per-node gres");
     const auto each = fmt::format("{} each", counted(*per_task, "GPU"));
     if (*per_node % *per_task != 0) {
       finder.add(line, fmt::format("{} GPUs on each node cannot be divided into tasks with {}; the job is refused",
@@ -108,7 +108,7 @@ void check_gpus_per_task_node(const Subject& subject, Finder& finder) {
 void check_gres_twice(const Subject& subject, Finder& finder) {
   for_each_request(subject, [&](const Request& request, Program /*program*/, bool /*is_step*/) {
     if (!request.has("gpus-per-node") || !gpus_of_gres(request.value("gres"))) return;
-    finder.add(request.line_of("gpus-per-node", "gres"),
+    finder.add(request.line_of("gpus-per-node gres"),
                "--gres=gpu and --gpus-per-node exclude each other since Slurm 26.05, which refuses the job");
   });
 }
@@ -146,7 +146,7 @@ void check_gres_differs(const Subject& subject, Finder& finder) {
                               return !own.has("gpus-per-node") && !own.has("gres") && !own.has_unknown();
                             });
     finder.add_as(
-        is_refused ? Severity::kError : Severity::kWarning, request.line_of("gpus-per-node", "gres"),
+        is_refused ? Severity::kError : Severity::kWarning, request.line_of("gpus-per-node gres"),
         fmt::format("--gres asks for {} on a node and --gpus-per-node for {}; Slurm gives {}, but SLURM_GPUS_PER_NODE "
                     "says {}{}",
                     counted(*gres, "GPU"), *per_node, *gres, *per_node,

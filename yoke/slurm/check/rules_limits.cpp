@@ -106,7 +106,7 @@ void check_gpus(const Subject& subject, Finder& finder) {
     }
     if (const auto per_task = job.gpus("gpus-per-task"), tasks = job.count("ntasks-per-node");
         per_task && tasks && has_gpus && *per_task * *tasks > *has_gpus) {
-      finder.add(job.line_of("gpus-per-task", "ntasks-per-node"),
+      finder.add(job.line_of("gpus-per-task ntasks-per-node"),
                  fmt::format("{} tasks on a node with {} each need {} GPUs, but the nodes of partition {} have {}",
                              *tasks, counted(*per_task, "GPU"), *per_task * *tasks, place.name, *has_gpus));
       return;
@@ -115,7 +115,7 @@ void check_gpus(const Subject& subject, Finder& finder) {
       const auto known = place.partition->gpus_of_type.find(type);
       if (known == place.partition->gpus_of_type.end() || count <= known->second) continue;
       finder.add(
-          job.line_of("gpus-per-node", "gres"),
+          job.line_of("gpus-per-node gres"),
           fmt::format("{} GPUs of type {} on a node are asked for, but the nodes of partition {} have {}: Requested "
                       "node configuration is not available",
                       count, type, place.name, known->second));
@@ -129,7 +129,7 @@ void check_gpus(const Subject& subject, Finder& finder) {
       return;
     }
     if (!gpus || !place.partition->gpus_per_node || *gpus <= *place.partition->gpus_per_node) return;
-    finder.add(job.line_of("gpus-per-node", "gres"),
+    finder.add(job.line_of("gpus-per-node gres"),
                fmt::format("{} GPUs on a node are asked for, but the nodes of partition {} have {}: Requested node "
                            "configuration is not available",
                            *gpus, place.name, *place.partition->gpus_per_node));
@@ -146,7 +146,7 @@ void check_cpus(const Subject& subject, Finder& finder) {
     const auto on_node = job.has("nodes") ? layout.gpus_per_node : job.gpus_per_node();
     const auto for_gpus = per_gpu ? *per_gpu * std::max<int64_t>(1, on_node.value_or(1)) : 0;
     if (std::max(least.value_or(0), for_gpus) > *cpus) {
-      finder.add(job.line_of("mincpus", "cpus-per-gpu"),
+      finder.add(job.line_of("mincpus cpus-per-gpu"),
                  fmt::format("{} CPUs on a node are asked for, but the nodes of partition {} have {}",
                              std::max(least.value_or(0), for_gpus), place.name, *cpus));
       return;
@@ -157,14 +157,14 @@ void check_cpus(const Subject& subject, Finder& finder) {
     // Since 24.05, --ntasks-per-node is the most beside --ntasks (CHANGELOG 24.05.0rc1).
     if (all && (!subject.version || *subject.version >= Version{24, 5, 0})) tasks = std::min(tasks, *all);
     if (all && most && tasks * for_each <= *cpus && for_each <= *cpus && *all > *most * (*cpus / for_each)) {
-      finder.add(job.line_of("ntasks", "cpus-per-task"),
+      finder.add(job.line_of("ntasks cpus-per-task"),
                  fmt::format("{} tasks with {} each do not fit on {} of partition {} with {} CPUs", *all,
                              counted(for_each, "CPU"), counted(*most, "node"), place.name, *cpus),
                  "Ask for fewer tasks or CPUs.");
       return;
     }
     if (for_each * tasks <= *cpus) return;
-    finder.add(job.line_of("cpus-per-task", "ntasks-per-node"),
+    finder.add(job.line_of("cpus-per-task ntasks-per-node"),
                fmt::format("{} with {} on a node need {} CPUs, but the nodes of partition {} have {}",
                            counted(tasks, "task"), counted(for_each, "CPU"), tasks * for_each, place.name, *cpus));
   });
@@ -177,7 +177,7 @@ void check_memory(const Subject& subject, Finder& finder) {
       const auto cpus = job.count("cpus-per-task").value_or(1);
       if (*for_cpu * cpus > *place.partition->memory_mib) {
         finder.add(
-            job.line_of("mem-per-cpu", "cpus-per-task"),
+            job.line_of("mem-per-cpu cpus-per-task"),
             fmt::format("--mem-per-cpu {} for {} is more than the nodes of partition {} have, {} MiB: Requested node "
                         "configuration is not available",
                         job.value("mem-per-cpu"), counted(cpus, "CPU"), place.name, *place.partition->memory_mib));
@@ -199,10 +199,7 @@ void check_gpu_types(const Subject& subject, Finder& finder) {
     const auto& known = place.partition->gpu_types;
     for (const auto& type : request.gpu_types()) {
       if (known.empty() || known.contains(type)) continue;
-      int64_t line = request.line_of("gres");
-      for (const auto* option : {"gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"}) {
-        line = std::max(line, request.line_of(option));
-      }
+      const auto line = request.line_of("gres gpus gpus-per-node gpus-per-task gpus-per-socket");
       finder.add(line, fmt::format("partition {} has no GPUs of type {}; it has {}", place.name, type,
                                    fmt::join(known, ", ")));
     }
@@ -256,7 +253,7 @@ void check_cores(const Subject& subject, Finder& finder) {
       job.value("threads-per-core") == "2") {
     return;
   }
-  finder.add(job.line_of("cpus-per-task", "ntasks-per-node"),
+  finder.add(job.line_of("cpus-per-task ntasks-per-node"),
              fmt::format("{} tasks with {} cores are {} cores on a node, but jobs on LUMI-G get 56; the job never runs",
                          *tasks, *cpus, *cpus * *tasks),
              "Use at most 7 cores for each of 8 tasks.");

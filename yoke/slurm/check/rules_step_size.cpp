@@ -93,15 +93,14 @@ void find_missing_gpus(const Subject& subject, const Step& step, const Layout& w
 void find_missing_cpus(const Subject& subject, const Step& step, const Layout& whole, Finder& finder) {
   const auto& job = subject.script.job();
   const auto& request = step.request;
-  for (const auto* option : {"overcommit", "exclusive", "mincpus", "cpus-per-gpu", "threads-per-core", "hint",
-                             "ntasks-per-core", "ntasks-per-gpu", "extra-node-info"}) {
-    if (job.has(option) || (std::string_view(option) != "exclusive" && request.has(option))) return;
-  }
+  constexpr std::string_view kOthers =
+      "overcommit mincpus cpus-per-gpu threads-per-core hint ntasks-per-core ntasks-per-gpu extra-node-info";
+  if (job.has("exclusive") || job.has_any(kOthers) || request.has_any(kOthers)) return;
   const auto* partition = partition_of(subject, job).partition;
   if (job.asks_for_gpus() || job.has_unknown() || (partition != nullptr && partition->is_whole_node)) return;
-  const bool is_counted = job.has("ntasks") || job.has("ntasks-per-node") || job.has("cpus-per-task");
+  const bool is_counted = job.has_any("ntasks ntasks-per-node cpus-per-task");
   if ((!is_counted && !asks_for_part_of_node(subject, job)) || !whole.ntasks) return;
-  if (!is_counted && !job.has_memory()) return;
+  if (!is_counted && !job.has_any("mem mem-per-cpu mem-per-gpu")) return;
   if (job.has("cpus-per-task") && !whole.cpus_per_task) return;
   const auto for_each = whole.cpus_per_task.value_or(1);
   const bool is_inherited = !request.has("ntasks") && whole.ntasks != 1 && has_inherited_tasks(subject.script);

@@ -207,12 +207,12 @@ void check_step_size(const Subject& subject, Finder& finder) {
       continue;
     }
     const auto tasks = request.count("ntasks");
-    const bool shares = request.has("overcommit") || job.has("overcommit") || job.has("exclusive") ||
-                        job.has("mincpus") || job.has("cpus-per-gpu") || job.has("threads-per-core") ||
-                        job.has("hint") || job.has("ntasks-per-core") || request.has("hint") ||
-                        request.has("threads-per-core");
+    const bool shares =
+        request.has("overcommit") ||
+        job.has_any("overcommit exclusive mincpus cpus-per-gpu threads-per-core hint ntasks-per-core") ||
+        request.has("hint") || request.has("threads-per-core");
     const int64_t cpus = whole.ntasks.value_or(0) * whole.cpus_per_task.value_or(1);
-    const bool is_counted = job.has("ntasks") || job.has("ntasks-per-node") || job.has("cpus-per-task");
+    const bool is_counted = job.has_any("ntasks ntasks-per-node cpus-per-task");
     if (tasks && cpus > 0 && is_counted && !shares && *tasks > cpus && !job.asks_for_gpus()) {
       const bool is_sure = has_only_its_cpus(subject);
       finder.add_as(
@@ -344,14 +344,14 @@ void check_serial_steps(const Subject& subject, Finder& finder) {
   for (const auto& step : steps) {
     if (!step.is_background) continue;
     const auto& request = step.request;
-    const bool shares = is_exact || request.has("exact") || request.has("overlap") || request.has("exclusive") ||
-                        request.has("cpus-per-task") || request.has("threads-per-core") || request.has("nodelist") ||
-                        request.has("relative") || request.has("exclude") || request.has("oversubscribe") ||
-                        request.has_unknown() || request.has("cpus-per-gpu");
-    const bool takes_gpus = job.asks_for_gpus() && !job.has("gpus-per-task") && !job.has("ntasks-per-gpu") &&
-                            !request.asks_for_gpus() && !request.has("gres") && !request.has("overlap") &&
-                            !request.has("oversubscribe") && !request.has("nodelist") && !request.has("relative") &&
-                            !request.has("exclude") && !request.has_unknown();
+    const bool shares =
+        is_exact ||
+        request.has_any(
+            "exact overlap exclusive cpus-per-task threads-per-core nodelist relative exclude oversubscribe") ||
+        request.has_unknown() || request.has("cpus-per-gpu");
+    const bool takes_gpus =
+        job.asks_for_gpus() && !job.has("gpus-per-task") && !job.has("ntasks-per-gpu") && !request.asks_for_gpus() &&
+        !request.has_any("gres overlap oversubscribe nodelist relative exclude") && !request.has_unknown();
     if (shares && takes_gpus && whole.nodes == 1) {
       num_with_gpus += step.is_in_loop ? 2 : 1;
       if (first_with_gpus == nullptr) first_with_gpus = &step;

@@ -220,9 +220,16 @@ const GivenOption* Request::find(std::string_view name) const {
   return found == last_.end() ? nullptr : &found->second;
 }
 
-int64_t Request::line_of(std::string_view name) const {
-  const auto* given = find(name);
-  return given == nullptr ? 0 : given->line;
+bool Request::has_any(std::string_view names) const {
+  return std::ranges::any_of(words_of(names), [&](std::string_view name) { return has(name); });
+}
+
+int64_t Request::line_of(std::string_view names) const {
+  int64_t line = 0;
+  for (const auto name : words_of(names)) {
+    if (const auto* given = find(name)) line = std::max(line, given->line);
+  }
+  return line;
 }
 
 std::string Request::value(std::string_view name) const {
@@ -277,15 +284,14 @@ std::set<std::string> Request::gpu_types() const {
 }
 
 bool Request::asks_for_gpus() const {
-  if (has("gpus") || has("gpus-per-node") || has("gpus-per-task") || has("gpus-per-socket")) return true;
+  if (has_any("gpus gpus-per-node gpus-per-task gpus-per-socket")) return true;
   const auto* gres = find("gres");
   if (gres != nullptr && (!gres->is_known || gres->value.find("gpu") != std::string::npos)) return true;
   return value("tres-per-task").find("gpu") != std::string::npos;
 }
 
 bool Request::counts_tasks_by_cores() const {
-  return has("sockets-per-node") || has("cores-per-socket") || has("extra-node-info") || has("threads-per-core") ||
-         has("hint");
+  return has_any("sockets-per-node cores-per-socket extra-node-info threads-per-core hint");
 }
 
 Layout layout_of(const Request& job) {
@@ -294,21 +300,18 @@ Layout layout_of(const Request& job) {
                 .ntasks_per_node = job.count("ntasks-per-node"),
                 .cpus_per_task = job.count("cpus-per-task"),
                 .gpus_per_node = job.gpus_per_node()};
-  if (!job.has("nodes") && !job.has("ntasks") && !job.has("ntasks-per-node") && !job.has("ntasks-per-gpu") &&
-      !job.has("nodelist")) {
+  if (!job.has_any("nodes ntasks ntasks-per-node ntasks-per-gpu nodelist")) {
     layout.nodes = 1;
     layout.ntasks = 1;
   }
   if (!job.has("nodes") && layout.ntasks == 1) layout.nodes = 1;
   // --ntasks-per-node alone is one node; a number of GPUs or tasks of the whole job may need several.
-  if (!job.has("nodes") && !job.has("ntasks") && !job.has("nodelist") && !job.has("gpus") &&
-      !job.has("gpus-per-task") && !job.has("ntasks-per-gpu") && layout.ntasks_per_node) {
+  if (!job.has_any("nodes ntasks nodelist gpus gpus-per-task ntasks-per-gpu") && layout.ntasks_per_node) {
     layout.nodes = 1;
   }
-  if (!job.has("ntasks") && !job.has("ntasks-per-gpu") && !job.has("ntasks-per-socket") && layout.nodes) {
+  if (!job.has_any("ntasks ntasks-per-gpu ntasks-per-socket") && layout.nodes) {
     if (layout.ntasks_per_node) layout.ntasks = *layout.nodes * *layout.ntasks_per_node;
-    const bool is_one_each = !job.has("sockets-per-node") && !job.has("cores-per-socket") &&
-                             !job.has("extra-node-info") &&
+    const bool is_one_each = !job.has_any("sockets-per-node cores-per-socket extra-node-info") &&
                              (!job.has("threads-per-core") || job.value("threads-per-core") == "1");
     if (!job.has("ntasks-per-node") && is_one_each) layout.ntasks = layout.nodes;
   }

@@ -38,11 +38,11 @@ class Request {
   explicit Request(const ParsedOptions& options);
 
   bool has(std::string_view name) const { return last_.contains(std::string(name)); }
+  bool has_any(std::string_view names) const;  ///< Of the words of `names`.
   /// Null if the option is not given.
   const GivenOption* find(std::string_view name) const;
-  int64_t line_of(std::string_view name) const;
-  /// The line of the later one of two options.
-  int64_t line_of(std::string_view a, std::string_view b) const { return std::max(line_of(a), line_of(b)); }
+  /// The line of the last one of the words of `names`.
+  int64_t line_of(std::string_view names) const;
   /// The value if it is known; otherwise empty.
   std::string value(std::string_view name) const;
   /// The number if it is given and known.
@@ -59,7 +59,6 @@ class Request {
   /// Whether an option of sockets, cores or threads makes sbatch count the tasks of --nodes: --threads-per-core,
   /// --hint.
   bool counts_tasks_by_cores() const;
-  bool has_memory() const { return has("mem") || has("mem-per-cpu") || has("mem-per-gpu"); }
   bool has_unknown() const { return options_.has_unknown; }
 
   const ParsedOptions& options() const { return options_; }
