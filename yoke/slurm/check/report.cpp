@@ -22,11 +22,8 @@ std::string as_uri(std::string_view path) {
   std::string uri;
   for (const char c : path) {
     const bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    if (is_letter || std::string_view("/-._~").find(c) != std::string_view::npos) {
-      uri += c;
-    } else {
-      uri += fmt::format("%{:02X}", static_cast<unsigned char>(c));
-    }
+    const bool is_plain = is_letter || std::string_view("/-._~").find(c) != std::string_view::npos;
+    uri += is_plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
   }
   return uri;
 }

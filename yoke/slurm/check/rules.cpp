@@ -94,8 +94,7 @@ std::vector<Step> steps_of(const Subject& subject) {
   for (const auto& command : subject.script.commands) {
     if (command.name != "srun" || command.is_het) continue;
     Step step{&command, Request(command.options), {}, false, false};
-    const bool is_elsewhere = step.request.has("jobid") || step.request.has("het-group");
-    if (is_elsewhere) continue;
+    if (step.request.has("jobid") || step.request.has("het-group")) continue;  // elsewhere
     step.layout = subject.script.job().has_unknown() ? Layout{} : layout_of(step.request, job);
     step.is_background = command.shell != nullptr && command.shell->is_background;
     step.is_in_loop = command.shell != nullptr && command.shell->is_in_loop;

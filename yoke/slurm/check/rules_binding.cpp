@@ -110,11 +110,10 @@ void check_mask_count(const Subject& subject, Finder& finder) {
       finder.add_as(Severity::kNote, list.line,
                     fmt::format("{} tasks of a node share each entry of --cpu-bind", sharing));
     } else if (count < *layout.ntasks_per_node) {
-      finder.add(
-          list.line,
-          fmt::format("--cpu-bind lists {} {}{}, but a node has {} tasks; Slurm begins again with the first one, so "
-                      "tasks share CPUs",
-                      count, list.is_mask ? "mask" : "CPU", count == 1 ? "" : "s", *layout.ntasks_per_node));
+      finder.add(list.line,
+                 fmt::format("--cpu-bind lists {} {}{}, but a node has {} tasks; Slurm begins again with the first "
+                             "one, so tasks share CPUs",
+                             count, list.is_mask ? "mask" : "CPU", count == 1 ? "" : "s", *layout.ntasks_per_node));
     } else if (count > *layout.ntasks_per_node) {
       finder.add_as(Severity::kNote, list.line,
                     fmt::format("--cpu-bind lists {} entries, but a node has {}; the last ones are not used", count,
@@ -144,13 +143,11 @@ void check_mask_reserved(const Subject& subject, Finder& finder) {
   for_each_list(subject, [&](const BindList& list, const Request& /*request*/, const Layout& /*layout*/) {
     for (size_t i = 0; i < list.tasks.size(); ++i) {
       if (!list.tasks[i] || !list.tasks[i]->intersects(facts->reserved_cpus)) continue;
-      finder.add(
-          list.line,
-          fmt::format(
-              "entry {} ({}) of --cpu-bind has CPU {}, which the system keeps; srun says: CPU binding outside of job "
-              "step allocation",
-              i, list.words[i], (*list.tasks[i] & facts->reserved_cpus).to_list()),
-          "On LUMI-G, leave out the first core of each group of 8: 0xfe instead of 0xff.");
+      finder.add(list.line,
+                 fmt::format("entry {} ({}) of --cpu-bind has CPU {}, which the system keeps; srun says: CPU binding "
+                             "outside of job step allocation",
+                             i, list.words[i], (*list.tasks[i] & facts->reserved_cpus).to_list()),
+                 "On LUMI-G, leave out the first core of each group of 8: 0xfe instead of 0xff.");
       return;
     }
   });
@@ -196,8 +193,7 @@ void check_mask_shared_node(const Subject& subject, Finder& finder) {
     if (layout.gpus_per_node == 8) return;  // all GPUs of a node: in effect the whole node
     finder.add(list.line,
                fmt::format("masks name CPUs of the whole node, but jobs in {} get a part of it: srun refuses CPUs that "
-                           "the job does not "
-                           "have",
+                           "the job does not have",
                            subject.script.job().value("partition")),
                "Add --exclusive, or use a partition of whole nodes, or leave --cpu-bind out.");
   });

@@ -50,11 +50,12 @@ void check_needs_another(const Subject& subject, Finder& finder) {
     }
     const auto per_gpu = job.count("ntasks-per-gpu"), ntasks = job.count("ntasks");
     if (per_gpu && ntasks && !job.asks_for_gpus() && *ntasks > *per_gpu && *ntasks % *per_gpu != 0) {
-      finder.add(job.line_of("ntasks-per-gpu ntasks"),
-                 fmt::format("{} tasks are not a multiple of --ntasks-per-gpu {}, and no number of GPUs is given; the "
-                             "job is refused",
-                             *ntasks, *per_gpu),
-                 "Add --gpus, or a number of tasks that fits.");
+      finder.add(
+          job.line_of("ntasks-per-gpu ntasks"),
+          fmt::format(
+              "{} tasks are not a multiple of --ntasks-per-gpu {}, and no number of GPUs is given; the job is refused",
+              *ntasks, *per_gpu),
+          "Add --gpus, or a number of tasks that fits.");
     }
   });
 }
@@ -64,10 +65,11 @@ void check_gpus_under_nodes(const Subject& subject, Finder& finder) {
     const auto gpus = job.gpus("gpus");
     const auto range = job.node_range();
     if (!gpus || *gpus == 0 || !range || *gpus >= range->min) return;
-    finder.add(job.line_of("gpus nodes"),
-               fmt::format("--gpus {} is less than one for each of {} nodes; Slurm says: Failed to validate job spec, "
-                           "--gpus < -N",
-                           *gpus, range->min));
+    finder.add(
+        job.line_of("gpus nodes"),
+        fmt::format(
+            "--gpus {} is less than one for each of {} nodes; Slurm says: Failed to validate job spec, --gpus < -N",
+            *gpus, range->min));
   });
 }
 
@@ -80,11 +82,11 @@ void check_nodelist(const Subject& subject, Finder& finder) {
     const auto count = static_cast<int64_t>(hosts.size());
     // srun takes fewer nodes of the list instead.
     if (subject.program != kSrun && range && range->max > 0 && count > range->max) {
-      finder.add(job.line_of("nodelist nodes"),
-                 fmt::format("--nodelist names {} nodes, and all of them are required, but --nodes asks for {}; {} "
-                             "refuses it",
-                             count, job.value("nodes"), name(subject.program)),
-                 "Name as many nodes as are asked for, or leave --nodes out.");
+      finder.add(
+          job.line_of("nodelist nodes"),
+          fmt::format("--nodelist names {} nodes, and all of them are required, but --nodes asks for {}; {} refuses it",
+                      count, job.value("nodes"), name(subject.program)),
+          "Name as many nodes as are asked for, or leave --nodes out.");
     }
     for (const auto& host : hosts_in(job.value("exclude"))) {
       if (!hosts.contains(host)) continue;
@@ -100,8 +102,7 @@ void check_array_of_components(const Subject& subject, Finder& finder) {
   for (const auto& job : subject.script.components) {
     if (!job.has("array") || job.value("array").empty()) continue;
     finder.add(job.line_of("array"),
-               "a heterogeneous job cannot be an array; Slurm says: Invalid job array "
-               "specification");
+               "a heterogeneous job cannot be an array; Slurm says: Invalid job array specification");
     return;
   }
 }

@@ -183,11 +183,12 @@ void check_long_dash(const Subject& subject, Finder& finder) {
         const bool is_long = used > length || (name.size() > 1 && name.find_first_of("0123456789") == name.npos);
         line.replace(at, used, is_long ? "--" : "-");
       }
-      finder.add(directive.line,
-                 fmt::format("\"{}\" begins with a typographic dash, not with -; sbatch says: Invalid "
-                             "directive found in batch script",
-                             word),
-                 {}, comments.replacement(directive.line, line));
+      finder.add(
+          directive.line,
+          fmt::format(
+              "\"{}\" begins with a typographic dash, not with -; sbatch says: Invalid directive found in batch script",
+              word),
+          {}, comments.replacement(directive.line, line));
       break;
     }
   }
@@ -337,10 +338,10 @@ void for_each_problem(const Subject& subject, OptionProblemKind kind,
 void check_unknown(const Subject& subject, Finder& finder) {
   for_each_problem(subject, OptionProblemKind::kUnknown, [&](const OptionProblem& problem, Program program) {
     if (problem.hint.empty()) {
-      finder.add_as(Severity::kWarning, problem.line,
-                    fmt::format("{} is not an option of {}, unless a plugin of the site adds it; otherwise {} refuses "
-                                "it",
-                                problem.written, name(program), name(program)));
+      finder.add_as(
+          Severity::kWarning, problem.line,
+          fmt::format("{} is not an option of {}, unless a plugin of the site adds it; otherwise {} refuses it",
+                      problem.written, name(program), name(program)));
     } else {
       finder.add(
           problem.line,

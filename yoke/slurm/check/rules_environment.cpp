@@ -43,23 +43,20 @@ constexpr Conditional kConditional[] = {
 const std::set<std::string, std::less<>>& slurm_names() {
   constexpr std::string_view kWithoutPrefix =
       "ARRAY_TASK_MAX ARRAY_TASK_MIN ARRAY_TASK_STEP CLUSTER_NAME CONF CPUS_ON_NODE CPU_BIND DIST_PLANESIZE "
-      "DISTRIBUTION EXPORT_ENV GPU_BIND GPU_FREQ GPUS_ON_NODE GTIDS HET_SIZE HINT JOB_ACCOUNT "
-      "JOB_CPUS_PER_NODE JOB_DEPENDENCY JOB_END_TIME JOB_GID JOB_GPUS JOB_GROUP JOB_ID JOBID JOB_LICENSES "
-      "JOB_NAME JOB_NODELIST JOB_NUM_NODES JOB_PARTITION JOB_QOS JOB_RESERVATION JOB_RESTART_COUNT "
-      "JOB_SCRIPT JOB_START_TIME JOB_UID JOB_USER JOB_EXTRA JOB_COMMENT JOB_CONSTRAINTS LAUNCH_NODE_IPADDR "
-      "LOCALID MEM_PER_NODE NNODES NODE_ALIASES NODEFILE NODEID NODELIST OVERCOMMIT "
-      "PRIO_PROCESS PROCID PROFILE RESTART_COUNT RESV_PORTS SHARDS_ON_NODE SPANK STEP_GPUS STEP_ID STEPID "
-      "STEP_NODELIST STEP_NUM_NODES STEP_NUM_TASKS STEP_TASKS_PER_NODE SUBMIT_DIR SUBMIT_HOST TASK_PID "
-      "TASKS_PER_NODE TMPDIR TOPOLOGY_ADDR TOPOLOGY_ADDR_PATTERN TRES_PER_TASK UMASK WCKEY WORKING_CLUSTER "
-      "CLUSTERS MPI_TYPE EXACT OVERLAP EXCLUSIVE CPU_BIND_LIST CPU_BIND_TYPE CPU_BIND_VERBOSE MEM_BIND "
-      "NETWORK PARTITION ACCOUNT TIMELIMIT UNBUFFEREDIO WAIT KILL_BAD_EXIT LABELIO STDOUTMODE STDERRMODE "
-      "JWT SCRATCH JOB_TMP JOB_SEGMENT_SIZE JOB_OVERSUBSCRIBE JOB_EXCLUSIVE OOM_KILL_STEP CONTAINER "
-      "CONTAINER_ID DEBUG ROOT HOME SRUN_COMM_HOST SRUN_COMM_PORT STEP_LAUNCHER_PORT STEP_RESV_PORTS "
-      "SPREAD_JOB USE_MIN_NODES HOSTFILE MEM_PER_CPU CPU_FREQ_REQ MEM_BIND_LIST MEM_BIND_TYPE MEM_BIND_PREFER "
-      "MEM_BIND_SORT "
-      "MEM_BIND_VERBOSE JOB_SLUID JOB_NICS STEP_NICS NTASKS_PER_TRES "
-      "TRES_BIND OPEN_MODE ACCTG_FREQ ARBITRARY_NODELIST GET_USER_ENV CONTAINER_TYPE CONF_SERVER STEPMGR "
-      "PTY_PORT PTY_WIN_COL PTY_WIN_ROW X11_SETUP_FAILED SRUN_TLS_CERT";
+      "DISTRIBUTION EXPORT_ENV GPU_BIND GPU_FREQ GPUS_ON_NODE GTIDS HET_SIZE HINT JOB_ACCOUNT JOB_CPUS_PER_NODE "
+      "JOB_DEPENDENCY JOB_END_TIME JOB_GID JOB_GPUS JOB_GROUP JOB_ID JOBID JOB_LICENSES JOB_NAME JOB_NODELIST "
+      "JOB_NUM_NODES JOB_PARTITION JOB_QOS JOB_RESERVATION JOB_RESTART_COUNT JOB_SCRIPT JOB_START_TIME JOB_UID "
+      "JOB_USER JOB_EXTRA JOB_COMMENT JOB_CONSTRAINTS LAUNCH_NODE_IPADDR LOCALID MEM_PER_NODE NNODES NODE_ALIASES "
+      "NODEFILE NODEID NODELIST OVERCOMMIT PRIO_PROCESS PROCID PROFILE RESTART_COUNT RESV_PORTS SHARDS_ON_NODE SPANK "
+      "STEP_GPUS STEP_ID STEPID STEP_NODELIST STEP_NUM_NODES STEP_NUM_TASKS STEP_TASKS_PER_NODE SUBMIT_DIR SUBMIT_HOST "
+      "TASK_PID TASKS_PER_NODE TMPDIR TOPOLOGY_ADDR TOPOLOGY_ADDR_PATTERN TRES_PER_TASK UMASK WCKEY WORKING_CLUSTER "
+      "CLUSTERS MPI_TYPE EXACT OVERLAP EXCLUSIVE CPU_BIND_LIST CPU_BIND_TYPE CPU_BIND_VERBOSE MEM_BIND NETWORK "
+      "PARTITION ACCOUNT TIMELIMIT UNBUFFEREDIO WAIT KILL_BAD_EXIT LABELIO STDOUTMODE STDERRMODE JWT SCRATCH JOB_TMP "
+      "JOB_SEGMENT_SIZE JOB_OVERSUBSCRIBE JOB_EXCLUSIVE OOM_KILL_STEP CONTAINER CONTAINER_ID DEBUG ROOT HOME "
+      "SRUN_COMM_HOST SRUN_COMM_PORT STEP_LAUNCHER_PORT STEP_RESV_PORTS SPREAD_JOB USE_MIN_NODES HOSTFILE MEM_PER_CPU "
+      "CPU_FREQ_REQ MEM_BIND_LIST MEM_BIND_TYPE MEM_BIND_PREFER MEM_BIND_SORT MEM_BIND_VERBOSE JOB_SLUID JOB_NICS "
+      "STEP_NICS NTASKS_PER_TRES TRES_BIND OPEN_MODE ACCTG_FREQ ARBITRARY_NODELIST GET_USER_ENV CONTAINER_TYPE "
+      "CONF_SERVER STEPMGR PTY_PORT PTY_WIN_COL PTY_WIN_ROW X11_SETUP_FAILED SRUN_TLS_CERT";
   static const auto kNames = [&] {
     std::set<std::string, std::less<>> names;
     for (const auto word : words_of(kWithoutPrefix)) names.insert("SLURM_" + std::string(word));
@@ -122,11 +119,12 @@ void check_not_set(const Subject& subject, Finder& finder) {
     // --gres and --gpus do not set SLURM_GPUS_PER_NODE.
     if (is_given) continue;
     if (tests_for_gpus(script, one.variable)) {
-      finder.add(use->line,
-                 fmt::format("${} is empty, because --{} is not given: this test says that the job has no GPUs, but it "
-                             "asks for some",
-                             one.variable, options[0]),
-                 "Test $SLURM_GPUS_ON_NODE instead.");
+      finder.add(
+          use->line,
+          fmt::format(
+              "${} is empty, because --{} is not given: this test says that the job has no GPUs, but it asks for some",
+              one.variable, options[0]),
+          "Test $SLURM_GPUS_ON_NODE instead.");
       continue;
     }
     // Scripts that test it know that it may be unset.
@@ -185,11 +183,10 @@ constexpr std::string_view kOfShell =
 
 /// Names that users, shells, modules and sites export, which no script needs to set.
 constexpr std::string_view kExported =
-    "HOME USER PATH PWD SHELL HOSTNAME TMPDIR LANG LOGNAME LD_LIBRARY_PATH PYTHONPATH "
-    "CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES SCRATCH WORK PROJECT OLDPWD IFS RANDOM EPOCHSECONDS "
-    "EPOCHREALTIME MAPFILE SHLVL HOSTTYPE SECONDS LINENO UID CUDA_HOME ROCM_PATH CONDA_PREFIX VIRTUAL_ENV "
-    "PSCRATCH CFS LOCAL_SCRATCH PPID EUID FUNCNAME PIPESTATUS REPLY OPTARG OPTIND CPATH LIBRARY_PATH "
-    "MANPATH MODULEPATH TERM DISPLAY GROUP";
+    "HOME USER PATH PWD SHELL HOSTNAME TMPDIR LANG LOGNAME LD_LIBRARY_PATH PYTHONPATH CUDA_VISIBLE_DEVICES "
+    "ROCR_VISIBLE_DEVICES SCRATCH WORK PROJECT OLDPWD IFS RANDOM EPOCHSECONDS EPOCHREALTIME MAPFILE SHLVL HOSTTYPE "
+    "SECONDS LINENO UID CUDA_HOME ROCM_PATH CONDA_PREFIX VIRTUAL_ENV PSCRATCH CFS LOCAL_SCRATCH PPID EUID FUNCNAME "
+    "PIPESTATUS REPLY OPTARG OPTIND CPATH LIBRARY_PATH MANPATH MODULEPATH TERM DISPLAY GROUP";
 
 /// Whether --export of the job gives the variable a value, or names it.
 bool is_exported_to(const Request& job, std::string_view name) {
@@ -260,8 +257,8 @@ bool starts_itself(const Script& script) {
 
 bool is_rank_name(std::string_view name) {
   return has_word(
-      "RANK LOCAL_RANK NODE_RANK GROUP_RANK MACHINE_RANK CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES "
-      "HIP_VISIBLE_DEVICES JAX_PROCESS_ID",
+      "RANK LOCAL_RANK NODE_RANK GROUP_RANK MACHINE_RANK CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES "
+      "JAX_PROCESS_ID",
       name);
 }
 
@@ -396,11 +393,7 @@ void check_workers(const Subject& subject, Finder& finder) {
     const auto ranks = launcher_of(words).empty() ? std::optional<int64_t>(1)
                        : processes ? (processes->is_known() ? parse_count(processes->text) : std::nullopt)
                                    : std::nullopt;
-    if (!ranks) {
-      if (*workers <= *layout.cpus_per_task) return;
-    } else if (*workers * *ranks <= *layout.cpus_per_task) {
-      return;
-    }
+    if (*workers * ranks.value_or(1) <= *layout.cpus_per_task) return;
     finder.add(other->line,
                ranks.value_or(1) > 1
                    ? fmt::format("{} ranks with {} workers each are {} processes, but a task has {} CPUs", *ranks,
@@ -453,8 +446,8 @@ void check_export(const Subject& subject, Finder& finder) {
 
 void check_debug(const Subject& subject, Finder& finder) {
   constexpr std::string_view kDebug =
-      "CUDA_LAUNCH_BLOCKING NCCL_P2P_DISABLE NCCL_IB_DISABLE NCCL_SHM_DISABLE AMD_SERIALIZE_KERNEL "
-      "HIP_LAUNCH_BLOCKING TORCH_DISTRIBUTED_DEBUG";
+      "CUDA_LAUNCH_BLOCKING NCCL_P2P_DISABLE NCCL_IB_DISABLE NCCL_SHM_DISABLE AMD_SERIALIZE_KERNEL HIP_LAUNCH_BLOCKING "
+      "TORCH_DISTRIBUTED_DEBUG";
   for (const auto& assignment : assignments_of(subject.script)) {
     const auto& value = assignment.value.text;
     if (!has_word(kDebug, assignment.name) || value == "0" || value.empty() || value == "OFF" || value == "INFO")

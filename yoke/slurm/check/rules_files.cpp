@@ -91,12 +91,11 @@ void check_missing_folder(const Subject& subject, Finder& finder) {
     const auto folder = value.empty() ? std::nullopt : subject.missing_folder(value, job.value("chdir"));
     if (!folder || maker_of(subject.script, without_dot(*folder)) != nullptr) continue;
     const auto shown = shown_folder(job, *folder);
-    finder.add(
-        job.line_of(option),
-        fmt::format("--{} {}: there is no folder {} here, and Slurm before 23.02 does not make it: the job fails "
-                    "without a message and without a log",
-                    option, printable(value), shown),
-        fmt::format("Make the folder before sbatch: mkdir -p {}", shell_word(shown)));
+    finder.add(job.line_of(option),
+               fmt::format("--{} {}: there is no folder {} here, and Slurm before 23.02 does not make it: the job "
+                           "fails without a message and without a log",
+                           option, printable(value), shown),
+               fmt::format("Make the folder before sbatch: mkdir -p {}", shell_word(shown)));
   }
 }
 
@@ -110,10 +109,9 @@ void check_late_folder(const Subject& subject, Finder& finder) {
     const auto folder = without_dot(value.substr(0, slash));
     if (const auto* command = maker_of(subject.script, folder)) {
       finder.add(job.line_of(option),
-                 fmt::format(
-                     "mkdir on line {} comes too late for --{} {}: Slurm before 23.02 opens the file before the script "
-                     "runs, and without the folder the job fails without a message",
-                     command->words.front().line, option, value),
+                 fmt::format("mkdir on line {} comes too late for --{} {}: Slurm before 23.02 opens the file before "
+                             "the script runs, and without the folder the job fails without a message",
+                             command->words.front().line, option, value),
                  fmt::format("Make the folder before sbatch: mkdir -p {}", shell_word(shown_folder(job, folder))));
     }
   }
@@ -172,9 +170,9 @@ void check_wrap(const Subject& subject, Finder& finder) {
     const bool wraps =
         std::ranges::any_of(given, [](const GivenOption& option) { return option.spec->name == "wrap"; });
     if (!wraps || words.empty()) continue;
-    finder.add(words.front().line, fmt::format("sbatch refuses {} after --wrap: Script arguments not permitted with "
-                                               "--wrap option",
-                                               words.front().text));
+    finder.add(words.front().line,
+               fmt::format("sbatch refuses {} after --wrap: Script arguments not permitted with --wrap option",
+                           words.front().text));
   }
 }
 

@@ -26,14 +26,11 @@ std::string isolating_option(const Step& step, const Request& job) {
 }
 
 bool looks_like_training(const std::vector<OptionWord>& words) {
-  for (const auto& word : words) {
+  return std::ranges::any_of(words, [](const OptionWord& word) {
     const auto base = base_name(word.text);
-    if (base.starts_with("python") || base == "torchrun" || base.ends_with(".py") || base == "accelerate" ||
-        base == "deepspeed" || base == "yoke" || base == "apptainer" || base == "singularity") {
-      return true;
-    }
-  }
-  return false;
+    return base.starts_with("python") || base.ends_with(".py") ||
+           has_word("torchrun accelerate deepspeed yoke apptainer singularity", base);
+  });
 }
 
 void check_isolated(const Subject& subject, Finder& finder) {
@@ -50,14 +47,11 @@ void check_isolated(const Subject& subject, Finder& finder) {
       is_training |= subject.script.text.find(word) != std::string::npos;
     }
     const auto severity = is_training ? Severity::kWarning : Severity::kNote;
-    finder.add_as(
-        severity, line,
-        fmt::format(
-            "{} gives each task a GPU that the other tasks of the node cannot reach, by a control group for each task "
-            "where the site constrains devices (ConstrainDevices): NCCL and RCCL then lose direct copies between GPUs, "
-            "or "
-            "fail (cuIpcOpenMemHandle)",
-            option));
+    finder.add_as(severity, line,
+                  fmt::format("{} gives each task a GPU that the other tasks of the node cannot reach, by a control "
+                              "group for each task where the site constrains devices (ConstrainDevices): NCCL and RCCL "
+                              "then lose direct copies between GPUs, or fail (cuIpcOpenMemHandle)",
+                              option));
   }
 }
 
@@ -86,8 +80,7 @@ void check_sharing_indices(const Subject& subject, Finder& finder) {
   for (const auto& step : steps_of(subject)) {
     if (step.request.value("gres-flags").find("allow-task-sharing") == std::string::npos) continue;
     finder.add(step.request.line_of("gres-flags"),
-               "before Slurm 24.05.2, allow-task-sharing numbers GPUs wrongly if a job has "
-               "some GPUs of a node only");
+               "before Slurm 24.05.2, allow-task-sharing numbers GPUs wrongly if a job has some GPUs of a node only");
   }
 }
 
@@ -104,8 +97,8 @@ void check_cpus_per_gpu_reach(const Subject& subject, Finder& finder) {
         option.empty()
             ? "--cpus-per-gpu divides CPUs alone: the tasks of a node share one control group with all GPUs of the "
               "step, and reach each other's. --gpus-per-task, --ntasks-per-gpu and --gpu-bind would divide them"
-            : fmt::format("it is {} and not --cpus-per-gpu that puts each task into a control group with its own "
-                          "GPU, where the site constrains devices",
+            : fmt::format("it is {} and not --cpus-per-gpu that puts each task into a control group with its own GPU, "
+                          "where the site constrains devices",
                           option));
     return;
   }
@@ -120,10 +113,9 @@ void check_cpus_per_gpu_steps(const Subject& subject, Finder& finder) {
     if (subject.version && *subject.version >= Version{23, 11, 0}) {
       finder.add_as(Severity::kNote, line, "steps inherit --cpus-per-gpu since Slurm 23.11, which implies --exact");
     } else {
-      finder.add(
-          line,
-          "steps ignore --cpus-per-gpu before Slurm 23.11, so the tasks have one CPU each; since then it implies "
-          "--exact");
+      finder.add(line,
+                 "steps ignore --cpus-per-gpu before Slurm 23.11, so the tasks have one CPU each; since then it "
+                 "implies --exact");
     }
     return;
   }
@@ -133,8 +125,7 @@ void check_cpus_per_gpu_hang(const Subject& subject, Finder& finder) {
   for (const auto& job : subject.script.components) {
     if (!job.has("cpus-per-gpu")) continue;
     finder.add_as(Severity::kNote, job.line_of("cpus-per-gpu"),
-                  "jobs with --cpus-per-gpu may hang in the queue before Slurm "
-                  "24.11.1");
+                  "jobs with --cpus-per-gpu may hang in the queue before Slurm 24.11.1");
   }
 }
 
@@ -207,9 +198,9 @@ void check_visible(const Subject& subject, Finder& finder) {
       } else if (name != "HIP_VISIBLE_DEVICES") {  // this one counts what Slurm's variable leaves
         finder.add_as(
             Severity::kNote, assignment.line,
-            fmt::format("{} replaces what Slurm sets; where GPUs are not confined by cgroups, this may be another "
-                        "user's GPU",
-                        name));
+            fmt::format(
+                "{} replaces what Slurm sets; where GPUs are not confined by cgroups, this may be another user's GPU",
+                name));
       }
     }
   }
@@ -245,12 +236,10 @@ void check_rocr_hip(const Subject& subject, Finder& finder) {
         // HIP counts the devices that ROCR leaves: 0 to N-1.
         if (!is_single && value != rocr && value.find('$') != value.npos) continue;
         if (!is_single && (value.starts_with("0") || value == "$ROCR_VISIBLE_DEVICES")) continue;
-        finder.add(
-            std::max(line, rocr_line),
-            fmt::format(
-                "ROCR_VISIBLE_DEVICES={} (line {}) and {}={} (line {}) filter one after the other: HIP counts the "
-                "devices that ROCR leaves from 0, so tasks may see no GPU",
-                rocr, rocr_line, other, value, line));
+        finder.add(std::max(line, rocr_line),
+                   fmt::format("ROCR_VISIBLE_DEVICES={} (line {}) and {}={} (line {}) filter one after the other: HIP "
+                               "counts the devices that ROCR leaves from 0, so tasks may see no GPU",
+                               rocr, rocr_line, other, value, line));
         return;
       }
     }
@@ -319,7 +308,7 @@ void check_one_cpu(const Subject& subject, Finder& finder) {
   bool is_training = false;
   for (const auto& command : subject.script.commands) {
     const Request own(command.options);
-    if (command.name == "srun" && (own.has_any("cpus-per-task cpus-per-gpu cpu-bind"))) return;
+    if (command.name == "srun" && own.has_any("cpus-per-task cpus-per-gpu cpu-bind")) return;
     is_training |= looks_like_training(program_words(command));
   }
   if (!is_training || subject.script.directives.empty()) return;

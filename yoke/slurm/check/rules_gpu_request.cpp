@@ -19,10 +19,10 @@ void check_gpus_multiple(const Subject& subject, Finder& finder) {
                                    *per_node));
     } else if (const auto range = request.node_range();
                range && (*gpus / *per_node < range->min || *gpus / *per_node > range->max)) {
-      finder.add(line,
-                 fmt::format("--gpus {} with {} GPUs on each node needs {} nodes, but {} are asked for; the job is "
-                             "refused",
-                             *gpus, *per_node, *gpus / *per_node, request.value("nodes")));
+      finder.add(
+          line,
+          fmt::format("--gpus {} with {} GPUs on each node needs {} nodes, but {} are asked for; the job is refused",
+                      *gpus, *per_node, *gpus / *per_node, request.value("nodes")));
     }
   });
 }
@@ -79,9 +79,10 @@ void check_gpus_per_task_node(const Subject& subject, Finder& finder) {
     if (job.has("ntasks-per-node")) {
       const auto tasks = job.count("ntasks-per-node");
       if (!tasks || *per_task * *tasks == *per_node) continue;
-      finder.add(line, fmt::format("{} tasks on a node with {} use {} GPUs, but {} are asked for on each node; the job "
-                                   "is refused",
-                                   *tasks, each, *per_task * *tasks, *per_node));
+      finder.add(
+          line,
+          fmt::format("{} tasks on a node with {} use {} GPUs, but {} are asked for on each node; the job is refused",
+                      *tasks, each, *per_task * *tasks, *per_node));
       continue;
     }
     const auto tasks = tasks_for_gpus(job), nodes = job.nodes();
@@ -147,13 +148,15 @@ void check_gres_differs(const Subject& subject, Finder& finder) {
                             });
     finder.add_as(
         is_refused ? Severity::kError : Severity::kWarning, request.line_of("gpus-per-node gres"),
-        fmt::format("--gres asks for {} on a node and --gpus-per-node for {}; Slurm gives {}, but SLURM_GPUS_PER_NODE "
-                    "says {}{}",
-                    counted(*gres, "GPU"), *per_node, *gres, *per_node,
-                    is_refused ? fmt::format(", so srun says: Step requested gres_per_node=gpu:{} is more than the "
-                                             "job's gres_per_node=gpu:{}",
-                                             *per_node, *gres)
-                               : ""));
+        fmt::format(
+            "--gres asks for {} on a node and --gpus-per-node for {}; Slurm gives {}, but SLURM_GPUS_PER_NODE says "
+            "{}{}",
+            counted(*gres, "GPU"), *per_node, *gres, *per_node,
+            is_refused
+                ? fmt::format(
+                      ", so srun says: Step requested gres_per_node=gpu:{} is more than the job's gres_per_node=gpu:{}",
+                      *per_node, *gres)
+                : ""));
   });
 }
 
@@ -165,11 +168,10 @@ void check_gres_name(const Subject& subject, Finder& finder) {
           !value.starts_with(std::string(wrong) + "=")) {
         continue;
       }
-      finder.add(request.line_of("gres"),
-                 fmt::format("--gres {} names no resource; Slurm says: Invalid generic resource "
-                             "(gres) specification",
-                             value),
-                 "Write --gres=gpu:NUMBER or --gres=gpu:TYPE:NUMBER.");
+      finder.add(
+          request.line_of("gres"),
+          fmt::format("--gres {} names no resource; Slurm says: Invalid generic resource (gres) specification", value),
+          "Write --gres=gpu:NUMBER or --gres=gpu:TYPE:NUMBER.");
     }
     for (const auto part : split(value, ',')) {
       if (!part.starts_with("gpu_") && !part.starts_with("gpu/") && !part.starts_with("gpu-")) continue;

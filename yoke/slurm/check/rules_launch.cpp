@@ -34,10 +34,10 @@ void check_standalone(const Subject& subject, Finder& finder) {
     const auto asked = program_option(words, "nnodes");
     const int64_t count = asked && asked->is_known() ? parse_count(asked->text).value_or(0) : 0;
     if (count > 1) {
-      finder.add(is_standalone->line,
-                 fmt::format("{} --standalone meets others at localhost alone, and waits there for the {} nodes of "
-                             "--nnodes",
-                             launcher, count));
+      finder.add(
+          is_standalone->line,
+          fmt::format("{} --standalone meets others at localhost alone, and waits there for the {} nodes of --nnodes",
+                      launcher, count));
     } else if (is_step && nodes && *nodes > 1) {
       finder.add(is_standalone->line,
                  fmt::format("{} --standalone trains on each of the {} nodes alone, {} times the same", launcher,

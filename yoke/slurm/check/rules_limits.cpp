@@ -114,11 +114,10 @@ void check_gpus(const Subject& subject, Finder& finder) {
     for (const auto& [type, count] : job.typed_gpus_per_node()) {
       const auto known = place.partition->gpus_of_type.find(type);
       if (known == place.partition->gpus_of_type.end() || count <= known->second) continue;
-      finder.add(
-          job.line_of("gpus-per-node gres"),
-          fmt::format("{} GPUs of type {} on a node are asked for, but the nodes of partition {} have {}: Requested "
-                      "node configuration is not available",
-                      count, type, place.name, known->second));
+      finder.add(job.line_of("gpus-per-node gres"),
+                 fmt::format("{} GPUs of type {} on a node are asked for, but the nodes of partition {} have {}: "
+                             "Requested node configuration is not available",
+                             count, type, place.name, known->second));
       return;
     }
     const auto total = job.gpus("gpus"), most = most_nodes(job, place), has = place.partition->gpus_per_node;
@@ -188,9 +187,9 @@ void check_memory(const Subject& subject, Finder& finder) {
     if (!memory || !place.partition->memory_mib || *memory <= *place.partition->memory_mib) return;
     finder.add(
         job.line_of("mem"),
-        fmt::format("--mem {} is more than the nodes of partition {} have, {} MiB: Memory specification can not be "
-                    "satisfied",
-                    job.value("mem"), place.name, *place.partition->memory_mib));
+        fmt::format(
+            "--mem {} is more than the nodes of partition {} have, {} MiB: Memory specification can not be satisfied",
+            job.value("mem"), place.name, *place.partition->memory_mib));
   });
 }
 

@@ -42,15 +42,14 @@ void check_no_rendezvous(const Subject& subject, Finder& finder) {
       finder.add(line,
                  fmt::format("{} on {} nodes has no --rdzv-endpoint, so each node waits for the others on itself{}",
                              launcher, *step.layout.nodes,
-                             program_option(words, "master-addr") ? fmt::format(", for --master-addr is not read with "
-                                                                                "--rdzv-backend={}",
-                                                                                backend->text)
-                                                                  : ""));
+                             program_option(words, "master-addr")
+                                 ? fmt::format(", for --master-addr is not read with --rdzv-backend={}", backend->text)
+                                 : ""));
     } else if (is_static && !program_option(words, "node-rank")) {
-      finder.add(line,
-                 fmt::format("{} without --rdzv-backend=c10d needs --node-rank: each of the {} nodes takes itself for "
-                             "node 0",
-                             launcher, *step.layout.nodes));
+      finder.add(
+          line,
+          fmt::format("{} without --rdzv-backend=c10d needs --node-rank: each of the {} nodes takes itself for node 0",
+                      launcher, *step.layout.nodes));
     }
   }
 }

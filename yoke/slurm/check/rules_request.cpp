@@ -228,12 +228,11 @@ void check_array_output(const Subject& subject, Finder& finder) {
     const auto value = job.value(option);
     if (value.empty() || value == "/dev/null" || lower_case(value) == "none" || is_name_of_a_task(value, subject))
       continue;
-    finder.add(
-        job.line_of(option),
-        fmt::format("all tasks of the array write to {}, and each one empties it when it starts, unless the site "
-                    "sets JobFileAppend",
-                    value),
-        "Put %a into the name: slurm-%A_%a.out.");
+    finder.add(job.line_of(option),
+               fmt::format("all tasks of the array write to {}, and each one empties it when it starts, unless the "
+                           "site sets JobFileAppend",
+                           value),
+               "Put %a into the name: slurm-%A_%a.out.");
   }
 }
 
@@ -250,8 +249,8 @@ void check_no_time(const Subject& subject, Finder& finder) {
   const auto& job = subject.script.job();
   if (job.has("time") || subject.script.directives.empty()) return;
   finder.add(subject.script.directives.front().line,
-             "no time limit is given, so the partition's default holds, which is "
-             "short at some sites, and the longest one at others");
+             "no time limit is given, so the partition's default holds, which is short at some sites, and the longest "
+             "one at others");
 }
 
 void check_no_memory(const Subject& subject, Finder& finder) {
@@ -271,8 +270,8 @@ void check_no_memory(const Subject& subject, Finder& finder) {
       facts != nullptr && (facts->has_default_memory || (facts->has_default_gpu_memory && job.asks_for_gpus()));
   if (facts != nullptr && !has_default) {
     finder.add_as(Severity::kWarning, line,
-                  "no memory is asked for, and the cluster has no default: the job gets all "
-                  "memory of its nodes, and nobody can share them");
+                  "no memory is asked for, and the cluster has no default: the job gets all memory of its nodes, and "
+                  "nobody can share them");
   } else if (job.has("exclusive")) {
     finder.add(line, "no memory is asked for; --exclusive gives all CPUs, but only the default memory at many sites",
                "--mem=0 asks for all memory of a node.");

@@ -111,12 +111,11 @@ void check_signal_kills(const Subject& subject, Finder& finder) {
   if (!has_word("USR1 USR2 HUP INT TERM QUIT ALRM", signal) || has_trap_for(subject.script, signal)) return;
   // Somebody may want to end the job early.
   const bool is_usual_end = signal == "TERM" || signal == "INT";
-  finder.add_as(
-      is_usual_end ? Severity::kNote : Severity::kWarning, subject.script.job().line_of("signal"),
-      fmt::format("--signal={} kills the batch shell, and with it the job, because the script has no trap for "
-                  "{}; its programs do not get the signal",
-                  value, signal),
-      fmt::format("Leave B: out if steps of srun handle {}; or set a trap that hands it on.", signal));
+  finder.add_as(is_usual_end ? Severity::kNote : Severity::kWarning, subject.script.job().line_of("signal"),
+                fmt::format("--signal={} kills the batch shell, and with it the job, because the script has no trap "
+                            "for {}; its programs do not get the signal",
+                            value, signal),
+                fmt::format("Leave B: out if steps of srun handle {}; or set a trap that hands it on.", signal));
 }
 
 void check_signal_unheard(const Subject& subject, Finder& finder) {
@@ -157,17 +156,16 @@ void check_requeue_call(const Subject& subject, Finder& finder) {
     const auto number = static_cast<int64_t>(i) + 1;
     const auto* last = job.find("requeue");
     if (job.has("no-requeue") && (last == nullptr || last->line < job.line_of("no-requeue"))) {
-      finder.add(number,
-                 "scontrol refuses to requeue this job, because of --no-requeue: Requested operation is presently "
-                 "disabled",
-                 "Write #SBATCH --requeue.");
-    } else if (!job.value("open-mode").starts_with("a") && job.value("output") != "/dev/null") {
       finder.add(
           number,
-          fmt::format("the requeued job truncates {}, and what it has printed so far is lost, unless the site sets "
-                      "JobFileAppend",
-                      job.value("output").empty() ? "slurm-%j.out" : job.value("output")),
-          "Add #SBATCH --open-mode=append.");
+          "scontrol refuses to requeue this job, because of --no-requeue: Requested operation is presently disabled",
+          "Write #SBATCH --requeue.");
+    } else if (!job.value("open-mode").starts_with("a") && job.value("output") != "/dev/null") {
+      finder.add(number,
+                 fmt::format("the requeued job truncates {}, and what it has printed so far is lost, unless the site "
+                             "sets JobFileAppend",
+                             job.value("output").empty() ? "slurm-%j.out" : job.value("output")),
+                 "Add #SBATCH --open-mode=append.");
     }
     return;
   }

@@ -55,11 +55,10 @@ void find_missing_gpus(const Subject& subject, const Step& step, const Layout& w
     const auto severity = partition != nullptr                  ? Severity::kError
                           : asks_for_part_of_node(subject, job) ? Severity::kWarning
                                                                 : Severity::kNote;
-    finder.add_as(
-        severity, line,
-        "the step asks for GPUs, but the job does not: unless its partition gives whole nodes, srun says: Step "
-        "requested GRES but job doesn't have GRES",
-        "Ask for GPUs in the job too, such as #SBATCH --gpus-per-node=1.");
+    finder.add_as(severity, line,
+                  "the step asks for GPUs, but the job does not: unless its partition gives whole nodes, srun says: "
+                  "Step requested GRES but job doesn't have GRES",
+                  "Ask for GPUs in the job too, such as #SBATCH --gpus-per-node=1.");
     return;
   }
   auto has = all_gpus(job, whole);
@@ -68,19 +67,16 @@ void find_missing_gpus(const Subject& subject, const Step& step, const Layout& w
     has = std::min(*has, nodes * *whole.gpus_per_node);  // of the nodes of the step
   }
   if (total && has && *total > *has) {
-    finder.add(
-        line,
-        fmt::format("the step asks for {} GPUs, but the job has {} on its nodes; srun says: Invalid generic resource "
-                    "(gres) specification",
-                    *total, *has));
+    finder.add(line, fmt::format("the step asks for {} GPUs, but the job has {} on its nodes; srun says: Invalid "
+                                 "generic resource (gres) specification",
+                                 *total, *has));
     return;
   }
   if (!per_task) return;
   if (const auto of_job = job.gpus("gpus-per-task"); of_job && *per_task > *of_job) {
-    finder.add(line,
-               fmt::format("the step asks for {} GPUs for a task, but the job has {} for each; srun says: Invalid "
-                           "generic resource (gres) specification",
-                           *per_task, *of_job));
+    finder.add(line, fmt::format("the step asks for {} GPUs for a task, but the job has {} for each; srun says: "
+                                 "Invalid generic resource (gres) specification",
+                                 *per_task, *of_job));
     return;
   }
   const auto tasks = tasks_of(subject.script, request, whole);
@@ -189,13 +185,13 @@ void find_missing_components(const Subject& subject, Finder& finder) {
     const auto count = static_cast<int64_t>(script.components.size());
     if (const auto largest = group.empty() ? std::nullopt : largest_component(group);
         largest && (script.is_het() ? *largest >= count : parts == 1)) {
-      finder.add_as(severity, line,
-                    script.is_het()
-                        ? fmt::format("--het-group {} names component {}, but the job has {}, numbered from 0; srun "
-                                      "refuses it",
-                                      group, *largest, count)
-                        : fmt::format("--het-group {} is refused, because the job is not heterogeneous", group),
-                    "Write #SBATCH hetjob between the components, or leave --het-group out.");
+      finder.add_as(
+          severity, line,
+          script.is_het()
+              ? fmt::format("--het-group {} names component {}, but the job has {}, numbered from 0; srun refuses it",
+                            group, *largest, count)
+              : fmt::format("--het-group {} is refused, because the job is not heterogeneous", group),
+          "Write #SBATCH hetjob between the components, or leave --het-group out.");
     }
     if (parts > 1 && !script.is_het() && whole.nodes && parts > *whole.nodes) {
       finder.add_as(severity, line,

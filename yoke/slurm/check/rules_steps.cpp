@@ -13,8 +13,7 @@ namespace {
 bool is_parallel_starter(std::string_view name) {
   constexpr std::string_view kNames =
       "srun mpirun mpiexec mpiexec.hydra mpirun_rsh prun prterun ibrun aprun jsrun orterun parallel pdsh clush ssh "
-      "yoke "
-      "horovodrun charmrun ray dask ipcluster flux hq launch sbcast sbatch salloc pbsdsh xargs submitit nextflow "
+      "yoke horovodrun charmrun ray dask ipcluster flux hq launch sbcast sbatch salloc pbsdsh xargs submitit nextflow "
       "snakemake torchrun_jsc";
   return has_word(kNames, name);
 }
@@ -160,9 +159,9 @@ void check_step_nodes(const Subject& subject, Finder& finder) {
       if (!knows_all || std::ranges::find(has, host) != has.end()) continue;
       finder.add(
           step.request.line_of("nodelist"),
-          fmt::format("the step asks for node {}, but the job has {}; srun says: Requested node configuration is "
-                      "not available",
-                      host, job.value("nodelist")));
+          fmt::format(
+              "the step asks for node {}, but the job has {}; srun says: Requested node configuration is not available",
+              host, job.value("nodelist")));
       break;
     }
     for (const auto& type : step.request.gpu_types()) {
@@ -207,10 +206,8 @@ void check_step_size(const Subject& subject, Finder& finder) {
       continue;
     }
     const auto tasks = request.count("ntasks");
-    const bool shares =
-        request.has("overcommit") ||
-        job.has_any("overcommit exclusive mincpus cpus-per-gpu threads-per-core hint ntasks-per-core") ||
-        request.has("hint") || request.has("threads-per-core");
+    const bool shares = request.has_any("overcommit hint threads-per-core") ||
+                        job.has_any("overcommit exclusive mincpus cpus-per-gpu threads-per-core hint ntasks-per-core");
     const int64_t cpus = whole.ntasks.value_or(0) * whole.cpus_per_task.value_or(1);
     const bool is_counted = job.has_any("ntasks ntasks-per-node cpus-per-task");
     if (tasks && cpus > 0 && is_counted && !shares && *tasks > cpus && !job.asks_for_gpus()) {
@@ -258,16 +255,16 @@ void check_step_cpus(const Subject& subject, Finder& finder) {
                                      reason != "--threads-per-core" && step.request.value("hint") != "nomultithread" &&
                                      job.value("hint") != "nomultithread";
       finder.add_as(is_perhaps_enough ? Severity::kNote : Severity::kWarning, line,
-                    fmt::format("srun does not take over --cpus-per-task {} of the job in Slurm 22.05 and 23.02, so "
-                                "{} gives each task one CPU or core",
+                    fmt::format("srun does not take over --cpus-per-task {} of the job in Slurm 22.05 and 23.02, so {} "
+                                "gives each task one CPU or core",
                                 job.value("cpus-per-task"), reason));
       return;
     }
     if (step.request.has("cpu-bind") || step.layout.ntasks_per_node.value_or(1) < 2) continue;
     finder.add_as(
         Severity::kNote, line,
-        fmt::format("srun does not take over --cpus-per-task {} of the job in Slurm 22.05 and 23.02: the tasks "
-                    "of a node share its CPUs, and each one gets one CPU where the site binds tasks to cores",
+        fmt::format("srun does not take over --cpus-per-task {} of the job in Slurm 22.05 and 23.02: the tasks of a "
+                    "node share its CPUs, and each one gets one CPU where the site binds tasks to cores",
                     job.value("cpus-per-task")));
     return;
   }
@@ -324,10 +321,10 @@ void check_no_wait(const Subject& subject, Finder& finder) {
     });
     if (last == nullptr || has_wait) return;
   }
-  finder.add(last->words[0].line,
-             fmt::format("{} runs in the background, and nothing waits for it: the job ends at once, and Slurm "
-                         "kills it",
-                         last->name));
+  finder.add(
+      last->words[0].line,
+      fmt::format("{} runs in the background, and nothing waits for it: the job ends at once, and Slurm kills it",
+                  last->name));
 }
 
 void check_serial_steps(const Subject& subject, Finder& finder) {
@@ -344,11 +341,10 @@ void check_serial_steps(const Subject& subject, Finder& finder) {
   for (const auto& step : steps) {
     if (!step.is_background) continue;
     const auto& request = step.request;
-    const bool shares =
-        is_exact ||
-        request.has_any(
-            "exact overlap exclusive cpus-per-task threads-per-core nodelist relative exclude oversubscribe") ||
-        request.has_unknown() || request.has("cpus-per-gpu");
+    const bool shares = is_exact || request.has_unknown() ||
+                        request.has_any(
+                            "exact overlap exclusive cpus-per-task threads-per-core nodelist relative exclude "
+                            "oversubscribe cpus-per-gpu");
     const bool takes_gpus =
         job.asks_for_gpus() && !job.has("gpus-per-task") && !job.has("ntasks-per-gpu") && !request.asks_for_gpus() &&
         !request.has_any("gres overlap oversubscribe nodelist relative exclude") && !request.has_unknown();
@@ -364,11 +360,10 @@ void check_serial_steps(const Subject& subject, Finder& finder) {
     if (first == nullptr) first = &step;
   }
   if (num_with_gpus > 1) {
-    finder.add(
-        first_with_gpus->line(),
-        "the steps in the background run one after the other: a step that does not ask for GPUs takes all GPUs of "
-        "the job (\"Requested nodes are busy\")",
-        "Give srun --gpus or --gres for each step, --gres=none for a step without GPUs, or --overlap.");
+    finder.add(first_with_gpus->line(),
+               "the steps in the background run one after the other: a step that does not ask for GPUs takes all GPUs "
+               "of the job (\"Requested nodes are busy\")",
+               "Give srun --gpus or --gres for each step, --gres=none for a step without GPUs, or --overlap.");
     return;
   }
   if (count < 2 || first == nullptr || assigns(subject.script, "SLURM_EXACT") ||
@@ -376,11 +371,10 @@ void check_serial_steps(const Subject& subject, Finder& finder) {
     return;
   if (*whole.ntasks * whole.cpus_per_task.value_or(1) < 2 && !job.has("exclusive")) return;
   const bool is_old_alone = !subject.version && (job.has("cpus-per-task") || job.has("cpus-per-gpu"));
-  finder.add_as(
-      is_old_alone ? Severity::kNote : Severity::kWarning, first->line(),
-      fmt::format("the steps in the background run one after the other{}: without --exact, each one takes all "
-                  "CPUs of its node (\"Requested nodes are busy\")",
-                  is_old_alone ? " before Slurm 23.11" : ""));
+  finder.add_as(is_old_alone ? Severity::kNote : Severity::kWarning, first->line(),
+                fmt::format("the steps in the background run one after the other{}: without --exact, each one takes "
+                            "all CPUs of its node (\"Requested nodes are busy\")",
+                            is_old_alone ? " before Slurm 23.11" : ""));
 }
 
 void check_pty(const Subject& subject, Finder& finder) {
@@ -388,9 +382,7 @@ void check_pty(const Subject& subject, Finder& finder) {
   for (const auto& step : steps_of(subject)) {
     if (!step.request.has("pty")) continue;
     const auto words = program_words(*step.command);
-    if (words.empty()) continue;
-    const auto base = base_name(words[0].text);
-    if (words.size() == 1 && (base == "bash" || base == "sh" || base == "zsh")) {
+    if (words.size() == 1 && has_word("bash sh zsh", base_name(words[0].text))) {
       finder.add(step.line(), "a batch script has no terminal, so an interactive shell ends at once",
                  "Type srun --pty bash in a terminal instead.");
     }
@@ -431,12 +423,11 @@ constexpr Rule kStepRules[] = {
      check_no_wait},
     {"steps-in-turn", Severity::kWarning, "", "", "Steps in the background that exclude each other",
      "A step takes all CPUs of its nodes unless --exact is given, or --cpus-per-task implies it, since 23.11 that of "
-     "the "
-     "job too.",
+     "the job too.",
      "Give srun --exact, with --ntasks, --cpus-per-task, --mem and --gpus for each step.",
      "Slurm src/srun/libsrun/launch.c 22.05.8, src/srun/launch.c 23.02 to 26.05.3: SSF_WHOLE; "
-     "src/slurmctld/step_mgr.c, "
-     "src/stepmgr/stepmgr.c, _pick_step_nodes; srun 22.05.8 (tests/slurm/check_steps_test.cpp)",
+     "src/slurmctld/step_mgr.c, src/stepmgr/stepmgr.c, _pick_step_nodes; srun 22.05.8 "
+     "(tests/slurm/check_steps_test.cpp)",
      check_serial_steps},
     {"pty-in-batch", Severity::kWarning, "", "", "An interactive shell in a batch script", "There is no terminal.",
      "Use srun --pty in a terminal.",

@@ -58,11 +58,12 @@ void check_shebang(const Subject& subject, Finder& finder) {
         edits.push_back({Edit::Kind::kDeleteLine, static_cast<int64_t>(j) + 1, ""});
       }
     }
-    finder.add(1,
-               fmt::format("the first two bytes of the file are not #!, because that is on line {}{}; sbatch refuses "
-                           "the script",
-                           i + 1, begin > 0 || lines[i].starts_with("# !") ? ", with a space" : ""),
-               "Move the line with #! to the very beginning of the file.", edits);
+    finder.add(
+        1,
+        fmt::format(
+            "the first two bytes of the file are not #!, because that is on line {}{}; sbatch refuses the script",
+            i + 1, begin > 0 || lines[i].starts_with("# !") ? ", with a space" : ""),
+        "Move the line with #! to the very beginning of the file.", edits);
     return;
   }
   // Without a directive it may be no script of a shell.
@@ -81,12 +82,11 @@ void check_crlf(const Subject& subject, Finder& finder) {
     if (!text.starts_with("#!") || end == text.npos || end >= first.size()) return;
     std::string mended = first;
     std::ranges::replace(mended, '\r', '\n');
-    finder.add(
-        1,
-        fmt::format("lines end with \\r alone, so the interpreter is everything up to the first line feed; the job "
-                    "fails with: bad interpreter({}\\r...)",
-                    text.substr(0, end)),
-        {}, {{Edit::Kind::kReplaceLine, 1, mended}});
+    finder.add(1,
+               fmt::format("lines end with \\r alone, so the interpreter is everything up to the first line feed; the "
+                           "job fails with: bad interpreter({}\\r...)",
+                           text.substr(0, end)),
+               {}, {{Edit::Kind::kReplaceLine, 1, mended}});
     return;
   }
   std::vector<Edit> edits;
@@ -251,8 +251,9 @@ constexpr Rule kTextRules[] = {
     {"secret-in-clear", Severity::kWarning, "", "", "A password, key or token is in the script",
      "Slurm stores scripts, prints them to administrators, and sites keep them in accounting.",
      "Read it from a file that only you can read: export NAME=$(cat ~/.secrets/name).",
-     "Slurm src/slurmctld/proc_req.c, _slurm_rpc_dump_batch_script (operators); src/plugins/accounting_storage/mysql/"
-     "as_mysql_jobacct_process.c, JOBCOND_FLAG_SCRIPT (coordinators); 22.05.8 to 26.05.3",
+     "Slurm src/slurmctld/proc_req.c, _slurm_rpc_dump_batch_script (operators); "
+     "src/plugins/accounting_storage/mysql/as_mysql_jobacct_process.c, JOBCOND_FLAG_SCRIPT (coordinators); 22.05.8 to "
+     "26.05.3",
      check_secrets},
 };
 

@@ -192,9 +192,8 @@ class Reader {
       rest = close == rest.npos ? "" : rest.substr(close + 1);
     }
     if (rest.starts_with(":=") || rest.starts_with("=")) result_.assigned.emplace_back(name);
-    const bool has_default = rest.starts_with(":-") || rest.starts_with(":=") || rest.starts_with(":+") ||
-                             rest.starts_with(":?") || rest.starts_with("-") || rest.starts_with("+") ||
-                             rest.starts_with("=") || rest.starts_with("?") || inner[0] == '!';
+    const auto sign = rest.substr(rest.starts_with(":") ? 1 : 0, 1);
+    const bool has_default = inner[0] == '!' || (!sign.empty() && std::string_view("-=+?").find(sign) != sign.npos);
     const bool is_cut = !has_default && !rest.empty() && std::string_view("#%/:^,@").find(rest[0]) != rest.npos;
     use(name, has_default, is_cut);
     scan_expansions(rest);

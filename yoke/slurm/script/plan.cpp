@@ -169,8 +169,8 @@ class Planner {
                       ranks_, counted(gpus_, "GPU")));
     } else if (gpus_ > ranks_) {
       plan_.warnings.push_back(
-          fmt::format("{} on each node for {}: a rank takes the GPU of its LOCAL_RANK, so others "
-                      "are idle unless the program uses several",
+          fmt::format("{} on each node for {}: a rank takes the GPU of its LOCAL_RANK, so others are idle unless the "
+                      "program uses several",
                       counted(gpus_, "GPU"), counted(ranks_, "rank")));
     }
     cpus_ = request_.cpus_per_rank;
@@ -181,8 +181,8 @@ class Planner {
     }
     if (!cpus_ && gpus_ > 0) {
       plan_.warnings.emplace_back(
-          "each rank gets Slurm's default of one CPU, which starves workers that load data; give --cpus-per-rank, or "
-          "a site by --site");
+          "each rank gets Slurm's default of one CPU, which starves workers that load data; give --cpus-per-rank, or a "
+          "site by --site");
     }
     if (cpus_ && site_.num_cpus && *cpus_ * ranks_ > *site_.num_cpus) {
       refuse(
@@ -220,8 +220,8 @@ class Planner {
       decide("one launcher on each node", fmt::format("{} starts the ranks of its node itself", program));
       if (is_other) {
         plan_.warnings.push_back(
-            fmt::format("{} must be told the number of nodes and the rank of its node by its own "
-                        "options: $SLURM_NNODES, $SLURM_NODEID, $MASTER_ADDR, $MASTER_PORT",
+            fmt::format("{} must be told the number of nodes and the rank of its node by its own options: "
+                        "$SLURM_NNODES, $SLURM_NODEID, $MASTER_ADDR, $MASTER_PORT",
                         program));
       }
       return;
@@ -295,8 +295,8 @@ class Planner {
     }
     if (request_.time.empty()) {
       plan_.warnings.emplace_back(
-          "no --time is given: Slurm takes the partition's default, often the longest, and a "
-          "shorter job starts sooner");
+          "no --time is given: Slurm takes the partition's default, often the longest, and a shorter job starts "
+          "sooner");
     } else {
       option("--time", slurm_time(request_.time));
     }
@@ -447,8 +447,8 @@ class Planner {
                                      : "the launcher's ranks may use all CPUs of the job");
       if (uses_masks_ && is_torchrun_) {
         plan_.warnings.push_back(
-            fmt::format("torchrun does not bind its ranks to the CPUs near their GPUs, which matters on "
-                        "{}; give the training program alone, or --numa-binding=node to a torchrun that has it",
+            fmt::format("torchrun does not bind its ranks to the CPUs near their GPUs, which matters on {}; give the "
+                        "training program alone, or --numa-binding=node to a torchrun that has it",
                         site_.name));
       }
       return;
@@ -490,8 +490,8 @@ class Planner {
         words = {"apptainer", "exec"};
         if (!site_.sources.empty()) {  // it is the file of one cluster
           plan_.warnings.push_back(
-              fmt::format("the file of {} does not say how containers are started there, so the "
-                          "script uses apptainer; `[container] command` of a site's file says it",
+              fmt::format("the file of {} does not say how containers are started there, so the script uses apptainer; "
+                          "`[container] command` of a site's file says it",
                           site_.name));
         }
         if (site_.vendor == "nvidia") words.emplace_back("--nv");

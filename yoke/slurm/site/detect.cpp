@@ -185,11 +185,10 @@ Site detect_site(const ClusterConfig& config, const std::vector<NodeRecord>& nod
 void add_topology(Site& site, device::CpuLocality cpus, const std::vector<device::DeviceLocality>& gpus) {
   if (site.num_gpus == 0) site.num_gpus = static_cast<int64_t>(gpus.size());
   if (site.num_gpus != static_cast<int64_t>(gpus.size())) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        "the topology has {} GPUs, and Slurm's nodes have {}: take it on a compute node, outside of a step that "
-        "has a part of the GPUs",
-        gpus.size(), site.num_gpus);
+    throw Error(ErrorCode::kInvalidArgument,
+                "the topology has {} GPUs, and Slurm's nodes have {}: take it on a compute node, outside of a step "
+                "that has a part of the GPUs",
+                gpus.size(), site.num_gpus);
   }
   const std::vector<std::optional<device::DeviceLocality>> devices(gpus.begin(), gpus.end());
   const auto binding = launch::plan_binding({}, cpus, devices);

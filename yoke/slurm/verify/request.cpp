@@ -161,10 +161,10 @@ void check_no_program(const std::vector<std::string>& options) {
   const auto parsed = check::parse_options(check::kSrun, check::option_words(options));
   // Options of plugins are not known here, and their values look like programs.
   if (!parsed.problems.empty() || parsed.has_unknown || parsed.num_used >= options.size()) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              "{} is not an option of srun; after -- give options alone, as in `yoke slurm verify -- -n 4`, and no "
-              "program",
-              printable(options[parsed.num_used]));
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      "{} is not an option of srun; after -- give options alone, as in `yoke slurm verify -- -n 4`, and no program",
+      printable(options[parsed.num_used]));
 }
 
 Error step_failure(const CommandOutput& output, std::chrono::milliseconds limit) {

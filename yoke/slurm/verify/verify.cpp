@@ -203,9 +203,9 @@ class Judge {
         }
       }
       add(sharing, fmt::format("share the CPUs {}", shared.to_list()),
-          is_chosen ? chosen
-                    : "use --cpus-per-task with --cpu-bind=cores, or start one yoke run on each node, which binds the "
-                      "ranks");
+          is_chosen
+              ? chosen
+              : "use --cpus-per-task with --cpu-bind=cores, or start one yoke run on each node, which binds the ranks");
     }
     if (!few.empty()) {
       add(few,
@@ -291,10 +291,10 @@ std::vector<std::string> notes(const std::vector<TaskSeen>& tasks) {
   }
   std::vector<std::string> sentences;
   for (const auto& [host, seeing] : by_host) {
-    sentences.push_back(fmt::format(
-        "Slurm gave the step no GPU, but {} on {} can open {} that the node has; on a shared node they belong to other "
-        "jobs.",
-        ranks_text(ranks_of(seeing)), printable(host), seeing.front()->visible.size()));
+    sentences.push_back(
+        fmt::format("Slurm gave the step no GPU, but {} on {} can open {} that the node has; on a shared node they "
+                    "belong to other jobs.",
+                    ranks_text(ranks_of(seeing)), printable(host), seeing.front()->visible.size()));
   }
   return sentences;
 }

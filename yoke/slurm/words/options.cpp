@@ -185,11 +185,7 @@ class Parser {
       }
       if (word.text.size() < 2 || word.text[0] != '-') break;
       ++at_;
-      if (word.text[1] == '-') {
-        parse_long(word);
-      } else {
-        parse_short(word);
-      }
+      word.text[1] == '-' ? parse_long(word) : parse_short(word);
     }
     result_.num_used = at_;
     return std::move(result_);

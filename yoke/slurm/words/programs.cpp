@@ -45,16 +45,14 @@ Error failure_of(const std::string& program, const CommandOutput& output, std::c
   }
   if (contains_any(said, {"Munge encode failed", "munged", "Invalid authentication credential",
                           "authentication: Socket communication error"})) {
-    return {ErrorCode::kUnavailable,
-            fmt::format("{} cannot prove who you are, because munge does not run on this host: {}; ask the "
-                        "administrator to start munged",
-                        program, last_line(said))};
+    return {ErrorCode::kUnavailable, fmt::format("{} cannot prove who you are, because munge does not run on this "
+                                                 "host: {}; ask the administrator to start munged",
+                                                 program, last_line(said))};
   }
   if (contains_any(said, {"Could not establish a configuration source", "Unable to establish configuration source"})) {
-    return {ErrorCode::kFailedPrecondition,
-            fmt::format("{} finds no configuration of Slurm (SLURM_CONF, /etc/slurm): this host belongs to no cluster; "
-                        "try it on a login node",
-                        program)};
+    return {ErrorCode::kFailedPrecondition, fmt::format("{} finds no configuration of Slurm (SLURM_CONF, /etc/slurm): "
+                                                        "this host belongs to no cluster; try it on a login node",
+                                                        program)};
   }
   if (contains_any(said, {"Slurm accounting storage is disabled"})) {
     return {ErrorCode::kFailedPrecondition,
@@ -77,10 +75,9 @@ Error failure_of(const std::string& program, const CommandOutput& output, std::c
   }
   if (contains_any(said, {"Unable to contact slurm controller", "Connection refused", "Zero Bytes were transmitted",
                           "Socket timed out"})) {
-    return {ErrorCode::kUnavailable,
-            fmt::format("{} cannot reach slurmctld: {}; running jobs continue, try again later (`scontrol ping` shows "
-                        "whether it is up)",
-                        program, last_line(said))};
+    return {ErrorCode::kUnavailable, fmt::format("{} cannot reach slurmctld: {}; running jobs continue, try again "
+                                                 "later (`scontrol ping` shows whether it is up)",
+                                                 program, last_line(said))};
   }
   return {ErrorCode::kFailedPrecondition, fmt::format("{} failed: {}", program, last_line(said))};
 }
