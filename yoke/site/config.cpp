@@ -127,7 +127,7 @@ std::vector<std::string> Section::keys() const {
   std::vector<std::string> result;
   if (!table_ || table_->values == nullptr) return result;
   for (const auto& [key, value] : *table_->values) result.emplace_back(key.str());
-  std::sort(result.begin(), result.end());
+  std::ranges::sort(result);
   return result;
 }
 
@@ -143,7 +143,7 @@ void Section::for_site_only(std::string_view key, const std::string& why) const 
 
 void Section::check_keys(std::initializer_list<std::string_view> known) const {
   for (const auto& key : keys()) {
-    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
+    if (std::ranges::find(known, key) != known.end()) continue;
     const auto title = table_->name.empty() ? "a site's file" : fmt::format("[{}]", table_->name);
     refuse(key, fmt::format("{} has no key {}; it has {}", title, key, fmt::join(known, ", ")));
   }
@@ -232,12 +232,25 @@ std::vector<Section> Section::sections(std::string_view key) const {
   return result;
 }
 
+void check_fields(const Section& section, std::string_view key, std::initializer_list<std::string_view> known) {
+  const auto text = section.text(key).value_or("");
+  for (size_t at = 0; (at = text.find_first_of("{}", at)) != text.npos;) {
+    const auto end = std::min(text.find('}', at), text.size() - 1);
+    const auto field = std::string_view(text).substr(at, end + 1 - at);
+    if (std::ranges::find(known, field) == known.end()) {
+      section.refuse(
+          key, fmt::format("{} has {}, which is no field; it may have {}", key, field, fmt::join(known, " and ")));
+    }
+    at = end + 1;
+  }
+}
+
 ConfigFile ConfigFile::parse(const std::string& text, const std::string& name, Owner owner) {
   ConfigFile file;
   file.root_ =
       Section::parse(text, name, owner, "; a line is KEY = VALUE or [TABLE], texts and lengths of time in quotes");
   for (const auto& key : file.root_.keys()) {
-    if (std::find(kTables.begin(), kTables.end(), key) != kTables.end()) continue;
+    if (std::ranges::find(kTables, key) != kTables.end()) continue;
     file.root_.refuse(key, fmt::format("there is no table [{}]; there are [{}]", key, fmt::join(kTables, "], [")));
   }
   return file;

@@ -69,6 +69,11 @@ class Section {
   std::shared_ptr<const Table> table_;
 };
 
+/// Refuses a misspelt field such as {usr}, which would stay in every path and name as it is. `known` are written with
+/// their braces.
+/// Errors  kDataLoss, with file and line: the text of `key` has a brace that is not of a known field.
+void check_fields(const Section& section, std::string_view key, std::initializer_list<std::string_view> known);
+
 /// A whole file.
 class ConfigFile {
  public:

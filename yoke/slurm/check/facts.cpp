@@ -5,7 +5,6 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
-#include "yoke/slurm/words/answers.h"
 #include "yoke/slurm/words/programs.h"
 #include "yoke/slurm/words/request.h"
 
@@ -24,17 +23,13 @@ void raise(std::optional<int64_t>& most, const std::optional<int64_t>& value) {
 
 SiteFacts make_lumi_g() {
   SiteFacts facts;
-  facts.source = "docs.lumi-supercomputer.eu, LUMI-G example batch scripts and Slurm partitions";
+  // Source  docs.lumi-supercomputer.eu, LUMI-G example batch scripts and Slurm partitions
   for (const auto& [name, minutes, nodes, is_whole] :
        {std::tuple{"standard-g", 2 * 1440, 1024, true}, {"small-g", 3 * 1440, 4, false}, {"dev-g", 180, 32, false}}) {
     facts.partitions[name] = {.max_minutes = minutes,
-                              .num_nodes = std::nullopt,
                               .max_nodes = nodes,
                               .cpus_per_node = 112,
-                              .memory_mib = std::nullopt,
                               .gpus_per_node = 8,
-                              .gpu_types = {},
-                              .closed_state = {},
                               .has_default_memory = true,
                               .is_whole_node = is_whole};
   }
@@ -55,7 +50,6 @@ SiteFacts make_lumi_g() {
 
 SiteFacts parse_facts(std::string_view config, std::string_view partitions, std::string_view nodes) {
   SiteFacts facts;
-  facts.source = "scontrol show partition";
   facts.knows_all_partitions = true;
   facts.version = parse_version(setting_of(config, "SLURM_VERSION"));
   const auto enforces = setting_of(config, "EnforcePartLimits");

@@ -17,12 +17,12 @@ namespace yoke::slurm::check {
 
 struct PartitionFacts {
   std::optional<int64_t> max_minutes;  ///< nullopt: no limit.
-  std::optional<int64_t> num_nodes, max_nodes;
-  std::optional<int64_t> cpus_per_node, memory_mib, gpus_per_node;  ///< Of the largest node.
-  std::set<std::string> gpu_types;                   ///< "a100"; empty: not known, or GPUs without a type.
+  std::optional<int64_t> num_nodes = {}, max_nodes = {};
+  std::optional<int64_t> cpus_per_node = {}, memory_mib = {}, gpus_per_node = {};  ///< Of the largest node.
+  std::set<std::string> gpu_types = {};              ///< "a100"; empty: not known, or GPUs without a type.
   std::map<std::string, int64_t> gpus_of_type = {};  ///< The most on a node; slices of MIG are types of their own.
   std::set<std::string> gres_names = {};             ///< Of all its nodes: "gpu", "nvme".
-  std::string closed_state;                          ///< "INACTIVE" or "DRAIN": new jobs are refused; otherwise empty.
+  std::string closed_state = {};                     ///< "INACTIVE" or "DRAIN": new jobs are refused; otherwise empty.
   bool is_default = false;
   bool has_default_memory = false;
   bool is_whole_node = false;           ///< Jobs get whole nodes.
@@ -33,7 +33,6 @@ struct PartitionFacts {
 };
 
 struct SiteFacts {
-  std::string source;  ///< "scontrol", or where it is written.
   std::optional<Version> version;
   std::map<std::string, PartitionFacts> partitions;
   bool knows_all_partitions = false;

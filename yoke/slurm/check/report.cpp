@@ -22,11 +22,8 @@ std::string as_uri(std::string_view path) {
   std::string uri;
   for (const char c : path) {
     const bool is_letter = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9');
-    if (is_letter || std::string_view("/-._~").find(c) != std::string_view::npos) {
-      uri += c;
-    } else {
-      uri += fmt::format("%{:02X}", static_cast<unsigned char>(c));
-    }
+    const bool is_plain = is_letter || std::string_view("/-._~").find(c) != std::string_view::npos;
+    uri += is_plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
   }
   return uri;
 }
@@ -101,9 +98,8 @@ nlohmann::ordered_json to_sarif(const std::vector<FileFindings>& files, std::str
 }
 
 bool has_problems(const std::vector<FileFindings>& files) {
-  return std::any_of(files.begin(), files.end(), [](const FileFindings& one) {
-    return std::any_of(one.findings.begin(), one.findings.end(),
-                       [](const Finding& f) { return f.severity != Severity::kNote; });
+  return std::ranges::any_of(files, [](const FileFindings& one) {
+    return std::ranges::any_of(one.findings, [](const Finding& f) { return f.severity != Severity::kNote; });
   });
 }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <set>
 
 #include "yoke/base/error.h"
 #include "yoke/base/hostlist.h"
@@ -45,7 +44,7 @@ std::vector<Rule> all_rules() {
 
 const Rule* find_rule(std::string_view id) {
   static const auto kRules = all_rules();
-  const auto found = std::find_if(kRules.begin(), kRules.end(), [&](const Rule& rule) { return rule.id == id; });
+  const auto found = std::ranges::find_if(kRules, [&](const Rule& rule) { return rule.id == id; });
   return found == kRules.end() ? nullptr : &*found;
 }
 
@@ -76,8 +75,7 @@ std::vector<Finding> check(const Subject& subject) {
                           .edits = hit.edits});
     }
   }
-  std::stable_sort(findings.begin(), findings.end(),
-                   [](const Finding& a, const Finding& b) { return a.line < b.line; });
+  std::ranges::stable_sort(findings, [](const Finding& a, const Finding& b) { return a.line < b.line; });
   return findings;
 }
 
@@ -96,8 +94,7 @@ std::vector<Step> steps_of(const Subject& subject) {
   for (const auto& command : subject.script.commands) {
     if (command.name != "srun" || command.is_het) continue;
     Step step{&command, Request(command.options), {}, false, false};
-    const bool is_elsewhere = step.request.has("jobid") || step.request.has("het-group");
-    if (is_elsewhere) continue;
+    if (step.request.has("jobid") || step.request.has("het-group")) continue;  // elsewhere
     step.layout = subject.script.job().has_unknown() ? Layout{} : layout_of(step.request, job);
     step.is_background = command.shell != nullptr && command.shell->is_background;
     step.is_in_loop = command.shell != nullptr && command.shell->is_in_loop;
@@ -117,7 +114,7 @@ std::optional<OptionWord> program_option(const std::vector<OptionWord>& words, s
     const auto begin = text.find_first_not_of('-'), equals = text.find('=');
     if (begin == 0 || begin >= equals) continue;
     auto option = text.substr(begin, equals - begin);
-    std::replace(option.begin(), option.end(), '_', '-');
+    std::ranges::replace(option, '_', '-');
     if (option != name) continue;
     if (equals == text.npos && i + 1 < words.size()) return words[i + 1];
     if (equals == text.npos) continue;
@@ -146,9 +143,8 @@ std::string launcher_of(const std::vector<OptionWord>& words) {
 }
 
 bool is_small_program(const std::vector<OptionWord>& words) {
-  static const std::set<std::string_view> kNames = {
-      "rm", "mkdir", "cp", "mv", "ls", "cat", "echo", "true", "date", "touch", "hostname", "nvidia-smi", "rocm-smi"};
-  return !words.empty() && kNames.contains(base_name(words.front().text));
+  constexpr std::string_view kNames = "rm mkdir cp mv ls cat echo true date touch hostname nvidia-smi rocm-smi";
+  return !words.empty() && has_word(kNames, base_name(words.front().text));
 }
 
 std::vector<std::string> hosts_in(const std::string& list) {
@@ -160,20 +156,20 @@ std::vector<std::string> hosts_in(const std::string& list) {
   }
 }
 
-const PartitionFacts* partition_of(const Subject& subject, const Request& job) {
+KnownPartition partition_of(const Subject& subject, const Request& job) {
   const auto wanted = job.value("partition");
-  if (job.has("clusters")) return nullptr;
+  if (job.has("clusters") || (job.has("partition") && wanted.empty())) return {};
   for (const auto* site : {subject.site, built_in_facts(wanted, job.value("account"))}) {
     if (site == nullptr) continue;
     for (const auto& [name, partition] : site->partitions) {
-      if (job.has("partition") ? name == wanted : partition.is_default) return &partition;
+      if (wanted.empty() ? partition.is_default : name == wanted) return {site, &partition, name};
     }
   }
-  return nullptr;
+  return {};
 }
 
 bool gets_whole_nodes(const Subject& subject, const Request& job) {
-  const auto* partition = partition_of(subject, job);
+  const auto* partition = partition_of(subject, job).partition;
   if (partition != nullptr && partition->is_whole_node) return true;
   const auto value = job.value("exclusive");  // with these two, other jobs may be on the nodes
   return job.has("exclusive") && value != "user" && value != "mcs";
@@ -191,19 +187,27 @@ bool mentions_variable(const OptionWord& word, std::string_view name) {
 }
 
 bool is_work(const Command& command) {
-  static const std::set<std::string_view> kNames = {"srun",  "mpirun",   "mpiexec",    "mpiexec.hydra", "prterun",
-                                                    "prun",  "torchrun", "accelerate", "deepspeed",     "python",
-                                                    "julia", "Rscript",  "matlab",     "java",          "horovodrun"};
+  constexpr std::string_view kNames =
+      "srun mpirun mpiexec mpiexec.hydra prterun prun torchrun accelerate deepspeed julia Rscript matlab java "
+      "horovodrun";
   if (command.words.empty()) return false;
   const auto& first = command.words.front().text;
   const bool is_local = (first.starts_with("./") || first.starts_with("../")) && !first.ends_with(".sh");
-  return kNames.contains(command.name) || command.name.starts_with("python") || is_local ||
+  return has_word(kNames, command.name) || command.name.starts_with("python") || is_local ||
          !launcher_of(command.words).empty();
+}
+
+std::vector<Assignment> assignments_of(const Script& script) {
+  std::vector<Assignment> result;
+  for (const auto& command : script.shell.commands) {
+    result.insert(result.end(), command.assignments.begin(), command.assignments.end());
+  }
+  return result;
 }
 
 bool assigns(const Script& script, std::string_view name) {
   const auto& assigned = script.shell.assigned;
-  return std::find(assigned.begin(), assigned.end(), name) != assigned.end();
+  return std::ranges::find(assigned, name) != assigned.end();
 }
 
 }  // namespace yoke::slurm::check

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "yoke/base/format.h"
 #include "yoke/slurm/check/facts.h"
 #include "yoke/slurm/check/script.h"
 #include "yoke/slurm/words/version.h"
@@ -136,9 +137,18 @@ struct Step {
   Request request;
   Layout layout;
   bool is_background = false, is_in_loop = false;
+
+  int64_t line() const { return command->words.front().line; }
 };
 /// Empty for a heterogeneous job and for steps of such jobs.
 std::vector<Step> steps_of(const Subject& subject);
+/// Finds GPUs and CPUs that a step asks for and its job does not have. `whole`: the layout of the job.
+void find_missing_resources(const Subject& subject, const Step& step, const Layout& whole, Finder& finder);
+/// Finds --exclude and --relative that leave too few nodes. `hosts`: all of the job, or empty if they are not known.
+void find_missing_nodes(const Subject& subject, const Step& step, const std::vector<std::string>& hosts,
+                        Finder& finder);
+/// Finds components of a heterogeneous job that do not exist.
+void find_missing_components(const Subject& subject, Finder& finder);
 
 /// The words of the program that a step starts, and of other commands all words.
 std::vector<OptionWord> program_words(const Command& command);
@@ -151,14 +161,21 @@ std::string launcher_of(const std::vector<OptionWord>& words);
 bool is_small_program(const std::vector<OptionWord>& words);
 /// The hosts of a list; empty if it cannot be read or is the name of a file.
 std::vector<std::string> hosts_in(const std::string& list);
-/// What is known about the partition of a job; null if nothing is.
-const PartitionFacts* partition_of(const Subject& subject, const Request& job);
+/// What is known about the partition of a job; nulls if nothing is.
+struct KnownPartition {
+  const SiteFacts* site = nullptr;
+  const PartitionFacts* partition = nullptr;
+  std::string name;
+};
+KnownPartition partition_of(const Subject& subject, const Request& job);
 /// Whether a job gets its nodes as a whole, with all of their CPUs and GPUs: by --exclusive, or by its partition.
 bool gets_whole_nodes(const Subject& subject, const Request& job);
 /// Whether the shell of the script itself replaces $NAME or ${NAME...} in `word`.
 bool mentions_variable(const OptionWord& word, std::string_view name);
 /// Whether a command is the work of a job, and no preparation: a training, a launcher, a program in a folder.
 bool is_work(const Command& command);
+/// What the commands of the script assign, also where they declare or export it.
+std::vector<Assignment> assignments_of(const Script& script);
 /// Whether the script exports `name` or assigns it anywhere.
 bool assigns(const Script& script, std::string_view name);
 

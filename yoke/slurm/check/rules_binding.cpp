@@ -1,11 +1,11 @@
 // Rules about CPUs of tasks: masks, maps, and whether they are near the task's GPU.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <set>
 
 #include "yoke/base/cpu_set.h"
-#include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
 #include "yoke/slurm/words/cpu_bind.h"
 
@@ -50,8 +50,7 @@ void for_each_list(
 
 const SiteFacts* gpu_facts(const Subject& subject) {
   const auto& job = subject.script.job();
-  const auto* facts = built_in_facts(job.value("partition"), job.value("account"));
-  return facts;
+  return built_in_facts(job.value("partition"), job.value("account"));
 }
 
 /// Calls `visit` for each --cpu-bind of srun whose value is known.
@@ -94,7 +93,7 @@ void check_bind_words(const Subject& subject, Finder& finder) {
 
 void check_rank_bind(const Subject& subject, Finder& finder) {
   for_each_bind(subject, [&](const CpuBind& bind, const std::string& /*value*/, int64_t line) {
-    if (std::find(bind.kinds.begin(), bind.kinds.end(), "rank") == bind.kinds.end()) return;
+    if (std::ranges::find(bind.kinds, std::string_view("rank")) == bind.kinds.end()) return;
     finder.add(line, "--cpu-bind=rank does not exist since Slurm 24.11");
   });
 }
@@ -104,22 +103,21 @@ void check_mask_count(const Subject& subject, Finder& finder) {
     const auto count = static_cast<int64_t>(list.tasks.size());
     if (!layout.ntasks_per_node || count == 0) return;
     const auto sharing = (*layout.ntasks_per_node + count - 1) / count;
-    const bool is_meant = *layout.ntasks_per_node % count == 0 &&
-                          std::all_of(list.tasks.begin(), list.tasks.end(),
-                                      [&](const auto& cpus) { return cpus && cpus->size() >= sharing; });
+    const bool is_meant =
+        *layout.ntasks_per_node % count == 0 &&
+        std::ranges::all_of(list.tasks, [&](const auto& cpus) { return cpus && cpus->size() >= sharing; });
     if (count < *layout.ntasks_per_node && is_meant) {
       finder.add_as(Severity::kNote, list.line,
                     fmt::format("{} tasks of a node share each entry of --cpu-bind", sharing));
     } else if (count < *layout.ntasks_per_node) {
-      finder.add(
-          list.line,
-          fmt::format("--cpu-bind lists {} {}{}, but a node has {} tasks; Slurm begins again with the first one, so "
-                      "tasks share CPUs",
-                      count, list.is_mask ? "mask" : "CPU", count == 1 ? "" : "s", *layout.ntasks_per_node));
+      finder.add(list.line,
+                 fmt::format("--cpu-bind lists {} {}{}, but a node has {} tasks; Slurm begins again with the first "
+                             "one, so tasks share CPUs",
+                             count, list.is_mask ? "mask" : "CPU", count == 1 ? "" : "s", *layout.ntasks_per_node));
     } else if (count > *layout.ntasks_per_node) {
       finder.add_as(Severity::kNote, list.line,
-                    fmt::format("--cpu-bind lists {} entries, but a node has {} task{}; the last ones are not used",
-                                count, *layout.ntasks_per_node, *layout.ntasks_per_node == 1 ? "" : "s"));
+                    fmt::format("--cpu-bind lists {} entries, but a node has {}; the last ones are not used", count,
+                                counted(*layout.ntasks_per_node, "task")));
     }
   });
 }
@@ -145,23 +143,21 @@ void check_mask_reserved(const Subject& subject, Finder& finder) {
   for_each_list(subject, [&](const BindList& list, const Request& /*request*/, const Layout& /*layout*/) {
     for (size_t i = 0; i < list.tasks.size(); ++i) {
       if (!list.tasks[i] || !list.tasks[i]->intersects(facts->reserved_cpus)) continue;
-      finder.add(
-          list.line,
-          fmt::format(
-              "entry {} ({}) of --cpu-bind has CPU {}, which the system keeps; srun says: CPU binding outside of job "
-              "step allocation",
-              i, list.words[i], (*list.tasks[i] & facts->reserved_cpus).to_list()),
-          "On LUMI-G, leave out the first core of each group of 8: 0xfe instead of 0xff.");
+      finder.add(list.line,
+                 fmt::format("entry {} ({}) of --cpu-bind has CPU {}, which the system keeps; srun says: CPU binding "
+                             "outside of job step allocation",
+                             i, list.words[i], (*list.tasks[i] & facts->reserved_cpus).to_list()),
+                 "On LUMI-G, leave out the first core of each group of 8: 0xfe instead of 0xff.");
       return;
     }
   });
 }
 
-/// Whether tasks choose the GPU of their local rank, or see all GPUs.
+/// Whether tasks choose the GPU of their local rank, or have the GPUs in order.
 bool chooses_by_rank(const Script& script) {
-  return script.text.find("_VISIBLE_DEVICES=\\$SLURM_LOCALID") != std::string::npos ||
-         script.text.find("_VISIBLE_DEVICES=$SLURM_LOCALID") != std::string::npos ||
-         script.text.find("SLURM_LOCALID") != std::string::npos || script.text.find("LOCAL_RANK") != std::string::npos;
+  return script.text.find("SLURM_LOCALID") != std::string::npos ||
+         script.text.find("LOCAL_RANK") != std::string::npos ||
+         script.text.find("map_gpu:0,1,2,3,4,5,6,7") != std::string::npos;
 }
 
 void check_mask_far(const Subject& subject, Finder& finder) {
@@ -169,21 +165,18 @@ void check_mask_far(const Subject& subject, Finder& finder) {
   if (facts == nullptr) return;
   for_each_list(subject, [&](const BindList& list, const Request& /*request*/, const Layout& layout) {
     if (layout.ntasks_per_node != static_cast<int64_t>(facts->gpu_cpus.size()) ||
-        list.tasks.size() != facts->gpu_cpus.size())
+        list.tasks.size() != facts->gpu_cpus.size() || !chooses_by_rank(subject.script)) {
       return;
-    if (!chooses_by_rank(subject.script) && subject.script.text.find("map_gpu:0,1,2,3,4,5,6,7") == std::string::npos)
-      return;
-    std::vector<std::string> wrong;
+    }
+    std::vector<size_t> wrong;
     for (size_t i = 0; i < list.tasks.size(); ++i) {
-      if (list.tasks[i] && !list.tasks[i]->is_subset_of(facts->gpu_cpus[i])) wrong.push_back(std::to_string(i));
+      if (list.tasks[i] && !list.tasks[i]->is_subset_of(facts->gpu_cpus[i])) wrong.push_back(i);
     }
     if (wrong.empty()) return;
-    std::string names;
-    for (const auto& one : wrong) names += (names.empty() ? "" : ", ") + one;
     finder.add(
         list.line,
         fmt::format("the CPUs of local rank{} {} are not on the NUMA node of the GPU with the same number",
-                    wrong.size() == 1 ? "" : "s", names),
+                    wrong.size() == 1 ? "" : "s", fmt::join(wrong, ", ")),
         list.is_mask
             ? "On LUMI-G: mask_cpu:fe000000000000,fe00000000000000,fe0000,fe000000,fe,fe00,fe00000000,fe0000000000"
             : "On LUMI-G: map_cpu:49,57,17,25,1,9,33,41");
@@ -200,8 +193,7 @@ void check_mask_shared_node(const Subject& subject, Finder& finder) {
     if (layout.gpus_per_node == 8) return;  // all GPUs of a node: in effect the whole node
     finder.add(list.line,
                fmt::format("masks name CPUs of the whole node, but jobs in {} get a part of it: srun refuses CPUs that "
-                           "the job does not "
-                           "have",
+                           "the job does not have",
                            subject.script.job().value("partition")),
                "Add --exclusive, or use a partition of whole nodes, or leave --cpu-bind out.");
   });
@@ -213,9 +205,8 @@ void check_mask_and_cpus(const Subject& subject, Finder& finder) {
     if (!cpus || *cpus == 1) return;
     for (size_t i = 0; i < list.tasks.size(); ++i) {
       if (!list.tasks[i] || list.tasks[i]->size() >= *cpus || !list.is_mask) continue;
-      finder.add(list.line,
-                 fmt::format("mask {} has {} CPU{}, but --cpus-per-task is {}: threads would share them", list.words[i],
-                             list.tasks[i]->size(), list.tasks[i]->size() == 1 ? "" : "s", *cpus));
+      finder.add(list.line, fmt::format("mask {} has {}, but --cpus-per-task is {}: threads would share them",
+                                        list.words[i], counted(list.tasks[i]->size(), "CPU"), *cpus));
       return;
     }
   });

@@ -2,7 +2,6 @@
 // look like.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <set>
 
 #include "yoke/base/text.h"
@@ -21,8 +20,7 @@ void for_each_job(const Subject& subject, const std::function<void(const Request
 
 void check_needs_another(const Subject& subject, Finder& finder) {
   for_each_job(subject, [&](const Request& job) {
-    if (job.has("gpus-per-task") && !job.has("gpus") && !job.has("ntasks") && !job.has("ntasks-per-node") &&
-        !job.has("ntasks-per-gpu")) {
+    if (job.has("gpus-per-task") && !job.has_any("gpus ntasks ntasks-per-node ntasks-per-gpu")) {
       const bool is_known = job.node_range() && subject.program != kSrun && !job.counts_tasks_by_cores();
       if (!job.has("nodes")) {
         finder.add(job.line_of("gpus-per-task"),
@@ -52,11 +50,12 @@ void check_needs_another(const Subject& subject, Finder& finder) {
     }
     const auto per_gpu = job.count("ntasks-per-gpu"), ntasks = job.count("ntasks");
     if (per_gpu && ntasks && !job.asks_for_gpus() && *ntasks > *per_gpu && *ntasks % *per_gpu != 0) {
-      finder.add(job.line_of("ntasks-per-gpu", "ntasks"),
-                 fmt::format("{} tasks are not a multiple of --ntasks-per-gpu {}, and no number of GPUs is given; the "
-                             "job is refused",
-                             *ntasks, *per_gpu),
-                 "Add --gpus, or a number of tasks that fits.");
+      finder.add(
+          job.line_of("ntasks-per-gpu ntasks"),
+          fmt::format(
+              "{} tasks are not a multiple of --ntasks-per-gpu {}, and no number of GPUs is given; the job is refused",
+              *ntasks, *per_gpu),
+          "Add --gpus, or a number of tasks that fits.");
     }
   });
 }
@@ -66,10 +65,11 @@ void check_gpus_under_nodes(const Subject& subject, Finder& finder) {
     const auto gpus = job.gpus("gpus");
     const auto range = job.node_range();
     if (!gpus || *gpus == 0 || !range || *gpus >= range->min) return;
-    finder.add(job.line_of("gpus", "nodes"),
-               fmt::format("--gpus {} is less than one for each of {} nodes; Slurm says: Failed to validate job spec, "
-                           "--gpus < -N",
-                           *gpus, range->min));
+    finder.add(
+        job.line_of("gpus nodes"),
+        fmt::format(
+            "--gpus {} is less than one for each of {} nodes; Slurm says: Failed to validate job spec, --gpus < -N",
+            *gpus, range->min));
   });
 }
 
@@ -82,15 +82,15 @@ void check_nodelist(const Subject& subject, Finder& finder) {
     const auto count = static_cast<int64_t>(hosts.size());
     // srun takes fewer nodes of the list instead.
     if (subject.program != kSrun && range && range->max > 0 && count > range->max) {
-      finder.add(job.line_of("nodelist", "nodes"),
-                 fmt::format("--nodelist names {} nodes, and all of them are required, but --nodes asks for {}; {} "
-                             "refuses it",
-                             count, job.value("nodes"), name(subject.program)),
-                 "Name as many nodes as are asked for, or leave --nodes out.");
+      finder.add(
+          job.line_of("nodelist nodes"),
+          fmt::format("--nodelist names {} nodes, and all of them are required, but --nodes asks for {}; {} refuses it",
+                      count, job.value("nodes"), name(subject.program)),
+          "Name as many nodes as are asked for, or leave --nodes out.");
     }
     for (const auto& host : hosts_in(job.value("exclude"))) {
       if (!hosts.contains(host)) continue;
-      finder.add(job.line_of("nodelist", "exclude"),
+      finder.add(job.line_of("nodelist exclude"),
                  fmt::format("--nodelist requires node {}, and --exclude leaves it out; the job is refused", host));
       break;
     }
@@ -102,34 +102,25 @@ void check_array_of_components(const Subject& subject, Finder& finder) {
   for (const auto& job : subject.script.components) {
     if (!job.has("array") || job.value("array").empty()) continue;
     finder.add(job.line_of("array"),
-               "a heterogeneous job cannot be an array; Slurm says: Invalid job array "
-               "specification");
+               "a heterogeneous job cannot be an array; Slurm says: Invalid job array specification");
     return;
   }
 }
 
-/// Values that newer versions brought.
-bool is_newer_value(std::string_view option, const std::string& value, const char*& since) {
-  if (option == "nodes" && value.find_first_of(",:") != value.npos) {
-    since = "24.05";
-  } else if (option == "exclusive" && value == "topo") {
-    since = "24.05";
-  } else if (option == "exclusive" && value == "allocation") {
-    since = "26.05";
-  } else if (option == "requeue" && value == "expedite") {
-    since = "25.11";
-  } else {
-    return false;
-  }
-  return true;
+/// The release that brought a value; empty: 22.05 or an earlier one.
+const char* release_of(std::string_view option, std::string_view value) {
+  if (option == "nodes" && value.find_first_of(",:") != value.npos) return "24.05";
+  if (option == "exclusive" && value == "topo") return "24.05";
+  if (option == "exclusive" && value == "allocation") return "26.05";
+  return option == "requeue" && value == "expedite" ? "25.11" : "";
 }
 
 void check_value_version(const Subject& subject, Finder& finder) {
   if (!subject.version) return;
   for_each_request(subject, [&](const Request& request, Program program, bool /*is_step*/) {
     for (const auto& given : request.options().given) {
-      const char* since = "";
-      if (!given.is_known || !is_newer_value(given.spec->name, given.value, since)) continue;
+      const auto* const since = release_of(given.spec->name, given.value);
+      if (!given.is_known || *since == 0) continue;
       if (Version{subject.version->year, subject.version->month, 0} >= *parse_version(since)) continue;
       finder.add(given.line, fmt::format("{} of Slurm {} refuses {} {}, which came with {}", name(program),
                                          to_text(*subject.version), given.written, given.value, since));
@@ -148,7 +139,7 @@ void check_single_dash(const Subject& subject, Finder& finder) {
         continue;
       const auto problem = problem_of_value(given.spec->name, given.value, is_step);
       if (problem && problem->is_refused) continue;  // bad-value says so
-      const bool is_refused = std::string_view(given.spec->name) == "partition";
+      const bool is_refused = given.spec->name == "partition";
       finder.add_as(is_refused ? Severity::kError : Severity::kWarning, given.line,
                     fmt::format("-{} has one dash, and is read as {} with the value {}{}", whole, given.written,
                                 given.value, is_refused ? ", which is no partition" : ""),
@@ -160,7 +151,7 @@ void check_single_dash(const Subject& subject, Finder& finder) {
 void check_short_tasks(const Subject& subject, Finder& finder) {
   for_each_request(subject, [&](const Request& request, Program /*program*/, bool /*is_step*/) {
     for (const auto& given : request.options().given) {
-      if (std::string_view(given.spec->name) != "tasks-per-node" || given.written.size() > 8) continue;
+      if (given.spec->name != "tasks-per-node" || given.written.size() > 8) continue;
       const auto nodes = request.nodes();
       const auto range = request.node_range();
       finder.add_as(range && range->max > 1 ? Severity::kWarning : Severity::kNote, given.line,

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <ranges>
 
 #include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
@@ -59,11 +60,15 @@ class Comments {
  public:
   explicit Comments(const Script& script) : script_(script) {
     const auto& lines = script.lines;
-    num_complete_ = std::find_if_not(lines.begin(), lines.end(), is_complete_line) - lines.begin();
+    num_complete_ = std::ranges::find_if_not(lines, is_complete_line) - lines.begin();
   }
   bool are_sure(int64_t line) const {
     if (line <= script_.first_command_line || script_.first_command_line == 0) return true;
     return script_.is_shell && line - 1 <= num_complete_;
+  }
+  std::vector<Edit> replacement(int64_t line, std::string text) const {
+    if (!are_sure(line)) return {};
+    return {{Edit::Kind::kReplaceLine, line, std::move(text)}};
   }
 
  private:
@@ -151,17 +156,13 @@ void check_slurm_word(const Subject& subject, Finder& finder) {
     if (!subject.script.is_in_text[i] && lines[i].starts_with("#SLURM") &&
         trimmed(lines[i].substr(6)).starts_with("-")) {
       const auto number = static_cast<int64_t>(i) + 1;
-      std::vector<Edit> edits;
-      if (comments.are_sure(number)) {
-        edits.push_back({Edit::Kind::kReplaceLine, number, "#SBATCH" + lines[i].substr(6)});
-      }
       const auto first = subject.script.first_command_line;
       finder.add(number,
                  fmt::format("#SLURM is an old name of #SBATCH{}",
                              first == 0 || number < first
                                  ? ", and sbatch reports an error for it"
                                  : fmt::format("; after the first command (line {}), sbatch reads neither", first)),
-                 {}, std::move(edits));
+                 {}, comments.replacement(number, "#SBATCH" + lines[i].substr(6)));
     }
   }
 }
@@ -182,38 +183,31 @@ void check_long_dash(const Subject& subject, Finder& finder) {
         const bool is_long = used > length || (name.size() > 1 && name.find_first_of("0123456789") == name.npos);
         line.replace(at, used, is_long ? "--" : "-");
       }
-      std::vector<Edit> edits;
-      if (comments.are_sure(directive.line)) {
-        edits.push_back({Edit::Kind::kReplaceLine, directive.line, line});
-      }
-      finder.add(directive.line,
-                 fmt::format("\"{}\" begins with a typographic dash, not with -; sbatch says: Invalid "
-                             "directive found in batch script",
-                             word),
-                 {}, std::move(edits));
+      finder.add(
+          directive.line,
+          fmt::format(
+              "\"{}\" begins with a typographic dash, not with -; sbatch says: Invalid directive found in batch script",
+              word),
+          {}, comments.replacement(directive.line, line));
       break;
     }
   }
 }
 
 void check_leftovers(const Subject& subject, Finder& finder) {
-  std::vector<OptionWord> leftovers;
-  for (const auto& one : subject.script.leftovers) leftovers.insert(leftovers.end(), one.begin(), one.end());
-  for (const auto& word : leftovers) {
+  for (const auto& word : subject.script.leftovers | std::views::join) {
     if (long_dash_length(word.text) > 0) continue;
     const auto& line = subject.script.lines[static_cast<size_t>(word.line - 1)];
     if (word.text.find(kNoBreakSpace) != word.text.npos) {
-      std::vector<Edit> edits;
       auto mended = line;
       for (auto at = mended.find(kNoBreakSpace); at != mended.npos; at = mended.find(kNoBreakSpace, at)) {
         mended.replace(at, kNoBreakSpace.size(), " ");
       }
-      if (word.line > 0) edits.push_back({Edit::Kind::kReplaceLine, word.line, mended});
       finder.add(word.line,
                  fmt::format("\"{}\" has a no-break space (U+00A0), which separates no words; sbatch says: Invalid "
                              "directive found in batch script",
                              with_named_spaces(word.text)),
-                 "Write an ordinary space.", std::move(edits));
+                 "Write an ordinary space.", {{Edit::Kind::kReplaceLine, word.line, mended}});
       continue;
     }
     const bool is_equals = word.text.starts_with("=") || line.find("= ") != line.npos || line.find(" =") != line.npos;
@@ -226,9 +220,7 @@ void check_leftovers(const Subject& subject, Finder& finder) {
 
 /// Whether an option takes any text as its value.
 bool takes_any_text(std::string_view option) {
-  static constexpr std::string_view kFreeText[] = {"job-name", "comment", "output",    "error", "input",
-                                                   "chdir",    "account", "mail-user", "wckey", "extra"};
-  return std::find(std::begin(kFreeText), std::end(kFreeText), option) != std::end(kFreeText);
+  return has_word("job-name comment output error input chdir account mail-user wckey extra", option);
 }
 
 /// Whether "-J=foo" is written so, without a space.
@@ -239,9 +231,8 @@ bool is_short_with_equals(const Subject& subject, const GivenOption& given) {
   if (given.line >= 1 && given.line <= std::ssize(lines)) {
     return lines[static_cast<size_t>(given.line - 1)].find(text) != std::string::npos;
   }
-  return std::any_of(subject.script.commands.begin(), subject.script.commands.end(), [&](const Command& command) {
-    return std::any_of(command.words.begin(), command.words.end(),
-                       [&](const OptionWord& word) { return word.text.starts_with(text); });
+  return std::ranges::any_of(subject.script.commands, [&](const Command& command) {
+    return std::ranges::any_of(command.words, [&](const OptionWord& word) { return word.text.starts_with(text); });
   });
 }
 
@@ -261,11 +252,10 @@ void check_equals(const Subject& subject, Finder& finder) {
       if (option == "output" || option == "job-name" || option == "comment") continue;  // empty is a value
       if (!given.value.empty() || !given.written.starts_with("--") || given.spec->value == Value::kOptional) continue;
       const auto cause = "is there a space after =, or a variable that is not set?";
-      if (takes_empty(option)) {
-        finder.add_as(Severity::kWarning, given.line, fmt::format("{} has an empty value; {}", given.written, cause));
-      } else {
-        finder.add(given.line, fmt::format("{} has an empty value, and is refused; {}", given.written, cause));
-      }
+      const bool is_taken = takes_empty(option);
+      finder.add_as(
+          is_taken ? Severity::kWarning : Severity::kError, given.line,
+          fmt::format("{} has an empty value{}; {}", given.written, is_taken ? "" : ", and is refused", cause));
     }
   });
 }
@@ -336,21 +326,22 @@ void check_hash(const Subject& subject, Finder& finder) {
 
 // ---- Options that a program has not, or not yet
 
-void for_each_problem(const Subject& subject,
+void for_each_problem(const Subject& subject, OptionProblemKind kind,
                       const std::function<void(const OptionProblem& problem, Program program)>& visit) {
   for_each_request(subject, [&](const Request& request, Program program, bool /*is_step*/) {
-    for (const auto& problem : request.options().problems) visit(problem, program);
+    for (const auto& problem : request.options().problems) {
+      if (problem.kind == kind) visit(problem, program);
+    }
   });
 }
 
 void check_unknown(const Subject& subject, Finder& finder) {
-  for_each_problem(subject, [&](const OptionProblem& problem, Program program) {
-    if (problem.kind != OptionProblemKind::kUnknown) return;
+  for_each_problem(subject, OptionProblemKind::kUnknown, [&](const OptionProblem& problem, Program program) {
     if (problem.hint.empty()) {
-      finder.add_as(Severity::kWarning, problem.line,
-                    fmt::format("{} is not an option of {}, unless a plugin of the site adds it; otherwise {} refuses "
-                                "it",
-                                problem.written, name(program), name(program)));
+      finder.add_as(
+          Severity::kWarning, problem.line,
+          fmt::format("{} is not an option of {}, unless a plugin of the site adds it; otherwise {} refuses it",
+                      problem.written, name(program), name(program)));
     } else {
       finder.add(
           problem.line,
@@ -361,8 +352,7 @@ void check_unknown(const Subject& subject, Finder& finder) {
 }
 
 void check_other_program(const Subject& subject, Finder& finder) {
-  for_each_problem(subject, [&](const OptionProblem& problem, Program program) {
-    if (problem.kind != OptionProblemKind::kOtherProgram) return;
+  for_each_problem(subject, OptionProblemKind::kOtherProgram, [&](const OptionProblem& problem, Program program) {
     finder.add(problem.line,
                fmt::format("{} is an option of {}; {} does not have it, and refuses it", problem.written, problem.hint,
                            name(program)),
@@ -371,16 +361,14 @@ void check_other_program(const Subject& subject, Finder& finder) {
 }
 
 void check_ambiguous(const Subject& subject, Finder& finder) {
-  for_each_problem(subject, [&](const OptionProblem& problem, Program program) {
-    if (problem.kind != OptionProblemKind::kAmbiguous) return;
+  for_each_problem(subject, OptionProblemKind::kAmbiguous, [&](const OptionProblem& problem, Program program) {
     finder.add(problem.line,
                fmt::format("{} refuses {}, because it may mean {}", name(program), problem.written, problem.hint));
   });
 }
 
 void check_missing_value(const Subject& subject, Finder& finder) {
-  for_each_problem(subject, [&](const OptionProblem& problem, Program program) {
-    if (problem.kind != OptionProblemKind::kMissingValue) return;
+  for_each_problem(subject, OptionProblemKind::kMissingValue, [&](const OptionProblem& problem, Program program) {
     const auto* spec = problem.written.starts_with("--") ? find_option(program, problem.written.substr(2)) : nullptr;
     if (problem.hint.empty()) {
       finder.add(problem.line, fmt::format("{} has no value", problem.written));
@@ -393,8 +381,7 @@ void check_missing_value(const Subject& subject, Finder& finder) {
 }
 
 void check_unwanted_value(const Subject& subject, Finder& finder) {
-  for_each_problem(subject, [&](const OptionProblem& problem, Program /*program*/) {
-    if (problem.kind != OptionProblemKind::kUnwantedValue) return;
+  for_each_problem(subject, OptionProblemKind::kUnwantedValue, [&](const OptionProblem& problem, Program /*program*/) {
     finder.add(problem.line, fmt::format("{} does not take a value, and is refused with one", problem.written));
   });
 }
@@ -413,9 +400,7 @@ void check_version(const Subject& subject, Finder& finder) {
   });
 }
 
-bool part_is_count(std::string_view text) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
-}
+bool part_is_count(std::string_view text) { return !text.empty() && std::ranges::all_of(text, is_digit); }
 
 /// "gpu" and "gpu:a100" of "gpu:2" and "gpu:a100:2".
 std::string gres_without_count(std::string_view part) {

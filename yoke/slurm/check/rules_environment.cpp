@@ -12,31 +12,30 @@ namespace {
 
 /// Variables of Slurm in a batch script that depend on an option.
 struct Conditional {
-  const char* variable;
-  const char* options[11];
+  std::string_view variable;
+  std::string_view options;  ///< One of them sets it.
 };
+constexpr std::string_view kTaskOptions =
+    "ntasks ntasks-per-node ntasks-per-gpu gpus-per-task extra-node-info sockets-per-node cores-per-socket "
+    "threads-per-core hint tres-per-task distribution";
 constexpr Conditional kConditional[] = {
-    {"SLURM_CPUS_PER_TASK", {"cpus-per-task", "tres-per-task"}},
-    {"SLURM_NTASKS",
-     {"ntasks", "ntasks-per-node", "ntasks-per-gpu", "gpus-per-task", "extra-node-info", "sockets-per-node",
-      "cores-per-socket", "threads-per-core", "hint", "tres-per-task", "distribution"}},
-    {"SLURM_NPROCS",
-     {"ntasks", "ntasks-per-node", "ntasks-per-gpu", "gpus-per-task", "extra-node-info", "sockets-per-node",
-      "cores-per-socket", "threads-per-core", "hint", "tres-per-task", "distribution"}},
-    {"SLURM_NTASKS_PER_NODE", {"ntasks-per-node"}},
-    {"SLURM_NTASKS_PER_CORE", {"ntasks-per-core", "hint"}},
-    {"SLURM_NTASKS_PER_SOCKET", {"ntasks-per-socket"}},
-    {"SLURM_NTASKS_PER_GPU", {"ntasks-per-gpu"}},
-    {"SLURM_CPUS_PER_GPU", {"cpus-per-gpu"}},
-    {"SLURM_GPUS", {"gpus"}},
-    {"SLURM_GPUS_PER_NODE", {"gpus-per-node"}},
-    {"SLURM_GPUS_PER_TASK", {"gpus-per-task"}},
-    {"SLURM_GPUS_PER_SOCKET", {"gpus-per-socket"}},
-    {"SLURM_MEM_PER_GPU", {"mem-per-gpu"}},
-    {"SLURM_ARRAY_TASK_ID", {"array"}},
-    {"SLURM_ARRAY_JOB_ID", {"array"}},
-    {"SLURM_ARRAY_TASK_COUNT", {"array"}},
-    {"SLURM_THREADS_PER_CORE", {"threads-per-core", "hint", "extra-node-info"}},
+    {"SLURM_CPUS_PER_TASK", "cpus-per-task tres-per-task"},
+    {"SLURM_NTASKS", kTaskOptions},
+    {"SLURM_NPROCS", kTaskOptions},
+    {"SLURM_NTASKS_PER_NODE", "ntasks-per-node"},
+    {"SLURM_NTASKS_PER_CORE", "ntasks-per-core hint"},
+    {"SLURM_NTASKS_PER_SOCKET", "ntasks-per-socket"},
+    {"SLURM_NTASKS_PER_GPU", "ntasks-per-gpu"},
+    {"SLURM_CPUS_PER_GPU", "cpus-per-gpu"},
+    {"SLURM_GPUS", "gpus"},
+    {"SLURM_GPUS_PER_NODE", "gpus-per-node"},
+    {"SLURM_GPUS_PER_TASK", "gpus-per-task"},
+    {"SLURM_GPUS_PER_SOCKET", "gpus-per-socket"},
+    {"SLURM_MEM_PER_GPU", "mem-per-gpu"},
+    {"SLURM_ARRAY_TASK_ID", "array"},
+    {"SLURM_ARRAY_JOB_ID", "array"},
+    {"SLURM_ARRAY_TASK_COUNT", "array"},
+    {"SLURM_THREADS_PER_CORE", "threads-per-core hint extra-node-info"},
 };
 
 /// Other names that Slurm sets in jobs and their steps, or reads there: what src/common/env.c, src/sbatch, src/srun,
@@ -44,23 +43,20 @@ constexpr Conditional kConditional[] = {
 const std::set<std::string, std::less<>>& slurm_names() {
   constexpr std::string_view kWithoutPrefix =
       "ARRAY_TASK_MAX ARRAY_TASK_MIN ARRAY_TASK_STEP CLUSTER_NAME CONF CPUS_ON_NODE CPU_BIND DIST_PLANESIZE "
-      "DISTRIBUTION EXPORT_ENV GPU_BIND GPU_FREQ GPUS_ON_NODE GTIDS HET_SIZE HINT JOB_ACCOUNT "
-      "JOB_CPUS_PER_NODE JOB_DEPENDENCY JOB_END_TIME JOB_GID JOB_GPUS JOB_GROUP JOB_ID JOBID JOB_LICENSES "
-      "JOB_NAME JOB_NODELIST JOB_NUM_NODES JOB_PARTITION JOB_QOS JOB_RESERVATION JOB_RESTART_COUNT "
-      "JOB_SCRIPT JOB_START_TIME JOB_UID JOB_USER JOB_EXTRA JOB_COMMENT JOB_CONSTRAINTS LAUNCH_NODE_IPADDR "
-      "LOCALID MEM_PER_NODE NNODES NODE_ALIASES NODEFILE NODEID NODELIST OVERCOMMIT "
-      "PRIO_PROCESS PROCID PROFILE RESTART_COUNT RESV_PORTS SHARDS_ON_NODE SPANK STEP_GPUS STEP_ID STEPID "
-      "STEP_NODELIST STEP_NUM_NODES STEP_NUM_TASKS STEP_TASKS_PER_NODE SUBMIT_DIR SUBMIT_HOST TASK_PID "
-      "TASKS_PER_NODE TMPDIR TOPOLOGY_ADDR TOPOLOGY_ADDR_PATTERN TRES_PER_TASK UMASK WCKEY WORKING_CLUSTER "
-      "CLUSTERS MPI_TYPE EXACT OVERLAP EXCLUSIVE CPU_BIND_LIST CPU_BIND_TYPE CPU_BIND_VERBOSE MEM_BIND "
-      "NETWORK PARTITION ACCOUNT TIMELIMIT UNBUFFEREDIO WAIT KILL_BAD_EXIT LABELIO STDOUTMODE STDERRMODE "
-      "JWT SCRATCH JOB_TMP JOB_SEGMENT_SIZE JOB_OVERSUBSCRIBE JOB_EXCLUSIVE OOM_KILL_STEP CONTAINER "
-      "CONTAINER_ID DEBUG ROOT HOME SRUN_COMM_HOST SRUN_COMM_PORT STEP_LAUNCHER_PORT STEP_RESV_PORTS "
-      "SPREAD_JOB USE_MIN_NODES HOSTFILE MEM_PER_CPU CPU_FREQ_REQ MEM_BIND_LIST MEM_BIND_TYPE MEM_BIND_PREFER "
-      "MEM_BIND_SORT "
-      "MEM_BIND_VERBOSE JOB_SLUID JOB_NICS STEP_NICS NTASKS_PER_TRES "
-      "TRES_BIND OPEN_MODE ACCTG_FREQ ARBITRARY_NODELIST GET_USER_ENV CONTAINER_TYPE CONF_SERVER STEPMGR "
-      "PTY_PORT PTY_WIN_COL PTY_WIN_ROW X11_SETUP_FAILED SRUN_TLS_CERT";
+      "DISTRIBUTION EXPORT_ENV GPU_BIND GPU_FREQ GPUS_ON_NODE GTIDS HET_SIZE HINT JOB_ACCOUNT JOB_CPUS_PER_NODE "
+      "JOB_DEPENDENCY JOB_END_TIME JOB_GID JOB_GPUS JOB_GROUP JOB_ID JOBID JOB_LICENSES JOB_NAME JOB_NODELIST "
+      "JOB_NUM_NODES JOB_PARTITION JOB_QOS JOB_RESERVATION JOB_RESTART_COUNT JOB_SCRIPT JOB_START_TIME JOB_UID "
+      "JOB_USER JOB_EXTRA JOB_COMMENT JOB_CONSTRAINTS LAUNCH_NODE_IPADDR LOCALID MEM_PER_NODE NNODES NODE_ALIASES "
+      "NODEFILE NODEID NODELIST OVERCOMMIT PRIO_PROCESS PROCID PROFILE RESTART_COUNT RESV_PORTS SHARDS_ON_NODE SPANK "
+      "STEP_GPUS STEP_ID STEPID STEP_NODELIST STEP_NUM_NODES STEP_NUM_TASKS STEP_TASKS_PER_NODE SUBMIT_DIR SUBMIT_HOST "
+      "TASK_PID TASKS_PER_NODE TMPDIR TOPOLOGY_ADDR TOPOLOGY_ADDR_PATTERN TRES_PER_TASK UMASK WCKEY WORKING_CLUSTER "
+      "CLUSTERS MPI_TYPE EXACT OVERLAP EXCLUSIVE CPU_BIND_LIST CPU_BIND_TYPE CPU_BIND_VERBOSE MEM_BIND NETWORK "
+      "PARTITION ACCOUNT TIMELIMIT UNBUFFEREDIO WAIT KILL_BAD_EXIT LABELIO STDOUTMODE STDERRMODE JWT SCRATCH JOB_TMP "
+      "JOB_SEGMENT_SIZE JOB_OVERSUBSCRIBE JOB_EXCLUSIVE OOM_KILL_STEP CONTAINER CONTAINER_ID DEBUG ROOT HOME "
+      "SRUN_COMM_HOST SRUN_COMM_PORT STEP_LAUNCHER_PORT STEP_RESV_PORTS SPREAD_JOB USE_MIN_NODES HOSTFILE MEM_PER_CPU "
+      "CPU_FREQ_REQ MEM_BIND_LIST MEM_BIND_TYPE MEM_BIND_PREFER MEM_BIND_SORT MEM_BIND_VERBOSE JOB_SLUID JOB_NICS "
+      "STEP_NICS NTASKS_PER_TRES TRES_BIND OPEN_MODE ACCTG_FREQ ARBITRARY_NODELIST GET_USER_ENV CONTAINER_TYPE "
+      "CONF_SERVER STEPMGR PTY_PORT PTY_WIN_COL PTY_WIN_ROW X11_SETUP_FAILED SRUN_TLS_CERT";
   static const auto kNames = [&] {
     std::set<std::string, std::less<>> names;
     for (const auto word : words_of(kWithoutPrefix)) names.insert("SLURM_" + std::string(word));
@@ -71,12 +67,10 @@ const std::set<std::string, std::less<>>& slurm_names() {
 
 bool is_slurm_name(std::string_view name) {
   if (slurm_names().contains(name)) return true;
-  for (const auto& one : kConditional) {
-    if (name == one.variable) return true;
-  }
+  if (std::ranges::find(kConditional, name, &Conditional::variable) != std::end(kConditional)) return true;
   if (name.find("_HET_GROUP_") != name.npos || name.find("_PACK_GROUP_") != name.npos) return true;
-  return name.starts_with("SLURM_SPANK_") || name.starts_with("SLURM_RLIMIT_") || name.starts_with("SLURM_HET_") ||
-         name.starts_with("SLURM_PMI") || name == "SLURM_PACK_SIZE" || name.starts_with("SLURM_SPANK");
+  return name.starts_with("SLURM_SPANK") || name.starts_with("SLURM_RLIMIT_") || name.starts_with("SLURM_HET_") ||
+         name.starts_with("SLURM_PMI") || name == "SLURM_PACK_SIZE";
 }
 
 /// Whether the command line of sbatch probably gives options, because the script is a template or takes arguments.
@@ -95,8 +89,8 @@ bool tests_for_gpus(const Script& script, std::string_view variable) {
   const auto is_other = [&](const VariableUse& use) {
     return use.name != variable && use.name.starts_with("SLURM_GPUS");
   };
-  if (std::any_of(uses.begin(), uses.end(), is_other)) return false;
-  return std::any_of(script.commands.begin(), script.commands.end(), [&](const Command& command) {
+  if (std::ranges::any_of(uses, is_other)) return false;
+  return std::ranges::any_of(script.commands, [&](const Command& command) {
     if (command.name != "[" && command.name != "[[" && command.name != "test") return false;
     for (size_t i = 1; i + 1 < command.words.size(); ++i) {
       const auto& sign = command.words[i].text;
@@ -111,12 +105,12 @@ void check_not_set(const Subject& subject, Finder& finder) {
   const auto& script = subject.script;
   for (const auto& one : kConditional) {
     if (assigns(script, one.variable)) continue;
-    bool is_given = false;
-    for (const auto* option : one.options) is_given |= option != nullptr && script.job().has(option);
-    const auto use = std::find_if(script.shell.uses.begin(), script.shell.uses.end(),
-                                  [&](const VariableUse& u) { return u.name == one.variable && !u.has_default; });
+    const auto options = words_of(one.options);
+    const bool is_given = std::ranges::any_of(options, [&](auto option) { return script.job().has(option); });
+    const auto use = std::ranges::find_if(
+        script.shell.uses, [&](const VariableUse& u) { return u.name == one.variable && !u.has_default; });
     if (use == script.shell.uses.end()) continue;
-    if (is_given && std::string_view(one.variable) == "SLURM_GPUS_PER_TASK" &&
+    if (is_given && one.variable == "SLURM_GPUS_PER_TASK" &&
         (!subject.version || *subject.version >= kNoGpusPerTaskVariable)) {
       finder.add_as(subject.version ? Severity::kWarning : Severity::kNote, use->line,
                     "$SLURM_GPUS_PER_TASK is empty in a batch script since Slurm 23.11, which sets SLURM_TRES_PER_TASK",
@@ -125,39 +119,35 @@ void check_not_set(const Subject& subject, Finder& finder) {
     // --gres and --gpus do not set SLURM_GPUS_PER_NODE.
     if (is_given) continue;
     if (tests_for_gpus(script, one.variable)) {
-      finder.add(use->line,
-                 fmt::format("${} is empty, because --{} is not given: this test says that the job has no GPUs, but it "
-                             "asks for some",
-                             one.variable, one.options[0]),
-                 "Test $SLURM_GPUS_ON_NODE instead.");
+      finder.add(
+          use->line,
+          fmt::format(
+              "${} is empty, because --{} is not given: this test says that the job has no GPUs, but it asks for some",
+              one.variable, options[0]),
+          "Test $SLURM_GPUS_ON_NODE instead.");
       continue;
     }
     // Scripts that test it know that it may be unset.
-    const bool is_tested = std::any_of(script.shell.uses.begin(), script.shell.uses.end(),
-                                       [&](const VariableUse& u) { return u.name == one.variable && u.has_default; }) ||
-                           std::any_of(script.commands.begin(), script.commands.end(), [&](const Command& command) {
-                             return (command.name == "[" || command.name == "[[" || command.name == "test") &&
-                                    std::any_of(command.words.begin(), command.words.end(), [&](const OptionWord& w) {
-                                      return w.text.find(one.variable) != w.text.npos;
-                                    });
-                           });
+    const bool is_tested =
+        std::ranges::any_of(script.shell.uses,
+                            [&](const VariableUse& u) { return u.name == one.variable && u.has_default; }) ||
+        std::ranges::any_of(script.commands, [&](const Command& command) {
+          return (command.name == "[" || command.name == "[[" || command.name == "test") &&
+                 std::ranges::any_of(command.words,
+                                     [&](const OptionWord& w) { return w.text.find(one.variable) != w.text.npos; });
+        });
     if (is_tested) continue;
-    const bool is_array = std::string_view(one.variable).starts_with("SLURM_ARRAY");
-    const auto message = fmt::format("${} is empty, because --{} is not given{}", one.variable, one.options[0],
+    const bool is_array = one.variable.starts_with("SLURM_ARRAY");
+    const auto message = fmt::format("${} is empty, because --{} is not given{}", one.variable, options[0],
                                      is_array ? " here (it may be on the command line of sbatch)" : "");
-    const auto fix = fmt::format("Add #SBATCH --{}=..., or write ${{{}:-1}}.", one.options[0], one.variable);
+    const auto fix = fmt::format("Add #SBATCH --{}=..., or write ${{{}:-1}}.", options[0], one.variable);
     // A line that only prints it does no harm.
-    const bool is_printed = std::all_of(script.shell.uses.begin(), script.shell.uses.end(), [&](const VariableUse& u) {
-      return u.name != one.variable ||
-             std::any_of(script.commands.begin(), script.commands.end(), [&](const Command& command) {
+    const bool is_printed = std::ranges::all_of(script.shell.uses, [&](const VariableUse& u) {
+      return u.name != one.variable || std::ranges::any_of(script.commands, [&](const Command& command) {
                return (command.name == "echo" || command.name == "printf") && command.words.front().line == u.line;
              });
     });
-    if (is_array || is_printed) {
-      finder.add_as(Severity::kNote, use->line, message, fix);
-    } else {
-      finder.add(use->line, message, fix);
-    }
+    finder.add_as(is_array || is_printed ? Severity::kNote : Severity::kWarning, use->line, message, fix);
   }
 }
 
@@ -175,50 +165,41 @@ void check_unknown_slurm(const Subject& subject, Finder& finder) {
       if (d < distance) distance = d, nearest = name;
     };
     for (const auto& name : slurm_names()) try_name(name);
-    for (const auto& one : kConditional) try_name(one.variable);
+    for (const auto& one : kConditional) try_name(std::string(one.variable));
     finder.add(use.line, nearest.empty() ? fmt::format("Slurm does not set ${}", use.name)
                                          : fmt::format("Slurm does not set ${}; did you mean ${}?", use.name, nearest));
   }
 }
 
-bool is_known_variable(std::string_view name) {
-  static const std::set<std::string_view> kNames = {
-      "http_proxy", "https_proxy", "no_proxy", "ftp_proxy", "all_proxy", "i",          "j",        "k",
-      "n",          "x",           "f",        "line",      "status",    "module_cmd", "hostname", "user",
-      "host",       "project",     "scratch",  "work",      "home",      "group",      "account"};
-  return kNames.contains(name);
-}
+/// Names in small letters that environments and loops have.
+constexpr std::string_view kKnown =
+    "http_proxy https_proxy no_proxy ftp_proxy all_proxy i j k n x f line status module_cmd hostname user host project "
+    "scratch work home group account";
+
+/// Variables that bash sets itself.
+constexpr std::string_view kOfShell =
+    "COMP_CWORD COMP_LINE COMP_WORDS COMPREPLY COPROC DIRSTACK GROUPS HISTCMD MACHTYPE OSTYPE READLINE_LINE "
+    "READLINE_MARK SRANDOM SHELLOPTS COLUMNS LINES READLINE_POINT";
 
 /// Names that users, shells, modules and sites export, which no script needs to set.
 constexpr std::string_view kExported =
-    "HOME USER PATH PWD SHELL HOSTNAME TMPDIR LANG LOGNAME LD_LIBRARY_PATH PYTHONPATH "
-    "CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES SCRATCH WORK PROJECT OLDPWD IFS RANDOM EPOCHSECONDS "
-    "EPOCHREALTIME MAPFILE SHLVL HOSTTYPE SECONDS LINENO UID CUDA_HOME ROCM_PATH CONDA_PREFIX VIRTUAL_ENV "
-    "PSCRATCH CFS LOCAL_SCRATCH PPID EUID FUNCNAME PIPESTATUS REPLY OPTARG OPTIND CPATH LIBRARY_PATH "
-    "MANPATH MODULEPATH TERM DISPLAY GROUP";
-
-/// Variables that bash sets itself.
-bool is_shell_variable(std::string_view name) {
-  static const std::set<std::string_view> kNames = {
-      "COMP_CWORD", "COMP_LINE", "COMP_WORDS", "COMPREPLY", "COPROC",        "DIRSTACK",
-      "GROUPS",     "HISTCMD",   "MACHTYPE",   "OSTYPE",    "READLINE_LINE", "READLINE_MARK",
-      "SRANDOM",    "SHELLOPTS", "COLUMNS",    "LINES",     "READLINE_POINT"};
-  return kNames.contains(name);
-}
+    "HOME USER PATH PWD SHELL HOSTNAME TMPDIR LANG LOGNAME LD_LIBRARY_PATH PYTHONPATH CUDA_VISIBLE_DEVICES "
+    "ROCR_VISIBLE_DEVICES SCRATCH WORK PROJECT OLDPWD IFS RANDOM EPOCHSECONDS EPOCHREALTIME MAPFILE SHLVL HOSTTYPE "
+    "SECONDS LINENO UID CUDA_HOME ROCM_PATH CONDA_PREFIX VIRTUAL_ENV PSCRATCH CFS LOCAL_SCRATCH PPID EUID FUNCNAME "
+    "PIPESTATUS REPLY OPTARG OPTIND CPATH LIBRARY_PATH MANPATH MODULEPATH TERM DISPLAY GROUP";
 
 /// Whether --export of the job gives the variable a value, or names it.
 bool is_exported_to(const Request& job, std::string_view name) {
   const auto value = job.value("export");
   const auto parts = split(value, ',');
-  return std::any_of(parts.begin(), parts.end(),
-                     [&](std::string_view part) { return part.substr(0, part.find('=')) == name; });
+  return std::ranges::any_of(parts, [&](std::string_view part) { return part.substr(0, part.find('=')) == name; });
 }
 
 void check_undefined(const Subject& subject, Finder& finder) {
   const auto& script = subject.script;
   if (subject.is_command_line || !script.is_shell || script.shell.has_source || script.job().has("export-file")) return;
-  const bool is_strict = std::any_of(script.commands.begin(), script.commands.end(), [](const Command& command) {
-    return command.name == "set" && std::any_of(command.words.begin(), command.words.end(), [](const OptionWord& word) {
+  const bool is_strict = std::ranges::any_of(script.commands, [](const Command& command) {
+    return command.name == "set" && std::ranges::any_of(command.words, [](const OptionWord& word) {
              return word.text == "nounset" || (word.text.size() > 1 && word.text[0] == '-' && word.text[1] != '-' &&
                                                word.text.find('u') != word.text.npos);
            });
@@ -231,7 +212,7 @@ void check_undefined(const Subject& subject, Finder& finder) {
   for (const auto& use : script.shell.uses) {
     const auto& name = use.name;
     if (use.has_default || name.starts_with("SLURM") || name.starts_with("BASH") || assigned.contains(name) ||
-        is_known_variable(name) || is_shell_variable(name) || is_exported_to(script.job(), name))
+        has_word(kKnown, name) || has_word(kOfShell, name) || is_exported_to(script.job(), name))
       continue;
     if (!told.insert(name).second) continue;
     if (optional.contains(name)) continue;
@@ -243,7 +224,7 @@ void check_undefined(const Subject& subject, Finder& finder) {
     const bool differs_by_number = !nearest.empty() && nearest.size() == name.size() &&
                                    std::isdigit(static_cast<unsigned char>(nearest.back())) != 0;
     const bool is_lower =
-        std::none_of(name.begin(), name.end(), [](char c) { return std::isupper(static_cast<unsigned char>(c)) != 0; });
+        std::ranges::none_of(name, [](char c) { return std::isupper(static_cast<unsigned char>(c)) != 0; });
     if (!nearest.empty() && !differs_by_number) {
       finder.add(use.line,
                  fmt::format("${} is not set in the script, but {} is: is that what is meant?", name, nearest));
@@ -251,8 +232,7 @@ void check_undefined(const Subject& subject, Finder& finder) {
       finder.add(use.line,
                  fmt::format("${} is not set in the script{}", name, is_strict ? ", and `set -u` ends it there" : ""));
     } else if (!is_lower) {
-      static const auto kCommon = words_of(kExported);
-      if (std::find(kCommon.begin(), kCommon.end(), name) != kCommon.end()) continue;
+      if (has_word(kExported, name)) continue;
       // The site, a module or the user may export it.
       finder.add_as(Severity::kNote, use.line,
                     fmt::format("${} is not set in the script; it must be in the environment of sbatch{}", name,
@@ -265,9 +245,9 @@ void check_undefined(const Subject& subject, Finder& finder) {
 
 /// Whether srun starts the script itself, so that its tasks read it too.
 bool starts_itself(const Script& script) {
-  return std::any_of(script.commands.begin(), script.commands.end(), [&](const Command& command) {
+  return std::ranges::any_of(script.commands, [&](const Command& command) {
     const auto words = command.name == "srun" ? program_words(command) : std::vector<OptionWord>{};
-    return std::any_of(words.begin(), words.end(), [&](const OptionWord& word) {
+    return std::ranges::any_of(words, [&](const OptionWord& word) {
       if (word.is_known()) return !script.path.empty() && word.text == script.path;
       return word.text == "$0" || word.text == "${0}" || word.text.starts_with("$BASH_SOURCE") ||
              word.text.starts_with("${BASH_SOURCE");
@@ -276,16 +256,10 @@ bool starts_itself(const Script& script) {
 }
 
 bool is_rank_name(std::string_view name) {
-  static const std::set<std::string_view> kRanks = {"RANK",
-                                                    "LOCAL_RANK",
-                                                    "NODE_RANK",
-                                                    "GROUP_RANK",
-                                                    "MACHINE_RANK",
-                                                    "CUDA_VISIBLE_DEVICES",
-                                                    "ROCR_VISIBLE_DEVICES",
-                                                    "HIP_VISIBLE_DEVICES",
-                                                    "JAX_PROCESS_ID"};
-  return kRanks.contains(name);
+  return has_word(
+      "RANK LOCAL_RANK NODE_RANK GROUP_RANK MACHINE_RANK CUDA_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES "
+      "JAX_PROCESS_ID",
+      name);
 }
 
 /// ARGS="--node-rank=$SLURM_NODEID" and then srun torchrun $ARGS: the batch shell has replaced it by 0.
@@ -295,13 +269,13 @@ void find_rank_in_variable(const Subject& subject, const Step& step, Finder& fin
     if (command.is_in_function || command.is_in_substitution || command.subshell > 0) continue;
     for (const auto& assignment : command.assignments) {
       const auto is_used = [&](const OptionWord& word) { return mentions_variable(word, assignment.name); };
-      if (is_rank_name(assignment.name) || std::none_of(words.begin(), words.end(), is_used)) continue;
+      if (is_rank_name(assignment.name) || std::ranges::none_of(words, is_used)) continue;
       for (const auto* variable : {"SLURM_PROCID", "SLURM_LOCALID", "SLURM_NODEID"}) {
         if (!mentions_variable(assignment.value, variable)) continue;
         if (std::string_view(variable) == "SLURM_NODEID" && step.layout.nodes == 1) continue;
         finder.add(assignment.line,
                    fmt::format("the batch shell replaces ${} in {} by 0, so all tasks of srun on line {} get 0",
-                               variable, assignment.name, step.command->words.front().line),
+                               variable, assignment.name, step.line()),
                    fmt::format("Let the task expand it: srun bash -c '... ${} ...' in single quotes.", variable));
       }
     }
@@ -392,21 +366,19 @@ void check_threads(const Subject& subject, Finder& finder) {
   const auto& job = subject.script.job();
   if (!layout.cpus_per_task) return;
   auto cpus = *layout.cpus_per_task;
-  const bool has_tasks = std::any_of(subject.script.commands.begin(), subject.script.commands.end(),
-                                     [](const Command& c) { return c.name == "srun" || c.name.starts_with("mpi"); });
+  const bool has_tasks = std::ranges::any_of(
+      subject.script.commands, [](const Command& c) { return c.name == "srun" || c.name.starts_with("mpi"); });
   if (!has_tasks) {  // the batch script has the CPUs of all tasks of its node
     if (!layout.ntasks_per_node || gets_whole_nodes(subject, job)) return;
     cpus *= *layout.ntasks_per_node;
   }
-  for (const auto& command : subject.script.shell.commands) {
-    for (const auto& assignment : command.assignments) {
-      const auto threads = assignment.name == "OMP_NUM_THREADS" ? parse_count(assignment.value.text) : std::nullopt;
-      if (!threads || *threads <= cpus || job.value("hint") == "multithread") continue;
-      finder.add(assignment.line,
-                 fmt::format("OMP_NUM_THREADS={} is more than the {} CPU{} of {}", *threads, cpus, cpus == 1 ? "" : "s",
-                             has_tasks ? "a task" : "the job on a node"),
-                 "export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK");
-    }
+  for (const auto& assignment : assignments_of(subject.script)) {
+    const auto threads = assignment.name == "OMP_NUM_THREADS" ? parse_count(assignment.value.text) : std::nullopt;
+    if (!threads || *threads <= cpus || job.value("hint") == "multithread") continue;
+    finder.add(assignment.line,
+               fmt::format("OMP_NUM_THREADS={} is more than the {} of {}", *threads, counted(cpus, "CPU"),
+                           has_tasks ? "a task" : "the job on a node"),
+               "export OMP_NUM_THREADS=$SLURM_CPUS_PER_TASK");
   }
 }
 
@@ -421,16 +393,12 @@ void check_workers(const Subject& subject, Finder& finder) {
     const auto ranks = launcher_of(words).empty() ? std::optional<int64_t>(1)
                        : processes ? (processes->is_known() ? parse_count(processes->text) : std::nullopt)
                                    : std::nullopt;
-    if (!ranks) {
-      if (*workers <= *layout.cpus_per_task) return;
-    } else if (*workers * *ranks <= *layout.cpus_per_task) {
-      return;
-    }
-    finder.add(other->line, ranks.value_or(1) > 1
-                                ? fmt::format("{} ranks with {} workers each are {} processes, but a task has {} CPUs",
-                                              *ranks, *workers, *ranks * *workers, *layout.cpus_per_task)
-                                : fmt::format("{} workers share the {} CPU{} of a task", *workers,
-                                              *layout.cpus_per_task, *layout.cpus_per_task == 1 ? "" : "s"));
+    if (*workers * ranks.value_or(1) <= *layout.cpus_per_task) return;
+    finder.add(other->line,
+               ranks.value_or(1) > 1
+                   ? fmt::format("{} ranks with {} workers each are {} processes, but a task has {} CPUs", *ranks,
+                                 *workers, *ranks * *workers, *layout.cpus_per_task)
+                   : fmt::format("{} workers share the {} of a task", *workers, counted(*layout.cpus_per_task, "CPU")));
   };
   for (const auto& step : steps_of(subject)) judge(program_words(*step.command), step.layout);
   auto job = layout_of(subject.script.job());  // a program without srun has the CPUs of all tasks of its node
@@ -450,10 +418,10 @@ void check_export(const Subject& subject, Finder& finder) {
   if (given == nullptr || !given->is_known || assigns(subject.script, "SLURM_EXPORT_ENV")) return;
   const auto value = upper_case(given->value);  // Slurm ignores the case of the words
   const auto parts = split(value, ',');
-  if (std::find(parts.begin(), parts.end(), "ALL") != parts.end()) return;
+  if (std::ranges::find(parts, std::string_view("ALL")) != parts.end()) return;
   const auto steps = steps_of(subject);
-  const bool all_export = !steps.empty() && std::all_of(steps.begin(), steps.end(),
-                                                        [](const Step& step) { return step.request.has("export"); });
+  const bool all_export =
+      !steps.empty() && std::ranges::all_of(steps, [](const Step& step) { return step.request.has("export"); });
   if (all_export || (value == "NIL" && steps.empty())) return;
   if (value.empty()) {
     finder.add(job.line_of("export"),
@@ -477,17 +445,15 @@ void check_export(const Subject& subject, Finder& finder) {
 }
 
 void check_debug(const Subject& subject, Finder& finder) {
-  static const std::set<std::string_view> kDebug = {
-      "CUDA_LAUNCH_BLOCKING", "NCCL_P2P_DISABLE",    "NCCL_IB_DISABLE",        "NCCL_SHM_DISABLE",
-      "AMD_SERIALIZE_KERNEL", "HIP_LAUNCH_BLOCKING", "TORCH_DISTRIBUTED_DEBUG"};
-  for (const auto& command : subject.script.shell.commands) {
-    for (const auto& assignment : command.assignments) {
-      const auto& value = assignment.value.text;
-      if (!kDebug.contains(assignment.name) || value == "0" || value.empty() || value == "OFF" || value == "INFO")
-        continue;
-      finder.add(assignment.line,
-                 fmt::format("{}={} is for finding errors, and may make training slow", assignment.name, value));
-    }
+  constexpr std::string_view kDebug =
+      "CUDA_LAUNCH_BLOCKING NCCL_P2P_DISABLE NCCL_IB_DISABLE NCCL_SHM_DISABLE AMD_SERIALIZE_KERNEL HIP_LAUNCH_BLOCKING "
+      "TORCH_DISTRIBUTED_DEBUG";
+  for (const auto& assignment : assignments_of(subject.script)) {
+    const auto& value = assignment.value.text;
+    if (!has_word(kDebug, assignment.name) || value == "0" || value.empty() || value == "OFF" || value == "INFO")
+      continue;
+    finder.add(assignment.line,
+               fmt::format("{}={} is for finding errors, and may make training slow", assignment.name, value));
   }
 }
 

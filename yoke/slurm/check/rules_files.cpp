@@ -30,15 +30,15 @@ void check_translated(const Subject& subject, Finder& finder) {
     const auto lines = lines_with(subject.script, mark);
     if (lines.empty()) continue;
     const bool has_own = !subject.script.directives.empty();
-    finder.add(lines.front(), fmt::format("sbatch translates {} line{} with {}, wherever they are in the script{}",
-                                          lines.size(), lines.size() == 1 ? "" : "s", mark,
+    finder.add(lines.front(), fmt::format("sbatch translates {} with {}, wherever they are in the script{}",
+                                          counted(lines.size(), "line"), mark,
                                           has_own ? ", and they override #SBATCH"
                                                   : "; options that it does not know are lost or refused"));
     if (std::string_view(mark) == "#BSUB") {
       for (const auto line : lines) {
         const auto words = words_of(subject.script.lines[static_cast<size_t>(line - 1)]);
         for (size_t i = 1; i + 1 < words.size(); ++i) {
-          if (words[i] != "-W" || std::count(words[i + 1].begin(), words[i + 1].end(), ':') != 1) continue;
+          if (words[i] != "-W" || std::ranges::count(words[i + 1], ':') != 1) continue;
           finder.add(
               line,
               fmt::format("sbatch reads -W {} as minutes and seconds; for LSF it is hours and minutes", words[i + 1]),
@@ -54,8 +54,8 @@ void check_sge(const Subject& subject, Finder& finder) {
   if (subject.is_command_line) return;
   const auto lines = lines_with(subject.script, "#$");
   if (lines.empty()) return;
-  finder.add(lines.front(), fmt::format("sbatch takes {} line{} with #$ as comments: they are options of Grid Engine",
-                                        lines.size(), lines.size() == 1 ? "" : "s"));
+  finder.add(lines.front(), fmt::format("sbatch takes {} with #$ as comments: they are options of Grid Engine",
+                                        counted(lines.size(), "line")));
 }
 
 std::string without_dot(std::string path) {
@@ -91,12 +91,11 @@ void check_missing_folder(const Subject& subject, Finder& finder) {
     const auto folder = value.empty() ? std::nullopt : subject.missing_folder(value, job.value("chdir"));
     if (!folder || maker_of(subject.script, without_dot(*folder)) != nullptr) continue;
     const auto shown = shown_folder(job, *folder);
-    finder.add(
-        job.line_of(option),
-        fmt::format("--{} {}: there is no folder {} here, and Slurm before 23.02 does not make it: the job fails "
-                    "without a message and without a log",
-                    option, printable(value), shown),
-        fmt::format("Make the folder before sbatch: mkdir -p {}", shell_word(shown)));
+    finder.add(job.line_of(option),
+               fmt::format("--{} {}: there is no folder {} here, and Slurm before 23.02 does not make it: the job "
+                           "fails without a message and without a log",
+                           option, printable(value), shown),
+               fmt::format("Make the folder before sbatch: mkdir -p {}", shell_word(shown)));
   }
 }
 
@@ -110,10 +109,9 @@ void check_late_folder(const Subject& subject, Finder& finder) {
     const auto folder = without_dot(value.substr(0, slash));
     if (const auto* command = maker_of(subject.script, folder)) {
       finder.add(job.line_of(option),
-                 fmt::format(
-                     "mkdir on line {} comes too late for --{} {}: Slurm before 23.02 opens the file before the script "
-                     "runs, and without the folder the job fails without a message",
-                     command->words.front().line, option, value),
+                 fmt::format("mkdir on line {} comes too late for --{} {}: Slurm before 23.02 opens the file before "
+                             "the script runs, and without the folder the job fails without a message",
+                             command->words.front().line, option, value),
                  fmt::format("Make the folder before sbatch: mkdir -p {}", shell_word(shown_folder(job, folder))));
     }
   }
@@ -169,13 +167,12 @@ void check_wrap(const Subject& subject, Finder& finder) {
     if (command.name != "sbatch" || command.options.has_unknown) continue;
     const auto words = program_words(command);
     const auto& given = command.options.given;
-    const bool wraps = std::any_of(given.begin(), given.end(), [](const GivenOption& option) {
-      return std::string_view(option.spec->name) == "wrap";
-    });
+    const bool wraps =
+        std::ranges::any_of(given, [](const GivenOption& option) { return option.spec->name == "wrap"; });
     if (!wraps || words.empty()) continue;
-    finder.add(words.front().line, fmt::format("sbatch refuses {} after --wrap: Script arguments not permitted with "
-                                               "--wrap option",
-                                               words.front().text));
+    finder.add(words.front().line,
+               fmt::format("sbatch refuses {} after --wrap: Script arguments not permitted with --wrap option",
+                           words.front().text));
   }
 }
 

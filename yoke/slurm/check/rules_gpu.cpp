@@ -26,14 +26,11 @@ std::string isolating_option(const Step& step, const Request& job) {
 }
 
 bool looks_like_training(const std::vector<OptionWord>& words) {
-  for (const auto& word : words) {
+  return std::ranges::any_of(words, [](const OptionWord& word) {
     const auto base = base_name(word.text);
-    if (base.starts_with("python") || base == "torchrun" || base.ends_with(".py") || base == "accelerate" ||
-        base == "deepspeed" || base == "yoke" || base == "apptainer" || base == "singularity") {
-      return true;
-    }
-  }
-  return false;
+    return base.starts_with("python") || base.ends_with(".py") ||
+           has_word("torchrun accelerate deepspeed yoke apptainer singularity", base);
+  });
 }
 
 void check_isolated(const Subject& subject, Finder& finder) {
@@ -44,21 +41,17 @@ void check_isolated(const Subject& subject, Finder& finder) {
     const auto option = isolating_option(step, job);
     if (!has_several || option.empty() || step.is_background) continue;
     if (step.layout.gpus_per_node == 1) continue;  // the tasks share it
-    const auto line = step.command->words.front().line;
+    const auto line = step.line();
     bool is_training = looks_like_training(program_words(*step.command));
     for (const auto* word : {"NCCL_", "RCCL_", "MPICH_GPU_SUPPORT", "MASTER_ADDR"}) {
       is_training |= subject.script.text.find(word) != std::string::npos;
     }
-    const auto message = fmt::format(
-        "{} gives each task a GPU that the other tasks of the node cannot reach, by a control group for each task "
-        "where the site constrains devices (ConstrainDevices): NCCL and RCCL then lose direct copies between GPUs, or "
-        "fail (cuIpcOpenMemHandle)",
-        option);
-    if (is_training) {
-      finder.add(line, message);
-    } else {
-      finder.add_as(Severity::kNote, line, message);
-    }
+    const auto severity = is_training ? Severity::kWarning : Severity::kNote;
+    finder.add_as(severity, line,
+                  fmt::format("{} gives each task a GPU that the other tasks of the node cannot reach, by a control "
+                              "group for each task where the site constrains devices (ConstrainDevices): NCCL and RCCL "
+                              "then lose direct copies between GPUs, or fail (cuIpcOpenMemHandle)",
+                              option));
   }
 }
 
@@ -87,8 +80,7 @@ void check_sharing_indices(const Subject& subject, Finder& finder) {
   for (const auto& step : steps_of(subject)) {
     if (step.request.value("gres-flags").find("allow-task-sharing") == std::string::npos) continue;
     finder.add(step.request.line_of("gres-flags"),
-               "before Slurm 24.05.2, allow-task-sharing numbers GPUs wrongly if a job has "
-               "some GPUs of a node only");
+               "before Slurm 24.05.2, allow-task-sharing numbers GPUs wrongly if a job has some GPUs of a node only");
   }
 }
 
@@ -101,12 +93,12 @@ void check_cpus_per_gpu_reach(const Subject& subject, Finder& finder) {
     if (!job.asks_for_gpus() && !step.request.asks_for_gpus()) continue;
     const auto option = isolating_option(step, job);
     finder.add(
-        step.command->words.front().line,
+        step.line(),
         option.empty()
             ? "--cpus-per-gpu divides CPUs alone: the tasks of a node share one control group with all GPUs of the "
               "step, and reach each other's. --gpus-per-task, --ntasks-per-gpu and --gpu-bind would divide them"
-            : fmt::format("it is {} and not --cpus-per-gpu that puts each task into a control group with its own "
-                          "GPU, where the site constrains devices",
+            : fmt::format("it is {} and not --cpus-per-gpu that puts each task into a control group with its own GPU, "
+                          "where the site constrains devices",
                           option));
     return;
   }
@@ -117,14 +109,13 @@ void check_cpus_per_gpu_steps(const Subject& subject, Finder& finder) {
   if (!job.has("cpus-per-gpu")) return;
   for (const auto& step : steps_of(subject)) {
     if (step.request.has("cpus-per-task") || step.request.has("cpus-per-gpu")) continue;
-    const auto line = step.command->words.front().line;
+    const auto line = step.line();
     if (subject.version && *subject.version >= Version{23, 11, 0}) {
       finder.add_as(Severity::kNote, line, "steps inherit --cpus-per-gpu since Slurm 23.11, which implies --exact");
     } else {
-      finder.add(
-          line,
-          "steps ignore --cpus-per-gpu before Slurm 23.11, so the tasks have one CPU each; since then it implies "
-          "--exact");
+      finder.add(line,
+                 "steps ignore --cpus-per-gpu before Slurm 23.11, so the tasks have one CPU each; since then it "
+                 "implies --exact");
     }
     return;
   }
@@ -134,8 +125,7 @@ void check_cpus_per_gpu_hang(const Subject& subject, Finder& finder) {
   for (const auto& job : subject.script.components) {
     if (!job.has("cpus-per-gpu")) continue;
     finder.add_as(Severity::kNote, job.line_of("cpus-per-gpu"),
-                  "jobs with --cpus-per-gpu may hang in the queue before Slurm "
-                  "24.11.1");
+                  "jobs with --cpus-per-gpu may hang in the queue before Slurm 24.11.1");
   }
 }
 
@@ -174,29 +164,20 @@ void check_gpu_map(const Subject& subject, Finder& finder) {
     const auto entries = split(list, ',');
     const auto line = step.request.has("gpu-bind") ? step.request.line_of("gpu-bind") : job.line_of("gpu-bind");
     if (tasks && static_cast<int64_t>(entries.size()) < *tasks) {
-      finder.add(line, fmt::format(
-                           "map_gpu lists {} GPU{}, but a node has {} tasks; Slurm begins again with the first one, so "
-                           "tasks share GPUs",
-                           entries.size(), entries.size() == 1 ? "" : "s", *tasks));
+      finder.add(
+          line,
+          fmt::format(
+              "map_gpu lists {}, but a node has {} tasks; Slurm begins again with the first one, so tasks share GPUs",
+              counted(entries.size(), "GPU"), *tasks));
     }
     for (const auto entry : entries) {
       const auto gpu = parse_count(entry);
       if (!gpu || !step.layout.gpus_per_node || *gpu < *step.layout.gpus_per_node) continue;
-      finder.add(line, fmt::format(
-                           "map_gpu names GPU {}, but a task's node has {} GPU{} of the job, numbered from 0 where the "
-                           "site constrains devices (ConstrainDevices), and otherwise as the node numbers them",
-                           *gpu, *step.layout.gpus_per_node, *step.layout.gpus_per_node == 1 ? "" : "s"));
+      finder.add(line,
+                 fmt::format("map_gpu names GPU {}, but a task's node has {} of the job, numbered from 0 where the "
+                             "site constrains devices (ConstrainDevices), and otherwise as the node numbers them",
+                             *gpu, counted(*step.layout.gpus_per_node, "GPU")));
       break;
-    }
-  }
-}
-
-/// A literal value of a variable that is exported in the script.
-void for_each_literal(const Script& script, std::string_view name,
-                      const std::function<void(const Assignment& assignment, const std::string& value)>& visit) {
-  for (const auto& command : script.shell.commands) {
-    for (const auto& assignment : command.assignments) {
-      if (assignment.name == name) visit(assignment, assignment.value.text);
     }
   }
 }
@@ -204,25 +185,24 @@ void for_each_literal(const Script& script, std::string_view name,
 void check_visible(const Subject& subject, Finder& finder) {
   const auto layout = layout_of(subject.script.job());
   if (!layout.gpus_per_node || subject.script.is_het() || gets_whole_nodes(subject, subject.script.job())) return;
-  for (const auto* name : {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}) {
-    for_each_literal(subject.script, name, [&](const Assignment& assignment, const std::string& value) {
-      const auto entries = split(value, ',');
-      for (const auto entry : entries) {
-        if (entry != "0" && !parse_count(entry)) return;
-      }
+  for (const std::string_view name : {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}) {
+    for (const auto& assignment : assignments_of(subject.script)) {
+      const auto entries = split(assignment.value.text, ',');
+      const auto is_number = [](std::string_view entry) { return entry == "0" || parse_count(entry); };
+      if (assignment.name != name || !std::ranges::all_of(entries, is_number)) continue;
       if (static_cast<int64_t>(entries.size()) > *layout.gpus_per_node) {
-        finder.add(assignment.line,
-                   fmt::format("{} names {} GPUs, but the job has {} on a node; Slurm sets {} by itself", name,
-                               entries.size(), *layout.gpus_per_node,
-                               std::string_view(name) == "HIP_VISIBLE_DEVICES" ? "ROCR_VISIBLE_DEVICES" : name));
-      } else if (std::string_view(name) != "HIP_VISIBLE_DEVICES") {  // this one counts what Slurm's variable leaves
+        finder.add(
+            assignment.line,
+            fmt::format("{} names {} GPUs, but the job has {} on a node; Slurm sets {} by itself", name, entries.size(),
+                        *layout.gpus_per_node, name == "HIP_VISIBLE_DEVICES" ? "ROCR_VISIBLE_DEVICES" : name));
+      } else if (name != "HIP_VISIBLE_DEVICES") {  // this one counts what Slurm's variable leaves
         finder.add_as(
             Severity::kNote, assignment.line,
-            fmt::format("{} replaces what Slurm sets; where GPUs are not confined by cgroups, this may be another "
-                        "user's GPU",
-                        name));
+            fmt::format(
+                "{} replaces what Slurm sets; where GPUs are not confined by cgroups, this may be another user's GPU",
+                name));
       }
-    });
+    }
   }
 }
 
@@ -256,12 +236,10 @@ void check_rocr_hip(const Subject& subject, Finder& finder) {
         // HIP counts the devices that ROCR leaves: 0 to N-1.
         if (!is_single && value != rocr && value.find('$') != value.npos) continue;
         if (!is_single && (value.starts_with("0") || value == "$ROCR_VISIBLE_DEVICES")) continue;
-        finder.add(
-            std::max(line, rocr_line),
-            fmt::format(
-                "ROCR_VISIBLE_DEVICES={} (line {}) and {}={} (line {}) filter one after the other: HIP counts the "
-                "devices that ROCR leaves from 0, so tasks may see no GPU",
-                rocr, rocr_line, other, value, line));
+        finder.add(std::max(line, rocr_line),
+                   fmt::format("ROCR_VISIBLE_DEVICES={} (line {}) and {}={} (line {}) filter one after the other: HIP "
+                               "counts the devices that ROCR leaves from 0, so tasks may see no GPU",
+                               rocr, rocr_line, other, value, line));
         return;
       }
     }
@@ -271,12 +249,12 @@ void check_rocr_hip(const Subject& subject, Finder& finder) {
 /// Whether one command of the script alone uses GPUs: a launcher in the foreground, once.
 bool has_only_one_launcher(const Script& script) {
   const auto& commands = script.commands;
-  const auto num_works = std::count_if(commands.begin(), commands.end(), is_work);
+  const auto num_works = std::ranges::count_if(commands, is_work);
   const auto is_hidden = [](const Command& command) {
     return is_work(command) &&
            (command.shell->is_background || command.shell->is_in_loop || command.shell->is_in_function);
   };
-  return num_works == 1 && std::none_of(commands.begin(), commands.end(), is_hidden) &&
+  return num_works == 1 && std::ranges::none_of(commands, is_hidden) &&
          script.text.find("_VISIBLE_DEVICES") == std::string::npos;
 }
 
@@ -297,8 +275,8 @@ void check_too_few_gpus(const Subject& subject, Finder& finder) {
     if (*count > *layout.gpus_per_node) {
       if (has_all_gpus) return;
       finder.add(given->line,
-                 fmt::format("{} starts {} processes on a node, but the job has {} GPU{} there", launcher, *count,
-                             *layout.gpus_per_node, *layout.gpus_per_node == 1 ? "" : "s"),
+                 fmt::format("{} starts {} processes on a node, but the job has {} there", launcher, *count,
+                             counted(*layout.gpus_per_node, "GPU")),
                  fmt::format("Ask for {} GPUs on a node, or start {} processes.", *count, *layout.gpus_per_node));
     } else if (*count < *layout.gpus_per_node && (!is_step || layout.ntasks_per_node.value_or(1) == 1)) {
       // Several launchers may share the GPUs, and whole nodes have more than is needed.
@@ -318,11 +296,11 @@ void check_too_few_gpus(const Subject& subject, Finder& finder) {
 void check_one_cpu(const Subject& subject, Finder& finder) {
   const auto& job = subject.script.job();
   if (subject.is_command_line || subject.script.is_het() || !job.asks_for_gpus() || job.has_unknown()) return;
-  for (const auto* option : {"cpus-per-task", "cpus-per-gpu", "exclusive", "mincpus", "tres-per-task", "core-spec",
-                             "cores-per-socket", "extra-node-info", "hint", "threads-per-core"}) {
-    if (job.has(option)) return;
+  if (job.has_any("cpus-per-task cpus-per-gpu exclusive mincpus tres-per-task core-spec cores-per-socket "
+                  "extra-node-info hint threads-per-core")) {
+    return;
   }
-  const auto* partition = partition_of(subject, job);
+  const auto* partition = partition_of(subject, job).partition;
   if (partition != nullptr && (partition->is_whole_node || partition->has_default_cpus)) return;
   const auto layout = layout_of(job);
   const auto tasks = layout.ntasks_per_node, gpus = layout.gpus_per_node;
@@ -330,19 +308,17 @@ void check_one_cpu(const Subject& subject, Finder& finder) {
   bool is_training = false;
   for (const auto& command : subject.script.commands) {
     const Request own(command.options);
-    if (command.name == "srun" && (own.has("cpus-per-task") || own.has("cpus-per-gpu") || own.has("cpu-bind"))) return;
+    if (command.name == "srun" && own.has_any("cpus-per-task cpus-per-gpu cpu-bind")) return;
     is_training |= looks_like_training(program_words(command));
   }
   if (!is_training || subject.script.directives.empty()) return;
-  auto line = subject.script.directives.front().line;
-  for (const auto* option : {"gres", "gpus", "gpus-per-node", "gpus-per-task"})
-    line = std::max(line, job.line_of(option));
+  const auto line =
+      std::max(subject.script.directives.front().line, job.line_of("gres gpus gpus-per-node gpus-per-task"));
   finder.add_as(
       *tasks > 1 ? Severity::kWarning : Severity::kNote, line,
-      fmt::format("the job asks for {} GPU{} on a node and gets {} there, for all threads and loaders, unless its "
-                  "partition gives whole nodes or CPUs for each GPU",
-                  *gpus, *gpus == 1 ? "" : "s",
-                  *tasks == 1 ? "one CPU or core" : fmt::format("{} CPUs or cores", *tasks)));
+      fmt::format("the job asks for {} on a node and gets {} there, for all threads and loaders, unless its partition "
+                  "gives whole nodes or CPUs for each GPU",
+                  counted(*gpus, "GPU"), *tasks == 1 ? "one CPU or core" : fmt::format("{} CPUs or cores", *tasks)));
 }
 
 /// A use of a variable as a number, where its text has the type of the GPUs too.

@@ -13,16 +13,16 @@ void check_gpus_multiple(const Subject& subject, Finder& finder) {
   for_each_request(subject, [&](const Request& request, Program /*program*/, bool /*is_step*/) {
     const auto gpus = request.gpus("gpus"), per_node = request.gpus_per_node();
     if (!gpus || !per_node || *per_node == 0) return;
-    const auto line = std::max(request.line_of("gpus"), request.line_of("gpus-per-node", "gres"));
+    const auto line = request.line_of("gpus gpus-per-node gres");
     if (*gpus % *per_node != 0) {
       finder.add(line, fmt::format("--gpus {} is not a multiple of {} GPUs on each node, and the job is refused", *gpus,
                                    *per_node));
     } else if (const auto range = request.node_range();
                range && (*gpus / *per_node < range->min || *gpus / *per_node > range->max)) {
-      finder.add(line,
-                 fmt::format("--gpus {} with {} GPUs on each node needs {} nodes, but {} are asked for; the job is "
-                             "refused",
-                             *gpus, *per_node, *gpus / *per_node, request.value("nodes")));
+      finder.add(
+          line,
+          fmt::format("--gpus {} with {} GPUs on each node needs {} nodes, but {} are asked for; the job is refused",
+                      *gpus, *per_node, *gpus / *per_node, request.value("nodes")));
     }
   });
 }
@@ -32,7 +32,7 @@ void check_gpus_tasks(const Subject& subject, Finder& finder) {
     const auto gpus = request.gpus("gpus"), per_task = request.gpus("gpus-per-task"), ntasks = request.count("ntasks");
     if (gpus && per_task && *per_task > 0 && *gpus % *per_task != 0) {
       finder.add(
-          request.line_of("gpus", "gpus-per-task"),
+          request.line_of("gpus gpus-per-task"),
           fmt::format("--gpus {} is not a multiple of --gpus-per-task {}; the job is refused", *gpus, *per_task));
       return;
     }
@@ -41,21 +41,21 @@ void check_gpus_tasks(const Subject& subject, Finder& finder) {
         request.has("ntasks-per-node") || (!request.has("cpus-per-task") && !request.counts_tasks_by_cores());
     if (gpus && per_task && !request.has("ntasks") && !is_step && request.nodes()) {
       if (!counts_nodes) return;
-      const auto tasks =
-          request.has("ntasks-per-node") ? request.ntasks_per_node().value_or(0) * *request.nodes() : *request.nodes();
+      const auto tasks = request.has("ntasks-per-node")
+                             ? request.count("ntasks-per-node").value_or(0) * *request.nodes()
+                             : *request.nodes();
       if (tasks > 0 && *per_task * tasks != *gpus) {
         finder.add(
-            request.line_of("gpus", "gpus-per-task"),
-            fmt::format("--gpus {} with {} GPU{} for a task are {} tasks, but the job has {} on its nodes, and is "
-                        "refused",
-                        *gpus, *per_task, *per_task == 1 ? "" : "s", *gpus / *per_task, tasks));
+            request.line_of("gpus gpus-per-task"),
+            fmt::format("--gpus {} with {} for a task are {} tasks, but the job has {} on its nodes, and is refused",
+                        *gpus, counted(*per_task, "GPU"), *gpus / *per_task, tasks));
       }
       return;
     }
     if (!gpus || !per_task || !ntasks || *per_task * *ntasks == *gpus) return;
-    finder.add(std::max(request.line_of("gpus"), request.line_of("gpus-per-task", "ntasks")),
-               fmt::format("{} tasks with {} GPU{} each need {} GPUs, not {}; the job is refused", *ntasks, *per_task,
-                           *per_task == 1 ? "" : "s", *per_task * *ntasks, *gpus));
+    finder.add(request.line_of("gpus gpus-per-task ntasks"),
+               fmt::format("{} tasks with {} each need {} GPUs, not {}; the job is refused", *ntasks,
+                           counted(*per_task, "GPU"), *per_task * *ntasks, *gpus));
   });
 }
 
@@ -69,30 +69,30 @@ void check_gpus_per_task_node(const Subject& subject, Finder& finder) {
   for (const auto& job : subject.script.components) {
     const auto per_task = job.gpus("gpus-per-task"), per_node = job.gpus_per_node();
     if (!per_task || !per_node || *per_task == 0 || *per_node == 0) continue;
-    const auto line = std::max(job.line_of("gpus-per-task"), job.line_of("gpus-per-node", "gres"));
-    const auto each = fmt::format("{} GPU{} each", *per_task, *per_task == 1 ? "" : "s");
+    const auto line = job.line_of("gpus-per-task gpus-per-node gres");
+    const auto each = fmt::format("{} each", counted(*per_task, "GPU"));
     if (*per_node % *per_task != 0) {
       finder.add(line, fmt::format("{} GPUs on each node cannot be divided into tasks with {}; the job is refused",
                                    *per_node, each));
       continue;
     }
     if (job.has("ntasks-per-node")) {
-      const auto tasks = job.ntasks_per_node();
+      const auto tasks = job.count("ntasks-per-node");
       if (!tasks || *per_task * *tasks == *per_node) continue;
-      finder.add(line, fmt::format("{} tasks on a node with {} use {} GPUs, but {} are asked for on each node; the job "
-                                   "is refused",
-                                   *tasks, each, *per_task * *tasks, *per_node));
+      finder.add(
+          line,
+          fmt::format("{} tasks on a node with {} use {} GPUs, but {} are asked for on each node; the job is refused",
+                      *tasks, each, *per_task * *tasks, *per_node));
       continue;
     }
     const auto tasks = tasks_for_gpus(job), nodes = job.nodes();
     if (!tasks || job.has("gpus")) continue;
     const auto used = *per_task * *tasks;
     const auto num_nodes = std::min(nodes.value_or(1), *tasks);  // fewer tasks than nodes: fewer nodes
-    const auto who =
-        fmt::format("{} task{} with {} use {} GPU{}", *tasks, *tasks == 1 ? "" : "s", each, used, used == 1 ? "" : "s");
+    const auto who = fmt::format("{} with {} use {}", counted(*tasks, "task"), each, counted(used, "GPU"));
     if (nodes && used > *per_node * num_nodes) {
-      finder.add(line, fmt::format("{}, but {} node{} with {} each have {}; the job is refused", who, num_nodes,
-                                   num_nodes == 1 ? "" : "s", *per_node, *per_node * num_nodes));
+      finder.add(line, fmt::format("{}, but {} with {} each have {}; the job is refused", who,
+                                   counted(num_nodes, "node"), *per_node, *per_node * num_nodes));
     } else if (job.has("exclusive")) {
       continue;  // then fewer are accepted
     } else if (used < *per_node) {
@@ -109,7 +109,7 @@ void check_gpus_per_task_node(const Subject& subject, Finder& finder) {
 void check_gres_twice(const Subject& subject, Finder& finder) {
   for_each_request(subject, [&](const Request& request, Program /*program*/, bool /*is_step*/) {
     if (!request.has("gpus-per-node") || !gpus_of_gres(request.value("gres"))) return;
-    finder.add(request.line_of("gpus-per-node", "gres"),
+    finder.add(request.line_of("gpus-per-node gres"),
                "--gres=gpu and --gpus-per-node exclude each other since Slurm 26.05, which refuses the job");
   });
 }
@@ -142,19 +142,21 @@ void check_gres_differs(const Subject& subject, Finder& finder) {
     const auto steps = is_step ? std::vector<Step>{} : steps_of(subject);
     // srun reads SLURM_GPUS_PER_NODE unless it is told otherwise.
     const bool is_refused = *gres < *per_node && !assigns(subject.script, "SLURM_GPUS_PER_NODE") &&
-                            std::any_of(steps.begin(), steps.end(), [](const Step& step) {
+                            std::ranges::any_of(steps, [](const Step& step) {
                               const auto& own = step.request;
                               return !own.has("gpus-per-node") && !own.has("gres") && !own.has_unknown();
                             });
     finder.add_as(
-        is_refused ? Severity::kError : Severity::kWarning, request.line_of("gpus-per-node", "gres"),
-        fmt::format("--gres asks for {} GPU{} on a node and --gpus-per-node for {}; Slurm gives {}, but "
-                    "SLURM_GPUS_PER_NODE says {}{}",
-                    *gres, *gres == 1 ? "" : "s", *per_node, *gres, *per_node,
-                    is_refused ? fmt::format(", so srun says: Step requested gres_per_node=gpu:{} is more than the "
-                                             "job's gres_per_node=gpu:{}",
-                                             *per_node, *gres)
-                               : ""));
+        is_refused ? Severity::kError : Severity::kWarning, request.line_of("gpus-per-node gres"),
+        fmt::format(
+            "--gres asks for {} on a node and --gpus-per-node for {}; Slurm gives {}, but SLURM_GPUS_PER_NODE says "
+            "{}{}",
+            counted(*gres, "GPU"), *per_node, *gres, *per_node,
+            is_refused
+                ? fmt::format(
+                      ", so srun says: Step requested gres_per_node=gpu:{} is more than the job's gres_per_node=gpu:{}",
+                      *per_node, *gres)
+                : ""));
   });
 }
 
@@ -166,11 +168,10 @@ void check_gres_name(const Subject& subject, Finder& finder) {
           !value.starts_with(std::string(wrong) + "=")) {
         continue;
       }
-      finder.add(request.line_of("gres"),
-                 fmt::format("--gres {} names no resource; Slurm says: Invalid generic resource "
-                             "(gres) specification",
-                             value),
-                 "Write --gres=gpu:NUMBER or --gres=gpu:TYPE:NUMBER.");
+      finder.add(
+          request.line_of("gres"),
+          fmt::format("--gres {} names no resource; Slurm says: Invalid generic resource (gres) specification", value),
+          "Write --gres=gpu:NUMBER or --gres=gpu:TYPE:NUMBER.");
     }
     for (const auto part : split(value, ',')) {
       if (!part.starts_with("gpu_") && !part.starts_with("gpu/") && !part.starts_with("gpu-")) continue;

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
 
 namespace yoke::slurm::check {
@@ -30,15 +29,15 @@ void check_standalone(const Subject& subject, Finder& finder) {
                                  const Layout& layout, bool is_step) {
     const auto nodes = layout.nodes;
     const auto is_standalone =
-        std::find_if(words.begin(), words.end(), [](const OptionWord& word) { return word.text == "--standalone"; });
+        std::ranges::find_if(words, [](const OptionWord& word) { return word.text == "--standalone"; });
     if (is_standalone == words.end()) return;
     const auto asked = program_option(words, "nnodes");
     const int64_t count = asked && asked->is_known() ? parse_count(asked->text).value_or(0) : 0;
     if (count > 1) {
-      finder.add(is_standalone->line,
-                 fmt::format("{} --standalone meets others at localhost alone, and waits there for the {} nodes of "
-                             "--nnodes",
-                             launcher, count));
+      finder.add(
+          is_standalone->line,
+          fmt::format("{} --standalone meets others at localhost alone, and waits there for the {} nodes of --nnodes",
+                      launcher, count));
     } else if (is_step && nodes && *nodes > 1) {
       finder.add(is_standalone->line,
                  fmt::format("{} --standalone trains on each of the {} nodes alone, {} times the same", launcher,
@@ -60,18 +59,18 @@ void check_nnodes(const Subject& subject, Finder& finder) {
     const auto is_one_of_many = [&](const Step& step) {
       return step.is_background || step.is_in_loop || step.request.has("relative") || step.request.has("nodelist");
     };
-    if (std::any_of(steps.begin(), steps.end(), is_one_of_many)) return;
-    const auto shown = fmt::format("{} node{}", *nodes, *nodes == 1 ? "" : "s");
+    if (std::ranges::any_of(steps, is_one_of_many)) return;
+    const auto shown = fmt::format("{}", counted(*nodes, "node"));
     finder.add(given->line, *count > *nodes
                                 ? fmt::format("{} waits for {} nodes, but runs on {}", launcher, *count, shown)
-                                : fmt::format("{} is told to use {} node{}, but runs on {}: they do not train together",
-                                              launcher, *count, *count == 1 ? "" : "s", shown));
+                                : fmt::format("{} is told to use {}, but runs on {}: they do not train together",
+                                              launcher, counted(*count, "node"), shown));
   });
 }
 
 bool starts_launcher(const Script& script) {
-  return std::any_of(script.commands.begin(), script.commands.end(),
-                     [](const Command& command) { return !launcher_of(command.words).empty(); });
+  return std::ranges::any_of(script.commands,
+                             [](const Command& command) { return !launcher_of(command.words).empty(); });
 }
 
 void check_world_size(const Subject& subject, Finder& finder) {
@@ -80,43 +79,38 @@ void check_world_size(const Subject& subject, Finder& finder) {
   auto steps = steps_of(subject);
   std::erase_if(steps, [](const Step& step) { return is_small_program(program_words(*step.command)); });
   // "${step[@]}" may be a step too.
-  const bool may_start_more = std::any_of(script.commands.begin(), script.commands.end(), [](const Command& command) {
+  const bool may_start_more = std::ranges::any_of(script.commands, [](const Command& command) {
     return !command.words.front().is_known() && command.words.front().text.starts_with("$");
   });
   if (steps.empty() || may_start_more) return;
-  for (const auto& command : script.shell.commands) {
-    for (const auto& assignment : command.assignments) {
-      const auto size = assignment.name == "WORLD_SIZE" ? parse_count(assignment.value.text) : std::nullopt;
-      if (!size) continue;
-      // A task may start a process for each GPU of its node itself (torch.multiprocessing.spawn).
-      const bool is_right = std::any_of(steps.begin(), steps.end(), [&](const Step& step) {
-        const auto& layout = step.layout;
-        return !layout.ntasks || *layout.ntasks == *size ||
-               (layout.nodes && layout.gpus_per_node && *layout.nodes * *layout.gpus_per_node == *size);
-      });
-      if (is_right) continue;
-      const auto ntasks = *steps.front().layout.ntasks;
-      finder.add(
-          assignment.line,
-          fmt::format("WORLD_SIZE={}, but srun starts {} task{}: ranks {}", *size, ntasks, ntasks == 1 ? "" : "s",
-                      *size > ntasks ? "wait for others that never come" : "from this number on are refused"));
-    }
+  for (const auto& assignment : assignments_of(script)) {
+    const auto size = assignment.name == "WORLD_SIZE" ? parse_count(assignment.value.text) : std::nullopt;
+    if (!size) continue;
+    // A task may start a process for each GPU of its node itself (torch.multiprocessing.spawn).
+    const bool is_right = std::ranges::any_of(steps, [&](const Step& step) {
+      const auto& layout = step.layout;
+      return !layout.ntasks || *layout.ntasks == *size ||
+             (layout.nodes && layout.gpus_per_node && *layout.nodes * *layout.gpus_per_node == *size);
+    });
+    if (is_right) continue;
+    const auto ntasks = *steps.front().layout.ntasks;
+    finder.add(assignment.line,
+               fmt::format("WORLD_SIZE={}, but srun starts {}: ranks {}", *size, counted(ntasks, "task"),
+                           *size > ntasks ? "wait for others that never come" : "from this number on are refused"));
   }
 }
 
 void check_loopback(const Subject& subject, Finder& finder) {
   const auto nodes = layout_of(subject.script.job()).nodes;
   if (subject.is_command_line || !nodes || *nodes < 2) return;
-  for (const auto& command : subject.script.shell.commands) {
-    for (const auto& assignment : command.assignments) {
-      const auto& name = assignment.name;
-      if (name != "NCCL_SOCKET_IFNAME" && name != "GLOO_SOCKET_IFNAME" && name != "RCCL_SOCKET_IFNAME") continue;
-      auto value = std::string_view(assignment.value.text);
-      if (value.starts_with("=")) value.remove_prefix(1);
-      if (value != "lo") continue;
-      finder.add(assignment.line,
-                 fmt::format("{}=lo is the network within a host, but the job has {} nodes", name, *nodes));
-    }
+  for (const auto& assignment : assignments_of(subject.script)) {
+    const auto& name = assignment.name;
+    if (!has_word("NCCL_SOCKET_IFNAME GLOO_SOCKET_IFNAME RCCL_SOCKET_IFNAME", name)) continue;
+    auto value = std::string_view(assignment.value.text);
+    if (value.starts_with("=")) value.remove_prefix(1);
+    if (value != "lo") continue;
+    finder.add(assignment.line,
+               fmt::format("{}=lo is the network within a host, but the job has {} nodes", name, *nodes));
   }
 }
 
@@ -139,10 +133,9 @@ void check_mpirun_count(const Subject& subject, Finder& finder) {
     }
     const auto count = given && given->is_known() ? parse_count(given->text) : std::nullopt;
     if (!count || !ntasks || shares || *count <= *ntasks) continue;
-    finder.add(given->line,
-               fmt::format("{} starts {} ranks, but the job has {} task{}: Open MPI says that there are not enough "
-                           "slots, and others put several ranks on one CPU",
-                           command.name, *count, *ntasks, *ntasks == 1 ? "" : "s"));
+    finder.add(given->line, fmt::format("{} starts {} ranks, but the job has {}: Open MPI says that there are not "
+                                        "enough slots, and others put several ranks on one CPU",
+                                        command.name, *count, counted(*ntasks, "task")));
   }
 }
 

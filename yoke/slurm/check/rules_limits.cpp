@@ -1,33 +1,15 @@
 // Rules about what a cluster has: partitions, times, nodes. They need facts about it.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <ranges>
 
-#include "yoke/base/format.h"
 #include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
 
 namespace yoke::slurm::check {
 namespace {
-
-/// The facts about the partition of a request; null if nothing is known about it.
-struct Place {
-  const SiteFacts* site = nullptr;
-  const PartitionFacts* partition = nullptr;
-  std::string name;
-};
-
-Place place_of(const Subject& subject, const Request& job) {
-  const auto wanted = job.value("partition");
-  if (wanted.find(',') != wanted.npos || job.has("clusters") || (job.has("partition") && wanted.empty())) return {};
-  for (const auto* site : {subject.site, built_in_facts(wanted, job.value("account"))}) {
-    if (site == nullptr) continue;
-    for (const auto& [name, partition] : site->partitions) {
-      if (wanted.empty() ? partition.is_default : name == wanted) return {site, &partition, name};
-    }
-  }
-  return {};
-}
 
 std::string time_text(int64_t minutes) {
   if (minutes >= 1440) return fmt::format("{}-{:02}:{:02}:00", minutes / 1440, minutes / 60 % 24, minutes % 60);
@@ -35,7 +17,7 @@ std::string time_text(int64_t minutes) {
 }
 
 /// The most nodes that a job may get; nullopt if that is not known.
-std::optional<int64_t> most_nodes(const Request& job, const Place& place) {
+std::optional<int64_t> most_nodes(const Request& job, const KnownPartition& place) {
   if (job.has("nodes") && !job.node_range()) return std::nullopt;
   auto most = place.partition->num_nodes;
   if (const auto& limit = place.partition->max_nodes; limit && most) most = std::min(*most, *limit);
@@ -48,9 +30,10 @@ std::string consequence(const SiteFacts& site, const char* reason) {
   return fmt::format("so it is refused, or waits for ever ({})", reason);
 }
 
-void for_each_place(const Subject& subject, const std::function<void(const Request& job, const Place& place)>& visit) {
+void for_each_place(const Subject& subject,
+                    const std::function<void(const Request& job, const KnownPartition& place)>& visit) {
   for (const auto& job : subject.script.components) {
-    if (const auto place = place_of(subject, job); place.partition != nullptr) visit(job, place);
+    if (const auto place = partition_of(subject, job); place.partition != nullptr) visit(job, place);
   }
 }
 
@@ -59,15 +42,12 @@ void check_partition(const Subject& subject, Finder& finder) {
   for (const auto& job : subject.script.components) {
     if (job.has("clusters")) continue;
     const auto wanted = job.value("partition");
-    size_t begin = 0;
-    while (begin < wanted.size()) {
-      const auto end = std::min(wanted.find(',', begin), wanted.size());
-      const auto name = wanted.substr(begin, end - begin);
-      begin = end + 1;
+    for (const auto part : split(wanted, ',')) {
+      const std::string name(part);
       if (name.empty() || name.find('$') != name.npos || subject.site->partitions.contains(name)) continue;
-      std::string names;
-      for (const auto& [one, facts] : subject.site->partitions) names += (names.empty() ? "" : ", ") + one;
-      finder.add(job.line_of("partition"), fmt::format("this cluster has no partition {}; it has {}", name, names),
+      finder.add(job.line_of("partition"),
+                 fmt::format("this cluster has no partition {}; it has {}", name,
+                             fmt::join(std::views::keys(subject.site->partitions), ", ")),
                  "Give a partition of the cluster; --no-cluster checks a script for another cluster.");
     }
   }
@@ -75,7 +55,7 @@ void check_partition(const Subject& subject, Finder& finder) {
 
 void check_closed(const Subject& subject, Finder& finder) {
   check_partition(subject, finder);
-  for_each_place(subject, [&](const Request& job, const Place& place) {
+  for_each_place(subject, [&](const Request& job, const KnownPartition& place) {
     if (place.partition->closed_state.empty() || !job.has("partition")) return;
     finder.add(job.line_of("partition"),
                fmt::format("partition {} is {}; Slurm says: Required partition not available (inactive or drain)",
@@ -85,7 +65,7 @@ void check_closed(const Subject& subject, Finder& finder) {
 }
 
 void check_time(const Subject& subject, Finder& finder) {
-  for_each_place(subject, [&](const Request& job, const Place& place) {
+  for_each_place(subject, [&](const Request& job, const KnownPartition& place) {
     const auto minutes = job.minutes();
     if (!minutes || !place.partition->max_minutes) return;
     // 0 asks for no limit.
@@ -99,7 +79,7 @@ void check_time(const Subject& subject, Finder& finder) {
 }
 
 void check_nodes(const Subject& subject, Finder& finder) {
-  for_each_place(subject, [&](const Request& job, const Place& place) {
+  for_each_place(subject, [&](const Request& job, const KnownPartition& place) {
     const auto range = job.node_range();
     if (!range) return;
     auto most = place.partition->max_nodes;
@@ -111,7 +91,7 @@ void check_nodes(const Subject& subject, Finder& finder) {
 }
 
 void check_gpus(const Subject& subject, Finder& finder) {
-  for_each_place(subject, [&](const Request& job, const Place& place) {
+  for_each_place(subject, [&](const Request& job, const KnownPartition& place) {
     const auto gpus = job.gpus_per_node(), has_gpus = place.partition->gpus_per_node;
     if (const auto per_task = job.gpus("gpus-per-task"); per_task && place.partition->gpus_per_node) {
       const auto tasks = job.count("ntasks").value_or(1);
@@ -124,9 +104,9 @@ void check_gpus(const Subject& subject, Finder& finder) {
         return;
       }
     }
-    if (const auto per_task = job.gpus("gpus-per-task"), tasks = job.ntasks_per_node();
+    if (const auto per_task = job.gpus("gpus-per-task"), tasks = job.count("ntasks-per-node");
         per_task && tasks && has_gpus && *per_task * *tasks > *has_gpus) {
-      finder.add(job.line_of("gpus-per-task", "ntasks-per-node"),
+      finder.add(job.line_of("gpus-per-task ntasks-per-node"),
                  fmt::format("{} tasks on a node with {} each need {} GPUs, but the nodes of partition {} have {}",
                              *tasks, counted(*per_task, "GPU"), *per_task * *tasks, place.name, *has_gpus));
       return;
@@ -134,11 +114,10 @@ void check_gpus(const Subject& subject, Finder& finder) {
     for (const auto& [type, count] : job.typed_gpus_per_node()) {
       const auto known = place.partition->gpus_of_type.find(type);
       if (known == place.partition->gpus_of_type.end() || count <= known->second) continue;
-      finder.add(
-          job.line_of("gpus-per-node", "gres"),
-          fmt::format("{} GPUs of type {} on a node are asked for, but the nodes of partition {} have {}: Requested "
-                      "node configuration is not available",
-                      count, type, place.name, known->second));
+      finder.add(job.line_of("gpus-per-node gres"),
+                 fmt::format("{} GPUs of type {} on a node are asked for, but the nodes of partition {} have {}: "
+                             "Requested node configuration is not available",
+                             count, type, place.name, known->second));
       return;
     }
     const auto total = job.gpus("gpus"), most = most_nodes(job, place), has = place.partition->gpus_per_node;
@@ -149,7 +128,7 @@ void check_gpus(const Subject& subject, Finder& finder) {
       return;
     }
     if (!gpus || !place.partition->gpus_per_node || *gpus <= *place.partition->gpus_per_node) return;
-    finder.add(job.line_of("gpus-per-node", "gres"),
+    finder.add(job.line_of("gpus-per-node gres"),
                fmt::format("{} GPUs on a node are asked for, but the nodes of partition {} have {}: Requested node "
                            "configuration is not available",
                            *gpus, place.name, *place.partition->gpus_per_node));
@@ -157,7 +136,7 @@ void check_gpus(const Subject& subject, Finder& finder) {
 }
 
 void check_cpus(const Subject& subject, Finder& finder) {
-  for_each_place(subject, [&](const Request& job, const Place& place) {
+  for_each_place(subject, [&](const Request& job, const KnownPartition& place) {
     const auto layout = layout_of(job);
     const auto cpus = place.partition->cpus_per_node;
     if (!cpus || job.has("overcommit") || (job.has("cpus-per-task") && !layout.cpus_per_task)) return;
@@ -166,38 +145,38 @@ void check_cpus(const Subject& subject, Finder& finder) {
     const auto on_node = job.has("nodes") ? layout.gpus_per_node : job.gpus_per_node();
     const auto for_gpus = per_gpu ? *per_gpu * std::max<int64_t>(1, on_node.value_or(1)) : 0;
     if (std::max(least.value_or(0), for_gpus) > *cpus) {
-      finder.add(job.line_of("mincpus", "cpus-per-gpu"),
+      finder.add(job.line_of("mincpus cpus-per-gpu"),
                  fmt::format("{} CPUs on a node are asked for, but the nodes of partition {} have {}",
                              std::max(least.value_or(0), for_gpus), place.name, *cpus));
       return;
     }
     const auto for_each = layout.cpus_per_task.value_or(1);
     const auto all = job.count("ntasks"), most = most_nodes(job, place);
-    auto tasks = job.ntasks_per_node().value_or(1);
+    auto tasks = job.count("ntasks-per-node").value_or(1);
     // Since 24.05, --ntasks-per-node is the most beside --ntasks (CHANGELOG 24.05.0rc1).
     if (all && (!subject.version || *subject.version >= Version{24, 5, 0})) tasks = std::min(tasks, *all);
     if (all && most && tasks * for_each <= *cpus && for_each <= *cpus && *all > *most * (*cpus / for_each)) {
-      finder.add(job.line_of("ntasks", "cpus-per-task"),
+      finder.add(job.line_of("ntasks cpus-per-task"),
                  fmt::format("{} tasks with {} each do not fit on {} of partition {} with {} CPUs", *all,
                              counted(for_each, "CPU"), counted(*most, "node"), place.name, *cpus),
                  "Ask for fewer tasks or CPUs.");
       return;
     }
     if (for_each * tasks <= *cpus) return;
-    finder.add(job.line_of("cpus-per-task", "ntasks-per-node"),
+    finder.add(job.line_of("cpus-per-task ntasks-per-node"),
                fmt::format("{} with {} on a node need {} CPUs, but the nodes of partition {} have {}",
                            counted(tasks, "task"), counted(for_each, "CPU"), tasks * for_each, place.name, *cpus));
   });
 }
 
 void check_memory(const Subject& subject, Finder& finder) {
-  for_each_place(subject, [&](const Request& job, const Place& place) {
+  for_each_place(subject, [&](const Request& job, const KnownPartition& place) {
     const auto for_cpu = job.value("mem-per-cpu").empty() ? std::nullopt : parse_mebibytes(job.value("mem-per-cpu"));
     if (for_cpu && place.partition->memory_mib && (!job.has("cpus-per-task") || job.count("cpus-per-task"))) {
       const auto cpus = job.count("cpus-per-task").value_or(1);
       if (*for_cpu * cpus > *place.partition->memory_mib) {
         finder.add(
-            job.line_of("mem-per-cpu", "cpus-per-task"),
+            job.line_of("mem-per-cpu cpus-per-task"),
             fmt::format("--mem-per-cpu {} for {} is more than the nodes of partition {} have, {} MiB: Requested node "
                         "configuration is not available",
                         job.value("mem-per-cpu"), counted(cpus, "CPU"), place.name, *place.partition->memory_mib));
@@ -208,34 +187,30 @@ void check_memory(const Subject& subject, Finder& finder) {
     if (!memory || !place.partition->memory_mib || *memory <= *place.partition->memory_mib) return;
     finder.add(
         job.line_of("mem"),
-        fmt::format("--mem {} is more than the nodes of partition {} have, {} MiB: Memory specification can not be "
-                    "satisfied",
-                    job.value("mem"), place.name, *place.partition->memory_mib));
+        fmt::format(
+            "--mem {} is more than the nodes of partition {} have, {} MiB: Memory specification can not be satisfied",
+            job.value("mem"), place.name, *place.partition->memory_mib));
   });
 }
 
 void check_gpu_types(const Subject& subject, Finder& finder) {
-  const auto judge = [&](const Request& request, const Place& place) {
+  const auto judge = [&](const Request& request, const KnownPartition& place) {
     const auto& known = place.partition->gpu_types;
     for (const auto& type : request.gpu_types()) {
       if (known.empty() || known.contains(type)) continue;
-      std::string names;
-      for (const auto& one : known) names += (names.empty() ? "" : ", ") + one;
-      int64_t line = request.line_of("gres");
-      for (const auto* option : {"gpus", "gpus-per-node", "gpus-per-task", "gpus-per-socket"}) {
-        line = std::max(line, request.line_of(option));
-      }
-      finder.add(line, fmt::format("partition {} has no GPUs of type {}; it has {}", place.name, type, names));
+      const auto line = request.line_of("gres gpus gpus-per-node gpus-per-task gpus-per-socket");
+      finder.add(line, fmt::format("partition {} has no GPUs of type {}; it has {}", place.name, type,
+                                   fmt::join(known, ", ")));
     }
   };
   for_each_place(subject, judge);
-  if (const auto place = place_of(subject, subject.script.job()); place.partition != nullptr) {
+  if (const auto place = partition_of(subject, subject.script.job()); place.partition != nullptr) {
     for (const auto& step : steps_of(subject)) judge(step.request, place);
   }
 }
 
 void check_gres_known(const Subject& subject, Finder& finder) {
-  for_each_place(subject, [&](const Request& job, const Place& place) {
+  for_each_place(subject, [&](const Request& job, const KnownPartition& place) {
     const auto value = job.value("gres");
     if (!place.site->knows_all_partitions || value == "none" || value.find('$') != value.npos) return;
     for (auto part : split(value, ',')) {
@@ -243,8 +218,7 @@ void check_gres_known(const Subject& subject, Finder& finder) {
       const auto name = std::string(part.substr(0, part.find_first_of(":=")));
       // gres-name says so about wrong names of GPUs, and gpus-over-node if there are none.
       if (name.empty() || name.starts_with("gpu") || place.partition->gres_names.contains(name)) continue;
-      std::string names;
-      for (const auto& one : place.partition->gres_names) names += (names.empty() ? "" : ", ") + one;
+      const auto names = fmt::format("{}", fmt::join(place.partition->gres_names, ", "));
       finder.add(job.line_of("gres"), fmt::format("the nodes of partition {} have no {}; they have {}", place.name,
                                                   name, names.empty() ? "no such resources" : names));
     }
@@ -278,7 +252,7 @@ void check_cores(const Subject& subject, Finder& finder) {
       job.value("threads-per-core") == "2") {
     return;
   }
-  finder.add(job.line_of("cpus-per-task", "ntasks-per-node"),
+  finder.add(job.line_of("cpus-per-task ntasks-per-node"),
              fmt::format("{} tasks with {} cores are {} cores on a node, but jobs on LUMI-G get 56; the job never runs",
                          *tasks, *cpus, *cpus * *tasks),
              "Use at most 7 cores for each of 8 tasks.");

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
 
 namespace yoke::slurm::check {
@@ -25,10 +24,10 @@ void check_no_rendezvous(const Subject& subject, Finder& finder) {
     const auto words = program_words(*step.command);
     const auto launcher = launcher_of(words);
     if (!is_torchrun(launcher) || step.layout.nodes.value_or(1) < 2 || step.is_background || step.is_in_loop) continue;
-    if (std::any_of(words.begin(), words.end(), may_hold_options)) continue;
+    if (std::ranges::any_of(words, may_hold_options)) continue;
     const auto is_standalone = [](const OptionWord& word) { return word.text == "--standalone"; };
-    if (std::any_of(words.begin(), words.end(), is_standalone)) continue;  // has a rule of its own
-    const auto line = step.command->words.front().line;
+    if (std::ranges::any_of(words, is_standalone)) continue;  // has a rule of its own
+    const auto line = step.line();
     const auto nodes = program_option(words, "nnodes");
     if (!nodes) {
       finder.add(line,
@@ -43,15 +42,14 @@ void check_no_rendezvous(const Subject& subject, Finder& finder) {
       finder.add(line,
                  fmt::format("{} on {} nodes has no --rdzv-endpoint, so each node waits for the others on itself{}",
                              launcher, *step.layout.nodes,
-                             program_option(words, "master-addr") ? fmt::format(", for --master-addr is not read with "
-                                                                                "--rdzv-backend={}",
-                                                                                backend->text)
-                                                                  : ""));
+                             program_option(words, "master-addr")
+                                 ? fmt::format(", for --master-addr is not read with --rdzv-backend={}", backend->text)
+                                 : ""));
     } else if (is_static && !program_option(words, "node-rank")) {
-      finder.add(line,
-                 fmt::format("{} without --rdzv-backend=c10d needs --node-rank: each of the {} nodes takes itself for "
-                             "node 0",
-                             launcher, *step.layout.nodes));
+      finder.add(
+          line,
+          fmt::format("{} without --rdzv-backend=c10d needs --node-rank: each of the {} nodes takes itself for node 0",
+                      launcher, *step.layout.nodes));
     }
   }
 }
@@ -112,11 +110,9 @@ void check_port_of_job(const Subject& subject, Finder& finder) {
   const auto tell = [&](int64_t line, std::string_view what, std::string_view value) {
     finder.add(line, fmt::format("{}{} is no port once the numbers of jobs have passed 65535", what, value));
   };
-  for (const auto& command : subject.script.shell.commands) {
-    for (const auto& assignment : command.assignments) {
-      if (assignment.name == "MASTER_PORT" && !assignment.value.is_known() && is_job_id(assignment.value.text)) {
-        tell(assignment.line, "MASTER_PORT=", assignment.value.text);
-      }
+  for (const auto& assignment : assignments_of(subject.script)) {
+    if (assignment.name == "MASTER_PORT" && !assignment.value.is_known() && is_job_id(assignment.value.text)) {
+      tell(assignment.line, "MASTER_PORT=", assignment.value.text);
     }
   }
   for (const auto& command : subject.script.commands) {
@@ -135,13 +131,11 @@ void check_port_of_job(const Subject& subject, Finder& finder) {
 void check_master_port(const Subject& subject, Finder& finder) {
   const auto& job = subject.script.job();
   if (gets_whole_nodes(subject, job) || subject.is_command_line) return;
-  for (const auto& command : subject.script.shell.commands) {
-    for (const auto& assignment : command.assignments) {
-      if (assignment.name == "MASTER_PORT" && parse_count(assignment.value.text)) {
-        finder.add(assignment.line,
-                   fmt::format("MASTER_PORT={} is the same for all jobs; two of them on one node collide",
-                               assignment.value.text));
-      }
+  for (const auto& assignment : assignments_of(subject.script)) {
+    if (assignment.name == "MASTER_PORT" && parse_count(assignment.value.text)) {
+      finder.add(assignment.line,
+                 fmt::format("MASTER_PORT={} is the same for all jobs; two of them on one node collide",
+                             assignment.value.text));
     }
   }
 }

@@ -35,43 +35,34 @@ constexpr Exclusion kExclusions[] = {
 
 void check_memory_options(const Subject& subject, Finder& finder) {
   for_each_request(subject, [&](const Request& request, Program program, bool /*is_step*/) {
-    int64_t line = 0;
-    int count = 0;
-    for (const auto* option : {"mem", "mem-per-cpu", "mem-per-gpu"}) {
-      count += request.has(option) ? 1 : 0;
-      line = std::max(line, request.line_of(option));
-    }
+    const int count = request.has("mem") + request.has("mem-per-cpu") + request.has("mem-per-gpu");
     if (count < 2) return;
-    finder.add(line, fmt::format("{} refuses more than one of --mem, --mem-per-cpu and --mem-per-gpu", name(program)));
+    finder.add(request.line_of("mem mem-per-cpu mem-per-gpu"),
+               fmt::format("{} refuses more than one of --mem, --mem-per-cpu and --mem-per-gpu", name(program)));
   });
 }
 
 void check_tasks_fit(const Subject& subject, Finder& finder) {
   if (subject.program == kSrun) return;
   for (const auto& job : subject.script.components) {
-    const auto nodes = job.nodes(), ntasks = job.count("ntasks"), per_node = job.ntasks_per_node();
+    const auto nodes = job.nodes(), ntasks = job.count("ntasks"), per_node = job.count("ntasks-per-node");
     if (!nodes || !ntasks || !per_node || *ntasks <= *nodes * *per_node) continue;
-    finder.add(std::max(job.line_of("ntasks", "ntasks-per-node"), job.line_of("nodes")),
-               fmt::format("{} tasks do not fit on {} node{} with {} tasks on each; sbatch 22.05 says: Requested node "
+    finder.add(job.line_of("ntasks ntasks-per-node nodes"),
+               fmt::format("{} tasks do not fit on {} with {} tasks on each; sbatch 22.05 says: Requested node "
                            "configuration is not available",
-                           *ntasks, *nodes, *nodes == 1 ? "" : "s", *per_node));
+                           *ntasks, counted(*nodes, "node"), *per_node));
   }
 }
 
 void check_tasks_ignored(const Subject& subject, Finder& finder) {
   const auto judge = [&](const Request& request, const Layout& layout) {
-    const auto nodes = layout.nodes, ntasks = request.count("ntasks"), per_node = request.ntasks_per_node();
+    const auto nodes = layout.nodes, ntasks = request.count("ntasks"), per_node = request.count("ntasks-per-node");
     if (!nodes || !ntasks || !per_node || *ntasks <= *nodes * *per_node) return;
-    finder.add(request.line_of("ntasks", "ntasks-per-node"),
-               fmt::format("srun ignores --ntasks-per-node {} with {} tasks on {} node{}, and only warns", *per_node,
-                           *ntasks, *nodes, *nodes == 1 ? "" : "s"));
+    finder.add(request.line_of("ntasks ntasks-per-node"),
+               fmt::format("srun ignores --ntasks-per-node {} with {} tasks on {}, and only warns", *per_node, *ntasks,
+                           counted(*nodes, "node")));
   };
-  if (subject.program == kSrun)
-    judge(subject.script.job(), {.nodes = subject.script.job().nodes(),
-                                 .ntasks = {},
-                                 .ntasks_per_node = {},
-                                 .cpus_per_task = {},
-                                 .gpus_per_node = {}});
+  if (subject.program == kSrun) judge(subject.script.job(), {.nodes = subject.script.job().nodes()});
   for (const auto& step : steps_of(subject)) judge(step.request, step.layout);
   const auto& job = subject.script.job();
   const auto whole = layout_of(job);
@@ -80,7 +71,7 @@ void check_tasks_ignored(const Subject& subject, Finder& finder) {
   for (const auto& step : steps_of(subject)) {
     const auto& request = step.request;
     const auto nodes = request.has("nodes") ? request.nodes() : whole.nodes;
-    const auto per_node = request.ntasks_per_node();
+    const auto per_node = request.count("ntasks-per-node");
     if (request.has("ntasks") || request.has_unknown() || !nodes || !per_node || *nodes * *per_node == *whole.ntasks) {
       continue;
     }
@@ -96,7 +87,7 @@ void check_tasks_ignored(const Subject& subject, Finder& finder) {
 
 void check_tasks_uneven(const Subject& subject, Finder& finder) {
   for (const auto& job : subject.script.components) {
-    const auto nodes = job.nodes(), ntasks = job.count("ntasks"), per_node = job.ntasks_per_node();
+    const auto nodes = job.nodes(), ntasks = job.count("ntasks"), per_node = job.count("ntasks-per-node");
     if (!ntasks || !per_node) continue;
     std::string what;
     if (!job.has("nodes") && *ntasks > *per_node && *ntasks % *per_node != 0) {
@@ -109,7 +100,7 @@ void check_tasks_uneven(const Subject& subject, Finder& finder) {
     }
     if (what.empty()) continue;
     finder.add(
-        job.line_of("ntasks", "ntasks-per-node"),
+        job.line_of("ntasks ntasks-per-node"),
         fmt::format("{}; SLURM_NTASKS_PER_NODE then says {}, but srun starts {} in all", what, *per_node, *ntasks));
   }
 }
@@ -118,9 +109,8 @@ void check_fewer_tasks(const Subject& subject, Finder& finder) {
   for (const auto& job : subject.script.components) {
     const auto nodes = job.nodes(), ntasks = job.count("ntasks");
     if (!nodes || !ntasks || *ntasks >= *nodes) continue;
-    finder.add(job.line_of("ntasks", "nodes"),
-               fmt::format("{} task{} cannot run on {} nodes; Slurm warns and gives {} node{}", *ntasks,
-                           *ntasks == 1 ? "" : "s", *nodes, *ntasks, *ntasks == 1 ? "" : "s"));
+    finder.add(job.line_of("ntasks nodes"), fmt::format("{} cannot run on {} nodes; Slurm warns and gives {}",
+                                                        counted(*ntasks, "task"), *nodes, counted(*ntasks, "node")));
   }
 }
 
@@ -132,16 +122,17 @@ void check_ntasks_per_gpu_ntasks(const Subject& subject, Finder& finder) {
     const auto gpus = is_by_node ? std::optional(*per_node * *nodes) : job.gpus("gpus");
     if (!per_gpu || !gpus || !ntasks || *per_gpu * *gpus == *ntasks) continue;
     const auto made = *per_gpu * *gpus;
-    const auto line = job.line_of("ntasks-per-gpu", "ntasks");
+    const auto line = job.line_of("ntasks-per-gpu ntasks");
     if (*ntasks < made) {
-      finder.add(line,
-                 fmt::format("--ntasks-per-gpu {} and {} GPU{} make {} tasks; --ntasks {} has no effect on srun, but "
-                             "SLURM_NTASKS says {}",
-                             *per_gpu, *gpus, *gpus == 1 ? "" : "s", made, *ntasks, *ntasks));
+      finder.add(
+          line,
+          fmt::format(
+              "--ntasks-per-gpu {} and {} make {} tasks; --ntasks {} has no effect on srun, but SLURM_NTASKS says {}",
+              *per_gpu, counted(*gpus, "GPU"), made, *ntasks, *ntasks));
     } else if (is_by_node) {
       finder.add_as(Severity::kError, line,
-                    fmt::format("{} tasks are more than --ntasks-per-gpu {} allows on {} GPU{}, and the job is refused",
-                                *ntasks, *per_gpu, *gpus, *gpus == 1 ? "" : "s"));
+                    fmt::format("{} tasks are more than --ntasks-per-gpu {} allows on {}, and the job is refused",
+                                *ntasks, *per_gpu, counted(*gpus, "GPU")));
     } else {
       finder.add(line,
                  fmt::format("--ntasks-per-gpu {} and --gpus {} make {} tasks, but --ntasks is {}: {}", *per_gpu, *gpus,
@@ -156,7 +147,7 @@ void check_exclusive_share(const Subject& subject, Finder& finder) {
   const bool is_refused = subject.version && *subject.version >= Version{23, 2, 0};
   for_each_request(subject, [&](const Request& request, Program /*program*/, bool /*is_step*/) {
     if (!request.has("exclusive") || !request.has("oversubscribe")) return;
-    finder.add_as(is_refused ? Severity::kError : Severity::kWarning, request.line_of("exclusive", "oversubscribe"),
+    finder.add_as(is_refused ? Severity::kError : Severity::kWarning, request.line_of("exclusive oversubscribe"),
                   "--exclusive and --oversubscribe exclude each other since Slurm 23.02; before, the last one counted");
   });
 }
@@ -165,7 +156,7 @@ void check_time_min(const Subject& subject, Finder& finder) {
   for (const auto& job : subject.script.components) {
     const auto most = job.minutes(), least = parse_minutes(job.value("time-min"));
     if (!most || job.value("time-min").empty() || !least || *most < 0 || *least <= *most) continue;
-    finder.add(job.line_of("time", "time-min"), "--time-min is longer than --time, and the job is refused");
+    finder.add(job.line_of("time time-min"), "--time-min is longer than --time, and the job is refused");
   }
 }
 
@@ -177,7 +168,7 @@ void check_hint(const Subject& subject, Finder& finder) {
       const auto bind = request.value("cpu-bind");
       if (std::string_view(other) == "cpu-bind" && (bind.empty() || bind == "verbose" || bind == "v" || bind == "none"))
         continue;
-      finder.add(request.line_of("hint", other),
+      finder.add(request.line_of(fmt::format("hint {}", other)),
                  fmt::format("--hint is ignored without a message, because --{} is given too", other));
       return;
     }
@@ -188,7 +179,7 @@ void check_ntasks_per_core(const Subject& subject, Finder& finder) {
   for_each_request(subject, [&](const Request& request, Program /*program*/, bool /*is_step*/) {
     const auto tasks = request.count("ntasks-per-core"), threads = request.count("threads-per-core");
     if (!tasks || !threads || *tasks <= *threads) return;
-    finder.add(request.line_of("ntasks-per-core", "threads-per-core"),
+    finder.add(request.line_of("ntasks-per-core threads-per-core"),
                fmt::format("--ntasks-per-core {} is more than --threads-per-core {}, and refused since Slurm 23.02",
                            *tasks, *threads));
   });
@@ -198,7 +189,7 @@ void check_segment(const Subject& subject, Finder& finder) {
   for (const auto& job : subject.script.components) {
     const auto segment = job.count("segment"), nodes = job.nodes();
     if (!segment || !nodes || *nodes <= *segment || *nodes % *segment == 0) continue;
-    finder.add(job.line_of("segment", "nodes"),
+    finder.add(job.line_of("segment nodes"),
                fmt::format("{} nodes are not divisible by --segment {}, and the job is refused", *nodes, *segment));
   }
 }
@@ -206,7 +197,7 @@ void check_segment(const Subject& subject, Finder& finder) {
 void check_arbitrary(const Subject& subject, Finder& finder) {
   for (const auto& job : subject.script.components) {
     if (!job.value("distribution").starts_with("arbitrary") || !job.has("nodes")) continue;
-    finder.add(job.line_of("distribution", "nodes"), "--distribution=arbitrary and --nodes exclude each other");
+    finder.add(job.line_of("distribution nodes"), "--distribution=arbitrary and --nodes exclude each other");
   }
 }
 
@@ -237,12 +228,11 @@ void check_array_output(const Subject& subject, Finder& finder) {
     const auto value = job.value(option);
     if (value.empty() || value == "/dev/null" || lower_case(value) == "none" || is_name_of_a_task(value, subject))
       continue;
-    finder.add(
-        job.line_of(option),
-        fmt::format("all tasks of the array write to {}, and each one empties it when it starts, unless the site "
-                    "sets JobFileAppend",
-                    value),
-        "Put %a into the name: slurm-%A_%a.out.");
+    finder.add(job.line_of(option),
+               fmt::format("all tasks of the array write to {}, and each one empties it when it starts, unless the "
+                           "site sets JobFileAppend",
+                           value),
+               "Put %a into the name: slurm-%A_%a.out.");
   }
 }
 
@@ -259,14 +249,14 @@ void check_no_time(const Subject& subject, Finder& finder) {
   const auto& job = subject.script.job();
   if (job.has("time") || subject.script.directives.empty()) return;
   finder.add(subject.script.directives.front().line,
-             "no time limit is given, so the partition's default holds, which is "
-             "short at some sites, and the longest one at others");
+             "no time limit is given, so the partition's default holds, which is short at some sites, and the longest "
+             "one at others");
 }
 
 void check_no_memory(const Subject& subject, Finder& finder) {
   if (subject.is_command_line || subject.script.directives.empty()) return;
   const auto& job = subject.script.job();
-  if (job.has_memory()) return;
+  if (job.has_any("mem mem-per-cpu mem-per-gpu")) return;
   const auto line = subject.script.directives.front().line;
   const auto partition = job.value("partition");
   const PartitionFacts* facts = nullptr;
@@ -280,8 +270,8 @@ void check_no_memory(const Subject& subject, Finder& finder) {
       facts != nullptr && (facts->has_default_memory || (facts->has_default_gpu_memory && job.asks_for_gpus()));
   if (facts != nullptr && !has_default) {
     finder.add_as(Severity::kWarning, line,
-                  "no memory is asked for, and the cluster has no default: the job gets all "
-                  "memory of its nodes, and nobody can share them");
+                  "no memory is asked for, and the cluster has no default: the job gets all memory of its nodes, and "
+                  "nobody can share them");
   } else if (job.has("exclusive")) {
     finder.add(line, "no memory is asked for; --exclusive gives all CPUs, but only the default memory at many sites",
                "--mem=0 asks for all memory of a node.");
@@ -378,7 +368,8 @@ void find_exclusions(std::string_view rule, const Subject& subject, Finder& find
     if (one.rule != rule) continue;
     for_each_request(subject, [&](const Request& request, Program program, bool /*is_step*/) {
       if ((program & one.programs) == 0 || !request.has(one.option) || !request.has(one.other)) return;
-      finder.add(request.line_of(one.option, one.other), fmt::format(fmt::runtime(one.message), one.option, one.other));
+      finder.add(request.line_of(fmt::format("{} {}", one.option, one.other)),
+                 fmt::format(fmt::runtime(one.message), one.option, one.other));
     });
   }
 }

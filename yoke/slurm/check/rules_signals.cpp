@@ -2,9 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
-#include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
 
 namespace yoke::slurm::check {
@@ -16,7 +14,7 @@ const Command* find_trap(const Script& script, std::string& signal) {
     for (size_t i = 2; i < command.words.size(); ++i) {
       auto name = command.words[i].text;
       if (name.starts_with("SIG")) name = name.substr(3);
-      if (name == "EXIT" || name == "ERR" || name == "DEBUG" || name == "0" || name == "RETURN") continue;
+      if (has_word("EXIT ERR DEBUG 0 RETURN", name)) continue;
       signal = name;
       return &command;
     }
@@ -78,7 +76,7 @@ void check_trap_waits(const Subject& subject, Finder& finder) {
 
 /// Whether the script sets a trap for `signal`, also as one of several.
 bool has_trap_for(const Script& script, const std::string& signal) {
-  return std::any_of(script.commands.begin(), script.commands.end(), [&](const Command& command) {
+  return std::ranges::any_of(script.commands, [&](const Command& command) {
     return command.name == "trap" && command.words.size() > 2 &&
            std::any_of(command.words.begin() + 2, command.words.end(),
                        [&](const OptionWord& word) { return !word.is_known() || signal_of(word.text) == signal; });
@@ -98,29 +96,26 @@ bool prepares_environment(const ShellCommand& command) {
 /// Whether something that is not seen here may set a trap or start steps: another script, or a program that replaces
 /// the shell.
 bool hides_something(const Script& script) {
-  return !script.is_shell ||
-         std::any_of(script.shell.commands.begin(), script.shell.commands.end(), [](const ShellCommand& command) {
-           const auto name = command.name();
-           if (name == "exec") return command.words.size() > 1;
-           return (name == "source" || name == "." || name == "eval") && !prepares_environment(command);
-         });
+  return !script.is_shell || std::ranges::any_of(script.shell.commands, [](const ShellCommand& command) {
+    const auto name = command.name();
+    if (name == "exec") return command.words.size() > 1;
+    return (name == "source" || name == "." || name == "eval") && !prepares_environment(command);
+  });
 }
 
 void check_signal_kills(const Subject& subject, Finder& finder) {
   const auto value = subject.script.job().value("signal");
   if (subject.is_command_line || flags_of(value).find('B') == std::string::npos || hides_something(subject.script))
     return;
-  static const std::set<std::string_view> kDeadly = {"USR1", "USR2", "HUP", "INT", "TERM", "QUIT", "ALRM"};
   const auto signal = signal_of(value);
-  if (!kDeadly.contains(signal) || has_trap_for(subject.script, signal)) return;
+  if (!has_word("USR1 USR2 HUP INT TERM QUIT ALRM", signal) || has_trap_for(subject.script, signal)) return;
   // Somebody may want to end the job early.
   const bool is_usual_end = signal == "TERM" || signal == "INT";
-  finder.add_as(
-      is_usual_end ? Severity::kNote : Severity::kWarning, subject.script.job().line_of("signal"),
-      fmt::format("--signal={} kills the batch shell, and with it the job, because the script has no trap for "
-                  "{}; its programs do not get the signal",
-                  value, signal),
-      fmt::format("Leave B: out if steps of srun handle {}; or set a trap that hands it on.", signal));
+  finder.add_as(is_usual_end ? Severity::kNote : Severity::kWarning, subject.script.job().line_of("signal"),
+                fmt::format("--signal={} kills the batch shell, and with it the job, because the script has no trap "
+                            "for {}; its programs do not get the signal",
+                            value, signal),
+                fmt::format("Leave B: out if steps of srun handle {}; or set a trap that hands it on.", signal));
 }
 
 void check_signal_unheard(const Subject& subject, Finder& finder) {
@@ -161,17 +156,16 @@ void check_requeue_call(const Subject& subject, Finder& finder) {
     const auto number = static_cast<int64_t>(i) + 1;
     const auto* last = job.find("requeue");
     if (job.has("no-requeue") && (last == nullptr || last->line < job.line_of("no-requeue"))) {
-      finder.add(number,
-                 "scontrol refuses to requeue this job, because of --no-requeue: Requested operation is presently "
-                 "disabled",
-                 "Write #SBATCH --requeue.");
-    } else if (!job.value("open-mode").starts_with("a") && job.value("output") != "/dev/null") {
       finder.add(
           number,
-          fmt::format("the requeued job truncates {}, and what it has printed so far is lost, unless the site sets "
-                      "JobFileAppend",
-                      job.value("output").empty() ? "slurm-%j.out" : job.value("output")),
-          "Add #SBATCH --open-mode=append.");
+          "scontrol refuses to requeue this job, because of --no-requeue: Requested operation is presently disabled",
+          "Write #SBATCH --requeue.");
+    } else if (!job.value("open-mode").starts_with("a") && job.value("output") != "/dev/null") {
+      finder.add(number,
+                 fmt::format("the requeued job truncates {}, and what it has printed so far is lost, unless the site "
+                             "sets JobFileAppend",
+                             job.value("output").empty() ? "slurm-%j.out" : job.value("output")),
+                 "Add #SBATCH --open-mode=append.");
     }
     return;
   }

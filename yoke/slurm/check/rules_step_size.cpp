@@ -1,11 +1,10 @@
 // Rules about the size and the place of steps: what a step asks for, against what its job has.
-#include "yoke/slurm/check/rules_step_size.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "yoke/base/text.h"
+#include "yoke/slurm/check/rules.h"
 
 namespace yoke::slurm::check {
 namespace {
@@ -46,9 +45,9 @@ int64_t tasks_of(const Script& script, const Request& step, const Layout& whole)
 void find_missing_gpus(const Subject& subject, const Step& step, const Layout& whole, Finder& finder) {
   const auto& job = subject.script.job();
   const auto& request = step.request;
-  const auto* partition = partition_of(subject, job);
+  const auto* partition = partition_of(subject, job).partition;
   if (gets_whole_nodes(subject, job) || job.has_unknown() || request.has_unknown()) return;
-  const auto line = step.command->words.front().line;
+  const auto line = step.line();
   const auto total = request.gpus("gpus"), per_node = request.gpus_per_node(), per_task = request.gpus("gpus-per-task");
   const bool asks = total.value_or(0) > 0 || per_node.value_or(0) > 0 || per_task.value_or(0) > 0;
   if (!job.asks_for_gpus()) {
@@ -56,11 +55,10 @@ void find_missing_gpus(const Subject& subject, const Step& step, const Layout& w
     const auto severity = partition != nullptr                  ? Severity::kError
                           : asks_for_part_of_node(subject, job) ? Severity::kWarning
                                                                 : Severity::kNote;
-    finder.add_as(
-        severity, line,
-        "the step asks for GPUs, but the job does not: unless its partition gives whole nodes, srun says: Step "
-        "requested GRES but job doesn't have GRES",
-        "Ask for GPUs in the job too, such as #SBATCH --gpus-per-node=1.");
+    finder.add_as(severity, line,
+                  "the step asks for GPUs, but the job does not: unless its partition gives whole nodes, srun says: "
+                  "Step requested GRES but job doesn't have GRES",
+                  "Ask for GPUs in the job too, such as #SBATCH --gpus-per-node=1.");
     return;
   }
   auto has = all_gpus(job, whole);
@@ -69,41 +67,36 @@ void find_missing_gpus(const Subject& subject, const Step& step, const Layout& w
     has = std::min(*has, nodes * *whole.gpus_per_node);  // of the nodes of the step
   }
   if (total && has && *total > *has) {
-    finder.add(
-        line,
-        fmt::format("the step asks for {} GPUs, but the job has {} on its nodes; srun says: Invalid generic resource "
-                    "(gres) specification",
-                    *total, *has));
+    finder.add(line, fmt::format("the step asks for {} GPUs, but the job has {} on its nodes; srun says: Invalid "
+                                 "generic resource (gres) specification",
+                                 *total, *has));
     return;
   }
   if (!per_task) return;
   if (const auto of_job = job.gpus("gpus-per-task"); of_job && *per_task > *of_job) {
-    finder.add(line,
-               fmt::format("the step asks for {} GPUs for a task, but the job has {} for each; srun says: Invalid "
-                           "generic resource (gres) specification",
-                           *per_task, *of_job));
+    finder.add(line, fmt::format("the step asks for {} GPUs for a task, but the job has {} for each; srun says: "
+                                 "Invalid generic resource (gres) specification",
+                                 *per_task, *of_job));
     return;
   }
   const auto tasks = tasks_of(subject.script, request, whole);
   if (!has || *per_task * tasks <= *has) return;
-  finder.add(line,
-             fmt::format("{} task{} with {} GPU{} each need {} GPUs, but the job has {}; srun refuses the step", tasks,
-                         tasks == 1 ? "" : "s", *per_task, *per_task == 1 ? "" : "s", *per_task * tasks, *has));
+  finder.add(line, fmt::format("{} with {} each need {} GPUs, but the job has {}; srun refuses the step",
+                               counted(tasks, "task"), counted(*per_task, "GPU"), *per_task * tasks, *has));
 }
 
 /// CPUs that a step needs at least, on nodes that have fewer of them for the job.
 void find_missing_cpus(const Subject& subject, const Step& step, const Layout& whole, Finder& finder) {
   const auto& job = subject.script.job();
   const auto& request = step.request;
-  for (const auto* option : {"overcommit", "exclusive", "mincpus", "cpus-per-gpu", "threads-per-core", "hint",
-                             "ntasks-per-core", "ntasks-per-gpu", "extra-node-info"}) {
-    if (job.has(option) || (std::string_view(option) != "exclusive" && request.has(option))) return;
-  }
-  const auto* partition = partition_of(subject, job);
+  constexpr std::string_view kOthers =
+      "overcommit mincpus cpus-per-gpu threads-per-core hint ntasks-per-core ntasks-per-gpu extra-node-info";
+  if (job.has("exclusive") || job.has_any(kOthers) || request.has_any(kOthers)) return;
+  const auto* partition = partition_of(subject, job).partition;
   if (job.asks_for_gpus() || job.has_unknown() || (partition != nullptr && partition->is_whole_node)) return;
-  const bool is_counted = job.has("ntasks") || job.has("ntasks-per-node") || job.has("cpus-per-task");
+  const bool is_counted = job.has_any("ntasks ntasks-per-node cpus-per-task");
   if ((!is_counted && !asks_for_part_of_node(subject, job)) || !whole.ntasks) return;
-  if (!is_counted && !job.has_memory()) return;
+  if (!is_counted && !job.has_any("mem mem-per-cpu mem-per-gpu")) return;
   if (job.has("cpus-per-task") && !whole.cpus_per_task) return;
   const auto for_each = whole.cpus_per_task.value_or(1);
   const bool is_inherited = !request.has("ntasks") && whole.ntasks != 1 && has_inherited_tasks(subject.script);
@@ -116,18 +109,17 @@ void find_missing_cpus(const Subject& subject, const Step& step, const Layout& w
   const auto asked = request.nodes() ? request.nodes() : whole.nodes;
   if (const auto& all = whole.nodes; all && asked && *asked <= *all && *all <= *whole.ntasks) {
     const auto nodes = std::min(*asked, tasks);
-    const auto per_node = job.ntasks_per_node();
+    const auto per_node = job.count("ntasks-per-node");
     most_tasks = per_node && !job.has("ntasks") ? nodes * *per_node : *whole.ntasks - (*all - nodes);
   }
   if (tasks * *per_task <= most_tasks * for_each) return;
-  finder.add_as(
-      Severity::kWarning, step.command->words.front().line,
-      fmt::format("the step needs {} CPUs for {} task{}{}, but the job has {} on {}; srun says: More processors "
-                  "requested than permitted, unless nodes are given as a whole or cores have several threads",
-                  tasks * *per_task, tasks, tasks == 1 ? "" : "s",
-                  is_inherited ? ", a number that srun takes over from the job" : "", most_tasks * for_each,
-                  asked == 1 ? "a node" : "its nodes"),
-      is_inherited ? "Give srun --ntasks, too." : "");
+  finder.add_as(Severity::kWarning, step.line(),
+                fmt::format("the step needs {} CPUs for {}{}, but the job has {} on {}; srun says: More processors "
+                            "requested than permitted, unless nodes are given as a whole or cores have several threads",
+                            tasks * *per_task, counted(tasks, "task"),
+                            is_inherited ? ", a number that srun takes over from the job" : "", most_tasks * for_each,
+                            asked == 1 ? "a node" : "its nodes"),
+                is_inherited ? "Give srun --ntasks, too." : "");
 }
 
 /// "0,2-3" is 3. nullopt if it is not such a list.
@@ -157,11 +149,10 @@ void find_missing_nodes(const Subject& subject, const Step& step, const std::vec
   auto needed = request.has("nodes") ? request.nodes() : whole.nodes;
   if (needed && tasks) needed = std::min(*needed, *tasks);
   if (request.has_unknown() || (request.has("ntasks") && !tasks)) return;
-  const auto line = step.command->words.front().line;
+  const auto line = step.line();
   if (const auto excluded = hosts_in(request.value("exclude")); !hosts.empty() && !excluded.empty()) {
-    const auto left = std::count_if(hosts.begin(), hosts.end(), [&](const std::string& host) {
-      return std::find(excluded.begin(), excluded.end(), host) == excluded.end();
-    });
+    const auto left = std::ranges::count_if(
+        hosts, [&](const std::string& host) { return std::ranges::find(excluded, host) == excluded.end(); });
     if (left == 0 || (needed && left < *needed)) {
       finder.add(line, fmt::format("--exclude {} leaves {} of the job's nodes, but the step needs {}; srun refuses it",
                                    request.value("exclude"), left, needed.value_or(1)));
@@ -171,9 +162,8 @@ void find_missing_nodes(const Subject& subject, const Step& step, const std::vec
   const auto first = relative == "0" ? std::optional<int64_t>(0) : parse_count(relative);
   if (first && whole.nodes && needed && *first + *needed > *whole.nodes) {
     finder.add(line,
-               fmt::format("--relative {} and {} node{} of the step are more than the {} of the job; srun refuses "
-                           "it",
-                           *first, *needed, *needed == 1 ? "" : "s", *whole.nodes),
+               fmt::format("--relative {} and {} of the step are more than the {} of the job; srun refuses it", *first,
+                           counted(*needed, "node"), *whole.nodes),
                "Nodes of the job are numbered from 0; give srun --nodes, too.");
   }
 }
@@ -189,19 +179,19 @@ void find_missing_components(const Subject& subject, Finder& finder) {
     const Request request(command.options);
     if (request.has("jobid") || request.has_unknown()) continue;
     const auto line = command.words.front().line;
-    const auto parts = 1 + std::count_if(command.words.begin(), command.words.end(),
-                                         [](const OptionWord& word) { return word.text == ":"; });
+    const auto parts =
+        1 + std::ranges::count_if(command.words, [](const OptionWord& word) { return word.text == ":"; });
     const auto group = request.value(request.has("het-group") ? "het-group" : "pack-group");
     const auto count = static_cast<int64_t>(script.components.size());
     if (const auto largest = group.empty() ? std::nullopt : largest_component(group);
         largest && (script.is_het() ? *largest >= count : parts == 1)) {
-      finder.add_as(severity, line,
-                    script.is_het()
-                        ? fmt::format("--het-group {} names component {}, but the job has {}, numbered from 0; srun "
-                                      "refuses it",
-                                      group, *largest, count)
-                        : fmt::format("--het-group {} is refused, because the job is not heterogeneous", group),
-                    "Write #SBATCH hetjob between the components, or leave --het-group out.");
+      finder.add_as(
+          severity, line,
+          script.is_het()
+              ? fmt::format("--het-group {} names component {}, but the job has {}, numbered from 0; srun refuses it",
+                            group, *largest, count)
+              : fmt::format("--het-group {} is refused, because the job is not heterogeneous", group),
+          "Write #SBATCH hetjob between the components, or leave --het-group out.");
     }
     if (parts > 1 && !script.is_het() && whole.nodes && parts > *whole.nodes) {
       finder.add_as(severity, line,

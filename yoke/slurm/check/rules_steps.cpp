@@ -2,24 +2,20 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <set>
 
 #include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
-#include "yoke/slurm/check/rules_step_size.h"
 #include "yoke/slurm/words/cpu_bind.h"
 
 namespace yoke::slurm::check {
 namespace {
 
 bool is_parallel_starter(std::string_view name) {
-  static const std::set<std::string_view> kNames = {
-      "srun",  "mpirun",   "mpiexec",    "mpiexec.hydra", "mpirun_rsh",  "prun",   "prterun",
-      "ibrun", "aprun",    "jsrun",      "orterun",       "parallel",    "pdsh",   "clush",
-      "ssh",   "yoke",     "horovodrun", "charmrun",      "ray",         "dask",   "ipcluster",
-      "flux",  "hq",       "launch",     "sbcast",        "sbatch",      "salloc", "pbsdsh",
-      "xargs", "submitit", "nextflow",   "snakemake",     "torchrun_jsc"};
-  return kNames.contains(name);
+  constexpr std::string_view kNames =
+      "srun mpirun mpiexec mpiexec.hydra mpirun_rsh prun prterun ibrun aprun jsrun orterun parallel pdsh clush ssh "
+      "yoke horovodrun charmrun ray dask ipcluster flux hq launch sbcast sbatch salloc pbsdsh xargs submitit nextflow "
+      "snakemake torchrun_jsc";
+  return has_word(kNames, name);
 }
 
 /// Whether some text of the script may start tasks in a way that the reader does not see.
@@ -43,9 +39,7 @@ void check_missing_srun(const Subject& subject, Finder& finder) {
   const auto layout = layout_of(script.job());
   const auto ntasks = layout.ntasks.value_or(layout.nodes.value_or(1));
   if (ntasks <= 1 || mentions_starter(script)) return;
-  if (std::any_of(script.commands.begin(), script.commands.end(),
-                  [](const Command& c) { return is_parallel_starter(c.name); }))
-    return;
+  if (std::ranges::any_of(script.commands, [](const Command& c) { return is_parallel_starter(c.name); })) return;
   for (const auto& command : script.commands) {
     if (command.shell->is_in_substitution || command.shell->is_in_function || command.words.empty()) continue;
     const auto& first = command.words[0].text;
@@ -76,15 +70,13 @@ void check_launcher_once(const Subject& subject, Finder& finder) {
   if (!nodes || *nodes < 2) return;
   for (const auto& command : script.commands) {
     if (command.name == "srun" || is_parallel_starter(command.name) || command.shell->is_in_function) continue;
-    static const std::set<std::string_view> kOnlyNames = {"echo", "printf", "which", "type",   "command", "hash",
-                                                          "pip",  "test",   "ls",    "export", "module"};
-    if (kOnlyNames.contains(command.name)) continue;
+    if (has_word("echo printf which type command hash pip test ls export module", command.name)) continue;
     const auto launcher = launcher_of(command.words);
     if (launcher.empty() || launcher == "yoke run" || launcher == "deepspeed") continue;
     const auto starts_others = [](const OptionWord& word) {  // DeepSpeed then reaches the other nodes by ssh
       return word.text.starts_with("--deepspeed_hostfile") || word.text.starts_with("--deepspeed_multinode_launcher");
     };
-    if (std::any_of(command.words.begin(), command.words.end(), starts_others)) continue;
+    if (std::ranges::any_of(command.words, starts_others)) continue;
     const auto given = program_option(command.words, launcher == "accelerate launch" ? "num-machines" : "nnodes");
     const bool is_single = program_option(command.words, "standalone").has_value() || !given || given->text == "1";
     finder.add(command.words[0].line,
@@ -110,7 +102,7 @@ void check_launcher_many(const Subject& subject, Finder& finder) {
     const auto nnodes = program_option(words, "nnodes");
     if (has_one && nnodes && nnodes->text != "1") continue;
     finder.add(
-        step.command->words.front().line,
+        step.line(),
         has_one
             ? fmt::format("srun starts {} on each node {} times, and each one starts one worker, which trains alone",
                           launcher, *tasks)
@@ -127,8 +119,7 @@ void check_srun_mpirun(const Subject& subject, Finder& finder) {
     if (words.empty() || step.layout.ntasks.value_or(2) <= 1) continue;
     const auto base = base_name(words[0].text);
     if (base != "mpirun" && base != "mpiexec") continue;
-    finder.add(step.command->words.front().line,
-               fmt::format("srun starts {} once for each task, and each one starts all ranks", base),
+    finder.add(step.line(), fmt::format("srun starts {} once for each task, and each one starts all ranks", base),
                fmt::format("Use srun or {}, not both.", base));
   }
 }
@@ -139,12 +130,9 @@ void check_srun_script_options(const Subject& subject, Finder& finder) {
     const auto words = program_words(command);
     if (words.empty() && !command.options.has_unknown && command.shell->redirections.empty() &&
         command.options.problems.empty()) {
-      const bool asks_help =
-          std::any_of(command.options.given.begin(), command.options.given.end(), [](const GivenOption& given) {
-            const std::string_view option = given.spec->name;
-            return option == "help" || option == "version" || option == "usage" || option == "pty" ||
-                   option == "interactive";
-          });
+      const bool asks_help = std::ranges::any_of(command.options.given, [](const GivenOption& given) {
+        return has_word("help version usage pty interactive", given.spec->name);
+      });
       if (!asks_help) finder.add(command.words.front().line, "srun has no program to start");
     }
   }
@@ -168,19 +156,18 @@ void check_step_nodes(const Subject& subject, Finder& finder) {
     find_missing_nodes(subject, step, knows_all ? has : std::vector<std::string>{}, finder);
     const auto asked = hosts_in(step.request.value("nodelist"));
     for (const auto& host : asked) {
-      if (!knows_all || std::find(has.begin(), has.end(), host) != has.end()) continue;
+      if (!knows_all || std::ranges::find(has, host) != has.end()) continue;
       finder.add(
           step.request.line_of("nodelist"),
-          fmt::format("the step asks for node {}, but the job has {}; srun says: Requested node configuration is "
-                      "not available",
-                      host, job.value("nodelist")));
+          fmt::format(
+              "the step asks for node {}, but the job has {}; srun says: Requested node configuration is not available",
+              host, job.value("nodelist")));
       break;
     }
     for (const auto& type : step.request.gpu_types()) {
       if (types.empty() || types.contains(type)) continue;
-      finder.add(
-          step.command->words.front().line,
-          fmt::format("the step asks for GPUs of type {}, but the job has {}; srun refuses it", type, *types.begin()));
+      finder.add(step.line(), fmt::format("the step asks for GPUs of type {}, but the job has {}; srun refuses it",
+                                          type, *types.begin()));
     }
   }
 }
@@ -203,7 +190,7 @@ void check_step_size(const Subject& subject, Finder& finder) {
   const auto whole = layout_of(job);
   for (const auto& step : steps_of(subject)) {
     const auto& request = step.request;
-    const auto line = step.command->words.front().line;
+    const auto line = step.line();
     if (const auto range = request.node_range(); range && whole.nodes && range->min > *whole.nodes) {
       finder.add(
           line,
@@ -219,19 +206,17 @@ void check_step_size(const Subject& subject, Finder& finder) {
       continue;
     }
     const auto tasks = request.count("ntasks");
-    const bool shares = request.has("overcommit") || job.has("overcommit") || job.has("exclusive") ||
-                        job.has("mincpus") || job.has("cpus-per-gpu") || job.has("threads-per-core") ||
-                        job.has("hint") || job.has("ntasks-per-core") || request.has("hint") ||
-                        request.has("threads-per-core");
+    const bool shares = request.has_any("overcommit hint threads-per-core") ||
+                        job.has_any("overcommit exclusive mincpus cpus-per-gpu threads-per-core hint ntasks-per-core");
     const int64_t cpus = whole.ntasks.value_or(0) * whole.cpus_per_task.value_or(1);
-    const bool is_counted = job.has("ntasks") || job.has("ntasks-per-node") || job.has("cpus-per-task");
+    const bool is_counted = job.has_any("ntasks ntasks-per-node cpus-per-task");
     if (tasks && cpus > 0 && is_counted && !shares && *tasks > cpus && !job.asks_for_gpus()) {
       const bool is_sure = has_only_its_cpus(subject);
       finder.add_as(
           is_sure ? Severity::kError : Severity::kWarning, line,
-          fmt::format("the step asks for {} tasks, but the job has {} CPU{}; srun says: More processors "
-                      "requested than permitted{}",
-                      *tasks, cpus, cpus == 1 ? "" : "s", is_sure ? "" : ", unless nodes are given as a whole"));
+          fmt::format(
+              "the step asks for {} tasks, but the job has {}; srun says: More processors requested than permitted{}",
+              *tasks, counted(cpus, "CPU"), is_sure ? "" : ", unless nodes are given as a whole"));
     }
   }
 }
@@ -262,7 +247,7 @@ void check_step_cpus(const Subject& subject, Finder& finder) {
   for (const auto& step : steps_of(subject)) {
     if (step.request.has("cpus-per-task") || step.request.has_unknown() || step.request.has("cpus-per-gpu")) continue;
     if (is_small_program(program_words(*step.command))) continue;
-    const auto line = step.command->words.front().line;
+    const auto line = step.line();
     const auto reason = confining_option(subject, step.request);
     if (!reason.empty()) {
       // A core with two threads is two CPUs.
@@ -270,16 +255,16 @@ void check_step_cpus(const Subject& subject, Finder& finder) {
                                      reason != "--threads-per-core" && step.request.value("hint") != "nomultithread" &&
                                      job.value("hint") != "nomultithread";
       finder.add_as(is_perhaps_enough ? Severity::kNote : Severity::kWarning, line,
-                    fmt::format("srun does not take over --cpus-per-task {} of the job in Slurm 22.05 and 23.02, so "
-                                "{} gives each task one CPU or core",
+                    fmt::format("srun does not take over --cpus-per-task {} of the job in Slurm 22.05 and 23.02, so {} "
+                                "gives each task one CPU or core",
                                 job.value("cpus-per-task"), reason));
       return;
     }
     if (step.request.has("cpu-bind") || step.layout.ntasks_per_node.value_or(1) < 2) continue;
     finder.add_as(
         Severity::kNote, line,
-        fmt::format("srun does not take over --cpus-per-task {} of the job in Slurm 22.05 and 23.02: the tasks "
-                    "of a node share its CPUs, and each one gets one CPU where the site binds tasks to cores",
+        fmt::format("srun does not take over --cpus-per-task {} of the job in Slurm 22.05 and 23.02: the tasks of a "
+                    "node share its CPUs, and each one gets one CPU where the site binds tasks to cores",
                     job.value("cpus-per-task")));
     return;
   }
@@ -291,16 +276,14 @@ bool is_wait(const Command& command) { return command.name == "wait" || command.
 
 /// Whether a command takes hardly any time, so that a script which has only such ones left ends at once.
 bool is_quick(const Command& command) {
-  static const std::set<std::string_view> kNames = {
-      "echo", "date",  "printf",     "true",   ":",     "export", "trap",    "set",        "cd",      "mkdir", "ls",
-      "cat",  "exit",  "module",     "unset",  "ml",    "local",  "declare", "cp",         "mv",      "rm",    "touch",
-      "ln",   "chmod", "grep",       "head",   "[",     "[[",     "test",    "hostname",   "squeue",  "sacct", "source",
-      ".",    "conda", "deactivate", "pwd",    "env",   "sort",   "wc",      "sed",        "awk",     "cut",   "tr",
-      "tee",  "read",  "shift",      "return", "which", "kill",   "pkill",   "nvidia-smi", "scontrol"};
+  constexpr std::string_view kNames =
+      "echo date printf true : export trap set cd mkdir ls cat exit module unset ml local declare cp mv rm touch ln "
+      "chmod grep head [ [[ test hostname squeue sacct source . conda deactivate pwd env sort wc sed awk cut tr tee "
+      "read shift return which kill pkill nvidia-smi scontrol";
   if (command.name == "sleep" && command.words.size() == 2) {
     return parse_count(command.words[1].text).value_or(INT64_MAX) < 60;
   }
-  return kNames.contains(command.name);
+  return has_word(kNames, command.name);
 }
 
 void check_no_wait(const Subject& subject, Finder& finder) {
@@ -324,26 +307,24 @@ void check_no_wait(const Subject& subject, Finder& finder) {
   if (last == nullptr || subject.script.text.find("wait") != std::string::npos) {
     // `wait` in a function or in a form that the reader does not know
     int64_t number = 0;
-    const bool has_wait =
-        std::any_of(subject.script.lines.begin(), subject.script.lines.end(), [&](const std::string& line) {
-          ++number;
-          if (last == nullptr || number >= end) return false;
-          const bool is_too_early = number < last->words[0].line &&
-                                    std::any_of(commands.begin(), commands.end(), [&](const Command& command) {
-                                      return command.name == "wait" && command.words[0].line == number &&
-                                             !command.shell->is_in_function && !command.shell->is_in_loop;
-                                    });
-          if (is_too_early) return false;
-          const auto words = words_of(line);
-          return std::any_of(words.begin(), words.end(),
-                             [](std::string_view w) { return w == "wait" || w == "wait;" || w == "wait)"; });
-        });
+    const bool has_wait = std::ranges::any_of(subject.script.lines, [&](const std::string& line) {
+      ++number;
+      if (last == nullptr || number >= end) return false;
+      const bool is_too_early =
+          number < last->words[0].line && std::ranges::any_of(commands, [&](const Command& command) {
+            return command.name == "wait" && command.words[0].line == number && !command.shell->is_in_function &&
+                   !command.shell->is_in_loop;
+          });
+      if (is_too_early) return false;
+      const auto words = words_of(line);
+      return std::ranges::any_of(words, [](std::string_view w) { return w == "wait" || w == "wait;" || w == "wait)"; });
+    });
     if (last == nullptr || has_wait) return;
   }
-  finder.add(last->words[0].line,
-             fmt::format("{} runs in the background, and nothing waits for it: the job ends at once, and Slurm "
-                         "kills it",
-                         last->name));
+  finder.add(
+      last->words[0].line,
+      fmt::format("{} runs in the background, and nothing waits for it: the job ends at once, and Slurm kills it",
+                  last->name));
 }
 
 void check_serial_steps(const Subject& subject, Finder& finder) {
@@ -360,14 +341,13 @@ void check_serial_steps(const Subject& subject, Finder& finder) {
   for (const auto& step : steps) {
     if (!step.is_background) continue;
     const auto& request = step.request;
-    const bool shares = is_exact || request.has("exact") || request.has("overlap") || request.has("exclusive") ||
-                        request.has("cpus-per-task") || request.has("threads-per-core") || request.has("nodelist") ||
-                        request.has("relative") || request.has("exclude") || request.has("oversubscribe") ||
-                        request.has_unknown() || request.has("cpus-per-gpu");
-    const bool takes_gpus = job.asks_for_gpus() && !job.has("gpus-per-task") && !job.has("ntasks-per-gpu") &&
-                            !request.asks_for_gpus() && !request.has("gres") && !request.has("overlap") &&
-                            !request.has("oversubscribe") && !request.has("nodelist") && !request.has("relative") &&
-                            !request.has("exclude") && !request.has_unknown();
+    const bool shares = is_exact || request.has_unknown() ||
+                        request.has_any(
+                            "exact overlap exclusive cpus-per-task threads-per-core nodelist relative exclude "
+                            "oversubscribe cpus-per-gpu");
+    const bool takes_gpus =
+        job.asks_for_gpus() && !job.has("gpus-per-task") && !job.has("ntasks-per-gpu") && !request.asks_for_gpus() &&
+        !request.has_any("gres overlap oversubscribe nodelist relative exclude") && !request.has_unknown();
     if (shares && takes_gpus && whole.nodes == 1) {
       num_with_gpus += step.is_in_loop ? 2 : 1;
       if (first_with_gpus == nullptr) first_with_gpus = &step;
@@ -380,11 +360,10 @@ void check_serial_steps(const Subject& subject, Finder& finder) {
     if (first == nullptr) first = &step;
   }
   if (num_with_gpus > 1) {
-    finder.add(
-        first_with_gpus->command->words[0].line,
-        "the steps in the background run one after the other: a step that does not ask for GPUs takes all GPUs of "
-        "the job (\"Requested nodes are busy\")",
-        "Give srun --gpus or --gres for each step, --gres=none for a step without GPUs, or --overlap.");
+    finder.add(first_with_gpus->line(),
+               "the steps in the background run one after the other: a step that does not ask for GPUs takes all GPUs "
+               "of the job (\"Requested nodes are busy\")",
+               "Give srun --gpus or --gres for each step, --gres=none for a step without GPUs, or --overlap.");
     return;
   }
   if (count < 2 || first == nullptr || assigns(subject.script, "SLURM_EXACT") ||
@@ -392,11 +371,10 @@ void check_serial_steps(const Subject& subject, Finder& finder) {
     return;
   if (*whole.ntasks * whole.cpus_per_task.value_or(1) < 2 && !job.has("exclusive")) return;
   const bool is_old_alone = !subject.version && (job.has("cpus-per-task") || job.has("cpus-per-gpu"));
-  finder.add_as(
-      is_old_alone ? Severity::kNote : Severity::kWarning, first->command->words[0].line,
-      fmt::format("the steps in the background run one after the other{}: without --exact, each one takes all "
-                  "CPUs of its node (\"Requested nodes are busy\")",
-                  is_old_alone ? " before Slurm 23.11" : ""));
+  finder.add_as(is_old_alone ? Severity::kNote : Severity::kWarning, first->line(),
+                fmt::format("the steps in the background run one after the other{}: without --exact, each one takes "
+                            "all CPUs of its node (\"Requested nodes are busy\")",
+                            is_old_alone ? " before Slurm 23.11" : ""));
 }
 
 void check_pty(const Subject& subject, Finder& finder) {
@@ -404,10 +382,8 @@ void check_pty(const Subject& subject, Finder& finder) {
   for (const auto& step : steps_of(subject)) {
     if (!step.request.has("pty")) continue;
     const auto words = program_words(*step.command);
-    if (words.empty()) continue;
-    const auto base = base_name(words[0].text);
-    if (words.size() == 1 && (base == "bash" || base == "sh" || base == "zsh")) {
-      finder.add(step.command->words[0].line, "a batch script has no terminal, so an interactive shell ends at once",
+    if (words.size() == 1 && has_word("bash sh zsh", base_name(words[0].text))) {
+      finder.add(step.line(), "a batch script has no terminal, so an interactive shell ends at once",
                  "Type srun --pty bash in a terminal instead.");
     }
   }
@@ -447,12 +423,11 @@ constexpr Rule kStepRules[] = {
      check_no_wait},
     {"steps-in-turn", Severity::kWarning, "", "", "Steps in the background that exclude each other",
      "A step takes all CPUs of its nodes unless --exact is given, or --cpus-per-task implies it, since 23.11 that of "
-     "the "
-     "job too.",
+     "the job too.",
      "Give srun --exact, with --ntasks, --cpus-per-task, --mem and --gpus for each step.",
      "Slurm src/srun/libsrun/launch.c 22.05.8, src/srun/launch.c 23.02 to 26.05.3: SSF_WHOLE; "
-     "src/slurmctld/step_mgr.c, "
-     "src/stepmgr/stepmgr.c, _pick_step_nodes; srun 22.05.8 (tests/slurm/check_steps_test.cpp)",
+     "src/slurmctld/step_mgr.c, src/stepmgr/stepmgr.c, _pick_step_nodes; srun 22.05.8 "
+     "(tests/slurm/check_steps_test.cpp)",
      check_serial_steps},
     {"pty-in-batch", Severity::kWarning, "", "", "An interactive shell in a batch script", "There is no terminal.",
      "Use srun --pty in a terminal.",

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <set>
 
 #include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
@@ -57,11 +58,12 @@ void check_shebang(const Subject& subject, Finder& finder) {
         edits.push_back({Edit::Kind::kDeleteLine, static_cast<int64_t>(j) + 1, ""});
       }
     }
-    finder.add(1,
-               fmt::format("the first two bytes of the file are not #!, because that is on line {}{}; sbatch refuses "
-                           "the script",
-                           i + 1, begin > 0 || lines[i].starts_with("# !") ? ", with a space" : ""),
-               "Move the line with #! to the very beginning of the file.", edits);
+    finder.add(
+        1,
+        fmt::format(
+            "the first two bytes of the file are not #!, because that is on line {}{}; sbatch refuses the script",
+            i + 1, begin > 0 || lines[i].starts_with("# !") ? ", with a space" : ""),
+        "Move the line with #! to the very beginning of the file.", edits);
     return;
   }
   // Without a directive it may be no script of a shell.
@@ -79,13 +81,12 @@ void check_crlf(const Subject& subject, Finder& finder) {
     const auto end = text.find('\r');
     if (!text.starts_with("#!") || end == text.npos || end >= first.size()) return;
     std::string mended = first;
-    std::replace(mended.begin(), mended.end(), '\r', '\n');
-    finder.add(
-        1,
-        fmt::format("lines end with \\r alone, so the interpreter is everything up to the first line feed; the job "
-                    "fails with: bad interpreter({}\\r...)",
-                    text.substr(0, end)),
-        {}, {{Edit::Kind::kReplaceLine, 1, mended}});
+    std::ranges::replace(mended, '\r', '\n');
+    finder.add(1,
+               fmt::format("lines end with \\r alone, so the interpreter is everything up to the first line feed; the "
+                           "job fails with: bad interpreter({}\\r...)",
+                           text.substr(0, end)),
+               {}, {{Edit::Kind::kReplaceLine, 1, mended}});
     return;
   }
   std::vector<Edit> edits;
@@ -118,8 +119,7 @@ bool is_secret_name(std::string_view text) {
                           "_ACCESS_TOKEN", "_PRIVATE_KEY", "_APIKEY"}) {
     if (name.ends_with(end)) return true;
   }
-  return name == "PASSWORD" || name == "PASSWD" || name == "TOKEN" || name == "API_KEY" || name == "SECRET" ||
-         name == "APIKEY" || name == "PGPASSWORD";
+  return has_word("PASSWORD PASSWD TOKEN API_KEY SECRET APIKEY PGPASSWORD", name);
 }
 
 /// Tokens that show what they are: GitHub, Hugging Face, OpenAI, AWS, GitLab, Slack.
@@ -155,7 +155,7 @@ std::string secret_assignment(std::string_view line) {
     while (from < line.size() && (line[from] == '"' || line[from] == '\'' || line[from] == '\\')) ++from;
     const auto value = line.substr(from, line.find_first_of(" \t,;\"'&|)", from) - from);
     const std::string name(line.substr(begin, at - begin));
-    const bool is_variable = std::none_of(name.begin(), name.end(), [](char c) { return c >= 'a' && c <= 'z'; });
+    const bool is_variable = std::ranges::none_of(name, [](char c) { return c >= 'a' && c <= 'z'; });
     if (is_variable && is_secret_name(name) && value.size() >= 8 && !is_placeholder(std::string(value))) return name;
   }
   return "";
@@ -189,17 +189,12 @@ bool has_bearer(std::string_view line) {
 }
 
 void check_secrets(const Subject& subject, Finder& finder) {
-  const auto tell = [&](int64_t line, const std::string& what) {
-    finder.add(line, fmt::format("{} is written in the script, which Slurm stores, and which administrators and "
-                                 "coordinators of the account can "
-                                 "read (scontrol write batch_script, sacct -B)",
-                                 what));
-  };
-  std::vector<int64_t> told;
+  std::set<int64_t> told;
   const auto once = [&](int64_t line, const std::string& what) {
-    if (std::find(told.begin(), told.end(), line) != told.end()) return;
-    told.push_back(line);
-    tell(line, what);
+    if (!told.insert(line).second) return;
+    finder.add(line, fmt::format("{} is written in the script, which Slurm stores, and which administrators and "
+                                 "coordinators of the account can read (scontrol write batch_script, sacct -B)",
+                                 what));
   };
   for (const auto& command : subject.script.shell.commands) {
     for (const auto& assignment : command.assignments) {
@@ -219,7 +214,7 @@ void check_secrets(const Subject& subject, Finder& finder) {
       const auto equals = word.text.find('=');
       if (!word.text.starts_with("--") || equals == std::string::npos) continue;
       auto option = word.text.substr(1, equals - 1);
-      std::replace(option.begin(), option.end(), '-', '_');
+      std::ranges::replace(option, '-', '_');
       if (is_secret_name(option) && !is_placeholder(word.text.substr(equals + 1))) {
         once(word.line, "the value of " + word.text.substr(0, equals));
       }
@@ -256,8 +251,9 @@ constexpr Rule kTextRules[] = {
     {"secret-in-clear", Severity::kWarning, "", "", "A password, key or token is in the script",
      "Slurm stores scripts, prints them to administrators, and sites keep them in accounting.",
      "Read it from a file that only you can read: export NAME=$(cat ~/.secrets/name).",
-     "Slurm src/slurmctld/proc_req.c, _slurm_rpc_dump_batch_script (operators); src/plugins/accounting_storage/mysql/"
-     "as_mysql_jobacct_process.c, JOBCOND_FLAG_SCRIPT (coordinators); 22.05.8 to 26.05.3",
+     "Slurm src/slurmctld/proc_req.c, _slurm_rpc_dump_batch_script (operators); "
+     "src/plugins/accounting_storage/mysql/as_mysql_jobacct_process.c, JOBCOND_FLAG_SCRIPT (coordinators); 22.05.8 to "
+     "26.05.3",
      check_secrets},
 };
 

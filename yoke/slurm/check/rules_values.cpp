@@ -15,7 +15,7 @@ void for_each_value(const Subject& subject,
       if (!given.is_known || !given.has_value || value.empty() || value[0] == '=') continue;
       if (value.find('$') != value.npos || value.find('`') != value.npos) continue;
       auto problem = problem_of_value(given.spec->name, value, is_step);
-      const bool is_to_shell = std::string_view(given.spec->name) == "signal" && value.find("B:") != value.npos;
+      const bool is_to_shell = given.spec->name == "signal" && value.find("B:") != value.npos;
       if (program == kSrun && is_to_shell && !problem) {
         problem = {"B: is for batch scripts alone; srun takes SIGNAL[@SECONDS]", true};
       }
@@ -87,11 +87,9 @@ void check_small_memory(const Subject& subject, Finder& finder) {
 void check_minutes(const Subject& subject, Finder& finder) {
   for (const auto& component : subject.script.components) {
     const auto time = component.value("time");
-    for (const auto* text : {"1:00", "01:00", "2:00", "02:00", "24:00", "48:00", "72:00", "96:00"}) {
-      if (time != text) continue;
+    if (has_word("1:00 01:00 2:00 02:00 24:00 48:00 72:00 96:00", time)) {
       finder.add(component.line_of("time"),
-                 fmt::format("--time {} is {} minute{}, not hours", time, *parse_minutes(time),
-                             *parse_minutes(time) == 1 ? "" : "s"),
+                 fmt::format("--time {} is {}, not hours", time, counted(*parse_minutes(time), "minute")),
                  fmt::format("Write {}:00 for hours, or 0:{} to make clear that minutes are meant.", time, time));
     }
     const auto value = parse_count(time);

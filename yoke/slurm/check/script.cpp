@@ -1,7 +1,5 @@
 #include "yoke/slurm/check/script.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cctype>
 #include <map>
@@ -24,8 +22,7 @@ bool names_shell(std::string_view first_line) {
   if (!first_line.starts_with("#!")) return true;  // somebody forgot it; it is a shell most of the time
   for (const auto word : words_of(first_line.substr(2))) {
     const auto base = base_name(word);
-    if (base == "bash" || base == "sh" || base == "dash" || base == "ksh" || base == "zsh" || base == "srun")
-      return true;
+    if (has_word("bash sh dash ksh zsh srun", base)) return true;
     if (base != "env" && !base.starts_with("-")) return false;
   }
   return true;
@@ -76,10 +73,8 @@ class Evaluator {
     const bool is_certain = !shell.is_in_loop && !shell.is_in_condition && !shell.is_in_function &&
                             !shell.is_in_substitution && shell.subshell == 0;
     // A=1 srun: this command alone has it.
-    const bool is_for_command = !shell.words.empty() && shell.words[0].text != "export" &&
-                                shell.words[0].text != "declare" && shell.words[0].text != "readonly" &&
-                                shell.words[0].text != "local" && shell.words[0].text != "typeset";
-    if (is_for_command) return;
+    const auto first = shell.words.empty() ? std::string_view() : shell.words[0].text;
+    if (!shell.words.empty() && !has_word("export declare readonly local typeset", first)) return;
     for (const auto& assignment : shell.assignments) {
       auto value = assignment.is_array ? std::nullopt : expand(assignment.value, values_);
       if (value && assignment.is_appended) {
@@ -93,10 +88,10 @@ class Evaluator {
       }
     }
     if (shell.words.empty()) return;
-    if (shell.words[0].text == "unset" || shell.words[0].text == "read" || shell.words[0].text == "printf") {
+    if (has_word("unset read printf", first)) {
       for (const auto& word : shell.words) values_.erase(word.text);
     }
-    if (shell.words[0].text == "source" || shell.words[0].text == "." || shell.words[0].text == "eval") values_.clear();
+    if (has_word("source . eval", first)) values_.clear();
   }
 
   void add(const ShellCommand& shell) {
@@ -123,7 +118,7 @@ class Evaluator {
                                                                  : kSalloc,
                                       rest);
       command.program_at = 1 + command.options.num_used;
-      command.is_het = std::any_of(rest.begin(), rest.end(), [](const auto& word) { return word.text == ":"; });
+      command.is_het = std::ranges::any_of(rest, [](const auto& word) { return word.text == ":"; });
     }
     script_.commands.push_back(std::move(command));
   }
@@ -143,7 +138,7 @@ Values job_variables(const Request& job) {
   set("SLURM_JOB_NUM_NODES", layout.nodes);
   set("SLURM_NTASKS", job.has("ntasks") || job.has("ntasks-per-node") ? layout.ntasks : std::nullopt);
   set("SLURM_NPROCS", job.has("ntasks") ? layout.ntasks : std::nullopt);
-  set("SLURM_NTASKS_PER_NODE", job.ntasks_per_node());
+  set("SLURM_NTASKS_PER_NODE", job.count("ntasks-per-node"));
   set("SLURM_CPUS_PER_TASK", job.count("cpus-per-task"));
   set("SLURM_GPUS_ON_NODE", layout.gpus_per_node);
   // These are the texts of the options, "a100:4" too (src/common/env.c, set_env_from_opts).
@@ -196,7 +191,7 @@ void find_texts(Script& script) {
     }
   };
   for (const auto& document : script.shell.here_documents) {
-    mark(document.first_line, document.first_line + std::count(document.text.begin(), document.text.end(), '\n') - 1);
+    mark(document.first_line, document.first_line + std::ranges::count(document.text, '\n') - 1);
   }
   for (const auto& string : script.shell.strings) mark(string.first, string.last);
 }
@@ -309,7 +304,7 @@ Script read_command_line(const std::vector<std::string>& words) {
   command.name = base_name(words[0]);
   const auto program = command.name == "srun" ? kSrun : command.name == "salloc" ? kSalloc : kSbatch;
   std::vector<OptionWord> rest(command.words.begin() + 1, command.words.end());
-  const auto colon = std::find_if(rest.begin(), rest.end(), [](const OptionWord& word) { return word.text == ":"; });
+  const auto colon = std::ranges::find_if(rest, [](const OptionWord& word) { return word.text == ":"; });
   command.is_het = colon != rest.end();
   rest.erase(colon, rest.end());
   command.options = parse_options(program, rest);

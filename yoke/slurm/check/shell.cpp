@@ -13,11 +13,15 @@ constexpr int kMaxDepth = 40;
 bool is_name_start(char c) { return std::isalpha(static_cast<unsigned char>(c)) != 0 || c == '_'; }
 bool is_name_char(char c) { return is_name_start(c) || std::isdigit(static_cast<unsigned char>(c)) != 0; }
 
+/// The letters, digits and underscores at the beginning of `text`.
+std::string_view name_in(std::string_view text) {
+  return text.substr(0, static_cast<size_t>(std::ranges::find_if_not(text, is_name_char) - text.begin()));
+}
+
 /// The length of "NAME=", "NAME+=" or "NAME[...]=" at the beginning of `text`; 0 if there is none.
 size_t assignment_length(std::string_view text) {
-  size_t i = 0;
-  if (text.empty() || !is_name_start(text[0])) return 0;
-  while (i < text.size() && is_name_char(text[i])) ++i;
+  auto i = name_in(text).size();
+  if (i == 0 || !is_name_start(text[0])) return 0;
   if (i < text.size() && text[i] == '[') {
     const auto close = text.find(']', i);
     if (close == text.npos) return 0;
@@ -25,11 +29,6 @@ size_t assignment_length(std::string_view text) {
   }
   if (i < text.size() && text[i] == '+') ++i;
   return i < text.size() && text[i] == '=' ? i + 1 : 0;
-}
-
-bool is_keyword(std::string_view word) {
-  static constexpr std::string_view kWords[] = {"if", "then", "elif", "else", "while", "until", "do", "!", "time", "{"};
-  return std::find(std::begin(kWords), std::end(kWords), word) != std::end(kWords);
 }
 
 class Reader {
@@ -62,10 +61,9 @@ class Reader {
     is_test_ = false;
   }
 
-  void end_command(bool is_background = false, bool is_piped = false) {
+  void end_command(bool is_background = false) {
     auto& words = command_.words;
     command_.is_background = is_background;
-    command_.is_piped = is_piped || was_piped_;
     command_.is_in_loop = is_in_loop || num_loops_ > 0;
     command_.is_in_condition = num_conditions_ > 0 || is_after_and_;
     command_.is_in_function = is_in_function || !function_ends_.empty();
@@ -77,7 +75,6 @@ class Reader {
       note_assigned();
       result_.commands.push_back(command_);
     }
-    was_piped_ = is_piped;
     begin_command();
   }
 
@@ -86,8 +83,6 @@ class Reader {
     auto& words = command_.words;
     if (words.empty()) return;
     const auto& name = words[0].text;
-    const bool declares =
-        name == "export" || name == "declare" || name == "local" || name == "typeset" || name == "readonly";
     if (name == "source" || name == "." || name == "eval") result_.has_source = true;
     if (name == "coproc") {
       const auto coprocess = words.size() > 2 ? words[1].text : "COPROC";
@@ -95,35 +90,30 @@ class Reader {
         result_.assigned.push_back(one);
       }
     }
-    if (declares) {
+    if (has_word("export declare local typeset readonly", name)) {
       for (size_t i = 1; i < words.size(); ++i) {
         const auto length = assignment_length(words[i].text);
-        const auto end = std::find_if_not(words[i].text.begin(), words[i].text.end(), is_name_char);
-        const std::string variable(words[i].text.begin(), end);
+        const std::string variable(name_in(words[i].text));
         if (variable.empty()) continue;
         if (length > 0 || name != "export") result_.assigned.push_back(variable);
         if (length == 0) continue;
-        Assignment assignment{variable, words[i], words[i].line, name == "export", false, false};
+        Assignment assignment{variable, words[i], words[i].line};
         assignment.value.drop_front(length);
         assignment.is_appended = length >= 2 && words[i].text[length - 2] == '+';
         command_.assignments.push_back(std::move(assignment));
       }
     }
-    if (name == "read" || name == "mapfile" || name == "readarray" || name == "getopts" || name == "let" ||
-        name == "printf" || name == "unset" || name == "select" || name == "env") {
+    if (has_word("read mapfile readarray getopts let printf unset select env", name)) {
       for (size_t i = 1; i < words.size(); ++i) {
-        const auto end = std::find_if_not(words[i].text.begin(), words[i].text.end(), is_name_char);
-        if (end != words[i].text.begin()) result_.assigned.emplace_back(words[i].text.begin(), end);
+        if (const auto variable = name_in(words[i].text); !variable.empty()) result_.assigned.emplace_back(variable);
       }
     }
   }
 
   // ---- Words
 
-  void use(std::string name, bool has_default, Word& word, bool is_cut = false) {
-    VariableUse one{std::move(name), line_, has_default, is_cut};
-    word.uses.push_back(one);
-    result_.uses.push_back(std::move(one));
+  void use(std::string_view name, bool has_default = false, bool is_cut = false) {
+    result_.uses.push_back({std::string(name), line_, has_default, is_cut});
   }
 
   /// Reads a nested script, as in $(...).
@@ -173,18 +163,17 @@ class Reader {
       const auto end = closing(at_ + 1, peek(1), peek(1) == '(' ? ')' : '}');
       const auto inner = text_.substr(at_ + 2, end > at_ + 3 ? end - at_ - 3 : 0);
       if (peek(1) == '{') {
-        read_braces(inner, word);
+        read_braces(inner);
       } else if (peek(2) == '(') {
-        scan_expansions(inner, word);
+        scan_expansions(inner);
       } else {
         read_nested(inner, line_);
       }
       take_expansion(word, end);
     } else if (is_name_start(peek(1))) {
-      size_t end = at_ + 1;
-      while (end < text_.size() && is_name_char(text_[end])) ++end;
-      use(std::string(text_.substr(at_ + 1, end - at_ - 1)), false, word);
-      take_expansion(word, end);
+      const auto name = name_in(text_.substr(at_ + 1));
+      use(name);
+      take_expansion(word, at_ + 1 + name.size());
     } else if (peek(1) != '\0' && std::string_view("@*#?$!-0123456789").find(peek(1)) != std::string_view::npos) {
       take_expansion(word, at_ + 2);
     } else {
@@ -193,47 +182,33 @@ class Reader {
     }
   }
 
-  void read_braces(std::string_view inner, Word& word) {
-    size_t i = 0;
-    while (i < inner.size() && (inner[i] == '#' || inner[i] == '!')) ++i;
-    const size_t begin = i;
-    while (i < inner.size() && is_name_char(inner[i])) ++i;
-    if (i == begin || !is_name_start(inner[begin])) return;
-    auto rest = inner.substr(i);
+  void read_braces(std::string_view inner) {
+    const auto begin = std::min(inner.find_first_not_of("#!"), inner.size());
+    const auto name = name_in(inner.substr(begin));
+    if (name.empty() || !is_name_start(name[0])) return;
+    auto rest = inner.substr(begin + name.size());
     if (!rest.empty() && rest[0] == '[') {
       const auto close = rest.find(']');
       rest = close == rest.npos ? "" : rest.substr(close + 1);
     }
-    if (rest.starts_with(":=") || rest.starts_with("=")) {
-      result_.assigned.emplace_back(inner.substr(begin, i - begin));
-    }
-    const bool has_default = rest.starts_with(":-") || rest.starts_with(":=") || rest.starts_with(":+") ||
-                             rest.starts_with(":?") || rest.starts_with("-") || rest.starts_with("+") ||
-                             rest.starts_with("=") || rest.starts_with("?") || inner[0] == '!';
+    if (rest.starts_with(":=") || rest.starts_with("=")) result_.assigned.emplace_back(name);
+    const auto sign = rest.substr(rest.starts_with(":") ? 1 : 0, 1);
+    const bool has_default = inner[0] == '!' || (!sign.empty() && std::string_view("-=+?").find(sign) != sign.npos);
     const bool is_cut = !has_default && !rest.empty() && std::string_view("#%/:^,@").find(rest[0]) != rest.npos;
-    use(std::string(inner.substr(begin, i - begin)), has_default, word, is_cut);
-    scan_expansions(rest, word);
+    use(name, has_default, is_cut);
+    scan_expansions(rest);
   }
 
   /// Notes $NAME and ${NAME...} within a part that was taken as a whole.
-  void scan_expansions(std::string_view inner, Word& word) {
+  void scan_expansions(std::string_view inner) {
     for (size_t i = 0; i + 1 < inner.size(); ++i) {
       if (inner[i] != '$') continue;
-      if (inner[i + 1] == '{') {
-        const auto end = inner.find('}', i);
-        read_flat_braces(inner.substr(i + 2, end == inner.npos ? inner.npos : end - i - 2), word);
-      } else if (is_name_start(inner[i + 1])) {
-        size_t end = i + 1;
-        while (end < inner.size() && is_name_char(inner[end])) ++end;
-        use(std::string(inner.substr(i + 1, end - i - 1)), false, word);
-      }
+      const bool has_brace = inner[i + 1] == '{';
+      const auto rest = inner.substr(i + (has_brace ? 2 : 1));
+      const auto name = name_in(rest);
+      if (name.empty() || !is_name_start(name[0])) continue;
+      use(name, has_brace && name.size() < std::min(rest.find('}'), rest.size()));  // ${NAME:-1}
     }
-  }
-
-  void read_flat_braces(std::string_view inner, Word& word) {
-    size_t i = 0;
-    while (i < inner.size() && is_name_char(inner[i])) ++i;
-    if (i > 0 && is_name_start(inner[0])) use(std::string(inner.substr(0, i)), i < inner.size(), word);
   }
 
   void read_backticks(Word& word) {
@@ -303,7 +278,7 @@ class Reader {
         read_backticks(word);
       } else if (c == '(' && assignment_length(word.text) == word.text.size() && !word.text.empty()) {
         const auto end = closing(at_, '(', ')');  // an array
-        scan_expansions(text_.substr(at_ + 1, end - at_ - 1), word);
+        scan_expansions(text_.substr(at_ + 1, end - at_ - 1));
         take_expansion(word, end);
       } else if (std::isspace(static_cast<unsigned char>(c)) != 0 ||
                  std::string_view(";&|()<>").find(c) != std::string_view::npos) {
@@ -356,7 +331,7 @@ class Reader {
   void read_operator() {
     const bool is_double = peek(1) == peek();
     const bool is_pipe = peek() == '|' && !is_double;
-    end_command(peek() == '&' && !is_double, is_pipe);
+    end_command(peek() == '&' && !is_double);
     is_after_and_ = is_double;
     skip(is_double || (is_pipe && peek(1) == '&') ? 2 : 1);
   }
@@ -365,19 +340,17 @@ class Reader {
     const bool is_loop = command_.words.size() == 1 && command_.words[0].text == "for";
     if ((command_.words.empty() || is_loop) && peek(1) == '(') {  // ((i++))
       const auto end = closing(at_, '(', ')');
-      Word ignored;
       const auto inner = text_.substr(at_ + 2, end > at_ + 4 ? end - at_ - 4 : 0);
-      scan_expansions(inner, ignored);
+      scan_expansions(inner);
       for (size_t i = 0; i < inner.size(); ++i) {
         if (!is_name_start(inner[i])) continue;
-        const size_t begin = i;
-        while (i < inner.size() && is_name_char(inner[i])) ++i;
-        result_.assigned.emplace_back(inner.substr(begin, i - begin));
+        result_.assigned.emplace_back(name_in(inner.substr(i)));
+        i += result_.assigned.back().size();
       }
       return skip(end - at_);
     }
     if (command_.words.size() == 1 && peek(1) == ')') {  // name()
-      begin_function(command_.words[0].text);
+      begin_function();
       return skip(2);
     }
     if (command_.words.empty()) {
@@ -387,8 +360,7 @@ class Reader {
     skip();
   }
 
-  void begin_function(const std::string& name) {
-    result_.functions.push_back(name);
+  void begin_function() {
     begin_command();
     waits_for_body_ = true;
   }
@@ -438,7 +410,6 @@ class Reader {
         document.text += '\n';
       }
       if (document.is_expanded) {
-        Word ignored;
         std::string visible;
         for (size_t i = 0; i < document.text.size(); ++i) {
           if (document.text[i] == '\\') {
@@ -447,7 +418,7 @@ class Reader {
             visible += document.text[i];
           }
         }
-        scan_expansions(visible, ignored);
+        scan_expansions(visible);
       }
       result_.here_documents.push_back(std::move(document));
     }
@@ -484,7 +455,7 @@ class Reader {
     const bool ends_case = !words.empty() && words[0].text == "case" && is_plain && word.text == "in";
     const bool is_function = words.size() == 1 && words[0].text == "function" && is_plain;
     if (is_function) {
-      begin_function(word.text);
+      begin_function();
       if (peek() == '(' && peek(1) == ')') skip(2);
       return;
     }
@@ -524,17 +495,17 @@ class Reader {
       if (!function_ends_.empty() && function_ends_.back() == num_braces_) function_ends_.pop_back();
       return true;
     }
-    return is_keyword(text);
+    return has_word("if then elif else while until do ! time", text);
   }
 
   void take_assignment(Word word) {
     const auto length = assignment_length(word.text);
-    const auto end = std::find_if_not(word.text.begin(), word.text.end(), is_name_char);
+    const auto name = name_in(word.text);
     if (command_.assignments.empty()) command_.line = word.line;
-    Assignment assignment{std::string(word.text.begin(), end), word, word.line, false, false, false};
+    Assignment assignment{std::string(name), word, word.line};
     assignment.is_appended = length >= 2 && word.text[length - 2] == '+';
     assignment.value.drop_front(length);
-    assignment.is_array = assignment.value.text.starts_with("(") || *end == '[';
+    assignment.is_array = assignment.value.text.starts_with("(") || word.text[name.size()] == '[';
     command_.assignments.push_back(std::move(assignment));
   }
 
@@ -555,16 +526,16 @@ class Reader {
   std::vector<int64_t> function_ends_;  ///< The number of open braces outside of each function.
   int64_t num_braces_ = 0, num_loops_ = 0, num_conditions_ = 0;
   bool is_redirection_ = false, is_test_ = false, expects_pattern_ = false, waits_for_body_ = false;
-  bool was_piped_ = false, is_after_and_ = false;
+  bool is_after_and_ = false;
 };
 
 }  // namespace
 
 std::string ShellCommand::name() const { return words.empty() ? std::string() : std::string(base_name(words[0].text)); }
 
-ShellText read_shell(std::string_view text, int64_t first_line) {
+ShellText read_shell(std::string_view text) {
   ShellText result;
-  Reader(text, first_line, result, 0).read();
+  Reader(text, 1, result, 0).read();
   return result;
 }
 

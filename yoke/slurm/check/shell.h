@@ -23,15 +23,13 @@ struct VariableUse {
 
 /// A word without its quotes. Variables and $(...) stay as they are written; those that the shell expands are parts.
 struct Word : OptionWord {
-  bool is_quoted = false;         ///< Some part has quotes.
-  std::vector<VariableUse> uses;  ///< That the shell itself expands.
+  bool is_quoted = false;  ///< Some part has quotes.
 };
 
 struct Assignment {
   std::string name;
   Word value;
   int64_t line = 1;
-  bool is_exported = false;
   bool is_appended = false;  ///< NAME+=value
   bool is_array = false;
 };
@@ -43,7 +41,6 @@ struct ShellCommand {
   std::vector<Word> redirections;  ///< The files alone.
   int64_t line = 1;
   bool is_background = false;
-  bool is_piped = false;  ///< Its output or input is a pipe.
   bool is_in_loop = false;
   bool is_in_condition = false;  ///< In if, case, or after && and ||.
   bool is_in_function = false;
@@ -71,11 +68,9 @@ struct ShellText {
   std::vector<StringLines> strings;
   std::vector<VariableUse> uses;      ///< All that the shell of the script expands.
   std::vector<std::string> assigned;  ///< Names that the script sets in any way.
-  std::vector<std::string> functions;
-  bool has_source = false;  ///< `source`, `.` or `eval`: other variables may be set.
+  bool has_source = false;            ///< `source`, `.` or `eval`: other variables may be set.
 };
 
-/// `first_line`: the number of the first line of `text`.
-ShellText read_shell(std::string_view text, int64_t first_line = 1);
+ShellText read_shell(std::string_view text);
 
 }  // namespace yoke::slurm::check

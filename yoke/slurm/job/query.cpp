@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "yoke/base/text.h"
-#include "yoke/slurm/words/answers.h"
 #include "yoke/slurm/words/programs.h"
 
 namespace yoke::slurm {

@@ -4,13 +4,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <cctype>
 
-#include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
-#include "yoke/base/quantity.h"
 #include "yoke/base/shell.h"
 #include "yoke/base/text.h"
 #include "yoke/slurm/words/options.h"
@@ -25,9 +22,9 @@ constexpr int64_t kSignalSeconds = 120;
 constexpr int64_t kSignalEarlySeconds = 30;
 /// Variables that say where a rank is, or what Slurm gave the job.
 bool is_of_ranks(std::string_view name) {
-  constexpr std::array<std::string_view, 8> kNames = {"RANK",       "LOCAL_RANK",       "GROUP_RANK",  "NODE_RANK",
-                                                      "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"};
-  return std::ranges::find(kNames, name) != kNames.end() || name.starts_with("SLURM_") || name.starts_with("SLURMD_");
+  constexpr std::string_view kNames =
+      "RANK LOCAL_RANK GROUP_RANK NODE_RANK WORLD_SIZE LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT";
+  return check::has_word(kNames, name) || name.starts_with("SLURM_") || name.starts_with("SLURMD_");
 }
 
 bool is_memory_of_cpu_or_gpu(std::string_view option) {
@@ -103,48 +100,45 @@ class Planner {
 
   /// Refuses options that contradict what the script asks for by itself, also by the abbreviations that sbatch knows.
   static void check_option(const std::string& option) {
-    struct Conflict {
-      std::string_view name, instead;
-    };
-    constexpr std::array kConflicts = {
-        Conflict{"nodes", "-N"},
-        Conflict{"ntasks", "-N and --ranks-per-node"},
-        Conflict{"ntasks-per-node", "--ranks-per-node"},
-        Conflict{"tasks-per-node", "--ranks-per-node"},
-        Conflict{"ntasks-per-gpu", "--ranks-per-node; each task would have a GPU cgroup of its own"},
-        Conflict{"gres", "--gpus-per-node; Slurm 26.05 refuses both"},
-        Conflict{"gpus", "-N and --gpus-per-node"},
-        Conflict{"gpus-per-node", "yoke's --gpus-per-node"},
-        Conflict{"gpus-per-task", "--gpus-per-node; GPUs of different tasks could not reach each other"},
-        Conflict{"cpus-per-gpu", "--cpus-per-rank; steps ignore it before Slurm 23.11"},
-        Conflict{"cpus-per-task", "--cpus-per-rank"},
-        Conflict{"gpu-bind", "nothing: each rank takes the GPU of its LOCAL_RANK"},
-        Conflict{"signal", "--stop-before"},
-        Conflict{"requeue", "yoke's --requeue N"},
-        Conflict{"no-requeue", "yoke's --requeue 0"},
-        Conflict{"wrap", "the program after --"},
-        Conflict{"wait", "yoke's --wait; sbatch would say the job's number at its end alone"},
-        Conflict{"test-only", "--dry-run"},
-        Conflict{"time", "yoke's --time"},
-        Conflict{"mem", "yoke's --mem"},
-        Conflict{"partition", "yoke's --partition"},
-        Conflict{"account", "yoke's --account"},
-        Conflict{"qos", "yoke's --qos"},
-        Conflict{"constraint", "yoke's --constraint"},
-        Conflict{"reservation", "yoke's --reservation"},
-        Conflict{"array", "yoke's --array"},
-        Conflict{"dependency", "yoke's --dependency"},
-        Conflict{"job-name", "yoke's --job-name"},
-        Conflict{"output", "yoke's --output"},
-        Conflict{"distribution", "nothing: the ranks of a node follow each other"},
-        Conflict{"chdir", "`cd` before: the job runs in the folder of its submission"},
-        Conflict{"gpus-per-socket", "--gpus-per-node"},
-        Conflict{"ntasks-per-socket", "--ranks-per-node"},
-        Conflict{"tres-per-task", "--gpus-per-node and --cpus-per-rank"},
+    constexpr std::pair<std::string_view, std::string_view> kConflicts[] = {
+        {"nodes", "-N"},
+        {"ntasks", "-N and --ranks-per-node"},
+        {"ntasks-per-node", "--ranks-per-node"},
+        {"tasks-per-node", "--ranks-per-node"},
+        {"ntasks-per-gpu", "--ranks-per-node; each task would have a GPU cgroup of its own"},
+        {"gres", "--gpus-per-node; Slurm 26.05 refuses both"},
+        {"gpus", "-N and --gpus-per-node"},
+        {"gpus-per-node", "yoke's --gpus-per-node"},
+        {"gpus-per-task", "--gpus-per-node; GPUs of different tasks could not reach each other"},
+        {"cpus-per-gpu", "--cpus-per-rank; steps ignore it before Slurm 23.11"},
+        {"cpus-per-task", "--cpus-per-rank"},
+        {"gpu-bind", "nothing: each rank takes the GPU of its LOCAL_RANK"},
+        {"signal", "--stop-before"},
+        {"requeue", "yoke's --requeue N"},
+        {"no-requeue", "yoke's --requeue 0"},
+        {"wrap", "the program after --"},
+        {"wait", "yoke's --wait; sbatch would say the job's number at its end alone"},
+        {"test-only", "--dry-run"},
+        {"time", "yoke's --time"},
+        {"mem", "yoke's --mem"},
+        {"partition", "yoke's --partition"},
+        {"account", "yoke's --account"},
+        {"qos", "yoke's --qos"},
+        {"constraint", "yoke's --constraint"},
+        {"reservation", "yoke's --reservation"},
+        {"array", "yoke's --array"},
+        {"dependency", "yoke's --dependency"},
+        {"job-name", "yoke's --job-name"},
+        {"output", "yoke's --output"},
+        {"distribution", "nothing: the ranks of a node follow each other"},
+        {"chdir", "`cd` before: the job runs in the folder of its submission"},
+        {"gpus-per-socket", "--gpus-per-node"},
+        {"ntasks-per-socket", "--ranks-per-node"},
+        {"tres-per-task", "--gpus-per-node and --cpus-per-rank"},
     };
     for (const auto& given : check::parse_options(check::kSbatch, {{.text = option}}).given) {
-      for (const auto& conflict : kConflicts) {
-        if (conflict.name == given.spec->name) refuse(fmt::format("--sbatch {}: use {}", option, conflict.instead));
+      for (const auto& [name, instead] : kConflicts) {
+        if (name == given.spec->name) refuse(fmt::format("--sbatch {}: use {}", option, instead));
       }
     }
   }
@@ -175,8 +169,8 @@ class Planner {
                       ranks_, counted(gpus_, "GPU")));
     } else if (gpus_ > ranks_) {
       plan_.warnings.push_back(
-          fmt::format("{} on each node for {}: a rank takes the GPU of its LOCAL_RANK, so others "
-                      "are idle unless the program uses several",
+          fmt::format("{} on each node for {}: a rank takes the GPU of its LOCAL_RANK, so others are idle unless the "
+                      "program uses several",
                       counted(gpus_, "GPU"), counted(ranks_, "rank")));
     }
     cpus_ = request_.cpus_per_rank;
@@ -187,8 +181,8 @@ class Planner {
     }
     if (!cpus_ && gpus_ > 0) {
       plan_.warnings.emplace_back(
-          "each rank gets Slurm's default of one CPU, which starves workers that load data; give --cpus-per-rank, or "
-          "a site by --site");
+          "each rank gets Slurm's default of one CPU, which starves workers that load data; give --cpus-per-rank, or a "
+          "site by --site");
     }
     if (cpus_ && site_.num_cpus && *cpus_ * ranks_ > *site_.num_cpus) {
       refuse(
@@ -226,8 +220,8 @@ class Planner {
       decide("one launcher on each node", fmt::format("{} starts the ranks of its node itself", program));
       if (is_other) {
         plan_.warnings.push_back(
-            fmt::format("{} must be told the number of nodes and the rank of its node by its own "
-                        "options: $SLURM_NNODES, $SLURM_NODEID, $MASTER_ADDR, $MASTER_PORT",
+            fmt::format("{} must be told the number of nodes and the rank of its node by its own options: "
+                        "$SLURM_NNODES, $SLURM_NODEID, $MASTER_ADDR, $MASTER_PORT",
                         program));
       }
       return;
@@ -268,9 +262,7 @@ class Planner {
     const auto option = [&](std::string_view name, const std::string& value, std::string why = "") {
       if (!value.empty()) directive(fmt::format("{}={}", name, value), std::move(why));
     };
-    std::string name = request_.job_name;
-    if (name.empty()) name = default_name();
-    option("--job-name", name);
+    option("--job-name", request_.job_name.empty() ? default_name() : request_.job_name);
     option("--account", request_.account);
     option("--partition", partition_);
     option("--qos", request_.qos);
@@ -303,8 +295,8 @@ class Planner {
     }
     if (request_.time.empty()) {
       plan_.warnings.emplace_back(
-          "no --time is given: Slurm takes the partition's default, often the longest, and a "
-          "shorter job starts sooner");
+          "no --time is given: Slurm takes the partition's default, often the longest, and a shorter job starts "
+          "sooner");
     } else {
       option("--time", slurm_time(request_.time));
     }
@@ -409,10 +401,10 @@ class Planner {
     if (const auto cpus = cpus_of_rank(); cpus && has_task_per_rank()) {
       add("OMP_NUM_THREADS", std::to_string(*cpus), "the CPUs of a rank");
     }
-    const auto is_ours = [&](std::string_view name) {
-      return request_.variables.end() != std::ranges::find(request_.variables, name, &Variables::value_type::first);
-    };
-    if (!is_ours("PYTHONUNBUFFERED")) add("PYTHONUNBUFFERED", "1", "lines of Python appear when they are printed");
+    const auto is_unbuffered = [](const auto& variable) { return variable.first == "PYTHONUNBUFFERED"; };
+    if (std::ranges::none_of(request_.variables, is_unbuffered)) {
+      add("PYTHONUNBUFFERED", "1", "lines of Python appear when they are printed");
+    }
     for (const auto& [name, value] : request_.variables) {
       if (is_of_ranks(name)) refuse(fmt::format("--env {}: the script and Slurm set this variable themselves", name));
       add(name, shell_word(value));
@@ -426,9 +418,8 @@ class Planner {
       decide("torchrun's static rendezvous",
              "its default one compares names of hosts, which fails where a node has two");
     } else if (has_task_per_rank()) {
-      plan_.rank_exports.push_back({"RANK=$SLURM_PROCID", ""});
-      plan_.rank_exports.push_back({"LOCAL_RANK=$SLURM_LOCALID", ""});
-      plan_.rank_exports.push_back({"GROUP_RANK=$SLURM_NODEID", ""});
+      plan_.rank_exports = {
+          {"RANK=$SLURM_PROCID", ""}, {"LOCAL_RANK=$SLURM_LOCALID", ""}, {"GROUP_RANK=$SLURM_NODEID", ""}};
       add("WORLD_SIZE", std::to_string(plan_.num_ranks));
       add("LOCAL_WORLD_SIZE", std::to_string(ranks_));
     }
@@ -456,8 +447,8 @@ class Planner {
                                      : "the launcher's ranks may use all CPUs of the job");
       if (uses_masks_ && is_torchrun_) {
         plan_.warnings.push_back(
-            fmt::format("torchrun does not bind its ranks to the CPUs near their GPUs, which matters on "
-                        "{}; give the training program alone, or --numa-binding=node to a torchrun that has it",
+            fmt::format("torchrun does not bind its ranks to the CPUs near their GPUs, which matters on {}; give the "
+                        "training program alone, or --numa-binding=node to a torchrun that has it",
                         site_.name));
       }
       return;
@@ -499,8 +490,8 @@ class Planner {
         words = {"apptainer", "exec"};
         if (!site_.sources.empty()) {  // it is the file of one cluster
           plan_.warnings.push_back(
-              fmt::format("the file of {} does not say how containers are started there, so the "
-                          "script uses apptainer; `[container] command` of a site's file says it",
+              fmt::format("the file of {} does not say how containers are started there, so the script uses apptainer; "
+                          "`[container] command` of a site's file says it",
                           site_.name));
         }
         if (site_.vendor == "nvidia") words.emplace_back("--nv");

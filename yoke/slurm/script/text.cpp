@@ -4,9 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <charconv>
 
-#include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/quantity.h"
 #include "yoke/base/shell.h"
@@ -30,13 +28,9 @@ void write_step(const ScriptPlan& plan, std::string& text) {
   for (const auto& [what, why] : plan.step_reasons) text += fmt::format("# {}: {}.\n", what, why);
   text += "step=(srun";
   for (const auto& option : plan.step) text += ' ' + shell_word(option);
-  text += ")\ncommand=(";
-  std::string separator;
-  for (const auto& word : plan.command) {
-    text += separator + shell_word(word);
-    separator = " ";
-  }
-  text += ")\n\n";
+  std::vector<std::string> words;
+  for (const auto& word : plan.command) words.push_back(shell_word(word));
+  text += fmt::format(")\ncommand=({})\n\n", fmt::join(words, " "));
 }
 
 /// The command that starts the step, in the background. A rank learns its place inside the step: here, in the batch

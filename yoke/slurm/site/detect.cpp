@@ -12,7 +12,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
 #include "yoke/launch/plan/bind.h"
-#include "yoke/slurm/words/answers.h"
+#include "yoke/slurm/words/programs.h"
 
 namespace yoke::slurm {
 namespace {
@@ -97,8 +97,7 @@ std::vector<PartitionRecord> parse_partitions(std::string_view text) {
 std::string vendor_of(std::string_view gpu_type) {
   const auto type = lower_case(gpu_type);
   const auto has = [&](std::string_view part) { return type.find(part) != type.npos; };
-  const bool is_mi =
-      type.size() > 2 && type.starts_with("mi") && type[2] >= '0' && type[2] <= '9';  // not "mig-1g.10gb"
+  const bool is_mi = type.size() > 2 && type.starts_with("mi") && is_digit(type[2]);  // not "mig-1g.10gb"
   if (is_mi || has("instinct") || has("amd") || has("gfx") || has("radeon")) return "amd";
   for (const auto part :
        {"a100", "h100", "h200", "gh200", "b200", "gb200",  "v100",   "p100",  "a30",   "a40",   "a10",   "a2",
@@ -186,11 +185,10 @@ Site detect_site(const ClusterConfig& config, const std::vector<NodeRecord>& nod
 void add_topology(Site& site, device::CpuLocality cpus, const std::vector<device::DeviceLocality>& gpus) {
   if (site.num_gpus == 0) site.num_gpus = static_cast<int64_t>(gpus.size());
   if (site.num_gpus != static_cast<int64_t>(gpus.size())) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        "the topology has {} GPUs, and Slurm's nodes have {}: take it on a compute node, outside of a step that "
-        "has a part of the GPUs",
-        gpus.size(), site.num_gpus);
+    throw Error(ErrorCode::kInvalidArgument,
+                "the topology has {} GPUs, and Slurm's nodes have {}: take it on a compute node, outside of a step "
+                "that has a part of the GPUs",
+                gpus.size(), site.num_gpus);
   }
   const std::vector<std::optional<device::DeviceLocality>> devices(gpus.begin(), gpus.end());
   const auto binding = launch::plan_binding({}, cpus, devices);

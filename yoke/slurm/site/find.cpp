@@ -94,28 +94,21 @@ Site ask_site(const ClusterConfig& config, const std::string& partition, const E
 
 FoundSite choose_site_here(const std::string& name, const std::string& partition, const Environment& environment,
                            const std::vector<fs::path>& folders, std::vector<std::string>& notes) {
-  if (!name.empty()) {
-    auto found = find_site(name, folders);
-    // A script for this cluster takes the version of its Slurm. For another cluster, the version here says nothing.
-    std::optional<ClusterConfig> config;
-    try {
-      config = ask_config(environment);
-    } catch (const Error&) {
-      config.reset();  // the script can be written without an answer
-    }
-    const bool is_here =
-        config && (found.site.clusters.empty() || std::ranges::any_of(found.site.clusters, [&](const auto& pattern) {
-                     return matches(pattern, config->name);
-                   }));
-    if (is_here && config->version) found.version = config->version;
-    return found;
-  }
+  std::optional<FoundSite> named;
+  if (!name.empty()) named = find_site(name, folders);
   std::optional<ClusterConfig> config;
   std::optional<Error> unanswered;
   try {
     config = ask_config(environment);
-  } catch (const Error& error) {  // the host's name may be enough
+  } catch (const Error& error) {  // a named site needs no answer, and the host's name may be enough for others
     unanswered = error;
+  }
+  if (named) {
+    // A script for this cluster takes the version of its Slurm. For another cluster, the version here says nothing.
+    const auto& clusters = named->site.clusters;
+    const bool is_here = config && (clusters.empty() || matches_any(clusters, config->name));
+    if (is_here && config->version) named->version = config->version;
+    return *std::move(named);
   }
   std::vector<std::string> problems;
   const auto sites = list_sites(folders, problems);
@@ -125,9 +118,7 @@ FoundSite choose_site_here(const std::string& name, const std::string& partition
   const auto host = host_name();
   if (const auto* const chosen = choose_site(plain, config ? config->name : "", host)) {
     auto found = sites[static_cast<size_t>(chosen - plain.data())];
-    const bool is_by_cluster = config && std::ranges::any_of(chosen->clusters, [&](const auto& pattern) {
-                                 return matches(pattern, config->name);
-                               });
+    const bool is_by_cluster = config && matches_any(chosen->clusters, config->name);
     found.why = is_by_cluster ? "ClusterName " + config->name : "host " + host;
     found.version = config && config->version ? config->version : chosen->version;
     return found;

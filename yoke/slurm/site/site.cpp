@@ -76,7 +76,7 @@ std::string quoted_list(const std::vector<std::string>& words) {
 
 void check_choice(const site::Section& table, std::string_view key, const std::string& value,
                   std::initializer_list<std::string_view> choices) {
-  if (value.empty() || std::find(choices.begin(), choices.end(), value) != choices.end()) return;
+  if (value.empty() || std::ranges::find(choices, value) != choices.end()) return;
   table.refuse(key, fmt::format("{} is one of {}", key, fmt::join(choices, ", ")));
 }
 
@@ -261,16 +261,17 @@ bool matches(std::string_view pattern, std::string_view text) {
   return !text.empty() && (pattern[0] == '?' || pattern[0] == text[0]) && matches(pattern.substr(1), text.substr(1));
 }
 
+bool matches_any(const std::vector<std::string>& patterns, std::string_view text) {
+  return std::ranges::any_of(patterns, [&](const auto& pattern) { return matches(pattern, text); });
+}
+
 const Site* choose_site(const std::vector<Site>& sites, std::string_view cluster, std::string_view host) {
-  const auto any = [](const std::vector<std::string>& patterns, std::string_view text) {
-    return !text.empty() && std::ranges::any_of(patterns, [&](const auto& pattern) { return matches(pattern, text); });
-  };
   for (const auto& site : sites) {
-    if (any(site.clusters, cluster)) return &site;
+    if (!cluster.empty() && matches_any(site.clusters, cluster)) return &site;
   }
   for (const auto& site : sites) {
     const bool is_of_another_cluster = !cluster.empty() && !site.clusters.empty();
-    if (!is_of_another_cluster && any(site.hosts, host)) return &site;
+    if (!is_of_another_cluster && !host.empty() && matches_any(site.hosts, host)) return &site;
   }
   return nullptr;
 }

@@ -17,7 +17,7 @@ namespace yoke::slurm {
 /// A GPU of a node, in the order in which Slurm and the GPU runtime number them, and the CPUs that its rank gets.
 struct GpuPlace {
   CpuSet cpus;  ///< Only CPUs that a job can have; empty: not known.
-  std::optional<int64_t> numa_node;
+  std::optional<int64_t> numa_node = {};
   std::string pci;  ///< "c1:00.0"; empty: not known.
 
   bool operator==(const GpuPlace&) const = default;
@@ -74,6 +74,7 @@ std::string to_toml(const Site& site);
 
 /// Returns whether `text` matches a pattern in which * stands for any characters and ? for one.
 bool matches(std::string_view pattern, std::string_view text);
+bool matches_any(const std::vector<std::string>& patterns, std::string_view text);
 
 /// Returns the first site of which the pattern of a cluster matches `cluster`; then the first one of which the pattern
 /// of a host matches `host`; null if none does. `cluster` is empty where Slurm does not answer. If it does, hosts do

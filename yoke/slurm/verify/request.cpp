@@ -4,12 +4,12 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 #include <map>
 #include <string_view>
 
 #include "yoke/base/error.h"
+#include "yoke/base/format.h"
 #include "yoke/base/text.h"
 #include "yoke/slurm/words/options.h"
 #include "yoke/slurm/words/programs.h"
@@ -30,7 +30,7 @@ Values values_of(const std::vector<std::string>& options) {
                 printable(problem.written), problem.hint.empty() ? "" : fmt::format("; see --{}", problem.hint));
   }
   Values values;
-  for (const auto& given : parsed.given) values["--" + std::string(given.spec->name)] = given.value;
+  for (const auto& given : parsed.given) values[fmt::format("--{}", given.spec->name)] = given.value;
   return values;
 }
 
@@ -78,35 +78,29 @@ std::vector<VerifyFinding> judge_list(std::string_view list, bool is_mask, const
     entries.insert(entries.end(), static_cast<size_t>(std::min(repeat, kMostTasks)), *cpus);
   }
   if (entries.empty()) return {};
-  std::vector<int64_t> sharing;
-  CpuSet shared;
+  CpuSet sharing, shared;
   const auto of_task = [&](int64_t task) { return entries[static_cast<size_t>(task) % entries.size()]; };
   per_node = std::min(per_node, kMostTasks);
   for (int64_t task = 0; task < per_node; ++task) {
-    bool shares = false;
     for (int64_t other = 0; other < per_node; ++other) {
       if (other == task || !of_task(other).intersects(of_task(task))) continue;
-      shares = true;
+      sharing.add(task);
       shared |= of_task(other) & of_task(task);
     }
-    if (shares) sharing.push_back(task);
   }
   if (sharing.empty()) return {};
-  CpuSet tasks;
-  for (const auto task : sharing) tasks.add(task);
   return {{{},
            fmt::format("with --cpu-bind={}, the tasks {} of a node share the CPU{} {}", printable(bind),
-                       tasks.to_list(), shared.size() == 1 ? "" : "s", shared.to_list()),
+                       sharing.to_list(), shared.size() == 1 ? "" : "s", shared.to_list()),
            "give each task of a node CPUs of its own; a list that is too short begins again"}};
 }
 
 /// Source  slurm_verify_cpu_bind() in src/common/proc_args.c of Slurm 22.05.
 std::vector<VerifyFinding> judge_bind(std::string_view text, int64_t per_node) {
   const auto bind = lower_case(text);
-  constexpr std::array<std::string_view, 15> kWords = {"",     "none",    "no",     "n",     "rank",
-                                                       "core", "sockets", "socket", "cores", "rank_ldom",
-                                                       "ldom", "threads", "thread", "ldoms", "one_thread"};
-  if (std::ranges::find(kWords, bind) != kWords.end()) return {};
+  constexpr std::string_view kWords =
+      "none no n rank core sockets socket cores rank_ldom ldom threads thread ldoms one_thread";
+  if (bind.empty() || check::has_word(kWords, bind)) return {};
   for (const std::string_view kind : {"map_cpu:", "mask_cpu:", "map_ldom:", "mask_ldom:"}) {
     if (!bind.starts_with(kind) || bind.size() == kind.size()) continue;
     if (kind.ends_with("ldom:")) return {};
@@ -167,10 +161,10 @@ void check_no_program(const std::vector<std::string>& options) {
   const auto parsed = check::parse_options(check::kSrun, check::option_words(options));
   // Options of plugins are not known here, and their values look like programs.
   if (!parsed.problems.empty() || parsed.has_unknown || parsed.num_used >= options.size()) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              "{} is not an option of srun; after -- give options alone, as in `yoke slurm verify -- -n 4`, and no "
-              "program",
-              printable(options[parsed.num_used]));
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      "{} is not an option of srun; after -- give options alone, as in `yoke slurm verify -- -n 4`, and no program",
+      printable(options[parsed.num_used]));
 }
 
 Error step_failure(const CommandOutput& output, std::chrono::milliseconds limit) {
@@ -192,16 +186,14 @@ Error step_failure(const CommandOutput& output, std::chrono::milliseconds limit)
 
 std::vector<std::string> describe(const StepRequest& request) {
   const auto per_node = tasks_per_node(request);
-  std::vector<std::string> lines = {fmt::format("{} task{} on {} node{}, {} on each", request.num_tasks,
-                                                request.num_tasks == 1 ? "" : "s", request.num_nodes,
-                                                request.num_nodes == 1 ? "" : "s", per_node)};
+  std::vector<std::string> lines = {fmt::format("{} on {}, {} on each", counted(request.num_tasks, "task"),
+                                                counted(request.num_nodes, "node"), per_node)};
   lines.push_back(request.cpus_per_task ? fmt::format("each task should have {} CPUs", *request.cpus_per_task)
                                         : "each task should have the CPUs that --cpu-bind chooses, one by default");
   if (!request.wants_gpu()) {
     lines.emplace_back("no task should have a GPU");
   } else if (request.gpus_per_task) {
-    lines.push_back(fmt::format("each task should have {} GPU{} of its own", *request.gpus_per_task,
-                                *request.gpus_per_task == 1 ? "" : "s"));
+    lines.push_back(fmt::format("each task should have {} of its own", counted(*request.gpus_per_task, "GPU")));
   } else if (request.gpus_per_node) {
     lines.push_back(fmt::format("each task should see {} GPUs, and choose by its local rank", *request.gpus_per_node));
   } else {

@@ -65,18 +65,20 @@ class Judge {
   std::vector<VerifyFinding> findings;
 
   void judge_host(const std::string& host, const TasksOfHost& tasks) {
-    const auto at = " on " + printable(host);
-    judge_devices(at, tasks);
-    judge_cpus(at, tasks);
-    for (const auto* task : tasks) judge_locality(at, *task);
+    host_ = printable(host);
+    judge_devices(tasks);
+    judge_cpus(tasks);
+    for (const auto* task : tasks) judge_locality(*task);
   }
 
  private:
-  void add(std::vector<int64_t> ranks, std::string text, std::string advice) {
-    findings.push_back({std::move(ranks), std::move(text), std::move(advice)});
+  /// `text` goes on after the ranks and their host.
+  void add(const TasksOfHost& tasks, std::string_view text, std::string advice) {
+    const auto ranks = ranks_of(tasks);
+    findings.push_back({ranks, fmt::format("{} on {} {}", ranks_text(ranks), host_, text), std::move(advice)});
   }
 
-  void judge_devices(const std::string& at, const TasksOfHost& tasks) {
+  void judge_devices(const TasksOfHost& tasks) {
     std::map<std::string, TasksOfHost> by_device;
     TasksOfHost without;
     bool has_need = false;
@@ -91,14 +93,14 @@ class Judge {
     }
     for (const auto& [id, sharing] : by_device) {
       if (sharing.size() < 2) continue;
-      add(ranks_of(sharing), fmt::format("{}{} have the same device, {}", ranks_text(ranks_of(sharing)), at, id),
+      add(sharing, fmt::format("have the same device, {}", id),
           "ask for a device for each task: --gpus-per-node as many as --ntasks-per-node, and look for "
           "CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES in the script");
     }
-    if (has_need || !by_device.empty()) judge_missing(at, without, !by_device.empty());
-    for (const auto& [id, owners] : by_device) judge_state(at, owners);
-    judge_number(at, tasks);
-    judge_isolation(at, by_device);
+    if (has_need || !by_device.empty()) judge_missing(without, !by_device.empty());
+    for (const auto& [id, owners] : by_device) judge_state(owners);
+    judge_number(tasks);
+    judge_isolation(by_device);
   }
 
   /// Whether a task without a device lacks something. A variable that hides the GPUs of this node is of no use to a
@@ -108,7 +110,7 @@ class Judge {
     return task.gpus_given.value_or(0) > 0 || task.names_devices() || is_hidden || wish_.wants_gpu;
   }
 
-  void judge_missing(const std::string& at, const TasksOfHost& without, bool others_have) {
+  void judge_missing(const TasksOfHost& without, bool others_have) {
     std::map<std::string, TasksOfHost> by_reason;
     for (const auto* task : without) {
       const bool is_given_none = task->gpus_given == 0 && wish_.wants_gpu && !task->names_devices();
@@ -124,24 +126,24 @@ class Judge {
       } else if (task.visible.empty()) {
         advice = "remove or correct the variable; `yoke visible` explains it";
       }
-      add(ranks_of(lacking),
-          fmt::format("{}{} {} no device{}: {}", ranks_text(ranks_of(lacking)), at, has_or_have(lacking.size()),
-                      others_have ? ", while others have one" : "", reason),
+      add(lacking,
+          fmt::format("{} no device{}: {}", has_or_have(lacking.size()), others_have ? ", while others have one" : "",
+                      reason),
           advice);
     }
   }
 
-  void judge_state(const std::string& at, const TasksOfHost& owners) {
+  void judge_state(const TasksOfHost& owners) {
     const auto* device = owners.front()->device();
     if (device->trouble.empty()) return;
-    add(ranks_of(owners),
-        fmt::format("{}{} {} the device {}, which cannot be used: {}", ranks_text(ranks_of(owners)), at,
-                    has_or_have(owners.size()), device->pci_bus_id, device->trouble),
+    add(owners,
+        fmt::format("{} the device {}, which cannot be used: {}", has_or_have(owners.size()), device->pci_bus_id,
+                    device->trouble),
         "`yoke doctor` on that node says more; a longer --deadline helps if the driver is only slow");
   }
 
   /// Without control groups that confine devices, only variables keep a job from the GPUs of others.
-  void judge_number(const std::string& at, const TasksOfHost& tasks) {
+  void judge_number(const TasksOfHost& tasks) {
     TasksOfHost seeing;
     for (const auto* task : tasks) {
       const auto given = task->gpus_given.value_or(0);
@@ -149,15 +151,14 @@ class Judge {
     }
     if (seeing.empty()) return;
     const auto& task = *seeing.front();
-    add(ranks_of(seeing),
-        fmt::format("{}{} {} {} devices, but Slurm gave the step {}; the others may belong to other jobs",
-                    ranks_text(ranks_of(seeing)), at, seeing.size() == 1 ? "sees" : "see", task.visible.size(),
-                    *task.gpus_given),
+    add(seeing,
+        fmt::format("{} {} devices, but Slurm gave the step {}; the others may belong to other jobs",
+                    seeing.size() == 1 ? "sees" : "see", task.visible.size(), *task.gpus_given),
         "leave CUDA_VISIBLE_DEVICES or ROCR_VISIBLE_DEVICES as Slurm sets it");
   }
 
   /// A rank that cannot open the device of another rank cannot map its memory (CUDA IPC, HIP IPC).
-  void judge_isolation(const std::string& at, const std::map<std::string, TasksOfHost>& by_device) {
+  void judge_isolation(const std::map<std::string, TasksOfHost>& by_device) {
     TasksOfHost isolated;
     for (const auto& [id, owners] : by_device) {
       for (const auto* task : owners) {
@@ -169,15 +170,13 @@ class Judge {
     }
     if (isolated.empty()) return;
     std::ranges::sort(isolated, {}, &TaskSeen::rank);
-    add(ranks_of(isolated),
-        fmt::format("{}{} cannot open the devices of the other ranks, because each task has a control group of its "
-                    "own; NCCL and RCCL then cannot share memory between the GPUs of a node (IPC), and copy through "
-                    "the host",
-                    ranks_text(ranks_of(isolated)), at),
+    add(isolated,
+        "cannot open the devices of the other ranks, because each task has a control group of its own; NCCL and RCCL "
+        "then cannot share memory between the GPUs of a node (IPC), and copy through the host",
         "ask by --gpus-per-node instead of --gpus-per-task, and add --gpu-bind=none; programs choose by LOCAL_RANK");
   }
 
-  void judge_cpus(const std::string& at, const TasksOfHost& tasks) {
+  void judge_cpus(const TasksOfHost& tasks) {
     TasksOfHost sharing, few;
     CpuSet all;
     for (const auto* task : tasks) {
@@ -192,7 +191,7 @@ class Judge {
         fmt::format("--cpu-bind={} chooses these CPUs: give each task of a node CPUs of its own in it, or leave it out",
                     printable(wish_.cpu_bind));
     if (!sharing.empty() && all.size() == 1) {
-      add(ranks_of(sharing), fmt::format("{}{} all have only CPU {}", ranks_text(ranks_of(sharing)), at, all.to_list()),
+      add(sharing, fmt::format("all have only CPU {}", all.to_list()),
           is_chosen ? chosen
                     : "give --cpus-per-task to srun too (Slurm 22.05 and 23.02 do not take it from the job), or "
                       "--cpu-bind=none and let yoke run bind the ranks");
@@ -203,44 +202,43 @@ class Judge {
           if (one != other) shared |= one->cpus & other->cpus;
         }
       }
-      add(ranks_of(sharing), fmt::format("{}{} share the CPUs {}", ranks_text(ranks_of(sharing)), at, shared.to_list()),
-          is_chosen ? chosen
-                    : "use --cpus-per-task with --cpu-bind=cores, or start one yoke run on each node, which binds the "
-                      "ranks");
+      add(sharing, fmt::format("share the CPUs {}", shared.to_list()),
+          is_chosen
+              ? chosen
+              : "use --cpus-per-task with --cpu-bind=cores, or start one yoke run on each node, which binds the ranks");
     }
     if (!few.empty()) {
-      add(ranks_of(few),
-          fmt::format("{}{} {} fewer CPUs than the {} that were asked for", ranks_text(ranks_of(few)), at,
-                      has_or_have(few.size()), *few.front()->cpus_asked),
+      add(few,
+          fmt::format("{} fewer CPUs than the {} that were asked for", has_or_have(few.size()),
+                      *few.front()->cpus_asked),
           is_chosen ? chosen : "give --cpus-per-task to srun too: Slurm 22.05 and 23.02 do not take it from the job");
     }
   }
 
-  void judge_locality(const std::string& at, const TaskSeen& task) {
-    const auto who = ranks_text({task.rank});
+  void judge_locality(const TaskSeen& task) {
     const auto nodes = nodes_of(task);
     if (const auto* device = task.device(); device != nullptr && task.counts_devices() && !device->cpus.empty()) {
       if (!device->cpus.intersects(task.cpus)) {
-        add({task.rank},
-            fmt::format("{}{} has the CPUs {}, but its device {} is close to the CPUs {}", who, at, task.cpus.to_list(),
+        add({&task},
+            fmt::format("has the CPUs {}, but its device {} is close to the CPUs {}", task.cpus.to_list(),
                         device->pci_bus_id, device->cpus.to_list()),
             "use --cpu-bind=none and let yoke run bind, or a mask for each rank (`yoke bind --format mask`)");
       }
     }
     if (!nodes.empty() && !task.memory_nodes.empty() && !nodes.intersects(task.memory_nodes)) {
-      add({task.rank},
-          fmt::format("{}{} has CPUs of NUMA node {}, but memory only of node {}", who, at, nodes.to_list(),
+      add({&task},
+          fmt::format("has CPUs of NUMA node {}, but memory only of node {}", nodes.to_list(),
                       task.memory_nodes.to_list()),
           "use --mem-bind=local, or none");
     } else if (!nodes.empty() && !task.memory_policy_nodes.empty() && !nodes.intersects(task.memory_policy_nodes)) {
-      add({task.rank},
-          fmt::format("{}{} has CPUs of NUMA node {}, but its memory policy is {}", who, at, nodes.to_list(),
-                      task.memory_policy),
+      add({&task},
+          fmt::format("has CPUs of NUMA node {}, but its memory policy is {}", nodes.to_list(), task.memory_policy),
           "use --mem-bind=local, or none");
     }
   }
 
   const StepWish& wish_;
+  std::string host_;  ///< That is judged.
 };
 
 }  // namespace
@@ -293,10 +291,10 @@ std::vector<std::string> notes(const std::vector<TaskSeen>& tasks) {
   }
   std::vector<std::string> sentences;
   for (const auto& [host, seeing] : by_host) {
-    sentences.push_back(fmt::format(
-        "Slurm gave the step no GPU, but {} on {} can open {} that the node has; on a shared node they belong to other "
-        "jobs.",
-        ranks_text(ranks_of(seeing)), printable(host), seeing.front()->visible.size()));
+    sentences.push_back(
+        fmt::format("Slurm gave the step no GPU, but {} on {} can open {} that the node has; on a shared node they "
+                    "belong to other jobs.",
+                    ranks_text(ranks_of(seeing)), printable(host), seeing.front()->visible.size()));
   }
   return sentences;
 }
@@ -380,16 +378,11 @@ TaskSeen task_from_json(const nlohmann::json& json) {
                 .memory_nodes = parsed(json, "memory_nodes"),
                 .memory_policy = json.at("memory_policy").get<std::string>(),
                 .memory_policy_nodes = parsed(json, "memory_policy_nodes"),
-                .numa = {},
-                .openable = {},
                 .visible = json.at("visible").get<std::vector<int64_t>>(),
                 .variables = json.at("variables").get<std::vector<std::string>>(),
                 .hidden_why = json.value("hidden_why", ""),
                 .driver_why = json.value("driver_why", ""),
-                .gpus_given = {},
-                .cgroup = json.at("cgroup").get<std::string>(),
-                .cpus_asked = {},
-                .measured = {}};
+                .cgroup = json.at("cgroup").get<std::string>()};
   std::erase_if(task.visible, [](int64_t place) { return place < 0; });
   for (const auto& node : json.at("numa")) {
     task.numa.push_back({node.at("number").get<int64_t>(), parsed(node, "cpus")});
@@ -397,7 +390,6 @@ TaskSeen task_from_json(const nlohmann::json& json) {
   for (const auto& gpu : json.at("openable")) {
     GpuSeen one{.pci_bus_id = gpu.at("pci_bus_id").get<std::string>(),
                 .name = gpu.at("name").get<std::string>(),
-                .numa_node = {},
                 .cpus = parsed(gpu, "cpus"),
                 .network = gpu.at("network").get<std::string>(),
                 .trouble = gpu.value("trouble", "")};

@@ -17,7 +17,7 @@ namespace yoke::slurm {
 /// A GPU that a task may open.
 struct GpuSeen {
   std::string pci_bus_id, name;
-  std::optional<int64_t> numa_node;
+  std::optional<int64_t> numa_node = {};
   CpuSet cpus;          ///< The CPUs close to it; empty if not known.
   std::string network;  ///< The nearest network card, "mlx5_0 (PIX)"; empty if not known.
   std::string trouble;  ///< "lost", "no answer": why programs cannot use it; empty if it answers.
@@ -50,17 +50,17 @@ struct TaskSeen {
   CpuSet memory_nodes;                 ///< Mems_allowed_list
   std::string memory_policy;           ///< "default", "bind 0", "prefer 1", "interleave 0-1"
   CpuSet memory_policy_nodes;          ///< Of `memory_policy`.
-  std::vector<NodeCpus> numa;          ///< The machine's.
-  std::vector<GpuSeen> openable;       ///< The GPUs that the control group and the permissions of files allow.
+  std::vector<NodeCpus> numa = {};     ///< The machine's.
+  std::vector<GpuSeen> openable = {};  ///< The GPUs that the control group and the permissions of files allow.
   std::vector<int64_t> visible;        ///< Positions in `openable`, in the order in which a program counts them.
   std::vector<std::string> variables;  ///< "CUDA_VISIBLE_DEVICES=0"
   std::string hidden_why;              ///< What these variables hide, and why; empty if nothing.
   std::string driver_why;              ///< Why drivers show no or fewer GPUs; empty if all answer.
   /// The GPUs that Slurm gave to this step on this node (SLURM_STEP_GPUS). nullopt: not known, or nobody asked.
-  std::optional<int64_t> gpus_given;
+  std::optional<int64_t> gpus_given = {};
   std::string cgroup;
-  std::optional<int64_t> cpus_asked;  ///< SLURM_CPUS_PER_TASK
-  std::optional<MemoryMeasured> measured;
+  std::optional<int64_t> cpus_asked = {};  ///< SLURM_CPUS_PER_TASK
+  std::optional<MemoryMeasured> measured = {};
 
   /// The GPU that a program takes by its local rank, or the only one; nullptr if there is none.
   const GpuSeen* device() const;

@@ -15,7 +15,7 @@ bool is_hexadecimal(char c) { return std::isxdigit(static_cast<unsigned char>(c)
 /// Whether the text after a comma goes on with a list: it begins with a digit, or is hexadecimal up to the next comma.
 bool continues_list(std::string_view text) {
   if (!text.empty() && is_digit(text[0])) return true;
-  const auto end = std::find_if_not(text.begin(), text.end(), is_hexadecimal);
+  const auto end = std::ranges::find_if_not(text, is_hexadecimal);
   return end == text.end() || *end == ',';
 }
 
@@ -84,7 +84,7 @@ CpuBind parse_cpu_bind(std::string_view text) {
       const auto star = entry.find('*');
       const auto count = star == entry.npos ? std::optional<int64_t>(1) : parse_count(entry.substr(star + 1));
       entry = entry.substr(0, star);
-      if (!count || !std::all_of(entry.begin(), entry.end(), is_mask ? is_hexadecimal : is_digit)) {
+      if (!count || !std::ranges::all_of(entry, is_mask ? is_hexadecimal : is_digit)) {
         result.bad_entry = part;
         result.is_mask_entry = is_mask;
         return result;

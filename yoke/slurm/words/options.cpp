@@ -7,238 +7,139 @@
 #include <cctype>
 #include <iterator>
 
+#include "yoke/base/text.h"
+
 namespace yoke::slurm::check {
 namespace {
 
+// Options with a letter, and those that a release brought or dropped.
 constexpr OptionSpec kOptions[] = {
-    {"accel-bind", 0, Value::kRequired, kSrun},
     {"account", 'A', Value::kRequired, kAll},
-    {"acctg-freq", 0, Value::kRequired, kAll},
     {"array", 'a', Value::kRequired, kSbatch},
     {"async", 0, Value::kNone, kSrun, "26.05"},
-    {"batch", 0, Value::kRequired, kSbatch},
-    {"bb", 0, Value::kRequired, kAll},
-    {"bbf", 0, Value::kRequired, kAll},
-    {"bcast", 0, Value::kOptional, kSrun},
-    {"bcast-exclude", 0, Value::kRequired, kSrun},
     {"begin", 'b', Value::kRequired, kAll},
-    {"bell", 0, Value::kNone, kSalloc},
     {"chdir", 'D', Value::kRequired, kAll},
-    {"cluster", 0, Value::kRequired, kAll},
-    {"cluster-constraint", 0, Value::kRequired, kAll},
     {"clusters", 'M', Value::kRequired, kAll},
-    {"comment", 0, Value::kRequired, kAll},
-    {"compress", 0, Value::kOptional, kSrun},
     {"consolidate-segments", 0, Value::kNone, kAll, "25.11"},
     {"constraint", 'C', Value::kRequired, kAll},
-    {"container", 0, Value::kRequired, kAll},
     {"container-id", 0, Value::kRequired, kAll, "23.02"},
     {"container-type", 0, Value::kRequired, kAll, "26.05"},
-    {"context", 0, Value::kRequired, kAll},
-    {"contiguous", 0, Value::kNone, kAll},
     {"core-spec", 'S', Value::kRequired, kAll},
-    {"cores-per-socket", 0, Value::kRequired, kAll},
-    {"cpu-bind", 0, Value::kRequired, kSrun},
-    {"cpu-freq", 0, Value::kRequired, kAll},
-    {"cpus-per-gpu", 0, Value::kRequired, kAll},
     {"cpus-per-task", 'c', Value::kRequired, kAll},
-    {"deadline", 0, Value::kRequired, kAll},
-    {"debugger-test", 0, Value::kNone, kSrun},
-    {"delay-boot", 0, Value::kRequired, kAll},
     {"dependency", 'd', Value::kRequired, kAll},
     {"disable-status", 'X', Value::kNone, kSrun},
     {"distribution", 'm', Value::kRequired, kAll},
-    {"epilog", 0, Value::kRequired, kSrun},
     {"error", 'e', Value::kRequired, kSbatch | kSrun},
-    {"exact", 0, Value::kNone, kSrun},
     {"exclude", 'x', Value::kRequired, kAll},
-    {"exclusive", 0, Value::kOptional, kAll},
-    {"export", 0, Value::kRequired, kSbatch | kSrun},
-    {"export-file", 0, Value::kRequired, kSbatch},
     {"external", 0, Value::kNone, kSbatch, "25.05"},
     {"external-launcher", 0, Value::kOptional, kSrun, "23.11"},
     {"extra", 0, Value::kRequired, kAll, "23.02"},
     {"extra-node-info", 'B', Value::kRequired, kAll},
-    {"get-user-env", 0, Value::kOptional, kSbatch | kSalloc},
-    {"gid", 0, Value::kRequired, kAll},
-    {"gpu-bind", 0, Value::kRequired, kAll},
-    {"gpu-freq", 0, Value::kRequired, kAll},
     {"gpus", 'G', Value::kRequired, kAll},
-    {"gpus-per-node", 0, Value::kRequired, kAll},
-    {"gpus-per-socket", 0, Value::kRequired, kAll},
-    {"gpus-per-task", 0, Value::kRequired, kAll},
-    {"gres", 0, Value::kRequired, kAll},
-    {"gres-flags", 0, Value::kRequired, kAll},
     {"help", 'h', Value::kNone, kAll},
-    {"het-group", 0, Value::kRequired, kSrun},
-    {"hint", 0, Value::kRequired, kAll},
     {"hold", 'H', Value::kNone, kAll},
-    {"ignore-pbs", 0, Value::kNone, kSbatch},
     {"ignore-signals", 0, Value::kRequired, kSrun, "26.05"},
     {"immediate", 'I', Value::kOptional, kSrun | kSalloc},
     {"input", 'i', Value::kRequired, kSbatch | kSrun},
-    {"interactive", 0, Value::kNone, kSrun},
     {"job-name", 'J', Value::kRequired, kAll},
-    {"jobid", 0, Value::kRequired, kSrun},
     {"kill-command", 'K', Value::kOptional, kSalloc},
     {"kill-on-bad-exit", 'K', Value::kOptional, kSrun},
-    {"kill-on-invalid-dep", 0, Value::kRequired, kSbatch},
     {"label", 'l', Value::kNone, kSrun},
     {"licenses", 'L', Value::kRequired, kAll},
-    {"mail-type", 0, Value::kRequired, kAll},
-    {"mail-user", 0, Value::kRequired, kAll},
-    {"mcs-label", 0, Value::kRequired, kAll},
-    {"mem", 0, Value::kRequired, kAll},
-    {"mem-bind", 0, Value::kRequired, kAll},
-    {"mem-per-cpu", 0, Value::kRequired, kAll},
-    {"mem-per-gpu", 0, Value::kRequired, kAll},
     {"mem-update", 0, Value::kRequired, kAll, "26.05"},
-    {"mincpus", 0, Value::kRequired, kAll},
-    {"mpi", 0, Value::kRequired, kSrun},
-    {"msg-timeout", 0, Value::kRequired, kSrun},
-    {"multi-prog", 0, Value::kNone, kSrun},
-    {"network", 0, Value::kRequired, kAll},
-    {"nice", 0, Value::kOptional, kAll},
     {"no-allocate", 'Z', Value::kNone, kSrun},
-    {"no-bell", 0, Value::kNone, kSalloc},
     {"no-kill", 'k', Value::kOptional, kAll},
-    {"no-requeue", 0, Value::kNone, kSbatch},
-    {"no-shell", 0, Value::kNone, kSalloc},
     {"nodefile", 'F', Value::kRequired, kAll},
     {"nodelist", 'w', Value::kRequired, kAll},
     {"nodes", 'N', Value::kRequired, kAll},
     {"ntasks", 'n', Value::kRequired, kAll},
-    {"ntasks-per-core", 0, Value::kRequired, kAll},
-    {"ntasks-per-gpu", 0, Value::kRequired, kAll},
-    {"ntasks-per-node", 0, Value::kRequired, kAll},
-    {"ntasks-per-socket", 0, Value::kRequired, kAll},
-    {"ntasks-per-tres", 0, Value::kRequired, kAll},
     {"oom-kill-step", 0, Value::kOptional, kAll, "24.11"},
-    {"open-mode", 0, Value::kRequired, kSbatch | kSrun},
     {"output", 'o', Value::kRequired, kSbatch | kSrun},
     {"overcommit", 'O', Value::kNone, kAll},
-    {"overlap", 0, Value::kOptional, kSrun},
     {"oversubscribe", 's', Value::kNone, kAll},
-    {"pack-group", 0, Value::kRequired, kSrun},
-    {"parsable", 0, Value::kNone, kSbatch},
     {"parsable", 0, Value::kNone, kSrun, "26.05"},
     {"partition", 'p', Value::kRequired, kAll},
     {"power", 0, Value::kRequired, kAll, "", "23.11"},
-    {"prefer", 0, Value::kRequired, kAll},
     {"preserve-env", 'E', Value::kNone, kSrun},
-    {"priority", 0, Value::kRequired, kAll},
-    {"profile", 0, Value::kRequired, kAll},
-    {"prolog", 0, Value::kRequired, kSrun},
-    {"propagate", 0, Value::kOptional, kSbatch | kSrun},
-    {"pty", 0, Value::kOptional, kSrun},
     {"qos", 'q', Value::kRequired, kAll},
     {"quiet", 'Q', Value::kNone, kAll},
-    {"quit-on-interrupt", 0, Value::kNone, kSrun},
-    {"reboot", 0, Value::kNone, kAll},
     {"relative", 'r', Value::kRequired, kSrun},
-    {"requeue", 0, Value::kOptional, kSbatch},
-    {"reservation", 0, Value::kRequired, kAll},
     {"resources", 0, Value::kRequired, kAll, "25.11"},
-    {"resv-ports", 0, Value::kOptional, kSrun},
     {"segment", 0, Value::kRequired, kAll, "24.05"},
-    {"send-libs", 0, Value::kOptional, kSrun},
-    {"signal", 0, Value::kRequired, kAll},
-    {"slurmd-debug", 0, Value::kRequired, kSrun},
-    {"sockets-per-node", 0, Value::kRequired, kAll},
-    {"spread-job", 0, Value::kNone, kAll},
     {"spread-segments", 0, Value::kNone, kAll, "25.11"},
     {"stepmgr", 0, Value::kNone, kAll, "24.05"},
-    {"switches", 0, Value::kRequired, kAll},
-    {"task-epilog", 0, Value::kRequired, kSrun},
-    {"task-prolog", 0, Value::kRequired, kSrun},
-    {"tasks-per-node", 0, Value::kRequired, kAll},
-    {"test-only", 0, Value::kNone, kSbatch | kSrun},
-    {"thread-spec", 0, Value::kRequired, kAll},
     {"threads", 'T', Value::kRequired, kSrun},
-    {"threads-per-core", 0, Value::kRequired, kAll},
     {"time", 't', Value::kRequired, kAll},
-    {"time-min", 0, Value::kRequired, kAll},
-    {"tmp", 0, Value::kRequired, kAll},
     {"treewidth", 0, Value::kRequired, kSrun, "23.11"},
     {"tres-bind", 0, Value::kRequired, kAll, "23.11"},
     {"tres-per-task", 0, Value::kRequired, kAll, "23.02"},
-    {"uid", 0, Value::kRequired, kAll},
     {"unbuffered", 'u', Value::kNone, kSrun},
-    {"usage", 0, Value::kNone, kAll},
-    {"use-min-nodes", 0, Value::kNone, kAll},
     {"verbose", 'v', Value::kNone, kAll},
     {"version", 'V', Value::kNone, kAll},
     {"wait", 'W', Value::kRequired, kSrun},
     {"wait", 'W', Value::kNone, kSbatch},
-    {"wait-all-nodes", 0, Value::kRequired, kSbatch | kSalloc},
     {"wait-for-children", 0, Value::kNone, kSrun, "25.05"},
-    {"wckey", 0, Value::kRequired, kAll},
-    {"whole", 0, Value::kNone, kSrun},
-    {"wrap", 0, Value::kRequired, kSbatch},
-    {"x11", 0, Value::kOptional, kSrun | kSalloc},
 };
+
+/// Other options, by their values and programs.
+struct OptionGroup {
+  std::string_view names;
+  Value value;
+  unsigned programs;
+};
+constexpr OptionGroup kGroups[] = {
+    {"acctg-freq bb bbf cluster cluster-constraint comment container context cores-per-socket cpu-freq "
+     "cpus-per-gpu deadline delay-boot gid gpu-bind gpu-freq gpus-per-node gpus-per-socket gpus-per-task gres "
+     "gres-flags hint mail-type mail-user mcs-label mem mem-bind mem-per-cpu mem-per-gpu mincpus network "
+     "ntasks-per-core ntasks-per-gpu ntasks-per-node ntasks-per-socket ntasks-per-tres prefer priority profile "
+     "reservation signal sockets-per-node switches tasks-per-node thread-spec threads-per-core time-min tmp uid "
+     "wckey",
+     Value::kRequired, kAll},
+    {"export open-mode", Value::kRequired, kSbatch | kSrun},
+    {"wait-all-nodes", Value::kRequired, kSbatch | kSalloc},
+    {"batch export-file kill-on-invalid-dep wrap", Value::kRequired, kSbatch},
+    {"accel-bind bcast-exclude cpu-bind epilog het-group jobid mpi msg-timeout pack-group prolog slurmd-debug "
+     "task-epilog task-prolog",
+     Value::kRequired, kSrun},
+    {"exclusive nice", Value::kOptional, kAll},
+    {"propagate", Value::kOptional, kSbatch | kSrun},
+    {"get-user-env", Value::kOptional, kSbatch | kSalloc},
+    {"x11", Value::kOptional, kSrun | kSalloc},
+    {"requeue", Value::kOptional, kSbatch},
+    {"bcast compress overlap pty resv-ports send-libs", Value::kOptional, kSrun},
+    {"contiguous reboot spread-job usage use-min-nodes", Value::kNone, kAll},
+    {"test-only", Value::kNone, kSbatch | kSrun},
+    {"ignore-pbs no-requeue parsable", Value::kNone, kSbatch},
+    {"debugger-test exact interactive multi-prog quit-on-interrupt whole", Value::kNone, kSrun},
+    {"bell no-bell no-shell", Value::kNone, kSalloc},
+};
+
+/// All options, in alphabetical order.
+const std::vector<OptionSpec>& all_options() {
+  static const auto kAllOptions = [] {
+    std::vector<OptionSpec> result(std::begin(kOptions), std::end(kOptions));
+    for (const auto& group : kGroups) {
+      for (const auto name : words_of(group.names)) result.push_back({name, 0, group.value, group.programs});
+    }
+    std::ranges::sort(result, {}, &OptionSpec::name);
+    return result;
+  }();
+  return kAllOptions;
+}
 
 // Options of SPANK plugins that are documented by their sites: pyxis, shifter (NERSC), uenv and environment (CSCS),
 // EAR, mpibind (LLNL), and some that many sites have.
-constexpr std::string_view kPluginOptions[] = {
-    "auks",
-    "clearenv",
-    "container-entrypoint",
-    "container-entrypoint-log",
-    "container-env",
-    "container-image",
-    "container-mount-home",
-    "container-mounts",
-    "container-name",
-    "container-readonly",
-    "container-remap-root",
-    "container-save",
-    "container-workdir",
-    "container-writable",
-    "disable-dcgm",
-    "ear",
-    "ear-policy",
-    "ear-verbose",
-    "environment",
-    "gpu-cmode",
-    "gpu-srange",
-    "gpu_cmode",
-    "gpumpi",
-    "hugepages",
-    "image",
-    "module",
-    "mpibind",
-    "no-container-entrypoint",
-    "no-container-mount-home",
-    "no-container-remap-root",
-    "perf",
-    "repo",
-    "tmpfs",
-    "uenv",
-    "view",
-    "volume",
-};
-
-/// Those of them whose value may be the next word.
-constexpr std::string_view kPluginValues[] = {"container-env",
-                                              "container-image",
-                                              "container-mounts",
-                                              "container-name",
-                                              "container-save",
-                                              "container-workdir",
-                                              "ear-policy",
-                                              "environment",
-                                              "gpu-srange",
-                                              "image",
-                                              "module",
-                                              "repo",
-                                              "tmpfs",
-                                              "uenv",
-                                              "view",
-                                              "volume"};
+constexpr std::string_view kPluginOptions =
+    "auks clearenv container-entrypoint container-entrypoint-log container-mount-home container-readonly "
+    "container-remap-root container-writable disable-dcgm ear ear-verbose gpu-cmode gpu_cmode gpumpi hugepages "
+    "mpibind no-container-entrypoint no-container-mount-home no-container-remap-root perf";
+/// More of them, whose value may be the next word.
+constexpr std::string_view kPluginValues =
+    "container-env container-image container-mounts container-name container-save container-workdir ear-policy "
+    "environment gpu-srange image module repo tmpfs uenv view volume";
 
 const OptionSpec* find_short(Program program, char letter) {
-  for (const auto& option : kOptions) {
+  for (const auto& option : all_options()) {
     if (option.short_name == letter && (option.programs & program) != 0) return &option;
   }
   return nullptr;
@@ -247,7 +148,7 @@ const OptionSpec* find_short(Program program, char letter) {
 std::string nearest_name(Program program, std::string_view name) {
   std::string best;
   size_t distance = name.size() < 5 ? 1 : 2;
-  for (const auto& option : kOptions) {
+  for (const auto& option : all_options()) {
     if ((option.programs & program) == 0) continue;
     const auto d = edit_distance(name, option.name);
     if (d <= distance && d > 0) {
@@ -261,7 +162,7 @@ std::string nearest_name(Program program, std::string_view name) {
 
 std::string underscores_as_dashes(std::string_view name) {
   std::string result(name);
-  std::replace(result.begin(), result.end(), '_', '-');
+  std::ranges::replace(result, '_', '-');
   return result;
 }
 
@@ -284,11 +185,7 @@ class Parser {
       }
       if (word.text.size() < 2 || word.text[0] != '-') break;
       ++at_;
-      if (word.text[1] == '-') {
-        parse_long(word);
-      } else {
-        parse_short(word);
-      }
+      word.text[1] == '-' ? parse_long(word) : parse_short(word);
     }
     result_.num_used = at_;
     return std::move(result_);
@@ -333,8 +230,8 @@ class Parser {
     const auto* spec = find_option(program_, typed);
     if (spec == nullptr) {
       std::vector<const OptionSpec*> fitting;
-      for (const auto& option : kOptions) {
-        if ((option.programs & program_) != 0 && std::string_view(option.name).starts_with(typed)) {
+      for (const auto& option : all_options()) {
+        if ((option.programs & program_) != 0 && option.name.starts_with(typed)) {
           fitting.push_back(&option);
         }
       }
@@ -347,8 +244,7 @@ class Parser {
     }
     if (spec == nullptr) {
       if (is_plugin_option(typed)) {
-        const bool takes_next =
-            !value && std::find(std::begin(kPluginValues), std::end(kPluginValues), typed) != std::end(kPluginValues);
+        const bool takes_next = !value && has_word(kPluginValues, typed);
         if (takes_next && at_ < words_.size() && !words_[at_].text.starts_with("-")) ++at_;
         return;
       }
@@ -436,15 +332,19 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 const OptionSpec* find_option(Program program, std::string_view wanted) {
-  for (const auto& option : kOptions) {
+  for (const auto& option : all_options()) {
     if ((option.programs & program) != 0 && wanted == option.name) return &option;
   }
   return nullptr;
 }
 
 bool is_plugin_option(std::string_view wanted) {
-  return std::find(std::begin(kPluginOptions), std::end(kPluginOptions), wanted) != std::end(kPluginOptions) ||
-         wanted.starts_with("ear-");
+  return has_word(kPluginOptions, wanted) || has_word(kPluginValues, wanted) || wanted.starts_with("ear-");
+}
+
+bool has_word(std::string_view list, std::string_view word) {
+  const auto words = words_of(list);
+  return std::ranges::find(words, word) != words.end();
 }
 
 bool has_option(const OptionSpec& spec, const Version& version) {

@@ -19,7 +19,7 @@ enum class Value { kNone, kOptional, kRequired };
 
 /// Source  src/common/slurm_opt.c of Slurm 22.05.8 to 26.05.3.
 struct OptionSpec {
-  const char* name;
+  std::string_view name;
   char short_name;
   Value value;
   unsigned programs;
@@ -84,6 +84,9 @@ const OptionSpec* find_option(Program program, std::string_view name);
 
 /// Whether plugins of known sites add this option (pyxis, shifter, uenv, ...), so that sbatch may accept it.
 bool is_plugin_option(std::string_view name);
+
+/// Whether `word` is one of the words of `list`, which spaces separate.
+bool has_word(std::string_view list, std::string_view word);
 
 /// Whether a release has the option.
 bool has_option(const OptionSpec& spec, const Version& version);

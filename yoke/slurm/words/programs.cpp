@@ -1,7 +1,5 @@
 #include "yoke/slurm/words/programs.h"
 
-#include <string_view>
-
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
 
@@ -47,16 +45,14 @@ Error failure_of(const std::string& program, const CommandOutput& output, std::c
   }
   if (contains_any(said, {"Munge encode failed", "munged", "Invalid authentication credential",
                           "authentication: Socket communication error"})) {
-    return {ErrorCode::kUnavailable,
-            fmt::format("{} cannot prove who you are, because munge does not run on this host: {}; ask the "
-                        "administrator to start munged",
-                        program, last_line(said))};
+    return {ErrorCode::kUnavailable, fmt::format("{} cannot prove who you are, because munge does not run on this "
+                                                 "host: {}; ask the administrator to start munged",
+                                                 program, last_line(said))};
   }
   if (contains_any(said, {"Could not establish a configuration source", "Unable to establish configuration source"})) {
-    return {ErrorCode::kFailedPrecondition,
-            fmt::format("{} finds no configuration of Slurm (SLURM_CONF, /etc/slurm): this host belongs to no cluster; "
-                        "try it on a login node",
-                        program)};
+    return {ErrorCode::kFailedPrecondition, fmt::format("{} finds no configuration of Slurm (SLURM_CONF, /etc/slurm): "
+                                                        "this host belongs to no cluster; try it on a login node",
+                                                        program)};
   }
   if (contains_any(said, {"Slurm accounting storage is disabled"})) {
     return {ErrorCode::kFailedPrecondition,
@@ -79,10 +75,9 @@ Error failure_of(const std::string& program, const CommandOutput& output, std::c
   }
   if (contains_any(said, {"Unable to contact slurm controller", "Connection refused", "Zero Bytes were transmitted",
                           "Socket timed out"})) {
-    return {ErrorCode::kUnavailable,
-            fmt::format("{} cannot reach slurmctld: {}; running jobs continue, try again later (`scontrol ping` shows "
-                        "whether it is up)",
-                        program, last_line(said))};
+    return {ErrorCode::kUnavailable, fmt::format("{} cannot reach slurmctld: {}; running jobs continue, try again "
+                                                 "later (`scontrol ping` shows whether it is up)",
+                                                 program, last_line(said))};
   }
   return {ErrorCode::kFailedPrecondition, fmt::format("{} failed: {}", program, last_line(said))};
 }
@@ -129,6 +124,34 @@ std::optional<Version> installed_version(const Environment& environment) {
   const auto program = find_program("sbatch", environment);
   if (!program) return std::nullopt;
   return parse_version(ask({program->native(), "--version"}, environment));
+}
+
+std::string_view field_of(std::string_view line, std::string_view name) {
+  for (const auto word : words_of(line)) {
+    if (word.size() > name.size() && word.starts_with(name) && word[name.size()] == '=') {
+      return word.substr(name.size() + 1);
+    }
+  }
+  return {};
+}
+
+std::string_view setting_of(std::string_view config, std::string_view name) {
+  for (const auto line : lines_of(config)) {
+    const auto words = words_of(line);
+    if (words.size() >= 3 && words[0] == name && words[1] == "=") return words[2];
+  }
+  return {};
+}
+
+std::string without_sockets(std::string_view gres) {
+  std::string text;
+  int depth = 0;
+  for (const char c : gres) {
+    if (c == '(') ++depth;
+    if (depth == 0) text += c;
+    if (c == ')') --depth;
+  }
+  return text;
 }
 
 }  // namespace yoke::slurm

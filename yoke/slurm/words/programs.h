@@ -1,9 +1,11 @@
-// yoke/slurm/words/programs.h -- asks Slurm's own programs (squeue, scontrol, sacct, ...) under a deadline.
+// yoke/slurm/words/programs.h -- asks Slurm's own programs (squeue, scontrol, sacct, ...) under a deadline, and finds
+// values in what scontrol prints.
 #pragma once
 
 #include <chrono>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "yoke/base/command_output.h"
@@ -38,5 +40,14 @@ void check_controller(const Environment& environment, std::chrono::milliseconds 
 
 /// Returns the version of the Slurm that is installed here; nullopt if there is none.
 std::optional<Version> installed_version(const Environment& environment);
+
+/// The value of `name` in a line of NAME=VALUE words, as of `scontrol show node --oneliner`; empty if it has none.
+std::string_view field_of(std::string_view line, std::string_view name);
+
+/// The value of `name` in the lines "NAME   = VALUE" of `scontrol show config`; empty if there is none.
+std::string_view setting_of(std::string_view config, std::string_view name);
+
+/// "gpu:a100:4(S:0,2),nvme:1" without what is in parentheses, which may have commas.
+std::string without_sockets(std::string_view gres);
 
 }  // namespace yoke::slurm

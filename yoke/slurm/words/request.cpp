@@ -180,7 +180,7 @@ bool is_signal_value(std::string_view text) {
   if (low.starts_with("sig")) low = low.substr(3);
   static constexpr std::string_view kSignals[] = {"hup",  "int", "quit", "abrt", "kill", "alrm", "term", "usr1",
                                                   "usr2", "urg", "cont", "stop", "tstp", "ttin", "ttou"};
-  return std::find(std::begin(kSignals), std::end(kSignals), low) != std::end(kSignals);
+  return std::ranges::find(kSignals, low) != std::end(kSignals);
 }
 
 bool is_array_value(std::string_view text) {
@@ -207,9 +207,9 @@ bool is_array_value(std::string_view text) {
   return true;
 }
 
-Request::Request(const ParsedOptions& options) : options_(options), has_unknown_(options.has_unknown) {
+Request::Request(const ParsedOptions& options) : options_(options) {
   for (const auto& given : options.given) {
-    std::string name = given.spec->name;
+    std::string name(given.spec->name);
     if (name == "tasks-per-node") name = "ntasks-per-node";
     last_[name] = given;
   }
@@ -220,9 +220,16 @@ const GivenOption* Request::find(std::string_view name) const {
   return found == last_.end() ? nullptr : &found->second;
 }
 
-int64_t Request::line_of(std::string_view name) const {
-  const auto* given = find(name);
-  return given == nullptr ? 0 : given->line;
+bool Request::has_any(std::string_view names) const {
+  return std::ranges::any_of(words_of(names), [&](std::string_view name) { return has(name); });
+}
+
+int64_t Request::line_of(std::string_view names) const {
+  int64_t line = 0;
+  for (const auto name : words_of(names)) {
+    if (const auto* given = find(name)) line = std::max(line, given->line);
+  }
+  return line;
 }
 
 std::string Request::value(std::string_view name) const {
@@ -238,8 +245,6 @@ std::optional<int64_t> Request::nodes() const {
   const auto range = node_range();
   return range && range->min == range->max && range->min > 0 ? std::optional(range->min) : std::nullopt;
 }
-
-std::optional<int64_t> Request::ntasks_per_node() const { return count("ntasks-per-node"); }
 
 std::optional<int64_t> Request::gpus(std::string_view name) const {
   const auto text = value(name);
@@ -279,38 +284,34 @@ std::set<std::string> Request::gpu_types() const {
 }
 
 bool Request::asks_for_gpus() const {
-  if (has("gpus") || has("gpus-per-node") || has("gpus-per-task") || has("gpus-per-socket")) return true;
+  if (has_any("gpus gpus-per-node gpus-per-task gpus-per-socket")) return true;
   const auto* gres = find("gres");
   if (gres != nullptr && (!gres->is_known || gres->value.find("gpu") != std::string::npos)) return true;
   return value("tres-per-task").find("gpu") != std::string::npos;
 }
 
 bool Request::counts_tasks_by_cores() const {
-  return has("sockets-per-node") || has("cores-per-socket") || has("extra-node-info") || has("threads-per-core") ||
-         has("hint");
+  return has_any("sockets-per-node cores-per-socket extra-node-info threads-per-core hint");
 }
 
 Layout layout_of(const Request& job) {
   Layout layout{.nodes = job.nodes(),
                 .ntasks = job.count("ntasks"),
-                .ntasks_per_node = job.ntasks_per_node(),
+                .ntasks_per_node = job.count("ntasks-per-node"),
                 .cpus_per_task = job.count("cpus-per-task"),
                 .gpus_per_node = job.gpus_per_node()};
-  if (!job.has("nodes") && !job.has("ntasks") && !job.has("ntasks-per-node") && !job.has("ntasks-per-gpu") &&
-      !job.has("nodelist")) {
+  if (!job.has_any("nodes ntasks ntasks-per-node ntasks-per-gpu nodelist")) {
     layout.nodes = 1;
     layout.ntasks = 1;
   }
   if (!job.has("nodes") && layout.ntasks == 1) layout.nodes = 1;
   // --ntasks-per-node alone is one node; a number of GPUs or tasks of the whole job may need several.
-  if (!job.has("nodes") && !job.has("ntasks") && !job.has("nodelist") && !job.has("gpus") &&
-      !job.has("gpus-per-task") && !job.has("ntasks-per-gpu") && layout.ntasks_per_node) {
+  if (!job.has_any("nodes ntasks nodelist gpus gpus-per-task ntasks-per-gpu") && layout.ntasks_per_node) {
     layout.nodes = 1;
   }
-  if (!job.has("ntasks") && !job.has("ntasks-per-gpu") && !job.has("ntasks-per-socket") && layout.nodes) {
+  if (!job.has_any("ntasks ntasks-per-gpu ntasks-per-socket") && layout.nodes) {
     if (layout.ntasks_per_node) layout.ntasks = *layout.nodes * *layout.ntasks_per_node;
-    const bool is_one_each = !job.has("sockets-per-node") && !job.has("cores-per-socket") &&
-                             !job.has("extra-node-info") &&
+    const bool is_one_each = !job.has_any("sockets-per-node cores-per-socket extra-node-info") &&
                              (!job.has("threads-per-core") || job.value("threads-per-core") == "1");
     if (!job.has("ntasks-per-node") && is_one_each) layout.ntasks = layout.nodes;
   }
@@ -325,7 +326,7 @@ Layout layout_of(const Request& step, const Layout& job) {
   Layout layout = job;
   if (step.has_unknown()) return Layout{};
   if (step.has("nodes")) layout.nodes = step.nodes();
-  if (step.has("ntasks-per-node")) layout.ntasks_per_node = step.ntasks_per_node();
+  if (step.has("ntasks-per-node")) layout.ntasks_per_node = step.count("ntasks-per-node");
   if (step.has("ntasks")) {
     layout.ntasks = step.count("ntasks");
     if (!step.has("ntasks-per-node")) layout.ntasks_per_node = std::nullopt;

@@ -38,11 +38,11 @@ class Request {
   explicit Request(const ParsedOptions& options);
 
   bool has(std::string_view name) const { return last_.contains(std::string(name)); }
+  bool has_any(std::string_view names) const;  ///< Of the words of `names`.
   /// Null if the option is not given.
   const GivenOption* find(std::string_view name) const;
-  int64_t line_of(std::string_view name) const;
-  /// The line of the later one of two options.
-  int64_t line_of(std::string_view a, std::string_view b) const { return std::max(line_of(a), line_of(b)); }
+  /// The line of the last one of the words of `names`.
+  int64_t line_of(std::string_view names) const;
   /// The value if it is known; otherwise empty.
   std::string value(std::string_view name) const;
   /// The number if it is given and known.
@@ -50,7 +50,6 @@ class Request {
   std::optional<NodeRange> node_range() const;
   /// The number of nodes, if it is fixed.
   std::optional<int64_t> nodes() const;
-  std::optional<int64_t> ntasks_per_node() const;
   std::optional<int64_t> gpus(std::string_view name) const;    ///< Of --gpus, --gpus-per-node, ...
   std::optional<int64_t> gpus_per_node() const;                ///< By --gpus-per-node or --gres.
   std::map<std::string, int64_t> typed_gpus_per_node() const;  ///< Those that are asked for by type, as above.
@@ -60,20 +59,18 @@ class Request {
   /// Whether an option of sockets, cores or threads makes sbatch count the tasks of --nodes: --threads-per-core,
   /// --hint.
   bool counts_tasks_by_cores() const;
-  bool has_memory() const { return has("mem") || has("mem-per-cpu") || has("mem-per-gpu"); }
-  bool has_unknown() const { return has_unknown_; }
+  bool has_unknown() const { return options_.has_unknown; }
 
   const ParsedOptions& options() const { return options_; }
 
  private:
   ParsedOptions options_;
   std::map<std::string, GivenOption> last_;
-  bool has_unknown_ = false;
 };
 
 /// What is known about the tasks of a job, or of a step within a job.
 struct Layout {
-  std::optional<int64_t> nodes, ntasks, ntasks_per_node, cpus_per_task, gpus_per_node;
+  std::optional<int64_t> nodes = {}, ntasks = {}, ntasks_per_node = {}, cpus_per_task = {}, gpus_per_node = {};
 };
 Layout layout_of(const Request& job);
 Layout layout_of(const Request& step, const Layout& job);

@@ -49,7 +49,7 @@ class TimeReader {
     return true;
   }
   bool takes_any(std::initializer_list<std::string_view> words) {
-    return std::any_of(words.begin(), words.end(), [&](std::string_view word) { return takes(word); });
+    return std::ranges::any_of(words, [&](std::string_view word) { return takes(word); });
   }
 
   /// A number of `least` to `most` digits within [low, high].

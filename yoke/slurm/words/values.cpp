@@ -15,19 +15,16 @@ namespace {
 using Words = std::initializer_list<std::string_view>;
 
 bool is_number(std::string_view text) {
-  return !text.empty() && text.size() <= 18 && std::all_of(text.begin(), text.end(), is_digit);
+  return !text.empty() && text.size() <= 18 && std::ranges::all_of(text, is_digit);
 }
 
 int64_t number_of(std::string_view text) { return is_number(text) ? std::stoll(std::string(text)) : -1; }
 
-bool is_one_of(std::string_view text, Words words) {
-  return std::find(words.begin(), words.end(), lower_case(text)) != words.end();
-}
+bool is_one_of(std::string_view text, Words words) { return std::ranges::find(words, lower_case(text)) != words.end(); }
 
 bool are_all_of(std::string_view text, char separator, Words words) {
   const auto parts = split(text, separator);
-  return !parts.empty() &&
-         std::all_of(parts.begin(), parts.end(), [&](std::string_view part) { return is_one_of(part, words); });
+  return !parts.empty() && std::ranges::all_of(parts, [&](std::string_view part) { return is_one_of(part, words); });
 }
 
 bool consists_of(std::string_view text, std::string_view characters) {
@@ -37,7 +34,7 @@ bool consists_of(std::string_view text, std::string_view characters) {
 /// "1-3,7" between brackets.
 bool is_range_list(std::string_view text) {
   const auto parts = split(text, ',');
-  return !parts.empty() && std::all_of(parts.begin(), parts.end(), [](std::string_view part) {
+  return !parts.empty() && std::ranges::all_of(parts, [](std::string_view part) {
     const auto dash = part.find('-');
     if (part.empty() || dash == 0 || dash + 1 == part.size()) return false;
     if (dash == part.npos) return true;
@@ -72,7 +69,7 @@ bool is_gpu_frequency(std::string_view text) {
 
 bool is_gpu_freq_value(std::string_view text) {
   const auto parts = split(text, ',');
-  return !parts.empty() && std::all_of(parts.begin(), parts.end(), [](std::string_view part) {
+  return !parts.empty() && std::ranges::all_of(parts, [](std::string_view part) {
     if (part.starts_with("memory=")) part.remove_prefix(7);
     return part == "verbose" || is_gpu_frequency(part);
   });
@@ -80,7 +77,7 @@ bool is_gpu_freq_value(std::string_view text) {
 
 bool is_acctg_freq_value(std::string_view text) {
   const auto parts = split(text, ',');
-  return !parts.empty() && std::all_of(parts.begin(), parts.end(), [](std::string_view part) {
+  return !parts.empty() && std::ranges::all_of(parts, [](std::string_view part) {
     const auto equals = part.find('=');
     if (equals == part.npos) return is_number(part);
     return is_one_of(part.substr(0, equals), {"task", "energy", "network", "filesystem"}) &&
@@ -96,14 +93,13 @@ bool is_gres_value(std::string_view text) {
   for (const auto part : parts) {
     const auto fields = split(part.substr(0, part.find('(')), ':');
     if (part.empty() || fields.size() > 4 || (fields.size() == 4 && fields[0] != "gres")) return false;
-    if (std::any_of(fields.begin(), fields.end(), [](std::string_view field) { return field.empty(); })) return false;
+    if (std::ranges::any_of(fields, [](std::string_view field) { return field.empty(); })) return false;
     const bool is_type = fields.size() == 3 || (fields.size() == 2 && !is_digit(fields[1][0]));
     if (is_type && fields[0] != "gres") typed.insert(fields[0]);
     if (fields.size() == 1 || (fields.size() == 2 && is_number(fields[1]))) untyped.insert(fields[0]);
   }
-  if (std::any_of(typed.begin(), typed.end(), [&](std::string_view name) { return untyped.contains(name); }))
-    return false;
-  return std::all_of(parts.begin(), parts.end(), [](std::string_view part) {
+  if (std::ranges::any_of(typed, [&](std::string_view name) { return untyped.contains(name); })) return false;
+  return std::ranges::all_of(parts, [](std::string_view part) {
     const auto fields = split(part.substr(0, part.find('(')), ':');
     if (fields.size() < 2 || !consists_of(fields.back().substr(0, 1), "-0123456789")) {
       return fields.size() < 3 || !is_number(fields[fields.size() - 2]);
@@ -114,7 +110,7 @@ bool is_gres_value(std::string_view text) {
 
 bool is_sockets_value(std::string_view text) {
   const auto parts = split(text, ':');
-  return !parts.empty() && std::all_of(parts.begin(), parts.end(), [](std::string_view part) {
+  return !parts.empty() && std::ranges::all_of(parts, [](std::string_view part) {
     return part == "*" || (!part.empty() && consists_of(part, "0123456789-"));
   });
 }
@@ -154,7 +150,7 @@ bool is_mail_type(std::string_view text) {
 
 bool is_any_mail_type(std::string_view text) {
   const auto parts = split(text, ',');
-  return std::any_of(parts.begin(), parts.end(), is_mail_type);
+  return std::ranges::any_of(parts, is_mail_type);
 }
 
 bool is_any_profile(std::string_view text) {
@@ -195,66 +191,36 @@ bool is_priority(std::string_view text) {
   return !is_number(text) || number_of(text) < 4294967294;
 }
 
+/// What several options take.
 struct Form {
-  std::string_view option;
+  std::string_view options;
   bool (*takes)(std::string_view value);
   const char* advice;
 };
 
-constexpr const char* kCount = "it takes a whole number above 0";
-constexpr const char* kWhole = "it takes a whole number";
-constexpr const char* kTime =
-    "times are minutes, MM:SS, HH:MM:SS, DAYS-HH, DAYS-HH:MM or DAYS-HH:MM:SS, without letters";
-constexpr const char* kMemory = "memory is a whole number with K, M, G or T; M unless given";
-constexpr const char* kGpus = "it takes a number or TYPE:NUMBER, such as 4 or a100:4";
-constexpr const char* kMoment =
-    "it takes HH:MM, YYYY-MM-DD[THH:MM], MM/DD/YY, today, tomorrow, noon, midnight, or now+COUNT with seconds, "
-    "minutes, hours, days or weeks";
-constexpr const char* kHosts = "brackets hold numbers and ranges, as in n[1-3,7], and are closed";
-
 // The forms of 22.05.8 were tried with the programs; those of 26.05.3 are from src/common/slurm_opt.c and proc_args.c.
 constexpr Form kForms[] = {
-    {"ntasks", is_positive, kCount},
-    {"cpus-per-task", is_positive, kCount},
-    {"ntasks-per-node", is_positive, kCount},
-    {"tasks-per-node", is_positive, kCount},
-    {"ntasks-per-core", is_positive, kCount},
-    {"ntasks-per-socket", is_positive, kCount},
-    {"ntasks-per-gpu", is_positive, kCount},
-    {"ntasks-per-tres", is_positive, kCount},
-    {"cpus-per-gpu", is_positive, kCount},
-    {"threads-per-core", is_positive, kCount},
-    {"cores-per-socket", is_positive, kCount},
-    {"sockets-per-node", is_positive, kCount},
-    {"mincpus", is_positive, kCount},
-    {"thread-spec", is_positive, kCount},
-    {"threads", is_positive, kCount},
-    {"core-spec", is_number, kWhole},
-    {"kill-on-bad-exit", is_number, kWhole},
-    {"wait", is_number, "it takes a number of seconds"},
+    {"ntasks cpus-per-task ntasks-per-node tasks-per-node ntasks-per-core ntasks-per-socket ntasks-per-gpu "
+     "ntasks-per-tres cpus-per-gpu threads-per-core cores-per-socket sockets-per-node mincpus thread-spec threads",
+     is_positive, "it takes a whole number above 0"},
+    {"core-spec kill-on-bad-exit", is_number, "it takes a whole number"},
+    {"wait immediate", is_number, "it takes a number of seconds"},
     {"relative", is_number, "it takes the number of a node of the job, from 0"},
-    {"immediate", is_number, "it takes a number of seconds"},
     {"resv-ports", is_number, "it takes a number of ports, or no value"},
-    {"het-group", is_component_list, "it takes the numbers of components, from 0, such as 0 or 0,1"},
-    {"pack-group", is_component_list, "it takes the numbers of components, from 0, such as 0 or 0,1"},
+    {"het-group pack-group", is_component_list, "it takes the numbers of components, from 0, such as 0 or 0,1"},
     {"jobid", begins_with_number, "it takes the number of a job"},
     {"nodes", is_nodes_value, "it takes a number, such as 2, or a range, such as 2-4, the smaller number first"},
-    {"time", is_minutes, kTime},
-    {"time-min", is_minutes, kTime},
-    {"delay-boot", is_minutes, kTime},
-    {"mem", is_memory, kMemory},
-    {"mem-per-cpu", is_memory, kMemory},
-    {"mem-per-gpu", is_memory, kMemory},
-    {"tmp", is_memory, kMemory},
+    {"time time-min delay-boot", is_minutes,
+     "times are minutes, MM:SS, HH:MM:SS, DAYS-HH, DAYS-HH:MM or DAYS-HH:MM:SS, without letters"},
+    {"mem mem-per-cpu mem-per-gpu tmp", is_memory, "memory is a whole number with K, M, G or T; M unless given"},
     {"signal", is_signal_value, "it takes [B:]SIGNAL[@SECONDS], such as B:USR1@120, with at most 65535 seconds"},
     {"array", is_array_value, "it takes numbers and ranges, such as 0-9, 1-9:2 or 0-99%4"},
-    {"gpus", is_gpus, kGpus},
-    {"gpus-per-node", is_gpus, kGpus},
-    {"gpus-per-task", is_gpus, kGpus},
-    {"gpus-per-socket", is_gpus, kGpus},
+    {"gpus gpus-per-node gpus-per-task gpus-per-socket", is_gpus,
+     "it takes a number or TYPE:NUMBER, such as 4 or a100:4"},
     {"gres", is_gres_value, "it takes NAME:NUMBER or NAME:TYPE:NUMBER, such as gpu:4 or gpu:a100:4"},
-    {"begin", is_time_value, kMoment},
-    {"deadline", is_time_value, kMoment},
+    {"begin deadline", is_time_value,
+     "it takes HH:MM, YYYY-MM-DD[THH:MM], MM/DD/YY, today, tomorrow, noon, midnight, or now+COUNT with seconds, "
+     "minutes, hours, days or weeks"},
     {"mail-type", is_any_mail_type,
      "it takes NONE, ALL, BEGIN, END, FAIL, REQUEUE, INVALID_DEPEND, STAGE_OUT, ARRAY_TASKS, or TIME_LIMIT and "
      "TIME_LIMIT_90, _80 and _50"},
@@ -264,14 +230,12 @@ constexpr Form kForms[] = {
     {"distribution", is_distribution_value,
      "it takes block, cyclic, arbitrary or plane=NUMBER for nodes, such as block:cyclic"},
     {"gres-flags", is_gres_flags, "it takes enforce-binding or disable-binding; srun also allow-task-sharing"},
-    {"nodelist", is_host_list, kHosts},
-    {"exclude", is_host_list, kHosts},
+    {"nodelist exclude", is_host_list, "brackets hold numbers and ranges, as in n[1-3,7], and are closed"},
     {"open-mode", is_open_mode, "it takes append or truncate"},
     {"profile", is_any_profile, "it takes none, all, energy, task, lustre or network"},
     {"cpu-freq", is_cpu_freq_value,
      "it takes kHz, low, medium, highm1 or high, a range of them, or a governor such as performance"},
-    {"wait-all-nodes", is_zero_or_one, "it takes 0 or 1"},
-    {"oom-kill-step", is_zero_or_one, "it takes 0 or 1"},
+    {"wait-all-nodes oom-kill-step", is_zero_or_one, "it takes 0 or 1"},
     {"mem-bind", is_mem_bind_value, "it takes local, none, rank, map_mem:LIST or mask_mem:LIST"},
     {"gpu-freq", is_gpu_freq_value, "it takes low, medium, high, highm1 or MHz, and memory= with one of them"},
     {"exclusive", is_exclusive_value, "it takes no value, or user, mcs or (since 24.11) topo"},
@@ -325,9 +289,9 @@ std::string ignored_part(std::string_view option, std::string_view value) {
 
 bool is_dependency_value(std::string_view text) {
   std::string parts(text);
-  std::replace(parts.begin(), parts.end(), '?', ',');
+  std::ranges::replace(parts, '?', ',');
   const auto all = split(parts, ',');
-  return !all.empty() && std::all_of(all.begin(), all.end(), [](std::string_view part) {
+  return !all.empty() && std::ranges::all_of(all, [](std::string_view part) {
     if (is_digit(part.empty() ? '\0' : part[0])) return true;  // an old form, and a further job
     const auto low = lower_case(part);
     if (low.starts_with("singleton")) return true;
@@ -422,15 +386,14 @@ bool is_gpu_bind_value(std::string_view text) {
 }
 
 bool takes_empty(std::string_view option) {
-  static const std::set<std::string_view> kRefused = {"batch",    "clusters",  "cluster",     "distribution",
-                                                      "gpu-bind", "partition", "export-file", "bbf",
-                                                      "nodefile", "uid",       "gid"};
-  static const std::set<std::string_view> kTaken = {"array", "dependency",    "exclude",       "exclusive",
-                                                    "gpus",  "gpus-per-node", "gpus-per-task", "gpus-per-socket",
-                                                    "nice",  "nodelist",      "priority",      "propagate"};
-  if (kRefused.contains(option)) return false;
-  if (kTaken.contains(option)) return true;
-  return std::none_of(std::begin(kForms), std::end(kForms), [&](const Form& form) { return form.option == option; });
+  constexpr std::string_view kRefused =
+      "batch clusters cluster distribution gpu-bind partition export-file bbf nodefile uid gid";
+  constexpr std::string_view kTaken =
+      "array dependency exclude exclusive gpus gpus-per-node gpus-per-task gpus-per-socket nice nodelist priority "
+      "propagate";
+  if (has_word(kRefused, option)) return false;
+  if (has_word(kTaken, option)) return true;
+  return std::ranges::none_of(kForms, [&](const Form& form) { return has_word(form.options, option); });
 }
 
 std::string with_named_spaces(std::string text) {
@@ -444,7 +407,7 @@ std::string with_named_spaces(std::string text) {
 std::optional<ValueProblem> problem_of_value(std::string_view option, std::string_view value, bool is_step) {
   if (option == "dependency" && is_step) return std::nullopt;
   for (const auto& form : kForms) {
-    if (form.option == option && !form.takes(value)) return ValueProblem{form.advice, true};
+    if (has_word(form.options, option) && !form.takes(value)) return ValueProblem{form.advice, true};
   }
   auto ignored = ignored_part(option, value);
   if (ignored.empty()) return std::nullopt;

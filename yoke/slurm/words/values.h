@@ -13,14 +13,14 @@ struct ValueProblem {
   bool is_refused = true;  ///< Otherwise the program takes the value, and ignores it or a part of it.
 };
 
-/// nullopt: the programs take the value, or it is not known whether they do. A word that some version from 22.05 to
-/// 26.05 knows is taken. `is_step`: of an srun within a job, which ignores some options.
-/// REQUIRES: `value` is not empty; see takes_empty().
 /// U+00A0 in UTF-8, which looks like a space, and which neither sbatch nor a shell takes for one.
 constexpr std::string_view kNoBreakSpace = "\xc2\xa0";
 /// With "<no-break space>" for each of them.
 std::string with_named_spaces(std::string text);
 
+/// nullopt: the programs take the value, or it is not known whether they do. A word that some version from 22.05 to
+/// 26.05 knows is taken. `is_step`: of an srun within a job, which ignores some options.
+/// REQUIRES: `value` is not empty; see takes_empty().
 std::optional<ValueProblem> problem_of_value(std::string_view option, std::string_view value, bool is_step);
 
 /// Whether the programs take the option with an empty value.

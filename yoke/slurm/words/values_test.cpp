@@ -7,6 +7,8 @@
 #include <utility>
 #include <vector>
 
+#include "yoke/slurm/words/options.h"
+
 namespace yoke::slurm::check {
 namespace {
 
@@ -153,6 +155,13 @@ TEST(SlurmCheckValues, TakesWhatTheProgramsTake) {
     for (const auto& value : values) EXPECT_FALSE(problem_of_value(option, value, false)) << option << " " << value;
   }
   EXPECT_FALSE(problem_of_value("dependency", "afterokk:1", true));  // srun in a job does not look at it
+}
+
+TEST(SlurmCheckValues, FindsWholeWordsAlone) {
+  EXPECT_TRUE(has_word("mem mem-per-cpu", "mem"));
+  EXPECT_TRUE(has_word("mem mem-per-cpu", "mem-per-cpu"));
+  for (const auto* word : {"", "me", "per", "mem mem-per-cpu", "cpu"})
+    EXPECT_FALSE(has_word("mem mem-per-cpu", word)) << word;
 }
 
 TEST(SlurmCheckValues, TellsWhatIsIgnored) {
