@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/profile/json_cursor.h"
 
@@ -18,10 +19,6 @@ std::string_view without_quotes(std::string_view value) {
   return value.size() >= 2 && value.front() == '"' ? value.substr(1, value.size() - 2) : value;
 }
 
-bool has_any_of(std::string_view text, std::initializer_list<std::string_view> parts) {
-  return std::ranges::any_of(parts, [&](std::string_view part) { return text.find(part) != text.npos; });
-}
-
 /// The number of elements of the first shape in "[[64, 10], ...]"; 1 of a scalar, "[[]]"; 0 if there is none.
 int64_t num_elements(std::string_view shapes) {
   JsonCursor cursor(shapes);
@@ -29,7 +26,7 @@ int64_t num_elements(std::string_view shapes) {
   int64_t product = 1;
   while (!cursor.take(']')) {
     const auto text = cursor.value();
-    const auto size = text ? parse_integer(*text) : std::nullopt;
+    const auto size = text ? parse_int(*text) : std::nullopt;
     if (!size || *size < 0 || (*size > 0 && product > (int64_t{1} << 36) / *size)) return 0;
     product *= *size;
     cursor.take(',');
@@ -137,9 +134,10 @@ class EventCollector {
     JsonCursor cursor(args);
     cursor.object([&](std::string_view key) {
       const auto value = cursor.value();
+      const auto has = [&](std::string_view part) { return value->find(part) != value->npos; };
       if (value && key == "Input Dims") gradient.num_elements = num_elements(*value);
-      if (value && key == "Input type" && has_any_of(*value, {"Half", "BFloat16"})) gradient.element_bytes = 2;
-      if (value && key == "Input type" && has_any_of(*value, {"double"})) gradient.element_bytes = 8;
+      if (value && key == "Input type" && (has("Half") || has("BFloat16"))) gradient.element_bytes = 2;
+      if (value && key == "Input type" && has("double")) gradient.element_bytes = 8;
       return value.has_value();
     });
     if (gradient.num_elements > 0) trace_.gradients.push_back(gradient);
@@ -230,7 +228,7 @@ class Reader {
     cursor.object([&](std::string_view key) {
       const auto value = cursor.value();
       for (const auto& number : numbers) {
-        if (value && number.member == member && number.key == key) number.value = parse_integer(*value);
+        if (value && number.member == member && number.key == key) number.value = parse_int(*value);
       }
       return value.has_value();
     });
