@@ -24,13 +24,6 @@ Processes read_chain(const std::set<int64_t>& parents, const std::filesystem::pa
   return known;
 }
 
-void add_parents(const device::Device& device, std::set<int64_t>& parents) {
-  for (const auto& process : device.processes) {
-    if (process.info.parent_pid) parents.insert(*process.info.parent_pid);
-  }
-  for (const auto& instance : device.instances) add_parents(instance, parents);
-}
-
 }  // namespace
 
 AncestorReader::AncestorReader(const std::filesystem::path& proc)
@@ -48,7 +41,11 @@ AncestorReader::AncestorReader(const std::filesystem::path& proc)
 Processes AncestorReader::read(const device::Snapshot& snapshot, std::chrono::milliseconds limit) {
   if (!worker_.is_busy()) {
     std::set<int64_t> parents;
-    for (const auto& device : snapshot.devices) add_parents(device, parents);
+    device::for_each_device(snapshot, [&](const device::Device& device, const auto&) {
+      for (const auto& process : device.processes) {
+        if (process.info.parent_pid) parents.insert(*process.info.parent_pid);
+      }
+    });
     {
       const std::lock_guard lock(exchange_->mutex);
       exchange_->parents = std::move(parents);

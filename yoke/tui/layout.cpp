@@ -1,7 +1,5 @@
 #include "yoke/tui/layout.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 namespace yoke::tui {
@@ -41,9 +39,7 @@ std::vector<Group> groups_of(const device::Snapshot& snapshot, bool is_cpu) {
     if ((device.vendor == Vendor::kCpu) != is_cpu) continue;
     auto& lines = groups.emplace_back().lines;
     lines.push_back({&device, id_of(device)});
-    for (const auto& instance : device.instances) {
-      lines.push_back({&instance, fmt::format("{}:{}", device.index, instance.index)});
-    }
+    for (const auto& instance : device.instances) lines.push_back({&instance, id_of(device, instance)});
   }
   return groups;
 }

@@ -158,11 +158,7 @@ std::string plain_page(Model model) {
   model.is_compact = true;
   model.is_plain = true;
   int64_t num_lines = static_cast<int64_t>(process_list(model).rows.size());
-  if (model.sample) {
-    for (const auto& device : model.sample->snapshot.devices) {
-      num_lines += 1 + static_cast<int64_t>(device.instances.size());
-    }
-  }
+  if (model.sample) device::for_each_device(model.sample->snapshot, [&](const auto&, const auto&) { ++num_lines; });
   constexpr int64_t kAround = 20;  // the number of lines for title and headings, and of rows reserved for processes
   model.size.height = num_lines + kAround;
   auto text = view(model).to_text();

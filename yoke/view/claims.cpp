@@ -30,17 +30,13 @@ struct KnownDevice {
 std::map<std::string, KnownDevice> known_devices(const device::Snapshot& snapshot) {
   std::map<std::string, KnownDevice> devices;
   const auto candidates = claim::candidates_of(snapshot, {});
-  const auto add = [&](const device::Device& device, const std::string& id) {
+  device::for_each_device(snapshot, [&](const device::Device& device, const std::string& id) {
     for (const auto& candidate : candidates) {
       if (candidate.id != id || candidate.key.empty()) continue;
       devices[claim::key_in_name(candidate.key)] = {id, device.facts.uuid.empty() ? candidate.key : device.facts.uuid,
                                                     claim::is_used(device)};
     }
-  };
-  for (const auto& device : snapshot.devices) {
-    add(device, id_of(device));
-    for (const auto& instance : device.instances) add(instance, fmt::format("{}:{}", device.index, instance.index));
-  }
+  });
   return devices;
 }
 
@@ -235,7 +231,7 @@ void add_claims(Json& json, const std::vector<device::Choice>& choices, const st
     auto& entry = json["devices"][i];
     add(entry, choices[i].id());
     for (size_t k = 0; k < device.instances.size(); ++k) {
-      add(entry["instances"][k], device::Choice{&device.instances[k], &device, ""}.id());
+      add(entry["instances"][k], id_of(device, device.instances[k]));
     }
   }
 }

@@ -201,7 +201,7 @@ std::string device_page(const device::Device& device, const std::string& id, con
   add_processes(page, device);
   std::string text = page.take();
   for (const auto& instance : device.instances) {
-    text += '\n' + device_page(instance, fmt::format("{}:{}", device.index, instance.index), claims);
+    text += '\n' + device_page(instance, id_of(device, instance), claims);
   }
   return text;
 }

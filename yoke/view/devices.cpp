@@ -29,14 +29,8 @@ void for_each(const std::vector<device::Choice>& choices,
               const std::function<void(const Device&, const std::string&)>& visit) {
   for (const auto& choice : choices) {
     visit(*choice.device, choice.id());
-    for (const auto& instance : choice.device->instances) {
-      visit(instance, device::Choice{&instance, choice.device, ""}.id());
-    }
+    for (const auto& instance : choice.device->instances) visit(instance, id_of(*choice.device, instance));
   }
-}
-
-void for_each(const device::Snapshot& snapshot, const std::function<void(const Device&, const std::string&)>& visit) {
-  for_each(device::DeviceSelection().resolve(snapshot), visit);
 }
 
 std::string user_list(const Device& device) { return fmt::format("{}", fmt::join(users_of(device), ", ")); }
@@ -54,7 +48,7 @@ Table device_table(const device::Snapshot& snapshot, const ClaimLabels& claims) 
                           {.title = "power", .align = Align::kRight, .drop_order = 1},
                           {.title = "users", .shrinks_to = 5, .shrinks_late = true}}};
   if (!claims.empty()) table.columns.push_back({.title = "claim", .shrinks_to = 5, .shrinks_late = true});
-  for_each(snapshot, [&](const Device& device, const std::string& id) {
+  device::for_each_device(snapshot, [&](const Device& device, const std::string& id) {
     const auto& readings = device.readings;
     table.rows.push_back({id, full_name(device), std::string(name(device.state)),
                           percent_text(readings.utilization_percent), memory(readings),
@@ -128,7 +122,7 @@ Table device_list(const std::vector<device::Choice>& choices) {
 
 std::vector<std::string> device_notes(const device::Snapshot& snapshot) {
   std::vector<std::string> notes;
-  for_each(snapshot, [&](const Device& device, const std::string& id) {
+  device::for_each_device(snapshot, [&](const Device& device, const std::string& id) {
     if (!device.reason.empty()) notes.push_back(fmt::format("device {}: {}", id, printable(device.reason)));
   });
   if (const auto missing = find_missing_gpu(snapshot)) {

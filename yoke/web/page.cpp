@@ -206,7 +206,7 @@ std::string instance_lines(const Device& device, const std::multimap<std::string
                            Time now) {
   std::string html;
   for (const auto& instance : device.instances) {
-    const auto id = fmt::format("{}:{}", device.index, instance.index);
+    const auto id = id_of(device, instance);
     html += fmt::format("<p class=\"facts\"><b>{}</b> {}: {}</p>\n", html_text(id),
                         html_text(view::full_name(instance)), html_text(name(instance.state)));
     html += meters(instance) + people(instance, id, claims, are_claims_used, now);
@@ -251,15 +251,11 @@ struct Counts {
 
 Counts count(const Machine& state, const std::multimap<std::string, Json>& claims) {
   Counts counts;
-  const auto add = [&](const Device& device, const std::string& id) {
+  device::for_each_device(state.snapshot, [&](const Device& device, const std::string& id) {
+    if (device.vendor == device::Vendor::kCpu || !device.instances.empty()) return;
     ++counts.num_gpus;
     ++counts.devices[standing_of(device, claims.contains(id))];
-  };
-  for (const auto& device : state.snapshot.devices) {
-    if (device.vendor == device::Vendor::kCpu) continue;
-    if (device.instances.empty()) add(device, id_of(device));
-    for (const auto& instance : device.instances) add(instance, fmt::format("{}:{}", device.index, instance.index));
-  }
+  });
   counts.num_waiting = static_cast<int64_t>(list_member(state.claims, "queue").size());
   return counts;
 }

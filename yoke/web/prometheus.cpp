@@ -62,13 +62,9 @@ std::string more_label(std::string_view name, std::string_view text, size_t max_
 
 std::vector<Unit> units_of(const Snapshot& snapshot) {
   std::vector<Unit> units;
-  const auto add = [&](const Device& device, const std::string& id) {
+  device::for_each_device(snapshot, [&](const Device& device, const std::string& id) {
     units.push_back({device, label("device", id) + more_label("uuid", device.facts.uuid)});
-  };
-  for (const auto& device : snapshot.devices) {
-    add(device, id_of(device));
-    for (const auto& instance : device.instances) add(instance, fmt::format("{}:{}", id_of(device), instance.index));
-  }
+  });
   return units;
 }
 
