@@ -17,7 +17,6 @@ namespace yoke::view {
 namespace {
 
 using claim::Time;
-using UserName = std::function<std::string(int64_t)>;
 
 constexpr std::chrono::seconds kShortIdle(60);  // two looks; an idle time below that is not worth a word
 
