@@ -58,9 +58,8 @@ Measurement judge(const Probe& probe, const Observation& seen, const RunLimits& 
   } else if (seen.is_without_progress) {
     fail(Outcome::kFailed, fmt::format("no step ended for {:g} s (--timeout)", limits.timeout_s));
   } else if (!seen.pace) {
-    fail(Outcome::kFailed,
-         fmt::format("the program ended after {} step{}, which are too few to measure; let it train longer",
-                     seen.num_steps, seen.num_steps == 1 ? "" : "s"));
+    fail(Outcome::kFailed, fmt::format("the program ended after {}, which are too few to measure; let it train longer",
+                                       counted(seen.num_steps, "step")));
   }
   return run;
 }

@@ -98,10 +98,6 @@ std::vector<std::string> labels_beside(const LinkMatrix& matrix, int64_t numa_no
   return labels;
 }
 
-std::string count_of(int64_t count, std::string_view one, std::string_view many) {
-  return fmt::format("{} {}", count, count == 1 ? one : many);
-}
-
 Json known_text(const std::string& text) { return text.empty() ? Json(nullptr) : Json(printable(text)); }
 
 template <typename T>
@@ -124,10 +120,9 @@ std::string machine_line(const Topology& topology) {
   if (topology.num_cpus == 0) return {};
   const auto& packages = topology.packages;
   const auto model = packages.empty() || packages.front().name.empty() ? "Machine" : printable(packages.front().name);
-  auto text =
-      fmt::format("{}: {}, {}, {}, {}", model, count_of(static_cast<int64_t>(packages.size()), "package", "packages"),
-                  count_of(static_cast<int64_t>(topology.numa_nodes.size()), "NUMA node", "NUMA nodes"),
-                  count_of(topology.num_cores, "core", "cores"), count_of(topology.num_cpus, "CPU", "CPUs"));
+  auto text = fmt::format("{}: {}, {}, {}, {}", model, counted(std::ssize(packages), "package"),
+                          counted(std::ssize(topology.numa_nodes), "NUMA node"), counted(topology.num_cores, "core"),
+                          counted(topology.num_cpus, "CPU"));
   if (!topology.caches.empty()) {
     const auto& cache = topology.caches.front();
     text += fmt::format(", L{} {} x {}", cache.level, cache.count, format_bytes(cache.size_bytes));
