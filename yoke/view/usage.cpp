@@ -58,26 +58,27 @@ Table table_of(const UsageReport& report) {
 
 }  // namespace
 
+std::optional<double> mean_of(std::span<const device::UsageBin> bins, std::optional<double> device::UsageBin::*value) {
+  double total = 0;
+  int64_t count = 0;
+  for (const auto& bin : bins) {
+    if (!(bin.*value)) continue;
+    total += *(bin.*value);
+    ++count;
+  }
+  return count > 0 ? std::optional(total / static_cast<double>(count)) : std::nullopt;
+}
+
 std::string sparkline(const std::vector<device::UsageBin>& timeline, int64_t width) {
   static constexpr std::array kHeights = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   const auto num_bins = static_cast<int64_t>(timeline.size());
   const auto columns = std::min(width, num_bins);
   std::string line;
   for (int64_t column = 0; column < columns; ++column) {
-    double total = 0;
-    int64_t count = 0;
-    for (auto i = column * num_bins / columns; i < (column + 1) * num_bins / columns; ++i) {
-      if (const auto& value = timeline[static_cast<size_t>(i)].utilization_percent) {
-        total += *value;
-        ++count;
-      }
-    }
-    if (count == 0) {
-      line += ' ';
-      continue;
-    }
-    const auto height = static_cast<size_t>(std::clamp(total / static_cast<double>(count) / 12.5, 0.0, 7.0));
-    line += kHeights[height];
+    const auto first = static_cast<size_t>(column * num_bins / columns);
+    const auto last = static_cast<size_t>((column + 1) * num_bins / columns);
+    const auto mean = mean_of({timeline.data() + first, last - first}, &device::UsageBin::utilization_percent);
+    line += mean ? kHeights[static_cast<size_t>(std::clamp(*mean / 12.5, 0.0, 7.0))] : " ";
   }
   return line;
 }
