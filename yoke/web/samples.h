@@ -1,21 +1,31 @@
-// yoke/web/samples.h -- takes one sample for all requests that are waiting.
+// yoke/web/samples.h -- what the server has, by path, and one sample of the machine for all requests that are waiting.
 #pragma once
 
 #include <array>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "yoke/web/page.h"
-#include "yoke/web/resources.h"
 
 namespace yoke::web {
+
+struct Resource {
+  std::string_view path, type;
+  std::string (*make)(const Machine&, const History&);  ///< Pure.
+};
+extern const std::array<Resource, 7> kResources;
+
+/// The position in kResources; nullopt if there is no such path.
+std::optional<size_t> find_resource(std::string_view path);
 
 /// The state of the machine and the texts made from it. Each text is made when it is first used, and all responses
 /// share it.
