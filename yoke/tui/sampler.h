@@ -1,6 +1,7 @@
 // yoke/tui/sampler.h -- takes samples on its own thread, so that keys never wait for a device.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
@@ -8,12 +9,12 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "yoke/base/file.h"
 #include "yoke/device/source.h"
-#include "yoke/tui/ancestors.h"
 #include "yoke/tui/model.h"
 
 namespace yoke::tui {
@@ -66,6 +67,14 @@ class Sampler {
   std::optional<std::string> failure_;
   std::thread thread_;  ///< The last member, because it uses all other members.
 };
+
+/// Reads the files below `sysroot`.
+Host read_host(const std::filesystem::path& sysroot);
+
+// The pure parts of read_host().
+std::optional<std::array<double, 3>> parse_loadavg(std::string_view text);
+/// Parses the swap sizes in /proc/meminfo.
+Host parse_meminfo(std::string_view text);
 
 /// Takes one sample at once.
 Sample take_sample(device::Source& source, const SamplerOptions& options, const WantOfPage& want);
