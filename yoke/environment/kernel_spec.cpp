@@ -1,8 +1,5 @@
 #include "yoke/environment/kernel_spec.h"
 
-#include <fmt/format.h>
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <iterator>
 #include <regex>
@@ -51,15 +48,6 @@ std::string text_of(const Json& json, const char* key) {
 }
 
 fs::path spec_file(const fs::path& folder) { return folder / "kernel.json"; }
-
-/// While this object exists, new files can be read by this user alone.
-struct PrivateFiles {
-  mode_t before = umask(077);
-  PrivateFiles() = default;
-  PrivateFiles(const PrivateFiles&) = delete;
-  PrivateFiles& operator=(const PrivateFiles&) = delete;
-  ~PrivateFiles() { umask(before); }
-};
 
 /// Jupyter replaces $NAME and ${NAME} in values of variables, and $$ by $ (string.Template.safe_substitute()).
 std::string literal(std::string_view text) {
@@ -205,11 +193,8 @@ fs::path install_kernel(const KernelRequest& request, const fs::path& folder) {
   std::error_code error;
   fs::create_directories(target, error);
   if (error) throw system_error(error.value(), "making the folder " + target.string());
-  const auto text = kernel_json(request);
-  const auto file = spec_file(target);
-  std::optional<PrivateFiles> is_private;
-  if (request.container && !request.container->variables.empty()) is_private.emplace();
-  replace_file(file, text);
+  const bool is_private = request.container && !request.container->variables.empty();
+  replace_file(spec_file(target), kernel_json(request), is_private ? 0600 : 0666);
   return target;
 }
 
