@@ -64,28 +64,11 @@ Table device_table(const device::Snapshot& snapshot, const ClaimLabels& claims) 
 
 Table device_csv(const std::vector<device::Choice>& choices, const std::vector<ClaimRow>& claims) {
   Table table;
-  for (const char* title : {"id",
-                            "vendor",
-                            "name",
-                            "uuid",
-                            "pci_bus_id",
-                            "state",
-                            "utilization_percent",
-                            "memory_used_bytes",
-                            "memory_total_bytes",
-                            "memory_reserved_bytes",
-                            "temperature_celsius",
-                            "power_mw",
-                            "power_limit_mw",
-                            "num_processes",
-                            "users",
-                            "claim_users",
-                            "claim_since",
-                            "claim_until",
-                            "claim_shared_bytes",
-                            "claim_purposes"}) {
-    table.columns.push_back({title});
-  }
+  constexpr std::string_view kTitles =
+      "id vendor name uuid pci_bus_id state utilization_percent memory_used_bytes memory_total_bytes "
+      "memory_reserved_bytes temperature_celsius power_mw power_limit_mw num_processes users claim_users claim_since "
+      "claim_until claim_shared_bytes claim_purposes";
+  for (const auto title : words_of(kTitles)) table.columns.push_back({std::string(title)});
   for_each(choices, [&](const Device& device, const std::string& id) {
     const auto& facts = device.facts;
     const auto& readings = device.readings;
