@@ -1,6 +1,7 @@
 #include "yoke/web/page.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sodium.h>
 
 #include <algorithm>
@@ -165,11 +166,7 @@ std::string temperature_and_power(const device::Readings& readings) {
   return text;
 }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
+std::string joined(const std::vector<std::string>& words) { return fmt::format("{}", fmt::join(words, ", ")); }
 
 std::string claim_line(const Json& claim, Time now) {
   auto line = fmt::format("claimed by <b>{}</b>", html_text(user_or_unknown(text_member(claim, "user"))));
