@@ -62,15 +62,6 @@ double Level::tree_seconds(double num_members) const {
   return std::ceil(std::log2(num_members)) * tree_latency_seconds.value_or(latency_seconds);
 }
 
-std::string_view name(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::kRing: return "ring";
-    case Algorithm::kTree: return "tree";
-    case Algorithm::kHierarchical: break;
-  }
-  return "hierarchical";
-}
-
 CollectiveCost collective_cost(Collective collective, double bytes, int64_t num_devices, const Topology& topology) {
   if (num_devices < 2 || bytes <= 0) return {};
   const auto n = static_cast<double>(num_devices);

@@ -43,7 +43,6 @@ enum class Collective { kAllReduce, kReduceScatter, kAllGather };
 
 /// The algorithm of a collective. Each one is the fastest for some sizes and numbers of devices.
 enum class Algorithm { kRing, kTree, kHierarchical };
-std::string_view name(Algorithm algorithm);
 
 struct CollectiveCost {
   double seconds = 0;
