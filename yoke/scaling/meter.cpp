@@ -87,11 +87,7 @@ class TrainingMeter {
   }
 
   Error failure(const program::MeasuredProgram& program, const std::string& what) const {
-    const auto lines = tune::last_lines(program.output(), 10);
-    return {ErrorCode::kFailedPrecondition, "{}{}", what,
-            lines.empty() ? std::string("; it printed nothing")
-                          : fmt::format("; the last lines of {}:\n{}", printable(options_.argv[0]),
-                                        lines.substr(0, lines.size() - 1))};
+    return {ErrorCode::kFailedPrecondition, "{}{}", what, tune::end_of_output(options_.argv[0], program.output())};
   }
 
   /// Without a GPU of its own, each copy of a program that uses GPUs would use the first one.

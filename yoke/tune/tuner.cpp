@@ -9,7 +9,6 @@
 #include <variant>
 
 #include "yoke/base/cgroup_limits.h"
-#include "yoke/base/text.h"
 #include "yoke/contract/variables.h"
 #include "yoke/program/measured_program.h"
 
@@ -72,11 +71,8 @@ Error Tuner::no_answer(const Report& report) const {
   auto message = report.answer.problem;
   const auto& last = report.measurements.back();
   if (last.outcome == Outcome::kFailed) message = fmt::format("with batch size {}, {}", last.batch, message);
-  if (last.outcome == Outcome::kOk) return {kCode, "{}", message};
-  const auto lines = last_lines(last_output_, 10);
-  if (lines.empty()) return {kCode, "{}; it printed nothing", message};
-  return {kCode, "{}; the last lines of {}:\n{}", message, printable(options_.argv[0]),
-          lines.substr(0, lines.size() - 1)};
+  if (last.outcome != Outcome::kOk) message += end_of_output(options_.argv[0], last_output_);
+  return {kCode, "{}", message};
 }
 
 std::vector<std::string> Tuner::environment_for(const Probe& probe, const std::string& folder) const {
