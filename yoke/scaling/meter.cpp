@@ -50,8 +50,12 @@ struct Copy {
 
 class TrainingMeter {
  public:
-  explicit TrainingMeter(const MeterOptions& options)
-      : options_(options), folder_(options.environment.value_or("TMPDIR", "/tmp"), "plan") {}
+  TrainingMeter(const MeterOptions& options, int& interruption)
+      : options_(options),
+        folder_(options.environment.value_or("TMPDIR", "/tmp"), "plan"),
+        interruption_(interruption) {
+    interruption_ = 0;
+  }
 
   std::optional<MeasuredTraining> measure() {
     MeasuredTraining measured;
@@ -72,8 +76,6 @@ class TrainingMeter {
     if (!record(measured)) return std::nullopt;
     return measured;
   }
-
-  int interruption() const { return interruption_; }
 
  private:
   void tell(const std::string& text) const {
@@ -141,17 +143,20 @@ class TrainingMeter {
       tell(fmt::format("{}: {} steps, {:.0f} s", purpose, num_steps,
                        std::chrono::duration<double>(Clock::now() - begin).count()));
     }
-    tell("");
     const auto status = program.status();
-    program.end(messages_, std::chrono::seconds(3));
-    if (program.interruption()) {
-      interruption_ = *program.interruption();
-      return {};
-    }
+    if (!end(program)) return {};
     if (!std::ranges::all_of(copies, [](const Copy& copy) { return copy.pace.has_value(); })) {
       throw end_without_steps(program, status.value_or(0), copies[0].num_steps);
     }
     return copies;
+  }
+
+  /// Returns false if a signal has interrupted the program.
+  bool end(program::MeasuredProgram& program) {
+    tell("");
+    program.end(messages_, std::chrono::seconds(3));
+    interruption_ = program.interruption().value_or(0);
+    return !program.interruption();
   }
 
   static void start(Copy& copy) {
@@ -236,13 +241,8 @@ class TrainingMeter {
       if (seconds > 2 * options_.timeout_s) throw failure(program, "the recording of steps did not end");
       tell(fmt::format("recording steps: {:.0f} s", seconds));
     }
-    tell("");
     const auto status = program.status();
-    program.end(messages_, std::chrono::seconds(3));
-    if (program.interruption()) {
-      interruption_ = *program.interruption();
-      return false;
-    }
+    if (!end(program)) return false;
     const auto trace = folder / "rank0.json";
     if (!fs::exists(trace)) throw failure(program, fmt::format("no trace was recorded ({})", describe_end(*status)));
     measured.trace = profile::read_trace_file(trace);
@@ -253,16 +253,14 @@ class TrainingMeter {
   const MeterOptions& options_;
   program::SignalMessages messages_;  // before the folder, so that a signal cannot end this process without removing it
   program::PrivateFolder folder_;
-  int num_folders_ = 0, interruption_ = 0;
+  int num_folders_ = 0;
+  int& interruption_;
 };
 
 }  // namespace
 
 std::optional<MeasuredTraining> measure_training(const MeterOptions& options, int& interruption) {
-  TrainingMeter meter(options);
-  auto measured = meter.measure();
-  interruption = meter.interruption();
-  return measured;
+  return TrainingMeter(options, interruption).measure();
 }
 
 std::vector<std::vector<std::string>> commands_with_gpus(const MeterOptions& options, int64_t num_copies,
