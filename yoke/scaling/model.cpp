@@ -23,17 +23,13 @@ struct Tasks {
 };
 
 /// What a collective on `bytes` costs in this job.
-class Costs {
- public:
-  Costs(int64_t num_devices, const Topology& topology) : num_devices_(num_devices), topology_(topology) {}
-  double seconds(Collective collective, int64_t bytes) const {
-    return collective_cost(collective, static_cast<double>(bytes), num_devices_, topology_).seconds;
-  }
-  int64_t num_devices() const { return num_devices_; }
+struct Costs {
+  int64_t num_devices;
+  const Topology& topology;
 
- private:
-  int64_t num_devices_;
-  const Topology& topology_;
+  double seconds(Collective collective, int64_t bytes) const {
+    return collective_cost(collective, static_cast<double>(bytes), num_devices, topology).seconds;
+  }
 };
 
 /// Backward, during which each bucket is sent when its last gradient is ready.
@@ -79,7 +75,7 @@ Tasks zero1_tasks(const Workload& work, const Costs& costs, const ModelOptions& 
   const auto buckets = buckets_of(work, options.first_bucket_bytes, options.bucket_bytes);
   add_backward(work, buckets, Collective::kReduceScatter, costs, tasks);
   const auto step =
-      tasks.add_compute(work.optimizer_seconds / static_cast<double>(costs.num_devices()), last_of(tasks.link));
+      tasks.add_compute(work.optimizer_seconds / static_cast<double>(costs.num_devices), last_of(tasks.link));
   for (const auto& bucket : buckets) tasks.add_link(costs.seconds(Collective::kAllGather, bucket.bytes), step);
   return tasks;
 }
@@ -125,19 +121,14 @@ Tasks fsdp_tasks(const Workload& work, const Costs& costs, const ModelOptions& o
   }
   if (num_units > 1) tasks.add_link(costs.seconds(Collective::kReduceScatter, units[num_units - 2].bytes), before);
   tasks.add_link(costs.seconds(Collective::kReduceScatter, units[num_units - 1].bytes), previous);
-  tasks.add_compute(work.optimizer_seconds / static_cast<double>(costs.num_devices()), last_of(tasks.link));
+  tasks.add_compute(work.optimizer_seconds / static_cast<double>(costs.num_devices), last_of(tasks.link));
   return tasks;
 }
 
 }  // namespace
 
 std::string_view name(Strategy strategy) {
-  switch (strategy) {
-    case Strategy::kDdp: return "ddp";
-    case Strategy::kZero1: return "zero1";
-    case Strategy::kFsdp: break;
-  }
-  return "fsdp";
+  return strategy == Strategy::kDdp ? "ddp" : strategy == Strategy::kZero1 ? "zero1" : "fsdp";
 }
 
 int64_t Workload::gradient_bytes() const {
@@ -226,7 +217,7 @@ StepPrediction predict_step(const Workload& workload, int64_t num_devices, const
     prediction.step_seconds = work.step_seconds();
     prediction.compute_seconds = work.step_seconds();
   } else {
-    const Costs costs(num_devices, topology);
+    const Costs costs{num_devices, topology};
     const auto tasks = options.strategy == Strategy::kDdp     ? ddp_tasks(work, costs, options)
                        : options.strategy == Strategy::kZero1 ? zero1_tasks(work, costs, options)
                                                               : fsdp_tasks(work, costs, options);

@@ -50,11 +50,8 @@ struct ModelOptions {
   double neighbour_slowdown = 1;
 };
 
-/// A bucket of gradients, which are sent together.
-struct Bucket {
-  double ready_seconds = 0;  ///< Counted from the beginning of backward.
-  int64_t bytes = 0;
-};
+/// A bucket of gradients, which are sent together when the last one is ready.
+using Bucket = Gradient;
 
 /// DistributedDataParallel's buckets: gradients in their order, until a bucket has reached its limit. Even gradients
 /// are in 262,144 buckets at most, which are then larger.

@@ -27,12 +27,7 @@ std::string duration_words(double seconds) {
 std::string percent_words(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
 std::string_view title_of(Strategy strategy) {
-  switch (strategy) {
-    case Strategy::kDdp: return "DDP";
-    case Strategy::kZero1: return "ZeRO-1";
-    case Strategy::kFsdp: break;
-  }
-  return "FSDP";
+  return strategy == Strategy::kDdp ? "DDP" : strategy == Strategy::kZero1 ? "ZeRO-1" : "FSDP";
 }
 
 std::vector<int64_t> counts_up_to(int64_t max_devices) {
@@ -176,6 +171,13 @@ std::string_view label_of(const Prediction& prediction) {
   return prediction.is_measured ? "measured" : prediction.is_given ? "given" : "predicted";
 }
 
+std::vector<std::string> measured_members(const Prediction& prediction) {
+  std::vector<std::string> members;
+  if (prediction.is_measured) members.emplace_back("step_seconds");
+  if (prediction.is_memory_measured) members.emplace_back("memory_bytes");
+  return members;
+}
+
 }  // namespace
 
 Plan make_plan(const Workload& workload, const Origin& origin, const PlanOptions& options) {
@@ -209,15 +211,6 @@ Plan make_plan(const Workload& workload, const Origin& origin, const PlanOptions
   plan.assumptions = assumptions_of(workload, origin, options);
   return plan;
 }
-
-namespace {
-std::vector<std::string> measured_members(const Prediction& prediction) {
-  std::vector<std::string> members;
-  if (prediction.is_measured) members.emplace_back("step_seconds");
-  if (prediction.is_memory_measured) members.emplace_back("memory_bytes");
-  return members;
-}
-}  // namespace
 
 nlohmann::ordered_json to_json(const Plan& plan) {
   auto rows = nlohmann::ordered_json::array();

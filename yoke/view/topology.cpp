@@ -106,12 +106,7 @@ Json value_or_null(const std::optional<T>& value) {
 }
 
 std::string_view name(Endpoint::Kind kind) {
-  switch (kind) {
-    case Endpoint::Kind::kDevice: return "device";
-    case Endpoint::Kind::kSilent: return "pci";
-    case Endpoint::Kind::kNic: return "nic";
-  }
-  return "";
+  return kind == Endpoint::Kind::kDevice ? "device" : kind == Endpoint::Kind::kSilent ? "pci" : "nic";
 }
 
 }  // namespace
