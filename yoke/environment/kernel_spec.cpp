@@ -42,11 +42,6 @@ std::vector<std::string> argv_of(const KernelRequest& request) {
   return argv;
 }
 
-std::string text_of(const Json& json, const char* key) {
-  const auto found = json.find(key);
-  return found != json.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
 fs::path spec_file(const fs::path& folder) { return folder / "kernel.json"; }
 
 /// Jupyter replaces $NAME and ${NAME} in values of variables, and $$ by $ (string.Template.safe_substitute()).
@@ -129,13 +124,13 @@ std::optional<Kernel> parse_kernel(std::string_view text) {
   if (!metadata.contains("yoke") || !metadata["yoke"].is_object()) return std::nullopt;
   const auto& mark = metadata["yoke"];
   if (!mark.contains("version") || mark["version"] != kSpecVersion) return std::nullopt;
-  Kernel kernel{.display_name = text_of(json, "display_name"),
-                .python = text_of(mark, "python"),
-                .environment = text_of(mark, "environment"),
-                .image = text_of(mark, "image"),
-                .language = text_of(json, "language")};
-  kernel.devices.chosen = text_of(mark, "devices");
-  kernel.devices.length = text_of(mark, "for");
+  Kernel kernel{.display_name = text_member(json, "display_name"),
+                .python = text_member(mark, "python"),
+                .environment = text_member(mark, "environment"),
+                .image = text_member(mark, "image"),
+                .language = text_member(json, "language")};
+  kernel.devices.chosen = text_member(mark, "devices");
+  kernel.devices.length = text_member(mark, "for");
   if (mark.contains("num_devices") && mark["num_devices"].is_number_integer()) {
     kernel.devices.num_devices = mark["num_devices"].get<int64_t>();
   }

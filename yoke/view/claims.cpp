@@ -68,14 +68,14 @@ std::string ahead(const std::optional<Time>& time, Time now) {
 
 /// A claim as an entry of its device.
 Json claim_json(const ClaimRow& row) {
-  return {{"user", row.user.empty() ? Json() : Json(row.user)},
-          {"pid", row.pid ? Json(*row.pid) : Json()},
+  return {{"user", or_null(row.user)},
+          {"pid", or_null(row.pid)},
           {"since", time_json(row.since)},
           {"until", time_json(row.until)},
           {"purpose", row.purpose},
           {"idle_seconds", row.idle ? Json(row.idle->count()) : Json()},
-          {"shared_bytes", row.share_bytes ? Json(*row.share_bytes) : Json()},
-          {"remark", row.remark.empty() ? Json() : Json(row.remark)}};
+          {"shared_bytes", or_null(row.share_bytes)},
+          {"remark", or_null(row.remark)}};
 }
 
 }  // namespace
@@ -187,7 +187,7 @@ Json reservations_json(const std::vector<ReservationRow>& rows, const UserName& 
                     {"until", seconds_since_epoch(one.until)},
                     {"num_left", row.num_left},
                     {"purpose", one.purpose},
-                    {"remark", row.remark.empty() ? Json() : Json(row.remark)}});
+                    {"remark", or_null(row.remark)}});
   }
   return json;
 }
@@ -198,7 +198,7 @@ Json claims_json(const std::vector<ClaimRow>& rows, const claim::Survey& survey,
                {"queue", Json::array()},
                {"reservations", reservations_json(reservations, user_name)}};
   for (const auto& row : rows) {
-    Json entry = {{"device_uuid", row.uuid}, {"device", row.id.empty() ? Json() : Json(row.id)}};
+    Json entry = {{"device_uuid", row.uuid}, {"device", or_null(row.id)}};
     entry.update(claim_json(row));
     json["claims"].push_back(std::move(entry));
   }
@@ -212,7 +212,7 @@ Json claims_json(const std::vector<ClaimRow>& rows, const claim::Survey& survey,
                              {"since", seconds_since_epoch(ticket.since)},
                              {"expected_wait_seconds", wait ? Json(wait->count()) : Json()},
                              {"is_stopped", ticket.is_stopped},
-                             {"shared_bytes", ticket.request.share_bytes ? Json(*ticket.request.share_bytes) : Json()},
+                             {"shared_bytes", or_null(ticket.request.share_bytes)},
                              {"purpose", ticket.request.purpose}});
   }
   return json;

@@ -105,9 +105,8 @@ Json History::to_json(Series::Time now) const {
   for (const auto& [id, device] : devices_) {
     const auto first = device.day.buckets().front().first;
     const auto last = device.day.number_of(now);
-    Json one = {{"device", id},
-                {"uuid", device.uuid.empty() ? Json() : Json(device.uuid)},
-                {"start_seconds", first * device.day.bucket_length().count()}};
+    Json one = {
+        {"device", id}, {"uuid", or_null(device.uuid)}, {"start_seconds", first * device.day.bucket_length().count()}};
     for (size_t i = 0; i < kMetrics.size(); ++i) one[key_of(kMetrics[i])] = metric_json(device.day, i, first, last);
     json["devices"].push_back(std::move(one));
   }

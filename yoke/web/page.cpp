@@ -33,18 +33,9 @@ constexpr int64_t kCommandColumns = 300;  ///< Of a command line.
 /// How a device can be used, as a reader wants to know it. The first ones count as trouble.
 enum class Standing { kTrouble, kBusy, kClaimed, kAvailable };
 
-std::string text_of(const Json& value, const std::string& fallback = "") {
-  return value.is_string() ? value.get<std::string>() : fallback;
-}
-
 std::optional<int64_t> number_of(const Json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_number() ? std::optional(found->get<int64_t>()) : std::nullopt;
-}
-
-std::string text_member(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found == object.end() ? std::string() : text_of(*found);
 }
 
 /// The list of this name in what view::claims_json() made; empty if there is none.
@@ -328,7 +319,10 @@ std::string claims_table(const Json& claims, Time now) {
   std::vector<std::vector<Cell>> rows;
   for (const auto& [claim, parts] : groups) {
     std::vector<std::string> ids;
-    for (const auto& part : parts) ids.push_back(text_of(part["device"], text_of(part["device_uuid"])));
+    for (const auto& part : parts) {
+      const auto id = text_member(part, "device");
+      ids.push_back(id.empty() ? text_member(part, "device_uuid") : id);
+    }
     const auto remark = text_member(claim, "remark");
     const auto left = until_text(number_of(claim, "until"), now);
     if (const auto share = number_of(claim, "shared_bytes")) ids.back() += fmt::format(" ({})", format_bytes(*share));
@@ -571,7 +565,7 @@ Json state_json(const Machine& state) {
   for (const auto* key : {"claims", "queue", "reservations"}) {
     json[key] = state.claims.is_object() ? state.claims.value(key, Json::array()) : Json();
   }
-  json["claims_problem"] = state.claims_problem.empty() ? Json() : Json(printable(state.claims_problem));
+  json["claims_problem"] = or_null(printable(state.claims_problem));
   return json;
 }
 

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "yoke/base/json.h"
 #include "yoke/base/text.h"
 
 namespace yoke::web {
@@ -282,10 +283,7 @@ void add_claim_numbers(const nlohmann::ordered_json& claims, Exposition& exposit
     exposition.family(number.name, "gauge", number.help);
     std::set<std::string> seen;  // somebody who hides his process could claim a device twice with equal labels
     for (const auto& claim : claims) {
-      const auto text = [&](const char* key) {
-        const auto found = claim.find(key);
-        return found != claim.end() && found->is_string() ? found->get<std::string>() : std::string();
-      };
+      const auto text = [&](const char* key) { return text_member(claim, key); };
       const auto pid = claim.value("pid", nlohmann::ordered_json());
       auto labels = label("uuid", text("device_uuid")) + more_label("device", text("device")) +
                     more_label("user", text("user")) +
