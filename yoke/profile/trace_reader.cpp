@@ -35,19 +35,8 @@ int64_t num_elements(std::string_view shapes) {
 }
 
 /// Numbers strings from 0. Equal strings have the same number.
-class Numbers {
- public:
-  struct Number {
-    uint32_t value;
-    bool is_new;
-  };
-  Number of(const std::string& text) {
-    const auto [found, is_new] = numbers_.try_emplace(text, static_cast<uint32_t>(numbers_.size()));
-    return {found->second, is_new};
-  }
-
- private:
-  std::unordered_map<std::string, uint32_t> numbers_;
+struct Numbers : std::unordered_map<std::string, uint32_t> {
+  auto of(const std::string& text) { return try_emplace(text, static_cast<uint32_t>(size())); }
 };
 
 /// An event as texts of the file. The texts are views of the reader's buffer.
@@ -111,9 +100,9 @@ class EventCollector {
   uint32_t number_of_name(const RawEvent& raw) {
     key_.assign(raw.category).append(1, '\n').append(raw.name);
     if (raw.category == "kernel" && raw.name.find("ccl") != raw.name.npos) add_group(raw.args);
-    const auto number = names_.of(key_);
-    if (number.is_new) trace_.names.push_back(classify(raw.category, unescape(key_.substr(raw.category.size() + 1))));
-    return number.value;
+    const auto [found, is_new] = names_.of(key_);
+    if (is_new) trace_.names.push_back(classify(raw.category, unescape(key_.substr(raw.category.size() + 1))));
+    return found->second;
   }
 
   /// Adds the process group to the key. Kernels of different groups have the same name, but are different collectives.
@@ -145,7 +134,7 @@ class EventCollector {
 
   uint32_t track(const RawEvent& raw) {
     key_.assign(raw.pid).append(1, '\n').append(raw.tid);
-    return tracks_.of(key_).value;
+    return tracks_.of(key_).first->second;
   }
 
   Trace& trace_;
