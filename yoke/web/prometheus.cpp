@@ -70,12 +70,12 @@ std::vector<Unit> units_of(const Snapshot& snapshot) {
 }
 
 /// A number of the model and its metric. The number times `factor`, divided by `divisor`, is in the metric's base unit.
-template <typename Part>
+template <typename Part, typename Value = int64_t>
 struct Quantity {
   const char* name;
   const char* type;
   const char* help;
-  std::optional<int64_t> Part::*number;
+  std::optional<Value> Part::*number;
   double factor = 1;
   double divisor = 1;
   const char* label = "";
@@ -128,22 +128,17 @@ constexpr Quantity<Facts> kFacts[] = {
     {"pcie_lanes_max", "gauge", "Lanes of device and slot.", &Facts::pcie_width_max},
 };
 
-struct Flag {
-  const char* name;
-  const char* help;
-  std::optional<bool> Readings::*flag;
-};
-constexpr Flag kFlags[] = {
-    {"persistence_mode", "1 when the driver keeps the device initialised.", &Readings::persistence_mode},
-    {"ecc_enabled", "1 when memory errors are corrected.", &Readings::ecc_enabled},
-    {"mig_enabled", "1 when the device is divided into MIG instances.", &Readings::mig_enabled},
-    {"display_active", "1 when a display is driven by it.", &Readings::display_active},
-    {"memory_retirement_pending", "1 when bad memory waits for a reset to be taken out of service.",
+constexpr Quantity<Readings, bool> kFlags[] = {
+    {"persistence_mode", "gauge", "1 when the driver keeps the device initialised.", &Readings::persistence_mode},
+    {"ecc_enabled", "gauge", "1 when memory errors are corrected.", &Readings::ecc_enabled},
+    {"mig_enabled", "gauge", "1 when the device is divided into MIG instances.", &Readings::mig_enabled},
+    {"display_active", "gauge", "1 when a display is driven by it.", &Readings::display_active},
+    {"memory_retirement_pending", "gauge", "1 when bad memory waits for a reset to be taken out of service.",
      &Readings::retirement_pending},
 };
 
-template <typename Part, size_t n>
-void add_quantities(const Quantity<Part> (&quantities)[n], Part Device::*part, const std::vector<Unit>& units,
+template <typename Part, typename Value, size_t n>
+void add_quantities(const Quantity<Part, Value> (&quantities)[n], Part Device::*part, const std::vector<Unit>& units,
                     Exposition& exposition) {
   std::string_view last;
   for (const auto& quantity : quantities) {
@@ -340,12 +335,7 @@ std::string to_prometheus(const Snapshot& snapshot, const nlohmann::ordered_json
   add_identity(snapshot, units, exposition);
   add_quantities(kReadings, &Device::readings, units, exposition);
   add_quantities(kFacts, &Device::facts, units, exposition);
-  for (const auto& flag : kFlags) {
-    exposition.family(fmt::format("yoke_device_{}", flag.name), "gauge", flag.help);
-    for (const auto& unit : units) {
-      if (const auto& value = unit.device.readings.*flag.flag) exposition.sample(unit.labels, *value ? 1 : 0);
-    }
-  }
+  add_quantities(kFlags, &Device::readings, units, exposition);
   add_throttling(units, exposition);
   add_processes(units, exposition);
   add_claims(claims, exposition);
