@@ -101,7 +101,7 @@ std::vector<std::string> spread_cells(const Json& row, const std::string& name) 
 }
 
 view::ChartLine line_of(const std::string& name, const Rows& rows, const char* x, const char* y) {
-  view::ChartLine line{.name = name, .points = {}};
+  view::ChartLine line{.name = name};
   for (const auto& row : rows) line.points.push_back({number(row, x), number(row, y)});
   std::ranges::stable_sort(line.points, {}, &view::ChartPoint::x);
   return line;

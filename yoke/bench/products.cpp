@@ -75,7 +75,7 @@ Report report_matmul(const Json& measured) {
                           {"p10", Align::kRight, 0, 1},
                           {"p90", Align::kRight, 0, 2},
                           {"GFLOP/s", Align::kRight}};
-  view::ChartPanel panel{.title = "GFLOP/s", .x_title = "size", .x_is_log = true, .lines = {}};
+  view::ChartPanel panel{.title = "GFLOP/s", .x_title = "size", .x_is_log = true};
   const auto all = series_of(measured.at("results"), {"device", "dtype"});
   for (const auto& series : all) {
     for (const auto& row : series.rows) {
@@ -137,7 +137,7 @@ Report report_sync(const Json& measured) {
                           {"p10", Align::kRight, 0, 1},
                           {"p90", Align::kRight, 0, 2},
                           {"a product", Align::kRight}};
-  view::ChartPanel panel{.title = "milliseconds", .x_title = "products", .lines = {}};
+  view::ChartPanel panel{.title = "milliseconds", .x_title = "products"};
   const Series *each = nullptr, *end = nullptr, *none = nullptr;
   const auto all = series_of(measured.at("results"), {"log"});
   for (const auto& series : all) {

@@ -36,8 +36,8 @@ Report report_batch(const Json& measured) {
                           {"p10", Align::kRight, 0, 1},
                           {"p90", Align::kRight, 0, 2},
                           {"samples/s", Align::kRight}};
-  view::ChartPanel rates{.title = "samples/s", .x_title = "batch size", .x_is_log = true, .lines = {}};
-  view::ChartPanel steps{.title = "milliseconds a step", .x_title = "batch size", .x_is_log = true, .lines = {}};
+  view::ChartPanel rates{.title = "samples/s", .x_title = "batch size", .x_is_log = true};
+  view::ChartPanel steps{.title = "milliseconds a step", .x_title = "batch size", .x_is_log = true};
   for (const auto& series : series_of(measured.at("results"), {"model"})) {
     for (const auto& row : series.rows) {
       auto cells = spread_cells(row, "step");
@@ -106,11 +106,10 @@ Report report_precision(const Json& measured) {
                           {"p10", Align::kRight, 0, 3},
                           {"p90", Align::kRight, 0, 4},
                           {"times as fast", Align::kRight}};
-  view::ChartPanel panel{
-      .title = "times as fast with mixed precision", .x_title = "batch size", .x_is_log = true, .lines = {}};
+  view::ChartPanel panel{.title = "times as fast with mixed precision", .x_title = "batch size", .x_is_log = true};
   std::vector<ModelOutcome> outcomes;
   for (const auto& series : series_of(measured.at("results"), {"model"})) {
-    ModelOutcome model{.model = series.names[0], .wins = {}, .losses = {}, .draws = {}};
+    ModelOutcome model{.model = series.names[0]};
     for (const auto& row : series.rows) {
       const double speedup = number(row, "speedup");
       const auto outcome = outcome_of(row);

@@ -159,7 +159,7 @@ Recording read_run(const fs::path& run) {
   if (status.type() == fs::file_type::not_found) {
     throw Error(ErrorCode::kNotFound, "there is no run {}: no such file or folder", printable(run.string()));
   }
-  Recording recording{.run = run.string(), .curves = {}, .notes = {}};
+  Recording recording{.run = run.string()};
   if (status.type() != fs::file_type::directory) {
     recording.curves = read_all({run}, recording.notes);
     return recording;

@@ -111,7 +111,7 @@ Level parse_level(std::string_view option, std::string_view text) {
         "such as 4,230",
         option, printable(text));
   }
-  Level level{.latency_seconds = *latency * 1e-6, .bandwidth = {{1, *bandwidth * 1e9}}, .source = {}};
+  Level level{.latency_seconds = *latency * 1e-6, .bandwidth = {{1, *bandwidth * 1e9}}};
   level.source = words_for(level) + ", given";
   return level;
 }
@@ -169,8 +169,7 @@ Level level_of(const MeasuredLink& measured) {
   const double least = measured.least_seconds;
   Level level{.latency_seconds = least / (2 * (n - 1)),
               .tree_latency_seconds = least / (2 * std::ceil(std::log2(n))),
-              .compute_delay = measured.compute_delay,
-              .source = {}};
+              .compute_delay = measured.compute_delay};
   for (const auto& [bytes, seconds] : sizes_with_bandwidth(measured)) {
     level.bandwidth.push_back({bytes, 2 * (n - 1) / n * bytes / (seconds - least)});
   }
@@ -194,8 +193,7 @@ Level level_between_nodes(const MeasuredLink& measured, const Level& intra, int6
   const double between = std::max(0.0, measured.least_seconds / 2 - (g - 1) * intra.latency_seconds);
   Level level{.latency_seconds = between / (m - 1),
               .tree_latency_seconds = between / std::ceil(std::log2(m)),
-              .compute_delay = measured.compute_delay,
-              .source = {}};
+              .compute_delay = measured.compute_delay};
   for (const auto& [bytes, seconds] : sizes_with_bandwidth(measured)) {
     Topology topology{.intra = intra, .inter = level, .devices_per_node = per_node};
     const auto is_slower = [&](double exponent) {

@@ -257,9 +257,8 @@ Table to_table(const Plan& plan) {
 }
 
 view::Chart to_chart(const Plan& plan) {
-  view::ChartPanel efficiency{
-      .title = "efficiency in % (predicted)", .x_title = "devices", .x_is_log = true, .lines = {}};
-  view::ChartPanel hours{.title = "GPU-hours (predicted)", .x_title = "devices", .x_is_log = true, .lines = {}};
+  view::ChartPanel efficiency{.title = "efficiency in % (predicted)", .x_title = "devices", .x_is_log = true};
+  view::ChartPanel hours{.title = "GPU-hours (predicted)", .x_title = "devices", .x_is_log = true};
   for (const auto& one : plan.predictions) {
     const auto title = std::string(title_of(one.strategy));
     for (auto* panel : {&efficiency, &hours}) {

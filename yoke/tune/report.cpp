@@ -130,8 +130,7 @@ std::string to_table(const Report& report, int64_t width) {
                           {"step", Align::kRight},
                           {"spread", Align::kRight},
                           {"memory", Align::kRight},
-                          {""}},
-              .rows = {}};
+                          {""}}};
   for (const auto& [batch, run] : best_runs(report)) {
     const bool is_ok = run.outcome == Outcome::kOk;
     const bool is_chosen = report.answer.chosen && report.answer.chosen->batch == batch;

@@ -104,7 +104,7 @@ double add_panel(ChartPicture& picture, const Chart& chart, const ChartPanel& pa
 }
 
 ChartPicture picture_of(const Chart& chart, const ChartSize& size) {
-  ChartPicture picture{.width = size.width, .height = kEdge, .grid = {}, .lines = {}, .texts = {}};
+  ChartPicture picture{.width = size.width, .height = kEdge};
   for (const auto& panel : chart.panels) {
     picture.height = add_panel(picture, chart, panel, size.height, picture.height) + kEdge;
   }

@@ -118,8 +118,7 @@ Table claim_table(const std::vector<ClaimRow>& rows, Time now) {
                           {.title = "for", .align = Align::kRight, .drop_order = 2},
                           {.title = "left", .align = Align::kRight},
                           {.title = "used", .drop_order = 1},
-                          {.title = "purpose", .shrinks_to = 12}},
-              .rows = {}};
+                          {.title = "purpose", .shrinks_to = 12}}};
   const bool is_any_shared =
       std::any_of(rows.begin(), rows.end(), [](const ClaimRow& row) { return row.share_bytes.has_value(); });
   if (is_any_shared) table.columns.insert(table.columns.begin() + 3, {.title = "share", .align = Align::kRight});
@@ -141,8 +140,7 @@ Table queue_table(const claim::Survey& survey, const Waits& waits, Time now, con
                           {.title = "devices", .align = Align::kRight},
                           {.title = "waiting", .align = Align::kRight},
                           {.title = "expected in", .align = Align::kRight, .drop_order = 1},
-                          {.title = "purpose", .shrinks_to = 12}},
-              .rows = {}};
+                          {.title = "purpose", .shrinks_to = 12}}};
   int64_t position = 0;
   for (const auto& ticket : survey.tickets) {
     const auto& wait = waits[static_cast<size_t>(position)];
@@ -164,8 +162,7 @@ Table reservation_table(const std::vector<ReservationRow>& rows, Time now, const
                           {.title = "start"},
                           {.title = "until"},
                           {.title = "in", .align = Align::kRight, .drop_order = 1},
-                          {.title = "purpose", .shrinks_to = 12}},
-              .rows = {}};
+                          {.title = "purpose", .shrinks_to = 12}}};
   for (const auto& row : rows) {
     const auto& one = row.reservation;
     table.rows.push_back({one.id(), user_name(one.uid), fmt::format("{}", one.num_devices), moment_text(one.start),
@@ -252,8 +249,7 @@ Table report_table(const std::vector<claim::ReportRow>& rows, const device::Snap
                           {.title = "device"},
                           {.title = "claims", .align = Align::kRight, .drop_order = 1},
                           {.title = "hours", .align = Align::kRight},
-                          {.title = "idle hours", .align = Align::kRight}},
-              .rows = {}};
+                          {.title = "idle hours", .align = Align::kRight}}};
   const auto devices = known_devices(snapshot);
   const bool is_exact = figures == Figures::kExact;
   const auto hours = [&](std::chrono::seconds time) {
