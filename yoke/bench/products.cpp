@@ -64,36 +64,6 @@ std::string comparison(const Series& first, const Series& other) {
   return fmt::format("{} {} as fast as {}{}.", begin, times(ratio), place_of(first), where);
 }
 
-}  // namespace
-
-Report report_matmul(const Json& measured) {
-  Report report;
-  report.table.columns = {{"device"},
-                          {"dtype"},
-                          {"size", Align::kRight},
-                          {"time", Align::kRight},
-                          {"p10", Align::kRight, 0, 1},
-                          {"p90", Align::kRight, 0, 2},
-                          {"GFLOP/s", Align::kRight}};
-  view::ChartPanel panel{.title = "GFLOP/s", .x_title = "size", .x_is_log = true};
-  const auto all = series_of(measured.at("results"), {"device", "dtype"});
-  for (const auto& series : all) {
-    for (const auto& row : series.rows) {
-      auto cells = spread_cells(row, "time");
-      cells.insert(cells.begin(), {series.names[0], series.names[1], matrix(row)});
-      cells.push_back(shown(number(row, "gflops")));
-      report.table.rows.push_back(std::move(cells));
-    }
-    panel.lines.push_back(
-        line_of(fmt::format("{} {}", series.names[0], series.names[1]), series.rows, "size", "gflops"));
-    report.sentence += &series == &all.front() ? sentence_of(series) : comparison(all.front(), series);
-  }
-  report.chart = {.has_log_y = true, .panels = {std::move(panel)}};
-  return report;
-}
-
-namespace {
-
 /// Says in words after which products the exercise reads a result.
 std::string way_name(const std::string& way) {
   return way == "each" ? "read after each product" : way == "end" ? "kept on the device, read at the end" : "no log";
@@ -128,6 +98,32 @@ std::string sync_sentence(const Series& each, const Series& end, const Series& n
 }
 
 }  // namespace
+
+Report report_matmul(const Json& measured) {
+  Report report;
+  report.table.columns = {{"device"},
+                          {"dtype"},
+                          {"size", Align::kRight},
+                          {"time", Align::kRight},
+                          {"p10", Align::kRight, 0, 1},
+                          {"p90", Align::kRight, 0, 2},
+                          {"GFLOP/s", Align::kRight}};
+  view::ChartPanel panel{.title = "GFLOP/s", .x_title = "size", .x_is_log = true};
+  const auto all = series_of(measured.at("results"), {"device", "dtype"});
+  for (const auto& series : all) {
+    for (const auto& row : series.rows) {
+      auto cells = spread_cells(row, "time");
+      cells.insert(cells.begin(), {series.names[0], series.names[1], matrix(row)});
+      cells.push_back(shown(number(row, "gflops")));
+      report.table.rows.push_back(std::move(cells));
+    }
+    panel.lines.push_back(
+        line_of(fmt::format("{} {}", series.names[0], series.names[1]), series.rows, "size", "gflops"));
+    report.sentence += &series == &all.front() ? sentence_of(series) : comparison(all.front(), series);
+  }
+  report.chart = {.has_log_y = true, .panels = {std::move(panel)}};
+  return report;
+}
 
 Report report_sync(const Json& measured) {
   Report report;
