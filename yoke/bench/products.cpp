@@ -84,8 +84,7 @@ std::string sync_sentence(const Series& each, const Series& end, const Series& n
   }
   if (is_noticed && ratio > 1) {
     return fmt::format(
-        "Reading the norm after each product takes {} as long as a log that stays on the device until the "
-        "end ({}){}.",
+        "Reading the norm after each product takes {} as long as a log that stays on the device until the end ({}){}.",
         times(ratio), figures, is_gpu ? ": each reading waits until the device has nothing left to do" : "");
   }
   if (!is_noticed) {

@@ -92,8 +92,7 @@ Report report_all_reduce(const Json& measured) {
                                    bytes_of(rows.back()));
   } else if (from && *from > 1) {
     report.sentence += fmt::format(
-        " Up to {} the time is less than twice that, so latency decides; fewer and larger "
-        "all-reduces are faster.",
+        " Up to {} the time is less than twice that, so latency decides; fewer and larger all-reduces are faster.",
         bytes_of(rows[*from - 1]));
   }
   report.chart = {.has_log_y = true,

@@ -521,8 +521,7 @@ std::string day_part(const Machine& state, const History& history) {
   std::string html =
       "<section id=\"day\" aria-labelledby=\"day-title\"><h2 id=\"day-title\">" + title + "</h2>\n" +
       "<p class=\"muted\"><span class=\"key use\"></span>mean use <span class=\"key band\"></span>from the least to "
-      "the "
-      "most in five minutes <span class=\"key memory\"></span>memory</p>\n";
+      "the most in five minutes <span class=\"key memory\"></span>memory</p>\n";
   if (const auto begin = history.begin(); begin && now - *begin < std::chrono::hours(24)) {
     html += fmt::format("<p class=\"muted\">This server has recorded for {}.</p>\n",
                         format_duration(std::max<Time::duration>(now - *begin, Time::duration(0))));
