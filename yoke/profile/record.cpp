@@ -303,21 +303,17 @@ class RunningPrograms {
       if (recording.failure()) throw Error(ErrorCode::kFailedPrecondition, "{}", *recording.failure());
       const auto silence = std::chrono::steady_clock::now() - session_.recorder.last_news();
       if (silence > std::chrono::duration<double>(options_.timeout_s)) throw late();
-      tell(recording.progress());
+      options_.on_progress(recording.progress());
       session_.wait_for_news(std::chrono::milliseconds(waiting.empty() ? 200 : 50));
       while (const auto message = session_.messages.next()) {
         if (message->signal != SIGCHLD) return 128 + message->signal;
       }
     }
-    tell("");
+    options_.on_progress("");
     return options_.on_recorded(session_.take_traces());
   }
 
  private:
-  void tell(const std::string& text) const {
-    if (options_.on_progress) options_.on_progress(text);
-  }
-
   /// Returns false if the program does not listen yet.
   bool ask(int64_t pid) {
     const auto info = describe(pid);

@@ -78,10 +78,6 @@ class TrainingMeter {
   }
 
  private:
-  void tell(const std::string& text) const {
-    if (options_.on_progress) options_.on_progress(text);
-  }
-
   fs::path new_folder() {
     auto path = folder_.path() / std::to_string(num_folders_++);
     fs::create_directory(path);
@@ -140,8 +136,8 @@ class TrainingMeter {
         num_steps += copy.num_steps;
       }
       if (!program.status() && !program.interruption()) require_progress(copies, program);
-      tell(fmt::format("{}: {} steps, {:.0f} s", purpose, num_steps,
-                       std::chrono::duration<double>(Clock::now() - begin).count()));
+      options_.on_progress(fmt::format("{}: {} steps, {:.0f} s", purpose, num_steps,
+                                       std::chrono::duration<double>(Clock::now() - begin).count()));
     }
     const auto status = program.status();
     if (!end(program)) return {};
@@ -153,7 +149,7 @@ class TrainingMeter {
 
   /// Returns false if a signal has interrupted the program.
   bool end(program::MeasuredProgram& program) {
-    tell("");
+    options_.on_progress("");
     program.end(messages_, std::chrono::seconds(3));
     interruption_ = program.interruption().value_or(0);
     return !program.interruption();
@@ -239,7 +235,7 @@ class TrainingMeter {
       program.wait(messages_, std::chrono::milliseconds(200));
       const auto seconds = std::chrono::duration<double>(Clock::now() - begin).count();
       if (seconds > 2 * options_.timeout_s) throw failure(program, "the recording of steps did not end");
-      tell(fmt::format("recording steps: {:.0f} s", seconds));
+      options_.on_progress(fmt::format("recording steps: {:.0f} s", seconds));
     }
     const auto status = program.status();
     if (!end(program)) return false;

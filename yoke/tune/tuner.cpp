@@ -129,7 +129,6 @@ std::optional<Observation> Tuner::observe(const Probe& probe,
 }
 
 void Tuner::show(const Probe& probe, const Observation& seen) const {
-  if (!options_.on_progress) return;
   options_.on_progress(fmt::format("batch size {} ({}): {}", probe.batch, probe.purpose,
                                    seen.num_steps == 0
                                        ? fmt::format("starting, {:.0f} s", seen.wall_seconds)
@@ -150,7 +149,7 @@ bool Tuner::measure(const Probe& probe) {
   measurements_.push_back(run);
   // The last lines of the first size are shown with the error, if no size works.
   if (run.outcome == Outcome::kFailed && seen->status) run.reason += last_words(seen->output);
-  if (options_.on_measured) options_.on_measured(run, options_.search);
+  options_.on_measured(run, options_.search);
   // A batch that is divided among the ranks should be divisible.
   if (!options_.search.is_per_rank) options_.search.multiple_of = std::lcm(multiple_of_, run.num_ranks);
   return true;
@@ -168,7 +167,7 @@ bool Tuner::soak(Report& report) {
     add_check(*seen, run, options_.soak_steps, report);
     return true;
   }
-  if (options_.on_measured) options_.on_measured(run, options_.search);
+  options_.on_measured(run, options_.search);
   measurements_.push_back(run);
   return true;
 }
