@@ -2,12 +2,12 @@
 #pragma once
 
 #include <array>
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
-#include <tuple>
 #include <variant>
 #include <vector>
 
@@ -51,10 +51,7 @@ struct ProcessKey {
   int64_t pid = 0;
   std::optional<int64_t> start_ticks;
 
-  bool operator==(const ProcessKey&) const = default;
-  bool operator<(const ProcessKey& other) const {
-    return std::tie(pid, start_ticks) < std::tie(other.pid, other.start_ticks);
-  }
+  auto operator<=>(const ProcessKey&) const = default;
 };
 
 struct KillRequest {
