@@ -21,8 +21,6 @@ double ring_seconds(const Level& level, double num_rounds, double bytes, double 
   return num_rounds * ((n - 1) * level.latency_seconds + (n - 1) / n * bytes / level.bytes_per_second(bytes));
 }
 
-double rounds_of(Collective collective) { return collective == Collective::kAllReduce ? 2 : 1; }
-
 /// The sizes that take longer than latency alone, without duplicates. Only these tell the bandwidth.
 std::vector<MeasuredSize> sizes_with_bandwidth(const MeasuredLink& measured) {
   std::vector<MeasuredSize> sizes;
@@ -67,7 +65,7 @@ CollectiveCost collective_cost(Collective collective, double bytes, int64_t num_
   const auto n = static_cast<double>(num_devices);
   const double per_node = std::min(n, static_cast<double>(std::max<int64_t>(1, topology.devices_per_node)));
   const double num_nodes = std::ceil(n / per_node);
-  const double rounds = rounds_of(collective);
+  const double rounds = collective == Collective::kAllReduce ? 2 : 1;
   const auto &intra = topology.intra, &inter = topology.inter;
   // Ring and tree send while they receive, so their slowest link limits them.
   double slowest = std::numeric_limits<double>::infinity();
