@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <ctime>
+#include <utility>
 
 #include "yoke/base/format.h"
 #include "yoke/device/unanswered.h"
@@ -70,18 +71,14 @@ void draw_title(Canvas& canvas, const Model& model, const Layout& layout) {
 
 /// Draws keys with their meanings. Keys that do not fit before column `end` are left out.
 void draw_keys(Canvas& canvas, int64_t y, int64_t end) {
-  struct Hint {
-    const char* key;
-    const char* meaning;
-  };
-  constexpr std::array kHints = {Hint{"?", "help"}, Hint{"q", "quit"},  Hint{"/", "find"}, Hint{"u", "user"},
-                                 Hint{"t", "tree"}, Hint{"<>", "sort"}, Hint{"k", "kill"}};
+  constexpr std::pair<const char*, const char*> kHints[] = {{"?", "help"}, {"q", "quit"},  {"/", "find"}, {"u", "user"},
+                                                            {"t", "tree"}, {"<>", "sort"}, {"k", "kill"}};
   int64_t x = 1;
-  for (const auto& hint : kHints) {
-    const auto width = display_width(hint.key) + 1 + display_width(hint.meaning);
+  for (const auto& [key, meaning] : kHints) {
+    const auto width = display_width(key) + 1 + display_width(meaning);
     if (x + width > end) return;
-    x = canvas.put({x, y}, hint.key, Style::kKey);
-    x = canvas.put({x + 1, y}, hint.meaning, Style::kDim) + 3;
+    x = canvas.put({x, y}, key, Style::kKey);
+    x = canvas.put({x + 1, y}, meaning, Style::kDim) + 3;
   }
 }
 
