@@ -195,10 +195,10 @@ void add_throttling(const std::vector<Unit>& units, Exposition& exposition) {
   }
   exposition.family("yoke_device_throttle_reason", "gauge", "1 for each reason that keeps the clocks down now.");
   for (const auto& unit : units) {
-    auto reasons = unit.device.readings.throttle_reasons.value_or(std::vector<std::string>());
-    std::sort(reasons.begin(), reasons.end());
-    reasons.erase(std::unique(reasons.begin(), reasons.end()), reasons.end());
-    for (const auto& reason : reasons) exposition.sample(unit.labels + more_label("reason", reason), 1);
+    const auto reasons = unit.device.readings.throttle_reasons.value_or(std::vector<std::string>());
+    for (const auto& reason : std::set(reasons.begin(), reasons.end())) {
+      exposition.sample(unit.labels + more_label("reason", reason), 1);
+    }
   }
 }
 
