@@ -134,7 +134,7 @@ class ProfiledProgram {
     signal(SIGPIPE, SIG_IGN);
     launch::become_subreaper();
     if (const int error = program_.start(); error != 0) {
-      options_.on_recorded({.traces = {}, .failure = system_error(error, "cannot run " + options_.argv[0])});
+      options_.on_recorded({.failure = system_error(error, "cannot run " + options_.argv[0])});
       return error == ENOENT ? 127 : 126;
     }
     while (!program_.status()) {
@@ -144,7 +144,7 @@ class ProfiledProgram {
       program_.reap();
     }
     follow();
-    if (!is_over_) result_ = options_.on_recorded({.traces = {}, .failure = without_traces()});
+    if (!is_over_) result_ = options_.on_recorded({.failure = without_traces()});
     if (is_stopping_) return result_;
     return *program_.status() != 0 ? *program_.status() : result_;
   }
@@ -173,12 +173,12 @@ class ProfiledProgram {
   Recorded recorded() const {
     const auto& recording = session_.recorder.recording();
     if (!recording.is_complete()) {
-      return {.traces = {}, .failure = Error(ErrorCode::kFailedPrecondition, "{}", *recording.failure())};
+      return {.failure = Error(ErrorCode::kFailedPrecondition, "{}", *recording.failure())};
     }
     try {
       return {.traces = session_.take_traces()};
     } catch (const Error& error) {
-      return {.traces = {}, .failure = error};
+      return {.failure = error};
     }
   }
 

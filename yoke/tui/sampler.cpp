@@ -120,8 +120,7 @@ Host parse_meminfo(std::string_view text) {
   const auto total = numbers.find("SwapTotal"), free = numbers.find("SwapFree");
   if (total == numbers.end() || free == numbers.end()) return {};
   if (free->second < 0 || free->second > total->second) return {};
-  return {
-      .load = {}, .swap_total_bytes = total->second * 1024, .swap_used_bytes = (total->second - free->second) * 1024};
+  return {.swap_total_bytes = total->second * 1024, .swap_used_bytes = (total->second - free->second) * 1024};
 }
 
 Host read_host(const std::filesystem::path& sysroot) {
