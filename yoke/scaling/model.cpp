@@ -62,20 +62,15 @@ std::optional<size_t> last_of(const std::vector<Task>& tasks) {
   return tasks.empty() ? std::nullopt : std::optional(tasks.size() - 1);
 }
 
-Tasks ddp_tasks(const Workload& work, const Costs& costs, const ModelOptions& options) {
+/// DDP and ZeRO-1, which differ in who sums gradients and makes the optimizer's step.
+Tasks bucket_tasks(const Workload& work, const Costs& costs, const ModelOptions& options) {
   Tasks tasks;
+  const bool is_zero1 = options.strategy == Strategy::kZero1;
   const auto buckets = buckets_of(work, options.first_bucket_bytes, options.bucket_bytes);
-  add_backward(work, buckets, Collective::kAllReduce, costs, tasks);
-  tasks.add_compute(work.optimizer_seconds, last_of(tasks.link));
-  return tasks;
-}
-
-Tasks zero1_tasks(const Workload& work, const Costs& costs, const ModelOptions& options) {
-  Tasks tasks;
-  const auto buckets = buckets_of(work, options.first_bucket_bytes, options.bucket_bytes);
-  add_backward(work, buckets, Collective::kReduceScatter, costs, tasks);
-  const auto step =
-      tasks.add_compute(work.optimizer_seconds / static_cast<double>(costs.num_devices), last_of(tasks.link));
+  add_backward(work, buckets, is_zero1 ? Collective::kReduceScatter : Collective::kAllReduce, costs, tasks);
+  const auto num_parts = static_cast<double>(is_zero1 ? costs.num_devices : 1);
+  const auto step = tasks.add_compute(work.optimizer_seconds / num_parts, last_of(tasks.link));
+  if (!is_zero1) return tasks;
   for (const auto& bucket : buckets) tasks.add_link(costs.seconds(Collective::kAllGather, bucket.bytes), step);
   return tasks;
 }
@@ -275,9 +270,8 @@ StepPrediction predict_step(const Workload& workload, int64_t num_devices, const
     prediction.compute_seconds = work.step_seconds();
   } else {
     const Costs costs{num_devices, topology};
-    const auto tasks = options.strategy == Strategy::kDdp     ? ddp_tasks(work, costs, options)
-                       : options.strategy == Strategy::kZero1 ? zero1_tasks(work, costs, options)
-                                                              : fsdp_tasks(work, costs, options);
+    const auto tasks =
+        options.strategy == Strategy::kFsdp ? fsdp_tasks(work, costs, options) : bucket_tasks(work, costs, options);
     const auto result = simulate(tasks.compute, tasks.link, options.contention);
     prediction.step_seconds = result.seconds;
     prediction.exposed_seconds = result.waiting_seconds;
