@@ -17,7 +17,6 @@ namespace {
 
 /// A ring of a single level, all of whose n members send in each of its steps.
 double ring_seconds(const Level& level, double num_rounds, double bytes, double n) {
-  if (n < 2) return 0;
   return num_rounds * ((n - 1) * level.latency_seconds + (n - 1) / n * bytes / level.bytes_per_second(bytes));
 }
 
@@ -85,8 +84,7 @@ CollectiveCost collective_cost(Collective collective, double bytes, int64_t num_
   }
   if (num_nodes > 1 && per_node > 1) {
     // Each device of a node communicates with one of each other node about its part; all of them share the network.
-    const double between = rounds * ((num_nodes - 1) * inter.latency_seconds +
-                                     (num_nodes - 1) / num_nodes * bytes / inter.bytes_per_second(bytes));
+    const double between = ring_seconds(inter, rounds, bytes, num_nodes);
     double fastest_between = between;
     if (collective == Collective::kAllReduce) {
       fastest_between =
