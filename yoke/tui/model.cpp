@@ -281,8 +281,7 @@ void remember(Model& model) {
   device::for_each_device(snapshot, [&](const device::Device& device, const std::string& id) {
     auto& history = model.histories[id];
     if (!history.memory.samples().empty() && history.memory.samples().back().time == snapshot.time) return;
-    const auto& utilization = device.readings.utilization_percent;
-    history.utilization.push(snapshot.time, utilization ? std::optional<double>(*utilization) : std::nullopt);
+    history.utilization.push(snapshot.time, device.readings.utilization_percent);
     history.memory.push(snapshot.time, memory_percent(device.readings));
   });
 }

@@ -1,6 +1,7 @@
 #include "yoke/tui/view.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -59,10 +60,7 @@ void draw_title(Canvas& canvas, const Model& model, const Layout& layout) {
     x = canvas.put({x, 0}, text);
   };
   const auto& host_readings = model.sample->host;
-  if (host_readings.load) {
-    const auto& load = *host_readings.load;
-    add("load ", fmt::format("{:.2f} {:.2f} {:.2f}", load[0], load[1], load[2]));
-  }
+  if (host_readings.load) add("load ", fmt::format("{:.2f}", fmt::join(*host_readings.load, " ")));
   if (host_readings.swap_total_bytes.value_or(0) > 0) {
     add("swap ", format_bytes(*host_readings.swap_used_bytes));
   }
