@@ -76,15 +76,8 @@ Standing standing_of(const Device& device, bool is_claimed) {
 }
 
 /// A class of the style, and a sign that can be told apart without colours.
-std::pair<const char*, const char*> look_of(Standing standing) {
-  switch (standing) {
-    case Standing::kTrouble: return {"trouble", "✕"};
-    case Standing::kBusy: return {"busy", "●"};
-    case Standing::kClaimed: return {"claimed", "◐"};
-    case Standing::kAvailable: return {"free", "○"};
-  }
-  return {"", ""};
-}
+constexpr std::pair<const char*, const char*> kLooks[] = {
+    {"trouble", "✕"}, {"busy", "●"}, {"claimed", "◐"}, {"free", "○"}};  // in the order of Standing
 
 // ---- Tables ----
 
@@ -209,7 +202,7 @@ std::string card(const Device& device, const Machine& state, const History& hist
   const bool are_claims_used = !claims.empty();
   const bool is_cpu = device.vendor == device::Vendor::kCpu;
   const auto standing = standing_of(device, claims.contains(id));
-  const auto [style, sign] = look_of(standing);
+  const auto [style, sign] = kLooks[static_cast<size_t>(standing)];
   std::string html = fmt::format("<article class=\"card {}\"><div class=\"title\"><h3>{}{}</h3>",
                                  is_cpu && !is_trouble(device) ? "" : style, is_cpu ? "" : html_text(id) + " ",
                                  html_text(view::short_name(device)));
