@@ -66,13 +66,10 @@ void add_traffic_assumptions(const Workload& workload, const PlanOptions& option
       "A collective takes the fastest of a ring, a tree and a hierarchy of rings inside and between nodes; other jobs "
       "do not use the network.");
   const double contention = options.model.contention;
-  if (contention >= 1) {
-    list.emplace_back("While a device communicates, it does not compute.");
-  } else if (contention > 0) {
-    list.push_back(fmt::format("While a device communicates, it computes {:.0f} % slower.", 100 * contention));
-  } else {
-    list.emplace_back("Communication does not slow computing down.");
-  }
+  list.push_back(contention >= 1 ? std::string("While a device communicates, it does not compute.")
+                 : contention > 0
+                     ? fmt::format("While a device communicates, it computes {:.0f} % slower.", 100 * contention)
+                     : "Communication does not slow computing down.");
 }
 
 std::vector<std::string> assumptions_of(const Workload& workload, const Origin& origin, const PlanOptions& options) {
