@@ -6,80 +6,35 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <map>
-#include <memory>
 #include <set>
 #include <utility>
 
 #include "yoke/base/error.h"
 #include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
-#include "yoke/device/worker.h"
 
 namespace yoke::tui {
+
+struct AncestorReader::Exchange {
+  std::mutex mutex;
+  std::set<int64_t> parents;  ///< The parents of the listed processes.
+  Processes answer;
+};
+
 namespace {
 
 constexpr std::chrono::milliseconds kAncestorLimit(200);
 
-using Processes = std::map<int64_t, device::ProcessInfo>;  ///< Indexed by PID.
-
-/// Reads the parents of processes, with a time limit, because /proc may hang.
-class AncestorReader {
- public:
-  explicit AncestorReader(const std::filesystem::path& proc)
-      : exchange_(std::make_shared<Exchange>()), worker_([exchange = exchange_, proc] {
-          std::set<int64_t> parents;
-          {
-            const std::lock_guard lock(exchange->mutex);
-            parents = exchange->parents;
-          }
-          auto answer = read_chain(parents, proc);
-          const std::lock_guard lock(exchange->mutex);
-          exchange->answer = std::move(answer);
-        }) {}
-
-  /// Returns the ancestors of all processes in `snapshot`, up to process 1. If /proc does not answer within the limit,
-  /// returns the ancestors from the last answer.
-  Processes read(const device::Snapshot& snapshot) {
-    if (!worker_.is_busy()) {
-      std::set<int64_t> parents;
-      device::for_each_device(snapshot, [&](const device::Device& device, const auto&) {
-        for (const auto& process : device.processes) {
-          if (process.info.parent_pid) parents.insert(*process.info.parent_pid);
-        }
-      });
-      {
-        const std::lock_guard lock(exchange_->mutex);
-        exchange_->parents = std::move(parents);
-      }
-      worker_.request();
-      worker_.wait_until(device::Worker::Clock::now() + kAncestorLimit);
+Processes read_chain(const std::set<int64_t>& parents, const std::filesystem::path& proc) {
+  Processes known;
+  for (auto pid : parents) {
+    while (pid > 1 && !known.contains(pid)) {
+      const auto& info = known[pid] = device::describe_process(pid, proc);
+      pid = info.parent_pid.value_or(0);
     }
-    const std::lock_guard lock(exchange_->mutex);
-    return exchange_->answer;
   }
-
- private:
-  struct Exchange {
-    std::mutex mutex;
-    std::set<int64_t> parents;  ///< The parents of the listed processes.
-    Processes answer;
-  };
-
-  static Processes read_chain(const std::set<int64_t>& parents, const std::filesystem::path& proc) {
-    Processes known;
-    for (auto pid : parents) {
-      while (pid > 1 && !known.contains(pid)) {
-        const auto& info = known[pid] = device::describe_process(pid, proc);
-        pid = info.parent_pid.value_or(0);
-      }
-    }
-    return known;
-  }
-
-  std::shared_ptr<Exchange> exchange_;
-  device::Worker worker_;
-};
+  return known;
+}
 
 Sample read_sample(device::Source& source, const SamplerOptions& options, const WantOfPage& want,
                    std::optional<AncestorReader>& ancestors) {
@@ -90,7 +45,7 @@ Sample read_sample(device::Source& source, const SamplerOptions& options, const 
   if (options.read_claims) sample.claims = options.read_claims(sample.snapshot);
   if (want.ancestors) {
     if (!ancestors) ancestors.emplace(options.sysroot / "proc");
-    sample.ancestors = ancestors->read(sample.snapshot);
+    sample.ancestors = ancestors->read(sample.snapshot, kAncestorLimit);
   }
   return sample;
 }
@@ -127,6 +82,37 @@ Host read_host(const std::filesystem::path& sysroot) {
   auto host = parse_meminfo(yoke::text_of(sysroot / "proc/meminfo"));
   host.load = parse_loadavg(yoke::text_of(sysroot / "proc/loadavg"));
   return host;
+}
+
+AncestorReader::AncestorReader(const std::filesystem::path& proc)
+    : exchange_(std::make_shared<Exchange>()), worker_([exchange = exchange_, proc] {
+        std::set<int64_t> parents;
+        {
+          const std::lock_guard lock(exchange->mutex);
+          parents = exchange->parents;
+        }
+        auto answer = read_chain(parents, proc);
+        const std::lock_guard lock(exchange->mutex);
+        exchange->answer = std::move(answer);
+      }) {}
+
+Processes AncestorReader::read(const device::Snapshot& snapshot, std::chrono::milliseconds limit) {
+  if (!worker_.is_busy()) {
+    std::set<int64_t> parents;
+    device::for_each_device(snapshot, [&](const device::Device& device, const auto&) {
+      for (const auto& process : device.processes) {
+        if (process.info.parent_pid) parents.insert(*process.info.parent_pid);
+      }
+    });
+    {
+      const std::lock_guard lock(exchange_->mutex);
+      exchange_->parents = std::move(parents);
+    }
+    worker_.request();
+    worker_.wait_until(device::Worker::Clock::now() + limit);
+  }
+  const std::lock_guard lock(exchange_->mutex);
+  return exchange_->answer;
 }
 
 Sample take_sample(device::Source& source, const SamplerOptions& options, const WantOfPage& want) {

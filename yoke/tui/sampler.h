@@ -6,6 +6,8 @@
 #include <condition_variable>
 #include <filesystem>
 #include <functional>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -15,6 +17,7 @@
 
 #include "yoke/base/file.h"
 #include "yoke/device/source.h"
+#include "yoke/device/worker.h"
 #include "yoke/tui/model.h"
 
 namespace yoke::tui {
@@ -66,6 +69,23 @@ class Sampler {
   std::optional<Sample> latest_;
   std::optional<std::string> failure_;
   std::thread thread_;  ///< The last member, because it uses all other members.
+};
+
+using Processes = std::map<int64_t, device::ProcessInfo>;  ///< Indexed by PID.
+
+/// Reads the parents of processes, with a time limit, because /proc may hang.
+class AncestorReader {
+ public:
+  explicit AncestorReader(const std::filesystem::path& proc);
+
+  /// Returns the ancestors of all processes in `snapshot`, up to process 1. If /proc does not answer within `limit`,
+  /// returns the ancestors from the last answer.
+  Processes read(const device::Snapshot& snapshot, std::chrono::milliseconds limit);
+
+ private:
+  struct Exchange;
+  std::shared_ptr<Exchange> exchange_;
+  device::Worker worker_;
 };
 
 /// Reads the files below `sysroot`.
