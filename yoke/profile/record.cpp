@@ -66,16 +66,6 @@ class OutFolder {
   bool is_new_ = false;
 };
 
-RecordingOptions recording_options(const RecordOptions& options, const std::string& folder, size_t num_asked) {
-  const bool is_running = num_asked > 0;
-  return {.folder = folder,
-          .wait = options.wait.value_or(is_running ? 0 : 5),
-          .warmup = is_running ? 1 : 2,
-          .active = options.num_steps,
-          .detail = options.detail,
-          .num_asked = num_asked};
-}
-
 /// What a recording needs, whoever started the programs: signals, folders, connections.
 struct RecordSession {
   /// `num_asked`: of the programs that run already; 0: one is started.
@@ -83,7 +73,12 @@ struct RecordSession {
       : out_path(options.out),
         out(options.out),
         folder(out.parent_of_traces(options.environment), "profile"),
-        recorder(recording_options(options, folder.path().native(), num_asked)) {}
+        recorder({.folder = folder.path().native(),
+                  .wait = options.wait.value_or(num_asked > 0 ? 0 : 5),
+                  .warmup = num_asked > 0 ? 1 : 2,
+                  .active = options.num_steps,
+                  .detail = options.detail,
+                  .num_asked = num_asked}) {}
 
   /// Waits until a rank says something or a signal arrives.
   void wait_for_news(std::chrono::milliseconds limit) const {
