@@ -107,7 +107,9 @@ std::optional<Observation> Tuner::observe(const Probe& probe,
     seen.is_without_progress = seconds_since(last_progress) > options_.timeout_s;
     seen.is_unwritten = program.output().find(kUnwritten) != std::string::npos;
     if (seen.is_stopped_before_oom || seen.is_without_progress || seen.is_unwritten) break;
-    show(probe, seen);
+    const auto progress = seen.num_steps == 0 ? std::string("starting") : fmt::format("{} steps", seen.num_steps);
+    options_.on_progress(
+        fmt::format("batch size {} ({}): {}, {:.0f} s", probe.batch, probe.purpose, progress, seen.wall_seconds));
   }
   seen.status = program.status();
   const bool has_interruption = program.interruption().has_value();
@@ -126,13 +128,6 @@ std::optional<Observation> Tuner::observe(const Probe& probe,
   std::error_code ignored;
   std::filesystem::remove_all(folder, ignored);
   return seen;
-}
-
-void Tuner::show(const Probe& probe, const Observation& seen) const {
-  options_.on_progress(fmt::format("batch size {} ({}): {}", probe.batch, probe.purpose,
-                                   seen.num_steps == 0
-                                       ? fmt::format("starting, {:.0f} s", seen.wall_seconds)
-                                       : fmt::format("{} steps, {:.0f} s", seen.num_steps, seen.wall_seconds)));
 }
 
 Measurement Tuner::judged(const Probe& probe, const Observation& seen) const {

@@ -57,7 +57,6 @@ class Tuner {
   std::vector<std::string> environment_for(const Probe& probe, const std::string& folder) const;
   /// Runs the program until `is_enough`. nullopt: interrupted.
   std::optional<Observation> observe(const Probe& probe, const std::function<bool(const Observation&)>& is_enough);
-  void show(const Probe& probe, const Observation& seen) const;
   Measurement judged(const Probe& probe, const Observation& seen) const;
   bool measure(const Probe& probe);
   bool soak(Report& report);
