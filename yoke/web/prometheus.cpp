@@ -245,16 +245,15 @@ void add_processes(const std::vector<Unit>& units, Exposition& exposition) {
     }
   }
   const auto all = series_of(units);
-  exposition.family("yoke_device_process_memory_bytes", "gauge", "Memory of the device that the process holds.");
-  for (const auto& series : all) {
-    if (series.memory_bytes) exposition.sample(series.labels, static_cast<double>(*series.memory_bytes));
-  }
-  exposition.family("yoke_device_process_utilization_ratio", "gauge", "Use of the device by the process, 0 to 1.");
-  for (const auto& series : all) {
-    if (series.utilization_percent) {
-      exposition.sample(series.labels, static_cast<double>(*series.utilization_percent) / 100);
+  const auto add = [&](std::optional<int64_t> Series::*number, double divisor, const char* name, const char* help) {
+    exposition.family(name, "gauge", help);
+    for (const auto& series : all) {
+      if (series.*number) exposition.sample(series.labels, static_cast<double>(*(series.*number)) / divisor);
     }
-  }
+  };
+  add(&Series::memory_bytes, 1, "yoke_device_process_memory_bytes", "Memory of the device that the process holds.");
+  add(&Series::utilization_percent, 100, "yoke_device_process_utilization_ratio",
+      "Use of the device by the process, 0 to 1.");
   exposition.family("yoke_device_process_start_time_seconds", "gauge", "When the process began, in Unix time.");
   for (const auto& series : all) {
     if (!series.started_at) continue;
