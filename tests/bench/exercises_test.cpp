@@ -1,5 +1,4 @@
 // Tests `yoke bench`: a short run of every exercise, the documented JSON, options, errors and signals.
-#include "yoke/bench/exercises.h"
 
 #include <fmt/format.h>
 #include <gmock/gmock.h>

@@ -9,6 +9,28 @@
 #include "yoke/base/error.h"
 
 namespace yoke::bench {
+namespace {
+
+constexpr auto kExercises = std::to_array<Exercise>({
+    {"matmul", "Large and small matrix products on the CPU and on each GPU", "sizes dtype", report_matmul},
+    {"sync", "Reading a number after each of 1,000 products, or at the end", "", report_sync},
+    {"two-devices", "Two products on two devices at once, or one after the other", "sizes", report_two_devices},
+    {"copies", "Copies between host and devices, with pinned memory and without", "sizes", report_copies},
+    {"all-reduce", "Sums over ranks by size, with algorithm and bus bandwidth", "sizes n", report_all_reduce},
+    {"batch", "The time of a training step against the batch size", "batch-size model", report_batch},
+    {"precision", "Mixed precision against float32, and where it loses", "batch-size model", report_precision},
+    {"loader", "What loading costs a training, and how many workers would hide it", "batch-size model data workers",
+     report_loader},
+});
+
+}  // namespace
+
+std::span<const Exercise> exercises() { return kExercises; }
+
+const Exercise* find_exercise(std::string_view name) {
+  const auto* found = std::ranges::find(kExercises, name, &Exercise::name);
+  return found == kExercises.end() ? nullptr : found;
+}
 
 double number(const Json& row, const char* member) { return row.at(member).get<double>(); }
 
@@ -79,29 +101,19 @@ std::vector<std::string> spread_cells(const Json& row, const std::string& name) 
 }
 
 view::ChartLine line_of(const std::string& name, const Rows& rows, const char* x, const char* y) {
-  view::ChartLine line{.name = name, .points = {}};
+  view::ChartLine line{.name = name};
   for (const auto& row : rows) line.points.push_back({number(row, x), number(row, y)});
   std::ranges::stable_sort(line.points, {}, &view::ChartPoint::x);
   return line;
 }
 
 Report report(const Json& measured) {
-  using Function = Report (*)(const Json&);
-  constexpr std::array<std::pair<std::string_view, Function>, 8> kReports = {{{"matmul", report_matmul},
-                                                                              {"sync", report_sync},
-                                                                              {"two-devices", report_two_devices},
-                                                                              {"copies", report_copies},
-                                                                              {"all-reduce", report_all_reduce},
-                                                                              {"batch", report_batch},
-                                                                              {"precision", report_precision},
-                                                                              {"loader", report_loader}}};
   try {
     const auto name = text(measured, "name");
-    const auto* found =
-        std::ranges::find(kReports, std::string_view(name), &std::pair<std::string_view, Function>::first);
-    if (found == kReports.end()) throw Error(ErrorCode::kDataLoss, "there is no exercise '{}'", name);
+    const auto* const exercise = find_exercise(name);
+    if (exercise == nullptr) throw Error(ErrorCode::kDataLoss, "there is no exercise '{}'", name);
     if (measured.at("results").empty()) throw Error(ErrorCode::kDataLoss, "the figures of {} have no results", name);
-    return found->second(measured);
+    return exercise->report(measured);
   } catch (const nlohmann::json::exception& error) {
     throw Error(ErrorCode::kDataLoss, "the figures are not those of yoke-bench: {}", error.what());
   }

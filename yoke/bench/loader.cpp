@@ -32,8 +32,7 @@ std::string doubt_about(const Json& row) {
   const double low = number(row, "loader_cost_p10_percent"), high = number(row, "loader_cost_p90_percent");
   if (high - low < kFarApart) return "";
   return fmt::format(
-      " The rounds disagree (with {} from {:.0f} to {:.0f} %): the machine has other work, or the time is too "
-      "short.",
+      " The rounds disagree (with {} from {:.0f} to {:.0f} %): the machine has other work, or the time is too short.",
       workers_of(row), low, high);
 }
 
@@ -51,8 +50,7 @@ std::string verdict(const Json& measured, const Rows& rows) {
   if (const auto* const row = unusable(rows)) {
     return fmt::format(
         "No verdict: the rounds disagree (with {}, the loader costs from {:.0f} to {:.0f} % of a step). The machine "
-        "has "
-        "other work, or the time is too short; --time gives more.",
+        "has other work, or the time is too short; --time gives more.",
         workers_of(*row), number(*row, "loader_cost_p10_percent"), number(*row, "loader_cost_p90_percent"));
   }
   const auto cost = [](const Json& row) { return number(row, "loader_cost_percent"); };

@@ -64,36 +64,6 @@ std::string comparison(const Series& first, const Series& other) {
   return fmt::format("{} {} as fast as {}{}.", begin, times(ratio), place_of(first), where);
 }
 
-}  // namespace
-
-Report report_matmul(const Json& measured) {
-  Report report;
-  report.table.columns = {{"device"},
-                          {"dtype"},
-                          {"size", Align::kRight},
-                          {"time", Align::kRight},
-                          {"p10", Align::kRight, 0, 1},
-                          {"p90", Align::kRight, 0, 2},
-                          {"GFLOP/s", Align::kRight}};
-  view::ChartPanel panel{.title = "GFLOP/s", .x_title = "size", .x_is_log = true, .lines = {}};
-  const auto all = series_of(measured.at("results"), {"device", "dtype"});
-  for (const auto& series : all) {
-    for (const auto& row : series.rows) {
-      auto cells = spread_cells(row, "time");
-      cells.insert(cells.begin(), {series.names[0], series.names[1], matrix(row)});
-      cells.push_back(shown(number(row, "gflops")));
-      report.table.rows.push_back(std::move(cells));
-    }
-    panel.lines.push_back(
-        line_of(fmt::format("{} {}", series.names[0], series.names[1]), series.rows, "size", "gflops"));
-    report.sentence += &series == &all.front() ? sentence_of(series) : comparison(all.front(), series);
-  }
-  report.chart = {.has_log_y = true, .panels = {std::move(panel)}};
-  return report;
-}
-
-namespace {
-
 /// Says in words after which products the exercise reads a result.
 std::string way_name(const std::string& way) {
   return way == "each" ? "read after each product" : way == "end" ? "kept on the device, read at the end" : "no log";
@@ -114,8 +84,7 @@ std::string sync_sentence(const Series& each, const Series& end, const Series& n
   }
   if (is_noticed && ratio > 1) {
     return fmt::format(
-        "Reading the norm after each product takes {} as long as a log that stays on the device until the "
-        "end ({}){}.",
+        "Reading the norm after each product takes {} as long as a log that stays on the device until the end ({}){}.",
         times(ratio), figures, is_gpu ? ": each reading waits until the device has nothing left to do" : "");
   }
   if (!is_noticed) {
@@ -129,6 +98,32 @@ std::string sync_sentence(const Series& each, const Series& end, const Series& n
 
 }  // namespace
 
+Report report_matmul(const Json& measured) {
+  Report report;
+  report.table.columns = {{"device"},
+                          {"dtype"},
+                          {"size", Align::kRight},
+                          {"time", Align::kRight},
+                          {"p10", Align::kRight, 0, 1},
+                          {"p90", Align::kRight, 0, 2},
+                          {"GFLOP/s", Align::kRight}};
+  view::ChartPanel panel{.title = "GFLOP/s", .x_title = "size", .x_is_log = true};
+  const auto all = series_of(measured.at("results"), {"device", "dtype"});
+  for (const auto& series : all) {
+    for (const auto& row : series.rows) {
+      auto cells = spread_cells(row, "time");
+      cells.insert(cells.begin(), {series.names[0], series.names[1], matrix(row)});
+      cells.push_back(shown(number(row, "gflops")));
+      report.table.rows.push_back(std::move(cells));
+    }
+    panel.lines.push_back(
+        line_of(fmt::format("{} {}", series.names[0], series.names[1]), series.rows, "size", "gflops"));
+    report.sentence += &series == &all.front() ? sentence_of(series) : comparison(all.front(), series);
+  }
+  report.chart = {.has_log_y = true, .panels = {std::move(panel)}};
+  return report;
+}
+
 Report report_sync(const Json& measured) {
   Report report;
   report.table.columns = {{"log"},
@@ -137,7 +132,7 @@ Report report_sync(const Json& measured) {
                           {"p10", Align::kRight, 0, 1},
                           {"p90", Align::kRight, 0, 2},
                           {"a product", Align::kRight}};
-  view::ChartPanel panel{.title = "milliseconds", .x_title = "products", .lines = {}};
+  view::ChartPanel panel{.title = "milliseconds", .x_title = "products"};
   const Series *each = nullptr, *end = nullptr, *none = nullptr;
   const auto all = series_of(measured.at("results"), {"log"});
   for (const auto& series : all) {

@@ -7,7 +7,6 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/json.h"
-#include "yoke/bench/exercises.h"
 
 namespace yoke::bench {
 namespace {

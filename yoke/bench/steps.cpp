@@ -26,35 +26,6 @@ std::string batch_sentence(const Series& series) {
   return sentence + fmt::format(": {} the samples in {} the time.", times(samples), times(time));
 }
 
-}  // namespace
-
-Report report_batch(const Json& measured) {
-  Report report;
-  report.table.columns = {{"model"},
-                          {"batch size", Align::kRight},
-                          {"step", Align::kRight},
-                          {"p10", Align::kRight, 0, 1},
-                          {"p90", Align::kRight, 0, 2},
-                          {"samples/s", Align::kRight}};
-  view::ChartPanel rates{.title = "samples/s", .x_title = "batch size", .x_is_log = true, .lines = {}};
-  view::ChartPanel steps{.title = "milliseconds a step", .x_title = "batch size", .x_is_log = true, .lines = {}};
-  for (const auto& series : series_of(measured.at("results"), {"model"})) {
-    for (const auto& row : series.rows) {
-      auto cells = spread_cells(row, "step");
-      cells.insert(cells.begin(), {series.names[0], batch_of(row)});
-      cells.push_back(format_rate(number(row, "samples_per_second")));
-      report.table.rows.push_back(std::move(cells));
-    }
-    rates.lines.push_back(line_of(series.names[0], series.rows, "batch_size", "samples_per_second"));
-    steps.lines.push_back(line_of(series.names[0], series.rows, "batch_size", "step_ms"));
-    report.sentence += (report.sentence.empty() ? "" : " ") + batch_sentence(series);
-  }
-  report.chart = {.has_log_y = true, .panels = {std::move(rates), std::move(steps)}};
-  return report;
-}
-
-namespace {
-
 /// The rows of one model in which mixed precision is faster, slower, or equally fast.
 struct ModelOutcome {
   std::string model;
@@ -95,6 +66,31 @@ std::string precision_sentence(const std::vector<ModelOutcome>& outcomes) {
 
 }  // namespace
 
+Report report_batch(const Json& measured) {
+  Report report;
+  report.table.columns = {{"model"},
+                          {"batch size", Align::kRight},
+                          {"step", Align::kRight},
+                          {"p10", Align::kRight, 0, 1},
+                          {"p90", Align::kRight, 0, 2},
+                          {"samples/s", Align::kRight}};
+  view::ChartPanel rates{.title = "samples/s", .x_title = "batch size", .x_is_log = true};
+  view::ChartPanel steps{.title = "milliseconds a step", .x_title = "batch size", .x_is_log = true};
+  for (const auto& series : series_of(measured.at("results"), {"model"})) {
+    for (const auto& row : series.rows) {
+      auto cells = spread_cells(row, "step");
+      cells.insert(cells.begin(), {series.names[0], batch_of(row)});
+      cells.push_back(format_rate(number(row, "samples_per_second")));
+      report.table.rows.push_back(std::move(cells));
+    }
+    rates.lines.push_back(line_of(series.names[0], series.rows, "batch_size", "samples_per_second"));
+    steps.lines.push_back(line_of(series.names[0], series.rows, "batch_size", "step_ms"));
+    report.sentence += (report.sentence.empty() ? "" : " ") + batch_sentence(series);
+  }
+  report.chart = {.has_log_y = true, .panels = {std::move(rates), std::move(steps)}};
+  return report;
+}
+
 Report report_precision(const Json& measured) {
   Report report;
   report.table.columns = {{"model"},
@@ -106,11 +102,10 @@ Report report_precision(const Json& measured) {
                           {"p10", Align::kRight, 0, 3},
                           {"p90", Align::kRight, 0, 4},
                           {"times as fast", Align::kRight}};
-  view::ChartPanel panel{
-      .title = "times as fast with mixed precision", .x_title = "batch size", .x_is_log = true, .lines = {}};
+  view::ChartPanel panel{.title = "times as fast with mixed precision", .x_title = "batch size", .x_is_log = true};
   std::vector<ModelOutcome> outcomes;
   for (const auto& series : series_of(measured.at("results"), {"model"})) {
-    ModelOutcome model{.model = series.names[0], .wins = {}, .losses = {}, .draws = {}};
+    ModelOutcome model{.model = series.names[0]};
     for (const auto& row : series.rows) {
       const double speedup = number(row, "speedup");
       const auto outcome = outcome_of(row);

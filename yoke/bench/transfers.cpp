@@ -49,7 +49,7 @@ Report report_copies(const Json& measured) {
                           {"p10", Align::kRight, 0, 1},
                           {"p90", Align::kRight, 0, 2},
                           {"GB/s", Align::kRight}};
-  view::ChartPanel panel{.title = "GB/s", .x_title = "bytes", .x_is_log = true, .lines = {}};
+  view::ChartPanel panel{.title = "GB/s", .x_title = "bytes", .x_is_log = true};
   const auto all = series_of(measured.at("results"), {"from", "to", "memory"});
   for (const auto& series : all) {
     for (const auto& row : series.rows) {
@@ -92,8 +92,7 @@ Report report_all_reduce(const Json& measured) {
                                    bytes_of(rows.back()));
   } else if (from && *from > 1) {
     report.sentence += fmt::format(
-        " Up to {} the time is less than twice that, so latency decides; fewer and larger "
-        "all-reduces are faster.",
+        " Up to {} the time is less than twice that, so latency decides; fewer and larger all-reduces are faster.",
         bytes_of(rows[*from - 1]));
   }
   report.chart = {.has_log_y = true,

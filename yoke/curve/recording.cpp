@@ -13,6 +13,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/format.h"
 #include "yoke/base/text.h"
 
 namespace yoke::curve {
@@ -127,8 +128,8 @@ void read_values(const fs::path& file, Log& log, std::vector<std::string>& notes
     notes.push_back(fmt::format("{}: {}", printable(file.string()), parser->first_doubt()));
   }
   if (parser->num_damaged() == 0) return;
-  notes.push_back(fmt::format("{}: {} record{} could not be read{}{}", printable(file.string()), parser->num_damaged(),
-                              parser->num_damaged() == 1 ? "" : "s",
+  notes.push_back(fmt::format("{}: {} could not be read{}{}", printable(file.string()),
+                              counted(parser->num_damaged(), "record"),
                               parser->num_damaged() == 1 ? ": " : "; the first: ", parser->first_damage()));
 }
 
@@ -158,7 +159,7 @@ Recording read_run(const fs::path& run) {
   if (status.type() == fs::file_type::not_found) {
     throw Error(ErrorCode::kNotFound, "there is no run {}: no such file or folder", printable(run.string()));
   }
-  Recording recording{.run = run.string(), .curves = {}, .notes = {}};
+  Recording recording{.run = run.string()};
   if (status.type() != fs::file_type::directory) {
     recording.curves = read_all({run}, recording.notes);
     return recording;

@@ -34,6 +34,10 @@ std::string id_of(const Device& device) {
   return device.vendor == Vendor::kCpu ? "cpu" : fmt::format("{}", device.index);
 }
 
+std::string id_of(const Device& device, const Device& instance) {
+  return fmt::format("{}:{}", id_of(device), instance.index);
+}
+
 int64_t unaccounted_bytes(const Readings& readings, int64_t accounted_bytes) {
   if (readings.unified_memory.value_or(false)) return 0;
   return std::max<int64_t>(0, readings.memory_used_bytes.value_or(0) - accounted_bytes);

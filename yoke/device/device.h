@@ -170,8 +170,19 @@ struct Want {
   static Want everything() { return {true, true, true, true, true, true}; }
 };
 
-/// Returns "3", "0:1" for a MIG instance, or "cpu".
+/// Returns "3" or "cpu".
 std::string id_of(const Device& device);
+/// Returns "0:1" for a MIG instance of `device`.
+std::string id_of(const Device& device, const Device& instance);
+
+/// Calls `visit(device, id)` for each device and, after it, for its MIG instances.
+template <class Visit>
+void for_each_device(const Snapshot& snapshot, const Visit& visit) {
+  for (const auto& device : snapshot.devices) {
+    visit(device, id_of(device));
+    for (const auto& instance : device.instances) visit(instance, id_of(device, instance));
+  }
+}
 
 /// Whether something is known of the processes: all of them, or some.
 inline bool knows_processes(const Device& device) { return device.has_process_list || !device.processes.empty(); }

@@ -1,7 +1,5 @@
 #include "yoke/device/usage_report.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -42,15 +40,10 @@ void UsageRecorder::add(Seconds time, const Snapshot& snapshot,
   const double known = std::min(elapsed, kLongestGap * options_.interval.count());
   last_time_ = time;
   ++num_samples_;
-  const auto visit = [&](const Device& device, const std::string& id) {
+  for_each_device(snapshot, [&](const Device& device, const std::string& id) {
     const bool is_watched = options_.is_watched ? options_.is_watched(id) : device.vendor != Vendor::kCpu;
     if (is_watched) add(time, known, elapsed - known, device, id, is_ours);
-  };
-  for (const auto& device : snapshot.devices) {
-    const auto id = id_of(device);
-    visit(device, id);
-    for (const auto& instance : device.instances) visit(instance, fmt::format("{}:{}", id, instance.index));
-  }
+  });
 }
 
 void UsageRecorder::add(Seconds time, double known, double gap, const Device& device, const std::string& id,

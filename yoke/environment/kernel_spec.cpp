@@ -1,8 +1,5 @@
 #include "yoke/environment/kernel_spec.h"
 
-#include <fmt/format.h>
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <iterator>
 #include <regex>
@@ -45,21 +42,7 @@ std::vector<std::string> argv_of(const KernelRequest& request) {
   return argv;
 }
 
-std::string text_of(const Json& json, const char* key) {
-  const auto found = json.find(key);
-  return found != json.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
 fs::path spec_file(const fs::path& folder) { return folder / "kernel.json"; }
-
-/// While this object exists, new files can be read by this user alone.
-struct PrivateFiles {
-  mode_t before = umask(077);
-  PrivateFiles() = default;
-  PrivateFiles(const PrivateFiles&) = delete;
-  PrivateFiles& operator=(const PrivateFiles&) = delete;
-  ~PrivateFiles() { umask(before); }
-};
 
 /// Jupyter replaces $NAME and ${NAME} in values of variables, and $$ by $ (string.Template.safe_substitute()).
 std::string literal(std::string_view text) {
@@ -141,13 +124,13 @@ std::optional<Kernel> parse_kernel(std::string_view text) {
   if (!metadata.contains("yoke") || !metadata["yoke"].is_object()) return std::nullopt;
   const auto& mark = metadata["yoke"];
   if (!mark.contains("version") || mark["version"] != kSpecVersion) return std::nullopt;
-  Kernel kernel{.display_name = text_of(json, "display_name"),
-                .python = text_of(mark, "python"),
-                .environment = text_of(mark, "environment"),
-                .image = text_of(mark, "image"),
-                .language = text_of(json, "language")};
-  kernel.devices.chosen = text_of(mark, "devices");
-  kernel.devices.length = text_of(mark, "for");
+  Kernel kernel{.display_name = text_member(json, "display_name"),
+                .python = text_member(mark, "python"),
+                .environment = text_member(mark, "environment"),
+                .image = text_member(mark, "image"),
+                .language = text_member(json, "language")};
+  kernel.devices.chosen = text_member(mark, "devices");
+  kernel.devices.length = text_member(mark, "for");
   if (mark.contains("num_devices") && mark["num_devices"].is_number_integer()) {
     kernel.devices.num_devices = mark["num_devices"].get<int64_t>();
   }
@@ -205,11 +188,8 @@ fs::path install_kernel(const KernelRequest& request, const fs::path& folder) {
   std::error_code error;
   fs::create_directories(target, error);
   if (error) throw system_error(error.value(), "making the folder " + target.string());
-  const auto text = kernel_json(request);
-  const auto file = spec_file(target);
-  std::optional<PrivateFiles> is_private;
-  if (request.container && !request.container->variables.empty()) is_private.emplace();
-  replace_file(file, text);
+  const bool is_private = request.container && !request.container->variables.empty();
+  replace_file(spec_file(target), kernel_json(request), is_private ? 0600 : 0666);
   return target;
 }
 

@@ -106,10 +106,13 @@ bool has_code(const CudaBuild& build, const Version& capability) {
   });
 }
 
+bool has_code(const CudaBuild& build, std::span<const Drivers::Gpu> gpus) {
+  return std::ranges::all_of(gpus, [&](const auto& gpu) { return has_code(build, gpu.capability); });
+}
+
 const CudaBuild* find_cuda_build(const Version& driver, std::span<const Drivers::Gpu> gpus, const Minors& minors) {
   const auto fits = [&](const CudaBuild& build) {
-    return driver >= build.driver && is_allowed(build, minors) &&
-           std::ranges::all_of(gpus, [&](const auto& gpu) { return has_code(build, gpu.capability); });
+    return driver >= build.driver && is_allowed(build, minors) && has_code(build, gpus);
   };
   const auto found = std::ranges::find_if(kCudaBuilds, fits);
   return found == kCudaBuilds.end() ? nullptr : &*found;
@@ -143,12 +146,9 @@ constexpr const char* kOtherChoices =
                 "cpu), or an index yourself (--index-url)",
                 old->name, text_of(old->capability));
   }
-  const auto has_all = [&](const CudaBuild& build) {
-    return std::ranges::all_of(drivers.gpus, [&](const auto& gpu) { return has_code(build, gpu.capability); });
-  };
   std::optional<Version> driver;
   for (const auto& build : kCudaBuilds) {
-    if (has_all(build)) driver = std::min(driver.value_or(build.driver), build.driver);
+    if (has_code(build, drivers.gpus)) driver = std::min(driver.value_or(build.driver), build.driver);
   }
   if (driver) {
     throw Error(ErrorCode::kFailedPrecondition,
@@ -210,15 +210,9 @@ Packages torch_for(const Drivers& drivers, const Minors& minors) {
 // and needs a driver from 525.60 on; "tested build configurations" (install/source): 2.14 is the last one for CUDA 11.
 // AMD publishes TensorFlow outside PyPI (repo.radeon.com), so there is no index to name here.
 Packages tensorflow_for(const Drivers& drivers) {
-  const auto of = [](std::string package, std::string specifier, std::string reason) {
-    return Packages{.requirements = {{std::move(package), std::move(specifier)}},
-                    .index_url = "",
-                    .build = "",
-                    .reason = std::move(reason)};
-  };
   if (drivers.cuda && *drivers.cuda >= Version{11, 8}) {
-    return of("tensorflow[and-cuda]", *drivers.cuda >= Version{12, 0} ? "" : "==2.14.*",
-              fmt::format("the driver supports CUDA {}", text_of(*drivers.cuda)));
+    return {.requirements = {{"tensorflow[and-cuda]", *drivers.cuda >= Version{12, 0} ? "" : "==2.14.*"}},
+            .reason = fmt::format("the driver supports CUDA {}", text_of(*drivers.cuda))};
   }
   if (drivers.cuda) {
     throw Error(ErrorCode::kFailedPrecondition,
@@ -231,7 +225,7 @@ Packages tensorflow_for(const Drivers& drivers) {
                 "AMD publishes TensorFlow for ROCm at repo.radeon.com, which has no index for pip; name its wheel in a "
                 "file for -r, or choose the build for the CPU (--vendor cpu)");
   }
-  return of("tensorflow-cpu", "", "this machine has no GPU with a driver");
+  return {.requirements = {{"tensorflow-cpu", ""}}, .reason = "this machine has no GPU with a driver"};
 }
 
 /// The name of the package without extras.

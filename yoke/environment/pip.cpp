@@ -1,49 +1,31 @@
 #include "yoke/environment/pip.h"
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
+#include "yoke/base/text.h"
 
 namespace yoke::environment {
 namespace {
 
 // Options of `pip install` (pip 20 to 26) that decide where packages go, for which machine, or what else is installed
 // or left out. `yoke env create` says these itself.
-constexpr auto kIgnored = std::to_array<std::string_view>({"abi",
-                                                           "dependency-group",
-                                                           "dry-run",
-                                                           "editable",
-                                                           "force-reinstall",
-                                                           "group",
-                                                           "ignore-installed",
-                                                           "implementation",
-                                                           "no-deps",
-                                                           "no-dependencies",
-                                                           "platform",
-                                                           "prefix",
-                                                           "python",
-                                                           "python-version",
-                                                           "report",
-                                                           "requirement",
-                                                           "requirements-from-script",
-                                                           "root",
-                                                           "src",
-                                                           "target",
-                                                           "upgrade",
-                                                           "upgrade-strategy",
-                                                           "user"});
+constexpr std::string_view kIgnored =
+    "abi dependency-group dry-run editable force-reinstall group ignore-installed implementation no-deps "
+    "no-dependencies platform prefix python python-version report requirement requirements-from-script root src target "
+    "upgrade upgrade-strategy user";
 
 std::string variable_of(std::string_view setting) {
-  std::string name = "PIP_";
-  for (const char letter : setting) {
-    name += letter == '-' ? '_' : static_cast<char>(letter >= 'a' && letter <= 'z' ? letter - 'a' + 'A' : letter);
-  }
+  auto name = "PIP_" + upper_case(setting);
+  std::ranges::replace(name, '-', '_');
   return name;
 }
 
-bool is_ignored(std::string_view setting) { return std::ranges::find(kIgnored, setting) != kIgnored.end(); }
+bool is_ignored(std::string_view setting) {
+  const auto words = words_of(kIgnored);
+  return std::ranges::find(words, setting) != words.end();
+}
 
 }  // namespace
 

@@ -131,9 +131,8 @@ void check_kept(const CreateRequest& request, const std::map<std::string, std::s
   }
   if (at_end.unmet.empty()) return;
   throw Error(ErrorCode::kFailedPrecondition,
-              "{} lacks what its requirements name, although pip ended without an "
-              "error: {}",
-              folder, fmt::join(at_end.unmet, ", "));
+              "{} lacks what its requirements name, although pip ended without an error: {}", folder,
+              fmt::join(at_end.unmet, ", "));
 }
 
 std::string advice_for(Step::Kind kind, std::string_view output) {

@@ -10,7 +10,6 @@
 #include <array>
 #include <cerrno>
 
-
 #include "yoke/base/error.h"
 #include "yoke/base/host.h"
 #include "yoke/base/json.h"
@@ -100,9 +99,7 @@ void write_mark(const fs::path& folder, const Mark& mark) {
                      {"created", mark.created},
                      {"packages", mark.packages},
                      {"index_url", mark.index_url}};
-  const auto text = json.dump(2) + "\n";
-  const auto path = folder / kMarkName;
-  replace_file(path, text);
+  replace_file(folder / kMarkName, json.dump(2) + "\n");
 }
 
 UniqueFd lock_folder(const fs::path& folder) {

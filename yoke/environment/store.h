@@ -55,8 +55,7 @@ std::vector<Listed> list_environments(const Environment& environment);
 
 /// Removes an environment. If it is interrupted, a later call finishes the work. Nothing is written, so it also works
 /// on a full disk. Errors  kNotFound: there is no such folder; kFailedPrecondition: yoke has not made it, so it stays;
-/// kUnavailable:
-///         another command works on it.
+/// kUnavailable: another command works on it.
 void remove_environment(const std::filesystem::path& folder);
 
 /// Does so for the folder that `lock` holds, even if something else lies at the path `folder` by now. Root needs that

@@ -1,6 +1,8 @@
 #include "yoke/profile/causes.h"
 
+#include <algorithm>
 #include <array>
+#include <functional>
 
 namespace yoke::profile {
 namespace {
@@ -82,13 +84,8 @@ constexpr std::array<Rule, kNumCauses> kRules = {{
      .advice = "Fuse elementwise operations and normalizations: torch.compile, fused layers, channels_last."},
 }};
 
-constexpr bool is_in_order() {
-  for (size_t i = 0; i < kNumCauses; ++i) {
-    if (kRules[i].cause != static_cast<Cause>(i)) return false;
-  }
-  return true;
-}
-static_assert(is_in_order());
+// They are in the order of causes, so that each is at its index.
+static_assert(std::ranges::adjacent_find(kRules, std::ranges::greater_equal{}, &Rule::cause) == kRules.end());
 
 }  // namespace
 

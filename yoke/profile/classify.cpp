@@ -5,7 +5,7 @@
 #include <string_view>
 #include <utility>
 
-#include "yoke/profile/json_cursor.h"
+#include "yoke/base/environment.h"
 #include "yoke/profile/trace.h"
 
 namespace yoke::profile {
@@ -87,7 +87,7 @@ Name classify(std::string_view category, std::string text) {
   category = todays(category);
   if (category == "cpu_op" && is_annotation(text)) category = "user_annotation";
   if (category == "user_annotation" && text.starts_with(kStepPrefix)) {
-    const auto step = parse_integer(std::string_view(text).substr(kStepPrefix.size()));
+    const auto step = parse_int(std::string_view(text).substr(kStepPrefix.size()));
     if (step && *step >= 0) return {std::move(text), Kind::kStep, *step};
   }
   const auto kind = kind_of(category, text);

@@ -101,11 +101,4 @@ std::optional<int64_t> parse_microseconds(std::string_view number) {
   return static_cast<int64_t>(value * 1000);
 }
 
-std::optional<int64_t> parse_integer(std::string_view number) {
-  int64_t value = 0;
-  const auto [at, error] = std::from_chars(number.data(), number.data() + number.size(), value);
-  if (error != std::errc() || at != number.data() + number.size()) return std::nullopt;
-  return value;
-}
-
 }  // namespace yoke::profile

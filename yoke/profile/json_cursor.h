@@ -54,7 +54,4 @@ std::string unescape(std::string_view escaped);
 /// Converts microseconds to whole nanoseconds; nullopt if `number` is not a number or is beyond 127 years.
 std::optional<int64_t> parse_microseconds(std::string_view number);
 
-/// Parses a whole number; nullopt for any other text.
-std::optional<int64_t> parse_integer(std::string_view number);
-
 }  // namespace yoke::profile

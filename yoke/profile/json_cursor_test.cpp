@@ -16,13 +16,6 @@ TEST(JsonCursor, TimesKeepTheirNanoseconds) {
   }
 }
 
-TEST(JsonCursor, IntegersAreWhole) {
-  EXPECT_EQ(parse_integer("-7"), -7);
-  for (const auto* text : {"", "1.0", "1e3", "9223372036854775808", "0x10", " 1"}) {
-    EXPECT_EQ(parse_integer(text), std::nullopt) << text;
-  }
-}
-
 TEST(JsonCursor, ReadsAMemberWithoutAValue) {
   JsonCursor cursor(R"({"a": , "b": [1, {"c": "]"}], "d": })");
   std::vector<std::string> members;

@@ -46,10 +46,11 @@ struct ProgramOptions {
 int record_program(const RecordOptions& options, const ProgramOptions& program);
 
 struct RunningOptions {
-  std::vector<int64_t> pids;                                 ///< Each is a C++ program on yoke, or has started one.
-  double timeout_s = 60;                                     ///< How long a step may take.
-  std::function<void(const std::string&)> on_progress = {};  ///< Called often, and with "" at the end.
-  std::function<int(const Traces&)> on_recorded;             ///< Returns an exit status.
+  std::vector<int64_t> pids;  ///< Each is a C++ program on yoke, or has started one.
+  double timeout_s = 60;      ///< How long a step may take.
+  /// Called often, and with "" at the end.
+  std::function<void(const std::string&)> on_progress = [](const std::string&) {};
+  std::function<int(const Traces&)> on_recorded;  ///< Returns an exit status.
 };
 
 /// Asks programs of this user that run already. Returns what `on_recorded` does, or 128 plus the number of a signal.

@@ -23,8 +23,7 @@ std::string headline(const Report& report) {
   if (unexplained >= kMostlyUnexplainedPercent) {
     return fmt::format(
         "No bottleneck found (confidence: {}), but {:.0f} % of the step is in code that the trace does not name, and "
-        "the "
-        "bottleneck may be there.",
+        "the bottleneck may be there.",
         confidence, unexplained);
   }
   if (report.findings.empty()) return fmt::format("No bottleneck found (confidence: {}).", confidence);

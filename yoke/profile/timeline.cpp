@@ -6,11 +6,6 @@
 #include <utility>
 
 namespace yoke::profile {
-namespace {
-
-constexpr size_t kMinStepsToLeaveOne = 3;
-
-}  // namespace
 
 Timeline::Timeline(const Trace& trace) : trace_(trace) {
   find_main_track();
@@ -104,6 +99,7 @@ void Timeline::find_windows() {
     windows_.push_back({0, {whole.begin, std::max(whole.end, whole.begin + 1)}});
   }
   // Before the first event of the device, its work is unknown. So the first of several steps does not count.
+  constexpr size_t kMinStepsToLeaveOne = 3;
   if (has_device_ && windows_.size() >= kMinStepsToLeaveOne) windows_.erase(windows_.begin());
   // If the host is ahead of the device by more than a step, most of the device's work comes after the host's last step.
   // Then the host's steps do not match the device's, so the whole time is divided into equal steps.

@@ -8,10 +8,10 @@
 #include <cerrno>
 #include <memory>
 
+#include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/text.h"
-#include "yoke/profile/json_cursor.h"
 #include "yoke/profile/trace_reader.h"
 
 namespace yoke::profile {
@@ -25,7 +25,7 @@ std::optional<int64_t> rank_of_name(const std::filesystem::path& path) {
   if (at == name.npos) return std::nullopt;
   at += 4;
   if (at < name.size() && (name[at] == '-' || name[at] == '_')) ++at;
-  return parse_integer(std::string_view(name).substr(at, name.find_first_not_of("0123456789", at) - at));
+  return parse_int(std::string_view(name).substr(at, name.find_first_not_of("0123456789", at) - at));
 }
 
 }  // namespace

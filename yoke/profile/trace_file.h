@@ -15,8 +15,7 @@ namespace yoke::profile {
 /// Errors  those of read_trace; as errno says; kDataLoss: the compressed data are damaged.
 Trace read_trace_file(const std::filesystem::path& path, const std::function<void(int64_t)>& progress = {});
 
-/// If `path` is a folder, returns all its files that end in .json or .json.gz, sorted by name; otherwise returns
-/// `path`.
+/// If `path` is a folder, returns all its files that end in .json or .json.gz, sorted by name; otherwise `path`.
 /// Errors  as errno says; kNotFound: there is no such file.
 std::vector<std::filesystem::path> find_traces(const std::filesystem::path& path);
 

@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/profile/json_cursor.h"
 
@@ -18,10 +19,6 @@ std::string_view without_quotes(std::string_view value) {
   return value.size() >= 2 && value.front() == '"' ? value.substr(1, value.size() - 2) : value;
 }
 
-bool has_any_of(std::string_view text, std::initializer_list<std::string_view> parts) {
-  return std::ranges::any_of(parts, [&](std::string_view part) { return text.find(part) != text.npos; });
-}
-
 /// The number of elements of the first shape in "[[64, 10], ...]"; 1 of a scalar, "[[]]"; 0 if there is none.
 int64_t num_elements(std::string_view shapes) {
   JsonCursor cursor(shapes);
@@ -29,7 +26,7 @@ int64_t num_elements(std::string_view shapes) {
   int64_t product = 1;
   while (!cursor.take(']')) {
     const auto text = cursor.value();
-    const auto size = text ? parse_integer(*text) : std::nullopt;
+    const auto size = text ? parse_int(*text) : std::nullopt;
     if (!size || *size < 0 || (*size > 0 && product > (int64_t{1} << 36) / *size)) return 0;
     product *= *size;
     cursor.take(',');
@@ -38,19 +35,8 @@ int64_t num_elements(std::string_view shapes) {
 }
 
 /// Numbers strings from 0. Equal strings have the same number.
-class Numbers {
- public:
-  struct Number {
-    uint32_t value;
-    bool is_new;
-  };
-  Number of(const std::string& text) {
-    const auto [found, is_new] = numbers_.try_emplace(text, static_cast<uint32_t>(numbers_.size()));
-    return {found->second, is_new};
-  }
-
- private:
-  std::unordered_map<std::string, uint32_t> numbers_;
+struct Numbers : std::unordered_map<std::string, uint32_t> {
+  auto of(const std::string& text) { return try_emplace(text, static_cast<uint32_t>(size())); }
 };
 
 /// An event as texts of the file. The texts are views of the reader's buffer.
@@ -114,9 +100,9 @@ class EventCollector {
   uint32_t number_of_name(const RawEvent& raw) {
     key_.assign(raw.category).append(1, '\n').append(raw.name);
     if (raw.category == "kernel" && raw.name.find("ccl") != raw.name.npos) add_group(raw.args);
-    const auto number = names_.of(key_);
-    if (number.is_new) trace_.names.push_back(classify(raw.category, unescape(key_.substr(raw.category.size() + 1))));
-    return number.value;
+    const auto [found, is_new] = names_.of(key_);
+    if (is_new) trace_.names.push_back(classify(raw.category, unescape(key_.substr(raw.category.size() + 1))));
+    return found->second;
   }
 
   /// Adds the process group to the key. Kernels of different groups have the same name, but are different collectives.
@@ -137,9 +123,10 @@ class EventCollector {
     JsonCursor cursor(args);
     cursor.object([&](std::string_view key) {
       const auto value = cursor.value();
+      const auto has = [&](std::string_view part) { return value->find(part) != value->npos; };
       if (value && key == "Input Dims") gradient.num_elements = num_elements(*value);
-      if (value && key == "Input type" && has_any_of(*value, {"Half", "BFloat16"})) gradient.element_bytes = 2;
-      if (value && key == "Input type" && has_any_of(*value, {"double"})) gradient.element_bytes = 8;
+      if (value && key == "Input type" && (has("Half") || has("BFloat16"))) gradient.element_bytes = 2;
+      if (value && key == "Input type" && has("double")) gradient.element_bytes = 8;
       return value.has_value();
     });
     if (gradient.num_elements > 0) trace_.gradients.push_back(gradient);
@@ -147,7 +134,7 @@ class EventCollector {
 
   uint32_t track(const RawEvent& raw) {
     key_.assign(raw.pid).append(1, '\n').append(raw.tid);
-    return tracks_.of(key_).value;
+    return tracks_.of(key_).first->second;
   }
 
   Trace& trace_;
@@ -230,7 +217,7 @@ class Reader {
     cursor.object([&](std::string_view key) {
       const auto value = cursor.value();
       for (const auto& number : numbers) {
-        if (value && number.member == member && number.key == key) number.value = parse_integer(*value);
+        if (value && number.member == member && number.key == key) number.value = parse_int(*value);
       }
       return value.has_value();
     });

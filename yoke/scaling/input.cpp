@@ -56,18 +56,15 @@ std::optional<RecordedStep> step_in(const Interval& host, const profile::Trace& 
                                     const profile::Timeline& timeline, const std::vector<bool>& is_backward) {
   const auto contains = [&](const auto& event) { return event.start_ns >= host.begin && event.start_ns < host.end; };
   Interval backward{std::numeric_limits<int64_t>::max(), 0};
+  const auto extend = [&](const auto& event) {
+    if (contains(event)) backward = {std::min(backward.begin, event.start_ns), std::max(backward.end, event.end_ns())};
+  };
   for (const auto& event : trace.events) {
-    if (!is_backward[event.name] || !contains(event)) continue;
-    backward.begin = std::min(backward.begin, event.start_ns);
-    backward.end = std::max(backward.end, event.end_ns());
+    if (is_backward[event.name]) extend(event);
   }
-  RecordedStep step;
-  for (const auto& event : trace.gradients) {
-    if (!contains(event)) continue;
-    backward.begin = std::min(backward.begin, event.start_ns);
-    backward.end = std::max(backward.end, event.end_ns());
-  }
+  for (const auto& event : trace.gradients) extend(event);
   backward.end = std::min(backward.end, host.end);
+  RecordedStep step;
   for (const auto& event : trace.gradients) {
     if (!contains(event)) continue;
     step.gradients.push_back({seconds_of(std::min(event.end_ns(), backward.end) - backward.begin),

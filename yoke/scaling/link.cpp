@@ -17,11 +17,8 @@ namespace {
 
 /// A ring of a single level, all of whose n members send in each of its steps.
 double ring_seconds(const Level& level, double num_rounds, double bytes, double n) {
-  if (n < 2) return 0;
   return num_rounds * ((n - 1) * level.latency_seconds + (n - 1) / n * bytes / level.bytes_per_second(bytes));
 }
-
-double rounds_of(Collective collective) { return collective == Collective::kAllReduce ? 2 : 1; }
 
 /// The sizes that take longer than latency alone, without duplicates. Only these tell the bandwidth.
 std::vector<MeasuredSize> sizes_with_bandwidth(const MeasuredLink& measured) {
@@ -62,21 +59,12 @@ double Level::tree_seconds(double num_members) const {
   return std::ceil(std::log2(num_members)) * tree_latency_seconds.value_or(latency_seconds);
 }
 
-std::string_view name(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::kRing: return "ring";
-    case Algorithm::kTree: return "tree";
-    case Algorithm::kHierarchical: break;
-  }
-  return "hierarchical";
-}
-
 CollectiveCost collective_cost(Collective collective, double bytes, int64_t num_devices, const Topology& topology) {
   if (num_devices < 2 || bytes <= 0) return {};
   const auto n = static_cast<double>(num_devices);
   const double per_node = std::min(n, static_cast<double>(std::max<int64_t>(1, topology.devices_per_node)));
   const double num_nodes = std::ceil(n / per_node);
-  const double rounds = rounds_of(collective);
+  const double rounds = collective == Collective::kAllReduce ? 2 : 1;
   const auto &intra = topology.intra, &inter = topology.inter;
   // Ring and tree send while they receive, so their slowest link limits them.
   double slowest = std::numeric_limits<double>::infinity();
@@ -96,8 +84,7 @@ CollectiveCost collective_cost(Collective collective, double bytes, int64_t num_
   }
   if (num_nodes > 1 && per_node > 1) {
     // Each device of a node communicates with one of each other node about its part; all of them share the network.
-    const double between = rounds * ((num_nodes - 1) * inter.latency_seconds +
-                                     (num_nodes - 1) / num_nodes * bytes / inter.bytes_per_second(bytes));
+    const double between = ring_seconds(inter, rounds, bytes, num_nodes);
     double fastest_between = between;
     if (collective == Collective::kAllReduce) {
       fastest_between =
@@ -120,7 +107,7 @@ Level parse_level(std::string_view option, std::string_view text) {
         "such as 4,230",
         option, printable(text));
   }
-  Level level{.latency_seconds = *latency * 1e-6, .bandwidth = {{1, *bandwidth * 1e9}}, .source = {}};
+  Level level{.latency_seconds = *latency * 1e-6, .bandwidth = {{1, *bandwidth * 1e9}}};
   level.source = words_for(level) + ", given";
   return level;
 }
@@ -178,8 +165,7 @@ Level level_of(const MeasuredLink& measured) {
   const double least = measured.least_seconds;
   Level level{.latency_seconds = least / (2 * (n - 1)),
               .tree_latency_seconds = least / (2 * std::ceil(std::log2(n))),
-              .compute_delay = measured.compute_delay,
-              .source = {}};
+              .compute_delay = measured.compute_delay};
   for (const auto& [bytes, seconds] : sizes_with_bandwidth(measured)) {
     level.bandwidth.push_back({bytes, 2 * (n - 1) / n * bytes / (seconds - least)});
   }
@@ -203,8 +189,7 @@ Level level_between_nodes(const MeasuredLink& measured, const Level& intra, int6
   const double between = std::max(0.0, measured.least_seconds / 2 - (g - 1) * intra.latency_seconds);
   Level level{.latency_seconds = between / (m - 1),
               .tree_latency_seconds = between / std::ceil(std::log2(m)),
-              .compute_delay = measured.compute_delay,
-              .source = {}};
+              .compute_delay = measured.compute_delay};
   for (const auto& [bytes, seconds] : sizes_with_bandwidth(measured)) {
     Topology topology{.intra = intra, .inter = level, .devices_per_node = per_node};
     const auto is_slower = [&](double exponent) {

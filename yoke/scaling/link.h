@@ -43,7 +43,6 @@ enum class Collective { kAllReduce, kReduceScatter, kAllGather };
 
 /// The algorithm of a collective. Each one is the fastest for some sizes and numbers of devices.
 enum class Algorithm { kRing, kTree, kHierarchical };
-std::string_view name(Algorithm algorithm);
 
 struct CollectiveCost {
   double seconds = 0;
@@ -75,8 +74,7 @@ struct MeasuredLink {
 };
 
 /// Errors  kDataLoss: it is something else; kInvalidArgument: it has fewer than two ranks, or only messages so small
-/// that
-///         they do not show a bandwidth.
+///         that they do not show a bandwidth.
 MeasuredLink parse_measured_link(const nlohmann::json& measured, const std::string& path);
 
 /// The link between the ranks of a measurement on one node, or with one rank on each node.

@@ -5,12 +5,7 @@
 namespace yoke::scaling {
 
 std::string_view name(Optimizer optimizer) {
-  switch (optimizer) {
-    case Optimizer::kAdam: return "adam";
-    case Optimizer::kMomentum: return "momentum";
-    case Optimizer::kSgd: break;
-  }
-  return "sgd";
+  return optimizer == Optimizer::kAdam ? "adam" : optimizer == Optimizer::kMomentum ? "momentum" : "sgd";
 }
 
 std::optional<Optimizer> parse_optimizer(std::string_view name_of_it) {

@@ -50,8 +50,12 @@ struct Copy {
 
 class TrainingMeter {
  public:
-  explicit TrainingMeter(const MeterOptions& options)
-      : options_(options), folder_(options.environment.value_or("TMPDIR", "/tmp"), "plan") {}
+  TrainingMeter(const MeterOptions& options, int& interruption)
+      : options_(options),
+        folder_(options.environment.value_or("TMPDIR", "/tmp"), "plan"),
+        interruption_(interruption) {
+    interruption_ = 0;
+  }
 
   std::optional<MeasuredTraining> measure() {
     MeasuredTraining measured;
@@ -73,13 +77,7 @@ class TrainingMeter {
     return measured;
   }
 
-  int interruption() const { return interruption_; }
-
  private:
-  void tell(const std::string& text) const {
-    if (options_.on_progress) options_.on_progress(text);
-  }
-
   fs::path new_folder() {
     auto path = folder_.path() / std::to_string(num_folders_++);
     fs::create_directory(path);
@@ -87,11 +85,7 @@ class TrainingMeter {
   }
 
   Error failure(const program::MeasuredProgram& program, const std::string& what) const {
-    const auto lines = tune::last_lines(program.output(), 10);
-    return {ErrorCode::kFailedPrecondition, "{}{}", what,
-            lines.empty() ? std::string("; it printed nothing")
-                          : fmt::format("; the last lines of {}:\n{}", printable(options_.argv[0]),
-                                        lines.substr(0, lines.size() - 1))};
+    return {ErrorCode::kFailedPrecondition, "{}{}", what, tune::end_of_output(options_.argv[0], program.output())};
   }
 
   /// Without a GPU of its own, each copy of a program that uses GPUs would use the first one.
@@ -142,20 +136,23 @@ class TrainingMeter {
         num_steps += copy.num_steps;
       }
       if (!program.status() && !program.interruption()) require_progress(copies, program);
-      tell(fmt::format("{}: {} steps, {:.0f} s", purpose, num_steps,
-                       std::chrono::duration<double>(Clock::now() - begin).count()));
+      options_.on_progress(fmt::format("{}: {} steps, {:.0f} s", purpose, num_steps,
+                                       std::chrono::duration<double>(Clock::now() - begin).count()));
     }
-    tell("");
     const auto status = program.status();
-    program.end(messages_, std::chrono::seconds(3));
-    if (program.interruption()) {
-      interruption_ = *program.interruption();
-      return {};
-    }
+    if (!end(program)) return {};
     if (!std::ranges::all_of(copies, [](const Copy& copy) { return copy.pace.has_value(); })) {
       throw end_without_steps(program, status.value_or(0), copies[0].num_steps);
     }
     return copies;
+  }
+
+  /// Returns false if a signal has interrupted the program.
+  bool end(program::MeasuredProgram& program) {
+    options_.on_progress("");
+    program.end(messages_, std::chrono::seconds(3));
+    interruption_ = program.interruption().value_or(0);
+    return !program.interruption();
   }
 
   static void start(Copy& copy) {
@@ -238,15 +235,10 @@ class TrainingMeter {
       program.wait(messages_, std::chrono::milliseconds(200));
       const auto seconds = std::chrono::duration<double>(Clock::now() - begin).count();
       if (seconds > 2 * options_.timeout_s) throw failure(program, "the recording of steps did not end");
-      tell(fmt::format("recording steps: {:.0f} s", seconds));
+      options_.on_progress(fmt::format("recording steps: {:.0f} s", seconds));
     }
-    tell("");
     const auto status = program.status();
-    program.end(messages_, std::chrono::seconds(3));
-    if (program.interruption()) {
-      interruption_ = *program.interruption();
-      return false;
-    }
+    if (!end(program)) return false;
     const auto trace = folder / "rank0.json";
     if (!fs::exists(trace)) throw failure(program, fmt::format("no trace was recorded ({})", describe_end(*status)));
     measured.trace = profile::read_trace_file(trace);
@@ -257,16 +249,14 @@ class TrainingMeter {
   const MeterOptions& options_;
   program::SignalMessages messages_;  // before the folder, so that a signal cannot end this process without removing it
   program::PrivateFolder folder_;
-  int num_folders_ = 0, interruption_ = 0;
+  int num_folders_ = 0;
+  int& interruption_;
 };
 
 }  // namespace
 
 std::optional<MeasuredTraining> measure_training(const MeterOptions& options, int& interruption) {
-  TrainingMeter meter(options);
-  auto measured = meter.measure();
-  interruption = meter.interruption();
-  return measured;
+  return TrainingMeter(options, interruption).measure();
 }
 
 std::vector<std::vector<std::string>> commands_with_gpus(const MeterOptions& options, int64_t num_copies,

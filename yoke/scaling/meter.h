@@ -23,7 +23,7 @@ struct MeterOptions {
   std::optional<int64_t> num_neighbours = {};
   int copy_to = kNullStream;  ///< A descriptor to which the program's output is copied.
   /// Called several times a second with what is being done, and with "" when that has ended.
-  std::function<void(const std::string&)> on_progress = {};
+  std::function<void(const std::string&)> on_progress = [](const std::string&) {};
 };
 
 struct MeasuredTraining {

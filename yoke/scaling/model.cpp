@@ -1,9 +1,9 @@
 #include "yoke/scaling/model.h"
 
 #include <algorithm>
-#include <optional>
+#include <limits>
 
-#include "yoke/scaling/schedule.h"
+#include "yoke/base/error.h"
 
 namespace yoke::scaling {
 namespace {
@@ -23,17 +23,13 @@ struct Tasks {
 };
 
 /// What a collective on `bytes` costs in this job.
-class Costs {
- public:
-  Costs(int64_t num_devices, const Topology& topology) : num_devices_(num_devices), topology_(topology) {}
-  double seconds(Collective collective, int64_t bytes) const {
-    return collective_cost(collective, static_cast<double>(bytes), num_devices_, topology_).seconds;
-  }
-  int64_t num_devices() const { return num_devices_; }
+struct Costs {
+  int64_t num_devices;
+  const Topology& topology;
 
- private:
-  int64_t num_devices_;
-  const Topology& topology_;
+  double seconds(Collective collective, int64_t bytes) const {
+    return collective_cost(collective, static_cast<double>(bytes), num_devices, topology).seconds;
+  }
 };
 
 /// Backward, during which each bucket is sent when its last gradient is ready.
@@ -66,20 +62,15 @@ std::optional<size_t> last_of(const std::vector<Task>& tasks) {
   return tasks.empty() ? std::nullopt : std::optional(tasks.size() - 1);
 }
 
-Tasks ddp_tasks(const Workload& work, const Costs& costs, const ModelOptions& options) {
+/// DDP and ZeRO-1, which differ in who sums gradients and makes the optimizer's step.
+Tasks bucket_tasks(const Workload& work, const Costs& costs, const ModelOptions& options) {
   Tasks tasks;
+  const bool is_zero1 = options.strategy == Strategy::kZero1;
   const auto buckets = buckets_of(work, options.first_bucket_bytes, options.bucket_bytes);
-  add_backward(work, buckets, Collective::kAllReduce, costs, tasks);
-  tasks.add_compute(work.optimizer_seconds, last_of(tasks.link));
-  return tasks;
-}
-
-Tasks zero1_tasks(const Workload& work, const Costs& costs, const ModelOptions& options) {
-  Tasks tasks;
-  const auto buckets = buckets_of(work, options.first_bucket_bytes, options.bucket_bytes);
-  add_backward(work, buckets, Collective::kReduceScatter, costs, tasks);
-  const auto step =
-      tasks.add_compute(work.optimizer_seconds / static_cast<double>(costs.num_devices()), last_of(tasks.link));
+  add_backward(work, buckets, is_zero1 ? Collective::kReduceScatter : Collective::kAllReduce, costs, tasks);
+  const auto num_parts = static_cast<double>(is_zero1 ? costs.num_devices : 1);
+  const auto step = tasks.add_compute(work.optimizer_seconds / num_parts, last_of(tasks.link));
+  if (!is_zero1) return tasks;
   for (const auto& bucket : buckets) tasks.add_link(costs.seconds(Collective::kAllGather, bucket.bytes), step);
   return tasks;
 }
@@ -125,19 +116,38 @@ Tasks fsdp_tasks(const Workload& work, const Costs& costs, const ModelOptions& o
   }
   if (num_units > 1) tasks.add_link(costs.seconds(Collective::kReduceScatter, units[num_units - 2].bytes), before);
   tasks.add_link(costs.seconds(Collective::kReduceScatter, units[num_units - 1].bytes), previous);
-  tasks.add_compute(work.optimizer_seconds / static_cast<double>(costs.num_devices()), last_of(tasks.link));
+  tasks.add_compute(work.optimizer_seconds / static_cast<double>(costs.num_devices), last_of(tasks.link));
   return tasks;
 }
+
+/// A queue of tasks at some time of the simulation.
+class Queue {
+ public:
+  explicit Queue(std::span<const Task> tasks) : tasks_(tasks) { load(); }
+
+  bool is_done() const { return next_ == tasks_.size(); }
+  bool can_run(const Queue& other) const {
+    return !is_done() && (!tasks_[next_].after || other.next_ > *tasks_[next_].after);
+  }
+  double remaining() const { return remaining_; }
+  void advance(double seconds) { remaining_ -= seconds; }
+  void finish() {
+    ++next_;
+    load();
+  }
+
+ private:
+  void load() { remaining_ = is_done() ? 0 : tasks_[next_].seconds; }
+
+  std::span<const Task> tasks_;
+  size_t next_ = 0;
+  double remaining_ = 0;
+};
 
 }  // namespace
 
 std::string_view name(Strategy strategy) {
-  switch (strategy) {
-    case Strategy::kDdp: return "ddp";
-    case Strategy::kZero1: return "zero1";
-    case Strategy::kFsdp: break;
-  }
-  return "fsdp";
+  return strategy == Strategy::kDdp ? "ddp" : strategy == Strategy::kZero1 ? "zero1" : "fsdp";
 }
 
 int64_t Workload::gradient_bytes() const {
@@ -212,6 +222,39 @@ Workload divided(const Workload& workload, int64_t num_devices) {
   return part;
 }
 
+ScheduleResult simulate(std::span<const Task> compute, std::span<const Task> link, double contention) {
+  constexpr double kNever = std::numeric_limits<double>::infinity();
+  Queue computing(compute), communicating(link);
+  ScheduleResult result;
+  double computed = 0;
+  while (!computing.is_done() || !communicating.is_done()) {
+    const bool computes = computing.can_run(communicating), communicates = communicating.can_run(computing);
+    if (!computes && !communicates) throw Error(ErrorCode::kInternal, "the tasks of a step wait for each other");
+    const double rate = communicates && communicating.remaining() > 0 ? 1 - contention : 1;
+    double compute_end = kNever;
+    if (computes && computing.remaining() <= 0) {
+      compute_end = 0;
+    } else if (computes && rate > 0) {
+      compute_end = computing.remaining() / rate;
+    }
+    const double link_end = communicates ? communicating.remaining() : kNever;
+    const double passed = std::min(compute_end, link_end);
+    result.seconds += passed;
+    if (communicates) communicating.advance(passed);
+    if (computes) {
+      computing.advance(passed * rate);
+      computed += passed * rate;
+    }
+    if (link_end <= compute_end) {
+      communicating.finish();
+    } else {
+      computing.finish();
+    }
+  }
+  result.waiting_seconds = result.seconds - computed;
+  return result;
+}
+
 StepPrediction predict_step(const Workload& workload, int64_t num_devices, const Topology& topology,
                             const ModelOptions& options) {
   auto work = workload;
@@ -226,10 +269,9 @@ StepPrediction predict_step(const Workload& workload, int64_t num_devices, const
     prediction.step_seconds = work.step_seconds();
     prediction.compute_seconds = work.step_seconds();
   } else {
-    const Costs costs(num_devices, topology);
-    const auto tasks = options.strategy == Strategy::kDdp     ? ddp_tasks(work, costs, options)
-                       : options.strategy == Strategy::kZero1 ? zero1_tasks(work, costs, options)
-                                                              : fsdp_tasks(work, costs, options);
+    const Costs costs{num_devices, topology};
+    const auto tasks =
+        options.strategy == Strategy::kFsdp ? fsdp_tasks(work, costs, options) : bucket_tasks(work, costs, options);
     const auto result = simulate(tasks.compute, tasks.link, options.contention);
     prediction.step_seconds = result.seconds;
     prediction.exposed_seconds = result.waiting_seconds;

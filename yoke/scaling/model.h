@@ -1,7 +1,10 @@
 // yoke/scaling/model.h -- predicts the step of many devices from that of one. Pure.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -50,11 +53,8 @@ struct ModelOptions {
   double neighbour_slowdown = 1;
 };
 
-/// A bucket of gradients, which are sent together.
-struct Bucket {
-  double ready_seconds = 0;  ///< Counted from the beginning of backward.
-  int64_t bytes = 0;
-};
+/// A bucket of gradients, which are sent together when the last one is ready.
+using Bucket = Gradient;
 
 /// DistributedDataParallel's buckets: gradients in their order, until a bucket has reached its limit. Even gradients
 /// are in 262,144 buckets at most, which are then larger.
@@ -75,6 +75,21 @@ struct StepPrediction {
   double loader_wait_seconds = 0;  ///< By how much the loader makes the step longer.
   double communication_seconds = 0;
 };
+
+/// A piece of work of one of two queues. A queue does its tasks in their order, one at a time.
+struct Task {
+  double seconds = 0;                ///< If nothing slows it down.
+  std::optional<size_t> after = {};  ///< It begins when this task of the other queue has ended.
+};
+
+struct ScheduleResult {
+  double seconds = 0;          ///< When both queues are done.
+  double waiting_seconds = 0;  ///< How long computing waited for communication, or was slowed down by it.
+};
+
+/// While a task of `link` runs, `compute` proceeds at the rate 1 - `contention`.
+/// REQUIRES: 0 <= contention <= 1; the tasks do not wait for each other in a circle.
+ScheduleResult simulate(std::span<const Task> compute, std::span<const Task> link, double contention);
 
 /// REQUIRES: num_devices >= 1.
 StepPrediction predict_step(const Workload& workload, int64_t num_devices, const Topology& topology,

@@ -4,7 +4,6 @@
 
 #include "yoke/base/error.h"
 #include "yoke/scaling/memory.h"
-#include "yoke/scaling/schedule.h"
 
 namespace yoke::scaling {
 namespace {

@@ -27,12 +27,7 @@ std::string duration_words(double seconds) {
 std::string percent_words(double share) { return fmt::format("{:.1f} %", 100 * share); }
 
 std::string_view title_of(Strategy strategy) {
-  switch (strategy) {
-    case Strategy::kDdp: return "DDP";
-    case Strategy::kZero1: return "ZeRO-1";
-    case Strategy::kFsdp: break;
-  }
-  return "FSDP";
+  return strategy == Strategy::kDdp ? "DDP" : strategy == Strategy::kZero1 ? "ZeRO-1" : "FSDP";
 }
 
 std::vector<int64_t> counts_up_to(int64_t max_devices) {
@@ -71,13 +66,10 @@ void add_traffic_assumptions(const Workload& workload, const PlanOptions& option
       "A collective takes the fastest of a ring, a tree and a hierarchy of rings inside and between nodes; other jobs "
       "do not use the network.");
   const double contention = options.model.contention;
-  if (contention >= 1) {
-    list.emplace_back("While a device communicates, it does not compute.");
-  } else if (contention > 0) {
-    list.push_back(fmt::format("While a device communicates, it computes {:.0f} % slower.", 100 * contention));
-  } else {
-    list.emplace_back("Communication does not slow computing down.");
-  }
+  list.push_back(contention >= 1 ? std::string("While a device communicates, it does not compute.")
+                 : contention > 0
+                     ? fmt::format("While a device communicates, it computes {:.0f} % slower.", 100 * contention)
+                     : "Communication does not slow computing down.");
 }
 
 std::vector<std::string> assumptions_of(const Workload& workload, const Origin& origin, const PlanOptions& options) {
@@ -176,6 +168,13 @@ std::string_view label_of(const Prediction& prediction) {
   return prediction.is_measured ? "measured" : prediction.is_given ? "given" : "predicted";
 }
 
+std::vector<std::string> measured_members(const Prediction& prediction) {
+  std::vector<std::string> members;
+  if (prediction.is_measured) members.emplace_back("step_seconds");
+  if (prediction.is_memory_measured) members.emplace_back("memory_bytes");
+  return members;
+}
+
 }  // namespace
 
 Plan make_plan(const Workload& workload, const Origin& origin, const PlanOptions& options) {
@@ -209,15 +208,6 @@ Plan make_plan(const Workload& workload, const Origin& origin, const PlanOptions
   plan.assumptions = assumptions_of(workload, origin, options);
   return plan;
 }
-
-namespace {
-std::vector<std::string> measured_members(const Prediction& prediction) {
-  std::vector<std::string> members;
-  if (prediction.is_measured) members.emplace_back("step_seconds");
-  if (prediction.is_memory_measured) members.emplace_back("memory_bytes");
-  return members;
-}
-}  // namespace
 
 nlohmann::ordered_json to_json(const Plan& plan) {
   auto rows = nlohmann::ordered_json::array();
@@ -264,9 +254,8 @@ Table to_table(const Plan& plan) {
 }
 
 view::Chart to_chart(const Plan& plan) {
-  view::ChartPanel efficiency{
-      .title = "efficiency in % (predicted)", .x_title = "devices", .x_is_log = true, .lines = {}};
-  view::ChartPanel hours{.title = "GPU-hours (predicted)", .x_title = "devices", .x_is_log = true, .lines = {}};
+  view::ChartPanel efficiency{.title = "efficiency in % (predicted)", .x_title = "devices", .x_is_log = true};
+  view::ChartPanel hours{.title = "GPU-hours (predicted)", .x_title = "devices", .x_is_log = true};
   for (const auto& one : plan.predictions) {
     const auto title = std::string(title_of(one.strategy));
     for (auto* panel : {&efficiency, &hours}) {

@@ -26,11 +26,6 @@ std::string memory_text(const device::Readings& readings) {
   return gib(*readings.memory_used_bytes) + "/" + gib(*readings.memory_total_bytes);
 }
 
-std::optional<double> utilization(const device::Readings& readings) {
-  if (!readings.utilization_percent) return std::nullopt;
-  return static_cast<double>(*readings.utilization_percent);
-}
-
 std::string power_text(const device::Readings& readings) {
   if (!readings.power_mw) return "";
   if (!readings.power_limit_mw) return fmt::format("{}W", view::to_watts(*readings.power_mw));
@@ -194,7 +189,7 @@ class DeviceView {
       return;
     }
     draw_bar(canvas_, {x + fields.utilization_bar.x, y},
-             {fields.utilization_bar.width, utilization(readings), Style::kUtilization}, model_.glyphs);
+             {fields.utilization_bar.width, readings.utilization_percent, Style::kUtilization}, model_.glyphs);
     put(fields.percent, x, y, view::percent_text(readings.utilization_percent), Align::kRight, Style::kNormal);
     draw_bar(canvas_, {x + fields.memory_bar.x, y}, {fields.memory_bar.width, memory_percent(readings), Style::kMemory},
              model_.glyphs);
@@ -307,7 +302,7 @@ class DeviceView {
     const auto left = x + indent, right = left + left_width + kBetween;
     const auto left_bar = left_width - kPercent, right_bar = right_width - kMemory;
     if (is_answering(device)) {
-      draw_bar(canvas_, {left, y + 1}, {left_bar, utilization(readings), Style::kUtilization}, model_.glyphs);
+      draw_bar(canvas_, {left, y + 1}, {left_bar, readings.utilization_percent, Style::kUtilization}, model_.glyphs);
       put({0, kPercent}, left + left_bar, y + 1, view::percent_text(readings.utilization_percent), Align::kRight,
           Style::kNormal);
       draw_bar(canvas_, {right, y + 1}, {right_bar, memory_percent(readings), Style::kMemory}, model_.glyphs);

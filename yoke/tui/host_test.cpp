@@ -1,6 +1,6 @@
-#include "yoke/tui/host.h"
-
 #include <gtest/gtest.h>
+
+#include "yoke/tui/sampler.h"
 
 namespace yoke::tui {
 namespace {

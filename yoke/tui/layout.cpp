@@ -1,7 +1,5 @@
 #include "yoke/tui/layout.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 namespace yoke::tui {
@@ -41,9 +39,7 @@ std::vector<Group> groups_of(const device::Snapshot& snapshot, bool is_cpu) {
     if ((device.vendor == Vendor::kCpu) != is_cpu) continue;
     auto& lines = groups.emplace_back().lines;
     lines.push_back({&device, id_of(device)});
-    for (const auto& instance : device.instances) {
-      lines.push_back({&instance, fmt::format("{}:{}", device.index, instance.index)});
-    }
+    for (const auto& instance : device.instances) lines.push_back({&instance, id_of(device, instance)});
   }
   return groups;
 }
@@ -141,12 +137,9 @@ int64_t place_devices(const Model& model, int64_t y, int64_t rows, Layout& layou
   if (!model.sample || rows <= 0) return y;
   const auto& snapshot = model.sample->snapshot;
   const auto cpus = groups_of(snapshot, true), gpus = groups_of(snapshot, false);
-  for (const auto* groups : {&cpus, &gpus}) {
-    for (const auto& group : *groups) {
-      for (const auto& line : group.lines)
-        layout.id_width = std::max(layout.id_width, static_cast<int64_t>(line.id.size()));
-    }
-  }
+  device::for_each_device(snapshot, [&](const Device&, const std::string& id) {
+    layout.id_width = std::max(layout.id_width, std::ssize(id));
+  });
   for (const auto& group : gpus) layout.num_gpus += static_cast<int64_t>(group.lines.size());
   layout.num_gpus_shown = layout.num_gpus;
   const bool has_gpus = !gpus.empty();

@@ -278,19 +278,12 @@ void point(Model& model, const MouseEvent& event) {
 
 void remember(Model& model) {
   const auto& snapshot = model.sample->snapshot;
-  const auto push = [&](const device::Device& device, const std::string& id) {
+  device::for_each_device(snapshot, [&](const device::Device& device, const std::string& id) {
     auto& history = model.histories[id];
     if (!history.memory.samples().empty() && history.memory.samples().back().time == snapshot.time) return;
-    const auto& utilization = device.readings.utilization_percent;
-    history.utilization.push(snapshot.time, utilization ? std::optional<double>(*utilization) : std::nullopt);
+    history.utilization.push(snapshot.time, device.readings.utilization_percent);
     history.memory.push(snapshot.time, memory_percent(device.readings));
-  };
-  for (const auto& device : snapshot.devices) {
-    push(device, id_of(device));
-    for (const auto& instance : device.instances) {
-      push(instance, fmt::format("{}:{}", device.index, instance.index));
-    }
-  }
+  });
 }
 
 void take_sample(Model& model, const Sample& sample) {

@@ -1,12 +1,13 @@
 // yoke/tui/model.h -- the state of the page as a value, and the events that change it.
 #pragma once
 
+#include <array>
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
-#include <tuple>
 #include <variant>
 #include <vector>
 
@@ -14,10 +15,17 @@
 #include "yoke/device/history.h"
 #include "yoke/tui/canvas.h"
 #include "yoke/tui/graph.h"
-#include "yoke/tui/host.h"
 #include "yoke/view/claims.h"
 
 namespace yoke::tui {
+
+/// What the title shows of the machine. (The CPU is a device instead.) Values that cannot be read are nullopt.
+struct Host {
+  std::optional<std::array<double, 3>> load;  ///< Averages over 1, 5 and 15 minutes.
+  std::optional<int64_t> swap_total_bytes, swap_used_bytes;
+
+  bool operator==(const Host&) const = default;
+};
 
 /// The data that a sampler reads for one page.
 struct Sample {
@@ -43,10 +51,7 @@ struct ProcessKey {
   int64_t pid = 0;
   std::optional<int64_t> start_ticks;
 
-  bool operator==(const ProcessKey&) const = default;
-  bool operator<(const ProcessKey& other) const {
-    return std::tie(pid, start_ticks) < std::tie(other.pid, other.start_ticks);
-  }
+  auto operator<=>(const ProcessKey&) const = default;
 };
 
 struct KillRequest {

@@ -75,23 +75,17 @@ std::vector<Entry> all_entries(const Model& model) {
   return entries;
 }
 
-std::string lower(std::string text) {
-  std::ranges::transform(text, text.begin(),
-                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
-  return text;
-}
-
 /// The filter matches any part of a user's name. If it is a user's whole name, only that user matches.
 bool has_user(const ProcessRow& row, const Model& model, bool is_whole_name) {
   if (is_whole_name) return row.user == model.user_filter;
-  return lower(row.user).find(lower(model.user_filter)) != std::string::npos;
+  return lower_case(row.user).find(lower_case(model.user_filter)) != std::string::npos;
 }
 
 bool has_text(const ProcessRow& row, const Model& model) {
   if (model.text_filter.empty()) return true;
   // The texts as shown, because the filter must match only what the user sees.
   const auto text = fmt::format("{} {} {} {}", row.key.pid, row.user, row.origin, row.command);
-  return lower(printable(text)).find(lower(model.text_filter)) != std::string::npos;
+  return lower_case(printable(text)).find(lower_case(model.text_filter)) != std::string::npos;
 }
 
 /// Whether `a` is listed above `b`. Amounts are in descending order, names and places in ascending order.

@@ -5,14 +5,36 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
+#include <set>
 #include <utility>
 
 #include "yoke/base/error.h"
+#include "yoke/base/sysfs.h"
+#include "yoke/base/text.h"
 
 namespace yoke::tui {
+
+struct AncestorReader::Exchange {
+  std::mutex mutex;
+  std::set<int64_t> parents;  ///< The parents of the listed processes.
+  Processes answer;
+};
+
 namespace {
 
 constexpr std::chrono::milliseconds kAncestorLimit(200);
+
+Processes read_chain(const std::set<int64_t>& parents, const std::filesystem::path& proc) {
+  Processes known;
+  for (auto pid : parents) {
+    while (pid > 1 && !known.contains(pid)) {
+      const auto& info = known[pid] = device::describe_process(pid, proc);
+      pid = info.parent_pid.value_or(0);
+    }
+  }
+  return known;
+}
 
 Sample read_sample(device::Source& source, const SamplerOptions& options, const WantOfPage& want,
                    std::optional<AncestorReader>& ancestors) {
@@ -36,6 +58,62 @@ bool is_more(const WantOfPage& now, const WantOfPage& before) {
 }
 
 }  // namespace
+
+std::optional<std::array<double, 3>> parse_loadavg(std::string_view text) {
+  const auto words = words_of(text);
+  std::array<double, 3> load = {};
+  if (words.size() < load.size()) return {};
+  for (size_t i = 0; i < load.size(); ++i) {
+    const auto result = std::from_chars(words[i].begin(), words[i].end(), load[i]);
+    if (result.ec != std::errc() || !(load[i] >= 0)) return {};
+  }
+  return load;
+}
+
+Host parse_meminfo(std::string_view text) {
+  const auto numbers = parse_properties(text);
+  const auto total = numbers.find("SwapTotal"), free = numbers.find("SwapFree");
+  if (total == numbers.end() || free == numbers.end()) return {};
+  if (free->second < 0 || free->second > total->second) return {};
+  return {.swap_total_bytes = total->second * 1024, .swap_used_bytes = (total->second - free->second) * 1024};
+}
+
+Host read_host(const std::filesystem::path& sysroot) {
+  auto host = parse_meminfo(yoke::text_of(sysroot / "proc/meminfo"));
+  host.load = parse_loadavg(yoke::text_of(sysroot / "proc/loadavg"));
+  return host;
+}
+
+AncestorReader::AncestorReader(const std::filesystem::path& proc)
+    : exchange_(std::make_shared<Exchange>()), worker_([exchange = exchange_, proc] {
+        std::set<int64_t> parents;
+        {
+          const std::lock_guard lock(exchange->mutex);
+          parents = exchange->parents;
+        }
+        auto answer = read_chain(parents, proc);
+        const std::lock_guard lock(exchange->mutex);
+        exchange->answer = std::move(answer);
+      }) {}
+
+Processes AncestorReader::read(const device::Snapshot& snapshot, std::chrono::milliseconds limit) {
+  if (!worker_.is_busy()) {
+    std::set<int64_t> parents;
+    device::for_each_device(snapshot, [&](const device::Device& device, const auto&) {
+      for (const auto& process : device.processes) {
+        if (process.info.parent_pid) parents.insert(*process.info.parent_pid);
+      }
+    });
+    {
+      const std::lock_guard lock(exchange_->mutex);
+      exchange_->parents = std::move(parents);
+    }
+    worker_.request();
+    worker_.wait_until(device::Worker::Clock::now() + limit);
+  }
+  const std::lock_guard lock(exchange_->mutex);
+  return exchange_->answer;
+}
 
 Sample take_sample(device::Source& source, const SamplerOptions& options, const WantOfPage& want) {
   std::optional<AncestorReader> ancestors;

@@ -1,19 +1,23 @@
 // yoke/tui/sampler.h -- takes samples on its own thread, so that keys never wait for a device.
 #pragma once
 
+#include <array>
 #include <chrono>
 #include <condition_variable>
 #include <filesystem>
 #include <functional>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "yoke/base/file.h"
 #include "yoke/device/source.h"
-#include "yoke/tui/ancestors.h"
+#include "yoke/device/worker.h"
 #include "yoke/tui/model.h"
 
 namespace yoke::tui {
@@ -66,6 +70,31 @@ class Sampler {
   std::optional<std::string> failure_;
   std::thread thread_;  ///< The last member, because it uses all other members.
 };
+
+using Processes = std::map<int64_t, device::ProcessInfo>;  ///< Indexed by PID.
+
+/// Reads the parents of processes, with a time limit, because /proc may hang.
+class AncestorReader {
+ public:
+  explicit AncestorReader(const std::filesystem::path& proc);
+
+  /// Returns the ancestors of all processes in `snapshot`, up to process 1. If /proc does not answer within `limit`,
+  /// returns the ancestors from the last answer.
+  Processes read(const device::Snapshot& snapshot, std::chrono::milliseconds limit);
+
+ private:
+  struct Exchange;
+  std::shared_ptr<Exchange> exchange_;
+  device::Worker worker_;
+};
+
+/// Reads the files below `sysroot`.
+Host read_host(const std::filesystem::path& sysroot);
+
+// The pure parts of read_host().
+std::optional<std::array<double, 3>> parse_loadavg(std::string_view text);
+/// Parses the swap sizes in /proc/meminfo.
+Host parse_meminfo(std::string_view text);
 
 /// Takes one sample at once.
 Sample take_sample(device::Source& source, const SamplerOptions& options, const WantOfPage& want);

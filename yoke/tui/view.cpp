@@ -1,10 +1,12 @@
 #include "yoke/tui/view.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
 #include <ctime>
+#include <utility>
 
 #include "yoke/base/format.h"
 #include "yoke/device/unanswered.h"
@@ -58,10 +60,7 @@ void draw_title(Canvas& canvas, const Model& model, const Layout& layout) {
     x = canvas.put({x, 0}, text);
   };
   const auto& host_readings = model.sample->host;
-  if (host_readings.load) {
-    const auto& load = *host_readings.load;
-    add("load ", fmt::format("{:.2f} {:.2f} {:.2f}", load[0], load[1], load[2]));
-  }
+  if (host_readings.load) add("load ", fmt::format("{:.2f}", fmt::join(*host_readings.load, " ")));
   if (host_readings.swap_total_bytes.value_or(0) > 0) {
     add("swap ", format_bytes(*host_readings.swap_used_bytes));
   }
@@ -70,18 +69,14 @@ void draw_title(Canvas& canvas, const Model& model, const Layout& layout) {
 
 /// Draws keys with their meanings. Keys that do not fit before column `end` are left out.
 void draw_keys(Canvas& canvas, int64_t y, int64_t end) {
-  struct Hint {
-    const char* key;
-    const char* meaning;
-  };
-  constexpr std::array kHints = {Hint{"?", "help"}, Hint{"q", "quit"},  Hint{"/", "find"}, Hint{"u", "user"},
-                                 Hint{"t", "tree"}, Hint{"<>", "sort"}, Hint{"k", "kill"}};
+  constexpr std::pair<const char*, const char*> kHints[] = {{"?", "help"}, {"q", "quit"},  {"/", "find"}, {"u", "user"},
+                                                            {"t", "tree"}, {"<>", "sort"}, {"k", "kill"}};
   int64_t x = 1;
-  for (const auto& hint : kHints) {
-    const auto width = display_width(hint.key) + 1 + display_width(hint.meaning);
+  for (const auto& [key, meaning] : kHints) {
+    const auto width = display_width(key) + 1 + display_width(meaning);
     if (x + width > end) return;
-    x = canvas.put({x, y}, hint.key, Style::kKey);
-    x = canvas.put({x + 1, y}, hint.meaning, Style::kDim) + 3;
+    x = canvas.put({x, y}, key, Style::kKey);
+    x = canvas.put({x + 1, y}, meaning, Style::kDim) + 3;
   }
 }
 
@@ -158,11 +153,7 @@ std::string plain_page(Model model) {
   model.is_compact = true;
   model.is_plain = true;
   int64_t num_lines = static_cast<int64_t>(process_list(model).rows.size());
-  if (model.sample) {
-    for (const auto& device : model.sample->snapshot.devices) {
-      num_lines += 1 + static_cast<int64_t>(device.instances.size());
-    }
-  }
+  if (model.sample) device::for_each_device(model.sample->snapshot, [&](const auto&, const auto&) { ++num_lines; });
   constexpr int64_t kAround = 20;  // the number of lines for title and headings, and of rows reserved for processes
   model.size.height = num_lines + kAround;
   auto text = view(model).to_text();

@@ -40,7 +40,7 @@ Measurement judge(const Probe& probe, const Observation& seen, const RunLimits& 
     run.spread_percent = seen.pace->spread_percent;
     run.num_steps = seen.pace->num_steps;
   }
-  const Ending ending{seen.status.value_or(0), seen.output};
+  const int status = seen.status.value_or(0);
   const auto fail = [&](Outcome outcome, std::string reason) {
     run.outcome = outcome;
     run.reason = std::move(reason);
@@ -49,8 +49,8 @@ Measurement judge(const Probe& probe, const Observation& seen, const RunLimits& 
     fail(Outcome::kOutOfMemory, "yoke ended the program because this host's memory was nearly used up");
   } else if (seen.is_unwritten) {
     fail(Outcome::kFailed, fmt::format("its ranks could not write step times into {}", limits.folder));
-  } else if (ending.status != 0) {
-    fail(is_out_of_memory(ending) ? Outcome::kOutOfMemory : Outcome::kFailed, describe_end(ending.status));
+  } else if (status != 0) {
+    fail(is_out_of_memory(status, seen.output) ? Outcome::kOutOfMemory : Outcome::kFailed, describe_end(status));
   } else if (seen.num_steps == 0) {
     const auto when = seen.is_without_progress ? fmt::format("in {:g} s (--timeout)", limits.timeout_s)
                                                : std::string("before the program ended");
@@ -58,9 +58,8 @@ Measurement judge(const Probe& probe, const Observation& seen, const RunLimits& 
   } else if (seen.is_without_progress) {
     fail(Outcome::kFailed, fmt::format("no step ended for {:g} s (--timeout)", limits.timeout_s));
   } else if (!seen.pace) {
-    fail(Outcome::kFailed,
-         fmt::format("the program ended after {} step{}, which are too few to measure; let it train longer",
-                     seen.num_steps, seen.num_steps == 1 ? "" : "s"));
+    fail(Outcome::kFailed, fmt::format("the program ended after {}, which are too few to measure; let it train longer",
+                                       counted(seen.num_steps, "step")));
   }
   return run;
 }

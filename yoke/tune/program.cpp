@@ -42,14 +42,13 @@ std::vector<std::string> with_batch(std::vector<std::string> argv, const Handove
   return argv;
 }
 
-bool is_out_of_memory(const Ending& ending) {
-  if (ending.status == 0) return false;
+bool is_out_of_memory(int status, std::string_view output) {
+  if (status == 0) return false;
   constexpr std::array kWords = {"OutOfMemoryError", "out of memory",          "MemoryError",   "std::bad_alloc",
                                  "bad allocation",   "can't allocate memory",  "Out of memory", "OUT_OF_MEMORY",
                                  "ENOMEM",           "Cannot allocate memory", "SIGKILL",       "alloc_failed"};
-  return ending.status == 128 + SIGKILL || std::ranges::any_of(kWords, [&](std::string_view words) {
-           return ending.output.find(words) != ending.output.npos;
-         });
+  return status == 128 + SIGKILL ||
+         std::ranges::any_of(kWords, [&](std::string_view words) { return output.find(words) != output.npos; });
 }
 
 std::string last_lines(std::string_view output, int64_t num_lines) {
@@ -59,6 +58,12 @@ std::string last_lines(std::string_view output, int64_t num_lines) {
   std::string result;
   for (const auto line : lines) result += fmt::format("  {}\n", fit(printable(line), 200));
   return result;
+}
+
+std::string end_of_output(const std::string& program, std::string_view output) {
+  const auto lines = last_lines(output, 10);
+  if (lines.empty()) return "; it printed nothing";
+  return fmt::format("; the last lines of {}:\n{}", printable(program), lines.substr(0, lines.size() - 1));
 }
 
 }  // namespace yoke::tune

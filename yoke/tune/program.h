@@ -21,16 +21,15 @@ std::vector<std::string> with_batch(std::vector<std::string> argv, const Handove
 /// Whether a word contains "{}".
 bool has_placeholder(const std::vector<std::string>& argv);
 
-struct Ending {
-  int status = 0;      ///< 128 plus the signal's number if a signal ended it.
-  std::string output;  ///< The last part of what it printed.
-};
-
-/// Whether memory has run out: by the words of torch's, Python's and C++'s errors, or because the program was killed by
-/// SIGKILL, as the kernel does when memory is out. REQUIRES: nobody else, such as `yoke tune` itself, killed it.
-bool is_out_of_memory(const Ending& ending);
+/// Whether memory has run out: by the words of torch's, Python's and C++'s errors in the last part of its output, or
+/// because the program was killed by SIGKILL (`status` is 128 plus the signal's number), as the kernel does when memory
+/// is out. REQUIRES: nobody else, such as `yoke tune` itself, killed it.
+bool is_out_of_memory(int status, std::string_view output);
 
 /// The last `num_lines` lines, each printable and indented.
 std::string last_lines(std::string_view output, int64_t num_lines);
+
+/// The end of a message about the program: "; the last lines of train.py:" with ten lines, or "; it printed nothing".
+std::string end_of_output(const std::string& program, std::string_view output);
 
 }  // namespace yoke::tune

@@ -28,12 +28,12 @@ TEST(TuneProgram, OutOfMemoryIsToldByItsWordsOrBySigkill) {
        {"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB", "terminate called: std::bad_alloc",
         "RuntimeError: [enforce fail at alloc_cpu.cpp:118] err == 0. DefaultCPUAllocator: can't allocate memory",
         "MemoryError", "OSError: [Errno 12] Cannot allocate memory", "Signal 9 (SIGKILL) received by PID 4121"}) {
-    EXPECT_TRUE(is_out_of_memory({1, words})) << words;
-    EXPECT_FALSE(is_out_of_memory({0, words})) << "the program has coped with it";
+    EXPECT_TRUE(is_out_of_memory(1, words)) << words;
+    EXPECT_FALSE(is_out_of_memory(0, words)) << "the program has coped with it";
   }
-  EXPECT_TRUE(is_out_of_memory({128 + SIGKILL, ""}));
-  EXPECT_FALSE(is_out_of_memory({1, "ValueError: expected more than 1 value per channel"}));
-  EXPECT_FALSE(is_out_of_memory({128 + SIGSEGV, ""}));
+  EXPECT_TRUE(is_out_of_memory(128 + SIGKILL, ""));
+  EXPECT_FALSE(is_out_of_memory(1, "ValueError: expected more than 1 value per channel"));
+  EXPECT_FALSE(is_out_of_memory(128 + SIGSEGV, ""));
 }
 
 TEST(TuneProgram, TheLastLinesArePrintable) { EXPECT_EQ(last_lines("a\nb\n\n\x1b[31mc", 2), "  b\n  ?[31mc\n"); }

@@ -130,8 +130,7 @@ std::string to_table(const Report& report, int64_t width) {
                           {"step", Align::kRight},
                           {"spread", Align::kRight},
                           {"memory", Align::kRight},
-                          {""}},
-              .rows = {}};
+                          {""}}};
   for (const auto& [batch, run] : best_runs(report)) {
     const bool is_ok = run.outcome == Outcome::kOk;
     const bool is_chosen = report.answer.chosen && report.answer.chosen->batch == batch;
@@ -159,8 +158,7 @@ std::string to_text(const Report& report) {
   if (const auto& fastest = *report.answer.fastest; fastest.batch != chosen.batch) {
     const double gain = 100 * (samples_per_second(fastest, report.options.is_per_rank) / rate - 1);
     text += fmt::format(
-        ". {} is faster by {:.1f} %, which is within --tolerance {:g} %; smaller batches mostly train "
-        "better",
+        ". {} is faster by {:.1f} %, which is within --tolerance {:g} %; smaller batches mostly train better",
         fastest.batch, std::max(0.0, gain), 100 * report.options.tolerance);
   }
   text += ".\n" + why_not_larger(report) + "\n";

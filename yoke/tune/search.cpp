@@ -210,9 +210,6 @@ class Search {
 
  private:
   double rate(int64_t batch) const { return table_.rate(table_.sizes().at(batch)); }
-  bool is_any_out_of_memory() const {
-    return std::ranges::any_of(all_, [](const Measurement& run) { return run.outcome == Outcome::kOutOfMemory; });
-  }
   /// Whether no run for speed was made with this size yet.
   bool is_new(int64_t batch) const {
     const auto* const known = table_.find(batch);
@@ -433,7 +430,8 @@ class Search {
 
   Answer no_answer(std::string problem) const {
     Answer result;
-    result.bound = is_any_out_of_memory() ? Bound::kMemory : Bound::kFailure;
+    const bool is_out_of_memory = std::ranges::find(all_, Outcome::kOutOfMemory, &Measurement::outcome) != all_.end();
+    result.bound = is_out_of_memory ? Bound::kMemory : Bound::kFailure;
     result.problem = std::move(problem);
     return result;
   }
@@ -485,21 +483,11 @@ class Search {
 }  // namespace
 
 std::string_view name(Resource resource) {
-  switch (resource) {
-    case Resource::kHost: return "host";
-    case Resource::kAddressSpace: return "address_space";
-    case Resource::kDevice: return "device";
-  }
-  return "";
+  return resource == Resource::kHost ? "host" : resource == Resource::kAddressSpace ? "address_space" : "device";
 }
 
 std::string_view name(Outcome outcome) {
-  switch (outcome) {
-    case Outcome::kOk: return "ok";
-    case Outcome::kOutOfMemory: return "out_of_memory";
-    case Outcome::kFailed: return "failed";
-  }
-  return "";
+  return outcome == Outcome::kOk ? "ok" : outcome == Outcome::kOutOfMemory ? "out_of_memory" : "failed";
 }
 
 std::string_view name(Bound bound) {

@@ -9,7 +9,6 @@
 #include <variant>
 
 #include "yoke/base/cgroup_limits.h"
-#include "yoke/base/text.h"
 #include "yoke/contract/variables.h"
 #include "yoke/program/measured_program.h"
 
@@ -72,11 +71,8 @@ Error Tuner::no_answer(const Report& report) const {
   auto message = report.answer.problem;
   const auto& last = report.measurements.back();
   if (last.outcome == Outcome::kFailed) message = fmt::format("with batch size {}, {}", last.batch, message);
-  if (last.outcome == Outcome::kOk) return {kCode, "{}", message};
-  const auto lines = last_lines(last_output_, 10);
-  if (lines.empty()) return {kCode, "{}; it printed nothing", message};
-  return {kCode, "{}; the last lines of {}:\n{}", message, printable(options_.argv[0]),
-          lines.substr(0, lines.size() - 1)};
+  if (last.outcome != Outcome::kOk) message += end_of_output(options_.argv[0], last_output_);
+  return {kCode, "{}", message};
 }
 
 std::vector<std::string> Tuner::environment_for(const Probe& probe, const std::string& folder) const {
@@ -111,7 +107,9 @@ std::optional<Observation> Tuner::observe(const Probe& probe,
     seen.is_without_progress = seconds_since(last_progress) > options_.timeout_s;
     seen.is_unwritten = program.output().find(kUnwritten) != std::string::npos;
     if (seen.is_stopped_before_oom || seen.is_without_progress || seen.is_unwritten) break;
-    show(probe, seen);
+    const auto progress = seen.num_steps == 0 ? std::string("starting") : fmt::format("{} steps", seen.num_steps);
+    options_.on_progress(
+        fmt::format("batch size {} ({}): {}, {:.0f} s", probe.batch, probe.purpose, progress, seen.wall_seconds));
   }
   seen.status = program.status();
   const bool has_interruption = program.interruption().has_value();
@@ -132,14 +130,6 @@ std::optional<Observation> Tuner::observe(const Probe& probe,
   return seen;
 }
 
-void Tuner::show(const Probe& probe, const Observation& seen) const {
-  if (!options_.on_progress) return;
-  options_.on_progress(fmt::format("batch size {} ({}): {}", probe.batch, probe.purpose,
-                                   seen.num_steps == 0
-                                       ? fmt::format("starting, {:.0f} s", seen.wall_seconds)
-                                       : fmt::format("{} steps, {:.0f} s", seen.num_steps, seen.wall_seconds)));
-}
-
 Measurement Tuner::judged(const Probe& probe, const Observation& seen) const {
   return judge(probe, seen,
                {.host_bytes = options_.host_bytes.value_or(host_available_),
@@ -154,7 +144,7 @@ bool Tuner::measure(const Probe& probe) {
   measurements_.push_back(run);
   // The last lines of the first size are shown with the error, if no size works.
   if (run.outcome == Outcome::kFailed && seen->status) run.reason += last_words(seen->output);
-  if (options_.on_measured) options_.on_measured(run, options_.search);
+  options_.on_measured(run, options_.search);
   // A batch that is divided among the ranks should be divisible.
   if (!options_.search.is_per_rank) options_.search.multiple_of = std::lcm(multiple_of_, run.num_ranks);
   return true;
@@ -172,7 +162,7 @@ bool Tuner::soak(Report& report) {
     add_check(*seen, run, options_.soak_steps, report);
     return true;
   }
-  if (options_.on_measured) options_.on_measured(run, options_.search);
+  options_.on_measured(run, options_.search);
   measurements_.push_back(run);
   return true;
 }

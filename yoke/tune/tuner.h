@@ -32,9 +32,9 @@ struct TunerOptions {
   int copy_to = kNullStream;               ///< A descriptor to which the program's output is copied.
 
   /// Called ten times a second with what the program is doing.
-  std::function<void(const std::string&)> on_progress = {};
+  std::function<void(const std::string&)> on_progress = [](const std::string&) {};
   /// Called after each run that counts as a measurement.
-  std::function<void(const Measurement&, const SearchOptions&)> on_measured = {};
+  std::function<void(const Measurement&, const SearchOptions&)> on_measured = [](const auto&, const auto&) {};
 };
 
 /// REQUIRES: this process has one thread, and no SignalMessages exists.
@@ -57,7 +57,6 @@ class Tuner {
   std::vector<std::string> environment_for(const Probe& probe, const std::string& folder) const;
   /// Runs the program until `is_enough`. nullopt: interrupted.
   std::optional<Observation> observe(const Probe& probe, const std::function<bool(const Observation&)>& is_enough);
-  void show(const Probe& probe, const Observation& seen) const;
   Measurement judged(const Probe& probe, const Observation& seen) const;
   bool measure(const Probe& probe);
   bool soak(Report& report);

@@ -103,8 +103,7 @@ std::optional<PanelPlot> plot_of(const Chart& chart, const ChartPanel& panel, in
   if (values.is_empty()) return std::nullopt;
   const auto kind = panel.x_is_time ? Axis::Kind::kTime : panel.x_is_log ? Axis::Kind::kLog : Axis::Kind::kLinear;
   PanelPlot plot{.x = Axis(kind, range.min, range.max),
-                 .y = Axis(chart.has_log_y ? Axis::Kind::kLog : Axis::Kind::kLinear, values.min, values.max),
-                 .lines = {}};
+                 .y = Axis(chart.has_log_y ? Axis::Kind::kLog : Axis::Kind::kLinear, values.min, values.max)};
   for (const auto& line : panel.lines) {
     std::vector<std::vector<ChartPoint>> parts;
     if (panel.x_is_log) {  // columns of pixels then have equal ranges of the logarithm

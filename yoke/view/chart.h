@@ -48,9 +48,8 @@ struct ChartSize {
 /// Draws a chart for a web page. The SVG has no scripts and no external fonts, and suits light and dark backgrounds.
 std::string chart_svg(const Chart& chart, const ChartSize& size);
 
-/// Returns the drawing of chart_svg() as a PNG file with two pixels per unit of `size`, on white, in view/font.h's
-/// font.
-/// Errors  kInvalidArgument if it has more pixels than an image may have.
+/// Returns the drawing of chart_svg() as a PNG file with two pixels per unit of `size`, on white, in the font of
+/// font.h. Errors  kInvalidArgument if it has more pixels than an image may have.
 std::string chart_png(const Chart& chart, const ChartSize& size);
 
 /// Replaces y by the exponential mean that TensorBoard draws. Each value weighs `weight`, in [0, 1), times as much as

@@ -25,12 +25,8 @@ constexpr SvgStyle kChartStyle{.light = R"(.l{fill:none;stroke-width:1.5;stroke-
 
 using Rgb = std::array<uint8_t, 3>;
 constexpr Rgb kInk = {0x1f, 0x23, 0x28}, kMuted = {0x59, 0x63, 0x6e}, kGrid = {0xd1, 0xd9, 0xe0};
-constexpr std::array<Rgb, kNumChartColors> kLineColors = {{{0x09, 0x69, 0xda},
-                                                           {0x9a, 0x67, 0x00},
-                                                           {0x1a, 0x7f, 0x37},
-                                                           {0x82, 0x50, 0xdf},
-                                                           {0xcf, 0x22, 0x2e},
-                                                           {0x1b, 0x7c, 0x83}}};
+constexpr Rgb kLineColors[kNumChartColors] = {{0x09, 0x69, 0xda}, {0x9a, 0x67, 0x00}, {0x1a, 0x7f, 0x37},
+                                              {0x82, 0x50, 0xdf}, {0xcf, 0x22, 0x2e}, {0x1b, 0x7c, 0x83}};
 
 struct PictureText {
   double x, y;             ///< y is the base line; x is the beginning, middle or end of the text.
@@ -104,7 +100,7 @@ double add_panel(ChartPicture& picture, const Chart& chart, const ChartPanel& pa
 }
 
 ChartPicture picture_of(const Chart& chart, const ChartSize& size) {
-  ChartPicture picture{.width = size.width, .height = kEdge, .grid = {}, .lines = {}, .texts = {}};
+  ChartPicture picture{.width = size.width, .height = kEdge};
   for (const auto& panel : chart.panels) {
     picture.height = add_panel(picture, chart, panel, size.height, picture.height) + kEdge;
   }

@@ -70,14 +70,14 @@ class Cells {
   std::vector<Cell> cells_;
 };
 
-std::string bounded(std::string_view text, const ChartTextOptions& options) {
+std::string bounded(std::string_view text, int64_t width, bool is_ascii) {
   const auto shown = printable(text);
-  if (!options.is_ascii) return fit(shown, options.width);
+  if (!is_ascii) return fit(shown, width);
   std::string result;
   for (const char c : shown) {
     if ((static_cast<uint8_t>(c) & 0xc0) != 0x80) result += static_cast<uint8_t>(c) < 0x80 ? c : '?';
   }
-  return result.substr(0, static_cast<size_t>(options.width));
+  return result.substr(0, static_cast<size_t>(width));
 }
 
 /// Returns the row of labels below the columns of their ticks. Labels without enough room are left out.
@@ -96,17 +96,15 @@ std::string labels_below(const std::vector<Tick>& ticks, const std::vector<int64
 std::string panel_text(const Chart& chart, const ChartPanel& panel, const ChartTextOptions& options) {
   const auto& signs = options.is_ascii ? kAsciiSigns : kUnicodeSigns;
   const bool has_dots = !options.is_ascii && (options.is_colored || panel.lines.size() <= 1);
-  auto text = bounded(fmt::format("{} by {}", panel.title, panel.x_title), options) + '\n';
+  auto text = bounded(fmt::format("{} by {}", panel.title, panel.x_title), options.width, options.is_ascii) + '\n';
   for (size_t i = 0; i < panel.lines.size(); ++i) {
     const auto sign = has_dots ? "━━" : std::string(2, kLetters[i % kLetters.size()]);
-    auto narrower = options;
-    narrower.width = std::max<int64_t>(0, options.width - 3);
+    const auto room = std::max<int64_t>(0, options.width - 3);
     // The name is shortened to make room for the numbers.
     const auto summary = "  " + summary_of(chart, panel.lines[i]);
-    auto name_options = narrower;
-    name_options.width = std::max<int64_t>(8, narrower.width - std::ssize(summary));
-    const auto entry = bounded(bounded(panel.lines[i].name, name_options) + summary, narrower);
-    text += in_color(sign, i, options.is_colored) + " " + entry + '\n';
+    const auto name_room = std::max<int64_t>(8, room - std::ssize(summary));
+    const auto name = bounded(panel.lines[i].name, name_room, options.is_ascii);
+    text += in_color(sign, i, options.is_colored) + " " + bounded(name + summary, room, options.is_ascii) + '\n';
   }
   const auto height = std::max<int64_t>(2, options.height);
   // A first plot determines the labels. Their width determines the remaining width for the final plot.

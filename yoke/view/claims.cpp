@@ -17,7 +17,6 @@ namespace yoke::view {
 namespace {
 
 using claim::Time;
-using UserName = std::function<std::string(int64_t)>;
 
 constexpr std::chrono::seconds kShortIdle(60);  // two looks; an idle time below that is not worth a word
 
@@ -30,17 +29,13 @@ struct KnownDevice {
 std::map<std::string, KnownDevice> known_devices(const device::Snapshot& snapshot) {
   std::map<std::string, KnownDevice> devices;
   const auto candidates = claim::candidates_of(snapshot, {});
-  const auto add = [&](const device::Device& device, const std::string& id) {
+  device::for_each_device(snapshot, [&](const device::Device& device, const std::string& id) {
     for (const auto& candidate : candidates) {
       if (candidate.id != id || candidate.key.empty()) continue;
       devices[claim::key_in_name(candidate.key)] = {id, device.facts.uuid.empty() ? candidate.key : device.facts.uuid,
                                                     claim::is_used(device)};
     }
-  };
-  for (const auto& device : snapshot.devices) {
-    add(device, id_of(device));
-    for (const auto& instance : device.instances) add(instance, fmt::format("{}:{}", device.index, instance.index));
-  }
+  });
   return devices;
 }
 
@@ -73,14 +68,14 @@ std::string ahead(const std::optional<Time>& time, Time now) {
 
 /// A claim as an entry of its device.
 Json claim_json(const ClaimRow& row) {
-  return {{"user", row.user.empty() ? Json() : Json(row.user)},
-          {"pid", row.pid ? Json(*row.pid) : Json()},
+  return {{"user", or_null(row.user)},
+          {"pid", or_null(row.pid)},
           {"since", time_json(row.since)},
           {"until", time_json(row.until)},
           {"purpose", row.purpose},
           {"idle_seconds", row.idle ? Json(row.idle->count()) : Json()},
-          {"shared_bytes", row.share_bytes ? Json(*row.share_bytes) : Json()},
-          {"remark", row.remark.empty() ? Json() : Json(row.remark)}};
+          {"shared_bytes", or_null(row.share_bytes)},
+          {"remark", or_null(row.remark)}};
 }
 
 }  // namespace
@@ -123,8 +118,7 @@ Table claim_table(const std::vector<ClaimRow>& rows, Time now) {
                           {.title = "for", .align = Align::kRight, .drop_order = 2},
                           {.title = "left", .align = Align::kRight},
                           {.title = "used", .drop_order = 1},
-                          {.title = "purpose", .shrinks_to = 12}},
-              .rows = {}};
+                          {.title = "purpose", .shrinks_to = 12}}};
   const bool is_any_shared =
       std::any_of(rows.begin(), rows.end(), [](const ClaimRow& row) { return row.share_bytes.has_value(); });
   if (is_any_shared) table.columns.insert(table.columns.begin() + 3, {.title = "share", .align = Align::kRight});
@@ -146,8 +140,7 @@ Table queue_table(const claim::Survey& survey, const Waits& waits, Time now, con
                           {.title = "devices", .align = Align::kRight},
                           {.title = "waiting", .align = Align::kRight},
                           {.title = "expected in", .align = Align::kRight, .drop_order = 1},
-                          {.title = "purpose", .shrinks_to = 12}},
-              .rows = {}};
+                          {.title = "purpose", .shrinks_to = 12}}};
   int64_t position = 0;
   for (const auto& ticket : survey.tickets) {
     const auto& wait = waits[static_cast<size_t>(position)];
@@ -169,8 +162,7 @@ Table reservation_table(const std::vector<ReservationRow>& rows, Time now, const
                           {.title = "start"},
                           {.title = "until"},
                           {.title = "in", .align = Align::kRight, .drop_order = 1},
-                          {.title = "purpose", .shrinks_to = 12}},
-              .rows = {}};
+                          {.title = "purpose", .shrinks_to = 12}}};
   for (const auto& row : rows) {
     const auto& one = row.reservation;
     table.rows.push_back({one.id(), user_name(one.uid), fmt::format("{}", one.num_devices), moment_text(one.start),
@@ -192,7 +184,7 @@ Json reservations_json(const std::vector<ReservationRow>& rows, const UserName& 
                     {"until", seconds_since_epoch(one.until)},
                     {"num_left", row.num_left},
                     {"purpose", one.purpose},
-                    {"remark", row.remark.empty() ? Json() : Json(row.remark)}});
+                    {"remark", or_null(row.remark)}});
   }
   return json;
 }
@@ -203,7 +195,7 @@ Json claims_json(const std::vector<ClaimRow>& rows, const claim::Survey& survey,
                {"queue", Json::array()},
                {"reservations", reservations_json(reservations, user_name)}};
   for (const auto& row : rows) {
-    Json entry = {{"device_uuid", row.uuid}, {"device", row.id.empty() ? Json() : Json(row.id)}};
+    Json entry = {{"device_uuid", row.uuid}, {"device", or_null(row.id)}};
     entry.update(claim_json(row));
     json["claims"].push_back(std::move(entry));
   }
@@ -217,7 +209,7 @@ Json claims_json(const std::vector<ClaimRow>& rows, const claim::Survey& survey,
                              {"since", seconds_since_epoch(ticket.since)},
                              {"expected_wait_seconds", wait ? Json(wait->count()) : Json()},
                              {"is_stopped", ticket.is_stopped},
-                             {"shared_bytes", ticket.request.share_bytes ? Json(*ticket.request.share_bytes) : Json()},
+                             {"shared_bytes", or_null(ticket.request.share_bytes)},
                              {"purpose", ticket.request.purpose}});
   }
   return json;
@@ -235,7 +227,7 @@ void add_claims(Json& json, const std::vector<device::Choice>& choices, const st
     auto& entry = json["devices"][i];
     add(entry, choices[i].id());
     for (size_t k = 0; k < device.instances.size(); ++k) {
-      add(entry["instances"][k], device::Choice{&device.instances[k], &device, ""}.id());
+      add(entry["instances"][k], id_of(device, device.instances[k]));
     }
   }
 }
@@ -257,8 +249,7 @@ Table report_table(const std::vector<claim::ReportRow>& rows, const device::Snap
                           {.title = "device"},
                           {.title = "claims", .align = Align::kRight, .drop_order = 1},
                           {.title = "hours", .align = Align::kRight},
-                          {.title = "idle hours", .align = Align::kRight}},
-              .rows = {}};
+                          {.title = "idle hours", .align = Align::kRight}}};
   const auto devices = known_devices(snapshot);
   const bool is_exact = figures == Figures::kExact;
   const auto hours = [&](std::chrono::seconds time) {

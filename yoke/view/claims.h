@@ -31,16 +31,17 @@ struct ClaimRow {
   std::optional<int64_t> share_bytes = {};  ///< What it uses of a device that others may share; nullopt: all of it.
 };
 
-/// `user_name` turns a uid into a name. `snapshot`: the devices of this machine at this moment, as far as they are
-/// known.
+/// Turns a uid into a name.
+using UserName = std::function<std::string(int64_t)>;
+
+/// `snapshot`: the devices of this machine at this moment, as far as they are known.
 std::vector<ClaimRow> claim_rows(const claim::Survey& survey, const device::Snapshot& snapshot,
-                                 const std::function<std::string(int64_t)>& user_name);
+                                 const UserName& user_name);
 
 Table claim_table(const std::vector<ClaimRow>& rows, claim::Time now);
 /// `waits`: expected, for each ticket of the survey (claim::expected_waits).
 using Waits = std::vector<std::optional<std::chrono::seconds>>;
-Table queue_table(const claim::Survey& survey, const Waits& waits, claim::Time now,
-                  const std::function<std::string(int64_t)>& user_name);
+Table queue_table(const claim::Survey& survey, const Waits& waits, claim::Time now, const UserName& user_name);
 
 /// A reservation as it is shown.
 struct ReservationRow {
@@ -48,15 +49,12 @@ struct ReservationRow {
   int64_t num_left = 0;  ///< Devices that its user has not taken yet.
   std::string remark;    ///< Why it is not honoured; empty: it is.
 };
-Table reservation_table(const std::vector<ReservationRow>& rows, claim::Time now,
-                        const std::function<std::string(int64_t)>& user_name);
-nlohmann::ordered_json reservations_json(const std::vector<ReservationRow>& rows,
-                                         const std::function<std::string(int64_t)>& user_name);
+Table reservation_table(const std::vector<ReservationRow>& rows, claim::Time now, const UserName& user_name);
+nlohmann::ordered_json reservations_json(const std::vector<ReservationRow>& rows, const UserName& user_name);
 
 /// {"claims": [...], "queue": [...], "reservations": [...]}; docs/claim.md has the contract.
 nlohmann::ordered_json claims_json(const std::vector<ClaimRow>& rows, const claim::Survey& survey, const Waits& waits,
-                                   const std::vector<ReservationRow>& reservations,
-                                   const std::function<std::string(int64_t)>& user_name);
+                                   const std::vector<ReservationRow>& reservations, const UserName& user_name);
 
 /// Adds `claims` to each device and MIG instance of device::to_json(), as docs/devices.md has it. `choices`: the
 /// devices of `json`, in the same order. nullptr: the claims are not known.
@@ -67,10 +65,9 @@ void add_claims(nlohmann::ordered_json& json, const std::vector<device::Choice>&
 /// says which devices there are now. kExact: for programs, with all digits, and nothing where a value is not known.
 enum class Figures { kRounded, kExact };
 Table report_table(const std::vector<claim::ReportRow>& rows, const device::Snapshot& snapshot,
-                   const std::function<std::string(int64_t)>& user_name, Figures figures = Figures::kRounded);
+                   const UserName& user_name, Figures figures = Figures::kRounded);
 nlohmann::ordered_json report_json(const std::vector<claim::ReportRow>& rows, const device::Snapshot& snapshot,
-                                   claim::Time from, claim::Time now,
-                                   const std::function<std::string(int64_t)>& user_name);
+                                   claim::Time from, claim::Time now, const UserName& user_name);
 
 /// Who has claimed the device of this id, and for how long it has been idle: "ada", "ada, idle 40 min", "ada, bob";
 /// empty if nobody has. `with_idle`: adds the time.

@@ -28,8 +28,8 @@ class Page {
   void add(std::string_view label, const std::optional<bool>& value) {
     if (value) add(label, std::string(*value ? "on" : "off"));
   }
-  void add_bytes(std::string_view label, const Number& value) {
-    if (value) add(label, format_bytes(*value));
+  void add_bytes(std::string_view label, const Number& value, std::string_view unit = "") {
+    if (value) add(label, fmt::format("{}{}", format_bytes(*value), unit));
   }
   void add_watts(std::string_view label, const Number& value_mw) {
     if (value_mw) add(label, fmt::format("{:.1f} W", static_cast<double>(*value_mw) / 1000));
@@ -153,10 +153,8 @@ void add_bus(Page& page, const device::Facts& facts, const device::Readings& now
   page.add_of("generation", now.pcie_generation, facts.pcie_generation_max);
   page.add_of("lanes", now.pcie_width, facts.pcie_width_max);
   page.add("replays", now.pcie_replays);
-  if (now.pcie_rx_bytes_per_second) {
-    page.add("received", format_bytes(*now.pcie_rx_bytes_per_second) + "/s");
-  }
-  if (now.pcie_tx_bytes_per_second) page.add("sent", format_bytes(*now.pcie_tx_bytes_per_second) + "/s");
+  page.add_bytes("received", now.pcie_rx_bytes_per_second, "/s");
+  page.add_bytes("sent", now.pcie_tx_bytes_per_second, "/s");
 }
 
 void add_memory_errors(Page& page, const device::Readings& now) {
@@ -201,7 +199,7 @@ std::string device_page(const device::Device& device, const std::string& id, con
   add_processes(page, device);
   std::string text = page.take();
   for (const auto& instance : device.instances) {
-    text += '\n' + device_page(instance, fmt::format("{}:{}", device.index, instance.index), claims);
+    text += '\n' + device_page(instance, id_of(device, instance), claims);
   }
   return text;
 }

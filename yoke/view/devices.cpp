@@ -29,14 +29,8 @@ void for_each(const std::vector<device::Choice>& choices,
               const std::function<void(const Device&, const std::string&)>& visit) {
   for (const auto& choice : choices) {
     visit(*choice.device, choice.id());
-    for (const auto& instance : choice.device->instances) {
-      visit(instance, device::Choice{&instance, choice.device, ""}.id());
-    }
+    for (const auto& instance : choice.device->instances) visit(instance, id_of(*choice.device, instance));
   }
-}
-
-void for_each(const device::Snapshot& snapshot, const std::function<void(const Device&, const std::string&)>& visit) {
-  for_each(device::DeviceSelection().resolve(snapshot), visit);
 }
 
 std::string user_list(const Device& device) { return fmt::format("{}", fmt::join(users_of(device), ", ")); }
@@ -54,7 +48,7 @@ Table device_table(const device::Snapshot& snapshot, const ClaimLabels& claims) 
                           {.title = "power", .align = Align::kRight, .drop_order = 1},
                           {.title = "users", .shrinks_to = 5, .shrinks_late = true}}};
   if (!claims.empty()) table.columns.push_back({.title = "claim", .shrinks_to = 5, .shrinks_late = true});
-  for_each(snapshot, [&](const Device& device, const std::string& id) {
+  device::for_each_device(snapshot, [&](const Device& device, const std::string& id) {
     const auto& readings = device.readings;
     table.rows.push_back({id, full_name(device), std::string(name(device.state)),
                           percent_text(readings.utilization_percent), memory(readings),
@@ -70,28 +64,11 @@ Table device_table(const device::Snapshot& snapshot, const ClaimLabels& claims) 
 
 Table device_csv(const std::vector<device::Choice>& choices, const std::vector<ClaimRow>& claims) {
   Table table;
-  for (const char* title : {"id",
-                            "vendor",
-                            "name",
-                            "uuid",
-                            "pci_bus_id",
-                            "state",
-                            "utilization_percent",
-                            "memory_used_bytes",
-                            "memory_total_bytes",
-                            "memory_reserved_bytes",
-                            "temperature_celsius",
-                            "power_mw",
-                            "power_limit_mw",
-                            "num_processes",
-                            "users",
-                            "claim_users",
-                            "claim_since",
-                            "claim_until",
-                            "claim_shared_bytes",
-                            "claim_purposes"}) {
-    table.columns.push_back({title});
-  }
+  constexpr std::string_view kTitles =
+      "id vendor name uuid pci_bus_id state utilization_percent memory_used_bytes memory_total_bytes "
+      "memory_reserved_bytes temperature_celsius power_mw power_limit_mw num_processes users claim_users claim_since "
+      "claim_until claim_shared_bytes claim_purposes";
+  for (const auto title : words_of(kTitles)) table.columns.push_back({std::string(title)});
   for_each(choices, [&](const Device& device, const std::string& id) {
     const auto& facts = device.facts;
     const auto& readings = device.readings;
@@ -128,7 +105,7 @@ Table device_list(const std::vector<device::Choice>& choices) {
 
 std::vector<std::string> device_notes(const device::Snapshot& snapshot) {
   std::vector<std::string> notes;
-  for_each(snapshot, [&](const Device& device, const std::string& id) {
+  device::for_each_device(snapshot, [&](const Device& device, const std::string& id) {
     if (!device.reason.empty()) notes.push_back(fmt::format("device {}: {}", id, printable(device.reason)));
   });
   if (const auto missing = find_missing_gpu(snapshot)) {

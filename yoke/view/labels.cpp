@@ -71,7 +71,7 @@ std::optional<MissingGpu> find_missing_gpu(const device::Snapshot& snapshot) {
   const bool has_gpu =
       std::ranges::any_of(snapshot.devices, [](const Device& device) { return device.vendor != Vendor::kCpu; });
   if (has_gpu) return std::nullopt;
-  MissingGpu missing{.is_certain = find_silent_backend(snapshot) == nullptr, .reasons = {}};
+  MissingGpu missing{.is_certain = find_silent_backend(snapshot) == nullptr};
   for (const auto& report : snapshot.backends) {
     if (!report.reason.empty()) missing.reasons.push_back(report.reason);
   }

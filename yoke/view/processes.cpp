@@ -53,14 +53,13 @@ Table make_table(const std::vector<DeviceUse>& uses, const std::vector<Field>& f
 }  // namespace
 
 nlohmann::ordered_json unanswered_json(const std::vector<device::Unanswered>& unanswered) {
-  const auto text = [](const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); };
   auto json = Json::array();
   for (const auto& one : unanswered) {
-    json.push_back({{"device", text(one.device_id)},
-                    {"device_uuid", text(one.device_uuid)},
-                    {"backend", text(one.backend)},
+    json.push_back({{"device", or_null(one.device_id)},
+                    {"device_uuid", or_null(one.device_uuid)},
+                    {"backend", or_null(one.backend)},
                     {"state", one.state},
-                    {"reason", text(one.reason)}});
+                    {"reason", or_null(one.reason)}});
   }
   return json;
 }

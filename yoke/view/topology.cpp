@@ -98,24 +98,8 @@ std::vector<std::string> labels_beside(const LinkMatrix& matrix, int64_t numa_no
   return labels;
 }
 
-std::string count_of(int64_t count, std::string_view one, std::string_view many) {
-  return fmt::format("{} {}", count, count == 1 ? one : many);
-}
-
-Json known_text(const std::string& text) { return text.empty() ? Json(nullptr) : Json(printable(text)); }
-
-template <typename T>
-Json value_or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json(nullptr);
-}
-
 std::string_view name(Endpoint::Kind kind) {
-  switch (kind) {
-    case Endpoint::Kind::kDevice: return "device";
-    case Endpoint::Kind::kSilent: return "pci";
-    case Endpoint::Kind::kNic: return "nic";
-  }
-  return "";
+  return kind == Endpoint::Kind::kDevice ? "device" : kind == Endpoint::Kind::kSilent ? "pci" : "nic";
 }
 
 }  // namespace
@@ -124,10 +108,9 @@ std::string machine_line(const Topology& topology) {
   if (topology.num_cpus == 0) return {};
   const auto& packages = topology.packages;
   const auto model = packages.empty() || packages.front().name.empty() ? "Machine" : printable(packages.front().name);
-  auto text =
-      fmt::format("{}: {}, {}, {}, {}", model, count_of(static_cast<int64_t>(packages.size()), "package", "packages"),
-                  count_of(static_cast<int64_t>(topology.numa_nodes.size()), "NUMA node", "NUMA nodes"),
-                  count_of(topology.num_cores, "core", "cores"), count_of(topology.num_cpus, "CPU", "CPUs"));
+  auto text = fmt::format("{}: {}, {}, {}, {}", model, counted(std::ssize(packages), "package"),
+                          counted(std::ssize(topology.numa_nodes), "NUMA node"), counted(topology.num_cores, "core"),
+                          counted(topology.num_cpus, "CPU"));
   if (!topology.caches.empty()) {
     const auto& cache = topology.caches.front();
     text += fmt::format(", L{} {} x {}", cache.level, cache.count, format_bytes(cache.size_bytes));
@@ -169,12 +152,12 @@ Json topology_json(const Topology& topology, const LinkMatrix& matrix) {
   json["packages"] = Json::array();
   for (const auto& package : topology.packages) {
     json["packages"].push_back(
-        {{"number", package.number}, {"name", known_text(package.name)}, {"cpus", package.cpus}});
+        {{"number", package.number}, {"name", or_null(printable(package.name))}, {"cpus", package.cpus}});
   }
   json["numa_nodes"] = Json::array();
   for (const auto& node : topology.numa_nodes) {
     json["numa_nodes"].push_back({{"number", node.number},
-                                  {"package", value_or_null(node.package)},
+                                  {"package", or_null(node.package)},
                                   {"memory_bytes", node.memory_bytes},
                                   {"cpus", node.cpus},
                                   {"beside", labels_beside(matrix, node.number)}});
@@ -185,16 +168,16 @@ Json topology_json(const Topology& topology, const LinkMatrix& matrix) {
   }
   json["num_cores"] = topology.num_cores;
   json["num_cpus"] = topology.num_cpus;
-  json["cpus"] = known_text(topology.cpus);
-  json["allowed_cpus"] = known_text(topology.allowed_cpus);
+  json["cpus"] = or_null(printable(topology.cpus));
+  json["allowed_cpus"] = or_null(printable(topology.allowed_cpus));
   json["endpoints"] = Json::array();
   for (const auto& endpoint : matrix.endpoints) {
     json["endpoints"].push_back({{"label", endpoint.label},
                                  {"kind", name(endpoint.kind)},
-                                 {"name", known_text(endpoint.name)},
-                                 {"pci_bus_id", known_text(endpoint.pci_bus_id)},
-                                 {"numa_node", value_or_null(endpoint.numa_node)},
-                                 {"cpu_affinity", known_text(endpoint.cpus)}});
+                                 {"name", or_null(printable(endpoint.name))},
+                                 {"pci_bus_id", or_null(printable(endpoint.pci_bus_id))},
+                                 {"numa_node", or_null(endpoint.numa_node)},
+                                 {"cpu_affinity", or_null(printable(endpoint.cpus))}});
   }
   json["connections"] = Json::array();
   for (size_t a = 0; a < matrix.endpoints.size(); ++a) {

@@ -8,7 +8,6 @@
 
 #include "yoke/base/format.h"
 #include "yoke/base/json.h"
-#include "yoke/base/json_text.h"
 #include "yoke/base/table.h"
 
 namespace yoke::view {
@@ -32,8 +31,6 @@ std::string energy(const std::optional<int64_t>& mj) {
 
 double hundredths(double value) { return std::round(value * 100) / 100; }
 Json known(const std::optional<double>& value) { return value ? Json(hundredths(*value)) : Json(nullptr); }
-Json known(const std::optional<int64_t>& value) { return value ? Json(*value) : Json(nullptr); }
-Json text(const std::string& value) { return value.empty() ? Json(nullptr) : json_string<Json>(value); }
 
 Table table_of(const UsageReport& report) {
   Table table{{{"device", Align::kRight},
@@ -58,26 +55,27 @@ Table table_of(const UsageReport& report) {
 
 }  // namespace
 
+std::optional<double> mean_of(std::span<const device::UsageBin> bins, std::optional<double> device::UsageBin::*value) {
+  double total = 0;
+  int64_t count = 0;
+  for (const auto& bin : bins) {
+    if (!(bin.*value)) continue;
+    total += *(bin.*value);
+    ++count;
+  }
+  return count > 0 ? std::optional(total / static_cast<double>(count)) : std::nullopt;
+}
+
 std::string sparkline(const std::vector<device::UsageBin>& timeline, int64_t width) {
   static constexpr std::array kHeights = {"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
   const auto num_bins = static_cast<int64_t>(timeline.size());
   const auto columns = std::min(width, num_bins);
   std::string line;
   for (int64_t column = 0; column < columns; ++column) {
-    double total = 0;
-    int64_t count = 0;
-    for (auto i = column * num_bins / columns; i < (column + 1) * num_bins / columns; ++i) {
-      if (const auto& value = timeline[static_cast<size_t>(i)].utilization_percent) {
-        total += *value;
-        ++count;
-      }
-    }
-    if (count == 0) {
-      line += ' ';
-      continue;
-    }
-    const auto height = static_cast<size_t>(std::clamp(total / static_cast<double>(count) / 12.5, 0.0, 7.0));
-    line += kHeights[height];
+    const auto first = static_cast<size_t>(column * num_bins / columns);
+    const auto last = static_cast<size_t>((column + 1) * num_bins / columns);
+    const auto mean = mean_of({timeline.data() + first, last - first}, &device::UsageBin::utilization_percent);
+    line += mean ? kHeights[static_cast<size_t>(std::clamp(*mean / 12.5, 0.0, 7.0))] : " ";
   }
   return line;
 }
@@ -125,7 +123,7 @@ std::string usage_text(const UsageReport& report, const UsageNotes& notes, int64
 
 Json usage_json(const UsageReport& report, const UsageNotes& notes) {
   Json json;
-  json["program"] = text(notes.program);
+  json["program"] = or_null(notes.program);
   json["duration_seconds"] = hundredths(report.duration.count());
   json["num_samples"] = report.num_samples;
   json["goal_percent"] = report.goal_percent;
@@ -137,8 +135,8 @@ Json usage_json(const UsageReport& report, const UsageNotes& notes) {
     for (const auto& bin : usage.timeline) timeline.push_back(known(bin.utilization_percent));
     json["devices"].push_back(
         {{"id", usage.id},
-         {"uuid", text(usage.uuid)},
-         {"name", text(usage.name)},
+         {"uuid", or_null(usage.uuid)},
+         {"name", or_null(usage.name)},
          {"was_used", usage.was_used},
          {"mean_utilization_percent", known(usage.mean_percent)},
          {"p5_utilization_percent", known(usage.p5_percent)},
@@ -149,19 +147,19 @@ Json usage_json(const UsageReport& report, const UsageNotes& notes) {
          {"first_used_seconds", usage.was_used ? Json(hundredths(usage.first_used.count())) : Json(nullptr)},
          {"last_used_seconds", usage.was_used ? Json(hundredths(usage.last_used.count())) : Json(nullptr)},
          {"mean_utilization_while_used_percent", known(usage.mean_while_used_percent)},
-         {"memory_total_bytes", known(usage.memory_total_bytes)},
-         {"memory_peak_bytes", known(usage.memory_peak_bytes)},
-         {"program_memory_peak_bytes", known(usage.program_memory_peak_bytes)},
-         {"mean_power_mw", known(usage.mean_power_mw)},
-         {"peak_power_mw", known(usage.peak_power_mw)},
-         {"energy_mj", known(usage.energy_mj)},
+         {"memory_total_bytes", or_null(usage.memory_total_bytes)},
+         {"memory_peak_bytes", or_null(usage.memory_peak_bytes)},
+         {"program_memory_peak_bytes", or_null(usage.program_memory_peak_bytes)},
+         {"mean_power_mw", or_null(usage.mean_power_mw)},
+         {"peak_power_mw", or_null(usage.peak_power_mw)},
+         {"energy_mj", or_null(usage.energy_mj)},
          {"is_energy_counted", usage.is_energy_counted},
          {"throttled_percent", throttled},
          {"timeline_bin_seconds", hundredths(usage.bin.count())},
          {"timeline_utilization_percent", timeline}});
   }
   json["notes"] = Json::array();
-  for (const auto& sentence : notes.sentences) json["notes"].push_back(text(sentence));
+  for (const auto& sentence : notes.sentences) json["notes"].push_back(or_null(sentence));
   return json;
 }
 

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -27,6 +29,9 @@ std::string usage_svg(const device::UsageReport& report, const UsageNotes& notes
 
 /// Returns remarks about facts that the numbers do not show: short runs, gaps, throttling.
 std::vector<std::string> remarks(const device::UsageReport& report);
+
+/// Returns the mean of the values that are known; nullopt if none is.
+std::optional<double> mean_of(std::span<const device::UsageBin> bins, std::optional<double> device::UsageBin::*value);
 
 /// Draws `timeline` as at most `width` characters of eight heights. The lowest is 0 %; " " is a bin without a value.
 std::string sparkline(const std::vector<device::UsageBin>& timeline, int64_t width);

@@ -37,18 +37,10 @@ std::vector<Step> steps_of(const DeviceUsage& usage, double duration, std::optio
   std::vector<Step> steps;
   for (size_t step = 0; step < num_steps; ++step) {
     const auto first = step * num_bins / num_steps, last = (step + 1) * num_bins / num_steps;
-    double total = 0;
-    int64_t count = 0;
-    for (auto i = first; i < last; ++i) {
-      if (const auto& known = usage.timeline[i].*value) {
-        total += *known;
-        ++count;
-      }
-    }
     const auto x = [&](size_t bin) {
       return kPlotWidth * std::min(1.0, static_cast<double>(bin) * usage.bin.count() / duration);
     };
-    steps.push_back({x(first), x(last), count > 0 ? std::optional(total / static_cast<double>(count)) : std::nullopt});
+    steps.push_back({x(first), x(last), mean_of({usage.timeline.data() + first, last - first}, value)});
   }
   return steps;
 }

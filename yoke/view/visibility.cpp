@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "yoke/base/json.h"
-#include "yoke/base/json_text.h"
 #include "yoke/base/table.h"
 #include "yoke/device/unanswered.h"
 
@@ -41,9 +40,6 @@ std::string id_of_entry(const device::Entry& entry, const device::Snapshot& snap
   place.instance = entry.unit->instance;
   return VisibilityRow(place, snapshot).id();
 }
-
-Json or_null(const std::string& text) { return text.empty() ? Json() : json_string<Json>(text); }
-Json or_null(const std::optional<int64_t>& number) { return number ? Json(*number) : Json(); }
 
 Json entry_json(const device::Entry& entry, const device::Snapshot& snapshot) {
   return {{"text", json_string<Json>(entry.text)},

@@ -9,15 +9,12 @@
 namespace yoke::web {
 namespace {
 
-bool is_ipv4(const std::string& text) {
-  in_addr ignored = {};
-  return inet_pton(AF_INET, text.c_str(), &ignored) == 1;
+bool is_ip(int family, const std::string& text) {
+  in6_addr ignored = {};  // an address of IPv4 is shorter
+  return inet_pton(family, text.c_str(), &ignored) == 1;
 }
 
-bool is_ipv6(const std::string& text) {
-  in6_addr ignored = {};
-  return inet_pton(AF_INET6, text.c_str(), &ignored) == 1;
-}
+bool is_ip(const std::string& text) { return is_ip(AF_INET, text) || is_ip(AF_INET6, text); }
 
 /// The host and port in "[::1]:80", "host:80", "host" or ":80". Each may be empty.
 struct Split {
@@ -39,7 +36,7 @@ Split split(std::string_view text) {
 /// "::1:80": an IPv6 address, of which the last part would also make sense as a port.
 bool is_address_with_port(std::string_view text) {
   const auto colon = text.rfind(':');
-  if (colon == text.npos || text.starts_with('[') || !is_ipv6(std::string(text.substr(0, colon)))) return false;
+  if (colon == text.npos || text.starts_with('[') || !is_ip(AF_INET6, std::string(text.substr(0, colon)))) return false;
   const auto port = text.substr(colon + 1);
   return !port.empty() && port.find_first_not_of("0123456789") == port.npos;
 }
@@ -65,7 +62,7 @@ Address parse_address(std::string_view text) {
   if (host == "localhost") host = address.host;
   if (!host.empty()) address.host = host;
   const auto number = port.empty() ? address.port : parse_int(port).value_or(-1);
-  if ((!is_ipv4(address.host) && !is_ipv6(address.host)) || number < 0 || number > 65535) {
+  if (!is_ip(address.host) || number < 0 || number > 65535) {
     throw Error(
         ErrorCode::kInvalidArgument,
         "`{}` is not an address to listen on: give ADDR:PORT with an IP address in numbers, like 127.0.0.1:19477 or "
@@ -78,7 +75,7 @@ Address parse_address(std::string_view text) {
 
 bool is_local_host_header(std::string_view header) {
   const auto host = split(header).host;
-  return host.empty() || host == "localhost" || is_ipv4(host) || is_ipv6(host);
+  return host.empty() || host == "localhost" || is_ip(host);
 }
 
 }  // namespace yoke::web

@@ -23,15 +23,9 @@ std::optional<double> value_of(Metric metric, const device::Readings& readings) 
   return std::nullopt;
 }
 
-const char* key_of(Metric metric) {
-  switch (metric) {
-    case Metric::kUse: return "utilization_percent";
-    case Metric::kMemory: return "memory_percent";
-    case Metric::kTemperature: return "temperature_celsius";
-    case Metric::kPower: return "power_watts";
-  }
-  return "";
-}
+/// The members of the JSON, in the order of kMetrics.
+constexpr std::array kKeys = {"utilization_percent", "memory_percent", "temperature_celsius", "power_watts"};
+static_assert(kKeys.size() == kMetrics.size());
 
 double tenths(double value) { return std::round(value * 10) / 10; }
 
@@ -105,10 +99,9 @@ Json History::to_json(Series::Time now) const {
   for (const auto& [id, device] : devices_) {
     const auto first = device.day.buckets().front().first;
     const auto last = device.day.number_of(now);
-    Json one = {{"device", id},
-                {"uuid", device.uuid.empty() ? Json() : Json(device.uuid)},
-                {"start_seconds", first * device.day.bucket_length().count()}};
-    for (size_t i = 0; i < kMetrics.size(); ++i) one[key_of(kMetrics[i])] = metric_json(device.day, i, first, last);
+    Json one = {
+        {"device", id}, {"uuid", or_null(device.uuid)}, {"start_seconds", first * device.day.bucket_length().count()}};
+    for (size_t i = 0; i < kMetrics.size(); ++i) one[kKeys[i]] = metric_json(device.day, i, first, last);
     json["devices"].push_back(std::move(one));
   }
   return json;

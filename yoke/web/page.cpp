@@ -1,6 +1,7 @@
 #include "yoke/web/page.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <sodium.h>
 
 #include <algorithm>
@@ -32,18 +33,9 @@ constexpr int64_t kCommandColumns = 300;  ///< Of a command line.
 /// How a device can be used, as a reader wants to know it. The first ones count as trouble.
 enum class Standing { kTrouble, kBusy, kClaimed, kAvailable };
 
-std::string text_of(const Json& value, const std::string& fallback = "") {
-  return value.is_string() ? value.get<std::string>() : fallback;
-}
-
 std::optional<int64_t> number_of(const Json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_number() ? std::optional(found->get<int64_t>()) : std::nullopt;
-}
-
-std::string text_member(const Json& object, const char* key) {
-  const auto found = object.find(key);
-  return found == object.end() ? std::string() : text_of(*found);
 }
 
 /// The list of this name in what view::claims_json() made; empty if there is none.
@@ -84,15 +76,8 @@ Standing standing_of(const Device& device, bool is_claimed) {
 }
 
 /// A class of the style, and a sign that can be told apart without colours.
-std::pair<const char*, const char*> look_of(Standing standing) {
-  switch (standing) {
-    case Standing::kTrouble: return {"trouble", "✕"};
-    case Standing::kBusy: return {"busy", "●"};
-    case Standing::kClaimed: return {"claimed", "◐"};
-    case Standing::kAvailable: return {"free", "○"};
-  }
-  return {"", ""};
-}
+constexpr std::pair<const char*, const char*> kLooks[] = {
+    {"trouble", "✕"}, {"busy", "●"}, {"claimed", "◐"}, {"free", "○"}};  // in the order of Standing
 
 // ---- Tables ----
 
@@ -165,11 +150,7 @@ std::string temperature_and_power(const device::Readings& readings) {
   return text;
 }
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const auto& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
+std::string joined(const std::vector<std::string>& words) { return fmt::format("{}", fmt::join(words, ", ")); }
 
 std::string claim_line(const Json& claim, Time now) {
   auto line = fmt::format("claimed by <b>{}</b>", html_text(user_or_unknown(text_member(claim, "user"))));
@@ -206,7 +187,7 @@ std::string instance_lines(const Device& device, const std::multimap<std::string
                            Time now) {
   std::string html;
   for (const auto& instance : device.instances) {
-    const auto id = fmt::format("{}:{}", device.index, instance.index);
+    const auto id = id_of(device, instance);
     html += fmt::format("<p class=\"facts\"><b>{}</b> {}: {}</p>\n", html_text(id),
                         html_text(view::full_name(instance)), html_text(name(instance.state)));
     html += meters(instance) + people(instance, id, claims, are_claims_used, now);
@@ -221,7 +202,7 @@ std::string card(const Device& device, const Machine& state, const History& hist
   const bool are_claims_used = !claims.empty();
   const bool is_cpu = device.vendor == device::Vendor::kCpu;
   const auto standing = standing_of(device, claims.contains(id));
-  const auto [style, sign] = look_of(standing);
+  const auto [style, sign] = kLooks[static_cast<size_t>(standing)];
   std::string html = fmt::format("<article class=\"card {}\"><div class=\"title\"><h3>{}{}</h3>",
                                  is_cpu && !is_trouble(device) ? "" : style, is_cpu ? "" : html_text(id) + " ",
                                  html_text(view::short_name(device)));
@@ -251,15 +232,11 @@ struct Counts {
 
 Counts count(const Machine& state, const std::multimap<std::string, Json>& claims) {
   Counts counts;
-  const auto add = [&](const Device& device, const std::string& id) {
+  device::for_each_device(state.snapshot, [&](const Device& device, const std::string& id) {
+    if (device.vendor == device::Vendor::kCpu || !device.instances.empty()) return;
     ++counts.num_gpus;
     ++counts.devices[standing_of(device, claims.contains(id))];
-  };
-  for (const auto& device : state.snapshot.devices) {
-    if (device.vendor == device::Vendor::kCpu) continue;
-    if (device.instances.empty()) add(device, id_of(device));
-    for (const auto& instance : device.instances) add(instance, fmt::format("{}:{}", device.index, instance.index));
-  }
+  });
   counts.num_waiting = static_cast<int64_t>(list_member(state.claims, "queue").size());
   return counts;
 }
@@ -335,7 +312,10 @@ std::string claims_table(const Json& claims, Time now) {
   std::vector<std::vector<Cell>> rows;
   for (const auto& [claim, parts] : groups) {
     std::vector<std::string> ids;
-    for (const auto& part : parts) ids.push_back(text_of(part["device"], text_of(part["device_uuid"])));
+    for (const auto& part : parts) {
+      const auto id = text_member(part, "device");
+      ids.push_back(id.empty() ? text_member(part, "device_uuid") : id);
+    }
     const auto remark = text_member(claim, "remark");
     const auto left = until_text(number_of(claim, "until"), now);
     if (const auto share = number_of(claim, "shared_bytes")) ids.back() += fmt::format(" ({})", format_bytes(*share));
@@ -534,8 +514,7 @@ std::string day_part(const Machine& state, const History& history) {
   std::string html =
       "<section id=\"day\" aria-labelledby=\"day-title\"><h2 id=\"day-title\">" + title + "</h2>\n" +
       "<p class=\"muted\"><span class=\"key use\"></span>mean use <span class=\"key band\"></span>from the least to "
-      "the "
-      "most in five minutes <span class=\"key memory\"></span>memory</p>\n";
+      "the most in five minutes <span class=\"key memory\"></span>memory</p>\n";
   if (const auto begin = history.begin(); begin && now - *begin < std::chrono::hours(24)) {
     html += fmt::format("<p class=\"muted\">This server has recorded for {}.</p>\n",
                         format_duration(std::max<Time::duration>(now - *begin, Time::duration(0))));
@@ -578,7 +557,7 @@ Json state_json(const Machine& state) {
   for (const auto* key : {"claims", "queue", "reservations"}) {
     json[key] = state.claims.is_object() ? state.claims.value(key, Json::array()) : Json();
   }
-  json["claims_problem"] = state.claims_problem.empty() ? Json() : Json(printable(state.claims_problem));
+  json["claims_problem"] = or_null(printable(state.claims_problem));
   return json;
 }
 

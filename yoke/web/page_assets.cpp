@@ -50,7 +50,6 @@ padding:.6rem .8rem;min-width:0}
 .graph .tick{stroke:var(--edge);vector-effect:non-scaling-stroke}
 .scroll{overflow-x:auto;background:var(--card);border:1px solid var(--edge);border-radius:.4rem}
 table{border-collapse:collapse;width:100%;font-size:.92rem}
-caption{text-align:left;padding:.4rem .8rem;color:var(--muted)}
 th,td{padding:.3rem .8rem;text-align:left;vertical-align:top;border-top:1px solid var(--edge);overflow-wrap:break-word}
 thead th{border-top:0;color:var(--muted);font-weight:600;white-space:nowrap}
 .n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}

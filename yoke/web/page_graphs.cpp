@@ -46,8 +46,10 @@ std::string steps(const Run& run, Edge edge) {
   return path;
 }
 
-/// The area below an edge.
-std::string area(const Run& run, Edge edge) { return fmt::format("{}V100H{}z", steps(run, edge), run.front().x); }
+std::string line(const Run& run) { return steps(run, &Column::mean); }
+
+/// The area below the line.
+std::string area(const Run& run) { return fmt::format("{}V100H{}z", line(run), run.front().x); }
 
 /// The area between the most and the least.
 std::string band(const Run& run) {
@@ -89,11 +91,9 @@ std::string begin_graph(const Series& series, int64_t num_columns, std::string_v
 }  // namespace
 
 std::string recent_graph(const Series& series, Series::Time now) {
-  const auto line = [](const Run& run) { return steps(run, &Column::mean); };
   const auto width = series.capacity();
   return begin_graph(series, width, "the last 15 minutes") +
-         path("use", runs_of(series, Metric::kUse, now, width),
-              [](const Run& run) { return area(run, &Column::mean); }) +
+         path("use", runs_of(series, Metric::kUse, now, width), area) +
          path("line", runs_of(series, Metric::kMemory, now, width), line) + "</svg>\n";
 }
 
@@ -111,7 +111,6 @@ std::string period_text(std::chrono::hours period) {
 std::string day_graph(const Series& series, Series::Time now, std::chrono::hours period, const std::string& label) {
   const auto width = std::min(series.capacity(), period / series.bucket_length());
   const auto use = runs_of(series, Metric::kUse, now, width);
-  const auto line = [](const Run& run) { return steps(run, &Column::mean); };
   auto html = fmt::format("<figure><figcaption><span>{}</span><span class=\"muted\">{}</span></figcaption>", label,
                           summary(series, Metric::kUse, "use"));
   html += begin_graph(series, width, period_text(period));

@@ -8,6 +8,7 @@
 #include <map>
 #include <set>
 
+#include "yoke/base/json.h"
 #include "yoke/base/text.h"
 
 namespace yoke::web {
@@ -62,23 +63,19 @@ std::string more_label(std::string_view name, std::string_view text, size_t max_
 
 std::vector<Unit> units_of(const Snapshot& snapshot) {
   std::vector<Unit> units;
-  const auto add = [&](const Device& device, const std::string& id) {
+  device::for_each_device(snapshot, [&](const Device& device, const std::string& id) {
     units.push_back({device, label("device", id) + more_label("uuid", device.facts.uuid)});
-  };
-  for (const auto& device : snapshot.devices) {
-    add(device, id_of(device));
-    for (const auto& instance : device.instances) add(instance, fmt::format("{}:{}", id_of(device), instance.index));
-  }
+  });
   return units;
 }
 
 /// A number of the model and its metric. The number times `factor`, divided by `divisor`, is in the metric's base unit.
-template <typename Part>
+template <typename Part, typename Value = int64_t>
 struct Quantity {
   const char* name;
   const char* type;
   const char* help;
-  std::optional<int64_t> Part::*number;
+  std::optional<Value> Part::*number;
   double factor = 1;
   double divisor = 1;
   const char* label = "";
@@ -131,22 +128,17 @@ constexpr Quantity<Facts> kFacts[] = {
     {"pcie_lanes_max", "gauge", "Lanes of device and slot.", &Facts::pcie_width_max},
 };
 
-struct Flag {
-  const char* name;
-  const char* help;
-  std::optional<bool> Readings::*flag;
-};
-constexpr Flag kFlags[] = {
-    {"persistence_mode", "1 when the driver keeps the device initialised.", &Readings::persistence_mode},
-    {"ecc_enabled", "1 when memory errors are corrected.", &Readings::ecc_enabled},
-    {"mig_enabled", "1 when the device is divided into MIG instances.", &Readings::mig_enabled},
-    {"display_active", "1 when a display is driven by it.", &Readings::display_active},
-    {"memory_retirement_pending", "1 when bad memory waits for a reset to be taken out of service.",
+constexpr Quantity<Readings, bool> kFlags[] = {
+    {"persistence_mode", "gauge", "1 when the driver keeps the device initialised.", &Readings::persistence_mode},
+    {"ecc_enabled", "gauge", "1 when memory errors are corrected.", &Readings::ecc_enabled},
+    {"mig_enabled", "gauge", "1 when the device is divided into MIG instances.", &Readings::mig_enabled},
+    {"display_active", "gauge", "1 when a display is driven by it.", &Readings::display_active},
+    {"memory_retirement_pending", "gauge", "1 when bad memory waits for a reset to be taken out of service.",
      &Readings::retirement_pending},
 };
 
-template <typename Part, size_t n>
-void add_quantities(const Quantity<Part> (&quantities)[n], Part Device::*part, const std::vector<Unit>& units,
+template <typename Part, typename Value, size_t n>
+void add_quantities(const Quantity<Part, Value> (&quantities)[n], Part Device::*part, const std::vector<Unit>& units,
                     Exposition& exposition) {
   std::string_view last;
   for (const auto& quantity : quantities) {
@@ -203,10 +195,10 @@ void add_throttling(const std::vector<Unit>& units, Exposition& exposition) {
   }
   exposition.family("yoke_device_throttle_reason", "gauge", "1 for each reason that keeps the clocks down now.");
   for (const auto& unit : units) {
-    auto reasons = unit.device.readings.throttle_reasons.value_or(std::vector<std::string>());
-    std::sort(reasons.begin(), reasons.end());
-    reasons.erase(std::unique(reasons.begin(), reasons.end()), reasons.end());
-    for (const auto& reason : reasons) exposition.sample(unit.labels + more_label("reason", reason), 1);
+    const auto reasons = unit.device.readings.throttle_reasons.value_or(std::vector<std::string>());
+    for (const auto& reason : std::set(reasons.begin(), reasons.end())) {
+      exposition.sample(unit.labels + more_label("reason", reason), 1);
+    }
   }
 }
 
@@ -253,16 +245,15 @@ void add_processes(const std::vector<Unit>& units, Exposition& exposition) {
     }
   }
   const auto all = series_of(units);
-  exposition.family("yoke_device_process_memory_bytes", "gauge", "Memory of the device that the process holds.");
-  for (const auto& series : all) {
-    if (series.memory_bytes) exposition.sample(series.labels, static_cast<double>(*series.memory_bytes));
-  }
-  exposition.family("yoke_device_process_utilization_ratio", "gauge", "Use of the device by the process, 0 to 1.");
-  for (const auto& series : all) {
-    if (series.utilization_percent) {
-      exposition.sample(series.labels, static_cast<double>(*series.utilization_percent) / 100);
+  const auto add = [&](std::optional<int64_t> Series::*number, double divisor, const char* name, const char* help) {
+    exposition.family(name, "gauge", help);
+    for (const auto& series : all) {
+      if (series.*number) exposition.sample(series.labels, static_cast<double>(*(series.*number)) / divisor);
     }
-  }
+  };
+  add(&Series::memory_bytes, 1, "yoke_device_process_memory_bytes", "Memory of the device that the process holds.");
+  add(&Series::utilization_percent, 100, "yoke_device_process_utilization_ratio",
+      "Use of the device by the process, 0 to 1.");
   exposition.family("yoke_device_process_start_time_seconds", "gauge", "When the process began, in Unix time.");
   for (const auto& series : all) {
     if (!series.started_at) continue;
@@ -286,10 +277,7 @@ void add_claim_numbers(const nlohmann::ordered_json& claims, Exposition& exposit
     exposition.family(number.name, "gauge", number.help);
     std::set<std::string> seen;  // somebody who hides his process could claim a device twice with equal labels
     for (const auto& claim : claims) {
-      const auto text = [&](const char* key) {
-        const auto found = claim.find(key);
-        return found != claim.end() && found->is_string() ? found->get<std::string>() : std::string();
-      };
+      const auto text = [&](const char* key) { return text_member(claim, key); };
       const auto pid = claim.value("pid", nlohmann::ordered_json());
       auto labels = label("uuid", text("device_uuid")) + more_label("device", text("device")) +
                     more_label("user", text("user")) +
@@ -346,12 +334,7 @@ std::string to_prometheus(const Snapshot& snapshot, const nlohmann::ordered_json
   add_identity(snapshot, units, exposition);
   add_quantities(kReadings, &Device::readings, units, exposition);
   add_quantities(kFacts, &Device::facts, units, exposition);
-  for (const auto& flag : kFlags) {
-    exposition.family(fmt::format("yoke_device_{}", flag.name), "gauge", flag.help);
-    for (const auto& unit : units) {
-      if (const auto& value = unit.device.readings.*flag.flag) exposition.sample(unit.labels, *value ? 1 : 0);
-    }
-  }
+  add_quantities(kFlags, &Device::readings, units, exposition);
   add_throttling(units, exposition);
   add_processes(units, exposition);
   add_claims(claims, exposition);

@@ -1,40 +1,43 @@
-// yoke/web/samples.h -- takes one sample for all requests that are waiting.
+// yoke/web/samples.h -- what the server has, by path, and one sample of the machine for all requests that are waiting.
 #pragma once
 
 #include <array>
 #include <chrono>
 #include <condition_variable>
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
 #include "yoke/web/page.h"
-#include "yoke/web/resources.h"
 
 namespace yoke::web {
 
+struct Resource {
+  std::string_view path, type;
+  std::string (*make)(const Machine&, const History&);  ///< Pure.
+};
+extern const std::array<Resource, 7> kResources;
+
+/// The position in kResources; nullopt if there is no such path.
+std::optional<size_t> find_resource(std::string_view path);
+
 /// The state of the machine and the texts made from it. Each text is made when it is first used, and all responses
 /// share it.
-class Sample {
- public:
+struct Sample {
   using Clock = std::chrono::steady_clock;
 
-  Sample(Machine state, Clock::time_point begun) : begun_(begun), state_(std::move(state)) {}
-
-  Clock::time_point begun() const { return begun_; }
-  const Machine& state() const { return state_; }
+  Machine state;
+  Clock::time_point begun;
+  std::array<std::shared_ptr<const std::string>, kResources.size()> texts = {};
 
   /// `resource` is a position in kResources. `history` ends with this sample.
   std::shared_ptr<const std::string> text(size_t resource, const History& history);
-
- private:
-  Clock::time_point begun_;
-  Machine state_;
-  std::array<std::shared_ptr<const std::string>, kResources.size()> texts_;
 };
 
 /// Its members are called on one thread, the owner's. A second thread takes the samples.

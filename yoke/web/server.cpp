@@ -23,7 +23,6 @@
 #include <utility>
 
 #include "yoke/base/error.h"
-#include "yoke/web/resources.h"
 #include "yoke/web/samples.h"
 
 namespace yoke::web {

@@ -15,12 +15,10 @@ namespace yoke::web {
 
 struct ServerOptions {
   Address address;
-  std::chrono::milliseconds max_age = std::chrono::seconds(1);  ///< An older sample is replaced by a new one.
-  std::chrono::milliseconds request_deadline =
-      std::chrono::seconds(2);  ///< The time for a client to send its whole request.
-  std::chrono::milliseconds response_deadline =
-      std::chrono::seconds(10);  ///< The time for a client to read its whole response.
-  std::chrono::milliseconds history_interval = std::chrono::seconds(10);  ///< A sample is taken at least so often.
+  std::chrono::milliseconds max_age = std::chrono::seconds(1);           ///< An older sample is replaced by a new one.
+  std::chrono::milliseconds request_deadline = std::chrono::seconds(2);  ///< For a client to send all of a request.
+  std::chrono::milliseconds response_deadline = std::chrono::seconds(10);  ///< For a client to read a whole response.
+  std::chrono::milliseconds history_interval = std::chrono::seconds(10);   ///< A sample is taken at least so often.
   size_t max_connections = 1024;  ///< The maximum; lower if the limit of open files is low.
 };
 

@@ -12,7 +12,6 @@
 #include "yoke/base/process.h"
 #include "yoke/base/terminal.h"
 #include "yoke/base/text.h"
-#include "yoke/bench/exercises.h"
 #include "yoke/bench/measurement.h"
 #include "yoke/bench/report.h"
 #include "yoke/cli/command.h"
