@@ -21,7 +21,6 @@
 #include "yoke/claim/config.h"
 #include "yoke/claim/folder.h"
 #include "yoke/claim/history.h"
-#include "yoke/claim/kernel_locks.h"
 #include "yoke/claim/ledger.h"
 #include "yoke/claim/limits.h"
 #include "yoke/contract/variables.h"

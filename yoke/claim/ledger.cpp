@@ -1,13 +1,11 @@
 #include "yoke/claim/ledger.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
 #include <utility>
 
 #include "yoke/base/environment.h"

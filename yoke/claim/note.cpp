@@ -1,7 +1,6 @@
 #include "yoke/claim/note.h"
 
 #include "yoke/base/json.h"
-
 #include "yoke/base/json_text.h"
 #include "yoke/base/moment.h"
 
@@ -66,7 +65,7 @@ std::optional<Activity> activity_of(const SortedJson& json) {
 
 SortedJson to_json(const Activity& activity) {
   SortedJson json = {{"looked_at", seconds_since_epoch(activity.looked_at)},
-               {"idle_device_seconds", activity.idle_device_seconds}};
+                     {"idle_device_seconds", activity.idle_device_seconds}};
   json["used_at"] = SortedJson::array();
   for (const auto time : activity.used_at) json["used_at"].push_back(seconds_since_epoch(time));
   return json;
@@ -124,13 +123,13 @@ std::vector<Keeper> keepers_of(const Note& note, const std::function<bool(const 
 
 std::string to_text(const Note& note) {
   SortedJson json = {{"keys", note.keys},
-               {"pid", note.pid},
-               {"start_ticks", note.start_ticks},
-               {"program_pid", note.program_pid},
-               {"program_start_ticks", note.program_start_ticks},
-               {"is_holder", note.is_holder},
-               {"purpose", note.purpose.substr(0, kMostPurposeBytes)},
-               {"since", seconds_since_epoch(note.since)}};
+                     {"pid", note.pid},
+                     {"start_ticks", note.start_ticks},
+                     {"program_pid", note.program_pid},
+                     {"program_start_ticks", note.program_start_ticks},
+                     {"is_holder", note.is_holder},
+                     {"purpose", note.purpose.substr(0, kMostPurposeBytes)},
+                     {"since", seconds_since_epoch(note.since)}};
   if (note.until) json["until"] = seconds_since_epoch(*note.until);
   if (note.share_bytes) json["share_bytes"] = *note.share_bytes;
   if (note.activity) json["activity"] = to_json(*note.activity);

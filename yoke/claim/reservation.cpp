@@ -95,10 +95,10 @@ std::string Reservation::id() const { return name.substr(name.rfind('-') + 1); }
 std::string to_text(const Reservation& reservation) {
   const auto seconds = [](Time time) { return std::chrono::system_clock::to_time_t(time); };
   const SortedJson json = {{"num_devices", reservation.num_devices},
-                                {"keys", reservation.keys},
-                                {"start", seconds(reservation.start)},
-                                {"until", seconds(reservation.until)},
-                                {"purpose", reservation.purpose.substr(0, 200)}};
+                           {"keys", reservation.keys},
+                           {"start", seconds(reservation.start)},
+                           {"until", seconds(reservation.until)},
+                           {"purpose", reservation.purpose.substr(0, 200)}};
   return json_line(json) + "\n";
 }
 

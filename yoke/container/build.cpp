@@ -1,7 +1,5 @@
 #include "yoke/container/build.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "yoke/base/error.h"

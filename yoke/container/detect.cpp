@@ -1,8 +1,6 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>

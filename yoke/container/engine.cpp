@@ -6,7 +6,6 @@
 
 #include <array>
 
-#include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/json.h"
 #include "yoke/base/text.h"

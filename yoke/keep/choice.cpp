@@ -1,7 +1,6 @@
 #include "yoke/keep/choice.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <optional>

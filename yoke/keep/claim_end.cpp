@@ -2,8 +2,6 @@
 
 #include <algorithm>
 
-#include "yoke/base/clock.h"
-
 namespace yoke::keep {
 
 ClaimEnd::ClaimEnd(const claim::Claim& claim) : claim_(claim), until_(claim.note().until) {

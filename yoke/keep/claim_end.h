@@ -1,7 +1,6 @@
 // yoke/keep/claim_end.h -- when a claim ends.
 #pragma once
 
-#include <chrono>
 #include <optional>
 
 #include "yoke/base/clock.h"

@@ -1,7 +1,6 @@
 #include "yoke/keep/detail/container_keeper.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
@@ -12,7 +11,6 @@
 #include <chrono>
 #include <csignal>
 #include <iterator>
-#include <span>
 
 #include "yoke/base/clock.h"
 #include "yoke/base/command_output.h"

@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <span>
 
 #include "yoke/base/moment.h"
 #include "yoke/base/process.h"

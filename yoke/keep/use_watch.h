@@ -1,7 +1,6 @@
 // yoke/keep/use_watch.h -- looks from time to time whether the devices of a claim are used, for whoever keeps it.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>

@@ -1,12 +1,10 @@
 #include "yoke/storage/remote.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <grp.h>
 #include <poll.h>
-#include <pwd.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/wait.h>

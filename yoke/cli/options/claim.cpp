@@ -8,17 +8,13 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "yoke/base/clock.h"
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/base/quantity.h"
 #include "yoke/base/text.h"
-#include "yoke/claim/history.h"
 #include "yoke/claim/reservation.h"
 #include "yoke/cli/frame/attempt.h"
-#include "yoke/cli/frame/teller.h"
-#include "yoke/contract/variables.h"
 #include "yoke/device/process/info.h"
 
 namespace yoke::cli {
