@@ -28,8 +28,8 @@ Asker asker_of(const AllocationRequest& request, const Place* place) {
 
 std::string claimed_by(const std::vector<const Holding*>& holdings, const Survey& survey, Time now) {
   if (is_shared_by_all(holdings)) return sharers_text(holdings);
-  const auto& holding = **std::find_if(holdings.begin(), holdings.end(),
-                                       [](const Holding* one) { return !one->share_bytes.has_value(); });
+  const auto& holding =
+      **std::ranges::find_if(holdings, [](const Holding* one) { return !one->share_bytes.has_value(); });
   auto text = "claimed by " + holder_text(holding);
   if (!holding.note) return text + ", not by yoke";
   const auto& note = survey.notes[*holding.note].note;
@@ -138,7 +138,7 @@ std::string reservation_refusal(const Reservation& one, int64_t most, Time now) 
 void exclude_others(std::vector<Candidate>& candidates, const std::vector<std::string>& only) {
   if (only.empty()) return;
   for (auto& candidate : candidates) {
-    if (std::find(only.begin(), only.end(), candidate.id) != only.end()) continue;
+    if (std::ranges::find(only, candidate.id) != only.end()) continue;
     candidate.standing = Standing::kExcluded;
     candidate.reason = "it was not named";
   }
@@ -179,8 +179,8 @@ Refusal refusal_of(const Allocation& allocation, const std::vector<Candidate>& c
   constexpr size_t kMost = 3;
   const auto num_more = reasons.size() > kMost ? reasons.size() - kMost : 0;
   if (num_more > 0) reasons.resize(kMost);
-  const auto num_free = std::count_if(candidates.begin(), candidates.end(),
-                                      [](const Candidate& candidate) { return candidate.standing == Standing::kFree; });
+  const auto num_free = std::ranges::count_if(
+      candidates, [](const Candidate& candidate) { return candidate.standing == Standing::kFree; });
   if (num_free >= wanted) {
     return {fmt::format("{} devices are wanted, and of those that are free a program does not see {} together, because "
                         "it sees whole GPUs or MIG instances, and one of each GPU instance",
@@ -215,7 +215,7 @@ std::vector<BusPath> read_bus_paths(const device::Snapshot& snapshot, const std:
     BusPath bus{.pci_bus_id = id, .bridges = {}};
     for (const auto& part : path.parent_path()) {
       const auto name = part.string();
-      if (name.starts_with("pci") || std::count(name.begin(), name.end(), ':') == 2) bus.bridges.push_back(name);
+      if (name.starts_with("pci") || std::ranges::count(name, ':') == 2) bus.bridges.push_back(name);
     }
     paths.push_back(std::move(bus));
   }
@@ -280,7 +280,7 @@ Allocation attempt(const Preparation& known, const Ledger::Session& session, Sur
   result.turn = find_turn(survey, known.ledger, request, known.place, known.config, free_keys);
   for (auto& candidate : candidates) {
     const auto& avoid = result.turn.avoid;
-    if (candidate.standing != Standing::kFree || std::find(avoid.begin(), avoid.end(), candidate.key) == avoid.end()) {
+    if (candidate.standing != Standing::kFree || std::ranges::find(avoid, candidate.key) == avoid.end()) {
       continue;
     }
     candidate.standing = Standing::kReserved;
@@ -391,7 +391,7 @@ std::string holders_of(const Survey& survey, const std::vector<std::string>& key
   for (const auto& key : keys) {
     for (const auto* holding : survey.find_all(key)) {
       const auto name = holder_text(*holding);
-      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+      if (std::ranges::find(names, name) == names.end()) names.push_back(name);
     }
   }
   constexpr size_t kMost = 4;
@@ -419,7 +419,7 @@ Outlook outlook_of(Survey survey, const Ledger& ledger, const std::vector<std::s
   }
   Outlook result{.turn = find_turn(survey, ledger, request, &place, config, free_keys)};
   // Only the drivers tell how much room there is beside others.
-  const auto num_possible = std::count_if(keys.begin(), keys.end(), [&](const std::string& key) {
+  const auto num_possible = std::ranges::count_if(keys, [&](const std::string& key) {
     const auto holdings = survey.find_all(key);
     return holdings.empty() || (request.wish.is_share && is_shared_by_all(holdings));
   });

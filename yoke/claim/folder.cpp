@@ -175,7 +175,7 @@ std::string LockFolder::fullest() const {
     ++amount.num_files;
   }
   if (by_user.empty()) return "make room";
-  const auto most = std::max_element(by_user.begin(), by_user.end(), [](const auto& a, const auto& b) {
+  const auto most = std::ranges::max_element(by_user, [](const auto& a, const auto& b) {
     return std::pair(a.second.bytes, a.second.num_files) < std::pair(b.second.bytes, b.second.num_files);
   });
   return fmt::format("{} has {} in {} {} there, which that user or root can remove",
@@ -191,7 +191,7 @@ std::vector<std::string> LockFolder::names(std::string_view beginning) const {
   while (const auto* const entry = readdir(folder.get())) {
     if (std::string_view(entry->d_name).starts_with(beginning)) result.emplace_back(entry->d_name);
   }
-  std::sort(result.begin(), result.end());
+  std::ranges::sort(result);
   return result;
 }
 

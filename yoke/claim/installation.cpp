@@ -271,8 +271,7 @@ class InstallationCheck {
   /// Removes the note of the holder that was killed.
   void remove_if_dead(const std::string& name) const {
     const auto survey = ledger_->open(Ledger::Access::kLook).survey();
-    const bool is_held =
-        std::any_of(survey.notes.begin(), survey.notes.end(), [&](const HeldNote& note) { return note.name == name; });
+    const bool is_held = std::ranges::any_of(survey.notes, [&](const HeldNote& note) { return note.name == name; });
     if (!is_held) unlink(ledger_->folder().path_of(name).c_str());
   }
 

@@ -509,7 +509,7 @@ bool Ledger::Session::is_as_surveyed(const std::string& own_note) const {
 std::optional<Claim> Ledger::Session::take(const std::vector<std::string>& keys, Note note, std::string& held) const {
   const auto& folder = ledger_->folder();
   auto sorted = keys;
-  std::sort(sorted.begin(), sorted.end());
+  std::ranges::sort(sorted);
   std::vector<UniqueFd> locks;
   for (const auto& key : sorted) {
     const auto name = lock_name(key);

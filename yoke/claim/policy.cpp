@@ -178,7 +178,7 @@ class Chooser {
       heat += candidates_[a].temperature_celsius.value_or(40);
       for (const auto b : free_) {
         if (a == b) continue;
-        const bool is_inside = std::binary_search(chosen.begin(), chosen.end(), b);
+        const bool is_inside = std::ranges::binary_search(chosen, b);
         (is_inside ? sum : cut) += closeness_[a][b];
         if (is_inside) weakest = std::min(weakest, closeness_[a][b]);
       }
@@ -207,7 +207,7 @@ class Chooser {
       std::optional<size_t> next;
       std::tuple<int64_t, int64_t> best_of_next;
       for (const auto other : free_) {
-        if (std::binary_search(chosen.begin(), chosen.end(), other)) continue;
+        if (std::ranges::binary_search(chosen, other)) continue;
         int64_t weakest = INT64_MAX, sum = 0;
         for (const auto one : chosen) {
           weakest = std::min(weakest, closeness_[one][other]);
@@ -218,7 +218,7 @@ class Chooser {
         next = other;
         best_of_next = value;
       }
-      chosen.insert(std::upper_bound(chosen.begin(), chosen.end(), *next), *next);
+      chosen.insert(std::ranges::upper_bound(chosen, *next), *next);
     }
     offer(chosen);
   }
@@ -309,7 +309,7 @@ Closeness closeness_of(const device::Snapshot& snapshot, const std::vector<Candi
     const auto belongs = [&](const Candidate& candidate) {
       return candidate.id == id_of(device) || candidate.id.starts_with(id_of(device) + ":");
     };
-    const auto count = std::count_if(candidates.begin(), candidates.end(), belongs);
+    const auto count = std::ranges::count_if(candidates, belongs);
     for (int64_t i = 0; i < count; ++i) devices.push_back(device);
     for (const auto& path : paths) {
       if (count == 0 || path.pci_bus_id != device.facts.pci_bus_id) continue;
@@ -364,7 +364,7 @@ Pick pick(const std::vector<Candidate>& candidates, const Closeness& closeness, 
   const auto all_free = free;
   free = preferred(candidates, std::move(free), wanted);
   for (const auto i : all_free) {
-    if (std::find(free.begin(), free.end(), i) != free.end()) continue;
+    if (std::ranges::find(free, i) != free.end()) continue;
     const auto& one = candidates[i];
     result.sentences.push_back(
         fmt::format("device {} is given last: {}", one.id,

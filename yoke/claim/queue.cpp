@@ -101,9 +101,8 @@ std::optional<std::vector<std::string>> keys_to_avoid(const Survey& survey, cons
   if (first == nullptr || first->request.keys.empty()) return std::nullopt;
   if (turn_of(survey, asker, limits).excess) return std::nullopt;
   const auto& wanted = first->request.keys;
-  const auto num_others = std::count_if(free_keys.begin(), free_keys.end(), [&](const std::string& key) {
-    return std::find(wanted.begin(), wanted.end(), key) == wanted.end();
-  });
+  const auto num_others = std::ranges::count_if(
+      free_keys, [&](const std::string& key) { return std::ranges::find(wanted, key) == wanted.end(); });
   return num_others >= asker.num_devices ? std::optional(wanted) : std::nullopt;
 }
 
@@ -119,7 +118,7 @@ bool may_go_ahead(const Survey& survey, const Asker& asker, const Limits& limits
   if (missing > ends.size()) return false;  // it is not known when the first one starts
   const auto start = ends[missing - 1];
   if (now + length <= start) return true;
-  const auto num_ended = std::count_if(ends.begin(), ends.end(), [&](Time end) { return end <= start; });
+  const auto num_ended = std::ranges::count_if(ends, [&](Time end) { return end <= start; });
   return num_free + num_ended - wanted >= asker.num_devices;
 }
 

@@ -34,8 +34,8 @@ bool overlap(const Reservation& a, const Reservation& b) { return a.start < b.un
 bool is_active(const Reservation& reservation, Time at) { return reservation.start <= at && at < reservation.until; }
 
 bool names_key(const Reservation& reservation, const std::string& key) {
-  return std::any_of(reservation.keys.begin(), reservation.keys.end(),
-                     [&](const std::string& other) { return key_in_name(other) == key_in_name(key); });
+  return std::ranges::any_of(reservation.keys,
+                             [&](const std::string& other) { return key_in_name(other) == key_in_name(key); });
 }
 
 /// Why `one` exceeds a limit, given those that were made before it and are honoured. Reduces it to what they leave.
@@ -53,8 +53,7 @@ std::string judge(Reservation& one, const std::vector<const Reservation*>& befor
   if (!is_root && one.start > one.made + config.reserve_ahead) {
     return fmt::format("may begin within {} at most here", format_duration(config.reserve_ahead));
   }
-  const auto num_of_user =
-      std::count_if(before.begin(), before.end(), [&](const auto* other) { return other->uid == one.uid; });
+  const auto num_of_user = std::ranges::count_if(before, [&](const auto* other) { return other->uid == one.uid; });
   if (!is_root && num_of_user >= config.reservations_per_user) {
     return fmt::format("is one too many: a user may have {} here; cancel one of yours",
                        counted(config.reservations_per_user, "reservation"));
@@ -213,7 +212,7 @@ int64_t spare_at(Time moment, const std::vector<Reservation>& reservations, cons
     for (const auto& key : one.keys) reserved.insert(key_in_name(key));
     if (one.keys.empty()) num_needed += left[i];
   }
-  const auto num_free = std::count_if(devices.begin(), devices.end(), [&](const Availability& device) {
+  const auto num_free = std::ranges::count_if(devices, [&](const Availability& device) {
     return device.free_from && *device.free_from <= moment && !reserved.contains(key_in_name(device.key));
   });
   return num_free - num_needed;
@@ -251,11 +250,11 @@ int64_t num_missing(const std::vector<Reservation>& reservations, const Survey& 
     spare = std::min(spare, spare_at(moment, reservations, left, devices, [](const Reservation&) { return true; }));
   }
   const auto is_late = [&](const std::string& key) {
-    return std::none_of(devices.begin(), devices.end(), [&](const Availability& device) {
+    return std::ranges::none_of(devices, [&](const Availability& device) {
       return key_in_name(device.key) == key_in_name(key) && device.free_from && *device.free_from <= last.start;
     });
   };
-  return std::max(-spare, int64_t{std::count_if(last.keys.begin(), last.keys.end(), is_late)});
+  return std::max(-spare, int64_t{std::ranges::count_if(last.keys, is_late)});
 }
 
 std::string reservation_text(const Reservation& reservation) {
@@ -284,7 +283,7 @@ std::vector<Reservation> read_reservations(const LockFolder& records) {
     reservation->made = changed_at(status);
     result.push_back(std::move(*reservation));
   }
-  std::sort(result.begin(), result.end(), [](const Reservation& a, const Reservation& b) {
+  std::ranges::sort(result, [](const Reservation& a, const Reservation& b) {
     return std::tie(a.made, a.name) < std::tie(b.made, b.name);
   });
   return result;
@@ -295,9 +294,8 @@ std::vector<Reservation> honoured_reservations(const Ledger& ledger, const Surve
   auto all = read_reservations(ledger.records());
   if (all.empty()) return {};
   std::vector<Use> history;
-  const bool may_have_lapsed = std::any_of(all.begin(), all.end(), [&](const Reservation& one) {
-    return one.until > now && has_lapsed(one, survey, {}, config, now);
-  });
+  const bool may_have_lapsed = std::ranges::any_of(
+      all, [&](const Reservation& one) { return one.until > now && has_lapsed(one, survey, {}, config, now); });
   if (may_have_lapsed) history = read_history(ledger.records(), now);
   std::erase_if(all, [&](const Reservation& one) { return has_lapsed(one, survey, history, config, now); });
   std::set<int64_t> uids;

@@ -41,8 +41,7 @@ int64_t room_for_share(const Candidate& candidate, const std::map<int64_t, int64
 }
 
 bool is_shared_by_all(const std::vector<const Holding*>& holdings) {
-  return std::all_of(holdings.begin(), holdings.end(),
-                     [](const Holding* holding) { return holding->share_bytes.has_value(); });
+  return std::ranges::all_of(holdings, [](const Holding* holding) { return holding->share_bytes.has_value(); });
 }
 
 std::string sharers_text(const std::vector<const Holding*>& holdings) {
@@ -75,8 +74,7 @@ void mark_full(std::vector<Candidate>& candidates, const Survey& survey, const W
     }
     // Those who share the device compute on it with a claim.
     constexpr int64_t kDriversOwn = int64_t{1} << 30;
-    candidate.is_used = candidate.is_used &&
-                        std::any_of(candidate.used_by_uid.begin(), candidate.used_by_uid.end(), [&](const auto& use) {
+    candidate.is_used = candidate.is_used && std::ranges::any_of(candidate.used_by_uid, [&](const auto& use) {
                           if (use.first == kRestOfMachine) return false;
                           const auto least = use.first == kUnknownUser ? kDriversOwn : 0;
                           return !bytes_by_uid.contains(use.first) && use.second > least;
@@ -123,9 +121,9 @@ Pick pick_shares(const std::vector<Candidate>& candidates, const Wish& wish) {
     return std::tuple(is_last(candidate), candidate.is_used, candidate.num_sharers == 0, candidate.room_bytes,
                       candidate.temperature_celsius.value_or(40), i);
   };
-  std::sort(fitting.begin(), fitting.end(), [&](size_t a, size_t b) { return rank(a) < rank(b); });
+  std::ranges::sort(fitting, [&](size_t a, size_t b) { return rank(a) < rank(b); });
   fitting.resize(wanted);
-  std::sort(fitting.begin(), fitting.end());
+  std::ranges::sort(fitting);
   result.chosen = fitting;
   for (const auto i : result.chosen) {
     const auto& candidate = candidates[i];

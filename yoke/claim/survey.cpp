@@ -21,8 +21,7 @@ bool is_process(int64_t pid, int64_t start_ticks, int64_t uid, const Lookup& loo
 }
 
 bool has_key(const Note& note, const std::string& key) {
-  return std::any_of(note.keys.begin(), note.keys.end(),
-                     [&](const std::string& other) { return key_in_name(other) == key; });
+  return std::ranges::any_of(note.keys, [&](const std::string& other) { return key_in_name(other) == key; });
 }
 
 /// Whether `note` may be about a lock that `locker` took.
@@ -124,7 +123,7 @@ Time written_at(const struct stat& status) {
 
 std::string key_in_name(const std::string& key) {
   auto name = key;
-  std::replace(name.begin(), name.end(), '/', '_');
+  std::ranges::replace(name, '/', '_');
   return name;
 }
 
@@ -202,7 +201,7 @@ std::vector<Holding> holdings_of(const std::vector<LockedFile>& devices, const s
                           .share_bytes = notes[i].note->share_bytes});
     }
   }
-  std::stable_sort(holdings.begin(), holdings.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
+  std::ranges::stable_sort(holdings, [](const auto& a, const auto& b) { return a.key < b.key; });
   return holdings;
 }
 
@@ -224,7 +223,7 @@ std::vector<Ticket> tickets_of(const std::vector<LockedFile>& files, const Looku
                          .is_stopped = facts && facts->is_stopped,
                          .request = *request}});
   }
-  std::sort(arrivals.begin(), arrivals.end(), [](const Arrival& a, const Arrival& b) {
+  std::ranges::sort(arrivals, [](const Arrival& a, const Arrival& b) {
     return std::tie(a.at.tv_sec, a.at.tv_nsec, a.ticket.name) < std::tie(b.at.tv_sec, b.at.tv_nsec, b.ticket.name);
   });
   std::vector<Ticket> tickets;
@@ -234,8 +233,7 @@ std::vector<Ticket> tickets_of(const std::vector<LockedFile>& files, const Looku
 
 const Holding* Survey::find(const std::string& key) const {
   const auto name = key_in_name(key);
-  const auto found =
-      std::find_if(holdings.begin(), holdings.end(), [&](const Holding& holding) { return holding.key == name; });
+  const auto found = std::ranges::find_if(holdings, [&](const Holding& holding) { return holding.key == name; });
   return found == holdings.end() ? nullptr : &*found;
 }
 
@@ -263,14 +261,13 @@ std::vector<Time> Survey::known_ends(Time now) const {
   for (const auto& [key, end] : ends_of_shared) {
     if (end) ends.push_back(*end);
   }
-  std::sort(ends.begin(), ends.end());
+  std::ranges::sort(ends);
   return ends;
 }
 
 bool Survey::knows_holders() const {
   // Only the kernel's list tells whether somebody shares a device without a note.
-  return std::all_of(holdings.begin(), holdings.end(),
-                     [](const Holding& holding) { return holding.note && !holding.share_bytes; });
+  return std::ranges::all_of(holdings, [](const Holding& holding) { return holding.note && !holding.share_bytes; });
 }
 
 }  // namespace yoke::claim

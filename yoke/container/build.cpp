@@ -22,7 +22,7 @@ std::string lower(std::string_view text) {
 bool is_tag(std::string_view tag) {
   constexpr size_t kMaxTag = 128;
   return !tag.empty() && tag.size() <= kMaxTag && tag.front() != '.' && tag.front() != '-' &&
-         std::all_of(tag.begin(), tag.end(), [](char c) {
+         std::ranges::all_of(tag, [](char c) {
            return is_lower_or_digit(c) || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' || c == '-';
          });
 }

@@ -122,7 +122,7 @@ void grant_amd(const Engine& engine, const std::vector<WantedDevice>& devices, D
   }
   const auto uuids = uuids_of(devices);
   std::vector<std::string> numbers;
-  const bool has_uuids = std::none_of(uuids.begin(), uuids.end(), [](const auto& uuid) { return uuid.empty(); });
+  const bool has_uuids = std::ranges::none_of(uuids, [](const auto& uuid) { return uuid.empty(); });
   for (size_t i = 0; i < devices.size(); ++i) {
     // With only some nodes in the container, ROCr numbers those from 0.
     numbers.push_back(
@@ -154,7 +154,7 @@ std::vector<WantedDevice> wanted_devices(const device::Snapshot& snapshot, const
   std::vector<WantedDevice> result;
   const auto own_uuid = [&](const device::Device& gpu) {
     const auto is_same = [&](const device::Device& other) { return other.facts.uuid == gpu.facts.uuid; };
-    return std::count_if(snapshot.devices.begin(), snapshot.devices.end(), is_same) == 1 ? gpu.facts.uuid : "";
+    return std::ranges::count_if(snapshot.devices, is_same) == 1 ? gpu.facts.uuid : "";
   };
   for (const auto& id : ids) {
     for (const auto& gpu : snapshot.devices) {
@@ -189,7 +189,7 @@ DeviceGrant grant_devices(const Engine& engine, const std::vector<WantedDevice>&
     grant_amd(engine, devices, grant);
   }
   const auto is_other = [&](const WantedDevice& device) { return device.vendor != devices.front().vendor; };
-  if (std::any_of(devices.begin(), devices.end(), is_other)) {
+  if (std::ranges::any_of(devices, is_other)) {
     throw Error(ErrorCode::kFailedPrecondition,
                 "a container gets devices of one vendor; these are of two. Name them by --device");
   }
@@ -219,8 +219,7 @@ Sight parse_sight(std::string_view report) {
 std::optional<std::string> contradiction(const Expectation& expectation, const Sight& sight) {
   std::vector<std::string> wrong;
   for (const auto& path : expectation.nodes) {
-    const auto found =
-        std::find_if(sight.nodes.begin(), sight.nodes.end(), [&](const auto& node) { return node.path == path; });
+    const auto found = std::ranges::find_if(sight.nodes, [&](const auto& node) { return node.path == path; });
     if (found == sight.nodes.end()) {
       wrong.push_back(fmt::format("{} is missing", path));
     } else if (!found->error.empty()) {
@@ -229,14 +228,13 @@ std::optional<std::string> contradiction(const Expectation& expectation, const S
   }
   for (const auto& node : sight.nodes) {
     const bool is_gpu = is_gpu_node(node.path) || (expectation.nodes.empty() && node.path == "/dev/kfd");
-    const bool is_wanted =
-        std::find(expectation.nodes.begin(), expectation.nodes.end(), node.path) != expectation.nodes.end();
+    const bool is_wanted = std::ranges::find(expectation.nodes, node.path) != expectation.nodes.end();
     if (expectation.is_exact && is_gpu && !is_wanted) {
       wrong.push_back(fmt::format("{} is there, but was not asked for", printable(node.path)));
     }
   }
   for (const auto& variable : expectation.variables) {
-    if (std::find(sight.variables.begin(), sight.variables.end(), variable) == sight.variables.end()) {
+    if (std::ranges::find(sight.variables, variable) == sight.variables.end()) {
       wrong.push_back(fmt::format("{} is not \"{}\"", variable.first, variable.second));
     }
   }

@@ -76,7 +76,7 @@ bool names_file(std::string_view image) {
   if (image.find("://") != image.npos) return false;
   constexpr std::string_view kEnds[] = {".sif", ".simg", ".img", ".sqsh"};
   return image.starts_with('/') || image.starts_with('.') ||
-         std::any_of(std::begin(kEnds), std::end(kEnds), [&](std::string_view end) { return image.ends_with(end); });
+         std::ranges::any_of(kEnds, [&](std::string_view end) { return image.ends_with(end); });
 }
 
 std::string image_for(EngineKind engine, const std::string& name) {

@@ -127,7 +127,7 @@ Variables parse_variable_file(const std::string& text, const std::string& file, 
 
 std::string published_port(const std::string& text) {
   const auto address = text.find(']');  // of IPv6
-  const auto num_colons = std::count(text.begin(), text.end(), ':');
+  const auto num_colons = std::ranges::count(text, ':');
   if (address != text.npos || num_colons > 1) return text;
   return (num_colons == 1 ? "127.0.0.1:" : "127.0.0.1::") + text;
 }

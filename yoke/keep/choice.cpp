@@ -20,7 +20,7 @@ std::optional<int64_t> uid_on(const device::Device& device, int64_t pid) {
 }
 
 bool has(const std::vector<std::string>& list, const std::string& word) {
-  return std::find(list.begin(), list.end(), word) != list.end();
+  return std::ranges::find(list, word) != list.end();
 }
 
 }  // namespace
@@ -44,7 +44,7 @@ void choose_used(const device::Snapshot& snapshot, int64_t pid, claim::Allocatio
   request.only.clear();
   const auto look_at = [&](const device::Device& device, const std::string& id) {
     const auto is_it = [&](const device::DeviceProcess& process) { return process.pid == pid; };
-    if (std::none_of(device.processes.begin(), device.processes.end(), is_it)) return;
+    if (std::ranges::none_of(device.processes, is_it)) return;
     for (const auto& process : device.processes) {
       if (process.type == "graphics" || process.info.uid == uid_on(device, pid)) continue;
       throw Error(ErrorCode::kFailedPrecondition,

@@ -201,7 +201,7 @@ Holder start_holder(AcquireOptions options, const ClaimSite& site, const Environ
 }
 
 std::string purpose_of(const std::vector<std::string>& command) {
-  const auto end = std::find_if(command.begin(), command.end(), [](const auto& word) { return word.starts_with('-'); });
+  const auto end = std::ranges::find_if(command, [](const auto& word) { return word.starts_with('-'); });
   return fmt::format("{}", fmt::join(command.begin(), end, " "));
 }
 

@@ -12,8 +12,7 @@ void inherit(claim::Claim outer, const AcquireOptions& options, const claim::Led
   const auto note = outer.note();
   const auto candidates = claim::candidates_of(result.snapshot, {});
   for (const auto& key : note.keys) {
-    const auto found =
-        std::find_if(candidates.begin(), candidates.end(), [&](const auto& one) { return one.key == key; });
+    const auto found = std::ranges::find_if(candidates, [&](const auto& one) { return one.key == key; });
     if (found == candidates.end()) {
       throw Error(ErrorCode::kFailedPrecondition,
                   "the claim under which this runs (process {}) has the device {}, which this machine does not show",
@@ -25,7 +24,7 @@ void inherit(claim::Claim outer, const AcquireOptions& options, const claim::Led
   const auto& wanted = options.request.wish.num_devices;
   if (wanted > 0) request.num_devices = wanted;
   const auto& chosen = options.device.chosen;
-  if (!chosen.empty() && std::find(chosen.begin(), chosen.end(), "all") == chosen.end()) {
+  if (!chosen.empty() && std::ranges::find(chosen, "all") == chosen.end()) {
     request.only.emplace();
     for (const auto& choice : device::DeviceSelection::parse(chosen).resolve(result.snapshot)) {
       request.only->push_back(choice.id());

@@ -120,7 +120,7 @@ FuseFacts fuse_facts(const Environment& environment) {
   facts.device_error = access_error("/dev/fuse");
   facts.config = text_of(fs::path("/etc/fuse.conf"));
   const auto mounts = read_mounts();
-  facts.num_mounts = std::count_if(mounts.begin(), mounts.end(), [](const Mount& mount) {
+  facts.num_mounts = std::ranges::count_if(mounts, [](const Mount& mount) {
     return mount.type == "fuse" || mount.type == "fuseblk" || mount.type.starts_with("fuse.");
   });
   return facts;
@@ -205,14 +205,14 @@ std::optional<std::string> fusermount(const char* option, const std::string& poi
 
 bool is_mounted(int64_t id) {
   const auto mounts = read_mounts();
-  return std::any_of(mounts.begin(), mounts.end(), [&](const Mount& mount) { return mount.id == id; });
+  return std::ranges::any_of(mounts, [&](const Mount& mount) { return mount.id == id; });
 }
 
 /// The mount that is on `point` now, if it is of sshfs and not one of those before.
 std::optional<RemoteMount> new_mount_on(const std::string& point, const std::vector<RemoteMount>& before) {
   for (auto& mount : find_remote_mounts(geteuid())) {
-    const bool is_old = std::any_of(before.begin(), before.end(),
-                                    [&](const RemoteMount& other) { return other.mount.id == mount.mount.id; });
+    const bool is_old =
+        std::ranges::any_of(before, [&](const RemoteMount& other) { return other.mount.id == mount.mount.id; });
     if (!is_old && mount.mount.point == point) return mount;
   }
   return std::nullopt;

@@ -48,8 +48,7 @@ std::vector<Root> parse_roots(const site::Section& section) {
 
 std::vector<Root> merged(std::vector<Root> site, const std::vector<Root>& user) {
   for (const auto& root : user) {
-    const bool is_known =
-        std::any_of(site.begin(), site.end(), [&](const Root& other) { return other.name == root.name; });
+    const bool is_known = std::ranges::any_of(site, [&](const Root& other) { return other.name == root.name; });
     if (!is_known) site.push_back(root);
   }
   return site;

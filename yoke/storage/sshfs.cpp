@@ -23,9 +23,9 @@ size_t separator_of(std::string_view text) {
 }
 
 bool has_option(const std::vector<std::string>& lists, std::string_view name) {
-  return std::any_of(lists.begin(), lists.end(), [&](const std::string& list) {
+  return std::ranges::any_of(lists, [&](const std::string& list) {
     const auto options = split(list, ',');
-    return std::find(options.begin(), options.end(), name) != options.end();
+    return std::ranges::find(options, name) != options.end();
   });
 }
 
@@ -94,7 +94,7 @@ std::string default_name(const RemoteFolder& remote) {
   for (const auto part : split(remote.folder, '/')) {
     if (!part.empty() && part != ".") name += fmt::format("-{}", part);
   }
-  std::replace(name.begin(), name.end(), '/', '-');
+  std::ranges::replace(name, '/', '-');
   return name;
 }
 
@@ -116,7 +116,7 @@ std::vector<std::string> sshfs_command(const SshfsRequest& request) {
   // ssh refuses to do two things, and sshfs has no option against a command of the host's entry in ~/.ssh/config.
   const auto options = options_in(request.options);
   const auto is_command = [](const std::string& option) { return option.starts_with("ssh_command="); };
-  if (std::none_of(options.begin(), options.end(), is_command)) {
+  if (std::ranges::none_of(options, is_command)) {
     argv.insert(argv.end(), {"-o", "ssh_command=ssh -o RemoteCommand=none"});
   }
   return argv;
@@ -126,7 +126,7 @@ std::optional<std::string> difference_to(const SshfsRequest& request, std::strin
                                          const std::vector<std::string>& argv) {
   const auto wanted = options_in(request.options), kernel = options_in({std::string(options)});
   const auto has = [](const std::vector<std::string>& list, std::string_view option) {
-    return std::find(list.begin(), list.end(), option) != list.end();
+    return std::ranges::find(list, option) != list.end();
   };
   const auto is_mode = [](const std::string& option) { return option == "ro" || option == "rw"; };
   const auto mode = std::find_if(wanted.rbegin(), wanted.rend(), is_mode);  // the last one counts
@@ -171,8 +171,7 @@ std::optional<std::string> obstacle_to(const SshfsRequest& request, const FuseFa
   }
   const auto config = lines_of_config(facts.config);
   for (const char* option : {"allow_other", "allow_root"}) {
-    if (has_option(request.options, option) &&
-        std::find(config.begin(), config.end(), "user_allow_other") == config.end()) {
+    if (has_option(request.options, option) && std::ranges::find(config, "user_allow_other") == config.end()) {
       return fmt::format(
           "{} is refused: /etc/fuse.conf lacks the line user_allow_other, which only an administrator "
           "can add; without {}, only you see the files",

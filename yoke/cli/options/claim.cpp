@@ -23,7 +23,7 @@ namespace {
 /// How many devices could be given now.
 int64_t num_free(const device::Snapshot& snapshot, const claim::Survey& survey) {
   const auto candidates = claim::candidates_of(snapshot, {});
-  return std::count_if(candidates.begin(), candidates.end(), [&](const claim::Candidate& candidate) {
+  return std::ranges::count_if(candidates, [&](const claim::Candidate& candidate) {
     return candidate.standing == claim::Standing::kFree && survey.find(candidate.key) == nullptr;
   });
 }
@@ -98,7 +98,7 @@ std::vector<const claim::HeldNote*> find_claims(const claim::Survey& survey, con
                                                 bool mine) {
   std::vector<const claim::HeldNote*> found;
   const auto add = [&](const claim::HeldNote& note) {
-    if (std::find(found.begin(), found.end(), &note) == found.end()) found.push_back(&note);
+    if (std::ranges::find(found, &note) == found.end()) found.push_back(&note);
   };
   for (const auto& word : words) {
     const auto pid = parse_int(word);
@@ -109,7 +109,7 @@ std::vector<const claim::HeldNote*> find_claims(const claim::Survey& survey, con
       // Of several who share a device, its UUID means this user's claims.
       const bool is_other = held.uid != int64_t{geteuid()} && held.note && held.note->share_bytes;
       const bool is_process = pid && (held.pid == pid || (held.pid && held.note && held.note->program_pid == *pid));
-      if (!is_process && (is_other || std::none_of(survey.holdings.begin(), survey.holdings.end(), names))) continue;
+      if (!is_process && (is_other || std::ranges::none_of(survey.holdings, names))) continue;
       add(held);
       is_any = true;
     }

@@ -118,7 +118,7 @@ keep::AcquireOptions acquire_options(const ContainerOptions& options, const Devi
 void add_memory_limit(container::Variables& variables, const std::vector<device::Assignment>& assignments) {
   for (const auto& [name, value] : assignments) {
     const auto is_it = [&](const auto& variable) { return variable.first == variable::kDeviceMemory; };
-    if (name != variable::kDeviceMemory || !value || std::any_of(variables.begin(), variables.end(), is_it)) continue;
+    if (name != variable::kDeviceMemory || !value || std::ranges::any_of(variables, is_it)) continue;
     variables.emplace_back(name, *value);
   }
 }
