@@ -9,10 +9,11 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
-#include "yoke/base/json.h"
 #include "yoke/base/json_text.h"
 #include "yoke/base/moment.h"
 #include "yoke/base/text.h"
+#include "yoke/claim/detail/json_fields.h"
+#include "yoke/claim/detail/locked_text.h"
 #include "yoke/claim/detail/survey.h"
 #include "yoke/device/process/info.h"
 
@@ -21,13 +22,6 @@ namespace {
 
 constexpr std::string_view kReservationPrefix = "yoke-reservation-";
 constexpr size_t kMostOfUser = 64;  // files that are looked at
-
-std::optional<int64_t> number_in(const SortedJson& json, const char* key, int64_t least, int64_t most) {
-  const auto found = json.find(key);
-  if (found == json.end() || !found->is_number_integer()) return std::nullopt;
-  const auto value = found->get<int64_t>();
-  return value >= least && value <= most ? std::optional(value) : std::nullopt;
-}
 
 bool overlap(const Reservation& a, const Reservation& b) { return a.start < b.until && b.start < a.until; }
 
@@ -92,37 +86,31 @@ std::string judge(Reservation& one, const std::vector<const Reservation*>& befor
 std::string Reservation::id() const { return name.substr(name.rfind('-') + 1); }
 
 std::string to_text(const Reservation& reservation) {
-  const auto seconds = [](Time time) { return std::chrono::system_clock::to_time_t(time); };
   const SortedJson json = {{"num_devices", reservation.num_devices},
                            {"keys", reservation.keys},
-                           {"start", seconds(reservation.start)},
-                           {"until", seconds(reservation.until)},
-                           {"purpose", reservation.purpose.substr(0, 200)}};
+                           {"start", seconds_since_epoch(reservation.start)},
+                           {"until", seconds_since_epoch(reservation.until)},
+                           {"purpose", reservation.purpose.substr(0, kMostPurposeBytes)}};
   return json_line(json) + "\n";
 }
 
 std::optional<Reservation> parse_reservation(std::string_view text) {
-  constexpr int64_t kLatest = 9'000'000'000;  // the clock's nanoseconds end in the year 2262
   constexpr int64_t kMostDevices = 4096;
   const auto json = SortedJson::parse(text, nullptr, false);
   if (!json.is_object()) return std::nullopt;
   const auto num_devices = number_in(json, "num_devices", 1, kMostDevices);
-  const auto start = number_in(json, "start", 0, kLatest), until = number_in(json, "until", 0, kLatest);
+  const auto start = number_in(json, "start", 0, kLastSecond), until = number_in(json, "until", 0, kLastSecond);
   if (!num_devices || !start || !until) return std::nullopt;
   Reservation result{.num_devices = *num_devices,
                      .start = Time(std::chrono::seconds(*start)),
                      .until = Time(std::chrono::seconds(*until))};
-  const auto keys = json.find("keys");
-  if (keys != json.end() && keys->is_array()) {
-    for (const auto& key : *keys) {
-      constexpr size_t kMostKeyLength = 100;
-      if (!key.is_string() || key.get_ref<const std::string&>().size() > kMostKeyLength) return std::nullopt;
-      result.keys.push_back(key.get<std::string>());
-    }
+  if (const auto keys = json.find("keys"); keys != json.end() && keys->is_array()) {
+    auto known = keys_in(json, kMostDevices);
+    if (!known) return std::nullopt;
+    result.keys = std::move(*known);
   }
   if (!result.keys.empty() && static_cast<int64_t>(result.keys.size()) != result.num_devices) return std::nullopt;
-  const auto purpose = json.find("purpose");
-  if (purpose != json.end() && purpose->is_string()) result.purpose = purpose->get<std::string>().substr(0, 200);
+  result.purpose = purpose_in(json);
   return result;
 }
 
@@ -273,10 +261,7 @@ std::vector<Reservation> read_reservations(const LockFolder& records) {
     struct stat status {};
     if (!fd || fstat(fd->value(), &status) != 0 || uid_in(name, kReservationPrefix) != int64_t{status.st_uid}) continue;
     if (++num_of_user[status.st_uid] > kMostOfUser) continue;
-    std::string text(kMostNoteBytes, '\0');
-    const auto count = pread(fd->value(), text.data(), text.size(), 0);
-    text.resize(count > 0 ? static_cast<size_t>(count) : 0);
-    auto reservation = parse_reservation(text);
+    auto reservation = parse_reservation(read_text(fd->value()));
     if (!reservation) continue;
     reservation->name = name;
     reservation->uid = status.st_uid;
