@@ -2,10 +2,10 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <memory>
 #include <utility>
 
 #include "yoke/base/environment.h"
@@ -167,44 +167,16 @@ Error blocked_by_writer(const std::string& name) {
 // ---- Claim ----------------------------------------------------------------------------------------------------------
 
 Claim::Claim(const LockFolder& folder, std::string name, UniqueFd note_fd, std::vector<UniqueFd> locks)
-    : folder_(&folder),
-      name_(std::move(name)),
-      note_fd_(std::move(note_fd)),
-      locks_(std::move(locks)),
-      owner_(getpid()) {}
-
-Claim::Claim(Claim&& other) noexcept
-    : folder_(other.folder_),
-      name_(std::move(other.name_)),
-      is_shared_(other.is_shared_),
-      note_(std::move(other.note_)),
-      note_fd_(std::move(other.note_fd_)),
-      writer_fd_(std::move(other.writer_fd_)),
-      locks_(std::move(other.locks_)),
-      owner_(std::exchange(other.owner_, 0)),
-      records_(other.records_),
-      history_file_(std::move(other.history_file_)),
-      idle_seconds_(other.idle_seconds_) {}
+    : folder_(&folder), name_(std::move(name)), note_fd_(std::move(note_fd)), locks_(std::move(locks)) {}
 
 Claim& Claim::operator=(Claim&& other) noexcept {
   if (this == &other) return *this;
-  if (owner_ == getpid()) release();
-  folder_ = other.folder_;
-  name_ = std::move(other.name_);
-  is_shared_ = other.is_shared_;
-  note_ = std::move(other.note_);
-  note_fd_ = std::move(other.note_fd_);
-  writer_fd_ = std::move(other.writer_fd_);
-  locks_ = std::move(other.locks_);
-  owner_ = std::exchange(other.owner_, 0);
-  records_ = other.records_;
-  history_file_ = std::move(other.history_file_);
-  idle_seconds_ = other.idle_seconds_;
-  return *this;
+  std::destroy_at(this);
+  return *std::construct_at(this, std::move(other));
 }
 
 Claim::~Claim() {
-  if (owner_ == getpid()) release();
+  if (owner_.is_this_process()) release();
 }
 
 std::vector<int> Claim::fds() const {
@@ -228,7 +200,7 @@ void Claim::beat() const noexcept {
 }
 
 void Claim::release() noexcept {
-  owner_ = 0;
+  owner_ = OwnerProcess(0);
   if (!note_fd_) return;
   if (leave_to_heirs()) {
     locks_.clear();
@@ -332,16 +304,10 @@ bool Claim::succeed(pid_t program) {
 // ---- Place ----------------------------------------------------------------------------------------------------------
 
 Place::Place(const LockFolder& folder, std::string name, UniqueFd fd)
-    : folder_(&folder), name_(std::move(name)), fd_(std::move(fd)), owner_(getpid()) {}
-
-Place::Place(Place&& other) noexcept
-    : folder_(other.folder_),
-      name_(std::move(other.name_)),
-      fd_(std::move(other.fd_)),
-      owner_(std::exchange(other.owner_, 0)) {}
+    : folder_(&folder), name_(std::move(name)), fd_(std::move(fd)) {}
 
 Place::~Place() {
-  if (owner_ == getpid()) folder_->remove(name_);
+  if (owner_.is_this_process()) folder_->remove(name_);
 }
 
 // ---- Ledger ---------------------------------------------------------------------------------------------------------
@@ -379,7 +345,7 @@ std::optional<Claim> Ledger::inherited() const {
     }
     if (locks.size() != note->keys.size()) continue;
     Claim claim(folder_, name, duplicate(fd), std::move(locks));
-    claim.owner_ = 0;  // until it is shared
+    claim.owner_ = OwnerProcess(0);  // until it is shared
     claim.is_shared_ = true;
     claim.note_ = *note;
     result = std::move(claim);
@@ -407,7 +373,7 @@ std::optional<std::vector<int64_t>> Ledger::share(
     throw Error(ErrorCode::kUnavailable, "writing {}: no space is left; {}", folder_.path_of(claim.name_).string(),
                 folder_.fullest());
   }
-  claim.owner_ = getpid();
+  claim.owner_ = OwnerProcess();
   claim.records_ = &records();
   claim.history_file_ = newest_history_file(records()).value_or("");
   return positions;
