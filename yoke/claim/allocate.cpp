@@ -195,53 +195,6 @@ Refusal refusal_of(const Allocation& allocation, const std::vector<Candidate>& c
   return {why + "; waiting does not help until that is mended"};
 }
 
-}  // namespace
-
-std::string holder_text(const Holding& holding) {
-  if (!holding.uid) return "somebody who cannot be seen from here";
-  const auto user = printable(device::user_name(*holding.uid));
-  const auto name = user == std::to_string(*holding.uid) ? "uid " + user : user;
-  return holding.pid ? fmt::format("{} (pid {})", name, *holding.pid) : name;
-}
-
-std::vector<BusPath> read_bus_paths(const device::Snapshot& snapshot, const std::filesystem::path& sysroot) {
-  std::vector<BusPath> paths;
-  for (const auto& device : snapshot.devices) {
-    const auto& id = device.facts.pci_bus_id;
-    if (id.empty() || id.find('/') != id.npos) continue;
-    std::error_code error;
-    const auto path = std::filesystem::canonical(sysroot / "sys/bus/pci/devices" / id, error);
-    if (error) continue;
-    BusPath bus{.pci_bus_id = id, .bridges = {}};
-    for (const auto& part : path.parent_path()) {
-      const auto name = part.string();
-      if (name.starts_with("pci") || std::ranges::count(name, ':') == 2) bus.bridges.push_back(name);
-    }
-    paths.push_back(std::move(bus));
-  }
-  return paths;
-}
-
-void mark_claimed(std::vector<Candidate>& candidates, const Survey& survey, const LockFolder& folder, Time now,
-                  const Wish& wish) {
-  for (auto& candidate : candidates) {
-    if (candidate.key.empty()) continue;
-    if (candidate.standing == Standing::kExcluded) continue;
-    const auto obstacle = folder.obstacle(lock_name(candidate.key));
-    const auto holdings = survey.find_all(candidate.key);
-    if (obstacle) {
-      candidate.standing = Standing::kUnusable;
-      candidate.reason = "without a lock, because " + printable(*obstacle);
-    } else if (!holdings.empty() && candidate.standing != Standing::kTooSmall) {
-      if (wish.is_share && is_shared_by_all(holdings)) continue;
-      candidate.standing = Standing::kClaimed;
-      candidate.reason = claimed_by(holdings, survey, now);
-    }
-  }
-}
-
-namespace {
-
 /// What this process reads before it takes the lock that all share, so that nobody waits for it.
 struct Preparation {
   const Ledger& ledger;
@@ -341,51 +294,6 @@ Allocation attempt(const Preparation& known, const Ledger::Session& session, Sur
   }
 }
 
-}  // namespace
-
-Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, const AllocationRequest& request,
-                    const SiteConfig& config, const Place* place) {
-  auto all = candidates_of(snapshot, request.wish);
-  auto candidates = all;
-  for (auto& candidate : candidates) {
-    const bool is_used = candidate.standing == Standing::kInUse || candidate.standing == Standing::kSuspect;
-    if (request.takes_used && is_used) candidate.standing = Standing::kFree;
-  }
-  exclude_others(candidates, request.only);
-  auto closeness = closeness_of(snapshot, candidates, read_bus_paths(snapshot));
-  const Preparation known{ledger, request, config, place, std::move(all), std::move(candidates), std::move(closeness)};
-  auto session = ledger.open(request.is_dry ? Ledger::Access::kLook : Ledger::Access::kTake, request.lock_wait);
-  // A claim may have ended meanwhile and left a process on its device that the snapshot does not have.
-  constexpr std::chrono::milliseconds kMostAge(500);
-  if (std::chrono::steady_clock::now() - request.read_at > kMostAge) {
-    return {.is_stale = true, .has_passed_by = session.has_passed_by()};
-  }
-  using Owners = Ledger::Session::Owners;
-  if (auto survey = session.survey(Owners::kOfNotes); !request.is_dry && survey.knows_holders()) {
-    auto result = attempt(known, session, std::move(survey), Owners::kOfNotes);
-    result.has_passed_by = session.has_passed_by();
-    if (!result.refusal) return result;
-  }
-  auto result = attempt(known, session, session.survey(Owners::kAll), Owners::kAll);  // its words name processes
-  result.has_passed_by = session.has_passed_by();
-  return result;
-}
-
-void order_queue(Survey& survey, const Ledger& ledger, const SiteConfig& config, Time now) {
-  if (config.order != Order::kFair || survey.tickets.size() < 2) return;
-  const auto uses = all_uses(read_history(ledger.records(), now), survey, now);
-  put_in_fair_order(survey.tickets, use_by_user(uses, config.half_life, now), config.patience, now);
-}
-
-Limits limits_for(const Survey& survey, const SiteConfig& config) {
-  std::set<int64_t> uids = {int64_t{geteuid()}};
-  for (const auto& holding : survey.holdings) uids.insert(holding.uid.value_or(0));
-  for (const auto& ticket : survey.tickets) uids.insert(ticket.uid);
-  return resolve_limits(config, uids);
-}
-
-namespace {
-
 std::string holders_of(const Survey& survey, const std::vector<std::string>& keys) {
   std::vector<std::string> names;
   for (const auto& key : keys) {
@@ -428,6 +336,90 @@ Outlook outlook_of(Survey survey, const Ledger& ledger, const std::vector<std::s
 }
 
 }  // namespace
+
+std::string holder_text(const Holding& holding) {
+  if (!holding.uid) return "somebody who cannot be seen from here";
+  const auto user = printable(device::user_name(*holding.uid));
+  const auto name = user == std::to_string(*holding.uid) ? "uid " + user : user;
+  return holding.pid ? fmt::format("{} (pid {})", name, *holding.pid) : name;
+}
+
+std::vector<BusPath> read_bus_paths(const device::Snapshot& snapshot, const std::filesystem::path& sysroot) {
+  std::vector<BusPath> paths;
+  for (const auto& device : snapshot.devices) {
+    const auto& id = device.facts.pci_bus_id;
+    if (id.empty() || id.find('/') != id.npos) continue;
+    std::error_code error;
+    const auto path = std::filesystem::canonical(sysroot / "sys/bus/pci/devices" / id, error);
+    if (error) continue;
+    BusPath bus{.pci_bus_id = id, .bridges = {}};
+    for (const auto& part : path.parent_path()) {
+      const auto name = part.string();
+      if (name.starts_with("pci") || std::ranges::count(name, ':') == 2) bus.bridges.push_back(name);
+    }
+    paths.push_back(std::move(bus));
+  }
+  return paths;
+}
+
+void mark_claimed(std::vector<Candidate>& candidates, const Survey& survey, const LockFolder& folder, Time now,
+                  const Wish& wish) {
+  for (auto& candidate : candidates) {
+    if (candidate.key.empty()) continue;
+    if (candidate.standing == Standing::kExcluded) continue;
+    const auto obstacle = folder.obstacle(lock_name(candidate.key));
+    const auto holdings = survey.find_all(candidate.key);
+    if (obstacle) {
+      candidate.standing = Standing::kUnusable;
+      candidate.reason = "without a lock, because " + printable(*obstacle);
+    } else if (!holdings.empty() && candidate.standing != Standing::kTooSmall) {
+      if (wish.is_share && is_shared_by_all(holdings)) continue;
+      candidate.standing = Standing::kClaimed;
+      candidate.reason = claimed_by(holdings, survey, now);
+    }
+  }
+}
+
+Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, const AllocationRequest& request,
+                    const SiteConfig& config, const Place* place) {
+  auto all = candidates_of(snapshot, request.wish);
+  auto candidates = all;
+  for (auto& candidate : candidates) {
+    const bool is_used = candidate.standing == Standing::kInUse || candidate.standing == Standing::kSuspect;
+    if (request.takes_used && is_used) candidate.standing = Standing::kFree;
+  }
+  exclude_others(candidates, request.only);
+  auto closeness = closeness_of(snapshot, candidates, read_bus_paths(snapshot));
+  const Preparation known{ledger, request, config, place, std::move(all), std::move(candidates), std::move(closeness)};
+  auto session = ledger.open(request.is_dry ? Ledger::Access::kLook : Ledger::Access::kTake, request.lock_wait);
+  // A claim may have ended meanwhile and left a process on its device that the snapshot does not have.
+  constexpr std::chrono::milliseconds kMostAge(500);
+  if (std::chrono::steady_clock::now() - request.read_at > kMostAge) {
+    return {.is_stale = true, .has_passed_by = session.has_passed_by()};
+  }
+  using Owners = Ledger::Session::Owners;
+  if (auto survey = session.survey(Owners::kOfNotes); !request.is_dry && survey.knows_holders()) {
+    auto result = attempt(known, session, std::move(survey), Owners::kOfNotes);
+    result.has_passed_by = session.has_passed_by();
+    if (!result.refusal) return result;
+  }
+  auto result = attempt(known, session, session.survey(Owners::kAll), Owners::kAll);  // its words name processes
+  result.has_passed_by = session.has_passed_by();
+  return result;
+}
+
+void order_queue(Survey& survey, const Ledger& ledger, const SiteConfig& config, Time now) {
+  if (config.order != Order::kFair || survey.tickets.size() < 2) return;
+  const auto uses = all_uses(read_history(ledger.records(), now), survey, now);
+  put_in_fair_order(survey.tickets, use_by_user(uses, config.half_life, now), config.patience, now);
+}
+
+Limits limits_for(const Survey& survey, const SiteConfig& config) {
+  std::set<int64_t> uids = {int64_t{geteuid()}};
+  for (const auto& holding : survey.holdings) uids.insert(holding.uid.value_or(0));
+  for (const auto& ticket : survey.tickets) uids.insert(ticket.uid);
+  return resolve_limits(config, uids);
+}
 
 Outlook outlook(const Ledger& ledger, const std::vector<std::string>& keys, const AllocationRequest& request,
                 const SiteConfig& config, const Place& place) {

@@ -137,20 +137,6 @@ std::map<std::string, int> inherited_files(const LockFolder& folder) {
   return files;
 }
 
-}  // namespace
-
-std::string lock_name(const std::string& key) {
-  constexpr std::string_view kAllowed = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:/";
-  constexpr size_t kLongest = 100;
-  if (key.empty() || key.size() > kLongest || key.find_first_not_of(kAllowed) != key.npos) {
-    throw Error(ErrorCode::kInvalidArgument, "the driver calls a device `{}`, which is not a UUID, so it has no lock",
-                printable(key));
-  }
-  return std::string(kDevicePrefix) + key_in_name(key);
-}
-
-namespace {
-
 /// How long another process may write into a note before that is an error.
 constexpr std::chrono::seconds kLongestWrite(10);
 
@@ -163,6 +149,16 @@ Error blocked_by_writer(const std::string& name) {
 }
 
 }  // namespace
+
+std::string lock_name(const std::string& key) {
+  constexpr std::string_view kAllowed = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:/";
+  constexpr size_t kLongest = 100;
+  if (key.empty() || key.size() > kLongest || key.find_first_not_of(kAllowed) != key.npos) {
+    throw Error(ErrorCode::kInvalidArgument, "the driver calls a device `{}`, which is not a UUID, so it has no lock",
+                printable(key));
+  }
+  return std::string(kDevicePrefix) + key_in_name(key);
+}
 
 // ---- Claim ----------------------------------------------------------------------------------------------------------
 

@@ -34,6 +34,16 @@ std::optional<Excess> excess_of(const Survey& survey, const std::map<int64_t, in
   return find_excess(limits, num_held, uid, num_devices - std::min(num_devices, num_reserved(survey, uid)));
 }
 
+/// The first request that waits only for devices, and for no limit; nullptr: there is none.
+const Ticket* first_in_line(const Survey& survey, const Limits& limits) {
+  const auto num_held = num_held_by_user(survey);
+  for (const auto& ticket : survey.tickets) {
+    if (ticket.is_stopped) continue;
+    if (!excess_of(survey, num_held, limits, ticket.uid, ticket.request.num_devices)) return &ticket;
+  }
+  return nullptr;
+}
+
 }  // namespace
 
 Turn turn_of(const Survey& survey, const Asker& asker, const Limits& limits) {
@@ -80,20 +90,6 @@ std::vector<std::optional<std::chrono::seconds>> expected_waits(const Survey& su
   }
   return waits;
 }
-
-namespace {
-
-/// The first request that waits only for devices, and for no limit; nullptr: there is none.
-const Ticket* first_in_line(const Survey& survey, const Limits& limits) {
-  const auto num_held = num_held_by_user(survey);
-  for (const auto& ticket : survey.tickets) {
-    if (ticket.is_stopped) continue;
-    if (!excess_of(survey, num_held, limits, ticket.uid, ticket.request.num_devices)) return &ticket;
-  }
-  return nullptr;
-}
-
-}  // namespace
 
 std::optional<std::vector<std::string>> keys_to_avoid(const Survey& survey, const Asker& asker, const Limits& limits,
                                                       const std::vector<std::string>& free_keys) {

@@ -81,6 +81,24 @@ std::string judge(Reservation& one, const std::vector<const Reservation*>& befor
   return "";
 }
 
+/// How many devices would be free at a moment, beyond those that the reservations need which `concerns` chooses.
+template <typename Concerns>
+int64_t spare_at(Time moment, const std::vector<Reservation>& reservations, const std::vector<int64_t>& left,
+                 const std::vector<Availability>& devices, const Concerns& concerns) {
+  std::set<std::string> reserved;
+  int64_t num_needed = 0;
+  for (size_t i = 0; i < reservations.size(); ++i) {
+    const auto& one = reservations[i];
+    if (!concerns(one) || !is_active(one, moment)) continue;
+    for (const auto& key : one.keys) reserved.insert(key_in_name(key));
+    if (one.keys.empty()) num_needed += left[i];
+  }
+  const auto num_free = std::ranges::count_if(devices, [&](const Availability& device) {
+    return device.free_from && *device.free_from <= moment && !reserved.contains(key_in_name(device.key));
+  });
+  return num_free - num_needed;
+}
+
 }  // namespace
 
 std::string Reservation::id() const { return name.substr(name.rfind('-') + 1); }
@@ -185,28 +203,6 @@ std::vector<Availability> availability_of(const std::vector<Candidate>& candidat
   }
   return result;
 }
-
-namespace {
-
-/// How many devices would be free at a moment, beyond those that the reservations need which `concerns` chooses.
-template <typename Concerns>
-int64_t spare_at(Time moment, const std::vector<Reservation>& reservations, const std::vector<int64_t>& left,
-                 const std::vector<Availability>& devices, const Concerns& concerns) {
-  std::set<std::string> reserved;
-  int64_t num_needed = 0;
-  for (size_t i = 0; i < reservations.size(); ++i) {
-    const auto& one = reservations[i];
-    if (!concerns(one) || !is_active(one, moment)) continue;
-    for (const auto& key : one.keys) reserved.insert(key_in_name(key));
-    if (one.keys.empty()) num_needed += left[i];
-  }
-  const auto num_free = std::ranges::count_if(devices, [&](const Availability& device) {
-    return device.free_from && *device.free_from <= moment && !reserved.contains(key_in_name(device.key));
-  });
-  return num_free - num_needed;
-}
-
-}  // namespace
 
 Leave find_leave(const std::vector<Reservation>& reservations, const Survey& survey,
                  const std::vector<Availability>& devices, int64_t uid, const std::optional<Time>& end, Time now) {

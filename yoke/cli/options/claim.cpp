@@ -28,6 +28,14 @@ int64_t num_free(const device::Snapshot& snapshot, const claim::Survey& survey) 
   });
 }
 
+std::vector<view::ReservationRow> rows_of(const std::vector<claim::Reservation>& reservations,
+                                          const claim::Survey& survey) {
+  const auto left = num_left(reservations, survey);
+  std::vector<view::ReservationRow> rows;
+  for (size_t i = 0; i < reservations.size(); ++i) rows.push_back({reservations[i], left[i], ""});
+  return rows;
+}
+
 }  // namespace
 
 ClaimSite open_claim_site(const Context& context, SiteUse use) {
@@ -50,18 +58,6 @@ claim::Survey look_at_claims(const ClaimSite& site, const Context& context) {
     return site.ledger.look_without_lock();
   }
 }
-
-namespace {
-
-std::vector<view::ReservationRow> rows_of(const std::vector<claim::Reservation>& reservations,
-                                          const claim::Survey& survey) {
-  const auto left = num_left(reservations, survey);
-  std::vector<view::ReservationRow> rows;
-  for (size_t i = 0; i < reservations.size(); ++i) rows.push_back({reservations[i], left[i], ""});
-  return rows;
-}
-
-}  // namespace
 
 ClaimsView describe_claims(const ClaimSite& site, claim::Survey survey, const device::Snapshot& snapshot,
                            claim::Time now) {
