@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@
 #include <chrono>
 #include <csignal>
 #include <iterator>
+#include <span>
 
 #include "yoke/base/clock.h"
 #include "yoke/base/command_output.h"
@@ -24,7 +26,6 @@
 #include "yoke/container/meeting.h"
 #include "yoke/keep/claim_end.h"
 #include "yoke/keep/container_log.h"
-#include "yoke/keep/detail/container_channel.h"
 #include "yoke/keep/fuse_helpers.h"
 #include "yoke/keep/kept_containers.h"
 #include "yoke/program/private_folder.h"
@@ -326,6 +327,27 @@ class Keeper {
 };
 
 }  // namespace
+
+bool send_message(const UniqueFd& channel, const Json& message, const UniqueFd& file) {
+  const auto text = json_line(message);
+  const int fd = file.value();
+  if (send_with_fds(channel.value(), std::as_bytes(std::span(text)), {&fd, file ? size_t{1} : size_t{0}})) return true;
+  const int error = errno;
+  shutdown(channel.value(), SHUT_RDWR);
+  errno = error;
+  return false;
+}
+
+std::optional<Json> receive_message(const UniqueFd& channel, UniqueFd* file) {
+  std::string text(1 << 18, '\0');  // more than the kernel takes for a message
+  std::vector<UniqueFd> files;
+  const auto count = receive_with_fds(channel.value(), std::as_writable_bytes(std::span(text)), files);
+  if (count <= 0) return std::nullopt;
+  if (file != nullptr && !files.empty()) *file = std::move(files[0]);
+  text.resize(static_cast<size_t>(count));
+  auto json = Json::parse(text, nullptr, false);
+  return json.is_object() ? std::optional(std::move(json)) : std::nullopt;
+}
 
 bool keep_container(KeptContainer kept, UniqueFd& channel, UniqueFd output, const Environment& environment,
                     const Tell& tell) {

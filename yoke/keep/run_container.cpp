@@ -14,7 +14,6 @@
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
-#include "yoke/keep/detail/container_channel.h"
 #include "yoke/keep/detail/container_keeper.h"
 #include "yoke/program/child_error.h"
 #include "yoke/program/watched_program.h"
