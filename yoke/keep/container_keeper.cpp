@@ -1,13 +1,10 @@
 #include "yoke/keep/detail/container_keeper.h"
 
-#include <fcntl.h>
 #include <poll.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -24,8 +21,8 @@
 #include "yoke/base/text.h"
 #include "yoke/base/user_socket.h"
 #include "yoke/container/meeting.h"
-#include "yoke/keep/claim_end.h"
 #include "yoke/keep/container_log.h"
+#include "yoke/keep/detail/keeping.h"
 #include "yoke/keep/fuse_helpers.h"
 #include "yoke/keep/kept_containers.h"
 #include "yoke/program/private_folder.h"
@@ -77,7 +74,7 @@ class Keeper {
     if (!answer || !answer->contains("client")) return false;
     client_pid_ = answer->at("client").get<pid_t>();
     client_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, client_pid_, 0U)));
-    leave_terminal();
+    leave_terminal("yoke-container");  // the container must not lose its keeper with the terminal
     send_message(channel_, {{"go", true}});
     return true;
   }
@@ -127,15 +124,6 @@ class Keeper {
            kept_.engine.kind == container::EngineKind::kApptainer;
   }
 
-  /// The container must not lose its keeper with the terminal.
-  static void leave_terminal() {
-    const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
-    for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null.value(), stream);
-    [[maybe_unused]] const int changed = chdir("/");
-    prctl(PR_SET_NAME, "yoke-container");
-    prctl(PR_SET_PDEATHSIG, 0);
-  }
-
   /// A descriptor that becomes readable when the container's first program has ended. Its pidfd comes after the end of
   /// all other processes of the PID namespace, and its connection somewhat before.
   int end_of_container() const {
@@ -146,8 +134,7 @@ class Keeper {
   int milliseconds_left() const {
     const bool waits = kill_at_ || (!arrival_ && !client_);
     if (waits || !kept_.claim) return waits ? kLookMs : -1;
-    const int look = watch_ ? watch_->milliseconds_left() : -1;
-    return look < 0 ? end_->milliseconds_left() : std::min(look, end_->milliseconds_left());
+    return sooner(end_->milliseconds_left(), watch_ ? watch_->milliseconds_left() : -1);
   }
 
   void welcome() {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "yoke/base/clock.h"
 #include "yoke/claim/idle.h"
 #include "yoke/claim/ledger.h"
 #include "yoke/program/device_reader.h"
@@ -40,8 +41,6 @@ class UseWatch {
   std::string farewell() const;  ///< The same for the end of the claim.
 
  private:
-  using Clock = claim::IdleWatch::Clock;
-
   void record(const std::vector<std::optional<bool>>& used);
   std::string beginning() const;
 
