@@ -331,6 +331,19 @@ Closeness closeness_of(const device::Snapshot& snapshot, const std::vector<Candi
 
 bool is_last(const Candidate& candidate) { return candidate.seems_busy || !candidate.damage.empty(); }
 
+std::vector<size_t> free_among(const std::vector<Candidate>& candidates, std::vector<std::string>& sentences) {
+  std::vector<size_t> free;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const auto& candidate = candidates[i];
+    if (candidate.standing == Standing::kFree) {
+      free.push_back(i);
+    } else {
+      sentences.push_back(fmt::format("device {} is not given: {}", candidate.id, candidate.reason));
+    }
+  }
+  return free;
+}
+
 std::vector<size_t> preferred(const std::vector<Candidate>& candidates, std::vector<size_t> free, size_t wanted) {
   if (wanted > 1) {
     std::set<std::string> seen;
@@ -351,18 +364,9 @@ std::vector<size_t> preferred(const std::vector<Candidate>& candidates, std::vec
 
 Pick pick(const std::vector<Candidate>& candidates, const Closeness& closeness, const Wish& wish) {
   Pick result;
-  std::vector<size_t> free;
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    const auto& candidate = candidates[i];
-    if (candidate.standing == Standing::kFree) {
-      free.push_back(i);
-    } else {
-      result.sentences.push_back(fmt::format("device {} is not given: {}", candidate.id, candidate.reason));
-    }
-  }
+  const auto all_free = free_among(candidates, result.sentences);
   const auto wanted = static_cast<size_t>(wish.num_devices);
-  const auto all_free = free;
-  free = preferred(candidates, std::move(free), wanted);
+  const auto free = preferred(candidates, all_free, wanted);
   for (const auto i : all_free) {
     if (std::ranges::find(free, i) != free.end()) continue;
     const auto& one = candidates[i];

@@ -77,6 +77,9 @@ struct Pick {
 /// Whether it is only given if there are too few others: it seems busy, or has memory errors.
 bool is_last(const Candidate& candidate);
 
+/// The positions of those that are free. Adds a sentence about each of the others.
+std::vector<size_t> free_among(const std::vector<Candidate>& candidates, std::vector<std::string>& sentences);
+
 /// Of the positions `free`, those among which a claim of `wanted` devices chooses: see pick(). If they are fewer than
 /// `wanted`, no `wanted` of `free` can be seen together by a program.
 std::vector<size_t> preferred(const std::vector<Candidate>& candidates, std::vector<size_t> free, size_t wanted);

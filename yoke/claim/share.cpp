@@ -99,17 +99,8 @@ void mark_full(std::vector<Candidate>& candidates, const Survey& survey, const W
 
 Pick pick_shares(const std::vector<Candidate>& candidates, const Wish& wish) {
   Pick result;
-  std::vector<size_t> fitting;
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    const auto& candidate = candidates[i];
-    if (candidate.standing == Standing::kFree) {
-      fitting.push_back(i);
-    } else {
-      result.sentences.push_back(fmt::format("device {} is not given: {}", candidate.id, candidate.reason));
-    }
-  }
   const auto wanted = static_cast<size_t>(wish.num_devices);
-  fitting = preferred(candidates, std::move(fitting), wanted);
+  auto fitting = preferred(candidates, free_among(candidates, result.sentences), wanted);
   if (wanted == 0 || fitting.size() < wanted) {
     result.sentences.push_back(fmt::format("{} of {} devices {} room, and {} {} wanted", fitting.size(),
                                            candidates.size(), fitting.size() == 1 ? "has" : "have", wanted,
