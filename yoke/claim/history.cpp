@@ -49,17 +49,16 @@ std::string history_beginning() { return fmt::format("{}{}-", kHistoryPrefix, ge
 std::vector<std::string> own_files(const LockFolder& folder) {
   auto names = folder.names(history_beginning());
   std::erase_if(names, [&](const std::string& name) {
-    const auto fd = folder.open_existing(name);
     struct stat status {};
-    return !fd || fstat(fd->value(), &status) != 0 || status.st_uid != geteuid();
+    return !folder.open_existing(name, 0, &status) || status.st_uid != geteuid();
   });
   return names;
 }
 
 bool append(const LockFolder& folder, const std::string& file, const std::string& text, bool is_limited) {
-  const auto fd = folder.open_existing(file, O_WRONLY | O_APPEND);
   struct stat status {};
-  if (!fd || fstat(fd->value(), &status) != 0 || status.st_uid != geteuid()) return false;
+  const auto fd = folder.open_existing(file, O_WRONLY | O_APPEND, &status);
+  if (!fd || status.st_uid != geteuid()) return false;
   if (is_limited &&
       (static_cast<size_t>(status.st_size) + text.size() > kMostFileBytes / 2 || written_at(status) < started_at()))
     return false;

@@ -262,7 +262,7 @@ void Claim::record_use(const std::vector<std::optional<bool>>& used, Time now) {
   change(
       [&](Note& note) {
         note.activity = after_look(note, used, std::chrono::floor<std::chrono::seconds>(now));
-        set_idle_seconds(idle_seconds_of(note));
+        idle_seconds_ = idle_seconds_of(note);
       },
       kLimit);
 }

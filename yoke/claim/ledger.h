@@ -156,8 +156,6 @@ class Claim {
   void beat() const noexcept;
   /// Whether the begin of the claim could be written to the history.
   bool is_recorded() const { return !history_file_.empty(); }
-  /// For how long no process has computed on the devices, for the history.
-  void set_idle_seconds(std::optional<int64_t> seconds) { idle_seconds_ = seconds; }
 
   /// Gives the devices back, even if other processes have inherited the descriptors, unless some of them are heirs:
   /// these keep the claim until the last one has released it.
@@ -190,7 +188,7 @@ class Claim {
   OwnerProcess owner_;
   const LockFolder* records_ = nullptr;
   std::string history_file_;
-  std::optional<int64_t> idle_seconds_;
+  std::optional<int64_t> idle_seconds_;  ///< For how long no process has computed on the devices, for the history.
 };
 
 /// A place in the queue. The destructor leaves it.

@@ -33,11 +33,6 @@ bool explains(const HeldNote& note, const std::string& key, pid_t locker, const 
   return is_later || belongs_to(*facts, note.uid);
 }
 
-/// Whether a held note says that its claim shares the device.
-bool says_that_it_shares(const HeldNote& held, const std::string& key) {
-  return held.note && held.note->share_bytes && has_key(*held.note, key);
-}
-
 /// Those who share a device. A note counts only if the kernel says that its process holds the device, too, or if it
 /// does not show that process here.
 std::vector<Holding> sharers_of(const LockedFile& device, const std::vector<HeldNote>& notes, const Lookup& lookup) {
@@ -69,7 +64,8 @@ std::vector<Holding> sharers_of(const LockedFile& device, const std::vector<Held
     result.push_back(std::move(stranger));
   }
   for (size_t i = 0; i < notes.size(); ++i) {
-    if (notes[i].locker == 0 && !explained.contains(i) && says_that_it_shares(notes[i], key)) add(i);
+    const auto& note = notes[i].note;
+    if (notes[i].locker == 0 && !explained.contains(i) && note && note->share_bytes && has_key(*note, key)) add(i);
   }
   if (result.empty()) result.push_back({.key = key});
   return result;
@@ -232,15 +228,15 @@ std::vector<Ticket> tickets_of(const std::vector<LockedFile>& files, const Looku
 }
 
 const Holding* Survey::find(const std::string& key) const {
-  const auto name = key_in_name(key);
-  const auto found = std::ranges::find_if(holdings, [&](const Holding& holding) { return holding.key == name; });
-  return found == holdings.end() ? nullptr : &*found;
+  const auto found = find_all(key);
+  return found.empty() ? nullptr : found.front();
 }
 
 std::vector<const Holding*> Survey::find_all(const std::string& key) const {
   std::vector<const Holding*> found;
+  const auto name = key_in_name(key);
   for (const auto& holding : holdings) {
-    if (holding.key == key_in_name(key)) found.push_back(&holding);
+    if (holding.key == name) found.push_back(&holding);
   }
   return found;
 }
