@@ -149,12 +149,13 @@ constexpr const char* kHowToQueue = "use --wait to queue, or see `yoke claims`";
 Refusal refusal_of(const Allocation& allocation, const std::vector<Candidate>& candidates,
                    const AllocationRequest& request, const SiteConfig& config) {
   const auto wanted = request.wish.num_devices;
+  const auto are_wanted = fmt::format("{} {} wanted", wanted, wanted == 1 ? "device is" : "devices are");
   if (allocation.turn.excess) return {limit_text(*allocation.turn.excess, wanted)};
   if (allocation.is_hopeless) {
-    return {fmt::format(
-        "{} {} wanted, and only {} of {} can be claimed{}; `yoke claim --explain` with the same wishes says why",
-        wanted, wanted == 1 ? "device is" : "devices are", num_usable_together(candidates, request.wish),
-        request.only.empty() ? candidates.size() : request.only.size(), wanted == 1 ? "" : " together")};
+    return {fmt::format("{}, and only {} of {} can be claimed{}; `yoke claim --explain` with the same wishes says why",
+                        are_wanted, num_usable_together(candidates, request.wish),
+                        request.only.empty() ? candidates.size() : request.only.size(),
+                        wanted == 1 ? "" : " together")};
   }
   if (allocation.turn.num_ahead > 0) {
     const bool is_one = allocation.turn.num_ahead == 1;
@@ -166,9 +167,7 @@ Refusal refusal_of(const Allocation& allocation, const std::vector<Candidate>& c
     return {fmt::format("{} {}", allocation.turn.num_ahead, what), kHowToQueue};
   }
   if (!allocation.reservation.empty()) {
-    return {
-        fmt::format("{} {} wanted, and {}", wanted, wanted == 1 ? "device is" : "devices are", allocation.reservation),
-        kHowToQueue};
+    return {are_wanted + ", and " + allocation.reservation, kHowToQueue};
   }
   std::vector<std::string> reasons;
   for (const auto& candidate : candidates) {
@@ -188,9 +187,8 @@ Refusal refusal_of(const Allocation& allocation, const std::vector<Candidate>& c
             kHowToQueue};
   }
   const bool helps_waiting = num_usable_together(candidates, request.wish) >= wanted;
-  auto why = fmt::format("{} {} wanted, and {} {} free: {}{}", wanted, wanted == 1 ? "device is" : "devices are",
-                         num_free, num_free == 1 ? "is" : "are", fmt::join(reasons, "; "),
-                         num_more > 0 ? fmt::format("; and {} more", num_more) : "");
+  auto why = fmt::format("{}, and {} {} free: {}{}", are_wanted, num_free, num_free == 1 ? "is" : "are",
+                         fmt::join(reasons, "; "), num_more > 0 ? fmt::format("; and {} more", num_more) : "");
   if (helps_waiting) return {std::move(why), kHowToQueue};
   return {why + "; waiting does not help until that is mended"};
 }

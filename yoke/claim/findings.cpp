@@ -107,30 +107,22 @@ ClaimState read_claim_state(const Environment& environment) {
 std::vector<Finding> claim_findings(const ClaimState& state, const device::Snapshot& snapshot, Time now) {
   std::vector<Finding> findings;
   if (!state.is_prepared && state.survey.holdings.empty()) return findings;
+  const auto add = [&](const char* id, Status status, const std::string& found, const char* advice) {
+    findings.push_back({id, status, {}, found, advice});
+  };
   if (!state.config_problem.empty()) {
-    findings.push_back({"claim-config",
-                        Status::kFail,
-                        {},
-                        state.config_problem,
-                        "until that is mended, nobody can claim; `yoke admin check` looks at the whole installation"});
+    add("claim-config", Status::kFail, state.config_problem,
+        "until that is mended, nobody can claim; `yoke admin check` looks at the whole installation");
   }
   if (!state.folder_problem.empty()) {
-    findings.push_back({"claim-folder",
-                        Status::kFail,
-                        {},
-                        state.folder_problem,
-                        "until that is mended, nobody can claim; docs/claim.md has the section for administrators"});
+    add("claim-folder", Status::kFail, state.folder_problem,
+        "until that is mended, nobody can claim; docs/claim.md has the section for administrators");
     return findings;
   }
-  if (!state.folder.empty()) {
-    findings.push_back({"claim-folder", Status::kOk, {}, "devices are claimed in " + state.folder, ""});
-  }
+  if (!state.folder.empty()) add("claim-folder", Status::kOk, "devices are claimed in " + state.folder, "");
   if (!state.obstacle.empty()) {
-    findings.push_back({"claim-lock",
-                        Status::kWarn,
-                        {},
-                        state.obstacle,
-                        "until then each claim waits for a second, and the queue has no strict order"});
+    add("claim-lock", Status::kWarn, state.obstacle,
+        "until then each claim waits for a second, and the queue has no strict order");
   }
   const auto candidates = candidates_of(snapshot, {});
   for (const auto& holding : state.survey.holdings) {
