@@ -41,6 +41,52 @@ void add_shared_memory(Words& words, const Engine& engine, const Request& reques
   add(words, {"--ipc=private", fmt::format("--shm-size={}", bytes)});
 }
 
+/// Names the containers of one keeper.
+std::string meeting_label(const std::filesystem::path& meeting) {
+  return fmt::format("{}={}", kMeetingLabel, meeting.native());
+}
+
+/// What podman and docker have in common: everything between `run` and the options that differ.
+Words plan_common(const Engine& engine, const Request& request) {
+  Words words = {engine.program, "run", "--rm", "--name", request.name};
+  add(words, {"--label", fmt::format("{}={}", kLabel, request.user.uid)});
+  // The id in a file would come too late: an engine can be interrupted between making a container and writing it.
+  add(words, {"--label", meeting_label(request.meeting)});
+  add_pull(words, engine);
+  add_streams(words, request.foreground);
+  // SELinux would keep the container from the folders, the socket and the devices.
+  add(words, {"--security-opt", "label=disable"});
+  add_shared_memory(words, engine, request);
+  add_limits(words, engine);
+  add_group_limits(words, request);
+  if (request.network) add(words, {"--network", *request.network});
+  for (const auto& port : request.ports) add(words, {"--publish", published_port(port)});
+  return words;
+}
+
+void add_podmans(Words& words, const Engine& engine, const Request& request) {
+  // The driver journald, podman's default on some systems, has no limit of size.
+  add(words, {"--log-driver", "k8s-file", "--log-opt", fmt::format("max-size={}", request.log_bytes)});
+  // Otherwise the image's own user would run, who is a stranger to the folders and to the keeper.
+  add(words, {"--user", fmt::format("{}:{}", request.user.uid, request.user.gid)});
+  // This user is the same user in the container, whatever PODMAN_USERNS or containers.conf say.
+  add(words, {"--userns", engine.is_rootless ? "keep-id" : "host"});
+  if (engine.can_keep_groups) add(words, {"--group-add", "keep-groups"});
+}
+
+void add_dockers(Words& words, const Engine& engine, const Request& request) {
+  add(words, {"--log-driver", "json-file", "--log-opt", fmt::format("max-size={}", request.log_bytes), "--log-opt",
+              "max-file=1"});
+  if (engine.remaps_ids) add(words, {"--userns", "host"});
+  if (request.user.uid == 0 || engine.is_rootless) {
+    return add(words, {"--user", "0:0"});  // in a rootless daemon's containers, root is this user already
+  }
+  add(words, {"--user", fmt::format("{}:{}", request.user.uid, request.user.gid)});
+  for (const auto group : request.user.groups) {
+    if (group != request.user.gid) add(words, {"--group-add", std::to_string(group)});
+  }
+}
+
 }  // namespace
 
 void add_limits(Words& words, const Engine& engine) {
@@ -168,48 +214,8 @@ void add_streams(Words& words, Foreground foreground) {
   if (foreground == Foreground::kTerminal) add(words, {"--interactive", "--tty"});
 }
 
-/// Names the containers of one keeper.
-std::string meeting_label(const std::filesystem::path& meeting) {
-  return fmt::format("{}={}", kMeetingLabel, meeting.native());
-}
-
 void add_pull(Words& words, const Engine& engine) {
   if (engine.knows_pull) add(words, {"--pull=never"});
-}
-
-Words plan_common(const Engine& engine, const Request& request) {
-  Words words = {engine.program, "run", "--rm", "--name", request.name};
-  add(words, {"--label", fmt::format("{}={}", kLabel, request.user.uid)});
-  // The id in a file would come too late: an engine can be interrupted between making a container and writing it.
-  add(words, {"--label", meeting_label(request.meeting)});
-  add_pull(words, engine);
-  add_streams(words, request.foreground);
-  // SELinux would keep the container from the folders, the socket and the devices.
-  add(words, {"--security-opt", "label=disable"});
-  add_shared_memory(words, engine, request);
-  add_limits(words, engine);
-  add_group_limits(words, request);
-  if (request.network) add(words, {"--network", *request.network});
-  for (const auto& port : request.ports) add(words, {"--publish", published_port(port)});
-  return words;
-}
-
-void add_rest(Client& client, const Engine& engine, const Request& request, const DeviceGrant& grant) {
-  auto& words = client.argv;
-  add(words, {"--workdir", request.working_folder});
-  for (const auto& mount : mounts_of(request)) add_mount(words, engine, mount);
-  for (const auto& [name, value] : own_variables(engine, request)) add(words, {"--env", name + "=" + value});
-  for (const auto& [name, value] : users_variables(request)) {
-    // Values are often secrets, and everybody can read command lines. The others keep their names, because hooks of an
-    // engine read some of them, such as NVIDIA_DRIVER_CAPABILITIES.
-    const auto given = is_read_by_clients(name) ? variable::kContainerSetPrefix + name : name;
-    add(words, {"--env", given});
-    client.variables.emplace_back(given, value);
-  }
-  for (const auto& [name, value] : grant.variables) add(words, {"--env", name + "=" + value});
-  words.insert(words.end(), grant.arguments.begin(), grant.arguments.end());
-  add(words, {"--entrypoint", kInitInside, request.image});
-  words.insert(words.end(), request.program.begin(), request.program.end());
 }
 
 void check_request(const Engine& engine, const Request& request) {
@@ -251,12 +257,25 @@ std::optional<std::string> missed_limit(const Engine& engine, const Request& req
 }
 
 Client plan_container(const Engine& engine, const Request& request, const DeviceGrant& grant) {
-  switch (engine.kind) {
-    case EngineKind::kPodman: return plan_podman(engine, request, grant);
-    case EngineKind::kDocker: return plan_docker(engine, request, grant);
-    case EngineKind::kApptainer: return plan_apptainer(engine, request, grant);
+  if (engine.kind == EngineKind::kApptainer) return plan_apptainer(engine, request, grant);
+  Client client{.argv = plan_common(engine, request)};
+  auto& words = client.argv;
+  (engine.kind == EngineKind::kPodman ? add_podmans : add_dockers)(words, engine, request);
+  add(words, {"--workdir", request.working_folder});
+  for (const auto& mount : mounts_of(request)) add_mount(words, engine, mount);
+  for (const auto& [name, value] : own_variables(engine, request)) add(words, {"--env", name + "=" + value});
+  for (const auto& [name, value] : users_variables(request)) {
+    // Values are often secrets, and everybody can read command lines. The others keep their names, because hooks of an
+    // engine read some of them, such as NVIDIA_DRIVER_CAPABILITIES.
+    const auto given = is_read_by_clients(name) ? variable::kContainerSetPrefix + name : name;
+    add(words, {"--env", given});
+    client.variables.emplace_back(given, value);
   }
-  throw Error(ErrorCode::kInternal, "the engine is not known");
+  for (const auto& [name, value] : grant.variables) add(words, {"--env", name + "=" + value});
+  words.insert(words.end(), grant.arguments.begin(), grant.arguments.end());
+  add(words, {"--entrypoint", kInitInside, request.image});
+  words.insert(words.end(), request.program.begin(), request.program.end());
+  return client;
 }
 
 Words plan_listing(const Engine& engine, const std::filesystem::path& meeting) {

@@ -11,8 +11,6 @@ namespace yoke::container {
 
 using Words = std::vector<std::string>;
 
-Client plan_podman(const Engine& engine, const Request& request, const DeviceGrant& grant);
-Client plan_docker(const Engine& engine, const Request& request, const DeviceGrant& grant);
 Client plan_apptainer(const Engine& engine, const Request& request, const DeviceGrant& grant);
 
 /// All mounts, with those of yoke itself.
@@ -34,11 +32,7 @@ void add(Words& words, std::initializer_list<std::string> more);
 void add_limits(Words& words, const Engine& engine);
 /// The image is there already. An engine that does not know the option would look for it in registries if it were gone.
 void add_pull(Words& words, const Engine& engine);
-/// What podman and docker have in common: everything between `run` and the options that differ.
-Words plan_common(const Engine& engine, const Request& request);
 /// The streams of podman and docker.
 void add_streams(Words& words, Foreground foreground);
-/// The mounts, the variables, the devices, the image and the program.
-void add_rest(Client& client, const Engine& engine, const Request& request, const DeviceGrant& grant);
 
 }  // namespace yoke::container
