@@ -51,7 +51,6 @@ std::optional<EngineKind> parse_engine_kind(std::string_view text) {
 std::string Version::text() const { return fmt::format("{}.{}.{}", major, minor, patch); }
 
 std::optional<Version> parse_version(std::string_view text) {
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   for (size_t i = 0; i < text.size(); ++i) {
     if (!is_digit(text[i]) || (i > 0 && (is_digit(text[i - 1]) || text[i - 1] == '.'))) continue;
     std::array<int64_t, 3> parts = {};

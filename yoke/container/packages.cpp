@@ -58,11 +58,11 @@ std::vector<std::string> titles_of(const std::vector<ImagePackages>& images) {
 
 std::string normal_name(std::string_view name) {
   std::string result;
-  for (const char c : name) {
-    if (c == '-' || c == '_' || c == '.') {
-      if (result.empty() || result.back() != '-') result += '-';
-    } else {
-      result += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  for (const char c : lower_case(name)) {
+    if (c != '-' && c != '_' && c != '.') {
+      result += c;
+    } else if (!result.ends_with('-')) {
+      result += '-';
     }
   }
   return result;
