@@ -49,10 +49,7 @@ std::vector<std::string> cdi_names(const Engine& engine, const std::vector<Wante
 }
 
 void use_cdi(const Engine& engine, const std::vector<std::string>& names, DeviceGrant& grant) {
-  for (const auto& name : names) {
-    grant.arguments.emplace_back("--device");
-    grant.arguments.push_back(name);
-  }
+  for (const auto& name : names) grant.arguments.insert(grant.arguments.end(), {"--device", name});
   // A runtime of NVIDIA's that is the default would also add what the image asks for by this variable, usually `all`.
   grant.variables.emplace_back("NVIDIA_VISIBLE_DEVICES", "void");
   grant.expectation.mechanism =
@@ -114,8 +111,7 @@ void grant_amd(const Engine& engine, const std::vector<WantedDevice>& devices, D
   for (const auto& device : devices) grant.expectation.nodes.push_back(need_node(device));
   if (engine.kind != EngineKind::kApptainer) {
     for (const auto& node : grant.expectation.nodes) {
-      grant.arguments.emplace_back("--device");
-      grant.arguments.push_back(node);
+      grant.arguments.insert(grant.arguments.end(), {"--device", node});
     }
     grant.expectation.mechanism =
         fmt::format("{}'s --device {}", name(engine.kind), fmt::join(grant.expectation.nodes, " --device "));
@@ -137,12 +133,6 @@ void grant_nothing(const Engine& engine, DeviceGrant& grant) {
   grant.expectation.mechanism = fmt::format("{} without an option for devices", name(engine.kind));
 }
 
-bool starts_with_all(std::string_view text, std::string_view first, std::string_view& rest) {
-  if (!text.starts_with(first)) return false;
-  rest = text.substr(first.size());
-  return true;
-}
-
 }  // namespace
 
 std::string WantedDevice::node() const {
@@ -158,21 +148,16 @@ std::vector<WantedDevice> wanted_devices(const device::Snapshot& snapshot, const
   };
   for (const auto& id : ids) {
     for (const auto& gpu : snapshot.devices) {
-      if (id_of(gpu) == id) {
-        result.push_back({.vendor = gpu.vendor,
+      WantedDevice wanted{.vendor = gpu.vendor,
                           .id = id,
                           .uuid = gpu.vendor == Vendor::kAmd ? own_uuid(gpu) : gpu.facts.uuid,
                           .minor = gpu.facts.minor_number,
-                          .vendor_index = gpu.facts.vendor_index});
-      }
+                          .vendor_index = gpu.facts.vendor_index};
+      if (id_of(gpu) == id) result.push_back(wanted);
+      wanted.is_instance = true;
       for (const auto& instance : gpu.instances) {
-        if (fmt::format("{}:{}", gpu.index, instance.index) != id) continue;
-        result.push_back({.vendor = gpu.vendor,
-                          .id = id,
-                          .uuid = instance.facts.uuid,
-                          .minor = gpu.facts.minor_number,
-                          .vendor_index = gpu.facts.vendor_index,
-                          .is_instance = true});
+        wanted.uuid = instance.facts.uuid;
+        if (fmt::format("{}:{}", gpu.index, instance.index) == id) result.push_back(wanted);
       }
     }
   }
@@ -202,12 +187,12 @@ DeviceGrant grant_devices(const Engine& engine, const std::vector<WantedDevice>&
 Sight parse_sight(std::string_view report) {
   Sight sight;
   for (const auto line : lines_of(report)) {
-    std::string_view rest;
-    if (starts_with_all(line, "node ", rest)) {
+    const auto rest = line.substr(std::min(line.find(' '), line.size() - 1) + 1);
+    if (line.starts_with("node ")) {
       const auto space = std::min(rest.find(' '), rest.size());
       sight.nodes.push_back({std::string(rest.substr(0, space)),
                              space < rest.size() ? std::string(rest.substr(space + 1)) : std::string()});
-    } else if (starts_with_all(line, "variable ", rest)) {
+    } else if (line.starts_with("variable ")) {
       const auto equals = rest.find('=');
       if (equals == rest.npos) continue;
       sight.variables.emplace_back(rest.substr(0, equals), rest.substr(equals + 1));
