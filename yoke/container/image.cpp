@@ -5,11 +5,10 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
 #include "yoke/base/json.h"
 #include "yoke/base/text.h"
-#include "yoke/container/detail/ask.h"
+#include "yoke/container/detail/engines.h"
 
 namespace yoke::container {
 namespace {

@@ -1,15 +1,20 @@
-// yoke/container/detail/engines.h -- the command lines of each engine.
+// yoke/container/detail/engines.h -- the command lines of each engine, and questions to its program.
 #pragma once
 
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "yoke/base/command_output.h"
 #include "yoke/container/plan.h"
 
 namespace yoke::container {
 
 using Words = std::vector<std::string>;
+
+/// Asks the program of an engine. Errors  kTimeout: it has not ended within `limit`; it was killed.
+CommandOutput ask(const std::vector<std::string>& argv, const Environment& environment,
+                  std::chrono::milliseconds limit);
 
 Client plan_apptainer(const Engine& engine, const Request& request, const DeviceGrant& grant);
 
