@@ -187,7 +187,8 @@ DeviceGrant grant_devices(const Engine& engine, const std::vector<WantedDevice>&
 Sight parse_sight(std::string_view report) {
   Sight sight;
   for (const auto line : lines_of(report)) {
-    const auto rest = line.substr(std::min(line.find(' '), line.size() - 1) + 1);
+    const auto word = line.substr(0, line.find(' '));
+    const auto rest = line.substr(std::min(word.size() + 1, line.size()));
     if (line.starts_with("node ")) {
       const auto space = std::min(rest.find(' '), rest.size());
       sight.nodes.push_back({std::string(rest.substr(0, space)),
