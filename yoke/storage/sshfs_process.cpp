@@ -52,11 +52,6 @@ bool serves(int64_t pid, const RemoteMount& mount) {
   return false;
 }
 
-std::optional<int64_t> session_of(int64_t pid) {
-  const auto session = getsid(static_cast<pid_t>(pid));
-  return session < 0 ? std::nullopt : std::optional<int64_t>(session);
-}
-
 }  // namespace
 
 std::vector<std::string> argv_of(int64_t pid) {
@@ -95,7 +90,7 @@ std::vector<MountUser> users_of(const std::string& point) {
 void kill_sshfs(const SshfsProcess& process) {
   std::vector<std::pair<int64_t, int64_t>> doomed;  // PID and start time
   for (const auto& [pid, folder] : numbered("/proc")) {
-    if (pid == process.pid || session_of(pid) != process.pid) continue;
+    if (pid == process.pid || getsid(static_cast<pid_t>(pid)) != process.pid) continue;
     const auto stat = device::parse_process_stat(text_of(folder / "stat"));
     if (stat && stat->comm == "ssh") doomed.emplace_back(pid, stat->start_ticks);
   }
