@@ -22,11 +22,8 @@ size_t separator_of(std::string_view text) {
   return end == text.npos ? text.npos : text.find(':', end);
 }
 
-bool has_option(const std::vector<std::string>& lists, std::string_view name) {
-  return std::ranges::any_of(lists, [&](const std::string& list) {
-    const auto options = split(list, ',');
-    return std::ranges::find(options, name) != options.end();
-  });
+bool has(const std::vector<std::string>& list, std::string_view word) {
+  return std::ranges::find(list, word) != list.end();
 }
 
 /// The user's options, and those of a command line, one by one: "-o ro,nodev" has two.
@@ -125,9 +122,6 @@ std::vector<std::string> sshfs_command(const SshfsRequest& request) {
 std::optional<std::string> difference_to(const SshfsRequest& request, std::string_view options,
                                          const std::vector<std::string>& argv) {
   const auto wanted = options_in(request.options), kernel = options_in({std::string(options)});
-  const auto has = [](const std::vector<std::string>& list, std::string_view option) {
-    return std::ranges::find(list, option) != list.end();
-  };
   const auto is_mode = [](const std::string& option) { return option == "ro" || option == "rw"; };
   const auto mode = std::find_if(wanted.rbegin(), wanted.rend(), is_mode);  // the last one counts
   const bool wants_read_only = mode != wanted.rend() && *mode == "ro";
@@ -169,9 +163,9 @@ std::optional<std::string> obstacle_to(const SshfsRequest& request, const FuseFa
     return "fusermount3 may not mount for you, because it lacks the setuid bit; an administrator can set it "
            "(`chmod u+s` on fusermount3), unless this is a container without that right";
   }
-  const auto config = lines_of_config(facts.config);
+  const auto options = options_in(request.options), config = lines_of_config(facts.config);
   for (const char* option : {"allow_other", "allow_root"}) {
-    if (has_option(request.options, option) && std::ranges::find(config, "user_allow_other") == config.end()) {
+    if (has(options, option) && !has(config, "user_allow_other")) {
       return fmt::format(
           "{} is refused: /etc/fuse.conf lacks the line user_allow_other, which only an administrator "
           "can add; without {}, only you see the files",
