@@ -22,7 +22,7 @@ size_t separator_of(std::string_view text) {
   return end == text.npos ? text.npos : text.find(':', end);
 }
 
-bool has(const std::vector<std::string>& list, std::string_view word) {
+bool contains(const std::vector<std::string>& list, std::string_view word) {
   return std::ranges::find(list, word) != list.end();
 }
 
@@ -125,13 +125,13 @@ std::optional<std::string> difference_to(const SshfsRequest& request, std::strin
   const auto is_mode = [](const std::string& option) { return option == "ro" || option == "rw"; };
   const auto mode = std::find_if(wanted.rbegin(), wanted.rend(), is_mode);  // the last one counts
   const bool wants_read_only = mode != wanted.rend() && *mode == "ro";
-  if (wants_read_only != has(kernel, "ro")) return wants_read_only ? "it is writable" : "it is read-only";
+  if (wants_read_only != contains(kernel, "ro")) return wants_read_only ? "it is writable" : "it is read-only";
   if (argv.empty()) return std::nullopt;
   const auto given = options_in(lists_in(argv));
   for (const auto& option : wanted) {
-    if (!is_mode(option) && !has(given, option)) return fmt::format("it lacks -o {}", option);
+    if (!is_mode(option) && !contains(given, option)) return fmt::format("it lacks -o {}", option);
   }
-  if (request.config && !has(argv, *request.config)) return fmt::format("it lacks -F {}", *request.config);
+  if (request.config && !contains(argv, *request.config)) return fmt::format("it lacks -F {}", *request.config);
   return std::nullopt;
 }
 
@@ -165,7 +165,7 @@ std::optional<std::string> obstacle_to(const SshfsRequest& request, const FuseFa
   }
   const auto options = options_in(request.options), config = lines_of_config(facts.config);
   for (const char* option : {"allow_other", "allow_root"}) {
-    if (has(options, option) && !has(config, "user_allow_other")) {
+    if (contains(options, option) && !contains(config, "user_allow_other")) {
       return fmt::format(
           "{} is refused: /etc/fuse.conf lacks the line user_allow_other, which only an administrator "
           "can add; without {}, only you see the files",
