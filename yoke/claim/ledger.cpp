@@ -14,7 +14,6 @@
 #include "yoke/base/user_socket.h"
 #include "yoke/claim/detail/allocation_lock.h"
 #include "yoke/claim/detail/locked_text.h"
-#include "yoke/claim/detail/note_lock.h"
 #include "yoke/claim/detail/survey.h"
 #include "yoke/claim/history.h"
 #include "yoke/claim/idle.h"
@@ -160,8 +159,6 @@ std::string lock_name(const std::string& key) {
   return std::string(kDevicePrefix) + key_in_name(key);
 }
 
-// ---- Claim ----------------------------------------------------------------------------------------------------------
-
 Claim::Claim(const LockFolder& folder, std::string name, UniqueFd note_fd, std::vector<UniqueFd> locks)
     : folder_(&folder), name_(std::move(name)), note_fd_(std::move(note_fd)), locks_(std::move(locks)) {}
 
@@ -297,16 +294,12 @@ bool Claim::succeed(pid_t program) {
   return true;
 }
 
-// ---- Place ----------------------------------------------------------------------------------------------------------
-
 Place::Place(const LockFolder& folder, std::string name, UniqueFd fd)
     : folder_(&folder), name_(std::move(name)), fd_(std::move(fd)) {}
 
 Place::~Place() {
   if (owner_.is_this_process()) folder_->remove(name_);
 }
-
-// ---- Ledger ---------------------------------------------------------------------------------------------------------
 
 StopDelay::StopDelay() {
   sigset_t stops;
