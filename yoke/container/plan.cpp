@@ -8,6 +8,7 @@
 #include "yoke/base/format.h"
 #include "yoke/base/text.h"
 #include "yoke/container/detail/engines.h"
+#include "yoke/container/extend.h"
 #include "yoke/contract/variables.h"
 
 namespace yoke::container {
@@ -19,6 +20,17 @@ std::string csv_field(const std::string& text) {
   std::string field = "\"";
   for (const char c : text) field += c == '"' ? "\"\"" : std::string(1, c);
   return field + '"';
+}
+
+/// The value of --mount, which engines read as a line of CSV, so that a path may have any characters. `more`: options.
+std::string mount_value(const std::string& source, const std::string& target, std::string_view more = "") {
+  return fmt::format("type=bind,{},{}{}", csv_field("source=" + source), csv_field("destination=" + target), more);
+}
+
+/// --memory and --cpus, which all engines know.
+void add_group_limits(Words& words, const Request& request) {
+  if (request.memory_bytes) add(words, {"--memory", std::to_string(*request.memory_bytes)});
+  if (request.num_cpus) add(words, {"--cpus", fmt::format("{}", *request.num_cpus)});
 }
 
 /// The limit to ask for: `wanted`, or less if the engine cannot give that.
@@ -64,6 +76,76 @@ Words plan_common(const Engine& engine, const Request& request) {
   return words;
 }
 
+/// All mounts, with those of yoke itself.
+std::vector<Mount> mounts_of(const Request& request) {
+  // A program can connect to the socket in a folder that is read-only, and must not change the id, which names what is
+  // removed.
+  std::vector<Mount> mounts = {{request.folder, kWorkspace},
+                               {request.init, kInitInside, true},
+                               {request.command, kCommandInside, true},
+                               {request.meeting, kMeetingInside, true}};
+  mounts.insert(mounts.end(), request.mounts.begin(), request.mounts.end());
+  return mounts;
+}
+
+/// Variables that yoke sets unless the user does, except those for devices.
+Variables own_variables(const Engine& engine, const Request& request) {
+  if (request.user.uid == 0) return {};
+  // Images do not know this user, so programs that ask for the name or a home would fail or write to /.
+  Variables variables = {{"USER", request.user.name}, {"LOGNAME", request.user.name}};
+  if (engine.kind != EngineKind::kApptainer) variables.emplace_back("HOME", "/tmp");
+  for (const auto& users : request.variables) {
+    std::erase_if(variables, [&](const auto& one) { return one.first == users.first; });
+  }
+  return variables;
+}
+
+/// The variables of the user, each once.
+Variables users_variables(const Request& request) {
+  Variables variables;
+  for (const auto& variable : request.variables) {
+    std::erase_if(variables, [&](const auto& one) { return one.first == variable.first; });
+    variables.push_back(variable);
+  }
+  return variables;
+}
+
+/// Apptainer has no daemon, no names and no log. A PID namespace without its own first process (--no-init) makes
+/// container-init the first, so that its end is the end of all processes in the container. With --contain, the home of
+/// the user is an empty folder in memory.
+Client plan_apptainer(const Engine& engine, const Request& request, const DeviceGrant& grant) {
+  Client client;
+  // Its option --env splits values at commas.
+  const auto set = [&](const std::string& name, const std::string& value) {
+    client.variables.emplace_back("APPTAINERENV_" + name, value);
+  };
+  for (const auto& [name, value] : own_variables(engine, request)) set(name, value);
+  for (const auto& [name, value] : users_variables(request)) {
+    set(name == "HOME" ? variable::kContainerSetPrefix + name : name, value);  // Apptainer refuses it
+  }
+  for (const auto& [name, value] : grant.variables) set(name, value);
+  if (!request.extension.empty()) {
+    set("PREPEND_PATH", std::string(kExtensionInside) + "/bin");  // Apptainer's way to extend PATH
+    set("VIRTUAL_ENV", kExtensionInside);
+  }
+  auto& words = client.argv;
+  add(words, {engine.program, "exec", "--pid", "--no-init", "--cleanenv", "--contain"});
+  if (engine.version >= Version{1, 1, 0}) add(words, {"--no-eval"});
+  add(words, {engine.version >= Version{1, 2, 0} ? "--cwd" : "--pwd", request.working_folder});
+  // With --contain these would be small file systems in memory.
+  for (const auto* folder : {"/tmp", "/var/tmp"}) add(words, {"--bind", folder});
+  for (const auto& mount : mounts_of(request)) add_mount(words, engine, mount);
+  if (!request.extension.empty()) {
+    add(words, {"--mount", mount_value(request.extension, kExtensionInside, ",image-src=/")});
+  }
+  add_group_limits(words, request);
+  if (request.network && *request.network != "host") add(words, {"--net", "--network", *request.network});
+  words.insert(words.end(), grant.arguments.begin(), grant.arguments.end());
+  add(words, {request.image, kInitInside});
+  words.insert(words.end(), request.program.begin(), request.program.end());
+  return client;
+}
+
 void add_podmans(Words& words, const Engine& engine, const Request& request) {
   // The driver journald, podman's default on some systems, has no limit of size.
   add(words, {"--log-driver", "k8s-file", "--log-opt", fmt::format("max-size={}", request.log_bytes)});
@@ -102,10 +184,6 @@ void add_limits(Words& words, const Engine& engine) {
   if (!limits.can_raise && limits.num_processes != kUnlimited) limit("nproc", limits.num_processes, kUnlimited);
 }
 
-std::string mount_value(const std::string& source, const std::string& target, std::string_view more) {
-  return fmt::format("type=bind,{},{}{}", csv_field("source=" + source), csv_field("destination=" + target), more);
-}
-
 void add_mount(Words& words, const Engine& engine, const Mount& mount) {
   // Apptainer's --bind splits paths at colons and commas. --volume of podman and docker splits them at colons, but it
   // also takes the names of volumes.
@@ -115,11 +193,6 @@ void add_mount(Words& words, const Engine& engine, const Mount& mount) {
     return add(words, {"--mount", mount_value(mount.source, mount.target, mount.is_read_only ? ",ro" : "")});
   }
   add(words, {"--volume", fmt::format("{}:{}{}", mount.source, mount.target, mount.is_read_only ? ":ro" : "")});
-}
-
-void add_group_limits(Words& words, const Request& request) {
-  if (request.memory_bytes) add(words, {"--memory", std::to_string(*request.memory_bytes)});
-  if (request.num_cpus) add(words, {"--cpus", fmt::format("{}", *request.num_cpus)});
 }
 
 Mount parse_mount(const std::string& text, const std::filesystem::path& folder) {
@@ -134,17 +207,6 @@ Mount parse_mount(const std::string& text, const std::filesystem::path& folder) 
   const bool is_path = mount.source.find('/') != std::string::npos || mount.source == "." || mount.source == "..";
   if (is_path) mount.source = (folder / mount.source).lexically_normal();
   return mount;
-}
-
-std::vector<Mount> mounts_of(const Request& request) {
-  // A program can connect to the socket in a folder that is read-only, and must not change the id, which names what is
-  // removed.
-  std::vector<Mount> mounts = {{request.folder, kWorkspace},
-                               {request.init, kInitInside, true},
-                               {request.command, kCommandInside, true},
-                               {request.meeting, kMeetingInside, true}};
-  mounts.insert(mounts.end(), request.mounts.begin(), request.mounts.end());
-  return mounts;
 }
 
 Variables parse_variable_file(const std::string& text, const std::string& file, const Environment& environment) {
@@ -184,26 +246,6 @@ std::string note_on_port(const std::string& text) {
   constexpr std::string_view kLoopback = "127.0.0.1";
   return fmt::format("only programs on this machine reach port {}; -p 0.0.0.0{} opens it to all hosts",
                      text.substr(0, text.find_first_of(":/")), published.substr(kLoopback.size()));
-}
-
-Variables own_variables(const Engine& engine, const Request& request) {
-  if (request.user.uid == 0) return {};
-  // Images do not know this user, so programs that ask for the name or a home would fail or write to /.
-  Variables variables = {{"USER", request.user.name}, {"LOGNAME", request.user.name}};
-  if (engine.kind != EngineKind::kApptainer) variables.emplace_back("HOME", "/tmp");
-  for (const auto& users : request.variables) {
-    std::erase_if(variables, [&](const auto& one) { return one.first == users.first; });
-  }
-  return variables;
-}
-
-Variables users_variables(const Request& request) {
-  Variables variables;
-  for (const auto& variable : request.variables) {
-    std::erase_if(variables, [&](const auto& one) { return one.first == variable.first; });
-    variables.push_back(variable);
-  }
-  return variables;
 }
 
 void add(Words& words, std::initializer_list<std::string> more) { words.insert(words.end(), more); }
