@@ -243,20 +243,6 @@ std::string connection_word(int64_t value) {
 
 }  // namespace
 
-std::string_view name(Standing standing) {
-  switch (standing) {
-    case Standing::kFree: return "free";
-    case Standing::kClaimed: return "claimed";
-    case Standing::kInUse: return "in use";
-    case Standing::kSuspect: return "suspect";
-    case Standing::kUnusable: return "unusable";
-    case Standing::kTooSmall: return "too small";
-    case Standing::kExcluded: return "excluded";
-    case Standing::kReserved: return "reserved";
-  }
-  return "";
-}
-
 std::vector<Candidate> candidates_of(const device::Snapshot& snapshot, const Wish& wish) {
   std::vector<Candidate> candidates;
   const bool sees_several = device::shows_several_mig_devices(snapshot);

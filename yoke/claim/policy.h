@@ -22,7 +22,6 @@ enum class Standing {
   kExcluded,  ///< The request did not name it.
   kReserved,  ///< Somebody else has reserved it.
 };
-std::string_view name(Standing standing);  ///< "free", "claimed", "in use", "suspect", "unusable", "too small", ...
 
 /// A device or MIG instance as the policy sees it.
 struct Candidate {
