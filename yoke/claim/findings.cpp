@@ -56,10 +56,7 @@ void check_unclaimed_use(const Survey& survey, const std::vector<Candidate>& can
                          std::vector<Finding>& findings) {
   for (const auto& candidate : candidates) {
     if (candidate.standing != Standing::kInUse || survey.find(candidate.key) != nullptr) continue;
-    findings.push_back({"claim-missing",
-                        Status::kWarn,
-                        {candidate.id},
-                        candidate.reason,
+    findings.push_back({"claim-missing", Status::kWarn, std::vector{candidate.id}, candidate.reason,
                         "nobody is given the device; its user can claim it with `yoke claim --adopt PID`"});
   }
 }
@@ -73,9 +70,7 @@ void check_use_of_others(const Survey& survey, const std::string& id, const devi
     const auto& info = process.info;
     const bool is_of_a_user = info.uid.value_or(0) != 0 && info.user.find_first_not_of("0123456789") != info.user.npos;
     if (process.type == "graphics" || !is_of_a_user || info.uid == holding->uid) continue;
-    findings.push_back({"claim-foreign-use",
-                        Status::kWarn,
-                        {id},
+    findings.push_back({"claim-foreign-use", Status::kWarn, std::vector{id},
                         fmt::format("claimed by {}, and used by {} (pid {})", holder_text(*holding),
                                     printable(info.user), process.pid),
                         "ask that user to claim devices, or as root end the process"});
