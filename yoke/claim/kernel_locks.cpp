@@ -33,7 +33,7 @@ std::vector<KernelLock> parse_locks(std::string_view text) {
   return locks;
 }
 
-std::vector<KernelLock> read_locks() { return parse_locks(read_text("/proc/locks", SIZE_MAX).value_or("")); }
+std::vector<KernelLock> read_locks() { return parse_locks(yoke::read_text("/proc/locks", SIZE_MAX).value_or("")); }
 
 std::string device_of_lock(int fd) {
   const auto locks = parse_locks(text_of(fmt::format("/proc/self/fdinfo/{}", fd)));
