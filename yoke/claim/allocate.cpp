@@ -119,9 +119,9 @@ void mark_reserved(std::vector<Candidate>& candidates, const std::vector<Reserva
     const auto reserved = leave.reserved_keys.find(key_in_name(candidate.key));
     if (candidate.standing != Standing::kFree || reserved == leave.reserved_keys.end()) continue;
     const auto& one = reservations[reserved->second];
-    candidate.standing = Standing::kReserved;
-    candidate.reason = fmt::format("reserved by {} from {} until {}", printable(device::user_name(one.uid)),
-                                   moment_text(one.start), moment_text(one.until));
+    candidate.mark(Standing::kReserved,
+                   fmt::format("reserved by {} from {} until {}", printable(device::user_name(one.uid)),
+                               moment_text(one.start), moment_text(one.until)));
   }
 }
 
@@ -138,9 +138,7 @@ std::string reservation_refusal(const Reservation& one, int64_t most, Time now) 
 void exclude_others(std::vector<Candidate>& candidates, const std::vector<std::string>& only) {
   if (only.empty()) return;
   for (auto& candidate : candidates) {
-    if (std::ranges::find(only, candidate.id) != only.end()) continue;
-    candidate.standing = Standing::kExcluded;
-    candidate.reason = "it was not named";
+    if (std::ranges::find(only, candidate.id) == only.end()) candidate.mark(Standing::kExcluded, "it was not named");
   }
 }
 
@@ -234,8 +232,7 @@ Allocation attempt(const Preparation& known, const Ledger::Session& session, Sur
     if (candidate.standing != Standing::kFree || std::ranges::find(avoid, candidate.key) == avoid.end()) {
       continue;
     }
-    candidate.standing = Standing::kReserved;
-    candidate.reason = "what the first request in the queue waits for";
+    candidate.mark(Standing::kReserved, "what the first request in the queue waits for");
   }
   for (;;) {
     const auto picked =
@@ -285,9 +282,7 @@ Allocation attempt(const Preparation& known, const Ledger::Session& session, Sur
       return result;
     }
     for (auto& candidate : candidates) {
-      if (candidate.key != held) continue;
-      candidate.standing = Standing::kClaimed;
-      candidate.reason = "locked by somebody";
+      if (candidate.key == held) candidate.mark(Standing::kClaimed, "locked by somebody");
     }
   }
 }
@@ -368,12 +363,10 @@ void mark_claimed(std::vector<Candidate>& candidates, const Survey& survey, cons
     const auto obstacle = folder.obstacle(lock_name(candidate.key));
     const auto holdings = survey.find_all(candidate.key);
     if (obstacle) {
-      candidate.standing = Standing::kUnusable;
-      candidate.reason = "without a lock, because " + printable(*obstacle);
+      candidate.mark(Standing::kUnusable, "without a lock, because " + printable(*obstacle));
     } else if (!holdings.empty() && candidate.standing != Standing::kTooSmall) {
       if (wish.is_share && is_shared_by_all(holdings)) continue;
-      candidate.standing = Standing::kClaimed;
-      candidate.reason = claimed_by(holdings, survey, now);
+      candidate.mark(Standing::kClaimed, claimed_by(holdings, survey, now));
     }
   }
 }

@@ -32,14 +32,12 @@ void judge_use(const Device& device, Candidate& candidate) {
       accounted += process.memory_bytes.value_or(0);
       continue;
     }
-    candidate.standing = Standing::kInUse;
-    candidate.reason = "in use without a claim by " + owner_of(process);
-    return;
+    return candidate.mark(Standing::kInUse, "in use without a claim by " + owner_of(process));
   }
   const auto held = device::unaccounted_bytes(device.readings, accounted);
   if (held <= kSuspectBytes) return;
-  candidate.standing = Standing::kSuspect;
-  candidate.reason = fmt::format("{} of memory are held by no process that can be seen", format_bytes(held));
+  candidate.mark(Standing::kSuspect,
+                 fmt::format("{} of memory are held by no process that can be seen", format_bytes(held)));
 }
 
 /// Who uses how much memory. What the driver counts for no process has no known user.
@@ -79,8 +77,7 @@ std::string damage_of(const device::Readings& readings) {
 Candidate judge(const Device& device, std::string id, const Wish& wish) {
   Candidate candidate{.id = std::move(id), .temperature_celsius = device.readings.temperature_celsius};
   const auto refuse = [&](Standing standing, std::string reason) {
-    candidate.standing = standing;
-    candidate.reason = std::move(reason);
+    candidate.mark(standing, std::move(reason));
     return candidate;
   };
   if (device.state != device::State::kFree && device.state != device::State::kBusy) {
@@ -267,8 +264,8 @@ std::vector<Candidate> candidates_of(const device::Snapshot& snapshot, const Wis
       candidate.gpu_instance =
           fmt::format("{}/{}", device.index, instance.facts.gpu_instance.value_or(-1 - instance.index));
       if (wish.num_devices < 2 || sees_several || candidate.standing == Standing::kUnusable) continue;
-      candidate.standing = Standing::kExcluded;
-      candidate.reason = "it is a MIG instance, beside which a program sees no other device before driver 570";
+      candidate.mark(Standing::kExcluded,
+                     "it is a MIG instance, beside which a program sees no other device before driver 570");
     }
   }
   std::map<std::string, int64_t> num_with;
@@ -276,12 +273,10 @@ std::vector<Candidate> candidates_of(const device::Snapshot& snapshot, const Wis
   for (auto& candidate : candidates) {
     if (candidate.standing == Standing::kUnusable) continue;
     if (candidate.key.empty()) {
-      candidate.standing = Standing::kUnusable;
-      candidate.reason = "without a lock, because its driver does not tell its UUID";
+      candidate.mark(Standing::kUnusable, "without a lock, because its driver does not tell its UUID");
     } else if (num_with[candidate.key] > 1) {
-      candidate.standing = Standing::kUnusable;
-      candidate.reason =
-          "another device has the same UUID, so neither a lock nor CUDA_VISIBLE_DEVICES tells them apart";
+      candidate.mark(Standing::kUnusable,
+                     "another device has the same UUID, so neither a lock nor CUDA_VISIBLE_DEVICES tells them apart");
     }
   }
   return candidates;

@@ -41,6 +41,11 @@ struct Candidate {
   std::string damage = {};                  ///< What its memory errors are, in a sentence; then it is given last, too.
   /// Of a MIG instance: the GPU instance to which it belongs, "0/3". CUDA shows one of those with the same.
   std::string gpu_instance = {};
+
+  void mark(Standing as, std::string why) {
+    standing = as;
+    reason = std::move(why);
+  }
 };
 
 /// Memory whose user is not known, and for unified memory what the rest of the machine uses.

@@ -62,8 +62,7 @@ void mark_full(std::vector<Candidate>& candidates, const Survey& survey, const W
     const auto holdings = survey.find_all(candidate.key);
     if (candidate.standing != Standing::kFree || !is_shared_by_all(holdings)) continue;
     if (!candidate.memory_bytes) {
-      candidate.standing = Standing::kUnusable;
-      candidate.reason = "not to be shared, because its driver does not tell its memory";
+      candidate.mark(Standing::kUnusable, "not to be shared, because its driver does not tell its memory");
       continue;
     }
     std::map<int64_t, int64_t> bytes_by_uid;
@@ -90,10 +89,9 @@ void mark_full(std::vector<Candidate>& candidates, const Survey& survey, const W
     candidate.num_sharers = static_cast<int64_t>(holdings.size());
     candidate.room_bytes = room_for_share(candidate, bytes_by_uid);
     if (candidate.room_bytes >= wanted) continue;
-    const auto left = format_bytes(candidate.room_bytes);
-    candidate.standing = holdings.empty() ? Standing::kInUse : Standing::kClaimed;
-    candidate.reason = holdings.empty() ? fmt::format("{}, which leaves {}", unclaimed_use(candidate), left)
-                                        : fmt::format("{}, which leaves {}", sharers_text(holdings), left);
+    const auto why = holdings.empty() ? unclaimed_use(candidate) : sharers_text(holdings);
+    candidate.mark(holdings.empty() ? Standing::kInUse : Standing::kClaimed,
+                   fmt::format("{}, which leaves {}", why, format_bytes(candidate.room_bytes)));
   }
 }
 
