@@ -191,6 +191,43 @@ Refusal refusal_of(const Allocation& allocation, const std::vector<Candidate>& c
   return {why + "; waiting does not help until that is mended"};
 }
 
+/// The PCI bridges above each device of the snapshot.
+std::vector<BusPath> read_bus_paths(const device::Snapshot& snapshot) {
+  std::vector<BusPath> paths;
+  for (const auto& device : snapshot.devices) {
+    const auto& id = device.facts.pci_bus_id;
+    if (id.empty() || id.find('/') != id.npos) continue;
+    std::error_code error;
+    const auto path = std::filesystem::canonical(std::filesystem::path("/sys/bus/pci/devices") / id, error);
+    if (error) continue;
+    BusPath bus{.pci_bus_id = id, .bridges = {}};
+    for (const auto& part : path.parent_path()) {
+      const auto name = part.string();
+      if (name.starts_with("pci") || std::ranges::count(name, ':') == 2) bus.bridges.push_back(name);
+    }
+    paths.push_back(std::move(bus));
+  }
+  return paths;
+}
+
+/// Marks the devices that are held or whose lock cannot be used. With Wish::is_share, devices are left out that others
+/// share, too (share.h).
+void mark_claimed(std::vector<Candidate>& candidates, const Survey& survey, const LockFolder& folder, Time now,
+                  const Wish& wish) {
+  for (auto& candidate : candidates) {
+    if (candidate.key.empty()) continue;
+    if (candidate.standing == Standing::kExcluded) continue;
+    const auto obstacle = folder.obstacle(lock_name(candidate.key));
+    const auto holdings = survey.find_all(candidate.key);
+    if (obstacle) {
+      candidate.mark(Standing::kUnusable, "without a lock, because " + printable(*obstacle));
+    } else if (!holdings.empty() && candidate.standing != Standing::kTooSmall) {
+      if (wish.is_share && is_shared_by_all(holdings)) continue;
+      candidate.mark(Standing::kClaimed, claimed_by(holdings, survey, now));
+    }
+  }
+}
+
 /// What this process reads before it takes the lock that all share, so that nobody waits for it.
 struct Preparation {
   const Ledger& ledger;
@@ -229,9 +266,7 @@ Allocation attempt(const Preparation& known, const Ledger::Session& session, Sur
   result.turn = find_turn(survey, known.ledger, request, known.place, known.config, free_keys);
   for (auto& candidate : candidates) {
     const auto& avoid = result.turn.avoid;
-    if (candidate.standing != Standing::kFree || std::ranges::find(avoid, candidate.key) == avoid.end()) {
-      continue;
-    }
+    if (candidate.standing != Standing::kFree || std::ranges::find(avoid, candidate.key) == avoid.end()) continue;
     candidate.mark(Standing::kReserved, "what the first request in the queue waits for");
   }
   for (;;) {
@@ -335,40 +370,6 @@ std::string holder_text(const Holding& holding) {
   const auto user = printable(device::user_name(*holding.uid));
   const auto name = user == std::to_string(*holding.uid) ? "uid " + user : user;
   return holding.pid ? fmt::format("{} (pid {})", name, *holding.pid) : name;
-}
-
-std::vector<BusPath> read_bus_paths(const device::Snapshot& snapshot, const std::filesystem::path& sysroot) {
-  std::vector<BusPath> paths;
-  for (const auto& device : snapshot.devices) {
-    const auto& id = device.facts.pci_bus_id;
-    if (id.empty() || id.find('/') != id.npos) continue;
-    std::error_code error;
-    const auto path = std::filesystem::canonical(sysroot / "sys/bus/pci/devices" / id, error);
-    if (error) continue;
-    BusPath bus{.pci_bus_id = id, .bridges = {}};
-    for (const auto& part : path.parent_path()) {
-      const auto name = part.string();
-      if (name.starts_with("pci") || std::ranges::count(name, ':') == 2) bus.bridges.push_back(name);
-    }
-    paths.push_back(std::move(bus));
-  }
-  return paths;
-}
-
-void mark_claimed(std::vector<Candidate>& candidates, const Survey& survey, const LockFolder& folder, Time now,
-                  const Wish& wish) {
-  for (auto& candidate : candidates) {
-    if (candidate.key.empty()) continue;
-    if (candidate.standing == Standing::kExcluded) continue;
-    const auto obstacle = folder.obstacle(lock_name(candidate.key));
-    const auto holdings = survey.find_all(candidate.key);
-    if (obstacle) {
-      candidate.mark(Standing::kUnusable, "without a lock, because " + printable(*obstacle));
-    } else if (!holdings.empty() && candidate.standing != Standing::kTooSmall) {
-      if (wish.is_share && is_shared_by_all(holdings)) continue;
-      candidate.mark(Standing::kClaimed, claimed_by(holdings, survey, now));
-    }
-  }
 }
 
 Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, const AllocationRequest& request,

@@ -12,6 +12,9 @@
 
 namespace yoke::claim {
 
+namespace {
+
+/// How many devices each user holds or has reserved for now.
 std::map<int64_t, int64_t> num_held_by_user(const Survey& survey) {
   std::map<int64_t, int64_t> result;
   for (const auto& holding : survey.holdings) {
@@ -20,8 +23,6 @@ std::map<int64_t, int64_t> num_held_by_user(const Survey& survey) {
   for (const auto& [uid, num_devices] : survey.reserved) result[uid] += num_devices;
   return result;
 }
-
-namespace {
 
 int64_t num_reserved(const Survey& survey, int64_t uid) {
   const auto found = survey.reserved.find(uid);

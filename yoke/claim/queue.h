@@ -52,9 +52,6 @@ bool may_go_ahead(const Survey& survey, const Asker& asker, const Limits& limits
 std::optional<std::vector<std::string>> keys_to_avoid(const Survey& survey, const Asker& asker, const Limits& limits,
                                                       const std::vector<std::string>& free_keys);
 
-/// How many devices each user holds or has reserved for now.
-std::map<int64_t, int64_t> num_held_by_user(const Survey& survey);
-
 /// Learns of changes in the folder of locks (inotify): a claim or a place in the queue has ended.
 class Wakeup {
  public:
