@@ -91,16 +91,12 @@ ProcessLimits parse_process_limits(std::string_view limits, std::string_view sta
 }
 
 void complete_facts(Engine& engine) {
-  switch (engine.kind) {
-    case EngineKind::kPodman:
-      engine.has_cdi = engine.version >= Version{4, 1, 0};     // release notes of podman 4.1.0
-      engine.knows_pull = engine.version >= Version{1, 5, 2};  // containers/podman#3617
-      break;
-    case EngineKind::kDocker: break;  // the daemon says so itself
-    case EngineKind::kApptainer:
-      engine.has_cdi = engine.version >= Version{1, 5, 0};  // changelog of Apptainer 1.5.0: --device and --cdi-dirs
-      break;
-  }
+  if (engine.kind == EngineKind::kPodman) {
+    engine.has_cdi = engine.version >= Version{4, 1, 0};     // release notes of podman 4.1.0
+    engine.knows_pull = engine.version >= Version{1, 5, 2};  // containers/podman#3617
+  } else if (engine.kind == EngineKind::kApptainer) {
+    engine.has_cdi = engine.version >= Version{1, 5, 0};  // changelog of Apptainer 1.5.0: --device and --cdi-dirs
+  }                                                       // docker's daemon says so itself
 }
 
 Engine assumed_engine(EngineKind kind) {
