@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <iterator>
 #include <span>
@@ -14,7 +13,6 @@
 #include "yoke/base/clock.h"
 #include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
-#include "yoke/base/json.h"
 #include "yoke/base/json_text.h"
 #include "yoke/base/line_connection.h"
 #include "yoke/base/process.h"
