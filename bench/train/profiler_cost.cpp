@@ -135,7 +135,7 @@ int main(int argc, char** argv) {
   }
   result["annotation_without_profiler_ns"] = ns_each(1'000'000, [] { RECORD_USER_SCOPE("data_loading"); });
   const auto agent = train::detail::make_profile_agent();
-  result["question_at_end_of_step_ns"] = ns_each(100'000, [&] { agent->end_step(0); });
+  result["question_at_end_of_step_ns"] = ns_each(100'000, [&] { agent->on_step(0); });
   std::filesystem::remove_all(folder);
   std::cout << result.dump(1) << '\n';
   return 0;

@@ -34,8 +34,8 @@ class ClaimInstallation : public testing::Test {
     chmod(locks_.c_str(), 01777);
   }
 
-  std::vector<Finding> check(const char* config = nullptr) {
-    if (config != nullptr) folder_.write("config.toml", config);
+  std::vector<Finding> check(const char* config = "") {
+    folder_.write("config.toml", config);
     options_.environment.set("YOKE_CLAIM_DIR", locks_);
     options_.environment.set("YOKE_SITE_CONFIG", folder_.path("config.toml"));
     return check_installation(options_);
@@ -67,12 +67,6 @@ TEST_F(ClaimInstallation, IsTriedAsTwoUsersAndNothingIsLeft) {
   }
 }
 
-TEST_F(ClaimInstallation, AUserWhoCannotClaimIsNamed) {
-  if (geteuid() != 0) return;  // the users are not tried
-  chmod(folder_.path().c_str(), 0700);
-  EXPECT_THAT(check(), Contains(finding("users", Status::kFail, "uid 64001 cannot claim: ")));
-}
-
 TEST_F(ClaimInstallation, FindingsAreInOneOrder) {
   std::vector<std::string> ids;
   for (const auto& finding : check("[claim]\nlongest = '2h'\n")) ids.push_back(finding.id);
@@ -88,7 +82,6 @@ TEST_F(ClaimInstallation, AnUnsafeFolderOfLocksFails) {
 }
 
 TEST_F(ClaimInstallation, AFileOfTheSiteThatKeepsUsersFromClaimingFails) {
-  EXPECT_THAT(check(), Contains(finding("config", Status::kOk, "config.toml does not exist, so there are no limits")));
   EXPECT_THAT(check("[claim]\nlongset = '2h'\n"), Contains(finding("config", Status::kFail, "longset")));
   EXPECT_THAT(check("[claim.users]\nno-such-user = 2\n"),
               Contains(finding("config", Status::kWarn, "[claim.users] names users that this machine does not know")));

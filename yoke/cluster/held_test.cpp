@@ -29,6 +29,7 @@ using testing::StartsWith;
 class HeldAllocations : public testing::Test {
  protected:
   HeldAllocations() {
+    setenv("PATH", environment_.value_or("PATH", "").c_str(), 1);  // where this process finds programs
     // What scontrol 22.05 says.
     make("scontrol", R"([ "$1" != ping ] || exit 0
 if [ "$2" = config ]; then echo "ClusterName             = here"; exit 0; fi
@@ -39,6 +40,8 @@ echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1)");
     make("squeue", "echo '7|10'; echo '8|20'");
     make("sbatch", "echo 7");
   }
+
+  ~HeldAllocations() override { setenv("PATH", path_before_.c_str(), 1); }
 
   /// Makes a program that notes its words in calls, and runs `script`.
   void make(const std::string& program, const std::string& script) const {
@@ -72,6 +75,7 @@ echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1)");
     return count;
   }
 
+  const std::string path_before_ = std::getenv("PATH");
   test::TemporaryFolder folder_;
   const Environment environment_ = {{"PATH", folder_.path("bin") + ":/usr/bin:/bin"},
                                     {"HOME", folder_.path()},
@@ -176,15 +180,15 @@ TEST_F(RequestedAllocations, AreHeldWhenTheirKeeperTellsTheNodes) {
   EXPECT_EQ(allocation->job, "7");
   EXPECT_EQ(allocation->nodes, held.nodes);
   EXPECT_THAT(news_, IsEmpty());
-  EXPECT_THAT(read_file(folder_.path("calls")), HasSubstr("--wrap=exec /opt/yoke agent --keep"));
+  EXPECT_THAT(read_file(folder_.path("calls")), HasSubstr("--wrap=exec '/opt/yoke' 'agent' '--keep'"));
   EXPECT_FALSE(is_cancelled("7"));
 }
 
 TEST_F(RequestedAllocations, ASignalCancelsThem) {
   RequestedAllocation requested(request(), environment_);
-  raise(SIGINT);
+  raise(SIGTERM);
   EXPECT_FALSE(requested.wait());
-  EXPECT_EQ(requested.signal(), SIGINT);
+  EXPECT_EQ(requested.signal(), SIGTERM);
   EXPECT_THAT(news_, ElementsAre("request 7 is cancelled"));
   EXPECT_TRUE(is_cancelled("7"));
   EXPECT_EQ(num_files(), 0U);

@@ -20,7 +20,7 @@ TEST(KernelProcess, ARefusalHasTheConnectionOfTheKernel) {
   ASSERT_NE(connection_file(kernel), nullptr);
   EXPECT_EQ(*connection_file(kernel), "/run/kernel.json");
   EXPECT_EQ(refusal_command(kernel, "/s.py", "no\ndevice"),
-            (Words{"python", "/s.py", "no?device", "-f", "/run/kernel.json"}));
+            (Words{"python", "/s.py", "no device", "-f", "/run/kernel.json"}));
   EXPECT_EQ(connection_file({"python", "-f"}), nullptr);
   EXPECT_EQ(refusal_command({"python"}, "/s.py", "no"), (Words{"python", "/s.py", "no"}));
 }

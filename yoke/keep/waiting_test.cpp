@@ -41,7 +41,7 @@ TEST(QueueNews, AreToldWhenSomethingHasChanged) {
       {"nobody has them", seconds(260), 1, seconds(0), "", "position 1 in the queue, next"},
   };
   QueueNews news;
-  const QueueNews::Clock::time_point begin(std::chrono::hours(1));
+  const Clock::time_point begin(std::chrono::hours(1));
   for (const auto& row : rows) {
     claim::Outlook outlook;
     outlook.turn.position = row.position;

@@ -41,7 +41,7 @@ class ProfiledProgram {
       return error == ENOENT ? 127 : 126;
     }
     while (!program_.status()) {
-      session_.wait_for_news(is_stopping_ ? std::chrono::milliseconds(100) : std::chrono::milliseconds(1000));
+      session_.wait_for_news(std::chrono::milliseconds(is_stopping_ ? 100 : 1000));
       pass_signals();
       follow();
       program_.reap();

@@ -43,7 +43,7 @@ UniqueFd connection_of_rank(const std::string& behaviour) {
 [[noreturn]] void be_a_rank(const std::string& behaviour) {
   while (behaviour == "idle") pause();
   LineConnection connection(connection_of_rank(behaviour));
-  if (behaviour == "listen, interrupt, silent") kill(getppid(), SIGINT);
+  if (behaviour == "listen, interrupt, silent") kill(getppid(), SIGTERM);
   if (!behaviour.ends_with("silent")) {
     connection.send(to_line(ProfileHello{.pid = getpid(), .start_ticks = start_ticks_of(getpid()).value_or(0)}));
     const auto request = parse_request(connection.next(std::chrono::hours(1)).value_or(""));
@@ -157,12 +157,12 @@ class RunningRank {
 TEST_F(ProfileRecord, AProgramThatRunsIsAsked) {
   const RunningRank rank("listen, stay");
   EXPECT_EQ(record_running(options(""), running(rank.pid())), 3);
-  EXPECT_THAT(texts_, testing::ElementsAre("2 6")) << "no step is left out, one is for the profiler";
+  EXPECT_THAT(texts_, testing::ElementsAre("1 6")) << "no step is left out, one is for the profiler";
 }
 
 TEST_F(ProfileRecord, ASignalEndsTheRecording) {
   const RunningRank rank("listen, interrupt, silent");
-  EXPECT_EQ(record_running(options(""), running(rank.pid())), 128 + SIGINT);
+  EXPECT_EQ(record_running(options(""), running(rank.pid())), 128 + SIGTERM);
 }
 
 TEST_F(ProfileRecord, TellsWhyAProgramCannotBeAsked) {

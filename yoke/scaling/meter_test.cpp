@@ -109,8 +109,8 @@ TEST_F(ScalingMeter, NamesTheCopyThatEnded) {
 
 TEST_F(ScalingMeter, ASignalEndsTheMeasurement) {
   int interruption = 0;
-  EXPECT_FALSE(measure_training(options("kill -INT $PPID; exec sleep 1000"), interruption));
-  EXPECT_EQ(interruption, SIGINT);
+  EXPECT_FALSE(measure_training(options("kill -TERM $PPID; exec sleep 1000"), interruption));
+  EXPECT_EQ(interruption, SIGTERM);
 }
 
 TEST(ScalingCopies, EachGetsAGpuOrInstanceThatProgramsSee) {

@@ -233,12 +233,15 @@ std::string users_text(const std::vector<MountUser>& users) {
   return fmt::format("{}", fmt::join(words, ", "));
 }
 
-/// Ends sshfs and its ssh when a mount did not come about.
+/// Ends sshfs, its ssh and its fusermount3 when a mount did not come about.
 void abandon(Running& running, const std::string& point) {
+  const Deadline deadline(Seconds(5));
   if (!running.status) kill(-running.pid, SIGKILL);
-  running.wait(milliseconds(500));
+  running.wait(deadline.left());
+  // fusermount3 may be in mount(2), which SIGKILL does not interrupt. Its process group exists until it has ended.
+  while (kill(-running.pid, 0) == 0 && deadline.left().count() > 0) poll(nullptr, 0, 5);
   for (const auto& mount : find_remote_mounts(geteuid())) {
-    if (mount.mount.point == point && !mount.process) fusermount("-uz", point, milliseconds(1000));
+    if (mount.mount.point == point && !mount.process) fusermount("-uz", point, milliseconds(5000));
   }
 }
 
@@ -354,7 +357,7 @@ MountResult mount_remote(const MountRequest& request, const Environment& environ
     return wait_for_answer(*running, sshfs.point, before, request, deadline, signals);
   } catch (const Error&) {
     if (running) abandon(*running, sshfs.point);
-    remove_point(wanted, num_made, Deadline(Seconds(1)));
+    remove_point(wanted, num_made, Deadline(Seconds(5)));
     throw;
   }
 }

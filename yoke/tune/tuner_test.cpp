@@ -115,9 +115,9 @@ TEST_F(TuneTuner, HandsTheSizeOverAsItIsAskedTo) {
 }
 
 TEST_F(TuneTuner, ASignalEndsTheSearch) {
-  Tuner tuner(options("kill -INT $PPID; exec sleep 1000"));
+  Tuner tuner(options("kill -TERM $PPID; exec sleep 1000"));
   EXPECT_FALSE(tuner.tune());
-  EXPECT_EQ(tuner.interruption(), SIGINT);
+  EXPECT_EQ(tuner.interruption(), SIGTERM);
   EXPECT_THAT(tuner.measurements(), IsEmpty());
 }
 

@@ -146,6 +146,7 @@ TEST(SlurmShell, FindsTheProgramBehindWrappers) {
                                                                   {"exec ./a=b x", "a=b"},
                                                                   {"exec", "exec"},
                                                                   {"timeout 60", "60"},
+                                                                  {"--x=1 srun ./a", "--x=1"},
                                                                   {"python env.py srun", "python"}}) {
     const auto script = read_script("job.sh", kFirstLines + line + "\n");
     EXPECT_EQ(script.commands.back().name, expected) << line;

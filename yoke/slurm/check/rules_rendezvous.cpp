@@ -124,7 +124,7 @@ void check_port_of_job(const Subject& subject, Finder& finder) {
     if (launcher_of(words).empty()) continue;
     for (const auto* option : {"master-port", "main-process-port", "rdzv-endpoint"}) {
       const auto given = program_option(words, option);
-      if (!given) continue;
+      if (!given || given->is_known()) continue;
       const auto colon = given->text.rfind(':');
       const auto port = std::string_view(given->text).substr(colon == std::string::npos ? 0 : colon + 1);
       if (is_job_id(port)) tell(given->line, fmt::format("--{} ", option), given->text);

@@ -207,7 +207,7 @@ size_t num_wrapper_words(const std::vector<OptionWord>& words) {
   size_t at = 0;
   while (at + 1 < words.size()) {
     const auto& text = words[at].text;
-    const bool is_assignment = text.find('=') < text.find('/');  // A=1
+    const bool is_assignment = text.find('=') < text.find_first_of("/-");  // A=1
     const auto* const wrapper = std::ranges::find(kWrappers, base_name(text), &Wrapper::name);
     if (!is_assignment && wrapper == std::end(kWrappers)) break;
     ++at;
