@@ -28,8 +28,8 @@ Asker asker_of(const AllocationRequest& request, const Place* place) {
 
 std::string claimed_by(const std::vector<const Holding*>& holdings, const Survey& survey, Time now) {
   if (is_shared_by_all(holdings)) return sharers_text(holdings);
-  const auto& holding = **std::find_if(holdings.begin(), holdings.end(),
-                                       [](const Holding* one) { return !one->share_bytes.has_value(); });
+  const auto& holding =
+      **std::ranges::find_if(holdings, [](const Holding* one) { return !one->share_bytes.has_value(); });
   auto text = "claimed by " + holder_text(holding);
   if (!holding.note) return text + ", not by yoke";
   const auto& note = survey.notes[*holding.note].note;
@@ -119,9 +119,9 @@ void mark_reserved(std::vector<Candidate>& candidates, const std::vector<Reserva
     const auto reserved = leave.reserved_keys.find(key_in_name(candidate.key));
     if (candidate.standing != Standing::kFree || reserved == leave.reserved_keys.end()) continue;
     const auto& one = reservations[reserved->second];
-    candidate.standing = Standing::kReserved;
-    candidate.reason = fmt::format("reserved by {} from {} until {}", printable(device::user_name(one.uid)),
-                                   moment_text(one.start), moment_text(one.until));
+    candidate.mark(Standing::kReserved,
+                   fmt::format("reserved by {} from {} until {}", printable(device::user_name(one.uid)),
+                               moment_text(one.start), moment_text(one.until)));
   }
 }
 
@@ -138,9 +138,7 @@ std::string reservation_refusal(const Reservation& one, int64_t most, Time now) 
 void exclude_others(std::vector<Candidate>& candidates, const std::vector<std::string>& only) {
   if (only.empty()) return;
   for (auto& candidate : candidates) {
-    if (std::find(only.begin(), only.end(), candidate.id) != only.end()) continue;
-    candidate.standing = Standing::kExcluded;
-    candidate.reason = "it was not named";
+    if (std::ranges::find(only, candidate.id) == only.end()) candidate.mark(Standing::kExcluded, "it was not named");
   }
 }
 
@@ -149,12 +147,13 @@ constexpr const char* kHowToQueue = "use --wait to queue, or see `yoke claims`";
 Refusal refusal_of(const Allocation& allocation, const std::vector<Candidate>& candidates,
                    const AllocationRequest& request, const SiteConfig& config) {
   const auto wanted = request.wish.num_devices;
+  const auto are_wanted = fmt::format("{} {} wanted", wanted, wanted == 1 ? "device is" : "devices are");
   if (allocation.turn.excess) return {limit_text(*allocation.turn.excess, wanted)};
   if (allocation.is_hopeless) {
-    return {fmt::format(
-        "{} {} wanted, and only {} of {} can be claimed{}; `yoke claim --explain` with the same wishes says why",
-        wanted, wanted == 1 ? "device is" : "devices are", num_usable_together(candidates, request.wish),
-        request.only.empty() ? candidates.size() : request.only.size(), wanted == 1 ? "" : " together")};
+    return {fmt::format("{}, and only {} of {} can be claimed{}; `yoke claim --explain` with the same wishes says why",
+                        are_wanted, num_usable_together(candidates, request.wish),
+                        request.only.empty() ? candidates.size() : request.only.size(),
+                        wanted == 1 ? "" : " together")};
   }
   if (allocation.turn.num_ahead > 0) {
     const bool is_one = allocation.turn.num_ahead == 1;
@@ -166,9 +165,7 @@ Refusal refusal_of(const Allocation& allocation, const std::vector<Candidate>& c
     return {fmt::format("{} {}", allocation.turn.num_ahead, what), kHowToQueue};
   }
   if (!allocation.reservation.empty()) {
-    return {
-        fmt::format("{} {} wanted, and {}", wanted, wanted == 1 ? "device is" : "devices are", allocation.reservation),
-        kHowToQueue};
+    return {are_wanted + ", and " + allocation.reservation, kHowToQueue};
   }
   std::vector<std::string> reasons;
   for (const auto& candidate : candidates) {
@@ -179,8 +176,8 @@ Refusal refusal_of(const Allocation& allocation, const std::vector<Candidate>& c
   constexpr size_t kMost = 3;
   const auto num_more = reasons.size() > kMost ? reasons.size() - kMost : 0;
   if (num_more > 0) reasons.resize(kMost);
-  const auto num_free = std::count_if(candidates.begin(), candidates.end(),
-                                      [](const Candidate& candidate) { return candidate.standing == Standing::kFree; });
+  const auto num_free = std::ranges::count_if(
+      candidates, [](const Candidate& candidate) { return candidate.standing == Standing::kFree; });
   if (num_free >= wanted) {
     return {fmt::format("{} devices are wanted, and of those that are free a program does not see {} together, because "
                         "it sees whole GPUs or MIG instances, and one of each GPU instance",
@@ -188,40 +185,33 @@ Refusal refusal_of(const Allocation& allocation, const std::vector<Candidate>& c
             kHowToQueue};
   }
   const bool helps_waiting = num_usable_together(candidates, request.wish) >= wanted;
-  auto why = fmt::format("{} {} wanted, and {} {} free: {}{}", wanted, wanted == 1 ? "device is" : "devices are",
-                         num_free, num_free == 1 ? "is" : "are", fmt::join(reasons, "; "),
-                         num_more > 0 ? fmt::format("; and {} more", num_more) : "");
+  auto why = fmt::format("{}, and {} {} free: {}{}", are_wanted, num_free, num_free == 1 ? "is" : "are",
+                         fmt::join(reasons, "; "), num_more > 0 ? fmt::format("; and {} more", num_more) : "");
   if (helps_waiting) return {std::move(why), kHowToQueue};
   return {why + "; waiting does not help until that is mended"};
 }
 
-}  // namespace
-
-std::string holder_text(const Holding& holding) {
-  if (!holding.uid) return "somebody who cannot be seen from here";
-  const auto user = printable(device::user_name(*holding.uid));
-  const auto name = user == std::to_string(*holding.uid) ? "uid " + user : user;
-  return holding.pid ? fmt::format("{} (pid {})", name, *holding.pid) : name;
-}
-
-std::vector<BusPath> read_bus_paths(const device::Snapshot& snapshot, const std::filesystem::path& sysroot) {
+/// The PCI bridges above each device of the snapshot.
+std::vector<BusPath> read_bus_paths(const device::Snapshot& snapshot) {
   std::vector<BusPath> paths;
   for (const auto& device : snapshot.devices) {
     const auto& id = device.facts.pci_bus_id;
     if (id.empty() || id.find('/') != id.npos) continue;
     std::error_code error;
-    const auto path = std::filesystem::canonical(sysroot / "sys/bus/pci/devices" / id, error);
+    const auto path = std::filesystem::canonical(std::filesystem::path("/sys/bus/pci/devices") / id, error);
     if (error) continue;
     BusPath bus{.pci_bus_id = id, .bridges = {}};
     for (const auto& part : path.parent_path()) {
       const auto name = part.string();
-      if (name.starts_with("pci") || std::count(name.begin(), name.end(), ':') == 2) bus.bridges.push_back(name);
+      if (name.starts_with("pci") || std::ranges::count(name, ':') == 2) bus.bridges.push_back(name);
     }
     paths.push_back(std::move(bus));
   }
   return paths;
 }
 
+/// Marks the devices that are held or whose lock cannot be used. With Wish::is_share, devices are left out that others
+/// share, too (share.h).
 void mark_claimed(std::vector<Candidate>& candidates, const Survey& survey, const LockFolder& folder, Time now,
                   const Wish& wish) {
   for (auto& candidate : candidates) {
@@ -230,17 +220,13 @@ void mark_claimed(std::vector<Candidate>& candidates, const Survey& survey, cons
     const auto obstacle = folder.obstacle(lock_name(candidate.key));
     const auto holdings = survey.find_all(candidate.key);
     if (obstacle) {
-      candidate.standing = Standing::kUnusable;
-      candidate.reason = "without a lock, because " + printable(*obstacle);
+      candidate.mark(Standing::kUnusable, "without a lock, because " + printable(*obstacle));
     } else if (!holdings.empty() && candidate.standing != Standing::kTooSmall) {
       if (wish.is_share && is_shared_by_all(holdings)) continue;
-      candidate.standing = Standing::kClaimed;
-      candidate.reason = claimed_by(holdings, survey, now);
+      candidate.mark(Standing::kClaimed, claimed_by(holdings, survey, now));
     }
   }
 }
-
-namespace {
 
 /// What this process reads before it takes the lock that all share, so that nobody waits for it.
 struct Preparation {
@@ -280,11 +266,8 @@ Allocation attempt(const Preparation& known, const Ledger::Session& session, Sur
   result.turn = find_turn(survey, known.ledger, request, known.place, known.config, free_keys);
   for (auto& candidate : candidates) {
     const auto& avoid = result.turn.avoid;
-    if (candidate.standing != Standing::kFree || std::find(avoid.begin(), avoid.end(), candidate.key) == avoid.end()) {
-      continue;
-    }
-    candidate.standing = Standing::kReserved;
-    candidate.reason = "what the first request in the queue waits for";
+    if (candidate.standing != Standing::kFree || std::ranges::find(avoid, candidate.key) == avoid.end()) continue;
+    candidate.mark(Standing::kReserved, "what the first request in the queue waits for");
   }
   for (;;) {
     const auto picked =
@@ -334,14 +317,60 @@ Allocation attempt(const Preparation& known, const Ledger::Session& session, Sur
       return result;
     }
     for (auto& candidate : candidates) {
-      if (candidate.key != held) continue;
-      candidate.standing = Standing::kClaimed;
-      candidate.reason = "locked by somebody";
+      if (candidate.key == held) candidate.mark(Standing::kClaimed, "locked by somebody");
     }
   }
 }
 
+std::string holders_of(const Survey& survey, const std::vector<std::string>& keys) {
+  std::vector<std::string> names;
+  for (const auto& key : keys) {
+    for (const auto* holding : survey.find_all(key)) {
+      const auto name = holder_text(*holding);
+      if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+    }
+  }
+  constexpr size_t kMost = 4;
+  if (names.size() > kMost) {
+    const auto more = fmt::format("{} more", names.size() - kMost + 1);
+    names.resize(kMost - 1);
+    names.push_back(more);
+  }
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+Outlook outlook_of(Survey survey, const Ledger& ledger, const std::vector<std::string>& keys,
+                   const AllocationRequest& request, const SiteConfig& config, const Place& place) {
+  const auto now = std::chrono::system_clock::now();
+  // How many devices there are is not known here. allocate() asks again.
+  constexpr int64_t kAnyNumber = 4096;
+  const auto reservations = honoured_reservations(ledger, survey, config, kAnyNumber, now);
+  survey.reserved = num_reserved_now(reservations, survey, now);
+  std::vector<Candidate> candidates;
+  for (const auto& key : keys) candidates.push_back({.key = key});
+  leave_out_held_back(survey, asker_of(request, &place), reservations, candidates, now);
+  std::vector<std::string> free_keys;
+  for (const auto& key : keys) {
+    if (survey.find(key) == nullptr) free_keys.push_back(key);
+  }
+  Outlook result{.turn = find_turn(survey, ledger, request, &place, config, free_keys)};
+  // Only the drivers tell how much room there is beside others.
+  const auto num_possible = std::ranges::count_if(keys, [&](const std::string& key) {
+    const auto holdings = survey.find_all(key);
+    return holdings.empty() || (request.wish.is_share && is_shared_by_all(holdings));
+  });
+  result.is_worthwhile = num_possible >= request.wish.num_devices && result.turn.is_ours;
+  return result;
+}
+
 }  // namespace
+
+std::string holder_text(const Holding& holding) {
+  if (!holding.uid) return "somebody who cannot be seen from here";
+  const auto user = printable(device::user_name(*holding.uid));
+  const auto name = user == std::to_string(*holding.uid) ? "uid " + user : user;
+  return holding.pid ? fmt::format("{} (pid {})", name, *holding.pid) : name;
+}
 
 Allocation allocate(const Ledger& ledger, const device::Snapshot& snapshot, const AllocationRequest& request,
                     const SiteConfig& config, const Place* place) {
@@ -383,51 +412,6 @@ Limits limits_for(const Survey& survey, const SiteConfig& config) {
   for (const auto& ticket : survey.tickets) uids.insert(ticket.uid);
   return resolve_limits(config, uids);
 }
-
-namespace {
-
-std::string holders_of(const Survey& survey, const std::vector<std::string>& keys) {
-  std::vector<std::string> names;
-  for (const auto& key : keys) {
-    for (const auto* holding : survey.find_all(key)) {
-      const auto name = holder_text(*holding);
-      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-    }
-  }
-  constexpr size_t kMost = 4;
-  if (names.size() > kMost) {
-    const auto more = fmt::format("{} more", names.size() - kMost + 1);
-    names.resize(kMost - 1);
-    names.push_back(more);
-  }
-  return fmt::format("{}", fmt::join(names, ", "));
-}
-
-Outlook outlook_of(Survey survey, const Ledger& ledger, const std::vector<std::string>& keys,
-                   const AllocationRequest& request, const SiteConfig& config, const Place& place) {
-  const auto now = std::chrono::system_clock::now();
-  // How many devices there are is not known here. allocate() asks again.
-  constexpr int64_t kAnyNumber = 4096;
-  const auto reservations = honoured_reservations(ledger, survey, config, kAnyNumber, now);
-  survey.reserved = num_reserved_now(reservations, survey, now);
-  std::vector<Candidate> candidates;
-  for (const auto& key : keys) candidates.push_back({.key = key});
-  leave_out_held_back(survey, asker_of(request, &place), reservations, candidates, now);
-  std::vector<std::string> free_keys;
-  for (const auto& key : keys) {
-    if (survey.find(key) == nullptr) free_keys.push_back(key);
-  }
-  Outlook result{.turn = find_turn(survey, ledger, request, &place, config, free_keys)};
-  // Only the drivers tell how much room there is beside others.
-  const auto num_possible = std::count_if(keys.begin(), keys.end(), [&](const std::string& key) {
-    const auto holdings = survey.find_all(key);
-    return holdings.empty() || (request.wish.is_share && is_shared_by_all(holdings));
-  });
-  result.is_worthwhile = num_possible >= request.wish.num_devices && result.turn.is_ours;
-  return result;
-}
-
-}  // namespace
 
 Outlook outlook(const Ledger& ledger, const std::vector<std::string>& keys, const AllocationRequest& request,
                 const SiteConfig& config, const Place& place) {

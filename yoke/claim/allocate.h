@@ -75,15 +75,7 @@ void order_queue(Survey& survey, const Ledger& ledger, const SiteConfig& config,
 /// The limits of everybody who holds or wants devices, and of this user.
 Limits limits_for(const Survey& survey, const SiteConfig& config);
 
-/// Marks the devices that are held or whose lock cannot be used. Pure but for `obstacle`.
-/// With Wish::is_share, devices are left out that others share, too (share.h).
-void mark_claimed(std::vector<Candidate>& candidates, const Survey& survey, const LockFolder& folder, Time now,
-                  const Wish& wish = {});
-
 /// "ada (pid 4121)", "uid 1007", "somebody": a holder as text for people.
 std::string holder_text(const Holding& holding);
-
-/// The PCI bridges above each device of the snapshot.
-std::vector<BusPath> read_bus_paths(const device::Snapshot& snapshot, const std::filesystem::path& sysroot = "/");
 
 }  // namespace yoke::claim

@@ -58,7 +58,7 @@ void put_in_fair_order(std::vector<Ticket>& tickets, const std::map<int64_t, dou
     const bool is_overdue = now - ticket.since >= patience;
     return std::pair(!is_overdue, is_overdue || found == use.end() ? 0 : found->second);
   };
-  std::stable_sort(tickets.begin(), tickets.end(), [&](const Ticket& a, const Ticket& b) { return rank(a) < rank(b); });
+  std::ranges::stable_sort(tickets, [&](const Ticket& a, const Ticket& b) { return rank(a) < rank(b); });
 }
 
 }  // namespace yoke::claim

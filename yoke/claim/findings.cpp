@@ -56,10 +56,7 @@ void check_unclaimed_use(const Survey& survey, const std::vector<Candidate>& can
                          std::vector<Finding>& findings) {
   for (const auto& candidate : candidates) {
     if (candidate.standing != Standing::kInUse || survey.find(candidate.key) != nullptr) continue;
-    findings.push_back({"claim-missing",
-                        Status::kWarn,
-                        {candidate.id},
-                        candidate.reason,
+    findings.push_back({"claim-missing", Status::kWarn, std::vector{candidate.id}, candidate.reason,
                         "nobody is given the device; its user can claim it with `yoke claim --adopt PID`"});
   }
 }
@@ -73,9 +70,7 @@ void check_use_of_others(const Survey& survey, const std::string& id, const devi
     const auto& info = process.info;
     const bool is_of_a_user = info.uid.value_or(0) != 0 && info.user.find_first_not_of("0123456789") != info.user.npos;
     if (process.type == "graphics" || !is_of_a_user || info.uid == holding->uid) continue;
-    findings.push_back({"claim-foreign-use",
-                        Status::kWarn,
-                        {id},
+    findings.push_back({"claim-foreign-use", Status::kWarn, std::vector{id},
                         fmt::format("claimed by {}, and used by {} (pid {})", holder_text(*holding),
                                     printable(info.user), process.pid),
                         "ask that user to claim devices, or as root end the process"});
@@ -107,30 +102,22 @@ ClaimState read_claim_state(const Environment& environment) {
 std::vector<Finding> claim_findings(const ClaimState& state, const device::Snapshot& snapshot, Time now) {
   std::vector<Finding> findings;
   if (!state.is_prepared && state.survey.holdings.empty()) return findings;
+  const auto add = [&](const char* id, Status status, const std::string& found, const char* advice) {
+    findings.push_back({id, status, {}, found, advice});
+  };
   if (!state.config_problem.empty()) {
-    findings.push_back({"claim-config",
-                        Status::kFail,
-                        {},
-                        state.config_problem,
-                        "until that is mended, nobody can claim; `yoke admin check` looks at the whole installation"});
+    add("claim-config", Status::kFail, state.config_problem,
+        "until that is mended, nobody can claim; `yoke admin check` looks at the whole installation");
   }
   if (!state.folder_problem.empty()) {
-    findings.push_back({"claim-folder",
-                        Status::kFail,
-                        {},
-                        state.folder_problem,
-                        "until that is mended, nobody can claim; docs/claim.md has the section for administrators"});
+    add("claim-folder", Status::kFail, state.folder_problem,
+        "until that is mended, nobody can claim; docs/claim.md has the section for administrators");
     return findings;
   }
-  if (!state.folder.empty()) {
-    findings.push_back({"claim-folder", Status::kOk, {}, "devices are claimed in " + state.folder, ""});
-  }
+  if (!state.folder.empty()) add("claim-folder", Status::kOk, "devices are claimed in " + state.folder, "");
   if (!state.obstacle.empty()) {
-    findings.push_back({"claim-lock",
-                        Status::kWarn,
-                        {},
-                        state.obstacle,
-                        "until then each claim waits for a second, and the queue has no strict order"});
+    add("claim-lock", Status::kWarn, state.obstacle,
+        "until then each claim waits for a second, and the queue has no strict order");
   }
   const auto candidates = candidates_of(snapshot, {});
   for (const auto& holding : state.survey.holdings) {

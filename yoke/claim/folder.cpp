@@ -64,6 +64,48 @@ std::optional<std::string> find_claim(const LockFolder& folder) {
 
 constexpr std::array kAgreed = {"/run/yoke", "/run/lock", "/tmp"};
 
+LockFolder find_agreed_folder(const SiteConfig& config, FolderCheck check) {
+  std::optional<LockFolder> found;
+  if (config.lock_directory) found.emplace(*config.lock_directory);
+  for (const char* path : kAgreed) {
+    if (config.lock_directory == path) continue;
+    struct stat status {};
+    const bool is_there = lstat(path, &status) == 0 && S_ISDIR(status.st_mode);
+    if (!is_there) continue;
+    constexpr mode_t kWanted = 01777;
+    const bool is_right = status.st_uid == 0 && (status.st_mode & 07777) == kWanted;
+    // /run/yoke exists for this purpose alone, so if it is wrong, that is an error and not a reason to go on.
+    if (!found && (is_right || std::string_view(path) == kAgreed[0])) {
+      found.emplace(path);
+      continue;
+    }
+    const auto claim = found && is_right && check == FolderCheck::kAll ? find_claim(LockFolder(path)) : std::nullopt;
+    if (!claim) continue;
+    throw Error(ErrorCode::kFailedPrecondition,
+                "devices are claimed in {} (by {}) and would now be claimed in {}, so two users could get the same "
+                "one; let the claims in {} end, or set lock_directory in /etc/yoke/config.toml to it",
+                path, printable(*claim), found->path().string(), path);
+  }
+  if (!found) {
+    throw Error(ErrorCode::kNotFound,
+                "there is no folder for locks that all users may write to; as root, `mkdir -m 1777 /run/yoke`");
+  }
+  return std::move(*found);
+}
+
+LockFolder find_chosen_folder(const std::string& chosen, const SiteConfig& config, FolderCheck check) {
+  LockFolder folder(chosen, LockFolder::Owner::kRootOrSelf);
+  if (!config.is_decided) return folder;
+  const auto agreed = find_agreed_folder(config, check);
+  std::error_code error;
+  if (std::filesystem::equivalent(folder.path(), agreed.path(), error)) return folder;
+  throw Error(
+      ErrorCode::kPermissionDenied,
+      "YOKE_CLAIM_DIR names {}, but on this machine /etc/yoke/config.toml has the limits, and claims are in {}; "
+      "unset YOKE_CLAIM_DIR",
+      chosen, agreed.path().string());
+}
+
 }  // namespace
 
 LockFolder::LockFolder(std::filesystem::path path, Owner owner) : path_(std::move(path)) {
@@ -175,7 +217,7 @@ std::string LockFolder::fullest() const {
     ++amount.num_files;
   }
   if (by_user.empty()) return "make room";
-  const auto most = std::max_element(by_user.begin(), by_user.end(), [](const auto& a, const auto& b) {
+  const auto most = std::ranges::max_element(by_user, [](const auto& a, const auto& b) {
     return std::pair(a.second.bytes, a.second.num_files) < std::pair(b.second.bytes, b.second.num_files);
   });
   return fmt::format("{} has {} in {} {} there, which that user or root can remove",
@@ -191,55 +233,9 @@ std::vector<std::string> LockFolder::names(std::string_view beginning) const {
   while (const auto* const entry = readdir(folder.get())) {
     if (std::string_view(entry->d_name).starts_with(beginning)) result.emplace_back(entry->d_name);
   }
-  std::sort(result.begin(), result.end());
+  std::ranges::sort(result);
   return result;
 }
-
-namespace {
-
-LockFolder find_agreed_folder(const SiteConfig& config, FolderCheck check) {
-  std::optional<LockFolder> found;
-  if (config.lock_directory) found.emplace(*config.lock_directory);
-  for (const char* path : kAgreed) {
-    if (config.lock_directory == path) continue;
-    struct stat status {};
-    const bool is_there = lstat(path, &status) == 0 && S_ISDIR(status.st_mode);
-    if (!is_there) continue;
-    constexpr mode_t kWanted = 01777;
-    const bool is_right = status.st_uid == 0 && (status.st_mode & 07777) == kWanted;
-    // /run/yoke exists for this purpose alone, so if it is wrong, that is an error and not a reason to go on.
-    if (!found && (is_right || std::string_view(path) == kAgreed[0])) {
-      found.emplace(path);
-      continue;
-    }
-    const auto claim = found && is_right && check == FolderCheck::kAll ? find_claim(LockFolder(path)) : std::nullopt;
-    if (!claim) continue;
-    throw Error(ErrorCode::kFailedPrecondition,
-                "devices are claimed in {} (by {}) and would now be claimed in {}, so two users could get the same "
-                "one; let the claims in {} end, or set lock_directory in /etc/yoke/config.toml to it",
-                path, printable(*claim), found->path().string(), path);
-  }
-  if (!found) {
-    throw Error(ErrorCode::kNotFound,
-                "there is no folder for locks that all users may write to; as root, `mkdir -m 1777 /run/yoke`");
-  }
-  return std::move(*found);
-}
-
-LockFolder find_chosen_folder(const std::string& chosen, const SiteConfig& config, FolderCheck check) {
-  LockFolder folder(chosen, LockFolder::Owner::kRootOrSelf);
-  if (!config.is_decided) return folder;
-  const auto agreed = find_agreed_folder(config, check);
-  std::error_code error;
-  if (std::filesystem::equivalent(folder.path(), agreed.path(), error)) return folder;
-  throw Error(
-      ErrorCode::kPermissionDenied,
-      "YOKE_CLAIM_DIR names {}, but on this machine /etc/yoke/config.toml has the limits, and claims are in {}; "
-      "unset YOKE_CLAIM_DIR",
-      chosen, agreed.path().string());
-}
-
-}  // namespace
 
 LockFolder find_lock_folder(const SiteConfig& config, const Environment& environment, FolderCheck check) {
   const auto chosen = environment.find(variable::kClaimDir);

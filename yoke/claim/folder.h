@@ -5,7 +5,6 @@
 #pragma once
 
 #include <sys/stat.h>
-#include <sys/types.h>
 
 #include <filesystem>
 #include <optional>

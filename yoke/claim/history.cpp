@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <ctime>
 
 #include "yoke/base/error.h"
-#include "yoke/base/json.h"
 #include "yoke/base/moment.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
+#include "yoke/claim/detail/json_fields.h"
 #include "yoke/claim/detail/survey.h"
 #include "yoke/contract/variables.h"
 
@@ -21,30 +21,19 @@ namespace {
 
 constexpr std::string_view kHistoryPrefix = "yoke-history-";
 constexpr size_t kMostFileBytes = 256 << 10, kMostFiles = 8;  // of a user; about 10,000 claims
-constexpr int64_t kMostDevices = 128;
+constexpr size_t kMostDevices = 128;
 
 /// A time that a user wrote; nullopt: there is none, or it is in the future.
 std::optional<Time> past_time(const SortedJson& line, const char* key, Time now) {
-  const auto found = line.find(key);
-  if (found == line.end() || !found->is_number_integer()) return std::nullopt;
-  const auto seconds = found->get<int64_t>();
-  if (seconds < 0 || seconds > seconds_since_epoch(now)) return std::nullopt;
-  return Time(std::chrono::seconds(seconds));
+  const auto seconds = number_in(line, key, 0, seconds_since_epoch(now));
+  return seconds ? std::optional(Time(std::chrono::seconds(*seconds))) : std::nullopt;
 }
 
 std::optional<Use> parse_begin(const SortedJson& line, int64_t uid, Time now) {
   const auto since = past_time(line, "since", now);
-  const auto keys = line.find("keys");
-  if (!since || keys == line.end() || !keys->is_array() || keys->empty() || keys->size() > kMostDevices) {
-    return std::nullopt;
-  }
-  Use use{.uid = uid, .claim = line["claim"].get<std::string>(), .since = *since};
-  for (const auto& key : *keys) {
-    constexpr size_t kMostKeyLength = 100;
-    if (!key.is_string() || key.get_ref<const std::string&>().size() > kMostKeyLength) return std::nullopt;
-    use.keys.push_back(key.get<std::string>());
-  }
-  return use;
+  const auto keys = keys_in(line, kMostDevices);
+  if (!since || !keys || keys->empty()) return std::nullopt;
+  return Use{.uid = uid, .claim = line["claim"].get<std::string>(), .keys = *keys, .since = *since};
 }
 
 /// The moment at which the machine was started.
@@ -60,35 +49,20 @@ std::string history_beginning() { return fmt::format("{}{}-", kHistoryPrefix, ge
 std::vector<std::string> own_files(const LockFolder& folder) {
   auto names = folder.names(history_beginning());
   std::erase_if(names, [&](const std::string& name) {
-    const auto fd = folder.open_existing(name);
     struct stat status {};
-    return !fd || fstat(fd->value(), &status) != 0 || status.st_uid != geteuid();
+    return !folder.open_existing(name, 0, &status) || status.st_uid != geteuid();
   });
   return names;
 }
 
 bool append(const LockFolder& folder, const std::string& file, const std::string& text, bool is_limited) {
-  const auto fd = folder.open_existing(file, O_WRONLY | O_APPEND);
   struct stat status {};
-  if (!fd || fstat(fd->value(), &status) != 0 || status.st_uid != geteuid()) return false;
+  const auto fd = folder.open_existing(file, O_WRONLY | O_APPEND, &status);
+  if (!fd || status.st_uid != geteuid()) return false;
   if (is_limited &&
       (static_cast<size_t>(status.st_size) + text.size() > kMostFileBytes / 2 || written_at(status) < started_at()))
     return false;
   return write(fd->value(), text.data(), text.size()) == static_cast<ssize_t>(text.size());
-}
-
-std::string text_of_file(int fd) {
-  std::string text(kMostFileBytes, '\0');
-  size_t size = 0;
-  for (ssize_t count = 0; size < text.size(); size += static_cast<size_t>(count)) {
-    count = pread(fd, text.data() + size, text.size() - size, static_cast<off_t>(size));
-    if (count < 0 && errno == EINTR)
-      count = 0;
-    else if (count <= 0)
-      break;
-  }
-  text.resize(size);
-  return text;
 }
 
 }  // namespace
@@ -178,7 +152,8 @@ std::vector<Use> read_history(const LockFolder& folder, Time now) {
     struct stat status {};
     if (!fd || fstat(fd->value(), &status) != 0 || uid_in(name, kHistoryPrefix) != int64_t{status.st_uid}) continue;
     auto& of_user = files[status.st_uid];
-    if (of_user.size() < kMostFiles) of_user.push_back({text_of_file(fd->value()), written_at(status)});
+    if (of_user.size() >= kMostFiles) continue;
+    of_user.push_back({read_beginning(fd->value(), kMostFileBytes).value_or(""), written_at(status)});
   }
   std::vector<Use> uses;
   for (const auto& [uid, texts] : files) {

@@ -5,10 +5,8 @@
 // its file of the history; holders do so every minute.
 #pragma once
 
-#include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "yoke/base/environment.h"

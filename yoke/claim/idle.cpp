@@ -27,8 +27,8 @@ const device::Device* find_by_id(const device::Snapshot& snapshot, const std::st
 std::optional<bool> is_used(const device::Device& device) {
   if (device.state != device::State::kFree && device.state != device::State::kBusy) return std::nullopt;
   if (!knows_all_processes(device)) return std::nullopt;
-  const bool has_process = std::any_of(device.processes.begin(), device.processes.end(),
-                                       [](const auto& process) { return process.type != "graphics"; });
+  const bool has_process =
+      std::ranges::any_of(device.processes, [](const auto& process) { return process.type != "graphics"; });
   return has_process && device.readings.utilization_percent.value_or(1) > 0;
 }
 

@@ -6,11 +6,11 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "yoke/base/clock.h"
 #include "yoke/claim/note.h"
 #include "yoke/device/device.h"
 
@@ -43,8 +43,6 @@ enum class IdleStep { kNone, kWarn, kEnd };
 /// Tells once that a claim has been idle for too long. It measures by a clock that nobody sets.
 class IdleWatch {
  public:
-  using Clock = std::chrono::steady_clock;
-
   IdleWatch(const IdleLimits& limits, Clock::time_point now) : limits_(limits), used_at_(now) {}
 
   /// Call this after a look that found a device in use, or that could not tell.

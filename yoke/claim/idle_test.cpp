@@ -72,7 +72,7 @@ TEST(ClaimIdle, ForeignTextAboutUseIsHarmless) {
 }
 
 TEST(ClaimIdle, ALimitIsToldOnceForEachIdleTime) {
-  const IdleWatch::Clock::time_point begin{};
+  const Clock::time_point begin{};
   const auto at = [&](int s) { return begin + seconds(s); };
   IdleWatch watch({.warn = seconds(30), .end = seconds(100)}, begin);
   EXPECT_EQ(watch.step(at(29)), IdleStep::kNone);

@@ -16,7 +16,7 @@ std::vector<int64_t> choose_inherited(const InheritRequest& request) {
   constexpr const char* kNext = "nothing else was claimed; take some of these, or start it outside of this claim";
   std::vector<int64_t> positions;
   const auto add = [&](const std::string& id) {
-    const auto at = std::find(held.begin(), held.end(), id);
+    const auto at = std::ranges::find(held, id);
     if (at == held.end()) {
       throw Error(ErrorCode::kFailedPrecondition, "device {} is wanted, and {}; {}", id, claim, kNext);
     }
@@ -28,14 +28,13 @@ std::vector<int64_t> choose_inherited(const InheritRequest& request) {
     throw Error(ErrorCode::kFailedPrecondition, "{} devices are wanted, and {}; {}", num_devices, claim, kNext);
   }
   const auto num_heirs = [&](int64_t position) {
-    return std::count_if(request.heirs.begin(), request.heirs.end(), [&](const Heir& heir) {
-      return std::find(heir.positions.begin(), heir.positions.end(), position) != heir.positions.end();
+    return std::ranges::count_if(request.heirs, [&](const Heir& heir) {
+      return std::ranges::find(heir.positions, position) != heir.positions.end();
     });
   };
-  std::stable_sort(positions.begin(), positions.end(),
-                   [&](int64_t a, int64_t b) { return num_heirs(a) < num_heirs(b); });
+  std::ranges::stable_sort(positions, [&](int64_t a, int64_t b) { return num_heirs(a) < num_heirs(b); });
   positions.resize(static_cast<size_t>(num_devices));
-  std::sort(positions.begin(), positions.end());
+  std::ranges::sort(positions);
   return positions;
 }
 

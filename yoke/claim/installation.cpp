@@ -17,11 +17,11 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
 #include "yoke/claim/config.h"
 #include "yoke/claim/folder.h"
 #include "yoke/claim/history.h"
-#include "yoke/claim/kernel_locks.h"
 #include "yoke/claim/ledger.h"
 #include "yoke/claim/limits.h"
 #include "yoke/contract/variables.h"
@@ -185,9 +185,8 @@ class InstallationCheck {
   }
 
   void check_machine() {
-    const auto number = [](const char* path) { return parse_int(read_word(path)).value_or(-1); };
-    const auto instances = number("/proc/sys/fs/inotify/max_user_instances");
-    const auto watches = number("/proc/sys/fs/inotify/max_user_watches");
+    const auto instances = read_number("/proc/sys/fs/inotify/max_user_instances").value_or(-1);
+    const auto watches = read_number("/proc/sys/fs/inotify/max_user_watches").value_or(-1);
     constexpr int64_t kFewInstances = 64, kFewWatches = 1024;
     if (instances < kFewInstances || watches < kFewWatches) {
       add("inotify", Status::kWarn,
@@ -206,15 +205,6 @@ class InstallationCheck {
       add("clock", Status::kWarn, "no time server keeps the clock right", "the ends of claims may be off; run chrony");
     } else {
       add("clock", Status::kOk, "a time server keeps the clock right");
-    }
-  }
-
-  static std::string read_word(const char* path) {
-    try {
-      const auto text = read_file(path);
-      return text.substr(0, text.find_first_of(" \t\n"));
-    } catch (const Error&) {
-      return "";
     }
   }
 
@@ -272,8 +262,7 @@ class InstallationCheck {
   /// Removes the note of the holder that was killed.
   void remove_if_dead(const std::string& name) const {
     const auto survey = ledger_->open(Ledger::Access::kLook).survey();
-    const bool is_held =
-        std::any_of(survey.notes.begin(), survey.notes.end(), [&](const HeldNote& note) { return note.name == name; });
+    const bool is_held = std::ranges::any_of(survey.notes, [&](const HeldNote& note) { return note.name == name; });
     if (!is_held) unlink(ledger_->folder().path_of(name).c_str());
   }
 

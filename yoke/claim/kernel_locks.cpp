@@ -7,23 +7,11 @@
 #include <filesystem>
 
 #include "yoke/base/environment.h"
-#include "yoke/base/error.h"
-#include "yoke/base/file.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
 #include "yoke/base/user_socket.h"
 
 namespace yoke::claim {
-namespace {
-
-std::string read_or_empty(const std::string& path) {
-  try {
-    return read_file(path);
-  } catch (const Error&) {
-    return "";
-  }
-}
-
-}  // namespace
 
 std::vector<KernelLock> parse_locks(std::string_view text) {
   std::vector<KernelLock> locks;
@@ -45,16 +33,16 @@ std::vector<KernelLock> parse_locks(std::string_view text) {
   return locks;
 }
 
-std::vector<KernelLock> read_locks() { return parse_locks(read_or_empty("/proc/locks")); }
+std::vector<KernelLock> read_locks() { return parse_locks(yoke::read_text("/proc/locks", SIZE_MAX).value_or("")); }
 
 std::string device_of_lock(int fd) {
-  const auto locks = parse_locks(read_or_empty(fmt::format("/proc/self/fdinfo/{}", fd)));
+  const auto locks = parse_locks(text_of(fmt::format("/proc/self/fdinfo/{}", fd)));
   return locks.empty() ? "" : locks.front().device;
 }
 
 std::optional<ProcessFacts> process_facts(pid_t pid) {
   if (pid <= 0) return std::nullopt;
-  const auto status = read_or_empty(fmt::format("/proc/{}/status", pid));
+  const auto status = text_of(fmt::format("/proc/{}/status", pid));
   if (status.empty()) return std::nullopt;
   ProcessFacts facts;
   for (const auto line : lines_of(status)) {

@@ -1,13 +1,11 @@
 #include "yoke/claim/ledger.h"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/file.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <csignal>
+#include <memory>
 #include <utility>
 
 #include "yoke/base/environment.h"
@@ -16,7 +14,6 @@
 #include "yoke/base/user_socket.h"
 #include "yoke/claim/detail/allocation_lock.h"
 #include "yoke/claim/detail/locked_text.h"
-#include "yoke/claim/detail/note_lock.h"
 #include "yoke/claim/detail/survey.h"
 #include "yoke/claim/history.h"
 #include "yoke/claim/idle.h"
@@ -139,20 +136,6 @@ std::map<std::string, int> inherited_files(const LockFolder& folder) {
   return files;
 }
 
-}  // namespace
-
-std::string lock_name(const std::string& key) {
-  constexpr std::string_view kAllowed = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:/";
-  constexpr size_t kLongest = 100;
-  if (key.empty() || key.size() > kLongest || key.find_first_not_of(kAllowed) != key.npos) {
-    throw Error(ErrorCode::kInvalidArgument, "the driver calls a device `{}`, which is not a UUID, so it has no lock",
-                printable(key));
-  }
-  return std::string(kDevicePrefix) + key_in_name(key);
-}
-
-namespace {
-
 /// How long another process may write into a note before that is an error.
 constexpr std::chrono::seconds kLongestWrite(10);
 
@@ -166,47 +149,27 @@ Error blocked_by_writer(const std::string& name) {
 
 }  // namespace
 
-// ---- Claim ----------------------------------------------------------------------------------------------------------
+std::string lock_name(const std::string& key) {
+  constexpr std::string_view kAllowed = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ-_.:/";
+  constexpr size_t kLongest = 100;
+  if (key.empty() || key.size() > kLongest || key.find_first_not_of(kAllowed) != key.npos) {
+    throw Error(ErrorCode::kInvalidArgument, "the driver calls a device `{}`, which is not a UUID, so it has no lock",
+                printable(key));
+  }
+  return std::string(kDevicePrefix) + key_in_name(key);
+}
 
 Claim::Claim(const LockFolder& folder, std::string name, UniqueFd note_fd, std::vector<UniqueFd> locks)
-    : folder_(&folder),
-      name_(std::move(name)),
-      note_fd_(std::move(note_fd)),
-      locks_(std::move(locks)),
-      owner_(getpid()) {}
-
-Claim::Claim(Claim&& other) noexcept
-    : folder_(other.folder_),
-      name_(std::move(other.name_)),
-      is_shared_(other.is_shared_),
-      note_(std::move(other.note_)),
-      note_fd_(std::move(other.note_fd_)),
-      writer_fd_(std::move(other.writer_fd_)),
-      locks_(std::move(other.locks_)),
-      owner_(std::exchange(other.owner_, 0)),
-      records_(other.records_),
-      history_file_(std::move(other.history_file_)),
-      idle_seconds_(other.idle_seconds_) {}
+    : folder_(&folder), name_(std::move(name)), note_fd_(std::move(note_fd)), locks_(std::move(locks)) {}
 
 Claim& Claim::operator=(Claim&& other) noexcept {
   if (this == &other) return *this;
-  if (owner_ == getpid()) release();
-  folder_ = other.folder_;
-  name_ = std::move(other.name_);
-  is_shared_ = other.is_shared_;
-  note_ = std::move(other.note_);
-  note_fd_ = std::move(other.note_fd_);
-  writer_fd_ = std::move(other.writer_fd_);
-  locks_ = std::move(other.locks_);
-  owner_ = std::exchange(other.owner_, 0);
-  records_ = other.records_;
-  history_file_ = std::move(other.history_file_);
-  idle_seconds_ = other.idle_seconds_;
-  return *this;
+  std::destroy_at(this);
+  return *std::construct_at(this, std::move(other));
 }
 
 Claim::~Claim() {
-  if (owner_ == getpid()) release();
+  if (owner_.is_this_process()) release();
 }
 
 std::vector<int> Claim::fds() const {
@@ -230,7 +193,7 @@ void Claim::beat() const noexcept {
 }
 
 void Claim::release() noexcept {
-  owner_ = 0;
+  owner_ = OwnerProcess(0);
   if (!note_fd_) return;
   if (leave_to_heirs()) {
     locks_.clear();
@@ -296,7 +259,7 @@ void Claim::record_use(const std::vector<std::optional<bool>>& used, Time now) {
   change(
       [&](Note& note) {
         note.activity = after_look(note, used, std::chrono::floor<std::chrono::seconds>(now));
-        set_idle_seconds(idle_seconds_of(note));
+        idle_seconds_ = idle_seconds_of(note);
       },
       kLimit);
 }
@@ -331,22 +294,12 @@ bool Claim::succeed(pid_t program) {
   return true;
 }
 
-// ---- Place ----------------------------------------------------------------------------------------------------------
-
 Place::Place(const LockFolder& folder, std::string name, UniqueFd fd)
-    : folder_(&folder), name_(std::move(name)), fd_(std::move(fd)), owner_(getpid()) {}
-
-Place::Place(Place&& other) noexcept
-    : folder_(other.folder_),
-      name_(std::move(other.name_)),
-      fd_(std::move(other.fd_)),
-      owner_(std::exchange(other.owner_, 0)) {}
+    : folder_(&folder), name_(std::move(name)), fd_(std::move(fd)) {}
 
 Place::~Place() {
-  if (owner_ == getpid()) folder_->remove(name_);
+  if (owner_.is_this_process()) folder_->remove(name_);
 }
-
-// ---- Ledger ---------------------------------------------------------------------------------------------------------
 
 StopDelay::StopDelay() {
   sigset_t stops;
@@ -381,7 +334,7 @@ std::optional<Claim> Ledger::inherited() const {
     }
     if (locks.size() != note->keys.size()) continue;
     Claim claim(folder_, name, duplicate(fd), std::move(locks));
-    claim.owner_ = 0;  // until it is shared
+    claim.owner_ = OwnerProcess(0);  // until it is shared
     claim.is_shared_ = true;
     claim.note_ = *note;
     result = std::move(claim);
@@ -409,7 +362,7 @@ std::optional<std::vector<int64_t>> Ledger::share(
     throw Error(ErrorCode::kUnavailable, "writing {}: no space is left; {}", folder_.path_of(claim.name_).string(),
                 folder_.fullest());
   }
-  claim.owner_ = getpid();
+  claim.owner_ = OwnerProcess();
   claim.records_ = &records();
   claim.history_file_ = newest_history_file(records()).value_or("");
   return positions;
@@ -511,7 +464,7 @@ bool Ledger::Session::is_as_surveyed(const std::string& own_note) const {
 std::optional<Claim> Ledger::Session::take(const std::vector<std::string>& keys, Note note, std::string& held) const {
   const auto& folder = ledger_->folder();
   auto sorted = keys;
-  std::sort(sorted.begin(), sorted.end());
+  std::ranges::sort(sorted);
   std::vector<UniqueFd> locks;
   for (const auto& key : sorted) {
     const auto name = lock_name(key);

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <sys/types.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -108,10 +109,25 @@ struct LockWait {
 class NoteLock;
 struct AllocationLock;
 
+/// The process that gives something back when an object ends: neither one that has moved it away, nor a child.
+class OwnerProcess {
+ public:
+  explicit OwnerProcess(pid_t pid = getpid()) : pid_(pid) {}
+  OwnerProcess(OwnerProcess&& other) noexcept : pid_(std::exchange(other.pid_, 0)) {}
+  OwnerProcess& operator=(OwnerProcess&& other) noexcept {
+    pid_ = std::exchange(other.pid_, 0);
+    return *this;
+  }
+  bool is_this_process() const { return pid_ == getpid(); }
+
+ private:
+  pid_t pid_;
+};
+
 /// Devices that this process holds. The destructor gives them back, unless this process has forked and is the child.
 class Claim {
  public:
-  Claim(Claim&&) noexcept;
+  Claim(Claim&&) noexcept = default;
   Claim& operator=(Claim&& other) noexcept;
   ~Claim();
 
@@ -140,8 +156,6 @@ class Claim {
   void beat() const noexcept;
   /// Whether the begin of the claim could be written to the history.
   bool is_recorded() const { return !history_file_.empty(); }
-  /// For how long no process has computed on the devices, for the history.
-  void set_idle_seconds(std::optional<int64_t> seconds) { idle_seconds_ = seconds; }
 
   /// Gives the devices back, even if other processes have inherited the descriptors, unless some of them are heirs:
   /// these keep the claim until the last one has released it.
@@ -171,16 +185,16 @@ class Claim {
   /// a file is closed after writing, those who wait look.
   mutable UniqueFd writer_fd_;
   std::vector<UniqueFd> locks_;
-  pid_t owner_;
+  OwnerProcess owner_;
   const LockFolder* records_ = nullptr;
   std::string history_file_;
-  std::optional<int64_t> idle_seconds_;
+  std::optional<int64_t> idle_seconds_;  ///< For how long no process has computed on the devices, for the history.
 };
 
 /// A place in the queue. The destructor leaves it.
 class Place {
  public:
-  Place(Place&& other) noexcept;
+  Place(Place&&) noexcept = default;
   Place& operator=(Place&&) = delete;
   ~Place();
 
@@ -195,7 +209,7 @@ class Place {
   const LockFolder* folder_;
   std::string name_;
   UniqueFd fd_;
-  pid_t owner_;
+  OwnerProcess owner_;
 };
 
 class Ledger {

@@ -18,7 +18,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
 #include "yoke/base/user_socket.h"
-#include "yoke/claim/detail/note_lock.h"
+#include "yoke/claim/detail/locked_text.h"
 #include "yoke/claim/queue.h"
 
 namespace yoke::claim {

@@ -1,55 +1,27 @@
 #include "yoke/claim/note.h"
 
-#include "yoke/base/json.h"
-
 #include "yoke/base/json_text.h"
 #include "yoke/base/moment.h"
+#include "yoke/claim/detail/json_fields.h"
 
 namespace yoke::claim {
 namespace {
 
-constexpr size_t kMostPurposeBytes = 200;
-constexpr size_t kMostKeys = 128, kMostKeyBytes = 100;
+constexpr size_t kMostKeys = 128;
 constexpr int64_t kLatest = 253'402'300'799;  // the year 9999; later times would overflow the clock's nanoseconds
 
 std::optional<int64_t> whole_number(const SortedJson& json, const char* name) {
-  const auto found = json.find(name);
-  if (found == json.end() || !found->is_number_integer()) return std::nullopt;
-  const auto value = found->get<int64_t>();
-  return value >= 0 && value <= kLatest ? std::optional(value) : std::nullopt;
+  return number_in(json, name, 0, kLatest);
 }
 
-std::optional<int64_t> bytes_of(const SortedJson& json, const char* name) {
+std::optional<int64_t> share_bytes_in(const SortedJson& json) {
   constexpr int64_t kMost = int64_t{1} << 50;  // a petabyte
-  const auto found = json.find(name);
-  if (found == json.end() || !found->is_number_integer()) return std::nullopt;
-  const auto value = found->get<int64_t>();
-  return value >= 0 && value <= kMost ? std::optional(value) : std::nullopt;
+  return number_in(json, "share_bytes", 0, kMost);
 }
 
-/// nanoseconds in 64 bits end in the year 2262.
 std::optional<Time> time_of(const SortedJson& json, const char* name) {
-  const auto seconds = whole_number(json, name);
-  constexpr int64_t kLastOfClock = 9'000'000'000;
-  if (!seconds || *seconds > kLastOfClock) return std::nullopt;
-  return Time(std::chrono::seconds(*seconds));
-}
-
-std::optional<std::vector<std::string>> keys_of(const SortedJson& json) {
-  const auto keys = json.find("keys");
-  if (keys == json.end() || !keys->is_array() || keys->size() > kMostKeys) return std::nullopt;
-  std::vector<std::string> result;
-  for (const auto& key : *keys) {
-    if (!key.is_string() || key.get_ref<const std::string&>().size() > kMostKeyBytes) return std::nullopt;
-    result.push_back(key.get<std::string>());
-  }
-  return result;
-}
-
-std::string short_text(const SortedJson& json, const char* name) {
-  const auto found = json.find(name);
-  if (found == json.end() || !found->is_string()) return "";
-  return found->get<std::string>().substr(0, kMostPurposeBytes);
+  const auto seconds = number_in(json, name, 0, kLastSecond);
+  return seconds ? std::optional(Time(std::chrono::seconds(*seconds))) : std::nullopt;
 }
 
 /// REQUIRES: `json` is an object.
@@ -66,7 +38,7 @@ std::optional<Activity> activity_of(const SortedJson& json) {
 
 SortedJson to_json(const Activity& activity) {
   SortedJson json = {{"looked_at", seconds_since_epoch(activity.looked_at)},
-               {"idle_device_seconds", activity.idle_device_seconds}};
+                     {"idle_device_seconds", activity.idle_device_seconds}};
   json["used_at"] = SortedJson::array();
   for (const auto time : activity.used_at) json["used_at"].push_back(seconds_since_epoch(time));
   return json;
@@ -124,13 +96,13 @@ std::vector<Keeper> keepers_of(const Note& note, const std::function<bool(const 
 
 std::string to_text(const Note& note) {
   SortedJson json = {{"keys", note.keys},
-               {"pid", note.pid},
-               {"start_ticks", note.start_ticks},
-               {"program_pid", note.program_pid},
-               {"program_start_ticks", note.program_start_ticks},
-               {"is_holder", note.is_holder},
-               {"purpose", note.purpose.substr(0, kMostPurposeBytes)},
-               {"since", seconds_since_epoch(note.since)}};
+                     {"pid", note.pid},
+                     {"start_ticks", note.start_ticks},
+                     {"program_pid", note.program_pid},
+                     {"program_start_ticks", note.program_start_ticks},
+                     {"is_holder", note.is_holder},
+                     {"purpose", note.purpose.substr(0, kMostPurposeBytes)},
+                     {"since", seconds_since_epoch(note.since)}};
   if (note.until) json["until"] = seconds_since_epoch(*note.until);
   if (note.share_bytes) json["share_bytes"] = *note.share_bytes;
   if (note.activity) json["activity"] = to_json(*note.activity);
@@ -142,13 +114,13 @@ std::string to_text(const Note& note) {
 std::optional<Note> parse_note(std::string_view text) {
   const auto json = parse_object(text);
   const auto since = time_of(json, "since");
-  const auto keys = keys_of(json);
+  const auto keys = keys_in(json, kMostKeys);
   if (!since || !keys) return std::nullopt;
-  Note note{.purpose = short_text(json, "purpose"), .since = *since, .until = time_of(json, "until")};
+  Note note{.purpose = purpose_in(json), .since = *since, .until = time_of(json, "until")};
   note.keys = *keys;
   if (const auto activity = json.find("activity"); activity != json.end() && activity->is_object())
     note.activity = activity_of(*activity);
-  note.share_bytes = bytes_of(json, "share_bytes");
+  note.share_bytes = share_bytes_in(json);
   note.heirs = heirs_of(json);
   note.pid = whole_number(json, "pid").value_or(0);
   note.start_ticks = whole_number(json, "start_ticks").value_or(0);
@@ -172,9 +144,9 @@ std::optional<QueuedRequest> parse_request(std::string_view text) {
   const auto num_devices = whole_number(json, "num_devices");
   if (!num_devices || *num_devices < 1 || *num_devices > 4096) return std::nullopt;
   QueuedRequest request{.num_devices = *num_devices,
-                        .purpose = short_text(json, "purpose"),
-                        .share_bytes = bytes_of(json, "share_bytes"),
-                        .keys = keys_of(json).value_or(std::vector<std::string>())};
+                        .purpose = purpose_in(json),
+                        .share_bytes = share_bytes_in(json),
+                        .keys = keys_in(json, kMostKeys).value_or(std::vector<std::string>())};
   constexpr int64_t kTenYears = int64_t{3653} * 86'400;
   if (const auto length = whole_number(json, "length"); length && *length <= kTenYears) {
     request.length = std::chrono::seconds(*length);

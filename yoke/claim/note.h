@@ -4,8 +4,6 @@
 // device, or whose claim it is. Texts may have any bytes: apply printable() before they reach a terminal.
 #pragma once
 
-#include <sys/types.h>
-
 #include <chrono>
 #include <cstdint>
 #include <functional>

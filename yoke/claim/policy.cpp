@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
 #include <set>
 #include <tuple>
 
@@ -33,14 +32,12 @@ void judge_use(const Device& device, Candidate& candidate) {
       accounted += process.memory_bytes.value_or(0);
       continue;
     }
-    candidate.standing = Standing::kInUse;
-    candidate.reason = "in use without a claim by " + owner_of(process);
-    return;
+    return candidate.mark(Standing::kInUse, "in use without a claim by " + owner_of(process));
   }
   const auto held = device::unaccounted_bytes(device.readings, accounted);
   if (held <= kSuspectBytes) return;
-  candidate.standing = Standing::kSuspect;
-  candidate.reason = fmt::format("{} of memory are held by no process that can be seen", format_bytes(held));
+  candidate.mark(Standing::kSuspect,
+                 fmt::format("{} of memory are held by no process that can be seen", format_bytes(held)));
 }
 
 /// Who uses how much memory. What the driver counts for no process has no known user.
@@ -80,8 +77,7 @@ std::string damage_of(const device::Readings& readings) {
 Candidate judge(const Device& device, std::string id, const Wish& wish) {
   Candidate candidate{.id = std::move(id), .temperature_celsius = device.readings.temperature_celsius};
   const auto refuse = [&](Standing standing, std::string reason) {
-    candidate.standing = standing;
-    candidate.reason = std::move(reason);
+    candidate.mark(standing, std::move(reason));
     return candidate;
   };
   if (device.state != device::State::kFree && device.state != device::State::kBusy) {
@@ -179,7 +175,7 @@ class Chooser {
       heat += candidates_[a].temperature_celsius.value_or(40);
       for (const auto b : free_) {
         if (a == b) continue;
-        const bool is_inside = std::binary_search(chosen.begin(), chosen.end(), b);
+        const bool is_inside = std::ranges::binary_search(chosen, b);
         (is_inside ? sum : cut) += closeness_[a][b];
         if (is_inside) weakest = std::min(weakest, closeness_[a][b]);
       }
@@ -208,7 +204,7 @@ class Chooser {
       std::optional<size_t> next;
       std::tuple<int64_t, int64_t> best_of_next;
       for (const auto other : free_) {
-        if (std::binary_search(chosen.begin(), chosen.end(), other)) continue;
+        if (std::ranges::binary_search(chosen, other)) continue;
         int64_t weakest = INT64_MAX, sum = 0;
         for (const auto one : chosen) {
           weakest = std::min(weakest, closeness_[one][other]);
@@ -219,7 +215,7 @@ class Chooser {
         next = other;
         best_of_next = value;
       }
-      chosen.insert(std::upper_bound(chosen.begin(), chosen.end(), *next), *next);
+      chosen.insert(std::ranges::upper_bound(chosen, *next), *next);
     }
     offer(chosen);
   }
@@ -243,20 +239,6 @@ std::string connection_word(int64_t value) {
 }
 
 }  // namespace
-
-std::string_view name(Standing standing) {
-  switch (standing) {
-    case Standing::kFree: return "free";
-    case Standing::kClaimed: return "claimed";
-    case Standing::kInUse: return "in use";
-    case Standing::kSuspect: return "suspect";
-    case Standing::kUnusable: return "unusable";
-    case Standing::kTooSmall: return "too small";
-    case Standing::kExcluded: return "excluded";
-    case Standing::kReserved: return "reserved";
-  }
-  return "";
-}
 
 std::vector<Candidate> candidates_of(const device::Snapshot& snapshot, const Wish& wish) {
   std::vector<Candidate> candidates;
@@ -282,8 +264,8 @@ std::vector<Candidate> candidates_of(const device::Snapshot& snapshot, const Wis
       candidate.gpu_instance =
           fmt::format("{}/{}", device.index, instance.facts.gpu_instance.value_or(-1 - instance.index));
       if (wish.num_devices < 2 || sees_several || candidate.standing == Standing::kUnusable) continue;
-      candidate.standing = Standing::kExcluded;
-      candidate.reason = "it is a MIG instance, beside which a program sees no other device before driver 570";
+      candidate.mark(Standing::kExcluded,
+                     "it is a MIG instance, beside which a program sees no other device before driver 570");
     }
   }
   std::map<std::string, int64_t> num_with;
@@ -291,12 +273,10 @@ std::vector<Candidate> candidates_of(const device::Snapshot& snapshot, const Wis
   for (auto& candidate : candidates) {
     if (candidate.standing == Standing::kUnusable) continue;
     if (candidate.key.empty()) {
-      candidate.standing = Standing::kUnusable;
-      candidate.reason = "without a lock, because its driver does not tell its UUID";
+      candidate.mark(Standing::kUnusable, "without a lock, because its driver does not tell its UUID");
     } else if (num_with[candidate.key] > 1) {
-      candidate.standing = Standing::kUnusable;
-      candidate.reason =
-          "another device has the same UUID, so neither a lock nor CUDA_VISIBLE_DEVICES tells them apart";
+      candidate.mark(Standing::kUnusable,
+                     "another device has the same UUID, so neither a lock nor CUDA_VISIBLE_DEVICES tells them apart");
     }
   }
   return candidates;
@@ -310,7 +290,7 @@ Closeness closeness_of(const device::Snapshot& snapshot, const std::vector<Candi
     const auto belongs = [&](const Candidate& candidate) {
       return candidate.id == id_of(device) || candidate.id.starts_with(id_of(device) + ":");
     };
-    const auto count = std::count_if(candidates.begin(), candidates.end(), belongs);
+    const auto count = std::ranges::count_if(candidates, belongs);
     for (int64_t i = 0; i < count; ++i) devices.push_back(device);
     for (const auto& path : paths) {
       if (count == 0 || path.pci_bus_id != device.facts.pci_bus_id) continue;
@@ -332,6 +312,19 @@ Closeness closeness_of(const device::Snapshot& snapshot, const std::vector<Candi
 
 bool is_last(const Candidate& candidate) { return candidate.seems_busy || !candidate.damage.empty(); }
 
+std::vector<size_t> free_among(const std::vector<Candidate>& candidates, std::vector<std::string>& sentences) {
+  std::vector<size_t> free;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const auto& candidate = candidates[i];
+    if (candidate.standing == Standing::kFree) {
+      free.push_back(i);
+    } else {
+      sentences.push_back(fmt::format("device {} is not given: {}", candidate.id, candidate.reason));
+    }
+  }
+  return free;
+}
+
 std::vector<size_t> preferred(const std::vector<Candidate>& candidates, std::vector<size_t> free, size_t wanted) {
   if (wanted > 1) {
     std::set<std::string> seen;
@@ -352,20 +345,11 @@ std::vector<size_t> preferred(const std::vector<Candidate>& candidates, std::vec
 
 Pick pick(const std::vector<Candidate>& candidates, const Closeness& closeness, const Wish& wish) {
   Pick result;
-  std::vector<size_t> free;
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    const auto& candidate = candidates[i];
-    if (candidate.standing == Standing::kFree) {
-      free.push_back(i);
-    } else {
-      result.sentences.push_back(fmt::format("device {} is not given: {}", candidate.id, candidate.reason));
-    }
-  }
+  const auto all_free = free_among(candidates, result.sentences);
   const auto wanted = static_cast<size_t>(wish.num_devices);
-  const auto all_free = free;
-  free = preferred(candidates, std::move(free), wanted);
+  const auto free = preferred(candidates, all_free, wanted);
   for (const auto i : all_free) {
-    if (std::find(free.begin(), free.end(), i) != free.end()) continue;
+    if (std::ranges::find(free, i) != free.end()) continue;
     const auto& one = candidates[i];
     result.sentences.push_back(
         fmt::format("device {} is given last: {}", one.id,

@@ -22,7 +22,6 @@ enum class Standing {
   kExcluded,  ///< The request did not name it.
   kReserved,  ///< Somebody else has reserved it.
 };
-std::string_view name(Standing standing);  ///< "free", "claimed", "in use", "suspect", "unusable", "too small", ...
 
 /// A device or MIG instance as the policy sees it.
 struct Candidate {
@@ -42,6 +41,11 @@ struct Candidate {
   std::string damage = {};                  ///< What its memory errors are, in a sentence; then it is given last, too.
   /// Of a MIG instance: the GPU instance to which it belongs, "0/3". CUDA shows one of those with the same.
   std::string gpu_instance = {};
+
+  void mark(Standing as, std::string why) {
+    standing = as;
+    reason = std::move(why);
+  }
 };
 
 /// Memory whose user is not known, and for unified memory what the rest of the machine uses.
@@ -76,6 +80,9 @@ struct Pick {
 
 /// Whether it is only given if there are too few others: it seems busy, or has memory errors.
 bool is_last(const Candidate& candidate);
+
+/// The positions of those that are free. Adds a sentence about each of the others.
+std::vector<size_t> free_among(const std::vector<Candidate>& candidates, std::vector<std::string>& sentences);
 
 /// Of the positions `free`, those among which a claim of `wanted` devices chooses: see pick(). If they are fewer than
 /// `wanted`, no `wanted` of `free` can be seen together by a program.

@@ -12,6 +12,9 @@
 
 namespace yoke::claim {
 
+namespace {
+
+/// How many devices each user holds or has reserved for now.
 std::map<int64_t, int64_t> num_held_by_user(const Survey& survey) {
   std::map<int64_t, int64_t> result;
   for (const auto& holding : survey.holdings) {
@@ -20,8 +23,6 @@ std::map<int64_t, int64_t> num_held_by_user(const Survey& survey) {
   for (const auto& [uid, num_devices] : survey.reserved) result[uid] += num_devices;
   return result;
 }
-
-namespace {
 
 int64_t num_reserved(const Survey& survey, int64_t uid) {
   const auto found = survey.reserved.find(uid);
@@ -32,6 +33,16 @@ int64_t num_reserved(const Survey& survey, int64_t uid) {
 std::optional<Excess> excess_of(const Survey& survey, const std::map<int64_t, int64_t>& num_held, const Limits& limits,
                                 int64_t uid, int64_t num_devices) {
   return find_excess(limits, num_held, uid, num_devices - std::min(num_devices, num_reserved(survey, uid)));
+}
+
+/// The first request that waits only for devices, and for no limit; nullptr: there is none.
+const Ticket* first_in_line(const Survey& survey, const Limits& limits) {
+  const auto num_held = num_held_by_user(survey);
+  for (const auto& ticket : survey.tickets) {
+    if (ticket.is_stopped) continue;
+    if (!excess_of(survey, num_held, limits, ticket.uid, ticket.request.num_devices)) return &ticket;
+  }
+  return nullptr;
 }
 
 }  // namespace
@@ -81,29 +92,14 @@ std::vector<std::optional<std::chrono::seconds>> expected_waits(const Survey& su
   return waits;
 }
 
-namespace {
-
-/// The first request that waits only for devices, and for no limit; nullptr: there is none.
-const Ticket* first_in_line(const Survey& survey, const Limits& limits) {
-  const auto num_held = num_held_by_user(survey);
-  for (const auto& ticket : survey.tickets) {
-    if (ticket.is_stopped) continue;
-    if (!excess_of(survey, num_held, limits, ticket.uid, ticket.request.num_devices)) return &ticket;
-  }
-  return nullptr;
-}
-
-}  // namespace
-
 std::optional<std::vector<std::string>> keys_to_avoid(const Survey& survey, const Asker& asker, const Limits& limits,
                                                       const std::vector<std::string>& free_keys) {
   const auto* const first = first_in_line(survey, limits);
   if (first == nullptr || first->request.keys.empty()) return std::nullopt;
   if (turn_of(survey, asker, limits).excess) return std::nullopt;
   const auto& wanted = first->request.keys;
-  const auto num_others = std::count_if(free_keys.begin(), free_keys.end(), [&](const std::string& key) {
-    return std::find(wanted.begin(), wanted.end(), key) == wanted.end();
-  });
+  const auto num_others = std::ranges::count_if(
+      free_keys, [&](const std::string& key) { return std::ranges::find(wanted, key) == wanted.end(); });
   return num_others >= asker.num_devices ? std::optional(wanted) : std::nullopt;
 }
 
@@ -119,7 +115,7 @@ bool may_go_ahead(const Survey& survey, const Asker& asker, const Limits& limits
   if (missing > ends.size()) return false;  // it is not known when the first one starts
   const auto start = ends[missing - 1];
   if (now + length <= start) return true;
-  const auto num_ended = std::count_if(ends.begin(), ends.end(), [&](Time end) { return end <= start; });
+  const auto num_ended = std::ranges::count_if(ends, [&](Time end) { return end <= start; });
   return num_free + num_ended - wanted >= asker.num_devices;
 }
 

@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <cstdint>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -51,9 +50,6 @@ bool may_go_ahead(const Survey& survey, const Asker& asker, const Limits& limits
 /// because it finds enough others among `free_keys`. nullopt: it may not. Pure.
 std::optional<std::vector<std::string>> keys_to_avoid(const Survey& survey, const Asker& asker, const Limits& limits,
                                                       const std::vector<std::string>& free_keys);
-
-/// How many devices each user holds or has reserved for now.
-std::map<int64_t, int64_t> num_held_by_user(const Survey& survey);
 
 /// Learns of changes in the folder of locks (inotify): a claim or a place in the queue has ended.
 class Wakeup {

@@ -9,10 +9,11 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
-#include "yoke/base/json.h"
 #include "yoke/base/json_text.h"
 #include "yoke/base/moment.h"
 #include "yoke/base/text.h"
+#include "yoke/claim/detail/json_fields.h"
+#include "yoke/claim/detail/locked_text.h"
 #include "yoke/claim/detail/survey.h"
 #include "yoke/device/process/info.h"
 
@@ -22,20 +23,13 @@ namespace {
 constexpr std::string_view kReservationPrefix = "yoke-reservation-";
 constexpr size_t kMostOfUser = 64;  // files that are looked at
 
-std::optional<int64_t> number_in(const SortedJson& json, const char* key, int64_t least, int64_t most) {
-  const auto found = json.find(key);
-  if (found == json.end() || !found->is_number_integer()) return std::nullopt;
-  const auto value = found->get<int64_t>();
-  return value >= least && value <= most ? std::optional(value) : std::nullopt;
-}
-
 bool overlap(const Reservation& a, const Reservation& b) { return a.start < b.until && b.start < a.until; }
 
 bool is_active(const Reservation& reservation, Time at) { return reservation.start <= at && at < reservation.until; }
 
 bool names_key(const Reservation& reservation, const std::string& key) {
-  return std::any_of(reservation.keys.begin(), reservation.keys.end(),
-                     [&](const std::string& other) { return key_in_name(other) == key_in_name(key); });
+  return std::ranges::any_of(reservation.keys,
+                             [&](const std::string& other) { return key_in_name(other) == key_in_name(key); });
 }
 
 /// Why `one` exceeds a limit, given those that were made before it and are honoured. Reduces it to what they leave.
@@ -53,8 +47,7 @@ std::string judge(Reservation& one, const std::vector<const Reservation*>& befor
   if (!is_root && one.start > one.made + config.reserve_ahead) {
     return fmt::format("may begin within {} at most here", format_duration(config.reserve_ahead));
   }
-  const auto num_of_user =
-      std::count_if(before.begin(), before.end(), [&](const auto* other) { return other->uid == one.uid; });
+  const auto num_of_user = std::ranges::count_if(before, [&](const auto* other) { return other->uid == one.uid; });
   if (!is_root && num_of_user >= config.reservations_per_user) {
     return fmt::format("is one too many: a user may have {} here; cancel one of yours",
                        counted(config.reservations_per_user, "reservation"));
@@ -88,42 +81,54 @@ std::string judge(Reservation& one, const std::vector<const Reservation*>& befor
   return "";
 }
 
+/// How many devices would be free at a moment, beyond those that the reservations need which `concerns` chooses.
+template <typename Concerns>
+int64_t spare_at(Time moment, const std::vector<Reservation>& reservations, const std::vector<int64_t>& left,
+                 const std::vector<Availability>& devices, const Concerns& concerns) {
+  std::set<std::string> reserved;
+  int64_t num_needed = 0;
+  for (size_t i = 0; i < reservations.size(); ++i) {
+    const auto& one = reservations[i];
+    if (!concerns(one) || !is_active(one, moment)) continue;
+    for (const auto& key : one.keys) reserved.insert(key_in_name(key));
+    if (one.keys.empty()) num_needed += left[i];
+  }
+  const auto num_free = std::ranges::count_if(devices, [&](const Availability& device) {
+    return device.free_from && *device.free_from <= moment && !reserved.contains(key_in_name(device.key));
+  });
+  return num_free - num_needed;
+}
+
 }  // namespace
 
 std::string Reservation::id() const { return name.substr(name.rfind('-') + 1); }
 
 std::string to_text(const Reservation& reservation) {
-  const auto seconds = [](Time time) { return std::chrono::system_clock::to_time_t(time); };
   const SortedJson json = {{"num_devices", reservation.num_devices},
-                                {"keys", reservation.keys},
-                                {"start", seconds(reservation.start)},
-                                {"until", seconds(reservation.until)},
-                                {"purpose", reservation.purpose.substr(0, 200)}};
+                           {"keys", reservation.keys},
+                           {"start", seconds_since_epoch(reservation.start)},
+                           {"until", seconds_since_epoch(reservation.until)},
+                           {"purpose", reservation.purpose.substr(0, kMostPurposeBytes)}};
   return json_line(json) + "\n";
 }
 
 std::optional<Reservation> parse_reservation(std::string_view text) {
-  constexpr int64_t kLatest = 9'000'000'000;  // the clock's nanoseconds end in the year 2262
   constexpr int64_t kMostDevices = 4096;
   const auto json = SortedJson::parse(text, nullptr, false);
   if (!json.is_object()) return std::nullopt;
   const auto num_devices = number_in(json, "num_devices", 1, kMostDevices);
-  const auto start = number_in(json, "start", 0, kLatest), until = number_in(json, "until", 0, kLatest);
+  const auto start = number_in(json, "start", 0, kLastSecond), until = number_in(json, "until", 0, kLastSecond);
   if (!num_devices || !start || !until) return std::nullopt;
   Reservation result{.num_devices = *num_devices,
                      .start = Time(std::chrono::seconds(*start)),
                      .until = Time(std::chrono::seconds(*until))};
-  const auto keys = json.find("keys");
-  if (keys != json.end() && keys->is_array()) {
-    for (const auto& key : *keys) {
-      constexpr size_t kMostKeyLength = 100;
-      if (!key.is_string() || key.get_ref<const std::string&>().size() > kMostKeyLength) return std::nullopt;
-      result.keys.push_back(key.get<std::string>());
-    }
+  if (const auto keys = json.find("keys"); keys != json.end() && keys->is_array()) {
+    auto known = keys_in(json, kMostDevices);
+    if (!known) return std::nullopt;
+    result.keys = std::move(*known);
   }
   if (!result.keys.empty() && static_cast<int64_t>(result.keys.size()) != result.num_devices) return std::nullopt;
-  const auto purpose = json.find("purpose");
-  if (purpose != json.end() && purpose->is_string()) result.purpose = purpose->get<std::string>().substr(0, 200);
+  result.purpose = purpose_in(json);
   return result;
 }
 
@@ -199,28 +204,6 @@ std::vector<Availability> availability_of(const std::vector<Candidate>& candidat
   return result;
 }
 
-namespace {
-
-/// How many devices would be free at a moment, beyond those that the reservations need which `concerns` chooses.
-template <typename Concerns>
-int64_t spare_at(Time moment, const std::vector<Reservation>& reservations, const std::vector<int64_t>& left,
-                 const std::vector<Availability>& devices, const Concerns& concerns) {
-  std::set<std::string> reserved;
-  int64_t num_needed = 0;
-  for (size_t i = 0; i < reservations.size(); ++i) {
-    const auto& one = reservations[i];
-    if (!concerns(one) || !is_active(one, moment)) continue;
-    for (const auto& key : one.keys) reserved.insert(key_in_name(key));
-    if (one.keys.empty()) num_needed += left[i];
-  }
-  const auto num_free = std::count_if(devices.begin(), devices.end(), [&](const Availability& device) {
-    return device.free_from && *device.free_from <= moment && !reserved.contains(key_in_name(device.key));
-  });
-  return num_free - num_needed;
-}
-
-}  // namespace
-
 Leave find_leave(const std::vector<Reservation>& reservations, const Survey& survey,
                  const std::vector<Availability>& devices, int64_t uid, const std::optional<Time>& end, Time now) {
   const auto left = num_left(reservations, survey);
@@ -251,11 +234,11 @@ int64_t num_missing(const std::vector<Reservation>& reservations, const Survey& 
     spare = std::min(spare, spare_at(moment, reservations, left, devices, [](const Reservation&) { return true; }));
   }
   const auto is_late = [&](const std::string& key) {
-    return std::none_of(devices.begin(), devices.end(), [&](const Availability& device) {
+    return std::ranges::none_of(devices, [&](const Availability& device) {
       return key_in_name(device.key) == key_in_name(key) && device.free_from && *device.free_from <= last.start;
     });
   };
-  return std::max(-spare, int64_t{std::count_if(last.keys.begin(), last.keys.end(), is_late)});
+  return std::max(-spare, int64_t{std::ranges::count_if(last.keys, is_late)});
 }
 
 std::string reservation_text(const Reservation& reservation) {
@@ -274,17 +257,14 @@ std::vector<Reservation> read_reservations(const LockFolder& records) {
     struct stat status {};
     if (!fd || fstat(fd->value(), &status) != 0 || uid_in(name, kReservationPrefix) != int64_t{status.st_uid}) continue;
     if (++num_of_user[status.st_uid] > kMostOfUser) continue;
-    std::string text(kMostNoteBytes, '\0');
-    const auto count = pread(fd->value(), text.data(), text.size(), 0);
-    text.resize(count > 0 ? static_cast<size_t>(count) : 0);
-    auto reservation = parse_reservation(text);
+    auto reservation = parse_reservation(read_text(fd->value()));
     if (!reservation) continue;
     reservation->name = name;
     reservation->uid = status.st_uid;
     reservation->made = changed_at(status);
     result.push_back(std::move(*reservation));
   }
-  std::sort(result.begin(), result.end(), [](const Reservation& a, const Reservation& b) {
+  std::ranges::sort(result, [](const Reservation& a, const Reservation& b) {
     return std::tie(a.made, a.name) < std::tie(b.made, b.name);
   });
   return result;
@@ -295,9 +275,8 @@ std::vector<Reservation> honoured_reservations(const Ledger& ledger, const Surve
   auto all = read_reservations(ledger.records());
   if (all.empty()) return {};
   std::vector<Use> history;
-  const bool may_have_lapsed = std::any_of(all.begin(), all.end(), [&](const Reservation& one) {
-    return one.until > now && has_lapsed(one, survey, {}, config, now);
-  });
+  const bool may_have_lapsed = std::ranges::any_of(
+      all, [&](const Reservation& one) { return one.until > now && has_lapsed(one, survey, {}, config, now); });
   if (may_have_lapsed) history = read_history(ledger.records(), now);
   std::erase_if(all, [&](const Reservation& one) { return has_lapsed(one, survey, history, config, now); });
   std::set<int64_t> uids;

@@ -41,8 +41,7 @@ int64_t room_for_share(const Candidate& candidate, const std::map<int64_t, int64
 }
 
 bool is_shared_by_all(const std::vector<const Holding*>& holdings) {
-  return std::all_of(holdings.begin(), holdings.end(),
-                     [](const Holding* holding) { return holding->share_bytes.has_value(); });
+  return std::ranges::all_of(holdings, [](const Holding* holding) { return holding->share_bytes.has_value(); });
 }
 
 std::string sharers_text(const std::vector<const Holding*>& holdings) {
@@ -63,8 +62,7 @@ void mark_full(std::vector<Candidate>& candidates, const Survey& survey, const W
     const auto holdings = survey.find_all(candidate.key);
     if (candidate.standing != Standing::kFree || !is_shared_by_all(holdings)) continue;
     if (!candidate.memory_bytes) {
-      candidate.standing = Standing::kUnusable;
-      candidate.reason = "not to be shared, because its driver does not tell its memory";
+      candidate.mark(Standing::kUnusable, "not to be shared, because its driver does not tell its memory");
       continue;
     }
     std::map<int64_t, int64_t> bytes_by_uid;
@@ -75,8 +73,7 @@ void mark_full(std::vector<Candidate>& candidates, const Survey& survey, const W
     }
     // Those who share the device compute on it with a claim.
     constexpr int64_t kDriversOwn = int64_t{1} << 30;
-    candidate.is_used = candidate.is_used &&
-                        std::any_of(candidate.used_by_uid.begin(), candidate.used_by_uid.end(), [&](const auto& use) {
+    candidate.is_used = candidate.is_used && std::ranges::any_of(candidate.used_by_uid, [&](const auto& use) {
                           if (use.first == kRestOfMachine) return false;
                           const auto least = use.first == kUnknownUser ? kDriversOwn : 0;
                           return !bytes_by_uid.contains(use.first) && use.second > least;
@@ -92,26 +89,16 @@ void mark_full(std::vector<Candidate>& candidates, const Survey& survey, const W
     candidate.num_sharers = static_cast<int64_t>(holdings.size());
     candidate.room_bytes = room_for_share(candidate, bytes_by_uid);
     if (candidate.room_bytes >= wanted) continue;
-    const auto left = format_bytes(candidate.room_bytes);
-    candidate.standing = holdings.empty() ? Standing::kInUse : Standing::kClaimed;
-    candidate.reason = holdings.empty() ? fmt::format("{}, which leaves {}", unclaimed_use(candidate), left)
-                                        : fmt::format("{}, which leaves {}", sharers_text(holdings), left);
+    const auto why = holdings.empty() ? unclaimed_use(candidate) : sharers_text(holdings);
+    candidate.mark(holdings.empty() ? Standing::kInUse : Standing::kClaimed,
+                   fmt::format("{}, which leaves {}", why, format_bytes(candidate.room_bytes)));
   }
 }
 
 Pick pick_shares(const std::vector<Candidate>& candidates, const Wish& wish) {
   Pick result;
-  std::vector<size_t> fitting;
-  for (size_t i = 0; i < candidates.size(); ++i) {
-    const auto& candidate = candidates[i];
-    if (candidate.standing == Standing::kFree) {
-      fitting.push_back(i);
-    } else {
-      result.sentences.push_back(fmt::format("device {} is not given: {}", candidate.id, candidate.reason));
-    }
-  }
   const auto wanted = static_cast<size_t>(wish.num_devices);
-  fitting = preferred(candidates, std::move(fitting), wanted);
+  auto fitting = preferred(candidates, free_among(candidates, result.sentences), wanted);
   if (wanted == 0 || fitting.size() < wanted) {
     result.sentences.push_back(fmt::format("{} of {} devices {} room, and {} {} wanted", fitting.size(),
                                            candidates.size(), fitting.size() == 1 ? "has" : "have", wanted,
@@ -123,9 +110,9 @@ Pick pick_shares(const std::vector<Candidate>& candidates, const Wish& wish) {
     return std::tuple(is_last(candidate), candidate.is_used, candidate.num_sharers == 0, candidate.room_bytes,
                       candidate.temperature_celsius.value_or(40), i);
   };
-  std::sort(fitting.begin(), fitting.end(), [&](size_t a, size_t b) { return rank(a) < rank(b); });
+  std::ranges::sort(fitting, [&](size_t a, size_t b) { return rank(a) < rank(b); });
   fitting.resize(wanted);
-  std::sort(fitting.begin(), fitting.end());
+  std::ranges::sort(fitting);
   result.chosen = fitting;
   for (const auto i : result.chosen) {
     const auto& candidate = candidates[i];

@@ -21,8 +21,7 @@ bool is_process(int64_t pid, int64_t start_ticks, int64_t uid, const Lookup& loo
 }
 
 bool has_key(const Note& note, const std::string& key) {
-  return std::any_of(note.keys.begin(), note.keys.end(),
-                     [&](const std::string& other) { return key_in_name(other) == key; });
+  return std::ranges::any_of(note.keys, [&](const std::string& other) { return key_in_name(other) == key; });
 }
 
 /// Whether `note` may be about a lock that `locker` took.
@@ -32,11 +31,6 @@ bool explains(const HeldNote& note, const std::string& key, pid_t locker, const 
   if (!facts) return true;  // it has ended, or is hidden: its program holds the lock
   const bool is_later = note.note && facts->start_ticks != note.note->start_ticks;  // the PID was used again
   return is_later || belongs_to(*facts, note.uid);
-}
-
-/// Whether a held note says that its claim shares the device.
-bool says_that_it_shares(const HeldNote& held, const std::string& key) {
-  return held.note && held.note->share_bytes && has_key(*held.note, key);
 }
 
 /// Those who share a device. A note counts only if the kernel says that its process holds the device, too, or if it
@@ -70,7 +64,8 @@ std::vector<Holding> sharers_of(const LockedFile& device, const std::vector<Held
     result.push_back(std::move(stranger));
   }
   for (size_t i = 0; i < notes.size(); ++i) {
-    if (notes[i].locker == 0 && !explained.contains(i) && says_that_it_shares(notes[i], key)) add(i);
+    const auto& note = notes[i].note;
+    if (notes[i].locker == 0 && !explained.contains(i) && note && note->share_bytes && has_key(*note, key)) add(i);
   }
   if (result.empty()) result.push_back({.key = key});
   return result;
@@ -124,7 +119,7 @@ Time written_at(const struct stat& status) {
 
 std::string key_in_name(const std::string& key) {
   auto name = key;
-  std::replace(name.begin(), name.end(), '/', '_');
+  std::ranges::replace(name, '/', '_');
   return name;
 }
 
@@ -202,7 +197,7 @@ std::vector<Holding> holdings_of(const std::vector<LockedFile>& devices, const s
                           .share_bytes = notes[i].note->share_bytes});
     }
   }
-  std::stable_sort(holdings.begin(), holdings.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
+  std::ranges::stable_sort(holdings, [](const auto& a, const auto& b) { return a.key < b.key; });
   return holdings;
 }
 
@@ -224,7 +219,7 @@ std::vector<Ticket> tickets_of(const std::vector<LockedFile>& files, const Looku
                          .is_stopped = facts && facts->is_stopped,
                          .request = *request}});
   }
-  std::sort(arrivals.begin(), arrivals.end(), [](const Arrival& a, const Arrival& b) {
+  std::ranges::sort(arrivals, [](const Arrival& a, const Arrival& b) {
     return std::tie(a.at.tv_sec, a.at.tv_nsec, a.ticket.name) < std::tie(b.at.tv_sec, b.at.tv_nsec, b.ticket.name);
   });
   std::vector<Ticket> tickets;
@@ -233,16 +228,15 @@ std::vector<Ticket> tickets_of(const std::vector<LockedFile>& files, const Looku
 }
 
 const Holding* Survey::find(const std::string& key) const {
-  const auto name = key_in_name(key);
-  const auto found =
-      std::find_if(holdings.begin(), holdings.end(), [&](const Holding& holding) { return holding.key == name; });
-  return found == holdings.end() ? nullptr : &*found;
+  const auto found = find_all(key);
+  return found.empty() ? nullptr : found.front();
 }
 
 std::vector<const Holding*> Survey::find_all(const std::string& key) const {
   std::vector<const Holding*> found;
+  const auto name = key_in_name(key);
   for (const auto& holding : holdings) {
-    if (holding.key == key_in_name(key)) found.push_back(&holding);
+    if (holding.key == name) found.push_back(&holding);
   }
   return found;
 }
@@ -263,14 +257,13 @@ std::vector<Time> Survey::known_ends(Time now) const {
   for (const auto& [key, end] : ends_of_shared) {
     if (end) ends.push_back(*end);
   }
-  std::sort(ends.begin(), ends.end());
+  std::ranges::sort(ends);
   return ends;
 }
 
 bool Survey::knows_holders() const {
   // Only the kernel's list tells whether somebody shares a device without a note.
-  return std::all_of(holdings.begin(), holdings.end(),
-                     [](const Holding& holding) { return holding.note && !holding.share_bytes; });
+  return std::ranges::all_of(holdings, [](const Holding& holding) { return holding.note && !holding.share_bytes; });
 }
 
 }  // namespace yoke::claim

@@ -1,7 +1,5 @@
 #include "yoke/container/build.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "yoke/base/error.h"
@@ -13,18 +11,10 @@ namespace {
 
 bool is_lower_or_digit(char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9'); }
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (auto& c : result) {
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
-  }
-  return result;
-}
-
 bool is_tag(std::string_view tag) {
   constexpr size_t kMaxTag = 128;
   return !tag.empty() && tag.size() <= kMaxTag && tag.front() != '.' && tag.front() != '-' &&
-         std::all_of(tag.begin(), tag.end(), [](char c) {
+         std::ranges::all_of(tag, [](char c) {
            return is_lower_or_digit(c) || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' || c == '-';
          });
 }
@@ -35,7 +25,7 @@ std::string built_image_name(const SiteRules& rules, std::string_view user, cons
   const auto at = tag_of(chosen);
   const auto base = chosen.substr(0, at);
   const auto tag = at == chosen.npos ? "" : chosen.substr(at);
-  const auto owner = lower(name_part(user));
+  const auto owner = lower_case(name_part(user));
   if (!is_image_name(base) || (!tag.empty() && (tag[0] != ':' || !is_tag(std::string_view(tag).substr(1))))) {
     throw Error(ErrorCode::kInvalidArgument,
                 "{} is no name of an image: engines take lower-case letters and digits, with '.', '_' or '-' between "
@@ -52,7 +42,7 @@ std::string built_image_name(const SiteRules& rules, std::string_view user, cons
 std::string image_name_of_folder(const std::filesystem::path& folder) {
   auto path = folder.lexically_normal();
   if (!path.has_filename()) path = path.parent_path();
-  auto name = lower(name_part(path.filename().native()));
+  auto name = lower_case(name_part(path.filename().native()));
   while (!is_lower_or_digit(name.back())) name.pop_back();  // the first character is a letter or a digit
   return name;
 }
@@ -67,10 +57,7 @@ std::vector<std::string> plan_build(const Engine& engine, const BuildRequest& re
   const bool changes_folder = engine.kind == EngineKind::kApptainer && request.folder != ".";
   if (changes_folder) words = {"env", "--chdir", request.folder.native()};
   words.insert(words.end(), {engine.program, "build"});
-  for (const auto& argument : request.arguments) {
-    words.emplace_back("--build-arg");
-    words.push_back(argument);
-  }
+  for (const auto& argument : request.arguments) words.insert(words.end(), {"--build-arg", argument});
   if (engine.kind != EngineKind::kApptainer) {
     words.insert(words.end(), {"--tag", request.name});
     if (request.recipe) words.insert(words.end(), {"--file", request.recipe->native()});

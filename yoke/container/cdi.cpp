@@ -113,8 +113,8 @@ const CdiDevice* find_cdi(const std::vector<CdiDevice>& devices, const CdiWish& 
     if (device.kind != wish.kind) continue;
     const bool has_name =
         device.name == wish.uuid || (!wish.instance_name.empty() && device.name == wish.instance_name);
-    const auto num_gpus = std::count_if(device.nodes.begin(), device.nodes.end(), is_gpu_node);
-    const bool has_node = std::find(device.nodes.begin(), device.nodes.end(), wish.node) != device.nodes.end();
+    const auto num_gpus = std::ranges::count_if(device.nodes, is_gpu_node);
+    const bool has_node = std::ranges::find(device.nodes, wish.node) != device.nodes.end();
     if (has_name && has_node && num_gpus == 1) return &device;
     if (wish.instance_name.empty() && has_node && num_gpus == 1 && found == nullptr &&
         device.name.find(':') == device.name.npos && !device.name.starts_with("MIG-")) {

@@ -76,7 +76,7 @@ class RulesCheck {
         return line.starts_with(account.name + ":") || line.starts_with(fmt::format("{}:", account.uid));
       };
       const auto lines = lines_of(subuid);
-      if (engine == EngineKind::kPodman && is_in_file && std::none_of(lines.begin(), lines.end(), is_theirs)) {
+      if (engine == EngineKind::kPodman && is_in_file && std::ranges::none_of(lines, is_theirs)) {
         add("containers", Status::kWarn,
             fmt::format("{} cannot start containers of podman: /etc/subuid has no line for this user", account.name),
             "`usermod --add-subuids FIRST-LAST --add-subgids FIRST-LAST USER`, 65536 ids that nobody else has");

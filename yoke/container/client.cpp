@@ -63,9 +63,8 @@ bool is_read_by_clients(std::string_view name) {
   constexpr std::string_view kPrefixes[] = {"LD_",          "XDG_",     "SSL_CERT_", "DOCKER_",  "CONTAINER",
                                             "PODMAN_",      "BUILDAH_", "BUILDKIT_", "STORAGE_", "REGISTRY_",
                                             "_CONTAINERS_", "_PODMAN_", "LISTEN_",   "GOLANG_"};
-  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames) ||
-         std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
-                     [&](std::string_view prefix) { return name.starts_with(prefix); });
+  return std::ranges::find(kNames, name) != std::end(kNames) ||
+         std::ranges::any_of(kPrefixes, [&](std::string_view prefix) { return name.starts_with(prefix); });
 }
 
 }  // namespace yoke::container

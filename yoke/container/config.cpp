@@ -83,15 +83,14 @@ SiteRules read_rules(const Environment& environment) {
 }
 
 bool is_container_name(std::string_view name) {
-  return name.size() > 1 && is_letter_or_digit(name.front()) &&
-         std::all_of(name.begin(), name.end(), is_allowed_in_name);
+  return name.size() > 1 && is_letter_or_digit(name.front()) && std::ranges::all_of(name, is_allowed_in_name);
 }
 
 bool is_image_name(std::string_view name) {
   const auto parts = split(name, '/');
   const auto is_lower = [](char c) { return is_letter_or_digit(c) && (c < 'A' || c > 'Z'); };
-  return !parts.empty() && std::all_of(parts.begin(), parts.end(), [&](std::string_view part) {
-    const bool has_only_allowed = std::all_of(part.begin(), part.end(), [&](char c) {
+  return !parts.empty() && std::ranges::all_of(parts, [&](std::string_view part) {
+    const bool has_only_allowed = std::ranges::all_of(part, [&](char c) {
       return is_lower(c) || c == '.' || c == '_' || c == '-' || (c == ':' && part.data() == name.data());
     });
     return !part.empty() && has_only_allowed && is_lower(part.front()) && is_lower(part.back());

@@ -1,19 +1,16 @@
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
 
-#include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
 #include "yoke/base/user_socket.h"
-#include "yoke/container/detail/ask.h"
+#include "yoke/container/detail/engines.h"
 #include "yoke/container/image.h"
 
 namespace yoke::container {

@@ -49,10 +49,7 @@ std::vector<std::string> cdi_names(const Engine& engine, const std::vector<Wante
 }
 
 void use_cdi(const Engine& engine, const std::vector<std::string>& names, DeviceGrant& grant) {
-  for (const auto& name : names) {
-    grant.arguments.emplace_back("--device");
-    grant.arguments.push_back(name);
-  }
+  for (const auto& name : names) grant.arguments.insert(grant.arguments.end(), {"--device", name});
   // A runtime of NVIDIA's that is the default would also add what the image asks for by this variable, usually `all`.
   grant.variables.emplace_back("NVIDIA_VISIBLE_DEVICES", "void");
   grant.expectation.mechanism =
@@ -114,15 +111,14 @@ void grant_amd(const Engine& engine, const std::vector<WantedDevice>& devices, D
   for (const auto& device : devices) grant.expectation.nodes.push_back(need_node(device));
   if (engine.kind != EngineKind::kApptainer) {
     for (const auto& node : grant.expectation.nodes) {
-      grant.arguments.emplace_back("--device");
-      grant.arguments.push_back(node);
+      grant.arguments.insert(grant.arguments.end(), {"--device", node});
     }
     grant.expectation.mechanism =
         fmt::format("{}'s --device {}", name(engine.kind), fmt::join(grant.expectation.nodes, " --device "));
   }
   const auto uuids = uuids_of(devices);
   std::vector<std::string> numbers;
-  const bool has_uuids = std::none_of(uuids.begin(), uuids.end(), [](const auto& uuid) { return uuid.empty(); });
+  const bool has_uuids = std::ranges::none_of(uuids, [](const auto& uuid) { return uuid.empty(); });
   for (size_t i = 0; i < devices.size(); ++i) {
     // With only some nodes in the container, ROCr numbers those from 0.
     numbers.push_back(
@@ -137,12 +133,6 @@ void grant_nothing(const Engine& engine, DeviceGrant& grant) {
   grant.expectation.mechanism = fmt::format("{} without an option for devices", name(engine.kind));
 }
 
-bool starts_with_all(std::string_view text, std::string_view first, std::string_view& rest) {
-  if (!text.starts_with(first)) return false;
-  rest = text.substr(first.size());
-  return true;
-}
-
 }  // namespace
 
 std::string WantedDevice::node() const {
@@ -154,25 +144,20 @@ std::vector<WantedDevice> wanted_devices(const device::Snapshot& snapshot, const
   std::vector<WantedDevice> result;
   const auto own_uuid = [&](const device::Device& gpu) {
     const auto is_same = [&](const device::Device& other) { return other.facts.uuid == gpu.facts.uuid; };
-    return std::count_if(snapshot.devices.begin(), snapshot.devices.end(), is_same) == 1 ? gpu.facts.uuid : "";
+    return std::ranges::count_if(snapshot.devices, is_same) == 1 ? gpu.facts.uuid : "";
   };
   for (const auto& id : ids) {
     for (const auto& gpu : snapshot.devices) {
-      if (id_of(gpu) == id) {
-        result.push_back({.vendor = gpu.vendor,
+      WantedDevice wanted{.vendor = gpu.vendor,
                           .id = id,
                           .uuid = gpu.vendor == Vendor::kAmd ? own_uuid(gpu) : gpu.facts.uuid,
                           .minor = gpu.facts.minor_number,
-                          .vendor_index = gpu.facts.vendor_index});
-      }
+                          .vendor_index = gpu.facts.vendor_index};
+      if (id_of(gpu) == id) result.push_back(wanted);
+      wanted.is_instance = true;
       for (const auto& instance : gpu.instances) {
-        if (fmt::format("{}:{}", gpu.index, instance.index) != id) continue;
-        result.push_back({.vendor = gpu.vendor,
-                          .id = id,
-                          .uuid = instance.facts.uuid,
-                          .minor = gpu.facts.minor_number,
-                          .vendor_index = gpu.facts.vendor_index,
-                          .is_instance = true});
+        wanted.uuid = instance.facts.uuid;
+        if (fmt::format("{}:{}", gpu.index, instance.index) == id) result.push_back(wanted);
       }
     }
   }
@@ -189,7 +174,7 @@ DeviceGrant grant_devices(const Engine& engine, const std::vector<WantedDevice>&
     grant_amd(engine, devices, grant);
   }
   const auto is_other = [&](const WantedDevice& device) { return device.vendor != devices.front().vendor; };
-  if (std::any_of(devices.begin(), devices.end(), is_other)) {
+  if (std::ranges::any_of(devices, is_other)) {
     throw Error(ErrorCode::kFailedPrecondition,
                 "a container gets devices of one vendor; these are of two. Name them by --device");
   }
@@ -202,12 +187,13 @@ DeviceGrant grant_devices(const Engine& engine, const std::vector<WantedDevice>&
 Sight parse_sight(std::string_view report) {
   Sight sight;
   for (const auto line : lines_of(report)) {
-    std::string_view rest;
-    if (starts_with_all(line, "node ", rest)) {
+    const auto word = line.substr(0, line.find(' '));
+    const auto rest = line.substr(std::min(word.size() + 1, line.size()));
+    if (line.starts_with("node ")) {
       const auto space = std::min(rest.find(' '), rest.size());
       sight.nodes.push_back({std::string(rest.substr(0, space)),
                              space < rest.size() ? std::string(rest.substr(space + 1)) : std::string()});
-    } else if (starts_with_all(line, "variable ", rest)) {
+    } else if (line.starts_with("variable ")) {
       const auto equals = rest.find('=');
       if (equals == rest.npos) continue;
       sight.variables.emplace_back(rest.substr(0, equals), rest.substr(equals + 1));
@@ -219,8 +205,7 @@ Sight parse_sight(std::string_view report) {
 std::optional<std::string> contradiction(const Expectation& expectation, const Sight& sight) {
   std::vector<std::string> wrong;
   for (const auto& path : expectation.nodes) {
-    const auto found =
-        std::find_if(sight.nodes.begin(), sight.nodes.end(), [&](const auto& node) { return node.path == path; });
+    const auto found = std::ranges::find_if(sight.nodes, [&](const auto& node) { return node.path == path; });
     if (found == sight.nodes.end()) {
       wrong.push_back(fmt::format("{} is missing", path));
     } else if (!found->error.empty()) {
@@ -229,14 +214,13 @@ std::optional<std::string> contradiction(const Expectation& expectation, const S
   }
   for (const auto& node : sight.nodes) {
     const bool is_gpu = is_gpu_node(node.path) || (expectation.nodes.empty() && node.path == "/dev/kfd");
-    const bool is_wanted =
-        std::find(expectation.nodes.begin(), expectation.nodes.end(), node.path) != expectation.nodes.end();
+    const bool is_wanted = std::ranges::find(expectation.nodes, node.path) != expectation.nodes.end();
     if (expectation.is_exact && is_gpu && !is_wanted) {
       wrong.push_back(fmt::format("{} is there, but was not asked for", printable(node.path)));
     }
   }
   for (const auto& variable : expectation.variables) {
-    if (std::find(sight.variables.begin(), sight.variables.end(), variable) == sight.variables.end()) {
+    if (std::ranges::find(sight.variables, variable) == sight.variables.end()) {
       wrong.push_back(fmt::format("{} is not \"{}\"", variable.first, variable.second));
     }
   }

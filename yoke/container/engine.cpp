@@ -6,7 +6,6 @@
 
 #include <array>
 
-#include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/json.h"
 #include "yoke/base/text.h"
@@ -52,7 +51,6 @@ std::optional<EngineKind> parse_engine_kind(std::string_view text) {
 std::string Version::text() const { return fmt::format("{}.{}.{}", major, minor, patch); }
 
 std::optional<Version> parse_version(std::string_view text) {
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   for (size_t i = 0; i < text.size(); ++i) {
     if (!is_digit(text[i]) || (i > 0 && (is_digit(text[i - 1]) || text[i - 1] == '.'))) continue;
     std::array<int64_t, 3> parts = {};
@@ -93,16 +91,12 @@ ProcessLimits parse_process_limits(std::string_view limits, std::string_view sta
 }
 
 void complete_facts(Engine& engine) {
-  switch (engine.kind) {
-    case EngineKind::kPodman:
-      engine.has_cdi = engine.version >= Version{4, 1, 0};     // release notes of podman 4.1.0
-      engine.knows_pull = engine.version >= Version{1, 5, 2};  // containers/podman#3617
-      break;
-    case EngineKind::kDocker: break;  // the daemon says so itself
-    case EngineKind::kApptainer:
-      engine.has_cdi = engine.version >= Version{1, 5, 0};  // changelog of Apptainer 1.5.0: --device and --cdi-dirs
-      break;
-  }
+  if (engine.kind == EngineKind::kPodman) {
+    engine.has_cdi = engine.version >= Version{4, 1, 0};     // release notes of podman 4.1.0
+    engine.knows_pull = engine.version >= Version{1, 5, 2};  // containers/podman#3617
+  } else if (engine.kind == EngineKind::kApptainer) {
+    engine.has_cdi = engine.version >= Version{1, 5, 0};  // changelog of Apptainer 1.5.0: --device and --cdi-dirs
+  }                                                       // docker's daemon says so itself
 }
 
 Engine assumed_engine(EngineKind kind) {

@@ -5,17 +5,39 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
 #include "yoke/base/json.h"
 #include "yoke/base/text.h"
-#include "yoke/container/detail/ask.h"
+#include "yoke/container/detail/engines.h"
 
 namespace yoke::container {
 namespace {
 
 /// podman's storage is locked while another of its processes writes a layer.
 constexpr std::chrono::seconds kStorageTime{30};
+
+/// The vendors' images that have a short name.
+struct VendorImage {
+  std::string_view short_name;  ///< "ngc/pytorch"
+  std::string_view image;       ///< "nvcr.io/nvidia/pytorch"
+  bool has_latest = false;      ///< Whether the registry has a tag `latest`.
+  std::string_view example;     ///< Of a tag.
+};
+// nvcr.io has no tag `latest` for these (catalog.ngc.nvidia.com); docker.io/rocm has.
+constexpr VendorImage kVendorImages[] = {
+    {"ngc/pytorch", "nvcr.io/nvidia/pytorch", false, "25.05-py3"},
+    {"ngc/tensorflow", "nvcr.io/nvidia/tensorflow", false, "25.02-tf2-py3"},
+    {"ngc/jax", "nvcr.io/nvidia/jax", false, "25.04-py3"},
+    {"ngc/nemo", "nvcr.io/nvidia/nemo", false, "25.04"},
+    {"ngc/tritonserver", "nvcr.io/nvidia/tritonserver", false, "25.05-py3"},
+    {"ngc/cuda", "nvcr.io/nvidia/cuda", false, "12.9.0-devel-ubuntu24.04"},
+    {"ngc/nvhpc", "nvcr.io/nvidia/nvhpc", false, "25.5-devel-cuda12.9-ubuntu24.04"},
+    {"rocm/pytorch", "docker.io/rocm/pytorch", true, "latest"},
+    {"rocm/tensorflow", "docker.io/rocm/tensorflow", true, "latest"},
+    {"rocm/jax", "docker.io/rocm/jax", true, "latest"},
+    {"rocm/vllm", "docker.io/rocm/vllm", true, "latest"},
+    {"rocm/dev-ubuntu-24.04", "docker.io/rocm/dev-ubuntu-24.04", true, "latest"},
+};
 
 std::vector<std::string> words_at(const SortedJson& json, const char* key) {
   std::vector<std::string> words;
@@ -33,29 +55,10 @@ size_t tag_of(std::string_view name) {
   return name.find_first_of(":@", slash == name.npos ? 0 : slash);
 }
 
-const std::vector<VendorImage>& vendor_images() {
-  // nvcr.io has no tag `latest` for these (catalog.ngc.nvidia.com); docker.io/rocm has.
-  static const std::vector<VendorImage> images = {
-      {"ngc/pytorch", "nvcr.io/nvidia/pytorch", false, "25.05-py3"},
-      {"ngc/tensorflow", "nvcr.io/nvidia/tensorflow", false, "25.02-tf2-py3"},
-      {"ngc/jax", "nvcr.io/nvidia/jax", false, "25.04-py3"},
-      {"ngc/nemo", "nvcr.io/nvidia/nemo", false, "25.04"},
-      {"ngc/tritonserver", "nvcr.io/nvidia/tritonserver", false, "25.05-py3"},
-      {"ngc/cuda", "nvcr.io/nvidia/cuda", false, "12.9.0-devel-ubuntu24.04"},
-      {"ngc/nvhpc", "nvcr.io/nvidia/nvhpc", false, "25.5-devel-cuda12.9-ubuntu24.04"},
-      {"rocm/pytorch", "docker.io/rocm/pytorch", true, "latest"},
-      {"rocm/tensorflow", "docker.io/rocm/tensorflow", true, "latest"},
-      {"rocm/jax", "docker.io/rocm/jax", true, "latest"},
-      {"rocm/vllm", "docker.io/rocm/vllm", true, "latest"},
-      {"rocm/dev-ubuntu-24.04", "docker.io/rocm/dev-ubuntu-24.04", true, "latest"},
-  };
-  return images;
-}
-
 std::string full_image_name(const std::string& name) {
   const auto tag = tag_of(name);
   const auto base = name.substr(0, tag);
-  for (const auto& known : vendor_images()) {
+  for (const auto& known : kVendorImages) {
     if (base != known.short_name) continue;
     if (tag != name.npos) return std::string(known.image) + name.substr(tag);
     if (known.has_latest) return std::string(known.image) + ":latest";
@@ -64,7 +67,7 @@ std::string full_image_name(const std::string& name) {
   }
   if (!base.starts_with("ngc/")) return name;
   std::string known_names;
-  for (const auto& known : vendor_images()) {
+  for (const auto& known : kVendorImages) {
     if (known.short_name.starts_with("ngc/")) known_names += fmt::format(" {}", known.short_name);
   }
   throw Error(ErrorCode::kInvalidArgument,
@@ -76,7 +79,7 @@ bool names_file(std::string_view image) {
   if (image.find("://") != image.npos) return false;
   constexpr std::string_view kEnds[] = {".sif", ".simg", ".img", ".sqsh"};
   return image.starts_with('/') || image.starts_with('.') ||
-         std::any_of(std::begin(kEnds), std::end(kEnds), [&](std::string_view end) { return image.ends_with(end); });
+         std::ranges::any_of(kEnds, [&](std::string_view end) { return image.ends_with(end); });
 }
 
 std::string image_for(EngineKind engine, const std::string& name) {

@@ -11,15 +11,6 @@
 
 namespace yoke::container {
 
-/// The vendors' images that have a short name.
-struct VendorImage {
-  std::string_view short_name;  ///< "ngc/pytorch"
-  std::string_view image;       ///< "nvcr.io/nvidia/pytorch"
-  bool has_latest = false;      ///< Whether the registry has a tag `latest`.
-  std::string_view example;     ///< Of a tag.
-};
-const std::vector<VendorImage>& vendor_images();
-
 /// Where the tag or the digest begins, with its ':' or '@'; npos if there is none. A registry's port is not a tag.
 size_t tag_of(std::string_view name);
 

@@ -58,11 +58,11 @@ std::vector<std::string> titles_of(const std::vector<ImagePackages>& images) {
 
 std::string normal_name(std::string_view name) {
   std::string result;
-  for (const char c : name) {
-    if (c == '-' || c == '_' || c == '.') {
-      if (result.empty() || result.back() != '-') result += '-';
-    } else {
-      result += c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  for (const char c : lower_case(name)) {
+    if (c != '-' && c != '_' && c != '.') {
+      result += c;
+    } else if (!result.ends_with('-')) {
+      result += '-';
     }
   }
   return result;
@@ -83,8 +83,8 @@ ImagePackages parse_packages(const std::string& image, std::string_view text) {
   }
   if (has_python && pythons.empty()) pythons.insert("");
   result.pythons.assign(pythons.begin(), pythons.end());
-  std::sort(result.pythons.begin(), result.pythons.end(), is_older);
-  std::sort(result.packages.begin(), result.packages.end(), [](const Package& a, const Package& b) {
+  std::ranges::sort(result.pythons, is_older);
+  std::ranges::sort(result.packages, [](const Package& a, const Package& b) {
     return std::tuple(normal_name(a.name), a.version, a.folder) < std::tuple(normal_name(b.name), b.version, b.folder);
   });
   return result;
@@ -108,8 +108,8 @@ PackageTable compare_packages(const std::vector<ImagePackages>& images, const Pa
   std::vector<std::string> patterns;
   for (const auto& pattern : view.patterns) patterns.push_back(normal_name(pattern));
   for (const auto& [name, row] : versions) {
-    const bool matches = std::any_of(patterns.begin(), patterns.end(),
-                                     [&](const auto& pattern) { return name.find(pattern) != name.npos; });
+    const bool matches =
+        std::ranges::any_of(patterns, [&](const auto& pattern) { return name.find(pattern) != name.npos; });
     if (!patterns.empty() && !matches) continue;
     std::set<std::set<std::string>> different;
     size_t num_read = 0;

@@ -8,6 +8,7 @@
 #include "yoke/base/format.h"
 #include "yoke/base/text.h"
 #include "yoke/container/detail/engines.h"
+#include "yoke/container/extend.h"
 #include "yoke/contract/variables.h"
 
 namespace yoke::container {
@@ -19,6 +20,17 @@ std::string csv_field(const std::string& text) {
   std::string field = "\"";
   for (const char c : text) field += c == '"' ? "\"\"" : std::string(1, c);
   return field + '"';
+}
+
+/// The value of --mount, which engines read as a line of CSV, so that a path may have any characters. `more`: options.
+std::string mount_value(const std::string& source, const std::string& target, std::string_view more = "") {
+  return fmt::format("type=bind,{},{}{}", csv_field("source=" + source), csv_field("destination=" + target), more);
+}
+
+/// --memory and --cpus, which all engines know.
+void add_group_limits(Words& words, const Request& request) {
+  if (request.memory_bytes) add(words, {"--memory", std::to_string(*request.memory_bytes)});
+  if (request.num_cpus) add(words, {"--cpus", fmt::format("{}", *request.num_cpus)});
 }
 
 /// The limit to ask for: `wanted`, or less if the engine cannot give that.
@@ -41,6 +53,122 @@ void add_shared_memory(Words& words, const Engine& engine, const Request& reques
   add(words, {"--ipc=private", fmt::format("--shm-size={}", bytes)});
 }
 
+/// Names the containers of one keeper.
+std::string meeting_label(const std::filesystem::path& meeting) {
+  return fmt::format("{}={}", kMeetingLabel, meeting.native());
+}
+
+/// What podman and docker have in common: everything between `run` and the options that differ.
+Words plan_common(const Engine& engine, const Request& request) {
+  Words words = {engine.program, "run", "--rm", "--name", request.name};
+  add(words, {"--label", fmt::format("{}={}", kLabel, request.user.uid)});
+  // The id in a file would come too late: an engine can be interrupted between making a container and writing it.
+  add(words, {"--label", meeting_label(request.meeting)});
+  add_pull(words, engine);
+  add_streams(words, request.foreground);
+  // SELinux would keep the container from the folders, the socket and the devices.
+  add(words, {"--security-opt", "label=disable"});
+  add_shared_memory(words, engine, request);
+  add_limits(words, engine);
+  add_group_limits(words, request);
+  if (request.network) add(words, {"--network", *request.network});
+  for (const auto& port : request.ports) add(words, {"--publish", published_port(port)});
+  return words;
+}
+
+/// All mounts, with those of yoke itself.
+std::vector<Mount> mounts_of(const Request& request) {
+  // A program can connect to the socket in a folder that is read-only, and must not change the id, which names what is
+  // removed.
+  std::vector<Mount> mounts = {{request.folder, kWorkspace},
+                               {request.init, kInitInside, true},
+                               {request.command, kCommandInside, true},
+                               {request.meeting, kMeetingInside, true}};
+  mounts.insert(mounts.end(), request.mounts.begin(), request.mounts.end());
+  return mounts;
+}
+
+/// Variables that yoke sets unless the user does, except those for devices.
+Variables own_variables(const Engine& engine, const Request& request) {
+  if (request.user.uid == 0) return {};
+  // Images do not know this user, so programs that ask for the name or a home would fail or write to /.
+  Variables variables = {{"USER", request.user.name}, {"LOGNAME", request.user.name}};
+  if (engine.kind != EngineKind::kApptainer) variables.emplace_back("HOME", "/tmp");
+  for (const auto& users : request.variables) {
+    std::erase_if(variables, [&](const auto& one) { return one.first == users.first; });
+  }
+  return variables;
+}
+
+/// The variables of the user, each once.
+Variables users_variables(const Request& request) {
+  Variables variables;
+  for (const auto& variable : request.variables) {
+    std::erase_if(variables, [&](const auto& one) { return one.first == variable.first; });
+    variables.push_back(variable);
+  }
+  return variables;
+}
+
+/// Apptainer has no daemon, no names and no log. A PID namespace without its own first process (--no-init) makes
+/// container-init the first, so that its end is the end of all processes in the container. With --contain, the home of
+/// the user is an empty folder in memory.
+Client plan_apptainer(const Engine& engine, const Request& request, const DeviceGrant& grant) {
+  Client client;
+  // Its option --env splits values at commas.
+  const auto set = [&](const std::string& name, const std::string& value) {
+    client.variables.emplace_back("APPTAINERENV_" + name, value);
+  };
+  for (const auto& [name, value] : own_variables(engine, request)) set(name, value);
+  for (const auto& [name, value] : users_variables(request)) {
+    set(name == "HOME" ? variable::kContainerSetPrefix + name : name, value);  // Apptainer refuses it
+  }
+  for (const auto& [name, value] : grant.variables) set(name, value);
+  if (!request.extension.empty()) {
+    set("PREPEND_PATH", std::string(kExtensionInside) + "/bin");  // Apptainer's way to extend PATH
+    set("VIRTUAL_ENV", kExtensionInside);
+  }
+  auto& words = client.argv;
+  add(words, {engine.program, "exec", "--pid", "--no-init", "--cleanenv", "--contain"});
+  if (engine.version >= Version{1, 1, 0}) add(words, {"--no-eval"});
+  add(words, {engine.version >= Version{1, 2, 0} ? "--cwd" : "--pwd", request.working_folder});
+  // With --contain these would be small file systems in memory.
+  for (const auto* folder : {"/tmp", "/var/tmp"}) add(words, {"--bind", folder});
+  for (const auto& mount : mounts_of(request)) add_mount(words, engine, mount);
+  if (!request.extension.empty()) {
+    add(words, {"--mount", mount_value(request.extension, kExtensionInside, ",image-src=/")});
+  }
+  add_group_limits(words, request);
+  if (request.network && *request.network != "host") add(words, {"--net", "--network", *request.network});
+  words.insert(words.end(), grant.arguments.begin(), grant.arguments.end());
+  add(words, {request.image, kInitInside});
+  words.insert(words.end(), request.program.begin(), request.program.end());
+  return client;
+}
+
+void add_podmans(Words& words, const Engine& engine, const Request& request) {
+  // The driver journald, podman's default on some systems, has no limit of size.
+  add(words, {"--log-driver", "k8s-file", "--log-opt", fmt::format("max-size={}", request.log_bytes)});
+  // Otherwise the image's own user would run, who is a stranger to the folders and to the keeper.
+  add(words, {"--user", fmt::format("{}:{}", request.user.uid, request.user.gid)});
+  // This user is the same user in the container, whatever PODMAN_USERNS or containers.conf say.
+  add(words, {"--userns", engine.is_rootless ? "keep-id" : "host"});
+  if (engine.can_keep_groups) add(words, {"--group-add", "keep-groups"});
+}
+
+void add_dockers(Words& words, const Engine& engine, const Request& request) {
+  add(words, {"--log-driver", "json-file", "--log-opt", fmt::format("max-size={}", request.log_bytes), "--log-opt",
+              "max-file=1"});
+  if (engine.remaps_ids) add(words, {"--userns", "host"});
+  if (request.user.uid == 0 || engine.is_rootless) {
+    return add(words, {"--user", "0:0"});  // in a rootless daemon's containers, root is this user already
+  }
+  add(words, {"--user", fmt::format("{}:{}", request.user.uid, request.user.gid)});
+  for (const auto group : request.user.groups) {
+    if (group != request.user.gid) add(words, {"--group-add", std::to_string(group)});
+  }
+}
+
 }  // namespace
 
 void add_limits(Words& words, const Engine& engine) {
@@ -56,10 +184,6 @@ void add_limits(Words& words, const Engine& engine) {
   if (!limits.can_raise && limits.num_processes != kUnlimited) limit("nproc", limits.num_processes, kUnlimited);
 }
 
-std::string mount_value(const std::string& source, const std::string& target, std::string_view more) {
-  return fmt::format("type=bind,{},{}{}", csv_field("source=" + source), csv_field("destination=" + target), more);
-}
-
 void add_mount(Words& words, const Engine& engine, const Mount& mount) {
   // Apptainer's --bind splits paths at colons and commas. --volume of podman and docker splits them at colons, but it
   // also takes the names of volumes.
@@ -69,11 +193,6 @@ void add_mount(Words& words, const Engine& engine, const Mount& mount) {
     return add(words, {"--mount", mount_value(mount.source, mount.target, mount.is_read_only ? ",ro" : "")});
   }
   add(words, {"--volume", fmt::format("{}:{}{}", mount.source, mount.target, mount.is_read_only ? ":ro" : "")});
-}
-
-void add_group_limits(Words& words, const Request& request) {
-  if (request.memory_bytes) add(words, {"--memory", std::to_string(*request.memory_bytes)});
-  if (request.num_cpus) add(words, {"--cpus", fmt::format("{}", *request.num_cpus)});
 }
 
 Mount parse_mount(const std::string& text, const std::filesystem::path& folder) {
@@ -88,17 +207,6 @@ Mount parse_mount(const std::string& text, const std::filesystem::path& folder) 
   const bool is_path = mount.source.find('/') != std::string::npos || mount.source == "." || mount.source == "..";
   if (is_path) mount.source = (folder / mount.source).lexically_normal();
   return mount;
-}
-
-std::vector<Mount> mounts_of(const Request& request) {
-  // A program can connect to the socket in a folder that is read-only, and must not change the id, which names what is
-  // removed.
-  std::vector<Mount> mounts = {{request.folder, kWorkspace},
-                               {request.init, kInitInside, true},
-                               {request.command, kCommandInside, true},
-                               {request.meeting, kMeetingInside, true}};
-  mounts.insert(mounts.end(), request.mounts.begin(), request.mounts.end());
-  return mounts;
 }
 
 Variables parse_variable_file(const std::string& text, const std::string& file, const Environment& environment) {
@@ -127,7 +235,7 @@ Variables parse_variable_file(const std::string& text, const std::string& file, 
 
 std::string published_port(const std::string& text) {
   const auto address = text.find(']');  // of IPv6
-  const auto num_colons = std::count(text.begin(), text.end(), ':');
+  const auto num_colons = std::ranges::count(text, ':');
   if (address != text.npos || num_colons > 1) return text;
   return (num_colons == 1 ? "127.0.0.1:" : "127.0.0.1::") + text;
 }
@@ -140,26 +248,6 @@ std::string note_on_port(const std::string& text) {
                      text.substr(0, text.find_first_of(":/")), published.substr(kLoopback.size()));
 }
 
-Variables own_variables(const Engine& engine, const Request& request) {
-  if (request.user.uid == 0) return {};
-  // Images do not know this user, so programs that ask for the name or a home would fail or write to /.
-  Variables variables = {{"USER", request.user.name}, {"LOGNAME", request.user.name}};
-  if (engine.kind != EngineKind::kApptainer) variables.emplace_back("HOME", "/tmp");
-  for (const auto& users : request.variables) {
-    std::erase_if(variables, [&](const auto& one) { return one.first == users.first; });
-  }
-  return variables;
-}
-
-Variables users_variables(const Request& request) {
-  Variables variables;
-  for (const auto& variable : request.variables) {
-    std::erase_if(variables, [&](const auto& one) { return one.first == variable.first; });
-    variables.push_back(variable);
-  }
-  return variables;
-}
-
 void add(Words& words, std::initializer_list<std::string> more) { words.insert(words.end(), more); }
 
 void add_streams(Words& words, Foreground foreground) {
@@ -168,48 +256,8 @@ void add_streams(Words& words, Foreground foreground) {
   if (foreground == Foreground::kTerminal) add(words, {"--interactive", "--tty"});
 }
 
-/// Names the containers of one keeper.
-std::string meeting_label(const std::filesystem::path& meeting) {
-  return fmt::format("{}={}", kMeetingLabel, meeting.native());
-}
-
 void add_pull(Words& words, const Engine& engine) {
   if (engine.knows_pull) add(words, {"--pull=never"});
-}
-
-Words plan_common(const Engine& engine, const Request& request) {
-  Words words = {engine.program, "run", "--rm", "--name", request.name};
-  add(words, {"--label", fmt::format("{}={}", kLabel, request.user.uid)});
-  // The id in a file would come too late: an engine can be interrupted between making a container and writing it.
-  add(words, {"--label", meeting_label(request.meeting)});
-  add_pull(words, engine);
-  add_streams(words, request.foreground);
-  // SELinux would keep the container from the folders, the socket and the devices.
-  add(words, {"--security-opt", "label=disable"});
-  add_shared_memory(words, engine, request);
-  add_limits(words, engine);
-  add_group_limits(words, request);
-  if (request.network) add(words, {"--network", *request.network});
-  for (const auto& port : request.ports) add(words, {"--publish", published_port(port)});
-  return words;
-}
-
-void add_rest(Client& client, const Engine& engine, const Request& request, const DeviceGrant& grant) {
-  auto& words = client.argv;
-  add(words, {"--workdir", request.working_folder});
-  for (const auto& mount : mounts_of(request)) add_mount(words, engine, mount);
-  for (const auto& [name, value] : own_variables(engine, request)) add(words, {"--env", name + "=" + value});
-  for (const auto& [name, value] : users_variables(request)) {
-    // Values are often secrets, and everybody can read command lines. The others keep their names, because hooks of an
-    // engine read some of them, such as NVIDIA_DRIVER_CAPABILITIES.
-    const auto given = is_read_by_clients(name) ? variable::kContainerSetPrefix + name : name;
-    add(words, {"--env", given});
-    client.variables.emplace_back(given, value);
-  }
-  for (const auto& [name, value] : grant.variables) add(words, {"--env", name + "=" + value});
-  words.insert(words.end(), grant.arguments.begin(), grant.arguments.end());
-  add(words, {"--entrypoint", kInitInside, request.image});
-  words.insert(words.end(), request.program.begin(), request.program.end());
 }
 
 void check_request(const Engine& engine, const Request& request) {
@@ -251,12 +299,25 @@ std::optional<std::string> missed_limit(const Engine& engine, const Request& req
 }
 
 Client plan_container(const Engine& engine, const Request& request, const DeviceGrant& grant) {
-  switch (engine.kind) {
-    case EngineKind::kPodman: return plan_podman(engine, request, grant);
-    case EngineKind::kDocker: return plan_docker(engine, request, grant);
-    case EngineKind::kApptainer: return plan_apptainer(engine, request, grant);
+  if (engine.kind == EngineKind::kApptainer) return plan_apptainer(engine, request, grant);
+  Client client{.argv = plan_common(engine, request)};
+  auto& words = client.argv;
+  (engine.kind == EngineKind::kPodman ? add_podmans : add_dockers)(words, engine, request);
+  add(words, {"--workdir", request.working_folder});
+  for (const auto& mount : mounts_of(request)) add_mount(words, engine, mount);
+  for (const auto& [name, value] : own_variables(engine, request)) add(words, {"--env", name + "=" + value});
+  for (const auto& [name, value] : users_variables(request)) {
+    // Values are often secrets, and everybody can read command lines. The others keep their names, because hooks of an
+    // engine read some of them, such as NVIDIA_DRIVER_CAPABILITIES.
+    const auto given = is_read_by_clients(name) ? variable::kContainerSetPrefix + name : name;
+    add(words, {"--env", given});
+    client.variables.emplace_back(given, value);
   }
-  throw Error(ErrorCode::kInternal, "the engine is not known");
+  for (const auto& [name, value] : grant.variables) add(words, {"--env", name + "=" + value});
+  words.insert(words.end(), grant.arguments.begin(), grant.arguments.end());
+  add(words, {"--entrypoint", kInitInside, request.image});
+  words.insert(words.end(), request.program.begin(), request.program.end());
+  return client;
 }
 
 Words plan_listing(const Engine& engine, const std::filesystem::path& meeting) {

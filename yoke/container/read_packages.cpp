@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <atomic>
@@ -40,11 +39,6 @@ class Engines {
   std::map<bool, std::optional<Engine>> engines_;
 };
 
-[[noreturn]] void refuse_missing(const Engine& engine, const std::string& image) {
-  throw Error(ErrorCode::kNotFound, "it is not on this machine; `{} pull {}` downloads it", name(engine.kind),
-              printable(image));
-}
-
 ImagePackages read_image(const std::string& given, Engines& engines, const ReadOptions& options,
                          const Environment& environment) {
   const auto full = full_image_name(given);
@@ -52,7 +46,10 @@ ImagePackages read_image(const std::string& given, Engines& engines, const ReadO
   const auto image = image_for(engine.kind, full);
   const bool is_local = engine.kind == EngineKind::kApptainer ? image.find("://") == image.npos
                                                               : find_image(engine, image, environment).has_value();
-  if (!is_local) refuse_missing(engine, image);
+  if (!is_local) {
+    throw Error(ErrorCode::kNotFound, "it is not on this machine; `{} pull {}` downloads it", name(engine.kind),
+                printable(image));
+  }
   const auto client = plan_helper(engine, {.image = image,
                                            .program = {kReaderInside},
                                            .mounts = {{options.reader, kReaderInside, true}},

@@ -10,11 +10,11 @@
 #include "yoke/base/clock.h"
 #include "yoke/base/format.h"
 #include "yoke/base/text.h"
+#include "yoke/claim/inherit.h"
 #include "yoke/claim/reservation.h"
 #include "yoke/contract/variables.h"
 #include "yoke/device/selection.h"
 #include "yoke/keep/choice.h"
-#include "yoke/keep/detail/inherit.h"
 #include "yoke/keep/waiting.h"
 #include "yoke/program/device_reader.h"
 #include "yoke/program/watched_program.h"
@@ -42,7 +42,7 @@ class Acquirer {
       if (!read_devices(result, outer.has_value())) return result;
       if (outer) {
         const auto share_bytes = outer->note().share_bytes;
-        inherit(std::move(*outer), options_, site_.ledger, result);
+        inherit(std::move(*outer), result);
         return completed(std::move(result), share_bytes);
       }
       if (options_.adopted_pid) {
@@ -100,6 +100,42 @@ class Acquirer {
     } catch (const Error&) {
       return false;
     }
+  }
+
+  /// Takes devices of the claim under which this process runs: of those that the machine shows.
+  void inherit(claim::Claim outer, Acquired& result) const {
+    const auto note = outer.note();
+    const auto candidates = claim::candidates_of(result.snapshot, {});
+    for (const auto& key : note.keys) {
+      const auto found = std::ranges::find_if(candidates, [&](const auto& one) { return one.key == key; });
+      if (found == candidates.end()) {
+        throw Error(ErrorCode::kFailedPrecondition,
+                    "the claim under which this runs (process {}) has the device {}, which this machine does not show",
+                    note.pid, printable(key));
+      }
+      result.held.push_back(found->id);
+    }
+    claim::InheritRequest request{.held = result.held, .holder = note.pid};
+    const auto& wanted = options_.request.wish.num_devices;
+    if (wanted > 0) request.num_devices = wanted;
+    const auto& chosen = options_.device.chosen;
+    if (!chosen.empty() && std::ranges::find(chosen, "all") == chosen.end()) {
+      request.only.emplace();
+      for (const auto& choice : device::DeviceSelection::parse(chosen).resolve(result.snapshot)) {
+        request.only->push_back(choice.id());
+      }
+    }
+    const auto choose = [&](const std::vector<claim::Heir>& heirs) {
+      request.heirs = heirs;
+      return claim::choose_inherited(request);
+    };
+    const bool is_dry = options_.request.is_dry;
+    const auto positions = is_dry ? std::optional(choose(outer.living_heirs())) : site_.ledger.share(outer, choose);
+    if (!positions) {
+      throw Error(ErrorCode::kFailedPrecondition, "the claim under which this was started has just ended");
+    }
+    for (const auto position : *positions) result.allocation.ids.push_back(result.held[static_cast<size_t>(position)]);
+    if (!is_dry) result.allocation.claim = std::move(outer);
   }
 
   /// allocate(), for no longer than the limit of the wait.

@@ -1,10 +1,8 @@
 #include "yoke/keep/choice.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
@@ -13,15 +11,8 @@
 namespace yoke::keep {
 namespace {
 
-std::optional<int64_t> uid_on(const device::Device& device, int64_t pid) {
-  for (const auto& process : device.processes) {
-    if (process.pid == pid) return process.info.uid;
-  }
-  return std::nullopt;
-}
-
 bool has(const std::vector<std::string>& list, const std::string& word) {
-  return std::find(list.begin(), list.end(), word) != list.end();
+  return std::ranges::find(list, word) != list.end();
 }
 
 }  // namespace
@@ -44,10 +35,10 @@ void choose_named(const device::Snapshot& snapshot, const std::vector<std::strin
 void choose_used(const device::Snapshot& snapshot, int64_t pid, claim::AllocationRequest& request) {
   request.only.clear();
   const auto look_at = [&](const device::Device& device, const std::string& id) {
-    const auto is_it = [&](const device::DeviceProcess& process) { return process.pid == pid; };
-    if (std::none_of(device.processes.begin(), device.processes.end(), is_it)) return;
+    const auto own = std::ranges::find(device.processes, pid, &device::DeviceProcess::pid);
+    if (own == device.processes.end()) return;
     for (const auto& process : device.processes) {
-      if (process.type == "graphics" || process.info.uid == uid_on(device, pid)) continue;
+      if (process.type == "graphics" || process.info.uid == own->info.uid) continue;
       throw Error(ErrorCode::kFailedPrecondition,
                   "device {} is also used by {} (pid {}), so it cannot be claimed for process {}", id,
                   process.info.user.empty() ? "somebody" : printable(process.info.user), process.pid, pid);

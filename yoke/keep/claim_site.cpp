@@ -5,30 +5,23 @@
 #include "yoke/claim/history.h"
 
 namespace yoke::keep {
-namespace {
-
-/// Calls `find` with the folder that the configuration names in `key`, or if that fails for somebody who only looks,
-/// without it.
-template <typename Find>
-auto find_folder(std::optional<std::filesystem::path>& key, site::LeftOut* left_out, const Find& find) {
-  try {
-    return find();
-  } catch (const Error& error) {
-    if (left_out == nullptr || !key) throw;
-    if (left_out->problem.empty()) left_out->problem = error.what();
-  }
-  key.reset();
-  return find();
-}
-
-}  // namespace
 
 ClaimSite open_claim_site(const Environment& environment, claim::FolderCheck check, site::LeftOut* left_out) {
   auto config = claim::read_config(environment, left_out);
-  auto folder =
-      find_folder(config.lock_directory, left_out, [&] { return find_lock_folder(config, environment, check); });
-  auto records =
-      find_folder(config.history_directory, left_out, [&] { return find_history_folder(config, environment); });
+  // Calls `find` with the folder that the configuration names in `key`, or if that fails for somebody who only looks,
+  // without it.
+  const auto find_folder = [&](std::optional<std::filesystem::path>& key, const auto& find) {
+    try {
+      return find();
+    } catch (const Error& error) {
+      if (left_out == nullptr || !key) throw;
+      if (left_out->problem.empty()) left_out->problem = error.what();
+    }
+    key.reset();
+    return find();
+  };
+  auto folder = find_folder(config.lock_directory, [&] { return find_lock_folder(config, environment, check); });
+  auto records = find_folder(config.history_directory, [&] { return find_history_folder(config, environment); });
   ClaimSite site{std::move(config), claim::Ledger(std::move(folder), std::move(records))};
   if (left_out != nullptr && !left_out->problem.empty()) {
     site.mistake =

@@ -1,15 +1,11 @@
 #include "yoke/keep/detail/container_keeper.h"
 
-#include <fcntl.h>
-#include <fmt/format.h>
 #include <poll.h>
-#include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <chrono>
 #include <csignal>
 #include <iterator>
 #include <span>
@@ -17,16 +13,14 @@
 #include "yoke/base/clock.h"
 #include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
-#include "yoke/base/json.h"
 #include "yoke/base/json_text.h"
 #include "yoke/base/line_connection.h"
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
 #include "yoke/base/user_socket.h"
 #include "yoke/container/meeting.h"
-#include "yoke/keep/claim_end.h"
 #include "yoke/keep/container_log.h"
-#include "yoke/keep/detail/container_channel.h"
+#include "yoke/keep/detail/keeping.h"
 #include "yoke/keep/fuse_helpers.h"
 #include "yoke/keep/kept_containers.h"
 #include "yoke/program/private_folder.h"
@@ -78,7 +72,7 @@ class Keeper {
     if (!answer || !answer->contains("client")) return false;
     client_pid_ = answer->at("client").get<pid_t>();
     client_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, client_pid_, 0U)));
-    leave_terminal();
+    leave_terminal("yoke-container");  // the container must not lose its keeper with the terminal
     send_message(channel_, {{"go", true}});
     return true;
   }
@@ -128,15 +122,6 @@ class Keeper {
            kept_.engine.kind == container::EngineKind::kApptainer;
   }
 
-  /// The container must not lose its keeper with the terminal.
-  static void leave_terminal() {
-    const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
-    for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null.value(), stream);
-    [[maybe_unused]] const int changed = chdir("/");
-    prctl(PR_SET_NAME, "yoke-container");
-    prctl(PR_SET_PDEATHSIG, 0);
-  }
-
   /// A descriptor that becomes readable when the container's first program has ended. Its pidfd comes after the end of
   /// all other processes of the PID namespace, and its connection somewhat before.
   int end_of_container() const {
@@ -147,8 +132,7 @@ class Keeper {
   int milliseconds_left() const {
     const bool waits = kill_at_ || (!arrival_ && !client_);
     if (waits || !kept_.claim) return waits ? kLookMs : -1;
-    const int look = watch_ ? watch_->milliseconds_left() : -1;
-    return look < 0 ? end_->milliseconds_left() : std::min(look, end_->milliseconds_left());
+    return sooner(end_->milliseconds_left(), watch_ ? watch_->milliseconds_left() : -1);
   }
 
   void welcome() {
@@ -328,6 +312,27 @@ class Keeper {
 };
 
 }  // namespace
+
+bool send_message(const UniqueFd& channel, const Json& message, const UniqueFd& file) {
+  const auto text = json_line(message);
+  const int fd = file.value();
+  if (send_with_fds(channel.value(), std::as_bytes(std::span(text)), {&fd, file ? size_t{1} : size_t{0}})) return true;
+  const int error = errno;
+  shutdown(channel.value(), SHUT_RDWR);
+  errno = error;
+  return false;
+}
+
+std::optional<Json> receive_message(const UniqueFd& channel, UniqueFd* file) {
+  std::string text(1 << 18, '\0');  // more than the kernel takes for a message
+  std::vector<UniqueFd> files;
+  const auto count = receive_with_fds(channel.value(), std::as_writable_bytes(std::span(text)), files);
+  if (count <= 0) return std::nullopt;
+  if (file != nullptr && !files.empty()) *file = std::move(files[0]);
+  text.resize(static_cast<size_t>(count));
+  auto json = Json::parse(text, nullptr, false);
+  return json.is_object() ? std::optional(std::move(json)) : std::nullopt;
+}
 
 bool keep_container(KeptContainer kept, UniqueFd& channel, UniqueFd output, const Environment& environment,
                     const Tell& tell) {

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"

@@ -2,7 +2,6 @@
 // again, and never in this process.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>

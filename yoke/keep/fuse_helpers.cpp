@@ -31,7 +31,7 @@ FuseHelpers::FuseHelpers(pid_t first_program) {
   for (const auto& [pid, folder] : numbered("/proc")) {
     const auto stat = stat_of(folder);
     if (!stat || stat->parent_pid != first->parent_pid) continue;
-    if (std::find(kHelpers.begin(), kHelpers.end(), stat->comm) == kHelpers.end()) continue;
+    if (std::ranges::find(kHelpers, stat->comm) == kHelpers.end()) continue;
     UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0U)));
     const auto now = process ? stat_of(folder) : std::nullopt;  // the PID may have been used again in between
     if (now && now->start_ticks == stat->start_ticks) processes_.push_back(std::move(process));

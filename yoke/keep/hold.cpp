@@ -1,6 +1,5 @@
 #include "yoke/keep/hold.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <poll.h>
@@ -11,14 +10,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <span>
 
 #include "yoke/base/moment.h"
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
 #include "yoke/device/process/info.h"
-#include "yoke/keep/claim_end.h"
-#include "yoke/keep/detail/messages.h"
+#include "yoke/keep/detail/keeping.h"
 #include "yoke/program/child_error.h"
 
 namespace yoke::keep {
@@ -53,15 +50,6 @@ std::string holding_text(const Acquired& acquired, const std::optional<int64_t>&
   return fmt::format("process {0} holds {1} {2}{3}; `yoke release {0}` gives {4} back", getpid(),
                      ids.size() == 1 ? "device" : "devices", fmt::join(ids, ", "), end,
                      ids.size() == 1 ? "it" : "them");
-}
-
-/// Leaves terminal, streams and folder of the user, and lives on without the process that started it.
-void detach() {
-  const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
-  for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null.value(), stream);
-  [[maybe_unused]] const int changed = chdir("/");
-  prctl(PR_SET_NAME, "yoke-claim");
-  prctl(PR_SET_PDEATHSIG, 0);
 }
 
 /// How the holder and the process that started it talk. The holder reports what it holds, after '+', or an error, after
@@ -100,7 +88,7 @@ int keep_devices(AcquireOptions options, const ClaimSite& site, const Environmen
   }
   const auto text = report(acquired);
   tell(Told::kNews, holding_text(acquired, adopted_pid));
-  detach();
+  leave_terminal("yoke-claim");
   talk.send("+" + text);
   // Nobody learns what a claim is for whose words were lost, so it ends.
   char byte = 0;
@@ -202,7 +190,7 @@ Holder start_holder(AcquireOptions options, const ClaimSite& site, const Environ
 }
 
 std::string purpose_of(const std::vector<std::string>& command) {
-  const auto end = std::find_if(command.begin(), command.end(), [](const auto& word) { return word.starts_with('-'); });
+  const auto end = std::ranges::find_if(command, [](const auto& word) { return word.starts_with('-'); });
   return fmt::format("{}", fmt::join(command.begin(), end, " "));
 }
 

@@ -82,7 +82,7 @@ std::vector<KeptContainerRow> ask_keepers(const std::vector<UserSocket>& sockets
 std::vector<KeptContainerRow> kept_containers() {
   auto sockets = list_user_sockets(kKeeperService, geteuid());
   // Others may have made more sockets than this process may have descriptors.
-  std::stable_partition(sockets.begin(), sockets.end(), is_own);
+  std::ranges::stable_partition(sockets, is_own);
   return ask_keepers(sockets, "describe");
 }
 
@@ -132,7 +132,7 @@ bool has_container(const std::string& name) {
   auto sockets = list_user_sockets(kKeeperService, geteuid());
   std::erase_if(sockets, [](const UserSocket& socket) { return !is_own(socket); });
   const auto rows = ask_keepers(sockets, "describe");
-  return std::any_of(rows.begin(), rows.end(), [&](const auto& row) { return row.text("name") == name; });
+  return std::ranges::any_of(rows, [&](const auto& row) { return row.text("name") == name; });
 }
 
 }  // namespace yoke::keep

@@ -15,9 +15,7 @@
 #include "yoke/base/file.h"
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
-#include "yoke/device/process/info.h"
-#include "yoke/keep/claim_end.h"
-#include "yoke/keep/detail/messages.h"
+#include "yoke/keep/detail/keeping.h"
 #include "yoke/program/program_tree.h"
 
 namespace yoke::keep {
@@ -117,9 +115,7 @@ class Run {
 
   void hear(const program::SignalMessages::Message& message) {
     if (message.signal == SIGCHLD) return tree_.reap_orphans(program_);
-    // The terminal signals the whole group, except that a hangup reaches the leader of the session alone.
-    const bool is_for_us = message.is_from_process || (message.signal == SIGHUP && getsid(0) == getpid());
-    if (!is_for_us || status_) return;
+    if (!is_for_us(message) || status_) return;
     if (message.signal == SIGTERM && !tree_.is_ending() && claim_.read().is_forced) {
       return end_program("the claim was released" + by_whom(message));
     }
@@ -143,11 +139,6 @@ class Run {
 };
 
 }  // namespace
-
-std::string by_whom(const program::SignalMessages::Message& message) {
-  if (!message.is_from_process || message.sender == geteuid()) return "";
-  return " by " + printable(device::user_name(int64_t{message.sender}));
-}
 
 int run(Acquired& acquired, const std::vector<std::string>& argv, Environment environment, const Tell& tell) {
   assign(acquired.assignments, environment);

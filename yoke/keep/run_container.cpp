@@ -14,8 +14,8 @@
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
-#include "yoke/keep/detail/container_channel.h"
 #include "yoke/keep/detail/container_keeper.h"
+#include "yoke/keep/detail/keeping.h"
 #include "yoke/program/child_error.h"
 #include "yoke/program/watched_program.h"
 
@@ -115,10 +115,8 @@ class Front {
   }
 
   void pass_on(const program::SignalMessages::Message& message) {
-    // The terminal signals the client, too, except that a hangup reaches the leader of the session alone.
-    const bool is_for_us = message.is_from_process || (message.signal == SIGHUP && getsid(0) == getpid());
     if (program::asks_to_end(message.signal)) end_signal_ = message.signal;
-    if (is_for_us && message.signal != SIGCHLD) send_message(channel_, {{"signal", message.signal}});
+    if (is_for_us(message) && message.signal != SIGCHLD) send_message(channel_, {{"signal", message.signal}});
   }
 
   int finish(int status) {

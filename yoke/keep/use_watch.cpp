@@ -47,7 +47,7 @@ int UseWatch::milliseconds_left() const {
 }
 
 void UseWatch::record(const std::vector<std::optional<bool>>& used) {
-  const bool is_idle = std::all_of(used.begin(), used.end(), [](const auto& one) { return one == false; });
+  const bool is_idle = std::ranges::all_of(used, [](const auto& one) { return one == false; });
   if (!is_idle) watch_.note_use(Clock::now());
   claim_.record_use(used, std::chrono::system_clock::now());
 }

@@ -1,13 +1,13 @@
 // yoke/keep/use_watch.h -- looks from time to time whether the devices of a claim are used, for whoever keeps it.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "yoke/base/clock.h"
 #include "yoke/claim/idle.h"
 #include "yoke/claim/ledger.h"
 #include "yoke/program/device_reader.h"
@@ -41,8 +41,6 @@ class UseWatch {
   std::string farewell() const;  ///< The same for the end of the claim.
 
  private:
-  using Clock = claim::IdleWatch::Clock;
-
   void record(const std::vector<std::optional<bool>>& used);
   std::string beginning() const;
 

@@ -1,7 +1,6 @@
 // yoke/keep/waiting.h -- what somebody who waits for devices is told, and how long for the lock that all share. Pure.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <string>

@@ -17,8 +17,8 @@ bool is_network(std::string_view type) {
   constexpr std::array<std::string_view, 14> kTypes = {"nfs",    "nfs4",   "cifs",     "smb3",      "lustre",
                                                        "beegfs", "gpfs",   "ceph",     "glusterfs", "9p",
                                                        "afs",    "wekafs", "orangefs", "virtiofs"};
-  return std::find(kTypes.begin(), kTypes.end(), type) != kTypes.end() || type == "fuse.sshfs" ||
-         type == "fuse.glusterfs" || type == "fuse.ceph" || type == "fuse.rclone" || type == "fuse.s3fs";
+  return std::ranges::find(kTypes, type) != kTypes.end() || type == "fuse.sshfs" || type == "fuse.glusterfs" ||
+         type == "fuse.ceph" || type == "fuse.rclone" || type == "fuse.s3fs";
 }
 
 /// `folder` is that of a disk or a partition below /sys/block.

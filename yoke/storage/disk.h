@@ -1,7 +1,6 @@
 // yoke/storage/disk.h -- what kind of disk a mount is on, as sysfs says.
 #pragma once
 
-#include <cstdint>
 #include <filesystem>
 #include <string>
 #include <string_view>

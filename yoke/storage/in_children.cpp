@@ -8,7 +8,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 
@@ -107,7 +106,7 @@ std::vector<std::optional<Outcome>> in_children(const std::vector<Work>& works, 
   for (;;) {
     std::vector<pollfd> polls;
     for (const auto& child : children) polls.push_back({child.output.value(), POLLIN, 0});  // those below 0 are skipped
-    if (std::none_of(children.begin(), children.end(), [](const Child& child) { return bool{child.output}; })) break;
+    if (std::ranges::none_of(children, [](const Child& child) { return bool{child.output}; })) break;
     const auto left = deadline.left();
     if (left.count() == 0) break;
     poll(polls.data(), polls.size(), static_cast<int>(std::min<int64_t>(left.count(), 100)));

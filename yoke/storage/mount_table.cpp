@@ -38,7 +38,6 @@ std::optional<Mount> parse_mount(std::string_view line) {
   const auto major = parse_int(words[2].substr(0, colon)), minor = parse_int(words[2].substr(colon + 1));
   if (!major || !minor) return std::nullopt;
   return Mount{.id = *id,
-               .parent_id = *parent,
                .major = *major,
                .minor = *minor,
                .root = unescaped(words[3]),

@@ -16,7 +16,6 @@ namespace yoke::storage {
 /// A line of /proc/self/mountinfo. Texts may have any bytes: apply printable() before they reach a terminal.
 struct Mount {
   int64_t id = 0;
-  int64_t parent_id = 0;
   int64_t major = 0, minor = 0;  ///< The device number of the files; also names the connection of a FUSE mount.
   std::string root;              ///< The folder of the file system that is mounted.
   std::string point;

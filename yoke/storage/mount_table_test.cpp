@@ -16,7 +16,7 @@ TEST(MountTable, IsParsed) {
   ASSERT_EQ(mounts.size(), 3U);
   EXPECT_EQ(mounts[0].type, "sysfs");
   const Mount sshfs{
-      42, 27, 0, 39, "/", "/home/ada/m", "rw,nosuid,nodev", "fuse.sshfs", "srv:/d", "rw,user_id=1000,group_id=100"};
+      42, 0, 39, "/", "/home/ada/m", "rw,nosuid,nodev", "fuse.sshfs", "srv:/d", "rw,user_id=1000,group_id=100"};
   EXPECT_EQ(mounts[1], sshfs);
   EXPECT_EQ(mounts[2].root, "/sub");
   EXPECT_EQ(mounts[2].super_options, "");

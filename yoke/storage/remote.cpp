@@ -1,12 +1,10 @@
 #include "yoke/storage/remote.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <grp.h>
 #include <poll.h>
-#include <pwd.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -31,10 +29,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using std::chrono::milliseconds;
-
-constexpr std::string_view kSshfsType = "fuse.sshfs";
-
-std::string shown(const std::string& text) { return printable(text); }
 
 std::string home_of(const Environment& environment) {
   const auto home = environment.value_or("HOME", "");
@@ -122,7 +116,7 @@ FuseFacts fuse_facts(const Environment& environment) {
   facts.device_error = access_error("/dev/fuse");
   facts.config = text_of(fs::path("/etc/fuse.conf"));
   const auto mounts = read_mounts();
-  facts.num_mounts = std::count_if(mounts.begin(), mounts.end(), [](const Mount& mount) {
+  facts.num_mounts = std::ranges::count_if(mounts, [](const Mount& mount) {
     return mount.type == "fuse" || mount.type == "fuseblk" || mount.type.starts_with("fuse.");
   });
   return facts;
@@ -150,9 +144,7 @@ struct Running {
     const Deadline deadline{Seconds(limit)};
     for (;;) {
       int result = 0;
-      if (!status && waitpid(pid, &result, WNOHANG) == pid) {
-        status = shell_status(result);
-      }
+      if (!status && waitpid(pid, &result, WNOHANG) == pid) status = shell_status(result);
       pollfd news{messages.value(), POLLIN, 0};
       const auto pause = status ? milliseconds(0) : std::min(deadline.left(), milliseconds(10));
       while (poll(&news, 1, static_cast<int>(pause.count())) > 0 && news.revents != 0) {
@@ -186,16 +178,13 @@ Running start_program(const std::vector<std::string>& argv) {
   return running;
 }
 
-std::string tool(std::string_view name) {
-  const auto path = find_tool(name, Environment::of_process());
-  if (!path)
-    throw Error(ErrorCode::kFailedPrecondition, "there is no program {} here; install the package fuse3", name);
-  return path->string();
-}
-
 /// Runs fusermount3. Returns what it says against it; nullopt: it is unmounted.
 std::optional<std::string> fusermount(const char* option, const std::string& point, milliseconds limit) {
-  auto running = start_program({tool("fusermount3"), option, "--", point});
+  const auto program = find_tool("fusermount3", Environment::of_process());
+  if (!program) {
+    throw Error(ErrorCode::kFailedPrecondition, "there is no program fusermount3 here; install the package fuse3");
+  }
+  auto running = start_program({program->string(), option, "--", point});
   if (!running.wait(limit)) {
     kill(-running.pid, SIGKILL);
     return "fusermount3 got no answer";
@@ -207,14 +196,14 @@ std::optional<std::string> fusermount(const char* option, const std::string& poi
 
 bool is_mounted(int64_t id) {
   const auto mounts = read_mounts();
-  return std::any_of(mounts.begin(), mounts.end(), [&](const Mount& mount) { return mount.id == id; });
+  return std::ranges::any_of(mounts, [&](const Mount& mount) { return mount.id == id; });
 }
 
 /// The mount that is on `point` now, if it is of sshfs and not one of those before.
 std::optional<RemoteMount> new_mount_on(const std::string& point, const std::vector<RemoteMount>& before) {
   for (auto& mount : find_remote_mounts(geteuid())) {
-    const bool is_old = std::any_of(before.begin(), before.end(),
-                                    [&](const RemoteMount& other) { return other.mount.id == mount.mount.id; });
+    const bool is_old =
+        std::ranges::any_of(before, [&](const RemoteMount& other) { return other.mount.id == mount.mount.id; });
     if (!is_old && mount.mount.point == point) return mount;
   }
   return std::nullopt;
@@ -234,7 +223,7 @@ void remove_point(const std::string& point, int64_t num_made, const Deadline& de
 
 std::string users_text(const std::vector<MountUser>& users) {
   std::vector<std::string> words;
-  for (const auto& user : users) words.push_back(fmt::format("{} (pid {})", shown(user.name), user.pid));
+  for (const auto& user : users) words.push_back(fmt::format("{} (pid {})", printable(user.name), user.pid));
   constexpr size_t kMost = 5;
   if (words.size() > kMost) {
     const auto rest = words.size() - kMost;
@@ -258,8 +247,8 @@ void abandon(Running& running, const std::string& point) {
 
 Error refusal(const Running& running, const MountRequest& request) {
   const auto said = last_lines(running.text);
-  return {ErrorCode::kUnavailable, "{} could not be mounted: {}; {}", shown(source_of(request.remote)),
-          said.empty() ? "sshfs ended without a message" : said, shown(advice_after(request.remote, said))};
+  return {ErrorCode::kUnavailable, "{} could not be mounted: {}; {}", printable(source_of(request.remote)),
+          said.empty() ? "sshfs ended without a message" : said, printable(advice_after(request.remote, said))};
 }
 
 /// sshfs mounts first, and then connects.
@@ -278,7 +267,7 @@ MountResult wait_for_answer(Running& running, const std::string& point, const st
   }
   const auto said = last_lines(running.text);
   throw Error(ErrorCode::kTimeout, "{} gave no answer in {}{}{}; is the host up? --timeout waits longer",
-              shown(source_of(request.remote)), seconds_text(deadline.limit()), said.empty() ? "" : ": ", said);
+              printable(source_of(request.remote)), seconds_text(deadline.limit()), said.empty() ? "" : ": ", said);
 }
 
 }  // namespace
@@ -295,7 +284,7 @@ std::string_view name(MountState state) {
 std::vector<RemoteMount> find_remote_mounts(const std::optional<int64_t>& uid) {
   std::vector<RemoteMount> found;
   for (auto& mount : read_mounts()) {
-    if (mount.type != kSshfsType) continue;
+    if (mount.type != "fuse.sshfs") continue;
     const auto owner = parse_int(option_value(mount.super_options, "user_id").value_or(""));
     if (!owner || (uid && *owner != *uid)) continue;
     RemoteMount remote{.uid = *owner};
@@ -351,8 +340,8 @@ MountResult mount_remote(const MountRequest& request, const Environment& environ
                      : difference ? fmt::format(", but {}", *difference)
                                   : "";
     throw Error(ErrorCode::kFailedPrecondition, "{} is mounted on {} already{}; end that first: `yoke unmount {}`",
-                shown(is_same ? source_of(request.remote) : there->mount.source), shown(wanted), shown(why),
-                shown(wanted));
+                printable(is_same ? source_of(request.remote) : there->mount.source), printable(wanted), printable(why),
+                printable(wanted));
   }
   const HeldSignals signals;  // they act when nothing is left of a mount that did not come about
   const auto check_signals = [&] { signals.check(); };
@@ -381,7 +370,7 @@ UnmountResult unmount_remote(const RemoteMount& mount, bool force, const Deadlin
   const bool is_alive = condition.state == MountState::kAlive;
   const auto users = users_of(point);
   if (!users.empty() && !force) {
-    throw Error(ErrorCode::kFailedPrecondition, "{} is in use by {}{}; end them, or use --force{}", shown(point),
+    throw Error(ErrorCode::kFailedPrecondition, "{} is in use by {}{}; end them, or use --force{}", printable(point),
                 users_text(users), is_alive ? "" : fmt::format(", and is {}", name(condition.state)),
                 is_alive ? ", after which they keep it until they end" : ", after which they lose what is not written");
   }
@@ -397,7 +386,7 @@ UnmountResult unmount_remote(const RemoteMount& mount, bool force, const Deadlin
   }
   if (complaint && is_mounted(mount.mount.id)) {
     throw Error(deadline.left().count() == 0 ? ErrorCode::kTimeout : ErrorCode::kFailedPrecondition,
-                "{} is still mounted: {}{}", shown(point), *complaint, force ? "" : "; --force detaches it");
+                "{} is still mounted: {}{}", printable(point), *complaint, force ? "" : "; --force detaches it");
   }
   if (mount.process && !result.is_detached) {
     try {

@@ -1,8 +1,6 @@
 // yoke/storage/remote.h -- remote folders that are mounted here by sshfs: finds, checks, makes and ends them.
 #pragma once
 
-#include <sys/types.h>
-
 #include <chrono>
 #include <cstdint>
 #include <functional>

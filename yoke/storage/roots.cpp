@@ -48,8 +48,7 @@ std::vector<Root> parse_roots(const site::Section& section) {
 
 std::vector<Root> merged(std::vector<Root> site, const std::vector<Root>& user) {
   for (const auto& root : user) {
-    const bool is_known =
-        std::any_of(site.begin(), site.end(), [&](const Root& other) { return other.name == root.name; });
+    const bool is_known = std::ranges::any_of(site, [&](const Root& other) { return other.name == root.name; });
     if (!is_known) site.push_back(root);
   }
   return site;
@@ -84,16 +83,14 @@ bool create_root(const Root& root, const std::string& user) {
     }
     UniqueFd next(openat(folder.value(), name.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
     struct stat status {};
-    if (!next) {
-      if (errno == EACCES)
-        throw Error(ErrorCode::kFailedPrecondition, "{} belongs to somebody else; tell an administrator", shown);
+    if (!next && errno != EACCES) {
       throw Error(ErrorCode::kFailedPrecondition,
                   "{} is there, and is not a folder but a link or a file; tell an "
                   "administrator if it is not yours",
                   shown);
     }
-    if (fstat(next.value(), &status) != 0) throw system_error(errno, shown);
-    if (status.st_uid != geteuid()) {
+    if (next && fstat(next.value(), &status) != 0) throw system_error(errno, shown);
+    if (!next || status.st_uid != geteuid()) {
       throw Error(ErrorCode::kFailedPrecondition, "{} belongs to somebody else; tell an administrator", shown);
     }
     folder = std::move(next);

@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -260,9 +259,8 @@ Usage Scan::result() {
     usage.unreadable.insert(usage.unreadable.end(), own.unreadable.begin(), own.unreadable.end());
     usage.not_crossed.insert(usage.not_crossed.end(), own.not_crossed.begin(), own.not_crossed.end());
   }
-  std::sort(usage.not_crossed.begin(), usage.not_crossed.end());
-  std::sort(usage.unreadable.begin(), usage.unreadable.end(),
-            [](const UnreadablePath& a, const UnreadablePath& b) { return a.path < b.path; });
+  std::ranges::sort(usage.not_crossed);
+  std::ranges::sort(usage.unreadable, [](const UnreadablePath& a, const UnreadablePath& b) { return a.path < b.path; });
   auto& folders = state_->folders;
   std::vector<const Folder*> candidates;
   for (auto folder = folders.rbegin(); folder != folders.rend(); ++folder) {

@@ -22,11 +22,8 @@ size_t separator_of(std::string_view text) {
   return end == text.npos ? text.npos : text.find(':', end);
 }
 
-bool has_option(const std::vector<std::string>& lists, std::string_view name) {
-  return std::any_of(lists.begin(), lists.end(), [&](const std::string& list) {
-    const auto options = split(list, ',');
-    return std::find(options.begin(), options.end(), name) != options.end();
-  });
+bool contains(const std::vector<std::string>& list, std::string_view word) {
+  return std::ranges::find(list, word) != list.end();
 }
 
 /// The user's options, and those of a command line, one by one: "-o ro,nodev" has two.
@@ -94,7 +91,7 @@ std::string default_name(const RemoteFolder& remote) {
   for (const auto part : split(remote.folder, '/')) {
     if (!part.empty() && part != ".") name += fmt::format("-{}", part);
   }
-  std::replace(name.begin(), name.end(), '/', '-');
+  std::ranges::replace(name, '/', '-');
   return name;
 }
 
@@ -116,7 +113,7 @@ std::vector<std::string> sshfs_command(const SshfsRequest& request) {
   // ssh refuses to do two things, and sshfs has no option against a command of the host's entry in ~/.ssh/config.
   const auto options = options_in(request.options);
   const auto is_command = [](const std::string& option) { return option.starts_with("ssh_command="); };
-  if (std::none_of(options.begin(), options.end(), is_command)) {
+  if (std::ranges::none_of(options, is_command)) {
     argv.insert(argv.end(), {"-o", "ssh_command=ssh -o RemoteCommand=none"});
   }
   return argv;
@@ -125,19 +122,16 @@ std::vector<std::string> sshfs_command(const SshfsRequest& request) {
 std::optional<std::string> difference_to(const SshfsRequest& request, std::string_view options,
                                          const std::vector<std::string>& argv) {
   const auto wanted = options_in(request.options), kernel = options_in({std::string(options)});
-  const auto has = [](const std::vector<std::string>& list, std::string_view option) {
-    return std::find(list.begin(), list.end(), option) != list.end();
-  };
   const auto is_mode = [](const std::string& option) { return option == "ro" || option == "rw"; };
   const auto mode = std::find_if(wanted.rbegin(), wanted.rend(), is_mode);  // the last one counts
   const bool wants_read_only = mode != wanted.rend() && *mode == "ro";
-  if (wants_read_only != has(kernel, "ro")) return wants_read_only ? "it is writable" : "it is read-only";
+  if (wants_read_only != contains(kernel, "ro")) return wants_read_only ? "it is writable" : "it is read-only";
   if (argv.empty()) return std::nullopt;
   const auto given = options_in(lists_in(argv));
   for (const auto& option : wanted) {
-    if (!is_mode(option) && !has(given, option)) return fmt::format("it lacks -o {}", option);
+    if (!is_mode(option) && !contains(given, option)) return fmt::format("it lacks -o {}", option);
   }
-  if (request.config && !has(argv, *request.config)) return fmt::format("it lacks -F {}", *request.config);
+  if (request.config && !contains(argv, *request.config)) return fmt::format("it lacks -F {}", *request.config);
   return std::nullopt;
 }
 
@@ -169,10 +163,9 @@ std::optional<std::string> obstacle_to(const SshfsRequest& request, const FuseFa
     return "fusermount3 may not mount for you, because it lacks the setuid bit; an administrator can set it "
            "(`chmod u+s` on fusermount3), unless this is a container without that right";
   }
-  const auto config = lines_of_config(facts.config);
+  const auto options = options_in(request.options), config = lines_of_config(facts.config);
   for (const char* option : {"allow_other", "allow_root"}) {
-    if (has_option(request.options, option) &&
-        std::find(config.begin(), config.end(), "user_allow_other") == config.end()) {
+    if (contains(options, option) && !contains(config, "user_allow_other")) {
       return fmt::format(
           "{} is refused: /etc/fuse.conf lacks the line user_allow_other, which only an administrator "
           "can add; without {}, only you see the files",

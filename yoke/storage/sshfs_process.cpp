@@ -37,7 +37,7 @@ std::vector<fs::path> descriptors_of(int64_t pid) {
 /// Whether the words of a process name a mount, for kernels that do not say whose connection it has open.
 bool names_mount(int64_t pid, const RemoteMount& mount) {
   const auto words = argv_of(pid);
-  const auto has = [&](const std::string& word) { return std::find(words.begin(), words.end(), word) != words.end(); };
+  const auto has = [&](const std::string& word) { return std::ranges::find(words, word) != words.end(); };
   return has(mount.mount.source) && has(mount.mount.point);
 }
 
@@ -50,11 +50,6 @@ bool serves(int64_t pid, const RemoteMount& mount) {
     if (connection != values.end() ? connection->second == mount.mount.minor : names_mount(pid, mount)) return true;
   }
   return false;
-}
-
-std::optional<int64_t> session_of(int64_t pid) {
-  const auto session = getsid(static_cast<pid_t>(pid));
-  return session < 0 ? std::nullopt : std::optional<int64_t>(session);
 }
 
 }  // namespace
@@ -85,8 +80,8 @@ std::vector<MountUser> users_of(const std::string& point) {
   for (const auto& [pid, folder] : numbered("/proc")) {
     auto links = descriptors_of(pid);
     for (const char* name : {"cwd", "root", "exe"}) links.push_back(folder / name);
-    const bool uses = std::any_of(links.begin(), links.end(),
-                                  [&](const fs::path& link) { return is_within(target_of(link), point); });
+    const bool uses =
+        std::ranges::any_of(links, [&](const fs::path& link) { return is_within(target_of(link), point); });
     if (uses) users.push_back({pid, text_of(folder / "comm")});
   }
   return users;
@@ -95,7 +90,7 @@ std::vector<MountUser> users_of(const std::string& point) {
 void kill_sshfs(const SshfsProcess& process) {
   std::vector<std::pair<int64_t, int64_t>> doomed;  // PID and start time
   for (const auto& [pid, folder] : numbered("/proc")) {
-    if (pid == process.pid || session_of(pid) != process.pid) continue;
+    if (pid == process.pid || getsid(static_cast<pid_t>(pid)) != process.pid) continue;
     const auto stat = device::parse_process_stat(text_of(folder / "stat"));
     if (stat && stat->comm == "ssh") doomed.emplace_back(pid, stat->start_ticks);
   }

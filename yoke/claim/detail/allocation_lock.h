@@ -5,7 +5,6 @@
 #pragma once
 
 #include <chrono>
-#include <optional>
 
 #include "yoke/base/file.h"
 #include "yoke/claim/folder.h"

@@ -8,17 +8,13 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "yoke/base/clock.h"
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/base/quantity.h"
 #include "yoke/base/text.h"
-#include "yoke/claim/history.h"
 #include "yoke/claim/reservation.h"
 #include "yoke/cli/frame/attempt.h"
-#include "yoke/cli/frame/teller.h"
-#include "yoke/contract/variables.h"
 #include "yoke/device/process/info.h"
 
 namespace yoke::cli {
@@ -27,9 +23,17 @@ namespace {
 /// How many devices could be given now.
 int64_t num_free(const device::Snapshot& snapshot, const claim::Survey& survey) {
   const auto candidates = claim::candidates_of(snapshot, {});
-  return std::count_if(candidates.begin(), candidates.end(), [&](const claim::Candidate& candidate) {
+  return std::ranges::count_if(candidates, [&](const claim::Candidate& candidate) {
     return candidate.standing == claim::Standing::kFree && survey.find(candidate.key) == nullptr;
   });
+}
+
+std::vector<view::ReservationRow> rows_of(const std::vector<claim::Reservation>& reservations,
+                                          const claim::Survey& survey) {
+  const auto left = num_left(reservations, survey);
+  std::vector<view::ReservationRow> rows;
+  for (size_t i = 0; i < reservations.size(); ++i) rows.push_back({reservations[i], left[i], ""});
+  return rows;
 }
 
 }  // namespace
@@ -54,18 +58,6 @@ claim::Survey look_at_claims(const ClaimSite& site, const Context& context) {
     return site.ledger.look_without_lock();
   }
 }
-
-namespace {
-
-std::vector<view::ReservationRow> rows_of(const std::vector<claim::Reservation>& reservations,
-                                          const claim::Survey& survey) {
-  const auto left = num_left(reservations, survey);
-  std::vector<view::ReservationRow> rows;
-  for (size_t i = 0; i < reservations.size(); ++i) rows.push_back({reservations[i], left[i], ""});
-  return rows;
-}
-
-}  // namespace
 
 ClaimsView describe_claims(const ClaimSite& site, claim::Survey survey, const device::Snapshot& snapshot,
                            claim::Time now) {
@@ -102,7 +94,7 @@ std::vector<const claim::HeldNote*> find_claims(const claim::Survey& survey, con
                                                 bool mine) {
   std::vector<const claim::HeldNote*> found;
   const auto add = [&](const claim::HeldNote& note) {
-    if (std::find(found.begin(), found.end(), &note) == found.end()) found.push_back(&note);
+    if (std::ranges::find(found, &note) == found.end()) found.push_back(&note);
   };
   for (const auto& word : words) {
     const auto pid = parse_int(word);
@@ -113,7 +105,7 @@ std::vector<const claim::HeldNote*> find_claims(const claim::Survey& survey, con
       // Of several who share a device, its UUID means this user's claims.
       const bool is_other = held.uid != int64_t{geteuid()} && held.note && held.note->share_bytes;
       const bool is_process = pid && (held.pid == pid || (held.pid && held.note && held.note->program_pid == *pid));
-      if (!is_process && (is_other || std::none_of(survey.holdings.begin(), survey.holdings.end(), names))) continue;
+      if (!is_process && (is_other || std::ranges::none_of(survey.holdings, names))) continue;
       add(held);
       is_any = true;
     }

@@ -7,7 +7,6 @@
 #include <CLI/App.hpp>
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <filesystem>
 #include <iostream>
 
@@ -60,10 +59,8 @@ std::optional<int64_t> size_of_option(const char* option, const std::string& tex
 
 std::optional<double> cpus_of_option(const std::string& text) {
   if (text.empty()) return std::nullopt;
-  double number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   constexpr double kMost = 1e6;
-  if (error == std::errc() && end == text.data() + text.size() && number > 0 && number < kMost) return number;
+  if (const auto number = parse_real(text); number && *number > 0 && *number < kMost) return number;
   throw Error(ErrorCode::kInvalidArgument, "--cpus {}: give how many CPUs, such as 4 or 1.5", printable(text));
 }
 
@@ -118,7 +115,7 @@ keep::AcquireOptions acquire_options(const ContainerOptions& options, const Devi
 void add_memory_limit(container::Variables& variables, const std::vector<device::Assignment>& assignments) {
   for (const auto& [name, value] : assignments) {
     const auto is_it = [&](const auto& variable) { return variable.first == variable::kDeviceMemory; };
-    if (name != variable::kDeviceMemory || !value || std::any_of(variables.begin(), variables.end(), is_it)) continue;
+    if (name != variable::kDeviceMemory || !value || std::ranges::any_of(variables, is_it)) continue;
     variables.emplace_back(name, *value);
   }
 }

@@ -81,7 +81,7 @@ std::string note_on_groups(const container::Engine& engine, const container::Req
   for (const auto& folder : folders_of(request)) {
     struct stat info = {};
     if (stat(folder.c_str(), &info) != 0 || info.st_uid == user.uid || info.st_gid == user.gid) continue;
-    const bool is_member = std::find(user.groups.begin(), user.groups.end(), info.st_gid) != user.groups.end();
+    const bool is_member = std::ranges::find(user.groups, info.st_gid) != user.groups.end();
     constexpr mode_t kAll = 07;
     const auto by_group = (info.st_mode >> 3) & kAll, by_others = info.st_mode & kAll;
     if (is_member && (by_group & ~by_others) != 0) folders.push_back(printable(folder));
@@ -102,7 +102,7 @@ std::vector<std::string> notes_on_private_mounts(const container::Engine& engine
     if (mount == nullptr || !mount->type.starts_with("fuse.")) continue;
     const auto owner = storage::option_value(mount->super_options, "user_id");
     const auto options = split(mount->super_options, ',');
-    const bool is_for_all = std::find(options.begin(), options.end(), "allow_other") != options.end();
+    const bool is_for_all = std::ranges::find(options, "allow_other") != options.end();
     const bool is_roots = owner == "0" && !engine.is_rootless;
     if (is_for_all || is_roots) continue;
     notes.push_back(fmt::format(

@@ -181,17 +181,21 @@ void set_variables(char** variables) {
   for (; *variables != nullptr; ++variables) putenv(*variables);
 }
 
-/// Whether execvp() would start yoke's own command for `name`.
-bool is_our_command(const char* name) {
-  if (strcmp(name, "yoke") != 0) return false;
+/// Finds the first file of this name in the folders of PATH to which this process has access of a kind (R_OK, X_OK).
+bool find_in_path(const char* name, int kind, char (&file)[PATH_MAX]) {
   char path[16384];
   snprintf(path, sizeof path, "%s", getenv("PATH"));
   for (char* folder = strtok(path, ":"); folder != nullptr; folder = strtok(nullptr, ":")) {
-    char file[PATH_MAX];
-    snprintf(file, sizeof file, "%s/yoke", folder);
-    if (access(file, X_OK) == 0) return strcmp(file, kCommand) == 0;
+    snprintf(file, sizeof file, "%s/%s", folder, name);
+    if (access(file, kind) == 0) return true;
   }
   return false;
+}
+
+/// Whether execvp() would start yoke's own command for `name`.
+bool is_our_command(const char* name) {
+  char file[PATH_MAX];
+  return strcmp(name, "yoke") == 0 && find_in_path(name, X_OK, file) && strcmp(file, kCommand) == 0;
 }
 
 bool runs(const char* program) {
@@ -250,15 +254,9 @@ void check_our_command(const char* name) {
 
 /// Opens the program that execvp() would start; -1 if there is none.
 int open_program(const char* name) {
-  if (strchr(name, '/') != nullptr) return open(name, O_RDONLY | O_CLOEXEC);
-  char path[16384];
-  snprintf(path, sizeof path, "%s", getenv("PATH"));
-  for (char* folder = strtok(path, ":"); folder != nullptr; folder = strtok(nullptr, ":")) {
-    char file[PATH_MAX];
-    snprintf(file, sizeof file, "%s/%s", folder, name);
-    if (const int fd = open(file, O_RDONLY | O_CLOEXEC); fd >= 0) return fd;
-  }
-  return -1;
+  char file[PATH_MAX];
+  if (strchr(name, '/') == nullptr) return find_in_path(name, R_OK, file) ? open(file, O_RDONLY | O_CLOEXEC) : -1;
+  return open(name, O_RDONLY | O_CLOEXEC);
 }
 
 /// Says why a program cannot be executed. The kernel says that there is no such file if what it needs is missing, too.
