@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/host.h"

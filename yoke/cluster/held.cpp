@@ -1,6 +1,5 @@
 #include "yoke/cluster/held.h"
 
-#include <fmt/format.h>
 #include <poll.h>
 
 #include <algorithm>

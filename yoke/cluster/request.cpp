@@ -15,7 +15,6 @@
 #include "yoke/base/moment.h"
 #include "yoke/base/text.h"
 #include "yoke/cluster/held.h"
-#include "yoke/cluster/keeper.h"
 #include "yoke/contract/variables.h"
 #include "yoke/launch/process/signals.h"
 #include "yoke/slurm/job/submit.h"

@@ -21,9 +21,7 @@
 #include "yoke/cli/help/values.h"
 #include "yoke/cluster/held.h"
 #include "yoke/cluster/request.h"
-#include "yoke/contract/variables.h"
 #include "yoke/slurm/job/holding.h"
-#include "yoke/slurm/job/submit.h"
 #include "yoke/slurm/script/plan.h"
 #include "yoke/slurm/words/options.h"
 

@@ -3,8 +3,6 @@
 #include <fmt/ranges.h>
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -20,14 +18,6 @@
 #include "yoke/cli/frame/teller.h"
 #include "yoke/cli/options/value.h"
 #include "yoke/slurm/job/array_submission.h"
-#include "yoke/slurm/job/job_folder.h"
-#include "yoke/slurm/job/outputs.h"
-#include "yoke/slurm/job/query.h"
-#include "yoke/slurm/job/submit.h"
-#include "yoke/slurm/job/sweep.h"
-#include "yoke/slurm/words/options.h"
-#include "yoke/slurm/words/programs.h"
-#include "yoke/slurm/words/request.h"
 
 namespace yoke::cli {
 namespace {

@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <iterator>
 #include <memory>
@@ -19,7 +17,6 @@
 #include "yoke/slurm/site/find.h"
 #include "yoke/slurm/verify/measure.h"
 #include "yoke/slurm/verify/request.h"
-#include "yoke/slurm/words/programs.h"
 
 namespace yoke::cli {
 namespace {

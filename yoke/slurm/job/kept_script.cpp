@@ -1,7 +1,6 @@
 #include "yoke/slurm/job/kept_script.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/text.h"

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <utility>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"

@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sched.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,7 +19,6 @@
 #include "yoke/base/text.h"
 #include "yoke/device/visibility/visibility.h"
 #include "yoke/program/watched_program.h"
-#include "yoke/slurm/job/job_folder.h"
 
 namespace yoke::slurm {
 namespace {

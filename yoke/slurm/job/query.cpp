@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "yoke/base/text.h"
 #include "yoke/slurm/words/answers.h"
 #include "yoke/slurm/words/programs.h"
 
