@@ -16,7 +16,7 @@
 #include "yoke/cli/frame/teller.h"
 #include "yoke/cli/options/value.h"
 #include "yoke/slurm/job/job_note.h"
-#include "yoke/slurm/job/submission_check.h"
+#include "yoke/slurm/job/planned_job.h"
 #include "yoke/slurm/job/submit.h"
 #include "yoke/slurm/job/wait_for_job.h"
 
