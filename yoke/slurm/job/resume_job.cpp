@@ -17,7 +17,6 @@
 #include "yoke/slurm/job/job_file.h"
 #include "yoke/slurm/job/job_folder.h"
 #include "yoke/slurm/job/job_note.h"
-#include "yoke/slurm/job/kept_script.h"
 #include "yoke/slurm/job/outputs.h"
 #include "yoke/slurm/job/query.h"
 #include "yoke/slurm/job/sweep_folder.h"
