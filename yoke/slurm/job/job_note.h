@@ -42,6 +42,8 @@ std::string cluster_here(const Environment& environment);
 /// host is of another one.
 void require_cluster(const std::string& cluster, const std::string& what, const Environment& environment);
 
+// The functions below are pure.
+
 /// The value of "#SBATCH --array=VALUE" in a script that `yoke slurm submit` wrote. nullopt: the job was no array.
 std::optional<std::string> array_of_script(std::string_view script);
 
