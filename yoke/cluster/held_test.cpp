@@ -13,7 +13,7 @@
 #include "tests/support/command.h"
 #include "tests/support/message_of.h"
 #include "yoke/base/file.h"
-#include "yoke/cluster/open.h"
+#include "yoke/cluster/reach.h"
 #include "yoke/cluster/request.h"
 
 namespace yoke::cluster {
