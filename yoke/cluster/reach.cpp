@@ -32,6 +32,8 @@ namespace {
 
 using launch::Handshake;
 
+/// A node in the same network answers within a millisecond.
+constexpr std::chrono::milliseconds kReachTime{3000};
 /// What a resident agent sends (launch/node/handshake.h): "yoke/1 head\n" and 32 random bytes, then "y" and a hash.
 constexpr size_t kGreetingBytes = 12 + 32, kAnswerBytes = 1 + 32;
 
@@ -178,21 +180,21 @@ launch::AgentProcess to_agent(UniqueFd socket) {
 
 /// Returns the nodes as hosts of a job. `reached` are connections for their first agents; further ones are made when
 /// they are needed. With kSrun, `reached` is not used.
-std::vector<launch::Host> to_hosts(const Allocation& allocation, const std::vector<AllocationNode>& nodes,
-                                   std::vector<Reached> reached, Transport transport) {
+std::vector<launch::Host> to_hosts(const Allocation& allocation, std::vector<Reached> reached, Transport transport) {
   std::vector<launch::Host> hosts;
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    launch::Host host{.name = nodes[i].name, .num_ranks = std::nullopt, .start_agent = {}};
+  for (size_t i = 0; i < allocation.nodes.size(); ++i) {
+    const auto& node = allocation.nodes[i];
+    launch::Host host{.name = node.name, .num_ranks = std::nullopt, .start_agent = {}};
     if (transport == Transport::kSrun) {
-      host.start_agent = [argv = srun_agent_command(allocation, nodes[i].name), name = nodes[i].name] {
+      host.start_agent = [argv = srun_agent_command(allocation, node.name), name = node.name] {
         // srun would take the variables of an outer job for options; SLURM_LABELIO would even change what agents say.
         return start_by_command(argv, name, slurm::without_outer_job(Environment::of_process()).to_strings());
       };
     } else {
       auto first = std::make_shared<Reached>(std::move(reached[i]));
-      host.start_agent = [allocation, node = nodes[i], first] {
+      host.start_agent = [allocation, node, first] {
         // A node that has not answered a moment ago is not waited for again at once, because others wait meanwhile.
-        if (!first->socket && first->why.empty()) *first = std::move(reach(allocation, {node}, kReachTime).front());
+        if (!first->socket && first->why.empty()) *first = std::move(reach(allocation, {node}).front());
         if (!first->socket) {
           throw Error(ErrorCode::kUnavailable, "node {} of allocation {} cannot be reached: {}", node.name,
                       allocation.job, std::exchange(first->why, ""));
@@ -207,13 +209,12 @@ std::vector<launch::Host> to_hosts(const Allocation& allocation, const std::vect
 
 }  // namespace
 
-std::vector<Reached> reach(const Allocation& allocation, const std::vector<AllocationNode>& nodes,
-                           std::chrono::milliseconds limit) {
-  const auto resolve_until = Clock::now() + limit;
+std::vector<Reached> reach(const Allocation& allocation, const std::vector<AllocationNode>& nodes) {
+  const auto resolve_until = Clock::now() + kReachTime;
   std::vector<Attempt> attempts;
   attempts.reserve(nodes.size());
   for (const auto& node : nodes) attempts.emplace_back(node, allocation, resolve_until);
-  const auto until = Clock::now() + limit;
+  const auto until = Clock::now() + kReachTime;
   while (true) {
     std::vector<pollfd> polls;
     std::vector<Attempt*> waiting;
@@ -271,7 +272,7 @@ OpenAllocation open_allocation(const std::string& name, const std::string& yoke,
   OpenAllocation result{.allocation = find_allocation(name, yoke, environment), .transport = Transport::kSrun};
   auto& allocation = result.allocation;
   if (std::ranges::any_of(allocation.nodes, [](const auto& node) { return node.port == 0; })) return result;
-  result.reached = reach(allocation, allocation.nodes, kReachTime);
+  result.reached = reach(allocation, allocation.nodes);
   const auto is_connected = [](const Reached& one) { return one.kind == Reached::Kind::kConnected; };
   if (std::ranges::any_of(result.reached, is_connected)) {
     result.transport = Transport::kResident;
@@ -292,7 +293,7 @@ OpenAllocation open_allocation(const std::string& name, const std::string& yoke,
 }
 
 std::vector<launch::Host> OpenAllocation::take_hosts(const std::vector<std::string>& names) {
-  auto hosts = to_hosts(allocation, allocation.nodes, std::move(reached), transport);
+  auto hosts = to_hosts(allocation, std::move(reached), transport);
   if (names.empty()) return hosts;
   std::vector<launch::Host> chosen;
   for (const auto& name : names) {

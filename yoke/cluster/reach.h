@@ -2,7 +2,6 @@
 // connection to the resident agent of the node, or by srun where no connection is possible.
 #pragma once
 
-#include <chrono>
 #include <string>
 #include <vector>
 
@@ -25,13 +24,9 @@ struct Reached {
   std::string why;  ///< Empty if connected.
 };
 
-/// Connects to all `nodes` at the same time. The result has an element for each. Takes at most `limit`, and
-/// once more that time for resolving the names of the nodes.
-std::vector<Reached> reach(const Allocation& allocation, const std::vector<AllocationNode>& nodes,
-                           std::chrono::milliseconds limit);
-
-/// How long a command waits for nodes. A node in the same network answers within a millisecond.
-inline constexpr std::chrono::milliseconds kReachTime{3000};
+/// Connects to all `nodes` at the same time. The result has an element for each. Takes at most 3 s, and once more that
+/// time for resolving the names of the nodes.
+std::vector<Reached> reach(const Allocation& allocation, const std::vector<AllocationNode>& nodes);
 
 /// The command line by which srun starts `yoke agent` on a node, inside the job and beside its other steps.
 std::vector<std::string> srun_agent_command(const Allocation& allocation, const std::string& node);
