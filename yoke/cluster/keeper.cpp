@@ -25,6 +25,7 @@
 #include "yoke/launch/process/signals.h"
 #include "yoke/slurm/job/holding.h"
 #include "yoke/slurm/job/job.h"
+#include "yoke/slurm/words/answers.h"
 #include "yoke/slurm/words/programs.h"
 
 namespace yoke::cluster {
@@ -56,14 +57,9 @@ void add_addresses(std::vector<AllocationNode>& nodes, const std::string& list, 
   try {
     const auto text = slurm::ask({"scontrol", "--oneliner", "show", "node", list}, environment);
     for (const auto line : lines_of(text)) {
-      std::string name, address;
-      for (const auto word : words_of(line)) {
-        if (word.starts_with("NodeName=")) name = word.substr(9);
-        if (word.starts_with("NodeAddr=")) address = word.substr(9);
-      }
-      for (auto& node : nodes) {
-        if (node.name == name && !address.empty()) node.address = address;
-      }
+      const auto node = std::ranges::find(nodes, slurm::field_of(line, "NodeName"), &AllocationNode::name);
+      const auto address = slurm::field_of(line, "NodeAddr");
+      if (node != nodes.end() && !address.empty()) node->address = address;
     }
   } catch (const Error& error) {
     log(error.what());
@@ -87,7 +83,10 @@ class Keeper {
       const bool is_told_to_end = follow_step();
       if (is_told_to_end) log_end();
       end_step();
-      if (is_told_to_end) return remove_files();
+      if (is_told_to_end) {
+        end_allocation(allocation_);
+        return 0;
+      }
       log(fmt::format("the step of the resident agents has ended, with status {}", shell_status(status_)));
       cancel_steps();
       num_short = Clock::now() - began < kShortStep ? num_short + 1 : 0;
@@ -226,11 +225,6 @@ class Keeper {
     } catch (const Error& error) {
       log(error.what());
     }
-  }
-
-  int remove_files() const {
-    end_allocation(allocation_);
-    return 0;
   }
 
   Allocation allocation_;

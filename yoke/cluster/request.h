@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/environment.h"
 #include "yoke/base/file.h"
 #include "yoke/cluster/allocation.h"
@@ -38,7 +39,6 @@ class RequestedAllocation {
   void cancel();
 
  private:
-  using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kFirstQuestion{300};
 
   Allocation written() const;
