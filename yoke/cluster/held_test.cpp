@@ -157,7 +157,8 @@ TEST_F(HeldAllocations, WhoseNodesAreLostAreAskedForUntilSlurmKnows) {
 class RequestedAllocations : public HeldAllocations {
  protected:
   RequestOptions request(const std::string& name = "") {
-    RequestOptions options{.yoke = "/opt/yoke", .on_news = [this](const std::string& text) { news_.push_back(text); }};
+    RequestOptions options{.yoke = "/opt/yoke",
+                           .tell = [this](Told /*what*/, const std::string& text) { news_.push_back(text); }};
     options.request.name = name;
     return options;
   }
@@ -193,7 +194,7 @@ TEST_F(RequestedAllocations, ASignalCancelsThem) {
 TEST_F(RequestedAllocations, TellWhyTheyWait) {
   set_job("7", "PENDING Reason=Priority", "   StartTime=4000000000 EndTime=4000003600\n");
   auto options = request();
-  options.on_news = [this](const std::string& text) {
+  options.tell = [this](Told /*what*/, const std::string& text) {
     news_.push_back(text);
     raise(SIGTERM);
   };
