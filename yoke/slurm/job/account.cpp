@@ -11,7 +11,6 @@
 #include "yoke/base/environment.h"
 #include "yoke/base/quantity.h"
 #include "yoke/base/text.h"
-#include "yoke/slurm/words/options.h"
 
 namespace yoke::slurm {
 namespace {
@@ -315,6 +314,10 @@ std::optional<Job> cancelled_tasks(const Job& recorded, const std::vector<Job>& 
 std::string output_option(std::string_view submit_line, char letter) {
   auto words = check::option_words(words_of(submit_line));
   if (!words.empty()) words.erase(words.begin());  // sbatch
+  return output_option(words, letter);
+}
+
+std::string output_option(const std::vector<check::OptionWord>& words, char letter) {
   std::string value;
   for (const auto& option : check::parse_options(check::kSbatch, words).given) {
     if (option.spec->short_name == letter) value = option.value;  // the last one counts
