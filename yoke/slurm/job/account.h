@@ -32,8 +32,7 @@ struct Account {
 inline constexpr const char* kSacctColumns =
     "JobID,JobIDRaw,State,ExitCode,Submit,Eligible,Start,End,ElapsedRaw,TimelimitRaw,NNodes,NTasks,AllocCPUS,ReqMem,"
     "MaxRSS,TotalCPU,ConsumedEnergyRaw,TRESUsageInTot,TRESUsageInAve,TRESUsageInMax,AllocTRES,ReqTRES,NodeList,"
-    "Partition,"
-    "User,Reason,WorkDir,JobName,SubmitLine";
+    "Partition,User,Reason,WorkDir,JobName,SubmitLine";
 
 /// Returns the runs in the order of their submissions. Lines that do not fit are left out.
 std::vector<Account> parse_sacct(std::string_view text);
