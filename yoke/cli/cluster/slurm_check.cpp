@@ -58,8 +58,15 @@ struct CheckContext {
   std::optional<slurm::Version> version;
   std::optional<rules::SiteFacts> site;
 
-  /// Where no cluster is, its folders are not either.
-  FolderCheck look_for_folders() const { return site ? FolderCheck(missing_folder) : FolderCheck(); }
+  /// A script, or a command line of `program`. Where no cluster is, its folders are not either.
+  rules::Subject subject(const rules::Script& script, rules::Program program = rules::kSbatch) const {
+    const bool looks_for_folders = site && program == rules::kSbatch;
+    return {.script = script,
+            .version = version,
+            .site = site ? &*site : nullptr,
+            .program = program,
+            .missing_folder = looks_for_folders ? FolderCheck(missing_folder) : FolderCheck()};
+  }
 };
 
 CheckContext context_of(const SlurmCheckArgs& args, const Context& context) {
@@ -96,16 +103,11 @@ std::vector<std::string> without_wrappers(const std::vector<std::string>& words)
 /// A command line: "sbatch -N2 job.sh" checks the script with these options too.
 rules::FileFindings check_command(const std::vector<std::string>& words, const CheckContext& facts,
                                   const Context& context) {
-  const auto* site = facts.site ? &*facts.site : nullptr;
-  auto script = rules::read_command_line(words);
+  const auto script = rules::read_command_line(words);
   const auto base = base_name(words[0]);
-  if (base != "sbatch") {
-    return {"", rules::check({.script = script,
-                              .version = facts.version,
-                              .site = site,
-                              .program = base == "srun" ? rules::kSrun : rules::kSalloc,
-                              .is_command_line = true})};
-  }
+  auto line = facts.subject(script, base == "sbatch" ? rules::kSbatch : base == "srun" ? rules::kSrun : rules::kSalloc);
+  line.is_command_line = true;
+  if (line.program != rules::kSbatch) return {"", rules::check(line)};
   const auto& command = script.commands.front();
   const auto rest = rules::program_words(command);
   std::error_code error;
@@ -113,28 +115,17 @@ rules::FileFindings check_command(const std::vector<std::string>& words, const C
     return std::string_view(given.spec->name) == "wrap";
   });
   const bool exists = !rest.empty() && std::filesystem::exists(rest.front().text, error);
-  const bool is_missing =
+  line.is_script_missing =
       !rest.empty() && !exists && !wraps && !command.options.has_unknown &&
       (rest.front().text.find('/') != std::string::npos || !find_program(rest.front().text, context.environment));
-  auto of_line = rules::check({.script = script,
-                               .version = facts.version,
-                               .site = site,
-                               .program = rules::kSbatch,
-                               .is_command_line = true,
-                               .is_script_missing = is_missing,
-                               .missing_folder = facts.look_for_folders()});
+  auto of_line = rules::check(line);
   if (rest.empty() || !std::filesystem::is_regular_file(rest.front().text, error)) return {"", std::move(of_line)};
   std::vector<rules::OptionWord> options(command.words.begin() + 1,
                                          command.words.begin() + static_cast<std::ptrdiff_t>(command.program_at));
   for (auto& option : options) option.line = 0;
   const auto file = rest.front().text;
   const auto batch = rules::read_script(file, read_input(file, kScriptKind), options);
-  auto findings = rules::check({.script = batch,
-                                .version = facts.version,
-                                .site = site,
-                                .program = rules::kSbatch,
-                                .is_command_line = false,
-                                .missing_folder = facts.look_for_folders()});
+  auto findings = rules::check(facts.subject(batch));
   for (auto& finding : of_line) {  // what is not said about the script with these options
     if (finding.rule != "option-after-script" && finding.rule != "wrap-with-script") continue;
     finding.line = 0;
@@ -219,12 +210,7 @@ rules::FileFindings check_file(const std::string& file, const SlurmCheckArgs& ar
                                const Tell& tell) {
   const auto judge = [&](const std::string& text) {
     const auto script = rules::read_script(file, text);
-    return rules::check({.script = script,
-                         .version = facts.version,
-                         .site = facts.site ? &*facts.site : nullptr,
-                         .program = rules::kSbatch,
-                         .is_command_line = false,
-                         .missing_folder = facts.look_for_folders()});
+    return rules::check(facts.subject(script));
   };
   if (!args.fixes) return {file, judge(read_input(file, kScriptKind))};
   const auto original = read_to_fix(file);
