@@ -12,7 +12,6 @@
 #include "yoke/cli/cluster/slurm.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/options/device.h"
-#include "yoke/slurm/job/task_reader.h"
 #include "yoke/slurm/job/verify_step.h"
 #include "yoke/slurm/site/find.h"
 #include "yoke/slurm/verify/measure.h"
