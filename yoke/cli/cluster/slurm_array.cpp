@@ -21,7 +21,7 @@
 #include "yoke/cli/options/value.h"
 #include "yoke/curve/recording.h"
 #include "yoke/slurm/job/array_submission.h"
-#include "yoke/slurm/job/sweep_results.h"
+#include "yoke/slurm/job/sweep_folder.h"
 
 namespace yoke::cli {
 namespace {
