@@ -24,8 +24,6 @@ struct Account {
   std::optional<double> gpu_percent;      ///< gres/gpuutil: the mean over the tasks of the largest step.
   std::optional<int64_t> gpu_peak_bytes;  ///< gres/gpumem: the most that a task used.
   std::string submit_line;
-
-  bool operator==(const Account&) const = default;
 };
 
 /// The columns that parse_sacct() reads, for `sacct --noheader --parsable2 --duplicates -o`.

@@ -22,8 +22,6 @@ struct LogFile {
   std::string job_id, path;
   bool is_error = false;  ///< It has standard error alone.
   std::string rank = {};  ///< "rank 3" or "node 1": the file is that of one rank, or of the ranks of one node.
-
-  bool operator==(const LogFile&) const = default;
 };
 
 /// The files of jobs that have started, with those of their ranks (`yoke slurm submit --file-per-rank`) that are there.
