@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <netdb.h>
 #include <poll.h>
-#include <sched.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -24,6 +23,7 @@
 #include "yoke/base/text.h"
 #include "yoke/cluster/token.h"
 #include "yoke/contract/variables.h"
+#include "yoke/device/cpu/count.h"
 #include "yoke/launch/node/rendezvous.h"
 #include "yoke/launch/process/signals.h"
 #include "yoke/slurm/job/holding.h"
@@ -311,13 +311,11 @@ int serve_resident(const Environment& outer, const std::string& yoke) {
   launch::NodesSpec nodes;
   nodes.token = secret;
   launch::Listener listener(nodes, handshake_id(job));
-  cpu_set_t cpus;
-  const bool has_cpus = sched_getaffinity(0, sizeof cpus, &cpus) == 0;
   const auto line =
       announce({.name = outer.value_or("SLURMD_NODENAME", "?"),
                 .port = listener.port(),
                 .num_gpus = gpus_by_slurm(outer),
-                .num_cpus = outer.find_int("SLURM_CPUS_ON_NODE").value_or(has_cpus ? CPU_COUNT(&cpus) : 0)});
+                .num_cpus = outer.find_int("SLURM_CPUS_ON_NODE").value_or(device::count_cpus().num_cpus)});
   write_all(STDOUT_FILENO, line, "the keeper of the allocation");
   launch::EventLoop loop;
   const std::array<launch::EventSource*, 1> sources = {&listener};

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sched.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +17,7 @@
 #include "yoke/base/host.h"
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
+#include "yoke/device/cpu/count.h"
 #include "yoke/device/visibility/visibility.h"
 #include "yoke/program/watched_program.h"
 #include "yoke/slurm/job/job_folder.h"
@@ -37,15 +37,8 @@ std::set<std::string> visible_gpu_ids(const Environment& environment, const devi
   return ids;
 }
 
-int64_t num_allowed_cpus() {
-  // A task may be bound to fewer CPUs than the job has on its node, which Slurm tells.
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
-}
-
 /// The CPUs of the job on this node, from SLURM_JOB_CPUS_PER_NODE ("8(x2),4") if all nodes have as many, or
-/// SLURM_CPUS_ON_NODE.
+/// SLURM_CPUS_ON_NODE. A task may be bound to fewer.
 int64_t job_cpus(const Environment& environment) {
   const auto list = environment.value_or("SLURM_JOB_CPUS_PER_NODE", "");
   if (const auto number = parse_int(std::string_view(list).substr(0, list.find('(')));
@@ -53,7 +46,7 @@ int64_t job_cpus(const Environment& environment) {
     return *number;
   }
   const auto here = parse_int(environment.value_or("SLURM_CPUS_ON_NODE", ""));
-  return here ? *here : num_allowed_cpus();
+  return here ? *here : device::count_cpus().num_cpus;
 }
 
 /// Tells why a program cannot be run. Returns the exit status.
