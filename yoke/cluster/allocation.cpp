@@ -9,7 +9,6 @@
 #include <nlohmann/json.hpp>
 #include <tuple>
 
-#include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/host.h"
@@ -25,7 +24,7 @@ constexpr size_t kMaxFileBytes = 16 << 20;
 constexpr size_t kMaxAllocationName = 64;
 constexpr size_t kNameSize = 16;  ///< Of the files, without their ends.
 constexpr std::chrono::hours kKeepLogs{14 * 24};
-constexpr std::string_view kFileEnd = ".json", kRequestEnd = ".request.json";
+constexpr const char *kFileEnd = ".json", *kRequestEnd = ".request.json", *kLogEnd = ".log";
 
 /// "NAME" of NAME.json, NAME.request.json and NAME.log.
 std::string stem_of(const std::filesystem::path& file) {
@@ -33,9 +32,18 @@ std::string stem_of(const std::filesystem::path& file) {
   return name.substr(0, name.find('.'));
 }
 
+/// The file beside `file` with another end.
+std::filesystem::path sibling(const std::filesystem::path& file, const char* end) {
+  return file.parent_path() / (stem_of(file) + end);
+}
+
+void remove_files(const std::filesystem::path& file) {
+  for (const auto* end : {kFileEnd, kRequestEnd, kLogEnd}) unlink(sibling(file, end).c_str());
+}
+
 std::filesystem::path kept_log_of(const Allocation& allocation) {
   const bool has_cluster = !allocation.cluster.empty() && allocation.cluster.find('/') == std::string::npos;
-  return allocation.file.parent_path() / (allocation.job + (has_cluster ? "." + allocation.cluster : "") + ".log");
+  return allocation.file.parent_path() / (allocation.job + (has_cluster ? "." + allocation.cluster : "") + kLogEnd);
 }
 
 /// The logs of allocations that have ended.
@@ -45,7 +53,7 @@ std::vector<std::filesystem::path> kept_logs(const std::filesystem::path& folder
   for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     // Names of other logs are 16 digits of a token.
     const auto job = stem_of(entry->path());
-    if (entry->path().extension() == ".log" && job.size() < kNameSize && parse_int(job)) logs.push_back(entry->path());
+    if (entry->path().extension() == kLogEnd && job.size() < kNameSize && parse_int(job)) logs.push_back(entry->path());
   }
   return logs;
 }
@@ -62,8 +70,7 @@ std::string listed(const std::vector<const Allocation*>& allocations) {
 }  // namespace
 
 void check_allocation_name(std::string_view name) {
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  const auto is_allowed = [&](char c) {
+  const auto is_allowed = [](char c) {
     return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '_' || c == '-';
   };
   if (!name.empty() && name.size() <= kMaxAllocationName && name.front() != '-' && name != "last" &&
@@ -157,7 +164,7 @@ std::filesystem::path new_allocation_file(const Environment& environment) {
   for (const auto& log : kept_logs(folder)) {
     if (last_write_time(log, error) < oldest && !error) unlink(log.c_str());
   }
-  return folder / (new_token().substr(0, kNameSize) + std::string(kFileEnd));
+  return folder / (new_token().substr(0, kNameSize) + kFileEnd);
 }
 
 void write_allocation(const Allocation& allocation) { replace_file(allocation.file, to_text(allocation), 0600); }
@@ -183,19 +190,11 @@ std::optional<Allocation> read_allocation(const std::filesystem::path& file) {
   }
 }
 
-std::filesystem::path request_file(const std::filesystem::path& file) {
-  return file.parent_path() / (stem_of(file) + std::string(kRequestEnd));
-}
-
-std::filesystem::path log_file(const std::filesystem::path& file) {
-  return file.parent_path() / (stem_of(file) + ".log");
-}
+std::filesystem::path request_file(const std::filesystem::path& file) { return sibling(file, kRequestEnd); }
+std::filesystem::path log_file(const std::filesystem::path& file) { return sibling(file, kLogEnd); }
 
 void remove_allocation(const Allocation& allocation) {
-  const auto& file = allocation.file;
-  unlink((file.parent_path() / (stem_of(file) + std::string(kFileEnd))).c_str());
-  unlink(request_file(file).c_str());
-  unlink(log_file(file).c_str());
+  remove_files(allocation.file);
   if (!allocation.job.empty()) unlink(kept_log_of(allocation).c_str());
 }
 
@@ -205,9 +204,7 @@ void end_allocation(const Allocation& allocation) {
   if (!allocation.job.empty() && std::filesystem::file_size(log, ignored) > 0 && !ignored) {
     rename(log.c_str(), kept_log_of(allocation).c_str());
   }
-  unlink((allocation.file.parent_path() / (stem_of(allocation.file) + std::string(kFileEnd))).c_str());
-  unlink(request_file(allocation.file).c_str());
-  unlink(log.c_str());
+  remove_files(allocation.file);
 }
 
 std::optional<std::filesystem::path> kept_log(const std::string& job, const Environment& environment) {

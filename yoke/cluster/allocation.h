@@ -2,7 +2,7 @@
 // files by which a user's commands find them.
 //
 // An allocation has up to three files in ~/.local/state/yoke/alloc, which only its user can read: NAME.request.json,
-// which `yoke alloc` writes after it has submitted the job; NAME.json, which the keeper in the allocation (keeper.h)
+// which `yoke alloc` writes after it has submitted the job; NAME.json, which the keeper in the allocation (resident.h)
 // writes with the nodes and the secret; and NAME.log, what the keeper, the agents and srun say. The end of the
 // allocation removes them. If its user has not released it, the log stays as JOB.CLUSTER.log for two weeks.
 #pragma once

@@ -143,7 +143,7 @@ TEST(Resident, CountsTheGpusThatSlurmGave) {
 TEST(Reach, SaysWhichNodesDoNotAnswer) {
   auto allocation = example();
   allocation.nodes = {{"n1", "127.0.0.1", 1, 0, 1}, {"n2", "no-such-host.invalid", 1, 0, 1}};
-  const auto reached = reach(allocation, allocation.nodes, kReachTime);
+  const auto reached = reach(allocation, allocation.nodes);
   EXPECT_EQ(reached[0].kind, Reached::Kind::kRefused);
   EXPECT_EQ(reached[0].why, "Connection refused");
   EXPECT_EQ(reached[1].kind, Reached::Kind::kUnreachable);

@@ -1,10 +1,10 @@
 #include "yoke/cluster/held.h"
 
-#include <fmt/format.h>
 #include <poll.h>
 
 #include <algorithm>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/base/json.h"
@@ -132,11 +132,10 @@ void release_allocation(const Allocation& allocation, std::chrono::milliseconds 
   check_cluster(allocation, environment);
   cancel_job(allocation.job, environment);
   auto pause = kFirstReleasePause;
-  for (const auto until = std::chrono::steady_clock::now() + limit;;
-       pause = std::min(pause * 3 / 2, kLongestReleasePause)) {
+  for (const auto until = Clock::now() + limit;; pause = std::min(pause * 3 / 2, kLongestReleasePause)) {
     const auto job = slurm::find_job(allocation.job, environment);
     if (!job || phase_of(*job) == Phase::kEnded) break;
-    if (std::chrono::steady_clock::now() >= until) {
+    if (Clock::now() >= until) {
       throw Error(ErrorCode::kTimeout,
                   "allocation {} is cancelled, but after {} Slurm still waits for processes on its nodes ({})",
                   allocation.job, format_duration(limit), job->state);

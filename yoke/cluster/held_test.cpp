@@ -13,7 +13,7 @@
 #include "tests/support/command.h"
 #include "tests/support/message_of.h"
 #include "yoke/base/file.h"
-#include "yoke/cluster/open.h"
+#include "yoke/cluster/reach.h"
 #include "yoke/cluster/request.h"
 
 namespace yoke::cluster {
@@ -161,7 +161,8 @@ TEST_F(HeldAllocations, WhoseNodesAreLostAreAskedForUntilSlurmKnows) {
 class RequestedAllocations : public HeldAllocations {
  protected:
   RequestOptions request(const std::string& name = "") {
-    RequestOptions options{.yoke = "/opt/yoke", .on_news = [this](const std::string& text) { news_.push_back(text); }};
+    RequestOptions options{.yoke = "/opt/yoke",
+                           .tell = [this](Told /*what*/, const std::string& text) { news_.push_back(text); }};
     options.request.name = name;
     return options;
   }
@@ -197,7 +198,7 @@ TEST_F(RequestedAllocations, ASignalCancelsThem) {
 TEST_F(RequestedAllocations, TellWhyTheyWait) {
   set_job("7", "PENDING Reason=Priority", "   StartTime=4000000000 EndTime=4000003600\n");
   auto options = request();
-  options.on_news = [this](const std::string& text) {
+  options.tell = [this](Told /*what*/, const std::string& text) {
     news_.push_back(text);
     raise(SIGTERM);
   };

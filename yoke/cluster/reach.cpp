@@ -7,6 +7,7 @@
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -16,9 +17,13 @@
 
 #include "yoke/base/clock.h"
 #include "yoke/base/error.h"
+#include "yoke/base/hostlist.h"
+#include "yoke/base/text.h"
+#include "yoke/cluster/held.h"
 #include "yoke/cluster/resident.h"
 #include "yoke/cluster/ssh.h"
 #include "yoke/contract/variables.h"
+#include "yoke/device/process/info.h"
 #include "yoke/launch/node/handshake.h"
 #include "yoke/slurm/job/holding.h"
 
@@ -27,6 +32,8 @@ namespace {
 
 using launch::Handshake;
 
+/// A node in the same network answers within a millisecond.
+constexpr std::chrono::milliseconds kReachTime{3000};
 /// What a resident agent sends (launch/node/handshake.h): "yoke/1 head\n" and 32 random bytes, then "y" and a hash.
 constexpr size_t kGreetingBytes = 12 + 32, kAnswerBytes = 1 + 32;
 
@@ -127,15 +134,87 @@ class Attempt {
   bool is_connected_ = false, is_over_ = false;
 };
 
+Error has_ended(const Allocation& allocation, const std::optional<slurm::Job>& job, const Environment& environment) {
+  if (!allocation.file.empty()) end_allocation(allocation);
+  return {ErrorCode::kNotFound, fmt::format("allocation {} has ended: {}{}", allocation.job,
+                                            job ? why_ended(*job, environment) : "Slurm does not know it any more",
+                                            kept_log_text(allocation.job, environment))};
+}
+
+/// Asks Slurm about an allocation that no node tells of. Returns its nodes, for srun.
+void use_srun(Allocation& allocation, const Environment& environment) {
+  check_cluster(allocation, environment);
+  const auto job = slurm::find_job(allocation.job, environment);
+  if (!job) {
+    if (!allocation.file.empty()) throw has_ended(allocation, job, environment);
+    throw Error(ErrorCode::kNotFound, "you hold no allocation {}, and Slurm knows no such job; see `yoke alloc --list`",
+                allocation.job);
+  }
+  const auto user = device::user_name(geteuid());
+  if (allocation.file.empty() && job->user != user) {
+    throw Error(ErrorCode::kPermissionDenied, "job {} belongs to {}; only that user can start programs in it",
+                allocation.job, printable(job->user));
+  }
+  const auto phase = phase_of(*job);
+  if (phase == slurm::Phase::kWaiting) {
+    throw Error(ErrorCode::kUnavailable, "allocation {} has not started: {}", allocation.job,
+                slurm::why_waiting(job->reason));
+  }
+  if (phase != slurm::Phase::kHeld) throw has_ended(allocation, job, environment);
+  allocation.nodes.clear();
+  for (const auto& name : expand_hostlist(job->node_list)) allocation.nodes.push_back({.name = name, .address = name});
+  allocation.until = end_of(*job);
+}
+
+Allocation ready(Allocation allocation, const Environment& environment) {
+  if (!allocation.is_ready()) use_srun(allocation, environment);
+  return allocation;
+}
+
+/// The standard streams of the agent that a resident agent has started for this connection.
+launch::AgentProcess to_agent(UniqueFd socket) {
+  UniqueFd other(fcntl(socket.value(), F_DUPFD_CLOEXEC, 3));
+  if (!other) throw system_error(errno, "duplicating a connection");
+  return {std::move(socket), std::move(other), UniqueFd(), -1};
+}
+
+/// Returns the nodes as hosts of a job. `reached` are connections for their first agents; further ones are made when
+/// they are needed. With kSrun, `reached` is not used.
+std::vector<launch::Host> to_hosts(const Allocation& allocation, std::vector<Reached> reached, Transport transport) {
+  std::vector<launch::Host> hosts;
+  for (size_t i = 0; i < allocation.nodes.size(); ++i) {
+    const auto& node = allocation.nodes[i];
+    launch::Host host{.name = node.name, .num_ranks = std::nullopt, .start_agent = {}};
+    if (transport == Transport::kSrun) {
+      host.start_agent = [argv = srun_agent_command(allocation, node.name), name = node.name] {
+        // srun would take the variables of an outer job for options; SLURM_LABELIO would even change what agents say.
+        return start_by_command(argv, name, slurm::without_outer_job(Environment::of_process()).to_strings());
+      };
+    } else {
+      auto first = std::make_shared<Reached>(std::move(reached[i]));
+      host.start_agent = [allocation, node, first] {
+        // A node that has not answered a moment ago is not waited for again at once, because others wait meanwhile.
+        if (!first->socket && first->why.empty()) *first = std::move(reach(allocation, {node}).front());
+        if (!first->socket) {
+          throw Error(ErrorCode::kUnavailable, "node {} of allocation {} cannot be reached: {}", node.name,
+                      allocation.job, std::exchange(first->why, ""));
+        }
+        return to_agent(std::move(first->socket));
+      };
+    }
+    hosts.push_back(std::move(host));
+  }
+  return hosts;
+}
+
 }  // namespace
 
-std::vector<Reached> reach(const Allocation& allocation, const std::vector<AllocationNode>& nodes,
-                           std::chrono::milliseconds limit) {
-  const auto resolve_until = Clock::now() + limit;
+std::vector<Reached> reach(const Allocation& allocation, const std::vector<AllocationNode>& nodes) {
+  const auto resolve_until = Clock::now() + kReachTime;
   std::vector<Attempt> attempts;
   attempts.reserve(nodes.size());
   for (const auto& node : nodes) attempts.emplace_back(node, allocation, resolve_until);
-  const auto until = Clock::now() + limit;
+  const auto until = Clock::now() + kReachTime;
   while (true) {
     std::vector<pollfd> polls;
     std::vector<Attempt*> waiting;
@@ -157,12 +236,6 @@ std::vector<Reached> reach(const Allocation& allocation, const std::vector<Alloc
   return result;
 }
 
-launch::AgentProcess to_agent(UniqueFd socket) {
-  UniqueFd other(fcntl(socket.value(), F_DUPFD_CLOEXEC, 3));
-  if (!other) throw system_error(errno, "duplicating a connection");
-  return {std::move(socket), std::move(other), UniqueFd(), -1};
-}
-
 std::vector<std::string> srun_in_job(const std::string& job, const std::string& node) {
   // --overlap: beside the step of the resident agents, which has everything. --mem=0: the memory of the job.
   return {"srun",    "--jobid=" + job,     "--overlap",       "--nodes=1", "--ntasks=1",
@@ -179,31 +252,55 @@ std::vector<std::string> srun_agent_command(const Allocation& allocation, const 
   return words;
 }
 
-std::vector<launch::Host> to_hosts(const Allocation& allocation, const std::vector<AllocationNode>& nodes,
-                                   std::vector<Reached> reached, Transport transport) {
-  std::vector<launch::Host> hosts;
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    launch::Host host{.name = nodes[i].name, .num_ranks = std::nullopt, .start_agent = {}};
-    if (transport == Transport::kSrun) {
-      host.start_agent = [argv = srun_agent_command(allocation, nodes[i].name), name = nodes[i].name] {
-        // srun would take the variables of an outer job for options; SLURM_LABELIO would even change what agents say.
-        return start_by_command(argv, name, slurm::without_outer_job(Environment::of_process()).to_strings());
-      };
-    } else {
-      auto first = std::make_shared<Reached>(std::move(reached[i]));
-      host.start_agent = [allocation, node = nodes[i], first] {
-        // A node that has not answered a moment ago is not waited for again at once, because others wait meanwhile.
-        if (!first->socket && first->why.empty()) *first = std::move(reach(allocation, {node}, kReachTime).front());
-        if (!first->socket) {
-          throw Error(ErrorCode::kUnavailable, "node {} of allocation {} cannot be reached: {}", node.name,
-                      allocation.job, std::exchange(first->why, ""));
-        }
-        return to_agent(std::move(first->socket));
-      };
-    }
-    hosts.push_back(std::move(host));
+Allocation find_allocation(const std::string& name, const std::string& yoke, const Environment& environment) {
+  if (name.starts_with('-')) {  // programs of Slurm would take it for an option
+    throw Error(ErrorCode::kInvalidArgument, "--in {}: give a job's id, the name of an allocation, or `last`",
+                printable(name));
   }
-  return hosts;
+  Allocation allocation;
+  try {
+    allocation = choose_held(name, environment);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kNotFound || !parse_int(name)) throw;
+    allocation.job = name;
+    allocation.yoke = yoke;
+  }
+  return ready(std::move(allocation), environment);
+}
+
+OpenAllocation open_allocation(const std::string& name, const std::string& yoke, const Environment& environment) {
+  OpenAllocation result{.allocation = find_allocation(name, yoke, environment), .transport = Transport::kSrun};
+  auto& allocation = result.allocation;
+  if (std::ranges::any_of(allocation.nodes, [](const auto& node) { return node.port == 0; })) return result;
+  result.reached = reach(allocation, allocation.nodes);
+  const auto is_connected = [](const Reached& one) { return one.kind == Reached::Kind::kConnected; };
+  if (std::ranges::any_of(result.reached, is_connected)) {
+    result.transport = Transport::kResident;
+    return result;
+  }
+  const auto why = result.reached.front().why;
+  try {
+    use_srun(allocation, environment);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::kNotFound) throw;
+    throw Error(error.code(), "the nodes of allocation {} do not answer ({}), and {}", allocation.job, why,
+                error.what());
+  }
+  result.note = fmt::format(
+      "the agents in allocation {} cannot be reached from here ({}), so srun starts programs, which is slower",
+      allocation.job, why);
+  return result;
+}
+
+std::vector<launch::Host> OpenAllocation::take_hosts(const std::vector<std::string>& names) {
+  auto hosts = to_hosts(allocation, std::move(reached), transport);
+  if (names.empty()) return hosts;
+  std::vector<launch::Host> chosen;
+  for (const auto& name : names) {
+    check_node(allocation, name);
+    chosen.push_back(*std::ranges::find(hosts, name, &launch::Host::name));
+  }
+  return chosen;
 }
 
 }  // namespace yoke::cluster

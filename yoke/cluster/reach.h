@@ -1,12 +1,11 @@
-// yoke/cluster/reach.h -- how the agents on the nodes of a held allocation are started: over a connection to the
-// resident agent of the node, or by srun where no connection is possible.
+// yoke/cluster/reach.h -- finds a held allocation, for commands that use it, and starts the agents on its nodes: over a
+// connection to the resident agent of the node, or by srun where no connection is possible.
 #pragma once
 
-#include <chrono>
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "yoke/base/environment.h"
 #include "yoke/base/file.h"
 #include "yoke/cluster/allocation.h"
 #include "yoke/launch/node/nodes.h"
@@ -25,16 +24,9 @@ struct Reached {
   std::string why;  ///< Empty if connected.
 };
 
-/// Connects to all `nodes` at the same time. The result has an element for each. Takes at most `limit`, and
-/// once more that time for resolving the names of the nodes.
-std::vector<Reached> reach(const Allocation& allocation, const std::vector<AllocationNode>& nodes,
-                           std::chrono::milliseconds limit);
-
-/// How long a command waits for nodes. A node in the same network answers within a millisecond.
-inline constexpr std::chrono::milliseconds kReachTime{3000};
-
-/// The standard streams of the agent that a resident agent has started for this connection.
-launch::AgentProcess to_agent(UniqueFd socket);
+/// Connects to all `nodes` at the same time. The result has an element for each. Takes at most 3 s, and once more that
+/// time for resolving the names of the nodes.
+std::vector<Reached> reach(const Allocation& allocation, const std::vector<AllocationNode>& nodes);
 
 /// The command line by which srun starts `yoke agent` on a node, inside the job and beside its other steps.
 std::vector<std::string> srun_agent_command(const Allocation& allocation, const std::string& node);
@@ -44,9 +36,26 @@ std::vector<std::string> srun_in_job(const std::string& job, const std::string& 
 
 enum class Transport { kResident, kSrun };
 
-/// Returns the nodes as hosts of a job. `reached` are connections for their first agents; further ones are made when
-/// they are needed. With kSrun, `reached` is not used.
-std::vector<launch::Host> to_hosts(const Allocation& allocation, const std::vector<AllocationNode>& nodes,
-                                   std::vector<Reached> reached, Transport transport);
+/// An allocation that can be used now.
+struct OpenAllocation {
+  Allocation allocation;
+  Transport transport = Transport::kResident;
+  std::vector<Reached> reached = {};  ///< With Transport::kResident: an element for each node.
+  std::string note = {};              ///< Why srun is used although there are agents, for the user; empty if not.
+
+  /// The nodes, or those with the given names, as hosts. Uses up the connections.
+  /// Errors  kNotFound: a name is not that of a node.
+  std::vector<launch::Host> take_hosts(const std::vector<std::string>& names = {});
+};
+
+/// Finds the allocation that `name` means and connects to its nodes. A Slurm job of this user that `yoke alloc` did not
+/// make is used by srun; so is an allocation whose nodes cannot be reached from here. `yoke`: its path on the nodes of
+/// such a job.
+/// Errors  kNotFound: there is none, or it has ended, and why; kUnavailable: it still waits, and why, or neither its
+/// nodes nor Slurm answer; kPermissionDenied: it belongs to a different user.
+OpenAllocation open_allocation(const std::string& name, const std::string& yoke, const Environment& environment);
+
+/// The same without connections, for commands that use srun.
+Allocation find_allocation(const std::string& name, const std::string& yoke, const Environment& environment);
 
 }  // namespace yoke::cluster

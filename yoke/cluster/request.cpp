@@ -15,7 +15,6 @@
 #include "yoke/base/moment.h"
 #include "yoke/base/text.h"
 #include "yoke/cluster/held.h"
-#include "yoke/cluster/keeper.h"
 #include "yoke/contract/variables.h"
 #include "yoke/launch/process/signals.h"
 #include "yoke/slurm/job/submit.h"
@@ -129,7 +128,7 @@ std::optional<Allocation> RequestedAllocation::wait_for_start() {
     while (const auto message = signals_->next()) {
       if (message->signal == SIGCHLD || message->signal == SIGUSR1 || message->signal == SIGUSR2) continue;
       cancel();
-      options_.on_news(fmt::format("request {} is cancelled", request_.job));
+      options_.tell(Told::kNews, fmt::format("request {} is cancelled", request_.job));
       signal_ = message->signal;
       return std::nullopt;
     }
@@ -206,7 +205,7 @@ void RequestedAllocation::tell(const std::string& text) {
   told_ = text;
   told_beginning_ = beginning;
   next_news_ = Clock::now() + kNewsEvery;
-  options_.on_news(text);
+  options_.tell(Told::kNews, text);
 }
 
 /// The job runs, but no file of its keeper is here.
@@ -216,10 +215,10 @@ std::optional<Allocation> RequestedAllocation::without_keeper(const slurm::Job& 
   }
   request_.until = end_of(job);
   write_allocation(written());
-  options_.on_news(fmt::format(
-      "the nodes did not tell where their agents are, perhaps because they do not share {} with this host, or because "
-      "the agents are still starting; commands use srun, which is slower",
-      request_.file.parent_path().string()));
+  options_.tell(Told::kNews,
+                fmt::format("the nodes did not tell where their agents are, perhaps because they do not share {} with "
+                            "this host, or because the agents are still starting; commands use srun, which is slower",
+                            request_.file.parent_path().string()));
   return request_;
 }
 

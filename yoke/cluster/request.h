@@ -2,12 +2,13 @@
 #pragma once
 
 #include <chrono>
-#include <functional>
 #include <optional>
 #include <string>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/environment.h"
 #include "yoke/base/file.h"
+#include "yoke/base/tell.h"
 #include "yoke/cluster/allocation.h"
 #include "yoke/program/watched_program.h"
 #include "yoke/slurm/job/holding.h"
@@ -15,10 +16,10 @@
 namespace yoke::cluster {
 
 struct RequestOptions {
-  slurm::HoldingRequest request;                    ///< Without HoldingRequest::program.
-  std::string yoke;                                 ///< The path of yoke on the nodes.
-  std::optional<std::chrono::seconds> limit = {};   ///< How long it may wait for its start.
-  std::function<void(const std::string&)> on_news;  ///< Called with sentences: why it waits, that it was cancelled.
+  slurm::HoldingRequest request;                   ///< Without HoldingRequest::program.
+  std::string yoke;                                ///< The path of yoke on the nodes.
+  std::optional<std::chrono::seconds> limit = {};  ///< How long it may wait for its start.
+  Tell tell;                                       ///< Gets news: why it waits, that it was cancelled.
 };
 
 /// A request in the queue of Slurm. REQUIRES: this process has one thread, and no SignalMessages exists.
@@ -38,7 +39,6 @@ class RequestedAllocation {
   void cancel();
 
  private:
-  using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::milliseconds kFirstQuestion{300};
 
   Allocation written() const;

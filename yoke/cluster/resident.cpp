@@ -1,23 +1,35 @@
 #include "yoke/cluster/resident.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <netdb.h>
-#include <sched.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <iostream>
 
+#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
+#include "yoke/base/file.h"
+#include "yoke/base/hostlist.h"
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
+#include "yoke/cluster/token.h"
 #include "yoke/contract/variables.h"
+#include "yoke/device/cpu/count.h"
 #include "yoke/launch/node/rendezvous.h"
 #include "yoke/launch/process/signals.h"
+#include "yoke/slurm/job/holding.h"
+#include "yoke/slurm/job/job.h"
+#include "yoke/slurm/words/answers.h"
+#include "yoke/slurm/words/programs.h"
 
 namespace yoke::cluster {
 namespace {
@@ -51,6 +63,214 @@ void start_agent(const UniqueFd& socket, const std::string& yoke, Environment en
                            .blocked_signals = BlockedSignals::kNone});
   if (pid < 0) std::cerr << fmt::format("yoke agent: starting {}: {}\n", yoke, strerrordesc_np(errno)) << std::flush;
 }
+
+/// How long all nodes may take to start their resident agents.
+constexpr std::chrono::seconds kStartTime{180};
+/// A step that ends sooner than this after its start counts as a failure of the step.
+constexpr std::chrono::seconds kShortStep{60};
+constexpr int kMaxShortSteps = 3;
+constexpr std::chrono::milliseconds kEndTime{2000};
+constexpr std::chrono::milliseconds kWhyTime{500};  ///< KillWait may be short.
+constexpr size_t kMaxAnnouncementBytes = 4096;
+constexpr int kStepCheckMs = 500;
+constexpr std::string_view kStepName = "yoke-agents";
+
+void log(const std::string& text) { std::cerr << "yoke alloc: " << text << std::endl; }
+
+/// Standard error and output become the file beside the allocation's file, if that can be made.
+void open_log(const std::filesystem::path& file) {
+  const UniqueFd fd(open(log_file(file).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600));
+  if (!fd) return;
+  dup2(fd.value(), STDOUT_FILENO);
+  dup2(fd.value(), STDERR_FILENO);
+}
+
+/// The addresses at which Slurm reaches the nodes, by their names. A node that Slurm says nothing about has its name.
+void add_addresses(std::vector<AllocationNode>& nodes, const std::string& list, const Environment& environment) {
+  try {
+    const auto text = slurm::ask({"scontrol", "--oneliner", "show", "node", list}, environment);
+    for (const auto line : lines_of(text)) {
+      const auto node = std::ranges::find(nodes, slurm::field_of(line, "NodeName"), &AllocationNode::name);
+      const auto address = slurm::field_of(line, "NodeAddr");
+      if (node != nodes.end() && !address.empty()) node->address = address;
+    }
+  } catch (const Error& error) {
+    log(error.what());
+  }
+}
+
+class Keeper {
+ public:
+  Keeper(Allocation allocation, const Environment& environment, std::string yoke)
+      : allocation_(std::move(allocation)),
+        environment_(slurm::without_outer_job(environment)),
+        list_(environment.value_or("SLURM_JOB_NODELIST", "")),
+        yoke_(std::move(yoke)),
+        signals_(launch::take_signals({SIGTERM, SIGINT, SIGHUP, SIGQUIT})) {}
+
+  int keep() {
+    for (int num_short = 0; num_short < kMaxShortSteps;) {
+      look_at_job();
+      const auto began = Clock::now();
+      start_step();
+      const bool is_told_to_end = follow_step();
+      if (is_told_to_end) log_end();
+      end_step();
+      if (is_told_to_end) {
+        end_allocation(allocation_);
+        return 0;
+      }
+      log(fmt::format("the step of the resident agents has ended, with status {}", shell_status(status_)));
+      cancel_steps();
+      num_short = Clock::now() - began < kShortStep ? num_short + 1 : 0;
+    }
+    log("the resident agents cannot be started, so the allocation is given back");
+    unlink(allocation_.file.c_str());
+    return 1;
+  }
+
+ private:
+  /// After a failure of a node, a job with --no-kill has fewer nodes. A job's end may change, too.
+  void look_at_job() {
+    try {
+      const auto job = slurm::find_job(allocation_.job, environment_);
+      if (!job) return;
+      if (!job->node_list.empty()) list_ = job->node_list;
+      allocation_.until = slurm::end_of(*job);
+    } catch (const Error& error) {
+      log(error.what());
+    }
+  }
+
+  void start_step() {
+    waiting_.clear();
+    found_.clear();
+    for (const auto& name : expand_hostlist(list_)) waiting_.push_back({.name = name, .address = name});
+    add_addresses(waiting_, list_, environment_);
+    const auto num = waiting_.size();
+    auto environment = environment_;
+    environment.set(variable::kAllocSecret, allocation_.secret);
+    auto pipe = make_pipe();
+    // The step has all CPUs, devices and memory of the job; --overlap lets other steps have them, too.
+    step_ = spawn({.argv = {"srun", "--jobid=" + allocation_.job, "--overlap", fmt::format("--nodes={}", num),
+                            fmt::format("--ntasks={}", num), "--ntasks-per-node=1", "--cpu-bind=none", "--mem=0",
+                            "--kill-on-bad-exit=1", fmt::format("--job-name={}", kStepName), "--input=none", "--quiet",
+                            yoke_, "agent", "--resident"},
+                   .environment = environment.to_strings(),
+                   .in = kNullStream,
+                   .out = pipe.write_end.value(),
+                   .new_session = true,
+                   .death_signal = SIGTERM,
+                   .blocked_signals = BlockedSignals::kNone});
+    if (step_ < 0) throw system_error(errno, "starting srun");
+    out_ = std::move(pipe.read_end);
+    received_.clear();
+  }
+
+  /// Returns whether a signal told this process to end; false if the step has ended.
+  bool follow_step() {
+    const auto limit = Clock::now() + kStartTime;
+    while (true) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(limit - Clock::now()).count();
+      pollfd polls[] = {{signals_.value(), POLLIN, 0}, {out_.value(), POLLIN, 0}};
+      poll(polls, 2, kStepCheckMs);  // the end of the step is no event of a descriptor
+      while (const auto signal = launch::next_signal(signals_)) {
+        if (!launch::is_job_control(signal->number) && signal->number != SIGUSR1 && signal->number != SIGUSR2)
+          return true;
+      }
+      if (polls[1].revents != 0) read_announcements();
+      if (waitpid(step_, &status_, WNOHANG) == step_) {
+        step_ = -1;
+        return false;
+      }
+      if (!waiting_.empty() && left <= 0) {
+        log(fmt::format("{} of the nodes did not start their resident agents within {} s", waiting_.size(),
+                        kStartTime.count()));
+        return false;
+      }
+    }
+  }
+
+  void read_announcements() {
+    char buffer[4096];
+    const auto count = read(out_.value(), buffer, sizeof buffer);
+    if (count <= 0) {
+      if (count == 0 || errno != EINTR) out_.reset();
+      return;
+    }
+    received_.append(buffer, static_cast<size_t>(count));
+    for (auto end = received_.find('\n'); end != received_.npos; end = received_.find('\n')) {
+      if (const auto node = parse_announcement(std::string_view(received_).substr(0, end))) take(*node);
+      received_.erase(0, end + 1);
+    }
+    if (received_.size() > kMaxAnnouncementBytes) received_.clear();
+  }
+
+  void take(AllocationNode node) {
+    const auto found = std::ranges::find(waiting_, node.name, &AllocationNode::name);
+    if (found == waiting_.end()) return log("a resident agent of an unknown node: " + printable(node.name));
+    node.address = found->address;
+    waiting_.erase(found);
+    found_.push_back(std::move(node));
+    if (!waiting_.empty()) return;
+    allocation_.nodes.clear();
+    for (const auto& name : expand_hostlist(list_)) {  // in Slurm's order
+      const auto one = std::ranges::find(found_, name, &AllocationNode::name);
+      if (one != found_.end()) allocation_.nodes.push_back(*one);
+    }
+    try {
+      write_allocation(allocation_);
+    } catch (const Error& error) {  // the home is not shared: commands then use srun
+      log(error.what());
+    }
+  }
+
+  void end_step() {
+    if (step_ <= 0) return;
+    kill(step_, SIGTERM);
+    for (const auto until = Clock::now() + kEndTime; waitpid(step_, &status_, WNOHANG) == 0;) {
+      if (Clock::now() >= until) kill(step_, SIGKILL);
+      poll(nullptr, 0, 5);
+    }
+    step_ = -1;
+  }
+
+  /// After the death of srun by SIGKILL, its step goes on without it.
+  void cancel_steps() const {
+    try {
+      const auto text =
+          slurm::ask({"squeue", "--noheader", "--steps", "--jobs=" + allocation_.job, "--format=%i|%j"}, environment_);
+      for (const auto line : lines_of(text)) {
+        const auto bar = line.find('|');
+        if (bar == line.npos || line.substr(bar + 1) != kStepName) continue;
+        slurm::ask({"scancel", std::string(line.substr(0, bar))}, environment_);
+      }
+    } catch (const Error& error) {
+      log(error.what());
+    }
+  }
+
+  /// A signal ended the allocation. slurmctld knows why for some minutes, and the log longer.
+  void log_end() const {
+    try {
+      const auto text = slurm::ask({"scontrol", "show", "job", allocation_.job}, environment_, kWhyTime);
+      for (const auto& job : slurm::parse_scontrol(text)) log(fmt::format("the allocation ends: {}", why_ended(job)));
+    } catch (const Error& error) {
+      log(error.what());
+    }
+  }
+
+  Allocation allocation_;
+  const Environment environment_;
+  std::string list_;
+  const std::string yoke_;
+  const UniqueFd signals_;
+  std::vector<AllocationNode> waiting_, found_;
+  pid_t step_ = -1;
+  int status_ = 0;
+  UniqueFd out_;
+  std::string received_;
+};
 
 }  // namespace
 
@@ -91,13 +311,11 @@ int serve_resident(const Environment& outer, const std::string& yoke) {
   launch::NodesSpec nodes;
   nodes.token = secret;
   launch::Listener listener(nodes, handshake_id(job));
-  cpu_set_t cpus;
-  const bool has_cpus = sched_getaffinity(0, sizeof cpus, &cpus) == 0;
   const auto line =
       announce({.name = outer.value_or("SLURMD_NODENAME", "?"),
                 .port = listener.port(),
                 .num_gpus = gpus_by_slurm(outer),
-                .num_cpus = outer.find_int("SLURM_CPUS_ON_NODE").value_or(has_cpus ? CPU_COUNT(&cpus) : 0)});
+                .num_cpus = outer.find_int("SLURM_CPUS_ON_NODE").value_or(device::count_cpus().num_cpus)});
   write_all(STDOUT_FILENO, line, "the keeper of the allocation");
   launch::EventLoop loop;
   const std::array<launch::EventSource*, 1> sources = {&listener};
@@ -108,6 +326,26 @@ int serve_resident(const Environment& outer, const std::string& yoke) {
     while (waitpid(-1, nullptr, WNOHANG) > 0) {
     }
   }
+}
+
+int keep_allocation(const Environment& environment, const std::string& yoke) {
+  const auto file = environment.value_or(variable::kAllocFile, ""), job = environment.value_or("SLURM_JOB_ID", "");
+  if (!file.starts_with('/') || job.empty() || !environment.contains("SLURM_JOB_NODELIST")) {
+    throw Error(ErrorCode::kFailedPrecondition, "a keeper is started by `yoke alloc` as a batch job alone");
+  }
+  open_log(file);
+  Allocation allocation;
+  allocation.job = job;
+  allocation.name = environment.value_or("SLURM_JOB_NAME", "");
+  if (allocation.name == slurm::kHoldingName) allocation.name.clear();
+  allocation.yoke = yoke;
+  allocation.cluster = environment.value_or("SLURM_CLUSTER_NAME", "");
+  allocation.file = file;
+  allocation.secret = new_token();
+  auto inner = environment;
+  inner.erase(variable::kAllocFile);
+  inner.erase("SLURM_CLUSTERS");  // the cluster is this one; by its name, Slurm would look for it in the accounts
+  return Keeper(std::move(allocation), inner, yoke).keep();
 }
 
 }  // namespace yoke::cluster

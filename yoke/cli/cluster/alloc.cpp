@@ -5,9 +5,9 @@
 #include <CLI/App.hpp>
 #include <algorithm>
 #include <array>
-#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
@@ -16,14 +16,12 @@
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
+#include "yoke/cli/frame/teller.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/cluster/held.h"
 #include "yoke/cluster/request.h"
-#include "yoke/contract/variables.h"
 #include "yoke/slurm/job/holding.h"
-#include "yoke/slurm/job/submit.h"
 #include "yoke/slurm/script/plan.h"
 #include "yoke/slurm/words/options.h"
 
@@ -50,9 +48,7 @@ void check_sbatch_options(const std::vector<std::string>& more) {
       {"array", "clusters", "help", "parsable", "requeue", "test-only", "usage", "version", "wait", "wrap"});
   // The parser ends at a word that is no option, which may be the value of an option that it does not know.
   for (size_t i = 0; i < more.size();) {
-    std::vector<slurm::check::OptionWord> words;
-    for (size_t j = i; j < more.size(); ++j) words.push_back({.text = more[j]});
-    const auto parsed = parse_options(slurm::check::kSbatch, words);
+    const auto parsed = parse_options(slurm::check::kSbatch, slurm::check::option_words(std::span(more).subspan(i)));
     for (const auto& option : parsed.given) {
       if (std::ranges::find(kRefused, option.spec->name) == kRefused.end()) continue;
       throw Error(ErrorCode::kInvalidArgument, "{} cannot be used for an allocation that is held", option.written);
@@ -109,12 +105,8 @@ int request_allocation(AllocArgs args, Context& context) {
     if (!limit) throw Error(ErrorCode::kInvalidArgument, "--wait {}: give a time such as 90s, 30m or 2h", args.wait);
   }
   const auto yoke = args.remote_yoke.empty() ? context.installation.executable.string() : args.remote_yoke;
-  cluster::RequestedAllocation requested(
-      {.request = request,
-       .yoke = yoke,
-       .limit = limit,
-       .on_news = [&](const std::string& text) { std::cerr << speaker(context) << text << std::endl; }},
-      context.environment);
+  cluster::RequestedAllocation requested({.request = request, .yoke = yoke, .limit = limit, .tell = teller(context)},
+                                         context.environment);
   const auto allocation = requested.wait();
   if (!allocation) return 128 + requested.signal();
   context.out << (args.json ? to_json(*allocation).dump(2) + "\n" : held_text(*allocation)) << std::flush;

@@ -1,8 +1,6 @@
 // `yoke exec`: run a command on the nodes of a held allocation.
 #include "yoke/cluster/exec.h"
 
-#include <fmt/format.h>
-
 #include <CLI/App.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>

@@ -1,5 +1,4 @@
 // `yoke shell`: an interactive shell on a node of a held allocation.
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>

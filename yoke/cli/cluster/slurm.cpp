@@ -4,10 +4,6 @@
 #include <CLI/App.hpp>
 #include <CLI/Config.hpp>
 #include <CLI/Formatter.hpp>
-#include <iostream>
-#include <nlohmann/json.hpp>
-
-#include "yoke/cli/frame/attempt.h"
 
 namespace yoke::cli {
 

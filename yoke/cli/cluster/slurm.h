@@ -1,8 +1,6 @@
 // yoke/cli/cluster/slurm.h -- the actions of `yoke slurm`, each in a file of its own.
 #pragma once
 
-#include <string>
-
 #include "yoke/cli/command.h"
 
 namespace yoke::cli {
@@ -20,12 +18,5 @@ void add_slurm_site(CLI::App& cmd, Context& context);
 void add_slurm_submit(CLI::App& cmd, Context& context);
 void add_slurm_top(CLI::App& cmd, Context& context);
 void add_slurm_verify(CLI::App& cmd, Context& context);
-
-struct CollectOptions {
-  std::string sweep;  ///< A job or a folder.
-  bool json = false, csv = false;
-};
-/// Prints the results of a sweep. Returns the exit status.
-int collect_sweep(const CollectOptions& options, Context& context);
 
 }  // namespace yoke::cli

@@ -1,10 +1,8 @@
-// `yoke slurm array`: submits a sweep as an array of jobs, and its failed tasks again.
+// `yoke slurm array`: submits a sweep as an array of jobs, and its failed tasks again, and shows its results.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -14,20 +12,16 @@
 #include "yoke/base/held_signals.h"
 #include "yoke/base/json.h"
 #include "yoke/base/shell.h"
+#include "yoke/base/table.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/cluster/slurm.h"
 #include "yoke/cli/cluster/slurm_options.h"
+#include "yoke/cli/frame/output.h"
 #include "yoke/cli/frame/teller.h"
 #include "yoke/cli/options/value.h"
+#include "yoke/curve/recording.h"
 #include "yoke/slurm/job/array_submission.h"
-#include "yoke/slurm/job/job_folder.h"
-#include "yoke/slurm/job/outputs.h"
-#include "yoke/slurm/job/query.h"
-#include "yoke/slurm/job/submit.h"
-#include "yoke/slurm/job/sweep.h"
-#include "yoke/slurm/words/options.h"
-#include "yoke/slurm/words/programs.h"
-#include "yoke/slurm/words/request.h"
+#include "yoke/slurm/job/sweep_folder.h"
 
 namespace yoke::cli {
 namespace {
@@ -126,6 +120,42 @@ int rerun_sweep(const SlurmArrayArgs& args, Context& context) {
   throw plan.reruns.size() == 1 ? *failure : slurm::failure_of_several(*failure, failed.size(), plan.reruns.size());
 }
 
+/// The last value of each metric that the task wrote.
+std::vector<std::pair<std::string, double>> last_metrics(const std::filesystem::path& folder) {
+  std::vector<std::pair<std::string, double>> metrics;
+  const auto take = [&](const std::filesystem::path& run) {
+    for (const auto& curve : curve::read_run(run).curves) {
+      if (!curve.values.empty()) metrics.emplace_back(curve.metric, curve.values.back());
+    }
+  };
+  try {
+    take(folder);
+  } catch (const Error&) {
+    try {
+      take(curve::newest_run(folder));
+    } catch (const Error&) {  // no metrics
+    }
+  }
+  return metrics;
+}
+
+/// Prints the results of a sweep.
+int collect_sweep(const SlurmArrayArgs& args, Context& context) {
+  slurm::SweepResults results{.folder = slurm::open_sweep(args.collect, context.environment)};
+  results.states = slurm::sweep_states(results.folder, context.environment);
+  for (size_t i = 0; i < results.folder.sweep.tasks.size(); ++i) {
+    results.metrics.push_back(last_metrics(results.folder.of_task(i)));
+  }
+  if (args.json) {
+    print_json(to_json(results), context);
+  } else {
+    const auto table = to_table(results, args.csv ? "" : "-");
+    context.out << (args.csv ? to_csv(table) : to_text(table, table_width(context)));
+  }
+  tell_ends(results, teller(context));
+  return exit_status_of(results);
+}
+
 int run_slurm_array(const SlurmArrayArgs& args, Context& context) {
   const bool is_collecting = !args.collect.empty(), is_rerunning = !args.rerun.empty();
   if (is_collecting && is_rerunning) {
@@ -137,9 +167,7 @@ int run_slurm_array(const SlurmArrayArgs& args, Context& context) {
   }
   if (args.csv && !is_collecting) throw Error(ErrorCode::kInvalidArgument, "--csv needs --collect");
   if (args.growth && !is_rerunning) throw Error(ErrorCode::kInvalidArgument, "--grow needs --rerun");
-  if (is_collecting) {
-    return collect_sweep({.sweep = args.collect, .json = args.json, .csv = args.csv}, context);
-  }
+  if (is_collecting) return collect_sweep(args, context);
   if (is_rerunning) return rerun_sweep(args, context);
   if (context.rest.empty()) {
     throw Error(ErrorCode::kInvalidArgument,

@@ -1,19 +1,25 @@
 // `yoke slurm check`: look for mistakes in batch scripts and in command lines of sbatch, srun and salloc.
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <CLI/App.hpp>
 #include <algorithm>
+#include <cerrno>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
+#include "yoke/base/file.h"
 #include "yoke/base/format.h"
 #include "yoke/base/process.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
+#include "yoke/base/utf8.h"
 #include "yoke/cli/cluster/slurm.h"
-#include "yoke/cli/cluster/slurm_check_fix.h"
 #include "yoke/cli/frame/input.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/frame/teller.h"
@@ -52,8 +58,15 @@ struct CheckContext {
   std::optional<slurm::Version> version;
   std::optional<rules::SiteFacts> site;
 
-  /// Where no cluster is, its folders are not either.
-  FolderCheck look_for_folders() const { return site ? FolderCheck(missing_folder) : FolderCheck(); }
+  /// A script, or a command line of `program`. Where no cluster is, its folders are not either.
+  rules::Subject subject(const rules::Script& script, rules::Program program = rules::kSbatch) const {
+    const bool looks_for_folders = site && program == rules::kSbatch;
+    return {.script = script,
+            .version = version,
+            .site = site ? &*site : nullptr,
+            .program = program,
+            .missing_folder = looks_for_folders ? FolderCheck(missing_folder) : FolderCheck()};
+  }
 };
 
 CheckContext context_of(const SlurmCheckArgs& args, const Context& context) {
@@ -90,16 +103,11 @@ std::vector<std::string> without_wrappers(const std::vector<std::string>& words)
 /// A command line: "sbatch -N2 job.sh" checks the script with these options too.
 rules::FileFindings check_command(const std::vector<std::string>& words, const CheckContext& facts,
                                   const Context& context) {
-  const auto* site = facts.site ? &*facts.site : nullptr;
-  auto script = rules::read_command_line(words);
+  const auto script = rules::read_command_line(words);
   const auto base = base_name(words[0]);
-  if (base != "sbatch") {
-    return {"", rules::check({.script = script,
-                              .version = facts.version,
-                              .site = site,
-                              .program = base == "srun" ? rules::kSrun : rules::kSalloc,
-                              .is_command_line = true})};
-  }
+  auto line = facts.subject(script, base == "sbatch" ? rules::kSbatch : base == "srun" ? rules::kSrun : rules::kSalloc);
+  line.is_command_line = true;
+  if (line.program != rules::kSbatch) return {"", rules::check(line)};
   const auto& command = script.commands.front();
   const auto rest = rules::program_words(command);
   std::error_code error;
@@ -107,28 +115,17 @@ rules::FileFindings check_command(const std::vector<std::string>& words, const C
     return std::string_view(given.spec->name) == "wrap";
   });
   const bool exists = !rest.empty() && std::filesystem::exists(rest.front().text, error);
-  const bool is_missing =
+  line.is_script_missing =
       !rest.empty() && !exists && !wraps && !command.options.has_unknown &&
       (rest.front().text.find('/') != std::string::npos || !find_program(rest.front().text, context.environment));
-  auto of_line = rules::check({.script = script,
-                               .version = facts.version,
-                               .site = site,
-                               .program = rules::kSbatch,
-                               .is_command_line = true,
-                               .is_script_missing = is_missing,
-                               .missing_folder = facts.look_for_folders()});
+  auto of_line = rules::check(line);
   if (rest.empty() || !std::filesystem::is_regular_file(rest.front().text, error)) return {"", std::move(of_line)};
   std::vector<rules::OptionWord> options(command.words.begin() + 1,
                                          command.words.begin() + static_cast<std::ptrdiff_t>(command.program_at));
   for (auto& option : options) option.line = 0;
   const auto file = rest.front().text;
   const auto batch = rules::read_script(file, read_input(file, kScriptKind), options);
-  auto findings = rules::check({.script = batch,
-                                .version = facts.version,
-                                .site = site,
-                                .program = rules::kSbatch,
-                                .is_command_line = false,
-                                .missing_folder = facts.look_for_folders()});
+  auto findings = rules::check(facts.subject(batch));
   for (auto& finding : of_line) {  // what is not said about the script with these options
     if (finding.rule != "option-after-script" && finding.rule != "wrap-with-script") continue;
     finding.line = 0;
@@ -137,19 +134,86 @@ rules::FileFindings check_command(const std::vector<std::string>& words, const C
   return {file, std::move(findings)};
 }
 
+/// A file as it was when it was read.
+struct OriginalFile {
+  std::filesystem::path path;  ///< Without symbolic links.
+  struct stat status {};
+  std::string text;
+};
+
+bool is_unchanged(const struct stat& a, const struct stat& b) {
+  return a.st_dev == b.st_dev && a.st_ino == b.st_ino && a.st_size == b.st_size &&
+         a.st_mtim.tv_sec == b.st_mtim.tv_sec && a.st_mtim.tv_nsec == b.st_mtim.tv_nsec;
+}
+
+/// Errors  as errno says, with the name; kInvalidArgument: it is a folder, or too long.
+OriginalFile read_to_fix(const std::string& file) {
+  if (std::filesystem::is_directory(file)) {
+    throw Error(ErrorCode::kInvalidArgument, "{} is a folder; give {}", printable(file), kScriptKind);
+  }
+  OriginalFile original;
+  const UniqueFd fd(open(file.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+  if (!fd || fstat(fd.value(), &original.status) != 0) throw system_error(errno, "reading " + printable(file));
+  original.text = read_input(fd.value(), printable(file), kScriptKind);
+  if (S_ISREG(original.status.st_mode)) original.path = std::filesystem::canonical(file);
+  return original;
+}
+
+/// Why the file must not be changed, as a clause; empty: it may be.
+std::string why_not_fix(const OriginalFile& original) {
+  const auto& status = original.status;
+  if (!S_ISREG(status.st_mode)) return "it is not a regular file";
+  if (original.text.find('\0') != std::string::npos || !is_utf8(original.text)) return "it is not UTF-8 text";
+  if ((status.st_mode & 0222) == 0 || access(original.path.c_str(), W_OK) != 0) return "it is not writable";
+  if (status.st_nlink > 1) {
+    return fmt::format("it has {} hard links, and the others would keep the old text", status.st_nlink);
+  }
+  return "";
+}
+
+/// Replaces the file atomically; mode and owner stay (replace_file() gives it the mode of a new one). Returns why it
+/// was left as it is, as a clause; empty: it was replaced. Errors  as errno says; kFailedPrecondition: it has changed
+/// since it was read.
+std::string replace_fixed(const OriginalFile& original, const std::string& text) {
+  const auto name = printable(original.path.string());
+  auto temporary = (original.path.parent_path() / ("." + original.path.filename().string() + ".XXXXXX.tmp")).string();
+  UniqueFd fd(mkostemps(temporary.data(), 4, O_CLOEXEC));
+  if (!fd) throw system_error(errno, "writing " + name);
+  try {
+    write_all(fd.value(), text, name);
+    struct stat now {};
+    if (fstat(fd.value(), &now) != 0) throw system_error(errno, "writing " + name);
+    const bool has_other_owner = now.st_uid != original.status.st_uid || now.st_gid != original.status.st_gid;
+    if (has_other_owner && fchown(fd.value(), original.status.st_uid, original.status.st_gid) != 0) {
+      if (errno != EPERM) throw system_error(errno, "writing " + name + " with its owner");
+      unlink(temporary.c_str());
+      return "it belongs to another user or group, which the new file could not keep";
+    }
+    // The mode comes second, because a change of the owner clears the set-user-ID bit.
+    if (fchmod(fd.value(), original.status.st_mode & 07777) != 0 || fsync(fd.value()) != 0 ||
+        close(fd.release()) != 0) {
+      throw system_error(errno, "writing " + name + " with its mode");
+    }
+    if (lstat(original.path.c_str(), &now) != 0 || !is_unchanged(now, original.status)) {
+      throw Error(ErrorCode::kFailedPrecondition, "{} has changed since it was read, so it was not fixed; try again",
+                  name);
+    }
+    if (rename(temporary.c_str(), original.path.c_str()) != 0) throw system_error(errno, "writing " + name);
+    return "";
+  } catch (...) {
+    unlink(temporary.c_str());
+    throw;
+  }
+}
+
 rules::FileFindings check_file(const std::string& file, const SlurmCheckArgs& args, const CheckContext& facts,
                                const Tell& tell) {
   const auto judge = [&](const std::string& text) {
     const auto script = rules::read_script(file, text);
-    return rules::check({.script = script,
-                         .version = facts.version,
-                         .site = facts.site ? &*facts.site : nullptr,
-                         .program = rules::kSbatch,
-                         .is_command_line = false,
-                         .missing_folder = facts.look_for_folders()});
+    return rules::check(facts.subject(script));
   };
   if (!args.fixes) return {file, judge(read_input(file, kScriptKind))};
-  const auto original = read_to_fix(file, kScriptKind);
+  const auto original = read_to_fix(file);
   auto text = original.text;
   auto findings = judge(text);
   int64_t num_fixed = 0;

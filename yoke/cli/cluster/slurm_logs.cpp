@@ -2,12 +2,9 @@
 #include <unistd.h>
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <iostream>
 #include <memory>
 
-#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/cluster/slurm.h"
@@ -15,8 +12,6 @@
 #include "yoke/cli/options/value.h"
 #include "yoke/slurm/job/follow_logs.h"
 #include "yoke/slurm/job/job_file.h"
-#include "yoke/slurm/job/outputs.h"
-#include "yoke/slurm/job/query.h"
 
 namespace yoke::cli {
 namespace {

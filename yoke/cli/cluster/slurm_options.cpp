@@ -5,11 +5,9 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
-#include "yoke/cli/cluster/slurm.h"
 #include "yoke/cli/frame/teller.h"
 #include "yoke/cli/options/value.h"
 #include "yoke/slurm/words/options.h"
-#include "yoke/slurm/words/request.h"
 
 namespace yoke::cli {
 namespace {

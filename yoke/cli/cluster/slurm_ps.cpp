@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -18,7 +16,6 @@
 #include "yoke/cli/options/repetition.h"
 #include "yoke/slurm/job/job_file.h"
 #include "yoke/slurm/job/job_list.h"
-#include "yoke/slurm/job/query.h"
 
 namespace yoke::cli {
 namespace {

@@ -1,7 +1,5 @@
 // `yoke slurm report`: say what jobs used of what they had, with advice.
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <iterator>
 #include <memory>
@@ -13,14 +11,7 @@
 #include "yoke/cli/cluster/slurm.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/frame/teller.h"
-#include "yoke/slurm/job/array_report.h"
-#include "yoke/slurm/job/holding.h"
 #include "yoke/slurm/job/job_evidence.h"
-#include "yoke/slurm/job/job_file.h"
-#include "yoke/slurm/job/job_folder.h"
-#include "yoke/slurm/job/query.h"
-#include "yoke/slurm/job/report.h"
-#include "yoke/slurm/job/sweep.h"
 
 namespace yoke::cli {
 namespace {

@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <filesystem>
 #include <memory>
 
@@ -13,13 +11,7 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/cluster/slurm.h"
 #include "yoke/cli/frame/teller.h"
-#include "yoke/slurm/job/job_file.h"
-#include "yoke/slurm/job/job_folder.h"
-#include "yoke/slurm/job/kept_script.h"
-#include "yoke/slurm/job/outputs.h"
-#include "yoke/slurm/job/query.h"
 #include "yoke/slurm/job/resume_job.h"
-#include "yoke/slurm/words/programs.h"
 
 namespace yoke::cli {
 namespace {

@@ -3,21 +3,15 @@
 #include <unistd.h>
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <memory>
 
-#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
-#include "yoke/base/text.h"
 #include "yoke/cli/cluster/slurm.h"
 #include "yoke/cli/frame/teller.h"
 #include "yoke/cli/options/value.h"
 #include "yoke/slurm/job/job_folder.h"
-#include "yoke/slurm/job/job_meter.h"
 #include "yoke/slurm/job/node_sampler.h"
-#include "yoke/slurm/job/samples.h"
 
 namespace yoke::cli {
 namespace {

@@ -1,7 +1,5 @@
 // `yoke slurm script`: print the batch script that `yoke slurm submit` would submit.
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <memory>
 
 #include "yoke/cli/cluster/slurm.h"

@@ -1,10 +1,7 @@
 // `yoke slurm site`: what batch scripts must know of a cluster: list, show and detect descriptions.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <filesystem>
 #include <memory>
 

@@ -2,15 +2,12 @@
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <iterator>
 #include <memory>
 
 #include "yoke/base/error.h"
 #include "yoke/base/held_signals.h"
-#include "yoke/base/host.h"
 #include "yoke/base/json.h"
 #include "yoke/base/process.h"
 #include "yoke/cli/cluster/slurm.h"
@@ -18,16 +15,10 @@
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/frame/teller.h"
 #include "yoke/cli/options/value.h"
-#include "yoke/slurm/job/holding.h"
-#include "yoke/slurm/job/job_folder.h"
 #include "yoke/slurm/job/job_note.h"
-#include "yoke/slurm/job/kept_script.h"
-#include "yoke/slurm/job/outputs.h"
-#include "yoke/slurm/job/query.h"
-#include "yoke/slurm/job/submission_check.h"
+#include "yoke/slurm/job/planned_job.h"
 #include "yoke/slurm/job/submit.h"
 #include "yoke/slurm/job/wait_for_job.h"
-#include "yoke/slurm/words/request.h"
 
 namespace yoke::cli {
 namespace {

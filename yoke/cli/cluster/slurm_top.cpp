@@ -2,11 +2,8 @@
 #include <unistd.h>
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <memory>
 
-#include "yoke/base/clock.h"
 #include "yoke/base/host.h"
 #include "yoke/base/terminal.h"
 #include "yoke/cli/cluster/slurm.h"
@@ -14,10 +11,7 @@
 #include "yoke/cli/frame/teller.h"
 #include "yoke/cli/options/value.h"
 #include "yoke/device/source.h"
-#include "yoke/slurm/job/device_line.h"
-#include "yoke/slurm/job/holding.h"
 #include "yoke/slurm/job/job_top.h"
-#include "yoke/slurm/job/query.h"
 
 namespace yoke::cli {
 namespace {

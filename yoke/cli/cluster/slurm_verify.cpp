@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <iterator>
 #include <memory>
@@ -14,12 +12,10 @@
 #include "yoke/cli/cluster/slurm.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/options/device.h"
-#include "yoke/slurm/job/task_reader.h"
 #include "yoke/slurm/job/verify_step.h"
 #include "yoke/slurm/site/find.h"
 #include "yoke/slurm/verify/measure.h"
 #include "yoke/slurm/verify/request.h"
-#include "yoke/slurm/words/programs.h"
 
 namespace yoke::cli {
 namespace {

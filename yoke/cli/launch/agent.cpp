@@ -19,7 +19,6 @@
 #include "yoke/base/file.h"
 #include "yoke/cli/command.h"
 #include "yoke/cluster/exec.h"
-#include "yoke/cluster/keeper.h"
 #include "yoke/cluster/resident.h"
 #include "yoke/launch/node/channel.h"
 #include "yoke/launch/node/node.h"

@@ -39,7 +39,7 @@
 #include "yoke/launch/plan/plan.h"
 #include "yoke/launch/torchrun/launch.h"
 #include "yoke/launch/torchrun/spec.h"
-#include "yoke/slurm/job/job_sampler.h"
+#include "yoke/slurm/job/node_sampler.h"
 
 namespace yoke::cli {
 namespace {

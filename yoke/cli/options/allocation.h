@@ -5,7 +5,7 @@
 #include <string>
 
 #include "yoke/cli/command.h"
-#include "yoke/cluster/open.h"
+#include "yoke/cluster/reach.h"
 
 namespace CLI {
 class App;

@@ -11,7 +11,6 @@
 #include "yoke/base/environment.h"
 #include "yoke/base/quantity.h"
 #include "yoke/base/text.h"
-#include "yoke/slurm/words/options.h"
 
 namespace yoke::slurm {
 namespace {
@@ -25,43 +24,23 @@ std::optional<double> parse_cpu_time(std::string_view text) {
   return static_cast<double>(whole->count()) + fraction.value_or(0);
 }
 
+constexpr size_t kNumColumns = 1 + std::ranges::count(std::string_view(kSacctColumns), ',');
+
+/// A column of kSacctColumns. Its name is looked up by the compiler.
+struct SacctColumn {
+  size_t place = 0;
+
+  consteval SacctColumn(const char* name) {
+    std::string_view rest = kSacctColumns;
+    for (; rest.substr(0, rest.find(',')) != name; ++place) rest.remove_prefix(rest.find(',') + 1);
+  }
+};
+
 struct SacctRow {
   std::vector<std::string_view> cells;
 
-  enum Column {
-    kId,
-    kRawId,
-    kState,
-    kExit,
-    kSubmit,
-    kEligible,
-    kStart,
-    kEnd,
-    kElapsed,
-    kLimit,
-    kNodes,
-    kTasks,
-    kCpus,
-    kReqMem,
-    kMaxRss,
-    kCpu,
-    kEnergy,
-    kUsageTot,
-    kUsageAve,
-    kUsageMax,
-    kAllocTres,
-    kReqTres,
-    kNodeList,
-    kPartition,
-    kUser,
-    kReason,
-    kFolder,
-    kName,
-    kSubmitLine,
-    kNum
-  };
-  std::string_view operator[](Column column) const { return cells[column]; }
-  int64_t number(Column column) const { return parse_int(cells[column]).value_or(0); }
+  std::string_view operator[](SacctColumn column) const { return cells[column.place]; }
+  int64_t number(SacctColumn column) const { return parse_int(cells[column.place]).value_or(0); }
 };
 
 /// The rows of sacct's output. A name, a folder or a line of submission may have line ends, so a row ends before a line
@@ -86,22 +65,23 @@ std::vector<std::string_view> rows_of(std::string_view text) {
 /// that begins as a command line of Slurm, if there is one.
 std::optional<SacctRow> to_row(std::string_view line) {
   auto cells = split(line, '|');
-  if (cells.size() < SacctRow::kNum) return std::nullopt;
+  if (cells.size() < kNumColumns) return std::nullopt;
   SacctRow row;
-  row.cells.assign(cells.begin(), cells.begin() + SacctRow::kNum);
-  if (cells.size() == SacctRow::kNum) return row;
+  row.cells.assign(cells.begin(), cells.begin() + kNumColumns);
+  if (cells.size() == kNumColumns) return row;
+  constexpr auto kName = SacctColumn("JobName").place;
   size_t last_of_name = cells.size() - 2;
-  for (size_t i = SacctRow::kName + 1; i < cells.size(); ++i) {
+  for (size_t i = kName + 1; i < cells.size(); ++i) {
     const auto program = base_name(cells[i].substr(0, cells[i].find(' ')));
     if (program != "sbatch" && program != "srun" && program != "salloc") continue;
     last_of_name = i - 1;
     break;
   }
-  const auto* const name = cells[SacctRow::kName].data();
+  const auto* const name = cells[kName].data();
   const auto end_of_name = cells[last_of_name].data() + cells[last_of_name].size();
-  row.cells[SacctRow::kName] = {name, static_cast<size_t>(end_of_name - name)};
+  row.cells[kName] = {name, static_cast<size_t>(end_of_name - name)};
   const auto* const rest = cells[last_of_name + 1].data();
-  row.cells[SacctRow::kSubmitLine] = {rest, static_cast<size_t>(line.data() + line.size() - rest)};
+  row.cells[kName + 1] = {rest, static_cast<size_t>(line.data() + line.size() - rest)};
   return row;
 }
 
@@ -113,8 +93,8 @@ std::string word_of(std::string_view text) {
 Account to_account(const SacctRow& row) {
   Account account;
   auto& job = account.job;
-  job.id = row[SacctRow::kId];
-  job.number = row.number(SacctRow::kRawId);
+  job.id = row["JobID"];
+  job.number = row.number("JobIDRaw");
   if (const auto name = parse_job_name(job.id); name && name->task) {
     job.array = name->number;
     job.array_task = std::to_string(*name->task);
@@ -122,54 +102,53 @@ Account to_account(const SacctRow& row) {
     job.array = parse_int(job.id.substr(0, bracket));
     job.array_task = job.id.substr(bracket + 2, job.id.size() - bracket - 3);
   }
-  job.state = row[SacctRow::kState].substr(0, row[SacctRow::kState].find(' '));  // "CANCELLED by 1000"
-  job.reason = word_of(row[SacctRow::kReason]);
-  job.user = row[SacctRow::kUser];
-  job.partition = row[SacctRow::kPartition];
-  job.name = row[SacctRow::kName];
-  job.node_list = word_of(row[SacctRow::kNodeList]);
-  job.folder = row[SacctRow::kFolder];
-  job.num_nodes = row.number(SacctRow::kNodes);
-  job.num_cpus = row.number(SacctRow::kCpus);
-  job.num_gpus = std::max(num_gpus_in(row[SacctRow::kAllocTres]), num_gpus_in(row[SacctRow::kReqTres]));
-  job.elapsed = Seconds(row.number(SacctRow::kElapsed));
-  if (const auto minutes = parse_int(row[SacctRow::kLimit])) job.limit = Seconds(*minutes * 60);
-  job.submitted = parse_time(row[SacctRow::kSubmit]);
-  job.eligible = parse_time(row[SacctRow::kEligible]);
-  job.started = parse_time(row[SacctRow::kStart]);
-  job.ended = parse_time(row[SacctRow::kEnd]);
-  if (const auto colon = row[SacctRow::kExit].find(':'); colon != std::string_view::npos) {
-    job.exit_code = static_cast<int>(parse_int(row[SacctRow::kExit].substr(0, colon)).value_or(0));
-    job.signal = static_cast<int>(parse_int(row[SacctRow::kExit].substr(colon + 1)).value_or(0));
+  job.state = row["State"].substr(0, row["State"].find(' '));  // "CANCELLED by 1000"
+  job.reason = word_of(row["Reason"]);
+  job.user = row["User"];
+  job.partition = row["Partition"];
+  job.name = row["JobName"];
+  job.node_list = word_of(row["NodeList"]);
+  job.folder = row["WorkDir"];
+  job.num_nodes = row.number("NNodes");
+  job.num_cpus = row.number("AllocCPUS");
+  job.num_gpus = std::max(num_gpus_in(row["AllocTRES"]), num_gpus_in(row["ReqTRES"]));
+  job.elapsed = Seconds(row.number("ElapsedRaw"));
+  if (const auto minutes = parse_int(row["TimelimitRaw"])) job.limit = Seconds(*minutes * 60);
+  job.submitted = parse_time(row["Submit"]);
+  job.eligible = parse_time(row["Eligible"]);
+  job.started = parse_time(row["Start"]);
+  job.ended = parse_time(row["End"]);
+  if (const auto colon = row["ExitCode"].find(':'); colon != std::string_view::npos) {
+    job.exit_code = static_cast<int>(parse_int(row["ExitCode"].substr(0, colon)).value_or(0));
+    job.signal = static_cast<int>(parse_int(row["ExitCode"].substr(colon + 1)).value_or(0));
   }
   const auto eligible = job.array && job.submitted ? std::nullopt : job.eligible;
   if (const auto begin = std::max(eligible, job.submitted); job.started && begin) {
     account.planned = std::max(Seconds(0), std::chrono::duration_cast<Seconds>(*job.started - *begin));
   }
   // With --exclusive or --mem=0 a job has more than it asked for. Where memory is not divided, it has no amount.
-  if (const auto had = find_tres(row[SacctRow::kAllocTres], "mem")) account.memory_bytes = parse_memory(*had);
+  if (const auto had = find_tres(row["AllocTRES"], "mem")) account.memory_bytes = parse_memory(*had);
   if (account.memory_bytes.value_or(0) == 0) {
-    account.memory_bytes = parse_memory(row[SacctRow::kReqMem], job.num_nodes, job.num_cpus);
+    account.memory_bytes = parse_memory(row["ReqMem"], job.num_nodes, job.num_cpus);
   }
   if (account.memory_bytes == 0) account.memory_bytes.reset();  // --mem=0: all memory of the nodes
   account.is_out_of_memory = job.state == "OUT_OF_MEMORY";
-  account.submit_line = row[SacctRow::kSubmitLine];
+  account.submit_line = row["SubmitLine"];
   return account;
 }
 
 void add_step(Account& account, const SacctRow& row) {
   // The job itself may be FAILED or even COMPLETED.
-  account.is_out_of_memory = account.is_out_of_memory || row[SacctRow::kState].starts_with("OUT_OF_MEMORY");
-  account.peak_task_bytes = std::max(account.peak_task_bytes, parse_memory(row[SacctRow::kMaxRss]));
-  account.num_tasks = std::max(account.num_tasks, parse_int(row[SacctRow::kTasks]));
-  if (const auto cpu = parse_cpu_time(row[SacctRow::kCpu]))
-    account.cpu_seconds = account.cpu_seconds.value_or(0) + *cpu;
+  account.is_out_of_memory = account.is_out_of_memory || row["State"].starts_with("OUT_OF_MEMORY");
+  account.peak_task_bytes = std::max(account.peak_task_bytes, parse_memory(row["MaxRSS"]));
+  account.num_tasks = std::max(account.num_tasks, parse_int(row["NTasks"]));
+  if (const auto cpu = parse_cpu_time(row["TotalCPU"])) account.cpu_seconds = account.cpu_seconds.value_or(0) + *cpu;
   // Steps run beside the step "batch", whose energy contains theirs.
-  const auto energy = parse_real(row[SacctRow::kEnergy]);
+  const auto energy = parse_real(row["ConsumedEnergyRaw"]);
   if (energy && *energy > 0) account.energy_joules = std::max(account.energy_joules, energy);
-  if (const auto percent = find_tres(row[SacctRow::kUsageAve], "gres/gpuutil"))
+  if (const auto percent = find_tres(row["TRESUsageInAve"], "gres/gpuutil"))
     account.gpu_percent = std::max(account.gpu_percent, parse_real(*percent));
-  if (const auto memory = find_tres(row[SacctRow::kUsageMax], "gres/gpumem")) {
+  if (const auto memory = find_tres(row["TRESUsageInMax"], "gres/gpumem")) {
     account.gpu_peak_bytes = std::max(account.gpu_peak_bytes, parse_memory(*memory));
   }
 }
@@ -181,11 +160,11 @@ struct StepMemory {
 };
 
 std::optional<StepMemory> memory_of_step(const SacctRow& row) {
-  auto bytes = parse_memory(find_tres(row[SacctRow::kUsageTot], "mem").value_or(""));
-  if (!bytes) bytes = parse_memory(row[SacctRow::kMaxRss]);
+  auto bytes = parse_memory(find_tres(row["TRESUsageInTot"], "mem").value_or(""));
+  if (!bytes) bytes = parse_memory(row["MaxRSS"]);
   if (!bytes) return std::nullopt;
-  return StepMemory{.begin = parse_time(row[SacctRow::kStart]).value_or(Time::min()),
-                    .end = parse_time(row[SacctRow::kEnd]).value_or(Time::max()),
+  return StepMemory{.begin = parse_time(row["Start"]).value_or(Time::min()),
+                    .end = parse_time(row["End"]).value_or(Time::max()),
                     .bytes = *bytes};
 }
 
@@ -226,7 +205,7 @@ std::vector<Account> parse_sacct(std::string_view text) {
   for (const auto line : rows_of(text)) {
     const auto row = to_row(line);
     if (!row) continue;
-    const auto id = (*row)[SacctRow::kId];
+    const auto id = (*row)["JobID"];
     if (id.find('.') == id.npos) {
       accounts.push_back(to_account(*row));
       continue;
@@ -235,15 +214,15 @@ std::vector<Account> parse_sacct(std::string_view text) {
     // A step follows its job. With --duplicates, the steps of a run follow that run.
     const auto of_job = id.substr(0, id.find('.'));
     const auto found = std::find_if(accounts.rbegin(), accounts.rend(), [&](const auto& one) {
-      return one.job.id == of_job && (!one.job.started || !parse_time((*row)[SacctRow::kStart]) ||
-                                      *one.job.started <= *parse_time((*row)[SacctRow::kStart]));
+      return one.job.id == of_job &&
+             (!one.job.started || !parse_time((*row)["Start"]) || *one.job.started <= *parse_time((*row)["Start"]));
     });
     if (found == accounts.rend()) continue;
     add_step(*found, *row);
     const auto place = static_cast<size_t>(accounts.rend() - found) - 1;
     if (const auto memory = memory_of_step(*row)) steps[place].push_back(*memory);
     auto& last_end = last_ends.try_emplace(place, Time::min()).first->second;
-    last_end = std::max(last_end, parse_time((*row)[SacctRow::kEnd]).value_or(Time::max()));
+    last_end = std::max(last_end, parse_time((*row)["End"]).value_or(Time::max()));
   }
   for (const auto& [place, end] : last_ends) {
     // A run that had ended and was put back later (`yoke slurm resume`) has the time of that as its end.
@@ -315,6 +294,10 @@ std::optional<Job> cancelled_tasks(const Job& recorded, const std::vector<Job>& 
 std::string output_option(std::string_view submit_line, char letter) {
   auto words = check::option_words(words_of(submit_line));
   if (!words.empty()) words.erase(words.begin());  // sbatch
+  return output_option(words, letter);
+}
+
+std::string output_option(const std::vector<check::OptionWord>& words, char letter) {
   std::string value;
   for (const auto& option : check::parse_options(check::kSbatch, words).given) {
     if (option.spec->short_name == letter) value = option.value;  // the last one counts

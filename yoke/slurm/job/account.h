@@ -2,6 +2,7 @@
 #pragma once
 
 #include "yoke/slurm/job/job.h"
+#include "yoke/slurm/words/options.h"
 
 namespace yoke::slurm {
 
@@ -23,16 +24,13 @@ struct Account {
   std::optional<double> gpu_percent;      ///< gres/gpuutil: the mean over the tasks of the largest step.
   std::optional<int64_t> gpu_peak_bytes;  ///< gres/gpumem: the most that a task used.
   std::string submit_line;
-
-  bool operator==(const Account&) const = default;
 };
 
 /// The columns that parse_sacct() reads, for `sacct --noheader --parsable2 --duplicates -o`.
 inline constexpr const char* kSacctColumns =
     "JobID,JobIDRaw,State,ExitCode,Submit,Eligible,Start,End,ElapsedRaw,TimelimitRaw,NNodes,NTasks,AllocCPUS,ReqMem,"
     "MaxRSS,TotalCPU,ConsumedEnergyRaw,TRESUsageInTot,TRESUsageInAve,TRESUsageInMax,AllocTRES,ReqTRES,NodeList,"
-    "Partition,"
-    "User,Reason,WorkDir,JobName,SubmitLine";
+    "Partition,User,Reason,WorkDir,JobName,SubmitLine";
 
 /// Returns the runs in the order of their submissions. Lines that do not fit are left out.
 std::vector<Account> parse_sacct(std::string_view text);
@@ -57,6 +55,8 @@ std::optional<Job> cancelled_tasks(const Job& recorded, const std::vector<Job>& 
 /// The value of --output (`letter` 'o') or --error ('e') in a line of submission, empty if it is not there. Such a line
 /// does not show where words with blanks end.
 std::string output_option(std::string_view submit_line, char letter);
+/// The same in the words after "sbatch".
+std::string output_option(const std::vector<check::OptionWord>& words, char letter);
 
 /// "10816K", "16000M", "4Gn" and "2Gc" (per node and per CPU, before Slurm 21.08), "1024" (bytes). nullopt for others.
 std::optional<int64_t> parse_memory(std::string_view text, int64_t num_nodes = 1, int64_t num_cpus = 1);

@@ -54,12 +54,6 @@ void check_form_of_time(const check::GivenOption& option) {
               printable(option.written), printable(option.value), slurm_time(option.value));
 }
 
-std::vector<check::OptionWord> option_words(const std::vector<std::string>& texts) {
-  std::vector<check::OptionWord> words;
-  for (const auto& text : texts) words.push_back({.text = text});
-  return words;
-}
-
 /// The words of all --sbatch, separated as in a line of #SBATCH. Errors  kInvalidArgument: there is an option that the
 /// sweep itself sets, or another word, or a quote is not closed.
 std::vector<std::string> sbatch_words(const std::vector<std::string>& all_options) {
@@ -69,7 +63,7 @@ std::vector<std::string> sbatch_words(const std::vector<std::string>& all_option
     throw Error(ErrorCode::kInvalidArgument, "--sbatch {}: {}", printable(options),
                 line.has_hash ? "a # begins a comment; put the value into quotes" : "a quote is not closed");
   }
-  const auto parsed = check::parse_options(check::kSbatch, option_words(line.words));
+  const auto parsed = check::parse_options(check::kSbatch, check::option_words(line.words));
   constexpr std::array<std::string_view, 7> kOwn = {"array",     "chdir", "output",  "wrap",
                                                     "test-only", "wait",  "parsable"};
   for (const auto& option : parsed.given) {
@@ -85,19 +79,10 @@ std::vector<std::string> sbatch_words(const std::vector<std::string>& all_option
   return line.words;
 }
 
-/// The value of --error in the words of sbatch; empty if it is not given.
-std::string error_path(const std::vector<std::string>& options) {
-  std::string path;
-  for (const auto& option : check::parse_options(check::kSbatch, option_words(options)).given) {
-    if (option.spec->short_name == 'e') path = option.value;  // the last one counts
-  }
-  return path;
-}
-
 /// Errors  kInvalidArgument: Slurm could not write --error, and the tasks would fail without a word. Relative paths are
 /// in the folder of the sweep, which has no other folders than those of its tasks.
 void check_error_path(const fs::path& folder, const std::vector<std::string>& options, const Environment& environment) {
-  const fs::path path = error_path(options);
+  const fs::path path = output_option(check::option_words(options), 'e');
   const auto parent = path.parent_path();
   std::error_code ignored;
   const bool is_there = parent.empty() || parent == "%a" || parent == "./%a" ||
@@ -170,7 +155,7 @@ std::string script_of_sweep(const SweepFolder& folder) {
 
 /// Slurm would truncate what the tasks have printed. A file with the job in its name is another one next time.
 void keep_outputs(KeptOutputs& kept, const SweepFolder& folder, const SweepRerun& rerun) {
-  const auto errors = error_path(rerun.options);
+  const auto errors = output_option(check::option_words(rerun.options), 'e');
   for (const auto task : rerun.tasks) {
     kept.keep((folder.of_task(static_cast<size_t>(task)) / "slurm.out").string());
     Job job{.number = 1, .array = 1, .array_task = std::to_string(task), .folder = folder.path.string()};

@@ -7,7 +7,7 @@
 
 #include "tests/support/fake_slurm.h"
 #include "tests/support/message_of.h"
-#include "yoke/slurm/job/sweep_results.h"
+#include "yoke/slurm/job/sweep_folder.h"
 
 namespace yoke::slurm {
 namespace {

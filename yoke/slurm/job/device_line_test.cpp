@@ -1,8 +1,7 @@
-#include "yoke/slurm/job/device_line.h"
-
 #include <gtest/gtest.h>
 
 #include "yoke/base/text.h"
+#include "yoke/slurm/job/job_top.h"
 
 namespace yoke::slurm {
 namespace {

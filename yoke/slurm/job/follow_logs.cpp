@@ -18,7 +18,6 @@
 #include "yoke/base/text.h"
 #include "yoke/slurm/job/job_note.h"
 #include "yoke/slurm/job/log_files.h"
-#include "yoke/slurm/job/log_reader.h"
 #include "yoke/slurm/job/outputs.h"
 #include "yoke/slurm/job/query.h"
 

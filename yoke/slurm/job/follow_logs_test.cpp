@@ -10,7 +10,6 @@
 #include "tests/support/message_of.h"
 #include "yoke/base/error.h"
 #include "yoke/slurm/job/log_files.h"
-#include "yoke/slurm/job/log_reader.h"
 
 namespace yoke::slurm {
 namespace {

@@ -41,8 +41,6 @@ struct Job {
   std::string folder;    ///< Where it started.
   std::string command;   ///< The script; empty for scripts from standard input.
 
-  bool operator==(const Job&) const = default;
-
   bool is_waiting() const;  ///< In the queue, also again after a restart.
   bool has_ended() const;   ///< For good; false for unknown states.
   bool has_run() const;     ///< Since it was submitted or put back into the queue: it had nodes.

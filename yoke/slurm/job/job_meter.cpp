@@ -13,19 +13,11 @@
 namespace yoke::slurm {
 namespace {
 
-/// The number after `key` and a blank in a file such as memory.stat.
-std::optional<int64_t> find_stat(std::string_view text, std::string_view key) {
-  for (const auto line : lines_of(text)) {
-    const auto words = words_of(line);
-    if (words.size() == 2 && words[0] == key) return parse_int(words[1]);
-  }
-  return std::nullopt;
-}
-
-std::optional<int64_t> read_number(const std::filesystem::path& file) {
-  const auto text = read_text(file);
-  const auto words = words_of(text ? std::string_view(*text).substr(0, text->find('\n')) : "");
-  return words.empty() ? std::nullopt : parse_int(words[0]);
+/// The number after `key` in a file such as memory.stat.
+std::optional<int64_t> find_stat(const std::filesystem::path& file, std::string_view key) {
+  const auto numbers = parse_properties(yoke::text_of(file));
+  const auto found = numbers.find(key);
+  return found == numbers.end() ? std::nullopt : std::optional(found->second);
 }
 
 struct ProcessUse {
@@ -69,7 +61,7 @@ std::string job_cgroup_of(std::string_view path) {
 
 JobMeter::JobMeter(int64_t job, std::filesystem::path sysroot) : job_(job), sysroot_(std::move(sysroot)) {
   const auto root = sysroot_ / "sys/fs/cgroup";
-  const auto text = read_text(sysroot_ / "proc/self/cgroup").value_or("");
+  const auto text = yoke::text_of(sysroot_ / "proc/self/cgroup");
   for (const auto line : lines_of(text)) {
     const auto first = line.find(':'), second = line.find(':', first + 1);
     if (first == line.npos || second == line.npos) continue;
@@ -94,13 +86,11 @@ JobMeter::Reading JobMeter::read() {
   Reading reading;
   if (cpu_file_.empty() || memory_folder_.empty()) reading = read_processes();
   if (!cpu_file_.empty()) {
-    reading.cpu_seconds =
-        is_version_2_
-            ? static_cast<double>(find_stat(read_text(cpu_file_).value_or(""), "usage_usec").value_or(0)) / 1e6
-            : static_cast<double>(read_number(cpu_file_).value_or(0)) / 1e9;
+    reading.cpu_seconds = is_version_2_ ? static_cast<double>(find_stat(cpu_file_, "usage_usec").value_or(0)) / 1e6
+                                        : static_cast<double>(read_number(cpu_file_).value_or(0)) / 1e9;
   }
   if (!memory_folder_.empty()) {
-    const auto stat = read_text(memory_folder_ / "memory.stat").value_or("");
+    const auto stat = memory_folder_ / "memory.stat";
     reading.memory_bytes = find_stat(stat, is_version_2_ ? "anon" : "total_rss").value_or(0) +
                            find_stat(stat, is_version_2_ ? "shmem" : "total_shmem").value_or(0);
   }
@@ -125,11 +115,11 @@ std::optional<int64_t> JobMeter::memory_with_files_peak_bytes() const {
 
 std::optional<int64_t> JobMeter::num_oom_kills() {
   if (memory_folder_.empty()) return std::nullopt;
-  if (is_version_2_) return find_stat(read_text(memory_folder_ / "memory.events").value_or(""), "oom_kill");
+  if (is_version_2_) return find_stat(memory_folder_ / "memory.events", "oom_kill");
   // Version 1 counts in the group of the process alone: a job has groups for steps, and these for tasks.
   constexpr int kLevels = 3;
   const auto look = [&](const std::filesystem::path& folder) {
-    const auto number = find_stat(read_text(folder / "memory.oom_control").value_or(""), "oom_kill");
+    const auto number = find_stat(folder / "memory.oom_control", "oom_kill");
     if (number) oom_kills_[folder.native()] = *number;
   };
   look(memory_folder_);

@@ -1,4 +1,5 @@
-// yoke/slurm/job/job_top.h -- watches the devices of all nodes of a job, by a step beside the job's own.
+// yoke/slurm/job/job_top.h -- watches the devices of all nodes of a job, by a step beside the job's own, and the lines
+// by which nodes tell about their devices.
 #pragma once
 
 #include <chrono>
@@ -7,15 +8,53 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/tell.h"
+#include "yoke/device/device.h"
 #include "yoke/device/source.h"
-#include "yoke/slurm/job/device_line.h"
 #include "yoke/slurm/job/job.h"
 
 namespace yoke::slurm {
+
+struct DeviceRow {
+  std::string id, name, state;
+  std::optional<int64_t> utilization_percent, memory_used_bytes, memory_total_bytes, power_mw, temperature_celsius;
+  int64_t num_processes = 0;
+
+  bool operator==(const DeviceRow&) const = default;
+};
+
+/// The devices of one node at one moment; its GPUs, or its CPU if it has none. Pure.
+std::vector<DeviceRow> device_rows(const device::Snapshot& snapshot);
+
+/// The GPUs among rows, without the parts of GPUs (MIG). Pure.
+int64_t num_gpus(const std::vector<DeviceRow>& rows);
+
+/// A sentence if more GPUs are shown than the job has: without control groups that confine devices, a node shows all of
+/// its GPUs to each of its jobs. Empty if not. Pure.
+std::string whose_gpus(int64_t num_of_job, int64_t num_shown);
+
+/// The lines for one sample of `node`, which srun passes on. srun mixes the lines of several tasks only where they are
+/// longer than 1024 bytes (MAX_MSG_LEN of its sources), so each device has a short line of its own, and a last line
+/// ends the sample. Pure.
+std::string to_lines(const std::string& node, const std::vector<DeviceRow>& rows);
+
+/// Puts lines together again.
+class DeviceLines {
+ public:
+  struct Sample {
+    std::string node;
+    std::vector<DeviceRow> rows;
+  };
+  /// Takes a line. Returns a sample if it was the last of one. Other lines are ignored.
+  std::optional<Sample> take(std::string_view line);
+
+ private:
+  std::vector<Sample> open_;
+};
 
 /// Finds the job or task that a user names. Errors  kInvalidArgument: `word` names no job, or an array; kNotFound:
 /// slurmctld does not know it; kFailedPrecondition: it does not run; those of known_jobs().

@@ -1,6 +1,6 @@
-#include "yoke/slurm/job/kept_script.h"
-
 #include <gtest/gtest.h>
+
+#include "yoke/slurm/job/job_note.h"
 
 namespace yoke::slurm {
 namespace {

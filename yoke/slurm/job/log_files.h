@@ -1,9 +1,16 @@
 // yoke/slurm/job/log_files.h -- the files to which a job writes, as far as slurmctld, the accounts, the note of
-// `yoke slurm submit` or a folder tell.
+// `yoke slurm submit` or a folder tell; and reading one from where it was left.
 #pragma once
 
+#include <sys/types.h>
+
+#include <cstdint>
 #include <filesystem>
+#include <functional>
+#include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "yoke/base/environment.h"
@@ -15,8 +22,6 @@ struct LogFile {
   std::string job_id, path;
   bool is_error = false;  ///< It has standard error alone.
   std::string rank = {};  ///< "rank 3" or "node 1": the file is that of one rank, or of the ranks of one node.
-
-  bool operator==(const LogFile&) const = default;
 };
 
 /// The files of jobs that have started, with those of their ranks (`yoke slurm submit --file-per-rank`) that are there.
@@ -31,5 +36,29 @@ std::vector<LogFile> noted_log_files(const JobName& name, const Environment& env
 
 /// The files in `folder` whose names have the job's number.
 std::vector<LogFile> log_files_in(const std::filesystem::path& folder, const JobName& name);
+
+/// The file is open only while it is read, because an array may have thousands.
+class LogReader {
+ public:
+  using Print = std::function<void(std::string_view line)>;
+
+  explicit LogReader(std::string path) : path_(std::move(path)) {}
+
+  bool has_begun() const { return has_begun_; }  ///< The file has been there.
+
+  /// Prints complete lines that are new, at first those from the last `num_lines` on. A file that was written anew is
+  /// new as a whole. Errors  those of open_regular_file().
+  void print_new(std::optional<int64_t> num_lines, const Print& print);
+
+  /// Prints what is left of a line without an end.
+  void finish(const Print& print);
+
+ private:
+  std::string path_;
+  bool has_begun_ = false;
+  off_t at_ = 0;
+  ino_t file_ = 0;
+  std::string rest_;
+};
 
 }  // namespace yoke::slurm

@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sched.h>
 #include <sys/prctl.h>
-#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,6 +17,7 @@
 #include "yoke/base/host.h"
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
+#include "yoke/device/cpu/count.h"
 #include "yoke/device/visibility/visibility.h"
 #include "yoke/program/watched_program.h"
 #include "yoke/slurm/job/job_folder.h"
@@ -37,15 +37,8 @@ std::set<std::string> visible_gpu_ids(const Environment& environment, const devi
   return ids;
 }
 
-int64_t num_allowed_cpus() {
-  // A task may be bound to fewer CPUs than the job has on its node, which Slurm tells.
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
-}
-
 /// The CPUs of the job on this node, from SLURM_JOB_CPUS_PER_NODE ("8(x2),4") if all nodes have as many, or
-/// SLURM_CPUS_ON_NODE.
+/// SLURM_CPUS_ON_NODE. A task may be bound to fewer.
 int64_t job_cpus(const Environment& environment) {
   const auto list = environment.value_or("SLURM_JOB_CPUS_PER_NODE", "");
   if (const auto number = parse_int(std::string_view(list).substr(0, list.find('(')));
@@ -53,7 +46,7 @@ int64_t job_cpus(const Environment& environment) {
     return *number;
   }
   const auto here = parse_int(environment.value_or("SLURM_CPUS_ON_NODE", ""));
-  return here ? *here : num_allowed_cpus();
+  return here ? *here : device::count_cpus().num_cpus;
 }
 
 /// Tells why a program cannot be run. Returns the exit status.
@@ -177,6 +170,30 @@ int sample_program(NodeSampler& sampler, const std::vector<std::string>& argv, c
 int become_program(const std::vector<std::string>& argv, const Tell& tell) {
   execvp(argv[0].c_str(), exec_pointers(argv).data());
   return tell_failure(errno, argv[0], tell);
+}
+
+JobSampler::JobSampler(const std::filesystem::path& yoke, const Environment& environment) {
+  if (!environment.contains("SLURM_JOB_ID") || !samples_folder(environment)) return;
+  try {
+    auto pipe = make_pipe();
+    child_ = spawn({.argv = {yoke.string(), "slurm", "sample", "--until-eof"},
+                    .environment = environment.to_strings(),
+                    .in = pipe.read_end.value(),
+                    .out = kNullStream,
+                    .process_group = 0});  // Ctrl-C does not reach it
+    if (child_ > 0) end_ = std::move(pipe.write_end);
+  } catch (const Error&) {  // out of descriptors
+  }
+}
+
+JobSampler::~JobSampler() {
+  if (child_ <= 0) return;
+  end_.reset();
+  for (int i = 0; i < 100; ++i) {
+    if (waitpid(child_, nullptr, WNOHANG) != 0) return;
+    poll(nullptr, 0, 10);
+  }
+  kill(child_, SIGKILL);  // a driver or a file system holds it
 }
 
 }  // namespace yoke::slurm

@@ -1,7 +1,10 @@
 // yoke/slurm/job/node_sampler.h -- writes what a job uses on this node into a small file, for `yoke slurm report`.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -11,6 +14,7 @@
 
 #include "yoke/base/clock.h"
 #include "yoke/base/environment.h"
+#include "yoke/base/file.h"
 #include "yoke/base/tell.h"
 #include "yoke/device/source.h"
 #include "yoke/device/usage_report.h"
@@ -62,11 +66,9 @@ class NodeSampler {
   bool has_told_ = false;
 };
 
-/// `yoke run` starts its ranks first, so that they and the sampler do not wait for each other's drivers.
-inline constexpr std::chrono::seconds kSampleDelay{2};
-
-/// Samples until `fd` ends, beginning after `delay`, while signals that ask this process to end are ignored.
-void sample_until_eof(NodeSampler& sampler, int fd, std::chrono::milliseconds delay = kSampleDelay);
+/// Samples until `fd` ends, while signals that ask this process to end are ignored. Begins after `delay`: `yoke run`
+/// starts its ranks first, so that they and the sampler do not wait for each other's drivers.
+void sample_until_eof(NodeSampler& sampler, int fd, std::chrono::milliseconds delay = std::chrono::seconds(2));
 
 /// Runs a program, and samples until it has ended. Signals that other processes send to this one reach the program.
 /// Returns its exit status, 127 or 126 if it cannot be run, which is told. REQUIRES: this process has one thread.
@@ -74,5 +76,19 @@ int sample_program(NodeSampler& sampler, const std::vector<std::string>& argv, c
 
 /// The same without samples: becomes the program. Returns 127 or 126 if it cannot be run.
 int become_program(const std::vector<std::string>& argv, const Tell& tell);
+
+/// Starts `yoke slurm sample --until-eof` beside this process if it is in a job of Slurm, else does nothing. A failure
+/// to start it is ignored, because a job must not fail for its report.
+class JobSampler {
+ public:
+  JobSampler(const std::filesystem::path& yoke, const Environment& environment);
+  JobSampler(const JobSampler&) = delete;
+  JobSampler& operator=(const JobSampler&) = delete;
+  ~JobSampler();  ///< Lets it take and write the last sample; waits for at most a second.
+
+ private:
+  pid_t child_ = -1;
+  UniqueFd end_;  ///< The child ends when this is closed, also if this process is killed.
+};
 
 }  // namespace yoke::slurm

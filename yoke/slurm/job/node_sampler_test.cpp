@@ -12,7 +12,6 @@
 #include "tests/support/fake_slurm.h"
 #include "yoke/base/file.h"
 #include "yoke/base/process.h"
-#include "yoke/slurm/job/job_sampler.h"
 
 namespace yoke::slurm {
 namespace {

@@ -2,7 +2,6 @@
 // those of earlier runs.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -30,7 +29,7 @@ struct RankOutput {
   bool is_node = false;
   int64_t index = 0;
 
-  auto operator<=>(const RankOutput&) const = default;
+  bool operator==(const RankOutput&) const = default;
 };
 
 /// Reads the name "slurm-JOB-rankR.out" or "slurm-JOB-nodeN.out". nullopt for other names. Pure.

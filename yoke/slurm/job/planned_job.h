@@ -1,15 +1,18 @@
-// yoke/slurm/job/planned_job.h -- decides the script of a job for the cluster here, and looks whether its program is
-// here.
+// yoke/slurm/job/planned_job.h -- decides the script of a job for the cluster here, and finds what sbatch would take,
+// but what makes the job fail without a word: a program that is not here, an output that cannot be written.
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "yoke/base/environment.h"
 #include "yoke/slurm/script/plan.h"
 #include "yoke/slurm/site/find.h"
+#include "yoke/slurm/words/version.h"
 
 namespace yoke::slurm {
 
@@ -36,5 +39,16 @@ struct PlannedJob {
 /// Errors  those of choose_site_here() and plan_script(); kInvalidArgument: a value has a wrong form, or the program is
 /// a batch script.
 PlannedJob plan_job(Request request, const JobPlace& place, const Environment& environment);
+
+/// The value of an option in the script: "slurm-%j.out" for "--output". Empty if it is not there. Pure.
+std::string directive_of(const ScriptPlan& plan, std::string_view option);
+
+/// A job whose output cannot be written fails after all the time that it has waited. It is submitted in the working
+/// folder. Errors  kInvalidArgument: the outputs of the script are so, as far as it can be seen from here; as errno
+/// says.
+void check_outputs(const ScriptPlan& plan, const std::optional<Version>& version);
+
+/// Errors  kInvalidArgument: an index of `array` is larger than those of this cluster.
+void check_array_size(const std::string& array, const Environment& environment);
 
 }  // namespace yoke::slurm

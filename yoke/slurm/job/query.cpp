@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "yoke/base/text.h"
+
 #include "yoke/slurm/words/programs.h"
 
 namespace yoke::slurm {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <utility>
 
 #include "yoke/base/shell.h"
 #include "yoke/base/text.h"

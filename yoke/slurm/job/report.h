@@ -56,8 +56,6 @@ struct Advice {
   std::string kind;  ///< "gpus-unused", "gpu-low", "mig", "nodes-idle", "cpu-low", "one-core", "memory-out",
                      ///< "memory-low", "time-out", "time-low", "fewer-nodes", "restarts"
   std::string text;
-
-  bool operator==(const Advice&) const = default;
 };
 
 /// The thresholds are those of jobstats (Princeton University), file config.py: GPU 15 and 25 %, CPU 65 and 80 %, time

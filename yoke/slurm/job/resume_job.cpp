@@ -5,19 +5,18 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <filesystem>
+#include <chrono>
 #include <system_error>
 #include <tuple>
 
 #include "yoke/base/error.h"
+#include "yoke/base/moment.h"
 #include "yoke/base/shell.h"
 #include "yoke/base/text.h"
 #include "yoke/device/process/info.h"
 #include "yoke/slurm/job/job_file.h"
 #include "yoke/slurm/job/job_folder.h"
 #include "yoke/slurm/job/job_note.h"
-#include "yoke/slurm/job/kept_script.h"
-#include "yoke/slurm/job/newest_checkpoint.h"
 #include "yoke/slurm/job/outputs.h"
 #include "yoke/slurm/job/query.h"
 #include "yoke/slurm/job/sweep_folder.h"
@@ -211,6 +210,16 @@ std::string requeue(const PlannedResume& plan, const Environment& environment) {
   return text;
 }
 
+constexpr int64_t kMostFiles = 20'000;
+
+bool is_checkpoint_name(const std::string& name) {
+  for (const char* const end : {".pt", ".pth", ".ckpt", ".safetensors"}) {
+    if (name.ends_with(end)) return true;
+  }
+  return name.starts_with("checkpoint") || name.starts_with("step-") || name.starts_with("step_") ||
+         name.starts_with("global_step");
+}
+
 }  // namespace
 
 /// The jobs that a user names, each once; of "42_[1-3]" each task.
@@ -284,6 +293,36 @@ std::string describe(const PlannedResume& plan) {
 
 std::string resume(const PlannedResume& plan, const Environment& environment, const Tell& tell) {
   return plan.job ? requeue(plan, environment) : submit_again(plan, environment, tell);
+}
+
+CheckpointSearch find_checkpoint(const std::string& folder, int64_t most_files) {
+  std::optional<NewestCheckpoint> newest;
+  std::error_code error;
+  int64_t num_seen = 0;
+  for (fs::recursive_directory_iterator at(folder, fs::directory_options::skip_permission_denied, error), end;
+       !error && at != end; at.increment(error), ++num_seen) {
+    if (num_seen == most_files) return {newest, false};
+    if (at.depth() >= 4) at.disable_recursion_pending();
+    const auto name = at->path().filename().string();
+    if (name.starts_with('.')) at.disable_recursion_pending();
+    if (!is_checkpoint_name(name) || name.ends_with(".tmp")) continue;
+    std::error_code ignored;
+    const auto time = at->last_write_time(ignored);
+    if (!newest || time >= newest->time) newest = NewestCheckpoint{at->path().string(), time};
+  }
+  return {newest, true};
+}
+
+std::string checkpoint_text(const std::string& folder) {
+  const auto [found, is_complete] = find_checkpoint(folder, kMostFiles);
+  const auto extent = is_complete ? "" : fmt::format(" among the first {} files there", kMostFiles);
+  if (!found) {
+    return fmt::format("no checkpoint was found below {}{}; if the program keeps none elsewhere, it begins anew",
+                       printable(folder), extent);
+  }
+  const auto time = std::chrono::file_clock::to_sys(found->time);
+  return fmt::format("the newest checkpoint{} is {}, of {}", extent, printable(found->path),
+                     moment_text(std::chrono::time_point_cast<std::chrono::system_clock::duration>(time)));
 }
 
 }  // namespace yoke::slurm

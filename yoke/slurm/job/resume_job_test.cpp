@@ -11,7 +11,6 @@
 #include "tests/support/message_of.h"
 #include "yoke/base/error.h"
 #include "yoke/device/process/info.h"
-#include "yoke/slurm/job/newest_checkpoint.h"
 #include "yoke/slurm/job/sweep.h"
 
 namespace yoke::slurm {

@@ -1,11 +1,10 @@
-#include "yoke/slurm/job/submission_check.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "tests/support/fake_slurm.h"
 #include "tests/support/message_of.h"
 #include "yoke/base/error.h"
+#include "yoke/slurm/job/planned_job.h"
 
 namespace yoke::slurm {
 namespace {

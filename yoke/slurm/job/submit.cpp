@@ -5,7 +5,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <csignal>
@@ -36,32 +35,26 @@ struct RefusalAdvice {
 };
 
 // What Slurm 22.05 says, and what to do.
-constexpr std::array kRefusalAdvice = {
-    RefusalAdvice{"Invalid account",
-                  "give --account with a project of yours (`sacctmgr show associations user=$USER`)"},
-    RefusalAdvice{"invalid partition specified", "give --partition with one of `sinfo -s`"},
-    RefusalAdvice{"Invalid partition name", "give --partition with one of `sinfo -s`"},
-    RefusalAdvice{"No partition specified", "give --partition with one of `sinfo -s`"},
-    RefusalAdvice{"Invalid qos", "give --qos with one of `sacctmgr show associations user=$USER`"},
-    RefusalAdvice{"Requested time limit is invalid",
-                  "give a shorter --time; `sinfo -s` lists the limits of partitions"},
-    RefusalAdvice{"Node count specification invalid", "give a smaller -N; `sinfo -s` lists the nodes of partitions"},
-    RefusalAdvice{"CPU count per node can not be satisfied",
-                  "give fewer CPUs for each node or rank; `sinfo -o '%P %c %G'` lists CPUs and GPUs"},
-    RefusalAdvice{
-        "More processors requested than permitted",
-        "give a smaller -N, or fewer ranks or CPUs for each node; `sinfo -o '%P %D %c'` lists nodes and CPUs"},
-    RefusalAdvice{"Invalid feature specification", "give --constraint with what `sinfo -o '%P %f'` lists"},
-    RefusalAdvice{"Requested reservation is invalid", "`scontrol show reservation` lists the reservations"},
-    RefusalAdvice{"Memory specification can not be satisfied",
-                  "give less --mem; `sinfo -o '%P %m'` lists the memory of nodes"},
-    RefusalAdvice{"Requested node configuration is not available",
-                  "no node has so many GPUs, CPUs or so much memory; `sinfo -o '%P %c %m %G'` lists what nodes have"},
-    RefusalAdvice{"Invalid generic resource",
-                  "the GPUs of this cluster have other names; `sinfo -o '%P %G'` lists them"},
-    RefusalAdvice{"violates accounting/QOS policy",
-                  "a limit of your account forbids it; `sacctmgr show qos` lists limits"},
-};
+constexpr auto kRefusalAdvice = std::to_array<RefusalAdvice>({
+    {"Invalid account", "give --account with a project of yours (`sacctmgr show associations user=$USER`)"},
+    {"invalid partition specified", "give --partition with one of `sinfo -s`"},
+    {"Invalid partition name", "give --partition with one of `sinfo -s`"},
+    {"No partition specified", "give --partition with one of `sinfo -s`"},
+    {"Invalid qos", "give --qos with one of `sacctmgr show associations user=$USER`"},
+    {"Requested time limit is invalid", "give a shorter --time; `sinfo -s` lists the limits of partitions"},
+    {"Node count specification invalid", "give a smaller -N; `sinfo -s` lists the nodes of partitions"},
+    {"CPU count per node can not be satisfied",
+     "give fewer CPUs for each node or rank; `sinfo -o '%P %c %G'` lists CPUs and GPUs"},
+    {"More processors requested than permitted",
+     "give a smaller -N, or fewer ranks or CPUs for each node; `sinfo -o '%P %D %c'` lists nodes and CPUs"},
+    {"Invalid feature specification", "give --constraint with what `sinfo -o '%P %f'` lists"},
+    {"Requested reservation is invalid", "`scontrol show reservation` lists the reservations"},
+    {"Memory specification can not be satisfied", "give less --mem; `sinfo -o '%P %m'` lists the memory of nodes"},
+    {"Requested node configuration is not available",
+     "no node has so many GPUs, CPUs or so much memory; `sinfo -o '%P %c %m %G'` lists what nodes have"},
+    {"Invalid generic resource", "the GPUs of this cluster have other names; `sinfo -o '%P %G'` lists them"},
+    {"violates accounting/QOS policy", "a limit of your account forbids it; `sacctmgr show qos` lists limits"},
+});
 
 /// Runs sbatch with the script as standard input.
 CommandOutput run_with_script(const std::vector<std::string>& options, const std::string& script,

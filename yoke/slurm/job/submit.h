@@ -19,8 +19,6 @@ struct Submission {
   std::string job_id;                 ///< "4711"
   std::string cluster;                ///< In a federation; else empty.
   std::vector<std::string> messages;  ///< What sbatch said besides, such as a site's hints.
-
-  bool operator==(const Submission&) const = default;
 };
 
 /// The environment for sbatch. A job takes over the variables of its submitter, so those of an outer job or rank, which

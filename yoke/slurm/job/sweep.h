@@ -13,8 +13,6 @@ namespace yoke::slurm {
 struct SweepParameter {
   std::string name;
   std::vector<std::string> values;
-
-  bool operator==(const SweepParameter&) const = default;
 };
 /// Parses "lr=0.1,0.01". Errors  kInvalidArgument.
 SweepParameter parse_parameter(const std::string& text);

@@ -1,13 +1,18 @@
-// yoke/slurm/job/sweep_folder.h -- finds a sweep that was submitted, and what became of its tasks.
+// yoke/slurm/job/sweep_folder.h -- finds a sweep that was submitted, and what became of its tasks: their ends and their
+// last metrics.
 #pragma once
 
 #include <filesystem>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
+#include "yoke/base/table.h"
+#include "yoke/base/tell.h"
 #include "yoke/slurm/job/sweep_state.h"
 
 namespace yoke::slurm {
@@ -32,5 +37,25 @@ struct SweepStates {
 /// Reads the files "status", and asks Slurm: a task may wait again, and Slurm ends scripts before they write a status
 /// (a time limit, a lack of memory, scancel).
 SweepStates sweep_states(const SweepFolder& folder, const Environment& environment);
+
+struct SweepResults {
+  SweepFolder folder;
+  SweepStates states;
+  std::vector<std::vector<std::pair<std::string, double>>> metrics;  ///< The last value of each metric, by task.
+};
+
+/// The form of `--json`. Values that are no numbers are null.
+nlohmann::ordered_json to_json(const SweepResults& results);
+
+/// A row for each task. `missing`: what stands for a metric that a task lacks; empty: the table is for programs, and
+/// metrics have all their digits.
+Table to_table(const SweepResults& results, const std::string& missing);
+
+/// Tells what a script or a user should know about the tasks: those that failed, and those that may still end.
+void tell_ends(const SweepResults& results, const Tell& tell);
+
+/// kUnavailable's status while a loop should wait for tasks, or for an answer of Slurm; that of the error if it is not
+/// known whether all have ended; 1 if a task has failed; else 0.
+int exit_status_of(const SweepResults& results);
 
 }  // namespace yoke::slurm

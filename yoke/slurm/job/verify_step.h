@@ -1,4 +1,4 @@
-// yoke/slurm/job/verify_step.h -- starts a step whose tasks read what they have, and judges it.
+// yoke/slurm/job/verify_step.h -- starts a step whose tasks read what they really have, and judges it.
 #pragma once
 
 #include <cstdint>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "yoke/base/environment.h"
+#include "yoke/device/source.h"
 #include "yoke/slurm/verify/verify.h"
 
 namespace yoke::slurm {
@@ -37,5 +38,15 @@ std::string to_text(const std::vector<VerifyFinding>& findings);
 std::string to_text(const StepReport& report, int64_t width);
 /// The notes() on tasks, in lines.
 std::string notes_text(const std::vector<TaskSeen>& tasks);
+
+struct TaskReaderOptions {
+  std::string sysroot;   ///< The folder that holds proc and sys; empty: this machine's.
+  bool has_gpus = true;  ///< Whether GPUs are looked at.
+};
+/// Reads CPUs, memory, control group and devices of this process, whatever started it (srun, mpirun, a shell).
+TaskSeen read_task(device::Source& source, const TaskReaderOptions& options, const Environment& environment);
+
+/// Whether srun, mpirun or Flux started this process. Pure.
+bool is_a_task(const Environment& environment);
 
 }  // namespace yoke::slurm

@@ -9,7 +9,6 @@
 #include "tests/support/message_of.h"
 #include "yoke/base/error.h"
 #include "yoke/base/table.h"
-#include "yoke/slurm/job/task_reader.h"
 
 namespace yoke::slurm {
 namespace {
