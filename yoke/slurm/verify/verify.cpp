@@ -238,7 +238,7 @@ class Judge {
   }
 
   const StepWish& wish_;
-  std::string host_;  ///< That is judged.
+  std::string host_;  ///< The host that is judged.
 };
 
 }  // namespace

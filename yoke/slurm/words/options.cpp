@@ -81,7 +81,7 @@ constexpr OptionSpec kOptions[] = {
     {"wait-for-children", 0, Value::kNone, kSrun, "25.05"},
 };
 
-/// Other options, by their values and programs.
+/// Other options that take the same kind of value and belong to the same programs. Spaces separate their names.
 struct OptionGroup {
   std::string_view names;
   Value value;
@@ -133,7 +133,7 @@ constexpr std::string_view kPluginOptions =
     "auks clearenv container-entrypoint container-entrypoint-log container-mount-home container-readonly "
     "container-remap-root container-writable disable-dcgm ear ear-verbose gpu-cmode gpu_cmode gpumpi hugepages "
     "mpibind no-container-entrypoint no-container-mount-home no-container-remap-root perf";
-/// More of them, whose value may be the next word.
+/// More options of plugins; their value may be the next word.
 constexpr std::string_view kPluginValues =
     "container-env container-image container-mounts container-name container-save container-workdir ear-policy "
     "environment gpu-srange image module repo tmpfs uenv view volume";

@@ -38,10 +38,11 @@ class Request {
   explicit Request(const ParsedOptions& options);
 
   bool has(std::string_view name) const { return last_.contains(std::string(name)); }
-  bool has_any(std::string_view names) const;  ///< Of the words of `names`.
+  /// Whether one of several options is given. Spaces separate their names.
+  bool has_any(std::string_view names) const;
   /// Null if the option is not given.
   const GivenOption* find(std::string_view name) const;
-  /// The line of the last one of the words of `names`.
+  /// The line of the last one of these options; 0 if none is given.
   int64_t line_of(std::string_view names) const;
   /// The value if it is known; otherwise empty.
   std::string value(std::string_view name) const;

@@ -191,7 +191,7 @@ bool is_priority(std::string_view text) {
   return !is_number(text) || number_of(text) < 4294967294;
 }
 
-/// What several options take.
+/// The form of the values of some options. Spaces separate their names.
 struct Form {
   std::string_view options;
   bool (*takes)(std::string_view value);
