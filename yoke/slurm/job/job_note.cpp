@@ -11,6 +11,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/host.h"
 #include "yoke/base/json.h"
 #include "yoke/base/json_text.h"
 #include "yoke/base/text.h"
