@@ -32,9 +32,7 @@ SiteConfig parse_config(const site::Section& section) {
                           "reservations_per_user", "reserve_ahead", "reserve_longest", "reserve_grace"}) {
     section.for_site_only(key, "all users must use the same one");
   }
-  for (const char* key : {"users", "groups"}) {
-    section.for_site_only(key, "a user's own limit is devices_per_user");
-  }
+  for (const char* key : {"users", "groups"}) section.for_site_only(key, "a user's own limit is devices_per_user");
   SiteConfig config;
   config.lock_directory = folder_of(section, "lock_directory");
   config.history_directory = folder_of(section, "history_directory");

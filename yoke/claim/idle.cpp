@@ -88,9 +88,7 @@ std::chrono::seconds IdleWatch::idle_for(Clock::time_point now) const {
 
 IdleStep IdleWatch::step(Clock::time_point now) {
   const auto idle = now - used_at_;
-  if (limits_.end && idle >= *limits_.end) {
-    return std::exchange(is_ended_, true) ? IdleStep::kNone : IdleStep::kEnd;
-  }
+  if (limits_.end && idle >= *limits_.end) return std::exchange(is_ended_, true) ? IdleStep::kNone : IdleStep::kEnd;
   if (!limits_.warn || idle < *limits_.warn) return IdleStep::kNone;
   return std::exchange(is_warned_, true) ? IdleStep::kNone : IdleStep::kWarn;
 }

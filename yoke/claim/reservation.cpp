@@ -148,9 +148,8 @@ bool has_lapsed(const Reservation& reservation, const Survey& survey, const std:
   if (reservation.until <= now) return true;
   if (reservation.start + config.reserve_grace > now) return false;
   auto last = reservation.start;
-  for (const auto& holding : survey.holdings) {
-    if (holding.uid == reservation.uid) return false;
-  }
+  if (std::ranges::any_of(survey.holdings, [&](const Holding& one) { return one.uid == reservation.uid; }))
+    return false;
   for (const auto& use : history) {
     if (use.uid == reservation.uid) last = std::max(last, use.end.value_or(use.last_sign));
   }
