@@ -28,7 +28,6 @@
 #include "yoke/launch/process/signals.h"
 #include "yoke/slurm/job/holding.h"
 #include "yoke/slurm/job/job.h"
-#include "yoke/slurm/words/answers.h"
 #include "yoke/slurm/words/programs.h"
 
 namespace yoke::cluster {
