@@ -13,12 +13,12 @@
 #include <set>
 
 #include "yoke/base/error.h"
+#include "yoke/base/spelling.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/drawing.h"
 #include "yoke/cli/frame/output.h"
-#include "yoke/cli/help/spelling.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/cli/options/repetition.h"
 #include "yoke/cli/options/value.h"
