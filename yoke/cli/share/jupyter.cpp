@@ -2,7 +2,6 @@
 #include "yoke/cli/share/jupyter.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>

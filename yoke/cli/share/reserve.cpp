@@ -6,7 +6,6 @@
 
 #include <CLI/App.hpp>
 #include <algorithm>
-#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
