@@ -1,6 +1,7 @@
 #include "yoke/program/watched_program.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -117,6 +118,33 @@ std::optional<SignalMessages::Message> SignalMessages::next() {
   Message message;
   const auto count = read(pipe_.read_end.value(), &message, sizeof message);
   return count == sizeof message ? std::optional(message) : std::nullopt;
+}
+
+std::optional<int> wait_for(WatchedProgram& program, SignalMessages& messages, pid_t parent) {
+  while (true) {
+    program.reap();
+    if (const auto status = program.status()) return status;
+    pollfd poll_fd{messages.fd(), POLLIN, 0};
+    poll(&poll_fd, 1, -1);
+    while (const auto message = messages.next()) {
+      // The user's process, this one's parent, was killed. The program, which may have run for days, continues.
+      if (message->signal == SIGTERM && getppid() != parent) return std::nullopt;
+      // The kernel sends signals from the terminal to the program too, so only signals from kill(2) are forwarded.
+      if (message->signal != SIGCHLD && message->is_from_process) kill(program.pid(), message->signal);
+    }
+  }
+}
+
+void wait_for_process(int64_t pid, const device::ProcessInfo& info, SignalMessages& messages) {
+  const auto is_there = [&] {
+    const auto now = device::describe_process(pid);
+    return now.is_visible.value_or(false) && now.start_ticks == info.start_ticks && now.state != 'Z';
+  };
+  for (bool is_asked_to_end = false; is_there() && !is_asked_to_end;) {
+    pollfd poll_fd{messages.fd(), POLLIN, 0};
+    poll(&poll_fd, 1, 50);
+    while (const auto message = messages.next()) is_asked_to_end = is_asked_to_end || message->signal != SIGCHLD;
+  }
 }
 
 }  // namespace yoke::program

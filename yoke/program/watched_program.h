@@ -10,6 +10,7 @@
 
 #include "yoke/base/file.h"
 #include "yoke/base/process.h"
+#include "yoke/device/process/info.h"
 
 namespace yoke::program {
 
@@ -71,5 +72,12 @@ class SignalMessages {
   Pipe pipe_;
   std::vector<Before> before_;
 };
+
+/// Waits until the program has ended, and passes on signals from kill(2); the terminal's reach the program anyway.
+/// Returns its status, or nullopt if this process must end before the program, because `parent` was killed.
+std::optional<int> wait_for(WatchedProgram& program, SignalMessages& messages, pid_t parent);
+
+/// Waits until the process `pid`, of which `info` was read, has ended, or a signal asks this process to end.
+void wait_for_process(int64_t pid, const device::ProcessInfo& info, SignalMessages& messages);
 
 }  // namespace yoke::program

@@ -88,6 +88,29 @@ TEST(WatchedProgram, KeepsRunningWhenNobodyWatchesAnyMore) {
   EXPECT_EQ(waitpid(child, nullptr, 0), child);
 }
 
+TEST(WatchedProgram, WaitingForItPassesOnSignalsOfOtherProcesses) {
+  WatchedProgram program({"sh", "-c", "trap 'exit 7' USR1; kill -USR1 $PPID; while :; do :; done"});
+  SignalMessages messages;
+  ASSERT_EQ(program.start(), 0);
+  EXPECT_EQ(wait_for(program, messages, getppid()), 7);
+}
+
+TEST(WatchedProgram, WaitingForAProcessEndsWithItOrWithASignal) {
+  const pid_t pid = fork();
+  if (pid == 0) {
+    pause();
+    _exit(0);
+  }
+  const auto info = device::describe_process(pid);
+  SignalMessages messages;
+  kill(getpid(), SIGINT);
+  wait_for_process(pid, info, messages);
+  EXPECT_EQ(waitpid(pid, nullptr, WNOHANG), 0) << "it still runs";
+  kill(pid, SIGKILL);
+  wait_for_process(pid, info, messages);
+  waitpid(pid, nullptr, 0);
+}
+
 TEST(SignalMessages, SaysWhoSentASignalAndLeavesIgnoredOnesIgnored) {
   const auto usr2 = std::signal(SIGUSR2, SIG_IGN);
   {

@@ -10,12 +10,12 @@
 #include <set>
 
 #include "yoke/base/error.h"
+#include "yoke/base/spelling.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/external.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/frame/shell.h"
 #include "yoke/cli/help/help.h"
-#include "yoke/cli/help/spelling.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/cli/help/words.h"
 

@@ -8,8 +8,8 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/spelling.h"
 #include "yoke/cli/frame/missing_program.h"
-#include "yoke/cli/help/spelling.h"
 
 namespace yoke::cli {
 namespace {

@@ -10,7 +10,7 @@
 #include <optional>
 
 #include "yoke/base/environment.h"
-#include "yoke/cli/help/spelling.h"
+#include "yoke/base/spelling.h"
 
 namespace yoke::cli {
 namespace {

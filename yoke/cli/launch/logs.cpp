@@ -12,6 +12,7 @@
 #include "yoke/cli/options/color.h"
 #include "yoke/cli/options/job.h"
 #include "yoke/cli/options/value.h"
+#include "yoke/launch/job/job_client.h"
 #include "yoke/launch/job/log_reader.h"
 #include "yoke/launch/output/screen.h"
 
@@ -75,7 +76,7 @@ class Printer {
 };
 
 int run_logs(const LogsArgs& args, const Context& context) {
-  auto open = open_job(args.job);
+  auto open = launch::open_job(args.job);
   if (args.rank && find_rank(open.job, *args.rank) == nullptr) {
     std::vector<int64_t> ranks;
     for (const auto& rank : open.job.ranks) ranks.push_back(rank.rank);

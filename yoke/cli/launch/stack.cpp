@@ -5,6 +5,7 @@
 #include "yoke/base/json.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/options/job.h"
+#include "yoke/launch/job/job_client.h"
 #include "yoke/stack/ranks.h"
 
 namespace yoke::cli {
@@ -18,7 +19,7 @@ struct StackArgs {
 };
 
 int run_stack(const StackArgs& args, Context& context) {
-  const auto job = open_job(args.job).job;
+  const auto job = launch::open_job(args.job).job;
   const auto ranks = stack::take_stacks(job, args.rank, context.environment);
   if (args.json) {
     const Json json = {{"job", job.pid}, {"host", job.host}, {"ranks", stack::to_json(ranks)}};

@@ -10,6 +10,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
+#include "yoke/base/spelling.h"
 #include "yoke/base/terminal.h"
 #include "yoke/base/text.h"
 #include "yoke/bench/measurement.h"
@@ -20,7 +21,6 @@
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/frame/progress_line.h"
 #include "yoke/cli/help/help.h"
-#include "yoke/cli/help/spelling.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/cli/options/value.h"
 #include "yoke/contract/variables.h"

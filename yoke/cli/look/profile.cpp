@@ -17,6 +17,7 @@
 #include "yoke/cli/help/values.h"
 #include "yoke/cli/options/job.h"
 #include "yoke/cli/options/value.h"
+#include "yoke/launch/job/job_client.h"
 #include "yoke/profile/judge.h"
 #include "yoke/profile/record.h"
 #include "yoke/profile/report.h"
@@ -116,7 +117,7 @@ int profile_program(const ProfileArgs& args, Context& context) {
 
 /// The ranks of a job that run on this host. The others cannot be asked, which `note` says.
 std::vector<int64_t> local_ranks(const std::string& name, std::string& note) {
-  const auto job = open_job(name).job;
+  const auto job = launch::open_job(name).job;
   std::vector<int64_t> pids;
   for (const auto& rank : job.ranks) {
     if (rank.host == job.host && rank.is_up()) pids.push_back(rank.pid);

@@ -1,7 +1,6 @@
 // `yoke watch`: run a program, or watch a running one, and report at its end how well it used its devices.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <poll.h>
 #include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -107,22 +106,6 @@ void print_report(const device::UsageSampling& sampling, const WatchArgs& args, 
   throw system_error(errno, "writing the report to standard error");
 }
 
-/// Waits until the program has ended. Returns nullopt if this process must end before the program.
-std::optional<int> wait_for(program::WatchedProgram& program, program::SignalMessages& messages, pid_t parent) {
-  while (true) {
-    program.reap();
-    if (const auto status = program.status()) return status;
-    pollfd poll_fd{messages.fd(), POLLIN, 0};
-    poll(&poll_fd, 1, -1);
-    while (const auto message = messages.next()) {
-      // The user's process, this one's parent, was killed. The program, which may have run for days, continues.
-      if (message->signal == SIGTERM && getppid() != parent) return std::nullopt;
-      // The kernel sends signals from the terminal to the program too, so only signals from kill(2) are forwarded.
-      if (message->signal != SIGCHLD && message->is_from_process) kill(program.pid(), message->signal);
-    }
-  }
-}
-
 int watch_program(const WatchArgs& args, Context& context, const std::function<void(int)>& finish) {
   const auto& argv = context.rest;
   const pid_t parent = getppid();  // read before the program runs, because later the parent may be killed at any time
@@ -137,7 +120,7 @@ int watch_program(const WatchArgs& args, Context& context, const std::function<v
     return error == ENOENT ? 127 : 126;
   }
   sampling.start();
-  const auto status = wait_for(program, messages, parent);
+  const auto status = program::wait_for(program, messages, parent);
   if (!status) _exit(128 + SIGTERM);
   sampling.stop();
   const int written = report_errors(context, [&] {
@@ -156,15 +139,7 @@ int watch_process(const WatchArgs& args, Context& context, const std::function<v
   const auto source = open_source(args.device);
   device::UsageSampling sampling(*source, sampling_options(args, context, args.pid));
   sampling.start();
-  const auto is_there = [&] {
-    const auto now = device::describe_process(args.pid);
-    return now.is_visible.value_or(false) && now.start_ticks == info.start_ticks && now.state != 'Z';
-  };
-  for (bool is_asked_to_end = false; is_there() && !is_asked_to_end;) {
-    pollfd poll_fd{messages.fd(), POLLIN, 0};
-    poll(&poll_fd, 1, 50);
-    while (const auto message = messages.next()) is_asked_to_end = is_asked_to_end || message->signal != SIGCHLD;
-  }
+  program::wait_for_process(args.pid, info, messages);
   sampling.stop();
   print_report(sampling, args, fmt::format("process {} ({})", args.pid, info.name), context);
   if (source->has_stuck_worker()) finish(kExitOk);

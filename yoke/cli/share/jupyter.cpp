@@ -2,7 +2,6 @@
 #include "yoke/cli/share/jupyter.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -17,18 +16,17 @@
 #include "yoke/base/json.h"
 #include "yoke/base/process.h"
 #include "yoke/base/shell.h"
-#include "yoke/base/signal_name.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
+#include "yoke/cli/frame/teller.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/container.h"
 #include "yoke/cli/options/device.h"
 #include "yoke/container/image.h"
 #include "yoke/contract/variables.h"
-#include "yoke/environment/kernel_spec.h"
-#include "yoke/environment/step.h"
+#include "yoke/environment/ipykernel.h"
 #include "yoke/environment/store.h"
 
 namespace yoke::cli {
@@ -66,46 +64,6 @@ void choose_python(JupyterArgs& args, const Context& context) {
     throw Error(ErrorCode::kNotFound, "{} does not exist; `yoke env create {}` makes an environment", request.python,
                 args.env);
   }
-}
-
-// Imports ipykernel as a kernel does, without the modules of the working folder. `interrupt_mode` needs version 6.
-constexpr int kLacksIt = 42, kIsBroken = 43;
-constexpr const char* kTryIpykernel = R"(import sys
-sys.path = [folder for folder in sys.path if folder]
-import importlib.util
-if importlib.util.find_spec('ipykernel') is None: sys.exit(42)
-try:
-    import ipykernel, ipykernel.kernelapp
-    if ipykernel.version_info[0] < 6: raise ImportError(f'ipykernel {ipykernel.__version__} is older than 6')
-except Exception as error:
-    print(f'{type(error).__name__}: {error}', file=sys.stderr)
-    sys.exit(43))";
-
-void require_ipykernel(const JupyterArgs& args, const Context& context) {
-  const auto& python = args.request.python;
-  const auto try_it = [&] { return run_quietly({python, "-c", kTryIpykernel}, context.environment); };
-  auto tried = try_it();
-  if (tried.status == 0) return;
-  const std::vector<std::string> install = {python, "-m", "pip", "install", "--disable-pip-version-check", "ipykernel"};
-  if (args.installs_ipykernel && tried.status == kLacksIt) {
-    const auto settings =
-        environment::ask_python(
-            {python, context.installation.share / "python" / "yoke_environment.py", context.environment},
-            {"--settings"})
-            .settings;
-    const auto variables = environment::pip_environment(context.environment, settings, environment::Indices::kAll);
-    environment::run_step({.argv = install}, python, variables, STDERR_FILENO);
-    tried = try_it();
-    if (tried.status == 0) return;
-  }
-  if (tried.status == kLacksIt) {
-    throw Error(ErrorCode::kFailedPrecondition,
-                "{} lacks the package ipykernel, which runs its cells; add --install-ipykernel, or run: {}", python,
-                fmt::join(install, " "));
-  }
-  const auto lines = lines_of(tried.err);
-  throw Error(ErrorCode::kFailedPrecondition, "{} cannot import ipykernel, which runs its cells ({}); try: {}", python,
-              lines.empty() ? describe_end(tried.status) : printable(lines.back()), fmt::join(install, " "));
 }
 
 /// Environments in which the server may run: the one of the kernel, and that of the Jupyter in PATH.
@@ -172,19 +130,19 @@ void require_ipykernel_in_image(const JupyterArgs& args, const Context& context)
   std::vector<std::string> words = {
       context.installation.executable, "container", "run", "--gpu", "none", "--network", "host"};
   words.insert(words.end(), options.begin(), options.end());
-  words.insert(words.end(), {image, "--", args.request.python, "-c", kTryIpykernel});
+  words.insert(words.end(), {image, "--", args.request.python, "-c", environment::kTryIpykernel});
   auto environment = context.environment;
   for (const auto& [name, value] : args.request.container->variables) environment.set(name, value);
   const int status = run_visibly(words, environment);
   if (status == 0) return;
   const bool is_extended = !args.container.extension.empty();
-  if (status == kLacksIt) {
+  if (status == environment::kLacksIt) {
     throw Error(
         ErrorCode::kFailedPrecondition,
         "{} lacks the package ipykernel, which runs its cells; add it: yoke container extend {} --pip ipykernel",
         printable(is_extended ? args.container.extension : image), printable(image));
   }
-  if (status == kIsBroken) {
+  if (status == environment::kIsBroken) {
     throw Error(
         ErrorCode::kFailedPrecondition,
         "{} cannot import ipykernel, which runs its cells, for the reason above; what it needs is added by: yoke "
@@ -195,21 +153,6 @@ void require_ipykernel_in_image(const JupyterArgs& args, const Context& context)
   throw Error(ErrorCode::kFailedPrecondition, "{}{}", printable(image),
               status == kNoProgram ? " has no python3, in which a kernel could run"
                                    : fmt::format(": a container of it did not run python3 (exit status {})", status));
-}
-
-/// Compiles what a C++ kernel needs, so that it starts at once.
-void prepare_cpp(environment::KernelRequest& request, const Context& context) {
-  const auto folder = environment::cpp_folder(request.name, context.environment);
-  std::error_code error;
-  fs::create_directories(folder, error);
-  if (error) throw system_error(error.value(), "making the folder " + folder.string());
-  request.cpp_folder = folder.string();
-  const auto prefix = context.installation.executable.parent_path().parent_path().string();
-  std::cerr << speaker(context) << "compiling <yoke/train.h>, which takes about a minute" << std::endl;
-  environment::run_step(
-      {.kind = environment::Step::Kind::kCompile,
-       .argv = {request.python, request.kernels_folder + "/yoke_cpp_kernel.py", folder.string(), "--prepare", prefix}},
-      folder.string(), context.environment, STDERR_FILENO);
 }
 
 /// Errors  kFailedPrecondition: this machine has devices, and fewer than that. A machine without any may share the
@@ -253,14 +196,16 @@ int install(JupyterArgs args, Context& context) {
   if (args.image.empty()) {
     choose_python(args, context);
     environment::check_not_hidden(request.name, likely_servers(request, context));
-    require_ipykernel(args, context);
+    environment::require_ipykernel(
+        {request.python, context.installation.share / "python" / "yoke_environment.py", context.environment},
+        args.installs_ipykernel);
   } else {
     environment::check_not_hidden(request.name, likely_servers(request, context));
     request.python = "python3";
     request.container = kernel_container(args);
     require_ipykernel_in_image(args, context);
   }
-  if (args.is_cpp) prepare_cpp(request, context);
+  if (args.is_cpp) environment::prepare_cpp(request, context.environment, teller(context));
   const auto folder = install_kernel(request, kernels);
   context.out << fmt::format("{} is installed. It is in the list of kernels of Jupyter{}.\n", folder.string(),
                              request.devices.is_claimed() ? ", and claims its devices when it starts" : "");

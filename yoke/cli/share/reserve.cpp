@@ -1,19 +1,17 @@
 // `yoke reserve`: reserve devices for a later time, list reservations, and cancel them.
+#include "yoke/claim/reserve.h"
+
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <algorithm>
-#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
 #include "yoke/base/moment.h"
 #include "yoke/base/text.h"
-#include "yoke/claim/reservation.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/help/values.h"
@@ -79,61 +77,13 @@ void set_devices(const ReserveArgs& args, const device::Snapshot& snapshot,
   }
 }
 
-/// Makes the reservation if it is possible now. Returns nullopt if looking at the claims took longer than `term`. It
-/// prints nothing, because others wait.
-std::optional<claim::Reservation> make_if_possible(const claim::Reservation& wanted, const ClaimSite& site,
-                                                   const std::vector<claim::Candidate>& candidates,
-                                                   std::chrono::seconds term) {
-  const auto now = wanted.made;
-  const auto num_devices = static_cast<int64_t>(candidates.size());
-  auto session = site.ledger.open(claim::Ledger::Access::kTake, {.term = term});
-  const auto survey = session.survey();
-  for (const auto& old : claim::read_reservations(site.ledger.records())) {
-    if (old.uid == int64_t{geteuid()} && old.until <= now) site.ledger.records().remove(old.name);
-  }
-  auto all = honoured_reservations(site.ledger, survey, site.config, num_devices, now);
-  all.push_back(wanted);
-  std::set<int64_t> uids;
-  for (const auto& one : all) uids.insert(one.uid);
-  const auto verdict = judge_reservations(all, resolve_limits(site.config, uids), site.config, num_devices).back();
-  if (!verdict.empty()) throw Error(ErrorCode::kFailedPrecondition, "a reservation {}", verdict);
-  if (all.back().num_devices < wanted.num_devices) {
-    throw Error(ErrorCode::kFailedPrecondition,
-                "{} devices are wanted, and {} of {} are not reserved for that time; `yoke reserve --list` lists them",
-                wanted.num_devices, all.back().num_devices, num_devices);
-  }
-  if (const auto missing = num_missing(all, survey, availability_of(candidates, survey, std::min(now, wanted.start)));
-      missing > 0) {
-    throw Error(ErrorCode::kUnavailable,
-                "{} of the {} devices would not be free at {}, because claims and programs have them that do not say "
-                "that they end before; see `yoke claims`, and choose a later time, or fewer devices",
-                std::min(missing, wanted.num_devices), wanted.num_devices, moment_text(wanted.start));
-  }
-  if (session.is_late()) return std::nullopt;
-  return make_reservation(site.ledger.records(), wanted);
-}
-
-/// On a busy machine looking may take too long more than once, so each try has a longer term. Others may pass by
-/// meanwhile; but readers check a reservation, too, so the term is no more than a courtesy.
-claim::Reservation make_soon(const claim::Reservation& wanted, const ClaimSite& site,
-                             const std::vector<claim::Candidate>& candidates) {
-  for (int num_tries = 1; num_tries <= 5; ++num_tries) {
-    if (auto made = make_if_possible(wanted, site, candidates, claim::kLockPatience * num_tries)) {
-      return *std::move(made);
-    }
-  }
-  throw Error(ErrorCode::kUnavailable,
-              "five times looking at the claims took too long, so nothing was reserved; try again when the machine is "
-              "less busy");
-}
-
 int make(const ReserveArgs& args, const ClaimSite& site, const device::Snapshot& snapshot, Context& context) {
   const auto now = std::chrono::system_clock::now();
   const auto candidates = claim::candidates_of(snapshot, {});
   claim::Reservation wanted{.uid = int64_t{geteuid()}, .made = now, .purpose = args.name};
   set_times(args, now, wanted);
   set_devices(args, snapshot, candidates, wanted);
-  const auto made = make_soon(wanted, site, candidates);
+  const auto made = claim::reserve(wanted, site.ledger, site.config, candidates);
   if (args.json) {
     print_json(view::reservations_json({{made, made.num_devices, ""}}, device::user_name)[0], context);
   } else {
@@ -169,24 +119,8 @@ int list(const ReserveArgs& args, const ClaimSite& site, const device::Snapshot&
 }
 
 int cancel(const ReserveArgs& args, const ClaimSite& site, Context& context) {
-  const auto all = claim::read_reservations(site.ledger.records());
   for (const auto& id : args.cancelled) {
-    const auto can_cancel = [](const claim::Reservation& one) {
-      return geteuid() == 0 || one.uid == int64_t{geteuid()};
-    };
-    auto found =
-        std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.id() == id && can_cancel(one); });
-    if (found == all.end())
-      found = std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.id() == id; });
-    if (found == all.end()) {
-      throw Error(ErrorCode::kNotFound, "there is no reservation {}; `yoke reserve --list` lists them", printable(id));
-    }
-    if (!can_cancel(*found)) {
-      throw Error(ErrorCode::kPermissionDenied,
-                  "the reservation {} belongs to {}; only that user or root may cancel it", id,
-                  printable(device::user_name(found->uid)));
-    }
-    site.ledger.records().remove(found->name);
+    claim::cancel_reservation(id, site.ledger.records());
     context.out << fmt::format("cancelled {}\n", id);
   }
   return kExitOk;

@@ -15,6 +15,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/json.h"
 #include "yoke/base/text.h"
+#include "yoke/device/process/info.h"
 
 namespace yoke::launch {
 namespace {
@@ -211,6 +212,34 @@ const FoundJob& choose_job(const std::vector<FoundJob>& jobs, const std::string&
   for (const auto* found : meant) those.push_back(*found);
   throw Error(ErrorCode::kInvalidArgument, "{} jobs have the run id `{}`; name the PID: {}; see `yoke jobs`",
               meant.size(), printable(name), listed(those));
+}
+
+Error does_not_answer(int64_t launcher) {
+  const auto state = device::describe_process(launcher).state.value_or('?');
+  if (state == 'T' || state == 't') {
+    return {ErrorCode::kTimeout,
+            "job {} does not answer: its `yoke run` is stopped (Ctrl-Z?); `kill -CONT {}` lets it go on", launcher,
+            launcher};
+  }
+  return {ErrorCode::kTimeout,
+          "job {} does not answer (its `yoke run` is in state {}); `kill -KILL {}` ends it with its ranks", launcher,
+          state, launcher};
+}
+
+OpenJob open_job(const std::string& name) {
+  const auto jobs = find_jobs();
+  const auto& found = choose_job(jobs, name);
+  auto connection = JobConnection::open(found.address, Clock::now() + std::chrono::seconds(1));
+  if (!connection) throw Error(ErrorCode::kNotFound, "job {} has just ended", found.address.pid);
+  auto job = found.job;
+  const auto state = device::describe_process(found.address.pid).state.value_or('?');
+  if (!job && state != 'T' && state != 't') {  // this is the job that is wanted, and its machine may be very busy
+    connection->ask_job();
+    job = connection->read_job(Clock::now() + std::chrono::seconds(10));
+    if (job) job->pid = found.address.pid;
+  }
+  if (!job) throw does_not_answer(found.address.pid);
+  return {std::move(*job), std::move(*connection)};
 }
 
 }  // namespace yoke::launch

@@ -9,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/user_socket.h"
 #include "yoke/launch/job/job.h"
@@ -72,5 +73,18 @@ std::vector<FoundJob> find_jobs(std::chrono::milliseconds patience = std::chrono
 /// Returns the job that `name` means: a launcher's PID, a run id, or empty for the only job.
 /// Errors  kNotFound; kInvalidArgument if several jobs match; the message lists them.
 const FoundJob& choose_job(const std::vector<FoundJob>& jobs, const std::string& name);
+
+/// A job and a connection to its launcher.
+struct OpenJob {
+  Job job;
+  JobConnection connection;
+};
+
+/// Opens the job that choose_job() finds for `name`.
+/// Errors  those of choose_job(); kNotFound: it has just ended; kTimeout: the launcher does not answer.
+OpenJob open_job(const std::string& name);
+
+/// Returns the error for a launcher that does not answer, with the reason if /proc shows one.
+Error does_not_answer(int64_t launcher);
 
 }  // namespace yoke::launch

@@ -1,4 +1,4 @@
-// yoke/cli/help/spelling.h -- finds the word that a user probably meant by a misspelt word.
+// yoke/base/spelling.h -- finds the word that a user probably meant by a misspelt word.
 #pragma once
 
 #include <optional>
@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-namespace yoke::cli {
+namespace yoke {
 
 /// Returns the candidate nearest to `word`, or nullopt if all are further away than a third of the length. The distance
 /// is the number of insertions, deletions, replacements and swaps of neighbouring letters.
@@ -15,4 +15,4 @@ std::optional<std::string> nearest(std::string_view word, const std::vector<std:
 /// Returns " (did you mean `x`?)", or an empty text if no candidate is near.
 std::string did_you_mean(std::string_view word, const std::vector<std::string>& candidates);
 
-}  // namespace yoke::cli
+}  // namespace yoke

@@ -1,10 +1,10 @@
-#include "yoke/cli/help/spelling.h"
+#include "yoke/base/spelling.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 
-namespace yoke::cli {
+namespace yoke {
 namespace {
 
 /// Optimal string alignment distance.
@@ -45,4 +45,4 @@ std::string did_you_mean(std::string_view word, const std::vector<std::string>& 
   return meant ? fmt::format(" (did you mean `{}`?)", *meant) : "";
 }
 
-}  // namespace yoke::cli
+}  // namespace yoke

@@ -1,8 +1,8 @@
-#include "yoke/cli/help/spelling.h"
+#include "yoke/base/spelling.h"
 
 #include <gtest/gtest.h>
 
-namespace yoke::cli {
+namespace yoke {
 namespace {
 
 const std::vector<std::string> kCommands = {"run", "train", "new", "completion"};
@@ -21,4 +21,4 @@ TEST(Spelling, SaysNothingRatherThanNonsense) {
 }
 
 }  // namespace
-}  // namespace yoke::cli
+}  // namespace yoke

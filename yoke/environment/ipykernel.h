@@ -1,0 +1,24 @@
+// yoke/environment/ipykernel.h -- prepares what runs the cells of a kernel: the package ipykernel, or a compiled
+// header.
+#pragma once
+
+#include "yoke/base/tell.h"
+#include "yoke/environment/kernel_spec.h"
+#include "yoke/environment/step.h"
+
+namespace yoke::environment {
+
+/// Imports ipykernel as a kernel does, without the modules of the working folder: an argument of `python -c`. Its exit
+/// status is kLacksIt or kIsBroken if that is so; then the reason is on standard error.
+extern const char* const kTryIpykernel;
+inline constexpr int kLacksIt = 42, kIsBroken = 43;
+
+/// Imports ipykernel in this Python. `installs`: pip installs it if it is missing.
+/// Errors  kFailedPrecondition: it is missing or broken; the message has the command that installs it.
+void require_ipykernel(const PythonToAsk& asked, bool installs);
+
+/// Compiles what a C++ kernel needs, so that it starts at once, and sets `request.cpp_folder`.
+/// Errors  as errno says: no folder can be made; kFailedPrecondition: it does not compile.
+void prepare_cpp(KernelRequest& request, const Environment& environment, const Tell& tell);
+
+}  // namespace yoke::environment
