@@ -1,11 +1,7 @@
 // `yoke devices`: list the devices of this machine and what they are doing.
 #include "yoke/view/devices.h"
 
-#include <fmt/format.h>
-
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <fstream>
 #include <memory>

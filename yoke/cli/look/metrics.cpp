@@ -1,7 +1,5 @@
 // `yoke metrics`: print or serve the state of the devices and their processes, for Prometheus.
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 

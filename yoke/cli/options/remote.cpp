@@ -4,8 +4,6 @@
 #include <grp.h>
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <utility>

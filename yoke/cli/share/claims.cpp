@@ -2,8 +2,6 @@
 #include "yoke/view/claims.h"
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>

@@ -1,7 +1,5 @@
 // `yoke container run`: start a container that has claimed devices, and check in it that it has them.
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <filesystem>
 #include <iostream>
 #include <memory>
