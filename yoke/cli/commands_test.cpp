@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <filesystem>
 #include <regex>
 #include <set>

@@ -1,8 +1,6 @@
 #include "yoke/cli/help/description.h"
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <algorithm>
 
 #include "yoke/base/text.h"

@@ -3,8 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 
 namespace yoke::cli {
 namespace {

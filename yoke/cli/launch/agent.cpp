@@ -1,6 +1,5 @@
 // `yoke agent`: runs the ranks of a job on one host. `yoke run --hosts` starts it on each host, and they exchange the
 // messages of launch/node/wire.h over its standard input and output. Help does not list it.
-#include "yoke/launch/job/agent.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

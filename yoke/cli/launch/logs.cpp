@@ -5,7 +5,6 @@
 #include <iostream>
 #include <memory>
 
-#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"

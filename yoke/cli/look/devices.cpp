@@ -1,8 +1,6 @@
 // `yoke devices`: list the devices of this machine and what they are doing.
 #include "yoke/view/devices.h"
 
-#include <fmt/format.h>
-
 #include <CLI/App.hpp>
 #include <algorithm>
 #include <fstream>

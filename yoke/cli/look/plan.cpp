@@ -2,20 +2,17 @@
 #include "yoke/scaling/plan.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <charconv>
 #include <cmath>
 #include <filesystem>
-#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
 
 #include "yoke/base/error.h"
-#include "yoke/base/format.h"
 #include "yoke/base/quantity.h"
 #include "yoke/base/terminal.h"
 #include "yoke/base/text.h"

@@ -2,14 +2,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cmath>
 #include <filesystem>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
 #include "yoke/base/terminal.h"

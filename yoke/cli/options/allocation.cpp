@@ -4,8 +4,6 @@
 #include <iostream>
 
 #include "yoke/cli/frame/attempt.h"
-#include "yoke/slurm/job/holding.h"
-#include "yoke/slurm/words/programs.h"
 
 namespace yoke::cli {
 

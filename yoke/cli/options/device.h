@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "yoke/base/table.h"
 #include "yoke/cli/command.h"
 #include "yoke/device/selection.h"
 #include "yoke/device/source.h"

@@ -3,8 +3,6 @@
 #include <gmock/gmock.h>
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <sstream>
 
 namespace yoke::cli {

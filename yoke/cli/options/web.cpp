@@ -1,7 +1,5 @@
 #include "yoke/cli/options/web.h"
 
-#include <fmt/format.h>
-
 #include <iostream>
 
 #include "yoke/base/error.h"

@@ -1,5 +1,4 @@
 // `yoke man`: print a man page. The build calls it, so that pages and --help have one source; help does not list it.
-#include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <CLI/App.hpp>

@@ -1,7 +1,5 @@
 // `yoke admin check`: try out as two users whether the installation of claims on this machine works.
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -11,7 +9,6 @@
 #include "yoke/claim/installation.h"
 #include "yoke/cli/command.h"
 #include "yoke/container/check.h"
-#include "yoke/contract/variables.h"
 #include "yoke/storage/check.h"
 #include "yoke/view/findings.h"
 

@@ -2,8 +2,6 @@
 #include "yoke/cli/share/container.h"
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 
 namespace yoke::cli {
 

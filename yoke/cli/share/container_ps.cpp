@@ -7,7 +7,6 @@
 #include <CLI/App.hpp>
 #include <algorithm>
 #include <chrono>
-#include <ctime>
 #include <iostream>
 #include <memory>
 #include <optional>

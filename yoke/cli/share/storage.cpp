@@ -1,12 +1,9 @@
 // `yoke storage`: where users keep their data, how fast and how full that is, and what fills it.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <pwd.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
-#include <CLI/Config.hpp>
-#include <CLI/Formatter.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 
