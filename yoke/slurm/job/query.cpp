@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <utility>
 
-
 #include "yoke/slurm/words/programs.h"
 
 namespace yoke::slurm {
