@@ -15,7 +15,8 @@ enum class Told {
   kOutput,     ///< What another program has printed, with its ends of line.
 };
 
-/// Gets sentences without an end of line. It is called in the process that does the work, which may be a child of the
+/// Gets sentences without an end of line, and kOutput as it was printed. Progress that each line replaces goes another
+/// way (`on_progress`). It is called in the process that does the work, which may be a child of the
 /// caller's. It must not throw, and must leave nothing in a buffer.
 using Tell = std::function<void(Told, const std::string& text)>;
 

@@ -63,7 +63,7 @@ void choose_packages(CreateRequest& request, const CreateOptions& options, const
 
 /// Says what was chosen, why, and what does not count.
 void tell_choice(const CreateRequest& request, const CreateOptions& options, const PipFacts& facts) {
-  const auto tell = [&](const std::string& text) { options.on_news(printable(text)); };
+  const auto tell = [&](const std::string& text) { options.tell(Told::kNews, printable(text)); };
   const auto ignored = ignored_settings(facts.settings);
   if (!ignored.empty()) {
     tell(fmt::format("pip's settings do not count that say what is installed or where: {}", fmt::join(ignored, ", ")));
@@ -128,7 +128,8 @@ Begun begin_environment(const fs::path& folder, Mark& mark) {
 /// After a signal: removes an environment that has nothing in it yet, or says what can be done with it.
 void leave_environment(const Begun& begun, const CreateOptions& options, const fs::path& folder, bool has_packages) {
   if (begun.is_made && !has_packages) return remove_locked(begun.lock, folder);
-  options.on_news(
+  options.tell(
+      Told::kNews,
       fmt::format("interrupted; the same command goes on with what is in {0}, and `yoke env remove {1}` removes it",
                   printable(folder.string()), printable(options.target)));
 }
@@ -162,7 +163,7 @@ std::map<std::string, std::string> install_packages(const CreateRequest& request
   const auto steps = steps_of(request);
   std::map<std::string, std::string> chosen;
   for (size_t i = 1; i < steps.size(); ++i) {
-    options.on_news(fmt::format("step {} of {}: {}", i + 1, steps.size(), steps[i].purpose));
+    options.tell(Told::kNews, fmt::format("step {} of {}: {}", i + 1, steps.size(), steps[i].purpose));
     run_step(steps[i], folder, pip_environment(options.environment, facts.settings, steps[i].indices), options.copy_to);
     if (i > request.packages.size()) continue;
     chosen = ask_python(asked, {}).versions;
@@ -180,7 +181,7 @@ std::map<std::string, std::string> install_packages(const CreateRequest& request
 
 void make_venv(const CreateRequest& request, const CreateOptions& options) {
   const auto steps = steps_of(request);
-  options.on_news(fmt::format("step 1 of {}: {}", steps.size(), steps[0].purpose));
+  options.tell(Told::kNews, fmt::format("step 1 of {}: {}", steps.size(), steps[0].purpose));
   run_step(steps[0], request.folder.string(), options.environment, options.copy_to);
   if (is_program(python_of(request.folder))) return;
   throw Error(ErrorCode::kFailedPrecondition,

@@ -8,6 +8,7 @@
 
 #include "yoke/base/environment.h"
 #include "yoke/base/process.h"
+#include "yoke/base/tell.h"
 #include "yoke/environment/packages.h"
 #include "yoke/environment/plan.h"
 
@@ -19,9 +20,9 @@ struct CreateOptions {
   std::vector<std::string> with = {};  ///< torch, torchvision, torchaudio, tensorflow.
   std::filesystem::path script;        ///< tools/python/yoke_environment.py
   Environment environment;
-  std::function<Drivers()> read_drivers;            ///< Called if a package depends on them.
-  std::function<void(const std::string&)> on_news;  ///< Called with sentences: what is chosen, why, and the steps.
-  int copy_to = kNullStream;                        ///< A descriptor for what venv and pip print.
+  std::function<Drivers()> read_drivers;  ///< Called if a package depends on them.
+  Tell tell;                              ///< What is chosen, why, and the steps.
+  int copy_to = kNullStream;              ///< A descriptor for what venv and pip print.
 };
 
 struct Created {

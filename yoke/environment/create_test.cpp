@@ -42,7 +42,7 @@ class CreateEnvironment : public testing::Test {
             .script = "yoke_environment.py",
             .environment = {{"PATH", folder_.path("bin")}, {"HOME", folder_.path()}},
             .read_drivers = []() -> Drivers { throw Error(ErrorCode::kUnavailable, "the drivers do not answer"); },
-            .on_news = [this](const std::string& text) { news_.push_back(text); }};
+            .tell = [this](Told /*what*/, const std::string& text) { news_.push_back(text); }};
   }
 
   test::TemporaryFolder folder_;

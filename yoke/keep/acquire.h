@@ -2,7 +2,7 @@
 //
 //   const auto site = keep::open_claim_site(environment);
 //   auto acquired = keep::acquire({.request = {.wish = {.num_devices = 2}}, .waits = true}, site, environment, tell);
-//   if (acquired.status == 0) return keep::run(acquired, {"./train"}, environment, tell);
+//   return acquired.status != 0 ? acquired.status : keep::run(acquired, {"./train"}, environment, tell);
 #pragma once
 
 #include <sys/types.h>
@@ -34,7 +34,7 @@ struct AcquireOptions {
   bool inherits = false;  ///< Under another claim, takes of the devices of that one alone (claim/inherit.h).
 };
 
-/// The devices that were taken, or with Allocation::claim empty, those that would be (AllocationRequest::is_dry).
+/// The devices that were taken. With AllocationRequest::is_dry, Allocation::claim is empty, and these would be taken.
 struct Acquired {
   claim::Allocation allocation;
   device::Snapshot snapshot;
@@ -43,7 +43,8 @@ struct Acquired {
   UseWatchOptions watch;                        ///< How to look whether the devices are used.
   /// Not 0: a signal ended the wait, and nothing was taken. It is 128 plus the signal's number.
   int status = 0;
-  /// Of a process that is about to end (DeviceReader::reap). Waiting for it would delay the program. -1: there is none.
+  /// The process that has read the devices, if it is about to end (DeviceReader::reap): waiting for it would delay the
+  /// program. -1: there is none.
   pid_t ended_reader = -1;
   /// Of a request that has waited. Closing it takes the kernel up to 20 ms, so the program begins first.
   std::optional<claim::Wakeup> wakeup = {};
@@ -52,7 +53,7 @@ struct Acquired {
   void end_wait();
 };
 
-/// Nothing was taken: the devices are not free, or never will be.
+/// Is thrown if the devices are not free, or never will be.
 struct Refused : Error {
   Refused(ErrorCode code, const claim::Refusal& why) : Error(code, why.text()), refusal(why) {}
   claim::Refusal refusal;

@@ -21,14 +21,15 @@ struct Holder {
   std::string report = {};
   /// Not 0: a signal ended the wait, and nothing was taken. It is 128 plus the signal's number.
   int status = 0;
-  UniqueFd answer = {};  ///< When it is closed without a word, the holder gives the devices back and ends.
+  UniqueFd answer = {};  ///< If it is closed before confirm(), the holder gives the devices back and ends.
 
   /// Lets the holder live on without this process.
   void confirm();
 };
 
 /// Starts a process that takes devices and holds them: until AcquireOptions::adopted_pid ends, if there is one, or
-/// until hold() returns. The holder itself takes the locks, so that the kernel names it. `report`: called in it when it
+/// until hold() returns. The holder itself takes the locks, so that /proc/locks names it and
+/// not this process. `report`: called in it when it
 /// has the devices. Until confirm() it ends with this process.
 /// Errors  those of acquire(); with adopted_pid: kNotFound: there is no such process; kPermissionDenied: it is another
 /// user's. REQUIRES: this process has one thread, and nothing is in the buffers of its streams.

@@ -23,7 +23,7 @@ struct RecordOptions {
   ProfileDetail detail = ProfileDetail::kOperations;
 };
 
-/// Of all ranks, in their order. The files exist while the function that gets this runs, and with `out` longer.
+/// Of all ranks, in their order. The files exist while `on_recorded` runs; with `out` they stay.
 using Traces = std::vector<std::filesystem::path>;
 
 struct Recorded {
@@ -42,7 +42,7 @@ struct ProgramOptions {
 /// Starts a program in this terminal, and passes signals on to it. Returns its exit status, or that of `on_recorded` if
 /// it is 0 or the program was ended; 127 or 126 if the program cannot be run.
 /// REQUIRES: this process has one thread, and no SignalMessages exists.
-/// Errors  kFailedPrecondition: `out` has traces already; as errno says: it cannot be made.
+/// Errors  kFailedPrecondition: `out` has traces already; as errno says: `out` cannot be made.
 int record_program(const RecordOptions& options, const ProgramOptions& program);
 
 struct RunningOptions {

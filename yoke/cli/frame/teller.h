@@ -1,4 +1,4 @@
-// yoke/cli/frame/teller.h -- shows what yoke/keep tells to the user of a command.
+// yoke/cli/frame/teller.h -- shows the user of a command what rooms tell.
 #pragma once
 
 #include <string>

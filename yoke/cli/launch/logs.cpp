@@ -8,6 +8,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
+#include "yoke/cli/frame/teller.h"
 #include "yoke/cli/options/color.h"
 #include "yoke/cli/options/job.h"
 #include "yoke/cli/options/value.h"
@@ -84,15 +85,14 @@ int run_logs(const LogsArgs& args, const Context& context) {
                               : fmt::format("; its ranks are {} to {}", ranks.front(), ranks.back()));
   }
   const Printer printer(args.color, context.environment);
-  const launch::JobLogOptions options{
-      .follow = args.follow,
-      .rank = args.rank,
-      .num_lines = args.num_lines,
-      .on_line = [&](const JobRank* rank, LineStream stream,
-                     std::string_view text) { printer.print(rank, stream, text); },
-      .on_news = [](const std::string& text) { std::cerr << "yoke logs: " << text << '\n'; },
-      .on_turn = Printer::flush};
-  for (const auto& text : missing_logs(open.job, options)) options.on_news(text);
+  const launch::JobLogOptions options{.follow = args.follow,
+                                      .rank = args.rank,
+                                      .num_lines = args.num_lines,
+                                      .on_line = [&](const JobRank* rank, LineStream stream,
+                                                     std::string_view text) { printer.print(rank, stream, text); },
+                                      .tell = teller(context),
+                                      .on_turn = Printer::flush};
+  for (const auto& text : missing_logs(open.job, options)) options.tell(Told::kNews, text);
   const bool is_whole = read_logs(std::move(open.job), std::move(open.connection), options);
   return is_whole ? kExitOk : exit_status(ErrorCode::kUnavailable);
 }

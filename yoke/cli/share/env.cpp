@@ -18,6 +18,7 @@
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
+#include "yoke/cli/frame/teller.h"
 #include "yoke/cli/options/device.h"
 #include "yoke/device/json.h"
 #include "yoke/environment/create.h"
@@ -79,21 +80,20 @@ int print_steps(const environment::CreateRequest& request, Context& context) {
 }
 
 int create_environment(const EnvCreateArgs& args, Context& context) {
-  const environment::CreateOptions options{
-      .target = args.target,
-      .python = args.python,
-      .requirements = args.requirements,
-      .index_url = args.index_url,
-      .with = args.with,
-      .script = context.installation.share / "python" / "yoke_environment.py",
-      .environment = context.environment,
-      .read_drivers = [&] { return read_drivers(args, context); },
-      .on_news = [&](const std::string& text) { std::cerr << speaker(context) << text << std::endl; },
-      .copy_to = STDERR_FILENO};
+  const environment::CreateOptions options{.target = args.target,
+                                           .python = args.python,
+                                           .requirements = args.requirements,
+                                           .index_url = args.index_url,
+                                           .with = args.with,
+                                           .script = context.installation.share / "python" / "yoke_environment.py",
+                                           .environment = context.environment,
+                                           .read_drivers = [&] { return read_drivers(args, context); },
+                                           .tell = teller(context),
+                                           .copy_to = STDERR_FILENO};
   if (args.prints) return print_steps(plan_environment(options), context);
   const auto created = environment::create_environment(options);
   if (!context.environment.value_or("PYTHONPATH", "").empty()) {
-    options.on_news("PYTHONPATH is set, and packages there hide those of the environment");
+    options.tell(Told::kNews, "PYTHONPATH is set, and packages there hide those of the environment");
   }
   context.out << fmt::format("{0} is ready{2}. Next:\n\n  yoke env run {1} -- python\n  . {0}/bin/activate\n",
                              created.folder.string(), args.target, created.promised);

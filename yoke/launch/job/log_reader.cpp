@@ -106,14 +106,14 @@ std::vector<LogFile> open_files(const Job& job, const JobLogOptions& options, bo
       const auto& stream = stream_of(rank, which);
       if (!is_wanted(rank, options) || stream.to != StreamPlan::To::kNowhere || stream.file.empty()) continue;
       if (rank.host != job.host) {
-        options.on_news(
-            fmt::format("the log of rank {} is {} on {}", rank.rank, printable(stream.file), printable(rank.host)));
+        options.tell(Told::kNews, fmt::format("the log of rank {} is {} on {}", rank.rank, printable(stream.file),
+                                              printable(rank.host)));
         continue;
       }
       try {
         files.emplace_back(rank, which);
       } catch (const Error& error) {
-        options.on_news(printable(error.what()));
+        options.tell(Told::kNews, printable(error.what()));
         lacks_some = true;
       }
     }
@@ -150,7 +150,8 @@ class LogReader {
     for (auto& file : files_) file.finish(options_.on_line);
     options_.on_turn();
     if (connection_.is_over()) return !lacks_files_;
-    options_.on_news(
+    options_.tell(
+        Told::kNews,
         fmt::format("job {} hung up: it was killed, or did not wait for its last lines to be read here", job_.pid));
     return false;
   }
@@ -159,11 +160,13 @@ class LogReader {
   void print_lines(JobTime until) {
     while (const auto line = connection_.read_line(until)) {
       if (line->num_gone > 0) {
-        options_.on_news(
+        options_.tell(
+            Told::kNews,
             fmt::format("earlier lines are gone, {} of all ranks: the launcher keeps the last MiB", line->num_gone));
       }
       if (line->num_missed > 0) {
-        options_.on_news(fmt::format("{} lines were printed faster than they could be shown here", line->num_missed));
+        options_.tell(Told::kNews,
+                      fmt::format("{} lines were printed faster than they could be shown here", line->num_missed));
       }
       if (options_.rank && line->rank != *options_.rank) continue;
       options_.on_line(find_rank(job_, line->rank), line->stream, line->text);

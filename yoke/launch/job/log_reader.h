@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "yoke/base/tell.h"
 #include "yoke/launch/job/job_client.h"
 
 namespace yoke::launch {
@@ -18,8 +19,8 @@ struct JobLogOptions {
   std::optional<int64_t> num_lines = {};  ///< The last lines alone, and of a stream in a file the last of it.
   /// Called for each line, without its line feed. The rank is null if it does not belong to the present attempt.
   std::function<void(const JobRank* rank, LineStream stream, std::string_view text)> on_line;
-  std::function<void(const std::string&)> on_news;  ///< Called with sentences: what is not shown, and why.
-  std::function<bool()> on_turn;                    ///< Called after lines. Returns whether anybody still reads them.
+  Tell tell;                      ///< What is not shown, and why.
+  std::function<bool()> on_turn;  ///< Called after lines. Returns whether anybody still reads them.
 };
 
 /// Reads the lines that there are, and with `follow` the new ones. Returns whether everything was read.

@@ -37,7 +37,7 @@ class LogReaderTest : public testing::Test {
       read_.push_back(fmt::format("{}{}: {}", rank == nullptr ? "" : rank->prefix,
                                   stream == LineStream::kErr ? "err" : "out", text));
     };
-    options.on_news = [this](const std::string& text) { news_.push_back(text); };
+    options.tell = [this](Told /*what*/, const std::string& text) { news_.push_back(text); };
     options.on_turn = [] { return true; };
     JobServer server(job_, lines_, [](StopHow) {});
     std::atomic<bool> is_over = false;

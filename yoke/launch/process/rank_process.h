@@ -38,7 +38,6 @@ RankProcess to_rank_process(const RankPlan& plan, const StartOptions& options);
 /// death signal is SIGKILL, in case its guardian dies. Returns the pid, or -1 with errno.
 /// REQUIRES: one thread; descriptors in `options` are above the three standard streams; the plan's process group, if
 /// any, is in the caller's session.
-/// there is one, is in the caller's session.
 pid_t start_rank(const RankPlan& plan, const StartOptions& options, Guard guard = Guard::kCaller);
 
 }  // namespace yoke::launch

@@ -1,5 +1,5 @@
-// yoke/slurm/job/planned_job.h -- decides the script of a job for the cluster here, and finds what sbatch would take,
-// but what makes the job fail without a word: a program that is not here, an output that cannot be written.
+// yoke/slurm/job/planned_job.h -- decides the script of a job for the cluster of this host. Finds what sbatch takes,
+// although it makes the job fail without a word: a program that does not exist, an output that cannot be written.
 #pragma once
 
 #include <filesystem>
@@ -19,8 +19,9 @@ namespace yoke::slurm {
 /// Parses "NAME=VALUE". Errors  kInvalidArgument. Pure.
 std::pair<std::string, std::string> parse_variable(const std::string& assignment);
 
-/// Looks whether the program of a job is here, where the job would run. If nodes alone may have it, that is a warning,
-/// which is returned. Errors  kNotFound, kInvalidArgument: it is not, or cannot be executed, and what to give instead.
+/// Looks whether the program of a job exists in the folder where the job would run. If it may exist on the nodes only,
+/// that is a warning, which is returned. Errors  kNotFound, kInvalidArgument: it is not, or cannot be executed, and
+/// what to give instead.
 std::vector<std::string> check_program_here(const Request& request, const Environment& environment);
 
 /// Where the job will run.
