@@ -243,7 +243,7 @@ void add_env(CLI::App& cmd, Context& context) {
                "  yoke claim -n 2 -- yoke env run work -- python train.py\n"
                "\n"
                "Exit status: the program's; 127 if it is not found, 126 if it cannot be executed."));
-  run->callback([&context] { context.exit_code = run_in_environment(context); });
+  run->callback([program, &context] { context.exit_code = run_in_environment(context); });  // CLI11 refers to *program
 }
 
 }  // namespace yoke::cli
