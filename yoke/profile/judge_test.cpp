@@ -174,7 +174,7 @@ TEST(Judge, TracesOfOneRankAreJoinedIfTheirStepsDiffer) {
   for (auto& step : later.steps) step.number += 10;
   later.num_without_duration = 2;
   later.is_truncated = true;
-  const auto joined = judge({later, loading(4, {10, 10})});
+  const auto joined = judge({loading(4, {10, 10}), later});
   ASSERT_EQ(joined.ranks.size(), 1u);
   EXPECT_EQ(joined.ranks[0].num_steps, 4);
   EXPECT_DOUBLE_EQ(ceiling_of(joined, Cause::kDataLoading), (50 + 50 + 10 + 10) / 4.0);

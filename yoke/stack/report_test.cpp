@@ -70,9 +70,8 @@ TEST(StackReport, TypesInANameAreNotGdbsArguments) {
   };
   for (const char* function :
        {"void (anonymous namespace)::run<int>(int)",
-        "std::_Function_handler<void (int), main::{lambda()#1}::operator()() "
-        "const::{lambda(int)#1}>::_M_invoke(std::_Any_"
-        "data const&, int&&)",
+        "std::_Function_handler<void (int), main::{lambda()#1}::operator()() const::{lambda(int)#1}>::_M_invoke("
+        "std::_Any_data const&, int&&)",
         "call(std::function<void (int)>, void (*)(int))", "std::function<void (int)>::operator()(int) const",
         "operator< <char>(X const&)", "X::operator->()", "operator()(int) const", "clone3"}) {
     EXPECT_EQ(function_of(std::string(function) + " ()"), (Frame{function, "libtorch_cpu.so"}));
