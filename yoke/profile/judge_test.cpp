@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <functional>
+
+#include "tests/support/message_of.h"
+
 namespace yoke::profile {
 namespace {
 
@@ -95,6 +99,94 @@ TEST(Judge, SaysThatRanksAreMissing) {
   const auto report = judge({one});
   EXPECT_EQ(report.confidence, Confidence::kMedium);
   EXPECT_THAT(report.notes, testing::Contains(HasSubstr("1 of 8 ranks")));
+}
+
+TEST(Judge, SaysWhatTheLateRankDoesForLonger) {
+  const auto rank_of = [](int64_t rank, int64_t computing_ms, int64_t collective_ns) {
+    RankAccount account{.rank = rank};
+    for (int64_t number = 0; number < 3; ++number) {
+      account.steps.push_back({.number = number,
+                               .length_ns = 10'000'000,
+                               .collectives = {{1, collective_ns, collective_ns}},
+                               .computing_ns = computing_ms * 1'000'000});
+    }
+    return account;
+  };
+  const auto report = judge({rank_of(0, 4, 5'000'000), rank_of(1, 8, 1'000'000), rank_of(2, 2, 6'000'000)});
+  ASSERT_TRUE(report.straggler);
+  EXPECT_EQ(report.straggler->rank, 1);
+  EXPECT_EQ(report.straggler->why, "it computes for 5.0 ms a step longer than the others") << "8 - (4 + 2) / 2";
+  EXPECT_DOUBLE_EQ(report.ranks[0].waiting_percent, 40);
+  EXPECT_DOUBLE_EQ(report.ranks[0].communicating_percent, 10);
+}
+
+TEST(Judge, EvidenceHasTheFiguresOfTheFirstRank) {
+  const auto evidence_of = [](Cause cause, const std::function<void(RankAccount&)>& change) {
+    RankAccount account{.rank = 2, .has_device = true};
+    for (int64_t number = 0; number < 4; ++number) {
+      account.steps.push_back(step_of(number, cause, 90));
+      account.steps.back().num_syncs = number < 2 ? 3 : 5;
+      account.steps.back().num_operations = 100 * number;
+    }
+    change(account);
+    const auto evidence = judge({account}).evidence;
+    return evidence.empty() ? "none" : evidence.back();
+  };
+  const auto nothing = [](RankAccount&) {};
+  EXPECT_EQ(evidence_of(Cause::kHostSync, nothing), "The host of rank 2 waits 4 times a step.");
+  EXPECT_EQ(evidence_of(Cause::kSmallOperations, nothing), "A step of rank 2 has 150 kernels.");
+  EXPECT_EQ(evidence_of(Cause::kSmallOperations, [](RankAccount& account) { account.has_device = false; }),
+            "A step of rank 2 has 150 operations.");
+  EXPECT_EQ(evidence_of(Cause::kDeviceCopy, [](RankAccount& account) { account.pageable_share = 0.714; }),
+            "71 % of the time of copies is from or to memory that is not pinned.");
+  EXPECT_EQ(
+      evidence_of(Cause::kThreads, [](RankAccount& account) { account.host = {.num_threads = 2, .num_cpus = 8}; }),
+      "The program computes with 2 of 8 processors.");
+  const auto precision = evidence_of(Cause::kPrecision, [](RankAccount& account) {
+    account.largest_part[static_cast<size_t>(Cause::kPrecision)] = "\x1b[1m" + std::string(200, 'k');
+  });
+  EXPECT_THAT(precision, testing::StartsWith("The largest part of it on rank 2 is "));
+  EXPECT_THAT(precision, testing::AllOf(testing::Not(HasSubstr("\x1b")), HasSubstr(std::string(60, 'k')),
+                                        testing::Not(HasSubstr(std::string(80, 'k')))));
+}
+
+TEST(Judge, SaysWhatTheTracesLack) {
+  auto first = loading(0, {0, 0, 0}), second = loading(1, {0});
+  first.has_steps = true;
+  second.steps[0].number = 9;
+  second.path = "rank1.json";
+  second.num_without_duration = 5;
+  second.is_truncated = true;
+  second.steps[0].unexplained_ns = 20;
+  EXPECT_THAT(
+      judge({first, second}).notes,
+      testing::ElementsAre(HasSubstr("No step is in the traces of all ranks"),
+                           HasSubstr("rank1.json marks no steps (call profiler.step() after each), so all of it"),
+                           "rank1.json: 5 events without a usable time were left out.",
+                           "rank1.json ends in the middle; the events before count.",
+                           HasSubstr("Rank 1 spends 20 % of the step in code")));
+  first.host.has_operations = 0;
+  EXPECT_THAT(judge({first}).notes, testing::ElementsAre(HasSubstr("annotations only")));
+}
+
+TEST(Judge, TracesOfOneRankAreJoinedIfTheirStepsDiffer) {
+  auto later = loading(4, {50, 50});
+  for (auto& step : later.steps) step.number += 10;
+  later.num_without_duration = 2;
+  later.is_truncated = true;
+  const auto joined = judge({loading(4, {10, 10}), later});
+  ASSERT_EQ(joined.ranks.size(), 1u);
+  EXPECT_EQ(joined.ranks[0].num_steps, 4);
+  EXPECT_DOUBLE_EQ(ceiling_of(joined, Cause::kDataLoading), (50 + 50 + 10 + 10) / 4.0);
+  EXPECT_THAT(joined.notes, testing::Contains(HasSubstr("2 events without a usable time")));
+  EXPECT_THAT(joined.notes, testing::Contains(HasSubstr("ends in the middle")));
+  later.steps[1].number = 0;
+  later.path = "b.json";
+  EXPECT_THAT(test::message_of([&] {
+                judge({loading(4, {10, 10}), later});
+              }),
+              HasSubstr(" and b.json both have step 0 of rank 4; give the traces of one run only"));
+  EXPECT_EQ(test::message_of([] { judge({}); }), "there is no trace to judge");
 }
 
 TEST(Judge, EveryCauseHasAReasonAndAdvice) {

@@ -68,7 +68,9 @@ void Recorder::on_hello(int64_t number, Program& program, const ProfileHello& he
     return program.connection.close();
   }
   for (const auto& answer : recording_.on_hello(number, hello)) {
-    auto& connection = programs_.at(answer.connection).connection;
+    const auto found = programs_.find(answer.connection);
+    if (found == programs_.end()) continue;  // it has ended
+    auto& connection = found->second.connection;
     answer.request ? connection.send(to_line(*answer.request)) : connection.close();
   }
 }

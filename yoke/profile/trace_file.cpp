@@ -21,11 +21,13 @@ namespace {
 /// names.
 std::optional<int64_t> rank_of_name(const std::filesystem::path& path) {
   const auto name = path.filename().string();
-  auto at = name.find("rank");
-  if (at == name.npos) return std::nullopt;
-  at += 4;
-  if (at < name.size() && (name[at] == '-' || name[at] == '_')) ++at;
-  return parse_int(std::string_view(name).substr(at, name.find_first_not_of("0123456789", at) - at));
+  for (auto at = name.find("rank"); at != name.npos; at = name.find("rank", at)) {  // "frankfurt-1_rank7.json" has two
+    at += 4;
+    if (at < name.size() && (name[at] == '-' || name[at] == '_')) ++at;
+    const auto digits = std::string_view(name).substr(at, name.find_first_not_of("0123456789", at) - at);
+    if (const auto rank = parse_int(digits)) return rank;
+  }
+  return std::nullopt;
 }
 
 }  // namespace

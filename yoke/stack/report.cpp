@@ -44,10 +44,25 @@ Frame parse_eu_frame(std::string_view text) {
   return {std::string(trim(text.substr(0, dash))), std::string(base_name(trim(text.substr(dash + 2))))};
 }
 
+/// Returns where the arguments begin: the blank before "(x=1)" in "f<void (int)> (x=1)". A frame without debugging
+/// information has the types of its parameters in the name, too: "(anonymous namespace)::f(void (*)(int)) ()".
+size_t begin_of_arguments(std::string_view text) {
+  constexpr std::string_view kBlank = " (";
+  int depth = 0;  // of brackets
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto rest = text.substr(i);
+    if (depth == 0 && rest.starts_with(kBlank) && !rest.starts_with(" (anonymous namespace)")) return i;
+    if (text[i] == '<' || text[i] == '(') ++depth;
+    const bool closes = text[i] == ')' || (text[i] == '>' && !text.substr(0, i).ends_with('-'));
+    if (closes && depth > 0) --depth;
+  }
+  return std::min(text.size(), text.find(kBlank));  // operator< opens a bracket that nothing closes
+}
+
 /// Parses "in wait_here (seconds=3) at hang.cpp:3", "main () at hang.cpp:4" or "in ?? () from /lib/libstdc++.so.6".
 Frame parse_gdb_frame(std::string_view text) {
   if (text.starts_with("in ")) text.remove_prefix(3);
-  const auto arguments = std::min(text.size(), text.find(" ("));
+  const auto arguments = begin_of_arguments(text);
   Frame frame{std::string(text.substr(0, arguments)), ""};
   if (frame.function == "??") frame.function.clear();
   for (const std::string_view word : {" at ", " from "}) {

@@ -62,6 +62,24 @@ TEST(StackReport, ReadsGdb) {
   EXPECT_THAT(pstack[0].frames, ElementsAre(Frame{"pause", "libc.so.6"}, Frame{"main", ""}));
 }
 
+// gdb 13 and eu-stack 0.188 gave the first four of these names for the same process without debugging information, as
+// libtorch is.
+TEST(StackReport, TypesInANameAreNotGdbsArguments) {
+  const auto function_of = [](const std::string& frame) {
+    return parse_gdb("#1  0x00007f97228d44a3 in " + frame + " from /torch/lib/libtorch_cpu.so\n", 7).at(0).frames.at(0);
+  };
+  for (const char* function :
+       {"void (anonymous namespace)::run<int>(int)",
+        "std::_Function_handler<void (int), main::{lambda()#1}::operator()() const::{lambda(int)#1}>::_M_invoke("
+        "std::_Any_data const&, int&&)",
+        "call(std::function<void (int)>, void (*)(int))", "std::function<void (int)>::operator()(int) const",
+        "operator< <char>(X const&)", "X::operator->()", "operator()(int) const", "clone3"}) {
+    EXPECT_EQ(function_of(std::string(function) + " ()"), (Frame{function, "libtorch_cpu.so"}));
+  }
+  EXPECT_EQ(function_of("operator< (a=..., b=...)").function, "operator<");
+  EXPECT_EQ(function_of("f<void (int)> (text=\" (\", x=(1, 2))").function, "f<void (int)>");
+}
+
 TEST(StackReport, ReadsPySpy) {
   EXPECT_THAT(parse_py_spy("Process 12: python train.py\nPython v3.11.2 (/usr/bin/python3.11)\n\n"
                            "Thread 12 (idle): \"MainThread\"\n    wait_here (train.py:3)\n\nThread 0x7F (active)\n"),

@@ -27,6 +27,12 @@ namespace {
 
 constexpr int64_t kQuotaBlock = 1024;  // QIF_DQBLKSIZE: limits are in blocks, use is in bytes
 
+/// Servers without a limit may name an amount that no int64 holds in bytes, such as 2^63 - 1 blocks.
+int64_t product_of(int64_t count, int64_t unit) {
+  int64_t product = 0;
+  return __builtin_mul_overflow(count, unit, &product) ? std::numeric_limits<int64_t>::max() : product;
+}
+
 /// Errors by errno, as of quotactl(2). Kernels before 5.14 know a file system only by its device.
 bool ask_kernel(int folder, const Mount& mount, int type, int64_t id, if_dqblk& answer) {
   const auto command = static_cast<unsigned int>(QCMD(Q_GETQUOTA, type));
@@ -40,7 +46,7 @@ std::optional<Quota> quota_in_kernel(int folder, const Mount& mount, QuotaOf of,
   if_dqblk answer{};
   if (!ask_kernel(folder, mount, kTypes[static_cast<int>(of)], id, answer)) return std::nullopt;
   const auto number = [](uint64_t value) { return static_cast<int64_t>(value); };
-  const auto blocks = [&](uint64_t count) { return number(count) * kQuotaBlock; };
+  const auto blocks = [&](uint64_t count) { return product_of(number(count), kQuotaBlock); };
   return Quota{of,
                id,
                {number(answer.dqb_curspace), blocks(answer.dqb_bsoftlimit), blocks(answer.dqb_bhardlimit),
@@ -236,7 +242,8 @@ std::optional<Quota> parse_quota(std::string_view output, QuotaOf of, int64_t id
       const auto used = parse_amount(words[first]), soft = parse_amount(words[first + 1]),
                  hard = parse_amount(words[first + 2]);
       if (!used || !soft || !hard) return std::nullopt;
-      return Allowance{*used * unit, *soft * unit, *hard * unit, parse_int(words[first + 3]).value_or(0)};
+      return Allowance{product_of(*used, unit), product_of(*soft, unit), product_of(*hard, unit),
+                       parse_int(words[first + 3]).value_or(0)};
     };
     const auto bytes = read(0, kQuotaBlock), files = read(4, 1);
     if (bytes && files) return Quota{of, id, *bytes, *files};

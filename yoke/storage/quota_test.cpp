@@ -35,6 +35,14 @@ TEST(Quotas, WhatProgramsPrintIsRead) {
   }
 }
 
+TEST(Quotas, ALimitBeyondAllDisksLeavesAllOfTheDisk) {
+  const auto quota = parse_quota("srv:/d 20 0 9223372036854775807 - 1 0 9223372036854775807 -\n", QuotaOf::kUser, 1001);
+  ASSERT_TRUE(quota);
+  constexpr auto kMost = std::numeric_limits<int64_t>::max();
+  EXPECT_EQ(*quota, user({.used = 20 * 1024, .hard = kMost}, {.used = 1, .hard = kMost}));
+  EXPECT_EQ(quota->bytes.left(kNow), kMost - 20 * 1024);
+}
+
 TEST(Quotas, WhatIsLeftIsWhatCanBeWritten) {
   const struct {
     Allowance allowance;

@@ -181,7 +181,7 @@ void Scan::State::scan_folder(Folder& folder, Findings& own) {
     own.not_crossed.push_back(path_of(folder));
     return;
   }
-  if (!*fd && error_number == ENOENT) return;  // it was removed meanwhile
+  if (!*fd && error_number == ENOENT && folder.parent != nullptr) return;  // it was removed meanwhile
   ++own.num_folders;
   if (has_status) count(folder, status, own, true);
   if (!*fd) {

@@ -79,6 +79,20 @@ TEST(Scan, ManyFoldersAndAFewDescriptors) {
   }
 }
 
+TEST(Scan, ARootThatCannotBeReadIsNamed) {
+  const test::TemporaryFolder folder;
+  folder.write("file", "x");
+  std::filesystem::create_directory_symlink(".", folder.path("link"));
+  for (const auto& [name, reason] : {std::pair{"missing", "No such file or directory"}, {"file", "Not a directory"}}) {
+    const auto usage = usage_of({.root = folder.path(name)});
+    ASSERT_EQ(usage.unreadable.size(), 1u) << name;
+    EXPECT_EQ(usage.unreadable[0].path, folder.path(name));
+    EXPECT_EQ(usage.unreadable[0].reason, reason);
+    EXPECT_TRUE(usage.largest.empty());
+  }
+  EXPECT_EQ(usage_of({.root = folder.path("link")}).total.files, 0) << "a link is not followed";
+}
+
 TEST(Scan, MayBeAbandoned) {
   const test::TemporaryFolder folder;
   for (int i = 0; i < 100; ++i) folder.write(std::to_string(i) + "/file", "x");

@@ -56,6 +56,45 @@ TEST(Survey, AFolderThatAllMayWriteIsNotTheUsersIfItIsOfAnotherUser) {
   EXPECT_EQ(condition_of(folder.path("ada")), RootCondition::kThere) << "a folder that users share";
 }
 
+TEST(Survey, EachRootHasItsConditionAndItsReason) {
+  const test::TemporaryFolder folder;
+  folder.write("there/.keep", "");
+  folder.write("file", "");
+  for (const auto& [link, target] : {std::pair{"link", "there"}, {"dangling", "nowhere"}, {"loop", "loop"}}) {
+    std::filesystem::create_symlink(target, folder.path(link));
+  }
+  const struct {
+    const char *name, *condition, *reason;
+  } cases[] = {{"there", "there", ""},
+               {"link", "there", ""},
+               {"absent/{user}/data", "absent", ""},
+               {"file", "no folder", ""},
+               {"dangling", "failed", ": No such file or directory"},
+               {"loop", "failed", ": Too many levels of symbolic links"},
+               {"file/{user}", "failed", ": Not a directory"}};
+  std::vector<Root> roots;
+  for (const auto& one : cases) roots.push_back({.name = one.name, .path = folder.path(one.name)});
+  auto reports = survey(roots, "ada", Deadline(Seconds(60)));
+  ASSERT_EQ(reports.size(), std::size(cases));
+  for (size_t i = 0; i < reports.size(); ++i) {
+    const auto& report = reports[i];
+    EXPECT_EQ(name(report.condition), cases[i].condition) << cases[i].name;
+    const bool has_failed = report.condition == RootCondition::kFailed;
+    EXPECT_EQ(report.reason, has_failed ? report.path + cases[i].reason : "") << cases[i].name;
+    EXPECT_EQ(report.free_bytes.has_value(), !has_failed) << "an absent one would be on the disk of the folder above";
+    EXPECT_EQ(report.path.find("{user}"), std::string::npos);
+    EXPECT_TRUE(report.mount) << cases[i].name;
+  }
+  EXPECT_EQ(reports[2].total_bytes, reports[0].total_bytes);
+  // What cannot be measured is not, and says why.
+  reports[0].quotas.list = {{QuotaOf::kUser, 1001, {.used = 1, .hard = int64_t{4} << 30}}};
+  reports.erase(reports.begin() + 1);
+  measure(reports, Seconds(60), [](const RootReport& report) { ADD_FAILURE() << report.path; });
+  EXPECT_EQ(reports[0].speed_reason, "less than 4 GiB are free for you");
+  EXPECT_EQ(reports[1].speed_reason, "absent");
+  EXPECT_EQ(reports.back().speed_reason, "failed");
+}
+
 TEST(Survey, AQuotaLimitsWhatIsFree) {
   RootReport report{.free_bytes = 900};
   EXPECT_EQ(report.usable_bytes(), 900);
