@@ -5,7 +5,7 @@
 
 #include <array>
 
-#include "yoke/profile/made_trace.h"
+#include "yoke/profile/made_trace_test.h"
 
 namespace yoke::profile {
 namespace {

@@ -1,4 +1,4 @@
-// yoke/profile/made_trace.h -- a trace whose events a test writes one by one. Its times are in microseconds.
+// yoke/profile/made_trace_test.h -- a trace whose events a test writes one by one. Its times are in microseconds.
 #pragma once
 
 #include <cstdint>
