@@ -52,6 +52,8 @@ class ClaimEnds : public testing::Test {
     end(program);
     EXPECT_EQ(next.wait().out, "alone\n");
     program.wait();
+    // A process whose parent has ended is there until init has reaped it; one that was left would run for ever.
+    wait_until([&] { return processes_with_tag(machine_.tag()).empty(); });
     EXPECT_THAT(processes_with_tag(machine_.tag()), IsEmpty());
   }
   static void release(const ClaimMachine& machine, Command& program) {
