@@ -343,8 +343,12 @@ bool is_plugin_option(std::string_view wanted) {
 }
 
 bool has_word(std::string_view list, std::string_view word) {
-  const auto words = words_of(list);
-  return std::ranges::find(words, word) != words.end();
+  if (word.empty() || word.find(' ') != word.npos) return false;
+  for (auto at = list.find(word); at != list.npos; at = list.find(word, at + 1)) {  // rules ask it of every word
+    const auto end = at + word.size();
+    if ((at == 0 || list[at - 1] == ' ') && (end == list.size() || list[end] == ' ')) return true;
+  }
+  return false;
 }
 
 bool has_option(const OptionSpec& spec, const Version& version) {
