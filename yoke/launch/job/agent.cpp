@@ -1,7 +1,6 @@
 #include "yoke/launch/job/agent.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
