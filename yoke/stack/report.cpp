@@ -250,17 +250,15 @@ void add_process(const ProcessStack& process, ShownThreads shown, std::string& t
   for (const auto& frame : process.kernel_frames) text += fmt::format("      {}\n", printable(frame));
 }
 
-Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
-
 Json to_json(const ThreadStack& thread) {
   Json json = {{"tid", thread.tid},
                {"name", thread.name},
                {"state", std::string(1, thread.state)},
-               {"kernel", text_or_null(thread.kernel)},
-               {"syscall", text_or_null(thread.syscall)},
+               {"kernel", or_null(thread.kernel)},
+               {"syscall", or_null(thread.syscall)},
                {"frames", Json::array()}};
   for (const auto& [function, where] : thread.frames) {
-    json["frames"].push_back({{"function", text_or_null(function)}, {"where", text_or_null(where)}});
+    json["frames"].push_back({{"function", or_null(function)}, {"where", or_null(where)}});
   }
   return json;
 }
@@ -355,7 +353,7 @@ std::string to_text(const std::vector<RankStack>& ranks, ShownThreads shown) {
 Json to_json(const std::vector<RankStack>& ranks) {
   auto json = Json::array();
   for (const auto& rank : ranks) {
-    Json one = {{"rank", rank.rank}, {"note", text_or_null(rank.note)}, {"processes", Json::array()}};
+    Json one = {{"rank", rank.rank}, {"note", or_null(rank.note)}, {"processes", Json::array()}};
     for (const auto& process : rank.processes) {
       Json threads = Json::array();
       for (const auto& thread : process.threads) threads.push_back(to_json(thread));
