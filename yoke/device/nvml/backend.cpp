@@ -7,9 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "yoke/base/environment.h"
-#include "yoke/base/error.h"
-#include "yoke/base/file.h"
 #include "yoke/base/sysfs.h"
 #include "yoke/device/nvml/detail/reader.h"
 
@@ -204,12 +201,8 @@ class NvmlBackend : public Backend {
 
   void read_sysfs(Facts& facts) const {
     if (facts.pci_bus_id.empty()) return;
-    try {
-      auto text = read_file(sysroot_ / "sys/bus/pci/devices" / facts.pci_bus_id / "numa_node");
-      text.erase(text.find_last_not_of('\n') + 1);
-      if (const auto node = parse_int(text); node && *node >= 0) facts.numa_node = node;
-    } catch (const Error&) {  // the NUMA node stays unknown
-    }
+    const auto node = read_number(sysroot_ / "sys/bus/pci/devices" / facts.pci_bus_id / "numa_node");
+    if (node && *node >= 0) facts.numa_node = node;
   }
 
   const std::filesystem::path sysroot_;
