@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "yoke/base/format.h"
 #include "yoke/base/sysfs.h"
 
 namespace yoke {
@@ -30,8 +31,7 @@ DriverProbe probe_amd_driver(const Environment& environment, const fs::path& sys
   }
   if (num_gpus == 0) return {0, "no AMD GPU (KFD lists none)"};
   if (!is_there(sysroot / "dev/kfd")) {
-    return {
-        0, fmt::format("KFD lists {} AMD GPU{}, but /dev/kfd does not exist here", num_gpus, num_gpus == 1 ? "" : "s")};
+    return {0, fmt::format("KFD lists {}, but /dev/kfd does not exist here", counted(num_gpus, "AMD GPU"))};
   }
   if (const auto* variable = what_hides_all(environment)) return {0, fmt::format("{} hides every AMD GPU", variable)};
   return {num_gpus, ""};
