@@ -7,6 +7,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/device/detail/json_members.h"
+#include "yoke/device/detail/numbers.h"
 #include "yoke/device/process/detail/json.h"
 
 namespace yoke::device {
@@ -16,37 +17,6 @@ namespace {
 template <typename Struct, typename Value>
 using Field = std::pair<const char*, Value Struct::*>;
 
-constexpr Field<Readings, std::optional<int64_t>> kNumbers[] = {
-    {"memory_total_bytes", &Readings::memory_total_bytes},
-    {"memory_used_bytes", &Readings::memory_used_bytes},
-    {"memory_free_bytes", &Readings::memory_free_bytes},
-    {"memory_reserved_bytes", &Readings::memory_reserved_bytes},
-    {"utilization_percent", &Readings::utilization_percent},
-    {"memory_utilization_percent", &Readings::memory_utilization_percent},
-    {"encoder_utilization_percent", &Readings::encoder_utilization_percent},
-    {"decoder_utilization_percent", &Readings::decoder_utilization_percent},
-    {"temperature_celsius", &Readings::temperature_celsius},
-    {"memory_temperature_celsius", &Readings::memory_temperature_celsius},
-    {"fan_percent", &Readings::fan_percent},
-    {"power_mw", &Readings::power_mw},
-    {"power_limit_mw", &Readings::power_limit_mw},
-    {"energy_mj", &Readings::energy_mj},
-    {"clock_sm_mhz", &Readings::clock_sm_mhz},
-    {"clock_memory_mhz", &Readings::clock_memory_mhz},
-    {"clock_graphics_mhz", &Readings::clock_graphics_mhz},
-    {"clock_video_mhz", &Readings::clock_video_mhz},
-    {"pcie_generation", &Readings::pcie_generation},
-    {"pcie_width", &Readings::pcie_width},
-    {"pcie_replays", &Readings::pcie_replays},
-    {"pcie_rx_bytes_per_second", &Readings::pcie_rx_bytes_per_second},
-    {"pcie_tx_bytes_per_second", &Readings::pcie_tx_bytes_per_second},
-    {"ecc_corrected_volatile", &Readings::ecc_corrected_volatile},
-    {"ecc_uncorrected_volatile", &Readings::ecc_uncorrected_volatile},
-    {"ecc_corrected_aggregate", &Readings::ecc_corrected_aggregate},
-    {"ecc_uncorrected_aggregate", &Readings::ecc_uncorrected_aggregate},
-    {"retired_pages", &Readings::retired_pages},
-    {"remapped_rows", &Readings::remapped_rows},
-};
 constexpr Field<Readings, std::optional<bool>> kFlags[] = {
     {"persistence_mode", &Readings::persistence_mode},
     {"ecc_enabled", &Readings::ecc_enabled},
@@ -73,27 +43,6 @@ constexpr Field<Facts, std::string> kNames[] = {
     {"compute_capability", &Facts::compute_capability},
     {"target", &Facts::target},
     {"cpu_affinity", &Facts::cpu_affinity},
-};
-constexpr Field<Facts, std::optional<int64_t>> kFactNumbers[] = {
-    {"vendor_index", &Facts::vendor_index},
-    {"minor_number", &Facts::minor_number},
-    {"numa_node", &Facts::numa_node},
-    {"gpu_instance", &Facts::gpu_instance},
-    {"compute_instance", &Facts::compute_instance},
-    {"power_limit_min_mw", &Facts::power_limit_min_mw},
-    {"power_limit_max_mw", &Facts::power_limit_max_mw},
-    {"power_limit_default_mw", &Facts::power_limit_default_mw},
-    {"clock_sm_max_mhz", &Facts::clock_sm_max_mhz},
-    {"clock_memory_max_mhz", &Facts::clock_memory_max_mhz},
-    {"pcie_generation_max", &Facts::pcie_generation_max},
-    {"pcie_width_max", &Facts::pcie_width_max},
-    {"temperature_slowdown_celsius", &Facts::temperature_slowdown_celsius},
-    {"temperature_shutdown_celsius", &Facts::temperature_shutdown_celsius},
-    {"num_packages", &Facts::num_packages},
-    {"num_numa_nodes", &Facts::num_numa_nodes},
-    {"num_cores", &Facts::num_cores},
-    {"num_cpus", &Facts::num_cpus},
-    {"num_allowed_cpus", &Facts::num_allowed_cpus},
 };
 
 template <typename Enum>
@@ -128,8 +77,8 @@ Device device_from_json(const Json& json) {
                              State::kUnknown, State::kUnusable, State::kError});
   read_member(json, "reason", device.reason);
   for (const auto& [key, member] : kNames) read_member(json, key, device.facts.*member);
-  for (const auto& [key, member] : kFactNumbers) read_member(json, key, device.facts.*member);
-  for (const auto& [key, member] : kNumbers) {
+  for (const auto& [key, member, plausible] : kFactNumbers) read_member(json, key, device.facts.*member);
+  for (const auto& [key, member, plausible] : kNumbers) {
     auto& number = device.readings.*member;
     read_member(json, key, number);
     const bool may_be_negative = std::string_view(key).ends_with("_celsius");
@@ -186,11 +135,11 @@ Json to_json(const Device& device) {
   json["state"] = name(device.state);
   json["reason"] = json_text(device.reason);
   for (const auto& [key, member] : kNames) json[key] = json_text(device.facts.*member);
-  for (const auto& [key, member] : kNumbers) json[key] = json_value(device.readings.*member);
+  for (const auto& [key, member, plausible] : kNumbers) json[key] = json_value(device.readings.*member);
   for (const auto& [key, member] : kFlags) json[key] = json_value(device.readings.*member);
   for (const auto& [key, member] : kModes) json[key] = json_value(device.readings.*member);
   json["throttle_reasons"] = json_value(device.readings.throttle_reasons);
-  for (const auto& [key, member] : kFactNumbers) json[key] = json_value(device.facts.*member);
+  for (const auto& [key, member, plausible] : kFactNumbers) json[key] = json_value(device.facts.*member);
   json["links"] = nullptr;
   if (device.links) {
     json["links"] = Json::array();
