@@ -20,8 +20,8 @@
 #include <utility>
 
 #include "yoke/base/clock.h"
+#include "yoke/base/process.h"
 #include "yoke/launch/process/descendants.h"
-#include "yoke/launch/process/descriptors.h"
 #include "yoke/launch/process/error_folder.h"
 #include "yoke/launch/process/exit_order.h"
 #include "yoke/launch/process/plan_codec.h"
