@@ -24,7 +24,6 @@
 #include "yoke/launch/process/descendants.h"
 #include "yoke/launch/process/error_folder.h"
 #include "yoke/launch/process/exit_order.h"
-#include "yoke/launch/process/plan_codec.h"
 #include "yoke/launch/process/preload.h"
 #include "yoke/launch/process/protocol.h"
 #include "yoke/launch/process/rank_process.h"

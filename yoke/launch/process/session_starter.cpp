@@ -9,7 +9,6 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
-#include "yoke/launch/process/plan_codec.h"
 #include "yoke/launch/process/protocol.h"
 
 namespace yoke::launch {
