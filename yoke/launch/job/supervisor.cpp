@@ -17,11 +17,11 @@
 #include "yoke/launch/job/agent.h"
 #include "yoke/launch/job/job_policy.h"
 #include "yoke/launch/job/launcher.h"
-#include "yoke/launch/job/own_error_file.h"
 #include "yoke/launch/job/status_line.h"
 #include "yoke/launch/node/local_node.h"
 #include "yoke/launch/node/remote_node.h"
 #include "yoke/launch/node/rendezvous.h"
+#include "yoke/launch/output/failure_report.h"
 
 namespace yoke::launch {
 namespace {
