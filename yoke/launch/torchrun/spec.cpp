@@ -14,7 +14,6 @@
 #include "yoke/device/cpu/count.h"
 #include "yoke/device/gpu_count.h"
 #include "yoke/device/process/signal_word.h"
-#include "yoke/launch/torchrun/num_ranks.h"
 #include "yoke/launch/torchrun/values.h"
 
 namespace yoke::launch {
