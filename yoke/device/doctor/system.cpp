@@ -1,5 +1,3 @@
-#include "yoke/device/doctor/system.h"
-
 #include <fmt/format.h>
 #include <grp.h>
 #include <sys/resource.h>
@@ -10,6 +8,7 @@
 #include <array>
 
 #include "yoke/base/sysfs.h"
+#include "yoke/device/doctor/doctor.h"
 #include "yoke/device/process/info.h"
 
 namespace yoke::device {
