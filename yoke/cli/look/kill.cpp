@@ -19,7 +19,6 @@
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/options/device.h"
 #include "yoke/cli/options/value.h"
-#include "yoke/device/unanswered.h"
 #include "yoke/device/uses.h"
 #include "yoke/view/devices.h"
 #include "yoke/view/processes.h"

@@ -10,7 +10,7 @@
 #include "yoke/base/format.h"
 #include "yoke/contract/amd_driver.h"
 #include "yoke/device/doctor/detail/checks.h"
-#include "yoke/device/unanswered.h"
+#include "yoke/device/uses.h"
 #include "yoke/device/visibility/visibility.h"
 
 namespace yoke::device {
