@@ -31,7 +31,7 @@ std::vector<DeviceUse> uses_of(const Snapshot& snapshot, const DeviceSelection& 
   for (const auto& device : snapshot.devices) {
     if (is_chosen(device)) add(device, id_of(device));
     for (const auto& instance : device.instances) {
-      if (is_chosen(device) || is_chosen(instance)) add(instance, Choice{&instance, &device, ""}.id());
+      if (is_chosen(device) || is_chosen(instance)) add(instance, id_of(device, instance));
     }
   }
   return uses;
@@ -72,7 +72,7 @@ std::vector<Unanswered> unanswered_of(const Snapshot& snapshot, const DeviceSele
     // The processes of a GPU in MIG mode are listed under its instances.
     if (device.instances.empty() && is_chosen(device)) add(device, id_of(device));
     for (const auto& instance : device.instances) {
-      if (is_chosen(device) || is_chosen(instance)) add(instance, Choice{&instance, &device, ""}.id());
+      if (is_chosen(device) || is_chosen(instance)) add(instance, id_of(device, instance));
     }
   }
   return unanswered;
