@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "yoke/base/text.h"
-#include "yoke/device/process/detail/json.h"
+#include "yoke/device/json.h"
 #include "yoke/device/process/info.h"
 #include "yoke/device/process/origin.h"
 

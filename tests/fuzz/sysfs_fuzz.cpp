@@ -5,11 +5,11 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "yoke/base/cpu_set.h"
 #include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
 #include "yoke/device/amdgpu/detail/card.h"
 #include "yoke/device/amdgpu/detail/kfd.h"
-#include "yoke/device/cpu/count.h"
 #include "yoke/device/cpu/detail/files.h"
 
 namespace {
@@ -45,7 +45,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     check(yoke::parse_number(std::to_string(*number)) == number, "a number means the same when written anew");
   }
 
-  for (const int cpu : parse_cpu_list(text)) check(cpu >= 0, "processors are counted from 0");
+  if (const auto cpus = yoke::CpuSet::parse_list(text)) {
+    check(yoke::CpuSet::parse_list(cpus->to_list()) == cpus, "a list of processors means the same when written anew");
+  }
 
   if (const auto time = parse_cpu_time(text)) check(time->busy >= 0 && time->busy <= time->total, "busy is a part");
   if (const auto load = parse_load(text)) check(*load >= 0, "load is not negative");

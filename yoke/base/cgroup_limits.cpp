@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <string>
 
 #include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"

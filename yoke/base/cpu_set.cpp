@@ -65,18 +65,19 @@ std::optional<CpuSet> CpuSet::parse_mask(std::string_view text) {
   return result;
 }
 
-std::string CpuSet::to_list() const {
+std::string to_list(const std::vector<int64_t>& numbers) {
   std::string text;
-  const auto cpus = to_vector();
-  for (size_t i = 0; i < cpus.size();) {
+  for (size_t i = 0; i < numbers.size();) {
     size_t last = i;
-    while (last + 1 < cpus.size() && cpus[last + 1] == cpus[last] + 1) ++last;
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
     if (!text.empty()) text += ',';
-    text += last == i ? fmt::format("{}", cpus[i]) : fmt::format("{}-{}", cpus[i], cpus[last]);
+    text += last == i ? fmt::format("{}", numbers[i]) : fmt::format("{}-{}", numbers[i], numbers[last]);
     i = last + 1;
   }
   return text;
 }
+
+std::string CpuSet::to_list() const { return yoke::to_list(to_vector()); }
 
 std::string CpuSet::to_mask() const {
   if (empty()) return "0x0";

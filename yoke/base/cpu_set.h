@@ -53,4 +53,7 @@ class CpuSet {
   std::vector<uint64_t> words_;  ///< The last word is never 0, so equal sets have equal vectors.
 };
 
+/// Returns a text such as "0-6,8". REQUIRES: `numbers` is in ascending order.
+std::string to_list(const std::vector<int64_t>& numbers);
+
 }  // namespace yoke

@@ -10,6 +10,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -213,6 +214,17 @@ SocketPair make_socket_pair() {
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
     throw system_error(errno, "making a pair of sockets");
   return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+void close_all_except(std::vector<int> keep) {
+  std::ranges::sort(keep);
+  unsigned first = 3;
+  for (const int fd : keep) {
+    if (fd < static_cast<int>(first)) continue;
+    if (fd > static_cast<int>(first)) close_range(first, static_cast<unsigned>(fd) - 1, 0);
+    first = static_cast<unsigned>(fd) + 1;
+  }
+  close_range(first, ~0U, 0);
 }
 
 }  // namespace yoke

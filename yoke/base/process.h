@@ -1,4 +1,5 @@
-// yoke/base/process.h -- finding a program, starting a process, and passing descriptors to another process.
+// yoke/base/process.h -- finding a program, starting a process, and passing descriptors to another process or keeping
+// them from it.
 #pragma once
 
 #include <sys/types.h>
@@ -100,5 +101,9 @@ struct SocketPair {
 };
 /// Errors  kUnavailable: out of descriptors.
 SocketPair make_socket_pair();
+
+/// Closes all descriptors except `keep` and the standard streams. An inherited write end of another process's pipe
+/// would hide the end of file from the pipe's reader until this process ends.
+void close_all_except(std::vector<int> keep);
 
 }  // namespace yoke

@@ -1,10 +1,34 @@
 #include "yoke/base/signal_name.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <string.h>
 #include <sys/wait.h>
 
+#include <algorithm>
+#include <csignal>
+#include <vector>
+
+#include "yoke/base/environment.h"
+#include "yoke/base/error.h"
+#include "yoke/base/text.h"
+
 namespace yoke {
+namespace {
+
+struct SignalWord {
+  std::string_view name;
+  int number;
+  bool is_ending = false;
+};
+constexpr SignalWord kSignalWords[] = {
+    {"TERM", SIGTERM, true}, {"KILL", SIGKILL, true}, {"INT", SIGINT, true}, {"HUP", SIGHUP, true},
+    {"QUIT", SIGQUIT, true}, {"ABRT", SIGABRT, true}, {"USR1", SIGUSR1},     {"USR2", SIGUSR2},
+    {"STOP", SIGSTOP},       {"TSTP", SIGTSTP},       {"CONT", SIGCONT},     {"WINCH", SIGWINCH},
+    {"ALRM", SIGALRM},       {"PIPE", SIGPIPE},
+};
+
+}  // namespace
 
 std::string signal_name(int signal) {
   if (const char* name = sigabbrev_np(signal)) return fmt::format("SIG{}", name);
@@ -19,6 +43,24 @@ std::string describe_wait_status(int wait_status) {
 std::string describe_end(int status) {
   if (status <= 128) return fmt::format("the program ended with status {}", status);
   return fmt::format("{} ended the program", signal_name(status - 128));
+}
+
+int parse_signal(std::string_view text) {
+  const auto name = text.starts_with("SIG") ? text.substr(3) : text;
+  std::vector<std::string_view> names;
+  for (const auto& known : kSignalWords) {
+    if (known.name == name) return known.number;
+    names.push_back(known.name);
+  }
+  const auto number = parse_int(text);
+  if (number && *number > 0 && *number <= SIGRTMAX) return static_cast<int>(*number);
+  throw Error(ErrorCode::kInvalidArgument, "there is no signal `{}`; there are {} and numbers", printable(text),
+              fmt::join(names, ", "));
+}
+
+bool is_ending(int signal) {
+  return std::ranges::any_of(kSignalWords,
+                             [&](const SignalWord& known) { return known.number == signal && known.is_ending; });
 }
 
 }  // namespace yoke

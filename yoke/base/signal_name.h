@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 namespace yoke {
 
@@ -13,5 +14,11 @@ std::string describe_wait_status(int wait_status);
 
 /// "the program ended with status 3", or "SIGSEGV ended the program" if `status` is 128 plus the number of a signal.
 std::string describe_end(int status);
+
+/// Returns the number of "TERM", "SIGTERM" or "15". Errors  kInvalidArgument, with the names that are accepted.
+int parse_signal(std::string_view text);
+
+/// Whether `signal` is usually sent to end processes, and ends a process that does not handle it.
+bool is_ending(int signal);
 
 }  // namespace yoke

@@ -5,6 +5,7 @@
 
 #include <csignal>
 
+#include "yoke/base/error.h"
 #include "yoke/base/process.h"
 
 namespace yoke {
@@ -24,6 +25,18 @@ TEST(DescribeWaitStatus, SaysHowAProgramEnded) {
 TEST(DescribeEnd, TakesTheStatusOfAShell) {
   EXPECT_EQ(describe_end(shell_status(W_EXITCODE(3, 0))), "the program ended with status 3");
   EXPECT_EQ(describe_end(shell_status(W_EXITCODE(0, SIGKILL))), "SIGKILL ended the program");
+}
+
+TEST(Signals, ByNameAndNumber) {
+  EXPECT_EQ(parse_signal("TERM"), SIGTERM);
+  EXPECT_EQ(parse_signal("SIGUSR1"), SIGUSR1);
+  EXPECT_EQ(parse_signal("9"), SIGKILL);
+  for (const char* text : {"", "0", "-1", "SIG", "term", "65", "9x", "SIG9", "\x1b[2J"}) {
+    EXPECT_THROW(parse_signal(text), Error) << text;
+  }
+  EXPECT_TRUE(is_ending(SIGINT));
+  EXPECT_FALSE(is_ending(SIGSTOP));
+  EXPECT_FALSE(is_ending(SIGUSR1));
 }
 
 }  // namespace

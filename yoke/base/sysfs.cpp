@@ -64,14 +64,23 @@ std::optional<int64_t> read_number(const std::filesystem::path& file) {
   return text ? parse_number(*text) : std::nullopt;
 }
 
+std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder) {
+  std::vector<std::filesystem::path> entries;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    entries.push_back(entry->path());
+  }
+  std::ranges::sort(entries);
+  return entries;
+}
+
 std::vector<std::pair<int64_t, std::filesystem::path>> numbered(const std::filesystem::path& folder,
                                                                 std::string_view prefix) {
   std::vector<std::pair<int64_t, std::filesystem::path>> found;
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    const auto name = entry->path().filename().string();
+  for (const auto& entry : entries_of(folder)) {
+    const auto name = entry.filename().string();
     if (!name.starts_with(prefix)) continue;
-    if (const auto number = parse_int(name.substr(prefix.size()))) found.emplace_back(*number, entry->path());
+    if (const auto number = parse_int(name.substr(prefix.size()))) found.emplace_back(*number, entry);
   }
   std::ranges::sort(found);
   return found;

@@ -31,6 +31,9 @@ std::optional<int64_t> read_number(const std::filesystem::path& file);
 /// Whether `path` exists. Returns false also if this cannot be determined.
 bool is_there(const std::filesystem::path& path);
 
+/// Returns the entries of `folder`, sorted by name; none if it cannot be read.
+std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder);
+
 /// Returns the entries of `folder` whose name is `prefix` and a whole number, sorted by number: node0, node2, node10.
 std::vector<std::pair<int64_t, std::filesystem::path>> numbered(const std::filesystem::path& folder,
                                                                 std::string_view prefix = "");

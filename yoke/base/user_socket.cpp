@@ -12,6 +12,7 @@
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
 
 namespace yoke {
@@ -114,12 +115,7 @@ std::optional<Peer> peer_of(int connection) {
 }
 
 std::optional<int64_t> start_ticks_of(pid_t pid) {
-  std::string text;
-  try {
-    text = read_file(fmt::format("/proc/{}/stat", pid));
-  } catch (const Error&) {
-    return std::nullopt;
-  }
+  const auto text = text_of(fmt::format("/proc/{}/stat", pid));
   auto at = text.rfind(')');  // the process name before ')' may contain anything
   if (at == text.npos) return std::nullopt;
   for (int field = 2; field < 22 && at != text.npos; ++field) at = text.find(' ', at + 1);

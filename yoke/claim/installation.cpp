@@ -25,7 +25,7 @@
 #include "yoke/claim/ledger.h"
 #include "yoke/claim/limits.h"
 #include "yoke/contract/variables.h"
-#include "yoke/device/doctor/system.h"
+#include "yoke/device/doctor/doctor.h"
 
 namespace yoke::claim {
 namespace {

@@ -4,7 +4,6 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/hostlist.h"
-#include "yoke/base/text.h"
 #include "yoke/contract/variables.h"
 
 namespace yoke {

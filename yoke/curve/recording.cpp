@@ -14,6 +14,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/format.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
 
 namespace yoke::curve {
@@ -38,16 +39,6 @@ struct Sources {
 };
 
 bool has_event_name(const fs::path& path) { return path.filename().string().find("tfevents") != std::string::npos; }
-
-std::vector<fs::path> entries_of(const fs::path& folder) {
-  std::vector<fs::path> entries;
-  std::error_code error;
-  for (fs::directory_iterator next(folder, error), end; !error && next != end; next.increment(error)) {
-    entries.push_back(next->path());
-  }
-  std::ranges::sort(entries);
-  return entries;
-}
 
 std::vector<fs::path> event_files_of(const fs::path& folder) {
   std::vector<fs::path> files;

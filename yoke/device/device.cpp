@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "yoke/device/detail/numbers.h"
+
 namespace yoke::device {
 
 std::string_view name(Vendor vendor) {
@@ -65,6 +67,10 @@ std::string doubt(const Device& device) {
   return tells_memory ? "" : "the driver lists no processes, and no memory of its own shows whether it is used";
 }
 
+void keep_within(std::optional<int64_t>& value, Range range) {
+  if (value && (*value < range.least || *value > range.most)) value.reset();
+}
+
 }  // namespace
 
 void set_state_by_use(Device& device, const Want& want) {
@@ -89,69 +95,10 @@ void set_state_by_use(Device& device, const Want& want) {
   }
 }
 
-namespace {
-
-struct Range {
-  int64_t least, most;
-};
-constexpr int64_t kMostBytes = int64_t{1} << 56, kMostCount = int64_t{1} << 60;
-constexpr Range kPercent = {0, 100}, kFan = {0, 150},  // NVML: a fan may exceed 100 %
-    kCelsius = {-100, 200}, kMilliwatts = {0, 100'000'000}, kLimit = {1, 100'000'000}, kMegahertz = {0, 100'000},
-                kBytes = {0, kMostBytes}, kSize = {1, kMostBytes}, kCount = {0, kMostCount}, kLanes = {0, 64};
-
-constexpr std::pair<std::optional<int64_t> Readings::*, Range> kReadings[] = {
-    {&Readings::memory_total_bytes, kSize},
-    {&Readings::memory_free_bytes, kBytes},
-    {&Readings::memory_used_bytes, kBytes},
-    {&Readings::memory_reserved_bytes, kBytes},
-    {&Readings::utilization_percent, kPercent},
-    {&Readings::memory_utilization_percent, kPercent},
-    {&Readings::encoder_utilization_percent, kPercent},
-    {&Readings::decoder_utilization_percent, kPercent},
-    {&Readings::temperature_celsius, kCelsius},
-    {&Readings::memory_temperature_celsius, kCelsius},
-    {&Readings::fan_percent, kFan},
-    {&Readings::power_mw, kMilliwatts},
-    {&Readings::power_limit_mw, kLimit},
-    {&Readings::energy_mj, kCount},
-    {&Readings::clock_sm_mhz, kMegahertz},
-    {&Readings::clock_memory_mhz, kMegahertz},
-    {&Readings::clock_graphics_mhz, kMegahertz},
-    {&Readings::clock_video_mhz, kMegahertz},
-    {&Readings::pcie_generation, kLanes},
-    {&Readings::pcie_width, kLanes},
-    {&Readings::pcie_replays, kCount},
-    {&Readings::pcie_rx_bytes_per_second, kBytes},
-    {&Readings::pcie_tx_bytes_per_second, kBytes},
-    {&Readings::ecc_corrected_volatile, kCount},
-    {&Readings::ecc_uncorrected_volatile, kCount},
-    {&Readings::ecc_corrected_aggregate, kCount},
-    {&Readings::ecc_uncorrected_aggregate, kCount},
-    {&Readings::retired_pages, kCount},
-    {&Readings::remapped_rows, kCount},
-};
-constexpr std::pair<std::optional<int64_t> Facts::*, Range> kFacts[] = {
-    {&Facts::power_limit_min_mw, kLimit},
-    {&Facts::power_limit_max_mw, kLimit},
-    {&Facts::power_limit_default_mw, kLimit},
-    {&Facts::clock_sm_max_mhz, kMegahertz},
-    {&Facts::clock_memory_max_mhz, kMegahertz},
-    {&Facts::pcie_generation_max, kLanes},
-    {&Facts::pcie_width_max, kLanes},
-    {&Facts::temperature_slowdown_celsius, kCelsius},
-    {&Facts::temperature_shutdown_celsius, kCelsius},
-};
-
-void keep_within(std::optional<int64_t>& value, Range range) {
-  if (value && (*value < range.least || *value > range.most)) value.reset();
-}
-
-}  // namespace
-
 void remove_implausible(Device& device) {
   auto& now = device.readings;
-  for (const auto& [member, range] : kReadings) keep_within(now.*member, range);
-  for (const auto& [member, range] : kFacts) keep_within(device.facts.*member, range);
+  for (const auto& [key, member, plausible] : kNumbers) keep_within(now.*member, plausible);
+  for (const auto& [key, member, plausible] : kFactNumbers) keep_within(device.facts.*member, plausible);
   for (auto& process : device.processes) {
     keep_within(process.memory_bytes, kBytes);
     keep_within(process.utilization_percent, kPercent);

@@ -22,7 +22,10 @@ class History {
 
   explicit History(size_t capacity = 600) : capacity_(capacity) {}
 
-  void push(Time time, std::optional<double> value);
+  void push(Time time, std::optional<double> value) {
+    samples_.push_back({time, value});
+    while (samples_.size() > capacity_) samples_.pop_front();
+  }
 
   /// Returns the samples, the oldest first.
   const std::deque<Sample>& samples() const { return samples_; }

@@ -2,51 +2,52 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
+#include <optional>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "yoke/base/error.h"
-#include "yoke/device/detail/json_members.h"
-#include "yoke/device/process/detail/json.h"
+#include "yoke/base/json.h"
+#include "yoke/device/detail/numbers.h"
 
 namespace yoke::device {
 namespace {
+
+/// Returns the member at `key`, or nullptr if it is missing or null.
+const Json* find_member(const Json& json, const char* key) {
+  if (!json.is_object()) return nullptr;
+  const auto found = json.find(key);
+  return found == json.end() || found->is_null() ? nullptr : &*found;
+}
+
+/// Errors  kDataLoss if T is an integer type that cannot hold the number, such as 1e308.
+template <typename T>
+T json_as(const Json& found, const char* key) {
+  if (std::is_integral_v<T> && found.is_number_float() && !(std::abs(found.get<double>()) < 9e18)) {
+    throw Error(ErrorCode::kDataLoss, "{} is {}", key, found.get<double>());
+  }
+  return found.get<T>();
+}
+
+/// Reads the member at `key` into `target`. Leaves `target` unchanged if the member is missing or null.
+template <typename T>
+void read_member(const Json& json, const char* key, T& target) {
+  if (const auto* found = find_member(json, key)) target = json_as<T>(*found, key);
+}
+template <typename T>
+void read_member(const Json& json, const char* key, std::optional<T>& target) {
+  if (const auto* found = find_member(json, key)) target = json_as<T>(*found, key);
+}
+
+Json value_of(const std::string& text) { return or_null(text); }
+Json value_of(int64_t number) { return number; }
+Json value_of(std::optional<int64_t> number) { return or_null(number); }
 
 // The same tables serve to write and to read JSON. They list each member with its key, in the order of the output.
 template <typename Struct, typename Value>
 using Field = std::pair<const char*, Value Struct::*>;
 
-constexpr Field<Readings, std::optional<int64_t>> kNumbers[] = {
-    {"memory_total_bytes", &Readings::memory_total_bytes},
-    {"memory_used_bytes", &Readings::memory_used_bytes},
-    {"memory_free_bytes", &Readings::memory_free_bytes},
-    {"memory_reserved_bytes", &Readings::memory_reserved_bytes},
-    {"utilization_percent", &Readings::utilization_percent},
-    {"memory_utilization_percent", &Readings::memory_utilization_percent},
-    {"encoder_utilization_percent", &Readings::encoder_utilization_percent},
-    {"decoder_utilization_percent", &Readings::decoder_utilization_percent},
-    {"temperature_celsius", &Readings::temperature_celsius},
-    {"memory_temperature_celsius", &Readings::memory_temperature_celsius},
-    {"fan_percent", &Readings::fan_percent},
-    {"power_mw", &Readings::power_mw},
-    {"power_limit_mw", &Readings::power_limit_mw},
-    {"energy_mj", &Readings::energy_mj},
-    {"clock_sm_mhz", &Readings::clock_sm_mhz},
-    {"clock_memory_mhz", &Readings::clock_memory_mhz},
-    {"clock_graphics_mhz", &Readings::clock_graphics_mhz},
-    {"clock_video_mhz", &Readings::clock_video_mhz},
-    {"pcie_generation", &Readings::pcie_generation},
-    {"pcie_width", &Readings::pcie_width},
-    {"pcie_replays", &Readings::pcie_replays},
-    {"pcie_rx_bytes_per_second", &Readings::pcie_rx_bytes_per_second},
-    {"pcie_tx_bytes_per_second", &Readings::pcie_tx_bytes_per_second},
-    {"ecc_corrected_volatile", &Readings::ecc_corrected_volatile},
-    {"ecc_uncorrected_volatile", &Readings::ecc_uncorrected_volatile},
-    {"ecc_corrected_aggregate", &Readings::ecc_corrected_aggregate},
-    {"ecc_uncorrected_aggregate", &Readings::ecc_uncorrected_aggregate},
-    {"retired_pages", &Readings::retired_pages},
-    {"remapped_rows", &Readings::remapped_rows},
-};
 constexpr Field<Readings, std::optional<bool>> kFlags[] = {
     {"persistence_mode", &Readings::persistence_mode},
     {"ecc_enabled", &Readings::ecc_enabled},
@@ -74,27 +75,56 @@ constexpr Field<Facts, std::string> kNames[] = {
     {"target", &Facts::target},
     {"cpu_affinity", &Facts::cpu_affinity},
 };
-constexpr Field<Facts, std::optional<int64_t>> kFactNumbers[] = {
-    {"vendor_index", &Facts::vendor_index},
-    {"minor_number", &Facts::minor_number},
-    {"numa_node", &Facts::numa_node},
-    {"gpu_instance", &Facts::gpu_instance},
-    {"compute_instance", &Facts::compute_instance},
-    {"power_limit_min_mw", &Facts::power_limit_min_mw},
-    {"power_limit_max_mw", &Facts::power_limit_max_mw},
-    {"power_limit_default_mw", &Facts::power_limit_default_mw},
-    {"clock_sm_max_mhz", &Facts::clock_sm_max_mhz},
-    {"clock_memory_max_mhz", &Facts::clock_memory_max_mhz},
-    {"pcie_generation_max", &Facts::pcie_generation_max},
-    {"pcie_width_max", &Facts::pcie_width_max},
-    {"temperature_slowdown_celsius", &Facts::temperature_slowdown_celsius},
-    {"temperature_shutdown_celsius", &Facts::temperature_shutdown_celsius},
-    {"num_packages", &Facts::num_packages},
-    {"num_numa_nodes", &Facts::num_numa_nodes},
-    {"num_cores", &Facts::num_cores},
-    {"num_cpus", &Facts::num_cpus},
-    {"num_allowed_cpus", &Facts::num_allowed_cpus},
-};
+
+template <typename Duration>
+double seconds(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
+std::chrono::milliseconds milliseconds_of(double seconds) {
+  constexpr double kLargest = 1e12;  // a recording may hold any number
+  if (!(seconds >= -kLargest && seconds <= kLargest)) return {};
+  return std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+}
+
+// The members of each part of an origin with their keys. The same tables serve to write and to read.
+template <typename Part>
+constexpr auto kMembers = nullptr;
+template <>
+constexpr auto kMembers<Container> = std::tuple{
+    std::pair("runtime", &Container::runtime), std::pair("id", &Container::id), std::pair("name", &Container::name),
+    std::pair("pod_uid", &Container::pod_uid), std::pair("inner_pid", &Container::inner_pid)};
+template <>
+constexpr auto kMembers<SlurmJob> =
+    std::tuple{std::pair("job_id", &SlurmJob::job_id), std::pair("step", &SlurmJob::step),
+               std::pair("name", &SlurmJob::name), std::pair("array_task", &SlurmJob::array_task)};
+template <>
+constexpr auto kMembers<Jupyter> =
+    std::tuple{std::pair("notebook", &Jupyter::notebook), std::pair("kernel_id", &Jupyter::kernel_id)};
+template <>
+constexpr auto kMembers<Tmux> = std::tuple{std::pair("session", &Tmux::session), std::pair("pane", &Tmux::pane),
+                                           std::pair("socket", &Tmux::socket)};
+template <>
+constexpr auto kMembers<TorchRank> =
+    std::tuple{std::pair("rank", &TorchRank::rank), std::pair("world_size", &TorchRank::world_size),
+               std::pair("run_id", &TorchRank::run_id)};
+
+template <typename Part>
+Json part_json(const std::optional<Part>& part) {
+  Json json;
+  const auto write = [&](const auto& member) { json[member.first] = value_of((*part).*member.second); };
+  if (part) std::apply([&](const auto&... members) { (write(members), ...); }, kMembers<Part>);
+  return json;
+}
+
+template <typename Part>
+void read_part(const Json& json, const char* key, std::optional<Part>& part) {
+  const auto* from = find_member(json, key);
+  if (from == nullptr) return;
+  part.emplace();
+  const auto read = [&](const auto& member) { read_member(*from, member.first, (*part).*member.second); };
+  std::apply([&](const auto&... members) { (read(members), ...); }, kMembers<Part>);
+}
 
 template <typename Enum>
 Enum enum_named(const std::string& text, std::initializer_list<Enum> all) {
@@ -128,8 +158,8 @@ Device device_from_json(const Json& json) {
                              State::kUnknown, State::kUnusable, State::kError});
   read_member(json, "reason", device.reason);
   for (const auto& [key, member] : kNames) read_member(json, key, device.facts.*member);
-  for (const auto& [key, member] : kFactNumbers) read_member(json, key, device.facts.*member);
-  for (const auto& [key, member] : kNumbers) {
+  for (const auto& [key, member, plausible] : kFactNumbers) read_member(json, key, device.facts.*member);
+  for (const auto& [key, member, plausible] : kNumbers) {
     auto& number = device.readings.*member;
     read_member(json, key, number);
     const bool may_be_negative = std::string_view(key).ends_with("_celsius");
@@ -165,15 +195,73 @@ Device device_from_json(const Json& json) {
 
 }  // namespace
 
+void write_json(const ProcessInfo& info, Json& json) {
+  json["user"] = or_null(info.user);
+  json["uid"] = or_null(info.uid);
+  json["command"] = or_null(info.command);
+  json["name"] = or_null(info.name);
+  json["parent_pid"] = or_null(info.parent_pid);
+  json["state"] = info.state ? or_null(std::string(1, *info.state)) : Json(nullptr);
+  json["started_at_seconds"] = info.started_at ? Json(seconds(info.started_at->time_since_epoch())) : Json(nullptr);
+  json["start_ticks"] = or_null(info.start_ticks);
+  json["cpu_time_seconds"] = info.cpu_time ? Json(seconds(*info.cpu_time)) : Json(nullptr);
+  json["resident_bytes"] = or_null(info.resident_bytes);
+  json["is_visible"] = or_null(info.is_visible);
+  json["reason"] = or_null(info.reason);
+}
+
+void read_json(const Json& json, ProcessInfo& info) {
+  read_member(json, "user", info.user);
+  read_member(json, "uid", info.uid);
+  read_member(json, "command", info.command);
+  read_member(json, "name", info.name);
+  read_member(json, "parent_pid", info.parent_pid);
+  std::string state;
+  read_member(json, "state", state);
+  if (!state.empty()) info.state = state[0];
+  if (const auto* started = find_member(json, "started_at_seconds")) {
+    info.started_at = std::chrono::system_clock::time_point(milliseconds_of(started->get<double>()));
+  }
+  read_member(json, "start_ticks", info.start_ticks);
+  if (const auto* time = find_member(json, "cpu_time_seconds")) info.cpu_time = milliseconds_of(time->get<double>());
+  read_member(json, "resident_bytes", info.resident_bytes);
+  read_member(json, "is_visible", info.is_visible);
+  read_member(json, "reason", info.reason);
+}
+
+void write_json(const Origin& origin, Json& json) {
+  json["label"] = or_null(label(origin));
+  json["container"] = part_json(origin.container);
+  json["slurm"] = part_json(origin.slurm);
+  json["jupyter"] = part_json(origin.jupyter);
+  json["tmux"] = part_json(origin.tmux);
+  json["screen"] = nullptr;
+  if (origin.screen) json["screen"] = {{"session", or_null(*origin.screen)}};
+  json["torch_rank"] = part_json(origin.torch_rank);
+  json["systemd_unit"] = or_null(origin.systemd_unit);
+  json["login_session"] = or_null(origin.login_session);
+}
+
+void read_json(const Json& json, Origin& origin) {
+  read_part(json, "container", origin.container);
+  read_part(json, "slurm", origin.slurm);
+  read_part(json, "jupyter", origin.jupyter);
+  read_part(json, "tmux", origin.tmux);
+  if (const auto* from = find_member(json, "screen")) read_member(*from, "session", origin.screen.emplace());
+  read_part(json, "torch_rank", origin.torch_rank);
+  read_member(json, "systemd_unit", origin.systemd_unit);
+  read_member(json, "login_session", origin.login_session);
+}
+
 Json to_json(const DeviceProcess& process) {
   Json json;
   json["pid"] = process.pid;
   write_json(process.info, json);
   json["type"] = process.type;
-  json["memory_bytes"] = json_value(process.memory_bytes);
-  json["utilization_percent"] = json_value(process.utilization_percent);
-  json["gpu_instance"] = json_value(process.gpu_instance);
-  json["compute_instance"] = json_value(process.compute_instance);
+  json["memory_bytes"] = or_null(process.memory_bytes);
+  json["utilization_percent"] = or_null(process.utilization_percent);
+  json["gpu_instance"] = or_null(process.gpu_instance);
+  json["compute_instance"] = or_null(process.compute_instance);
   json["origin"] = nullptr;
   if (process.origin != Origin{}) write_json(process.origin, json["origin"] = Json::object());
   return json;
@@ -184,13 +272,13 @@ Json to_json(const Device& device) {
   json["index"] = device.index;
   json["vendor"] = name(device.vendor);
   json["state"] = name(device.state);
-  json["reason"] = json_text(device.reason);
-  for (const auto& [key, member] : kNames) json[key] = json_text(device.facts.*member);
-  for (const auto& [key, member] : kNumbers) json[key] = json_value(device.readings.*member);
-  for (const auto& [key, member] : kFlags) json[key] = json_value(device.readings.*member);
-  for (const auto& [key, member] : kModes) json[key] = json_value(device.readings.*member);
-  json["throttle_reasons"] = json_value(device.readings.throttle_reasons);
-  for (const auto& [key, member] : kFactNumbers) json[key] = json_value(device.facts.*member);
+  json["reason"] = or_null(device.reason);
+  for (const auto& [key, member] : kNames) json[key] = or_null(device.facts.*member);
+  for (const auto& [key, member, plausible] : kNumbers) json[key] = or_null(device.readings.*member);
+  for (const auto& [key, member] : kFlags) json[key] = or_null(device.readings.*member);
+  for (const auto& [key, member] : kModes) json[key] = or_null((device.readings.*member).value_or(""));
+  json["throttle_reasons"] = or_null(device.readings.throttle_reasons);
+  for (const auto& [key, member, plausible] : kFactNumbers) json[key] = or_null(device.facts.*member);
   json["links"] = nullptr;
   if (device.links) {
     json["links"] = Json::array();
@@ -198,13 +286,13 @@ Json to_json(const Device& device) {
       json["links"].push_back({{"number", link.number},
                                {"kind", link.kind},
                                {"is_active", link.is_active},
-                               {"remote_pci_bus_id", json_text(link.remote_pci_bus_id)}});
+                               {"remote_pci_bus_id", or_null(link.remote_pci_bus_id)}});
     }
   }
   json["processes"] = nullptr;
   if (knows_processes(device)) json["processes"] = Json::array();
   for (const auto& process : device.processes) json["processes"].push_back(to_json(process));
-  json["process_list_error"] = json_text(device.process_list_error);
+  json["process_list_error"] = or_null(device.process_list_error);
   json["instances"] = Json::array();
   for (const auto& instance : device.instances) json["instances"].push_back(to_json(instance));
   return json;
@@ -214,16 +302,16 @@ Json to_json(const Snapshot& snapshot) {
   const auto since_epoch = snapshot.time.time_since_epoch();
   Json json;
   json["time_seconds"] = std::chrono::duration<double>(since_epoch).count();
-  json["host"] = json_text(snapshot.host);
+  json["host"] = or_null(snapshot.host);
   json["backends"] = Json::array();
   for (const auto& report : snapshot.backends) {
     json["backends"].push_back({{"backend", report.backend},
                                 {"is_available", report.is_available},
                                 {"has_answered", report.has_answered},
                                 {"is_broken", report.is_broken},
-                                {"reason", json_text(report.reason)},
-                                {"driver_version", json_text(report.driver_version)},
-                                {"api_version", json_text(report.api_version)}});
+                                {"reason", or_null(report.reason)},
+                                {"driver_version", or_null(report.driver_version)},
+                                {"api_version", or_null(report.api_version)}});
   }
   json["devices"] = Json::array();
   for (const auto& device : snapshot.devices) json["devices"].push_back(to_json(device));

@@ -38,13 +38,9 @@ bool parse_indices(std::string_view text, int64_t& first, int64_t& last) {
 /// Whether the report is from a GPU driver's backend.
 bool is_of_gpus(const BackendReport& report) { return report.backend != "cpu"; }
 
-std::string instance_id(const Device& parent, const Device& instance) {
-  return fmt::format("{}:{}", parent.index, instance.index);
-}
-
 }  // namespace
 
-std::string Choice::id() const { return parent != nullptr ? instance_id(*parent, *device) : id_of(*device); }
+std::string Choice::id() const { return parent != nullptr ? id_of(*parent, *device) : id_of(*device); }
 
 DeviceSelection::Term DeviceSelection::parse_word(const std::string& word) {
   using Kind = Term::Kind;
@@ -254,7 +250,7 @@ class DeviceSelection::Resolver {
     for (const auto& device : snapshot_.devices) {
       auto& own = ids[device.index];
       own.push_back(id_of(device));
-      for (const auto& instance : device.instances) own.push_back(instance_id(device, instance));
+      for (const auto& instance : device.instances) own.push_back(id_of(device, instance));
     }
     for (const auto& place : snapshot_.unasked) {
       ids[place.index].push_back(id_of(Device{.index = place.index, .vendor = place.vendor}));

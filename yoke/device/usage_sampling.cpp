@@ -7,7 +7,7 @@
 
 #include "yoke/base/sysfs.h"
 #include "yoke/device/process/info.h"
-#include "yoke/device/unanswered.h"
+#include "yoke/device/uses.h"
 #include "yoke/device/visibility/visibility.h"
 
 namespace yoke::device {

@@ -1,5 +1,8 @@
 #include "yoke/device/uses.h"
 
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <functional>
 
@@ -28,10 +31,69 @@ std::vector<DeviceUse> uses_of(const Snapshot& snapshot, const DeviceSelection& 
   for (const auto& device : snapshot.devices) {
     if (is_chosen(device)) add(device, id_of(device));
     for (const auto& instance : device.instances) {
-      if (is_chosen(device) || is_chosen(instance)) add(instance, Choice{&instance, &device, ""}.id());
+      if (is_chosen(device) || is_chosen(instance)) add(instance, id_of(device, instance));
     }
   }
   return uses;
+}
+
+std::string Unanswered::what() const {
+  return backend.empty() ? "device " + device_id : fmt::format("the driver ({})", backend);
+}
+
+std::string Unanswered::why() const {
+  const bool has_told_all_else =
+      state == name(State::kFree) || state == name(State::kBusy) || state == name(State::kUnknown);
+  return has_told_all_else ? reason : state;
+}
+
+std::vector<Unanswered> unanswered_of(const Snapshot& snapshot, const DeviceSelection& selection) {
+  const auto is_chosen = chosen_by(selection, snapshot);
+  std::vector<Unanswered> unanswered;
+  for (const auto& report : snapshot.backends) {
+    const auto vendor = report.backend == "nvml"     ? Vendor::kNvidia
+                        : report.backend == "amdgpu" ? Vendor::kAmd
+                                                     : Vendor::kCpu;
+    if (report.has_answered || vendor == Vendor::kCpu || !selection.may_name(vendor)) continue;
+    unanswered.push_back({.backend = report.backend,
+                          .state = std::string(name(report.is_broken ? State::kError : State::kNoAnswer)),
+                          .reason = report.reason});
+  }
+  const auto add = [&](const Device& device, const std::string& id) {
+    if (device.vendor == Vendor::kCpu || knows_all_processes(device)) return;
+    unanswered.push_back({.device_id = id,
+                          .device_uuid = device.facts.uuid,
+                          .state = std::string(name(device.state)),
+                          .reason = !device.reason.empty()              ? device.reason
+                                    : device.process_list_error.empty() ? "its driver does not list processes"
+                                                                        : device.process_list_error});
+  };
+  for (const auto& device : snapshot.devices) {
+    // The processes of a GPU in MIG mode are listed under its instances.
+    if (device.instances.empty() && is_chosen(device)) add(device, id_of(device));
+    for (const auto& instance : device.instances) {
+      if (is_chosen(device) || is_chosen(instance)) add(instance, id_of(device, instance));
+    }
+  }
+  return unanswered;
+}
+
+const BackendReport* find_silent_backend(const Snapshot& snapshot) {
+  const auto found =
+      std::ranges::find_if(snapshot.backends, [](const BackendReport& report) { return !report.has_answered; });
+  return found == snapshot.backends.end() ? nullptr : &*found;
+}
+
+std::string silent_devices(const Snapshot& snapshot) {
+  std::vector<std::string> ids;
+  for (const auto& device : snapshot.devices) {
+    if (device.state == State::kNoAnswer && device.vendor != Vendor::kCpu) ids.push_back(id_of(device));
+  }
+  if (!ids.empty()) return fmt::format("device{} {}", ids.size() == 1 ? "" : "s", fmt::join(ids, ", "));
+  for (const auto& report : snapshot.backends) {
+    if (!report.has_answered && !report.is_broken) return fmt::format("the driver ({})", report.backend);
+  }
+  return "";
 }
 
 }  // namespace yoke::device

@@ -1,6 +1,5 @@
 #include "yoke/device/visible_gpus.h"
 
-#include <algorithm>
 #include <string>
 
 #include "yoke/base/sysfs.h"
@@ -23,16 +22,11 @@ Device make_gpu(Vendor vendor, std::string pci_bus_id, std::string uuid) {
 
 /// The NVIDIA driver has a folder for each of its GPUs. The folder's name is the bus id.
 void add_nvidia(const fs::path& sysroot, std::vector<Device>& gpus) {
-  std::error_code error;
-  std::vector<Device> found;
-  for (fs::directory_iterator entry(sysroot / "proc/driver/nvidia/gpus", error), end; !error && entry != end;
-       entry.increment(error)) {
-    const auto text = read_text(entry->path() / "information").value_or("");
+  for (const auto& folder : entries_of(sysroot / "proc/driver/nvidia/gpus")) {
+    const auto text = text_of(folder / "information");
     const auto uuid = find_line(text, "GPU UUID:");
-    found.push_back(make_gpu(Vendor::kNvidia, entry->path().filename().string(), std::string(uuid.value_or(""))));
+    gpus.push_back(make_gpu(Vendor::kNvidia, folder.filename(), std::string(uuid.value_or(""))));
   }
-  std::ranges::sort(found, [](const Device& a, const Device& b) { return a.facts.pci_bus_id < b.facts.pci_bus_id; });
-  gpus.insert(gpus.end(), found.begin(), found.end());
 }
 
 }  // namespace

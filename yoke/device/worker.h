@@ -4,7 +4,6 @@
 #include <chrono>
 #include <functional>
 #include <memory>
-#include <utility>
 
 namespace yoke::device {
 
@@ -32,7 +31,6 @@ class Worker {
   /// The thread that runs `work` keeps it alive. `work` must own or share all that it uses, because it may outlive the
   /// Worker and the Crew.
   Worker(std::shared_ptr<Crew> crew, std::function<void()> work);
-  explicit Worker(std::function<void()> work) : Worker(std::make_shared<Crew>(), std::move(work)) {}
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 

@@ -9,7 +9,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
 #include "yoke/device/json.h"
-#include "yoke/device/unanswered.h"
+#include "yoke/device/uses.h"
 #include "yoke/program/attempt.h"
 #include "yoke/program/child_error.h"
 

@@ -1,7 +1,6 @@
 #include "yoke/program/device_reader.h"
 
 #include <fcntl.h>
-#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>

@@ -10,7 +10,6 @@
 #include <csignal>
 
 #include "yoke/base/error.h"
-#include "yoke/base/process.h"
 
 namespace yoke::program {
 namespace {

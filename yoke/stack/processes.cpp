@@ -4,7 +4,6 @@
 #include <sys/syscall.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <set>
 #include <string>
@@ -13,6 +12,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/signal_name.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
 #include "yoke/device/process/folder.h"
 #include "yoke/device/process/info.h"
@@ -77,14 +77,8 @@ std::string first_line(const std::optional<std::string>& text) {
   return text ? text->substr(0, text->find('\n')) : std::string();
 }
 
-std::vector<std::string> entries(const std::string& folder) {
-  std::vector<std::string> names;
-  std::error_code gone;
-  for (auto at = std::filesystem::directory_iterator(folder, gone);
-       !gone && at != std::filesystem::directory_iterator(); at.increment(gone)) {
-    names.push_back(at->path().filename().native());
-  }
-  return names;
+std::optional<device::ProcessStat> stat_of(int64_t pid) {
+  return device::parse_process_stat(ProcessFolder(pid, "/proc").read("stat", 4096).value_or(""));
 }
 
 /// Whether the process is a shell or similar wrapper, which only waits for its child.
@@ -98,11 +92,8 @@ using Children = std::multimap<int64_t, int64_t>;
 
 Children all_children() {
   Children children;
-  for (const auto& name : entries("/proc")) {
-    const auto pid = parse_int(name);
-    if (!pid) continue;
-    const auto stat = device::parse_process_stat(ProcessFolder(*pid, "/proc").read("stat", 4096).value_or(""));
-    if (stat && stat->state != 'Z') children.emplace(stat->parent_pid, *pid);
+  for (const auto& [pid, folder] : numbered("/proc")) {
+    if (const auto stat = stat_of(pid); stat && stat->state != 'Z') children.emplace(stat->parent_pid, pid);
   }
   return children;
 }
@@ -132,7 +123,7 @@ bool is_below(int64_t launcher, int64_t pid) {
   constexpr int kMaxDepth = 64;
   for (int i = 0; i < kMaxDepth && pid > 1; ++i) {
     if (pid == launcher) return true;
-    const auto stat = device::parse_process_stat(ProcessFolder(pid, "/proc").read("stat", 4096).value_or(""));
+    const auto stat = stat_of(pid);
     pid = stat ? stat->parent_pid : 0;
   }
   return false;
@@ -143,19 +134,17 @@ bool is_below(int64_t launcher, int64_t pid) {
 std::vector<ThreadStack> look_at_threads(int64_t pid) {
   std::vector<ThreadStack> threads;
   const ProcessFolder folder(pid, "/proc");
-  for (const auto& name : entries(fmt::format("/proc/{}/task", pid))) {
-    const auto tid = parse_int(name);
-    const auto read = [&](const char* file) {
-      return folder.read(fmt::format("task/{}/{}", name, file).c_str(), 4096);
+  for (const auto& [tid, path] : numbered(fmt::format("/proc/{}/task", pid))) {
+    const auto read = [&, tid = tid](const char* file) {
+      return folder.read(fmt::format("task/{}/{}", tid, file).c_str(), 4096);
     };
     const auto stat = device::parse_process_stat(read("stat").value_or(""));
-    if (!tid || !stat) continue;
-    ThreadStack thread{.tid = *tid, .name = stat->comm, .state = stat->state, .kernel = first_line(read("wchan"))};
+    if (!stat) continue;
+    ThreadStack thread{.tid = tid, .name = stat->comm, .state = stat->state, .kernel = first_line(read("wchan"))};
     if (thread.kernel == "0") thread.kernel.clear();
     thread.syscall = syscall_name(read("syscall").value_or(""));
     threads.push_back(std::move(thread));
   }
-  std::ranges::sort(threads, [](const auto& a, const auto& b) { return a.tid < b.tid; });
   return threads;
 }
 

@@ -8,10 +8,10 @@
 #include <set>
 #include <span>
 
+#include "yoke/base/cpu_set.h"
 #include "yoke/base/environment.h"
 #include "yoke/base/json.h"
 #include "yoke/base/text.h"
-#include "yoke/launch/plan/rank_list.h"
 
 namespace yoke::stack {
 namespace {
@@ -147,8 +147,7 @@ void add_frames(const std::vector<Frame>& frames, std::string& text) {
 }
 
 std::string name_of(const std::vector<int64_t>& tids) {
-  return fmt::format("{} {}", tids.size() == 1 ? "thread" : fmt::format("{} threads", tids.size()),
-                     launch::to_list(tids));
+  return fmt::format("{} {}", tids.size() == 1 ? "thread" : fmt::format("{} threads", tids.size()), to_list(tids));
 }
 
 void add_thread(const std::vector<int64_t>& tids, const ThreadStack& thread, std::string& text) {
@@ -251,17 +250,15 @@ void add_process(const ProcessStack& process, ShownThreads shown, std::string& t
   for (const auto& frame : process.kernel_frames) text += fmt::format("      {}\n", printable(frame));
 }
 
-Json text_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
-
 Json to_json(const ThreadStack& thread) {
   Json json = {{"tid", thread.tid},
                {"name", thread.name},
                {"state", std::string(1, thread.state)},
-               {"kernel", text_or_null(thread.kernel)},
-               {"syscall", text_or_null(thread.syscall)},
+               {"kernel", or_null(thread.kernel)},
+               {"syscall", or_null(thread.syscall)},
                {"frames", Json::array()}};
   for (const auto& [function, where] : thread.frames) {
-    json["frames"].push_back({{"function", text_or_null(function)}, {"where", text_or_null(where)}});
+    json["frames"].push_back({{"function", or_null(function)}, {"where", or_null(where)}});
   }
   return json;
 }
@@ -345,10 +342,8 @@ std::string to_text(const std::vector<RankStack>& ranks, ShownThreads shown) {
       numbers.push_back(rank->rank);
       if (!rank->processes.empty()) pids.push_back(rank->processes[0].pid);
     }
-    text +=
-        fmt::format("{}rank{} {}", text.empty() ? "" : "\n", group.size() == 1 ? "" : "s", launch::to_list(numbers));
-    if (pids.size() > 1)
-      text += fmt::format(", alike (processes {}); of rank {}", launch::to_list(pids), group[0]->rank);
+    text += fmt::format("{}rank{} {}", text.empty() ? "" : "\n", group.size() == 1 ? "" : "s", to_list(numbers));
+    if (pids.size() > 1) text += fmt::format(", alike (processes {}); of rank {}", to_list(pids), group[0]->rank);
     text += group[0]->note.empty() ? ":\n" : fmt::format(": {}\n", printable(group[0]->note));
     for (const auto& process : group[0]->processes) add_process(process, shown, text);
   }
@@ -358,7 +353,7 @@ std::string to_text(const std::vector<RankStack>& ranks, ShownThreads shown) {
 Json to_json(const std::vector<RankStack>& ranks) {
   auto json = Json::array();
   for (const auto& rank : ranks) {
-    Json one = {{"rank", rank.rank}, {"note", text_or_null(rank.note)}, {"processes", Json::array()}};
+    Json one = {{"rank", rank.rank}, {"note", or_null(rank.note)}, {"processes", Json::array()}};
     for (const auto& process : rank.processes) {
       Json threads = Json::array();
       for (const auto& thread : process.threads) threads.push_back(to_json(thread));

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "yoke/base/format.h"
-#include "yoke/device/unanswered.h"
+#include "yoke/device/uses.h"
 #include "yoke/tui/processes.h"
 #include "yoke/tui/view.h"
 #include "yoke/view/labels.h"

@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "yoke/base/format.h"
-#include "yoke/device/unanswered.h"
+#include "yoke/device/uses.h"
 #include "yoke/tui/processes.h"
 
 namespace yoke::tui {

@@ -7,7 +7,7 @@
 #include <map>
 #include <utility>
 
-#include "yoke/device/unanswered.h"
+#include "yoke/device/uses.h"
 
 namespace yoke::view {
 

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "yoke/base/table.h"
-#include "yoke/device/unanswered.h"
 #include "yoke/device/uses.h"
 
 namespace yoke::view {

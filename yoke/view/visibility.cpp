@@ -6,7 +6,7 @@
 
 #include "yoke/base/json.h"
 #include "yoke/base/table.h"
-#include "yoke/device/unanswered.h"
+#include "yoke/device/uses.h"
 
 namespace yoke::view {
 namespace {

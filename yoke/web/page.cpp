@@ -13,7 +13,6 @@
 #include "yoke/base/json.h"
 #include "yoke/base/text.h"
 #include "yoke/device/json.h"
-#include "yoke/device/unanswered.h"
 #include "yoke/device/uses.h"
 #include "yoke/view/labels.h"
 #include "yoke/view/processes.h"

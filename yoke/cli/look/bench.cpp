@@ -25,7 +25,7 @@
 #include "yoke/cli/options/value.h"
 #include "yoke/contract/variables.h"
 #include "yoke/device/gpu_count.h"
-#include "yoke/launch/torchrun/num_ranks.h"
+#include "yoke/launch/torchrun/values.h"
 #include "yoke/tui/terminal.h"
 
 namespace yoke::cli {

@@ -20,7 +20,7 @@
 #include "yoke/device/bus_id.h"
 #include "yoke/device/topology/locality.h"
 #include "yoke/device/visible_gpus.h"
-#include "yoke/launch/torchrun/num_ranks.h"
+#include "yoke/launch/torchrun/values.h"
 
 namespace yoke::cli {
 namespace {

@@ -15,7 +15,7 @@
 #include "yoke/cli/options/device.h"
 #include "yoke/cli/options/repetition.h"
 #include "yoke/device/json.h"
-#include "yoke/device/unanswered.h"
+#include "yoke/device/uses.h"
 
 namespace yoke::cli {
 namespace {

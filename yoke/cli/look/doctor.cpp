@@ -14,7 +14,6 @@
 #include "yoke/cli/options/color.h"
 #include "yoke/cli/options/device.h"
 #include "yoke/contract/variables.h"
-#include "yoke/device/doctor/system.h"
 #include "yoke/device/worker.h"
 #include "yoke/view/findings.h"
 

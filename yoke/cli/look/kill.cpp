@@ -19,8 +19,6 @@
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/options/device.h"
 #include "yoke/cli/options/value.h"
-#include "yoke/device/process/signal_word.h"
-#include "yoke/device/unanswered.h"
 #include "yoke/device/uses.h"
 #include "yoke/view/devices.h"
 #include "yoke/view/processes.h"
@@ -201,7 +199,7 @@ int work(device::Source& source, const KillArgs& args, int signal, Context& cont
 }
 
 int run_kill(const KillArgs& args, Context& context) {
-  const int signal = device::parse_signal(args.signal);
+  const int signal = parse_signal(args.signal);
   if (args.pids.empty() && args.device.chosen.empty() && !args.mine) {
     throw Error(ErrorCode::kInvalidArgument, "which processes? Name PIDs, or --device ID, or --mine; see `yoke ps`");
   }
@@ -216,7 +214,7 @@ int run_kill(const KillArgs& args, Context& context) {
                 "--force follows when --wait is over, and --wait 0 does not wait; "
                 "--signal KILL ends at once");
   }
-  if (args.force && !device::is_ending(signal)) {
+  if (args.force && !is_ending(signal)) {
     throw Error(ErrorCode::kInvalidArgument, "--force follows a signal that ends processes, which {} does not",
                 signal_name(signal));
   }

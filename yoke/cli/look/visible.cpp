@@ -16,7 +16,7 @@
 #include "yoke/cli/frame/shell.h"
 #include "yoke/cli/options/device.h"
 #include "yoke/cli/options/value.h"
-#include "yoke/device/unanswered.h"
+#include "yoke/device/uses.h"
 #include "yoke/device/visibility/set.h"
 #include "yoke/device/visibility/visibility.h"
 #include "yoke/view/devices.h"

@@ -12,7 +12,7 @@
 #include "yoke/cli/help/words.h"
 #include "yoke/cli/options/value.h"
 #include "yoke/launch/job/supervisor.h"
-#include "yoke/launch/torchrun/num_ranks.h"
+#include "yoke/launch/torchrun/values.h"
 
 namespace yoke::cli {
 namespace {

@@ -145,10 +145,9 @@ void Card::read_errors(Readings& readings) const {
     const auto found = counts.find(name);
     if (found != counts.end() && found->second >= 0 && found->second <= kMost) sum = sum.value_or(0) + found->second;
   };
-  std::error_code error;
-  for (fs::directory_iterator entry(folder_ / "ras", error), end; !error && entry != end; entry.increment(error)) {
-    if (!entry->path().filename().native().ends_with("_err_count")) continue;
-    const auto counts = parse_properties(text_of(entry->path()));
+  for (const auto& file : entries_of(folder_ / "ras")) {
+    if (!file.native().ends_with("_err_count")) continue;
+    const auto counts = parse_properties(text_of(file));
     add(readings.ecc_uncorrected_volatile, counts, "ue");
     add(readings.ecc_corrected_volatile, counts, "ce");
   }

@@ -11,7 +11,6 @@
 #include "yoke/base/clock.h"
 #include "yoke/base/cpu_set.h"
 #include "yoke/base/sysfs.h"
-#include "yoke/device/cpu/count.h"
 #include "yoke/device/cpu/detail/files.h"
 
 namespace yoke::device {
@@ -40,8 +39,8 @@ class CpuBackend : public Backend {
     device.facts = facts_;
     device.has_process_list = want.processes;  // the list stays empty, because every process uses the CPU
     const auto allowed = find_allowed();
-    device.facts.cpu_affinity = list_of(allowed);
-    auto num_allowed = static_cast<int64_t>(allowed.size());
+    device.facts.cpu_affinity = allowed.to_list();
+    auto num_allowed = allowed.size();
     if (limits.cpus) num_allowed = std::min(num_allowed, std::max<int64_t>(1, std::llround(std::ceil(*limits.cpus))));
     device.facts.num_allowed_cpus = num_allowed;
     read_memory(limits, device.readings);
@@ -59,27 +58,22 @@ class CpuBackend : public Backend {
     int64_t range = 0;  ///< The counter wraps around to 0 after this value.
   };
 
-  std::vector<int> all_cpus() const {
-    return parse_cpu_list(read_text(sysroot_ / "sys/devices/system/cpu/online").value_or("0"));
-  }
-
-  static std::string list_of(const std::vector<int>& cpus) {
-    CpuSet set;
-    for (const int cpu : cpus) set.add(cpu);
-    return set.to_list();
+  CpuSet all_cpus() const {
+    const auto online = read_text(sysroot_ / "sys/devices/system/cpu/online").value_or("0");
+    return CpuSet::parse_list(online).value_or(CpuSet());
   }
 
   /// Returns the CPUs in the affinity mask, which the kernel keeps within the cpuset.
-  std::vector<int> find_allowed() const {
+  CpuSet find_allowed() const {
     const auto status = read_text(sysroot_ / "proc/self/status").value_or("");
     const auto list = find_line(status, "Cpus_allowed_list:");
-    return list ? parse_cpu_list(*list) : all_cpus();
+    return list ? CpuSet::parse_list(*list).value_or(CpuSet()) : all_cpus();
   }
 
   void read_facts() {
     // The first page of /proc/cpuinfo has the CPU's name. The whole file is large, and its frequencies can be slow.
     facts_.name = cpu_name(read_text(sysroot_ / "proc/cpuinfo", 4096).value_or(""));
-    facts_.num_cpus = static_cast<int64_t>(all_cpus().size());
+    facts_.num_cpus = all_cpus().size();
     const auto num_nodes = numbered(sysroot_ / "sys/devices/system/node", "node").size();
     facts_.num_numa_nodes = std::max<int64_t>(1, static_cast<int64_t>(num_nodes));  // 0 if the kernel lacks NUMA
   }
@@ -88,7 +82,7 @@ class CpuBackend : public Backend {
     has_details_ = true;
     std::set<int64_t> packages;
     std::set<std::string> cores;
-    for (const int cpu : all_cpus()) {
+    for (const auto cpu : all_cpus().to_vector()) {
       const auto topology = sysroot_ / fmt::format("sys/devices/system/cpu/cpu{}/topology", cpu);
       if (const auto package = read_number(topology / "physical_package_id")) packages.insert(*package);
       if (auto siblings = read_text(topology / "thread_siblings_list")) cores.insert(*std::move(siblings));

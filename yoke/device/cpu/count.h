@@ -3,8 +3,8 @@
 
 #include <cstdint>
 #include <filesystem>
-#include <string_view>
-#include <vector>
+
+#include "yoke/base/cpu_set.h"
 
 namespace yoke::device {
 
@@ -16,11 +16,8 @@ struct CpuCount {
 /// Reads the affinity mask and sysfs. A machine without NUMA information has one node.
 CpuCount count_cpus();
 
-/// Parses the kernel's list of CPUs, such as "0-3,8,10-11". Parts that are not valid are left out.
-std::vector<int> parse_cpu_list(std::string_view text);
-
 /// Counts the nodes in `sysfs_nodes` (/sys/devices/system/node) whose cpulist has one of the `allowed` CPUs, at least
 /// 1.
-int64_t count_numa_nodes(const std::filesystem::path& sysfs_nodes, const std::vector<int>& allowed);
+int64_t count_numa_nodes(const std::filesystem::path& sysfs_nodes, const CpuSet& allowed);
 
 }  // namespace yoke::device

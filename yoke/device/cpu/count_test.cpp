@@ -1,6 +1,5 @@
 #include "yoke/device/cpu/count.h"
 
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -9,16 +8,6 @@
 
 namespace yoke::device {
 namespace {
-
-using testing::ElementsAre;
-using testing::IsEmpty;
-
-TEST(CpuCount, ReadsTheKernelsLists) {
-  EXPECT_THAT(parse_cpu_list("0-3,8,10-11\n"), ElementsAre(0, 1, 2, 3, 8, 10, 11));
-  EXPECT_THAT(parse_cpu_list("0\n"), ElementsAre(0));
-  EXPECT_THAT(parse_cpu_list("\n"), IsEmpty());
-  EXPECT_THAT(parse_cpu_list("x,2,3-y"), ElementsAre(2));
-}
 
 TEST(CpuCount, CountsOnlyNodesOfAllowedCpus) {
   std::string folder = testing::TempDir() + "yoke-nodes-XXXXXX";

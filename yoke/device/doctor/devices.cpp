@@ -17,7 +17,8 @@ class Grouped {
   void add(const std::string& device, const std::string& found) { groups_[found].push_back(device); }
 
   /// Reports the merged results. If there are none, reports `healthy` unless it is empty.
-  void report(const char* id, Status status, const char* advice, const std::string& healthy, Findings& findings) const {
+  void report(const char* id, Status status, const char* advice, Findings& findings,
+              const std::string& healthy = "") const {
     for (const auto& [found, devices] : groups_) findings.push_back({id, status, devices, found, advice});
     if (groups_.empty() && !healthy.empty()) add_finding(findings, id, Status::kOk, healthy);
   }
@@ -40,19 +41,19 @@ void check_states(const std::vector<NamedDevice>& gpus, Findings& findings) {
   }
   failed.report(
       "state", Status::kFail,
-      "see `dmesg`; `sudo nvidia-smi --gpu-reset -i ID` (no program may use it) or a reboot may bring it back", "",
+      "see `dmesg`; `sudo nvidia-smi --gpu-reset -i ID` (no program may use it) or a reboot may bring it back",
       findings);
   silent.report(
       "state", Status::kFail,
       "a GPU without persistence mode needs some seconds to wake: `yoke doctor --deadline 15`; if it does not "
       "answer then either, see `dmesg`",
-      "", findings);
+      findings);
   unknown.report("process-list", Status::kWarn,
-                 "nobody is given it, since it may be in use; `nvidia-smi` as root shows whether the driver knows", "",
+                 "nobody is given it, since it may be in use; `nvidia-smi` as root shows whether the driver knows",
                  findings);
-  prohibited.report("compute-mode", Status::kFail, "`sudo nvidia-smi -i ID -c DEFAULT` lets programs compute on it", "",
+  prohibited.report("compute-mode", Status::kFail, "`sudo nvidia-smi -i ID -c DEFAULT` lets programs compute on it",
                     findings);
-  forbidden.report("state", Status::kFail, "ask the administrator; a Slurm job sees only its own GPUs", "", findings);
+  forbidden.report("state", Status::kFail, "ask the administrator; a Slurm job sees only its own GPUs", findings);
 }
 
 void check_persistence(const std::vector<NamedDevice>& gpus, Findings& findings) {
@@ -65,7 +66,7 @@ void check_persistence(const std::vector<NamedDevice>& gpus, Findings& findings)
       off.add(id, "persistence mode is off: the first program to use the GPU waits for a second or two");
   }
   off.report("persistence-mode", Status::kWarn, "start nvidia-persistenced, or `sudo nvidia-smi -pm 1` after each boot",
-             is_known ? "on" : "", findings);
+             findings, is_known ? "on" : "");
 }
 
 void check_ghosts(const std::vector<NamedDevice>& gpus, Findings& findings) {
@@ -80,7 +81,7 @@ void check_ghosts(const std::vector<NamedDevice>& gpus, Findings& findings) {
       "use-without-process", Status::kWarn,
       "most often a driver without persistence mode miscounts: `sudo nvidia-smi -pm 1`; if it stays, a process "
       "of another container or namespace uses it",
-      "", findings);
+      findings);
 }
 
 void check_memory_held(const std::vector<NamedDevice>& gpus, Findings& findings) {
@@ -100,7 +101,7 @@ void check_memory_held(const std::vector<NamedDevice>& gpus, Findings& findings)
   held.report("memory-held", Status::kWarn,
               "a process of another container or user namespace, or one that hangs while ending: `sudo fuser -v "
               "/dev/nvidia* /dev/kfd` shows it",
-              "", findings);
+              findings);
 }
 
 void check_throttling(const std::vector<NamedDevice>& gpus, Findings& findings) {
@@ -124,10 +125,9 @@ void check_throttling(const std::vector<NamedDevice>& gpus, Findings& findings) 
       capped.add(id, fmt::format("the power limit is {} W of {} W", *readings.power_limit_mw / 1000, *usual / 1000));
     }
   }
-  hot.report("clocks", Status::kWarn, "check cooling, fans, dust and power supply",
-             is_known ? "nothing but power and idleness holds them down" : "", findings);
-  capped.report("power-limit", Status::kWarn, "if this is not intended: `sudo nvidia-smi -i ID -pl WATTS`", "",
-                findings);
+  hot.report("clocks", Status::kWarn, "check cooling, fans, dust and power supply", findings,
+             is_known ? "nothing but power and idleness holds them down" : "");
+  capped.report("power-limit", Status::kWarn, "if this is not intended: `sudo nvidia-smi -i ID -pl WATTS`", findings);
 }
 
 void check_memory_errors(const std::vector<NamedDevice>& gpus, Findings& findings) {
@@ -150,19 +150,18 @@ void check_memory_errors(const std::vector<NamedDevice>& gpus, Findings& finding
                                    *readings.ecc_after_reset ? "off" : "on", *readings.ecc_after_reset ? "on" : "off"));
     }
   }
-  failed.report("row-remapping", Status::kFail, "have the GPU replaced: its memory has no spare rows left", "",
-                findings);
+  failed.report("row-remapping", Status::kFail, "have the GPU replaced: its memory has no spare rows left", findings);
   switched.report(
       "ecc-mode", Status::kWarn,
       "`sudo nvidia-smi --gpu-reset -i ID` when no program uses it, or reboot; until then results and memory "
       "sizes are those of the old mode",
-      "", findings);
+      findings);
   now.report("ecc", Status::kFail,
-             "results since then may be wrong: reset the GPU; if it comes again, have it replaced",
-             is_known ? "no uncorrected memory errors since the driver was loaded" : "", findings);
-  before.report("ecc-history", Status::kWarn, "have it replaced if the number grows", "", findings);
+             "results since then may be wrong: reset the GPU; if it comes again, have it replaced", findings,
+             is_known ? "no uncorrected memory errors since the driver was loaded" : "");
+  before.report("ecc-history", Status::kWarn, "have it replaced if the number grows", findings);
   pending.report("retired-memory", Status::kWarn,
-                 "`sudo nvidia-smi --gpu-reset -i ID` when no program uses it, or reboot", "", findings);
+                 "`sudo nvidia-smi --gpu-reset -i ID` when no program uses it, or reboot", findings);
 }
 
 void check_pcie(const std::vector<NamedDevice>& gpus, Findings& findings) {
@@ -185,9 +184,9 @@ void check_pcie(const std::vector<NamedDevice>& gpus, Findings& findings) {
     }
   }
   narrow.report("pcie", Status::kWarn,
-                "reseat the card, and check the riser and the slot; some boards share lanes between slots",
-                is_known ? "the PCIe links have all their lanes" : "", findings);
-  slow.report("pcie-speed", Status::kWarn, "check the BIOS setting for the slot, and the riser", "", findings);
+                "reseat the card, and check the riser and the slot; some boards share lanes between slots", findings,
+                is_known ? "the PCIe links have all their lanes" : "");
+  slow.report("pcie-speed", Status::kWarn, "check the BIOS setting for the slot, and the riser", findings);
 }
 
 void check_mig(const std::vector<NamedDevice>& gpus, Findings& findings) {
@@ -202,9 +201,9 @@ void check_mig(const std::vector<NamedDevice>& gpus, Findings& findings) {
     }
   }
   switched.report("mig-mode", Status::kWarn, "`sudo nvidia-smi --gpu-reset -i ID` when no program uses it, or reboot",
-                  "", findings);
+                  findings);
   empty.report("mig", Status::kFail, "create instances (`sudo nvidia-smi mig -cgi 0 -C`), or switch MIG off (`-mig 0`)",
-               "", findings);
+               findings);
 }
 
 void check_links(const std::vector<NamedDevice>& gpus, Findings& findings) {
@@ -219,7 +218,7 @@ void check_links(const std::vector<NamedDevice>& gpus, Findings& findings) {
   down.report("nvlink", Status::kWarn,
               "traffic takes the others, or PCIe: `nvidia-smi nvlink -s` and `dmesg` say which; a bridge may be loose, "
               "and some boards have fewer than the GPU",
-              "", findings);
+              findings);
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ std::vector<NamedDevice> gpus_of(const Snapshot& snapshot) {
     if (device.vendor == Vendor::kCpu) continue;
     gpus.push_back({id_of(device), &device});
     for (const auto& instance : device.instances) {
-      gpus.push_back({fmt::format("{}:{}", id_of(device), instance.index), &instance, true});
+      gpus.push_back({id_of(device, instance), &instance, true});
     }
   }
   return gpus;

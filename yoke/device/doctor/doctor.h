@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <filesystem>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
@@ -48,6 +49,10 @@ struct System {
   std::optional<int64_t> shared_memory_bytes, shared_memory_free_bytes;          ///< /dev/shm
   std::optional<int64_t> max_locked_bytes, max_open_files, hard_max_open_files;  ///< -1: unlimited.
 };
+
+/// Reads proc, sys, dev and etc below `sysroot`. The limits of this process are read only if `sysroot` is "/". Needs no
+/// privileges: files that cannot be read are left out. May block if a driver or a file system hangs.
+System read_system(const std::filesystem::path& sysroot, const Environment& environment);
 
 struct Observations {
   Snapshot snapshot;               ///< With processes and details.

@@ -10,8 +10,8 @@
 #include <system_error>
 
 #include "yoke/base/environment.h"
-#include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
 #include "yoke/device/bus_id.h"
 
@@ -57,12 +57,8 @@ std::optional<KernelEvent> parse_amdgpu(std::string_view message) {
 }
 
 std::chrono::microseconds read_uptime(const std::filesystem::path& sysroot) {
-  try {
-    const double seconds = std::strtod(read_file(sysroot / "proc/uptime").c_str(), nullptr);
-    return std::chrono::microseconds(static_cast<int64_t>(std::clamp(seconds, 0.0, 1e10) * 1e6));
-  } catch (const Error&) {
-    return {};
-  }
+  const double seconds = std::strtod(text_of(sysroot / "proc/uptime").c_str(), nullptr);
+  return std::chrono::microseconds(static_cast<int64_t>(std::clamp(seconds, 0.0, 1e10) * 1e6));
 }
 
 struct Meaning {

@@ -7,9 +7,10 @@
 #include <set>
 
 #include "yoke/base/environment.h"
+#include "yoke/base/format.h"
 #include "yoke/contract/amd_driver.h"
 #include "yoke/device/doctor/detail/checks.h"
-#include "yoke/device/unanswered.h"
+#include "yoke/device/uses.h"
 #include "yoke/device/visibility/visibility.h"
 
 namespace yoke::device {
@@ -196,9 +197,7 @@ void check_runtime(const Observations& observations, Findings& findings) {
   if (num_gpus == 0) return;
   const auto expected = nvidia > 0 ? nvidia : amd;
   if (runtime.num_gpus > 0 && runtime.num_gpus >= expected) {
-    add_finding(
-        findings, "runtime", Status::kOk,
-        fmt::format("a program started here sees {} GPU{}", runtime.num_gpus, runtime.num_gpus == 1 ? "" : "s"));
+    add_finding(findings, "runtime", Status::kOk, "a program started here sees " + counted(runtime.num_gpus, "GPU"));
   } else if (expected == 0 && runtime.num_gpus == 0) {
     add_finding(findings, "runtime", Status::kWarn, "variables hide every GPU from programs started here",
                 "`yoke visible` says which; unset them");

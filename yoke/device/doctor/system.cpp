@@ -1,5 +1,3 @@
-#include "yoke/device/doctor/system.h"
-
 #include <fmt/format.h>
 #include <grp.h>
 #include <sys/resource.h>
@@ -7,10 +5,10 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 
 #include "yoke/base/sysfs.h"
+#include "yoke/device/doctor/doctor.h"
 #include "yoke/device/process/info.h"
 
 namespace yoke::device {
@@ -18,30 +16,18 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Returns the sorted names in a folder, or nothing if it does not exist.
-std::vector<std::string> names_in(const fs::path& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
-    names.push_back(entry->path().filename().string());
-  }
-  std::ranges::sort(names);
-  return names;
-}
-
 std::vector<PciGpu> pci_gpus(const fs::path& sysroot) {
   std::vector<PciGpu> gpus;
-  const auto all = sysroot / "sys/bus/pci/devices";
-  for (const auto& id : names_in(all)) {
-    const auto vendor = text_of(all / id / "vendor");
-    const auto kind = text_of(all / id / "class");
+  for (const auto& folder : entries_of(sysroot / "sys/bus/pci/devices")) {
+    const auto vendor = text_of(folder / "vendor");
+    const auto kind = text_of(folder / "class");
     // PCI classes: 0x03 is a display controller, 0x12 a processing accelerator (AMD Instinct).
     const bool is_gpu = kind.starts_with("0x03") || kind.starts_with("0x12");
     if (!is_gpu || (vendor != "0x10de" && vendor != "0x1002")) continue;
-    PciGpu gpu{.pci_bus_id = id, .vendor = vendor == "0x10de" ? Vendor::kNvidia : Vendor::kAmd};
+    PciGpu gpu{.pci_bus_id = folder.filename(), .vendor = vendor == "0x10de" ? Vendor::kNvidia : Vendor::kAmd};
     std::error_code error;
-    gpu.kernel_driver = fs::read_symlink(all / id / "driver", error).filename().string();
-    gpu.iommu_type = text_of(all / id / "iommu_group/type");
+    gpu.kernel_driver = fs::read_symlink(folder / "driver", error).filename().string();
+    gpu.iommu_type = text_of(folder / "iommu_group/type");
     gpus.push_back(std::move(gpu));
   }
   return gpus;
@@ -60,12 +46,14 @@ std::string owner_of(const fs::path& path) {
 
 std::vector<DeviceNode> device_nodes(const fs::path& sysroot) {
   std::vector<std::string> paths;
-  for (const auto& name : names_in(sysroot / "dev")) {
+  for (const auto& file : entries_of(sysroot / "dev")) {
+    const auto name = file.filename().string();
     const bool is_numbered =
         name.starts_with("nvidia") && name.size() > 6 && name.find_first_not_of("0123456789", 6) == name.npos;
     if (is_numbered || name == "nvidiactl" || name == "nvidia-uvm" || name == "kfd") paths.push_back("/dev/" + name);
   }
-  for (const auto& name : names_in(sysroot / "dev/dri")) {
+  for (const auto& file : entries_of(sysroot / "dev/dri")) {
+    const auto name = file.filename().string();
     if (name.starts_with("renderD")) paths.push_back("/dev/dri/" + name);
   }
   std::vector<DeviceNode> nodes;
@@ -115,7 +103,7 @@ System read_system(const fs::path& sysroot, const Environment& environment) {
   system.is_contained = is_there(sysroot / ".dockerenv") || is_there(sysroot / "run/.containerenv") ||
                         environment.contains("SLURM_JOB_ID") || environment.contains("APPTAINER_CONTAINER") ||
                         environment.contains("KUBERNETES_SERVICE_HOST");
-  system.has_infiniband = !names_in(sysroot / "sys/class/infiniband").empty();
+  system.has_infiniband = !entries_of(sysroot / "sys/class/infiniband").empty();
   if (sysroot == "/") read_limits_of_process(system);
   return system;
 }

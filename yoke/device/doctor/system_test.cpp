@@ -1,11 +1,11 @@
-#include "yoke/device/doctor/system.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
 #include <fstream>
+
+#include "yoke/device/doctor/doctor.h"
 
 namespace yoke::device {
 namespace {

@@ -7,9 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "yoke/base/environment.h"
-#include "yoke/base/error.h"
-#include "yoke/base/file.h"
 #include "yoke/base/sysfs.h"
 #include "yoke/device/nvml/detail/reader.h"
 
@@ -101,17 +98,11 @@ class NvmlBackend : public Backend {
   /// The bus id of a GPU that NVML does not open, from the driver's list of its GPUs. NVML counts them in the order of
   /// their bus ids. Empty if the list has more or fewer GPUs than NVML.
   std::string bus_id_of(int64_t number) const {
-    std::vector<std::string> ids;
-    std::error_code error;
-    const std::filesystem::path folder = sysroot_ / "proc/driver/nvidia/gpus";
-    for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
-         entry.increment(error)) {
-      ids.push_back(entry->path().filename());
-    }
-    if (ids.size() != devices_.size()) return "";
+    auto folders = entries_of(sysroot_ / "proc/driver/nvidia/gpus");
+    if (folders.size() != devices_.size()) return "";
     // A longer id has a larger domain: "10000:e1:00.0" comes after "0000:e1:00.0".
-    std::ranges::sort(ids, {}, [](const std::string& id) { return std::pair(id.size(), id); });
-    return ids[static_cast<size_t>(number)];
+    std::ranges::stable_sort(folders, {}, [](const auto& folder) { return folder.native().size(); });
+    return folders[static_cast<size_t>(number)].filename();
   }
 
   static void set_failure(int status, Device& device) {
@@ -204,12 +195,8 @@ class NvmlBackend : public Backend {
 
   void read_sysfs(Facts& facts) const {
     if (facts.pci_bus_id.empty()) return;
-    try {
-      auto text = read_file(sysroot_ / "sys/bus/pci/devices" / facts.pci_bus_id / "numa_node");
-      text.erase(text.find_last_not_of('\n') + 1);
-      if (const auto node = parse_int(text); node && *node >= 0) facts.numa_node = node;
-    } catch (const Error&) {  // the NUMA node stays unknown
-    }
+    const auto node = read_number(sysroot_ / "sys/bus/pci/devices" / facts.pci_bus_id / "numa_node");
+    if (node && *node >= 0) facts.numa_node = node;
   }
 
   const std::filesystem::path sysroot_;

@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "yoke/base/file.h"
-#include "yoke/device/process/detail/json.h"
+#include "yoke/device/json.h"
 
 namespace yoke::device {
 namespace {

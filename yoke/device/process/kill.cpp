@@ -11,7 +11,6 @@
 #include "yoke/base/format.h"
 #include "yoke/base/signal_name.h"
 #include "yoke/device/process/info.h"
-#include "yoke/device/process/signal_word.h"
 
 namespace yoke::device {
 namespace {

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "yoke/device/unanswered.h"
+#include "yoke/device/uses.h"
 
 namespace yoke::device {
 namespace {

@@ -250,10 +250,9 @@ namespace {
 /// processes that are no longer descendants of slurmstepd, and whose environment may not be read.
 std::optional<SlurmJob> job_of_sluid(const SluidGroup& group, const std::filesystem::path& proc) {
   const auto job_folder = proc.parent_path() / "sys/fs/cgroup" / std::filesystem::path(group.job_path).relative_path();
-  std::error_code error;
-  for (std::filesystem::directory_iterator at(job_folder, error), end; !error && at != end; at.increment(error)) {
-    if (!at->path().filename().native().starts_with("step_")) continue;
-    const auto members = read_text(at->path() / "slurm/cgroup.procs").value_or("");
+  for (const auto& step : entries_of(job_folder)) {
+    if (!step.filename().native().starts_with("step_")) continue;
+    const auto members = text_of(step / "slurm/cgroup.procs");
     for (const auto line : lines_of(members)) {
       const auto pid = parse_int(line);
       if (!pid) continue;

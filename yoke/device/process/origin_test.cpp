@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "yoke/device/process/detail/json.h"
+#include "yoke/device/json.h"
 
 namespace yoke::device {
 namespace {

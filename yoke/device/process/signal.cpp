@@ -9,6 +9,7 @@
 #include <csignal>
 
 #include "yoke/base/error.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/device/process/info.h"
 
 namespace yoke::device {
@@ -32,13 +33,7 @@ ProcessHandle::ProcessHandle(int64_t pid, int64_t start_ticks, const std::filesy
   }
   // The start time is read after the pidfd was opened. If it equals `start_ticks`, the PID was not reused in between,
   // and the pidfd refers to the right process.
-  std::string text;
-  try {
-    text = read_file(proc / fmt::format("{}", pid) / "stat");
-  } catch (const Error&) {
-    throw has_ended(pid);
-  }
-  const auto stat = parse_process_stat(text);
+  const auto stat = parse_process_stat(text_of(proc / fmt::format("{}", pid) / "stat"));
   if (!stat || stat->start_ticks != start_ticks) throw has_ended(pid);
 }
 

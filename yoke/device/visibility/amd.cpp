@@ -1,7 +1,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <cstdlib>
 #include <utility>
 
@@ -10,13 +9,6 @@
 
 namespace yoke::device {
 namespace {
-
-std::string without_spaces_around(const std::string& text) {
-  const auto is_text = [](unsigned char c) { return std::isspace(c) == 0; };
-  const auto begin = std::ranges::find_if(text, is_text);
-  const auto end = std::find_if(text.rbegin(), std::make_reverse_iterator(begin), is_text).base();
-  return {begin, end};
-}
 
 Entry accepted(const std::string& token, int64_t device, std::string why) {
   return {token, Verdict::kVisible, Unit{device, {}}, std::move(why), true};
@@ -42,7 +34,7 @@ Entry match_rocr_uuid(const std::string& token, const std::string& wanted, const
 }
 
 Entry match_rocr(const std::string& token, const Gpus& gpus) {
-  const auto text = upper_case(without_spaces_around(token));
+  const auto text = upper_case(trimmed(token));
   if (text.empty()) return refused(token, Verdict::kInvalid, "ROCr fails to start on an empty entry");
   if (text.front() == 'G') return match_rocr_uuid(token, text, gpus);
   char* end = nullptr;
@@ -109,7 +101,7 @@ Selection select_rocr(const std::optional<std::string>& text, const Gpus& gpus) 
   for (const auto& token : split_list(*text, false)) {
     const auto number = reader.selection.entries.size();
     if (!reader.has_ended() && number == gpus.size()) reader.end("no more entries are read than there are GPUs");
-    const bool is_fatal = !reader.has_ended() && without_spaces_around(token).empty();
+    const bool is_fatal = !reader.has_ended() && trimmed(token).empty();
     reader.add(match_rocr(token, gpus));
     if (is_fatal) reader.cancel(number);
   }

@@ -12,14 +12,6 @@
 namespace yoke::device {
 namespace {
 
-bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
-
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && is_space(text.front())) text.remove_prefix(1);
-  while (!text.empty() && is_space(text.back())) text.remove_suffix(1);
-  return text;
-}
-
 // ---- the order of indices -------------------------------------------------------------------------------------------
 
 struct Order {
@@ -218,36 +210,7 @@ void apply_mig(Selection& selection, const Gpus& gpus, const CudaRules& rules) {
   selection.units = std::move(units);
 }
 
-}  // namespace
-
-Selection select_cuda(const std::optional<std::string>& text, const Gpus& gpus, const CudaRules& rules) {
-  const auto order = cuda_order(gpus, rules);
-  Selection result;
-  if (!text) {
-    for (const auto device : order.devices) result.units.push_back({device, {}});
-    result.effect = "not set: every GPU, " + order.why;
-    result.is_certain = order.is_certain;
-  } else {
-    ListReader reader(Duplicates::kHideAll);
-    for (const auto& token : split_list(*text, true)) {
-      if (text->starts_with("GPU-")) {
-        reader.add(match_gpu_uuid(token, gpus));
-      } else if (text->starts_with("MIG-")) {
-        reader.add(match_mig_uuid(token, gpus));
-      } else {
-        reader.add(match_index(token, order));
-      }
-    }
-    result = std::move(reader.selection);
-    result.effect = text->empty() ? "empty: hides every GPU" : "the GPUs that CUDA programs see, in their order";
-  }
-  apply_mig(result, gpus, rules);
-  return result;
-}
-
 // ---- containers -----------------------------------------------------------------------------------------------------
-
-namespace {
 
 bool equal_ignoring_case(const std::string& a, const std::string& b) {
   return a.size() == b.size() && strcasecmp(a.c_str(), b.c_str()) == 0;
@@ -293,6 +256,31 @@ Entry match_for_container(const std::string& token, const Gpus& gpus) {
 }
 
 }  // namespace
+
+Selection select_cuda(const std::optional<std::string>& text, const Gpus& gpus, const CudaRules& rules) {
+  const auto order = cuda_order(gpus, rules);
+  Selection result;
+  if (!text) {
+    for (const auto device : order.devices) result.units.push_back({device, {}});
+    result.effect = "not set: every GPU, " + order.why;
+    result.is_certain = order.is_certain;
+  } else {
+    ListReader reader(Duplicates::kHideAll);
+    for (const auto& token : split_list(*text, true)) {
+      if (text->starts_with("GPU-")) {
+        reader.add(match_gpu_uuid(token, gpus));
+      } else if (text->starts_with("MIG-")) {
+        reader.add(match_mig_uuid(token, gpus));
+      } else {
+        reader.add(match_index(token, order));
+      }
+    }
+    result = std::move(reader.selection);
+    result.effect = text->empty() ? "empty: hides every GPU" : "the GPUs that CUDA programs see, in their order";
+  }
+  apply_mig(result, gpus, rules);
+  return result;
+}
 
 Selection select_for_container(const std::string& text, const Gpus& gpus) {
   const auto every_unit = [&] {

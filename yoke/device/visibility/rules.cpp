@@ -26,6 +26,12 @@ std::string_view name(Verdict verdict) {
 
 bool is_mig(const Device& gpu) { return gpu.readings.mig_enabled.value_or(false) || !gpu.instances.empty(); }
 
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\n\v\f\r";
+  text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
+  return text.substr(0, text.find_last_not_of(kSpace) + 1);
+}
+
 std::vector<std::string> split_list(std::string_view text, bool keep_last) {
   const auto tokens = keep_last ? split(text, ',') : split_terminated(text, ',');
   return {tokens.begin(), tokens.end()};
@@ -39,38 +45,29 @@ std::string entry_number(size_t position) { return fmt::format("entry {}", posit
 
 void ListReader::add(Entry entry) {
   auto& entries = selection.entries;
-  if (ended_) {
-    entry.verdict = Verdict::kNotRead;
-    entry.why = why_not_read_;
-    entries.push_back(std::move(entry));
-    return;
-  }
-  if (entry.verdict != Verdict::kVisible) {
-    ended_ = true;
-    entry.why += "; this ends the list";
-    entries.push_back(std::move(entry));
-    return;
-  }
   const auto first = std::ranges::find_if(entries, [&](const Entry& earlier) {
     return earlier.verdict == Verdict::kVisible && earlier.unit == entry.unit;
   });
-  if (first == entries.end()) {
+  bool hides_all = false;
+  if (ended_) {
+    entry.verdict = Verdict::kNotRead;
+    entry.why = why_not_read_;
+  } else if (entry.verdict != Verdict::kVisible) {
+    ended_ = true;
+    entry.why += "; this ends the list";
+  } else if (first == entries.end()) {
     selection.units.push_back(*entry.unit);
-    entries.push_back(std::move(entry));
-    return;
+  } else {
+    hides_all = duplicates_ == Duplicates::kHideAll;
+    ended_ = duplicates_ != Duplicates::kAreSkipped;
+    entry.verdict = Verdict::kDuplicate;
+    entry.why = fmt::format("the same as {}{}", entry_number(static_cast<size_t>(first - entries.begin())),
+                            hides_all ? "; a duplicate hides every device"
+                            : ended_  ? "; this ends the list"
+                                      : ", and skipped");
   }
-  entry.verdict = Verdict::kDuplicate;
-  entry.why = fmt::format("the same as {}", entry_number(static_cast<size_t>(first - entries.begin())));
-  if (duplicates_ == Duplicates::kAreSkipped) {
-    entry.why += ", and skipped";
-    entries.push_back(std::move(entry));
-    return;
-  }
-  ended_ = true;
-  if (duplicates_ == Duplicates::kEndTheList) entry.why += "; this ends the list";
-  if (duplicates_ == Duplicates::kHideAll) entry.why += "; a duplicate hides every device";
   entries.push_back(std::move(entry));
-  if (duplicates_ == Duplicates::kHideAll) cancel(entries.size() - 1);
+  if (hides_all) cancel(entries.size() - 1);
 }
 
 void ListReader::end(std::string why) {

@@ -25,7 +25,7 @@ const Device& device_of(const Unit& unit, const Gpus& gpus) {
 /// Returns "0", or "0:1" for a MIG instance.
 std::string id_of(const Unit& unit, const Gpus& gpus) {
   const auto& gpu = *gpus[static_cast<size_t>(unit.device)];
-  return unit.instance ? fmt::format("{}:{}", gpu.index, device_of(unit, gpus).index) : fmt::format("{}", gpu.index);
+  return unit.instance ? id_of(gpu, device_of(unit, gpus)) : id_of(gpu);
 }
 
 /// Returns the unit of `device`, which is one of `gpus` or an instance of one.

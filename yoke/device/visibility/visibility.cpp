@@ -55,9 +55,7 @@ bool is_certain(const Selection& selection) {
 
 DeviceVisibility to_row(const Unit& unit, const Gpus& gpus) {
   const auto& gpu = *gpus[static_cast<size_t>(unit.device)];
-  const auto id = unit.instance
-                      ? fmt::format("{}:{}", gpu.index, gpu.instances[static_cast<size_t>(*unit.instance)].index)
-                      : id_of(gpu);
+  const auto id = unit.instance ? id_of(gpu, gpu.instances[static_cast<size_t>(*unit.instance)]) : id_of(gpu);
   return {.index = gpu.index, .instance = unit.instance, .vendor = gpu.vendor, .id = id};
 }
 

@@ -1,7 +1,6 @@
 #include "yoke/launch/job/agent.h"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
@@ -13,10 +12,10 @@
 #include "yoke/base/host.h"
 #include "yoke/contract/variables.h"
 #include "yoke/launch/job/launcher.h"
-#include "yoke/launch/job/own_error_file.h"
 #include "yoke/launch/node/local_node.h"
 #include "yoke/launch/node/rendezvous.h"
 #include "yoke/launch/node/wire.h"
+#include "yoke/launch/output/failure_report.h"
 
 namespace yoke::launch {
 namespace {

@@ -12,7 +12,6 @@
 
 #include "yoke/base/clock.h"
 #include "yoke/base/environment.h"
-#include "yoke/base/error.h"
 #include "yoke/base/json.h"
 #include "yoke/base/text.h"
 #include "yoke/device/process/info.h"

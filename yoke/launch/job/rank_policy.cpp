@@ -3,14 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <csignal>
 #include <system_error>
 
+#include "yoke/base/cpu_set.h"
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/base/process.h"
 #include "yoke/base/signal_name.h"
-#include "yoke/launch/plan/rank_list.h"
 
 namespace yoke::launch {
 namespace {

@@ -6,11 +6,11 @@
 #include <csignal>
 
 #include "yoke/base/clock.h"
+#include "yoke/base/cpu_set.h"
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/device/process/info.h"
 #include "yoke/device/process/signal.h"
-#include "yoke/launch/plan/rank_list.h"
 
 namespace yoke::launch {
 namespace {

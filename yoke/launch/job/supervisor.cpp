@@ -17,11 +17,11 @@
 #include "yoke/launch/job/agent.h"
 #include "yoke/launch/job/job_policy.h"
 #include "yoke/launch/job/launcher.h"
-#include "yoke/launch/job/own_error_file.h"
 #include "yoke/launch/job/status_line.h"
 #include "yoke/launch/node/local_node.h"
 #include "yoke/launch/node/remote_node.h"
 #include "yoke/launch/node/rendezvous.h"
+#include "yoke/launch/output/failure_report.h"
 
 namespace yoke::launch {
 namespace {
@@ -228,7 +228,7 @@ class Head : public Launcher {
     auto message = for_agents_;
     if (host.num_ranks) message["num_ranks"] = *host.num_ranks;
     try {
-      auto node = std::make_unique<RemoteNode>(host.start_agent(), message, nodes_spec_.silence, host.name, *this);
+      auto node = std::make_unique<RemoteNode>(host.start_agent(), message, nodes_spec_.silence, *this);
       nodes_[policy_.on_agent_started(order.host)] = std::move(node);
     } catch (const Error& error) {  // processes or descriptors may be exhausted for a moment
       carry_out(policy_.on_agent_failed(order.host, error.what()));

@@ -19,8 +19,8 @@
 #include "yoke/launch/output/log_files.h"
 #include "yoke/launch/process/descendants.h"
 #include "yoke/launch/process/guardian.h"
-#include "yoke/launch/process/plan_codec.h"
 #include "yoke/launch/process/preload.h"
+#include "yoke/launch/process/protocol.h"
 #include "yoke/launch/process/step_daemon.h"
 
 namespace yoke::launch {

@@ -26,17 +26,12 @@ constexpr size_t kMostErrors = 100;
 }  // namespace
 
 RemoteNode::RemoteNode(std::unique_ptr<Channel> channel, std::string address, NodeObserver& observer)
-    : channel_(std::move(channel)),
-      address_(std::move(address)),
-      host_(address_),
-      observer_(observer),
-      is_shown_here_(false) {}
+    : channel_(std::move(channel)), address_(std::move(address)), observer_(observer), is_shown_here_(false) {}
 
-RemoteNode::RemoteNode(AgentProcess process, const json& launch, std::chrono::milliseconds silence, std::string host,
+RemoteNode::RemoteNode(AgentProcess process, const json& launch, std::chrono::milliseconds silence,
                        NodeObserver& observer)
     : channel_(std::make_unique<Channel>(std::move(process.out), std::move(process.in), silence,
                                          std::string(kAgentPreamble))),
-      host_(std::move(host)),
       observer_(observer),
       process_errors_(std::move(process.err)),
       is_shown_here_(true),

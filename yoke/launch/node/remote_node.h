@@ -20,7 +20,7 @@ class RemoteNode : public Node {
   /// screen.
   RemoteNode(std::unique_ptr<Channel> channel, std::string address, NodeObserver& observer);
   /// Constructs a node for an agent that the head started. `launch`: the message that describes the job to the agent.
-  RemoteNode(AgentProcess process, const nlohmann::json& launch, std::chrono::milliseconds silence, std::string host,
+  RemoteNode(AgentProcess process, const nlohmann::json& launch, std::chrono::milliseconds silence,
              NodeObserver& observer);
   ~RemoteNode() override;
 
@@ -48,7 +48,6 @@ class RemoteNode : public Node {
 
   std::unique_ptr<Channel> channel_;
   std::string address_;
-  std::string host_;
   NodeObserver& observer_;
   UniqueFd process_errors_;
   const bool is_shown_here_;

@@ -1,14 +1,17 @@
-// yoke/launch/output/failure_report.h -- what the launcher prints about a failure besides its one-line reason. Pure.
+// yoke/launch/output/failure_report.h -- what the launcher prints about a failure besides its one-line reason.
+// Pure, but for leave_error_file().
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "yoke/contract/error_file.h"
+#include "yoke/launch/plan/spec.h"
 
 namespace yoke::launch {
 
@@ -53,5 +56,11 @@ struct HandedOn {
 /// Returns the failed rank's own report, as torchrun does. If it has none, the report is made from `reason`, the line
 /// that the user sees. `failed`: null if no rank caused the failure.
 HandedOn hand_on(const FailedRank* failed, const std::string& reason, std::chrono::system_clock::time_point now);
+
+/// Writes the file that TORCHELASTIC_ERROR_FILE names, for the program that started the launcher, if the variable is in
+/// the launcher's own environment. The content is the report of the rank `failed`, or `reason` if no rank failed or
+/// that rank left no report. If the file cannot be written, only calls `warn`.
+void leave_error_file(const LaunchSpec& spec, const std::optional<FailedRank>& failed, const std::string& reason,
+                      const std::function<void(const std::string& text)>& warn);
 
 }  // namespace yoke::launch

@@ -6,7 +6,6 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,11 +20,10 @@
 #include <utility>
 
 #include "yoke/base/clock.h"
+#include "yoke/base/process.h"
 #include "yoke/launch/process/descendants.h"
-#include "yoke/launch/process/descriptors.h"
 #include "yoke/launch/process/error_folder.h"
 #include "yoke/launch/process/exit_order.h"
-#include "yoke/launch/process/plan_codec.h"
 #include "yoke/launch/process/preload.h"
 #include "yoke/launch/process/protocol.h"
 #include "yoke/launch/process/rank_process.h"

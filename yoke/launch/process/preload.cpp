@@ -21,7 +21,6 @@
 #include "yoke/contract/preload.h"
 #include "yoke/contract/variables.h"
 #include "yoke/launch/process/elf_libraries.h"
-#include "yoke/launch/process/rank_process.h"
 
 namespace yoke::launch {
 namespace {

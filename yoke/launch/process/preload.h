@@ -28,7 +28,7 @@ class Preload {
   /// its main if it were started.
   static std::optional<std::string> why_not(const std::vector<std::string>& argv, const Environment& environment);
 
-  /// Starts the program and returns while it loads; poll fd(). `ranks` are those of the first attempt; the program gets
+  /// Starts the program and returns while it loads. `ranks` are those of the first attempt; the program gets
   /// the variables that they have in common.
   /// REQUIRES: why_not() returned nullopt.
   /// Errors  kUnavailable: no socket or no process.
@@ -39,7 +39,6 @@ class Preload {
   Preload& operator=(const Preload&) = delete;
 
   pid_t pid() const { return pid_; }
-  int fd() const { return socket_.value(); }  ///< Readable when the state may have changed; -1: the program has failed.
 
   /// Waits until it is known whether ranks can be forked, `interrupt` is readable (-1: none), or `limit` has passed.
   void wait(int interrupt, std::chrono::milliseconds limit);

@@ -4,9 +4,12 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "yoke/base/process.h"
+#include "yoke/launch/plan/plan.h"
 
 namespace yoke::launch {
 
@@ -14,7 +17,7 @@ struct Message {
   enum class Kind : int32_t {
     // node to guardian
     kStart,  ///< value: the number of kRank messages that follow; rank: 1 if the program may be preloaded.
-             ///< Descriptors: the plans (plan_codec.h) as a text, then the master's socket, if there is one.
+             ///< Descriptors: the plans (encode_plans()) as a text, then the master's socket, if there is one.
     kRank,   ///< rank: index in the plans; value: RankStream bits. Descriptors: a stream for each bit, in order.
     /// value: a signal for the process group of every rank, which asks the ranks to end. pid: the process group that
     /// already got the signal from the terminal; 0: none. sender: the slurmstepd that may have signalled the ranks
@@ -51,5 +54,11 @@ void send_message(int fd, const Message& message, const std::vector<int>& descri
 /// Blocks until the next message arrives, and returns it; nullopt if the peer has ended. Received descriptors are
 /// close-on-exec, and above 2 as long as the standard streams are open.
 std::optional<Message> receive_message(int fd, std::vector<UniqueFd>* descriptors = nullptr);
+
+/// Encodes what the guardian needs of the plans. Output is left out, because the guardian receives its descriptors.
+std::string encode_plans(const std::vector<RankPlan>& plans);
+
+/// Errors  kInternal if `text` is not from encode_plans().
+std::vector<RankPlan> decode_plans(std::string_view text);
 
 }  // namespace yoke::launch

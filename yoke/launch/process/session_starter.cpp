@@ -8,8 +8,7 @@
 #include <utility>
 
 #include "yoke/base/error.h"
-#include "yoke/launch/process/descriptors.h"
-#include "yoke/launch/process/plan_codec.h"
+#include "yoke/base/process.h"
 #include "yoke/launch/process/protocol.h"
 
 namespace yoke::launch {

@@ -5,8 +5,9 @@
 #include <algorithm>
 #include <csignal>
 #include <ctime>
-#include <fstream>
-#include <iterator>
+
+#include "yoke/base/sysfs.h"
+#include "yoke/device/process/info.h"
 
 namespace yoke::launch {
 namespace {
@@ -18,14 +19,10 @@ constexpr std::chrono::seconds kNew{1};
 std::vector<Ancestor> ancestors() {
   std::vector<Ancestor> result;
   for (pid_t pid = getppid(); pid > 1;) {
-    std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-    const std::string text{std::istreambuf_iterator<char>(file), {}};
-    // proc(5): pid (comm) state ppid ...; the name may contain parentheses
-    const auto begin = text.find('('), end = text.rfind(')');
-    int parent = 0;
-    if (begin == text.npos || end == text.npos || std::sscanf(text.c_str() + end + 1, " %*c %d", &parent) != 1) break;
-    result.push_back({pid, text.substr(begin + 1, end - begin - 1)});
-    pid = parent;
+    const auto stat = device::parse_process_stat(yoke::text_of("/proc/" + std::to_string(pid) + "/stat"));
+    if (!stat) break;
+    result.push_back({pid, stat->comm});
+    pid = static_cast<pid_t>(stat->parent_pid);
   }
   return result;
 }

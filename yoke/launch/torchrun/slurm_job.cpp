@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "yoke/base/error.h"
+#include "yoke/base/format.h"
 #include "yoke/base/hostlist.h"
 #include "yoke/base/text.h"
 #include "yoke/contract/variables.h"
@@ -217,11 +218,9 @@ std::optional<std::string> describe_slurm(const Environment& environment, int64_
   if (!job || (num_nodes == 1 && !ranks)) return std::nullopt;
   const auto step = is_in_step(environment) ? "." + environment.value_or("SLURM_STEP_ID", "") : "";
   const auto list = environment.find(is_in_step(environment) ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST");
-  auto text = fmt::format("job {}{} of Slurm: {} node{}{}", printable(*job), printable(step), num_nodes,
-                          num_nodes == 1 ? "" : "s", list ? ", " + printable(*list) : "");
-  if (ranks) {
-    text += fmt::format("; {} rank{} here, {}", ranks->num_ranks, ranks->num_ranks == 1 ? "" : "s", ranks->because);
-  }
+  auto text = fmt::format("job {}{} of Slurm: {}{}", printable(*job), printable(step), counted(num_nodes, "node"),
+                          list ? ", " + printable(*list) : "");
+  if (ranks) text += fmt::format("; {} here, {}", counted(ranks->num_ranks, "rank"), ranks->because);
   return text;
 }
 

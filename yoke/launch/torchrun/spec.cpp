@@ -13,9 +13,6 @@
 #include "yoke/contract/variables.h"
 #include "yoke/device/cpu/count.h"
 #include "yoke/device/gpu_count.h"
-#include "yoke/device/process/signal_word.h"
-#include "yoke/launch/torchrun/num_ranks.h"
-#include "yoke/launch/torchrun/slurm_job.h"
 #include "yoke/launch/torchrun/values.h"
 
 namespace yoke::launch {
@@ -32,7 +29,7 @@ StreamChoice to_streams(const std::string& text, const char* option) {
 int to_stop_signal(const std::string& name) {
   int signal = 0;
   try {
-    signal = device::parse_signal(name);
+    signal = parse_signal(name);
   } catch (const Error& error) {
     throw Error(error.code(), "--signals-to-handle: {}", error.what());
   }

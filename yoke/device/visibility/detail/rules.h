@@ -70,6 +70,9 @@ bool is_mig(const Device& gpu);
 
 enum class Duplicates { kEndTheList, kHideAll, kAreSkipped };
 
+/// Returns `text` without the white space around it.
+std::string_view trimmed(std::string_view text);
+
 /// Splits `text` at commas. An empty text has no elements. If the text ends with a comma, an empty last element is
 /// added only if `keep_last`.
 std::vector<std::string> split_list(std::string_view text, bool keep_last);

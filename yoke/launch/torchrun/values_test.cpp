@@ -1,4 +1,4 @@
-#include "yoke/launch/torchrun/num_ranks.h"
+#include "yoke/launch/torchrun/values.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
