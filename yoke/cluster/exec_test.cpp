@@ -130,6 +130,7 @@ TEST_F(ExecOnNodes, ANodeThatTalksNonsenseIsLost) {
            {of(R"({"exit": 143, "signal": 15})"), "", "its agent received SIGTERM, as when Slurm ends the step"},
            {kGreeting + message({{"exit", 0}}).substr(0, 5), "", "its connection was closed"},
            {"Last login: yesterday\n", "", "its connection was closed"},
+           {"", "Welcome\nsrun: error: Unable to create step\n", "srun: error: Unable to create step"},
            {kGreeting, kGreeting, "its connection was closed"}}) {
     const auto ended = exec({with_words(says, complains)});
     EXPECT_EQ(ended.status, kLost) << why;
