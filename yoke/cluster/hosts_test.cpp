@@ -49,7 +49,8 @@ TEST(Hosts, ThatAreMoreThanNamesAreRefused) {
 }
 
 TEST(Hosts, ThatAreMissingOrNoListAreRefused) {
-  for (const char* text : {"", ",", "a,", "a,,b", "n[1-2", "n1]", "n[2-1]", "n[]", "n[1-70000]", "[fd00::1", ":4"}) {
+  for (const char* text :
+       {"", ",", "a,", "a,,b", "n[1-2", "n1]", "n[2-1]", "n[]", "n[1-70000]", "[fd00::1", ":4", "me@"}) {
     EXPECT_NE(message_of([&] { parse_hosts(text); }), "(nothing thrown)") << text;
   }
   EXPECT_EQ(message_of([] { parse_hosts("n[1-3],n2"); }), "host n2 is named twice; give it more ranks by n2:N");
