@@ -3,20 +3,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <fstream>
+#include <nlohmann/json.hpp>
 
 #include "tests/support/command.h"
 #include "tests/support/message_of.h"
 #include "yoke/base/error.h"
-#include "yoke/cluster/reach.h"
-#include "yoke/cluster/resident.h"
+#include "yoke/base/file.h"
 
 namespace yoke::cluster {
 namespace {
 
 using test::message_of;
-using testing::Contains;
+using testing::AllOf;
 using testing::HasSubstr;
 
 Allocation example() {
@@ -125,37 +126,104 @@ TEST(Allocation, TheLogOfOneThatEndedIsKept) {
   EXPECT_TRUE(std::filesystem::is_empty(one.file.parent_path()));
 }
 
-TEST(Resident, SaysWhereItListens) {
-  const AllocationNode node{"n1", "n1", 4711, 2, 8};
-  EXPECT_EQ(parse_announcement(announce(node)), node);
-  for (const auto* line : {"", "hello", "yoke-resident n1 0 2 8", "yoke-resident n1 70000 2 8", "yoke-resident n1 1 2",
-                           "yoke-resident n1 1 x 8"}) {
-    EXPECT_FALSE(parse_announcement(line)) << line;
+TEST(Allocation, WithPartsThatAreMissingOrWrongIsRefused) {
+  const auto whole = nlohmann::json::parse(to_text(example()));
+  for (const auto* part : {"/job", "/name", "/secret", "/yoke", "/until", "/nodes", "/nodes/1/name", "/nodes/1/address",
+                           "/nodes/1/port", "/nodes/1/gpus", "/nodes/1/cpus"}) {
+    const nlohmann::json::json_pointer place(part);
+    auto json = whole;
+    json[place.parent_pointer()].erase(place.back());
+    EXPECT_THAT(message_of([&] { parse_allocation(json.dump()); }, ErrorCode::kDataLoss),
+                AllOf(HasSubstr("does not describe an allocation"), HasSubstr("'" + place.back() + "'")));
+    json[place] = {false};
+    EXPECT_THAT(message_of([&] { parse_allocation(json.dump()); }, ErrorCode::kDataLoss),
+                HasSubstr("does not describe an allocation"))
+        << part;
   }
 }
 
-TEST(Resident, CountsTheGpusThatSlurmGave) {
-  EXPECT_EQ(gpus_by_slurm({{"SLURM_GPUS_ON_NODE", "4"}}), 4);
-  EXPECT_EQ(gpus_by_slurm({{"SLURM_STEP_GPUS", "0,2"}}), 2);
-  EXPECT_EQ(gpus_by_slurm({}), 0);
+TEST(Allocation, OfWhichANodeIsUnknownSaysWhichItHas) {
+  EXPECT_NO_THROW(check_node(example(), "n2"));
+  EXPECT_EQ(message_of([] { check_node(example(), "n3"); }, ErrorCode::kNotFound),
+            "n3 is no node of allocation 12; it has n1, n2");
 }
 
-TEST(Reach, SaysWhichNodesDoNotAnswer) {
-  auto allocation = example();
-  allocation.nodes = {{"n1", "127.0.0.1", 1, 0, 1}, {"n2", "no-such-host.invalid", 1, 0, 1}};
-  const auto reached = reach(allocation, allocation.nodes);
-  EXPECT_EQ(reached[0].kind, Reached::Kind::kRefused);
-  EXPECT_EQ(reached[0].why, "Connection refused");
-  EXPECT_EQ(reached[1].kind, Reached::Kind::kUnreachable);
+TEST(Allocation, NeedsAFolder) {
+  EXPECT_EQ(allocation_folder({{"HOME", "/home/ada"}}), "/home/ada/.local/state/yoke/alloc");
+  EXPECT_THAT(message_of([] { allocation_folder({}); }, ErrorCode::kFailedPrecondition), HasSubstr("set HOME"));
 }
 
-TEST(Reach, BySrunIsUnbufferedAndBesideOtherSteps) {
-  const auto words = srun_agent_command(example(), "n2");
-  for (const auto* one :
-       {"--jobid=12", "--overlap", "--nodelist=n2", "--unbuffered", "YOKE_NODE_ADDRESS=n2.example.org", "/opt/yoke"}) {
-    EXPECT_THAT(words, Contains(one));
+TEST(Allocation, FilesThatAreNotWhatTheySeemAreLeftOut) {
+  const test::TemporaryFolder folder;
+  const Environment environment = {{"XDG_STATE_HOME", folder.path()}};
+  auto one = example();
+  one.file = new_allocation_file(environment);
+  write_allocation(one);
+  const auto beside = [&](const char* name) { return one.file.parent_path() / name; };
+  std::filesystem::create_symlink(one.file, beside("link.json"));
+  ASSERT_EQ(mkfifo(beside("fifo.json").c_str(), 0600), 0);  // who opens it waits for a writer
+  std::filesystem::create_directory(beside("folder.json"));
+  for (const auto* name : {"link.json", "fifo.json", "folder.json"}) {
+    EXPECT_THAT(message_of([&] { read_allocation(beside(name)); }, ErrorCode::kFailedPrecondition),
+                AllOf(HasSubstr(name), HasSubstr("must be yours")));
   }
-  EXPECT_EQ(words.back(), "agent");
+  replace_file(beside("text.json"), "text", 0600);
+  EXPECT_THAT(message_of([&] { read_allocation(beside("text.json")); }, ErrorCode::kDataLoss),
+              AllOf(HasSubstr("text.json: it does not describe an allocation")));
+  replace_file(beside("other.json"), "{\"format\": 2}", 0600);
+  EXPECT_THAT(list_allocations(environment), testing::ElementsAre(one));
+  if (geteuid() != 0) return;  // only root can give files away
+  ASSERT_EQ(chown(one.file.c_str(), 65534, 65534), 0);
+  EXPECT_THAT(message_of([&] { read_allocation(one.file); }, ErrorCode::kFailedPrecondition),
+              HasSubstr("must be yours"));
+}
+
+TEST(Allocation, IsListedOnceAndInTheOrderOfJobs) {
+  const test::TemporaryFolder folder;
+  const Environment environment = {{"XDG_STATE_HOME", folder.path()}};
+  auto one = example();
+  for (const auto* job : {"12", "9", ""}) {
+    for (const auto* cluster : {"lumi", "alps"}) {
+      one.job = job;
+      one.cluster = cluster;
+      for (const bool is_ready : {false, true}) {  // such as the files of the request and of the keeper
+        one.nodes = is_ready ? example().nodes : std::vector<AllocationNode>();
+        one.file = new_allocation_file(environment);
+        write_allocation(one);
+      }
+    }
+  }
+  std::vector<std::string> listed;
+  for (const auto& found : list_allocations(environment)) {
+    listed.push_back(found.job + " " + found.cluster);
+    EXPECT_TRUE(found.is_ready()) << listed.back();
+  }
+  EXPECT_THAT(listed, testing::ElementsAre("9 alps", "9 lumi", "12 alps", "12 lumi"));
+}
+
+TEST(Allocation, TheNewestOfTheLogsIsShownAndAnEmptyOneIsNotKept) {
+  const test::TemporaryFolder folder;
+  const Environment environment = {{"XDG_STATE_HOME", folder.path()}};
+  const auto end = [&](const std::string& cluster, const std::string& log) {
+    auto one = example();
+    one.cluster = cluster;
+    one.file = new_allocation_file(environment);
+    std::ofstream(log_file(one.file)) << log;
+    end_allocation(one);
+  };
+  end("lumi", "");
+  EXPECT_EQ(kept_log("12", environment), std::nullopt);
+  end("lumi", "one\n");
+  end("../../x", "two\n");
+  const auto logs = allocation_folder(environment);
+  ASSERT_TRUE(std::filesystem::exists(logs / "12.log")) << "a name with a slash is no part of a path";
+  ASSERT_TRUE(std::filesystem::exists(logs / "12.lumi.log"));
+  const auto hour = std::chrono::hours(1);
+  for (const auto& [newer, older] : {std::pair("12.log", "12.lumi.log"), std::pair("12.lumi.log", "12.log")}) {
+    last_write_time(logs / older, last_write_time(logs / newer) - hour);
+    EXPECT_EQ(kept_log("12", environment), logs / newer);
+  }
+  EXPECT_EQ(kept_log("1", environment), std::nullopt);
 }
 
 }  // namespace

@@ -193,7 +193,10 @@ class ExecNode : public launch::EventSource {
     } catch (const std::exception& error) {  // catches exceptions of the JSON library too
       lose(error.what());
     }
-    if (!status_ && channel_->end()) lose(last_error().empty() ? *channel_->end() : last_error());
+    if (!status_ && channel_->end()) {
+      const auto said = last_error();
+      lose(said.empty() ? *channel_->end() : said);
+    }
     if (status_) channel_.reset();  // the agent waits for this
   }
 
@@ -229,7 +232,7 @@ class ExecNode : public launch::EventSource {
     finish(exit_status(ErrorCode::kUnavailable));
   }
 
-  /// What srun said last.
+  /// What srun said last. It can be asked once.
   std::string last_error() const {
     std::string text(4096, '\0');
     if (!errors_) return "";

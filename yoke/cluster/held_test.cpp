@@ -4,17 +4,22 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <tuple>
 
 #include "tests/support/command.h"
+#include "tests/support/forked_process.h"
 #include "tests/support/message_of.h"
 #include "yoke/base/file.h"
+#include "yoke/base/process.h"
 #include "yoke/cluster/reach.h"
 #include "yoke/cluster/request.h"
+#include "yoke/device/process/info.h"
 
 namespace yoke::cluster {
 namespace {
@@ -22,6 +27,7 @@ namespace {
 using test::message_of;
 using testing::AllOf;
 using testing::ElementsAre;
+using testing::EndsWith;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
@@ -57,6 +63,12 @@ echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1)");
     allocation.file = new_allocation_file(environment_);
     write_allocation(allocation);
     return allocation;
+  }
+  /// Nothing listens at port 1.
+  void add_with_agents(const std::string& job) const {
+    auto allocation = add(job);
+    allocation.nodes = {{"n1", "127.0.0.1", 1, 1, 8}};
+    write_allocation(allocation);
   }
   std::vector<std::string> states() const {
     std::vector<std::string> result;
@@ -124,6 +136,77 @@ TEST_F(HeldAllocations, WithoutAgentsAreUsedBySrun) {
   EXPECT_EQ(hosts[0].name, "n2");
 }
 
+TEST_F(HeldAllocations, WhoseAgentsDoNotAnswerAreUsedBySrun) {
+  add_with_agents("7");
+  set_job("7", "RUNNING Reason=None");
+  make("srun", "echo \"label ${SLURM_LABELIO:-none}\"");
+  auto open = open_allocation("7", "yoke", environment_);
+  EXPECT_EQ(open.transport, Transport::kSrun);
+  EXPECT_THAT(open.note, StartsWith("the agents in allocation 7 cannot be reached from here (Connection refused)"));
+  const auto hosts = open.take_hosts();
+  ASSERT_EQ(hosts.size(), 2U) << "Slurm says which nodes there are";
+  setenv("SLURM_LABELIO", "1", 1);
+  const auto agent = hosts[1].start_agent();
+  unsetenv("SLURM_LABELIO");
+  EXPECT_EQ(test::read_to_end(agent.out.value()), "label none\n") << "labels would change what agents say";
+  EXPECT_EQ(wait_for_child(agent.pid), 0);
+  EXPECT_THAT(read_file(folder_.path("calls")), HasSubstr("srun --jobid=7 --overlap --nodes=1 --ntasks=1 --quiet "
+                                                          "--nodelist=n2 "));
+}
+
+TEST_F(HeldAllocations, WhoseAgentsDoNotAnswerMayHaveEnded) {
+  add_with_agents("7");
+  set_job("7", "CANCELLED Reason=None");
+  EXPECT_THAT(message_of([&] { open_allocation("7", "yoke", environment_); }, ErrorCode::kNotFound),
+              StartsWith("allocation 7 has ended: it was released or cancelled"));
+  EXPECT_EQ(num_files(), 0U);
+  add_with_agents("8");
+  make("scontrol", "echo 'slurm_load_jobs error: Unable to contact slurm controller (connect failure)' >&2; exit 1");
+  EXPECT_THAT(
+      message_of([&] { open_allocation("8", "yoke", environment_); }, ErrorCode::kUnavailable),
+      StartsWith("the nodes of allocation 8 do not answer (Connection refused), and scontrol cannot reach slurmctld"));
+  EXPECT_EQ(num_files(), 1U) << "it may still be held";
+}
+
+TEST_F(HeldAllocations, JobsThatYokeDidNotMakeAreUsedIfTheyAreTheUsers) {
+  set_job("20", "RUNNING Reason=None", "   UserId=nobody-else(7002)\n");
+  EXPECT_EQ(message_of([&] { find_allocation("20", "yoke", environment_); }, ErrorCode::kPermissionDenied),
+            "job 20 belongs to nobody-else; only that user can start programs in it");
+  set_job("20", "RUNNING Reason=None", "   UserId=" + device::user_name(geteuid()) + "(7001)\n");
+  const auto found = find_allocation("20", "/opt/yoke", environment_);
+  EXPECT_EQ(found.yoke, "/opt/yoke");
+  ASSERT_EQ(found.nodes.size(), 2U);
+  EXPECT_EQ(found.nodes[1].name, "n2");
+}
+
+TEST_F(HeldAllocations, OfOtherClustersAreNotMeant) {
+  add("7", "debug");
+  add("8", "debug", "other");
+  set_job("7", "RUNNING Reason=None");
+  set_job("8", "RUNNING Reason=None");  // a job of this cluster that has the same number
+  EXPECT_EQ(choose_held("debug", environment_).job, "7");
+  EXPECT_THAT(message_of([&] { find_allocation("8", "yoke", environment_); }, ErrorCode::kFailedPrecondition),
+              AllOf(StartsWith("allocation 8 is of cluster other"), HasSubstr("that of here")));
+  EXPECT_EQ(num_files(), 2U);
+}
+
+TEST_F(HeldAllocations, AreCancelledUnlessTheyHaveEnded) {
+  make("scancel", "echo 'scancel: error: Kill job error on job id 7: Invalid job id specified' >&2; exit 1");
+  EXPECT_NO_THROW(cancel_job("7", environment_));
+  make("scancel", "echo 'scancel: error: Kill job error on job id 7: Access/permission denied' >&2; exit 1");
+  const auto held = add("7");
+  EXPECT_THAT(test::error_of([&] { release_allocation(held, {}, environment_); }).what(),
+              HasSubstr("Access/permission denied"));
+  EXPECT_EQ(num_files(), 1U) << "it is still held";
+}
+
+TEST_F(HeldAllocations, AreJsonWithNullForWhatIsUnknown) {
+  EXPECT_EQ(to_json(Allocation{.job = "7"}).dump(), R"({"job":"7","name":null,"until":null,"nodes":[]})");
+  EXPECT_EQ(
+      to_json(Allocation{.job = "7", .name = "a", .secret = "s", .nodes = {{"n1", "a", 1, 2, 8}}, .until = 9}).dump(),
+      R"({"job":"7","name":"a","until":9,"nodes":[{"name":"n1","gpus":2,"cpus":8}]})");
+}
+
 TEST_F(HeldAllocations, AreReleasedWhenSlurmHasEndedThem) {
   const auto held = add("7");
   set_job("7", "COMPLETING Reason=None");
@@ -145,6 +228,13 @@ TEST_F(HeldAllocations, TellWhyTheyHaveEnded) {
   EXPECT_EQ(end_of_allocation("8", false, environment_), "Slurm does not know it any more");
   set_job("7", "TIMEOUT Reason=TimeLimit");
   EXPECT_THAT(end_of_allocation("7", false, environment_).value_or(""), HasSubstr("(TIMEOUT)"));
+  const auto held = add("7");
+  folder_.write("state/yoke/alloc/" + log_file(held.file).filename().string(), "srun: error: n2\n");
+  end_allocation(held);
+  EXPECT_THAT(end_of_allocation("7", false, environment_).value_or(""),
+              AllOf(HasSubstr("; what its keeper and srun said is in "), EndsWith("/7.here.log")));
+  make("scontrol", "echo 'Slurmctld(primary) at here is DOWN'; exit 1");
+  EXPECT_EQ(end_of_allocation("7", true, environment_), std::nullopt);
 }
 
 TEST_F(HeldAllocations, WhoseNodesAreLostAreAskedForUntilSlurmKnows) {
@@ -216,9 +306,53 @@ TEST_F(RequestedAllocations, LeaveNothingIfTheyDoNotStart) {
   EXPECT_THAT(message_of([&] { RequestedAllocation(impatient, environment_).wait(); }, ErrorCode::kTimeout),
               AllOf(StartsWith("allocation 7 did not start within "), HasSubstr("the request is cancelled")));
   EXPECT_TRUE(is_cancelled("7"));
-  EXPECT_EQ(message_of([&] { RequestedAllocation(request(), environment_).wait(); }, ErrorCode::kFailedPrecondition),
-            "allocation 7 has ended before it could be used: Slurm does not know it any more");
-  EXPECT_EQ(num_files(), 0U);
+  make("sbatch", "for i in 1 2 3 4 5 6 7; do echo \"line $i\"; done >\"${YOKE_ALLOC_FILE%.json}.log\"; echo 7");
+  EXPECT_THAT(
+      message_of([&] { RequestedAllocation(request(), environment_).wait(); }, ErrorCode::kFailedPrecondition),
+      AllOf(StartsWith("allocation 7 has ended before it could be used: Slurm does not know it any more; what "),
+            EndsWith("/7.here.log\n  line 3\n  line 4\n  line 5\n  line 6\n  line 7")));
+  EXPECT_EQ(num_files(), 1U) << "the log";
+}
+
+TEST_F(RequestedAllocations, WhoseKeeperTellsNonsenseAreCancelled) {
+  for (const auto& [umask, text, why] :
+       {std::tuple("077", "{\"format\": 2}", "it is of another version of yoke; request 7 is cancelled"),
+        std::tuple("077", "[", "it does not describe an allocation"),
+        std::tuple("022", "{}", "it must be yours and readable by nobody else")}) {
+    make("sbatch", std::string("umask ") + umask + "; echo '" + text + "' >\"$YOKE_ALLOC_FILE\"; echo 7");
+    EXPECT_THAT(test::error_of([&] { RequestedAllocation(request(), environment_).wait(); }).what(), HasSubstr(why));
+    EXPECT_TRUE(is_cancelled("7"));
+    EXPECT_EQ(num_files(), 0U);
+    std::filesystem::remove(folder_.path("calls"));
+  }
+}
+
+TEST_F(RequestedAllocations, ThatCannotBeCancelledStay) {
+  auto impatient = request();
+  impatient.limit = std::chrono::seconds(0);
+  make("scancel", "echo 'scancel: error: Unable to contact slurm controller (connect failure)' >&2; exit 1");
+  EXPECT_THAT(message_of([&] { RequestedAllocation(impatient, environment_).wait(); }, ErrorCode::kUnavailable),
+              HasSubstr("so request 7 is still there: run `scancel 7` when Slurm answers"));
+  EXPECT_EQ(num_files(), 1U) << "`yoke stop` finds it later";
+}
+
+TEST_F(RequestedAllocations, AreNotChangedByTheVariablesOfAnotherJob) {
+  auto environment = environment_;
+  for (const auto* name : {"SBATCH_ARRAY_INX", "SBATCH_WAIT", "SBATCH_REQUEUE", "SBATCH_CLUSTERS", "SLURM_JOB_ID",
+                           "SLURM_NTASKS", "SLURM_CONF"}) {
+    environment.set(name, "1");
+  }
+  make("sbatch", "env >" + folder_.path("variables") + "; echo 7");
+  RequestedAllocation requested(request(), environment);
+  EXPECT_THAT(read_file(folder_.path("variables")),
+              AllOf(testing::Not(testing::ContainsRegex("(SBATCH_[A-Z_]*|SLURM_JOB_ID|SLURM_NTASKS)=")),
+                    HasSubstr("SLURM_CONF=1\n"), HasSubstr("YOKE_ALLOC_FILE=" + folder_.path("state"))));
+}
+
+TEST(LeftText, IsEmptyIfTheEndIsUnknown) {
+  EXPECT_EQ(left_text(0), "");
+  EXPECT_EQ(left_text(1), "over");
+  EXPECT_THAT(left_text(4'000'000'000), testing::Not(testing::AnyOf("", "over")));
 }
 
 TEST_F(RequestedAllocations, AreNotMadeIfSlurmRefusesOrTheNameIsTaken) {

@@ -29,7 +29,7 @@ void check_name(std::string_view name) {
            std::string_view(is_address ? "._-@:%" : "._-@").find(c) != std::string_view::npos;
   };
   if (name.empty()) throw Error(ErrorCode::kInvalidArgument, "a host name is missing; give HOST or HOST:N");
-  if (name.front() != '-' && name.front() != '@' && name.size() <= kMaxNameBytes &&
+  if (name.front() != '-' && name.front() != '@' && name.back() != '@' && name.size() <= kMaxNameBytes &&
       std::ranges::all_of(name, is_allowed)) {
     return;
   }

@@ -48,6 +48,22 @@ TEST(Hosts, ThatAreMoreThanNamesAreRefused) {
   EXPECT_NE(message_of([] { parse_hosts(std::string(300, 'a')); }), "(nothing thrown)");
 }
 
+TEST(Hosts, ThatAreMissingOrNoListAreRefused) {
+  for (const char* text :
+       {"", ",", "a,", "a,,b", "n[1-2", "n1]", "n[2-1]", "n[]", "n[1-70000]", "[fd00::1", ":4", "me@"}) {
+    EXPECT_NE(message_of([&] { parse_hosts(text); }), "(nothing thrown)") << text;
+  }
+  EXPECT_EQ(message_of([] { parse_hosts("n[1-3],n2"); }), "host n2 is named twice; give it more ranks by n2:N");
+}
+
+TEST(Hosts, HaveAsManyRanksAsAMachineCanHave) {
+  EXPECT_THAT(parse_hosts("a:1,b:65536"), ElementsAre(HostEntry{"a", 1}, HostEntry{"b", 65'536}));
+  for (const char* text :
+       {"a:65537", "a:-1", "a:", "a:4x", "a:0x4", "a:1e2", "a:99999999999999999999", "[fd00::1]:0"}) {
+    EXPECT_THAT(message_of([&] { parse_hosts(text); }), HasSubstr("is not a number of ranks from 1 to 65536")) << text;
+  }
+}
+
 TEST_F(Hostfile, HasALineForEachHost) {
   EXPECT_THAT(read_hostfile(write("# mine\na slots=8 max_slots=8\r\n\n  b:2  # the small one\nc")),
               ElementsAre(HostEntry{"a", 8}, HostEntry{"b", 2}, HostEntry{"c", std::nullopt}));
@@ -69,6 +85,9 @@ TEST_F(Hostfile, SaysWhichLineIsWrong) {
               HasSubstr("lists no host; write one in each line: HOST, or HOST slots=N"));
   EXPECT_THAT(message_of([&] { read_hostfile(write(std::string("a\0b\n", 4))); }),
               HasSubstr("is not a valid host name"));
+  EXPECT_THAT(message_of([&] { read_hostfile(write("a\nn[1-2]\n\nn2 slots=2\n")); }), HasSubstr("n2 is named twice"));
+  EXPECT_THAT(message_of([&] { read_hostfile(write("a\nn[1-2\n")); }), HasSubstr(":2: host list 'n[1-2'"));
+  EXPECT_THAT(message_of([] { read_hostfile("/no/such/file"); }, ErrorCode::kNotFound), HasSubstr("/no/such/file"));
 }
 
 }  // namespace

@@ -3,12 +3,16 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstdlib>
+#include <deque>
 #include <fstream>
 
+#include "tests/support/forked_process.h"
 #include "tests/support/message_of.h"
 #include "yoke/base/error.h"
+#include "yoke/base/file.h"
 
 namespace yoke::cluster {
 namespace {
@@ -66,6 +70,49 @@ TEST_F(JobToken, ThatIsEmptyIsRefused) {
   job_token(environment_);
   std::ofstream(token_file(environment_)) << "\n";
   EXPECT_THROW(job_token(environment_), Error);
+}
+
+TEST_F(JobToken, OfAnotherUserOrBehindALinkIsRefused) {
+  job_token(environment_);
+  const auto file = token_file(environment_);
+  const std::string kept = home_ + "/kept";
+  std::filesystem::rename(file, kept);
+  std::filesystem::create_symlink(kept, file);
+  EXPECT_THAT(test::error_of([&] { job_token(environment_); }).what(),
+              testing::AllOf(testing::HasSubstr(file.string()), testing::HasSubstr("set YOKE_JOB_TOKEN")));
+  std::filesystem::remove(file);
+  if (geteuid() != 0) return;  // only root can give files away
+  std::filesystem::rename(kept, file);
+  ASSERT_EQ(chown(file.c_str(), 65534, 65534), 0);
+  EXPECT_THAT(test::message_of([&] { job_token(environment_); }, ErrorCode::kFailedPrecondition),
+              testing::StartsWith(file.string() + " must belong to you"));
+}
+
+TEST_F(JobToken, IsInTheFolderForConfiguration) {
+  environment_.set("XDG_CONFIG_HOME", home_ + "/config");
+  EXPECT_EQ(token_file(environment_), home_ + "/config/yoke/token");
+  EXPECT_THAT(test::message_of([] { token_file({}); }, ErrorCode::kFailedPrecondition),
+              testing::HasSubstr("set YOKE_JOB_TOKEN to the same value on all"));
+}
+
+TEST_F(JobToken, IsOneForAllThatMakeItAtOnce) {
+  auto start = make_pipe(), out = make_pipe();
+  std::deque<test::ForkedProcess> makers;
+  for (int i = 0; i < 8; ++i) {
+    makers.emplace_back([&] {
+      start.write_end.reset();
+      test::read_to_end(start.read_end.value());  // until all others are here
+      write_all(out.write_end.value(), job_token(environment_), "the test");
+      return 0;
+    });
+  }
+  start.write_end.reset();
+  out.write_end.reset();
+  const auto tokens = test::read_to_end(out.read_end.value());
+  ASSERT_EQ(tokens.size(), 8 * 64U);
+  EXPECT_EQ(tokens.substr(0, 7 * 64), tokens.substr(64)) << "all are the same";
+  EXPECT_EQ(tokens.substr(0, 64), job_token(environment_));
+  EXPECT_NE(new_token(), new_token());
 }
 
 }  // namespace
