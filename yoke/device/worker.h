@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <utility>
 
 namespace yoke::device {
 
@@ -31,6 +32,7 @@ class Worker {
   /// The thread that runs `work` keeps it alive. `work` must own or share all that it uses, because it may outlive the
   /// Worker and the Crew.
   Worker(std::shared_ptr<Crew> crew, std::function<void()> work);
+  explicit Worker(std::function<void()> work) : Worker(std::make_shared<Crew>(), std::move(work)) {}
   Worker(const Worker&) = delete;
   Worker& operator=(const Worker&) = delete;
 

@@ -16,7 +16,7 @@ using namespace std::chrono_literals;
 
 TEST(Worker, WorksOncePerRequest) {
   std::atomic<int> rounds = 0;
-  Worker worker(std::make_shared<Crew>(), [&] { ++rounds; });
+  Worker worker([&] { ++rounds; });
   for (int i = 1; i <= 3; ++i) {
     worker.request();
     ASSERT_TRUE(worker.wait_until(Worker::Clock::now() + 10s));
@@ -32,7 +32,7 @@ TEST(Worker, OneThatIsStuckIsLeftBehind) {
   auto end = finished->get_future();
   {
     // The thread outlives the Worker, so these are shared with it, as the class requires.
-    Worker worker(std::make_shared<Crew>(), [released, finished, begun] {
+    Worker worker([released, finished, begun] {
       begun->set_value();
       released->get_future().wait();
       finished->set_value();
@@ -101,7 +101,7 @@ TEST(Crew, ThreadsAreFewWhenWorkIsShort) {
 }
 
 TEST(Worker, EndsWithoutEverBeingAsked) {
-  Worker worker(std::make_shared<Crew>(), [] { FAIL(); });
+  Worker worker([] { FAIL(); });
 }
 
 }  // namespace
