@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <thread>
@@ -22,7 +23,6 @@ file=$1/checkpoint.$RANK
 step=$(cat "$file" 2>/dev/null || echo 0)
 stop=''
 trap 'stop=1' USR1 TERM
-echo $$ >"$1/pid.$RANK"
 save() { echo "$step" >"$file.tmp" && mv "$file.tmp" "$file"; }
 echo "begins after $step on $(hostname)"
 while [ "$step" -lt "$2" ]; do
@@ -437,7 +437,7 @@ TEST_F(SlurmSubmit, AForgottenArrayIsResumedByTasksAndAForeignScriptIsNotRun) {
 
 TEST_F(SlurmSubmit, GoesOnAfterPreemptionAndALostNode) {
   SlurmCluster cluster({"--network", "--cpus", "8", "--gpus", "4", "--conf", "PreemptType=preempt/partition_prio",
-                        "--conf", "PreemptMode=REQUEUE", "2"});
+                        "--conf", "PreemptMode=REQUEUE", "--conf", "SlurmctldDebug=debug2", "2"});
   ASSERT_EQ(cluster.run({"scontrol", "create", "PartitionName=urgent", "Nodes=ALL", "PriorityTier=9", "MaxTime=60"})
                 .exit_code,
             0);
@@ -452,14 +452,22 @@ TEST_F(SlurmSubmit, GoesOnAfterPreemptionAndALostNode) {
                          milliseconds(90'000)))
       << output(job);
   // A node is lost without a signal: Slurm requeues the job by itself, and it goes on from the newest checkpoint.
+  const auto num_ends_on_n2 = [&] {
+    const auto lines = lines_of(slurp(cluster.folder() + "/log/slurmctld.log"));
+    return std::ranges::count_if(lines, [&](const auto& line) {
+      return line.find("epilog_complete: JobId=" + job + " Node=n2") != line.npos ||
+             line.find("job_epilog_complete: JobId=" + job) != line.npos;  // when the job is pending already
+    });
+  };
+  const auto before = num_ends_on_n2();
   ASSERT_EQ(cluster.run({"scontrol", "update", "NodeName=n2", "State=DOWN", "Reason=test"}).exit_code, 0);
   ASSERT_TRUE(cluster.wait_for_state(job, "PENDING"));
-  // Slurm does not wait until a lost node has ended its tasks, and what ends them would end the next start's too.
-  const auto lost_rank = "/proc/" + slurp(folder_.path("pid.7"));
-  ASSERT_TRUE(wait_until([&] { return slurp(lost_rank.substr(0, lost_rank.find('\n')) + "/cmdline").empty(); }));
+  // Slurm does not wait until a lost node has ended its part of the job. If the node says so after the next start,
+  // Slurm takes the node from that start, whose srun then waits forever.
+  ASSERT_TRUE(wait_until([&] { return num_ends_on_n2() > before; }, milliseconds(90'000))) << cluster.story_of(job);
   cluster.run({"scontrol", "update", "NodeName=n2", "State=RESUME"});  // it may have come back by itself
   start_now(cluster, job);
-  ASSERT_TRUE(cluster.wait_for_state(job, "COMPLETED")) << output(job);
+  ASSERT_TRUE(cluster.wait_for_state(job, "COMPLETED")) << output(job) << cluster.story_of(job);
   EXPECT_EQ(slurp(folder_.path("checkpoint.0")), "200\n");
   EXPECT_EQ(slurp(folder_.path("checkpoint.7")), "200\n");
 }
