@@ -105,8 +105,10 @@ class Front {
   }
 
   void listen() {
-    const auto message = receive_message(channel_);
+    UniqueFd file;
+    const auto message = receive_message(channel_, &file);
     if (!message) return channel_.reset();
+    if (message->contains("error")) error_ = text_of(file);
     if (message->contains("running")) is_running_ = true;
     if (message->contains("refused")) refusal_ = message->at("refused").get<std::string>();
     if (message->contains("failed")) failure_ = {message->at("failed").get<int>(), message->value("why", "")};
@@ -120,6 +122,7 @@ class Front {
   }
 
   int finish(int status) {
+    if (!error_.empty()) program::throw_child_error(error_);
     if (end_signal_ && !is_running_ && !failure_) return 128 + *end_signal_;  // the engine may say that all is well
     if (!is_running_ && !failure_ && !refusal_) tell_(Told::kOutput, log_);
     if (is_detached_ && refusal_) throw Error(ErrorCode::kFailedPrecondition, "{}", printable(*refusal_));
@@ -146,6 +149,7 @@ class Front {
   const Tell& tell_;
   bool is_logged_ = false;
   std::string log_;
+  std::string error_;  ///< Why the keeper has ended before the container, as bytes.
   bool is_running_ = false, is_ended_ = false, told_status_ = false;
   std::optional<int> end_signal_;  ///< The last signal that asked this command to end.
   std::optional<std::string> refusal_;
