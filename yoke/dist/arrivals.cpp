@@ -14,6 +14,7 @@ namespace yoke::dist {
 namespace {
 
 constexpr const char* kReport = "report";
+constexpr std::string_view kOfTimeout = "timeout ";  // begins the report of a rank that has waited too long
 constexpr const char* kNumHeard = "report/heard";
 constexpr const char* kMismatch = "mismatch";
 constexpr const char* kNumClaims = "mismatch/claims";
@@ -176,20 +177,22 @@ std::map<int64_t, Call> Arrivals::read(const CountedGroup& group) const {
 bool Arrivals::listen() const {
   const WithoutWarnings quiet;
   if (heard_.empty() && store_->check({kReport})) {
-    const auto text = store_->get(kReport);
-    heard_.assign(text.begin(), text.end());
+    const auto bytes = store_->get(kReport);
+    heard_.assign(bytes.begin(), bytes.end());
+    has_heard_timeout_ = heard_.starts_with(kOfTimeout);
+    if (has_heard_timeout_) heard_.erase(0, kOfTimeout.size());
     store_->add(kNumHeard, 1);
   }
   return !heard_.empty();
 }
 
-void Arrivals::report(const std::string& text) {
+void Arrivals::report(const std::string& text, bool is_timeout) {
   const auto deadline = std::chrono::steady_clock::now() + std::min(20 * interval_, kMaxReportTime);
   const WithoutWarnings quiet;
   try {
     std::unique_lock lock(mutex_);
     if (listen()) return;
-    store_->compareSet(kReport, "", text);
+    store_->compareSet(kReport, "", is_timeout ? std::string(kOfTimeout) + text : text);
     listen();
     const auto num_ranks = static_cast<int64_t>(groups_.front().group.ranks.size());
     while (store_->add(kNumHeard, 0) < num_ranks && std::chrono::steady_clock::now() < deadline) {
@@ -201,24 +204,25 @@ void Arrivals::report(const std::string& text) {
   }
 }
 
-std::string Arrivals::with_report(const std::function<std::string()>& describe) const {
+std::string Arrivals::with_report(bool is_lost, const std::function<std::string(bool has_ended)>& describe) const {
   std::string text;
   try {
     listen();
     read_mismatch();
-    text = describe();
+    text = describe(is_lost && !has_heard_timeout_);
   } catch (const std::exception&) {
     text = kStoreIsGone;
   }
-  return heard_.empty() ? text : fmt::format("{}; reported before: {}", text, heard_);
+  if (heard_.empty() || (has_heard_timeout_ && !is_lost)) return text;
+  return fmt::format("{}; reported before: {}", text, heard_);
 }
 
 std::string Arrivals::describe(size_t group, bool is_lost) const {
   const std::lock_guard lock(mutex_);
   const auto& counted = groups_[group].group;
-  return with_report([&] {
+  return with_report(is_lost, [&](bool has_ended) {
     const auto calls = read(counted);
-    auto text = describe_arrivals(counted.sequence(), rank_, numbers_of(counted, calls), is_lost);
+    auto text = describe_arrivals(counted.sequence(), rank_, numbers_of(counted, calls), has_ended);
     const auto known = is_lost ? "" : describe_calls(calls);
     if (known.empty()) return text;
     return fmt::format("{}; {}; while ranks wait, `yoke stack` shows the place in the program", text, known);
@@ -228,8 +232,8 @@ std::string Arrivals::describe(size_t group, bool is_lost) const {
 std::string Arrivals::describe_peer(size_t group, int64_t peer, bool is_lost) const {
   const std::lock_guard lock(mutex_);
   const auto& counted = groups_[group].group;
-  return with_report([&] {
-    if (is_lost) return fmt::format("rank {} has probably ended", peer);
+  return with_report(is_lost, [&](bool has_ended) {
+    if (has_ended) return fmt::format("rank {} has probably ended", peer);
     return fmt::format("rank {} is at collective {}{}, and this rank at {}", peer, read(counted)[peer].number,
                        counted.name, counted.sequence());
   });

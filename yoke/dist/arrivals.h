@@ -68,7 +68,8 @@ class Arrivals {
 
   /// Returns a sentence about the ranks whose published numbers are below this rank's number, so they have not reached
   /// this rank's current collective of `group`. Adds the failure that another rank has reported, if any. `is_lost`: a
-  /// connection was lost, so those ranks have probably ended.
+  /// connection was lost, so those ranks have probably ended, unless a rank has reported a timeout: then that rank has
+  /// closed the connection. If `is_lost` is false, this rank has timed out too, and no other rank's timeout is added.
   std::string describe(size_t group, bool is_lost) const;
   /// Like describe() for a message to or from `peer` (a rank of the World): the sentence says if that rank has not
   /// arrived.
@@ -92,7 +93,7 @@ class Arrivals {
 
   /// Puts `text` into the store, so that the other ranks' describe() adds it. Only the first report is kept. Waits for
   /// up to three seconds so that waiting ranks can read the report, because the store may end with this process.
-  void report(const std::string& text);
+  void report(const std::string& text, bool is_timeout = false);
 
  private:
   struct Published {
@@ -124,14 +125,15 @@ class Arrivals {
   /// Returns what the members of the group have published: their numbers, and kinds, which may be empty.
   std::map<int64_t, Call> read(const CountedGroup& group) const;
   /// Returns the result of `describe`, followed by the report. Afterwards mismatch() knows what the store knows.
-  std::string with_report(const std::function<std::string()>& describe) const;
+  std::string with_report(bool is_lost, const std::function<std::string(bool has_ended)>& describe) const;
 
   c10::intrusive_ptr<c10d::Store> store_;
   const int64_t rank_;
   const std::chrono::milliseconds interval_;
   mutable std::mutex mutex_;
   std::vector<Published> groups_;
-  mutable std::string heard_;  ///< The report of another rank; empty if none was read.
+  mutable std::string heard_;               ///< The report of another rank; empty if none was read.
+  mutable bool has_heard_timeout_ = false;  ///< Whether that report is of a timeout.
   std::optional<Difference> difference_;
   mutable std::string mismatch_;  ///< Written once, before `has_mismatch_`, so it is read without the mutex.
   mutable std::atomic<bool> has_mismatch_ = false;

@@ -198,6 +198,29 @@ TEST(Arrivals, OneOfManyRanksThatDifferReadsWhereAllAreAndPrintsIt) {
   EXPECT_EQ(late.mismatch(), *texts.begin());
 }
 
+// Rank 1 has waited too long for rank 2, and closes its connections. Rank 0 began to wait later.
+TEST(Arrivals, ATimeoutElsewhereExplainsALostConnection) {
+  const auto store = c10::make_intrusive<WatchedStore>();
+  const std::atomic<uint64_t> now = 2;
+  const std::atomic<uint64_t> before = 1;
+  const auto hour = std::chrono::hours(1);
+  Arrivals first(*store, 0, hour, group_of(3, now, "a"));
+  Arrivals second(*store, 1, std::chrono::milliseconds(1), group_of(3, now, "a"));
+  const Arrivals third(*store, 2, std::chrono::milliseconds(1), group_of(3, before, "a"));
+  store->wait_for_request("set g/1 2 a");  // after the numbers alone
+  store->wait_for_request("set g/2 1 a");
+  EXPECT_THAT(first.describe(0, /*is_lost=*/true), testing::EndsWith("rank 2 has not arrived, and has probably ended"));
+  second.report("rank 1: collective 2 timed out after 9 s", /*is_timeout=*/true);
+  EXPECT_THAT(
+      first.describe(0, /*is_lost=*/true),
+      testing::EndsWith(
+          "rank 2 has not arrived (it is at collective 1); reported before: rank 1: collective 2 timed out after 9 s"));
+  EXPECT_EQ(first.describe_peer(0, 2, /*is_lost=*/true),
+            "rank 2 is at collective 1, and this rank at 2; reported before: rank 1: collective 2 timed out after 9 s");
+  EXPECT_THAT(first.describe(0, /*is_lost=*/false), testing::Not(testing::HasSubstr("reported before")));
+  EXPECT_TRUE(first.has_heard());
+}
+
 // A collective asks for it while it waits, and the store's server may be busy or stopped.
 TEST(Arrivals, AMismatchIsAskedForWithoutTheStore) {
   const auto store = c10::make_intrusive<WatchedStore>();
