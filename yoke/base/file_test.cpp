@@ -125,6 +125,19 @@ int send_more_than_may_be_on_their_way() {
   return count;
 }
 
+TEST(SendDescriptors, WhatAProcessHasSentArrivesThoughItEndedWithoutReadingAll) {
+  auto [near, far] = make_socket_pair();
+  const std::byte sent{7};
+  ASSERT_TRUE(send_with_fds(far.value(), std::span(&sent, 1), {}));
+  ASSERT_TRUE(send_with_fds(near.value(), std::span(&sent, 1), {}));
+  far.reset();
+  std::byte received{};
+  std::vector<UniqueFd> fds;
+  EXPECT_EQ(receive_with_fds(near.value(), std::span(&received, 1), fds), 1);
+  EXPECT_EQ(received, sent);
+  EXPECT_EQ(receive_with_fds(near.value(), std::span(&received, 1), fds), 0);
+}
+
 TEST(SendDescriptors, WaitsWhileTooManyAreOnTheirWay) {
   const pid_t child = fork();  // the child drops its privileges
   ASSERT_GE(child, 0);

@@ -173,12 +173,13 @@ bool send_with_fds(int socket, std::span<const std::byte> bytes, std::span<const
   return true;
 }
 
-ssize_t receive_with_fds(int socket, std::span<std::byte> bytes, std::vector<UniqueFd>& fds) {
+ssize_t receive_with_fds(int socket, std::span<std::byte> bytes, std::vector<UniqueFd>& fds, int flags) {
   iovec data{bytes.data(), bytes.size()};
   FdSpace space;
   msghdr message{.msg_iov = &data, .msg_iovlen = 1, .msg_control = space.bytes, .msg_controllen = sizeof space.bytes};
   ssize_t count = 0;
-  while ((count = recvmsg(socket, &message, MSG_CMSG_CLOEXEC)) < 0 && errno == EINTR) {
+  // Linux reports ECONNRESET, once and before what the other process has sent, if it has ended with unread messages.
+  while ((count = recvmsg(socket, &message, MSG_CMSG_CLOEXEC | flags)) < 0 && (errno == EINTR || errno == ECONNRESET)) {
   }
   if (count < 0) return count;
   for (auto* header = CMSG_FIRSTHDR(&message); header != nullptr; header = CMSG_NXTHDR(&message, header)) {

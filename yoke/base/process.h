@@ -86,9 +86,9 @@ inline constexpr size_t kMaxMessageFds = 253;
 bool send_with_fds(int socket, std::span<const std::byte> bytes, std::span<const int> fds);
 
 /// Receives one message: stores its bytes in `bytes`, and appends its descriptors, made close-on-exec, to `fds`. Blocks
-/// until a message arrives.
-/// Returns  the number of bytes; 0 at the end of file; -1 with errno.
-ssize_t receive_with_fds(int socket, std::span<std::byte> bytes, std::vector<UniqueFd>& fds);
+/// until a message arrives, unless `flags` has MSG_DONTWAIT. What a process has sent arrives also if it has ended
+/// without reading all that was sent to it. Returns  the number of bytes; 0 at the end of file; -1 with errno.
+ssize_t receive_with_fds(int socket, std::span<std::byte> bytes, std::vector<UniqueFd>& fds, int flags = 0);
 
 /// Creates a memory file with `text`, for text too long for a message. Errors  kUnavailable: no memory or descriptors.
 UniqueFd to_descriptor(std::string_view text);

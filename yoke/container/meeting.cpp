@@ -8,14 +8,30 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <span>
+#include <vector>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
+#include "yoke/base/process.h"
 #include "yoke/base/user_socket.h"
 #include "yoke/container/plan.h"
 
 namespace yoke::container {
+namespace {
+
+/// Returns what the container's first program has said; empty if it has said nothing, or has ended.
+std::string receive(const UniqueFd& connection) {
+  std::string text(16384, '\0');
+  std::vector<UniqueFd> files;
+  const auto count = receive_with_fds(connection.value(), std::as_writable_bytes(std::span(text)), files, MSG_DONTWAIT);
+  text.resize(static_cast<size_t>(std::max<ssize_t>(0, count)));
+  return text;
+}
+
+}  // namespace
 
 Meeting::Meeting(const std::filesystem::path& folder) {
   const auto path = (folder / kSocketName).native();
@@ -45,12 +61,8 @@ std::optional<Arrival> Meeting::accept() const {
   pollfd news{arrival.connection.value(), POLLIN, 0};
   constexpr int kLimitMs = 10'000;
   poll(&news, 1, kLimitMs);
-  std::string text(16384, '\0');
-  const auto count = recv(arrival.connection.value(), text.data(), text.size(), MSG_DONTWAIT);
-  if (count <= 0) return std::nullopt;
-  text.resize(static_cast<size_t>(count));
-  arrival.report = std::move(text);
-  return arrival;
+  arrival.report = receive(arrival.connection);
+  return arrival.report.empty() ? std::nullopt : std::optional(std::move(arrival));
 }
 
 void consent(const Arrival& arrival, const std::optional<std::string>& refusal) {
@@ -69,11 +81,7 @@ std::optional<Beginning> parse_beginning(std::string_view text) {
   return Beginning{.status = static_cast<int>(*status), .why = std::string(text.substr(blank + 1))};
 }
 
-std::optional<Beginning> hear_beginning(const Arrival& arrival) {
-  std::string text(4096, '\0');
-  const auto count = recv(arrival.connection.value(), text.data(), text.size(), MSG_DONTWAIT);
-  return count <= 0 ? std::nullopt : parse_beginning(std::string_view(text).substr(0, static_cast<size_t>(count)));
-}
+std::optional<Beginning> hear_beginning(const Arrival& arrival) { return parse_beginning(receive(arrival.connection)); }
 
 void send_signal(const Arrival& arrival, int number) {
   const auto word = fmt::format("signal {}", number);
