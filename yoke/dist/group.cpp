@@ -469,10 +469,10 @@ void Group::explain(std::exception_ptr error, int64_t peer) const {
         other < 0 ? arrivals.describe(impl_->place, lost) : arrivals.describe_peer(impl_->place, other, lost);
     check_same_calls();  // the connection may have broken because another rank has found this out and ended
     if (timed_out) {     // reported, because ranks that began to wait later lose their connections to this one
-      const Error error(ErrorCode::kTimeout, "rank {}: {} timed out after {:g} s: {}", job_->env.rank, what,
-                        std::chrono::duration<double>(job_->timeout).count(), who);
-      job_->arrivals->report(error.what(), /*is_timeout=*/true);
-      throw error;
+      const Error timeout(ErrorCode::kTimeout, "rank {}: {} timed out after {:g} s: {}", job_->env.rank, what,
+                          std::chrono::duration<double>(job_->timeout).count(), who);
+      job_->arrivals->report(timeout.what(), /*is_timeout=*/true);
+      throw timeout;
     }
     std::this_thread::sleep_for(arrivals.has_heard() ? kEchoDelayAfterReport : kEchoDelay);
     throw Error(ErrorCode::kUnavailable, "rank {}: {} lost its connection to another rank: {}", job_->env.rank, what,
