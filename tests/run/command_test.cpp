@@ -29,7 +29,8 @@ Result yoke(std::vector<std::string> words) {
 TEST(CommandLine, VersionAndHelp) {
   EXPECT_EQ(yoke({"--version"}).out, "yoke " YOKE_TEST_VERSION "\n");
   EXPECT_EQ(yoke({"-V"}).out, "yoke " YOKE_TEST_VERSION "\n");
-  std::vector<std::vector<std::string>> asked = {{"--help"}, {}, {"help"}, {"help", "run"}, {"ls", "-h"}};
+  std::vector<std::vector<std::string>> asked = {{"--help"},        {},          {"help"}, {"help", "run"},
+                                                 {"--help", "run"}, {"ls", "-h"}};
   for (const auto& command : commands()) asked.push_back(words_with(command, {"--help"}));
   ASSERT_GT(asked.size(), 20);
   for (const auto& words : asked) {
@@ -81,6 +82,8 @@ TEST(CommandLine, WhatIsWrongInAVariableIsSaidOfTheVariable) {
   EXPECT_THAT(said_of("PET_NO_PYTHON", "foo"), StartsWith("yoke run: PET_NO_PYTHON foo: give 1 or 0"));
   EXPECT_THAT(said_of("PET_NNODES", "2", {"--nnodes", "x"}), StartsWith("yoke run: --nnodes x: "));
   EXPECT_THAT(said_of("PET_NPROC_PER_NODE", "2", {"-n", "x"}), StartsWith("yoke run: -n x: "));
+  const auto other = run({.argv = {YOKE_COMMAND, "claims", "--help"}, .environment = {{"PET_MAX_RESTARTS", "x"}}});
+  EXPECT_EQ(other.exit_code, 0) << "the variables are those of `yoke run` alone: " << other.err;
 }
 
 TEST(CommandLine, HostsNeedAFolderThatThereIs) {

@@ -75,7 +75,8 @@ struct Command {
   /// completion and man page.
   void (*add)(CLI::App& cmd, Context& context);
   std::string_view alias = {};
-  bool is_hidden = false;  ///< Help, completion and man pages leave the command out, because only programs run it.
+  bool is_hidden = false;      ///< Help, completion and man pages leave the command out, because only programs run it.
+  bool describes_all = false;  ///< It reads the options and actions of all commands.
   /// Rewrites the command's words before they are parsed; null if no rewriting is needed.
   std::vector<std::string> (*rewrite)(const std::vector<std::string>& words) = nullptr;
   /// The word after the command's name that says what the command acts on, "batch" in `yoke tune batch`, or empty.
@@ -89,8 +90,10 @@ std::span<const Command> command_table();
 /// Finds a command by its name or alias; null if there is none.
 const Command* find_command(std::string_view name);
 
-/// Adds the commands of the table to `app`.
-void add_commands(CLI::App& app, Context& context);
+/// Adds the commands of the table to `app`, each with its name and summary. Only `used` gets its options and actions,
+/// or all commands if it describes them: to build them all takes most of the time of a short command. Null: none gets
+/// them.
+void add_commands(CLI::App& app, Context& context, const Command* used);
 
 /// Prints what a command gives programs, as an indented page.
 template <class Json = nlohmann::ordered_json>

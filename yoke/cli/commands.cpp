@@ -82,8 +82,9 @@ constexpr auto kCommands = std::to_array<Command>({
     {.name = "complete",
      .summary = "Print what may stand at the end of a command line",
      .add = add_complete,
-     .is_hidden = true},
-    {.name = "man", .summary = "Print a man page", .add = add_man, .is_hidden = true},
+     .is_hidden = true,
+     .describes_all = true},
+    {.name = "man", .summary = "Print a man page", .add = add_man, .is_hidden = true, .describes_all = true},
 });
 
 }  // namespace
@@ -108,11 +109,12 @@ void add_exit_status(CLI::App& cmd) {
 
 }  // namespace
 
-void add_commands(CLI::App& app, Context& context) {
+void add_commands(CLI::App& app, Context& context, const Command* used) {
   for (const auto& command : kCommands) {
     auto* cmd = app.add_subcommand(std::string(command.name), std::string(command.summary));
     if (!command.alias.empty()) cmd->alias(std::string(command.alias));
     if (command.is_hidden) cmd->group("");
+    if (used == nullptr || (used != &command && !used->describes_all)) continue;
     command.add(*cmd, context);
     add_exit_status(*cmd);
   }

@@ -18,7 +18,7 @@ namespace {
 
 /// The command tree of `yoke`, for an installation without programs and recipes.
 struct Tree {
-  Tree() { add_commands(app, context); }
+  Tree() { add_commands(app, context, find_command("man")); }
 
   std::ostringstream out;
   Context context{out, {}, {}, {}};
@@ -59,6 +59,21 @@ TEST(Commands, AreRegisteredAsTheTableSays) {
   }
   EXPECT_EQ(find_command("no-such-command"), nullptr);
   EXPECT_EQ(find_command(""), nullptr);
+}
+
+TEST(Commands, HaveOptionsOnlyWhereTheyAreUsed) {
+  for (const auto* used : {"", "run", "env", "complete", "man"}) {
+    std::ostringstream out;
+    Context context{out, {}, {}, {}};
+    CLI::App app{"", "yoke"};
+    add_commands(app, context, find_command(used));
+    for (const auto* name : {"run", "devices", "env"}) {
+      const auto* command = app.get_subcommand(name);
+      const bool is_whole = command->get_options().size() > 1 || command->get_require_subcommand_min() > 0;
+      const bool describes_all = std::string_view(used) == "complete" || std::string_view(used) == "man";
+      EXPECT_EQ(is_whole, describes_all || std::string_view(used) == name) << used << " " << name;
+    }
+  }
 }
 
 TEST(Commands, AreAllInHelpCompletionAndManPages) {

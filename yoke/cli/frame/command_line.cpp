@@ -271,13 +271,15 @@ void parse(CLI::App& app, std::vector<std::string> words, Context& context) {
   }
 }
 
-/// Adds the options of `yoke` and all commands to `app`.
+/// Adds the options of `yoke` and all commands to `app`. Only the first command that the words name gets its options.
 void build(CLI::App& app, Context& context) {
   app.require_subcommand(0, 1);
   app.option_defaults()->take_last();  // of a repeated option, as in `yoke run $DEFAULTS -n 4`, the last counts
   app.set_version_flag("-V,--version", "yoke " YOKE_VERSION, "Print the version");
   app.set_help_flag("-h,--help", "Print this help");
-  add_commands(app, context);
+  const auto is_command = [](const std::string& word) { return find_command(word) != nullptr; };
+  const auto used = std::ranges::find_if(context.words, is_command);  // also in `yoke help run`, `yoke --help run`
+  add_commands(app, context, used == context.words.end() ? nullptr : find_command(*used));
   check_values(app);
   app.footer([&context] {
     std::string text = examples(

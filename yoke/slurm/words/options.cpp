@@ -7,8 +7,6 @@
 #include <cctype>
 #include <iterator>
 
-#include "yoke/base/text.h"
-
 namespace yoke::slurm::check {
 namespace {
 
@@ -114,18 +112,22 @@ constexpr OptionGroup kGroups[] = {
     {"bell no-bell no-shell", Value::kNone, kSalloc},
 };
 
+constexpr size_t kNumGrouped = [] {
+  size_t num_names = 0;
+  for (const auto& group : kGroups) num_names += static_cast<size_t>(std::ranges::count(group.names, ' ')) + 1;
+  return num_names;
+}();
+
 /// All options, in alphabetical order.
-const std::vector<OptionSpec>& all_options() {
-  static const auto kAllOptions = [] {
-    std::vector<OptionSpec> result(std::begin(kOptions), std::end(kOptions));
-    for (const auto& group : kGroups) {
-      for (const auto name : words_of(group.names)) result.push_back({name, 0, group.value, group.programs});
-    }
-    std::ranges::sort(result, {}, &OptionSpec::name);
-    return result;
-  }();
-  return kAllOptions;
-}
+constexpr auto kAllOptions = [] {
+  std::array<OptionSpec, std::size(kOptions) + kNumGrouped> result{};
+  auto* next = std::ranges::copy(kOptions, result.begin()).out;
+  for (auto [names, value, programs] : kGroups) {
+    while (!names.empty()) *next++ = {next_word(names), 0, value, programs};
+  }
+  std::ranges::sort(result, {}, &OptionSpec::name);
+  return result;
+}();
 
 // Options of SPANK plugins that are documented by their sites: pyxis, shifter (NERSC), uenv and environment (CSCS),
 // EAR, mpibind (LLNL), and some that many sites have.
@@ -139,7 +141,7 @@ constexpr std::string_view kPluginValues =
     "environment gpu-srange image module repo tmpfs uenv view volume";
 
 const OptionSpec* find_short(Program program, char letter) {
-  for (const auto& option : all_options()) {
+  for (const auto& option : kAllOptions) {
     if (option.short_name == letter && (option.programs & program) != 0) return &option;
   }
   return nullptr;
@@ -148,7 +150,7 @@ const OptionSpec* find_short(Program program, char letter) {
 std::string nearest_name(Program program, std::string_view name) {
   std::string best;
   size_t distance = name.size() < 5 ? 1 : 2;
-  for (const auto& option : all_options()) {
+  for (const auto& option : kAllOptions) {
     if ((option.programs & program) == 0) continue;
     const auto d = edit_distance(name, option.name);
     if (d <= distance && d > 0) {
@@ -230,7 +232,7 @@ class Parser {
     const auto* spec = find_option(program_, typed);
     if (spec == nullptr) {
       std::vector<const OptionSpec*> fitting;
-      for (const auto& option : all_options()) {
+      for (const auto& option : kAllOptions) {
         if ((option.programs & program_) != 0 && option.name.starts_with(typed)) {
           fitting.push_back(&option);
         }
@@ -332,7 +334,7 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 }
 
 const OptionSpec* find_option(Program program, std::string_view wanted) {
-  for (const auto& option : all_options()) {
+  for (const auto& option : kAllOptions) {
     if ((option.programs & program) != 0 && wanted == option.name) return &option;
   }
   return nullptr;

@@ -1,6 +1,7 @@
 // yoke/slurm/words/options.h -- the options of sbatch, srun and salloc, and how these programs read them. Pure.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -84,6 +85,14 @@ const OptionSpec* find_option(Program program, std::string_view name);
 
 /// Whether plugins of known sites add this option (pyxis, shifter, uenv, ...), so that sbatch may accept it.
 bool is_plugin_option(std::string_view name);
+
+/// Removes the first word from `list`, whose words single spaces separate, and returns it. REQUIRES: `list` is not
+/// empty.
+constexpr std::string_view next_word(std::string_view& list) {
+  const auto word = list.substr(0, list.find(' '));
+  list.remove_prefix(std::min(word.size() + 1, list.size()));
+  return word;
+}
 
 /// Whether `word` is one of the words of `list`, which spaces separate.
 bool has_word(std::string_view list, std::string_view word);

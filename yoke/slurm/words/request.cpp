@@ -208,26 +208,33 @@ bool is_array_value(std::string_view text) {
 }
 
 Request::Request(const ParsedOptions& options) : options_(options) {
-  for (const auto& given : options.given) {
-    std::string name(given.spec->name);
-    if (name == "tasks-per-node") name = "ntasks-per-node";
-    last_[name] = given;
+  for (size_t i = 0; i < options_.given.size(); ++i) {
+    std::erase_if(last_, [&](size_t earlier) { return name_at(earlier) == name_at(i); });
+    last_.push_back(i);
   }
 }
 
+std::string_view Request::name_at(size_t i) const {
+  const auto name = options_.given[i].spec->name;
+  return name == "tasks-per-node" ? "ntasks-per-node" : name;
+}
+
 const GivenOption* Request::find(std::string_view name) const {
-  const auto found = last_.find(std::string(name));
-  return found == last_.end() ? nullptr : &found->second;
+  const auto found = std::ranges::find(last_, name, [&](size_t i) { return name_at(i); });
+  return found == last_.end() ? nullptr : &options_.given[*found];
 }
 
 bool Request::has_any(std::string_view names) const {
-  return std::ranges::any_of(words_of(names), [&](std::string_view name) { return has(name); });
+  while (!names.empty()) {
+    if (has(next_word(names))) return true;
+  }
+  return false;
 }
 
 int64_t Request::line_of(std::string_view names) const {
   int64_t line = 0;
-  for (const auto name : words_of(names)) {
-    if (const auto* given = find(name)) line = std::max(line, given->line);
+  while (!names.empty()) {
+    if (const auto* given = find(next_word(names))) line = std::max(line, given->line);
   }
   return line;
 }

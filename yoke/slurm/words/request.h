@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "yoke/slurm/words/options.h"
 
@@ -37,7 +38,7 @@ class Request {
   Request() = default;
   explicit Request(const ParsedOptions& options);
 
-  bool has(std::string_view name) const { return last_.contains(std::string(name)); }
+  bool has(std::string_view name) const { return find(name) != nullptr; }
   /// Whether one of several options is given. Spaces separate their names.
   bool has_any(std::string_view names) const;
   /// Null if the option is not given.
@@ -65,8 +66,10 @@ class Request {
   const ParsedOptions& options() const { return options_; }
 
  private:
+  std::string_view name_at(size_t i) const;
+
   ParsedOptions options_;
-  std::map<std::string, GivenOption> last_;
+  std::vector<size_t> last_;  ///< The index in `options_.given` of the last one of each option.
 };
 
 /// What is known about the tasks of a job, or of a step within a job.

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "yoke/slurm/words/options.h"
+#include "yoke/slurm/words/request.h"
 
 namespace yoke::slurm::check {
 namespace {
@@ -162,6 +163,21 @@ TEST(SlurmCheckValues, FindsWholeWordsAlone) {
   EXPECT_TRUE(has_word("mem mem-per-cpu", "mem-per-cpu"));
   for (const auto* word : {"", "me", "per", "mem mem-per-cpu", "cpu"})
     EXPECT_FALSE(has_word("mem mem-per-cpu", word)) << word;
+}
+
+TEST(SlurmCheckRequest, FindsOneOfSeveralOptions) {
+  const std::vector<OptionWord> words = {
+      {.text = "-N2", .line = 3}, {.text = "--tasks-per-node=4", .line = 4}, {.text = "--nodes=3", .line = 5}};
+  const Request request(parse_options(kSbatch, words));
+  EXPECT_EQ(request.value("nodes"), "3") << "the last one counts";
+  EXPECT_EQ(request.value("ntasks-per-node"), "4") << "both names are one option";
+  EXPECT_FALSE(request.has("tasks-per-node"));
+  EXPECT_TRUE(request.has_any("gres nodes"));
+  EXPECT_TRUE(request.has_any("ntasks-per-node gres"));
+  EXPECT_FALSE(request.has_any("node nodelist gres"));
+  EXPECT_FALSE(request.has_any(""));
+  EXPECT_EQ(request.line_of("gres nodes ntasks-per-node"), 5);
+  EXPECT_EQ(request.line_of("gres"), 0);
 }
 
 TEST(SlurmCheckValues, TellsWhatIsIgnored) {
