@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "yoke/base/environment.h"
+#include "yoke/base/error.h"
 #include "yoke/base/json_text.h"
 
 namespace CLI {
@@ -91,6 +92,12 @@ const Command* find_command(std::string_view name);
 
 /// Adds the commands of the table to `app`.
 void add_commands(CLI::App& app, Context& context);
+
+/// Throws the error for words that a command does not understand.
+template <typename... Args>
+[[noreturn]] void refuse(fmt::format_string<Args...> text, Args&&... args) {
+  throw Error(ErrorCode::kInvalidArgument, fmt::format(text, std::forward<Args>(args)...));
+}
 
 /// Prints what a command gives programs, as an indented page.
 template <class Json = nlohmann::ordered_json>

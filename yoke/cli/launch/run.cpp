@@ -190,8 +190,7 @@ launch::ListedHosts list_hosts(const launch::RunOptions& options, const Context&
   ssh.ssh.clear();
   // Splits at blanks without a shell, as rsync does with its option -e.
   for (const auto word : words_of(options.ssh)) ssh.ssh.emplace_back(word);
-  if (ssh.ssh.empty())
-    throw Error(ErrorCode::kInvalidArgument, "--ssh is empty; give the command that reaches a host, such as ssh");
+  if (ssh.ssh.empty()) refuse("--ssh is empty; give the command that reaches a host, such as ssh");
   std::vector<launch::Host> hosts;
   for (const auto& entry : entries) {
     hosts.push_back({entry.name, entry.num_ranks, [ssh, name = entry.name] { return start_by_ssh(ssh, name); }});
@@ -245,13 +244,10 @@ void append_inner_words(std::vector<std::string>& words, const Context& context)
 std::string num_ranks_for(const char* option, const RunArgs& args) {
   const auto num_ranks = parse_int(args.options.nproc_per_node);
   if (!num_ranks || *num_ranks < 1) {
-    throw Error(ErrorCode::kInvalidArgument, "{} claims a device for each rank, so give their number, as in -n 4",
-                option);
+    refuse("{} claims a device for each rank, so give their number, as in -n 4", option);
   }
   if (!args.options.hosts.empty() || !args.options.hostfile.empty() || !args.options.allocation.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "{} is for the devices of this machine; on other hosts, start `yoke claim -n N -- yoke run ...`",
-                option);
+    refuse("{} is for the devices of this machine; on other hosts, start `yoke claim -n N -- yoke run ...`", option);
   }
   return std::to_string(*num_ranks);
 }
@@ -318,16 +314,16 @@ void tell_end_of_allocation(const std::string& job, int status, const launch::La
 
 int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
   if ((!args.length.empty() || !args.wait.empty()) && !args.claims && args.container.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "{}; give --claim or --container, too",
-                args.wait.empty() ? "--for is the time of a claim" : "--wait is for a claim");
+    refuse("{}; give --claim or --container, too",
+           args.wait.empty() ? "--for is the time of a claim" : "--wait is for a claim");
   }
   if ((args.share || !args.memory.empty()) && !args.claims) {
-    throw Error(ErrorCode::kInvalidArgument, "--memory and --share are for a claim; give --claim, too");
+    refuse("--memory and --share are for a claim; give --claim, too");
   }
   if (args.container.empty() && !(args.container_options.engine.empty() && args.container_options.volumes.empty())) {
-    throw Error(ErrorCode::kInvalidArgument, "--engine and --volume are for a container; give --container, too");
+    refuse("--engine and --volume are for a container; give --container, too");
   }
-  if (args.json && !args.plan) throw Error(ErrorCode::kInvalidArgument, "--json needs --plan");
+  if (args.json && !args.plan) refuse("--json needs --plan");
   if (const auto step = context.agent != nullptr || context.rest.empty()
                             ? std::nullopt
                             : launch::slurm_step_for(args.options, context.environment)) {

@@ -3,7 +3,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "yoke/base/error.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/cli/options/claim.h"
@@ -24,7 +23,7 @@ struct MetricsArgs {
 
 int run_metrics(const MetricsArgs& args, Context& context) {
   if (args.max_age->count() > 0 && args.serve->count() == 0) {
-    throw Error(ErrorCode::kInvalidArgument, "--max-age is for --serve; a page that is printed is always new");
+    refuse("--max-age is for --serve; a page that is printed is always new");
   }
   const auto address = web::parse_address(args.address);
   return with_source(args.device, context, [&](device::Source& source) {

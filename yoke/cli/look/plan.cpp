@@ -12,7 +12,6 @@
 #include <optional>
 #include <span>
 
-#include "yoke/base/error.h"
 #include "yoke/base/quantity.h"
 #include "yoke/base/terminal.h"
 #include "yoke/base/text.h"
@@ -44,8 +43,6 @@ struct PlanArgs {
   std::optional<int64_t> num_neighbours;
   bool shows_output = false;
 };
-
-void refuse_plan(const std::string& why) { throw Error(ErrorCode::kInvalidArgument, "{}", why); }
 
 struct NumberUnit {
   std::string_view name;
@@ -98,21 +95,20 @@ scaling::Level level_inside(std::string_view option, const std::string& text) {
   if (are_figures(text)) return scaling::parse_level(option, text);
   const auto measured = measured_link_of(text);
   if (measured.num_nodes.value_or(1) > 1 && measured.num_nodes != measured.num_ranks) {
-    refuse_plan(
-        fmt::format("{} {}: its {} ranks were on {} nodes; give it as --inter, and one of a single node as --intra",
-                    option, printable(text), measured.num_ranks, *measured.num_nodes));
+    refuse("{} {}: its {} ranks were on {} nodes; give it as --inter, and one of a single node as --intra", option,
+           printable(text), measured.num_ranks, *measured.num_nodes);
   }
   return scaling::level_of(measured);
 }
 
 scaling::Topology topology_of(const PlanArgs& args) {
-  if (!args.link.empty() && !args.intra.empty()) refuse_plan("--link and --intra both give the links inside a node");
+  if (!args.link.empty() && !args.intra.empty()) refuse("--link and --intra both give the links inside a node");
   scaling::Topology topology{.intra = {}, .inter = {}, .devices_per_node = args.gpus_per_node};
   if (!args.link.empty()) topology.intra = level_inside("--link", args.link);
   if (!args.intra.empty()) topology.intra = level_inside("--intra", args.intra);
   const bool has_intra = !args.link.empty() || !args.intra.empty();
   if (!has_intra && (args.gpus_per_node > 1 || args.inter.empty())) {
-    refuse_plan(
+    refuse(
         "say how fast devices communicate: --link FILE with what `yoke bench all-reduce --json` printed, or --intra "
         "and --inter with microseconds and GB/s, such as --intra 4,230 --inter 8,90");
   }
@@ -130,48 +126,43 @@ scaling::Topology topology_of(const PlanArgs& args) {
 
 void check_plan_args(const PlanArgs& args, const Context& context) {
   const int num_ways = (args.profile.empty() ? 0 : 1) + (context.rest.empty() ? 0 : 1);
-  if (num_ways > 1) refuse_plan("give a program or --profile, since each is a source of the measured step");
+  if (num_ways > 1) refuse("give a program or --profile, since each is a source of the measured step");
   if (num_ways == 0 && (!args.step || !args.parameters)) {
-    refuse_plan(
+    refuse(
         "say what a step of one device is: a program, as in `yoke plan -- yoke run -n 1 ./train`; --profile FOLDER; or "
         "--step and --parameters");
   }
   if (!context.rest.empty() && args.step) {
-    refuse_plan(
-        fmt::format("--step is measured from the program {}; leave one of them out (a number and its unit are one "
-                    "word, as in 120ms)",
-                    printable(context.rest.front())));
+    refuse(
+        "--step is measured from the program {}; leave one of them out (a number and its unit are one "
+        "word, as in 120ms)",
+        printable(context.rest.front()));
   }
   if (num_ways == 1 && args.parameters) {
-    refuse_plan("a program or --profile shows how many parameters the network has; leave --parameters out");
+    refuse("a program or --profile shows how many parameters the network has; leave --parameters out");
   }
   if (context.rest.empty() && (args.time || args.timeout || args.shows_output)) {
-    refuse_plan("--time, --timeout and -v are for a program that is measured; give one, or leave them out");
+    refuse("--time, --timeout and -v are for a program that is measured; give one, or leave them out");
   }
   if (context.rest.empty() && args.num_neighbours) {
-    refuse_plan("--neighbours runs copies of a program; give one, as in `yoke plan --neighbours 2 -- python train.py`");
+    refuse("--neighbours runs copies of a program; give one, as in `yoke plan --neighbours 2 -- python train.py`");
   }
   if (args.slowdown && args.num_neighbours) {
-    refuse_plan("--neighbours measures what --slowdown gives; leave one of them out");
+    refuse("--neighbours measures what --slowdown gives; leave one of them out");
   }
   if ((args.backward_share || args.optimizer_share) && (!context.rest.empty() || !args.profile.empty())) {
-    refuse_plan(
+    refuse(
         "--backward-share and --optimizer-share divide the step of --step and --parameters; a program or "
         "--profile shows the parts of its step");
   }
-  if (args.svg == args.png && !args.svg.empty()) refuse_plan("--svg and --png name one file; give two");
-  if (args.svg == "-" || args.png == "-")
-    refuse_plan("--svg and --png need a file, because standard output has the table");
   const int num_of_epochs = (args.epochs ? 1 : 0) + (args.dataset_size ? 1 : 0) + (args.batch_size ? 1 : 0);
   const bool is_batch_alone = num_of_epochs == 1 && args.batch_size && args.divides_batch;
   if (num_of_epochs != 0 && num_of_epochs != 3 && !is_batch_alone)
-    refuse_plan(
+    refuse(
         "--epochs, --dataset-size and --batch-size together give the length of the training; give all three, or "
         "--steps");
-  if (args.steps && args.epochs) refuse_plan("--steps and --epochs both give the length of the training");
-  for (const auto& file : {args.svg, args.png}) {
-    if (!file.empty()) check_drawing(file, file == args.png ? Drawing::kPng : Drawing::kSvg);
-  }
+  if (args.steps && args.epochs) refuse("--steps and --epochs both give the length of the training");
+  check_drawings(args.svg, args.png);
 }
 
 double num_steps_of(const PlanArgs& args) {
@@ -191,11 +182,9 @@ scaling::PlanOptions options_of(const PlanArgs& args) {
   for (const auto strategy : {scaling::Strategy::kDdp, scaling::Strategy::kZero1, scaling::Strategy::kFsdp}) {
     if (args.strategy == "all" || args.strategy == scaling::name(strategy)) options.strategies.push_back(strategy);
   }
-  if (options.strategies.empty()) {
-    refuse_plan(fmt::format("--strategy {}: give ddp, zero1, fsdp or all", printable(args.strategy)));
-  }
+  if (options.strategies.empty()) refuse("--strategy {}: give ddp, zero1, fsdp or all", printable(args.strategy));
   if (!args.dtype.empty() && args.dtype != "float32" && args.dtype != "mixed") {
-    refuse_plan(fmt::format("--dtype {}: give float32 or mixed", printable(args.dtype)));
+    refuse("--dtype {}: give float32 or mixed", printable(args.dtype));
   }
   options.max_devices = num_devices_of(args);
   options.divides_batch = args.divides_batch;
@@ -206,15 +195,14 @@ scaling::PlanOptions options_of(const PlanArgs& args) {
                    .num_units = args.units};
   const auto optimizer = scaling::parse_optimizer(args.optimizer);
   if (!optimizer && !args.optimizer.empty()) {
-    refuse_plan(fmt::format("--optimizer {}: give adam, momentum or sgd", printable(args.optimizer)));
+    refuse("--optimizer {}: give adam, momentum or sgd", printable(args.optimizer));
   }
   options.memory.optimizer = optimizer.value_or(scaling::Optimizer::kAdam);
   options.memory.precision = args.dtype == "mixed" ? scaling::Precision::kMixed : scaling::Precision::kFloat32;
   if (!args.other_memory.empty()) {
     const auto bytes = parse_memory(args.other_memory);
     if (!bytes)
-      refuse_plan(fmt::format("--activations {}: give a size in KiB, MiB, GiB or TiB, such as 12GiB",
-                              printable(args.other_memory)));
+      refuse("--activations {}: give a size in KiB, MiB, GiB or TiB, such as 12GiB", printable(args.other_memory));
     options.memory.other_bytes = *bytes;
   }
   return options;
@@ -297,8 +285,8 @@ std::optional<PlanInput> input_of(const PlanArgs& args, const Context& context, 
   } else if (!args.profile.empty()) {
     const auto paths = profile::find_traces(args.profile);
     if (paths.size() != 1) {
-      refuse_plan(fmt::format("--profile {}: there are {} traces in it; a prediction begins with the trace of one rank",
-                              printable(args.profile), paths.size()));
+      refuse("--profile {}: there are {} traces in it; a prediction begins with the trace of one rank",
+             printable(args.profile), paths.size());
     }
     take_trace(profile::read_trace_file(paths.front()), args, args.step, options, input);
     input.origin.is_step_measured = !args.step;

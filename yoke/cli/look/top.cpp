@@ -6,7 +6,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "yoke/base/error.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/help/values.h"
@@ -34,9 +33,8 @@ struct TopArgs {
 
 tui::AppOptions to_options(const TopArgs& args, const Context& context) {
   if (args.interval->count() > 0 && (args.json || args.once)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "{} prints once, and --interval is for a page that changes; `yoke devices{} --watch {}` repeats",
-                args.json ? "--json" : "--once", args.json ? " --json" : "", args.interval_s);
+    refuse("{} prints once, and --interval is for a page that changes; `yoke devices{} --watch {}` repeats",
+           args.json ? "--json" : "--once", args.json ? " --json" : "", args.interval_s);
   }
   tui::AppOptions options;
   options.sampling.interval =
@@ -65,10 +63,9 @@ int print_state(const TopArgs& args, device::Source& source, Context& context) {
 
 int serve_page(const TopArgs& args, Context& context) {
   if (args.json || args.once || args.interval->count() > 0) {
-    throw Error(ErrorCode::kInvalidArgument, "--web serves a page that changes every 2 s; {} is not for it",
-                args.json   ? "--json"
-                : args.once ? "--once"
-                            : "--interval");
+    refuse("--web serves a page that changes every 2 s; {} is not for it", args.json   ? "--json"
+                                                                           : args.once ? "--once"
+                                                                                       : "--interval");
   }
   const web::ServerOptions options{.address = web::parse_address(args.listen)};
   return with_source(args.device, context, [&](device::Source& source) {

@@ -56,7 +56,7 @@ void check_args(const TuneArgs& args, const Context& context) {
   const auto num_ways =
       (args.variable.empty() ? 0 : 1) + (args.option.empty() ? 0 : 1) + (tune::has_placeholder(context.rest) ? 1 : 0);
   if (num_ways > 1) {
-    refuse("--variable, --option and {} are three ways to tell the program its batch size; use one of them");
+    refuse("--variable, --option and {{}} are three ways to tell the program its batch size; use one of them");
   }
   if (args.option == "--") refuse("--option: the name of the program's option is missing, such as --batch-size");
   if (args.variable.find('=') != std::string::npos) {

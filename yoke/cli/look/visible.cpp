@@ -103,16 +103,13 @@ int set(const VisibleArgs& args, Context& context) {
 
 int run_visible(const VisibleArgs& args, Context& context) {
   const bool has_program = !context.rest.empty();
-  const auto refuse = [](const char* why) { return Error(ErrorCode::kInvalidArgument, "{}", why); };
   if (!args.is_set()) {
-    if (has_program)
-      throw refuse("which devices shall the program see? For example `yoke visible --set 0,2 -- ./train`");
-    if (args.exports) throw refuse("--export writes what --set chooses; for example `yoke visible --set 0,2 --export`");
+    if (has_program) refuse("which devices shall the program see? For example `yoke visible --set 0,2 -- ./train`");
+    if (args.exports) refuse("--export writes what --set chooses; for example `yoke visible --set 0,2 --export`");
   }
-  if (!args.is_set() && args.format_option->count() > 0) throw refuse("--format is for the devices of --set");
-  if (args.exports && has_program) throw refuse("choose one of --export and a program");
-  if (args.json && (args.exports || has_program))
-    throw refuse("--json explains, and neither exports nor starts anything");
+  if (!args.is_set() && args.format_option->count() > 0) refuse("--format is for the devices of --set");
+  if (args.exports && has_program) refuse("choose one of --export and a program");
+  if (args.json && (args.exports || has_program)) refuse("--json explains, and neither exports nor starts anything");
   return args.exports || has_program ? set(args, context) : explain(args, context);
 }
 

@@ -19,8 +19,7 @@ void add_device_options(CLI::App& command, DeviceOptions& options) {
     if (options.replay.empty()) return;
     for (const char* name : {"--deadline", "--vendor", "--sysroot"}) {  // these choose how this machine is read
       if (command.get_option(name)->count() == 0) continue;
-      throw Error(ErrorCode::kInvalidArgument, "{} is for this machine, and --replay is not; leave one of them out",
-                  name);
+      refuse("{} is for this machine, and --replay is not; leave one of them out", name);
     }
   });
 }

@@ -7,7 +7,6 @@
 #include <iostream>
 #include <memory>
 
-#include "yoke/base/error.h"
 #include "yoke/base/json.h"
 #include "yoke/base/process.h"
 #include "yoke/base/quantity.h"
@@ -37,7 +36,6 @@ struct ClaimArgs {
 };
 
 void check_claim(const ClaimArgs& args, const Context& context) {
-  const auto refuse = [](const char* why) { throw Error(ErrorCode::kInvalidArgument, "{}", why); };
   const bool has_program = !context.rest.empty();
   if (has_program && args.adopted_pid) refuse("--adopt is for a process that runs already; leave out the program");
   if (args.adopted_pid && (args.num_devices || !args.device.chosen.empty())) {
@@ -67,9 +65,7 @@ keep::AcquireOptions to_options(const ClaimArgs& args, const claim::SiteConfig& 
   request.wish.num_devices = args.num_devices.value_or(counts_names ? 0 : 1);
   if (!args.memory.empty()) {
     request.wish.memory_bytes = parse_memory(args.memory);
-    if (!request.wish.memory_bytes) {
-      throw Error(ErrorCode::kInvalidArgument, "--memory {}: give a size with its unit, such as 20GiB", args.memory);
-    }
+    if (!request.wish.memory_bytes) refuse("--memory {}: give a size with its unit, such as 20GiB", args.memory);
   }
   request.wish.is_share = args.share;
   request.takes_used = args.adopted_pid.has_value();

@@ -6,7 +6,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "yoke/base/error.h"
 #include "yoke/claim/fair_share.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
@@ -53,7 +52,7 @@ int report(const ClaimsArgs& args, const ClaimSite& site, device::Source& source
 }
 
 int run_claims(const ClaimsArgs& args, Context& context) {
-  if (args.csv && args.report.empty()) throw Error(ErrorCode::kInvalidArgument, "--csv goes with --report");
+  if (args.csv && args.report.empty()) refuse("--csv goes with --report");
   const auto site = open_claim_site(context, SiteUse::kLook);
   return with_source(args.device, context, [&](device::Source& source) {
     if (!args.report.empty()) return report(args, site, source, context);

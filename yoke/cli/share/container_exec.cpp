@@ -37,8 +37,7 @@ bool has_own_users(const keep::KeptContainerRow& row, pid_t pid) {
 int exec_in_container(const ContainerOptions& options, Context& context) {
   auto program = context.rest;
   if (program.size() < 2 || (program.size() == 2 && program[1] == "--")) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "say in which container, and what to run there, as in `yoke container exec NAME -- bash`");
+    refuse("say in which container, and what to run there, as in `yoke container exec NAME -- bash`");
   }
   const auto row = keep::find_container(program[0]);
   program.erase(program.begin(), program.begin() + (program[1] == "--" ? 2 : 1));

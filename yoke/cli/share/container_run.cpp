@@ -5,7 +5,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "yoke/base/error.h"
 #include "yoke/base/process.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/help/values.h"
@@ -36,8 +35,7 @@ ImageAndCommand split_rest(const Context& context, const container::SiteRules& r
   } else if (rules.default_image) {
     result.image = *rules.default_image;
   } else {
-    throw Error(ErrorCode::kInvalidArgument,
-                "say which image, as in `yoke container run IMAGE -- python train.py`; this site has no default_image");
+    refuse("say which image, as in `yoke container run IMAGE -- python train.py`; this site has no default_image");
   }
   result.command = std::move(rest);
   return result;
@@ -70,7 +68,7 @@ std::string note_on_toolkit(const container::Engine& engine, const Context& cont
 int run_container_command(ContainerRunArgs args, Context& context) {
   // -i is a name of --device, so docker's -it has come as the device "t".
   if (std::erase(args.device.chosen, "t") > 0) args.is_interactive = true;
-  if (args.json && !args.prints) throw Error(ErrorCode::kInvalidArgument, "--json is for --print");
+  if (args.json && !args.prints) refuse("--json is for --print");
   if (args.is_interactive || args.has_terminal || args.is_removed) {
     std::cerr << speaker(context)
               << "note: leave -i, -t and --rm out: a container has your input, a terminal if you "

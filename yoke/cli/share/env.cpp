@@ -138,11 +138,11 @@ int show_environments(bool json, Context& context) {
 
 int run_in_environment(Context& context) {
   auto words = context.rest;
-  if (words.empty()) throw Error(ErrorCode::kInvalidArgument, "say which environment, and what to run in it");
+  if (words.empty()) refuse("say which environment, and what to run in it");
   const auto folder = environment::folder_of(words[0], context.environment);
   words.erase(words.begin());
   if (!words.empty() && words[0] == "--") words.erase(words.begin());
-  if (words.empty()) throw Error(ErrorCode::kInvalidArgument, "say what to run, as in `yoke env run NAME -- python`");
+  if (words.empty()) refuse("say what to run, as in `yoke env run NAME -- python`");
   if (!is_program(environment::python_of(folder))) {
     throw Error(ErrorCode::kNotFound, "{} is no environment with a Python that works; see `yoke env list`",
                 folder.string());

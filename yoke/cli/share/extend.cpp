@@ -75,12 +75,8 @@ int extend(const ExtendArgs& args, std::chrono::seconds length, const ClaimSite&
 }
 
 int run_extend(const ExtendArgs& args, Context& context) {
-  if (args.claims.empty() && !args.mine) {
-    throw Error(ErrorCode::kInvalidArgument, "which claim? Give a PID of `yoke claims`, or --mine for all of yours");
-  }
-  if (args.length.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "for how much longer? Give --for, as in `yoke extend 4121 --for 2h`");
-  }
+  if (args.claims.empty() && !args.mine) refuse("which claim? Give a PID of `yoke claims`, or --mine for all of yours");
+  if (args.length.empty()) refuse("for how much longer? Give --for, as in `yoke extend 4121 --for 2h`");
   const auto length = length_of("--for", args.length);
   const auto site = open_claim_site(context, SiteUse::kTake);
   if (read_reservations(site.ledger.records()).empty()) return extend(args, length, site, {}, context);

@@ -81,9 +81,8 @@ void check_image_options(const JupyterArgs& args) {
     if (options.engine.empty() && options.extension.empty() && options.volumes.empty() && options.variables.empty()) {
       return;
     }
-    throw Error(ErrorCode::kInvalidArgument, "--engine, --extension, -v and -e are for a container; give --image too");
+    refuse("--engine, --extension, -v and -e are for a container; give --image too");
   }
-  const auto refuse = [](const char* why) { throw Error(ErrorCode::kInvalidArgument, "{}", why); };
   if (!args.env.empty()) refuse("a kernel runs in an environment or in an image; give --env or --image, not both");
   if (args.is_cpp) refuse("a kernel for cells in C++ runs in no container; leave out --cpp or --image");
   if (args.installs_ipykernel) {
@@ -175,9 +174,7 @@ int install(JupyterArgs args, Context& context) {
   environment::check_kernel_name(request.name);
   if (!request.devices.length.empty()) {
     length_of("--for", request.devices.length);
-    if (!request.devices.is_claimed()) {
-      throw Error(ErrorCode::kInvalidArgument, "--for is the length of a claim; give --claim or --devices too");
-    }
+    if (!request.devices.is_claimed()) refuse("--for is the length of a claim; give --claim or --devices too");
   }
   // A kernel whose claim the site refuses could never start, and Jupyter would not say why.
   if (request.devices.is_claimed()) {
@@ -266,9 +263,7 @@ int print_init_text(const JupyterArgs& args, Context& context) {
   const auto executable = shell_quoted(context.installation.executable.string());
   const auto name = shell_quoted(args.request.name);
   if (args.env.empty() == args.image.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "say what notebooks should see: an environment by --env, or an image by "
-                "--image");
+    refuse("say what notebooks should see: an environment by --env, or an image by --image");
   }
   check_image_options(args);
   if (!args.image.empty()) {

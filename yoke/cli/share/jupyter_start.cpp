@@ -98,9 +98,7 @@ int start_in_container(StartArgs args, Context& context) {
 }
 
 int start_kernel(const StartArgs& args, Context& context) {
-  if (context.rest.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "say what to start, as `yoke jupyter install` does");
-  }
+  if (context.rest.empty()) refuse("say what to start, as `yoke jupyter install` does");
   if (!args.image.empty()) return start_in_container(args, context);
   std::optional<ClaimSite> site;
   std::optional<keep::Acquired> acquired;

@@ -32,7 +32,6 @@ struct ReserveArgs {
 };
 
 void check_reserve(const ReserveArgs& args) {
-  const auto refuse = [](const char* why) { throw Error(ErrorCode::kInvalidArgument, "{}", why); };
   const bool makes = !args.start.empty() || !args.length.empty() || args.num_devices || !args.device.chosen.empty();
   if (makes && (args.list || !args.cancelled.empty()))
     refuse("--list and --cancel go without options of a reservation");
@@ -46,14 +45,12 @@ void check_reserve(const ReserveArgs& args) {
 void set_times(const ReserveArgs& args, claim::Time now, claim::Reservation& reservation) {
   const auto start = parse_moment(args.start, now);
   if (!start) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        "--start {}: give a time such as 14:00, \"tomorrow 9:00\", \"2026-11-24 09:00\", 2026-11-24T09:00Z or +2h",
-        printable(args.start));
+    refuse("--start {}: give a time such as 14:00, \"tomorrow 9:00\", \"2026-11-24 09:00\", 2026-11-24T09:00Z or +2h",
+           printable(args.start));
   }
   if (*start < now - std::chrono::minutes(1)) {
-    throw Error(ErrorCode::kInvalidArgument, "--start {}: that was at {}; give a later time, such as \"tomorrow {}\"",
-                printable(args.start), moment_text(*start), moment_text(*start).substr(11, 5));
+    refuse("--start {}: that was at {}; give a later time, such as \"tomorrow {}\"", printable(args.start),
+           moment_text(*start), moment_text(*start).substr(11, 5));
   }
   reservation.start = std::chrono::floor<std::chrono::seconds>(*start);
   reservation.until = reservation.start + length_of("--for", args.length);
@@ -72,8 +69,7 @@ void set_devices(const ReserveArgs& args, const device::Snapshot& snapshot,
   }
   reservation.num_devices = static_cast<int64_t>(reservation.keys.size());
   if (reservation.keys.empty() || (args.num_devices && *args.num_devices != reservation.num_devices)) {
-    throw Error(ErrorCode::kInvalidArgument, "--device names {} devices of this machine; leave out -n, or name as many",
-                reservation.num_devices);
+    refuse("--device names {} devices of this machine; leave out -n, or name as many", reservation.num_devices);
   }
 }
 

@@ -169,7 +169,7 @@ int run_usage(const UsageArgs& args, Context& context) {
     std::error_code error;
     const auto path = std::filesystem::canonical(given, error);
     if (error) throw system_error(error.value(), given);
-    if (!std::filesystem::is_directory(path)) throw Error(ErrorCode::kInvalidArgument, "{} is not a folder", given);
+    if (!std::filesystem::is_directory(path)) refuse("{} is not a folder", given);
     return path.string();
   };
   const storage::Deadline deadline{storage::Seconds(args.timeout_s)};
