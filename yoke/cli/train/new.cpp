@@ -38,8 +38,7 @@ void rename_project(const fs::path& folder, const std::string& name) {
     if (!entry.is_regular_file()) continue;
     const auto text = read_file(entry.path());
     const auto renamed = std::regex_replace(text, kFirst, "$1" + name);
-    if (renamed == text) continue;
-    replace_file(entry.path(), renamed);
+    if (renamed != text) replace_file(entry.path(), renamed);
   }
 }
 
