@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -26,6 +25,7 @@
 #include "yoke/cli/options/allocation.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/container.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/cluster/held.h"
 #include "yoke/cluster/hosts.h"
 #include "yoke/cluster/ssh.h"
@@ -363,7 +363,6 @@ int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
 
 void add_run(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<RunArgs>();  // CLI11 keeps references to *args; the callback owns it
-  auto program = std::make_shared<std::vector<std::string>>();
   add_run_options(cmd, args->options);
   cmd.add_flag("--plan", args->plan, "Print what would be started, and start nothing");
   cmd.add_flag("--claim", args->claims, "Claim a device for each rank while the job runs; see `yoke claim`");
@@ -379,11 +378,9 @@ void add_run(CLI::App& cmd, Context& context) {
       ->type_name("IMAGE");
   add_engine_and_volumes(cmd, args->container_options);
   cmd.add_flag("--json", args->json, "With --plan: print JSON, with the variables that each rank gets");
-  cmd.add_option("PROGRAM", *program,
-                 "Program to start and its arguments; options of yoke come before it. In an "
-                 "argument, ${local_rank} becomes the local rank")
-      ->type_name(kProgramArguments)
-      ->expected(0, -1);
+  add_program(cmd, "PROGRAM",
+              "Program to start and its arguments; options of yoke come before it. In an "
+              "argument, ${local_rank} becomes the local rank");
   cmd.footer(examples(
       "  yoke run -n 2 -- ./train --epochs 5      two ranks of a C++ program\n"
       "  yoke run --hosts a,b -n gpu train.py     on two machines, by ssh\n"
@@ -402,7 +399,7 @@ void add_run(CLI::App& cmd, Context& context) {
       "\n"
       "The exit status is that of the first rank that failed, 128 plus the signal's number\n"
       "if a signal ended it, 127 if the program is not found, 75 if output could not be written."));
-  cmd.callback([args, program, &cmd, &context] { context.exit_code = run_run(*args, cmd, context); });
+  cmd.callback([args, &cmd, &context] { context.exit_code = run_run(*args, cmd, context); });
 }
 
 }  // namespace yoke::cli

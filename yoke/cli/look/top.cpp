@@ -1,17 +1,16 @@
 // `yoke top`: show devices, the machine and its processes on a live page of the terminal.
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/output.h"
-#include "yoke/cli/help/values.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/color.h"
 #include "yoke/cli/options/device.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/cli/options/web.h"
 #include "yoke/device/json.h"
 #include "yoke/tui/app.h"
@@ -96,10 +95,7 @@ int run_top(const TopArgs& args, Context& context) {
 
 void add_top(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<TopArgs>();  // CLI11 keeps references to *args; the callback owns it
-  args->interval = cmd.add_option("--interval", args->interval_s, "Between two samples")
-                       ->type_name("SECONDS")
-                       ->check(in_range(0.1, 86'400, "seconds"))
-                       ->capture_default_str();
+  args->interval = add_number(cmd, "--interval", args->interval_s, {"SECONDS", 0.1, 86'400}, "Between two samples");
   cmd.add_flag("--once", args->once, "Print one page as plain text; so is done where there is no terminal");
   cmd.add_flag("--json", args->json, "Print one sample as JSON, as `yoke devices --json` does");
   cmd.add_flag("--readonly", args->readonly, "End no processes");

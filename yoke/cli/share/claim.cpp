@@ -3,7 +3,6 @@
 
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <iostream>
 #include <memory>
 
@@ -15,8 +14,8 @@
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/shell.h"
 #include "yoke/cli/frame/teller.h"
-#include "yoke/cli/help/values.h"
 #include "yoke/cli/options/device.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/keep/hold.h"
 #include "yoke/keep/run.h"
 
@@ -143,10 +142,8 @@ int run_claim_for_shell(const ClaimArgs& args, Context& context) {
 
 void add_claim(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<ClaimArgs>();  // CLI11 keeps references to it; the callback owns it
-  auto program = std::make_shared<std::vector<std::string>>();
-  cmd.add_option("-n,--num-devices", args->num_devices, "How many devices; 1 unless --device names some")
-      ->type_name("N")
-      ->check(in_range(1, 128, "devices"));
+  add_number(cmd, "-n,--num-devices", args->num_devices, {"N", 1, 128, "devices"},
+             "How many devices; 1 unless --device names some");
   add_device_choice(cmd, args->device.chosen, "-d,--device",
                     "Take them from these only: ids as in `yoke devices` (0, 0-3, 1:0 for MIG, UUIDs)",
                     ChoiceForm::kOneWord);
@@ -164,13 +161,8 @@ void add_claim(CLI::App& cmd, Context& context) {
       ->type_name("PID");
   cmd.add_flag("--explain", args->explain, "Say why these devices; without a program and --for, take nothing");
   cmd.add_flag("--json", args->json, "With --for or --adopt and no program: print JSON");
-  cmd.add_option("--deadline", args->device.deadline_s, "How long drivers may take to answer")
-      ->type_name("SECONDS")
-      ->check(in_range(0.001, 86'400, "seconds"))
-      ->capture_default_str();
-  cmd.add_option("PROGRAM", *program, "What to run with them, and its arguments; every word from here on is its own")
-      ->type_name(kProgramArguments)
-      ->expected(0, -1);
+  add_deadline(cmd, args->device.deadline_s);
+  add_program(cmd, "PROGRAM", "What to run with them, and its arguments; every word from here on is its own");
   cmd.footer(
       examples("  yoke claim -n 2 -- python train.py         two devices while the program runs\n"
                "  yoke claim -n 2 --wait -- python train.py  wait in the queue for them\n"
@@ -182,7 +174,7 @@ void add_claim(CLI::App& cmd, Context& context) {
                "\n"
                "Exit status: the program's; 75 if not enough devices are free, 124 if the wait took too long,\n"
                "69 if this machine does not have so many, 127 if the program is not found."));
-  cmd.callback([args, program, &context] {
+  cmd.callback([args, &context] {
     context.exit_code = is_for_shell(*args, context) ? run_claim_for_shell(*args, context) : run_claim(*args, context);
   });
 }

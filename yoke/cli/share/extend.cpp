@@ -11,7 +11,6 @@
 #include "yoke/base/moment.h"
 #include "yoke/claim/reservation.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/help/values.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/device.h"
 
@@ -92,10 +91,7 @@ void add_extend(CLI::App& cmd, Context& context) {
   cmd.add_option("CLAIM", args->claims, "PIDs of `yoke claims`, or UUIDs of devices")->type_name("[CLAIM...]");
   cmd.add_flag("--mine", args->mine, "All claims of yours");
   cmd.add_option("--for", args->length, "How much longer: 30m, 4h, 1d12h")->type_name("TIME");
-  cmd.add_option("--deadline", args->device.deadline_s, "How long drivers may take to answer")
-      ->type_name("SECONDS")
-      ->check(in_range(0.001, 86'400, "seconds"))
-      ->capture_default_str();
+  add_deadline(cmd, args->device.deadline_s);
   cmd.footer(
       examples("  yoke extend 4121 --for 2h      two hours more than it was claimed for\n"
                "\n"

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -14,9 +13,9 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/output.h"
-#include "yoke/cli/help/values.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/device.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/device/process/info.h"
 #include "yoke/view/claims.h"
 
@@ -142,9 +141,8 @@ void add_reserve(CLI::App& cmd, Context& context) {
   cmd.add_option("--start", args->start, "When: 14:00, \"tomorrow 9:00\", \"2026-11-24 09:00\", ISO 8601, or +2h")
       ->type_name("TIME");
   cmd.add_option("--for", args->length, "How long: 30m, 4h, 1d12h")->type_name("TIME");
-  cmd.add_option("-n,--num-devices", args->num_devices, "How many devices; 1 unless --device names some")
-      ->type_name("N")
-      ->check(in_range(1, 128, "devices"));
+  add_number(cmd, "-n,--num-devices", args->num_devices, {"N", 1, 128, "devices"},
+             "How many devices; 1 unless --device names some");
   add_device_choice(cmd, args->device.chosen, "-d,--device",
                     "These devices, and not any: ids as in `yoke devices` (0, 0-3, 1:0 for MIG, UUIDs)",
                     ChoiceForm::kOneWord);
@@ -152,10 +150,7 @@ void add_reserve(CLI::App& cmd, Context& context) {
   cmd.add_flag("--list", args->list, "List the reservations of all users");
   cmd.add_option("--cancel", args->cancelled, "Cancel a reservation of yours; root cancels any")->type_name("ID");
   cmd.add_flag("--json", args->json, "Print JSON");
-  cmd.add_option("--deadline", args->device.deadline_s, "How long drivers may take to answer")
-      ->type_name("SECONDS")
-      ->check(in_range(0.001, 86'400, "seconds"))
-      ->capture_default_str();
+  add_deadline(cmd, args->device.deadline_s);
   cmd.footer(examples(
       "  yoke reserve --start \"tomorrow 9:00\" --for 2h -n 4    any four devices\n"
       "  yoke reserve --start +30m --for 1h -d 0,1 --name demo   these two\n"
