@@ -141,14 +141,10 @@ int scan_and_print(const std::string& root, const storage::Quotas& quotas, const
   storage::Scan scan({root, storage::read_mounts(), args.num_threads, args.num_largest});
   {
     ProgressLine progress(context.environment);
-    storage::Use before;
-    auto changed = std::chrono::steady_clock::now();
-    while (!scan.wait(100)) {
-      const auto now = scan.progress();
-      progress.show(fmt::format("{} in {} files so far", format_bytes(now.bytes), now.files));
-      if (now != before) changed = std::chrono::steady_clock::now();
-      before = now;
-      if (std::chrono::steady_clock::now() - changed < storage::Seconds(args.timeout_s)) continue;
+    const auto show = [&](const storage::Use& use) {
+      progress.show(fmt::format("{} in {} files so far", format_bytes(use.bytes), use.files));
+    };
+    if (!scan.wait_while_it_counts(storage::Seconds(args.timeout_s), show)) {
       progress.clear();
       give_up(root, args, context, finish);
     }
