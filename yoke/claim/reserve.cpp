@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "yoke/base/error.h"
+#include "yoke/base/format.h"
 #include "yoke/base/moment.h"
 #include "yoke/base/text.h"
 #include "yoke/device/process/info.h"
@@ -45,6 +46,27 @@ std::optional<Reservation> make_if_possible(const Reservation& wanted, const Led
   return make_reservation(ledger.records(), wanted);
 }
 
+/// Returns a reservation of somebody else that has devices of the claim before `until`.
+std::optional<Reservation> find_conflict(const HeldNote& held, Time until, const Survey& survey,
+                                         const std::vector<Reservation>& reservations,
+                                         const std::vector<Candidate>& candidates, Time now) {
+  auto extended = survey;
+  for (auto& note : extended.notes) {
+    if (note.name == held.name && note.note) note.note->until = until;
+  }
+  const auto leave_of = [&](const Survey& at) {
+    return find_leave(reservations, at, availability_of(candidates, at, now), held.uid, until, now);
+  };
+  const auto leave = leave_of(extended);
+  std::optional<size_t> conflict;
+  if (leave.most < std::min<int64_t>(leave_of(survey).most, 0)) conflict = leave.first;
+  for (const auto& key : held.note->keys) {
+    const auto reserved = leave.reserved_keys.find(key_in_name(key));
+    if (reserved != leave.reserved_keys.end()) conflict = reserved->second;
+  }
+  return conflict ? std::optional(reservations[*conflict]) : std::nullopt;
+}
+
 }  // namespace
 
 /// On a busy machine looking may take too long more than once, so each try has a longer term. Others may pass by
@@ -74,6 +96,28 @@ void cancel_reservation(const std::string& id, const LockFolder& records) {
                 id, printable(device::user_name(found->uid)));
   }
   records.remove(found->name);
+}
+
+Time extend_claim(const HeldNote& held, std::chrono::seconds length, const Survey& survey, const Ledger& ledger,
+                  const SiteConfig& config, const std::vector<Candidate>& candidates) {
+  const auto pid = held.pid.value_or(0);
+  if (!held.note || !held.note->until) {
+    throw Error(ErrorCode::kFailedPrecondition, "the claim of process {} has no end that could be put off", pid);
+  }
+  const auto now = std::chrono::system_clock::now();
+  const auto until = *held.note->until + length;
+  if (geteuid() != 0 && config.longest && until - held.note->since > *config.longest) {
+    throw Error(ErrorCode::kFailedPrecondition, "{} limits claims to {} in all, and this one began {} ago",
+                limiter(config.is_own_longest), format_duration(*config.longest),
+                format_duration(now - held.note->since));
+  }
+  const auto reservations = honoured_reservations(ledger, survey, config, static_cast<int64_t>(candidates.size()), now);
+  if (const auto conflict = find_conflict(held, until, survey, reservations, candidates, now)) {
+    throw Error(ErrorCode::kFailedPrecondition, "{}, so the claim of process {} cannot last until {}",
+                reservation_text(*conflict), pid, moment_text(until));
+  }
+  ledger.extend(held, until);
+  return until;
 }
 
 }  // namespace yoke::claim

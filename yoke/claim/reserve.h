@@ -1,4 +1,5 @@
-// yoke/claim/reserve.h -- makes and cancels reservations of this user.
+// yoke/claim/reserve.h -- makes and cancels reservations of this user, and puts off the ends of claims if reservations
+// allow it.
 #pragma once
 
 #include <string>
@@ -17,5 +18,11 @@ Reservation reserve(const Reservation& wanted, const Ledger& ledger, const SiteC
 
 /// Errors  kNotFound: there is no reservation of this id; kPermissionDenied: only other users have one.
 void cancel_reservation(const std::string& id, const LockFolder& records);
+
+/// Puts off the end of a claim by `length`, and returns the new end. `survey`: of `ledger`. `candidates`: all devices
+/// of this machine; empty if nothing is reserved. Errors  kFailedPrecondition: the claim has no end, or the site or
+/// other users' reservations do not allow it; those of Ledger::extend().
+Time extend_claim(const HeldNote& held, std::chrono::seconds length, const Survey& survey, const Ledger& ledger,
+                  const SiteConfig& config, const std::vector<Candidate>& candidates);
 
 }  // namespace yoke::claim

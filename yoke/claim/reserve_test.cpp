@@ -59,5 +59,30 @@ TEST_F(ClaimReserve, WhatIsCancelledIsFreeAgain) {
   attempt(2);
 }
 
+TEST_F(ClaimReserve, AClaimIsNotExtendedIntoThoseOfOthers) {
+  using std::chrono::minutes;
+  const Ledger ledger(folder());
+  const auto end = std::chrono::floor<std::chrono::seconds>(std::chrono::system_clock::now()) + minutes(10);
+  std::string busy;
+  const auto claim = ledger.open(Ledger::Access::kTake).take({"GPU-0"}, {.since = end, .until = end}, busy);
+  ASSERT_TRUE(claim);
+  const auto reserved = attempt(2);  // an hour from now
+  const auto survey = ledger.open(Ledger::Access::kLook).survey();
+  const auto extend = [&](const HeldNote& held, minutes length) {
+    return extend_claim(held, length, survey, ledger, {}, candidates_);
+  };
+  auto held = survey.notes.at(0);
+  EXPECT_EQ(extend(held, minutes(90)), end + minutes(90)) << "this user has reserved it";
+  EXPECT_EQ(claim->read().until, end + minutes(90));
+  ++held.uid;
+  EXPECT_THAT(test::message_of([&] { extend(held, minutes(90)); }, ErrorCode::kFailedPrecondition),
+              HasSubstr(reservation_text(reserved) + ", so the claim of process"));
+  EXPECT_NE(test::error_of([&] { extend(held, minutes(40)); }).code(), ErrorCode::kFailedPrecondition)
+      << "no reservation is in the way, but the ledger finds no such claim of another user";
+  held.note->until.reset();
+  EXPECT_THAT(test::message_of([&] { extend(held, minutes(1)); }, ErrorCode::kFailedPrecondition),
+              HasSubstr("has no end that could be put off"));
+}
+
 }  // namespace
 }  // namespace yoke::claim

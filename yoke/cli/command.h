@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "yoke/base/environment.h"
+#include "yoke/base/error.h"
 #include "yoke/base/json_text.h"
 
 namespace CLI {
@@ -94,6 +95,12 @@ const Command* find_command(std::string_view name);
 /// or all commands if it describes them: to build them all takes most of the time of a short command. Null: none gets
 /// them.
 void add_commands(CLI::App& app, Context& context, const Command* used);
+
+/// Throws the error for words that a command does not understand.
+template <typename... Args>
+[[noreturn]] void refuse(fmt::format_string<Args...> text, Args&&... args) {
+  throw Error(ErrorCode::kInvalidArgument, fmt::format(text, std::forward<Args>(args)...));
+}
 
 /// Prints what a command gives programs, as an indented page.
 template <class Json = nlohmann::ordered_json>

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <utility>
 
 namespace yoke::device {
@@ -51,6 +52,25 @@ class Worker {
   struct Job;
   std::shared_ptr<Crew> crew_;
   std::shared_ptr<Job> job_;
+};
+
+/// Runs a function that may hang on a thread of its own. `ask` must own or share all that it uses, as for a Worker.
+template <typename T>
+class Question {
+ public:
+  explicit Question(std::function<T()> ask) : worker_([ask = std::move(ask), answer = answer_] { *answer = ask(); }) {
+    worker_.request();
+  }
+
+  /// nullopt if the function did not return in time.
+  std::optional<T> answer(Worker::Clock::time_point deadline) {
+    return worker_.wait_until(deadline) ? *answer_ : std::nullopt;
+  }
+  bool is_stuck() const { return worker_.is_busy(); }
+
+ private:
+  std::shared_ptr<std::optional<T>> answer_ = std::make_shared<std::optional<T>>();
+  Worker worker_;
 };
 
 }  // namespace yoke::device

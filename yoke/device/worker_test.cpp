@@ -47,6 +47,16 @@ TEST(Worker, OneThatIsStuckIsLeftBehind) {
   EXPECT_EQ(end.wait_for(60s), std::future_status::ready);
 }
 
+TEST(Question, HasNoAnswerAsLongAsItsFunctionHangs) {
+  std::promise<int> released;
+  Question<int> question([future = released.get_future().share()] { return future.get(); });
+  EXPECT_EQ(question.answer(Worker::Clock::now()), std::nullopt);
+  EXPECT_TRUE(question.is_stuck());
+  released.set_value(7);
+  EXPECT_EQ(question.answer(Worker::Clock::now() + 60s), 7);
+  EXPECT_FALSE(question.is_stuck());
+}
+
 TEST(Crew, HasAThreadForEachWhenAllAreStuck) {
   constexpr int kNum = 40;
   const auto num_running = std::make_shared<std::atomic<int>>(0);

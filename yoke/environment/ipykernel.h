@@ -8,14 +8,13 @@
 
 namespace yoke::environment {
 
-/// Imports ipykernel as a kernel does, without the modules of the working folder: an argument of `python -c`. Its exit
-/// status is kLacksIt or kIsBroken if that is so; then the reason is on standard error.
-extern const char* const kTryIpykernel;
-inline constexpr int kLacksIt = 42, kIsBroken = 43;
-
 /// Imports ipykernel in this Python. `installs`: pip installs it if it is missing.
 /// Errors  kFailedPrecondition: it is missing or broken; the message has the command that installs it.
 void require_ipykernel(const PythonToAsk& asked, bool installs);
+
+/// The same in a container that is started as the kernel of `request` will be, which shows the reason on standard
+/// error. `name`: of its image, or of what extends it.
+void require_ipykernel_in_image(const KernelRequest& request, const std::string& name, const Environment& environment);
 
 /// Compiles what a C++ kernel needs, so that it starts at once, and sets `request.cpp_folder`.
 /// Errors  as errno says: no folder can be made; kFailedPrecondition: it does not compile.

@@ -42,5 +42,28 @@ TEST_F(Ipykernel, TellsWhyItCannotBeImported) {
   EXPECT_THAT(complaint("kill -SEGV $$"), HasSubstr("SIGSEGV"));
 }
 
+TEST_F(Ipykernel, IsImportedInAContainerLikeThatOfTheKernel) {
+  KernelRequest request{.python = "python3", .yoke = folder_.path("yoke")};
+  request.container = {.image = "image", .options = {"-e", "A"}, .variables = {{"A", "value"}}};
+  folder_.write("yoke", "#!/bin/sh\necho $A $1 $2 $3 $4 $5 $6 $7 $8 $9 > " + folder_.path("words") + "\nexit $STATUS\n",
+                true);
+  auto environment = Environment::of_process();
+  const auto require = [&](const char* status) {
+    environment.set("STATUS", status);
+    require_ipykernel_in_image(request, "extension", environment);
+  };
+  require("0");
+  EXPECT_EQ(test::slurp(folder_.path("words")), "value container run --gpu none --network host -e A image\n");
+  for (const auto& [status, message] :
+       {std::pair{"42",
+                  "extension lacks the package ipykernel, which runs its cells; add it: yoke container extend image "},
+        {"43", "extension cannot import ipykernel, which runs its cells, for the reason above; "},
+        {"127", "image has no python3, in which a kernel could run"},
+        {"69", "image: a container of it did not run python3 (exit status 69)"}}) {
+    EXPECT_THAT(test::message_of([&] { require(status); }, ErrorCode::kFailedPrecondition),
+                testing::StartsWith(message));
+  }
+}
+
 }  // namespace
 }  // namespace yoke::environment

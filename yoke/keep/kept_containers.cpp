@@ -11,7 +11,10 @@
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
 #include "yoke/base/line_connection.h"
+#include "yoke/base/process.h"
 #include "yoke/base/text.h"
+#include "yoke/device/process/signal.h"
+#include "yoke/keep/container_log.h"
 
 namespace yoke::keep {
 namespace {
@@ -44,6 +47,17 @@ KeptContainerRow chosen(const std::vector<KeptContainerRow>& rows, const NamedCo
   throw Error(ErrorCode::kInvalidArgument,
               "several containers have the name {}; give the process that keeps the right one instead: {}",
               printable(word), fmt::join(keepers, ", "));
+}
+
+/// Returns nullopt if the keeper has ended.
+std::optional<device::ProcessHandle> open_keeper(const KeptContainerRow& row) {
+  try {
+    const auto start = start_ticks_of(static_cast<pid_t>(row.socket.pid));
+    if (start) return device::ProcessHandle(row.socket.pid, *start);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::kNotFound) throw;
+  }
+  return std::nullopt;
 }
 
 }  // namespace
@@ -133,6 +147,35 @@ bool has_container(const std::string& name) {
   std::erase_if(sockets, [](const UserSocket& socket) { return !is_own(socket); });
   const auto rows = ask_keepers(sockets, "describe");
   return std::ranges::any_of(rows, [&](const auto& row) { return row.text("name") == name; });
+}
+
+void copy_log_of(const KeptContainerRow& row, int out, bool follows) {
+  UniqueFd fd;
+  std::vector<UniqueFd> files;
+  std::byte word{};
+  if (connect_to(row.socket, fd) == Connected::kYes) {
+    constexpr std::string_view kAsk = "log\n";
+    write_all(fd.value(), kAsk, "the process that keeps the container");
+    pollfd news{fd.value(), POLLIN, 0};
+    constexpr int kLimitMs = 2000;
+    if (poll(&news, 1, kLimitMs) > 0) receive_with_fds(fd.value(), {&word, 1}, files);
+  }
+  if (files.empty()) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "{} runs under apptainer without --detach, so its output is in the terminal or the file to which it "
+                "was sent",
+                printable(row.text("name")));
+  }
+  copy_log(files[0].value(), out, fd.value(), follows);
+}
+
+bool stop_container(const KeptContainerRow& row) {
+  const auto keeper = open_keeper(row);  // before it is asked, as it may then end at once
+  if (!keeper || ask_keepers({row.socket}, "stop").empty()) return false;
+  constexpr std::chrono::seconds kLimit{30};  // SIGKILL follows after ten
+  if (keeper->wait_for_end(kLimit)) return true;
+  throw Error(ErrorCode::kTimeout, "{} got SIGTERM and SIGKILL and has not ended after {} s",
+              printable(row.text("name")), kLimit.count());
 }
 
 }  // namespace yoke::keep

@@ -47,4 +47,12 @@ KeptContainerRow find_container(const std::string& word);
 /// Whether a container of this user that runs has this name.
 bool has_container(const std::string& name);
 
+/// Copies the output of a container of Apptainer, of which its keeper has the log, to `out`: what there is, or with
+/// `follows` all until the container ends. Errors  kFailedPrecondition: the keeper has none.
+void copy_log_of(const KeptContainerRow& row, int out, bool follows);
+
+/// Asks the keeper to end its container, and waits until it has done so. Returns false if it had ended before.
+/// Errors  kTimeout: it has not, although SIGKILL followed.
+bool stop_container(const KeptContainerRow& row);
+
 }  // namespace yoke::keep

@@ -1,6 +1,9 @@
 #include "yoke/scaling/input.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <vector>
@@ -134,6 +137,51 @@ bool has_half_gradients(const profile::Trace& trace) {
   return 2 * half > all;
 }
 
+std::optional<double> measured_delay(const Topology& topology) {
+  return topology.intra.compute_delay ? topology.intra.compute_delay : topology.inter.compute_delay;
+}
+
+/// What no trace says.
+PlanInput begin_input(const GivenTraining& given, PlanOptions& options) {
+  PlanInput input;
+  input.workload.loader_seconds = given.loader_seconds.value_or(0);
+  const auto delay = measured_delay(options.topology);
+  options.model.contention = given.contention.value_or(delay.value_or(0));
+  if (delay && !given.contention) {
+    input.origin.sentences.push_back(fmt::format(
+        "An all-reduce delays what the slowest rank computes beside it by {:.0f} % of its own time (measured).",
+        100 * *delay));
+  }
+  options.model.neighbour_slowdown = given.slowdown.value_or(1);
+  options.memory.precision = given.precision.value_or(Precision::kFloat32);
+  options.memory.optimizer = given.optimizer.value_or(Optimizer::kAdam);
+  options.memory.other_bytes = given.other_bytes.value_or(0);
+  return input;
+}
+
+void take_trace(const profile::Trace& trace, const GivenTraining& given, std::optional<double> step_seconds,
+                PlanOptions& options, PlanInput& input) {
+  auto profiled = workload_of(trace, step_seconds);
+  input.origin.has_device = profiled.has_device;
+  input.origin.sentences.push_back(
+      fmt::format("The times of gradients ({}) were measured in recorded steps ({}) of one rank{}.",
+                  profiled.workload.gradients.size(), profiled.num_steps,
+                  step_seconds ? ", and scaled to a step without recording" : ", which recording made longer"));
+  profiled.workload.loader_seconds = input.workload.loader_seconds;
+  input.workload = std::move(profiled.workload);
+  options.memory.num_parameters = profiled.num_parameters;
+  options.memory.precision = given.precision.value_or(profiled.precision);
+  if (!given.optimizer && profiled.optimizer) {
+    options.memory.optimizer = *profiled.optimizer;
+    if (*profiled.optimizer == Optimizer::kSgd) {
+      input.origin.sentences.emplace_back(
+          "SGD is taken to have no momentum, which a trace does not show (--optimizer momentum).");
+    }
+  }
+  // Ranks on processors communicate with the processors that they compute with.
+  if (!given.contention && !measured_delay(options.topology)) options.model.contention = profiled.has_device ? 0 : 1;
+}
+
 }  // namespace
 
 ProfiledWorkload workload_of(const profile::Trace& trace, std::optional<double> step_seconds) {
@@ -176,15 +224,49 @@ ProfiledWorkload workload_of(const profile::Trace& trace, std::optional<double> 
   return profiled;
 }
 
-Workload workload_of(const GivenWorkload& given) {
-  Workload work{.loader_seconds = given.loader_seconds};
-  work.optimizer_seconds = given.step_seconds * given.optimizer_share;
-  const double computing = given.step_seconds - work.optimizer_seconds;
-  work.backward_seconds = computing * given.backward_share;
+PlanInput input_of(const GivenTraining& given, PlanOptions& options) {
+  auto input = begin_input(given, options);
+  options.memory.num_parameters = std::llround(*given.num_parameters);
+  auto& work = input.workload;
+  work.optimizer_seconds = *given.step_seconds * given.optimizer_share.value_or(0);
+  const double computing = *given.step_seconds - work.optimizer_seconds;
+  work.backward_seconds = computing * given.backward_share.value_or(kBackwardShare);
   work.forward_seconds = computing - work.backward_seconds;
-  work.gradients = {{work.backward_seconds, given.gradient_bytes}};
+  work.gradients = {
+      {work.backward_seconds, options.memory.num_parameters * bytes_per_gradient(options.memory.precision)}};
   work.is_even = true;
-  return work;
+  input.origin.sentences.emplace_back("Gradients become ready at an even rate during backward.");
+  return input;
+}
+
+PlanInput input_of(const GivenTraining& given, const profile::Trace& trace, PlanOptions& options) {
+  auto input = begin_input(given, options);
+  take_trace(trace, given, given.step_seconds, options, input);
+  input.origin.is_step_measured = !given.step_seconds;
+  return input;
+}
+
+PlanInput input_of(const GivenTraining& given, const MeasuredTraining& measured, PlanOptions& options) {
+  auto input = begin_input(given, options);
+  auto& sentences = input.origin.sentences;
+  sentences.push_back(fmt::format(
+      "A step of one rank takes {:.4g} ms, the median of parts of {} steps without recording (spread {:.1f} %).",
+      measured.step_seconds * 1e3, measured.num_steps, measured.spread_percent));
+  take_trace(measured.trace, given, measured.step_seconds, options, input);
+  input.origin.is_step_measured = true;
+  if (measured.neighbour_step_seconds && !given.slowdown) {
+    options.model.neighbour_slowdown = std::max(1.0, *measured.neighbour_step_seconds / measured.step_seconds);
+    input.origin.is_slowdown_measured = true;
+    sentences.push_back(fmt::format(
+        "{} copies that ran at the same time, and waited for each other after each step, took {:.4g} ms for a step.",
+        *given.num_neighbours, *measured.neighbour_step_seconds * 1e3));
+  }
+  const double states = static_cast<double>(memory_of(Strategy::kDdp, 1, options.memory).total());
+  if (!given.other_bytes && static_cast<double>(measured.device_peak_bytes) > states) {
+    options.memory.other_bytes = measured.device_peak_bytes - std::llround(states);
+    options.is_memory_measured = true;
+  }
+  return input;
 }
 
 }  // namespace yoke::scaling

@@ -1,11 +1,10 @@
-// yoke/scaling/input.h -- the training step of one device, from a trace or from the user's figures. Pure.
+// yoke/scaling/input.h -- the training step of one device, from a measurement, a trace or the user's figures. Pure.
 #pragma once
 
 #include <optional>
 
-#include "yoke/profile/trace.h"
-#include "yoke/scaling/memory.h"
-#include "yoke/scaling/model.h"
+#include "yoke/scaling/meter.h"
+#include "yoke/scaling/plan.h"
 
 namespace yoke::scaling {
 
@@ -32,15 +31,30 @@ inline constexpr double kBackwardShare = 2.0 / 3;
 ///         file is not complete.
 ProfiledWorkload workload_of(const profile::Trace& trace, std::optional<double> step_seconds);
 
-struct GivenWorkload {
-  double step_seconds = 0;
-  double backward_share = kBackwardShare;  ///< The share of backward in the step without the optimizer.
-  double optimizer_share = 0;              ///< The share of the optimizer in the step.
-  int64_t gradient_bytes = 0;
-  double loader_seconds = 0;
+/// What the user says of a training. All else is measured, is in a trace, or is assumed.
+struct GivenTraining {
+  std::optional<double> step_seconds, num_parameters;
+  std::optional<double> backward_share;   ///< The share of backward in the step without the optimizer.
+  std::optional<double> optimizer_share;  ///< The share of the optimizer in the step.
+  std::optional<double> loader_seconds, contention, slowdown;
+  std::optional<int64_t> num_neighbours;  ///< As in MeterOptions.
+  std::optional<Precision> precision;
+  std::optional<Optimizer> optimizer;
+  std::optional<int64_t> other_bytes;  ///< As in MemoryOptions.
 };
 
-/// Gradients become ready at an even rate (Workload::is_even).
-Workload workload_of(const GivenWorkload& given);
+/// A step of one device, and where it comes from.
+struct PlanInput {
+  Workload workload;
+  Origin origin;
+};
+
+/// What a prediction begins with: from the user's figures alone, from the trace of one rank, or from a measurement.
+/// These complete the model and the memory of `options`, of which the topology is read. From figures, gradients become
+/// ready at an even rate (Workload::is_even). Errors  those of workload_of().
+/// REQUIRES: without a trace and a measurement, step_seconds and num_parameters are given.
+PlanInput input_of(const GivenTraining& given, PlanOptions& options);
+PlanInput input_of(const GivenTraining& given, const profile::Trace& trace, PlanOptions& options);
+PlanInput input_of(const GivenTraining& given, const MeasuredTraining& measured, PlanOptions& options);
 
 }  // namespace yoke::scaling

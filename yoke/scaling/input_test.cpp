@@ -152,14 +152,83 @@ TEST(ScalingInput, RefusesTracesThatDoNotSayEnough) {
 }
 
 TEST(ScalingInput, DividesGivenFigures) {
-  const auto work = workload_of(
-      GivenWorkload{.step_seconds = 0.2, .backward_share = 0.5, .optimizer_share = 0.1, .gradient_bytes = 100'000'001});
+  PlanOptions options;
+  const auto work =
+      input_of({.step_seconds = 0.2, .num_parameters = 25'000'001, .backward_share = 0.5, .optimizer_share = 0.1},
+               options)
+          .workload;
   EXPECT_NEAR(work.step_seconds(), 0.2, 1e-12);
   EXPECT_NEAR(work.optimizer_seconds, 0.02, 1e-12);
   EXPECT_NEAR(work.backward_seconds, 0.09, 1e-12);
-  EXPECT_EQ(work.gradient_bytes(), 100'000'001);
+  EXPECT_EQ(work.gradient_bytes(), 100'000'004);
+  EXPECT_TRUE(work.is_even);
   EXPECT_NEAR(work.gradients.back().ready_seconds, 0.09, 1e-12);
-  EXPECT_EQ(workload_of(GivenWorkload{.step_seconds = 1, .gradient_bytes = 0}).gradient_bytes(), 0);
+  EXPECT_EQ(options.memory.num_parameters, 25'000'001);
+  input_of({.step_seconds = 1, .num_parameters = 1, .precision = Precision::kMixed, .other_bytes = 7}, options);
+  EXPECT_EQ(options.memory.precision, Precision::kMixed);
+  EXPECT_EQ(options.memory.other_bytes, 7);
+}
+
+TEST(ScalingInput, WhatTheUserSaysComesBeforeWhatWasMeasured) {
+  const auto cpu = read_text(steps_text()), gpu = read_text(steps_of_gpu(true));
+  struct Row {
+    const char* what;
+    GivenTraining given;
+    const profile::Trace& trace;
+    std::optional<double> delay;
+    double contention;
+    Precision precision;
+    Optimizer optimizer;
+    bool is_step_measured;
+  };
+  for (const auto& row : std::initializer_list<Row>{
+           {"processors", {}, cpu, {}, 1, Precision::kMixed, Optimizer::kAdam, true},
+           {"a GPU", {}, gpu, {}, 0, Precision::kFloat32, Optimizer::kAdam, true},
+           {"a measured link", {}, cpu, 0.25, 0.25, Precision::kMixed, Optimizer::kAdam, true},
+           {"the user",
+            {.step_seconds = 0.05,
+            .contention = 0.5,
+            .precision = Precision::kFloat32,
+            .optimizer = Optimizer::kMomentum},
+            cpu,
+            0.25,
+            0.5,
+            Precision::kFloat32,
+            Optimizer::kMomentum,
+            false},
+       }) {
+    SCOPED_TRACE(row.what);
+    PlanOptions options;
+    options.topology.inter.compute_delay = row.delay;
+    const auto input = input_of(row.given, row.trace, options);
+    EXPECT_EQ(options.model.contention, row.contention);
+    EXPECT_EQ(options.model.neighbour_slowdown, 1);
+    EXPECT_EQ(options.memory.precision, row.precision);
+    EXPECT_EQ(options.memory.optimizer, row.optimizer);
+    EXPECT_EQ(input.origin.is_step_measured, row.is_step_measured);
+    EXPECT_EQ(input.origin.sentences.size(), row.delay && !row.given.contention ? 2U : 1U);
+  }
+}
+
+TEST(ScalingInput, AMeasurementHasTheRestOfTheMemoryAndTheNeighbours) {
+  const MeasuredTraining measured{.step_seconds = 0.08,
+                                  .neighbour_step_seconds = 0.1,
+                                  .device_peak_bytes = 1 << 20,
+                                  .trace = read_text(steps_text())};
+  PlanOptions options;
+  auto input = input_of({.loader_seconds = 0.01, .num_neighbours = 2}, measured, options);
+  EXPECT_NEAR(input.workload.step_seconds(), 0.08, 1e-9);
+  EXPECT_EQ(input.workload.loader_seconds, 0.01);
+  EXPECT_NEAR(options.model.neighbour_slowdown, 1.25, 1e-9);
+  EXPECT_TRUE(input.origin.is_step_measured && input.origin.is_slowdown_measured && options.is_memory_measured);
+  EXPECT_EQ(memory_of(Strategy::kDdp, 1, options.memory).total(), 1 << 20);
+  EXPECT_EQ(input.origin.sentences.size(), 3U);
+
+  options = {};
+  input = input_of({.slowdown = 3, .num_neighbours = 2, .other_bytes = 5}, measured, options);
+  EXPECT_EQ(options.model.neighbour_slowdown, 3);
+  EXPECT_EQ(options.memory.other_bytes, 5);
+  EXPECT_FALSE(input.origin.is_slowdown_measured || options.is_memory_measured);
 }
 
 }  // namespace

@@ -18,9 +18,14 @@ PlanOptions options_for(std::vector<Strategy> strategies, int64_t max_devices) {
   return options;
 }
 
-Workload workload() {
-  return workload_of(GivenWorkload{.step_seconds = 0.1, .optimizer_share = 0.05, .gradient_bytes = 100'000'000});
+Workload given_workload(double step_seconds, double num_parameters, double optimizer_share = 0) {
+  PlanOptions ignored;
+  return input_of({.step_seconds = step_seconds, .num_parameters = num_parameters, .optimizer_share = optimizer_share},
+                  ignored)
+      .workload;
 }
+
+Workload workload() { return given_workload(0.1, 25'000'000, 0.05); }
 
 TEST(ScalingPlan, PredictsPowersOfTwoAndTheLargest) {
   const auto plan = make_plan(workload(), {}, options_for({Strategy::kDdp}, 24));
@@ -157,11 +162,11 @@ TEST(ScalingPlan, WritesNumbersWithoutExponents) {
   for (const auto& [num_steps, hours] :
        {std::pair{100'000.0, "2.78"}, {100e6, "2778"}, {3'600'000.0, "100"}, {1e9, "27778"}}) {
     options.num_steps = num_steps;
-    const auto work = workload_of(GivenWorkload{.step_seconds = 0.1, .gradient_bytes = 4});
+    const auto work = given_workload(0.1, 1);
     EXPECT_EQ(to_table(make_plan(work, {}, options)).rows[0][5], hours);
   }
   for (const auto& [seconds, shown] : {std::pair{0.0009999, "1000 us"}, {0.9999, "1000 ms"}, {12345.0, "12345 s"}}) {
-    const auto work = workload_of(GivenWorkload{.step_seconds = seconds, .gradient_bytes = 4});
+    const auto work = given_workload(seconds, 1);
     EXPECT_EQ(to_table(make_plan(work, {}, options)).rows[0][3], shown);
   }
 }

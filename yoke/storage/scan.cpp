@@ -231,13 +231,25 @@ Scan::~Scan() {
   for (auto& thread : state_->threads) thread.join();
 }
 
-bool Scan::wait(int64_t milliseconds) {
-  std::unique_lock lock(state_->mutex);
-  const auto until = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
-  return state_->news.wait_until(lock, until, [&] { return state_->has_ended(); });
+bool Scan::wait_while_it_counts(Seconds patience, const std::function<void(const Use&)>& on_wait) {
+  const auto has_ended = [&] {
+    std::unique_lock lock(state_->mutex);
+    return state_->news.wait_for(lock, std::chrono::milliseconds(100), [&] { return state_->has_ended(); });
+  };
+  Use before;
+  auto changed = std::chrono::steady_clock::now();
+  while (!has_ended()) {
+    const auto use = counted();
+    on_wait(use);
+    const auto now = std::chrono::steady_clock::now();
+    if (use != before) changed = now;
+    before = use;
+    if (now - changed >= patience) return false;
+  }
+  return true;
 }
 
-Use Scan::progress() const {
+Use Scan::counted() const {
   Use sum;
   for (const auto& own : state_->findings) {
     sum.bytes += own.counter.bytes.load(std::memory_order_relaxed);

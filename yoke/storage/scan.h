@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -9,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "yoke/storage/in_children.h"
 #include "yoke/storage/mount_table.h"
 
 namespace yoke::storage {
@@ -58,13 +60,14 @@ class Scan {
   Scan& operator=(const Scan&) = delete;
   ~Scan();  ///< Waits for the threads, which end at their next folder.
 
-  /// Waits for at most `milliseconds`. Returns whether the scan has ended.
-  bool wait(int64_t milliseconds);
-  Use progress() const;  ///< What has been counted so far.
-  /// REQUIRES: wait() returned true.
+  /// Waits until the scan has ended, or has counted nothing for so long as `patience`. Returns whether it has ended.
+  /// `on_wait` is called ten times a second with what has been counted so far.
+  bool wait_while_it_counts(Seconds patience, const std::function<void(const Use&)>& on_wait);
+  /// REQUIRES: wait_while_it_counts() returned true.
   Usage result();
 
  private:
+  Use counted() const;
   struct State;
   std::unique_ptr<State> state_;
 };

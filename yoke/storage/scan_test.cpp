@@ -15,8 +15,11 @@ using testing::ElementsAre;
 
 Usage usage_of(const ScanOptions& options) {
   Scan scan(options);
-  while (!scan.wait(1000)) {
-  }
+  Use before;
+  EXPECT_TRUE(scan.wait_while_it_counts(Seconds(600), [&](const Use& use) {
+    EXPECT_GE(use.files, before.files);
+    before = use;
+  }));
   return scan.result();
 }
 

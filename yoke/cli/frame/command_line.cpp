@@ -60,9 +60,7 @@ std::string whole_name(const CLI::App& command, std::string_view name) {
       if (("--" + one).starts_with(typed)) found.push_back("--" + one);
     }
   }
-  if (found.size() > 1) {
-    throw Error(ErrorCode::kInvalidArgument, "{} may be short for {}; write more of it", typed, fmt::join(found, ", "));
-  }
+  if (found.size() > 1) refuse("{} may be short for {}; write more of it", typed, fmt::join(found, ", "));
   return found.empty() ? typed : found.front();
 }
 
@@ -136,8 +134,7 @@ std::string in_our_words(const CLI::ParseError& error, const CLI::App& command, 
 
 [[noreturn]] void rethrow(const CLI::ParseError& error, const CLI::App& command, const std::vector<std::string>& own,
                           const std::vector<std::string>& path) {
-  throw Error(ErrorCode::kInvalidArgument, "{}; see `yoke {}{}--help`", in_our_words(error, command, own),
-              fmt::join(path, " "), path.empty() ? "" : " ");
+  refuse("{}; see `yoke {}{}--help`", in_our_words(error, command, own), fmt::join(path, " "), path.empty() ? "" : " ");
 }
 
 /// Whether the command has an argument PROGRAM, which takes the first word that is not an option and all later words.
@@ -169,10 +166,8 @@ void refuse_empty_values(const CLI::App& command, const std::vector<std::string>
     return is_unknown || kMayBeEmpty.contains(name);
   });
   if (!option) return;
-  throw Error(
-      ErrorCode::kInvalidArgument,
-      "{}: the value is empty, perhaps because a shell variable is not set; give a value, or leave the option out",
-      *option);
+  refuse("{}: the value is empty, perhaps because a shell variable is not set; give a value, or leave the option out",
+         *option);
 }
 
 /// The actions of a command that has several, such as `yoke env create` and `yoke env list`.
@@ -195,12 +190,8 @@ void require_action(const CLI::App& command, const std::vector<std::string>& wor
   if (!words.empty() && words[0].starts_with("-")) return;
   const auto& name = command.get_name();
   const auto actions = action_names(command);
-  if (words.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "say what to do: {}; see `yoke {} --help`", fmt::join(actions, ", "),
-                name);
-  }
-  throw Error(ErrorCode::kInvalidArgument, "no command `yoke {} {}`{}; see `yoke {} --help`", name, words[0],
-              did_you_mean(words[0], actions), name);
+  if (words.empty()) refuse("say what to do: {}; see `yoke {} --help`", fmt::join(actions, ", "), name);
+  refuse("no command `yoke {} {}`{}; see `yoke {} --help`", name, words[0], did_you_mean(words[0], actions), name);
 }
 
 /// Finds the command that `words` begin with, and its action if it has actions. Removes their names from `words`.
@@ -332,8 +323,7 @@ int run_command_line(std::vector<std::string> words, Context& context) {
   const auto* command = find_command(name);
   if (command == nullptr) {
     exec_external(name, words, context);
-    throw Error(ErrorCode::kInvalidArgument, "no command `{}`{}; see `yoke --help`", name,
-                meant_by(name, command_names(context.installation)));
+    refuse("no command `{}`{}; see `yoke --help`", name, meant_by(name, command_names(context.installation)));
   }
   context.command = command->name;
   if (!command->object.empty() && !words.empty() && words[0] == command->object) words.erase(words.begin());

@@ -10,6 +10,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/text.h"
+#include "yoke/cli/command.h"
 
 namespace yoke::cli {
 namespace {
@@ -23,8 +24,6 @@ bool is_replaced(const std::string& file) {
   return kind == fs::file_type::regular || kind == fs::file_type::not_found;
 }
 
-}  // namespace
-
 void check_drawing(const std::string& file, Drawing kind) {
   if (is_replaced(file)) {
     const auto folder = fs::path(file).parent_path();
@@ -33,9 +32,7 @@ void check_drawing(const std::string& file, Drawing kind) {
     }
   }
   std::error_code ignored;
-  if (fs::is_directory(file, ignored)) {
-    throw Error(ErrorCode::kInvalidArgument, "{} is a folder; name a file in it", printable(file));
-  }
+  if (fs::is_directory(file, ignored)) refuse("{} is a folder; name a file in it", printable(file));
   if (!fs::is_regular_file(file, ignored) || fs::file_size(file, ignored) == 0) return;
   std::string begin(8, '\0');
   std::ifstream(file, std::ios::binary).read(begin.data(), static_cast<std::streamsize>(begin.size()));
@@ -43,6 +40,15 @@ void check_drawing(const std::string& file, Drawing kind) {
   if (begin.starts_with(is_png ? "\x89PNG" : "<svg") || (!is_png && begin.starts_with("<?xml"))) return;
   throw Error(ErrorCode::kFailedPrecondition, "{} exists and is not {}; remove it, or give another name",
               printable(file), is_png ? "a PNG file" : "an SVG file");
+}
+
+}  // namespace
+
+void check_drawings(const std::string& svg, const std::string& png) {
+  if (!svg.empty() && svg == png) refuse("--svg and --png name one file; give two");
+  if (svg == "-" || png == "-") refuse("--svg and --png need a file, because standard output has the table");
+  if (!svg.empty()) check_drawing(svg, Drawing::kSvg);
+  if (!png.empty()) check_drawing(png, Drawing::kPng);
 }
 
 void write_drawing(const std::string& file, const std::string& content, Drawing kind) {

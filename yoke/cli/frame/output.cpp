@@ -48,4 +48,9 @@ int64_t table_width(const Context& context) {
   return is_limited ? output_width(context) : kUncut;
 }
 
+int64_t output_height() {
+  winsize size = {};
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_row : 0;
+}
+
 }  // namespace yoke::cli

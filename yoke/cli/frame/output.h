@@ -34,4 +34,7 @@ int64_t output_width(const Context& context);
 /// The same for a table of which a program may read each word: without a terminal and without COLUMNS, nothing is cut.
 int64_t table_width(const Context& context);
 
+/// The height of the terminal at standard output, in rows; 0 if there is none.
+int64_t output_height();
+
 }  // namespace yoke::cli

@@ -7,7 +7,6 @@
 
 #include <CLI/App.hpp>
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
@@ -43,17 +42,6 @@ launch::Channel take_standard_streams() {
   return {std::move(in), std::move(out), kFirstSilence};
 }
 
-/// Returns the first message of the head: {launch} or {exec}.
-nlohmann::json receive_request(launch::Channel& channel) {
-  launch::EventLoop loop;
-  const std::array<launch::EventSource*, 1> sources = {&channel};
-  while (true) {
-    loop.turn(sources, std::chrono::milliseconds(500));
-    if (auto message = channel.receive()) return *std::move(message);
-    if (channel.end()) throw Error(ErrorCode::kUnavailable, "lost the head node: {}", *channel.end());
-  }
-}
-
 /// Returns the environment of the job's command, and sets its variables in this process too, because execvpe() searches
 /// the PATH of the process that calls it.
 Environment take_environment(const nlohmann::json& variables) {
@@ -67,7 +55,7 @@ int serve(Context& context) {
   launch::fail_instead_of(SIGPIPE);
   auto channel = take_standard_streams();
   try {
-    const auto message = receive_request(channel);
+    const auto message = launch::receive_request(channel);  // {launch} or {exec}
     const bool is_exec = message.contains("exec");
     const auto& launch = message.at(is_exec ? "exec" : "launch");
     channel.set_silence(std::chrono::milliseconds(launch.at("silence_ms").get<int64_t>()));

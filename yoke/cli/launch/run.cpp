@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -26,6 +25,7 @@
 #include "yoke/cli/options/allocation.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/container.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/cluster/held.h"
 #include "yoke/cluster/hosts.h"
 #include "yoke/cluster/ssh.h"
@@ -190,8 +190,7 @@ launch::ListedHosts list_hosts(const launch::RunOptions& options, const Context&
   ssh.ssh.clear();
   // Splits at blanks without a shell, as rsync does with its option -e.
   for (const auto word : words_of(options.ssh)) ssh.ssh.emplace_back(word);
-  if (ssh.ssh.empty())
-    throw Error(ErrorCode::kInvalidArgument, "--ssh is empty; give the command that reaches a host, such as ssh");
+  if (ssh.ssh.empty()) refuse("--ssh is empty; give the command that reaches a host, such as ssh");
   std::vector<launch::Host> hosts;
   for (const auto& entry : entries) {
     hosts.push_back({entry.name, entry.num_ranks, [ssh, name = entry.name] { return start_by_ssh(ssh, name); }});
@@ -245,13 +244,10 @@ void append_inner_words(std::vector<std::string>& words, const Context& context)
 std::string num_ranks_for(const char* option, const RunArgs& args) {
   const auto num_ranks = parse_int(args.options.nproc_per_node);
   if (!num_ranks || *num_ranks < 1) {
-    throw Error(ErrorCode::kInvalidArgument, "{} claims a device for each rank, so give their number, as in -n 4",
-                option);
+    refuse("{} claims a device for each rank, so give their number, as in -n 4", option);
   }
   if (!args.options.hosts.empty() || !args.options.hostfile.empty() || !args.options.allocation.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "{} is for the devices of this machine; on other hosts, start `yoke claim -n N -- yoke run ...`",
-                option);
+    refuse("{} is for the devices of this machine; on other hosts, start `yoke claim -n N -- yoke run ...`", option);
   }
   return std::to_string(*num_ranks);
 }
@@ -318,16 +314,16 @@ void tell_end_of_allocation(const std::string& job, int status, const launch::La
 
 int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
   if ((!args.length.empty() || !args.wait.empty()) && !args.claims && args.container.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "{}; give --claim or --container, too",
-                args.wait.empty() ? "--for is the time of a claim" : "--wait is for a claim");
+    refuse("{}; give --claim or --container, too",
+           args.wait.empty() ? "--for is the time of a claim" : "--wait is for a claim");
   }
   if ((args.share || !args.memory.empty()) && !args.claims) {
-    throw Error(ErrorCode::kInvalidArgument, "--memory and --share are for a claim; give --claim, too");
+    refuse("--memory and --share are for a claim; give --claim, too");
   }
   if (args.container.empty() && !(args.container_options.engine.empty() && args.container_options.volumes.empty())) {
-    throw Error(ErrorCode::kInvalidArgument, "--engine and --volume are for a container; give --container, too");
+    refuse("--engine and --volume are for a container; give --container, too");
   }
-  if (args.json && !args.plan) throw Error(ErrorCode::kInvalidArgument, "--json needs --plan");
+  if (args.json && !args.plan) refuse("--json needs --plan");
   if (const auto step = context.agent != nullptr || context.rest.empty()
                             ? std::nullopt
                             : launch::slurm_step_for(args.options, context.environment)) {
@@ -367,7 +363,6 @@ int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
 
 void add_run(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<RunArgs>();  // CLI11 keeps references to *args; the callback owns it
-  auto program = std::make_shared<std::vector<std::string>>();
   add_run_options(cmd, args->options);
   cmd.add_flag("--plan", args->plan, "Print what would be started, and start nothing");
   cmd.add_flag("--claim", args->claims, "Claim a device for each rank while the job runs; see `yoke claim`");
@@ -383,11 +378,9 @@ void add_run(CLI::App& cmd, Context& context) {
       ->type_name("IMAGE");
   add_engine_and_volumes(cmd, args->container_options);
   cmd.add_flag("--json", args->json, "With --plan: print JSON, with the variables that each rank gets");
-  cmd.add_option("PROGRAM", *program,
-                 "Program to start and its arguments; options of yoke come before it. In an "
-                 "argument, ${local_rank} becomes the local rank")
-      ->type_name(kProgramArguments)
-      ->expected(0, -1);
+  add_program(cmd, "PROGRAM",
+              "Program to start and its arguments; options of yoke come before it. In an "
+              "argument, ${local_rank} becomes the local rank");
   cmd.footer(examples(
       "  yoke run -n 2 -- ./train --epochs 5      two ranks of a C++ program\n"
       "  yoke run --hosts a,b -n gpu train.py     on two machines, by ssh\n"
@@ -406,7 +399,7 @@ void add_run(CLI::App& cmd, Context& context) {
       "\n"
       "The exit status is that of the first rank that failed, 128 plus the signal's number\n"
       "if a signal ended it, 127 if the program is not found, 75 if output could not be written."));
-  cmd.callback([args, program, &cmd, &context] { context.exit_code = run_run(*args, cmd, context); });
+  cmd.callback([args, &cmd, &context] { context.exit_code = run_run(*args, cmd, context); });
 }
 
 }  // namespace yoke::cli

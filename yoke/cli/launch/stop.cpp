@@ -50,17 +50,16 @@ bool stop_allocation(const StopArgs& args, Context& context) {
     if (error.code() == ErrorCode::kNotFound) return false;
     throw;
   }
-  if (args.now)
-    throw Error(ErrorCode::kInvalidArgument, "--now is for a job; {} is an allocation", printable(args.job));
+  if (args.now) refuse("--now is for a job; {} is an allocation", printable(args.job));
   const auto jobs = launch::find_jobs();
   const auto is_meant = [&](const auto& found) {
     return std::to_string(found.address.pid) == args.job || (found.job && found.job->run_id == args.job);
   };
   if (std::ranges::any_of(jobs, is_meant)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "{} is a job that runs here and an allocation of Slurm; `scancel {}` gives the allocation back, `kill` "
-                "with the job's PID ends the job",
-                args.job, held.job);
+    refuse(
+        "{} is a job that runs here and an allocation of Slurm; `scancel {}` gives the allocation back, `kill` "
+        "with the job's PID ends the job",
+        args.job, held.job);
   }
   const auto limit = std::chrono::duration<double>(args.timeout_s > 0 ? args.timeout_s : kReleasePatience.count());
   release_allocation(held, std::chrono::ceil<milliseconds>(limit), context.environment);

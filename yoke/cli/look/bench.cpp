@@ -64,8 +64,7 @@ void check_options(const CLI::App& command, const bench::Exercise& exercise) {
       const auto options = words_of(other.options);
       if (std::ranges::find(options, option) != options.end()) takers.push_back(other.name);
     }
-    throw Error(ErrorCode::kInvalidArgument, "{} is for {}, and {} has no such option", name, fmt::join(takers, ", "),
-                exercise.name);
+    refuse("{} is for {}, and {} has no such option", name, fmt::join(takers, ", "), exercise.name);
   }
 }
 
@@ -73,8 +72,7 @@ void check_dtypes(const std::vector<std::string>& dtypes) {
   const std::vector<std::string> known = {"float32", "bfloat16", "float16", "float64"};
   for (const auto& dtype : dtypes) {
     if (std::ranges::find(known, dtype) != known.end()) continue;
-    throw Error(ErrorCode::kInvalidArgument, "--dtype {}: give one or more of {}{}", printable(dtype),
-                fmt::join(known, ","), did_you_mean(dtype, known));
+    refuse("--dtype {}: give one or more of {}{}", printable(dtype), fmt::join(known, ","), did_you_mean(dtype, known));
   }
 }
 
@@ -93,8 +91,7 @@ int64_t parse_size(const std::string& word) {
   const auto number = parse_int(digits);
   constexpr int64_t kMax = int64_t{1} << 36;
   if (!number || *number < 1 || *number > kMax / unit) {
-    throw Error(ErrorCode::kInvalidArgument, "--sizes {}: give numbers from 1 to 64G, such as 64,1K,4M",
-                printable(word));
+    refuse("--sizes {}: give numbers from 1 to 64G, such as 64,1K,4M", printable(word));
   }
   return *number * unit;
 }
@@ -141,8 +138,7 @@ bench::Measurement measurement_for(const BenchArgs& args, const Context& context
   const auto gpus = device::count_gpus();
   const auto num_ranks = args.num_ranks.value_or(
       std::max<int64_t>(2, launch::default_num_ranks(device::count_cpus(), [&] { return gpus; })));
-  if (num_ranks < 2)
-    throw Error(ErrorCode::kInvalidArgument, "-n {}: an all-reduce needs two ranks or more", num_ranks);
+  if (num_ranks < 2) refuse("-n {}: an all-reduce needs two ranks or more", num_ranks);
   if (gpus.num_gpus < num_ranks) environment.set(variable::kDevice, "cpu");  // NCCL needs a GPU for each rank
   const std::vector<std::string> launcher = {context.installation.executable.string(),
                                              "run",
@@ -173,24 +169,14 @@ std::string page_of(const Figures& measured, const bench::Report& report, const 
          view::chart_text(report.chart, {.width = width, .height = 12, .is_ascii = is_ascii, .is_colored = is_colored});
 }
 
-void check_args(const BenchArgs& args) {
-  check_dtypes(args.dtypes);
-  const auto refuse = [](const char* why) { throw Error(ErrorCode::kInvalidArgument, "{}", why); };
-  if (!args.svg.empty() && args.svg == args.png) refuse("--svg and --png name one file; give two");
-  if (args.svg == "-" || args.png == "-") refuse("--svg and --png need a file, because standard output has the table");
-  // A measurement takes a while, and must not end with a file that cannot be written.
-  for (const auto& file : {args.svg, args.png}) {
-    if (!file.empty()) check_drawing(file, file == args.png ? Drawing::kPng : Drawing::kSvg);
-  }
-}
-
 int run_bench(const BenchArgs& args, const CLI::App& command, Context& context) {
   if (args.list || args.name.empty()) {
     list_exercises(args, context);
     return kExitOk;
   }
   check_options(command, *bench::find_exercise(args.name));
-  check_args(args);
+  check_dtypes(args.dtypes);
+  check_drawings(args.svg, args.png);
   ProgressLine progress(context.environment);
   const auto output = bench::run(measurement_for(args, context), [&](const std::string& line) {
     progress.show_now(fit(printable(line), output_width(context) - 1));

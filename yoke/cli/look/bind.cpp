@@ -43,7 +43,7 @@ struct Machine {
 
 Machine load_machine(const BindArgs& args, const Environment& environment) {
   if (!args.topology.empty() && !args.sysroot.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "--topology and --sysroot are two machines; give one of them");
+    refuse("--topology and --sysroot are two machines; give one of them");
   }
   if (!args.topology.empty()) {
     const auto topology = device::load_topology({.xml_file = args.topology});
@@ -158,9 +158,7 @@ int run_bind(const BindArgs& args, Context& context) {
   auto machine = load_machine(args, context.environment);
   if (!args.cpus.empty()) {
     const auto allowed = CpuSet::parse_list(args.cpus);
-    if (!allowed || allowed->empty()) {
-      throw Error(ErrorCode::kInvalidArgument, "--cpus {}: give a list of CPUs as 1-7,9-15", args.cpus);
-    }
+    if (!allowed || allowed->empty()) refuse("--cpus {}: give a list of CPUs as 1-7,9-15", args.cpus);
     machine.cpus = device::restrict(std::move(machine.cpus), *allowed);
   }
   choose_gpus(args, machine);

@@ -1,6 +1,5 @@
 // `yoke curve`: draw the metrics that training runs recorded.
 #include <fmt/format.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -38,19 +37,13 @@ struct CurveArgs {
   bool is_for_files() const { return !svg.empty() || !png.empty(); }
 };
 
-/// The height of the terminal at standard output, in rows; 0 if standard output is not a terminal.
-int64_t terminal_rows() {
-  winsize size{};
-  return isatty(STDOUT_FILENO) != 0 && ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_row : 0;
-}
-
 std::string drawing(const view::Chart& chart, const CurveArgs& args, const Context& context, bool is_ascii) {
   view::ChartTextOptions options{.width = args.width.value_or(output_width(context)), .is_ascii = is_ascii};
   options.is_colored = wants_color(args.repetition.color, context.environment, isatty(STDOUT_FILENO) != 0);
   int64_t num_other_rows = 4;  // rows of the page's title and of the prompt
   for (const auto& panel : chart.panels) num_other_rows += 4 + std::ssize(panel.lines);
   const auto num_panels = std::max<int64_t>(1, std::ssize(chart.panels));
-  const auto rows = terminal_rows();
+  const auto rows = output_height();
   options.height = rows == 0 ? 16 : std::clamp<int64_t>((rows - num_other_rows) / num_panels, 5, 24);
   options.height = args.height.value_or(options.height);
   return chart_text(chart, options);
@@ -72,7 +65,6 @@ void write_files(const view::Chart& chart, const CurveArgs& args, Context& conte
 }
 
 void check_args(const CurveArgs& args) {
-  const auto refuse = [](const char* why) { throw Error(ErrorCode::kInvalidArgument, "{}", why); };
   if (args.json && args.csv) refuse("--json and --csv are two formats; give one of them");
   if (args.is_for_files() && (args.json || args.csv))
     refuse("--svg and --png draw, and --json and --csv do not; give one kind");

@@ -101,13 +101,12 @@ int status_of(const device::Snapshot& snapshot, const DevicesArgs& args) {
 }
 
 int run_devices(const DevicesArgs& args, Context& context) {
-  if (args.json && args.csv) throw Error(ErrorCode::kInvalidArgument, "choose one of --json and --csv");
+  if (args.json && args.csv) refuse("choose one of --json and --csv");
   if (args.list && args.json) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "--list is a short table, and --json has everything; choose one of them, or --list --csv");
+    refuse("--list is a short table, and --json has everything; choose one of them, or --list --csv");
   }
   if (!args.record.empty() && !args.device.replay.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "--record reads this machine and --replay does not; choose one");
+    refuse("--record reads this machine and --replay does not; choose one");
   }
   auto source_options = args.device;
   if (!args.record.empty()) source_options.chosen.clear();  // a recording contains all devices

@@ -30,25 +30,6 @@ struct DoctorArgs {
   ColorMode color = ColorMode::kAuto;
 };
 
-/// Runs a function that may hang on a thread of its own.
-template <typename T>
-class Question {
- public:
-  explicit Question(std::function<T()> ask) : worker_([ask = std::move(ask), answer = answer_] { *answer = ask(); }) {
-    worker_.request();
-  }
-
-  /// nullopt if the function did not return in time.
-  std::optional<T> answer(device::Worker::Clock::time_point deadline) {
-    return worker_.wait_until(deadline) ? *answer_ : std::nullopt;
-  }
-  bool is_stuck() const { return worker_.is_busy(); }
-
- private:
-  std::shared_ptr<std::optional<T>> answer_ = std::make_shared<std::optional<T>>();
-  device::Worker worker_;
-};
-
 device::TorchPlaces torch_places(const DoctorArgs& args, const Context& context) {
   const auto& environment = context.environment;
   const auto build_tree = context.installation.executable.parent_path() / "../../..";
@@ -88,13 +69,13 @@ int run_doctor(const DoctorArgs& args, Context& context) {
     if (sysroot == "/") observations.runtime = device::count_gpus(kRuntimeDeadline);
 
     const auto now = device::Worker::Clock::now();
-    Question<device::System> system(
+    device::Question<device::System> system(
         [=, environment = context.environment] { return device::read_system(sysroot, environment); });
-    Question<device::KernelLog> kernel_log([=] { return device::read_kernel_log(sysroot); });
-    Question<std::vector<device::TorchInstall>> torches(
+    device::Question<device::KernelLog> kernel_log([=] { return device::read_kernel_log(sysroot); });
+    device::Question<std::vector<device::TorchInstall>> torches(
         [places = torch_places(args, context)] { return device::find_torch_installs(places); });
     const bool is_here = sysroot == "/" && args.device.vendor.empty();
-    Question<claim::ClaimState> claims([=, environment = context.environment] {
+    device::Question<claim::ClaimState> claims([=, environment = context.environment] {
       return is_here ? claim::read_claim_state(environment) : claim::ClaimState();
     });
     const auto source = open_source(args.device);

@@ -201,22 +201,17 @@ int work(device::Source& source, const KillArgs& args, int signal, Context& cont
 int run_kill(const KillArgs& args, Context& context) {
   const int signal = parse_signal(args.signal);
   if (args.pids.empty() && args.device.chosen.empty() && !args.mine) {
-    throw Error(ErrorCode::kInvalidArgument, "which processes? Name PIDs, or --device ID, or --mine; see `yoke ps`");
+    refuse("which processes? Name PIDs, or --device ID, or --mine; see `yoke ps`");
   }
   if (!args.pids.empty() && (!args.device.chosen.empty() || args.mine)) {
-    throw Error(ErrorCode::kInvalidArgument, "name PIDs, or choose by --device and --mine, but not both");
+    refuse("name PIDs, or choose by --device and --mine, but not both");
   }
-  if (args.with_any && args.pids.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "--any is for PIDs, and no PID is named");
-  }
+  if (args.with_any && args.pids.empty()) refuse("--any is for PIDs, and no PID is named");
   if (args.force && args.wait_s <= 0) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "--force follows when --wait is over, and --wait 0 does not wait; "
-                "--signal KILL ends at once");
+    refuse("--force follows when --wait is over, and --wait 0 does not wait; --signal KILL ends at once");
   }
   if (args.force && !is_ending(signal)) {
-    throw Error(ErrorCode::kInvalidArgument, "--force follows a signal that ends processes, which {} does not",
-                signal_name(signal));
+    refuse("--force follows a signal that ends processes, which {} does not", signal_name(signal));
   }
   return with_source(args.device, context, [&](device::Source& source) { return work(source, args, signal, context); });
 }

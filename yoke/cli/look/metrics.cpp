@@ -1,13 +1,11 @@
 // `yoke metrics`: print or serve the state of the devices and their processes, for Prometheus.
-#include <CLI/App.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "yoke/base/error.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/help/values.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/device.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/cli/options/web.h"
 #include "yoke/web/prometheus.h"
 
@@ -24,7 +22,7 @@ struct MetricsArgs {
 
 int run_metrics(const MetricsArgs& args, Context& context) {
   if (args.max_age->count() > 0 && args.serve->count() == 0) {
-    throw Error(ErrorCode::kInvalidArgument, "--max-age is for --serve; a page that is printed is always new");
+    refuse("--max-age is for --serve; a page that is printed is always new");
   }
   const auto address = web::parse_address(args.address);
   return with_source(args.device, context, [&](device::Source& source) {
@@ -50,11 +48,8 @@ void add_metrics(CLI::App& cmd, Context& context) {
                                "127.0.0.1:19477, where only this machine can read them. Port 0: any free one")
                     ->type_name("ADDR:PORT")
                     ->expected(0, 1);
-  args->max_age =
-      cmd.add_option("--max-age", args->max_age_s, "Answer with a sample that is no older; else take a new one")
-          ->type_name("SECONDS")
-          ->check(in_range(0, 3600, "seconds"))
-          ->capture_default_str();
+  args->max_age = add_number(cmd, "--max-age", args->max_age_s, {"SECONDS", 0, 3600},
+                             "Answer with a sample that is no older; else take a new one");
   add_device_options(cmd, args->device);
   cmd.footer(
       examples("  yoke metrics                        once\n"

@@ -12,7 +12,6 @@
 #include <optional>
 #include <span>
 
-#include "yoke/base/error.h"
 #include "yoke/base/quantity.h"
 #include "yoke/base/terminal.h"
 #include "yoke/base/text.h"
@@ -26,7 +25,6 @@
 #include "yoke/cli/options/value.h"
 #include "yoke/profile/trace_file.h"
 #include "yoke/scaling/input.h"
-#include "yoke/scaling/meter.h"
 #include "yoke/tui/terminal.h"
 
 namespace yoke::cli {
@@ -36,16 +34,13 @@ struct PlanArgs {
   std::string profile, link, intra, inter, strategy = "ddp";
   std::string dtype, optimizer;  // empty: of the trace, or float32 and adam
   std::string other_memory, svg, png;
-  std::optional<double> step, parameters, loader, contention, slowdown, steps, epochs, dataset_size, batch_size;
-  std::optional<double> backward_share, optimizer_share;  // of --step
-  std::optional<double> time, timeout;                    // of the measurement
+  scaling::GivenTraining given;  // precision, optimizer and other_bytes follow from the words
+  std::optional<double> steps, epochs, dataset_size, batch_size;
+  std::optional<double> time, timeout;  // of the measurement
   int64_t max_devices = 4096, gpus_per_node = 8, units = 24, bucket_mib = 25;
   bool divides_batch = false, json = false;
-  std::optional<int64_t> num_neighbours;
   bool shows_output = false;
 };
-
-void refuse_plan(const std::string& why) { throw Error(ErrorCode::kInvalidArgument, "{}", why); }
 
 struct NumberUnit {
   std::string_view name;
@@ -98,21 +93,20 @@ scaling::Level level_inside(std::string_view option, const std::string& text) {
   if (are_figures(text)) return scaling::parse_level(option, text);
   const auto measured = measured_link_of(text);
   if (measured.num_nodes.value_or(1) > 1 && measured.num_nodes != measured.num_ranks) {
-    refuse_plan(
-        fmt::format("{} {}: its {} ranks were on {} nodes; give it as --inter, and one of a single node as --intra",
-                    option, printable(text), measured.num_ranks, *measured.num_nodes));
+    refuse("{} {}: its {} ranks were on {} nodes; give it as --inter, and one of a single node as --intra", option,
+           printable(text), measured.num_ranks, *measured.num_nodes);
   }
   return scaling::level_of(measured);
 }
 
 scaling::Topology topology_of(const PlanArgs& args) {
-  if (!args.link.empty() && !args.intra.empty()) refuse_plan("--link and --intra both give the links inside a node");
+  if (!args.link.empty() && !args.intra.empty()) refuse("--link and --intra both give the links inside a node");
   scaling::Topology topology{.intra = {}, .inter = {}, .devices_per_node = args.gpus_per_node};
   if (!args.link.empty()) topology.intra = level_inside("--link", args.link);
   if (!args.intra.empty()) topology.intra = level_inside("--intra", args.intra);
   const bool has_intra = !args.link.empty() || !args.intra.empty();
   if (!has_intra && (args.gpus_per_node > 1 || args.inter.empty())) {
-    refuse_plan(
+    refuse(
         "say how fast devices communicate: --link FILE with what `yoke bench all-reduce --json` printed, or --intra "
         "and --inter with microseconds and GB/s, such as --intra 4,230 --inter 8,90");
   }
@@ -130,48 +124,43 @@ scaling::Topology topology_of(const PlanArgs& args) {
 
 void check_plan_args(const PlanArgs& args, const Context& context) {
   const int num_ways = (args.profile.empty() ? 0 : 1) + (context.rest.empty() ? 0 : 1);
-  if (num_ways > 1) refuse_plan("give a program or --profile, since each is a source of the measured step");
-  if (num_ways == 0 && (!args.step || !args.parameters)) {
-    refuse_plan(
+  if (num_ways > 1) refuse("give a program or --profile, since each is a source of the measured step");
+  if (num_ways == 0 && (!args.given.step_seconds || !args.given.num_parameters)) {
+    refuse(
         "say what a step of one device is: a program, as in `yoke plan -- yoke run -n 1 ./train`; --profile FOLDER; or "
         "--step and --parameters");
   }
-  if (!context.rest.empty() && args.step) {
-    refuse_plan(
-        fmt::format("--step is measured from the program {}; leave one of them out (a number and its unit are one "
-                    "word, as in 120ms)",
-                    printable(context.rest.front())));
+  if (!context.rest.empty() && args.given.step_seconds) {
+    refuse(
+        "--step is measured from the program {}; leave one of them out (a number and its unit are one "
+        "word, as in 120ms)",
+        printable(context.rest.front()));
   }
-  if (num_ways == 1 && args.parameters) {
-    refuse_plan("a program or --profile shows how many parameters the network has; leave --parameters out");
+  if (num_ways == 1 && args.given.num_parameters) {
+    refuse("a program or --profile shows how many parameters the network has; leave --parameters out");
   }
   if (context.rest.empty() && (args.time || args.timeout || args.shows_output)) {
-    refuse_plan("--time, --timeout and -v are for a program that is measured; give one, or leave them out");
+    refuse("--time, --timeout and -v are for a program that is measured; give one, or leave them out");
   }
-  if (context.rest.empty() && args.num_neighbours) {
-    refuse_plan("--neighbours runs copies of a program; give one, as in `yoke plan --neighbours 2 -- python train.py`");
+  if (context.rest.empty() && args.given.num_neighbours) {
+    refuse("--neighbours runs copies of a program; give one, as in `yoke plan --neighbours 2 -- python train.py`");
   }
-  if (args.slowdown && args.num_neighbours) {
-    refuse_plan("--neighbours measures what --slowdown gives; leave one of them out");
+  if (args.given.slowdown && args.given.num_neighbours) {
+    refuse("--neighbours measures what --slowdown gives; leave one of them out");
   }
-  if ((args.backward_share || args.optimizer_share) && (!context.rest.empty() || !args.profile.empty())) {
-    refuse_plan(
+  if ((args.given.backward_share || args.given.optimizer_share) && (!context.rest.empty() || !args.profile.empty())) {
+    refuse(
         "--backward-share and --optimizer-share divide the step of --step and --parameters; a program or "
         "--profile shows the parts of its step");
   }
-  if (args.svg == args.png && !args.svg.empty()) refuse_plan("--svg and --png name one file; give two");
-  if (args.svg == "-" || args.png == "-")
-    refuse_plan("--svg and --png need a file, because standard output has the table");
   const int num_of_epochs = (args.epochs ? 1 : 0) + (args.dataset_size ? 1 : 0) + (args.batch_size ? 1 : 0);
   const bool is_batch_alone = num_of_epochs == 1 && args.batch_size && args.divides_batch;
   if (num_of_epochs != 0 && num_of_epochs != 3 && !is_batch_alone)
-    refuse_plan(
+    refuse(
         "--epochs, --dataset-size and --batch-size together give the length of the training; give all three, or "
         "--steps");
-  if (args.steps && args.epochs) refuse_plan("--steps and --epochs both give the length of the training");
-  for (const auto& file : {args.svg, args.png}) {
-    if (!file.empty()) check_drawing(file, file == args.png ? Drawing::kPng : Drawing::kSvg);
-  }
+  if (args.steps && args.epochs) refuse("--steps and --epochs both give the length of the training");
+  check_drawings(args.svg, args.png);
 }
 
 double num_steps_of(const PlanArgs& args) {
@@ -185,17 +174,16 @@ int64_t num_devices_of(const PlanArgs& args) {
   return std::min(args.max_devices, static_cast<int64_t>(*args.batch_size));
 }
 
-scaling::PlanOptions options_of(const PlanArgs& args) {
+/// Also completes PlanArgs::given.
+scaling::PlanOptions options_of(PlanArgs& args) {
   scaling::PlanOptions options;
   options.strategies.clear();
   for (const auto strategy : {scaling::Strategy::kDdp, scaling::Strategy::kZero1, scaling::Strategy::kFsdp}) {
     if (args.strategy == "all" || args.strategy == scaling::name(strategy)) options.strategies.push_back(strategy);
   }
-  if (options.strategies.empty()) {
-    refuse_plan(fmt::format("--strategy {}: give ddp, zero1, fsdp or all", printable(args.strategy)));
-  }
+  if (options.strategies.empty()) refuse("--strategy {}: give ddp, zero1, fsdp or all", printable(args.strategy));
   if (!args.dtype.empty() && args.dtype != "float32" && args.dtype != "mixed") {
-    refuse_plan(fmt::format("--dtype {}: give float32 or mixed", printable(args.dtype)));
+    refuse("--dtype {}: give float32 or mixed", printable(args.dtype));
   }
   options.max_devices = num_devices_of(args);
   options.divides_batch = args.divides_batch;
@@ -204,115 +192,43 @@ scaling::PlanOptions options_of(const PlanArgs& args) {
   options.model = {.bucket_bytes = args.bucket_mib << 20,
                    .first_bucket_bytes = std::min<int64_t>(1, args.bucket_mib) << 20,
                    .num_units = args.units};
-  const auto optimizer = scaling::parse_optimizer(args.optimizer);
-  if (!optimizer && !args.optimizer.empty()) {
-    refuse_plan(fmt::format("--optimizer {}: give adam, momentum or sgd", printable(args.optimizer)));
+  auto& given = args.given;
+  if (args.dtype == "float32") given.precision = scaling::Precision::kFloat32;
+  if (args.dtype == "mixed") given.precision = scaling::Precision::kMixed;
+  given.optimizer = scaling::parse_optimizer(args.optimizer);
+  if (!given.optimizer && !args.optimizer.empty()) {
+    refuse("--optimizer {}: give adam, momentum or sgd", printable(args.optimizer));
   }
-  options.memory.optimizer = optimizer.value_or(scaling::Optimizer::kAdam);
-  options.memory.precision = args.dtype == "mixed" ? scaling::Precision::kMixed : scaling::Precision::kFloat32;
-  if (!args.other_memory.empty()) {
-    const auto bytes = parse_memory(args.other_memory);
-    if (!bytes)
-      refuse_plan(fmt::format("--activations {}: give a size in KiB, MiB, GiB or TiB, such as 12GiB",
-                              printable(args.other_memory)));
-    options.memory.other_bytes = *bytes;
+  given.other_bytes = parse_memory(args.other_memory);
+  if (!given.other_bytes && !args.other_memory.empty()) {
+    refuse("--activations {}: give a size in KiB, MiB, GiB or TiB, such as 12GiB", printable(args.other_memory));
   }
   return options;
 }
 
-/// A step of one device, and where it comes from.
-struct PlanInput {
-  scaling::Workload workload;
-  scaling::Origin origin;
-};
-
-std::optional<double> measured_delay(const scaling::Topology& topology) {
-  return topology.intra.compute_delay ? topology.intra.compute_delay : topology.inter.compute_delay;
-}
-
-void take_trace(const profile::Trace& trace, const PlanArgs& args, std::optional<double> step_seconds,
-                scaling::PlanOptions& options, PlanInput& input) {
-  const auto profiled = scaling::workload_of(trace, step_seconds);
-  input.workload = profiled.workload;
-  input.workload.loader_seconds = args.loader.value_or(0);
-  input.origin.has_device = profiled.has_device;
-  input.origin.sentences.push_back(
-      fmt::format("The times of gradients ({}) were measured in recorded steps ({}) of one rank{}.",
-                  profiled.workload.gradients.size(), profiled.num_steps,
-                  step_seconds ? ", and scaled to a step without recording" : ", which recording made longer"));
-  options.memory.num_parameters = profiled.num_parameters;
-  if (args.dtype.empty()) options.memory.precision = profiled.precision;
-  if (args.optimizer.empty() && profiled.optimizer) {
-    options.memory.optimizer = *profiled.optimizer;
-    if (*profiled.optimizer == scaling::Optimizer::kSgd) {
-      input.origin.sentences.emplace_back(
-          "SGD is taken to have no momentum, which a trace does not show (--optimizer momentum).");
-    }
-  }
-  // Ranks on processors communicate with the processors that they compute with.
-  if (!args.contention && !measured_delay(options.topology)) options.model.contention = profiled.has_device ? 0 : 1;
-}
-
 /// nullopt: a signal ended the measurement.
-std::optional<PlanInput> input_of(const PlanArgs& args, const Context& context, scaling::PlanOptions& options,
-                                  int& interruption) {
-  PlanInput input;
-  const auto delay = measured_delay(options.topology);
-  options.model.contention = args.contention.value_or(delay.value_or(0));
-  if (delay && !args.contention) {
-    input.origin.sentences.push_back(fmt::format(
-        "An all-reduce delays what the slowest rank computes beside it by {:.0f} % of its own time (measured).",
-        100 * *delay));
-  }
-  options.model.neighbour_slowdown = args.slowdown.value_or(1);
+std::optional<scaling::PlanInput> find_input(const PlanArgs& args, const Context& context,
+                                             scaling::PlanOptions& options, int& interruption) {
   if (!context.rest.empty()) {
     ProgressLine progress(context.environment);
     scaling::MeterOptions how{.argv = context.rest,
                               .environment = with_python_hooks(context.environment, context.installation),
                               .yoke = context.installation.executable.string(),
-                              .num_neighbours = args.num_neighbours,
+                              .num_neighbours = args.given.num_neighbours,
                               .copy_to = args.shows_output ? STDERR_FILENO : kNullStream,
                               .on_progress = progress.teller()};
     how.seconds = args.time.value_or(how.seconds);
     how.timeout_s = args.timeout.value_or(how.timeout_s);
     const auto measured = measure_training(how, interruption);
-    if (!measured) return std::nullopt;
-    input.origin.sentences.push_back(fmt::format(
-        "A step of one rank takes {:.4g} ms, the median of parts of {} steps without recording (spread {:.1f} %).",
-        measured->step_seconds * 1e3, measured->num_steps, measured->spread_percent));
-    take_trace(measured->trace, args, measured->step_seconds, options, input);
-    input.origin.is_step_measured = true;
-    if (measured->neighbour_step_seconds && !args.slowdown) {
-      options.model.neighbour_slowdown = std::max(1.0, *measured->neighbour_step_seconds / measured->step_seconds);
-      input.origin.is_slowdown_measured = true;
-      input.origin.sentences.push_back(fmt::format(
-          "{} copies that ran at the same time, and waited for each other after each step, took {:.4g} ms for a step.",
-          *args.num_neighbours, *measured->neighbour_step_seconds * 1e3));
-    }
-    const double states = static_cast<double>(memory_of(scaling::Strategy::kDdp, 1, options.memory).total());
-    if (args.other_memory.empty() && static_cast<double>(measured->device_peak_bytes) > states) {
-      options.memory.other_bytes = measured->device_peak_bytes - std::llround(states);
-      options.is_memory_measured = true;
-    }
-  } else if (!args.profile.empty()) {
-    const auto paths = profile::find_traces(args.profile);
-    if (paths.size() != 1) {
-      refuse_plan(fmt::format("--profile {}: there are {} traces in it; a prediction begins with the trace of one rank",
-                              printable(args.profile), paths.size()));
-    }
-    take_trace(profile::read_trace_file(paths.front()), args, args.step, options, input);
-    input.origin.is_step_measured = !args.step;
-  } else {
-    options.memory.num_parameters = std::llround(*args.parameters);
-    input.workload = scaling::workload_of(scaling::GivenWorkload{
-        .step_seconds = *args.step,
-        .backward_share = args.backward_share.value_or(scaling::kBackwardShare),
-        .optimizer_share = args.optimizer_share.value_or(0),
-        .gradient_bytes = options.memory.num_parameters * bytes_per_gradient(options.memory.precision),
-        .loader_seconds = args.loader.value_or(0)});
-    input.origin.sentences.emplace_back("Gradients become ready at an even rate during backward.");
+    return measured ? std::optional(input_of(args.given, *measured, options)) : std::nullopt;
   }
-  return input;
+  if (args.profile.empty()) return input_of(args.given, options);
+  const auto paths = profile::find_traces(args.profile);
+  if (paths.size() != 1) {
+    refuse("--profile {}: there are {} traces in it; a prediction begins with the trace of one rank",
+           printable(args.profile), paths.size());
+  }
+  return input_of(args.given, profile::read_trace_file(paths.front()), options);
 }
 
 std::string page_of(const scaling::Plan& plan, const Context& context) {
@@ -329,10 +245,10 @@ std::string page_of(const scaling::Plan& plan, const Context& context) {
   return text;
 }
 
-int plan_training(const PlanArgs& args, Context& context) {
+int plan_training(PlanArgs args, Context& context) {
   auto options = options_of(args);
   int interruption = 0;
-  const auto input = input_of(args, context, options, interruption);
+  const auto input = find_input(args, context, options, interruption);
   if (!input) return 128 + interruption;
   auto plan = make_plan(input->workload, input->origin, options);
   if (options.max_devices < args.max_devices) {
@@ -354,14 +270,14 @@ int run_plan(const PlanArgs& args, Context& context) {
 void add_step_options(CLI::App& cmd, PlanArgs& args) {
   cmd.add_option("--profile", args.profile, "Read the trace of one rank, of `yoke profile --shapes --out`")
       ->type_name("PATH");
-  add_time(cmd, "--step", args.step, 1e-9, 1e6,
+  add_time(cmd, "--step", args.given.step_seconds, 1e-9, 1e6,
            "How long a step of one device takes, 0.12 or 120ms; with --profile: without recording");
-  add_count(cmd, "--parameters", args.parameters, 1e15, "How many parameters the network has: 25.6M, 7B");
-  add_number(cmd, "--backward-share", args.backward_share, {"SHARE", 0, 1},
+  add_count(cmd, "--parameters", args.given.num_parameters, 1e15, "How many parameters the network has: 25.6M, 7B");
+  add_number(cmd, "--backward-share", args.given.backward_share, {"SHARE", 0, 1},
              "With --step and --parameters: the share of backward in the time without the optimizer; else two thirds");
-  add_number(cmd, "--optimizer-share", args.optimizer_share, {"SHARE", 0, 1},
+  add_number(cmd, "--optimizer-share", args.given.optimizer_share, {"SHARE", 0, 1},
              "With --step and --parameters: the optimizer's share; else 0");
-  add_time(cmd, "--loader", args.loader, 0, 1e6, "How long the loader of a device needs for a batch");
+  add_time(cmd, "--loader", args.given.loader_seconds, 0, 1e6, "How long the loader of a device needs for a batch");
   cmd.add_option("--dtype", args.dtype,
                  "Of parameters and gradients; mixed: 16 bits, and a float32 copy; else as the trace shows, or float32")
       ->type_name("float32|mixed");
@@ -371,7 +287,7 @@ void add_step_options(CLI::App& cmd, PlanArgs& args) {
       ->type_name("SIZE");
   add_time(cmd, "--time", args.time, 0.1, 3600, "With a program: how long steps are timed; else 10");
   add_number(
-      cmd, "--neighbours", args.num_neighbours, {"N", 2, 1024},
+      cmd, "--neighbours", args.given.num_neighbours, {"N", 2, 1024},
       "With a program: also run N copies at once that wait for each other after each step, to measure how much they "
       "slow each other down and what the slowest one costs; on GPUs, each has one of its own");
   add_time(cmd, "--timeout", args.timeout, 1, 86'400,
@@ -389,10 +305,10 @@ void add_site_options(CLI::App& cmd, PlanArgs& args) {
       ->type_name("LINK");
   add_number(cmd, "--gpus-per-node", args.gpus_per_node, {"N", 1, 1 << 20}, "Devices of a node");
   add_number(
-      cmd, "--contention", args.contention, {"SHARE", 0, 1},
+      cmd, "--contention", args.given.contention, {"SHARE", 0, 1},
       "How much slower a device computes while it communicates; else what the file of --link has, or 0, or 1 for "
       "a trace of processors");
-  add_number(cmd, "--slowdown", args.slowdown, {"FACTOR", 1, 100},
+  add_number(cmd, "--slowdown", args.given.slowdown, {"FACTOR", 1, 100},
              "How much longer a step's computing takes on the slowest of all devices that compute at once; else 1, or "
              "measured with --neighbours");
 }

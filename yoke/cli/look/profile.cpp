@@ -151,23 +151,16 @@ int run_profile(const ProfileArgs& args, Context& context) {
   const int num_ways = (args.traces.empty() ? 0 : 1) + (context.rest.empty() ? 0 : 1) + (args.pid == 0 ? 0 : 1) +
                        (args.job.empty() ? 0 : 1);
   if (num_ways == 0) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "name what to profile: a program, as in `yoke profile -- python train.py`; --pid or --job of one that "
-                "runs; or traces, --trace FOLDER; `yoke profile --help` has examples");
+    refuse(
+        "name what to profile: a program, as in `yoke profile -- python train.py`; --pid or --job of one that "
+        "runs; or traces, --trace FOLDER; `yoke profile --help` has examples");
   }
-  if (num_ways > 1) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "give one of a program, --pid, --job and --trace, since each is profiled "
-                "in its own way");
-  }
+  if (num_ways > 1) refuse("give one of a program, --pid, --job and --trace, since each is profiled in its own way");
   if (args.stop && context.rest.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "--stop ends a program that `yoke profile -- CMD` has started; `yoke stop` "
-                "ends a job");
+    refuse("--stop ends a program that `yoke profile -- CMD` has started; `yoke stop` ends a job");
   }
   if (!args.out.empty() && !args.traces.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "--out keeps traces that are recorded; those of --trace stay where they are");
+    refuse("--out keeps traces that are recorded; those of --trace stay where they are");
   }
   if (!args.traces.empty()) return profile_traces(args, context);
   return context.rest.empty() ? profile_running(args, context) : profile_program(args, context);

@@ -128,7 +128,7 @@ Picture take(const device::Snapshot& snapshot, const PsArgs& args, int64_t numbe
 }
 
 int run_ps(const PsArgs& args, Context& context) {
-  if (args.json && args.csv) throw Error(ErrorCode::kInvalidArgument, "choose one of --json and --csv");
+  if (args.json && args.csv) refuse("choose one of --json and --csv");
   return with_source(args.device, context, [&](device::Source& source) {
     const auto kind = args.json || args.csv ? PictureKind::kRecords : PictureKind::kText;
     repeat(args.repetition, kind, context, [&](int64_t number) {

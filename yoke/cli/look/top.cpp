@@ -1,18 +1,16 @@
 // `yoke top`: show devices, the machine and its processes on a live page of the terminal.
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "yoke/base/error.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/output.h"
-#include "yoke/cli/help/values.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/color.h"
 #include "yoke/cli/options/device.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/cli/options/web.h"
 #include "yoke/device/json.h"
 #include "yoke/tui/app.h"
@@ -34,9 +32,8 @@ struct TopArgs {
 
 tui::AppOptions to_options(const TopArgs& args, const Context& context) {
   if (args.interval->count() > 0 && (args.json || args.once)) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "{} prints once, and --interval is for a page that changes; `yoke devices{} --watch {}` repeats",
-                args.json ? "--json" : "--once", args.json ? " --json" : "", args.interval_s);
+    refuse("{} prints once, and --interval is for a page that changes; `yoke devices{} --watch {}` repeats",
+           args.json ? "--json" : "--once", args.json ? " --json" : "", args.interval_s);
   }
   tui::AppOptions options;
   options.sampling.interval =
@@ -65,10 +62,9 @@ int print_state(const TopArgs& args, device::Source& source, Context& context) {
 
 int serve_page(const TopArgs& args, Context& context) {
   if (args.json || args.once || args.interval->count() > 0) {
-    throw Error(ErrorCode::kInvalidArgument, "--web serves a page that changes every 2 s; {} is not for it",
-                args.json   ? "--json"
-                : args.once ? "--once"
-                            : "--interval");
+    refuse("--web serves a page that changes every 2 s; {} is not for it", args.json   ? "--json"
+                                                                           : args.once ? "--once"
+                                                                                       : "--interval");
   }
   const web::ServerOptions options{.address = web::parse_address(args.listen)};
   return with_source(args.device, context, [&](device::Source& source) {
@@ -99,10 +95,7 @@ int run_top(const TopArgs& args, Context& context) {
 
 void add_top(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<TopArgs>();  // CLI11 keeps references to *args; the callback owns it
-  args->interval = cmd.add_option("--interval", args->interval_s, "Between two samples")
-                       ->type_name("SECONDS")
-                       ->check(in_range(0.1, 86'400, "seconds"))
-                       ->capture_default_str();
+  args->interval = add_number(cmd, "--interval", args->interval_s, {"SECONDS", 0.1, 86'400}, "Between two samples");
   cmd.add_flag("--once", args->once, "Print one page as plain text; so is done where there is no terminal");
   cmd.add_flag("--json", args->json, "Print one sample as JSON, as `yoke devices --json` does");
   cmd.add_flag("--readonly", args->readonly, "End no processes");

@@ -43,14 +43,12 @@ void print(const device::Topology& topology, const std::vector<device::Device>& 
 }
 
 int run_topo(const TopoArgs& args, Context& context) {
-  if (args.svg == "-" && args.json) {
-    throw Error(ErrorCode::kInvalidArgument, "--svg - and --json both write to standard output; give a file to --svg");
-  }
+  if (args.svg == "-" && args.json) refuse("--svg - and --json both write to standard output; give a file to --svg");
   if (!args.topology.empty() && !args.device.sysroot.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "--topology and --sysroot are two machines; give one of them");
+    refuse("--topology and --sysroot are two machines; give one of them");
   }
   if (!args.topology.empty() && !args.device.vendor.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "--vendor chooses what is read here, and --topology is a file");
+    refuse("--vendor chooses what is read here, and --topology is a file");
   }
   device::Topology topology;
   // A recording may come from a different machine, so this machine's processors are not shown with it.

@@ -41,29 +41,24 @@ constexpr int64_t kDefaultSoak = 200;
 constexpr double kDefaultSoakSeconds = 60;
 
 void check_args(const TuneArgs& args, const Context& context) {
-  const auto refuse = [](const std::string& why) { throw Error(ErrorCode::kInvalidArgument, "{}", why); };
-  if (context.words.size() < 2 || context.words[1] != "batch") {
-    refuse("say what to tune: `yoke tune batch -- PROGRAM`");
-  }
+  if (context.words.size() < 2 || context.words[1] != "batch") refuse("say what to tune: `yoke tune batch -- PROGRAM`");
   if (context.rest.empty()) refuse("give a program, as in `yoke tune batch -- python train.py`");
-  if (args.search.min > args.search.max) {
-    refuse(fmt::format("--min {} is above --max {}", args.search.min, args.search.max));
-  }
+  if (args.search.min > args.search.max) refuse("--min {} is above --max {}", args.search.min, args.search.max);
   if (args.search.max / args.search.multiple_of * args.search.multiple_of < args.search.min) {
-    refuse(fmt::format("no multiple of {} lies between --min {} and --max {}", args.search.multiple_of, args.search.min,
-                       args.search.max));
+    refuse("no multiple of {} lies between --min {} and --max {}", args.search.multiple_of, args.search.min,
+           args.search.max);
   }
   const auto num_ways =
       (args.variable.empty() ? 0 : 1) + (args.option.empty() ? 0 : 1) + (tune::has_placeholder(context.rest) ? 1 : 0);
   if (num_ways > 1) {
-    refuse("--variable, --option and {} are three ways to tell the program its batch size; use one of them");
+    refuse("--variable, --option and {{}} are three ways to tell the program its batch size; use one of them");
   }
   if (args.option == "--") refuse("--option: the name of the program's option is missing, such as --batch-size");
   if (args.variable.find('=') != std::string::npos) {
-    refuse(fmt::format("--variable {}: give the name of a variable, without a value", printable(args.variable)));
+    refuse("--variable {}: give the name of a variable, without a value", printable(args.variable));
   }
   if (args.search.num_samples && *args.search.num_samples < args.search.min) {
-    refuse(fmt::format("--dataset-size {} is less than --min {}", *args.search.num_samples, args.search.min));
+    refuse("--dataset-size {} is less than --min {}", *args.search.num_samples, args.search.min);
   }
   if (args.is_global && args.has_per_rank) refuse("--global and --per-rank exclude each other");
   if (args.json && args.prints_number) refuse("--json and --print are two formats; give one of them");

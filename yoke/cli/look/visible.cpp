@@ -39,16 +39,6 @@ struct VisibleArgs {
 
 // ---- a different environment ----------------------------------------------------------------------------------------
 
-/// A file in memory into which a child writes text of any length for its parent. Neither process waits for the other.
-class Note {
- public:
-  void write(const std::string& text) { write_all(file_.value(), text, "a file in memory"); }
-  std::string read() const { return text_of(file_); }
-
- private:
-  UniqueFd file_ = to_descriptor("");
-};
-
 /// Replaces this process by the program, with `variables` ("NAME=value", each ended by a NUL). If this fails, returns
 /// the exit status.
 int exec_program(const std::vector<std::string>& words, std::string_view variables) {
@@ -86,7 +76,7 @@ int explain(const VisibleArgs& args, Context& context) {
 /// A child process determines the variables (with_source), so that only the child loads drivers. Then this process
 /// becomes the program.
 int set(const VisibleArgs& args, Context& context) {
-  Note note;
+  const auto note = to_descriptor("");  // a file in memory for text of any length; neither process waits for the other
   const int status = with_source(args.device, context, [&](device::Source& source) {
     const auto format = args.format == "index" ? device::IdFormat::kIndex : device::IdFormat::kUuid;
     const auto assignments = assignments_for(args.selection(), format, context.environment, source.sample(kFactsOnly));
@@ -95,24 +85,21 @@ int set(const VisibleArgs& args, Context& context) {
     assign(assignments, environment);
     std::string text;
     for (const auto& variable : environment.to_strings()) text += variable + '\0';
-    note.write(text);
+    write_all(note.value(), text, "a file in memory");
     return kExitOk;
   });
-  return status != kExitOk || args.exports ? status : exec_program(context.rest, note.read());
+  return status != kExitOk || args.exports ? status : exec_program(context.rest, text_of(note));
 }
 
 int run_visible(const VisibleArgs& args, Context& context) {
   const bool has_program = !context.rest.empty();
-  const auto refuse = [](const char* why) { return Error(ErrorCode::kInvalidArgument, "{}", why); };
   if (!args.is_set()) {
-    if (has_program)
-      throw refuse("which devices shall the program see? For example `yoke visible --set 0,2 -- ./train`");
-    if (args.exports) throw refuse("--export writes what --set chooses; for example `yoke visible --set 0,2 --export`");
+    if (has_program) refuse("which devices shall the program see? For example `yoke visible --set 0,2 -- ./train`");
+    if (args.exports) refuse("--export writes what --set chooses; for example `yoke visible --set 0,2 --export`");
   }
-  if (!args.is_set() && args.format_option->count() > 0) throw refuse("--format is for the devices of --set");
-  if (args.exports && has_program) throw refuse("choose one of --export and a program");
-  if (args.json && (args.exports || has_program))
-    throw refuse("--json explains, and neither exports nor starts anything");
+  if (!args.is_set() && args.format_option->count() > 0) refuse("--format is for the devices of --set");
+  if (args.exports && has_program) refuse("choose one of --export and a program");
+  if (args.json && (args.exports || has_program)) refuse("--json explains, and neither exports nor starts anything");
   return args.exports || has_program ? set(args, context) : explain(args, context);
 }
 

@@ -148,10 +148,10 @@ int watch_process(const WatchArgs& args, Context& context, const std::function<v
 
 int run_watch(const WatchArgs& args, Context& context) {
   if (context.rest.empty() == (args.pid == 0)) {
-    throw Error(ErrorCode::kInvalidArgument, "give a program, as in `yoke watch -- python train.py`, or --pid");
+    refuse("give a program, as in `yoke watch -- python train.py`, or --pid");
   }
   if (!args.svg.empty() && is_same_file(args.output, args.svg)) {
-    throw Error(ErrorCode::kInvalidArgument, "--output and --svg both name {}; give two files", args.svg);
+    refuse("--output and --svg both name {}; give two files", args.svg);
   }
   require_writable(args.output);
   require_writable(args.svg);

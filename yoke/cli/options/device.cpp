@@ -8,9 +8,12 @@
 
 namespace yoke::cli {
 
+void add_deadline(CLI::App& command, double& deadline_s) {
+  add_number(command, "--deadline", deadline_s, {"SECONDS", 0.001, 86'400}, "How long drivers may take to answer");
+}
+
 void add_device_options(CLI::App& command, DeviceOptions& options) {
-  add_number(command, "--deadline", options.deadline_s, {"SECONDS", 0.001, 86'400},
-             "How long drivers may take to answer");
+  add_deadline(command, options.deadline_s);
   command.add_option("--vendor", options.vendor, "Devices of this vendor alone")->type_name("nvidia|amd|cpu");
   command.add_option("--replay", options.replay, "A recording (`yoke devices --record FILE`) instead of this machine")
       ->type_name("FILE");
@@ -19,8 +22,7 @@ void add_device_options(CLI::App& command, DeviceOptions& options) {
     if (options.replay.empty()) return;
     for (const char* name : {"--deadline", "--vendor", "--sysroot"}) {  // these choose how this machine is read
       if (command.get_option(name)->count() == 0) continue;
-      throw Error(ErrorCode::kInvalidArgument, "{} is for this machine, and --replay is not; leave one of them out",
-                  name);
+      refuse("{} is for this machine, and --replay is not; leave one of them out", name);
     }
   });
 }
@@ -59,7 +61,7 @@ std::unique_ptr<device::Source> open_source(const DeviceOptions& options) {
   if (!options.sysroot.empty()) source.sysroot = options.sysroot;
   source.with_nvml = vendor.empty() || vendor == "nvidia";
   source.with_amdgpu = vendor.empty() || vendor == "amd";
-  source.with_cpu = (vendor.empty() && !options.is_without_cpu) || vendor == "cpu";
+  source.with_cpu = vendor.empty() || vendor == "cpu";
   source.selection = options.selection();
   return device::make_live_source(source);
 }

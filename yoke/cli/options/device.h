@@ -19,11 +19,13 @@ struct DeviceOptions {
   std::string vendor;  ///< "nvidia", "amd", "cpu"; empty for all.
   /// Words of a device::DeviceSelection; empty for all devices. Devices that are not chosen are not read.
   std::vector<std::string> chosen;
-  bool is_without_cpu = false;  ///< Not an option; for commands that look at GPUs alone.
 
   /// Errors  kInvalidArgument: a word is not a name of a device.
   device::DeviceSelection selection() const { return device::DeviceSelection::parse(chosen); }
 };
+
+/// --deadline SECONDS alone, for commands about this machine. `deadline_s` must outlive the parsing.
+void add_deadline(CLI::App& command, double& deadline_s);
 
 /// --deadline SECONDS, --vendor, --replay FILE, --sysroot DIR. `options` must outlive the parsing.
 void add_device_options(CLI::App& command, DeviceOptions& options);

@@ -3,13 +3,12 @@
 #include <fmt/format.h>
 #include <grp.h>
 
-#include <CLI/App.hpp>
 #include <chrono>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "yoke/base/text.h"
-#include "yoke/cli/help/values.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/device/process/info.h"
 
 namespace yoke::cli {
@@ -25,10 +24,8 @@ std::string holder_of(const storage::Quota& quota) {
 }  // namespace
 
 void add_storage_timeout(CLI::App& cmd, double& timeout_s) {
-  cmd.add_option("--timeout", timeout_s, "The command ends after this time, whatever a server or a disk does")
-      ->type_name("SECONDS")
-      ->check(in_range(0.1, 3600, "seconds"))
-      ->capture_default_str();
+  add_number(cmd, "--timeout", timeout_s, {"SECONDS", 0.1, 3600},
+             "The command ends after this time, whatever a server or a disk does");
 }
 
 nlohmann::ordered_json remote_json(const storage::RemoteMount& mount, const storage::Condition& condition) {

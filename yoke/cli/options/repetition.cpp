@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -15,6 +14,7 @@
 
 #include "yoke/base/clock.h"
 #include "yoke/base/text.h"
+#include "yoke/cli/frame/output.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/cli/options/color.h"
 
@@ -45,12 +45,6 @@ class Screen {
   const bool marks_changes_;
   std::vector<std::string> before_;
 };
-
-/// The height of the terminal; 0 if it is not known.
-size_t rows_of_terminal() {
-  winsize size{};
-  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 ? size.ws_row : 0;
-}
 
 std::string title_of(const Picture& picture, double interval_s) {
   const auto time = std::chrono::system_clock::to_time_t(picture.time);
@@ -92,9 +86,9 @@ void repeat(const Repetition& repetition, PictureKind kind, Context& context,
     const auto picture = take(number);
     if (screen) {
       const auto page = fmt::format("{}\n\n{}{}", title_of(picture, interval_s), picture.text, picture.notes);
-      const bool is_drawing = kind == PictureKind::kDrawing;
-      screen->paint(is_drawing ? first_lines(page, rows_of_terminal(), "--metric chooses")
-                               : first_lines(page, rows_of_terminal()));
+      const auto num_rows = static_cast<size_t>(output_height());
+      screen->paint(kind == PictureKind::kDrawing ? first_lines(page, num_rows, "--metric chooses")
+                                                  : first_lines(page, num_rows));
     } else {
       context.out << picture.text << (is_repeated && kind != PictureKind::kRecords ? "\n" : "") << std::flush;
       if (number == 0) std::cerr << picture.notes << std::flush;  // with the first output only

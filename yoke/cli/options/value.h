@@ -15,6 +15,7 @@ namespace yoke::cli {
 struct NumberRange {
   const char* type;
   double min, max;
+  const char* unit = "";  ///< For messages; that of SECONDS and PERCENT is known.
 };
 
 /// Adds an option with a number. Help shows the number that `target` has before parsing, unless it is an optional.
@@ -22,7 +23,7 @@ template <typename T>
 CLI::Option* add_number(CLI::App& command, const char* names, T& target, const NumberRange& range,
                         const std::string& text) {
   const std::string type = range.type;
-  const auto* unit = type == "SECONDS" ? "seconds" : type == "PERCENT" ? "percent" : "";
+  const auto* unit = type == "SECONDS" ? "seconds" : type == "PERCENT" ? "percent" : range.unit;
   auto* option = command.add_option(names, target, text)->type_name(type)->check(in_range(range.min, range.max, unit));
   return std::is_arithmetic_v<T> ? option->capture_default_str() : option;
 }

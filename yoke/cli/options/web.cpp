@@ -6,7 +6,6 @@
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/options/claim.h"
-#include "yoke/cli/options/device.h"
 
 namespace yoke::cli {
 

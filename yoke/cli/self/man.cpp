@@ -44,9 +44,7 @@ int run_man(const ManArgs& args, const CLI::App& app, Context& context) {
   const auto* command = &root;
   for (const auto& name : args.command) {
     command = command->find_command(name);
-    if (command == nullptr) {
-      throw Error(ErrorCode::kInvalidArgument, "no command `{}`", fmt::join(args.command, " "));
-    }
+    if (command == nullptr) refuse("no command `{}`", fmt::join(args.command, " "));
   }
   context.out << man_page(root, *command, YOKE_VERSION);
   return kExitOk;

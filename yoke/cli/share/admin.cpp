@@ -4,7 +4,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "yoke/base/error.h"
 #include "yoke/base/text.h"
 #include "yoke/claim/installation.h"
 #include "yoke/cli/command.h"
@@ -16,12 +15,8 @@ namespace yoke::cli {
 namespace {
 
 int run_admin_check(const std::vector<std::string>& users, bool json, Context& context) {
-  if (!users.empty() && users.size() != 2) {
-    throw Error(ErrorCode::kInvalidArgument, "give two users, as in --user ada --user bob, or none");
-  }
-  if (users.size() == 2 && users[0] == users[1]) {
-    throw Error(ErrorCode::kInvalidArgument, "--user {}: give two different users", printable(users[0]));
-  }
+  if (!users.empty() && users.size() != 2) refuse("give two users, as in --user ada --user bob, or none");
+  if (users.size() == 2 && users[0] == users[1]) refuse("--user {}: give two different users", printable(users[0]));
   const auto accounts = site::find_accounts(users);
   const auto& environment = context.environment;
   const auto findings =

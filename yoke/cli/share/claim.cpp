@@ -3,11 +3,9 @@
 
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <iostream>
 #include <memory>
 
-#include "yoke/base/error.h"
 #include "yoke/base/json.h"
 #include "yoke/base/process.h"
 #include "yoke/base/quantity.h"
@@ -16,8 +14,8 @@
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/shell.h"
 #include "yoke/cli/frame/teller.h"
-#include "yoke/cli/help/values.h"
 #include "yoke/cli/options/device.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/keep/hold.h"
 #include "yoke/keep/run.h"
 
@@ -37,7 +35,6 @@ struct ClaimArgs {
 };
 
 void check_claim(const ClaimArgs& args, const Context& context) {
-  const auto refuse = [](const char* why) { throw Error(ErrorCode::kInvalidArgument, "{}", why); };
   const bool has_program = !context.rest.empty();
   if (has_program && args.adopted_pid) refuse("--adopt is for a process that runs already; leave out the program");
   if (args.adopted_pid && (args.num_devices || !args.device.chosen.empty())) {
@@ -67,9 +64,7 @@ keep::AcquireOptions to_options(const ClaimArgs& args, const claim::SiteConfig& 
   request.wish.num_devices = args.num_devices.value_or(counts_names ? 0 : 1);
   if (!args.memory.empty()) {
     request.wish.memory_bytes = parse_memory(args.memory);
-    if (!request.wish.memory_bytes) {
-      throw Error(ErrorCode::kInvalidArgument, "--memory {}: give a size with its unit, such as 20GiB", args.memory);
-    }
+    if (!request.wish.memory_bytes) refuse("--memory {}: give a size with its unit, such as 20GiB", args.memory);
   }
   request.wish.is_share = args.share;
   request.takes_used = args.adopted_pid.has_value();
@@ -147,10 +142,8 @@ int run_claim_for_shell(const ClaimArgs& args, Context& context) {
 
 void add_claim(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<ClaimArgs>();  // CLI11 keeps references to it; the callback owns it
-  auto program = std::make_shared<std::vector<std::string>>();
-  cmd.add_option("-n,--num-devices", args->num_devices, "How many devices; 1 unless --device names some")
-      ->type_name("N")
-      ->check(in_range(1, 128, "devices"));
+  add_number(cmd, "-n,--num-devices", args->num_devices, {"N", 1, 128, "devices"},
+             "How many devices; 1 unless --device names some");
   add_device_choice(cmd, args->device.chosen, "-d,--device",
                     "Take them from these only: ids as in `yoke devices` (0, 0-3, 1:0 for MIG, UUIDs)",
                     ChoiceForm::kOneWord);
@@ -168,13 +161,8 @@ void add_claim(CLI::App& cmd, Context& context) {
       ->type_name("PID");
   cmd.add_flag("--explain", args->explain, "Say why these devices; without a program and --for, take nothing");
   cmd.add_flag("--json", args->json, "With --for or --adopt and no program: print JSON");
-  cmd.add_option("--deadline", args->device.deadline_s, "How long drivers may take to answer")
-      ->type_name("SECONDS")
-      ->check(in_range(0.001, 86'400, "seconds"))
-      ->capture_default_str();
-  cmd.add_option("PROGRAM", *program, "What to run with them, and its arguments; every word from here on is its own")
-      ->type_name(kProgramArguments)
-      ->expected(0, -1);
+  add_deadline(cmd, args->device.deadline_s);
+  add_program(cmd, "PROGRAM", "What to run with them, and its arguments; every word from here on is its own");
   cmd.footer(
       examples("  yoke claim -n 2 -- python train.py         two devices while the program runs\n"
                "  yoke claim -n 2 --wait -- python train.py  wait in the queue for them\n"
@@ -186,7 +174,7 @@ void add_claim(CLI::App& cmd, Context& context) {
                "\n"
                "Exit status: the program's; 75 if not enough devices are free, 124 if the wait took too long,\n"
                "69 if this machine does not have so many, 127 if the program is not found."));
-  cmd.callback([args, program, &context] {
+  cmd.callback([args, &context] {
     context.exit_code = is_for_shell(*args, context) ? run_claim_for_shell(*args, context) : run_claim(*args, context);
   });
 }

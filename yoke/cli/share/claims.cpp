@@ -6,12 +6,10 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "yoke/base/error.h"
 #include "yoke/claim/fair_share.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
-#include "yoke/cli/help/values.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/device.h"
 
@@ -53,7 +51,7 @@ int report(const ClaimsArgs& args, const ClaimSite& site, device::Source& source
 }
 
 int run_claims(const ClaimsArgs& args, Context& context) {
-  if (args.csv && args.report.empty()) throw Error(ErrorCode::kInvalidArgument, "--csv goes with --report");
+  if (args.csv && args.report.empty()) refuse("--csv goes with --report");
   const auto site = open_claim_site(context, SiteUse::kLook);
   return with_source(args.device, context, [&](device::Source& source) {
     if (!args.report.empty()) return report(args, site, source, context);
@@ -85,10 +83,7 @@ void add_claims(CLI::App& cmd, Context& context) {
       ->type_name("TIME");
   cmd.add_flag("--json", args->json, "Print JSON");
   cmd.add_flag("--csv", args->csv, "With --report: print CSV");
-  cmd.add_option("--deadline", args->device.deadline_s, "How long drivers may take to answer")
-      ->type_name("SECONDS")
-      ->check(in_range(0.001, 86'400, "seconds"))
-      ->capture_default_str();
+  add_deadline(cmd, args->device.deadline_s);
   cmd.footer(
       examples("  yoke claims                     who has which device, for how long, and who waits\n"
                "  yoke claims --report 30d        hours by user and device, and idle hours\n"

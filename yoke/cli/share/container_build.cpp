@@ -27,19 +27,15 @@ std::filesystem::path find_definition(const std::filesystem::path& folder) {
   std::optional<std::filesystem::path> found;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (entry.path().extension() != ".def") continue;
-    if (found) {
-      throw Error(ErrorCode::kInvalidArgument, "{} has several definition files; choose one by -f",
-                  printable(folder.native()));
-    }
+    if (found) refuse("{} has several definition files; choose one by -f", printable(folder.native()));
     found = entry.path();
   }
   if (found) return *found;
-  throw Error(ErrorCode::kInvalidArgument, "{} has no definition file of Apptainer (*.def); name it by -f",
-              printable(folder.native()));
+  refuse("{} has no definition file of Apptainer (*.def); name it by -f", printable(folder.native()));
 }
 
 int run_container_build(const ContainerBuildArgs& args, Context& context) {
-  if (args.json && !args.prints) throw Error(ErrorCode::kInvalidArgument, "--json is for --print");
+  if (args.json && !args.prints) refuse("--json is for --print");
   const auto rules = container::read_rules(context.environment);
   container::EngineWish wish{.chosen = container::parse_engine_kind(args.engine), .site = rules.default_engine};
   if (args.engine.empty() && (args.file.ends_with(".def") || args.name.ends_with(".sif"))) {

@@ -1,7 +1,6 @@
 // `yoke container exec`: run another program in a container that `yoke container run` has started.
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -9,6 +8,7 @@
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/options/container.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/cli/share/container.h"
 #include "yoke/container/exec.h"
 #include "yoke/device/process/info.h"
@@ -37,8 +37,7 @@ bool has_own_users(const keep::KeptContainerRow& row, pid_t pid) {
 int exec_in_container(const ContainerOptions& options, Context& context) {
   auto program = context.rest;
   if (program.size() < 2 || (program.size() == 2 && program[1] == "--")) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "say in which container, and what to run there, as in `yoke container exec NAME -- bash`");
+    refuse("say in which container, and what to run there, as in `yoke container exec NAME -- bash`");
   }
   const auto row = keep::find_container(program[0]);
   program.erase(program.begin(), program.begin() + (program[1] == "--" ? 2 : 1));
@@ -79,14 +78,11 @@ int exec_in_container(const ContainerOptions& options, Context& context) {
 
 void add_container_exec(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<ContainerOptions>();  // CLI11 keeps references to it; the callback owns it
-  auto program = std::make_shared<std::vector<std::string>>();
   auto habit = std::make_shared<bool>();
   add_variables(cmd, *args);
   add_working_folder(cmd, *args, "The folder in which the program starts; otherwise that of the container");
   cmd.add_flag("-i,--interactive,-t,--tty", *habit)->group("");  // docker's; always so here
-  cmd.add_option("NAME", *program, "A container of `yoke container ps`, and after it the program")
-      ->type_name(kProgramArguments)
-      ->expected(0, -1);
+  add_program(cmd, "NAME", "A container of `yoke container ps`, and after it the program");
   cmd.footer(
       examples("  yoke container exec ada_pytorch-1f3a -- bash\n"
                "  yoke container exec ada_pytorch-1f3a -- nvidia-smi\n"
@@ -95,7 +91,7 @@ void add_container_exec(CLI::App& cmd, Context& context) {
                "latest. It does not keep the container alive.\n"
                "\n"
                "Exit status: the program's; 126 and 127 if it cannot be executed or is not found."));
-  cmd.callback([args, program, habit, &context] { context.exit_code = exec_in_container(*args, context); });
+  cmd.callback([args, habit, &context] { context.exit_code = exec_in_container(*args, context); });
 }
 
 }  // namespace yoke::cli

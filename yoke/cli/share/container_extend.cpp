@@ -97,7 +97,7 @@ int pack_squashfs(const fs::path& folder, const fs::path& environment, const fs:
 
 int extend_image(const ExtendImageArgs& args, Context& context) {
   if (args.packages.empty() && args.requirements.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "say which packages, as in --pip rich, or -r requirements.txt");
+    refuse("say which packages, as in --pip rich, or -r requirements.txt");
   }
   const auto rules = container::read_rules(context.environment);
   const auto full = container::full_image_name(args.image);

@@ -40,7 +40,7 @@ nlohmann::ordered_json packages_json(const container::ImagePackages& image,
 }
 
 int show_packages(const PackageArgs& args, Context& context) {
-  if (args.json && args.csv) throw Error(ErrorCode::kInvalidArgument, "give --json or --csv, not both");
+  if (args.json && args.csv) refuse("give --json or --csv, not both");
   const auto rules = container::read_rules(context.environment);
   ProgressLine progress(context.environment);
   const auto num_images = args.images.size();

@@ -1,7 +1,6 @@
 // `yoke container ps`, `logs` and `stop`: look after the containers that `yoke container run` has started.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -9,7 +8,6 @@
 #include <chrono>
 #include <iostream>
 #include <memory>
-#include <optional>
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
@@ -17,13 +15,10 @@
 #include "yoke/base/process.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
-#include "yoke/base/user_socket.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/share/container.h"
 #include "yoke/container/engine.h"
-#include "yoke/device/process/signal.h"
-#include "yoke/keep/container_log.h"
 #include "yoke/keep/kept_containers.h"
 
 namespace yoke::cli {
@@ -64,33 +59,13 @@ int show_containers(bool wants_json, Context& context) {
   return kExitOk;
 }
 
-/// Apptainer keeps no output, so the keeper of a container in the background does.
-int show_kept_log(const keep::KeptContainerRow& row, bool follows) {
-  UniqueFd fd;
-  std::vector<UniqueFd> files;
-  std::byte word{};
-  if (connect_to(row.socket, fd) == Connected::kYes) {
-    constexpr std::string_view kAsk = "log\n";
-    write_all(fd.value(), kAsk, "the process that keeps the container");
-    pollfd news{fd.value(), POLLIN, 0};
-    constexpr int kLimitMs = 2000;
-    if (poll(&news, 1, kLimitMs) > 0) receive_with_fds(fd.value(), {&word, 1}, files);
-  }
-  if (files.empty()) {
-    throw Error(
-        ErrorCode::kFailedPrecondition,
-        "{} runs under apptainer without --detach, so its output is in the terminal or the file to which it was "
-        "sent",
-        printable(row.text("name")));
-  }
-  keep::copy_log(files[0].value(), STDOUT_FILENO, fd.value(), follows);
-  return kExitOk;
-}
-
 int show_logs(const std::string& name, bool follows, Context& context) {
   const auto row = keep::find_container(name);
   const auto engine = row.text("engine");
-  if (engine == "apptainer") return show_kept_log(row, follows);
+  if (engine == "apptainer") {
+    keep::copy_log_of(row, STDOUT_FILENO, follows);
+    return kExitOk;
+  }
   if (row.socket.uid != geteuid() && engine == "podman") {
     throw Error(ErrorCode::kPermissionDenied, "{} belongs to {}, and podman shows its output to that user only",
                 printable(name), printable(row.text("user")));
@@ -105,29 +80,11 @@ int show_logs(const std::string& name, bool follows, Context& context) {
   throw system_error(errno, "executing " + argv[0]);
 }
 
-/// Returns nullopt if the keeper has ended.
-std::optional<device::ProcessHandle> open_keeper(const keep::KeptContainerRow& row) {
-  try {
-    const auto start = start_ticks_of(static_cast<pid_t>(row.socket.pid));
-    if (start) return device::ProcessHandle(row.socket.pid, *start);
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::kNotFound) throw;
-  }
-  return std::nullopt;
-}
-
 int stop_containers(const std::vector<std::string>& names, Context& context) {
   std::vector<keep::KeptContainerRow> rows;
   for (const auto& name : names) rows.push_back(keep::find_container(name));  // all, before the first one is ended
   for (const auto& row : rows) {
-    const auto keeper = open_keeper(row);  // before it is asked, as it may then end at once
-    if (!keeper || keep::ask_keepers({row.socket}, "stop").empty()) continue;
-    constexpr std::chrono::seconds kLimit{30};  // SIGKILL follows after ten
-    if (!keeper->wait_for_end(kLimit)) {
-      throw Error(ErrorCode::kTimeout, "{} got SIGTERM and SIGKILL and has not ended after {} s",
-                  printable(row.text("name")), kLimit.count());
-    }
-    context.out << "stopped " << printable(row.text("name")) << std::endl;
+    if (keep::stop_container(row)) context.out << "stopped " << printable(row.text("name")) << std::endl;
   }
   return kExitOk;
 }

@@ -1,16 +1,14 @@
 // `yoke container run`: start a container that has claimed devices, and check in it that it has them.
-#include <CLI/App.hpp>
 #include <filesystem>
 #include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "yoke/base/error.h"
 #include "yoke/base/process.h"
 #include "yoke/cli/frame/attempt.h"
-#include "yoke/cli/help/values.h"
 #include "yoke/cli/options/container.h"
 #include "yoke/cli/options/container_folders.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/cli/share/container.h"
 #include "yoke/container/config.h"
 
@@ -36,8 +34,7 @@ ImageAndCommand split_rest(const Context& context, const container::SiteRules& r
   } else if (rules.default_image) {
     result.image = *rules.default_image;
   } else {
-    throw Error(ErrorCode::kInvalidArgument,
-                "say which image, as in `yoke container run IMAGE -- python train.py`; this site has no default_image");
+    refuse("say which image, as in `yoke container run IMAGE -- python train.py`; this site has no default_image");
   }
   result.command = std::move(rest);
   return result;
@@ -70,7 +67,7 @@ std::string note_on_toolkit(const container::Engine& engine, const Context& cont
 int run_container_command(ContainerRunArgs args, Context& context) {
   // -i is a name of --device, so docker's -it has come as the device "t".
   if (std::erase(args.device.chosen, "t") > 0) args.is_interactive = true;
-  if (args.json && !args.prints) throw Error(ErrorCode::kInvalidArgument, "--json is for --print");
+  if (args.json && !args.prints) refuse("--json is for --print");
   if (args.is_interactive || args.has_terminal || args.is_removed) {
     std::cerr << speaker(context)
               << "note: leave -i, -t and --rm out: a container has your input, a terminal if you "
@@ -100,7 +97,6 @@ int run_container_command(ContainerRunArgs args, Context& context) {
 
 void add_container_run(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<ContainerRunArgs>();  // CLI11 keeps references to it; the callback owns it
-  auto program = std::make_shared<std::vector<std::string>>();
   add_container_options(cmd, *args);
   cmd.add_option("--gpu,--gpus", args->gpu,
                  "How many devices to claim, or which (0,1 or UUIDs); none or \"\" for no device. Otherwise 1")
@@ -134,13 +130,8 @@ void add_container_run(CLI::App& cmd, Context& context) {
   cmd.add_flag("--detach", args->detaches, "Print the container's name when its program starts, and return");
   cmd.add_flag("--print", args->prints, "Print the engine's command line, an argument a line, and start nothing");
   cmd.add_flag("--json", args->json, "With --print: print a JSON list");
-  cmd.add_option("--deadline", args->deadline_s, "How long drivers may take to answer")
-      ->type_name("SECONDS")
-      ->check(in_range(0.001, 86'400, "seconds"))
-      ->capture_default_str();
-  cmd.add_option("IMAGE", *program, "The image, and after it the program; without IMAGE, the site's, as in `-- bash`")
-      ->type_name(kProgramArguments)
-      ->expected(0, -1);
+  add_deadline(cmd, args->deadline_s);
+  add_program(cmd, "IMAGE", "The image, and after it the program; without IMAGE, the site's, as in `-- bash`");
   cmd.footer(
       examples("  yoke container run ngc/pytorch:25.05-py3 -- python train.py\n"
                "  yoke container run --gpu 2 --wait -v /data:/data:ro my-image -- yoke run -n 2 -- ./train\n"
@@ -151,7 +142,7 @@ void add_container_run(CLI::App& cmd, Context& context) {
                "Exit status: the program's; 69 if the container does not have the devices that it should, 75 if not\n"
                "enough devices are free, 124 if the wait took too long, 125 if the engine could not start it,\n"
                "126 and 127 if the program cannot be executed or is not found."));
-  cmd.callback([args, program, &context] { context.exit_code = run_container_command(*args, context); });
+  cmd.callback([args, &context] { context.exit_code = run_container_command(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <cerrno>
 #include <iostream>
 #include <memory>
@@ -20,6 +19,7 @@
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/frame/teller.h"
 #include "yoke/cli/options/device.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/device/json.h"
 #include "yoke/environment/create.h"
 #include "yoke/environment/store.h"
@@ -138,11 +138,11 @@ int show_environments(bool json, Context& context) {
 
 int run_in_environment(Context& context) {
   auto words = context.rest;
-  if (words.empty()) throw Error(ErrorCode::kInvalidArgument, "say which environment, and what to run in it");
+  if (words.empty()) refuse("say which environment, and what to run in it");
   const auto folder = environment::folder_of(words[0], context.environment);
   words.erase(words.begin());
   if (!words.empty() && words[0] == "--") words.erase(words.begin());
-  if (words.empty()) throw Error(ErrorCode::kInvalidArgument, "say what to run, as in `yoke env run NAME -- python`");
+  if (words.empty()) refuse("say what to run, as in `yoke env run NAME -- python`");
   if (!is_program(environment::python_of(folder))) {
     throw Error(ErrorCode::kNotFound, "{} is no environment with a Python that works; see `yoke env list`",
                 folder.string());
@@ -234,16 +234,13 @@ void add_env(CLI::App& cmd, Context& context) {
   });
 
   auto* const run = cmd.add_subcommand("run", "Run a program in an environment");
-  auto program = std::make_shared<std::vector<std::string>>();
-  run->add_option("ENV", *program, "The environment, a name or a folder, then the program and its arguments")
-      ->type_name(kProgramArguments)
-      ->expected(0, -1);
+  add_program(*run, "ENV", "The environment, a name or a folder, then the program and its arguments");
   run->footer(
       examples("  yoke env run work -- python train.py\n"
                "  yoke claim -n 2 -- yoke env run work -- python train.py\n"
                "\n"
                "Exit status: the program's; 127 if it is not found, 126 if it cannot be executed."));
-  run->callback([program, &context] { context.exit_code = run_in_environment(context); });  // CLI11 refers to *program
+  run->callback([&context] { context.exit_code = run_in_environment(context); });
 }
 
 }  // namespace yoke::cli

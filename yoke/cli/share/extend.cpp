@@ -3,15 +3,12 @@
 #include <unistd.h>
 
 #include <CLI/App.hpp>
-#include <algorithm>
 #include <memory>
 
 #include "yoke/base/error.h"
-#include "yoke/base/format.h"
 #include "yoke/base/moment.h"
-#include "yoke/claim/reservation.h"
+#include "yoke/claim/reserve.h"
 #include "yoke/cli/command.h"
-#include "yoke/cli/help/values.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/device.h"
 
@@ -25,31 +22,6 @@ struct ExtendArgs {
   std::string length;
 };
 
-/// Errors  kFailedPrecondition: devices of the claim are reserved by somebody else before `until`.
-void check_reservations(const claim::Survey& survey, const claim::HeldNote& held, claim::Time until,
-                        const ClaimSite& site, const std::vector<claim::Candidate>& candidates) {
-  const auto now = std::chrono::system_clock::now();
-  const auto reservations =
-      honoured_reservations(site.ledger, survey, site.config, static_cast<int64_t>(candidates.size()), now);
-  auto extended = survey;
-  for (auto& note : extended.notes) {
-    if (note.name == held.name && note.note) note.note->until = until;
-  }
-  const auto leave_of = [&](const claim::Survey& at) {
-    return find_leave(reservations, at, availability_of(candidates, at, now), held.uid, until, now);
-  };
-  const auto leave = leave_of(extended);
-  const claim::Reservation* conflict = nullptr;
-  if (leave.first && leave.most < std::min<int64_t>(leave_of(survey).most, 0)) conflict = &reservations[*leave.first];
-  for (const auto& key : held.note->keys) {
-    const auto reserved = leave.reserved_keys.find(claim::key_in_name(key));
-    if (reserved != leave.reserved_keys.end()) conflict = &reservations[reserved->second];
-  }
-  if (conflict == nullptr) return;
-  throw Error(ErrorCode::kFailedPrecondition, "{}, so the claim of process {} cannot last until {}",
-              reservation_text(*conflict), held.pid.value_or(0), moment_text(until));
-}
-
 /// `candidates`: the devices of this machine; empty if nothing is reserved.
 int extend(const ExtendArgs& args, std::chrono::seconds length, const ClaimSite& site,
            const std::vector<claim::Candidate>& candidates, Context& context) {
@@ -57,30 +29,15 @@ int extend(const ExtendArgs& args, std::chrono::seconds length, const ClaimSite&
   const auto found = find_claims(survey, args.claims, args.mine);
   if (found.empty()) throw Error(ErrorCode::kNotFound, "no device is claimed by you");
   for (const auto* held : found) {
-    if (!held->note || !held->note->until) {
-      throw Error(ErrorCode::kFailedPrecondition, "the claim of process {} has no end that could be put off",
-                  held->pid.value_or(0));
-    }
-    const auto until = *held->note->until + length;
-    if (geteuid() != 0 && site.config.longest && until - held->note->since > *site.config.longest) {
-      throw Error(ErrorCode::kFailedPrecondition, "{} limits claims to {} in all, and this one began {} ago",
-                  claim::limiter(site.config.is_own_longest), format_duration(*site.config.longest),
-                  format_duration(std::chrono::system_clock::now() - held->note->since));
-    }
-    check_reservations(survey, *held, until, site, candidates);
-    site.ledger.extend(*held, until);
+    const auto until = claim::extend_claim(*held, length, survey, site.ledger, site.config, candidates);
     context.out << fmt::format("process {} has its devices until {}\n", held->pid.value_or(0), moment_text(until));
   }
   return kExitOk;
 }
 
 int run_extend(const ExtendArgs& args, Context& context) {
-  if (args.claims.empty() && !args.mine) {
-    throw Error(ErrorCode::kInvalidArgument, "which claim? Give a PID of `yoke claims`, or --mine for all of yours");
-  }
-  if (args.length.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "for how much longer? Give --for, as in `yoke extend 4121 --for 2h`");
-  }
+  if (args.claims.empty() && !args.mine) refuse("which claim? Give a PID of `yoke claims`, or --mine for all of yours");
+  if (args.length.empty()) refuse("for how much longer? Give --for, as in `yoke extend 4121 --for 2h`");
   const auto length = length_of("--for", args.length);
   const auto site = open_claim_site(context, SiteUse::kTake);
   if (read_reservations(site.ledger.records()).empty()) return extend(args, length, site, {}, context);
@@ -96,10 +53,7 @@ void add_extend(CLI::App& cmd, Context& context) {
   cmd.add_option("CLAIM", args->claims, "PIDs of `yoke claims`, or UUIDs of devices")->type_name("[CLAIM...]");
   cmd.add_flag("--mine", args->mine, "All claims of yours");
   cmd.add_option("--for", args->length, "How much longer: 30m, 4h, 1d12h")->type_name("TIME");
-  cmd.add_option("--deadline", args->device.deadline_s, "How long drivers may take to answer")
-      ->type_name("SECONDS")
-      ->check(in_range(0.001, 86'400, "seconds"))
-      ->capture_default_str();
+  add_deadline(cmd, args->device.deadline_s);
   cmd.footer(
       examples("  yoke extend 4121 --for 2h      two hours more than it was claimed for\n"
                "\n"

@@ -8,7 +8,6 @@
 #include <iostream>
 #include <memory>
 
-#include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/json.h"
@@ -81,9 +80,8 @@ void check_image_options(const JupyterArgs& args) {
     if (options.engine.empty() && options.extension.empty() && options.volumes.empty() && options.variables.empty()) {
       return;
     }
-    throw Error(ErrorCode::kInvalidArgument, "--engine, --extension, -v and -e are for a container; give --image too");
+    refuse("--engine, --extension, -v and -e are for a container; give --image too");
   }
-  const auto refuse = [](const char* why) { throw Error(ErrorCode::kInvalidArgument, "{}", why); };
   if (!args.env.empty()) refuse("a kernel runs in an environment or in an image; give --env or --image, not both");
   if (args.is_cpp) refuse("a kernel for cells in C++ runs in no container; leave out --cpp or --image");
   if (args.installs_ipykernel) {
@@ -121,38 +119,6 @@ environment::KernelContainer kernel_container(const JupyterArgs& args) {
   return result;
 }
 
-/// Imports ipykernel in a container that is started as the kernel will be.
-void require_ipykernel_in_image(const JupyterArgs& args, const Context& context) {
-  const auto& image = args.request.container->image;
-  const auto& options = args.request.container->options;
-  std::vector<std::string> words = {
-      context.installation.executable, "container", "run", "--gpu", "none", "--network", "host"};
-  words.insert(words.end(), options.begin(), options.end());
-  words.insert(words.end(), {image, "--", args.request.python, "-c", environment::kTryIpykernel});
-  auto environment = context.environment;
-  for (const auto& [name, value] : args.request.container->variables) environment.set(name, value);
-  const int status = run_visibly(words, environment);
-  if (status == 0) return;
-  const bool is_extended = !args.container.extension.empty();
-  if (status == environment::kLacksIt) {
-    throw Error(
-        ErrorCode::kFailedPrecondition,
-        "{} lacks the package ipykernel, which runs its cells; add it: yoke container extend {} --pip ipykernel",
-        printable(is_extended ? args.container.extension : image), printable(image));
-  }
-  if (status == environment::kIsBroken) {
-    throw Error(
-        ErrorCode::kFailedPrecondition,
-        "{} cannot import ipykernel, which runs its cells, for the reason above; what it needs is added by: yoke "
-        "container extend {} --pip ipykernel",
-        printable(is_extended ? args.container.extension : image), printable(image));
-  }
-  constexpr int kNoProgram = 127;
-  throw Error(ErrorCode::kFailedPrecondition, "{}{}", printable(image),
-              status == kNoProgram ? " has no python3, in which a kernel could run"
-                                   : fmt::format(": a container of it did not run python3 (exit status {})", status));
-}
-
 /// Errors  kFailedPrecondition: this machine has devices, and fewer than that. A machine without any may share the
 /// folder of kernels with one that has some.
 void check_count(int64_t num_wanted, Context& context) {
@@ -175,9 +141,7 @@ int install(JupyterArgs args, Context& context) {
   environment::check_kernel_name(request.name);
   if (!request.devices.length.empty()) {
     length_of("--for", request.devices.length);
-    if (!request.devices.is_claimed()) {
-      throw Error(ErrorCode::kInvalidArgument, "--for is the length of a claim; give --claim or --devices too");
-    }
+    if (!request.devices.is_claimed()) refuse("--for is the length of a claim; give --claim or --devices too");
   }
   // A kernel whose claim the site refuses could never start, and Jupyter would not say why.
   if (request.devices.is_claimed()) {
@@ -201,7 +165,9 @@ int install(JupyterArgs args, Context& context) {
     environment::check_not_hidden(request.name, likely_servers(request, context));
     request.python = "python3";
     request.container = kernel_container(args);
-    require_ipykernel_in_image(args, context);
+    const auto& extension = args.container.extension;
+    environment::require_ipykernel_in_image(request, extension.empty() ? request.container->image : extension,
+                                            context.environment);
   }
   if (args.is_cpp) environment::prepare_cpp(request, context.environment, teller(context));
   const auto folder = install_kernel(request, kernels);
@@ -266,9 +232,7 @@ int print_init_text(const JupyterArgs& args, Context& context) {
   const auto executable = shell_quoted(context.installation.executable.string());
   const auto name = shell_quoted(args.request.name);
   if (args.env.empty() == args.image.empty()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "say what notebooks should see: an environment by --env, or an image by "
-                "--image");
+    refuse("say what notebooks should see: an environment by --env, or an image by --image");
   }
   check_image_options(args);
   if (!args.image.empty()) {

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <cerrno>
 #include <iostream>
 #include <memory>
@@ -12,9 +11,9 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/teller.h"
-#include "yoke/cli/help/values.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/container.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/cli/share/jupyter.h"
 #include "yoke/environment/kernel_process.h"
 #include "yoke/keep/run.h"
@@ -98,9 +97,7 @@ int start_in_container(StartArgs args, Context& context) {
 }
 
 int start_kernel(const StartArgs& args, Context& context) {
-  if (context.rest.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "say what to start, as `yoke jupyter install` does");
-  }
+  if (context.rest.empty()) refuse("say what to start, as `yoke jupyter install` does");
   if (!args.image.empty()) return start_in_container(args, context);
   std::optional<ClaimSite> site;
   std::optional<keep::Acquired> acquired;
@@ -128,9 +125,7 @@ int start_kernel(const StartArgs& args, Context& context) {
 }  // namespace
 
 void add_kernel_devices(CLI::App& cmd, environment::KernelDevices& devices) {
-  cmd.add_option("--claim", devices.num_devices, "Claim N devices while the kernel lives")
-      ->type_name("N")
-      ->check(in_range(1, 128, "devices"));
+  add_number(cmd, "--claim", devices.num_devices, {"N", 1, 128, "devices"}, "Claim N devices while the kernel lives");
   cmd.add_option("--devices", devices.chosen, "Claim these devices: ids as in `yoke devices`; with --claim, N of them")
       ->type_name("ID,ID...");
   cmd.add_option("--for", devices.length, "The longest time of the claim, such as 8h; the kernel is then ended")
@@ -139,15 +134,14 @@ void add_kernel_devices(CLI::App& cmd, environment::KernelDevices& devices) {
 
 void add_jupyter_start(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<StartArgs>();
-  auto program = std::make_shared<std::vector<std::string>>();
   cmd.group("");  // Jupyter runs it
   cmd.add_option("--name", args->name, "The name of the kernel")->type_name("NAME");
   cmd.add_option("--image", args->image, "Start it in a container of this image")->type_name("IMAGE");
   add_container_options(cmd, args->container, "-e,--variable");
   add_kernel_devices(cmd, args->devices);
-  cmd.add_option("PROGRAM", *program, "The kernel and its arguments")->type_name(kProgramArguments)->expected(0, -1);
+  add_program(cmd, "PROGRAM", "The kernel and its arguments");
   cmd.footer(examples("  yoke jupyter start --claim 1 -- python -m ipykernel_launcher -f FILE"));
-  cmd.callback([args, program, &context] { context.exit_code = start_kernel(*args, context); });
+  cmd.callback([args, &context] { context.exit_code = start_kernel(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -106,9 +106,7 @@ void release(const claim::HeldNote& held, const ClaimSite& site, Context& contex
 }
 
 int run_release(const ReleaseArgs& args, Context& context) {
-  if (args.claims.empty() && !args.mine) {
-    throw Error(ErrorCode::kInvalidArgument, "which claim? Give a PID of `yoke claims`, or --mine for all of yours");
-  }
+  if (args.claims.empty() && !args.mine) refuse("which claim? Give a PID of `yoke claims`, or --mine for all of yours");
   const auto site = open_claim_site(context, SiteUse::kLook);
   const auto survey = look_at_claims(site, context);
   const auto found = find_claims(survey, args.claims, args.mine);

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -14,9 +13,9 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/output.h"
-#include "yoke/cli/help/values.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/device.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/device/process/info.h"
 #include "yoke/view/claims.h"
 
@@ -32,7 +31,6 @@ struct ReserveArgs {
 };
 
 void check_reserve(const ReserveArgs& args) {
-  const auto refuse = [](const char* why) { throw Error(ErrorCode::kInvalidArgument, "{}", why); };
   const bool makes = !args.start.empty() || !args.length.empty() || args.num_devices || !args.device.chosen.empty();
   if (makes && (args.list || !args.cancelled.empty()))
     refuse("--list and --cancel go without options of a reservation");
@@ -46,14 +44,12 @@ void check_reserve(const ReserveArgs& args) {
 void set_times(const ReserveArgs& args, claim::Time now, claim::Reservation& reservation) {
   const auto start = parse_moment(args.start, now);
   if (!start) {
-    throw Error(
-        ErrorCode::kInvalidArgument,
-        "--start {}: give a time such as 14:00, \"tomorrow 9:00\", \"2026-11-24 09:00\", 2026-11-24T09:00Z or +2h",
-        printable(args.start));
+    refuse("--start {}: give a time such as 14:00, \"tomorrow 9:00\", \"2026-11-24 09:00\", 2026-11-24T09:00Z or +2h",
+           printable(args.start));
   }
   if (*start < now - std::chrono::minutes(1)) {
-    throw Error(ErrorCode::kInvalidArgument, "--start {}: that was at {}; give a later time, such as \"tomorrow {}\"",
-                printable(args.start), moment_text(*start), moment_text(*start).substr(11, 5));
+    refuse("--start {}: that was at {}; give a later time, such as \"tomorrow {}\"", printable(args.start),
+           moment_text(*start), moment_text(*start).substr(11, 5));
   }
   reservation.start = std::chrono::floor<std::chrono::seconds>(*start);
   reservation.until = reservation.start + length_of("--for", args.length);
@@ -72,8 +68,7 @@ void set_devices(const ReserveArgs& args, const device::Snapshot& snapshot,
   }
   reservation.num_devices = static_cast<int64_t>(reservation.keys.size());
   if (reservation.keys.empty() || (args.num_devices && *args.num_devices != reservation.num_devices)) {
-    throw Error(ErrorCode::kInvalidArgument, "--device names {} devices of this machine; leave out -n, or name as many",
-                reservation.num_devices);
+    refuse("--device names {} devices of this machine; leave out -n, or name as many", reservation.num_devices);
   }
 }
 
@@ -146,9 +141,8 @@ void add_reserve(CLI::App& cmd, Context& context) {
   cmd.add_option("--start", args->start, "When: 14:00, \"tomorrow 9:00\", \"2026-11-24 09:00\", ISO 8601, or +2h")
       ->type_name("TIME");
   cmd.add_option("--for", args->length, "How long: 30m, 4h, 1d12h")->type_name("TIME");
-  cmd.add_option("-n,--num-devices", args->num_devices, "How many devices; 1 unless --device names some")
-      ->type_name("N")
-      ->check(in_range(1, 128, "devices"));
+  add_number(cmd, "-n,--num-devices", args->num_devices, {"N", 1, 128, "devices"},
+             "How many devices; 1 unless --device names some");
   add_device_choice(cmd, args->device.chosen, "-d,--device",
                     "These devices, and not any: ids as in `yoke devices` (0, 0-3, 1:0 for MIG, UUIDs)",
                     ChoiceForm::kOneWord);
@@ -156,10 +150,7 @@ void add_reserve(CLI::App& cmd, Context& context) {
   cmd.add_flag("--list", args->list, "List the reservations of all users");
   cmd.add_option("--cancel", args->cancelled, "Cancel a reservation of yours; root cancels any")->type_name("ID");
   cmd.add_flag("--json", args->json, "Print JSON");
-  cmd.add_option("--deadline", args->device.deadline_s, "How long drivers may take to answer")
-      ->type_name("SECONDS")
-      ->check(in_range(0.001, 86'400, "seconds"))
-      ->capture_default_str();
+  add_deadline(cmd, args->device.deadline_s);
   cmd.footer(examples(
       "  yoke reserve --start \"tomorrow 9:00\" --for 2h -n 4    any four devices\n"
       "  yoke reserve --start +30m --for 1h -d 0,1 --name demo   these two\n"

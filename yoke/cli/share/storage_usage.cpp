@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
@@ -18,8 +17,8 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/progress_line.h"
-#include "yoke/cli/help/values.h"
 #include "yoke/cli/options/remote.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/device/process/info.h"
 #include "yoke/storage/scan.h"
 
@@ -142,14 +141,10 @@ int scan_and_print(const std::string& root, const storage::Quotas& quotas, const
   storage::Scan scan({root, storage::read_mounts(), args.num_threads, args.num_largest});
   {
     ProgressLine progress(context.environment);
-    storage::Use before;
-    auto changed = std::chrono::steady_clock::now();
-    while (!scan.wait(100)) {
-      const auto now = scan.progress();
-      progress.show(fmt::format("{} in {} files so far", format_bytes(now.bytes), now.files));
-      if (now != before) changed = std::chrono::steady_clock::now();
-      before = now;
-      if (std::chrono::steady_clock::now() - changed < storage::Seconds(args.timeout_s)) continue;
+    const auto show = [&](const storage::Use& use) {
+      progress.show(fmt::format("{} in {} files so far", format_bytes(use.bytes), use.files));
+    };
+    if (!scan.wait_while_it_counts(storage::Seconds(args.timeout_s), show)) {
       progress.clear();
       give_up(root, args, context, finish);
     }
@@ -169,7 +164,7 @@ int run_usage(const UsageArgs& args, Context& context) {
     std::error_code error;
     const auto path = std::filesystem::canonical(given, error);
     if (error) throw system_error(error.value(), given);
-    if (!std::filesystem::is_directory(path)) throw Error(ErrorCode::kInvalidArgument, "{} is not a folder", given);
+    if (!std::filesystem::is_directory(path)) refuse("{} is not a folder", given);
     return path.string();
   };
   const storage::Deadline deadline{storage::Seconds(args.timeout_s)};
@@ -190,19 +185,11 @@ int run_usage(const UsageArgs& args, Context& context) {
 void add_storage_usage(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<UsageArgs>();  // CLI11 keeps references to it; the callback owns it
   cmd.add_option("DIR", args->folder, "The folder; unless given, the working folder")->type_name("[DIR]");
-  cmd.add_option("-n,--top", args->num_largest, "How many of the largest folders to list")
-      ->type_name("N")
-      ->check(in_range(0, 1e6))
-      ->capture_default_str();
+  add_number(cmd, "-n,--top", args->num_largest, {"N", 0, 1e6}, "How many of the largest folders to list");
   cmd.add_flag("--by-user", args->by_user, "List the owners of the files instead of folders");
-  cmd.add_option("--threads", args->num_threads, "Threads; 0: twice the processors, and at least 4")
-      ->type_name("N")
-      ->check(in_range(0, 256))
-      ->capture_default_str();
-  cmd.add_option("--timeout", args->timeout_s, "The command ends if the file system gives no answer for so long")
-      ->type_name("SECONDS")
-      ->check(in_range(0.1, 3600, "seconds"))
-      ->capture_default_str();
+  add_number(cmd, "--threads", args->num_threads, {"N", 0, 256}, "Threads; 0: twice the processors, and at least 4");
+  add_number(cmd, "--timeout", args->timeout_s, {"SECONDS", 0.1, 3600},
+             "The command ends if the file system gives no answer for so long");
   cmd.add_flag("--json", args->json, "Print JSON");
   cmd.footer(
       examples("  yoke storage usage                     what fills the working folder\n"

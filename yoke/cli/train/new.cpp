@@ -25,10 +25,10 @@ std::string project_name(const fs::path& target) {
   if (name.empty()) name = fs::absolute(target).lexically_normal().parent_path().filename().string();  // for "dir/"
   static const std::regex kName("[A-Za-z_][A-Za-z0-9_.+-]*");
   if (std::regex_match(name, kName) && std::ranges::find(kReserved, name) == kReserved.end()) return name;
-  throw Error(ErrorCode::kInvalidArgument,
-              "'{}' cannot be the name of a program in CMake: take letters, digits, '_', '-' and '.', a letter first, "
-              "and none of CMake's own names (test, install, ...)",
-              name);
+  refuse(
+      "'{}' cannot be the name of a program in CMake: take letters, digits, '_', '-' and '.', a letter first, "
+      "and none of CMake's own names (test, install, ...)",
+      name);
 }
 
 /// Replaces "first" by the project's name in the copied files of the example.
@@ -38,8 +38,7 @@ void rename_project(const fs::path& folder, const std::string& name) {
     if (!entry.is_regular_file()) continue;
     const auto text = read_file(entry.path());
     const auto renamed = std::regex_replace(text, kFirst, "$1" + name);
-    if (renamed == text) continue;
-    replace_file(entry.path(), renamed);
+    if (renamed != text) replace_file(entry.path(), renamed);
   }
 }
 

@@ -6,7 +6,6 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
-#include "yoke/base/error.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/recipes.h"
 #include "yoke/cli/help/words.h"
@@ -60,9 +59,7 @@ int run_train(const TrainArgs& args, Context& context) {
     print_list(args, context);
     return kExitOk;
   }
-  if (context.rest.empty()) {
-    throw Error(ErrorCode::kInvalidArgument, "which recipe? See `yoke train --list`");
-  }
+  if (context.rest.empty()) refuse("which recipe? See `yoke train --list`");
   auto words = context.rest;
   const auto recipe = find_recipe(context.installation, words.front());
   words.erase(words.begin());

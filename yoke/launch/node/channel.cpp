@@ -165,4 +165,14 @@ void Channel::close(std::string why) {
   out_.reset();
 }
 
+json receive_request(Channel& channel) {
+  EventLoop loop;
+  EventSource* const source = &channel;
+  while (true) {
+    loop.turn({&source, 1}, std::chrono::milliseconds(500));
+    if (auto message = channel.receive()) return *std::move(message);
+    if (channel.end()) throw Error(ErrorCode::kUnavailable, "lost the head node: {}", *channel.end());
+  }
+}
+
 }  // namespace yoke::launch

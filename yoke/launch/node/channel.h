@@ -68,4 +68,7 @@ class Channel : public EventSource {
   bool was_silent_ = false;
 };
 
+/// Waits for the first message of the head. Errors  kUnavailable: the connection has ended before; as receive().
+nlohmann::json receive_request(Channel& channel);
+
 }  // namespace yoke::launch

@@ -9,6 +9,7 @@
 #include <csignal>
 #include <nlohmann/json.hpp>
 
+#include "tests/support/message_of.h"
 #include "yoke/base/error.h"
 
 namespace yoke::launch {
@@ -127,6 +128,14 @@ TEST_F(ChannelTest, WhatIsNoMessageIsAnError) {
     EXPECT_THROW(channel_->receive(), Error);
     EXPECT_TRUE(channel_->end());
   }
+}
+
+TEST_F(ChannelTest, TheRequestIsTheFirstMessage) {
+  say("hello\n" + frame(json::object()) + frame({{"launch", 1}}));
+  EXPECT_EQ(receive_request(*channel_), json({{"launch", 1}}));
+  other_.reset();
+  EXPECT_EQ(test::message_of([&] { receive_request(*channel_); }, ErrorCode::kUnavailable),
+            "lost the head node: its connection was closed");
 }
 
 }  // namespace
