@@ -26,7 +26,7 @@ constexpr const char* kWhatElse =
 
 /// Reads the token from `path`. Returns nullopt if the file does not exist.
 std::optional<std::string> read_token(const std::filesystem::path& path) {
-  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));  // a FIFO has no text
   if (!fd && errno == ENOENT) return std::nullopt;
   if (!fd) {
     throw system_error(errno, fmt::format("reading the token that your jobs share, {} (check that HOME is your own "

@@ -70,6 +70,9 @@ TEST_F(JobToken, ThatIsEmptyIsRefused) {
   job_token(environment_);
   std::ofstream(token_file(environment_)) << "\n";
   EXPECT_THROW(job_token(environment_), Error);
+  std::filesystem::remove(token_file(environment_));
+  ASSERT_EQ(mkfifo(token_file(environment_).c_str(), 0600), 0);
+  EXPECT_THROW(job_token(environment_), Error) << "no wait for somebody who writes";
 }
 
 TEST_F(JobToken, OfAnotherUserOrBehindALinkIsRefused) {
