@@ -60,6 +60,14 @@ class ClaimEnds : public testing::Test {
     const auto released = run(machine.yoke({"release", "-f", std::to_string(program.pid())}));
     EXPECT_EQ(released.exit_code, 0) << released.err;
   }
+  /// What the only claim says of itself.
+  Json note() const {
+    for (const auto& entry : std::filesystem::directory_iterator(machine_.locks())) {
+      auto note = Json::parse(slurp(entry.path().string()), nullptr, false);
+      if (note.is_object() && note.contains("program_pid")) return note;
+    }
+    return {{"program_pid", 0}};
+  }
   bool has_saved() const { return std::filesystem::exists(machine_.path("saved")); }
 
   const ClaimMachine machine_;
@@ -146,6 +154,8 @@ TEST_F(ClaimEnds, WhenItIsReleasedAlthoughItIsStopped) {
 TEST_F(ClaimEnds, WhenItIsReleasedAfterItsProgramAlone) {
   Command program(command({"claim", "--", "bash", "deaf.sh"}));
   ASSERT_TRUE(program.wait_for_output("begun")) << program.err();
+  // The claim names its program just after it has started it.
+  ASSERT_TRUE(program.wait_until([&] { return note().at("program_pid") != 0; }));
   program.signal(SIGKILL);
   program.wait();
   const auto pid = machine_.claims().at("claims").at(0).at("pid").get<int64_t>();
