@@ -1,5 +1,6 @@
 #include "yoke/base/process.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <sys/mman.h>
@@ -15,6 +16,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <limits>
 #include <thread>
 
 #include "yoke/base/clock.h"
@@ -51,6 +53,24 @@ void reset_handlers() {
       continue;
     std::signal(signal, SIG_DFL);
   }
+}
+
+/// Closes the descriptors from `first` to `last`. Does only what signal-safety(7) allows.
+void close_between(int first, int last) {
+  if (syscall(SYS_close_range, static_cast<unsigned>(first), static_cast<unsigned>(last), 0U) == 0) return;
+  // Before Linux 5.9, the process must look for its descriptors.
+  const int folder = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  alignas(dirent64) char buffer[4096];
+  for (long size = 0; (size = syscall(SYS_getdents64, folder, buffer, sizeof buffer)) > 0;) {
+    for (long at = 0; at < size;) {
+      const auto* const entry = reinterpret_cast<const dirent64*>(buffer + at);
+      at += entry->d_reclen;
+      int fd = 0;
+      for (const char* digit = entry->d_name; *digit >= '0' && *digit <= '9'; ++digit) fd = fd * 10 + (*digit - '0');
+      if (entry->d_name[0] != '.' && fd != folder && fd >= first && fd <= last) close(fd);
+    }
+  }
+  if (folder >= 0) close(folder);
 }
 
 /// Runs between fork and exec, where only async-signal-safe calls are allowed. All signals are blocked at first; `mask`
@@ -217,15 +237,17 @@ SocketPair make_socket_pair() {
   return {UniqueFd(ends[0]), UniqueFd(ends[1])};
 }
 
+void close_from(int first) { close_between(first, std::numeric_limits<int>::max()); }
+
 void close_all_except(std::vector<int> keep) {
   std::ranges::sort(keep);
-  unsigned first = 3;
+  int first = 3;
   for (const int fd : keep) {
-    if (fd < static_cast<int>(first)) continue;
-    if (fd > static_cast<int>(first)) close_range(first, static_cast<unsigned>(fd) - 1, 0);
-    first = static_cast<unsigned>(fd) + 1;
+    if (fd < first) continue;
+    if (fd > first) close_between(first, fd - 1);
+    first = fd + 1;
   }
-  close_range(first, ~0U, 0);
+  close_from(first);
 }
 
 }  // namespace yoke

@@ -102,6 +102,9 @@ struct SocketPair {
 /// Errors  kUnavailable: out of descriptors.
 SocketPair make_socket_pair();
 
+/// Closes the descriptor `first` and all above it. Does only what signal-safety(7) allows.
+void close_from(int first);
+
 /// Closes all descriptors except `keep` and the standard streams. An inherited write end of another process's pipe
 /// would hide the end of file from the pipe's reader until this process ends.
 void close_all_except(std::vector<int> keep);

@@ -2,13 +2,20 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 
 namespace yoke {
 namespace {
@@ -194,6 +201,45 @@ TEST(Spawn, TheDeathSignalIsThatOfTheParentsEnd) {
   waitpid(parent, nullptr, 0);
   char byte = 0;
   EXPECT_EQ(read(alive.read_end.value(), &byte, 1), 0) << "the last that could write has ended";
+}
+
+/// From now on, this process has no system call `number`, as on an older kernel.
+bool lose_system_call(unsigned number) {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{std::size(filter), filter};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+/// Runs close_all_except({first + 10, first + 300}) in a child with descriptors from `first` to first + 400. Returns
+/// those that it has afterwards, relative to `first`.
+std::string kept_of_many(bool has_close_range) {
+  auto out = make_pipe();
+  const pid_t child = fork();
+  if (child == 0) {
+    constexpr int kFirst = 500;
+    for (int fd = kFirst; fd <= kFirst + 400; ++fd) dup2(STDERR_FILENO, fd);
+    if (!has_close_range && !lose_system_call(SYS_close_range)) _exit(1);
+    close_all_except({kFirst + 300, out.write_end.value(), kFirst + 10});
+    for (int fd = kFirst; fd <= kFirst + 400; ++fd)
+      if (fcntl(fd, F_GETFD) >= 0) dprintf(out.write_end.value(), "%d ", fd - kFirst);
+    close_from(kFirst + 11);
+    if (fcntl(kFirst + 10, F_GETFD) < 0 || fcntl(kFirst + 300, F_GETFD) >= 0) _exit(2);
+    _exit(0);
+  }
+  out.write_end.reset();
+  std::string text(1 << 16, '\0');
+  text.resize(static_cast<size_t>(std::max<ssize_t>(read(out.read_end.value(), text.data(), text.size()), 0)));
+  return text + "status " + std::to_string(wait_for_child(child));
+}
+
+TEST(CloseAllExcept, ClosesTheSameOnKernelsWithoutCloseRange) {
+  EXPECT_EQ(kept_of_many(true), "10 300 status 0");
+  EXPECT_EQ(kept_of_many(false), "10 300 status 0");
 }
 
 }  // namespace

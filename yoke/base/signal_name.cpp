@@ -2,11 +2,11 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <string.h>
 #include <sys/wait.h>
 
 #include <algorithm>
 #include <csignal>
+#include <iterator>
 #include <vector>
 
 #include "yoke/base/environment.h"
@@ -28,10 +28,17 @@ constexpr SignalWord kSignalWords[] = {
     {"ALRM", SIGALRM},       {"PIPE", SIGPIPE},
 };
 
+/// The names of all signals by number, as sigabbrev_np() of glibc 2.32 has them. 1 to 31 are the same on x86 and ARM.
+constexpr std::string_view kNames[] = {
+    "",     "HUP",  "INT",  "QUIT", "ILL",    "TRAP",   "ABRT",  "BUS",  "FPE",  "KILL", "USR1",
+    "SEGV", "USR2", "PIPE", "ALRM", "TERM",   "STKFLT", "CHLD",  "CONT", "STOP", "TSTP", "TTIN",
+    "TTOU", "URG",  "XCPU", "XFSZ", "VTALRM", "PROF",   "WINCH", "POLL", "PWR",  "SYS",
+};
+
 }  // namespace
 
 std::string signal_name(int signal) {
-  if (const char* name = sigabbrev_np(signal)) return fmt::format("SIG{}", name);
+  if (signal > 0 && static_cast<size_t>(signal) < std::size(kNames)) return fmt::format("SIG{}", kNames[signal]);
   return fmt::format("signal {}", signal);
 }
 

@@ -1,9 +1,11 @@
 #include "yoke/base/signal_name.h"
 
 #include <gtest/gtest.h>
+#include <string.h>
 #include <sys/wait.h>
 
 #include <csignal>
+#include <string>
 
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
@@ -13,6 +15,10 @@ namespace {
 
 TEST(SignalName, IsThatOfTheManual) {
   EXPECT_EQ(signal_name(SIGTERM), "SIGTERM");
+#if __GLIBC_PREREQ(2, 32)
+  for (int signal = 1; signal < 32; ++signal)
+    EXPECT_EQ(signal_name(signal), std::string("SIG") + sigabbrev_np(signal)) << signal;
+#endif
   EXPECT_EQ(signal_name(64), "signal 64");
 }
 

@@ -12,6 +12,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "yoke/base/error.h"
@@ -62,7 +63,7 @@ class ExecChild : public launch::EventSource {
     failure.write_end.reset();
     int error = 0;
     if (read(failure.read_end.value(), &error, sizeof error) == sizeof error) {
-      channel_.send({{"failed", fmt::format("{}: {}", printable(argv[0]), strerrordesc_np(error))}});
+      channel_.send({{"failed", fmt::format("{}: {}", printable(argv[0]), std::generic_category().message(error))}});
     }
     streams_[0].fd = std::move(out.read_end);
     streams_[1].fd = std::move(err.read_end);

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 #include <memory>
+#include <system_error>
 #include <utility>
 
 #include "yoke/base/clock.h"
@@ -115,7 +116,7 @@ class Attempt {
   void fail_by(int error) {
     if (!is_connected_ && next_ != nullptr) return connect_to_next();
     const bool is_refused = error == ECONNREFUSED || error == ECONNRESET || error == EPIPE;
-    fail(is_refused ? Reached::Kind::kRefused : Reached::Kind::kUnreachable, strerrordesc_np(error));
+    fail(is_refused ? Reached::Kind::kRefused : Reached::Kind::kUnreachable, std::generic_category().message(error));
   }
 
   void fail(Reached::Kind kind, std::string why) {

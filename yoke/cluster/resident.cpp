@@ -14,6 +14,7 @@
 #include <chrono>
 #include <csignal>
 #include <iostream>
+#include <system_error>
 
 #include "yoke/base/clock.h"
 #include "yoke/base/error.h"
@@ -60,7 +61,9 @@ void start_agent(const UniqueFd& socket, const std::string& yoke, Environment en
                            .new_session = true,
                            .death_signal = SIGTERM,
                            .blocked_signals = BlockedSignals::kNone});
-  if (pid < 0) std::cerr << fmt::format("yoke agent: starting {}: {}\n", yoke, strerrordesc_np(errno)) << std::flush;
+  if (pid < 0)
+    std::cerr << fmt::format("yoke agent: starting {}: {}\n", yoke, std::generic_category().message(errno))
+              << std::flush;
 }
 
 /// How long all nodes may take to start their resident agents.

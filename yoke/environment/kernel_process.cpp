@@ -10,6 +10,7 @@
 #include <csignal>
 
 #include "yoke/base/file.h"
+#include "yoke/base/process.h"
 #include "yoke/base/text.h"
 
 namespace yoke::environment {
@@ -35,7 +36,7 @@ void end_with_server(const Environment& environment) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   constexpr int kKept = 3;
   if (end.value() != kKept) dup2(end.value(), kKept);
-  closefrom(kKept + 1);  // the locks of the claim, too
+  close_from(kKept + 1);  // the locks of the claim, too
   const UniqueFd null(open("/dev/null", O_RDWR | O_CLOEXEC));
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null.value(), stream);
   for (pollfd news{kKept, POLLIN, 0}; getppid() == keeper;) {

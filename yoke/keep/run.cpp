@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstring>
 #include <optional>
+#include <system_error>
 
 #include "yoke/base/clock.h"
 #include "yoke/base/file.h"
@@ -73,7 +74,7 @@ class Run {
     status_ = shell_status(status);
     int error = 0;
     if (read(failure_.value(), &error, sizeof error) != sizeof error) return;
-    tell_(Told::kNews, fmt::format("cannot start {}: {}", printable(name_), strerrordesc_np(error)));
+    tell_(Told::kNews, fmt::format("cannot start {}: {}", printable(name_), std::generic_category().message(error)));
   }
 
   int finish() {

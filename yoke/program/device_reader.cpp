@@ -30,7 +30,7 @@ int leave_parent(int socket) {
   sigprocmask(SIG_SETMASK, &none, nullptr);
   constexpr int kSocket = STDERR_FILENO + 1;
   if (socket != kSocket) dup2(socket, kSocket);
-  closefrom(kSocket + 1);
+  close_from(kSocket + 1);
   const int null = open("/dev/null", O_RDWR | O_CLOEXEC);
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null, stream);
   fcntl(kSocket, F_SETFD, FD_CLOEXEC);

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include <csignal>
 
 #include "yoke/base/file.h"
+#include "yoke/base/process.h"
 
 namespace yoke::storage {
 namespace {
@@ -42,7 +42,7 @@ void keep_only(int output) {
   const int null = open("/dev/null", O_RDWR);
   for (const int stream : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) dup2(null, stream);
   dup2(output, 3);
-  syscall(SYS_close_range, 4U, ~0U, 0U);
+  close_from(4);
 }
 
 [[noreturn]] void work_in_child(const Work& work, int output) {

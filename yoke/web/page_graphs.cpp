@@ -109,7 +109,7 @@ std::string period_text(std::chrono::hours period) {
 }
 
 std::string day_graph(const Series& series, Series::Time now, std::chrono::hours period, const std::string& label) {
-  const auto width = std::min(series.capacity(), period / series.bucket_length());
+  const auto width = std::min<int64_t>(series.capacity(), period / series.bucket_length());
   const auto use = runs_of(series, Metric::kUse, now, width);
   auto html = fmt::format("<figure><figcaption><span>{}</span><span class=\"muted\">{}</span></figcaption>", label,
                           summary(series, Metric::kUse, "use"));
