@@ -22,7 +22,8 @@ set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)  # Depends
 # others because yoke starts them. hwloc is not recommended, because Debian's own recommends X11 and OpenCL with it.
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS
     "libhwloc15, openssh-client, slurm-client, podman | docker.io, sshfs, python3-venv, elfutils | gdb")
-set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA "$ENV{DEB_CONTROL}/conffiles;$ENV{DEB_CONTROL}/postinst;$ENV{DEB_CONTROL}/postrm")
+set(scripts conffiles postinst prerm postrm)
+list(TRANSFORM scripts PREPEND "$ENV{DEB_CONTROL}/" OUTPUT_VARIABLE CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA)
 set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "launch, watch and share the GPUs of a machine or a cluster")
 set(CPACK_PACKAGE_DESCRIPTION "yoke shows the GPUs of NVIDIA and AMD and who uses them, gives each user of
