@@ -3,12 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/support/packaged_config.h"
 #include "yoke/base/error.h"
 
 namespace yoke::claim {
 namespace {
 
 using std::chrono::hours;
+using testing::AnyOf;
 using testing::HasSubstr;
 
 SiteConfig parse(const std::string& text, site::Owner owner = site::Owner::kSite) {
@@ -30,6 +32,19 @@ TEST(ClaimConfig, IsRead) {
   EXPECT_EQ(config.devices_per_user, 4);
   EXPECT_EQ(config.longest, hours(24));
   EXPECT_EQ(parse(""), SiteConfig());
+}
+
+TEST(ClaimConfig, ThePackagesFileHasEachKeyAndTheDefaults) {
+  EXPECT_EQ(parse(test::packaged_config(test::Settings::kDefaults)), SiteConfig());
+  const auto all = "\n" + test::packaged_config(test::Settings::kAll);
+  EXPECT_EQ(parse(all).devices_per_user, 4) << "an example";
+  const auto message = complaint("[claim]\nnone = 1\n");  // it lists the keys
+  const auto keys = message.substr(message.find("it has ") + 7);
+  ASSERT_THAT(keys, HasSubstr(", idle_end"));
+  for (const auto key : split(keys, ',')) {
+    const std::string name(key.substr(key.find_first_not_of(' ')));
+    EXPECT_THAT(all, AnyOf(HasSubstr("\n" + name + " = "), HasSubstr("\n[claim." + name + "]\n")));
+  }
 }
 
 TEST(ClaimConfig, RefusesWhatItDoesNotUnderstand) {

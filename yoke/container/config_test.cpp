@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "tests/support/message_of.h"
+#include "tests/support/packaged_config.h"
 #include "yoke/base/error.h"
 
 namespace yoke::container {
@@ -13,6 +14,19 @@ using yoke::test::message_of;
 
 site::Section section(const std::string& text, site::Owner owner = site::Owner::kSite) {
   return site::ConfigFile::parse("[container]\n" + text, "file", owner).section("container");
+}
+
+TEST(ContainerConfig, ThePackagesFileHasEachKeyAndTheDefaults) {
+  const auto rules = [](test::Settings which) {
+    const auto file = site::ConfigFile::parse(test::packaged_config(which), "file", site::Owner::kSite);
+    return parse_rules(file.section("container"), {});
+  };
+  EXPECT_EQ(rules(test::Settings::kDefaults), SiteRules{});
+  const SiteRules all{"ngc/pytorch:25.05-py3", EngineKind::kPodman};
+  EXPECT_EQ(rules(test::Settings::kAll), all);
+  for (const auto* key : {"default_image", "default_engine", "container_name", "image_name"}) {
+    EXPECT_THAT(test::packaged_config(test::Settings::kAll), testing::HasSubstr(std::string(key) + " = "));
+  }
 }
 
 TEST(ContainerConfig, AUserChoosesDefaultsAndTheSiteTheRules) {

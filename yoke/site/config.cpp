@@ -77,6 +77,23 @@ std::string text_of_file(const std::filesystem::path& path, LeftOut* left_out,
   }
 }
 
+/// Whether the administrator has written anything into the site's file. A package installs one that has only comments:
+/// it sets no limit, so no variable could lift one. A file that cannot be read or trusted counts as one with limits.
+bool has_decisions(const std::filesystem::path& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) != 0) return errno != ENOENT && errno != ENOTDIR;
+  try {
+    bool is_own = false;
+    const auto text = read_of_site(path, false, is_own);
+    return std::ranges::any_of(lines_of(text), [](std::string_view line) {
+      const auto begin = line.find_first_not_of(" \t\r");
+      return begin != line.npos && line[begin] != '#';
+    });
+  } catch (const Error&) {
+    return true;
+  }
+}
+
 }  // namespace
 
 bool LeftOut::add(const LineError& error) {
@@ -260,9 +277,7 @@ Config read_config(const Environment& environment, const SitePlace& place, LeftO
   const auto chosen = environment.find(variable::kSiteConfig);
   const std::filesystem::path path = chosen.value_or(place.file.string());
   Config config;
-  struct stat status {};
-  const bool has_site_file = stat(place.file.c_str(), &status) == 0 || (errno != ENOENT && errno != ENOTDIR);
-  config.is_decided = has_site_file && place.uid != 0;
+  config.is_decided = place.uid != 0 && has_decisions(place.file);
   if (config.is_decided && path != place.file) {
     throw Error(ErrorCode::kPermissionDenied,
                 "YOKE_SITE_CONFIG names {}, but on this machine {} has the limits, and only root may use others; "

@@ -91,7 +91,8 @@ class ConfigFile {
 
 struct Config {
   ConfigFile site, user;
-  /// The administrator has decided: there is a site's file, and this user is not root. No variable may lift its limits.
+  /// The administrator has decided: there is a site's file that has more than comments, and this user is not root. No
+  /// variable may lift its limits.
   bool is_decided = false;
   bool is_of_user = false;  ///< YOKE_SITE_CONFIG names a file of the user's own as that of the site.
 };
@@ -113,7 +114,7 @@ struct LeftOut {
 };
 
 /// Reads /etc/yoke/config.toml, and then ~/.config/yoke/config.toml. A missing file is an empty one. YOKE_SITE_CONFIG
-/// names a different file for the site, for tests; only root may name one where there is a site's file.
+/// names a different file for the site, for tests; only root may name one where the administrator has decided.
 /// Errors  those of ConfigFile::parse(); kPermissionDenied: somebody other than root could have written the site's
 /// file, or YOKE_SITE_CONFIG would replace it.
 /// With `left_out`, a file that cannot be read or trusted is an empty one, and LeftOut::problem says why.

@@ -129,6 +129,30 @@ TEST(SiteConfig, AVariableDoesNotReplaceTheSitesFile) {
   for (const auto& path : {site, own}) std::filesystem::remove(path);
 }
 
+TEST(SiteConfig, AFileOfCommentsDecidesNothing) {
+  const std::string site = testing::TempDir() + "yoke-comments.toml", own = testing::TempDir() + "yoke-mine.toml";
+  std::ofstream(own) << "[claim]\nnumber = 9\n";
+  std::filesystem::permissions(own, std::filesystem::perms{0644});
+  constexpr int64_t kUser = 1000;
+  const auto is_decided = [&](const std::string& text, int mode = 0644) {
+    std::ofstream(site) << text;
+    std::filesystem::permissions(site, static_cast<std::filesystem::perms>(mode));
+    LeftOut left_out;
+    const bool decided = read_config({}, {site, kUser}, &left_out).is_decided;
+    const Environment chosen{{"YOKE_SITE_CONFIG", own}};
+    EXPECT_EQ(complaint([&] { read_config(chosen, {site, kUser}); }).empty(), !decided) << text;
+    EXPECT_FALSE(read_config({}, {site, 0}, &left_out).is_decided) << "root decides anyway: " << text;
+    return decided;
+  };
+  const bool is_of_other = geteuid() != 0;  // a file that is not root's could have had its lines removed
+  EXPECT_EQ(is_decided(""), is_of_other);
+  EXPECT_EQ(is_decided("# [claim]\n\n \t# devices_per_user = 4\r\n\t\n#"), is_of_other);
+  EXPECT_TRUE(is_decided("# Rules\n[claim]\n"));
+  EXPECT_TRUE(is_decided("  nonsense"));
+  EXPECT_TRUE(is_decided("# [claim]\n", 0666)) << "somebody else could have put the lines into comments";
+  for (const auto& path : {site, own}) std::filesystem::remove(path);
+}
+
 TEST(SiteConfig, LinesAreLeftOutForThoseWhoOnlyLook) {
   const std::string path = testing::TempDir() + "yoke: left out:1: .toml";  // as in a message about a line
   std::ofstream(path) << "[claim]\nnumber = \nother = 3\n";
