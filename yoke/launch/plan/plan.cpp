@@ -10,6 +10,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/signal_name.h"
+#include "yoke/base/text.h"
 #include "yoke/contract/rank_env.h"
 #include "yoke/contract/variables.h"
 #include "yoke/device/visible_gpus.h"
@@ -102,7 +103,8 @@ std::string visible_gpu_of(const LaunchSpec& spec, int64_t local_rank) {
   std::string_view rest = *visible;
   for (int64_t i = 0;; ++i) {
     const auto entry = rest.substr(0, rest.find(','));
-    if (i == local_rank && !entry.empty()) return std::string(entry);
+    const auto words = words_of(entry);  // without the blanks of "0, 1"
+    if (i == local_rank && words.size() == 1) return std::string(words[0]);
     if (entry.size() == rest.size()) break;
     rest.remove_prefix(entry.size() + 1);
   }
