@@ -220,6 +220,7 @@ constexpr yoke::dist::Plug kPlug = {
     .device_name = [](c10::DeviceIndex index) { return "Host GPU " + std::to_string(index); },
     .has_bfloat16 = [](c10::DeviceIndex) { return true; },
     .make_backend = nullptr,
+    .engine = nullptr,
 };
 
 // Runs after libyoke_dist's constructor, which loads a real plug if there is one. Then this function registers

@@ -6,6 +6,8 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "yoke/dist/plug.h"
@@ -33,11 +35,10 @@ using at::RegistererCUDAHooksRegistry;
 REGISTER_CUDA_HOOKS(CUDAHooks)
 C10_REGISTER_GUARD_IMPL(CUDA, c10::impl::NoOpDeviceGuardImpl<c10::DeviceType::CUDA>)
 
-c10::intrusive_ptr<c10d::Backend> make_gloo(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-                                            std::chrono::milliseconds timeout) {
-  auto options = c10d::ProcessGroupGloo::Options::create(timeout);
+c10::intrusive_ptr<c10d::Backend> make_gloo(const yoke::dist::BackendOptions& of_rank) {
+  auto options = c10d::ProcessGroupGloo::Options::create(of_rank.timeout);
   options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
-  return c10::make_intrusive<c10d::ProcessGroupGloo>(std::move(store), rank, size, std::move(options));
+  return c10::make_intrusive<c10d::ProcessGroupGloo>(of_rank.store, of_rank.rank, of_rank.size, std::move(options));
 }
 
 constexpr yoke::dist::Plug kPlug = {
@@ -48,6 +49,11 @@ constexpr yoke::dist::Plug kPlug = {
     .device_name = [](c10::DeviceIndex) { return std::string("Fake GPU"); },
     .has_bfloat16 = [](c10::DeviceIndex) { return true; },
     .make_backend = make_gloo,
+    .engine =
+        [] {
+          const char* const engine = std::getenv("YOKE_FAKE_ENGINE");
+          return std::string(engine == nullptr ? "nccl" : engine);
+        },
 };
 
 __attribute__((constructor)) void register_fake_plug() { yoke::dist::register_plug(kPlug); }

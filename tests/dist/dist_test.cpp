@@ -16,6 +16,7 @@ namespace {
 using test::Command;
 using test::milliseconds;
 using test::run;
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -225,6 +226,37 @@ TEST(Dist, ThePlugComesBeforeLibtorchIsAsked) {
   const auto late =
       run({.argv = {YOKE_PLUG_PROGRAM, "--late", YOKE_FAKES_DIR "/libyoke_fake_plug.so"}, .environment = without_plug});
   EXPECT_THAT(late.out, HasSubstr("libtorch sees 0\n")) << late.err;
+}
+
+/// Two ranks on the fake GPU, whose engines are those of the expressions.
+test::Result run_with_engines(const std::string& of_rank_0, const std::string& of_rank_1) {
+  const auto script = "export YOKE_FAKE_ENGINE; if [ $RANK = 0 ]; then YOKE_FAKE_ENGINE=" + of_rank_0 +
+                      "; else YOKE_FAKE_ENGINE=" + of_rank_1 + "; fi; exec " YOKE_PLUG_PROGRAM;
+  return run({.argv = {YOKE_COMMAND, "run", "-n", "2", "--no-prefix", "--", "sh", "-c", script},
+              .environment = {{"LD_LIBRARY_PATH", YOKE_FAKES_DIR},
+                              {"YOKE_FAKE_GPUS", "1"},
+                              {"YOKE_PLUG", YOKE_FAKES_DIR "/libyoke_fake_plug.so"}}});
+}
+
+TEST(Dist, RanksWithDifferentEnginesOfNcclAreRefused) {
+  const auto mixed = run_with_engines("nccl2", "nccl-legacy");
+  for (const std::string rank : {"0", "1"}) {
+    EXPECT_THAT(mixed.out, HasSubstr("error: rank " + rank +
+                                     ": the ranks' collectives on GPUs have different engines, which do not understand "
+                                     "each other: nccl-legacy on rank 1, nccl2 on rank 0; "))
+        << mixed.err;
+  }
+  EXPECT_THAT(mixed.out, HasSubstr("TORCH_DIST_USE_NCCL2"));
+}
+
+TEST(Dist, TheEngineOfNcclIsSaidWhereTorchHasTwo) {
+  const auto two = run_with_engines("nccl2", "nccl2");
+  EXPECT_THAT(two.out, AllOf(HasSubstr("device cuda:0\n"), Not(HasSubstr("error"))));
+  EXPECT_THAT(two.err, HasSubstr("rank 0: collectives on GPUs use nccl2, "));
+  EXPECT_THAT(two.err, Not(HasSubstr("rank 1")));
+  const auto one = run_with_engines("nccl", "nccl");
+  EXPECT_THAT(one.out, AllOf(HasSubstr("device cuda:0\n"), Not(HasSubstr("error"))));
+  EXPECT_THAT(one.err, Not(HasSubstr("collectives on GPUs")));
 }
 
 TEST(Dist, WithoutAGpuNoPlugIsLoaded) {

@@ -7,6 +7,8 @@
     fail         raises an exception in each rank
     fail-odd     raises an exception in odd ranks; the others wait until they are told to end
     kill-once    rank 1 of the first attempt kills itself
+    deaf         ignores SIGTERM, prints "up", and waits until it is killed
+    asleep       rank 1 waits in uninterruptible sleep; with an argument rank 0 wakes it when it has seen this
     last         ranks end one after the other, rank 0 first; the last one waits for SECONDS
     explain*     as fail-odd, with torch's record()
     sum*         an all-reduce over Gloo; SECONDS before it, and the init method
@@ -64,6 +66,28 @@ elif mode == "kill-once":
     if rank == 1 and attempt == "0":
         os.kill(os.getpid(), signal.SIGKILL)
     note(f"{rank}-{attempt}", "")
+elif mode == "deaf":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    print("up", flush=True)
+    signal.pause()
+elif mode == "asleep":
+    # The kernel suspends the parent of a vfork uninterruptibly until the child runs its program. This child waits for a
+    # writer of the FIFO before it does so.
+    fifo, ready = folder / f"fifo-{attempt}", f"pid-{attempt}"
+    if rank == 1:
+        os.mkfifo(fifo)
+        note(ready, str(os.getpid()))
+        os.posix_spawn("/bin/true", ["true"], os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, 0, str(fifo), os.O_RDONLY, 0)])
+        note("awake", "")
+    elif rank == 0:
+        wait_for(ready)
+        stat = pathlib.Path("/proc", (folder / ready).read_text(), "stat")
+        while stat.read_text().rpartition(")")[2].split()[0] != "D":
+            time.sleep(0.005)
+        if arguments:
+            fifo.open("w").close()
+        else:
+            time.sleep(60)  # the launcher ends this rank; if it does not, the test sees the status 0
 elif mode == "last":
     if rank == size - 1:
         wait_for(*(str(other) for other in range(size - 1)))

@@ -150,8 +150,11 @@ void Group::Job::connect(const std::shared_ptr<Impl>& impl) {
   impl->backend = impl->gloo;
   if (device.type() != c10::DeviceType::CPU) {
     const auto* plug = loaded_plug();
-    impl->backend = plug->make_backend(c10::make_intrusive<c10d::PrefixStore>(plug->name, own),
-                                       static_cast<int>(impl->rank), static_cast<int>(size), timeout);
+    impl->backend = plug->make_backend({.store = c10::make_intrusive<c10d::PrefixStore>(plug->name, own),
+                                        .rank = static_cast<int>(impl->rank),
+                                        .size = static_cast<int>(size),
+                                        .device = device,
+                                        .timeout = timeout});
     impl->group->setBackend(plug->device_type, ProcessGroup::NCCL, impl->backend);
     impl->group->setDefaultBackend(ProcessGroup::NCCL);
   }

@@ -19,6 +19,15 @@ class Store;
 
 namespace yoke::dist {
 
+/// A rank's place in a process group.
+struct BackendOptions {
+  c10::intrusive_ptr<c10d::Store> store;
+  int rank = 0;
+  int size = 1;
+  c10::Device device;  ///< The device of this rank.
+  std::chrono::milliseconds timeout{};
+};
+
 /// The functions of a vendor's plug. Registered by the plug's own constructor while it is being loaded.
 struct Plug {
   const char* name;  ///< "cuda", "hip"
@@ -28,8 +37,10 @@ struct Plug {
   std::string (*device_name)(c10::DeviceIndex index);  ///< The vendor's name of the device, "NVIDIA H100 80GB HBM3".
   bool (*has_bfloat16)(c10::DeviceIndex index);        ///< Whether the device has bfloat16 in hardware.
   /// Collective. Makes the process group's backend for this device type.
-  c10::intrusive_ptr<c10d::Backend> (*make_backend)(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-                                                    std::chrono::milliseconds timeout);
+  c10::intrusive_ptr<c10d::Backend> (*make_backend)(const BackendOptions& options);
+  /// The engine of make_backend() by its name in torch.distributed: "nccl" if there is only one, otherwise "nccl2" or
+  /// "nccl-legacy" (detail/nccl_engine.h). Ranks with different engines wait for each other for ever.
+  std::string (*engine)();
 };
 
 /// `plug` must exist until the process ends. Only the first registered plug is used.

@@ -4,9 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <map>
+#include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <vector>
 
 #include "yoke/base/error.h"
 #include "yoke/dist/detail/gloo.h"
@@ -55,10 +59,36 @@ c10::Device choose_device(const RankEnv& rank, const WorldOptions& options) {
   return c10::kCPU;
 }
 
-/// Every rank sets a key in the store and waits for the keys of all ranks. The error names the ranks whose keys are
-/// missing.
-void wait_for_all(c10d::Store& store, const RankEnv& rank, milliseconds timeout) {
-  store.set(fmt::format("here/{}", rank.rank), std::string("1"));
+/// What a rank without a GPU says about its engine of NCCL.
+constexpr const char* kNoEngine = "1";
+
+/// The engine with which this rank communicates on its GPU.
+std::string engine_of(c10::Device device) {
+  const auto* plug = loaded_plug();
+  return device.is_cpu() || plug == nullptr ? kNoEngine : plug->engine();
+}
+
+/// Refuses ranks with different engines, which would wait for each other until the timeout. `engines`: of all ranks.
+void check_engines(const RankEnv& rank, const std::vector<std::string>& engines) {
+  std::map<std::string, std::vector<int64_t>> ranks_of;
+  for (size_t other = 0; other < engines.size(); ++other) {
+    if (engines[other] != kNoEngine) ranks_of[engines[other]].push_back(static_cast<int64_t>(other));
+  }
+  if (ranks_of.size() <= 1) return;
+  std::string list;
+  for (const auto& [engine, ranks] : ranks_of) {
+    list += fmt::format("{}{} on {}", list.empty() ? "" : ", ", engine, list_ranks(ranks));
+  }
+  throw Error(ErrorCode::kFailedPrecondition,
+              "rank {}: the ranks' collectives on GPUs have different engines, which do not understand each other: {}; "
+              "use one version of torch, and set TORCH_DIST_USE_NCCL2 on all hosts or on none",
+              rank.rank, list);
+}
+
+/// Every rank sets a key in the store to its engine, and waits for the keys of all ranks. The error names the ranks
+/// whose keys are missing.
+void wait_for_all(c10d::Store& store, const RankEnv& rank, const std::string& engine, milliseconds timeout) {
+  store.set(fmt::format("here/{}", rank.rank), engine);
   std::vector<std::string> keys;
   for (int64_t other = 0; other < rank.world_size; ++other) keys.push_back(fmt::format("here/{}", other));
   try {
@@ -77,6 +107,17 @@ void wait_for_all(c10d::Store& store, const RankEnv& rank, milliseconds timeout)
     throw Error(ErrorCode::kTimeout, "rank {}: {} {} not joined the job within {:g} s", rank.rank, list_ranks(missing),
                 missing.size() == 1 ? "has" : "have", std::chrono::duration<double>(timeout).count());
   }
+  if (engine == kNoEngine) return;
+  std::vector<std::string> engines;
+  for (const auto& bytes : store.multiGet(keys)) engines.emplace_back(bytes.begin(), bytes.end());
+  check_engines(rank, engines);
+}
+
+/// Says which engine was chosen where torch has two, for as long as neither has run on GPUs here (docs/dist.md).
+void say_engine(const std::string& engine) {
+  if (engine == kNoEngine || engine == "nccl") return;
+  std::fprintf(stderr, "rank 0: collectives on GPUs use %s, as in Python with this torch (see TORCH_DIST_USE_NCCL2)\n",
+               engine.c_str());
 }
 
 }  // namespace
@@ -95,7 +136,11 @@ World::World(const RankEnv& rank, c10::intrusive_ptr<c10d::Store> store, const W
   job_->store = std::move(store);
   impl_->rank = rank.rank;
   for (int64_t other = 0; other < rank.world_size; ++other) impl_->ranks.push_back(other);
-  if (rank.world_size > 1) wait_for_all(*job_->store, rank, options.timeout);
+  if (rank.world_size > 1) {
+    const auto engine = engine_of(job_->device);
+    wait_for_all(*job_->store, rank, engine, options.timeout);
+    if (rank.rank == 0) say_engine(engine);
+  }
   if (job_->device.type() != c10::DeviceType::CPU) {
     const auto* plug = loaded_plug();
     if (plug == nullptr || plug->device_type != job_->device.type()) {

@@ -157,6 +157,7 @@ void refuse_empty_values(const CLI::App& command, const std::vector<std::string>
   static const std::set<std::string_view> kMayBeEmpty = {"--rdzv-endpoint",
                                                          "--rdzv-conf",
                                                          "--local-ranks-filter",
+                                                         "--log-line-prefix-template",
                                                          "--duplicate-stdout-filters",
                                                          "--duplicate-stderr-filters",
                                                          "--set",

@@ -6,6 +6,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "yoke/cli/help/description.h"
@@ -47,9 +48,7 @@ Completion complete(const CommandDescription& root, const std::vector<std::strin
 /// The output of `yoke complete`: the kind ("words", "files", "folders", "program N"), then lines "WORD<TAB>TEXT".
 std::string to_text(const Completion& completion);
 
-/// Each returns the completion script of one shell.
-std::string bash_completion();
-std::string zsh_completion();
-std::string fish_completion();
+/// Returns the completion script of a shell. REQUIRES: `shell` is "bash", "zsh" or "fish".
+std::string completion_script(std::string_view shell);
 
 }  // namespace yoke::cli

@@ -4,6 +4,7 @@
 #include "yoke/cli/help/complete.h"
 
 namespace yoke::cli {
+namespace {
 
 // Bash also splits words at = and :, and replaces only the last piece. The script joins the pieces again in `words`.
 std::string bash_completion() {
@@ -131,6 +132,13 @@ function __yoke_complete
 end
 complete -c yoke -f -a '(__yoke_complete)'
 )fish";
+}
+
+}  // namespace
+
+std::string completion_script(std::string_view shell) {
+  if (shell == "bash") return bash_completion();
+  return shell == "zsh" ? zsh_completion() : fish_completion();
 }
 
 }  // namespace yoke::cli

@@ -20,6 +20,7 @@
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/node_request.h"
 #include "yoke/cli/frame/output.h"
+#include "yoke/cli/help/complete.h"
 #include "yoke/cli/help/hints.h"
 #include "yoke/cli/launch/slurm_step.h"
 #include "yoke/cli/options/allocation.h"
@@ -51,6 +52,7 @@ struct RunArgs {
   std::string container;
   ContainerOptions container_options;
   bool json = false;
+  std::string print_completion;  ///< A shell.
 };
 
 /// Contains only the variables that yoke adds or changes, because the user's own environment may contain secrets.
@@ -313,6 +315,10 @@ void tell_end_of_allocation(const std::string& job, int status, const launch::La
 }
 
 int run_run(const RunArgs& args, const CLI::App& command, Context& context) {
+  if (!args.print_completion.empty()) {
+    context.out << completion_script(args.print_completion);
+    return kExitOk;
+  }
   if ((!args.length.empty() || !args.wait.empty()) && !args.claims && args.container.empty()) {
     refuse("{}; give --claim or --container, too",
            args.wait.empty() ? "--for is the time of a claim" : "--wait is for a claim");
@@ -378,6 +384,9 @@ void add_run(CLI::App& cmd, Context& context) {
       ->type_name("IMAGE");
   add_engine_and_volumes(cmd, args->container_options);
   cmd.add_flag("--json", args->json, "With --plan: print JSON, with the variables that each rank gets");
+  cmd.add_option("--print-completion", args->print_completion,
+                 "Print a shell's completion script, as `yoke completion` does, and start nothing")
+      ->type_name("bash|zsh|fish");
   add_program(cmd, "PROGRAM",
               "Program to start and its arguments; options of yoke come before it. In an "
               "argument, ${local_rank} becomes the local rank");

@@ -42,7 +42,10 @@ void add_rank_options(const Adder& add, launch::RunOptions& options) {
       ->check(in_range(0, 1'000'000))
       ->capture_default_str();
   add_number(add.command, "--grace", options.grace_seconds, {"SECONDS", 0, 1e6},
-             "Time between asking the ranks to stop and killing them");
+             "Time between asking the ranks to stop and killing them")
+      ->each([&options](const std::string&) { options.is_grace_given = true; });
+  add.option("--shutdown-timeout", options.shutdown_timeout, "SECONDS", "The same as --grace, in torchrun's words")
+      ->check(in_range(0, 1'000'000, "seconds"));
   add.option(
       "--signals-to-handle", options.signals_to_handle, "NAMES",
       "Signals that end the job; default SIGTERM,SIGINT,SIGHUP,SIGQUIT. SIGUSR1 and SIGUSR2 are passed on to ranks");
@@ -77,6 +80,8 @@ void add_output_options(const Adder& add, launch::RunOptions& options) {
       ->capture_default_str();
   add.option("-t,--tee", options.tee, "0..3|RANK:0..3,...", "What goes into logs and on the screen")
       ->capture_default_str();
+  add.option("--log-line-prefix-template", options.log_line_prefix_template, "TEXT",
+             "Begin lines with this text, in which ${role_name}, ${rank}, ${local_rank} and ${hostname} are replaced");
   add.option("--local-ranks-filter", options.local_ranks_filter, "RANKS",
              "Show the output of these local ranks only, such as 0,1");
   add.option("--duplicate-stdout-filters", options.duplicate_stdout_filters, "TEXTS",

@@ -20,7 +20,7 @@ std::vector<CompletionWord> running_jobs() {
   for (const auto& [address, job] : launch::find_jobs()) {
     const auto program = job ? printable(fmt::format("{}", fmt::join(job->argv, " "))) : std::string("does not answer");
     result.push_back({std::to_string(address.pid), program});
-    if (job && job->run_id != "none") result.push_back({job->run_id, program});
+    if (job && job->run_id != "none" && !job->has_random_id) result.push_back({job->run_id, program});
   }
   return result;
 }

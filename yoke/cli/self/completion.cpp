@@ -6,14 +6,6 @@
 #include "yoke/cli/help/complete.h"
 
 namespace yoke::cli {
-namespace {
-
-std::string script_of(const std::string& shell) {
-  if (shell == "bash") return bash_completion();
-  return shell == "zsh" ? zsh_completion() : fish_completion();
-}
-
-}  // namespace
 
 void add_completion(CLI::App& cmd, Context& context) {
   auto shell = std::make_shared<std::string>();  // CLI11 keeps references to *shell; the callback owns it
@@ -22,7 +14,7 @@ void add_completion(CLI::App& cmd, Context& context) {
       examples("  source <(yoke completion bash)                             for this shell\n"
                "  yoke completion zsh > ~/.zfunc/_yoke                       a folder of $fpath\n"
                "  yoke completion fish > ~/.config/fish/completions/yoke.fish"));
-  cmd.callback([shell, &context] { context.out << script_of(*shell); });
+  cmd.callback([shell, &context] { context.out << completion_script(*shell); });
 }
 
 }  // namespace yoke::cli

@@ -197,7 +197,7 @@ class Agent : public Launcher {
 
   void start(const NodePlace& place) {
     for (int64_t local_rank = 0; screen_ && local_rank < spec_.num_ranks; ++local_rank) {
-      screen_->add_rank(place.first_rank + local_rank, prefix_of(spec_, place, local_rank));
+      screen_->add_rank(place.first_rank + local_rank, prefix_of(spec_, place, local_rank, host_name()));
     }
     is_running_ = true;
     has_ended_ = false;

@@ -90,6 +90,7 @@ Job describe_job(const LaunchSpec& spec) {
   return {.pid = getpid(),
           .name = spec.name,
           .run_id = spec.run_id,
+          .has_random_id = spec.has_random_id,
           .argv = spec.argv,
           .folder = std::filesystem::current_path(no_folder).native(),
           .host = host_name(),
@@ -102,6 +103,7 @@ Json to_json(const Job& job) {
   Json object = {{"pid", job.pid},
                  {"name", job.name},
                  {"run_id", job.run_id},
+                 {"has_random_id", job.has_random_id},
                  {"argv", job.argv},
                  {"folder", job.folder},
                  {"host", job.host},
@@ -122,6 +124,7 @@ Job parse_job(const Json& object) {
   Job job{.pid = object.at("pid"),
           .name = object.at("name"),
           .run_id = object.at("run_id"),
+          .has_random_id = object.value("has_random_id", false),  // a launcher of an older yoke may answer
           .argv = object.at("argv"),
           .folder = object.at("folder"),
           .host = object.at("host"),

@@ -34,6 +34,7 @@ struct Job {
   int64_t pid = 0;  ///< The launcher's PID, by which `yoke` commands name the job.
   std::string name;
   std::string run_id;
+  bool has_random_id = false;  ///< LaunchSpec::has_random_id.
   std::vector<std::string> argv;
   std::string folder;  ///< The folder in which the job was started.
   std::string host;    ///< The host of the launcher.

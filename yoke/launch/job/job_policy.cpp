@@ -39,6 +39,7 @@ int JobPolicy::add_own_node(NodeInfo info, Time now) {
   member.state = MemberState::kWaiting;
   member.is_heads_own = true;
   member.name = nodes_.is_several() ? info.host : "";
+  member.hostname = info.host;
   member.info = std::move(info);
   membership_.add(id, member.info.node_rank, now);
   return id;
@@ -76,6 +77,7 @@ JobOrders JobPolicy::on_node_event(int id, const NodeEvent& event, Time now) {
     case Kind::kExited: tell(ranks_.on_exited(event.rank, event.pid, event.value, now)); break;
     case Kind::kCannotRun: tell(ranks_.on_cannot_run(event.rank, printable(event.text), event.value, now)); break;
     case Kind::kCannotStart: tell(ranks_.on_cannot_start(event.rank, event.value, now)); break;
+    case Kind::kAsleep: tell(ranks_.on_asleep(event.rank, event.pid, printable(event.text), now)); break;
     case Kind::kStoreEnded: tell(ranks_.on_store_ended(event.pid, on_host(member), event.value, now)); break;
     case Kind::kLeftBehind: tell(ranks_.on_left_behind(event.pid, on_host(member))); break;
     case Kind::kGuardianLost: on_guardian_lost(id, member, event.pid, now); break;
@@ -126,6 +128,7 @@ JobOrders JobPolicy::on_stop(StopHow how, Time now) {
 void JobPolicy::welcome(int id, Member& member, const NodeInfo& info, Time now) {
   if (member.state != MemberState::kConnecting) return;
   member.state = MemberState::kWaiting;
+  member.hostname = info.host;
   member.info = info;
   if (member.host) {
     member.info.host = member.name;  // the name by which the user lists the host

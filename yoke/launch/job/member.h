@@ -48,6 +48,7 @@ struct Member {
   std::optional<size_t> host;      ///< Index in NodesSpec::hosts, if the head started its agent there.
   std::optional<int> leaves_with;  ///< The exit status of a dismissed node; unset if the node stays.
   std::string name;         ///< The name in messages, as the user gave it; empty if messages do not name the node.
+  std::string hostname;     ///< What the host calls itself. Set with `info`, whose name of the host may be the user's.
   NodeInfo info;            ///< The node's introduction. REQUIRES: state is not kConnecting.
   std::set<int64_t> ranks;  ///< The node's ranks in the current start.
 

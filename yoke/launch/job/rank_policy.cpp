@@ -148,6 +148,18 @@ RankPolicy::Decision RankPolicy::on_cannot_start(int64_t rank, int error_number,
       now);
 }
 
+RankPolicy::Decision RankPolicy::on_asleep(int64_t rank, int pid, const std::string& how_long, Time now) {
+  if (attempt_.state != State::kRunning) return {};
+  attempt_.alive.erase(rank);  // it is not one of the other ranks that are stopped
+  const bool has_restarts = num_restarts_ < options_.max_restarts;
+  return fail(exit_status(ErrorCode::kUnavailable),
+              fmt::format("{} has waited in the kernel for {}, where no signal reaches it "
+                          "(TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT){}",
+                          describe(rank, pid), how_long,
+                          has_restarts ? "; there is no restart, because it may hold a device" : ""),
+              now);
+}
+
 RankPolicy::Decision RankPolicy::on_left_behind(int pid, const std::string& where) {
   left_behind_ += fmt::format("{}{}{}", left_behind_.empty() ? "" : ", ", pid, where);
   return {};

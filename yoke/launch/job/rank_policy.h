@@ -73,6 +73,9 @@ class RankPolicy {
   Decision on_cannot_run(int64_t rank, const std::string& program, int error_number, Time now);
   /// fork failed.
   Decision on_cannot_start(int64_t rank, int error_number, Time now);
+  /// The rank has waited in the kernel for `how_long`. The job fails without a restart, because SIGKILL may not end the
+  /// process, and it may hold a device that new ranks would need.
+  Decision on_asleep(int64_t rank, int pid, const std::string& how_long, Time now);
   /// A process of the job survives SIGKILL, because it is blocked in the kernel. `where`: " on b", or empty.
   Decision on_left_behind(int pid, const std::string& where = "");
   Decision on_guardian_lost(int pid, const std::string& where = "");

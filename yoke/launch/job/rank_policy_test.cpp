@@ -95,6 +95,23 @@ TEST(RankPolicy, NamesTheSignal) {
   EXPECT_EQ(signal_name(SIGRTMIN + 5), "signal " + std::to_string(SIGRTMIN + 5));
 }
 
+// It may hold a device that new ranks would need.
+TEST(RankPolicy, ARankThatWaitsInTheKernelIsAFailureWithoutARestart) {
+  RankPolicy policy({.num_ranks = 3, .max_restarts = 2});
+  for (int64_t rank = 0; rank < 3; ++rank) policy.on_started(rank);
+  const auto decision = policy.on_asleep(1, 11, "30 s", kStart);
+  EXPECT_EQ(decision.order, Order::kSignal);
+  EXPECT_EQ(decision.signal, SIGTERM);
+  for (const int rank : {0, 2, 1}) policy.on_exited(rank, 10 + rank, SIGTERM, kStart);
+  EXPECT_EQ(policy.begin_again(), std::nullopt);
+  EXPECT_EQ(policy.exit_code(), 75);
+  EXPECT_EQ(policy.reason(),
+            "yoke run: rank 1 (pid 11) has waited in the kernel for 30 s, where no signal reaches it "
+            "(TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT); there is no restart, because it may hold a device; stopped "
+            "the 2 other ranks");
+  EXPECT_EQ(policy.on_asleep(2, 12, "30 s", kStart).order, Order::kNone) << "the ranks are being stopped";
+}
+
 TEST(RankPolicy, CtrlCIsLeftToARankThatIsAloneAndRuns) {
   EXPECT_FALSE(policy_of(2).leaves_interrupt_to_rank());
   EXPECT_FALSE(RankPolicy({.num_ranks = 1}).leaves_interrupt_to_rank()) << "there is none yet";

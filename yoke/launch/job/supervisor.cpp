@@ -200,7 +200,9 @@ class Head : public Launcher {
   void do_it(const StartNode& order) {
     auto& node = *nodes_.at(order.node);
     const auto& member = policy_.member(order.node);
-    const auto prefix = [&](int64_t rank) { return prefix_of(spec_, order.place, rank - order.place.first_rank); };
+    const auto prefix = [&](int64_t rank) {
+      return prefix_of(spec_, order.place, rank - order.place.first_rank, printable(member.hostname));
+    };
     if (node.is_shown_here()) {
       for (const auto rank : member.ranks) screen_->add_rank(rank, prefix(rank));
     }

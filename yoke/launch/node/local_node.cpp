@@ -11,9 +11,11 @@
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
+#include <utility>
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
+#include "yoke/base/host.h"
 #include "yoke/base/terminal.h"
 #include "yoke/base/text.h"
 #include "yoke/launch/output/log_files.h"
@@ -101,7 +103,8 @@ LocalNode::LocalNode(const LaunchSpec& spec, bool is_screen_here, NodeObserver& 
       reader_(
           {.has_room = [this](bool is_err) { return observer_.has_room(is_err); },
            .take = [this](int64_t rank, bool is_err, const auto& bytes) { observer_.on_output(rank, is_err, bytes); },
-           .complain = [this](const std::string& line) { tell({.kind = Kind::kNotice, .text = line}); }}) {
+           .complain = [this](const std::string& line) { tell({.kind = Kind::kNotice, .text = line}); }}),
+      sleep_(spec.kernel_sleep_limit) {
   start_guardian();
 }
 
@@ -219,6 +222,7 @@ void LocalNode::plan_ranks(const NodePlace& place) {
   plans_ = plan(spec_, {.binding = binding_,
                         .place = place,
                         .terminal_group = terminal_group_,
+                        .host = host_name(),
                         .on_a_terminal = is_screen_here_ ? isatty(STDOUT_FILENO) == 1 : spec_.heads_terminal,
                         .is_screen_here = is_screen_here_,
                         .log_folder = log_folder,
@@ -328,11 +332,13 @@ void LocalNode::add_to(WaitSet& waits) {
   waits.read(control_.value(), has_message_);
   reader_.add_to(waits);
   if (state_ == State::kDraining && reader_.can_read()) waits.until(LoopTime());
+  waits.until(sleep_.next_time());
 }
 
-void LocalNode::handle(LoopTime) {
+void LocalNode::handle(LoopTime now) {
   // Reads the guardian's messages first, so that the event of a rank's start precedes its output.
   for (; has_message_ && control_; has_message_ = is_readable(control_.value())) read_message();
+  tell_asleep(now);
   reader_.read(state_ == State::kDraining);
   if (state_ == State::kDraining && reader_.is_finished()) finish();
 }
@@ -374,7 +380,29 @@ void LocalNode::read_message() {
     case Message::Kind::kKill:
     case Message::Kind::kEndStore: return;  // only the node sends these
   }
+  watch_sleep(event);
   tell(event);
+}
+
+void LocalNode::watch_sleep(const NodeEvent& event) {
+  if (spec_.kernel_sleep_limit.count() == 0) return;
+  if (event.kind == Kind::kStarted) {
+    sleep_.add(event.pid);
+    rank_of_[event.pid] = event.rank;
+  } else if (event.kind == Kind::kExited) {
+    sleep_.remove(event.pid);
+    rank_of_.erase(event.pid);
+  } else if (event.kind == Kind::kEnded) {
+    for (const auto& [pid, rank] : std::exchange(rank_of_, {})) sleep_.remove(pid);  // abandoned
+  }
+}
+
+void LocalNode::tell_asleep(LoopTime now) {
+  if (state_ != State::kRunning) return;
+  const auto how_long = format_duration(spec_.kernel_sleep_limit);
+  for (const auto pid : sleep_.look(now)) {
+    tell({.kind = Kind::kAsleep, .rank = rank_of_.at(pid), .pid = static_cast<int>(pid), .text = how_long});
+  }
 }
 
 void LocalNode::say_not_preloaded(const std::string& why) {

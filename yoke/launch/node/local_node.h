@@ -5,12 +5,14 @@
 #include <sys/resource.h>
 #include <sys/types.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "yoke/base/file.h"
 #include "yoke/launch/node/node.h"
 #include "yoke/launch/output/rank_reader.h"
+#include "yoke/launch/process/kernel_sleep.h"
 #include "yoke/launch/process/master_port.h"
 #include "yoke/launch/process/protocol.h"
 #include "yoke/launch/process/signals.h"
@@ -69,6 +71,8 @@ class LocalNode : public Node {
   void say_not_preloaded(const std::string& why);
   void read_message();
   void lose_guardian();
+  void watch_sleep(const NodeEvent& event);
+  void tell_asleep(LoopTime now);
   void finish();
   void send_signal(Message::Kind kind, int signal);
   void tell(const NodeEvent& event) { observer_.on_event(*this, event); }
@@ -87,6 +91,8 @@ class LocalNode : public Node {
   const std::string error_folder_;  ///< The folder of error files; empty if ranks write none.
   LineFilter out_filter_, err_filter_;
   RankReader reader_;
+  KernelSleep sleep_;
+  std::map<pid_t, int64_t> rank_of_;  ///< The ranks that run, if `sleep_` watches them.
   MasterPort master_;
   UniqueFd port_claim_;        ///< Prevents other launchers from using claimed_port_ until this node ends.
   uint16_t claimed_port_ = 0;  ///< 0 if no port is claimed.

@@ -39,6 +39,7 @@ struct NodeEvent {
     kCannotRun,     ///< exec failed. rank, value: errno
     kCannotStart,   ///< fork failed. rank, value: errno
     kExited,        ///< The rank's process has ended. rank, pid, value: wait status
+    kAsleep,        ///< The rank has waited in the kernel for kernel_sleep_limit. rank, pid, text: how long
     kStoreEnded,    ///< The process that serves the ranks' TCPStore ended before the ranks. pid, value: wait status
     kLeftBehind,    ///< SIGKILL does not end the process `pid`. pid
     kGuardianLost,  ///< The guardian was killed. pid

@@ -10,6 +10,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/signal_name.h"
+#include "yoke/base/text.h"
 #include "yoke/contract/rank_env.h"
 #include "yoke/contract/variables.h"
 #include "yoke/device/visible_gpus.h"
@@ -85,21 +86,39 @@ Environment common_environment(const LaunchSpec& spec, const NodeFacts& facts) {
   return environment;
 }
 
-/// Returns the entry of CUDA_VISIBLE_DEVICES for this rank, or the local rank itself if the variable is not set.
+constexpr const char* kCudaVisible = "CUDA_VISIBLE_DEVICES";
+constexpr const char* kHipVisible = "HIP_VISIBLE_DEVICES";
+
+/// Returns the variable that says which GPUs --virtual-local-rank may give to ranks. On ROCm HIP_VISIBLE_DEVICES hides
+/// GPUs from CUDA_VISIBLE_DEVICES.
+const char* source_of_gpus(const Environment& environment) {
+  return environment.value_or(kHipVisible, "").empty() ? kCudaVisible : kHipVisible;
+}
+
+/// Returns the entry of that variable for this rank, or the local rank itself if the variable is not set.
 std::string visible_gpu_of(const LaunchSpec& spec, int64_t local_rank) {
-  const auto visible = spec.environment.find("CUDA_VISIBLE_DEVICES");
+  const auto* const name = source_of_gpus(spec.environment);
+  const auto visible = spec.environment.find(name);
   if (!visible) return std::to_string(local_rank);
   std::string_view rest = *visible;
   for (int64_t i = 0;; ++i) {
     const auto entry = rest.substr(0, rest.find(','));
-    if (i == local_rank && !entry.empty()) return std::string(entry);
+    const auto words = words_of(entry);  // without the blanks of "0, 1"
+    if (i == local_rank && words.size() == 1) return std::string(words[0]);
     if (entry.size() == rest.size()) break;
     rest.remove_prefix(entry.size() + 1);
   }
   throw Error(
       ErrorCode::kInvalidArgument,
-      "--virtual-local-rank shows each of {} ranks one GPU, but CUDA_VISIBLE_DEVICES={} has none for local rank {}",
-      spec.num_ranks, *visible, local_rank);
+      "--virtual-local-rank shows each of {} ranks one GPU, but {}={} has none for local rank {}", spec.num_ranks, name,
+      *visible, local_rank);
+}
+
+/// Shows the rank its GPU alone. Both variables get it: on ROCm HIP_VISIBLE_DEVICES decides, if it is set.
+void show_one_gpu(const LaunchSpec& spec, int64_t local_rank, Environment& environment) {
+  const auto gpu = visible_gpu_of(spec, local_rank);
+  environment.set(kCudaVisible, gpu);
+  if (source_of_gpus(spec.environment) == kHipVisible) environment.set(kHipVisible, gpu);
 }
 
 StreamPlan plan_stream(bool is_redirected, bool is_teed, bool is_shown, const std::string& file) {
@@ -119,7 +138,7 @@ void plan_output(const LaunchSpec& spec, const NodeFacts& facts, RankPlan& rank)
   rank.err = plan_stream(redirects.err, tee.err, is_shown, folder + "/stderr.log");
   rank.out.is_filtered = tee.out && !logs.out_filters.empty();
   rank.err.is_filtered = tee.err && !logs.err_filters.empty();
-  rank.prefix = prefix_of(spec, facts.place, rank.local_rank);
+  rank.prefix = prefix_of(spec, facts.place, rank.local_rank, facts.host);
   // A single rank writes directly to the terminal, file or pipe, so that colours, progress bars and debuggers work.
   for (auto* stream : {&rank.out, &rank.err}) {
     stream->is_own = facts.place.is_of_one_rank() && facts.is_screen_here && rank.prefix.empty() &&
@@ -140,12 +159,15 @@ bool launcher_serves_store(const LaunchSpec& spec, int64_t world_size, bool has_
   return has_several_nodes || world_size > 1;
 }
 
-std::string prefix_of(const LaunchSpec& spec, const NodePlace& place, int64_t local_rank) {
+std::string prefix_of(const LaunchSpec& spec, const NodePlace& place, int64_t local_rank, const std::string& host) {
   const auto rank = place.first_rank + local_rank;
   if (!spec.logs.prefix_template.empty()) {
     return fill_template(
         spec.logs.prefix_template,
-        {{"role_name", spec.role}, {"rank", std::to_string(rank)}, {"local_rank", std::to_string(local_rank)}});
+        {{"role_name", spec.role},
+         {"rank", std::to_string(rank)},
+         {"local_rank", std::to_string(local_rank)},
+         {"hostname", host}});
   }
   if (place.is_of_one_rank() || spec.prefix == Prefix::kNone) return "";
   if (spec.prefix == Prefix::kAllButRankZero && rank == 0) return "";
@@ -191,7 +213,7 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
                     .role_world_size = place.role_world_size},
                    environment);
     for (const auto& word : spec.argv) one.argv.push_back(substitute(word, "local_rank", std::to_string(local_rank)));
-    if (spec.virtual_local_rank) environment.set("CUDA_VISIBLE_DEVICES", visible_gpu_of(spec, local_rank));
+    if (spec.virtual_local_rank) show_one_gpu(spec, local_rank, environment);
     plan_output(spec, facts, one);
     if (!one.error_file.empty()) environment.set("TORCHELASTIC_ERROR_FILE", one.error_file);
     const auto& binding = facts.binding.ranks[static_cast<size_t>(local_rank)];

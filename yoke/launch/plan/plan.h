@@ -32,6 +32,7 @@ struct NodeFacts {
   Binding binding;  ///< From bind_here(): the CPUs and the number of threads of each rank.
   NodePlace place;
   int terminal_group = 0;      ///< The launcher's process group, if it has a controlling terminal; else 0.
+  std::string host;            ///< The name of this node, for prefixes.
   bool on_a_terminal = false;  ///< The ranks' output appears on a terminal. YOKE_TERMINAL tells the ranks.
   bool is_screen_here = true;  ///< False if the output of ranks is sent to another host.
   std::string log_folder;      ///< The folder for output in this attempt; empty: no output files.
@@ -78,8 +79,8 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts);
 /// it itself, which saves a process, and so does rank 0 with torchrun's TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1.
 bool launcher_serves_store(const LaunchSpec& spec, int64_t world_size, bool has_several_nodes);
 
-/// Returns the prefix of the lines of a rank at `place`.
-std::string prefix_of(const LaunchSpec& spec, const NodePlace& place, int64_t local_rank);
+/// Returns the prefix of the lines of a rank at `place`, on the node that calls itself `host`.
+std::string prefix_of(const LaunchSpec& spec, const NodePlace& place, int64_t local_rank, const std::string& host);
 
 /// Reads this machine's topology and divides its CPUs among the ranks, as `spec` says. Not pure.
 /// Errors  kInvalidArgument if the CPU masks do not fit the ranks or the machine.

@@ -153,6 +153,10 @@ TEST(Plan, PrefixesAsAsked) {
   EXPECT_FALSE(plan(spec_of(1))[0].err.is_piped());
   spec.logs.prefix_template = "[${role_name}${local_rank}/${rank}]:";
   EXPECT_EQ(plan(spec)[1].prefix, "[default1/1]:");
+  auto facts = facts_of(2);
+  facts.host = "r12i0n8";
+  spec.logs.prefix_template = "${hostname}:$rank$$ $hostnames ${host}";
+  EXPECT_EQ(plan(spec, facts)[1].prefix, "r12i0n8:1$ $hostnames ${host}");
 }
 
 // The form of the output must not depend on the present number of nodes.
@@ -202,6 +206,10 @@ TEST(Plan, EachRankMaySeeOneGpuAlone) {
   spec.environment.set("CUDA_VISIBLE_DEVICES", "GPU-7,4");
   EXPECT_THAT(plan(spec)[0].environment, Contains("CUDA_VISIBLE_DEVICES=GPU-7"));
   EXPECT_THAT(plan(spec)[1].environment, Contains("CUDA_VISIBLE_DEVICES=4"));
+  spec.environment.set("HIP_VISIBLE_DEVICES", "");
+  EXPECT_THAT(plan(spec)[1].environment, AllOf(Contains("CUDA_VISIBLE_DEVICES=4"), Contains("HIP_VISIBLE_DEVICES=")));
+  spec.environment.set("HIP_VISIBLE_DEVICES", "2, 6");  // hides GPUs from CUDA_VISIBLE_DEVICES
+  EXPECT_THAT(plan(spec)[1].environment, AllOf(Contains("CUDA_VISIBLE_DEVICES=6"), Contains("HIP_VISIBLE_DEVICES=6")));
   spec.num_ranks = 3;
   EXPECT_THROW(plan(spec), Error);
 }

@@ -27,7 +27,8 @@ struct LogOptions {
   std::set<int64_t> shown_local_ranks;   ///< The local ranks that are shown on the screen; empty: all.
   std::vector<std::string> out_filters;  ///< Lines of `tee` streams with one of these go into filtered_stdout.log.
   std::vector<std::string> err_filters;
-  std::string prefix_template;  ///< May contain ${role_name}, ${rank}, ${local_rank}; empty: as `Prefix` says.
+  /// May contain ${role_name}, ${rank}, ${local_rank}, ${hostname}; empty: as `Prefix` says.
+  std::string prefix_template;
 };
 
 /// The description of the processes that one node starts. nodes.h describes how the nodes of a job find each other.
@@ -37,8 +38,11 @@ struct LaunchSpec {
   Environment environment;                  ///< The ranks' environment, to which each rank's variables are added.
   int64_t num_ranks = 1;                    ///< The number of ranks on this node.
   std::chrono::milliseconds grace{10'000};  ///< The time between asking ranks to stop and killing them.
+  /// How long a rank may wait in the kernel without a signal reaching it before the job fails; zero: for ever.
+  std::chrono::milliseconds kernel_sleep_limit{0};
   int64_t max_restarts = 0;                 ///< The maximum number of restarts of all ranks after one has failed.
   std::string run_id = "none";
+  bool has_random_id = false;  ///< Whether run_id only makes the job unique: neither the user nor a scheduler chose it.
   std::string role = "default";
   std::string master_addr = "127.0.0.1";  ///< An address of this node.
   std::optional<uint16_t> master_port;    ///< nullopt: any free port.

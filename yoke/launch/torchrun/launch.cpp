@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <random>
 
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
@@ -226,6 +227,18 @@ void place_store(const RunOptions& options, const NodesSpec& nodes, LaunchSpec& 
   spec.master_port_option = "--rdzv-endpoint";
 }
 
+/// Whether the job is standalone although no option says so: it has one node, and neither an endpoint nor a port.
+/// Source  torch/distributed/run.py of torch 2.12 and later, run(); there --rdzv-id has no effect on such a job.
+bool is_standalone_by_itself(const RunOptions& options, const NodesSpec& nodes) {
+  return !nodes.is_several() && options.rdzv_endpoint.empty() && options.master_port == 0 &&
+         options.rdzv_backend == "static";
+}
+
+std::string random_id() {
+  std::random_device device;
+  return fmt::format("{:08x}{:08x}", device(), device());
+}
+
 }  // namespace
 
 Launch to_launch(const RunOptions& options, const Surroundings& surroundings) {
@@ -234,7 +247,11 @@ Launch to_launch(const RunOptions& options, const Surroundings& surroundings) {
   if (!options.standalone) check_backend(options.rdzv_backend);
   const auto place = read_outer_launcher(options, surroundings.environment);
   launch.nodes = to_nodes(options, surroundings, place);
-  if (place && launch.spec.run_id == "none") launch.spec.run_id = place->run_id;
+  auto& spec = launch.spec;
+  if (place && spec.run_id == "none") spec.run_id = place->run_id;
+  spec.has_random_id =
+      options.standalone || (spec.run_id == "none" && is_standalone_by_itself(options, launch.nodes));
+  if (spec.has_random_id) spec.run_id = random_id();
   place_store(options, launch.nodes, launch.spec);
   return launch;
 }

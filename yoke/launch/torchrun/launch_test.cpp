@@ -45,6 +45,30 @@ TEST_F(RunLaunch, OneIsTheDefaultAndItsEndpointIsTheStores) {
   EXPECT_EQ(launch().spec.master_port, 1234);
 }
 
+TEST_F(RunLaunch, AJobOfOneNodeHasAnIdOfItsOwn) {
+  const auto id = launch().spec.run_id;
+  EXPECT_TRUE(launch().spec.has_random_id);
+  EXPECT_NE(launch().spec.run_id, id);
+  const auto expect_id = [this](const char* expected) {
+    EXPECT_EQ(launch().spec.run_id, expected);
+    EXPECT_FALSE(launch().spec.has_random_id);
+    options_ = {.is_nproc_given = true};
+  };
+  options_.rdzv_id = "j";
+  expect_id("j");
+  options_.master_port = 1234;
+  expect_id("none");
+  options_.rdzv_endpoint = "localhost:1234";
+  expect_id("none");
+  options_.rdzv_backend = "c10d";
+  expect_id("none");
+  options_.hosts = "a,b";
+  expect_id("none");
+  options_.nnodes = "1:2";
+  options_.rdzv_endpoint = "head";
+  expect_id("none");
+}
+
 TEST_F(RunLaunch, TheEndpointIsUsedAsItIsGiven) {
   options_.nnodes = "2";
   const std::tuple<const char*, const char*, int> cases[] = {

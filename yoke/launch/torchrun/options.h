@@ -20,6 +20,8 @@ struct RunOptions {
   std::string nproc_per_node = "1";
   bool is_nproc_given = false;
   double grace_seconds = 10;
+  bool is_grace_given = false;
+  std::optional<int64_t> shutdown_timeout;  ///< Seconds: --grace in torchrun's words.
   int64_t max_restarts = 0;
   std::string role = "default";
   int64_t keyboard = 0;
@@ -37,6 +39,7 @@ struct RunOptions {
   std::string local_ranks_filter;
   std::string duplicate_stdout_filters;
   std::string duplicate_stderr_filters;
+  std::string log_line_prefix_template;
 
   std::string nnodes;  ///< Empty: the number of nodes in the variables of srun or mpirun, otherwise 1.
   std::optional<int64_t> node_rank;

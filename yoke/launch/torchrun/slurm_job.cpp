@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
+#include <chrono>
 #include <numeric>
 #include <string_view>
 
@@ -12,6 +12,7 @@
 #include "yoke/base/hostlist.h"
 #include "yoke/base/text.h"
 #include "yoke/contract/variables.h"
+#include "yoke/launch/torchrun/spec.h"
 #include "yoke/launch/torchrun/values.h"
 
 namespace yoke::launch {
@@ -174,7 +175,7 @@ std::optional<SlurmStep> slurm_step_for(const RunOptions& options, const Environ
   }
   if (num_nodes == 1 && !needs_step) return std::nullopt;
   step.may_run_here = num_nodes == 1 && is_on_node;
-  const auto wait = static_cast<int64_t>(std::ceil(options.grace_seconds)) + kWaitSeconds;
+  const auto wait = std::chrono::ceil<std::chrono::seconds>(grace_of(options, environment)).count() + kWaitSeconds;
   step.srun = {"srun",
                fmt::format("--nodes={}", num_nodes),
                fmt::format("--ntasks={}", num_nodes),

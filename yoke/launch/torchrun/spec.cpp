@@ -3,12 +3,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
-#include <random>
 #include <set>
 
 #include "yoke/base/error.h"
+#include "yoke/base/quantity.h"
 #include "yoke/base/signal_name.h"
 #include "yoke/contract/variables.h"
 #include "yoke/device/cpu/count.h"
@@ -55,7 +56,10 @@ LogOptions to_logs(const RunOptions& options, const Environment& environment) {
   }
   logs.out_filters = split_at_commas(options.duplicate_stdout_filters);
   logs.err_filters = split_at_commas(options.duplicate_stderr_filters);
-  logs.prefix_template = environment.value_or("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "");
+  logs.prefix_template = options.log_line_prefix_template;
+  if (logs.prefix_template.empty()) {
+    logs.prefix_template = environment.value_or("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "");
+  }
   return logs;
 }
 
@@ -74,6 +78,22 @@ std::string bind_of(const RunOptions& options, const Environment& environment) {
   return "cache";                          // core-complex
 }
 
+std::chrono::milliseconds to_time(double seconds) {
+  return std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+}
+
+/// How long a rank may wait in the kernel without a signal reaching it; zero: for ever.
+/// Source  torch/distributed/elastic/agent/server/local_elastic_agent.py, _resolve_uninterruptible_state_timeout. There
+/// a text that is not a number counts as zero, so a typing error would silently switch the watch off.
+std::chrono::milliseconds kernel_sleep_limit(const Environment& environment) {
+  constexpr const char* kName = "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT";
+  const auto text = environment.value_or(kName, "");
+  if (text.empty()) return {};
+  const auto seconds = parse_real(text);
+  if (!seconds) throw Error(ErrorCode::kInvalidArgument, "{} {}: give a number of seconds, 0 for no limit", kName, text);
+  return *seconds > 0 ? to_time(std::min(*seconds, 1e9)) : std::chrono::milliseconds(0);
+}
+
 /// Whether Python runs `name`, and the system does not: a script, a compiled script, a zipped application, or a folder
 /// with a __main__.py.
 bool is_of_python(const std::string& name) {
@@ -82,11 +102,6 @@ bool is_of_python(const std::string& name) {
   }
   std::error_code ignored;
   return std::filesystem::is_regular_file(std::filesystem::path(name) / "__main__.py", ignored);
-}
-
-std::string random_id() {
-  std::random_device device;
-  return fmt::format("{:08x}{:08x}", device(), device());
 }
 
 std::string find_python(const Surroundings& surroundings) {
@@ -118,6 +133,26 @@ std::optional<RanksOfNode> ranks_of_scheduler(const RunOptions& options, const S
   const auto gpus = device::count_gpus().num_gpus;
   if (gpus == 0) return std::nullopt;
   return RanksOfNode{gpus, "one for each GPU of this node"};
+}
+
+std::chrono::milliseconds grace_of(const RunOptions& options, const Environment& environment) {
+  constexpr const char* kVariable = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT";
+  const auto& timeout = options.shutdown_timeout;
+  if (options.is_grace_given) {
+    const bool is_same = !timeout || static_cast<double>(*timeout) == options.grace_seconds;
+    // --grace on the command line replaces the variable PET_SHUTDOWN_TIMEOUT.
+    if (is_same || parse_int(environment.value_or("PET_SHUTDOWN_TIMEOUT", "")) == timeout) {
+      return to_time(options.grace_seconds);
+    }
+    throw Error(ErrorCode::kInvalidArgument, "--grace {} and --shutdown-timeout {} are one time; give one of them",
+                options.grace_seconds, *timeout);
+  }
+  if (timeout) return to_time(static_cast<double>(*timeout));
+  const auto text = environment.value_or(kVariable, "");
+  if (text.empty()) return to_time(options.grace_seconds);
+  const auto seconds = parse_real(text);
+  if (seconds && *seconds >= 0 && *seconds <= 1e6) return to_time(*seconds);
+  throw Error(ErrorCode::kInvalidArgument, "{} {}: give 0 to 1000000 seconds", kVariable, text);
 }
 
 std::vector<std::string> describe_missing_servers(const Environment& environment) {
@@ -169,11 +204,12 @@ LaunchSpec to_spec(const RunOptions& options, const Surroundings& surroundings) 
   spec.heads_terminal = surroundings.heads_terminal;
   restore_slurm_variables(spec.environment);
   spec.environment.erase(variable::kJobToken);  // ranks do not need the secret
-  spec.grace = std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(options.grace_seconds));
+  spec.grace = grace_of(options, surroundings.environment);
+  spec.kernel_sleep_limit = kernel_sleep_limit(surroundings.environment);
   spec.max_restarts = options.max_restarts;
   spec.role = options.role;
   spec.keyboard_rank = options.keyboard;
-  spec.run_id = options.standalone ? random_id() : options.rdzv_id;
+  spec.run_id = options.rdzv_id;
   spec.virtual_local_rank = options.virtual_local_rank;
   spec.preload = options.preload;
   spec.bind = parse_bind_mode(bind_of(options, surroundings.environment));

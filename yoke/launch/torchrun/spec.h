@@ -1,6 +1,7 @@
 // yoke/launch/torchrun/spec.h -- converts the options of `yoke run` into the spec of one node.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -19,6 +20,11 @@ LaunchSpec to_spec(const RunOptions& options, const Surroundings& surroundings);
 /// Returns the ranks of this node if -n was not given and a scheduler started this process: those of Slurm, or under
 /// mpirun and Flux one for each GPU. nullopt: -n decides, or nothing does.
 std::optional<RanksOfNode> ranks_of_scheduler(const RunOptions& options, const Surroundings& surroundings);
+
+/// Returns the time between asking ranks to stop and killing them: --grace or --shutdown-timeout, else the variable
+/// TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else ten seconds.
+/// Errors  kInvalidArgument if the two options differ, or the variable is not a number of seconds.
+std::chrono::milliseconds grace_of(const RunOptions& options, const Environment& environment);
 
 /// Returns sentences about variables that ask torchrun for a server which yoke does not have. In a rank of torchrun
 /// there are none: there the variables are torchrun's own.

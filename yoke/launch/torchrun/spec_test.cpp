@@ -77,6 +77,46 @@ TEST_F(Spec, TorchrunsWordsForBindingMeanOurs) {
   EXPECT_EQ(spec().bind, parse_bind_mode("auto")) << "the command line counts first";
 }
 
+TEST_F(Spec, TheGraceTimeHasThreeNames) {
+  using std::chrono::milliseconds;
+  EXPECT_EQ(spec().grace, milliseconds(10'000));
+  surroundings_.environment.set("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", "2.5");
+  EXPECT_EQ(spec().grace, milliseconds(2500));
+  options_.shutdown_timeout = 7;
+  EXPECT_EQ(spec().grace, milliseconds(7000)) << "an option counts before the variable";
+  options_.is_grace_given = true;
+  options_.grace_seconds = 7;
+  EXPECT_EQ(spec().grace, milliseconds(7000));
+  options_.grace_seconds = 0.5;
+  EXPECT_THAT(refusal(), HasSubstr("--grace 0.5 and --shutdown-timeout 7 are one time"));
+  surroundings_.environment.set("PET_SHUTDOWN_TIMEOUT", "7");
+  EXPECT_EQ(spec().grace, milliseconds(500)) << "the command line counts first";
+  options_ = {};
+  for (const char* text : {"soon", "-1", "1e7"}) {
+    surroundings_.environment.set("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", text);
+    EXPECT_THAT(refusal(), HasSubstr(std::string("TORCH_ELASTIC_SHUTDOWN_TIMEOUT ") + text + ": give 0 to 1000000"));
+  }
+}
+
+TEST_F(Spec, UninterruptibleSleepIsWatchedOnlyOnRequest) {
+  using std::chrono::milliseconds;
+  constexpr const char* kName = "TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT";
+  EXPECT_EQ(spec().kernel_sleep_limit, milliseconds(0));
+  for (const auto& [text, limit] : {std::pair("", 0), {"0", 0}, {"-3", 0}, {"1.5", 1500}, {"1e2", 100'000}}) {
+    surroundings_.environment.set(kName, text);
+    EXPECT_EQ(spec().kernel_sleep_limit, milliseconds(limit)) << text;
+  }
+  surroundings_.environment.set(kName, "soon");
+  EXPECT_THAT(refusal(), HasSubstr("TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT soon: give a number of seconds"));
+}
+
+TEST_F(Spec, TheOptionOfAPrefixCountsBeforeTheVariable) {
+  surroundings_.environment.set("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE", "a");
+  EXPECT_EQ(spec().logs.prefix_template, "a");
+  options_.log_line_prefix_template = "b";
+  EXPECT_EQ(spec().logs.prefix_template, "b");
+}
+
 TEST_F(Spec, MessagesNameTheOption) {
   options_.redirects = "7";
   EXPECT_THAT(refusal(), HasSubstr("--redirects"));

@@ -114,6 +114,7 @@ TEST(DevicesWithAPlug, AreItsGpus) {
       .device_name = [](c10::DeviceIndex index) { return "GPU number " + std::to_string(index); },
       .has_bfloat16 = [](c10::DeviceIndex) { return true; },
       .make_backend = nullptr,
+      .engine = nullptr,
   };
   dist::register_plug(plug);
   const c10::Device first(c10::kCUDA, 0), second(c10::kCUDA, 1);
