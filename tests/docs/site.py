@@ -3,12 +3,16 @@
 
     site.py FOLDER
 
-MkDocs itself has checked links, anchors, and that the navigation has every page.
+MkDocs itself has checked links, anchors, and that the navigation has every page. Where chromium is installed, it opens the site as files
+and searches.
 """
 
 import json
 import re
+import shutil
+import subprocess
 import sys
+import tempfile
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -69,11 +73,46 @@ def check_search(site):
                     yield f"the search does not know that {page} has '{one}'"
 
 
+def check_lists(root):
+    """GitHub shows a list right after a paragraph, and one nested by two spaces; Python's Markdown does not."""
+    for path in [*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("*/README.md")]:
+        before, is_fenced = "", False
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if line.startswith("```"):
+                is_fenced = not is_fenced
+            is_item = re.match(r" {0,3}(-|\d+\.) ", line) and not is_fenced
+            if is_item and before and not re.match(r" *(-|\d+\.) |  ", before):
+                yield f"{path.relative_to(root)}:{number}: the site shows no list here: an empty line must be before it"
+            if is_item and re.match(r" {1,3}\S", line):
+                yield f"{path.relative_to(root)}:{number}: the site shows no list in a list here: four spaces must be before it"
+            before = line
+
+
+# What is typed into the field of the search, and a page that must be among the results.
+TYPED = [("num_workers", "you-type.html"), ("--cpus-per-gpu nvprof", "slurm-check.html")]
+
+
+def check_browser(site):
+    for typed, page in TYPED:
+        with tempfile.TemporaryDirectory() as profile:
+            # The time that the page sees passes as fast as its work allows.
+            found = subprocess.run(["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}",
+                                    "--virtual-time-budget=8000", "--dump-dom", f"{site.resolve().as_uri()}/index.html?q={typed}"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
+        links = re.findall(r'href="([^"]*)" class="md-search-result__link"', found)
+        if not any(f"/{page}" in link for link in links):
+            yield f"a browser that opens the site as files and searches '{typed}' finds {len(links)} places, and not {page}"
+
+
 def main():
     site = Path(sys.argv[1])
     if "You type" not in (site / "index.html").read_text(encoding="utf-8"):
         sys.exit(f"{site}/index.html is not README.md, which names the page 'You type ...'")
-    faults = [*check_assets(site), *check_search(site)]
+    faults = [*check_assets(site), *check_search(site), *check_lists(Path(__file__).resolve().parents[2])]
+    if shutil.which("chromium"):
+        faults += check_browser(site)
+    else:
+        print("the search was not tried in a browser: there is no chromium")
     if faults:
         sys.exit("\n".join(faults))
 
