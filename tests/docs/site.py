@@ -80,8 +80,8 @@ def check_lists(root):
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             if line.startswith("```"):
                 is_fenced = not is_fenced
-            is_item = re.match(r" {0,3}(-|\d+\.) ", line) and not is_fenced
-            if is_item and before and not re.match(r" *(-|\d+\.) |  ", before):
+            is_item = re.match(r" {0,3}- ", line) and not is_fenced
+            if is_item and before and not re.match(r" *- |  |#", before):
                 yield f"{path.relative_to(root)}:{number}: the site shows no list here: an empty line must be before it"
             if is_item and re.match(r" {1,3}\S", line):
                 yield f"{path.relative_to(root)}:{number}: the site shows no list in a list here: four spaces must be before it"
