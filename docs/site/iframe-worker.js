@@ -1,42 +1,55 @@
-// Two changes of how the theme's search runs. It runs in a Worker, to which the page sends {type: 2, data: what was typed}.
-
-// A word that begins with a dash would mean "pages without this word". People search for options as they type them.
-const withoutDashes = (message) =>
-  message.type === 2 ? { ...message, data: message.data.replace(/(^|\s)-+/g, "$1") } : message;
-
-if (location.protocol === "file:") {
-  // Browsers refuse workers for a page that is opened as a file, so the worker's script runs in a hidden frame. (Material for MkDocs
+// Changes how the theme's search runs. The page sends {type: 2, data: what was typed} to a Worker, which answers {type: 3, data: {items}}.
+(() => {
+  // Browsers refuse workers for a page that is opened as a file. This is one whose script runs in a hidden frame. (Material for MkDocs
   // would load a script from the network for that.)
-  window.Worker = class extends EventTarget {
+  class FrameWorker extends EventTarget {
     constructor(url) {
       super();
       const frame = document.createElement("iframe");
       frame.hidden = true;
       document.body.append(frame);
-      this.inside = frame.contentWindow;
-      this.inside.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
-      this.inside.importScripts = async (...urls) => {
+      const inside = (this.inside = frame.contentWindow);
+      inside.postMessage = (data) => this.dispatchEvent(new MessageEvent("message", { data }));
+      inside.importScripts = async (...urls) => {
         for (const one of urls) {
           await new Promise((resolve, reject) => {
-            const script = this.inside.document.createElement("script");
+            const script = inside.document.createElement("script");
             Object.assign(script, { src: new URL(one, location.href).href, onload: resolve, onerror: reject });
-            this.inside.document.body.append(script);
+            inside.document.body.append(script);
           });
         }
       };
-      this.ready = this.inside.importScripts(url);
+      this.ready = inside.importScripts(url);
+    }
+    postMessage(data) {
+      this.ready.then(() => this.inside.dispatchEvent(new MessageEvent("message", { data })));
+    }
+  }
+  const Inner = location.protocol === "file:" ? FrameWorker : window.Worker;
+
+  // Finds pages that have all words, or if there is none, any of them. The theme by itself finds any, so that "tensor cores" leads to
+  // TensorBoard; and it takes a word that begins with a dash, as options do, for "pages without this word".
+  window.Worker = class extends EventTarget {
+    constructor(url) {
+      super();
+      this.inner = new Inner(url);
+      this.inner.addEventListener("message", ({ data }) => this.receive(data));
     }
     postMessage(message) {
-      this.ready.then(() => this.inside.dispatchEvent(new MessageEvent("message", { data: withoutDashes(message) })));
+      this.any = null;
+      const words = message.type === 2 ? message.data.split(/[\s\-.,=()]+/).filter((word) => word.length > 1) : [];
+      if (words.length === 0 || /["+~^*:]/.test(message.data)) return this.inner.postMessage(message);
+      this.any = words.join(" ");
+      this.inner.postMessage({ type: 2, data: words.map((word) => `+${word}`).join(" ") });
     }
-    terminate() {
-      this.inside.frameElement.remove();
+    receive(message) {
+      const any = this.any;
+      this.any = null;
+      if (message.type === 3 && any && message.data.items.length === 0) {
+        this.inner.postMessage({ type: 2, data: any });
+      } else {
+        this.dispatchEvent(new MessageEvent("message", { data: message }));
+      }
     }
   };
-} else {
-  window.Worker = class extends window.Worker {
-    postMessage(message) {
-      super.postMessage(withoutDashes(message));
-    }
-  };
-}
+})();
