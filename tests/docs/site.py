@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+"""Checks the site that scripts/docs has built: it loads nothing from the network, and its search finds what people type.
+
+    site.py FOLDER
+
+MkDocs itself has checked links, anchors, and that the navigation has every page. Where chromium is installed, it opens the site as files
+and searches.
+"""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from html.parser import HTMLParser
+from pathlib import Path
+
+import words
+
+# What a browser loads by itself; links that a reader may follow are not among these.
+LOADED = {"script": "src", "img": "src", "iframe": "src", "source": "src", "video": "src", "object": "data", "embed": "src"}
+LOADED_LINKS = {"stylesheet", "icon", "shortcut", "preload", "prefetch", "modulepreload", "preconnect", "dns-prefetch", "manifest"}
+
+
+class Assets(HTMLParser):
+    """Collects the addresses of what a page loads, in their order."""
+
+    def __init__(self):
+        super().__init__()
+        self.found = []
+
+    def handle_starttag(self, tag, attributes):
+        attributes = dict(attributes)
+        if tag == "link" and LOADED_LINKS & set(attributes.get("rel", "").split()):
+            self.found.append(attributes.get("href", ""))
+        elif attributes.get(LOADED.get(tag)):
+            self.found.append(attributes[LOADED[tag]])
+
+
+def is_remote(address):
+    return re.match(r"(https?:)?//", address) is not None
+
+
+def check_assets(site):
+    for path in sorted(site.rglob("*.html")):
+        assets = Assets()
+        assets.feed(path.read_text(encoding="utf-8"))
+        for address in filter(is_remote, assets.found):
+            yield f"{path.name} loads {address} from the network"
+        order = [name for name in assets.found if re.search(r"iframe-worker\.js|javascripts/bundle\.", name)]
+        if [bool(re.search("iframe-worker", name)) for name in order] != [True, False]:
+            yield f"{path.name}: site/iframe-worker.js must be loaded before the theme's script, or the search needs a server"
+    for path in sorted(site.rglob("*.css")):
+        for address in re.findall(r"(?:@import\s+|url\()\s*[\"']?([^\"')\s]+)", path.read_text(encoding="utf-8")):
+            if is_remote(address):
+                yield f"{path.name} loads {address} from the network"
+
+
+def check_search(site):
+    text = (site / "search/search_index.js").read_text(encoding="utf-8")  # what a page without a server reads
+    index = json.loads(text.removeprefix("var __index = "))
+    texts = {}
+    for entry in index["docs"]:
+        page = entry["location"].split("#")[0]
+        texts[page] = f"{texts.get(page, '')} {entry['title']} {entry['text']}"
+    plain = {page: words.plain(re.sub(r"<[^>]*>", "", text)) for page, text in texts.items()}
+    for row in words.TABLE:
+        for page, searched in row.places:
+            found = plain.get(page.replace(".md", ".html"), "")
+            for one in searched:
+                if words.plain(one) not in found:
+                    yield f"the search does not know that {page} has '{one}'"
+
+
+def check_lists(root):
+    """GitHub shows a list right after a paragraph, and one nested by two spaces; Python's Markdown does not."""
+    for path in [*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("*/README.md")]:
+        before, is_fenced = "", False
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            if line.startswith("```"):
+                is_fenced = not is_fenced
+            is_item = re.match(r" {0,3}- ", line) and not is_fenced
+            if is_item and before and not re.match(r" *- |  |#", before):
+                yield f"{path.relative_to(root)}:{number}: the site shows no list here: an empty line must be before it"
+            if is_item and re.match(r" {1,3}\S", line):
+                yield f"{path.relative_to(root)}:{number}: the site shows no list in a list here: four spaces must be before it"
+            before = line
+
+
+# What is typed into the field of the search, and the page that must come first.
+TYPED = [
+    ("--cpus-per-gpu", "you-type.html"),
+    ("tensor cores", "you-type.html"),  # has both words; TensorBoard has one in its title
+    ("which DataParallel or zzzz", "data-parallel.html"),  # no page has all words
+]
+
+
+def check_browser(site):
+    for typed, page in TYPED:
+        with tempfile.TemporaryDirectory() as profile:
+            # The time that the page sees passes as fast as its work allows.
+            found = subprocess.run(["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}",
+                                    "--virtual-time-budget=8000", "--dump-dom", f"{site.resolve().as_uri()}/index.html?q={typed}"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
+        links = re.findall(r'href="([^"]*)" class="md-search-result__link"', found)
+        if not links or f"/{page}" not in links[0]:
+            yield f"a browser that opens the site as files and searches '{typed}' finds not {page} but {links[:1]}"
+
+
+def main():
+    site = Path(sys.argv[1])
+    if "You type" not in (site / "index.html").read_text(encoding="utf-8"):
+        sys.exit(f"{site}/index.html is not README.md, which names the page 'You type ...'")
+    faults = [*check_assets(site), *check_search(site), *check_lists(Path(__file__).resolve().parents[2])]
+    if shutil.which("chromium"):
+        faults += check_browser(site)
+    else:
+        print("the search was not tried in a browser: there is no chromium")
+    if faults:
+        sys.exit("\n".join(faults))
+
+
+if __name__ == "__main__":
+    main()
