@@ -6,7 +6,6 @@
 #include <memory>
 
 #include "yoke/base/error.h"
-#include "yoke/base/file.h"
 #include "yoke/cli/cluster/slurm.h"
 #include "yoke/cli/frame/teller.h"
 #include "yoke/cli/options/value.h"

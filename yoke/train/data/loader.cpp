@@ -8,7 +8,6 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <cinttypes>
 #include <condition_variable>
 #include <cstdio>
 #include <exception>
