@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +15,12 @@ constexpr bool is_digit(char character) { return character >= '0' && character <
 /// Returns `text` with its letters from A to Z made small, or capital, in every locale.
 std::string lower_case(std::string_view text);
 std::string upper_case(std::string_view text);
+
+/// Returns `text` without the characters of `blanks` at its ends, as a view into it.
+std::string_view trimmed(std::string_view text, std::string_view blanks = " \t\r");
+
+/// Whether one of `parts` is in `text`.
+bool contains_any(std::string_view text, std::initializer_list<std::string_view> parts);
 
 /// Returns the parts of `text` between separators, as views into it. An empty text has no parts.
 std::vector<std::string_view> split(std::string_view text, char separator);

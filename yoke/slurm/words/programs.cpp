@@ -6,14 +6,6 @@
 namespace yoke::slurm {
 namespace {
 
-/// Whether one of Slurm's messages for a daemon that cannot be reached is in `text`.
-bool contains_any(std::string_view text, std::initializer_list<std::string_view> parts) {
-  for (const auto part : parts) {
-    if (text.find(part) != text.npos) return true;
-  }
-  return false;
-}
-
 /// The last line that says what is wrong, without hints such as `Try "srun --help"`.
 std::string last_line(std::string_view text) {
   auto lines = lines_of(text);

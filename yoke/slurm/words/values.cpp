@@ -154,11 +154,7 @@ bool is_any_mail_type(std::string_view text) {
 }
 
 bool is_any_profile(std::string_view text) {
-  const auto low = lower_case(text);
-  for (const auto* word : {"none", "all", "energy", "task", "lustre", "network"}) {
-    if (low.find(word) != low.npos) return true;
-  }
-  return false;
+  return contains_any(lower_case(text), {"none", "all", "energy", "task", "lustre", "network"});
 }
 
 bool is_nodes_value(std::string_view text) {
