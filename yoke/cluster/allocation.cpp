@@ -111,7 +111,6 @@ Allocation parse_allocation(std::string_view text) {
                       .name = json.at("name"),
                       .secret = json.at("secret"),
                       .yoke = json.at("yoke"),
-                      .nodes = {},
                       .until = json.at("until"),
                       .cluster = json.value("cluster", "")};
     for (const auto& node : json.at("nodes")) {

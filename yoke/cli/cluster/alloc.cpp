@@ -133,7 +133,7 @@ int list_held(const AllocArgs& args, Context& context) {
     context.out << "you hold no allocation\n";
     return kExitOk;
   }
-  Table table{.columns = {{"job", Align::kRight}, {"name"}, {"state"}, {"left", Align::kRight}, {"nodes"}}, .rows = {}};
+  Table table{.columns = {{"job", Align::kRight}, {"name"}, {"state"}, {"left", Align::kRight}, {"nodes"}}};
   for (const auto& [allocation, state, reason] : held) {
     table.rows.push_back({allocation.job, allocation.name.empty() ? "-" : allocation.name,
                           reason.empty() ? state : fmt::format("{}: {}", state, reason),

@@ -240,7 +240,7 @@ int list_rules(const SlurmCheckArgs& args, Context& context) {
     print_json(rules::rules_as_json(), context);
     return kExitOk;
   }
-  Table table{.columns = {{"rule"}, {"severity"}, {"Slurm"}, {"finds", Align::kLeft, 20}}, .rows = {}};
+  Table table{.columns = {{"rule"}, {"severity"}, {"Slurm"}, {"finds", Align::kLeft, 20}}};
   for (const auto& rule : rules::all_rules()) {
     table.rows.push_back({rule.id, std::string(rules::name(rule.severity)), rules::versions_of(rule), rule.summary});
   }

@@ -56,8 +56,7 @@ int list_all_sites(bool json, Context& context) {
     print_json({{"sites", array}}, context);
     return kExitOk;
   }
-  Table table{.columns = {{.title = "SITE"}, {.title = "NODES", .shrinks_to = 20}, {.title = "FILE", .drop_order = 1}},
-              .rows = {}};
+  Table table{.columns = {{.title = "SITE"}, {.title = "NODES", .shrinks_to = 20}, {.title = "FILE", .drop_order = 1}}};
   for (const auto& one : sites) table.rows.push_back({one.site.name, one.site.summary, one.file});
   context.out << to_text(table, table_width(context));
   return kExitOk;

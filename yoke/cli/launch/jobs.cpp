@@ -55,8 +55,7 @@ Table to_table(const std::vector<FoundJob>& jobs, bool with_user) {
                           {"ranks"},
                           {"restarts"},
                           {"elapsed", Align::kRight},
-                          {"where", Align::kLeft, 12}},
-              .rows = {}};
+                          {"where", Align::kLeft, 12}}};
   for (const auto& job : jobs) table.rows.push_back(cells(job, system_clock::now()));
   if (!with_user) return table;
   table.columns.insert(table.columns.begin() + 1, {"user", Align::kLeft, 6});

@@ -75,8 +75,7 @@ nlohmann::ordered_json to_json(const std::vector<launch::RankPlan>& ranks, const
 }
 
 Table to_table(const std::vector<launch::RankPlan>& ranks) {
-  Table table{.columns = {{"rank", Align::kRight}, {"CPUs"}, {"out"}, {"err"}, {"program", Align::kLeft, 20}},
-              .rows = {}};
+  Table table{.columns = {{"rank", Align::kRight}, {"CPUs"}, {"out"}, {"err"}, {"program", Align::kLeft, 20}}};
   const auto describe = [](const launch::StreamPlan& stream) {
     const bool is_shown = stream.to == launch::StreamPlan::To::kLauncher;
     if (stream.file.empty()) return std::string(is_shown ? "screen" : "-");
@@ -95,7 +94,7 @@ int show_hosts(const launch::NodesSpec& nodes, const RunArgs& args, Context& con
     return host.num_ranks ? fmt::format("{}", *host.num_ranks) : args.options.nproc_per_node;
   };
   nlohmann::ordered_json json = {{"hosts", nlohmann::ordered_json::array()}};
-  Table table{.columns = {{"node", Align::kRight}, {"host"}, {"ranks"}, {"program", Align::kLeft, 20}}, .rows = {}};
+  Table table{.columns = {{"node", Align::kRight}, {"host"}, {"ranks"}, {"program", Align::kLeft, 20}}};
   for (const auto& host : nodes.hosts) {
     const auto node = table.rows.size();
     table.rows.push_back(

@@ -126,8 +126,7 @@ int show_environments(bool json, Context& context) {
                           {.title = "STATE"},
                           {.title = "PYTHON"},
                           {.title = "PACKAGES", .shrinks_to = 10},
-                          {.title = "FOLDER", .drop_order = 1}},
-              .rows = {}};
+                          {.title = "FOLDER", .drop_order = 1}}};
   for (const auto& one : listed) {
     table.rows.push_back({one.name, std::string(name(one.state)), one.python.empty() ? "?" : one.python,
                           fmt::format("{}", fmt::join(one.mark.packages, " ")), one.folder.string()});

@@ -213,8 +213,7 @@ int list_kernels(bool json, Context& context) {
                           {.title = "LANGUAGE"},
                           {.title = "STATE"},
                           {.title = "DEVICES"},
-                          {.title = "RUNS IN", .shrinks_to = 10}},
-              .rows = {}};
+                          {.title = "RUNS IN", .shrinks_to = 10}}};
   for (const auto& kernel : kernels) {
     const auto& place = kernel.image.empty() ? kernel.environment : kernel.image;
     const auto missing = missing_part(kernel);

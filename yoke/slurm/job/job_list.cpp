@@ -39,8 +39,7 @@ Table job_table(const std::vector<Job>& jobs, bool with_user) {
                           {"time", Align::kLeft, 0, 6},
                           {"limit", Align::kRight, 0, 1},
                           {"restarts", Align::kRight, 0, 2},
-                          {"where", Align::kLeft, 12}},
-              .rows = {}};
+                          {"where", Align::kLeft, 12}}};
   for (const auto& job : jobs) {
     table.rows.push_back({short_id(job), job.name, job.partition, job.state, std::to_string(job.num_nodes),
                           job.num_gpus == 0 ? "-" : std::to_string(job.num_gpus), job_time_text(job),

@@ -253,8 +253,7 @@ std::string node_table(const UseReport& report, int64_t width) {
                           {"busy", Align::kRight},
                           {"GPU memory", Align::kRight},
                           {"power", Align::kRight, 0, 1},
-                          {"name", Align::kLeft, 8, 2}},
-              .rows = {}};
+                          {"name", Align::kLeft, 8, 2}}};
   for (const auto& node : report.nodes) {
     const auto capacity = node.seconds * static_cast<double>(node.num_cpus);
     const auto cpu =

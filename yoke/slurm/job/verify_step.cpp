@@ -186,7 +186,6 @@ void read_gpus_of_task(TaskSeen& task, device::Source& source, const std::string
                 .name = device.facts.name,
                 .numa_node = device.facts.numa_node,
                 .cpus = CpuSet::parse_list(device.facts.cpu_affinity).value_or(CpuSet()),
-                .network = "",
                 .trouble = trouble_of(device)};
     task.openable.push_back(std::move(gpu));
   }

@@ -133,7 +133,6 @@ FoundSite choose_site_here(const std::string& name, const std::string& partition
                 "site list` lists them");
   }
   return {.site = ask_site(*config, partition, environment, notes),
-          .file = "",
           .why = "what Slurm says of its nodes",
           .version = config->version};
 }

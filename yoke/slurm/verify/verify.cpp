@@ -313,8 +313,7 @@ Table to_table(const std::vector<TaskSeen>& tasks) {
                           {"CPUs", Align::kLeft, 8},
                           {"of NUMA"},
                           {"memory"},
-                          {"network", Align::kLeft, 8, 1}},
-              .rows = {}};
+                          {"network", Align::kLeft, 8, 1}}};
   for (const auto& task : tasks) {
     const auto* device = task.device();
     const auto dash = [](std::string text) { return text.empty() ? std::string("-") : text; };

@@ -89,7 +89,6 @@ Run::Run(dist::World& world, const RunOptions& options) {
                        .folder = folder,
                        .lock = std::move(lock),
                        .checkpoints = CheckpointFolder(folder, options.checkpoints),
-                       .resumed = {},
                        .state = TrainState(world),
                        .figures = Figures(world)});
   impl_->state.add("meters", impl_->figures);
