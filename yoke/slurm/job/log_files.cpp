@@ -11,6 +11,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/slurm/job/account.h"
 #include "yoke/slurm/job/job_note.h"
 #include "yoke/slurm/job/outputs.h"
@@ -91,16 +92,14 @@ std::vector<LogFile> noted_log_files(const JobName& name, const Environment& env
 
 std::vector<LogFile> log_files_in(const std::filesystem::path& folder, const JobName& name) {
   std::vector<LogFile> files;
-  std::error_code error;
-  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    const auto file = at->path().filename().string();
+  for (const auto& path : entries_of(folder)) {
+    const auto file = path.filename().string();
     const auto job = job_of_file(file);
     const bool is_output = file.ends_with(".out") || file.ends_with(".err") || file.ends_with(".log");
     if (!job || !is_output || job->number != name.number || (name.task && job->task != name.task)) continue;
     const auto rank = parse_rank_output(file);
-    files.push_back({to_text(*job), at->path().string(), file.ends_with(".err"), rank ? to_text(*rank) : ""});
+    files.push_back({to_text(*job), path.string(), file.ends_with(".err"), rank ? to_text(*rank) : ""});
   }
-  std::ranges::sort(files, {}, &LogFile::path);
   return files;
 }
 
