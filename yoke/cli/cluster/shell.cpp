@@ -3,12 +3,12 @@
 
 #include <CLI/App.hpp>
 #include <cerrno>
-#include <memory>
 
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/options/allocation.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/slurm/job/holding.h"
 
 namespace yoke::cli {
@@ -42,9 +42,9 @@ int run_shell(const ShellArgs& args, Context& context) {
 }  // namespace
 
 void add_shell(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<ShellArgs>();  // CLI11 keeps references to it; the callback owns it
-  add_in_option(cmd, args->in);
-  cmd.add_option("NODE", args->node, "The node; the first one unless given")->type_name("");
+  auto& args = add_args<ShellArgs>(cmd, context, run_shell);
+  add_in_option(cmd, args.in);
+  cmd.add_option("NODE", args.node, "The node; the first one unless given")->type_name("");
   cmd.footer(examples(
       "  yoke shell                 on the first node of the only allocation\n"
       "  yoke shell --in 4711 n2    on node n2 of allocation 4711\n"
@@ -53,7 +53,6 @@ void add_shell(CLI::App& cmd, Context& context) {
       "folder of this shell. Without a terminal, it reads commands from standard input.\n"
       "\n"
       "Exit status: that of the shell; 66 if there is no such allocation or node."));
-  cmd.callback([args, &context] { context.exit_code = run_shell(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -3,7 +3,6 @@
 
 #include <CLI/App.hpp>
 #include <filesystem>
-#include <memory>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
@@ -12,6 +11,7 @@
 #include "yoke/cli/cluster/slurm.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/frame/teller.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/device/topology/locality.h"
 #include "yoke/slurm/site/find.h"
 
@@ -148,21 +148,21 @@ int run_site(const SiteArgs& args, Context& context) {
 }  // namespace
 
 void add_slurm_site(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<SiteArgs>();  // CLI11 keeps references to it; the callback owns it
-  cmd.add_option("ACTION", args->action, "list: all sites; show: a site's file; detect: write a file, by asking Slurm")
+  auto& args = add_args<SiteArgs>(cmd, context, run_site);
+  cmd.add_option("ACTION", args.action, "list: all sites; show: a site's file; detect: write a file, by asking Slurm")
       ->type_name("list|show|detect")
       ->required();
-  cmd.add_option("SITE", args->site, "With show: a site by name or file; unless given, the one that is chosen here")
+  cmd.add_option("SITE", args.site, "With show: a site by name or file; unless given, the one that is chosen here")
       ->type_name("");
-  cmd.add_flag("--json", args->json, "With list and show: print JSON, with the CPU mask of each GPU");
-  cmd.add_option("-p,--partition", args->detect.partition, "With detect: describe the nodes of this partition")
+  cmd.add_flag("--json", args.json, "With list and show: print JSON, with the CPU mask of each GPU");
+  cmd.add_option("-p,--partition", args.detect.partition, "With detect: describe the nodes of this partition")
       ->type_name("NAME");
-  cmd.add_option("--topology", args->detect.topology,
+  cmd.add_option("--topology", args.detect.topology,
                  "With detect: take the CPUs near each GPU from what lstopo wrote on a node")
       ->type_name("FILE");
-  cmd.add_option("--name", args->detect.name, "With detect: the site's name; unless given, the cluster's")
+  cmd.add_option("--name", args.detect.name, "With detect: the site's name; unless given, the cluster's")
       ->type_name("NAME");
-  cmd.add_option("-o,--output", args->detect.output,
+  cmd.add_option("-o,--output", args.detect.output,
                  "With detect: write this file, which must be new, instead of standard output")
       ->type_name("FILE");
   cmd.footer(
@@ -172,7 +172,6 @@ void add_slurm_site(CLI::App& cmd, Context& context) {
                "  mkdir -p ~/.config/yoke/sites\n"
                "  srun -N1 --exclusive lstopo node.xml\n"
                "  yoke slurm site detect -p gpu --topology node.xml -o ~/.config/yoke/sites/mine.toml"));
-  cmd.callback([args, &context] { context.exit_code = run_site(*args, context); });
 }
 
 }  // namespace yoke::cli

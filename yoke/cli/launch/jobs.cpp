@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <CLI/App.hpp>
-#include <memory>
 
 #include "yoke/base/format.h"
 #include "yoke/base/host.h"
@@ -14,6 +13,7 @@
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/options/repetition.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/cluster/held.h"
 #include "yoke/device/process/info.h"
 #include "yoke/launch/job/job_client.h"
@@ -131,9 +131,9 @@ int run_jobs(const JobsArgs& args, Context& context) {
 }  // namespace
 
 void add_jobs(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<JobsArgs>();  // CLI11 keeps references to *args; the callback owns it
-  cmd.add_flag("--json", args->json, "Print JSON: all that is known, rank by rank");
-  add_watch_option(cmd, args->repetition);
+  auto& args = add_args<JobsArgs>(cmd, context, run_jobs);
+  cmd.add_flag("--json", args.json, "Print JSON: all that is known, rank by rank");
+  add_watch_option(cmd, args.repetition);
   cmd.footer(
       examples("  yoke jobs                    your jobs on this machine; everybody's for root\n"
                "  yoke jobs --watch 5          again every 5 s, changes highlighted\n"
@@ -142,7 +142,6 @@ void add_jobs(CLI::App& cmd, Context& context) {
                "A job in a container with a network or with PIDs of its own is seen inside that container.\n"
                "\n"
                "Exit status: 0, also when there is none."));
-  cmd.callback([args, &context] { context.exit_code = run_jobs(*args, context); });
 }
 
 }  // namespace yoke::cli

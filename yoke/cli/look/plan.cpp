@@ -7,7 +7,6 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -332,13 +331,13 @@ void add_training_options(CLI::App& cmd, PlanArgs& args) {
 }  // namespace
 
 void add_plan(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<PlanArgs>();  // CLI11 keeps references to it; the callback owns it
-  add_step_options(cmd, *args);
-  add_site_options(cmd, *args);
-  add_training_options(cmd, *args);
-  cmd.add_option("--svg", args->svg, "Also draw the plot into FILE")->type_name("FILE");
-  cmd.add_option("--png", args->png, "Also draw the plot into FILE")->type_name("FILE");
-  cmd.add_flag("--json", args->json, "Print JSON");
+  auto& args = add_args<PlanArgs>(cmd, context, run_plan);
+  add_step_options(cmd, args);
+  add_site_options(cmd, args);
+  add_training_options(cmd, args);
+  cmd.add_option("--svg", args.svg, "Also draw the plot into FILE")->type_name("FILE");
+  cmd.add_option("--png", args.png, "Also draw the plot into FILE")->type_name("FILE");
+  cmd.add_flag("--json", args.json, "Print JSON");
   add_program(cmd, "PROGRAM", "What to measure, a training of one rank; every word from here on is its own");
   cmd.footer(examples(
       "  yoke bench all-reduce --json > link.json\n"
@@ -353,7 +352,6 @@ void add_plan(CLI::App& cmd, Context& context) {
       "\n"
       "Exit status: 0; 69 if the program cannot be measured; 128 and the signal's number after Ctrl-C; or that of an "
       "error as `yoke --help` lists them."));
-  cmd.callback([args, &context] { context.exit_code = run_plan(*args, context); });
 }
 
 }  // namespace yoke::cli

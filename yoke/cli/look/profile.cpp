@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <iostream>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
@@ -193,8 +192,8 @@ void add_options(CLI::App& cmd, ProfileArgs& args) {
 }  // namespace
 
 void add_profile(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<ProfileArgs>();  // CLI11 keeps references to it; the callback owns it
-  add_options(cmd, *args);
+  auto& args = add_args<ProfileArgs>(cmd, context, run_profile);
+  add_options(cmd, args);
   add_program(cmd, "PROGRAM", "What to run and record; every word from here on is its own");
   cmd.footer(examples(
       "  yoke profile -- python train.py                  a report after 13 steps; the program goes on\n"
@@ -210,7 +209,6 @@ void add_profile(CLI::App& cmd, Context& context) {
       "\n"
       "The exit status is the program's: 128 and the signal's number if a signal ended it, 127 if it is not found; "
       "with --stop it is 0. Without a program, and after an error, it is one of `yoke --help`."));
-  cmd.callback([args, &context] { context.exit_code = run_profile(*args, context); });
 }
 
 }  // namespace yoke::cli

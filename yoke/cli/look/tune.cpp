@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <iostream>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
@@ -189,12 +188,12 @@ void add_time_options(CLI::App& cmd, TuneArgs& args) {
 }  // namespace
 
 void add_tune(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<TuneArgs>();  // CLI11 keeps references to it; the callback owns it
-  add_search_options(cmd, *args);
-  add_time_options(cmd, *args);
-  cmd.add_flag("--json", args->json, "Print JSON");
-  cmd.add_flag("--print", args->prints_number, "Print only the batch size, for scripts");
-  cmd.add_flag("-v,--verbose", args->shows_output, "Show the program's output");
+  auto& args = add_args<TuneArgs>(cmd, context, run_tune);
+  add_search_options(cmd, args);
+  add_time_options(cmd, args);
+  cmd.add_flag("--json", args.json, "Print JSON");
+  cmd.add_flag("--print", args.prints_number, "Print only the batch size, for scripts");
+  cmd.add_flag("-v,--verbose", args.shows_output, "Show the program's output");
   add_program(cmd, "PROGRAM", "What to run, with its arguments; every word from here on is its own");
   cmd.footer(examples(
       "  yoke tune batch -- python train.py               it reads BATCH_SIZE\n"
@@ -210,7 +209,6 @@ void add_tune(CLI::App& cmd, Context& context) {
       "\n"
       "Exit status: 0; 69 if no size works, with the program's last lines; 128 and the signal's number after Ctrl-C; "
       "or that of an error as `yoke --help` lists them."));
-  cmd.callback([args, &context] { context.exit_code = run_tune(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -1,7 +1,9 @@
-// yoke/cli/options/value.h -- adds options with a number, and the program that a command starts.
+// yoke/cli/options/value.h -- where a command keeps its options; adds ones with a number, and the program that it
+// starts.
 #pragma once
 
 #include <CLI/App.hpp>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -10,6 +12,15 @@
 #include "yoke/cli/help/values.h"
 
 namespace yoke::cli {
+
+/// Makes the options of a command, with which its callback calls `run(args, context)` for the exit status. The callback
+/// owns them, because CLI11 keeps references to what it sets.
+template <typename Args, typename Run>
+Args& add_args(CLI::App& command, Context& context, Run run) {
+  const auto args = std::make_shared<Args>();
+  command.callback([args, run, &context] { context.exit_code = run(*args, context); });
+  return *args;
+}
 
 /// Which numbers an option accepts. Help shows `type`: "N", "SECONDS" or "PERCENT".
 struct NumberRange {

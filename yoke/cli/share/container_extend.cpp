@@ -5,7 +5,6 @@
 
 #include <CLI/App.hpp>
 #include <iostream>
-#include <memory>
 
 #include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
@@ -15,6 +14,7 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/options/container.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/cli/share/container.h"
 #include "yoke/container/build.h"
 #include "yoke/container/extend.h"
@@ -151,21 +151,21 @@ int extend_image(const ExtendImageArgs& args, Context& context) {
 }  // namespace
 
 void add_container_extend(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<ExtendImageArgs>();  // CLI11 keeps references to it; the callback owns it
-  cmd.add_option("IMAGE", args->image, "An image with Python; it is not changed")->required();
-  cmd.add_option("--pip", args->packages, "A package as for pip, such as rich or 'rich>=13'; may be repeated")
+  auto& args = add_args<ExtendImageArgs>(cmd, context, extend_image);
+  cmd.add_option("IMAGE", args.image, "An image with Python; it is not changed")->required();
+  cmd.add_option("--pip", args.packages, "A package as for pip, such as rich or 'rich>=13'; may be repeated")
       ->type_name("PACKAGE")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  cmd.add_option("-r,--requirement", args->requirements, "A file with a list of packages")->type_name("FILE");
-  cmd.add_option("--wheels", args->wheels, "Take packages from the files in this folder, and use no network")
+  cmd.add_option("-r,--requirement", args.requirements, "A file with a list of packages")->type_name("FILE");
+  cmd.add_option("--wheels", args.wheels, "Take packages from the files in this folder, and use no network")
       ->type_name("DIR");
-  cmd.add_option("-o,--output", args->output,
+  cmd.add_option("-o,--output", args.output,
                  "The new image, by default USER/IMAGE-extended; for Apptainer a file, by default IMAGE-extension.sqsh")
       ->type_name("NAME");
-  cmd.add_option("--network", args->network, "The engine's network for the download: host, or a name")
+  cmd.add_option("--network", args.network, "The engine's network for the download: host, or a name")
       ->type_name("NETWORK");
-  cmd.add_option("--engine", args->engine, "Which engine; otherwise the site's, or else the first that works")
+  cmd.add_option("--engine", args.engine, "Which engine; otherwise the site's, or else the first that works")
       ->type_name("podman|docker|apptainer");
   cmd.footer(
       examples("  yoke container extend ngc/pytorch:25.05-py3 --pip lightning -o pytorch-lightning\n"
@@ -175,7 +175,6 @@ void add_container_extend(CLI::App& cmd, Context& context) {
                "\n"
                "pip runs in the image, so packages that the image has are not installed again. Prints the name of the\n"
                "new image or file; what pip and the engine print is on standard error."));
-  cmd.callback([args, &context] { context.exit_code = extend_image(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -163,13 +163,13 @@ int run_in_environment(Context& context) {
 }
 
 void add_env_create(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<EnvCreateArgs>();  // CLI11 keeps references to it; the callback owns it
-  cmd.add_option("NAME", args->target, "A name, or a folder (with a slash) that is new or empty")
+  auto& args = add_args<EnvCreateArgs>(cmd, context, create_environment);
+  cmd.add_option("NAME", args.target, "A name, or a folder (with a slash) that is new or empty")
       ->type_name("")
       ->required();
-  cmd.add_option("-r,--requirements", args->requirements, "Install what this file names, as pip does")
+  cmd.add_option("-r,--requirements", args.requirements, "Install what this file names, as pip does")
       ->type_name("FILE");
-  cmd.add_option("--with", args->with, "Install the build of a framework that fits the drivers of this machine")
+  cmd.add_option("--with", args.with, "Install the build of a framework that fits the drivers of this machine")
       ->type_name("torch|torchvision|torchaudio|tensorflow")
       ->delimiter(',')
       ->take_all()
@@ -182,13 +182,13 @@ void add_env_create(CLI::App& cmd, Context& context) {
                ": give torch, torchvision, torchaudio or tensorflow, with commas between them; other packages go "
                "into a file for -r";
       });
-  cmd.add_option("--python", args->python, "The Python to use, by name or path")
+  cmd.add_option("--python", args.python, "The Python to use, by name or path")
       ->type_name("PROGRAM")
       ->capture_default_str();
-  cmd.add_option("--index-url", args->index_url, "Take the framework from this index, such as a mirror of PyTorch's")
+  cmd.add_option("--index-url", args.index_url, "Take the framework from this index, such as a mirror of PyTorch's")
       ->type_name("URL");
-  cmd.add_flag("--print", args->prints, "Print the commands, a line for each, and run none");
-  add_device_options(cmd, args->device);
+  cmd.add_flag("--print", args.prints, "Print the commands, a line for each, and run none");
+  add_device_options(cmd, args.device);
   cmd.footer(
       examples("  yoke env create work                        an empty environment\n"
                "  yoke env create work -r requirements.txt    with packages\n"
@@ -200,7 +200,6 @@ void add_env_create(CLI::App& cmd, Context& context) {
                "\n"
                "Exit status: 0; 69 if venv or pip failed, or the environment exists; or that of an error as "
                "`yoke --help` lists them."));
-  cmd.callback([args, &context] { context.exit_code = create_environment(*args, context); });
 }
 
 }  // namespace
@@ -215,10 +214,9 @@ void add_env(CLI::App& cmd, Context& context) {
   add_env_create(*cmd.add_subcommand("create", "Make a Python environment, and install packages into it"), context);
 
   auto* const list = cmd.add_subcommand("list", "List your environments that have a name");
-  auto json = std::make_shared<bool>();
-  list->add_flag("--json", *json, "Print JSON");
+  auto& json = add_args<bool>(*list, context, show_environments);
+  list->add_flag("--json", json, "Print JSON");
   list->footer(examples("  yoke env list --json"));
-  list->callback([json, &context] { context.exit_code = show_environments(*json, context); });
 
   auto* const remove = cmd.add_subcommand("remove", "Remove an environment that yoke has made");
   auto target = std::make_shared<std::string>();

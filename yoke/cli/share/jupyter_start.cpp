@@ -4,7 +4,6 @@
 
 #include <cerrno>
 #include <iostream>
-#include <memory>
 
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
@@ -133,15 +132,14 @@ void add_kernel_devices(CLI::App& cmd, environment::KernelDevices& devices) {
 }
 
 void add_jupyter_start(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<StartArgs>();
+  auto& args = add_args<StartArgs>(cmd, context, start_kernel);
   cmd.group("");  // Jupyter runs it
-  cmd.add_option("--name", args->name, "The name of the kernel")->type_name("NAME");
-  cmd.add_option("--image", args->image, "Start it in a container of this image")->type_name("IMAGE");
-  add_container_options(cmd, args->container, "-e,--variable");
-  add_kernel_devices(cmd, args->devices);
+  cmd.add_option("--name", args.name, "The name of the kernel")->type_name("NAME");
+  cmd.add_option("--image", args.image, "Start it in a container of this image")->type_name("IMAGE");
+  add_container_options(cmd, args.container, "-e,--variable");
+  add_kernel_devices(cmd, args.devices);
   add_program(cmd, "PROGRAM", "The kernel and its arguments");
   cmd.footer(examples("  yoke jupyter start --claim 1 -- python -m ipykernel_launcher -f FILE"));
-  cmd.callback([args, &context] { context.exit_code = start_kernel(*args, context); });
 }
 
 }  // namespace yoke::cli

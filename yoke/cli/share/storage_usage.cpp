@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
@@ -183,14 +182,14 @@ int run_usage(const UsageArgs& args, Context& context) {
 }  // namespace
 
 void add_storage_usage(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<UsageArgs>();  // CLI11 keeps references to it; the callback owns it
-  cmd.add_option("DIR", args->folder, "The folder; unless given, the working folder")->type_name("[DIR]");
-  add_number(cmd, "-n,--top", args->num_largest, {"N", 0, 1e6}, "How many of the largest folders to list");
-  cmd.add_flag("--by-user", args->by_user, "List the owners of the files instead of folders");
-  add_number(cmd, "--threads", args->num_threads, {"N", 0, 256}, "Threads; 0: twice the processors, and at least 4");
-  add_number(cmd, "--timeout", args->timeout_s, {"SECONDS", 0.1, 3600},
+  auto& args = add_args<UsageArgs>(cmd, context, run_usage);
+  cmd.add_option("DIR", args.folder, "The folder; unless given, the working folder")->type_name("[DIR]");
+  add_number(cmd, "-n,--top", args.num_largest, {"N", 0, 1e6}, "How many of the largest folders to list");
+  cmd.add_flag("--by-user", args.by_user, "List the owners of the files instead of folders");
+  add_number(cmd, "--threads", args.num_threads, {"N", 0, 256}, "Threads; 0: twice the processors, and at least 4");
+  add_number(cmd, "--timeout", args.timeout_s, {"SECONDS", 0.1, 3600},
              "The command ends if the file system gives no answer for so long");
-  cmd.add_flag("--json", args->json, "Print JSON");
+  cmd.add_flag("--json", args.json, "Print JSON");
   cmd.footer(
       examples("  yoke storage usage                     what fills the working folder\n"
                "  yoke storage usage /data --by-user     whose it is\n"
@@ -199,7 +198,6 @@ void add_storage_usage(CLI::App& cmd, Context& context) {
                "Sizes are those on the disk, as of `du -x`. A file with several names is counted once, links are not\n"
                "followed, and other file systems are not crossed. A folder is left out of the list if one folder in\n"
                "it has 80 % of its bytes."));
-  cmd.callback([args, &context] { context.exit_code = run_usage(*args, context); });
 }
 
 }  // namespace yoke::cli
