@@ -19,6 +19,7 @@
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/frame/teller.h"
 #include "yoke/cli/help/values.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/cluster/held.h"
 #include "yoke/cluster/request.h"
 #include "yoke/slurm/job/holding.h"
@@ -148,7 +149,6 @@ int list_held(const AllocArgs& args, Context& context) {
 
 void add_alloc(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<AllocArgs>();  // CLI11 keeps references to it; the callback owns it
-  auto more = std::make_shared<std::vector<std::string>>();
   auto& request_args = args->request;
   cmd.add_option("-N,--nodes", request_args.num_nodes, "How many nodes")
       ->type_name("N")
@@ -170,9 +170,7 @@ void add_alloc(CLI::App& cmd, Context& context) {
       ->type_name("PATH");
   cmd.add_flag("--list", args->list, "List your allocations, with the time that is left");
   cmd.add_flag("--json", args->json, "Print JSON");
-  cmd.add_option("OPTIONS", *more, "After --: further options of sbatch")
-      ->type_name(kProgramArguments)
-      ->expected(0, -1);
+  add_program(cmd, "OPTIONS", "After --: further options of sbatch");
   cmd.footer(examples(
       "  yoke alloc -N 2 --gpus-per-node 4 --time 1h    hold two nodes for an hour\n"
       "  yoke run --in last train.py                    start a job there, in milliseconds; again and again\n"
@@ -184,7 +182,7 @@ void add_alloc(CLI::App& cmd, Context& context) {
       "\n"
       "Exit status: 0 when the allocation is held; 124 if it did not start within --wait, 130 after Ctrl-C: then the\n"
       "request is cancelled; 69 if Slurm refuses it, 75 if Slurm cannot be reached, 66 if it is not installed here."));
-  cmd.callback([args, more, &context] {
+  cmd.callback([args, &context] {
     context.exit_code = args->list ? list_held(*args, context) : request_allocation(*args, context);
   });
 }

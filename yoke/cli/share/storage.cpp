@@ -13,6 +13,7 @@
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/frame/progress_line.h"
 #include "yoke/cli/options/remote.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/cli/share/storage_usage.h"
 #include "yoke/device/process/info.h"
 #include "yoke/storage/survey.h"
@@ -193,10 +194,10 @@ void add_storage(CLI::App& cmd, Context& context) {
   });
 
   auto& create = *cmd.add_subcommand("create", "Make your folder in a root of the site");
-  auto create_args = std::make_shared<StorageCreateArgs>();
-  create.add_option("ROOT", create_args->root, "The name of the root; unless given, all that users may make")
+  auto& create_args = add_args<StorageCreateArgs>(create, context, run_storage_create);
+  create.add_option("ROOT", create_args.root, "The name of the root; unless given, all that users may make")
       ->type_name("[ROOT]");
-  add_storage_timeout(create, create_args->timeout_s);
+  add_storage_timeout(create, create_args.timeout_s);
   create.footer(
       examples("  yoke storage create scratch\n"
                "  yoke storage create            in all roots that the site lets users make\n"
@@ -205,7 +206,6 @@ void add_storage(CLI::App& cmd, Context& context) {
                "\n"
                "Exit status: 0, also if it is there already; 66 if there is no such root,\n"
                "77 if you may not make it, 69 if something else has its name."));
-  create.callback([create_args, &context] { context.exit_code = run_storage_create(*create_args, context); });
   add_storage_usage(*cmd.add_subcommand("usage", "Show what fills a folder"), context);
 }
 
