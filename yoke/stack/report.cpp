@@ -246,16 +246,14 @@ void add_process(const ProcessStack& process, ShownThreads shown, std::string& t
 }
 
 Json to_json(const ThreadStack& thread) {
-  Json json = {{"tid", thread.tid},
-               {"name", thread.name},
-               {"state", std::string(1, thread.state)},
-               {"kernel", or_null(thread.kernel)},
-               {"syscall", or_null(thread.syscall)},
-               {"frames", Json::array()}};
-  for (const auto& [function, where] : thread.frames) {
-    json["frames"].push_back({{"function", or_null(function)}, {"where", or_null(where)}});
-  }
-  return json;
+  return {{"tid", thread.tid},
+          {"name", thread.name},
+          {"state", std::string(1, thread.state)},
+          {"kernel", or_null(thread.kernel)},
+          {"syscall", or_null(thread.syscall)},
+          {"frames", json_list(thread.frames, [](const auto& frame) -> Json {
+             return {{"function", or_null(frame.function)}, {"where", or_null(frame.where)}};
+           })}};
 }
 
 }  // namespace
@@ -350,14 +348,13 @@ Json to_json(const std::vector<RankStack>& ranks) {
   for (const auto& rank : ranks) {
     Json one = {{"rank", rank.rank}, {"note", or_null(rank.note)}, {"processes", Json::array()}};
     for (const auto& process : rank.processes) {
-      Json threads = Json::array();
-      for (const auto& thread : process.threads) threads.push_back(to_json(thread));
-      one["processes"].push_back({{"pid", process.pid},
-                                  {"command", process.command},
-                                  {"threads", threads},
-                                  {"python", process.python},
-                                  {"kernel_frames", process.kernel_frames},
-                                  {"notes", process.notes}});
+      one["processes"].push_back(
+          {{"pid", process.pid},
+           {"command", process.command},
+           {"threads", json_list(process.threads, [](const auto& thread) { return to_json(thread); })},
+           {"python", process.python},
+           {"kernel_frames", process.kernel_frames},
+           {"notes", process.notes}});
     }
     json.push_back(std::move(one));
   }

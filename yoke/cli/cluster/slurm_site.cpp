@@ -26,13 +26,12 @@ std::vector<fs::path> folders_of(const Context& context) {
 
 Json to_json(const slurm::FoundSite& found) {
   const auto& site = found.site;
-  auto gpus = Json::array();
-  for (const auto& gpu : site.gpus) {
-    gpus.push_back({{"cpus", gpu.cpus.to_list()},
-                    {"mask", gpu.cpus.to_mask()},
-                    {"numa_node", gpu.numa_node ? Json(*gpu.numa_node) : Json()},
-                    {"pci", gpu.pci}});
-  }
+  const auto gpu_json = [](const auto& gpu) -> Json {
+    return {{"cpus", gpu.cpus.to_list()},
+            {"mask", gpu.cpus.to_mask()},
+            {"numa_node", or_null(gpu.numa_node)},
+            {"pci", gpu.pci}};
+  };
   return {{"name", site.name},
           {"summary", site.summary},
           {"file", found.file.empty() ? Json() : Json(found.file)},
@@ -43,7 +42,7 @@ Json to_json(const slurm::FoundSite& found) {
           {"gpus_per_node", site.num_gpus},
           {"cpus", site.num_cpus ? Json(*site.num_cpus) : Json()},
           {"cpus_per_gpu", site.cpus_per_gpu ? Json(*site.cpus_per_gpu) : Json()},
-          {"gpus", gpus}};
+          {"gpus", json_list(site.gpus, gpu_json)}};
 }
 
 int list_all_sites(bool json, Context& context) {
@@ -51,9 +50,7 @@ int list_all_sites(bool json, Context& context) {
   const auto sites = slurm::list_sites(folders_of(context), problems);
   for (const auto& problem : problems) teller(context)(Told::kNews, "left out: " + problem);
   if (json) {
-    auto array = Json::array();
-    for (const auto& one : sites) array.push_back(to_json(one));
-    print_json({{"sites", array}}, context);
+    print_json({{"sites", json_list(sites, [](const auto& one) { return to_json(one); })}}, context);
     return kExitOk;
   }
   Table table{.columns = {{.title = "SITE"}, {.title = "NODES", .shrinks_to = 20}, {.title = "FILE", .drop_order = 1}}};

@@ -28,9 +28,7 @@ struct SubmitArgs {
 };
 
 Json lines_as_json(const std::vector<slurm::Line>& lines) {
-  auto result = Json::array();
-  for (const auto& [text, why] : lines) result.push_back({{"what", text}, {"why", why}});
-  return result;
+  return json_list(lines, [](const auto& line) -> Json { return {{"what", line.text}, {"why", line.why}}; });
 }
 
 std::string site_words(const slurm::FoundSite& site) { return fmt::format("{} ({})", site.site.name, site.why); }

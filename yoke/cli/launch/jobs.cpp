@@ -81,8 +81,7 @@ Json to_json(const std::vector<FoundJob>& jobs, const Context& context) {
     if (job) one.update(launch::to_json(*job));
     json["jobs"].push_back(std::move(one));
   }
-  json["allocations"] = Json::array();
-  for (const auto& one : started_allocations(context)) json["allocations"].push_back(to_json(one));
+  json["allocations"] = json_list(started_allocations(context), [](const auto& one) { return to_json(one); });
   return json;
 }
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "yoke/base/json.h"
 #include "yoke/claim/findings.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
@@ -41,9 +42,7 @@ device::TorchPlaces torch_places(const DoctorArgs& args, const Context& context)
 
 int print(const std::vector<device::Finding>& findings, const DoctorArgs& args, Context& context) {
   if (args.json) {
-    auto all = nlohmann::ordered_json::array();
-    for (const auto& finding : findings) all.push_back(to_json(finding));
-    print_json(nlohmann::ordered_json{{"findings", all}}, context);
+    print_json(Json{{"findings", json_list(findings, [](const auto& one) { return to_json(one); })}}, context);
   } else {
     context.out << view::findings_text(findings,
                                        wants_color(args.color, context.environment, isatty(STDOUT_FILENO) != 0));

@@ -4,6 +4,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "yoke/base/json.h"
 #include "yoke/base/text.h"
 #include "yoke/claim/installation.h"
 #include "yoke/cli/command.h"
@@ -25,9 +26,7 @@ int run_admin_check(const std::vector<std::string>& users, bool json, Context& c
                                  .check_containers = [&] { return container::check_rules(accounts, environment); },
                                  .check_storage = [&] { return storage::check_roots(accounts, environment); }});
   if (json) {
-    auto all = nlohmann::ordered_json::array();
-    for (const auto& finding : findings) all.push_back(to_json(finding));
-    print_json(nlohmann::ordered_json{{"findings", all}}, context);
+    print_json(Json{{"findings", json_list(findings, [](const auto& one) { return to_json(one); })}}, context);
   } else {
     context.out << view::findings_text(findings, false);
   }

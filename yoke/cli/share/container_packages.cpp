@@ -62,9 +62,8 @@ int show_packages(const PackageArgs& args, Context& context) {
     std::vector<std::string> names;
     for (const auto& row : compared.table.rows) names.push_back(row[0]);
     std::sort(names.begin(), names.end());
-    auto list = nlohmann::ordered_json::array();
-    for (const auto& image : images) list.push_back(packages_json(image, names));
-    print_json(nlohmann::ordered_json{{"images", list}}, context);
+    const auto to_json = [&](const auto& image) { return packages_json(image, names); };
+    print_json(Json{{"images", json_list(images, to_json)}}, context);
   } else if (args.csv) {
     context.out << to_csv(compared.table);
   } else {

@@ -105,17 +105,16 @@ int create_environment(const EnvCreateArgs& args, Context& context) {
 int show_environments(bool json, Context& context) {
   const auto listed = environment::list_environments(context.environment);
   if (json) {
-    Json array = Json::array();
-    for (const auto& one : listed) {
-      array.push_back({{"name", one.name},
-                       {"folder", one.folder.string()},
-                       {"state", name(one.state)},
-                       {"python", one.python.empty() ? Json() : Json(one.python)},
-                       {"packages", one.mark.packages},
-                       {"index_url", one.mark.index_url.empty() ? Json() : Json(one.mark.index_url)},
-                       {"created", one.mark.created}});
-    }
-    print_json(Json{{"environments", array}}, context);
+    const auto to_json = [](const auto& one) -> Json {
+      return {{"name", one.name},
+              {"folder", one.folder.string()},
+              {"state", name(one.state)},
+              {"python", one.python.empty() ? Json() : Json(one.python)},
+              {"packages", one.mark.packages},
+              {"index_url", one.mark.index_url.empty() ? Json() : Json(one.mark.index_url)},
+              {"created", one.mark.created}};
+    };
+    print_json(Json{{"environments", json_list(listed, to_json)}}, context);
     return kExitOk;
   }
   if (listed.empty()) {

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/format.h"
+#include "yoke/base/json.h"
 #include "yoke/base/table.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/output.h"
@@ -119,9 +120,7 @@ int run_storage(const StorageArgs& args, Context& context) {
   }
   storage::mark_fastest(reports);
   if (args.json) {
-    auto entries = nlohmann::ordered_json::array();
-    for (const auto& report : reports) entries.push_back(root_json(report));
-    print_json(nlohmann::ordered_json{{"roots", std::move(entries)}}, context);
+    print_json(Json{{"roots", json_list(reports, root_json)}}, context);
     return kExitOk;
   }
   context.out << to_text(storage_table(reports, args.measures), output_width(context));
