@@ -5,6 +5,7 @@
 #include <map>
 #include <ranges>
 
+#include "yoke/base/spelling.h"
 #include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
 #include "yoke/slurm/words/values.h"

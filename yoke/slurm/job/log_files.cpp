@@ -28,22 +28,6 @@ void add_ranks(std::vector<LogFile>& files, const std::filesystem::path& folder,
 
 constexpr size_t kReadBytes = 1 << 16;
 
-/// Where the last `count` lines begin.
-off_t begin_of_lines(int fd, int64_t count) {
-  const off_t size = lseek(fd, 0, SEEK_END);
-  char buffer[kReadBytes];
-  for (off_t end = size; end > 0 && count > 0;) {
-    const auto begin = std::max<off_t>(0, end - static_cast<off_t>(sizeof buffer));
-    const ssize_t num_read = pread(fd, buffer, static_cast<size_t>(end - begin), begin);
-    if (num_read <= 0) break;
-    for (ssize_t i = num_read - 1; i >= 0; --i) {
-      if (buffer[i] == '\n' && begin + i + 1 < size && --count == 0) return begin + i + 1;
-    }
-    end = begin;
-  }
-  return count == 0 ? size : 0;
-}
-
 }  // namespace
 
 std::vector<LogFile> log_files_of(const std::vector<Job>& jobs) {
@@ -109,7 +93,7 @@ void LogReader::print_new(std::optional<int64_t> num_lines, const Print& print) 
   struct stat now = {};
   if (fstat(fd.value(), &now) != 0) throw system_error(errno, "reading " + path_);
   if (!std::exchange(has_begun_, true)) {
-    at_ = num_lines ? begin_of_lines(fd.value(), *num_lines) : 0;
+    at_ = num_lines ? begin_of_last_lines(fd.value(), *num_lines) : 0;
   } else if (now.st_size < at_ || now.st_ino != file_) {  // written anew
     finish(print);
     at_ = 0;
