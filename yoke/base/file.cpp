@@ -1,6 +1,7 @@
 #include "yoke/base/file.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -65,6 +66,11 @@ UniqueFd& UniqueFd::operator=(UniqueFd&& other) noexcept {
 void UniqueFd::reset() {
   if (fd_ >= 0) close(fd_);
   fd_ = -1;
+}
+
+bool is_readable(int fd) {
+  pollfd one{fd, POLLIN, 0};
+  return poll(&one, 1, 0) > 0;
 }
 
 Pipe make_pipe() {

@@ -32,6 +32,9 @@ class UniqueFd {
   int fd_ = -1;
 };
 
+/// Whether a read from `fd` would not block, because something has arrived or nothing more can.
+bool is_readable(int fd);
+
 /// Both ends of a pipe, close-on-exec. Errors  kUnavailable: out of descriptors.
 struct Pipe {
   UniqueFd read_end;

@@ -1,8 +1,13 @@
 #include "yoke/base/text.h"
 
+#include <fmt/format.h>
+#include <sys/random.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 
+#include "yoke/base/error.h"
 #include "yoke/base/utf8.h"
 
 namespace yoke {
@@ -121,6 +126,14 @@ std::string printable_with_colours(std::string_view text) {
     is_coloured |= is_colour;
   }
   return is_coloured ? result + "\x1b[0m" : result;
+}
+
+std::string random_digits(size_t num_digits) {
+  std::array<unsigned char, 32> bytes;
+  if (getrandom(bytes.data(), bytes.size(), 0) != std::ssize(bytes)) throw system_error(errno, "getting random bytes");
+  std::string digits;
+  for (const auto byte : bytes) digits += fmt::format("{:02x}", byte);
+  return digits.substr(0, num_digits);
 }
 
 int64_t display_width(std::string_view text) {

@@ -1,6 +1,7 @@
 // yoke/base/text.h -- splits text, makes the text of other programs safe to print, and cuts it to a width.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <string>
@@ -40,6 +41,9 @@ std::string printable(std::string_view text);
 
 /// Like printable(), but keeps sequences that set colours (SGR of ECMA-48), and resets the colours at the end.
 std::string printable_with_colours(std::string_view text);
+
+/// Returns up to 64 random digits of hexadecimal, for names that nobody else has or guesses.
+std::string random_digits(size_t num_digits);
 
 /// Returns the number of terminal columns that `text` takes. REQUIRES: `text` is printable.
 int64_t display_width(std::string_view text);

@@ -1,7 +1,6 @@
 #include "yoke/cli/options/container.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -170,9 +169,7 @@ DeviceWish device_wish(const ContainerOptions& options) {
 }
 
 std::string name_with_number(const std::string& text) {
-  uint32_t random = 0;
-  [[maybe_unused]] const auto count = getrandom(&random, sizeof random, 0);
-  return fmt::format("{}-{:06x}", container::name_part(text), random & 0xffffff);
+  return fmt::format("{}-{}", container::name_part(text), random_digits(6));
 }
 
 KeptContainer describe_container(const ContainerOptions& options, ImageAndCommand wanted, Context& context) {

@@ -1,6 +1,5 @@
 // `yoke container extend`: add Python packages on top of an image, which stays as it is.
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <CLI/App.hpp>
@@ -46,11 +45,7 @@ std::string stem_of(const std::string& image) {
 }
 
 /// Where the environment is in a derived image. The name is new, because the image may be a derived one itself.
-std::string new_place() {
-  uint32_t random = 0;
-  [[maybe_unused]] const auto count = getrandom(&random, sizeof random, 0);
-  return fmt::format("{}-{:08x}", container::kExtensionInside, random);
-}
+std::string new_place() { return fmt::format("{}-{}", container::kExtensionInside, random_digits(8)); }
 
 fs::path output_file(const ExtendImageArgs& args) {
   fs::path file = args.output.empty() ? stem_of(args.image) + "-extension.sqsh" : args.output;

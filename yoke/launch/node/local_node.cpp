@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -51,11 +50,6 @@ rlimit raise_file_limit(const LaunchSpec& spec) {
   return before;
 }
 
-bool is_readable(int fd) {
-  pollfd one{fd, POLLIN, 0};
-  return poll(&one, 1, 0) > 0;
-}
-
 /// Returns the children that this process had before exec. A shell with background jobs may exec yoke, which must not
 /// end these jobs.
 std::vector<pid_t> children_of_before() {
@@ -67,13 +61,6 @@ std::vector<pid_t> children_of_before() {
 }
 
 }  // namespace
-
-void raise_file_limit() {
-  rlimit limit{};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 void check_file_limit(const LaunchSpec& spec) {
   rlimit limit{};
