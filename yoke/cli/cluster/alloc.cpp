@@ -150,24 +150,22 @@ int list_held(const AllocArgs& args, Context& context) {
 void add_alloc(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<AllocArgs>();  // CLI11 keeps references to it; the callback owns it
   auto& request_args = args->request;
-  cmd.add_option("-N,--nodes", request_args.num_nodes, "How many nodes")
-      ->type_name("N")
+  add_value(cmd, "-N,--nodes", request_args.num_nodes, "N", "How many nodes")
       ->check(in_range(1, 65'536, "nodes"))
       ->capture_default_str();
-  cmd.add_option("--gpus-per-node", request_args.gpus_per_node, "Devices on each node: 4, or a type such as a100:4")
-      ->type_name("COUNT");
-  cmd.add_option("-c,--cpus-per-node", request_args.cpus_per_node,
-                 "CPUs on each node; unless given, what Slurm gives, often one core or the whole node")
-      ->type_name("N")
+  add_value(cmd, "--gpus-per-node", request_args.gpus_per_node, "COUNT",
+            "Devices on each node: 4, or a type such as a100:4");
+  add_value(cmd, "-c,--cpus-per-node", request_args.cpus_per_node, "N",
+            "CPUs on each node; unless given, what Slurm gives, often one core or the whole node")
       ->check(in_range(1, 65'536, "CPUs"));
-  cmd.add_option("-t,--time", args->time, "How long: 30m, 4h, 1d12h, or as Slurm writes it; the partition's default")
-      ->type_name("TIME");
-  cmd.add_option("-p,--partition", request_args.partition, "Partition (queue)")->type_name("NAME");
-  cmd.add_option("-A,--account", request_args.account, "Account that pays")->type_name("NAME");
-  cmd.add_option("--name", request_args.name, "A name by which --in and `yoke stop` find it")->type_name("TEXT");
-  cmd.add_option("--wait", args->wait, "Cancel the request if it has not started after this time")->type_name("TIME");
-  cmd.add_option("--remote-yoke", args->remote_yoke, "Path of yoke on the nodes, if it differs from the path here")
-      ->type_name("PATH");
+  add_value(cmd, "-t,--time", args->time, "TIME",
+            "How long: 30m, 4h, 1d12h, or as Slurm writes it; the partition's default");
+  add_value(cmd, "-p,--partition", request_args.partition, "NAME", "Partition (queue)");
+  add_value(cmd, "-A,--account", request_args.account, "NAME", "Account that pays");
+  add_value(cmd, "--name", request_args.name, "TEXT", "A name by which --in and `yoke stop` find it");
+  add_value(cmd, "--wait", args->wait, "TIME", "Cancel the request if it has not started after this time");
+  add_value(cmd, "--remote-yoke", args->remote_yoke, "PATH",
+            "Path of yoke on the nodes, if it differs from the path here");
   cmd.add_flag("--list", args->list, "List your allocations, with the time that is left");
   cmd.add_flag("--json", args->json, "Print JSON");
   add_program(cmd, "OPTIONS", "After --: further options of sbatch");

@@ -44,7 +44,7 @@ int run_shell(const ShellArgs& args, Context& context) {
 void add_shell(CLI::App& cmd, Context& context) {
   auto& args = add_args<ShellArgs>(cmd, context, run_shell);
   add_in_option(cmd, args.in);
-  cmd.add_option("NODE", args.node, "The node; the first one unless given")->type_name("");
+  add_value(cmd, "NODE", args.node, "", "The node; the first one unless given");
   cmd.footer(examples(
       "  yoke shell                 on the first node of the only allocation\n"
       "  yoke shell --in 4711 n2    on node n2 of allocation 4711\n"

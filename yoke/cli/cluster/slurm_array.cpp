@@ -180,26 +180,21 @@ int run_slurm_array(const SlurmArrayArgs& args, Context& context) {
 void add_slurm_array(CLI::App& cmd, Context& context) {
   auto& args = add_args<SlurmArrayArgs>(cmd, context, run_slurm_array);
   args.folder = "sweep";
-  cmd.add_option("--param", args.parameters,
-                 "A parameter and its values; in the program's words {NAME} becomes a value")
-      ->type_name("NAME=VALUE,...")
+  add_value(cmd, "--param", args.parameters, "NAME=VALUE,...",
+            "A parameter and its values; in the program's words {NAME} becomes a value")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  cmd.add_option("--param-file", args.file,
-                 "CSV: the first line has names, each other one the values of a task, \"4,8\" with commas in quotes")
-      ->type_name("FILE");
-  cmd.add_option("--folder", args.folder, "Where each task gets a folder, which all nodes must see")
-      ->type_name("FOLDER")
+  add_value(cmd, "--param-file", args.file, "FILE",
+            "CSV: the first line has names, each other one the values of a task, \"4,8\" with commas in quotes");
+  add_value(cmd, "--folder", args.folder, "FOLDER", "Where each task gets a folder, which all nodes must see")
       ->capture_default_str();
   add_number(cmd, "--at-once", args.at_once, {"N", 1, 1e6}, "Run at most N tasks at the same time");
-  cmd.add_option("--sbatch", args.options, "Options of sbatch for each task, as '-t 1:00:00 --gpus-per-node=1'")
-      ->type_name("OPTIONS")
+  add_value(cmd, "--sbatch", args.options, "OPTIONS",
+            "Options of sbatch for each task, as '-t 1:00:00 --gpus-per-node=1'")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  cmd.add_option("--collect", args.collect, "Show the results of a sweep: its job or its folder")
-      ->type_name("JOB|FOLDER");
-  cmd.add_option("--rerun", args.rerun, "Submit the tasks of a sweep again that failed or never started")
-      ->type_name("JOB|FOLDER");
+  add_value(cmd, "--collect", args.collect, "JOB|FOLDER", "Show the results of a sweep: its job or its folder");
+  add_value(cmd, "--rerun", args.rerun, "JOB|FOLDER", "Submit the tasks of a sweep again that failed or never started");
   add_number(cmd, "--grow", args.growth, {"FACTOR", 1, 1000},
              "With --rerun: tasks that ran out of memory or time get FACTOR times as much of it");
   cmd.add_flag("--csv", args.csv, "With --collect: print CSV");

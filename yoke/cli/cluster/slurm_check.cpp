@@ -306,17 +306,16 @@ int run_slurm_check(const SlurmCheckArgs& args, Context& context) {
 
 void add_slurm_check(CLI::App& cmd, Context& context) {
   auto& args = add_args<SlurmCheckArgs>(cmd, context, run_slurm_check);
-  cmd.add_option("FILE", args.words,
-                 "Batch scripts, - for standard input, or after -- a command line of sbatch, srun or salloc")
-      ->type_name("FILE...");
-  cmd.add_option("--slurm", args.version, "The version of Slurm that will run it; unless given, that of this cluster")
-      ->type_name("VERSION");
+  add_value(cmd, "FILE", args.words, "FILE...",
+            "Batch scripts, - for standard input, or after -- a command line of sbatch, srun or salloc");
+  add_value(cmd, "--slurm", args.version, "VERSION",
+            "The version of Slurm that will run it; unless given, that of this cluster");
   cmd.add_flag("--no-cluster", args.has_no_cluster, "Do not ask the Slurm of this host for its partitions and version");
   cmd.add_flag("--fix", args.fixes, "Change the files where a fix keeps what is meant; print what is left");
   cmd.add_flag("--json", args.json, "Print JSON");
   cmd.add_flag("--sarif", args.sarif, "Print SARIF 2.1.0, which editors and code hosts read");
   cmd.add_flag("--list-rules", args.lists, "List all rules; with --json, everything about them");
-  cmd.add_option("--explain", args.explained, "Print what a rule finds, why, and its source")->type_name("RULE");
+  add_value(cmd, "--explain", args.explained, "RULE", "Print what a rule finds, why, and its source");
   cmd.footer(
       examples("  yoke slurm check job.sh\n"
                "  yoke slurm check --slurm 25.05 job.sh other.sh\n"

@@ -48,8 +48,7 @@ int run_slurm_logs(const SlurmLogsArgs& args, Context& context) {
 
 void add_slurm_logs(CLI::App& cmd, Context& context) {
   auto& args = add_args<SlurmLogsArgs>(cmd, context, run_slurm_logs);
-  cmd.add_option("JOB", args.job, "The number of the job, as 123, or of a task of an array, as 123_4")
-      ->type_name("JOB")
+  add_value(cmd, "JOB", args.job, "JOB", "The number of the job, as 123, or of a task of an array, as 123_4")
       ->required();
   cmd.add_flag("-f,--follow", args.follow, "Go on with new lines until the job ends; waits for it to start");
   add_number(cmd, "-n,--lines", args.num_lines, {"N", 0, 1e9}, "The last N lines of each file alone");

@@ -13,11 +13,11 @@ namespace yoke::cli {
 namespace {
 
 void add_text(CLI::App& cmd, const char* names, std::string& target, const char* type, const char* text) {
-  cmd.add_option(names, target, text)->type_name(type);
+  add_value(cmd, names, target, type, text);
 }
 
 void add_texts(CLI::App& cmd, const char* names, std::vector<std::string>& target, const char* type, const char* text) {
-  cmd.add_option(names, target, text)->type_name(type)->take_all()->expected(1);
+  add_value(cmd, names, target, type, text)->take_all()->expected(1);
 }
 
 }  // namespace
@@ -56,9 +56,8 @@ void add_job_options(CLI::App& cmd, SlurmJobOptions& options) {
       "--file-per-rank", request.has_file_per_rank,
       "Write what rank R prints to slurm-JOB-rankR.out; with a launcher, that of node N to slurm-JOB-nodeN.out");
   add_texts(cmd, "--sbatch", request.options, "OPTION", "A further option of sbatch, such as --sbatch=--mail-type=END");
-  cmd.add_option("--launcher", options.launcher,
-                 "srun: a task for each rank, needs nothing on the nodes; yoke: a `yoke run` on each node")
-      ->type_name("auto|srun|yoke")
+  add_value(cmd, "--launcher", options.launcher, "auto|srun|yoke",
+            "srun: a task for each rank, needs nothing on the nodes; yoke: a `yoke run` on each node")
       ->capture_default_str();
   add_text(cmd, "--container", request.container, "IMAGE",
            "Run the program in this image, by Singularity or Apptainer");

@@ -66,7 +66,7 @@ int run_slurm_ps(const SlurmPsArgs& args, Context& context) {
 
 void add_slurm_ps(CLI::App& cmd, Context& context) {
   auto& args = add_args<SlurmPsArgs>(cmd, context, run_slurm_ps);
-  cmd.add_option("JOB", args.jobs, "These jobs alone, whoever owns them")->type_name("JOB")->expected(0, -1);
+  add_value(cmd, "JOB", args.jobs, "JOB", "These jobs alone, whoever owns them")->expected(0, -1);
   cmd.add_flag("--all", args.all, "The jobs of all users");
   cmd.add_flag("--json", args.json, "Print JSON");
   add_watch_option(cmd, args.repetition);

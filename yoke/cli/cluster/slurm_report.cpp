@@ -68,8 +68,7 @@ int run_slurm_report(const SlurmReportArgs& args, Context& context) {
 
 void add_slurm_report(CLI::App& cmd, Context& context) {
   auto& args = add_args<SlurmReportArgs>(cmd, context, run_slurm_report);
-  cmd.add_option("JOB", args.jobs, "Numbers of jobs, or their output files, as slurm-123.out")
-      ->type_name("JOB|FILE")
+  add_value(cmd, "JOB", args.jobs, "JOB|FILE", "Numbers of jobs, or their output files, as slurm-123.out")
       ->expected(1, -1)
       ->required();
   cmd.add_flag("--json", args.json, "Print JSON");

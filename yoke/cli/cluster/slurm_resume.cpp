@@ -68,12 +68,10 @@ int run_slurm_resume(SlurmResumeArgs args, Context& context) {
 
 void add_slurm_resume(CLI::App& cmd, Context& context) {
   auto& args = add_args<SlurmResumeArgs>(cmd, context, run_slurm_resume);
-  cmd.add_option("JOB", args.job,
-                 "A job that has ended, as 123, or a task of an array, as 123_4; '123_[1-3]' and 5-7 are several")
-      ->type_name("JOB")
+  add_value(cmd, "JOB", args.job, "JOB",
+            "A job that has ended, as 123, or a task of an array, as 123_4; '123_[1-3]' and 5-7 are several")
       ->required();
-  cmd.add_option("--folder", args.folder, "Where to look for checkpoints, if not where the job started")
-      ->type_name("FOLDER");
+  add_value(cmd, "--folder", args.folder, "FOLDER", "Where to look for checkpoints, if not where the job started");
   cmd.add_flag("--dry-run", args.dry_run, "Say what would be done, and do nothing");
   cmd.footer(
       examples("  yoke slurm resume 4121             after a time limit, a failure or scancel\n"

@@ -146,22 +146,17 @@ int run_site(const SiteArgs& args, Context& context) {
 
 void add_slurm_site(CLI::App& cmd, Context& context) {
   auto& args = add_args<SiteArgs>(cmd, context, run_site);
-  cmd.add_option("ACTION", args.action, "list: all sites; show: a site's file; detect: write a file, by asking Slurm")
-      ->type_name("list|show|detect")
+  add_value(cmd, "ACTION", args.action, "list|show|detect",
+            "list: all sites; show: a site's file; detect: write a file, by asking Slurm")
       ->required();
-  cmd.add_option("SITE", args.site, "With show: a site by name or file; unless given, the one that is chosen here")
-      ->type_name("");
+  add_value(cmd, "SITE", args.site, "", "With show: a site by name or file; unless given, the one that is chosen here");
   cmd.add_flag("--json", args.json, "With list and show: print JSON, with the CPU mask of each GPU");
-  cmd.add_option("-p,--partition", args.detect.partition, "With detect: describe the nodes of this partition")
-      ->type_name("NAME");
-  cmd.add_option("--topology", args.detect.topology,
-                 "With detect: take the CPUs near each GPU from what lstopo wrote on a node")
-      ->type_name("FILE");
-  cmd.add_option("--name", args.detect.name, "With detect: the site's name; unless given, the cluster's")
-      ->type_name("NAME");
-  cmd.add_option("-o,--output", args.detect.output,
-                 "With detect: write this file, which must be new, instead of standard output")
-      ->type_name("FILE");
+  add_value(cmd, "-p,--partition", args.detect.partition, "NAME", "With detect: describe the nodes of this partition");
+  add_value(cmd, "--topology", args.detect.topology, "FILE",
+            "With detect: take the CPUs near each GPU from what lstopo wrote on a node");
+  add_value(cmd, "--name", args.detect.name, "NAME", "With detect: the site's name; unless given, the cluster's");
+  add_value(cmd, "-o,--output", args.detect.output, "FILE",
+            "With detect: write this file, which must be new, instead of standard output");
   cmd.footer(
       examples("  yoke slurm site list\n"
                "  yoke slurm site show                 the one that is chosen here, and why\n"

@@ -47,9 +47,7 @@ int run_slurm_top(const SlurmTopArgs& args, Context& context) {
 
 void add_slurm_top(CLI::App& cmd, Context& context) {
   auto& args = add_args<SlurmTopArgs>(cmd, context, run_slurm_top);
-  cmd.add_option("JOB", args.job, "A running job, as 123, or a task of an array, as 123_4")
-      ->type_name("JOB")
-      ->required();
+  add_value(cmd, "JOB", args.job, "JOB", "A running job, as 123, or a task of an array, as 123_4")->required();
   add_number(cmd, "--interval", args.options.interval_s, {"SECONDS", 1, 3600}, "Time between two samples");
   cmd.add_flag("--once", args.options.is_once, "Print one page and end");
   cmd.add_flag("--on-node", args.on_node, "What this command starts on each node: prints lines for programs");

@@ -104,7 +104,7 @@ void add_logs(CLI::App& cmd, Context& context) {
   cmd.add_flag("-f,--follow", args.follow, "Go on with what they print, until the job ends");
   add_number(cmd, "-n,--lines", args.num_lines, {"N", 0, 1e9},
              "The last N lines alone, and of a stream in a file the last N of it");
-  cmd.add_option("--rank", args.rank, "Of this rank alone")->type_name("RANK");
+  add_value(cmd, "--rank", args.rank, "RANK", "Of this rank alone");
   add_color_option(cmd, args.color);
   cmd.footer(
       examples("  yoke logs 4121             the last lines of all ranks: 1 MiB, 32768 short lines\n"

@@ -365,16 +365,14 @@ void add_run(CLI::App& cmd, Context& context) {
   add_run_options(cmd, args->options);
   cmd.add_flag("--plan", args->plan, "Print what would be started, and start nothing");
   cmd.add_flag("--claim", args->claims, "Claim a device for each rank while the job runs; see `yoke claim`");
-  cmd.add_option("--for", args->length, "With --claim or --container: how long, such as 4h; see `yoke claim`")
-      ->type_name("TIME");
-  cmd.add_option("--wait", args->wait, "With --claim or --container: queue until devices are free, for at most TIMEOUT")
-      ->type_name("[TIMEOUT]");
-  cmd.add_option("--memory", args->memory, "With --claim: memory that must be free on each device, such as 20GiB")
-      ->type_name("SIZE");
+  add_value(cmd, "--for", args->length, "TIME", "With --claim or --container: how long, such as 4h; see `yoke claim`");
+  add_value(cmd, "--wait", args->wait, "[TIMEOUT]",
+            "With --claim or --container: queue until devices are free, for at most TIMEOUT");
+  add_value(cmd, "--memory", args->memory, "SIZE",
+            "With --claim: memory that must be free on each device, such as 20GiB");
   cmd.add_flag("--share", args->share, "With --claim: share the devices with others; --memory says how much of each");
-  cmd.add_option("--container", args->container,
-                 "Start the ranks in a container of this image, with a claimed device for each; see `yoke container`")
-      ->type_name("IMAGE");
+  add_value(cmd, "--container", args->container, "IMAGE",
+            "Start the ranks in a container of this image, with a claimed device for each; see `yoke container`");
   add_engine_and_volumes(cmd, args->container_options);
   cmd.add_flag("--json", args->json, "With --plan: print JSON, with the variables that each rank gets");
   add_program(cmd, "PROGRAM",

@@ -35,7 +35,7 @@ int run_stack(const StackArgs& args, Context& context) {
 void add_stack(CLI::App& cmd, Context& context) {
   auto& args = add_args<StackArgs>(cmd, context, run_stack);
   add_job_option(cmd, args.job);
-  cmd.add_option("--rank", args.rank, "This rank alone")->type_name("RANK");
+  add_value(cmd, "--rank", args.rank, "RANK", "This rank alone");
   cmd.add_flag("--all-threads", args.all_threads, "The stacks of all threads, not of the main ones alone");
   cmd.add_flag("--json", args.json, "Print JSON: every rank, every thread");
   cmd.footer(examples(

@@ -83,9 +83,8 @@ void add_stop(CLI::App& cmd, Context& context) {
   auto& args = add_args<StopArgs>(cmd, context, run_stop);
   add_job_option(cmd, args.job);
   cmd.add_flag("--now", args.now, "Kill the ranks at once, without the grace to save their work");
-  cmd.add_option("--timeout", args.timeout_s,
-                 "How long to wait; by default until the job has ended, and 90 s for an allocation")
-      ->type_name("SECONDS")
+  add_value(cmd, "--timeout", args.timeout_s, "SECONDS",
+            "How long to wait; by default until the job has ended, and 90 s for an allocation")
       ->check(in_range(0.001, 86'400, "seconds"));
   cmd.footer(
       examples("  yoke stop 4121           as SIGTERM to `yoke run`: ranks get SIGTERM, and SIGKILL after --grace\n"

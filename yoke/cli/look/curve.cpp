@@ -143,24 +143,20 @@ int run_curve(const CurveArgs& args, Context& context) {
 
 void add_curve(CLI::App& cmd, Context& context) {
   auto& args = add_args<CurveArgs>(cmd, context, run_curve);
-  cmd.add_option("RUN", args.runs,
-                 "Folder of a run, or its metrics.csv, steps.jsonl or event file; the newest in runs/ unless given")
-      ->type_name("FILE...")
+  add_value(cmd, "RUN", args.runs, "FILE...",
+            "Folder of a run, or its metrics.csv, steps.jsonl or event file; the newest in runs/ unless given")
       ->expected(0, -1);
-  cmd.add_option("--metric", args.metrics, "What to draw, one below the other; several are separated by commas")
-      ->type_name("NAME")
+  add_value(cmd, "--metric", args.metrics, "NAME", "What to draw, one below the other; several are separated by commas")
       ->delimiter(',')
       ->expected(1)
       ->take_all();
-  cmd.add_option("--x", args.x,
-                 "The axis: steps, epochs, or seconds from the first value; unless given, the first that all have")
-      ->type_name("step|epoch|time");
-  cmd.add_option("--smooth", args.smoothing, "Draw running means as TensorBoard does; near 1 is smoother")
-      ->type_name("WEIGHT")
+  add_value(cmd, "--x", args.x, "step|epoch|time",
+            "The axis: steps, epochs, or seconds from the first value; unless given, the first that all have");
+  add_value(cmd, "--smooth", args.smoothing, "WEIGHT", "Draw running means as TensorBoard does; near 1 is smoother")
       ->check(in_range(0, 0.999999));
   cmd.add_flag("--log-y", args.log_y, "A logarithmic axis of values");
-  cmd.add_option("--svg", args.svg, "Draw into FILE, - for standard output")->type_name("FILE");
-  cmd.add_option("--png", args.png, "Draw into FILE, - for standard output")->type_name("FILE");
+  add_value(cmd, "--svg", args.svg, "FILE", "Draw into FILE, - for standard output");
+  add_value(cmd, "--png", args.png, "FILE", "Draw into FILE, - for standard output");
   add_number(cmd, "--width", args.width, {"N", 20, 20'000},
              "Columns of the terminal, or pixels of the file; 880 for SVG, twice as many for PNG");
   add_number(cmd, "--height", args.height, {"N", 2, 10'000},

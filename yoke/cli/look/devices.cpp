@@ -145,8 +145,7 @@ void add_devices(CLI::App& cmd, Context& context) {
   cmd.add_flag("--json", args.json, "Print JSON: all that is known");
   cmd.add_flag("--csv", args.csv, "Print CSV");
   add_watch_option(cmd, args.repetition);
-  cmd.add_option("--record", args.record, "Write what is read to FILE, for --replay and bug reports")
-      ->type_name("FILE");
+  add_value(cmd, "--record", args.record, "FILE", "Write what is read to FILE, for --replay and bug reports");
   add_device_options(cmd, args.device);
   cmd.footer(
       examples("  yoke devices                    a table\n"

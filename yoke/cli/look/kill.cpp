@@ -219,7 +219,7 @@ int run_kill(const KillArgs& args, Context& context) {
 
 void add_kill(CLI::App& cmd, Context& context) {
   auto& args = add_args<KillArgs>(cmd, context, run_kill);
-  cmd.add_option("PID", args.pids, "Processes, as `yoke ps` lists them")->type_name("PID...")->expected(0, -1);
+  add_value(cmd, "PID", args.pids, "PID...", "Processes, as `yoke ps` lists them")->expected(0, -1);
   add_device_choice(cmd, args.device.chosen, "-d,--device",
                     "All processes on these devices: indices, 0-3, 0:1 for MIG, UUIDs, PCI bus ids, amd:0, mig");
   cmd.add_flag("--mine", args.mine, "Your own processes alone: on all devices, or on those of --device");
@@ -227,8 +227,7 @@ void add_kill(CLI::App& cmd, Context& context) {
   cmd.add_flag("-y,--yes", args.yes, "Do not ask");
   add_number(cmd, "--wait", args.wait_s, {"SECONDS", 0, 86'400}, "How long to wait for their end; 0: not at all");
   cmd.add_flag("--force", args.force, "Send SIGKILL to what has not ended by then");
-  cmd.add_option("-s,--signal", args.signal, "What to send instead: a name or a number")
-      ->type_name("SIGNAL")
+  add_value(cmd, "-s,--signal", args.signal, "SIGNAL", "What to send instead: a name or a number")
       ->capture_default_str();
   cmd.add_flag("--json", args.json, "Print what became of each as JSON");
   add_device_options(cmd, args.device);

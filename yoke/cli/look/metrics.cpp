@@ -42,10 +42,9 @@ int run_metrics(const MetricsArgs& args, Context& context) {
 
 void add_metrics(CLI::App& cmd, Context& context) {
   auto& args = add_args<MetricsArgs>(cmd, context, run_metrics);
-  args.serve = cmd.add_option("--serve", args.address,
-                              "Serve /metrics, the page of `yoke top --web` and JSON until stopped; unless given at "
-                              "127.0.0.1:19477, where only this machine can read them. Port 0: any free one")
-                   ->type_name("ADDR:PORT")
+  args.serve = add_value(cmd, "--serve", args.address, "ADDR:PORT",
+                         "Serve /metrics, the page of `yoke top --web` and JSON until stopped; unless given at "
+                         "127.0.0.1:19477, where only this machine can read them. Port 0: any free one")
                    ->expected(0, 1);
   args.max_age = add_number(cmd, "--max-age", args.max_age_s, {"SECONDS", 0, 3600},
                             "Answer with a sample that is no older; else take a new one");

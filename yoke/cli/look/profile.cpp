@@ -166,14 +166,12 @@ int run_profile(const ProfileArgs& args, Context& context) {
 }
 
 void add_options(CLI::App& cmd, ProfileArgs& args) {
-  cmd.add_option("--pid", args.pid, "Record a C++ program on yoke that runs already")
-      ->type_name("PID")
+  add_value(cmd, "--pid", args.pid, "PID", "Record a C++ program on yoke that runs already")
       ->check(in_range(1, 4194304));
-  cmd.add_option("--job", args.job, "Record all ranks of a job on this host: its number in `yoke jobs`, or its run id")
-      ->type_name("JOB");
-  cmd.add_option("--trace", args.traces,
-                 "Read these traces of PyTorch's profiler, one for each rank, plain or gzipped; or their folder")
-      ->type_name("PATH...")
+  add_value(cmd, "--job", args.job, "JOB",
+            "Record all ranks of a job on this host: its number in `yoke jobs`, or its run id");
+  add_value(cmd, "--trace", args.traces, "PATH...",
+            "Read these traces of PyTorch's profiler, one for each rank, plain or gzipped; or their folder")
       ->take_all();
   add_number(cmd, "--wait", args.wait, {"N", 0, 1e9},
              "Steps that are left out first (default: 5 of a program that starts, else 0)");
@@ -182,7 +180,7 @@ void add_options(CLI::App& cmd, ProfileArgs& args) {
                "Record steps, loading, optimizers and collectives only, which costs next to nothing (C++)");
   cmd.add_flag("--shapes", args.has_shapes, "Record the shapes of inputs too, for `yoke plan --profile`")
       ->excludes("--light");
-  cmd.add_option("--out", args.out, "Keep the traces in this folder, for Perfetto or --trace")->type_name("FOLDER");
+  add_value(cmd, "--out", args.out, "FOLDER", "Keep the traces in this folder, for Perfetto or --trace");
   cmd.add_flag("--stop", args.stop, "End the program after the report");
   add_number(cmd, "--timeout", args.timeout_s, {"SECONDS", 1, 86'400},
              "With --pid and --job: how long a step may take");

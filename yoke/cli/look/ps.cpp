@@ -142,7 +142,7 @@ int run_ps(const PsArgs& args, Context& context) {
 
 void add_ps(CLI::App& cmd, Context& context) {
   auto& args = add_args<PsArgs>(cmd, context, run_ps);
-  cmd.add_option("-u,--user", args.users, "Processes of these users alone: names or numbers")->type_name("NAME...");
+  add_value(cmd, "-u,--user", args.users, "NAME...", "Processes of these users alone: names or numbers");
   cmd.add_flag("--mine", args.mine, "Your own processes alone");
   add_device_choice(cmd, args.device.chosen, "-d,--device",
                     "On these devices alone: indices, 0-3, 0:1 for MIG, UUIDs, PCI bus ids, amd:0, mig");

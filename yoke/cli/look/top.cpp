@@ -99,10 +99,9 @@ void add_top(CLI::App& cmd, Context& context) {
   cmd.add_flag("--json", args.json, "Print one sample as JSON, as `yoke devices --json` does");
   cmd.add_flag("--readonly", args.readonly, "End no processes");
   auto* const web = cmd.add_flag("--web", args.web, "Serve the page for browsers until stopped, and print its URL");
-  cmd.add_option("--listen", args.listen,
-                 "With --web: where; unless given 127.0.0.1:19477, where only this machine can read it. Port 0: any "
-                 "free one")
-      ->type_name("ADDR:PORT")
+  add_value(cmd, "--listen", args.listen, "ADDR:PORT",
+            "With --web: where; unless given 127.0.0.1:19477, where only this machine can read it. Port 0: any "
+            "free one")
       ->needs(web);
   add_color_option(cmd, args.color);
   add_device_options(cmd, args.device);

@@ -89,9 +89,8 @@ int run_topo(const TopoArgs& args, Context& context) {
 void add_topo(CLI::App& cmd, Context& context) {
   auto& args = add_args<TopoArgs>(cmd, context, run_topo);
   cmd.add_flag("--json", args.json, "Print JSON");
-  cmd.add_option("--svg", args.svg, "Write a drawing to FILE instead, - for standard output")->type_name("FILE");
-  cmd.add_option("--topology", args.topology, "Another machine's, written there by `lstopo FILE.xml`")
-      ->type_name("FILE");
+  add_value(cmd, "--svg", args.svg, "FILE", "Write a drawing to FILE instead, - for standard output");
+  add_value(cmd, "--topology", args.topology, "FILE", "Another machine's, written there by `lstopo FILE.xml`");
   add_device_options(cmd, args.device);
   cmd.footer(
       examples("  yoke topo                                the matrix of links, and what is beside which NUMA node\n"

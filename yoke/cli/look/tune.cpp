@@ -149,12 +149,10 @@ int run_tune(const TuneArgs& args, Context& context) {
 }
 
 void add_search_options(CLI::App& cmd, TuneArgs& args) {
-  cmd.add_option("--variable", args.variable,
-                 "The environment variable that the program reads; BATCH_SIZE unless --option or {} is used")
-      ->type_name("NAME");
-  cmd.add_option("--option", args.option,
-                 "The program's option for its batch size, such as --batch-size, which is added or replaced")
-      ->type_name("NAME");
+  add_value(cmd, "--variable", args.variable, "NAME",
+            "The environment variable that the program reads; BATCH_SIZE unless --option or {} is used");
+  add_value(cmd, "--option", args.option, "NAME",
+            "The program's option for its batch size, such as --batch-size, which is added or replaced");
   cmd.add_flag("--per-rank", args.has_per_rank, "The number is the batch of each rank; this is the default");
   cmd.add_flag("--global", args.is_global, "The number is the batch of all ranks together");
   add_number(cmd, "--min", args.search.min, {"N", 1, 1 << 30}, "The smallest batch size to try");

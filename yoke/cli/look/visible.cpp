@@ -110,10 +110,9 @@ void add_visible(CLI::App& cmd, Context& context) {
                     "Devices to show: ids as in `yoke devices` (0, 0-3, 1:0 for MIG, UUIDs), all, or none; alone: "
                     "explain what a program would see then",
                     ChoiceForm::kOneWord);
-  args.format_option =
-      cmd.add_option("--format", args.format, "Name them by UUID, or by number for programs that read only those")
-          ->type_name("uuid|index")
-          ->capture_default_str();
+  args.format_option = add_value(cmd, "--format", args.format, "uuid|index",
+                                 "Name them by UUID, or by number for programs that read only those")
+                           ->capture_default_str();
   cmd.add_flag("--export", args.exports, "Print the variables for a shell's eval instead of starting a program");
   cmd.add_flag("--json", args.json, "Print JSON");
   add_device_options(cmd, args.device);

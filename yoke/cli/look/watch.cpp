@@ -163,15 +163,14 @@ int run_watch(const WatchArgs& args, Context& context) {
 
 void add_watch(CLI::App& cmd, Context& context) {
   auto& args = add_args<WatchArgs>(cmd, context, run_watch);
-  cmd.add_option("--pid", args.pid, "Watch a process that runs already, until it ends or Ctrl-C")
-      ->type_name("PID")
+  add_value(cmd, "--pid", args.pid, "PID", "Watch a process that runs already, until it ends or Ctrl-C")
       ->check(in_range(1, 4194304));
   add_number(cmd, "--interval", args.interval_s, {"SECONDS", 0.05, 3600}, "Time between two samples");
   add_number(cmd, "--goal", args.goal_percent, {"PERCENT", 0, 100},
              "Tell how much of the time utilisation was under this");
-  cmd.add_option("-o,--output", args.output, "Write the report to FILE instead of standard error")->type_name("FILE");
+  add_value(cmd, "-o,--output", args.output, "FILE", "Write the report to FILE instead of standard error");
   cmd.add_flag("--json", args.json, "The report as JSON");
-  cmd.add_option("--svg", args.svg, "Draw the timelines into FILE")->type_name("FILE");
+  add_value(cmd, "--svg", args.svg, "FILE", "Draw the timelines into FILE");
   add_device_options(cmd, args.device);
   cmd.remove_option(cmd.get_option("--replay"));  // a recording does not contain running programs
   add_program(cmd, "PROGRAM", "What to run, with its arguments; every word from here on is its own");

@@ -1,4 +1,4 @@
-// yoke/cli/options/value.h -- where a command keeps its options; adds ones with a number, and the program that it
+// yoke/cli/options/value.h -- keeps the options of a command, and adds ones with a value and the program that it
 // starts.
 #pragma once
 
@@ -22,6 +22,13 @@ Args& add_args(CLI::App& command, Context& context, Run run) {
   return *args;
 }
 
+/// Adds an option with a value, which help shows as `type`.
+template <typename T>
+CLI::Option* add_value(CLI::App& command, const std::string& names, T& target, const std::string& type,
+                       const std::string& text) {
+  return command.add_option(names, target, text)->type_name(type);
+}
+
 /// Which numbers an option accepts. Help shows `type`: "N", "SECONDS" or "PERCENT".
 struct NumberRange {
   const char* type;
@@ -35,7 +42,7 @@ CLI::Option* add_number(CLI::App& command, const char* names, T& target, const N
                         const std::string& text) {
   const std::string type = range.type;
   const auto* unit = type == "SECONDS" ? "seconds" : type == "PERCENT" ? "percent" : range.unit;
-  auto* option = command.add_option(names, target, text)->type_name(type)->check(in_range(range.min, range.max, unit));
+  auto* option = add_value(command, names, target, type, text)->check(in_range(range.min, range.max, unit));
   return std::is_arithmetic_v<T> ? option->capture_default_str() : option;
 }
 

@@ -8,6 +8,7 @@
 #include "yoke/base/text.h"
 #include "yoke/claim/installation.h"
 #include "yoke/cli/command.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/container/check.h"
 #include "yoke/storage/check.h"
 #include "yoke/view/findings.h"
@@ -42,8 +43,7 @@ void add_admin(CLI::App& cmd, Context& context) {
   auto* const check = cmd.add_subcommand("check", "Try out as two users whether claims work on this machine");
   auto users = std::make_shared<std::vector<std::string>>();
   auto json = std::make_shared<bool>();
-  check->add_option("--user", *users, "One of the two users; unless given, two ordinary users of this machine")
-      ->type_name("NAME")
+  add_value(*check, "--user", *users, "NAME", "One of the two users; unless given, two ordinary users of this machine")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   check->add_flag("--json", *json, "Print JSON, as `yoke doctor --json` does");

@@ -79,8 +79,7 @@ int run_claims(const ClaimsArgs& args, Context& context) {
 
 void add_claims(CLI::App& cmd, Context& context) {
   auto& args = add_args<ClaimsArgs>(cmd, context, run_claims);
-  cmd.add_option("--report", args.report, "Print hours by user and device for this time until now: 12h, 30d")
-      ->type_name("TIME");
+  add_value(cmd, "--report", args.report, "TIME", "Print hours by user and device for this time until now: 12h, 30d");
   cmd.add_flag("--json", args.json, "Print JSON");
   cmd.add_flag("--csv", args.csv, "With --report: print CSV");
   add_deadline(cmd, args.device.deadline_s);

@@ -87,16 +87,15 @@ int run_container_build(const ContainerBuildArgs& args, Context& context) {
 void add_container_build(CLI::App& cmd, Context& context) {
   auto& args = add_args<ContainerBuildArgs>(cmd, context, run_container_build);
   cmd.add_option("DIR", args.folder, "The folder from which the recipe copies files")->capture_default_str();
-  cmd.add_option("-t,--tag", args.name, "The image's name; a short one becomes USER/NAME. Otherwise the folder's name")
-      ->type_name("NAME[:TAG]");
-  cmd.add_option("-f,--file", args.file, "The recipe: a Containerfile, or for Apptainer a definition file (*.def)")
-      ->type_name("FILE");
-  cmd.add_option("--build-arg", args.arguments, "Set a variable that the recipe declares")
-      ->type_name("NAME=VALUE")
+  add_value(cmd, "-t,--tag", args.name, "NAME[:TAG]",
+            "The image's name; a short one becomes USER/NAME. Otherwise the folder's name");
+  add_value(cmd, "-f,--file", args.file, "FILE",
+            "The recipe: a Containerfile, or for Apptainer a definition file (*.def)");
+  add_value(cmd, "--build-arg", args.arguments, "NAME=VALUE", "Set a variable that the recipe declares")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  cmd.add_option("--engine", args.engine, "Which engine; otherwise the site's, or else the first that works")
-      ->type_name("podman|docker|apptainer");
+  add_value(cmd, "--engine", args.engine, "podman|docker|apptainer",
+            "Which engine; otherwise the site's, or else the first that works");
   cmd.add_flag("--print", args.prints, "Print the engine's command line, an argument a line, and build nothing");
   cmd.add_flag("--json", args.json, "With --print: print a JSON list");
   cmd.footer(

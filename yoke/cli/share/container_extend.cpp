@@ -148,20 +148,16 @@ int extend_image(const ExtendImageArgs& args, Context& context) {
 void add_container_extend(CLI::App& cmd, Context& context) {
   auto& args = add_args<ExtendImageArgs>(cmd, context, extend_image);
   cmd.add_option("IMAGE", args.image, "An image with Python; it is not changed")->required();
-  cmd.add_option("--pip", args.packages, "A package as for pip, such as rich or 'rich>=13'; may be repeated")
-      ->type_name("PACKAGE")
+  add_value(cmd, "--pip", args.packages, "PACKAGE", "A package as for pip, such as rich or 'rich>=13'; may be repeated")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  cmd.add_option("-r,--requirement", args.requirements, "A file with a list of packages")->type_name("FILE");
-  cmd.add_option("--wheels", args.wheels, "Take packages from the files in this folder, and use no network")
-      ->type_name("DIR");
-  cmd.add_option("-o,--output", args.output,
-                 "The new image, by default USER/IMAGE-extended; for Apptainer a file, by default IMAGE-extension.sqsh")
-      ->type_name("NAME");
-  cmd.add_option("--network", args.network, "The engine's network for the download: host, or a name")
-      ->type_name("NETWORK");
-  cmd.add_option("--engine", args.engine, "Which engine; otherwise the site's, or else the first that works")
-      ->type_name("podman|docker|apptainer");
+  add_value(cmd, "-r,--requirement", args.requirements, "FILE", "A file with a list of packages");
+  add_value(cmd, "--wheels", args.wheels, "DIR", "Take packages from the files in this folder, and use no network");
+  add_value(cmd, "-o,--output", args.output, "NAME",
+            "The new image, by default USER/IMAGE-extended; for Apptainer a file, by default IMAGE-extension.sqsh");
+  add_value(cmd, "--network", args.network, "NETWORK", "The engine's network for the download: host, or a name");
+  add_value(cmd, "--engine", args.engine, "podman|docker|apptainer",
+            "Which engine; otherwise the site's, or else the first that works");
   cmd.footer(
       examples("  yoke container extend ngc/pytorch:25.05-py3 --pip lightning -o pytorch-lightning\n"
                "  yoke container run ada/pytorch-lightning -- python train.py\n"

@@ -88,13 +88,12 @@ int show_packages(const PackageArgs& args, Context& context) {
 void add_container_packages(CLI::App& cmd, Context& context) {
   auto& args = add_args<PackageArgs>(cmd, context, show_packages);
   cmd.add_option("IMAGE", args.images, "Images on this machine, and .sif files or folders of Apptainer")->required();
-  cmd.add_option("--grep", args.view.patterns, "Show the packages whose name contains TEXT, in any case")
-      ->type_name("TEXT")
+  add_value(cmd, "--grep", args.view.patterns, "TEXT", "Show the packages whose name contains TEXT, in any case")
       ->expected(1)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
   cmd.add_flag("--all", args.view.shows_all, "Also show packages that are the same in all images");
-  cmd.add_option("--engine", args.engine, "Which engine; otherwise the site's, or else the first that works")
-      ->type_name("podman|docker|apptainer");
+  add_value(cmd, "--engine", args.engine, "podman|docker|apptainer",
+            "Which engine; otherwise the site's, or else the first that works");
   cmd.add_flag("--json", args.json, "Print JSON, with all packages and the folder of each");
   cmd.add_flag("--csv", args.csv, "Print the table as CSV");
   cmd.footer(examples(

@@ -163,13 +163,10 @@ int run_in_environment(Context& context) {
 
 void add_env_create(CLI::App& cmd, Context& context) {
   auto& args = add_args<EnvCreateArgs>(cmd, context, create_environment);
-  cmd.add_option("NAME", args.target, "A name, or a folder (with a slash) that is new or empty")
-      ->type_name("")
-      ->required();
-  cmd.add_option("-r,--requirements", args.requirements, "Install what this file names, as pip does")
-      ->type_name("FILE");
-  cmd.add_option("--with", args.with, "Install the build of a framework that fits the drivers of this machine")
-      ->type_name("torch|torchvision|torchaudio|tensorflow")
+  add_value(cmd, "NAME", args.target, "", "A name, or a folder (with a slash) that is new or empty")->required();
+  add_value(cmd, "-r,--requirements", args.requirements, "FILE", "Install what this file names, as pip does");
+  add_value(cmd, "--with", args.with, "torch|torchvision|torchaudio|tensorflow",
+            "Install the build of a framework that fits the drivers of this machine")
       ->delimiter(',')
       ->take_all()
       ->expected(1)
@@ -181,11 +178,9 @@ void add_env_create(CLI::App& cmd, Context& context) {
                ": give torch, torchvision, torchaudio or tensorflow, with commas between them; other packages go "
                "into a file for -r";
       });
-  cmd.add_option("--python", args.python, "The Python to use, by name or path")
-      ->type_name("PROGRAM")
-      ->capture_default_str();
-  cmd.add_option("--index-url", args.index_url, "Take the framework from this index, such as a mirror of PyTorch's")
-      ->type_name("URL");
+  add_value(cmd, "--python", args.python, "PROGRAM", "The Python to use, by name or path")->capture_default_str();
+  add_value(cmd, "--index-url", args.index_url, "URL",
+            "Take the framework from this index, such as a mirror of PyTorch's");
   cmd.add_flag("--print", args.prints, "Print the commands, a line for each, and run none");
   add_device_options(cmd, args.device);
   cmd.footer(
@@ -219,7 +214,7 @@ void add_env(CLI::App& cmd, Context& context) {
 
   auto* const remove = cmd.add_subcommand("remove", "Remove an environment that yoke has made");
   auto target = std::make_shared<std::string>();
-  remove->add_option("NAME", *target, "A name, or a folder (with a slash)")->type_name("")->required();
+  add_value(*remove, "NAME", *target, "", "A name, or a folder (with a slash)")->required();
   remove->footer(
       examples("  yoke env remove work\n"
                "\n"

@@ -50,9 +50,9 @@ int run_extend(const ExtendArgs& args, Context& context) {
 
 void add_extend(CLI::App& cmd, Context& context) {
   auto& args = add_args<ExtendArgs>(cmd, context, run_extend);
-  cmd.add_option("CLAIM", args.claims, "PIDs of `yoke claims`, or UUIDs of devices")->type_name("[CLAIM...]");
+  add_value(cmd, "CLAIM", args.claims, "[CLAIM...]", "PIDs of `yoke claims`, or UUIDs of devices");
   cmd.add_flag("--mine", args.mine, "All claims of yours");
-  cmd.add_option("--for", args.length, "How much longer: 30m, 4h, 1d12h")->type_name("TIME");
+  add_value(cmd, "--for", args.length, "TIME", "How much longer: 30m, 4h, 1d12h");
   add_deadline(cmd, args.device.deadline_s);
   cmd.footer(
       examples("  yoke extend 4121 --for 2h      two hours more than it was claimed for\n"

@@ -268,14 +268,12 @@ int print_init_text(const JupyterArgs& args, Context& context) {
 void add_jupyter_install(CLI::App& cmd, Context& context) {
   auto& args = add_args<JupyterArgs>(cmd, context, install);
   auto& request = args.request;
-  cmd.add_option("--name", request.name, "The name of the kernel: small letters, digits, '.', '_' and '-'")
-      ->type_name("NAME")
+  add_value(cmd, "--name", request.name, "NAME", "The name of the kernel: small letters, digits, '.', '_' and '-'")
       ->required();
-  cmd.add_option("--display-name", request.display_name, "The name that Jupyter shows")->type_name("TEXT");
-  cmd.add_option("--env", args.env, "The environment in which it runs, a name or a folder; otherwise python3 of PATH")
-      ->type_name("ENV");
-  cmd.add_option("--image", args.image, "Run it in a container of this image; see `yoke container`")
-      ->type_name("IMAGE");
+  add_value(cmd, "--display-name", request.display_name, "TEXT", "The name that Jupyter shows");
+  add_value(cmd, "--env", args.env, "ENV",
+            "The environment in which it runs, a name or a folder; otherwise python3 of PATH");
+  add_value(cmd, "--image", args.image, "IMAGE", "Run it in a container of this image; see `yoke container`");
   add_container_options(cmd, args.container, "-e,--variable");
   add_kernel_devices(cmd, request.devices);
   cmd.add_flag("--cpp", args.is_cpp, "A kernel for C++ cells, with <yoke/train.h> precompiled");
@@ -307,7 +305,7 @@ void add_jupyter(CLI::App& cmd, Context& context) {
 
   auto* const remove = cmd.add_subcommand("remove", "Remove a kernel that yoke has installed");
   auto name = std::make_shared<std::string>();
-  remove->add_option("NAME", *name, "The kernel")->type_name("")->required();
+  add_value(*remove, "NAME", *name, "", "The kernel")->required();
   remove->footer(examples("  yoke jupyter remove work"));
   remove->callback([name, &context] {
     environment::remove_kernel(*name, context.environment);
@@ -317,10 +315,10 @@ void add_jupyter(CLI::App& cmd, Context& context) {
   auto* const init = cmd.add_subcommand("init-text", "Print what a web Jupyter's field for an own start script takes");
   auto& args = add_args<JupyterArgs>(*init, context, print_init_text);
   args.request.name = "work";
-  init->add_option("--env", args.env, "The environment, a name or a folder")->type_name("ENV");
-  init->add_option("--image", args.image, "The image of a container, instead of an environment")->type_name("IMAGE");
+  add_value(*init, "--env", args.env, "ENV", "The environment, a name or a folder");
+  add_value(*init, "--image", args.image, "IMAGE", "The image of a container, instead of an environment");
   add_container_options(*init, args.container, "-e,--variable");
-  init->add_option("--name", args.request.name, "The name of the kernel")->type_name("NAME")->capture_default_str();
+  add_value(*init, "--name", args.request.name, "NAME", "The name of the kernel")->capture_default_str();
   init->footer(
       examples("  yoke jupyter init-text --env work    paste this into the field for custom init\n"
                "  yoke jupyter init-text --image lab.sif"));

@@ -43,14 +43,13 @@ int run_mount(const MountArgs& args, Context& context) {
 
 void add_mount(CLI::App& cmd, Context& context) {
   auto& args = add_args<MountArgs>(cmd, context, run_mount);
-  cmd.add_option("REMOTE", args.remote, "The host, as for ssh, and the folder there; without one, the home folder")
-      ->type_name("HOST:[DIR]")
+  add_value(cmd, "REMOTE", args.remote, "HOST:[DIR]",
+            "The host, as for ssh, and the folder there; without one, the home folder")
       ->required();
-  cmd.add_option("POINT", args.point, "An empty folder, which is made if it is missing. Unless given, ~/mnt/HOST-DIR")
-      ->type_name("[POINT]");
-  cmd.add_option("-F", args.config, "A file for ssh instead of ~/.ssh/config")->type_name("FILE");
-  cmd.add_option("-o", args.options, "More options of sshfs and ssh; they come before those of yoke")
-      ->type_name("OPTION[=VALUE]")
+  add_value(cmd, "POINT", args.point, "[POINT]",
+            "An empty folder, which is made if it is missing. Unless given, ~/mnt/HOST-DIR");
+  add_value(cmd, "-F", args.config, "FILE", "A file for ssh instead of ~/.ssh/config");
+  add_value(cmd, "-o", args.options, "OPTION[=VALUE]", "More options of sshfs and ssh; they come before those of yoke")
       ->expected(1)
       ->allow_extra_args(false)
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);

@@ -138,7 +138,7 @@ int run_release(const ReleaseArgs& args, Context& context) {
 
 void add_release(CLI::App& cmd, Context& context) {
   auto& args = add_args<ReleaseArgs>(cmd, context, run_release);
-  cmd.add_option("CLAIM", args.claims, "PIDs of `yoke claims`, or UUIDs of devices")->type_name("[CLAIM...]");
+  add_value(cmd, "CLAIM", args.claims, "[CLAIM...]", "PIDs of `yoke claims`, or UUIDs of devices");
   cmd.add_flag("--mine", args.mine, "All claims of yours");
   cmd.add_flag("-f,--force", args.force,
                "Also claims whose program still runs: it and all that it has started get SIGTERM, then SIGKILL");

@@ -137,17 +137,17 @@ int run_reserve(const ReserveArgs& args, Context& context) {
 
 void add_reserve(CLI::App& cmd, Context& context) {
   auto& args = add_args<ReserveArgs>(cmd, context, run_reserve);
-  cmd.add_option("--start", args.start, "When: 14:00, \"tomorrow 9:00\", \"2026-11-24 09:00\", ISO 8601, or +2h")
-      ->type_name("TIME");
-  cmd.add_option("--for", args.length, "How long: 30m, 4h, 1d12h")->type_name("TIME");
+  add_value(cmd, "--start", args.start, "TIME",
+            "When: 14:00, \"tomorrow 9:00\", \"2026-11-24 09:00\", ISO 8601, or +2h");
+  add_value(cmd, "--for", args.length, "TIME", "How long: 30m, 4h, 1d12h");
   add_number(cmd, "-n,--num-devices", args.num_devices, {"N", 1, 128, "devices"},
              "How many devices; 1 unless --device names some");
   add_device_choice(cmd, args.device.chosen, "-d,--device",
                     "These devices, and not any: ids as in `yoke devices` (0, 0-3, 1:0 for MIG, UUIDs)",
                     ChoiceForm::kOneWord);
-  cmd.add_option("--name", args.name, "What it is for; everybody sees it")->type_name("TEXT");
+  add_value(cmd, "--name", args.name, "TEXT", "What it is for; everybody sees it");
   cmd.add_flag("--list", args.list, "List the reservations of all users");
-  cmd.add_option("--cancel", args.cancelled, "Cancel a reservation of yours; root cancels any")->type_name("ID");
+  add_value(cmd, "--cancel", args.cancelled, "ID", "Cancel a reservation of yours; root cancels any");
   cmd.add_flag("--json", args.json, "Print JSON");
   add_deadline(cmd, args.device.deadline_s);
   cmd.footer(examples(

@@ -194,8 +194,7 @@ void add_storage(CLI::App& cmd, Context& context) {
 
   auto& create = *cmd.add_subcommand("create", "Make your folder in a root of the site");
   auto& create_args = add_args<StorageCreateArgs>(create, context, run_storage_create);
-  create.add_option("ROOT", create_args.root, "The name of the root; unless given, all that users may make")
-      ->type_name("[ROOT]");
+  add_value(create, "ROOT", create_args.root, "[ROOT]", "The name of the root; unless given, all that users may make");
   add_storage_timeout(create, create_args.timeout_s);
   create.footer(
       examples("  yoke storage create scratch\n"

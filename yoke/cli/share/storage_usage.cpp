@@ -183,7 +183,7 @@ int run_usage(const UsageArgs& args, Context& context) {
 
 void add_storage_usage(CLI::App& cmd, Context& context) {
   auto& args = add_args<UsageArgs>(cmd, context, run_usage);
-  cmd.add_option("DIR", args.folder, "The folder; unless given, the working folder")->type_name("[DIR]");
+  add_value(cmd, "DIR", args.folder, "[DIR]", "The folder; unless given, the working folder");
   add_number(cmd, "-n,--top", args.num_largest, {"N", 0, 1e6}, "How many of the largest folders to list");
   cmd.add_flag("--by-user", args.by_user, "List the owners of the files instead of folders");
   add_number(cmd, "--threads", args.num_threads, {"N", 0, 256}, "Threads; 0: twice the processors, and at least 4");

@@ -60,8 +60,8 @@ int run_unmount(const UnmountArgs& args, Context& context) {
 
 void add_unmount(CLI::App& cmd, Context& context) {
   auto& args = add_args<UnmountArgs>(cmd, context, run_unmount);
-  cmd.add_option("WHAT", args.what, "The folder that is mounted on, or a host for all of your mounts from there")
-      ->type_name("POINT|HOST")
+  add_value(cmd, "WHAT", args.what, "POINT|HOST",
+            "The folder that is mounted on, or a host for all of your mounts from there")
       ->required();
   cmd.add_flag("-f,--force", args.force, "Also if processes use it; those of a dead mount lose what is not written");
   add_storage_timeout(cmd, args.timeout_s);

@@ -71,8 +71,7 @@ int run_new(const std::string& target, Context& context) {
 
 void add_new(CLI::App& cmd, Context& context) {
   auto& target = add_args<std::string>(cmd, context, run_new);
-  cmd.add_option("DIR", target, "A folder that does not exist yet, or is empty; the program is called as it is")
-      ->type_name("")
+  add_value(cmd, "DIR", target, "", "A folder that does not exist yet, or is empty; the program is called as it is")
       ->required();
   cmd.footer(examples("  yoke new my-training    a CMake project, my-training, that trains a network on all ranks"));
 }

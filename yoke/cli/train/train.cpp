@@ -80,10 +80,9 @@ int run_train(const TrainArgs& args, Context& context) {
 
 void add_train(CLI::App& cmd, Context& context) {
   auto& args = add_args<TrainArgs>(cmd, context, run_train);
-  cmd.add_option("-n,--nproc-per-node", args.num_ranks,
-                 "Ranks, as in `yoke run`; otherwise one for each GPU, or without any one for each memory node and at "
-                 "least two")
-      ->type_name("auto|gpu|cpu|N");
+  add_value(cmd, "-n,--nproc-per-node", args.num_ranks, "auto|gpu|cpu|N",
+            "Ranks, as in `yoke run`; otherwise one for each GPU, or without any one for each memory node and at "
+            "least two");
   cmd.add_flag("--list", args.list, "List the recipes");
   cmd.add_flag("--json", args.json, "With --list: as JSON");
   add_program(cmd, "RECIPE", "Which one; every other word after it is the recipe's own");
