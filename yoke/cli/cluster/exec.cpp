@@ -41,11 +41,9 @@ void add_exec(CLI::App& cmd, Context& context) {
   auto& args = add_args<ExecArgs>(cmd, context, run_exec);
   add_in_option(cmd, args.in);
   cmd.add_flag("--all", args.all, "On all nodes; the default");
-  add_value(cmd, "--node", args.nodes, "NAME",
-            "On this node alone, and of one node print the bytes as they are, without [node] before each line; "
-            "can be repeated")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->expected(1);
+  add_values(cmd, "--node", args.nodes, "NAME",
+             "On this node alone, and of one node print the bytes as they are, without [node] before each line; "
+             "can be repeated");
   add_color_option(cmd, args.color);
   add_program(cmd, "PROGRAM", "What to run on each node, and its arguments; every word from here on is its own");
   cmd.footer(

@@ -180,19 +180,15 @@ int run_slurm_array(const SlurmArrayArgs& args, Context& context) {
 void add_slurm_array(CLI::App& cmd, Context& context) {
   auto& args = add_args<SlurmArrayArgs>(cmd, context, run_slurm_array);
   args.folder = "sweep";
-  add_value(cmd, "--param", args.parameters, "NAME=VALUE,...",
-            "A parameter and its values; in the program's words {NAME} becomes a value")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_values(cmd, "--param", args.parameters, "NAME=VALUE,...",
+             "A parameter and its values; in the program's words {NAME} becomes a value");
   add_value(cmd, "--param-file", args.file, "FILE",
             "CSV: the first line has names, each other one the values of a task, \"4,8\" with commas in quotes");
   add_value(cmd, "--folder", args.folder, "FOLDER", "Where each task gets a folder, which all nodes must see")
       ->capture_default_str();
   add_number(cmd, "--at-once", args.at_once, {"N", 1, 1e6}, "Run at most N tasks at the same time");
-  add_value(cmd, "--sbatch", args.options, "OPTIONS",
-            "Options of sbatch for each task, as '-t 1:00:00 --gpus-per-node=1'")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_values(cmd, "--sbatch", args.options, "OPTIONS",
+             "Options of sbatch for each task, as '-t 1:00:00 --gpus-per-node=1'");
   add_value(cmd, "--collect", args.collect, "JOB|FOLDER", "Show the results of a sweep: its job or its folder");
   add_value(cmd, "--rerun", args.rerun, "JOB|FOLDER", "Submit the tasks of a sweep again that failed or never started");
   add_number(cmd, "--grow", args.growth, {"FACTOR", 1, 1000},

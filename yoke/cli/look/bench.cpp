@@ -205,7 +205,7 @@ int run_bench(const BenchArgs& args, const CLI::App& command, Context& context) 
 void add_bench(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<BenchArgs>();  // CLI11 keeps references to it; the callback owns it
   const auto add_list = [&cmd](const char* name, auto& values, const char* type, const char* text) {
-    return add_value(cmd, name, values, type, text)->delimiter(',')->expected(1)->take_all();
+    return add_values(cmd, name, values, type, text)->delimiter(',');
   };
   std::vector<std::string_view> names;
   for (const auto& exercise : bench::exercises()) names.push_back(exercise.name);

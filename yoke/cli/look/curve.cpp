@@ -146,10 +146,9 @@ void add_curve(CLI::App& cmd, Context& context) {
   add_value(cmd, "RUN", args.runs, "FILE...",
             "Folder of a run, or its metrics.csv, steps.jsonl or event file; the newest in runs/ unless given")
       ->expected(0, -1);
-  add_value(cmd, "--metric", args.metrics, "NAME", "What to draw, one below the other; several are separated by commas")
-      ->delimiter(',')
-      ->expected(1)
-      ->take_all();
+  add_values(cmd, "--metric", args.metrics, "NAME",
+             "What to draw, one below the other; several are separated by commas")
+      ->delimiter(',');
   add_value(cmd, "--x", args.x, "step|epoch|time",
             "The axis: steps, epochs, or seconds from the first value; unless given, the first that all have");
   add_value(cmd, "--smooth", args.smoothing, "WEIGHT", "Draw running means as TensorBoard does; near 1 is smoother")

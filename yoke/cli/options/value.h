@@ -29,6 +29,13 @@ CLI::Option* add_value(CLI::App& command, const std::string& names, T& target, c
   return command.add_option(names, target, text)->type_name(type);
 }
 
+/// Adds an option that can be repeated, with a value each time.
+template <typename T>
+CLI::Option* add_values(CLI::App& command, const std::string& names, std::vector<T>& target, const std::string& type,
+                        const std::string& text) {
+  return add_value(command, names, target, type, text)->expected(1)->take_all();
+}
+
 /// Which numbers an option accepts. Help shows `type`: "N", "SECONDS" or "PERCENT".
 struct NumberRange {
   const char* type;

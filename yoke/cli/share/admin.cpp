@@ -43,9 +43,8 @@ void add_admin(CLI::App& cmd, Context& context) {
   auto* const check = cmd.add_subcommand("check", "Try out as two users whether claims work on this machine");
   auto users = std::make_shared<std::vector<std::string>>();
   auto json = std::make_shared<bool>();
-  add_value(*check, "--user", *users, "NAME", "One of the two users; unless given, two ordinary users of this machine")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_values(*check, "--user", *users, "NAME",
+             "One of the two users; unless given, two ordinary users of this machine");
   check->add_flag("--json", *json, "Print JSON, as `yoke doctor --json` does");
   check->footer(
       examples("  sudo yoke admin check\n"

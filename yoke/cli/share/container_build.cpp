@@ -91,9 +91,7 @@ void add_container_build(CLI::App& cmd, Context& context) {
             "The image's name; a short one becomes USER/NAME. Otherwise the folder's name");
   add_value(cmd, "-f,--file", args.file, "FILE",
             "The recipe: a Containerfile, or for Apptainer a definition file (*.def)");
-  add_value(cmd, "--build-arg", args.arguments, "NAME=VALUE", "Set a variable that the recipe declares")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_values(cmd, "--build-arg", args.arguments, "NAME=VALUE", "Set a variable that the recipe declares");
   add_value(cmd, "--engine", args.engine, "podman|docker|apptainer",
             "Which engine; otherwise the site's, or else the first that works");
   cmd.add_flag("--print", args.prints, "Print the engine's command line, an argument a line, and build nothing");

@@ -148,9 +148,8 @@ int extend_image(const ExtendImageArgs& args, Context& context) {
 void add_container_extend(CLI::App& cmd, Context& context) {
   auto& args = add_args<ExtendImageArgs>(cmd, context, extend_image);
   cmd.add_option("IMAGE", args.image, "An image with Python; it is not changed")->required();
-  add_value(cmd, "--pip", args.packages, "PACKAGE", "A package as for pip, such as rich or 'rich>=13'; may be repeated")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_values(cmd, "--pip", args.packages, "PACKAGE",
+             "A package as for pip, such as rich or 'rich>=13'; may be repeated");
   add_value(cmd, "-r,--requirement", args.requirements, "FILE", "A file with a list of packages");
   add_value(cmd, "--wheels", args.wheels, "DIR", "Take packages from the files in this folder, and use no network");
   add_value(cmd, "-o,--output", args.output, "NAME",

@@ -88,9 +88,7 @@ int show_packages(const PackageArgs& args, Context& context) {
 void add_container_packages(CLI::App& cmd, Context& context) {
   auto& args = add_args<PackageArgs>(cmd, context, show_packages);
   cmd.add_option("IMAGE", args.images, "Images on this machine, and .sif files or folders of Apptainer")->required();
-  add_value(cmd, "--grep", args.view.patterns, "TEXT", "Show the packages whose name contains TEXT, in any case")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_values(cmd, "--grep", args.view.patterns, "TEXT", "Show the packages whose name contains TEXT, in any case");
   cmd.add_flag("--all", args.view.shows_all, "Also show packages that are the same in all images");
   add_value(cmd, "--engine", args.engine, "podman|docker|apptainer",
             "Which engine; otherwise the site's, or else the first that works");

@@ -165,11 +165,9 @@ void add_env_create(CLI::App& cmd, Context& context) {
   auto& args = add_args<EnvCreateArgs>(cmd, context, create_environment);
   add_value(cmd, "NAME", args.target, "", "A name, or a folder (with a slash) that is new or empty")->required();
   add_value(cmd, "-r,--requirements", args.requirements, "FILE", "Install what this file names, as pip does");
-  add_value(cmd, "--with", args.with, "torch|torchvision|torchaudio|tensorflow",
-            "Install the build of a framework that fits the drivers of this machine")
+  add_values(cmd, "--with", args.with, "torch|torchvision|torchaudio|tensorflow",
+             "Install the build of a framework that fits the drivers of this machine")
       ->delimiter(',')
-      ->take_all()
-      ->expected(1)
       ->check([](const std::string& word) -> std::string {
         for (const char* const known : {"torch", "torchvision", "torchaudio", "tensorflow"}) {
           if (word == known) return "";

@@ -49,10 +49,8 @@ void add_mount(CLI::App& cmd, Context& context) {
   add_value(cmd, "POINT", args.point, "[POINT]",
             "An empty folder, which is made if it is missing. Unless given, ~/mnt/HOST-DIR");
   add_value(cmd, "-F", args.config, "FILE", "A file for ssh instead of ~/.ssh/config");
-  add_value(cmd, "-o", args.options, "OPTION[=VALUE]", "More options of sshfs and ssh; they come before those of yoke")
-      ->expected(1)
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_values(cmd, "-o", args.options, "OPTION[=VALUE]", "More options of sshfs and ssh; they come before those of yoke")
+      ->allow_extra_args(false);
   add_storage_timeout(cmd, args.timeout_s);
   cmd.add_flag("--json", args.json, "Print JSON, as an entry of `yoke mounts --json`");
   cmd.footer(
