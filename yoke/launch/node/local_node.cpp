@@ -19,7 +19,6 @@
 #include "yoke/launch/process/descendants.h"
 #include "yoke/launch/process/guardian.h"
 #include "yoke/launch/process/preload.h"
-#include "yoke/launch/process/protocol.h"
 #include "yoke/launch/process/step_daemon.h"
 
 namespace yoke::launch {

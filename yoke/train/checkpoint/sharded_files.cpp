@@ -11,7 +11,6 @@
 #include <span>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"

@@ -13,7 +13,6 @@
 #include <exception>
 #include <mutex>
 #include <thread>
-#include <utility>
 
 #include "yoke/base/error.h"
 #include "yoke/dist/error_text.h"

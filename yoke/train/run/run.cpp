@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <deque>
 #include <exception>
-#include <utility>
 
 #include "yoke/base/clock.h"
 #include "yoke/base/error.h"
