@@ -10,10 +10,10 @@
 #include <csignal>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "yoke/base/error.h"
+#include "yoke/base/json.h"
 #include "yoke/base/process.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
@@ -54,19 +54,18 @@ struct RunArgs {
 };
 
 /// Contains only the variables that yoke adds or changes, because the user's own environment may contain secrets.
-nlohmann::ordered_json to_json(const std::vector<launch::RankPlan>& ranks, const Environment& before) {
-  auto result = nlohmann::ordered_json::array();
+Json to_json(const std::vector<launch::RankPlan>& ranks, const Environment& before) {
+  auto result = Json::array();
   for (const auto& rank : ranks) {
-    nlohmann::ordered_json environment;
+    Json environment;
     for (const auto& variable : rank.environment) {
       const auto equals = variable.find('=');
       const auto name = variable.substr(0, equals), value = variable.substr(equals + 1);
       if (before.find(name) != value) environment[name] = value;
     }
-    nlohmann::ordered_json one = {{"rank", rank.rank}, {"argv", rank.argv}, {"environment", environment}};
-    one["cpus"] = rank.cpus.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(rank.cpus.to_list());
-    one["memory_nodes"] =
-        rank.memory_nodes.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(rank.memory_nodes.to_list());
+    Json one = {{"rank", rank.rank}, {"argv", rank.argv}, {"environment", environment}};
+    one["cpus"] = or_null(rank.cpus.to_list());
+    one["memory_nodes"] = or_null(rank.memory_nodes.to_list());
     if (!rank.out.file.empty()) one["stdout_log"] = rank.out.file;
     if (!rank.err.file.empty()) one["stderr_log"] = rank.err.file;
     result.push_back(std::move(one));
@@ -93,7 +92,7 @@ int show_hosts(const launch::NodesSpec& nodes, const RunArgs& args, Context& con
   const auto num_ranks = [&](const launch::Host& host) {
     return host.num_ranks ? fmt::format("{}", *host.num_ranks) : args.options.nproc_per_node;
   };
-  nlohmann::ordered_json json = {{"hosts", nlohmann::ordered_json::array()}};
+  Json json = {{"hosts", Json::array()}};
   Table table{.columns = {{"node", Align::kRight}, {"host"}, {"ranks"}, {"program", Align::kLeft, 20}}};
   for (const auto& host : nodes.hosts) {
     const auto node = table.rows.size();
@@ -132,7 +131,7 @@ int show_plan(const launch::Launch& job, const RunArgs& args, Context& context) 
              .place = place_of(spec, nodes),
              .log_folder = has_files ? fmt::format("{}/{}_XXXXXX/attempt_0", spec.logs.folder, spec.run_id) : ""});
   if (args.json) {
-    const nlohmann::ordered_json json = {
+    const Json json = {
         {"ranks", to_json(ranks, context.environment)}, {"binding", binding.reason}, {"warnings", binding.warnings}};
     print_json(json, context);
   } else {

@@ -5,7 +5,6 @@
 
 #include <CLI/App.hpp>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/format.h"
 #include "yoke/base/json.h"
@@ -50,32 +49,25 @@ std::vector<storage::Root> all_roots(const Context& context) {
 /// The name that the kernel's user has, whatever $USER says.
 std::string own_name() { return device::user_name(int64_t{geteuid()}); }
 
-nlohmann::ordered_json root_json(const storage::RootReport& report) {
-  nlohmann::ordered_json entry = {{"name", report.root.name},
-                                  {"path", report.path},
-                                  {"state", storage::name(report.condition)},
-                                  {"reason", nullptr},
-                                  {"may_create", report.root.may_create},
-                                  {"free_bytes", nullptr},
-                                  {"total_bytes", nullptr},
-                                  {"quotas", quotas_json(report.quotas)},
-                                  {"quotas_unknown", nullptr},
-                                  {"file_system", nullptr},
-                                  {"disk", storage::name(report.disk.kind)},
-                                  {"device", report.disk.device},
-                                  {"is_fastest", report.is_fastest},
-                                  {"speed", nullptr}};
-  if (!report.reason.empty()) entry["reason"] = report.reason;
-  if (report.free_bytes) entry["free_bytes"] = *report.free_bytes;
-  if (report.total_bytes) entry["total_bytes"] = *report.total_bytes;
-  if (!report.quotas.unknown.empty()) entry["quotas_unknown"] = report.quotas.unknown;
-  if (report.mount) entry["file_system"] = report.mount->type;
-  if (report.speed) {
-    entry["speed"] = {{"write_bytes_per_s", report.speed->write_bytes_per_s},
-                      {"read_bytes_per_s", report.speed->read_bytes_per_s},
-                      {"is_direct", report.speed->is_direct}};
-  }
-  return entry;
+Json root_json(const storage::RootReport& report) {
+  const auto& speed = report.speed;
+  return {{"name", report.root.name},
+          {"path", report.path},
+          {"state", storage::name(report.condition)},
+          {"reason", or_null(report.reason)},
+          {"may_create", report.root.may_create},
+          {"free_bytes", or_null(report.free_bytes)},
+          {"total_bytes", or_null(report.total_bytes)},
+          {"quotas", quotas_json(report.quotas)},
+          {"quotas_unknown", or_null(report.quotas.unknown)},
+          {"file_system", report.mount ? Json(report.mount->type) : Json()},
+          {"disk", storage::name(report.disk.kind)},
+          {"device", report.disk.device},
+          {"is_fastest", report.is_fastest},
+          {"speed", speed ? Json{{"write_bytes_per_s", speed->write_bytes_per_s},
+                                 {"read_bytes_per_s", speed->read_bytes_per_s},
+                                 {"is_direct", speed->is_direct}}
+                          : Json()}};
 }
 
 Table storage_table(const std::vector<storage::RootReport>& reports, bool shows_speeds) {

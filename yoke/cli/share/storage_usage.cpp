@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
+#include "yoke/base/json.h"
 #include "yoke/base/sysfs.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
@@ -48,32 +48,30 @@ std::vector<UserUse> users_in_order(const storage::Usage& usage) {
 
 std::string subuid_text() { return read_text("/etc/subuid").value_or(""); }
 
-nlohmann::ordered_json usage_json(const storage::Usage& usage, const std::string& root, const storage::Quotas& quotas) {
-  auto largest = nlohmann::ordered_json::array(), users = largest, unreadable = largest;
-  for (const auto& [path, use] : usage.largest) {
-    largest.push_back({{"path", path}, {"bytes", use.bytes}, {"files", use.files}});
-  }
-  const auto subuid = subuid_text();
-  for (const auto& [uid, use] : users_in_order(usage)) {
-    const auto owner = storage::subordinate_owner(uid, subuid);
-    users.push_back({{"user", device::user_name(uid)},
-                     {"uid", uid},
-                     {"containers_of", owner ? nlohmann::ordered_json(*owner) : nlohmann::ordered_json()},
-                     {"bytes", use.bytes},
-                     {"files", use.files}});
-  }
-  for (const auto& [path, reason] : usage.unreadable) unreadable.push_back({{"path", path}, {"reason", reason}});
-  return {
-      {"path", root},
-      {"bytes", usage.total.bytes},
-      {"files", usage.total.files},
-      {"folders", usage.num_folders},
-      {"quotas", quotas_json(quotas)},
-      {"quotas_unknown", quotas.unknown.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(quotas.unknown)},
-      {"largest", std::move(largest)},
-      {"users", std::move(users)},
-      {"unreadable", std::move(unreadable)},
-      {"not_crossed", usage.not_crossed}};
+Json usage_json(const storage::Usage& usage, const std::string& root, const storage::Quotas& quotas) {
+  const auto folder_json = [](const auto& folder) -> Json {
+    const auto& [path, use] = folder;
+    return {{"path", path}, {"bytes", use.bytes}, {"files", use.files}};
+  };
+  const auto user_json = [subuid = subuid_text()](const auto& user) -> Json {
+    const auto& [uid, use] = user;
+    return {{"user", device::user_name(uid)},
+            {"uid", uid},
+            {"containers_of", or_null(storage::subordinate_owner(uid, subuid))},
+            {"bytes", use.bytes},
+            {"files", use.files}};
+  };
+  const auto unreadable_json = [](const auto& one) -> Json { return {{"path", one.path}, {"reason", one.reason}}; };
+  return {{"path", root},
+          {"bytes", usage.total.bytes},
+          {"files", usage.total.files},
+          {"folders", usage.num_folders},
+          {"quotas", quotas_json(quotas)},
+          {"quotas_unknown", or_null(quotas.unknown)},
+          {"largest", json_list(usage.largest, folder_json)},
+          {"users", json_list(users_in_order(usage), user_json)},
+          {"unreadable", json_list(usage.unreadable, unreadable_json)},
+          {"not_crossed", usage.not_crossed}};
 }
 
 /// "folder/below" for people, who know the root.
