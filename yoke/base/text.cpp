@@ -62,6 +62,10 @@ std::string_view trimmed(std::string_view text, std::string_view blanks) {
   return text.substr(0, text.find_last_not_of(blanks) + 1);
 }
 
+bool begins_with_any(std::string_view text, std::initializer_list<std::string_view> beginnings) {
+  return std::ranges::any_of(beginnings, [&](auto beginning) { return text.starts_with(beginning); });
+}
+
 bool contains_any(std::string_view text, std::initializer_list<std::string_view> parts) {
   return std::ranges::any_of(parts, [&](auto part) { return text.find(part) != text.npos; });
 }

@@ -20,6 +20,9 @@ std::string upper_case(std::string_view text);
 /// Returns `text` without the characters of `blanks` at its ends, as a view into it.
 std::string_view trimmed(std::string_view text, std::string_view blanks = " \t\r");
 
+/// Whether `text` begins with one of `beginnings`.
+bool begins_with_any(std::string_view text, std::initializer_list<std::string_view> beginnings);
+
 /// Whether one of `parts` is in `text`.
 bool contains_any(std::string_view text, std::initializer_list<std::string_view> parts);
 

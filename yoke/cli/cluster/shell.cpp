@@ -29,10 +29,7 @@ int run_shell(const ShellArgs& args, Context& context) {
   const auto srun = find_program(words[0], context.environment);
   if (!srun) throw Error(ErrorCode::kNotFound, "srun is not in PATH: Slurm is not installed here");
   auto environment = slurm::without_outer_job(context.environment);
-  for (const auto& variable : context.environment.to_strings()) {
-    const auto name = variable.substr(0, variable.find('='));
-    if (slurm::belongs_to_step(name) && !name.starts_with("SLURM")) environment.erase(name);
-  }
+  environment.erase_if([](const auto& name) { return slurm::belongs_to_step(name) && !name.starts_with("SLURM"); });
   const auto variables = environment.to_strings();
   context.out.flush();
   execve(srun->c_str(), exec_pointers(words).data(), exec_pointers(variables).data());

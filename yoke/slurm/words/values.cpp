@@ -44,11 +44,7 @@ bool is_range_list(std::string_view text) {
 }
 
 bool is_governor(std::string_view text) {
-  const auto low = lower_case(text);
-  for (const auto* begin : {"co", "perf", "pow", "user", "onde", "sche"}) {
-    if (low.starts_with(begin)) return true;
-  }
-  return false;
+  return begins_with_any(lower_case(text), {"co", "perf", "pow", "user", "onde", "sche"});
 }
 
 bool is_frequency(std::string_view text) {
