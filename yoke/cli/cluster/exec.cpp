@@ -1,7 +1,6 @@
 // `yoke exec`: run a command on the nodes of a held allocation.
 #include "yoke/cluster/exec.h"
 
-#include <CLI/App.hpp>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"

@@ -1,7 +1,6 @@
 // `yoke shell`: an interactive shell on a node of a held allocation.
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <cerrno>
 
 #include "yoke/base/error.h"

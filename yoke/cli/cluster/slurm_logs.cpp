@@ -1,7 +1,6 @@
 // `yoke slurm logs`: print what a job's batch script and its steps have printed, and follow it.
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <iostream>
 
 #include "yoke/base/error.h"

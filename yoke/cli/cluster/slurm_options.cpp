@@ -1,6 +1,5 @@
 #include "yoke/cli/cluster/slurm_options.h"
 
-#include <CLI/App.hpp>
 #include <utility>
 
 #include "yoke/base/error.h"

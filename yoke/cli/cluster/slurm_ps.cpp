@@ -1,7 +1,6 @@
 // `yoke slurm ps`: list the jobs of a cluster, where they run, and why the others wait.
 #include <fmt/format.h>
 
-#include <CLI/App.hpp>
 #include <chrono>
 #include <nlohmann/json.hpp>
 

@@ -1,5 +1,4 @@
 // `yoke slurm report`: say what jobs used of what they had, with advice.
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>

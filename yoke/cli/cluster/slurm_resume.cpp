@@ -1,7 +1,6 @@
 // `yoke slurm resume`: runs the script of a job again, so that its program goes on from its newest checkpoint.
 #include <fmt/format.h>
 
-#include <CLI/App.hpp>
 #include <filesystem>
 
 #include "yoke/base/error.h"

@@ -1,7 +1,6 @@
 // `yoke slurm site`: what batch scripts must know of a cluster: list, show and detect descriptions.
 #include <fmt/format.h>
 
-#include <CLI/App.hpp>
 #include <filesystem>
 
 #include "yoke/base/error.h"

@@ -1,7 +1,6 @@
 // `yoke slurm submit`: submits a job in terms of nodes, ranks and devices.
 #include <fmt/format.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <iterator>
 

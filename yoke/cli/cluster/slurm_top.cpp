@@ -1,8 +1,6 @@
 // `yoke slurm top`: the devices of all nodes of a job on one page.
 #include <unistd.h>
 
-#include <CLI/App.hpp>
-
 #include "yoke/base/host.h"
 #include "yoke/base/terminal.h"
 #include "yoke/cli/cluster/slurm.h"

@@ -1,7 +1,6 @@
 // `yoke slurm verify`: show which CPUs, devices and memory the ranks of a step really have, and what is wrong with it.
 #include <fmt/format.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <iterator>
 #include <nlohmann/json.hpp>

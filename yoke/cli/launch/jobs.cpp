@@ -3,8 +3,6 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
-
 #include "yoke/base/format.h"
 #include "yoke/base/host.h"
 #include "yoke/base/json.h"

@@ -1,5 +1,4 @@
 // `yoke stack`: print the call stack of each rank of a job, to find out why a job hangs.
-#include <CLI/App.hpp>
 
 #include "yoke/base/json.h"
 #include "yoke/cli/command.h"

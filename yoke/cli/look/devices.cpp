@@ -1,7 +1,6 @@
 // `yoke devices`: list the devices of this machine and what they are doing.
 #include "yoke/view/devices.h"
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>

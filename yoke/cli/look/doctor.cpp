@@ -3,9 +3,7 @@
 
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/json.h"
 #include "yoke/claim/findings.h"

@@ -4,7 +4,6 @@
 #include <pwd.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
 
 #include "yoke/base/environment.h"

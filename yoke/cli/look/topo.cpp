@@ -1,6 +1,5 @@
 // `yoke topo`: show how the devices, network cards and processors of a machine are connected.
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <fstream>
 #include <iostream>

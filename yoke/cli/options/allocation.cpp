@@ -1,6 +1,5 @@
 #include "yoke/cli/options/allocation.h"
 
-#include <CLI/App.hpp>
 #include <iostream>
 
 #include "yoke/cli/frame/attempt.h"

@@ -1,7 +1,5 @@
 #include "yoke/cli/options/job.h"
 
-#include <CLI/App.hpp>
-
 #include "yoke/cli/options/value.h"
 
 namespace yoke::cli {

@@ -1,5 +1,4 @@
 // `yoke completion`: print a shell's completion script.
-#include <CLI/App.hpp>
 #include <memory>
 
 #include "yoke/cli/command.h"

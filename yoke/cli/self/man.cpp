@@ -1,7 +1,6 @@
 // `yoke man`: print a man page. The build calls it, so that pages and --help have one source; help does not list it.
 #include <fmt/ranges.h>
 
-#include <CLI/App.hpp>
 #include <filesystem>
 #include <fstream>
 #include <memory>

@@ -1,8 +1,6 @@
 // `yoke admin check`: try out as two users whether the installation of claims on this machine works.
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/json.h"
 #include "yoke/base/text.h"

@@ -1,7 +1,6 @@
 // `yoke claims`: list who has claimed which devices, and who waits for some.
 #include "yoke/view/claims.h"
 
-#include <CLI/App.hpp>
 #include <iostream>
 #include <nlohmann/json.hpp>
 

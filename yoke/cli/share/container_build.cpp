@@ -1,7 +1,6 @@
 // `yoke container build`: build an image with a name that the site allows.
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"

@@ -1,7 +1,6 @@
 // `yoke container packages`: the Python packages of images side by side.
 #include <fmt/format.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <iostream>
 

@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
-
 #include "yoke/base/error.h"
 #include "yoke/base/moment.h"
 #include "yoke/claim/reserve.h"

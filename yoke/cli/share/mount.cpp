@@ -1,7 +1,6 @@
 // `yoke mount`: mount a folder of another host by sshfs, so that a lost connection is an error and not a hang.
 #include <fmt/format.h>
 
-#include <CLI/App.hpp>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/text.h"

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/format.h"

@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
-
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/options/remote.h"

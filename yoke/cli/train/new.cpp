@@ -1,7 +1,6 @@
 // `yoke new`: create a training program from the example that comes with yoke.
 #include <fmt/format.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <array>
 #include <filesystem>
