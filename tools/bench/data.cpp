@@ -115,7 +115,6 @@ DataSet data_set(Source source, std::string description, const NetworkOptions& n
   return {.description = fmt::format("{} {}", num_samples, description),
           .num_samples = num_samples,
           .network = network,
-          .note = "",
           .open = [source = std::move(source), normalization](const FeedOptions& options) -> std::unique_ptr<Feed> {
             return std::make_unique<LoaderFeed<Source>>(source, options, normalization);
           }};

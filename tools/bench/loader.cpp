@@ -212,7 +212,6 @@ Json run_loader(const Task& task, Progress& progress) {
                         training->step(batch);
                         wait_for(device);
                       },
-                  .cached = {},
                   .batch_size = batch_size};
   fed.cached = cached_batches(*fed.open(0, 0));
   const auto measured = measure_loader(fed, workers, {.seconds = task.seconds}, progress);

@@ -8,7 +8,6 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
-#include <sched.h>
 
 #include <algorithm>
 #include <condition_variable>
@@ -241,14 +240,7 @@ class Place {
 
 /// Divides the CPUs of this process into two halves.
 std::pair<CpuSet, CpuSet> halves_of_cpus() {
-  cpu_set_t mask;
-  CPU_ZERO(&mask);
-  std::vector<int64_t> cpus;
-  if (sched_getaffinity(0, sizeof mask, &mask) == 0) {
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-      if (CPU_ISSET(cpu, &mask)) cpus.push_back(cpu);
-    }
-  }
+  const auto cpus = allowed_cpus().to_vector();
   std::pair<CpuSet, CpuSet> halves;
   if (cpus.size() < 2) return halves;
   for (size_t i = 0; i < cpus.size(); ++i) (i < cpus.size() / 2 ? halves.first : halves.second).add(cpus[i]);

@@ -1,7 +1,10 @@
 #include "yoke/base/affinity.h"
 
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include <memory>
 
 namespace yoke {
 
@@ -14,6 +17,21 @@ KernelMask to_kernel_mask(const CpuSet& set) {
     mask[word] |= 1UL << (static_cast<size_t>(number) % kBits);
   }
   return mask;
+}
+
+CpuSet allowed_cpus() {
+  // sched_getaffinity() fails if the mask is smaller than the kernel's, and some machines have more than 1024 CPUs.
+  for (int size = 1024; size <= CpuSet::kMaxCpus; size *= 4) {
+    const std::unique_ptr<cpu_set_t, void (*)(cpu_set_t*)> mask(CPU_ALLOC(size), [](cpu_set_t* set) { CPU_FREE(set); });
+    const size_t bytes = CPU_ALLOC_SIZE(size);
+    if (sched_getaffinity(0, bytes, mask.get()) != 0) continue;
+    CpuSet result;
+    for (int cpu = 0; cpu < size; ++cpu) {
+      if (CPU_ISSET_S(cpu, bytes, mask.get())) result.add(cpu);
+    }
+    return result;
+  }
+  return {0};
 }
 
 void prefer_cpus(const KernelMask& cpus) {

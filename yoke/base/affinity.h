@@ -11,7 +11,11 @@ namespace yoke {
 using KernelMask = std::vector<unsigned long>;
 KernelMask to_kernel_mask(const CpuSet& set);
 
-/// Sets a preference: if a container forbids it, the process runs without it. Both functions are async-signal-safe.
+/// The CPUs on which the calling thread may run: its affinity mask, which taskset, cpusets and Slurm narrow.
+CpuSet allowed_cpus();
+
+/// Sets a preference: if a container forbids it, the process runs without it. These two functions are
+/// async-signal-safe.
 void prefer_cpus(const KernelMask& cpus);
 void prefer_memory(const KernelMask& nodes);
 

@@ -1,7 +1,6 @@
 #include "yoke/base/command_output.h"
 
 #include <poll.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -82,7 +81,7 @@ CommandOutput run_quietly(const std::vector<std::string>& argv, const Environmen
   }
   const pid_t pid = spawn(options);
   if (pid < 0) throw system_error(errno, "starting a process for " + argv[0]);
-  const UniqueFd program(static_cast<int>(syscall(SYS_pidfd_open, pid, 0U)));
+  const auto program = open_process(pid);
   out.write_end.reset();
   err.write_end.reset();
   CommandOutput output;
@@ -101,7 +100,7 @@ int run_visibly(const std::vector<std::string>& argv, const Environment& environ
                            .out = STDERR_FILENO,
                            .blocked_signals = BlockedSignals::kNone});
   if (pid < 0) throw system_error(errno, "starting a process for " + argv[0]);
-  const UniqueFd program(static_cast<int>(syscall(SYS_pidfd_open, pid, 0U)));
+  const auto program = open_process(pid);
   if (program) signals.wait_readable(program.value(), pid);
   return wait_for_child(pid);
 }

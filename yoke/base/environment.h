@@ -30,6 +30,15 @@ class Environment {
 
   void set(std::string name, std::string value) { variables_[std::move(name)] = std::move(value); }
   void erase(std::string_view name);
+  /// Erases the variables for whose name `is_unwanted(name)` is true.
+  template <typename Predicate>
+  void erase_if(const Predicate& is_unwanted) {
+    std::erase_if(variables_, [&](const auto& variable) { return is_unwanted(variable.first); });
+  }
+
+  /// Iterates over pairs of a name and a value, sorted by name.
+  auto begin() const { return variables_.begin(); }
+  auto end() const { return variables_.end(); }
 
   /// Returns "NAME=value" strings for execve, sorted by name.
   std::vector<std::string> to_strings() const;

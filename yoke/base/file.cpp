@@ -1,10 +1,12 @@
 #include "yoke/base/file.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <limits>
@@ -66,6 +68,11 @@ void UniqueFd::reset() {
   fd_ = -1;
 }
 
+bool is_readable(int fd) {
+  pollfd one{fd, POLLIN, 0};
+  return poll(&one, 1, 0) > 0;
+}
+
 Pipe make_pipe() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw system_error(errno, "making a pipe");
@@ -84,6 +91,22 @@ UniqueFd open_regular_file(const std::filesystem::path& path) {
 
 std::string read_regular_file(const std::filesystem::path& path, size_t max_bytes) {
   return read_whole(open_regular_file(path), path, max_bytes);
+}
+
+off_t begin_of_last_lines(int fd, int64_t count) {
+  const off_t size = lseek(fd, 0, SEEK_END);
+  if (count == 0) return size;
+  char buffer[1 << 16];
+  for (off_t end = size; end > 0;) {
+    const auto begin = std::max<off_t>(0, end - static_cast<off_t>(sizeof buffer));
+    const ssize_t num_read = pread(fd, buffer, static_cast<size_t>(end - begin), begin);
+    for (ssize_t i = num_read - 1; i >= 0; --i) {
+      const bool ends_another_line = buffer[i] == '\n' && begin + i + 1 < size;
+      if (ends_another_line && --count == 0) return begin + i + 1;
+    }
+    end = begin;
+  }
+  return 0;
 }
 
 void write_all(int fd, std::span<const std::byte> bytes, const std::string& what) {

@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <span>
@@ -31,6 +32,9 @@ class UniqueFd {
   int fd_ = -1;
 };
 
+/// Whether a read from `fd` would not block, because something has arrived or nothing more can.
+bool is_readable(int fd);
+
 /// Both ends of a pipe, close-on-exec. Errors  kUnavailable: out of descriptors.
 struct Pipe {
   UniqueFd read_end;
@@ -47,6 +51,9 @@ UniqueFd open_regular_file(const std::filesystem::path& path);
 
 /// Reads a whole file by open_regular_file(). Errors  those of that function; kDataLoss if it is over `max_bytes`.
 std::string read_regular_file(const std::filesystem::path& path, size_t max_bytes);
+
+/// Returns where the last `count` lines of a file begin. A last line without an end counts, too.
+off_t begin_of_last_lines(int fd, int64_t count);
 
 /// Writes all of `bytes` to `fd`; continues after short writes and EINTR. `what` names the target in errors.
 /// Errors  as errno says.

@@ -1,5 +1,6 @@
 #include "yoke/base/host.h"
 
+#include <netdb.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +14,13 @@ namespace yoke {
 std::string host_name() {
   std::array<char, 256> name{};
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
+
+std::string address_text(const sockaddr* address, socklen_t size) {
+  char text[NI_MAXHOST] = "";
+  getnameinfo(address, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
+  const std::string_view mapped = "::ffff:";
+  return std::string_view(text).starts_with(mapped) ? text + mapped.size() : text;
 }
 
 std::optional<std::filesystem::path> user_folder(UserFolder folder, const Environment& environment) {

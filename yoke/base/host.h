@@ -1,6 +1,8 @@
 // yoke/base/host.h -- this host's name, and the folders that a user has on it.
 #pragma once
 
+#include <sys/socket.h>
+
 #include <filesystem>
 #include <optional>
 #include <string>
@@ -12,6 +14,9 @@ namespace yoke {
 
 /// Returns the name of this host, as `hostname` prints it; empty if the kernel does not tell it.
 std::string host_name();
+
+/// Returns an address in digits, without its port. An IPv4 client of an IPv6 socket has its IPv4 address.
+std::string address_text(const sockaddr* address, socklen_t size);
 
 /// The folders of the XDG Base Directory Specification for what programs keep for a user.
 enum class UserFolder {

@@ -19,6 +19,14 @@ Json or_null(const std::optional<T>& value) {
 }
 inline Json or_null(const std::string& text) { return text.empty() ? Json() : json_string<Json>(text); }
 
+/// Returns the list of what `to_json` makes of each of `values`.
+template <class Values, class ToJson>
+Json json_list(const Values& values, const ToJson& to_json) {
+  Json list = Json::array();
+  for (const auto& value : values) list.push_back(to_json(value));
+  return list;
+}
+
 /// Returns the string that is this member of `object`; empty if there is no such string.
 template <class Object>
 std::string text_member(const Object& object, const char* key) {

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <filesystem>
 #include <functional>
 #include <optional>
@@ -40,6 +41,10 @@ int shell_status(int wait_status);
 
 /// Waits until the child `pid` has ended, and returns its shell_status(). Returns 127 if there is no such child.
 int wait_for_child(pid_t pid);
+
+/// Returns a descriptor of the process `pid`, which is readable once the process has ended. Empty, with errno, if there
+/// is no such process.
+UniqueFd open_process(int64_t pid);
 
 /// Converts `words` to the argument of an exec function: pointers into `words`, followed by a null pointer.
 std::vector<char*> exec_pointers(const std::vector<std::string>& words);
@@ -104,6 +109,9 @@ SocketPair make_socket_pair();
 
 /// Closes the descriptor `first` and all above it. Does only what signal-safety(7) allows.
 void close_from(int first);
+
+/// Raises this process's limit of open files as far as it may.
+void raise_file_limit();
 
 /// Closes all descriptors except `keep` and the standard streams. An inherited write end of another process's pipe
 /// would hide the end of file from the pipe's reader until this process ends.

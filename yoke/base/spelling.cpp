@@ -3,13 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 
 namespace yoke {
-namespace {
 
-/// Optimal string alignment distance.
-size_t distance(std::string_view a, std::string_view b) {
-  std::vector<std::vector<size_t>> cost(a.size() + 1, std::vector<size_t>(b.size() + 1));
+size_t edit_distance(std::string_view a, std::string_view b) {
+  if (a.size() > kMostInWord || b.size() > kMostInWord) return kMostInWord;
+  std::array<std::array<size_t, kMostInWord + 1>, kMostInWord + 1> cost;
   for (size_t i = 0; i <= a.size(); ++i) cost[i][0] = i;
   for (size_t j = 0; j <= b.size(); ++j) cost[0][j] = j;
   for (size_t i = 1; i <= a.size(); ++i) {
@@ -24,13 +24,11 @@ size_t distance(std::string_view a, std::string_view b) {
   return cost[a.size()][b.size()];
 }
 
-}  // namespace
-
 std::optional<std::string> nearest(std::string_view word, const std::vector<std::string>& candidates) {
   std::optional<std::string> best;
   size_t best_distance = 0;
   for (const auto& candidate : candidates) {
-    const auto here = distance(word, candidate);
+    const auto here = edit_distance(word, candidate);
     const auto allowed = std::max<size_t>(1, std::max(word.size(), candidate.size()) / 3);
     if (here <= allowed && here < candidate.size() && (!best || here < best_distance)) {
       best = candidate;

@@ -91,9 +91,7 @@ int access_error(const std::filesystem::path& file) {
 }
 
 std::optional<int64_t> parse_number(std::string_view text) {
-  const auto first = text.find_first_not_of(kSpace);
-  if (first == text.npos) return std::nullopt;
-  text = text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+  text = trimmed(text, kSpace);
   const auto bits = parse_bits(text);
   return bits && (*bits >= 0 || text.starts_with('-')) ? bits : std::nullopt;
 }

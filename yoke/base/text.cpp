@@ -1,8 +1,13 @@
 #include "yoke/base/text.h"
 
+#include <fmt/format.h>
+#include <sys/random.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 
+#include "yoke/base/error.h"
 #include "yoke/base/utf8.h"
 
 namespace yoke {
@@ -50,6 +55,19 @@ std::string upper_case(std::string_view text) {
   std::string result(text);
   for (char& c : result) c = static_cast<char>(c >= 'a' && c <= 'z' ? c - 'a' + 'A' : c);
   return result;
+}
+
+std::string_view trimmed(std::string_view text, std::string_view blanks) {
+  text.remove_prefix(std::min(text.find_first_not_of(blanks), text.size()));
+  return text.substr(0, text.find_last_not_of(blanks) + 1);
+}
+
+bool begins_with_any(std::string_view text, std::initializer_list<std::string_view> beginnings) {
+  return std::ranges::any_of(beginnings, [&](auto beginning) { return text.starts_with(beginning); });
+}
+
+bool contains_any(std::string_view text, std::initializer_list<std::string_view> parts) {
+  return std::ranges::any_of(parts, [&](auto part) { return text.find(part) != text.npos; });
 }
 
 std::vector<std::string_view> split(std::string_view text, char separator) {
@@ -112,6 +130,14 @@ std::string printable_with_colours(std::string_view text) {
     is_coloured |= is_colour;
   }
   return is_coloured ? result + "\x1b[0m" : result;
+}
+
+std::string random_digits(size_t num_digits) {
+  std::array<unsigned char, 32> bytes;
+  if (getrandom(bytes.data(), bytes.size(), 0) != std::ssize(bytes)) throw system_error(errno, "getting random bytes");
+  std::string digits;
+  for (const auto byte : bytes) digits += fmt::format("{:02x}", byte);
+  return digits.substr(0, num_digits);
 }
 
 int64_t display_width(std::string_view text) {

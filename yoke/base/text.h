@@ -1,7 +1,9 @@
 // yoke/base/text.h -- splits text, makes the text of other programs safe to print, and cuts it to a width.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -14,6 +16,15 @@ constexpr bool is_digit(char character) { return character >= '0' && character <
 /// Returns `text` with its letters from A to Z made small, or capital, in every locale.
 std::string lower_case(std::string_view text);
 std::string upper_case(std::string_view text);
+
+/// Returns `text` without the characters of `blanks` at its ends, as a view into it.
+std::string_view trimmed(std::string_view text, std::string_view blanks = " \t\r");
+
+/// Whether `text` begins with one of `beginnings`.
+bool begins_with_any(std::string_view text, std::initializer_list<std::string_view> beginnings);
+
+/// Whether one of `parts` is in `text`.
+bool contains_any(std::string_view text, std::initializer_list<std::string_view> parts);
 
 /// Returns the parts of `text` between separators, as views into it. An empty text has no parts.
 std::vector<std::string_view> split(std::string_view text, char separator);
@@ -33,6 +44,9 @@ std::string printable(std::string_view text);
 
 /// Like printable(), but keeps sequences that set colours (SGR of ECMA-48), and resets the colours at the end.
 std::string printable_with_colours(std::string_view text);
+
+/// Returns up to 64 random digits of hexadecimal, for names that nobody else has or guesses.
+std::string random_digits(size_t num_digits);
 
 /// Returns the number of terminal columns that `text` takes. REQUIRES: `text` is printable.
 int64_t display_width(std::string_view text);

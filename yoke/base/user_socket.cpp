@@ -1,7 +1,6 @@
 #include "yoke/base/user_socket.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -40,9 +39,8 @@ UniqueFd stream_socket() { return UniqueFd(socket(AF_UNIX, SOCK_STREAM | SOCK_CL
 
 UniqueFd listen_as_user(std::string_view service, std::string* name) {
   auto fd = stream_socket();
-  uint64_t random = 0;
-  if (!fd || getrandom(&random, sizeof random, 0) != sizeof random) return {};
-  const auto chosen = fmt::format("{}/{}/{}/{:016x}", service, geteuid(), getpid(), random);
+  if (!fd) return {};
+  const auto chosen = fmt::format("{}/{}/{}/{}", service, geteuid(), getpid(), random_digits(16));
   const auto address = abstract_address(chosen);
   if (!address || bind(fd.value(), address->pointer(), address->size) != 0 || listen(fd.value(), 64) != 0) return {};
   if (name != nullptr) *name = chosen;

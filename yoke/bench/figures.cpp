@@ -95,9 +95,26 @@ bool overlap(const Json& one, const Json& other, const std::string& name) {
          number(other, low.c_str()) <= number(one, high.c_str());
 }
 
-std::vector<std::string> spread_cells(const Json& row, const std::string& name) {
-  return {duration(number(row, (name + "_ms").c_str())), duration(number(row, (name + "_p10_ms").c_str())),
-          duration(number(row, (name + "_p90_ms").c_str()))};
+std::vector<Column> timed_columns(std::vector<Column> columns, std::initializer_list<const char*> titles,
+                                  const std::vector<Column>& last) {
+  int64_t drop_order = 0;
+  for (const auto* title : titles) {
+    columns.push_back({title, Align::kRight});
+    for (const auto* quantile : {"p10", "p90"}) columns.push_back({quantile, Align::kRight, 0, ++drop_order});
+  }
+  columns.insert(columns.end(), last.begin(), last.end());
+  return columns;
+}
+
+std::vector<std::string> timed_cells(std::vector<std::string> cells, const Json& row,
+                                     std::initializer_list<const char*> times, const std::vector<std::string>& last) {
+  for (const std::string name : times) {
+    for (const auto* member : {"_ms", "_p10_ms", "_p90_ms"}) {
+      cells.push_back(duration(number(row, (name + member).c_str())));
+    }
+  }
+  cells.insert(cells.end(), last.begin(), last.end());
+  return cells;
 }
 
 view::ChartLine line_of(const std::string& name, const Rows& rows, const char* x, const char* y) {

@@ -94,26 +94,23 @@ std::string verdict(const Json& measured, const Rows& rows) {
 
 Report report_loader(const Json& measured) {
   Report report;
-  report.table.columns = {
-      {"workers", Align::kRight},      {"samples/s", Align::kRight},   {"", Align::kLeft},
-      {"step", Align::kRight},         {"p10", Align::kRight, 0, 1},   {"p90", Align::kRight, 0, 2},
-      {"loader costs", Align::kRight}, {"batch ready", Align::kRight}, {"CPU load", Align::kRight, 0, 3},
-      {"memory", Align::kRight, 0, 4}};
+  report.table.columns = timed_columns({{"workers", Align::kRight}, {"samples/s", Align::kRight}, {""}}, {"step"},
+                                       {{"loader costs", Align::kRight},
+                                        {"batch ready", Align::kRight},
+                                        {"CPU load", Align::kRight, 0, 3},
+                                        {"memory", Align::kRight, 0, 4}});
   const Rows rows(measured.at("results").begin(), measured.at("results").end());
   const auto& knee = knee_of(rows);
   for (const auto& row : rows) {
-    auto cells = spread_cells(row, "step");
-    cells.insert(cells.begin(), {fmt::format("{:.0f}", number(row, "num_workers")),
-                                 format_rate(number(row, "samples_per_second")), row == knee ? "knee" : ""});
-    for (const auto* member : {"loader_cost_percent", "ready_percent", "cpu_load_percent"}) {
-      cells.push_back(percent(number(row, member)));
-    }
-    cells.push_back(format_bytes(row.value("memory_bytes", int64_t{0})));
-    report.table.rows.push_back(std::move(cells));
+    report.table.rows.push_back(
+        timed_cells({fmt::format("{:.0f}", number(row, "num_workers")), format_rate(number(row, "samples_per_second")),
+                     row == knee ? "knee" : ""},
+                    row, {"step"},
+                    {percent(number(row, "loader_cost_percent")), percent(number(row, "ready_percent")),
+                     percent(number(row, "cpu_load_percent")), format_bytes(row.value("memory_bytes", int64_t{0}))}));
   }
-  auto cached = spread_cells(measured, "cached_step");
-  report.table.rows.push_back({"cached", "", "", cached[0], cached[1], cached[2], "", "",
-                               percent(number(measured, "cached_cpu_load_percent")), ""});
+  report.table.rows.push_back(timed_cells({"cached", "", ""}, measured, {"cached_step"},
+                                          {"", "", percent(number(measured, "cached_cpu_load_percent")), ""}));
   report.sentence = verdict(measured, rows);
   if (rows.size() > 1) {
     report.sentence += fmt::format(" Alone, the loader gives {} samples/s with {}",

@@ -100,21 +100,14 @@ std::string sync_sentence(const Series& each, const Series& end, const Series& n
 
 Report report_matmul(const Json& measured) {
   Report report;
-  report.table.columns = {{"device"},
-                          {"dtype"},
-                          {"size", Align::kRight},
-                          {"time", Align::kRight},
-                          {"p10", Align::kRight, 0, 1},
-                          {"p90", Align::kRight, 0, 2},
-                          {"GFLOP/s", Align::kRight}};
+  report.table.columns =
+      timed_columns({{"device"}, {"dtype"}, {"size", Align::kRight}}, {"time"}, {{"GFLOP/s", Align::kRight}});
   view::ChartPanel panel{.title = "GFLOP/s", .x_title = "size", .x_is_log = true};
   const auto all = series_of(measured.at("results"), {"device", "dtype"});
   for (const auto& series : all) {
     for (const auto& row : series.rows) {
-      auto cells = spread_cells(row, "time");
-      cells.insert(cells.begin(), {series.names[0], series.names[1], matrix(row)});
-      cells.push_back(shown(number(row, "gflops")));
-      report.table.rows.push_back(std::move(cells));
+      report.table.rows.push_back(
+          timed_cells({series.names[0], series.names[1], matrix(row)}, row, {"time"}, {shown(number(row, "gflops"))}));
     }
     panel.lines.push_back(
         line_of(fmt::format("{} {}", series.names[0], series.names[1]), series.rows, "size", "gflops"));
@@ -126,12 +119,8 @@ Report report_matmul(const Json& measured) {
 
 Report report_sync(const Json& measured) {
   Report report;
-  report.table.columns = {{"log"},
-                          {"products", Align::kRight},
-                          {"time", Align::kRight},
-                          {"p10", Align::kRight, 0, 1},
-                          {"p90", Align::kRight, 0, 2},
-                          {"a product", Align::kRight}};
+  report.table.columns =
+      timed_columns({{"log"}, {"products", Align::kRight}}, {"time"}, {{"a product", Align::kRight}});
   view::ChartPanel panel{.title = "milliseconds", .x_title = "products"};
   const Series *each = nullptr, *end = nullptr, *none = nullptr;
   const auto all = series_of(measured.at("results"), {"log"});
@@ -139,11 +128,9 @@ Report report_sync(const Json& measured) {
     const auto& way = series.names[0];
     (way == "each" ? each : way == "end" ? end : none) = &series;
     for (const auto& row : series.rows) {
-      auto cells = spread_cells(row, "time");
       const double count = number(row, "num_products");
-      cells.insert(cells.begin(), {way_name(way), fmt::format("{:.0f}", count)});
-      cells.push_back(duration(number(row, "time_ms") / count));
-      report.table.rows.push_back(std::move(cells));
+      report.table.rows.push_back(timed_cells({way_name(way), fmt::format("{:.0f}", count)}, row, {"time"},
+                                              {duration(number(row, "time_ms") / count)}));
     }
     panel.lines.push_back(line_of(way_name(way), series.rows, "num_products", "time_ms"));
   }
@@ -157,16 +144,12 @@ Report report_sync(const Json& measured) {
 
 Report report_two_devices(const Json& measured) {
   Report report;
-  report.table.columns = {{"size", Align::kRight},      {"in sequence", Align::kRight},  {"p10", Align::kRight, 0, 1},
-                          {"p90", Align::kRight, 0, 2}, {"at once", Align::kRight},      {"p10", Align::kRight, 0, 3},
-                          {"p90", Align::kRight, 0, 4}, {"times as fast", Align::kRight}};
+  report.table.columns =
+      timed_columns({{"size", Align::kRight}}, {"in sequence", "at once"}, {{"times as fast", Align::kRight}});
   const Rows rows(measured.at("results").begin(), measured.at("results").end());
   for (const auto& row : rows) {
-    auto cells = spread_cells(row, "in_sequence");
-    cells.insert(cells.begin(), matrix(row));
-    for (auto& cell : spread_cells(row, "at_once")) cells.push_back(std::move(cell));
-    cells.push_back(shown(number(row, "speedup")));
-    report.table.rows.push_back(std::move(cells));
+    report.table.rows.push_back(
+        timed_cells({matrix(row)}, row, {"in_sequence", "at_once"}, {shown(number(row, "speedup"))}));
   }
   const auto& last = rows.back();
   const double speedup = number(last, "speedup");

@@ -68,20 +68,14 @@ std::string precision_sentence(const std::vector<ModelOutcome>& outcomes) {
 
 Report report_batch(const Json& measured) {
   Report report;
-  report.table.columns = {{"model"},
-                          {"batch size", Align::kRight},
-                          {"step", Align::kRight},
-                          {"p10", Align::kRight, 0, 1},
-                          {"p90", Align::kRight, 0, 2},
-                          {"samples/s", Align::kRight}};
+  report.table.columns =
+      timed_columns({{"model"}, {"batch size", Align::kRight}}, {"step"}, {{"samples/s", Align::kRight}});
   view::ChartPanel rates{.title = "samples/s", .x_title = "batch size", .x_is_log = true};
   view::ChartPanel steps{.title = "milliseconds a step", .x_title = "batch size", .x_is_log = true};
   for (const auto& series : series_of(measured.at("results"), {"model"})) {
     for (const auto& row : series.rows) {
-      auto cells = spread_cells(row, "step");
-      cells.insert(cells.begin(), {series.names[0], batch_of(row)});
-      cells.push_back(format_rate(number(row, "samples_per_second")));
-      report.table.rows.push_back(std::move(cells));
+      report.table.rows.push_back(timed_cells({series.names[0], batch_of(row)}, row, {"step"},
+                                              {format_rate(number(row, "samples_per_second"))}));
     }
     rates.lines.push_back(line_of(series.names[0], series.rows, "batch_size", "samples_per_second"));
     steps.lines.push_back(line_of(series.names[0], series.rows, "batch_size", "step_ms"));
@@ -93,15 +87,8 @@ Report report_batch(const Json& measured) {
 
 Report report_precision(const Json& measured) {
   Report report;
-  report.table.columns = {{"model"},
-                          {"batch size", Align::kRight},
-                          {"float32", Align::kRight},
-                          {"p10", Align::kRight, 0, 1},
-                          {"p90", Align::kRight, 0, 2},
-                          {"mixed", Align::kRight},
-                          {"p10", Align::kRight, 0, 3},
-                          {"p90", Align::kRight, 0, 4},
-                          {"times as fast", Align::kRight}};
+  report.table.columns = timed_columns({{"model"}, {"batch size", Align::kRight}}, {"float32", "mixed"},
+                                       {{"times as fast", Align::kRight}});
   view::ChartPanel panel{.title = "times as fast with mixed precision", .x_title = "batch size", .x_is_log = true};
   std::vector<ModelOutcome> outcomes;
   for (const auto& series : series_of(measured.at("results"), {"model"})) {
@@ -113,11 +100,8 @@ Report report_precision(const Json& measured) {
        : outcome == Outcome::kSlower ? model.losses
                                      : model.draws)
           .push_back(row);
-      auto cells = spread_cells(row, "float32_step");
-      cells.insert(cells.begin(), {series.names[0], batch_of(row)});
-      for (auto& cell : spread_cells(row, "mixed_step")) cells.push_back(std::move(cell));
-      cells.push_back(shown(speedup) + (outcome == Outcome::kSlower ? " loses" : ""));
-      report.table.rows.push_back(std::move(cells));
+      report.table.rows.push_back(timed_cells({series.names[0], batch_of(row)}, row, {"float32_step", "mixed_step"},
+                                              {shown(speedup) + (outcome == Outcome::kSlower ? " loses" : "")}));
     }
     panel.lines.push_back(line_of(series.names[0], series.rows, "batch_size", "speedup"));
     outcomes.push_back(std::move(model));

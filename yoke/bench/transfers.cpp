@@ -41,22 +41,14 @@ std::string gain_of_pinning(const Series& pinned, const Series& pageable) {
 
 Report report_copies(const Json& measured) {
   Report report;
-  report.table.columns = {{"from"},
-                          {"to"},
-                          {"memory"},
-                          {"size", Align::kRight},
-                          {"time", Align::kRight},
-                          {"p10", Align::kRight, 0, 1},
-                          {"p90", Align::kRight, 0, 2},
-                          {"GB/s", Align::kRight}};
+  report.table.columns =
+      timed_columns({{"from"}, {"to"}, {"memory"}, {"size", Align::kRight}}, {"time"}, {{"GB/s", Align::kRight}});
   view::ChartPanel panel{.title = "GB/s", .x_title = "bytes", .x_is_log = true};
   const auto all = series_of(measured.at("results"), {"from", "to", "memory"});
   for (const auto& series : all) {
     for (const auto& row : series.rows) {
-      auto cells = spread_cells(row, "time");
-      cells.insert(cells.begin(), {series.names[0], series.names[1], series.names[2], bytes_of(row)});
-      cells.push_back(shown(number(row, "gb_per_second")));
-      report.table.rows.push_back(std::move(cells));
+      report.table.rows.push_back(timed_cells({series.names[0], series.names[1], series.names[2], bytes_of(row)}, row,
+                                              {"time"}, {shown(number(row, "gb_per_second"))}));
     }
     panel.lines.push_back(line_of(route_of(series) + ", " + series.names[2], series.rows, "bytes", "gb_per_second"));
     for (const auto& other : all) {
@@ -71,15 +63,13 @@ Report report_copies(const Json& measured) {
 
 Report report_all_reduce(const Json& measured) {
   Report report;
-  report.table.columns = {{"size", Align::kRight},      {"time", Align::kRight},           {"p10", Align::kRight, 0, 1},
-                          {"p90", Align::kRight, 0, 2}, {"algorithm GB/s", Align::kRight}, {"bus GB/s", Align::kRight}};
+  report.table.columns = timed_columns({{"size", Align::kRight}}, {"time"},
+                                       {{"algorithm GB/s", Align::kRight}, {"bus GB/s", Align::kRight}});
   const Rows rows(measured.at("results").begin(), measured.at("results").end());
   for (const auto& row : rows) {
-    auto cells = spread_cells(row, "time");
-    cells.insert(cells.begin(), bytes_of(row));
-    cells.push_back(shown(number(row, "algorithm_gb_per_second")));
-    cells.push_back(shown(number(row, "bus_gb_per_second")));
-    report.table.rows.push_back(std::move(cells));
+    report.table.rows.push_back(
+        timed_cells({bytes_of(row)}, row, {"time"},
+                    {shown(number(row, "algorithm_gb_per_second")), shown(number(row, "bus_gb_per_second"))}));
   }
   const auto &best = row_with_most(rows, "bus_gb_per_second"), &first = rows.front();
   report.sentence = fmt::format("{:.0f} ranks reach a bus bandwidth of {} GB/s at {}; {} take {}.",

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -118,9 +117,7 @@ std::optional<std::string> append_begin(const LockFolder& folder, const Use& use
   auto files = own_files(folder);
   if (!files.empty() && append(folder, files.back(), text, true)) return files.back();
   try {
-    uint32_t random = 0;
-    if (getrandom(&random, sizeof random, 0) != sizeof random) return std::nullopt;
-    auto name = fmt::format("{}{:010x}-{:08x}", history_beginning(), seconds_since_epoch(use.since), random);
+    auto name = fmt::format("{}{:010x}-{}", history_beginning(), seconds_since_epoch(use.since), random_digits(8));
     folder.create(name);
     if (!append(folder, name, text, false)) {
       folder.remove(name);

@@ -25,7 +25,6 @@
 #include "yoke/claim/ledger.h"
 #include "yoke/claim/limits.h"
 #include "yoke/contract/variables.h"
-#include "yoke/device/doctor/doctor.h"
 
 namespace yoke::claim {
 namespace {

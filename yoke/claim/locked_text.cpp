@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/file.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,15 +10,14 @@
 #include <thread>
 
 #include "yoke/base/error.h"
+#include "yoke/base/text.h"
 #include "yoke/claim/note.h"
 
 namespace yoke::claim {
 namespace {
 
 std::string new_name(std::string_view prefix) {
-  uint64_t random = 0;
-  if (getrandom(&random, sizeof random, 0) != sizeof random) throw system_error(errno, "getting a random number");
-  return fmt::format("{}{}-{}-{:016x}", prefix, geteuid(), getpid(), random);
+  return fmt::format("{}{}-{}-{}", prefix, geteuid(), getpid(), random_digits(16));
 }
 
 struct flock whole_file(short type) {

@@ -1,7 +1,6 @@
 #include "yoke/claim/reservation.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -289,9 +288,7 @@ std::vector<Reservation> honoured_reservations(const Ledger& ledger, const Surve
 }
 
 Reservation make_reservation(const LockFolder& records, Reservation reservation) {
-  uint32_t random = 0;
-  if (getrandom(&random, sizeof random, 0) != sizeof random) throw system_error(errno, "getting a random number");
-  reservation.name = fmt::format("{}{}-{:08x}", kReservationPrefix, geteuid(), random);
+  reservation.name = fmt::format("{}{}-{}", kReservationPrefix, geteuid(), random_digits(8));
   reservation.uid = geteuid();
   const auto fd = records.create(reservation.name);
   const auto text = to_text(reservation);

@@ -13,6 +13,7 @@
 #include "yoke/base/file.h"
 #include "yoke/base/host.h"
 #include "yoke/base/json_text.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
 #include "yoke/cluster/token.h"
 
@@ -49,11 +50,10 @@ std::filesystem::path kept_log_of(const Allocation& allocation) {
 /// The logs of allocations that have ended.
 std::vector<std::filesystem::path> kept_logs(const std::filesystem::path& folder) {
   std::vector<std::filesystem::path> logs;
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+  for (const auto& file : entries_of(folder)) {
     // Names of other logs are 16 digits of a token.
-    const auto job = stem_of(entry->path());
-    if (entry->path().extension() == kLogEnd && job.size() < kNameSize && parse_int(job)) logs.push_back(entry->path());
+    const auto job = stem_of(file);
+    if (file.extension() == kLogEnd && job.size() < kNameSize && parse_int(job)) logs.push_back(file);
   }
   return logs;
 }
@@ -111,7 +111,6 @@ Allocation parse_allocation(std::string_view text) {
                       .name = json.at("name"),
                       .secret = json.at("secret"),
                       .yoke = json.at("yoke"),
-                      .nodes = {},
                       .until = json.at("until"),
                       .cluster = json.value("cluster", "")};
     for (const auto& node : json.at("nodes")) {
@@ -219,12 +218,10 @@ std::optional<std::filesystem::path> kept_log(const std::string& job, const Envi
 
 std::vector<Allocation> list_allocations(const Environment& environment) {
   std::vector<Allocation> result;
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(allocation_folder(environment), error), end; !error && entry != end;
-       entry.increment(error)) {
-    if (entry->path().extension() != kFileEnd) continue;
+  for (const auto& file : entries_of(allocation_folder(environment))) {
+    if (file.extension() != kFileEnd) continue;
     try {
-      auto one = read_allocation(entry->path());
+      auto one = read_allocation(file);
       if (one && !one->job.empty()) result.push_back(std::move(*one));
     } catch (const Error&) {  // a file of another version, or one that is not the user's
     }

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -59,7 +58,7 @@ class ExecChild : public launch::EventSource {
                     [[maybe_unused]] const auto count = write(failure_fd, &error, sizeof error);
                   }});
     if (pid_ < 0) throw system_error(errno, "starting " + argv.at(0));
-    process_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0U)));
+    process_ = open_process(pid_);
     failure.write_end.reset();
     int error = 0;
     if (read(failure.read_end.value(), &error, sizeof error) == sizeof error) {

@@ -67,10 +67,9 @@ std::vector<HeldAllocation> held_allocations(const Environment& environment) {
 nlohmann::ordered_json to_json(const Allocation& allocation) {
   Json json = {{"job", allocation.job}, {"name", allocation.name.empty() ? Json() : Json(allocation.name)}};
   json["until"] = allocation.until == 0 ? Json() : Json(allocation.until);
-  json["nodes"] = Json::array();
-  for (const auto& node : allocation.nodes) {
-    json["nodes"].push_back({{"name", node.name}, {"gpus", node.num_gpus}, {"cpus", node.num_cpus}});
-  }
+  json["nodes"] = json_list(allocation.nodes, [](const AllocationNode& node) -> Json {
+    return {{"name", node.name}, {"gpus", node.num_gpus}, {"cpus", node.num_cpus}};
+  });
   return json;
 }
 

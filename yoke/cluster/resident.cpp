@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <netdb.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -19,6 +18,7 @@
 #include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/host.h"
 #include "yoke/base/hostlist.h"
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
@@ -43,13 +43,9 @@ std::string own_address(int socket, const Environment& environment) {
   sockaddr_storage address{};
   socklen_t size = sizeof address;
   auto* const generic = reinterpret_cast<sockaddr*>(&address);
-  char text[NI_MAXHOST] = "";
   if (getsockname(socket, generic, &size) != 0) return "";
-  getnameinfo(generic, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
-  const std::string_view mapped = "::ffff:";  // an IPv4 client of an IPv6 socket
-  const std::string address_text = std::string_view(text).starts_with(mapped) ? text + mapped.size() : text;
-  const bool is_loopback = address_text.starts_with("127.") || address_text == "::1";
-  return is_loopback ? environment.value_or("SLURMD_NODENAME", address_text) : address_text;
+  const auto text = address_text(generic, size);
+  return text.starts_with("127.") || text == "::1" ? environment.value_or("SLURMD_NODENAME", text) : text;
 }
 
 void start_agent(const UniqueFd& socket, const std::string& yoke, Environment environment) {

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -12,6 +11,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/host.h"
+#include "yoke/base/text.h"
 #include "yoke/contract/variables.h"
 
 namespace yoke::cluster {
@@ -76,13 +76,7 @@ void write_token(const std::filesystem::path& path) {
 
 }  // namespace
 
-std::string new_token() {
-  unsigned char bytes[kRandomBytes];
-  if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) throw system_error(errno, "getting random bytes");
-  std::string text;
-  for (const auto byte : bytes) text += fmt::format("{:02x}", byte);
-  return text;
-}
+std::string new_token() { return random_digits(2 * kRandomBytes); }
 
 std::filesystem::path token_file(const Environment& environment) {
   if (const auto config = user_folder(UserFolder::kConfig, environment)) return *config / "yoke" / "token";

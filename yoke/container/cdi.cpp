@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/json.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/container/detail/yaml.h"
 
 namespace yoke::container {
@@ -76,13 +76,9 @@ CdiRegistry read_cdi(const std::vector<std::filesystem::path>& folders) {
   for (const auto& folder : folders) {
     std::vector<CdiDevice> devices;
     std::map<std::string, std::vector<std::string>> files_of;  // by name
-    std::error_code ignored;
-    std::set<std::filesystem::path> files;  // in the order of names
-    for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-      const auto extension = entry.path().extension();
-      if (extension == ".yaml" || extension == ".yml" || extension == ".json") files.insert(entry.path());
-    }
-    for (const auto& file : files) {
+    for (const auto& file : entries_of(folder)) {
+      const auto extension = file.extension();
+      if (extension != ".yaml" && extension != ".yml" && extension != ".json") continue;
       try {
         for (auto& device : parse_cdi(read_regular_file(file, kMostCdiBytes), file.native())) {
           files_of[device.full_name()].push_back(file.native());

@@ -6,7 +6,6 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
-#include "yoke/site/config.h"
 
 namespace yoke::container {
 namespace {

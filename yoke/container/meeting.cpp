@@ -4,7 +4,6 @@
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -56,7 +55,7 @@ std::optional<Arrival> Meeting::accept() const {
   const auto peer = peer_of(arrival.connection.value());
   if (peer && peer->pid > 0) {
     arrival.pid = peer->pid;
-    arrival.process = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, peer->pid, 0U)));
+    arrival.process = open_process(peer->pid);
   }
   pollfd news{arrival.connection.value(), POLLIN, 0};
   constexpr int kLimitMs = 10'000;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "yoke/base/text.h"
 #include "yoke/curve/detail/values.h"
 #include "yoke/curve/log.h"
 

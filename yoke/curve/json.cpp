@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "yoke/base/text.h"
 #include "yoke/curve/detail/values.h"
 #include "yoke/curve/log.h"
 

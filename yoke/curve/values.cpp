@@ -23,12 +23,6 @@ bool is_equal_in_any_case(std::string_view text, std::string_view lower) {
 
 }  // namespace
 
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\r";
-  const auto begin = text.find_first_not_of(kBlanks);
-  return begin == text.npos ? std::string_view() : text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
-
 std::optional<double> number_of(std::string_view text) {
   if (text.starts_with('+')) text.remove_prefix(1);
   double number = 0;

@@ -293,8 +293,7 @@ Json to_json(const Device& device) {
   if (knows_processes(device)) json["processes"] = Json::array();
   for (const auto& process : device.processes) json["processes"].push_back(to_json(process));
   json["process_list_error"] = or_null(device.process_list_error);
-  json["instances"] = Json::array();
-  for (const auto& instance : device.instances) json["instances"].push_back(to_json(instance));
+  json["instances"] = json_list(device.instances, [](const Device& instance) { return to_json(instance); });
   return json;
 }
 
@@ -313,8 +312,7 @@ Json to_json(const Snapshot& snapshot) {
                                 {"driver_version", or_null(report.driver_version)},
                                 {"api_version", or_null(report.api_version)}});
   }
-  json["devices"] = Json::array();
-  for (const auto& device : snapshot.devices) json["devices"].push_back(to_json(device));
+  json["devices"] = json_list(snapshot.devices, [](const Device& device) { return to_json(device); });
   return json;
 }
 

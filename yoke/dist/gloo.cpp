@@ -6,7 +6,6 @@
 
 #include <cstdlib>
 #include <memory>
-#include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
 #include "yoke/base/file.h"

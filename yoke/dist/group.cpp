@@ -20,6 +20,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/host.h"
+#include "yoke/base/text.h"
 #include "yoke/dist/activity.h"
 #include "yoke/dist/detail/gloo.h"
 #include "yoke/dist/detail/group_impl.h"
@@ -38,10 +39,6 @@ constexpr milliseconds kEchoDelay = std::chrono::seconds(1);
 /// The delay after another rank has reported why it ends. That rank will exit, but on a busy machine this can take
 /// seconds.
 constexpr milliseconds kEchoDelayAfterReport = std::chrono::seconds(5);
-
-bool contains_any(std::string_view text, std::initializer_list<std::string_view> words) {
-  return std::any_of(words.begin(), words.end(), [&](auto word) { return text.find(word) != text.npos; });
-}
 
 /// The contiguous form of a tensor, because backends ignore strides. give_back() copies its values to the tensor.
 struct Dense {

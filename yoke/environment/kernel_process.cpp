@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -30,7 +29,7 @@ std::vector<std::string> refusal_command(const std::vector<std::string>& kernel,
 void end_with_server(const Environment& environment) {
   const auto server = parse_int(environment.value_or("JPY_PARENT_PID", ""));
   if (!server || *server != getppid()) return;
-  const UniqueFd end(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(*server), 0U)));
+  const auto end = open_process(*server);
   const pid_t keeper = getpid();
   if (!end || getppid() != *server || fork() != 0) return;
   prctl(PR_SET_PDEATHSIG, SIGKILL);

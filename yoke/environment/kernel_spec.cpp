@@ -7,6 +7,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/json.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
 #include "yoke/environment/store.h"
 
@@ -139,9 +140,8 @@ std::optional<Kernel> parse_kernel(std::string_view text) {
 
 std::vector<Kernel> list_kernels(const fs::path& folder) {
   std::vector<Kernel> kernels;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) {
-    if (auto kernel = read_kernel(entry.path())) kernels.push_back(std::move(*kernel));
+  for (const auto& entry : entries_of(folder)) {
+    if (auto kernel = read_kernel(entry)) kernels.push_back(std::move(*kernel));
   }
   std::sort(kernels.begin(), kernels.end(), [](const Kernel& a, const Kernel& b) { return a.name < b.name; });
   return kernels;

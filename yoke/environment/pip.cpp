@@ -67,9 +67,7 @@ std::vector<std::string> ignored_settings(const PipSettings& settings) {
 }
 
 Environment pip_environment(Environment environment, const PipSettings& settings, Indices indices) {
-  for (const auto& variable : environment.to_strings()) {
-    if (variable.starts_with("PIP_")) environment.erase(variable.substr(0, variable.find('=')));
-  }
+  environment.erase_if([](const auto& name) { return name.starts_with("PIP_"); });
   environment.set("PIP_CONFIG_FILE", "/dev/null");  // pip then reads no configuration file at all
   for (const auto& [name, value] : settings) {
     const bool is_other_index = name == "extra-index-url" || name == "find-links";

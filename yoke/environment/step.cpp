@@ -4,7 +4,6 @@
 
 #include <cerrno>
 #include <csignal>
-#include <filesystem>
 
 #include "yoke/base/command_output.h"
 #include "yoke/base/error.h"

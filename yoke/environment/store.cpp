@@ -118,15 +118,12 @@ std::string_view name(State state) {
 
 std::vector<Listed> list_environments(const Environment& environment) {
   std::vector<Listed> result;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator(environments_folder(environment), error)) {
-    const auto& folder = entry.path();
+  for (const auto& folder : entries_of(environments_folder(environment))) {
     if (auto mark = read_mark(folder)) {
       const auto state = state_of(folder, *mark);
       result.push_back({folder.filename().string(), folder, state, python_version(folder), std::move(*mark)});
     }
   }
-  std::sort(result.begin(), result.end(), [](const Listed& a, const Listed& b) { return a.name < b.name; });
   return result;
 }
 

@@ -53,7 +53,7 @@ class Keeper {
     end_.emplace(*kept_.claim);
     if (kept_.claim->is_shared()) {
       const auto& outer = kept_.claim->note();
-      outer_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(outer.pid), 0U)));
+      outer_ = open_process(outer.pid);
       if (start_ticks_of(static_cast<pid_t>(outer.pid)) != outer.start_ticks) outer_.reset();
       if (outer_) return;  // that process looks whether the devices are used
       succeed();
@@ -71,7 +71,7 @@ class Keeper {
     const auto answer = receive_message(channel_);
     if (!answer || !answer->contains("client")) return false;
     client_pid_ = answer->at("client").get<pid_t>();
-    client_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, client_pid_, 0U)));
+    client_ = open_process(client_pid_);
     leave_terminal("yoke-container");  // the container must not lose its keeper with the terminal
     send_message(channel_, {{"go", true}});
     return true;

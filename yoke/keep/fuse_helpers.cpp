@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "yoke/base/clock.h"
+#include "yoke/base/process.h"
 #include "yoke/base/sysfs.h"
 #include "yoke/device/process/info.h"
 
@@ -32,7 +33,7 @@ FuseHelpers::FuseHelpers(pid_t first_program) {
     const auto stat = stat_of(folder);
     if (!stat || stat->parent_pid != first->parent_pid) continue;
     if (std::ranges::find(kHelpers, stat->comm) == kHelpers.end()) continue;
-    UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0U)));
+    auto process = open_process(pid);
     const auto now = process ? stat_of(folder) : std::nullopt;  // the PID may have been used again in between
     if (now && now->start_ticks == stat->start_ticks) processes_.push_back(std::move(process));
   }

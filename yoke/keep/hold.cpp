@@ -4,7 +4,6 @@
 #include <fmt/ranges.h>
 #include <poll.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,7 +28,7 @@ struct Adopted {
 
 Adopted open_adopted(int64_t pid) {
   Adopted result;
-  if (pid > 0) result.fd = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0U)));
+  if (pid > 0) result.fd = open_process(pid);
   const auto info = device::describe_process(pid);  // after the pidfd, so that both are about one process
   if (!result.fd || !info.start_ticks) throw Error(ErrorCode::kNotFound, "there is no process {}", pid);
   if (geteuid() != 0 && info.uid != int64_t{geteuid()}) {

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -15,11 +14,6 @@ namespace yoke::keep {
 namespace {
 
 using std::chrono::milliseconds;
-
-bool is_readable(int fd) {
-  pollfd news{fd, POLLIN, 0};
-  return poll(&news, 1, 0) == 1;
-}
 
 }  // namespace
 

@@ -89,11 +89,6 @@ std::string to_text(const Report& report, int64_t width) {
 }
 
 nlohmann::ordered_json to_json(const Report& report) {
-  const auto sentences = [](const std::vector<std::string>& texts) {
-    Json array = Json::array();
-    for (const auto& text : texts) array.push_back(printable(text));
-    return array;
-  };
   Json ranks = Json::array(), causes = Json::array();
   for (const auto& rank : report.ranks) {
     ranks.push_back({{"rank", rank.rank},
@@ -119,11 +114,11 @@ nlohmann::ordered_json to_json(const Report& report) {
   Json json = {{"bottleneck", named ? rule_of(named->cause).name : "none"},
                {"confidence", name(report.confidence)},
                {"gain_ceiling_percent", named ? rounded(named->ceiling_percent) : 0.0},
-               {"evidence", sentences(report.evidence)},
+               {"evidence", json_list(report.evidence, printable)},
                {"ranks", std::move(ranks)},
                {"advice", named ? rule_of(named->cause).advice : ""},
                {"causes", std::move(causes)},
-               {"notes", sentences(report.notes)}};
+               {"notes", json_list(report.notes, printable)}};
   if (report.straggler) {
     json["straggler"] = {{"rank", report.straggler->rank},
                          {"late_percent", rounded(report.straggler->late_percent)},

@@ -5,12 +5,10 @@
 #include <fmt/ranges.h>
 #include <sys/stat.h>
 #include <toml++/toml.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <filesystem>
 #include <functional>
 
 #include "yoke/base/file.h"

@@ -18,19 +18,14 @@ namespace {
 
 constexpr size_t kFramesOfPlace = 16;  // frames further out are the same in all ranks, or depend on data
 
-std::string_view trim(std::string_view text) {
-  text.remove_prefix(std::min(text.size(), text.find_first_not_of(" \t")));
-  return text.substr(0, text.find_last_not_of(" \t\r") + 1);
-}
-
 /// Returns the text after "#3  0x00007f97226f1df2 ", or nullopt if the line does not describe a frame.
 std::optional<std::string_view> after_address(std::string_view line) {
   if (!line.starts_with('#')) return std::nullopt;
   line.remove_prefix(std::min(line.size(), line.find(' ')));
-  line = trim(line);
+  line = trimmed(line);
   if (!line.starts_with("0x")) return line;
   line.remove_prefix(std::min(line.size(), line.find(' ')));
-  return trim(line);
+  return trimmed(line);
 }
 
 void sort_main_first(std::vector<ThreadStack>& threads) {
@@ -41,7 +36,7 @@ void sort_main_first(std::vector<ThreadStack>& threads) {
 Frame parse_eu_frame(std::string_view text) {
   const auto dash = text.starts_with("- ") ? 0 : text.rfind(" - ");
   if (dash == text.npos) return {std::string(text), ""};
-  return {std::string(trim(text.substr(0, dash))), std::string(base_name(trim(text.substr(dash + 2))))};
+  return {std::string(trimmed(text.substr(0, dash))), std::string(base_name(trimmed(text.substr(dash + 2))))};
 }
 
 /// Returns where the arguments begin: the blank before "(x=1)" in "f<void (int)> (x=1)". A frame without debugging
@@ -67,7 +62,7 @@ Frame parse_gdb_frame(std::string_view text) {
   if (frame.function == "??") frame.function.clear();
   for (const std::string_view word : {" at ", " from "}) {
     if (const auto at = text.rfind(word); at != text.npos && at > arguments) {
-      frame.where = base_name(trim(text.substr(at + word.size())));
+      frame.where = base_name(trimmed(text.substr(at + word.size())));
     }
   }
   return frame;
@@ -231,7 +226,7 @@ void add_python(const ProcessStack& process, ShownThreads shown, std::string& te
     const auto& thread = threads[i];
     if (shown == ShownThreads::kMain && i != main) {
       ++others[fmt::format("{}{}", without_number(thread[0]),
-                           thread.size() > 1 ? fmt::format(": {}", trim(thread[1])) : "")];
+                           thread.size() > 1 ? fmt::format(": {}", trimmed(thread[1])) : "")];
       continue;
     }
     for (const auto& line : thread) text += fmt::format("      {}\n", printable(line));
@@ -251,16 +246,14 @@ void add_process(const ProcessStack& process, ShownThreads shown, std::string& t
 }
 
 Json to_json(const ThreadStack& thread) {
-  Json json = {{"tid", thread.tid},
-               {"name", thread.name},
-               {"state", std::string(1, thread.state)},
-               {"kernel", or_null(thread.kernel)},
-               {"syscall", or_null(thread.syscall)},
-               {"frames", Json::array()}};
-  for (const auto& [function, where] : thread.frames) {
-    json["frames"].push_back({{"function", or_null(function)}, {"where", or_null(where)}});
-  }
-  return json;
+  return {{"tid", thread.tid},
+          {"name", thread.name},
+          {"state", std::string(1, thread.state)},
+          {"kernel", or_null(thread.kernel)},
+          {"syscall", or_null(thread.syscall)},
+          {"frames", json_list(thread.frames, [](const auto& frame) -> Json {
+             return {{"function", or_null(frame.function)}, {"where", or_null(frame.where)}};
+           })}};
 }
 
 }  // namespace
@@ -269,7 +262,7 @@ std::vector<ThreadStack> parse_eu_stack(std::string_view text) {
   std::vector<ThreadStack> threads;
   for (const auto line : lines_of(text)) {
     if (line.starts_with("TID ")) {
-      threads.push_back({.tid = parse_int(trim(line.substr(4, line.find(':') - 4))).value_or(0)});
+      threads.push_back({.tid = parse_int(trimmed(line.substr(4, line.find(':') - 4))).value_or(0)});
     } else if (const auto frame = after_address(line); frame && !threads.empty()) {
       threads.back().frames.push_back(parse_eu_frame(*frame));
     }
@@ -307,7 +300,7 @@ std::vector<ThreadStack> parse_gdb(std::string_view text, int64_t pid) {
 std::vector<std::string> parse_py_spy(std::string_view text) {
   std::vector<std::string> lines;
   for (const auto line : lines_of(text)) {
-    if (!trim(line).empty() && (!lines.empty() || line.starts_with("Thread"))) lines.emplace_back(line);
+    if (!trimmed(line).empty() && (!lines.empty() || line.starts_with("Thread"))) lines.emplace_back(line);
   }
   return lines;
 }
@@ -355,14 +348,13 @@ Json to_json(const std::vector<RankStack>& ranks) {
   for (const auto& rank : ranks) {
     Json one = {{"rank", rank.rank}, {"note", or_null(rank.note)}, {"processes", Json::array()}};
     for (const auto& process : rank.processes) {
-      Json threads = Json::array();
-      for (const auto& thread : process.threads) threads.push_back(to_json(thread));
-      one["processes"].push_back({{"pid", process.pid},
-                                  {"command", process.command},
-                                  {"threads", threads},
-                                  {"python", process.python},
-                                  {"kernel_frames", process.kernel_frames},
-                                  {"notes", process.notes}});
+      one["processes"].push_back(
+          {{"pid", process.pid},
+           {"command", process.command},
+           {"threads", json_list(process.threads, [](const auto& thread) { return to_json(thread); })},
+           {"python", process.python},
+           {"kernel_frames", process.kernel_frames},
+           {"notes", process.notes}});
     }
     json.push_back(std::move(one));
   }

@@ -24,13 +24,11 @@ bool is_network(std::string_view type) {
 /// `folder` is that of a disk or a partition below /sys/block.
 DiskKind kind_of_block(fs::path folder, int depth = 0) {
   if (is_there(folder / "partition")) folder = folder.parent_path();
-  std::error_code error;
   auto slowest = DiskKind::kMemory;
   bool has_slaves = false;
-  for (auto slave = fs::directory_iterator(folder / "slaves", error); !error && slave != fs::directory_iterator();
-       slave.increment(error)) {
+  for (const auto& slave : entries_of(folder / "slaves")) {
     std::error_code unresolved;
-    const auto target = fs::canonical(slave->path(), unresolved);
+    const auto target = fs::canonical(slave, unresolved);
     if (unresolved || depth > 8) continue;
     has_slaves = true;
     slowest = std::max(slowest, kind_of_block(target, depth + 1));

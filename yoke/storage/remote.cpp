@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 #include <grp.h>
 #include <poll.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -56,9 +55,7 @@ std::string ask(const RemoteMount& mount) {
       throw system_error(errno, "becoming the owner of the mount");
     }
   }
-  uint64_t number = 0;
-  if (getrandom(&number, sizeof number, 0) != sizeof number) number = static_cast<uint64_t>(getpid());
-  const auto path = fmt::format("{}/.yoke-{:016x}", mount.mount.point, number);
+  const auto path = fmt::format("{}/.yoke-{}", mount.mount.point, random_digits(16));
   struct stat status {};
   const auto begin = std::chrono::steady_clock::now();
   const bool has_answer = lstat(path.c_str(), &status) == 0 || errno == ENOENT || errno == EACCES;

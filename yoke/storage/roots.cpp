@@ -11,7 +11,6 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/text.h"
-#include "yoke/site/config.h"
 
 namespace yoke::storage {
 namespace {

@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -22,6 +21,7 @@
 
 #include "yoke/base/environment.h"
 #include "yoke/base/file.h"
+#include "yoke/base/process.h"
 #include "yoke/base/text.h"
 
 namespace yoke::storage {
@@ -77,13 +77,6 @@ struct Findings {
   std::vector<UnreadablePath> unreadable;
   std::vector<std::string> not_crossed;
 };
-
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 }  // namespace
 
@@ -217,7 +210,7 @@ Scan::Scan(const ScanOptions& options) {
   auto copy = options;
   if (copy.num_threads == 0) copy.num_threads = std::max(4, 2 * static_cast<int>(std::thread::hardware_concurrency()));
   state_ = std::make_unique<State>(copy);
-  raise_descriptor_limit();
+  raise_file_limit();
   state_->pending.push_back(&state_->folders.emplace_back(Folder{nullptr, copy.root, nullptr}));
   for (auto& own : state_->findings) state_->threads.emplace_back([this, &own] { state_->work(own); });
 }

@@ -24,15 +24,7 @@ std::string target_of(const fs::path& link) {
   return fs::read_symlink(link, error).string();
 }
 
-std::vector<fs::path> descriptors_of(int64_t pid) {
-  std::vector<fs::path> result;
-  std::error_code error;
-  for (auto entry = fs::directory_iterator(fmt::format("/proc/{}/fd", pid), error);
-       !error && entry != fs::directory_iterator(); entry.increment(error)) {
-    result.push_back(entry->path());
-  }
-  return result;
-}
+std::vector<fs::path> descriptors_of(int64_t pid) { return entries_of(fmt::format("/proc/{}/fd", pid)); }
 
 /// Whether the words of a process name a mount, for kernels that do not say whose connection it has open.
 bool names_mount(int64_t pid, const RemoteMount& mount) {

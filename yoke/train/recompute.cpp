@@ -13,7 +13,6 @@
 #include <algorithm>
 #include <array>
 #include <mutex>
-#include <utility>
 
 #include "yoke/base/error.h"
 

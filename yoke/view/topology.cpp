@@ -149,36 +149,31 @@ std::string topology_text(const Topology& topology, const LinkMatrix& matrix, in
 
 Json topology_json(const Topology& topology, const LinkMatrix& matrix) {
   Json json;
-  json["packages"] = Json::array();
-  for (const auto& package : topology.packages) {
-    json["packages"].push_back(
-        {{"number", package.number}, {"name", or_null(printable(package.name))}, {"cpus", package.cpus}});
-  }
-  json["numa_nodes"] = Json::array();
-  for (const auto& node : topology.numa_nodes) {
-    json["numa_nodes"].push_back({{"number", node.number},
-                                  {"package", or_null(node.package)},
-                                  {"memory_bytes", node.memory_bytes},
-                                  {"cpus", node.cpus},
-                                  {"beside", labels_beside(matrix, node.number)}});
-  }
-  json["caches"] = Json::array();
-  for (const auto& cache : topology.caches) {
-    json["caches"].push_back({{"level", cache.level}, {"count", cache.count}, {"size_bytes", cache.size_bytes}});
-  }
+  json["packages"] = json_list(topology.packages, [](const auto& package) -> Json {
+    return {{"number", package.number}, {"name", or_null(printable(package.name))}, {"cpus", package.cpus}};
+  });
+  json["numa_nodes"] = json_list(topology.numa_nodes, [&](const auto& node) -> Json {
+    return {{"number", node.number},
+            {"package", or_null(node.package)},
+            {"memory_bytes", node.memory_bytes},
+            {"cpus", node.cpus},
+            {"beside", labels_beside(matrix, node.number)}};
+  });
+  json["caches"] = json_list(topology.caches, [](const auto& cache) -> Json {
+    return {{"level", cache.level}, {"count", cache.count}, {"size_bytes", cache.size_bytes}};
+  });
   json["num_cores"] = topology.num_cores;
   json["num_cpus"] = topology.num_cpus;
   json["cpus"] = or_null(printable(topology.cpus));
   json["allowed_cpus"] = or_null(printable(topology.allowed_cpus));
-  json["endpoints"] = Json::array();
-  for (const auto& endpoint : matrix.endpoints) {
-    json["endpoints"].push_back({{"label", endpoint.label},
-                                 {"kind", name(endpoint.kind)},
-                                 {"name", or_null(printable(endpoint.name))},
-                                 {"pci_bus_id", or_null(printable(endpoint.pci_bus_id))},
-                                 {"numa_node", or_null(endpoint.numa_node)},
-                                 {"cpu_affinity", or_null(printable(endpoint.cpus))}});
-  }
+  json["endpoints"] = json_list(matrix.endpoints, [](const auto& endpoint) -> Json {
+    return {{"label", endpoint.label},
+            {"kind", name(endpoint.kind)},
+            {"name", or_null(printable(endpoint.name))},
+            {"pci_bus_id", or_null(printable(endpoint.pci_bus_id))},
+            {"numa_node", or_null(endpoint.numa_node)},
+            {"cpu_affinity", or_null(printable(endpoint.cpus))}};
+  });
   json["connections"] = Json::array();
   for (size_t a = 0; a < matrix.endpoints.size(); ++a) {
     for (size_t b = a + 1; b < matrix.endpoints.size(); ++b) {

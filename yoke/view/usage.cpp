@@ -131,8 +131,6 @@ Json usage_json(const UsageReport& report, const UsageNotes& notes) {
   for (const auto& usage : report.devices) {
     Json throttled = Json::object();
     for (const auto& [reason, share] : usage.throttled_percent) throttled[reason] = hundredths(share);
-    Json timeline = Json::array();
-    for (const auto& bin : usage.timeline) timeline.push_back(known(bin.utilization_percent));
     json["devices"].push_back(
         {{"id", usage.id},
          {"uuid", or_null(usage.uuid)},
@@ -156,10 +154,10 @@ Json usage_json(const UsageReport& report, const UsageNotes& notes) {
          {"is_energy_counted", usage.is_energy_counted},
          {"throttled_percent", throttled},
          {"timeline_bin_seconds", hundredths(usage.bin.count())},
-         {"timeline_utilization_percent", timeline}});
+         {"timeline_utilization_percent",
+          json_list(usage.timeline, [](const auto& bin) { return known(bin.utilization_percent); })}});
   }
-  json["notes"] = Json::array();
-  for (const auto& sentence : notes.sentences) json["notes"].push_back(or_null(sentence));
+  json["notes"] = json_list(notes.sentences, [](const std::string& sentence) { return or_null(sentence); });
   return json;
 }
 

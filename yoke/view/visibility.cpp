@@ -123,13 +123,12 @@ nlohmann::ordered_json visibility_json(const device::Visibility& visibility, con
   }
   auto variables = Json::array();
   for (const auto& variable : visibility.variables) {
-    auto entries = Json::array();
-    for (const auto& entry : variable.entries) entries.push_back(entry_json(entry, snapshot));
+    const auto to_json = [&](const auto& entry) { return entry_json(entry, snapshot); };
     variables.push_back({{"name", variable.name},
                          {"value", json_string<Json>(variable.value)},
                          {"has_effect", variable.has_effect},
                          {"effect", variable.effect},
-                         {"entries", entries}});
+                         {"entries", json_list(variable.entries, to_json)}});
   }
   return {{"devices", devices}, {"variables", variables}, {"warnings", visibility.warnings}};
 }

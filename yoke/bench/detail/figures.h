@@ -61,8 +61,13 @@ bool overlap(const Json& one, const Json& other, const std::string& name);
 /// Two times count as equal if their ratio differs from 1 by at most this.
 inline constexpr double kNoticed = 0.05;
 
-/// Returns the table cells of a time: the median `NAME_ms`, `NAME_p10_ms` and `NAME_p90_ms`.
-std::vector<std::string> spread_cells(const Json& row, const std::string& name);
+/// Returns `first`, then three columns for each of the times: the median under its title, p10 and p90; then `last`.
+std::vector<Column> timed_columns(std::vector<Column> first, std::initializer_list<const char*> titles,
+                                  const std::vector<Column>& last);
+/// Returns the cells of these columns. Each of `times` is a NAME: `row` has NAME_ms (the median), NAME_p10_ms and
+/// NAME_p90_ms.
+std::vector<std::string> timed_cells(std::vector<std::string> first, const Json& row,
+                                     std::initializer_list<const char*> times, const std::vector<std::string>& last);
 
 view::ChartLine line_of(const std::string& name, const Rows& rows, const char* x, const char* y);
 

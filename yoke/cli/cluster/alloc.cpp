@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <array>
 #include <memory>
@@ -19,6 +18,7 @@
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/frame/teller.h"
 #include "yoke/cli/help/values.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/cluster/held.h"
 #include "yoke/cluster/request.h"
 #include "yoke/slurm/job/holding.h"
@@ -133,7 +133,7 @@ int list_held(const AllocArgs& args, Context& context) {
     context.out << "you hold no allocation\n";
     return kExitOk;
   }
-  Table table{.columns = {{"job", Align::kRight}, {"name"}, {"state"}, {"left", Align::kRight}, {"nodes"}}, .rows = {}};
+  Table table{.columns = {{"job", Align::kRight}, {"name"}, {"state"}, {"left", Align::kRight}, {"nodes"}}};
   for (const auto& [allocation, state, reason] : held) {
     table.rows.push_back({allocation.job, allocation.name.empty() ? "-" : allocation.name,
                           reason.empty() ? state : fmt::format("{}: {}", state, reason),
@@ -148,31 +148,26 @@ int list_held(const AllocArgs& args, Context& context) {
 
 void add_alloc(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<AllocArgs>();  // CLI11 keeps references to it; the callback owns it
-  auto more = std::make_shared<std::vector<std::string>>();
   auto& request_args = args->request;
-  cmd.add_option("-N,--nodes", request_args.num_nodes, "How many nodes")
-      ->type_name("N")
+  add_value(cmd, "-N,--nodes", request_args.num_nodes, "N", "How many nodes")
       ->check(in_range(1, 65'536, "nodes"))
       ->capture_default_str();
-  cmd.add_option("--gpus-per-node", request_args.gpus_per_node, "Devices on each node: 4, or a type such as a100:4")
-      ->type_name("COUNT");
-  cmd.add_option("-c,--cpus-per-node", request_args.cpus_per_node,
-                 "CPUs on each node; unless given, what Slurm gives, often one core or the whole node")
-      ->type_name("N")
+  add_value(cmd, "--gpus-per-node", request_args.gpus_per_node, "COUNT",
+            "Devices on each node: 4, or a type such as a100:4");
+  add_value(cmd, "-c,--cpus-per-node", request_args.cpus_per_node, "N",
+            "CPUs on each node; unless given, what Slurm gives, often one core or the whole node")
       ->check(in_range(1, 65'536, "CPUs"));
-  cmd.add_option("-t,--time", args->time, "How long: 30m, 4h, 1d12h, or as Slurm writes it; the partition's default")
-      ->type_name("TIME");
-  cmd.add_option("-p,--partition", request_args.partition, "Partition (queue)")->type_name("NAME");
-  cmd.add_option("-A,--account", request_args.account, "Account that pays")->type_name("NAME");
-  cmd.add_option("--name", request_args.name, "A name by which --in and `yoke stop` find it")->type_name("TEXT");
-  cmd.add_option("--wait", args->wait, "Cancel the request if it has not started after this time")->type_name("TIME");
-  cmd.add_option("--remote-yoke", args->remote_yoke, "Path of yoke on the nodes, if it differs from the path here")
-      ->type_name("PATH");
+  add_value(cmd, "-t,--time", args->time, "TIME",
+            "How long: 30m, 4h, 1d12h, or as Slurm writes it; the partition's default");
+  add_value(cmd, "-p,--partition", request_args.partition, "NAME", "Partition (queue)");
+  add_value(cmd, "-A,--account", request_args.account, "NAME", "Account that pays");
+  add_value(cmd, "--name", request_args.name, "TEXT", "A name by which --in and `yoke stop` find it");
+  add_value(cmd, "--wait", args->wait, "TIME", "Cancel the request if it has not started after this time");
+  add_value(cmd, "--remote-yoke", args->remote_yoke, "PATH",
+            "Path of yoke on the nodes, if it differs from the path here");
   cmd.add_flag("--list", args->list, "List your allocations, with the time that is left");
   cmd.add_flag("--json", args->json, "Print JSON");
-  cmd.add_option("OPTIONS", *more, "After --: further options of sbatch")
-      ->type_name(kProgramArguments)
-      ->expected(0, -1);
+  add_program(cmd, "OPTIONS", "After --: further options of sbatch");
   cmd.footer(examples(
       "  yoke alloc -N 2 --gpus-per-node 4 --time 1h    hold two nodes for an hour\n"
       "  yoke run --in last train.py                    start a job there, in milliseconds; again and again\n"
@@ -184,7 +179,7 @@ void add_alloc(CLI::App& cmd, Context& context) {
       "\n"
       "Exit status: 0 when the allocation is held; 124 if it did not start within --wait, 130 after Ctrl-C: then the\n"
       "request is cancelled; 69 if Slurm refuses it, 75 if Slurm cannot be reached, 66 if it is not installed here."));
-  cmd.callback([args, more, &context] {
+  cmd.callback([args, &context] {
     context.exit_code = args->list ? list_held(*args, context) : request_allocation(*args, context);
   });
 }

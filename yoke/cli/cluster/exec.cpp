@@ -1,8 +1,6 @@
 // `yoke exec`: run a command on the nodes of a held allocation.
 #include "yoke/cluster/exec.h"
 
-#include <CLI/App.hpp>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
@@ -10,6 +8,7 @@
 #include "yoke/cli/frame/node_request.h"
 #include "yoke/cli/options/allocation.h"
 #include "yoke/cli/options/color.h"
+#include "yoke/cli/options/value.h"
 
 namespace yoke::cli {
 namespace {
@@ -38,20 +37,14 @@ int run_exec(const ExecArgs& args, Context& context) {
 }  // namespace
 
 void add_exec(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<ExecArgs>();  // CLI11 keeps references to it; the callback owns it
-  auto program = std::make_shared<std::vector<std::string>>();
-  add_in_option(cmd, args->in);
-  cmd.add_flag("--all", args->all, "On all nodes; the default");
-  cmd.add_option("--node", args->nodes,
-                 "On this node alone, and of one node print the bytes as they are, without [node] before each line; "
-                 "can be repeated")
-      ->type_name("NAME")
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->expected(1);
-  add_color_option(cmd, args->color);
-  cmd.add_option("PROGRAM", *program, "What to run on each node, and its arguments; every word from here on is its own")
-      ->type_name(kProgramArguments)
-      ->expected(0, -1);
+  auto& args = add_args<ExecArgs>(cmd, context, run_exec);
+  add_in_option(cmd, args.in);
+  cmd.add_flag("--all", args.all, "On all nodes; the default");
+  add_values(cmd, "--node", args.nodes, "NAME",
+             "On this node alone, and of one node print the bytes as they are, without [node] before each line; "
+             "can be repeated");
+  add_color_option(cmd, args.color);
+  add_program(cmd, "PROGRAM", "What to run on each node, and its arguments; every word from here on is its own");
   cmd.footer(
       examples("  yoke exec --in 4711 -- nvidia-smi -L     on each node of allocation 4711\n"
                "  yoke exec -- df -h /tmp                  in the only allocation\n"
@@ -61,7 +54,6 @@ void add_exec(CLI::App& cmd, Context& context) {
                "input. Ctrl-C is passed on. Ctrl-Z stops this program alone; after 15 s the nodes end the command.\n"
                "\n"
                "Exit status: the highest of the commands; 75 if a node is lost, 66 if there is no such allocation."));
-  cmd.callback([args, program, &context] { context.exit_code = run_exec(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -1,14 +1,13 @@
 // `yoke shell`: an interactive shell on a node of a held allocation.
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <cerrno>
-#include <memory>
 
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/options/allocation.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/slurm/job/holding.h"
 
 namespace yoke::cli {
@@ -29,10 +28,7 @@ int run_shell(const ShellArgs& args, Context& context) {
   const auto srun = find_program(words[0], context.environment);
   if (!srun) throw Error(ErrorCode::kNotFound, "srun is not in PATH: Slurm is not installed here");
   auto environment = slurm::without_outer_job(context.environment);
-  for (const auto& variable : context.environment.to_strings()) {
-    const auto name = variable.substr(0, variable.find('='));
-    if (slurm::belongs_to_step(name) && !name.starts_with("SLURM")) environment.erase(name);
-  }
+  environment.erase_if([](const auto& name) { return slurm::belongs_to_step(name) && !name.starts_with("SLURM"); });
   const auto variables = environment.to_strings();
   context.out.flush();
   execve(srun->c_str(), exec_pointers(words).data(), exec_pointers(variables).data());
@@ -42,9 +38,9 @@ int run_shell(const ShellArgs& args, Context& context) {
 }  // namespace
 
 void add_shell(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<ShellArgs>();  // CLI11 keeps references to it; the callback owns it
-  add_in_option(cmd, args->in);
-  cmd.add_option("NODE", args->node, "The node; the first one unless given")->type_name("");
+  auto& args = add_args<ShellArgs>(cmd, context, run_shell);
+  add_in_option(cmd, args.in);
+  add_value(cmd, "NODE", args.node, "", "The node; the first one unless given");
   cmd.footer(examples(
       "  yoke shell                 on the first node of the only allocation\n"
       "  yoke shell --in 4711 n2    on node n2 of allocation 4711\n"
@@ -53,7 +49,6 @@ void add_shell(CLI::App& cmd, Context& context) {
       "folder of this shell. Without a terminal, it reads commands from standard input.\n"
       "\n"
       "Exit status: that of the shell; 66 if there is no such allocation or node."));
-  cmd.callback([args, &context] { context.exit_code = run_shell(*args, context); });
 }
 
 }  // namespace yoke::cli

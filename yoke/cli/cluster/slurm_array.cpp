@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/App.hpp>
-#include <memory>
 #include <optional>
 #include <utility>
 
@@ -179,33 +177,24 @@ int run_slurm_array(const SlurmArrayArgs& args, Context& context) {
 }  // namespace
 
 void add_slurm_array(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<SlurmArrayArgs>();  // CLI11 keeps references to *args; the callback owns it
-  args->folder = "sweep";
-  cmd.add_option("--param", args->parameters,
-                 "A parameter and its values; in the program's words {NAME} becomes a value")
-      ->type_name("NAME=VALUE,...")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  cmd.add_option("--param-file", args->file,
-                 "CSV: the first line has names, each other one the values of a task, \"4,8\" with commas in quotes")
-      ->type_name("FILE");
-  cmd.add_option("--folder", args->folder, "Where each task gets a folder, which all nodes must see")
-      ->type_name("FOLDER")
+  auto& args = add_args<SlurmArrayArgs>(cmd, context, run_slurm_array);
+  args.folder = "sweep";
+  add_values(cmd, "--param", args.parameters, "NAME=VALUE,...",
+             "A parameter and its values; in the program's words {NAME} becomes a value");
+  add_value(cmd, "--param-file", args.file, "FILE",
+            "CSV: the first line has names, each other one the values of a task, \"4,8\" with commas in quotes");
+  add_value(cmd, "--folder", args.folder, "FOLDER", "Where each task gets a folder, which all nodes must see")
       ->capture_default_str();
-  add_number(cmd, "--at-once", args->at_once, {"N", 1, 1e6}, "Run at most N tasks at the same time");
-  cmd.add_option("--sbatch", args->options, "Options of sbatch for each task, as '-t 1:00:00 --gpus-per-node=1'")
-      ->type_name("OPTIONS")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  cmd.add_option("--collect", args->collect, "Show the results of a sweep: its job or its folder")
-      ->type_name("JOB|FOLDER");
-  cmd.add_option("--rerun", args->rerun, "Submit the tasks of a sweep again that failed or never started")
-      ->type_name("JOB|FOLDER");
-  add_number(cmd, "--grow", args->growth, {"FACTOR", 1, 1000},
+  add_number(cmd, "--at-once", args.at_once, {"N", 1, 1e6}, "Run at most N tasks at the same time");
+  add_values(cmd, "--sbatch", args.options, "OPTIONS",
+             "Options of sbatch for each task, as '-t 1:00:00 --gpus-per-node=1'");
+  add_value(cmd, "--collect", args.collect, "JOB|FOLDER", "Show the results of a sweep: its job or its folder");
+  add_value(cmd, "--rerun", args.rerun, "JOB|FOLDER", "Submit the tasks of a sweep again that failed or never started");
+  add_number(cmd, "--grow", args.growth, {"FACTOR", 1, 1000},
              "With --rerun: tasks that ran out of memory or time get FACTOR times as much of it");
-  cmd.add_flag("--csv", args->csv, "With --collect: print CSV");
-  cmd.add_flag("--json", args->json, "Print JSON");
-  cmd.add_flag("--dry-run", args->dry_run, "Print the script and the command line of sbatch, and submit nothing");
+  cmd.add_flag("--csv", args.csv, "With --collect: print CSV");
+  cmd.add_flag("--json", args.json, "Print JSON");
+  cmd.add_flag("--dry-run", args.dry_run, "Print the script and the command line of sbatch, and submit nothing");
   static constexpr const char* kInside = "give it in --sbatch, as in --sbatch '-t 1:00:00 --gpus-per-node=1'";
   static constexpr SbatchHabit kHabits[] = {{"-t,--time", kInside},
                                             {"-p,--partition", kInside},
@@ -244,7 +233,6 @@ void add_slurm_array(CLI::App& cmd, Context& context) {
       "Exit status: 0; with --collect 75 if a task has not ended, else 66 if Slurm has forgotten how a task\n"
       "ended, else 1 if a task has failed; 75 if slurmctld or munge cannot be reached.\n"
       "To wait: while yoke slurm array --collect sweep >results; [ $? = 75 ]; do sleep 60; done"));
-  cmd.callback([args, &context] { context.exit_code = run_slurm_array(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -4,12 +4,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
@@ -240,7 +238,7 @@ int list_rules(const SlurmCheckArgs& args, Context& context) {
     print_json(rules::rules_as_json(), context);
     return kExitOk;
   }
-  Table table{.columns = {{"rule"}, {"severity"}, {"Slurm"}, {"finds", Align::kLeft, 20}}, .rows = {}};
+  Table table{.columns = {{"rule"}, {"severity"}, {"Slurm"}, {"finds", Align::kLeft, 20}}};
   for (const auto& rule : rules::all_rules()) {
     table.rows.push_back({rule.id, std::string(rules::name(rule.severity)), rules::versions_of(rule), rule.summary});
   }
@@ -306,19 +304,17 @@ int run_slurm_check(const SlurmCheckArgs& args, Context& context) {
 }  // namespace
 
 void add_slurm_check(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<SlurmCheckArgs>();  // CLI11 keeps references to it; the callback owns it
-  cmd.add_option("FILE", args->words,
-                 "Batch scripts, - for standard input, or after -- a command line of sbatch, srun or salloc")
-      ->type_name("FILE...");
-  cmd.add_option("--slurm", args->version, "The version of Slurm that will run it; unless given, that of this cluster")
-      ->type_name("VERSION");
-  cmd.add_flag("--no-cluster", args->has_no_cluster,
-               "Do not ask the Slurm of this host for its partitions and version");
-  cmd.add_flag("--fix", args->fixes, "Change the files where a fix keeps what is meant; print what is left");
-  cmd.add_flag("--json", args->json, "Print JSON");
-  cmd.add_flag("--sarif", args->sarif, "Print SARIF 2.1.0, which editors and code hosts read");
-  cmd.add_flag("--list-rules", args->lists, "List all rules; with --json, everything about them");
-  cmd.add_option("--explain", args->explained, "Print what a rule finds, why, and its source")->type_name("RULE");
+  auto& args = add_args<SlurmCheckArgs>(cmd, context, run_slurm_check);
+  add_value(cmd, "FILE", args.words, "FILE...",
+            "Batch scripts, - for standard input, or after -- a command line of sbatch, srun or salloc");
+  add_value(cmd, "--slurm", args.version, "VERSION",
+            "The version of Slurm that will run it; unless given, that of this cluster");
+  cmd.add_flag("--no-cluster", args.has_no_cluster, "Do not ask the Slurm of this host for its partitions and version");
+  cmd.add_flag("--fix", args.fixes, "Change the files where a fix keeps what is meant; print what is left");
+  cmd.add_flag("--json", args.json, "Print JSON");
+  cmd.add_flag("--sarif", args.sarif, "Print SARIF 2.1.0, which editors and code hosts read");
+  cmd.add_flag("--list-rules", args.lists, "List all rules; with --json, everything about them");
+  add_value(cmd, "--explain", args.explained, "RULE", "Print what a rule finds, why, and its source");
   cmd.footer(
       examples("  yoke slurm check job.sh\n"
                "  yoke slurm check --slurm 25.05 job.sh other.sh\n"
@@ -329,7 +325,6 @@ void add_slurm_check(CLI::App& cmd, Context& context) {
                "  yoke slurm check --explain gpus-per-task-isolates\n"
                "\n"
                "Exit status: 0 without errors and warnings, 1 with; or that of an error as `yoke --help` lists them."));
-  cmd.callback([args, &context] { context.exit_code = run_slurm_check(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -1,9 +1,7 @@
 // `yoke slurm logs`: print what a job's batch script and its steps have printed, and follow it.
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <iostream>
-#include <memory>
 
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
@@ -48,12 +46,11 @@ int run_slurm_logs(const SlurmLogsArgs& args, Context& context) {
 }  // namespace
 
 void add_slurm_logs(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<SlurmLogsArgs>();  // CLI11 keeps references to *args; the callback owns it
-  cmd.add_option("JOB", args->job, "The number of the job, as 123, or of a task of an array, as 123_4")
-      ->type_name("JOB")
+  auto& args = add_args<SlurmLogsArgs>(cmd, context, run_slurm_logs);
+  add_value(cmd, "JOB", args.job, "JOB", "The number of the job, as 123, or of a task of an array, as 123_4")
       ->required();
-  cmd.add_flag("-f,--follow", args->follow, "Go on with new lines until the job ends; waits for it to start");
-  add_number(cmd, "-n,--lines", args->num_lines, {"N", 0, 1e9}, "The last N lines of each file alone");
+  cmd.add_flag("-f,--follow", args.follow, "Go on with new lines until the job ends; waits for it to start");
+  add_number(cmd, "-n,--lines", args.num_lines, {"N", 0, 1e9}, "The last N lines of each file alone");
   cmd.footer(
       examples("  yoke slurm logs 4121          what it has printed\n"
                "  yoke slurm logs -f 4121       and all to come, until it ends\n"
@@ -69,7 +66,6 @@ void add_slurm_logs(CLI::App& cmd, Context& context) {
                "\n"
                "Exit status: 0; 66 if there is no such job or file, or it has not started; 75 if slurmctld or\n"
                "munge cannot be reached; 124 if slurmctld gives no answer in 15 s."));
-  cmd.callback([args, &context] { context.exit_code = run_slurm_logs(*args, context); });
 }
 
 }  // namespace yoke::cli

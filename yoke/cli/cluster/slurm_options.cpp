@@ -1,6 +1,5 @@
 #include "yoke/cli/cluster/slurm_options.h"
 
-#include <CLI/App.hpp>
 #include <utility>
 
 #include "yoke/base/error.h"
@@ -10,18 +9,6 @@
 #include "yoke/slurm/words/options.h"
 
 namespace yoke::cli {
-namespace {
-
-void add_text(CLI::App& cmd, const char* names, std::string& target, const char* type, const char* text) {
-  cmd.add_option(names, target, text)->type_name(type);
-}
-
-void add_texts(CLI::App& cmd, const char* names, std::vector<std::string>& target, const char* type, const char* text) {
-  cmd.add_option(names, target, text)->type_name(type)->take_all()->expected(1);
-}
-
-}  // namespace
-
 std::vector<std::string> check_program_here(const SlurmJobOptions& options, const Context& context) {
   auto request = options.request;
   request.argv = context.rest;
@@ -39,39 +26,40 @@ void add_job_options(CLI::App& cmd, SlurmJobOptions& options) {
              "Ranks on each node; unless given, one for each GPU");
   add_number(cmd, "--cpus-per-rank", request.cpus_per_rank, {"N", 1, 65536},
              "CPUs of each rank, also for its loader; unless given, a GPU's share of the node");
-  add_text(cmd, "-t,--time", request.time, "TIME", "The job's longest time: 30m, 2h, 1d12h, or Slurm's H:MM:SS");
-  add_text(cmd, "--mem", request.memory, "SIZE", "Memory of a node, such as 100G; unless given, the site's");
-  add_text(cmd, "-p,--partition", request.partition, "NAME",
-           "The partition; unless given, the site's or Slurm's default");
-  add_text(cmd, "-A,--account", request.account, "NAME", "The account or project that pays");
-  add_text(cmd, "-q,--qos", request.qos, "NAME", "The quality of service");
-  add_text(cmd, "-C,--constraint", request.constraint, "FEATURES", "Nodes with these features alone");
-  add_text(cmd, "--reservation", request.reservation, "NAME", "Nodes of this reservation");
-  add_text(cmd, "-a,--array", request.array, "INDEXES",
-           "An array of jobs, such as 0-9%2; they have SLURM_ARRAY_TASK_ID");
-  add_text(cmd, "-d,--dependency", request.dependency, "LIST", "Start after other jobs, such as afterok:4711");
-  add_text(cmd, "-J,--job-name", request.job_name, "NAME", "Unless given, the name of the program");
-  add_text(cmd, "-o,--output", request.output, "FILE", "What the job prints; slurm-%j.out unless given");
+  add_value(cmd, "-t,--time", request.time, "TIME", "The job's longest time: 30m, 2h, 1d12h, or Slurm's H:MM:SS");
+  add_value(cmd, "--mem", request.memory, "SIZE", "Memory of a node, such as 100G; unless given, the site's");
+  add_value(cmd, "-p,--partition", request.partition, "NAME",
+            "The partition; unless given, the site's or Slurm's default");
+  add_value(cmd, "-A,--account", request.account, "NAME", "The account or project that pays");
+  add_value(cmd, "-q,--qos", request.qos, "NAME", "The quality of service");
+  add_value(cmd, "-C,--constraint", request.constraint, "FEATURES", "Nodes with these features alone");
+  add_value(cmd, "--reservation", request.reservation, "NAME", "Nodes of this reservation");
+  add_value(cmd, "-a,--array", request.array, "INDEXES",
+            "An array of jobs, such as 0-9%2; they have SLURM_ARRAY_TASK_ID");
+  add_value(cmd, "-d,--dependency", request.dependency, "LIST", "Start after other jobs, such as afterok:4711");
+  add_value(cmd, "-J,--job-name", request.job_name, "NAME", "Unless given, the name of the program");
+  add_value(cmd, "-o,--output", request.output, "FILE", "What the job prints; slurm-%j.out unless given");
   cmd.add_flag(
       "--file-per-rank", request.has_file_per_rank,
       "Write what rank R prints to slurm-JOB-rankR.out; with a launcher, that of node N to slurm-JOB-nodeN.out");
-  add_texts(cmd, "--sbatch", request.options, "OPTION", "A further option of sbatch, such as --sbatch=--mail-type=END");
-  cmd.add_option("--launcher", options.launcher,
-                 "srun: a task for each rank, needs nothing on the nodes; yoke: a `yoke run` on each node")
-      ->type_name("auto|srun|yoke")
+  add_values(cmd, "--sbatch", request.options, "OPTION",
+             "A further option of sbatch, such as --sbatch=--mail-type=END");
+  add_value(cmd, "--launcher", options.launcher, "auto|srun|yoke",
+            "srun: a task for each rank, needs nothing on the nodes; yoke: a `yoke run` on each node")
       ->capture_default_str();
-  add_text(cmd, "--container", request.container, "IMAGE",
-           "Run the program in this image, by Singularity or Apptainer");
-  add_text(cmd, "--overlay", request.overlay, "FILE", "Lay this squashfs or ext3 file over the image");
-  add_texts(cmd, "--bind", request.mounts, "DIR", "Mount this folder into the container: DIR, or DIR:DIR_INSIDE");
-  add_texts(cmd, "--module", request.modules, "NAME", "Load this module in the job");
-  add_texts(cmd, "--env", options.variables, "NAME=VALUE", "Set this variable in the job");
+  add_value(cmd, "--container", request.container, "IMAGE",
+            "Run the program in this image, by Singularity or Apptainer");
+  add_value(cmd, "--overlay", request.overlay, "FILE", "Lay this squashfs or ext3 file over the image");
+  add_values(cmd, "--bind", request.mounts, "DIR", "Mount this folder into the container: DIR, or DIR:DIR_INSIDE");
+  add_values(cmd, "--module", request.modules, "NAME", "Load this module in the job");
+  add_values(cmd, "--env", options.variables, "NAME=VALUE", "Set this variable in the job");
   add_number(cmd, "--stop-before", request.signal_seconds, {"SECONDS", 0, 65535},
              "Tell the ranks to stop so long before the time is over; 0: not at all");
   add_number(cmd, "--requeue", request.num_requeues, {"N", 0, 10000},
              "Put a job that stopped in time back into the queue, N times at most; 0: never");
-  add_text(cmd, "--site", options.site, "NAME", "The site, by name or file; unless given, found by the cluster's name");
-  add_text(cmd, "--slurm", options.version, "VERSION", "Write for this version of Slurm, such as 23.11");
+  add_value(cmd, "--site", options.site, "NAME",
+            "The site, by name or file; unless given, found by the cluster's name");
+  add_value(cmd, "--slurm", options.version, "VERSION", "Write for this version of Slurm, such as 23.11");
   static constexpr SbatchHabit kHabits[] = {
       {"-n,--ntasks", "give nodes by -N and ranks of each by --ranks-per-node"},
       {"--ntasks-per-node", "give --ranks-per-node"},

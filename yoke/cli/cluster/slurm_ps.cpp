@@ -1,9 +1,7 @@
 // `yoke slurm ps`: list the jobs of a cluster, where they run, and why the others wait.
 #include <fmt/format.h>
 
-#include <CLI/App.hpp>
 #include <chrono>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/clock.h"
@@ -14,6 +12,7 @@
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/frame/teller.h"
 #include "yoke/cli/options/repetition.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/slurm/job/job_file.h"
 #include "yoke/slurm/job/job_list.h"
 
@@ -65,11 +64,11 @@ int run_slurm_ps(const SlurmPsArgs& args, Context& context) {
 }  // namespace
 
 void add_slurm_ps(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<SlurmPsArgs>();  // CLI11 keeps references to *args; the callback owns it
-  cmd.add_option("JOB", args->jobs, "These jobs alone, whoever owns them")->type_name("JOB")->expected(0, -1);
-  cmd.add_flag("--all", args->all, "The jobs of all users");
-  cmd.add_flag("--json", args->json, "Print JSON");
-  add_watch_option(cmd, args->repetition);
+  auto& args = add_args<SlurmPsArgs>(cmd, context, run_slurm_ps);
+  add_value(cmd, "JOB", args.jobs, "JOB", "These jobs alone, whoever owns them")->expected(0, -1);
+  cmd.add_flag("--all", args.all, "The jobs of all users");
+  cmd.add_flag("--json", args.json, "Print JSON");
+  add_watch_option(cmd, args.repetition);
   cmd.footer(
       examples("  yoke slurm ps                your jobs: where they run, or why they wait and until when\n"
                "  yoke slurm ps 4121           one job, or all tasks of an array\n"
@@ -82,7 +81,6 @@ void add_slurm_ps(CLI::App& cmd, Context& context) {
                "\n"
                "Exit status: 0, also when there is none; 75 if slurmctld or munge cannot be reached, 124 if\n"
                "slurmctld gives no answer in 15 s. With --watch, this is tried again for 10 minutes."));
-  cmd.callback([args, &context] { context.exit_code = run_slurm_ps(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -1,8 +1,6 @@
 // `yoke slurm report`: say what jobs used of what they had, with advice.
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <iterator>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -11,6 +9,7 @@
 #include "yoke/cli/cluster/slurm.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/frame/teller.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/slurm/job/job_evidence.h"
 
 namespace yoke::cli {
@@ -67,12 +66,11 @@ int run_slurm_report(const SlurmReportArgs& args, Context& context) {
 }  // namespace
 
 void add_slurm_report(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<SlurmReportArgs>();  // CLI11 keeps references to *args; the callback owns it
-  cmd.add_option("JOB", args->jobs, "Numbers of jobs, or their output files, as slurm-123.out")
-      ->type_name("JOB|FILE")
+  auto& args = add_args<SlurmReportArgs>(cmd, context, run_slurm_report);
+  add_value(cmd, "JOB", args.jobs, "JOB|FILE", "Numbers of jobs, or their output files, as slurm-123.out")
       ->expected(1, -1)
       ->required();
-  cmd.add_flag("--json", args->json, "Print JSON");
+  cmd.add_flag("--json", args.json, "Print JSON");
   cmd.footer(
       examples("  yoke slurm report 4121             a job that runs or has ended\n"
                "  yoke slurm report 4121_7 4130      a task of an array, and another job\n"
@@ -88,7 +86,6 @@ void add_slurm_report(CLI::App& cmd, Context& context) {
                "\n"
                "Exit status: 0; 66 if nobody knows a job, or if a file is not an output of the job in its name;\n"
                "75 if slurmctld or munge cannot be reached and there are no samples either."));
-  cmd.callback([args, &context] { context.exit_code = run_slurm_report(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -1,9 +1,7 @@
 // `yoke slurm resume`: runs the script of a job again, so that its program goes on from its newest checkpoint.
 #include <fmt/format.h>
 
-#include <CLI/App.hpp>
 #include <filesystem>
-#include <memory>
 
 #include "yoke/base/error.h"
 #include "yoke/base/held_signals.h"
@@ -11,6 +9,7 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/cluster/slurm.h"
 #include "yoke/cli/frame/teller.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/slurm/job/resume_job.h"
 
 namespace yoke::cli {
@@ -67,14 +66,12 @@ int run_slurm_resume(SlurmResumeArgs args, Context& context) {
 }  // namespace
 
 void add_slurm_resume(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<SlurmResumeArgs>();  // CLI11 keeps references to *args; the callback owns it
-  cmd.add_option("JOB", args->job,
-                 "A job that has ended, as 123, or a task of an array, as 123_4; '123_[1-3]' and 5-7 are several")
-      ->type_name("JOB")
+  auto& args = add_args<SlurmResumeArgs>(cmd, context, run_slurm_resume);
+  add_value(cmd, "JOB", args.job, "JOB",
+            "A job that has ended, as 123, or a task of an array, as 123_4; '123_[1-3]' and 5-7 are several")
       ->required();
-  cmd.add_option("--folder", args->folder, "Where to look for checkpoints, if not where the job started")
-      ->type_name("FOLDER");
-  cmd.add_flag("--dry-run", args->dry_run, "Say what would be done, and do nothing");
+  add_value(cmd, "--folder", args.folder, "FOLDER", "Where to look for checkpoints, if not where the job started");
+  cmd.add_flag("--dry-run", args.dry_run, "Say what would be done, and do nothing");
   cmd.footer(
       examples("  yoke slurm resume 4121             after a time limit, a failure or scancel\n"
                "  yoke slurm resume '4121_[1-3]'     these tasks of an array\n"
@@ -94,7 +91,6 @@ void add_slurm_resume(CLI::App& cmd, Context& context) {
                "job and there is no script; 69 if it has not ended or Slurm refuses; 75 if slurmctld or munge\n"
                "cannot be reached; 77 if the job, its output or its script is of another user; 124 if slurmctld\n"
                "gives no answer."));
-  cmd.callback([args, &context] { context.exit_code = run_slurm_resume(*args, context); });
 }
 
 }  // namespace yoke::cli

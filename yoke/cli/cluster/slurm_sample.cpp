@@ -2,11 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
-#include <memory>
-
 #include "yoke/base/error.h"
-#include "yoke/base/file.h"
 #include "yoke/cli/cluster/slurm.h"
 #include "yoke/cli/frame/teller.h"
 #include "yoke/cli/options/value.h"
@@ -52,9 +48,9 @@ int run_slurm_sample(const SlurmSampleArgs& args, const Context& context) {
 }  // namespace
 
 void add_slurm_sample(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<SlurmSampleArgs>();  // CLI11 keeps references to *args; the callback owns it
-  add_number(cmd, "--interval", args->interval_s, {"SECONDS", 1, 3600}, "Time between two samples");
-  cmd.add_flag("--until-eof", args->until_eof,
+  auto& args = add_args<SlurmSampleArgs>(cmd, context, run_slurm_sample);
+  add_number(cmd, "--interval", args.interval_s, {"SECONDS", 1, 3600}, "Time between two samples");
+  cmd.add_flag("--until-eof", args.until_eof,
                "Without a program: sample until standard input ends, as `yoke run` asks");
   add_program(cmd, "PROGRAM", "What to run, with its arguments; every word from here on is its own");
   cmd.footer(
@@ -66,7 +62,6 @@ void add_slurm_sample(CLI::App& cmd, Context& context) {
                "\n"
                "The exit status is the program's: 128 and the signal's number if a signal ended it,\n"
                "127 if it is not found."));
-  cmd.callback([args, &context] { context.exit_code = run_slurm_sample(*args, context); });
 }
 
 }  // namespace yoke::cli

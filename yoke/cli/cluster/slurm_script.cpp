@@ -1,5 +1,4 @@
 // `yoke slurm script`: print the batch script that `yoke slurm submit` would submit.
-#include <CLI/App.hpp>
 #include <memory>
 
 #include "yoke/cli/cluster/slurm.h"

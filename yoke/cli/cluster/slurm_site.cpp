@@ -1,9 +1,7 @@
 // `yoke slurm site`: what batch scripts must know of a cluster: list, show and detect descriptions.
 #include <fmt/format.h>
 
-#include <CLI/App.hpp>
 #include <filesystem>
-#include <memory>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
@@ -12,6 +10,7 @@
 #include "yoke/cli/cluster/slurm.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/frame/teller.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/device/topology/locality.h"
 #include "yoke/slurm/site/find.h"
 
@@ -26,13 +25,12 @@ std::vector<fs::path> folders_of(const Context& context) {
 
 Json to_json(const slurm::FoundSite& found) {
   const auto& site = found.site;
-  auto gpus = Json::array();
-  for (const auto& gpu : site.gpus) {
-    gpus.push_back({{"cpus", gpu.cpus.to_list()},
-                    {"mask", gpu.cpus.to_mask()},
-                    {"numa_node", gpu.numa_node ? Json(*gpu.numa_node) : Json()},
-                    {"pci", gpu.pci}});
-  }
+  const auto gpu_json = [](const auto& gpu) -> Json {
+    return {{"cpus", gpu.cpus.to_list()},
+            {"mask", gpu.cpus.to_mask()},
+            {"numa_node", or_null(gpu.numa_node)},
+            {"pci", gpu.pci}};
+  };
   return {{"name", site.name},
           {"summary", site.summary},
           {"file", found.file.empty() ? Json() : Json(found.file)},
@@ -43,7 +41,7 @@ Json to_json(const slurm::FoundSite& found) {
           {"gpus_per_node", site.num_gpus},
           {"cpus", site.num_cpus ? Json(*site.num_cpus) : Json()},
           {"cpus_per_gpu", site.cpus_per_gpu ? Json(*site.cpus_per_gpu) : Json()},
-          {"gpus", gpus}};
+          {"gpus", json_list(site.gpus, gpu_json)}};
 }
 
 int list_all_sites(bool json, Context& context) {
@@ -51,13 +49,10 @@ int list_all_sites(bool json, Context& context) {
   const auto sites = slurm::list_sites(folders_of(context), problems);
   for (const auto& problem : problems) teller(context)(Told::kNews, "left out: " + problem);
   if (json) {
-    auto array = Json::array();
-    for (const auto& one : sites) array.push_back(to_json(one));
-    print_json({{"sites", array}}, context);
+    print_json({{"sites", json_list(sites, [](const auto& one) { return to_json(one); })}}, context);
     return kExitOk;
   }
-  Table table{.columns = {{.title = "SITE"}, {.title = "NODES", .shrinks_to = 20}, {.title = "FILE", .drop_order = 1}},
-              .rows = {}};
+  Table table{.columns = {{.title = "SITE"}, {.title = "NODES", .shrinks_to = 20}, {.title = "FILE", .drop_order = 1}}};
   for (const auto& one : sites) table.rows.push_back({one.site.name, one.site.summary, one.file});
   context.out << to_text(table, table_width(context));
   return kExitOk;
@@ -149,23 +144,18 @@ int run_site(const SiteArgs& args, Context& context) {
 }  // namespace
 
 void add_slurm_site(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<SiteArgs>();  // CLI11 keeps references to it; the callback owns it
-  cmd.add_option("ACTION", args->action, "list: all sites; show: a site's file; detect: write a file, by asking Slurm")
-      ->type_name("list|show|detect")
+  auto& args = add_args<SiteArgs>(cmd, context, run_site);
+  add_value(cmd, "ACTION", args.action, "list|show|detect",
+            "list: all sites; show: a site's file; detect: write a file, by asking Slurm")
       ->required();
-  cmd.add_option("SITE", args->site, "With show: a site by name or file; unless given, the one that is chosen here")
-      ->type_name("");
-  cmd.add_flag("--json", args->json, "With list and show: print JSON, with the CPU mask of each GPU");
-  cmd.add_option("-p,--partition", args->detect.partition, "With detect: describe the nodes of this partition")
-      ->type_name("NAME");
-  cmd.add_option("--topology", args->detect.topology,
-                 "With detect: take the CPUs near each GPU from what lstopo wrote on a node")
-      ->type_name("FILE");
-  cmd.add_option("--name", args->detect.name, "With detect: the site's name; unless given, the cluster's")
-      ->type_name("NAME");
-  cmd.add_option("-o,--output", args->detect.output,
-                 "With detect: write this file, which must be new, instead of standard output")
-      ->type_name("FILE");
+  add_value(cmd, "SITE", args.site, "", "With show: a site by name or file; unless given, the one that is chosen here");
+  cmd.add_flag("--json", args.json, "With list and show: print JSON, with the CPU mask of each GPU");
+  add_value(cmd, "-p,--partition", args.detect.partition, "NAME", "With detect: describe the nodes of this partition");
+  add_value(cmd, "--topology", args.detect.topology, "FILE",
+            "With detect: take the CPUs near each GPU from what lstopo wrote on a node");
+  add_value(cmd, "--name", args.detect.name, "NAME", "With detect: the site's name; unless given, the cluster's");
+  add_value(cmd, "-o,--output", args.detect.output, "FILE",
+            "With detect: write this file, which must be new, instead of standard output");
   cmd.footer(
       examples("  yoke slurm site list\n"
                "  yoke slurm site show                 the one that is chosen here, and why\n"
@@ -173,7 +163,6 @@ void add_slurm_site(CLI::App& cmd, Context& context) {
                "  mkdir -p ~/.config/yoke/sites\n"
                "  srun -N1 --exclusive lstopo node.xml\n"
                "  yoke slurm site detect -p gpu --topology node.xml -o ~/.config/yoke/sites/mine.toml"));
-  cmd.callback([args, &context] { context.exit_code = run_site(*args, context); });
 }
 
 }  // namespace yoke::cli

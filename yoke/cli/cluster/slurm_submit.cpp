@@ -1,10 +1,8 @@
 // `yoke slurm submit`: submits a job in terms of nodes, ranks and devices.
 #include <fmt/format.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <iterator>
-#include <memory>
 
 #include "yoke/base/error.h"
 #include "yoke/base/held_signals.h"
@@ -29,9 +27,7 @@ struct SubmitArgs {
 };
 
 Json lines_as_json(const std::vector<slurm::Line>& lines) {
-  auto result = Json::array();
-  for (const auto& [text, why] : lines) result.push_back({{"what", text}, {"why", why}});
-  return result;
+  return json_list(lines, [](const auto& line) -> Json { return {{"what", line.text}, {"why", line.why}}; });
 }
 
 std::string site_words(const slurm::FoundSite& site) { return fmt::format("{} ({})", site.site.name, site.why); }
@@ -112,11 +108,11 @@ int run_submit(const SubmitArgs& args, Context& context) {
 }  // namespace
 
 void add_slurm_submit(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<SubmitArgs>();  // CLI11 keeps references to it; the callback owns it
-  add_job_options(cmd, args->job);
-  cmd.add_flag("--dry-run", args->dry, "Print the script, and ask Slurm when it could start; submit nothing");
-  cmd.add_flag("--wait", args->waits, "Wait for the job's end, and exit with its status");
-  cmd.add_flag("--json", args->json, "Print JSON");
+  auto& args = add_args<SubmitArgs>(cmd, context, run_submit);
+  add_job_options(cmd, args.job);
+  cmd.add_flag("--dry-run", args.dry, "Print the script, and ask Slurm when it could start; submit nothing");
+  cmd.add_flag("--wait", args.waits, "Wait for the job's end, and exit with its status");
+  cmd.add_flag("--json", args.json, "Print JSON");
   add_program(cmd, "PROGRAM", "What to run, with its arguments; every word from here on is its own");
   cmd.footer(examples(
       "  yoke slurm submit -N 2 -t 2h -- python train.py      one rank for each GPU of two nodes\n"
@@ -132,7 +128,6 @@ void add_slurm_submit(CLI::App& cmd, Context& context) {
       "ended "
       "it (time limit, cancelled, lost node), or 69 if it can never start (a dependency that cannot be fulfilled); or "
       "that of an error as `yoke --help` lists them."));
-  cmd.callback([args, &context] { context.exit_code = run_submit(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -1,9 +1,6 @@
 // `yoke slurm top`: the devices of all nodes of a job on one page.
 #include <unistd.h>
 
-#include <CLI/App.hpp>
-#include <memory>
-
 #include "yoke/base/host.h"
 #include "yoke/base/terminal.h"
 #include "yoke/cli/cluster/slurm.h"
@@ -47,13 +44,11 @@ int run_slurm_top(const SlurmTopArgs& args, Context& context) {
 }  // namespace
 
 void add_slurm_top(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<SlurmTopArgs>();  // CLI11 keeps references to *args; the callback owns it
-  cmd.add_option("JOB", args->job, "A running job, as 123, or a task of an array, as 123_4")
-      ->type_name("JOB")
-      ->required();
-  add_number(cmd, "--interval", args->options.interval_s, {"SECONDS", 1, 3600}, "Time between two samples");
-  cmd.add_flag("--once", args->options.is_once, "Print one page and end");
-  cmd.add_flag("--on-node", args->on_node, "What this command starts on each node: prints lines for programs");
+  auto& args = add_args<SlurmTopArgs>(cmd, context, run_slurm_top);
+  add_value(cmd, "JOB", args.job, "JOB", "A running job, as 123, or a task of an array, as 123_4")->required();
+  add_number(cmd, "--interval", args.options.interval_s, {"SECONDS", 1, 3600}, "Time between two samples");
+  cmd.add_flag("--once", args.options.is_once, "Print one page and end");
+  cmd.add_flag("--on-node", args.on_node, "What this command starts on each node: prints lines for programs");
   cmd.footer(
       examples("  yoke slurm top 4121           the devices of all its nodes; Ctrl-C leaves\n"
                "  yoke slurm top --once 4121    one page, for a mail or a log\n"
@@ -63,7 +58,6 @@ void add_slurm_top(CLI::App& cmd, Context& context) {
                "\n"
                "Exit status: 0, also when the job ends; 66 if there is no such job; 69 if it does not run;\n"
                "75 if slurmctld or munge cannot be reached, or no step can be started."));
-  cmd.callback([args, &context] { context.exit_code = run_slurm_top(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -1,10 +1,8 @@
 // `yoke slurm verify`: show which CPUs, devices and memory the ranks of a step really have, and what is wrong with it.
 #include <fmt/format.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <iterator>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
@@ -12,6 +10,7 @@
 #include "yoke/cli/cluster/slurm.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/options/device.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/slurm/job/verify_step.h"
 #include "yoke/slurm/site/find.h"
 #include "yoke/slurm/verify/measure.h"
@@ -123,17 +122,14 @@ int run_verify(const VerifyArgs& args, Context& context) {
 }  // namespace
 
 void add_slurm_verify(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<VerifyArgs>();  // CLI11 keeps references to *args; the callback owns it
-  auto words = std::make_shared<std::vector<std::string>>();
-  cmd.add_flag("--dry", args->dry,
+  auto& args = add_args<VerifyArgs>(cmd, context, run_verify);
+  cmd.add_flag("--dry", args.dry,
                "Judge the options alone, also by the file of a site that matches here; start nothing");
-  cmd.add_flag("--read", args->reads, "")->group("");
-  cmd.add_option("--measure", args->measured, "")->delimiter(',')->group("");
-  cmd.add_flag("--json", args->json, "Print JSON");
-  add_device_options(cmd, args->device);
-  cmd.add_option("SRUN-OPTION", *words, "Options of srun, as for the program that is to be started")
-      ->type_name(kProgramArguments)
-      ->expected(0, -1);
+  cmd.add_flag("--read", args.reads, "")->group("");
+  cmd.add_option("--measure", args.measured, "")->delimiter(',')->group("");
+  cmd.add_flag("--json", args.json, "Print JSON");
+  add_device_options(cmd, args.device);
+  add_program(cmd, "SRUN-OPTION", "Options of srun, as for the program that is to be started");
   cmd.footer(
       examples("  yoke slurm verify                        in a batch script or in salloc: what `srun PROGRAM` gives\n"
                "  yoke slurm verify -- --ntasks-per-node=4 --gpus-per-node=4 --cpus-per-task=8\n"
@@ -143,7 +139,6 @@ void add_slurm_verify(CLI::App& cmd, Context& context) {
                "  yoke slurm verify --dry -- -N2 --ntasks-per-node=4 --gpus-per-task=1    on a login node\n"
                "\n"
                "The exit status is 0 if every rank has what it should, and 1 if something is wrong."));
-  cmd.callback([args, words, &context] { context.exit_code = run_verify(*args, context); });
 }
 
 }  // namespace yoke::cli

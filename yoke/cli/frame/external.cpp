@@ -2,13 +2,13 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <optional>
 
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
+#include "yoke/base/sysfs.h"
 
 namespace yoke::cli {
 
@@ -25,14 +25,12 @@ void exec_external(const std::string& name, const std::vector<std::string>& argu
 
 std::vector<std::string> external_commands(const Installation& installation) {
   std::vector<std::string> result;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(installation.libexec, error)) {
-    const auto name = entry.path().filename().string();
+  for (const auto& path : entries_of(installation.libexec)) {
+    const auto name = path.filename().string();
     // Skips programs with the name of a command, because `yoke NAME` then runs the command.
     if (!name.starts_with("yoke-") || find_command(name.substr(5)) != nullptr) continue;
-    if (is_program(entry.path())) result.push_back(name.substr(5));
+    if (is_program(path)) result.push_back(name.substr(5));
   }
-  std::ranges::sort(result);
   return result;
 }
 

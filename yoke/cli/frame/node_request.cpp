@@ -7,6 +7,7 @@
 #include <system_error>
 
 #include "yoke/base/error.h"
+#include "yoke/base/text.h"
 #include "yoke/contract/variables.h"
 #include "yoke/slurm/job/holding.h"
 
@@ -15,9 +16,7 @@ namespace {
 
 /// Whether a variable describes a login or a host. `yoke agent` keeps its own host's values of these variables.
 bool belongs_to_a_host(const std::string& name) {
-  for (const std::string_view beginning : {"SSH_", "XDG_", "DBUS_", "LC_TERMINAL", "TMUX"}) {
-    if (name.starts_with(beginning)) return true;
-  }
+  if (begins_with_any(name, {"SSH_", "XDG_", "DBUS_", "LC_TERMINAL", "TMUX"})) return true;
   static const std::set<std::string_view> kNames = {
       "HOME",     "USER", "LOGNAME", "SHELL",  "MAIL", "HOSTNAME", "HOST", "DISPLAY", "XAUTHORITY", "WAYLAND_DISPLAY",
       "WINDOWID", "STY",  "PWD",     "OLDPWD", "_",    "SHLVL"};
@@ -28,11 +27,9 @@ bool belongs_to_a_host(const std::string& name) {
 
 nlohmann::json environment_for_nodes(const Environment& environment, ForNodes nodes) {
   auto result = nlohmann::json::object();
-  for (const auto& variable : environment.to_strings()) {
-    const auto equals = variable.find('=');
-    const auto name = variable.substr(0, equals);
+  for (const auto& [name, value] : environment) {
     if (belongs_to_a_host(name) || (nodes == ForNodes::kOfSlurm && slurm::belongs_to_step(name))) continue;
-    result[name] = variable.substr(equals + 1);
+    result[name] = value;
   }
   return result;
 }

@@ -9,6 +9,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/spelling.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/cli/frame/missing_program.h"
 
 namespace yoke::cli {
@@ -30,13 +31,9 @@ Recipe read_recipe(const std::filesystem::path& folder) {
 
 std::vector<std::string> names_in(const std::filesystem::path& folder) {
   std::vector<std::string> names;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    std::error_code ignored;
-    if (std::filesystem::exists(entry.path() / "recipe.toml", ignored))
-      names.push_back(entry.path().filename().string());
+  for (const auto& entry : entries_of(folder)) {
+    if (is_there(entry / "recipe.toml")) names.push_back(entry.filename().string());
   }
-  std::ranges::sort(names);
   return names;
 }
 

@@ -8,6 +8,7 @@
 #include <iostream>
 
 #include "yoke/base/file.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/attempt.h"
 
@@ -32,9 +33,8 @@ int tell_terminals(const std::string& text, int except) {
   const bool has_own = fstat(except, &own) == 0 && S_ISCHR(own.st_mode);
   const auto line = "\r\n" + printable(text) + "\r\n";
   int num_told = 0;
-  std::error_code error;
-  for (std::filesystem::directory_iterator at("/dev/pts", error), end; !error && at != end; at.increment(error)) {
-    const UniqueFd fd(open(at->path().c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | O_NOFOLLOW));
+  for (const auto& terminal : entries_of("/dev/pts")) {
+    const UniqueFd fd(open(terminal.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC | O_NOFOLLOW));
     struct stat status {};
     if (!fd || fstat(fd.value(), &status) != 0 || !S_ISCHR(status.st_mode)) continue;
     const bool accepts = (status.st_mode & S_IWGRP) != 0;  // `mesg n` takes this right away

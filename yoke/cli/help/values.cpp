@@ -5,11 +5,10 @@
 #include <CLI/App.hpp>
 #include <algorithm>
 #include <array>
-#include <charconv>
-#include <cmath>
 #include <optional>
 
 #include "yoke/base/environment.h"
+#include "yoke/base/quantity.h"
 #include "yoke/base/spelling.h"
 
 namespace yoke::cli {
@@ -19,14 +18,6 @@ constexpr std::array<std::string_view, 4> kWholeNumbers = {"N", "RANK", "PORT", 
 constexpr std::array<std::string_view, 2> kNumbers = {"SECONDS", "PERCENT"};
 
 bool is_among(const auto& words, std::string_view word) { return std::ranges::find(words, word) != words.end(); }
-
-std::optional<double> parse_double(std::string_view text) {
-  double number = 0;
-  const auto* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc() || stop != end || !std::isfinite(number)) return std::nullopt;
-  return number;
-}
 
 std::vector<std::string> alternatives_of(std::string_view value) {
   std::vector<std::string> result;
@@ -44,7 +35,7 @@ bool is_small(unsigned char c) { return (c >= 'a' && c <= 'z') || c == '-'; }
 /// "mask:LIST" allows "mask:" and any text. "0..3" and "KEY=VALUE" allow any text; the code of their options checks it.
 bool may_be(std::string_view alternative, std::string_view text) {
   if (is_among(kWholeNumbers, alternative)) return parse_int(text).has_value();
-  if (is_among(kNumbers, alternative)) return parse_double(text).has_value();
+  if (is_among(kNumbers, alternative)) return parse_real(text).has_value();
   const auto literal = static_cast<size_t>(std::ranges::find_if_not(alternative, is_small) - alternative.begin());
   if (literal == alternative.size()) return text == alternative;
   if (literal > 0 && alternative[literal] == ':') return text.starts_with(alternative.substr(0, literal + 1));
@@ -85,7 +76,7 @@ CLI::Validator in_range(double min, double max, std::string_view unit) {
   const auto range = fmt::format("give {:.15g} to {:.15g}{}{}", min, max, unit.empty() ? "" : " ", unit);
   return CLI::Validator(
       [min, max, range](const std::string& text) {
-        const auto number = parse_double(text);
+        const auto number = parse_real(text);
         return number && *number >= min && *number <= max ? std::string() : shown(text) + ": " + range;
       },
       "");

@@ -3,9 +3,6 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
-#include <memory>
-
 #include "yoke/base/format.h"
 #include "yoke/base/host.h"
 #include "yoke/base/json.h"
@@ -14,6 +11,7 @@
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/options/repetition.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/cluster/held.h"
 #include "yoke/device/process/info.h"
 #include "yoke/launch/job/job_client.h"
@@ -55,8 +53,7 @@ Table to_table(const std::vector<FoundJob>& jobs, bool with_user) {
                           {"ranks"},
                           {"restarts"},
                           {"elapsed", Align::kRight},
-                          {"where", Align::kLeft, 12}},
-              .rows = {}};
+                          {"where", Align::kLeft, 12}}};
   for (const auto& job : jobs) table.rows.push_back(cells(job, system_clock::now()));
   if (!with_user) return table;
   table.columns.insert(table.columns.begin() + 1, {"user", Align::kLeft, 6});
@@ -82,8 +79,7 @@ Json to_json(const std::vector<FoundJob>& jobs, const Context& context) {
     if (job) one.update(launch::to_json(*job));
     json["jobs"].push_back(std::move(one));
   }
-  json["allocations"] = Json::array();
-  for (const auto& one : started_allocations(context)) json["allocations"].push_back(to_json(one));
+  json["allocations"] = json_list(started_allocations(context), [](const auto& one) { return to_json(one); });
   return json;
 }
 
@@ -132,9 +128,9 @@ int run_jobs(const JobsArgs& args, Context& context) {
 }  // namespace
 
 void add_jobs(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<JobsArgs>();  // CLI11 keeps references to *args; the callback owns it
-  cmd.add_flag("--json", args->json, "Print JSON: all that is known, rank by rank");
-  add_watch_option(cmd, args->repetition);
+  auto& args = add_args<JobsArgs>(cmd, context, run_jobs);
+  cmd.add_flag("--json", args.json, "Print JSON: all that is known, rank by rank");
+  add_watch_option(cmd, args.repetition);
   cmd.footer(
       examples("  yoke jobs                    your jobs on this machine; everybody's for root\n"
                "  yoke jobs --watch 5          again every 5 s, changes highlighted\n"
@@ -143,7 +139,6 @@ void add_jobs(CLI::App& cmd, Context& context) {
                "A job in a container with a network or with PIDs of its own is seen inside that container.\n"
                "\n"
                "Exit status: 0, also when there is none."));
-  cmd.callback([args, &context] { context.exit_code = run_jobs(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <iostream>
-#include <memory>
 
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
@@ -100,13 +99,13 @@ int run_logs(const LogsArgs& args, const Context& context) {
 }  // namespace
 
 void add_logs(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<LogsArgs>();  // CLI11 keeps references to *args; the callback owns it
-  add_job_option(cmd, args->job);
-  cmd.add_flag("-f,--follow", args->follow, "Go on with what they print, until the job ends");
-  add_number(cmd, "-n,--lines", args->num_lines, {"N", 0, 1e9},
+  auto& args = add_args<LogsArgs>(cmd, context, run_logs);
+  add_job_option(cmd, args.job);
+  cmd.add_flag("-f,--follow", args.follow, "Go on with what they print, until the job ends");
+  add_number(cmd, "-n,--lines", args.num_lines, {"N", 0, 1e9},
              "The last N lines alone, and of a stream in a file the last N of it");
-  cmd.add_option("--rank", args->rank, "Of this rank alone")->type_name("RANK");
-  add_color_option(cmd, args->color);
+  add_value(cmd, "--rank", args.rank, "RANK", "Of this rank alone");
+  add_color_option(cmd, args.color);
   cmd.footer(
       examples("  yoke logs 4121             the last lines of all ranks: 1 MiB, 32768 short lines\n"
                "  yoke logs 4121 -f          and all to come\n"
@@ -118,7 +117,6 @@ void add_logs(CLI::App& cmd, Context& context) {
                "the terminal of `yoke run`: then there is nothing to show.\n"
                "\n"
                "Exit status: 0; 75 when a log could not be read, or the job hung up before its last lines were read."));
-  cmd.callback([args, &context] { context.exit_code = run_logs(*args, context); });
 }
 
 }  // namespace yoke::cli

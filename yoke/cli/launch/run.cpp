@@ -10,10 +10,10 @@
 #include <csignal>
 #include <iostream>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "yoke/base/error.h"
+#include "yoke/base/json.h"
 #include "yoke/base/process.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
@@ -56,19 +56,18 @@ struct RunArgs {
 };
 
 /// Contains only the variables that yoke adds or changes, because the user's own environment may contain secrets.
-nlohmann::ordered_json to_json(const std::vector<launch::RankPlan>& ranks, const Environment& before) {
-  auto result = nlohmann::ordered_json::array();
+Json to_json(const std::vector<launch::RankPlan>& ranks, const Environment& before) {
+  auto result = Json::array();
   for (const auto& rank : ranks) {
-    nlohmann::ordered_json environment;
+    Json environment;
     for (const auto& variable : rank.environment) {
       const auto equals = variable.find('=');
       const auto name = variable.substr(0, equals), value = variable.substr(equals + 1);
       if (before.find(name) != value) environment[name] = value;
     }
-    nlohmann::ordered_json one = {{"rank", rank.rank}, {"argv", rank.argv}, {"environment", environment}};
-    one["cpus"] = rank.cpus.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(rank.cpus.to_list());
-    one["memory_nodes"] =
-        rank.memory_nodes.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(rank.memory_nodes.to_list());
+    Json one = {{"rank", rank.rank}, {"argv", rank.argv}, {"environment", environment}};
+    one["cpus"] = or_null(rank.cpus.to_list());
+    one["memory_nodes"] = or_null(rank.memory_nodes.to_list());
     if (!rank.out.file.empty()) one["stdout_log"] = rank.out.file;
     if (!rank.err.file.empty()) one["stderr_log"] = rank.err.file;
     result.push_back(std::move(one));
@@ -77,8 +76,7 @@ nlohmann::ordered_json to_json(const std::vector<launch::RankPlan>& ranks, const
 }
 
 Table to_table(const std::vector<launch::RankPlan>& ranks) {
-  Table table{.columns = {{"rank", Align::kRight}, {"CPUs"}, {"out"}, {"err"}, {"program", Align::kLeft, 20}},
-              .rows = {}};
+  Table table{.columns = {{"rank", Align::kRight}, {"CPUs"}, {"out"}, {"err"}, {"program", Align::kLeft, 20}}};
   const auto describe = [](const launch::StreamPlan& stream) {
     const bool is_shown = stream.to == launch::StreamPlan::To::kLauncher;
     if (stream.file.empty()) return std::string(is_shown ? "screen" : "-");
@@ -96,8 +94,8 @@ int show_hosts(const launch::NodesSpec& nodes, const RunArgs& args, Context& con
   const auto num_ranks = [&](const launch::Host& host) {
     return host.num_ranks ? fmt::format("{}", *host.num_ranks) : args.options.nproc_per_node;
   };
-  nlohmann::ordered_json json = {{"hosts", nlohmann::ordered_json::array()}};
-  Table table{.columns = {{"node", Align::kRight}, {"host"}, {"ranks"}, {"program", Align::kLeft, 20}}, .rows = {}};
+  Json json = {{"hosts", Json::array()}};
+  Table table{.columns = {{"node", Align::kRight}, {"host"}, {"ranks"}, {"program", Align::kLeft, 20}}};
   for (const auto& host : nodes.hosts) {
     const auto node = table.rows.size();
     table.rows.push_back(
@@ -135,7 +133,7 @@ int show_plan(const launch::Launch& job, const RunArgs& args, Context& context) 
              .place = place_of(spec, nodes),
              .log_folder = has_files ? fmt::format("{}/{}_XXXXXX/attempt_0", spec.logs.folder, spec.run_id) : ""});
   if (args.json) {
-    const nlohmann::ordered_json json = {
+    const Json json = {
         {"ranks", to_json(ranks, context.environment)}, {"binding", binding.reason}, {"warnings", binding.warnings}};
     print_json(json, context);
   } else {
@@ -372,16 +370,14 @@ void add_run(CLI::App& cmd, Context& context) {
   add_run_options(cmd, args->options);
   cmd.add_flag("--plan", args->plan, "Print what would be started, and start nothing");
   cmd.add_flag("--claim", args->claims, "Claim a device for each rank while the job runs; see `yoke claim`");
-  cmd.add_option("--for", args->length, "With --claim or --container: how long, such as 4h; see `yoke claim`")
-      ->type_name("TIME");
-  cmd.add_option("--wait", args->wait, "With --claim or --container: queue until devices are free, for at most TIMEOUT")
-      ->type_name("[TIMEOUT]");
-  cmd.add_option("--memory", args->memory, "With --claim: memory that must be free on each device, such as 20GiB")
-      ->type_name("SIZE");
+  add_value(cmd, "--for", args->length, "TIME", "With --claim or --container: how long, such as 4h; see `yoke claim`");
+  add_value(cmd, "--wait", args->wait, "[TIMEOUT]",
+            "With --claim or --container: queue until devices are free, for at most TIMEOUT");
+  add_value(cmd, "--memory", args->memory, "SIZE",
+            "With --claim: memory that must be free on each device, such as 20GiB");
   cmd.add_flag("--share", args->share, "With --claim: share the devices with others; --memory says how much of each");
-  cmd.add_option("--container", args->container,
-                 "Start the ranks in a container of this image, with a claimed device for each; see `yoke container`")
-      ->type_name("IMAGE");
+  add_value(cmd, "--container", args->container, "IMAGE",
+            "Start the ranks in a container of this image, with a claimed device for each; see `yoke container`");
   add_engine_and_volumes(cmd, args->container_options);
   cmd.add_flag("--json", args->json, "With --plan: print JSON, with the variables that each rank gets");
   cmd.add_option("--print-completion", args->print_completion,

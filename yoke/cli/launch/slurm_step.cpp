@@ -69,7 +69,7 @@ int show_slurm_step(const launch::SlurmStep& step, const launch::RunOptions& opt
   const auto ranks = options.is_nproc_given ? options.nproc_per_node : "of the job";
   const auto words = command_of(step, options, context);
   nlohmann::ordered_json json = {{"hosts", nlohmann::ordered_json::array()}, {"srun", words}};
-  Table table{.columns = {{"node", Align::kRight}, {"host"}, {"ranks"}, {"program", Align::kLeft, 20}}, .rows = {}};
+  Table table{.columns = {{"node", Align::kRight}, {"host"}, {"ranks"}, {"program", Align::kLeft, 20}}};
   for (size_t node = 0; node < step.nodes.size(); ++node) {
     const auto& host = step.nodes[node];
     table.rows.push_back(

@@ -1,10 +1,9 @@
 // `yoke stack`: print the call stack of each rank of a job, to find out why a job hangs.
-#include <CLI/App.hpp>
-#include <memory>
 
 #include "yoke/base/json.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/options/job.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/launch/job/job_client.h"
 #include "yoke/stack/ranks.h"
 
@@ -33,11 +32,11 @@ int run_stack(const StackArgs& args, Context& context) {
 }  // namespace
 
 void add_stack(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<StackArgs>();  // CLI11 keeps references to *args; the callback owns it
-  add_job_option(cmd, args->job);
-  cmd.add_option("--rank", args->rank, "This rank alone")->type_name("RANK");
-  cmd.add_flag("--all-threads", args->all_threads, "The stacks of all threads, not of the main ones alone");
-  cmd.add_flag("--json", args->json, "Print JSON: every rank, every thread");
+  auto& args = add_args<StackArgs>(cmd, context, run_stack);
+  add_job_option(cmd, args.job);
+  add_value(cmd, "--rank", args.rank, "RANK", "This rank alone");
+  cmd.add_flag("--all-threads", args.all_threads, "The stacks of all threads, not of the main ones alone");
+  cmd.add_flag("--json", args.json, "Print JSON: every rank, every thread");
   cmd.footer(examples(
       "  yoke stack 4121            of all ranks; those that are at the same place once\n"
       "  yoke stack --rank 7        of the only job, one rank\n"
@@ -45,7 +44,6 @@ void add_stack(CLI::App& cmd, Context& context) {
       "\n"
       "Native stacks are eu-stack's (package elfutils), gdb's or pstack's, Python's are py-spy's (pip install\n"
       "py-spy): whichever is on PATH. They stop a process for a moment. Without them: what /proc tells."));
-  cmd.callback([args, &context] { context.exit_code = run_stack(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -3,9 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
-#include <memory>
 
 #include "yoke/base/error.h"
 #include "yoke/base/text.h"
@@ -13,6 +11,7 @@
 #include "yoke/cli/frame/teller.h"
 #include "yoke/cli/help/values.h"
 #include "yoke/cli/options/job.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/cluster/held.h"
 
 namespace yoke::cli {
@@ -80,12 +79,11 @@ int run_stop(const StopArgs& args, Context& context) {
 }  // namespace
 
 void add_stop(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<StopArgs>();  // CLI11 keeps references to *args; the callback owns it
-  add_job_option(cmd, args->job);
-  cmd.add_flag("--now", args->now, "Kill the ranks at once, without the grace to save their work");
-  cmd.add_option("--timeout", args->timeout_s,
-                 "How long to wait; by default until the job has ended, and 90 s for an allocation")
-      ->type_name("SECONDS")
+  auto& args = add_args<StopArgs>(cmd, context, run_stop);
+  add_job_option(cmd, args.job);
+  cmd.add_flag("--now", args.now, "Kill the ranks at once, without the grace to save their work");
+  add_value(cmd, "--timeout", args.timeout_s, "SECONDS",
+            "How long to wait; by default until the job has ended, and 90 s for an allocation")
       ->check(in_range(0.001, 86'400, "seconds"));
   cmd.footer(
       examples("  yoke stop 4121           as SIGTERM to `yoke run`: ranks get SIGTERM, and SIGKILL after --grace\n"
@@ -95,7 +93,6 @@ void add_stop(CLI::App& cmd, Context& context) {
                "\n"
                "Exit status: 0 when the job has ended; 124 when it has not within --timeout, or does not answer;\n"
                "66 when there is no such job; 75 if Slurm cannot be reached."));
-  cmd.callback([args, &context] { context.exit_code = run_stop(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -205,12 +205,12 @@ int run_bench(const BenchArgs& args, const CLI::App& command, Context& context) 
 void add_bench(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<BenchArgs>();  // CLI11 keeps references to it; the callback owns it
   const auto add_list = [&cmd](const char* name, auto& values, const char* type, const char* text) {
-    return cmd.add_option(name, values, text)->type_name(type)->delimiter(',')->expected(1)->take_all();
+    return add_values(cmd, name, values, type, text)->delimiter(',');
   };
   std::vector<std::string_view> names;
   for (const auto& exercise : bench::exercises()) names.push_back(exercise.name);
-  cmd.add_option("NAME", args->name, "What to measure; without a name, all are listed")
-      ->type_name(fmt::format("{}", fmt::join(names, "|")));
+  add_value(cmd, "NAME", args->name, fmt::format("{}", fmt::join(names, "|")),
+            "What to measure; without a name, all are listed");
   cmd.add_flag("--list", args->list, "List the names");
   cmd.add_flag("--quick", args->quick, "Measure for about a second, at few sizes: rough figures");
   add_number(cmd, "--time", args->seconds, {"SECONDS", 0.1, 3600}, "Time for the repetitions of all cases together")
@@ -220,18 +220,16 @@ void add_bench(CLI::App& cmd, Context& context) {
   add_list("--batch-size", args->batch_sizes, "N", "Batch sizes, separated by commas; one for the loader")
       ->check(in_range(1, 1 << 20));
   add_list("--model", args->models, "mlp|cnn|small", "Networks to train, separated by commas; one for the loader");
-  cmd.add_option(
-         "--data", args->data,
-         "Data set of the loader: a folder of images, tar shards, CIFAR's or IDX files, or a file of tokens; else "
-         "Fashion-MNIST")
-      ->type_name("PATH");
+  add_value(cmd, "--data", args->data, "PATH",
+            "Data set of the loader: a folder of images, tar shards, CIFAR's or IDX files, or a file of tokens; else "
+            "Fashion-MNIST");
   add_list("--workers", args->workers, "N",
            "Numbers of workers, separated by commas; else from 0 to the number of CPUs")
       ->check(in_range(0, 1024));
   add_number(cmd, "-n,--nproc-per-node", args->num_ranks, {"N", 1, 1024},
              "Ranks of the all-reduce; else one for each GPU, and at least two");
-  cmd.add_option("--svg", args->svg, "Also draw the plot into FILE")->type_name("FILE");
-  cmd.add_option("--png", args->png, "Also draw the plot into FILE")->type_name("FILE");
+  add_value(cmd, "--svg", args->svg, "FILE", "Also draw the plot into FILE");
+  add_value(cmd, "--png", args->png, "FILE", "Also draw the plot into FILE");
   cmd.add_flag("--json", args->json, "Print the figures as JSON");
   cmd.footer(
       examples("  yoke bench                                    the names\n"

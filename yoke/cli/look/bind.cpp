@@ -4,12 +4,10 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
 #include <iostream>
-#include <memory>
 
 #include "yoke/base/error.h"
 #include "yoke/base/json.h"
@@ -17,6 +15,7 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/options/device.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/device/bus_id.h"
 #include "yoke/device/topology/locality.h"
 #include "yoke/device/visible_gpus.h"
@@ -182,35 +181,29 @@ int run_bind(const BindArgs& args, Context& context) {
 }  // namespace
 
 void add_bind(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<BindArgs>();  // CLI11 keeps references to *args; the callback owns it
-  cmd.add_option("-n,--nproc-per-node", args->num_ranks,
-                 "Ranks, as for `yoke run`; without it one for each GPU, or for each NUMA node")
-      ->type_name("auto|gpu|cpu|N");
-  cmd.add_option("--bind", args->mode,
-                 "Where a rank gets its CPUs: by auto, within one NUMA node, socket or last-level cache, everywhere, "
-                 "or given for each rank as mask:0xfe,0xfe00 or cpus:1-7,9-15")
-      ->type_name("auto|none|node|socket|cache|mask:LIST|cpus:LIST")
+  auto& args = add_args<BindArgs>(cmd, context, run_bind);
+  add_value(cmd, "-n,--nproc-per-node", args.num_ranks, "auto|gpu|cpu|N",
+            "Ranks, as for `yoke run`; without it one for each GPU, or for each NUMA node");
+  add_value(cmd, "--bind", args.mode, "auto|none|node|socket|cache|mask:LIST|cpus:LIST",
+            "Where a rank gets its CPUs: by auto, within one NUMA node, socket or last-level cache, everywhere, "
+            "or given for each rank as mask:0xfe,0xfe00 or cpus:1-7,9-15")
       ->capture_default_str();
   add_device_choice(
-      cmd, args->chosen, "--devices",
+      cmd, args.chosen, "--devices",
       "GPUs of rank 0, 1...: numbers or PCI bus ids between commas, or none; otherwise all that are visible. "
       "More ranks than GPUs begin again with the first",
       ChoiceForm::kOneWord);
-  cmd.add_option("--cpus", args->cpus, "Only these may be used, for example those that a job got")->type_name("LIST");
-  cmd.add_option("--topology", args->topology, "Another machine's, written there by `lstopo FILE.xml`")
-      ->type_name("FILE");
-  cmd.add_option("--sysroot", args->sysroot, "Read proc and sys below DIR")->type_name("DIR");
-  cmd.add_option("--format", args->format, "mask: as an option of Slurm's srun")
-      ->type_name("table|mask")
-      ->capture_default_str();
-  cmd.add_flag("--json", args->json, "Print JSON");
+  add_value(cmd, "--cpus", args.cpus, "LIST", "Only these may be used, for example those that a job got");
+  add_value(cmd, "--topology", args.topology, "FILE", "Another machine's, written there by `lstopo FILE.xml`");
+  add_value(cmd, "--sysroot", args.sysroot, "DIR", "Read proc and sys below DIR");
+  add_value(cmd, "--format", args.format, "table|mask", "mask: as an option of Slurm's srun")->capture_default_str();
+  cmd.add_flag("--json", args.json, "Print JSON");
   cmd.footer(
       examples("  yoke bind                                     what `yoke run` would do here\n"
                "  yoke bind -n 4 --devices none                 four ranks that compute on CPUs\n"
                "  yoke bind --topology lumi.xml -n 8            on a machine that is not here\n"
                "  yoke bind --topology lumi.xml -n 8 --cpus 1-7,9-15,17-23,25-31,33-39,41-47,49-55,57-63\n"
                "  srun $(yoke bind -n 8 --format mask) ./train  let Slurm bind"));
-  cmd.callback([args, &context] { context.exit_code = run_bind(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <iostream>
-#include <memory>
 #include <optional>
 
 #include "yoke/base/error.h"
@@ -143,32 +142,27 @@ int run_curve(const CurveArgs& args, Context& context) {
 }  // namespace
 
 void add_curve(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<CurveArgs>();  // CLI11 keeps references to *args; the callback owns it
-  cmd.add_option("RUN", args->runs,
-                 "Folder of a run, or its metrics.csv, steps.jsonl or event file; the newest in runs/ unless given")
-      ->type_name("FILE...")
+  auto& args = add_args<CurveArgs>(cmd, context, run_curve);
+  add_value(cmd, "RUN", args.runs, "FILE...",
+            "Folder of a run, or its metrics.csv, steps.jsonl or event file; the newest in runs/ unless given")
       ->expected(0, -1);
-  cmd.add_option("--metric", args->metrics, "What to draw, one below the other; several are separated by commas")
-      ->type_name("NAME")
-      ->delimiter(',')
-      ->expected(1)
-      ->take_all();
-  cmd.add_option("--x", args->x,
-                 "The axis: steps, epochs, or seconds from the first value; unless given, the first that all have")
-      ->type_name("step|epoch|time");
-  cmd.add_option("--smooth", args->smoothing, "Draw running means as TensorBoard does; near 1 is smoother")
-      ->type_name("WEIGHT")
+  add_values(cmd, "--metric", args.metrics, "NAME",
+             "What to draw, one below the other; several are separated by commas")
+      ->delimiter(',');
+  add_value(cmd, "--x", args.x, "step|epoch|time",
+            "The axis: steps, epochs, or seconds from the first value; unless given, the first that all have");
+  add_value(cmd, "--smooth", args.smoothing, "WEIGHT", "Draw running means as TensorBoard does; near 1 is smoother")
       ->check(in_range(0, 0.999999));
-  cmd.add_flag("--log-y", args->log_y, "A logarithmic axis of values");
-  cmd.add_option("--svg", args->svg, "Draw into FILE, - for standard output")->type_name("FILE");
-  cmd.add_option("--png", args->png, "Draw into FILE, - for standard output")->type_name("FILE");
-  add_number(cmd, "--width", args->width, {"N", 20, 20'000},
+  cmd.add_flag("--log-y", args.log_y, "A logarithmic axis of values");
+  add_value(cmd, "--svg", args.svg, "FILE", "Draw into FILE, - for standard output");
+  add_value(cmd, "--png", args.png, "FILE", "Draw into FILE, - for standard output");
+  add_number(cmd, "--width", args.width, {"N", 20, 20'000},
              "Columns of the terminal, or pixels of the file; 880 for SVG, twice as many for PNG");
-  add_number(cmd, "--height", args->height, {"N", 2, 10'000},
+  add_number(cmd, "--height", args.height, {"N", 2, 10'000},
              "Rows of each metric's curve, or pixels; 240 for SVG, twice as many for PNG");
-  cmd.add_flag("--json", args->json, "Print the values as JSON");
-  cmd.add_flag("--csv", args->csv, "Print the values as CSV");
-  add_watch_option(cmd, args->repetition);
+  cmd.add_flag("--json", args.json, "Print the values as JSON");
+  cmd.add_flag("--csv", args.csv, "Print the values as CSV");
+  add_watch_option(cmd, args.repetition);
   cmd.footer(
       examples("  yoke curve                                   the newest run in runs/\n"
                "  yoke curve runs/a runs/b --metric loss       two runs over each other\n"
@@ -176,7 +170,6 @@ void add_curve(CLI::App& cmd, Context& context) {
                "  yoke curve --log-y --svg loss.svg --png loss.png\n"
                "  yoke curve lightning_logs/version_0          what TensorBoard would show, without it\n"
                "  yoke curve --csv --metric loss | tail -1     the last value"));
-  cmd.callback([args, &context] { context.exit_code = run_curve(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -1,10 +1,8 @@
 // `yoke devices`: list the devices of this machine and what they are doing.
 #include "yoke/view/devices.h"
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <fstream>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
@@ -14,6 +12,7 @@
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/device.h"
 #include "yoke/cli/options/repetition.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/device/json.h"
 #include "yoke/device/uses.h"
 
@@ -138,16 +137,15 @@ int run_devices(const DevicesArgs& args, Context& context) {
 }  // namespace
 
 void add_devices(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<DevicesArgs>();  // CLI11 keeps references to *args; the callback owns it
-  add_device_choice(cmd, args->device.chosen, "-i,--id",
+  auto& args = add_args<DevicesArgs>(cmd, context, run_devices);
+  add_device_choice(cmd, args.device.chosen, "-i,--id",
                     "Everything about these: indices, 0-3, 0:1 for MIG, UUIDs, PCI bus ids, amd:0, mig, cpu");
-  cmd.add_flag("-L,--list", args->list, "Index, UUID, PCI bus id and name alone");
-  cmd.add_flag("--json", args->json, "Print JSON: all that is known");
-  cmd.add_flag("--csv", args->csv, "Print CSV");
-  add_watch_option(cmd, args->repetition);
-  cmd.add_option("--record", args->record, "Write what is read to FILE, for --replay and bug reports")
-      ->type_name("FILE");
-  add_device_options(cmd, args->device);
+  cmd.add_flag("-L,--list", args.list, "Index, UUID, PCI bus id and name alone");
+  cmd.add_flag("--json", args.json, "Print JSON: all that is known");
+  cmd.add_flag("--csv", args.csv, "Print CSV");
+  add_watch_option(cmd, args.repetition);
+  add_value(cmd, "--record", args.record, "FILE", "Write what is read to FILE, for --replay and bug reports");
+  add_device_options(cmd, args.device);
   cmd.footer(
       examples("  yoke devices                    a table\n"
                "  yoke devices --watch 1          again every second, changes highlighted\n"
@@ -157,7 +155,6 @@ void add_devices(CLI::App& cmd, Context& context) {
                "\n"
                "Exit status: 0 if there is a GPU (or what was asked for), 66 if there is none, 75 if a "
                "driver does not tell."));
-  cmd.callback([args, &context] { context.exit_code = run_devices(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -3,16 +3,15 @@
 
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
-#include <memory>
-#include <nlohmann/json.hpp>
 
+#include "yoke/base/json.h"
 #include "yoke/claim/findings.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/options/color.h"
 #include "yoke/cli/options/device.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/contract/variables.h"
 #include "yoke/device/worker.h"
 #include "yoke/view/findings.h"
@@ -41,9 +40,7 @@ device::TorchPlaces torch_places(const DoctorArgs& args, const Context& context)
 
 int print(const std::vector<device::Finding>& findings, const DoctorArgs& args, Context& context) {
   if (args.json) {
-    auto all = nlohmann::ordered_json::array();
-    for (const auto& finding : findings) all.push_back(to_json(finding));
-    print_json(nlohmann::ordered_json{{"findings", all}}, context);
+    print_json(Json{{"findings", json_list(findings, [](const auto& one) { return to_json(one); })}}, context);
   } else {
     context.out << view::findings_text(findings,
                                        wants_color(args.color, context.environment, isatty(STDOUT_FILENO) != 0));
@@ -108,10 +105,10 @@ int run_doctor(const DoctorArgs& args, Context& context) {
 }  // namespace
 
 void add_doctor(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<DoctorArgs>();  // CLI11 keeps references to *args; the callback owns it
-  cmd.add_flag("--json", args->json, "Print JSON");
-  add_color_option(cmd, args->color);
-  add_device_options(cmd, args->device);
+  auto& args = add_args<DoctorArgs>(cmd, context, run_doctor);
+  cmd.add_flag("--json", args.json, "Print JSON");
+  add_color_option(cmd, args.color);
+  add_device_options(cmd, args.device);
   cmd.footer(
       examples("  yoke doctor                              a line for each thing looked at\n"
                "  yoke doctor | grep -v ^ok                what is wrong\n"
@@ -120,7 +117,6 @@ void add_doctor(CLI::App& cmd, Context& context) {
                "Needs no root, changes nothing, and takes at most 20 s where a driver hangs.\n"
                "\n"
                "Exit status: 1 if something fails; 0 if not, with warnings too."));
-  cmd.callback([args, &context] { context.exit_code = run_doctor(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <iostream>
-#include <memory>
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
@@ -219,20 +218,19 @@ int run_kill(const KillArgs& args, Context& context) {
 }  // namespace
 
 void add_kill(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<KillArgs>();  // CLI11 keeps references to *args; the callback owns it
-  cmd.add_option("PID", args->pids, "Processes, as `yoke ps` lists them")->type_name("PID...")->expected(0, -1);
-  add_device_choice(cmd, args->device.chosen, "-d,--device",
+  auto& args = add_args<KillArgs>(cmd, context, run_kill);
+  add_value(cmd, "PID", args.pids, "PID...", "Processes, as `yoke ps` lists them")->expected(0, -1);
+  add_device_choice(cmd, args.device.chosen, "-d,--device",
                     "All processes on these devices: indices, 0-3, 0:1 for MIG, UUIDs, PCI bus ids, amd:0, mig");
-  cmd.add_flag("--mine", args->mine, "Your own processes alone: on all devices, or on those of --device");
-  cmd.add_flag("--any", args->with_any, "PIDs that are on no device, too");
-  cmd.add_flag("-y,--yes", args->yes, "Do not ask");
-  add_number(cmd, "--wait", args->wait_s, {"SECONDS", 0, 86'400}, "How long to wait for their end; 0: not at all");
-  cmd.add_flag("--force", args->force, "Send SIGKILL to what has not ended by then");
-  cmd.add_option("-s,--signal", args->signal, "What to send instead: a name or a number")
-      ->type_name("SIGNAL")
+  cmd.add_flag("--mine", args.mine, "Your own processes alone: on all devices, or on those of --device");
+  cmd.add_flag("--any", args.with_any, "PIDs that are on no device, too");
+  cmd.add_flag("-y,--yes", args.yes, "Do not ask");
+  add_number(cmd, "--wait", args.wait_s, {"SECONDS", 0, 86'400}, "How long to wait for their end; 0: not at all");
+  cmd.add_flag("--force", args.force, "Send SIGKILL to what has not ended by then");
+  add_value(cmd, "-s,--signal", args.signal, "SIGNAL", "What to send instead: a name or a number")
       ->capture_default_str();
-  cmd.add_flag("--json", args->json, "Print what became of each as JSON");
-  add_device_options(cmd, args->device);
+  cmd.add_flag("--json", args.json, "Print what became of each as JSON");
+  add_device_options(cmd, args.device);
   // The processes in a recording cannot be signalled.
   for (const char* option : {"--replay", "--sysroot"}) cmd.remove_option(cmd.get_option(option));
   cmd.footer(
@@ -246,7 +244,6 @@ void add_kill(CLI::App& cmd, Context& context) {
                "Exit status: 0 when all have ended; else that of the first that has not: 124 still\n"
                "running, 77 somebody else's, 69 not on a device, 66 not there; 75 when it is not known who\n"
                "uses a chosen device; 1 when the answer was no."));
-  cmd.callback([args, &context] { context.exit_code = run_kill(*args, context); });
 }
 
 }  // namespace yoke::cli

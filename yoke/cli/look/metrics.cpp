@@ -1,5 +1,4 @@
 // `yoke metrics`: print or serve the state of the devices and their processes, for Prometheus.
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/cli/command.h"
@@ -42,15 +41,14 @@ int run_metrics(const MetricsArgs& args, Context& context) {
 }  // namespace
 
 void add_metrics(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<MetricsArgs>();  // CLI11 keeps references to *args; the callback owns it
-  args->serve = cmd.add_option("--serve", args->address,
-                               "Serve /metrics, the page of `yoke top --web` and JSON until stopped; unless given at "
-                               "127.0.0.1:19477, where only this machine can read them. Port 0: any free one")
-                    ->type_name("ADDR:PORT")
-                    ->expected(0, 1);
-  args->max_age = add_number(cmd, "--max-age", args->max_age_s, {"SECONDS", 0, 3600},
-                             "Answer with a sample that is no older; else take a new one");
-  add_device_options(cmd, args->device);
+  auto& args = add_args<MetricsArgs>(cmd, context, run_metrics);
+  args.serve = add_value(cmd, "--serve", args.address, "ADDR:PORT",
+                         "Serve /metrics, the page of `yoke top --web` and JSON until stopped; unless given at "
+                         "127.0.0.1:19477, where only this machine can read them. Port 0: any free one")
+                   ->expected(0, 1);
+  args.max_age = add_number(cmd, "--max-age", args.max_age_s, {"SECONDS", 0, 3600},
+                            "Answer with a sample that is no older; else take a new one");
+  add_device_options(cmd, args.device);
   cmd.footer(
       examples("  yoke metrics                        once\n"
                "  yoke metrics --serve                for a Prometheus on this machine\n"
@@ -58,7 +56,6 @@ void add_metrics(CLI::App& cmd, Context& context) {
                "  curl -s localhost:19477/devices.json\n"
                "\n"
                "Exit status: 0; the server ends with it on SIGTERM and Ctrl-C."));
-  cmd.callback([args, &context] { context.exit_code = run_metrics(*args, context); });
 }
 
 }  // namespace yoke::cli

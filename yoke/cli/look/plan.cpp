@@ -7,7 +7,6 @@
 #include <charconv>
 #include <cmath>
 #include <filesystem>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <span>
@@ -268,8 +267,7 @@ int run_plan(const PlanArgs& args, Context& context) {
 }
 
 void add_step_options(CLI::App& cmd, PlanArgs& args) {
-  cmd.add_option("--profile", args.profile, "Read the trace of one rank, of `yoke profile --shapes --out`")
-      ->type_name("PATH");
+  add_value(cmd, "--profile", args.profile, "PATH", "Read the trace of one rank, of `yoke profile --shapes --out`");
   add_time(cmd, "--step", args.given.step_seconds, 1e-9, 1e6,
            "How long a step of one device takes, 0.12 or 120ms; with --profile: without recording");
   add_count(cmd, "--parameters", args.given.num_parameters, 1e15, "How many parameters the network has: 25.6M, 7B");
@@ -278,13 +276,11 @@ void add_step_options(CLI::App& cmd, PlanArgs& args) {
   add_number(cmd, "--optimizer-share", args.given.optimizer_share, {"SHARE", 0, 1},
              "With --step and --parameters: the optimizer's share; else 0");
   add_time(cmd, "--loader", args.given.loader_seconds, 0, 1e6, "How long the loader of a device needs for a batch");
-  cmd.add_option("--dtype", args.dtype,
-                 "Of parameters and gradients; mixed: 16 bits, and a float32 copy; else as the trace shows, or float32")
-      ->type_name("float32|mixed");
-  cmd.add_option("--optimizer", args.optimizer, "For its state in memory; else as the trace shows, or adam")
-      ->type_name("adam|momentum|sgd");
-  cmd.add_option("--activations", args.other_memory, "Memory of activations and all else, such as 12GiB")
-      ->type_name("SIZE");
+  add_value(cmd, "--dtype", args.dtype, "float32|mixed",
+            "Of parameters and gradients; mixed: 16 bits, and a float32 copy; else as the trace shows, or float32");
+  add_value(cmd, "--optimizer", args.optimizer, "adam|momentum|sgd",
+            "For its state in memory; else as the trace shows, or adam");
+  add_value(cmd, "--activations", args.other_memory, "SIZE", "Memory of activations and all else, such as 12GiB");
   add_time(cmd, "--time", args.time, 0.1, 3600, "With a program: how long steps are timed; else 10");
   add_number(
       cmd, "--neighbours", args.given.num_neighbours, {"N", 2, 1024},
@@ -296,13 +292,11 @@ void add_step_options(CLI::App& cmd, PlanArgs& args) {
 }
 
 void add_site_options(CLI::App& cmd, PlanArgs& args) {
-  cmd.add_option("--link", args.link,
-                 "The links between devices: the JSON of `yoke bench all-reduce`, or microseconds and GB/s")
-      ->type_name("LINK");
-  cmd.add_option("--intra", args.intra, "The links inside a node, as --link")->type_name("LINK");
-  cmd.add_option("--inter", args.inter,
-                 "The links of a node to others, as --link; GB/s of all its network cards together")
-      ->type_name("LINK");
+  add_value(cmd, "--link", args.link, "LINK",
+            "The links between devices: the JSON of `yoke bench all-reduce`, or microseconds and GB/s");
+  add_value(cmd, "--intra", args.intra, "LINK", "The links inside a node, as --link");
+  add_value(cmd, "--inter", args.inter, "LINK",
+            "The links of a node to others, as --link; GB/s of all its network cards together");
   add_number(cmd, "--gpus-per-node", args.gpus_per_node, {"N", 1, 1 << 20}, "Devices of a node");
   add_number(
       cmd, "--contention", args.given.contention, {"SHARE", 0, 1},
@@ -314,8 +308,7 @@ void add_site_options(CLI::App& cmd, PlanArgs& args) {
 }
 
 void add_training_options(CLI::App& cmd, PlanArgs& args) {
-  cmd.add_option("--strategy", args.strategy, "How the training is divided among devices")
-      ->type_name("ddp|zero1|fsdp|all")
+  add_value(cmd, "--strategy", args.strategy, "ddp|zero1|fsdp|all", "How the training is divided among devices")
       ->capture_default_str();
   add_number(cmd, "--max-devices", args.max_devices, {"N", 1, 1 << 20}, "Predict for 1, 2, 4, ... N devices");
   cmd.add_flag("--global-batch", args.divides_batch,
@@ -332,13 +325,13 @@ void add_training_options(CLI::App& cmd, PlanArgs& args) {
 }  // namespace
 
 void add_plan(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<PlanArgs>();  // CLI11 keeps references to it; the callback owns it
-  add_step_options(cmd, *args);
-  add_site_options(cmd, *args);
-  add_training_options(cmd, *args);
-  cmd.add_option("--svg", args->svg, "Also draw the plot into FILE")->type_name("FILE");
-  cmd.add_option("--png", args->png, "Also draw the plot into FILE")->type_name("FILE");
-  cmd.add_flag("--json", args->json, "Print JSON");
+  auto& args = add_args<PlanArgs>(cmd, context, run_plan);
+  add_step_options(cmd, args);
+  add_site_options(cmd, args);
+  add_training_options(cmd, args);
+  add_value(cmd, "--svg", args.svg, "FILE", "Also draw the plot into FILE");
+  add_value(cmd, "--png", args.png, "FILE", "Also draw the plot into FILE");
+  cmd.add_flag("--json", args.json, "Print JSON");
   add_program(cmd, "PROGRAM", "What to measure, a training of one rank; every word from here on is its own");
   cmd.footer(examples(
       "  yoke bench all-reduce --json > link.json\n"
@@ -353,7 +346,6 @@ void add_plan(CLI::App& cmd, Context& context) {
       "\n"
       "Exit status: 0; 69 if the program cannot be measured; 128 and the signal's number after Ctrl-C; or that of an "
       "error as `yoke --help` lists them."));
-  cmd.callback([args, &context] { context.exit_code = run_plan(*args, context); });
 }
 
 }  // namespace yoke::cli

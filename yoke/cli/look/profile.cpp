@@ -4,7 +4,6 @@
 
 #include <filesystem>
 #include <iostream>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
@@ -167,14 +166,12 @@ int run_profile(const ProfileArgs& args, Context& context) {
 }
 
 void add_options(CLI::App& cmd, ProfileArgs& args) {
-  cmd.add_option("--pid", args.pid, "Record a C++ program on yoke that runs already")
-      ->type_name("PID")
+  add_value(cmd, "--pid", args.pid, "PID", "Record a C++ program on yoke that runs already")
       ->check(in_range(1, 4194304));
-  cmd.add_option("--job", args.job, "Record all ranks of a job on this host: its number in `yoke jobs`, or its run id")
-      ->type_name("JOB");
-  cmd.add_option("--trace", args.traces,
-                 "Read these traces of PyTorch's profiler, one for each rank, plain or gzipped; or their folder")
-      ->type_name("PATH...")
+  add_value(cmd, "--job", args.job, "JOB",
+            "Record all ranks of a job on this host: its number in `yoke jobs`, or its run id");
+  add_value(cmd, "--trace", args.traces, "PATH...",
+            "Read these traces of PyTorch's profiler, one for each rank, plain or gzipped; or their folder")
       ->take_all();
   add_number(cmd, "--wait", args.wait, {"N", 0, 1e9},
              "Steps that are left out first (default: 5 of a program that starts, else 0)");
@@ -183,7 +180,7 @@ void add_options(CLI::App& cmd, ProfileArgs& args) {
                "Record steps, loading, optimizers and collectives only, which costs next to nothing (C++)");
   cmd.add_flag("--shapes", args.has_shapes, "Record the shapes of inputs too, for `yoke plan --profile`")
       ->excludes("--light");
-  cmd.add_option("--out", args.out, "Keep the traces in this folder, for Perfetto or --trace")->type_name("FOLDER");
+  add_value(cmd, "--out", args.out, "FOLDER", "Keep the traces in this folder, for Perfetto or --trace");
   cmd.add_flag("--stop", args.stop, "End the program after the report");
   add_number(cmd, "--timeout", args.timeout_s, {"SECONDS", 1, 86'400},
              "With --pid and --job: how long a step may take");
@@ -193,8 +190,8 @@ void add_options(CLI::App& cmd, ProfileArgs& args) {
 }  // namespace
 
 void add_profile(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<ProfileArgs>();  // CLI11 keeps references to it; the callback owns it
-  add_options(cmd, *args);
+  auto& args = add_args<ProfileArgs>(cmd, context, run_profile);
+  add_options(cmd, args);
   add_program(cmd, "PROGRAM", "What to run and record; every word from here on is its own");
   cmd.footer(examples(
       "  yoke profile -- python train.py                  a report after 13 steps; the program goes on\n"
@@ -210,7 +207,6 @@ void add_profile(CLI::App& cmd, Context& context) {
       "\n"
       "The exit status is the program's: 128 and the signal's number if a signal ended it, 127 if it is not found; "
       "with --stop it is 0. Without a program, and after an error, it is one of `yoke --help`."));
-  cmd.callback([args, &context] { context.exit_code = run_profile(*args, context); });
 }
 
 }  // namespace yoke::cli

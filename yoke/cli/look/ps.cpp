@@ -4,9 +4,7 @@
 #include <pwd.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
-#include <memory>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
@@ -17,6 +15,7 @@
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/device.h"
 #include "yoke/cli/options/repetition.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/device/json.h"
 #include "yoke/device/uses.h"
 #include "yoke/view/devices.h"
@@ -141,16 +140,16 @@ int run_ps(const PsArgs& args, Context& context) {
 }  // namespace
 
 void add_ps(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<PsArgs>();  // CLI11 keeps references to *args; the callback owns it
-  cmd.add_option("-u,--user", args->users, "Processes of these users alone: names or numbers")->type_name("NAME...");
-  cmd.add_flag("--mine", args->mine, "Your own processes alone");
-  add_device_choice(cmd, args->device.chosen, "-d,--device",
+  auto& args = add_args<PsArgs>(cmd, context, run_ps);
+  add_value(cmd, "-u,--user", args.users, "NAME...", "Processes of these users alone: names or numbers");
+  cmd.add_flag("--mine", args.mine, "Your own processes alone");
+  add_device_choice(cmd, args.device.chosen, "-d,--device",
                     "On these devices alone: indices, 0-3, 0:1 for MIG, UUIDs, PCI bus ids, amd:0, mig");
-  cmd.add_flag("-w,--wide", args->wide, "Whole command lines, however long");
-  cmd.add_flag("--json", args->json, "Print JSON: all that is known");
-  cmd.add_flag("--csv", args->csv, "Print CSV");
-  add_watch_option(cmd, args->repetition);
-  add_device_options(cmd, args->device);
+  cmd.add_flag("-w,--wide", args.wide, "Whole command lines, however long");
+  cmd.add_flag("--json", args.json, "Print JSON: all that is known");
+  cmd.add_flag("--csv", args.csv, "Print CSV");
+  add_watch_option(cmd, args.repetition);
+  add_device_options(cmd, args.device);
   cmd.footer(
       examples("  yoke ps                        who uses which device\n"
                "  yoke ps --mine --wide          your own, with whole command lines\n"
@@ -162,7 +161,6 @@ void add_ps(CLI::App& cmd, Context& context) {
                "is hidden from you, is listed with user `?`.\n"
                "\n"
                "Exit status: 0, also when there is no process."));
-  cmd.callback([args, &context] { context.exit_code = run_ps(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -2,7 +2,6 @@
 #include <unistd.h>
 
 #include <iostream>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/cli/command.h"
@@ -94,26 +93,24 @@ int run_top(const TopArgs& args, Context& context) {
 }  // namespace
 
 void add_top(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<TopArgs>();  // CLI11 keeps references to *args; the callback owns it
-  args->interval = add_number(cmd, "--interval", args->interval_s, {"SECONDS", 0.1, 86'400}, "Between two samples");
-  cmd.add_flag("--once", args->once, "Print one page as plain text; so is done where there is no terminal");
-  cmd.add_flag("--json", args->json, "Print one sample as JSON, as `yoke devices --json` does");
-  cmd.add_flag("--readonly", args->readonly, "End no processes");
-  auto* const web = cmd.add_flag("--web", args->web, "Serve the page for browsers until stopped, and print its URL");
-  cmd.add_option("--listen", args->listen,
-                 "With --web: where; unless given 127.0.0.1:19477, where only this machine can read it. Port 0: any "
-                 "free one")
-      ->type_name("ADDR:PORT")
+  auto& args = add_args<TopArgs>(cmd, context, run_top);
+  args.interval = add_number(cmd, "--interval", args.interval_s, {"SECONDS", 0.1, 86'400}, "Between two samples");
+  cmd.add_flag("--once", args.once, "Print one page as plain text; so is done where there is no terminal");
+  cmd.add_flag("--json", args.json, "Print one sample as JSON, as `yoke devices --json` does");
+  cmd.add_flag("--readonly", args.readonly, "End no processes");
+  auto* const web = cmd.add_flag("--web", args.web, "Serve the page for browsers until stopped, and print its URL");
+  add_value(cmd, "--listen", args.listen, "ADDR:PORT",
+            "With --web: where; unless given 127.0.0.1:19477, where only this machine can read it. Port 0: any "
+            "free one")
       ->needs(web);
-  add_color_option(cmd, args->color);
-  add_device_options(cmd, args->device);
+  add_color_option(cmd, args.color);
+  add_device_options(cmd, args.device);
   cmd.footer(
       examples("  yoke top                        ? shows the keys, q leaves\n"
                "  yoke top --readonly             for a screen that others can touch\n"
                "  yoke top --once                 one page, for a mail or a log\n"
                "  yoke top --web                  the same in a browser, with claims and 24 hours of history\n"
                "  yoke top --replay bug.jsonl     what `yoke devices --record bug.jsonl --watch` has recorded"));
-  cmd.callback([args, &context] { context.exit_code = run_top(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -1,16 +1,15 @@
 // `yoke topo`: show how the devices, network cards and processors of a machine are connected.
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <fstream>
 #include <iostream>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/options/device.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/view/devices.h"
 #include "yoke/view/topology.h"
 
@@ -87,18 +86,16 @@ int run_topo(const TopoArgs& args, Context& context) {
 }  // namespace
 
 void add_topo(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<TopoArgs>();  // CLI11 keeps references to *args; the callback owns it
-  cmd.add_flag("--json", args->json, "Print JSON");
-  cmd.add_option("--svg", args->svg, "Write a drawing to FILE instead, - for standard output")->type_name("FILE");
-  cmd.add_option("--topology", args->topology, "Another machine's, written there by `lstopo FILE.xml`")
-      ->type_name("FILE");
-  add_device_options(cmd, args->device);
+  auto& args = add_args<TopoArgs>(cmd, context, run_topo);
+  cmd.add_flag("--json", args.json, "Print JSON");
+  add_value(cmd, "--svg", args.svg, "FILE", "Write a drawing to FILE instead, - for standard output");
+  add_value(cmd, "--topology", args.topology, "FILE", "Another machine's, written there by `lstopo FILE.xml`");
+  add_device_options(cmd, args.device);
   cmd.footer(
       examples("  yoke topo                                the matrix of links, and what is beside which NUMA node\n"
                "  yoke topo --svg machine.svg              a drawing for a page about the machine\n"
                "  yoke topo --topology lumi.xml            of a machine that is not here\n"
                "  yoke topo --json | jq '.connections[] | select(.kind == \"NV\")'"));
-  cmd.callback([args, &context] { context.exit_code = run_topo(*args, context); });
 }
 
 }  // namespace yoke::cli

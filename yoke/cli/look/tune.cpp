@@ -5,7 +5,6 @@
 #include <filesystem>
 #include <iostream>
 #include <map>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
@@ -150,12 +149,10 @@ int run_tune(const TuneArgs& args, Context& context) {
 }
 
 void add_search_options(CLI::App& cmd, TuneArgs& args) {
-  cmd.add_option("--variable", args.variable,
-                 "The environment variable that the program reads; BATCH_SIZE unless --option or {} is used")
-      ->type_name("NAME");
-  cmd.add_option("--option", args.option,
-                 "The program's option for its batch size, such as --batch-size, which is added or replaced")
-      ->type_name("NAME");
+  add_value(cmd, "--variable", args.variable, "NAME",
+            "The environment variable that the program reads; BATCH_SIZE unless --option or {} is used");
+  add_value(cmd, "--option", args.option, "NAME",
+            "The program's option for its batch size, such as --batch-size, which is added or replaced");
   cmd.add_flag("--per-rank", args.has_per_rank, "The number is the batch of each rank; this is the default");
   cmd.add_flag("--global", args.is_global, "The number is the batch of all ranks together");
   add_number(cmd, "--min", args.search.min, {"N", 1, 1 << 30}, "The smallest batch size to try");
@@ -189,12 +186,12 @@ void add_time_options(CLI::App& cmd, TuneArgs& args) {
 }  // namespace
 
 void add_tune(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<TuneArgs>();  // CLI11 keeps references to it; the callback owns it
-  add_search_options(cmd, *args);
-  add_time_options(cmd, *args);
-  cmd.add_flag("--json", args->json, "Print JSON");
-  cmd.add_flag("--print", args->prints_number, "Print only the batch size, for scripts");
-  cmd.add_flag("-v,--verbose", args->shows_output, "Show the program's output");
+  auto& args = add_args<TuneArgs>(cmd, context, run_tune);
+  add_search_options(cmd, args);
+  add_time_options(cmd, args);
+  cmd.add_flag("--json", args.json, "Print JSON");
+  cmd.add_flag("--print", args.prints_number, "Print only the batch size, for scripts");
+  cmd.add_flag("-v,--verbose", args.shows_output, "Show the program's output");
   add_program(cmd, "PROGRAM", "What to run, with its arguments; every word from here on is its own");
   cmd.footer(examples(
       "  yoke tune batch -- python train.py               it reads BATCH_SIZE\n"
@@ -210,7 +207,6 @@ void add_tune(CLI::App& cmd, Context& context) {
       "\n"
       "Exit status: 0; 69 if no size works, with the program's last lines; 128 and the signal's number after Ctrl-C; "
       "or that of an error as `yoke --help` lists them."));
-  cmd.callback([args, &context] { context.exit_code = run_tune(*args, context); });
 }
 
 }  // namespace yoke::cli

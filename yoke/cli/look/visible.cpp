@@ -5,7 +5,6 @@
 
 #include <cerrno>
 #include <iostream>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
@@ -106,18 +105,17 @@ int run_visible(const VisibleArgs& args, Context& context) {
 }  // namespace
 
 void add_visible(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<VisibleArgs>();  // CLI11 keeps references to *args; the callback owns it
-  add_device_choice(cmd, args->chosen, "--set",
+  auto& args = add_args<VisibleArgs>(cmd, context, run_visible);
+  add_device_choice(cmd, args.chosen, "--set",
                     "Devices to show: ids as in `yoke devices` (0, 0-3, 1:0 for MIG, UUIDs), all, or none; alone: "
                     "explain what a program would see then",
                     ChoiceForm::kOneWord);
-  args->format_option =
-      cmd.add_option("--format", args->format, "Name them by UUID, or by number for programs that read only those")
-          ->type_name("uuid|index")
-          ->capture_default_str();
-  cmd.add_flag("--export", args->exports, "Print the variables for a shell's eval instead of starting a program");
-  cmd.add_flag("--json", args->json, "Print JSON");
-  add_device_options(cmd, args->device);
+  args.format_option = add_value(cmd, "--format", args.format, "uuid|index",
+                                 "Name them by UUID, or by number for programs that read only those")
+                           ->capture_default_str();
+  cmd.add_flag("--export", args.exports, "Print the variables for a shell's eval instead of starting a program");
+  cmd.add_flag("--json", args.json, "Print JSON");
+  add_device_options(cmd, args.device);
   add_program(cmd, "PROGRAM", "With --set: what to start, with its arguments; every word from here on is its own");
   cmd.footer(
       examples("  yoke visible                                 what programs started here see, and why\n"
@@ -127,7 +125,6 @@ void add_visible(CLI::App& cmd, Context& context) {
                "\n"
                "Exit status: 0, or the program's; 127 if it is not found, 66 if a device is not,\n"
                "75 if a driver does not tell which devices there are."));
-  cmd.callback([args, &context] { context.exit_code = run_visible(*args, context); });
 }
 
 }  // namespace yoke::cli

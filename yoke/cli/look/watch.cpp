@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
@@ -163,17 +162,16 @@ int run_watch(const WatchArgs& args, Context& context) {
 }  // namespace
 
 void add_watch(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<WatchArgs>();  // CLI11 keeps references to *args; the callback owns it
-  cmd.add_option("--pid", args->pid, "Watch a process that runs already, until it ends or Ctrl-C")
-      ->type_name("PID")
+  auto& args = add_args<WatchArgs>(cmd, context, run_watch);
+  add_value(cmd, "--pid", args.pid, "PID", "Watch a process that runs already, until it ends or Ctrl-C")
       ->check(in_range(1, 4194304));
-  add_number(cmd, "--interval", args->interval_s, {"SECONDS", 0.05, 3600}, "Time between two samples");
-  add_number(cmd, "--goal", args->goal_percent, {"PERCENT", 0, 100},
+  add_number(cmd, "--interval", args.interval_s, {"SECONDS", 0.05, 3600}, "Time between two samples");
+  add_number(cmd, "--goal", args.goal_percent, {"PERCENT", 0, 100},
              "Tell how much of the time utilisation was under this");
-  cmd.add_option("-o,--output", args->output, "Write the report to FILE instead of standard error")->type_name("FILE");
-  cmd.add_flag("--json", args->json, "The report as JSON");
-  cmd.add_option("--svg", args->svg, "Draw the timelines into FILE")->type_name("FILE");
-  add_device_options(cmd, args->device);
+  add_value(cmd, "-o,--output", args.output, "FILE", "Write the report to FILE instead of standard error");
+  cmd.add_flag("--json", args.json, "The report as JSON");
+  add_value(cmd, "--svg", args.svg, "FILE", "Draw the timelines into FILE");
+  add_device_options(cmd, args.device);
   cmd.remove_option(cmd.get_option("--replay"));  // a recording does not contain running programs
   add_program(cmd, "PROGRAM", "What to run, with its arguments; every word from here on is its own");
   cmd.footer(
@@ -184,7 +182,6 @@ void add_watch(CLI::App& cmd, Context& context) {
                "\n"
                "The exit status is the program's: 128 and the signal's number if a signal ended it,\n"
                "127 if it is not found. With --pid it is 0."));
-  cmd.callback([args, &context] { context.exit_code = run_watch(*args, context); });
 }
 
 }  // namespace yoke::cli

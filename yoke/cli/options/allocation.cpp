@@ -1,18 +1,17 @@
 #include "yoke/cli/options/allocation.h"
 
-#include <CLI/App.hpp>
 #include <iostream>
 
 #include "yoke/cli/frame/attempt.h"
+#include "yoke/cli/options/value.h"
 
 namespace yoke::cli {
 
 CLI::Option* add_in_option(CLI::App& command, std::string& name) {
-  return command
-      .add_option("--in", name,
-                  "In an allocation that `yoke alloc` holds: its job's id, its name, or `last` for the only one; or in "
-                  "another running job of yours")
-      ->type_name("JOB");
+  return add_value(
+      command, "--in", name, "JOB",
+      "In an allocation that `yoke alloc` holds: its job's id, its name, or `last` for the only one; or in "
+      "another running job of yours");
 }
 
 cluster::OpenAllocation open_allocation(const std::string& name, const Context& context) {

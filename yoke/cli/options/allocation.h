@@ -8,7 +8,6 @@
 #include "yoke/cluster/reach.h"
 
 namespace CLI {
-class App;
 class Option;
 }  // namespace CLI
 

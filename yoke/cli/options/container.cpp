@@ -1,10 +1,8 @@
 #include "yoke/cli/options/container.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
@@ -18,6 +16,7 @@
 #include "yoke/cli/frame/teller.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/container_folders.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/container/cdi.h"
 #include "yoke/container/config.h"
 #include "yoke/container/image.h"
@@ -170,9 +169,7 @@ DeviceWish device_wish(const ContainerOptions& options) {
 }
 
 std::string name_with_number(const std::string& text) {
-  uint32_t random = 0;
-  [[maybe_unused]] const auto count = getrandom(&random, sizeof random, 0);
-  return fmt::format("{}-{:06x}", container::name_part(text), random & 0xffffff);
+  return fmt::format("{}-{}", container::name_part(text), random_digits(6));
 }
 
 KeptContainer describe_container(const ContainerOptions& options, ImageAndCommand wanted, Context& context) {
@@ -294,30 +291,26 @@ container::Foreground foreground_of_streams() {
 }
 
 void add_engine_and_volumes(CLI::App& cmd, ContainerOptions& options) {
-  cmd.add_option("--engine", options.engine,
-                 "Which engine of containers; otherwise the site's, or else the first that works")
-      ->type_name("podman|docker|apptainer");
-  cmd.add_option("-v,--volume", options.volumes,
-                 "Mount FOLDER at PATH in the container, which also has the working directory at /workspace")
-      ->type_name("FOLDER:PATH[:ro]")
+  add_value(cmd, "--engine", options.engine, "podman|docker|apptainer",
+            "Which engine of containers; otherwise the site's, or else the first that works");
+  add_value(cmd, "-v,--volume", options.volumes, "FOLDER:PATH[:ro]",
+            "Mount FOLDER at PATH in the container, which also has the working directory at /workspace")
       ->take_all();
 }
 
 void add_variables(CLI::App& cmd, ContainerOptions& options, const char* names) {
-  cmd.add_option(names, options.variables, "Set a variable in the container; NAME alone passes it on")
-      ->type_name("NAME[=VALUE]")
+  add_value(cmd, names, options.variables, "NAME[=VALUE]", "Set a variable in the container; NAME alone passes it on")
       ->take_all();
 }
 
 void add_working_folder(CLI::App& cmd, ContainerOptions& options, const char* help) {
-  cmd.add_option("-w,--workdir", options.working_folder, help)->type_name("PATH");
+  add_value(cmd, "-w,--workdir", options.working_folder, "PATH", help);
 }
 
 void add_container_options(CLI::App& cmd, ContainerOptions& options, const char* names_of_variable) {
   add_engine_and_volumes(cmd, options);
   add_variables(cmd, options, names_of_variable);
-  cmd.add_option("--extension", options.extension, "Python packages of `yoke container extend`, for Apptainer")
-      ->type_name("FILE");
+  add_value(cmd, "--extension", options.extension, "FILE", "Python packages of `yoke container extend`, for Apptainer");
 }
 
 }  // namespace yoke::cli

@@ -11,9 +11,6 @@
 #include "yoke/cli/options/device.h"
 #include "yoke/keep/run_container.h"
 
-namespace CLI {
-class App;
-}
 namespace yoke::cli {
 
 using keep::KeptContainer;

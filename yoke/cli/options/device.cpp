@@ -14,10 +14,10 @@ void add_deadline(CLI::App& command, double& deadline_s) {
 
 void add_device_options(CLI::App& command, DeviceOptions& options) {
   add_deadline(command, options.deadline_s);
-  command.add_option("--vendor", options.vendor, "Devices of this vendor alone")->type_name("nvidia|amd|cpu");
-  command.add_option("--replay", options.replay, "A recording (`yoke devices --record FILE`) instead of this machine")
-      ->type_name("FILE");
-  command.add_option("--sysroot", options.sysroot, "Read proc and sys below DIR")->type_name("DIR");
+  add_value(command, "--vendor", options.vendor, "nvidia|amd|cpu", "Devices of this vendor alone");
+  add_value(command, "--replay", options.replay, "FILE",
+            "A recording (`yoke devices --record FILE`) instead of this machine");
+  add_value(command, "--sysroot", options.sysroot, "DIR", "Read proc and sys below DIR");
   command.parse_complete_callback([&command, &options] {
     if (options.replay.empty()) return;
     for (const char* name : {"--deadline", "--vendor", "--sysroot"}) {  // these choose how this machine is read

@@ -4,9 +4,9 @@
 #include <grp.h>
 
 #include <chrono>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "yoke/base/json.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/options/value.h"
 #include "yoke/device/process/info.h"
@@ -29,21 +29,16 @@ void add_storage_timeout(CLI::App& cmd, double& timeout_s) {
 }
 
 nlohmann::ordered_json remote_json(const storage::RemoteMount& mount, const storage::Condition& condition) {
-  nlohmann::ordered_json entry = {{"host", mount.remote.host},
-                                  {"dir", mount.remote.folder},
-                                  {"point", mount.mount.point},
-                                  {"user", device::user_name(mount.uid)},
-                                  {"state", storage::name(condition.state)},
-                                  {"reason", nullptr},
-                                  {"latency_ms", nullptr},
-                                  {"since", nullptr},
-                                  {"pid", nullptr}};
-  if (!condition.reason.empty()) entry["reason"] = condition.reason;
-  if (condition.latency) entry["latency_ms"] = condition.latency->count() * 1e3;
-  if (!mount.process) return entry;
-  entry["pid"] = mount.process->pid;
-  if (mount.process->since) entry["since"] = std::chrono::system_clock::to_time_t(*mount.process->since);
-  return entry;
+  const auto since = mount.process ? mount.process->since : std::nullopt;
+  return {{"host", mount.remote.host},
+          {"dir", mount.remote.folder},
+          {"point", mount.mount.point},
+          {"user", device::user_name(mount.uid)},
+          {"state", storage::name(condition.state)},
+          {"reason", or_null(condition.reason)},
+          {"latency_ms", condition.latency ? Json(condition.latency->count() * 1e3) : Json()},
+          {"since", since ? Json(std::chrono::system_clock::to_time_t(*since)) : Json()},
+          {"pid", mount.process ? Json(mount.process->pid) : Json()}};
 }
 
 std::vector<std::string> quota_lines(const storage::Quotas& quotas) {
@@ -59,21 +54,17 @@ std::vector<std::string> quota_lines(const storage::Quotas& quotas) {
 }
 
 nlohmann::ordered_json quotas_json(const storage::Quotas& quotas) {
-  auto entries = nlohmann::ordered_json::array();
-  for (const auto& quota : quotas.list) {
-    nlohmann::ordered_json entry = {{"of", storage::name(quota.of)}, {"id", quota.id}, {"name", holder_of(quota)}};
+  return json_list(quotas.list, [](const storage::Quota& quota) {
+    Json entry = {{"of", storage::name(quota.of)}, {"id", quota.id}, {"name", holder_of(quota)}};
     for (const auto& [unit, part] : {std::pair{"bytes", quota.bytes}, std::pair{"files", quota.files}}) {
-      const auto limit = [](int64_t value) {
-        return value == 0 ? nlohmann::ordered_json() : nlohmann::ordered_json(value);
-      };
+      const auto limit = [](int64_t value) { return value == 0 ? Json() : Json(value); };
       entry[fmt::format("used_{}", unit)] = part.used;
       entry[fmt::format("soft_{}", unit)] = limit(part.soft);
       entry[fmt::format("hard_{}", unit)] = limit(part.hard);
       entry[fmt::format("{}_until", unit)] = limit(part.until);
     }
-    entries.push_back(std::move(entry));
-  }
-  return entries;
+    return entry;
+  });
 }
 
 }  // namespace yoke::cli

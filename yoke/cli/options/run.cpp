@@ -18,7 +18,7 @@ struct Adder {
 
   template <typename T>
   CLI::Option* option(const std::string& names, T& target, const char* type, const std::string& text) const {
-    return with_variable(command.add_option(names, target, text)->type_name(type));
+    return with_variable(add_value(command, names, target, type, text));
   }
   CLI::Option* flag(const std::string& names, bool& target, const std::string& text) const {
     return with_variable(command.add_flag(names, target, text));
@@ -49,10 +49,8 @@ void add_rank_options(const Adder& add, launch::RunOptions& options) {
   add.option(
       "--signals-to-handle", options.signals_to_handle, "NAMES",
       "Signals that end the job; default SIGTERM,SIGINT,SIGHUP,SIGQUIT. SIGUSR1 and SIGUSR2 are passed on to ranks");
-  add.command
-      .add_option("--bind", options.bind,
-                  "CPUs that each rank may use; auto: those nearest to its GPU; see `yoke bind`")
-      ->type_name("auto|none|node|socket|cache|mask:LIST|cpus:LIST")
+  add.add_value(command, "--bind", options.bind, "auto|none|node|socket|cache|mask:LIST|cpus:LIST",
+                "CPUs that each rank may use; auto: those nearest to its GPU; see `yoke bind`")
       ->each([&options](const std::string&) { options.is_bind_given = true; })
       ->capture_default_str();
   add.option("--numa-binding", options.numa_binding, "node|socket|exclusive|core-complex",
@@ -88,10 +86,8 @@ void add_output_options(const Adder& add, launch::RunOptions& options) {
              "Also copy the lines that --tee shows, of all ranks, to filtered_stdout.log if they contain one of TEXTS");
   add.option("--duplicate-stderr-filters", options.duplicate_stderr_filters, "TEXTS",
              "The same for standard error, to filtered_stderr.log");
-  add.command
-      .add_option("--keyboard", options.keyboard,
-                  "The rank that reads standard input, as for torch.distributed.breakpoint(rank=1)")
-      ->type_name("RANK")
+  add.add_value(command, "--keyboard", options.keyboard, "RANK",
+                "The rank that reads standard input, as for torch.distributed.breakpoint(rank=1)")
       ->check(in_range(0, 1'000'000))
       ->capture_default_str();
   add.command.add_flag("--no-prefix", options.no_prefix, "Do not begin lines with [rank]");
@@ -100,22 +96,17 @@ void add_output_options(const Adder& add, launch::RunOptions& options) {
 }
 
 void add_host_options(const Adder& add, launch::RunOptions& options) {
-  add.command
-      .add_option("--hosts", options.hosts, "Run on these hosts, reached by ssh: a,b,c or n[01-04]; a:2 has 2 ranks")
-      ->type_name("HOSTS");
-  add.command
-      .add_option("--hostfile", options.hostfile,
-                  "The same from a file: one host per line, optionally followed by slots=N")
-      ->type_name("FILE")
+  add.add_value(command, "--hosts", options.hosts, "HOSTS",
+                "Run on these hosts, reached by ssh: a,b,c or n[01-04]; a:2 has 2 ranks");
+  add.add_value(command, "--hostfile", options.hostfile, "FILE",
+                "The same from a file: one host per line, optionally followed by slots=N")
       ->excludes("--hosts");
   add_in_option(add.command, options.allocation)->excludes("--hosts")->excludes("--hostfile");
-  add.command.add_option("--ssh", options.ssh, "Command that reaches hosts: ssh and options for it")
-      ->type_name("WORDS")
+  add.add_value(command, "--ssh", options.ssh, "WORDS", "Command that reaches hosts: ssh and options for it")
       ->excludes("--in")
       ->capture_default_str();
-  add.command
-      .add_option("--remote-yoke", options.remote_yoke, "Path of yoke on the hosts, if it differs from the path here")
-      ->type_name("PATH")
+  add.add_value(command, "--remote-yoke", options.remote_yoke, "PATH",
+                "Path of yoke on the hosts, if it differs from the path here")
       ->excludes("--in");
 }
 

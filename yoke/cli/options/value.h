@@ -1,7 +1,9 @@
-// yoke/cli/options/value.h -- adds options with a number, and the program that a command starts.
+// yoke/cli/options/value.h -- keeps the options of a command, and adds ones with a value and the program that it
+// starts.
 #pragma once
 
 #include <CLI/App.hpp>
+#include <memory>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -10,6 +12,29 @@
 #include "yoke/cli/help/values.h"
 
 namespace yoke::cli {
+
+/// Makes the options of a command, with which its callback calls `run(args, context)` for the exit status. The callback
+/// owns them, because CLI11 keeps references to what it sets.
+template <typename Args, typename Run>
+Args& add_args(CLI::App& command, Context& context, Run run) {
+  const auto args = std::make_shared<Args>();
+  command.callback([args, run, &context] { context.exit_code = run(*args, context); });
+  return *args;
+}
+
+/// Adds an option with a value, which help shows as `type`.
+template <typename T>
+CLI::Option* add_value(CLI::App& command, const std::string& names, T& target, const std::string& type,
+                       const std::string& text) {
+  return command.add_option(names, target, text)->type_name(type);
+}
+
+/// Adds an option that can be repeated, with a value each time.
+template <typename T>
+CLI::Option* add_values(CLI::App& command, const std::string& names, std::vector<T>& target, const std::string& type,
+                        const std::string& text) {
+  return add_value(command, names, target, type, text)->expected(1)->take_all();
+}
 
 /// Which numbers an option accepts. Help shows `type`: "N", "SECONDS" or "PERCENT".
 struct NumberRange {
@@ -24,7 +49,7 @@ CLI::Option* add_number(CLI::App& command, const char* names, T& target, const N
                         const std::string& text) {
   const std::string type = range.type;
   const auto* unit = type == "SECONDS" ? "seconds" : type == "PERCENT" ? "percent" : range.unit;
-  auto* option = command.add_option(names, target, text)->type_name(type)->check(in_range(range.min, range.max, unit));
+  auto* option = add_value(command, names, target, type, text)->check(in_range(range.min, range.max, unit));
   return std::is_arithmetic_v<T> ? option->capture_default_str() : option;
 }
 

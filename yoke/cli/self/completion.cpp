@@ -1,15 +1,15 @@
 // `yoke completion`: print a shell's completion script.
-#include <CLI/App.hpp>
 #include <memory>
 
 #include "yoke/cli/command.h"
 #include "yoke/cli/help/complete.h"
+#include "yoke/cli/options/value.h"
 
 namespace yoke::cli {
 
 void add_completion(CLI::App& cmd, Context& context) {
   auto shell = std::make_shared<std::string>();  // CLI11 keeps references to *shell; the callback owns it
-  cmd.add_option("SHELL", *shell, "bash, zsh or fish")->type_name("bash|zsh|fish")->required();
+  add_value(cmd, "SHELL", *shell, "bash|zsh|fish", "bash, zsh or fish")->required();
   cmd.footer(
       examples("  source <(yoke completion bash)                             for this shell\n"
                "  yoke completion zsh > ~/.zfunc/_yoke                       a folder of $fpath\n"

@@ -1,7 +1,6 @@
 // `yoke man`: print a man page. The build calls it, so that pages and --help have one source; help does not list it.
 #include <fmt/ranges.h>
 
-#include <CLI/App.hpp>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -9,6 +8,7 @@
 #include "yoke/base/error.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/help/description.h"
+#include "yoke/cli/options/value.h"
 
 namespace yoke::cli {
 namespace {
@@ -55,8 +55,7 @@ int run_man(const ManArgs& args, const CLI::App& app, Context& context) {
 void add_man(CLI::App& cmd, Context& context) {
   auto args = std::make_shared<ManArgs>();  // CLI11 keeps references to *args; the callback owns it
   cmd.add_option("COMMAND", args->command, "Of which command; otherwise of yoke")->expected(0, 2);
-  cmd.add_option("--folder", args->folder, "Write the pages of yoke and of all commands into DIR instead")
-      ->type_name("DIR");
+  add_value(cmd, "--folder", args->folder, "DIR", "Write the pages of yoke and of all commands into DIR instead");
   cmd.footer(examples("  yoke man run | man -l -"));
   cmd.callback([args, &cmd, &context] { context.exit_code = run_man(*args, *cmd.get_parent(), context); });
 }

@@ -1,12 +1,12 @@
 // `yoke admin check`: try out as two users whether the installation of claims on this machine works.
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <memory>
-#include <nlohmann/json.hpp>
 
+#include "yoke/base/json.h"
 #include "yoke/base/text.h"
 #include "yoke/claim/installation.h"
 #include "yoke/cli/command.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/container/check.h"
 #include "yoke/storage/check.h"
 #include "yoke/view/findings.h"
@@ -25,9 +25,7 @@ int run_admin_check(const std::vector<std::string>& users, bool json, Context& c
                                  .check_containers = [&] { return container::check_rules(accounts, environment); },
                                  .check_storage = [&] { return storage::check_roots(accounts, environment); }});
   if (json) {
-    auto all = nlohmann::ordered_json::array();
-    for (const auto& finding : findings) all.push_back(to_json(finding));
-    print_json(nlohmann::ordered_json{{"findings", all}}, context);
+    print_json(Json{{"findings", json_list(findings, [](const auto& one) { return to_json(one); })}}, context);
   } else {
     context.out << view::findings_text(findings, false);
   }
@@ -43,10 +41,8 @@ void add_admin(CLI::App& cmd, Context& context) {
   auto* const check = cmd.add_subcommand("check", "Try out as two users whether claims work on this machine");
   auto users = std::make_shared<std::vector<std::string>>();
   auto json = std::make_shared<bool>();
-  check->add_option("--user", *users, "One of the two users; unless given, two ordinary users of this machine")
-      ->type_name("NAME")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_values(*check, "--user", *users, "NAME",
+             "One of the two users; unless given, two ordinary users of this machine");
   check->add_flag("--json", *json, "Print JSON, as `yoke doctor --json` does");
   check->footer(
       examples("  sudo yoke admin check\n"

@@ -10,10 +10,8 @@
 #include "yoke/base/process.h"
 #include "yoke/base/quantity.h"
 #include "yoke/base/text.h"
-#include "yoke/cli/command.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/shell.h"
-#include "yoke/cli/frame/teller.h"
 #include "yoke/cli/options/device.h"
 #include "yoke/cli/options/value.h"
 #include "yoke/keep/hold.h"
@@ -147,18 +145,15 @@ void add_claim(CLI::App& cmd, Context& context) {
   add_device_choice(cmd, args->device.chosen, "-d,--device",
                     "Take them from these only: ids as in `yoke devices` (0, 0-3, 1:0 for MIG, UUIDs)",
                     ChoiceForm::kOneWord);
-  cmd.add_option("--memory", args->memory, "Memory that must be free on each device, such as 20GiB")->type_name("SIZE");
+  add_value(cmd, "--memory", args->memory, "SIZE", "Memory that must be free on each device, such as 20GiB");
   cmd.add_flag("--share", args->share,
                "Share the devices with others who do this; --memory says how much of each is used");
-  cmd.add_option("--name", args->name, "What it is for; `yoke claims` shows it to everybody")->type_name("TEXT");
-  cmd.add_option("--for", args->length, "How long: 90s, 30m, 4h, 1d12h. A program is then ended (SIGTERM)")
-      ->type_name("TIME");
-  cmd.add_option("--wait", args->wait, "Queue until devices are free, for at most TIMEOUT (10m, 2h)")
-      ->type_name("[TIMEOUT]");
+  add_value(cmd, "--name", args->name, "TEXT", "What it is for; `yoke claims` shows it to everybody");
+  add_value(cmd, "--for", args->length, "TIME", "How long: 90s, 30m, 4h, 1d12h. A program is then ended (SIGTERM)");
+  add_value(cmd, "--wait", args->wait, "[TIMEOUT]", "Queue until devices are free, for at most TIMEOUT (10m, 2h)");
   cmd.add_flag("--backfill", args->backfill,
                "Start before those who wait where that does not delay the first of them; needs --for");
-  cmd.add_option("--adopt", args->adopted_pid, "Claim the devices that this process uses, until it ends")
-      ->type_name("PID");
+  add_value(cmd, "--adopt", args->adopted_pid, "PID", "Claim the devices that this process uses, until it ends");
   cmd.add_flag("--explain", args->explain, "Say why these devices; without a program and --for, take nothing");
   cmd.add_flag("--json", args->json, "With --for or --adopt and no program: print JSON");
   add_deadline(cmd, args->device.deadline_s);

@@ -1,9 +1,7 @@
 // `yoke claims`: list who has claimed which devices, and who waits for some.
 #include "yoke/view/claims.h"
 
-#include <CLI/App.hpp>
 #include <iostream>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/claim/fair_share.h"
@@ -12,6 +10,7 @@
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/device.h"
+#include "yoke/cli/options/value.h"
 
 namespace yoke::cli {
 namespace {
@@ -78,19 +77,17 @@ int run_claims(const ClaimsArgs& args, Context& context) {
 }  // namespace
 
 void add_claims(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<ClaimsArgs>();  // CLI11 keeps references to it; the callback owns it
-  cmd.add_option("--report", args->report, "Print hours by user and device for this time until now: 12h, 30d")
-      ->type_name("TIME");
-  cmd.add_flag("--json", args->json, "Print JSON");
-  cmd.add_flag("--csv", args->csv, "With --report: print CSV");
-  add_deadline(cmd, args->device.deadline_s);
+  auto& args = add_args<ClaimsArgs>(cmd, context, run_claims);
+  add_value(cmd, "--report", args.report, "TIME", "Print hours by user and device for this time until now: 12h, 30d");
+  cmd.add_flag("--json", args.json, "Print JSON");
+  cmd.add_flag("--csv", args.csv, "With --report: print CSV");
+  add_deadline(cmd, args.device.deadline_s);
   cmd.footer(
       examples("  yoke claims                     who has which device, for how long, and who waits\n"
                "  yoke claims --report 30d        hours by user and device, and idle hours\n"
                "  yoke claims --json | jq -r '.claims[] | select(.user == \"ada\") | .device_uuid'\n"
                "\n"
                "Users and processes are those that the kernel names. Times and purposes are what the users say."));
-  cmd.callback([args, &context] { context.exit_code = run_claims(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -1,14 +1,13 @@
 // `yoke container build`: build an image with a name that the site allows.
 #include <unistd.h>
 
-#include <CLI/App.hpp>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
 #include "yoke/base/text.h"
 #include "yoke/cli/options/container.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/cli/share/container.h"
 #include "yoke/container/build.h"
 #include "yoke/device/process/info.h"
@@ -85,20 +84,17 @@ int run_container_build(const ContainerBuildArgs& args, Context& context) {
 }  // namespace
 
 void add_container_build(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<ContainerBuildArgs>();  // CLI11 keeps references to it; the callback owns it
-  cmd.add_option("DIR", args->folder, "The folder from which the recipe copies files")->capture_default_str();
-  cmd.add_option("-t,--tag", args->name, "The image's name; a short one becomes USER/NAME. Otherwise the folder's name")
-      ->type_name("NAME[:TAG]");
-  cmd.add_option("-f,--file", args->file, "The recipe: a Containerfile, or for Apptainer a definition file (*.def)")
-      ->type_name("FILE");
-  cmd.add_option("--build-arg", args->arguments, "Set a variable that the recipe declares")
-      ->type_name("NAME=VALUE")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  cmd.add_option("--engine", args->engine, "Which engine; otherwise the site's, or else the first that works")
-      ->type_name("podman|docker|apptainer");
-  cmd.add_flag("--print", args->prints, "Print the engine's command line, an argument a line, and build nothing");
-  cmd.add_flag("--json", args->json, "With --print: print a JSON list");
+  auto& args = add_args<ContainerBuildArgs>(cmd, context, run_container_build);
+  cmd.add_option("DIR", args.folder, "The folder from which the recipe copies files")->capture_default_str();
+  add_value(cmd, "-t,--tag", args.name, "NAME[:TAG]",
+            "The image's name; a short one becomes USER/NAME. Otherwise the folder's name");
+  add_value(cmd, "-f,--file", args.file, "FILE",
+            "The recipe: a Containerfile, or for Apptainer a definition file (*.def)");
+  add_values(cmd, "--build-arg", args.arguments, "NAME=VALUE", "Set a variable that the recipe declares");
+  add_value(cmd, "--engine", args.engine, "podman|docker|apptainer",
+            "Which engine; otherwise the site's, or else the first that works");
+  cmd.add_flag("--print", args.prints, "Print the engine's command line, an argument a line, and build nothing");
+  cmd.add_flag("--json", args.json, "With --print: print a JSON list");
   cmd.footer(
       examples("  yoke container build                        ada/NAME, from the Containerfile in this folder\n"
                "  yoke container build -t train:2 ~/train     ada/train:2\n"
@@ -108,7 +104,6 @@ void add_container_build(CLI::App& cmd, Context& context) {
                "Apptainer may have any name.\n"
                "\n"
                "Exit status: the engine's; 64 if the name breaks the rule."));
-  cmd.callback([args, &context] { context.exit_code = run_container_build(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -1,7 +1,6 @@
 // `yoke container exec`: run another program in a container that `yoke container run` has started.
 #include <unistd.h>
 
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
@@ -77,11 +76,10 @@ int exec_in_container(const ContainerOptions& options, Context& context) {
 }  // namespace
 
 void add_container_exec(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<ContainerOptions>();  // CLI11 keeps references to it; the callback owns it
-  auto habit = std::make_shared<bool>();
-  add_variables(cmd, *args);
-  add_working_folder(cmd, *args, "The folder in which the program starts; otherwise that of the container");
-  cmd.add_flag("-i,--interactive,-t,--tty", *habit)->group("");  // docker's; always so here
+  auto& args = add_args<ContainerOptions>(cmd, context, exec_in_container);
+  add_variables(cmd, args);
+  add_working_folder(cmd, args, "The folder in which the program starts; otherwise that of the container");
+  cmd.add_flag("-i,--interactive,-t,--tty")->group("");  // docker's; always so here
   add_program(cmd, "NAME", "A container of `yoke container ps`, and after it the program");
   cmd.footer(
       examples("  yoke container exec ada_pytorch-1f3a -- bash\n"
@@ -91,7 +89,6 @@ void add_container_exec(CLI::App& cmd, Context& context) {
                "latest. It does not keep the container alive.\n"
                "\n"
                "Exit status: the program's; 126 and 127 if it cannot be executed or is not found."));
-  cmd.callback([args, habit, &context] { context.exit_code = exec_in_container(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -1,11 +1,8 @@
 // `yoke container extend`: add Python packages on top of an image, which stays as it is.
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <iostream>
-#include <memory>
 
 #include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
@@ -15,6 +12,7 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/options/container.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/cli/share/container.h"
 #include "yoke/container/build.h"
 #include "yoke/container/extend.h"
@@ -46,11 +44,7 @@ std::string stem_of(const std::string& image) {
 }
 
 /// Where the environment is in a derived image. The name is new, because the image may be a derived one itself.
-std::string new_place() {
-  uint32_t random = 0;
-  [[maybe_unused]] const auto count = getrandom(&random, sizeof random, 0);
-  return fmt::format("{}-{:08x}", container::kExtensionInside, random);
-}
+std::string new_place() { return fmt::format("{}-{}", container::kExtensionInside, random_digits(8)); }
 
 fs::path output_file(const ExtendImageArgs& args) {
   fs::path file = args.output.empty() ? stem_of(args.image) + "-extension.sqsh" : args.output;
@@ -151,22 +145,17 @@ int extend_image(const ExtendImageArgs& args, Context& context) {
 }  // namespace
 
 void add_container_extend(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<ExtendImageArgs>();  // CLI11 keeps references to it; the callback owns it
-  cmd.add_option("IMAGE", args->image, "An image with Python; it is not changed")->required();
-  cmd.add_option("--pip", args->packages, "A package as for pip, such as rich or 'rich>=13'; may be repeated")
-      ->type_name("PACKAGE")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  cmd.add_option("-r,--requirement", args->requirements, "A file with a list of packages")->type_name("FILE");
-  cmd.add_option("--wheels", args->wheels, "Take packages from the files in this folder, and use no network")
-      ->type_name("DIR");
-  cmd.add_option("-o,--output", args->output,
-                 "The new image, by default USER/IMAGE-extended; for Apptainer a file, by default IMAGE-extension.sqsh")
-      ->type_name("NAME");
-  cmd.add_option("--network", args->network, "The engine's network for the download: host, or a name")
-      ->type_name("NETWORK");
-  cmd.add_option("--engine", args->engine, "Which engine; otherwise the site's, or else the first that works")
-      ->type_name("podman|docker|apptainer");
+  auto& args = add_args<ExtendImageArgs>(cmd, context, extend_image);
+  cmd.add_option("IMAGE", args.image, "An image with Python; it is not changed")->required();
+  add_values(cmd, "--pip", args.packages, "PACKAGE",
+             "A package as for pip, such as rich or 'rich>=13'; may be repeated");
+  add_value(cmd, "-r,--requirement", args.requirements, "FILE", "A file with a list of packages");
+  add_value(cmd, "--wheels", args.wheels, "DIR", "Take packages from the files in this folder, and use no network");
+  add_value(cmd, "-o,--output", args.output, "NAME",
+            "The new image, by default USER/IMAGE-extended; for Apptainer a file, by default IMAGE-extension.sqsh");
+  add_value(cmd, "--network", args.network, "NETWORK", "The engine's network for the download: host, or a name");
+  add_value(cmd, "--engine", args.engine, "podman|docker|apptainer",
+            "Which engine; otherwise the site's, or else the first that works");
   cmd.footer(
       examples("  yoke container extend ngc/pytorch:25.05-py3 --pip lightning -o pytorch-lightning\n"
                "  yoke container run ada/pytorch-lightning -- python train.py\n"
@@ -175,7 +164,6 @@ void add_container_extend(CLI::App& cmd, Context& context) {
                "\n"
                "pip runs in the image, so packages that the image has are not installed again. Prints the name of the\n"
                "new image or file; what pip and the engine print is on standard error."));
-  cmd.callback([args, &context] { context.exit_code = extend_image(*args, context); });
 }
 
 }  // namespace yoke::cli

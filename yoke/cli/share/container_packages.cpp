@@ -1,10 +1,8 @@
 // `yoke container packages`: the Python packages of images side by side.
 #include <fmt/format.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <iostream>
-#include <memory>
 
 #include "yoke/base/error.h"
 #include "yoke/base/json.h"
@@ -12,6 +10,7 @@
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/frame/progress_line.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/cli/share/container.h"
 #include "yoke/container/config.h"
 #include "yoke/container/packages.h"
@@ -62,9 +61,8 @@ int show_packages(const PackageArgs& args, Context& context) {
     std::vector<std::string> names;
     for (const auto& row : compared.table.rows) names.push_back(row[0]);
     std::sort(names.begin(), names.end());
-    auto list = nlohmann::ordered_json::array();
-    for (const auto& image : images) list.push_back(packages_json(image, names));
-    print_json(nlohmann::ordered_json{{"images", list}}, context);
+    const auto to_json = [&](const auto& image) { return packages_json(image, names); };
+    print_json(Json{{"images", json_list(images, to_json)}}, context);
   } else if (args.csv) {
     context.out << to_csv(compared.table);
   } else {
@@ -87,17 +85,14 @@ int show_packages(const PackageArgs& args, Context& context) {
 }  // namespace
 
 void add_container_packages(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<PackageArgs>();  // CLI11 keeps references to it; the callback owns it
-  cmd.add_option("IMAGE", args->images, "Images on this machine, and .sif files or folders of Apptainer")->required();
-  cmd.add_option("--grep", args->view.patterns, "Show the packages whose name contains TEXT, in any case")
-      ->type_name("TEXT")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  cmd.add_flag("--all", args->view.shows_all, "Also show packages that are the same in all images");
-  cmd.add_option("--engine", args->engine, "Which engine; otherwise the site's, or else the first that works")
-      ->type_name("podman|docker|apptainer");
-  cmd.add_flag("--json", args->json, "Print JSON, with all packages and the folder of each");
-  cmd.add_flag("--csv", args->csv, "Print the table as CSV");
+  auto& args = add_args<PackageArgs>(cmd, context, show_packages);
+  cmd.add_option("IMAGE", args.images, "Images on this machine, and .sif files or folders of Apptainer")->required();
+  add_values(cmd, "--grep", args.view.patterns, "TEXT", "Show the packages whose name contains TEXT, in any case");
+  cmd.add_flag("--all", args.view.shows_all, "Also show packages that are the same in all images");
+  add_value(cmd, "--engine", args.engine, "podman|docker|apptainer",
+            "Which engine; otherwise the site's, or else the first that works");
+  cmd.add_flag("--json", args.json, "Print JSON, with all packages and the folder of each");
+  cmd.add_flag("--csv", args.csv, "Print the table as CSV");
   cmd.footer(examples(
       "  yoke container packages ada/train             all packages of an image\n"
       "  yoke container packages *.sif                 those that differ\n"
@@ -107,7 +102,6 @@ void add_container_packages(CLI::App& cmd, Context& context) {
       "with several Pythons may have several versions of a package. Images are not downloaded.\n"
       "\n"
       "Exit status: 75 if an image could not be read; the others are shown."));
-  cmd.callback([args, &context] { context.exit_code = show_packages(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -3,7 +3,6 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <chrono>
 #include <iostream>
@@ -17,6 +16,7 @@
 #include "yoke/base/text.h"
 #include "yoke/cli/frame/attempt.h"
 #include "yoke/cli/frame/output.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/cli/share/container.h"
 #include "yoke/container/engine.h"
 #include "yoke/keep/kept_containers.h"
@@ -92,12 +92,11 @@ int stop_containers(const std::vector<std::string>& names, Context& context) {
 }  // namespace
 
 void add_container_ps(CLI::App& cmd, Context& context) {
-  auto json = std::make_shared<bool>(false);
-  cmd.add_flag("--json", *json, "Print JSON");
+  auto& json = add_args<bool>(cmd, context, show_containers);
+  cmd.add_flag("--json", json, "Print JSON");
   cmd.footer(
       examples("  yoke container ps\n"
                "  sudo yoke container ps    of all users"));
-  cmd.callback([json, &context] { context.exit_code = show_containers(*json, context); });
 }
 
 void add_container_logs(CLI::App& cmd, Context& context) {
@@ -113,13 +112,12 @@ void add_container_logs(CLI::App& cmd, Context& context) {
 }
 
 void add_container_stop(CLI::App& cmd, Context& context) {
-  auto names = std::make_shared<std::vector<std::string>>();
-  cmd.add_option("NAME", *names, "Containers of `yoke container ps`, or PIDs of their keepers")->required();
+  auto& names = add_args<std::vector<std::string>>(cmd, context, stop_containers);
+  cmd.add_option("NAME", names, "Containers of `yoke container ps`, or PIDs of their keepers")->required();
   cmd.footer(
       examples("  yoke container stop ada_pytorch-1f3a\n"
                "\n"
                "The program gets SIGTERM, and ten seconds later SIGKILL. Then its devices are free."));
-  cmd.callback([names, &context] { context.exit_code = stop_containers(*names, context); });
 }
 
 }  // namespace yoke::cli

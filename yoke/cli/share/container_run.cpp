@@ -1,7 +1,6 @@
 // `yoke container run`: start a container that has claimed devices, and check in it that it has them.
 #include <filesystem>
 #include <iostream>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/process.h"
@@ -96,41 +95,35 @@ int run_container_command(ContainerRunArgs args, Context& context) {
 }  // namespace
 
 void add_container_run(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<ContainerRunArgs>();  // CLI11 keeps references to it; the callback owns it
-  add_container_options(cmd, *args);
-  cmd.add_option("--gpu,--gpus", args->gpu,
-                 "How many devices to claim, or which (0,1 or UUIDs); none or \"\" for no device. Otherwise 1")
-      ->type_name("N|IDS|none");
-  add_device_choice(cmd, args->device.chosen, "-d,--device", "Take these devices: ids as in `yoke devices`",
+  auto& args = add_args<ContainerRunArgs>(cmd, context, run_container_command);
+  add_container_options(cmd, args);
+  add_value(cmd, "--gpu,--gpus", args.gpu, "N|IDS|none",
+            "How many devices to claim, or which (0,1 or UUIDs); none or \"\" for no device. Otherwise 1");
+  add_device_choice(cmd, args.device.chosen, "-d,--device", "Take these devices: ids as in `yoke devices`",
                     ChoiceForm::kOneWord);
-  cmd.add_option("--name", args->name,
-                 "The name of the container is USER_TEXT; otherwise the image's name and a number")
-      ->type_name("TEXT");
-  add_working_folder(cmd, *args, "The folder in which the program starts; otherwise /workspace");
-  cmd.add_option("--env-file", args->variable_files, "Set the variables of this file: lines of NAME=VALUE or NAME")
-      ->type_name("FILE")
+  add_value(cmd, "--name", args.name, "TEXT",
+            "The name of the container is USER_TEXT; otherwise the image's name and a number");
+  add_working_folder(cmd, args, "The folder in which the program starts; otherwise /workspace");
+  add_value(cmd, "--env-file", args.variable_files, "FILE",
+            "Set the variables of this file: lines of NAME=VALUE or NAME")
       ->take_all();
-  cmd.add_flag("--interactive", args->is_interactive)->group("");  // these three are docker's
-  cmd.add_flag("-t,--tty", args->has_terminal)->group("");
-  cmd.add_flag("--rm", args->is_removed)->group("");
-  cmd.add_option("--network", args->network, "The engine's network: host, none, or a name")->type_name("NETWORK");
-  cmd.add_option("--shm-size", args->shared_memory, "A /dev/shm of this size, such as 16GiB, instead of the host's")
-      ->type_name("SIZE");
-  cmd.add_option("-m,--memory", args->memory, "The most memory that the container may use, such as 64GiB")
-      ->type_name("SIZE");
-  cmd.add_option("--cpus", args->cpus, "The most processor time, in CPUs, such as 8 or 1.5")->type_name("CPUS");
-  cmd.add_option("-p,--publish", args->ports,
-                 "Open a port of the container on this machine; without an address, for this machine alone")
-      ->type_name("[ADDRESS:]PORT:PORT")
+  cmd.add_flag("--interactive", args.is_interactive)->group("");  // these three are docker's
+  cmd.add_flag("-t,--tty", args.has_terminal)->group("");
+  cmd.add_flag("--rm", args.is_removed)->group("");
+  add_value(cmd, "--network", args.network, "NETWORK", "The engine's network: host, none, or a name");
+  add_value(cmd, "--shm-size", args.shared_memory, "SIZE",
+            "A /dev/shm of this size, such as 16GiB, instead of the host's");
+  add_value(cmd, "-m,--memory", args.memory, "SIZE", "The most memory that the container may use, such as 64GiB");
+  add_value(cmd, "--cpus", args.cpus, "CPUS", "The most processor time, in CPUs, such as 8 or 1.5");
+  add_value(cmd, "-p,--publish", args.ports, "[ADDRESS:]PORT:PORT",
+            "Open a port of the container on this machine; without an address, for this machine alone")
       ->take_all();
-  cmd.add_option("--for", args->length, "How long: 90s, 30m, 4h, 1d12h. The container is then ended (SIGTERM)")
-      ->type_name("TIME");
-  cmd.add_option("--wait", args->wait, "Queue until devices are free, for at most TIMEOUT (10m, 2h)")
-      ->type_name("[TIMEOUT]");
-  cmd.add_flag("--detach", args->detaches, "Print the container's name when its program starts, and return");
-  cmd.add_flag("--print", args->prints, "Print the engine's command line, an argument a line, and start nothing");
-  cmd.add_flag("--json", args->json, "With --print: print a JSON list");
-  add_deadline(cmd, args->deadline_s);
+  add_value(cmd, "--for", args.length, "TIME", "How long: 90s, 30m, 4h, 1d12h. The container is then ended (SIGTERM)");
+  add_value(cmd, "--wait", args.wait, "[TIMEOUT]", "Queue until devices are free, for at most TIMEOUT (10m, 2h)");
+  cmd.add_flag("--detach", args.detaches, "Print the container's name when its program starts, and return");
+  cmd.add_flag("--print", args.prints, "Print the engine's command line, an argument a line, and start nothing");
+  cmd.add_flag("--json", args.json, "With --print: print a JSON list");
+  add_deadline(cmd, args.deadline_s);
   add_program(cmd, "IMAGE", "The image, and after it the program; without IMAGE, the site's, as in `-- bash`");
   cmd.footer(
       examples("  yoke container run ngc/pytorch:25.05-py3 -- python train.py\n"
@@ -142,7 +135,6 @@ void add_container_run(CLI::App& cmd, Context& context) {
                "Exit status: the program's; 69 if the container does not have the devices that it should, 75 if not\n"
                "enough devices are free, 124 if the wait took too long, 125 if the engine could not start it,\n"
                "126 and 127 if the program cannot be executed or is not found."));
-  cmd.callback([args, &context] { context.exit_code = run_container_command(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -105,17 +105,16 @@ int create_environment(const EnvCreateArgs& args, Context& context) {
 int show_environments(bool json, Context& context) {
   const auto listed = environment::list_environments(context.environment);
   if (json) {
-    Json array = Json::array();
-    for (const auto& one : listed) {
-      array.push_back({{"name", one.name},
-                       {"folder", one.folder.string()},
-                       {"state", name(one.state)},
-                       {"python", one.python.empty() ? Json() : Json(one.python)},
-                       {"packages", one.mark.packages},
-                       {"index_url", one.mark.index_url.empty() ? Json() : Json(one.mark.index_url)},
-                       {"created", one.mark.created}});
-    }
-    print_json(Json{{"environments", array}}, context);
+    const auto to_json = [](const auto& one) -> Json {
+      return {{"name", one.name},
+              {"folder", one.folder.string()},
+              {"state", name(one.state)},
+              {"python", one.python.empty() ? Json() : Json(one.python)},
+              {"packages", one.mark.packages},
+              {"index_url", one.mark.index_url.empty() ? Json() : Json(one.mark.index_url)},
+              {"created", one.mark.created}};
+    };
+    print_json(Json{{"environments", json_list(listed, to_json)}}, context);
     return kExitOk;
   }
   if (listed.empty()) {
@@ -126,8 +125,7 @@ int show_environments(bool json, Context& context) {
                           {.title = "STATE"},
                           {.title = "PYTHON"},
                           {.title = "PACKAGES", .shrinks_to = 10},
-                          {.title = "FOLDER", .drop_order = 1}},
-              .rows = {}};
+                          {.title = "FOLDER", .drop_order = 1}}};
   for (const auto& one : listed) {
     table.rows.push_back({one.name, std::string(name(one.state)), one.python.empty() ? "?" : one.python,
                           fmt::format("{}", fmt::join(one.mark.packages, " ")), one.folder.string()});
@@ -164,17 +162,12 @@ int run_in_environment(Context& context) {
 }
 
 void add_env_create(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<EnvCreateArgs>();  // CLI11 keeps references to it; the callback owns it
-  cmd.add_option("NAME", args->target, "A name, or a folder (with a slash) that is new or empty")
-      ->type_name("")
-      ->required();
-  cmd.add_option("-r,--requirements", args->requirements, "Install what this file names, as pip does")
-      ->type_name("FILE");
-  cmd.add_option("--with", args->with, "Install the build of a framework that fits the drivers of this machine")
-      ->type_name("torch|torchvision|torchaudio|tensorflow")
+  auto& args = add_args<EnvCreateArgs>(cmd, context, create_environment);
+  add_value(cmd, "NAME", args.target, "", "A name, or a folder (with a slash) that is new or empty")->required();
+  add_value(cmd, "-r,--requirements", args.requirements, "FILE", "Install what this file names, as pip does");
+  add_values(cmd, "--with", args.with, "torch|torchvision|torchaudio|tensorflow",
+             "Install the build of a framework that fits the drivers of this machine")
       ->delimiter(',')
-      ->take_all()
-      ->expected(1)
       ->check([](const std::string& word) -> std::string {
         for (const char* const known : {"torch", "torchvision", "torchaudio", "tensorflow"}) {
           if (word == known) return "";
@@ -183,13 +176,11 @@ void add_env_create(CLI::App& cmd, Context& context) {
                ": give torch, torchvision, torchaudio or tensorflow, with commas between them; other packages go "
                "into a file for -r";
       });
-  cmd.add_option("--python", args->python, "The Python to use, by name or path")
-      ->type_name("PROGRAM")
-      ->capture_default_str();
-  cmd.add_option("--index-url", args->index_url, "Take the framework from this index, such as a mirror of PyTorch's")
-      ->type_name("URL");
-  cmd.add_flag("--print", args->prints, "Print the commands, a line for each, and run none");
-  add_device_options(cmd, args->device);
+  add_value(cmd, "--python", args.python, "PROGRAM", "The Python to use, by name or path")->capture_default_str();
+  add_value(cmd, "--index-url", args.index_url, "URL",
+            "Take the framework from this index, such as a mirror of PyTorch's");
+  cmd.add_flag("--print", args.prints, "Print the commands, a line for each, and run none");
+  add_device_options(cmd, args.device);
   cmd.footer(
       examples("  yoke env create work                        an empty environment\n"
                "  yoke env create work -r requirements.txt    with packages\n"
@@ -201,7 +192,6 @@ void add_env_create(CLI::App& cmd, Context& context) {
                "\n"
                "Exit status: 0; 69 if venv or pip failed, or the environment exists; or that of an error as "
                "`yoke --help` lists them."));
-  cmd.callback([args, &context] { context.exit_code = create_environment(*args, context); });
 }
 
 }  // namespace
@@ -216,14 +206,13 @@ void add_env(CLI::App& cmd, Context& context) {
   add_env_create(*cmd.add_subcommand("create", "Make a Python environment, and install packages into it"), context);
 
   auto* const list = cmd.add_subcommand("list", "List your environments that have a name");
-  auto json = std::make_shared<bool>();
-  list->add_flag("--json", *json, "Print JSON");
+  auto& json = add_args<bool>(*list, context, show_environments);
+  list->add_flag("--json", json, "Print JSON");
   list->footer(examples("  yoke env list --json"));
-  list->callback([json, &context] { context.exit_code = show_environments(*json, context); });
 
   auto* const remove = cmd.add_subcommand("remove", "Remove an environment that yoke has made");
   auto target = std::make_shared<std::string>();
-  remove->add_option("NAME", *target, "A name, or a folder (with a slash)")->type_name("")->required();
+  add_value(*remove, "NAME", *target, "", "A name, or a folder (with a slash)")->required();
   remove->footer(
       examples("  yoke env remove work\n"
                "\n"

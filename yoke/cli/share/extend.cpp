@@ -2,15 +2,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
-#include <memory>
-
 #include "yoke/base/error.h"
 #include "yoke/base/moment.h"
 #include "yoke/claim/reserve.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/device.h"
+#include "yoke/cli/options/value.h"
 
 namespace yoke::cli {
 namespace {
@@ -49,17 +47,16 @@ int run_extend(const ExtendArgs& args, Context& context) {
 }  // namespace
 
 void add_extend(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<ExtendArgs>();  // CLI11 keeps references to it; the callback owns it
-  cmd.add_option("CLAIM", args->claims, "PIDs of `yoke claims`, or UUIDs of devices")->type_name("[CLAIM...]");
-  cmd.add_flag("--mine", args->mine, "All claims of yours");
-  cmd.add_option("--for", args->length, "How much longer: 30m, 4h, 1d12h")->type_name("TIME");
-  add_deadline(cmd, args->device.deadline_s);
+  auto& args = add_args<ExtendArgs>(cmd, context, run_extend);
+  add_value(cmd, "CLAIM", args.claims, "[CLAIM...]", "PIDs of `yoke claims`, or UUIDs of devices");
+  cmd.add_flag("--mine", args.mine, "All claims of yours");
+  add_value(cmd, "--for", args.length, "TIME", "How much longer: 30m, 4h, 1d12h");
+  add_deadline(cmd, args.device.deadline_s);
   cmd.footer(
       examples("  yoke extend 4121 --for 2h      two hours more than it was claimed for\n"
                "\n"
                "Exit status: 0; 66 if there is no such claim, 77 if it belongs to somebody else, 69 if it has no end\n"
                "or the site does not allow so much."));
-  cmd.callback([args, &context] { context.exit_code = run_extend(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <iostream>
 #include <memory>
 
@@ -21,6 +20,7 @@
 #include "yoke/cli/options/claim.h"
 #include "yoke/cli/options/container.h"
 #include "yoke/cli/options/device.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/container/image.h"
 #include "yoke/contract/variables.h"
 #include "yoke/environment/ipykernel.h"
@@ -213,8 +213,7 @@ int list_kernels(bool json, Context& context) {
                           {.title = "LANGUAGE"},
                           {.title = "STATE"},
                           {.title = "DEVICES"},
-                          {.title = "RUNS IN", .shrinks_to = 10}},
-              .rows = {}};
+                          {.title = "RUNS IN", .shrinks_to = 10}}};
   for (const auto& kernel : kernels) {
     const auto& place = kernel.image.empty() ? kernel.environment : kernel.image;
     const auto missing = missing_part(kernel);
@@ -266,20 +265,18 @@ int print_init_text(const JupyterArgs& args, Context& context) {
 // ---- the commands ---------------------------------------------------------------------------------------------------
 
 void add_jupyter_install(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<JupyterArgs>();  // CLI11 keeps references to it; the callback owns it
-  auto& request = args->request;
-  cmd.add_option("--name", request.name, "The name of the kernel: small letters, digits, '.', '_' and '-'")
-      ->type_name("NAME")
+  auto& args = add_args<JupyterArgs>(cmd, context, install);
+  auto& request = args.request;
+  add_value(cmd, "--name", request.name, "NAME", "The name of the kernel: small letters, digits, '.', '_' and '-'")
       ->required();
-  cmd.add_option("--display-name", request.display_name, "The name that Jupyter shows")->type_name("TEXT");
-  cmd.add_option("--env", args->env, "The environment in which it runs, a name or a folder; otherwise python3 of PATH")
-      ->type_name("ENV");
-  cmd.add_option("--image", args->image, "Run it in a container of this image; see `yoke container`")
-      ->type_name("IMAGE");
-  add_container_options(cmd, args->container, "-e,--variable");
+  add_value(cmd, "--display-name", request.display_name, "TEXT", "The name that Jupyter shows");
+  add_value(cmd, "--env", args.env, "ENV",
+            "The environment in which it runs, a name or a folder; otherwise python3 of PATH");
+  add_value(cmd, "--image", args.image, "IMAGE", "Run it in a container of this image; see `yoke container`");
+  add_container_options(cmd, args.container, "-e,--variable");
   add_kernel_devices(cmd, request.devices);
-  cmd.add_flag("--cpp", args->is_cpp, "A kernel for C++ cells, with <yoke/train.h> precompiled");
-  cmd.add_flag("--install-ipykernel", args->installs_ipykernel, "Install the package ipykernel if it is missing there");
+  cmd.add_flag("--cpp", args.is_cpp, "A kernel for C++ cells, with <yoke/train.h> precompiled");
+  cmd.add_flag("--install-ipykernel", args.installs_ipykernel, "Install the package ipykernel if it is missing there");
   cmd.footer(
       examples("  yoke jupyter install --name work --env work --claim 1   one device, claimed while the kernel lives\n"
                "  yoke jupyter install --name pair --devices 0,1          these two\n"
@@ -288,7 +285,6 @@ void add_jupyter_install(CLI::App& cmd, Context& context) {
                "  yoke jupyter install --name cpp --env work --cpp        cells in C++\n"
                "\n"
                "A kernel of this name is replaced if yoke has installed it; others are never touched."));
-  cmd.callback([args, &context] { context.exit_code = install(*args, context); });
 }
 
 }  // namespace
@@ -302,14 +298,13 @@ void add_jupyter(CLI::App& cmd, Context& context) {
   add_jupyter_install(*cmd.add_subcommand("install", "Install a kernel for this user's Jupyter"), context);
 
   auto* const list = cmd.add_subcommand("list", "List the kernels that yoke has installed");
-  auto json = std::make_shared<bool>();
-  list->add_flag("--json", *json, "Print JSON");
+  auto& json = add_args<bool>(*list, context, list_kernels);
+  list->add_flag("--json", json, "Print JSON");
   list->footer(examples("  yoke jupyter list --json"));
-  list->callback([json, &context] { context.exit_code = list_kernels(*json, context); });
 
   auto* const remove = cmd.add_subcommand("remove", "Remove a kernel that yoke has installed");
   auto name = std::make_shared<std::string>();
-  remove->add_option("NAME", *name, "The kernel")->type_name("")->required();
+  add_value(*remove, "NAME", *name, "", "The kernel")->required();
   remove->footer(examples("  yoke jupyter remove work"));
   remove->callback([name, &context] {
     environment::remove_kernel(*name, context.environment);
@@ -317,16 +312,15 @@ void add_jupyter(CLI::App& cmd, Context& context) {
   });
 
   auto* const init = cmd.add_subcommand("init-text", "Print what a web Jupyter's field for an own start script takes");
-  auto args = std::make_shared<JupyterArgs>();
-  args->request.name = "work";
-  init->add_option("--env", args->env, "The environment, a name or a folder")->type_name("ENV");
-  init->add_option("--image", args->image, "The image of a container, instead of an environment")->type_name("IMAGE");
-  add_container_options(*init, args->container, "-e,--variable");
-  init->add_option("--name", args->request.name, "The name of the kernel")->type_name("NAME")->capture_default_str();
+  auto& args = add_args<JupyterArgs>(*init, context, print_init_text);
+  args.request.name = "work";
+  add_value(*init, "--env", args.env, "ENV", "The environment, a name or a folder");
+  add_value(*init, "--image", args.image, "IMAGE", "The image of a container, instead of an environment");
+  add_container_options(*init, args.container, "-e,--variable");
+  add_value(*init, "--name", args.request.name, "NAME", "The name of the kernel")->capture_default_str();
   init->footer(
       examples("  yoke jupyter init-text --env work    paste this into the field for custom init\n"
                "  yoke jupyter init-text --image lab.sif"));
-  init->callback([args, &context] { context.exit_code = print_init_text(*args, context); });
 
   add_jupyter_start(*cmd.add_subcommand("start", "Start a kernel with its claim; Jupyter runs this"), context);
 }

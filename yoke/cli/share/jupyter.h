@@ -4,9 +4,6 @@
 #include "yoke/cli/command.h"
 #include "yoke/environment/kernel_spec.h"
 
-namespace CLI {
-class App;
-}
 namespace yoke::cli {
 
 /// Adds --claim, --devices and --for.

@@ -4,7 +4,6 @@
 
 #include <cerrno>
 #include <iostream>
-#include <memory>
 
 #include "yoke/base/error.h"
 #include "yoke/base/process.h"
@@ -126,22 +125,21 @@ int start_kernel(const StartArgs& args, Context& context) {
 
 void add_kernel_devices(CLI::App& cmd, environment::KernelDevices& devices) {
   add_number(cmd, "--claim", devices.num_devices, {"N", 1, 128, "devices"}, "Claim N devices while the kernel lives");
-  cmd.add_option("--devices", devices.chosen, "Claim these devices: ids as in `yoke devices`; with --claim, N of them")
-      ->type_name("ID,ID...");
-  cmd.add_option("--for", devices.length, "The longest time of the claim, such as 8h; the kernel is then ended")
-      ->type_name("TIME");
+  add_value(cmd, "--devices", devices.chosen, "ID,ID...",
+            "Claim these devices: ids as in `yoke devices`; with --claim, N of them");
+  add_value(cmd, "--for", devices.length, "TIME",
+            "The longest time of the claim, such as 8h; the kernel is then ended");
 }
 
 void add_jupyter_start(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<StartArgs>();
+  auto& args = add_args<StartArgs>(cmd, context, start_kernel);
   cmd.group("");  // Jupyter runs it
-  cmd.add_option("--name", args->name, "The name of the kernel")->type_name("NAME");
-  cmd.add_option("--image", args->image, "Start it in a container of this image")->type_name("IMAGE");
-  add_container_options(cmd, args->container, "-e,--variable");
-  add_kernel_devices(cmd, args->devices);
+  add_value(cmd, "--name", args.name, "NAME", "The name of the kernel");
+  add_value(cmd, "--image", args.image, "IMAGE", "Start it in a container of this image");
+  add_container_options(cmd, args.container, "-e,--variable");
+  add_kernel_devices(cmd, args.devices);
   add_program(cmd, "PROGRAM", "The kernel and its arguments");
   cmd.footer(examples("  yoke jupyter start --claim 1 -- python -m ipykernel_launcher -f FILE"));
-  cmd.callback([args, &context] { context.exit_code = start_kernel(*args, context); });
 }
 
 }  // namespace yoke::cli

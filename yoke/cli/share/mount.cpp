@@ -1,14 +1,13 @@
 // `yoke mount`: mount a folder of another host by sshfs, so that a lost connection is an error and not a hang.
 #include <fmt/format.h>
 
-#include <CLI/App.hpp>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/progress_line.h"
 #include "yoke/cli/options/remote.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/storage/remote.h"
 
 namespace yoke::cli {
@@ -42,20 +41,17 @@ int run_mount(const MountArgs& args, Context& context) {
 }  // namespace
 
 void add_mount(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<MountArgs>();  // CLI11 keeps references to it; the callback owns it
-  cmd.add_option("REMOTE", args->remote, "The host, as for ssh, and the folder there; without one, the home folder")
-      ->type_name("HOST:[DIR]")
+  auto& args = add_args<MountArgs>(cmd, context, run_mount);
+  add_value(cmd, "REMOTE", args.remote, "HOST:[DIR]",
+            "The host, as for ssh, and the folder there; without one, the home folder")
       ->required();
-  cmd.add_option("POINT", args->point, "An empty folder, which is made if it is missing. Unless given, ~/mnt/HOST-DIR")
-      ->type_name("[POINT]");
-  cmd.add_option("-F", args->config, "A file for ssh instead of ~/.ssh/config")->type_name("FILE");
-  cmd.add_option("-o", args->options, "More options of sshfs and ssh; they come before those of yoke")
-      ->type_name("OPTION[=VALUE]")
-      ->expected(1)
-      ->allow_extra_args(false)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  add_storage_timeout(cmd, args->timeout_s);
-  cmd.add_flag("--json", args->json, "Print JSON, as an entry of `yoke mounts --json`");
+  add_value(cmd, "POINT", args.point, "[POINT]",
+            "An empty folder, which is made if it is missing. Unless given, ~/mnt/HOST-DIR");
+  add_value(cmd, "-F", args.config, "FILE", "A file for ssh instead of ~/.ssh/config");
+  add_values(cmd, "-o", args.options, "OPTION[=VALUE]", "More options of sshfs and ssh; they come before those of yoke")
+      ->allow_extra_args(false);
+  add_storage_timeout(cmd, args.timeout_s);
+  cmd.add_flag("--json", args.json, "Print JSON, as an entry of `yoke mounts --json`");
   cmd.footer(
       examples("  yoke mount server:/data/sets            on ~/mnt/server-data-sets\n"
                "  yoke mount ada@server: ~/remote         the home folder there\n"
@@ -67,7 +63,6 @@ void add_mount(CLI::App& cmd, Context& context) {
                "\n"
                "Exit status: 0, also if it is mounted there already; 69 if something is missing on this machine, 75\n"
                "if the server refuses, 124 if it does not answer in time."));
-  cmd.callback([args, &context] { context.exit_code = run_mount(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -2,8 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/format.h"
@@ -11,6 +9,7 @@
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/options/remote.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/device/process/info.h"
 #include "yoke/storage/remote.h"
 
@@ -74,16 +73,15 @@ int run_mounts(const MountsArgs& args, Context& context) {
 }  // namespace
 
 void add_mounts(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<MountsArgs>();  // CLI11 keeps references to it; the callback owns it
-  add_storage_timeout(cmd, args->timeout_s);
-  cmd.add_flag("--json", args->json, "Print JSON");
+  auto& args = add_args<MountsArgs>(cmd, context, run_mounts);
+  add_storage_timeout(cmd, args.timeout_s);
+  cmd.add_flag("--json", args.json, "Print JSON");
   cmd.footer(
       examples("  yoke mounts                    your remote folders, and whether their servers answer; root sees all\n"
                "  yoke mounts --timeout 1        what does not answer within a second is stalled\n"
                "  yoke mounts --json | jq -r '.mounts[] | select(.state != \"alive\") | .point'\n"
                "\n"
                "All servers are asked at the same time. Mounts that were made by sshfs without yoke are listed, too."));
-  cmd.callback([args, &context] { context.exit_code = run_mounts(*args, context); });
 }
 
 }  // namespace yoke::cli

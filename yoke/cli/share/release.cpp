@@ -3,10 +3,8 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <chrono>
 #include <csignal>
-#include <memory>
 #include <thread>
 
 #include "yoke/base/error.h"
@@ -14,6 +12,7 @@
 #include "yoke/claim/kernel_locks.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/options/claim.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/device/process/signal.h"
 
 namespace yoke::cli {
@@ -137,10 +136,10 @@ int run_release(const ReleaseArgs& args, Context& context) {
 }  // namespace
 
 void add_release(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<ReleaseArgs>();  // CLI11 keeps references to it; the callback owns it
-  cmd.add_option("CLAIM", args->claims, "PIDs of `yoke claims`, or UUIDs of devices")->type_name("[CLAIM...]");
-  cmd.add_flag("--mine", args->mine, "All claims of yours");
-  cmd.add_flag("-f,--force", args->force,
+  auto& args = add_args<ReleaseArgs>(cmd, context, run_release);
+  add_value(cmd, "CLAIM", args.claims, "[CLAIM...]", "PIDs of `yoke claims`, or UUIDs of devices");
+  cmd.add_flag("--mine", args.mine, "All claims of yours");
+  cmd.add_flag("-f,--force", args.force,
                "Also claims whose program still runs: it and all that it has started get SIGTERM, then SIGKILL");
   cmd.footer(
       examples("  yoke release 4121            what process 4121 holds\n"
@@ -148,7 +147,6 @@ void add_release(CLI::App& cmd, Context& context) {
                "\n"
                "Exit status: 0; 66 if there is no such claim, 77 if it belongs to somebody else, 69 if its program\n"
                "runs (with --mine, if the programs of all claims run), 124 if it does not end."));
-  cmd.callback([args, &context] { context.exit_code = run_release(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <memory>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
@@ -137,20 +136,20 @@ int run_reserve(const ReserveArgs& args, Context& context) {
 }  // namespace
 
 void add_reserve(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<ReserveArgs>();  // CLI11 keeps references to it; the callback owns it
-  cmd.add_option("--start", args->start, "When: 14:00, \"tomorrow 9:00\", \"2026-11-24 09:00\", ISO 8601, or +2h")
-      ->type_name("TIME");
-  cmd.add_option("--for", args->length, "How long: 30m, 4h, 1d12h")->type_name("TIME");
-  add_number(cmd, "-n,--num-devices", args->num_devices, {"N", 1, 128, "devices"},
+  auto& args = add_args<ReserveArgs>(cmd, context, run_reserve);
+  add_value(cmd, "--start", args.start, "TIME",
+            "When: 14:00, \"tomorrow 9:00\", \"2026-11-24 09:00\", ISO 8601, or +2h");
+  add_value(cmd, "--for", args.length, "TIME", "How long: 30m, 4h, 1d12h");
+  add_number(cmd, "-n,--num-devices", args.num_devices, {"N", 1, 128, "devices"},
              "How many devices; 1 unless --device names some");
-  add_device_choice(cmd, args->device.chosen, "-d,--device",
+  add_device_choice(cmd, args.device.chosen, "-d,--device",
                     "These devices, and not any: ids as in `yoke devices` (0, 0-3, 1:0 for MIG, UUIDs)",
                     ChoiceForm::kOneWord);
-  cmd.add_option("--name", args->name, "What it is for; everybody sees it")->type_name("TEXT");
-  cmd.add_flag("--list", args->list, "List the reservations of all users");
-  cmd.add_option("--cancel", args->cancelled, "Cancel a reservation of yours; root cancels any")->type_name("ID");
-  cmd.add_flag("--json", args->json, "Print JSON");
-  add_deadline(cmd, args->device.deadline_s);
+  add_value(cmd, "--name", args.name, "TEXT", "What it is for; everybody sees it");
+  cmd.add_flag("--list", args.list, "List the reservations of all users");
+  add_value(cmd, "--cancel", args.cancelled, "ID", "Cancel a reservation of yours; root cancels any");
+  cmd.add_flag("--json", args.json, "Print JSON");
+  add_deadline(cmd, args.device.deadline_s);
   cmd.footer(examples(
       "  yoke reserve --start \"tomorrow 9:00\" --for 2h -n 4    any four devices\n"
       "  yoke reserve --start +30m --for 1h -d 0,1 --name demo   these two\n"
@@ -162,7 +161,6 @@ void add_reserve(CLI::App& cmd, Context& context) {
       "\n"
       "Exit status: 0; 69 if the site or other reservations do not allow it, 75 if claims do not end before,\n"
       "66 if there is no such reservation, 77 if it belongs to somebody else."));
-  cmd.callback([args, &context] { context.exit_code = run_reserve(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -3,16 +3,16 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/format.h"
+#include "yoke/base/json.h"
 #include "yoke/base/table.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/frame/output.h"
 #include "yoke/cli/frame/progress_line.h"
 #include "yoke/cli/options/remote.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/cli/share/storage_usage.h"
 #include "yoke/device/process/info.h"
 #include "yoke/storage/survey.h"
@@ -48,32 +48,25 @@ std::vector<storage::Root> all_roots(const Context& context) {
 /// The name that the kernel's user has, whatever $USER says.
 std::string own_name() { return device::user_name(int64_t{geteuid()}); }
 
-nlohmann::ordered_json root_json(const storage::RootReport& report) {
-  nlohmann::ordered_json entry = {{"name", report.root.name},
-                                  {"path", report.path},
-                                  {"state", storage::name(report.condition)},
-                                  {"reason", nullptr},
-                                  {"may_create", report.root.may_create},
-                                  {"free_bytes", nullptr},
-                                  {"total_bytes", nullptr},
-                                  {"quotas", quotas_json(report.quotas)},
-                                  {"quotas_unknown", nullptr},
-                                  {"file_system", nullptr},
-                                  {"disk", storage::name(report.disk.kind)},
-                                  {"device", report.disk.device},
-                                  {"is_fastest", report.is_fastest},
-                                  {"speed", nullptr}};
-  if (!report.reason.empty()) entry["reason"] = report.reason;
-  if (report.free_bytes) entry["free_bytes"] = *report.free_bytes;
-  if (report.total_bytes) entry["total_bytes"] = *report.total_bytes;
-  if (!report.quotas.unknown.empty()) entry["quotas_unknown"] = report.quotas.unknown;
-  if (report.mount) entry["file_system"] = report.mount->type;
-  if (report.speed) {
-    entry["speed"] = {{"write_bytes_per_s", report.speed->write_bytes_per_s},
-                      {"read_bytes_per_s", report.speed->read_bytes_per_s},
-                      {"is_direct", report.speed->is_direct}};
-  }
-  return entry;
+Json root_json(const storage::RootReport& report) {
+  const auto& speed = report.speed;
+  return {{"name", report.root.name},
+          {"path", report.path},
+          {"state", storage::name(report.condition)},
+          {"reason", or_null(report.reason)},
+          {"may_create", report.root.may_create},
+          {"free_bytes", or_null(report.free_bytes)},
+          {"total_bytes", or_null(report.total_bytes)},
+          {"quotas", quotas_json(report.quotas)},
+          {"quotas_unknown", or_null(report.quotas.unknown)},
+          {"file_system", report.mount ? Json(report.mount->type) : Json()},
+          {"disk", storage::name(report.disk.kind)},
+          {"device", report.disk.device},
+          {"is_fastest", report.is_fastest},
+          {"speed", speed ? Json{{"write_bytes_per_s", speed->write_bytes_per_s},
+                                 {"read_bytes_per_s", speed->read_bytes_per_s},
+                                 {"is_direct", speed->is_direct}}
+                          : Json()}};
 }
 
 Table storage_table(const std::vector<storage::RootReport>& reports, bool shows_speeds) {
@@ -118,9 +111,7 @@ int run_storage(const StorageArgs& args, Context& context) {
   }
   storage::mark_fastest(reports);
   if (args.json) {
-    auto entries = nlohmann::ordered_json::array();
-    for (const auto& report : reports) entries.push_back(root_json(report));
-    print_json(nlohmann::ordered_json{{"roots", std::move(entries)}}, context);
+    print_json(Json{{"roots", json_list(reports, root_json)}}, context);
     return kExitOk;
   }
   context.out << to_text(storage_table(reports, args.measures), output_width(context));
@@ -193,10 +184,9 @@ void add_storage(CLI::App& cmd, Context& context) {
   });
 
   auto& create = *cmd.add_subcommand("create", "Make your folder in a root of the site");
-  auto create_args = std::make_shared<StorageCreateArgs>();
-  create.add_option("ROOT", create_args->root, "The name of the root; unless given, all that users may make")
-      ->type_name("[ROOT]");
-  add_storage_timeout(create, create_args->timeout_s);
+  auto& create_args = add_args<StorageCreateArgs>(create, context, run_storage_create);
+  add_value(create, "ROOT", create_args.root, "[ROOT]", "The name of the root; unless given, all that users may make");
+  add_storage_timeout(create, create_args.timeout_s);
   create.footer(
       examples("  yoke storage create scratch\n"
                "  yoke storage create            in all roots that the site lets users make\n"
@@ -205,7 +195,6 @@ void add_storage(CLI::App& cmd, Context& context) {
                "\n"
                "Exit status: 0, also if it is there already; 66 if there is no such root,\n"
                "77 if you may not make it, 69 if something else has its name."));
-  create.callback([create_args, &context] { context.exit_code = run_storage_create(*create_args, context); });
   add_storage_usage(*cmd.add_subcommand("usage", "Show what fills a folder"), context);
 }
 

@@ -7,11 +7,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <iostream>
-#include <memory>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
+#include "yoke/base/json.h"
 #include "yoke/base/sysfs.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
@@ -49,32 +48,30 @@ std::vector<UserUse> users_in_order(const storage::Usage& usage) {
 
 std::string subuid_text() { return read_text("/etc/subuid").value_or(""); }
 
-nlohmann::ordered_json usage_json(const storage::Usage& usage, const std::string& root, const storage::Quotas& quotas) {
-  auto largest = nlohmann::ordered_json::array(), users = largest, unreadable = largest;
-  for (const auto& [path, use] : usage.largest) {
-    largest.push_back({{"path", path}, {"bytes", use.bytes}, {"files", use.files}});
-  }
-  const auto subuid = subuid_text();
-  for (const auto& [uid, use] : users_in_order(usage)) {
-    const auto owner = storage::subordinate_owner(uid, subuid);
-    users.push_back({{"user", device::user_name(uid)},
-                     {"uid", uid},
-                     {"containers_of", owner ? nlohmann::ordered_json(*owner) : nlohmann::ordered_json()},
-                     {"bytes", use.bytes},
-                     {"files", use.files}});
-  }
-  for (const auto& [path, reason] : usage.unreadable) unreadable.push_back({{"path", path}, {"reason", reason}});
-  return {
-      {"path", root},
-      {"bytes", usage.total.bytes},
-      {"files", usage.total.files},
-      {"folders", usage.num_folders},
-      {"quotas", quotas_json(quotas)},
-      {"quotas_unknown", quotas.unknown.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(quotas.unknown)},
-      {"largest", std::move(largest)},
-      {"users", std::move(users)},
-      {"unreadable", std::move(unreadable)},
-      {"not_crossed", usage.not_crossed}};
+Json usage_json(const storage::Usage& usage, const std::string& root, const storage::Quotas& quotas) {
+  const auto folder_json = [](const auto& folder) -> Json {
+    const auto& [path, use] = folder;
+    return {{"path", path}, {"bytes", use.bytes}, {"files", use.files}};
+  };
+  const auto user_json = [subuid = subuid_text()](const auto& user) -> Json {
+    const auto& [uid, use] = user;
+    return {{"user", device::user_name(uid)},
+            {"uid", uid},
+            {"containers_of", or_null(storage::subordinate_owner(uid, subuid))},
+            {"bytes", use.bytes},
+            {"files", use.files}};
+  };
+  const auto unreadable_json = [](const auto& one) -> Json { return {{"path", one.path}, {"reason", one.reason}}; };
+  return {{"path", root},
+          {"bytes", usage.total.bytes},
+          {"files", usage.total.files},
+          {"folders", usage.num_folders},
+          {"quotas", quotas_json(quotas)},
+          {"quotas_unknown", or_null(quotas.unknown)},
+          {"largest", json_list(usage.largest, folder_json)},
+          {"users", json_list(users_in_order(usage), user_json)},
+          {"unreadable", json_list(usage.unreadable, unreadable_json)},
+          {"not_crossed", usage.not_crossed}};
 }
 
 /// "folder/below" for people, who know the root.
@@ -183,14 +180,14 @@ int run_usage(const UsageArgs& args, Context& context) {
 }  // namespace
 
 void add_storage_usage(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<UsageArgs>();  // CLI11 keeps references to it; the callback owns it
-  cmd.add_option("DIR", args->folder, "The folder; unless given, the working folder")->type_name("[DIR]");
-  add_number(cmd, "-n,--top", args->num_largest, {"N", 0, 1e6}, "How many of the largest folders to list");
-  cmd.add_flag("--by-user", args->by_user, "List the owners of the files instead of folders");
-  add_number(cmd, "--threads", args->num_threads, {"N", 0, 256}, "Threads; 0: twice the processors, and at least 4");
-  add_number(cmd, "--timeout", args->timeout_s, {"SECONDS", 0.1, 3600},
+  auto& args = add_args<UsageArgs>(cmd, context, run_usage);
+  add_value(cmd, "DIR", args.folder, "[DIR]", "The folder; unless given, the working folder");
+  add_number(cmd, "-n,--top", args.num_largest, {"N", 0, 1e6}, "How many of the largest folders to list");
+  cmd.add_flag("--by-user", args.by_user, "List the owners of the files instead of folders");
+  add_number(cmd, "--threads", args.num_threads, {"N", 0, 256}, "Threads; 0: twice the processors, and at least 4");
+  add_number(cmd, "--timeout", args.timeout_s, {"SECONDS", 0.1, 3600},
              "The command ends if the file system gives no answer for so long");
-  cmd.add_flag("--json", args->json, "Print JSON");
+  cmd.add_flag("--json", args.json, "Print JSON");
   cmd.footer(
       examples("  yoke storage usage                     what fills the working folder\n"
                "  yoke storage usage /data --by-user     whose it is\n"
@@ -199,7 +196,6 @@ void add_storage_usage(CLI::App& cmd, Context& context) {
                "Sizes are those on the disk, as of `du -x`. A file with several names is counted once, links are not\n"
                "followed, and other file systems are not crossed. A folder is left out of the list if one folder in\n"
                "it has 80 % of its bytes."));
-  cmd.callback([args, &context] { context.exit_code = run_usage(*args, context); });
 }
 
 }  // namespace yoke::cli

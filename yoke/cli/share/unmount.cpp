@@ -2,12 +2,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/App.hpp>
-#include <memory>
-
 #include "yoke/base/text.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/options/remote.h"
+#include "yoke/cli/options/value.h"
 #include "yoke/storage/remote.h"
 
 namespace yoke::cli {
@@ -59,12 +57,12 @@ int run_unmount(const UnmountArgs& args, Context& context) {
 }  // namespace
 
 void add_unmount(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<UnmountArgs>();  // CLI11 keeps references to it; the callback owns it
-  cmd.add_option("WHAT", args->what, "The folder that is mounted on, or a host for all of your mounts from there")
-      ->type_name("POINT|HOST")
+  auto& args = add_args<UnmountArgs>(cmd, context, run_unmount);
+  add_value(cmd, "WHAT", args.what, "POINT|HOST",
+            "The folder that is mounted on, or a host for all of your mounts from there")
       ->required();
-  cmd.add_flag("-f,--force", args->force, "Also if processes use it; those of a dead mount lose what is not written");
-  add_storage_timeout(cmd, args->timeout_s);
+  cmd.add_flag("-f,--force", args.force, "Also if processes use it; those of a dead mount lose what is not written");
+  add_storage_timeout(cmd, args.timeout_s);
   cmd.footer(
       examples("  yoke unmount ~/mnt/server-data\n"
                "  yoke unmount server            all of your mounts from there\n"
@@ -72,7 +70,6 @@ void add_unmount(CLI::App& cmd, Context& context) {
                "\n"
                "Exit status: 0; 66 if there is no such mount, 69 if processes use it, 77 if it belongs to somebody\n"
                "else, 124 if it could not be ended in time."));
-  cmd.callback([args, &context] { context.exit_code = run_unmount(*args, context); });
 }
 
 }  // namespace yoke::cli

@@ -1,16 +1,15 @@
 // `yoke new`: create a training program from the example that comes with yoke.
 #include <fmt/format.h>
 
-#include <CLI/App.hpp>
 #include <algorithm>
 #include <array>
 #include <filesystem>
-#include <memory>
 #include <regex>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/cli/command.h"
+#include "yoke/cli/options/value.h"
 
 namespace yoke::cli {
 namespace {
@@ -70,12 +69,10 @@ int run_new(const std::string& target, Context& context) {
 }  // namespace
 
 void add_new(CLI::App& cmd, Context& context) {
-  auto target = std::make_shared<std::string>();  // CLI11 keeps references to *target; the callback owns it
-  cmd.add_option("DIR", *target, "A folder that does not exist yet, or is empty; the program is called as it is")
-      ->type_name("")
+  auto& target = add_args<std::string>(cmd, context, run_new);
+  add_value(cmd, "DIR", target, "", "A folder that does not exist yet, or is empty; the program is called as it is")
       ->required();
   cmd.footer(examples("  yoke new my-training    a CMake project, my-training, that trains a network on all ranks"));
-  cmd.callback([target, &context] { context.exit_code = run_new(*target, context); });
 }
 
 }  // namespace yoke::cli

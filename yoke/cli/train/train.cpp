@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -80,13 +79,12 @@ int run_train(const TrainArgs& args, Context& context) {
 }  // namespace
 
 void add_train(CLI::App& cmd, Context& context) {
-  auto args = std::make_shared<TrainArgs>();  // CLI11 keeps references to *args; the callback owns it
-  cmd.add_option("-n,--nproc-per-node", args->num_ranks,
-                 "Ranks, as in `yoke run`; otherwise one for each GPU, or without any one for each memory node and at "
-                 "least two")
-      ->type_name("auto|gpu|cpu|N");
-  cmd.add_flag("--list", args->list, "List the recipes");
-  cmd.add_flag("--json", args->json, "With --list: as JSON");
+  auto& args = add_args<TrainArgs>(cmd, context, run_train);
+  add_value(cmd, "-n,--nproc-per-node", args.num_ranks, "auto|gpu|cpu|N",
+            "Ranks, as in `yoke run`; otherwise one for each GPU, or without any one for each memory node and at "
+            "least two");
+  cmd.add_flag("--list", args.list, "List the recipes");
+  cmd.add_flag("--json", args.json, "With --list: as JSON");
   add_program(cmd, "RECIPE", "Which one; every other word after it is the recipe's own");
   cmd.footer(
       examples("  yoke train --list                           what there is\n"
@@ -96,7 +94,6 @@ void add_train(CLI::App& cmd, Context& context) {
                "\n"
                "The exit status is that of the first rank that failed, 128 plus the signal's number if a signal ended\n"
                "it, 66 if there is no such recipe."));
-  cmd.callback([args, &context] { context.exit_code = run_train(*args, context); });
 }
 
 }  // namespace yoke::cli

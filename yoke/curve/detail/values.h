@@ -12,9 +12,6 @@ namespace yoke::curve {
 
 inline constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-/// Returns `text` without blanks and carriage returns at its ends.
-std::string_view trimmed(std::string_view text);
-
 /// Parses a number, "nan", "inf" or "Infinity", with or without a sign. A number too large becomes infinite.
 std::optional<double> number_of(std::string_view text);
 

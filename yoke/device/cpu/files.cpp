@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
+#include "yoke/base/quantity.h"
 #include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
 
@@ -49,10 +49,8 @@ std::string cpu_name(std::string_view cpuinfo) {
 }
 
 std::optional<double> parse_load(std::string_view loadavg) {
-  const auto text = loadavg.substr(0, loadavg.find(' '));
-  double load = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), load);  // ignores the locale
-  return error == std::errc() && end == text.data() + text.size() && load >= 0 ? std::optional(load) : std::nullopt;
+  const auto load = parse_real(loadavg.substr(0, loadavg.find(' ')));
+  return load && *load >= 0 ? load : std::nullopt;
 }
 
 }  // namespace yoke::device

@@ -1,7 +1,5 @@
 #include "yoke/device/doctor/doctor.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "yoke/base/json.h"

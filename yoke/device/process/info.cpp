@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <ctime>
 #include <fstream>
 #include <map>
@@ -128,11 +127,10 @@ std::optional<ProcessStat> parse_process_stat(std::string_view text) {
                                           : nullptr;
     const bool is_time = field == 14 || field == 15;  // utime, stime
     if (target == nullptr && !is_time) continue;
-    int64_t value = 0;
-    const auto [end, error] = std::from_chars(word.begin(), word.end(), value);
-    if (error != std::errc() || end != word.end() || value < 0 || value > kLargestCount) return std::nullopt;
-    if (target != nullptr) *target = value;
-    if (is_time) stat.cpu_ticks += value;
+    const auto value = parse_int(word);
+    if (!value || *value < 0 || *value > kLargestCount) return std::nullopt;
+    if (target != nullptr) *target = *value;
+    if (is_time) stat.cpu_ticks += *value;
   }
   return stat;
 }

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 
-#include "yoke/device/uses.h"
-
 namespace yoke::device {
 namespace {
 

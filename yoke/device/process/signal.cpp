@@ -9,6 +9,7 @@
 #include <csignal>
 
 #include "yoke/base/error.h"
+#include "yoke/base/process.h"
 #include "yoke/base/sysfs.h"
 #include "yoke/device/process/info.h"
 
@@ -21,7 +22,7 @@ Error has_ended(int64_t pid) { return {ErrorCode::kNotFound, "process {} has end
 
 ProcessHandle::ProcessHandle(int64_t pid, int64_t start_ticks, const std::filesystem::path& proc) : pid_(pid) {
   if (pid <= 0) throw has_ended(pid);
-  fd_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, static_cast<pid_t>(pid), 0U)));
+  fd_ = open_process(pid);
   if (!fd_) {
     if (errno == ESRCH) throw has_ended(pid);
     if (errno == ENOSYS || errno == EPERM) {  // EPERM: a container's seccomp filter does not know the system call

@@ -34,7 +34,7 @@ Entry match_rocr_uuid(const std::string& token, const std::string& wanted, const
 }
 
 Entry match_rocr(const std::string& token, const Gpus& gpus) {
-  const auto text = upper_case(trimmed(token));
+  const auto text = upper_case(trimmed(token, kSpace));
   if (text.empty()) return refused(token, Verdict::kInvalid, "ROCr fails to start on an empty entry");
   if (text.front() == 'G') return match_rocr_uuid(token, text, gpus);
   char* end = nullptr;
@@ -101,7 +101,7 @@ Selection select_rocr(const std::optional<std::string>& text, const Gpus& gpus) 
   for (const auto& token : split_list(*text, false)) {
     const auto number = reader.selection.entries.size();
     if (!reader.has_ended() && number == gpus.size()) reader.end("no more entries are read than there are GPUs");
-    const bool is_fatal = !reader.has_ended() && trimmed(token).empty();
+    const bool is_fatal = !reader.has_ended() && trimmed(token, kSpace).empty();
     reader.add(match_rocr(token, gpus));
     if (is_fatal) reader.cancel(number);
   }

@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "yoke/base/text.h"
 #include "yoke/device/visibility/detail/rules.h"
 
 namespace yoke::device {
@@ -53,7 +54,7 @@ Order cuda_order(const Gpus& gpus, const CudaRules& rules) {
 // ---- what one entry names -------------------------------------------------------------------------------------------
 
 Entry match_index(const std::string& token, const Order& order) {
-  const auto text = trimmed(token);
+  const auto text = trimmed(token, kSpace);
   if (text.empty()) return refused(token, Verdict::kInvalid, "an empty entry");
   if (text == "NoDevFiles") return refused(token, Verdict::kInvalid, "Slurm's word for no GPU");
   const bool is_negative = text.front() == '-';

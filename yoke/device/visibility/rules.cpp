@@ -26,12 +26,6 @@ std::string_view name(Verdict verdict) {
 
 bool is_mig(const Device& gpu) { return gpu.readings.mig_enabled.value_or(false) || !gpu.instances.empty(); }
 
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\n\v\f\r";
-  text.remove_prefix(std::min(text.find_first_not_of(kSpace), text.size()));
-  return text.substr(0, text.find_last_not_of(kSpace) + 1);
-}
-
 std::vector<std::string> split_list(std::string_view text, bool keep_last) {
   const auto tokens = keep_last ? split(text, ',') : split_terminated(text, ',');
   return {tokens.begin(), tokens.end()};

@@ -22,23 +22,6 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLookAtFilesEvery{100};
 constexpr std::chrono::seconds kLookAtJobEvery{1};
 
-/// Returns the offset of the last `count` lines of a file. An unfinished last line counts as a line.
-off_t begin_of_last_lines(int fd, int64_t count) {
-  const off_t size = lseek(fd, 0, SEEK_END);
-  if (count == 0) return size;
-  char buffer[1 << 16];
-  for (off_t end = size; end > 0;) {
-    const auto begin = std::max<off_t>(0, end - static_cast<off_t>(sizeof buffer));
-    const ssize_t num_read = pread(fd, buffer, static_cast<size_t>(end - begin), begin);
-    for (ssize_t i = num_read - 1; i >= 0; --i) {
-      const bool ends_another_line = buffer[i] == '\n' && begin + i + 1 < size;
-      if (ends_another_line && --count == 0) return begin + i + 1;
-    }
-    end = begin;
-  }
-  return 0;
-}
-
 /// A stream of a rank that is written only to a file.
 class LogFile {
  public:

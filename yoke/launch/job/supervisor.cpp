@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "yoke/base/error.h"
+#include "yoke/base/process.h"
 #include "yoke/base/terminal.h"
 #include "yoke/base/text.h"
 #include "yoke/launch/job/agent.h"
@@ -46,6 +47,7 @@ class Head : public Launcher {
         listener_(std::move(listener)),
         policy_(launch.spec, launch.nodes, loop_.now()) {
     if (nodes_spec_.hosts.empty()) add_this_machine();
+    // A head has open sockets for each of its nodes. The LocalNode, if there is one, has the old limit for its ranks.
     if (nodes_spec_.is_several()) raise_file_limit();
     open(true);
   }

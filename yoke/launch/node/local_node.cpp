@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -22,7 +21,6 @@
 #include "yoke/launch/process/descendants.h"
 #include "yoke/launch/process/guardian.h"
 #include "yoke/launch/process/preload.h"
-#include "yoke/launch/process/protocol.h"
 #include "yoke/launch/process/step_daemon.h"
 
 namespace yoke::launch {
@@ -53,11 +51,6 @@ rlimit raise_file_limit(const LaunchSpec& spec) {
   return before;
 }
 
-bool is_readable(int fd) {
-  pollfd one{fd, POLLIN, 0};
-  return poll(&one, 1, 0) > 0;
-}
-
 /// Returns the children that this process had before exec. A shell with background jobs may exec yoke, which must not
 /// end these jobs.
 std::vector<pid_t> children_of_before() {
@@ -69,13 +62,6 @@ std::vector<pid_t> children_of_before() {
 }
 
 }  // namespace
-
-void raise_file_limit() {
-  rlimit limit{};
-  getrlimit(RLIMIT_NOFILE, &limit);
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
-}
 
 void check_file_limit(const LaunchSpec& spec) {
   rlimit limit{};

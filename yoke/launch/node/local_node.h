@@ -23,10 +23,6 @@ namespace yoke::launch {
 /// Errors  kFailedPrecondition if the ranks need more open files than the hard limit allows.
 void check_file_limit(const LaunchSpec& spec);
 
-/// Raises this process's limit of open files to the hard limit, because a head has open sockets for each of its nodes.
-/// REQUIRES: if this process has a LocalNode, it was constructed before, so that its ranks get the old limit.
-void raise_file_limit();
-
 class LocalNode : public Node {
  public:
   /// `is_screen_here`: false if the output of ranks is sent to another host. `spec` and `observer` must outlive the

@@ -15,6 +15,7 @@
 #include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
+#include "yoke/base/host.h"
 
 namespace yoke::launch {
 namespace {
@@ -53,13 +54,6 @@ Addresses resolve(const std::string& host, uint16_t port, int& error) {
   addrinfo* list = nullptr;
   error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
   return Addresses(error == 0 ? list : nullptr);
-}
-
-std::string text_of(const sockaddr* address, socklen_t size) {
-  char text[NI_MAXHOST] = "";
-  getnameinfo(address, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
-  const std::string_view mapped = "::ffff:";  // an IPv4 client of an IPv6 socket
-  return std::string_view(text).starts_with(mapped) ? text + mapped.size() : text;
 }
 
 /// Listens on all addresses of this machine, IPv4 and IPv6 if it has both.
@@ -350,7 +344,7 @@ void Listener::accept_some(LoopTime now) {
     handshake->feed(nothing, greeting);
     send_all(fd.value(), greeting);
     pending_.push_back({.socket = std::move(fd),
-                        .address = text_of(generic, size),
+                        .address = address_text(generic, size),
                         .handshake = std::move(handshake),
                         .until = now + kHandshakePatience});
   }
@@ -366,13 +360,13 @@ bool is_own_address(const std::string& host) {
   if (getifaddrs(&interfaces) != 0) return false;
   bool found = false;
   for (const auto* wanted = addresses.get(); wanted != nullptr && !found; wanted = wanted->ai_next) {
-    const auto text = text_of(wanted->ai_addr, wanted->ai_addrlen);
+    const auto text = address_text(wanted->ai_addr, wanted->ai_addrlen);
     // Debian maps a host's own name to 127.0.1.1, which no interface has. So all loopback addresses count as own.
     found = text.starts_with("127.") || text == "::1";
     for (const auto* one = interfaces; one != nullptr && !found; one = one->ifa_next) {
       if (one->ifa_addr == nullptr || one->ifa_addr->sa_family != wanted->ai_family) continue;
       const socklen_t size = wanted->ai_family == AF_INET6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-      found = text_of(one->ifa_addr, size) == text;
+      found = address_text(one->ifa_addr, size) == text;
     }
   }
   freeifaddrs(interfaces);

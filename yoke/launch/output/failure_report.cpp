@@ -21,10 +21,6 @@ bool is_frame(std::string_view line) {
   return line.starts_with("frame #") || line.starts_with("Exception raised from ");
 }
 
-bool contains_any(std::string_view text, std::initializer_list<std::string_view> words) {
-  return std::ranges::any_of(words, [&](auto one) { return text.find(one) != text.npos; });
-}
-
 /// Whether the rank failed because another one had gone, in the words of yoke, NCCL, Gloo or the ranks' TCPStore. Words
 /// of the system, such as "Broken pipe", count only beside the name of Gloo or the store: a rank may have had a pipe of
 /// its own.

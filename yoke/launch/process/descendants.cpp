@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "yoke/base/file.h"
+#include "yoke/base/process.h"
 #include "yoke/base/text.h"
 
 namespace yoke::launch {
@@ -103,7 +104,7 @@ void wait_for_child(std::chrono::milliseconds limit) {
 void become_subreaper() { prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); }
 
 void signal_process(const Process& process, int signal) {
-  const UniqueFd handle(static_cast<int>(syscall(SYS_pidfd_open, process.pid, 0)));
+  const auto handle = open_process(process.pid);
   // The pid may have been reused before the pidfd was opened, so check which process the pidfd refers to.
   const auto now = read_process(process.pid);
   if (!now || now->start_ticks != process.start_ticks) return;

@@ -1,16 +1,17 @@
 #include "yoke/launch/process/exit_order.h"
 
 #include <sys/epoll.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <utility>
+
+#include "yoke/base/process.h"
 
 namespace yoke::launch {
 
 void ExitOrder::add(pid_t pid) {
   if (!epoll_) epoll_ = UniqueFd(epoll_create1(EPOLL_CLOEXEC));
-  UniqueFd child(static_cast<int>(syscall(SYS_pidfd_open, pid, 0)));  // close-on-exec by itself
+  auto child = open_process(pid);
   epoll_event event{.events = EPOLLIN, .data = {.fd = pid}};
   if (child && epoll_ctl(epoll_.value(), EPOLL_CTL_ADD, child.value(), &event) == 0) {
     children_.insert_or_assign(pid, std::move(child));

@@ -96,7 +96,7 @@ Preload::Preload(const std::vector<RankPlan>& ranks) : argv_(ranks.at(0).argv) {
       .blocked_signals = BlockedSignals::kAll,
   });
   if (pid_ < 0) throw system_error(errno, "starting the program that --preload loads");
-  process_ = UniqueFd(static_cast<int>(syscall(SYS_pidfd_open, pid_, 0)));
+  process_ = open_process(pid_);
 }
 
 Preload::~Preload() { fail(""); }

@@ -5,6 +5,7 @@
 #include <map>
 #include <ranges>
 
+#include "yoke/base/spelling.h"
 #include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
 #include "yoke/slurm/words/values.h"
@@ -23,11 +24,7 @@ size_t long_dash_length(std::string_view text) {
   return 0;
 }
 
-std::string trimmed(std::string_view text) {
-  const auto begin = text.find_first_not_of(" \t");
-  const auto end = text.find_last_not_of(" \t");
-  return begin == text.npos ? "" : std::string(text.substr(begin, end - begin + 1));
-}
+constexpr std::string_view kBlanks = " \t";
 
 /// Whether the quotes of a line are closed on it, the next line does not continue it, and nothing on it begins a text
 /// whose end only a shell finds. "false" for everything that is not sure.
@@ -128,7 +125,7 @@ void check_misspelt(const Subject& subject, Finder& finder) {
     if (rest.starts_with("#")) continue;  // so is "# #SBATCH"
     const auto end = std::min(rest.find_first_of(" \t-"), rest.size());
     const auto word = rest.substr(0, end);
-    const auto after = trimmed(rest.substr(end));
+    const auto after = trimmed(std::string_view(rest).substr(end), kBlanks);
     // "# SBATCH-style comments are ..."
     if (end < rest.size() && rest[end] == '-' && !after.starts_with("--")) continue;
     // "#xSBATCH" and "#_SBATCH" are switched off too.
@@ -154,7 +151,7 @@ void check_slurm_word(const Subject& subject, Finder& finder) {
   const auto& lines = subject.script.lines;
   for (size_t i = 0; i < lines.size(); ++i) {
     if (!subject.script.is_in_text[i] && lines[i].starts_with("#SLURM") &&
-        trimmed(lines[i].substr(6)).starts_with("-")) {
+        trimmed(lines[i].substr(6), kBlanks).starts_with("-")) {
       const auto number = static_cast<int64_t>(i) + 1;
       const auto first = subject.script.first_command_line;
       finder.add(number,
@@ -263,7 +260,8 @@ void check_equals(const Subject& subject, Finder& finder) {
 void check_continuation(const Subject& subject, Finder& finder) {
   for (const auto& directive : subject.script.directives) {
     const auto comment = directive.text.find(" #");
-    if (directive.is_late || comment != std::string::npos || !trimmed(directive.text).ends_with("\\")) continue;
+    if (directive.is_late || comment != std::string::npos || !trimmed(directive.text, kBlanks).ends_with("\\"))
+      continue;
     const auto& lines = subject.script.lines;
     const auto next = static_cast<size_t>(directive.line);
     if (next < lines.size() && lines[next].starts_with("#SBATCH")) {

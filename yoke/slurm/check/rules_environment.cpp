@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "yoke/base/spelling.h"
 #include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
 

@@ -19,10 +19,7 @@ std::string isolating_option(const Step& step, const Request& job) {
   for (const auto* option : {"gpus-per-task", "ntasks-per-gpu"}) {
     if (step.request.has(option) || job.has(option)) return std::string("--") + option;
   }
-  for (const auto* kind : {"single", "map_gpu", "mask_gpu", "per_task", "closest"}) {
-    if (bind.find(kind) != bind.npos) return "--gpu-bind=" + bind;
-  }
-  return "";
+  return contains_any(bind, {"single", "map_gpu", "mask_gpu", "per_task", "closest"}) ? "--gpu-bind=" + bind : "";
 }
 
 bool looks_like_training(const std::vector<OptionWord>& words) {
@@ -339,9 +336,7 @@ void check_typed_variable(const Subject& subject, Finder& finder) {
       if (use.name != variable || use.has_default || use.is_cut) continue;
       if (use.line < 1 || use.line > std::ssize(script.lines)) continue;
       const auto& text = script.lines[static_cast<size_t>(use.line - 1)];
-      const bool is_text = text.find("echo") != text.npos || text.find("printf") != text.npos ||
-                           text.find("<<<") != text.npos || text.find("[[") != text.npos;
-      if (is_text) continue;
+      if (contains_any(text, {"echo", "printf", "<<<", "[["})) continue;
       finder.add(use.line,
                  fmt::format("${} is \"{}\", as it is written in --{}, and no number", variable, value, option),
                  fmt::format("Write $SLURM_GPUS_ON_NODE, or ${{{}##*:}}.", variable));

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
 
 namespace yoke::slurm::check {
@@ -125,8 +126,8 @@ void check_mpirun_count(const Subject& subject, Finder& finder) {
     bool shares = false;
     for (size_t i = 1; i < command.words.size() && !given; ++i) {
       const auto& text = command.words[i].text;
-      shares |= text.find("oversubscribe") != text.npos || text.find("hostfile") != text.npos ||
-                text.find("machinefile") != text.npos || text == "-H" || text == "--host" || text == "--map-by";
+      shares |=
+          contains_any(text, {"oversubscribe", "hostfile", "machinefile"}) || has_word("-H --host --map-by", text);
       for (const auto* option : {"-np", "-n", "--np", "-c"}) {
         if (text == option && i + 1 < command.words.size()) given = command.words[i + 1];
       }

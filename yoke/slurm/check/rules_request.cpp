@@ -1,8 +1,6 @@
 // Rules about requests that contradict themselves: refused, or silently something else.
 #include <fmt/format.h>
 
-#include <algorithm>
-
 #include "yoke/base/text.h"
 #include "yoke/slurm/check/rules.h"
 

@@ -100,8 +100,7 @@ void check_crlf(const Subject& subject, Finder& finder) {
 
 bool is_placeholder(std::string_view text) {
   const auto value = lower_case(text);
-  if (value.size() < 6 || value.find('$') != value.npos || value.find('`') != value.npos) return true;
-  if (value.find('<') != value.npos || value.find("...") != value.npos || value.find('*') != value.npos) return true;
+  if (value.size() < 6 || contains_any(value, {"$", "`", "<", "...", "*"})) return true;
   for (const auto* word : {"your", "xxxx", "changeme", "change_me", "placeholder", "example", "secret_here", "insert",
                            "replace", "todo", "dummy", "none", "null", "true", "false", "offline", "disabled"}) {
     if (value.find(word) != value.npos) return true;

@@ -156,7 +156,7 @@ nlohmann::ordered_json to_json(const ArrayReport& report) {
 std::string to_text(const ArrayReport& report, int64_t width) {
   std::string text = fmt::format("array {} ({}) of {}: {} tasks, partition {}\n", report.number, printable(report.name),
                                  printable(report.user), report.num_tasks, printable(report.partition));
-  Table states{.columns = {{"state"}, {"tasks", Align::kRight}, {"which", Align::kLeft, 12}}, .rows = {}};
+  Table states{.columns = {{"state"}, {"tasks", Align::kRight}, {"which", Align::kLeft, 12}}};
   for (const auto& [state, tasks] : report.states) {
     states.rows.push_back({state, std::to_string(tasks.size()), short_task_list(tasks)});
   }
@@ -168,8 +168,7 @@ std::string to_text(const ArrayReport& report, int64_t width) {
                         {"90 %", Align::kRight, 0, 3},
                         {"most", Align::kRight},
                         {"of", Align::kRight},
-                        {"task", Align::kRight}},
-            .rows = {}};
+                        {"task", Align::kRight}}};
   const auto add = [&](const char* name, const std::optional<Spread>& spread, const auto& format) {
     if (!spread) return;
     const auto& ended = spread->ended_by_limit;

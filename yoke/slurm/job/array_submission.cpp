@@ -215,9 +215,7 @@ PlannedArray plan_array(std::vector<SweepTask> tasks, const ArrayOptions& option
   const auto folder = sweep_path(options.folder).string();
   require_plain_folder(folder, "choose another one with --folder");
   PlannedArray array{.sweep = {.job = "", .folder = folder, .at_once = options.at_once},
-                     .script = sweep_script(tasks, folder, "sweep"),
-                     .warning = "",
-                     .options = {}};
+                     .script = sweep_script(tasks, folder, "sweep")};
   array.sweep.options = sbatch_words(options.options);
   check_error_path(folder, array.sweep.options, environment);
   array.options = array_options(folder, fmt::format("0-{}", tasks.size() - 1), options.at_once, array.sweep.options);

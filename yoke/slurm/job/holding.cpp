@@ -126,12 +126,10 @@ std::string why_ended(const Job& job, const Environment& environment) {
 Environment without_outer_job(Environment environment) {
   constexpr auto kKept = std::to_array<std::string_view>(
       {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_CLUSTERS", "SLURM_JWT", "SLURM_TIME_FORMAT"});
-  constexpr auto kOfJob = std::to_array<std::string_view>({"SLURM_", "SLURMD_", "SRUN_", "PMI_", "PMIX_"});
-  for (const auto& variable : environment.to_strings()) {
-    const auto name = variable.substr(0, variable.find('='));
-    const bool is_of_job = std::ranges::any_of(kOfJob, [&](auto beginning) { return name.starts_with(beginning); });
-    if (is_of_job && std::ranges::find(kKept, name) == kKept.end()) environment.erase(name);
-  }
+  environment.erase_if([&](const auto& name) {
+    const bool is_of_job = begins_with_any(name, {"SLURM_", "SLURMD_", "SRUN_", "PMI_", "PMIX_"});
+    return is_of_job && std::ranges::find(kKept, name) == kKept.end();
+  });
   return environment;
 }
 

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "yoke/base/error.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
 #include "yoke/slurm/job/holding.h"
 #include "yoke/slurm/job/job_folder.h"
@@ -29,11 +30,9 @@ std::vector<NodeSample> read_samples(int64_t job, const Environment& environment
   std::vector<NodeSample> samples;
   const auto parent = samples_folder(environment);
   if (!parent) return samples;
-  std::error_code error;
-  for (std::filesystem::directory_iterator at(fmt::format("{}/{}", *parent, job), error), end; !error && at != end;
-       at.increment(error)) {
-    if (at->path().extension() != ".json" || samples.size() >= kMaxSampleFiles) continue;
-    auto sample = parse_sample(read_own_file(at->path(), kMaxSampleBytes).value_or(""));
+  for (const auto& file : entries_of(fmt::format("{}/{}", *parent, job))) {
+    if (file.extension() != ".json" || samples.size() >= kMaxSampleFiles) continue;
+    auto sample = parse_sample(read_own_file(file, kMaxSampleBytes).value_or(""));
     if (sample && sample->job == job) samples.push_back(std::move(*sample));
   }
   return samples;

@@ -5,9 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/format.h"
+#include "yoke/base/json.h"
 #include "yoke/base/moment.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
@@ -39,8 +39,7 @@ Table job_table(const std::vector<Job>& jobs, bool with_user) {
                           {"time", Align::kLeft, 0, 6},
                           {"limit", Align::kRight, 0, 1},
                           {"restarts", Align::kRight, 0, 2},
-                          {"where", Align::kLeft, 12}},
-              .rows = {}};
+                          {"where", Align::kLeft, 12}}};
   for (const auto& job : jobs) {
     table.rows.push_back({short_id(job), job.name, job.partition, job.state, std::to_string(job.num_nodes),
                           job.num_gpus == 0 ? "-" : std::to_string(job.num_gpus), job_time_text(job),
@@ -112,8 +111,7 @@ JobList list_jobs(const std::vector<std::string>& words, bool is_all, const Envi
 }
 
 nlohmann::ordered_json to_json(const JobList& list) {
-  nlohmann::ordered_json json = {{"jobs", nlohmann::ordered_json::array()}};
-  for (const auto& job : list.jobs) json["jobs"].push_back(to_json(job));
+  Json json = {{"jobs", json_list(list.jobs, [](const Job& job) { return to_json(job); })}};
   if (list.is_named) json["missing"] = list.missing;
   return json;
 }

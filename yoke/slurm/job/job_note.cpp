@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <ctime>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "yoke/base/error.h"
@@ -14,6 +13,7 @@
 #include "yoke/base/host.h"
 #include "yoke/base/json.h"
 #include "yoke/base/json_text.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
 #include "yoke/device/process/info.h"
 #include "yoke/slurm/job/holding.h"
@@ -55,10 +55,7 @@ std::set<std::string> names_beside(const fs::path& pattern) {
   std::set<std::string> names;
   const auto folder = pattern.parent_path();
   if (folder.string().find('%') != std::string::npos) return names;
-  std::error_code error;
-  for (fs::directory_iterator at(folder.empty() ? "." : folder, error), end; !error && at != end; at.increment(error)) {
-    names.insert(at->path().filename().string());
-  }
+  for (const auto& entry : entries_of(folder.empty() ? "." : folder)) names.insert(entry.filename().string());
   return names;
 }
 

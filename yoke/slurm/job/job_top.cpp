@@ -217,8 +217,7 @@ std::string top_page(const Job& job, const std::map<std::string, TopNode>& nodes
                           {"temp", Align::kRight, 0, 1},
                           {"processes", Align::kRight, 0, 3},
                           {"state"},
-                          {"name", Align::kLeft, 8, 4}},
-              .rows = {}};
+                          {"name", Align::kLeft, 8, 4}}};
   int64_t num_shown = 0;
   for (const auto& [name, node] : nodes) {
     num_shown += num_gpus(node.rows);

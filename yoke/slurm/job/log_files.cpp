@@ -11,6 +11,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/slurm/job/account.h"
 #include "yoke/slurm/job/job_note.h"
 #include "yoke/slurm/job/outputs.h"
@@ -26,22 +27,6 @@ void add_ranks(std::vector<LogFile>& files, const std::filesystem::path& folder,
 }
 
 constexpr size_t kReadBytes = 1 << 16;
-
-/// Where the last `count` lines begin.
-off_t begin_of_lines(int fd, int64_t count) {
-  const off_t size = lseek(fd, 0, SEEK_END);
-  char buffer[kReadBytes];
-  for (off_t end = size; end > 0 && count > 0;) {
-    const auto begin = std::max<off_t>(0, end - static_cast<off_t>(sizeof buffer));
-    const ssize_t num_read = pread(fd, buffer, static_cast<size_t>(end - begin), begin);
-    if (num_read <= 0) break;
-    for (ssize_t i = num_read - 1; i >= 0; --i) {
-      if (buffer[i] == '\n' && begin + i + 1 < size && --count == 0) return begin + i + 1;
-    }
-    end = begin;
-  }
-  return count == 0 ? size : 0;
-}
 
 }  // namespace
 
@@ -91,16 +76,14 @@ std::vector<LogFile> noted_log_files(const JobName& name, const Environment& env
 
 std::vector<LogFile> log_files_in(const std::filesystem::path& folder, const JobName& name) {
   std::vector<LogFile> files;
-  std::error_code error;
-  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    const auto file = at->path().filename().string();
+  for (const auto& path : entries_of(folder)) {
+    const auto file = path.filename().string();
     const auto job = job_of_file(file);
     const bool is_output = file.ends_with(".out") || file.ends_with(".err") || file.ends_with(".log");
     if (!job || !is_output || job->number != name.number || (name.task && job->task != name.task)) continue;
     const auto rank = parse_rank_output(file);
-    files.push_back({to_text(*job), at->path().string(), file.ends_with(".err"), rank ? to_text(*rank) : ""});
+    files.push_back({to_text(*job), path.string(), file.ends_with(".err"), rank ? to_text(*rank) : ""});
   }
-  std::ranges::sort(files, {}, &LogFile::path);
   return files;
 }
 
@@ -110,7 +93,7 @@ void LogReader::print_new(std::optional<int64_t> num_lines, const Print& print) 
   struct stat now = {};
   if (fstat(fd.value(), &now) != 0) throw system_error(errno, "reading " + path_);
   if (!std::exchange(has_begun_, true)) {
-    at_ = num_lines ? begin_of_lines(fd.value(), *num_lines) : 0;
+    at_ = num_lines ? begin_of_last_lines(fd.value(), *num_lines) : 0;
   } else if (now.st_size < at_ || now.st_ino != file_) {  // written anew
     finish(print);
     at_ = 0;

@@ -13,6 +13,7 @@
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
 #include "yoke/slurm/job/job.h"
 
@@ -71,9 +72,8 @@ std::string to_text(const RankOutput& output) {
 
 std::vector<RankOutput> rank_outputs(const std::filesystem::path& folder, const std::string& job_id) {
   std::vector<RankOutput> outputs;
-  std::error_code error;
-  for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-    if (auto output = parse_rank_output(at->path().string()); output && output->job_id == job_id) {
+  for (const auto& file : entries_of(folder)) {
+    if (auto output = parse_rank_output(file.string()); output && output->job_id == job_id) {
       outputs.push_back(std::move(*output));
     }
   }

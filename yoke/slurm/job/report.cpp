@@ -253,8 +253,7 @@ std::string node_table(const UseReport& report, int64_t width) {
                           {"busy", Align::kRight},
                           {"GPU memory", Align::kRight},
                           {"power", Align::kRight, 0, 1},
-                          {"name", Align::kLeft, 8, 2}},
-              .rows = {}};
+                          {"name", Align::kLeft, 8, 2}}};
   for (const auto& node : report.nodes) {
     const auto capacity = node.seconds * static_cast<double>(node.num_cpus);
     const auto cpu =
@@ -305,40 +304,36 @@ UseReport make_report(const Evidence& evidence) {
 }
 
 Json to_json(const UseReport& report, const std::vector<Advice>& advice) {
-  const auto value = [](const auto& known) { return known ? Json(*known) : Json(); };
+  const auto advice_json = [](const Advice& one) -> Json {
+    return {{"kind", one.kind}, {"is_serious", one.is_serious}, {"text", one.text}};
+  };
   const auto seconds = [](const auto& known) { return known ? Json(known->count()) : Json(); };
-  const auto source = [](const std::string& name) { return name.empty() ? Json() : Json(name); };
   auto job = to_json(report.job);
   if (!report.is_known) {
     for (const auto* key : {"state", "nodes", "num_nodes", "num_cpus", "num_gpus", "elapsed_seconds"}) job[key] = {};
   }
-  Json json = {{"job", job},
-               {"time_percent", value(report.time_percent())},
-               {"queue_wait_seconds", seconds(report.queue_wait)},
-               {"restart_wait_seconds", seconds(report.restart_wait)},
-               {"earlier_runs_seconds", seconds(report.earlier_runs)},
-               {"sampled_seconds", report.sampled_seconds},
-               {"gpu_percent", value(report.gpu_percent)},
-               {"gpu_source", source(report.gpu_source)},
-               {"num_unused_gpus", report.gpu_source == "yoke" ? Json(report.num_unused_gpus) : Json()},
-               {"gpu_memory_peak_bytes", value(report.gpu_memory_peak_bytes)},
-               {"gpu_memory_total_bytes", value(report.gpu_memory_total_bytes)},
-               {"cpu_percent", value(report.cpu_percent)},
-               {"cpu_source", source(report.cpu_source)},
-               {"memory_peak_bytes", value(report.memory_peak_bytes)},
-               {"memory_limit_bytes", value(report.memory_limit_bytes)},
-               {"memory_with_files_peak_bytes", value(report.memory_with_files_peak_bytes)},
-               {"is_out_of_memory", report.is_out_of_memory},
-               {"energy_joules", value(report.energy_joules)},
-               {"energy_source", source(report.energy_source)},
-               {"nodes", Json::array()},
-               {"advice", Json::array()},
-               {"unknown", report.unknown}};
-  for (const auto& node : report.nodes) json["nodes"].push_back(to_json(node));
-  for (const auto& one : advice) {
-    json["advice"].push_back({{"kind", one.kind}, {"is_serious", one.is_serious}, {"text", one.text}});
-  }
-  return json;
+  return {{"job", job},
+          {"time_percent", or_null(report.time_percent())},
+          {"queue_wait_seconds", seconds(report.queue_wait)},
+          {"restart_wait_seconds", seconds(report.restart_wait)},
+          {"earlier_runs_seconds", seconds(report.earlier_runs)},
+          {"sampled_seconds", report.sampled_seconds},
+          {"gpu_percent", or_null(report.gpu_percent)},
+          {"gpu_source", or_null(report.gpu_source)},
+          {"num_unused_gpus", report.gpu_source == "yoke" ? Json(report.num_unused_gpus) : Json()},
+          {"gpu_memory_peak_bytes", or_null(report.gpu_memory_peak_bytes)},
+          {"gpu_memory_total_bytes", or_null(report.gpu_memory_total_bytes)},
+          {"cpu_percent", or_null(report.cpu_percent)},
+          {"cpu_source", or_null(report.cpu_source)},
+          {"memory_peak_bytes", or_null(report.memory_peak_bytes)},
+          {"memory_limit_bytes", or_null(report.memory_limit_bytes)},
+          {"memory_with_files_peak_bytes", or_null(report.memory_with_files_peak_bytes)},
+          {"is_out_of_memory", report.is_out_of_memory},
+          {"energy_joules", or_null(report.energy_joules)},
+          {"energy_source", or_null(report.energy_source)},
+          {"nodes", json_list(report.nodes, [](const auto& node) { return to_json(node); })},
+          {"advice", json_list(advice, advice_json)},
+          {"unknown", report.unknown}};
 }
 
 std::string to_text(const UseReport& report, const std::vector<Advice>& advice, int64_t width) {

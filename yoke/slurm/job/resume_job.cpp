@@ -273,8 +273,6 @@ PlannedResume plan_resume(const JobName& name, const std::string& folder, const 
   refuse_if_run_again(job, environment);
   return {.name = name,
           .job = job,
-          .note = {},
-          .script = "",
           .checkpoint = checkpoint_text(folder.empty() ? job.folder : folder),
           .success = success_text(job.id, job.state)};
 }

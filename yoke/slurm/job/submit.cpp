@@ -104,16 +104,12 @@ Environment environment_for_job(Environment environment) {
   environment = without_outer_job(std::move(environment));
   for (const auto* name : kOfRanks) environment.erase(name);
   for (const auto* name : kOfAnswers) environment.erase(name);
-  for (const auto& assignment : environment.to_strings()) {
-    if (assignment.starts_with("TORCHELASTIC_")) environment.erase(assignment.substr(0, assignment.find('=')));
-  }
+  environment.erase_if([](const auto& name) { return name.starts_with("TORCHELASTIC_"); });
   return environment;
 }
 
 Environment without_sbatch_variables(Environment environment) {
-  for (const auto& assignment : environment.to_strings()) {
-    if (assignment.starts_with("SBATCH_")) environment.erase(assignment.substr(0, assignment.find('=')));
-  }
+  environment.erase_if([](const auto& name) { return name.starts_with("SBATCH_"); });
   return environment;
 }
 

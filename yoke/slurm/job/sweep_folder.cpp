@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "yoke/base/file.h"
@@ -191,7 +190,7 @@ Table to_table(const SweepResults& results, const std::string& missing) {
   }
   const bool is_exact = missing.empty();  // for programs
   const auto& tasks = results.folder.sweep.tasks;
-  Table table{.columns = {{"task", Align::kRight}, {"state"}}, .rows = {}};
+  Table table{.columns = {{"task", Align::kRight}, {"state"}}};
   for (const auto& [name, _] : tasks.empty() ? SweepValues() : tasks[0].parameters) {
     table.columns.push_back({name, Align::kRight});
   }

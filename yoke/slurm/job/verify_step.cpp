@@ -8,12 +8,12 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/command_output.h"
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/base/host.h"
+#include "yoke/base/json.h"
 #include "yoke/base/process.h"
 #include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
@@ -186,7 +186,6 @@ void read_gpus_of_task(TaskSeen& task, device::Source& source, const std::string
                 .name = device.facts.name,
                 .numa_node = device.facts.numa_node,
                 .cpus = CpuSet::parse_list(device.facts.cpu_affinity).value_or(CpuSet()),
-                .network = "",
                 .trouble = trouble_of(device)};
     task.openable.push_back(std::move(gpu));
   }
@@ -240,16 +239,15 @@ StepReport verify_step(const StepCommand& command, const StepWish& wish, const E
 }
 
 nlohmann::ordered_json to_json(const std::vector<VerifyFinding>& findings) {
-  auto json = nlohmann::ordered_json::array();
-  for (const auto& one : findings) json.push_back({{"ranks", one.ranks}, {"text", one.text}, {"advice", one.advice}});
-  return json;
+  return json_list(findings, [](const VerifyFinding& one) -> Json {
+    return {{"ranks", one.ranks}, {"text", one.text}, {"advice", one.advice}};
+  });
 }
 
 nlohmann::ordered_json to_json(const StepReport& report) {
-  nlohmann::ordered_json json = {{"tasks", nlohmann::ordered_json::array()}};
-  for (const auto& task : report.tasks) json["tasks"].push_back(to_json(task));
-  json["findings"] = to_json(report.findings);
-  json["notes"] = notes(report.tasks);
+  Json json = {{"tasks", json_list(report.tasks, [](const TaskSeen& task) { return to_json(task); })},
+               {"findings", to_json(report.findings)},
+               {"notes", notes(report.tasks)}};
   if (!report.not_measured.empty()) json["not_measured"] = report.not_measured;
   return json;
 }

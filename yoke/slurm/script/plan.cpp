@@ -9,6 +9,7 @@
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/base/shell.h"
+#include "yoke/base/spelling.h"
 #include "yoke/base/text.h"
 #include "yoke/slurm/words/options.h"
 #include "yoke/slurm/words/request.h"
@@ -527,7 +528,7 @@ class Planner {
         const auto text = word.substr(at + 1, end - at - 1), name = lower_case(text);
         if (text == "cpus" || text == "gpus" || (at > 0 && word[at - 1] == '$')) continue;
         const auto is_like = [&](std::string_view known) {
-          return name == known || check::edit_distance(name, known) <= 1 || name.ends_with(fmt::format("_{}", known));
+          return name == known || edit_distance(name, known) <= 1 || name.ends_with(fmt::format("_{}", known));
         };
         const auto meant = is_like("cpus") ? "cpus" : is_like("gpus") ? "gpus" : nullptr;
         if (meant == nullptr) continue;

@@ -10,6 +10,7 @@
 #include "yoke/base/file.h"
 #include "yoke/base/host.h"
 #include "yoke/base/process.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/slurm/words/programs.h"
 
 namespace yoke::slurm {
@@ -40,13 +41,8 @@ std::vector<FoundSite> list_sites(const std::vector<fs::path>& folders, std::vec
   std::vector<FoundSite> sites;
   std::set<std::string> names;
   for (const auto& folder : folders) {
-    std::vector<fs::path> files;
-    std::error_code error;
-    for (const auto& entry : fs::directory_iterator(folder, error)) {
-      if (entry.path().extension() == ".toml") files.push_back(entry.path());
-    }
-    std::ranges::sort(files);
-    for (const auto& file : files) {
+    for (const auto& file : entries_of(folder)) {
+      if (file.extension() != ".toml") continue;
       try {
         auto found = read_site(file);
         if (names.insert(found.site.name).second) sites.push_back(std::move(found));
@@ -133,7 +129,6 @@ FoundSite choose_site_here(const std::string& name, const std::string& partition
                 "site list` lists them");
   }
   return {.site = ask_site(*config, partition, environment, notes),
-          .file = "",
           .why = "what Slurm says of its nodes",
           .version = config->version};
 }

@@ -69,14 +69,7 @@ CpuSet widest() {
   CpuSet all;
   for (int64_t cpu = 0; cpu < CPU_SETSIZE; ++cpu) all.add(cpu);
   prefer_cpus(to_kernel_mask(all));
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  sched_getaffinity(0, sizeof set, &set);
-  CpuSet result;
-  for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu) {
-    if (CPU_ISSET(cpu, &set)) result.add(cpu);
-  }
-  return result;
+  return allowed_cpus();
 }
 
 }  // namespace

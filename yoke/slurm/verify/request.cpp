@@ -8,7 +8,6 @@
 #include <map>
 #include <string_view>
 
-#include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/base/text.h"
 #include "yoke/slurm/words/options.h"

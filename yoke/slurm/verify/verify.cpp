@@ -51,12 +51,7 @@ std::string why_no_device(const TaskSeen& task) {
 }
 
 /// Whether the user of srun has chosen the CPUs of each task, so that Slurm's defaults explain nothing.
-bool has_chosen_cpus(const std::string& cpu_bind) {
-  for (const auto* kind : {"map_", "mask_", "rank"}) {
-    if (cpu_bind.starts_with(kind) || cpu_bind.find(std::string(",") + kind) != cpu_bind.npos) return true;
-  }
-  return false;
-}
+bool has_chosen_cpus(const std::string& cpu_bind) { return contains_any("," + cpu_bind, {",map_", ",mask_", ",rank"}); }
 
 class Judge {
  public:
@@ -318,8 +313,7 @@ Table to_table(const std::vector<TaskSeen>& tasks) {
                           {"CPUs", Align::kLeft, 8},
                           {"of NUMA"},
                           {"memory"},
-                          {"network", Align::kLeft, 8, 1}},
-              .rows = {}};
+                          {"network", Align::kLeft, 8, 1}}};
   for (const auto& task : tasks) {
     const auto* device = task.device();
     const auto dash = [](std::string text) { return text.empty() ? std::string("-") : text; };

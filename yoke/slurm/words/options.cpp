@@ -2,10 +2,11 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <cctype>
 #include <iterator>
+
+#include "yoke/base/spelling.h"
 
 namespace yoke::slurm::check {
 namespace {
@@ -314,23 +315,6 @@ void OptionWord::drop_front(size_t num_characters) {
   std::erase_if(expansions, [&](const Part& part) { return part.end <= num_characters; });
   for (auto& part : expansions)
     part = {std::max(part.begin, num_characters) - num_characters, part.end - num_characters};
-}
-
-size_t edit_distance(std::string_view a, std::string_view b) {
-  if (a.size() > 64 || b.size() > 64) return 64;
-  std::array<std::array<size_t, 66>, 66> d{};
-  for (size_t i = 0; i <= a.size(); ++i) d[i][0] = i;
-  for (size_t j = 0; j <= b.size(); ++j) d[0][j] = j;
-  for (size_t i = 1; i <= a.size(); ++i) {
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t change = a[i - 1] == b[j - 1] ? 0 : 1;
-      d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + change});
-      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1]) {
-        d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
-      }
-    }
-  }
-  return d[a.size()][b.size()];
 }
 
 const OptionSpec* find_option(Program program, std::string_view wanted) {

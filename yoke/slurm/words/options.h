@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -99,8 +98,5 @@ bool has_word(std::string_view list, std::string_view word);
 
 /// Whether a release has the option.
 bool has_option(const OptionSpec& spec, const Version& version);
-
-/// The number of characters to add, remove, change or swap that make `b` of `a`.
-size_t edit_distance(std::string_view a, std::string_view b);
 
 }  // namespace yoke::slurm::check

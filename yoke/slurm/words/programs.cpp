@@ -6,14 +6,6 @@
 namespace yoke::slurm {
 namespace {
 
-/// Whether one of Slurm's messages for a daemon that cannot be reached is in `text`.
-bool contains_any(std::string_view text, std::initializer_list<std::string_view> parts) {
-  for (const auto part : parts) {
-    if (text.find(part) != text.npos) return true;
-  }
-  return false;
-}
-
 /// The last line that says what is wrong, without hints such as `Try "srun --help"`.
 std::string last_line(std::string_view text) {
   auto lines = lines_of(text);
@@ -83,13 +75,9 @@ Error failure_of(const std::string& program, const CommandOutput& output, std::c
 }
 
 Environment query_environment(Environment environment) {
-  for (const auto& variable : environment.to_strings()) {
-    const auto name = variable.substr(0, variable.find('='));
-    if (name.starts_with("SQUEUE_") || name.starts_with("SACCT_") || name.starts_with("SCONTROL_") ||
-        name.starts_with("SCANCEL_") || name.starts_with("SINFO_")) {
-      environment.erase(name);
-    }
-  }
+  environment.erase_if([](const auto& name) {
+    return begins_with_any(name, {"SQUEUE_", "SACCT_", "SCONTROL_", "SCANCEL_", "SINFO_"});
+  });
   environment.set("SLURM_TIME_FORMAT", "%s");
   environment.set("SLURM_BITSTR_LEN", "0");  // lists of tasks are cut after 64 characters otherwise
   return environment;

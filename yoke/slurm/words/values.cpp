@@ -44,11 +44,7 @@ bool is_range_list(std::string_view text) {
 }
 
 bool is_governor(std::string_view text) {
-  const auto low = lower_case(text);
-  for (const auto* begin : {"co", "perf", "pow", "user", "onde", "sche"}) {
-    if (low.starts_with(begin)) return true;
-  }
-  return false;
+  return begins_with_any(lower_case(text), {"co", "perf", "pow", "user", "onde", "sche"});
 }
 
 bool is_frequency(std::string_view text) {
@@ -154,11 +150,7 @@ bool is_any_mail_type(std::string_view text) {
 }
 
 bool is_any_profile(std::string_view text) {
-  const auto low = lower_case(text);
-  for (const auto* word : {"none", "all", "energy", "task", "lustre", "network"}) {
-    if (low.find(word) != low.npos) return true;
-  }
-  return false;
+  return contains_any(lower_case(text), {"none", "all", "energy", "task", "lustre", "network"});
 }
 
 bool is_nodes_value(std::string_view text) {

@@ -11,11 +11,11 @@
 #include <span>
 #include <system_error>
 #include <utility>
-#include <vector>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/json.h"
+#include "yoke/base/sysfs.h"
 #include "yoke/dist/on_all_ranks.h"
 #include "yoke/train/checkpoint/step_folder.h"
 #include "yoke/train/format/safetensors_reader.h"
@@ -92,15 +92,14 @@ std::optional<std::set<std::string>> files_of_index(const fs::path& folder) {
 
 /// Removes shards that are not in `keep`, and temporary files. A file that cannot be removed does no harm.
 void remove_other_files(const fs::path& folder, const std::set<std::string>& keep) {
-  std::error_code failure, ignored;
-  for (fs::directory_iterator entry(folder, failure); !failure && entry != fs::directory_iterator();
-       entry.increment(failure)) {
-    const auto name = entry->path().filename().string();
+  std::error_code ignored;
+  for (const auto& file : entries_of(folder)) {
+    const auto name = file.filename().string();
     const bool is_shard = name.starts_with(kShardPrefix) && name.ends_with(kShardSuffix);
     const bool is_torn =
         (name.starts_with(fmt::format(".{}", kShardPrefix)) || name.starts_with(fmt::format(".{}.", kShardIndex))) &&
         name.ends_with(".tmp");
-    if ((is_shard || is_torn) && !keep.contains(name)) fs::remove(entry->path(), ignored);
+    if ((is_shard || is_torn) && !keep.contains(name)) fs::remove(file, ignored);
   }
 }
 

@@ -16,12 +16,4 @@ void read_text(const std::string& name, const std::string& text, bool& value) {
   value = text == "yes";
 }
 
-void read_text(const std::string& name, const std::string& text, double& value) {
-  const auto* end = text.data() + text.size();
-  double read = 0;
-  const auto [rest, error] = std::from_chars(text.data(), end, read);
-  if (error != std::errc() || rest != end) refuse_text(name, text);
-  value = read;
-}
-
 }  // namespace yoke::train

@@ -6,6 +6,7 @@
 #include <concepts>
 #include <string>
 #include <system_error>
+#include <type_traits>
 
 namespace yoke::train {
 
@@ -22,12 +23,12 @@ std::string text_of(Integer value) {
 
 /// Parses `text`. Errors: kDataLoss if `text` is not such a value; the message contains `name`.
 void read_text(const std::string& name, const std::string& text, bool& value);
-void read_text(const std::string& name, const std::string& text, double& value);
 inline void read_text(const std::string&, const std::string& text, std::string& value) { value = text; }
-template <std::integral Integer>
-void read_text(const std::string& name, const std::string& text, Integer& value) {
+template <class Number>
+requires std::is_arithmetic_v<Number>
+void read_text(const std::string& name, const std::string& text, Number& value) {
   const auto* end = text.data() + text.size();
-  Integer read{};
+  Number read{};
   const auto [rest, error] = std::from_chars(text.data(), end, read);
   if (error != std::errc() || rest != end) refuse_text(name, text);
   value = read;

@@ -27,9 +27,6 @@
 namespace torch::nn {
 class Module;
 }
-namespace yoke::dist {
-class Group;
-}
 
 namespace yoke::train {
 

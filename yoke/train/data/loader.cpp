@@ -8,13 +8,11 @@
 #include <signal.h>
 
 #include <algorithm>
-#include <cinttypes>
 #include <condition_variable>
 #include <cstdio>
 #include <exception>
 #include <mutex>
 #include <thread>
-#include <utility>
 
 #include "yoke/base/error.h"
 #include "yoke/dist/error_text.h"

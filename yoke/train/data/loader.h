@@ -24,10 +24,6 @@
 #include "yoke/train/data/source.h"
 #include "yoke/train/data/stream.h"
 
-namespace yoke::dist {
-class Group;
-}
-
 namespace yoke::train {
 
 struct LoaderOptions {

@@ -2,7 +2,6 @@
 
 #include <cstddef>
 #include <set>
-#include <utility>
 
 #include "yoke/base/error.h"
 #include "yoke/train/data/detail/check.h"

@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
 
 #include "yoke/base/format.h"
+#include "yoke/base/json.h"
 #include "yoke/base/table.h"
 #include "yoke/base/text.h"
 
@@ -108,21 +108,20 @@ std::string guardrail_text(const std::vector<GuardrailPlace>& places) {
 }
 
 std::string guardrail_json(const std::vector<GuardrailPlace>& places) {
-  auto list = nlohmann::ordered_json::array();
-  for (const auto& place : places) {
-    list.push_back({{"kind", kind_name(place.kind)},
-                    {"operation", place.operation},
-                    {"from", place.from},
-                    {"to", place.to},
-                    {"tensor", place.tensor},
-                    {"function", printable(place.function)},
-                    {"file", printable(place.file)},
-                    {"line", place.line},
-                    {"backward_of", place.backward_of},
-                    {"count", place.count},
-                    {"bytes", place.bytes}});
-  }
-  return nlohmann::ordered_json{{"places", list}}.dump(2);
+  const auto to_json = [](const GuardrailPlace& place) -> Json {
+    return {{"kind", kind_name(place.kind)},
+            {"operation", place.operation},
+            {"from", place.from},
+            {"to", place.to},
+            {"tensor", place.tensor},
+            {"function", printable(place.function)},
+            {"file", printable(place.file)},
+            {"line", place.line},
+            {"backward_of", place.backward_of},
+            {"count", place.count},
+            {"bytes", place.bytes}};
+  };
+  return Json{{"places", json_list(places, to_json)}}.dump(2);
 }
 
 }  // namespace yoke::train

@@ -20,8 +20,6 @@ struct AdagradOptions {
 ///
 /// State   "sum.NAME", "step.NAME".
 /// Sparse  gradients are supported without weight decay. Rows of an embedding that were not used stay unchanged.
-/// Errors  kInvalidArgument: an option is out of range, a name appears twice, a parameter is undefined or has a dtype
-///         other than float, double, half and bfloat16.
 /// Source  torch/optim/adagrad.py; Duchi et al., "Adaptive Subgradient Methods", JMLR 12 (2011).
 class Adagrad : public OptimizerWith<AdagradOptions> {
  public:

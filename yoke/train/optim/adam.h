@@ -44,8 +44,6 @@ class AdamBase : public OptimizerWith<AdamWOptions> {
 };
 
 /// Does what torch.optim.Adam does; weight decay is added to the gradient. Dense gradients only.
-/// Errors  kInvalidArgument: an option is out of range, a name appears twice, a parameter is undefined or has a dtype
-///         other than float, double, half and bfloat16.
 /// Source  torch/optim/adam.py; Kingma and Ba, "Adam", ICLR 2015; Reddi et al., "On the Convergence of Adam and
 ///         Beyond", ICLR 2018 (amsgrad).
 class Adam : public AdamBase {

@@ -22,8 +22,6 @@ struct NAdamOptions {
 ///
 /// State   "exp_avg.NAME", "exp_avg_sq.NAME"; "mu_product.NAME", one float, the product of all momenta so far;
 ///         "step.NAME".
-/// Errors  kInvalidArgument: an option is out of range, a name appears twice, a parameter is undefined or has a dtype
-///         other than float, double, half and bfloat16.
 /// Source  torch/optim/nadam.py; Dozat, "Incorporating Nesterov Momentum into Adam", ICLR 2016 workshop.
 class NAdam : public OptimizerWith<NAdamOptions> {
  public:

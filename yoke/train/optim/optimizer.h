@@ -78,6 +78,8 @@ using OptionMap = std::map<std::string, OptionValue>;
 /// Slices      all updates are elementwise, so stepping a 1-D view of a parameter (with a view of its gradient) has the
 ///             same result as stepping the whole parameter. On a CPU, the last elements of a slice may round
 ///             differently if its size is not a multiple of 64 bytes.
+/// Errors      of all constructors: kInvalidArgument: an option is out of range, a name appears twice, a parameter is
+///             undefined or has a dtype other than these.
 /// Devices     fused kernels on CPU and CUDA. On other devices, for parameters with gaps in their memory (column
 ///             slices), and always for NAdam and RMSprop, foreach operations compute the same formulas.
 /// Sync        a step never waits for the device, with two exceptions if GradScale::found_inf is used: the first step

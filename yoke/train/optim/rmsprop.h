@@ -20,8 +20,6 @@ struct RMSpropOptions {
 /// Equivalent to torch.optim.RMSprop. Supports only dense gradients. libtorch has no fused kernel for it.
 ///
 /// State   "square_avg.NAME", "step.NAME"; with momentum also "momentum_buffer.NAME", if centered also "grad_avg.NAME".
-/// Errors  kInvalidArgument: an option is out of range, a name appears twice, a parameter is undefined or has a dtype
-///         other than float, double, half and bfloat16.
 /// Source  torch/optim/rmsprop.py; Tieleman and Hinton, "Lecture 6.5: rmsprop", 2012; Graves, "Generating Sequences
 ///         With Recurrent Neural Networks", 2013 (centered).
 class RMSprop : public OptimizerWith<RMSpropOptions> {

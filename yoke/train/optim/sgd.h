@@ -23,8 +23,6 @@ struct SgdOptions {
 ///
 /// State   "momentum_buffer.NAME": absent without momentum, and before a parameter's first step; "lr", "momentum".
 /// Sparse  gradients are supported without momentum and weight decay.
-/// Errors  kInvalidArgument: an option is out of range, a name appears twice, a parameter is undefined or has a dtype
-///         other than float, double, half and bfloat16.
 /// Source  torch/optim/sgd.py; Sutskever et al., "On the importance of initialization and momentum", ICML 2013.
 class Sgd : public OptimizerWith<SgdOptions> {
  public:

@@ -19,10 +19,6 @@
 
 #include "yoke/train/device/devices.h"
 
-namespace torch::nn {
-class Module;
-}
-
 namespace yoke::train {
 
 /// The part of DataParallel that does not depend on the type of the model.

@@ -6,7 +6,6 @@
 #include <limits>
 #include <set>
 #include <string>
-#include <unordered_map>
 #include <utility>
 
 #include "yoke/dist/activity.h"

@@ -9,7 +9,6 @@
 #include <cstdio>
 #include <deque>
 #include <exception>
-#include <utility>
 
 #include "yoke/base/clock.h"
 #include "yoke/base/error.h"
@@ -89,7 +88,6 @@ Run::Run(dist::World& world, const RunOptions& options) {
                        .folder = folder,
                        .lock = std::move(lock),
                        .checkpoints = CheckpointFolder(folder, options.checkpoints),
-                       .resumed = {},
                        .state = TrainState(world),
                        .figures = Figures(world)});
   impl_->state.add("meters", impl_->figures);

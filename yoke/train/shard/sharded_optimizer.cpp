@@ -9,9 +9,7 @@
 #include <map>
 #include <set>
 #include <string_view>
-#include <utility>
 
-#include "yoke/base/error.h"
 #include "yoke/dist/same_on_all_ranks.h"
 #include "yoke/train/detail/step_watch.h"
 #include "yoke/train/shard/detail/clip.h"

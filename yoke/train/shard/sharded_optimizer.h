@@ -17,10 +17,6 @@
 #include "yoke/train/optim/optimizer.h"
 #include "yoke/train/shard/flat_layout.h"
 
-namespace yoke::dist {
-class Group;
-}
-
 namespace yoke::train {
 
 /// A function that makes an elementwise optimizer (Sgd, Adam, AdamW, Adagrad, NAdam, RMSprop) over the given slices,

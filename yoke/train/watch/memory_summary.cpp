@@ -205,8 +205,6 @@ std::string tensors_text(const MemorySummary& summary, int64_t max_tensors) {
          (largest.rows.empty() ? "" : "\n" + to_text(largest, kUnlimitedWidth));
 }
 
-Json or_null(const std::optional<int64_t>& number) { return number ? Json(*number) : Json(); }
-
 Json device_json(const DeviceMemory& memory) {
   Json json{{"device", memory.device}};
   for (const auto& row : kStatRows) {
@@ -218,6 +216,18 @@ Json device_json(const DeviceMemory& memory) {
   json["free_bytes"] = or_null(memory.free_bytes);
   json["total_bytes"] = or_null(memory.total_bytes);
   return json;
+}
+
+Json kind_json(const KindMemory& kind) {
+  return {{"kind", printable(kind.kind)},
+          {"device", kind.device},
+          {"num_tensors", kind.num_tensors},
+          {"bytes", kind.bytes}};
+}
+
+Json tensor_json(const TensorMemory& tensor) {
+  return {{"kind", printable(tensor.kind)}, {"name", printable(tensor.name)}, {"device", tensor.device},
+          {"tensor", tensor.tensor},        {"bytes", tensor.bytes},          {"shares", printable(tensor.shares)}};
 }
 
 }  // namespace
@@ -242,25 +252,10 @@ std::string MemorySummary::to_json() const {
               {"limit_used_bytes", or_null(process.limit_used_bytes)},
               {"machine_bytes", or_null(process.machine_bytes)},
               {"machine_available_bytes", or_null(process.machine_available_bytes)}}},
-            {"devices", Json::array()},
-            {"kinds", Json::array()},
-            {"tensors", Json::array()},
+            {"devices", json_list(devices, device_json)},
+            {"kinds", json_list(kinds, kind_json)},
+            {"tensors", json_list(tensors, tensor_json)},
             {"unknown", unknown}};
-  for (const auto& device : devices) json["devices"].push_back(device_json(device));
-  for (const auto& kind : kinds) {
-    json["kinds"].push_back({{"kind", printable(kind.kind)},
-                             {"device", kind.device},
-                             {"num_tensors", kind.num_tensors},
-                             {"bytes", kind.bytes}});
-  }
-  for (const auto& tensor : tensors) {
-    json["tensors"].push_back({{"kind", printable(tensor.kind)},
-                               {"name", printable(tensor.name)},
-                               {"device", tensor.device},
-                               {"tensor", tensor.tensor},
-                               {"bytes", tensor.bytes},
-                               {"shares", printable(tensor.shares)}});
-  }
   return json.dump(2);
 }
 

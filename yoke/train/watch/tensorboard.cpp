@@ -63,7 +63,6 @@ std::optional<std::string> encode(const std::string& tag, std::span<const double
                               .num = figures[0],
                               .sum = figures[1],
                               .sum_squares = figures[2],
-                              .limits = {},
                               .counts = {0}};
   if (histogram.num == 0) return std::nullopt;
   const auto counts = figures.subspan(kNumStatistics, figures.size() - kNumStatistics - 1);

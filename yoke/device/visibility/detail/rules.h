@@ -70,8 +70,8 @@ bool is_mig(const Device& gpu);
 
 enum class Duplicates { kEndTheList, kHideAll, kAreSkipped };
 
-/// Returns `text` without the white space around it.
-std::string_view trimmed(std::string_view text);
+/// White space, as C's isspace() knows it.
+constexpr std::string_view kSpace = " \t\n\v\f\r";
 
 /// Splits `text` at commas. An empty text has no elements. If the text ends with a comma, an empty last element is
 /// added only if `keep_last`.

@@ -10,10 +10,6 @@
 #include "yoke/train/checkpoint/stored_checkpoint.h"
 #include "yoke/train/checkpoint/tensor_slice.h"
 
-namespace yoke::dist {
-class Group;
-}
-
 namespace yoke::train {
 
 /// Name of the index file. A folder of shards is a complete checkpoint when it contains the index.

@@ -8,7 +8,6 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/logger.hpp>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 

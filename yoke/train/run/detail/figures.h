@@ -13,10 +13,6 @@
 #include "yoke/train/meter.h"
 #include "yoke/train/named_tensors.h"
 
-namespace yoke::dist {
-class Group;
-}
-
 namespace yoke::train {
 
 /// How often a rank has logged each figure.
