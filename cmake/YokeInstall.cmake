@@ -7,6 +7,9 @@
 #
 # No installed file contains a path of this machine. Only the link lib/yoke/torch points to libtorch, so users must set
 # it again after moving the tree to a different machine.
+#
+# `cmake --install` installs everything. What only the package yoke-torch contains is the component `training`: libraries,
+# headers, the CMake package, the plug, recipes, and tools with libtorch; the target yoke_training builds it.
 if(NOT PROJECT_IS_TOP_LEVEL)  # the enclosing project's programs load these two libraries
   foreach(target yoke_dist yoke_gpu)
     if(TARGET ${target})
@@ -20,24 +23,30 @@ include(CMakePackageConfigHelpers)
 set(YOKE_CMAKE_DIR "${CMAKE_INSTALL_LIBDIR}/cmake/yoke")
 get_property(yoke_installed_rooms GLOBAL PROPERTY YOKE_INSTALLED_ROOMS)
 list(TRANSFORM yoke_installed_rooms PREPEND "yoke_" OUTPUT_VARIABLE yoke_installed_targets)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/examples/" DESTINATION "${CMAKE_INSTALL_DATADIR}/yoke/examples"
+        PATTERN "build" EXCLUDE)
+install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME training)  # from here on
 install(TARGETS ${yoke_installed_targets} EXPORT yokeTargets
         LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}"
         ARCHIVE DESTINATION "${CMAKE_INSTALL_LIBDIR}"
         FILE_SET HEADERS DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}")
 
 # yoke_product builds everything that `cmake --install` installs, without tests and benches.
-get_property(product GLOBAL PROPERTY YOKE_PRODUCT)
-foreach(target yoke yoke_generated yoke_gpu yoke_fake_nvml yoke_fake_nvml_old)
+get_property(training GLOBAL PROPERTY YOKE_PRODUCT)
+if(TARGET yoke_gpu)
+  list(APPEND training yoke_gpu)
+endif()
+add_custom_target(yoke_training)
+add_dependencies(yoke_training ${yoke_installed_targets} ${training})
+set(product yoke_training)
+foreach(target yoke yoke_generated yoke_fake_nvml yoke_fake_nvml_old)
   if(TARGET ${target})
     list(APPEND product ${target})
   endif()
 endforeach()
 add_custom_target(yoke_product)
-add_dependencies(yoke_product ${yoke_installed_targets} ${product})
-
-install(DIRECTORY "${PROJECT_SOURCE_DIR}/examples/" DESTINATION "${CMAKE_INSTALL_DATADIR}/yoke/examples"
-        PATTERN "build" EXCLUDE)
-install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
+add_dependencies(yoke_product ${product})
 
 # The packages whose targets the installed libraries link, publicly or privately. yokeConfig.cmake must find them too.
 set(yoke_dependencies "")
@@ -64,11 +73,13 @@ if(YOKE_TORCH)
     file(CREATE_LINK "${root}" "${link}" SYMBOLIC)]])
   install(CODE "set(root \"${YOKE_TORCH_ROOT}\")
     set(link \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_LIBDIR}/yoke/torch\")
-${make_link}")
+${make_link}" COMPONENT link)
   set(root "${YOKE_TORCH_ROOT}")
   set(link "${PROJECT_BINARY_DIR}/lib/yoke/torch")
   cmake_language(EVAL CODE "${make_link}")
 endif()
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" yoke_torch_minor "${YOKE_TORCH_VERSION}")
+string(REPLACE "." "\\\\." yoke_torch_minor_regex "${yoke_torch_minor}")
 configure_package_config_file("${PROJECT_SOURCE_DIR}/cmake/yokeConfig.cmake.in" "${yoke_build_config}/yokeConfig.cmake"
                               INSTALL_DESTINATION "${YOKE_CMAKE_DIR}" NO_SET_AND_CHECK_MACRO)
 write_basic_package_version_file("${yoke_build_config}/yokeConfigVersion.cmake" COMPATIBILITY SameMinorVersion)

@@ -7,13 +7,28 @@ set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 set(CMAKE_RUNTIME_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/bin")
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY "${PROJECT_BINARY_DIR}/lib")
 
+# The folders, relative to a prefix, that Pythons of that prefix have for packages: those of a virtual environment, of
+# Debian's Python in /usr/local, and of Red Hat's.
+set(yoke_site_packages "")
+foreach(minor RANGE 10 15)
+  list(APPEND yoke_site_packages "lib/python3.${minor}/site-packages")
+endforeach()
+foreach(place lib/python3.14t/site lib/python3.15t/site lib/python3.11/dist lib/python3.12/dist lib/python3.13/dist
+              lib/python3.14/dist lib64/python3.12/site lib64/python3.13/site lib64/python3.14/site)
+  list(APPEND yoke_site_packages "${place}-packages")
+endforeach()
+
 # yoke_install_rpath(TARGET LIB): the installed target finds yoke's libraries in LIB, a path relative to its own folder,
-# and libtorch through the link in LIB (YokeInstall.cmake). It contains no paths of this machine except those in
-# CMAKE_INSTALL_RPATH, which users may set for libraries in other places.
+# and libtorch through the link in LIB (YokeInstall.cmake), or, without that link, in a Python of the same prefix, where
+# pip installs the package yoke-torch. It contains no paths of this machine except those in CMAKE_INSTALL_RPATH, which
+# users may set for libraries in other places.
 function(yoke_install_rpath target lib)
   cmake_path(APPEND origin "$ORIGIN" ${lib})
+  set(torches ${yoke_site_packages})
+  list(TRANSFORM torches PREPEND "${origin}/../")
+  list(TRANSFORM torches APPEND "/torch/lib")
   set_target_properties(${target} PROPERTIES
-                        INSTALL_RPATH "${origin};${origin}/yoke/torch/lib;${CMAKE_INSTALL_RPATH}")
+                        INSTALL_RPATH "${origin};${origin}/yoke/torch/lib;${CMAKE_INSTALL_RPATH};${torches}")
 endfunction()
 
 # ccache treats paths below the checkout as relative, so that presets and checkouts share results of equal compilations.

@@ -1,9 +1,9 @@
 # yoke::torch: libtorch from a Python wheel or a libtorch archive. Does not use `find_package(Torch)`, which fails if no
 # CUDA toolkit is installed. Links only torch_cpu and c10, so that a machine without a GPU loads no CUDA library.
 #
-# Looks for libtorch in this order: YOKE_TORCH_DIR, Torch_DIR, the link of an installed yoke, the active Python's torch,
-# .deps/ (where scripts/setup puts it). This file is also installed, and yokeConfig.cmake includes it, so that users
-# link in the same way.
+# Looks for libtorch in this order: YOKE_TORCH_DIR, Torch_DIR, the link of an installed yoke, the Python in whose prefix it
+# is installed, the active Python's torch, .deps/ (where scripts/setup puts it). This file is also installed, and
+# yokeConfig.cmake includes it, so that users link in the same way.
 if(TARGET yoke::torch)
   return()
 endif()
@@ -19,7 +19,7 @@ function(yoke_find_torch out)
       list(APPEND candidates "${dir}/../../..")
     endif()
   endforeach()
-  if(ARGN)  # the link of the installation, if this file is installed
+  if(ARGN)  # the places that an installation knows, if this file is installed
     list(APPEND candidates ${ARGN})
   endif()
   find_program(YOKE_PYTHON NAMES python3 python)
@@ -37,8 +37,15 @@ function(yoke_find_torch out)
       return()
     endif()
   endforeach()
-  message(FATAL_ERROR "yoke: found no libtorch. Run scripts/setup, or set YOKE_TORCH_DIR to the folder of a torch "
-                      "wheel or libtorch archive that holds lib/libtorch_cpu.so, or configure with -DYOKE_TORCH=OFF.")
+  if(ARGN)
+    set(next "Install torch into this Python's environment by pip, set YOKE_TORCH_DIR")
+    set(last "")
+  else()
+    set(next "Run scripts/setup, set YOKE_TORCH_DIR")
+    set(last ", or configure with -DYOKE_TORCH=OFF")
+  endif()
+  message(FATAL_ERROR "yoke: found no libtorch. ${next} to the folder of a torch wheel or libtorch archive that holds "
+                      "lib/libtorch_cpu.so${last}.")
 endfunction()
 
 yoke_find_torch(YOKE_TORCH_ROOT ${YOKE_TORCH_RECORDED_DIR})
@@ -53,7 +60,7 @@ string(REGEX REPLACE ".*MAJOR ([0-9]+).*MINOR ([0-9]+).*PATCH ([0-9]+).*" "\\1.\
        "${yoke_torch_version_lines}")
 message(STATUS "yoke: libtorch ${YOKE_TORCH_VERSION} in ${YOKE_TORCH_ROOT}")
 
-# An installed yoke requires the version that it was built with (yokeConfig.cmake), whichever that is.
+# An installed yoke requires the minor version that it was built with (yokeConfig.cmake), whichever that is.
 function(yoke_check_torch_version version)
   if(version)
     set(is "is ${version}")
@@ -79,6 +86,11 @@ if(NOT YOKE_TORCH_RECORDED_DIR)
   endif()
   yoke_check_torch_version("${YOKE_TORCH_VERSION}")
 endif()
+
+# The fmt of libtorch, which is all that the headers of an installed yoke::base need.
+add_library(yoke::torch_fmt INTERFACE IMPORTED GLOBAL)
+target_include_directories(yoke::torch_fmt SYSTEM INTERFACE "${YOKE_TORCH_ROOT}/include")
+target_compile_definitions(yoke::torch_fmt INTERFACE FMT_HEADER_ONLY=1)
 
 add_library(yoke::torch INTERFACE IMPORTED GLOBAL)
 target_include_directories(yoke::torch SYSTEM INTERFACE "${YOKE_TORCH_ROOT}/include"

@@ -2,14 +2,27 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdlib>
+#include <filesystem>
 
 #include "yoke/train/data/idx.h"
 
 namespace fashion_mnist {
+namespace {
+
+/// PREFIX/share/datasets/fashion-mnist, if there is one, of the prefix in which this recipe is installed: there pip's
+/// package yoke-fashion-mnist puts the files. Otherwise the folder of Debian's package.
+std::filesystem::path default_data() {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error);  // PREFIX/libexec/yoke/recipes/NAME/NAME
+  const auto own = (program.parent_path() / "../../../../share/datasets/fashion-mnist").lexically_normal();
+  return std::filesystem::is_directory(own, error) ? own : std::filesystem::path(yoke::train::kFashionMnistDir);
+}
+
+}  // namespace
 
 Options parse(int argc, char** argv) {
   Options options;
-  options.data = yoke::train::kFashionMnistDir;
+  options.data = default_data().string();
   CLI::App app(
       "Trains a small CNN on Fashion-MNIST, on all ranks of the job that this process belongs to.\n"
       "Usually started by: yoke train fashion-mnist [-n N] [options]",
@@ -26,7 +39,8 @@ Options parse(int argc, char** argv) {
   app.add_flag("--resume", options.resume, "Continue from the newest checkpoint of the run folder");
   app.add_option("--out", options.out,
                  "The run folder; by default runs/fashion-mnist, with the next free number if it exists");
-  app.add_option("--data", options.data, "Folder of the gzipped IDX files (Debian: dataset-fashion-mnist)")
+  app.add_option("--data", options.data,
+                 "Folder of the gzipped IDX files (pip: yoke-fashion-mnist; Debian: dataset-fashion-mnist)")
       ->capture_default_str();
   app.add_option("--precision", options.precision, "auto: bf16 if the hardware supports it")
       ->check(CLI::IsMember({"auto", "bf16", "fp32"}))

@@ -199,7 +199,10 @@ TEST(CommandLine, ProgramsBesideItAreCommands) {
 
 TEST(CommandLine, RecipesAreListedAndRun) {
   Prefix prefix;
-  EXPECT_THAT(prefix.yoke({"train", "--list"}).out, HasSubstr("no recipes"));
+  EXPECT_THAT(prefix.yoke({"train", "--list"}).out, HasSubstr("no recipes in " + prefix.path("libexec/yoke/recipes")));
+  const auto none = prefix.yoke({"train", "demo"});
+  EXPECT_EQ(none.exit_code, 66);
+  EXPECT_THAT(none.err, AllOf(StartsWith("yoke train: no recipe `demo`"), HasSubstr("`pip install yoke-torch`")));
   prefix.write("libexec/yoke/recipes/demo/recipe.toml",
                "name = \"demo\"\nsummary = \"Shows it\"\n[[option]]\nname = \"x\"\n");
   prefix.write("libexec/yoke/recipes/demo/demo", "#!/bin/sh\necho \"$RANK/$WORLD_SIZE $*\"\n", true);

@@ -29,11 +29,11 @@ constexpr auto kCauses = std::to_array<Cause>({
     {Step::Kind::kVenv, "No module named ensurepip",
      "this Python lacks pip's installer: `sudo apt install python3-venv`, or choose another one by --python"},
     {Step::Kind::kCompile, "Could not find a package configuration file provided by \"yoke\"",
-     "this yoke has no library: it was built without libtorch; install one with it, or name its folder by "
-     "CMAKE_PREFIX_PATH"},
+     "this yoke has no library: it was built without libtorch; where it came by pip, `pip install "
+     "yoke-torch`, otherwise install one with it, or name its folder by CMAKE_PREFIX_PATH"},
     {Step::Kind::kCompile, "set yoke_FOUND to FALSE",
-     "this yoke has no library for training: it was built without libtorch; install one with it, or name its folder by "
-     "CMAKE_PREFIX_PATH"},
+     "this yoke has no library for training: it was built without libtorch; where it came by pip, `pip install "
+     "yoke-torch`, otherwise install one with it, or name its folder by CMAKE_PREFIX_PATH"},
     {Step::Kind::kCompile, "No space left on device", "make room on the disk of XDG_DATA_HOME, 200 MB"},
     {std::nullopt, "No space left on device",
      "make room on this disk, or give a folder on another one; then run the same command again"},

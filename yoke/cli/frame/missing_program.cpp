@@ -15,7 +15,8 @@ std::string why_missing(const Installation& installation, const std::filesystem:
     cache = read_file(root / "CMakeCache.txt");
   } catch (const Error&) {
     return fmt::format(
-        "there is no program {}: this yoke was built without libtorch (YOKE_TORCH=OFF); install a build with libtorch",
+        "there is no program {}: this yoke was built without libtorch (YOKE_TORCH=OFF); where it came by pip, "
+        "`pip install yoke-torch`, otherwise install a build with libtorch",
         program.string());
   }
   if (cache.find("\nYOKE_TORCH:BOOL=OFF") != cache.npos) {

@@ -35,7 +35,7 @@ TEST(MissingProgram, NeedsAnotherBuildIfThisOneIsWithoutLibtorch) {
 
 TEST(MissingProgram, OfAnInstallationWasNotInItsBuild) {
   const TemporaryFolder folder;
-  EXPECT_THAT(reason(folder), HasSubstr("this yoke was built without libtorch (YOKE_TORCH=OFF)"));
+  EXPECT_THAT(reason(folder), HasSubstr("where it came by pip, `pip install yoke-torch`, otherwise"));
   EXPECT_THAT(reason(folder), Not(HasSubstr("cmake --build")));
 }
 

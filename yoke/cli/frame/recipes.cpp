@@ -39,6 +39,13 @@ std::vector<std::string> names_in(const std::filesystem::path& folder) {
 
 }  // namespace
 
+std::string why_no_recipes(const Installation& installation) {
+  return fmt::format(
+      "there are no recipes in {}; they come with libtorch's half of yoke: `pip install yoke-torch` where yoke came by "
+      "pip, otherwise a build with libtorch",
+      (installation.libexec / "recipes").string());
+}
+
 std::vector<Recipe> list_recipes(const Installation& installation) {
   const auto folder = installation.libexec / "recipes";
   std::vector<Recipe> recipes;
@@ -49,8 +56,11 @@ std::vector<Recipe> list_recipes(const Installation& installation) {
 Recipe find_recipe(const Installation& installation, const std::string& name) {
   const auto folder = installation.libexec / "recipes";
   const auto names = names_in(folder);
+  const bool is_program = name.find('/') != name.npos || name.ends_with(".py");
+  if (names.empty() && !is_program) {
+    throw Error(ErrorCode::kNotFound, "no recipe `{}`: {}", name, why_no_recipes(installation));
+  }
   if (std::ranges::find(names, name) == names.end()) {
-    const bool is_program = name.find('/') != name.npos || name.ends_with(".py");
     throw Error(ErrorCode::kNotFound, "no recipe `{}` in {}{}; see `yoke train --list`", name, folder.string(),
                 is_program ? fmt::format("; a program of your own is started by `yoke run {}`", name)
                            : did_you_mean(name, names));

@@ -22,6 +22,9 @@ struct Recipe {
 /// Errors  kDataLoss: a recipe.toml does not parse (names file and line).
 std::vector<Recipe> list_recipes(const Installation& installation);
 
+/// Returns a clause that says what to do about an installation without any recipe.
+std::string why_no_recipes(const Installation& installation);
+
 /// Errors  kNotFound: no recipe has this name (names the nearest); kDataLoss: its recipe.toml does not parse.
 Recipe find_recipe(const Installation& installation, const std::string& name);
 

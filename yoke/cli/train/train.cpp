@@ -36,9 +36,7 @@ void print_list(const TrainArgs& args, Context& context) {
   size_t width = 0;
   for (const auto& recipe : recipes) width = std::max(width, recipe.name.size());
   for (const auto& recipe : recipes) context.out << fmt::format("{:<{}}  {}\n", recipe.name, width, recipe.summary);
-  if (recipes.empty()) {
-    context.out << fmt::format("no recipes in {}\n", (context.installation.libexec / "recipes").string());
-  }
+  if (recipes.empty()) context.out << why_no_recipes(context.installation) << '\n';
 }
 
 bool only_asks_for_help(const std::vector<std::string>& words) {

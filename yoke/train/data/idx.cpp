@@ -133,10 +133,11 @@ std::filesystem::path find(const std::filesystem::path& dir, const std::string& 
     std::error_code unknown;  // if the check fails, reading the file reports the error
     if (std::filesystem::exists(candidate, unknown) || unknown) return candidate;
   }
-  throw Error(ErrorCode::kNotFound,
-              "found neither {}.gz nor {} in {}; install Debian's package dataset-fashion-mnist (it fills {}), or say "
-              "where the files are with --data DIR",
-              name, name, dir.string(), kFashionMnistDir);
+  throw Error(
+      ErrorCode::kNotFound,
+      "found neither {}.gz nor {} in {}; install Debian's package dataset-fashion-mnist (it fills {}) or, where "
+      "yoke came by pip, yoke-fashion-mnist; or say where the files are with --data DIR",
+      name, name, dir.string(), kFashionMnistDir);
 }
 
 }  // namespace
