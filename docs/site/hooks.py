@@ -77,5 +77,9 @@ def on_page_markdown(markdown, page, config, files):
     if page.file.src_uri == "you-type.md":
         page.meta["search"] = {"boost": 4}  # it has the words that people search, and leads to the other pages
     # Comments mark programs and commands for tests (tests/docs), and say nothing to a reader.
-    without_comments = re.sub(r"^<!-- .* -->\n", "", markdown, flags=re.MULTILINE)
-    return for_pages(without_comments, page.file.src_uri)
+    text = re.sub(r"^<!-- .* -->\n", "", markdown, flags=re.MULTILINE)
+    # In code of a table GitHub wants `\|`, of which Python's Markdown would show the backslash.
+    text = re.sub(r"^\|.*", lambda row: re.sub(r"`[^`]+`", lambda code: code[0].replace("\\|", "|"), row[0]), text,
+                  flags=re.MULTILINE)
+    text = for_pages(text, page.file.src_uri)
+    return re.sub(r"\[(?:docs/)?([a-z-]+)\.md\]\(", r"[\1](", text)  # the site has no names of files

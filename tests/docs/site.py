@@ -73,6 +73,13 @@ def check_search(site):
                     yield f"the search does not know that {page} has '{one}'"
 
 
+def check_code(site):
+    for path in sorted(site.glob("*.html")):
+        for row in re.findall(r"<td>.*?</td>", path.read_text(encoding="utf-8"), re.DOTALL):
+            if re.search(r"<code>[^<]*\\\|", row):
+                yield f"{path.name} shows a backslash before | in {row[:80]}"
+
+
 def check_lists(root):
     """GitHub shows a list right after a paragraph, and one nested by two spaces; Python's Markdown does not."""
     for path in [*root.glob("*.md"), *root.glob("docs/*.md"), *root.glob("*/README.md")]:
@@ -112,7 +119,7 @@ def main():
     site = Path(sys.argv[1])
     if "You type" not in (site / "index.html").read_text(encoding="utf-8"):
         sys.exit(f"{site}/index.html is not README.md, which names the page 'You type ...'")
-    faults = [*check_assets(site), *check_search(site), *check_lists(Path(__file__).resolve().parents[2])]
+    faults = [*check_assets(site), *check_search(site), *check_code(site), *check_lists(Path(__file__).resolve().parents[2])]
     if shutil.which("chromium"):
         faults += check_browser(site)
     else:
