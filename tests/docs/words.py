@@ -28,7 +28,7 @@ class Row(NamedTuple):
 
 TABLE = [
     # Environments
-    Row(["pip install yoke", "another project"], "you-type.md", ["pip install yoke-gpu"]),
+    Row(["pip install yoke", "another project"], "packages.md", ["pip install yoke-gpu"]),
     Row(["python -m venv", "pip install torch torchvision torchaudio"], "environment.md", ["fits the driver", "torchaudio"]),
     Row(["pip install -r requirements.txt"], "environment.md", ["requirements"]),
     Row(["python -m ipykernel install --user --name=X"], "jupyter.md", ["yoke jupyter install", "ipykernel"]),
