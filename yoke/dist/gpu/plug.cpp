@@ -2,10 +2,11 @@
 // GPU (plug.h).
 #include "yoke/dist/plug.h"
 
+#include <torch/version.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
-#include <torch/version.h>
 #if __has_include(<torch/csrc/distributed/c10d/nccl2/ProcessGroupNCCL.hpp>)
 #include <torch/csrc/distributed/c10d/nccl2/ProcessGroupNCCL.hpp>
 #define YOKE_HAS_NCCL2
@@ -26,9 +27,8 @@ std::string engine() {
 #else
   constexpr bool kHasNccl2 = false;
 #endif
-  return yoke::dist::nccl_engine(
-      {.major = TORCH_VERSION_MAJOR, .minor = TORCH_VERSION_MINOR, .has_nccl2 = kHasNccl2},
-      yoke::Environment::of_process());
+  return yoke::dist::nccl_engine({.major = TORCH_VERSION_MAJOR, .minor = TORCH_VERSION_MINOR, .has_nccl2 = kHasNccl2},
+                                 yoke::Environment::of_process());
 }
 
 c10::intrusive_ptr<c10d::Backend> make_nccl(const yoke::dist::BackendOptions& of_rank) {

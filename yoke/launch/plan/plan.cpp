@@ -108,10 +108,9 @@ std::string visible_gpu_of(const LaunchSpec& spec, int64_t local_rank) {
     if (entry.size() == rest.size()) break;
     rest.remove_prefix(entry.size() + 1);
   }
-  throw Error(
-      ErrorCode::kInvalidArgument,
-      "--virtual-local-rank shows each of {} ranks one GPU, but {}={} has none for local rank {}", spec.num_ranks, name,
-      *visible, local_rank);
+  throw Error(ErrorCode::kInvalidArgument,
+              "--virtual-local-rank shows each of {} ranks one GPU, but {}={} has none for local rank {}",
+              spec.num_ranks, name, *visible, local_rank);
 }
 
 /// Shows the rank its GPU alone. Both variables get it: on ROCm HIP_VISIBLE_DEVICES decides, if it is set.
@@ -162,12 +161,10 @@ bool launcher_serves_store(const LaunchSpec& spec, int64_t world_size, bool has_
 std::string prefix_of(const LaunchSpec& spec, const NodePlace& place, int64_t local_rank, const std::string& host) {
   const auto rank = place.first_rank + local_rank;
   if (!spec.logs.prefix_template.empty()) {
-    return fill_template(
-        spec.logs.prefix_template,
-        {{"role_name", spec.role},
-         {"rank", std::to_string(rank)},
-         {"local_rank", std::to_string(local_rank)},
-         {"hostname", host}});
+    return fill_template(spec.logs.prefix_template, {{"role_name", spec.role},
+                                                     {"rank", std::to_string(rank)},
+                                                     {"local_rank", std::to_string(local_rank)},
+                                                     {"hostname", host}});
   }
   if (place.is_of_one_rank() || spec.prefix == Prefix::kNone) return "";
   if (spec.prefix == Prefix::kAllButRankZero && rank == 0) return "";

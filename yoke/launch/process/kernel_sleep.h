@@ -21,8 +21,7 @@ class KernelSleep {
   using Time = std::chrono::steady_clock::time_point;
 
   /// `limit`: zero to watch nothing.
-  explicit KernelSleep(std::chrono::milliseconds limit,
-                       std::function<bool(pid_t)> is_asleep = is_in_kernel_sleep)
+  explicit KernelSleep(std::chrono::milliseconds limit, std::function<bool(pid_t)> is_asleep = is_in_kernel_sleep)
       : limit_(limit), is_asleep_(std::move(is_asleep)) {}
 
   void add(pid_t pid);

@@ -249,8 +249,7 @@ Launch to_launch(const RunOptions& options, const Surroundings& surroundings) {
   launch.nodes = to_nodes(options, surroundings, place);
   auto& spec = launch.spec;
   if (place && spec.run_id == "none") spec.run_id = place->run_id;
-  spec.has_random_id =
-      options.standalone || (spec.run_id == "none" && is_standalone_by_itself(options, launch.nodes));
+  spec.has_random_id = options.standalone || (spec.run_id == "none" && is_standalone_by_itself(options, launch.nodes));
   if (spec.has_random_id) spec.run_id = random_id();
   place_store(options, launch.nodes, launch.spec);
   return launch;

@@ -90,7 +90,8 @@ std::chrono::milliseconds kernel_sleep_limit(const Environment& environment) {
   const auto text = environment.value_or(kName, "");
   if (text.empty()) return {};
   const auto seconds = parse_real(text);
-  if (!seconds) throw Error(ErrorCode::kInvalidArgument, "{} {}: give a number of seconds, 0 for no limit", kName, text);
+  if (!seconds)
+    throw Error(ErrorCode::kInvalidArgument, "{} {}: give a number of seconds, 0 for no limit", kName, text);
   return *seconds > 0 ? to_time(std::min(*seconds, 1e9)) : std::chrono::milliseconds(0);
 }
 
