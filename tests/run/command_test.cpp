@@ -149,8 +149,9 @@ TEST(CommandLine, AnEmptyValueIsRefusedAndNothingRuns) {
 
 /// These options of torchrun are empty by default, so an empty value is allowed.
 TEST(CommandLine, SomeOfTorchrunsOptionsMayBeEmpty) {
-  for (const std::string option : {"--rdzv-endpoint", "--rdzv-conf", "--local-ranks-filter",
-                                   "--duplicate-stdout-filters", "--duplicate-stderr-filters"}) {
+  for (const std::string option :
+       {"--rdzv-endpoint", "--rdzv-conf", "--local-ranks-filter", "--duplicate-stdout-filters",
+        "--duplicate-stderr-filters", "--log-line-prefix-template"}) {
     const auto result = yoke({"run", option, "", "--", "echo", "ran"});
     EXPECT_EQ(result.out, "ran\n") << option << result.err;
     EXPECT_EQ(yoke({"run", option + "=", "--", "echo", "ran"}).out, "ran\n") << option;

@@ -55,13 +55,13 @@ TEST(Environment, HasEveryVariableOfTorchrun) {
                                                                         {"MASTER_ADDR", "127.0.0.1"},
                                                                         {"TORCHELASTIC_RESTART_COUNT", "0"},
                                                                         {"TORCHELASTIC_MAX_RESTARTS", "0"},
-                                                                        {"TORCHELASTIC_RUN_ID", "none"},
                                                                         {"TORCHELASTIC_USE_AGENT_STORE", "True"},
                                                                         {"TORCH_NCCL_ASYNC_ERROR_HANDLING", "1"}}) {
       EXPECT_THAT(environment, Contains(Pair(name, value))) << "rank " << rank;
     }
     EXPECT_THAT(environment, AllOf(Contains(Key("OMP_NUM_THREADS")), Contains(Key("MASTER_PORT"))));
     EXPECT_NE(environment.at("MASTER_PORT"), "1");
+    EXPECT_THAT(environment.at("TORCHELASTIC_RUN_ID"), testing::MatchesRegex("[0-9a-f]{16}"));
   }
   EXPECT_EQ(parse_environment(result.out, "[0] ")["MASTER_PORT"], parse_environment(result.out, "[1] ")["MASTER_PORT"]);
 }
