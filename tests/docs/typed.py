@@ -8,8 +8,8 @@ and so are signals. The commands run in an empty folder on a machine with eight 
 and ./train only print their words, and there is no ssh, no Slurm and no container engine. Commands that go on until they are stopped
 are stopped after their first output.
 
-A command line is a line of code that begins with yoke (`build/release/bin/yoke` in README.md), and in tables code in the second
-column.
+A command line is a line of code that begins with yoke, and in the tables of you-type.md code in the column "with yoke". Of a pipe or
+several commands in a line the first one counts. Lines with `...`, and those that wait for other nodes (--nnodes), are left out.
 """
 
 import os
@@ -25,20 +25,22 @@ GOES_ON = re.compile(r" --(watch|web|serve)\b(?!.* -- )")
 
 def lines_of(page):
     """Yields the command lines of a page, as a shell takes them."""
-    is_fenced = False
+    is_fenced = is_table = False
     for line in open(page, encoding="utf-8").read().splitlines():
         if line.startswith("```"):
             is_fenced = not is_fenced
+        is_table = line.startswith("|") and (is_table or line.split(" | ")[1:2] == ["with yoke"])
         candidates = []
         if is_fenced or line.startswith("    "):
-            candidates = [re.sub(r"   +.*", "", line.strip())]  # what follows says what the command does
-        elif line.startswith("| "):
-            cells = line.split(" | ")
-            candidates = re.findall(r"`([^`]+)`", cells[1]) if len(cells) > 2 else []
+            candidates = [re.sub(r"  +.*|; .*| \| .*", "", line.strip())]  # after two blanks stands what the command does
+        elif is_table and " | " in line:
+            candidates = re.findall(r"`([^`]+)`", line.split(" | ")[1])
         for candidate in candidates:
-            command = re.sub(r"^ssh (-t |-L \S+ )?\w+ (?=yoke )", "", candidate.replace("build/release/bin/yoke", "yoke"))
-            if re.match(r"([A-Z_]+=\S+ )?(eval \"\$\()?yoke ", command):
-                yield command.replace("\\|", "|")
+            command = re.sub(r"^ssh (-t |-L \S+ )?\w+ (?=yoke )", "", re.sub(r"^\$ ", "", candidate))
+            is_output = re.match(r"yoke [a-z ]+:", command)
+            if re.match(r"([A-Z_]+=\S+ )?(eval \"\$\()?yoke [a-z]", command) and not is_output:
+                if not re.search(r"\.\.\.|…|\\$|--nnodes", command):
+                    yield command
 
 
 def make_machine(folder, yoke):
@@ -96,11 +98,11 @@ def main():
         environment = make_machine(folder, os.path.abspath(sys.argv[1]))
         number = ended_process()
         for command in dict.fromkeys(command for page in sys.argv[3:] for command in lines_of(page)):
-            fault = run(command.replace("4121", number), folder, environment)
+            fault = run(re.sub(r"\b412\d\b", number, command), folder, environment)
             num_run += 1
             faults += [fault] if fault else []
         run("yoke release --mine", folder, environment)  # what `eval "$(yoke claim ... --for 4h)"` has taken
-    if num_run < 90:
+    if num_run < 200:
         sys.exit(f"only {num_run} command lines were found")
     if faults:
         sys.exit("\n".join(faults))
