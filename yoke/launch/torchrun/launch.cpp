@@ -18,10 +18,6 @@ namespace {
 constexpr uint16_t kTorchrunPort = 29'400;        // default of its c10d rendezvous
 constexpr uint16_t kTorchrunMasterPort = 29'500;  // default of its static rendezvous
 
-std::chrono::milliseconds to_time(double seconds) {
-  return std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
-}
-
 struct Endpoint {
   std::string host;
   uint16_t port = 0;  ///< 0 if the text has no port.

@@ -78,10 +78,6 @@ std::string bind_of(const RunOptions& options, const Environment& environment) {
   return "cache";                          // core-complex
 }
 
-std::chrono::milliseconds to_time(double seconds) {
-  return std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
-}
-
 /// How long a rank may wait in the kernel without a signal reaching it; zero: for ever.
 /// Source  torch/distributed/elastic/agent/server/local_elastic_agent.py, _resolve_uninterruptible_state_timeout. There
 /// a text that is not a number counts as zero, so a typing error would silently switch the watch off.

@@ -26,6 +26,10 @@ int64_t to_number(const std::string& text, const char* option) {
   throw Error(ErrorCode::kInvalidArgument, "{} {}: this is not a number", option, text);
 }
 
+std::chrono::milliseconds to_time(double seconds) {
+  return std::chrono::round<std::chrono::milliseconds>(std::chrono::duration<double>(seconds));
+}
+
 std::string variable_of_option(std::string name) {
   std::ranges::transform(name, name.begin(),
                          [](unsigned char c) { return c == '-' ? '_' : static_cast<char>(std::toupper(c)); });

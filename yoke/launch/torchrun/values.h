@@ -1,6 +1,7 @@
 // yoke/launch/torchrun/values.h -- parses option values and parts of them, and names the variables of options. Pure.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -17,6 +18,9 @@ std::vector<std::string> split_at_commas(const std::string& text);
 
 /// Errors  kInvalidArgument with the name of the option if `text` is not a number.
 int64_t to_number(const std::string& text, const char* option);
+
+/// Converts the seconds of an option.
+std::chrono::milliseconds to_time(double seconds);
 
 /// Returns the variable from which torchrun takes an option's default: "PET_MAX_RESTARTS" for "max-restarts".
 std::string variable_of_option(std::string name);
