@@ -19,7 +19,7 @@ std::vector<std::string> split_at_commas(const std::string& text);
 /// Errors  kInvalidArgument with the name of the option if `text` is not a number.
 int64_t to_number(const std::string& text, const char* option);
 
-/// Rounds to milliseconds.
+/// Converts the seconds of an option.
 std::chrono::milliseconds to_time(double seconds);
 
 /// Returns the variable from which torchrun takes an option's default: "PET_MAX_RESTARTS" for "max-restarts".
