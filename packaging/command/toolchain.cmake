@@ -24,8 +24,8 @@ set(CMAKE_CXX_STANDARD_INCLUDE_DIRECTORIES "${YOKE_PACKAGE_ROOT}/include")
 set(YOKE_STATIC_TARGET -target ${YOKE_PACKAGE_ARCH}-linux-musl)
 set(YOKE_LIBC_VERSION 2.28)
 
-# A check that links would have Zig compile a second libc++, without optimising.
+# Zig compiles a libc++ for each level of optimising with which something is linked, so checks use that of the product.
 set(CMAKE_TRY_COMPILE_TARGET_TYPE STATIC_LIBRARY)
 set(CMAKE_EXE_LINKER_FLAGS_INIT "-s")
 # The program contains no paths of this machine, so that it is the same wherever it is compiled.
-set(CMAKE_CXX_FLAGS_INIT "-ffile-prefix-map=${YOKE_PACKAGE_ROOT}/=")
+set(CMAKE_CXX_FLAGS_INIT "-O2 -ffile-prefix-map=${YOKE_PACKAGE_ROOT}/=")

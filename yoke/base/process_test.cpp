@@ -9,7 +9,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstddef>
@@ -232,8 +231,10 @@ std::string kept_of_many(bool has_close_range) {
     _exit(0);
   }
   out.write_end.reset();
-  std::string text(1 << 16, '\0');
-  text.resize(static_cast<size_t>(std::max<ssize_t>(read(out.read_end.value(), text.data(), text.size()), 0)));
+  std::string text;
+  char buffer[1024];
+  for (ssize_t count = 0; (count = read(out.read_end.value(), buffer, sizeof buffer)) > 0;)
+    text.append(buffer, static_cast<size_t>(count));
   return text + "status " + std::to_string(wait_for_child(child));
 }
 
