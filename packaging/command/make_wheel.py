@@ -11,12 +11,7 @@ environment itself, so the command lies beside share/ and libexec/ there as in a
 import argparse
 import os
 import pathlib
-import stat
 import sys
-import time
-import zipfile
-
-from wheel.wheelfile import WheelFile
 
 # What the wheel takes of an installation, without the libraries and headers for C++ programs.
 TAKEN = [
@@ -31,7 +26,9 @@ TAKEN = [
     "share/zsh",
 ]
 
-HERE = pathlib.Path(__file__).parent
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from wheel_writer import write_wheel  # noqa: E402
 
 
 def metadata(version, licenses):
@@ -98,24 +95,8 @@ def main():
     parser.add_argument("--time", type=int, required=True, help="the time of all files, in seconds since 1970")
     options = parser.parse_args()
 
-    os.environ["SOURCE_DATE_EPOCH"] = str(options.time)  # WheelFile gives RECORD this time
-    moment = time.gmtime(max(options.time, 315532800))[:6]  # zip archives know no time before 1980
-    options.output.mkdir(parents=True, exist_ok=True)
     path = options.output / f"yoke_gpu-{options.version}-py3-none-manylinux_2_28_{options.arch}.whl"
-    unfinished = options.output / f".unfinished-{os.getpid()}" / path.name
-    unfinished.parent.mkdir()
-    try:
-        with WheelFile(unfinished, "w") as wheel:
-            for name, source in contents(options):
-                entry = zipfile.ZipInfo(name, moment)
-                entry.compress_type = zipfile.ZIP_DEFLATED
-                executable = isinstance(source, pathlib.Path) and os.access(source, os.X_OK)
-                entry.external_attr = (stat.S_IFREG | (0o755 if executable else 0o644)) << 16
-                wheel.writestr(entry, source if isinstance(source, str) else source.read_bytes())
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-        unfinished.parent.rmdir()
+    write_wheel(path, contents(options), options.time)
     print(path)
     return 0
 

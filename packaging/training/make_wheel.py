@@ -11,17 +11,14 @@ installation.
 """
 
 import argparse
-import os
 import pathlib
 import platform
-import stat
 import sys
-import time
-import zipfile
+import tempfile
 
-from wheel.wheelfile import WheelFile
-
-HERE = pathlib.Path(__file__).parent
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+from wheel_writer import write_wheel  # noqa: E402
 
 # Libraries that the wheel uses and that come with torch, or with the driver.
 OF_TORCH = ["libtorch.so", "libtorch_*.so", "libc10*.so", "libcudart.so.*", "libnccl.so.*", "libcuda.so.*"]
@@ -68,7 +65,7 @@ def files_below(folder):
 
 
 def write(path, name, version, tag, headers, description, options):
-    """Writes the wheel `path`. The folder .dist-info is last in it, as is usual."""
+    """Writes the wheel `path`, with what options.prefix and options.licenses have."""
     stem = f"{name.replace('-', '_')}-{version}"
     contents = [(f"{stem}.data/data/{file.relative_to(options.prefix)}", file) for file in files_below(options.prefix)]
     licenses = {str(file.relative_to(options.licenses)): file for file in files_below(options.licenses)}
@@ -80,14 +77,7 @@ def write(path, name, version, tag, headers, description, options):
     pure = "true" if tag.endswith("-any") else "false"
     contents.append((f"{stem}.dist-info/WHEEL",
                      f"Wheel-Version: 1.0\nGenerator: yoke {version}\nRoot-Is-Purelib: {pure}\nTag: {tag}\n"))
-    moment = time.gmtime(max(options.time, 315532800))[:6]  # zip archives know no time before 1980
-    with WheelFile(path, "w") as wheel:
-        for entry_name, source in contents:
-            entry = zipfile.ZipInfo(entry_name, moment)
-            entry.compress_type = zipfile.ZIP_DEFLATED
-            executable = isinstance(source, pathlib.Path) and os.access(source, os.X_OK)
-            entry.external_attr = (stat.S_IFREG | (0o755 if executable else 0o644)) << 16
-            wheel.writestr(entry, source if isinstance(source, str) else source.read_bytes())
+    write_wheel(path, contents, options.time)
 
 
 def tag_of(path):
@@ -114,26 +104,19 @@ def main():
     parser.add_argument("--command", help="the version of yoke-gpu that it needs")
     parser.add_argument("--time", type=int, required=True, help="the time of all files, in seconds since 1970")
     options = parser.parse_args()
-    os.environ["SOURCE_DATE_EPOCH"] = str(options.time)  # WheelFile gives RECORD this time
 
     library = options.kind == "library"
     name, version, tag, headers, description = (library_metadata if library else data_metadata)(options)
-    unfinished = options.output / f".unfinished-{os.getpid()}"
-    unfinished.mkdir(parents=True)
-    try:
-        def wheel_with(its_tag):
-            path = unfinished / f"{name.replace('-', '_')}-{version}-{its_tag}.whl"
-            write(path, name, version, its_tag, headers, description, options)
-            return path
 
-        if tag is None:
-            tag = tag_of(wheel_with(f"py3-none-linux_{platform.machine()}"))
-        path = options.output / wheel_with(tag).name
-        (unfinished / path.name).replace(path)
-    finally:
-        for file in unfinished.iterdir():
-            file.unlink()
-        unfinished.rmdir()
+    def wheel_with(folder, its_tag):
+        path = folder / f"{name.replace('-', '_')}-{version}-{its_tag}.whl"
+        write(path, name, version, its_tag, headers, description, options)
+        return path
+
+    if tag is None:
+        with tempfile.TemporaryDirectory() as folder:
+            tag = tag_of(wheel_with(pathlib.Path(folder), f"py3-none-linux_{platform.machine()}"))
+    path = wheel_with(options.output, tag)
     print(path)
     return 0
 
