@@ -28,7 +28,6 @@ namespace {
 const std::map<std::string, at::ScalarType> kTypes = {
     {"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}, {"float64", at::kDouble}};
 
-/// Two matrices and their product.
 struct Product {
   at::Tensor a, b, c;
 

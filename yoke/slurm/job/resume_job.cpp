@@ -178,7 +178,6 @@ std::string submit_again(const PlannedResume& plan, const Environment& environme
       part_text(plan));
 }
 
-/// Puts the job back into the queue.
 std::string requeue(const PlannedResume& plan, const Environment& environment) {
   const auto& job = *plan.job;
   KeptOutputs kept;
