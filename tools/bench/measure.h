@@ -20,6 +20,12 @@ struct Task {
   std::vector<int64_t> sizes, batch_sizes, workers;
   std::vector<std::string> dtypes, models;
   std::string data;
+
+  /// Returns what the user gave, or else the values of a quick run, or else the usual ones.
+  std::vector<int64_t> chosen(const std::vector<int64_t>& given, std::vector<int64_t> quick,
+                              std::vector<int64_t> usual) const {
+    return !given.empty() ? given : is_quick ? quick : usual;
+  }
 };
 
 /// Prints what is being measured, in lines that the command shows on a terminal.

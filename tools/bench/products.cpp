@@ -28,7 +28,6 @@ namespace {
 const std::map<std::string, at::ScalarType> kTypes = {
     {"float32", at::kFloat}, {"bfloat16", at::kBFloat16}, {"float16", at::kHalf}, {"float64", at::kDouble}};
 
-/// Two matrices and their product.
 struct Product {
   at::Tensor a, b, c;
 
@@ -61,15 +60,10 @@ std::vector<c10::Device> all_devices() {
   return devices;
 }
 
-std::vector<int64_t> or_default(const std::vector<int64_t>& given, std::vector<int64_t> usual) {
-  return given.empty() ? usual : given;
-}
-
 std::vector<int64_t> sizes_for(const Task& task, c10::Device device) {
   std::vector<int64_t> usual = {32, 64, 128, 256, 512, 1024, 2048};
   if (!device.is_cpu()) usual.insert(usual.end(), {4096, 8192});
-  if (task.is_quick) usual = {32, 256};
-  return or_default(task.sizes, usual);
+  return task.chosen(task.sizes, {32, 256}, usual);
 }
 
 /// Throws if two factors and a product of each size do not fit into this machine's memory.
@@ -158,7 +152,7 @@ Json run_sync(const Task& task, Progress& progress) {
   const auto device = train::try_gpu();
   std::vector<Case> cases;
   Json results = Json::array();
-  const auto counts = task.is_quick ? std::vector<int64_t>{200, 1000} : std::vector<int64_t>{200, 400, 600, 800, 1000};
+  const auto counts = task.chosen({}, {200, 1000}, {200, 400, 600, 800, 1000});
   const std::vector<std::pair<const char*, void (LoggedProducts::*)()>> ways = {{"none", &LoggedProducts::without_log},
                                                                                 {"end", &LoggedProducts::read_at_end},
                                                                                 {"each", &LoggedProducts::read_each}};
@@ -290,10 +284,9 @@ Json run_two_devices(const Task& task, Progress& progress) {
   Place first(two.first_cpus, threads(two.first_cpus)), second(two.second_cpus, threads(two.second_cpus));
   std::vector<Case> cases;
   Json results = Json::array();
-  const auto usual =
-      task.is_quick ? std::vector<int64_t>{64, 256} : std::vector<int64_t>{64, 128, 256, 512, 1024, 2048};
-  check_sizes(or_default(task.sizes, usual), 2 * 3 * 4);
-  for (const int64_t size : or_default(task.sizes, usual)) {
+  const auto sizes = task.chosen(task.sizes, {64, 256}, {64, 128, 256, 512, 1024, 2048});
+  check_sizes(sizes, 2 * 3 * 4);
+  for (const int64_t size : sizes) {
     const auto one = std::make_shared<Product>(size, at::kFloat, two.first);
     const auto other = std::make_shared<Product>(size, at::kFloat, two.second);
     one->check();

@@ -26,9 +26,8 @@ Case steps_of(std::string name, const NetworkOptions& options, int64_t batch_siz
           }};
 }
 
-template <class T>
-std::vector<T> given_or(const std::vector<T>& given, std::vector<T> usual) {
-  return given.empty() ? usual : given;
+std::vector<std::string> models_of(const Task& task, std::vector<std::string> usual) {
+  return task.models.empty() ? usual : task.models;
 }
 
 }  // namespace
@@ -37,11 +36,10 @@ Json run_batch(const Task& task, Progress& progress) {
   const auto device = train::try_gpu();
   auto usual = std::vector<int64_t>{1, 4, 16, 64, 256, 1024, 4096};
   if (!device.is_cpu()) usual.insert(usual.end(), {16'384, 65'536});
-  if (task.is_quick) usual = {1, 16, 256};
   std::vector<Case> cases;
   Json results = Json::array();
-  for (const auto& model : given_or(task.models, {"mlp"})) {
-    for (const int64_t size : given_or(task.batch_sizes, usual)) {
+  for (const auto& model : models_of(task, {"mlp"})) {
+    for (const int64_t size : task.chosen(task.batch_sizes, {1, 16, 256}, usual)) {
       cases.push_back(
           steps_of(fmt::format("{} with batches of {}", model, size), network_for(model, device), size, false));
       results.push_back({{"model", model}, {"batch_size", size}});
@@ -72,13 +70,11 @@ void check_losses(const NetworkOptions& options, int64_t batch_size) {
 
 Json run_precision(const Task& task, Progress& progress) {
   const auto device = train::try_gpu();
-  const auto sizes =
-      given_or(task.batch_sizes, task.is_quick ? std::vector<int64_t>{16, 64} : std::vector<int64_t>{8, 64, 512});
   std::vector<Case> cases;
   Json results = Json::array();
-  for (const auto& model : given_or(task.models, {"mlp", "cnn", "small"})) {
+  for (const auto& model : models_of(task, {"mlp", "cnn", "small"})) {
     const auto network = network_for(model, device);
-    for (const int64_t size : sizes) {
+    for (const int64_t size : task.chosen(task.batch_sizes, {16, 64}, {8, 64, 512})) {
       check_losses(network, size);
       const auto name = fmt::format("{} with batches of {}", model, size);
       cases.push_back(steps_of(name + " in float32", network, size, false));

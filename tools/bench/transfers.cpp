@@ -75,9 +75,8 @@ Json row_of(const Route& route, int64_t num_bytes) {
 
 Json run_copies(const Task& task, Progress& progress) {
   const at::NoGradGuard no_grad;
-  std::vector<int64_t> sizes = {4 * kKiB, 64 * kKiB, 512 * kKiB, 4 * kMiB, 32 * kMiB, 128 * kMiB};
-  if (task.is_quick) sizes = {4 * kKiB, 4 * kMiB};
-  if (!task.sizes.empty()) sizes = task.sizes;
+  const auto sizes =
+      task.chosen(task.sizes, {4 * kKiB, 4 * kMiB}, {4 * kKiB, 64 * kKiB, 512 * kKiB, 4 * kMiB, 32 * kMiB, 128 * kMiB});
   check_memory(3.0 * static_cast<double>(all_routes().size()) * total_of(sizes));
   std::vector<Case> cases;
   Json results = Json::array();
@@ -238,9 +237,8 @@ Json run_all_reduce(const Task& task) {
   const at::NoGradGuard no_grad;
   dist::World world;
   Progress progress(task.name, world.rank() == 0);
-  std::vector<int64_t> sizes = {kKiB, 16 * kKiB, 256 * kKiB, kMiB, 4 * kMiB, 16 * kMiB, 64 * kMiB};
-  if (task.is_quick) sizes = {kKiB, kMiB};
-  if (!task.sizes.empty()) sizes = task.sizes;
+  const auto sizes =
+      task.chosen(task.sizes, {kKiB, kMiB}, {kKiB, 16 * kKiB, 256 * kKiB, kMiB, 4 * kMiB, 16 * kMiB, 64 * kMiB});
   if (world.rank() == 0 && world.device().is_cpu())
     check_memory(static_cast<double>(world.local_size()) * total_of(sizes));
   std::vector<Reduction> reductions;

@@ -54,8 +54,7 @@ bool is_held(const LockFolder& folder, const std::string& name) {
   return fd && flock(fd->value(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
-/// A claim in `folder` that is held.
-std::optional<std::string> find_claim(const LockFolder& folder) {
+std::optional<std::string> find_held_claim(const LockFolder& folder) {
   for (const auto& name : folder.names(std::string(kFilePrefix) + "claim-")) {
     if (is_held(folder, name)) return name;
   }
@@ -79,7 +78,8 @@ LockFolder find_agreed_folder(const SiteConfig& config, FolderCheck check) {
       found.emplace(path);
       continue;
     }
-    const auto claim = found && is_right && check == FolderCheck::kAll ? find_claim(LockFolder(path)) : std::nullopt;
+    const auto claim =
+        found && is_right && check == FolderCheck::kAll ? find_held_claim(LockFolder(path)) : std::nullopt;
     if (!claim) continue;
     throw Error(ErrorCode::kFailedPrecondition,
                 "devices are claimed in {} (by {}) and would now be claimed in {}, so two users could get the same "

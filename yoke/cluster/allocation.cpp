@@ -6,13 +6,12 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <nlohmann/json.hpp>
 #include <tuple>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/host.h"
-#include "yoke/base/json_text.h"
+#include "yoke/base/json.h"
 #include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
 #include "yoke/cluster/token.h"
@@ -83,22 +82,21 @@ void check_allocation_name(std::string_view name) {
 }
 
 std::string to_text(const Allocation& allocation) {
-  nlohmann::ordered_json json = {{"format", kFormat},
-                                 {"job", allocation.job},
-                                 {"name", allocation.name},
-                                 {"secret", allocation.secret},
-                                 {"yoke", allocation.yoke},
-                                 {"until", allocation.until},
-                                 {"cluster", allocation.cluster},
-                                 {"nodes", nlohmann::ordered_json::array()}};
-  for (const auto& node : allocation.nodes) {
-    json["nodes"].push_back({{"name", node.name},
-                             {"address", node.address},
-                             {"port", node.port},
-                             {"gpus", node.num_gpus},
-                             {"cpus", node.num_cpus}});
-  }
-  return json_page(json);
+  const auto to_json = [](const AllocationNode& node) {
+    return Json{{"name", node.name},
+                {"address", node.address},
+                {"port", node.port},
+                {"gpus", node.num_gpus},
+                {"cpus", node.num_cpus}};
+  };
+  return json_page(Json{{"format", kFormat},
+                        {"job", allocation.job},
+                        {"name", allocation.name},
+                        {"secret", allocation.secret},
+                        {"yoke", allocation.yoke},
+                        {"until", allocation.until},
+                        {"cluster", allocation.cluster},
+                        {"nodes", json_list(allocation.nodes, to_json)}});
 }
 
 Allocation parse_allocation(std::string_view text) {

@@ -97,12 +97,9 @@ class Fields {
 
 double from_half(uint16_t bits) {
   const int exponent = bits >> 10 & 0x1f, fraction = bits & 0x3ff;
-  double value = 0;
-  if (exponent == 31) {
-    value = fraction != 0 ? std::numeric_limits<double>::quiet_NaN() : HUGE_VAL;
-  } else {
-    value = exponent == 0 ? std::ldexp(fraction, -24) : std::ldexp(fraction + 1024, exponent - 25);
-  }
+  const double value = exponent == 31  ? (fraction != 0 ? std::numeric_limits<double>::quiet_NaN() : HUGE_VAL)
+                       : exponent == 0 ? std::ldexp(fraction, -24)
+                                       : std::ldexp(fraction + 1024, exponent - 25);
   return (bits & 0x8000) != 0 ? -value : value;
 }
 

@@ -281,13 +281,12 @@ Json to_json(const Device& device) {
   for (const auto& [key, member, plausible] : kFactNumbers) json[key] = or_null(device.facts.*member);
   json["links"] = nullptr;
   if (device.links) {
-    json["links"] = Json::array();
-    for (const auto& link : *device.links) {
-      json["links"].push_back({{"number", link.number},
-                               {"kind", link.kind},
-                               {"is_active", link.is_active},
-                               {"remote_pci_bus_id", or_null(link.remote_pci_bus_id)}});
-    }
+    json["links"] = json_list(*device.links, [](const auto& link) {
+      return Json{{"number", link.number},
+                  {"kind", link.kind},
+                  {"is_active", link.is_active},
+                  {"remote_pci_bus_id", or_null(link.remote_pci_bus_id)}};
+    });
   }
   json["processes"] = nullptr;
   if (knows_processes(device)) json["processes"] = Json::array();
@@ -302,16 +301,15 @@ Json to_json(const Snapshot& snapshot) {
   Json json;
   json["time_seconds"] = std::chrono::duration<double>(since_epoch).count();
   json["host"] = or_null(snapshot.host);
-  json["backends"] = Json::array();
-  for (const auto& report : snapshot.backends) {
-    json["backends"].push_back({{"backend", report.backend},
-                                {"is_available", report.is_available},
-                                {"has_answered", report.has_answered},
-                                {"is_broken", report.is_broken},
-                                {"reason", or_null(report.reason)},
-                                {"driver_version", or_null(report.driver_version)},
-                                {"api_version", or_null(report.api_version)}});
-  }
+  json["backends"] = json_list(snapshot.backends, [](const auto& report) {
+    return Json{{"backend", report.backend},
+                {"is_available", report.is_available},
+                {"has_answered", report.has_answered},
+                {"is_broken", report.is_broken},
+                {"reason", or_null(report.reason)},
+                {"driver_version", or_null(report.driver_version)},
+                {"api_version", or_null(report.api_version)}};
+  });
   json["devices"] = json_list(snapshot.devices, [](const Device& device) { return to_json(device); });
   return json;
 }

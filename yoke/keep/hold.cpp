@@ -20,7 +20,6 @@
 namespace yoke::keep {
 namespace {
 
-/// A process that is to be adopted.
 struct Adopted {
   UniqueFd fd;  ///< A pidfd.
   int64_t start_ticks = 0;

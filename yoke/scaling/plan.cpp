@@ -4,10 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "yoke/base/format.h"
+#include "yoke/base/json.h"
 
 namespace yoke::scaling {
 namespace {
@@ -210,26 +210,24 @@ Plan make_plan(const Workload& workload, const Origin& origin, const PlanOptions
 }
 
 nlohmann::ordered_json to_json(const Plan& plan) {
-  auto rows = nlohmann::ordered_json::array();
-  for (const auto& one : plan.predictions) {
-    rows.push_back({{"strategy", name(one.strategy)},
-                    {"num_devices", one.num_devices},
-                    {"label", label_of(one)},
-                    {"step_seconds", one.step.step_seconds},
-                    {"efficiency", one.efficiency},
-                    {"gpu_hours", one.gpu_hours},
-                    {"memory_bytes", one.memory.total()},
-                    {"measured", measured_members(one)},
-                    {"exposed_communication_seconds", one.step.exposed_seconds},
-                    {"communication_seconds", one.step.communication_seconds},
-                    {"loader_wait_seconds", one.step.loader_wait_seconds}});
-  }
-  auto better = nlohmann::ordered_json::array();
-  for (const auto& one : plan.better_sizes) {
-    better.push_back({{"strategy", name(one.strategy)},
-                      {one.strategy == Strategy::kFsdp ? "units" : "bucket_mib", one.size},
-                      {"efficiency", one.efficiency}});
-  }
+  const auto rows = json_list(plan.predictions, [](const auto& one) {
+    return Json{{"strategy", name(one.strategy)},
+                {"num_devices", one.num_devices},
+                {"label", label_of(one)},
+                {"step_seconds", one.step.step_seconds},
+                {"efficiency", one.efficiency},
+                {"gpu_hours", one.gpu_hours},
+                {"memory_bytes", one.memory.total()},
+                {"measured", measured_members(one)},
+                {"exposed_communication_seconds", one.step.exposed_seconds},
+                {"communication_seconds", one.step.communication_seconds},
+                {"loader_wait_seconds", one.step.loader_wait_seconds}};
+  });
+  const auto better = json_list(plan.better_sizes, [](const auto& one) {
+    return Json{{"strategy", name(one.strategy)},
+                {one.strategy == Strategy::kFsdp ? "units" : "bucket_mib", one.size},
+                {"efficiency", one.efficiency}};
+  });
   return {{"predictions", rows}, {"better_sizes", better}, {"assumptions", plan.assumptions}};
 }
 

@@ -3,7 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <concepts>
 #include <map>
 #include <string>
 #include <unordered_set>
@@ -31,7 +30,7 @@ inline NamedTensors distinct(const NamedTensors& tensors) {
 /// A module, the holder of a module (torch::nn::Linear), or a ParallelModule: the argument of optimizers and averages.
 template <class M>
 concept HasParameters = requires(const M& model) {
-  { model.parameters() } -> std::same_as<NamedTensors>;
+  NamedTensors(model.parameters());
 }
 || requires(const M& module) { module.named_parameters().pairs(); }
 || requires(const M& holder) { holder->named_parameters().pairs(); };
@@ -40,9 +39,7 @@ concept HasParameters = requires(const M& model) {
 /// rank's parts of them.
 template <HasParameters M>
 NamedTensors parameters_of(const M& model) {
-  if constexpr (requires {
-                  { model.parameters() } -> std::same_as<NamedTensors>;
-                }) {
+  if constexpr (requires { NamedTensors(model.parameters()); }) {
     return model.parameters();
   } else if constexpr (requires { model.named_parameters().pairs(); }) {
     return model.named_parameters().pairs();
@@ -53,9 +50,7 @@ NamedTensors parameters_of(const M& model) {
 
 template <HasParameters M>
 NamedTensors buffers_of(const M& model) {
-  if constexpr (requires {
-                  { model.buffers() } -> std::same_as<NamedTensors>;
-                }) {
+  if constexpr (requires { NamedTensors(model.buffers()); }) {
     return model.buffers();
   } else if constexpr (requires { model.named_buffers().pairs(); }) {
     return model.named_buffers().pairs();

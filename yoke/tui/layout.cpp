@@ -150,11 +150,8 @@ int64_t place_devices(const Model& model, int64_t y, int64_t rows, Layout& layou
     const bool is_roomy = model.size.height >= 40;
     const auto cpu_rows = cpus.empty() ? 0 : is_roomy ? kCpuBlock : 1;
     if (const auto fitting = blocks_that_fit(gpus, model, block_rows - cpu_rows)) {
-      if (cpu_rows > 1) {
-        y = place_blocks(cpus, flow(cpus, 1, cpu_rows), model, y, layout);
-      } else {
-        y = place_lines(cpus, model, y, cpu_rows, layout);
-      }
+      y = cpu_rows > 1 ? place_blocks(cpus, flow(cpus, 1, cpu_rows), model, y, layout)
+                       : place_lines(cpus, model, y, cpu_rows, layout);
       return place_blocks(gpus, *fitting, model, y, layout);
     }
   } else if (const auto fitting = blocks_that_fit(cpus, model, block_rows - 1)) {

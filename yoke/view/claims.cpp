@@ -173,20 +173,18 @@ Table reservation_table(const std::vector<ReservationRow>& rows, Time now, const
 }
 
 Json reservations_json(const std::vector<ReservationRow>& rows, const UserName& user_name) {
-  auto json = Json::array();
-  for (const auto& row : rows) {
+  return json_list(rows, [&](const auto& row) {
     const auto& one = row.reservation;
-    json.push_back({{"id", one.id()},
-                    {"user", user_name(one.uid)},
-                    {"num_devices", one.num_devices},
-                    {"device_uuids", one.keys.empty() ? Json() : Json(one.keys)},
-                    {"start", seconds_since_epoch(one.start)},
-                    {"until", seconds_since_epoch(one.until)},
-                    {"num_left", row.num_left},
-                    {"purpose", one.purpose},
-                    {"remark", or_null(row.remark)}});
-  }
-  return json;
+    return Json{{"id", one.id()},
+                {"user", user_name(one.uid)},
+                {"num_devices", one.num_devices},
+                {"device_uuids", one.keys.empty() ? Json() : Json(one.keys)},
+                {"start", seconds_since_epoch(one.start)},
+                {"until", seconds_since_epoch(one.until)},
+                {"num_left", row.num_left},
+                {"purpose", one.purpose},
+                {"remark", or_null(row.remark)}};
+  });
 }
 
 Json claims_json(const std::vector<ClaimRow>& rows, const claim::Survey& survey, const Waits& waits,

@@ -19,7 +19,6 @@ std::string memory(const device::Readings& readings) {
 
 std::string number(const std::optional<int64_t>& value) { return value ? fmt::format("{}", *value) : ""; }
 
-/// Unix time.
 std::string unix_time(const std::optional<claim::Time>& time) {
   return time ? fmt::format("{}", std::chrono::system_clock::to_time_t(*time)) : "";
 }

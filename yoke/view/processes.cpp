@@ -53,15 +53,13 @@ Table make_table(const std::vector<DeviceUse>& uses, const std::vector<Field>& f
 }  // namespace
 
 nlohmann::ordered_json unanswered_json(const std::vector<device::Unanswered>& unanswered) {
-  auto json = Json::array();
-  for (const auto& one : unanswered) {
-    json.push_back({{"device", or_null(one.device_id)},
-                    {"device_uuid", or_null(one.device_uuid)},
-                    {"backend", or_null(one.backend)},
-                    {"state", one.state},
-                    {"reason", or_null(one.reason)}});
-  }
-  return json;
+  return json_list(unanswered, [](const auto& one) {
+    return Json{{"device", or_null(one.device_id)},
+                {"device_uuid", or_null(one.device_uuid)},
+                {"backend", or_null(one.backend)},
+                {"state", one.state},
+                {"reason", or_null(one.reason)}};
+  });
 }
 
 std::string command_text(const ProcessInfo& info, CommandText which) {

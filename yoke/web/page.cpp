@@ -57,7 +57,6 @@ std::string idle_text(int64_t seconds) { return "idle for " + format_duration(st
 
 std::string user_or_unknown(const std::string& user) { return user.empty() ? "an unknown user" : user; }
 
-/// The claims by the id of their device.
 std::multimap<std::string, Json> claims_by_device(const Json& claims) {
   std::multimap<std::string, Json> result;
   for (const auto& claim : list_member(claims, "claims")) result.emplace(text_member(claim, "device"), claim);

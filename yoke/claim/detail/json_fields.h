@@ -37,8 +37,7 @@ inline std::optional<std::vector<std::string>> keys_in(const SortedJson& json, s
 
 /// The beginning of the purpose; empty: there is none.
 inline std::string purpose_in(const SortedJson& json) {
-  const auto found = json.find("purpose");
-  return found != json.end() && found->is_string() ? found->get<std::string>().substr(0, kMostPurposeBytes) : "";
+  return text_member(json, "purpose").substr(0, kMostPurposeBytes);
 }
 
 }  // namespace yoke::claim

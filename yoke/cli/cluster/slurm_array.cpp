@@ -137,7 +137,6 @@ std::vector<std::pair<std::string, double>> last_metrics(const std::filesystem::
   return metrics;
 }
 
-/// Prints the results of a sweep.
 int collect_sweep(const SlurmArrayArgs& args, Context& context) {
   slurm::SweepResults results{.folder = slurm::open_sweep(args.collect, context.environment)};
   results.states = slurm::sweep_states(results.folder, context.environment);

@@ -67,10 +67,10 @@ void print_submission(const Json& note, const slurm::PlannedJob& job, const Subm
     json["warnings"] = job.plan.warnings;
     print_json(json, context);
   } else {
-    const auto id = slurm::note_text(note, "job"), script = slurm::note_text(note, "script");
-    context.out << fmt::format("job {} ({}), site {}\n", id, slurm::note_text(note, "name"), site_words(job.site));
+    const auto id = text_member(note, "job"), script = text_member(note, "script");
+    context.out << fmt::format("job {} ({}), site {}\n", id, text_member(note, "name"), site_words(job.site));
     for (const auto& [what, why] : job.plan.decisions) context.out << fmt::format("  {}: {}\n", what, why);
-    context.out << fmt::format("output  {}\n", slurm::note_text(note, "output"));
+    context.out << fmt::format("output  {}\n", text_member(note, "output"));
     if (!script.empty()) context.out << fmt::format("script  {}\n", script);
     context.out << fmt::format("next    yoke slurm logs {0} -f; squeue -j {0}; scancel {0}\n", id);
   }
@@ -94,7 +94,7 @@ int run_submit(const SubmitArgs& args, Context& context) {
                                                {"ranks", job.plan.num_ranks},
                                                {"argv", context.rest}},
                                               job.script, context.environment, tell);
-    id = slurm::note_text(note, "job");
+    id = text_member(note, "job");
     print_submission(note, job, args, context);
     if (!context.out) {
       const auto why = system_error(error_of(context.out), "writing the output");

@@ -39,7 +39,6 @@ device::Want want_of(const DevicesArgs& args) {
   return want;
 }
 
-/// Returns the snapshot with only the chosen devices.
 device::Snapshot chosen(const device::Snapshot& snapshot, const std::vector<device::Choice>& choices) {
   auto result = snapshot;
   result.devices.clear();

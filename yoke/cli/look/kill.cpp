@@ -78,14 +78,13 @@ bool ask(const std::string& question) {
 
 Json to_json(const std::vector<device::Victim>& victims, const std::vector<device::Unanswered>& unanswered,
              int signal) {
-  const auto text = [](const std::string& value) { return value.empty() ? Json(nullptr) : Json(value); };
   Json json = {{"signal", signal}, {"unanswered", view::unanswered_json(unanswered)}, {"processes", Json::array()}};
   for (const auto& victim : victims) {
     const auto& info = victim.target.process.info;
     json["processes"].push_back(
         {{"pid", victim.target.pid},
-         {"user", text(info.user)},
-         {"command", text(info.command)},
+         {"user", or_null(info.user)},
+         {"command", or_null(info.command)},
          {"devices", victim.target.devices},
          {"result", victim.result},
          {"reason", victim.target.refusal ? Json(victim.target.refusal->reason) : Json(nullptr)}});

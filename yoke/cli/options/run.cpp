@@ -49,8 +49,8 @@ void add_rank_options(const Adder& add, launch::RunOptions& options) {
   add.option(
       "--signals-to-handle", options.signals_to_handle, "NAMES",
       "Signals that end the job; default SIGTERM,SIGINT,SIGHUP,SIGQUIT. SIGUSR1 and SIGUSR2 are passed on to ranks");
-  add.add_value(command, "--bind", options.bind, "auto|none|node|socket|cache|mask:LIST|cpus:LIST",
-                "CPUs that each rank may use; auto: those nearest to its GPU; see `yoke bind`")
+  add_value(add.command, "--bind", options.bind, "auto|none|node|socket|cache|mask:LIST|cpus:LIST",
+            "CPUs that each rank may use; auto: those nearest to its GPU; see `yoke bind`")
       ->each([&options](const std::string&) { options.is_bind_given = true; })
       ->capture_default_str();
   add.option("--numa-binding", options.numa_binding, "node|socket|exclusive|core-complex",
@@ -86,8 +86,8 @@ void add_output_options(const Adder& add, launch::RunOptions& options) {
              "Also copy the lines that --tee shows, of all ranks, to filtered_stdout.log if they contain one of TEXTS");
   add.option("--duplicate-stderr-filters", options.duplicate_stderr_filters, "TEXTS",
              "The same for standard error, to filtered_stderr.log");
-  add.add_value(command, "--keyboard", options.keyboard, "RANK",
-                "The rank that reads standard input, as for torch.distributed.breakpoint(rank=1)")
+  add_value(add.command, "--keyboard", options.keyboard, "RANK",
+            "The rank that reads standard input, as for torch.distributed.breakpoint(rank=1)")
       ->check(in_range(0, 1'000'000))
       ->capture_default_str();
   add.command.add_flag("--no-prefix", options.no_prefix, "Do not begin lines with [rank]");
@@ -96,17 +96,17 @@ void add_output_options(const Adder& add, launch::RunOptions& options) {
 }
 
 void add_host_options(const Adder& add, launch::RunOptions& options) {
-  add.add_value(command, "--hosts", options.hosts, "HOSTS",
-                "Run on these hosts, reached by ssh: a,b,c or n[01-04]; a:2 has 2 ranks");
-  add.add_value(command, "--hostfile", options.hostfile, "FILE",
-                "The same from a file: one host per line, optionally followed by slots=N")
+  add_value(add.command, "--hosts", options.hosts, "HOSTS",
+            "Run on these hosts, reached by ssh: a,b,c or n[01-04]; a:2 has 2 ranks");
+  add_value(add.command, "--hostfile", options.hostfile, "FILE",
+            "The same from a file: one host per line, optionally followed by slots=N")
       ->excludes("--hosts");
   add_in_option(add.command, options.allocation)->excludes("--hosts")->excludes("--hostfile");
-  add.add_value(command, "--ssh", options.ssh, "WORDS", "Command that reaches hosts: ssh and options for it")
+  add_value(add.command, "--ssh", options.ssh, "WORDS", "Command that reaches hosts: ssh and options for it")
       ->excludes("--in")
       ->capture_default_str();
-  add.add_value(command, "--remote-yoke", options.remote_yoke, "PATH",
-                "Path of yoke on the hosts, if it differs from the path here")
+  add_value(add.command, "--remote-yoke", options.remote_yoke, "PATH",
+            "Path of yoke on the hosts, if it differs from the path here")
       ->excludes("--in");
 }
 

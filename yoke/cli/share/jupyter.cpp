@@ -188,21 +188,19 @@ std::string missing_part(const environment::Kernel& kernel) {
 int list_kernels(bool json, Context& context) {
   const auto kernels = environment::list_kernels(environment::kernels_folder(context.environment));
   if (json) {
-    const auto text_or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
-    Json array = Json::array();
-    for (const auto& kernel : kernels) {
+    const auto to_json = [](const auto& kernel) {
       const auto& devices = kernel.devices;
-      array.push_back({{"name", kernel.name},
-                       {"display_name", kernel.display_name},
-                       {"language", kernel.language},
-                       {"state", missing_part(kernel).empty() ? "ready" : "broken"},
-                       {"environment", text_or_null(kernel.environment)},
-                       {"image", text_or_null(kernel.image)},
-                       {"num_devices", devices.num_devices ? Json(*devices.num_devices) : Json()},
-                       {"devices", text_or_null(devices.chosen)},
-                       {"folder", kernel.folder.string()}});
-    }
-    print_json(Json{{"kernels", array}}, context);
+      return Json{{"name", kernel.name},
+                  {"display_name", kernel.display_name},
+                  {"language", kernel.language},
+                  {"state", missing_part(kernel).empty() ? "ready" : "broken"},
+                  {"environment", or_null(kernel.environment)},
+                  {"image", or_null(kernel.image)},
+                  {"num_devices", or_null(devices.num_devices)},
+                  {"devices", or_null(devices.chosen)},
+                  {"folder", kernel.folder.string()}};
+    };
+    print_json(Json{{"kernels", json_list(kernels, to_json)}}, context);
     return kExitOk;
   }
   if (kernels.empty()) {

@@ -11,6 +11,12 @@ namespace {
 
 constexpr int64_t kGibibyte = int64_t{1} << 30;
 
+/// Adds `found`, as a warning with `advice` if it is too little.
+void add_judged(Findings& findings, const char* id, const std::string& found, bool is_too_little, std::string advice) {
+  if (!is_too_little) return add_finding(findings, id, Status::kOk, found);
+  add_finding(findings, id, Status::kWarn, found, std::move(advice));
+}
+
 void check_cpu(const Observations& observations, Findings& findings) {
   const auto& devices = observations.snapshot.devices;
   const auto cpu = std::ranges::find_if(devices, [](const auto& d) { return d.vendor == Vendor::kCpu; });
@@ -24,13 +30,9 @@ void check_cpu(const Observations& observations, Findings& findings) {
   // Programs count CPUs, and a quota does not change that count. So they start too many threads, which then wait.
   const bool is_trap =
       quota && cpu != devices.end() && cpu->facts.num_cpus && *quota < 0.9 * static_cast<double>(*cpu->facts.num_cpus);
-  if (is_trap) {
-    add_finding(findings, "cpu", Status::kWarn, found,
-                fmt::format("programs that count processors start too many threads: set OMP_NUM_THREADS={:.0f}",
-                            std::max(1.0, *quota)));
-  } else {
-    add_finding(findings, "cpu", Status::kOk, found);
-  }
+  add_judged(findings, "cpu", found, is_trap,
+             fmt::format("programs that count processors start too many threads: set OMP_NUM_THREADS={:.0f}",
+                         std::max(1.0, quota.value_or(1))));
 }
 
 void check_cgroup(const CgroupLimits& cgroup, Findings& findings) {
@@ -59,24 +61,17 @@ void check_process_limits(const System& system, Findings& findings) {
   if (system.shared_memory_bytes) {
     const auto found = fmt::format("/dev/shm has {}, {} free", format_bytes(*system.shared_memory_bytes),
                                    format_bytes(system.shared_memory_free_bytes.value_or(0)));
-    if (*system.shared_memory_bytes < kGibibyte ||
-        system.shared_memory_free_bytes.value_or(kGibibyte) < kGibibyte / 4) {
-      add_finding(findings, "shared-memory", Status::kWarn, found,
-                  "loader workers and NCCL need more: docker run --ipc=host or --shm-size=8g; or remove what is "
-                  "left in /dev/shm");
-    } else {
-      add_finding(findings, "shared-memory", Status::kOk, found);
-    }
+    const bool is_small =
+        *system.shared_memory_bytes < kGibibyte || system.shared_memory_free_bytes.value_or(kGibibyte) < kGibibyte / 4;
+    add_judged(findings, "shared-memory", found, is_small,
+               "loader workers and NCCL need more: docker run --ipc=host or --shm-size=8g; or remove what is left in "
+               "/dev/shm");
   }
   if (system.max_open_files && system.hard_max_open_files) {
     const auto soft = *system.max_open_files, hard = *system.hard_max_open_files;
     const auto found = fmt::format("a program may open {} files", soft < 0 ? "any number of" : fmt::format("{}", soft));
-    if (soft >= 0 && soft < 1024) {
-      add_finding(findings, "open-files", Status::kWarn, found,
-                  hard < 0 || hard > soft ? "`ulimit -n 4096`" : "raise it in /etc/security/limits.conf");
-    } else {
-      add_finding(findings, "open-files", Status::kOk, found);
-    }
+    add_judged(findings, "open-files", found, soft >= 0 && soft < 1024,
+               hard < 0 || hard > soft ? "`ulimit -n 4096`" : "raise it in /etc/security/limits.conf");
   }
   if (system.has_infiniband && system.max_locked_bytes && *system.max_locked_bytes >= 0) {
     add_finding(findings, "locked-memory", Status::kWarn,

@@ -48,11 +48,7 @@ std::string fill_template(std::string_view text, const std::map<std::string_view
     const auto found = values.find(text.substr(from, end - from));
     const bool is_closed = !has_braces || text.substr(end).starts_with('}');
     const auto length = has_braces && is_closed ? end + 1 : end;
-    if (found != values.end() && is_closed) {
-      result += found->second;
-    } else {
-      result += text.substr(0, length);
-    }
+    result += found != values.end() && is_closed ? found->second : text.substr(0, length);
     text.remove_prefix(length);
   }
   return result;

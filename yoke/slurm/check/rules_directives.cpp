@@ -215,7 +215,6 @@ void check_leftovers(const Subject& subject, Finder& finder) {
   }
 }
 
-/// Whether an option takes any text as its value.
 bool takes_any_text(std::string_view option) {
   return has_word("job-name comment output error input chdir account mail-user wckey extra", option);
 }

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <thread>
 #include <utility>
@@ -13,6 +12,7 @@
 
 #include "yoke/base/clock.h"
 #include "yoke/base/error.h"
+#include "yoke/base/json.h"
 #include "yoke/base/shell.h"
 #include "yoke/base/text.h"
 #include "yoke/slurm/job/job_note.h"
@@ -149,7 +149,7 @@ class JobLogs {
   /// Of which cluster the note is, unless that is known to be the one here.
   std::string noted_cluster() const {
     const auto note = note_of(name_.number, environment_);
-    const auto cluster = note ? note_text(*note, "cluster") : "";
+    const auto cluster = note ? text_member(*note, "cluster") : "";
     return cluster.empty() || cluster == cluster_here(environment_)
                ? ""
                : fmt::format(" for job {} of cluster {}", name_.number, printable(cluster));

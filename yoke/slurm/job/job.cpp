@@ -78,7 +78,6 @@ bool set_line(Job& job, std::string_view key, std::string_view value) {
   return std::ranges::find(kLines, key) != kLines.end();
 }
 
-/// Reads the block of one job.
 Job parse_block(std::string_view block) {
   Job job;
   std::string_view array, task, leader, component;

@@ -12,7 +12,6 @@
 #include "yoke/base/file.h"
 #include "yoke/base/host.h"
 #include "yoke/base/json.h"
-#include "yoke/base/json_text.h"
 #include "yoke/base/sysfs.h"
 #include "yoke/base/text.h"
 #include "yoke/device/process/info.h"
@@ -43,7 +42,7 @@ bool is_of_newest(const Json& note, int64_t job, const Environment& environment)
   const auto submitted = note.find("submitted");
   if (submitted == note.end() || !submitted->is_number_integer()) return true;
   try {
-    return is_note_of(submitted->get<int64_t>(), note_text(note, "folder"),
+    return is_note_of(submitted->get<int64_t>(), text_member(note, "folder"),
                       accounts_of({.number = job, .task = {}}, environment));
   } catch (const Error&) {  // there are no accounts
     return true;
@@ -76,12 +75,13 @@ size_t array_directive_at(std::string_view script) {
 }  // namespace
 
 Json submit_with_note(Json note, const std::string& script, const Environment& environment, const Tell& tell) {
-  const auto before = names_beside(note_text(note, "output_pattern"));  // the job may write as soon as it is submitted
+  const auto before =
+      names_beside(text_member(note, "output_pattern"));  // the job may write as soon as it is submitted
   const auto submission = submit_and_tell(script, without_sbatch_variables(environment), {}, tell);
   std::error_code ignored;
   const Job job{.number = parse_int(submission.job_id).value_or(0),
                 .array = parse_int(submission.job_id),
-                .name = note_text(note, "name"),
+                .name = text_member(note, "name"),
                 .user = device::user_name(geteuid()),
                 .folder = fs::current_path(ignored).string()};
   const auto cluster = cluster_of(submission, environment);
@@ -94,11 +94,11 @@ Json submit_with_note(Json note, const std::string& script, const Environment& e
   note["cluster"] = cluster.empty() ? Json() : Json(cluster);
   note["folder"] = job.folder;
   note["script"] = kept;
-  note["output"] = expand_path(note_text(note, "output_pattern"), job);
-  if (had_script && before.contains(fs::path(note_text(note, "output")).filename())) {
+  note["output"] = expand_path(text_member(note, "output_pattern"), job);
+  if (had_script && before.contains(fs::path(text_member(note, "output")).filename())) {
     tell(Told::kWarning, fmt::format("{} is also the output of another job {}, perhaps of another cluster; "
                                      "submit from another folder, or give -o with another name",
-                                     printable(note_text(note, "output")), submission.job_id));
+                                     printable(text_member(note, "output")), submission.job_id));
   }
   note["submitted"] = std::time(nullptr);
   try {
@@ -113,7 +113,7 @@ Json submit_with_note(Json note, const std::string& script, const Environment& e
   try {
     const auto folder = fs::path(*parent) / submission.job_id;
     make_private_folder(folder);
-    const auto other = note_text(read_note(folder / "job.json").value_or(Json::object()), "cluster");
+    const auto other = text_member(read_note(folder / "job.json").value_or(Json::object()), "cluster");
     const bool is_taken = !other.empty() && other != cluster && is_file_name(cluster);
     replace_file(folder / (is_taken ? fmt::format("job.{}.json", cluster) : "job.json"), json_page(note));
   } catch (const std::exception& error) {  // the job runs without a note
@@ -128,7 +128,7 @@ std::optional<Json> note_of(int64_t job, const Environment& environment) {
   const auto folder = fs::path(*parent) / std::to_string(job);
   auto note = read_note(folder / "job.json");
   if (!note) return std::nullopt;  // the file with a cluster's name is beside it
-  const auto cluster = note_text(*note, "cluster"), here = cluster.empty() ? "" : cluster_here(environment);
+  const auto cluster = text_member(*note, "cluster"), here = cluster.empty() ? "" : cluster_here(environment);
   if (!here.empty() && here != cluster) {
     note = is_file_name(here) ? read_note(folder / fmt::format("job.{}.json", here)) : std::nullopt;
   }
@@ -138,13 +138,8 @@ std::optional<Json> note_of(int64_t job, const Environment& environment) {
 std::string cluster_of_other_note(int64_t job, const Environment& environment) {
   const auto parent = jobs_folder(environment);
   const auto note = parent ? read_note(fs::path(*parent) / std::to_string(job) / "job.json") : std::nullopt;
-  const auto cluster = note ? note_text(*note, "cluster") : "";
+  const auto cluster = note ? text_member(*note, "cluster") : "";
   return cluster == cluster_here(environment) ? "" : cluster;
-}
-
-std::string note_text(const Json& note, const char* key) {
-  const auto found = note.find(key);
-  return found != note.end() && found->is_string() ? found->get<std::string>() : "";
 }
 
 Submission submit_and_tell(const std::string& script, const Environment& environment,

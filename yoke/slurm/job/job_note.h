@@ -28,8 +28,6 @@ nlohmann::ordered_json submit_with_note(nlohmann::ordered_json note, const std::
 std::optional<nlohmann::ordered_json> note_of(int64_t job, const Environment& environment);
 /// The cluster of a note with this number that is of another cluster; empty if there is none.
 std::string cluster_of_other_note(int64_t job, const Environment& environment);
-/// The text under `key`; empty if there is none.
-std::string note_text(const nlohmann::ordered_json& note, const char* key);
 
 /// submit(), which also tells what sbatch says besides.
 Submission submit_and_tell(const std::string& script, const Environment& environment,

@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "tests/support/fake_slurm.h"
 #include "tests/support/message_of.h"
 #include "yoke/base/error.h"
+#include "yoke/base/json.h"
 
 namespace yoke::slurm {
 namespace {
@@ -32,14 +32,14 @@ TEST(SlurmJobNote, LeadsToTheScriptAndTheOutput) {
   EXPECT_THAT(test::slurp(slurm.path("env")), testing::Not(HasSubstr("SBATCH_TIMELIMIT")));
   EXPECT_THAT(heard.slurm, ElementsAre("sbatch: hello\n"));
   EXPECT_THAT(heard.yoke, IsEmpty());
-  EXPECT_EQ(note_text(note, "job"), "12");
-  EXPECT_EQ(note_text(note, "cluster"), "yoke");
-  EXPECT_EQ(note_text(note, "output"), slurm.path("tale-12.txt"));
-  EXPECT_EQ(test::slurp(note_text(note, "script")), "#!/bin/sh\n");
+  EXPECT_EQ(text_member(note, "job"), "12");
+  EXPECT_EQ(text_member(note, "cluster"), "yoke");
+  EXPECT_EQ(text_member(note, "output"), slurm.path("tale-12.txt"));
+  EXPECT_EQ(test::slurp(text_member(note, "script")), "#!/bin/sh\n");
   EXPECT_EQ(std::filesystem::status(slurm.path("slurm-12.sh")).permissions(), std::filesystem::perms(0600));
   EXPECT_EQ(note_of(12, slurm.environment()), note);
   EXPECT_EQ(note_of(13, slurm.environment()), std::nullopt);
-  EXPECT_EQ(note_text(note, "submitted"), "") << "it is a number";
+  EXPECT_EQ(text_member(note, "submitted"), "") << "it is a number";
 }
 
 TEST(SlurmJobNote, IsNotThatOfAnotherClusterWithThisHome) {
@@ -53,7 +53,7 @@ TEST(SlurmJobNote, IsNotThatOfAnotherClusterWithThisHome) {
   slurm.write("tale-12.txt", "");
   slurm.make("sbatch", "echo 12");
   const auto own = submit_with_note(kNote, "own\n", slurm.environment(), heard.tell());
-  EXPECT_EQ(note_text(own, "script"), slurm.path("slurm-12.yoke.sh"));
+  EXPECT_EQ(text_member(own, "script"), slurm.path("slurm-12.yoke.sh"));
   EXPECT_EQ(test::slurp(slurm.path("slurm-12.sh")), "of beta\n");
   EXPECT_THAT(heard.yoke, ElementsAre("warning: " + slurm.path("tale-12.txt") +
                                       " is also the output of another job 12, perhaps of another cluster; submit from "
@@ -76,7 +76,7 @@ TEST(SlurmJobNote, IsNotNeededByTheJob) {
   slurm.write("state/yoke/slurm/12", "a file is where the folder should be");
   std::filesystem::create_directories("slurm-12.sh/x");
   const auto note = submit_with_note(kNote, "#!/bin/sh\n", slurm.environment(), heard.tell());
-  EXPECT_EQ(note_text(note, "job"), "12");
+  EXPECT_EQ(text_member(note, "job"), "12");
   EXPECT_EQ(heard.yoke.size(), 1U) << "the script is beside, with the name of the cluster";
   EXPECT_THAT(heard.yoke.back(), HasSubstr("warning: no note of the job is kept: "));
 }

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <system_error>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/json.h"
 #include "yoke/base/sysfs.h"
 #include "yoke/slurm/job/account.h"
 #include "yoke/slurm/job/job_note.h"
@@ -61,11 +61,11 @@ std::vector<Job> recorded_jobs(const JobName& name, const Environment& environme
 std::vector<LogFile> noted_log_files(const JobName& name, const Environment& environment) {
   const auto note = note_of(name.number, environment);
   if (!note) return {};
-  auto path = note_text(*note, "output");
+  auto path = text_member(*note, "output");
   const Job task{.number = name.number,
                  .array = name.number,
                  .array_task = name.task ? std::to_string(*name.task) : "",
-                 .folder = note_text(*note, "folder")};
+                 .folder = text_member(*note, "folder")};
   path = expand_path(path, task);
   if (path.find('%') != path.npos) return log_files_in(std::filesystem::path(path).parent_path(), name);
   if (path.empty() || access(path.c_str(), F_OK) != 0) return {};

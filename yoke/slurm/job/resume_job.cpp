@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "yoke/base/error.h"
+#include "yoke/base/json.h"
 #include "yoke/base/moment.h"
 #include "yoke/base/shell.h"
 #include "yoke/base/text.h"
@@ -80,7 +81,7 @@ Error no_script(const JobName& name, const std::optional<nlohmann::ordered_json>
                  "{}. The job {} of which `yoke slurm submit` has kept a note is of cluster {}; resume that one there",
                  begin, name.number, printable(cluster));
   }
-  if (const auto file = note ? note_text(*note, "script") : ""; !file.empty()) {
+  if (const auto file = note ? text_member(*note, "script") : ""; !file.empty()) {
     const auto why = why_not_own(file);
     struct stat status {};
     const bool is_foreign = lstat(file.c_str(), &status) == 0 && status.st_uid != geteuid();
@@ -90,7 +91,7 @@ Error no_script(const JobName& name, const std::optional<nlohmann::ordered_json>
         "`yoke slurm submit`; {}",
         begin, why.empty() ? printable(file) + " cannot be read or is too large" : why,
         is_foreign ? ", who may have replaced it, because others can write to its folder" : "",
-        printable(note_text(*note, "folder")), kEnd);
+        printable(text_member(*note, "folder")), kEnd);
   }
   const auto accounts = forgotten_accounts(name, environment);
   if (accounts.empty()) {
@@ -121,10 +122,10 @@ Error no_script(const JobName& name, const std::optional<nlohmann::ordered_json>
 
 PlannedResume plan_submission(const JobName& name, const std::string& folder, const Environment& environment) {
   auto note = note_of(name.number, environment);
-  const auto script = note ? read_own_file(note_text(*note, "script"), kMostScriptBytes) : std::nullopt;
+  const auto script = note ? read_own_file(text_member(*note, "script"), kMostScriptBytes) : std::nullopt;
   if (!script) throw no_script(name, note, environment);
   PlannedResume plan{.name = name, .job = {}, .note = std::move(*note), .script = script_for(name, *script)};
-  plan.checkpoint = checkpoint_text(folder.empty() ? note_text(plan.note, "folder") : folder);
+  plan.checkpoint = checkpoint_text(folder.empty() ? text_member(plan.note, "folder") : folder);
   const auto accounts = forgotten_accounts(name, environment);
   if (!accounts.empty()) plan.success = success_text(to_text(name), accounts.back().job.state);
   return plan;
@@ -165,7 +166,7 @@ void refuse_if_run_again(const Job& job, const Environment& environment) {
 
 /// Submits the script that `yoke slurm submit` has kept.
 std::string submit_again(const PlannedResume& plan, const Environment& environment, const Tell& tell) {
-  const auto folder = note_text(plan.note, "folder");
+  const auto folder = text_member(plan.note, "folder");
   std::error_code error;
   fs::current_path(folder, error);
   if (error) throw system_error(error.value(), "the folder of job " + to_text(plan.name) + ", " + printable(folder));
@@ -173,11 +174,10 @@ std::string submit_again(const PlannedResume& plan, const Environment& environme
   return fmt::format(
       "slurmctld has forgotten job {0}, so its script is submitted again{4}: the new job is {1}\n{2}\noutput  {3}\n"
       "next    yoke slurm logs {1} -f\n",
-      to_text(plan.name), note_text(submitted, "job"), plan.checkpoint, printable(note_text(submitted, "output")),
+      to_text(plan.name), text_member(submitted, "job"), plan.checkpoint, printable(text_member(submitted, "output")),
       part_text(plan));
 }
 
-/// Puts the job back into the queue.
 std::string requeue(const PlannedResume& plan, const Environment& environment) {
   const auto& job = *plan.job;
   KeptOutputs kept;
@@ -285,7 +285,7 @@ std::string describe(const PlannedResume& plan) {
   return fmt::format(
       "slurmctld has forgotten job {}; its script {} would be submitted again in {}{}, as a new "
       "job with another number\n{}\n",
-      to_text(plan.name), printable(note_text(plan.note, "script")), printable(note_text(plan.note, "folder")),
+      to_text(plan.name), printable(text_member(plan.note, "script")), printable(text_member(plan.note, "folder")),
       part_text(plan), plan.checkpoint);
 }
 

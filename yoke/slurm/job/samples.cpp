@@ -14,20 +14,12 @@ namespace {
 
 constexpr const char* kSampleFormat = "yoke slurm sample 1";
 
-template <typename T>
-Json or_null(const std::optional<T>& value) {
-  return value ? Json(*value) : Json();
-}
-
 /// Reads values of the right type alone. A file may be of another release, or damaged.
 class SampleReader {
  public:
   explicit SampleReader(const Json& json) : json_(json) {}
 
-  std::string text(const char* key) const {
-    const auto found = json_.find(key);
-    return found != json_.end() && found->is_string() ? found->get<std::string>().substr(0, 256) : "";
-  }
+  std::string text(const char* key) const { return text_member(json_, key).substr(0, 256); }
   std::optional<double> number(const char* key) const {
     const auto found = json_.find(key);
     if (found == json_.end() || !found->is_number()) return std::nullopt;

@@ -205,29 +205,28 @@ std::vector<VerifyFinding> judge(const StepRequest& request) {
   const auto per_node = tasks_per_node(request);
   const auto bind = bind_of(request.cpu_bind);
   auto findings = judge_bind(bind, per_node);
+  const auto add = [&](std::string text, std::string advice) {
+    findings.push_back({{}, std::move(text), std::move(advice)});
+  };
   const bool is_unbound = bind == "none" || bind == "no" || bind == "n";
   if (request.gpus_per_task && per_node > 1 && request.gpu_bind != "none" &&
       request.gpu_bind.find(",none") == request.gpu_bind.npos) {
-    findings.push_back({{},
-                        "--gpus-per-task gives each task a control group with its own GPUs, where Slurm confines "
-                        "devices; NCCL and RCCL then cannot share memory between the GPUs of a node (IPC)",
-                        "ask by --gpus-per-node instead, or add --gpu-bind=none"});
+    add("--gpus-per-task gives each task a control group with its own GPUs, where Slurm confines devices; NCCL and "
+        "RCCL then cannot share memory between the GPUs of a node (IPC)",
+        "ask by --gpus-per-node instead, or add --gpu-bind=none");
   }
   const bool has_given_cpus = bind.starts_with("mask_") || bind.starts_with("map_");
   if (!request.cpus_per_task && !is_unbound && !has_given_cpus && (request.gpus_per_task || request.gpus_per_node)) {
-    findings.push_back({{},
-                        "without --cpus-per-task, srun gives each task one core, whatever the job has",
-                        "give --cpus-per-task to srun too: Slurm 22.05 and 23.02 do not take it from the job"});
+    add("without --cpus-per-task, srun gives each task one core, whatever the job has",
+        "give --cpus-per-task to srun too: Slurm 22.05 and 23.02 do not take it from the job");
   }
   if (is_unbound && per_node > 1) {
-    findings.push_back({{},
-                        "with --cpu-bind=none, the tasks of a node share all of its CPUs",
-                        "start one yoke run on each node, which binds its ranks, or use --cpu-bind=cores"});
+    add("with --cpu-bind=none, the tasks of a node share all of its CPUs",
+        "start one yoke run on each node, which binds its ranks, or use --cpu-bind=cores");
   }
   if (!request.gpus_per_task && request.gpus_per_node && per_node > *request.gpus_per_node) {
-    findings.push_back({{},
-                        fmt::format("{} tasks of a node share {} GPUs", per_node, *request.gpus_per_node),
-                        "ask for as many GPUs as tasks on each node"});
+    add(fmt::format("{} tasks of a node share {} GPUs", per_node, *request.gpus_per_node),
+        "ask for as many GPUs as tasks on each node");
   }
   return findings;
 }

@@ -23,7 +23,6 @@ CpuSet parsed(const nlohmann::json& json, const char* name) {
   return CpuSet::parse_list(json.at(name).get<std::string>()).value_or(CpuSet());
 }
 
-/// The NUMA nodes on which a task has CPUs.
 CpuSet nodes_of(const TaskSeen& task) {
   CpuSet nodes;
   for (const auto& node : task.numa) {

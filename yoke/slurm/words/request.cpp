@@ -73,12 +73,8 @@ std::optional<int64_t> parse_minutes(std::string_view text) {
     if (!value) return std::nullopt;
     part[i] = *value;
   }
-  int64_t seconds = 0;
-  if (has_days || parts.size() == 3) {
-    seconds = part[0] * 3600 + part[1] * 60 + part[2];
-  } else {
-    seconds = part[0] * 60 + part[1];
-  }
+  const bool has_hours = has_days || parts.size() == 3;
+  const auto seconds = has_hours ? part[0] * 3600 + part[1] * 60 + part[2] : part[0] * 60 + part[1];
   return days * 1440 + (seconds + 59) / 60;
 }
 
