@@ -22,21 +22,27 @@ class Launched:
     pid: the launcher's, which names the job in `yoke jobs`, `yoke logs PID` and `yoke stop PID`.
     """
 
-    def __init__(self, words: Sequence[object], environment: Optional[Dict[str, str]], folder: Optional[str]) -> None:
-        self._words = words
-        if environment is None:
-            environment = dict(os.environ)
+    def __init__(self, words: Sequence[object], environment: Optional[Dict[str, str]], folder: Optional[str],
+                 waits: bool) -> None:
+        self._words, self._process = words, None  # type: Sequence[object], Any
+        environment = dict(os.environ if environment is None else environment)
         environment.setdefault("PYTHON_EXEC", sys.executable)  # a script runs with this Python, as under torchrun
-        # In a session of its own: Ctrl-C in a terminal is for Python, and wait() passes it on once.
-        self._process = _command.start([_command.command(), *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                       stderr=subprocess.PIPE, env=environment, cwd=folder, start_new_session=True)
         try:
-            self.pid = self._process.pid
-            self._output = _command.Relay(self._process.stdout, "stdout")
-            self._errors = _command.Relay(self._process.stderr, "stderr")
+            self._start(environment, folder)
+            if waits:
+                self._process.wait()
         except KeyboardInterrupt:
             self._interrupt()
             raise
+
+    def _start(self, environment: Dict[str, str], folder: Optional[str]) -> None:
+        # In a session of its own: Ctrl-C in a terminal is for Python, and _interrupt() passes it on once.
+        self._process = _command.start([_command.command(), *self._words], stdin=subprocess.DEVNULL,
+                                       stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, cwd=folder,
+                                       start_new_session=True)
+        self.pid = self._process.pid
+        self._output = _command.Relay(self._process.stdout, "stdout")
+        self._errors = _command.Relay(self._process.stderr, "stderr")
 
     @property
     def status(self) -> Optional[int]:
@@ -62,8 +68,9 @@ class Launched:
         return status
 
     def _interrupt(self) -> None:
-        self._process.send_signal(signal.SIGINT)
-        self._process.wait()
+        if self._process is not None:
+            self._process.send_signal(signal.SIGINT)
+            self._process.wait()
 
     def said(self) -> str:
         """What the command itself wrote to its standard error, after the end."""
@@ -99,7 +106,7 @@ def run(*program: object, ranks: Union[int, str, None] = None, options: Sequence
     words: List[object] = ["run"]
     if ranks is not None:
         words += ["-n", ranks]
-    job = Launched([*words, *options, "--", *program], env, cwd)
+    job = Launched([*words, *options, "--", *program], env, cwd, wait)
     if wait:
         job.wait(check=check)
     return job
@@ -117,7 +124,7 @@ class Watch:
         self._process: Optional["subprocess.Popen[Any]"] = None
         if program:
             try:
-                launched = Launched([*self._options, "--", *program], None, None)
+                launched = Launched([*self._options, "--", *program], None, None, True)
                 self.status = launched.wait()
                 self._read(launched.said())
             finally:

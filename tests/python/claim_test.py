@@ -140,8 +140,8 @@ class Claiming(machine.Machine):
         process = self.start("""
 import sys, time, yoke
 with yoke.claim(1) as devices:
-    print("held", flush=True)
     try:
+        print("held", flush=True)
         sys.stdin.readline()
     except KeyboardInterrupt:
         print("goes on", devices.is_held, flush=True)
