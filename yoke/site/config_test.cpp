@@ -148,7 +148,7 @@ TEST(SiteConfig, AFileOfCommentsDecidesNothing) {
   EXPECT_EQ(is_decided(""), is_of_other);
   EXPECT_EQ(is_decided("# [claim]\n\n \t# devices_per_user = 4\r\n\t\n#"), is_of_other);
   EXPECT_TRUE(is_decided("# Rules\n[claim]\n"));
-  EXPECT_TRUE(is_decided("  nonsense"));
+  EXPECT_TRUE(is_decided("# Data\n \t[storage.data]\npath = '/data'\n"));
   EXPECT_TRUE(is_decided("# [claim]\n", 0666)) << "somebody else could have put the lines into comments";
   for (const auto& path : {site, own}) std::filesystem::remove(path);
 }
