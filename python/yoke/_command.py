@@ -50,9 +50,9 @@ def command() -> str:
     return found
 
 
-def start(words: Sequence[object], **options: Any) -> "subprocess.Popen[Any]":
+def start(words: Sequence[Any], **options: Any) -> "subprocess.Popen[Any]":
     """Starts a program. Raises Error (127, 126) if that fails."""
-    words = [os.fspath(word) if isinstance(word, os.PathLike) else str(word) for word in words]
+    words = [str(word) for word in words]
     try:
         return subprocess.Popen(words, **options)
     except OSError as failure:

@@ -32,7 +32,7 @@ class Raw(NamedTuple):
 
     dtype: str
     shape: Tuple[int, ...]
-    data: Union[bytes, memoryview]
+    data: Any  #: bytes or a memoryview
 
 
 def damaged(path: Path, reason: str) -> Error:
