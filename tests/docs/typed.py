@@ -51,7 +51,8 @@ def make_machine(folder, yoke):
     os.symlink(yoke, f"{folder}/bin/yoke")
     for tool in TOOLS:
         os.symlink(shutil.which(tool), f"{folder}/bin/{tool}")
-    for path in ("bin/python", "bin/python3", "bin/jupyter", "work/train", "work/program"):
+    os.mkdir(f"{folder}/work/build")
+    for path in ("bin/python", "bin/python3", "bin/jupyter", "work/train", "work/program", "work/build/first"):
         with open(f"{folder}/{path}", "w", encoding="utf-8") as file:
             file.write('#!/bin/sh\necho "$0 $*"\n')
         os.chmod(f"{folder}/{path}", 0o755)
