@@ -80,7 +80,8 @@ def run(command, folder, environment):
         output, _ = process.communicate()
         errors.seek(0)
         said = (output + errors.read()).decode(errors="replace")
-    if process.returncode in (64, 70, 126, 127) or process.returncode < 0 or process.returncode >= 128:
+    is_without_yoke = process.returncode in (126, 127) and "bash: " in said  # yoke says so of programs that are not here
+    if process.returncode in (64, 70) or process.returncode < 0 or process.returncode >= 128 or is_without_yoke:
         return f"{command}\n  ended with {process.returncode}: {said}"
     return None
 
