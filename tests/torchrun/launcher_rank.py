@@ -79,7 +79,7 @@ elif mode == "asleep":
         note(ready, str(os.getpid()))
         os.posix_spawn("/bin/true", ["true"], os.environ, file_actions=[(os.POSIX_SPAWN_OPEN, 0, str(fifo), os.O_RDONLY, 0)])
         note("awake", "")
-    elif rank == 0:
+    else:
         wait_for(ready)
         stat = pathlib.Path("/proc", (folder / ready).read_text(), "stat")
         while stat.read_text().rpartition(")")[2].split()[0] != "D":
