@@ -173,7 +173,7 @@ def newest_checkpoint(folder: Union[str, "os.PathLike[str]"]) -> Optional[Path]:
 
 def write_checkpoint(folder: Union[str, "os.PathLike[str]"], step: int, parts: Mapping[str, Any],
                      metadata: Optional[Mapping[str, Union[str, int, float, bool]]] = None) -> Path:
-    """Writes a checkpoint that CheckpointFolder in C++ and read_checkpoint() take, and returns its path.
+    """Writes a checkpoint in the form of CheckpointFolder in C++, and returns its path.
 
         yoke.write_checkpoint("out", step, {"model": model.state_dict()}, {"epoch": 5})
 

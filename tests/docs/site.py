@@ -8,11 +8,14 @@ and searches.
 """
 
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
+import urllib.parse
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -103,16 +106,66 @@ TYPED = [
 ]
 
 
+class Browser:
+    """A chromium, which is told what to do by JSON over two pipes, each object with a zero byte at its end."""
+
+    def __init__(self, profile):
+        its_input, self.output = os.pipe()
+        self.input, its_output = os.pipe()
+        options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking",
+                   "--no-first-run", "--remote-debugging-pipe", f"--user-data-dir={profile}"]
+        self.process = subprocess.Popen(
+            ["bash", "-c", f'exec chromium "$@" 3<&{its_input} 4>&{its_output}', "chromium", *options, "about:blank"],
+            pass_fds=(its_input, its_output), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+        os.close(its_input)
+        os.close(its_output)
+        self.number, self.unread, self.session = 0, b"", {}
+        page = next(one for one in self.ask("Target.getTargets")["targetInfos"] if one["type"] == "page")
+        self.session = {"sessionId": self.ask("Target.attachToTarget", targetId=page["targetId"], flatten=True)["sessionId"]}
+
+    def ask(self, method, **parameters):
+        self.number += 1
+        os.write(self.output, json.dumps({"id": self.number, "method": method, "params": parameters, **self.session}).encode() + b"\0")
+        while True:
+            while b"\0" not in self.unread:
+                read = os.read(self.input, 1 << 16)
+                if not read:
+                    sys.exit("chromium has ended before it was told to")
+                self.unread += read
+            message, self.unread = self.unread.split(b"\0", 1)
+            answer = json.loads(message)
+            if answer.get("id") == self.number:
+                return answer["result"]
+
+    def end(self):
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+
+FIRST_FOUND = """new Promise((resolve) => {
+  const look = () => {
+    const link = document.querySelector(".md-search-result__link"), meta = document.querySelector(".md-search-result__meta");
+    if (link) resolve(link.href);
+    else if (meta && meta.innerText.startsWith("No matching")) resolve("no page");
+    else setTimeout(look, 20);
+  };
+  look();
+  setTimeout(() => resolve("nothing in a minute"), 60000);
+})"""
+
+
 def check_browser(site):
-    for typed, page in TYPED:
-        with tempfile.TemporaryDirectory() as profile:
-            # The time that the page sees passes as fast as its work allows.
-            found = subprocess.run(["chromium", "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={profile}",
-                                    "--virtual-time-budget=8000", "--dump-dom", f"{site.resolve().as_uri()}/index.html?q={typed}"],
-                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=False).stdout
-        links = re.findall(r'href="([^"]*)" class="md-search-result__link"', found)
-        if not links or f"/{page}" not in links[0]:
-            yield f"a browser that opens the site as files and searches '{typed}' finds not {page} but {links[:1]}"
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
+        browser = Browser(profile)
+        try:
+            for typed, page in TYPED:
+                address = f"{site.resolve().as_uri()}/index.html?q={urllib.parse.quote(typed)}"
+                browser.ask("Page.navigate", url=address)
+                found = browser.ask("Runtime.evaluate", expression=FIRST_FOUND, awaitPromise=True)["result"].get("value", "an error")
+                if f"/{page}" not in found:
+                    yield f"a browser that opens the site as files and searches '{typed}' finds not {page} but {found}"
+        finally:
+            browser.end()
 
 
 def main():

@@ -117,7 +117,11 @@ TEST_F(Alloc, RunsOneJobAfterAnother) {
   EXPECT_EQ(shell("echo 'hostname; echo $CUDA_VISIBLE_DEVICES' | yoke shell --in debug n2").out, "n2\n0,1\n");
 
   // All this took the one step of the agents, and the shell.
-  EXPECT_EQ(shell("squeue -h -s -j " + job + " -o %i | grep -v batch").out, job + ".0\n");
+  std::string steps;
+  EXPECT_TRUE(wait_until([&] {  // slurmctld lists the step of the shell until it knows of its end
+    steps = shell("squeue -h -s -j " + job + " -o %i | grep -v batch").out;
+    return steps == job + ".0\n";
+  })) << steps;
   EXPECT_THAT(shell("yoke alloc --list").out, AllOf(HasSubstr("debug  held"), HasSubstr("n1, n2")));
   EXPECT_THAT(shell("yoke jobs").out, HasSubstr("allocation " + job + " (debug): n1, n2"));
   const auto allocations = nlohmann::json::parse(shell("yoke jobs --json").out).at("allocations");

@@ -8,6 +8,7 @@
 #include <signal.h>
 
 #include <algorithm>
+#include <cinttypes>
 #include <condition_variable>
 #include <cstdio>
 #include <exception>
