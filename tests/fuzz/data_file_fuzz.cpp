@@ -29,8 +29,8 @@ class Heap : public BatchMemory {
 };
 
 void read_tar(const std::string& path, std::string_view bytes) {
-  const auto file = detail::open_file(path);
-  detail::TarReader reader(file);
+  const auto file = yoke::train::detail::open_file(path);
+  yoke::train::detail::TarReader reader(file);
   int64_t num_bytes = 0;
   bool is_sparse = false;
   while (const auto entry = reader.next()) {
