@@ -21,6 +21,9 @@ from ._records import VisibleDevice, visible
 _HOLDER = '"$@" & exec >&- 2>&-; read -r _; kill $!; wait $!'
 _PROGRAM = "cat /proc/$$/environ; printf '\\0%s\\n' $PPID; exec sleep 2147483647"
 
+# Shells set these themselves.
+_OF_SHELLS = {"PWD", "OLDPWD", "SHLVL", "_"}
+
 _lock = threading.Lock()
 _held: Optional["Claim"] = None
 
@@ -58,7 +61,7 @@ class Claim(Sequence):  # type: ignore[type-arg]
         except BaseException:  # also Ctrl-C
             self._end()
             raise
-        for name in set(new) | set(os.environ):
+        for name in (set(new) | set(os.environ)) - _OF_SHELLS:
             if new.get(name) != os.environ.get(name):
                 self._old[name] = os.environ.get(name)
         _assign({name: new.get(name) for name in self._old})

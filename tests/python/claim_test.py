@@ -217,7 +217,10 @@ with yoke.claim(1) as devices:
                 1 / 0
 
     def test_values_with_new_lines_survive(self):
+        self.addCleanup(os.environ.pop, "WEIRD")
         os.environ["WEIRD"] = "a\n\nb\n"
+        self.addCleanup(os.environ.__setitem__, "PWD", os.environ.get("PWD", "/"))
+        os.environ["PWD"] = "/elsewhere"  # a shell sets it to its folder
         before = dict(os.environ)
         with yoke.claim(1):
             self.assertEqual(os.environ["WEIRD"], "a\n\nb\n")
