@@ -13,6 +13,7 @@
 #include "yoke/train/cpu_speed.h"
 #include "yoke/train/data/idx.h"
 #include "yoke/train/data/loader.h"
+#include "yoke/train/evaluate.h"
 #include "yoke/train/meter.h"
 #include "yoke/train/optim/one_cycle.h"
 #include "yoke/train/optim/sgd.h"
@@ -46,7 +47,7 @@ train::LoaderOptions loader_options(int64_t batch_size, const dist::World& world
 std::pair<double, double> evaluate(Network& network, const train::Samples& samples, dist::World& world,
                                    const train::AutocastOptions& precision) {
   const c10::InferenceMode no_autograd;
-  network.eval();
+  const auto evaluating = train::evaluate(network);
   train::Mean loss;
   train::Accuracy accuracy;
   auto options = loader_options(500, world);
@@ -59,7 +60,6 @@ std::pair<double, double> evaluate(Network& network, const train::Samples& sampl
     loss.add(at::cross_entropy_loss(logits, batch.target), batch.target.size(0));
     accuracy.add(logits, batch.target);
   }
-  network.train();
   const auto means = train::read_all(world, {&loss, &accuracy});
   return {means[0], means[1]};
 }

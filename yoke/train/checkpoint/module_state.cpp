@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "yoke/base/error.h"
 #include "yoke/train/checkpoint/tensor_slice.h"
 
 namespace yoke::train {
@@ -29,11 +30,25 @@ NamedTensors named_tensors(const torch::nn::Module& module) {
   return result;
 }
 
-void load_module(const TensorSource& source, torch::nn::Module& module) {
-  prepare_to_load(source, slices_of(named_tensors(module)))();
+void load_module(const TensorSource& source, torch::nn::Module& module, const LoadOptions& options) {
+  auto read = source;
+  auto slices = slices_of(named_tensors(module));
+  for (const auto& ignored : options.ignore) {
+    const auto is_ignored = [&](const std::string& name) { return name == ignored || name.starts_with(ignored + "."); };
+    const auto num_here = std::erase_if(slices, [&](const auto& slice) { return is_ignored(slice.name); });
+    const auto num_there = std::erase_if(read.tensors, [&](const auto& entry) { return is_ignored(entry.first); });
+    if (num_here + num_there > 0) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                "{}: '{}' is to be ignored, and neither it nor the module has a tensor of "
+                "this name, or below it",
+                source.what, ignored);
+  }
+  prepare_to_load(read, slices)();
 }
 
-void load_module(TensorMap from, torch::nn::Module& module) { load_module(source_of(std::move(from)), module); }
+void load_module(TensorMap from, torch::nn::Module& module, const LoadOptions& options) {
+  load_module(source_of(std::move(from)), module, options);
+}
 
 Unmatched load_matching(const TensorSource& source, torch::nn::Module& module) {
   auto both = source;

@@ -1,7 +1,8 @@
 // yoke/train/checkpoint/module_state.h -- a module's tensors by name, to save them and to load them from any source.
 //
 //     load_module(read_safetensors("weights.safetensors").tensors, *model);
-//     load_module(StoredCheckpoint("out/checkpoint-000000001170").source("model"), *model);
+//     load_module(read_checkpoint("out/checkpoint-000000001170").part("model"), *model);
+//     load_module(read_pt("resnet50.pt").tensors, *model, {.ignore = {"fc"}});   // for another number of classes
 //     write_pt("ours.pt", to_pt(gather_tensors(group, named_tensors(*model))));
 #pragma once
 
@@ -24,15 +25,22 @@ namespace yoke::train {
 /// names.
 NamedTensors named_tensors(const torch::nn::Module& module);
 
+struct LoadOptions {
+  /// Names of tensors, or of submodules with all that they contain ("fc"), that are left as they are in the module,
+  /// whatever the source has under these names: a head of another shape, for example.
+  std::vector<std::string> ignore = {};
+};
+
 /// Copies values into the module's tensors, which keep their devices and strides; in a sharded model, copies this
 /// rank's parts. The source may have a tied tensor under one of its names only. On an error this rank changes nothing.
 /// Not collective, but all ranks must load the same source.
-/// Errors  kInvalidArgument naming the first tensor that one side lacks or that differs in shape or dtype.
-void load_module(const TensorSource& source, torch::nn::Module& module);
-void load_module(TensorMap from, torch::nn::Module& module);
+/// Errors  kInvalidArgument naming the first tensor that one side lacks or that differs in shape or dtype, or a name to
+///         ignore that neither side has.
+void load_module(const TensorSource& source, torch::nn::Module& module, const LoadOptions& options = {});
+void load_module(TensorMap from, torch::nn::Module& module, const LoadOptions& options = {});
 template <std::same_as<NamedTensors> Tensors>
-void load_module(const Tensors& from, torch::nn::Module& module) {
-  load_module(by_name(from), module);
+void load_module(const Tensors& from, torch::nn::Module& module, const LoadOptions& options = {}) {
+  load_module(by_name(from), module, options);
 }
 
 /// The tensors that only one side has.

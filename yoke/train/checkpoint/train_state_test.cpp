@@ -453,5 +453,31 @@ TEST(LoadMatching, LeavesWhatIsNewAsItIs) {
   EXPECT_TRUE(torch::equal(other.body->weight, body));
 }
 
+TEST(LoadModule, IgnoresAHeadOfAnotherShape) {
+  struct Model : torch::nn::Module {
+    torch::nn::Linear body{nullptr}, fc{nullptr}, fc2{nullptr};
+    explicit Model(int64_t classes) {
+      body = register_module("body", torch::nn::Linear(3, 4));
+      fc = register_module("fc", torch::nn::Linear(4, classes));
+      fc2 = register_module("fc2", torch::nn::Linear(2, 2));
+    }
+  };
+  const Model pretrained(1000);
+  Model fresh(10);
+  const auto head = fresh.fc->weight.detach().clone();
+  EXPECT_THAT(message_of([&] { load_module(named_tensors(pretrained), fresh); }), HasSubstr("'fc.bias'"));
+  load_module(named_tensors(pretrained), fresh, {.ignore = {"fc"}});
+  EXPECT_TRUE(torch::equal(fresh.body->weight, pretrained.body->weight));
+  EXPECT_TRUE(torch::equal(fresh.fc2->weight, pretrained.fc2->weight)) << "fc2 is not in fc";
+  EXPECT_TRUE(torch::equal(fresh.fc->weight, head));
+  load_module(named_tensors(pretrained), fresh, {.ignore = {"fc.weight", "fc.bias"}});
+  EXPECT_THAT(message_of([&] { load_module(named_tensors(pretrained), fresh, {.ignore = {"fc.weight"}}); }),
+              HasSubstr("'fc.bias'"));
+  EXPECT_THAT(message_of([&] {
+                load_module(named_tensors(pretrained), fresh, {.ignore = {"fc", "classifier"}});
+              }),
+              HasSubstr("'classifier' is to be ignored, and neither"));
+}
+
 }  // namespace
 }  // namespace yoke::train

@@ -171,10 +171,12 @@ struct LoaderBase::Impl {
   // A batch, or the error that prevented it. Both are empty after the end of a stream.
   struct Slot {
     bool ready = false;
+    bool is_left_out = false;  // none of its samples could be read
     Made batch;
+    std::vector<int64_t> samples;
     std::vector<BadSample> bad_samples;
     std::exception_ptr error;
-    bool is_end() const { return ready && !batch && !error; }
+    bool is_end() const { return ready && !batch && !error && !is_left_out; }
   };
 
   int64_t num_batches(int64_t num_samples) const {
@@ -231,17 +233,26 @@ struct LoaderBase::Impl {
         if (items.empty()) return made;
       }
       const auto samples = samples_of(first, size);
-      BatchRequest::Options request{.memory = memory,
-                                    .seed = options.seed,
-                                    .epoch = epoch_of_order,
-                                    .first_position = share.rank + first * share.num_ranks,
-                                    .stride = share.num_ranks};
+      BatchRequest::Options request{.memory = memory, .seed = options.seed, .epoch = epoch_of_order};
+      request.first_position = is_in_order ? samples.front() : share.rank + first * share.num_ranks;
+      request.stride = is_in_order ? 1 : share.num_ranks;
+      std::vector<bool> is_bad(samples.size());
       if (options.max_bad_samples > 0) {
-        request.on_bad_sample = [&made](int64_t sample, const std::exception& error) {
-          made.bad_samples.push_back({sample, dist::error_text(error)});
+        request.on_bad_sample = [&](int64_t sample, const std::exception& error) {
+          // A sampler may repeat a sample, and a repeated one is bad each time.
+          for (size_t i = 0; i < samples.size(); ++i) is_bad[i] = is_bad[i] || samples[i] == sample;
+          made.bad_samples.push_back({sample, dist::error_text(error), name_of(sample)});
         };
       }
-      made.batch = functions.make({samples, std::move(request)}, items);
+      try {
+        made.batch = functions.make({samples, std::move(request)}, items);
+      } catch (...) {
+        made.is_left_out = is_in_order && made.bad_samples.size() == samples.size();
+        if (!made.is_left_out) throw;
+      }
+      for (size_t i = 0; i < samples.size(); ++i) {
+        if (!is_bad[i]) made.samples.push_back(samples[i]);
+      }
     } catch (...) {
       made.error = std::current_exception();
     }
@@ -287,7 +298,8 @@ struct LoaderBase::Impl {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
-  int64_t begin(Order new_order, int64_t count, int64_t epoch_number, int64_t first_batch, int64_t num_batches) {
+  int64_t begin(Order new_order, int64_t count, int64_t epoch_number, int64_t first_batch, int64_t num_batches,
+                bool in_order = false) {
     start_workers();  // comes first: if starting fails, no batch may have been begun
     {
       std::unique_lock lock(mutex);
@@ -298,12 +310,14 @@ struct LoaderBase::Impl {
       order = std::move(new_order);
       num_indices = count;
       epoch_of_order = epoch_number;
+      is_in_order = in_order;
       next_made = next_taken = next_given = first_batch;
       if (stream) stream->seek(epoch_number, first_batch);
       end = num_batches;
     }
     has_work.notify_all();
     bad_samples.clear();
+    samples_given.clear();
     is_epoch = false;
     return ++num_starts;
   }
@@ -338,7 +352,7 @@ struct LoaderBase::Impl {
   /// Like take(). Also starts the batch's copy to the GPU.
   Slot take_to_device(bool may_wait) {
     auto slot = take(may_wait);
-    if (!copies || !slot.batch) return slot;
+    if (!copies || !slot.batch) return slot;  // also if the batch was left out
     try {
       copies->start([&](const TensorVisitor& f) { functions.for_each_tensor(slot.batch.get(), f); });
     } catch (...) {
@@ -348,16 +362,7 @@ struct LoaderBase::Impl {
     return slot;
   }
 
-  Made next() {
-    RECORD_USER_SCOPE("data_loading");
-    auto slot = std::exchange(copied, {});
-    if (!slot.ready) slot = take_to_device(true);
-    if (!slot.ready) {
-      if (is_epoch) ++epoch;
-      is_epoch = false;
-      return nullptr;
-    }
-    ++next_given;
+  void take_bad_samples(Slot& slot) {
     for (auto& bad : slot.bad_samples) {
       bad_samples.push_back(std::move(bad));
       if (static_cast<int64_t>(bad_samples.size()) > options.max_bad_samples) {
@@ -365,7 +370,26 @@ struct LoaderBase::Impl {
                     options.max_bad_samples, bad_samples.back().sample, bad_samples.back().error);
       }
     }
+  }
+
+  std::string name_of(int64_t sample) const { return functions.name ? functions.name(sample) : std::to_string(sample); }
+
+  Made next() {
+    RECORD_USER_SCOPE("data_loading");
+    Slot slot;
+    do {
+      slot = std::exchange(copied, {});
+      if (!slot.ready) slot = take_to_device(true);
+      if (!slot.ready) {
+        if (is_epoch) ++epoch;
+        is_epoch = false;
+        return nullptr;
+      }
+      ++next_given;
+      take_bad_samples(slot);
+    } while (slot.is_left_out);
     if (slot.error) std::rethrow_exception(slot.error);
+    samples_given = std::move(slot.samples);
     if (copies) {
       copies->finish([&](const TensorVisitor& f) { functions.for_each_tensor(slot.batch.get(), f); });
       copied = take_to_device(false);
@@ -400,12 +424,14 @@ struct LoaderBase::Impl {
   int64_t next_given = 0;  // number of the batch that next() returns next
   Slot copied;             // the batch after next_given, if its copy to the GPU was started
   std::vector<BadSample> bad_samples;
+  std::vector<int64_t> samples_given;  // of the batch that next() returned last
   std::optional<LoaderPosition> resumed;
 
   // The next members change only while no worker is busy.
   Order order;                 // the order of this rank's samples
   int64_t num_indices = 0;     // number of positions in `order`
   int64_t epoch_of_order = 0;  // -1 if the caller gave the order
+  bool is_in_order = false;    // the order is that of the source
 
   std::mutex mutex;  // guards the members below
   std::condition_variable has_work, has_batch;
@@ -501,11 +527,42 @@ int64_t LoaderBase::begin(std::vector<int64_t> indices, int64_t first_batch) {
                       count, -1, first_batch, num_batches(count));
 }
 
+int64_t LoaderBase::begin_in_order(const SourceOrder& part) {
+  const int64_t size = impl_->options.batch_size, first = part.first_sample, count = num_samples() - first;
+  check_that(first >= 0 && count >= 0, "loader: an order from sample {} on, and the source has {}", first,
+             num_samples());
+  check_that(part.num_ranks >= 1 && part.rank >= 0 && part.rank < part.num_ranks, "loader: rank {} of {} ranks",
+             part.rank, part.num_ranks);
+  const int64_t all_batches = count / size + (count % size != 0 ? 1 : 0);
+  const int64_t own_batches = (all_batches - part.rank + part.num_ranks - 1) / part.num_ranks;
+  const bool has_last = own_batches > 0 && (all_batches - 1) % part.num_ranks == part.rank;
+  const int64_t own_samples = own_batches * size - (has_last ? all_batches * size - count : 0);
+  // `num_batches` is of no use here: LoaderOptions::drop_last may leave out the last batch.
+  return impl_->begin(
+      [first, size, part](int64_t position) {
+        const int64_t batch = part.rank + position / size * part.num_ranks;
+        return first + batch * size + position % size;
+      },
+      own_samples, -1, 0, own_batches, /*in_order=*/true);
+}
+
 LoaderBase::Made LoaderBase::next_made() { return impl_->next(); }
 
 bool LoaderBase::is_ready() const { return impl_->is_ready(); }
 
 const std::vector<BadSample>& LoaderBase::bad_samples() const { return impl_->bad_samples; }
+const std::vector<int64_t>& LoaderBase::samples() const { return impl_->samples_given; }
+std::string LoaderBase::name_of(int64_t sample) const { return impl_->name_of(sample); }
+bool LoaderBase::has_names() const { return impl_->functions.name != nullptr; }
+int64_t LoaderBase::batch_size() const { return impl_->options.batch_size; }
+
+int64_t LoaderBase::num_samples() const {
+  if (!impl_->stream) return impl_->functions.num_samples;
+  throw Error(
+      ErrorCode::kFailedPrecondition,
+      "loader: the number of samples in a stream is unknown, and they have no numbers; give the loader a source "
+      "with size()");
+}
 
 void LoaderBase::check_begun(int64_t number) const {
   if (impl_->num_starts != number) {

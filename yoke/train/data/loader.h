@@ -76,6 +76,15 @@ void read_text(const std::string& name, const std::string& text, LoaderPosition&
 struct BadSample {
   int64_t sample = 0;
   std::string error;
+  std::string name = {};  ///< LoaderBase::name_of(sample)
+};
+
+/// Batches of a source in its own order, for predicting: batch b has the samples from first_sample + b * batch_size on.
+/// Each sample is in one batch. So the batches do not depend on the number of ranks.
+struct SourceOrder {
+  int64_t first_sample = 0;
+  int64_t rank = 0;  ///< Of all batches, those with the numbers rank, rank + num_ranks, ... are made.
+  int64_t num_ranks = 1;
 };
 
 /// The base of all loaders. LoaderBase does not depend on the type of a batch: functions that Loader passes make the
@@ -108,6 +117,18 @@ class LoaderBase {
   /// The samples that were left out since the last epoch or order was begun, in the order of their batches.
   const std::vector<BadSample>& bad_samples() const;
 
+  /// The numbers of the samples in the batch that next() returned last, in the order of its rows and without bad ones;
+  /// empty before the first batch. For a stream, these are positions in the order over all ranks.
+  const std::vector<int64_t>& samples() const;
+  /// What the source calls a sample: the result of its member `name(sample)`, such as the path of a file. Otherwise the
+  /// number.
+  std::string name_of(int64_t sample) const;
+  bool has_names() const;  ///< Whether the source has the member `name`.
+
+  /// Samples in the source. Errors  kFailedPrecondition: the source is a stream.
+  int64_t num_samples() const;
+  int64_t batch_size() const;  ///< LoaderOptions::batch_size
+
  protected:
   using Made = std::shared_ptr<void>;
   using Items = std::vector<detail::StreamItem>;
@@ -117,13 +138,15 @@ class LoaderBase {
     /// Makes a batch of the request's samples, or of a stream's items.
     std::function<Made(const BatchRequest&, const Items&)> make;
     std::function<void(void* batch, const TensorVisitor&)> for_each_tensor;
+    std::function<std::string(int64_t sample)> name = nullptr;  ///< Set if the source has names.
   };
   /// Without `world`, one process sees all samples.
   LoaderBase(Functions functions, const dist::Group* world, const LoaderOptions& options);
 
-  /// begin_epoch() and begin() return a number that identifies the order begun.
+  /// begin_epoch(), begin() and begin_in_order() return a number that identifies the order begun.
   int64_t begin_epoch(int64_t epoch);
   int64_t begin(std::vector<int64_t> indices, int64_t first_batch);
+  int64_t begin_in_order(const SourceOrder& order);
   Made next_made();                        ///< Null at the end.
   void check_begun(int64_t number) const;  ///< Throws unless the order begun last has this number.
 
@@ -205,6 +228,7 @@ struct BatchOf<Samples, Collate> {
 ///          - `sample(int64_t index) const` or `sample(int64_t index, SampleRandom& random) const`, which returns a
 ///            sample of any type; `Collate` makes batches of them,
 ///          - `batch(const BatchRequest&) const`, which returns a whole batch;
+///          it may also have `name(int64_t index) const`, a text by which people know a sample;
 ///          or a Stream (stream.h), whose number of samples is unknown.
 ///          Workers call it at the same time. What it throws becomes the error of that sample.
 /// Memory   a batch stays valid and unchanged while a tensor or a view of it exists, even after the loader is
@@ -253,6 +277,13 @@ class Loader : public LoaderBase {
     return {*this, LoaderBase::begin(std::move(indices), first_batch)};
   }
 
+  /// Like start() for a part of the source's own order, each sample once. LoaderOptions::shuffle, sampler, exact and
+  /// drop_last do not matter, and neither does the world of the loader, for `order` says which batches are made. Random
+  /// numbers of a sample depend on its number alone. A batch of which no sample can be read is left out, if
+  /// max_bad_samples allows it.
+  /// Errors  as epoch(); kInvalidArgument: the order is not possible; kFailedPrecondition: the source is a stream.
+  Batches in_order(const SourceOrder& order = {}) { return {*this, begin_in_order(order)}; }
+
   /// Returns the next batch, waiting if necessary. Returns nullopt at the end, and if no order was begun.
   std::optional<value_type> next() {
     const auto made = next_made();
@@ -279,6 +310,9 @@ class Loader : public LoaderBase {
         };
       } else {
         result.num_samples = static_cast<int64_t>(from->size());
+        if constexpr (requires { std::string(from->name(int64_t{0})); }) {
+          result.name = [from](int64_t sample) { return std::string(from->name(sample)); };
+        }
         result.make = [from, with](const BatchRequest& request, const Items&) -> Made {
           return std::make_shared<value_type>(detail::make_batch(*from, *with, request));
         };

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <utility>
 
 #include "yoke/train/data/sample_random.h"
@@ -73,6 +74,12 @@ class MappedSource {
   MappedSource(Source source, Function function) : source_(std::move(source)), function_(std::move(function)) {}
 
   int64_t size() const { return static_cast<int64_t>(source_.size()); }
+
+  /// The other source's name of a sample, if it has names.
+  std::string name(int64_t index) const requires requires(const Source& source) {
+    std::string(source.name(int64_t{0}));
+  }
+  { return std::string(source_.name(index)); }
 
   auto sample(int64_t index, SampleRandom& random) const {
     if constexpr (requires { function_(source_.sample(index), random); }) {

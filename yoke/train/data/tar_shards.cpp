@@ -79,6 +79,7 @@ TarShards::TarShards(const std::vector<std::filesystem::path>& paths) {
 
 int64_t TarShards::size() const { return static_cast<int64_t>(impl_->entries.size()); }
 const std::vector<int64_t>& TarShards::shard_sizes() const { return impl_->sizes; }
+const std::string& TarShards::name(int64_t index) const { return impl_->entries[static_cast<size_t>(index)].key; }
 
 TarSample TarShards::sample(int64_t index) const {
   const auto& entry = impl_->entries[static_cast<size_t>(index)];

@@ -39,6 +39,7 @@ class TarShards {
 
   int64_t size() const;
   const std::vector<int64_t>& shard_sizes() const;  ///< Samples in each shard.
+  const std::string& name(int64_t index) const;     ///< The key of a sample.
 
   /// Errors  kDataLoss: a shard is shorter than when it was opened; as errno says. The message names the shard.
   TarSample sample(int64_t index) const;

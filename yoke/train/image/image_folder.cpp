@@ -39,6 +39,8 @@ std::filesystem::path ImageFolder::path(int64_t sample) const {
   return impl_->root + "/" + std::string(impl_->files.path(sample));
 }
 
+std::string ImageFolder::name(int64_t sample) const { return std::string(impl_->files.path(sample)); }
+
 Batch ImageFolder::batch(const BatchRequest& request) const {
   static thread_local std::vector<std::byte> buffer;
   const auto data = impl_->decoder.empty(request);

@@ -36,6 +36,7 @@ class ImageFolder {
   int64_t size() const;
   const std::vector<std::string>& classes() const;
   std::filesystem::path path(int64_t sample) const;
+  std::string name(int64_t sample) const;  ///< Its path below the root: "cat/1.png".
   int64_t target(int64_t sample) const;
   int64_t num_ignored() const;  ///< Number of files that are not images, or not in a class.
 

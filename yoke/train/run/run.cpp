@@ -41,7 +41,7 @@ struct Run::Impl {
   int64_t num_epochs = 0, steps_per_epoch = 0, step = 0;
   bool is_told = false, is_stopped = false, is_in_epoch = false, is_finishing = false;
   bool leaves_without_saving = false;
-  bool has_checked_metric = false;
+  bool has_checked_metric = false;    // keep_best compares checkpoints by a figure that is logged
   bool is_in_batches = false;         // between the begin and the end of an epoch's loop over batches
   int64_t num_ended_before = 0;       // of num_steps_ended(), when the body of that loop began
   std::optional<int64_t> last_saved;  // the step of the last checkpoint of this process
@@ -61,7 +61,7 @@ struct Run::Impl {
   void save(int64_t of_step, const StringMap& metadata = {});
   void report_left_error();
   void show_progress();
-  void check_metric(const StringMap& of_epoch);
+  bool lacks_metric(const StringMap& of_epoch);
 };
 
 Run::Run(dist::World& world, const RunOptions& options) {
@@ -299,7 +299,8 @@ void Run::end_epoch() {
   for (const auto& [name, value] : figures) metadata.emplace(name, text_of(value));
   const auto time = Clock::now() - run.epoch_start;
   // The last row tells the user that all is done, so the checkpoint is on disk before.
-  const bool is_last = epoch() >= run.num_epochs || run.is_told || run.is_finishing;
+  const bool lacks_metric = run.lacks_metric(metadata);
+  const bool is_last = epoch() >= run.num_epochs || run.is_told || run.is_finishing || lacks_metric;
   if (is_last) run.save(run.step, metadata);
   const auto samples = static_cast<double>(run.epoch_samples * run.world.size());
   dist::on_all_ranks(run.world, "the metrics were not written", [&] {
@@ -314,22 +315,28 @@ void Run::end_epoch() {
          .figures = figures,
          .samples_per_second = samples / std::chrono::duration<double>(run.last_step - run.epoch_start).count(),
          .time = time});
-    run.check_metric(metadata);
   });
   if (!is_last) run.checkpoints.save_async(run.step, run.state, metadata);
   run.is_in_epoch = false;
+  if (!lacks_metric) return;
+  std::string names;
+  for (const auto& [name, _] : metadata) names += fmt::format("{}'{}'", names.empty() ? "only " : ", ", name);
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      "keep_best compares checkpoints by '{}', which nobody has logged in the first epoch: it has {}. Give "
+      "CheckpointFolderOptions::metric one of these names, or log '{}'; if only later epochs have it, log it in "
+      "this one with weight 0. The epoch's checkpoint is saved",
+      run.options.checkpoints.metric, names.empty() ? "no figures" : names, run.options.checkpoints.metric);
 }
 
-/// Warns if the first epoch lacks the figure by which keep_best compares. A later epoch may have it.
-void Run::Impl::check_metric(const StringMap& of_epoch) {
-  const auto& given = options.checkpoints;
-  if (std::exchange(has_checked_metric, true) || given.keep_best == 0 || of_epoch.contains(given.metric)) return;
-  std::string names;
-  for (const auto& [name, _] : of_epoch) names += fmt::format("{}'{}'", names.empty() ? "only " : ", ", name);
-  given.warn(
-      fmt::format("keep_best compares checkpoints by '{}', but this epoch has {}: a checkpoint without that figure is "
-                  "never kept as one of the best",
-                  given.metric, names.empty() ? "no figures" : names));
+/// Collective. Returns whether nobody has logged the figure by which keep_best compares, in the first epoch of the run.
+/// Of a resumed run, the checkpoints say whether there was one.
+bool Run::Impl::lacks_metric(const StringMap& of_epoch) {
+  const auto& metric = options.checkpoints.metric;
+  if (std::exchange(has_checked_metric, true) || options.checkpoints.keep_best == 0) return false;
+  const bool is_lacking =
+      !of_epoch.contains(metric) && std::ranges::find(figures.names(), metric) == figures.names().end();
+  return largest(is_rank_0() && is_lacking && !checkpoints.best_step() ? 1 : 0) != 0;
 }
 
 void Run::log(const std::string& name, const at::Tensor& value, int64_t weight) {

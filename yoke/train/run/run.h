@@ -67,12 +67,16 @@ struct RunOptions {
 ///          it or after the last one's, or a resumed run lacks the steps in between.
 /// Stopped  after a signal (WorldOptions::stop_signals, such as Ctrl-C), all ranks leave the inner loop after the same
 ///          step, and a checkpoint is on disk.
-/// Resumed  continues steps, epochs, partly read epochs and partly computed means. With the same number of ranks and
+/// Resumed  continues steps, epochs, partly read epochs and partly computed means; an optimizer in state() has the
+/// rates
+///          that step(lr) or set_lr() gave it last. With the same number of ranks and
 ///          deterministic kernels, the results have the same bits.
 /// Ranks    all ranks construct it, run the loops, and call state(), fix(), log() and finish(). Only rank 0 prints and
 ///          writes.
 /// Errors   on all ranks: kFailedPrecondition: the folder holds another run's checkpoints and `resume` is false;
-///          kNotFound: there is no run to resume; kUnavailable: another process uses the folder.
+///          kNotFound: there is no run to resume; kUnavailable: another process uses the folder. After the first epoch,
+///          whose checkpoint is saved, kInvalidArgument: nobody has logged the figure by which keep_best compares
+///          (names those that were logged).
 class Run {
  public:
   Run(dist::World& world, const RunOptions& options);

@@ -233,14 +233,41 @@ TEST_F(RunTest, KeepsTheBestByAFigure) {
   });
 }
 
-TEST_F(RunTest, WarnsIfNobodyLogsTheFigureOfTheBest) {
-  std::vector<std::string> warnings;
+TEST_F(RunTest, RefusesAFigureOfTheBestThatNobodyLogs) {
   auto given = options("typo");
   given.checkpoints.keep_best = 1;
   given.checkpoints.metric = "accuracy";
-  given.checkpoints.warn = [&](const std::string& message) { warnings.push_back(message); };
-  fakes::run_ranks(1, [&](dist::World& world) { train(world, given); });
-  EXPECT_THAT(warnings, ElementsAre(AllOf(HasSubstr("by 'accuracy'"), HasSubstr("only 'last_step', 'loss'"))));
+  fakes::run_ranks(2, [&](dist::World& world) {
+    EXPECT_THAT(message_of([&] { train(world, given); }, ErrorCode::kInvalidArgument),
+                AllOf(HasSubstr("by 'accuracy'"), HasSubstr("only 'last_step', 'loss'")));
+  });
+  EXPECT_THAT(CheckpointFolder(given.folder).steps(), ElementsAre(kSteps));
+  // With the right name the run goes on. Its first epoch's checkpoint has that figure already.
+  given.checkpoints.metric = "loss";
+  given.resume = true;
+  fakes::run_ranks(2, [&](dist::World& world) { EXPECT_EQ(train(world, given).step, kEpochs * kSteps); });
+}
+
+TEST_F(RunTest, AFigureOfTheBestMayComeInLaterEpochs) {
+  auto given = options("later");
+  given.checkpoints.keep_best = 1;
+  given.checkpoints.metric = "accuracy";
+  const auto run_epochs = [&](int64_t count) {
+    fakes::run_ranks(1, [&](dist::World& world) {
+      yoke::train::Run run(world, given);
+      Loader loader(some_samples(), world, {.batch_size = kBatch});
+      for (auto& epoch : run.epochs(loader, count)) {
+        for ([[maybe_unused]] auto& batch : epoch) {
+        }
+        const bool is_evaluated = run.epoch() == 2;
+        if (is_evaluated || run.epoch() == 1) run.log("accuracy", at::full({}, 0.5), is_evaluated ? 1 : 0);
+      }
+    });
+  };
+  run_epochs(2);
+  given.resume = true;
+  run_epochs(3);  // whose only epoch logs nothing
+  EXPECT_EQ(CheckpointFolder(given.folder, given.checkpoints).best_step(), 2 * kSteps);
 }
 
 /// Runs the loop of a training in which rank 0 alone does something in each step or after each epoch.
@@ -293,15 +320,12 @@ TEST_F(RunTest, AFigureMayBeMissingInAnEpoch) {
   EXPECT_EQ(run_until("resumed", 4, true), rows);
 }
 
-// The last row says that the training is complete. The warning comes right after the row.
+// The last row says that the training is complete. Here it cannot be written.
 TEST_F(RunTest, TheLastCheckpointIsOnDiskBeforeItsRow) {
-  std::vector<int64_t> steps;
-  auto given = options("last");
-  given.checkpoints.keep_best = 1;
-  given.checkpoints.metric = "accuracy";
-  given.checkpoints.warn = [&](const std::string&) { steps = CheckpointFolder(given.folder).steps(); };
-  fakes::run_ranks(1, [&](dist::World& world) { train(world, given, {}, /*num_epochs=*/1); });
-  EXPECT_THAT(steps, ElementsAre(kSteps));
+  const auto given = options("last");
+  fs::create_directories(given.folder / "metrics.csv");
+  EXPECT_THROW(fakes::run_ranks(1, [&](dist::World& world) { train(world, given, {}, /*num_epochs=*/1); }), Error);
+  EXPECT_THAT(CheckpointFolder(given.folder).steps(), ElementsAre(kSteps));
 }
 
 TEST_F(RunTest, RefusesWhatWouldSpoilARun) {

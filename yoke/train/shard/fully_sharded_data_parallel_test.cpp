@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/modulelist.h>
 
 #include <atomic>
 
@@ -68,6 +69,35 @@ void expect_close(const TensorMap& ours, const TensorMap& theirs, const std::str
 void expect_equal(const TensorMap& ours, const TensorMap& theirs, const std::string& what) {
   ASSERT_EQ(ours.size(), theirs.size()) << what;
   for (const auto& [name, tensor] : theirs) EXPECT_TRUE(torch::equal(ours.at(name), tensor)) << what << ": " << name;
+}
+
+struct Listed : nn::Module {
+  nn::ModuleList blocks;
+  bool goes_through_units = true;
+  Listed() {
+    register_module("blocks", blocks);
+    for (int i = 0; i < 3; ++i) blocks->push_back(Unit<nn::LinearImpl>(8, 8).ptr());
+  }
+  at::Tensor forward(at::Tensor x) {
+    for (size_t i = 0; i < blocks->size(); ++i) {
+      const auto block = blocks->ptr<nn::LinearImpl>(i);
+      x = (goes_through_units ? Unit<nn::LinearImpl>(block)(x) : block->forward(x)).relu();
+    }
+    return x;
+  }
+};
+
+// Oracle: the network that is not sharded.
+TEST(FullyShardedDataParallel, UnitsMayBeInAModuleList) {
+  run_ranks(2, [](World& world) {
+    auto plain = fakes::make_seeded(1, [] { return Listed(); }),
+         network = fakes::make_seeded(1, [] { return Listed(); });
+    FullyShardedDataParallel sharded(network, world, {.units = {"blocks.0", "blocks.1", "blocks.2"}});
+    const auto x = torch::ones({2, 8});
+    EXPECT_TRUE(torch::equal(sharded(x), plain.forward(x)));
+    network.goes_through_units = false;
+    EXPECT_THROW(sharded(x), std::exception);
+  });
 }
 
 // Oracle: with a mean loss and equal shares, N ranks must give one process's parameters.

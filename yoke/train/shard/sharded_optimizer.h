@@ -64,6 +64,8 @@ struct ShardedOptimizerOptions {
 ///   DistributedDataParallel net(model, world);   // or GradientMean::kInStep without it
 ///   loss_of(net(x), y).backward(); optimizer.step(lr); optimizer.zero_grad();
 ///
+/// Sharded<AdamW> (below) is shorter. The function is for optimizers that are made in another way.
+///
 /// Parameters  become contiguous views of flat buffers (channels_last weights too). The tensor objects stay the same,
 ///             so modules keep them. First call functions that change memory of parameters (torch::load, to). Then
 ///             construct the optimizer, and then DistributedDataParallel, which relies on the strides. A tied parameter
@@ -146,6 +148,49 @@ class ShardedOptimizer : public ScalableOptimizer {
   NamedTensors parameters_;
   std::vector<Bucket> buckets_;
   std::unique_ptr<Optimizer> local_;
+};
+
+/// A ShardedOptimizer that is made like the optimizer itself, with a group of ranks:
+///
+///   Sharded<AdamW> optimizer(model, world, {.weight_decay = 0.1});
+///   Sharded<AdamW> optimizer({{decayed, {.weight_decay = 0.1}}, {rest, {.weight_decay = 0}}}, world);
+///
+/// `Made` is one of Sgd, Adam, AdamW, Adagrad, NAdam and RMSprop. The groups have whole parameters, as `split(
+/// parameters_of(model), ...)` gives them; of these, the ones that need gradients are used.
+template <class Made>
+class Sharded : public ShardedOptimizer {
+ public:
+  using Options = decltype(std::declval<const Made&>().options());
+  using Groups = std::vector<ParameterGroup<Options>>;
+
+  /// Collective.
+  template <HasParameters M>
+  Sharded(const M& model, dist::Group& group, const Options& options = {}, const ShardedOptimizerOptions& sharding = {})
+      : Sharded(Groups{{parameters_of(model), options}}, group, sharding) {}
+  /// Collective. Errors  kInvalidArgument: a parameter is in two groups.
+  Sharded(const Groups& groups, dist::Group& group, const ShardedOptimizerOptions& sharding = {})
+      : ShardedOptimizer(
+            joined(groups), group,
+            [&groups](NamedTensors slices) -> std::unique_ptr<Optimizer> {
+              Groups of_slices;
+              for (const auto& [parameters, options] : groups) {
+                auto& of_group = of_slices.emplace_back(ParameterGroup<Options>{{}, options}).parameters;
+                for (const auto& parameter : parameters) {
+                  for (const auto& slice : slices) {
+                    if (slice.first == parameter.first) of_group.push_back(slice);
+                  }
+                }
+              }
+              return std::make_unique<Made>(of_slices);
+            },
+            sharding) {}
+
+ private:
+  static NamedTensors joined(const Groups& groups) {
+    NamedTensors all;
+    for (const auto& group : groups) all.insert(all.end(), group.parameters.begin(), group.parameters.end());
+    return all;
+  }
 };
 
 }  // namespace yoke::train

@@ -175,6 +175,40 @@ TEST(ShardedOptimizer, RatesMayBeSetForEachGroup) {
   });
 }
 
+TEST(ShardedOptimizer, GroupsAreGivenAsToTheOptimizerItself) {
+  run_ranks(2, [&](World& world) {
+    const auto a = torch::ones({64}).set_requires_grad(true), b = torch::ones({7, 5}).set_requires_grad(true);
+    const auto frozen = torch::ones({3});
+    Sharded<Sgd> optimizer({{{{"a", a}}, {.lr = 1}}, {{{"frozen", frozen}, {"b", b}}, {.lr = 0.25}}}, world);
+    EXPECT_EQ(optimizer.lr(0), 1);
+    EXPECT_EQ(optimizer.lr(1), 0.25);
+    (a.sum() + b.sum()).backward();
+    optimizer.step();
+    EXPECT_TRUE(torch::equal(a, torch::zeros({64})));
+    EXPECT_TRUE(torch::equal(b, torch::full({7, 5}, 0.75)));
+    EXPECT_THAT(what_is_thrown_by([&] {
+                  Sharded<Sgd>({{{{"a", a}}, {}}, {{{"a", a}}, {}}}, world);
+                }),
+                HasSubstr("two parameters named 'a'"));
+
+    const torch::nn::Linear sharded(3, 2), plain(3, 2);  // with the whole options, and the bits of AdamW itself
+    const c10::AutoGradMode no_grad(false);
+    const AdamWOptions options{.lr = 0.1, .weight_decay = 0.5};
+    for (const auto& model : {sharded, plain}) {
+      for (auto& parameter : model->parameters()) {
+        parameter.fill_(0.5);
+        parameter.mutable_grad() = torch::full_like(parameter, 2);
+      }
+    }
+    Sharded<AdamW> with_state(sharded, world, options);
+    with_state.step();
+    AdamW whole(plain, options);
+    whole.step();
+    EXPECT_TRUE(torch::equal(sharded->weight, plain->weight) && torch::equal(sharded->bias, plain->bias));
+    EXPECT_FALSE(torch::equal(plain->weight, torch::full({2, 3}, 0.5)));
+  });
+}
+
 TEST(ShardedOptimizer, ARankThatTrainsNothingIsNamedOnEveryRank) {
   std::atomic<int> count = 0;
   run_ranks(2, [&](World& world) {
