@@ -10,6 +10,7 @@
 #include "yoke/base/error.h"
 #include "yoke/contract/error_file.h"
 #include "yoke/contract/program.h"
+#include "yoke/dist/gradient.h"
 #include "yoke/dist/group.h"
 #include "yoke/dist/mesh.h"
 #include "yoke/dist/on_all_ranks.h"

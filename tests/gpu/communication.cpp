@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/gpu/checks.h"
+#include "yoke/dist/gradient.h"
 #include "yoke/dist/world.h"
 #include "yoke/train/device/devices.h"
 #include "yoke/train/optim/adam.h"
@@ -70,6 +71,16 @@ Json collectives() {
   auto row = at::full({3}, 0.0, device);
   world.reduce_scatter(row, all.view({size, 1}).expand({size, 3}).contiguous().view({-1}));
   expect(at::equal(row, value(rank) * size), "reduce_scatter");
+
+  const auto leaf = value(rank).requires_grad_(), repeated = leaf.repeat({size});
+  for (const auto& result : {dist::gradient::all_reduce(world, leaf), dist::gradient::broadcast(world, leaf),
+                             dist::gradient::all_gather(world, leaf), dist::gradient::reduce_scatter(world, repeated),
+                             dist::gradient::all_to_all(world, repeated)}) {
+    result.sum().backward({}, /*retain_graph=*/true);
+  }
+  // Each gives a one for each rank; the broadcast only to its root.
+  expect(leaf.grad().eq(static_cast<double>((rank == 0 ? 5 : 4) * size)).all().item<bool>(),
+         "gradients of collectives");
   world.barrier();
   world.shutdown();
   return {{"device", device.str()}, {"ranks", size}};

@@ -53,16 +53,19 @@ struct Dense {
 /// Sent before each text, so that a rank that calls another collective at the same time is recognised.
 constexpr int64_t kTextMark = 0x796f6b6574657874;  // "yoketext"
 
-/// What a collective writes may be a leaf that needs a gradient, because programs copy parameters between ranks.
-enum class Use { kRead, kWritten };
-void refuse_gradient(const char* collective, const at::Tensor& tensor, Use use) {
+/// `gradient` is the function of gradient.h that does the same, or of which the same can be made.
+void refuse_gradient(const char* collective, const char* gradient, const at::Tensor& tensor) {
   if (!c10::GradMode::is_enabled() || !tensor.defined() || !tensor.requires_grad()) return;
-  if (use == Use::kWritten && tensor.is_leaf()) return;
-  throw Error(ErrorCode::kInvalidArgument,
-              "{}: its tensor needs a gradient, but backward does not pass through a collective, so gradients would be "
-              "lost or wrong: give it tensor.detach(), or call it under torch::NoGradGuard; gradients are averaged by "
-              "DistributedDataParallel",
-              collective);
+  throw Error(
+      ErrorCode::kInvalidArgument,
+      "{}: its tensor needs a gradient, but backward does not pass through this function, so gradients would be "
+      "lost or wrong: call dist::gradient::{} (yoke/dist/gradient.h), through which it passes; if no gradient "
+      "is wanted, give it tensor.detach(), or call it under torch::NoGradGuard, as for a parameter that is "
+      "copied between ranks",
+      collective, gradient);
+}
+void refuse_gradient(const char* collective, const at::Tensor& tensor) {
+  refuse_gradient(collective, collective, tensor);
 }
 
 /// Backends know no complex numbers.
@@ -112,6 +115,9 @@ PendingCollective Group::start(const Collective& collective, std::vector<at::Ten
         "a tensor that is conjugated or negated lazily cannot be sent: give resolve_conj() or resolve_neg() of it");
   }
   for (auto& tensor : tensors) tensor = as_real(tensor);
+  // Backends write without autograd's knowledge. A value that autograd has saved for backward is noticed by its
+  // version, which a detached tensor shares.
+  if (collective.writes_first && !tensors[0].is_inference()) tensors[0].unsafeGetTensorImpl()->bump_version();
   PendingCollective pending;
   pending.group_ = this;
   pending.tensors_ = std::move(tensors);
@@ -236,14 +242,14 @@ void Group::barrier() {
 }
 
 void Group::all_reduce(const at::Tensor& tensor, ReduceOp op) {
-  refuse_gradient("all_reduce", tensor, Use::kWritten);
+  refuse_gradient("all_reduce", tensor);
   const Dense dense(tensor);
   start_all_reduce(dense.sent[0], op).wait();
   dense.give_back();
 }
 
 PendingCollective Group::start_all_reduce(const at::Tensor& tensor, ReduceOp op) {
-  refuse_gradient("all_reduce", tensor, Use::kWritten);
+  refuse_gradient("all_reduce", tensor);
   if (tensor.is_complex() && (op == ReduceOp::kMin || op == ReduceOp::kMax)) {
     throw Error(ErrorCode::kInvalidArgument, "all_reduce: complex numbers have no smallest and no largest");
   }
@@ -256,7 +262,7 @@ PendingCollective Group::start_all_reduce(const at::Tensor& tensor, ReduceOp op)
   }
   const bool divides_first = op == ReduceOp::kMean && tensor.scalar_type() == at::kHalf;
   if (divides_first) tensor.detach().div_(size());
-  auto pending = start({"all_reduce"}, {tensor.detach()},
+  auto pending = start({.name = "all_reduce", .writes_first = true}, {tensor.detach()},
                        [&](auto& tensors) { return process_group().allreduce(tensors, options); });
   if (op == ReduceOp::kMean && !divides_first) {
     pending.finish_ = [sum = tensor.detach(), size = size()] { sum.div_(size); };
@@ -265,16 +271,18 @@ PendingCollective Group::start_all_reduce(const at::Tensor& tensor, ReduceOp op)
 }
 
 void Group::broadcast(const at::Tensor& tensor, int64_t root) {
-  refuse_gradient("broadcast", tensor, Use::kWritten);
+  refuse_gradient("broadcast", tensor);
   const Dense dense(tensor);
   c10d::BroadcastOptions options;
   options.rootRank = root;
-  start({"broadcast"}, dense.sent, [&](auto& tensors) { return process_group().broadcast(tensors, options); }).wait();
+  start({.name = "broadcast", .writes_first = true}, dense.sent, [&](auto& tensors) {
+    return process_group().broadcast(tensors, options);
+  }).wait();
   dense.give_back();
 }
 
 at::Tensor Group::all_gather(const at::Tensor& tensor) {
-  refuse_gradient("all_gather", tensor, Use::kRead);
+  refuse_gradient("all_gather", tensor);
   auto shape = tensor.sizes().vec();
   shape.insert(shape.begin(), size());
   auto result = at::empty(shape, tensor.options());
@@ -286,7 +294,7 @@ at::Tensor Group::all_gather(const at::Tensor& tensor) {
 }
 
 at::Tensor Group::gather(const at::Tensor& tensor, int64_t root) {
-  refuse_gradient("gather", tensor, Use::kRead);
+  refuse_gradient("gather", "all_gather", tensor);
   at::Tensor result;
   std::vector<std::vector<at::Tensor>> outputs;
   if (rank() == root) {
@@ -303,24 +311,24 @@ at::Tensor Group::gather(const at::Tensor& tensor, int64_t root) {
 }
 
 void Group::scatter(const at::Tensor& output, const at::Tensor& input, int64_t root) {
-  refuse_gradient("scatter", output, Use::kWritten);
+  refuse_gradient("scatter", "broadcast", output);
   const Dense dense(output);
   std::vector<std::vector<at::Tensor>> inputs;
   if (rank() == root) {
-    refuse_gradient("scatter", input, Use::kRead);
+    refuse_gradient("scatter", "broadcast", input);
     inputs = {as_real(input.detach().resolve_conj().resolve_neg().contiguous()).unbind(0)};
   }
   c10d::ScatterOptions options;
   options.rootRank = root;
-  start({"scatter"}, dense.sent, [&](auto& outputs) {
+  start({.name = "scatter", .writes_first = true}, dense.sent, [&](auto& outputs) {
     return process_group().scatter(outputs, inputs, options);
   }).wait();
   dense.give_back();
 }
 
 void Group::all_to_all(const at::Tensor& output, const at::Tensor& input, const Splits& splits) {
-  refuse_gradient("all_to_all", output, Use::kWritten);
-  refuse_gradient("all_to_all", input, Use::kRead);
+  refuse_gradient("all_to_all", output);
+  refuse_gradient("all_to_all", input);
   auto outputs = splits.output, inputs = splits.input;
   for (const auto& [tensor, parts] : {std::pair(&output, &outputs), std::pair(&input, &inputs)}) {
     const int64_t rows = tensor->dim() == 0 ? 0 : tensor->size(0);
@@ -338,22 +346,23 @@ void Group::all_to_all(const at::Tensor& output, const at::Tensor& input, const 
   const auto call = [&](auto& tensors) {
     return all_to_all_single(process_group(), tensors[0], tensors[1], outputs, inputs);
   };
-  start({.name = "all_to_all", .sizes_differ = true}, {output.detach(), input.detach()}, call).wait();
+  start({.name = "all_to_all", .sizes_differ = true, .writes_first = true}, {output.detach(), input.detach()}, call)
+      .wait();
 }
 
 PendingCollective Group::start_all_gather(const at::Tensor& output, const at::Tensor& input) {
-  refuse_gradient("all_gather_into", output, Use::kWritten);
-  refuse_gradient("all_gather_into", input, Use::kRead);
+  refuse_gradient("all_gather_into", "all_gather", output);
+  refuse_gradient("all_gather_into", "all_gather", input);
   const auto call = [&](auto& tensors) { return all_gather_single(process_group(), tensors[0], tensors[1]); };
-  return start({"all_gather_into"}, {output.detach(), input.detach()}, call);
+  return start({.name = "all_gather_into", .writes_first = true}, {output.detach(), input.detach()}, call);
 }
 
 PendingCollective Group::start_reduce_scatter(const at::Tensor& output, const at::Tensor& input, ReduceOp op) {
   if (op != ReduceOp::kSum && op != ReduceOp::kMean) {
     throw Error(ErrorCode::kInvalidArgument, "reduce_scatter gives sums and means only");
   }
-  refuse_gradient("reduce_scatter", output, Use::kWritten);
-  refuse_gradient("reduce_scatter", input, Use::kRead);
+  refuse_gradient("reduce_scatter", output);
+  refuse_gradient("reduce_scatter", input);
   const bool divides_first = op == ReduceOp::kMean && input.scalar_type() == at::kHalf;
   const auto sent = divides_first ? input.detach().div(size()) : input.detach();
   const auto mean = [result = output.detach(), divides = op == ReduceOp::kMean && !divides_first, size = size()] {
@@ -378,7 +387,7 @@ PendingCollective Group::start_reduce_scatter(const at::Tensor& output, const at
       mean();
     };
   } else {
-    pending = start({"reduce_scatter"}, {output.detach(), sent},
+    pending = start({.name = "reduce_scatter", .writes_first = true}, {output.detach(), sent},
                     [&](auto& tensors) { return reduce_scatter_single(process_group(), tensors[0], tensors[1]); });
     pending.finish_ = mean;
   }
@@ -387,16 +396,16 @@ PendingCollective Group::start_reduce_scatter(const at::Tensor& output, const at
 
 PendingCollective Group::start_send(const at::Tensor& tensor, int64_t to) {
   check_peer("send", to);
-  refuse_gradient("send", tensor, Use::kRead);
+  refuse_gradient("send", tensor);
   const auto call = [&](auto& tensors) { return process_group().send(tensors, static_cast<int>(to), 0); };
   return start({.name = "send", .peer = to}, {tensor.detach().contiguous()}, call);
 }
 
 PendingCollective Group::start_receive(const at::Tensor& tensor, int64_t from) {
   check_peer("receive", from);
-  refuse_gradient("receive", tensor, Use::kWritten);
+  refuse_gradient("receive", tensor);
   const auto call = [&](auto& tensors) { return process_group().recv(tensors, static_cast<int>(from), 0); };
-  return start({.name = "receive", .peer = from}, {tensor.detach()}, call);
+  return start({.name = "receive", .peer = from, .writes_first = true}, {tensor.detach()}, call);
 }
 
 void Group::check_peer(const char* what, int64_t peer) const {

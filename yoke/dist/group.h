@@ -71,8 +71,10 @@ struct Splits {
 /// connections and its own order, so collectives of two groups may
 ///          overlap in time; ranks that are in both groups must begin them in the same order.
 /// Threads  one thread at a time.
-/// Backward does not pass through a collective. So, unless gradients are disabled, a tensor that needs a gradient is
-///          refused; only a leaf, such as a parameter, may be changed in place.
+/// Backward does not pass through these members. So, unless gradients are disabled, a tensor that needs a gradient is
+///          refused, as torch refuses to change a parameter in place; gradient.h has collectives through which it
+///          passes. A tensor that is changed in place counts as changed for autograd: backward then refuses the value
+///          that it has saved of it.
 /// Complex  numbers are sent as pairs of real ones; they have no kMin and kMax.
 /// Errors   kInvalidArgument: a tensor needs a gradient, or is conjugated or negated lazily. kTimeout names the ranks
 /// that have not arrived at the collective, by their rank in the World; kUnavailable:
@@ -178,6 +180,7 @@ class Group {
 
  private:
   friend class Activity;
+  friend class GroupReference;
   friend class PendingCollective;
   friend void wait_for(const Group& group, c10::ivalue::Future& future);
   using Start = std::function<c10::intrusive_ptr<c10d::Work>(std::vector<at::Tensor>& tensors)>;
@@ -186,6 +189,7 @@ class Group {
     const char* name;
     int64_t peer = -1;  ///< For a message.
     bool sizes_differ = false;
+    bool writes_first = false;  ///< Whether it changes the first of its tensors.
   };
   PendingCollective start(const Collective& collective, std::vector<at::Tensor> tensors, const Start& start);
   void check_same_calls() const;  ///< Throws if ranks are known to wait in different collectives.

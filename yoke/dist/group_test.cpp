@@ -1,6 +1,7 @@
 #include "yoke/dist/group.h"
 
 #include <ATen/TensorIndexing.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/complex.h>
@@ -138,40 +139,95 @@ TEST(Group, SendsFromOneRankToAnother) {
   });
 }
 
-// Backward does not pass through a collective: gradients would be those of this rank alone, or lost.
-TEST(Group, RefusesWhatNeedsAGradient) {
+// Backward does not pass through Group's collectives: gradients would be those of this rank alone, or lost.
+TEST(Group, RefusesWhatNeedsAGradientAndNamesWhatPassesIt) {
   World world(RankEnv{}, {.device = c10::Device(c10::kCPU)});
   const auto leaf = at::ones({1}).set_requires_grad(true);
   const auto result = leaf * 2, plain = at::ones({1});
-  const std::vector<std::pair<const char*, std::function<void(const at::Tensor& tensor)>>> calls = {
-      {"all_reduce: ", [&](auto& x) { world.all_reduce(x); }},
-      {"all_reduce: ", [&](auto& x) { world.start_all_reduce(x).wait(); }},
-      {"broadcast: ", [&](auto& x) { world.broadcast(x); }},
-      {"all_gather: ", [&](auto& x) { world.all_gather(x); }},
-      {"gather: ", [&](auto& x) { world.gather(x); }},
-      {"scatter: ", [&](auto& x) { world.scatter(plain, x.unsqueeze(0)); }},
-      {"scatter: ", [&](auto& x) { world.scatter(x, plain.unsqueeze(0)); }},
-      {"all_to_all: ", [&](auto& x) { world.all_to_all(plain, x); }},
-      {"all_gather_into: ", [&](auto& x) { world.all_gather_into(plain, x); }},
-      {"reduce_scatter: ", [&](auto& x) { world.reduce_scatter(plain, x); }},
+  struct Refused {
+    const char *name, *instead;
+    std::function<void(const at::Tensor& tensor)> call;
   };
-  for (const auto& [name, call] : calls) {
-    try {
-      call(result);
-      ADD_FAILURE() << name << "nothing was thrown";
-    } catch (const Error& error) {
-      EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-      EXPECT_THAT(error.what(), testing::StartsWith(name));
-      EXPECT_THAT(error.what(), HasSubstr("give it tensor.detach(), or call it under torch::NoGradGuard"));
+  const Refused calls[] = {
+      {"all_reduce: ", "all_reduce", [&](auto& x) { world.all_reduce(x); }},
+      {"all_reduce: ", "all_reduce", [&](auto& x) { world.start_all_reduce(x).wait(); }},
+      {"broadcast: ", "broadcast", [&](auto& x) { world.broadcast(x); }},
+      {"all_gather: ", "all_gather", [&](auto& x) { world.all_gather(x); }},
+      {"gather: ", "all_gather", [&](auto& x) { world.gather(x); }},
+      {"scatter: ", "broadcast", [&](auto& x) { world.scatter(plain, x.unsqueeze(0)); }},
+      {"scatter: ", "broadcast", [&](auto& x) { world.scatter(x, plain.unsqueeze(0)); }},
+      {"all_to_all: ", "all_to_all", [&](auto& x) { world.all_to_all(plain, x); }},
+      {"all_to_all: ", "all_to_all", [&](auto& x) { world.all_to_all(x, plain); }},
+      {"all_gather_into: ", "all_gather", [&](auto& x) { world.all_gather_into(plain, x); }},
+      {"all_gather_into: ", "all_gather", [&](auto& x) { world.start_all_gather(x, plain).wait(); }},
+      {"reduce_scatter: ", "reduce_scatter", [&](auto& x) { world.reduce_scatter(plain, x); }},
+      {"reduce_scatter: ", "reduce_scatter", [&](auto& x) { world.start_reduce_scatter(x, plain).wait(); }},
+  };
+  for (const auto& [name, instead, call] : calls) {
+    for (const auto& tensor : {result, leaf}) {
+      try {
+        call(tensor);
+        ADD_FAILURE() << name << "nothing was thrown";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
+        EXPECT_THAT(error.what(), testing::StartsWith(name));
+        EXPECT_THAT(error.what(), HasSubstr(std::string("call dist::gradient::") + instead + " ("));
+        EXPECT_THAT(error.what(), HasSubstr("give it tensor.detach(), or call it under torch::NoGradGuard"));
+      }
+      EXPECT_NO_THROW(call(tensor.detach())) << name;
+      const at::NoGradGuard no_grad;
+      EXPECT_NO_THROW(call(tensor)) << name;
     }
-    EXPECT_NO_THROW(call(result.detach())) << name;
-    const at::NoGradGuard no_grad;
-    EXPECT_NO_THROW(call(result)) << name;
   }
-  EXPECT_NO_THROW(world.broadcast(leaf)) << "a parameter";
-  EXPECT_NO_THROW(world.all_reduce(leaf)) << "a parameter";
-  EXPECT_THROW(world.all_gather(leaf), Error) << "the result would lack its gradient";
   world.shutdown();
+  run_ranks(2, [](World& ranks) {
+    const auto own = at::ones({1}).set_requires_grad(true);
+    EXPECT_THROW(ranks.start_send(own, 1 - ranks.rank()), Error);
+    EXPECT_THROW(ranks.start_receive(own, 1 - ranks.rank()), Error);
+  });
+}
+
+// Backends write without autograd's knowledge, and backward would use the new values.
+TEST(Group, AValueThatBackwardNeedsIsNotChangedInSilence) {
+  run_ranks(2, [](World& world) {
+    const auto weight = at::ones({2}).set_requires_grad(true);
+    const auto product = [&](const at::Tensor& saved) { return (weight * saved).sum(); };
+    const auto one = at::ones({1}), four = at::ones({4});
+    const std::vector<std::pair<const char*, std::function<void(const at::Tensor& saved)>>> writing = {
+        {"all_reduce", [&](auto& x) { world.all_reduce(x); }},
+        {"all_reduce, detached", [&](auto& x) { world.all_reduce(x.detach()); }},
+        {"start_all_reduce", [&](auto& x) { world.start_all_reduce(x).wait(); }},
+        {"broadcast", [&](auto& x) { world.broadcast(x); }},
+        {"scatter",
+         [&](auto& x) {
+           world.scatter(x, four.view({2, 2}));
+         }},
+        {"all_to_all", [&](auto& x) { world.all_to_all(x, at::ones({2})); }},
+        {"all_gather_into", [&](auto& x) { world.all_gather_into(x, one); }},
+        {"reduce_scatter", [&](auto& x) { world.reduce_scatter(x, four); }},
+        {"receive",
+         [&](auto& x) {
+           auto sending = world.start_send(at::ones({2}), 1 - world.rank());
+           world.receive(x, 1 - world.rank());
+           sending.wait();
+         }},
+    };
+    for (const auto& [name, write] : writing) {
+      const auto saved = at::ones({2});
+      const auto loss = product(saved);
+      write(saved);
+      EXPECT_THROW(loss.backward(), c10::Error) << name;
+    }
+    const auto saved = at::ones({2});
+    const auto loss = product(saved);
+    world.all_gather(saved);
+    world.gather(saved);
+    world.scatter(one, saved.view({2, 1}));
+    world.all_to_all(at::ones({2}), saved);
+    world.all_gather_into(four, saved);
+    world.reduce_scatter(one, saved);
+    EXPECT_NO_THROW(loss.backward()) << "it was only read";
+  });
 }
 
 // Oracle: the real and the imaginary parts, sent apart.

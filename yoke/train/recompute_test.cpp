@@ -9,6 +9,7 @@
 #include "fakes/run_ranks.h"
 #include "fakes/tensor_bytes.h"
 #include "yoke/base/error.h"
+#include "yoke/dist/gradient.h"
 #include "yoke/train/parallel/distributed_data_parallel.h"
 #include "yoke/train/precision/autocast.h"
 
@@ -221,6 +222,21 @@ TEST(Recompute, WorksInsideDistributedDataParallel) {
         EXPECT_TRUE(torch::allclose(model.parameters()[i].grad(), plain.parameters()[i].grad(), 1e-4, 1e-6)) << i;
       }
     }
+  });
+}
+
+TEST(Recompute, CommunicatesAgainInBackward) {
+  fakes::run_ranks(2, [](dist::World& world) {
+    const auto block = [&](const at::Tensor& x) {
+      return dist::gradient::all_gather(world, torch::tanh(x)).sum(0) * torch::sigmoid(x);
+    };
+    const auto gradient_of = [&](bool keep) {
+      const auto x = torch::arange(6).mul(0.3).add(world.rank()).requires_grad_(true);
+      const auto middle = keep ? block(x) : recompute(block, x);
+      (keep ? block(middle) : recompute(block, middle)).square().sum().backward();
+      return x.grad();
+    };
+    EXPECT_TRUE(torch::equal(gradient_of(false), gradient_of(true)));
   });
 }
 

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/functional.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/conv.h>
 #include <torch/nn/modules/linear.h>
@@ -15,6 +16,7 @@
 
 #include "fakes/run_ranks.h"
 #include "yoke/base/error.h"
+#include "yoke/dist/gradient.h"
 
 namespace yoke::train {
 namespace {
@@ -91,6 +93,40 @@ TEST(DistributedDataParallel, AnyNumberOfRanksGivesOneProcessesParameters) {
       EXPECT_TRUE(torch::allclose(parameters[i], whole->parameters()[i], 1e-4, 1e-6)) << num_ranks << " ranks, " << i;
     }
   }
+}
+
+// The network mixes all samples of the batch by a collective between its layers. In backward, the collectives of the
+// layers' gradients are before and after its own.
+TEST(DistributedDataParallel, GradientsPassACollectiveWithinTheNetwork) {
+  const auto make_mixing = [](const std::function<at::Tensor(const at::Tensor& hidden)>& mean_of_batch) {
+    return fakes::make_seeded(0, [&] {
+      nn::Sequential model;
+      model->push_back(nn::Linear(6, 16));
+      model->push_back(nn::Functional([=](const at::Tensor& x) { return torch::tanh(x - mean_of_batch(x)); }));
+      model->push_back(nn::Linear(16, 16));
+      model->push_back(nn::Linear(16, 2));
+      return model;
+    });
+  };
+  const Problem problem;
+  auto whole = make_mixing([](const at::Tensor& hidden) { return hidden.mean(0); });
+  const auto train = [&](auto& net, nn::Sequential& model, int64_t first, int64_t rows) {
+    for (int i = 0; i < 5; ++i) {
+      model->zero_grad();
+      problem.loss(net, first, rows).backward();
+      descend(*model, 0.1);
+    }
+  };
+  train(whole, whole, 0, 16);
+  run_ranks(2, [&](World& world) {
+    auto model = make_mixing(
+        [&](const at::Tensor& hidden) { return dist::gradient::all_gather(world, hidden).flatten(0, 1).mean(0); });
+    DistributedDataParallel net(model, world, {.bucket_bytes = 256, .first_bucket_bytes = 128});
+    train(net, model, 8 * world.rank(), 8);
+    for (size_t i = 0; i < model->parameters().size(); ++i) {
+      EXPECT_TRUE(torch::allclose(model->parameters()[i], whole->parameters()[i], 1e-4, 1e-6)) << i;
+    }
+  });
 }
 
 // Trains two networks at once, one on the even ranks and one on the odd ranks. Each gives the same result as alone.
