@@ -3,7 +3,7 @@
 
 # What messages begin with. Each package has a `build` and a `test`, so theirs begin with the folder, too.
 said_by=${0##*/}
-case /$0 in */packaging/*/*) said_by=packaging/${0##*packaging/} ;; esac
+case /$0 in */packaging/*) said_by=packaging/${0##*packaging/} ;; esac
 
 say() { printf '%s: %s\n' "$said_by" "$*"; }
 
