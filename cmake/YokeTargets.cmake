@@ -79,9 +79,9 @@ function(yoke_unite target batch_size)
 endfunction()
 
 # yoke_test_options(TARGET): tests, programs of tests and of docs compile at -O0, because compiling takes longer than
-# running. -O1 takes a third to two thirds longer to compile.
+# running. -O1 takes a third to two thirds longer to compile. YOKE_TEST_OPTIONS adds options for other compilers.
 function(yoke_test_options target)
-  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O0>)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O0> ${YOKE_TEST_OPTIONS})
 endfunction()
 
 # yoke_precompile(TARGET): the executable TARGET has yoke_test_options, and begins with the precompiled headers of

@@ -1,13 +1,17 @@
 # Functions that the other scripts source: printing messages, and running a step with its output in a log.
 # shellcheck shell=bash disable=SC2154  # log_dir is the caller's
 
-say() { printf '%s: %s\n' "${0##*/}" "$*"; }
+# What messages begin with. Each package has a `build` and a `test`, so theirs begin with the folder, too.
+said_by=${0##*/}
+case /$0 in */packaging/*) said_by=packaging/${0##*packaging/} ;; esac
+
+say() { printf '%s: %s\n' "$said_by" "$*"; }
 
 # die STATUS LINE...: prints a message and exits. The first LINE says what failed, the others say what to do next.
 die() {
   local status=$1
   shift
-  printf '%s: %s\n' "${0##*/}" "$1" >&2
+  printf '%s: %s\n' "$said_by" "$1" >&2
   shift
   [ $# -eq 0 ] || printf '  %s\n' "$@" >&2
   exit "$status"

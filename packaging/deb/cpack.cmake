@@ -1,6 +1,6 @@
 # CPack's configuration for the package of Debian and Ubuntu. packaging/deb/build gives in the environment, since CPack reads
-# this file before it sets the variables of its option -D: DEB_STAGE, the tree to package; DEB_VERSION, DEB_REVISION and
-# DEB_ARCHITECTURE; DEB_MAINTAINER; DEB_CONTROL, the folder with conffiles and maintainer scripts; and DEB_OUTPUT.
+# this file before it sets the variables of its option -D: DEB_STAGE, the tree to package; DEB_VERSION, DEB_REVISION,
+# DEB_ARCHITECTURE, DEB_COMPRESSION and DEB_MAINTAINER; DEB_CONTROL, the folder with conffiles and maintainer scripts; DEB_OUTPUT.
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME yoke-gpu)
 set(CPACK_PACKAGE_VERSION "$ENV{DEB_VERSION}")
@@ -16,7 +16,7 @@ set(CPACK_DEBIAN_PACKAGE_RELEASE "$ENV{DEB_REVISION}")
 set(CPACK_DEBIAN_PACKAGE_ARCHITECTURE "$ENV{DEB_ARCHITECTURE}")
 set(CPACK_DEBIAN_PACKAGE_SECTION utils)
 set(CPACK_DEBIAN_PACKAGE_PRIORITY optional)
-set(CPACK_DEBIAN_COMPRESSION_TYPE xz)
+set(CPACK_DEBIAN_COMPRESSION_TYPE "$ENV{DEB_COMPRESSION}")
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)  # Depends
 # None of these is needed by most users, and yoke names what is missing when a command needs it: hwloc for `yoke topo`, the
 # others because yoke starts them. hwloc is not recommended, because Debian's own recommends X11 and OpenCL with it.

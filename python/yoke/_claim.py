@@ -165,12 +165,13 @@ def claim(num_devices: Optional[int] = None, *, devices: Union[str, int, Sequenc
             raise _command.Error(f"{_held!r} is this process's claim already, and os.environ can name one; claim all devices "
                                  "at once, or release() that one first", 69)
         _held = _Pending()
+    made: Optional[Claim] = None
     try:
-        _held = Claim(words, bool(wait))
-        return _held
-    except BaseException:
-        _held = None
-        raise
+        made = Claim(words, bool(wait))
+        return made
+    finally:
+        with _lock:
+            _held = made
 
 
 class _Pending:

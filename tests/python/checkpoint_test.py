@@ -1,4 +1,4 @@
-"""read_checkpoint() and write_checkpoint(), without NumPy and torch. exchange_test.py does it with trainings in C++."""
+"""read_checkpoint() and write_checkpoint(), without NumPy and torch. tests/recipes crosses to C++ and back."""
 
 import json
 import os

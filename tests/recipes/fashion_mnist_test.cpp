@@ -149,6 +149,37 @@ TEST_F(FashionMnist, AKilledRunResumesToTheSameBits) {
   EXPECT_EQ(figures("killed"), figures("whole"));
 }
 
+constexpr const char* kRewrite = R"(
+import sys
+sys.path.insert(0, sys.argv[1])
+import yoke
+
+read = yoke.read_checkpoint(sys.argv[2])
+parts = {part: read.tensor(part, "raw") if part in read.names() else read.part(part, "raw") for part in read.parts}
+parts = {part: value for part, value in parts.items() if value}  # the others are numbers and texts, in the metadata
+print(f"step {read.step}, {len(read.part('model', 'raw'))} tensors of the model, epochs {read.metadata['epochs']}")
+yoke.write_checkpoint(sys.argv[3], read.step, parts, read.metadata)
+)";
+
+// Oracle: an uninterrupted run. What Python has read of a Run and written again must lead to the same file.
+TEST_F(FashionMnist, ACheckpointThatPythonWroteResumesToTheSameBits) {
+  auto options = training({"--epochs", "2", "--precision", "fp32", "--deterministic", "--out", "whole"});
+  options.argv[4] = "1";
+  ASSERT_EQ(test::run(options).exit_code, 0);
+
+  const auto rewritten = test::run({.argv = {"python3", "-Bc", kRewrite, YOKE_PYTHON,
+                                             file("whole/checkpoint-000000000020.safetensors"), file("copy")}});
+  ASSERT_EQ(rewritten.exit_code, 0) << rewritten.err;
+  EXPECT_THAT(rewritten.out, ContainsRegex("^step 20, [1-9][0-9]* tensors of the model, epochs 2\n$"));
+
+  options = training({"--resume", "--out", "copy"});
+  options.argv[4] = "1";
+  const auto resumed = test::run(options);
+  ASSERT_EQ(resumed.exit_code, 0) << resumed.err;
+  EXPECT_THAT(resumed.out, HasSubstr("resumed from copy/checkpoint-000000000020.safetensors at epoch 2, step 0"));
+  EXPECT_TRUE(read_file(file("copy") / kLast) == read_file(file("whole") / kLast));
+}
+
 // Oracle: the file of an uninterrupted run. A scheduler sends SIGTERM to the launcher, a user presses Ctrl-C, and the
 // grace period must suffice for a checkpoint.
 TEST_F(FashionMnist, ARunThatIsToldToStopSavesAndResumesToTheSameBits) {

@@ -22,6 +22,8 @@ inline constexpr const char* kPlug = "YOKE_PLUG";
 inline constexpr const char* kTorchDir = "YOKE_TORCH_DIR";
 /// The folder for what scripts/setup downloads, in place of .deps in the repository.
 inline constexpr const char* kDepsDir = "YOKE_DEPS_DIR";
+/// `import yoke` in Python: the path of the command, in place of the one that was installed with the module.
+inline constexpr const char* kCommand = "YOKE_COMMAND";
 
 // Variables by which the command tells a program something. A program that does not know them loses nothing else.
 

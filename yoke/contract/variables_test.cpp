@@ -88,12 +88,15 @@ TEST(Variables, HaveAMeaningEach) {
 TEST(Variables, OfPythonAreTheSame) {
   const auto known = all_variables();
   std::set<std::string> used;
-  for (const auto& entry : fs::recursive_directory_iterator(kRepository / "tools/python")) {
-    if (entry.path().extension() == ".py") used.merge(names_in(read_file(entry.path())));
+  for (const auto* folder : {"tools/python", "python/yoke"}) {
+    for (const auto& entry : fs::recursive_directory_iterator(kRepository / folder)) {
+      if (entry.path().extension() == ".py") used.merge(names_in(read_file(entry.path())));
+    }
   }
   for (const auto& name : used) EXPECT_TRUE(known.contains(name)) << name << " is not in variables.h";
-  for (const auto* name : {variable::kProfile, variable::kStepTimes, variable::kLockStep}) {
-    EXPECT_TRUE(used.contains(name)) << "no observer reads " << name;
+  for (const auto* name :
+       {variable::kProfile, variable::kStepTimes, variable::kLockStep, variable::kCommand, variable::kDevice}) {
+    EXPECT_TRUE(used.contains(name)) << "Python does not read " << name;
   }
   // sitecustomize.py starts the module with the name of a variable in small letters.
   const auto observers = read_file(kRepository / "tools/python/sitecustomize.py");
