@@ -5,6 +5,7 @@
 #include <torch/nn/init.h>
 
 #include "yoke/models/detail/check.h"
+#include "yoke/models/detail/names.h"
 
 namespace yoke::models {
 namespace {
@@ -16,9 +17,6 @@ nn::Conv2d convolution(int64_t in, int64_t out, int64_t kernel, int64_t stride) 
 }
 
 int64_t out_channels(int64_t width, bool bottleneck) { return bottleneck ? 4 * width : width; }
-
-/// A module that only holds others, as an entry of a module's name has: "layer1" of "layer1.0".
-class Names : public nn::Module {};
 
 }  // namespace
 
@@ -46,7 +44,7 @@ ResidualBlockImpl::ResidualBlockImpl(const Options& options) {
     bn3_ = register_module("bn3", nn::BatchNorm2d(out));
   }
   if (shortcut_conv_) {
-    const auto downsample = register_module("downsample", std::make_shared<Names>());
+    const auto downsample = register_module("downsample", std::make_shared<detail::Names>());
     downsample->register_module("0", shortcut_conv_);
     downsample->register_module("1", shortcut_bn_);
   }
@@ -72,7 +70,7 @@ ResNetImpl::ResNetImpl(const ResNetOptions& options) : options_(options) {
   for (size_t stage = 0; stage < options.depths.size(); ++stage, width *= 2) {
     detail::check_that(options.depths[stage] > 0, "a stage of a ResNet has at least one block, not {}",
                        options.depths[stage]);
-    const auto layer = register_module("layer" + std::to_string(stage + 1), std::make_shared<Names>());
+    const auto layer = register_module("layer" + std::to_string(stage + 1), std::make_shared<detail::Names>());
     auto& blocks = stages_.emplace_back();
     for (int64_t i = 0; i < options.depths[stage]; ++i) {
       const int64_t stride = stage > 0 && i == 0 ? 2 : 1;

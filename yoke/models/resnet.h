@@ -2,7 +2,7 @@
 //
 //     models::ResNet net(models::resnet50());                            // as torchvision.models.resnet50()
 //     models::ResNet small(models::cifar_resnet18(10));                  // 32x32 images, ten classes
-//     train::load_module(train::read_state_dict("resnet50.pth"), *net);  // torchvision's file
+//     models::load_weights(models::read_weights("resnet50.pth"), *net);  // torchvision's file
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "yoke/models/image_model.h"
 #include "yoke/train/shard/unit.h"
 
 namespace yoke::models {
@@ -68,15 +69,16 @@ class ResidualBlockImpl : public torch::nn::Module {
 /// Sharding   each block is a Unit; fsdp_units() has their names.
 /// Errors     kInvalidArgument: an option is below 1.
 /// Source     He et al., "Deep Residual Learning for Image Recognition", CVPR 2016; torchvision/models/resnet.py.
-class ResNetImpl : public torch::nn::Module {
+class ResNetImpl : public ImageModel {
  public:
   explicit ResNetImpl(const ResNetOptions& options);
 
   /// Maps images [batch, 3, height, width], float or bfloat16, in any memory format, to logits [batch, num_classes].
-  at::Tensor forward(const at::Tensor& x);
+  at::Tensor forward(const at::Tensor& x) override;
 
   const ResNetOptions& options() const { return options_; }
-  std::vector<std::string> fsdp_units() const;  ///< "layer1.0", "layer1.1", ..., for FullyShardedOptions::units.
+  std::vector<std::string> fsdp_units() const override;  ///< "layer1.0", "layer1.1", ...
+  std::string head() const override { return "fc"; }
 
  private:
   ResNetOptions options_;

@@ -1,15 +1,18 @@
-// Tests of the residual networks: names and figures of torchvision's, sharding, and the variant for small images.
+// Tests of the residual networks: names, figures and gradients of torchvision's, and the variant for small images.
 #include "yoke/models/resnet.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include "tests/support/message_of.h"
 #include "yoke/base/error.h"
-#include "yoke/train/checkpoint/module_state.h"
+#include "yoke/models/gold_test.h"
 
 namespace yoke::models {
 namespace {
+
+using testing::HasSubstr;
 
 int64_t num_parameters(const torch::nn::Module& module) {
   int64_t count = 0;
@@ -17,34 +20,56 @@ int64_t num_parameters(const torch::nn::Module& module) {
   return count;
 }
 
-std::vector<std::string> names_of(const torch::nn::Module& module) {
-  std::vector<std::string> names;
-  for (const auto& [name, tensor] : train::named_tensors(module)) names.push_back(name);
-  return names;
-}
-
-// The numbers are in torchvision's documentation of the weights, "num_params".
+// The numbers are those of torchvision's documentation, "num_params".
 TEST(ResNet, HasTorchvisionsParameters) {
-  EXPECT_EQ(num_parameters(*ResNet(resnet18())), 11'689'512);
   EXPECT_EQ(num_parameters(*ResNet(resnet34())), 21'797'672);
   ResNet net(resnet50());
   EXPECT_EQ(num_parameters(*net), 25'557'032);
-  const auto names = names_of(*net);
+  std::vector<std::string> names;
+  for (const auto& [name, tensor] : train::named_tensors(*net)) names.push_back(name);
   EXPECT_EQ(names.size(), 320);
   EXPECT_THAT(names, testing::IsSupersetOf({"conv1.weight", "bn1.num_batches_tracked", "layer1.0.conv1.weight",
                                             "layer1.0.downsample.0.weight", "layer1.0.downsample.1.running_var",
                                             "layer4.2.bn3.bias", "fc.weight", "fc.bias"}));
+  expect_output(net, 64, gold()["resnet50"]);
 }
 
-TEST(ResNet, ForSmallImagesKeepsTheirSizeInTheStem) {
-  ResNet net(cifar_resnet18(10));
-  EXPECT_EQ(num_parameters(*net), 11'173'962);  // 11'689'512 less 64 * 3 * (49 - 9) in conv1 and 990 * 513 in fc
-  EXPECT_EQ(net->forward(torch::zeros({2, 3, 32, 32})).sizes(), at::IntArrayRef({2, 10}));
+TEST(ResNet, OfEighteenLayersComputesWhatTorchvisionDoes) {
+  ResNet net(resnet18());
+  EXPECT_EQ(num_parameters(*net), 11'689'512);
+  expect_output(net, 64, gold()["resnet18"]);
+}
+
+TEST(ResNet, BeginsWithTorchvisionsWeights) {
+  torch::manual_seed(3);
+  ResNet net(resnet18(10));
+  const auto parameters = net->named_parameters();
+  for (const auto& [name, values] : gold()["first_weights"].items()) {
+    SCOPED_TRACE(name);
+    expect_gold(parameters[name].flatten().narrow(0, 0, 4), values, 1e-5);
+  }
+}
+
+TEST(ResNet, ForSmallImagesTakesTorchvisionsStep) {
+  auto options = cifar_resnet18(10);
+  EXPECT_EQ(num_parameters(*ResNet(options)), 11'173'962);  // ResNet-18's without 64 * 3 * 40 in conv1, 990 * 513 in fc
+  options.depths = {1, 1, 1, 1};
+  ResNet net(options);
+  expect_step(net, 32, gold()["small_resnet"]);
+  expect_gold(net->named_buffers()["bn1.running_mean"].narrow(0, 0, 4), gold()["small_resnet"]["running_mean"]);
+}
+
+TEST(ResNet, MayBeginEachBlockAsTheIdentity) {
+  ResNetOptions options{.depths = {1, 1, 1, 1}, .bottleneck = true, .width = 8, .num_classes = 3};
+  EXPECT_NE(ResNet(options)->named_parameters()["layer1.0.bn3.weight"].abs().sum().item<float>(), 0);
+  options.zero_init_residual = true;
+  EXPECT_EQ(ResNet(options)->named_parameters()["layer1.0.bn3.weight"].abs().sum().item<float>(), 0);
 }
 
 TEST(ResNet, RefusesImpossibleOptions) {
-  EXPECT_THROW(ResNet(resnet18(0)), Error);
-  EXPECT_THROW(ResNet(ResNetOptions{.depths = {1, 1, 0, 1}}), Error);
+  EXPECT_THAT(test::message_of([] { ResNet(resnet18(0)); }, ErrorCode::kInvalidArgument), HasSubstr("not 0 and 64"));
+  const ResNetOptions hollow{.depths = {1, 1, 0, 1}};
+  EXPECT_THAT(test::message_of([&] { ResNet{hollow}; }, ErrorCode::kInvalidArgument), HasSubstr("block, not 0"));
 }
 
 }  // namespace
