@@ -38,6 +38,12 @@ if(YOKE_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
       CCACHE_SLOPPINESS=pch_defines,time_macros "${YOKE_CCACHE}")
 endif()
 
+# lld takes a fifth of GNU ld's processor time: the 300 links of scripts/test took 156 s with ld. It is not required.
+find_program(YOKE_LLD ld.lld)
+if(YOKE_LLD AND PROJECT_IS_TOP_LEVEL AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  add_link_options(-fuse-ld=lld)
+endif()
+
 add_library(yoke_flags INTERFACE)
 # -Wrestrict: GCC 12 wrongly reports overlaps in std::string's operator+ (GCC bug 105651).
 # -Wmaybe-uninitialized: at -O2, GCC 12 wrongly reports members of a std::variant that holds another type.
@@ -102,6 +108,8 @@ function(yoke_precompile target)
   endif()
 endfunction()
 
+option(YOKE_TRAINING_AT_O0 "Compile the training half at -O0, in four fifths of the time, to see whether it compiles" OFF)
+
 # yoke_library(ROOM [SHARED] [COMPUTES] SOURCES ... [HEADERS ...] [LINK ...] [PRIVATE ...]): libyoke_ROOM, named yoke::ROOM.
 # HEADERS are the public headers. A library with HEADERS is installed; a library without HEADERS is not. COMPUTES: the
 # code works on much data, and -O2 pays. Other rooms read and print words; for them -O2 takes about a sixth longer to
@@ -115,7 +123,9 @@ function(yoke_library room)
   add_library(yoke_${room} ${kind} ${ARG_SOURCES})
   add_library(yoke::${room} ALIAS yoke_${room})
   yoke_unite(yoke_${room} 28)
-  if(ARG_COMPUTES)  # -O2 of GCC 12 vectorises few loops; with this cost model it does so as -O3 does
+  if(YOKE_TRAINING_AT_O0 AND yoke_half STREQUAL "training")
+    set(level -O0)
+  elseif(ARG_COMPUTES)  # -O2 of GCC 12 vectorises few loops; with this cost model it does so as -O3 does
     set(level -O2 $<$<CXX_COMPILER_ID:GNU>:-fvect-cost-model=dynamic>)
   else()
     set(level -O1)
@@ -141,7 +151,8 @@ function(yoke_discover_suites target prefix)
   set(tests "${CMAKE_CURRENT_BINARY_DIR}/${target}_suites.cmake")
   add_custom_command(TARGET ${target} POST_BUILD VERBATIM
     COMMAND "${CMAKE_COMMAND}" "-DPROGRAM=$<TARGET_FILE:${target}>" "-DPREFIX=${prefix}" "-DPROPERTIES=${ARGN}"
-            "-DTESTS=${tests}" -P "${PROJECT_SOURCE_DIR}/cmake/DiscoverSuites.cmake")
+            "-DTESTS=${tests}" "-DSKIPS=${PROJECT_SOURCE_DIR}/tests/expected-skips.txt"
+            -P "${PROJECT_SOURCE_DIR}/cmake/DiscoverSuites.cmake")
   # ctest works in a tree of which only a part was built, too.
   file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake" @ONLY CONTENT
        "if(EXISTS \"@tests@\")\n  include(\"@tests@\")\nelse()\n  add_test(@target@_NOT_BUILT @target@_NOT_BUILT)\nendif()\n")
@@ -149,20 +160,21 @@ function(yoke_discover_suites target prefix)
 endfunction()
 
 # yoke_test(ROOM SOURCES ... [LINK ...] [DEFINES NAME="value" ...] [DEPENDS target ...] [ENVIRONMENT A=b]
-#           [TIMEOUT seconds] [THREADS] [COMPUTES] [PROCESSORS n] [COST n] [PRECOMPILED] [BY_SUITE])
+#           [TIMEOUT seconds] [THREADS] [COMPUTES] [PROCESSORS n] [COST n] [PRECOMPILED] [BY_SUITE] [BY_TEST])
 # Adds a GoogleTest program with one ctest entry per test, or per suite (BY_SUITE). A program with libtorch takes 0.5 s of
-# a processor to start, which is longer than most unit tests take. In a suite, a skipped test is a failure. It is built after the targets in DEPENDS. THREADS: the tested
-# code has threads, so the program is part of the TSan build, which contains only such programs. COMPUTES: each test
-# keeps a processor busy, whereas other tests mostly wait. COST: such tests start before those with a smaller cost, because
-# they take long. PRECOMPILED: see yoke_precompile.
+# a processor to start, which is longer than most unit tests take, and one with a sanitizer 0.05 s, so unit tests with a
+# sanitizer are by suite, too, except with BY_TEST. A test that tests/expected-skips.txt names has an entry of its own.
+# The program is built after the targets in DEPENDS. THREADS: the tested code has threads, so the program is part of the
+# TSan build, which contains only such programs. COMPUTES: each test keeps a processor busy, whereas other tests mostly
+# wait. COST: such tests start before those with a smaller cost, because they take long. PRECOMPILED: see
+# yoke_precompile.
 #
 # scripts/test runs four tests per processor at a time; a test with COMPUTES counts as four, one with
-# PROCESSORS as n. The label of a test is
-# `machine` or `training` (with libtorch). `machine` tests are the same with and without libtorch, so they run once;
+# PROCESSORS as n. The label of a test is `machine` or `training` (with libtorch). `machine` tests are the same with and without libtorch, so they run once;
 # scripts/test builds them once, too (YOKE_MACHINE_TESTS).
 option(YOKE_MACHINE_TESTS "Build the tests of the machine half" ON)
 function(yoke_test room)
-  cmake_parse_arguments(ARG "THREADS;COMPUTES;PRECOMPILED;BY_SUITE" "TIMEOUT;PROCESSORS;COST"
+  cmake_parse_arguments(ARG "THREADS;COMPUTES;PRECOMPILED;BY_SUITE;BY_TEST" "TIMEOUT;PROCESSORS;COST"
                         "SOURCES;LINK;DEFINES;DEPENDS;ENVIRONMENT" ${ARGN})
   if(NOT YOKE_TESTS OR (YOKE_SANITIZE STREQUAL "thread" AND NOT ARG_THREADS)
      OR (yoke_half STREQUAL "machine" AND NOT YOKE_MACHINE_TESTS))
@@ -200,7 +212,7 @@ function(yoke_test room)
   if(ARG_ENVIRONMENT)
     list(APPEND properties ENVIRONMENT "${ARG_ENVIRONMENT}")
   endif()
-  if(ARG_BY_SUITE)
+  if(ARG_BY_SUITE OR (YOKE_SANITIZE AND NOT ARG_BY_TEST))
     yoke_discover_suites(yoke_${room}_test "${room}." ${properties})
     return()
   endif()
@@ -216,7 +228,7 @@ function(yoke_command_test name)
   if(YOKE_SANITIZE AND NOT YOKE_SANITIZED_COMMANDS AND NOT (ARG_SANITIZED AND YOKE_SANITIZE MATCHES "address"))
     return()
   endif()
-  yoke_test(${name} ${ARG_UNPARSED_ARGUMENTS} TIMEOUT 300
+  yoke_test(${name} ${ARG_UNPARSED_ARGUMENTS} TIMEOUT 300 BY_TEST
     LINK yoke_test_support nlohmann_json::nlohmann_json ${ARG_LINK}
     DEFINES
       YOKE_COMMAND="$<TARGET_FILE:yoke>"
