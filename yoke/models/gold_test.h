@@ -24,7 +24,8 @@ inline const nlohmann::json& gold() {
 /// As `noise` of tests/models/make_gold.py: double [count].
 inline at::Tensor noise(int64_t count, int64_t number) {
   constexpr int64_t kPeriod = 10007;
-  auto x = (torch::arange(std::min(count, kPeriod), torch::kLong) * 2654435761 + number * 40503 + 1).bitwise_and(0xFFFFFFFF);
+  auto x =
+      (torch::arange(std::min(count, kPeriod), torch::kLong) * 2654435761 + number * 40503 + 1).bitwise_and(0xFFFFFFFF);
   x = x.bitwise_xor(x.bitwise_right_shift(16));
   x = (x * 2246822519).bitwise_and(0xFFFFFFFF);
   x = x.bitwise_xor(x.bitwise_right_shift(13));
