@@ -23,7 +23,11 @@ ELSEWHERE = {
     "bench/README.md": "measurements.md",
     "fakes/sysfs/README.md": "fakes-sysfs.md",
     "fakes/topologies/README.md": "fakes-topologies.md",
+    "recipes/cifar/README.md": "recipe-cifar.md",
+    "recipes/cifar/curve.svg": "recipe-cifar-curve.svg",
     "recipes/fashion_mnist/README.md": "recipe-fashion-mnist.md",
+    "recipes/images/README.md": "recipe-images.md",
+    "recipes/images/curve.svg": "recipe-images-curve.svg",
 }
 # Folders of examples: a page shows each file.
 EXAMPLES = {"examples/first": "example-first.md", "examples/devices": "example-devices.md"}

@@ -6,6 +6,7 @@
 #include <tuple>
 #include <utility>
 
+#include "recipes/common/training.h"
 #include "recipes/fashion_mnist/model.h"
 #include "recipes/fashion_mnist/options.h"
 #include "yoke/contract/program.h"
@@ -93,7 +94,7 @@ void train_network(Options options) {
   train::seed({.seed = options.seed, .deterministic = options.deterministic});  // all ranks get the same weights
   Network network;
   network.to(world.device());
-  to_channels_last(network);
+  recipes::to_channels_last(network);
   train::DistributedDataParallel net(network, world, {.broadcast_buffers = false, .gradient_as_bucket_view = true});
   train::Sgd optimizer(net, {.momentum = preset.momentum, .weight_decay = preset.weight_decay, .nesterov = true});
   const train::OneCycleOptions schedule{.total_steps = options.num_epochs * loader.num_batches(),

@@ -1,6 +1,5 @@
 #include "recipes/fashion_mnist/model.h"
 
-#include <ATen/ops/empty.h>
 #include <ATen/ops/max_pool2d.h>
 
 namespace fashion_mnist {
@@ -28,16 +27,6 @@ at::Tensor Network::forward(const at::Tensor& x) {
   y = y.permute({0, 2, 3, 1}).flatten(1);                      // [batch, 2352]; in channels_last a view, not a copy
   y = norm3_(hidden_(y)).relu_();                              // [batch, 128]
   return output_(y);
-}
-
-void to_channels_last(nn::Module& module) {
-  for (auto& parameter : module.parameters()) {
-    if (parameter.dim() != 4) continue;
-    // contiguous(ChannelsLast) does not change a tensor with one input channel, because any layout then counts as
-    // channels_last. The gradients are in channels_last, so they would not match the layout of the buckets.
-    const auto options = parameter.options().memory_format(at::MemoryFormat::ChannelsLast);
-    parameter.set_data(at::empty(parameter.sizes(), options).copy_(parameter.detach()));
-  }
 }
 
 }  // namespace fashion_mnist

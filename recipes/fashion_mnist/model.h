@@ -24,7 +24,4 @@ class Network : public torch::nn::Module {
   torch::nn::BatchNorm1d norm3_{nullptr};
 };
 
-/// Converts the weights of convolutions to the memory format that their kernels need.
-void to_channels_last(torch::nn::Module& module);
-
 }  // namespace fashion_mnist

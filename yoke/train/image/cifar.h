@@ -22,4 +22,8 @@ Cifar read_cifar10(const std::filesystem::path& dir);
 /// the fine labels, 0 to 99.
 Cifar read_cifar100(const std::filesystem::path& dir);
 
+/// Reads one file in the format of CIFAR-10's, with any number of images, such as a part of it or pictures of your own.
+/// Errors  as read_cifar10; kDataLoss: the size is not that of a number of images.
+Samples read_cifar10_file(const std::filesystem::path& path);
+
 }  // namespace yoke::train

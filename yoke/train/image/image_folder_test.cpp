@@ -159,6 +159,15 @@ TEST_F(CifarTest, ReadsTheBinaryVersions) {
   EXPECT_EQ(ten.train.data[29999][0][0][0].item<int>(), 0x7f);
   EXPECT_EQ(ten.test.target.size(0), 10000);
 
+  write("some.bin", 3 * 3073, 2 * 3073, "\x08\x7e");
+  const auto some = read_cifar10_file(root_ / "some.bin");
+  EXPECT_EQ(some.data.sizes(), (std::vector<int64_t>{3, 3, 32, 32}));
+  EXPECT_EQ(some.target[2].item<int64_t>(), 8);
+  EXPECT_EQ(some.data.sum().item<int64_t>(), 0x7e);
+  write("some.bin", 3 * 3073 - 1, 0, "");
+  EXPECT_THAT(test::message_of([&] { read_cifar10_file(root_ / "some.bin"); }, ErrorCode::kDataLoss),
+              HasSubstr("some.bin: expected images of 3073 bytes with their labels; found 9218 bytes"));
+
   const auto refusal = [&] { return test::message_of([&] { read_cifar10(root_); }, ErrorCode::kDataLoss); };
   write("data_batch_3.bin", kTen, 5 * 3073, "\x0a");
   EXPECT_THAT(refusal(), HasSubstr("data_batch_3.bin: expected labels from 0 to 9, found 10 for image 5"));

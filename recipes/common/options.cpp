@@ -1,0 +1,100 @@
+#include "recipes/common/options.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdlib>
+
+#include "yoke/dist/world.h"
+#include "yoke/train/precision/autocast.h"
+#include "yoke/train/run/run.h"
+
+namespace recipes {
+
+using namespace yoke;
+
+void add_options(CLI::App& app, Options& options, const std::string& recipe, const std::vector<std::string>& presets) {
+  options.preset = presets.front();
+  app.option_defaults()->take_last();  // the last value of a repeated option counts, as in `yoke`
+  app.add_option("--preset", options.preset, "The network and how it is trained")
+      ->check(CLI::IsMember(presets))
+      ->capture_default_str();
+  app.add_option("--parallel", options.parallel,
+                 "ddp: each rank has all of the network; zero1: the optimizer's state is divided between ranks; fsdp: "
+                 "so are the parameters")
+      ->check(CLI::IsMember({"ddp", "zero1", "fsdp"}))
+      ->capture_default_str();
+  app.add_option("--epochs", options.num_epochs, "Number of passes over all samples; by default the preset's")
+      ->check(CLI::Range(int64_t{1}, int64_t{100'000}));
+  app.add_option("--batch-size", options.batch_size,
+                 "Samples of a step, of all ranks together; by default the preset's")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  app.add_option("--seed", options.seed, "Seed of the initial weights and of the order of samples")
+      ->capture_default_str();
+  app.add_flag("--resume", options.resume, "Continue from the newest checkpoint of the run folder");
+  app.add_option("--out", options.out,
+                 fmt::format("The run folder; by default runs/{}, with the next free number if it exists", recipe));
+  app.add_option("--precision", options.precision, "auto: bf16 if the hardware supports it")
+      ->check(CLI::IsMember({"auto", "bf16", "fp32"}))
+      ->capture_default_str();
+  app.add_flag("--deterministic", options.deterministic,
+               "Give the same bits in every run: one thread, deterministic kernels");
+  app.add_option("--checkpoint-every", options.checkpoint_every, "Save every N steps too; 0: after each epoch only")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+}
+
+void parse(CLI::App& app, int argc, char** argv, Options& options) {
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    std::exit(app.exit(error));
+  }
+  for (const auto* option : app.get_options()) {
+    if (option->count() > 0) options.given.insert(option->get_name());
+  }
+}
+
+train::RunOptions run_options(const Options& options, const std::string& recipe) {
+  return {.name = recipe, .folder = options.out, .resume = options.resume, .save_every = options.checkpoint_every};
+}
+
+void fix(train::Run& run, dist::World& world, Options& options) {
+  if (options.precision == "auto") options.precision = train::has_fast_bfloat16(world.device()) ? "bf16" : "fp32";
+  run.fix("preset", options.preset, options.given.contains("--preset"));
+  run.fix("seed", options.seed, options.given.contains("--seed"));
+  run.fix("precision", options.precision, options.given.contains("--precision"));
+  run.fix("deterministic", options.deterministic, options.given.contains("--deterministic"));
+  if (options.deterministic) at::set_num_threads(1);
+}
+
+int64_t fix_steps(train::Run& run, const dist::World& world, Options& options, int64_t num_epochs, int64_t batch_size) {
+  if (options.num_epochs == 0) options.num_epochs = num_epochs;
+  if (options.batch_size == 0) options.batch_size = batch_size;
+  run.fix("epochs", options.num_epochs, options.given.contains("--epochs"));
+  run.fix("batch_size", options.batch_size, options.given.contains("--batch-size"));
+  const auto samples_per_rank = std::max<int64_t>(1, (options.batch_size + world.size() / 2) / world.size());
+  int64_t samples_per_step = samples_per_rank * world.size();
+  run.fix("samples_per_step", samples_per_step, /*given=*/true);  // checked on resume: the number of ranks may differ
+  return samples_per_rank;
+}
+
+train::AutocastOptions autocast(const Options& options, const dist::World& world) {
+  return {.device_type = world.device().type(), .enabled = options.precision == "bf16"};
+}
+
+std::string describe(const Options& options, const dist::World& world, int64_t samples_per_rank) {
+  return fmt::format("{} rank{} on {}, {}, {} x {} samples a step, {}{}", world.size(), world.size() == 1 ? "" : "s",
+                     world.device().is_cpu() ? "the CPU" : "GPUs", options.parallel, world.size(), samples_per_rank,
+                     options.precision, options.deterministic ? ", deterministic" : "");
+}
+
+void say_how_to_resume(const train::Run& run, const dist::World& world, const std::string& recipe) {
+  run.say(fmt::format("checkpoint    {}", run.checkpoints().path_of(run.step()).string()));
+  run.say(
+      fmt::format("to resume     yoke train {} --resume --out {} -n {}", recipe, run.folder().string(), world.size()));
+}
+
+}  // namespace recipes

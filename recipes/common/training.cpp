@@ -1,0 +1,30 @@
+#include "recipes/common/training.h"
+
+#include <ATen/ops/empty.h>
+#include <torch/nn/module.h>
+
+#include "recipes/common/options.h"
+#include "yoke/dist/world.h"
+#include "yoke/train/run/run.h"
+
+namespace recipes {
+
+int64_t num_workers(const yoke::dist::World& world) { return world.device().is_cpu() ? 0 : 2; }
+
+void to_channels_last(torch::nn::Module& module) {
+  for (auto& parameter : module.parameters()) {
+    if (parameter.dim() != 4) continue;
+    // contiguous(ChannelsLast) does not change a tensor with one input channel, because any layout then counts as
+    // channels_last. The gradients are in channels_last, so they would not match the layout of the buckets.
+    const auto options = parameter.options().memory_format(at::MemoryFormat::ChannelsLast);
+    parameter.set_data(at::empty(parameter.sizes(), options).copy_(parameter.detach()));
+  }
+}
+
+void add_rest(yoke::train::Run& run, const Options& options) {
+  using yoke::train::ThreadRule;
+  run.state().add_generators();
+  run.state().add_num_threads(options.deterministic ? ThreadRule::kAdopt : ThreadRule::kWarn);
+}
+
+}  // namespace recipes

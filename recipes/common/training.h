@@ -1,0 +1,30 @@
+// recipes/common/training.h -- small parts of trainings that recipes share.
+#pragma once
+
+#include <cstdint>
+
+namespace torch::nn {
+class Module;
+}
+namespace yoke::dist {
+class World;
+}
+namespace yoke::train {
+class Run;
+}
+
+namespace recipes {
+
+struct Options;
+
+/// Threads that make batches: 2 beside a GPU. On the CPU none, because they would compete with the training.
+int64_t num_workers(const yoke::dist::World& world);
+
+/// Converts the weights of convolutions to channels_last, which their kernels need for images in that format.
+void to_channels_last(torch::nn::Module& module);
+
+/// Adds to the run's state what a resumed run needs besides the network and its optimizer: generators, and the number
+/// of threads, which --deterministic takes from the checkpoint.
+void add_rest(yoke::train::Run& run, const Options& options);
+
+}  // namespace recipes
