@@ -1,0 +1,39 @@
+// yoke/models/pretrained.h -- the files of Hugging Face's transformers: GPT-2 and BERT from a folder with config.json
+// and model.safetensors, and back.
+//
+//     models::Gpt gpt(models::read_gpt_options("gpt2/config.json"));
+//     models::load_gpt("gpt2/model.safetensors", *gpt);
+//     ... train ...
+//     const auto tensors = train::gather_tensors(world, train::named_tensors(*gpt));
+//     if (world.rank() == 0) models::write_gpt("mine", gpt->options(), tensors);
+#pragma once
+
+#include <filesystem>
+
+#include "yoke/models/bert.h"
+#include "yoke/models/gpt.h"
+#include "yoke/train/named_tensors.h"
+
+namespace yoke::models {
+
+/// Reads a config.json. `dropout` stays 0: set it to train.
+/// Errors  kNotFound; kDataLoss, with the path: a member is missing or is not what it should be; kFailedPrecondition,
+///         naming the member: the file asks for another activation, scaling of attention or kind of positions.
+GptOptions read_gpt_options(const std::filesystem::path& config);
+BertOptions read_bert_options(const std::filesystem::path& config);
+
+/// Loads weights into a model: a safetensors file, its index (`model.safetensors.index.json`), or a folder with either.
+/// The weights may be those of the network alone or of one with a head (with the prefix "transformer." or "bert.");
+/// buffers that are not weights and other heads are left out. Any floating dtype becomes that of the model.
+/// Errors  kNotFound; kDataLoss; kInvalidArgument: names the first tensor that is missing or has another shape.
+void load_gpt(const std::filesystem::path& path, GptImpl& model);
+void load_bert(const std::filesystem::path& path, BertImpl& model);
+
+/// Writes config.json and model.safetensors into a folder, which is made if there is none, so that from_pretrained() of
+/// GPT2LMHeadModel and BertModel load them. `tensors` are named_tensors() of the model, whole ones (gather_tensors).
+/// The tokenizer's files are not written: copy them. Errors  kFailedPrecondition: transformers has no GPT-2 with rotary
+/// positions; as errno says if writing fails.
+void write_gpt(const std::filesystem::path& folder, const GptOptions& options, const train::NamedTensors& tensors);
+void write_bert(const std::filesystem::path& folder, const BertOptions& options, const train::NamedTensors& tensors);
+
+}  // namespace yoke::models
