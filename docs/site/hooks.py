@@ -25,7 +25,9 @@ ELSEWHERE = {
     "fakes/topologies/README.md": "fakes-topologies.md",
     "recipes/cifar/README.md": "recipe-cifar.md",
     "recipes/cifar/curve.svg": "recipe-cifar-curve.svg",
+    "recipes/embed/README.md": "recipe-embed.md",
     "recipes/fashion_mnist/README.md": "recipe-fashion-mnist.md",
+    "recipes/gpt/README.md": "recipe-gpt.md",
     "recipes/images/README.md": "recipe-images.md",
     "recipes/images/curve.svg": "recipe-images-curve.svg",
 }

@@ -1,0 +1,59 @@
+#include "recipes/embed/pairs.h"
+
+#include <ATen/ops/cat.h>
+
+#include <algorithm>
+
+#include "yoke/base/error.h"
+#include "yoke/base/file.h"
+#include "yoke/base/text.h"
+
+namespace embed {
+
+using namespace yoke;
+
+std::vector<std::string> read_lines(const std::filesystem::path& path) {
+  const auto text = read_file(path);
+  std::vector<std::string> lines;
+  for (const auto line : lines_of(text)) lines.emplace_back(trimmed(line, "\r"));
+  if (lines.empty()) throw Error(ErrorCode::kInvalidArgument, "{} has no lines", path.string());
+  return lines;
+}
+
+at::Tensor embed_lines(const std::vector<std::string>& lines, const models::Tokenizer& tokenizer, int64_t max_length,
+                       const std::function<at::Tensor(Batch)>& vectors_of) {
+  std::vector<at::Tensor> parts;
+  for (size_t first = 0; first < lines.size(); first += 32) {
+    std::vector<std::vector<int64_t>> lists;
+    for (size_t i = first; i < std::min(first + 32, lines.size()); ++i) lists.push_back(tokenizer.encode(lines[i]));
+    const auto padding = tokenizer.token("[PAD]").value_or(0);
+    parts.push_back(vectors_of({models::pad_tokens(lists, max_length, padding)}).cpu());
+  }
+  return at::cat(parts);
+}
+
+Pairs::Pairs(const std::filesystem::path& path, Options options) : options_(std::move(options)) {
+  int64_t number = 0;
+  for (const auto& line : read_lines(path)) {
+    ++number;
+    const auto parts = split(line, '\t');
+    if (parts.size() != 2) {
+      throw Error(ErrorCode::kInvalidArgument,
+                  "{}: line {} has {} tabs, but a pair is two sentences with one between them", path.string(), number,
+                  parts.empty() ? 0 : parts.size() - 1);
+    }
+    pairs_.emplace_back(parts[0], parts[1]);
+  }
+}
+
+Batch Pairs::batch(const train::BatchRequest& request) const {
+  std::vector<std::vector<int64_t>> lists(static_cast<size_t>(2 * request.size()));
+  request.for_each([&](int64_t row, int64_t sample, train::SampleRandom&) {
+    const auto& [first, second] = pairs_[static_cast<size_t>(sample)];
+    lists[static_cast<size_t>(row)] = options_.tokenizer->encode(first);
+    lists[static_cast<size_t>(request.size() + row)] = options_.tokenizer->encode(second);
+  });
+  return {models::pad_tokens(lists, options_.max_length, options_.tokenizer->token("[PAD]").value_or(0))};
+}
+
+}  // namespace embed

@@ -1,0 +1,54 @@
+// recipes/embed/pairs.h -- sentences and pairs of them, from files to batches of tokens.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "yoke/models/bert.h"
+#include "yoke/models/text/tokenizer.h"
+#include "yoke/train/data/collate.h"
+#include "yoke/train/data/source.h"
+
+namespace embed {
+
+/// Errors  as errno says, with the path; kInvalidArgument: there is none.
+std::vector<std::string> read_lines(const std::filesystem::path& path);
+
+/// Sentences of `pairs` pairs: first all first ones, then all second ones.
+struct Batch : yoke::models::PaddedTokens {
+  int64_t num_pairs() const { return tokens.size(0) / 2; }
+};
+inline void for_each_tensor(Batch& batch, const yoke::train::TensorVisitor& f) {
+  f(batch.mask);
+  f(batch.tokens);  // the last one: its rows are counted as samples
+}
+
+/// Returns the vectors [lines, width] that `vectors_of` gives for 32 lines at a time, on the CPU.
+at::Tensor embed_lines(const std::vector<std::string>& lines, const yoke::models::Tokenizer& tokenizer,
+                       int64_t max_length, const std::function<at::Tensor(Batch)>& vectors_of);
+
+/// A source of pairs for a Loader.
+class Pairs {
+ public:
+  struct Options {
+    std::shared_ptr<const yoke::models::Tokenizer> tokenizer;
+    int64_t max_length = 256;
+  };
+  /// Reads lines of two sentences with a tab between them.
+  /// Errors  those of read_lines; kInvalidArgument: a line has no tab, or more than one (names it).
+  Pairs(const std::filesystem::path& path, Options options);
+
+  int64_t size() const { return static_cast<int64_t>(pairs_.size()); }
+  Batch batch(const yoke::train::BatchRequest& request) const;
+
+ private:
+  Options options_;
+  std::vector<std::pair<std::string, std::string>> pairs_;
+};
+
+}  // namespace embed
