@@ -114,15 +114,13 @@ auto outputs_of(Network& network, AnyBatch& batch) {
 ///
 /// Network  a module, a DistributedDataParallel, a FullyShardedDataParallel, or any function. A network is called with
 ///          `batch.data`, or with the batch if it has no such member, in evaluation mode (see evaluate.h). A function
-///          is called with the batch, and chooses the modes itself. Gradients are disabled. The result is a tensor
-///          [batch,
-///          ...] or a structure of them (see named_outputs). On a rank without a batch in the last round, the network
-///          is called with an earlier one, so that it may communicate.
+///          is called with the batch, and chooses the modes itself. Gradients are disabled. The result is a tensor of
+///          shape [batch, ...] or a structure of them (see named_outputs). On a rank without a batch in the last round,
+///          the network is called with an earlier one, so that it may communicate.
 /// Loader   any, unless its source is a stream. Its order does not matter: rank r computes the batches r, r + ranks,
-/// ...
-///          of the source (see Loader::in_order). So the batches, and with equal kernels the bits of the results, are
-///          the same on any number of ranks, and after a resume. With max_bad_samples, each rank leaves out up to so
-///          many samples that cannot be read; they are listed in the parts and in the result.
+///          r + 2 ranks and so on of the source (see Loader::in_order). So the batches, and with equal kernels the bits
+///          of the results, are the same on any number of ranks, and after a resume. With max_bad_samples, each rank
+///          leaves out up to so many samples that cannot be read; they are listed in the parts and in the result.
 /// Memory   the outputs of one batch of each rank; on a GPU of two, because a batch is gathered while the next one is
 ///          computed.
 /// Sink     decides what an earlier run has done already (PredictionFile with .resume). `sink` is used on rank 0 alone.
