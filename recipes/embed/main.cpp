@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "recipes/common/parallel.h"
+#include "recipes/common/training.h"
 #include "recipes/embed/options.h"
 #include "recipes/embed/pairs.h"
 #include "yoke/contract/program.h"
@@ -78,8 +79,7 @@ void train_network(Options options) {
   });
   train::seed({.seed = options.seed, .rank = world.rank(), .deterministic = options.deterministic});
   net.add_to(run.state());
-  run.state().add_generators();
-  run.state().add_num_threads(options.deterministic ? train::ThreadRule::kAdopt : train::ThreadRule::kWarn);
+  recipes::add_rest(run, options);
   run.say(fmt::format("embed: {}, into {}", recipes::describe(options, world, batch_size), run.folder().string()));
 
   if (!options.data.empty()) {

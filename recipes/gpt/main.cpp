@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "recipes/common/parallel.h"
+#include "recipes/common/training.h"
 #include "recipes/gpt/options.h"
 #include "recipes/gpt/text_windows.h"
 #include "yoke/contract/program.h"
@@ -103,8 +104,7 @@ void train_network(Options options) {
   train::seed({.seed = options.seed, .rank = world.rank(), .deterministic = options.deterministic});
 
   net.add_to(run.state());
-  run.state().add_generators();
-  run.state().add_num_threads(options.deterministic ? train::ThreadRule::kAdopt : train::ThreadRule::kWarn);
+  recipes::add_rest(run, options);
   run.say(fmt::format("gpt: {}, {} tokens of {}, into {}", recipes::describe(options, world, batch_size), length,
                       options.tokenizer, run.folder().string()));
   for (auto& epoch : run.epochs(loader, options.num_epochs)) {

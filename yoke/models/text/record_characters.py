@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes characters.cpp: how Hugging Face's tokenizers (the Python package) treats each Unicode character.
+"""Writes detail/character_tables.h: how Hugging Face's tokenizers (the Python package) treats each Unicode character.
 
-Usage: record_characters.py > characters.cpp   (needs `pip install tokenizers`)
+Usage: record_characters.py > detail/character_tables.h   (needs `pip install tokenizers`)
 
 The package combines libraries with tables of different Unicode versions, and models were trained with what it does, so
 its behaviour is recorded character by character instead of one Unicode version's.
@@ -48,7 +48,7 @@ def print_table(head, entries):
 
 
 def print_ranges(name, codes):
-    print_table(f"constexpr Range {name}[]", [f"{{{first:#x},{last:#x}}}" for first, last in ranges(codes)])
+    print_table(f"inline constexpr Range {name}[]", [f"{{{first:#x},{last:#x}}}" for first, last in ranges(codes)])
 
 
 def write(classes, forms, punctuation, controls):
@@ -64,8 +64,7 @@ def write(classes, forms, punctuation, controls):
     single = [c for c in changed if len(inner[c]) == 1]
     longer = [c for c in changed if len(inner[c]) > 1]
     print(f"// Written by record_characters.py from tokenizers {tokenizers.__version__}. Do not edit.")
-    print('#include "yoke/models/text/characters.h"\n\n#include <algorithm>\n#include <iterator>\n')
-    print("namespace yoke::models {\nnamespace {\n")
+    print("#pragma once\n\nnamespace yoke::models {\n")
     print("// clang-format off")
     print("struct Range {\n  char32_t first, last;\n};\n")
     print_ranges("kLetters", [c for c in CODES if classes[c] == "L"])
@@ -88,63 +87,13 @@ def write(classes, forms, punctuation, controls):
             last[1:3] = c, step
         else:
             runs.append([c, c, 1, shift])
-    print_table("constexpr Shift kBertShifted[]", [f"{{{a:#x},{b:#x},{step},{shift}}}" for a, b, step, shift in runs])
+    print_table("inline constexpr Shift kBertShifted[]", [f"{{{a:#x},{b:#x},{step},{shift}}}" for a, b, step, shift in runs])
     assert max(len(inner[c]) for c in longer) <= 4
     print_table(
-        "constexpr Longer kBertLonger[]",
+        "inline constexpr Longer kBertLonger[]",
         [f"{{{c:#x},{{{','.join(hex(ord(x)) for x in inner[c])}}}}}" for c in longer],
     )
-    print("// clang-format on")
-    print("""template <size_t n>
-bool is_in(const Range (&ranges)[n], char32_t code) {
-  const auto next = std::upper_bound(std::begin(ranges), std::end(ranges), code,
-                                     [](char32_t value, const Range& range) { return value < range.first; });
-  return next != std::begin(ranges) && code <= std::prev(next)->last;
-}
-
-}  // namespace
-
-CharacterClass class_of(char32_t code) {
-  if (is_in(kLetters, code)) return CharacterClass::kLetter;
-  if (is_in(kNumbers, code)) return CharacterClass::kNumber;
-  return is_in(kSpaces, code) ? CharacterClass::kSpace : CharacterClass::kOther;
-}
-
-bool is_bert_space(char32_t code) { return is_in(kBertSpaces, code); }
-bool is_bert_dropped(char32_t code) { return is_in(kBertDropped, code); }
-bool is_bert_control(char32_t code) { return is_in(kBertControls, code); }
-bool is_bert_ideograph(char32_t code) { return is_in(kBertIdeographs, code); }
-bool is_bert_punctuation(char32_t code) { return is_in(kBertPunctuation, code); }
-
-void append_bert_form(char32_t code, std::u32string& to) {
-  if (code >= 0xAC00 && code < 0xAC00 + 11172) {  // a Hangul syllable: its two or three letters, Unicode 3.12
-    const char32_t i = code - 0xAC00;
-    to += static_cast<char32_t>(0x1100 + i / 588);
-    to += static_cast<char32_t>(0x1161 + i % 588 / 28);
-    if (i % 28 != 0) to += static_cast<char32_t>(0x11A7 + i % 28);
-    return;
-  }
-  const auto longer = std::lower_bound(std::begin(kBertLonger), std::end(kBertLonger), code,
-                                       [](const Longer& entry, char32_t value) { return entry.from < value; });
-  if (longer != std::end(kBertLonger) && longer->from == code) {
-    for (const char32_t part : longer->to) {
-      if (part != 0) to += part;
-    }
-    return;
-  }
-  const auto next = std::upper_bound(std::begin(kBertShifted), std::end(kBertShifted), code,
-                                     [](char32_t value, const Shift& shift) { return value < shift.first; });
-  if (next != std::begin(kBertShifted)) {
-    const auto& shift = *std::prev(next);
-    if (code <= shift.last && (code - shift.first) % static_cast<char32_t>(shift.step) == 0) {
-      to += static_cast<char32_t>(static_cast<int32_t>(code) + shift.shift);
-      return;
-    }
-  }
-  to += code;
-}
-
-}  // namespace yoke::models""")
+    print("// clang-format on\n}  // namespace yoke::models")
 
 
 if __name__ == "__main__":
