@@ -14,6 +14,7 @@
 #include <optional>
 
 #include "yoke/models/detail/check.h"
+#include "yoke/models/detail/names.h"
 
 namespace yoke::models {
 namespace {
@@ -35,11 +36,8 @@ nn::LayerNorm bert_norm(const BertOptions& options) {
   return nn::LayerNorm(nn::LayerNormOptions({options.width}).eps(options.epsilon));
 }
 
-/// Only holds other modules, as the "encoder" in "encoder.layer.0".
-class BertNames : public nn::Module {};
-
 std::shared_ptr<nn::Module> names_in(nn::Module& module, const char* name) {
-  return module.register_module(name, std::make_shared<BertNames>());
+  return module.register_module(name, std::make_shared<detail::Names>());
 }
 
 void check_bert(const BertOptions& o) {
