@@ -68,8 +68,8 @@ void train_network(Options options) {
   const auto batch_size = recipes::fix_steps(run, world, options, preset.num_epochs, preset.batch_size);
 
   const std::filesystem::path from = options.model;
-  const std::shared_ptr<const models::Tokenizer> tokenizer = models::read_tokenizer(from);
   models::Bert model(models::read_bert_options(from / "config.json"));
+  const std::shared_ptr<const models::Tokenizer> tokenizer = models::read_tokenizer(from);
   models::load_bert(from, *model);
   options.max_length = std::min(options.max_length, model->options().max_length);
   model->to(world.device());
