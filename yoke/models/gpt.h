@@ -148,15 +148,14 @@ class GptTransformerImpl : public torch::nn::Module {
 /// Source     rotary positions: Su et al., "RoFormer", 2021, in the layout of GPT-NeoX (halves, base 10,000).
 class GptImpl : public torch::nn::Module {
  public:
-  /// Errors  kInvalidArgument: a size is not positive, `num_heads` does not divide `width`, rotary heads are odd, or
-  /// the
-  ///         dropout is outside [0, 1).
+  /// Errors  kInvalidArgument: a size is not positive, `num_heads` does not divide `width`, rotary heads are odd,
+  ///         or the dropout is outside [0, 1).
   explicit GptImpl(const GptOptions& options);
 
   /// Maps tokens [batch, length], int64 in [0, vocabulary_size), to logits [batch, length, vocabulary_size] of the
   /// token after each. With a cache, `tokens` follow those that it has seen, whose keys and values it keeps; use it
-  /// without gradients only, and begin with an empty one. Errors  kInvalidArgument: the tokens do not have two
-  /// dimensions, or there are more than `max_length` with those of
+  /// without gradients only, and begin with an empty one.
+  /// Errors  kInvalidArgument: the tokens do not have two dimensions, or there are more than `max_length` with those of
   ///         the cache. libtorch's error if a token is outside of the vocabulary.
   at::Tensor forward(const at::Tensor& tokens, GptCache* cache = nullptr);
 

@@ -61,9 +61,8 @@ struct FullyShardedOptions {
 ///               output, or the program has changed requires_grad or the memory of a parameter, as torch::load does.
 ///               The message names the parameter and is reported to the other ranks. kTimeout: a rank does not arrive
 ///               (names it). After an error in forward or backward the object can only be destroyed.
-/// libtorch      torch::optim's optimizers, clip_grad_norm_, torch::save and torch::load do not know parts. Used with
-/// the
-///               model, they throw kFailedPrecondition, which says what to call instead.
+/// libtorch      torch::optim's optimizers, clip_grad_norm_, torch::save and torch::load do not know parts. Used
+///               with the model, they throw kFailedPrecondition, which says what to call instead.
 /// Lifetime      `model`, `group` and `replicas` outlive it. After its destruction the model's parameters have no
 ///               elements.
 /// Source        Rajbhandari et al., "ZeRO", SC 2020; Zhao et al., "PyTorch FSDP", VLDB 2023.
