@@ -95,7 +95,7 @@ Options parse(int argc, char** argv) {
       ->needs(init)
       ->capture_default_str();
   app.add_option("--positions", options.positions, "How the network knows the order of tokens")
-      ->check(CLI::IsMember({"learned", "rotary"}))
+      ->check(recipes::one_of({"learned", "rotary"}))
       ->capture_default_str();
   app.add_option("--prompt", options.prompt, "What to continue at the end; by default the beginning of the text");
   app.add_option("--sample", options.num_sampled, "The number of tokens that continue the prompt; 0: none")
