@@ -154,7 +154,7 @@ bool record_failure(const std::string& type, const std::string& message) noexcep
   const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");
   if (path == nullptr || *path == '\0' || is_recorded.exchange(true)) return false;
   return write_error_file(path, without_frames({.message = type.empty() ? message : type + ": " + message,
-                                         .time = std::chrono::system_clock::now()}));
+                                                .time = std::chrono::system_clock::now()}));
 }
 
 bool record_failure(const std::exception& error) noexcept {

@@ -24,10 +24,10 @@ struct LoraOptions {
   double alpha = 16;  ///< The product is multiplied by alpha / rank.
 };
 
-/// Freezes all parameters of a Gpt, Bert or BertClassifier, except a classifier's layers "classifier" and "bert.pooler",
-/// and adds A [rank, in] and B [out, rank] to the layers "c_attn" of a GPT-2, and "query" and "value" of a BERT. The
-/// output y of such a layer becomes y + (alpha / rank) x A^T B^T. A begins like a Linear's weight and B with 0, so that
-/// the network begins unchanged. Their names are those of the package peft:
+/// Freezes all parameters of a Gpt, Bert or BertClassifier, except a classifier's layers "classifier" and
+/// "bert.pooler", and adds A [rank, in] and B [out, rank] to the layers "c_attn" of a GPT-2, and "query" and "value" of
+/// a BERT. The output y of such a layer becomes y + (alpha / rank) x A^T B^T. A begins like a Linear's weight and B
+/// with 0, so that the network begins unchanged. Their names are those of the package peft:
 /// "transformer.h.0.attn.c_attn.lora_A.weight", ...
 /// Errors  kInvalidArgument: a rank below 1, or a network without such layers; kFailedPrecondition: the model has
 ///         adapters already.

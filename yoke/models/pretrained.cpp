@@ -58,7 +58,8 @@ class Config {
           throw Error(ErrorCode::kDataLoss, "{}: id2label has no name for class {}", path_.string(), i);
         }
       }
-    } else if (is_there("architectures") && json_["architectures"] == SortedJson::array({"BertForSequenceClassification"})) {
+    } else if (is_there("architectures") &&
+               json_["architectures"] == SortedJson::array({"BertForSequenceClassification"})) {
       names = {"LABEL_0", "LABEL_1"};
     }
     return names;

@@ -41,9 +41,9 @@ void load_bert(const std::filesystem::path& path, BertImpl& model);
 std::vector<std::string> load_bert_classifier(const std::filesystem::path& folder, BertClassifierImpl& model);
 
 /// Writes config.json and model.safetensors into a folder, which is made if there is none, so that from_pretrained() of
-/// GPT2LMHeadModel, BertModel and BertForSequenceClassification load them. `tensors` are named_tensors() of the model, whole ones (gather_tensors).
-/// The tokenizer's files are not written: see copy_tokenizer. Errors  kFailedPrecondition: transformers has no GPT-2 with rotary
-/// positions; as errno says if writing fails.
+/// GPT2LMHeadModel, BertModel and BertForSequenceClassification load them. `tensors` are named_tensors() of the model,
+/// whole ones (gather_tensors). The tokenizer's files are not written: see copy_tokenizer. Errors  kFailedPrecondition:
+/// transformers has no GPT-2 with rotary positions; as errno says if writing fails.
 void write_gpt(const std::filesystem::path& folder, const GptOptions& options, const train::NamedTensors& tensors);
 void write_bert(const std::filesystem::path& folder, const BertOptions& options, const train::NamedTensors& tensors);
 void write_bert_classifier(const std::filesystem::path& folder, const BertClassifierOptions& options,
