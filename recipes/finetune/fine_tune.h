@@ -43,8 +43,7 @@ struct Training {
 inline at::Tensor logits_of(recipes::Parallel<yoke::models::BertClassifier>& net, const Batch& batch) {
   return net(batch.tokens, batch.mask).to(at::kFloat);
 }
-inline at::Tensor logits_of(recipes::Parallel<yoke::models::Gpt>& net,
-                            const Batch& batch) {  // its sequences have no padding
+inline at::Tensor logits_of(recipes::Parallel<yoke::models::Gpt>& net, const Batch& batch) {  // without padding
   return net(batch.tokens).flatten(0, 1).to(at::kFloat);
 }
 

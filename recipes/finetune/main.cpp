@@ -67,7 +67,7 @@ void train_network(Options options) {
     models::BertClassifier model(network);
     const auto fresh = models::load_bert_classifier(from, *model);
     begin(fmt::format("{} texts of {} classes{}", sets.train.size(), sets.labels.size(),
-                      fresh.empty() ? "" : fmt::format(" (new: {})", fmt::join(fresh, ", "))));
+                      fresh.empty() || run.resumed() ? "" : fmt::format(" (new: {})", fmt::join(fresh, ", "))));
     fine_tune(model, sets, {options, preset, batch_size, world, run},
               [&](auto& to, auto& tensors) { models::write_bert_classifier(to, network, tensors); });
   }
