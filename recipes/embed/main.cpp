@@ -64,7 +64,7 @@ void train_network(Options options) {
   dist::World world;
   train::Run run(world, recipes::run_options(options, "embed"));
   recipes::fix(run, world, options);
-  run.fix("model", options.model, options.given.contains("--model"));
+  run.fix("from", options.model, options.given.contains("--model"));
   const auto preset = options.preset == "smallest" ? smallest() : minilm();
   const auto batch_size = recipes::fix_steps(run, world, options, preset.num_epochs, preset.batch_size);
   if (options.model.empty()) write_smallest(run.folder() / "start", world, options);

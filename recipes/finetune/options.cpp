@@ -27,7 +27,7 @@ std::string preset_for(const std::filesystem::path& folder) {
 }
 
 void fix_texts(yoke::train::Run& run, Options& options) {
-  run.fix("model", options.model, options.given.contains("--model"));
+  run.fix("from", options.model, options.given.contains("--model"));
   run.fix("data", options.data, options.given.contains("--data"));
   run.fix("test", options.test, options.given.contains("--test"));
   run.fix("lora", options.lora_rank, options.given.contains("--lora"));
