@@ -26,8 +26,13 @@ ELSEWHERE = {
     "recipes/cifar/README.md": "recipe-cifar.md",
     "recipes/cifar/curve.svg": "recipe-cifar-curve.svg",
     "recipes/embed/README.md": "recipe-embed.md",
+    "recipes/embed/curve.svg": "recipe-embed-curve.svg",
     "recipes/fashion_mnist/README.md": "recipe-fashion-mnist.md",
+    "recipes/fashion_mnist/curve.svg": "recipe-fashion-mnist-curve.svg",
+    "recipes/finetune/README.md": "recipe-finetune.md",
+    "recipes/finetune/curve.svg": "recipe-finetune-curve.svg",
     "recipes/gpt/README.md": "recipe-gpt.md",
+    "recipes/gpt/curve.svg": "recipe-gpt-curve.svg",
     "recipes/images/README.md": "recipe-images.md",
     "recipes/images/curve.svg": "recipe-images-curve.svg",
 }

@@ -1,9 +1,9 @@
 #include "recipes/cifar/data.h"
 
 #include <algorithm>
-#include <exception>
 
 #include "recipes/common/pictures.h"
+#include "recipes/common/training.h"
 #include "yoke/base/file.h"
 
 namespace cifar {
@@ -37,16 +37,13 @@ train::Cifar read_or_draw(const std::string& dir, const std::filesystem::path& f
   const auto from = dir.empty() ? folder : std::filesystem::path(dir);
   const auto train_file = from / "train.bin", test_file = from / "test.bin";
   if (!dir.empty() && !std::filesystem::exists(train_file)) return train::read_cifar10(dir);
-  if (dir.empty() && world.rank() == 0) {
-    try {
+  if (dir.empty()) {
+    recipes::on_rank_zero(world, [&] {
       std::filesystem::create_directories(folder);
       if (!std::filesystem::exists(train_file)) replace_file(train_file, draw(0, num_train));
       if (!std::filesystem::exists(test_file)) replace_file(test_file, draw(num_train, num_test));
-    } catch (...) {
-      world.fail(std::current_exception());
-    }
+    });
   }
-  if (dir.empty()) world.barrier();
   return {train::read_cifar10_file(train_file), train::read_cifar10_file(test_file)};
 }
 

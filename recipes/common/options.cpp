@@ -2,11 +2,15 @@
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdlib>
 
+#include "yoke/base/error.h"
+#include "yoke/base/spelling.h"
+#include "yoke/contract/error_file.h"
 #include "yoke/dist/world.h"
 #include "yoke/train/precision/autocast.h"
 #include "yoke/train/run/run.h"
@@ -15,16 +19,40 @@ namespace recipes {
 
 using namespace yoke;
 
+namespace {
+
+/// Why the command line of `app` is wrong, in the words of the command `yoke`.
+std::string complaint(const CLI::App& app, const CLI::ParseError& error) {
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return error.what();
+  std::vector<std::string> names;
+  for (const auto* option : app.get_options()) names.push_back(option->get_name());
+  const auto words = app.remaining();
+  const auto unknown = std::ranges::find_if(words, [](const auto& word) { return word.starts_with("-"); });
+  if (unknown == words.end()) return fmt::format("unexpected argument: {}", fmt::join(words, " "));
+  const auto name = unknown->substr(0, unknown->find('='));
+  return fmt::format("unknown option {}{}", name, did_you_mean(name, names));
+}
+
+}  // namespace
+
+CLI::Validator one_of(const std::vector<std::string>& names) {
+  return {[names](std::string& text) {
+            if (std::ranges::find(names, text) != names.end()) return std::string();
+            return fmt::format("{} is none of {}{}", text, fmt::join(names, ", "), did_you_mean(text, names));
+          },
+          fmt::format("{{{}}}", fmt::join(names, ","))};
+}
+
 void add_options(CLI::App& app, Options& options, const std::string& recipe, const std::vector<std::string>& presets) {
   options.preset = presets.front();
   app.option_defaults()->take_last();  // the last value of a repeated option counts, as in `yoke`
   app.add_option("--preset", options.preset, "The network and how it is trained")
-      ->check(CLI::IsMember(presets))
+      ->check(one_of(presets))
       ->capture_default_str();
   app.add_option("--parallel", options.parallel,
                  "ddp: each rank has all of the network; zero1: the optimizer's state is divided between ranks; fsdp: "
                  "so are the parameters")
-      ->check(CLI::IsMember({"ddp", "zero1", "fsdp"}))
+      ->check(one_of({"ddp", "zero1", "fsdp"}))
       ->capture_default_str();
   app.add_option("--epochs", options.num_epochs, "Number of passes over all samples; by default the preset's")
       ->check(CLI::Range(int64_t{1}, int64_t{100'000}));
@@ -37,7 +65,7 @@ void add_options(CLI::App& app, Options& options, const std::string& recipe, con
   app.add_option("--out", options.out,
                  fmt::format("The run folder; by default runs/{}, with the next free number if it exists", recipe));
   app.add_option("--precision", options.precision, "auto: bf16 if the hardware supports it")
-      ->check(CLI::IsMember({"auto", "bf16", "fp32"}))
+      ->check(one_of({"auto", "bf16", "fp32"}))
       ->capture_default_str();
   app.add_flag("--deterministic", options.deterministic,
                "Give the same bits in every run: one thread, deterministic kernels");
@@ -49,8 +77,13 @@ void add_options(CLI::App& app, Options& options, const std::string& recipe, con
 void parse(CLI::App& app, int argc, char** argv, Options& options) {
   try {
     app.parse(argc, argv);
+  } catch (const CLI::Success& help) {
+    std::exit(app.exit(help));
   } catch (const CLI::ParseError& error) {
-    std::exit(app.exit(error));
+    const auto text = fmt::format("{}; see `yoke train {} --help`", complaint(app, error), app.get_name());
+    // Every rank finds the mistake. A launcher that has asked for a report shows that of one rank.
+    if (!record_failure("", text)) fmt::print(stderr, "{}: {}\n", app.get_name(), text);
+    std::exit(exit_status(ErrorCode::kInvalidArgument));
   }
   for (const auto* option : app.get_options()) {
     if (option->count() > 0) options.given.insert(option->get_name());

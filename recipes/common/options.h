@@ -8,7 +8,8 @@
 
 namespace CLI {
 class App;
-}
+class Validator;
+}  // namespace CLI
 namespace yoke::dist {
 class World;
 }
@@ -38,7 +39,11 @@ struct Options {
 /// --checkpoint-every. `presets` are the names that there are; the first one is the default.
 void add_options(CLI::App& app, Options& options, const std::string& recipe, const std::vector<std::string>& presets);
 
-/// Parses, and exits after --help and if an argument is not valid.
+/// For CLI::Option::check: accepts these names, and suggests one for another.
+CLI::Validator one_of(const std::vector<std::string>& names);
+
+/// Parses, and exits: after --help with 0, and with 64, as `yoke` does, if an argument is not valid. One message then
+/// says why.
 void parse(CLI::App& app, int argc, char** argv, Options& options);
 
 /// What the Run of a recipe needs of its options.

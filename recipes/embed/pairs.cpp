@@ -1,12 +1,16 @@
 #include "recipes/embed/pairs.h"
 
 #include <ATen/ops/cat.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 
+#include "recipes/common/small_bert.h"
+#include "recipes/common/training.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/text.h"
+#include "yoke/train/data/sample_random.h"
 
 namespace embed {
 
@@ -30,6 +34,40 @@ at::Tensor embed_lines(const std::vector<std::string>& lines, const models::Toke
     parts.push_back(vectors_of({models::pad_tokens(lists, max_length, padding)}).cpu());
   }
   return at::cat(parts);
+}
+
+namespace {
+
+constexpr int64_t kNumWords = 40, kPairsToTrain = 1024, kPairsToTest = 200;
+
+std::string invented_pairs(int64_t first, int64_t count) {
+  std::string text;
+  for (int64_t i = first; i < first + count; ++i) {
+    train::SampleRandom random(0x70616972, 0, i);
+    const auto x = random.below(kNumWords), y = random.below(kNumWords), z = random.below(kNumWords);
+    text += fmt::format("aword{} aword{} aword{}\tbword{} bword{} bword{}\n", x, y, z, z, x, y);
+  }
+  return text;
+}
+
+}  // namespace
+
+void write_smallest(const std::filesystem::path& folder, dist::World& world, Options& options) {
+  recipes::on_rank_zero(world, [&] {
+    std::vector<std::string> words;
+    for (const char language : {'a', 'b'}) {
+      for (int64_t i = 0; i < kNumWords; ++i) words.push_back(fmt::format("{}word{}", language, i));
+    }
+    recipes::write_small_bert(folder, words,
+                              {.max_length = 16, .width = 32, .num_layers = 1, .num_heads = 2, .hidden_width = 64},
+                              options.seed);
+    replace_file(folder / "train.tsv", invented_pairs(0, kPairsToTrain));
+    replace_file(folder / "test.tsv", invented_pairs(kPairsToTrain, kPairsToTest));
+  });
+  options.model = folder;
+  if (!options.data.empty() || !options.encode.empty()) return;
+  options.data = folder / "train.tsv";
+  options.test = folder / "test.tsv";
 }
 
 Pairs::Pairs(const std::filesystem::path& path, Options options) : options_(std::move(options)) {

@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "recipes/embed/options.h"
+#include "yoke/dist/world.h"
 #include "yoke/models/bert.h"
 #include "yoke/models/text/tokenizer.h"
 #include "yoke/train/data/collate.h"
@@ -50,5 +52,10 @@ class Pairs {
   Options options_;
   std::vector<std::pair<std::string, std::string>> pairs_;
 };
+
+/// Collective. Rank 0 writes a small BERT with random weights, and pairs, into a folder. A pair is words of one
+/// language, and the same words of another in another order. Sets --model to it, and --data and --test if there are no
+/// sentences of the user's.
+void write_smallest(const std::filesystem::path& folder, yoke::dist::World& world, Options& options);
 
 }  // namespace embed

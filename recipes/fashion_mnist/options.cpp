@@ -1,7 +1,6 @@
 #include "recipes/fashion_mnist/options.h"
 
 #include <CLI/CLI.hpp>
-#include <cstdlib>
 #include <filesystem>
 
 #include "yoke/train/data/idx.h"
@@ -20,6 +19,8 @@ std::filesystem::path default_data() {
 
 }  // namespace
 
+Preset smallest() { return {}; }
+
 Options parse(int argc, char** argv) {
   Options options;
   options.data = default_data().string();
@@ -27,28 +28,9 @@ Options parse(int argc, char** argv) {
       "Trains a small CNN on Fashion-MNIST, on all ranks of the job that this process belongs to.\n"
       "Usually started by: yoke train fashion-mnist [-n N] [options]",
       "fashion-mnist");
-  app.option_defaults()->take_last();  // the last value of a repeated option counts, as in `yoke`
-  app.add_option("--epochs", options.num_epochs, "Number of passes over all samples")
-      ->check(CLI::Range(int64_t{1}, int64_t{100'000}))
-      ->capture_default_str();
-  app.add_option("--batch-size", options.batch_size, "Samples of a step, of all ranks together")
-      ->check(CLI::Range(int64_t{1}, int64_t{60'000}))
-      ->capture_default_str();
-  app.add_option("--seed", options.seed, "Seed of the initial weights and of the order of samples")
-      ->capture_default_str();
-  app.add_flag("--resume", options.resume, "Continue from the newest checkpoint of the run folder");
-  app.add_option("--out", options.out,
-                 "The run folder; by default runs/fashion-mnist, with the next free number if it exists");
+  recipes::add_options(app, options, "fashion-mnist", {"smallest"});
   app.add_option("--data", options.data,
                  "Folder of the gzipped IDX files (pip: yoke-fashion-mnist; Debian: dataset-fashion-mnist)")
-      ->capture_default_str();
-  app.add_option("--precision", options.precision, "auto: bf16 if the hardware supports it")
-      ->check(CLI::IsMember({"auto", "bf16", "fp32"}))
-      ->capture_default_str();
-  app.add_flag("--deterministic", options.deterministic,
-               "Give the same bits in every run: one thread, deterministic kernels");
-  app.add_option("--checkpoint-every", options.checkpoint_every, "Save every N steps too; 0: after each epoch only")
-      ->check(CLI::NonNegativeNumber)
       ->capture_default_str();
   app.footer(
       "Examples:\n"
@@ -56,14 +38,7 @@ Options parse(int argc, char** argv) {
       "  yoke train fashion-mnist -n 2 --epochs 1 --seed 7\n"
       "  yoke train fashion-mnist --resume --out runs/fashion-mnist\n"
       "  yoke train fashion-mnist --precision fp32 --deterministic");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    std::exit(app.exit(error));
-  }
-  for (const auto* option : app.get_options()) {
-    if (option->count() > 0) options.given.insert(option->get_name());
-  }
+  recipes::parse(app, argc, argv, options);
   return options;
 }
 

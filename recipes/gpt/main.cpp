@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <utility>
 
@@ -15,7 +16,6 @@
 #include "yoke/contract/program.h"
 #include "yoke/models/generate.h"
 #include "yoke/models/gpt.h"
-#include "yoke/models/lora.h"
 #include "yoke/models/pretrained.h"
 #include "yoke/train/checkpoint/module_state.h"
 #include "yoke/train/checkpoint/tensor_slice.h"
@@ -89,9 +89,6 @@ void train_network(Options options) {
 
   train::seed({.seed = options.seed, .deterministic = options.deterministic});  // all ranks get the same weights
   models::Gpt model(preset.network);
-  if (!options.init.empty()) models::load_gpt(options.init, *model);
-  const models::LoraOptions adapters{.rank = options.lora_rank};
-  if (options.lora_rank > 0) models::add_lora(*model, adapters);
   model->to(world.device());
   Net net(model, world, {.how = options.parallel, .units = model->fsdp_units()},
           [&](train::NamedTensors parameters) { return make_optimizer(std::move(parameters), preset); });
@@ -132,10 +129,14 @@ void train_network(Options options) {
         .generator = at::detail::createCPUGenerator(options.seed)};  // the same on all ranks
     run.say(fmt::format("sample        {}|{}", prompt, sample(model, net, *tokenizer, prompt, sampling, world)));
   }
-  if (!options.init.empty() && !run.stopped()) {
-    const auto tensors = models::merge_lora(train::gather_tensors(world, train::named_tensors(*model)), adapters);
-    if (world.rank() == 0) models::write_gpt(run.folder() / "model", model->options(), tensors);
-    run.say(fmt::format("model         {}, for transformers", (run.folder() / "model").string()));
+  if (!run.stopped() && options.positions == "learned") {
+    const auto folder = run.folder() / "model";
+    const auto tensors = train::gather_tensors(world, train::named_tensors(*model));
+    recipes::on_rank_zero(world, [&] {
+      models::write_gpt(folder, model->options(), tensors);
+      if (std::filesystem::is_directory(options.tokenizer)) models::copy_tokenizer(options.tokenizer, folder);
+    });
+    run.say(fmt::format("model         {}, for transformers", folder.string()));
   }
   recipes::say_how_to_resume(run, world, "gpt");
   world.shutdown();

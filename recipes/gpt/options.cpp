@@ -1,11 +1,8 @@
 #include "recipes/gpt/options.h"
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <map>
 
-#include "yoke/base/error.h"
-#include "yoke/models/pretrained.h"
 #include "yoke/train/optim/adam.h"
 #include "yoke/train/run/run.h"
 
@@ -40,19 +37,6 @@ Preset preset_of(const Options& options, int64_t vocabulary_size) {
       {"page", page}, {"paragraph", paragraph}, {"small", small}, {"gpt2", gpt2}};
   auto preset = presets.at(options.preset)();
   preset.length = preset.network.max_length;
-  if (!options.init.empty()) {
-    const auto dropout = preset.network.dropout;
-    preset.network = yoke::models::read_gpt_options(options.init + "/config.json");
-    preset.network.dropout = dropout;
-    preset.length = std::min(preset.length, preset.network.max_length);
-    preset.max_lr /= 10;
-    if (vocabulary_size > preset.network.vocabulary_size) {
-      throw yoke::Error(yoke::ErrorCode::kInvalidArgument,
-                        "the tokenizer {} has {} tokens, but the network in {} knows {}; give --tokenizer its own",
-                        options.tokenizer, vocabulary_size, options.init, preset.network.vocabulary_size);
-    }
-    return preset;
-  }
   preset.network.vocabulary_size = vocabulary_size;
   if (options.positions == "rotary") preset.network.positions = yoke::models::Positions::kRotary;
   return preset;
@@ -60,8 +44,6 @@ Preset preset_of(const Options& options, int64_t vocabulary_size) {
 
 void fix_network(yoke::train::Run& run, Options& options) {
   run.fix("tokenizer", options.tokenizer, options.given.contains("--tokenizer"));
-  run.fix("init", options.init, options.given.contains("--init"));
-  run.fix("lora", options.lora_rank, options.given.contains("--lora"));
   run.fix("positions", options.positions, options.given.contains("--positions"));
 }
 
@@ -86,16 +68,8 @@ Options parse(int argc, char** argv) {
   app.add_option("--tokenizer", options.tokenizer,
                  "bytes; or GPT-2's files: a tokenizer.json, or a folder with it or with vocab.json and merges.txt")
       ->capture_default_str();
-  auto* init = app.add_option(
-      "--init", options.init,
-      "Go on with the weights of a GPT-2 of transformers: a folder with config.json and model.safetensors");
-  app.add_option("--lora", options.lora_rank,
-                 "Train adapters of this rank beside the weights of --init, which stay as they are; 0: all weights")
-      ->check(CLI::Range(int64_t{0}, int64_t{1024}))
-      ->needs(init)
-      ->capture_default_str();
   app.add_option("--positions", options.positions, "How the network knows the order of tokens")
-      ->check(CLI::IsMember({"learned", "rotary"}))
+      ->check(recipes::one_of({"learned", "rotary"}))
       ->capture_default_str();
   app.add_option("--prompt", options.prompt, "What to continue at the end; by default the beginning of the text");
   app.add_option("--sample", options.num_sampled, "The number of tokens that continue the prompt; 0: none")
@@ -109,7 +83,6 @@ Options parse(int argc, char** argv) {
       "  yoke train gpt --data page.txt                             learns a page by heart\n"
       "  yoke train gpt --preset small --data book.txt --test other.txt\n"
       "  yoke train gpt --preset gpt2 --tokenizer gpt2/ --data text.txt --parallel fsdp -n 8\n"
-      "  yoke train gpt --init gpt2/ --tokenizer gpt2/ --data text.txt   trains given weights further\n"
       "  yoke train gpt --data page.txt --resume --out runs/gpt --prompt \"Once upon\"   continues another prompt");
   recipes::parse(app, argc, argv, options);
   return options;

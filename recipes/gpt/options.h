@@ -20,8 +20,6 @@ struct Options : recipes::Options {
   std::string data;                   ///< The text to learn.
   std::string test;                   ///< Another text, whose loss is computed after each epoch; empty: none.
   std::string tokenizer = "bytes";    ///< See models::read_tokenizer.
-  std::string init;                   ///< Folder of a GPT-2 of transformers, to go on with its weights; empty: none.
-  int64_t lora_rank = 0;              ///< Above 0: trains adapters of this rank beside the weights.
   std::string positions = "learned";  ///< Or "rotary".
   std::string prompt;                 ///< Continued at the end; empty: the text's first words.
   int64_t num_sampled = 256;          ///< Tokens that continue the prompt.
@@ -46,11 +44,10 @@ Preset paragraph();  ///< 0.12 million parameters: learns a few sentences by hea
 Preset page();       ///< 0.6 million parameters: the same for a page.
 Preset small();      ///< 10.8 million parameters and 256 tokens, for a book.
 Preset gpt2();       ///< GPT-2's smallest size, 124 million parameters and 1,024 tokens.
-/// The preset that the options name. With `init`, the network is that of the folder, with the preset's length if that
-/// is shorter, and the rate a tenth of the preset's.
+/// The preset that the options name.
 Preset preset_of(const Options& options, int64_t vocabulary_size);
 
-/// Registers --tokenizer, --init, --lora and --positions as values that a resumed run takes from its checkpoint.
+/// Registers --tokenizer and --positions as values that a resumed run takes from its checkpoint.
 void fix_network(yoke::train::Run& run, Options& options);
 
 /// AdamW. Biases and norms are not decayed.

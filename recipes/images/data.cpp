@@ -4,13 +4,13 @@
 
 #include <algorithm>
 #include <charconv>
-#include <exception>
-#include <map>
 #include <numeric>
 #include <optional>
 #include <sstream>
 
+#include "recipes/common/csv.h"
 #include "recipes/common/pictures.h"
+#include "recipes/common/training.h"
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 #include "yoke/base/png.h"
@@ -78,80 +78,26 @@ class TarListing : public Listing {
   std::vector<std::string> classes_;
 };
 
-/// The fields of a line of a CSV file. A field in quotes may have commas, and a doubled quote for a quote.
-std::vector<std::string> fields_of(const std::string& line) {
-  std::vector<std::string> fields(1);
-  bool is_quoted = false;
-  for (size_t i = 0; i < line.size(); ++i) {
-    const char c = line[i];
-    if (c == '"') {
-      if (is_quoted && i + 1 < line.size() && line[i + 1] == '"')
-        fields.back() += line[i++];
-      else
-        is_quoted = !is_quoted;
-    } else if (c == ',' && !is_quoted) {
-      fields.emplace_back();
-    } else if (c != '\r' || i + 1 < line.size()) {
-      fields.back() += c;
-    }
-  }
-  return fields;
-}
-
 class CsvListing : public Listing {
  public:
   explicit CsvListing(const fs::path& file) {
-    std::istringstream lines(read_file(file));
-    std::string line;
-    std::getline(lines, line);
-    const auto header = fields_of(line);
-    const auto column = [&](const char* name) {
-      const auto found = std::ranges::find(header, name);
-      if (found != header.end()) return static_cast<size_t>(found - header.begin());
-      throw Error(ErrorCode::kDataLoss, "{}: its first line names no column `{}`; it needs path and label",
-                  file.string(), name);
-    };
-    const auto path = column("path"), label = column("label");
     std::vector<std::string> labels;
-    for (int64_t number = 2; std::getline(lines, line); ++number) {
-      if (line.empty() || line == "\r") continue;
-      const auto fields = fields_of(line);
-      if (fields.size() != header.size() || fields[path].empty() || fields[label].empty()) {
-        throw Error(ErrorCode::kDataLoss, "{}:{}: expected {} fields with a path and a label, found {}", file.string(),
-                    number, header.size(), line);
-      }
-      paths_.push_back(file.parent_path() / fields[path]);
-      labels.push_back(fields[label]);
+    for (const auto& row : recipes::read_csv(file, {"path", "label"})) {
+      paths_.push_back(file.parent_path() / row[0]);
+      labels.push_back(row[1]);
     }
-    number_classes(labels);
+    classes_ = recipes::number_classes(labels);
   }
   int64_t size() const override { return static_cast<int64_t>(paths_.size()); }
-  const std::vector<std::string>& classes() const override { return classes_; }
+  const std::vector<std::string>& classes() const override { return classes_.names; }
   Picture read(int64_t index) const override {
     const auto& path = paths_[static_cast<size_t>(index)];
-    return {path.string(), read_file(path), targets_[static_cast<size_t>(index)]};
+    return {path.string(), read_file(path), classes_.targets[static_cast<size_t>(index)]};
   }
 
  private:
-  /// Labels are numbers of classes if all are numbers; otherwise names, which are numbered in their order.
-  void number_classes(const std::vector<std::string>& labels) {
-    const bool are_numbers =
-        std::ranges::all_of(labels, [](const auto& label) { return number_of(label).has_value(); });
-    std::map<std::string, int64_t> numbers;
-    for (const auto& label : labels) numbers[label];
-    for (auto& [name, number] : numbers) {
-      number = are_numbers ? *number_of(name) : static_cast<int64_t>(classes_.size());
-      if (!are_numbers) classes_.push_back(name);
-    }
-    for (const auto& label : labels) targets_.push_back(numbers.at(label));
-    if (!are_numbers || targets_.empty()) return;
-    const auto highest = std::ranges::max(targets_);
-    for (int64_t i = 0; i <= highest; ++i) classes_.push_back(std::to_string(i));
-  }
-
   std::vector<fs::path> paths_;
-  std::vector<int64_t> targets_;
-  std::vector<std::string> classes_;
+  recipes::Classes classes_;
 };
 
 std::vector<fs::path> shards_in(const fs::path& folder, const std::string& prefix) {
@@ -253,23 +199,19 @@ train::Batch Pictures::batch(const train::BatchRequest& request) const {
 }
 
 void draw_shapes(const fs::path& folder, dist::World& world) {
-  if (world.rank() == 0 && !fs::exists(folder)) {
-    try {
-      const fs::path partial = folder.string() + ".partial";
-      fs::remove_all(partial);
-      for (int64_t i = 0; i < kShapesToTrain + kShapesToTest; ++i) {
-        const auto shape = i % recipes::kNumShapes;
-        const auto to = partial / (i < kShapesToTrain ? "train" : "val") / recipes::kShapes[static_cast<size_t>(shape)];
-        fs::create_directories(to);
-        replace_file(to / fmt::format("{:05}.png", i),
-                     encode_png(recipes::draw_picture(shape, i, kShapeSide), kShapeSide, kShapeSide, 3));
-      }
-      fs::rename(partial, folder);
-    } catch (...) {
-      world.fail(std::current_exception());
+  recipes::on_rank_zero(world, [&] {
+    if (fs::exists(folder)) return;
+    const fs::path partial = folder.string() + ".partial";
+    fs::remove_all(partial);
+    for (int64_t i = 0; i < kShapesToTrain + kShapesToTest; ++i) {
+      const auto shape = i % recipes::kNumShapes;
+      const auto to = partial / (i < kShapesToTrain ? "train" : "val") / recipes::kShapes[static_cast<size_t>(shape)];
+      fs::create_directories(to);
+      replace_file(to / fmt::format("{:05}.png", i),
+                   encode_png(recipes::draw_picture(shape, i, kShapeSide), kShapeSide, kShapeSide, 3));
     }
-  }
-  world.barrier();
+    fs::rename(partial, folder);
+  });
 }
 
 train::ImageTransform testing_transform(int64_t size) {

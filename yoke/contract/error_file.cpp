@@ -149,15 +149,17 @@ void hand_on_error_report(const std::filesystem::path& path, const ErrorReport& 
   replace_file(path, text);
 }
 
-void record_failure(const std::string& type, const std::string& message) noexcept {
+bool record_failure(const std::string& type, const std::string& message) noexcept {
   static std::atomic<bool> is_recorded = false;
   const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");
-  if (path == nullptr || *path == '\0' || is_recorded.exchange(true)) return;
-  write_error_file(path, without_frames({.message = type.empty() ? message : type + ": " + message,
-                                         .time = std::chrono::system_clock::now()}));
+  if (path == nullptr || *path == '\0' || is_recorded.exchange(true)) return false;
+  return write_error_file(path, without_frames({.message = type.empty() ? message : type + ": " + message,
+                                                .time = std::chrono::system_clock::now()}));
 }
 
-void record_failure(const std::exception& error) noexcept { record_failure(name_of(typeid(error)), error.what()); }
+bool record_failure(const std::exception& error) noexcept {
+  return record_failure(name_of(typeid(error)), error.what());
+}
 
 void record_uncaught_exceptions() {
   static std::terminate_handler before = nullptr;

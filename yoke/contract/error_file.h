@@ -37,9 +37,10 @@ bool write_error_file(const std::filesystem::path& path, const ErrorReport& repo
 void hand_on_error_report(const std::filesystem::path& path, const ErrorReport& report, int error_code);
 
 /// Writes the report of this rank if the launcher has asked for one. For programs that catch their errors themselves.
-/// Only the first call has an effect. `type` is the type of the exception, such as "yoke::Error".
-void record_failure(const std::string& type, const std::string& message) noexcept;
-void record_failure(const std::exception& error) noexcept;  ///< Records the type and the message of `error`.
+/// Only the first call has an effect. `type` is the type of the exception, such as "yoke::Error"; it may be empty.
+/// Returns whether the launcher has the report, and will show it.
+bool record_failure(const std::string& type, const std::string& message) noexcept;
+bool record_failure(const std::exception& error) noexcept;  ///< Records the type and the message of `error`.
 
 /// After this call, an uncaught exception is recorded before it ends the program.
 void record_uncaught_exceptions();

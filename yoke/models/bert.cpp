@@ -32,6 +32,10 @@ Holder bert_initialised(Holder module) {
 
 nn::Linear bert_linear(int64_t in, int64_t out) { return bert_initialised(nn::Linear(in, out)); }
 
+detail::AdaptedLinear bert_adapted(const BertOptions& options) {
+  return bert_initialised(detail::AdaptedLinear(options.width, options.width));
+}
+
 nn::LayerNorm bert_norm(const BertOptions& options) {
   return nn::LayerNorm(nn::LayerNormOptions({options.width}).eps(options.epsilon));
 }
@@ -78,9 +82,9 @@ at::Tensor BertEmbeddingsImpl::forward(const at::Tensor& tokens, const at::Tenso
 BertLayerImpl::BertLayerImpl(const BertOptions& options) : num_heads_(options.num_heads), dropout_(options.dropout) {
   const auto attention = names_in(*this, "attention");
   const auto self = names_in(*attention, "self");
-  query_ = self->register_module("query", bert_linear(options.width, options.width));
+  query_ = self->register_module("query", bert_adapted(options));
   key_ = self->register_module("key", bert_linear(options.width, options.width));
-  value_ = self->register_module("value", bert_linear(options.width, options.width));
+  value_ = self->register_module("value", bert_adapted(options));
   const auto attention_output = names_in(*attention, "output");
   mixed_ = attention_output->register_module("dense", bert_linear(options.width, options.width));
   attention_norm_ = attention_output->register_module("LayerNorm", bert_norm(options));
@@ -114,8 +118,8 @@ BertImpl::BertImpl(const BertOptions& options) : torch::nn::Module("Bert"), opti
     list->push_back(layers_.back().ptr());
   }
   if (!options.pooler) return;
-  const auto pooler = names_in(*this, "pooler")->register_module("dense", bert_linear(options.width, options.width));
-  for (const auto& parameter : pooler->parameters()) parameter.requires_grad_(false);
+  pooler_ = names_in(*this, "pooler")->register_module("dense", bert_linear(options.width, options.width));
+  for (const auto& parameter : pooler_->parameters()) parameter.requires_grad_(false);
 }
 
 at::Tensor BertImpl::forward(const at::Tensor& tokens, const at::Tensor& mask, const at::Tensor& types) {
@@ -133,6 +137,29 @@ at::Tensor BertImpl::forward(const at::Tensor& tokens, const at::Tensor& mask, c
 std::vector<std::string> BertImpl::fsdp_units() const {
   std::vector<std::string> names;
   for (size_t i = 0; i < layers_.size(); ++i) names.push_back(fmt::format("encoder.layer.{}", i));
+  return names;
+}
+
+at::Tensor BertImpl::pooled(const at::Tensor& vectors) { return pooler_(vectors.select(1, 0)).tanh(); }
+
+BertClassifierImpl::BertClassifierImpl(const BertClassifierOptions& options)
+    : torch::nn::Module("BertClassifier"), options_(options) {
+  detail::check_that(!options.labels.empty(), "BertClassifier: there are no labels; name the classes");
+  detail::check_that(options.bert.pooler, "BertClassifier: the BERT has no pooler, which classifying needs");
+  bert_ = register_module("bert", Bert(options.bert));
+  for (const auto& parameter : bert_->parameters()) parameter.requires_grad_(true);
+  const auto num_labels = static_cast<int64_t>(options.labels.size());
+  classifier_ = register_module("classifier", bert_linear(options.bert.width, num_labels));
+}
+
+at::Tensor BertClassifierImpl::forward(const at::Tensor& tokens, const at::Tensor& mask, const at::Tensor& types) {
+  const auto pooled = bert_->pooled(bert_->forward(tokens, mask, types));
+  return classifier_(at::dropout(pooled, options_.bert.dropout, is_training()));
+}
+
+std::vector<std::string> BertClassifierImpl::fsdp_units() const {
+  auto names = bert_->fsdp_units();
+  for (auto& name : names) name = "bert." + name;
   return names;
 }
 

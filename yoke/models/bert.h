@@ -18,6 +18,7 @@
 #include <string>
 #include <vector>
 
+#include "yoke/models/lora.h"
 #include "yoke/train/shard/unit.h"
 
 namespace yoke::models {
@@ -33,7 +34,8 @@ struct BertOptions {
   int64_t hidden_width = 3072;
   double dropout = 0;  ///< Of embeddings, attention and residuals; only while training.
   double epsilon = 1e-12;
-  /// The layer "pooler.dense", which transformers' BertModel has. forward() does not use it, and it needs no gradient.
+  /// The layer "pooler.dense", which transformers' BertModel has. forward() does not use it, and it needs no gradient
+  /// except in a BertClassifier.
   bool pooler = true;
 };
 
@@ -62,7 +64,8 @@ class BertLayerImpl : public torch::nn::Module {
  private:
   int64_t num_heads_;
   double dropout_;
-  torch::nn::Linear query_{nullptr}, key_{nullptr}, value_{nullptr}, mixed_{nullptr}, wide_{nullptr}, narrow_{nullptr};
+  AdaptedLinear query_{nullptr}, value_{nullptr};
+  torch::nn::Linear key_{nullptr}, mixed_{nullptr}, wide_{nullptr}, narrow_{nullptr};
   torch::nn::LayerNorm attention_norm_{nullptr}, output_norm_{nullptr};
 };
 
@@ -85,6 +88,10 @@ class BertImpl : public torch::nn::Module {
   /// Errors  kInvalidArgument: the tokens do not have two dimensions, or more than `max_length` columns.
   at::Tensor forward(const at::Tensor& tokens, const at::Tensor& mask = {}, const at::Tensor& types = {});
 
+  /// Maps vectors [batch, length, width] to that of the first token through "pooler.dense" and tanh: [batch, width].
+  /// REQUIRES: BertOptions::pooler.
+  at::Tensor pooled(const at::Tensor& vectors);
+
   const BertOptions& options() const { return options_; }
   std::vector<std::string> fsdp_units() const;  ///< "encoder.layer.0", ..., for FullyShardedOptions::units.
 
@@ -92,9 +99,39 @@ class BertImpl : public torch::nn::Module {
   BertOptions options_;
   torch::nn::ModuleHolder<detail::BertEmbeddingsImpl> embeddings_{nullptr};
   std::vector<train::Unit<detail::BertLayerImpl>> layers_;
+  torch::nn::Linear pooler_{nullptr};
 };
 
 class Bert : public torch::nn::ModuleHolder<BertImpl> {
+ public:
+  using ModuleHolder::ModuleHolder;
+};
+
+struct BertClassifierOptions {
+  BertOptions bert = {};
+  std::vector<std::string> labels;  ///< The names of the classes, in the order of the logits.
+};
+
+/// A BERT that classifies texts, in the layout of transformers' BertForSequenceClassification: pooled() vectors through
+/// dropout and the layer "classifier". The names of the network begin with "bert.". All parameters are trained.
+/// Errors  kInvalidArgument: no labels, a BERT without a pooler, and those of BertImpl.
+class BertClassifierImpl : public torch::nn::Module {
+ public:
+  explicit BertClassifierImpl(const BertClassifierOptions& options);
+
+  /// Maps tokens [batch, length] to logits [batch, labels]. `mask` and `types` are as for BertImpl.
+  at::Tensor forward(const at::Tensor& tokens, const at::Tensor& mask = {}, const at::Tensor& types = {});
+
+  const BertClassifierOptions& options() const { return options_; }
+  std::vector<std::string> fsdp_units() const;  ///< "bert.encoder.layer.0", ..., for FullyShardedOptions::units.
+
+ private:
+  BertClassifierOptions options_;
+  Bert bert_{nullptr};
+  torch::nn::Linear classifier_{nullptr};
+};
+
+class BertClassifier : public torch::nn::ModuleHolder<BertClassifierImpl> {
  public:
   using ModuleHolder::ModuleHolder;
 };

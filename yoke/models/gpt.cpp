@@ -79,16 +79,11 @@ at::Tensor Conv1dImpl::forward(const at::Tensor& x) {
   auto sizes = x.sizes().vec();
   sizes.back() = weight.size(1);
   const auto y = at::addmm(bias, x.reshape({-1, x.size(-1)}), weight).view(sizes);
-  return lora_a_ ? y + lora_b_(lora_a_(x)) * lora_scale_ : y;
+  return adapter_.added(y, x);
 }
 
-void Conv1dImpl::add_lora(int64_t rank, double scale) {
-  if (lora_a_) throw Error(ErrorCode::kFailedPrecondition, "add_lora: the model has adapters already");
-  lora_a_ = register_module("lora_A", nn::Linear(nn::LinearOptions(weight.size(0), rank).bias(false)));
-  lora_b_ = register_module("lora_B", nn::Linear(nn::LinearOptions(rank, weight.size(1)).bias(false)));
-  const at::NoGradGuard no_grad;
-  lora_b_->weight.zero_();
-  lora_scale_ = scale;
+void Conv1dImpl::add_lora(const LoraOptions& options) {
+  adapter_.add_to(*this, weight.size(0), weight.size(1), options);
 }
 
 GptAttentionImpl::GptAttentionImpl(const GptOptions& options)

@@ -21,6 +21,7 @@
 #include <string>
 #include <vector>
 
+#include "yoke/models/lora.h"
 #include "yoke/train/shard/unit.h"
 #include "yoke/train/tied_linear.h"
 
@@ -72,14 +73,13 @@ class Conv1dImpl : public torch::nn::Module {
  public:
   Conv1dImpl(int64_t in, int64_t out, double deviation);  ///< Weights are normal with this standard deviation.
   at::Tensor forward(const at::Tensor& x);                ///< [..., in] to [..., out].
-  void add_lora(int64_t rank, double scale);              ///< See lora.h.
+  void add_lora(const LoraOptions& options);
 
   at::Tensor weight;  ///< [in, out]
   at::Tensor bias;    ///< [out]
 
  private:
-  torch::nn::Linear lora_a_{nullptr}, lora_b_{nullptr};
-  double lora_scale_ = 0;
+  Adapter adapter_;
 };
 using Conv1d = torch::nn::ModuleHolder<Conv1dImpl>;
 

@@ -1,5 +1,6 @@
 #include "yoke/models/pretrained.h"
 
+#include <algorithm>
 #include <string_view>
 
 #include "yoke/base/error.h"
@@ -38,6 +39,32 @@ class Config {
     return json_[name].get<double>();
   }
 
+  std::string text(const char* name) const {
+    if (!is_there(name) || !json_[name].is_string()) {
+      throw Error(ErrorCode::kDataLoss, "{}: {} is not a text", path_.string(), name);
+    }
+    return json_[name].get<std::string>();
+  }
+
+  /// The names in `id2label`, whose members are "0", "1", ...; those that transformers gives two classes if the file is
+  /// of a classifier and names none; empty if it is of another network.
+  std::vector<std::string> labels() const {
+    std::vector<std::string> names;
+    if (is_there("id2label")) {
+      const auto& members = json_["id2label"];
+      for (size_t i = 0; i < members.size(); ++i) {
+        names.push_back(text_member(members, std::to_string(i).c_str()));
+        if (names.back().empty()) {
+          throw Error(ErrorCode::kDataLoss, "{}: id2label has no name for class {}", path_.string(), i);
+        }
+      }
+    } else if (is_there("architectures") &&
+               json_["architectures"] == SortedJson::array({"BertForSequenceClassification"})) {
+      names = {"LABEL_0", "LABEL_1"};
+    }
+    return names;
+  }
+
   /// Throws unless the member is absent or one of `allowed`.
   void require(const char* name, const std::vector<SortedJson>& allowed) const {
     if (!is_there(name)) return;
@@ -62,7 +89,10 @@ fs::path weights_path(const fs::path& path) {
 }
 
 /// Loads what the model has. `prefix` is that of a network with a head; the model's own names begin with it or not.
-void load_named(const fs::path& path, torch::nn::Module& model, std::string_view prefix) {
+/// The layers `kept` keep their values, as do those of `optional` that the file lacks or that have another shape there.
+/// Returns all that did.
+std::vector<std::string> load_named(const fs::path& path, torch::nn::Module& model, std::string_view prefix,
+                                    std::vector<std::string> kept = {}, const std::vector<std::string>& optional = {}) {
   const train::SafetensorsReader reader(weights_path(path));
   const auto wanted = train::by_name(train::named_tensors(model));
   train::TensorMap taken;
@@ -77,7 +107,16 @@ void load_named(const fs::path& path, torch::nn::Module& model, std::string_view
     throw Error(ErrorCode::kInvalidArgument, "{} has no tensor of the model, such as {}", path.string(),
                 wanted.begin()->first);
   }
-  train::load_module(std::move(taken), model);
+  for (const auto& layer : optional) {
+    const bool is_whole = std::ranges::all_of(wanted, [&](const auto& named) {
+      if (!named.first.starts_with(layer + ".")) return true;
+      const auto found = taken.find(named.first);
+      return found != taken.end() && found->second.sizes() == named.second.sizes();
+    });
+    if (!is_whole) kept.push_back(layer);
+  }
+  train::load_module(std::move(taken), model, {.ignore = kept});
+  return kept;
 }
 
 void write_folder(const fs::path& folder, const train::NamedTensors& tensors, const SortedJson& config) {
@@ -123,8 +162,20 @@ BertOptions read_bert_options(const fs::path& path) {
           .epsilon = config.number_or("layer_norm_eps", 1e-12)};
 }
 
+BertClassifierOptions read_bert_classifier_options(const fs::path& path) {
+  return {.bert = read_bert_options(path), .labels = Config(path).labels()};
+}
+
+std::string read_model_type(const fs::path& path) { return Config(path).text("model_type"); }
+
 void load_gpt(const fs::path& path, GptImpl& model) { load_named(path, model, "transformer."); }
 void load_bert(const fs::path& path, BertImpl& model) { load_named(path, model, "bert."); }
+
+std::vector<std::string> load_bert_classifier(const fs::path& folder, BertClassifierImpl& model) {
+  const bool is_same = Config(folder / "config.json").labels() == model.options().labels;
+  if (is_same) return load_named(folder, model, "bert.", {}, {"classifier", "bert.pooler"});
+  return load_named(folder, model, "bert.", {"classifier"}, {"bert.pooler"});
+}
 
 void write_gpt(const fs::path& folder, const GptOptions& o, const train::NamedTensors& tensors) {
   if (o.positions != Positions::kLearned) {
@@ -147,19 +198,38 @@ void write_gpt(const fs::path& folder, const GptOptions& o, const train::NamedTe
                 {"eos_token_id", nullptr}});
 }
 
-void write_bert(const fs::path& folder, const BertOptions& o, const train::NamedTensors& tensors) {
-  write_folder(folder, tensors,
-               {{"architectures", SortedJson::array({"BertModel"})},
-                {"model_type", "bert"},
-                {"hidden_act", "gelu"},
-                {"vocab_size", o.vocabulary_size},
-                {"max_position_embeddings", o.max_length},
-                {"type_vocab_size", o.num_types},
-                {"hidden_size", o.width},
-                {"num_hidden_layers", o.num_layers},
-                {"num_attention_heads", o.num_heads},
-                {"intermediate_size", o.hidden_width},
-                {"layer_norm_eps", o.epsilon}});
+namespace {
+
+SortedJson config_of(const BertOptions& o) {
+  return {{"architectures", SortedJson::array({"BertModel"})},
+          {"model_type", "bert"},
+          {"hidden_act", "gelu"},
+          {"vocab_size", o.vocabulary_size},
+          {"max_position_embeddings", o.max_length},
+          {"type_vocab_size", o.num_types},
+          {"hidden_size", o.width},
+          {"num_hidden_layers", o.num_layers},
+          {"num_attention_heads", o.num_heads},
+          {"intermediate_size", o.hidden_width},
+          {"layer_norm_eps", o.epsilon}};
+}
+
+}  // namespace
+
+void write_bert(const fs::path& folder, const BertOptions& options, const train::NamedTensors& tensors) {
+  write_folder(folder, tensors, config_of(options));
+}
+
+void write_bert_classifier(const fs::path& folder, const BertClassifierOptions& options,
+                           const train::NamedTensors& tensors) {
+  auto config = config_of(options.bert);
+  config["architectures"] = SortedJson::array({"BertForSequenceClassification"});
+  config["problem_type"] = "single_label_classification";
+  for (size_t i = 0; i < options.labels.size(); ++i) {
+    config["id2label"][std::to_string(i)] = options.labels[i];
+    config["label2id"][options.labels[i]] = i;
+  }
+  write_folder(folder, tensors, config);
 }
 
 }  // namespace yoke::models

@@ -9,6 +9,8 @@
 #pragma once
 
 #include <filesystem>
+#include <string>
+#include <vector>
 
 #include "yoke/models/bert.h"
 #include "yoke/models/gpt.h"
@@ -21,6 +23,11 @@ namespace yoke::models {
 ///         naming the member: the file asks for another activation, scaling of attention or kind of positions.
 GptOptions read_gpt_options(const std::filesystem::path& config);
 BertOptions read_bert_options(const std::filesystem::path& config);
+/// The labels are those of `id2label`; empty if the file is of a network without classes.
+BertClassifierOptions read_bert_classifier_options(const std::filesystem::path& config);
+
+/// "gpt2", "bert" or another value of `model_type` in a config.json. Errors  kNotFound; kDataLoss: there is none.
+std::string read_model_type(const std::filesystem::path& config);
 
 /// Loads weights into a model: a safetensors file, its index (`model.safetensors.index.json`), or a folder with either.
 /// The weights may be those of the network alone or of one with a head (with the prefix "transformer." or "bert.");
@@ -28,12 +35,18 @@ BertOptions read_bert_options(const std::filesystem::path& config);
 /// Errors  kNotFound; kDataLoss; kInvalidArgument: names the first tensor that is missing or has another shape.
 void load_gpt(const std::filesystem::path& path, GptImpl& model);
 void load_bert(const std::filesystem::path& path, BertImpl& model);
+/// Loads the folder of a classifier, or of another BERT. Its layer "classifier" is taken if its config.json has the
+/// labels of the model, and otherwise keeps its initial values, as does a pooler that the file lacks. Returns the
+/// layers that did: "classifier", "bert.pooler".
+std::vector<std::string> load_bert_classifier(const std::filesystem::path& folder, BertClassifierImpl& model);
 
 /// Writes config.json and model.safetensors into a folder, which is made if there is none, so that from_pretrained() of
-/// GPT2LMHeadModel and BertModel load them. `tensors` are named_tensors() of the model, whole ones (gather_tensors).
-/// The tokenizer's files are not written: copy them. Errors  kFailedPrecondition: transformers has no GPT-2 with rotary
-/// positions; as errno says if writing fails.
+/// GPT2LMHeadModel, BertModel and BertForSequenceClassification load them. `tensors` are named_tensors() of the model,
+/// whole ones (gather_tensors). The tokenizer's files are not written: see copy_tokenizer. Errors  kFailedPrecondition:
+/// transformers has no GPT-2 with rotary positions; as errno says if writing fails.
 void write_gpt(const std::filesystem::path& folder, const GptOptions& options, const train::NamedTensors& tensors);
 void write_bert(const std::filesystem::path& folder, const BertOptions& options, const train::NamedTensors& tensors);
+void write_bert_classifier(const std::filesystem::path& folder, const BertClassifierOptions& options,
+                           const train::NamedTensors& tensors);
 
 }  // namespace yoke::models

@@ -6,12 +6,14 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/support/command.h"
 #include "tests/support/message_of.h"
 #include "tests/support/paths.h"
+#include "yoke/models/lora.h"
 #include "yoke/train/checkpoint/module_state.h"
 #include "yoke/train/format/safetensors.h"
 
@@ -65,6 +67,111 @@ TEST(Pretrained, BertHasPythonsVectors) {
   const auto alone = bert(expected.at("tokens").narrow(0, 1, 1).narrow(1, 0, 4), at::Tensor(),
                           expected.at("types").narrow(0, 1, 1).narrow(1, 0, 4));
   EXPECT_TRUE(torch::allclose(alone[0], hidden[1].narrow(0, 0, 4), 1e-4, 1e-5));
+}
+
+BertClassifier recorded_classifier() {
+  const auto folder = recorded_model("bert-classifier");
+  BertClassifier classifier(read_bert_classifier_options(folder / "config.json"));
+  EXPECT_THAT(load_bert_classifier(folder, *classifier), testing::IsEmpty());
+  return classifier;
+}
+
+at::Tensor logits_of(BertClassifier& classifier, const train::TensorMap& batch) {
+  return classifier(batch.at("tokens"), batch.at("mask"), batch.at("types"));
+}
+
+TEST(Pretrained, AClassifierHasPythonsLogitsAndGradients) {
+  auto classifier = recorded_classifier();
+  EXPECT_THAT(classifier->options().labels, testing::ElementsAre("bad", "fine", "good"));
+  const auto expected = expected_of("bert-classifier");
+  const auto logits = logits_of(classifier, expected);
+  EXPECT_TRUE(torch::allclose(logits, expected.at("logits"), 1e-4, 1e-5)) << logits << expected.at("logits");
+  torch::nn::functional::cross_entropy(logits, expected.at("target")).backward();
+  int count = 0;
+  for (const auto& [name, parameter] : train::parameters_of(classifier)) {
+    EXPECT_TRUE(torch::allclose(parameter.grad(), expected.at("gradient." + name), 1e-3, 1e-5)) << name;
+    ++count;
+  }
+  EXPECT_EQ(count, 41);
+}
+
+TEST(Pretrained, AClassifierKeepsNewLayers) {
+  const test::TemporaryFolder folder;
+  const auto path = fs::path(folder.path());
+  const auto bert = recorded_model("bert-classifier");
+  auto options = read_bert_classifier_options(bert / "config.json");
+  options.labels = {"bad", "good"};
+  BertClassifier other(options);
+  EXPECT_THAT(load_bert_classifier(bert, *other), testing::ElementsAre("classifier"));
+  // Three classes of other names are other classes.
+  options.labels = {"a", "b", "c"};
+  BertClassifier named(options);
+  const auto before = named->named_parameters()["classifier.weight"].clone();
+  EXPECT_THAT(load_bert_classifier(bert, *named), testing::ElementsAre("classifier"));
+  EXPECT_TRUE(torch::equal(named->named_parameters()["classifier.weight"], before));
+
+  // A BertModel without a pooler, as one for masked tokens is.
+  auto weights = train::read_safetensors(recorded_model("bert") / "model.safetensors").tensors;
+  std::erase_if(weights, [](const auto& named) { return named.first.starts_with("pooler"); });
+  train::write_safetensors(path / "model.safetensors", weights);
+  fs::copy_file(recorded_model("bert") / "config.json", path / "config.json");
+  EXPECT_THAT(read_bert_classifier_options(path / "config.json").labels, testing::IsEmpty());
+  EXPECT_THAT(load_bert_classifier(path, *named), testing::ElementsAre("classifier", "bert.pooler"));
+  EXPECT_TRUE(torch::equal(named->named_parameters()["bert.embeddings.LayerNorm.bias"],
+                           weights.at("embeddings.LayerNorm.bias")));
+
+  const auto classifier = recorded_classifier();
+  write_bert_classifier(path / "mine", classifier->options(), train::named_tensors(*classifier));
+  BertClassifier again(read_bert_classifier_options(path / "mine/config.json"));
+  EXPECT_THAT(load_bert_classifier(path / "mine", *again), testing::IsEmpty());
+  const auto batch = expected_of("bert-classifier");
+  EXPECT_TRUE(torch::allclose(logits_of(again, batch), batch.at("logits"), 1e-4, 1e-5));
+}
+
+// Oracle: peft, whose adapter is recorded, with the logits that it gives.
+TEST(Lora, IsPythonsPeftBesideABert) {
+  const LoraOptions options{.rank = 3, .alpha = 5};
+  auto classifier = recorded_classifier();
+  add_lora(*classifier, options);
+  const auto theirs = train::read_safetensors(recorded_model("bert-adapter") / "adapter_model.safetensors").tensors;
+  const std::string prefix = "base_model.model.";
+  train::TensorMap adapters;
+  for (const auto& [name, tensor] : theirs) adapters[name.substr(prefix.size())] = tensor;
+  EXPECT_THAT(train::load_matching(adapters, *classifier).unexpected, testing::IsEmpty());
+  for (const auto& [name, parameter] : train::parameters_of(classifier)) {
+    EXPECT_EQ(parameter.requires_grad(), adapters.contains(name)) << name;
+  }
+  const auto batch = expected_of("bert-classifier");
+  const auto expected = expected_of("bert-adapter").at("logits");
+  EXPECT_FALSE(torch::allclose(expected, batch.at("logits"), 1e-2, 1e-2)) << "adapters matter";
+  EXPECT_TRUE(torch::allclose(logits_of(classifier, batch), expected, 1e-4, 1e-5));
+
+  const auto tensors = train::named_tensors(*classifier);
+  auto merged = recorded_classifier();
+  train::load_module(merge_lora(tensors, options), *merged);
+  EXPECT_TRUE(torch::allclose(logits_of(merged, batch), expected, 1e-4, 1e-5));
+
+  // The files are those that peft writes.
+  const test::TemporaryFolder folder;
+  write_lora(folder.path(), tensors, options, "base");
+  const auto ours = train::read_safetensors(fs::path(folder.path()) / "adapter_model.safetensors").tensors;
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (const auto& [name, tensor] : theirs)
+    EXPECT_TRUE(ours.contains(name) && torch::equal(ours.at(name), tensor)) << name;
+  const auto json_of = [](const fs::path& path) { return nlohmann::json::parse(std::ifstream(path)); };
+  auto our_config = json_of(fs::path(folder.path()) / "adapter_config.json");
+  auto their_config = json_of(recorded_model("bert-adapter") / "adapter_config.json");
+  for (auto* config : {&our_config, &their_config}) {  // sets in Python; peft adds other names of last layers
+    std::erase_if((*config)["modules_to_save"].get_ref<nlohmann::json::array_t&>(),
+                  [](const auto& name) { return name == "score"; });
+    for (auto* name : {"target_modules", "modules_to_save"}) {
+      auto& list = (*config)[name].get_ref<nlohmann::json::array_t&>();
+      std::ranges::sort(list);
+      list.erase(std::unique(list.begin(), list.end()), list.end());
+    }
+  }
+  their_config["base_model_name_or_path"] = "base";
+  for (const auto& [name, value] : our_config.items()) EXPECT_EQ(value, their_config.at(name)) << name;
 }
 
 TEST(Pretrained, ComesBackFromItsOwnFiles) {

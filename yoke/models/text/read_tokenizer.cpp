@@ -218,4 +218,11 @@ std::unique_ptr<Tokenizer> read_tokenizer(const fs::path& path) {
               path.string());
 }
 
+void copy_tokenizer(const fs::path& from, const fs::path& to) {
+  for (const auto* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
+                           "vocab.txt", "vocab.json", "merges.txt"}) {
+    if (fs::exists(from / name)) replace_file(to / name, read_file(from / name));
+  }
+}
+
 }  // namespace yoke::models

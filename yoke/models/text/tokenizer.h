@@ -50,4 +50,8 @@ class ByteTokenizer : public Tokenizer {
 ///         kinds of tokenizer do.
 std::unique_ptr<Tokenizer> read_tokenizer(const std::filesystem::path& path);
 
+/// Copies the files of a tokenizer from one folder to another, with those that only Python reads, such as
+/// special_tokens_map.json. Errors  as errno says.
+void copy_tokenizer(const std::filesystem::path& from, const std::filesystem::path& to);
+
 }  // namespace yoke::models

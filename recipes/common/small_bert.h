@@ -1,0 +1,18 @@
+// recipes/common/small_bert.h -- a BERT with random weights in a folder, for trainings without a download.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "yoke/models/bert.h"
+
+namespace recipes {
+
+/// Writes config.json, model.safetensors, vocab.txt and tokenizer_config.json, as transformers has them, into a folder.
+/// The vocabulary is BERT's five special tokens and `words`; `options` gets its size.
+void write_small_bert(const std::filesystem::path& folder, const std::vector<std::string>& words,
+                      yoke::models::BertOptions options, uint64_t seed);
+
+}  // namespace recipes
