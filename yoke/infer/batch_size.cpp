@@ -21,15 +21,16 @@ constexpr double kGain = 1.05;
 
 double rate_of(const BatchTrial& trial) { return trial.seconds ? static_cast<double>(trial.size) / *trial.seconds : 0; }
 
-/// Returns the shortest of up to three runs after a first one; nullopt if there is too little memory.
+/// Returns the shortest of several runs after a first one, because other programs interrupt some of them; nullopt if
+/// there is too little memory.
 std::optional<double> seconds_of(const BatchSizeSearch& search, int64_t size) {
   using Seconds = std::chrono::duration<double>;
-  constexpr Seconds kEnough{0.3};
+  constexpr Seconds kEnough{0.1};
   std::optional<double> best;
   const auto begin = Clock::now();
   try {
     search.run(size);
-    for (int i = 0; i < 3 && (!best || Clock::now() - begin < kEnough); ++i) {
+    for (int i = 0; i < 30 && (i < 2 || Clock::now() - begin < kEnough); ++i) {
       const auto start = Clock::now();
       search.run(size);
       const double seconds = Seconds(Clock::now() - start).count();
@@ -50,9 +51,9 @@ std::optional<double> seconds_of(const BatchSizeSearch& search, int64_t size) {
 std::optional<int64_t> next_batch_size(const std::vector<BatchTrial>& trials, const BatchSizeSearch& search) {
   if (trials.empty()) return search.least;
   const auto& last = trials.back();
-  constexpr double kLongest = 0.5;
+  constexpr double kLongest = 0.5, kShortest = 0.01;
   if (!last.seconds || *last.seconds > kLongest || last.size > search.most / 2) return std::nullopt;
-  if (trials.size() > 2) {
+  if (trials.size() > 2 && *last.seconds > kShortest) {
     double best_before = 0;
     for (auto trial = trials.begin(); trial != trials.end() - 2; ++trial) {
       best_before = std::max(best_before, rate_of(*trial));
@@ -72,11 +73,14 @@ int64_t best_batch_size(const std::vector<BatchTrial>& trials) {
 }
 
 std::optional<int64_t> compiled_batch_size(const std::string& error) {
-  constexpr std::string_view kBefore = "unmatched dim value at 0, expected: ";
-  const auto place = error.find(kBefore);
-  if (place == error.npos) return std::nullopt;
-  const auto digits = error.substr(place + kBefore.size());
-  return parse_int(digits.substr(0, digits.find_first_not_of("0123456789")));
+  for (const std::string_view before :
+       {"unmatched dim value at 0, expected: ", "dim value is too large at 0, expected to be <= "}) {
+    const auto place = error.find(before);
+    if (place == error.npos) continue;
+    const auto digits = error.substr(place + before.size());
+    return parse_int(digits.substr(0, digits.find_first_not_of("0123456789")));
+  }
+  return std::nullopt;
 }
 
 int64_t find_batch_size(dist::World& world, const BatchSizeSearch& search) {
@@ -92,7 +96,8 @@ int64_t find_batch_size(dist::World& world, const BatchSizeSearch& search) {
         if (compiled_for == 0) throw;
       }
     });
-    if (compiled_for > 0) return compiled_for;  // on all ranks, which have the same code
+    // All ranks have the same code, so it refuses the size on all of them.
+    if (compiled_for > 0) return trials.empty() ? compiled_for : best_batch_size(trials);
     const auto slowest =
         at::tensor({seconds.value_or(std::numeric_limits<double>::infinity())}, at::kDouble).to(world.device());
     world.all_reduce(slowest, dist::ReduceOp::kMax);

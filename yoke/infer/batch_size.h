@@ -24,14 +24,14 @@ struct BatchSizeSearch {
   std::function<void(int64_t size)> run = nullptr;
 };
 
-/// The size to try next, twice the last one: until two sizes in a row gain less than 5 %, a batch takes over half a
-/// second, memory ends, or it would be above the most. Pure.
+/// The size to try next, twice the last one: until two sizes in a row gain less than 5 % and a batch takes over 10 ms,
+/// it takes over half a second, memory ends, or it would be above the most. Pure.
 std::optional<int64_t> next_batch_size(const std::vector<BatchTrial>& trials, const BatchSizeSearch& search);
 
 /// The smallest size whose samples per second are within 5 % of the best. Pure.
 int64_t best_batch_size(const std::vector<BatchTrial>& trials);
 
-/// The batch size for which AOTInductor compiled a model, if this is its error about another one.
+/// The batch size for which AOTInductor compiled a model, or the largest one, if this is its error about another one.
 std::optional<int64_t> compiled_batch_size(const std::string& error);
 
 /// Collective. Returns the same size on all ranks, which try each size at the same time.

@@ -32,8 +32,8 @@ constexpr auto kKinds =
 
 [[noreturn]] void refuse_weights(const fs::path& path) {
   throw Error(ErrorCode::kFailedPrecondition,
-              "{} has weights without a network; save both in Python: torch.jit.save(torch.jit.trace(model.eval(), "
-              "example), \"model.pt\")",
+              "{} has weights without a network; save both in Python: torch.jit.trace(model.eval(), "
+              "example).save(\"model.pt\")",
               printable(path.string()));
 }
 
@@ -67,7 +67,7 @@ ModelKind kind_of_archive(const fs::path& path) {
   if (has("data/aotinductor/", ".so")) return ModelKind::kAotInductor;
   if (has("models/", ".json")) {
     throw Error(ErrorCode::kFailedPrecondition,
-                "{} is a program of torch.export without compiled code, which only Python runs; compile it there once: "
+                "{} is a program of torch.export without compiled code, which needs Python; compile it there once: "
                 "torch._inductor.aoti_compile_and_package(torch.export.load(\"{}\"), package_path=\"compiled.pt2\")",
                 printable(path.string()), printable(path.filename().string()));
   }

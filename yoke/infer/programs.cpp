@@ -1,5 +1,6 @@
 // Models that come with their code: TorchScript, and what AOTInductor has compiled.
 #include <ATen/core/ivalue.h>
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
@@ -125,6 +126,9 @@ Model open_aot_inductor(const std::filesystem::path& path, c10::Device device) {
   setenv("AOTI_RUNTIME_CHECK_INPUTS", "1", 0);
   std::shared_ptr<torch::inductor::AOTIModelPackageLoader> loader;
   size_t num_inputs = 0;
+  // See tools/infer/CMakeLists.txt. If it is absent, the package's error says what is missing.
+  dlopen((std::filesystem::read_symlink("/proc/self/exe").parent_path() / "libyoke-libtorch-name.so").c_str(),
+         RTLD_NOW | RTLD_GLOBAL);
   try {
     loader = std::make_shared<torch::inductor::AOTIModelPackageLoader>(path.string(), "model", false, 1,
                                                                        device.has_index() ? device.index() : -1);

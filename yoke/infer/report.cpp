@@ -33,7 +33,7 @@ Report::Report(const Request& request, ReportFacts facts, bool is_shown)
       is_on_terminal_(isatty(STDERR_FILENO) == 1 || std::getenv(variable::kTerminal) != nullptr),
       start_(Clock::now()),
       next_(start_ + std::chrono::milliseconds(is_on_terminal_ ? 200 : 30'000)) {
-  if (!is_shown_) return;
+  if (!is_shown_ || facts_.is_complete) return;
   fmt::print(stderr, "{}, {}, {} on {}, batches of {}{}\n", facts_.kind, facts_.input,
              counted(facts_.num_ranks, "rank"), facts_.device == "cpu" ? "the CPU" : "GPUs", facts_.batch_size,
              facts_.is_found ? " (found by trying; --batch-size chooses)" : "");

@@ -13,7 +13,8 @@ namespace yoke::infer {
 struct ReportFacts {
   std::string kind, input, device;
   int64_t num_ranks = 1, batch_size = 1;
-  bool is_found = false;  ///< The batch size was found by trying.
+  bool is_found = false;     ///< The batch size was found by trying.
+  bool is_complete = false;  ///< The file is there, and nothing is computed.
 };
 
 /// Progress and what went wrong are for standard error, and the summary for standard output.

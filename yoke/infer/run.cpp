@@ -204,7 +204,8 @@ class Job {
                    .device = world_.device().str(),
                    .num_ranks = world_.size(),
                    .batch_size = batch_size,
-                   .is_found = is_found_},
+                   .is_found = is_found_,
+                   .is_complete = is_complete_},
                   world_.rank() == 0);
     const auto forward = [&](const Inputs& inputs) { return network_(inputs, batch_size, samples); };
     const auto result =
@@ -218,11 +219,13 @@ class Job {
  private:
   /// Collective.
   int64_t choose_batch_size() {
+    std::error_code ignored;
+    const bool is_there = request_.resume && fs::exists(request_.out, ignored) &&
+                          !fs::exists(request_.out.string() + ".partial", ignored);
+    is_complete_ = shared(world_, is_there ? 1 : 0) == 1;
+    if (is_complete_) return 1;
     if (request_.batch_size > 0) return request_.batch_size;
     if (const auto before = shared(world_, world_.rank() == 0 ? batch_size_before(request_) : 0)) return before;
-    std::error_code ignored;
-    const bool is_complete = request_.resume && fs::exists(request_.out, ignored);
-    if (shared(world_, is_complete ? 1 : 0) == 1) return 1;
     const auto share = (reader_->size() + world_.size() - 1) / world_.size();
     const int64_t most = std::min<int64_t>(share, world_.device().is_cpu() ? 256 : 1024);
     // A few samples are read, and repeated for larger batches.
@@ -254,7 +257,8 @@ class Job {
   dist::World& world_;
   Network network_;
   std::shared_ptr<const Reader> reader_;
-  bool is_found_ = false;  ///< The batch size was found by trying.
+  bool is_found_ = false;     ///< The batch size was found by trying.
+  bool is_complete_ = false;  ///< An earlier run has written the file.
 };
 
 void infer_all(const Request& request, const OpenModel& open) {

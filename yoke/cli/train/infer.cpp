@@ -98,6 +98,12 @@ void check_infer(const InferArgs& args) {
   if (access(folder.c_str(), W_OK) != 0) {
     throw system_error(errno, fmt::format("--out {}: writing in {}", printable(args.out), printable(folder.string())));
   }
+  if (!args.precision.empty() && args.precision != "fp32" && args.precision != "bf16") {
+    refuse("--precision {}: give fp32 or bf16", printable(args.precision));
+  }
+  if (!args.token_dtype.empty() && args.token_dtype != "uint16" && args.token_dtype != "uint32") {
+    refuse("--token-dtype {}: give uint16 or uint32", printable(args.token_dtype));
+  }
   if (args.resume && args.force) refuse("--resume goes on with an earlier run, and --force drops it: choose one");
   if (args.resume || args.force) return;
   if (path_is_there(out)) {
