@@ -14,6 +14,7 @@
 #include "recipes/common/training.h"
 #include "yoke/contract/program.h"
 #include "yoke/dist/world.h"
+#include "yoke/infer/run.h"
 #include "yoke/models/resnet.h"
 #include "yoke/models/weights.h"
 #include "yoke/train/cpu_speed.h"
@@ -128,10 +129,24 @@ void train_network(Options options) {
   world.shutdown();
 }
 
+/// The network of a checkpoint, for `yoke infer`.
+infer::Model network_of(const train::StoredCheckpoint& checkpoint, c10::Device device) {
+  models::ResNet model(preset_of(infer::fixed_value(checkpoint, "preset")).network);
+  infer::load_network(checkpoint, *model, device);
+  recipes::to_channels_last(*model);
+  return infer::model_of_images([model](const at::Tensor& x) mutable { return model(x); },
+                                {.height = 32,
+                                 .width = 32,
+                                 .shorter_side = 32,
+                                 .normalization = normalization(),
+                                 .memory_format = at::MemoryFormat::ChannelsLast});
+}
+
 }  // namespace
 }  // namespace cifar
 
 int main(int argc, char** argv) {
+  if (const auto status = yoke::infer::main_of_recipe(argc, argv, cifar::network_of)) return *status;
   const auto options = cifar::parse(argc, argv);
   return yoke::run_program("cifar", [&] { cifar::train_network(options); });
 }

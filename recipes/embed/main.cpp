@@ -15,8 +15,10 @@
 #include "recipes/common/training.h"
 #include "recipes/embed/options.h"
 #include "recipes/embed/pairs.h"
+#include "yoke/base/error.h"
 #include "yoke/contract/program.h"
 #include "yoke/dist/gradient.h"
+#include "yoke/infer/run.h"
 #include "yoke/models/bert.h"
 #include "yoke/models/pretrained.h"
 #include "yoke/train/checkpoint/module_state.h"
@@ -141,10 +143,19 @@ void train_network(Options options) {
   world.shutdown();
 }
 
+/// For `yoke infer`: a checkpoint does not say the sizes of the network, but the folder at the end of the run does.
+infer::Model network_of(const train::StoredCheckpoint& checkpoint, c10::Device /*device*/) {
+  throw Error(ErrorCode::kFailedPrecondition,
+              "{} is of the recipe embed: give the folder `model` beside it, which the end of the run writes, and "
+              "--tokenizer with the folder of the tokenizer",
+              checkpoint.path.string());
+}
+
 }  // namespace
 }  // namespace embed
 
 int main(int argc, char** argv) {
+  if (const auto status = yoke::infer::main_of_recipe(argc, argv, embed::network_of)) return *status;
   const auto options = embed::parse(argc, argv);
   return yoke::run_program("embed", [&] { embed::train_network(options); });
 }

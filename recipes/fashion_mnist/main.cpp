@@ -13,6 +13,7 @@
 #include "recipes/fashion_mnist/options.h"
 #include "yoke/contract/program.h"
 #include "yoke/dist/world.h"
+#include "yoke/infer/run.h"
 #include "yoke/train/cpu_speed.h"
 #include "yoke/train/data/idx.h"
 #include "yoke/train/data/loader.h"
@@ -31,10 +32,12 @@ using namespace yoke;
 
 using Net = recipes::Parallel<Network>;
 
+train::Normalization normalization() { return {{0.2860}, {0.3530}}; }
+
 train::LoaderOptions loader_options(int64_t batch_size, const dist::World& world) {
   return {.batch_size = batch_size,
           .num_workers = recipes::num_workers(world),
-          .normalization = train::Normalization{{0.2860}, {0.3530}},
+          .normalization = normalization(),
           .memory_format = at::MemoryFormat::ChannelsLast};
 }
 
@@ -121,10 +124,25 @@ void train_network(Options options) {
   world.shutdown();
 }
 
+/// The network of a checkpoint, for `yoke infer`. Images are made grey.
+infer::Model network_of(const train::StoredCheckpoint& checkpoint, c10::Device device) {
+  const auto network = std::make_shared<Network>();
+  infer::load_network(checkpoint, *network, device);
+  recipes::to_channels_last(*network);
+  return infer::model_of_images(
+      [network](const at::Tensor& x) { return network->forward(x.mean(1, /*keepdim=*/true)); },
+      {.height = 28,
+       .width = 28,
+       .shorter_side = 28,
+       .normalization = normalization(),
+       .memory_format = at::MemoryFormat::ChannelsLast});
+}
+
 }  // namespace
 }  // namespace fashion_mnist
 
 int main(int argc, char** argv) {
+  if (const auto status = yoke::infer::main_of_recipe(argc, argv, fashion_mnist::network_of)) return *status;
   const auto options = fashion_mnist::parse(argc, argv);
   return yoke::run_program("fashion-mnist", [&] { fashion_mnist::train_network(options); });
 }

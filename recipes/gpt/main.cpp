@@ -14,6 +14,7 @@
 #include "recipes/gpt/options.h"
 #include "recipes/gpt/text_windows.h"
 #include "yoke/contract/program.h"
+#include "yoke/infer/run.h"
 #include "yoke/models/generate.h"
 #include "yoke/models/gpt.h"
 #include "yoke/models/pretrained.h"
@@ -142,10 +143,28 @@ void train_network(Options options) {
   world.shutdown();
 }
 
+/// The network of a checkpoint, for `yoke infer`.
+infer::Model network_of(const train::StoredCheckpoint& checkpoint, c10::Device device) {
+  Options options;
+  options.preset = infer::fixed_value(checkpoint, "preset");
+  options.tokenizer = infer::fixed_value(checkpoint, "tokenizer");
+  options.init = infer::fixed_value(checkpoint, "init");
+  options.positions = infer::fixed_value(checkpoint, "positions");
+  train::read_text("lora", infer::fixed_value(checkpoint, "lora"), options.lora_rank);
+  const std::shared_ptr<const models::Tokenizer> tokenizer = models::read_tokenizer(options.tokenizer);
+  models::Gpt model(preset_of(options, tokenizer->size()).network);
+  if (options.lora_rank > 0) models::add_lora(*model, {.rank = options.lora_rank});
+  infer::load_network(checkpoint, *model, device);
+  auto result = infer::model_of_gpt(model);
+  result.tokenizer = tokenizer;
+  return result;
+}
+
 }  // namespace
 }  // namespace gpt
 
 int main(int argc, char** argv) {
+  if (const auto status = yoke::infer::main_of_recipe(argc, argv, gpt::network_of)) return *status;
   const auto options = gpt::parse(argc, argv);
   return yoke::run_program("gpt", [&] { gpt::train_network(options); });
 }

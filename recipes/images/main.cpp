@@ -15,6 +15,7 @@
 #include "recipes/images/presets.h"
 #include "yoke/contract/program.h"
 #include "yoke/dist/world.h"
+#include "yoke/infer/run.h"
 #include "yoke/models/image_model.h"
 #include "yoke/models/weights.h"
 #include "yoke/train/cpu_speed.h"
@@ -126,10 +127,25 @@ void train_network(Options options) {
   world.shutdown();
 }
 
+/// The network of a checkpoint, for `yoke infer`.
+infer::Model network_of(const train::StoredCheckpoint& checkpoint, c10::Device device) {
+  const auto preset = preset_of(infer::fixed_value(checkpoint, "preset"));
+  const auto part = checkpoint.part("model");
+  const auto model = make_network(preset, /*num_classes=*/1, "", nullptr);
+  const auto head = part.tensors.find(model->head() + ".weight");
+  const auto num_classes = head == part.tensors.end() ? 1 : head->second.shape.front();
+  const auto whole = make_network(preset, num_classes, "", nullptr);
+  infer::load_network(checkpoint, *whole, device);
+  recipes::to_channels_last(*whole);
+  return infer::model_of_images([whole](const at::Tensor& x) { return whole->forward(x); },
+                                testing_transform(preset.image_size));
+}
+
 }  // namespace
 }  // namespace images
 
 int main(int argc, char** argv) {
+  if (const auto status = yoke::infer::main_of_recipe(argc, argv, images::network_of)) return *status;
   const auto options = images::parse(argc, argv);
   return yoke::run_program("images", [&] { images::train_network(options); });
 }

@@ -58,6 +58,19 @@ TEST_F(EmbedRecipe, RanksTrainAsOneProcessDoes) {
                                    "--parallel", "fsdp", "--out", "sharded"});
   ASSERT_EQ(sharded.exit_code, 0) << sharded.err;
   EXPECT_EQ(read_file(file("sharded/vectors.safetensors")), bytes);
+
+  // `yoke infer` gives the same vectors, from the model's folder or that of its run.
+  for (const auto* model : {"ranks-2/model", "ranks-2"}) {
+    const auto inferred =
+        test::run({.argv = {YOKE_COMMAND, "infer", file(model).string(), "--input", file("lines.txt").string(), "--out",
+                            "vectors.safetensors", "-n", "2", "--batch-size", "2", "--force"},
+                   .folder = folder_.path()});
+    ASSERT_EQ(inferred.exit_code, 0) << inferred.err;
+    const auto again = read_file(file("vectors.safetensors"));
+    EXPECT_THAT(again, HasSubstr("\"embedding\":{\"dtype\":\"F32\",\"shape\":[2,16]"));
+    constexpr size_t kBytesOfVectors = 2 * 16 * 4;
+    EXPECT_EQ(again.substr(again.size() - kBytesOfVectors), bytes.substr(bytes.size() - kBytesOfVectors));
+  }
 }
 
 TEST_F(EmbedRecipe, NamesTheLineThatIsNoPair) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 
@@ -56,6 +57,18 @@ TEST_F(GptRecipe, LearnsAPageByHeartAndGoesOnWithAnotherPrompt) {
       "1", {"--resume", "--out", "page", "--parallel", "fsdp", "--prompt", page.substr(69, 24), "--sample", "40"});
   ASSERT_EQ(other.exit_code, 0) << other.err;
   EXPECT_THAT(other.out, HasSubstr(page.substr(69, 24) + "|" + page.substr(93, 40))) << other.out;
+
+  // `yoke infer` gives the loss of each line: the page is likely, and another text is not.
+  std::ofstream(file("lines.txt")) << page.substr(0, 60) << "\nzqj xvk wpq zzt\n";
+  const auto inferred = test::run({.argv = {YOKE_COMMAND, "infer", "page", "--input", "lines.txt", "--out", "loss.csv",
+                                            "-n", "1", "--batch-size", "2"},
+                                   .folder = folder_.path()});
+  ASSERT_EQ(inferred.exit_code, 0) << inferred.err;
+  const auto csv = read_file(file("loss.csv"));
+  double known = 9, unknown = 0;
+  ASSERT_EQ(std::sscanf(csv.c_str(), "sample,loss\n0,%lf\n1,%lf", &known, &unknown), 2) << csv;
+  EXPECT_LT(known, 0.5);
+  EXPECT_GT(unknown, 3);
 }
 
 // Oracle: an uninterrupted run. It is killed under fsdp on two ranks, and goes on under zero1 on one.

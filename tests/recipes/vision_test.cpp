@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <random>
+#include <regex>
 #include <sstream>
 
 #include "tests/support/command.h"
@@ -167,6 +168,25 @@ TEST_F(Images, AKilledRunGoesOnInAnotherWayOnAnotherNumberOfRanks) {
   EXPECT_THAT(resumed.out, HasSubstr("1 rank on the CPU, ddp, 1 x 8 samples a step, fp32, deterministic"));
   EXPECT_THAT(resumed.out, ContainsRegex("\ntest accuracy (1\\.0000|0\\.9[0-9]+)\n")) << "two colours are easy";
   expect_same("whole", "killed");
+
+  // `yoke infer` finds the network of the run, and is as often right as the training has said.
+  const auto inferred = test::run({.argv = {YOKE_COMMAND, "infer", "whole", "--input", "data", "--out", "top.csv",
+                                            "--top", "1", "-n", "2", "--precision", "fp32"},
+                                   .folder = folder_.path()});
+  ASSERT_EQ(inferred.exit_code, 0) << inferred.err;
+  EXPECT_THAT(inferred.err, HasSubstr("40 images as [3, 32, 32]"));
+  std::istringstream rows(read_file(file("top.csv")));
+  int num_right = 0;
+  for (std::string row; std::getline(rows, row);)
+    num_right += std::regex_search(row, std::regex(",([01])/.*,\\1,")) ? 1 : 0;
+  EXPECT_GE(num_right, 37);
+
+  // A checkpoint that does not name its recipe needs --recipe; that of another one is refused.
+  const auto other = test::run(
+      {.argv = {YOKE_COMMAND, "infer", "whole", "--input", "data", "--out", "y.csv", "-n", "1", "--recipe", "gpt"},
+       .folder = folder_.path()});
+  EXPECT_EQ(other.exit_code, exit_status(ErrorCode::kInvalidArgument));
+  EXPECT_THAT(other.err, HasSubstr("does not say its 'tokenizer': another training wrote it"));
 }
 
 // The same pictures in each form give the same training.

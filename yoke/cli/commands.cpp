@@ -11,10 +11,10 @@ namespace yoke::cli {
 using AddCommand = void(CLI::App& cmd, Context& context);
 AddCommand add_alloc, add_exec, add_shell;
 AddCommand add_admin, add_agent, add_bench, add_bind, add_claim, add_claims, add_complete, add_completion,
-    add_container, add_curve, add_devices, add_doctor, add_env, add_extend, add_jobs, add_jupyter, add_kill, add_logs,
-    add_man, add_metrics, add_mount, add_mounts, add_new, add_plan, add_profile, add_ps, add_release, add_reserve,
-    add_run, add_slurm, add_stack, add_stop, add_storage, add_top, add_topo, add_train, add_tune, add_unmount,
-    add_visible, add_watch;
+    add_container, add_curve, add_devices, add_doctor, add_env, add_extend, add_infer, add_jobs, add_jupyter, add_kill,
+    add_logs, add_man, add_metrics, add_mount, add_mounts, add_new, add_plan, add_profile, add_ps, add_release,
+    add_reserve, add_run, add_slurm, add_stack, add_stop, add_storage, add_top, add_topo, add_train, add_tune,
+    add_unmount, add_visible, add_watch;
 
 namespace {
 
@@ -43,6 +43,7 @@ constexpr auto kCommands = std::to_array<Command>({
     {.name = "env", .summary = "Make Python environments, and run programs in them", .add = add_env},
     {.name = "exec", .summary = "Run a command on each node of a held allocation", .add = add_exec},
     {.name = "extend", .summary = "Put off the end of a claim", .add = add_extend},
+    {.name = "infer", .summary = "Predict all samples of an input with a trained model", .add = add_infer},
     {.name = "jobs", .summary = "List what runs here under `yoke run` and `yoke train`", .add = add_jobs},
     {.name = "jupyter", .summary = "Install notebook kernels that claim devices while they run", .add = add_jupyter},
     {.name = "kill", .summary = "End processes on devices", .add = add_kill, .rewrite = with_signal_option},

@@ -43,7 +43,7 @@ Completion complete_value(const CommandDescription& root, const OptionDescriptio
     return result;
   }
   const auto& kind = option.is_positional ? option.names.front() : option.value;
-  if (kind == "FILE" || kind == "PATH") return {Completion::Kind::kFiles};
+  if (kind == "FILE" || kind == "PATH" || kind == "MODEL") return {Completion::Kind::kFiles};
   if (kind == "DIR") return {Completion::Kind::kFolders};
   if (kind == "JOB") return {Completion::Kind::kWords, sources.jobs()};
   if (kind == "RECIPE") return {Completion::Kind::kWords, sources.recipes()};

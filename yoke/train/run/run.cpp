@@ -59,6 +59,7 @@ struct Run::Impl {
   bool is_rank_0() const { return world.rank() == 0; }
   int64_t largest(int64_t value) const;
   void save(int64_t of_step, const StringMap& metadata = {});
+  StringMap with_name(StringMap metadata = {}) const;
   void report_left_error();
   void show_progress();
   bool lacks_metric(const StringMap& of_epoch);
@@ -255,7 +256,7 @@ void Run::end_batch(int64_t num_samples) {
     run.is_stopped = true;
     say(fmt::format("told to stop at epoch {}, step {}; the checkpoint is saved", epoch() + 1, first_batch()));
   } else if (run.options.save_every > 0 && run.step % run.options.save_every == 0) {
-    run.checkpoints.save_async(run.step, run.state);
+    run.checkpoints.save_async(run.step, run.state, run.with_name());
     run.last_saved = run.step;
   }
 }
@@ -316,7 +317,7 @@ void Run::end_epoch() {
          .samples_per_second = samples / std::chrono::duration<double>(run.last_step - run.epoch_start).count(),
          .time = time});
   });
-  if (!is_last) run.checkpoints.save_async(run.step, run.state, metadata);
+  if (!is_last) run.checkpoints.save_async(run.step, run.state, run.with_name(metadata));
   run.is_in_epoch = false;
   if (!lacks_metric) return;
   std::string names;
@@ -349,8 +350,13 @@ void Run::log(const std::string& name, const at::Tensor& value, int64_t weight) 
 
 void Run::log(const std::string& name, double value) { log(name, at::scalar_tensor(value, at::kDouble)); }
 
+StringMap Run::Impl::with_name(StringMap metadata) const {
+  metadata.emplace(kRunName, options.name);
+  return metadata;
+}
+
 void Run::Impl::save(int64_t of_step, const StringMap& metadata) {
-  checkpoints.save(of_step, state, metadata);
+  checkpoints.save(of_step, state, with_name(metadata));
   last_saved = of_step;
 }
 

@@ -36,8 +36,11 @@ class World;
 
 namespace yoke::train {
 
+/// In the metadata of a run's checkpoints: RunOptions::name, by which `yoke infer` finds the recipe.
+inline constexpr const char* kRunName = "run.name";
+
 struct RunOptions {
-  std::string name = "run";  ///< Used in the default folder and in messages.
+  std::string name = "run";  ///< Used in the default folder, in messages, and in checkpoints (kRunName).
   std::filesystem::path
       folder;  ///< Default: runs/NAME; if that exists, with the next free number. To resume: the last such folder.
   bool resume = false;     ///< Continue from the newest checkpoint, or from the beginning if there is none yet.

@@ -1,0 +1,107 @@
+#include "yoke/infer/report.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "yoke/base/clock.h"
+#include "yoke/base/format.h"
+#include "yoke/base/json.h"
+#include "yoke/base/text.h"
+#include "yoke/contract/variables.h"
+
+namespace yoke::infer {
+namespace {
+
+using SecondsOf = std::chrono::duration<double>;
+
+constexpr size_t kMostNamed = 50;  // bad samples on the screen; --json names all
+
+double done_here(const train::PredictProgress& progress) {
+  return static_cast<double>(progress.num_done - progress.num_resumed);
+}
+
+}  // namespace
+
+Report::Report(const Request& request, ReportFacts facts, bool is_shown)
+    : request_(request),
+      facts_(std::move(facts)),
+      is_shown_(is_shown),
+      is_on_terminal_(isatty(STDERR_FILENO) == 1 || std::getenv(variable::kTerminal) != nullptr),
+      start_(Clock::now()),
+      next_(start_ + std::chrono::milliseconds(is_on_terminal_ ? 200 : 30'000)) {
+  if (!is_shown_ || facts_.is_complete) return;
+  fmt::print(stderr, "{}, {}, {} on {}, batches of {}{}\n", facts_.kind, facts_.input,
+             counted(facts_.num_ranks, "rank"), facts_.device == "cpu" ? "the CPU" : "GPUs", facts_.batch_size,
+             facts_.is_found ? " (found by trying; --batch-size chooses)" : "");
+}
+
+void Report::show(const train::PredictProgress& progress) {
+  const auto now = Clock::now();
+  if (!is_shown_ || now < next_) return;
+  next_ = now + std::chrono::milliseconds(is_on_terminal_ ? 200 : 30'000);
+  const double seconds = SecondsOf(now - start_).count();
+  const double left =
+      static_cast<double>(progress.num_samples - progress.num_done) * seconds / std::max(1.0, done_here(progress));
+  fmt::print(stderr, "{} of {} samples  {} samples/s  {} left{}{}", progress.num_done, progress.num_samples,
+             format_rate(done_here(progress) / seconds), format_duration(SecondsOf(left)),
+             progress.num_bad > 0 ? fmt::format("  {} bad", progress.num_bad) : "", is_on_terminal_ ? '\r' : '\n');
+  std::fflush(stderr);
+}
+
+void Report::finish(const train::PredictResult& result) const {
+  if (!is_shown_) return;
+  const double seconds = SecondsOf(Clock::now() - start_).count();
+  const auto& progress = result.progress;
+  const auto out = printable(request_.out.string());
+  for (size_t i = 0; i < std::min(result.bad.size(), kMostNamed); ++i) {
+    const auto& bad = result.bad[i];
+    fmt::print(stderr, "bad sample {}{}: {}\n", bad.sample,
+               bad.name == std::to_string(bad.sample) ? "" : " (" + printable(bad.name) + ")", printable(bad.error));
+  }
+  if (result.bad.size() > kMostNamed) {
+    fmt::print(stderr, "{} more bad samples; --json names all\n", result.bad.size() - kMostNamed);
+  }
+  if (request_.json) {
+    print_json(result, seconds);
+  } else if (progress.num_resumed == progress.num_samples) {
+    fmt::print("{} is complete already: nothing was computed\n", out);
+  } else if (!result.stopped) {
+    fmt::print("{}  {} in {}, {} samples/s{}{}\n", out, counted(progress.num_samples, "sample"),
+               format_duration(SecondsOf(seconds)), format_rate(done_here(progress) / std::max(seconds, 1e-9)),
+               progress.num_resumed > 0 ? fmt::format(", {} of them in earlier runs", progress.num_resumed) : "",
+               progress.num_bad > 0 ? fmt::format(", {} bad", progress.num_bad) : "");
+  }
+  if (result.stopped) {
+    fmt::print(stderr, "stopped after {} of {} samples; to go on: {} --resume\n", progress.num_done,
+               progress.num_samples, request_.command);
+  }
+  std::fflush(stdout);
+}
+
+void Report::print_json(const train::PredictResult& result, double seconds) const {
+  const auto& progress = result.progress;
+  const auto text = [](const std::string& bytes) { return json_string<Json>(bytes); };
+  Json json{{"model", text(request_.model.string())},
+            {"kind", facts_.kind},
+            {"input", text(request_.input.string())},
+            {"out", text(request_.out.string())},
+            {"num_samples", progress.num_samples},
+            {"num_done", progress.num_done},
+            {"num_resumed", progress.num_resumed},
+            {"stopped", result.stopped},
+            {"seconds", seconds},
+            {"samples_per_second", done_here(progress) / std::max(seconds, 1e-9)},
+            {"num_ranks", facts_.num_ranks},
+            {"device", facts_.device},
+            {"batch_size", facts_.batch_size}};
+  json["bad"] = json_list(result.bad, [&](const train::BadSample& bad) {
+    return Json{{"sample", bad.sample}, {"name", text(bad.name)}, {"error", text(bad.error)}};
+  });
+  fmt::print("{}\n", json_line(json));
+}
+
+}  // namespace yoke::infer
