@@ -3,7 +3,7 @@
 # install rules in their own folders.
 #
 #   bin/yoke  lib/libyoke_*  include/yoke/...  lib/cmake/yoke/  libexec/yoke/{yoke-NAME,recipes/NAME/}
-#   lib/yoke/torch -> libtorch  share/yoke/examples/
+#   lib/yoke/torch -> libtorch  share/yoke/{examples,notebooks}/
 #
 # No installed file contains a path of this machine. Only the link lib/yoke/torch points to libtorch, so users must set
 # it again after moving the tree to a different machine.
@@ -25,6 +25,7 @@ get_property(yoke_installed_rooms GLOBAL PROPERTY YOKE_INSTALLED_ROOMS)
 list(TRANSFORM yoke_installed_rooms PREPEND "yoke_" OUTPUT_VARIABLE yoke_installed_targets)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/examples/" DESTINATION "${CMAKE_INSTALL_DATADIR}/yoke/examples"
         PATTERN "build" EXCLUDE)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/notebooks/" DESTINATION "${CMAKE_INSTALL_DATADIR}/yoke/notebooks" FILES_MATCHING PATTERN "*.ipynb")
 install(FILES "${PROJECT_SOURCE_DIR}/LICENSE" DESTINATION "${CMAKE_INSTALL_DOCDIR}")
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME training)  # from here on
 install(TARGETS ${yoke_installed_targets} EXPORT yokeTargets

@@ -36,6 +36,7 @@ ELSEWHERE = {
     "recipes/images/README.md": "recipe-images.md",
     "recipes/images/curve.svg": "recipe-images-curve.svg",
 }
+ELSEWHERE.update({str(path.relative_to(ROOT)): str(path.relative_to(ROOT)) for path in ROOT.glob("notebooks/*/*.ipynb")})
 # Folders of examples: a page shows each file.
 EXAMPLES = {"examples/first": "example-first.md", "examples/devices": "example-devices.md"}
 LANGUAGES = {".txt": "cmake", ".cpp": "cpp"}

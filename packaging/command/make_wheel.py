@@ -20,6 +20,7 @@ TAKEN = [
     "share/fish",
     "share/man",
     "share/yoke/examples/first",
+    "share/yoke/notebooks",
     "share/yoke/python",
     "share/yoke/sites",
     "share/yoke/tmpfiles.d",

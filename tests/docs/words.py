@@ -50,7 +50,12 @@ TABLE = [
     Row(['os.environ["CUDA_VISIBLE_DEVICES"]', "import torch"], "visible.md", ["yoke visible --set 2,0 -- python train.py"]),
     Row(["CUDA_DEVICE_ORDER=PCI_BUS_ID"], "visible.md", ["CUDA_DEVICE_ORDER", "UUIDs"]),
     Row(["training on two GPUs", "inference", "numbers of nvidia-smi"], "claim.md", ["--share"]),
-    Row(["TensorFlow on one of the GPUs", "memory growth"], "environment.md", ["tensorflow"]),
+    Row(["TensorFlow on one of the GPUs", "memory growth"], "tensorflow.md", ["TF_FORCE_GPU_ALLOW_GROWTH", "yoke env create tf"]),
+    Row(["tf.config.set_visible_devices"], "tensorflow.md", ["yoke visible --set 2,3"]),
+    Row(["tf.distribute.MirroredStrategy()"], "tensorflow.md", ["the claim decides how many"]),
+    Row(["tf.config.experimental.set_memory_growth"], "tensorflow.md", ["before the first one is used"]),
+    Row(["!torchrun", "in a cell"], "jupyter.md", ["yoke run in a cell", "the status line"]),
+    Row(["notebook of a course on several GPUs"], "jupyter.md", ["Notebooks of a course"]),
     Row(["always look whether somebody uses the GPU that you want"], "claim.md", ["never given", "queue"]),
     # In code
     Row(["torch.cuda.is_available()", "torch.cuda.device_count()", "torch.cuda.get_device_name(0)", "no exception"],

@@ -95,6 +95,11 @@ TEST_F(Kernels, WithoutDevicesClaimNone) {
   machine.drive("unclaimed");
 }
 
+TEST_F(Kernels, ShowTheStatusOfAJobAsLines) {
+  machine.install({});
+  machine.drive("status_line");
+}
+
 TEST_F(Kernels, AreListedAndRemoved) {
   machine.write("jupyter/kernels/python3/kernel.json", R"({"argv": ["python3"], "language": "python"})");
   machine.install({"--claim", "2", "--display-name", "Two GPUs"});

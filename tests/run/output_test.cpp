@@ -174,6 +174,38 @@ TEST(Output, ATerminalSaysHowTheJobIs) {
   EXPECT_THAT(run(quiet).out, testing::IsEmpty());
 }
 
+TEST(Output, InANotebookEachChangeOfTheStatusIsALine) {
+  // Rank 1 waits for over two seconds after the line has come, in which a terminal's would be drawn again.
+  const TemporaryFolder folder;
+  auto options =
+      yoke_run_shell(2,
+                     "until [ -e go ]; do sleep 0.02; done; [ $RANK = 1 ] || until [ -e end ]; do sleep 0.02; done; "
+                     "[ $RANK = 0 ] || sleep 2.2");
+  options.folder = folder.path();
+  options.on_terminal = true;
+  options.environment = {{"TERM", "xterm-color"}, {"JPY_PARENT_PID", "1"}};
+  Command command(options);
+  EXPECT_TRUE(command.wait_for_output("yoke run: 2 of 2 ranks up, 1.")) << command.out();
+  folder.write("go", "");
+  EXPECT_TRUE(command.wait_for_output("yoke run: 1 of 2 ranks up, ")) << command.out();
+  folder.write("end", "");
+  const auto lines = lines_of(command.wait().out);
+  ASSERT_EQ(lines.size(), 2u) << testing::PrintToString(lines);
+  EXPECT_THAT(lines[0], testing::MatchesRegex("yoke run: 2 of 2 ranks up, 1\\.. s\r?"));
+  EXPECT_THAT(lines[1], testing::MatchesRegex("yoke run: 1 of 2 ranks up, .\\.. s\r?"));
+}
+
+TEST(Output, APipeOfANotebookHasTheStatusIfTheRanksDoNotWriteIntoIt) {
+  auto options = yoke_run_shell(2, "sleep 1.5; echo done");
+  options.environment = {{"JPY_PARENT_PID", "1"}};
+  EXPECT_THAT(run(options).err, testing::MatchesRegex("yoke run: 2 of 2 ranks up, 1\\.. s\n"));
+  options.join_outputs = true;
+  EXPECT_THAT(lines_of(run(options).out), testing::UnorderedElementsAre("[0] done", "[1] done"));
+  auto quiet = yoke_run({"-n", "2", "-q", "--", "sleep", "1.5"});
+  quiet.environment = options.environment;
+  EXPECT_THAT(run(quiet).err, testing::IsEmpty());
+}
+
 TEST(Output, TheStatusLineIsTakenAwayBeforeALineIsPrinted) {
   // Rank 0 prints after the status line has appeared. The terminal does not echo, so all text after the status line
   // comes from the launcher.

@@ -24,6 +24,15 @@ bool has_escape_sequences(const Environment& environment) {
   return !term.empty() && term != "dumb";
 }
 
+bool is_in_notebook(const Environment& environment) {
+  if (!environment.value_or("JPY_PARENT_PID", "").empty()) return true;
+  return environment.value_or("TERM", "") == "xterm-color" && environment.value_or("GIT_PAGER", "") == "cat";
+}
+
+bool can_redraw(const Environment& environment) {
+  return has_escape_sequences(environment) && !is_in_notebook(environment);
+}
+
 bool is_in_foreground(int fd) { return tcgetpgrp(fd) == getpgrp(); }
 
 bool has_controlling_terminal() { return UniqueFd(open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC)).value() >= 0; }

@@ -23,6 +23,14 @@ bool wants_color(ColorMode mode, const Environment& environment, bool is_termina
 /// False if TERM is unset, empty or `dumb`: such a terminal shows escape sequences as text. Pure.
 bool has_escape_sequences(const Environment& environment);
 
+/// Whether this process was started from a cell of a Jupyter notebook. jupyter_client sets JPY_PARENT_PID for kernels;
+/// ipykernel sets TERM and GIT_PAGER for programs of cells, whichever front end has started it. Pure.
+bool is_in_notebook(const Environment& environment);
+
+/// Whether a terminal shows a line that is drawn again in place: has_escape_sequences(), and no notebook. A cell's
+/// terminal is one that ipykernel reads, and front ends differ in what they make of a cursor that moves. Pure.
+bool can_redraw(const Environment& environment);
+
 /// Whether `fd` is the controlling terminal of this process, and this process's group is in the foreground there. While
 /// the group is in the background, a shell or a different job uses the terminal.
 bool is_in_foreground(int fd);

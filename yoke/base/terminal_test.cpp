@@ -34,6 +34,30 @@ TEST(Terminal, ColorsAreForTerminalsThatShowThem) {
   }
 }
 
+TEST(Terminal, LinesAreNotRedrawnInANotebook) {
+  const struct {
+    Environment environment;
+    bool is_in_notebook, can_redraw;
+  } cases[] = {
+      {{{"TERM", "xterm"}}, false, true},
+      {{{"TERM", "dumb"}}, false, false},
+      {{}, false, false},
+      {{{"TERM", "xterm-color"}, {"JPY_PARENT_PID", "71"}}, true, false},
+      {{{"JPY_PARENT_PID", "71"}}, true, false},
+      {{{"TERM", "xterm-color"}, {"JPY_PARENT_PID", ""}}, false, true},
+      {{{"TERM", "xterm-color"}, {"PAGER", "cat"}, {"GIT_PAGER", "cat"}},
+       true,
+       false},  // VS Code starts ipykernel itself
+      {{{"TERM", "xterm"}, {"GIT_PAGER", "cat"}}, false, true},
+      {{{"TERM", "xterm-color"}}, false, true},
+  };
+  for (const auto& one : cases) {
+    const auto text = testing::PrintToString(one.environment.to_strings());
+    EXPECT_EQ(is_in_notebook(one.environment), one.is_in_notebook) << text;
+    EXPECT_EQ(can_redraw(one.environment), one.can_redraw) << text;
+  }
+}
+
 TEST(Terminal, OnlyTheControllingTerminalHasAForeground) { EXPECT_FALSE(is_in_foreground(-1)); }
 
 }  // namespace

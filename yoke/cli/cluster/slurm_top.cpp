@@ -30,7 +30,7 @@ int run_slurm_top(const SlurmTopArgs& args, Context& context) {
   }
   const auto job = slurm::job_to_watch(args.job, context.environment);
   const bool is_once = args.options.is_once;
-  const bool is_page = !is_once && isatty(STDOUT_FILENO) == 1 && has_escape_sequences(context.environment);
+  const bool is_page = !is_once && isatty(STDOUT_FILENO) == 1 && can_redraw(context.environment);
   const auto draw = [&](const std::string& page) {
     context.out << (is_page ? "\x1b[H\x1b[2J" : "") << page << (is_page || is_once ? "" : "\n") << std::flush;
     return static_cast<bool>(context.out);

@@ -12,7 +12,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 ProgressLine::ProgressLine(const Environment& environment)
-    : is_shown_(isatty(STDERR_FILENO) != 0 && has_escape_sequences(environment)),
+    : is_shown_(isatty(STDERR_FILENO) != 0 && can_redraw(environment)),
       next_(steady_clock::now() + milliseconds(500)) {}
 
 void ProgressLine::show(const std::string& text) {

@@ -77,7 +77,7 @@ void repeat(const Repetition& repetition, PictureKind kind, Context& context,
   std::optional<Screen> screen;
   const bool is_repeated = repetition.is_wanted();
   const bool is_terminal = isatty(STDOUT_FILENO) != 0;
-  if (is_repeated && kind != PictureKind::kRecords && is_terminal && has_escape_sequences(context.environment)) {
+  if (is_repeated && kind != PictureKind::kRecords && is_terminal && can_redraw(context.environment)) {
     const bool has_colors = wants_color(repetition.color, context.environment, is_terminal);
     screen.emplace(context.out, kind == PictureKind::kText && has_colors);
   }

@@ -14,4 +14,9 @@ std::string status_line(const JobStatus& status) {
   return text;
 }
 
+bool has_changed(JobStatus before, const JobStatus& now) {
+  before.elapsed = now.elapsed;
+  return before != now;
+}
+
 }  // namespace yoke::launch

@@ -13,9 +13,14 @@ struct JobStatus {
   std::string nodes;  ///< "2 of 2 to 4": 2 nodes have joined, and 2 to 4 are wanted. Empty for a job of one node.
   std::chrono::seconds elapsed{0};
   int64_t num_restarts = 0, max_restarts = 0;
+
+  bool operator==(const JobStatus&) const = default;
 };
 
 /// Returns text such as "yoke run: 7 of 8 ranks up, 1.5 h, restart 1 of 3".
 std::string status_line(const JobStatus& status);
+
+/// Whether more than the time has changed.
+bool has_changed(JobStatus before, const JobStatus& now);
 
 }  // namespace yoke::launch

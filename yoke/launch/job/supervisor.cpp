@@ -55,7 +55,8 @@ class Head : public Launcher {
   int run() {
     for (const auto& line : opening_lines_) say(line);
     // A single rank writes to the terminal itself, so there is no status line.
-    has_status_ = screen_->has_status_line() && !spec_.quiet && (spec_.num_ranks > 1 || nodes_spec_.is_several());
+    has_status_ = screen_->status_line() != StatusLine::kNone && !spec_.quiet &&
+                  (spec_.num_ranks > 1 || nodes_spec_.is_several());
     for (follow_policy(); policy_.phase() != Phase::kOver; follow_policy()) {
       turn(sources(), nodes_spec_.is_several() ? kLongestTurnOfSeveral : kLongestTurn);
       if (listener_) accept_nodes();
@@ -114,7 +115,8 @@ class Head : public Launcher {
     return nodes;
   }
 
-  /// Shows the job's status at the bottom of a terminal once the job has run for a second.
+  /// Shows the job's status at the bottom of a terminal, or its changes in a notebook, once the job has run for a
+  /// second.
   void show_status(LoopTime now) {
     if (!has_status_ || now < next_status_) return;
     next_status_ = now + kStatusEvery;
@@ -122,16 +124,18 @@ class Head : public Launcher {
     if (elapsed < kStatusEvery) return;
     const auto& ranks = policy_.ranks();
     const auto& membership = policy_.membership();
-    screen_->show_status(status_line(
-        {.name = spec_.name,
-         .num_up = ranks.num_alive(),
-         .num_ranks = ranks.num_ranks(),
-         .nodes = nodes_spec_.is_several()
-                      ? fmt::format("{} of {}", membership.num_nodes(), describe_number(membership.options()))
-                      : "",
-         .elapsed = elapsed,
-         .num_restarts = ranks.num_restarts(),
-         .max_restarts = spec_.max_restarts}));
+    const JobStatus status{.name = spec_.name,
+                           .num_up = ranks.num_alive(),
+                           .num_ranks = ranks.num_ranks(),
+                           .nodes = nodes_spec_.is_several() ? fmt::format("{} of {}", membership.num_nodes(),
+                                                                           describe_number(membership.options()))
+                                                             : "",
+                           .elapsed = elapsed,
+                           .num_restarts = ranks.num_restarts(),
+                           .max_restarts = spec_.max_restarts};
+    if (shown_ && screen_->status_line() == StatusLine::kPrinted && !has_changed(*shown_, status)) return;
+    shown_ = status;
+    screen_->show_status(status_line(status));
     screen_->flush();
   }
 
@@ -277,6 +281,7 @@ class Head : public Launcher {
   const LoopTime began_ = loop_.now();
   LoopTime next_status_ = began_;
   bool has_status_ = false;
+  std::optional<JobStatus> shown_;  ///< In the status line.
 };
 
 bool is_head(const NodesSpec& nodes) {

@@ -26,7 +26,8 @@ std::string colored_prefix(int64_t rank, const std::string& prefix) {
 Screen::Screen(std::string name, ColorMode color, const Environment& environment, int64_t keyboard_rank)
     : name_(std::move(name)),
       out_(std::make_unique<Sink>(STDOUT_FILENO, "standard output")),
-      has_escape_sequences_(yoke::has_escape_sequences(environment)),
+      can_redraw_(can_redraw(environment)),
+      is_in_notebook_(is_in_notebook(environment)),
       has_keyboard_(isatty(STDIN_FILENO) == 1),
       keyboard_rank_(keyboard_rank) {
   if (out_->is_same_file_as(STDERR_FILENO)) {
@@ -94,7 +95,18 @@ void Screen::say(const std::string& line) {
   err_->flush();
 }
 
+/// A cell's command (`!yoke run`) has a terminal, and yoke.run() and `%%bash` read standard error by a pipe of its own.
+/// If both streams are one pipe, as in `lines = !yoke run ...`, its reader wants the output of ranks alone.
+StatusLine Screen::status_line() const {
+  if (may_paint(*err_)) return StatusLine::kRedrawn;
+  const bool is_shown = err_->is_terminal() || (err_own_ != nullptr && err_->has_reader());
+  return is_in_notebook_ && is_shown ? StatusLine::kPrinted : StatusLine::kNone;
+}
+
 void Screen::show_status(const std::string& text) {
+  const auto kind = status_line();
+  if (kind == StatusLine::kPrinted && !text.empty()) err_->lines().append(text).push_back('\n');
+  if (kind != StatusLine::kRedrawn) return;
   status_ = text;
   if (progress_rank_ == kNoRank && prompt_.empty()) err_->show_progress(text);
 }
@@ -185,7 +197,7 @@ void Screen::end_prompt() {
 /// stream is a pipe, its reader (`tee`, `less`) may print to the terminal too, so no such line is shown.
 bool Screen::may_paint(const Sink& sink) const {
   const bool has_neighbour = err_own_ != nullptr && (&sink == err_ ? out_.get() : err_)->has_reader();
-  return sink.is_terminal() && has_escape_sequences_ && !has_neighbour;
+  return sink.is_terminal() && can_redraw_ && !has_neighbour;
 }
 
 void Screen::hide_progress(bool hidden) {

@@ -22,6 +22,9 @@ namespace yoke::launch {
 /// Returns `prefix` in the colour of the rank.
 std::string colored_prefix(int64_t rank, const std::string& prefix);
 
+/// What becomes of the status line: in a notebook, each change of it is a line of its own.
+enum class StatusLine { kNone, kRedrawn, kPrinted };
+
 class Screen : public EventSource {
  public:
   /// `name` is the beginning of messages about the output. `color` is for the prefixes of lines. `keyboard_rank` reads
@@ -41,10 +44,10 @@ class Screen : public EventSource {
   /// Prints a line of the launcher itself on standard error.
   void say(const std::string& line);
 
-  /// Sets the status line, which is the terminal's last line while no rank has a progress bar or a prompt there. An
-  /// empty text removes it. REQUIRES: has_status_line().
+  StatusLine status_line() const;
+  /// kRedrawn: sets the status line, which is the terminal's last line while no rank has a progress bar or a prompt
+  /// there. An empty text removes it. kPrinted: prints it. kNone: does nothing.
   void show_status(const std::string& text);
-  bool has_status_line() const { return may_paint(*err_); }
   /// With true, erases the progress bar or status line before Ctrl-Z stops this process. With false, shows it again.
   void hide_progress(bool hidden);
 
@@ -92,7 +95,7 @@ class Screen : public EventSource {
   bool out_is_ready_ = false, err_is_ready_ = false;  ///< Whether poll() found room. flush() tries both in any case.
   Sink* err_;                                         ///< Equal to out_ if standard output and error are one file.
   bool out_is_colored_, err_is_colored_;
-  bool has_escape_sequences_;
+  const bool can_redraw_, is_in_notebook_;
   std::map<std::pair<int64_t, bool>, Stream> streams_;
   std::map<int64_t, Tail> tails_;
   int64_t num_lines_ = 0;
