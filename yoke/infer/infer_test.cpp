@@ -18,6 +18,8 @@
 #include "yoke/infer/model.h"
 #include "yoke/infer/request.h"
 #include "yoke/infer/source.h"
+#include "yoke/models/bert.h"
+#include "yoke/models/pretrained.h"
 #include "yoke/train/data/loader.h"
 #include "yoke/train/format/pt_file.h"
 #include "yoke/train/format/safetensors.h"
@@ -228,6 +230,29 @@ TEST_F(Files, OfModelsAreRecognisedByTheirContent) {
   EXPECT_THAT(test::message_of([&] { kind_of(path("nowhere")); }, ErrorCode::kNotFound), HasSubstr("nowhere"));
   EXPECT_THAT(test::message_of([&] { kind_of(folder_.path()); }, ErrorCode::kInvalidArgument),
               HasSubstr("without config.json and without checkpoints"));
+}
+
+TEST_F(Files, OfAClassifierGiveANumberForEachLabel) {
+  const std::filesystem::path folder = test::reference("transformers/bert-classifier");
+  const auto batch = train::read_safetensors(folder / "expected.safetensors").tensors;
+  const auto outputs =
+      open_bert(folder, at::kCPU)
+          .run({{"input_ids", batch.at("tokens")}, {"attention_mask", batch.at("mask").to(at::kLong)}});
+  models::BertClassifier network(models::read_bert_classifier_options(folder / "config.json"));
+  models::load_bert_classifier(folder, *network);
+  network->eval();
+  ASSERT_EQ(outputs.size(), 1u);
+  EXPECT_EQ(outputs[0].first, "output");
+  EXPECT_EQ(outputs[0].second.size(1), 3);
+  EXPECT_TRUE(at::equal(outputs[0].second, network(batch.at("tokens"), batch.at("mask"))));
+
+  // Weights of another head, or of none, are not taken for a classifier's.
+  auto weights = train::read_safetensors(folder / "model.safetensors").tensors;
+  weights.erase("classifier.weight");
+  train::write_safetensors(path("model.safetensors"), weights);
+  std::filesystem::copy_file(folder / "config.json", path("config.json"));
+  EXPECT_THAT(test::message_of([&] { open_bert(folder_.path(), at::kCPU); }, ErrorCode::kDataLoss),
+              HasSubstr("the weights lack the layer classifier, which classifying needs"));
 }
 
 TEST_F(Files, OfTorchScriptRunWithAnyOutputs) {

@@ -58,7 +58,8 @@ ModelKind kind_of(const std::filesystem::path& path);
 Model open_torchscript(const std::filesystem::path& path, c10::Device device);
 Model open_aot_inductor(const std::filesystem::path& path, c10::Device device);
 
-/// Sentence embeddings, "embedding" [batch, width]. The folder may have a tokenizer, and sentence_bert_config.json.
+/// Sentence embeddings, "embedding" [batch, width]; of transformers' BertForSequenceClassification the logits, "output"
+/// [batch, labels]. The folder may have a tokenizer, and sentence_bert_config.json.
 Model open_bert(const std::filesystem::path& folder, c10::Device device);
 /// "loss" [batch], the mean cross-entropy of each token after the first.
 Model open_gpt(const std::filesystem::path& folder, c10::Device device);

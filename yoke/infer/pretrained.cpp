@@ -1,4 +1,4 @@
-// Networks of yoke::models: BERT for embeddings, GPT for losses, and networks for images.
+// Networks of yoke::models: BERT for embeddings and classes, GPT for losses, and networks for images.
 #include "yoke/models/pretrained.h"
 
 #include <ATen/ops/cross_entropy_loss.h>
@@ -39,6 +39,32 @@ std::shared_ptr<const models::Tokenizer> tokenizer_in(const fs::path& folder) {
   return nullptr;
 }
 
+/// Whether the folder is of transformers' BertForSequenceClassification.
+bool has_classifier(const fs::path& folder) {
+  const auto json = SortedJson::parse(read_file(folder / "config.json"), nullptr, /*allow_exceptions=*/false);
+  return json.is_object() && json.contains("architectures") &&
+         json["architectures"] == SortedJson::array({"BertForSequenceClassification"});
+}
+
+Model open_bert_classifier(const fs::path& folder, c10::Device device) {
+  models::BertClassifier bert(models::read_bert_classifier_options(folder / "config.json"));
+  const auto absent = models::load_bert_classifier(folder, *bert);
+  if (!absent.empty()) {
+    throw Error(ErrorCode::kDataLoss, "{}: the weights lack the layer {}, which classifying needs",
+                printable(folder.string()), absent.front());
+  }
+  bert->to(device);
+  bert->eval();
+  const auto run = [bert](const Inputs& inputs) mutable {
+    const auto [tokens, mask] = tokens_of(inputs);
+    return train::NamedTensors{{"output", bert(tokens, mask)}};
+  };
+  return {.kind = "BERT that classifies",
+          .run = run,
+          .tokenizer = tokenizer_in(folder),
+          .max_length = bert->options().bert.max_length};
+}
+
 /// What sentence-transformers cuts texts to, if the folder says it.
 int64_t sentence_length(const fs::path& folder, int64_t most) {
   const auto path = folder / "sentence_bert_config.json";
@@ -51,6 +77,7 @@ int64_t sentence_length(const fs::path& folder, int64_t most) {
 }  // namespace
 
 Model open_bert(const fs::path& folder, c10::Device device) {
+  if (has_classifier(folder)) return open_bert_classifier(folder, device);
   models::Bert bert(models::read_bert_options(folder / "config.json"));
   models::load_bert(folder, *bert);
   bert->to(device);
