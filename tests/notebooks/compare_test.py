@@ -1,8 +1,12 @@
 """Tables for notebook.py: what counts as the same output, and what does not."""
 
+import pathlib
+import re
 import unittest
 
 import notebook
+
+REPOSITORY = pathlib.Path(__file__).resolve().parents[2]
 
 
 def stream(text, name="stdout"):
@@ -51,6 +55,24 @@ class Compare(unittest.TestCase):
         self.assertTrue(self.same(value(["4", "2"]), value("42")))
         self.assertFalse(self.same(value("42"), value("43")))
         self.assertFalse(self.same(error("a"), error("b")))
+
+
+class Stored(unittest.TestCase):
+    """The notebooks of the repository as files: what the specification of their format and a reader want."""
+
+    def test_ids_links_and_outputs(self):
+        paths = sorted((REPOSITORY / "notebooks").glob("*/*.ipynb"))
+        self.assertGreater(len(paths), 5)
+        for path in paths:
+            cells = notebook.read(path)["cells"]
+            ids = [cell["id"] for cell in cells]
+            self.assertEqual(len(set(ids)), len(ids), path)
+            for cell in cells:
+                for link in re.findall(r"\]\(([^)#]+)", notebook.text_of(cell["source"])) if cell["cell_type"] == "markdown" else []:
+                    self.assertTrue((path.parent / link).exists(), f"{path}: {link}")
+                if cell["cell_type"] == "code":
+                    self.assertIsNotNone(cell["execution_count"], f"{path}: {cell['id']} has no outputs")
+                    self.assertNotIn("error", [output["output_type"] for output in cell["outputs"]], f"{path}: {cell['id']}")
 
 
 if __name__ == "__main__":

@@ -36,7 +36,8 @@ def environment_of(content, folder):
     (folder / "locks").chmod(0o1777)
     paths = [str(REPOSITORY / "python"), str(pathlib.Path(ipykernel.__file__).parents[1])]
     environment.update(PATH=f"{command.parent}:{environment['PATH']}", PYTHONPATH=":".join(paths), SHELL="/bin/sh",
-                       YOKE_CLAIM_DIR=str(folder / "locks"), IPYTHONDIR=str(folder / "ipython"))
+                       YOKE_CLAIM_DIR=str(folder / "locks"), IPYTHONDIR=str(folder / "ipython"),
+                       KINETO_LOG_LEVEL="99")  # the profiler of libtorch misses GPUs
     machine = content["metadata"].get("yoke", {}).get("machine")
     if machine:
         (folder / "machine.json").write_text(json.dumps(machine))
