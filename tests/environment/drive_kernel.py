@@ -205,11 +205,11 @@ def unclaimed(kernel):
 def status_line(kernel):
     """In a cell, the status of a job is a line, and nothing is drawn again; a cell that reads the output gets the ranks' alone."""
     with Session(kernel) as session:
-        job = f"{yoke} run -n 2 -- sleep 1.5"
+        job = f"{yoke} run -n 2 -- sleep 3"  # the line comes after one second
         assert session.value("!test -t 1 && echo a terminal") == "a terminal"
         for code in ("!" + job, "%%bash\n" + job):
             text = session.value(code)
-            assert text.startswith("yoke run: 2 of 2 ranks up, 1.") and "\n" not in text and "\x1b" not in text, (code, text)
+            assert text.startswith("yoke run: 2 of 2 ranks up, ") and "\n" not in text and "\x1b" not in text, (code, text)
         assert session.value(f"lines = !{job}\nprint(lines)") == "[]"
 
 
