@@ -9,6 +9,7 @@
 #include <map>
 
 #include "tests/run/launch.h"
+#include "yoke/base/file.h"
 
 namespace yoke::test {
 namespace {
