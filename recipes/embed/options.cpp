@@ -4,7 +4,7 @@
 
 namespace embed {
 
-Preset smallest() { return {.num_epochs = 10, .batch_size = 32, .max_lr = 5e-3}; }
+Preset smallest() { return {.num_epochs = 10, .batch_size = 32, .max_lr = 2e-3}; }
 Preset minilm() { return {}; }
 
 Options parse(int argc, char** argv) {

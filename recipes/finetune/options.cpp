@@ -11,7 +11,7 @@
 namespace finetune {
 
 Preset smallest() {
-  return {.num_epochs = 8, .max_length = 32, .max_lr = 1e-3, .lora_lr = 1e-2, .warm_up = 0.2, .dropout = 0};
+  return {.num_epochs = 6, .max_length = 32, .max_lr = 1e-3, .lora_lr = 1e-2, .warm_up = 0.2, .dropout = 0};
 }
 Preset bert() { return {}; }
 Preset gpt2() { return {.batch_size = 16, .max_length = 512}; }
