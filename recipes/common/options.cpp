@@ -64,7 +64,8 @@ void add_options(CLI::App& app, Options& options, const std::string& recipe, con
   app.add_flag("--resume", options.resume, "Continue from the newest checkpoint of the run folder");
   app.add_option("--out", options.out,
                  fmt::format("The run folder; by default runs/{}, with the next free number if it exists", recipe));
-  app.add_option("--precision", options.precision, "auto: bf16 if the hardware supports it")
+  app.add_option("--precision", options.precision,
+                 "auto: bf16 if the hardware supports it and the network is not too small for it")
       ->check(one_of({"auto", "bf16", "fp32"}))
       ->capture_default_str();
   app.add_flag("--deterministic", options.deterministic,
@@ -95,8 +96,11 @@ train::RunOptions run_options(const Options& options, const std::string& recipe)
 }
 
 void fix(train::Run& run, dist::World& world, Options& options) {
-  if (options.precision == "auto") options.precision = train::has_fast_bfloat16(world.device()) ? "bf16" : "fp32";
   run.fix("preset", options.preset, options.given.contains("--preset"));
+  if (options.precision == "auto") {
+    const bool is_faster = train::has_fast_bfloat16(world.device()) && !options.float_presets.contains(options.preset);
+    options.precision = is_faster ? "bf16" : "fp32";
+  }
   run.fix("seed", options.seed, options.given.contains("--seed"));
   run.fix("precision", options.precision, options.given.contains("--precision"));
   run.fix("deterministic", options.deterministic, options.given.contains("--deterministic"));

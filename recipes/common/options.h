@@ -33,6 +33,8 @@ struct Options {
   bool deterministic = false;
   int64_t checkpoint_every = 0;  ///< In steps; 0: only at the end of each epoch.
   std::set<std::string> given;   ///< Names of the options that were on the command line.
+  /// Presets of small networks, which are faster in float: autocast costs them more than bfloat16 saves.
+  std::set<std::string> float_presets;
 };
 
 /// Adds --preset, --parallel, --epochs, --batch-size, --seed, --resume, --out, --precision, --deterministic and

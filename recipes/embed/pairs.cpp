@@ -38,7 +38,7 @@ at::Tensor embed_lines(const std::vector<std::string>& lines, const models::Toke
 
 namespace {
 
-constexpr int64_t kNumWords = 40, kPairsToTrain = 1024, kPairsToTest = 200;
+constexpr int64_t kNumWords = 100, kPairsToTrain = 1024, kPairsToTest = 200;
 
 std::string invented_pairs(int64_t first, int64_t count) {
   std::string text;

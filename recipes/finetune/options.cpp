@@ -11,7 +11,7 @@
 namespace finetune {
 
 Preset smallest() {
-  return {.num_epochs = 8, .max_length = 32, .max_lr = 2e-3, .lora_lr = 1e-2, .warm_up = 0.2, .dropout = 0};
+  return {.num_epochs = 6, .max_length = 32, .max_lr = 1e-3, .lora_lr = 1e-2, .warm_up = 0.2, .dropout = 0};
 }
 Preset bert() { return {}; }
 Preset gpt2() { return {.batch_size = 16, .max_length = 512}; }
@@ -51,6 +51,7 @@ Options parse(int argc, char** argv) {
       "Usually started by: yoke train finetune [-n N] --model DIR --data FILE [options]",
       "finetune");
   recipes::add_options(app, options, "finetune", {"smallest", "bert", "gpt2"});
+  options.float_presets = {"smallest"};
   auto* model = app.add_option(
       "--model", options.model,
       "Folder of config.json, model.safetensors and a tokenizer's files; what its network is decides what is "

@@ -45,7 +45,8 @@ Preset preset_of(const std::string& name);
 /// Errors  kNotFound; kFailedPrecondition: its network is another one.
 std::string preset_for(const std::filesystem::path& folder);
 
-/// Registers --model (as "from"), --data, --test, --lora and --max-length as values that a resumed run takes from its checkpoint.
+/// Registers --model (as "from"), --data, --test, --lora and --max-length as values that a resumed run takes from its
+/// checkpoint.
 void fix_texts(yoke::train::Run& run, Options& options);
 
 /// AdamW. Biases and norms are not decayed.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <numeric>
 #include <optional>
 #include <sstream>
@@ -25,7 +26,7 @@ namespace fs = std::filesystem;
 
 namespace {
 
-constexpr int64_t kShapeSide = 64, kShapesToTrain = 2000, kShapesToTest = 500;
+constexpr int64_t kShapesToTest = 500;
 
 std::optional<int64_t> number_of(std::string_view text) {
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r' || text.back() == ' ')) text.remove_suffix(1);
@@ -198,33 +199,35 @@ train::Batch Pictures::batch(const train::BatchRequest& request) const {
   return {batch.data.narrow(0, 0, count), batch.target.narrow(0, 0, count)};
 }
 
-void draw_shapes(const fs::path& folder, dist::World& world) {
+void draw_shapes(const fs::path& folder, const Preset& preset, dist::World& world) {
   recipes::on_rank_zero(world, [&] {
     if (fs::exists(folder)) return;
     const fs::path partial = folder.string() + ".partial";
     fs::remove_all(partial);
-    for (int64_t i = 0; i < kShapesToTrain + kShapesToTest; ++i) {
+    const auto side = preset.shape_side;
+    for (int64_t i = 0; i < preset.num_shapes + kShapesToTest; ++i) {
       const auto shape = i % recipes::kNumShapes;
-      const auto to = partial / (i < kShapesToTrain ? "train" : "val") / recipes::kShapes[static_cast<size_t>(shape)];
+      const auto to =
+          partial / (i < preset.num_shapes ? "train" : "val") / recipes::kShapes[static_cast<size_t>(shape)];
       fs::create_directories(to);
-      replace_file(to / fmt::format("{:05}.png", i),
-                   encode_png(recipes::draw_picture(shape, i, kShapeSide), kShapeSide, kShapeSide, 3));
+      replace_file(to / fmt::format("{:05}.png", i), encode_png(recipes::draw_picture(shape, i, side), side, side, 3));
     }
     fs::rename(partial, folder);
   });
 }
 
-train::ImageTransform testing_transform(int64_t size) {
+train::ImageTransform testing_transform(const Preset& preset) {
+  const auto size = preset.image_size;
   return {.height = size,
           .width = size,
-          .shorter_side = size * 256 / 224,
+          .shorter_side = std::lround(static_cast<double>(size) / preset.tested_side),
           .normalization = train::imagenet_normalization(),
           .memory_format = at::MemoryFormat::ChannelsLast};
 }
 
-train::ImageTransform training_transform(int64_t size, double min_area) {
-  auto transform = testing_transform(size);
-  transform.random_crop = train::RandomResizedCrop{.min_area = min_area};
+train::ImageTransform training_transform(const Preset& preset) {
+  auto transform = testing_transform(preset);
+  transform.random_crop = train::RandomResizedCrop{.min_area = preset.min_area};
   transform.flip_probability = 0.5;
   return transform;
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "recipes/images/presets.h"
 #include "yoke/dist/world.h"
 #include "yoke/train/data/samples.h"
 #include "yoke/train/data/source.h"
@@ -65,11 +66,12 @@ struct Sets {
 ///         or neither classes nor num_classes; kDataLoss: a CSV file has a line that cannot be read (names it).
 Sets find_sets(const std::filesystem::path& root, int64_t num_classes, uint64_t seed);
 
-/// Collective. Rank 0 draws pictures of shapes into FOLDER/train and FOLDER/val, as PNG files, if they are not there.
-void draw_shapes(const std::filesystem::path& folder, yoke::dist::World& world);
+/// Collective. Rank 0 draws the preset's pictures of shapes into FOLDER/train, and 500 into FOLDER/val, as PNG files,
+/// if they are not there.
+void draw_shapes(const std::filesystem::path& folder, const Preset& preset, yoke::dist::World& world);
 
 /// How a picture becomes a row of a batch, for training and for testing.
-yoke::train::ImageTransform training_transform(int64_t size, double min_area);
-yoke::train::ImageTransform testing_transform(int64_t size);
+yoke::train::ImageTransform training_transform(const Preset& preset);
+yoke::train::ImageTransform testing_transform(const Preset& preset);
 
 }  // namespace images

@@ -65,13 +65,11 @@ void train_network(Options options) {
   const auto batch_size = recipes::fix_steps(run, world, options, preset.num_epochs, preset.batch_size);
   const auto precision = recipes::autocast(options, world);
 
-  if (options.data.empty()) draw_shapes(run.folder() / "shapes", world);
+  if (options.data.empty()) draw_shapes(run.folder() / "shapes", preset, world);
   const auto sets = find_sets(options.data.empty() ? run.folder() / "shapes" : std::filesystem::path(options.data),
                               options.num_classes, options.seed);
-  const Pictures test_pictures(sets.test, sets.test_samples, testing_transform(preset.image_size), sets.num_classes);
-  train::Loader loader(Pictures(sets.train, sets.train_samples, training_transform(preset.image_size, preset.min_area),
-                                sets.num_classes),
-                       world,
+  const Pictures test_pictures(sets.test, sets.test_samples, testing_transform(preset), sets.num_classes);
+  train::Loader loader(Pictures(sets.train, sets.train_samples, training_transform(preset), sets.num_classes), world,
                        {.batch_size = batch_size,
                         .seed = options.seed,
                         .drop_last = true,

@@ -1,5 +1,6 @@
 #include "recipes/images/network.h"
 
+#include <ATen/core/grad_mode.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,7 +40,13 @@ std::unique_ptr<train::Optimizer> with_groups(const train::NamedTensors& paramet
 std::shared_ptr<models::ImageModel> make_network(const Preset& preset, int64_t num_classes, const std::string& init,
                                                  const std::function<void(const std::string&)>& say) {
   const auto model = std::visit([&](const auto& options) { return make(options, num_classes); }, preset.network);
-  if (init.empty()) return model;
+  if (init.empty()) {
+    const at::NoGradGuard no_grad;
+    for (auto& parameter : model->parameters()) {
+      if (parameter.dim() > 1 && preset.first_weights != 1) parameter.mul_(preset.first_weights);
+    }
+    return model;
+  }
   const auto kept = models::load_weights(model->adapted(models::read_weights(init)), *model, {.head = model->head()});
   const bool is_new = std::ranges::find(kept, model->head() + ".weight") != kept.end();
   say(fmt::format("weights of {}{}", init,

@@ -13,6 +13,7 @@ Options parse(int argc, char** argv) {
       "Usually started by: yoke train images [-n N] [options]",
       "images");
   recipes::add_options(app, options, "images", preset_names());
+  options.float_presets = {"smallest-vit"};
   app.add_option("--data", options.data,
                  "Folder with train and val, each a folder of classes, NAME.csv (columns path and label) or NAME*.tar "
                  "(WebDataset); or one such set, of which a tenth is kept for testing. Without it, the recipe draws "

@@ -18,14 +18,19 @@ Preset smallest() {
 Preset smallest_vit() {
   return {.network = models::ViTOptions{.image_size = 32, .patch_size = 8, .width = 64, .depth = 2, .num_heads = 4},
           .image_size = 32,
-          .num_epochs = 20,
-          .batch_size = 32,
+          .num_epochs = 12,
+          .batch_size = 64,
           .adamw = true,
-          .lr = 2e-3,
+          .lr = 4e-3,
           .warm_up = 0.2,
           .weight_decay = 0.05,
+          .label_smoothing = 0,
           .max_norm = 1,
-          .min_area = 0.6};
+          .min_area = 0.8,
+          .tested_side = 1,
+          .first_weights = 6,
+          .shape_side = 32,
+          .num_shapes = 10'000};
 }
 
 Preset resnet50() {

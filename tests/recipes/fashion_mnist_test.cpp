@@ -6,6 +6,7 @@
 #include <zlib.h>
 
 #include <csignal>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -119,6 +120,7 @@ TEST_F(FashionMnist, ShowsProgressOnATerminal) {
 // Oracle: the run by DistributedDataParallel, of which each rank's batch norm sees the same part of each batch.
 TEST_F(FashionMnist, EveryWayGivesTheSameTraining) {
   for (const std::string way : {"ddp", "zero1", "fsdp"}) {
+    if (way == "zero1" && std::getenv("YOKE_LONG") == nullptr) continue;  // cifar's test has it
     const auto result =
         train({"--epochs", "1", "--precision", "fp32", "--deterministic", "--parallel", way, "--out", way});
     ASSERT_EQ(result.exit_code, 0) << result.err;

@@ -29,7 +29,7 @@ class FinetuneRecipe : public testing::Test {
   test::CommandOptions training(const char* num_ranks, const std::vector<std::string>& words) const {
     std::vector<std::string> argv = {YOKE_COMMAND, "train", "finetune", "-n", num_ranks};
     argv.insert(argv.end(), words.begin(), words.end());
-    return {.argv = argv, .folder = folder_.path()};
+    return {.argv = argv, .environment = {{"OMP_NUM_THREADS", "1"}}, .folder = folder_.path()};
   }
   test::Result train(const char* num_ranks, const std::vector<std::string>& words) const {
     return test::run(training(num_ranks, words));
@@ -56,24 +56,17 @@ class FinetuneRecipe : public testing::Test {
   test::TemporaryFolder folder_;
 };
 
-// Oracle: one process. A batch of the same reviews gives the same gradients, however many ranks share it.
+// The figure in recipes/finetune/README.md.
 TEST_F(FinetuneRecipe, LearnsReviewsOnOneRankAsOnTwo) {
-  const bool is_long = std::getenv("YOKE_LONG") != nullptr;
   for (const std::string num_ranks : {"1", "2"}) {
-    std::vector<std::string> words = {"--precision", "fp32", "--out", "ranks-" + num_ranks};
-    if (!is_long) words.insert(words.end(), {"--epochs", "2"});
-    const auto result = train(num_ranks.c_str(), words);
+    const auto result = train(num_ranks.c_str(), {"--out", "ranks-" + num_ranks});
     ASSERT_EQ(result.exit_code, 0) << result.err;
     EXPECT_THAT(result.out, HasSubstr("start, 3000 texts of 2 classes (new: classifier)"));
     EXPECT_THAT(result.out, HasSubstr("model         ranks-" + num_ranks + "/model, for transformers\n"));
+    EXPECT_GE(figures("ranks-" + num_ranks, "test_accuracy").back(), 0.95);
   }
-  const auto one = figures("ranks-1", "train_loss"), two = figures("ranks-2", "train_loss");
-  ASSERT_EQ(one.size(), two.size());
-  EXPECT_NEAR(one.front(), two.front(), 0.02);
-  if (is_long) {
-    EXPECT_GE(figures("ranks-1", "test_accuracy").back(), 0.95);
-    EXPECT_GE(figures("ranks-2", "test_accuracy").back(), 0.95);
-  }
+  // The same reviews make a step, however many ranks share it.
+  EXPECT_NEAR(figures("ranks-1", "train_loss").front(), figures("ranks-2", "train_loss").front(), 2e-3);
   const auto config = read_file(file("ranks-2/model/config.json"));
   EXPECT_THAT(config, AllOf(HasSubstr("BertForSequenceClassification"), HasSubstr("\"1\": \"positive\"")));
   EXPECT_EQ(read_file(file("ranks-2/model/vocab.txt")), read_file(file("ranks-2/start/vocab.txt")));
@@ -100,7 +93,7 @@ TEST_F(FinetuneRecipe, LearnsReviewsOnOneRankAsOnTwo) {
 // Oracle: an uninterrupted run. It is killed under fsdp on two ranks, and goes on under zero1 on one.
 TEST_F(FinetuneRecipe, AKilledRunGoesOnWithAnotherNumberOfRanks) {
   if (std::getenv("YOKE_LONG") == nullptr) return;  // tests of gpt and images do the same with their networks
-  const std::vector<std::string> exact = {"--epochs", "2", "--precision", "fp32", "--deterministic"};
+  const std::vector<std::string> exact = {"--epochs", "5", "--precision", "fp32", "--deterministic"};
   auto words = exact;
   words.insert(words.end(), {"--out", "whole"});
   const auto whole = train("1", words);

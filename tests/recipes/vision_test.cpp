@@ -226,6 +226,19 @@ TEST_F(Images, ComeFromFoldersACsvFileOrTarShards) {
   EXPECT_THAT(more.out, HasSubstr("36 pictures of 5 classes"));
 }
 
+// The figure in recipes/images/README.md.
+TEST_F(Images, TheSmallestTransformerLearnsDrawnShapes) {
+  if (std::getenv("YOKE_LONG") == nullptr) return;
+  for (const int num_ranks : {1, 2}) {
+    const auto out = fmt::format("ranks-{}", num_ranks);
+    const auto result = train("images", num_ranks, {"--preset", "smallest-vit", "--out", out});
+    ASSERT_EQ(result.exit_code, 0) << result.err;
+    EXPECT_THAT(result.out, HasSubstr("10000 pictures of 10 classes"));
+    EXPECT_THAT(result.out, HasSubstr(", fp32, into")) << "faster for so small a network";
+    EXPECT_GE(figures(out).at("test_accuracy"), 0.9);
+  }
+}
+
 TEST_F(Images, ThatCannotBeUsedAreNamed) {
   const auto refusal = [&](std::vector<std::string> words, ErrorCode code) {
     const auto result = images(std::move(words));
