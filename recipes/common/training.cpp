@@ -6,7 +6,10 @@
 #include <exception>
 
 #include "recipes/common/options.h"
+#include "yoke/base/error.h"
 #include "yoke/dist/world.h"
+#include "yoke/infer/model.h"
+#include "yoke/train/checkpoint/stored_checkpoint.h"
 #include "yoke/train/run/run.h"
 
 namespace recipes {
@@ -22,6 +25,13 @@ void on_rank_zero(yoke::dist::World& world, const std::function<void()>& act) {
     }
   }
   world.barrier();
+}
+
+yoke::infer::Model model_of_folder_only(const yoke::train::StoredCheckpoint& checkpoint, c10::Device /*device*/) {
+  throw yoke::Error(yoke::ErrorCode::kFailedPrecondition,
+                    "{} does not say the sizes of its network: give the folder `model` beside it, which the end of the "
+                    "run writes",
+                    checkpoint.path.string());
 }
 
 void to_channels_last(torch::nn::Module& module) {

@@ -1,5 +1,4 @@
-// recipes/embed/main.cpp -- trains a BERT on pairs of sentences on every rank, and embeds; the whole loop is in this
-// file.
+// recipes/embed/main.cpp -- trains a BERT on pairs of sentences on every rank; the whole loop is in this file.
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
@@ -25,7 +24,6 @@
 #include "yoke/train/checkpoint/tensor_slice.h"
 #include "yoke/train/cpu_speed.h"
 #include "yoke/train/data/loader.h"
-#include "yoke/train/format/safetensors.h"
 #include "yoke/train/optim/adam.h"
 #include "yoke/train/optim/one_cycle.h"
 #include "yoke/train/precision/autocast.h"
@@ -67,6 +65,8 @@ void train_network(Options options) {
   train::Run run(world, recipes::run_options(options, "embed"));
   recipes::fix(run, world, options);
   run.fix("from", options.model, options.given.contains("--model"));
+  run.fix("data", options.data, options.given.contains("--data"));
+  run.fix("test", options.test, options.given.contains("--test"));
   const auto preset = options.preset == "smallest" ? smallest() : minilm();
   const auto batch_size = recipes::fix_steps(run, world, options, preset.num_epochs, preset.batch_size);
   if (options.model.empty()) write_smallest(run.folder() / "start", world, options);
@@ -86,76 +86,53 @@ void train_network(Options options) {
   recipes::add_rest(run, options);
   run.say(fmt::format("embed: {}, into {}", recipes::describe(options, world, batch_size), run.folder().string()));
 
-  if (!options.data.empty()) {
-    train::Loader<Pairs> loader({options.data, {tokenizer, options.max_length}}, world,
-                                {.batch_size = batch_size, .seed = options.seed, .drop_last = true});
-    std::unique_ptr<train::Loader<Pairs>> test;
-    if (!options.test.empty()) {
-      test = std::make_unique<train::Loader<Pairs>>(
-          Pairs(options.test, {tokenizer, options.max_length}), world,
-          train::LoaderOptions{.batch_size = 32, .shuffle = false, .exact = true});
-    }
-    const train::OneCycleOptions schedule{.total_steps = options.num_epochs * loader.num_batches(),
-                                          .max_lr = preset.max_lr,
-                                          .pct_start = preset.warm_up,
-                                          .anneal = train::Anneal::kLinear};
-    const auto precision = recipes::autocast(options, world);
-    for (auto& epoch : run.epochs(loader, options.num_epochs)) {
-      for (const auto& batch : epoch) {
-        const auto loss = [&] {
-          const train::Autocast autocast(precision);
-          const auto halves = vectors_of(net, batch).chunk(2);                          // [pairs, width] each
-          const auto all = dist::gradient::all_gather(world, halves[1]).flatten(0, 1);  // [ranks * pairs, width]
-          const auto own =
-              at::arange(batch.num_pairs(), at::kLong).to(world.device()) + world.rank() * batch.num_pairs();
-          return at::cross_entropy_loss(halves[0].matmul(all.t()).to(at::kFloat) / preset.temperature, own);
-        }();
-        loss.backward();
-        net.clip_grad_norm(preset.max_norm);
-        net.step(train::one_cycle_lr(run.step(), schedule));
-        net.zero_grad();
-        run.log("train_loss", loss, batch.num_pairs());
-      }
-      if (run.stopped()) break;
-      if (test) run.log("test_accuracy", evaluate(model, net, *test, world));
-    }
-    const auto tensors = train::gather_tensors(world, train::named_tensors(*model));
-    const auto folder = run.folder() / "model";
-    recipes::on_rank_zero(world, [&] {
-      models::write_bert(folder, model->options(), tensors);
-      models::copy_tokenizer(from, folder);
-    });
-    run.say(fmt::format("model         {}, for transformers", folder.string()));
-    recipes::say_how_to_resume(run, world, "embed");
+  train::Loader<Pairs> loader({options.data, {tokenizer, options.max_length}}, world,
+                              {.batch_size = batch_size, .seed = options.seed, .drop_last = true});
+  std::unique_ptr<train::Loader<Pairs>> test;
+  if (!options.test.empty()) {
+    test =
+        std::make_unique<train::Loader<Pairs>>(Pairs(options.test, {tokenizer, options.max_length}), world,
+                                               train::LoaderOptions{.batch_size = 32, .shuffle = false, .exact = true});
   }
-  if (!options.encode.empty() && !run.stopped()) {
-    const at::NoGradGuard no_grad;
-    model->eval();
-    const auto vectors = embed_lines(read_lines(options.encode), *tokenizer, options.max_length, [&](auto batch) {
-      for_each_tensor(batch, [&](at::Tensor& tensor) { tensor = tensor.to(world.device()); });
-      return vectors_of(net, batch);  // collective with fsdp, so all ranks compute all sentences
-    });
-    if (world.rank() == 0) {
-      train::write_safetensors(run.folder() / "vectors.safetensors", train::TensorMap{{"vectors", vectors}});
+  const train::OneCycleOptions schedule{.total_steps = options.num_epochs * loader.num_batches(),
+                                        .max_lr = preset.max_lr,
+                                        .pct_start = preset.warm_up,
+                                        .anneal = train::Anneal::kLinear};
+  const auto precision = recipes::autocast(options, world);
+  for (auto& epoch : run.epochs(loader, options.num_epochs)) {
+    for (const auto& batch : epoch) {
+      const auto loss = [&] {
+        const train::Autocast autocast(precision);
+        const auto halves = vectors_of(net, batch).chunk(2);                          // [pairs, width] each
+        const auto all = dist::gradient::all_gather(world, halves[1]).flatten(0, 1);  // [ranks * pairs, width]
+        const auto own = at::arange(batch.num_pairs(), at::kLong).to(world.device()) + world.rank() * batch.num_pairs();
+        return at::cross_entropy_loss(halves[0].matmul(all.t()).to(at::kFloat) / preset.temperature, own);
+      }();
+      loss.backward();
+      net.clip_grad_norm(preset.max_norm);
+      net.step(train::one_cycle_lr(run.step(), schedule));
+      net.zero_grad();
+      run.log("train_loss", loss, batch.num_pairs());
     }
-    run.say(fmt::format("vectors       {}", (run.folder() / "vectors.safetensors").string()));
+    if (run.stopped()) break;
+    if (test) run.log("test_accuracy", evaluate(model, net, *test, world));
   }
+  const auto tensors = train::gather_tensors(world, train::named_tensors(*model));
+  const auto folder = run.folder() / "model";
+  recipes::on_rank_zero(world, [&] {
+    models::write_bert(folder, model->options(), tensors);
+    models::copy_tokenizer(from, folder);
+  });
+  run.say(fmt::format("model         {}, for transformers", folder.string()));
+  recipes::say_how_to_resume(run, world, "embed");
   world.shutdown();
-}
-
-/// For `yoke infer`: a checkpoint does not say the sizes of the network, but the folder at the end of the run does.
-infer::Model network_of(const train::StoredCheckpoint& checkpoint, c10::Device /*device*/) {
-  throw Error(ErrorCode::kFailedPrecondition,
-              "{} is of the recipe embed: give the folder `model` beside it, which the end of the run writes, and "
-              "--tokenizer with the folder of the tokenizer",
-              checkpoint.path.string());
 }
 
 }  // namespace
 }  // namespace embed
 
 int main(int argc, char** argv) {
-  if (const auto status = yoke::infer::main_of_recipe(argc, argv, embed::network_of)) return *status;
+  if (const auto status = yoke::infer::main_of_recipe(argc, argv, recipes::model_of_folder_only)) return *status;
   const auto options = embed::parse(argc, argv);
   return yoke::run_program("embed", [&] { embed::train_network(options); });
 }

@@ -12,9 +12,8 @@ struct Options : recipes::Options {
   /// Folder with config.json, model.safetensors and tokenizer.json, as Hugging Face has them; empty: a small BERT with
   /// random weights, and pairs of invented words.
   std::string model;
-  std::string data;    ///< Pairs to train with, two sentences in a line with a tab between them; empty: no training.
-  std::string test;    ///< More pairs, among which partners are searched after each epoch; empty: none.
-  std::string encode;  ///< Sentences to embed at the end, one in a line; empty: none.
+  std::string data;          ///< Pairs to train with, two sentences in a line with a tab between them.
+  std::string test;          ///< More pairs, among which partners are searched after each epoch; empty: none.
   int64_t max_length = 256;  ///< Of a sentence in tokens, as sentence-transformers has it for MiniLM.
 };
 

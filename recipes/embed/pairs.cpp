@@ -1,6 +1,5 @@
 #include "recipes/embed/pairs.h"
 
-#include <ATen/ops/cat.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,6 +15,8 @@ namespace embed {
 
 using namespace yoke;
 
+namespace {
+
 std::vector<std::string> read_lines(const std::filesystem::path& path) {
   const auto text = read_file(path);
   std::vector<std::string> lines;
@@ -23,20 +24,6 @@ std::vector<std::string> read_lines(const std::filesystem::path& path) {
   if (lines.empty()) throw Error(ErrorCode::kInvalidArgument, "{} has no lines", path.string());
   return lines;
 }
-
-at::Tensor embed_lines(const std::vector<std::string>& lines, const models::Tokenizer& tokenizer, int64_t max_length,
-                       const std::function<at::Tensor(Batch)>& vectors_of) {
-  std::vector<at::Tensor> parts;
-  for (size_t first = 0; first < lines.size(); first += 32) {
-    std::vector<std::vector<int64_t>> lists;
-    for (size_t i = first; i < std::min(first + 32, lines.size()); ++i) lists.push_back(tokenizer.encode(lines[i]));
-    const auto padding = tokenizer.token("[PAD]").value_or(0);
-    parts.push_back(vectors_of({models::pad_tokens(lists, max_length, padding)}).cpu());
-  }
-  return at::cat(parts);
-}
-
-namespace {
 
 constexpr int64_t kNumWords = 100, kPairsToTrain = 1024, kPairsToTest = 200;
 
@@ -65,7 +52,6 @@ void write_smallest(const std::filesystem::path& folder, dist::World& world, Opt
     replace_file(folder / "test.tsv", invented_pairs(kPairsToTrain, kPairsToTest));
   });
   options.model = folder;
-  if (!options.data.empty() || !options.encode.empty()) return;
   options.data = folder / "train.tsv";
   options.test = folder / "test.tsv";
 }

@@ -1,9 +1,8 @@
-// recipes/embed/pairs.h -- sentences and pairs of them, from files to batches of tokens.
+// recipes/embed/pairs.h -- pairs of sentences, from files to batches of tokens.
 #pragma once
 
 #include <cstdint>
 #include <filesystem>
-#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -18,9 +17,6 @@
 
 namespace embed {
 
-/// Errors  as errno says, with the path; kInvalidArgument: there is none.
-std::vector<std::string> read_lines(const std::filesystem::path& path);
-
 /// Sentences of `pairs` pairs: first all first ones, then all second ones.
 struct Batch : yoke::models::PaddedTokens {
   int64_t num_pairs() const { return tokens.size(0) / 2; }
@@ -30,10 +26,6 @@ inline void for_each_tensor(Batch& batch, const yoke::train::TensorVisitor& f) {
   f(batch.tokens);  // the last one: its rows are counted as samples
 }
 
-/// Returns the vectors [lines, width] that `vectors_of` gives for 32 lines at a time, on the CPU.
-at::Tensor embed_lines(const std::vector<std::string>& lines, const yoke::models::Tokenizer& tokenizer,
-                       int64_t max_length, const std::function<at::Tensor(Batch)>& vectors_of);
-
 /// A source of pairs for a Loader.
 class Pairs {
  public:
@@ -42,7 +34,7 @@ class Pairs {
     int64_t max_length = 256;
   };
   /// Reads lines of two sentences with a tab between them.
-  /// Errors  those of read_lines; kInvalidArgument: a line has no tab, or more than one (names it).
+  /// Errors  as errno says, with the path; kInvalidArgument: there is no line, or one has no tab, or more than one.
   Pairs(const std::filesystem::path& path, Options options);
 
   int64_t size() const { return static_cast<int64_t>(pairs_.size()); }
@@ -54,8 +46,7 @@ class Pairs {
 };
 
 /// Collective. Rank 0 writes a small BERT with random weights, and pairs, into a folder. A pair is words of one
-/// language, and the same words of another in another order. Sets --model to it, and --data and --test if there are no
-/// sentences of the user's.
+/// language, and the same words of another in another order. Sets --model, --data and --test to them.
 void write_smallest(const std::filesystem::path& folder, yoke::dist::World& world, Options& options);
 
 }  // namespace embed

@@ -9,6 +9,7 @@
 #include "recipes/finetune/options.h"
 #include "recipes/finetune/texts.h"
 #include "yoke/contract/program.h"
+#include "yoke/infer/run.h"
 #include "yoke/models/pretrained.h"
 #include "yoke/models/text/tokenizer.h"
 #include "yoke/train/cpu_speed.h"
@@ -79,6 +80,7 @@ void train_network(Options options) {
 }  // namespace finetune
 
 int main(int argc, char** argv) {
+  if (const auto status = yoke::infer::main_of_recipe(argc, argv, recipes::model_of_folder_only)) return *status;
   const auto options = finetune::parse(argc, argv);
   return yoke::run_program("finetune", [&] { finetune::train_network(options); });
 }
