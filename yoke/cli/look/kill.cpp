@@ -53,8 +53,7 @@ void report_refusal(const device::KillTarget& target) {
 
 /// A line on the terminal while the command waits. Nothing is shown in the first half second.
 void show_wait(const device::KillWait& wait, const Environment& environment) {
-  if (wait.waited <= milliseconds(500) || !can_redraw(environment) || !is_in_foreground(STDERR_FILENO))
-    return;
+  if (wait.waited <= milliseconds(500) || !can_redraw(environment) || !is_in_foreground(STDERR_FILENO)) return;
   if (wait.num_left == 0) {
     std::cerr << "\r\x1b[K" << std::flush;
   } else {
