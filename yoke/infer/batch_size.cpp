@@ -53,7 +53,7 @@ std::optional<int64_t> next_batch_size(const std::vector<BatchTrial>& trials, co
   const auto& last = trials.back();
   constexpr double kLongest = 0.5, kShortest = 0.01;
   if (!last.seconds || *last.seconds > kLongest || last.size > search.most / 2) return std::nullopt;
-  if (trials.size() > 2 && *last.seconds > kShortest) {
+  if (trials.size() > 4 && *last.seconds > kShortest) {
     double best_before = 0;
     for (auto trial = trials.begin(); trial != trials.end() - 2; ++trial) {
       best_before = std::max(best_before, rate_of(*trial));

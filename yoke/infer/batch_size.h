@@ -24,8 +24,8 @@ struct BatchSizeSearch {
   std::function<void(int64_t size)> run = nullptr;
 };
 
-/// The size to try next, twice the last one: until two sizes in a row gain less than 5 % and a batch takes over 10 ms,
-/// it takes over half a second, memory ends, or it would be above the most. Pure.
+/// The size to try next, twice the last one: at least five sizes, until two sizes in a row gain less than 5 % and a
+/// batch takes over 10 ms, it takes over half a second, memory ends, or it would be above the most. Pure.
 std::optional<int64_t> next_batch_size(const std::vector<BatchTrial>& trials, const BatchSizeSearch& search);
 
 /// The smallest size whose samples per second are within 5 % of the best. Pure.
