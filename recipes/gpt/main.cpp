@@ -35,8 +35,7 @@ using namespace yoke;
 using Net = recipes::Parallel<models::Gpt>;
 
 at::Tensor loss_of(const at::Tensor& logits, const at::Tensor& target) {
-  return at::cross_entropy_loss(logits.flatten(0, 1),
-                                target.flatten());  // [batch * length, vocabulary], [batch * length]
+  return at::cross_entropy_loss(logits.flatten(0, 1), target.flatten());  // [batch * length, vocabulary]
 }
 
 /// Collective: the mean loss per token of another text. Each rank computes its share of the sequences.

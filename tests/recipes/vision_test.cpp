@@ -39,7 +39,7 @@ class Vision : public testing::Test {
   Result train(const std::string& recipe, int num_ranks, std::vector<std::string> words) const {
     std::vector<std::string> argv = {YOKE_COMMAND, "train", recipe, "-n", std::to_string(num_ranks)};
     argv.insert(argv.end(), words.begin(), words.end());
-    return test::run({.argv = argv, .folder = folder_.path()});
+    return test::run({.argv = argv, .environment = {{"OMP_NUM_THREADS", "1"}}, .folder = folder_.path()});
   }
   fs::path file(const std::string& name) const { return folder_.path(name); }
 
