@@ -199,7 +199,7 @@ TEST(Output, InANotebookEachChangeOfTheStatusIsALine) {
 TEST(Output, APipeOfANotebookHasTheStatusIfTheRanksDoNotWriteIntoIt) {
   const TemporaryFolder folder;
   auto waiting = yoke_run_shell(2, "until [ -s status ]; do sleep 0.02; done");
-  waiting.argv.insert(waiting.argv.begin(), {"sh", "-c", "exec \"$@\" 2> status", "sh"});
+  waiting.argv.insert(waiting.argv.begin(), {"sh", "-c", "\"$@\" 2>&1 >/dev/null | cat > status", "sh"});
   waiting.folder = folder.path();
   waiting.environment = {{"JPY_PARENT_PID", "1"}};
   EXPECT_EQ(run(waiting).exit_code, 0);
