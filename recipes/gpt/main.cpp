@@ -147,12 +147,9 @@ infer::Model network_of(const train::StoredCheckpoint& checkpoint, c10::Device d
   Options options;
   options.preset = infer::fixed_value(checkpoint, "preset");
   options.tokenizer = infer::fixed_value(checkpoint, "tokenizer");
-  options.init = infer::fixed_value(checkpoint, "init");
   options.positions = infer::fixed_value(checkpoint, "positions");
-  train::read_text("lora", infer::fixed_value(checkpoint, "lora"), options.lora_rank);
   const std::shared_ptr<const models::Tokenizer> tokenizer = models::read_tokenizer(options.tokenizer);
   models::Gpt model(preset_of(options, tokenizer->size()).network);
-  if (options.lora_rank > 0) models::add_lora(*model, {.rank = options.lora_rank});
   infer::load_network(checkpoint, *model, device);
   auto result = infer::model_of_gpt(model);
   result.tokenizer = tokenizer;

@@ -135,8 +135,7 @@ infer::Model network_of(const train::StoredCheckpoint& checkpoint, c10::Device d
   const auto whole = make_network(preset, num_classes, "", nullptr);
   infer::load_network(checkpoint, *whole, device);
   recipes::to_channels_last(*whole);
-  return infer::model_of_images([whole](const at::Tensor& x) { return whole->forward(x); },
-                                testing_transform(preset.image_size));
+  return infer::model_of_images([whole](const at::Tensor& x) { return whole->forward(x); }, testing_transform(preset));
 }
 
 }  // namespace
