@@ -50,9 +50,12 @@ namespace fs = std::filesystem;
   throw system_error(errno, "starting " + program.string());
 }
 
-/// Some recipes leave the trained network in the run folder's `model`, in Hugging Face's form.
+/// Some recipes leave the trained network and its tokenizer in the run folder's `model`, in Hugging Face's form.
+/// Without the tokenizer's files, such as for bytes, the checkpoint says more.
 fs::path network_folder(const fs::path& model) {
-  return fs::exists(model / "model" / "config.json") ? model / "model" : model;
+  const auto has = [&](const char* name) { return fs::exists(model / "model" / name); };
+  const bool has_tokenizer = has("tokenizer.json") || has("vocab.txt") || has("vocab.json");
+  return has("config.json") && has_tokenizer ? model / "model" : model;
 }
 
 Model open_model(const fs::path& path, ModelKind kind, c10::Device device) {
