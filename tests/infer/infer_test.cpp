@@ -1,10 +1,14 @@
 // Tests `yoke infer` as a user starts it: the same file from any number of ranks, after a kill, and after Ctrl-C; bad
 // samples; wrong uses. Recipes' checkpoints are in tests/recipes, and models of Python in check_infer.py.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>
+#include <torch/csrc/jit/serialization/import.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -37,8 +41,24 @@ class Infer : public testing::Test {
     save("m.pt",
          "y = torch.tanh(torch.mm(x, self.w))\n  for i in range(3):\n    y = torch.tanh(torch.mm(y, self.w))\n"
          "  return y\n");
-    // About 10 ms for a batch, so that there is time to kill it.
-    save("slow.pt", "y = x\n  for i in range(1500):\n    y = torch.tanh(torch.mm(y, self.w))\n  return y\n");
+  }
+  /// Saves a network that takes one process six seconds for all samples, on any machine: a run is saved each second,
+  /// and shall be killed between that and its end.
+  void save_slow() const {
+    constexpr int64_t kTried = 1000;
+    const auto save_with = [&](int64_t count) {
+      save("slow.pt",
+           fmt::format("y = x\n  for i in range({}):\n    y = torch.tanh(torch.mm(y, self.w))\n  return y\n", count));
+    };
+    save_with(kTried);
+    auto network = torch::jit::load(path("slow.pt"));
+    double least = 1;  // seconds
+    for (int i = 0; i < 5; ++i) {
+      const auto start = std::chrono::steady_clock::now();
+      network.forward({x_.slice(0, 0, kBatch)});
+      least = std::min(least, std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    save_with(static_cast<int64_t>(kTried * 6 / (least * kNumSamples / kBatch)));
   }
   void save(const std::string& name, const std::string& body) const {
     torch::jit::Module module("m");
@@ -86,6 +106,7 @@ TEST_F(Infer, OneTwoAndFourRanksWriteWhatOneProcessComputesInOrder) {
 }
 
 TEST_F(Infer, AKilledRunGoesOnWhereItsFileEndsOnAnotherNumberOfRanks) {
+  save_slow();
   const auto whole = run(slowly("whole.npy", "2"));
   ASSERT_EQ(whole.exit_code, 0) << whole.err;
 
@@ -121,6 +142,7 @@ TEST_F(Infer, AKilledRunGoesOnWhereItsFileEndsOnAnotherNumberOfRanks) {
 }
 
 TEST_F(Infer, CtrlCKeepsWhatIsDoneAndSaysHowToGoOn) {
+  save_slow();
   for (const auto* num_ranks : {"1", "2"}) {
     const auto out = std::string("y") + num_ranks + ".npy";
     test::Command command(infer(slowly(out, num_ranks)));
