@@ -62,17 +62,16 @@ std::vector<at::Tensor> arguments_for(const Inputs& inputs, const std::vector<Ar
   const auto find = [&](const std::string& name) {
     return std::ranges::find(inputs, name, [](const auto& input) { return input.first; });
   };
-  size_t num_found = 0;
   std::vector<at::Tensor> by_name;
   for (const auto& argument : arguments) {
     const auto input = find(argument.name);
     if (input == inputs.end()) break;
     by_name.push_back(input->second);
-    ++num_found;
   }
   const auto num_required = static_cast<size_t>(std::ranges::count(arguments, true, &Argument::is_required));
   const bool is_text = inputs.front().first == "input_ids";
-  if (num_found == inputs.size() || (is_text && num_found > 0 && num_found >= num_required)) return by_name;
+  const bool is_text_enough = is_text && !by_name.empty() && by_name.size() >= num_required;
+  if (by_name.size() == inputs.size() || is_text_enough) return by_name;
   if (inputs.size() > 1 && !is_text) {
     std::vector<std::string> wanted;
     for (const auto& argument : arguments) wanted.push_back(argument.name);

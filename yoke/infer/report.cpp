@@ -18,6 +18,7 @@ namespace {
 
 using SecondsOf = std::chrono::duration<double>;
 
+constexpr int kWidthDrawn = 72;    // of a line that overwrites another one
 constexpr size_t kMostNamed = 50;  // bad samples on the screen; --json names all
 
 double done_here(const train::PredictProgress& progress) {
@@ -46,16 +47,24 @@ void Report::show(const train::PredictProgress& progress) {
   const double seconds = SecondsOf(now - start_).count();
   const double left =
       static_cast<double>(progress.num_samples - progress.num_done) * seconds / std::max(1.0, done_here(progress));
-  fmt::print(stderr, "{} of {} samples  {} samples/s  {} left{}{}", progress.num_done, progress.num_samples,
-             format_rate(done_here(progress) / seconds), format_duration(SecondsOf(left)),
-             progress.num_bad > 0 ? fmt::format("  {} bad", progress.num_bad) : "", is_on_terminal_ ? '\r' : '\n');
+  const auto text = fmt::format("{}  {} left{}", rate_of(progress, seconds), format_duration(SecondsOf(left)),
+                                progress.num_bad > 0 ? fmt::format("  {} bad", progress.num_bad) : "");
+  is_drawn_ = is_on_terminal_;
+  fmt::print(stderr, "{:<{}}{}", text, is_drawn_ ? kWidthDrawn : 0, is_drawn_ ? '\r' : '\n');
   std::fflush(stderr);
+}
+
+std::string Report::rate_of(const train::PredictProgress& progress, double seconds) const {
+  return fmt::format("{} of {} samples  {} samples/s", progress.num_done, progress.num_samples,
+                     format_rate(done_here(progress) / std::max(seconds, 1e-9)));
 }
 
 void Report::finish(const train::PredictResult& result) const {
   if (!is_shown_) return;
   const double seconds = SecondsOf(Clock::now() - start_).count();
   const auto& progress = result.progress;
+  // The last line that was drawn would show through shorter ones.
+  if (is_drawn_) fmt::print(stderr, "{:<{}}\n", rate_of(progress, seconds), kWidthDrawn);
   const auto out = printable(request_.out.string());
   for (size_t i = 0; i < std::min(result.bad.size(), kMostNamed); ++i) {
     const auto& bad = result.bad[i];

@@ -33,6 +33,7 @@ class Report {
   const Request& request_;
   ReportFacts facts_;
   bool is_shown_, is_on_terminal_;
+  bool is_drawn_ = false;  ///< The terminal's last line is one that the next may overwrite.
   Time start_, next_;
 };
 

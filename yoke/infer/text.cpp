@@ -20,8 +20,9 @@ constexpr size_t kMostBytesOfLine = 1 << 20;
 
 class TextReader : public Reader {
  public:
-  TextReader(const fs::path& path, TextOptions options) : text_(read_file(path)), options_(std::move(options)) {
-    lines_ = lines_of(text_);
+  TextReader(const fs::path& path, TextOptions options) : file_(path), options_(std::move(options)) {
+    const auto bytes = file_.bytes();
+    lines_ = lines_of({reinterpret_cast<const char*>(bytes.data()), bytes.size()});
     padding_ = options_.tokenizer->token("[PAD]").value_or(0);
     ends_with_token_ = options_.tokenizer->token("[SEP]").has_value();
   }
@@ -54,7 +55,7 @@ class TextReader : public Reader {
     return tokens;
   }
 
-  std::string text_;
+  MappedFile file_;
   TextOptions options_;
   std::vector<std::string_view> lines_;
   int64_t padding_ = 0;

@@ -32,6 +32,7 @@ struct InferArgs {
   std::string length, wait;  ///< Of the claim.
   std::optional<int64_t> batch_size, size, max_length, top, workers;
   std::string precision, normalize, tokenizer, token_dtype, recipe;
+  std::string typed;  ///< The user's command, if `yoke claim` or `yoke visible` has started this one again.
   bool resume = false, force = false, json = false;
 };
 
@@ -61,6 +62,7 @@ std::vector<std::string> option_words(const InferArgs& args) {
 
 /// The command line without --resume and --force, for people to repeat.
 std::string typed_command(const InferArgs& args) {
+  if (!args.typed.empty()) return args.typed;
   auto text = "yoke infer " + shell_word(args.model);
   for (const auto& word : option_words(args)) {
     const auto equals = word.find('=');
@@ -69,7 +71,11 @@ std::string typed_command(const InferArgs& args) {
   }
   if (args.num_ranks) text += " -n " + shell_word(*args.num_ranks);
   if (!args.devices.empty()) text += fmt::format(" -d {}", fmt::join(args.devices, ","));
-  return text + (args.claims ? " --claim" : "");
+  if (!args.claims) return text;
+  text += " --claim";
+  if (!args.length.empty()) text += " --for " + shell_word(args.length);
+  if (!args.wait.empty()) text += " --wait=" + shell_word(args.wait);
+  return text;
 }
 
 bool path_is_there(const fs::path& path) {
@@ -120,7 +126,7 @@ void check_infer(const InferArgs& args) {
 [[noreturn]] void become_within(std::vector<std::string> words, const InferArgs& args, const Context& context) {
   const auto executable = context.installation.executable.string();
   words.insert(words.begin(), executable);
-  words.insert(words.end(), {"--", executable, "infer", args.model});
+  words.insert(words.end(), {"--", executable, "infer", args.model, "--typed=" + typed_command(args)});
   for (const auto& word : option_words(args)) words.push_back(word);
   if (args.resume) words.emplace_back("--resume");
   if (args.force) words.emplace_back("--force");
@@ -207,6 +213,7 @@ void add_infer(CLI::App& cmd, Context& context) {
   add_number(cmd, "--top", args.top, {"N", 1, 1 << 20},
              "Write the N most likely classes and their probabilities instead of the output");
   add_value(cmd, "--recipe", args.recipe, "RECIPE", "The recipe of a checkpoint that does not name it");
+  add_value(cmd, "--typed", args.typed, "COMMAND", "")->group("");  // see become_within()
   cmd.add_flag("--resume", args.resume, "Go on with an earlier run into the same file, on any number of ranks");
   cmd.add_flag("--force", args.force, "Begin again, and replace the file when the new one is complete");
   cmd.add_flag("--json", args.json, "Print the summary as JSON, with all bad samples");
