@@ -39,6 +39,9 @@ ELSEWHERE = {
 ELSEWHERE.update({str(path.relative_to(ROOT)): str(path.relative_to(ROOT)) for path in ROOT.glob("notebooks/*/*.ipynb")})
 # Folders of examples: a page shows each file.
 EXAMPLES = {"examples/first": "example-first.md", "examples/devices": "example-devices.md"}
+# Pages that the search shows after those for users.
+FOR_DEVELOPERS = ["architecture.md", "changelog.md", "contributing.md", "example-devices.md", "fakes.md", "fakes-sysfs.md",
+                  "fakes-topologies.md", "gpu-check.md", "how-it-works.md", "measurements.md"]
 LANGUAGES = {".txt": "cmake", ".cpp": "cpp"}
 
 _source_of = {}  # the name of a page: the file or folder of the repository from which it is made
@@ -88,6 +91,8 @@ def for_pages(text, name):
 def on_page_markdown(markdown, page, config, files):
     if page.file.src_uri == "you-type.md":
         page.meta["search"] = {"boost": 4}  # it has the words that people search, and leads to the other pages
+    elif page.file.src_uri in FOR_DEVELOPERS:
+        page.meta["search"] = {"boost": 0.1}
     # Comments mark programs and commands for tests (tests/docs), and say nothing to a reader.
     text = re.sub(r"^<!-- .* -->\n", "", markdown, flags=re.MULTILINE)
     # In code of a table GitHub wants `\|`, of which Python's Markdown would show the backslash.
