@@ -48,6 +48,8 @@ TEST(CommandLine, UnknownWordsAreSpellChecked) {
   const auto option = yoke({"run", "--gracee", "3", "--", "true"});
   EXPECT_EQ(option.exit_code, 64);
   EXPECT_THAT(option.err, StartsWith("yoke run: unknown option --gracee (did you mean `--grace`?)"));
+  EXPECT_THAT(yoke({"infer", "m.pt", "--inptu", "x.npy"}).err, HasSubstr("--inptu (did you mean `--input`?)"));
+  EXPECT_THAT(yoke({"infer", "m.pt", "-n4"}).err, HasSubstr("--input is required"));
   EXPECT_THAT(yoke({"--verion"}).err, HasSubstr("did you mean `--version`?"));
   EXPECT_EQ(yoke({"run", "--grace", "soon", "--", "true"}).exit_code, 64);
   EXPECT_EQ(yoke({"new"}).exit_code, 64);

@@ -113,6 +113,12 @@ std::string in_our_words(const CLI::ParseError& error, const CLI::App& command, 
   const std::string text = error.what();
   const auto name = text.substr(0, text.find(": "));
   if (dynamic_cast<const CLI::ExtrasError*>(&error) != nullptr) return unexpected_words(command, own);
+  if (dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {  // it comes first, perhaps because of a misspelling
+    const auto is_unknown = [&](const std::string& word) {
+      return word.starts_with("--") && command.get_option_no_throw(word.substr(0, word.find('='))) == nullptr;
+    };
+    if (std::ranges::any_of(own, is_unknown)) return unexpected_words(command, own);
+  }
   if (dynamic_cast<const CLI::ValidationError*>(&error) != nullptr && name.size() < text.size()) {
     return fmt::format("{} {}", as_written(name, command, own),
                        text.substr(name.size() + 2));  // values.cpp writes such messages as "VALUE: give ..."
