@@ -83,7 +83,7 @@ class PreloadedRanks : public testing::Test {
   ~PreloadedRanks() override { end_descendants({}, 5s); }
 
   static std::unique_ptr<Preload> ready(const std::vector<RankPlan>& plans) {
-    auto preload = std::make_unique<Preload>(plans);
+    auto preload = std::make_unique<Preload>(plans, PythonLoading{});
     preload->wait(-1, 60s);
     EXPECT_TRUE(preload->is_ready()) << preload->reason();
     return preload;

@@ -1,9 +1,10 @@
 // yoke/contract/preload.h -- the protocol between a launcher's guardian and a program that waits before its main, so
 // that ranks can be forked from it. docs/preload.md describes the protocol; its two ends are
-// yoke/launch/process/preload.h and yoke/dist/detail/preload.h.
+// yoke/launch/process/preload.h and yoke/dist/detail/preload.h, or
+// tools/python/yoke_preload.py.
 //
 // Messages over a SOCK_SEQPACKET pair; the program inherits one end under the number in YOKE_PRELOAD_FD:
-//   program    a PreloadHello, once it waits
+//   program    a PreloadHello, once it waits; if a text follows it in the message, no ranks can be forked, for that reason
 //   guardian   for each rank one byte, with descriptors: a memory file with encode(RankProcess), standard input, output
 //              and error, and those that the rank inherits
 //   program    for each rank an int32: its pid, or -errno

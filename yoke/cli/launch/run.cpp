@@ -199,7 +199,9 @@ launch::ListedHosts list_hosts(const launch::RunOptions& options, const Context&
 }
 
 launch::Surroundings surroundings_of(const launch::RunOptions& options, const Context& context) {
-  launch::Surroundings result{.program = context.rest, .environment = context.environment};
+  launch::Surroundings result{.program = context.rest,
+                              .environment = context.environment,
+                              .python_loader = context.installation.share / "python" / "yoke_preload.py"};
   if (context.agent != nullptr) {
     result.is_agent = true;
     result.num_ranks = context.agent->num_ranks;

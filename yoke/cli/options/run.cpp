@@ -60,8 +60,11 @@ void add_rank_options(const Adder& add, launch::RunOptions& options) {
 
   add.command.add_flag(
       "--preload", options.preload,
-      "Load the program once, stop it before its main, and fork the ranks from it; for C++ programs linked to "
-      "libyoke_dist");
+      "Load the program once, and fork the ranks from it, also after a restart: a C++ program that is linked to "
+      "libyoke_dist, before its main, or a Python program after the imports at its beginning");
+  add_value(
+      add.command, "--preload-modules", options.preload_modules, "NAMES",
+      "Python modules that --preload imports, with commas between them, instead of those at the script's beginning");
 }
 
 void add_program_options(const Adder& add, launch::RunOptions& options) {

@@ -121,6 +121,7 @@ void LocalNode::start_guardian() {
          .keep_open = spec_.inherited_fds,
          .file_limit = file_limit_,
          .has_terminal = has_terminal(),
+         .python = spec_.python,
          .folder = error_folder_});
 }
 

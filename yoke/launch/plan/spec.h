@@ -31,6 +31,12 @@ struct LogOptions {
   std::string prefix_template;
 };
 
+/// What `--preload` loads of a Python program.
+struct PythonLoading {
+  std::string loader;   ///< The path of yoke_preload.py.
+  std::string modules;  ///< Names with commas between them; empty: what the script imports at its beginning.
+};
+
 /// The description of the processes that one node starts. nodes.h describes how the nodes of a job find each other.
 struct LaunchSpec {
   std::string name = "yoke run";            ///< The beginning of messages.
@@ -60,6 +66,7 @@ struct LaunchSpec {
   bool heads_terminal = false;         ///< Used in an agent: whether the head's standard output is a terminal.
   bool quiet = false;                  ///< Print only why the job failed.
   bool preload = false;            ///< Fork ranks from the program after it was loaded, before its main (preload.h).
+  PythonLoading python;            ///< What is loaded of a Python program.
   std::vector<int> inherited_fds;  ///< Descriptors that stay open in every rank, under the same numbers.
 };
 

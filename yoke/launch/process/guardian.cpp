@@ -226,7 +226,7 @@ class Guardian {
   /// Waits until the program can fork ranks. Obeys the launcher meanwhile.
   void preload(std::vector<RankPlan> plans) {
     std::erase_if(plans, [](const RankPlan& plan) { return plan.is_store; });
-    preload_.emplace(plans);
+    preload_.emplace(plans, options_.python);
     leave_session();
     const auto until = std::chrono::steady_clock::now() + kLoadPatience;
     while (preload_->is_loading() && is_launcher_there_ && !must_kill_ && !is_stopping_) {

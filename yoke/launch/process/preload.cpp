@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstring>
 #include <set>
 #include <span>
 #include <utility>
@@ -21,6 +22,7 @@
 #include "yoke/contract/preload.h"
 #include "yoke/contract/variables.h"
 #include "yoke/launch/process/elf_libraries.h"
+#include "yoke/launch/process/python_program.h"
 
 namespace yoke::launch {
 namespace {
@@ -63,6 +65,12 @@ std::optional<std::string> Preload::why_not(const std::vector<std::string>& argv
            "CPUs "
            "of other ranks; unset it";
   }
+  if (python_program(argv)) {
+    for (const char* observer : {variable::kProfile, variable::kStepTimes, variable::kLockStep}) {
+      if (environment.contains(observer)) return fmt::format("the program is observed ({})", observer);
+    }
+    return std::nullopt;
+  }
   const auto program = find_program(name, environment);
   struct stat status {};
   if (!program || stat(program->c_str(), &status) != 0) return name + " is not found";
@@ -79,13 +87,14 @@ std::optional<std::string> Preload::why_not(const std::vector<std::string>& argv
   return std::nullopt;
 }
 
-Preload::Preload(const std::vector<RankPlan>& ranks) : argv_(ranks.at(0).argv) {
+Preload::Preload(const std::vector<RankPlan>& ranks, const PythonLoading& python) : argv_(ranks.at(0).argv) {
+  const auto program = python_program(argv_);
   auto sockets = make_socket_pair();
   socket_ = std::move(sockets.near);
   auto environment = common_environment(ranks);
   environment.push_back(fmt::format("{}={}", variable::kPreloadFd, sockets.far.value()));
   pid_ = spawn({
-      .argv = argv_,
+      .argv = program ? loading_command(*program, python.loader, python.modules) : argv_,
       .environment = std::move(environment),
       .in = kNullStream,
       .out = STDERR_FILENO,  // the loader's messages must be visible, but not in the output of a rank
@@ -126,10 +135,15 @@ void Preload::wait(int interrupt, std::chrono::milliseconds limit) {
 
 void Preload::read_hello() {
   PreloadHello hello;
-  const auto count = recv(socket_.value(), &hello, sizeof hello, 0);
+  char message[sizeof hello + 4096];
+  const auto count = recv(socket_.value(), message, sizeof message, 0);
   if (count < 0 && errno == EINTR) return;
-  if (count != sizeof hello) return fail("the program ended before its main, or could not be loaded");
+  if (count < static_cast<ssize_t>(sizeof hello)) {
+    return fail("the program ended before its main, or could not be loaded");
+  }
+  std::memcpy(&hello, message, sizeof hello);
   if (hello.version != kPreloadVersion) return fail("the program is linked to a different version of yoke");
+  if (count > static_cast<ssize_t>(sizeof hello)) return fail(std::string(message + sizeof hello, message + count));
   if (hello.num_threads != 1) return fail(fmt::format("the program has {} threads before its main", hello.num_threads));
   is_ready_ = true;
 }

@@ -13,6 +13,7 @@
 #include "yoke/base/environment.h"
 #include "yoke/base/file.h"
 #include "yoke/launch/plan/plan.h"
+#include "yoke/launch/plan/spec.h"
 #include "yoke/launch/process/rank_process.h"
 
 namespace yoke::launch {
@@ -25,14 +26,14 @@ class Preload {
  public:
   /// Returns nullopt if the program can be preloaded, otherwise a clause with the reason why its ranks must be started
   /// by exec. Finds the program as exec does. Reads only the program's file: a program without libyoke_dist would run
-  /// its main if it were started.
+  /// its main if it were started. Of a Python program, yoke_preload.py finds out whether it can be preloaded.
   static std::optional<std::string> why_not(const std::vector<std::string>& argv, const Environment& environment);
 
   /// Starts the program and returns while it loads. `ranks` are those of the first attempt; the program gets
   /// the variables that they have in common.
   /// REQUIRES: why_not() returned nullopt.
   /// Errors  kUnavailable: no socket or no process.
-  explicit Preload(const std::vector<RankPlan>& ranks);
+  Preload(const std::vector<RankPlan>& ranks, const PythonLoading& python);
   /// Ends the program, but not its ranks.
   ~Preload();
   Preload(const Preload&) = delete;

@@ -64,6 +64,7 @@ struct RunOptions {
   std::string numa_binding;
   bool virtual_local_rank = false;
   bool preload = false;
+  std::string preload_modules;
   std::string logs_specs;
 
   // These options control how torchrun itself works; yoke accepts and ignores them.
@@ -79,6 +80,7 @@ struct ListedHosts {
 struct Surroundings {
   std::vector<std::string> program;  ///< PROGRAM and its arguments.
   Environment environment;
+  std::string python_loader = {};  ///< PythonLoading::loader.
 
   // Set in an agent, which carries out the command of a head on another host.
   bool is_agent = false;

@@ -208,7 +208,8 @@ LaunchSpec to_spec(const RunOptions& options, const Surroundings& surroundings) 
   spec.keyboard_rank = options.keyboard;
   spec.run_id = options.rdzv_id;
   spec.virtual_local_rank = options.virtual_local_rank;
-  spec.preload = options.preload;
+  spec.preload = options.preload || !options.preload_modules.empty();
+  spec.python = {.loader = surroundings.python_loader, .modules = options.preload_modules};
   spec.bind = parse_bind_mode(bind_of(options, surroundings.environment));
   if (!options.signals_to_handle.empty()) {
     spec.stop_signals.clear();
