@@ -1,11 +1,16 @@
 // A small program of a user, compiled with -g and -O2. It prints the line of a call that DeviceGuardrails must name,
-// and then the error that names this line. Its devices are those of fakes/gpus/host_gpus.cpp.
+// and then the error that names this line; with an argument, it fails, and run_program() names the line. Its devices
+// are those of fakes/gpus/host_gpus.cpp.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 
 #include <cstdio>
 #include <exception>
 
+#include "yoke/base/error.h"
+#include "yoke/contract/program.h"
 #include "yoke/train/device/guardrails.h"
 
 namespace {
@@ -25,9 +30,17 @@ __attribute__((noinline)) at::Tensor find_positions(const at::Tensor& weight) {
   return positions + 1;
 }
 
+__attribute__((noinline)) void fail(bool as_yoke) {
+  std::printf("line %d\n", __LINE__ + 1);
+  if (as_yoke) throw yoke::Error(yoke::ErrorCode::kNotFound, "no such file");
+  std::printf("line %d\n", __LINE__ + 1);
+  at::cross_entropy_loss(at::ones({2, 3}), at::full({2}, 6, at::kLong));
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char** /*argv*/) {
+  if (argc > 1) return yoke::run_program("program", [argc] { fail(argc > 2); });
   const auto weight = at::ones({3}, c10::Device(c10::kCUDA, 0));
   try {
     const yoke::train::DeviceGuardrails guard;

@@ -112,6 +112,19 @@ TEST(Guardrails, ACopyNamesTheUsersFunctionEvenThroughYoke) {
   EXPECT_EQ(trainer::moved(at::ones({2}), kSecond).device(), kSecond);
 }
 
+TEST(RunProgram, NamesTheLineOfTheUsersProgram) {
+  for (const std::vector<std::string>& more : {std::vector<std::string>{"x"}, {"x", "y"}}) {
+    auto argv = more;
+    argv.insert(argv.begin(), YOKE_GUARDRAILS_PROGRAM);
+    const auto result = test::Command({.argv = argv}).wait();
+    const auto line = result.out.substr(result.out.rfind("line ") + 5);
+    EXPECT_NE(result.exit_code, 0);
+    EXPECT_THAT(result.err,
+                HasSubstr(more.size() == 1 ? "program: Target 6 is out of bounds. (" : "program: no such file ("));
+    EXPECT_THAT(result.err, HasSubstr("guardrails_program.cpp:" + line.substr(0, line.find('\n')) + ")"));
+  }
+}
+
 TEST(Guardrails, AProgramWithDebugInformationGetsTheLine) {
   const auto result = test::Command({.argv = {YOKE_GUARDRAILS_PROGRAM}}).wait();
   ASSERT_EQ(result.exit_code, 0) << result.err;

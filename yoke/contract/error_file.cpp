@@ -17,6 +17,7 @@
 #include "yoke/base/json.h"
 #include "yoke/base/json_text.h"
 #include "yoke/base/moment.h"
+#include "yoke/contract/failure_place.h"
 
 namespace yoke {
 namespace {
@@ -158,7 +159,10 @@ bool record_failure(const std::string& type, const std::string& message) noexcep
 }
 
 bool record_failure(const std::exception& error) noexcept {
-  return record_failure(name_of(typeid(error)), error.what());
+  std::string text = error.what();
+  // The place follows the first line: frames of libtorch may follow in others.
+  text.insert(std::min(text.find('\n'), text.size()), failure_place(dynamic_cast<const Error*>(&error) != nullptr));
+  return record_failure(name_of(typeid(error)), text);
 }
 
 void record_uncaught_exceptions() {

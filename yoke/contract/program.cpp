@@ -10,6 +10,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/contract/error_file.h"
+#include "yoke/contract/failure_place.h"
 #include "yoke/contract/rank_env.h"
 
 namespace yoke {
@@ -35,13 +36,13 @@ int run_program(std::string_view name, const std::function<void()>& body) {
     body();
     return is_interrupted.load(std::memory_order_relaxed) && !is_one_of_several_ranks() ? 128 + SIGINT : 0;
   } catch (const Error& error) {
-    fmt::print(stderr, "{}: {}\n", name, error.what());
+    fmt::print(stderr, "{}: {}{}\n", name, error.what(), failure_place(true));
     record_failure(error);
     return exit_status(error.code());
   } catch (const std::exception& error) {
     // In libtorch's errors C++ stack frames follow the first line. Only the report to the launcher contains them.
     const std::string text = error.what();
-    fmt::print(stderr, "{}: {}\n", name, text.substr(0, text.find('\n')));
+    fmt::print(stderr, "{}: {}{}\n", name, text.substr(0, text.find('\n')), failure_place(false));
     record_failure(error);
     return exit_status(ErrorCode::kInternal);
   } catch (...) {

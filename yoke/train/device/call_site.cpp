@@ -57,21 +57,17 @@ std::optional<torch::unwind::Frame> line_before(void* address, const std::string
   return std::nullopt;
 }
 
-struct Frame {
-  bool is_in_library_file = true;
-  std::optional<CallSite> user;  ///< Nullopt if the frame belongs to a library.
-};
-
-Frame look_up(void* address) {
+/// Returns nullopt if the address belongs to a library.
+std::optional<CallSite> look_up(void* address) {
   Dl_info object = {};
-  if (dladdr(address, &object) == 0 || object.dli_fname == nullptr) return {};
+  if (dladdr(address, &object) == 0 || object.dli_fname == nullptr) return std::nullopt;
   const std::string path = object.dli_fname;
-  if (is_library_file(path)) return {};
+  if (is_library_file(path)) return std::nullopt;
   CallSite site;
   try {
     const auto frames = torch::unwind::symbolize({address}, torch::unwind::Mode::fast);
     if (!frames.empty() && frames[0].funcname != "??") {
-      if (is_library_function(frames[0].funcname)) return {false, std::nullopt};
+      if (is_library_function(frames[0].funcname)) return std::nullopt;
       site.function = frames[0].funcname;
       // Without a line number, libtorch gives the path of the shared object, and the offset of the address in it.
       if (base_name(frames[0].filename) != base_name(path)) {
@@ -88,7 +84,7 @@ Frame look_up(void* address) {
     const auto offset = reinterpret_cast<uintptr_t>(address) - reinterpret_cast<uintptr_t>(object.dli_fbase);
     site.function = fmt::format("{}+{:#x}", base_name(path), offset);
   }
-  return {false, std::move(site)};
+  return site;
 }
 
 }  // namespace
@@ -123,25 +119,32 @@ bool is_library_header(std::string_view path) {
          std::any_of(kFolders.begin(), kFolders.end(), [&](auto folder) { return path.find(folder) != path.npos; });
 }
 
-CallSite user_call() {
+CallSite user_call(std::span<void* const> stack) {
   static std::mutex mutex;
-  static auto& known = *new std::unordered_map<void*, Frame>();  // threads may outlive main
-  constexpr int kMaxFrames = 256;
-  std::array<void*, kMaxFrames> frames;
-  const int count = backtrace(frames.data(), kMaxFrames);
-  bool is_below_libtorch = false;
+  static auto& known = *new std::unordered_map<void*, std::optional<CallSite>>();  // threads may outlive main
   const std::lock_guard lock(mutex);
-  for (int i = 0; i < count; ++i) {
+  for (void* const return_address : stack) {
     // A return address points to the next instruction, which may belong to another line.
-    void* const call = static_cast<char*>(frames[static_cast<size_t>(i)]) - 1;
+    void* const call = static_cast<char*>(return_address) - 1;
     auto found = known.find(call);
     if (found == known.end()) found = known.emplace(call, look_up(call)).first;
-    // The first frames are this function and its callers in yoke, which libtorch called. yoke's library is linked into
-    // the program, so without symbols these frames look like the program's own.
-    is_below_libtorch = is_below_libtorch || found->second.is_in_library_file;
-    if (is_below_libtorch && found->second.user) return *found->second.user;
+    if (found->second) return *found->second;
   }
   return {};
+}
+
+CallSite user_call() {
+  constexpr int kMaxFrames = 256;
+  std::array<void*, kMaxFrames> frames;
+  const std::span stack(frames.data(), static_cast<size_t>(backtrace(frames.data(), kMaxFrames)));
+  // The first frames are this function and its callers in yoke, which libtorch called. yoke's library is linked into
+  // the program, so without symbols these frames look like the program's own.
+  const auto first = std::ranges::find_if(stack, [](void* return_address) {
+    Dl_info object = {};
+    return dladdr(static_cast<char*>(return_address) - 1, &object) == 0 || object.dli_fname == nullptr ||
+           is_library_file(object.dli_fname);
+  });
+  return user_call(stack.subspan(static_cast<size_t>(first - stack.begin())));
 }
 
 }  // namespace yoke::train

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -19,6 +20,9 @@ struct CallSite {
 /// function, the line is that of the call or one just before it. Each address is looked up once in
 /// a process. Thread-safe.
 CallSite user_call();
+
+/// The same for the return addresses of a stack, innermost first, that begins in code of libtorch or yoke.
+CallSite user_call(std::span<void* const> stack);
 
 /// Returns whether a function, by its demangled name, belongs to libtorch, yoke or the standard library. Templates and
 /// inline functions of these libraries, and all of yoke, are compiled into the user's program. (pure)

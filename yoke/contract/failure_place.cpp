@@ -1,0 +1,25 @@
+#include "yoke/contract/failure_place.h"
+
+#include <atomic>
+#include <exception>
+
+namespace yoke {
+namespace {
+
+constinit std::atomic<FailurePlace> place_of = nullptr;
+
+}  // namespace
+
+void set_failure_place(FailurePlace place) { place_of = place; }
+
+std::string failure_place(bool is_error_of_yoke) noexcept {
+  try {
+    const FailurePlace function = place_of;
+    const auto place = function == nullptr ? std::string() : function(is_error_of_yoke);
+    return place.empty() ? "" : " (" + place + ")";
+  } catch (const std::exception&) {  // the program must report its own error
+    return "";
+  }
+}
+
+}  // namespace yoke
