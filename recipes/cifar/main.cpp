@@ -87,7 +87,7 @@ void train_network(Options options) {
         std::vector{Group{std::move(weights), decayed}, Group{std::move(others), rest}});
   });
   train::seed({.seed = options.seed, .rank = world.rank(), .deterministic = options.deterministic});
-  const train::OneCycleOptions schedule{.total_steps = options.num_epochs * loader.num_batches(),
+  const train::OneCycleOptions schedule{.total_steps = recipes::num_steps(options, loader.num_batches(), batch_size),
                                         .max_lr = preset.max_lr,
                                         .pct_start = preset.warm_up,
                                         .anneal = train::Anneal::kLinear};
@@ -125,7 +125,7 @@ void train_network(Options options) {
     models::save_weights(world, *model, weights);
     run.say(fmt::format("weights       {}, with torchvision's names", weights.string()));
   }
-  recipes::say_how_to_resume(run, world, "cifar");
+  recipes::say_how_to_resume(run, world, options, "cifar");
   world.shutdown();
 }
 

@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "yoke/base/error.h"
+#include "yoke/base/shell.h"
 #include "yoke/base/spelling.h"
 #include "yoke/contract/error_file.h"
 #include "yoke/dist/world.h"
@@ -118,6 +119,17 @@ int64_t fix_steps(train::Run& run, const dist::World& world, Options& options, i
   return samples_per_rank;
 }
 
+int64_t num_steps(const Options& options, int64_t batches_per_epoch, int64_t samples_per_rank) {
+  if (batches_per_epoch == 0) {
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "the training data have fewer samples than one step takes, {} on each rank: give a smaller --batch-size, "
+        "or more data",
+        samples_per_rank);
+  }
+  return options.num_epochs * batches_per_epoch;
+}
+
 train::AutocastOptions autocast(const Options& options, const dist::World& world) {
   return {.device_type = world.device().type(), .enabled = options.precision == "bf16"};
 }
@@ -128,10 +140,13 @@ std::string describe(const Options& options, const dist::World& world, int64_t s
                      options.precision, options.deterministic ? ", deterministic" : "");
 }
 
-void say_how_to_resume(const train::Run& run, const dist::World& world, const std::string& recipe) {
+void say_how_to_resume(const train::Run& run, const dist::World& world, const Options& options,
+                       const std::string& recipe) {
   run.say(fmt::format("checkpoint    {}", run.checkpoints().path_of(run.step()).string()));
-  run.say(
-      fmt::format("to resume     yoke train {} --resume --out {} -n {}", recipe, run.folder().string(), world.size()));
+  const auto every =
+      options.checkpoint_every == 0 ? "" : fmt::format(" --checkpoint-every {}", options.checkpoint_every);
+  run.say(fmt::format("to resume     yoke train {} --resume --out {} -n {}{}", recipe,
+                      shell_word(run.folder().string()), world.size(), every));
 }
 
 }  // namespace recipes

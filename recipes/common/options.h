@@ -61,12 +61,16 @@ int64_t fix_steps(yoke::train::Run& run, const yoke::dist::World& world, Options
                   int64_t batch_size);
 
 /// The scope for forward and loss: bfloat16 if `precision` is "bf16".
+/// The steps of all epochs. Errors  kInvalidArgument: there are fewer samples than a step takes.
+int64_t num_steps(const Options& options, int64_t batches_per_epoch, int64_t samples_per_rank);
+
 yoke::train::AutocastOptions autocast(const Options& options, const yoke::dist::World& world);
 
 /// "2 ranks on the CPU, fsdp, 2 x 64 samples a step, bf16": for the line with which a training begins.
 std::string describe(const Options& options, const yoke::dist::World& world, int64_t samples_per_rank);
 
 /// Prints where the checkpoint is and how the run goes on.
-void say_how_to_resume(const yoke::train::Run& run, const yoke::dist::World& world, const std::string& recipe);
+void say_how_to_resume(const yoke::train::Run& run, const yoke::dist::World& world, const Options& options,
+                       const std::string& recipe);
 
 }  // namespace recipes

@@ -94,7 +94,7 @@ void train_network(Options options) {
         std::make_unique<train::Loader<Pairs>>(Pairs(options.test, {tokenizer, options.max_length}), world,
                                                train::LoaderOptions{.batch_size = 32, .shuffle = false, .exact = true});
   }
-  const train::OneCycleOptions schedule{.total_steps = options.num_epochs * loader.num_batches(),
+  const train::OneCycleOptions schedule{.total_steps = recipes::num_steps(options, loader.num_batches(), batch_size),
                                         .max_lr = preset.max_lr,
                                         .pct_start = preset.warm_up,
                                         .anneal = train::Anneal::kLinear};
@@ -124,7 +124,7 @@ void train_network(Options options) {
     models::copy_tokenizer(from, folder);
   });
   run.say(fmt::format("model         {}, for transformers", folder.string()));
-  recipes::say_how_to_resume(run, world, "embed");
+  recipes::say_how_to_resume(run, world, options, "embed");
   world.shutdown();
 }
 

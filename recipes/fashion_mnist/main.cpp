@@ -86,7 +86,7 @@ void train_network(Options options) {
     const train::SgdOptions sgd{.momentum = preset.momentum, .weight_decay = preset.weight_decay, .nesterov = true};
     return std::make_unique<train::Sgd>(std::move(parameters), sgd);
   });
-  const train::OneCycleOptions schedule{.total_steps = options.num_epochs * loader.num_batches(),
+  const train::OneCycleOptions schedule{.total_steps = recipes::num_steps(options, loader.num_batches(), batch_size),
                                         .max_lr = preset.max_lr,
                                         .pct_start = preset.warm_up,
                                         .anneal = train::Anneal::kLinear};
@@ -120,7 +120,7 @@ void train_network(Options options) {
   }
 
   if (!run.stopped()) run.say(fmt::format("test accuracy {:.4f}", accuracy));
-  recipes::say_how_to_resume(run, world, "fashion-mnist");
+  recipes::say_how_to_resume(run, world, options, "fashion-mnist");
   world.shutdown();
 }
 

@@ -91,7 +91,7 @@ void fine_tune(Model& model, const Sets& sets, const Training& training,
     throw Error(ErrorCode::kInvalidArgument, "{} texts or sequences are fewer than a batch of {}; use --batch-size",
                 sets.train.size(), batch_size * world.size());
   }
-  const train::OneCycleOptions schedule{.total_steps = options.num_epochs * loader.num_batches(),
+  const train::OneCycleOptions schedule{.total_steps = recipes::num_steps(options, loader.num_batches(), batch_size),
                                         .max_lr = options.lora_rank > 0 ? preset.lora_lr : preset.max_lr,
                                         .pct_start = preset.warm_up,
                                         .anneal = train::Anneal::kLinear};

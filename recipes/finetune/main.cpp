@@ -72,7 +72,7 @@ void train_network(Options options) {
     fine_tune(model, sets, {options, preset, batch_size, world, run},
               [&](auto& to, auto& tensors) { models::write_bert_classifier(to, network, tensors); });
   }
-  recipes::say_how_to_resume(run, world, "finetune");
+  recipes::say_how_to_resume(run, world, options, "finetune");
   world.shutdown();
 }
 

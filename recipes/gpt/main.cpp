@@ -92,7 +92,7 @@ void train_network(Options options) {
   model->to(world.device());
   Net net(model, world, {.how = options.parallel, .units = model->fsdp_units()},
           [&](train::NamedTensors parameters) { return make_optimizer(std::move(parameters), preset); });
-  const train::OneCycleOptions schedule{.total_steps = options.num_epochs * loader.num_batches(),
+  const train::OneCycleOptions schedule{.total_steps = recipes::num_steps(options, loader.num_batches(), batch_size),
                                         .max_lr = preset.max_lr,
                                         .pct_start = preset.warm_up,
                                         .div_factor = 20,
@@ -138,7 +138,7 @@ void train_network(Options options) {
     });
     run.say(fmt::format("model         {}, for transformers", folder.string()));
   }
-  recipes::say_how_to_resume(run, world, "gpt");
+  recipes::say_how_to_resume(run, world, options, "gpt");
   world.shutdown();
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <charconv>
 #include <cmath>
 #include <numeric>
@@ -172,8 +173,14 @@ Sets find_sets(const fs::path& root, int64_t num_classes, uint64_t seed) {
     sets.train_samples = all_of(*sets.train);
     sets.test_samples = all_of(*sets.test);
     if (sets.train->classes() != sets.test->classes()) {
-      throw Error(ErrorCode::kInvalidArgument, "--data: the sets in {} have different classes: {} and {} of them",
-                  root.string(), sets.train->classes().size(), sets.test->classes().size());
+      std::vector<std::string> different;  // in one of them only
+      auto train = sets.train->classes(), test = sets.test->classes();
+      std::ranges::sort(train);
+      std::ranges::sort(test);
+      std::ranges::set_symmetric_difference(train, test, std::back_inserter(different));
+      throw Error(ErrorCode::kInvalidArgument, "--data: the sets in {} have different classes, {} and {} of them: {}",
+                  root.string(), train.size(), test.size(),
+                  different.empty() ? "their order differs" : different.front() + " is in one of them only");
     }
   }
   sets.num_classes = count_classes(root, sets.train->classes(), num_classes);

@@ -83,7 +83,7 @@ void train_network(Options options) {
   Net net(*model, world, {.how = options.parallel, .units = model->fsdp_units()},
           [&](const train::NamedTensors& parameters) { return make_optimizer(preset, parameters); });
   train::seed({.seed = options.seed, .rank = world.rank(), .deterministic = options.deterministic});
-  const auto schedule = schedule_of(preset, options.num_epochs * loader.num_batches());
+  const auto schedule = schedule_of(preset, recipes::num_steps(options, loader.num_batches(), batch_size));
 
   net.add_to(run.state());
   recipes::add_rest(run, options);
@@ -121,7 +121,7 @@ void train_network(Options options) {
     models::save_weights(world, *model, weights);
     run.say(fmt::format("weights       {}, with the names of torchvision (ResNet) or timm (ViT)", weights.string()));
   }
-  recipes::say_how_to_resume(run, world, "images");
+  recipes::say_how_to_resume(run, world, options, "images");
   world.shutdown();
 }
 

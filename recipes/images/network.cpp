@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "yoke/base/error.h"
 #include "yoke/models/weights.h"
 #include "yoke/train/optim/adam.h"
 #include "yoke/train/optim/sgd.h"
@@ -47,7 +48,15 @@ std::shared_ptr<models::ImageModel> make_network(const Preset& preset, int64_t n
     }
     return model;
   }
-  const auto kept = models::load_weights(model->adapted(models::read_weights(init)), *model, {.head = model->head()});
+  const auto kept = [&] {
+    const auto weights = models::read_weights(init);
+    try {
+      return models::load_weights(model->adapted(weights), *model, {.head = model->head()});
+    } catch (const Error& error) {
+      throw Error(ErrorCode::kDataLoss, "--init {}: {}: is it of another network than the preset's?", init,
+                  error.what());
+    }
+  }();
   const bool is_new = std::ranges::find(kept, model->head() + ".weight") != kept.end();
   say(fmt::format("weights of {}{}", init,
                   is_new ? fmt::format("; the last layer is new, for {} classes", num_classes) : ""));

@@ -251,6 +251,12 @@ TEST_F(Images, ThatCannotBeUsedAreNamed) {
   EXPECT_THAT(refusal({"--data", "nowhere"}, ErrorCode::kNotFound), HasSubstr("there is no nowhere"));
   EXPECT_THAT(refusal({"--data", "shards"}, ErrorCode::kInvalidArgument), HasSubstr("classes.txt beside the shards"));
   EXPECT_THAT(refusal({"--data", "bad.csv"}, ErrorCode::kDataLoss), HasSubstr("bad.csv:3: expected 2 fields"));
+  for (const auto* name : {"few/train/a/1.png", "few/train/b/2.png", "few/val/a/3.png", "few/val/b/4.png"}) {
+    folder_.write(name, png(0, random));
+  }
+  EXPECT_THAT(refusal({"--data", "few"}, ErrorCode::kInvalidArgument), HasSubstr("fewer samples than one step takes"));
+  folder_.write("few/val/c/5.png", png(0, random));
+  EXPECT_THAT(refusal({"--data", "few"}, ErrorCode::kInvalidArgument), HasSubstr("2 and 3 of them: c is in one"));
 }
 
 TEST_F(Vision, RecipesAreListed) {

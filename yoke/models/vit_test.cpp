@@ -126,6 +126,8 @@ TEST_F(Weights, GoThroughAllKindsOfFiles) {
     EXPECT_THAT(load_weights(read_weights(file(name)), *other), ElementsAre()) << name;
     EXPECT_TRUE(torch::equal(other->forward(x), expected)) << name;
   }
+  // Beside its weights this file has argparse.Namespace and other objects that are not read.
+  EXPECT_TRUE(read_weights(test::reference("pt/beside.pt")).contains("weight"));
 }
 
 TEST_F(Weights, LeaveAHeadOfAnotherShape) {

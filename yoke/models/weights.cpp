@@ -29,7 +29,8 @@ train::TensorMap read_pt_weights(const std::filesystem::path& path) {
     try {
       return train::read_state_dict(path, keys);
     } catch (const Error& error) {
-      if (error.code() != ErrorCode::kInvalidArgument) throw;
+      // A file of a trainer may have objects beside the weights that are not read, such as its options.
+      if (error.code() != ErrorCode::kInvalidArgument && error.code() != ErrorCode::kDataLoss) throw;
       if (!first) first = std::current_exception();
     }
   }
