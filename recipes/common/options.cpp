@@ -24,10 +24,12 @@ namespace {
 
 /// Why the command line of `app` is wrong, in the words of the command `yoke`.
 std::string complaint(const CLI::App& app, const CLI::ParseError& error) {
-  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr) return error.what();
+  const auto words = app.remaining();
   std::vector<std::string> names;
   for (const auto* option : app.get_options()) names.push_back(option->get_name());
-  const auto words = app.remaining();
+  // What another option requires comes first, and may be missing because of a misspelling.
+  const bool may_be_misspelt = dynamic_cast<const CLI::RequiresError*>(&error) != nullptr && !words.empty();
+  if (dynamic_cast<const CLI::ExtrasError*>(&error) == nullptr && !may_be_misspelt) return error.what();
   const auto unknown = std::ranges::find_if(words, [](const auto& word) { return word.starts_with("-"); });
   if (unknown == words.end()) return fmt::format("unexpected argument: {}", fmt::join(words, " "));
   const auto name = unknown->substr(0, unknown->find('='));

@@ -94,7 +94,9 @@ void train_network(Options options) {
         std::make_unique<train::Loader<Pairs>>(Pairs(options.test, {tokenizer, options.max_length}), world,
                                                train::LoaderOptions{.batch_size = 32, .shuffle = false, .exact = true});
   }
-  const train::OneCycleOptions schedule{.total_steps = recipes::num_steps(options, loader.num_batches(), batch_size),
+  // The step after the last one has the rate 0, as in transformers. So a training of a single step learns, too.
+  const auto num_steps = recipes::num_steps(options, loader.num_batches(), batch_size);
+  const train::OneCycleOptions schedule{.total_steps = num_steps + 1,
                                         .max_lr = preset.max_lr,
                                         .pct_start = preset.warm_up,
                                         .anneal = train::Anneal::kLinear};

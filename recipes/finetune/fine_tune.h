@@ -91,7 +91,9 @@ void fine_tune(Model& model, const Sets& sets, const Training& training,
     throw Error(ErrorCode::kInvalidArgument, "{} texts or sequences are fewer than a batch of {}; use --batch-size",
                 sets.train.size(), batch_size * world.size());
   }
-  const train::OneCycleOptions schedule{.total_steps = recipes::num_steps(options, loader.num_batches(), batch_size),
+  // The step after the last one has the rate 0, as in transformers. So a training of a single step learns, too.
+  const auto num_steps = recipes::num_steps(options, loader.num_batches(), batch_size);
+  const train::OneCycleOptions schedule{.total_steps = num_steps + 1,
                                         .max_lr = options.lora_rank > 0 ? preset.lora_lr : preset.max_lr,
                                         .pct_start = preset.warm_up,
                                         .anneal = train::Anneal::kLinear};

@@ -56,8 +56,9 @@ void train_network(Options options) {
     models::Gpt model(network);
     models::load_gpt(from, *model);
     begin(fmt::format("{} sequences of {} tokens", sets.train.size(), options.max_length));
-    fine_tune(model, sets, {options, preset, batch_size, world, run},
-              [&](auto& to, auto& tensors) { models::write_gpt(to, network, tensors); });
+    fine_tune(model, sets, {options, preset, batch_size, world, run}, [&](auto& to, auto& tensors) {
+      models::write_gpt(to, network, tensors, tokenizer->token("<|endoftext|>"));
+    });
   } else {
     auto network = models::read_bert_classifier_options(from / "config.json");
     network.bert.dropout = preset.dropout;

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <span>
 #include <utility>
 
 #include "recipes/common/csv.h"
@@ -89,10 +90,10 @@ recipes::Classes classes_of(const std::vector<std::string>& labels, const std::v
 void check_sizes(const Options& options, const Sets& sets, int64_t num_ranks, const char* what) {
   if (sets.train.size() >= 1 && sets.test.size() >= num_ranks) return;
   throw Error(ErrorCode::kInvalidArgument,
-              "{} has {} {} to train, and {} has {} to test, too few for {} ranks; give more texts, or fewer tokens by "
+              "{} has {} {} to train, and {} has {} to test, too few for {}; give more texts, or fewer tokens by "
               "--max-length",
               options.data, sets.train.size(), what, options.test.empty() ? "a tenth of it" : options.test,
-              sets.test.size(), num_ranks);
+              sets.test.size(), num_ranks == 1 ? "a rank" : fmt::format("{} ranks", num_ranks));
 }
 
 TokenLists sequences_of(const Rows& rows, const models::Tokenizer& tokenizer, int64_t length) {
@@ -144,6 +145,13 @@ Sets read_labelled(const Options& options, const std::vector<std::string>& own_l
   std::vector<std::string> labels;
   for (const auto* rows : {&train, &test}) {
     for (const auto& row : *rows) labels.push_back(row[1]);
+  }
+  const auto trained = std::span(labels).first(train.size());
+  for (const auto& label : std::span(labels).subspan(options.test.empty() ? labels.size() : train.size())) {
+    if (std::ranges::find(trained, label) != trained.end()) continue;
+    if (std::ranges::find(own_labels, label) != own_labels.end()) continue;
+    throw Error(ErrorCode::kInvalidArgument, "{} has the label '{}', which no text in {} has", options.test, label,
+                options.data);
   }
   const auto classes = classes_of(labels, own_labels);
   if (classes.names.size() < 2) {

@@ -133,7 +133,7 @@ void train_network(Options options) {
     const auto folder = run.folder() / "model";
     const auto tensors = train::gather_tensors(world, train::named_tensors(*model));
     recipes::on_rank_zero(world, [&] {
-      models::write_gpt(folder, model->options(), tensors);
+      models::write_gpt(folder, model->options(), tensors, tokenizer->token("<|endoftext|>"));
       if (std::filesystem::is_directory(options.tokenizer)) models::copy_tokenizer(options.tokenizer, folder);
     });
     run.say(fmt::format("model         {}, for transformers", folder.string()));

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <iterator>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 #include <optional>
 #include <sstream>

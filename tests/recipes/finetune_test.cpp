@@ -162,6 +162,10 @@ TEST_F(FinetuneRecipe, NamesWhatCannotBeUsed) {
               HasSubstr("lines.txt: a file with labels is .csv or .jsonl"));
   EXPECT_THAT(refusal({"--model", "llama", "--data", "same.csv"}, ErrorCode::kFailedPrecondition),
               HasSubstr("of the type llama cannot be trained here"));
+  folder_.write("two.csv", "text,label\nword,a\nword,b\nword,a\n");
+  folder_.write("three.csv", "text,label\nword,a\nword,c\nword,b\n");
+  EXPECT_THAT(refusal({"--model", "bert", "--data", "two.csv", "--test", "three.csv"}, ErrorCode::kInvalidArgument),
+              HasSubstr("three.csv has the label 'c', which no text in two.csv has"));
   folder_.write("short.txt", "a ship\n");
   EXPECT_THAT(refusal({"--model", folder, "--data", "short.txt"}, ErrorCode::kInvalidArgument),
               HasSubstr("short.txt has 0 sequences to train"));
@@ -180,6 +184,7 @@ TEST_F(FinetuneRecipe, AMistypedOptionHasOneMessageAndASuggestion) {
     return result.err;
   };
   EXPECT_THAT(refusal("finetune", {"--modle", "x"}), HasSubstr("unknown option --modle (did you mean `--model`?)"));
+  EXPECT_THAT(refusal("finetune", {"--modle", "x", "--data", "y"}), HasSubstr("unknown option --modle"));
   EXPECT_THAT(refusal("images", {"--preset", "resnet5"}), HasSubstr("(did you mean `resnet50`?)"));
   EXPECT_THAT(refusal("fashion-mnist", {"--epochs", "0"}), HasSubstr("--epochs: "));
   EXPECT_THAT(refusal("cifar", {"twelve"}), HasSubstr("unexpected argument: twelve"));

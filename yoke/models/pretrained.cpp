@@ -75,6 +75,16 @@ class Config {
                 json_line(json_[name]), json_line(allowed.front()));
   }
 
+  /// Throws if the network has another head than those named.
+  void require_head(const std::vector<std::string>& allowed) const {
+    if (!is_there("architectures") || !json_["architectures"].is_array()) return;
+    for (const auto& name : json_["architectures"]) {
+      if (std::ranges::find(allowed, name) != allowed.end()) continue;
+      throw Error(ErrorCode::kFailedPrecondition, "{}: a network of the kind {} is not supported; {} is",
+                  path_.string(), json_line(name), allowed.front());
+    }
+  }
+
  private:
   bool is_there(const char* name) const { return json_.contains(name) && !json_[name].is_null(); }
 
@@ -137,6 +147,7 @@ GptOptions read_gpt_options(const fs::path& path) {
   config.require("scale_attn_by_inverse_layer_idx", {false});
   config.require("tie_word_embeddings", {true});
   config.require("add_cross_attention", {false});
+  config.require_head({"GPT2LMHeadModel", "GPT2Model"});
   return {.vocabulary_size = config.size("vocab_size"),
           .max_length = config.size("n_positions"),
           .width = config.size("n_embd"),
@@ -163,7 +174,14 @@ BertOptions read_bert_options(const fs::path& path) {
 }
 
 BertClassifierOptions read_bert_classifier_options(const fs::path& path) {
-  return {.bert = read_bert_options(path), .labels = Config(path).labels()};
+  const Config config(path);
+  config.require("problem_type", {"single_label_classification"});
+  if (config.labels().size() == 1) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "{}: the network has one label, which is a regression in transformers; only classes are supported",
+                path.string());
+  }
+  return {.bert = read_bert_options(path), .labels = config.labels()};
 }
 
 std::string read_model_type(const fs::path& path) { return Config(path).text("model_type"); }
@@ -177,7 +195,8 @@ std::vector<std::string> load_bert_classifier(const fs::path& folder, BertClassi
   return load_named(folder, model, "bert.", {"classifier"}, {"bert.pooler"});
 }
 
-void write_gpt(const fs::path& folder, const GptOptions& o, const train::NamedTensors& tensors) {
+void write_gpt(const fs::path& folder, const GptOptions& o, const train::NamedTensors& tensors,
+               std::optional<int64_t> end) {
   if (o.positions != Positions::kLearned) {
     throw Error(ErrorCode::kFailedPrecondition,
                 "{}: transformers has no GPT-2 with rotary positions; write the weights alone by write_safetensors",
@@ -194,8 +213,8 @@ void write_gpt(const fs::path& folder, const GptOptions& o, const train::NamedTe
                 {"n_head", o.num_heads},
                 {"n_inner", o.hidden_width > 0 ? SortedJson(o.hidden_width) : SortedJson()},
                 {"layer_norm_epsilon", o.epsilon},
-                {"bos_token_id", nullptr},
-                {"eos_token_id", nullptr}});
+                {"bos_token_id", end ? SortedJson(*end) : SortedJson()},
+                {"eos_token_id", end ? SortedJson(*end) : SortedJson()}});
 }
 
 namespace {

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -44,7 +45,9 @@ std::vector<std::string> load_bert_classifier(const std::filesystem::path& folde
 /// GPT2LMHeadModel, BertModel and BertForSequenceClassification load them. `tensors` are named_tensors() of the model,
 /// whole ones (gather_tensors). The tokenizer's files are not written: see copy_tokenizer. Errors  kFailedPrecondition:
 /// transformers has no GPT-2 with rotary positions; as errno says if writing fails.
-void write_gpt(const std::filesystem::path& folder, const GptOptions& options, const train::NamedTensors& tensors);
+/// `end` is the token that ends a text ("<|endoftext|>"), for transformers' generate(); nullopt: there is none.
+void write_gpt(const std::filesystem::path& folder, const GptOptions& options, const train::NamedTensors& tensors,
+               std::optional<int64_t> end = std::nullopt);
 void write_bert(const std::filesystem::path& folder, const BertOptions& options, const train::NamedTensors& tensors);
 void write_bert_classifier(const std::filesystem::path& folder, const BertClassifierOptions& options,
                            const train::NamedTensors& tensors);

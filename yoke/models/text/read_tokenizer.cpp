@@ -220,7 +220,7 @@ std::unique_ptr<Tokenizer> read_tokenizer(const fs::path& path) {
 
 void copy_tokenizer(const fs::path& from, const fs::path& to) {
   for (const auto* name : {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-                           "vocab.txt", "vocab.json", "merges.txt"}) {
+                           "vocab.txt", "vocab.json", "merges.txt", "sentence_bert_config.json"}) {
     if (fs::exists(from / name)) replace_file(to / name, read_file(from / name));
   }
 }
