@@ -79,7 +79,7 @@ class Config {
   void require_head(const std::vector<std::string>& allowed) const {
     if (!is_there("architectures") || !json_["architectures"].is_array()) return;
     for (const auto& name : json_["architectures"]) {
-      if (std::ranges::find(allowed, name) != allowed.end()) continue;
+      if (name.is_string() && std::ranges::find(allowed, name.get<std::string>()) != allowed.end()) continue;
       throw Error(ErrorCode::kFailedPrecondition, "{}: a network of the kind {} is not supported; {} is",
                   path_.string(), json_line(name), allowed.front());
     }

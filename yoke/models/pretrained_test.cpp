@@ -13,6 +13,7 @@
 #include "tests/support/command.h"
 #include "tests/support/message_of.h"
 #include "tests/support/paths.h"
+#include "yoke/base/file.h"
 #include "yoke/models/lora.h"
 #include "yoke/train/checkpoint/module_state.h"
 #include "yoke/train/format/safetensors.h"
@@ -180,7 +181,9 @@ TEST(Lora, IsPythonsPeftBesideABert) {
 TEST(Pretrained, ComesBackFromItsOwnFiles) {
   const test::TemporaryFolder folder;
   const auto gpt = recorded_gpt();
-  write_gpt(fs::path(folder.path()) / "gpt", gpt->options(), train::named_tensors(*gpt));
+  write_gpt(fs::path(folder.path()) / "gpt", gpt->options(), train::named_tensors(*gpt), 7);
+  const auto config = nlohmann::json::parse(read_file(fs::path(folder.path()) / "gpt/config.json"));
+  EXPECT_EQ(config["eos_token_id"], 7);
   Gpt again(read_gpt_options(fs::path(folder.path()) / "gpt/config.json"));
   load_gpt(fs::path(folder.path()) / "gpt", *again);
   const auto ours = train::read_safetensors(fs::path(folder.path()) / "gpt/model.safetensors").tensors;
@@ -236,8 +239,27 @@ TEST(Pretrained, RefusesConfigurationsThatItDoesNotCompute) {
   config["activation_function"] = "relu";
   EXPECT_THAT(message(ErrorCode::kFailedPrecondition), HasSubstr("activation_function is \"relu\""));
   config["activation_function"] = "gelu_new";
+  config["architectures"] = {"GPT2ForSequenceClassification"};
+  EXPECT_THAT(message(ErrorCode::kFailedPrecondition), HasSubstr("GPT2ForSequenceClassification\" is not supported"));
+  config["architectures"] = {"GPT2LMHeadModel"};
   config.erase("n_embd");
   EXPECT_THAT(message(ErrorCode::kDataLoss), HasSubstr("n_embd is not a whole number"));
+}
+
+TEST(Pretrained, RefusesOtherTasksThanClasses) {
+  const test::TemporaryFolder folder;
+  const auto path = fs::path(folder.path()) / "config.json";
+  auto config = nlohmann::json::parse(std::ifstream(recorded_model("bert") / "config.json"));
+  config["architectures"] = {"BertForSequenceClassification"};
+  config["problem_type"] = "multi_label_classification";
+  std::ofstream(path) << config << std::flush;
+  EXPECT_THAT(test::message_of([&] { read_bert_classifier_options(path); }, ErrorCode::kFailedPrecondition),
+              HasSubstr("problem_type is \"multi_label_classification\""));
+  config["problem_type"] = nullptr;
+  config["id2label"] = {{"0", "LABEL_0"}};
+  std::ofstream(path) << config << std::flush;
+  EXPECT_THAT(test::message_of([&] { read_bert_classifier_options(path); }, ErrorCode::kFailedPrecondition),
+              HasSubstr("one label"));
 }
 
 TEST(SentenceEmbeddings, AreTheNormalisedMeanOfTokens) {
