@@ -122,9 +122,16 @@ TEST(Dist, RankZerosFailureIsNotDrownedByItsEcho) {
   }
 }
 
-// Gloo throws on its own thread, where yoke cannot catch the exception. The process must end with a message anyway.
 TEST(Dist, CollectivesOfOtherSizesAreSaidToDiffer) {
   const auto result = run({.argv = under_yoke({"mismatch"})});
+  EXPECT_EQ(result.exit_code, exit_status(ErrorCode::kFailedPrecondition)) << result.err;
+  EXPECT_THAT(result.err,
+              HasSubstr("rank 0 is at all_reduce of 4000 Float (collective 3), rank 1 is at all_reduce of 1 "));
+}
+
+// Gloo throws on its own thread, where yoke cannot catch the exception. The process must end with a message anyway.
+TEST(Dist, GlooSaysItToo) {
+  const auto result = run({.argv = under_yoke({"mismatch"}), .environment = {{"YOKE_SHARED_MEMORY", "0"}}});
   EXPECT_EQ(result.exit_code, exit_status(ErrorCode::kFailedPrecondition)) << result.err;
   EXPECT_THAT(result.err, HasSubstr("its collective met one of a different size"));
   EXPECT_THAT(result.err, Not(HasSubstr("terminate called")));

@@ -7,7 +7,8 @@
 //   rank_program alone                  rank 0 exchanges texts while the others reduce
 //   rank_program steps                  asks should_stop() after each collective; prints "stepping", and the number
 //                                       of the step at which it stopped
-//   rank_program no-step RANK [TIMEOUT_MS]   like steps, without collectives; rank RANK hangs after its third step
+//   rank_program churn [TIMEOUT_MS]     prints what carries CPU tensors, then "churning", and communicates until the
+//   end rank_program no-step RANK [TIMEOUT_MS]   like steps, without collectives; rank RANK hangs after its third step
 #include <ATen/ops/full.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -15,6 +16,7 @@
 
 #include <cstdio>
 #include <string_view>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
@@ -43,6 +45,21 @@ void print_sums_of_groups(yoke::dist::World& world) {
   std::fflush(stdout);
 }
 
+/// Collectives of all kinds and sizes, small and large, waited for or in flight.
+void churn(yoke::dist::World& world) {
+  fmt::print("rank {} uses {}\nchurning\n", world.rank(),
+             world.process_group().getBackend(c10::DeviceType::CPU)->getBackendName());
+  std::fflush(stdout);
+  for (int64_t i = 0;; ++i) {
+    const auto tensor = at::full({1 + i * i * 37 % 90'001}, 1.0f);
+    auto pending = world.start_all_reduce(tensor);
+    world.broadcast(at::full({1 + i % 3000}, 1.0f), i % world.size());
+    sum_over_ranks(world);
+    pending.wait();
+    if (tensor[0].item<float>() != static_cast<float>(world.size())) throw std::runtime_error("a wrong sum");
+  }
+}
+
 void fail(std::string_view how) {
   if (how == "throw") throw std::runtime_error("no more rice");
   if (how == "kill") kill(getpid(), SIGKILL);
@@ -66,7 +83,8 @@ void step_until_told(yoke::dist::World& world, int64_t hanging) {
 
 int main(int argc, char** argv) {
   const std::string_view mode = argv[1];
-  const bool has_rank = mode != "sum" && mode != "steps" && mode != "groups" && mode != "mismatch" && mode != "alone";
+  const bool has_rank =
+      mode != "sum" && mode != "steps" && mode != "groups" && mode != "mismatch" && mode != "alone" && mode != "churn";
   const int64_t failing = has_rank ? yoke::parse_int(argv[2]).value() : -1;
   const int timeout_at = has_rank ? 3 : 2;
   const int64_t timeout = argc > timeout_at ? yoke::parse_int(argv[timeout_at]).value() : 60'000;
@@ -75,6 +93,7 @@ int main(int argc, char** argv) {
     fmt::print("rank {} of {} local {} sum {}\n", world.rank(), world.size(), world.local_rank(),
                sum_over_ranks(world));
     std::fflush(stdout);
+    if (mode == "churn") churn(world);
     if (mode == "groups") {
       print_sums_of_groups(world);
       world.shutdown();

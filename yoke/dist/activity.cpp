@@ -25,7 +25,7 @@ void Group::Job::keep_connections() const {
   static std::mutex mutex;
   static auto& kept = *new std::vector<c10::intrusive_ptr<c10d::Backend>>;
   const std::lock_guard lock(mutex);
-  for (const auto& impl : groups) kept.push_back(impl->gloo);
+  for (const auto& impl : groups) kept.push_back(impl->cpu);
 }
 
 void Group::check_same_calls() const {

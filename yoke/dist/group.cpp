@@ -24,6 +24,7 @@
 #include "yoke/dist/activity.h"
 #include "yoke/dist/detail/gloo.h"
 #include "yoke/dist/detail/group_impl.h"
+#include "yoke/dist/detail/shared_memory.h"
 #include "yoke/dist/detail/single_tensor_collectives.h"
 #include "yoke/dist/error_text.h"
 #include "yoke/dist/plug.h"
@@ -127,7 +128,7 @@ PendingCollective Group::start(const Collective& collective, std::vector<at::Ten
   try {
     pending.work_ = start(pending.tensors_);
   } catch (...) {
-    impl_->num_messages -= num_messages;  // Gloo has not counted it
+    impl_->num_messages -= num_messages;  // it has not been counted
     explain(std::current_exception(), collective.peer);
   }
   if (job_->arrivals && collective.peer < 0) {
@@ -146,11 +147,16 @@ void Group::Job::connect(const std::shared_ptr<Impl>& impl) {
   if (!impl->key.empty()) own = c10::make_intrusive<c10d::PrefixStore>(impl->key, store);
   const auto size = static_cast<int64_t>(impl->ranks.size());
   impl->group = c10::make_intrusive<ProcessGroup>(own, static_cast<int>(impl->rank), static_cast<int>(size));
-  impl->gloo = make_gloo(c10::make_intrusive<c10d::PrefixStore>("gloo", own),
-                         {.rank = impl->rank, .size = size, .address = gloo_address, .timeout = timeout});
-  impl->group->setBackend(c10::DeviceType::CPU, ProcessGroup::GLOO, impl->gloo);
+  impl->cpu = make_gloo(c10::make_intrusive<c10d::PrefixStore>("gloo", own),
+                        {.rank = impl->rank, .size = size, .address = gloo_address, .timeout = timeout});
+  const auto offers = [this](int64_t member) { return offers_sharing[static_cast<size_t>(member)]; };
+  if (size > 1 && std::ranges::all_of(impl->ranks, offers)) {
+    c10d::PrefixStore shared("shared", own);
+    impl->cpu = share_memory(shared, impl->cpu, {.rank = impl->rank, .size = size, .timeout = timeout});
+  }
+  impl->group->setBackend(c10::DeviceType::CPU, ProcessGroup::GLOO, impl->cpu);
   impl->group->setDefaultBackend(ProcessGroup::GLOO);
-  impl->backend = impl->gloo;
+  impl->backend = impl->cpu;
   if (device.type() != c10::DeviceType::CPU) {
     const auto* plug = loaded_plug();
     impl->backend = plug->make_backend({.store = c10::make_intrusive<c10d::PrefixStore>(plug->name, own),
@@ -244,16 +250,21 @@ void Group::barrier() {
 void Group::all_reduce(const at::Tensor& tensor, ReduceOp op) {
   refuse_gradient("all_reduce", tensor);
   const Dense dense(tensor);
-  start_all_reduce(dense.sent[0], op).wait();
+  start_all_reduce(dense.sent[0], op, Caller::kWaits).wait();
   dense.give_back();
 }
 
 PendingCollective Group::start_all_reduce(const at::Tensor& tensor, ReduceOp op) {
   refuse_gradient("all_reduce", tensor);
+  return start_all_reduce(tensor, op, Caller::kGoesOn);
+}
+
+PendingCollective Group::start_all_reduce(const at::Tensor& tensor, ReduceOp op, Caller caller) {
   if (tensor.is_complex() && (op == ReduceOp::kMin || op == ReduceOp::kMax)) {
     throw Error(ErrorCode::kInvalidArgument, "all_reduce: complex numbers have no smallest and no largest");
   }
   c10d::AllreduceOptions options;
+  options.asyncOp = caller == Caller::kGoesOn || !tensor.is_cpu();
   switch (op) {
     case ReduceOp::kSum:
     case ReduceOp::kMean: options.reduceOp = c10d::ReduceOp::SUM; break;  // Gloo has no mean
@@ -275,6 +286,7 @@ void Group::broadcast(const at::Tensor& tensor, int64_t root) {
   const Dense dense(tensor);
   c10d::BroadcastOptions options;
   options.rootRank = root;
+  options.asyncOp = !tensor.is_cpu();
   start({.name = "broadcast", .writes_first = true}, dense.sent, [&](auto& tensors) {
     return process_group().broadcast(tensors, options);
   }).wait();
@@ -287,8 +299,10 @@ at::Tensor Group::all_gather(const at::Tensor& tensor) {
   shape.insert(shape.begin(), size());
   auto result = at::empty(shape, tensor.options());
   std::vector<std::vector<at::Tensor>> outputs = {as_real(result).unbind(0)};
+  c10d::AllgatherOptions options;
+  options.asyncOp = !tensor.is_cpu();
   start({"all_gather"}, {tensor.detach().contiguous()}, [&](auto& inputs) {
-    return process_group().allgather(outputs, inputs);
+    return process_group().allgather(outputs, inputs, options);
   }).wait();
   return result;
 }
@@ -305,6 +319,7 @@ at::Tensor Group::gather(const at::Tensor& tensor, int64_t root) {
   }
   c10d::GatherOptions options;
   options.rootRank = root;
+  options.asyncOp = !tensor.is_cpu();
   const auto call = [&](auto& inputs) { return process_group().gather(outputs, inputs, options); };
   start({"gather"}, {tensor.detach().contiguous()}, call).wait();
   return result;
@@ -320,6 +335,7 @@ void Group::scatter(const at::Tensor& output, const at::Tensor& input, int64_t r
   }
   c10d::ScatterOptions options;
   options.rootRank = root;
+  options.asyncOp = !output.is_cpu();
   start({.name = "scatter", .writes_first = true}, dense.sent, [&](auto& outputs) {
     return process_group().scatter(outputs, inputs, options);
   }).wait();
@@ -363,6 +379,7 @@ PendingCollective Group::start_reduce_scatter(const at::Tensor& output, const at
   }
   refuse_gradient("reduce_scatter", output);
   refuse_gradient("reduce_scatter", input);
+  process_group();  // throws after shutdown()
   const bool divides_first = op == ReduceOp::kMean && input.scalar_type() == at::kHalf;
   const auto sent = divides_first ? input.detach().div(size()) : input.detach();
   const auto mean = [result = output.detach(), divides = op == ReduceOp::kMean && !divides_first, size = size()] {
@@ -370,7 +387,6 @@ PendingCollective Group::start_reduce_scatter(const at::Tensor& output, const at
   };
   PendingCollective pending;
   if (input.is_cpu()) {
-    // The work that libtorch returns for Gloo does the same, but its wait() cannot be interrupted.
     if (output.dim() == 0 || input.dim() == 0 || output.size(0) * size() != input.size(0) ||
         output.sizes().slice(1) != input.sizes().slice(1) || output.scalar_type() != input.scalar_type()) {
       throw Error(ErrorCode::kInvalidArgument,
@@ -379,6 +395,9 @@ PendingCollective Group::start_reduce_scatter(const at::Tensor& output, const at
                   c10::toString(input.scalar_type()), c10::str(input.sizes()), size(),
                   c10::toString(output.scalar_type()), c10::str(output.sizes()));
     }
+  }
+  if (input.is_cpu() && !is_shared_memory(*impl_->cpu)) {
+    // The work that libtorch returns for Gloo does the same, but its wait() cannot be interrupted.
     const auto whole = divides_first ? sent : sent.clone();
     pending = start({"reduce_scatter"}, {whole}, [&](auto& tensors) { return process_group().allreduce(tensors); });
     const auto part = whole.narrow(0, rank() * output.size(0), output.size(0));
@@ -416,7 +435,7 @@ void Group::check_peer(const char* what, int64_t peer) const {
 
 std::vector<std::string> Group::all_gather_text(const std::string& text) {
   const Activity activity(*this, "an exchange of texts");
-  // The text is sent as a CPU tensor by Gloo, which every group has.
+  // The text is sent as a CPU tensor, which every group can send.
   const auto header = at::full({2}, kTextMark, at::kLong);
   header[1] = static_cast<int64_t>(text.size());
   const auto headers = all_gather(header);  // [size, 2]

@@ -62,7 +62,8 @@ struct Splits {
   std::vector<int64_t> output;  ///< Rows from each rank; empty for equal parts.
 };
 
-/// One rank's view of a group of ranks that communicate. The ranks use Gloo on the CPU and NCCL on CUDA.
+/// One rank's view of a group of ranks that communicate. On the CPU the ranks of one host share memory, and others use
+/// Gloo; on CUDA they use NCCL.
 ///
 ///     auto group = world.split(world.rank() % 2);   // the ranks that passed the same number
 ///     group.all_reduce(tensor);                     // over these ranks alone
@@ -172,7 +173,7 @@ class Group {
   struct Job;   ///< Shared by all groups of a World; see group_impl.h.
   struct Impl;  ///< This group's own state.
   Group(std::shared_ptr<Job> job, std::shared_ptr<Impl> impl);
-  /// Also ends when ranks are found to wait in different collectives. REQUIRES: a collective of Gloo.
+  /// Also ends when ranks are found to wait in different collectives. REQUIRES: a collective of CPU tensors.
   void wait(c10d::Work& work) const;
 
   std::shared_ptr<Job> job_;
@@ -191,6 +192,8 @@ class Group {
     bool sizes_differ = false;
     bool writes_first = false;  ///< Whether it changes the first of its tensors.
   };
+  enum class Caller { kWaits, kGoesOn };  ///< Whether the caller waits at once.
+  PendingCollective start_all_reduce(const at::Tensor& tensor, ReduceOp op, Caller caller);
   PendingCollective start(const Collective& collective, std::vector<at::Tensor> tensors, const Start& start);
   void check_same_calls() const;  ///< Throws if ranks are known to wait in different collectives.
   [[noreturn]] void explain(std::exception_ptr error, int64_t peer) const;

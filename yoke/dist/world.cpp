@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <map>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
@@ -16,6 +17,7 @@
 #include "yoke/dist/detail/gloo.h"
 #include "yoke/dist/detail/group_impl.h"
 #include "yoke/dist/detail/mismatch.h"
+#include "yoke/dist/detail/shared_memory.h"
 #include "yoke/dist/detail/stop_agreement.h"
 #include "yoke/dist/detail/stop_signal.h"
 #include "yoke/dist/detail/store.h"
@@ -61,6 +63,8 @@ c10::Device choose_device(const RankEnv& rank, const WorldOptions& options) {
 
 /// What a rank without a GPU says about its engine of NCCL.
 constexpr const char* kNoEngine = "1";
+/// Follows the engine if the rank would share memory. Ranks in Python do not say so.
+constexpr std::string_view kOffersSharing = " shares";
 
 /// The engine with which this rank communicates on its GPU.
 std::string engine_of(c10::Device device) {
@@ -86,9 +90,10 @@ void check_engines(const RankEnv& rank, const std::vector<std::string>& engines)
 }
 
 /// Every rank sets a key in the store to its engine, and waits for the keys of all ranks. The error names the ranks
-/// whose keys are missing.
-void wait_for_all(c10d::Store& store, const RankEnv& rank, const std::string& engine, milliseconds timeout) {
-  store.set(fmt::format("here/{}", rank.rank), engine);
+/// whose keys are missing. Returns whether each rank would share memory.
+std::vector<bool> wait_for_all(c10d::Store& store, const RankEnv& rank, const std::string& engine,
+                               milliseconds timeout) {
+  store.set(fmt::format("here/{}", rank.rank), offers_shared_memory() ? engine + std::string(kOffersSharing) : engine);
   std::vector<std::string> keys;
   for (int64_t other = 0; other < rank.world_size; ++other) keys.push_back(fmt::format("here/{}", other));
   try {
@@ -107,10 +112,26 @@ void wait_for_all(c10d::Store& store, const RankEnv& rank, const std::string& en
     throw Error(ErrorCode::kTimeout, "rank {}: {} {} not joined the job within {:g} s", rank.rank, list_ranks(missing),
                 missing.size() == 1 ? "has" : "have", std::chrono::duration<double>(timeout).count());
   }
-  if (engine == kNoEngine) return;
   std::vector<std::string> engines;
-  for (const auto& bytes : store.multiGet(keys)) engines.emplace_back(bytes.begin(), bytes.end());
-  check_engines(rank, engines);
+  std::vector<bool> offers;
+  for (const auto& bytes : store.multiGet(keys)) {
+    auto& text = engines.emplace_back(bytes.begin(), bytes.end());
+    offers.push_back(text.ends_with(kOffersSharing));
+    if (offers.back()) text.resize(text.size() - kOffersSharing.size());
+  }
+  if (engine != kNoEngine) check_engines(rank, engines);
+  return offers;
+}
+
+/// Says why ranks of one host do not share memory, if some would and others would not.
+void say_who_does_not_share(const std::vector<bool>& offers) {
+  std::vector<int64_t> others;
+  for (size_t rank = 0; rank < offers.size(); ++rank) {
+    if (!offers[rank]) others.push_back(static_cast<int64_t>(rank));
+  }
+  if (others.empty() || others.size() == offers.size()) return;
+  std::fprintf(stderr, "rank 0: collectives of CPU tensors use Gloo: %s in Python, or YOKE_SHARED_MEMORY is not 1 there\n",
+               (list_ranks(others) + (others.size() == 1 ? " is" : " are")).c_str());
 }
 
 /// Says which engine was chosen where torch has two, for as long as neither has run on GPUs here (docs/dist.md).
@@ -134,12 +155,14 @@ World::World(const RankEnv& rank, c10::intrusive_ptr<c10d::Store> store, const W
   job_->device = choose_device(rank, options);
   job_->gloo_address = gloo_address(rank);
   job_->store = std::move(store);
+  job_->offers_sharing.assign(static_cast<size_t>(rank.world_size), false);
   impl_->rank = rank.rank;
   for (int64_t other = 0; other < rank.world_size; ++other) impl_->ranks.push_back(other);
   if (rank.world_size > 1) {
     const auto engine = engine_of(job_->device);
-    wait_for_all(*job_->store, rank, engine, options.timeout);
+    job_->offers_sharing = wait_for_all(*job_->store, rank, engine, options.timeout);
     if (rank.rank == 0) say_engine(engine);
+    if (rank.rank == 0) say_who_does_not_share(job_->offers_sharing);
   }
   if (job_->device.type() != c10::DeviceType::CPU) {
     const auto* plug = loaded_plug();
@@ -244,7 +267,7 @@ void World::shutdown() {
     (*group)->backend->shutdown();
     (*group)->group.reset();
     (*group)->backend.reset();
-    (*group)->gloo.reset();
+    (*group)->cpu.reset();
   }
   if (size() > 1 && !env().agent_serves_store && rank() != 0) store.add("left", 1);
   if (size() > 1 && !env().agent_serves_store && rank() == 0) {

@@ -32,14 +32,14 @@ std::string_view todays(std::string_view category) {
 
 /// Returns whether an event of the category cpu_op is an annotation: torch had no category for these before 1.12.
 bool is_annotation(std::string_view name) {
-  return begins_with_any(
-      name, {"ProfilerStep#", "enumerate(DataLoader)", "data_loading", "Optimizer.", "gloo:", "mpi:", "ucc:", "nccl:"});
+  return begins_with_any(name, {"ProfilerStep#", "enumerate(DataLoader)", "data_loading", "Optimizer.",
+                                "gloo:", "mpi:", "ucc:", "yoke:", "nccl:"});
 }
 
 Kind kind_of_annotation(std::string_view name) {
   if (begins_with_any(name, {"enumerate(DataLoader)", "data_loading"})) return Kind::kLoader;
   if (begins_with_any(name, {"Optimizer.step"})) return Kind::kOptimizer;
-  if (begins_with_any(name, {"gloo:", "mpi:", "ucc:"})) return Kind::kHostCollective;
+  if (begins_with_any(name, {"gloo:", "mpi:", "ucc:", "yoke:"})) return Kind::kHostCollective;
   return Kind::kIgnored;
 }
 

@@ -22,27 +22,29 @@ namespace yoke::dist {
 
 /// One group's connections, and how many collectives this rank has entered there.
 struct Group::Impl {
-  /// Gloo's counter includes messages between two ranks. These messages are subtracted, because other ranks do not take
-  /// part in them.
+  /// The counter of the CPU's backend includes messages between two ranks. These messages are subtracted, because other
+  /// ranks do not take part in them.
   uint64_t sequence() const {
-    if (!gloo) return 0;                     // after shutdown()
-    const uint64_t messages = num_messages;  // read first: a message is added to num_messages before Gloo counts it
-    uint64_t count = gloo->getSequenceNumberForGroup();
+    if (!cpu) return 0;  // after shutdown()
+    const uint64_t messages =
+        num_messages;  // read first: a message is added to num_messages before it is counted there
+    uint64_t count = cpu->getSequenceNumberForGroup();
     count -= std::min(count, messages);
-    if (backend != gloo) count += backend->getSequenceNumberForGroup();
+    if (backend != cpu) count += backend->getSequenceNumberForGroup();
     return count + num_further_calls;
   }
 
   std::string key;             ///< Key in the job's store; empty for the World.
   std::vector<int64_t> ranks;  ///< The members as ranks of the World, indexed by their rank in this group.
   int64_t rank = 0;
-  std::string name;                           ///< In messages: " of the group of ranks 0 and 2"; empty for the World.
-  size_t place = 0;                           ///< Index of this group in Arrivals.
-  int64_t num_splits = 0;                     ///< Number of splits so far, the same on all members.
-  c10::intrusive_ptr<c10d::Backend> gloo;     ///< Carries CPU tensors, even if the World's device is a GPU.
-  c10::intrusive_ptr<c10d::Backend> backend;  ///< The backend of the device; on the CPU the same as `gloo`.
+  std::string name;        ///< In messages: " of the group of ranks 0 and 2"; empty for the World.
+  size_t place = 0;        ///< Index of this group in Arrivals.
+  int64_t num_splits = 0;  ///< Number of splits so far, the same on all members.
+  /// Carries CPU tensors, even if the World's device is a GPU: Gloo, or shared memory.
+  c10::intrusive_ptr<c10d::Backend> cpu;
+  c10::intrusive_ptr<c10d::Backend> backend;  ///< The backend of the device; on the CPU the same as `cpu`.
   c10::intrusive_ptr<c10d::ProcessGroup> group;
-  std::atomic<uint64_t> num_messages = 0;       ///< The number of messages sent or received through Gloo.
+  std::atomic<uint64_t> num_messages = 0;       ///< The number of messages sent or received on the CPU.
   std::map<std::string, int64_t> num_compared;  ///< Calls of differs_from_first so far, by key.
   std::atomic<uint64_t> num_further_calls = 0;  ///< Collectives that the backend does not count: World::should_stop.
   CallLog calls;                                ///< Empty if this rank is alone.
@@ -58,6 +60,7 @@ struct Group::Job {
   std::chrono::milliseconds timeout{};
   c10::Device device = c10::kCPU;
   std::string gloo_address;
+  std::vector<bool> offers_sharing;  ///< Whether a rank of the World would share memory with ranks of its host.
   c10::intrusive_ptr<c10d::Store> store;
   std::vector<std::shared_ptr<Impl>> groups;  ///< All groups so far. Their connections stay open until the job ends.
   std::unique_ptr<Arrivals> arrivals;  ///< Null if this rank is alone. Declared last, because its thread uses `groups`.

@@ -244,7 +244,8 @@ void DistributedDataParallelBase::Impl::begin_forward() {
   const dist::Activity of_step(group, kStepName);
   reducer->prepare_for_forward();
   if (join) announce_step();
-  reducer->rebuild_buckets();  // done once, after the first step, and before forward, when memory use is lowest
+  // Done once, after the first step, and before forward, when memory use is lowest.
+  if (reducer->rebuild_buckets()) reducer->share_buckets();
   reducer->expect_backward();
   state = StepState::kExpects;
 }

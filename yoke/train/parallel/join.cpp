@@ -97,7 +97,7 @@ void DistributedDataParallelBase::Impl::shadow_step() {
   if (has_sparse && num_steps == 1) {
     fail_step("this rank has no data at all, and does not know the shape of the sparse gradients: give it one batch");
   }
-  reducer->rebuild_buckets();
+  if (reducer->rebuild_buckets()) reducer->share_buckets();
   const bool is_learning_graph = static_graph && !is_graph_learned;
   const auto share_no_use = [&] {
     std::vector<at::Tensor> used = {reducer->get_local_used_map_on_device().zero_()};

@@ -35,6 +35,21 @@ void Reducer::take_missing_for_unused() {
   for (const size_t index : missing()) mark_variable_ready(index);
 }
 
+void Reducer::share_buckets() {
+  const auto backend = process_group_->getBackend(c10::DeviceType::CPU);
+  if (!backend->supportsTensorAlloc(0)) return;
+  for (auto& bucket : buckets_) {
+    const auto& gradients = bucket.gradients;
+    if (bucket.expect_sparse_gradient || !gradients.defined() || !gradients.is_cpu() || gradients.numel() == 0) {
+      continue;
+    }
+    const auto shared = backend->allocateTensor(gradients.numel(), gradients.options());
+    shared.copy_(gradients);
+    // Views of the bucket, which gradients may be, have the same storage.
+    gradients.storage().set_data_ptr_noswap(shared.storage().set_data_ptr(at::DataPtr()));
+  }
+}
+
 void Reducer::wait(const dist::Group& group) {
   for (auto& bucket : buckets_) {
     if (bucket.future_work) dist::wait_for(group, *bucket.future_work);
@@ -112,6 +127,7 @@ std::shared_ptr<Reducer> make_reducer(const NamedTensors& parameters, std::vecto
       options.find_unused_parameters, options.gradient_as_bucket_view, std::move(names), options.first_bucket_bytes,
       /*skip_all_reduce_unused_params=*/false, /*use_python_reducer=*/false,
       /*bucket_bytes_cap_list=*/std::vector<int64_t>{});
+  reducer->share_buckets();
   if (options.static_graph) reducer->set_static_graph();
   return reducer;
 }

@@ -27,6 +27,9 @@ class Reducer : public c10d::Reducer {
   /// Called at the end of a backward if unused parameters are allowed. Treats parameters without a gradient as unused,
   /// and starts the all-reduces that wait for them.
   void take_missing_for_unused();
+  /// Moves the buckets into memory that the ranks of a host share, if the group has it, so that their all-reduces copy
+  /// nothing. Called when there are new buckets, and no backward is running.
+  void share_buckets();
   /// Waits for all all-reduces in flight, which are those of `group`, and throws their errors.
   void wait(const dist::Group& group);
   /// Called after the first backward of a static graph: stores how often each gradient arrived. Without this, the

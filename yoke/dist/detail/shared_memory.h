@@ -1,0 +1,35 @@
+// yoke/dist/detail/shared_memory.h -- a c10d backend for ranks of one host, which communicate in memory that they
+// share.
+#pragma once
+
+#include <c10/util/intrusive_ptr.h>
+
+#include <chrono>
+#include <cstdint>
+
+namespace c10d {
+class Backend;
+class Store;
+}  // namespace c10d
+
+namespace yoke::dist {
+
+struct SharedMemoryOptions {
+  int64_t rank = 0;
+  int64_t size = 1;
+  std::chrono::milliseconds timeout{};
+};
+
+/// Whether this rank may share memory: YOKE_SHARED_MEMORY is "1".
+bool offers_shared_memory();
+
+/// Collective, of ranks that all offer it. If all of them can map the same memory, returns a backend whose collectives
+/// of CPU tensors use that; `gloo`, which connects the same ranks, does what is rare: messages between two ranks,
+/// sparse tensors, bitwise reductions. Otherwise returns `gloo` on all ranks.
+c10::intrusive_ptr<c10d::Backend> share_memory(c10d::Store& store, const c10::intrusive_ptr<c10d::Backend>& gloo,
+                                               const SharedMemoryOptions& options);
+
+/// Whether `backend` is one that share_memory() has made.
+bool is_shared_memory(const c10d::Backend& backend);
+
+}  // namespace yoke::dist

@@ -1,0 +1,56 @@
+// yoke/dist/detail/shared_work.h -- a collective in shared memory, as c10d shows it to callers.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+#include "yoke/dist/shared/engine.h"
+
+namespace yoke::dist {
+
+/// How a collective begins, except what it exchanges.
+struct SharedWorkOptions {
+  int rank = 0;
+  c10d::OpType type = c10d::OpType::UNKNOWN;
+  const char* title = nullptr;      ///< In profiles.
+  std::vector<at::Tensor> inputs;   ///< Kept alive.
+  std::vector<at::Tensor> outputs;  ///< The result of the future.
+  /// If not empty, the result of the future is this.
+  std::vector<std::vector<at::Tensor>> lists;
+  std::function<void()> after;  ///< Called when the exchange has succeeded, before anybody hears of it.
+  std::chrono::milliseconds timeout{};
+  shared::Driver driver = shared::Driver::kEngine;
+};
+
+class SharedWork : public c10d::Work {
+ public:
+  static c10::intrusive_ptr<SharedWork> start(std::shared_ptr<shared::Engine> engine,
+                                              std::unique_ptr<shared::Exchange> exchange, SharedWorkOptions options);
+  explicit SharedWork(std::shared_ptr<shared::Engine> engine, SharedWorkOptions options);
+
+  bool isCompleted() override;
+  bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  std::vector<at::Tensor> result() override;
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+
+ private:
+  void end(std::exception_ptr error);
+  void complete(c10::ivalue::Future& future) const;
+
+  const std::shared_ptr<shared::Engine> engine_;
+  SharedWorkOptions options_;
+  std::shared_ptr<shared::Transfer> transfer_;
+  std::mutex future_mutex_;
+  c10::intrusive_ptr<c10::ivalue::Future> future_;  ///< Null until somebody asks for it.
+  bool has_ended_ = false;                          ///< Guarded by future_mutex_, like future_.
+};
+
+}  // namespace yoke::dist

@@ -1,0 +1,533 @@
+#include "yoke/dist/shared/engine.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <linux/futex.h>
+#include <sched.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <iterator>
+#include <set>
+#include <stdexcept>
+#include <utility>
+
+#include "yoke/base/error.h"
+
+namespace yoke::dist::shared {
+namespace {
+
+using std::chrono::microseconds;
+using std::chrono::milliseconds;
+
+/// A waiter first looks so often without giving its processor away: a message between two running ranks takes less.
+constexpr int kNumSpins = 60;
+/// Then for so long it lets other threads run in between, which costs nothing if none wants to. Then it sleeps.
+constexpr microseconds kYieldTime(60);
+/// A sleeper looks around so often: nothing rings when a rank dies.
+constexpr milliseconds kNap(20);
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("isb" ::: "memory");
+#endif
+}
+
+/// The futex is shared by processes, so FUTEX_PRIVATE_FLAG is not set.
+void futex_wait(std::atomic<uint32_t>& word, uint32_t seen, std::chrono::nanoseconds time) {
+  const timespec limit{.tv_sec = static_cast<time_t>(time.count() / 1'000'000'000),
+                       .tv_nsec = static_cast<long>(time.count() % 1'000'000'000)};
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAIT, seen, &limit, nullptr, 0);
+}
+
+void futex_wake(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(&word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+constexpr const char* kStopped = "the connections of the group have been closed";
+
+}  // namespace
+
+/// How a thread waits: it looks again at once, then lets other threads run in between, then sleeps.
+class Engine::Pause {
+ public:
+  /// Returns false when it is time to sleep.
+  bool take_briefly() {
+    if (num_looks_++ < kNumSpins) {
+      relax();
+      return true;
+    }
+    const auto now = Clock::now();
+    if (num_looks_ == kNumSpins + 1) since_ = now;
+    if (now >= since_ + kYieldTime) return false;
+    sched_yield();
+    return true;
+  }
+  /// Whether it is time to look for reasons to wait no longer.
+  bool is_long() const { return num_looks_ > kNumSpins; }
+
+ private:
+  int num_looks_ = 0;
+  Clock::time_point since_;
+};
+
+Engine::Engine(std::shared_ptr<Segment> segment, const Options& options)
+    : segment_(std::move(segment)),
+      rank_(options.rank),
+      num_ranks_(segment_->layout().num_ranks),
+      mismatch_patience_(options.mismatch_patience),
+      chunks_(static_cast<size_t>(num_ranks_)),
+      results_(chunks_.size()),
+      consumed_early_(static_cast<size_t>(4 * segment_->layout().num_slots)) {
+  thread_ = std::thread([this] { run(); });
+  std::unique_lock lock(mutex_);
+  ended_.wait(lock, [this] { return is_alive_; });
+}
+
+Engine::~Engine() { stop(); }
+
+void Engine::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_stopping_ = true;
+  }
+  wake_thread();
+  if (thread_.joinable()) thread_.join();
+  std::vector<std::shared_ptr<Transfer>> left;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& transfer : pending_) {
+      if (!transfer->is_driven) left.push_back(transfer);
+      transfer->is_driven = true;
+    }
+  }
+  for (const auto& transfer : left) {
+    end(transfer, std::make_exception_ptr(std::runtime_error(kStopped)));
+  }
+}
+
+// ---- The calls of other threads -------------------------------------------------------------------------------------
+
+void Engine::start(const std::shared_ptr<Transfer>& transfer, Driver driver) {
+  std::exception_ptr broken;
+  bool is_for_thread = false;
+  {
+    const std::lock_guard lock(mutex_);
+    transfer->sequence = ++num_started_;
+    if (broken_ || is_stopping_) {
+      broken = broken_ ? broken_ : std::make_exception_ptr(std::runtime_error(kStopped));
+      transfer->has_ended = true;
+    } else {
+      pending_.push_back(transfer);
+      const bool is_large = transfer->exchange->is_large;
+      if (is_large) large_.push_back(transfer.get());
+      deposit();
+      // Two large exchanges would wait for their waiters in the wrong order.
+      if (!transfer->is_deposited || (is_large && (driver == Driver::kEngine || large_.size() > 1))) {
+        num_handed_over_ = std::max(num_handed_over_, transfer->sequence);
+        is_for_thread = true;
+      }
+    }
+  }
+  if (broken) transfer->on_end(broken);
+  if (is_for_thread) wake_thread();
+}
+
+bool Engine::poll(const std::shared_ptr<Transfer>& transfer) { return wait(transfer, Clock::time_point::min()); }
+
+bool Engine::wait(const std::shared_ptr<Transfer>& transfer, Clock::time_point until) {
+  {
+    std::unique_lock lock(mutex_);
+    if (transfer->has_ended) return true;
+    const bool may_wait = until != Clock::time_point::min();
+    const bool is_claimed = claim(*transfer);
+    // Another rank may not be able to deposit this one before earlier ones have been consumed here.
+    const bool are_earlier = !pending_.empty() && pending_.front()->sequence < transfer->sequence;
+    const auto handed_over = transfer->sequence - (is_claimed ? 1 : 0);
+    if (may_wait && (are_earlier || !is_claimed) && num_handed_over_ < handed_over) {
+      num_handed_over_ = handed_over;
+      lock.unlock();
+      wake_thread();
+      lock.lock();
+    }
+    if (!is_claimed) return may_wait && ended_.wait_until(lock, until, [&] { return transfer->has_ended; });
+  }
+  return drive(transfer, until);
+}
+
+void Engine::hand_over(const Transfer& transfer) {
+  {
+    const std::lock_guard lock(mutex_);
+    num_handed_over_ = std::max(num_handed_over_, transfer.sequence);
+  }
+  wake_thread();
+}
+
+// ---- The thread -----------------------------------------------------------------------------------------------------
+
+/// Advances all that are handed over, and waits for none of them alone: a later one may be what another rank needs
+/// first.
+void Engine::run() {
+  segment_->mark_alive(rank_);
+  {
+    const std::lock_guard lock(mutex_);
+    is_alive_ = true;
+  }
+  ended_.notify_all();
+  Transfers driven;
+  Pause pause;
+  while (true) {
+    const auto news = num_news_.load(std::memory_order_seq_cst);
+    {
+      std::unique_lock lock(mutex_);
+      take_handed_over(driven);
+      if (is_stopping_ && driven.empty()) return;
+      if (driven.empty() && (pending_.empty() || pending_.back()->is_deposited)) {
+        work_.wait(lock, [&] { return is_stopping_ || num_news_ != news; });
+        pause = {};
+        continue;
+      }
+    }
+    bool has_moved = false;
+    const bool looks_around = pause.is_long();
+    std::erase_if(driven, [&](const auto& transfer) {
+      const auto step = advance_or_end(transfer, looks_around);
+      has_moved |= step != Step::kStuck;
+      return step == Step::kEnded;
+    });
+    if (has_moved) pause = {};
+    if (has_moved || pause.take_briefly()) continue;
+    sleep(driven, Clock::now() + kNap, news);
+  }
+}
+
+void Engine::take_handed_over(Transfers& driven) {
+  deposit();
+  for (const auto& transfer : pending_) {
+    if (transfer->sequence > num_handed_over_) break;
+    if (!claim(*transfer)) continue;
+    driven.push_back(transfer);
+  }
+}
+
+// ---- A transfer -----------------------------------------------------------------------------------------------------
+
+bool Engine::claim(Transfer& transfer) {
+  if (transfer.is_driven) return false;
+  if (!transfer.is_deposited) deposit();
+  if (!transfer.is_deposited) return false;
+  if (transfer.exchange->is_large && large_.front() != &transfer) return false;
+  return transfer.is_driven = true;
+}
+
+bool Engine::deposit() {
+  // Those that are not deposited are the last ones.
+  auto next = pending_.end();
+  while (next != pending_.begin() && !(*std::prev(next))->is_deposited) --next;
+  const auto first = next;
+  const auto num_slots = static_cast<uint64_t>(layout().num_slots);
+  for (; next != pending_.end(); ++next) {
+    const auto sequence = (*next)->sequence, before = std::max(sequence, num_slots) - num_slots;
+    // This rank reads its own slot, too.
+    if (num_consumed_ < before || !all_have(&RankState::consumed, before, nullptr)) break;
+    auto& slot = segment_->slot(rank_, sequence);
+    slot.header = (*next)->exchange->header;
+    (*next)->exchange->deposit(slot.data());
+    slot.sequence.store(sequence, std::memory_order_seq_cst);
+    (*next)->is_deposited = true;
+    ring();
+  }
+  return next != first;
+}
+
+bool Engine::drive(const std::shared_ptr<Transfer>& transfer, Clock::time_point until) {
+  const bool may_wait = until != Clock::time_point::min();
+  Pause pause;
+  while (true) {
+    const auto step = advance_or_end(transfer, !may_wait || pause.is_long());
+    if (step == Step::kEnded) return true;
+    if (may_wait && step == Step::kMoved) pause = {};
+    if (may_wait && pause.take_briefly()) continue;
+    const auto now = Clock::now();
+    if (now >= until) break;
+    sleep({transfer}, std::min({until, transfer->deadline, now + kNap}), num_news_);
+  }
+  bool is_for_thread = false;
+  {
+    const std::lock_guard lock(mutex_);
+    transfer->is_driven = false;
+    is_for_thread = transfer->sequence <= num_handed_over_;
+  }
+  // The thread is not woken for nothing, because a caller may ask often whether it has ended.
+  if (is_for_thread) wake_thread();
+  return false;
+}
+
+Engine::Step Engine::advance_or_end(const std::shared_ptr<Transfer>& transfer, bool looks_around) {
+  Step step = Step::kEnded;
+  std::exception_ptr error;
+  try {
+    step = advance(*transfer);
+    if (step == Step::kStuck && looks_around) step = look_around(*transfer);
+  } catch (...) {
+    step = Step::kEnded;
+    const std::lock_guard lock(mutex_);
+    if (!broken_) broken_ = std::current_exception();
+    is_broken_ = true;
+    error = broken_;
+  }
+  if (step == Step::kEnded) end(transfer, error);
+  return step;
+}
+
+/// Throws if there is a reason not to wait any longer.
+Engine::Step Engine::look_around(Transfer& transfer) {
+  if (is_stopping_) throw std::runtime_error(kStopped);
+  if (const auto lost = lost_rank(transfer)) {
+    const auto step = advance(transfer);  // what that rank published before it ended is there now
+    if (step != Step::kStuck) return step;
+    segment_->state(rank_).has_lost = 1;
+    ring();
+    throw std::runtime_error(
+        fmt::format("Connection closed by peer: rank {} of the group has ended, or has lost another one", *lost));
+  }
+  if (Clock::now() < transfer.deadline) return Step::kStuck;
+  if (!transfer.mismatch.empty()) throw Error(ErrorCode::kFailedPrecondition, transfer.mismatch);
+  throw std::runtime_error(
+      fmt::format("Timed out waiting for ranks {} of the group", fmt::join(missing_ranks(transfer), ", ")));
+}
+
+/// Calls `front(lacks)` for each thing that the transfer could do next. `lacks(rank)`: that rank is not so far yet.
+template <class Front>
+void Engine::for_each_front(const Transfer& transfer, const Front& front) const {
+  const auto& exchange = *transfer.exchange;
+  const auto wants = [&](int64_t rank) { return exchange.takes_from[static_cast<size_t>(rank)]; };
+  const auto lacks = [&](std::atomic<uint64_t> RankState::*counter, uint64_t number) {
+    return [this, counter, number](int64_t rank) { return (segment_->state(rank).*counter).load() < number; };
+  };
+  if (!transfer.has_begun) {
+    return front([&](int64_t rank) {
+      return (exchange.is_large || wants(rank)) &&
+             segment_->slot(rank, transfer.sequence).sequence.load() != transfer.sequence;
+    });
+  }
+  const auto num_chunks = static_cast<uint64_t>(layout().num_chunks);
+  if (transfer.num_staged < transfer.num_rounds) {
+    const auto next = transfer.base + transfer.num_staged + 1;
+    front(lacks(&RankState::taken, std::max(next, num_chunks) - num_chunks));
+  }
+  if (transfer.num_reduced < transfer.num_staged) {
+    const auto is_late = lacks(&RankState::staged, transfer.base + transfer.num_reduced + 1);
+    front([&](int64_t rank) { return wants(rank) && is_late(rank); });
+  }
+  if (transfer.num_taken < transfer.num_reduced) {
+    const auto is_late = lacks(&RankState::reduced, transfer.base + transfer.num_taken + 1);
+    front([&](int64_t rank) { return exchange.reduces() && is_late(rank); });
+  }
+}
+
+bool Engine::can_move(const Transfer& transfer) const {
+  if (!transfer.mismatch.empty()) return false;
+  bool result = false;
+  for_each_front(transfer, [&](const auto& lacks) {
+    bool is_blocked = false;
+    for (int64_t rank = 0; rank < num_ranks_; ++rank) is_blocked |= rank != rank_ && lacks(rank);
+    result |= !is_blocked;
+  });
+  return result;
+}
+
+std::vector<int64_t> Engine::missing_ranks(const Transfer& transfer) const {
+  std::set<int64_t> missing;
+  for_each_front(transfer, [&](const auto& lacks) {
+    for (int64_t rank = 0; rank < num_ranks_; ++rank) {
+      if (rank != rank_ && lacks(rank)) missing.insert(rank);
+    }
+  });
+  return {missing.begin(), missing.end()};
+}
+
+std::optional<int64_t> Engine::lost_rank(const Transfer& transfer) const {
+  for (const int64_t rank : missing_ranks(transfer)) {
+    if (segment_->has_ended(rank) || segment_->state(rank).has_lost.load() != 0) return rank;
+  }
+  return std::nullopt;
+}
+
+Engine::Step Engine::advance(Transfer& transfer) {
+  if (is_broken_) {
+    const std::lock_guard lock(mutex_);
+    std::rethrow_exception(broken_);
+  }
+  if (!transfer.mismatch.empty()) return Step::kStuck;
+  if (!transfer.has_begun && !begin(transfer)) return Step::kStuck;
+  return transfer.exchange->is_large ? move_rounds(transfer) : Step::kEnded;
+}
+
+/// Reads the slots once they are there. Returns whether that is so, and all ranks have called the same.
+bool Engine::begin(Transfer& transfer) {
+  auto& exchange = *transfer.exchange;
+  const auto reads = [&](int64_t rank) { return exchange.is_large || exchange.takes_from[static_cast<size_t>(rank)]; };
+  for (int64_t rank = 0; rank < num_ranks_; ++rank) {
+    const auto& slot = segment_->slot(rank, transfer.sequence);
+    if (reads(rank) && slot.sequence.load(std::memory_order_seq_cst) != transfer.sequence) return false;
+  }
+  std::vector<const std::byte*> slots(static_cast<size_t>(num_ranks_));
+  for (int64_t rank = 0; rank < num_ranks_; ++rank) {
+    if (!reads(rank)) continue;
+    auto& slot = segment_->slot(rank, transfer.sequence);
+    slots[static_cast<size_t>(rank)] = slot.data();
+    if (slot.header == exchange.header && exchange.fits(rank, slot.data())) continue;
+    transfer.mismatch = fmt::format(
+        "its collective met one of a different size or kind, of rank {} of the group: the ranks call different "
+        "collectives, or pass tensors of different sizes or types",
+        rank);
+    transfer.deadline = std::min(transfer.deadline, Clock::now() + mismatch_patience_);
+    return false;
+  }
+  if (exchange.is_large) {
+    transfer.base = num_rounds_;
+    transfer.num_rounds = static_cast<uint64_t>(exchange.begin(slots));
+    num_rounds_ += transfer.num_rounds;
+  } else {
+    exchange.finish(slots);
+  }
+  transfer.has_begun = true;
+  consume(transfer.sequence);
+  return true;
+}
+
+Engine::Step Engine::move_rounds(Transfer& transfer) {
+  auto& exchange = *transfer.exchange;
+  auto& own = segment_->state(rank_);
+  const auto num_chunks = static_cast<uint64_t>(layout().num_chunks);
+  const auto point_at = [&](uint64_t round) {
+    for (int64_t rank = 0; rank < num_ranks_; ++rank) {
+      chunks_[static_cast<size_t>(rank)] = segment_->chunk(rank, round);
+      results_[static_cast<size_t>(rank)] = segment_->result(rank, round);
+    }
+  };
+  bool has_moved = false;
+  for (bool moves = true; moves; has_moved |= moves) {
+    moves = false;
+    const auto stage = transfer.base + transfer.num_staged;
+    if (transfer.num_staged < transfer.num_rounds &&
+        (stage < num_chunks || all_have(&RankState::taken, stage + 1 - num_chunks, nullptr))) {
+      exchange.stage(static_cast<int64_t>(transfer.num_staged++), segment_->chunk(rank_, stage));
+      own.staged.store(stage + 1, std::memory_order_seq_cst);
+      ring();
+      moves = true;
+    }
+    const auto reduce = transfer.base + transfer.num_reduced;
+    if (transfer.num_reduced < transfer.num_staged && all_have(&RankState::staged, reduce + 1, &exchange.takes_from)) {
+      if (exchange.reduces()) {
+        point_at(reduce);
+        exchange.reduce(static_cast<int64_t>(transfer.num_reduced), chunks_, segment_->result(rank_, reduce));
+      }
+      ++transfer.num_reduced;
+      own.reduced.store(reduce + 1, std::memory_order_seq_cst);
+      if (exchange.reduces()) ring();
+      moves = true;
+    }
+    const auto take = transfer.base + transfer.num_taken;
+    if (transfer.num_taken < transfer.num_reduced &&
+        (!exchange.reduces() || all_have(&RankState::reduced, take + 1, nullptr))) {
+      point_at(take);
+      exchange.take(static_cast<int64_t>(transfer.num_taken++), chunks_, results_);
+      own.taken.store(take + 1, std::memory_order_seq_cst);
+      ring();
+      moves = true;
+    }
+  }
+  if (transfer.num_taken == transfer.num_rounds) return Step::kEnded;
+  return has_moved ? Step::kMoved : Step::kStuck;
+}
+
+void Engine::consume(uint64_t sequence) {
+  const std::lock_guard lock(mutex_);
+  const auto place = [&](uint64_t number) -> uint64_t& { return consumed_early_[number % consumed_early_.size()]; };
+  place(sequence) = sequence;
+  if (sequence != num_consumed_ + 1) return;
+  while (place(num_consumed_ + 1) == num_consumed_ + 1) ++num_consumed_;
+  segment_->state(rank_).consumed.store(num_consumed_, std::memory_order_seq_cst);
+  ring();
+}
+
+void Engine::end(const std::shared_ptr<Transfer>& transfer, std::exception_ptr error) {
+  bool is_next_large = false;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!large_.empty() && large_.front() == transfer.get()) {
+      large_.pop_front();
+      is_next_large = !large_.empty() && large_.front()->sequence <= num_handed_over_;
+    } else {
+      std::erase(large_, transfer.get());
+    }
+    std::erase(pending_, transfer);
+  }
+  if (is_next_large) wake_thread();
+  const auto on_end = std::exchange(transfer->on_end, {});
+  on_end(error);
+  {
+    const std::lock_guard lock(mutex_);
+    transfer->has_ended = true;
+  }
+  ended_.notify_all();
+}
+
+// ---- Between ranks --------------------------------------------------------------------------------------------------
+
+bool Engine::all_have(std::atomic<uint64_t> RankState::*counter, uint64_t number,
+                      const std::vector<bool>* which) const {
+  for (int64_t rank = 0; rank < num_ranks_; ++rank) {
+    if (rank == rank_ || (which != nullptr && !(*which)[static_cast<size_t>(rank)])) continue;
+    if ((segment_->state(rank).*counter).load(std::memory_order_seq_cst) < number) return false;
+  }
+  return true;
+}
+
+/// Wakes the ranks that sleep. A sleeper counts itself before it looks a last time, and this rank has published before
+/// it looks for sleepers; both in the one order of sequentially consistent operations. So either the sleeper sees what
+/// was published, or this rank sees the sleeper.
+void Engine::ring() {
+  for (int64_t rank = 0; rank < num_ranks_; ++rank) {
+    auto& state = segment_->state(rank);
+    if (state.num_sleepers.load(std::memory_order_seq_cst) == 0) continue;
+    state.bell.fetch_add(1, std::memory_order_seq_cst);
+    futex_wake(state.bell);
+  }
+}
+
+void Engine::sleep(const Transfers& transfers, Clock::time_point until, uint64_t news) {
+  auto& own = segment_->state(rank_);
+  const auto seen = own.bell.load(std::memory_order_seq_cst);
+  own.num_sleepers.fetch_add(1, std::memory_order_seq_cst);
+  bool is_blocked = num_news_.load(std::memory_order_seq_cst) == news &&
+                    std::ranges::none_of(transfers, [&](const auto& one) { return can_move(*one); });
+  {
+    const std::lock_guard lock(mutex_);
+    if (deposit()) is_blocked = false;
+  }
+  const auto now = Clock::now();
+  if (is_blocked && now < until && !is_stopping_) futex_wait(own.bell, seen, until - now);
+  own.num_sleepers.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void Engine::wake_thread() {
+  {
+    const std::lock_guard lock(mutex_);
+    num_news_.fetch_add(1, std::memory_order_seq_cst);
+  }
+  work_.notify_one();
+  auto& own = segment_->state(rank_);
+  if (own.num_sleepers.load(std::memory_order_seq_cst) == 0) return;
+  own.bell.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake(own.bell);
+}
+
+}  // namespace yoke::dist::shared

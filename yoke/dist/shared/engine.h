@@ -1,0 +1,134 @@
+// yoke/dist/shared/engine.h -- carries out a rank's collectives in shared memory.
+//
+// A collective that is small enough is deposited when it is started, and ended by whoever waits for it. So no other
+// thread has to wake up. Larger ones pass through chunks, one after the other, usually on the engine's own thread.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "yoke/base/clock.h"
+#include "yoke/dist/shared/exchange.h"
+#include "yoke/dist/shared/segment.h"
+
+namespace yoke::dist::shared {
+
+/// A collective in flight, made by Engine::start(). Its members belong to the Engine.
+struct Transfer {
+  std::unique_ptr<Exchange> exchange;
+  std::function<void(std::exception_ptr)> on_end;  ///< Called once, without locks, before wait() returns true.
+  Clock::time_point deadline;
+
+  // Guarded by the Engine's mutex.
+  uint64_t sequence = 0;
+  bool is_deposited = false, is_driven = false, has_ended = false;
+
+  // Of the thread that drives it.
+  bool has_begun = false, is_consumed = false;
+  std::string mismatch;  ///< Not empty: another rank has called something else.
+  uint64_t base = 0;     ///< The number of rounds before this exchange.
+  uint64_t num_rounds = 0, num_staged = 0, num_reduced = 0, num_taken = 0;
+};
+
+/// Who makes a collective progress: the Engine's thread, or, as long as it is possible, the caller of wait().
+enum class Driver { kEngine, kWaiter };
+
+/// Threads  any.
+class Engine {
+ public:
+  struct Options {
+    int64_t rank = 0;
+    /// How long a rank that finds another collective than its own waits before it fails. Meanwhile others can find out
+    /// what each rank has called.
+    std::chrono::milliseconds mismatch_patience{};
+  };
+  /// When it returns, other ranks notice if this process ends.
+  Engine(std::shared_ptr<Segment> segment, const Options& options);
+  ~Engine();
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  /// Never waits. After a failure, every collective ends with the same one.
+  void start(const std::shared_ptr<Transfer>& transfer, Driver driver);
+  /// Makes progress without waiting. Returns whether it has ended.
+  bool poll(const std::shared_ptr<Transfer>& transfer);
+  /// Returns whether it has ended by `until`.
+  bool wait(const std::shared_ptr<Transfer>& transfer, Clock::time_point until);
+  /// The Engine's thread ends it, even if nobody waits.
+  void hand_over(const Transfer& transfer);
+  /// Ends all collectives in flight with an error. Other ranks see that this one is gone.
+  void stop();
+
+  uint64_t num_started() const { return num_started_; }
+  const Layout& layout() const { return segment_->layout(); }
+
+ private:
+  enum class Step { kEnded, kMoved, kStuck };
+
+  using Transfers = std::vector<std::shared_ptr<Transfer>>;
+  class Pause;
+
+  void run();
+  bool drive(const std::shared_ptr<Transfer>& transfer, Clock::time_point until);
+  Step advance_or_end(const std::shared_ptr<Transfer>& transfer, bool looks_around);
+  Step look_around(Transfer& transfer);
+  Step advance(Transfer& transfer);
+  bool begin(Transfer& transfer);
+  Step move_rounds(Transfer& transfer);
+  void consume(uint64_t sequence);
+  void end(const std::shared_ptr<Transfer>& transfer, std::exception_ptr error);
+  void ring();
+  /// Until another rank rings, or `num_news_` is not `news` any more.
+  void sleep(const Transfers& transfers, Clock::time_point until, uint64_t news);
+  void wake_thread();
+
+  template <class Front>
+  void for_each_front(const Transfer& transfer, const Front& front) const;
+  bool can_move(const Transfer& transfer) const;
+  std::vector<int64_t> missing_ranks(const Transfer& transfer) const;
+  /// A rank that has ended, and from which the transfer needs something.
+  std::optional<int64_t> lost_rank(const Transfer& transfer) const;
+
+  /// Whether all ranks have published at least `number`; of `which` if not null.
+  bool all_have(std::atomic<uint64_t> RankState::*counter, uint64_t number, const std::vector<bool>* which) const;
+
+  // REQUIRES: mutex_ is held.
+  /// Deposits in order, as far as slots are free. Returns whether it has deposited anything.
+  bool deposit();
+  bool claim(Transfer& transfer);
+  void take_handed_over(Transfers& driven);
+
+  const std::shared_ptr<Segment> segment_;
+  const int64_t rank_, num_ranks_;
+  const std::chrono::milliseconds mismatch_patience_;
+  std::vector<const std::byte*> chunks_, results_;  ///< Of the thread that drives the first large exchange.
+
+  std::mutex mutex_;
+  std::condition_variable work_;                   ///< For the Engine's thread.
+  std::condition_variable ended_;                  ///< A transfer has ended, or has lost its driver.
+  std::deque<std::shared_ptr<Transfer>> pending_;  ///< All that have not ended, by sequence.
+  std::deque<Transfer*> large_;                    ///< Those of `pending_` that are large.
+  uint64_t num_consumed_ = 0;
+  uint64_t num_handed_over_ = 0;          ///< The Engine's thread drives transfers up to this number.
+  std::vector<uint64_t> consumed_early_;  ///< A ring: numbers that were consumed before a lower one.
+  std::exception_ptr broken_;
+
+  std::atomic<uint64_t> num_started_ = 0;
+  std::atomic<uint64_t> num_news_ = 0;  ///< Changes when there may be work for the thread.
+  std::atomic<bool> is_stopping_ = false, is_broken_ = false;
+  uint64_t num_rounds_ = 0;  ///< Of all large exchanges so far; of the thread that drives the first one.
+  bool is_alive_ = false;
+  std::thread thread_;  ///< Declared last: it uses the other members.
+};
+
+}  // namespace yoke::dist::shared

@@ -1,0 +1,76 @@
+// yoke/dist/shared/exchange.h -- what one rank contributes to a collective, and what it does with all contributions.
+//
+// An exchange knows nothing of time: engine.h decides when each of these functions may be called.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "yoke/dist/shared/kernels.h"
+#include "yoke/dist/shared/schedule.h"
+#include "yoke/dist/shared/segment.h"
+
+namespace yoke::dist::shared {
+
+using Chunks = std::span<const std::byte* const>;  ///< One for each rank.
+
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+
+  Header header;
+  /// Whether contributions pass through chunks, in the order of such exchanges. All ranks decide alike. Otherwise they
+  /// fit in slots.
+  bool is_large = false;
+  /// The ranks whose contributions this rank takes.
+  std::vector<bool> takes_from;
+
+  /// Writes this rank's slot. In a large exchange it has no contribution, but may announce what follows.
+  virtual void deposit(std::byte* slot) const = 0;
+  /// Whether a rank's slot fits this rank's wishes; the headers are equal already.
+  virtual bool fits(int64_t /*rank*/, const std::byte* /*slot*/) const { return true; }
+  /// The end of an exchange that is not large. The slot of a rank is null if nothing is taken from it.
+  virtual void finish(Chunks slots) = 0;
+
+  // Large exchanges.
+  /// Called once, with all slots. Returns the number of rounds, the same on all ranks.
+  virtual int64_t begin(Chunks slots) = 0;
+  virtual bool reduces() const { return false; }
+  virtual void stage(int64_t round, std::byte* chunk) = 0;
+  /// Reduces this rank's part. Writes `result` if other ranks take it.
+  virtual void reduce(int64_t /*round*/, Chunks /*chunks*/, std::byte* /*result*/) {}
+  virtual void take(int64_t round, Chunks chunks, Chunks results) = 0;
+};
+
+/// A collective that moves bytes. Memory must exist until it has ended.
+struct CopyOptions {
+  uint32_t kind = 0, type = 0, root = 0;
+  /// What this rank sends: nothing, one piece to all, or with `for_each` a piece for each rank.
+  std::vector<std::span<const std::byte>> send;
+  bool for_each = false;
+  /// What this rank receives from each rank; empty: nothing.
+  std::vector<std::span<std::byte>> receive;
+  /// The bytes of each piece, if they are the same on all ranks; -1 if they may differ.
+  int64_t bytes = -1;
+};
+std::unique_ptr<Exchange> make_copy(const Layout& layout, int64_t rank, CopyOptions options);
+
+/// A collective that reduces. Memory must exist until it has ended.
+struct ReduceOptions {
+  uint32_t kind = 0, root = 0;
+  Type type = Type::kF32;
+  Reduction reduction = Reduction::kSum;
+  const std::byte* input = nullptr;  ///< num_elements.
+  std::byte* output = nullptr;       ///< May be `input`. Null: this rank does not want the result.
+  int64_t num_elements = 0;
+  bool scatters = false;  ///< `output` has this rank's block of the result alone.
+  /// If the tensors of all ranks lie in it, and `output` is `input`, nothing is copied: each rank reduces its part of
+  /// all tensors, and writes the result into all of them.
+  std::shared_ptr<Arena> arena = nullptr;
+};
+std::unique_ptr<Exchange> make_reduction(const Layout& layout, int64_t rank, const ReduceOptions& options);
+
+}  // namespace yoke::dist::shared

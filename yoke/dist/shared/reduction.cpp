@@ -1,0 +1,129 @@
+#include <algorithm>
+#include <cstring>
+#include <vector>
+
+#include "yoke/dist/shared/exchange.h"
+
+namespace yoke::dist::shared {
+namespace {
+
+constexpr int64_t kPieceBytes = 32 << 10;
+
+class ReducingExchange : public Exchange {
+ public:
+  ReducingExchange(const Layout& layout, int64_t rank, const ReduceOptions& options)
+      : rank_(rank),
+        options_(options),
+        bytes_(size_of(options.type)),
+        schedule_{options.num_elements, bytes_, options.scatters, layout},
+        lane_(lane_bytes(layout, layout.num_ranks)),
+        sources_(static_cast<size_t>(layout.num_ranks)) {
+    header = {.kind = options.kind,
+              .reduction = static_cast<uint32_t>(options.reduction),
+              .type = static_cast<uint32_t>(options.type),
+              .root = options.root,
+              .bytes = options.num_elements * bytes_};
+    is_large = header.bytes > layout.slot_bytes;
+    // In rounds, every rank reduces a part, also for others.
+    takes_from.assign(static_cast<size_t>(layout.num_ranks), is_large || options.output != nullptr);
+  }
+
+  void deposit(std::byte* slot) const override {
+    if (is_large) {
+      *reinterpret_cast<Place*>(slot) = place();
+    } else if (header.bytes > 0) {
+      std::memcpy(slot, options_.input, static_cast<size_t>(header.bytes));
+    }
+  }
+
+  void finish(Chunks slots) override {
+    if (options_.output == nullptr || header.bytes == 0) return;
+    const Range own = options_.scatters ? Range{rank_ * block(), block()} : Range{0, options_.num_elements};
+    for (size_t other = 0; other < slots.size(); ++other) sources_[other] = slots[other] + own.begin * bytes_;
+    shared::reduce(options_.type, options_.reduction, options_.output, sources_, own.size);
+  }
+
+  int64_t begin(Chunks slots) override {
+    const auto place_of = [&](size_t rank) { return *reinterpret_cast<const Place*>(slots[rank]); };
+    for (size_t rank = 0; rank < slots.size(); ++rank) {
+      if (place_of(rank).offset < 0) return schedule_.num_rounds();
+    }
+    for (size_t rank = 0; rank < slots.size(); ++rank) {
+      const bool is_own = static_cast<int64_t>(rank) == rank_;
+      tensors_.push_back(is_own ? options_.output : options_.arena->map(place_of(rank)));
+    }
+    return 1;
+  }
+  bool reduces() const override { return true; }
+
+  void stage(int64_t round, std::byte* chunk) override {
+    if (!tensors_.empty()) return;
+    for (int64_t other = 0; other < schedule_.layout.num_ranks; ++other) {
+      if (other == rank_) continue;  // this rank reads its own part in place
+      const auto part = schedule_.part(round, other);
+      std::memcpy(chunk + other * lane_, options_.input + part.begin * bytes_, static_cast<size_t>(part.size * bytes_));
+    }
+  }
+
+  void reduce(int64_t round, Chunks chunks, std::byte* result) override {
+    if (!tensors_.empty()) return reduce_in_place();
+    const auto part = schedule_.part(round, rank_);
+    for (int64_t other = 0; other < schedule_.layout.num_ranks; ++other) {
+      const auto i = static_cast<size_t>(other);
+      sources_[i] = other == rank_ ? options_.input + part.begin * bytes_ : chunks[i] + rank_ * lane_;
+    }
+    auto* const to = options_.output == nullptr ? result : options_.output + (part.begin - first_wanted()) * bytes_;
+    shared::reduce(options_.type, options_.reduction, to, sources_, part.size);
+    if (to != result && !options_.scatters) std::memcpy(result, to, static_cast<size_t>(part.size * bytes_));
+  }
+
+  void take(int64_t round, Chunks, Chunks results) override {
+    if (!tensors_.empty() || options_.output == nullptr || options_.scatters) return;
+    for (int64_t other = 0; other < schedule_.layout.num_ranks; ++other) {
+      if (other == rank_) continue;
+      const auto part = schedule_.part(round, other);
+      std::memcpy(options_.output + part.begin * bytes_, results[static_cast<size_t>(other)],
+                  static_cast<size_t>(part.size * bytes_));
+    }
+  }
+
+ private:
+  Place place() const {
+    if (options_.arena == nullptr || options_.output != options_.input || options_.scatters) return {};
+    return options_.arena->find(options_.input, header.bytes);
+  }
+
+  /// Reduces this rank's part of all tensors into all tensors, piece by piece, each of which stays in the caches.
+  void reduce_in_place() {
+    const int64_t piece = kPieceBytes / bytes_;
+    const auto share = share_of(options_.num_elements, bytes_, schedule_.layout.num_ranks, rank_);
+    for (int64_t begin = share.begin; begin < share.begin + share.size; begin += piece) {
+      const int64_t count = std::min(piece, share.begin + share.size - begin);
+      for (size_t i = 0; i < tensors_.size(); ++i) sources_[i] = tensors_[i] + begin * bytes_;
+      auto* const to = options_.output + begin * bytes_;
+      shared::reduce(options_.type, options_.reduction, to, sources_, count);
+      for (auto* const tensor : tensors_) {
+        if (tensor != options_.output) std::memcpy(tensor + begin * bytes_, to, static_cast<size_t>(count * bytes_));
+      }
+    }
+  }
+
+  int64_t block() const { return options_.num_elements / schedule_.layout.num_ranks; }
+  int64_t first_wanted() const { return options_.scatters ? rank_ * block() : 0; }
+
+  const int64_t rank_;
+  const ReduceOptions options_;
+  const int64_t bytes_;
+  const ReduceSchedule schedule_;
+  const int64_t lane_;
+  std::vector<const std::byte*> sources_;
+  std::vector<std::byte*> tensors_;  ///< Of all ranks, if they are reduced in place.
+};
+
+}  // namespace
+
+std::unique_ptr<Exchange> make_reduction(const Layout& layout, int64_t rank, const ReduceOptions& options) {
+  return std::make_unique<ReducingExchange>(layout, rank, options);
+}
+
+}  // namespace yoke::dist::shared

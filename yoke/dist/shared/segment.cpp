@@ -1,0 +1,134 @@
+#include "yoke/dist/shared/segment.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <new>
+
+#include "yoke/base/error.h"
+
+namespace yoke::dist::shared {
+namespace {
+
+constexpr uint64_t kMagic = 0x796f6b652073686d;  // "yoke shm"
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr int64_t kPageBytes = 64 << 10;  // the largest of the processors that libtorch has
+
+/// Begins the file. The size of a RankState differs between C libraries, so it is a part of the agreement.
+struct Head {
+  uint64_t magic = kMagic, state_bytes = sizeof(RankState);
+  Layout layout;
+};
+
+struct Offsets {
+  int64_t states, slots, slot_stride, chunks, results, result_stride, end;
+};
+
+Offsets offsets_of(const Layout& layout) {
+  Offsets at{};
+  at.states = round_up(sizeof(Head), kLineBytes);
+  at.slots = round_up(at.states + layout.num_ranks * static_cast<int64_t>(sizeof(RankState)), kPageBytes);
+  at.slot_stride = static_cast<int64_t>(sizeof(Slot)) + round_up(layout.slot_bytes, kLineBytes);
+  at.chunks = round_up(at.slots + layout.num_ranks * layout.num_slots * at.slot_stride, kPageBytes);
+  at.results = at.chunks + layout.num_ranks * layout.num_chunks * round_up(layout.chunk_bytes, kLineBytes);
+  at.result_stride = round_up(lane_bytes(layout, layout.num_ranks), kLineBytes);
+  at.end = round_up(at.results + layout.num_ranks * layout.num_chunks * at.result_stride, kPageBytes);
+  return at;
+}
+
+int64_t file_bytes(const Layout& layout) { return offsets_of(layout).end + layout.num_ranks * layout.arena_bytes; }
+
+bool is_possible(const Layout& layout) {
+  const auto is_in = [](int64_t value, int64_t most) { return value > 0 && value <= most; };
+  return is_in(layout.num_ranks, 1 << 16) && is_in(layout.slot_bytes, 1 << 24) && is_in(layout.num_slots, 1 << 10) &&
+         is_in(layout.chunk_bytes, 1 << 30) && is_in(layout.num_chunks, 1 << 10) &&
+         lane_bytes(layout, layout.num_ranks) > 0 && layout.arena_bytes >= 0 && layout.arena_bytes <= kMostArenaBytes &&
+         layout.arena_bytes % kPageBytes == 0;
+}
+
+}  // namespace
+
+Segment::Segment(const Layout& layout, const UniqueFd& file) : layout_(layout), size_(offsets_of(layout).end) {
+  auto* const memory = mmap(nullptr, static_cast<size_t>(size_), PROT_READ | PROT_WRITE, MAP_SHARED, file.value(), 0);
+  if (memory == MAP_FAILED) throw system_error(errno, "mapping the memory that ranks share");
+  memory_ = static_cast<std::byte*>(memory);
+}
+
+Segment::~Segment() { munmap(memory_, static_cast<size_t>(size_)); }
+
+std::shared_ptr<Segment> Segment::create(const Layout& layout, UniqueFd& file) {
+  if (!is_possible(layout)) throw Error(ErrorCode::kInternal, "shared memory: a layout with sizes that cannot be");
+  file = UniqueFd(memfd_create("yoke-ranks", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file) throw system_error(errno, "making the memory that ranks share");
+  if (ftruncate(file.value(), file_bytes(layout)) != 0 || fcntl(file.value(), F_ADD_SEALS, kSeals) != 0) {
+    throw system_error(errno, "giving the memory that ranks share its size");
+  }
+  std::shared_ptr<Segment> segment(new Segment(layout, file));
+  for (int64_t rank = 0; rank < layout.num_ranks; ++rank) {
+    auto* const state = new (&segment->state(rank)) RankState;
+    pthread_mutexattr_t attributes;
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+    pthread_mutex_init(&state->alive, &attributes);
+    pthread_mutexattr_destroy(&attributes);
+  }
+  new (segment->memory_) Head{.layout = layout};  // slots are zero, as a new file is
+  return segment;
+}
+
+std::shared_ptr<Segment> Segment::map(const UniqueFd& file) {
+  Head head;
+  struct stat status = {};
+  const bool has_head = pread(file.value(), &head, sizeof head, 0) == static_cast<ssize_t>(sizeof head);
+  if (!has_head || head.magic != kMagic || head.state_bytes != sizeof(RankState) || !is_possible(head.layout) ||
+      fstat(file.value(), &status) != 0 || status.st_size != file_bytes(head.layout) ||
+      (fcntl(file.value(), F_GET_SEALS) & kSeals) != kSeals) {  // a file that shrinks would end this process by SIGBUS
+    throw Error(ErrorCode::kDataLoss, "the descriptor from another rank is not memory that ranks share");
+  }
+  return std::shared_ptr<Segment>(new Segment(head.layout, file));
+}
+
+std::shared_ptr<Arena> Segment::arena_of(const UniqueFd& file, int64_t rank) const {
+  if (layout_.arena_bytes == 0) return nullptr;
+  return std::make_shared<Arena>(
+      file, Arena::Options{.begin = size_ + rank * layout_.arena_bytes, .bytes = layout_.arena_bytes});
+}
+
+RankState& Segment::state(int64_t rank) const {
+  return reinterpret_cast<RankState*>(memory_ + round_up(sizeof(Head), kLineBytes))[rank];
+}
+
+Slot& Segment::slot(int64_t rank, uint64_t sequence) const {
+  const auto at = offsets_of(layout_);
+  const auto index = rank * layout_.num_slots + static_cast<int64_t>(sequence) % layout_.num_slots;
+  return *reinterpret_cast<Slot*>(memory_ + at.slots + index * at.slot_stride);
+}
+
+std::byte* Segment::chunk(int64_t rank, uint64_t round) const {
+  const auto index = rank * layout_.num_chunks + static_cast<int64_t>(round) % layout_.num_chunks;
+  return memory_ + offsets_of(layout_).chunks + index * round_up(layout_.chunk_bytes, kLineBytes);
+}
+
+std::byte* Segment::result(int64_t rank, uint64_t round) const {
+  const auto at = offsets_of(layout_);
+  const auto index = rank * layout_.num_chunks + static_cast<int64_t>(round) % layout_.num_chunks;
+  return memory_ + at.results + index * at.result_stride;
+}
+
+void Segment::mark_alive(int64_t rank) const {
+  if (const int error = pthread_mutex_lock(&state(rank).alive); error != 0) {
+    throw system_error(error, "taking a rank's place in shared memory");
+  }
+}
+
+bool Segment::has_ended(int64_t rank) const {
+  const int word = __atomic_load_n(&state(rank).alive.__data.__lock, __ATOMIC_SEQ_CST);
+  return (static_cast<uint32_t>(word) & FUTEX_OWNER_DIED) != 0;
+}
+
+}  // namespace yoke::dist::shared

@@ -1,0 +1,86 @@
+// yoke/dist/shared/segment.h -- memory that the ranks of one host share: an anonymous file (memfd) that they have
+// mapped.
+//
+// The file has no name, so nothing remains when the last rank has ended, whatever ended it.
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "yoke/base/file.h"
+#include "yoke/dist/shared/arena.h"
+#include "yoke/dist/shared/layout.h"
+
+namespace yoke::dist::shared {
+
+/// What all ranks of a collective must agree on, so that a rank recognises another collective.
+struct Header {
+  uint32_t kind = 0, reduction = 0, type = 0, root = 0;
+  int64_t bytes = 0;  ///< Of a contribution; -1 if they may differ.
+  bool operator==(const Header&) const = default;
+};
+
+/// A rank's contribution to one collective. Its data follow on the next cache line.
+struct alignas(kLineBytes) Slot {
+  std::atomic<uint64_t> sequence = 0;  ///< The number of the collective; written last.
+  Header header;
+
+  std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
+};
+
+/// What a rank publishes. Each rank writes its own, except `bell`.
+///
+/// Memory order: what a rank publishes here is written with a sequentially consistent store, after the data that it
+/// announces, and read with such a load before the data. A reader that sees the number therefore sees the data. That is
+/// more than release and acquire, because a rank that goes to sleep must not miss a number, nor its writer the sleeper
+/// (engine.cpp).
+struct alignas(kLineBytes) RankState {
+  /// Locked by a thread of the rank for as long as the rank takes part. If the thread ends, or the process by any
+  /// signal, the kernel marks the lock, in every PID namespace.
+  pthread_mutex_t alive;
+  std::atomic<uint32_t> has_lost = 0;  ///< Whether the rank has given up because another one has ended.
+  alignas(kLineBytes) std::atomic<uint64_t> staged = 0;    ///< Rounds of which the rank's chunk is filled.
+  std::atomic<uint64_t> reduced = 0;                       ///< Rounds of which the rank's part of the result is there.
+  std::atomic<uint64_t> taken = 0;                         ///< Rounds of which the rank needs no chunk any more.
+  alignas(kLineBytes) std::atomic<uint64_t> consumed = 0;  ///< Collectives of which the rank needs no slot any more.
+  alignas(kLineBytes) std::atomic<uint32_t> bell = 0;      ///< A futex; changes to wake the rank's sleepers.
+  std::atomic<uint32_t> num_sleepers = 0;                  ///< Threads of the rank that sleep, or are about to.
+};
+
+class Segment {
+ public:
+  /// Creates the file. `file` becomes its descriptor, to be passed to the other ranks.
+  /// Errors  as errno says: no memfd_create, out of memory or descriptors.
+  static std::shared_ptr<Segment> create(const Layout& layout, UniqueFd& file);
+  /// The place for tensors of `rank` in the file; null if the layout has none.
+  std::shared_ptr<Arena> arena_of(const UniqueFd& file, int64_t rank) const;
+  /// Maps the file of another rank. Errors  as errno says; kDataLoss if it is not such a file, or not sealed.
+  static std::shared_ptr<Segment> map(const UniqueFd& file);
+  ~Segment();
+  Segment(const Segment&) = delete;
+  Segment& operator=(const Segment&) = delete;
+
+  const Layout& layout() const { return layout_; }
+  RankState& state(int64_t rank) const;
+  Slot& slot(int64_t rank, uint64_t sequence) const;
+  std::byte* chunk(int64_t rank, uint64_t round) const;   ///< What the rank contributes in this round.
+  std::byte* result(int64_t rank, uint64_t round) const;  ///< The part that the rank has reduced in this round.
+
+  /// Locks the rank's `alive`. The calling thread keeps it until it ends.
+  void mark_alive(int64_t rank) const;
+  /// Whether the thread that called mark_alive() has ended. False before it has called that.
+  bool has_ended(int64_t rank) const;
+
+ private:
+  Segment(const Layout& layout, const UniqueFd& file);
+
+  Layout layout_;
+  std::byte* memory_ = nullptr;
+  int64_t size_ = 0;
+};
+
+}  // namespace yoke::dist::shared

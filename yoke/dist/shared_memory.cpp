@@ -1,0 +1,525 @@
+#include "yoke/dist/detail/shared_memory.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <utility>
+#include <vector>
+
+#include "yoke/base/error.h"
+#include "yoke/contract/variables.h"
+#include "yoke/dist/detail/shared_work.h"
+#include "yoke/dist/shared/rendezvous.h"
+
+namespace yoke::dist {
+namespace {
+
+using c10d::OpType;
+using std::chrono::milliseconds;
+using Tensors = std::vector<at::Tensor>;
+using WorkPointer = c10::intrusive_ptr<c10d::Work>;
+
+constexpr const char* kBackendName = "yoke";
+
+/// Arrivals, whose interval is a sixtieth of the timeout and at most a second, needs about eight intervals to find out
+/// what each rank has called. A rank that has met another collective waits for it, because it does not know their
+/// names.
+milliseconds mismatch_patience(milliseconds timeout) {
+  return std::min<milliseconds>(timeout / 3, std::chrono::seconds(20));
+}
+
+std::optional<shared::Type> type_of(at::ScalarType type) {
+  switch (type) {
+    case at::kBool: return shared::Type::kBool;
+    case at::kByte: return shared::Type::kU8;
+    case at::kChar: return shared::Type::kI8;
+    case at::kUInt16: return shared::Type::kU16;
+    case at::kShort: return shared::Type::kI16;
+    case at::kUInt32: return shared::Type::kU32;
+    case at::kInt: return shared::Type::kI32;
+    case at::kUInt64: return shared::Type::kU64;
+    case at::kLong: return shared::Type::kI64;
+    case at::kHalf: return shared::Type::kF16;
+    case at::kBFloat16: return shared::Type::kBF16;
+    case at::kFloat: return shared::Type::kF32;
+    case at::kDouble: return shared::Type::kF64;
+    default: return std::nullopt;
+  }
+}
+
+std::optional<shared::Reduction> reduction_of(const c10d::ReduceOp& op) {
+  switch (op.op_) {
+    case c10d::ReduceOp::SUM: return shared::Reduction::kSum;
+    case c10d::ReduceOp::PRODUCT: return shared::Reduction::kProduct;
+    case c10d::ReduceOp::MIN: return shared::Reduction::kMin;
+    case c10d::ReduceOp::MAX: return shared::Reduction::kMax;
+    default: return std::nullopt;
+  }
+}
+
+/// With a place for tensors, unless files may not be large: the kernel would end this process for making one.
+shared::Layout layout_here(int64_t num_ranks) {
+  auto layout = shared::layout_of(num_ranks);
+  rlimit limit{};
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY) {
+    layout.arena_bytes = shared::kMostArenaBytes;
+  }
+  return layout;
+}
+
+/// The memory of a tensor. That of an empty one is not null, because ranks wait for it, too.
+std::span<std::byte> bytes_of(const at::Tensor& tensor) {
+  static std::byte nothing;
+  if (tensor.numel() == 0) return {&nothing, 0};
+  return {static_cast<std::byte*>(tensor.mutable_data_ptr()), static_cast<size_t>(tensor.nbytes())};
+}
+
+void check(const char* what, const at::Tensor& tensor) {
+  TORCH_CHECK(tensor.layout() == at::kStrided && tensor.is_cpu() && tensor.is_non_overlapping_and_dense(), what,
+              ": ranks of one host share dense, contiguous tensors of the CPU; this one is not");
+}
+
+/// Contiguous tensors in place of `given`; `after` copies them back where they are others.
+Tensors contiguous_outputs(const Tensors& given, std::function<void()>& after) {
+  Tensors result;
+  bool differ = false;
+  for (const auto& tensor : given) {
+    result.push_back(tensor.contiguous());
+    differ |= !result.back().is_same(tensor);
+  }
+  if (differ) {
+    after = [given, result] {
+      for (size_t i = 0; i < given.size(); ++i) given[i].copy_(result[i]);
+    };
+  }
+  return result;
+}
+
+class SharedMemory : public c10d::Backend {
+ public:
+  SharedMemory(std::shared_ptr<shared::Engine> engine, std::shared_ptr<shared::Arena> arena,
+               c10::intrusive_ptr<c10d::Backend> gloo, const SharedMemoryOptions& options)
+      : Backend(static_cast<int>(options.rank), static_cast<int>(options.size)),
+        engine_(std::move(engine)),
+        arena_(std::move(arena)),
+        gloo_(std::move(gloo)),
+        timeout_(options.timeout) {}
+  ~SharedMemory() override { engine_->stop(); }
+
+  const std::string getBackendName() const override { return kBackendName; }
+  c10::intrusive_ptr<Options> getBackendOptions() override { return gloo_->getBackendOptions(); }
+  uint64_t getSequenceNumberForGroup() override { return engine_->num_started() + gloo_->getSequenceNumberForGroup(); }
+  void setTimeout(milliseconds timeout) override {
+    timeout_ = timeout;
+    gloo_->setTimeout(timeout);
+  }
+  void abort() override {
+    engine_->stop();
+    gloo_->abort();
+  }
+  void shutdown() override {
+    engine_->stop();
+    gloo_->shutdown();
+  }
+
+  // ---- Memory ----
+
+  bool supportsTensorAlloc(c10::DeviceIndex) override { return arena_ != nullptr; }
+  /// A tensor whose all-reduce copies nothing, if those of the other ranks are such ones, too. Ordinary memory if there
+  /// is no space.
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override {
+    const auto bytes = size * static_cast<int64_t>(options.dtype().itemsize());
+    const auto memory = arena_ == nullptr ? nullptr : arena_->allocate(bytes);
+    if (memory == nullptr) return at::empty({size}, options);
+    return at::from_blob(
+        memory.get(), {size}, [memory](void*) {}, options);
+  }
+
+  // ---- What reduces ----
+
+  WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
+    const auto element = tensors.size() == 1 ? reducible(tensors[0], options.reduceOp) : std::nullopt;
+    if (!element) return gloo_->allreduce(tensors, options);
+    return reduce_in_place("allreduce", OpType::ALLREDUCE, tensors[0], *element, options.timeout, options.asyncOp);
+  }
+
+  WorkPointer allreduce_coalesced(Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) override {
+    const bool is_one_type = std::ranges::all_of(
+        tensors, [&](const auto& tensor) { return tensor.scalar_type() == tensors[0].scalar_type(); });
+    const auto element = tensors.empty() || !is_one_type ? std::nullopt : reducible(tensors[0], options.reduceOp);
+    if (!element) return gloo_->allreduce_coalesced(tensors, options);
+    Tensors flat;
+    for (const auto& tensor : tensors) flat.push_back(tensor.reshape({-1}));
+    const auto all = at::cat(flat);
+    const auto scatter = [tensors, all] {
+      int64_t begin = 0;
+      for (const auto& tensor : tensors) {
+        tensor.copy_(all.narrow(0, begin, tensor.numel()).view(tensor.sizes()));
+        begin += tensor.numel();
+      }
+    };
+    return start_reduction({.input = bytes_of(all).data(), .output = bytes_of(all).data()}, all, *element,
+                           options.timeout,
+                           {.type = OpType::ALLREDUCE_COALESCED,
+                            .title = "yoke:all_reduce",
+                            .inputs = tensors,
+                            .outputs = tensors,
+                            .after = scatter});
+  }
+
+  WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
+    const auto element = tensors.size() == 1 ? reducible(tensors[0], options.reduceOp) : std::nullopt;
+    if (!element) return gloo_->reduce(tensors, options);
+    check("reduce", tensors[0]);
+    const auto memory = bytes_of(tensors[0]);
+    return start_reduction({.root = static_cast<uint32_t>(options.rootRank),
+                            .input = memory.data(),
+                            .output = rank_ == options.rootRank ? memory.data() : nullptr},
+                           tensors[0], *element, options.timeout,
+                           {.type = OpType::REDUCE,
+                            .title = "yoke:reduce",
+                            .inputs = tensors,
+                            .outputs = tensors,
+                            .driver = driver(options.asyncOp)});
+  }
+
+  WorkPointer reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
+                             const c10d::ReduceScatterOptions& options) override {
+    const bool fits = outputs.size() == 1 && inputs.size() == 1 && std::ssize(inputs[0]) == size_ &&
+                      std::ranges::all_of(inputs[0], [&](const auto& input) {
+                        return input.numel() == outputs[0].numel() && input.scalar_type() == outputs[0].scalar_type();
+                      });
+    if (!fits) return gloo_->reduce_scatter(outputs, inputs, options);
+    Tensors flat;
+    for (const auto& tensor : inputs[0]) flat.push_back(tensor.reshape({-1}));
+    auto all = at::cat(flat);
+    return _reduce_scatter_base(outputs[0], all, options);
+  }
+
+  WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                   const c10d::ReduceScatterOptions& options) override {
+    const auto element = reducible(input, options.reduceOp);
+    const bool fits = output.numel() * size_ == input.numel() && output.scalar_type() == input.scalar_type();
+    if (!element || !fits) return gloo_->_reduce_scatter_base(output, input, options);
+    check("reduce_scatter", input);
+    SharedWorkOptions work = {.type = OpType::_REDUCE_SCATTER_BASE,
+                              .title = "yoke:reduce_scatter",
+                              .inputs = {input},
+                              .outputs = {output},
+                              .driver = driver(options.asyncOp)};
+    const auto to = contiguous_outputs({output}, work.after)[0];
+    return start_reduction({.input = bytes_of(input).data(), .output = bytes_of(to).data(), .scatters = true}, input,
+                           *element, options.timeout, std::move(work));
+  }
+
+  // ---- What copies ----
+
+  WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
+    if (tensors.size() != 1) return gloo_->broadcast(tensors, options);
+    check("broadcast", tensors[0]);
+    const auto memory = bytes_of(tensors[0]);
+    shared::CopyOptions copy = pieces(tensors[0], tensors[0].nbytes());
+    copy.root = static_cast<uint32_t>(options.rootRank);
+    if (rank_ == options.rootRank) {
+      copy.send = {memory};
+    } else {
+      copy.receive[static_cast<size_t>(options.rootRank)] = memory;
+    }
+    return start_copy(std::move(copy), options.timeout,
+                      {.type = OpType::BROADCAST,
+                       .title = "yoke:broadcast",
+                       .inputs = tensors,
+                       .outputs = tensors,
+                       .driver = driver(options.asyncOp)});
+  }
+
+  WorkPointer allgather(std::vector<Tensors>& outputs, Tensors& inputs,
+                        const c10d::AllgatherOptions& options) override {
+    if (outputs.size() != 1 || inputs.size() != 1 || !fits(outputs[0], inputs[0])) {
+      return gloo_->allgather(outputs, inputs, options);
+    }
+    return gather_to_here(outputs, inputs[0], options.timeout,
+                          {.type = OpType::ALLGATHER, .title = "yoke:all_gather", .driver = driver(options.asyncOp)});
+  }
+
+  WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) override {
+    const bool is_possible = output.numel() == input.numel() * size_ && output.scalar_type() == input.scalar_type() &&
+                             output.is_contiguous() && input.is_contiguous();
+    if (!is_possible) return gloo_->_allgather_base(output, input, options);
+    std::vector<Tensors> parts = {output.view({-1}).chunk(size_)};
+    if (input.numel() == 0) parts[0].assign(static_cast<size_t>(size_), output.view({-1}));
+    auto work = SharedWorkOptions{.type = OpType::_ALLGATHER_BASE,
+                                  .title = "yoke:all_gather",
+                                  .outputs = {output},
+                                  .driver = driver(options.asyncOp)};
+    return gather_to_here(parts, input, options.timeout, std::move(work));
+  }
+
+  WorkPointer gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
+    const bool is_root = rank_ == options.rootRank;
+    if (inputs.size() != 1 || (is_root && (outputs.size() != 1 || !fits(outputs[0], inputs[0])))) {
+      return gloo_->gather(outputs, inputs, options);
+    }
+    auto work = SharedWorkOptions{.type = OpType::GATHER, .title = "yoke:gather", .driver = driver(options.asyncOp)};
+    return gather_to_here(outputs, inputs[0], options.timeout, std::move(work),
+                          static_cast<uint32_t>(options.rootRank));
+  }
+
+  WorkPointer scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override {
+    const bool is_root = rank_ == options.rootRank;
+    if (outputs.size() != 1 || (is_root && (inputs.size() != 1 || !fits(inputs[0], outputs[0])))) {
+      return gloo_->scatter(outputs, inputs, options);
+    }
+    SharedWorkOptions work = {
+        .type = OpType::SCATTER, .title = "yoke:scatter", .outputs = outputs, .driver = driver(options.asyncOp)};
+    const auto to = contiguous_outputs(outputs, work.after)[0];
+    auto copy = pieces(to, to.nbytes());
+    copy.root = static_cast<uint32_t>(options.rootRank);
+    copy.for_each = true;
+    if (is_root) {
+      for (const auto& input : inputs[0]) work.inputs.push_back(input.contiguous());
+      for (const auto& input : work.inputs) copy.send.push_back(bytes_of(input));
+    }
+    copy.receive[static_cast<size_t>(options.rootRank)] = bytes_of(to);
+    return start_copy(std::move(copy), options.timeout, std::move(work));
+  }
+
+  WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
+                            std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) override {
+    const auto is_good = [this](const at::Tensor& tensor, const std::vector<int64_t>& splits) {
+      if (!tensor.is_contiguous() || tensor.dim() == 0) return false;
+      int64_t sum = 0;
+      for (const int64_t split : splits) sum += split;
+      return splits.empty() ? tensor.size(0) % size_ == 0 : std::ssize(splits) == size_ && sum == tensor.size(0);
+    };
+    if (!is_good(output, output_splits) || !is_good(input, input_splits) ||
+        output.scalar_type() != input.scalar_type()) {
+      return gloo_->alltoall_base(output, input, output_splits, input_splits, options);
+    }
+    // Of equal parts, all ranks know the size.
+    const bool is_equal = output_splits.empty() && input_splits.empty();
+    auto copy = pieces(input, is_equal ? input.nbytes() / static_cast<size_t>(size_) : 0);
+    if (!is_equal) copy.bytes = -1;
+    copy.for_each = true;
+    const auto sent = divided(input, input_splits);
+    copy.send.assign(sent.begin(), sent.end());
+    const auto received = divided(output, output_splits);
+    copy.receive.assign(received.begin(), received.end());
+    return start_copy(std::move(copy), options.timeout,
+                      {.type = OpType::ALLTOALL_BASE,
+                       .title = "yoke:all_to_all",
+                       .inputs = {input},
+                       .outputs = {output},
+                       .driver = driver(options.asyncOp)});
+  }
+
+  WorkPointer alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
+    if (std::ssize(outputs) != size_ || std::ssize(inputs) != size_) return gloo_->alltoall(outputs, inputs, options);
+    SharedWorkOptions work = {.type = OpType::ALLTOALL, .title = "yoke:all_to_all", .outputs = outputs};
+    auto copy = pieces(inputs[0], 0);
+    copy.bytes = -1;
+    copy.for_each = true;
+    for (const auto& input : inputs) work.inputs.push_back(input.contiguous());
+    for (const auto& input : work.inputs) copy.send.push_back(bytes_of(input));
+    const auto to = contiguous_outputs(outputs, work.after);
+    for (size_t i = 0; i < to.size(); ++i) copy.receive[i] = bytes_of(to[i]);
+    work.inputs.insert(work.inputs.end(), to.begin(), to.end());
+    return start_copy(std::move(copy), options.timeout, std::move(work));
+  }
+
+  WorkPointer barrier(const c10d::BarrierOptions& options) override {
+    static std::byte nothing;
+    shared::CopyOptions copy;
+    copy.bytes = 0;
+    copy.send = {std::span(&nothing, 0)};
+    copy.receive.assign(static_cast<size_t>(size_), std::span(&nothing, 0));
+    return start_copy(std::move(copy), options.timeout,
+                      {.type = OpType::BARRIER, .title = "yoke:barrier", .driver = driver(options.asyncOp)});
+  }
+
+  // ---- What is rare ----
+
+  WorkPointer allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override {
+    return gloo_->allreduce_sparse(tensors, options);
+  }
+  WorkPointer allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
+                                  const c10d::AllgatherOptions& options) override {
+    return gloo_->allgather_coalesced(outputs, inputs, options);
+  }
+  WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                              const c10d::AllgatherOptions& options) override {
+    return gloo_->allgather_into_tensor_coalesced(outputs, inputs, options);
+  }
+  WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                              const c10d::ReduceScatterOptions& options) override {
+    return gloo_->reduce_scatter_tensor_coalesced(outputs, inputs, options);
+  }
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_for_all) override {
+    gloo_->monitoredBarrier(options, wait_for_all);
+  }
+  WorkPointer send(Tensors& tensors, int to, int tag) override { return gloo_->send(tensors, to, tag); }
+  WorkPointer recv(Tensors& tensors, int from, int tag) override { return gloo_->recv(tensors, from, tag); }
+  WorkPointer recvAnysource(Tensors& tensors, int tag) override { return gloo_->recvAnysource(tensors, tag); }
+
+ private:
+  struct Element {
+    shared::Type type;
+    shared::Reduction reduction;
+    int64_t per_element = 1;  ///< 2 for complex numbers, which are pairs.
+  };
+
+  static shared::Driver driver(bool is_async) { return is_async ? shared::Driver::kEngine : shared::Driver::kWaiter; }
+
+  /// How the tensor is reduced; nullopt: not by this backend.
+  static std::optional<Element> reducible(const at::Tensor& tensor, const c10d::ReduceOp& op) {
+    if (tensor.layout() != at::kStrided || !tensor.is_cpu()) return std::nullopt;
+    const bool is_complex = tensor.is_complex();
+    const auto type = type_of(is_complex ? c10::toRealValueType(tensor.scalar_type()) : tensor.scalar_type());
+    const auto reduction = reduction_of(op);
+    if (!type || !reduction || (is_complex && *reduction != shared::Reduction::kSum)) return std::nullopt;
+    return Element{*type, *reduction, is_complex ? 2 : 1};
+  }
+
+  WorkPointer reduce_in_place(const char* what, OpType op, const at::Tensor& tensor, const Element& element,
+                              milliseconds timeout, bool is_async) {
+    check(what, tensor);
+    const auto memory = bytes_of(tensor);
+    return start_reduction(
+        {.input = memory.data(), .output = memory.data(), .arena = arena_}, tensor, element, timeout,
+        {.type = op, .title = "yoke:all_reduce", .inputs = {tensor}, .outputs = {tensor}, .driver = driver(is_async)});
+  }
+
+  WorkPointer start_reduction(shared::ReduceOptions options, const at::Tensor& input, const Element& element,
+                              milliseconds timeout, SharedWorkOptions work) {
+    options.kind = static_cast<uint32_t>(work.type);
+    options.type = element.type;
+    options.reduction = element.reduction;
+    options.num_elements = input.numel() * element.per_element;
+    work.inputs.push_back(input);
+    return begin(shared::make_reduction(engine_->layout(), rank_, options), timeout, std::move(work));
+  }
+
+  WorkPointer start_copy(shared::CopyOptions options, milliseconds timeout, SharedWorkOptions work) {
+    options.kind = static_cast<uint32_t>(work.type);
+    return begin(shared::make_copy(engine_->layout(), rank_, std::move(options)), timeout, std::move(work));
+  }
+
+  WorkPointer begin(std::unique_ptr<shared::Exchange> exchange, milliseconds timeout, SharedWorkOptions work) {
+    work.rank = rank_;
+    work.timeout = timeout == c10d::kUnsetTimeout ? timeout_ : timeout;
+    return SharedWork::start(engine_, std::move(exchange), std::move(work));
+  }
+
+  shared::CopyOptions pieces(const at::Tensor& like, size_t bytes) const {
+    shared::CopyOptions copy;
+    copy.type = static_cast<uint32_t>(like.scalar_type());
+    copy.bytes = static_cast<int64_t>(bytes);
+    copy.receive.resize(static_cast<size_t>(size_));
+    return copy;
+  }
+
+  /// Whether there is one tensor for each rank, with as many elements as `like`.
+  bool fits(const Tensors& tensors, const at::Tensor& like) const {
+    return std::ssize(tensors) == size_ && std::ranges::all_of(tensors, [&](const auto& tensor) {
+             return tensor.numel() == like.numel() && tensor.scalar_type() == like.scalar_type();
+           });
+  }
+
+  /// Without a root, all ranks get the inputs of all.
+  WorkPointer gather_to_here(const std::vector<Tensors>& outputs, const at::Tensor& input, milliseconds timeout,
+                             SharedWorkOptions work, uint32_t root = 0) {
+    const auto from = input.contiguous();
+    auto copy = pieces(from, from.nbytes());
+    copy.root = root;
+    copy.send = {bytes_of(from)};
+    work.inputs = {from};
+    if (!outputs.empty()) {
+      const auto to = contiguous_outputs(outputs[0], work.after);
+      for (size_t i = 0; i < to.size(); ++i) copy.receive[i] = bytes_of(to[i]);
+      if (work.outputs.empty()) work.lists = outputs;
+      work.inputs.insert(work.inputs.end(), to.begin(), to.end());
+    }
+    return start_copy(std::move(copy), timeout, std::move(work));
+  }
+
+  /// The parts of a contiguous tensor for each rank, by rows; equal parts without `splits`.
+  std::vector<std::span<std::byte>> divided(const at::Tensor& tensor, const std::vector<int64_t>& splits) const {
+    const auto memory = bytes_of(tensor);
+    const auto rows = static_cast<size_t>(tensor.size(0));
+    const size_t row_bytes = rows == 0 ? 0 : memory.size() / rows;
+    std::vector<std::span<std::byte>> parts;
+    size_t begin = 0;
+    for (size_t rank = 0; rank < static_cast<size_t>(size_); ++rank) {
+      const size_t count = splits.empty() ? rows / static_cast<size_t>(size_) : static_cast<size_t>(splits[rank]);
+      parts.push_back(memory.subspan(begin, count * row_bytes));
+      begin += count * row_bytes;
+    }
+    return parts;
+  }
+
+  const std::shared_ptr<shared::Engine> engine_;
+  const std::shared_ptr<shared::Arena> arena_;  ///< Null if the layout has no place for tensors.
+  const c10::intrusive_ptr<c10d::Backend> gloo_;
+  std::chrono::milliseconds timeout_;
+};
+
+}  // namespace
+
+bool offers_shared_memory() {
+  const auto* const wish = std::getenv(variable::kSharedMemory);
+  return wish != nullptr && std::string_view(wish) == "1";
+}
+
+bool is_shared_memory(const c10d::Backend& backend) { return backend.getBackendName() == kBackendName; }
+
+c10::intrusive_ptr<c10d::Backend> share_memory(c10d::Store& store, const c10::intrusive_ptr<c10d::Backend>& gloo,
+                                               const SharedMemoryOptions& options) {
+  if (options.size == 1) return gloo;
+  constexpr const char* kDoor = "door";
+  constexpr const char* kNumAbsent = "absent";
+  std::shared_ptr<shared::Engine> engine;
+  std::shared_ptr<shared::Arena> arena;
+  const auto make_engine = [&](std::shared_ptr<shared::Segment> segment, const UniqueFd& file) {
+    arena = segment->arena_of(file, options.rank);
+    engine = std::make_shared<shared::Engine>(
+        std::move(segment),
+        shared::Engine::Options{.rank = options.rank, .mismatch_patience = mismatch_patience(options.timeout)});
+  };
+  const auto until = Clock::now() + options.timeout;
+  bool all_share = false;
+  if (options.rank == 0) {
+    std::optional<shared::Door> door;
+    UniqueFd file;
+    try {
+      door.emplace();
+      auto segment = shared::Segment::create(layout_here(options.size), file);
+      make_engine(std::move(segment), file);
+    } catch (const Error&) {  // no memfd, or no descriptor is left: all ranks use Gloo
+      store.set(kDoor, std::string());
+      return gloo;
+    }
+    store.set(kDoor, door->address());
+    all_share = door->pass(
+        file, {.count = options.size - 1, .num_absent = [&] { return store.add(kNumAbsent, 0); }, .until = until});
+  } else {
+    const auto bytes = store.get(kDoor);
+    const auto use = [&](const UniqueFd& file) { make_engine(shared::Segment::map(file), file); };
+    const auto joined = shared::join({bytes.begin(), bytes.end()}, use, until);
+    if (joined == shared::Joined::kAbsent && !bytes.empty()) store.add(kNumAbsent, 1);
+    all_share = joined == shared::Joined::kAll;
+  }
+  if (!all_share) return gloo;
+  return c10::make_intrusive<SharedMemory>(std::move(engine), std::move(arena), gloo, options);
+}
+
+}  // namespace yoke::dist

@@ -1,0 +1,279 @@
+// Tests collectives in shared memory through c10d. yoke/dist/shared has tests of their parts, tests/dist those with
+// real processes.
+#include "yoke/dist/detail/shared_memory.h"
+
+#include <ATen/Functions.h>
+#include <ATen/core/ivalue.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <vector>
+
+#include "fakes/run_ranks.h"
+#include "yoke/base/error.h"
+#include "yoke/dist/world.h"
+
+namespace yoke::dist {
+namespace {
+
+using fakes::run_ranks;
+using testing::HasSubstr;
+using Tensors = std::vector<at::Tensor>;
+
+/// Elements: in a slot, in one round, in many rounds; odd.
+const std::vector<int64_t> kSizes = {0, 1, 3, 1000, 5001, 300'007};
+
+constexpr at::ScalarType kTypes[] = {at::kBool, at::kByte, at::kChar,     at::kShort, at::kInt,
+                                     at::kLong, at::kHalf, at::kBFloat16, at::kFloat, at::kDouble};
+
+/// What rank `rank` contributes: small whole numbers, so that any order gives the same sum and product.
+at::Tensor tensor_of(int64_t rank, int64_t size, at::ScalarType type) {
+  auto numbers = at::arange(size, at::kLong).add(rank * 7).remainder(5);
+  if (type == at::kBool) return numbers.gt(2);
+  return numbers.sub(type == at::kByte ? 0 : 2).to(type);
+}
+
+at::Tensor all_tensors(int64_t num_ranks, int64_t size, at::ScalarType type) {
+  Tensors all;
+  for (int64_t rank = 0; rank < num_ranks; ++rank) all.push_back(tensor_of(rank, size, type));
+  return at::stack(all);
+}
+
+at::Tensor expected_of(c10d::ReduceOp::RedOpType op, const at::Tensor& all) {
+  if (all.scalar_type() == at::kBool) {
+    return op == c10d::ReduceOp::SUM || op == c10d::ReduceOp::MAX ? all.any(0) : all.all(0);
+  }
+  switch (op) {
+    case c10d::ReduceOp::SUM: return all.sum(0).to(all.scalar_type());
+    case c10d::ReduceOp::PRODUCT: return all.prod(0).to(all.scalar_type());
+    case c10d::ReduceOp::MIN: return all.amin(0);
+    default: return all.amax(0);
+  }
+}
+
+c10d::Backend& backend_of(const World& world) { return *world.process_group().getBackend(c10::DeviceType::CPU); }
+
+TEST(SharedMemory, IsWhatRanksOfOneHostUse) {
+  run_ranks(3, [](World& world) {
+    EXPECT_TRUE(is_shared_memory(backend_of(world)));
+    auto group = world.split(world.rank() / 2);
+    EXPECT_EQ(is_shared_memory(*group.process_group().getBackend(c10::DeviceType::CPU)), group.size() > 1);
+  });
+}
+
+TEST(SharedMemory, ReducesAllTypesAsLibtorchDoes) {
+  for (const int64_t num_ranks : {2, 3, 5}) {
+    run_ranks(num_ranks, [&](World& world) {
+      for (const auto type : kTypes) {
+        for (const int64_t size : kSizes) {
+          const auto all = all_tensors(num_ranks, size, type);
+          for (const auto op :
+               {c10d::ReduceOp::SUM, c10d::ReduceOp::PRODUCT, c10d::ReduceOp::MIN, c10d::ReduceOp::MAX}) {
+            if (size > 5001 && op != c10d::ReduceOp::SUM) continue;
+            Tensors own = {tensor_of(world.rank(), size, type)};
+            c10d::AllreduceOptions options;
+            options.reduceOp = op;
+            world.process_group().allreduce(own, options)->wait();
+            ASSERT_TRUE(at::equal(own[0], expected_of(op, all)))
+                << c10::toString(type) << " " << size << " " << static_cast<int>(op);
+          }
+        }
+      }
+    });
+  }
+}
+
+TEST(SharedMemory, ScattersGathersAndCopiesAnySize) {
+  for (const int64_t num_ranks : {2, 3, 5}) {
+    run_ranks(num_ranks, [&](World& world) {
+      for (const auto type : {at::kFloat, at::kLong, at::kBool, at::kHalf}) {
+        for (const int64_t size : kSizes) {
+          const auto all = all_tensors(num_ranks, size, type);
+          const auto own = tensor_of(world.rank(), size, type);
+          ASSERT_TRUE(at::equal(world.all_gather(own), all));
+          const auto flat = at::empty({num_ranks * size}, own.options());
+          world.all_gather_into(flat, own);
+          ASSERT_TRUE(at::equal(flat, all.flatten()));
+          for (int64_t root = 0; root < num_ranks; root += 2) {
+            const auto first = own.clone(), part = at::empty_like(own);
+            world.broadcast(first, root);
+            ASSERT_TRUE(at::equal(first, all[root]));
+            const auto gathered = world.gather(own, root);
+            ASSERT_EQ(gathered.defined(), world.rank() == root);
+            if (gathered.defined()) {
+              ASSERT_TRUE(at::equal(gathered, all));
+            }
+            world.scatter(part, world.rank() == root ? all : at::Tensor(), root);
+            ASSERT_TRUE(at::equal(part, own));
+            Tensors reduced = {own.clone()};
+            c10d::ReduceOptions options;
+            options.rootRank = root;
+            world.process_group().reduce(reduced, options)->wait();
+            if (world.rank() == root) {
+              ASSERT_TRUE(at::equal(reduced[0], expected_of(c10d::ReduceOp::SUM, all)));
+            }
+          }
+          const auto part = at::empty_like(own);
+          const auto rows = own.repeat({num_ranks});
+          world.reduce_scatter(part, rows);
+          ASSERT_TRUE(at::equal(part, expected_of(c10d::ReduceOp::SUM, all)));
+          const auto exchanged = at::empty_like(rows);
+          world.all_to_all(exchanged, rows);
+          ASSERT_TRUE(at::equal(exchanged, all.flatten()));
+        }
+      }
+      world.barrier();
+      world.process_group().barrier()->wait();
+    });
+  }
+}
+
+TEST(SharedMemory, RowsOfAllToAllMayDiffer) {
+  run_ranks(3, [](World& world) {
+    for (const int64_t unit : {0, 1, 50'000}) {  // rank r sends r * unit rows to each rank
+      const int64_t rank = world.rank();
+      const auto sent = at::full({3 * rank * unit, 2}, rank, at::kInt);
+      Splits splits{.input = std::vector<int64_t>(3, rank * unit), .output = {0, unit, 2 * unit}};
+      const auto received = at::full({3 * unit, 2}, -1, at::kInt);
+      world.all_to_all(received, sent, splits);
+      const auto wanted = at::cat({at::full({unit, 2}, 1, at::kInt), at::full({2 * unit, 2}, 2, at::kInt)});
+      EXPECT_TRUE(at::equal(received, wanted));
+    }
+  });
+}
+
+TEST(SharedMemory, ListsOfTensorsAreOne) {
+  run_ranks(2, [](World& world) {
+    auto& group = world.process_group();
+    const auto mark = static_cast<double>(world.rank() + 1);
+    Tensors several = {at::full({3}, mark), at::full({20'000}, 2 * mark), at::full({4, 3}, mark).t()};
+    group.allreduce_coalesced(several)->wait();
+    EXPECT_TRUE(at::equal(several[0], at::full({3}, 3.0)));
+    EXPECT_TRUE(at::equal(several[1], at::full({20'000}, 6.0)));
+    EXPECT_TRUE(at::equal(several[2], at::full({3, 4}, 3.0)));
+
+    Tensors part = {at::zeros({3})};
+    std::vector<Tensors> parts = {{at::full({3}, mark), at::full({3}, 10 * mark)}};
+    group.reduce_scatter(part, parts)->wait();
+    EXPECT_TRUE(at::equal(part[0], at::full({3}, world.rank() == 0 ? 3.0 : 30.0)));
+
+    Tensors received = {at::zeros({1 + world.rank()}), at::zeros({1 + world.rank()})};
+    Tensors sent = {at::full({1}, mark), at::full({2}, 10 * mark)};
+    group.alltoall(received, sent)->wait();
+    EXPECT_TRUE(at::equal(received[1], at::full({1 + world.rank()}, world.rank() == 0 ? 2.0 : 20.0)));
+
+    const auto wide = at::zeros({3, 4});
+    std::vector<Tensors> columns = {{wide.select(1, 1), wide.select(1, 3)}};  // not contiguous
+    Tensors own = {at::full({3}, mark)};
+    group.allgather(columns, own)->wait();
+    EXPECT_TRUE(at::equal(wide, at::tensor({0, 1, 0, 2}).to(at::kFloat).expand({3, 4})));
+  });
+}
+
+// Callers such as DistributedDataParallel never wait for the work, only for its future.
+TEST(SharedMemory, FuturesEndByThemselves) {
+  run_ranks(2, [](World& world) {
+    for (const int64_t size : {1, 100'000}) {
+      std::vector<c10::intrusive_ptr<c10::ivalue::Future>> futures;
+      std::vector<Tensors> tensors;
+      for (int i = 0; i < 20; ++i) {
+        tensors.push_back({at::full({size}, world.rank() + i)});
+        futures.push_back(world.process_group().allreduce(tensors.back())->getFuture());
+      }
+      for (size_t i = 0; i < futures.size(); ++i) {
+        futures[i]->wait();
+        const auto result = futures[i]->value().toTensorVector();
+        ASSERT_EQ(result.size(), 1u);
+        ASSERT_TRUE(at::equal(result[0], at::full({size}, 1 + 2 * static_cast<int64_t>(i))));
+      }
+    }
+    Tensors tensor = {at::ones({2})};
+    const auto work = world.process_group().allreduce(tensor);
+    work->wait();
+    EXPECT_TRUE(work->isCompleted() && work->isSuccess());
+    EXPECT_TRUE(work->getFuture()->completed());
+    EXPECT_EQ(work->getFuture()->value().toTensorVector()[0].sum().item<float>(), 4);
+  });
+}
+
+// Tensors in the shared file are reduced in place, those beside it through chunks; all ranks decide alike.
+TEST(SharedMemory, TensorsInTheSharedFileAreReducedInPlace) {
+  for (const int64_t num_ranks : {2, 3}) {
+    run_ranks(num_ranks, [&](World& world) {
+      ASSERT_TRUE(backend_of(world).supportsTensorAlloc(0));
+      for (const auto type : {at::kFloat, at::kBFloat16, at::kByte}) {
+        for (const int64_t size : kSizes) {
+          const auto all = all_tensors(num_ranks, size, type);
+          for (const int64_t num_shared : {num_ranks, num_ranks - 1}) {
+            auto own = tensor_of(world.rank(), size, type);
+            if (world.rank() < num_shared) {
+              own = backend_of(world).allocateTensor(size + 8, own.options()).narrow(0, 8, size).copy_(own);
+            }
+            world.all_reduce(own);
+            ASSERT_TRUE(at::equal(own, expected_of(c10d::ReduceOp::SUM, all))) << size;
+          }
+        }
+      }
+    });
+  }
+}
+
+TEST(SharedMemory, WhatIsRareGoesOverGloo) {
+  run_ranks(2, [](World& world) {
+    Tensors bits = {at::full({3}, world.rank() == 0 ? 5 : 6, at::kInt)};
+    c10d::AllreduceOptions options;
+    options.reduceOp = c10d::ReduceOp::BOR;
+    world.process_group().allreduce(bits, options)->wait();
+    EXPECT_TRUE(at::equal(bits[0], at::full({3}, 7, at::kInt)));
+    Tensors message = {at::full({2}, world.rank())};
+    auto work =
+        world.rank() == 0 ? world.process_group().send(message, 1, 3) : world.process_group().recv(message, 0, 3);
+    work->wait();
+    EXPECT_EQ(message[0].sum().item<int64_t>(), 0);
+  });
+}
+
+TEST(SharedMemory, CountsItsCollectives) {
+  run_ranks(2, [](World& world) {
+    const auto before = backend_of(world).getSequenceNumberForGroup();
+    world.all_reduce(at::ones({3}));
+    world.broadcast(at::ones({30'000}));
+    EXPECT_EQ(backend_of(world).getSequenceNumberForGroup(), before + 2);
+  });
+}
+
+TEST(SharedMemory, ALostRankAndTensorsOfOtherSizesAreErrors) {
+  std::atomic<bool> has_ended = false;
+  EXPECT_THROW(run_ranks(2,
+                         [&](World& world) {
+                           if (world.rank() == 1) throw Error(ErrorCode::kDataLoss, "out of rice");
+                           try {
+                             world.all_reduce(at::ones({3}));
+                           } catch (const Error& error) {
+                             EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
+                             EXPECT_THAT(error.what(),
+                                         HasSubstr("lost its connection to another rank: rank 1 has not"));
+                             has_ended = true;
+                             throw;
+                           }
+                         }),
+               Error);
+  EXPECT_TRUE(has_ended);
+  run_ranks(
+      2,
+      [](World& world) {
+        try {
+          Tensors tensors = {at::ones({world.rank() + 1})};
+          world.process_group().allreduce(tensors)->wait();  // not known by name to Arrivals
+          ADD_FAILURE();
+        } catch (const Error& error) {
+          EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition);
+          EXPECT_THAT(error.what(), HasSubstr("its collective met one of a different size"));
+        }
+      },
+      std::chrono::seconds(3));
+}
+
+}  // namespace
+}  // namespace yoke::dist
