@@ -130,7 +130,8 @@ void say_who_does_not_share(const std::vector<bool>& offers) {
     if (!offers[rank]) others.push_back(static_cast<int64_t>(rank));
   }
   if (others.empty() || others.size() == offers.size()) return;
-  std::fprintf(stderr, "rank 0: collectives of CPU tensors use Gloo: %s in Python, or YOKE_SHARED_MEMORY is not 1 there\n",
+  std::fprintf(stderr,
+               "rank 0: collectives of CPU tensors use Gloo: %s in Python, or YOKE_SHARED_MEMORY is not 1 there\n",
                (list_ranks(others) + (others.size() == 1 ? " is" : " are")).c_str());
 }
 
