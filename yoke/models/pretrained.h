@@ -28,11 +28,11 @@ BertOptions read_bert_options(const std::filesystem::path& config);
 BertClassifierOptions read_bert_classifier_options(const std::filesystem::path& config);
 
 /// Reads how a folder of sentence-transformers makes a vector of a text: its modules.json, the file of the module
-/// Pooling, and `do_lower_case` of sentence_bert_config.json. Without modules.json it is the default of
-/// SentenceOptions. Errors  kDataLoss, with the path; kFailedPrecondition, naming the part: another module than
-/// Transformer, Pooling and
-///         Normalize, another kind of pooling than the mean and the first token, or texts that the folder wants in
-///         lower case for a tokenizer that keeps upper case.
+/// Pooling, `default_prompt_name` and `do_lower_case`. Without modules.json it is the default of SentenceOptions.
+///
+/// Errors  kDataLoss, with the path; kFailedPrecondition, naming the part: another module than Transformer, Pooling and
+///         Normalize, another kind of pooling than the mean and the first token, a prompt before each text, or texts
+///         that the folder wants in lower case for a tokenizer that keeps upper case.
 SentenceOptions read_sentence_options(const std::filesystem::path& folder);
 
 /// "gpt2", "bert" or another value of `model_type` in a config.json. Errors  kNotFound; kDataLoss: there is none.

@@ -344,6 +344,15 @@ TEST_F(SentenceFolder, RefusesOtherModules) {
   EXPECT_THAT(test::message_of([&] { options(); }, ErrorCode::kDataLoss), HasSubstr("modules.json is no JSON"));
 }
 
+TEST_F(SentenceFolder, RefusesADefaultPrompt) {
+  write("1_Pooling/config.json", "{}");
+  write_modules({"Transformer", "Pooling"});
+  write("config_sentence_transformers.json", R"({"prompts": {"query": "q: "}, "default_prompt_name": null})");
+  options();
+  write("config_sentence_transformers.json", R"({"prompts": {"query": "q: "}, "default_prompt_name": "query"})");
+  EXPECT_THAT(refusal(), HasSubstr("default_prompt_name asks for 'q: ' before each text"));
+}
+
 TEST_F(SentenceFolder, RefusesLowerCaseForATokenizerThatKeepsUpperCase) {
   write("sentence_bert_config.json", R"({"max_seq_length": 128, "do_lower_case": true})");
   write("vocab.txt", "[UNK]\n[CLS]\n[SEP]\na\n");

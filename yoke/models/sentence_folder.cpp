@@ -2,7 +2,7 @@
 // sentence_embeddings() does not do is refused, because the vectors would be quietly worse.
 #include <fmt/ranges.h>
 
-#include <algorithm>
+#include <iterator>
 #include <string_view>
 
 #include "yoke/base/error.h"
@@ -67,12 +67,28 @@ void check_lower_case(const fs::path& folder) {
               path.string());
 }
 
+/// sentence-transformers puts the default prompt before each text.
+void check_prompt(const fs::path& folder) {
+  const auto path = folder / "config_sentence_transformers.json";
+  if (!fs::exists(path)) return;
+  const auto json = json_in(path);
+  const auto prompt = json.contains("prompts")
+                          ? text_member(json["prompts"], text_member(json, "default_prompt_name").c_str())
+                          : std::string();
+  if (prompt.empty()) return;
+  throw Error(ErrorCode::kFailedPrecondition,
+              "{}: default_prompt_name asks for '{}' before each text, which is not supported; write it there, and set "
+              "default_prompt_name to null",
+              path.string(), prompt);
+}
+
 }  // namespace
 
 SentenceOptions read_sentence_options(const fs::path& folder) {
   check_lower_case(folder);
   const auto path = folder / "modules.json";
   if (!fs::exists(path)) return {};
+  check_prompt(folder);
   const auto modules = json_in(path);
   constexpr std::string_view kKinds[] = {"Transformer", "Pooling", "Normalize"};  // in this order
   SentenceOptions options{.normalize = modules.size() == 3};
