@@ -260,7 +260,7 @@ TEST_F(Files, OfAClassifierGiveANumberForEachLabel) {
 TEST_F(Files, OfSentenceTransformersArePooledAsTheySay) {
   const std::filesystem::path folder = test::reference("transformers/bert");
   const auto batch = train::read_safetensors(folder / "expected.safetensors").tensors;
-  std::filesystem::copy(folder, folder_.path(), std::filesystem::copy_options::overwrite_existing);
+  for (const auto* name : {"config.json", "model.safetensors"}) std::filesystem::copy_file(folder / name, path(name));
   std::filesystem::create_directory(path("1_Pooling"));
   std::ofstream(path("1_Pooling/config.json"))
       << R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false})";
