@@ -1,4 +1,5 @@
 // Tests the parts of `yoke infer`: readers, models, and the choice of a batch size. tests/infer has the command.
+#include <ATen/ops/allclose.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/equal.h>
@@ -8,6 +9,7 @@
 #include <torch/csrc/jit/api/module.h>
 
 #include <filesystem>
+#include <fstream>
 
 #include "tests/support/command.h"
 #include "tests/support/message_of.h"
@@ -253,6 +255,24 @@ TEST_F(Files, OfAClassifierGiveANumberForEachLabel) {
   std::filesystem::copy_file(folder / "config.json", path("config.json"));
   EXPECT_THAT(test::message_of([&] { open_bert(folder_.path(), at::kCPU); }, ErrorCode::kDataLoss),
               HasSubstr("the weights lack the layer classifier, which classifying needs"));
+}
+
+TEST_F(Files, OfSentenceTransformersArePooledAsTheySay) {
+  const std::filesystem::path folder = test::reference("transformers/bert");
+  const auto batch = train::read_safetensors(folder / "expected.safetensors").tensors;
+  for (const auto* name : {"config.json", "model.safetensors"}) std::filesystem::copy_file(folder / name, path(name));
+  std::filesystem::create_directory(path("1_Pooling"));
+  std::ofstream(path("1_Pooling/config.json"))
+      << R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false})";
+  std::ofstream(path("modules.json")) << R"([{"path": "", "type": "sentence_transformers.models.Transformer"},
+      {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"}])";
+  const auto mask = batch.at("mask").to(at::kLong);
+  const auto outputs =
+      open_bert(folder_.path(), at::kCPU).run({{"input_ids", batch.at("tokens")}, {"attention_mask", mask}});
+  models::Bert network(models::read_bert_options(folder / "config.json"));
+  models::load_bert(folder, *network);
+  const auto first = network(batch.at("tokens"), batch.at("mask")).select(1, 0);
+  EXPECT_TRUE(at::allclose(outputs[0].second, first, 1e-4, 1e-5));
 }
 
 TEST_F(Files, OfTorchScriptRunWithAnyOutputs) {

@@ -80,11 +80,12 @@ Model open_bert(const fs::path& folder, c10::Device device) {
   if (has_classifier(folder)) return open_bert_classifier(folder, device);
   models::Bert bert(models::read_bert_options(folder / "config.json"));
   models::load_bert(folder, *bert);
+  const auto sentences = models::read_sentence_options(folder);
   bert->to(device);
   bert->eval();
-  const auto run = [bert](const Inputs& inputs) mutable {
+  const auto run = [bert, sentences](const Inputs& inputs) mutable {
     const auto [tokens, mask] = tokens_of(inputs);
-    return train::NamedTensors{{"embedding", models::sentence_embeddings(bert(tokens, mask), mask)}};
+    return train::NamedTensors{{"embedding", models::sentence_embeddings(bert(tokens, mask), mask, sentences)}};
   };
   return {.kind = "BERT",
           .run = run,

@@ -184,10 +184,14 @@ PaddedTokens pad_tokens(const std::vector<std::vector<int64_t>>& lists, int64_t 
   return result;
 }
 
-at::Tensor sentence_embeddings(const at::Tensor& vectors, const at::Tensor& mask) {
-  const auto weights = mask.to(at::kFloat).unsqueeze(-1);  // [batch, length, 1]
-  const auto mean = (vectors.to(at::kFloat) * weights).sum(1) / weights.sum(1).clamp_min(1e-9);
-  return mean / mean.norm(2, {-1}, /*keepdim=*/true).clamp_min(1e-12);
+at::Tensor sentence_embeddings(const at::Tensor& vectors, const at::Tensor& mask, const SentenceOptions& options) {
+  const auto pooled = [&] {
+    if (options.first_token) return vectors.select(1, 0).to(at::kFloat);
+    const auto weights = mask.to(at::kFloat).unsqueeze(-1);  // [batch, length, 1]
+    return (vectors.to(at::kFloat) * weights).sum(1) / weights.sum(1).clamp_min(1e-9);
+  }();
+  if (!options.normalize) return pooled;
+  return pooled / pooled.norm(2, {-1}, /*keepdim=*/true).clamp_min(1e-12);
 }
 
 }  // namespace yoke::models

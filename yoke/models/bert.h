@@ -144,8 +144,13 @@ struct PaddedTokens {
 /// A list of more than `max_length` tokens keeps the first ones and its last one, "[SEP]"; 0: no limit.
 PaddedTokens pad_tokens(const std::vector<std::vector<int64_t>>& lists, int64_t max_length = 0, int64_t padding = 0);
 
-/// The mean of the vectors [batch, length, width] of a text's tokens, divided by its length (2-norm): [batch, width],
-/// as sentence-transformers' modules Pooling (mean) and Normalize give it. In float.
-at::Tensor sentence_embeddings(const at::Tensor& vectors, const at::Tensor& mask);
+/// How the vectors of a text's tokens become one: the modules Pooling and Normalize of sentence-transformers.
+struct SentenceOptions {
+  bool first_token = false;  ///< The vector of the first token, "[CLS]", instead of the mean of all.
+  bool normalize = true;     ///< Divides the vector by its length (2-norm).
+};
+
+/// Maps the vectors [batch, length, width] of texts' tokens to one for each text: [batch, width]. In float.
+at::Tensor sentence_embeddings(const at::Tensor& vectors, const at::Tensor& mask, const SentenceOptions& options = {});
 
 }  // namespace yoke::models

@@ -93,9 +93,14 @@ class Config {
 };
 
 fs::path weights_path(const fs::path& path) {
-  if (!fs::is_directory(path)) return path;
+  if (!path.empty() && !fs::is_directory(path)) return path;
   const auto index = path / "model.safetensors.index.json";
   return fs::exists(index) ? index : path / "model.safetensors";
+}
+
+bool has_pooler(const fs::path& weights) {
+  return std::ranges::any_of(train::SafetensorsReader(weights).names(),
+                             [](const std::string& name) { return name.ends_with("pooler.dense.weight"); });
 }
 
 /// Loads what the model has. `prefix` is that of a network with a head; the model's own names begin with it or not.
@@ -163,6 +168,7 @@ BertOptions read_bert_options(const fs::path& path) {
   config.require("hidden_act", {"gelu"});
   config.require("position_embedding_type", {"absolute"});
   config.require("is_decoder", {false});
+  const auto weights = weights_path(path.parent_path());
   return {.vocabulary_size = config.size("vocab_size"),
           .max_length = config.size("max_position_embeddings"),
           .num_types = config.size_or("type_vocab_size", 2),
@@ -170,7 +176,8 @@ BertOptions read_bert_options(const fs::path& path) {
           .num_layers = config.size("num_hidden_layers"),
           .num_heads = config.size("num_attention_heads"),
           .hidden_width = config.size("intermediate_size"),
-          .epsilon = config.number_or("layer_norm_eps", 1e-12)};
+          .epsilon = config.number_or("layer_norm_eps", 1e-12),
+          .pooler = !fs::exists(weights) || has_pooler(weights)};
 }
 
 BertClassifierOptions read_bert_classifier_options(const fs::path& path) {
@@ -181,7 +188,9 @@ BertClassifierOptions read_bert_classifier_options(const fs::path& path) {
                 "{}: the network has one label, which is a regression in transformers; only classes are supported",
                 path.string());
   }
-  return {.bert = read_bert_options(path), .labels = config.labels()};
+  BertClassifierOptions options{.bert = read_bert_options(path), .labels = config.labels()};
+  options.bert.pooler = true;
+  return options;
 }
 
 std::string read_model_type(const fs::path& path) { return Config(path).text("model_type"); }

@@ -19,13 +19,22 @@
 
 namespace yoke::models {
 
-/// Reads a config.json. `dropout` stays 0: set it to train.
+/// Reads a config.json. `dropout` stays 0: set it to train. A BERT is without a pooler if the weights beside the file
+/// are, as those of BertForMaskedLM.
 /// Errors  kNotFound; kDataLoss, with the path: a member is missing or is not what it should be; kFailedPrecondition,
 ///         naming the member: the file asks for another activation, scaling of attention or kind of positions.
 GptOptions read_gpt_options(const std::filesystem::path& config);
 BertOptions read_bert_options(const std::filesystem::path& config);
-/// The labels are those of `id2label`; empty if the file is of a network without classes.
+/// The labels are those of `id2label`; empty if the file is of a network without classes. There is always a pooler.
 BertClassifierOptions read_bert_classifier_options(const std::filesystem::path& config);
+
+/// Reads how a folder of sentence-transformers makes a vector of a text: its modules.json, the file of the module
+/// Pooling, `default_prompt_name` and `do_lower_case`. Without modules.json it is the default of SentenceOptions.
+///
+/// Errors  kDataLoss, with the path; kFailedPrecondition, naming the part: another module than Transformer, Pooling and
+///         Normalize, another kind of pooling than the mean and the first token, a prompt before each text, or texts
+///         that the folder wants in lower case for a tokenizer that keeps upper case.
+SentenceOptions read_sentence_options(const std::filesystem::path& folder);
 
 /// "gpt2", "bert" or another value of `model_type` in a config.json. Errors  kNotFound; kDataLoss: there is none.
 std::string read_model_type(const std::filesystem::path& config);

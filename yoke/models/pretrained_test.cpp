@@ -272,6 +272,117 @@ TEST(SentenceEmbeddings, AreTheNormalisedMeanOfTokens) {
   vectors[0][2] = torch::tensor({100.0, 100.0});  // padding
   const auto mean = sentence_embeddings(vectors, torch::tensor({{true, true, false}}));
   EXPECT_TRUE(torch::allclose(mean, torch::tensor({{0.6, 0.8}}))) << mean;
+  const auto mask = torch::tensor({{true, true, false}});
+  EXPECT_TRUE(torch::allclose(sentence_embeddings(vectors, mask, {.normalize = false}), torch::tensor({{3.0, 4.0}})));
+  EXPECT_TRUE(torch::allclose(sentence_embeddings(vectors, mask, {.first_token = true}), torch::tensor({{1.0, 0.0}})));
+  EXPECT_TRUE(torch::equal(sentence_embeddings(vectors, mask, {.first_token = true, .normalize = false}),
+                           torch::tensor({{3.0F, 0.0F}})));
+}
+
+// A BertForMaskedLM has no pooler, and its names have a prefix.
+TEST(Pretrained, ABertWithoutAPoolerIsReadWithoutOne) {
+  const test::TemporaryFolder folder;
+  const auto path = fs::path(folder.path());
+  train::TensorMap weights;
+  for (const auto& [name, tensor] : train::read_safetensors(recorded_model("bert") / "model.safetensors").tensors) {
+    if (!name.starts_with("pooler")) weights["bert." + name] = tensor;
+  }
+  weights["cls.predictions.bias"] = torch::zeros(3);
+  train::write_safetensors(path / "model.safetensors", weights);
+  fs::copy_file(recorded_model("bert") / "config.json", path / "config.json");
+  const auto options = read_bert_options(path / "config.json");
+  EXPECT_FALSE(options.pooler);
+  EXPECT_TRUE(read_bert_options(recorded_model("bert") / "config.json").pooler);
+  Bert bert(options);
+  load_bert(path, *bert);
+  const auto expected = expected_of("bert");
+  const auto mask = expected.at("mask");
+  const auto hidden = bert(expected.at("tokens"), mask, expected.at("types"));
+  EXPECT_LT(((hidden - expected.at("hidden")) * mask.unsqueeze(-1)).abs().max().item<float>(), 1e-5);
+}
+
+class SentenceFolder : public testing::Test {
+ protected:
+  SentenceFolder() { fs::create_directories(fs::path(folder_.path()) / "1_Pooling"); }
+  void write(const std::string& name, const std::string& text) const {
+    std::ofstream(fs::path(folder_.path()) / name) << text;
+  }
+  void write_modules(const std::vector<std::string>& kinds) const {
+    auto modules = nlohmann::json::array();
+    for (size_t i = 0; i < kinds.size(); ++i) {
+      modules.push_back({{"idx", i},
+                         {"name", std::to_string(i)},
+                         {"path", i == 0 ? "" : fmt::format("{}_{}", i, kinds[i])},
+                         {"type", "sentence_transformers.models." + kinds[i]}});
+    }
+    write("modules.json", modules.dump());
+  }
+  SentenceOptions options() const { return read_sentence_options(folder_.path()); }
+  std::string refusal() const {
+    return test::message_of([&] { options(); }, ErrorCode::kFailedPrecondition);
+  }
+  test::TemporaryFolder folder_;
+};
+
+TEST_F(SentenceFolder, SaysHowTokensBecomeOneVector) {
+  EXPECT_TRUE(options().normalize && !options().first_token) << "without modules.json";
+  write("1_Pooling/config.json", R"({"word_embedding_dimension": 32})");
+  write_modules({"Transformer", "Pooling"});
+  EXPECT_TRUE(!options().normalize && !options().first_token);
+  write_modules({"Transformer", "Pooling", "Normalize"});
+  EXPECT_TRUE(options().normalize && !options().first_token);
+  for (const auto* first : {R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": false,
+                                "pooling_mode_max_tokens": false})",
+                            R"({"pooling_mode": "cls"})"}) {
+    write("1_Pooling/config.json", first);
+    EXPECT_TRUE(options().normalize && options().first_token) << first;
+  }
+}
+
+TEST_F(SentenceFolder, RefusesOtherPoolings) {
+  write_modules({"Transformer", "Pooling", "Normalize"});
+  for (const std::string name : {"pooling_mode_max_tokens", "pooling_mode_mean_sqrt_len_tokens",
+                                 "pooling_mode_weightedmean_tokens", "pooling_mode_lasttoken"}) {
+    write("1_Pooling/config.json", R"({"pooling_mode_mean_tokens": false, ")" + name + R"(": true})");
+    EXPECT_THAT(refusal(), HasSubstr("1_Pooling/config.json: the pooling is " + name + ", which is not supported"));
+  }
+  write("1_Pooling/config.json", R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true})");
+  EXPECT_THAT(refusal(), HasSubstr("the pooling is pooling_mode_cls_token and pooling_mode_mean_tokens, which"));
+  write("1_Pooling/config.json", R"({"pooling_mode": "lasttoken"})");
+  EXPECT_THAT(refusal(), HasSubstr("the pooling is lasttoken, which"));
+  write("1_Pooling/config.json", R"({"pooling_mode_mean_tokens": false})");
+  EXPECT_THAT(refusal(), HasSubstr("the pooling is of no kind"));
+}
+
+TEST_F(SentenceFolder, RefusesOtherModules) {
+  write("1_Pooling/config.json", "{}");
+  write_modules({"Transformer", "Pooling", "Dense", "Normalize"});
+  EXPECT_THAT(refusal(), HasSubstr("the module 2 is 'sentence_transformers.models.Dense' in '2_Dense', which is not"));
+  write_modules({"Transformer", "Pooling", "Normalize", "Dense"});
+  EXPECT_THAT(refusal(), HasSubstr("the module 3 is 'sentence_transformers.models.Dense'"));
+  write_modules({"Transformer"});
+  EXPECT_THAT(refusal(), HasSubstr("lists no Pooling"));
+  write("modules.json", "{");
+  EXPECT_THAT(test::message_of([&] { options(); }, ErrorCode::kDataLoss), HasSubstr("modules.json is no JSON"));
+}
+
+TEST_F(SentenceFolder, RefusesADefaultPrompt) {
+  write("1_Pooling/config.json", "{}");
+  write_modules({"Transformer", "Pooling"});
+  write("config_sentence_transformers.json", R"({"prompts": {"query": "q: "}, "default_prompt_name": null})");
+  options();
+  write("config_sentence_transformers.json", R"({"prompts": {"query": "q: "}, "default_prompt_name": "query"})");
+  EXPECT_THAT(refusal(), HasSubstr("default_prompt_name asks for 'q: ' before each text"));
+}
+
+TEST_F(SentenceFolder, RefusesLowerCaseForATokenizerThatKeepsUpperCase) {
+  write("sentence_bert_config.json", R"({"max_seq_length": 128, "do_lower_case": true})");
+  write("vocab.txt", "[UNK]\n[CLS]\n[SEP]\na\n");
+  options();
+  write("tokenizer_config.json", R"({"do_lower_case": false})");
+  EXPECT_THAT(refusal(), HasSubstr("do_lower_case is true, but the tokenizer keeps upper case"));
+  write("sentence_bert_config.json", R"({"max_seq_length": 128, "do_lower_case": false})");
+  options();
 }
 
 }  // namespace

@@ -182,12 +182,42 @@ TEST_F(ReadTokenizer, VocabTxtIsBerts) {
   EXPECT_NE(read_tokenizer(folder_.path())->encode("The"), tokenizer->encode("The"));
 }
 
+TEST_F(ReadTokenizer, TokenizerConfigIsHonouredBesideVocabTxt) {
+  write("vocab.txt", "[UNK]\n[CLS]\n[SEP]\n中\n国\n中国\n");
+  const auto tokens = [&] { return read_tokenizer(folder_.path())->encode("中国"); };
+  EXPECT_THAT(tokens(), testing::ElementsAre(1, 3, 4, 2));
+  const auto config = write("tokenizer_config.json", R"({"tokenize_chinese_chars": false, "strip_accents": null})");
+  EXPECT_THAT(tokens(), testing::ElementsAre(1, 5, 2));
+  write("tokenizer_config.json", R"({"do_lower_case": false, "strip_accents": false})");
+  EXPECT_THAT(tokens(), testing::ElementsAre(1, 3, 4, 2));
+
+  write("tokenizer_config.json", R"({"strip_accents": false})");
+  EXPECT_THAT(refusal(folder_.path()),
+              HasSubstr(config.string() + ": strip_accents is false where do_lower_case is true"));
+  write("tokenizer_config.json", R"({"do_lower_case": false, "strip_accents": true})");
+  EXPECT_THAT(refusal(folder_.path()), HasSubstr("strip_accents is true where do_lower_case is false"));
+  write("tokenizer_config.json", R"({"do_basic_tokenize": false})");
+  EXPECT_THAT(refusal(folder_.path()), HasSubstr("do_basic_tokenize is false"));
+}
+
+TEST_F(ReadTokenizer, IdeographsStayInWordsIfTheFileSaysSo) {
+  const auto path = changed("bert.json", "/normalizer/handle_chinese_chars", false);
+  EXPECT_EQ(read_tokenizer(path)->encode("中国").size(), 3u);
+  EXPECT_EQ(read_tokenizer(recorded_tokenizer("bert.json"))->encode("中国").size(), 4u);
+}
+
 TEST_F(ReadTokenizer, RefusesWhatItWouldDoOtherwise) {
   EXPECT_THAT(refusal(changed("gpt2.json", "/normalizer", {{"type", "NFC"}})), HasSubstr("NFC"));
   EXPECT_THAT(refusal(changed("gpt2.json", "/pre_tokenizer/use_regex", false)), HasSubstr("pre-tokenizer"));
   EXPECT_THAT(refusal(changed("gpt2.json", "/model/type", "Unigram")), HasSubstr("Unigram"));
   EXPECT_THAT(refusal(changed("gpt2.json", "/added_tokens/0/lstrip", true)), HasSubstr("lstrip"));
-  EXPECT_THAT(refusal(changed("bert.json", "/normalizer/strip_accents", false)), HasSubstr("strip_accents"));
+  EXPECT_THAT(refusal(changed("bert.json", "/normalizer/strip_accents", false)),
+              HasSubstr("strip_accents is false where lowercase is true, which is not supported"));
+  EXPECT_THAT(refusal(changed("bert.json", "/normalizer/clean_text", false)),
+              HasSubstr("clean_text of the normaliser is false, which"));
+  const json sequence = {{"type", "Sequence"}, {"normalizers", json::array({{{"type", std::string(200, 'x')}}})}};
+  EXPECT_THAT(refusal(changed("bert.json", "/normalizer", sequence)),
+              HasSubstr("the normaliser has the type 'Sequence', which"));
   EXPECT_THAT(refusal(changed("bert.json", "/pre_tokenizer/type", "Whitespace")), HasSubstr("Whitespace"));
   EXPECT_THAT(refusal(changed("bert.json", "/model/unk_token", "[NONE]"), ErrorCode::kDataLoss), HasSubstr("[NONE]"));
   const auto path = write("tokenizer.json", "{");

@@ -21,7 +21,8 @@ using Vocabulary = std::map<std::string, int64_t>;
               "{}, which is not supported; GPT-2's byte-level BPE and BERT's WordPiece are", what);
 }
 
-std::string dump(const SortedJson& json) { return json_line(json).substr(0, 100); }
+/// A part of the file for a message, whole if it is short.
+std::string dump(const SortedJson& json) { return fit(printable(json_line(json)), 100); }
 
 const SortedJson& member(const SortedJson& json, const char* name) {
   static const SortedJson null;
@@ -35,6 +36,13 @@ bool flag(const SortedJson& json, const char* name, bool absent) {
 }
 
 std::string type_of(const SortedJson& json) { return text_member(json, "type"); }
+
+/// Refuses a part of the file, such as "the normaliser", for its type.
+[[noreturn]] void refuse_type(const char* part, const SortedJson& json) {
+  const auto type = type_of(json);
+  if (type.empty()) refuse(fmt::format("{} is {}", part, dump(json)));
+  refuse(fmt::format("{} has the type '{}'", part, type));
+}
 
 Vocabulary vocabulary_of(const SortedJson& json) {
   if (!json.is_object()) throw Error(ErrorCode::kDataLoss, "the vocabulary is not an object");
@@ -83,11 +91,14 @@ void require_absent(const SortedJson& model, std::initializer_list<const char*> 
 std::unique_ptr<Tokenizer> bpe_of(const SortedJson& file) {
   const auto& model = member(file, "model");
   require_absent(model, {"dropout", "continuing_subword_prefix", "end_of_word_suffix", "byte_fallback"});
-  if (!member(file, "normalizer").is_null()) refuse("the normaliser " + dump(member(file, "normalizer")));
+  if (const auto& normalizer = member(file, "normalizer"); !normalizer.is_null()) {
+    refuse_type("the normaliser", normalizer);
+  }
   const auto& words = member(file, "pre_tokenizer");
-  if (type_of(words) != "ByteLevel" || !flag(words, "use_regex", true)) refuse("the pre-tokenizer " + dump(words));
+  if (type_of(words) != "ByteLevel") refuse_type("the pre-tokenizer", words);
+  if (!flag(words, "use_regex", true)) refuse("use_regex of the pre-tokenizer is false");
   const auto& after = member(file, "post_processor");
-  if (!after.is_null() && type_of(after) != "ByteLevel") refuse("the post-processor " + dump(after));
+  if (!after.is_null() && type_of(after) != "ByteLevel") refuse_type("the post-processor", after);
   BpeOptions options{.vocabulary = vocabulary_of(member(model, "vocab")),
                      .added = added_of(file),
                      .add_prefix_space = flag(words, "add_prefix_space", true),
@@ -113,7 +124,7 @@ void read_template(const SortedJson& after, WordPieceOptions& options) {
     options.last = member(after, "sep").at(0).get<std::string>();
     return;
   }
-  if (type_of(after) != "TemplateProcessing") refuse("the post-processor " + dump(after));
+  if (type_of(after) != "TemplateProcessing") refuse_type("the post-processor", after);
   bool is_text_seen = false;
   for (const auto& part : member(after, "single")) {
     const auto name = text_member(member(part, "SpecialToken"), "id");
@@ -128,21 +139,25 @@ void read_template(const SortedJson& after, WordPieceOptions& options) {
   }
 }
 
+/// Accents are dropped with upper case alone; `lower_case` is the member `name`.
+void require_accents(const SortedJson& json, const char* name, bool lower_case) {
+  if (flag(json, "strip_accents", lower_case) != lower_case) {
+    refuse(fmt::format("strip_accents is {} where {} is {}", !lower_case, name, lower_case));
+  }
+}
+
 std::unique_ptr<Tokenizer> word_piece_of(const SortedJson& file) {
   const auto& model = member(file, "model");
   const auto& normalizer = member(file, "normalizer");
-  if (type_of(normalizer) != "BertNormalizer" || !flag(normalizer, "clean_text", true) ||
-      !flag(normalizer, "handle_chinese_chars", true)) {
-    refuse("the normaliser " + dump(normalizer));
-  }
+  if (type_of(normalizer) != "BertNormalizer") refuse_type("the normaliser", normalizer);
+  if (!flag(normalizer, "clean_text", true)) refuse("clean_text of the normaliser is false");
   WordPieceOptions options{.vocabulary = vocabulary_of(member(model, "vocab")),
                            .added = added_of(file),
-                           .lower_case = flag(normalizer, "lowercase", true)};
-  if (flag(normalizer, "strip_accents", options.lower_case) != options.lower_case) {
-    refuse("the normaliser " + dump(normalizer));
-  }
+                           .lower_case = flag(normalizer, "lowercase", true),
+                           .divide_ideographs = flag(normalizer, "handle_chinese_chars", true)};
+  require_accents(normalizer, "lowercase", options.lower_case);
   if (type_of(member(file, "pre_tokenizer")) != "BertPreTokenizer") {
-    refuse("the pre-tokenizer " + dump(member(file, "pre_tokenizer")));
+    refuse_type("the pre-tokenizer", member(file, "pre_tokenizer"));
   }
   if (const auto& value = member(model, "continuing_subword_prefix"); value.is_string())
     options.continuing = value.get<std::string>();
@@ -164,6 +179,27 @@ std::unique_ptr<Tokenizer> read_json(const fs::path& path) {
   refuse(fmt::format("the model is '{}'", type));
 }
 
+/// Runs `read`, and names the file in what it throws.
+template <class Read>
+auto naming(const fs::path& path, const Read& read) {
+  try {
+    return read(path);
+  } catch (const Error& error) {
+    if (std::string_view(error.what()).find(path.string()) != std::string_view::npos) throw;
+    throw Error(error.code(), "{}: {}", path.string(), error.what());
+  } catch (const SortedJson::exception& error) {
+    throw Error(ErrorCode::kDataLoss, "{}: {}", path.string(), error.what());
+  }
+}
+
+/// What a tokenizer_config.json says about the vocab.txt beside it.
+void read_flags(const SortedJson& config, WordPieceOptions& options) {
+  options.lower_case = flag(config, "do_lower_case", true);
+  options.divide_ideographs = flag(config, "tokenize_chinese_chars", true);
+  require_accents(config, "do_lower_case", options.lower_case);
+  if (!flag(config, "do_basic_tokenize", true)) refuse("do_basic_tokenize is false");
+}
+
 std::unique_ptr<Tokenizer> read_vocab_txt(const fs::path& path) {
   WordPieceOptions options;
   const auto text = read_file(path);
@@ -174,7 +210,7 @@ std::unique_ptr<Tokenizer> read_vocab_txt(const fs::path& path) {
       options.added.insert(*found);
   }
   const auto beside = path.parent_path() / "tokenizer_config.json";
-  if (fs::exists(beside)) options.lower_case = flag(parse(beside), "do_lower_case", true);
+  if (fs::exists(beside)) naming(beside, [&](const fs::path& name) { read_flags(parse(name), options); });
   return std::make_unique<WordPieceTokenizer>(std::move(options));
 }
 
@@ -187,19 +223,6 @@ std::unique_ptr<Tokenizer> read_vocab_and_merges(const fs::path& folder) {
   const auto end = options.vocabulary.find("<|endoftext|>");
   if (end != options.vocabulary.end()) options.added.insert(*end);
   return std::make_unique<BpeTokenizer>(std::move(options));
-}
-
-/// Runs `read`, and names the file in what it throws.
-template <class Read>
-std::unique_ptr<Tokenizer> naming(const fs::path& path, const Read& read) {
-  try {
-    return read(path);
-  } catch (const Error& error) {
-    if (std::string_view(error.what()).find(path.string()) != std::string_view::npos) throw;
-    throw Error(error.code(), "{}: {}", path.string(), error.what());
-  } catch (const SortedJson::exception& error) {
-    throw Error(ErrorCode::kDataLoss, "{}: {}", path.string(), error.what());
-  }
 }
 
 }  // namespace

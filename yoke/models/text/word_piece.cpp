@@ -10,7 +10,7 @@
 
 namespace yoke::models {
 
-std::vector<std::u32string> bert_words(std::string_view text, bool lower_case) {
+std::vector<std::u32string> bert_words(std::string_view text, bool lower_case, bool divide_ideographs) {
   std::vector<std::u32string> words;
   std::u32string word, form;
   const auto end_word = [&] {
@@ -32,7 +32,7 @@ std::vector<std::u32string> bert_words(std::string_view text, bool lower_case) {
     } else {
       form += code;
     }
-    const bool is_ideograph = is_bert_ideograph(code);
+    const bool is_ideograph = divide_ideographs && is_bert_ideograph(code);
     if (is_ideograph) end_word();
     for (const char32_t character : form) {
       if (is_bert_punctuation(character)) {
@@ -85,6 +85,7 @@ WordPieceTokenizer::WordPieceTokenizer(WordPieceOptions options) : impl_(std::ma
 WordPieceTokenizer::~WordPieceTokenizer() = default;
 
 int64_t WordPieceTokenizer::size() const { return static_cast<int64_t>(impl_->names.size()); }
+bool WordPieceTokenizer::lower_case() const { return impl_->options.lower_case; }
 
 std::vector<int64_t> WordPieceTokenizer::encode(std::string_view text) const {
   std::vector<int64_t> tokens;
@@ -92,7 +93,9 @@ std::vector<int64_t> WordPieceTokenizer::encode(std::string_view text) const {
   impl_->added.divide(
       text, [&](int64_t token) { tokens.push_back(token); },
       [&](std::string_view part) {
-        for (const auto& word : bert_words(part, impl_->options.lower_case)) impl_->append_pieces(word, tokens);
+        for (const auto& word : bert_words(part, impl_->options.lower_case, impl_->options.divide_ideographs)) {
+          impl_->append_pieces(word, tokens);
+        }
       });
   if (impl_->last) tokens.push_back(*impl_->last);
   return tokens;

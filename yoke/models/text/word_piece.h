@@ -16,6 +16,7 @@ struct WordPieceOptions {
   std::map<std::string, int64_t> vocabulary;  ///< The number of each token by its text.
   std::map<std::string, int64_t> added;       ///< Texts that become their token before anything else is done: "[MASK]".
   bool lower_case = true;         ///< Makes small letters without accents of all letters; false for a cased model.
+  bool divide_ideographs = true;  ///< Makes a word of each ideograph, as of Chinese.
   std::string continuing = "##";  ///< Before a piece that does not begin its word.
   std::string unknown = "[UNK]";  ///< For a word that has no pieces, or more than `max_characters`.
   std::string first = "[CLS]";    ///< encode() puts it before a text; empty: nothing.
@@ -32,7 +33,8 @@ struct WordPieceOptions {
 ///                library is used. Marks that stay after their letter keep their order, where NFD might exchange two of
 ///                them.
 /// Files          tokenizer.json with the model WordPiece and BERT's normaliser, or BERT's vocab.txt, beside which
-///                tokenizer_config.json may say `do_lower_case`. Truncation and padding of the file are ignored.
+///                tokenizer_config.json may say `do_lower_case` and `tokenize_chinese_chars`. Truncation and padding of
+///                the file are ignored.
 /// Source         Devlin et al., "BERT", NAACL 2019; tests compare with Hugging Face's package tokenizers.
 class WordPieceTokenizer : public Tokenizer {
  public:
@@ -46,6 +48,7 @@ class WordPieceTokenizer : public Tokenizer {
   std::string decode(std::span<const int64_t> tokens) const override;
   int64_t size() const override;
   std::optional<int64_t> token(std::string_view text) const override;
+  bool lower_case() const;  ///< WordPieceOptions::lower_case.
 
  private:
   struct Impl;
@@ -53,6 +56,6 @@ class WordPieceTokenizer : public Tokenizer {
 };
 
 /// Normalises a text and divides it into words, before they are divided into pieces.
-std::vector<std::u32string> bert_words(std::string_view text, bool lower_case = true);
+std::vector<std::u32string> bert_words(std::string_view text, bool lower_case = true, bool divide_ideographs = true);
 
 }  // namespace yoke::models
