@@ -137,22 +137,22 @@ std::string fingerprint(const fs::path& path) {
   return fmt::format("{} bytes, {:016x}", num_bytes, result);
 }
 
-/// Differs for other files: a checksum of their names, sizes and times of change in their order. Their contents may be
-/// of any size, and are not read.
+/// Differs for other files: a checksum of their names, sizes and times of change in their order, and of one file alone
+/// its first and last MiB. Other contents may be of any size, and are not read.
 std::string fingerprint_of_input(const fs::path& input, const Reader& reader) {
   auto files = reader.files();
+  std::string text = fs::is_directory(input) ? "" : fingerprint(input);
   if (files.empty()) files.push_back(input);
   uint64_t result = 0;
-  int64_t num_bytes = 0;
   for (const auto& file : files) {
     struct stat status {};
     if (stat(file.c_str(), &status) != 0) throw system_error(errno, "reading " + printable(file.string()));
-    const auto text = fmt::format("{} {} {}.{:09}", file.lexically_relative(input).string(), status.st_size,
-                                  status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
+    text += fmt::format("\n{} {} {}.{:09}", file.lexically_relative(input).string(), status.st_size,
+                        status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
     result = result * 31 + std::hash<std::string>()(text);
-    num_bytes += status.st_size;
+    text.clear();
   }
-  return fmt::format("{}, {} bytes, {:016x}", files.size(), num_bytes, result);
+  return fmt::format("{}, {:016x}", files.size(), result);
 }
 
 /// What determines the predictions.
