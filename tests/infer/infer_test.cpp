@@ -171,19 +171,80 @@ TEST_F(Infer, BadImagesAreCountedAndNamed) {
   const std::vector<uint8_t> grey(8 * 8 * 3, 128);
   const auto png = encode_png(grey, 8, 8, 3);
   for (int i = 0; i < 9; ++i) folder_.write("photos/" + std::to_string(i) + ".png", i == 4 ? png.substr(0, 40) : png);
+  for (const auto* name : {"a.webp", "b/c.bmp", "d.tif", "e.txt"}) folder_.write(std::string("photos/") + name, "");
   save("mean.pt", "return x.mean((1, 2, 3)).reshape(-1, 1)\n");
   for (const auto* num_ranks : {"1", "2"}) {
     const auto out = std::string("y") + num_ranks + ".jsonl";
     const auto result = run({"mean.pt", "--input", "photos", "--out", out, "-n", num_ranks, "--size", "8",
                              "--normalize", "none", "--batch-size", "2"});
     EXPECT_EQ(result.exit_code, exit_status(ErrorCode::kDataLoss));
-    EXPECT_THAT(result.err, AllOf(HasSubstr("9 images as [3, 8, 8]"), HasSubstr("bad sample 4 (4.png): "),
+    EXPECT_THAT(result.err, AllOf(HasSubstr("4 files in photos left out (a.webp, b/c.bmp, d.tif, ...): samples are"),
+                                  HasSubstr("9 images as [3, 8, 8]"), HasSubstr("bad sample 4 (4.png): "),
                                   HasSubstr("1 of 9 samples could not be read; " + out)));
     const auto lines = read_file(path(out));
     EXPECT_THAT(lines, HasSubstr("{\"sample\": 3, \"name\": \"3.png\", \"output\": [0.5019608]}\n"
                                  "{\"sample\": 4, \"name\": \"4.png\", \"error\": "));
   }
   EXPECT_EQ(read_file(path("y1.jsonl")), read_file(path("y2.jsonl")));
+  const auto json = nlohmann::json::parse(
+      run({"mean.pt", "--input", "photos", "--out", "y.jsonl", "-n", "1", "--size", "8", "--batch-size", "2", "--json"})
+          .out);
+  EXPECT_EQ(json["num_left_out"], 4);
+  EXPECT_EQ(json["left_out"], nlohmann::json({"a.webp", "b/c.bmp", "d.tif"}));
+  EXPECT_EQ(json["was_complete"], false);
+}
+
+// A network that refuses its last samples leaves a run to resume.
+TEST_F(Infer, ARunOfAnInputThatHasChangedIsNotResumed) {
+  save("dim.pt",
+       "y = x.reshape(x.size(0), -1)\n  if bool(x.max() > 0.9):\n    y = torch.mm(y, y)\n  return y[:, :1]\n");
+  const auto infer = [&](const std::string& input, const std::string& out, const std::string& more) {
+    return run({"dim.pt", "--input", input, "--out", out, "-n", "1", "--batch-size", "2", "--size", "8", "--normalize",
+                "none", more});
+  };
+  const auto png_of = [](uint8_t value) { return encode_png(std::vector<uint8_t>(8 * 8 * 3, value), 8, 8, 3); };
+  for (int i = 0; i < 5; ++i) folder_.write("photos/" + std::to_string(i) + ".png", png_of(i == 4 ? 255 : 128));
+  const auto numbers = torch::zeros({6, 1});
+  train::write_safetensors(path("six.safetensors"), train::TensorMap{{"x", numbers}});
+  numbers[5] = 1;
+  train::write_safetensors(path("bright.safetensors"), train::TensorMap{{"x", numbers}});
+
+  EXPECT_THAT(infer("photos", "a.jsonl", "--force").err, HasSubstr("cannot be multiplied"));
+  EXPECT_THAT(infer("bright.safetensors", "b.jsonl", "--force").err, HasSubstr("cannot be multiplied"));
+  EXPECT_EQ(samples_in(path("a.jsonl.progress")), 4);
+  EXPECT_EQ(samples_in(path("b.jsonl.progress")), 4);
+  EXPECT_THAT(infer("photos", "a.jsonl", "--resume").err, HasSubstr("cannot be multiplied")) << "the same files go on";
+
+  fs::remove(path("photos/0.png"));
+  folder_.write("photos/5.png", png_of(128));
+  const auto folder = infer("photos", "a.jsonl", "--resume");
+  EXPECT_EQ(folder.exit_code, exit_status(ErrorCode::kInvalidArgument));
+  EXPECT_THAT(folder.err, AllOf(HasSubstr("the input photos has changed since the run to resume"),
+                                HasSubstr("give --force instead of --resume to begin again, or another --out")));
+  fs::rename(path("six.safetensors"), path("bright.safetensors"));
+  EXPECT_THAT(infer("bright.safetensors", "b.jsonl", "--resume").err,
+              HasSubstr("the input bright.safetensors has changed"));
+  EXPECT_EQ(samples_in(path("b.jsonl.progress")), 4) << "what is there is kept";
+  EXPECT_EQ(infer("bright.safetensors", "b.jsonl", "--force").exit_code, 0);
+
+  // Nothing is known of what made a complete file.
+  const auto complete = infer("photos", "b.jsonl", "--resume");
+  EXPECT_THAT(complete.out, HasSubstr("b.jsonl is complete already: nothing was computed, and it is not known"));
+  const auto json = nlohmann::json::parse(
+      run({"dim.pt", "--input", "photos", "--out", "b.jsonl", "-n", "1", "--resume", "--json"}).out);
+  EXPECT_EQ(json["was_complete"], true);
+  EXPECT_TRUE(json["num_samples"].is_null() && json["num_done"].is_null() && json["batch_size"].is_null());
+}
+
+// Rank 0 fails while rank 1 waits for it, and the corrected command follows at once.
+TEST_F(Infer, AFormThatDoesNotFitEndsAllRanksAndLeavesNoFile) {
+  save("two.pt", "return {'a': x, 'b': x}\n");
+  const std::vector<std::string> words = {"two.pt",       "--input", "x.safetensors", "-n",   "2",
+                                          "--batch-size", "8",       "--out",         "y.npy"};
+  const auto refused = run(words);
+  EXPECT_EQ(refused.exit_code, exit_status(ErrorCode::kInvalidArgument));
+  EXPECT_THAT(refused.err, AllOf(HasSubstr("choose a .safetensors file"), Not(HasSubstr("SIGKILL"))));
+  EXPECT_FALSE(fs::exists(path("y.npy.partial")) || fs::exists(path("y.npy.progress")));
 }
 
 TEST_F(Infer, FindsABatchSizeAndChoosesTheTopClasses) {

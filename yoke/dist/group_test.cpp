@@ -472,7 +472,7 @@ TEST(Group, RanksInDifferentCollectivesEndEarly) {
       {"collective 2 was ", start_and_reduce, reduce},
       {"rank 0 is at reduce_scatter of 2 Float (collective 2), ranks 1 and 2 are at saving a checkpoint", scatter,
        gather_of_a_saving},
-      {"collective 3 was ", stop, stop_once},
+      {"collective 4 was ", stop, stop_once},  // the first should_stop() counts twice
   };
   for (const auto& one_case : cases) {
     std::mutex mutex;
@@ -500,6 +500,26 @@ TEST(Group, RanksInDifferentCollectivesEndEarly) {
       EXPECT_THAT(message, HasSubstr("`yoke stack`"));
     }
   }
+}
+
+TEST(Group, ARankThatFailsBeforeItsFirstShouldStopEndsTheOthers) {
+  std::string message;
+  EXPECT_THROW(run_ranks(
+                   2,
+                   [&](World& world) {
+                     world.barrier();
+                     try {
+                       if (world.rank() == 0) world.fail(Error(ErrorCode::kInvalidArgument, "it has failed"));
+                       world.should_stop();
+                     } catch (const Error& error) {
+                       if (world.rank() == 1) message = error.what();
+                       throw;
+                     }
+                   },
+                   std::chrono::seconds(60)),
+               Error);
+  EXPECT_THAT(message, HasSubstr("lost its connection to another rank"));
+  EXPECT_THAT(message, HasSubstr("it has failed"));
 }
 
 TEST(SameOnAllRanks, SaysWhatDiffers) {

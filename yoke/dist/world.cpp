@@ -204,6 +204,9 @@ bool World::should_stop() {
       heed_stop_signals(stop_signals_, rank() == 0 ? kInterruptNotice : nullptr);
       c10::intrusive_ptr<c10d::Backend> gloo;
       if (size() > 1) {
+        // The new connections wait for all ranks in the store, which does not say that one has failed before it came
+        // here. The connections that are there do.
+        wait(*impl_->gloo->barrier());
         gloo = make_gloo(c10::make_intrusive<c10d::PrefixStore>("stop", job_->store),
                          {.rank = rank(), .size = size(), .address = job_->gloo_address, .timeout = job_->timeout});
       }

@@ -4,12 +4,14 @@
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/rand.h>
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/jit/api/module.h>
 
 #include <filesystem>
 #include <fstream>
+#include <span>
 
 #include "tests/support/command.h"
 #include "tests/support/message_of.h"
@@ -170,6 +172,7 @@ TEST_F(Files, OfImagesAreFoundInAllFoldersAndDamagedOnesAreNamed) {
   EXPECT_EQ(reader->name(0), "a.jpeg");
   EXPECT_EQ(reader->name(1), "b/1.png");
   EXPECT_EQ(reader->name(2), "b/2.JPG");
+  EXPECT_THAT(reader->left_out(), ElementsAre("notes.txt"));
   std::vector<train::BadSample> bad;
   const auto batches = batches_of(reader, 8, &bad);
   EXPECT_THAT(batches[0][0].second.sizes(), ElementsAre(2, 3, 4, 4));
@@ -180,6 +183,55 @@ TEST_F(Files, OfImagesAreFoundInAllFoldersAndDamagedOnesAreNamed) {
   folder_.write("empty/x.txt", "");
   EXPECT_THAT(test::message_of([&] { open_images(path("empty"), transform); }, ErrorCode::kInvalidArgument),
               HasSubstr("has no image (.jpg, .jpeg, .png) and no tar shard"));
+}
+
+TEST_F(Files, OfImagesAreDecodedWholeWhateverTheModelSays) {
+  const auto bytes = read_file(test::reference("images/444.jpg"));
+  const auto decoded = [&](bool shrinks) {
+    const train::ImageTransform transform{.height = 8,
+                                          .width = 8,
+                                          .shorter_side = 9,
+                                          .normalization = normalization_of("none"),
+                                          .shrink_on_decode = shrinks};
+    train::SampleRandom random(1, 0, 0);
+    const auto batch = at::empty({1, 3, 8, 8});
+    train::ImageDecoder(transform).decode(std::as_bytes(std::span(bytes)), "444.jpg", random, batch, 0);
+    return batch;
+  };
+  ASSERT_FALSE(at::equal(decoded(true), decoded(false))) << "the image is too small";
+  Request request;
+  request.input = test::reference("images/444.jpg");
+  request.size = 8;
+  request.normalize = "none";
+  for (const auto& model : {Model{}, Model{.images = train::ImageTransform{}}}) {
+    EXPECT_TRUE(at::equal(batches_of(open_reader(request, model), 1)[0][0].second, decoded(false)));
+  }
+}
+
+TEST_F(Files, OfTarShardsHaveOneImageForEachKey) {
+  const auto image = read_file(test::reference("images/grey.jpg"));
+  std::string shard;
+  for (const std::string name : {"a.jpg", "a.png", "b.v1.jpg", "b.v2.jpg", "c.jpg", "c.txt"}) {
+    std::string head(512, '\0');
+    const auto put = [&](size_t place, const std::string& text) { head.replace(place, text.size(), text); };
+    put(0, name);
+    put(100, "0000644");
+    put(124, fmt::format("{:011o}", image.size()));
+    put(148, std::string(8, ' '));
+    put(156, "0");
+    put(257, std::string("ustar\00000", 8));
+    int sum = 0;
+    for (const char c : head) sum += static_cast<unsigned char>(c);
+    put(148, fmt::format("{:06o}", sum) + '\0');
+    shard += head + image + std::string((512 - image.size() % 512) % 512, '\0');
+  }
+  folder_.write("x.tar", shard + std::string(1024, '\0'));
+  std::vector<train::BadSample> bad;
+  const auto batches = batches_of(open_images(path("x.tar"), {.height = 4, .width = 4, .shorter_side = 4}), 8, &bad);
+  EXPECT_EQ(batches.at(0)[0].second.size(0), 1);
+  ASSERT_EQ(bad.size(), 2u);
+  EXPECT_THAT(bad[0].error, HasSubstr("a has 2 images, such as a.jpg and a.png, and a sample has one: the key"));
+  EXPECT_THAT(bad[1].error, HasSubstr("b.v1.jpg and b.v2.jpg"));
 }
 
 TEST(InferImages, AreNormalisedAsTheTextSays) {
@@ -200,6 +252,11 @@ TEST_F(Files, WithTheInputChooseTheReader) {
   };
   folder_.write("a.txt", "one\n");
   EXPECT_THAT(refusal("a.txt", {}), HasSubstr("the model comes without a tokenizer: give --tokenizer FOLDER"));
+  for (const auto* name : {"a.webp", "a.npz", "a.pt", "a.tgz"}) {
+    folder_.write(name, std::string("\x1f\x8b\x08\x00", 4));
+    EXPECT_THAT(refusal(name, {}), HasSubstr(std::string(name) + " is not text, because it has bytes of zero; inputs "
+                                                                 "are .npy, .safetensors, .jpg"));
+  }
   folder_.write("empty.txt", "");
   EXPECT_THAT(refusal("empty.txt", {.tokenizer = models::read_tokenizer("bytes")}), HasSubstr("has no samples"));
   Request request;

@@ -1,6 +1,7 @@
 #include "yoke/infer/report.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,8 +19,9 @@ namespace {
 
 using SecondsOf = std::chrono::duration<double>;
 
-constexpr int kWidthDrawn = 72;    // of a line that overwrites another one
-constexpr size_t kMostNamed = 50;  // bad samples on the screen; --json names all
+constexpr int kWidthDrawn = 72;     // of a line that overwrites another one
+constexpr size_t kMostNamed = 50;   // bad samples on the screen; --json names all
+constexpr size_t kMostLeftOut = 3;  // names of files
 
 double done_here(const train::PredictProgress& progress) {
   return static_cast<double>(progress.num_done - progress.num_resumed);
@@ -38,6 +40,16 @@ Report::Report(const Request& request, ReportFacts facts, bool is_shown)
   fmt::print(stderr, "{}, {}, {} on {}, batches of {}{}\n", facts_.kind, facts_.input,
              counted(facts_.num_ranks, "rank"), facts_.device == "cpu" ? "the CPU" : "GPUs", facts_.batch_size,
              facts_.is_found ? " (found by trying; --batch-size chooses)" : "");
+  if (facts_.left_out.empty()) return;
+  fmt::print(stderr, "{} in {} left out ({}{}): samples are .jpg, .jpeg and .png, or .tar in a folder without these\n",
+             counted(std::ssize(facts_.left_out), "file"), printable(request_.input.string()),
+             printable(fmt::format("{}", fmt::join(first_left_out(), ", "))),
+             facts_.left_out.size() > kMostLeftOut ? ", ..." : "");
+}
+
+std::vector<std::string> Report::first_left_out() const {
+  const auto& all = facts_.left_out;
+  return {all.begin(), all.begin() + std::min(std::ssize(all), static_cast<std::ptrdiff_t>(kMostLeftOut))};
 }
 
 void Report::show(const train::PredictProgress& progress) {
@@ -76,8 +88,11 @@ void Report::finish(const train::PredictResult& result) const {
   }
   if (request_.json) {
     print_json(result, seconds);
-  } else if (progress.num_resumed == progress.num_samples) {
-    fmt::print("{} is complete already: nothing was computed\n", out);
+  } else if (facts_.is_complete) {
+    fmt::print(
+        "{} is complete already: nothing was computed, and it is not known whether the same model, input and options "
+        "made it; --force makes it anew\n",
+        out);
   } else if (!result.stopped) {
     fmt::print("{}  {} in {}, {} samples/s{}{}\n", out, counted(progress.num_samples, "sample"),
                format_duration(SecondsOf(seconds)), format_rate(done_here(progress) / std::max(seconds, 1e-9)),
@@ -94,19 +109,23 @@ void Report::finish(const train::PredictResult& result) const {
 void Report::print_json(const train::PredictResult& result, double seconds) const {
   const auto& progress = result.progress;
   const auto text = [](const std::string& bytes) { return json_string<Json>(bytes); };
+  const auto known = [&](auto value) { return facts_.is_complete ? Json() : Json(value); };
   Json json{{"model", text(request_.model.string())},
             {"kind", facts_.kind},
             {"input", text(request_.input.string())},
             {"out", text(request_.out.string())},
-            {"num_samples", progress.num_samples},
-            {"num_done", progress.num_done},
-            {"num_resumed", progress.num_resumed},
+            {"was_complete", facts_.is_complete},
+            {"num_samples", known(progress.num_samples)},
+            {"num_done", known(progress.num_done)},
+            {"num_resumed", known(progress.num_resumed)},
             {"stopped", result.stopped},
             {"seconds", seconds},
             {"samples_per_second", done_here(progress) / std::max(seconds, 1e-9)},
             {"num_ranks", facts_.num_ranks},
             {"device", facts_.device},
-            {"batch_size", facts_.batch_size}};
+            {"batch_size", known(facts_.batch_size)},
+            {"num_left_out", facts_.left_out.size()},
+            {"left_out", json_list(first_left_out(), text)}};
   json["bad"] = json_list(result.bad, [&](const train::BadSample& bad) {
     return Json{{"sample", bad.sample}, {"name", text(bad.name)}, {"error", text(bad.error)}};
   });

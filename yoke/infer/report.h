@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "yoke/infer/request.h"
 #include "yoke/train/predict/predict.h"
@@ -11,10 +12,12 @@
 namespace yoke::infer {
 
 struct ReportFacts {
-  std::string kind, input, device;
+  std::string kind, input;
+  std::vector<std::string> left_out;  ///< See Reader.
+  std::string device;
   int64_t num_ranks = 1, batch_size = 1;
   bool is_found = false;     ///< The batch size was found by trying.
-  bool is_complete = false;  ///< The file is there, and nothing is computed.
+  bool is_complete = false;  ///< The file is there, and nothing is computed. What made it is not known.
 };
 
 /// Progress and what went wrong are for standard error, and the summary for standard output.
@@ -28,6 +31,7 @@ class Report {
  private:
   using Time = std::chrono::steady_clock::time_point;
   std::string rate_of(const train::PredictProgress& progress, double seconds) const;
+  std::vector<std::string> first_left_out() const;
   void print_json(const train::PredictResult& result, double seconds) const;
 
   const Request& request_;

@@ -4,8 +4,10 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <fmt/ranges.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <limits>
 #include <utility>
@@ -33,6 +35,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kBatchSizeIs = "batches of ";
+constexpr std::string_view kFilesAre = "; files of the input: ";
 
 std::string describe_inputs(const Inputs& inputs) {
   std::string text;
@@ -134,6 +137,24 @@ std::string fingerprint(const fs::path& path) {
   return fmt::format("{} bytes, {:016x}", num_bytes, result);
 }
 
+/// Differs for other files: a checksum of their names, sizes and times of change in their order, and of one file alone
+/// its first and last MiB. Other contents may be of any size, and are not read.
+std::string fingerprint_of_input(const fs::path& input, const Reader& reader) {
+  auto files = reader.files();
+  std::string text = fs::is_directory(input) ? "" : fingerprint(input);
+  if (files.empty()) files.push_back(input);
+  uint64_t result = 0;
+  for (const auto& file : files) {
+    struct stat status {};
+    if (stat(file.c_str(), &status) != 0) throw system_error(errno, "reading " + printable(file.string()));
+    text += fmt::format("\n{} {} {}.{:09}", file.lexically_relative(input).string(), status.st_size,
+                        status.st_mtim.tv_sec, status.st_mtim.tv_nsec);
+    result = result * 31 + std::hash<std::string>()(text);
+    text.clear();
+  }
+  return fmt::format("{}, {:016x}", files.size(), result);
+}
+
 /// What determines the predictions.
 std::string identity_of(const Request& request, const Reader& reader, int64_t batch_size) {
   auto text = fmt::format("{} ({}), {} of {}, {}{}", request.model.filename().string(), fingerprint(request.model),
@@ -145,16 +166,35 @@ std::string identity_of(const Request& request, const Reader& reader, int64_t ba
         std::pair("max-length", request.max_length > 0 ? std::to_string(request.max_length) : "")}) {
     if (!value.empty()) text += fmt::format(", {} {}", name, value);
   }
-  return printable(text);
+  return printable(fmt::format("{}{}{}", text, kFilesAre, fingerprint_of_input(request.input, reader)));
 }
 
-/// The batch size of a run to resume; 0 if there is none, or its file is damaged, which PredictionFile reports.
-int64_t batch_size_before(const Request& request) {
+/// The identity of a run to resume; empty if there is none, or its file is damaged, which PredictionFile reports.
+std::string identity_before(const Request& request) {
   const auto path = request.out.string() + ".progress";
   std::error_code ignored;
-  if (!request.resume || !fs::exists(path, ignored)) return 0;
+  if (!request.resume || !fs::exists(path, ignored)) return "";
   const auto json = SortedJson::parse(read_file(path), nullptr, /*allow_exceptions=*/false);
-  const auto identity = json.is_object() ? text_member(json, "identity") : "";
+  return json.is_object() ? text_member(json, "identity") : "";
+}
+
+/// Throws if a run to resume was of another model, input or option.
+void check_same(const Request& request, const std::string& identity) {
+  const auto before = identity_before(request);
+  if (before.empty() || before == identity) return;
+  const auto without_files = [](const std::string& text) { return text.substr(0, text.rfind(kFilesAre)); };
+  const auto why =
+      without_files(before) == without_files(identity)
+          ? fmt::format("the input {} has changed since the run to resume: names, sizes or times of its files differ",
+                        printable(request.input.string()))
+          : fmt::format("the run to resume was of '{}', and this one is of '{}'", before, identity);
+  throw Error(ErrorCode::kInvalidArgument, "{}; give --force instead of --resume to begin again, or another --out",
+              why);
+}
+
+/// The batch size of a run to resume; 0 if there is none.
+int64_t batch_size_before(const Request& request) {
+  const auto identity = identity_before(request);
   const auto place = identity.rfind(kBatchSizeIs);
   if (place == identity.npos) return 0;
   const auto digits = identity.substr(place + kBatchSizeIs.size());
@@ -191,7 +231,12 @@ class Job {
     const auto batch_size = choose_batch_size();
     train::Loader<Source<kNamed>> loader(Source<kNamed>(reader_),
                                          loader_options(request_, world_, batch_size, reader_->size()));
-    const auto identity = world_.rank() == 0 ? identity_of(request_, *reader_, batch_size) : "";
+    std::string identity;
+    dist::on_all_ranks(world_, "comparing the run with the one to resume", [&] {
+      if (world_.rank() != 0) return;
+      identity = identity_of(request_, *reader_, batch_size);
+      if (!is_complete_) check_same(request_, identity);
+    });
     train::PredictionFile file(request_.out, {.resume = request_.resume, .identity = identity});
     const auto samples = [&] {
       const auto& numbers = loader.samples();
@@ -201,6 +246,7 @@ class Job {
     Report report(request_,
                   {.kind = network_.model().kind,
                    .input = reader_->describe(),
+                   .left_out = reader_->left_out(),
                    .device = world_.device().str(),
                    .num_ranks = world_.size(),
                    .batch_size = batch_size,

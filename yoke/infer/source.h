@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "yoke/infer/model.h"
 #include "yoke/infer/request.h"
@@ -23,6 +24,13 @@ class Reader {
   virtual bool has_names() const { return false; }
   virtual std::string name(int64_t sample) const { return std::to_string(sample); }
   virtual std::string describe() const = 0;  ///< "1,000 images": for people, and to recognise the input again.
+  /// The files that are read of a folder, in their order; none: the input is one file.
+  virtual std::vector<std::filesystem::path> files() const { return {}; }
+  /// The other files of a folder, below it and sorted: all that are no samples, without hidden ones.
+  virtual const std::vector<std::string>& left_out() const {
+    static const std::vector<std::string> kNone;
+    return kNone;
+  }
 };
 
 /// Opens an input, by its extension:
@@ -30,10 +38,12 @@ class Reader {
 ///   .npy           an array [samples, ...]
 ///   .safetensors   all its tensors, each [samples, ...], under their names
 ///   .jpg, .png     one image
-///   .tar           images of tar shards, one for each sample, under the keys
+///   .tar           images of tar shards, one for each sample, under the keys; a sample with two is a bad one
 ///   .bin           sequences of tokens, uint16 or uint32, in the machine's byte order
-///   a folder       all images below it, in the order of their paths; or the tar shards in it
-///   anything else  lines of text, for a model with a tokenizer
+///   a folder       all images below it, in the order of their paths; if there is none, the tar shards below it
+///   anything else  lines of text, for a model with a tokenizer; refused if there is a zero among the first bytes
+///
+/// Images are decoded whole, whatever the model's transform says, so that pixels are those of torchvision.
 ///
 /// Errors  kNotFound; kDataLoss, with the path; kInvalidArgument: it is none of these, has no samples, or the model has
 ///         no tokenizer (says what to give).
@@ -47,6 +57,7 @@ train::Normalization normalization_of(const std::string& text);
 
 std::shared_ptr<const Reader> open_npy(const std::filesystem::path& path);
 std::shared_ptr<const Reader> open_arrays(const std::filesystem::path& path);  ///< Of safetensors.
+/// `transform` is used with shrink_on_decode = false.
 std::shared_ptr<const Reader> open_images(const std::filesystem::path& path, const train::ImageTransform& transform);
 
 struct TextOptions {

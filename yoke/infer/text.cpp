@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <fstream>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
@@ -17,6 +18,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMostBytesOfLine = 1 << 20;
+constexpr auto kInputs =
+    ".npy, .safetensors, .jpg, .jpeg, .png, .tar, .bin (tokens), folders of images, and lines of text in files of any "
+    "other name";
 
 class TextReader : public Reader {
  public:
@@ -88,7 +92,18 @@ train::ImageTransform transform_for(const Request& request, const Model& model) 
   return transform;
 }
 
+/// Whether a file begins as archives and images do, and no text in UTF-8.
+bool has_zeros(const fs::path& path) {
+  std::string begin(4096, ' ');
+  std::ifstream(path, std::ios::binary).read(begin.data(), std::ssize(begin));
+  return begin.find('\0') != begin.npos;
+}
+
 std::shared_ptr<const Reader> open_lines(const Request& request, const Model& model) {
+  if (has_zeros(request.input)) {
+    throw Error(ErrorCode::kInvalidArgument, "{} is not text, because it has bytes of zero; inputs are {}",
+                printable(request.input.string()), kInputs);
+  }
   const auto most = request.max_length;
   if (model.max_length > 0 && most > model.max_length) {
     throw Error(ErrorCode::kInvalidArgument, "--max-length {} is more than the {} tokens that the model takes", most,
@@ -99,9 +114,8 @@ std::shared_ptr<const Reader> open_lines(const Request& request, const Model& mo
   if (!tokenizer) {
     throw Error(ErrorCode::kInvalidArgument,
                 "{} is read as lines of text, and the model comes without a tokenizer: give --tokenizer FOLDER, with "
-                "tokenizer.json, vocab.txt, or vocab.json and merges.txt. Other inputs are .npy, .safetensors, .jpg, "
-                ".png, .tar, .bin (tokens) and folders of images",
-                printable(request.input.string()));
+                "tokenizer.json, vocab.txt, or vocab.json and merges.txt. Inputs are {}",
+                printable(request.input.string()), kInputs);
   }
   return open_text(
       request.input,

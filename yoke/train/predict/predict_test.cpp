@@ -503,6 +503,15 @@ TEST_F(PredictionFiles, OneRanksErrorIsToldToTheOthers) {
   EXPECT_THAT(message, AllOf(HasSubstr("no memory for sample 6"), HasSubstr("rank 1")));
 }
 
+TEST_F(PredictionFiles, WithoutASampleAreRemovedAndThoseOfOthersAreKept) {
+  { PredictionFile(path("a.csv")).begin({.num_samples = 3}); }
+  EXPECT_FALSE(std::filesystem::exists(path("a.csv.partial")));
+  std::ofstream(path("a.csv.partial")) << "sample\n";
+  std::ofstream(path("a.csv.progress")) << "{}";
+  EXPECT_THROW(PredictionFile(path("a.csv"), {.resume = true}).begin({.num_samples = 3}), Error);
+  EXPECT_EQ(read_file(path("a.csv.partial")), "sample\n");
+}
+
 TEST_F(PredictionFiles, TwoProcessesDoNotWriteOneFile) {
   PredictionFile first(path("a.csv")), second(path("a.csv"));
   first.begin({.num_samples = 3});

@@ -121,6 +121,7 @@ struct PredictionFile::Impl {
   Finished finished;
   int64_t num_saved = 0;  // of finished.num_samples
   Clock::time_point last_save;
+  bool is_begun = false;  // begin() has read what an earlier run has left
 
   Impl(const fs::path& to, const PredictionFileOptions& given)
       : path(to),
@@ -188,6 +189,13 @@ struct PredictionFile::Impl {
     if (finished.forms || !format->is_fixed())
       format->lay_out(source, finished.forms.value_or(std::vector<detail::OutputForm>()));
     last_save = Clock::now();
+    is_begun = true;
+  }
+
+  /// Removes a file without a sample, which would only stand in the way of the next run.
+  void remove_if_empty() const {
+    std::error_code ignored;
+    if (fd && is_begun && finished.num_samples == 0) fs::remove(partial, ignored);
   }
 
   /// Learns what the outputs are. Errors  kInvalidArgument: they do not fit.
@@ -263,6 +271,7 @@ PredictionFile::PredictionFile(fs::path path, const PredictionFileOptions& optio
     : impl_(std::make_unique<Impl>(path, options)) {}
 
 PredictionFile::~PredictionFile() {
+  impl_->remove_if_empty();
   try {
     impl_->save();
   } catch (...) {  // a destructor cannot report this; a resumed run computes more again

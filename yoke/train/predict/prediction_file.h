@@ -52,7 +52,8 @@ struct PredictionFileOptions {
 class PredictionFile : public PredictionSink {
  public:
   explicit PredictionFile(std::filesystem::path path, const PredictionFileOptions& options = {});
-  ~PredictionFile() override;  ///< Saves what was taken, so that an error elsewhere loses nothing.
+  /// Saves what was taken, so that an error elsewhere loses nothing. If nothing was, removes PATH.partial.
+  ~PredictionFile() override;
 
   int64_t begin(const PredictedSource& source) override;
   void take(const Predictions& part) override;
