@@ -257,6 +257,8 @@ TEST_F(Files, WithTheInputChooseTheReader) {
     EXPECT_THAT(refusal(name, {}), HasSubstr(std::string(name) + " is not text, because it has bytes of zero; inputs "
                                                                  "are .npy, .safetensors, .jpg"));
   }
+  folder_.write("a.csv", "text\none\n");
+  EXPECT_THAT(refusal("a.csv", {.tokenizer = models::read_tokenizer("bytes")}), HasSubstr("a.csv is a table"));
   folder_.write("empty.txt", "");
   EXPECT_THAT(refusal("empty.txt", {.tokenizer = models::read_tokenizer("bytes")}), HasSubstr("has no samples"));
   Request request;

@@ -104,6 +104,14 @@ std::shared_ptr<const Reader> open_lines(const Request& request, const Model& mo
     throw Error(ErrorCode::kInvalidArgument, "{} is not text, because it has bytes of zero; inputs are {}",
                 printable(request.input.string()), kInputs);
   }
+  for (const char* ending : {".csv", ".tsv", ".json", ".jsonl"}) {
+    if (request.input.extension() != ending) continue;
+    throw Error(
+        ErrorCode::kInvalidArgument,
+        "{} is a table, of which each line would be taken as one text: write its texts into a file, one in a line. "
+        "Inputs are {}",
+        printable(request.input.string()), kInputs);
+  }
   const auto most = request.max_length;
   if (model.max_length > 0 && most > model.max_length) {
     throw Error(ErrorCode::kInvalidArgument, "--max-length {} is more than the {} tokens that the model takes", most,

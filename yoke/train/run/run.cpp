@@ -6,9 +6,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <deque>
 #include <exception>
+#include <utility>
 
 #include "yoke/base/clock.h"
 #include "yoke/base/error.h"
@@ -41,6 +43,7 @@ struct Run::Impl {
   int64_t num_epochs = 0, steps_per_epoch = 0, step = 0;
   bool is_told = false, is_stopped = false, is_in_epoch = false, is_finishing = false;
   bool leaves_without_saving = false;
+  bool has_said_not_finite = false;
   bool has_checked_metric = false;    // keep_best compares checkpoints by a figure that is logged
   bool is_in_batches = false;         // between the begin and the end of an epoch's loop over batches
   int64_t num_ended_before = 0;       // of num_steps_ended(), when the body of that loop began
@@ -317,6 +320,12 @@ void Run::end_epoch() {
          .samples_per_second = samples / std::chrono::duration<double>(run.last_step - run.epoch_start).count(),
          .time = time});
   });
+  for (const auto& [name, value] : figures) {
+    if (std::isfinite(value) || std::exchange(run.has_said_not_finite, true)) continue;
+    say(fmt::format(
+        "warning: {} is {} in epoch {}, so nothing useful may be learned any more: try a lower rate, or fp32", name,
+        text_of(value), epoch()));
+  }
   if (!is_last) run.checkpoints.save_async(run.step, run.state, run.with_name(metadata));
   run.is_in_epoch = false;
   if (!lacks_metric) return;

@@ -9,6 +9,7 @@
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
+#include <cmath>
 #include <csignal>
 #include <fstream>
 #include <optional>
@@ -302,6 +303,21 @@ TEST_F(RunTest, WhatOneRankLogsAloneIsNamedOnAllRanks) {
 }
 
 // A figure of only some epochs, as of an evaluation in every second epoch.
+TEST_F(RunTest, WarnsOnceOfAFigureThatIsNoNumber) {
+  testing::internal::CaptureStdout();
+  fakes::run_ranks(1, [&](dist::World& world) {
+    yoke::train::Run run(world, options("diverged", false));
+    Loader loader(some_samples(), world, {.batch_size = kBatch});
+    for (auto& epoch : run.epochs(loader, 3)) {
+      for (auto& batch : epoch) run.log("loss", run.epoch() > 1 ? std::nan("") : 1.0 * batch.data.size(0));
+    }
+  });
+  const auto out = testing::internal::GetCapturedStdout();
+  const auto first = out.find("warning: loss is nan in epoch 2");
+  EXPECT_NE(first, out.npos) << out;
+  EXPECT_EQ(out.find("warning:", first + 1), out.npos) << out;
+}
+
 TEST_F(RunTest, AFigureMayBeMissingInAnEpoch) {
   const auto run_until = [&](const std::string& name, int64_t last_epoch, bool resume) {
     fakes::run_ranks(1, [&](dist::World& world) {
