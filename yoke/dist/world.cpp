@@ -206,7 +206,7 @@ bool World::should_stop() {
       if (size() > 1) {
         // The new connections wait for all ranks in the store, which does not say that one has failed before it came
         // here. The connections that are there do.
-        wait(*impl_->gloo->barrier());
+        wait(*impl_->cpu->barrier());
         gloo = make_gloo(c10::make_intrusive<c10d::PrefixStore>("stop", job_->store),
                          {.rank = rank(), .size = size(), .address = job_->gloo_address, .timeout = job_->timeout});
       }
