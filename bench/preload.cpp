@@ -83,7 +83,7 @@ nlohmann::json measure(bool is_preloaded, int num_rounds) {
     const auto start = Clock::now();
     std::unique_ptr<Preload> preload;
     if (is_preloaded) {
-      preload = std::make_unique<Preload>(plans);
+      preload = std::make_unique<Preload>(plans, PythonLoading{});
       preload->wait(-1, 60s);
     }
     const auto keep = preload ? std::vector<pid_t>{preload->pid()} : std::vector<pid_t>();

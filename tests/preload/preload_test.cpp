@@ -196,7 +196,7 @@ TEST_F(PreloadedRanks, TheProgramEndsWithItsOwnerAndItsRanksStay) {
 TEST_F(PreloadedRanks, AThreadBeforeMainIsSaidAndNothingForked) {
   const auto plan = plan_of(0, {YOKE_EARLY_PROGRAM}, {"EARLY=thread"});
   ASSERT_EQ(Preload::why_not(plan.argv, {}), std::nullopt);
-  Preload preload({plan});
+  Preload preload({plan}, {});
   preload.wait(-1, 60s);
   EXPECT_FALSE(preload.is_ready());
   EXPECT_FALSE(preload.is_loading());
@@ -216,7 +216,7 @@ TEST_F(PreloadedRanks, WhatWasPrintedEarlyIsNotPrintedByEachRank) {
 
 TEST_F(PreloadedRanks, AProgramThatEndsWhileItLoadsIsSaid) {
   for (const auto& plan : {plan_of(0, {YOKE_EARLY_PROGRAM}, {"EARLY=exit"}), plan_of(0, {"/nonexistent"})}) {
-    Preload preload({plan});
+    Preload preload({plan}, {});
     preload.wait(-1, 60s);
     EXPECT_EQ(preload.reason(), "the program ended before its main, or could not be loaded");
   }
@@ -239,7 +239,7 @@ TEST_F(PreloadedRanks, AnotherCommandLineIsNotForkedFromIt) {
 TEST_F(PreloadedRanks, WaitingEndsWhenSomethingElseHappens) {
   const auto interrupt = make_pipe();
   ASSERT_EQ(write(interrupt.write_end.value(), "x", 1), 1);
-  Preload preload({plan_of(0, {YOKE_PRELOAD_PROGRAM})});
+  Preload preload({plan_of(0, {YOKE_PRELOAD_PROGRAM})}, {});
   preload.wait(interrupt.read_end.value(), 60s);
   EXPECT_TRUE(preload.is_loading());
 }
