@@ -309,7 +309,7 @@ TEST_F(RunTest, WarnsOnceOfAFigureThatIsNoNumber) {
     yoke::train::Run run(world, options("diverged", false));
     Loader loader(some_samples(), world, {.batch_size = kBatch});
     for (auto& epoch : run.epochs(loader, 3)) {
-      for (auto& batch : epoch) run.log("loss", run.epoch() > 1 ? std::nan("") : 1.0 * batch.data.size(0));
+      for (auto& batch : epoch) run.log("loss", run.epoch() > 0 ? std::nan("") : 1.0 * batch.data.size(0));
     }
   });
   const auto out = testing::internal::GetCapturedStdout();
