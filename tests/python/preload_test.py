@@ -147,6 +147,7 @@ class Preload(unittest.TestCase):
                 self.write("train.py", text + "print(slow_module.PID == os.getpid())\n")
                 self.assertEqual(self.run_yoke("-n1", "--preload", "train.py").stdout, "True\n")
         self.write("train.py", "print(1)\n")
+        self.assertIn("'os;x' is not the name of a module", self.run_yoke("-n1", "--preload-modules", "os;x", "train.py").stderr)
         self.assertIn("imports nothing at its beginning", self.run_yoke("-n1", "--preload", "train.py").stderr)
 
     def test_nothing_outlives_the_job(self):

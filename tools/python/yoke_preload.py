@@ -23,7 +23,6 @@ import sys
 import types
 
 VERSION = 3
-NUM_FDS = 4  # the memory file and the standard streams, before the inherited ones
 MAX_FDS = 253  # SCM_MAX_FD
 PR_SET_PDEATHSIG = 1
 # What does not survive a fork, if a module opens it while it is imported.
@@ -324,11 +323,14 @@ def load(modules, kind, name, sock):
     try:
         if kind == "script" and not os.path.isfile(name):
             raise Refused(f"{name} is not a file")
+        for module in modules:
+            if not all(part.isidentifier() for part in module.split(".")):
+                raise Refused(f"--preload-modules: {module!r} is not the name of a module; put commas between names")
         try:
             own = leading_imports(name) if kind == "script" and not modules else []
-            named = [ast.parse(f"import {module}").body[0] for module in modules]
         except (SyntaxError, ValueError, OSError) as error:
-            raise Refused(f"{', '.join(modules) or name} cannot be read: {error}") from error
+            raise Refused(f"{name} cannot be read: {error}") from error
+        named = [ast.parse(f"import {module}").body[0] for module in modules]
         if not own + named:
             raise Refused(f"{name} imports nothing at its beginning; name what to load: --preload-modules torch")
         import_all(own + named)
