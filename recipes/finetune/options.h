@@ -30,7 +30,7 @@ struct Preset {
   int64_t max_length = 128;
   double max_lr = 5e-5;
   double lora_lr = 5e-4;  ///< The same for adapters.
-  double warm_up = 0.1;   ///< The share of all steps in which the rate rises; then it falls towards 0, both along lines.
+  double warm_up = 0.1;  ///< The share of all steps in which the rate rises; then it falls towards 0, both along lines.
   double weight_decay = 0.01;
   double max_norm = 1.0;  ///< Of gradients.
   double dropout = 0.1;

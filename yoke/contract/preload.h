@@ -4,9 +4,10 @@
 // tools/python/yoke_preload.py.
 //
 // Messages over a SOCK_SEQPACKET pair; the program inherits one end under the number in YOKE_PRELOAD_FD:
-//   program    a PreloadHello, once it waits; if a text follows it in the message, no ranks can be forked, for that reason
-//   guardian   for each rank one byte, with descriptors: a memory file with encode(RankProcess), standard input, output
-//              and error, and those that the rank inherits
+//   program    a PreloadHello, once it waits; if a text follows it in the message, no ranks can be forked, and the
+//              text says why
+//   guardian   for each rank one byte, with descriptors: a memory file with encode(RankProcess), standard input,
+//              output and error, and those that the rank inherits
 //   program    for each rank an int32: its pid, or -errno
 #pragma once
 
