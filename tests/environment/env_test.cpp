@@ -278,7 +278,7 @@ TEST(Env, EndsWithTheTorchThatWasChosen) {
     std::pair<std::string, std::string> setting;
     std::string ends_with;  ///< torch and torchvision; or a part of the error.
     std::string with = "torch", index = "cu";
-    bool is_long = false;  ///< Another spelling of what another row has. Each row takes 3 s, so these need YOKE_LONG.
+    bool is_long = false;  ///< Another spelling of what another row has. Each row takes 5 s, so these need YOKE_LONG.
   } rows[] = {
       {"a plain name", "torch\nlightning\n", {"PIP_EXTRA_INDEX_URL", index("cpu")}, "2.14.0+cu126 -"},
       {"capital letters",
@@ -306,7 +306,10 @@ TEST(Env, EndsWithTheTorchThatWasChosen) {
       {"continued lines and markers",
        "torch==2.7.1 \\\n  ; python_version >= \"3.8\"\ntorch==2.3.1 ; python_version < \"3.8\"\n",
        {"PIP_PRE", "1"},
-       "2.7.1+cu126 -"},
+       "2.7.1+cu126 -",
+       "torch",
+       "cu",
+       true},
       {"tabs, CRLF, a line twice",
        "torch==2.3.1\t# pinned\r\ntorch==2.3.1\r\n  torchvision\r\n",
        {"PIP_DRY_RUN", "1"},
@@ -316,7 +319,13 @@ TEST(Env, EndsWithTheTorchThatWasChosen) {
        true},
       {"a package that pins torch", "needsold\n", {}, "let your file name the version of torch"},
       {"hashes", "torch==2.3.1 \\\n    --hash=sha256:" + hash, {}, "2.3.1 -"},
-      {"a build by name", "--extra-index-url " + index("cu") + "\ntorch==2.3.1+cu126\n", {}, "2.3.1+cu126 -"},
+      {"a build by name",
+       "--extra-index-url " + index("cu") + "\ntorch==2.3.1+cu126\n",
+       {},
+       "2.3.1+cu126 -",
+       "torch",
+       "cu",
+       true},
       {"another build in the index",
        "lightning\n",
        {},
