@@ -20,7 +20,6 @@
 
 #include "bench/train/models.h"
 #include "yoke/dist/world.h"
-#include "yoke/train/cpu_speed.h"
 #include "yoke/train/optim/adam.h"
 #include "yoke/train/parallel/data_parallel.h"
 #include "yoke/train/parallel/distributed_data_parallel.h"
@@ -118,7 +117,6 @@ int main(int argc, char** argv) {
     std::cerr << "bench_step MODEL [STEPS [ddp|zero-1|fsdp|one|data-parallel]]\n";
     return 2;
   }
-  keep_freed_memory();
   const int64_t num_steps = argc > 2 ? std::stoll(argv[2]) : 200;
   const int64_t num_warm_up = std::min(num_steps, kMaxWarmUp);
   at::set_num_threads(way == "one" ? 2 : 1);

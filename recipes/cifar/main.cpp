@@ -59,7 +59,6 @@ std::pair<double, double> evaluate(Net& net, models::ResNet& model, const train:
 
 void train_network(Options options) {
   train::flush_denormals();
-  train::keep_freed_memory();
   dist::World world;
   train::Run run(world, recipes::run_options(options, "cifar"));
   recipes::fix(run, world, options);

@@ -60,7 +60,6 @@ double evaluate(models::Bert& model, Net& net, train::Loader<Pairs>& loader, dis
 
 void train_network(Options options) {
   train::flush_denormals();
-  train::keep_freed_memory();
   dist::World world;
   train::Run run(world, recipes::run_options(options, "embed"));
   recipes::fix(run, world, options);

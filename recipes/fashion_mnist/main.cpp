@@ -64,7 +64,6 @@ std::pair<double, double> evaluate(Network& network, Net& net, const train::Samp
 
 void train_network(Options options) {
   train::flush_denormals();
-  train::keep_freed_memory();
   dist::World world;
   train::Run run(world, recipes::run_options(options, "fashion-mnist"));
   recipes::fix(run, world, options);

@@ -29,7 +29,6 @@ void check_vocabulary(const fs::path& from, int64_t num_tokens, int64_t num_know
 
 void train_network(Options options) {
   train::flush_denormals();
-  train::keep_freed_memory();
   dist::World world;
   if (!options.model.empty() && !options.given.contains("--preset")) options.preset = preset_for(options.model);
   train::Run run(world, recipes::run_options(options, "finetune"));

@@ -65,7 +65,6 @@ std::string sample(models::Gpt& model, Net& net, const models::Tokenizer& tokeni
 
 void train_network(Options options) {
   train::flush_denormals();
-  train::keep_freed_memory();
   dist::World world;
   train::Run run(world, recipes::run_options(options, "gpt"));
   recipes::fix(run, world, options);

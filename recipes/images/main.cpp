@@ -55,7 +55,6 @@ std::pair<double, double> evaluate(Net& net, models::ImageModel& model, const Pi
 
 void train_network(Options options) {
   train::flush_denormals();
-  train::keep_freed_memory();
   dist::World world;
   train::Run run(world, recipes::run_options(options, "images"));
   recipes::fix(run, world, options);

@@ -1,4 +1,4 @@
-// yoke/train/cpu_speed.h -- settings of the process that make training on a CPU faster. Call them first in main.
+// yoke/train/cpu_speed.h -- settings of the process that make training on a CPU faster.
 #pragma once
 
 namespace yoke::train {
@@ -11,7 +11,8 @@ bool flush_denormals();
 /// Makes glibc's malloc keep freed memory and serve large tensors from the heap too. By default malloc maps new pages
 /// for every large activation, Linux zeroes these pages, and malloc unmaps them again. These system calls take a
 /// quarter to a third of each step of a small network. With this setting, resident memory stays at its peak. If the
-/// environment sets MALLOC_ variables, nothing changes. Returns false if malloc is not glibc's.
+/// environment sets MALLOC_ variables, nothing changes. Returns false if malloc is not glibc's. Each Optimizer of
+/// parameters on the CPU calls it.
 bool keep_freed_memory();
 
 }  // namespace yoke::train

@@ -18,6 +18,7 @@
 #include <unordered_map>
 
 #include "yoke/base/error.h"
+#include "yoke/train/cpu_speed.h"
 #include "yoke/train/detail/describe.h"
 #include "yoke/train/detail/step_watch.h"
 #include "yoke/train/sharding.h"
@@ -107,6 +108,7 @@ Optimizer::Optimizer(Traits traits, std::vector<std::pair<NamedTensors, double>>
     }
     lrs_.push_back(lr);
   }
+  if (std::ranges::any_of(slots_, [](const Slot& slot) { return slot.parameter.is_cpu(); })) keep_freed_memory();
 }
 
 void Optimizer::check_group(size_t group) const {
