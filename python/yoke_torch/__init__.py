@@ -1,0 +1,86 @@
+"""The backend "yoke" of torch.distributed: collectives of CPU tensors in memory that the ranks of a host share.
+
+    torch.distributed.init_process_group("yoke")
+
+`import torch` finds this package by its entry point, so a script needs nothing else. The library is loaded when the first
+group is made. docs/python-backend.md has the rest.
+"""
+
+import atexit
+import os
+import warnings
+
+from ._built import TORCH, VERSION
+
+__all__ = ["register"]
+
+LIBRARY = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libyoke_python.so")
+
+
+def register():
+    """Makes the name "yoke" known to torch.distributed. Calling it again does nothing."""
+    import torch.distributed as dist
+
+    if not dist.is_available() or hasattr(dist.Backend, "YOKE"):
+        return
+    try:
+        dist.Backend.register_backend("yoke", _create, extended_api=True, devices=["cpu"])
+    except Exception as error:  # noqa: BLE001: a torch of the future; without this, `import torch` would fail
+        warnings.warn(f'yoke: this torch does not accept the backend "yoke": {error}', RuntimeWarning, stacklevel=2)
+
+
+def _load():
+    """Loads the library. RuntimeError says what to install."""
+    import torch
+
+    if hasattr(torch.ops.yoke, "share_memory"):
+        return
+    version = torch.__version__.split("+")[0]
+    if ".".join(version.split(".")[:2]) != TORCH:
+        raise RuntimeError(f'the backend "yoke" that is installed, {VERSION}, was built for torch {TORCH}, and this is torch '
+                           f'{version}; install the one for it by `pip install "torch=={version}" yoke-torch`, or use "gloo"')
+    try:
+        torch.ops.load_library(LIBRARY)
+    except OSError as error:
+        raise RuntimeError(f'the library of the backend "yoke" cannot be loaded: {error}; install it again by `pip install '
+                           '--force-reinstall --no-deps yoke-torch`, or use "gloo"') from error
+    atexit.register(_stop)
+
+
+def _create(options, _):
+    """The backend of a new group: called by torch.distributed on all of its ranks."""
+    import torch
+    import torch.distributed as dist
+
+    if getattr(options, "enable_reconfigure", False):
+        raise ValueError('the backend "yoke" does not support enable_reconfigure; use "gloo"')
+    _load()
+    rank, size = options.group_rank, options.group_size
+    gloo = dist.ProcessGroupGloo(options.store, rank, size, timeout=options.timeout)
+    gloo.options.global_ranks_in_group = options.global_ranks_in_group
+    gloo.options.group_name = options.group_id
+    cpu = torch.device("cpu")
+    group = dist.ProcessGroup(dist.PrefixStore("yoke", options.store), rank, size)
+    group._register_backend(cpu, dist.ProcessGroup.BackendType.GLOO, gloo)
+    milliseconds = round(options.timeout.total_seconds() * 1000)
+    shared = dist.ProcessGroup.unbox(torch.ops.yoke.share_memory(group.boxed(), milliseconds))
+    backend = shared._get_backend(cpu)
+    if rank == 0 and size > 1 and backend.name() != "yoke":
+        warnings.warn('the backend "yoke" uses Gloo: the ranks of this group cannot share memory, because they are not all on '
+                      "one host, belong to different users, or the system gives no memory", RuntimeWarning, stacklevel=2)
+    return backend
+
+
+def _stop():
+    """Ends the threads of groups that the program has not destroyed, as long as they can still call Python."""
+    import torch
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        return
+    for group in list(dist.distributed_c10d._world.pg_map):
+        if torch.device("cpu") in group._device_types and group._get_backend(torch.device("cpu")).name() == "yoke":
+            group._get_backend(torch.device("cpu")).shutdown()
+
+
+register()
