@@ -7,7 +7,7 @@ make_wheel.py data --prefix FOLDER --licenses FOLDER --time SECONDS --output FOL
 
 The first makes yoke-torch for torch MINOR, such as 2.11, the second yoke-fashion-mnist. It prints the path of the wheel.
 pip copies NAME-VERSION.data/data to the environment itself, so the files lie beside those of the command there as in any
-installation.
+installation. What an installation has in lib/yoke/python are packages of Python, which the wheel has at its top.
 """
 
 import argparse
@@ -19,6 +19,9 @@ import tempfile
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 from wheel_writer import write_wheel  # noqa: E402
+
+PACKAGES = "lib/yoke/python"
+ENTRY_POINTS = HERE.parent.parent / "python/yoke_torch/entry_points.txt"
 
 # Libraries that the wheel uses and that come with torch, or with the driver.
 OF_TORCH = ["libtorch.so", "libtorch_*.so", "libc10*.so", "libcudart.so.*", "libnccl.so.*", "libcuda.so.*"]
@@ -67,12 +70,16 @@ def files_below(folder):
 def write(path, name, version, tag, headers, description, options):
     """Writes the wheel `path`, with what options.prefix and options.licenses have."""
     stem = f"{name.replace('-', '_')}-{version}"
-    contents = [(f"{stem}.data/data/{file.relative_to(options.prefix)}", file) for file in files_below(options.prefix)]
+    packages = options.prefix / PACKAGES
+    contents = [(str(file.relative_to(packages)) if file.is_relative_to(packages) else
+                 f"{stem}.data/data/{file.relative_to(options.prefix)}", file) for file in files_below(options.prefix)]
     licenses = {str(file.relative_to(options.licenses)): file for file in files_below(options.licenses)}
     contents += [(f"{stem}.dist-info/licenses/{file_name}", file) for file_name, file in licenses.items()]
     metadata = ["Metadata-Version: 2.4", f"Name: {name}", f"Version: {version}", *headers,
                 *[f"License-File: {file_name}" for file_name in licenses],
                 "Description-Content-Type: text/markdown", "", (HERE / description).read_text()]
+    if packages.is_dir():
+        contents.append((f"{stem}.dist-info/entry_points.txt", ENTRY_POINTS))
     contents.append((f"{stem}.dist-info/METADATA", "\n".join(metadata)))
     pure = "true" if tag.endswith("-any") else "false"
     contents.append((f"{stem}.dist-info/WHEEL",

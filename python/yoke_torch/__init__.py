@@ -56,19 +56,32 @@ def _create(options, _):
         raise ValueError('the backend "yoke" does not support enable_reconfigure; use "gloo"')
     _load()
     rank, size = options.group_rank, options.group_size
+    store = dist.PrefixStore("yoke", options.store)
+    store.set(f"{VERSION}/{rank}", "1")
     gloo = dist.ProcessGroupGloo(options.store, rank, size, timeout=options.timeout)
     gloo.options.global_ranks_in_group = options.global_ranks_in_group
     gloo.options.group_name = options.group_id
+    # Each rank sets its key before Gloo connects it, so all ranks find the same keys now.
+    keys = [f"{VERSION}/{other}" for other in range(size)]
+    if not store.check(keys):
+        _say(rank, f"ranks {', '.join(str(i) for i, key in enumerate(keys) if not store.check([key]))} have another version "
+                   f"than {VERSION}")
+        return gloo
     cpu = torch.device("cpu")
-    group = dist.ProcessGroup(dist.PrefixStore("yoke", options.store), rank, size)
+    group = dist.ProcessGroup(store, rank, size)
     group._register_backend(cpu, dist.ProcessGroup.BackendType.GLOO, gloo)
     milliseconds = round(options.timeout.total_seconds() * 1000)
     shared = dist.ProcessGroup.unbox(torch.ops.yoke.share_memory(group.boxed(), milliseconds))
     backend = shared._get_backend(cpu)
-    if rank == 0 and size > 1 and backend.name() != "yoke":
-        warnings.warn('the backend "yoke" uses Gloo: the ranks of this group cannot share memory, because they are not all on '
-                      "one host, belong to different users, or the system gives no memory", RuntimeWarning, stacklevel=2)
+    if size > 1 and backend.name() != "yoke":
+        _say(rank, "its ranks cannot share memory, because they are on several hosts, belong to several users, or the "
+                   "system gives them none")
     return backend
+
+
+def _say(rank, reason):
+    if rank == 0:
+        warnings.warn(f'the backend "yoke" uses Gloo in a group: {reason}', RuntimeWarning, stacklevel=3)
 
 
 def _stop():

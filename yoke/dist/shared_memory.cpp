@@ -376,6 +376,7 @@ class SharedMemory : public c10d::Backend {
     shared::Type type;
     shared::Reduction reduction;
     int64_t per_element = 1;  ///< 2 for complex numbers, which are pairs.
+    bool averages = false;    ///< The sum is divided by the number of ranks.
   };
 
   static shared::Driver driver(bool is_async) { return is_async ? shared::Driver::kEngine : shared::Driver::kWaiter; }
@@ -385,9 +386,10 @@ class SharedMemory : public c10d::Backend {
     if (tensor.layout() != at::kStrided || !tensor.is_cpu()) return std::nullopt;
     const bool is_complex = tensor.is_complex();
     const auto type = type_of(is_complex ? c10::toRealValueType(tensor.scalar_type()) : tensor.scalar_type());
-    const auto reduction = reduction_of(op);
+    const bool averages = op.op_ == c10d::ReduceOp::AVG && (is_complex || tensor.is_floating_point());
+    const auto reduction = averages ? shared::Reduction::kSum : reduction_of(op);
     if (!type || !reduction || (is_complex && *reduction != shared::Reduction::kSum)) return std::nullopt;
-    return Element{*type, *reduction, is_complex ? 2 : 1};
+    return Element{*type, *reduction, is_complex ? 2 : 1, averages};
   }
 
   WorkPointer reduce_in_place(const char* what, OpType op, const at::Tensor& tensor, const Element& element,
@@ -406,6 +408,12 @@ class SharedMemory : public c10d::Backend {
     options.reduction = element.reduction;
     options.num_elements = input.numel() * element.per_element;
     work.inputs.push_back(input);
+    if (element.averages && options.output != nullptr) {
+      work.after = [after = std::move(work.after), outputs = work.outputs, size = size_] {
+        if (after) after();
+        for (const auto& output : outputs) output.div_(size);
+      };
+    }
     return begin(shared::make_reduction(engine_->layout(), rank_, options), timeout, std::move(work));
   }
 

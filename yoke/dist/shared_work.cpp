@@ -1,5 +1,6 @@
 #include "yoke/dist/detail/shared_work.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/Exception.h>
 
 #include <utility>
@@ -29,7 +30,10 @@ c10::intrusive_ptr<SharedWork> SharedWork::start(std::shared_ptr<Engine> engine,
 
 void SharedWork::end(std::exception_ptr error) {
   try {
-    if (!error && options_.after) options_.after();
+    if (!error && options_.after) {
+      const at::AutoDispatchBelowADInplaceOrView below;  // this thread knows nothing of the caller's no_grad
+      options_.after();
+    }
   } catch (...) {
     error = std::current_exception();
   }

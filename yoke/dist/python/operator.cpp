@@ -1,4 +1,5 @@
-// Shared memory for torch.distributed in Python. python/yoke_torch/__init__.py loads this library and calls the operator.
+// Shared memory for torch.distributed in Python. python/yoke_torch/__init__.py loads this library and calls the
+// operator.
 //
 // torch's registry of operators passes process groups between Python and C++, so nothing of Python is needed here.
 #include <torch/library.h>
@@ -18,10 +19,9 @@ using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 /// Collective. `gloo` has a store of its ranks, and Gloo as the backend of the CPU. The result has the backend that the
 /// ranks should use: shared memory, or Gloo if not all of them can share it.
 Group share_memory_of(const Group& gloo, int64_t timeout_ms) {
-  const auto backend = share_memory(*gloo->getStore(), gloo->getBackend(c10::DeviceType::CPU),
-                                    {.rank = gloo->getRank(),
-                                     .size = gloo->getSize(),
-                                     .timeout = std::chrono::milliseconds(timeout_ms)});
+  const auto backend = share_memory(
+      *gloo->getStore(), gloo->getBackend(c10::DeviceType::CPU),
+      {.rank = gloo->getRank(), .size = gloo->getSize(), .timeout = std::chrono::milliseconds(timeout_ms)});
   auto result = c10::make_intrusive<c10d::ProcessGroup>(gloo->getStore(), gloo->getRank(), gloo->getSize());
   result->setBackend(c10::DeviceType::CPU, c10d::ProcessGroup::BackendType::CUSTOM, backend);
   return result;
