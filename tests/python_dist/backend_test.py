@@ -26,6 +26,7 @@ class Backend(unittest.TestCase):
         """An installed package: a folder with the library of this build, and the entry points of the wheel."""
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="yoke-backend-"))
         self.addCleanup(shutil.rmtree, self.folder)
+        self.folder.chmod(0o755)  # a rank of another user reads it
         shutil.copytree(os.environ["YOKE_PACKAGE"], self.folder / "yoke_torch", ignore=shutil.ignore_patterns("__pycache__"))
         info = self.folder / "yoke_torch-0.dist-info"
         info.mkdir()
