@@ -6,7 +6,6 @@
 group is made. docs/python-backend.md has the rest.
 """
 
-import atexit
 import os
 import warnings
 
@@ -44,7 +43,6 @@ def _load():
     except OSError as error:
         raise RuntimeError(f'the library of the backend "yoke" cannot be loaded: {error}; install it again by `pip install '
                            '--force-reinstall --no-deps yoke-torch`, or use "gloo"') from error
-    atexit.register(_stop)
 
 
 def _create(options, _):
@@ -82,18 +80,6 @@ def _create(options, _):
 def _say(rank, reason):
     if rank == 0:
         warnings.warn(f'the backend "yoke" uses Gloo in a group: {reason}', RuntimeWarning, stacklevel=3)
-
-
-def _stop():
-    """Ends the threads of groups that the program has not destroyed, as long as they can still call Python."""
-    import torch
-    import torch.distributed as dist
-
-    if not dist.is_initialized():
-        return
-    for group in list(dist.distributed_c10d._world.pg_map):
-        if torch.device("cpu") in group._device_types and group._get_backend(torch.device("cpu")).name() == "yoke":
-            group._get_backend(torch.device("cpu")).shutdown()
 
 
 register()

@@ -3,7 +3,6 @@
 Scripts say only init_process_group("yoke"): the package is found by its entry point.
 """
 
-import datetime
 import os
 import signal
 import sys
@@ -111,6 +110,17 @@ def equals_gloo(rank, size):
             received = torch.zeros(count, dtype=torch.int64)
             dist.recv(received, 0)
             assert received.tolist() == list(range(count))
+    received = torch.zeros(3)
+    works = dist.batch_isend_irecv([dist.P2POp(dist.isend, torch.full((3,), float(rank)), (rank + 1) % size),
+                                    dist.P2POp(dist.irecv, received, (rank - 1) % size)])
+    for work in works:
+        work.wait()
+    assert received.tolist() == [(rank - 1) % size] * 3
+    parts = [torch.zeros(2) for _ in range(size)]
+    dist.all_to_all(parts, [torch.full((2,), 10.0 * rank + i) for i in range(size)])
+    assert [each[0].item() for each in parts] == [10 * i + rank for i in range(size)]
+    dist.reduce_scatter(parts[0], [torch.full((2,), float(i)) for i in range(size)])
+    assert parts[0].tolist() == [rank * size] * 2
     everybody = [None] * size
     dist.all_gather_object(everybody, {"rank": rank})
     assert [each["rank"] for each in everybody] == list(range(size))
@@ -231,7 +241,7 @@ def main():
         os.seteuid(65534)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        dist.init_process_group("yoke", timeout=datetime.timedelta(seconds=60))
+        dist.init_process_group("yoke")
     for each in caught:
         if '"yoke"' in str(each.message):
             say(f"rank {rank} says: {each.message}")

@@ -219,6 +219,31 @@ TEST(SharedMemory, TensorsInTheSharedFileAreReducedInPlace) {
   }
 }
 
+TEST(SharedMemory, AveragesAreSumsThatAreDivided) {
+  run_ranks(3, [](World& world) {
+    auto& group = world.process_group();
+    for (const auto type : {at::kFloat, at::kHalf, at::kComplexFloat}) {
+      for (const int64_t size : kSizes) {
+        const auto own = at::full({size}, world.rank() * 3, type), mean = at::full({size}, 3, type);
+        c10d::AllreduceOptions options;
+        options.reduceOp = c10d::ReduceOp::AVG;
+        Tensors everywhere = {own.clone()}, list = {own.clone(), own.clone()};
+        group.allreduce(everywhere, options)->wait();
+        ASSERT_TRUE(at::equal(everywhere[0], mean));
+        c10d::AllreduceCoalescedOptions of_list;
+        of_list.reduceOp = c10d::ReduceOp::AVG;
+        group.allreduce_coalesced(list, of_list)->wait();
+        ASSERT_TRUE(at::equal(list[0], mean) && at::equal(list[1], mean));
+        c10d::ReduceScatterOptions of_parts;
+        of_parts.reduceOp = c10d::ReduceOp::AVG;
+        auto part = at::empty_like(own), rows = own.repeat({3});
+        backend_of(world)._reduce_scatter_base(part, rows, of_parts)->wait();
+        ASSERT_TRUE(at::equal(part, mean));
+      }
+    }
+  });
+}
+
 TEST(SharedMemory, WhatIsRareGoesOverGloo) {
   run_ranks(2, [](World& world) {
     Tensors bits = {at::full({3}, world.rank() == 0 ? 5 : 6, at::kInt)};
