@@ -133,7 +133,7 @@ def equals_gloo(rank, size):
     # Results are copied into tensors of the program by another thread, which does not know that this one has no_grad.
     columns = [torch.nn.Parameter(torch.zeros(3, 2).t()) for _ in range(size)]
     with torch.no_grad():
-        dist.all_gather(columns, torch.full((2, 3), float(rank)), async_op=True).wait()
+        dist.all_gather(columns, torch.full((2, 3), float(rank)), async_op=True).get_future().wait()
     assert [each[0, 0].item() for each in columns] == list(range(size))
     future = dist.all_reduce(torch.ones(4), async_op=True).get_future().then(lambda done: done.value()[0] * 2)
     assert future.wait().tolist() == [2.0 * size] * 4
