@@ -2,9 +2,9 @@
 
     yoke run --no-prefix -n 2 -- python bench/python_backend.py [--only PART] [--quick]
 
-In one process, over both backends in turn: all-reduces of float32, of 1 MiB of other dtypes, other collectives, and training
-steps of DistributedDataParallel with fused AdamW. Rank 0 prints one JSON object: medians in microseconds of each backend, and the median of the rounds' ratios. It
-needs the package yoke-torch, or PYTHONPATH=BUILD/python.
+In one process, over both backends in turn: all-reduces of float32 and of 1 MiB of other dtypes, other collectives, and
+training steps of DistributedDataParallel with fused AdamW. Rank 0 prints one JSON object: medians in microseconds of each
+backend, and the median of the rounds' ratios. It needs the package yoke-torch, or PYTHONPATH=BUILD/python.
 """
 
 import argparse

@@ -69,6 +69,7 @@ TABLE = [
     Row(["set_seed(n)", "cudnn.deterministic", "benchmark", "NumPy", "random"], "optim.md", ["train::seed", "deterministic"]),
     Row(["torch.cuda.memory_summary()"], "memory.md", ["memory_summary"]),
     Row(["nn.DataParallel(model)", "DDP(model)", "which of them"], "data-parallel.md", ["Which to use", "a step on two batches in ms"]),
+    Row(['init_process_group("gloo")', "share memory"], "python-backend.md", ['init_process_group("yoke")', "pip install yoke-torch"]),
     Row(['init_process_group("nccl")', "DDP(model)"], "distributed-data-parallel.md", ["DistributedDataParallel"]),
     Row(["torch.cuda.set_device(1)", 'torch.device("cuda:1")'], "rank-environment.md", ["LOCAL_RANK", "selects the device"]),
     Row(["torch.set_num_threads(8)"], "bind.md", ["OMP_NUM_THREADS"]),

@@ -58,7 +58,8 @@ def collectives(rank, size, x, is_async):
     reductions = [("sum", dist.ReduceOp.SUM)] if x.numel() > 5001 else [
         (name.lower(), getattr(dist.ReduceOp, name)) for name in ("SUM", "PRODUCT", "MIN", "MAX", "BAND", "AVG")]
     for name, op in reductions:
-        yield f"all_reduce {name}", lambda group, op=op: outcome(lambda y: dist.all_reduce(y, op, group=group, **options), x.clone())
+        yield f"all_reduce {name}", lambda group, op=op: outcome(
+            lambda y: dist.all_reduce(y, op, group=group, **options), x.clone())
     yield "reduce", lambda group: outcome(lambda y: dist.reduce(y, root, group=group, **options), x.clone())[:rank == root]
     yield "reduce_scatter_tensor", lambda group: outcome(
         lambda y: dist.reduce_scatter_tensor(y, x.repeat(size), group=group, **options), torch.zeros_like(x))
