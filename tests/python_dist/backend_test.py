@@ -1,5 +1,6 @@
 """The backend "yoke" of torch.distributed: what ranks do is in rank.py."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -12,7 +13,8 @@ import unittest
 import torch
 
 HERE = pathlib.Path(__file__).resolve().parent
-ENTRY_POINTS = HERE.parent.parent / "python/yoke_torch/entry_points.txt"
+REPOSITORY = HERE.parents[1]
+ENTRY_POINTS = REPOSITORY / "python/yoke_torch/entry_points.txt"
 
 
 def free_port():
@@ -34,10 +36,10 @@ class Backend(unittest.TestCase):
         (info / "METADATA").write_text("Metadata-Version: 2.1\nName: yoke-torch\nVersion: 0\n")
         self.environment = {**os.environ, "PYTHONPATH": str(self.folder), "OMP_NUM_THREADS": "1", "USE_LIBUV": "1"}
 
-    def ranks(self, name, count=2):
+    def ranks(self, name, count=2, script=HERE / "rank.py"):
         """The processes of a job, without a launcher: rank 0 serves the store."""
         port, second = free_port(), free_port()
-        return [subprocess.Popen([sys.executable, HERE / "rank.py", name], text=True, stdout=subprocess.PIPE,
+        return [subprocess.Popen([sys.executable, script, name], text=True, stdout=subprocess.PIPE,
                                  stderr=subprocess.STDOUT,
                                  env={**self.environment, "RANK": str(rank), "WORLD_SIZE": str(count), "LOCAL_RANK": str(rank),
                                       "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "SECOND_PORT": second})
@@ -101,6 +103,13 @@ print("YOKE" in torch.distributed.Backend._plugins, "libyoke_python" in open("/p
         self.assertEqual(self.python(program, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout, "False False False\n")
         self.assertEqual(self.python("import yoke_torch" + program, TORCH_DEVICE_BACKEND_AUTOLOAD="0").stdout,
                          "True False False\n")
+
+    def test_the_bench_measures(self):
+        first, second = self.ranks("--quick", script=REPOSITORY / "bench/python_backend.py")
+        self.assertEqual(second.communicate()[0], "")
+        found = json.loads(first.communicate()[0])
+        for part, count in [("all_reduce", 6), ("dtypes", 6), ("others", 16), ("ddp_step", 2)]:
+            self.assertEqual(len(found[part]), count)
 
     def error_of_a_group(self):
         return self.python("""
