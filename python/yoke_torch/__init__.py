@@ -55,15 +55,16 @@ def _create(options, _):
     _load()
     rank, size = options.group_rank, options.group_size
     store = dist.PrefixStore("yoke", options.store)
-    store.set(f"{VERSION}/{rank}", "1")
+    if torch.ops.yoke.may_share():
+        store.set(f"{VERSION}/{rank}", "1")
     gloo = dist.ProcessGroupGloo(options.store, rank, size, timeout=options.timeout)
     gloo.options.global_ranks_in_group = options.global_ranks_in_group
     gloo.options.group_name = options.group_id
-    # Each rank sets its key before Gloo connects it, so all ranks find the same keys now.
+    # Each rank has set its key before Gloo connected it, so all ranks find the same keys now.
     keys = [f"{VERSION}/{other}" for other in range(size)]
     if not store.check(keys):
         _say(rank, f"ranks {', '.join(str(i) for i, key in enumerate(keys) if not store.check([key]))} have another version "
-                   f"than {VERSION}")
+                   f"than {VERSION}, or YOKE_SHARED_MEMORY=0")
         return gloo
     cpu = torch.device("cpu")
     group = dist.ProcessGroup(store, rank, size)

@@ -229,7 +229,8 @@ def says_backend(rank, size):
 
 
 CASES = {"equals_gloo": equals_gloo, "groups": groups, "killed": killed, "other_user": says_backend,
-         "other_version": says_backend, "says_backend": says_backend, "trainings": trainings}
+         "other_version": says_backend, "says_backend": says_backend, "trainings": trainings,
+         "unwilling": says_backend}
 
 
 def main():
@@ -238,6 +239,8 @@ def main():
     if name == "other_version" and rank == 1:
         import yoke_torch
         yoke_torch.VERSION = "0.0.1"
+    if name == "unwilling" and rank == 1:
+        os.environ["YOKE_SHARED_MEMORY"] = "0"
     if name == "other_user" and rank == 1:
         os.seteuid(65534)
     with warnings.catch_warnings(record=True) as caught:
