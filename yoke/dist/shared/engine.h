@@ -13,8 +13,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "yoke/base/clock.h"
@@ -38,6 +40,14 @@ struct Transfer {
   std::string mismatch;  ///< Not empty: another rank has called something else.
   uint64_t base = 0;     ///< The number of rounds before this exchange.
   uint64_t num_rounds = 0, num_staged = 0, num_reduced = 0, num_taken = 0;
+};
+
+/// Ends a collective of which ranks of the group have ended, or have not gone on by its deadline.
+class RankFailure : public std::runtime_error {
+ public:
+  RankFailure(const std::string& text, std::vector<int64_t> which)
+      : std::runtime_error(text), ranks(std::move(which)) {}
+  const std::vector<int64_t> ranks;
 };
 
 /// Who makes a collective progress: the Engine's thread, or, as long as it is possible, the caller of wait().
@@ -96,7 +106,7 @@ class Engine {
   void for_each_front(const Transfer& transfer, const Front& front) const;
   bool can_move(const Transfer& transfer) const;
   std::vector<int64_t> missing_ranks(const Transfer& transfer) const;
-  /// A rank that has ended, and from which the transfer needs something.
+  /// A rank that has ended, if the transfer needs something from one that has ended or has given up because of that.
   std::optional<int64_t> lost_rank(const Transfer& transfer) const;
 
   /// Whether all ranks have published at least `number`; of `which` if not null.
@@ -110,6 +120,7 @@ class Engine {
 
   const std::shared_ptr<Segment> segment_;
   const int64_t rank_, num_ranks_;
+  const int num_spins_;
   const std::chrono::milliseconds mismatch_patience_;
   std::vector<const std::byte*> chunks_, results_;  ///< Of the thread that drives the first large exchange.
 
