@@ -220,13 +220,15 @@ std::string Arrivals::with_report(bool is_lost, const std::function<std::string(
 std::string Arrivals::describe(size_t group, bool is_lost, const std::vector<int64_t>& culprits) const {
   const std::lock_guard lock(mutex_);
   const auto& counted = groups_[group].group;
-  return with_report(is_lost, [&](bool has_ended) {
+  auto whole = with_report(is_lost, [&](bool has_ended) {
     const auto calls = read(counted);
     auto text = describe_arrivals(counted.sequence(), rank_, numbers_of(counted, calls), has_ended, culprits);
     const auto known = is_lost ? "" : describe_calls(calls);
     if (known.empty()) return text;
     return fmt::format("{}; {}; while ranks wait, `yoke stack` shows the place in the program", text, known);
   });
+  if (whole != kStoreIsGone || !is_lost || culprits.empty()) return whole;
+  return fmt::format("{}; {}", describe_arrivals(counted.sequence(), rank_, {}, is_lost, culprits), whole);
 }
 
 std::string Arrivals::describe_peer(size_t group, int64_t peer, bool is_lost) const {

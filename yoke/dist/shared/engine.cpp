@@ -100,7 +100,11 @@ void Engine::stop() {
   }
   wake_thread();
   if (thread_.joinable()) thread_.join();
-  std::vector<std::shared_ptr<Transfer>> left;
+  end_all(std::make_exception_ptr(std::runtime_error(kStopped)));
+}
+
+void Engine::end_all(const std::exception_ptr& error) {
+  Transfers left;
   {
     const std::lock_guard lock(mutex_);
     for (const auto& transfer : pending_) {
@@ -108,9 +112,7 @@ void Engine::stop() {
       transfer->is_driven = true;
     }
   }
-  for (const auto& transfer : left) {
-    end(transfer, std::make_exception_ptr(std::runtime_error(kStopped)));
-  }
+  for (const auto& transfer : left) end(transfer, error);
 }
 
 // ---- The calls of other threads -------------------------------------------------------------------------------------
@@ -197,6 +199,8 @@ void Engine::run() {
     }
     bool has_moved = false;
     const bool looks_around = pause.is_long();
+    if (looks_around) look_around_for_slots();
+    if (is_broken_) end_all(set_broken(nullptr));
     std::erase_if(driven, [&](const auto& transfer) {
       const auto step = advance_or_end(transfer, looks_around);
       has_moved |= step != Step::kStuck;
@@ -232,11 +236,10 @@ bool Engine::deposit() {
   auto next = pending_.end();
   while (next != pending_.begin() && !(*std::prev(next))->is_deposited) --next;
   const auto first = next;
-  const auto num_slots = static_cast<uint64_t>(layout().num_slots);
   for (; next != pending_.end(); ++next) {
-    const auto sequence = (*next)->sequence, before = std::max(sequence, num_slots) - num_slots;
+    const auto sequence = (*next)->sequence, last = before(**next);
     // This rank reads its own slot, too.
-    if (num_consumed_ < before || !all_have(&RankState::consumed, before, nullptr)) break;
+    if (num_consumed_ < last || !all_have(&RankState::consumed, last, nullptr)) break;
     auto& slot = segment_->slot(rank_, sequence);
     slot.header = (*next)->exchange->header;
     (*next)->exchange->deposit(slot.data());
@@ -245,6 +248,30 @@ bool Engine::deposit() {
     ring();
   }
   return next != first;
+}
+
+uint64_t Engine::before(const Transfer& transfer) const {
+  const auto num_slots = static_cast<uint64_t>(layout().num_slots);
+  return std::max(transfer.sequence, num_slots) - num_slots;
+}
+
+void Engine::look_around_for_slots() {
+  std::exception_ptr error;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto waiting = std::ranges::find_if(pending_, [](const auto& transfer) { return !transfer->is_deposited; });
+    if (waiting == pending_.end()) return;
+    std::vector<int64_t> missing;
+    for (int64_t rank = 0; rank < num_ranks_; ++rank) {
+      if (rank != rank_ && segment_->state(rank).consumed.load() < before(**waiting)) missing.push_back(rank);
+    }
+    try {
+      if (!missing.empty()) check_missing(missing, **waiting);
+    } catch (const std::exception&) {
+      error = std::current_exception();
+    }
+  }
+  if (error) set_broken(error);
 }
 
 bool Engine::drive(const std::shared_ptr<Transfer>& transfer, Clock::time_point until) {
@@ -278,28 +305,40 @@ Engine::Step Engine::advance_or_end(const std::shared_ptr<Transfer>& transfer, b
     if (step == Step::kStuck && looks_around) step = look_around(*transfer);
   } catch (...) {
     step = Step::kEnded;
-    const std::lock_guard lock(mutex_);
-    if (!broken_) broken_ = std::current_exception();
-    is_broken_ = true;
-    error = broken_;
+    error = set_broken(std::current_exception());
   }
   if (step == Step::kEnded) end(transfer, error);
+  if (error) wake_thread();  // which ends all others
   return step;
+}
+
+std::exception_ptr Engine::set_broken(std::exception_ptr error) {
+  const std::lock_guard lock(mutex_);
+  if (!broken_) broken_ = std::move(error);
+  is_broken_ = true;
+  return broken_;
 }
 
 /// Throws if there is a reason not to wait any longer.
 Engine::Step Engine::look_around(Transfer& transfer) {
   if (is_stopping_) throw std::runtime_error(kStopped);
-  if (const auto lost = lost_rank(transfer)) {
+  const auto missing = missing_ranks(transfer);
+  if (lost_rank(missing)) {
     const auto step = advance(transfer);  // what that rank published before it ended is there now
     if (step != Step::kStuck) return step;
+  }
+  check_missing(missing, transfer);
+  return Step::kStuck;
+}
+
+void Engine::check_missing(const std::vector<int64_t>& missing, const Transfer& transfer) {
+  if (const auto lost = lost_rank(missing)) {
     segment_->state(rank_).has_lost = 1;
     ring();
     throw RankFailure(fmt::format("Connection closed by peer: rank {} of the group has ended", *lost), {*lost});
   }
-  if (Clock::now() < transfer.deadline) return Step::kStuck;
+  if (Clock::now() < transfer.deadline) return;
   if (!transfer.mismatch.empty()) throw Error(ErrorCode::kFailedPrecondition, transfer.mismatch);
-  const auto missing = missing_ranks(transfer);
   throw RankFailure(fmt::format("Timed out waiting for ranks {} of the group", fmt::join(missing, ", ")), missing);
 }
 
@@ -353,10 +392,10 @@ std::vector<int64_t> Engine::missing_ranks(const Transfer& transfer) const {
   return {missing.begin(), missing.end()};
 }
 
-std::optional<int64_t> Engine::lost_rank(const Transfer& transfer) const {
+std::optional<int64_t> Engine::lost_rank(const std::vector<int64_t>& missing) const {
   const auto has_given_up = [&](int64_t rank) { return segment_->state(rank).has_lost.load() != 0; };
   std::optional<int64_t> lost;
-  for (const int64_t rank : missing_ranks(transfer)) {
+  for (const int64_t rank : missing) {
     if (segment_->has_ended(rank) || has_given_up(rank)) lost = rank;
   }
   if (!lost || !has_given_up(*lost)) return lost;

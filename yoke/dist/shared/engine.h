@@ -106,8 +106,16 @@ class Engine {
   void for_each_front(const Transfer& transfer, const Front& front) const;
   bool can_move(const Transfer& transfer) const;
   std::vector<int64_t> missing_ranks(const Transfer& transfer) const;
-  /// A rank that has ended, if the transfer needs something from one that has ended or has given up because of that.
-  std::optional<int64_t> lost_rank(const Transfer& transfer) const;
+  /// A rank that has ended, if one of `missing` has ended or has given up because of that.
+  std::optional<int64_t> lost_rank(const std::vector<int64_t>& missing) const;
+  /// Throws the reason why nobody waits any longer for these ranks, if there is one.
+  void check_missing(const std::vector<int64_t>& missing, const Transfer& transfer);
+  /// Remembers why no collective can succeed any more. Returns the first such reason.
+  std::exception_ptr set_broken(std::exception_ptr error);
+  /// Nobody drives a transfer that waits for a slot, so the thread looks whether the ranks that occupy it have ended.
+  void look_around_for_slots();
+  /// Ends those that nobody drives.
+  void end_all(const std::exception_ptr& error);
 
   /// Whether all ranks have published at least `number`; of `which` if not null.
   bool all_have(std::atomic<uint64_t> RankState::*counter, uint64_t number, const std::vector<bool>* which) const;
@@ -115,6 +123,8 @@ class Engine {
   // REQUIRES: mutex_ is held.
   /// Deposits in order, as far as slots are free. Returns whether it has deposited anything.
   bool deposit();
+  /// The number of the collective whose slot this one uses next.
+  uint64_t before(const Transfer& transfer) const;
   bool claim(Transfer& transfer);
   void take_handed_over(Transfers& driven);
 
