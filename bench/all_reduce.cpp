@@ -1,18 +1,26 @@
-// How long does an all-reduce take among CPU ranks that share memory, and over Gloo? Each round measures both, one
-// after the other, with the same tensor. Rank 0 prints medians, and the median of the rounds' ratios.
+// How long does an all-reduce take among CPU ranks that share memory, and over Gloo? Each round measures, one after the
+// other: Gloo; shared memory with the same tensor, which lies in ordinary memory, so that large ones are copied; shared
+// memory with a tensor that lies in it, as the buckets of DistributedDataParallel do; and a pass of each rank over its
+// tensor, which reads and writes as much memory as an all-reduce must. Rank 0 prints medians, and medians of the
+// rounds' ratios.
 //
-//   for n in 2 4; do yoke run --no-prefix -n $n -- bench_all_reduce [--rounds N] [--most-bytes N]; done
+//   for n in 2 4; do yoke run --no-prefix -n $n -- bench_all_reduce [--rounds N] [--least-bytes N] [--most-bytes N]
+//     [--dtype float|bfloat16|half|double|int|long|byte]; done
 #include <ATen/Parallel.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <string>
+#include <initializer_list>
+#include <map>
 #include <string_view>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <utility>
 #include <vector>
 
 #include "yoke/base/clock.h"
 #include "yoke/base/environment.h"
+#include "yoke/base/error.h"
 #include "yoke/base/median.h"
 #include "yoke/dist/world.h"
 
@@ -20,44 +28,74 @@ namespace {
 
 using namespace yoke;
 
-/// Microseconds of an all-reduce, the mean of `count`.
-double measure(dist::World& world, const at::Tensor& tensor, int count) {
+/// Microseconds of `call`, the mean of `count`.
+template <class Call>
+double measure(dist::World& world, int count, const Call& call) {
   world.barrier();
   const auto begin = Clock::now();
-  for (int i = 0; i < count; ++i) world.all_reduce(tensor);
+  for (int i = 0; i < count; ++i) call();
   const auto end = Clock::now();
   return std::chrono::duration<double, std::micro>(end - begin).count() / count;
+}
+
+at::ScalarType type_of(std::string_view name) {
+  for (const auto& [known, type] :
+       std::initializer_list<std::pair<std::string_view, at::ScalarType>>{{"float", at::kFloat},
+                                                                          {"bfloat16", at::kBFloat16},
+                                                                          {"half", at::kHalf},
+                                                                          {"double", at::kDouble},
+                                                                          {"int", at::kInt},
+                                                                          {"long", at::kLong},
+                                                                          {"byte", at::kByte}}) {
+    if (name == known) return type;
+  }
+  throw Error(ErrorCode::kInvalidArgument, "no dtype {}", name);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  int64_t rounds = 9, most_bytes = 64 << 20;
+  std::map<std::string_view, int64_t> numbers = {{"--rounds", 9}, {"--least-bytes", 16}, {"--most-bytes", 64 << 20}};
+  auto type = at::kFloat;
   for (int i = 1; i + 1 < argc; i += 2) {
-    const auto value = parse_int(argv[i + 1]).value();
-    (std::string_view(argv[i]) == "--rounds" ? rounds : most_bytes) = value;
+    if (std::string_view(argv[i]) == "--dtype") {
+      type = type_of(argv[i + 1]);
+    } else {
+      numbers.at(argv[i]) = parse_int(argv[i + 1]).value();
+    }
   }
   at::set_num_threads(1);
-  setenv("YOKE_SHARED_MEMORY", "1", 1);
   dist::World shared;
   setenv("YOKE_SHARED_MEMORY", "0", 1);
   dist::World gloo;
-  if (shared.rank() == 0) fmt::print("{:>12} {:>12} {:>12} {:>8}\n", "bytes", "gloo us", "shared us", "ratio");
-  for (int64_t bytes = 16; bytes <= most_bytes; bytes *= 4) {
-    const auto tensor = at::zeros({bytes / 4});  // whose sum stays the same
+  auto& backend = *shared.process_group().getBackend(c10::DeviceType::CPU);
+  if (!backend.supportsTensorAlloc(0)) throw Error(ErrorCode::kFailedPrecondition, "the ranks do not share memory");
+  if (shared.rank() == 0) {
+    fmt::print("{:>10} {:>11} {:>11} {:>11} {:>11} {:>8} {:>8}\n", "bytes", "gloo us", "copied us", "in place us",
+               "pass us", "copied x", "in pl. x");
+  }
+  for (int64_t bytes = numbers["--least-bytes"]; bytes <= numbers["--most-bytes"]; bytes *= 4) {
+    const auto size = bytes / static_cast<int64_t>(at::elementSize(type));
+    const auto ordinary = at::zeros({size}, type);  // whose sum stays the same
+    const auto inside = backend.allocateTensor(size, ordinary.options()).zero_();
     const int count = bytes >= 1 << 20 ? 3 : bytes >= 1 << 14 ? 30 : 300;
-    std::vector<double> of_gloo, of_shared, ratios;
-    for (int64_t round = 0; round <= rounds; ++round) {
-      const double first = measure(gloo, tensor, count), second = measure(shared, tensor, count);
+    std::vector<double> times[4], ratios[2];
+    for (int64_t round = 0; round <= numbers["--rounds"]; ++round) {
+      const double now[] = {measure(gloo, count, [&] { gloo.all_reduce(ordinary); }),
+                            measure(shared, count, [&] { shared.all_reduce(ordinary); }),
+                            measure(shared, count, [&] { shared.all_reduce(inside); }),
+                            measure(shared, count, [&] { ordinary.add_(0); })};
       if (round == 0) continue;  // to warm up
-      of_gloo.push_back(first);
-      of_shared.push_back(second);
-      ratios.push_back(first / second);
+      for (size_t i = 0; i < 4; ++i) times[i].push_back(now[i]);
+      for (size_t i = 0; i < 2; ++i) ratios[i].push_back(now[0] / now[i + 1]);
     }
-    shared.all_reduce(tensor.fill_(1));
-    if (tensor.min().item<float>() != static_cast<float>(shared.size())) return 1;
+    for (const auto& tensor : {ordinary, inside}) {
+      shared.all_reduce(tensor.fill_(1));
+      if (!tensor.eq(shared.size()).all().item<bool>()) throw Error(ErrorCode::kInternal, "a wrong sum");
+    }
     if (shared.rank() == 0) {
-      fmt::print("{:>12} {:>12.1f} {:>12.1f} {:>8.1f}\n", bytes, median(of_gloo), median(of_shared), median(ratios));
+      fmt::print("{:>10} {:>11.1f} {:>11.1f} {:>11.1f} {:>11.1f} {:>8.1f} {:>8.1f}\n", bytes, median(times[0]),
+                 median(times[1]), median(times[2]), median(times[3]), median(ratios[0]), median(ratios[1]));
     }
   }
   gloo.shutdown();

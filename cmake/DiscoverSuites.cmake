@@ -1,13 +1,21 @@
 # Writes the file TESTS for ctest, with an entry for each suite of the GoogleTest program PROGRAM (yoke_discover_suites).
 # Tests that SKIPS (tests/expected-skips.txt) names have entries of their own, because ctest knows no suite of which a
-# part was skipped. In the other entries, a skipped test is a failure.
+# part was skipped. In the other entries, a skipped test is a failure. ALSO_WITH: a variable, and the suites of which
+# the entries run a second time with it.
 execute_process(COMMAND "${PROGRAM}" --gtest_list_tests OUTPUT_VARIABLE listing COMMAND_ERROR_IS_FATAL ANY)
 file(STRINGS "${SKIPS}" patterns REGEX "^[a-z]")
 list(TRANSFORM patterns REPLACE "^[^ ]+ +" "")
 
 set(content)
+list(POP_FRONT ALSO_WITH variable)
 function(add_entry name filter property)
-  string(APPEND content "add_test([=[${PREFIX}${name}]=] [=[${PROGRAM}]=] [=[--gtest_filter=${filter}]=])\n"
+  string(REGEX REPLACE "\\..*" "" suite "${name}")
+  set(command "[=[${PROGRAM}]=]")
+  list(FIND ALSO_WITH "${suite}" found)
+  if(NOT found EQUAL -1)
+    set(command "sh -c [=[\"$0\" \"$1\" && ${variable} \"$0\" \"$1\"]=] ${command}")
+  endif()
+  string(APPEND content "add_test([=[${PREFIX}${name}]=] ${command} [=[--gtest_filter=${filter}]=])\n"
          "set_tests_properties([=[${PREFIX}${name}]=] PROPERTIES ${property} [=[\\[  SKIPPED ]]=] ${PROPERTIES})\n")
   set(content "${content}" PARENT_SCOPE)
 endfunction()

@@ -151,7 +151,7 @@ function(yoke_discover_suites target prefix)
   set(tests "${CMAKE_CURRENT_BINARY_DIR}/${target}_suites.cmake")
   add_custom_command(TARGET ${target} POST_BUILD VERBATIM
     COMMAND "${CMAKE_COMMAND}" "-DPROGRAM=$<TARGET_FILE:${target}>" "-DPREFIX=${prefix}" "-DPROPERTIES=${ARGN}"
-            "-DTESTS=${tests}" "-DSKIPS=${PROJECT_SOURCE_DIR}/tests/expected-skips.txt"
+            "-DALSO_WITH=${ARG_ALSO_WITH}" "-DTESTS=${tests}" "-DSKIPS=${PROJECT_SOURCE_DIR}/tests/expected-skips.txt"
             -P "${PROJECT_SOURCE_DIR}/cmake/DiscoverSuites.cmake")
   # ctest works in a tree of which only a part was built, too.
   file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake" @ONLY CONTENT
@@ -160,14 +160,15 @@ function(yoke_discover_suites target prefix)
 endfunction()
 
 # yoke_test(ROOM SOURCES ... [LINK ...] [DEFINES NAME="value" ...] [DEPENDS target ...] [ENVIRONMENT A=b]
-#           [TIMEOUT seconds] [THREADS] [COMPUTES] [PROCESSORS n] [COST n] [PRECOMPILED] [BY_SUITE] [BY_TEST])
+#           [TIMEOUT seconds] [THREADS] [COMPUTES] [PROCESSORS n] [COST n] [PRECOMPILED] [BY_SUITE] [BY_TEST]
+#           [ALSO_WITH A=b suite ...])
 # Adds a GoogleTest program with one ctest entry per test, or per suite (BY_SUITE). A program with libtorch takes 0.5 s of
 # a processor to start, which is longer than most unit tests take, and one with a sanitizer 0.05 s, so unit tests with a
 # sanitizer are by suite, too, except with BY_TEST. A test that tests/expected-skips.txt names has an entry of its own.
 # The program is built after the targets in DEPENDS. THREADS: the tested code has threads, so the program is part of the
 # TSan build, which contains only such programs. COMPUTES: each test keeps a processor busy, whereas other tests mostly
 # wait. COST: such tests start before those with a smaller cost, because they take long. PRECOMPILED: see
-# yoke_precompile.
+# yoke_precompile. ALSO_WITH: the entries of these suites run them a second time, with this variable (BY_SUITE only).
 #
 # scripts/test runs four tests per processor at a time; a test with COMPUTES counts as four, one with
 # PROCESSORS as n. The label of a test is `machine` or `training` (with libtorch). `machine` tests are the same with and without libtorch, so they run once;
@@ -175,7 +176,7 @@ endfunction()
 option(YOKE_MACHINE_TESTS "Build the tests of the machine half" ON)
 function(yoke_test room)
   cmake_parse_arguments(ARG "THREADS;COMPUTES;PRECOMPILED;BY_SUITE;BY_TEST" "TIMEOUT;PROCESSORS;COST"
-                        "SOURCES;LINK;DEFINES;DEPENDS;ENVIRONMENT" ${ARGN})
+                        "SOURCES;LINK;DEFINES;DEPENDS;ENVIRONMENT;ALSO_WITH" ${ARGN})
   if(NOT YOKE_TESTS OR (YOKE_SANITIZE STREQUAL "thread" AND NOT ARG_THREADS)
      OR (yoke_half STREQUAL "machine" AND NOT YOKE_MACHINE_TESTS))
     return()

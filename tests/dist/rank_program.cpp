@@ -7,8 +7,12 @@
 //   rank_program alone                  rank 0 exchanges texts while the others reduce
 //   rank_program steps                  asks should_stop() after each collective; prints "stepping", and the number
 //                                       of the step at which it stopped
-//   rank_program churn [TIMEOUT_MS]     prints what carries CPU tensors, then "churning", and communicates until the
-//   end rank_program no-step RANK [TIMEOUT_MS]   like steps, without collectives; rank RANK hangs after its third step
+//   rank_program churn [TIMEOUT_MS]     prints what carries CPU tensors, then "churning", and communicates until it
+//   ends rank_program no-step RANK [TIMEOUT_MS]   like steps, without collectives; rank RANK hangs after its third step
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <fmt/format.h>
 #include <signal.h>
@@ -45,18 +49,48 @@ void print_sums_of_groups(yoke::dist::World& world) {
   std::fflush(stdout);
 }
 
-/// Collectives of all kinds and sizes, small and large, waited for or in flight.
+void check(const char* what, const at::Tensor& result, const at::Tensor& wanted) {
+  if (!at::equal(result, wanted.expand_as(result))) throw std::runtime_error(fmt::format("a wrong result of {}", what));
+}
+
+/// Collectives of all kinds and sizes in two groups, waited for or in flight, of ordinary tensors and of one that lies
+/// where the buckets of DistributedDataParallel do. Each result is checked.
 void churn(yoke::dist::World& world) {
-  fmt::print("rank {} uses {}\nchurning\n", world.rank(),
-             world.process_group().getBackend(c10::DeviceType::CPU)->getBackendName());
+  auto& backend = *world.process_group().getBackend(c10::DeviceType::CPU);
+  auto second = world.split(0);
+  fmt::print("rank {} uses {}\nchurning\n", world.rank(), backend.getBackendName());
   std::fflush(stdout);
+  const auto mark = static_cast<float>(world.rank() + 1);
+  const auto marks = at::arange(1, world.size() + 1, at::kFloat), sum = marks.sum();
+  const auto bucket = backend.supportsTensorAlloc(0) ? backend.allocateTensor(300'000, at::kFloat) : at::empty(300'000);
   for (int64_t i = 0;; ++i) {
-    const auto tensor = at::full({1 + i * i * 37 % 90'001}, 1.0f);
-    auto pending = world.start_all_reduce(tensor);
-    world.broadcast(at::full({1 + i % 3000}, 1.0f), i % world.size());
-    sum_over_ranks(world);
-    pending.wait();
-    if (tensor[0].item<float>() != static_cast<float>(world.size())) throw std::runtime_error("a wrong sum");
+    const int64_t size = 1 + i * i * 37 % 90'001, root = i % world.size();
+    const auto own = at::full({1 + i * 13 % 9'000}, mark), in_flight = at::full({size}, mark),
+               of_second = at::full({size / 3 + 1}, mark);
+    auto first_pending = world.start_all_reduce(in_flight);
+    auto second_pending = second.start_all_reduce(of_second);
+    auto bucket_pending = world.start_all_reduce(bucket.fill_(mark));
+    const auto sent = own.clone(), part = at::empty_like(own), rows = own.repeat({world.size(), 1});
+    world.broadcast(sent, root);
+    check("broadcast", sent, marks[root]);
+    check("all_gather", world.all_gather(own), marks.unsqueeze(1));
+    if (const auto gathered = world.gather(own, root); gathered.defined()) {
+      check("gather", gathered, marks.unsqueeze(1));
+    }
+    world.scatter(part, world.rank() == root ? rows : at::Tensor(), root);
+    check("scatter", part, marks[root]);
+    world.reduce_scatter(part, rows.flatten());
+    check("reduce_scatter", part, sum);
+    const auto exchanged = at::empty_like(rows);
+    world.all_to_all(exchanged, rows);
+    check("all_to_all", exchanged, marks.unsqueeze(1));
+    second.barrier();
+    second_pending.wait();
+    first_pending.wait();
+    bucket_pending.wait();
+    check("all_reduce", in_flight, sum);
+    check("all_reduce of the second group", of_second, sum);
+    check("all_reduce of a bucket", bucket, sum);
   }
 }
 

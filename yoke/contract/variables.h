@@ -18,7 +18,7 @@ inline constexpr const char* kSlurmSamples = "YOKE_SLURM_SAMPLES";
 inline constexpr const char* kDevice = "YOKE_DEVICE";
 /// The file of a plug to load in place of the one beside libyoke_dist.so.
 inline constexpr const char* kPlug = "YOKE_PLUG";
-/// "1": ranks of one host share memory for collectives of CPU tensors. Otherwise they use Gloo.
+/// "0": collectives of CPU tensors use Gloo. Otherwise ranks of one host share memory for them.
 inline constexpr const char* kSharedMemory = "YOKE_SHARED_MEMORY";
 /// The folder of a torch, which has lib/libtorch_cpu.so. The build looks there first, and so does `yoke doctor`.
 inline constexpr const char* kTorchDir = "YOKE_TORCH_DIR";

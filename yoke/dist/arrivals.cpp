@@ -217,16 +217,18 @@ std::string Arrivals::with_report(bool is_lost, const std::function<std::string(
   return fmt::format("{}; reported before: {}", text, heard_);
 }
 
-std::string Arrivals::describe(size_t group, bool is_lost) const {
+std::string Arrivals::describe(size_t group, bool is_lost, const std::vector<int64_t>& culprits) const {
   const std::lock_guard lock(mutex_);
   const auto& counted = groups_[group].group;
-  return with_report(is_lost, [&](bool has_ended) {
+  auto whole = with_report(is_lost, [&](bool has_ended) {
     const auto calls = read(counted);
-    auto text = describe_arrivals(counted.sequence(), rank_, numbers_of(counted, calls), has_ended);
+    auto text = describe_arrivals(counted.sequence(), rank_, numbers_of(counted, calls), has_ended, culprits);
     const auto known = is_lost ? "" : describe_calls(calls);
     if (known.empty()) return text;
     return fmt::format("{}; {}; while ranks wait, `yoke stack` shows the place in the program", text, known);
   });
+  if (whole != kStoreIsGone || !is_lost || culprits.empty()) return whole;
+  return fmt::format("{}; {}", describe_arrivals(counted.sequence(), rank_, {}, is_lost, culprits), whole);
 }
 
 std::string Arrivals::describe_peer(size_t group, int64_t peer, bool is_lost) const {
@@ -273,7 +275,13 @@ std::string Arrivals::describe_absent(const std::vector<int64_t>& absent) const 
   }
 }
 
-std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers, bool is_lost) {
+std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers, bool is_lost,
+                              const std::vector<int64_t>& culprits) {
+  if (is_lost && !culprits.empty()) {
+    const bool is_one = culprits.size() == 1;
+    return fmt::format("{} {} not arrived, and {} ended", list_ranks(culprits), is_one ? "has" : "have",
+                       is_one ? "has" : "have");
+  }
   std::vector<int64_t> missing;
   std::optional<uint64_t> last;
   bool is_last_known = true;
@@ -287,6 +295,11 @@ std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers
     if (!missing.empty() || other == rank || number.value_or(0) <= own) continue;
     return fmt::format("rank {} is at collective {}, ahead of this rank: the two call different collectives", other,
                        *number);
+  }
+  if (missing.empty() && !culprits.empty()) {
+    return fmt::format("{} {} arrived, but {} on no further: a rank that is stopped or hangs does so",
+                       list_ranks(culprits), culprits.size() == 1 ? "has" : "have",
+                       culprits.size() == 1 ? "goes" : "go");
   }
   if (missing.empty()) {
     return "all ranks have arrived, so the network between them is stuck, a rank has just died, or they call different "

@@ -70,7 +70,8 @@ class Arrivals {
   /// this rank's current collective of `group`. Adds the failure that another rank has reported, if any. `is_lost`: a
   /// connection was lost, so those ranks have probably ended, unless a rank has reported a timeout: then that rank has
   /// closed the connection. If `is_lost` is false, this rank has timed out too, and no other rank's timeout is added.
-  std::string describe(size_t group, bool is_lost) const;
+  /// `culprits`: ranks of the World that are known to have ended, or to go on no further.
+  std::string describe(size_t group, bool is_lost, const std::vector<int64_t>& culprits = {}) const;
   /// Like describe() for a message to or from `peer` (a rank of the World): the sentence says if that rank has not
   /// arrived.
   std::string describe_peer(size_t group, int64_t peer, bool is_lost) const;
@@ -144,8 +145,9 @@ class Arrivals {
 };
 
 /// Pure. `own` is the sequence number of this rank, `rank`. If a connection was lost, the numbers of the others are not
-/// named, because a rank that ends has not published its last ones.
-std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers, bool is_lost = false);
+/// named, because a rank that ends has not published its last ones. `culprits`: as of Arrivals::describe().
+std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers, bool is_lost = false,
+                              const std::vector<int64_t>& culprits = {});
 
 /// Pure. `absent` are the ranks that have not arrived. If this rank has entered fewer collectives than the absent
 /// ranks, the sentence says so.

@@ -39,6 +39,16 @@ TEST(Arrivals, DoesNotNameTheCollectiveOfARankThatHasEnded) {
             "ranks 1 and 2 have not arrived, and one of them has probably ended");
 }
 
+// Ranks that share memory know who it is, though all of them may have entered the collective.
+TEST(Arrivals, NamesWhoIsKnownToBeTheCause) {
+  EXPECT_EQ(describe_arrivals(57, 0, {{0, 57}, {1, 0}, {2, 40}}, /*is_lost=*/true, {2}),
+            "rank 2 has not arrived, and has ended");
+  EXPECT_EQ(describe_arrivals(57, 0, {{0, 57}, {1, 57}, {2, 57}}, /*is_lost=*/false, {1}),
+            "rank 1 has arrived, but goes on no further: a rank that is stopped or hangs does so");
+  EXPECT_EQ(describe_arrivals(57, 0, {{0, 57}, {1, 56}, {2, 57}}, /*is_lost=*/false, {1, 2}),
+            "rank 1 has not arrived (it is at collective 56)");
+}
+
 TEST(Arrivals, NamesRanksOfAGroupByTheirRankInTheWorld) {
   EXPECT_EQ(describe_arrivals(12, 4, {{1, 11}, {4, 12}, {7, 9}}),
             "ranks 1 and 7 have not arrived (the last is at collective 9)");

@@ -28,6 +28,7 @@
 #include "yoke/dist/detail/single_tensor_collectives.h"
 #include "yoke/dist/error_text.h"
 #include "yoke/dist/plug.h"
+#include "yoke/dist/shared/engine.h"
 
 namespace yoke::dist {
 namespace {
@@ -35,8 +36,9 @@ namespace {
 using std::chrono::milliseconds;
 
 /// A connection is usually lost because the other rank has ended. So this rank waits before it reports its own error.
-/// Then the launcher sees the other rank's end first, and ends this rank.
-constexpr milliseconds kEchoDelay = std::chrono::seconds(1);
+/// Then the launcher sees the other rank's end first, and ends this rank. The kernel tells the launcher of an end
+/// within milliseconds, unless it has gigabytes of the process to free first.
+constexpr milliseconds kEchoDelay(300);
 /// The delay after another rank has reported why it ends. That rank will exit, but on a busy machine this can take
 /// seconds.
 constexpr milliseconds kEchoDelayAfterReport = std::chrono::seconds(5);
@@ -491,10 +493,14 @@ void Group::explain(std::exception_ptr error, int64_t peer) const {
     if (!job_->arrivals || !(timed_out || lost)) throw;
     const auto& arrivals = *job_->arrivals;
     const auto other = peer < 0 || peer >= size() ? -1 : ranks()[static_cast<size_t>(peer)];
+    std::vector<int64_t> culprits;
+    if (const auto* known = dynamic_cast<const shared::RankFailure*>(&failure)) {
+      for (const int64_t rank : known->ranks) culprits.push_back(ranks()[static_cast<size_t>(rank)]);
+    }
     const auto what = other < 0 ? fmt::format("collective {}{}", impl_->sequence(), impl_->name)
                                 : fmt::format("a message between it and rank {}", other);
     const auto who =
-        other < 0 ? arrivals.describe(impl_->place, lost) : arrivals.describe_peer(impl_->place, other, lost);
+        other < 0 ? arrivals.describe(impl_->place, lost, culprits) : arrivals.describe_peer(impl_->place, other, lost);
     check_same_calls();  // the connection may have broken because another rank has found this out and ended
     if (timed_out) {     // reported, because ranks that began to wait later lose their connections to this one
       const Error timeout(ErrorCode::kTimeout, "rank {}: {} timed out after {:g} s: {}", job_->env.rank, what,
@@ -502,6 +508,7 @@ void Group::explain(std::exception_ptr error, int64_t peer) const {
       job_->arrivals->report(timeout.what(), /*is_timeout=*/true);
       throw timeout;
     }
+    job_->has_lost_rank = true;
     std::this_thread::sleep_for(arrivals.has_heard() ? kEchoDelayAfterReport : kEchoDelay);
     throw Error(ErrorCode::kUnavailable, "rank {}: {} lost its connection to another rank: {}", job_->env.rank, what,
                 who);

@@ -67,13 +67,20 @@ std::optional<shared::Reduction> reduction_of(const c10d::ReduceOp& op) {
   }
 }
 
+/// Each rank looks at each other one, and has a part of its chunks for it. With more ranks, that is slow and takes
+/// gigabytes.
+constexpr int64_t kMostRanks = 64;
+
+template <class Resource>
+bool is_limited(Resource resource) {
+  rlimit limit{};
+  return getrlimit(resource, &limit) != 0 || limit.rlim_cur != RLIM_INFINITY;
+}
+
 /// With a place for tensors, unless files may not be large: the kernel would end this process for making one.
 shared::Layout layout_here(int64_t num_ranks) {
   auto layout = shared::layout_of(num_ranks);
-  rlimit limit{};
-  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur == RLIM_INFINITY) {
-    layout.arena_bytes = shared::kMostArenaBytes;
-  }
+  if (!is_limited(RLIMIT_FSIZE)) layout.arena_bytes = shared::kMostArenaBytes;
   return layout;
 }
 
@@ -485,20 +492,22 @@ class SharedMemory : public c10d::Backend {
 
 bool offers_shared_memory() {
   const auto* const wish = std::getenv(variable::kSharedMemory);
-  return wish != nullptr && std::string_view(wish) == "1";
+  return (wish == nullptr || std::string_view(wish) != "0") && shared::kernel_marks_ends();
 }
 
 bool is_shared_memory(const c10d::Backend& backend) { return backend.getBackendName() == kBackendName; }
 
 c10::intrusive_ptr<c10d::Backend> share_memory(c10d::Store& store, const c10::intrusive_ptr<c10d::Backend>& gloo,
                                                const SharedMemoryOptions& options) {
-  if (options.size == 1) return gloo;
+  if (options.size == 1 || options.size > kMostRanks) return gloo;
   constexpr const char* kDoor = "door";
   constexpr const char* kNumAbsent = "absent";
   std::shared_ptr<shared::Engine> engine;
   std::shared_ptr<shared::Arena> arena;
   const auto make_engine = [&](std::shared_ptr<shared::Segment> segment, const UniqueFd& file) {
-    arena = segment->arena_of(file, options.rank);
+    // Without a limit, the tensors of all ranks can be mapped. One rank without a place for its own is enough for all
+    // to use chunks.
+    if (!is_limited(RLIMIT_AS)) arena = segment->arena_of(file, options.rank);
     engine = std::make_shared<shared::Engine>(
         std::move(segment),
         shared::Engine::Options{.rank = options.rank, .mismatch_patience = mismatch_patience(options.timeout)});
@@ -512,7 +521,7 @@ c10::intrusive_ptr<c10d::Backend> share_memory(c10d::Store& store, const c10::in
       door.emplace();
       auto segment = shared::Segment::create(layout_here(options.size), file);
       make_engine(std::move(segment), file);
-    } catch (const Error&) {  // no memfd, or no descriptor is left: all ranks use Gloo
+    } catch (const std::exception&) {  // no memfd, or no descriptor, memory or thread is left: all ranks use Gloo
       store.set(kDoor, std::string());
       return gloo;
     }

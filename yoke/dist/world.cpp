@@ -21,6 +21,7 @@
 #include "yoke/dist/detail/stop_agreement.h"
 #include "yoke/dist/detail/stop_signal.h"
 #include "yoke/dist/detail/store.h"
+#include "yoke/dist/error_text.h"
 #include "yoke/dist/plug.h"
 
 namespace yoke::dist {
@@ -131,7 +132,8 @@ void say_who_does_not_share(const std::vector<bool>& offers) {
   }
   if (others.empty() || others.size() == offers.size()) return;
   std::fprintf(stderr,
-               "rank 0: collectives of CPU tensors use Gloo: %s in Python, or YOKE_SHARED_MEMORY is not 1 there\n",
+               "rank 0: collectives of CPU tensors use Gloo: %s in Python, or YOKE_SHARED_MEMORY is 0 there, or the "
+               "kernel lacks what they need\n",
                (list_ranks(others) + (others.size() == 1 ? " is" : " are")).c_str());
 }
 
@@ -173,7 +175,14 @@ World::World(const RankEnv& rank, c10::intrusive_ptr<c10d::Store> store, const W
     }
     plug->set_device(job_->device.index());
   }
-  job_->connect(impl_);
+  try {
+    job_->connect(impl_);
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw Error(ErrorCode::kUnavailable, "rank {}: cannot connect to the other ranks; has one of them ended? {}",
+                rank.rank, error_text(error));
+  }
   if (rank.world_size == 1) return;
   explain_mismatches([weak = std::weak_ptr(job_), impl = std::weak_ptr(impl_)](const std::string& text) {
     const auto job = weak.lock();
@@ -188,7 +197,7 @@ World::World(const RankEnv& rank, c10::intrusive_ptr<c10d::Store> store, const W
 World::World(World&&) noexcept = default;
 
 World::~World() {
-  if (job_ != nullptr && std::uncaught_exceptions() > job_->num_exceptions) {
+  if (job_ != nullptr && std::uncaught_exceptions() > job_->num_exceptions && !job_->has_lost_rank) {
     report_failure("an exception has ended it; its own log says which");
   }
 }

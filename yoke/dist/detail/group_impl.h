@@ -56,6 +56,8 @@ struct Group::Job {
   void keep_connections() const;
 
   const int num_exceptions = std::uncaught_exceptions();  ///< Exceptions in flight at construction.
+  /// Another rank has ended, so this rank's own end is news to nobody.
+  std::atomic<bool> has_lost_rank = false;
   RankEnv env;
   std::chrono::milliseconds timeout{};
   c10::Device device = c10::kCPU;

@@ -33,7 +33,7 @@ class Copy : public Exchange {
   void deposit(std::byte* slot) const override {
     if (!is_large) {
       for (size_t lane = 0; lane < options_.send.size(); ++lane) {
-        copy(slot + static_cast<int64_t>(lane) * slot_lane_, options_.send[lane].data(), size_of(lane));
+        copy_to_shared(slot + static_cast<int64_t>(lane) * slot_lane_, options_.send[lane].data(), size_of(lane));
       }
       return;
     }
@@ -70,7 +70,7 @@ class Copy : public Exchange {
     for (size_t lane = 0; lane < options_.send.size(); ++lane) {
       if (options_.for_each && static_cast<int64_t>(lane) == rank_) continue;
       const auto part = part_of(size_of(lane), lane_, round);
-      copy(chunk + static_cast<int64_t>(lane) * lane_, options_.send[lane].data() + part.begin, part.size);
+      copy_to_shared(chunk + static_cast<int64_t>(lane) * lane_, options_.send[lane].data() + part.begin, part.size);
     }
   }
 

@@ -23,19 +23,19 @@ namespace {
 using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-/// A waiter first looks so often without giving its processor away: a message between two running ranks takes less.
-constexpr int kNumSpins = 60;
+/// A waiter first looks so often without giving its processor away, if each rank may have one: a message between two
+/// running ranks takes less. There is no pause instruction between the looks, because a loop of them makes hypervisors
+/// take the processor away, which was measured to make large collectives three times as long.
+constexpr int kNumSpins = 300, kNumSpinsOfMany = 30;
 /// Then for so long it lets other threads run in between, which costs nothing if none wants to. Then it sleeps.
 constexpr microseconds kYieldTime(60);
 /// A sleeper looks around so often: nothing rings when a rank dies.
 constexpr milliseconds kNap(20);
 
-void relax() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("isb" ::: "memory");
-#endif
+int num_spins_of(int64_t num_ranks) {
+  cpu_set_t processors;
+  const bool is_known = sched_getaffinity(0, sizeof processors, &processors) == 0;
+  return is_known && num_ranks > CPU_COUNT(&processors) ? kNumSpinsOfMany : kNumSpins;
 }
 
 /// The futex is shared by processes, so FUTEX_PRIVATE_FLAG is not set.
@@ -56,22 +56,23 @@ constexpr const char* kStopped = "the connections of the group have been closed"
 /// How a thread waits: it looks again at once, then lets other threads run in between, then sleeps.
 class Engine::Pause {
  public:
+  explicit Pause(int num_spins) : num_spins_(num_spins) {}
+
   /// Returns false when it is time to sleep.
   bool take_briefly() {
-    if (num_looks_++ < kNumSpins) {
-      relax();
-      return true;
-    }
+    if (num_looks_++ < num_spins_) return true;
     const auto now = Clock::now();
-    if (num_looks_ == kNumSpins + 1) since_ = now;
+    if (num_looks_ == num_spins_ + 1) since_ = now;
     if (now >= since_ + kYieldTime) return false;
     sched_yield();
     return true;
   }
   /// Whether it is time to look for reasons to wait no longer.
-  bool is_long() const { return num_looks_ > kNumSpins; }
+  bool is_long() const { return num_looks_ > num_spins_; }
+  void end() { num_looks_ = 0; }
 
  private:
+  int num_spins_;
   int num_looks_ = 0;
   Clock::time_point since_;
 };
@@ -80,6 +81,7 @@ Engine::Engine(std::shared_ptr<Segment> segment, const Options& options)
     : segment_(std::move(segment)),
       rank_(options.rank),
       num_ranks_(segment_->layout().num_ranks),
+      num_spins_(num_spins_of(num_ranks_)),
       mismatch_patience_(options.mismatch_patience),
       chunks_(static_cast<size_t>(num_ranks_)),
       results_(chunks_.size()),
@@ -98,7 +100,11 @@ void Engine::stop() {
   }
   wake_thread();
   if (thread_.joinable()) thread_.join();
-  std::vector<std::shared_ptr<Transfer>> left;
+  end_all(std::make_exception_ptr(std::runtime_error(kStopped)));
+}
+
+void Engine::end_all(const std::exception_ptr& error) {
+  Transfers left;
   {
     const std::lock_guard lock(mutex_);
     for (const auto& transfer : pending_) {
@@ -106,9 +112,7 @@ void Engine::stop() {
       transfer->is_driven = true;
     }
   }
-  for (const auto& transfer : left) {
-    end(transfer, std::make_exception_ptr(std::runtime_error(kStopped)));
-  }
+  for (const auto& transfer : left) end(transfer, error);
 }
 
 // ---- The calls of other threads -------------------------------------------------------------------------------------
@@ -180,7 +184,7 @@ void Engine::run() {
   }
   ended_.notify_all();
   Transfers driven;
-  Pause pause;
+  Pause pause(num_spins_);
   while (true) {
     const auto news = num_news_.load(std::memory_order_seq_cst);
     {
@@ -189,18 +193,20 @@ void Engine::run() {
       if (is_stopping_ && driven.empty()) return;
       if (driven.empty() && (pending_.empty() || pending_.back()->is_deposited)) {
         work_.wait(lock, [&] { return is_stopping_ || num_news_ != news; });
-        pause = {};
+        pause.end();
         continue;
       }
     }
     bool has_moved = false;
     const bool looks_around = pause.is_long();
+    if (looks_around) look_around_for_slots();
+    if (is_broken_) end_all(set_broken(nullptr));
     std::erase_if(driven, [&](const auto& transfer) {
       const auto step = advance_or_end(transfer, looks_around);
       has_moved |= step != Step::kStuck;
       return step == Step::kEnded;
     });
-    if (has_moved) pause = {};
+    if (has_moved) pause.end();
     if (has_moved || pause.take_briefly()) continue;
     sleep(driven, Clock::now() + kNap, news);
   }
@@ -230,11 +236,10 @@ bool Engine::deposit() {
   auto next = pending_.end();
   while (next != pending_.begin() && !(*std::prev(next))->is_deposited) --next;
   const auto first = next;
-  const auto num_slots = static_cast<uint64_t>(layout().num_slots);
   for (; next != pending_.end(); ++next) {
-    const auto sequence = (*next)->sequence, before = std::max(sequence, num_slots) - num_slots;
+    const auto sequence = (*next)->sequence, last = before(**next);
     // This rank reads its own slot, too.
-    if (num_consumed_ < before || !all_have(&RankState::consumed, before, nullptr)) break;
+    if (num_consumed_ < last || !all_have(&RankState::consumed, last, nullptr)) break;
     auto& slot = segment_->slot(rank_, sequence);
     slot.header = (*next)->exchange->header;
     (*next)->exchange->deposit(slot.data());
@@ -245,13 +250,37 @@ bool Engine::deposit() {
   return next != first;
 }
 
+uint64_t Engine::before(const Transfer& transfer) const {
+  const auto num_slots = static_cast<uint64_t>(layout().num_slots);
+  return std::max(transfer.sequence, num_slots) - num_slots;
+}
+
+void Engine::look_around_for_slots() {
+  std::exception_ptr error;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto waiting = std::ranges::find_if(pending_, [](const auto& transfer) { return !transfer->is_deposited; });
+    if (waiting == pending_.end()) return;
+    std::vector<int64_t> missing;
+    for (int64_t rank = 0; rank < num_ranks_; ++rank) {
+      if (rank != rank_ && segment_->state(rank).consumed.load() < before(**waiting)) missing.push_back(rank);
+    }
+    try {
+      if (!missing.empty()) check_missing(missing, **waiting);
+    } catch (const std::exception&) {
+      error = std::current_exception();
+    }
+  }
+  if (error) set_broken(error);
+}
+
 bool Engine::drive(const std::shared_ptr<Transfer>& transfer, Clock::time_point until) {
   const bool may_wait = until != Clock::time_point::min();
-  Pause pause;
+  Pause pause(num_spins_);
   while (true) {
     const auto step = advance_or_end(transfer, !may_wait || pause.is_long());
     if (step == Step::kEnded) return true;
-    if (may_wait && step == Step::kMoved) pause = {};
+    if (may_wait && step == Step::kMoved) pause.end();
     if (may_wait && pause.take_briefly()) continue;
     const auto now = Clock::now();
     if (now >= until) break;
@@ -276,30 +305,41 @@ Engine::Step Engine::advance_or_end(const std::shared_ptr<Transfer>& transfer, b
     if (step == Step::kStuck && looks_around) step = look_around(*transfer);
   } catch (...) {
     step = Step::kEnded;
-    const std::lock_guard lock(mutex_);
-    if (!broken_) broken_ = std::current_exception();
-    is_broken_ = true;
-    error = broken_;
+    error = set_broken(std::current_exception());
   }
   if (step == Step::kEnded) end(transfer, error);
+  if (error) wake_thread();  // which ends all others
   return step;
+}
+
+std::exception_ptr Engine::set_broken(std::exception_ptr error) {
+  const std::lock_guard lock(mutex_);
+  if (!broken_) broken_ = std::move(error);
+  is_broken_ = true;
+  return broken_;
 }
 
 /// Throws if there is a reason not to wait any longer.
 Engine::Step Engine::look_around(Transfer& transfer) {
   if (is_stopping_) throw std::runtime_error(kStopped);
-  if (const auto lost = lost_rank(transfer)) {
+  const auto missing = missing_ranks(transfer);
+  if (lost_rank(missing)) {
     const auto step = advance(transfer);  // what that rank published before it ended is there now
     if (step != Step::kStuck) return step;
+  }
+  check_missing(missing, transfer);
+  return Step::kStuck;
+}
+
+void Engine::check_missing(const std::vector<int64_t>& missing, const Transfer& transfer) {
+  if (const auto lost = lost_rank(missing)) {
     segment_->state(rank_).has_lost = 1;
     ring();
-    throw std::runtime_error(
-        fmt::format("Connection closed by peer: rank {} of the group has ended, or has lost another one", *lost));
+    throw RankFailure(fmt::format("Connection closed by peer: rank {} of the group has ended", *lost), {*lost});
   }
-  if (Clock::now() < transfer.deadline) return Step::kStuck;
+  if (Clock::now() < transfer.deadline) return;
   if (!transfer.mismatch.empty()) throw Error(ErrorCode::kFailedPrecondition, transfer.mismatch);
-  throw std::runtime_error(
-      fmt::format("Timed out waiting for ranks {} of the group", fmt::join(missing_ranks(transfer), ", ")));
+  throw RankFailure(fmt::format("Timed out waiting for ranks {} of the group", fmt::join(missing, ", ")), missing);
 }
 
 /// Calls `front(lacks)` for each thing that the transfer could do next. `lacks(rank)`: that rank is not so far yet.
@@ -352,11 +392,17 @@ std::vector<int64_t> Engine::missing_ranks(const Transfer& transfer) const {
   return {missing.begin(), missing.end()};
 }
 
-std::optional<int64_t> Engine::lost_rank(const Transfer& transfer) const {
-  for (const int64_t rank : missing_ranks(transfer)) {
-    if (segment_->has_ended(rank) || segment_->state(rank).has_lost.load() != 0) return rank;
+std::optional<int64_t> Engine::lost_rank(const std::vector<int64_t>& missing) const {
+  const auto has_given_up = [&](int64_t rank) { return segment_->state(rank).has_lost.load() != 0; };
+  std::optional<int64_t> lost;
+  for (const int64_t rank : missing) {
+    if (segment_->has_ended(rank) || has_given_up(rank)) lost = rank;
   }
-  return std::nullopt;
+  if (!lost || !has_given_up(*lost)) return lost;
+  for (int64_t rank = 0; rank < num_ranks_; ++rank) {  // the one that ended first
+    if (segment_->has_ended(rank) && !has_given_up(rank)) return rank;
+  }
+  return lost;
 }
 
 Engine::Step Engine::advance(Transfer& transfer) {

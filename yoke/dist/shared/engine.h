@@ -13,8 +13,10 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "yoke/base/clock.h"
@@ -38,6 +40,14 @@ struct Transfer {
   std::string mismatch;  ///< Not empty: another rank has called something else.
   uint64_t base = 0;     ///< The number of rounds before this exchange.
   uint64_t num_rounds = 0, num_staged = 0, num_reduced = 0, num_taken = 0;
+};
+
+/// Ends a collective of which ranks of the group have ended, or have not gone on by its deadline.
+class RankFailure : public std::runtime_error {
+ public:
+  RankFailure(const std::string& text, std::vector<int64_t> which)
+      : std::runtime_error(text), ranks(std::move(which)) {}
+  const std::vector<int64_t> ranks;
 };
 
 /// Who makes a collective progress: the Engine's thread, or, as long as it is possible, the caller of wait().
@@ -96,8 +106,16 @@ class Engine {
   void for_each_front(const Transfer& transfer, const Front& front) const;
   bool can_move(const Transfer& transfer) const;
   std::vector<int64_t> missing_ranks(const Transfer& transfer) const;
-  /// A rank that has ended, and from which the transfer needs something.
-  std::optional<int64_t> lost_rank(const Transfer& transfer) const;
+  /// A rank that has ended, if one of `missing` has ended or has given up because of that.
+  std::optional<int64_t> lost_rank(const std::vector<int64_t>& missing) const;
+  /// Throws the reason why nobody waits any longer for these ranks, if there is one.
+  void check_missing(const std::vector<int64_t>& missing, const Transfer& transfer);
+  /// Remembers why no collective can succeed any more. Returns the first such reason.
+  std::exception_ptr set_broken(std::exception_ptr error);
+  /// Nobody drives a transfer that waits for a slot, so the thread looks whether the ranks that occupy it have ended.
+  void look_around_for_slots();
+  /// Ends those that nobody drives.
+  void end_all(const std::exception_ptr& error);
 
   /// Whether all ranks have published at least `number`; of `which` if not null.
   bool all_have(std::atomic<uint64_t> RankState::*counter, uint64_t number, const std::vector<bool>* which) const;
@@ -105,11 +123,14 @@ class Engine {
   // REQUIRES: mutex_ is held.
   /// Deposits in order, as far as slots are free. Returns whether it has deposited anything.
   bool deposit();
+  /// The number of the collective whose slot this one uses next.
+  uint64_t before(const Transfer& transfer) const;
   bool claim(Transfer& transfer);
   void take_handed_over(Transfers& driven);
 
   const std::shared_ptr<Segment> segment_;
   const int64_t rank_, num_ranks_;
+  const int num_spins_;
   const std::chrono::milliseconds mismatch_patience_;
   std::vector<const std::byte*> chunks_, results_;  ///< Of the thread that drives the first large exchange.
 

@@ -6,6 +6,8 @@
 #include <type_traits>
 #include <utility>
 
+#include "yoke/dist/shared/layout.h"
+
 namespace yoke::dist::shared {
 namespace {
 
@@ -139,6 +141,26 @@ void reduce_as(Reduction reduction, std::byte* to, std::span<const std::byte* co
 }
 
 }  // namespace
+
+void prefetch_to_write(const std::byte* memory, int64_t bytes) {
+  for (int64_t at = 0; at < bytes; at += kLineBytes) {
+#if defined(__x86_64__)
+    asm volatile("prefetchw %0" ::"m"(memory[at]));  // GCC's builtin is a prefetch for reading, unless told of newer
+                                                     // processors; on those of 64 bits this one does nothing at worst
+#else
+    __builtin_prefetch(memory + at, 1);
+#endif
+  }
+}
+
+void copy_to_shared(std::byte* to, const std::byte* from, int64_t bytes) {
+  prefetch_to_write(to, std::min(bytes, kPrefetchBytes));
+  for (int64_t at = 0; at < bytes; at += kPrefetchBytes) {
+    const int64_t next = at + kPrefetchBytes;
+    prefetch_to_write(to + next, std::min(bytes - next, kPrefetchBytes));
+    std::memcpy(to + at, from + at, static_cast<size_t>(std::min(bytes - at, kPrefetchBytes)));
+  }
+}
 
 int64_t size_of(Type type) {
   switch (type) {

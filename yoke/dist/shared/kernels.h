@@ -21,4 +21,14 @@ int64_t size_of(Type type);
 /// are.
 void reduce(Type type, Reduction reduction, std::byte* to, std::span<const std::byte* const> sources, int64_t count);
 
+/// Asks for the cache lines of memory that is about to be written, and that another processor has read: a store to
+/// such a line waits as long as a miss, and few stores wait at the same time.
+void prefetch_to_write(const std::byte* memory, int64_t bytes);
+
+/// memcpy into such memory; null pointers are allowed if `bytes` is 0.
+void copy_to_shared(std::byte* to, const std::byte* from, int64_t bytes);
+
+/// So many bytes are prefetched while as many are written.
+inline constexpr int64_t kPrefetchBytes = 2 << 10;
+
 }  // namespace yoke::dist::shared

@@ -7,7 +7,8 @@
 namespace yoke::dist::shared {
 namespace {
 
-constexpr int64_t kPieceBytes = 32 << 10;
+/// What is reduced and copied to its other places before the next piece; it stays in the caches nearest to the core.
+constexpr int64_t kPieceBytes = kPrefetchBytes;
 
 class ReducingExchange : public Exchange {
  public:
@@ -32,7 +33,7 @@ class ReducingExchange : public Exchange {
     if (is_large) {
       *reinterpret_cast<Place*>(slot) = place();
     } else if (header.bytes > 0) {
-      std::memcpy(slot, options_.input, static_cast<size_t>(header.bytes));
+      copy_to_shared(slot, options_.input, header.bytes);
     }
   }
 
@@ -61,7 +62,7 @@ class ReducingExchange : public Exchange {
     for (int64_t other = 0; other < schedule_.layout.num_ranks; ++other) {
       if (other == rank_) continue;  // this rank reads its own part in place
       const auto part = schedule_.part(round, other);
-      std::memcpy(chunk + other * lane_, options_.input + part.begin * bytes_, static_cast<size_t>(part.size * bytes_));
+      copy_to_shared(chunk + other * lane_, options_.input + part.begin * bytes_, part.size * bytes_);
     }
   }
 
@@ -72,9 +73,10 @@ class ReducingExchange : public Exchange {
       const auto i = static_cast<size_t>(other);
       sources_[i] = other == rank_ ? options_.input + part.begin * bytes_ : chunks[i] + rank_ * lane_;
     }
-    auto* const to = options_.output == nullptr ? result : options_.output + (part.begin - first_wanted()) * bytes_;
-    shared::reduce(options_.type, options_.reduction, to, sources_, part.size);
-    if (to != result && !options_.scatters) std::memcpy(result, to, static_cast<size_t>(part.size * bytes_));
+    targets_.clear();
+    if (options_.output != nullptr) targets_.push_back(options_.output + (part.begin - first_wanted()) * bytes_);
+    if (!options_.scatters) targets_.push_back(result);
+    reduce_by_pieces(part.size);
   }
 
   void take(int64_t round, Chunks, Chunks results) override {
@@ -93,18 +95,37 @@ class ReducingExchange : public Exchange {
     return options_.arena->find(options_.input, header.bytes);
   }
 
-  /// Reduces this rank's part of all tensors into all tensors, piece by piece, each of which stays in the caches.
+  /// Reduces this rank's part of all tensors into all tensors.
   void reduce_in_place() {
-    const int64_t piece = kPieceBytes / bytes_;
     const auto share = share_of(options_.num_elements, bytes_, schedule_.layout.num_ranks, rank_);
-    for (int64_t begin = share.begin; begin < share.begin + share.size; begin += piece) {
-      const int64_t count = std::min(piece, share.begin + share.size - begin);
-      for (size_t i = 0; i < tensors_.size(); ++i) sources_[i] = tensors_[i] + begin * bytes_;
-      auto* const to = options_.output + begin * bytes_;
-      shared::reduce(options_.type, options_.reduction, to, sources_, count);
-      for (auto* const tensor : tensors_) {
-        if (tensor != options_.output) std::memcpy(tensor + begin * bytes_, to, static_cast<size_t>(count * bytes_));
+    targets_ = {options_.output + share.begin * bytes_};
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      auto* const part = tensors_[i] + share.begin * bytes_;
+      sources_[i] = part;
+      if (part != targets_[0]) targets_.push_back(part);
+    }
+    reduce_by_pieces(share.size);
+  }
+
+  /// Reduces `count` elements of sources_ into each of targets_, and moves both behind them.
+  void reduce_by_pieces(int64_t count) {
+    const int64_t piece = kPieceBytes / bytes_;
+    const auto prefetch = [&](int64_t begin) {
+      for (const auto* target : targets_) {
+        prefetch_to_write(target + begin * bytes_, std::clamp<int64_t>(count - begin, 0, piece) * bytes_);
       }
+    };
+    prefetch(0);
+    while (count > 0) {
+      const int64_t size = std::min(piece, count);
+      prefetch(piece);
+      shared::reduce(options_.type, options_.reduction, targets_[0], sources_, size);
+      for (size_t i = 1; i < targets_.size(); ++i) {
+        std::memcpy(targets_[i], targets_[0], static_cast<size_t>(size * bytes_));
+      }
+      for (auto& source : sources_) source += size * bytes_;
+      for (auto& target : targets_) target += size * bytes_;
+      count -= size;
     }
   }
 
@@ -117,6 +138,7 @@ class ReducingExchange : public Exchange {
   const ReduceSchedule schedule_;
   const int64_t lane_;
   std::vector<const std::byte*> sources_;
+  std::vector<std::byte*> targets_;
   std::vector<std::byte*> tensors_;  ///< Of all ranks, if they are reduced in place.
 };
 

@@ -3,11 +3,14 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <exception>
 #include <new>
+#include <thread>
 
 #include "yoke/base/error.h"
 
@@ -18,9 +21,13 @@ constexpr uint64_t kMagic = 0x796f6b652073686d;  // "yoke shm"
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr int64_t kPageBytes = 64 << 10;  // the largest of the processors that libtorch has
 
+/// Raise it with each change of what ranks write into the file, or when. Ranks with different ones use Gloo.
+constexpr uint32_t kVersion = 2;
+
 /// Begins the file. The size of a RankState differs between C libraries, so it is a part of the agreement.
 struct Head {
-  uint64_t magic = kMagic, state_bytes = sizeof(RankState);
+  uint64_t magic = kMagic;
+  uint32_t version = kVersion, state_bytes = sizeof(RankState);
   Layout layout;
 };
 
@@ -50,7 +57,35 @@ bool is_possible(const Layout& layout) {
          layout.arena_bytes % kPageBytes == 0;
 }
 
+void make_robust(pthread_mutex_t& mutex) {
+  pthread_mutexattr_t attributes;
+  pthread_mutexattr_init(&attributes);
+  pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+  pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+  pthread_mutex_init(&mutex, &attributes);
+  pthread_mutexattr_destroy(&attributes);
+}
+
+bool owner_has_ended(const pthread_mutex_t& mutex) {
+  const int word = __atomic_load_n(&mutex.__data.__lock, __ATOMIC_SEQ_CST);
+  return (static_cast<uint32_t>(word) & FUTEX_OWNER_DIED) != 0;
+}
+
 }  // namespace
+
+bool kernel_marks_ends() {
+  static const bool does = [] {
+    try {
+      pthread_mutex_t mutex;
+      make_robust(mutex);
+      std::thread([&] { pthread_mutex_lock(&mutex); }).join();
+      return owner_has_ended(mutex);
+    } catch (const std::exception&) {  // no thread is left
+      return false;
+    }
+  }();
+  return does;
+}
 
 Segment::Segment(const Layout& layout, const UniqueFd& file) : layout_(layout), size_(offsets_of(layout).end) {
   auto* const memory = mmap(nullptr, static_cast<size_t>(size_), PROT_READ | PROT_WRITE, MAP_SHARED, file.value(), 0);
@@ -62,6 +97,10 @@ Segment::~Segment() { munmap(memory_, static_cast<size_t>(size_)); }
 
 std::shared_ptr<Segment> Segment::create(const Layout& layout, UniqueFd& file) {
   if (!is_possible(layout)) throw Error(ErrorCode::kInternal, "shared memory: a layout with sizes that cannot be");
+  rlimit limit{};  // the kernel ends a process that makes a larger file
+  if (getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur < static_cast<rlim_t>(file_bytes(layout))) {
+    throw system_error(EFBIG, "making the memory that ranks share");
+  }
   file = UniqueFd(memfd_create("yoke-ranks", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) throw system_error(errno, "making the memory that ranks share");
   if (ftruncate(file.value(), file_bytes(layout)) != 0 || fcntl(file.value(), F_ADD_SEALS, kSeals) != 0) {
@@ -69,13 +108,7 @@ std::shared_ptr<Segment> Segment::create(const Layout& layout, UniqueFd& file) {
   }
   std::shared_ptr<Segment> segment(new Segment(layout, file));
   for (int64_t rank = 0; rank < layout.num_ranks; ++rank) {
-    auto* const state = new (&segment->state(rank)) RankState;
-    pthread_mutexattr_t attributes;
-    pthread_mutexattr_init(&attributes);
-    pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-    pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
-    pthread_mutex_init(&state->alive, &attributes);
-    pthread_mutexattr_destroy(&attributes);
+    make_robust((new (&segment->state(rank)) RankState)->alive);
   }
   new (segment->memory_) Head{.layout = layout};  // slots are zero, as a new file is
   return segment;
@@ -85,8 +118,11 @@ std::shared_ptr<Segment> Segment::map(const UniqueFd& file) {
   Head head;
   struct stat status = {};
   const bool has_head = pread(file.value(), &head, sizeof head, 0) == static_cast<ssize_t>(sizeof head);
-  if (!has_head || head.magic != kMagic || head.state_bytes != sizeof(RankState) || !is_possible(head.layout) ||
-      fstat(file.value(), &status) != 0 || status.st_size != file_bytes(head.layout) ||
+  if (has_head && head.magic == kMagic && (head.version != kVersion || head.state_bytes != sizeof(RankState))) {
+    throw Error(ErrorCode::kFailedPrecondition, "another rank has another version of yoke, or of the C library");
+  }
+  if (!has_head || head.magic != kMagic || !is_possible(head.layout) || fstat(file.value(), &status) != 0 ||
+      status.st_size != file_bytes(head.layout) ||
       (fcntl(file.value(), F_GET_SEALS) & kSeals) != kSeals) {  // a file that shrinks would end this process by SIGBUS
     throw Error(ErrorCode::kDataLoss, "the descriptor from another rank is not memory that ranks share");
   }
@@ -126,9 +162,6 @@ void Segment::mark_alive(int64_t rank) const {
   }
 }
 
-bool Segment::has_ended(int64_t rank) const {
-  const int word = __atomic_load_n(&state(rank).alive.__data.__lock, __ATOMIC_SEQ_CST);
-  return (static_cast<uint32_t>(word) & FUTEX_OWNER_DIED) != 0;
-}
+bool Segment::has_ended(int64_t rank) const { return owner_has_ended(state(rank).alive); }
 
 }  // namespace yoke::dist::shared

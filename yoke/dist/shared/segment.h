@@ -51,14 +51,18 @@ struct alignas(kLineBytes) RankState {
   std::atomic<uint32_t> num_sleepers = 0;                  ///< Threads of the rank that sleep, or are about to.
 };
 
+/// Whether the kernel marks the locks of threads that end, so that other ranks notice it. A sandbox may lack this.
+bool kernel_marks_ends();
+
 class Segment {
  public:
   /// Creates the file. `file` becomes its descriptor, to be passed to the other ranks.
-  /// Errors  as errno says: no memfd_create, out of memory or descriptors.
+  /// Errors  as errno says: no memfd_create, out of memory or descriptors, the limit of a file's size.
   static std::shared_ptr<Segment> create(const Layout& layout, UniqueFd& file);
   /// The place for tensors of `rank` in the file; null if the layout has none.
   std::shared_ptr<Arena> arena_of(const UniqueFd& file, int64_t rank) const;
-  /// Maps the file of another rank. Errors  as errno says; kDataLoss if it is not such a file, or not sealed.
+  /// Maps the file of another rank. Errors  as errno says; kDataLoss if it is not such a file, or not sealed;
+  /// kFailedPrecondition if the rank has another version of yoke or of the C library.
   static std::shared_ptr<Segment> map(const UniqueFd& file);
   ~Segment();
   Segment(const Segment&) = delete;

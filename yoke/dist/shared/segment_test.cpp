@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -69,6 +70,31 @@ TEST(SharedSegment, IsNotTakenFromAnyDescriptor) {
   EXPECT_NE(ftruncate(file.value(), 0), 0);
 }
 
+TEST(SharedSegment, IsNotTakenFromAnotherVersion) {
+  UniqueFd file;
+  Segment::create(kSmall, file);
+  uint32_t version = 0;
+  ASSERT_EQ(pread(file.value(), &version, sizeof version, 8), static_cast<ssize_t>(sizeof version));
+  ++version;
+  ASSERT_EQ(pwrite(file.value(), &version, sizeof version, 8), static_cast<ssize_t>(sizeof version));
+  try {
+    Segment::map(file);
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::kFailedPrecondition) << error.what();
+  }
+}
+
+TEST(SharedSegment, IsNotMadeBeyondTheLimitOfFiles) {
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const rlimit small{.rlim_cur = 4096, .rlim_max = before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  UniqueFd file;
+  EXPECT_THROW(Segment::create(kSmall, file), Error) << "the kernel would end this process";
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+}
+
 TEST(SharedSegment, HasNoName) {
   UniqueFd file;
   const auto segment = Segment::create(kSmall, file);
@@ -83,6 +109,7 @@ TEST(SharedSegment, HasNoName) {
 TEST(SharedSegment, NoticesThatAThreadOrAProcessHasEnded) {
   UniqueFd file;
   const auto segment = Segment::create(kSmall, file);
+  EXPECT_TRUE(kernel_marks_ends());
   EXPECT_FALSE(segment->has_ended(0));
   std::thread thread([&] {
     segment->mark_alive(0);
