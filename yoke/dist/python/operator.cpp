@@ -5,23 +5,14 @@
 #include <torch/library.h>
 
 #include <chrono>
-#include <cstdlib>
-#include <string_view>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
-#include "yoke/contract/variables.h"
 #include "yoke/dist/detail/shared_memory.h"
 
 namespace yoke::dist {
 namespace {
-
-/// Whether this rank may share memory. Python's ranks have asked for it by the name of the backend.
-bool may_share() {
-  const auto* const wish = std::getenv(variable::kSharedMemory);
-  return wish == nullptr || std::string_view(wish) != "0";
-}
 
 using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
 
@@ -40,7 +31,7 @@ Group share_memory_of(const Group& gloo, int64_t timeout_ms) {
 }  // namespace yoke::dist
 
 TORCH_LIBRARY_FRAGMENT(yoke, library) {
-  library.def("may_share() -> bool", &yoke::dist::may_share);
+  library.def("may_share() -> bool", &yoke::dist::offers_shared_memory);
   library.def(
       "share_memory(__torch__.torch.classes.c10d.ProcessGroup gloo, int timeout_ms) -> "
       "__torch__.torch.classes.c10d.ProcessGroup",
