@@ -20,6 +20,7 @@
 #include "yoke/base/error.h"
 #include "yoke/train/cpu_speed.h"
 #include "yoke/train/detail/describe.h"
+#include "yoke/train/detail/recording.h"
 #include "yoke/train/detail/step_watch.h"
 #include "yoke/train/sharding.h"
 #include "yoke/train/warn.h"
@@ -137,12 +138,40 @@ void Optimizer::set_lr(size_t group, double lr) {
   lrs_[group] = lr;
 }
 
-void Optimizer::step() {
-  apply({});
-  end_step(this);
+void Optimizer::step() { apply_and_end({}); }
+
+/// A recorded step calls this function in each replay, so rates, options and step counts are those of that moment.
+void Optimizer::apply_and_end(const GradScale& given) {
+  auto* recording = detail::recording_on_this_thread();
+  if (recording == nullptr) {
+    apply(given);
+    end_step(this);
+    return;
+  }
+  detail::HostCall call{.name = traits_.name + ".step", .tensors = {given.scale, given.found_inf}};
+  for (const auto& slot : slots_) call.parameters.push_back(slot.parameter);
+  call.run = [this](const std::vector<at::Tensor>& scale) {
+    apply({scale[0], scale[1]});
+    end_step(this);
+  };
+  call.written = [this] {
+    std::vector<at::Tensor> tensors;
+    for (const auto& slot : slots_) {
+      tensors.push_back(slot.parameter);
+      tensors.insert(tensors.end(), slot.states.begin(), slot.states.end());
+      if (slot.step.defined()) tensors.push_back(slot.step);
+    }
+    return tensors;
+  };
+  recording->call(std::move(call));
 }
 
 void Optimizer::step(double lr) {
+  if (auto* recording = detail::recording_on_this_thread()) {
+    recording->refuse(fmt::format("{}.step(lr) would give each replay the same rate: call set_lr(lr) before the recorded "
+                                  "step, and step() in it",
+                                  traits_.name));
+  }
   set_lr(lr);
   step();
 }
@@ -156,8 +185,7 @@ void Optimizer::step(const GradScale& scale) {
   }
   // 0-dim, like the step counts from which found_inf is subtracted.
   const auto number = [](const at::Tensor& tensor) { return tensor.defined() ? tensor.reshape({}) : tensor; };
-  apply({number(scale.scale), number(scale.found_inf)});
-  end_step(this);
+  apply_and_end({number(scale.scale), number(scale.found_inf)});
 }
 
 void Optimizer::zero_grad() {

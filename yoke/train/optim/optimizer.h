@@ -211,6 +211,7 @@ class Optimizer : public ScalableOptimizer {
   };
 
   void load_options(const TensorMap& state);
+  void apply_and_end(const GradScale& scale);
   void apply(GradScale scale);
   void plan();
   void start_state(Slot& slot) const;

@@ -1,0 +1,103 @@
+// yoke/train/record/detail/plan.h -- a recorded step: a flat list of operator calls over tensors that stay the same.
+//
+// Each memory (StorageImpl) that the step has touched has a stand-in of the plan's own, and each call of an operator has
+// arguments that were made once and refer to stand-ins. A replay gives the stand-ins their memory: that of the inputs and
+// of the program's tensors before the first call, that of a result when its operator has run.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
+#include <c10/core/StorageImpl.h>
+
+#include <cstddef>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "yoke/train/detail/recording.h"
+
+namespace yoke::train::detail {
+
+enum class MemoryKind : uint8_t {
+  kInput,     ///< Given with each call.
+  kExternal,  ///< The program's, such as a parameter.
+  kMade,      ///< Made by an operator of the step.
+};
+
+struct Memory {
+  MemoryKind kind = MemoryKind::kExternal;
+  c10::intrusive_ptr<c10::StorageImpl> stand_in;
+  c10::weak_intrusive_ptr<c10::StorageImpl> recorded;  ///< That of the recording. If external, it must stay alive.
+  size_t input = 0;                                    ///< Only of kInput.
+  bool is_kept = false;  ///< Made and kept after the step: it belongs to an output or to a gradient.
+  bool is_written = false;
+  size_t maker = 0;  ///< The index of the call that makes it.
+};
+
+/// A gradient at one moment of the step.
+struct GradientAt {
+  at::Tensor parameter;
+  at::Tensor gradient;  ///< A tensor of the plan, or of the program if its memory is external. May be undefined.
+};
+
+struct RecordedCall {
+  std::optional<c10::OperatorHandle> op;  ///< Not set for a host call.
+  c10::DispatchKeySet keys;
+  std::vector<c10::IValue> arguments;
+  std::vector<std::pair<size_t, size_t>> makes;  ///< The position among all tensors of the results, and the memory.
+  bool grad_mode = false;
+  HostCall host;
+  std::vector<GradientAt> gradients;  ///< Those that a host call finds.
+  // Found when the recording is complete.
+  std::vector<size_t> releases;  ///< Memories that no later call reads.
+};
+
+struct InputSpec {
+  c10::SmallVector<int64_t, 4> sizes, strides;
+  c10::ScalarType dtype;
+  int64_t offset = 0;
+};
+
+struct OutputSpec {
+  size_t memory = 0;
+  at::Tensor tensor;  ///< Of the plan; undefined if the step returned an undefined tensor.
+};
+
+/// A step for inputs of one shape. Move-only.
+class Plan {
+ public:
+  Plan() = default;
+  Plan(Plan&&) = default;
+  Plan& operator=(Plan&&) = default;
+
+  bool fits(at::TensorList inputs) const;
+
+  /// Why a replay would be wrong, because the program has replaced something; empty if it has not.
+  std::string why_stale() const;
+
+  /// Does the step. REQUIRES: fits(inputs) and !why_stale().
+  std::vector<at::Tensor> replay(at::TensorList inputs);
+
+  std::vector<InputSpec> inputs;
+  std::vector<Memory> memories;
+  std::vector<RecordedCall> calls;
+  std::vector<OutputSpec> outputs;
+  std::vector<GradientAt> gradients_before;  ///< Undefined, or defined; values count only if the plan reads them.
+  std::vector<GradientAt> gradients_after;
+  std::vector<at::Generator> generators;
+  bool grad_mode = true;
+
+ private:
+  void bind(at::TensorList inputs);
+  void run(RecordedCall& call);
+
+  torch::jit::Stack stack_;
+};
+
+/// All tensors in a value, also those in lists.
+void visit_tensors(const c10::IValue& value, const std::function<void(const at::Tensor&)>& visit);
+
+}  // namespace yoke::train::detail

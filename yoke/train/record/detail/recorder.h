@@ -1,0 +1,61 @@
+// yoke/train/record/detail/recorder.h -- records which operators a step calls below autograd, and makes a plan of them.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+#include "yoke/train/record/detail/plan.h"
+
+namespace yoke::train::detail {
+
+/// Records all operators that this thread calls during its lifetime, until the first that cannot be recorded. The
+/// operators run as they would without it.
+class Recorder final : public StepRecording {
+ public:
+  Recorder();
+  ~Recorder() override;
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  /// Returns another tensor for each input, with the same elements in the same place, by which the step must be called.
+  std::vector<at::Tensor> add_inputs(at::TensorList inputs);
+
+  /// Parameters whose gradients may change, as far as another recording of the same step has found them.
+  void note_gradients(const std::vector<at::Tensor>& parameters);
+
+  /// Ends the recording. `results` of the step must be the only references to them and have no graph.
+  void finish(const std::vector<at::Tensor>& results);
+
+  void call(HostCall call) override;
+  void refuse(const std::string& reason) override;
+  void record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+
+  const std::string& why_not() const { return why_not_; }  ///< Empty if all could be recorded.
+  std::vector<at::Tensor> parameters() const { return leaves_; }
+  Plan take_plan() { return std::move(plan_); }
+
+ private:
+  size_t memory_of(const at::Tensor& tensor);
+  at::Tensor stand_in_for(const at::Tensor& tensor);
+  c10::IValue stand_in_for(const c10::IValue& value);
+  const char* why_not_recordable(const at::Tensor& tensor) const;
+  void refuse_operator(const c10::OperatorHandle& op, const std::string& reason);
+  GradientAt gradient_of(const at::Tensor& parameter);
+  void find_releases(const std::vector<bool>& is_output);
+  void stop();
+
+  Plan plan_;
+  std::string why_not_;
+  std::unordered_map<const c10::StorageImpl*, size_t> memory_ids_;
+  std::vector<bool> is_undefined_;  ///< Memories that were made without values, and that no operator has written yet.
+  std::vector<std::vector<at::Tensor>> stand_ins_;  ///< Tensors over each memory.
+  std::vector<at::Tensor> leaves_;
+  std::unordered_map<const c10::TensorImpl*, size_t> leaf_ids_;
+  StepRecording* outer_ = nullptr;
+  bool was_on_ = false;
+};
+
+}  // namespace yoke::train::detail

@@ -1,0 +1,171 @@
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/grad_mode.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/util/irange.h>
+
+#include <algorithm>
+
+#include "yoke/base/error.h"
+#include "yoke/train/record/detail/plan.h"
+
+namespace yoke::train::detail {
+namespace {
+
+c10::DataPtr borrowed(void* data) { return c10::DataPtr(data, c10::Device(c10::kCPU)); }
+
+/// The tensor `like` over another memory.
+at::Tensor over(c10::Storage storage, const at::Tensor& like, int64_t offset) {
+  auto tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), like.key_set(), like.dtype());
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), offset);
+  return tensor;
+}
+
+void set_gradients(const std::vector<GradientAt>& gradients) {
+  for (const auto& [parameter, gradient] : gradients) {
+    auto& now = parameter.unsafeGetTensorImpl()->mutable_grad();
+    if (!now.is_same(gradient)) now = gradient;
+  }
+}
+
+}  // namespace
+
+void visit_tensors(const c10::IValue& value, const std::function<void(const at::Tensor&)>& visit) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) visit(value.toTensor());
+  } else if (value.isList()) {
+    for (const c10::IValue& element : value.toListRef()) visit_tensors(element, visit);
+  } else if (value.isTuple()) {
+    for (const auto& element : value.toTupleRef().elements()) visit_tensors(element, visit);
+  }
+}
+
+bool Plan::fits(at::TensorList given) const {
+  if (given.size() != inputs.size() || c10::GradMode::is_enabled() != grad_mode) return false;
+  for (const auto i : c10::irange(given.size())) {
+    const auto& tensor = given[i];
+    const auto& spec = inputs[i];
+    if (tensor.scalar_type() != spec.dtype || tensor.sizes() != at::IntArrayRef(spec.sizes) ||
+        tensor.strides() != at::IntArrayRef(spec.strides) || !tensor.is_cpu()) {
+      return false;
+    }
+  }
+  return std::ranges::all_of(gradients_before, [](const GradientAt& before) {
+    return before.parameter.unsafeGetTensorImpl()->grad().defined() == before.gradient.defined();
+  });
+}
+
+std::string Plan::why_stale() const {
+  for (const auto& memory : memories) {
+    if (memory.kind == MemoryKind::kExternal && memory.recorded.use_count() == 0) {
+      return "a tensor that the step uses was replaced by another one";
+    }
+  }
+  for (const auto& [parameter, gradient] : gradients_before) {
+    // A gradient that the plan adds to has to be in the same place.
+    if (!gradient.defined()) continue;
+    const auto& now = parameter.unsafeGetTensorImpl()->grad();
+    if (now.unsafeGetTensorImpl() == gradient.unsafeGetTensorImpl()) continue;
+    const auto* place = gradient.storage().unsafeGetStorageImpl();
+    if (now.storage().unsafeGetStorageImpl() == place) continue;
+    for (const auto& memory : memories) {
+      if (memory.kind == MemoryKind::kExternal && memory.recorded._unsafe_get_target() == place) {
+        return "a gradient to which the step adds is another tensor than when it was recorded";
+      }
+    }
+  }
+  return "";
+}
+
+void Plan::bind(at::TensorList given) {
+  for (auto& memory : memories) {
+    if (memory.kind == MemoryKind::kExternal) {
+      void* data = memory.recorded._unsafe_get_target()->mutable_data();
+      if (memory.stand_in->data() != data) memory.stand_in->set_data_ptr_noswap(borrowed(data));
+    } else if (memory.kind == MemoryKind::kInput) {
+      const auto& spec = inputs[memory.input];
+      const auto& tensor = given[memory.input];
+      auto* first = static_cast<char*>(tensor.mutable_data_ptr());
+      memory.stand_in->set_data_ptr_noswap(
+          borrowed(first - spec.offset * static_cast<int64_t>(tensor.itemsize())));
+    }
+  }
+}
+
+void Plan::run(RecordedCall& call) {
+  if (!call.op) {
+    set_gradients(call.gradients);
+    call.host.run(call.host.tensors);
+    return;
+  }
+  stack_.clear();
+  for (const auto& argument : call.arguments) stack_.push_back(argument);
+  call.op->redispatchBoxed(call.keys, &stack_);
+  if (call.makes.empty()) return;
+
+  size_t position = 0, next = 0;
+  for (const auto& result : stack_) {
+    visit_tensors(result, [&](const at::Tensor& tensor) {
+      if (next < call.makes.size() && call.makes[next].first == position) {
+        auto& stand_in = *memories[call.makes[next].second].stand_in;
+        auto* made = tensor.storage().unsafeGetStorageImpl();
+        if (made->nbytes() != stand_in.nbytes()) {
+          throw Error(ErrorCode::kFailedPrecondition,
+                      "Recorded: {} has made {} bytes, and {} when the step was recorded: its result depends on values, "
+                      "so it belongs outside of the recorded step",
+                      call.op->schema().name(), made->nbytes(), stand_in.nbytes());
+        }
+        stand_in.set_data_ptr_noswap(made->set_data_ptr(c10::DataPtr(nullptr, c10::Device(c10::kCPU))));
+        ++next;
+      }
+      ++position;
+    });
+  }
+}
+
+std::vector<at::Tensor> Plan::replay(at::TensorList given) {
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  bind(given);
+  bool mode = c10::GradMode::is_enabled();
+  const c10::AutoGradMode restored(mode);
+  for (auto& call : calls) {
+    if (call.grad_mode != mode) c10::GradMode::set_enabled(mode = call.grad_mode);
+    run(call);
+    for (const size_t i : call.releases) memories[i].stand_in->set_data_ptr_noswap(c10::DataPtr(nullptr, c10::kCPU));
+  }
+  set_gradients(gradients_after);
+
+  std::vector<at::Tensor> results;
+  results.reserve(outputs.size());
+  std::vector<std::pair<size_t, c10::Storage>> moved;  // outputs may share memory
+  for (const auto& output : outputs) {
+    if (!output.tensor.defined()) {
+      results.emplace_back();
+      continue;
+    }
+    const auto& memory = memories[output.memory];
+    const auto is_it = [&](const auto& entry) { return entry.first == output.memory; };
+    if (const auto known = std::ranges::find_if(moved, is_it); known != moved.end()) {
+      results.push_back(over(known->second, output.tensor, output.tensor.storage_offset()));
+      continue;
+    }
+    c10::Storage storage;
+    int64_t offset = output.tensor.storage_offset();
+    if (memory.kind == MemoryKind::kInput) {
+      storage = given[memory.input].storage();
+      offset += given[memory.input].storage_offset() - inputs[memory.input].offset;
+    } else if (memory.kind == MemoryKind::kExternal) {
+      storage = c10::Storage(memory.recorded.lock());
+    } else if (memory.is_kept) {  // a gradient
+      storage = c10::Storage(memory.stand_in);
+    } else {
+      storage = c10::Storage(c10::Storage::use_byte_size_t(), memory.stand_in->nbytes(),
+                             memory.stand_in->set_data_ptr(c10::DataPtr(nullptr, c10::kCPU)), c10::GetCPUAllocator(),
+                             /*resizable=*/true);
+    }
+    moved.emplace_back(output.memory, storage);
+    results.push_back(over(storage, output.tensor, offset));
+  }
+  return results;
+}
+
+}  // namespace yoke::train::detail

@@ -1,0 +1,223 @@
+#include "yoke/train/record/recorded.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <list>
+#include <optional>
+
+#include "yoke/base/error.h"
+#include "yoke/train/detail/describe.h"
+#include "yoke/train/record/detail/recorder.h"
+
+namespace yoke::train {
+namespace {
+
+using detail::GradientAt;
+using detail::MemoryKind;
+using detail::Plan;
+using detail::Recorder;
+
+/// Calls the step and drops the graphs of its results.
+std::vector<at::Tensor> without_graphs(std::vector<at::Tensor> results) {
+  for (auto& result : results) {
+    if (result.defined()) result = result.detach();
+  }
+  return results;
+}
+
+bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
+  if (a.defined() != b.defined()) return false;
+  if (!a.defined()) return true;
+  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type()) return false;
+  const auto x = a.contiguous(), y = b.contiguous();
+  return x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
+}
+
+/// The state of everything that a plan changes, besides gradients that it makes.
+class Snapshot {
+ public:
+  Snapshot(const Plan& plan, at::TensorList inputs) {
+    for (const auto& memory : plan.memories) {
+      if (!memory.is_written) continue;
+      if (memory.kind == MemoryKind::kExternal) save(c10::Storage(memory.recorded.lock()));
+      if (memory.kind == MemoryKind::kInput) save(inputs[memory.input].storage());
+    }
+    for (const auto& call : plan.calls) {
+      if (call.op) continue;
+      for (const auto& tensor : call.host.written()) save(tensor.storage());
+    }
+    for (const auto& [parameter, gradient] : plan.gradients_after) {
+      gradients_.push_back({parameter, parameter.unsafeGetTensorImpl()->grad()});
+      gradient_values_.push_back(gradients_.back().gradient.defined() ? gradients_.back().gradient.clone()
+                                                                      : at::Tensor());
+    }
+    generators_ = plan.generators;
+    generators_.push_back(at::detail::getDefaultCPUGenerator());
+    for (const auto& generator : generators_) generator_states_.push_back(generator.get_state());
+  }
+
+  void restore() const {
+    for (const auto& [storage, bytes] : storages_) std::memcpy(storage.mutable_data(), bytes.data(), bytes.size());
+    for (size_t i = 0; i < gradients_.size(); ++i) {
+      const auto& [parameter, gradient] = gradients_[i];
+      parameter.unsafeGetTensorImpl()->mutable_grad() = gradient;
+    }
+    for (size_t i = 0; i < generators_.size(); ++i) at::Generator(generators_[i]).set_state(generator_states_[i]);
+  }
+
+  /// What differs from another snapshot of the same plan; empty if nothing does.
+  std::string difference(const Snapshot& other) const {
+    for (size_t i = 0; i < gradients_.size(); ++i) {
+      if (!same_bytes(gradient_values_[i], other.gradient_values_[i])) {
+        return fmt::format("the gradient of a parameter, {}", describe(gradients_[i].parameter));
+      }
+    }
+    for (size_t i = 0; i < storages_.size() && i < other.storages_.size(); ++i) {
+      if (storages_[i].bytes == other.storages_[i].bytes) continue;
+      for (const auto& [parameter, gradient] : gradients_) {
+        if (parameter.storage().is_alias_of(storages_[i].storage)) {
+          return fmt::format("a parameter, {}", describe(parameter));
+        }
+      }
+      return fmt::format("a tensor of {} bytes that it changes", storages_[i].bytes.size());
+    }
+    for (size_t i = 0; i < generator_states_.size(); ++i) {
+      if (!same_bytes(generator_states_[i], other.generator_states_[i])) return "the state of a random generator";
+    }
+    return "";
+  }
+
+ private:
+  struct Saved {
+    c10::Storage storage;
+    std::vector<char> bytes;
+  };
+
+  void save(const c10::Storage& storage) {
+    const auto is_it = [&](const Saved& saved) { return saved.storage.is_alias_of(storage); };
+    if (std::ranges::any_of(storages_, is_it)) return;
+    const auto* first = static_cast<const char*>(storage.data());
+    storages_.push_back({storage, std::vector<char>(first, first + storage.nbytes())});
+  }
+
+  std::vector<Saved> storages_;
+  std::vector<GradientAt> gradients_;
+  std::vector<at::Tensor> gradient_values_, generator_states_;
+  std::vector<at::Generator> generators_;
+};
+
+}  // namespace
+
+struct RecordedBase::Impl {
+  explicit Impl(RecordedOptions given) : options(std::move(given)) {}
+
+  struct Entry {
+    Plan plan;
+    int64_t num_replays = 0;
+  };
+
+  std::vector<at::Tensor> run(at::TensorList inputs, Call step);
+  std::vector<at::Tensor> record(at::TensorList inputs, Call step, bool keep);
+  std::vector<at::Tensor> check(Entry& entry, at::TensorList inputs, Call step);
+  void give_up(const std::string& reason);
+
+  RecordedOptions options;
+  std::list<Entry> entries;
+  std::vector<at::Tensor> parameters;  ///< All that a recording has found.
+  std::string why_not;
+  int64_t num_calls = 0, num_recordings = 0, num_replays = 0;
+  bool has_warned_of_shapes = false;
+};
+
+void RecordedBase::Impl::give_up(const std::string& reason) {
+  why_not = reason;
+  entries.clear();
+  if (options.warn) options.warn("Recorded: the step runs as it would without recording: " + reason);
+}
+
+std::vector<at::Tensor> RecordedBase::Impl::record(at::TensorList inputs, Call step, bool keep) {
+  Recorder recorder;
+  recorder.note_gradients(parameters);
+  const auto stand_ins = recorder.add_inputs(inputs);
+  auto results = without_graphs(step(stand_ins));
+  recorder.finish(results);
+  for (const auto& leaf : recorder.parameters()) {
+    const auto is_it = [&](const at::Tensor& known) { return known.is_same(leaf); };
+    if (std::ranges::none_of(parameters, is_it)) parameters.push_back(leaf);
+  }
+  if (!keep) return results;
+  if (!recorder.why_not().empty()) {
+    give_up(recorder.why_not());
+    return results;
+  }
+  ++num_recordings;
+  entries.push_back({.plan = recorder.take_plan()});
+  return results;
+}
+
+std::vector<at::Tensor> RecordedBase::Impl::check(Entry& entry, at::TensorList inputs, Call step) {
+  const Snapshot before(entry.plan, inputs);
+  auto expected = without_graphs(step(inputs));
+  const Snapshot right(entry.plan, inputs);
+  before.restore();
+  auto results = entry.plan.replay(inputs);
+  std::string differs = right.difference(Snapshot(entry.plan, inputs));
+  for (size_t i = 0; i < std::max(results.size(), expected.size()) && differs.empty(); ++i) {
+    if (i >= results.size() || i >= expected.size() || !same_bytes(results[i], expected[i])) {
+      differs = fmt::format("result {} of the step", i);
+    }
+  }
+  if (differs.empty()) return results;
+  right.restore();
+  const auto reason = fmt::format(
+      "a replay gives other bits than the step itself, first in {}: the step depends on numbers or decisions of the "
+      "program that were other ones when it was recorded; give numbers that change as tensors, and call set_lr() before "
+      "the step",
+      differs);
+  if (entry.num_replays > 1) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "Recorded: replay {} was compared with the step, and {}. The replays since number {} may have been wrong",
+                entry.num_replays, reason, entry.num_replays / 2);
+  }
+  give_up(reason);
+  return expected;
+}
+
+std::vector<at::Tensor> RecordedBase::Impl::run(at::TensorList inputs, Call step) {
+  if (!why_not.empty() || detail::recording_on_this_thread() != nullptr) return without_graphs(step(inputs));
+  if (num_calls++ < options.warm_up) return record(inputs, step, /*keep=*/false);
+  for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
+    if (!entry->plan.fits(inputs)) continue;
+    if (const auto reason = entry->plan.why_stale(); !reason.empty()) {
+      entries.erase(entry);
+      if (options.warn) options.warn(fmt::format("Recorded: the step is recorded again: {}", reason));
+      return record(inputs, step, /*keep=*/true);
+    }
+    ++num_replays;
+    ++entry->num_replays;
+    if (options.check && std::has_single_bit(static_cast<uint64_t>(entry->num_replays))) {
+      return check(*entry, inputs, step);
+    }
+    return entry->plan.replay(inputs);
+  }
+  if (entries.size() < options.max_plans) return record(inputs, step, /*keep=*/true);
+  if (!std::exchange(has_warned_of_shapes, true) && options.warn) {
+    options.warn(fmt::format("Recorded: steps of {} shapes are recorded, and other shapes run as they would without "
+                             "recording; raise RecordedOptions::max_plans, or pad the inputs",
+                             entries.size()));
+  }
+  return without_graphs(step(inputs));
+}
+
+RecordedBase::RecordedBase(RecordedOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+RecordedBase::~RecordedBase() = default;
+int64_t RecordedBase::num_recordings() const { return impl_->num_recordings; }
+int64_t RecordedBase::num_replays() const { return impl_->num_replays; }
+const std::string& RecordedBase::why_not() const { return impl_->why_not; }
+std::vector<at::Tensor> RecordedBase::run(at::TensorList inputs, Call step) { return impl_->run(inputs, step); }
+
+}  // namespace yoke::train

@@ -1,0 +1,118 @@
+// yoke/train/record/recorded.h -- a training step that is recorded once and replayed without autograd and dispatch.
+//
+//     train::Recorded step([&](const at::Tensor& x, const at::Tensor& y) {
+//       optimizer.zero_grad();
+//       const auto loss = torch::cross_entropy_loss(net(x), y);
+//       loss.backward();
+//       optimizer.step();
+//       return loss;
+//     });
+//     optimizer.set_lr(schedule(i));
+//     const auto loss = step(x, y);
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/FunctionRef.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "yoke/train/warn.h"
+
+namespace yoke::train {
+
+struct RecordedOptions {
+  /// Calls of the step that only run it, because the first steps make what later ones find: the optimizer's state, and
+  /// the buckets of DistributedDataParallel.
+  int64_t warm_up = 2;
+
+  /// Compares a replay with the step itself, bit by bit: the first replay of each shape, the second, the fourth, the
+  /// eighth, and so on.
+  bool check = true;
+
+  size_t max_plans = 8;  ///< So many shapes are recorded. Steps of other shapes run as they would without Recorded.
+  Warn warn = warn_on_stderr;
+};
+
+/// What all steps have in common; see Recorded.
+class RecordedBase {
+ public:
+  RecordedBase(const RecordedBase&) = delete;
+  RecordedBase& operator=(const RecordedBase&) = delete;
+
+  int64_t num_recordings() const;  ///< How often the step was recorded.
+  int64_t num_replays() const;     ///< How many calls were replays, with those that were compared.
+
+  /// Why the step runs as it would without Recorded, with the operator and the line of the program; empty if it does not.
+  const std::string& why_not() const;
+
+ protected:
+  using Call = c10::function_ref<std::vector<at::Tensor>(at::TensorList inputs)>;
+  explicit RecordedBase(RecordedOptions options);
+  ~RecordedBase();
+
+  std::vector<at::Tensor> run(at::TensorList inputs, Call step);
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// Calls a function that does a whole step of a training: zero_grad, forward, backward, clipping, the optimizer. The
+/// function runs in the first calls, and once more to be recorded. After that a call replays the operators that it called,
+/// over the same parameters and with new inputs, and the function itself does not run.
+///
+/// Inputs   all tensors that differ from call to call, as arguments of the function. A replay reads them where they are.
+///          Other shapes, strides or dtypes are recorded apart.
+/// Results  what the function returns: a tensor, a vector of tensors or void. They have no graph.
+/// Numbers  are recorded as they were, and so are decisions of the program, such as how often a loop runs. Those of
+///          yoke's optimizers are read at each replay: call set_lr() before the step, and step() in it.
+/// Bits     equal those of the function itself. RecordedOptions::check compares them. If the first comparison differs,
+///          a warning says what, and the function runs from then on.
+/// Refused  operators that give the program a value, such as item(); shapes that depend on values; tensors that the
+///          program keeps without returning them. A warning names them, why_not() too, and the function runs from then on.
+/// Devices  CPU.
+/// Errors   kFailedPrecondition if a later comparison differs: the steps since the last one may have been wrong. The
+///          function's own errors.
+/// Threads  one at a time. The function's module, optimizer and tensors must outlive it.
+template <class Step>
+class Recorded : public RecordedBase {
+ public:
+  explicit Recorded(Step step, RecordedOptions options = {})
+      : RecordedBase(std::move(options)), step_(std::move(step)) {}
+
+  template <class... Inputs>
+  auto operator()(const Inputs&... inputs) {
+    return call(std::index_sequence_for<Inputs...>(), {inputs...});
+  }
+
+ private:
+  template <size_t... kIndex>
+  auto call(std::index_sequence<kIndex...>, const std::array<at::Tensor, sizeof...(kIndex)>& inputs) {
+    using Result = decltype(step_(inputs[kIndex]...));
+    auto results = run(inputs, [this](at::TensorList given) -> std::vector<at::Tensor> {
+      if constexpr (std::is_void_v<Result>) {
+        step_(given[kIndex]...);
+        return {};
+      } else {
+        return {step_(given[kIndex]...)};
+      }
+    });
+    if constexpr (std::is_same_v<Result, at::Tensor>) {
+      return std::move(results.front());
+    } else if constexpr (!std::is_void_v<Result>) {
+      return results;
+    }
+  }
+
+  Step step_;
+};
+
+}  // namespace yoke::train

@@ -1,0 +1,393 @@
+// How it works: the dispatch key Fake, which libtorch has for tensors without memory and which this library does not use
+// otherwise, comes after autograd and before all devices. While a step is recorded, the key is included in the thread's
+// dispatch state, and its fallback sees each operator that autograd's kernels, backward or the program call. It leaves the
+// key out while the operator runs, so operators that are called inside are parts of it.
+#include "yoke/train/record/detail/recorder.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/core/CPUAllocator.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+#include "yoke/train/detail/describe.h"
+#include "yoke/train/device/detail/call_site.h"
+
+namespace yoke::train::detail {
+namespace {
+
+using torch::jit::Stack;
+
+constexpr auto kRecorderKey = c10::DispatchKey::Fake;
+
+Recorder*& recorder_on_this_thread() {
+  thread_local Recorder* current = nullptr;
+  return current;
+}
+
+void record_operator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  const auto below = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kRecorderKey);
+  const c10::impl::ExcludeDispatchKeyGuard inside(kRecorderKey);
+  auto* recorder = recorder_on_this_thread();
+  if (recorder == nullptr || !recorder->why_not().empty()) {
+    op.redispatchBoxed(below, stack);
+  } else {
+    recorder->record(op, below, stack);
+  }
+}
+
+void register_recorder() {
+  static const auto kept = c10::Dispatcher::singleton().registerFallback(
+      kRecorderKey, c10::KernelFunction::makeFromBoxedFunction<&record_operator>(), "yoke");
+}
+
+bool has_tag(const c10::OperatorHandle& op, at::Tag tag) {
+  const auto tags = op.getTags();
+  return std::ranges::find(tags, tag) != tags.end();
+}
+
+/// Whether an operator gives memory without values in it.
+bool makes_undefined_values(std::string_view name) {
+  return name == "aten::empty" || name == "aten::empty_like" || name == "aten::empty_strided" ||
+         name == "aten::new_empty" || name == "aten::new_empty_strided";
+}
+
+/// Operators that use the shape of a tensor and not its values.
+bool reads_shape_only(std::string_view name) {
+  return name.ends_with("_like") || name.starts_with("aten::new_");
+}
+
+bool changes_memory(std::string_view name) {
+  constexpr std::array kNames = {"aten::resize_",      "aten::resize_as_", "aten::set_",
+                                 "aten::resize",       "aten::set_data",   "aten::resize_as_sparse_",
+                                 "aten::_resize_output_"};
+  return std::ranges::find(kNames, name) != kNames.end();
+}
+
+/// Whether the arguments are one tensor. libtorch's MultiheadAttention asks for it to find self-attention.
+bool are_the_same(const c10::IValue& a, const c10::IValue& b) {
+  const auto &x = a.toTensor(), &y = b.toTensor();
+  return x.is_same(y) || (x.is_alias_of(y) && x.storage_offset() == y.storage_offset() && x.sizes() == y.sizes() &&
+                          x.strides() == y.strides() && x.dtype() == y.dtype());
+}
+
+bool is_mask(const c10::IValue& value) {
+  bool found = false;
+  visit_tensors(value, [&](const at::Tensor& tensor) {
+    found = found || tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte;
+  });
+  return found;
+}
+
+}  // namespace
+
+Recorder::Recorder() {
+  register_recorder();
+  plan_.grad_mode = c10::GradMode::is_enabled();
+  outer_ = std::exchange(recording_on_this_thread(), this);
+  recorder_on_this_thread() = this;
+  was_on_ = c10::impl::tls_is_dispatch_key_included(kRecorderKey);
+  c10::impl::tls_set_dispatch_key_included(kRecorderKey, true);
+}
+
+Recorder::~Recorder() { stop(); }
+
+std::vector<at::Tensor> Recorder::add_inputs(at::TensorList inputs) {
+  std::vector<at::Tensor> result;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const auto& input = inputs[i];
+    if (const char* reason = why_not_recordable(input)) refuse(fmt::format("input {} {}", i, reason));
+    if (input.defined() && input.requires_grad()) refuse(fmt::format("input {} requires a gradient", i));
+    if (!why_not_.empty()) return {inputs.begin(), inputs.end()};
+    // Inputs may share memory now and not at another call, so each has a memory of its own here.
+    const auto& storage = input.storage();
+    auto memory = c10::make_intrusive<c10::StorageImpl>(
+        c10::StorageImpl::use_byte_size_t(), storage.nbytes(),
+        c10::DataPtr(storage.mutable_data(), new c10::Storage(storage),
+                     [](void* context) { delete static_cast<c10::Storage*>(context); }, c10::kCPU),
+        c10::GetCPUAllocator(), /*resizable=*/false);
+    auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(memory), input.key_set(), input.dtype());
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(input.sizes(), input.strides(), input.storage_offset());
+    result.push_back(tensor);
+    auto& added = plan_.memories[memory_of(tensor)];
+    added.kind = MemoryKind::kInput;
+    added.input = i;
+    plan_.inputs.push_back({.sizes = c10::SmallVector<int64_t, 4>(input.sizes()),
+                            .strides = c10::SmallVector<int64_t, 4>(input.strides()),
+                            .dtype = input.scalar_type(),
+                            .offset = input.storage_offset()});
+  }
+  return result;
+}
+
+void Recorder::note_gradients(const std::vector<at::Tensor>& parameters) {
+  for (const auto& parameter : parameters) plan_.gradients_before.push_back({parameter, parameter.grad()});
+}
+
+const char* Recorder::why_not_recordable(const at::Tensor& tensor) const {
+  if (!tensor.defined()) return "is undefined";
+  if (tensor.layout() != at::kStrided || !tensor.has_storage()) return "is not a dense tensor";
+  if (!tensor.is_cpu()) return "is not on the CPU";
+  if (tensor.is_conj() || tensor.is_neg() || tensor._is_zerotensor()) return "is conjugated, negated or a zero tensor";
+  return nullptr;
+}
+
+void Recorder::refuse(const std::string& reason) {
+  if (!why_not_.empty()) return;
+  why_not_ = reason;
+  const auto node = torch::autograd::get_current_node();
+  if (node) why_not_ += fmt::format(", in the backward of {}", node->name());
+  const auto site = user_call();
+  if (!site.function.empty()) why_not_ += fmt::format(", called by {}", site.function);
+  if (!site.file.empty()) why_not_ += fmt::format(" ({}:{})", site.file, site.line);
+}
+
+void Recorder::refuse_operator(const c10::OperatorHandle& op, const std::string& reason) {
+  refuse(fmt::format("{} {}", op.schema().name(), reason));
+}
+
+size_t Recorder::memory_of(const at::Tensor& tensor) {
+  const auto& storage = tensor.storage();
+  const auto* impl = storage.unsafeGetStorageImpl();
+  const auto [found, is_new] = memory_ids_.try_emplace(impl, plan_.memories.size());
+  if (is_new) {
+    Memory memory{.stand_in = c10::make_intrusive<c10::StorageImpl>(
+                      c10::StorageImpl::use_byte_size_t(), storage.nbytes(), c10::DataPtr(nullptr, c10::kCPU),
+                      c10::GetCPUAllocator(), /*resizable=*/false),
+                  .recorded = storage.getWeakStorageImpl()};
+    plan_.memories.push_back(std::move(memory));
+    stand_ins_.emplace_back();
+    is_undefined_.push_back(false);
+  }
+  return found->second;
+}
+
+at::Tensor Recorder::stand_in_for(const at::Tensor& tensor) {
+  // libtorch makes a tensor of a number in a call, without an operator. It is a constant.
+  if (!tensor.defined() || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return tensor;
+  const auto id = memory_of(tensor);
+  if (tensor.requires_grad() && tensor.is_leaf() &&
+      leaf_ids_.try_emplace(tensor.unsafeGetTensorImpl(), leaves_.size()).second) {
+    leaves_.push_back(tensor);
+  }
+  for (const auto& known : stand_ins_[id]) {
+    if (known.dtype() == tensor.dtype() && known.storage_offset() == tensor.storage_offset() &&
+        known.sizes() == tensor.sizes() && known.strides() == tensor.strides() &&
+        known.requires_grad() == tensor.requires_grad()) {
+      return known;
+    }
+  }
+  auto stand_in = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(plan_.memories[id].stand_in),
+                                                           tensor.key_set(), tensor.dtype());
+  stand_in.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
+  if (tensor.requires_grad()) stand_in.unsafeGetTensorImpl()->set_requires_grad(true);  // some kernels ask for it
+  stand_ins_[id].push_back(stand_in);
+  return stand_in;
+}
+
+c10::IValue Recorder::stand_in_for(const c10::IValue& value) {
+  if (value.isTensor()) return stand_in_for(value.toTensor());
+  if (value.isList()) {
+    bool has_tensors = false;
+    visit_tensors(value, [&](const at::Tensor&) { has_tensors = true; });
+    if (!has_tensors) return value;
+    const auto list = value.toList();
+    c10::impl::GenericList result(list.elementType());
+    for (const c10::IValue& element : value.toListRef()) result.push_back(stand_in_for(element));
+    return result;
+  }
+  return value;
+}
+
+void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+  const auto& schema = op.schema();
+  const std::string_view name = schema.name();
+  const auto num_arguments = schema.arguments().size();
+  const auto first = stack->size() - num_arguments;
+
+  if (has_tag(op, at::Tag::data_dependent_output) &&
+      !(name == "aten::equal" && are_the_same((*stack)[first], (*stack)[first + 1]))) {
+    refuse_operator(op, "gives the program a value of a tensor, which may be another one in the next step: return the "
+                        "tensor from the step, and read it outside");
+  } else if (has_tag(op, at::Tag::dynamic_output_shape) &&
+             (name != "aten::index" || is_mask((*stack)[first + 1]))) {
+    refuse_operator(op, "gives a tensor whose shape depends on values");
+  } else if (changes_memory(name)) {
+    refuse_operator(op, "gives a tensor other memory");
+  } else if (name.starts_with("c10d::")) {
+    refuse_operator(op, "communicates with other ranks, which is not recorded yet");
+  }
+
+  RecordedCall call{.op = op, .keys = keys, .grad_mode = c10::GradMode::is_enabled()};
+  bool writes = false;
+  std::vector<size_t> written;
+  std::vector<std::pair<at::Tensor, std::vector<int64_t>>> shapes;
+  for (size_t i = 0; i < num_arguments && why_not_.empty(); ++i) {
+    const auto& argument = (*stack)[first + i];
+    const auto* alias = schema.arguments()[i].alias_info();
+    // libtorch does not say that this one writes to the running statistics.
+    const bool is_write = (alias != nullptr && alias->isWrite()) ||
+                          (name == "aten::native_batch_norm" && (i == 3 || i == 4));
+    visit_tensors(argument, [&](const at::Tensor& tensor) {
+      if (!why_not_.empty()) return;
+      if (const char* reason = why_not_recordable(tensor)) {
+        return refuse_operator(op, fmt::format("has an argument, '{}', that {}", schema.arguments()[i].name(), reason));
+      }
+      if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return;
+      const auto id = memory_of(tensor);
+      if (is_write) {
+        writes = true;
+        written.push_back(id);
+        shapes.emplace_back(tensor, tensor.sizes().vec());
+      } else if (is_undefined_[id] && tensor.numel() > 0 && alias == nullptr && !reads_shape_only(name)) {
+        refuse_operator(op, fmt::format("reads {} that has got its values without an operator, as by torch::tensor() or "
+                                        "through a pointer: make it outside of the step, or by torch::full()",
+                                        describe(tensor)));
+      }
+    });
+    if (argument.isStorage()) refuse_operator(op, "changes the memory of a tensor");
+    if (argument.isGenerator()) plan_.generators.push_back(argument.toGenerator());
+    if (why_not_.empty()) call.arguments.push_back(stand_in_for(argument));
+  }
+  const auto num_known = plan_.memories.size();
+  op.redispatchBoxed(keys, stack);
+  if (!why_not_.empty()) return;
+
+  for (const auto& [tensor, sizes] : shapes) {
+    if (tensor.sizes() != at::IntArrayRef(sizes) && !has_tag(op, at::Tag::inplace_view)) {
+      return refuse_operator(op, "changes the shape of a tensor that it writes to");
+    }
+  }
+  for (const size_t id : written) {
+    plan_.memories[id].is_written = true;
+    is_undefined_[id] = false;
+  }
+  size_t position = 0;
+  bool has_alias = false;
+  for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i) {
+    visit_tensors((*stack)[i], [&](const at::Tensor& tensor) {
+      if (!why_not_.empty()) return;
+      if (const char* reason = why_not_recordable(tensor)) {
+        return refuse_operator(op, fmt::format("gives a tensor that {}", reason));
+      }
+      const auto id = memory_of(tensor);
+      if (id >= num_known && plan_.memories[id].kind == MemoryKind::kExternal) {  // new
+        plan_.memories[id].kind = MemoryKind::kMade;
+        plan_.memories[id].maker = plan_.calls.size();
+        is_undefined_[id] = makes_undefined_values(name);
+        call.makes.emplace_back(position, id);
+      } else {
+        has_alias = true;
+      }
+      ++position;
+    });
+  }
+  // Views need no work in a replay, and neither do questions about shapes.
+  if ((writes && !has_tag(op, at::Tag::inplace_view)) || !call.makes.empty()) plan_.calls.push_back(std::move(call));
+}
+
+void Recorder::call(HostCall host) {
+  const c10::impl::ExcludeDispatchKeyGuard inside(kRecorderKey);
+  RecordedCall call{.keys = {}, .grad_mode = c10::GradMode::is_enabled()};
+  if (why_not_.empty()) {
+    for (const auto& parameter : host.parameters) call.gradients.push_back(gradient_of(parameter));
+  }
+  host.run(host.tensors);
+  if (!why_not_.empty()) return;
+  for (auto& tensor : host.tensors) tensor = stand_in_for(tensor);
+  call.host = std::move(host);
+  plan_.calls.push_back(std::move(call));
+}
+
+/// The gradient that a parameter has now, as a replay will set it.
+GradientAt Recorder::gradient_of(const at::Tensor& parameter) {
+  const auto& gradient = parameter.grad();
+  if (!gradient.defined()) return {parameter, {}};
+  if (const char* reason = why_not_recordable(gradient)) {
+    refuse(fmt::format("the gradient of a parameter, {}, {}", describe(parameter), reason));
+    return {parameter, {}};
+  }
+  const auto& memory = plan_.memories[memory_of(gradient)];
+  return {parameter, memory.kind == MemoryKind::kMade ? stand_in_for(gradient) : gradient};
+}
+
+void Recorder::stop() {
+  if (recorder_on_this_thread() != this) return;
+  c10::impl::tls_set_dispatch_key_included(kRecorderKey, was_on_);
+  recorder_on_this_thread() = nullptr;
+  recording_on_this_thread() = outer_;
+}
+
+void Recorder::finish(const std::vector<at::Tensor>& results) {
+  stop();
+  std::vector<bool> is_output(plan_.memories.size());
+  for (size_t i = 0; i < results.size() && why_not_.empty(); ++i) {
+    const auto& result = results[i];
+    if (!result.defined()) {
+      plan_.outputs.emplace_back();
+      continue;
+    }
+    if (const char* reason = why_not_recordable(result)) refuse(fmt::format("result {} of the step {}", i, reason));
+    if (!why_not_.empty()) return;
+    const auto id = memory_of(result);
+    plan_.outputs.push_back({.memory = id, .tensor = stand_in_for(result)});
+    is_output.resize(plan_.memories.size());
+    is_output[id] = true;
+  }
+  for (const auto& leaf : leaves_) {
+    auto after = gradient_of(leaf);
+    if (!why_not_.empty()) return;
+    if (after.gradient.defined()) {
+      auto& memory = plan_.memories[memory_of(leaf.grad())];
+      memory.is_kept = memory.kind == MemoryKind::kMade;
+    }
+    plan_.gradients_after.push_back(std::move(after));
+  }
+  is_output.resize(plan_.memories.size());
+  for (size_t id = 0; id < plan_.memories.size(); ++id) {
+    auto& memory = plan_.memories[id];
+    const bool is_alive = memory.recorded.use_count() > 0;
+    if (memory.kind == MemoryKind::kExternal && !is_alive) {
+      return refuse("it uses a tensor that the step has made without an operator, such as by torch::from_blob()");
+    }
+    if (memory.kind != MemoryKind::kMade) continue;
+    if (is_alive && !is_output[id] && !memory.is_kept) {
+      const auto& maker = plan_.calls[memory.maker];
+      return refuse(fmt::format("the program keeps a tensor of {} bytes that {} has made, and a replay would not give it "
+                                "another one: return it from the step",
+                                memory.stand_in->nbytes(), maker.op ? maker.op->schema().name() : maker.host.name));
+    }
+    memory.recorded.reset();
+  }
+  find_releases(is_output);
+}
+
+void Recorder::find_releases(const std::vector<bool>& is_output) {
+  std::unordered_map<const c10::StorageImpl*, size_t> ids;
+  for (size_t id = 0; id < plan_.memories.size(); ++id) ids.emplace(plan_.memories[id].stand_in.get(), id);
+  std::vector<size_t> last_use(plan_.memories.size());
+  for (size_t i = 0; i < plan_.calls.size(); ++i) {
+    const auto use = [&](const at::Tensor& tensor) {
+      if (!tensor.defined()) return;
+      const auto found = ids.find(tensor.storage().unsafeGetStorageImpl());
+      if (found != ids.end()) last_use[found->second] = i;
+    };
+    const auto& call = plan_.calls[i];
+    for (const auto& argument : call.arguments) visit_tensors(argument, use);
+    for (const auto& tensor : call.host.tensors) use(tensor);
+    for (const auto& [parameter, gradient] : call.gradients) use(gradient);
+    for (const auto& [position, id] : call.makes) last_use[id] = i;
+  }
+  for (size_t id = 0; id < plan_.memories.size(); ++id) {
+    const auto& memory = plan_.memories[id];
+    if (memory.kind == MemoryKind::kMade && !memory.is_kept && !is_output[id]) {
+      plan_.calls[last_use[id]].releases.push_back(id);
+    }
+  }
+}
+
+}  // namespace yoke::train::detail
