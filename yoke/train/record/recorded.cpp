@@ -24,7 +24,7 @@ using detail::Recorder;
 /// Calls the step and drops the graphs of its results.
 std::vector<at::Tensor> without_graphs(std::vector<at::Tensor> results) {
   for (auto& result : results) {
-    if (result.defined()) result = result.detach();
+    if (result.defined()) result = result.variable_data();  // detach() would keep the graph alive
   }
   return results;
 }

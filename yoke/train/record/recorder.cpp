@@ -166,13 +166,17 @@ size_t Recorder::memory_of(const at::Tensor& tensor) {
   return found->second;
 }
 
+void Recorder::add_leaf(const at::Tensor& leaf) {
+  if (known_leaves_.insert(leaf.unsafeGetTensorImpl()).second) leaves_.push_back(leaf);
+}
+
 at::Tensor Recorder::stand_in_for(const at::Tensor& tensor) {
   // libtorch makes a tensor of a number in a call, without an operator. It is a constant.
   if (!tensor.defined() || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return tensor;
   const auto id = memory_of(tensor);
-  if (tensor.requires_grad() && tensor.is_leaf() &&
-      leaf_ids_.try_emplace(tensor.unsafeGetTensorImpl(), leaves_.size()).second) {
-    leaves_.push_back(tensor);
+  // Temporary tensors of backward may say that they are leaves, but only real ones have an accumulator.
+  if (tensor.requires_grad() && tensor.is_leaf() && torch::autograd::impl::try_get_grad_accumulator(tensor)) {
+    add_leaf(tensor);
   }
   for (const auto& known : stand_ins_[id]) {
     if (known.dtype() == tensor.dtype() && known.storage_offset() == tensor.storage_offset() &&
@@ -294,7 +298,10 @@ void Recorder::call(HostCall host) {
   const c10::impl::ExcludeDispatchKeyGuard inside(kRecorderKey);
   RecordedCall call{.keys = {}, .grad_mode = c10::GradMode::is_enabled()};
   if (why_not_.empty()) {
-    for (const auto& parameter : host.parameters) call.gradients.push_back(gradient_of(parameter));
+    for (const auto& parameter : host.parameters) {
+      add_leaf(parameter);
+      call.gradients.push_back(gradient_of(parameter));
+    }
   }
   host.run(host.tensors);
   if (!why_not_.empty()) return;

@@ -3,8 +3,8 @@
 
 #include <cstddef>
 #include <string>
-#include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "yoke/train/record/detail/plan.h"
@@ -38,6 +38,7 @@ class Recorder final : public StepRecording {
   Plan take_plan() { return std::move(plan_); }
 
  private:
+  void add_leaf(const at::Tensor& leaf);
   size_t memory_of(const at::Tensor& tensor);
   at::Tensor stand_in_for(const at::Tensor& tensor);
   c10::IValue stand_in_for(const c10::IValue& value);
@@ -53,7 +54,7 @@ class Recorder final : public StepRecording {
   std::vector<bool> is_undefined_;  ///< Memories that were made without values, and that no operator has written yet.
   std::vector<std::vector<at::Tensor>> stand_ins_;  ///< Tensors over each memory.
   std::vector<at::Tensor> leaves_;
-  std::unordered_map<const c10::TensorImpl*, size_t> leaf_ids_;
+  std::unordered_set<const c10::TensorImpl*> known_leaves_;
   StepRecording* outer_ = nullptr;
   bool was_on_ = false;
 };
