@@ -80,6 +80,7 @@
 #include "yoke/train/predict/prediction_file.h"
 #include "yoke/train/predict/predictions.h"
 #include "yoke/train/recompute.h"
+#include "yoke/train/record/recorded.h"
 #include "yoke/train/run/run.h"
 #include "yoke/train/seed.h"
 #include "yoke/train/shard/flat_layout.h"

@@ -9,8 +9,8 @@
 
 namespace yoke::train::detail {
 
-/// A function whose whole work is one part of a recorded step. It runs again in each replay, so it reads the numbers that
-/// are valid then, such as a learning rate. Operators that it calls are not recorded.
+/// A function whose whole work is one part of a recorded step. It runs again in each replay, so it reads the numbers
+/// that are valid then, such as a learning rate. Operators that it calls are not recorded.
 struct HostCall {
   std::string name;
   std::vector<at::Tensor> tensors;     ///< Tensors that `run` reads besides gradients; undefined ones stay undefined.

@@ -168,9 +168,10 @@ void Optimizer::apply_and_end(const GradScale& given) {
 
 void Optimizer::step(double lr) {
   if (auto* recording = detail::recording_on_this_thread()) {
-    recording->refuse(fmt::format("{}.step(lr) would give each replay the same rate: call set_lr(lr) before the recorded "
-                                  "step, and step() in it",
-                                  traits_.name));
+    recording->refuse(
+        fmt::format("{}.step(lr) would give each replay the same rate: call set_lr(lr) before the recorded "
+                    "step, and step() in it",
+                    traits_.name));
   }
   set_lr(lr);
   step();

@@ -1,3 +1,5 @@
+#include "yoke/train/record/detail/plan.h"
+
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/CPUAllocator.h>
@@ -6,7 +8,6 @@
 #include <algorithm>
 
 #include "yoke/base/error.h"
-#include "yoke/train/record/detail/plan.h"
 
 namespace yoke::train::detail {
 namespace {
@@ -85,8 +86,7 @@ void Plan::bind(at::TensorList given) {
       const auto& spec = inputs[memory.input];
       const auto& tensor = given[memory.input];
       auto* first = static_cast<char*>(tensor.mutable_data_ptr());
-      memory.stand_in->set_data_ptr_noswap(
-          borrowed(first - spec.offset * static_cast<int64_t>(tensor.itemsize())));
+      memory.stand_in->set_data_ptr_noswap(borrowed(first - spec.offset * static_cast<int64_t>(tensor.itemsize())));
     }
   }
 }
@@ -95,6 +95,10 @@ void Plan::run(RecordedCall& call) {
   if (!call.op) {
     set_gradients(call.gradients);
     call.host.run(call.host.tensors);
+    return;
+  }
+  if (call.direct) {
+    call.direct();
     return;
   }
   stack_.clear();
@@ -109,10 +113,11 @@ void Plan::run(RecordedCall& call) {
         auto& stand_in = *memories[call.makes[next].second].stand_in;
         auto* made = tensor.storage().unsafeGetStorageImpl();
         if (made->nbytes() != stand_in.nbytes()) {
-          throw Error(ErrorCode::kFailedPrecondition,
-                      "Recorded: {} has made {} bytes, and {} when the step was recorded: its result depends on values, "
-                      "so it belongs outside of the recorded step",
-                      call.op->schema().name(), made->nbytes(), stand_in.nbytes());
+          throw Error(
+              ErrorCode::kFailedPrecondition,
+              "Recorded: {} has made {} bytes, and {} when the step was recorded: its result depends on values, "
+              "so it belongs outside of the recorded step",
+              call.op->schema().name(), made->nbytes(), stand_in.nbytes());
         }
         stand_in.set_data_ptr_noswap(made->set_data_ptr(c10::DataPtr(nullptr, c10::Device(c10::kCPU))));
         ++next;
@@ -143,6 +148,10 @@ std::vector<at::Tensor> Plan::replay(at::TensorList given) {
       continue;
     }
     const auto& memory = memories[output.memory];
+    if (memory.is_fixed) {
+      results.push_back(over(c10::Storage(memory.stand_in), output.tensor, output.tensor.storage_offset()).clone());
+      continue;
+    }
     const auto is_it = [&](const auto& entry) { return entry.first == output.memory; };
     if (const auto known = std::ranges::find_if(moved, is_it); known != moved.end()) {
       results.push_back(over(known->second, output.tensor, output.tensor.storage_offset()));

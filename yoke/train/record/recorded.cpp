@@ -175,13 +175,15 @@ std::vector<at::Tensor> RecordedBase::Impl::check(Entry& entry, at::TensorList i
   right.restore();
   const auto reason = fmt::format(
       "a replay gives other bits than the step itself, first in {}: the step depends on numbers or decisions of the "
-      "program that were other ones when it was recorded; give numbers that change as tensors, and call set_lr() before "
+      "program that were other ones when it was recorded; give numbers that change as tensors, and call set_lr() "
+      "before "
       "the step",
       differs);
   if (entry.num_replays > 1) {
-    throw Error(ErrorCode::kFailedPrecondition,
-                "Recorded: replay {} was compared with the step, and {}. The replays since number {} may have been wrong",
-                entry.num_replays, reason, entry.num_replays / 2);
+    throw Error(
+        ErrorCode::kFailedPrecondition,
+        "Recorded: replay {} was compared with the step, and {}. The replays since number {} may have been wrong",
+        entry.num_replays, reason, entry.num_replays / 2);
   }
   give_up(reason);
   return expected;
@@ -206,9 +208,10 @@ std::vector<at::Tensor> RecordedBase::Impl::run(at::TensorList inputs, Call step
   }
   if (entries.size() < options.max_plans) return record(inputs, step, /*keep=*/true);
   if (!std::exchange(has_warned_of_shapes, true) && options.warn) {
-    options.warn(fmt::format("Recorded: steps of {} shapes are recorded, and other shapes run as they would without "
-                             "recording; raise RecordedOptions::max_plans, or pad the inputs",
-                             entries.size()));
+    options.warn(
+        fmt::format("Recorded: steps of {} shapes are recorded, and other shapes run as they would without "
+                    "recording; raise RecordedOptions::max_plans, or pad the inputs",
+                    entries.size()));
   }
   return without_graphs(step(inputs));
 }

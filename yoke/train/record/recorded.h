@@ -50,7 +50,8 @@ class RecordedBase {
   int64_t num_recordings() const;  ///< How often the step was recorded.
   int64_t num_replays() const;     ///< How many calls were replays, with those that were compared.
 
-  /// Why the step runs as it would without Recorded, with the operator and the line of the program; empty if it does not.
+  /// Why the step runs as it would without Recorded, with the operator and the line of the program; empty if it does
+  /// not.
   const std::string& why_not() const;
 
  protected:
@@ -66,10 +67,11 @@ class RecordedBase {
 };
 
 /// Calls a function that does a whole step of a training: zero_grad, forward, backward, clipping, the optimizer. The
-/// function runs in the first calls, and once more to be recorded. After that a call replays the operators that it called,
-/// over the same parameters and with new inputs, and the function itself does not run.
+/// function runs in the first calls, and once more to be recorded. After that a call replays the operators that it
+/// called, over the same parameters and with new inputs, and the function itself does not run.
 ///
-/// Inputs   all tensors that differ from call to call, as arguments of the function. A replay reads them where they are.
+/// Inputs   all tensors that differ from call to call, as arguments of the function. A replay reads them where they
+/// are.
 ///          Other shapes, strides or dtypes are recorded apart.
 /// Results  what the function returns: a tensor, a vector of tensors or void. They have no graph.
 /// Numbers  are recorded as they were, and so are decisions of the program, such as how often a loop runs. Those of
@@ -77,7 +79,8 @@ class RecordedBase {
 /// Bits     equal those of the function itself. RecordedOptions::check compares them. If the first comparison differs,
 ///          a warning says what, and the function runs from then on.
 /// Refused  operators that give the program a value, such as item(); shapes that depend on values; tensors that the
-///          program keeps without returning them. A warning names them, why_not() too, and the function runs from then on.
+///          program keeps without returning them. A warning names them, why_not() too, and the function runs from then
+///          on.
 /// Devices  CPU.
 /// Errors   kFailedPrecondition if a later comparison differs: the steps since the last one may have been wrong. The
 ///          function's own errors.

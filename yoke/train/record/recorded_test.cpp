@@ -61,7 +61,9 @@ Task mlp() {
   nn::Sequential net(nn::Linear(20, 32), nn::ReLU(), nn::Dropout(0.3), nn::Linear(32, 32), nn::Tanh(),
                      nn::Linear(32, 7));
   return {net.ptr(), [net](const at::Tensor& x) mutable { return net->forward(x); },
-          [] { return Batch{at::randn({9, 20}), at::randint(7, {9}, at::kLong)}; }};
+          [] {
+            return Batch{at::randn({9, 20}), at::randint(7, {9}, at::kLong)};
+          }};
 }
 
 Task conv_net() {
@@ -69,7 +71,9 @@ Task conv_net() {
                      nn::MaxPool2d(2), nn::Conv2d(nn::Conv2dOptions(8, 12, 3)), nn::SiLU(),
                      nn::AdaptiveAvgPool2d(nn::AdaptiveAvgPool2dOptions(1)), nn::Flatten(), nn::Linear(12, 7));
   return {net.ptr(), [net](const at::Tensor& x) mutable { return net->forward(x); },
-          [] { return Batch{at::randn({4, 3, 12, 12}), at::randint(7, {4}, at::kLong)}; }};
+          [] {
+            return Batch{at::randn({4, 3, 12, 12}), at::randint(7, {4}, at::kLong)};
+          }};
 }
 
 struct TransformerImpl : nn::Module {
@@ -95,7 +99,9 @@ struct TransformerImpl : nn::Module {
 Task transformer() {
   const auto net = std::make_shared<TransformerImpl>();
   return {net, [net](const at::Tensor& x) { return net->forward(x); },
-          [] { return Batch{at::randint(50, {5, 11}, at::kLong), at::randint(7, {5}, at::kLong)}; }};
+          [] {
+            return Batch{at::randint(50, {5, 11}, at::kLong), at::randint(7, {5}, at::kLong)};
+          }};
 }
 
 using MakeOptimizer = std::function<std::unique_ptr<Optimizer>(NamedTensors)>;
@@ -218,10 +224,13 @@ TEST(Recorded, NamesWhatCannotBeRecorded) {
     return loss.item<float>() > 0 ? loss : -loss;
   }),
               AllOf(HasSubstr("aten::_local_scalar_dense gives the program a value"), HasSubstr("called by")));
-  EXPECT_THAT(Small().why_not([&](const at::Tensor& x) { return x.nonzero(); }), HasSubstr("aten::nonzero gives a tensor"));
+  EXPECT_THAT(Small().why_not([&](const at::Tensor& x) { return x.nonzero(); }),
+              HasSubstr("aten::nonzero gives a tensor"));
   EXPECT_THAT(Small().why_not([&](const at::Tensor& x) { return x.index({x > 0}); }),
               HasSubstr("aten::index gives a tensor whose shape depends on values"));
-  EXPECT_THAT(Small().why_not([&](const at::Tensor& x) { return x * at::tensor({1.0, 2.0, 3.0}); }),
+  EXPECT_THAT(Small().why_not([&](const at::Tensor& x) {
+    return x * at::tensor({1.0, 2.0, 3.0});
+  }),
               HasSubstr("has got its values without an operator"));
   std::vector<float> values{1, 2, 3};
   EXPECT_THAT(Small().why_not([&](const at::Tensor& x) { return x * at::from_blob(values.data(), {3}); }),

@@ -1,7 +1,7 @@
-// How it works: the dispatch key Fake, which libtorch has for tensors without memory and which this library does not use
-// otherwise, comes after autograd and before all devices. While a step is recorded, the key is included in the thread's
-// dispatch state, and its fallback sees each operator that autograd's kernels, backward or the program call. It leaves the
-// key out while the operator runs, so operators that are called inside are parts of it.
+// How it works: the dispatch key Fake, which libtorch has for tensors without memory and which this library does not
+// use otherwise, comes after autograd and before all devices. While a step is recorded, the key is included in the
+// thread's dispatch state, and its fallback sees each operator that autograd's kernels, backward or the program call.
+// It leaves the key out while the operator runs, so operators that are called inside are parts of it.
 #include "yoke/train/record/detail/recorder.h"
 
 #include <ATen/core/grad_mode.h>
@@ -16,6 +16,7 @@
 
 #include "yoke/train/detail/describe.h"
 #include "yoke/train/device/detail/call_site.h"
+#include "yoke/train/record/detail/kernels.h"
 
 namespace yoke::train::detail {
 namespace {
@@ -57,14 +58,11 @@ bool makes_undefined_values(std::string_view name) {
 }
 
 /// Operators that use the shape of a tensor and not its values.
-bool reads_shape_only(std::string_view name) {
-  return name.ends_with("_like") || name.starts_with("aten::new_");
-}
+bool reads_shape_only(std::string_view name) { return name.ends_with("_like") || name.starts_with("aten::new_"); }
 
 bool changes_memory(std::string_view name) {
-  constexpr std::array kNames = {"aten::resize_",      "aten::resize_as_", "aten::set_",
-                                 "aten::resize",       "aten::set_data",   "aten::resize_as_sparse_",
-                                 "aten::_resize_output_"};
+  constexpr std::array kNames = {"aten::resize_",  "aten::resize_as_",        "aten::set_",           "aten::resize",
+                                 "aten::set_data", "aten::resize_as_sparse_", "aten::_resize_output_"};
   return std::ranges::find(kNames, name) != kNames.end();
 }
 
@@ -107,8 +105,9 @@ std::vector<at::Tensor> Recorder::add_inputs(at::TensorList inputs) {
     const auto& storage = input.storage();
     auto memory = c10::make_intrusive<c10::StorageImpl>(
         c10::StorageImpl::use_byte_size_t(), storage.nbytes(),
-        c10::DataPtr(storage.mutable_data(), new c10::Storage(storage),
-                     [](void* context) { delete static_cast<c10::Storage*>(context); }, c10::kCPU),
+        c10::DataPtr(
+            storage.mutable_data(), new c10::Storage(storage),
+            [](void* context) { delete static_cast<c10::Storage*>(context); }, c10::kCPU),
         c10::GetCPUAllocator(), /*resizable=*/false);
     auto tensor = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(memory), input.key_set(), input.dtype());
     tensor.unsafeGetTensorImpl()->set_sizes_and_strides(input.sizes(), input.strides(), input.storage_offset());
@@ -155,9 +154,9 @@ size_t Recorder::memory_of(const at::Tensor& tensor) {
   const auto* impl = storage.unsafeGetStorageImpl();
   const auto [found, is_new] = memory_ids_.try_emplace(impl, plan_.memories.size());
   if (is_new) {
-    Memory memory{.stand_in = c10::make_intrusive<c10::StorageImpl>(
-                      c10::StorageImpl::use_byte_size_t(), storage.nbytes(), c10::DataPtr(nullptr, c10::kCPU),
-                      c10::GetCPUAllocator(), /*resizable=*/false),
+    Memory memory{.stand_in = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(),
+                                                                    storage.nbytes(), c10::DataPtr(nullptr, c10::kCPU),
+                                                                    c10::GetCPUAllocator(), /*resizable=*/false),
                   .recorded = storage.getWeakStorageImpl()};
     plan_.memories.push_back(std::move(memory));
     stand_ins_.emplace_back();
@@ -185,8 +184,8 @@ at::Tensor Recorder::stand_in_for(const at::Tensor& tensor) {
       return known;
     }
   }
-  auto stand_in = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(plan_.memories[id].stand_in),
-                                                           tensor.key_set(), tensor.dtype());
+  auto stand_in = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(plan_.memories[id].stand_in), tensor.key_set(),
+                                                           tensor.dtype());
   stand_in.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
   if (tensor.requires_grad()) stand_in.unsafeGetTensorImpl()->set_requires_grad(true);  // some kernels ask for it
   stand_ins_[id].push_back(stand_in);
@@ -215,10 +214,10 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
 
   if (has_tag(op, at::Tag::data_dependent_output) &&
       !(name == "aten::equal" && are_the_same((*stack)[first], (*stack)[first + 1]))) {
-    refuse_operator(op, "gives the program a value of a tensor, which may be another one in the next step: return the "
-                        "tensor from the step, and read it outside");
-  } else if (has_tag(op, at::Tag::dynamic_output_shape) &&
-             (name != "aten::index" || is_mask((*stack)[first + 1]))) {
+    refuse_operator(op,
+                    "gives the program a value of a tensor, which may be another one in the next step: return the "
+                    "tensor from the step, and read it outside");
+  } else if (has_tag(op, at::Tag::dynamic_output_shape) && (name != "aten::index" || is_mask((*stack)[first + 1]))) {
     refuse_operator(op, "gives a tensor whose shape depends on values");
   } else if (changes_memory(name)) {
     refuse_operator(op, "gives a tensor other memory");
@@ -234,8 +233,8 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
     const auto& argument = (*stack)[first + i];
     const auto* alias = schema.arguments()[i].alias_info();
     // libtorch does not say that this one writes to the running statistics.
-    const bool is_write = (alias != nullptr && alias->isWrite()) ||
-                          (name == "aten::native_batch_norm" && (i == 3 || i == 4));
+    const bool is_write =
+        (alias != nullptr && alias->isWrite()) || (name == "aten::native_batch_norm" && (i == 3 || i == 4));
     visit_tensors(argument, [&](const at::Tensor& tensor) {
       if (!why_not_.empty()) return;
       if (const char* reason = why_not_recordable(tensor)) {
@@ -248,9 +247,10 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
         written.push_back(id);
         shapes.emplace_back(tensor, tensor.sizes().vec());
       } else if (is_undefined_[id] && tensor.numel() > 0 && alias == nullptr && !reads_shape_only(name)) {
-        refuse_operator(op, fmt::format("reads {} that has got its values without an operator, as by torch::tensor() or "
-                                        "through a pointer: make it outside of the step, or by torch::full()",
-                                        describe(tensor)));
+        refuse_operator(op,
+                        fmt::format("reads {} that has got its values without an operator, as by torch::tensor() or "
+                                    "through a pointer: make it outside of the step, or by torch::full()",
+                                    describe(tensor)));
       }
     });
     if (argument.isStorage()) refuse_operator(op, "changes the memory of a tensor");
@@ -271,7 +271,7 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
     is_undefined_[id] = false;
   }
   size_t position = 0;
-  bool has_alias = false;
+  std::vector<at::Tensor> made;
   for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i) {
     visit_tensors((*stack)[i], [&](const at::Tensor& tensor) {
       if (!why_not_.empty()) return;
@@ -279,19 +279,21 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
         return refuse_operator(op, fmt::format("gives a tensor that {}", reason));
       }
       const auto id = memory_of(tensor);
+      const bool is_whole = tensor.storage_offset() == 0 && tensor.nbytes() == tensor.storage().nbytes();
+      if (is_whole) made.push_back(stand_in_for(tensor));
       if (id >= num_known && plan_.memories[id].kind == MemoryKind::kExternal) {  // new
         plan_.memories[id].kind = MemoryKind::kMade;
         plan_.memories[id].maker = plan_.calls.size();
         is_undefined_[id] = makes_undefined_values(name);
         call.makes.emplace_back(position, id);
-      } else {
-        has_alias = true;
       }
       ++position;
     });
   }
   // Views need no work in a replay, and neither do questions about shapes.
-  if ((writes && !has_tag(op, at::Tag::inplace_view)) || !call.makes.empty()) plan_.calls.push_back(std::move(call));
+  if ((!writes || has_tag(op, at::Tag::inplace_view)) && call.makes.empty()) return;
+  if (!writes && made.size() == call.makes.size() && made.size() == position) call.direct = direct_kernel(call, made);
+  plan_.calls.push_back(std::move(call));
 }
 
 void Recorder::call(HostCall host) {
@@ -364,11 +366,20 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
     if (memory.kind != MemoryKind::kMade) continue;
     if (is_alive && !is_output[id] && !memory.is_kept) {
       const auto& maker = plan_.calls[memory.maker];
-      return refuse(fmt::format("the program keeps a tensor of {} bytes that {} has made, and a replay would not give it "
-                                "another one: return it from the step",
-                                memory.stand_in->nbytes(), maker.op ? maker.op->schema().name() : maker.host.name));
+      return refuse(
+          fmt::format("the program keeps a tensor of {} bytes that {} has made, and a replay would not give it "
+                      "another one: return it from the step",
+                      memory.stand_in->nbytes(), maker.op ? maker.op->schema().name() : maker.host.name));
     }
     memory.recorded.reset();
+  }
+  for (const auto& call : plan_.calls) {
+    if (!call.direct) continue;
+    for (const auto& [position, id] : call.makes) {
+      auto& memory = plan_.memories[id];
+      memory.is_fixed = true;
+      memory.stand_in->set_data_ptr_noswap(c10::GetCPUAllocator()->allocate(memory.stand_in->nbytes()));
+    }
   }
   find_releases(is_output);
 }
@@ -391,7 +402,7 @@ void Recorder::find_releases(const std::vector<bool>& is_output) {
   }
   for (size_t id = 0; id < plan_.memories.size(); ++id) {
     const auto& memory = plan_.memories[id];
-    if (memory.kind == MemoryKind::kMade && !memory.is_kept && !is_output[id]) {
+    if (memory.kind == MemoryKind::kMade && !memory.is_kept && !memory.is_fixed && !is_output[id]) {
       plan_.calls[last_use[id]].releases.push_back(id);
     }
   }

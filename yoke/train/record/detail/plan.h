@@ -1,8 +1,8 @@
 // yoke/train/record/detail/plan.h -- a recorded step: a flat list of operator calls over tensors that stay the same.
 //
-// Each memory (StorageImpl) that the step has touched has a stand-in of the plan's own, and each call of an operator has
-// arguments that were made once and refer to stand-ins. A replay gives the stand-ins their memory: that of the inputs and
-// of the program's tensors before the first call, that of a result when its operator has run.
+// Each memory (StorageImpl) that the step has touched has a stand-in of the plan's own, and each call of an operator
+// has arguments that were made once and refer to stand-ins. A replay gives the stand-ins their memory: that of the
+// inputs and of the program's tensors before the first call, that of a result when its operator has run.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -34,7 +34,8 @@ struct Memory {
   size_t input = 0;                                    ///< Only of kInput.
   bool is_kept = false;  ///< Made and kept after the step: it belongs to an output or to a gradient.
   bool is_written = false;
-  size_t maker = 0;  ///< The index of the call that makes it.
+  size_t maker = 0;       ///< The index of the call that makes it.
+  bool is_fixed = false;  ///< Made and never released, for direct calls.
 };
 
 /// A gradient at one moment of the step.
@@ -53,6 +54,7 @@ struct RecordedCall {
   std::vector<GradientAt> gradients;  ///< Those that a host call finds.
   // Found when the recording is complete.
   std::vector<size_t> releases;  ///< Memories that no later call reads.
+  std::function<void()> direct;  ///< If set, it takes the place of the operator (kernels.h).
 };
 
 struct InputSpec {

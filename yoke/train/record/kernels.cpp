@@ -1,0 +1,134 @@
+// Matrix products make the call of BLAS that libtorch makes (ATen/native/LinearAlgebra.cpp, addmm_impl_cpu_), and all
+// other operators here call libtorch's kernels, so the bits are the same.
+#include "yoke/train/record/detail/kernels.h"
+
+#include <ATen/ops/_log_softmax_backward_data_cpu_dispatch.h>
+#include <ATen/ops/_log_softmax_cpu_dispatch.h>
+#include <ATen/ops/clamp_min_cpu_dispatch.h>
+#include <ATen/ops/nll_loss_backward_cpu_dispatch.h>
+#include <ATen/ops/nll_loss_forward_cpu_dispatch.h>
+#include <ATen/ops/sum_cpu_dispatch.h>
+#include <ATen/ops/threshold_backward_cpu_dispatch.h>
+
+#include <algorithm>
+#include <optional>
+#include <string_view>
+
+// libtorch has BLAS in it. On platforms where it does not show this symbol, matrix products are called as operators.
+extern "C" void sgemm_(const char* transa, const char* transb, const int* m, const int* n, const int* k,
+                       const float* alpha, const float* a, const int* lda, const float* b, const int* ldb,
+                       const float* beta, float* c, const int* ldc) __attribute__((weak));
+
+namespace yoke::train::detail {
+namespace {
+
+/// Bounds the memory that direct calls keep. The larger a tensor, the less they gain.
+constexpr size_t kMaxDirectBytes = size_t{256} << 10;
+
+bool is_plain(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.scalar_type() == at::kFloat && tensor.is_contiguous();
+}
+
+const float* values(const at::Tensor& tensor) {
+  return static_cast<const float*>(tensor.unsafeGetTensorImpl()->data());
+}
+float* mutable_values(const at::Tensor& tensor) {
+  return static_cast<float*>(tensor.unsafeGetTensorImpl()->mutable_data());
+}
+
+/// One factor of a product as BLAS, whose matrices are in the order of columns, reads it.
+struct Factor {
+  char transposed = 'n';
+  int stride = 0;
+};
+
+std::optional<Factor> factor(const at::Tensor& matrix) {
+  if (matrix.dim() != 2 || matrix.scalar_type() != at::kFloat) return std::nullopt;
+  const auto rows = matrix.size(0), columns = matrix.size(1);
+  if (rows < 2 || columns < 2) return std::nullopt;  // libtorch's rules for these have exceptions
+  if (matrix.stride(1) == 1 && matrix.stride(0) >= columns) return Factor{'n', static_cast<int>(matrix.stride(0))};
+  if (matrix.stride(0) == 1 && matrix.stride(1) >= rows) return Factor{'t', static_cast<int>(matrix.stride(1))};
+  return std::nullopt;
+}
+
+/// result = left x right, and with a bias in each row if that is defined.
+std::function<void()> product(const at::Tensor& result, const at::Tensor& left, const at::Tensor& right,
+                              const at::Tensor& bias) {
+  const auto a = factor(right), b = factor(left);
+  if (sgemm_ == nullptr || !a || !b || !is_plain(result) || result.dim() != 2) return nullptr;
+  const int rows = static_cast<int>(result.size(0)), columns = static_cast<int>(result.size(1)),
+            inner = static_cast<int>(left.size(1));
+  if (rows < 2 || columns < 2) return nullptr;
+  if (bias.defined() && !(is_plain(bias) && bias.dim() == 1 && bias.size(0) == columns)) return nullptr;
+  return [=, a = *a, b = *b] {
+    float* to = mutable_values(result);
+    if (bias.defined()) {
+      const float* from = values(bias);
+      for (int row = 0; row < rows; ++row) std::copy_n(from, columns, to + static_cast<int64_t>(row) * columns);
+    }
+    const float one = 1, beta = bias.defined() ? 1 : 0;
+    sgemm_(&a.transposed, &b.transposed, &columns, &rows, &inner, &one, values(right), &a.stride, values(left),
+           &b.stride, &beta, to, &columns);
+  };
+}
+
+bool is_one(const c10::IValue& number) { return number.isScalar() && number.toScalar().equal(1); }
+
+}  // namespace
+
+std::function<void()> direct_kernel(const RecordedCall& call, const std::vector<at::Tensor>& results) {
+  if (!call.op || results.empty()) return nullptr;
+  for (const auto& result : results) {
+    if (result.nbytes() > kMaxDirectBytes) return nullptr;
+  }
+  const std::string_view name = call.op->schema().name(), overload = call.op->schema().overload_name();
+  const auto& in = call.arguments;
+  const auto& out = results[0];
+  if (name == "aten::mm" && overload.empty()) return product(out, in[0].toTensor(), in[1].toTensor(), {});
+  if (name == "aten::addmm" && overload.empty()) {
+    if (!is_one(in[3]) || !is_one(in[4])) return nullptr;
+    return product(out, in[1].toTensor(), in[2].toTensor(), in[0].toTensor());
+  }
+  if (name == "aten::ones_like" && is_plain(out)) {
+    return [to = out, size = out.numel()] { std::fill_n(mutable_values(to), size, 1.0F); };
+  }
+  if (name == "aten::relu" && is_plain(in[0].toTensor())) {
+    return [to = at::Tensor(out), x = in[0].toTensor()]() mutable { at::cpu::clamp_min_out(to, x, 0); };
+  }
+  if (name == "aten::threshold_backward" && overload.empty()) {
+    return [to = at::Tensor(out), g = in[0].toTensor(), x = in[1].toTensor(), threshold = in[2].toScalar()]() mutable {
+      at::cpu::threshold_backward_out(to, g, x, threshold);
+    };
+  }
+  if (name == "aten::sum" && overload == "dim_IntList" && in[1].isIntList() && is_plain(in[0].toTensor()) &&
+      in[3].isNone()) {
+    return [to = at::Tensor(out), x = in[0].toTensor(), dims = in[1].toIntVector(), keep = in[2].toBool()]() mutable {
+      at::cpu::sum_out(to, x, dims, keep);
+    };
+  }
+  if (name == "aten::_log_softmax" && overload.empty()) {
+    return [to = at::Tensor(out), x = in[0].toTensor(), dim = in[1].toInt(), half = in[2].toBool()]() mutable {
+      at::cpu::_log_softmax_out(to, x, dim, half);
+    };
+  }
+  if (name == "aten::_log_softmax_backward_data" && overload.empty()) {
+    return [to = at::Tensor(out), g = in[0].toTensor(), y = in[1].toTensor(), dim = in[2].toInt(),
+            dtype = in[3].toScalarType()]() mutable { at::cpu::_log_softmax_backward_data_out(to, g, y, dim, dtype); };
+  }
+  if (name == "aten::nll_loss_forward" && overload.empty() && results.size() == 2) {
+    return [to = at::Tensor(out), weight_sum = results[1], x = in[0].toTensor(), y = in[1].toTensor(),
+            weight = in[2].toOptional<at::Tensor>(), reduction = in[3].toInt(), ignored = in[4].toInt()]() mutable {
+      at::cpu::nll_loss_forward_out(to, weight_sum, x, y, weight, reduction, ignored);
+    };
+  }
+  if (name == "aten::nll_loss_backward" && overload.empty()) {
+    return [to = at::Tensor(out), g = in[0].toTensor(), x = in[1].toTensor(), y = in[2].toTensor(),
+            weight = in[3].toOptional<at::Tensor>(), reduction = in[4].toInt(), ignored = in[5].toInt(),
+            weight_sum = in[6].toTensor()]() mutable {
+      at::cpu::nll_loss_backward_out(to, g, x, y, weight, reduction, ignored, weight_sum);
+    };
+  }
+  return nullptr;
+}
+
+}  // namespace yoke::train::detail
