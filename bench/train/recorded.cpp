@@ -1,0 +1,95 @@
+// How much faster is a recorded step than the step itself? Peer: bench/peers/recorded.py, PyTorch's step with its fused
+// AdamW, and compiled. One thread, float.
+//
+//   bench_recorded [MODEL [STEPS]]      MODEL: mlp-WIDTH (WIDTH-WIDTH-WIDTH-10, batch 32), or one of
+//   bench/train/models.h
+//
+// Steps of both kinds alternate. Prints JSON: medians in microseconds.
+#include "yoke/train/record/recorded.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+
+#include <algorithm>
+#include <chrono>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "bench/train/models.h"
+#include "yoke/train/cpu_speed.h"
+#include "yoke/train/optim/adam.h"
+
+namespace {
+
+using namespace yoke::train;
+using Clock = std::chrono::steady_clock;
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+template <class Step>
+void measure(const std::string& model, const Step& step, const yoke::bench::Batch& batch, int64_t num_steps) {
+  Recorded recorded(step, {.check = false});
+  for (int i = 0; i < 10; ++i) recorded(batch.x, batch.y);
+  const auto microseconds = [&](auto& call) {
+    const auto began = Clock::now();
+    call(batch.x, batch.y);
+    return std::chrono::duration<double, std::micro>(Clock::now() - began).count();
+  };
+  std::vector<double> itself, replayed;
+  for (int64_t i = 0; i < num_steps; ++i) {
+    itself.push_back(microseconds(step));
+    replayed.push_back(microseconds(recorded));
+  }
+  std::cout << nlohmann::ordered_json({{"model", model},
+                                       {"step_us", median(itself)},
+                                       {"recorded_us", median(replayed)},
+                                       {"ratio", median(itself) / median(replayed)},
+                                       {"why_not", recorded.why_not()}})
+                   .dump()
+            << std::endl;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string name = argc > 1 ? argv[1] : "mlp-64";
+  const int64_t num_steps = argc > 2 ? std::stoll(argv[2]) : 2000;
+  keep_freed_memory();
+  at::set_num_threads(1);
+  at::globalContext().setFlushDenormal(true);
+  at::manual_seed(0);
+  const auto train = [&](const std::shared_ptr<torch::nn::Module>& module, const auto& loss_of,
+                         const yoke::bench::Batch& batch) {
+    AdamW optimizer(module->named_parameters().pairs());
+    const auto step = [&](const at::Tensor& x, const at::Tensor& y) {
+      optimizer.zero_grad();
+      const at::Tensor loss = loss_of(x, y);
+      loss.backward();
+      optimizer.step();
+      return loss;
+    };
+    measure(name, step, batch, num_steps);
+  };
+  if (name.starts_with("mlp-")) {
+    const int64_t width = std::stoll(name.substr(4));
+    namespace nn = torch::nn;
+    nn::Sequential net(nn::Linear(width, width), nn::ReLU(), nn::Linear(width, width), nn::ReLU(),
+                       nn::Linear(width, 10));
+    train(net.ptr(), [&](const auto& x, const auto& y) { return torch::cross_entropy_loss(net->forward(x), y); },
+          {at::randn({32, width}), at::randint(10, {32}, at::kLong)});
+  } else {
+    const auto model = yoke::bench::make_model(name);
+    train(
+        model, [&](const auto& x, const auto& y) { return model->forward(x, y); }, model->make_batch());
+  }
+  return 0;
+}
