@@ -1,5 +1,6 @@
 #include "yoke/train/record/detail/plan.h"
 
+#include <ATen/autocast_mode.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/CPUAllocator.h>
@@ -41,12 +42,16 @@ void visit_tensors(const c10::IValue& value, const std::function<void(const at::
 }
 
 bool Plan::fits(at::TensorList given) const {
-  if (given.size() != inputs.size() || c10::GradMode::is_enabled() != grad_mode) return false;
+  if (given.size() != inputs.size() || c10::GradMode::is_enabled() != grad_mode ||
+      at::autocast::is_autocast_enabled(at::kCPU) != is_autocast) {
+    return false;
+  }
   for (const auto i : c10::irange(given.size())) {
     const auto& tensor = given[i];
     const auto& spec = inputs[i];
-    if (tensor.scalar_type() != spec.dtype || tensor.sizes() != at::IntArrayRef(spec.sizes) ||
-        tensor.strides() != at::IntArrayRef(spec.strides) || !tensor.is_cpu()) {
+    if (!tensor.defined() || tensor.requires_grad() || tensor.scalar_type() != spec.dtype ||
+        tensor.sizes() != at::IntArrayRef(spec.sizes) || tensor.strides() != at::IntArrayRef(spec.strides) ||
+        !tensor.is_cpu()) {
       return false;
     }
   }
@@ -56,10 +61,12 @@ bool Plan::fits(at::TensorList given) const {
 }
 
 std::string Plan::why_stale() const {
+  constexpr auto kReplaced = "a tensor that the step uses was replaced by another one";
   for (const auto& memory : memories) {
-    if (memory.kind == MemoryKind::kExternal && memory.recorded.use_count() == 0) {
-      return "a tensor that the step uses was replaced by another one";
-    }
+    if (memory.kind == MemoryKind::kExternal && memory.recorded.use_count() == 0) return kReplaced;
+  }
+  for (const auto& [leaf, place] : leaves) {
+    if (leaf.storage().unsafeGetStorageImpl() != place) return kReplaced;
   }
   for (const auto& [parameter, gradient] : gradients_before) {
     // A gradient that the plan adds to has to be in the same place.

@@ -384,15 +384,44 @@ TEST(Recorded, SeesALoadedState) {
 }
 
 TEST(Recorded, IsRecordedAgainWithAnotherParameter) {
-  Small small;
+  for (const bool keep : {false, true}) {
+    Small small;
+    Recorded recorded([&](const at::Tensor& x) { (x * small.weight).sum().backward(); }, small.options);
+    const auto x = at::randn({4, 3}), other = at::randn({3});
+    const auto call = [&] {
+      small.weight.mutable_grad().reset();
+      recorded(x);
+      return small.weight.grad();
+    };
+    for (int i = 0; i < 6; ++i) call();
+    const auto kept = keep ? small.weight.detach() : at::Tensor();
+    small.weight.set_data(other);
+    for (int i = 0; i < 3; ++i) EXPECT_TRUE(same_bits(call(), x.sum(0)));
+    ASSERT_EQ(small.warnings.size(), 1U);
+    EXPECT_THAT(small.warnings[0], HasSubstr("recorded again: a tensor that the step uses was replaced"));
+  }
+}
+
+TEST(Recorded, SeesATensorThatHasMovedInMemory) {
+  Small small({.check = false});
   Recorded recorded([&](const at::Tensor& x) { return x * small.weight.detach(); }, small.options);
-  const auto x = at::randn({4, 3});
+  const auto x = at::randn({4, 3}), other = at::randn({3});
   for (int i = 0; i < 6; ++i) recorded(x);
-  small.weight.set_data(at::randn({3}));
+  small.weight.storage().set_data_ptr_noswap(other.storage().set_data_ptr(c10::DataPtr()));
   EXPECT_TRUE(same_bits(recorded(x), x * small.weight.detach()));
-  EXPECT_TRUE(same_bits(recorded(x), x * small.weight.detach()));
-  ASSERT_EQ(small.warnings.size(), 1U);
-  EXPECT_THAT(small.warnings[0], HasSubstr("recorded again: a tensor that the step uses was replaced"));
+  EXPECT_EQ(recorded.num_recordings(), 1);
+}
+
+TEST(Recorded, KnowsAutocastAroundTheStep) {
+  Small small;
+  const auto step = [&](const at::Tensor& x) { return x.matmul(small.weight.detach().reshape({3, 1})); };
+  Recorded recorded(step, small.options);
+  for (int i = 0; i < 12; ++i) {
+    const Autocast lowered({.enabled = i % 2 == 0});
+    const auto x = at::randn({4, 3});
+    EXPECT_TRUE(same_bits(recorded(x), step(x)));
+  }
+  EXPECT_EQ(recorded.num_recordings(), 2);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 // It leaves the key out while the operator runs, so operators that are called inside are parts of it.
 #include "yoke/train/record/detail/recorder.h"
 
+#include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -86,6 +87,7 @@ bool is_mask(const c10::IValue& value) {
 Recorder::Recorder() {
   register_recorder();
   plan_.grad_mode = c10::GradMode::is_enabled();
+  plan_.is_autocast = at::autocast::is_autocast_enabled(at::kCPU);
   outer_ = std::exchange(recording_on_this_thread(), this);
   recorder_on_this_thread() = this;
   was_on_ = c10::impl::tls_is_dispatch_key_included(kRecorderKey);
@@ -348,6 +350,7 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
     is_output[id] = true;
   }
   for (const auto& leaf : leaves_) {
+    plan_.leaves.emplace_back(leaf, leaf.storage().unsafeGetStorageImpl());
     auto after = gradient_of(leaf);
     if (!why_not_.empty()) return;
     if (after.gradient.defined()) {

@@ -90,7 +90,8 @@ class Plan {
   std::vector<GradientAt> gradients_before;  ///< Undefined, or defined; values count only if the plan reads them.
   std::vector<GradientAt> gradients_after;
   std::vector<at::Generator> generators;
-  bool grad_mode = true;
+  std::vector<std::pair<at::Tensor, const c10::StorageImpl*>> leaves;  ///< Parameters, and where they were.
+  bool grad_mode = true, is_autocast = false;
 
  private:
   void bind(at::TensorList inputs);
