@@ -402,6 +402,17 @@ TEST(Recorded, IsRecordedAgainWithAnotherParameter) {
   }
 }
 
+TEST(Recorded, IsRecordedAgainWithAnotherConstant) {
+  Small small;
+  auto factor = at::randn({3});
+  Recorded recorded([&](const at::Tensor& x) { return x * factor; }, small.options);
+  const auto x = at::randn({4, 3});
+  for (int i = 0; i < 6; ++i) recorded(x);
+  factor = at::randn({3});
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(same_bits(recorded(x), x * factor));
+  EXPECT_EQ(recorded.num_recordings(), 2);
+}
+
 TEST(Recorded, SeesATensorThatHasMovedInMemory) {
   Small small({.check = false});
   Recorded recorded([&](const at::Tensor& x) { return x * small.weight.detach(); }, small.options);
