@@ -1,0 +1,320 @@
+// ShardedOptimizer in shared memory, alone and with DistributedDataParallel::average_in_step. The oracle is
+// DistributedDataParallel with an optimizer that is not sharded: every bit is the same.
+#include <ATen/Parallel.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/linear.h>
+
+#include <cstdlib>
+#include <limits>
+#include <map>
+#include <optional>
+
+#include "fakes/run_ranks.h"
+#include "tests/support/command.h"
+#include "tests/support/message_of.h"
+#include "yoke/base/error.h"
+#include "yoke/contract/variables.h"
+#include "yoke/train/checkpoint/checkpoint_folder.h"
+#include "yoke/train/detail/averaged_in_step.h"
+#include "yoke/train/optim/adagrad.h"
+#include "yoke/train/optim/adam.h"
+#include "yoke/train/optim/clip_grad.h"
+#include "yoke/train/optim/nadam.h"
+#include "yoke/train/optim/sgd.h"
+#include "yoke/train/parallel/distributed_data_parallel.h"
+#include "yoke/train/precision/grad_scaler.h"
+#include "yoke/train/shard/sharded_optimizer.h"
+
+namespace yoke::train {
+namespace {
+
+using dist::World;
+using fakes::run_ranks;
+using testing::HasSubstr;
+
+/// Odd sizes; the largest weight has several pieces on each rank. `extra` is used in some steps only.
+struct OddNetwork : torch::nn::Module {
+  torch::nn::Linear first{nullptr}, second{nullptr}, extra{nullptr};
+  torch::nn::BatchNorm1d norm{nullptr};
+  OddNetwork() {
+    first = register_module("first", torch::nn::Linear(37, 1501));
+    norm = register_module("norm", torch::nn::BatchNorm1d(1501));
+    second = register_module("second", torch::nn::Linear(1501, 83));
+    extra = register_module("extra", torch::nn::Linear(83, 3));
+  }
+  at::Tensor forward(const at::Tensor& x, bool uses_extra = false) {
+    const auto y = second(torch::tanh(norm(first(x))));
+    return uses_extra ? y.sum() + extra(y).sum() : y.sum();
+  }
+};
+
+enum class Way { kDdp, kInStep };
+
+using Groups = std::pair<NamedTensors, NamedTensors>;
+
+/// Weights and biases in two groups.
+Groups groups_of(const NamedTensors& parameters) {
+  return split(parameters, [](auto&, auto shape) { return shape.size() > 1; });
+}
+
+const std::map<std::string, MakeOptimizer>& optimizers() {
+  static const std::map<std::string, MakeOptimizer> all = {
+      {"AdamW",
+       [](NamedTensors given) {
+         const auto [weights, rest] = groups_of(given);
+         return AdamW({{weights, {.lr = 0.01, .weight_decay = 0.1}}, {rest, {.lr = 0.02, .weight_decay = 0}}});
+       }},
+      {"Adam, amsgrad", [](NamedTensors given) { return Adam(std::move(given), {.lr = 0.01, .amsgrad = true}); }},
+      {"SGD",
+       [](NamedTensors given) { return Sgd(std::move(given), {.lr = 0.05, .momentum = 0.9, .nesterov = true}); }},
+      {"Adagrad", [](NamedTensors given) { return Adagrad(std::move(given), {.lr = 0.01}); }},
+      {"NAdam", [](NamedTensors given) { return NAdam(std::move(given), {.lr = 0.01}); }},  // without fused kernels
+  };
+  return all;
+}
+
+class Trainee {
+ public:
+  Trainee(Way way, World& world, const std::string& optimizer, at::ScalarType type = at::kFloat) : world_(world) {
+    network = fakes::make_seeded(7, [] { return std::make_shared<OddNetwork>(); });
+    network->to(type);
+    const auto parameters = network->named_parameters().pairs();
+    if (way == Way::kInStep) {
+      sharded.emplace(parameters, world, optimizers().at(optimizer),
+                      ShardedOptimizerOptions{.gradients = GradientMean::kInStep, .bucket_bytes = 300'000});
+    } else {
+      plain = optimizers().at(optimizer)(parameters);
+    }
+    parallel.emplace(*network, world,
+                     DistributedDataParallelOptions{.find_unused_parameters = way == Way::kDdp,
+                                                    .average_in_step = way == Way::kInStep});
+  }
+
+  at::Tensor batch(int step) const {
+    const auto size = 6 * 37;
+    return torch::sin(torch::arange(size) * (1 + step + 10 * world_.rank())).view({6, 37}).to(network->norm->weight);
+  }
+
+  /// Every third step accumulates two micro-batches; ranks use `extra` in different steps.
+  at::Tensor step(int i) {
+    if (i > 0) sharded ? sharded->set_lr(0, 0.01 / i) : plain->set_lr(0, 0.01 / i);
+    sharded ? sharded->zero_grad() : plain->zero_grad();
+    if (i % 3 == 2) {
+      const auto accumulate = parallel->no_sync();
+      (*parallel)(batch(100 + i)).backward();
+    }
+    const auto loss = (*parallel)(batch(i), i % 2 == 1 && world_.rank() <= i / 2);
+    loss.backward();
+    sharded ? sharded->step() : plain->step();
+    return loss.detach();
+  }
+
+  TrainState state() {
+    TrainState state(world_);
+    state.add("model", *network);
+    sharded ? state.add("optimizer", *sharded) : state.add("optimizer", *plain);
+    return state;
+  }
+
+  TensorMap values() const {
+    TensorMap result;
+    for (const auto& item : network->named_parameters()) result[item.key()] = item.value().detach().clone();
+    for (const auto& item : network->named_buffers()) result[item.key()] = item.value().detach().clone();
+    return result;
+  }
+
+  std::shared_ptr<OddNetwork> network;
+  std::optional<ShardedOptimizer> sharded;
+  std::unique_ptr<Optimizer> plain;
+  std::optional<DistributedDataParallel<OddNetwork>> parallel;
+
+ private:
+  World& world_;
+};
+
+void expect_same(const TensorMap& values, const TensorMap& expected, const std::string& what) {
+  ASSERT_EQ(values.size(), expected.size()) << what;
+  for (const auto& [name, tensor] : expected) {
+    EXPECT_TRUE(torch::equal(values.at(name), tensor)) << what << ": " << name;
+  }
+}
+
+class ShardedInMemory : public testing::Test {
+ protected:
+  ShardedInMemory() { share(true); }
+  ~ShardedInMemory() override {
+    share(before_);
+    at::set_num_threads(1);
+  }
+  static void share(bool shares) { setenv(variable::kSharedMemory, shares ? "1" : "0", 1); }
+
+ private:
+  bool before_ =
+      std::getenv(variable::kSharedMemory) != nullptr && std::string(std::getenv(variable::kSharedMemory)) == "1";
+};
+
+TEST_F(ShardedInMemory, GivesTheBitsOfReducingAndThenStepping) {
+  for (const auto& [name, make] : optimizers()) {
+    for (const int64_t num_ranks : {2, 3, 4}) {
+      for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+        if (type != at::kFloat && (name == "NAdam" || num_ranks == 4)) continue;
+        const auto what = fmt::format("{}, {} ranks, {}", name, num_ranks, c10::toString(type));
+        run_ranks(num_ranks, [&, &optimizer = name](World& world) {
+          Trainee expected(Way::kDdp, world, optimizer, type), fused(Way::kInStep, world, optimizer, type);
+          for (int i = 0; i < 7; ++i) {
+            ASSERT_TRUE(torch::equal(fused.step(i), expected.step(i))) << what << ", step " << i;
+          }
+          expect_same(fused.values(), expected.values(), what);
+          const auto weight = fused.network->first->weight;
+          EXPECT_EQ(detail::averaging_in_step(weight), detail::InStep::kInSharedMemory);
+        });
+      }
+    }
+  }
+}
+
+TEST_F(ShardedInMemory, SeveralThreadsGiveTheSameBits) {
+  TensorMap of_one;
+  for (const int num_threads : {1, 3}) {
+    at::set_num_threads(num_threads);
+    run_ranks(2, [&](World& world) {
+      Trainee fused(Way::kInStep, world, "AdamW");
+      for (int i = 0; i < 4; ++i) fused.step(i);
+      at::set_num_threads(num_threads);  // also of this thread
+      fused.step(4);
+      if (world.rank() != 0) return;
+      if (num_threads == 1) of_one = fused.values();
+      expect_same(fused.values(), of_one, fmt::format("{} threads", num_threads));
+    });
+  }
+}
+
+TEST_F(ShardedInMemory, MessagesGiveTheSameResultsAndOneSaysSo) {
+  TensorMap in_memory;
+  for (const bool shares : {true, false}) {
+    share(shares);
+    testing::internal::CaptureStderr();
+    run_ranks(2, [&](World& world) {
+      Trainee trainee(Way::kInStep, world, "AdamW");
+      for (int i = 0; i < 4; ++i) {
+        trainee.step(i);
+        if (i == 2) trainee.sharded->step();  // the gradients are there still, and are averaged again
+      }
+      if (world.rank() != 0) return;
+      if (shares) in_memory = trainee.values();
+      expect_same(trainee.values(), in_memory, "by messages");
+    });
+    const auto said = testing::internal::GetCapturedStderr();
+    EXPECT_EQ(said.find("the ranks share no memory") != std::string::npos, !shares) << said;
+  }
+}
+
+TEST_F(ShardedInMemory, ClipsAndScalesAsWithMessages) {
+  TensorMap by_messages;
+  double norm = 0;
+  for (const bool shares : {false, true}) {
+    share(shares);
+    run_ranks(2, [&](World& world) {
+      Trainee trainee(Way::kInStep, world, "AdamW");
+      GradScaler scaler({.init_scale = 16});
+      for (int i = 0; i < 4; ++i) {
+        trainee.sharded->zero_grad();
+        const double factor = i == 1 && world.rank() == 1 ? std::numeric_limits<double>::infinity() : 1;
+        scaler.scale((*trainee.parallel)(trainee.batch(i)) * factor).backward();
+        if (i >= 2) {
+          scaler.unscale(*trainee.sharded);
+          const double now = trainee.sharded->clip_grad_norm(0.1).item<double>();
+          if (world.rank() == 0 && !shares && i == 2) norm = now;
+          if (i == 2) {
+            EXPECT_EQ(now, shares ? norm : now);
+          }
+        }
+        scaler.step(*trainee.sharded);
+        scaler.update();
+        EXPECT_EQ(scaler.scale_now(), i < 1 ? 16 : 8);
+      }
+      if (world.rank() != 0) return;
+      if (!shares) by_messages = trainee.values();
+      expect_same(trainee.values(), by_messages, "in memory");
+    });
+  }
+  EXPECT_GT(norm, 0.1);
+}
+
+TEST_F(ShardedInMemory, CheckpointsResumeInAnyWay) {
+  for (const std::string optimizer : {"AdamW", "SGD"}) {
+    for (const auto way : {Way::kInStep, Way::kDdp}) {
+      const test::TemporaryFolder folder;
+      TensorMap finished;
+      run_ranks(2, [&](World& world) {
+        Trainee trainee(way, world, optimizer);
+        for (int i = 0; i < 3; ++i) trainee.step(i);
+        CheckpointFolder(folder.path()).save(3, trainee.state());
+        for (int i = 3; i < 6; ++i) trainee.step(i);
+        if (world.rank() == 0) finished = trainee.values();
+      });
+      for (const auto other : {Way::kInStep, Way::kDdp}) {
+        for (const int64_t num_ranks : {1, 2, 4}) {
+          run_ranks(num_ranks, [&](World& world) {
+            Trainee trainee(other, world, optimizer);
+            auto state = trainee.state();
+            ASSERT_TRUE(CheckpointFolder(folder.path()).load_latest(state));
+            for (int i = 3; i < 6; ++i) trainee.step(i);
+            if (num_ranks == 2) expect_same(trainee.values(), finished, optimizer);
+          });
+        }
+      }
+    }
+  }
+}
+
+// A rank may read its parameters until it steps, however far the others are.
+TEST_F(ShardedInMemory, OtherRanksWriteParametersInsideOfAStepAlone) {
+  run_ranks(2, [](World& world) {
+    const auto weight = torch::zeros({40'000}).requires_grad_();
+    ShardedOptimizer optimizer({{"weight", weight}}, world,
+                               [](NamedTensors given) { return Sgd(std::move(given), {.lr = 1}); },
+                               {.gradients = GradientMean::kInStep});
+    const dist::Group group = world.split(0);
+    for (int i = 0; i < 200; ++i) {
+      optimizer.zero_grad();
+      (weight * (world.rank() == 0 ? 1.0 : 3.0)).sum().backward();
+      if (i % 2 == 0) optimizer.clip_grad_norm(1e9);
+      ASSERT_EQ(weight.min().item<float>(), -2 * i);
+      ASSERT_EQ(weight.max().item<float>(), -2 * i);
+      optimizer.step();
+    }
+  });
+}
+
+TEST_F(ShardedInMemory, WhatCannotWorkIsRefused) {
+  run_ranks(2, [](World& world) {
+    const auto said = [&](const auto& body) { return std::string(test::error_of(body).what()); };
+    OddNetwork network;
+    EXPECT_THAT(said([&] { DistributedDataParallel(network, world, {.average_in_step = true}); }),
+                HasSubstr("no optimizer averages the gradient of 'first.weight'"));
+    Trainee trainee(Way::kInStep, world, "AdamW");
+    EXPECT_THAT(said([&] {
+                  DistributedDataParallel(*trainee.network, world,
+                                          {.average_in_step = true, .communication_hook = bf16_hook(world)});
+                }),
+                HasSubstr("set one of them"));
+    EXPECT_THAT(said([&] { trainee.parallel->join(); }), HasSubstr("average_in_step is set"));
+    EXPECT_THAT(said([&] { trainee.parallel->clip_grad_norm(1); }), HasSubstr("clip_grad_norm of the optimizer"));
+    EXPECT_THAT(said([&] { clip_grad_norm(trainee.network->named_parameters().pairs(), {.max_norm = 1}); }),
+                HasSubstr("call clip_grad_norm of the optimizer"));
+    trainee.step(0);
+    Sgd other(*trainee.network, {.lr = 0.1});
+    (*trainee.parallel)(trainee.batch(1)).backward();
+    other.step();
+    EXPECT_THAT(said([&] { (*trainee.parallel)(trainee.batch(2)); }), HasSubstr("average_in_step is set, so the"));
+    trainee.parallel.reset();
+    trainee.sharded.reset();
+    EXPECT_EQ(detail::averaging_in_step(trainee.network->first->weight), detail::InStep::kNot);
+  });
+}
+
+}  // namespace
+}  // namespace yoke::train
