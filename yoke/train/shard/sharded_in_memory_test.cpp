@@ -35,10 +35,10 @@ using fakes::run_ranks;
 using testing::HasSubstr;
 
 /// Odd sizes; the largest weight has several pieces on each rank. `extra` is used in some steps only.
-struct OddNetwork : torch::nn::Module {
+struct UnevenNetwork : torch::nn::Module {
   torch::nn::Linear first{nullptr}, second{nullptr}, extra{nullptr};
   torch::nn::BatchNorm1d norm{nullptr};
-  OddNetwork() {
+  UnevenNetwork() {
     first = register_module("first", torch::nn::Linear(37, 1501));
     norm = register_module("norm", torch::nn::BatchNorm1d(1501));
     second = register_module("second", torch::nn::Linear(1501, 83));
@@ -50,20 +50,20 @@ struct OddNetwork : torch::nn::Module {
   }
 };
 
-enum class Way { kDdp, kInStep };
+enum class FusedWay { kDdp, kZero, kInStep };
 
 using Groups = std::pair<NamedTensors, NamedTensors>;
 
 /// Weights and biases in two groups.
-Groups groups_of(const NamedTensors& parameters) {
+Groups two_groups(const NamedTensors& parameters) {
   return split(parameters, [](auto&, auto shape) { return shape.size() > 1; });
 }
 
-const std::map<std::string, MakeOptimizer>& optimizers() {
+const std::map<std::string, MakeOptimizer>& fused_optimizers() {
   static const std::map<std::string, MakeOptimizer> all = {
       {"AdamW",
        [](NamedTensors given) {
-         const auto [weights, rest] = groups_of(given);
+         const auto [weights, rest] = two_groups(given);
          return AdamW({{weights, {.lr = 0.01, .weight_decay = 0.1}}, {rest, {.lr = 0.02, .weight_decay = 0}}});
        }},
       {"Adam, amsgrad", [](NamedTensors given) { return Adam(std::move(given), {.lr = 0.01, .amsgrad = true}); }},
@@ -75,21 +75,23 @@ const std::map<std::string, MakeOptimizer>& optimizers() {
   return all;
 }
 
-class Trainee {
+class FusedTrainee {
  public:
-  Trainee(Way way, World& world, const std::string& optimizer, at::ScalarType type = at::kFloat) : world_(world) {
-    network = fakes::make_seeded(7, [] { return std::make_shared<OddNetwork>(); });
+  FusedTrainee(FusedWay way, World& world, const std::string& optimizer, at::ScalarType type = at::kFloat)
+      : world_(world) {
+    network = fakes::make_seeded(7, [] { return std::make_shared<UnevenNetwork>(); });
     network->to(type);
     const auto parameters = network->named_parameters().pairs();
-    if (way == Way::kInStep) {
-      sharded.emplace(parameters, world, optimizers().at(optimizer),
-                      ShardedOptimizerOptions{.gradients = GradientMean::kInStep, .bucket_bytes = 300'000});
+    const auto mean = way == FusedWay::kInStep ? GradientMean::kInStep : GradientMean::kDone;
+    if (way != FusedWay::kDdp) {
+      sharded.emplace(parameters, world, fused_optimizers().at(optimizer),
+                      ShardedOptimizerOptions{.gradients = mean, .bucket_bytes = 300'000});
     } else {
-      plain = optimizers().at(optimizer)(parameters);
+      plain = fused_optimizers().at(optimizer)(parameters);
     }
     parallel.emplace(*network, world,
-                     DistributedDataParallelOptions{.find_unused_parameters = way == Way::kDdp,
-                                                    .average_in_step = way == Way::kInStep});
+                     DistributedDataParallelOptions{.find_unused_parameters = way != FusedWay::kInStep,
+                                                    .average_in_step = way == FusedWay::kInStep});
   }
 
   at::Tensor batch(int step) const {
@@ -125,16 +127,16 @@ class Trainee {
     return result;
   }
 
-  std::shared_ptr<OddNetwork> network;
+  std::shared_ptr<UnevenNetwork> network;
   std::optional<ShardedOptimizer> sharded;
   std::unique_ptr<Optimizer> plain;
-  std::optional<DistributedDataParallel<OddNetwork>> parallel;
+  std::optional<DistributedDataParallel<UnevenNetwork>> parallel;
 
  private:
   World& world_;
 };
 
-void expect_same(const TensorMap& values, const TensorMap& expected, const std::string& what) {
+void expect_same_values(const TensorMap& values, const TensorMap& expected, const std::string& what) {
   ASSERT_EQ(values.size(), expected.size()) << what;
   for (const auto& [name, tensor] : expected) {
     EXPECT_TRUE(torch::equal(values.at(name), tensor)) << what << ": " << name;
@@ -156,17 +158,21 @@ class ShardedInMemory : public testing::Test {
 };
 
 TEST_F(ShardedInMemory, GivesTheBitsOfReducingAndThenStepping) {
-  for (const auto& [name, make] : optimizers()) {
+  for (const auto& [name, make] : fused_optimizers()) {
     for (const int64_t num_ranks : {2, 3, 4}) {
       for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
         if (type != at::kFloat && (name == "NAdam" || num_ranks == 4)) continue;
         const auto what = fmt::format("{}, {} ranks, {}", name, num_ranks, c10::toString(type));
         run_ranks(num_ranks, [&, &optimizer = name](World& world) {
-          Trainee expected(Way::kDdp, world, optimizer, type), fused(Way::kInStep, world, optimizer, type);
+          FusedTrainee expected(FusedWay::kDdp, world, optimizer, type),
+              fused(FusedWay::kInStep, world, optimizer, type), zero(FusedWay::kZero, world, optimizer, type);
           for (int i = 0; i < 7; ++i) {
-            ASSERT_TRUE(torch::equal(fused.step(i), expected.step(i))) << what << ", step " << i;
+            const auto loss = expected.step(i);
+            ASSERT_TRUE(torch::equal(fused.step(i), loss)) << what << ", step " << i;
+            ASSERT_TRUE(torch::equal(zero.step(i), loss)) << what << ", step " << i;
           }
-          expect_same(fused.values(), expected.values(), what);
+          expect_same_values(fused.values(), expected.values(), what);
+          expect_same_values(zero.values(), expected.values(), what + ", averaged before the step");
           const auto weight = fused.network->first->weight;
           EXPECT_EQ(detail::averaging_in_step(weight), detail::InStep::kInSharedMemory);
         });
@@ -180,13 +186,13 @@ TEST_F(ShardedInMemory, SeveralThreadsGiveTheSameBits) {
   for (const int num_threads : {1, 3}) {
     at::set_num_threads(num_threads);
     run_ranks(2, [&](World& world) {
-      Trainee fused(Way::kInStep, world, "AdamW");
+      FusedTrainee fused(FusedWay::kInStep, world, "AdamW");
       for (int i = 0; i < 4; ++i) fused.step(i);
       at::set_num_threads(num_threads);  // also of this thread
       fused.step(4);
       if (world.rank() != 0) return;
       if (num_threads == 1) of_one = fused.values();
-      expect_same(fused.values(), of_one, fmt::format("{} threads", num_threads));
+      expect_same_values(fused.values(), of_one, fmt::format("{} threads", num_threads));
     });
   }
 }
@@ -197,14 +203,14 @@ TEST_F(ShardedInMemory, MessagesGiveTheSameResultsAndOneSaysSo) {
     share(shares);
     testing::internal::CaptureStderr();
     run_ranks(2, [&](World& world) {
-      Trainee trainee(Way::kInStep, world, "AdamW");
+      FusedTrainee trainee(FusedWay::kInStep, world, "AdamW");
       for (int i = 0; i < 4; ++i) {
         trainee.step(i);
         if (i == 2) trainee.sharded->step();  // the gradients are there still, and are averaged again
       }
       if (world.rank() != 0) return;
       if (shares) in_memory = trainee.values();
-      expect_same(trainee.values(), in_memory, "by messages");
+      expect_same_values(trainee.values(), in_memory, "by messages");
     });
     const auto said = testing::internal::GetCapturedStderr();
     EXPECT_EQ(said.find("the ranks share no memory") != std::string::npos, !shares) << said;
@@ -217,7 +223,7 @@ TEST_F(ShardedInMemory, ClipsAndScalesAsWithMessages) {
   for (const bool shares : {false, true}) {
     share(shares);
     run_ranks(2, [&](World& world) {
-      Trainee trainee(Way::kInStep, world, "AdamW");
+      FusedTrainee trainee(FusedWay::kInStep, world, "AdamW");
       GradScaler scaler({.init_scale = 16});
       for (int i = 0; i < 4; ++i) {
         trainee.sharded->zero_grad();
@@ -237,7 +243,7 @@ TEST_F(ShardedInMemory, ClipsAndScalesAsWithMessages) {
       }
       if (world.rank() != 0) return;
       if (!shares) by_messages = trainee.values();
-      expect_same(trainee.values(), by_messages, "in memory");
+      expect_same_values(trainee.values(), by_messages, "in memory");
     });
   }
   EXPECT_GT(norm, 0.1);
@@ -245,24 +251,24 @@ TEST_F(ShardedInMemory, ClipsAndScalesAsWithMessages) {
 
 TEST_F(ShardedInMemory, CheckpointsResumeInAnyWay) {
   for (const std::string optimizer : {"AdamW", "SGD"}) {
-    for (const auto way : {Way::kInStep, Way::kDdp}) {
+    for (const auto way : {FusedWay::kInStep, FusedWay::kDdp}) {
       const test::TemporaryFolder folder;
       TensorMap finished;
       run_ranks(2, [&](World& world) {
-        Trainee trainee(way, world, optimizer);
+        FusedTrainee trainee(way, world, optimizer);
         for (int i = 0; i < 3; ++i) trainee.step(i);
         CheckpointFolder(folder.path()).save(3, trainee.state());
         for (int i = 3; i < 6; ++i) trainee.step(i);
         if (world.rank() == 0) finished = trainee.values();
       });
-      for (const auto other : {Way::kInStep, Way::kDdp}) {
+      for (const auto other : {FusedWay::kInStep, FusedWay::kDdp}) {
         for (const int64_t num_ranks : {1, 2, 4}) {
           run_ranks(num_ranks, [&](World& world) {
-            Trainee trainee(other, world, optimizer);
+            FusedTrainee trainee(other, world, optimizer);
             auto state = trainee.state();
             ASSERT_TRUE(CheckpointFolder(folder.path()).load_latest(state));
             for (int i = 3; i < 6; ++i) trainee.step(i);
-            if (num_ranks == 2) expect_same(trainee.values(), finished, optimizer);
+            if (num_ranks == 2) expect_same_values(trainee.values(), finished, optimizer);
           });
         }
       }
@@ -292,10 +298,10 @@ TEST_F(ShardedInMemory, OtherRanksWriteParametersInsideOfAStepAlone) {
 TEST_F(ShardedInMemory, WhatCannotWorkIsRefused) {
   run_ranks(2, [](World& world) {
     const auto said = [&](const auto& body) { return std::string(test::error_of(body).what()); };
-    OddNetwork network;
+    UnevenNetwork network;
     EXPECT_THAT(said([&] { DistributedDataParallel(network, world, {.average_in_step = true}); }),
                 HasSubstr("no optimizer averages the gradient of 'first.weight'"));
-    Trainee trainee(Way::kInStep, world, "AdamW");
+    FusedTrainee trainee(FusedWay::kInStep, world, "AdamW");
     EXPECT_THAT(said([&] {
                   DistributedDataParallel(*trainee.network, world,
                                           {.average_in_step = true, .communication_hook = bf16_hook(world)});
