@@ -21,11 +21,28 @@ namespace {
 /// A tile of all ranks stays in the first cache.
 constexpr int64_t kTileElements = 1024;
 
+/// This file is compiled without contraction (CMakeLists.txt): quotients are rounded before they are added.
 template <class T>
-void divide(std::byte* to, const std::byte* from, int64_t count, double factor) {
-  auto* const quotients = reinterpret_cast<T*>(to);
-  const auto* const values = reinterpret_cast<const T*>(from);
-  for (int64_t i = 0; i < count; ++i) quotients[i] = values[i] * static_cast<T>(factor);
+void write_mean_as(const at::Tensor& mean, const std::vector<at::Tensor>& tensors, int64_t first) {
+  const auto factor = static_cast<T>(1.0 / static_cast<double>(tensors.size()));
+  auto* const all = mean.mutable_data_ptr<T>();
+  for (int64_t begin = 0; begin < mean.numel(); begin += kTileElements) {
+    const int64_t count = std::min(kTileElements, mean.numel() - begin);
+    auto* const to = all + begin;
+    const auto source = [&](size_t rank) { return tensors[rank].const_data_ptr<T>() + first + begin; };
+    const T *const a = source(0), *const b = source(1);
+#ifndef __clang__
+#pragma GCC ivdep  // `to` is none of the sources
+#endif
+    for (int64_t i = 0; i < count; ++i) to[i] = a[i] * factor + b[i] * factor;
+    for (size_t rank = 2; rank < tensors.size(); ++rank) {
+      const T* const c = source(rank);
+#ifndef __clang__
+#pragma GCC ivdep
+#endif
+      for (int64_t i = 0; i < count; ++i) to[i] += c[i] * factor;
+    }
+  }
 }
 
 std::byte* memory_of(const at::Tensor& tensor) { return static_cast<std::byte*>(tensor.mutable_data_ptr()); }
@@ -59,33 +76,16 @@ std::vector<at::Tensor> share_tensors(Group& group, int64_t num_elements, const 
 
 void write_mean(const at::Tensor& mean, const std::vector<at::Tensor>& tensors, int64_t first) {
   const auto type = mean.scalar_type();
-  const int64_t bytes = static_cast<int64_t>(mean.element_size()), tile_bytes = kTileElements * bytes;
-  const double factor = 1.0 / static_cast<double>(tensors.size());
-  const auto shared_type = type == at::kFloat    ? shared::Type::kF32
-                           : type == at::kDouble ? shared::Type::kF64
-                           : type == at::kHalf   ? shared::Type::kF16
-                                                 : shared::Type::kBF16;
-  const auto quotients = at::empty({static_cast<int64_t>(tensors.size()), kTileElements}, mean.options());
+  if (type == at::kFloat) return write_mean_as<float>(mean, tensors, first);
+  if (type == at::kDouble) return write_mean_as<double>(mean, tensors, first);
+  std::vector<at::Tensor> quotients;
   std::vector<const std::byte*> sources;
-  for (size_t rank = 0; rank < tensors.size(); ++rank) {
-    sources.push_back(memory_of(quotients) + static_cast<int64_t>(rank) * tile_bytes);
+  for (const auto& tensor : tensors) {
+    quotients.push_back(tensor.narrow(0, first, mean.numel()).mul(1.0 / static_cast<double>(tensors.size())));
+    sources.push_back(memory_of(quotients.back()));
   }
-  for (int64_t begin = 0; begin < mean.numel(); begin += kTileElements) {
-    const int64_t count = std::min(kTileElements, mean.numel() - begin);
-    for (size_t rank = 0; rank < tensors.size(); ++rank) {
-      const auto* const from = memory_of(tensors[rank]) + (first + begin) * bytes;
-      auto* const to = memory_of(quotients) + static_cast<int64_t>(rank) * tile_bytes;
-      if (type == at::kFloat) {
-        divide<float>(to, from, count, factor);
-      } else if (type == at::kDouble) {
-        divide<double>(to, from, count, factor);
-      } else {
-        auto row = quotients.select(0, static_cast<int64_t>(rank)).narrow(0, 0, count);
-        at::mul_out(row, tensors[rank].narrow(0, first + begin, count), at::Scalar(factor));
-      }
-    }
-    shared::reduce(shared_type, shared::Reduction::kSum, memory_of(mean) + begin * bytes, sources, count);
-  }
+  shared::reduce(type == at::kHalf ? shared::Type::kF16 : shared::Type::kBF16, shared::Reduction::kSum, memory_of(mean),
+                 sources, mean.numel());
 }
 
 }  // namespace yoke::dist

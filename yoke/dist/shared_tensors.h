@@ -19,7 +19,7 @@ std::vector<at::Tensor> share_tensors(Group& group, int64_t num_elements, const 
 
 /// Writes to `mean` [n] the mean of the elements [first, first + n) of all `tensors`, the same bits as an all-reduce of
 /// DistributedDataParallel in shared memory: each one is divided first, then they are added in the order of ranks.
-/// REQUIRES: all are contiguous tensors of the CPU, of one floating type.
+/// REQUIRES: there are at least two tensors, all contiguous, of the CPU and of one floating type.
 void write_mean(const at::Tensor& mean, const std::vector<at::Tensor>& tensors, int64_t first);
 
 }  // namespace yoke::dist

@@ -16,7 +16,7 @@ namespace yoke::train {
 namespace {
 
 /// A multiple of 64 bytes. A piece's gradients, parameters and states of all kinds are in the caches at once.
-constexpr int64_t kBytesOfPiece = 64 << 10;
+constexpr int64_t kBytesOfPiece = 128 << 10;
 
 }  // namespace
 

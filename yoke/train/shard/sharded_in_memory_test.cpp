@@ -6,10 +6,12 @@
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/linear.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <limits>
 #include <map>
 #include <optional>
+#include <thread>
 
 #include "fakes/run_ranks.h"
 #include "tests/support/command.h"
@@ -107,7 +109,7 @@ class FusedTrainee {
       const auto accumulate = parallel->no_sync();
       (*parallel)(batch(100 + i)).backward();
     }
-    const auto loss = (*parallel)(batch(i), i % 2 == 1 && world_.rank() <= i / 2);
+    const auto loss = (*parallel)(batch(i), i % 2 == 1 && world_.rank() == i / 2 % 2);
     loss.backward();
     sharded ? sharded->step() : plain->step();
     return loss.detach();
@@ -162,6 +164,8 @@ TEST_F(ShardedInMemory, GivesTheBitsOfReducingAndThenStepping) {
     for (const int64_t num_ranks : {2, 3, 4}) {
       for (const auto type : {at::kFloat, at::kDouble, at::kBFloat16}) {
         if (type != at::kFloat && (name == "NAdam" || num_ranks == 4)) continue;
+        // Without a fused kernel, libtorch rounds the last elements of a slice in another way.
+        if (type == at::kBFloat16 && name == "SGD") continue;
         const auto what = fmt::format("{}, {} ranks, {}", name, num_ranks, c10::toString(type));
         run_ranks(num_ranks, [&, &optimizer = name](World& world) {
           FusedTrainee expected(FusedWay::kDdp, world, optimizer, type),
@@ -184,12 +188,16 @@ TEST_F(ShardedInMemory, GivesTheBitsOfReducingAndThenStepping) {
 TEST_F(ShardedInMemory, SeveralThreadsGiveTheSameBits) {
   TensorMap of_one;
   for (const int num_threads : {1, 3}) {
-    at::set_num_threads(num_threads);
     run_ranks(2, [&](World& world) {
+      at::set_num_threads(1);
       FusedTrainee fused(FusedWay::kInStep, world, "AdamW");
-      for (int i = 0; i < 4; ++i) fused.step(i);
-      at::set_num_threads(num_threads);  // also of this thread
-      fused.step(4);
+      for (int i = 0; i < 4; ++i) {
+        fused.sharded->zero_grad();
+        (*fused.parallel)(fused.batch(i)).backward();
+        at::set_num_threads(std::max(1, num_threads - i));
+        fused.sharded->step();
+        at::set_num_threads(1);
+      }
       if (world.rank() != 0) return;
       if (num_threads == 1) of_one = fused.values();
       expect_same_values(fused.values(), of_one, fmt::format("{} threads", num_threads));
@@ -276,22 +284,43 @@ TEST_F(ShardedInMemory, CheckpointsResumeInAnyWay) {
   }
 }
 
+MakeOptimizer plain_sgd() {
+  return [](NamedTensors given) { return Sgd(std::move(given), {.lr = 1}); };
+}
+
 // A rank may read its parameters until it steps, however far the others are.
 TEST_F(ShardedInMemory, OtherRanksWriteParametersInsideOfAStepAlone) {
   run_ranks(2, [](World& world) {
     const auto weight = torch::zeros({40'000}).requires_grad_();
-    ShardedOptimizer optimizer({{"weight", weight}}, world,
-                               [](NamedTensors given) { return Sgd(std::move(given), {.lr = 1}); },
-                               {.gradients = GradientMean::kInStep});
-    const dist::Group group = world.split(0);
-    for (int i = 0; i < 200; ++i) {
+    ShardedOptimizer optimizer({{"weight", weight}}, world, plain_sgd(), {.gradients = GradientMean::kInStep});
+    for (int i = 0; i < 20; ++i) {
       optimizer.zero_grad();
       (weight * (world.rank() == 0 ? 1.0 : 3.0)).sum().backward();
       if (i % 2 == 0) optimizer.clip_grad_norm(1e9);
-      ASSERT_EQ(weight.min().item<float>(), -2 * i);
-      ASSERT_EQ(weight.max().item<float>(), -2 * i);
+      for (int look = 0; look < 200 * world.rank(); ++look) {
+        std::this_thread::yield();
+        ASSERT_EQ(weight.min().item<float>(), -2 * i);
+        ASSERT_EQ(weight.max().item<float>(), -2 * i);
+      }
       optimizer.step();
     }
+  });
+}
+
+TEST_F(ShardedInMemory, GradientsMayChangeOnceTheyAreAveraged) {
+  run_ranks(6, [](World& world) {
+    const auto weight = torch::zeros({60'000}).requires_grad_();
+    ShardedOptimizer optimizer({{"weight", weight}}, world, plain_sgd(), {.gradients = GradientMean::kInStep});
+    for (int i = 0; i < 100; ++i) {
+      weight.mutable_grad() = torch::full({60'000}, 6.0);  // not by autograd
+      optimizer.step_gradients();
+      weight.mutable_grad().reset();
+      (weight * 100).sum().backward();
+      const auto slice = optimizer.local()->parameters()[0].second;
+      ASSERT_TRUE(torch::allclose(slice.grad(), torch::full_like(slice, 6.0)));
+    }
+    optimizer.step();
+    EXPECT_TRUE(torch::allclose(weight, torch::full({60'000}, -100.0)));
   });
 }
 
