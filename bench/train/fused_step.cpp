@@ -72,7 +72,6 @@ int main(int argc, char** argv) {
   }
   at::set_num_threads(1);
   train::flush_denormals();
-  setenv("YOKE_SHARED_MEMORY", "1", 1);
   dist::World shared;
   setenv("YOKE_SHARED_MEMORY", "0", 1);
   dist::World gloo;

@@ -180,7 +180,7 @@ void DistributedDataParallelBase::Impl::check_averages_in_step(const Distributed
   if (shares_memory || group.size() == 1 || group.rank() != 0) return;
   warn_on_stderr(
       "DistributedDataParallel: average_in_step is set, and the ranks share no memory (they are on several hosts or on "
-      "GPUs, or YOKE_SHARED_MEMORY is not 1 everywhere): the step sends gradients and parameters as messages, which "
+      "GPUs, or docs/dist.md has another reason): the step sends gradients and parameters as messages, which "
       "gives the same results and may take longer than without average_in_step");
 }
 

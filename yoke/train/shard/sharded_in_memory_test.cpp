@@ -11,6 +11,7 @@
 #include <limits>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <thread>
 
 #include "fakes/run_ranks.h"
@@ -155,8 +156,8 @@ class ShardedInMemory : public testing::Test {
   static void share(bool shares) { setenv(variable::kSharedMemory, shares ? "1" : "0", 1); }
 
  private:
-  bool before_ =
-      std::getenv(variable::kSharedMemory) != nullptr && std::string(std::getenv(variable::kSharedMemory)) == "1";
+  const bool before_ =
+      std::getenv(variable::kSharedMemory) == nullptr || std::string_view(std::getenv(variable::kSharedMemory)) != "0";
 };
 
 TEST_F(ShardedInMemory, GivesTheBitsOfReducingAndThenStepping) {
