@@ -97,11 +97,11 @@ DistributedDataParallelBase::DistributedDataParallelBase(torch::nn::Module& mode
   if (options.average_in_step) impl_->check_averages_in_step(options);
   check_same_on_all_ranks(
       group, all,
-      fmt::format("average_in_step: {}; bucket_bytes: {}; first_bucket_bytes: {}; broadcast_buffers: {}; "
-                  "find_unused_parameters: {}; "
-                  "static_graph: {}; communication_hook: {}",
-                  options.average_in_step, options.bucket_bytes, options.first_bucket_bytes, options.broadcast_buffers,
-                  options.find_unused_parameters, options.static_graph, options.communication_hook ? "set" : "none"));
+      fmt::format("bucket_bytes: {}; first_bucket_bytes: {}; broadcast_buffers: {}; find_unused_parameters: {}; "
+                  "static_graph: {}; communication_hook: {}; average_in_step: {}",
+                  options.bucket_bytes, options.first_bucket_bytes, options.broadcast_buffers,
+                  options.find_unused_parameters, options.static_graph, options.communication_hook ? "set" : "none",
+                  options.average_in_step));
 
   for (const auto& [name, tensor] : all) impl_->values.push_back(tensor);
   for (const auto& named : trained) impl_->dtypes.push_back(named.second.scalar_type());
