@@ -3,7 +3,7 @@
 //
 //   yoke run -n 2 -- bench_step MODEL [STEPS [WAY]]
 //
-// WAY   ddp (the default), zero-1, fsdp: one batch for each rank
+// WAY   ddp (the default), zero-1, fused (averages in the step), fsdp: one batch for each rank
 //       one, data-parallel: without a launcher, one process computes two batches at once, with two threads
 //
 // Rank 0 prints JSON: the median and the 99th percentile of its steps in ms, the largest resident memory of any rank,
@@ -47,10 +47,12 @@ using Step = std::function<at::Tensor(const Batch& batch)>;
 
 /// `optimizer` is an AdamW, or a ShardedOptimizer that was constructed before `net`.
 template <class AnyOptimizer>
-Step distributed(const std::shared_ptr<Model>& model, yoke::dist::World& world,
-                 std::shared_ptr<AnyOptimizer> optimizer) {
+Step distributed(const std::shared_ptr<Model>& model, yoke::dist::World& world, std::shared_ptr<AnyOptimizer> optimizer,
+                 GradientMean mean = GradientMean::kDone) {
   const auto net = std::make_shared<DistributedDataParallel<Model>>(
-      *model, world, DistributedDataParallelOptions{.gradient_as_bucket_view = true});
+      *model, world,
+      DistributedDataParallelOptions{.gradient_as_bucket_view = true,
+                                     .average_in_step = mean == GradientMean::kInStep});
   return [net, model, optimizer](const Batch& batch) {
     optimizer->zero_grad();
     const auto loss = (*net)(batch.x, batch.y);
@@ -60,12 +62,12 @@ Step distributed(const std::shared_ptr<Model>& model, yoke::dist::World& world,
   };
 }
 
-Step zero_1(const std::shared_ptr<Model>& model, yoke::dist::World& world) {
-  return distributed(
-      model, world,
-      std::make_shared<ShardedOptimizer>(model->named_parameters().pairs(), world, [](NamedTensors slices) {
-        return std::make_unique<AdamW>(std::move(slices));
-      }));
+Step zero_1(const std::shared_ptr<Model>& model, yoke::dist::World& world, GradientMean mean) {
+  const auto optimizer = std::make_shared<ShardedOptimizer>(
+      model->named_parameters().pairs(), world,
+      [](NamedTensors slices) { return std::make_unique<AdamW>(std::move(slices)); },
+      ShardedOptimizerOptions{.gradients = mean});
+  return distributed(model, world, optimizer, mean);
 }
 
 Step fully_sharded(const std::shared_ptr<Model>& model, yoke::dist::World& world) {
@@ -112,9 +114,9 @@ Step data_parallel(const std::shared_ptr<Model>& model, const std::string& name,
 
 int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "", way = argc > 3 ? argv[3] : "ddp";
-  const bool is_distributed = way == "ddp" || way == "zero-1" || way == "fsdp";
+  const bool is_distributed = way == "ddp" || way == "zero-1" || way == "fused" || way == "fsdp";
   if (argc < 2 || !(is_distributed || way == "one" || way == "data-parallel")) {
-    std::cerr << "bench_step MODEL [STEPS [ddp|zero-1|fsdp|one|data-parallel]]\n";
+    std::cerr << "bench_step MODEL [STEPS [ddp|zero-1|fused|fsdp|one|data-parallel]]\n";
     return 2;
   }
   const int64_t num_steps = argc > 2 ? std::stoll(argv[2]) : 200;
@@ -125,7 +127,8 @@ int main(int argc, char** argv) {
   const auto model = yoke::bench::make_model(name);
   const auto optimizer = [&] { return std::make_shared<AdamW>(model->named_parameters().pairs()); };
   const Step step = way == "ddp"             ? distributed(model, world, optimizer())
-                    : way == "zero-1"        ? zero_1(model, world)
+                    : way == "zero-1"        ? zero_1(model, world, GradientMean::kDone)
+                    : way == "fused"         ? zero_1(model, world, GradientMean::kInStep)
                     : way == "fsdp"          ? fully_sharded(model, world)
                     : way == "data-parallel" ? data_parallel(model, name, optimizer())
                                              : one(model, optimizer());

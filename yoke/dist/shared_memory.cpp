@@ -141,6 +141,7 @@ class SharedMemory : public c10d::Backend {
 
   // ---- Memory ----
 
+  const std::shared_ptr<shared::Arena>& arena() const { return arena_; }
   bool supportsTensorAlloc(c10::DeviceIndex) override { return arena_ != nullptr; }
   /// A tensor whose all-reduce copies nothing, if those of the other ranks are such ones, too. Ordinary memory if there
   /// is no space.
@@ -496,6 +497,11 @@ bool offers_shared_memory() {
 }
 
 bool is_shared_memory(const c10d::Backend& backend) { return backend.getBackendName() == kBackendName; }
+
+std::shared_ptr<shared::Arena> arena_of(const c10d::Backend& backend) {
+  const auto* const shared = dynamic_cast<const SharedMemory*>(&backend);
+  return shared == nullptr ? nullptr : shared->arena();
+}
 
 c10::intrusive_ptr<c10d::Backend> share_memory(c10d::Store& store, const c10::intrusive_ptr<c10d::Backend>& gloo,
                                                const SharedMemoryOptions& options) {

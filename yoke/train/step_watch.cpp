@@ -31,10 +31,10 @@ StepWatch::~StepWatch() {
   std::erase(all.list, this);
 }
 
-void report_step(at::TensorList parameters) {
+void report_step(at::TensorList parameters, Mean mean) {
   auto& all = step_watches();
   const std::lock_guard lock(all.mutex);
-  for (const auto* watch : all.list) watch->stepped_(parameters);
+  for (const auto* watch : all.list) watch->stepped_(parameters, mean);
 }
 
 }  // namespace yoke::train::detail

@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 
 namespace c10d {
 class Backend;
@@ -13,6 +14,10 @@ class Store;
 }  // namespace c10d
 
 namespace yoke::dist {
+
+namespace shared {
+class Arena;
+}
 
 struct SharedMemoryOptions {
   int64_t rank = 0;
@@ -31,5 +36,8 @@ c10::intrusive_ptr<c10d::Backend> share_memory(c10d::Store& store, const c10::in
 
 /// Whether `backend` is one that share_memory() has made.
 bool is_shared_memory(const c10d::Backend& backend);
+
+/// Where tensors of this rank are that other ranks see; null if `backend` is another one or has no place for tensors.
+std::shared_ptr<shared::Arena> arena_of(const c10d::Backend& backend);
 
 }  // namespace yoke::dist

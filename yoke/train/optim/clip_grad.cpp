@@ -16,6 +16,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/dist/group.h"
+#include "yoke/train/detail/averaged_in_step.h"
 #include "yoke/train/sharding.h"
 
 namespace yoke::train {
@@ -45,6 +46,16 @@ Lists lists_of(const NamedTensors& parameters, Listed listed) {
     lists[found->second].push_back(tensor);
   }
   return lists;
+}
+
+void check_are_means(const NamedTensors& parameters) {
+  for (const auto& [name, parameter] : parameters) {
+    if (detail::averaging_in_step(parameter) == detail::InStep::kNot) continue;
+    throw Error(ErrorCode::kFailedPrecondition,
+                "clip_grad: the gradient of '{}' is this rank's own until the step of its ShardedOptimizer averages it "
+                "(GradientMean::kInStep): call clip_grad_norm of the optimizer",
+                name);
+  }
 }
 
 void check_max_norm(double max_norm) {
@@ -123,12 +134,14 @@ Norms norms(const NamedTensors& parameters, double norm_type) {
 void scale_grads_to_norm(const NamedTensors& parameters, double max_norm, const at::Tensor& norm) {
   const at::NoGradGuard no_grad;
   check_max_norm(max_norm);
+  check_are_means(parameters);
   scale(lists_of(parameters, Listed::kGradients), max_norm, norm);
 }
 
 at::Tensor clip_grad_norm(const NamedTensors& parameters, const ClipGradNormOptions& options) {
   const at::NoGradGuard no_grad;
   check_max_norm(options.max_norm);
+  check_are_means(parameters);
   const auto lists = lists_of(parameters, Listed::kGradients);
   const auto norm = norm_over_ranks(parameters, lists, options.norm_type);
   if (options.error_if_nonfinite && !std::isfinite(norm.item<double>())) {
@@ -143,6 +156,7 @@ at::Tensor clip_grad_norm(const NamedTensors& parameters, const ClipGradNormOpti
 
 void clip_grad_value(const NamedTensors& parameters, double max_value) {
   const at::NoGradGuard no_grad;
+  check_are_means(parameters);
   if (!(max_value >= 0)) {
     throw Error(ErrorCode::kInvalidArgument, "clip_grad: max_value {} must not be negative", max_value);
   }

@@ -22,7 +22,9 @@ struct ClipGradNormOptions {
 ///          rank has a part of every parameter (FullyShardedDataParallel), the norm covers the parts of all ranks, and
 ///          the call is collective.
 /// Errors   kInvalidArgument: max_norm or norm_type is out of range, or a gradient is sparse (names it);
-///          kFailedPrecondition: the norm is not finite, with error_if_nonfinite; then nothing is changed.
+///          kFailedPrecondition: the norm is not finite, with error_if_nonfinite; or the gradients are no means yet,
+///          because the step of their optimizer averages them (GradientMean::kInStep), also in the functions below that
+///          change gradients. Then nothing is changed.
 at::Tensor clip_grad_norm(const NamedTensors& parameters, const ClipGradNormOptions& options);
 
 /// clip_grad_norm as two functions: one computes the norm, the other scales the gradients by a given norm.

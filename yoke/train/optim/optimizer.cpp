@@ -195,12 +195,9 @@ void Optimizer::zero_grad() {
   }
 }
 
-void Optimizer::apply(GradScale scale) {
-  at::RecordFunction annotation(at::RecordScope::USER_SCOPE);
-  if (annotation.isActive()) annotation.before("Optimizer.step#" + traits_.name);
-  // Skips autograd's wrappers of the kernels, so no graph is built. run() increases the version counters instead.
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  bool must_read = scale.found_inf.defined() && scale.found_inf.is_cpu();
+/// Notes which parameters have gradients. Returns whether the step has to know the value of found_inf.
+bool Optimizer::note_gradients() {
+  bool must_read = false;
   for (auto& slot : slots_) {
     const auto& gradient = gradient_of(slot.parameter);
     const auto kind = !gradient.defined()                 ? GradientKind::kNone
@@ -212,6 +209,15 @@ void Optimizer::apply(GradScale scale) {
     must_read = must_read || !slot.is_fused || kind == GradientKind::kSparse ||
                 (traits_.starts_from_gradient && !slot.has_state);
   }
+  return must_read;
+}
+
+void Optimizer::apply(GradScale scale) {
+  at::RecordFunction annotation(at::RecordScope::USER_SCOPE);
+  if (annotation.isActive()) annotation.before("Optimizer.step#" + traits_.name);
+  // Skips autograd's wrappers of the kernels, so no graph is built. end_batch() increases the version counters instead.
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const bool must_read = note_gradients() || (scale.found_inf.defined() && scale.found_inf.is_cpu());
   if (scale.found_inf.defined() && must_read) {
     if (scale.found_inf.item<float>() == 1) return;
     scale.found_inf.reset();
@@ -220,12 +226,7 @@ void Optimizer::apply(GradScale scale) {
   for (auto& batch : batches_) {
     for (size_t i = 0; i < batch.slots.size(); ++i) batch.gradients[i] = checked_gradient(batch.slots[i]);
   }
-  for (auto& batch : batches_) {
-    run(batch, scale);
-    if (!batch.is_first_step) continue;
-    for (const size_t i : batch.slots) slots_[i].has_state = true;
-    is_planned_ = false;
-  }
+  for (auto& batch : batches_) run(batch, scale);
 }
 
 void Optimizer::plan() {
@@ -253,6 +254,7 @@ void Optimizer::plan() {
     if (traits_.has_steps) batch.steps.push_back(slot.step);
   }
   batches_.clear();
+  pieces_.clear();
   for (auto& [key, batch] : batches) {
     batch.gradients.resize(batch.slots.size());
     batches_.push_back(std::move(batch));
@@ -317,18 +319,21 @@ at::Tensor Optimizer::checked_gradient(size_t i) const {
   return at::empty_like(parameter).copy_(gradient);
 }
 
-void Optimizer::run(Batch& batch, const GradScale& scale) {
+/// Counts the step.
+void Optimizer::begin_batch(Batch& batch) {
   batch.lr = lrs_[batch.group];
-
-  const auto device = batch.parameters.front().device();
-  const KernelScale here{on_device(scale.scale, device), on_device(scale.found_inf, device)};
   const bool is_on_cpu = !batch.steps.empty() && batch.steps.front().is_cpu();
   if (is_on_cpu) {
     for (const auto& step : batch.steps) *step.mutable_data_ptr<float>() += 1;
   } else if (!batch.steps.empty()) {
     at::_foreach_add_(batch.steps, 1);
   }
+}
 
+void Optimizer::run(Batch& batch, const GradScale& scale) {
+  begin_batch(batch);
+  const auto device = batch.parameters.front().device();
+  const KernelScale here{on_device(scale.scale, device), on_device(scale.found_inf, device)};
   if (batch.is_fused) {
     update_fused(batch, here);
     if (here.found_inf && !batch.steps.empty()) {
@@ -345,9 +350,16 @@ void Optimizer::run(Batch& batch, const GradScale& scale) {
     }
   }
 
+  end_batch(batch);
+}
+
+void Optimizer::end_batch(Batch& batch) {
   for (const auto& parameter : batch.parameters) parameter.unsafeGetTensorImpl()->bump_version();
   for (auto& gradient : batch.gradients) gradient.reset();  // otherwise zero_grad would not free their memory
   detail::report_step(batch.parameters);
+  if (!batch.is_first_step) return;
+  for (const size_t i : batch.slots) slots_[i].has_state = true;
+  is_planned_ = false;
 }
 
 TensorMap Optimizer::state_dict() const {

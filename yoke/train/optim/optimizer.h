@@ -68,6 +68,23 @@ std::pair<NamedTensors, NamedTensors> split(
 using OptionValue = std::variant<bool, double, std::vector<double>>;
 using OptionMap = std::map<std::string, OptionValue>;
 
+/// Some of the elements that an optimizer updates, few enough to stay in a processor's caches.
+struct StepPiece {
+  struct Part {
+    size_t parameter = 0;         ///< Its index in Optimizer::parameters().
+    int64_t first = 0, size = 0;  ///< Elements of the flattened parameter. `first` is a multiple of 64 bytes.
+    at::Tensor gradient;          ///< [size]: what StepInPieces::before writes.
+  };
+  std::vector<Part> parts;
+};
+
+/// How an optimizer steps piece by piece. Lanes are independent of each other, and run on the threads of this process.
+struct StepInPieces {
+  std::vector<std::vector<StepPiece>> lanes;              ///< Together they have each element at most once.
+  std::function<void(size_t lane, size_t piece)> before;  ///< Called before a piece is updated.
+  std::function<void(size_t lane, size_t piece)> after;
+};
+
 /// An optimizer over groups of parameters. Each step is one fused kernel for each (group, device, dtype), or some
 /// foreach operations if libtorch has no such kernel. The tensor lists for these calls are built once and reused.
 ///
@@ -103,6 +120,13 @@ class Optimizer : public ScalableOptimizer {
   /// For GradScaler: the kernels unscale the gradients, or skip the step, without waiting for the device.
   void step(const GradScale& scale) final;
   StepGradients step_gradients() final;
+
+  /// For ShardedOptimizer: whether step_in_pieces() can be called. Only fused kernels of the CPU update pieces.
+  bool can_step_in_pieces() const;
+  /// Does what step() does, to the last bit. Parameters without a gradient are left out; the gradients of others say
+  /// nothing but that they are there. `pieces` may change after replan() alone.
+  void step_in_pieces(const StepInPieces& pieces);
+  void replan() { is_planned_ = false; }
 
   /// Makes all gradients undefined, so that the next backward writes instead of adding.
   void zero_grad();
@@ -213,7 +237,11 @@ class Optimizer : public ScalableOptimizer {
   void load_options(const TensorMap& state);
   void apply_and_end(const GradScale& scale);
   void apply(GradScale scale);
+  bool note_gradients();
   void plan();
+  void plan_pieces(const StepInPieces& pieces);
+  void begin_batch(Batch& batch);
+  void end_batch(Batch& batch);
   void start_state(Slot& slot) const;
   static at::Tensor new_state(const Slot& slot, const StateKind& kind);
   static at::Tensor new_number(const Slot& slot, double initial);
@@ -226,6 +254,7 @@ class Optimizer : public ScalableOptimizer {
   std::vector<double> lrs_;  ///< Indexed by group.
   std::vector<Batch> batches_;
   bool is_planned_ = false;  ///< True if batches_ fits the set of parameters that had gradients at the last step.
+  std::vector<std::vector<std::vector<Batch>>> pieces_;  ///< By lane and piece; empty unless made from batches_.
 };
 
 /// An optimizer that has a struct of options for each group. Its member `lr` is the initial learning rate.

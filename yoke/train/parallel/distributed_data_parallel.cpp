@@ -14,6 +14,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/dist/same_on_all_ranks.h"
+#include "yoke/train/detail/averaged_in_step.h"
 #include "yoke/train/optim/clip_grad.h"
 #include "yoke/train/parallel/detail/distributed_data_parallel_impl.h"
 #include "yoke/train/parallel/sync_batch_norm.h"
@@ -27,6 +28,10 @@ constexpr auto kDivergence =
     "different: end each accumulation, also a short one at the end of an epoch, by a forward and a backward outside of "
     "no_sync(), or reset its gradients; where ranks shall train apart for some steps (local SGD), give "
     "DistributedDataParallelOptions a communication_hook that returns the bucket's own gradients";
+
+constexpr auto kDivergenceInStep =
+    "gradients that are not averaged, so the ranks' parameters have become different: average_in_step is set, so the "
+    "ShardedOptimizer with GradientMean::kInStep, and no other one, steps";
 
 constexpr size_t kBroadcastBytes = 250 << 20;  // PyTorch's chunk for parameters and buffers
 
@@ -66,8 +71,9 @@ DistributedDataParallelBase::DistributedDataParallelBase(torch::nn::Module& mode
     : impl_(std::make_shared<Impl>(model, group)) {
   const dist::Activity activity(group, "the construction of a DistributedDataParallel");
   impl_->broadcast_buffers = options.broadcast_buffers;
-  impl_->find_unused_parameters = options.find_unused_parameters;
-  impl_->static_graph = options.static_graph;
+  impl_->averages_in_step = options.average_in_step;
+  impl_->find_unused_parameters = options.find_unused_parameters && !options.average_in_step;
+  impl_->static_graph = options.static_graph && !options.average_in_step;
   std::set<std::string> not_found(options.ignored.begin(), options.ignored.end());
   auto all = not_ignored(model.named_parameters().pairs(), not_found, options.ignored);
   auto& trained = impl_->trained;
@@ -88,12 +94,14 @@ DistributedDataParallelBase::DistributedDataParallelBase(torch::nn::Module& mode
     throw Error(ErrorCode::kInvalidArgument, "'{}' is on {} and this rank's device is {}; move the model there first",
                 name, tensor.device().str(), group.device().str());
   }
+  if (options.average_in_step) impl_->check_averages_in_step(options);
   check_same_on_all_ranks(
       group, all,
       fmt::format("bucket_bytes: {}; first_bucket_bytes: {}; broadcast_buffers: {}; find_unused_parameters: {}; "
-                  "static_graph: {}; communication_hook: {}",
+                  "static_graph: {}; communication_hook: {}; average_in_step: {}",
                   options.bucket_bytes, options.first_bucket_bytes, options.broadcast_buffers,
-                  options.find_unused_parameters, options.static_graph, options.communication_hook ? "set" : "none"));
+                  options.find_unused_parameters, options.static_graph, options.communication_hook ? "set" : "none",
+                  options.average_in_step));
 
   for (const auto& [name, tensor] : all) impl_->values.push_back(tensor);
   for (const auto& named : trained) impl_->dtypes.push_back(named.second.scalar_type());
@@ -101,6 +109,10 @@ DistributedDataParallelBase::DistributedDataParallelBase(torch::nn::Module& mode
   impl_->broadcast(impl_->values);
   const auto sparse = expects_sparse(model, trained);
   impl_->has_sparse = std::find(sparse.begin(), sparse.end(), true) != sparse.end();
+  if (options.average_in_step) {
+    impl_->watch_parameters();
+    return;
+  }
   impl_->reducer = make_reducer(trained, sparse, process_group_of(group), options);
   impl_->logger = std::make_shared<c10d::Logger>(impl_->reducer);  // the Reducer does not check it for null
   impl_->reducer->set_logger(impl_->logger);
@@ -125,6 +137,11 @@ bool DistributedDataParallelBase::communicates() const {
 void DistributedDataParallelBase::take_output(const at::Tensor& output) { impl_->take_output(output); }
 
 at::Tensor DistributedDataParallelBase::clip_grad_norm(double max_norm) {
+  if (impl_->averages_in_step) {
+    throw Error(ErrorCode::kFailedPrecondition,
+                "DistributedDataParallel: average_in_step is set, so these gradients are no means yet: call "
+                "clip_grad_norm of the optimizer");
+  }
   return train::clip_grad_norm(impl_->trained, {.max_norm = max_norm});
 }
 
@@ -138,10 +155,37 @@ DistributedDataParallelBase::NoSync DistributedDataParallelBase::no_sync() { ret
 
 DistributedDataParallelBase::Impl::~Impl() {
   if (has_diverged && std::uncaught_exceptions() == 0 && group.rank() == 0) {
-    warn_on_stderr(fmt::format("DistributedDataParallel: the last step of the optimizer had {}", kDivergence));
+    warn_on_stderr(fmt::format("DistributedDataParallel: the last step of the optimizer had {}", divergence()));
   }
   for (const auto& [accumulator, key] : accumulators) accumulator->del_post_hook(key);
   for (auto& [tensor, key] : static_hooks) tensor.remove_hook(key);
+}
+
+void DistributedDataParallelBase::Impl::check_averages_in_step(const DistributedDataParallelOptions& options) const {
+  if (options.communication_hook) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "DistributedDataParallel: a communication_hook replaces the all-reduce, and with average_in_step there "
+                "is none: set one of them");
+  }
+  bool shares_memory = true;
+  for (const auto& [name, tensor] : trained) {
+    const auto how = detail::averaging_in_step(tensor);
+    shares_memory = shares_memory && how == detail::InStep::kInSharedMemory;
+    if (how != detail::InStep::kNot) continue;
+    throw Error(ErrorCode::kInvalidArgument,
+                "DistributedDataParallel: average_in_step is set, and no optimizer averages the gradient of '{}' in "
+                "its step: make a Sharded optimizer with GradientMean::kInStep of the model first",
+                name);
+  }
+  if (shares_memory || group.size() == 1 || group.rank() != 0) return;
+  warn_on_stderr(
+      "DistributedDataParallel: average_in_step is set, and the ranks share no memory (they are on several hosts or on "
+      "GPUs, or docs/dist.md has another reason): the step sends gradients and parameters as messages, which "
+      "gives the same results and may take longer than without average_in_step");
+}
+
+const char* DistributedDataParallelBase::Impl::divergence() const {
+  return averages_in_step ? kDivergenceInStep : kDivergence;
 }
 
 /// Detects gradients that would not be averaged, which the Reducer's own hooks ignore.
@@ -152,6 +196,10 @@ void DistributedDataParallelBase::Impl::watch_parameters() {
     const auto key = accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
         [this, &name = named.first](const variable_list& outputs, const variable_list&) {
           const auto now = state.load();
+          if (averages_in_step) {
+            has_local_gradients = true;
+            return outputs;
+          }
           if (now == StepState::kExpects || now == StepState::kInBackward) return outputs;
           if (*no_sync_depth > 0) {
             if (now == StepState::kAccumulates) has_local_gradients = true;
@@ -170,12 +218,16 @@ void DistributedDataParallelBase::Impl::watch_parameters() {
   }
   std::unordered_set<const c10::TensorImpl*> own;
   for (const auto& named : trained) own.insert(named.second.unsafeGetTensorImpl());
-  step_watch.emplace([this, own = std::move(own)](at::TensorList stepped) {
+  step_watch.emplace([this, own = std::move(own)](at::TensorList stepped, detail::Mean mean) {
     if (is_stepped_by_yoke && !has_local_gradients) return;
     const auto is_own = [&](const at::Tensor& parameter) { return own.contains(parameter.unsafeGetTensorImpl()); };
     if (!std::ranges::any_of(stepped, is_own)) return;
     is_stepped_by_yoke = true;
-    if (has_local_gradients) has_diverged = true;
+    if (mean == detail::Mean::kOfStep) {
+      has_local_gradients = false;
+    } else if (has_local_gradients) {
+      has_diverged = true;
+    }
   });
 }
 
@@ -186,7 +238,7 @@ uint64_t DistributedDataParallelBase::Impl::versions() const {
 }
 
 void DistributedDataParallelBase::Impl::check_local_gradients() {
-  if (has_diverged) fail_step(fmt::format("the last step of the optimizer had {}", kDivergence));
+  if (has_diverged) fail_step(fmt::format("the last step of the optimizer had {}", divergence()));
   // Steps of other optimizers cannot be told from other changes, such as an average that was swapped in for an
   // evaluation.
   if (!has_local_gradients || is_stepped_by_yoke || versions() == versions_before) return;
@@ -195,7 +247,7 @@ void DistributedDataParallelBase::Impl::check_local_gradients() {
   if (std::exchange(has_warned, true) || group.rank() != 0) return;
   warn_on_stderr(fmt::format(
       "DistributedDataParallel: the parameters were changed before step {}. If an optimizer did this, it had {}",
-      num_steps + 1, kDivergence));
+      num_steps + 1, divergence()));
 }
 
 void DistributedDataParallelBase::Impl::begin_forward() {
@@ -233,6 +285,12 @@ void DistributedDataParallelBase::Impl::begin_forward() {
                     "make another DistributedDataParallel after a change of what is trained",
                     name));
   }
+  if (averages_in_step) {
+    if (!has_local_gradients) versions_before = versions();
+    if (state != StepState::kExpects) ++num_steps;
+    state = StepState::kExpects;
+    return;
+  }
   if (state == StepState::kExpects && reducer->is_expecting()) {
     if (!reducer->has_begun()) return;  // an additional forward of the same step
     fail_step("a backward that did not come through what forward returned left it half averaged; call `net(x)`");
@@ -263,7 +321,7 @@ void DistributedDataParallelBase::Impl::begin_backward() {
   if (only != nullptr && !only->empty()) return;
   auto expected = StepState::kExpects;
   if (!state.compare_exchange_strong(expected, StepState::kInBackward)) return;
-  if (!reducer->is_expecting()) {
+  if (!averages_in_step && !reducer->is_expecting()) {
     fail_step(
         "another backward, such as one under no_sync(), has taken the average of this one, whose gradients would stay "
         "this rank's: call backward once after each forward, before the next forward");
@@ -285,7 +343,7 @@ void DistributedDataParallelBase::Impl::begin_backward() {
 void DistributedDataParallelBase::Impl::finish_backward() {
   const c10::NoGradGuard no_grad;
   const bool is_learning_graph = static_graph && !is_graph_learned;
-  if (reducer->is_expecting()) {  // false if a nested backward brought the last gradients
+  if (!averages_in_step && reducer->is_expecting()) {  // false if a nested backward brought the last gradients
     if (!reducer->has_begun()) {
       const auto is_trained = [](const auto& named) { return named.second.requires_grad(); };
       if (std::any_of(trained.begin(), trained.end(), is_trained)) {
@@ -361,7 +419,7 @@ void DistributedDataParallelBase::Impl::finish_step() {
   }
   if (broadcast_buffers && !buffers.empty()) broadcast_all_buffers(join ? highest_rank(true) : 0);
   activity.reset();
-  has_local_gradients = false;
+  if (!averages_in_step) has_local_gradients = false;
   state = StepState::kIdle;
 }
 

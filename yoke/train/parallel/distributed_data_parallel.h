@@ -37,6 +37,11 @@ struct DistributedDataParallelOptions {
   /// If true, every step's loss must depend on the same parameters in the same way. Unused parameters and repeated uses
   /// (activation checkpoints) are then learned in the first step and cost nothing in later steps.
   bool static_graph = false;
+  /// If true, backward leaves each rank's own gradients, and a ShardedOptimizer with GradientMean::kInStep, which was
+  /// made of the model before, averages them in its step. If the ranks share memory, that is one pass over it, without
+  /// all-reduces. A loss may then depend on some of the parameters only. What concerns buckets and graphs has no
+  /// effect: bucket_bytes, first_bucket_bytes, gradient_as_bucket_view, find_unused_parameters, static_graph.
+  bool average_in_step = false;
   /// Names of parameters and buffers that may differ between ranks: they are not compared, copied or averaged.
   std::vector<std::string> ignored;
   /// Replaces the all-reduce: fp16_hook, bf16_hook, power_sgd_hook, or your own function.
@@ -82,6 +87,7 @@ class DistributedDataParallelBase : public ParallelModule {
 
   NamedTensors parameters() const override;
   NamedTensors buffers() const override;
+  /// Errors  kFailedPrecondition with average_in_step: the optimizer's clip_grad_norm knows the means.
   at::Tensor clip_grad_norm(double max_norm) override;
   void sync_buffers() override;
   dist::Group& group() const override;
@@ -119,7 +125,8 @@ class DistributedDataParallelBase : public ParallelModule {
   /// only by forward and backward, and each step's forward is followed by its backward. A join costs a small all-reduce
   /// per step.
   /// Errors  kInvalidArgument: the model has a SyncBatchNorm, in whose communication a rank without data cannot take
-  ///         part; or divide_by_all_ranks is false and a communication hook does the division.
+  ///         part; gradients are averaged in the step of the optimizer; or divide_by_all_ranks is false and a
+  ///         communication hook does the division.
   Join join(const JoinOptions& options = {});
 
  protected:

@@ -23,6 +23,11 @@ DistributedDataParallelBase::Join DistributedDataParallelBase::join(const JoinOp
         "join: the model has a SyncBatchNorm, and a rank without data cannot take part in its communication; give "
         "all ranks the same number of batches");
   }
+  if (impl_->averages_in_step) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "join: average_in_step is set, and a rank without data has no step in which gradients are averaged; "
+                "leave average_in_step off, or give all ranks the same number of batches");
+  }
   if (impl_->hook != nullptr && !options.divide_by_all_ranks) {
     throw Error(ErrorCode::kInvalidArgument,
                 "join: the communication hook divides by the number of all ranks; leave divide_by_all_ranks set");

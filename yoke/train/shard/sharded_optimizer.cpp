@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "yoke/dist/same_on_all_ranks.h"
+#include "yoke/dist/shared_tensors.h"
 #include "yoke/train/detail/step_watch.h"
 #include "yoke/train/shard/detail/clip.h"
 #include "yoke/train/shard/detail/flat_parameters.h"
@@ -65,9 +66,11 @@ ShardedOptimizer::ShardedOptimizer(const NamedTensors& parameters, dist::Group& 
   const c10::NoGradGuard no_grad;
   NamedTensors slices;
   for (const auto& group : divide_into_buckets(trained, options.bucket_bytes)) {
-    Bucket bucket{group, lay_out(group, world.size()), {}, {}};
+    Bucket bucket{.parameters = group, .layout = lay_out(group, world.size())};
     const auto flat_options = bucket.parameters.front().second.options().requires_grad(false);
-    bucket.flat = at::empty({bucket.layout.num_elements()}, flat_options).zero_();
+    bucket.flats = dist::share_tensors(world, bucket.layout.num_elements(), flat_options);
+    bucket.flat = bucket.flats.empty() ? at::empty({bucket.layout.num_elements()}, flat_options).zero_()
+                                       : bucket.flats[static_cast<size_t>(world.rank())];
     const int64_t begin = world.rank() * bucket.layout.rank_elements();
     for (size_t i = 0; i < bucket.parameters.size(); ++i) {
       const auto& [name, tensor] = bucket.parameters[i];
@@ -87,6 +90,7 @@ ShardedOptimizer::ShardedOptimizer(const NamedTensors& parameters, dist::Group& 
   }
   local_ = make_optimizer(std::move(slices));
   parameters_ = std::move(trained);
+  share_memory();
 }
 
 void ShardedOptimizer::slice_gradients() {
@@ -153,6 +157,23 @@ void ShardedOptimizer::prepare() {
     slice_gradients();
     return;
   }
+  if (const auto has_gradient = exchange_flags()) {
+    if (shares_memory_) {
+      reduce_in_memory(*has_gradient);
+    } else {
+      reduce_gradients(*has_gradient);
+    }
+    for (const auto& bucket : buckets_) {
+      for (const auto& [name, parameter] : bucket.parameters) {
+        const auto& gradient = parameter.grad();
+        reduced_.push_back({decltype(Reduced::gradient)(gradient.getIntrusivePtr()),
+                            gradient.defined() ? static_cast<uint32_t>(gradient._version()) : 0});
+      }
+    }
+  }
+}
+
+std::optional<at::Tensor> ShardedOptimizer::exchange_flags() {
   // One flag for each parameter says whether the parameter has a gradient; the last flag says whether gradients have
   // changed since they were averaged. After the all-reduce, a flag is set if it was set on any rank. The flags are on
   // the CPU, which reads them.
@@ -165,19 +186,13 @@ void ShardedOptimizer::prepare() {
     }
   }
   flags.push_back(is_as_reduced() ? 0 : 1);
+  if (shares_memory_ && flags.back() != 0) fill_places();
   const auto of_any = at::empty({static_cast<int64_t>(flags.size())}, at::kByte);
   std::ranges::copy(flags, of_any.data_ptr<uint8_t>());
   world_.all_reduce(of_any, dist::ReduceOp::kMax);
-  if (of_any.const_data_ptr<uint8_t>()[flags.size() - 1] == 0) return;
-  reduce_gradients(of_any);
+  if (of_any.const_data_ptr<uint8_t>()[flags.size() - 1] == 0) return std::nullopt;
   reduced_.clear();
-  for (const auto& bucket : buckets_) {
-    for (const auto& [name, parameter] : bucket.parameters) {
-      const auto& gradient = parameter.grad();
-      reduced_.push_back({decltype(Reduced::gradient)(gradient.getIntrusivePtr()),
-                          gradient.defined() ? static_cast<uint32_t>(gradient._version()) : 0});
-    }
-  }
+  return of_any;
 }
 
 bool ShardedOptimizer::is_as_reduced() const {
@@ -224,21 +239,33 @@ void ShardedOptimizer::step_local(const std::function<void(Optimizer&)>& step) {
 }
 
 void ShardedOptimizer::finish() {
-  const c10::NoGradGuard no_grad;
+  finish_slices();
+  gather();
+}
+
+void ShardedOptimizer::finish_slices() {
   reduced_.clear();
   std::vector<at::Tensor> stepped;
   for (const auto& bucket : buckets_) {
     for (size_t i = 0; i < bucket.slices.size(); ++i) {
       auto& gradient = bucket.slices[i].mutable_grad();
-      if (gradient.defined()) stepped.push_back(bucket.parameters[i].second);
+      if (!gradient.defined()) continue;
+      stepped.push_back(bucket.parameters[i].second);
+      stepped.back().unsafeGetTensorImpl()->bump_version();
       gradient.reset();
     }
   }
-  detail::report_step(stepped);
-  gather();
+  detail::report_step(stepped, gradients_ == GradientMean::kInStep ? detail::Mean::kOfStep : detail::Mean::kOfCaller);
 }
 
 void ShardedOptimizer::gather() {
+  const c10::NoGradGuard no_grad;
+  if (shares_memory_) {
+    world_.barrier();  // a rank that has not begun its step may still read its parameters
+    for_each_piece([this](const Piece& piece) { publish(piece); });
+    world_.barrier();
+    return;
+  }
   std::vector<dist::PendingCollective> pending;
   for (const auto& bucket : buckets_) {
     const int64_t length = bucket.layout.rank_elements();
@@ -249,15 +276,20 @@ void ShardedOptimizer::gather() {
 }
 
 void ShardedOptimizer::step() {
-  prepare();
+  if (gradients_ == GradientMean::kInStep && shares_memory_ && local_->can_step_in_pieces()) {
+    const c10::NoGradGuard no_grad;
+    check_views();
+    if (const auto has_gradient = exchange_flags()) return step_in_memory(*has_gradient);
+  } else {
+    prepare();
+  }
   step_local([](Optimizer& local) { local.step(); });
   finish();
 }
 
 void ShardedOptimizer::step(double lr) {
-  prepare();
-  step_local([&](Optimizer& local) { local.step(lr); });
-  finish();
+  set_lr(lr);
+  step();
 }
 
 void ShardedOptimizer::step(const GradScale& scale) {

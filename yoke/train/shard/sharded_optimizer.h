@@ -7,8 +7,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <type_traits>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -18,6 +20,10 @@
 #include "yoke/train/shard/flat_layout.h"
 
 namespace yoke::train {
+
+namespace detail {
+class AveragedInStep;
+}
 
 /// A function that makes an elementwise optimizer (Sgd, Adam, AdamW, Adagrad, NAdam, RMSprop) over the given slices,
 /// and returns the optimizer or a unique_ptr to one. A slice has its parameter's name and number of dimensions. The
@@ -44,7 +50,9 @@ class MakeOptimizer {
 enum class GradientMean {
   kDone,  ///< The caller averages them before step(), as DistributedDataParallel does.
   /// step() averages them, and each rank receives only its slices. Ranks send half as much as with
-  /// DistributedDataParallel, but after backward instead of during it.
+  /// DistributedDataParallel, but after backward instead of during it. If all ranks share memory, parameters and
+  /// gradients lie in it: each rank averages its part of the gradients of all ranks, updates it, and writes it into the
+  /// parameters of all ranks, in one pass.
   kInStep,
 };
 
@@ -71,7 +79,8 @@ struct ShardedOptimizerOptions {
 ///             construct the optimizer, and then DistributedDataParallel, which relies on the strides. A tied parameter
 ///             counts once, under its first name (see distinct).
 /// Gradients   must be dense. With kInStep, a gradient that is missing on this rank counts as zero if another rank has
-///             one; if no rank has one, the parameter is not changed.
+///             one; if no rank has one, the parameter is not changed. In shared memory, a gradient is a tensor there,
+///             which the next one of the parameter overwrites.
 /// Ranks       construction and step are collective.
 /// Errors      kInvalidArgument: ranks differ in names, shapes or options (names the first difference), a name appears
 ///             twice, or a gradient is sparse; kFailedPrecondition: a parameter is no longer a view. A sparse gradient
@@ -124,13 +133,36 @@ class ShardedOptimizer : public ScalableOptimizer {
     FlatLayout layout;
     at::Tensor flat;                 ///< [ranks * n]; parameters are views of it.
     std::vector<at::Tensor> slices;  ///< Slices of this rank's range, in the order of parameters.
+    /// In shared memory, of each rank: flat, and the gradients of its parameters. Empty without.
+    std::vector<at::Tensor> flats, gradients;
+    std::vector<at::Tensor> places;  ///< Views of this rank's gradients, in the order of parameters.
+  };
+
+  /// Elements of this rank's range of a bucket that are updated together, and where the mean of their gradients is.
+  struct Piece {
+    size_t bucket = 0;
+    int64_t first = 0, size = 0;
+    at::Tensor mean;
   };
 
   void prepare();
+  /// With kInStep. Returns for each parameter whether any rank has a gradient; nothing if the gradients have been
+  /// averaged since they changed.
+  std::optional<at::Tensor> exchange_flags();
   void finish();
+  void finish_slices();
   void gather();
   void slice_gradients();
   void reduce_gradients(const at::Tensor& has_gradient);
+  // In shared memory, see sharded_in_memory.cpp.
+  void share_memory();
+  void fill_places();
+  void reduce_in_memory(const at::Tensor& has_gradient);
+  void step_in_memory(const at::Tensor& has_gradient);
+  void divide_into_pieces();
+  StepPiece step_piece(const Piece& piece, const std::unordered_map<const c10::TensorImpl*, size_t>& indices) const;
+  void for_each_piece(const std::function<void(const Piece& piece)>& use);
+  void publish(const Piece& piece) const;
   void step_local(const std::function<void(Optimizer&)>& step);
   void check_views() const;
   [[noreturn]] void refuse_sparse(const std::string& name) const;
@@ -147,6 +179,10 @@ class ShardedOptimizer : public ScalableOptimizer {
   std::vector<Reduced> reduced_;  ///< In the order of buckets; empty if nothing was averaged since the last step.
   NamedTensors parameters_;
   std::vector<Bucket> buckets_;
+  bool shares_memory_ = false;
+  std::vector<std::shared_ptr<detail::AveragedInStep>> marks_;
+  std::vector<std::vector<Piece>> pieces_;  ///< By lane; this rank's ranges of all buckets.
+  StepInPieces in_pieces_;                  ///< The same pieces.
   std::unique_ptr<Optimizer> local_;
 };
 

@@ -43,6 +43,7 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   torch::nn::Module& model;
   dist::Group& group;
   bool broadcast_buffers = true, find_unused_parameters = false, static_graph = false;
+  bool averages_in_step = false;       ///< Then there is no reducer.
   NamedTensors trained;                ///< Trained parameters, in the Reducer's order.
   std::vector<at::ScalarType> dtypes;  ///< Of the trained parameters at construction, which the Reducer relies on.
   NamedTensors frozen;                 ///< Parameters that were frozen at construction.
@@ -72,7 +73,10 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   void broadcast(const std::vector<at::Tensor>& tensors, int64_t root = 0);
   void broadcast_all_buffers(int64_t root = 0);
 
+  void check_averages_in_step(const DistributedDataParallelOptions& options) const;
   void watch_parameters();
+  /// Why the ranks' parameters have become different.
+  const char* divergence() const;
   uint64_t versions() const;
   void check_local_gradients();
   void begin_forward();
