@@ -6,6 +6,7 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/record_function.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 #include <unistd.h>
 
@@ -43,6 +44,13 @@ constexpr milliseconds kEchoDelay(300);
 /// The delay after another rank has reported why it ends. That rank will exit, but on a busy machine this can take
 /// seconds.
 constexpr milliseconds kEchoDelayAfterReport = std::chrono::seconds(5);
+
+/// Whether something on this thread wants to see each operator: a profiler, a mode of Python's, or a recording of a
+/// step (yoke/train/record), which includes the key Fake.
+bool are_operators_watched() {
+  return at::hasCallbacks() || c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Fake) ||
+         c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Python);
+}
 
 /// The contiguous form of a tensor, because backends ignore strides. give_back() copies its values to the tensor.
 struct Dense {
@@ -278,8 +286,8 @@ PendingCollective Group::start_all_reduce(const at::Tensor& tensor, ReduceOp op,
   if (divides_first) tensor.detach().div_(size());
   auto pending = start({.name = "all_reduce", .writes_first = true}, {tensor.detach()}, [&](auto& tensors) {
     auto& group = process_group();
-    // The way through c10d's operators takes longer than a small all-reduce in shared memory. Profilers see them.
-    const bool is_short = tensors[0].is_cpu() && is_shared_memory(*impl_->cpu) && !at::hasCallbacks();
+    // The way through c10d's operators takes longer than a small all-reduce in shared memory.
+    const bool is_short = tensors[0].is_cpu() && is_shared_memory(*impl_->cpu) && !are_operators_watched();
     return is_short ? impl_->cpu->allreduce(tensors, options) : group.allreduce(tensors, options);
   });
   if (op == ReduceOp::kMean && !divides_first) {

@@ -98,6 +98,7 @@ void Engine::stop() {
     const std::lock_guard lock(mutex_);
     is_stopping_ = true;
   }
+  segment_->state(rank_).has_given_up = 1;  // before its thread ends, which looks like the end of a process
   wake_thread();
   if (thread_.joinable()) thread_.join();
   end_all(std::make_exception_ptr(std::runtime_error(kStopped)));
@@ -333,7 +334,7 @@ Engine::Step Engine::look_around(Transfer& transfer) {
 
 void Engine::check_missing(const std::vector<int64_t>& missing, const Transfer& transfer) {
   if (const auto lost = lost_rank(missing)) {
-    segment_->state(rank_).has_lost = 1;
+    segment_->state(rank_).has_given_up = 1;
     ring();
     throw RankFailure(fmt::format("Connection closed by peer: rank {} of the group has ended", *lost), {*lost});
   }
@@ -393,13 +394,13 @@ std::vector<int64_t> Engine::missing_ranks(const Transfer& transfer) const {
 }
 
 std::optional<int64_t> Engine::lost_rank(const std::vector<int64_t>& missing) const {
-  const auto has_given_up = [&](int64_t rank) { return segment_->state(rank).has_lost.load() != 0; };
+  const auto has_given_up = [&](int64_t rank) { return segment_->state(rank).has_given_up.load() != 0; };
   std::optional<int64_t> lost;
   for (const int64_t rank : missing) {
     if (segment_->has_ended(rank) || has_given_up(rank)) lost = rank;
   }
   if (!lost || !has_given_up(*lost)) return lost;
-  for (int64_t rank = 0; rank < num_ranks_; ++rank) {  // the one that ended first
+  for (int64_t rank = 0; rank < num_ranks_; ++rank) {  // the cause, if there is another one
     if (segment_->has_ended(rank) && !has_given_up(rank)) return rank;
   }
   return lost;

@@ -249,6 +249,21 @@ TEST(SharedEngine, ARankThatEndsIsNoticedByAll) {
   }
 }
 
+// As in a second group of ranks, of which one has found the end of another in the first group.
+TEST(SharedEngine, ARankThatGivesUpBecauseOfAnotherIsNotNamed) {
+  UniqueFd file;
+  const auto segment = Segment::create(tiny(3), file);
+  std::thread([&] { segment->mark_alive(1); }).join();  // as SIGKILL does
+  { const Engine gave_up(segment, {.rank = 0}); }
+  ASSERT_TRUE(segment->has_ended(0) && segment->has_ended(1));
+  Engine engine(segment, {.rank = 2});
+  std::vector<std::byte> piece(4);
+  CopyOptions options{.kind = 6, .root = 0, .bytes = 4};  // a broadcast, which needs nothing of rank 1
+  options.receive = {piece, {}, {}};
+  EXPECT_THAT(start(engine, make_copy(engine.layout(), 2, options)).wait(engine),
+              HasSubstr("rank 1 of the group has ended"));
+}
+
 TEST(SharedEngine, WhatALostRankHasGivenIsUsed) {
   UniqueFd file;
   const auto segment = Segment::create(tiny(2), file);

@@ -42,7 +42,9 @@ struct alignas(kLineBytes) RankState {
   /// Locked by a thread of the rank for as long as the rank takes part. If the thread ends, or the process by any
   /// signal, the kernel marks the lock, in every PID namespace.
   pthread_mutex_t alive;
-  std::atomic<uint32_t> has_lost = 0;  ///< Whether the rank has given up because another one has ended.
+  /// Whether the rank takes part no longer by its own decision, because another one has ended or its program does. If
+  /// another rank has ended without it, that one is the cause.
+  std::atomic<uint32_t> has_given_up = 0;
   alignas(kLineBytes) std::atomic<uint64_t> staged = 0;    ///< Rounds of which the rank's chunk is filled.
   std::atomic<uint64_t> reduced = 0;                       ///< Rounds of which the rank's part of the result is there.
   std::atomic<uint64_t> taken = 0;                         ///< Rounds of which the rank needs no chunk any more.

@@ -35,11 +35,4 @@ inline StepRecording*& recording_on_this_thread() {
   return current;
 }
 
-/// The step that is being recorded, if any, cannot be: `who` communicates, some of it without operators.
-inline void refuse_communication(const std::string& who) {
-  if (auto* recording = recording_on_this_thread()) {
-    recording->refuse(who + " communicates with other ranks, which is not recorded yet");
-  }
-}
-
 }  // namespace yoke::train::detail

@@ -15,7 +15,6 @@
 #include "yoke/base/error.h"
 #include "yoke/dist/same_on_all_ranks.h"
 #include "yoke/train/detail/averaged_in_step.h"
-#include "yoke/train/detail/recording.h"
 #include "yoke/train/optim/clip_grad.h"
 #include "yoke/train/parallel/detail/distributed_data_parallel_impl.h"
 #include "yoke/train/parallel/sync_batch_norm.h"
@@ -300,7 +299,6 @@ void DistributedDataParallelBase::Impl::begin_forward() {
   if (has_missed_graph) {
     fail_step("static_graph is set, and this rank had no data in the first step, from which the graph is learned");
   }
-  detail::refuse_communication("DistributedDataParallel");
   const dist::Activity of_step(group, kStepName);
   reducer->prepare_for_forward();
   if (join) announce_step();

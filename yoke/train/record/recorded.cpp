@@ -176,8 +176,7 @@ std::vector<at::Tensor> RecordedBase::Impl::check(Entry& entry, at::TensorList i
   const auto reason = fmt::format(
       "a replay gives other bits than the step itself, first in {}: the step depends on numbers or decisions of the "
       "program that were other ones when it was recorded; give numbers that change as tensors, and call set_lr() "
-      "before "
-      "the step",
+      "before the step",
       differs);
   if (entry.num_replays > 1) {
     throw Error(

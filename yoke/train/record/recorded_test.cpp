@@ -24,15 +24,18 @@
 #include <cstring>
 #include <functional>
 
+#include "fakes/run_ranks.h"
 #include "tests/support/message_of.h"
 #include "yoke/base/error.h"
 #include "yoke/train/optim/adam.h"
 #include "yoke/train/optim/clip_grad.h"
 #include "yoke/train/optim/nadam.h"
 #include "yoke/train/optim/sgd.h"
+#include "yoke/train/parallel/distributed_data_parallel.h"
 #include "yoke/train/precision/autocast.h"
 #include "yoke/train/precision/grad_scaler.h"
 #include "yoke/train/seed.h"
+#include "yoke/train/shard/sharded_optimizer.h"
 
 namespace yoke::train {
 namespace {
@@ -248,6 +251,45 @@ TEST(Recorded, NamesWhatCannotBeRecorded) {
     return x + 1;
   }),
               HasSubstr("call set_lr(lr) before the recorded step"));
+}
+
+// Some of the communication in shared memory takes a way without operators, but not while a step is recorded.
+TEST(Recorded, NamesCommunication) {
+  fakes::run_ranks(2, [](dist::World& world) {
+    const auto why_not = [](const std::function<at::Tensor(const at::Tensor& x)>& step) {
+      return Small().why_not(step);
+    };
+    const auto model = std::make_shared<nn::LinearImpl>(3, 2);
+    const auto refused = AllOf(HasSubstr("c10d::"), HasSubstr("communicates with other ranks"));
+    EXPECT_THAT(why_not([&](const at::Tensor& x) {
+                  const auto sum = x.sum();
+                  world.all_reduce(sum);
+                  return sum;
+                }),
+                refused);
+    {
+      AdamW optimizer(model->named_parameters().pairs(), {});
+      DistributedDataParallel<nn::LinearImpl> net(*model, world);
+      EXPECT_THAT(why_not([&](const at::Tensor& x) {
+                    optimizer.zero_grad();
+                    const auto loss = net(x).sum();
+                    loss.backward();
+                    optimizer.step();
+                    return loss;
+                  }),
+                  refused);
+    }
+    Sharded<AdamW> optimizer(model, world, {}, {.gradients = GradientMean::kInStep});
+    DistributedDataParallel<nn::LinearImpl> net(*model, world, {.average_in_step = true});
+    EXPECT_THAT(why_not([&](const at::Tensor& x) {
+                  optimizer.zero_grad();
+                  const auto loss = net(x).sum();
+                  loss.backward();
+                  optimizer.step();
+                  return loss;
+                }),
+                refused);
+  });
 }
 
 TEST(Recorded, KeepsTheStepThatCannotBeRecorded) {

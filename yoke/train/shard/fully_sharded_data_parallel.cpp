@@ -19,7 +19,6 @@
 #include "yoke/dist/activity.h"
 #include "yoke/dist/on_all_ranks.h"
 #include "yoke/dist/same_on_all_ranks.h"
-#include "yoke/train/detail/recording.h"
 #include "yoke/train/shard/detail/clip.h"
 #include "yoke/train/shard/detail/flat_parameters.h"
 #include "yoke/train/shard/detail/refusals.h"
@@ -125,7 +124,6 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   }
 
   void begin_forward(size_t index) {
-    detail::refuse_communication("FullyShardedDataParallel");
     const dist::Activity of_forward(group, kForward);
     auto& unit = units[index];
     if (depth == 0) pass = std::make_shared<Pass>(Pass{.number = ++num_passes, .left = {}});

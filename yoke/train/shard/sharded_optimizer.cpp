@@ -12,7 +12,6 @@
 
 #include "yoke/dist/same_on_all_ranks.h"
 #include "yoke/dist/shared_tensors.h"
-#include "yoke/train/detail/recording.h"
 #include "yoke/train/detail/step_watch.h"
 #include "yoke/train/shard/detail/clip.h"
 #include "yoke/train/shard/detail/flat_parameters.h"
@@ -232,7 +231,6 @@ void ShardedOptimizer::refuse_sparse(const std::string& name) const {
 
 /// Runs the local step. Reports an exception to the other ranks, which would otherwise wait for this rank.
 void ShardedOptimizer::step_local(const std::function<void(Optimizer&)>& step) {
-  detail::refuse_communication("ShardedOptimizer");
   try {
     step(*local_);
   } catch (...) {
