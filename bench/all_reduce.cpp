@@ -57,11 +57,20 @@ at::ScalarType type_of(std::string_view name) {
 int main(int argc, char** argv) {
   std::map<std::string_view, int64_t> numbers = {{"--rounds", 9}, {"--least-bytes", 16}, {"--most-bytes", 64 << 20}};
   auto type = at::kFloat;
-  for (int i = 1; i + 1 < argc; i += 2) {
-    if (std::string_view(argv[i]) == "--dtype") {
+  for (int i = 1; i < argc; i += 2) {
+    const std::string_view option = argv[i];
+    const auto number = numbers.find(option);
+    const auto value = i + 1 < argc ? parse_int(argv[i + 1]) : std::nullopt;
+    if (option == "--dtype" && i + 1 < argc) {
       type = type_of(argv[i + 1]);
+    } else if (number != numbers.end() && value) {
+      number->second = *value;
     } else {
-      numbers.at(argv[i]) = parse_int(argv[i + 1]).value();
+      fmt::print(
+          stderr,
+          "bench_all_reduce: '{}' is no option, or lacks its value; the head of bench/all_reduce.cpp lists all\n",
+          option);
+      return 2;
     }
   }
   at::set_num_threads(1);

@@ -7,7 +7,6 @@
 // Steps of both kinds alternate. Prints JSON: medians in microseconds.
 #include "yoke/train/record/recorded.h"
 
-#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
@@ -63,9 +62,8 @@ void measure(const std::string& model, const Step& step, const yoke::bench::Batc
 int main(int argc, char** argv) {
   const std::string name = argc > 1 ? argv[1] : "mlp-64";
   const int64_t num_steps = argc > 2 ? std::stoll(argv[2]) : 2000;
-  keep_freed_memory();
   at::set_num_threads(1);
-  at::globalContext().setFlushDenormal(true);
+  flush_denormals();
   at::manual_seed(0);
   const auto train = [&](const std::shared_ptr<torch::nn::Module>& module, const auto& loss_of,
                          const yoke::bench::Batch& batch) {
