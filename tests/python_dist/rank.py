@@ -99,7 +99,7 @@ def equals_gloo(rank, size):
                     assert same(expected, found), f"{name}, {count} of {dtype}: gloo has {expected}, and yoke {found}"
                     num_equal += 1
     assert num_equal > 600, num_equal
-    # What Gloo refuses, and what goes over Gloo.
+    # What Gloo refuses, messages, and what goes over Gloo.
     short = torch.ones(9, dtype=torch.int16)
     dist.all_reduce(short)
     assert short.tolist() == [size] * 9
@@ -111,6 +111,17 @@ def equals_gloo(rank, size):
             received = torch.zeros(count, dtype=torch.int64)
             dist.recv(received, 0)
             assert received.tolist() == list(range(count))
+    if rank == 0:
+        dist.send(torch.arange(100_000), 1, tag=1)
+        dist.send(torch.ones(2), 1, tag=2)
+        dist.send_object_list([{"from": 0}], 1)
+    elif rank == 1:
+        first, second, objects = torch.zeros(100_000, dtype=torch.int64), torch.zeros(2), [None]
+        dist.recv(second, 0, tag=2)
+        assert dist.recv(first, tag=1) == 0, "the rank that has sent it"
+        assert second.tolist() == [1, 1] and torch.equal(first, torch.arange(100_000))
+        dist.recv_object_list(objects, 0)
+        assert objects == [{"from": 0}]
     received = torch.zeros(3)
     works = dist.batch_isend_irecv([dist.P2POp(dist.isend, torch.full((3,), float(rank)), (rank + 1) % size),
                                     dist.P2POp(dist.irecv, received, (rank - 1) % size)])

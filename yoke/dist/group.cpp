@@ -52,6 +52,11 @@ bool are_operators_watched() {
          c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Python);
 }
 
+/// Whether a call may go around c10d's operators, which take longer than a small message in shared memory.
+bool is_short(const c10d::Backend& cpu, const at::Tensor& tensor) {
+  return tensor.is_cpu() && is_shared_memory(cpu) && !are_operators_watched();
+}
+
 /// The contiguous form of a tensor, because backends ignore strides. give_back() copies its values to the tensor.
 struct Dense {
   explicit Dense(const at::Tensor& tensor) : given(tensor.detach()), sent({given.contiguous()}) {}
@@ -286,9 +291,8 @@ PendingCollective Group::start_all_reduce(const at::Tensor& tensor, ReduceOp op,
   if (divides_first) tensor.detach().div_(size());
   auto pending = start({.name = "all_reduce", .writes_first = true}, {tensor.detach()}, [&](auto& tensors) {
     auto& group = process_group();
-    // The way through c10d's operators takes longer than a small all-reduce in shared memory.
-    const bool is_short = tensors[0].is_cpu() && is_shared_memory(*impl_->cpu) && !are_operators_watched();
-    return is_short ? impl_->cpu->allreduce(tensors, options) : group.allreduce(tensors, options);
+    return is_short(*impl_->cpu, tensors[0]) ? impl_->cpu->allreduce(tensors, options)
+                                             : group.allreduce(tensors, options);
   });
   if (op == ReduceOp::kMean && !divides_first) {
     pending.finish_ = [sum = tensor.detach(), size = size()] { sum.div_(size); };
@@ -431,14 +435,20 @@ PendingCollective Group::start_reduce_scatter(const at::Tensor& output, const at
 PendingCollective Group::start_send(const at::Tensor& tensor, int64_t to) {
   check_peer("send", to);
   refuse_gradient("send", tensor);
-  const auto call = [&](auto& tensors) { return process_group().send(tensors, static_cast<int>(to), 0); };
+  const auto call = [&, peer = static_cast<int>(to)](auto& tensors) {
+    auto& group = process_group();
+    return is_short(*impl_->cpu, tensors[0]) ? impl_->cpu->send(tensors, peer, 0) : group.send(tensors, peer, 0);
+  };
   return start({.name = "send", .peer = to}, {tensor.detach().contiguous()}, call);
 }
 
 PendingCollective Group::start_receive(const at::Tensor& tensor, int64_t from) {
   check_peer("receive", from);
   refuse_gradient("receive", tensor);
-  const auto call = [&](auto& tensors) { return process_group().recv(tensors, static_cast<int>(from), 0); };
+  const auto call = [&, peer = static_cast<int>(from)](auto& tensors) {
+    auto& group = process_group();
+    return is_short(*impl_->cpu, tensors[0]) ? impl_->cpu->recv(tensors, peer, 0) : group.recv(tensors, peer, 0);
+  };
   return start({.name = "receive", .peer = from, .writes_first = true}, {tensor.detach()}, call);
 }
 

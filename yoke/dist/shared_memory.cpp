@@ -355,6 +355,19 @@ class SharedMemory : public c10d::Backend {
                       {.type = OpType::BARRIER, .title = "yoke:barrier", .driver = driver(options.asyncOp)});
   }
 
+  // ---- Messages between two ranks ----
+
+  WorkPointer send(Tensors& tensors, int to, int tag) override {
+    return start_message(tensors, {.is_sent = true, .peer = to}, tag, {.type = OpType::SEND, .title = "yoke:send"});
+  }
+  WorkPointer recv(Tensors& tensors, int from, int tag) override {
+    return start_message(tensors, {.peer = from}, tag, {.type = OpType::RECV, .title = "yoke:recv"});
+  }
+  WorkPointer recvAnysource(Tensors& tensors, int tag) override {
+    return start_message(tensors, {.peer = shared::kAnyRank}, tag,
+                         {.type = OpType::RECVANYSOURCE, .title = "yoke:recvAnySource"});
+  }
+
   // ---- What is rare ----
 
   WorkPointer allreduce_sparse(Tensors& tensors, const c10d::AllreduceOptions& options) override {
@@ -375,9 +388,6 @@ class SharedMemory : public c10d::Backend {
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_for_all) override {
     gloo_->monitoredBarrier(options, wait_for_all);
   }
-  WorkPointer send(Tensors& tensors, int to, int tag) override { return gloo_->send(tensors, to, tag); }
-  WorkPointer recv(Tensors& tensors, int from, int tag) override { return gloo_->recv(tensors, from, tag); }
-  WorkPointer recvAnysource(Tensors& tensors, int tag) override { return gloo_->recvAnysource(tensors, tag); }
 
  private:
   struct Element {
@@ -430,10 +440,34 @@ class SharedMemory : public c10d::Backend {
     return begin(shared::make_copy(engine_->layout(), rank_, std::move(options)), timeout, std::move(work));
   }
 
+  WorkPointer start_message(const Tensors& tensors, shared::Message message, int tag, SharedWorkOptions work) {
+    TORCH_CHECK(
+        tensors.size() == 1 && tensors[0].layout() == at::kStrided && tensors[0].is_cpu() && tensors[0].is_contiguous(),
+        work.title, ": a message is one contiguous tensor of the CPU; this is none");
+    TORCH_CHECK(message.peer < size_ && message.peer != rank_ && message.peer >= shared::kAnyRank, work.title,
+                ": rank ", message.peer, " is not another rank of a group of ", size_);
+    const auto memory = bytes_of(tensors[0]);
+    message.tag = static_cast<uint32_t>(tag);
+    message.type = static_cast<uint32_t>(tensors[0].scalar_type());
+    message.data = memory.data();
+    message.bytes = static_cast<int64_t>(memory.size());
+    work.inputs = tensors;
+    if (!message.is_sent) work.outputs = tensors;
+    auto transfer = std::make_shared<shared::Transfer>();
+    transfer->message = message;
+    return begin(std::move(transfer), timeout_, std::move(work));
+  }
+
   WorkPointer begin(std::unique_ptr<shared::Exchange> exchange, milliseconds timeout, SharedWorkOptions work) {
+    auto transfer = std::make_shared<shared::Transfer>();
+    transfer->exchange = std::move(exchange);
+    return begin(std::move(transfer), timeout == c10d::kUnsetTimeout ? timeout_ : timeout, std::move(work));
+  }
+
+  WorkPointer begin(std::shared_ptr<shared::Transfer> transfer, milliseconds timeout, SharedWorkOptions work) {
     work.rank = rank_;
-    work.timeout = timeout == c10d::kUnsetTimeout ? timeout_ : timeout;
-    return SharedWork::start(engine_, std::move(exchange), std::move(work));
+    work.timeout = timeout;
+    return SharedWork::start(engine_, std::move(transfer), std::move(work));
   }
 
   shared::CopyOptions pieces(const at::Tensor& like, size_t bytes) const {

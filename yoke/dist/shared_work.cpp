@@ -10,18 +10,16 @@ namespace yoke::dist {
 using shared::Engine;
 using shared::Transfer;
 
-SharedWork::SharedWork(std::shared_ptr<Engine> engine, SharedWorkOptions options)
+SharedWork::SharedWork(std::shared_ptr<Engine> engine, std::shared_ptr<Transfer> transfer, SharedWorkOptions options)
     : Work(options.rank, options.type, options.title, options.inputs),
       engine_(std::move(engine)),
       options_(std::move(options)),
-      transfer_(std::make_shared<Transfer>()) {}
+      transfer_(std::move(transfer)) {}
 
-c10::intrusive_ptr<SharedWork> SharedWork::start(std::shared_ptr<Engine> engine,
-                                                 std::unique_ptr<shared::Exchange> exchange,
+c10::intrusive_ptr<SharedWork> SharedWork::start(std::shared_ptr<Engine> engine, std::shared_ptr<Transfer> given,
                                                  SharedWorkOptions options) {
-  auto work = c10::make_intrusive<SharedWork>(std::move(engine), std::move(options));
+  auto work = c10::make_intrusive<SharedWork>(std::move(engine), std::move(given), std::move(options));
   auto& transfer = *work->transfer_;
-  transfer.exchange = std::move(exchange);
   transfer.deadline = Clock::now() + work->options_.timeout;
   transfer.on_end = [work](std::exception_ptr error) { work->end(std::move(error)); };
   work->engine_->start(work->transfer_, work->options_.driver);
@@ -62,6 +60,11 @@ bool SharedWork::wait(std::chrono::milliseconds timeout) {
   TORCH_CHECK(engine_->wait(transfer_, until), "Operation timed out!");  // as c10d::Work says it
   if (const auto error = exception()) std::rethrow_exception(error);
   return true;
+}
+
+int SharedWork::sourceRank() const {
+  TORCH_CHECK(transfer_->message && !transfer_->message->is_sent, "only a message that was received has a sender");
+  return static_cast<int>(transfer_->message->peer);
 }
 
 std::vector<at::Tensor> SharedWork::result() { return options_.outputs; }

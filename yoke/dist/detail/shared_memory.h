@@ -29,8 +29,8 @@ struct SharedMemoryOptions {
 bool offers_shared_memory();
 
 /// Collective, of ranks that all offer it. If all of them can map the same memory, and they are not too many for it,
-/// returns a backend whose collectives of CPU tensors use that; `gloo`, which connects the same ranks, does what is
-/// rare: messages between two ranks, sparse tensors, bitwise reductions. Otherwise returns `gloo` on all ranks.
+/// returns a backend whose collectives and messages of CPU tensors use that; `gloo`, which connects the same ranks,
+/// does what is rare: sparse tensors, bitwise reductions. Otherwise returns `gloo` on all ranks.
 c10::intrusive_ptr<c10d::Backend> share_memory(c10d::Store& store, const c10::intrusive_ptr<c10d::Backend>& gloo,
                                                const SharedMemoryOptions& options);
 

@@ -1,4 +1,4 @@
-// yoke/dist/detail/shared_work.h -- a collective in shared memory, as c10d shows it to callers.
+// yoke/dist/detail/shared_work.h -- a collective or a message in shared memory, as c10d shows it to callers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,7 +16,7 @@
 
 namespace yoke::dist {
 
-/// How a collective begins, except what it exchanges.
+/// How it begins, except what is exchanged.
 struct SharedWorkOptions {
   int rank = 0;
   c10d::OpType type = c10d::OpType::UNKNOWN;
@@ -33,11 +33,13 @@ struct SharedWorkOptions {
 class SharedWork : public c10d::Work {
  public:
   static c10::intrusive_ptr<SharedWork> start(std::shared_ptr<shared::Engine> engine,
-                                              std::unique_ptr<shared::Exchange> exchange, SharedWorkOptions options);
-  explicit SharedWork(std::shared_ptr<shared::Engine> engine, SharedWorkOptions options);
+                                              std::shared_ptr<shared::Transfer> given, SharedWorkOptions options);
+  SharedWork(std::shared_ptr<shared::Engine> engine, std::shared_ptr<shared::Transfer> transfer,
+             SharedWorkOptions options);
 
   bool isCompleted() override;
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
+  int sourceRank() const override;
   std::vector<at::Tensor> result() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
 

@@ -20,17 +20,12 @@
 namespace yoke::dist::shared {
 namespace {
 
-using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
 /// A waiter first looks so often without giving its processor away, if each rank may have one: a message between two
 /// running ranks takes less. There is no pause instruction between the looks, because a loop of them makes hypervisors
 /// take the processor away, which was measured to make large collectives three times as long.
 constexpr int kNumSpins = 300, kNumSpinsOfMany = 30;
-/// Then for so long it lets other threads run in between, which costs nothing if none wants to. Then it sleeps.
-constexpr microseconds kYieldTime(60);
-/// A sleeper looks around so often: nothing rings when a rank dies.
-constexpr milliseconds kNap(20);
 
 int num_spins_of(int64_t num_ranks) {
   cpu_set_t processors;
@@ -53,30 +48,6 @@ constexpr const char* kStopped = "the connections of the group have been closed"
 
 }  // namespace
 
-/// How a thread waits: it looks again at once, then lets other threads run in between, then sleeps.
-class Engine::Pause {
- public:
-  explicit Pause(int num_spins) : num_spins_(num_spins) {}
-
-  /// Returns false when it is time to sleep.
-  bool take_briefly() {
-    if (num_looks_++ < num_spins_) return true;
-    const auto now = Clock::now();
-    if (num_looks_ == num_spins_ + 1) since_ = now;
-    if (now >= since_ + kYieldTime) return false;
-    sched_yield();
-    return true;
-  }
-  /// Whether it is time to look for reasons to wait no longer.
-  bool is_long() const { return num_looks_ > num_spins_; }
-  void end() { num_looks_ = 0; }
-
- private:
-  int num_spins_;
-  int num_looks_ = 0;
-  Clock::time_point since_;
-};
-
 Engine::Engine(std::shared_ptr<Segment> segment, const Options& options)
     : segment_(std::move(segment)),
       rank_(options.rank),
@@ -85,7 +56,8 @@ Engine::Engine(std::shared_ptr<Segment> segment, const Options& options)
       mismatch_patience_(options.mismatch_patience),
       chunks_(static_cast<size_t>(num_ranks_)),
       results_(chunks_.size()),
-      consumed_early_(static_cast<size_t>(4 * segment_->layout().num_slots)) {
+      consumed_early_(static_cast<size_t>(4 * segment_->layout().num_slots)),
+      messages_(segment_, rank_, [this](int64_t rank) { ring(rank); }) {
   thread_ = std::thread([this] { run(); });
   std::unique_lock lock(mutex_);
   ended_.wait(lock, [this] { return is_alive_; });
@@ -114,6 +86,7 @@ void Engine::end_all(const std::exception_ptr& error) {
     }
   }
   for (const auto& transfer : left) end(transfer, error);
+  for (const auto& message : messages_.take_all()) notify_of_end(*message.transfer, error);
 }
 
 // ---- The calls of other threads -------------------------------------------------------------------------------------
@@ -123,10 +96,16 @@ void Engine::start(const std::shared_ptr<Transfer>& transfer, Driver driver) {
   bool is_for_thread = false;
   {
     const std::lock_guard lock(mutex_);
-    transfer->sequence = ++num_started_;
+    if (transfer->message) {
+      ++num_messages_;
+    } else {
+      transfer->sequence = ++num_started_;
+    }
     if (broken_ || is_stopping_) {
       broken = broken_ ? broken_ : std::make_exception_ptr(std::runtime_error(kStopped));
       transfer->has_ended = true;
+    } else if (transfer->message) {
+      messages_.add(transfer);
     } else {
       pending_.push_back(transfer);
       const bool is_large = transfer->exchange->is_large;
@@ -139,13 +118,17 @@ void Engine::start(const std::shared_ptr<Transfer>& transfer, Driver driver) {
       }
     }
   }
-  if (broken) transfer->on_end(broken);
+  if (broken) return transfer->on_end(broken);
   if (is_for_thread) wake_thread();
+  if (!transfer->message) return;
+  move_messages(false);
+  if (!messages_.are_none()) start_watch();
 }
 
 bool Engine::poll(const std::shared_ptr<Transfer>& transfer) { return wait(transfer, Clock::time_point::min()); }
 
 bool Engine::wait(const std::shared_ptr<Transfer>& transfer, Clock::time_point until) {
+  if (transfer->message) return wait_for_message(transfer, until);
   {
     std::unique_lock lock(mutex_);
     if (transfer->has_ended) return true;
@@ -166,6 +149,7 @@ bool Engine::wait(const std::shared_ptr<Transfer>& transfer, Clock::time_point u
 }
 
 void Engine::hand_over(const Transfer& transfer) {
+  if (transfer.message) return;  // the thread watches messages
   {
     const std::lock_guard lock(mutex_);
     num_handed_over_ = std::max(num_handed_over_, transfer.sequence);
@@ -186,14 +170,17 @@ void Engine::run() {
   ended_.notify_all();
   Transfers driven;
   Pause pause(num_spins_);
+  bool moves_messages = false;
   while (true) {
     const auto news = num_news_.load(std::memory_order_seq_cst);
     {
       std::unique_lock lock(mutex_);
       take_handed_over(driven);
       if (is_stopping_ && driven.empty()) return;
-      if (driven.empty() && (pending_.empty() || pending_.back()->is_deposited)) {
-        work_.wait(lock, [&] { return is_stopping_ || num_news_ != news; });
+      const bool is_idle = driven.empty() && (pending_.empty() || pending_.back()->is_deposited);
+      moves_messages = are_messages_alone() && (moves_messages || !is_idle);
+      if (is_idle && !moves_messages) {
+        moves_messages = watch(lock, news);
         pause.end();
         continue;
       }
@@ -202,6 +189,7 @@ void Engine::run() {
     const bool looks_around = pause.is_long();
     if (looks_around) look_around_for_slots();
     if (is_broken_) end_all(set_broken(nullptr));
+    if (moves_messages) has_moved = move_messages(looks_around);
     std::erase_if(driven, [&](const auto& transfer) {
       const auto step = advance_or_end(transfer, looks_around);
       has_moved |= step != Step::kStuck;
@@ -209,7 +197,7 @@ void Engine::run() {
     });
     if (has_moved) pause.end();
     if (has_moved || pause.take_briefly()) continue;
-    sleep(driven, Clock::now() + kNap, news);
+    sleep(driven, {.until = Clock::now() + kNap, .news = news, .with_messages = moves_messages});
   }
 }
 
@@ -285,7 +273,7 @@ bool Engine::drive(const std::shared_ptr<Transfer>& transfer, Clock::time_point 
     if (may_wait && pause.take_briefly()) continue;
     const auto now = Clock::now();
     if (now >= until) break;
-    sleep({transfer}, std::min({until, transfer->deadline, now + kNap}), num_news_);
+    sleep({transfer}, {.until = std::min({until, transfer->deadline, now + kNap}), .news = num_news_});
   }
   bool is_for_thread = false;
   {
@@ -518,11 +506,15 @@ void Engine::end(const std::shared_ptr<Transfer>& transfer, std::exception_ptr e
     std::erase(pending_, transfer);
   }
   if (is_next_large) wake_thread();
-  const auto on_end = std::exchange(transfer->on_end, {});
+  notify_of_end(*transfer, error);
+}
+
+void Engine::notify_of_end(Transfer& transfer, const std::exception_ptr& error) {
+  const auto on_end = std::exchange(transfer.on_end, {});
   on_end(error);
   {
     const std::lock_guard lock(mutex_);
-    transfer->has_ended = true;
+    transfer.has_ended = true;
   }
   ended_.notify_all();
 }
@@ -542,26 +534,29 @@ bool Engine::all_have(std::atomic<uint64_t> RankState::*counter, uint64_t number
 /// it looks for sleepers; both in the one order of sequentially consistent operations. So either the sleeper sees what
 /// was published, or this rank sees the sleeper.
 void Engine::ring() {
-  for (int64_t rank = 0; rank < num_ranks_; ++rank) {
-    auto& state = segment_->state(rank);
-    if (state.num_sleepers.load(std::memory_order_seq_cst) == 0) continue;
-    state.bell.fetch_add(1, std::memory_order_seq_cst);
-    futex_wake(state.bell);
-  }
+  for (int64_t rank = 0; rank < num_ranks_; ++rank) ring(rank);
 }
 
-void Engine::sleep(const Transfers& transfers, Clock::time_point until, uint64_t news) {
+void Engine::ring(int64_t rank) {
+  auto& state = segment_->state(rank);
+  if (state.num_sleepers.load(std::memory_order_seq_cst) == 0) return;
+  state.bell.fetch_add(1, std::memory_order_seq_cst);
+  futex_wake(state.bell);
+}
+
+void Engine::sleep(const Transfers& transfers, const Sleep& sleep) {
   auto& own = segment_->state(rank_);
   const auto seen = own.bell.load(std::memory_order_seq_cst);
   own.num_sleepers.fetch_add(1, std::memory_order_seq_cst);
-  bool is_blocked = num_news_.load(std::memory_order_seq_cst) == news &&
-                    std::ranges::none_of(transfers, [&](const auto& one) { return can_move(*one); });
+  bool is_blocked = num_news_.load(std::memory_order_seq_cst) == sleep.news &&
+                    std::ranges::none_of(transfers, [&](const auto& one) { return can_move(*one); }) &&
+                    !(sleep.with_messages && messages_.can_move());
   {
     const std::lock_guard lock(mutex_);
     if (deposit()) is_blocked = false;
   }
   const auto now = Clock::now();
-  if (is_blocked && now < until && !is_stopping_) futex_wait(own.bell, seen, until - now);
+  if (is_blocked && now < sleep.until && !is_stopping_) futex_wait(own.bell, seen, sleep.until - now);
   own.num_sleepers.fetch_sub(1, std::memory_order_seq_cst);
 }
 
@@ -571,10 +566,7 @@ void Engine::wake_thread() {
     num_news_.fetch_add(1, std::memory_order_seq_cst);
   }
   work_.notify_one();
-  auto& own = segment_->state(rank_);
-  if (own.num_sleepers.load(std::memory_order_seq_cst) == 0) return;
-  own.bell.fetch_add(1, std::memory_order_seq_cst);
-  futex_wake(own.bell);
+  ring(rank_);
 }
 
 }  // namespace yoke::dist::shared

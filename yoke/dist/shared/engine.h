@@ -2,6 +2,9 @@
 //
 // A collective that is small enough is deposited when it is started, and ended by whoever waits for it. So no other
 // thread has to wake up. Larger ones pass through chunks, one after the other, usually on the engine's own thread.
+//
+// Messages between two ranks are moved by whoever waits for one. The engine's thread moves those for which nobody
+// waits.
 #pragma once
 
 #include <atomic>
@@ -21,13 +24,16 @@
 
 #include "yoke/base/clock.h"
 #include "yoke/dist/shared/exchange.h"
+#include "yoke/dist/shared/messages.h"
+#include "yoke/dist/shared/pause.h"
 #include "yoke/dist/shared/segment.h"
 
 namespace yoke::dist::shared {
 
-/// A collective in flight, made by Engine::start(). Its members belong to the Engine.
+/// A collective or a message in flight, given to Engine::start(). Its members belong to the Engine then.
 struct Transfer {
-  std::unique_ptr<Exchange> exchange;
+  std::unique_ptr<Exchange> exchange;  ///< Null if it is a message.
+  std::optional<Message> message;
   std::function<void(std::exception_ptr)> on_end;  ///< Called once, without locks, before wait() returns true.
   Clock::time_point deadline;
 
@@ -79,14 +85,11 @@ class Engine {
   /// Ends all collectives in flight with an error. Other ranks see that this one is gone.
   void stop();
 
-  uint64_t num_started() const { return num_started_; }
+  uint64_t num_started() const { return num_started_ + num_messages_; }
   const Layout& layout() const { return segment_->layout(); }
 
  private:
   enum class Step { kEnded, kMoved, kStuck };
-
-  using Transfers = std::vector<std::shared_ptr<Transfer>>;
-  class Pause;
 
   void run();
   bool drive(const std::shared_ptr<Transfer>& transfer, Clock::time_point until);
@@ -97,10 +100,28 @@ class Engine {
   Step move_rounds(Transfer& transfer);
   void consume(uint64_t sequence);
   void end(const std::shared_ptr<Transfer>& transfer, std::exception_ptr error);
+  void notify_of_end(Transfer& transfer, const std::exception_ptr& error);
   void ring();
-  /// Until another rank rings, or `num_news_` is not `news` any more.
-  void sleep(const Transfers& transfers, Clock::time_point until, uint64_t news);
+  void ring(int64_t rank);
+
+  struct Sleep {
+    Clock::time_point until;
+    uint64_t news = 0;
+    bool with_messages = false;
+  };
+  /// Until another rank rings, or `num_news_` is not `news` any more, because neither `transfers` nor, if it is asked
+  /// for, messages can move.
+  void sleep(const Transfers& transfers, const Sleep& sleep);
   void wake_thread();
+
+  // Messages, in engine_messages.cpp.
+  bool wait_for_message(const std::shared_ptr<Transfer>& transfer, Clock::time_point until);
+  bool move_messages(bool looks_around);
+  bool check_messages(Transfers& ended);
+  void start_watch();
+  /// Waits until `num_news_` is not `news` any more. Returns whether it is time for the thread to move messages.
+  bool watch(std::unique_lock<std::mutex>& lock, uint64_t news);
+  bool are_messages_alone() const { return !messages_.are_none() && num_message_waiters_ == 0; }
 
   template <class Front>
   void for_each_front(const Transfer& transfer, const Front& front) const;
@@ -143,9 +164,16 @@ class Engine {
   uint64_t num_handed_over_ = 0;          ///< The Engine's thread drives transfers up to this number.
   std::vector<uint64_t> consumed_early_;  ///< A ring: numbers that were consumed before a lower one.
   std::exception_ptr broken_;
+  /// Whether the thread looks for messages now and then, and how often it has found that none was new.
+  bool watches_ = false;
+  int num_quiet_looks_ = 0;
+  uint64_t num_messages_seen_ = 0;
 
-  std::atomic<uint64_t> num_started_ = 0;
-  std::atomic<uint64_t> num_news_ = 0;  ///< Changes when there may be work for the thread.
+  Messages messages_;
+  std::atomic<uint64_t> num_messages_ = 0;
+  std::atomic<int> num_message_waiters_ = 0;
+  std::atomic<uint64_t> num_started_ = 0;  ///< Collectives.
+  std::atomic<uint64_t> num_news_ = 0;     ///< Changes when there may be work for the thread.
   std::atomic<bool> is_stopping_ = false, is_broken_ = false;
   uint64_t num_rounds_ = 0;  ///< Of all large exchanges so far; of the thread that drives the first one.
   bool is_alive_ = false;

@@ -1,5 +1,4 @@
-// Ranks are threads that share one mapping, so that TSan sees all that they do with the memory. Processes are in
-// yoke/dist/shared_memory_test.cpp.
+// Ranks are threads here (run_engines_test.h). Processes are in yoke/dist/shared_memory_test.cpp.
 #include "yoke/dist/shared/engine.h"
 
 #include <gmock/gmock.h>
@@ -12,6 +11,7 @@
 #include <string>
 
 #include "yoke/base/error.h"
+#include "yoke/dist/shared/run_engines_test.h"
 
 namespace yoke::dist::shared {
 namespace {
@@ -19,56 +19,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
-
-/// Everything wraps around often.
-Layout tiny(int64_t num_ranks) {
-  return {.num_ranks = num_ranks,
-          .slot_bytes = 64 * num_ranks,
-          .num_slots = 3,
-          .chunk_bytes = 64 * num_ranks,
-          .num_chunks = 2};
-}
-
-void run_engines(const Layout& layout, const std::function<void(Engine& engine, int64_t rank)>& body,
-                 milliseconds patience = milliseconds(50)) {
-  UniqueFd file;
-  const auto segment = Segment::create(layout, file);
-  std::barrier<> all(layout.num_ranks);
-  std::vector<std::thread> threads;
-  for (int64_t rank = 0; rank < layout.num_ranks; ++rank) {
-    threads.emplace_back([&, rank] {
-      Engine engine(segment, {.rank = rank, .mismatch_patience = patience});
-      body(engine, rank);
-      all.arrive_and_wait();  // as World::shutdown() does
-    });
-  }
-  for (auto& thread : threads) thread.join();
-}
-
-struct Pending {
-  std::shared_ptr<Transfer> transfer = std::make_shared<Transfer>();
-  std::shared_ptr<std::exception_ptr> error = std::make_shared<std::exception_ptr>();
-
-  std::string wait(Engine& engine) const {
-    EXPECT_TRUE(engine.wait(transfer, Clock::time_point::max()));
-    if (!*error) return "";
-    try {
-      std::rethrow_exception(*error);
-    } catch (const std::exception& exception) {
-      return exception.what();
-    }
-  }
-};
-
-Pending start(Engine& engine, std::unique_ptr<Exchange> exchange, Driver driver = Driver::kEngine,
-              milliseconds timeout = seconds(60)) {
-  Pending pending;
-  pending.transfer->exchange = std::move(exchange);
-  pending.transfer->on_end = [error = pending.error](std::exception_ptr given) { *error = std::move(given); };
-  pending.transfer->deadline = Clock::now() + timeout;
-  engine.start(pending.transfer, driver);
-  return pending;
-}
 
 std::unique_ptr<Exchange> sum_of(const Engine& engine, int64_t rank, std::vector<int32_t>& numbers) {
   auto* const memory = reinterpret_cast<std::byte*>(numbers.data());

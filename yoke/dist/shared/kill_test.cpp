@@ -60,6 +60,9 @@ class Churn {
       gather.receive[other] = std::as_writable_bytes(std::span(gathered).subspan(other * own.size(), own.size()));
     }
     start(make_copy(engine_.layout(), rank_, gather));
+    Numbers passed_on(sent.size(), mark), received(sent.size());
+    start_message({.is_sent = true, .peer = (rank_ + 1) % num_ranks_}, passed_on);
+    start_message({.peer = (rank_ + num_ranks_ - 1) % num_ranks_}, received);
     // All are waited for, because they use the memory of this function.
     for (const auto& transfer : in_flight_) engine_.wait(transfer, Clock::time_point::max());
     in_flight_.clear();
@@ -68,7 +71,8 @@ class Churn {
       return std::ranges::all_of(numbers, [&](int32_t number) { return number == wanted; });
     };
     bool are_right = all({bucket, kInBucket}, sum) && all(small, sum) && all(large, sum) &&
-                     all(sent, first + static_cast<int32_t>(root));
+                     all(sent, first + static_cast<int32_t>(root)) &&
+                     all(received, first + static_cast<int32_t>((rank_ + num_ranks_ - 1) % num_ranks_));
     for (size_t other = 0; other < gather.receive.size(); ++other) {
       const auto part = std::span(gathered).subspan(other * own.size(), own.size());
       are_right = are_right && all(part, first + static_cast<int32_t>(other));
@@ -96,6 +100,18 @@ class Churn {
   void start(std::unique_ptr<Exchange> exchange) {
     auto transfer = std::make_shared<Transfer>();
     transfer->exchange = std::move(exchange);
+    start(std::move(transfer));
+  }
+
+  void start_message(Message message, Numbers& numbers) {
+    message.data = reinterpret_cast<std::byte*>(numbers.data());
+    message.bytes = std::ssize(numbers) * 4;
+    auto transfer = std::make_shared<Transfer>();
+    transfer->message = message;
+    start(std::move(transfer));
+  }
+
+  void start(std::shared_ptr<Transfer> transfer) {
     transfer->deadline = Clock::now() + std::chrono::seconds(60);
     transfer->on_end = [this](std::exception_ptr error) {
       const std::lock_guard lock(mutex_);
@@ -138,7 +154,8 @@ TEST(SharedKill, SurvivorsNameTheRankThatHasEnded) {
   for (int round = 0; round < rounds; ++round) {
     const int num_ranks = 2 + round % 3;
     auto layout = layout_of(num_ranks);
-    if (round % 2 == 0) layout = {.num_ranks = num_ranks, .slot_bytes = 256, .chunk_bytes = 1024, .num_chunks = 2};
+    if (round % 2 == 0)
+      layout = {.num_ranks = num_ranks, .slot_bytes = 256, .chunk_bytes = 1024, .num_chunks = 2, .channel_bytes = 512};
     layout.arena_bytes = kMostArenaBytes;
     UniqueFd file;
     const auto segment = Segment::create(layout, file);

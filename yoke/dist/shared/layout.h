@@ -15,6 +15,8 @@ struct Layout {
   /// Larger contributions pass through chunks in rounds. Chunks are small enough to stay in the processor's caches.
   int64_t chunk_bytes = 256 << 10;
   int64_t num_chunks = 4;
+  /// What is under way from one rank to another passes through a ring of so many bytes, a multiple of kLineBytes.
+  int64_t channel_bytes = 256 << 10;
   /// Address space in the file for tensors of each rank; 0: tensors cannot lie in it.
   int64_t arena_bytes = 0;
 

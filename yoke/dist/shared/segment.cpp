@@ -22,7 +22,7 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr int64_t kPageBytes = 64 << 10;  // the largest of the processors that libtorch has
 
 /// Raise it with each change of what ranks write into the file, or when. Ranks with different ones use Gloo.
-constexpr uint32_t kVersion = 3;
+constexpr uint32_t kVersion = 4;
 
 /// Begins the file. The size of a RankState differs between C libraries, so it is a part of the agreement.
 struct Head {
@@ -32,7 +32,7 @@ struct Head {
 };
 
 struct Offsets {
-  int64_t states, slots, slot_stride, chunks, results, result_stride, end;
+  int64_t states, slots, slot_stride, chunks, results, result_stride, channels, channel_stride, end;
 };
 
 Offsets offsets_of(const Layout& layout) {
@@ -43,7 +43,9 @@ Offsets offsets_of(const Layout& layout) {
   at.chunks = round_up(at.slots + layout.num_ranks * layout.num_slots * at.slot_stride, kPageBytes);
   at.results = at.chunks + layout.num_ranks * layout.num_chunks * round_up(layout.chunk_bytes, kLineBytes);
   at.result_stride = round_up(lane_bytes(layout, layout.num_ranks), kLineBytes);
-  at.end = round_up(at.results + layout.num_ranks * layout.num_chunks * at.result_stride, kPageBytes);
+  at.channels = round_up(at.results + layout.num_ranks * layout.num_chunks * at.result_stride, kPageBytes);
+  at.channel_stride = static_cast<int64_t>(sizeof(Channel)) + layout.channel_bytes;
+  at.end = round_up(at.channels + layout.num_ranks * layout.num_ranks * at.channel_stride, kPageBytes);
   return at;
 }
 
@@ -53,6 +55,7 @@ bool is_possible(const Layout& layout) {
   const auto is_in = [](int64_t value, int64_t most) { return value > 0 && value <= most; };
   return is_in(layout.num_ranks, 1 << 16) && is_in(layout.slot_bytes, 1 << 24) && is_in(layout.num_slots, 1 << 10) &&
          is_in(layout.chunk_bytes, 1 << 30) && is_in(layout.num_chunks, 1 << 10) &&
+         is_in(layout.channel_bytes, 1 << 30) && layout.channel_bytes % kLineBytes == 0 &&
          lane_bytes(layout, layout.num_ranks) > 0 && layout.arena_bytes >= 0 && layout.arena_bytes <= kMostArenaBytes &&
          layout.arena_bytes % kPageBytes == 0;
 }
@@ -154,6 +157,11 @@ std::byte* Segment::result(int64_t rank, uint64_t round) const {
   const auto at = offsets_of(layout_);
   const auto index = rank * layout_.num_chunks + static_cast<int64_t>(round) % layout_.num_chunks;
   return memory_ + at.results + index * at.result_stride;
+}
+
+Channel& Segment::channel(int64_t from, int64_t to) const {
+  const auto at = offsets_of(layout_);
+  return *reinterpret_cast<Channel*>(memory_ + at.channels + (from * layout_.num_ranks + to) * at.channel_stride);
 }
 
 void Segment::mark_alive(int64_t rank) const {

@@ -34,10 +34,10 @@ struct alignas(kLineBytes) Slot {
 
 /// What a rank publishes. Each rank writes its own, except `bell`.
 ///
-/// Memory order: what a rank publishes here is written with a sequentially consistent store, after the data that it
-/// announces, and read with such a load before the data. A reader that sees the number therefore sees the data. That is
-/// more than release and acquire, because a rank that goes to sleep must not miss a number, nor its writer the sleeper
-/// (engine.cpp).
+/// Memory order: what a rank publishes here, in a Slot and in a Channel is written with a sequentially consistent
+/// store, after the data that it announces, and read with such a load before the data. A reader that sees the number
+/// therefore sees the data. That is more than release and acquire, because a rank that goes to sleep must not miss a
+/// number, nor its writer the sleeper (engine.cpp).
 struct alignas(kLineBytes) RankState {
   /// Locked by a thread of the rank for as long as the rank takes part. If the thread ends, or the process by any
   /// signal, the kernel marks the lock, in every PID namespace.
@@ -51,6 +51,14 @@ struct alignas(kLineBytes) RankState {
   alignas(kLineBytes) std::atomic<uint64_t> consumed = 0;  ///< Collectives of which the rank needs no slot any more.
   alignas(kLineBytes) std::atomic<uint32_t> bell = 0;      ///< A futex; changes to wake the rank's sleepers.
   std::atomic<uint32_t> num_sleepers = 0;                  ///< Threads of the rank that sleep, or are about to.
+};
+
+/// A ring of messages from one rank to another. Positions count bytes since the beginning.
+struct alignas(kLineBytes) Channel {
+  std::atomic<uint64_t> written = 0;                   ///< Of the rank that sends.
+  alignas(kLineBytes) std::atomic<uint64_t> read = 0;  ///< Of the rank that receives.
+
+  std::byte* data() { return reinterpret_cast<std::byte*>(this + 1); }
 };
 
 /// Whether the kernel marks the locks of threads that end, so that other ranks notice it. A sandbox may lack this.
@@ -75,6 +83,7 @@ class Segment {
   Slot& slot(int64_t rank, uint64_t sequence) const;
   std::byte* chunk(int64_t rank, uint64_t round) const;   ///< What the rank contributes in this round.
   std::byte* result(int64_t rank, uint64_t round) const;  ///< The part that the rank has reduced in this round.
+  Channel& channel(int64_t from, int64_t to) const;
 
   /// Locks the rank's `alive`. The calling thread keeps it until it ends.
   void mark_alive(int64_t rank) const;

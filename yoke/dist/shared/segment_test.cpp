@@ -18,7 +18,8 @@
 namespace yoke::dist::shared {
 namespace {
 
-const Layout kSmall{.num_ranks = 3, .slot_bytes = 100, .num_slots = 4, .chunk_bytes = 1024, .num_chunks = 2};
+const Layout kSmall{
+    .num_ranks = 3, .slot_bytes = 100, .num_slots = 4, .chunk_bytes = 1024, .num_chunks = 2, .channel_bytes = 128};
 
 TEST(SharedSegment, IsTheSameMemoryInBothMappings) {
   UniqueFd file;
@@ -28,7 +29,11 @@ TEST(SharedSegment, IsTheSameMemoryInBothMappings) {
   made->slot(1, 5).data()[99] = std::byte(3);
   made->chunk(2, 1)[1023] = std::byte(4);
   made->result(2, 3)[255] = std::byte(5);
+  made->channel(2, 1).written = 9;
+  made->channel(1, 2).data()[127] = std::byte(6);
   EXPECT_EQ(mapped->state(2).staged, 7u);
+  EXPECT_EQ(mapped->channel(2, 1).written, 9u);
+  EXPECT_EQ(mapped->channel(1, 2).data()[127], std::byte(6));
   EXPECT_EQ(mapped->slot(1, 5).data()[99], std::byte(3));
   EXPECT_EQ(mapped->slot(1, 1).data()[99], std::byte(3)) << "the slot of four collectives earlier";
   EXPECT_EQ(mapped->chunk(2, 3)[1023], std::byte(4));
@@ -49,8 +54,9 @@ TEST(SharedSegment, NothingOverlaps) {
       add(segment->chunk(rank, i), 1024);
       add(segment->result(rank, i), lane_bytes(kSmall, 3));
     }
+    for (int64_t other = 0; other < 3; ++other) add(&segment->channel(rank, other), sizeof(Channel) + 128);
   }
-  EXPECT_EQ(ranges.size(), 3u * (1 + 4 + 2 + 2));
+  EXPECT_EQ(ranges.size(), 3u * (1 + 4 + 2 + 2 + 3));
   const std::byte* end = nullptr;
   for (const auto& [first, last] : ranges) {
     EXPECT_GE(first, end);
