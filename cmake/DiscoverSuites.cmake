@@ -1,8 +1,8 @@
 # Writes the file TESTS for ctest, with an entry for each suite of the GoogleTest program PROGRAM (yoke_discover_suites).
 # Tests that SKIPS (tests/expected-skips.txt) names have entries of their own, because ctest knows no suite of which a
 # part was skipped. In the other entries, a skipped test is a failure. ALSO_WITH: a variable, and the suites of which
-# the entries run a second time with it.
-execute_process(COMMAND "${PROGRAM}" --gtest_list_tests OUTPUT_VARIABLE listing COMMAND_ERROR_IS_FATAL ANY)
+# the entries run a second time with it. EMULATOR: what lists the tests of a program for another processor.
+execute_process(COMMAND ${EMULATOR} "${PROGRAM}" --gtest_list_tests OUTPUT_VARIABLE listing COMMAND_ERROR_IS_FATAL ANY)
 file(STRINGS "${SKIPS}" patterns REGEX "^[a-z]")
 list(TRANSFORM patterns REPLACE "^[^ ]+ +" "")
 

@@ -151,7 +151,8 @@ function(yoke_discover_suites target prefix)
   set(tests "${CMAKE_CURRENT_BINARY_DIR}/${target}_suites.cmake")
   add_custom_command(TARGET ${target} POST_BUILD VERBATIM
     COMMAND "${CMAKE_COMMAND}" "-DPROGRAM=$<TARGET_FILE:${target}>" "-DPREFIX=${prefix}" "-DPROPERTIES=${ARGN}"
-            "-DALSO_WITH=${ARG_ALSO_WITH}" "-DTESTS=${tests}" "-DSKIPS=${PROJECT_SOURCE_DIR}/tests/expected-skips.txt"
+            "-DEMULATOR=$<TARGET_PROPERTY:${target},CROSSCOMPILING_EMULATOR>" "-DALSO_WITH=${ARG_ALSO_WITH}"
+            "-DTESTS=${tests}" "-DSKIPS=${PROJECT_SOURCE_DIR}/tests/expected-skips.txt"
             -P "${PROJECT_SOURCE_DIR}/cmake/DiscoverSuites.cmake")
   # ctest works in a tree of which only a part was built, too.
   file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/${target}_include.cmake" @ONLY CONTENT
