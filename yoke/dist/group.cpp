@@ -85,6 +85,13 @@ void refuse_gradient(const char* collective, const at::Tensor& tensor) {
   refuse_gradient(collective, collective, tensor);
 }
 
+void refuse_mean_of_integers(const char* collective, const at::Tensor& tensor) {
+  if (tensor.is_floating_point() || tensor.is_complex()) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "{}: the mean of {} numbers is not one of them; add them up, and divide the sum", collective,
+              c10::toString(tensor.scalar_type()));
+}
+
 /// Backends know no complex numbers.
 at::Tensor as_real(const at::Tensor& tensor) { return tensor.is_complex() ? at::view_as_real(tensor) : tensor; }
 
@@ -265,6 +272,12 @@ void Group::barrier() {
 
 void Group::all_reduce(const at::Tensor& tensor, ReduceOp op) {
   refuse_gradient("all_reduce", tensor);
+  if (tensor.layout() != at::kStrided) {
+    throw Error(ErrorCode::kInvalidArgument,
+                "all_reduce: the tensor is not dense, but {}; process_group().allreduce() takes sparse ones, or reduce "
+                "tensor.to_dense()",
+                c10::str(tensor.layout()));
+  }
   const Dense dense(tensor);
   start_all_reduce(dense.sent[0], op, Caller::kWaits).wait();
   dense.give_back();
@@ -279,6 +292,7 @@ PendingCollective Group::start_all_reduce(const at::Tensor& tensor, ReduceOp op,
   if (tensor.is_complex() && (op == ReduceOp::kMin || op == ReduceOp::kMax)) {
     throw Error(ErrorCode::kInvalidArgument, "all_reduce: complex numbers have no smallest and no largest");
   }
+  if (op == ReduceOp::kMean) refuse_mean_of_integers("all_reduce", tensor);
   c10d::AllreduceOptions options;
   options.asyncOp = caller == Caller::kGoesOn || !tensor.is_cpu();
   switch (op) {
@@ -396,6 +410,7 @@ PendingCollective Group::start_reduce_scatter(const at::Tensor& output, const at
   if (op != ReduceOp::kSum && op != ReduceOp::kMean) {
     throw Error(ErrorCode::kInvalidArgument, "reduce_scatter gives sums and means only");
   }
+  if (op == ReduceOp::kMean) refuse_mean_of_integers("reduce_scatter", input);
   refuse_gradient("reduce_scatter", output);
   refuse_gradient("reduce_scatter", input);
   process_group();  // throws after shutdown()

@@ -3,10 +3,13 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <pthread.h>
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -84,6 +87,14 @@ shared::Layout layout_here(int64_t num_ranks) {
   return layout;
 }
 
+/// How often this process, or those that it was forked from, were forked. getpid() would be a system call.
+uint64_t num_forks() {
+  static std::atomic<uint64_t> count = 0;
+  static const int is_watched = pthread_atfork(nullptr, nullptr, [] { ++count; });
+  static_cast<void>(is_watched);
+  return count.load(std::memory_order_relaxed);
+}
+
 /// The memory of a tensor. That of an empty one is not null, because ranks wait for it, too.
 std::span<std::byte> bytes_of(const at::Tensor& tensor) {
   static std::byte nothing;
@@ -94,6 +105,17 @@ std::span<std::byte> bytes_of(const at::Tensor& tensor) {
 void check(const char* what, const at::Tensor& tensor) {
   TORCH_CHECK(tensor.layout() == at::kStrided && tensor.is_cpu() && tensor.is_non_overlapping_and_dense(), what,
               ": ranks of one host share dense, contiguous tensors of the CPU; this one is not");
+}
+
+bool overlap(const at::Tensor& a, const at::Tensor& b) {
+  const auto one = bytes_of(a), other = bytes_of(b);
+  return std::less<>()(one.data(), other.data() + other.size()) && std::less<>()(other.data(), one.data() + one.size());
+}
+
+/// Contiguous, and a copy if the outputs lie where other ranks, or later rounds, still read it. An output may be the
+/// part of the input that is its own.
+at::Tensor contiguous_input(const at::Tensor& input, bool is_overwritten) {
+  return is_overwritten ? input.clone(at::MemoryFormat::Contiguous) : input.contiguous();
 }
 
 /// Contiguous tensors in place of `given`; `after` copies them back where they are others.
@@ -186,6 +208,7 @@ class SharedMemory : public c10d::Backend {
   }
 
   WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
+    check_root("reduce", options.rootRank);
     const auto element = tensors.size() == 1 ? reducible(tensors[0], options.reduceOp) : std::nullopt;
     if (!element) return gloo_->reduce(tensors, options);
     check("reduce", tensors[0]);
@@ -204,7 +227,7 @@ class SharedMemory : public c10d::Backend {
   WorkPointer reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                              const c10d::ReduceScatterOptions& options) override {
     const bool fits = outputs.size() == 1 && inputs.size() == 1 && std::ssize(inputs[0]) == size_ &&
-                      std::ranges::all_of(inputs[0], [&](const auto& input) {
+                      reducible(outputs[0], options.reduceOp) && std::ranges::all_of(inputs[0], [&](const auto& input) {
                         return input.numel() == outputs[0].numel() && input.scalar_type() == outputs[0].scalar_type();
                       });
     if (!fits) return gloo_->reduce_scatter(outputs, inputs, options);
@@ -219,20 +242,22 @@ class SharedMemory : public c10d::Backend {
     const auto element = reducible(input, options.reduceOp);
     const bool fits = output.numel() * size_ == input.numel() && output.scalar_type() == input.scalar_type();
     if (!element || !fits) return gloo_->_reduce_scatter_base(output, input, options);
-    check("reduce_scatter", input);
     SharedWorkOptions work = {.type = OpType::_REDUCE_SCATTER_BASE,
                               .title = "yoke:reduce_scatter",
-                              .inputs = {input},
                               .outputs = {output},
                               .driver = driver(options.asyncOp)};
     const auto to = contiguous_outputs({output}, work.after)[0];
-    return start_reduction({.input = bytes_of(input).data(), .output = bytes_of(to).data(), .scatters = true}, input,
+    const auto* const own = static_cast<const std::byte*>(input.const_data_ptr()) + rank_ * to.nbytes();
+    const auto from = contiguous_input(input, to.const_data_ptr() != own && overlap(to, input));
+    work.inputs = {to};
+    return start_reduction({.input = bytes_of(from).data(), .output = bytes_of(to).data(), .scatters = true}, from,
                            *element, options.timeout, std::move(work));
   }
 
   // ---- What copies ----
 
   WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
+    check_root("broadcast", options.rootRank);
     if (tensors.size() != 1) return gloo_->broadcast(tensors, options);
     check("broadcast", tensors[0]);
     const auto memory = bytes_of(tensors[0]);
@@ -274,6 +299,7 @@ class SharedMemory : public c10d::Backend {
   }
 
   WorkPointer gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override {
+    check_root("gather", options.rootRank);
     const bool is_root = rank_ == options.rootRank;
     if (inputs.size() != 1 || (is_root && (outputs.size() != 1 || !fits(outputs[0], inputs[0])))) {
       return gloo_->gather(outputs, inputs, options);
@@ -284,6 +310,7 @@ class SharedMemory : public c10d::Backend {
   }
 
   WorkPointer scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override {
+    check_root("scatter", options.rootRank);
     const bool is_root = rank_ == options.rootRank;
     if (outputs.size() != 1 || (is_root && (inputs.size() != 1 || !fits(inputs[0], outputs[0])))) {
       return gloo_->scatter(outputs, inputs, options);
@@ -295,17 +322,19 @@ class SharedMemory : public c10d::Backend {
     copy.root = static_cast<uint32_t>(options.rootRank);
     copy.for_each = true;
     if (is_root) {
-      for (const auto& input : inputs[0]) work.inputs.push_back(input.contiguous());
+      for (const auto& input : inputs[0])
+        work.inputs.push_back(contiguous_input(input, !input.is_same(inputs[0][rank_]) && overlap(to, input)));
       for (const auto& input : work.inputs) copy.send.push_back(bytes_of(input));
     }
     copy.receive[static_cast<size_t>(options.rootRank)] = bytes_of(to);
+    work.inputs.push_back(to);
     return start_copy(std::move(copy), options.timeout, std::move(work));
   }
 
   WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                             std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) override {
     const auto is_good = [this](const at::Tensor& tensor, const std::vector<int64_t>& splits) {
-      if (!tensor.is_contiguous() || tensor.dim() == 0) return false;
+      if (tensor.layout() != at::kStrided || tensor.dim() == 0) return false;
       int64_t sum = 0;
       for (const int64_t split : splits) sum += split;
       return splits.empty() ? tensor.size(0) % size_ == 0 : std::ssize(splits) == size_ && sum == tensor.size(0);
@@ -316,19 +345,21 @@ class SharedMemory : public c10d::Backend {
     }
     // Of equal parts, all ranks know the size.
     const bool is_equal = output_splits.empty() && input_splits.empty();
-    auto copy = pieces(input, is_equal ? input.nbytes() / static_cast<size_t>(size_) : 0);
+    SharedWorkOptions work = {.type = OpType::ALLTOALL_BASE,
+                              .title = "yoke:all_to_all",
+                              .outputs = {output},
+                              .driver = driver(options.asyncOp)};
+    const auto to = contiguous_outputs({output}, work.after)[0];
+    const auto from = contiguous_input(input, overlap(to, input));
+    work.inputs = {from, to};
+    auto copy = pieces(from, is_equal ? from.nbytes() / static_cast<size_t>(size_) : 0);
     if (!is_equal) copy.bytes = -1;
     copy.for_each = true;
-    const auto sent = divided(input, input_splits);
+    const auto sent = divided(from, input_splits);
     copy.send.assign(sent.begin(), sent.end());
-    const auto received = divided(output, output_splits);
+    const auto received = divided(to, output_splits);
     copy.receive.assign(received.begin(), received.end());
-    return start_copy(std::move(copy), options.timeout,
-                      {.type = OpType::ALLTOALL_BASE,
-                       .title = "yoke:all_to_all",
-                       .inputs = {input},
-                       .outputs = {output},
-                       .driver = driver(options.asyncOp)});
+    return start_copy(std::move(copy), options.timeout, std::move(work));
   }
 
   WorkPointer alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override {
@@ -337,9 +368,12 @@ class SharedMemory : public c10d::Backend {
     auto copy = pieces(inputs[0], 0);
     copy.bytes = -1;
     copy.for_each = true;
-    for (const auto& input : inputs) work.inputs.push_back(input.contiguous());
-    for (const auto& input : work.inputs) copy.send.push_back(bytes_of(input));
     const auto to = contiguous_outputs(outputs, work.after);
+    for (const auto& input : inputs) {
+      work.inputs.push_back(
+          contiguous_input(input, std::ranges::any_of(to, [&](const auto& one) { return overlap(one, input); })));
+    }
+    for (const auto& input : work.inputs) copy.send.push_back(bytes_of(input));
     for (size_t i = 0; i < to.size(); ++i) copy.receive[i] = bytes_of(to[i]);
     work.inputs.insert(work.inputs.end(), to.begin(), to.end());
     return start_copy(std::move(copy), options.timeout, std::move(work));
@@ -397,14 +431,20 @@ class SharedMemory : public c10d::Backend {
     bool averages = false;    ///< The sum is divided by the number of ranks.
   };
 
+  void check_root(const char* what, int64_t root) const {
+    TORCH_CHECK(root >= 0 && root < size_, what, ": invalid root rank: ", root, " of ", size_);
+  }
+
   static shared::Driver driver(bool is_async) { return is_async ? shared::Driver::kEngine : shared::Driver::kWaiter; }
 
   /// How the tensor is reduced; nullopt: not by this backend.
   static std::optional<Element> reducible(const at::Tensor& tensor, const c10d::ReduceOp& op) {
     if (tensor.layout() != at::kStrided || !tensor.is_cpu()) return std::nullopt;
     const bool is_complex = tensor.is_complex();
+    TORCH_CHECK(op.op_ != c10d::ReduceOp::AVG || is_complex || tensor.is_floating_point(), "averages of ",
+                tensor.scalar_type(), " are not whole numbers; reduce with SUM, and divide the sum");
     const auto type = type_of(is_complex ? c10::toRealValueType(tensor.scalar_type()) : tensor.scalar_type());
-    const bool averages = op.op_ == c10d::ReduceOp::AVG && (is_complex || tensor.is_floating_point());
+    const bool averages = op.op_ == c10d::ReduceOp::AVG;
     const auto reduction = averages ? shared::Reduction::kSum : reduction_of(op);
     if (!type || !reduction || (is_complex && *reduction != shared::Reduction::kSum)) return std::nullopt;
     return Element{*type, *reduction, is_complex ? 2 : 1, averages};
@@ -465,7 +505,11 @@ class SharedMemory : public c10d::Backend {
   }
 
   WorkPointer begin(std::shared_ptr<shared::Transfer> transfer, milliseconds timeout, SharedWorkOptions work) {
+    TORCH_CHECK(num_forks_ == num_forks(),
+                "this process was forked from a rank, and the other ranks would take its collectives for those of that "
+                "rank; only the rank itself can use the group");
     work.rank = rank_;
+    work.callbacks = callbacks_;
     work.timeout = timeout;
     return SharedWork::start(engine_, std::move(transfer), std::move(work));
   }
@@ -488,13 +532,18 @@ class SharedMemory : public c10d::Backend {
   /// Without a root, all ranks get the inputs of all.
   WorkPointer gather_to_here(const std::vector<Tensors>& outputs, const at::Tensor& input, milliseconds timeout,
                              SharedWorkOptions work, uint32_t root = 0) {
-    const auto from = input.contiguous();
+    const auto to = outputs.empty() ? Tensors() : contiguous_outputs(outputs[0], work.after);
+    bool is_overwritten = false;
+    for (int rank = 0; rank < std::ssize(to); ++rank) {
+      const bool is_own = rank == rank_ && to[rank].const_data_ptr() == input.const_data_ptr();
+      is_overwritten |= !is_own && overlap(to[rank], input);
+    }
+    const auto from = contiguous_input(input, is_overwritten);
     auto copy = pieces(from, from.nbytes());
     copy.root = root;
     copy.send = {bytes_of(from)};
     work.inputs = {from};
     if (!outputs.empty()) {
-      const auto to = contiguous_outputs(outputs[0], work.after);
       for (size_t i = 0; i < to.size(); ++i) copy.receive[i] = bytes_of(to[i]);
       if (work.outputs.empty()) work.lists = outputs;
       work.inputs.insert(work.inputs.end(), to.begin(), to.end());
@@ -520,6 +569,8 @@ class SharedMemory : public c10d::Backend {
   const std::shared_ptr<shared::Engine> engine_;
   const std::shared_ptr<shared::Arena> arena_;  ///< Null if the layout has no place for tensors.
   const c10::intrusive_ptr<c10d::Backend> gloo_;
+  const std::shared_ptr<Callbacks> callbacks_ = std::make_shared<Callbacks>();
+  const uint64_t num_forks_ = num_forks();
   std::chrono::milliseconds timeout_;
 };
 

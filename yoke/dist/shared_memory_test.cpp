@@ -6,8 +6,12 @@
 #include <ATen/core/ivalue.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <functional>
 #include <set>
+#include <string_view>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
@@ -51,6 +55,16 @@ at::Tensor expected_of(c10d::ReduceOp::RedOpType op, const at::Tensor& all) {
     case c10d::ReduceOp::MIN: return all.amin(0);
     default: return all.amax(0);
   }
+}
+
+/// What the exception that `call` throws says; empty if there is none.
+std::string what_of(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "";
 }
 
 c10d::Backend& backend_of(const World& world) { return *world.process_group().getBackend(c10::DeviceType::CPU); }
@@ -199,6 +213,135 @@ TEST(SharedMemory, FuturesEndByThemselves) {
 }
 
 // Tensors in the shared file are reduced in place, those beside it through chunks; all ranks decide alike.
+// DDP's hook PowerSGD waits so.
+TEST(SharedMemory, WhatFollowsAFutureMayWaitForOthers) {
+  run_ranks(2, [](World& world) {
+    auto& group = world.process_group();
+    for (const int64_t size : {4, 300'007}) {
+      Tensors first = {at::ones({size})}, second = {at::ones({size})}, third = {at::ones({size})};
+      const auto reduce = [&](Tensors& tensors) {
+        c10d::AllreduceOptions options;
+        options.asyncOp = true;
+        return group.allreduce(tensors, options)->getFuture();
+      };
+      const auto last = reduce(first)->then(
+          [&](c10::ivalue::Future&) {
+            const auto inner = reduce(second)->then(
+                [&](c10::ivalue::Future&) {
+                  reduce(third)->waitAndThrow();
+                  return third[0];
+                },
+                c10::TensorType::get());
+            inner->waitAndThrow();
+            return inner->value();
+          },
+          c10::TensorType::get());
+      last->waitAndThrow();
+      for (const auto& tensors : {first, second, third}) ASSERT_TRUE(tensors[0].eq(2).all().item<bool>());
+    }
+  });
+}
+
+TEST(SharedMemory, TensorsMayLieAnyHow) {
+  run_ranks(3, [](World& world) {
+    auto& backend = backend_of(world);
+    for (const int64_t size : {4, 100'000}) {
+      const auto numbers = at::arange(3 * size * 2, at::kLong).view({2, 3 * size});
+      const auto whole = numbers.t(), gaps = at::zeros({3 * size, 5}, at::kLong);
+      gaps.slice(1, 0, 4, 2).copy_(whole);
+      for (auto input : {whole, gaps.slice(1, 0, 4, 2)}) {
+        auto part = at::zeros({2, size}, at::kLong).t();
+        backend._reduce_scatter_base(part, input, {})->wait();
+        ASSERT_TRUE(at::equal(part, whole.narrow(0, world.rank() * size, size) * 3));
+        auto exchanged = at::zeros({2, 3 * size}, at::kLong).t();
+        std::vector<int64_t> equal;
+        auto own = (input + world.rank()).contiguous();
+        backend.alltoall_base(exchanged, own, equal, equal, {})->wait();
+        for (int64_t from = 0; from < 3; ++from) {
+          ASSERT_TRUE(
+              at::equal(exchanged.narrow(0, from * size, size), whole.narrow(0, world.rank() * size, size) + from));
+        }
+      }
+    }
+  });
+}
+
+TEST(SharedMemory, InputsMayLieInOutputs) {
+  run_ranks(3, [](World& world) {
+    auto& backend = backend_of(world);
+    for (const int64_t size : {4, 100'000}) {
+      for (int64_t at = 0; at < 3; ++at) {  // in its own place, and in that of others
+        const auto of_rank = [&](int64_t rank) { return at::arange(size, at::kLong) + 1000 * rank; };
+        auto all = at::zeros({3 * size}, at::kLong);
+        auto own = all.narrow(0, at * size, size);
+        own.copy_(of_rank(world.rank()));
+        if (at == 1) {
+          std::vector<Tensors> lists = {all.chunk(3)};
+          Tensors inputs = {own};
+          backend.allgather(lists, inputs, {})->wait();
+        } else {
+          backend._allgather_base(all, own, {})->wait();
+        }
+        ASSERT_TRUE(at::equal(all, at::cat({of_rank(0), of_rank(1), of_rank(2)}))) << at;
+
+        auto sum = all.narrow(0, at * size, size);
+        backend._reduce_scatter_base(sum, all, {})->wait();
+        ASSERT_TRUE(at::equal(sum, of_rank(world.rank()) * 3)) << at;
+
+        auto both = at::cat({of_rank(0), of_rank(1), of_rank(2)}) + 7 * world.rank();
+        std::vector<int64_t> equal;
+        backend.alltoall_base(both, both, equal, equal, {})->wait();
+        for (int64_t from = 0; from < 3; ++from) {
+          ASSERT_TRUE(at::equal(both.narrow(0, from * size, size), of_rank(world.rank()) + 7 * from));
+        }
+      }
+    }
+  });
+}
+
+TEST(SharedMemory, RootsMustBeRanks) {
+  run_ranks(2, [](World& world) {
+    auto& backend = backend_of(world);
+    for (const int64_t root : {-5, 2, 99}) {
+      Tensors own = {at::ones({3})};
+      std::vector<Tensors> nothing;
+      const c10d::BroadcastOptions broadcast{.rootRank = root};
+      const c10d::ReduceOptions reduce{.rootRank = root};
+      const c10d::GatherOptions gather{.rootRank = root};
+      const c10d::ScatterOptions scatter{.rootRank = root};
+      for (const std::function<void()>& call : std::vector<std::function<void()>>{
+               [&] { backend.broadcast(own, broadcast); }, [&] { backend.reduce(own, reduce); },
+               [&] { backend.gather(nothing, own, gather); }, [&] { backend.scatter(own, nothing, scatter); }}) {
+        EXPECT_THAT(what_of(call), HasSubstr("invalid root rank"));
+      }
+    }
+  });
+}
+
+// A child has the group of its parent, whose rank it is not.
+TEST(SharedMemory, AForkedProcessIsNoRank) {
+  run_ranks(2, [](World& world) {
+    if (world.rank() == 1) {
+      const pid_t child = fork();
+      if (child == 0) {
+        Tensors own = {at::ones({3})};
+        try {
+          backend_of(world).allreduce(own, {});
+        } catch (const c10::Error& error) {
+          _exit(std::string_view(error.what()).find("was forked from a rank") == std::string_view::npos ? 2 : 0);
+        }
+        _exit(1);
+      }
+      int status = 0;
+      ASSERT_EQ(waitpid(child, &status, 0), child);
+      EXPECT_EQ(status, 0);
+    }
+    const auto own = at::ones({3});
+    world.all_reduce(own);
+    EXPECT_TRUE(own.eq(2).all().item<bool>());
+  });
+}
+
 TEST(SharedMemory, TensorsInTheSharedFileAreReducedInPlace) {
   for (const int64_t num_ranks : {2, 3}) {
     run_ranks(num_ranks, [&](World& world) {
@@ -293,6 +436,20 @@ TEST(SharedMemory, MessagesHaveTagsSendersAndFutures) {
   });
 }
 
+TEST(SharedMemory, AveragesOfIntegersAreRefused) {
+  run_ranks(2, [](World& world) {
+    const auto own = at::ones({3}, at::kInt);
+    EXPECT_THAT(what_of([&] { world.all_reduce(own, ReduceOp::kMean); }),
+                HasSubstr("all_reduce: the mean of Int numbers is not one of them"));
+    Tensors tensors = {own};
+    c10d::AllreduceOptions options;
+    options.reduceOp = c10d::ReduceOp::AVG;
+    EXPECT_THAT(what_of([&] { world.process_group().allreduce(tensors, options); }),
+                HasSubstr("averages of Int are not whole numbers"));
+    EXPECT_TRUE(own.eq(1).all().item<bool>()) << "nothing was added up";
+  });
+}
+
 TEST(SharedMemory, WhatIsRareGoesOverGloo) {
   run_ranks(2, [](World& world) {
     Tensors bits = {at::full({3}, world.rank() == 0 ? 5 : 6, at::kInt)};
@@ -300,6 +457,17 @@ TEST(SharedMemory, WhatIsRareGoesOverGloo) {
     options.reduceOp = c10d::ReduceOp::BOR;
     world.process_group().allreduce(bits, options)->wait();
     EXPECT_TRUE(at::equal(bits[0], at::full({3}, 7, at::kInt)));
+    c10d::ReduceScatterOptions of_parts;
+    of_parts.reduceOp = c10d::ReduceOp::BOR;
+    Tensors part = {at::zeros({3, 5}, at::kInt)};
+    std::vector<Tensors> parts = {{at::full({3, 5}, 1 + world.rank(), at::kInt), at::full({3, 5}, 4, at::kInt)}};
+    world.process_group().reduce_scatter(part, parts, of_parts)->wait();
+    EXPECT_TRUE(at::equal(part[0], at::full({3, 5}, world.rank() == 0 ? 3 : 4, at::kInt)));
+    const auto sparse = at::eye(4).mul(world.rank() + 1).to_sparse();
+    EXPECT_THAT(what_of([&] { world.all_reduce(sparse); }), HasSubstr("the tensor is not dense, but Sparse"));
+    Tensors sparse_ones = {sparse};
+    world.process_group().allreduce(sparse_ones, {})->wait();
+    EXPECT_TRUE(at::equal(sparse.to_dense(), at::eye(4) * 3));
   });
 }
 

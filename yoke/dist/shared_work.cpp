@@ -3,12 +3,58 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/util/Exception.h>
 
+#include <condition_variable>
+#include <deque>
+#include <thread>
 #include <utility>
 
 namespace yoke::dist {
 
 using shared::Engine;
 using shared::Transfer;
+
+struct Callbacks::State {
+  std::mutex mutex;
+  std::condition_variable news;
+  std::deque<std::function<void()>> calls;
+  size_t num_idle = 0;
+  bool is_over = false;
+};
+
+Callbacks::Callbacks() : state_(std::make_shared<State>()) {}
+
+Callbacks::~Callbacks() {
+  const std::lock_guard lock(state_->mutex);
+  state_->is_over = true;
+  state_->news.notify_all();
+}
+
+void Callbacks::run(std::function<void()> call) {
+  const std::lock_guard lock(state_->mutex);
+  state_->calls.push_back(std::move(call));
+  if (state_->calls.size() > state_->num_idle) {
+    // Nobody joins the thread: what it runs may wait for Python's lock, which the thread that ends the group may hold.
+    std::thread([state = state_] { work(*state); }).detach();
+  } else {
+    state_->news.notify_one();
+  }
+}
+
+void Callbacks::work(State& state) {
+  std::unique_lock lock(state.mutex);
+  while (true) {
+    ++state.num_idle;
+    state.news.wait(lock, [&] { return state.is_over || !state.calls.empty(); });
+    --state.num_idle;
+    if (state.calls.empty()) return;
+    auto call = std::move(state.calls.front());
+    state.calls.pop_front();
+    lock.unlock();
+    call();
+    call = nullptr;
+    lock.lock();
+  }
+}
 
 SharedWork::SharedWork(std::shared_ptr<Engine> engine, std::shared_ptr<Transfer> transfer, SharedWorkOptions options)
     : Work(options.rank, options.type, options.title, options.inputs),
@@ -42,15 +88,19 @@ void SharedWork::end(std::exception_ptr error) {
     has_ended_ = true;
     future = future_;
   }
-  if (future) complete(*future);
+  if (future == nullptr) return;
+  if (engine_->is_own_thread()) {
+    options_.callbacks->run(completion_of(std::move(future)));
+  } else {
+    completion_of(std::move(future))();
+  }
 }
 
-void SharedWork::complete(c10::ivalue::Future& future) const {
-  if (const auto error = exception()) {
-    future.setError(error);
-  } else {
-    future.markCompleted(options_.lists.empty() ? c10::IValue(options_.outputs) : c10::IValue(options_.lists));
-  }
+std::function<void()> SharedWork::completion_of(c10::intrusive_ptr<c10::ivalue::Future> future) const {
+  const auto value = options_.lists.empty() ? c10::IValue(options_.outputs) : c10::IValue(options_.lists);
+  return [future = std::move(future), error = exception(), value] {
+    error ? future->setError(error) : future->markCompleted(value);
+  };
 }
 
 bool SharedWork::isCompleted() { return engine_->poll(transfer_); }
@@ -81,7 +131,7 @@ c10::intrusive_ptr<c10::ivalue::Future> SharedWork::getFuture() {
       return future_;
     }
   }
-  complete(*future_);
+  completion_of(future_)();
   return future_;
 }
 

@@ -16,6 +16,25 @@
 
 namespace yoke::dist {
 
+/// The threads that complete futures. What follows a future may wait for other collectives, so the engine's own thread,
+/// which those need, must not run it: DDP's hook PowerSGD waits so.
+class Callbacks {
+ public:
+  Callbacks();
+  ~Callbacks();
+  Callbacks(const Callbacks&) = delete;
+  Callbacks& operator=(const Callbacks&) = delete;
+
+  /// Runs `call` at once, on a thread that has nothing to do or on a new one.
+  void run(std::function<void()> call);
+
+ private:
+  struct State;
+  static void work(State& state);
+
+  const std::shared_ptr<State> state_;  ///< The threads have it, too.
+};
+
 /// How it begins, except what is exchanged.
 struct SharedWorkOptions {
   int rank = 0;
@@ -28,6 +47,7 @@ struct SharedWorkOptions {
   std::function<void()> after;  ///< Called when the exchange has succeeded, before anybody hears of it.
   std::chrono::milliseconds timeout{};
   shared::Driver driver = shared::Driver::kEngine;
+  std::shared_ptr<Callbacks> callbacks;
 };
 
 class SharedWork : public c10d::Work {
@@ -45,7 +65,8 @@ class SharedWork : public c10d::Work {
 
  private:
   void end(std::exception_ptr error);
-  void complete(c10::ivalue::Future& future) const;
+  /// What completes the future. It does not own this work.
+  std::function<void()> completion_of(c10::intrusive_ptr<c10::ivalue::Future> future) const;
 
   const std::shared_ptr<shared::Engine> engine_;
   SharedWorkOptions options_;

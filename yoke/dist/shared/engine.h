@@ -85,6 +85,9 @@ class Engine {
   /// Ends all collectives in flight with an error. Other ranks see that this one is gone.
   void stop();
 
+  /// Whether the caller is the Engine's thread, on which collectives depend that nobody waits for.
+  bool is_own_thread() const { return std::this_thread::get_id() == thread_.get_id(); }
+
   uint64_t num_started() const { return num_started_ + num_messages_; }
   const Layout& layout() const { return segment_->layout(); }
 
