@@ -5,6 +5,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <semaphore>
 #include <thread>
 #include <utility>
 
@@ -12,6 +13,22 @@ namespace yoke::dist {
 
 using shared::Engine;
 using shared::Transfer;
+
+namespace {
+
+/// What follows one collective is over before the next one ends, as if one thread did both, unless it starts another
+/// collective or takes so long. A script that ends at its next collective would otherwise leave a thread in Python's
+/// objects, and Python aborts it at the exit.
+constexpr std::chrono::milliseconds kPatience(100);
+
+/// Of a thread that runs a call: who waits for it; null if nobody does any more.
+thread_local std::binary_semaphore* waiter = nullptr;
+
+void stop_waiting_for_this_call() {
+  if (auto* const one = std::exchange(waiter, nullptr)) one->release();
+}
+
+}  // namespace
 
 struct Callbacks::State {
   std::mutex mutex;
@@ -30,14 +47,24 @@ Callbacks::~Callbacks() {
 }
 
 void Callbacks::run(std::function<void()> call) {
-  const std::lock_guard lock(state_->mutex);
-  state_->calls.push_back(std::move(call));
-  if (state_->calls.size() > state_->num_idle) {
-    // Nobody joins the thread: what it runs may wait for Python's lock, which the thread that ends the group may hold.
-    std::thread([state = state_] { work(*state); }).detach();
-  } else {
-    state_->news.notify_one();
+  const auto is_done = std::make_shared<std::binary_semaphore>(0);
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->calls.push_back([call = std::move(call), is_done]() mutable {
+      waiter = is_done.get();
+      call();
+      call = nullptr;
+      stop_waiting_for_this_call();
+    });
+    if (state_->calls.size() > state_->num_idle) {
+      // Nobody joins the thread: what it runs may wait for Python's lock, which the thread that ends the group may
+      // hold.
+      std::thread([state = state_] { work(*state); }).detach();
+    } else {
+      state_->news.notify_one();
+    }
   }
+  static_cast<void>(is_done->try_acquire_for(kPatience));
 }
 
 void Callbacks::work(State& state) {
@@ -64,6 +91,7 @@ SharedWork::SharedWork(std::shared_ptr<Engine> engine, std::shared_ptr<Transfer>
 
 c10::intrusive_ptr<SharedWork> SharedWork::start(std::shared_ptr<Engine> engine, std::shared_ptr<Transfer> given,
                                                  SharedWorkOptions options) {
+  stop_waiting_for_this_call();  // it may wait for this collective
   auto work = c10::make_intrusive<SharedWork>(std::move(engine), std::move(given), std::move(options));
   auto& transfer = *work->transfer_;
   transfer.deadline = Clock::now() + work->options_.timeout;

@@ -25,7 +25,7 @@ class Callbacks {
   Callbacks(const Callbacks&) = delete;
   Callbacks& operator=(const Callbacks&) = delete;
 
-  /// Runs `call` at once, on a thread that has nothing to do or on a new one.
+  /// Runs `call` at once, on a thread that has nothing to do or on a new one, and waits a little for its end.
   void run(std::function<void()> call);
 
  private:
