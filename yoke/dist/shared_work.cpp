@@ -17,8 +17,8 @@ using shared::Transfer;
 namespace {
 
 /// What follows one collective is over before the next one ends, as if one thread did both, unless it starts another
-/// collective or takes so long. A script that ends at its next collective would otherwise leave a thread in Python's
-/// objects, and Python aborts it at the exit.
+/// collective or takes so long. After a failure, that holds for all in flight. A script that ends then would otherwise
+/// leave a thread in Python's objects, and Python aborts it at the exit.
 constexpr std::chrono::milliseconds kPatience(100);
 
 /// Of a thread that runs a call: who waits for it; null if nobody does any more.
@@ -136,7 +136,10 @@ bool SharedWork::isCompleted() { return engine_->poll(transfer_); }
 bool SharedWork::wait(std::chrono::milliseconds timeout) {
   const auto until = timeout == kNoTimeout ? Clock::time_point::max() : Clock::now() + timeout;
   TORCH_CHECK(engine_->wait(transfer_, until), "Operation timed out!");  // as c10d::Work says it
-  if (const auto error = exception()) std::rethrow_exception(error);
+  if (const auto error = exception()) {
+    if (!engine_->is_own_thread()) engine_->wait_for_all(kPatience);
+    std::rethrow_exception(error);
+  }
   return true;
 }
 

@@ -504,9 +504,20 @@ void Engine::end(const std::shared_ptr<Transfer>& transfer, std::exception_ptr e
       std::erase(large_, transfer.get());
     }
     std::erase(pending_, transfer);
+    ++num_ending_;
   }
   if (is_next_large) wake_thread();
   notify_of_end(*transfer, error);
+  {
+    const std::lock_guard lock(mutex_);
+    --num_ending_;
+  }
+  ended_.notify_all();
+}
+
+void Engine::wait_for_all(milliseconds limit) {
+  std::unique_lock lock(mutex_);
+  ended_.wait_for(lock, limit, [this] { return pending_.empty() && num_ending_ == 0; });
 }
 
 void Engine::notify_of_end(Transfer& transfer, const std::exception_ptr& error) {
