@@ -93,13 +93,18 @@ class Recorded : public RecordedBase {
 
   template <class... Inputs>
   auto operator()(const Inputs&... inputs) {
+    static_assert((std::is_convertible_v<const Inputs&, at::Tensor> && ...),
+                  "all inputs of a Recorded step are tensors: give a number as a tensor, or keep it outside");
     return call(std::index_sequence_for<Inputs...>(), {inputs...});
   }
 
  private:
   template <size_t... kIndex>
   auto call(std::index_sequence<kIndex...>, const std::array<at::Tensor, sizeof...(kIndex)>& inputs) {
-    using Result = decltype(step_(inputs[kIndex]...));
+    using Result = std::remove_cvref_t<decltype(step_(inputs[kIndex]...))>;
+    static_assert(
+        std::is_void_v<Result> || std::is_same_v<Result, at::Tensor> || std::is_same_v<Result, std::vector<at::Tensor>>,
+        "a Recorded step returns at::Tensor, std::vector<at::Tensor> or void");
     auto results = run(inputs, [this](at::TensorList given) -> std::vector<at::Tensor> {
       if constexpr (std::is_void_v<Result>) {
         step_(given[kIndex]...);
