@@ -76,14 +76,15 @@ class RecordedBase {
 /// Results  what the function returns: a tensor, a vector of tensors or void. They have no graph.
 /// Numbers  are recorded as they were, and so are decisions of the program, such as how often a loop runs. Those of
 ///          yoke's optimizers are read at each replay: call set_lr() before the step, and step() in it.
+/// Grads    a gradient that the program keeps from one call to the next makes the step be recorded again: clone() it.
 /// Bits     equal those of the function itself. RecordedOptions::check compares them. If the first comparison differs,
 ///          a warning says what, and the function runs from then on.
 /// Refused  operators that give the program a value, such as item(); shapes that depend on values; tensors that the
-///          program keeps without returning them. A warning names them, why_not() too, and the function runs from then
-///          on.
+///          program keeps besides what the step returns; set_lr() and other
+///          changes of numbers, as of a Mean. A warning names them, why_not() too, and the function runs from then on.
 /// Devices  CPU.
-/// Errors   kFailedPrecondition if a later comparison differs: the steps since the last one may have been wrong. The
-///          function's own errors.
+/// Errors   kFailedPrecondition if a later comparison differs: the steps since the last one may have been wrong, and
+///          the function runs from then on. The function's own errors.
 /// Threads  one at a time. The function's module, optimizer and tensors must outlive it.
 template <class Step>
 class Recorded : public RecordedBase {
