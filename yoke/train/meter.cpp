@@ -12,6 +12,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/dist/group.h"
+#include "yoke/train/detail/recording.h"
 
 namespace yoke::train {
 namespace {
@@ -61,6 +62,7 @@ void Meter::load_state(const at::Tensor& state) {
 }
 
 void Meter::accumulate(const at::Tensor& value, int64_t scale, int64_t weight) {
+  detail::refuse_to_record("Meter", "add()", "return the tensor from the step, and add it outside");
   const c10::NoGradGuard no_grad;
   if (!sum_.defined()) {
     sum_ = at::zeros({}, value.options().dtype(at::kDouble).requires_grad(false));

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace yoke::train::detail {
@@ -33,6 +34,14 @@ class StepRecording {
 inline StepRecording*& recording_on_this_thread() {
   thread_local StepRecording* current = nullptr;
   return current;
+}
+
+/// For a call, as "SGD" and "set_lr(lr)", that changes numbers of the program, which a replay would not do again.
+inline void refuse_to_record(std::string_view object, const char* call, const char* instead) {
+  if (auto* recording = recording_on_this_thread()) {
+    recording->refuse(std::string(object) + "." + call +
+                      " runs when the step is recorded, and would not run in its replays: " + instead);
+  }
 }
 
 }  // namespace yoke::train::detail

@@ -11,6 +11,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/train/detail/describe.h"
+#include "yoke/train/detail/recording.h"
 #include "yoke/train/sharding.h"
 
 namespace yoke::train {
@@ -79,6 +80,7 @@ void ExponentialMovingAverage::check_unchanged() const {
 }
 
 void ExponentialMovingAverage::update() {
+  detail::refuse_to_record("ExponentialMovingAverage", "update()", "call it after the recorded step");
   check_not_swapped();
   check_unchanged();
   const at::NoGradGuard no_grad;

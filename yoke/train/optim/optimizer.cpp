@@ -128,11 +128,13 @@ double Optimizer::lr(size_t group) const {
 }
 
 void Optimizer::set_lr(double lr) {
+  detail::refuse_to_record(traits_.name, "set_lr(lr)", "call it before the recorded step");
   check_lr(traits_.name, lr);
   for (auto& group_lr : lrs_) group_lr = lr;
 }
 
 void Optimizer::set_lr(size_t group, double lr) {
+  detail::refuse_to_record(traits_.name, "set_lr(group, lr)", "call it before the recorded step");
   check_group(group);
   check_lr(traits_.name, lr);
   lrs_[group] = lr;
@@ -167,12 +169,7 @@ void Optimizer::apply_and_end(const GradScale& given) {
 }
 
 void Optimizer::step(double lr) {
-  if (auto* recording = detail::recording_on_this_thread()) {
-    recording->refuse(
-        fmt::format("{}.step(lr) would give each replay the same rate: call set_lr(lr) before the recorded "
-                    "step, and step() in it",
-                    traits_.name));
-  }
+  detail::refuse_to_record(traits_.name, "step(lr)", "call set_lr(lr) before the recorded step, and step() in it");
   set_lr(lr);
   step();
 }

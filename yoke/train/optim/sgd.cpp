@@ -6,6 +6,7 @@
 #include <ATen/ops/_fused_sgd.h>
 
 #include "yoke/base/error.h"
+#include "yoke/train/detail/recording.h"
 #include "yoke/train/optim/detail/options.h"
 
 namespace yoke::train {
@@ -43,6 +44,7 @@ void Sgd::set_momentum(double momentum) {
 }
 
 void Sgd::set_momentum(size_t group, double momentum) {
+  detail::refuse_to_record("SGD", "set_momentum(momentum)", "call it before the recorded step");
   auto changed = options(group);
   if ((momentum == 0) != (changed.momentum == 0) && has_stepped(group)) {
     throw Error(ErrorCode::kInvalidArgument,

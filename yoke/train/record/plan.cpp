@@ -49,18 +49,44 @@ bool Plan::fits(at::TensorList given) const {
   for (const auto i : c10::irange(given.size())) {
     const auto& tensor = given[i];
     const auto& spec = inputs[i];
-    if (!tensor.defined() || tensor.requires_grad() || tensor.scalar_type() != spec.dtype ||
-        tensor.sizes() != at::IntArrayRef(spec.sizes) || tensor.strides() != at::IntArrayRef(spec.strides) ||
-        !tensor.is_cpu()) {
+    if (!tensor.defined() || tensor.key_set() != spec.keys || tensor.requires_grad() ||
+        tensor.scalar_type() != spec.dtype || tensor.sizes() != at::IntArrayRef(spec.sizes) ||
+        tensor.strides() != at::IntArrayRef(spec.strides)) {
       return false;
     }
   }
-  return std::ranges::all_of(gradients_before, [](const GradientAt& before) {
-    return before.parameter.unsafeGetTensorImpl()->grad().defined() == before.gradient.defined();
+  return std::ranges::all_of(gradients_before, [](const GradientBefore& before) {
+    return before.parameter.unsafeGetTensorImpl()->grad().defined() == before.is_defined;
   });
 }
 
-std::string Plan::why_stale() const {
+/// Whether the program keeps a gradient of the last replay, which the next one would overwrite.
+bool Plan::keeps_gradients() {
+  stack_.clear();
+  if (!std::exchange(has_counted_uses_, true)) {  // before the first replay nobody else can refer to them
+    for (const auto& after : gradients_after) {
+      if (!after.gradient.defined()) continue;
+      const auto* storage = after.gradient.storage().unsafeGetStorageImpl();
+      const auto is_it = [&](const Memory& memory) {
+        return memory.kind == MemoryKind::kMade && memory.stand_in.get() == storage;
+      };
+      if (std::ranges::any_of(memories, is_it)) made_gradients_.push_back({.at = after});
+    }
+    for (auto& made : made_gradients_) {
+      made.num_uses = made.at.gradient.use_count();
+      made.num_memory_uses = made.at.gradient.storage().use_count();
+    }
+    return false;
+  }
+  return std::ranges::any_of(made_gradients_, [](const MadeGradient& made) {
+    const auto& [parameter, gradient] = made.at;
+    const bool is_parameters = parameter.unsafeGetTensorImpl()->grad().is_same(gradient);
+    return gradient.use_count() > made.num_uses + (is_parameters ? 1 : 0) ||
+           gradient.storage().use_count() > made.num_memory_uses;
+  });
+}
+
+std::string Plan::why_stale() {
   constexpr auto kReplaced = "a tensor that the step uses was replaced by another one";
   for (const auto& memory : memories) {
     if (memory.kind == MemoryKind::kExternal && memory.recorded.use_count() == 0) return kReplaced;
@@ -68,18 +94,20 @@ std::string Plan::why_stale() const {
   for (const auto& [leaf, place] : leaves) {
     if (leaf.storage().unsafeGetStorageImpl() != place) return kReplaced;
   }
-  for (const auto& [parameter, gradient] : gradients_before) {
-    // A gradient that the plan adds to has to be in the same place.
-    if (!gradient.defined()) continue;
-    const auto& now = parameter.unsafeGetTensorImpl()->grad();
-    if (now.unsafeGetTensorImpl() == gradient.unsafeGetTensorImpl()) continue;
-    const auto* place = gradient.storage().unsafeGetStorageImpl();
-    if (now.storage().unsafeGetStorageImpl() == place) continue;
-    for (const auto& memory : memories) {
-      if (memory.kind == MemoryKind::kExternal && memory.recorded._unsafe_get_target() == place) {
-        return "a gradient to which the step adds is another tensor than when it was recorded";
-      }
+  for (const auto& [tensor, requires_grad] : watched) {
+    if (tensor.use_count() > 0 && tensor._unsafe_get_target()->requires_grad() != requires_grad) {
+      return "requires_grad of a tensor that the step uses has changed";
     }
+  }
+  for (const auto& before : gradients_before) {
+    if (before.place == nullptr) continue;
+    const auto& now = before.parameter.unsafeGetTensorImpl()->grad();
+    if (now.storage().unsafeGetStorageImpl() != before.place) {
+      return "a gradient to which the step adds is another tensor than when it was recorded";
+    }
+  }
+  if (keeps_gradients()) {
+    return "the program keeps a gradient of the step before, which a replay would overwrite; keep a clone() of it";
   }
   return "";
 }
@@ -155,7 +183,7 @@ std::vector<at::Tensor> Plan::replay(at::TensorList given) {
       continue;
     }
     const auto& memory = memories[output.memory];
-    if (memory.is_fixed) {
+    if (memory.is_fixed || memory.is_kept) {  // a replay writes to the same memory again
       results.push_back(over(c10::Storage(memory.stand_in), output.tensor, output.tensor.storage_offset()).clone());
       continue;
     }
@@ -171,8 +199,6 @@ std::vector<at::Tensor> Plan::replay(at::TensorList given) {
       offset += given[memory.input].storage_offset() - inputs[memory.input].offset;
     } else if (memory.kind == MemoryKind::kExternal) {
       storage = c10::Storage(memory.recorded.lock());
-    } else if (memory.is_kept) {  // a gradient
-      storage = c10::Storage(memory.stand_in);
     } else {
       storage = c10::Storage(c10::Storage::use_byte_size_t(), memory.stand_in->nbytes(),
                              memory.stand_in->set_data_ptr(c10::DataPtr(nullptr, c10::kCPU)), c10::GetCPUAllocator(),

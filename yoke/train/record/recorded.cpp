@@ -1,6 +1,5 @@
 #include "yoke/train/record/recorded.h"
 
-#include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,6 +20,10 @@ using detail::MemoryKind;
 using detail::Plan;
 using detail::Recorder;
 
+/// A plan that is replaced before so many replays was of little use, and after so many of these none is made any more.
+constexpr int64_t kFewReplays = 8;
+constexpr int kMaxInVain = 4;
+
 /// Calls the step and drops the graphs of its results.
 std::vector<at::Tensor> without_graphs(std::vector<at::Tensor> results) {
   for (auto& result : results) {
@@ -37,6 +40,22 @@ bool same_bytes(const at::Tensor& a, const at::Tensor& b) {
   return x.nbytes() == 0 || std::memcmp(x.const_data_ptr(), y.const_data_ptr(), x.nbytes()) == 0;
 }
 
+/// Looks for calls in a step that is compared which a recording would have refused.
+class Listener final : public detail::StepRecording {
+ public:
+  Listener() : outer_(std::exchange(detail::recording_on_this_thread(), this)) {}
+  ~Listener() override { detail::recording_on_this_thread() = outer_; }
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+  void call(detail::HostCall call) override { call.run(call.tensors); }
+  void refuse(const std::string& reason) override { why_not = reason; }
+
+  std::string why_not;
+
+ private:
+  StepRecording* outer_;
+};
+
 /// The state of everything that a plan changes, besides gradients that it makes.
 class Snapshot {
  public:
@@ -50,13 +69,12 @@ class Snapshot {
       if (call.op) continue;
       for (const auto& tensor : call.host.written()) save(tensor.storage());
     }
-    for (const auto& [parameter, gradient] : plan.gradients_after) {
+    for (const auto& [parameter, place] : plan.leaves) {
       gradients_.push_back({parameter, parameter.unsafeGetTensorImpl()->grad()});
       gradient_values_.push_back(gradients_.back().gradient.defined() ? gradients_.back().gradient.clone()
                                                                       : at::Tensor());
     }
     generators_ = plan.generators;
-    generators_.push_back(at::detail::getDefaultCPUGenerator());
     for (const auto& generator : generators_) generator_states_.push_back(generator.get_state());
   }
 
@@ -124,18 +142,24 @@ struct RecordedBase::Impl {
   std::vector<at::Tensor> record(at::TensorList inputs, Call step, bool keep);
   std::vector<at::Tensor> check(Entry& entry, at::TensorList inputs, Call step);
   void give_up(const std::string& reason);
+  void stop(const std::string& reason);
 
   RecordedOptions options;
   std::list<Entry> entries;
   std::vector<at::Tensor> parameters;  ///< All that a recording has found.
   std::string why_not;
   int64_t num_calls = 0, num_recordings = 0, num_replays = 0;
-  bool has_warned_of_shapes = false;
+  int num_in_vain = 0;  ///< Recordings in a row that were of little use.
+  bool has_warned_of_shapes = false, has_warned_of_inputs = false;
 };
 
-void RecordedBase::Impl::give_up(const std::string& reason) {
+void RecordedBase::Impl::stop(const std::string& reason) {
   why_not = reason;
   entries.clear();
+}
+
+void RecordedBase::Impl::give_up(const std::string& reason) {
+  stop(reason);
   if (options.warn) options.warn("Recorded: the step runs as it would without recording: " + reason);
 }
 
@@ -161,10 +185,33 @@ std::vector<at::Tensor> RecordedBase::Impl::record(at::TensorList inputs, Call s
 
 std::vector<at::Tensor> RecordedBase::Impl::check(Entry& entry, at::TensorList inputs, Call step) {
   const Snapshot before(entry.plan, inputs);
+  std::optional<Listener> listener(std::in_place);
   auto expected = without_graphs(step(inputs));
+  const auto refused = listener->why_not;
+  listener.reset();
+  const auto replay = entry.num_replays;
+  const auto fail = [&](const std::string& reason) {
+    if (replay == 1) return give_up(reason);
+    stop(reason);
+    throw Error(
+        ErrorCode::kFailedPrecondition,
+        "Recorded: replay {} was compared with the step, and {}. The replays since number {} may have been wrong",
+        replay, reason, replay / 2);
+  };
+  if (!refused.empty()) {
+    fail(refused);
+    return expected;
+  }
   const Snapshot right(entry.plan, inputs);
   before.restore();
-  auto results = entry.plan.replay(inputs);
+  std::vector<at::Tensor> results;
+  try {
+    results = entry.plan.replay(inputs);
+  } catch (const std::exception& error) {
+    right.restore();
+    fail(fmt::format("the replay has failed and the step has not: {}", error.what()));
+    return expected;
+  }
   std::string differs = right.difference(Snapshot(entry.plan, inputs));
   for (size_t i = 0; i < std::max(results.size(), expected.size()) && differs.empty(); ++i) {
     if (i >= results.size() || i >= expected.size() || !same_bytes(results[i], expected[i])) {
@@ -173,18 +220,11 @@ std::vector<at::Tensor> RecordedBase::Impl::check(Entry& entry, at::TensorList i
   }
   if (differs.empty()) return results;
   right.restore();
-  const auto reason = fmt::format(
+  fail(fmt::format(
       "a replay gives other bits than the step itself, first in {}: the step depends on numbers or decisions of the "
       "program that were other ones when it was recorded; give numbers that change as tensors, and call set_lr() "
       "before the step",
-      differs);
-  if (entry.num_replays > 1) {
-    throw Error(
-        ErrorCode::kFailedPrecondition,
-        "Recorded: replay {} was compared with the step, and {}. The replays since number {} may have been wrong",
-        entry.num_replays, reason, entry.num_replays / 2);
-  }
-  give_up(reason);
+      differs));
   return expected;
 }
 
@@ -194,6 +234,13 @@ std::vector<at::Tensor> RecordedBase::Impl::run(at::TensorList inputs, Call step
   for (auto entry = entries.begin(); entry != entries.end(); ++entry) {
     if (!entry->plan.fits(inputs)) continue;
     if (const auto reason = entry->plan.why_stale(); !reason.empty()) {
+      num_in_vain = entry->num_replays < kFewReplays ? num_in_vain + 1 : 0;
+      if (num_in_vain == kMaxInVain) {
+        give_up(
+            fmt::format("it was recorded {} times in a row for fewer than {} replays each, the last time because {}",
+                        kMaxInVain, kFewReplays, reason));
+        return without_graphs(step(inputs));
+      }
       entries.erase(entry);
       if (options.warn) options.warn(fmt::format("Recorded: the step is recorded again: {}", reason));
       return record(inputs, step, /*keep=*/true);
@@ -203,7 +250,23 @@ std::vector<at::Tensor> RecordedBase::Impl::run(at::TensorList inputs, Call step
     if (options.check && std::has_single_bit(static_cast<uint64_t>(entry->num_replays))) {
       return check(*entry, inputs, step);
     }
-    return entry->plan.replay(inputs);
+    try {
+      return entry->plan.replay(inputs);
+    } catch (const Error& error) {
+      stop(error.what());
+      throw;
+    }
+  }
+  const auto is_lazy = [](const at::Tensor& input) {
+    return input.defined() && (input.is_neg() || input.is_conj() || input._is_zerotensor());
+  };
+  if (!entries.empty() && std::ranges::any_of(inputs, is_lazy)) {
+    if (!std::exchange(has_warned_of_inputs, true) && options.warn) {
+      options.warn(
+          "Recorded: steps with an input that is conjugated, negated or a zero tensor run as they would without "
+          "recording; give clone() of it");
+    }
+    return without_graphs(step(inputs));
   }
   if (entries.size() < options.max_plans) return record(inputs, step, /*keep=*/true);
   if (!std::exchange(has_warned_of_shapes, true) && options.warn) {

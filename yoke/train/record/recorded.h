@@ -76,14 +76,15 @@ class RecordedBase {
 /// Results  what the function returns: a tensor, a vector of tensors or void. They have no graph.
 /// Numbers  are recorded as they were, and so are decisions of the program, such as how often a loop runs. Those of
 ///          yoke's optimizers are read at each replay: call set_lr() before the step, and step() in it.
+/// Grads    a gradient that the program keeps from one call to the next makes the step be recorded again: clone() it.
 /// Bits     equal those of the function itself. RecordedOptions::check compares them. If the first comparison differs,
 ///          a warning says what, and the function runs from then on.
 /// Refused  operators that give the program a value, such as item(); shapes that depend on values; tensors that the
-///          program keeps without returning them. A warning names them, why_not() too, and the function runs from then
-///          on.
+///          program keeps besides what the step returns; set_lr() and other
+///          changes of numbers, as of a Mean. A warning names them, why_not() too, and the function runs from then on.
 /// Devices  CPU.
-/// Errors   kFailedPrecondition if a later comparison differs: the steps since the last one may have been wrong. The
-///          function's own errors.
+/// Errors   kFailedPrecondition if a later comparison differs: the steps since the last one may have been wrong, and
+///          the function runs from then on. The function's own errors.
 /// Threads  one at a time. The function's module, optimizer and tensors must outlive it.
 template <class Step>
 class Recorded : public RecordedBase {
@@ -93,13 +94,18 @@ class Recorded : public RecordedBase {
 
   template <class... Inputs>
   auto operator()(const Inputs&... inputs) {
+    static_assert((std::is_convertible_v<const Inputs&, at::Tensor> && ...),
+                  "all inputs of a Recorded step are tensors: give a number as a tensor, or keep it outside");
     return call(std::index_sequence_for<Inputs...>(), {inputs...});
   }
 
  private:
   template <size_t... kIndex>
   auto call(std::index_sequence<kIndex...>, const std::array<at::Tensor, sizeof...(kIndex)>& inputs) {
-    using Result = decltype(step_(inputs[kIndex]...));
+    using Result = std::remove_cvref_t<decltype(step_(inputs[kIndex]...))>;
+    static_assert(
+        std::is_void_v<Result> || std::is_same_v<Result, at::Tensor> || std::is_same_v<Result, std::vector<at::Tensor>>,
+        "a Recorded step returns at::Tensor, std::vector<at::Tensor> or void");
     auto results = run(inputs, [this](at::TensorList given) -> std::vector<at::Tensor> {
       if constexpr (std::is_void_v<Result>) {
         step_(given[kIndex]...);

@@ -21,7 +21,6 @@
 #include <torch/nn/modules/transformerlayer.h>
 #include <torch/optim/sgd.h>
 
-#include <cstring>
 #include <functional>
 
 #include "fakes/run_ranks.h"
@@ -34,6 +33,7 @@
 #include "yoke/train/parallel/distributed_data_parallel.h"
 #include "yoke/train/precision/autocast.h"
 #include "yoke/train/precision/grad_scaler.h"
+#include "yoke/train/record/small_step_test.h"
 #include "yoke/train/seed.h"
 #include "yoke/train/shard/sharded_optimizer.h"
 
@@ -43,11 +43,6 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 namespace nn = torch::nn;
-
-bool same_bits(const at::Tensor& a, const at::Tensor& b) {
-  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
-         std::memcmp(a.contiguous().const_data_ptr(), b.contiguous().const_data_ptr(), a.nbytes()) == 0;
-}
 
 struct Batch {
   at::Tensor x, y;
@@ -201,23 +196,6 @@ TEST(Recorded, TakesAutocastAndGradScaler) {
   expect_same_bits(mlp, adamw, {.is_half = true});
   expect_same_bits(transformer, sgd, {.is_half = true, .scale = true});
 }
-
-/// y = x * weight, with a function of the test around it.
-struct Small {
-  explicit Small(RecordedOptions given = {}) : options(std::move(given)) {
-    options.warn = [this](const std::string& message) { warnings.push_back(message); };
-  }
-  /// Calls a recorded step six times, and returns why it was not recorded.
-  std::string why_not(const std::function<at::Tensor(const at::Tensor& x)>& step) {
-    Recorded recorded(step, options);
-    for (int i = 0; i < 6; ++i) recorded(at::randn({4, 3}));
-    EXPECT_EQ(recorded.why_not().empty(), warnings.empty());
-    return recorded.why_not();
-  }
-  at::Tensor weight = at::randn({3}).requires_grad_();
-  std::vector<std::string> warnings;
-  RecordedOptions options;
-};
 
 TEST(Recorded, NamesWhatCannotBeRecorded) {
   Small small;

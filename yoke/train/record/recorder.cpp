@@ -4,6 +4,7 @@
 // It leaves the key out while the operator runs, so operators that are called inside are parts of it.
 #include "yoke/train/record/detail/recorder.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/grad_mode.h>
 #include <c10/core/CPUAllocator.h>
@@ -25,6 +26,9 @@ namespace {
 using torch::jit::Stack;
 
 constexpr auto kRecorderKey = c10::DispatchKey::Fake;
+constexpr size_t kNever = -1;
+
+const c10::StorageImpl* storage_of(const at::Tensor& tensor) { return tensor.storage().unsafeGetStorageImpl(); }
 
 Recorder*& recorder_on_this_thread() {
   thread_local Recorder* current = nullptr;
@@ -61,6 +65,21 @@ bool makes_undefined_values(std::string_view name) {
 /// Operators that use the shape of a tensor and not its values.
 bool reads_shape_only(std::string_view name) { return name.ends_with("_like") || name.starts_with("aten::new_"); }
 
+bool is_mask(const c10::IValue& value) {
+  bool found = false;
+  visit_tensors(value, [&](const at::Tensor& tensor) {
+    found = found || tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte;
+  });
+  return found;
+}
+
+/// Whether the shape of a result depends on values. libtorch does not say so of the packed sequences.
+bool has_dynamic_shape(const c10::OperatorHandle& op, const Stack& stack) {
+  const std::string_view name = op.schema().name();
+  if (name == "aten::_pack_padded_sequence") return true;
+  return has_tag(op, at::Tag::dynamic_output_shape) && (name != "aten::index" || is_mask(stack.back()));
+}
+
 bool changes_memory(std::string_view name) {
   constexpr std::array kNames = {"aten::resize_",  "aten::resize_as_",        "aten::set_",           "aten::resize",
                                  "aten::set_data", "aten::resize_as_sparse_", "aten::_resize_output_"};
@@ -72,14 +91,6 @@ bool are_the_same(const c10::IValue& a, const c10::IValue& b) {
   const auto &x = a.toTensor(), &y = b.toTensor();
   return x.is_same(y) || (x.is_alias_of(y) && x.storage_offset() == y.storage_offset() && x.sizes() == y.sizes() &&
                           x.strides() == y.strides() && x.dtype() == y.dtype());
-}
-
-bool is_mask(const c10::IValue& value) {
-  bool found = false;
-  visit_tensors(value, [&](const at::Tensor& tensor) {
-    found = found || tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte;
-  });
-  return found;
 }
 
 }  // namespace
@@ -119,6 +130,7 @@ std::vector<at::Tensor> Recorder::add_inputs(at::TensorList inputs) {
     added.input = i;
     plan_.inputs.push_back({.sizes = c10::SmallVector<int64_t, 4>(input.sizes()),
                             .strides = c10::SmallVector<int64_t, 4>(input.strides()),
+                            .keys = input.key_set(),
                             .dtype = input.scalar_type(),
                             .offset = input.storage_offset()});
   }
@@ -126,7 +138,7 @@ std::vector<at::Tensor> Recorder::add_inputs(at::TensorList inputs) {
 }
 
 void Recorder::note_gradients(const std::vector<at::Tensor>& parameters) {
-  for (const auto& parameter : parameters) plan_.gradients_before.push_back({parameter, parameter.grad()});
+  for (const auto& parameter : parameters) gradients_before_.push_back({parameter, parameter.grad()});
 }
 
 const char* Recorder::why_not_recordable(const at::Tensor& tensor) const {
@@ -169,6 +181,15 @@ size_t Recorder::memory_of(const at::Tensor& tensor) {
 
 void Recorder::add_leaf(const at::Tensor& leaf) {
   if (known_leaves_.insert(leaf.unsafeGetTensorImpl()).second) leaves_.push_back(leaf);
+}
+
+void Recorder::watch(const at::Tensor& tensor) {
+  if (watched_.insert(tensor.unsafeGetTensorImpl()).second) plan_.watched.emplace_back(tensor.getIntrusivePtr(), false);
+}
+
+void Recorder::draw_from(const at::Generator& generator) {
+  const auto end = plan_.generators.end();
+  if (std::find(plan_.generators.begin(), end, generator) == end) plan_.generators.push_back(generator);
 }
 
 at::Tensor Recorder::stand_in_for(const at::Tensor& tensor) {
@@ -219,7 +240,7 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
     refuse_operator(op,
                     "gives the program a value of a tensor, which may be another one in the next step: return the "
                     "tensor from the step, and read it outside");
-  } else if (has_tag(op, at::Tag::dynamic_output_shape) && (name != "aten::index" || is_mask((*stack)[first + 1]))) {
+  } else if (has_dynamic_shape(op, *stack)) {
     refuse_operator(op, "gives a tensor whose shape depends on values");
   } else if (changes_memory(name)) {
     refuse_operator(op, "gives a tensor other memory");
@@ -229,6 +250,7 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
 
   RecordedCall call{.op = op, .keys = keys, .grad_mode = c10::GradMode::is_enabled()};
   bool writes = false;
+  bool draws = has_tag(op, at::Tag::nondeterministic_seeded) || !name.starts_with("aten::");
   std::vector<size_t> written;
   std::vector<std::pair<at::Tensor, std::vector<int64_t>>> shapes;
   for (size_t i = 0; i < num_arguments && why_not_.empty(); ++i) {
@@ -244,6 +266,7 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
       }
       if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) return;
       const auto id = memory_of(tensor);
+      if (plan_.memories[id].kind == MemoryKind::kExternal && tensor.is_leaf()) watch(tensor);
       if (is_write) {
         writes = true;
         written.push_back(id);
@@ -256,9 +279,13 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys, S
       }
     });
     if (argument.isStorage()) refuse_operator(op, "changes the memory of a tensor");
-    if (argument.isGenerator()) plan_.generators.push_back(argument.toGenerator());
+    if (argument.isGenerator()) {
+      draw_from(argument.toGenerator());
+      draws = false;
+    }
     if (why_not_.empty()) call.arguments.push_back(stand_in_for(argument));
   }
+  if (draws) draw_from(at::detail::getDefaultCPUGenerator());
   const auto num_known = plan_.memories.size();
   op.redispatchBoxed(keys, stack);
   if (!why_not_.empty()) return;
@@ -304,6 +331,7 @@ void Recorder::call(HostCall host) {
   if (why_not_.empty()) {
     for (const auto& parameter : host.parameters) {
       add_leaf(parameter);
+      watch(parameter);
       call.gradients.push_back(gradient_of(parameter));
     }
   }
@@ -335,7 +363,7 @@ void Recorder::stop() {
 
 void Recorder::finish(const std::vector<at::Tensor>& results) {
   stop();
-  std::vector<bool> is_output(plan_.memories.size());
+  std::vector<size_t> num_results(plan_.memories.size());
   for (size_t i = 0; i < results.size() && why_not_.empty(); ++i) {
     const auto& result = results[i];
     if (!result.defined()) {
@@ -346,8 +374,8 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
     if (!why_not_.empty()) return;
     const auto id = memory_of(result);
     plan_.outputs.push_back({.memory = id, .tensor = stand_in_for(result)});
-    is_output.resize(plan_.memories.size());
-    is_output[id] = true;
+    num_results.resize(plan_.memories.size());
+    ++num_results[id];
   }
   for (const auto& leaf : leaves_) {
     plan_.leaves.emplace_back(leaf, leaf.storage().unsafeGetStorageImpl());
@@ -359,22 +387,36 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
     }
     plan_.gradients_after.push_back(std::move(after));
   }
-  is_output.resize(plan_.memories.size());
+  forget_unchanged_gradients();
+  std::erase_if(plan_.watched, [](const auto& entry) { return entry.first.use_count() == 0; });
+  for (auto& [tensor, requires_grad] : plan_.watched) requires_grad = tensor._unsafe_get_target()->requires_grad();
+
+  const auto last_use = last_uses();
+  num_results.resize(plan_.memories.size());
   for (size_t id = 0; id < plan_.memories.size(); ++id) {
     auto& memory = plan_.memories[id];
+    if (last_use[id] == kNever && num_results[id] == 0 && memory.kind == MemoryKind::kExternal) {
+      memory.kind = MemoryKind::kUnused;
+      memory.recorded.reset();
+    }
     const bool is_alive = memory.recorded.use_count() > 0;
     if (memory.kind == MemoryKind::kExternal && !is_alive) {
       return refuse("it uses a tensor that the step has made without an operator, such as by torch::from_blob()");
     }
     if (memory.kind != MemoryKind::kMade) continue;
-    if (is_alive && !is_output[id] && !memory.is_kept) {
+    if (memory.recorded.use_count() > num_results[id] && !memory.is_kept) {
       const auto& maker = plan_.calls[memory.maker];
       return refuse(
           fmt::format("the program keeps a tensor of {} bytes that {} has made, and a replay would not give it "
-                      "another one: return it from the step",
+                      "another one: return it from the step, and keep what the call gives",
                       memory.stand_in->nbytes(), maker.op ? maker.op->schema().name() : maker.host.name));
     }
     memory.recorded.reset();
+  }
+  for (const auto& [parameter, gradient] : gradients_before_) {
+    const auto found = memory_ids_.find(gradient.defined() ? storage_of(gradient) : nullptr);
+    const bool is_used = found != memory_ids_.end() && plan_.memories[found->second].kind == MemoryKind::kExternal;
+    plan_.gradients_before.push_back({parameter, gradient.defined(), is_used ? found->first : nullptr});
   }
   for (const auto& call : plan_.calls) {
     if (!call.direct) continue;
@@ -384,13 +426,40 @@ void Recorder::finish(const std::vector<at::Tensor>& results) {
       memory.stand_in->set_data_ptr_noswap(c10::GetCPUAllocator()->allocate(memory.stand_in->nbytes()));
     }
   }
-  find_releases(is_output);
+  for (size_t id = 0; id < plan_.memories.size(); ++id) {
+    const auto& memory = plan_.memories[id];
+    if (memory.kind == MemoryKind::kMade && !memory.is_kept && !memory.is_fixed && num_results[id] == 0) {
+      plan_.calls[last_use[id]].releases.push_back(id);
+    }
+  }
 }
 
-void Recorder::find_releases(const std::vector<bool>& is_output) {
+/// A gradient that is one tensor before, in and after the step stays where it is, and a plan need not hold it.
+void Recorder::forget_unchanged_gradients() {
+  std::unordered_map<const c10::TensorImpl*, const c10::TensorImpl*> before;
+  for (const auto& [parameter, gradient] : gradients_before_) {
+    before.emplace(parameter.unsafeGetTensorImpl(), gradient.unsafeGetTensorImpl());
+  }
+  const auto visit = [&](const auto& function) {
+    for (auto& call : plan_.calls) function(call.gradients);
+    function(plan_.gradients_after);
+  };
+  visit([&](const std::vector<GradientAt>& gradients) {
+    for (const auto& [parameter, gradient] : gradients) {
+      const auto found = before.find(parameter.unsafeGetTensorImpl());
+      if (found != before.end() && found->second != gradient.unsafeGetTensorImpl()) before.erase(found);
+    }
+  });
+  visit([&](std::vector<GradientAt>& gradients) {
+    std::erase_if(gradients, [&](const GradientAt& at) { return before.contains(at.parameter.unsafeGetTensorImpl()); });
+  });
+}
+
+/// The last call that uses each memory.
+std::vector<size_t> Recorder::last_uses() const {
   std::unordered_map<const c10::StorageImpl*, size_t> ids;
   for (size_t id = 0; id < plan_.memories.size(); ++id) ids.emplace(plan_.memories[id].stand_in.get(), id);
-  std::vector<size_t> last_use(plan_.memories.size());
+  std::vector<size_t> last_use(plan_.memories.size(), kNever);
   for (size_t i = 0; i < plan_.calls.size(); ++i) {
     const auto use = [&](const at::Tensor& tensor) {
       if (!tensor.defined()) return;
@@ -403,12 +472,7 @@ void Recorder::find_releases(const std::vector<bool>& is_output) {
     for (const auto& [parameter, gradient] : call.gradients) use(gradient);
     for (const auto& [position, id] : call.makes) last_use[id] = i;
   }
-  for (size_t id = 0; id < plan_.memories.size(); ++id) {
-    const auto& memory = plan_.memories[id];
-    if (memory.kind == MemoryKind::kMade && !memory.is_kept && !memory.is_fixed && !is_output[id]) {
-      plan_.calls[last_use[id]].releases.push_back(id);
-    }
-  }
+  return last_use;
 }
 
 }  // namespace yoke::train::detail

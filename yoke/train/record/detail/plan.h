@@ -22,6 +22,7 @@
 namespace yoke::train::detail {
 
 enum class MemoryKind : uint8_t {
+  kUnused,    ///< No call reads or writes it, as that of a gradient of which only a view was made.
   kInput,     ///< Given with each call.
   kExternal,  ///< The program's, such as a parameter.
   kMade,      ///< Made by an operator of the step.
@@ -57,8 +58,22 @@ struct RecordedCall {
   std::function<void()> direct;  ///< If set, it takes the place of the operator (kernels.h).
 };
 
+/// A gradient as the step finds it.
+struct GradientBefore {
+  at::Tensor parameter;
+  bool is_defined = false;
+  const c10::StorageImpl* place = nullptr;  ///< Its memory, if the plan reads it or writes to it.
+};
+
+/// A gradient that the plan makes, and how often the plan itself refers to its tensor and to its memory.
+struct MadeGradient {
+  GradientAt at;
+  size_t num_uses = 0, num_memory_uses = 0;
+};
+
 struct InputSpec {
   c10::SmallVector<int64_t, 4> sizes, strides;
+  c10::DispatchKeySet keys;  ///< Also says whether the tensor is dense, and whether it is lazily negated or conjugated.
   c10::ScalarType dtype;
   int64_t offset = 0;
 };
@@ -78,7 +93,7 @@ class Plan {
   bool fits(at::TensorList inputs) const;
 
   /// Why a replay would be wrong, because the program has replaced something; empty if it has not.
-  std::string why_stale() const;
+  std::string why_stale();
 
   /// Does the step. REQUIRES: fits(inputs) and !why_stale().
   std::vector<at::Tensor> replay(at::TensorList inputs);
@@ -87,17 +102,22 @@ class Plan {
   std::vector<Memory> memories;
   std::vector<RecordedCall> calls;
   std::vector<OutputSpec> outputs;
-  std::vector<GradientAt> gradients_before;  ///< Undefined, or defined; values count only if the plan reads them.
-  std::vector<GradientAt> gradients_after;
-  std::vector<at::Generator> generators;
+  std::vector<GradientBefore> gradients_before;
+  std::vector<GradientAt> gradients_after;                             ///< Those that differ from the ones before.
+  std::vector<at::Generator> generators;                               ///< Those from which the step draws.
   std::vector<std::pair<at::Tensor, const c10::StorageImpl*>> leaves;  ///< Parameters, and where they were.
+  /// Tensors of the program that the step uses, and whether they require a gradient.
+  std::vector<std::pair<c10::weak_intrusive_ptr<c10::TensorImpl>, bool>> watched;
   bool grad_mode = true, is_autocast = false;
 
  private:
+  bool keeps_gradients();
   void bind(at::TensorList inputs);
   void run(RecordedCall& call);
 
   torch::jit::Stack stack_;
+  std::vector<MadeGradient> made_gradients_;
+  bool has_counted_uses_ = false;
 };
 
 /// All tensors in a value, also those in lists.

@@ -45,7 +45,10 @@ class Recorder final : public StepRecording {
   const char* why_not_recordable(const at::Tensor& tensor) const;
   void refuse_operator(const c10::OperatorHandle& op, const std::string& reason);
   GradientAt gradient_of(const at::Tensor& parameter);
-  void find_releases(const std::vector<bool>& is_output);
+  void watch(const at::Tensor& tensor);
+  void draw_from(const at::Generator& generator);
+  void forget_unchanged_gradients();
+  std::vector<size_t> last_uses() const;
   void stop();
 
   Plan plan_;
@@ -54,7 +57,8 @@ class Recorder final : public StepRecording {
   std::vector<bool> is_undefined_;  ///< Memories that were made without values, and that no operator has written yet.
   std::vector<std::vector<at::Tensor>> stand_ins_;  ///< Tensors over each memory.
   std::vector<at::Tensor> leaves_;
-  std::unordered_set<const c10::TensorImpl*> known_leaves_;
+  std::unordered_set<const c10::TensorImpl*> known_leaves_, watched_;
+  std::vector<GradientAt> gradients_before_;
   StepRecording* outer_ = nullptr;
   bool was_on_ = false;
 };
