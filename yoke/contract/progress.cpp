@@ -36,7 +36,8 @@ std::optional<int64_t> read_progress(const std::filesystem::path& path) noexcept
   // A rank may put anything in place of its file: O_NONBLOCK does not wait for the writer of a FIFO.
   const UniqueFd fd(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
   int64_t num_steps = -1;
-  if (!fd || pread(fd.value(), &num_steps, sizeof num_steps, 0) != sizeof num_steps || num_steps < 0) return std::nullopt;
+  if (!fd || pread(fd.value(), &num_steps, sizeof num_steps, 0) != sizeof num_steps || num_steps < 0)
+    return std::nullopt;
   return num_steps;
 }
 

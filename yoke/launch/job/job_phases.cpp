@@ -38,8 +38,7 @@ JobOrders JobPolicy::decide(Time now, Screen screen) {
 
 std::optional<JobPolicy::Time> JobPolicy::next_time() const {
   std::optional<Time> next;
-  for (const auto& time :
-       {has_processes(members_) ? ranks_.next_time() : std::nullopt, drain_until_, delayed_until_}) {
+  for (const auto& time : {has_processes(members_) ? ranks_.next_time() : std::nullopt, drain_until_, delayed_until_}) {
     if (time) next = std::min(next.value_or(*time), *time);
   }
   return next;

@@ -61,8 +61,8 @@ TEST(JobPolicy, ARestartWaitsIfTheCauseMayLieOutside) {
   EXPECT_EQ(scene->next_time(), std::nullopt);
 
   EXPECT_THAT(fail(std::nullopt), HasSubstr("again in 2.0 s"));
-  EXPECT_EQ(scene.after(scene->on_signal(SIGTERM, scene.now)),
-            "finish: yoke run: SIGTERM") << "a signal ends the job while a restart waits";
+  EXPECT_EQ(scene.after(scene->on_signal(SIGTERM, scene.now)), "finish: yoke run: SIGTERM")
+      << "a signal ends the job while a restart waits";
 }
 
 TEST(JobPolicy, AFailureIsFollowedByARestart) {

@@ -453,9 +453,10 @@ TEST(RankPolicy, RestartsThatFollowProgressSayWhatTheyDo) {
     for (const int64_t rank : {0, 1}) policy.on_report(rank, step);
   };
   fail_at(812);
-  EXPECT_EQ(notice_of_restart(policy),
-            "yoke run: rank 1 (pid 11) exited with code 1; stopped the other rank; starting all ranks again, restart 1, "
-            "of at most 3 within 1000 steps");
+  EXPECT_EQ(
+      notice_of_restart(policy),
+      "yoke run: rank 1 (pid 11) exited with code 1; stopped the other rank; starting all ranks again, restart 1, "
+      "of at most 3 within 1000 steps");
   fail_at(std::nullopt);
   const auto later = policy.begin_again();
   ASSERT_TRUE(later);

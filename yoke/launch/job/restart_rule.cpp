@@ -39,9 +39,10 @@ RestartRule::Verdict RestartRule::judge(const FailedAttempt& attempt) {
   const auto made = attempt.most_steps();
   farthest_ = std::max(farthest_, made);
   if (!farthest_) {
-    return {.why = "there is no restart, because no rank has reported a step of the training, so the program may never "
-                   "have started (train::Run reports steps, and a loop of its own by report_progress() or, in Python, "
-                   "yoke.progress())"};
+    return {.why =
+                "there is no restart, because no rank has reported a step of the training, so the program may never "
+                "have started (train::Run reports steps, and a loop of its own by report_progress() or, in Python, "
+                "yoke.progress())"};
   }
   if (const auto own = attempt.rank ? attempt.steps.find(*attempt.rank) : attempt.steps.end();
       own != attempt.steps.end()) {
@@ -54,8 +55,8 @@ RestartRule::Verdict RestartRule::judge(const FailedAttempt& attempt) {
   }
   std::erase_if(restarted_at_, [&](int64_t step) { return *farthest_ - step >= limit_.num_steps; });
   if (static_cast<int64_t>(restarted_at_.size()) >= limit_.num) {
-    return {.why = fmt::format("there is no restart, because the last {} made only {} steps together",
-                               restarted_at_.size(), *farthest_ - restarted_at_.front())};
+    return {.why = fmt::format("there is no restart, because the limit of {} within {} steps is reached at step {}",
+                               limit_.num, limit_.num_steps, *farthest_)};
   }
   restarted_at_.push_back(*farthest_);
   ++num_restarts_;

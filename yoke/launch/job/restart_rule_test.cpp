@@ -23,7 +23,8 @@ TEST(RestartLimit, IsWrittenInTwoWays) {
     EXPECT_EQ(parse_restart_limit(text), (RestartLimit{3, 1000})) << text;
   }
   for (const auto* text : {"3", "3/1000steps"}) EXPECT_EQ(to_text(parse_restart_limit(text)), text);
-  for (const auto* text : {"", "x", "-1", "3/", "/1000", "3/0steps", "3/steps", "3/1000 steps", "3/1000epochs", "1000001"}) {
+  for (const auto* text :
+       {"", "x", "-1", "3/", "/1000", "3/0steps", "3/steps", "3/1000 steps", "3/1000epochs", "1000001"}) {
     EXPECT_THROW(parse_restart_limit(text), Error) << text;
   }
   EXPECT_EQ(describe_restart(2, {3, 0}), "restart 2 of 3");
@@ -58,7 +59,7 @@ TEST(RestartRule, ProgressRefillsTheBudget) {
   EXPECT_TRUE(slow.judge(after(500)).restarts);
   const auto verdict = slow.judge(after(1009));
   EXPECT_FALSE(verdict.restarts);
-  EXPECT_EQ(verdict.why, "there is no restart, because the last 2 made only 999 steps together");
+  EXPECT_EQ(verdict.why, "there is no restart, because the limit of 2 within 1000 steps is reached at step 1009");
 }
 
 // Steps that are repeated from a checkpoint are no progress.

@@ -12,12 +12,12 @@
 #include <filesystem>
 #include <utility>
 
-#include "yoke/contract/progress.h"
 #include "yoke/base/error.h"
 #include "yoke/base/format.h"
 #include "yoke/base/host.h"
 #include "yoke/base/terminal.h"
 #include "yoke/base/text.h"
+#include "yoke/contract/progress.h"
 #include "yoke/launch/output/log_files.h"
 #include "yoke/launch/process/descendants.h"
 #include "yoke/launch/process/guardian.h"

@@ -38,7 +38,8 @@ RestartLimit parse_restart_limit(const std::string& text) {
 }
 
 std::string to_text(const RestartLimit& limit) {
-  return limit.follows_progress() ? fmt::format("{}/{}steps", limit.num, limit.num_steps) : fmt::format("{}", limit.num);
+  return limit.follows_progress() ? fmt::format("{}/{}steps", limit.num, limit.num_steps)
+                                  : fmt::format("{}", limit.num);
 }
 
 std::string describe_restart(int64_t number, const RestartLimit& limit) {
