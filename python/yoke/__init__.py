@@ -11,6 +11,7 @@ Nothing but Python is needed. The functions for torch import it when they are ca
 from ._checkpoint import Checkpoint, Raw, newest_checkpoint, read_checkpoint, write_checkpoint
 from ._claim import Claim, claim
 from ._command import Error, command
+from ._progress import progress
 from ._records import (ClaimEntry, Claims, Device, DeviceUsage, Job, Process, QueueEntry, Rank, Usage, VisibleDevice, claims,
                        devices, jobs, visible)
 from ._run import Launched, Watch, run, watch
@@ -18,5 +19,5 @@ from ._torch import advise, allow, guardrails, memory_summary, num_gpus, seed, t
 
 __all__ = ["Checkpoint", "Claim", "ClaimEntry", "Claims", "Device", "DeviceUsage", "Error", "Job", "Launched", "Process",
            "QueueEntry", "Rank", "Raw", "Usage", "VisibleDevice", "Watch", "advise", "allow", "claim", "claims", "command",
-           "devices", "guardrails", "jobs", "memory_summary", "newest_checkpoint", "num_gpus", "read_checkpoint", "run", "seed",
+           "devices", "guardrails", "jobs", "memory_summary", "newest_checkpoint", "num_gpus", "progress", "read_checkpoint", "run", "seed",
            "try_all_gpus", "try_gpu", "visible", "watch", "write_checkpoint"]

@@ -57,6 +57,47 @@ TEST(Restart, TheLastFailureGivesItsCode) {
   EXPECT_THAT(result.err, AllOf(Not(HasSubstr("again")), HasSubstr("exited with code 12; stopped the other rank\n")));
 }
 
+/// Reports that this rank has made $1 steps, less than 256.
+const std::string kReport = R"(made() { printf "\\$(printf %o $1)\0\0\0\0\0\0\0" > "$YOKE_PROGRESS"; }; )";
+
+TEST(Restart, FollowsProgressIfTheLimitHasSteps) {
+  const TemporaryFolder folder;
+  const auto result = run_in(folder, {"-n", "2", "--max-restarts", "1/50steps"},
+                             kReport +
+                                 "[ $TORCHELASTIC_RESTART_COUNT = 3 ] && exit 0; [ $RANK = 1 ] || exec sleep 60;"
+                                 "made $((60 * (TORCHELASTIC_RESTART_COUNT + 1))); kill -9 $$");
+  EXPECT_EQ(result.exit_code, 0) << result.err;
+  for (const char* restart : {"restart 1, of at most 1 within 50 steps", "restart 2, of", "restart 3, of"}) {
+    EXPECT_THAT(result.err, HasSubstr(restart));
+  }
+
+  const auto slow =
+      run_in(folder, {"-n", "2", "--max-restarts", "1/50steps"},
+             kReport + "[ $RANK = 1 ] || exec sleep 60; made $((10 * (TORCHELASTIC_RESTART_COUNT + 1))); exit 7");
+  EXPECT_EQ(slow.exit_code, 7);
+  EXPECT_THAT(slow.err, HasSubstr("there is no restart, because the limit of 1 within 50 steps is reached at step 20"));
+}
+
+TEST(Restart, TheSameFailureIsNotTriedAgain) {
+  const TemporaryFolder folder;
+  const auto result = run_in(folder, {"-n", "2", "--max-restarts", "9/50steps"},
+                             kReport + "[ $RANK = 1 ] || exec sleep 60; made 12; exit 7");
+  EXPECT_EQ(result.exit_code, 7);
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("restart 1, of at most 9"), Not(HasSubstr("restart 2")),
+                    HasSubstr("there is no restart, because rank 1 ended in the same way after step 12 before")));
+}
+
+TEST(Restart, NoneFollowsAProgramThatNeverStarted) {
+  const TemporaryFolder folder;
+  const auto result = run_in(folder, {"-n", "2", "--max-restarts", "9/50steps"}, "echo no such option >&2; exit 2");
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("no rank has reported a step of the training"), Not(HasSubstr("again, "))));
+  const auto wrong = run(yoke_run({"--max-restarts", "3/steps", "--", "true"}));
+  EXPECT_EQ(wrong.exit_code, 64);
+  EXPECT_THAT(wrong.err, HasSubstr("--max-restarts 3/steps: it takes a number"));
+}
+
 TEST(Restart, ASignalEndsTheJobAndNotTheAttempt) {
   Command command(yoke_run({"-n", "2", "--max-restarts", "9", "--", "sh", "-c", "echo up; exec sleep 60"}));
   ASSERT_TRUE(command.wait_until([&] { return command.out().size() >= 14; }));

@@ -42,6 +42,8 @@ inline constexpr const char* kPreloadFd = "YOKE_PRELOAD_FD";
 /// `yoke profile -- CMD` to the programs of CMD: the name of its socket (profile_protocol.h). "off": the program does
 /// not listen for `yoke profile --pid`.
 inline constexpr const char* kProfile = "YOKE_PROFILE";
+/// `yoke run` to ranks: the file in which they report how many steps of the training they have made (progress.h).
+inline constexpr const char* kProgress = "YOKE_PROGRESS";
 /// `yoke tune` and `yoke plan` to ranks: the folder for their step times (step_times.h).
 inline constexpr const char* kStepTimes = "YOKE_STEP_TIMES";
 /// `yoke plan --neighbours` to a copy of a program: the path of its FIFO, in a folder that has one FIFO for each copy

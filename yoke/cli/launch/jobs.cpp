@@ -41,7 +41,7 @@ std::vector<std::string> cells(const FoundJob& found, system_clock::time_point n
           job.run_id == "none" || job.has_random_id ? "-" : job.run_id,
           program_text(job),
           fmt::format("{}/{}{}", job.num_up(), job.num_ranks, job.is_stopping ? " stopping" : ""),
-          fmt::format("{}/{}", job.num_restarts, job.max_restarts),
+          fmt::format("{}/{}", job.num_restarts, to_text(job.restarts)),
           format_duration(now - job.started_at),
           job.folder};
 }

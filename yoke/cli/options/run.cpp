@@ -37,9 +37,9 @@ void add_rank_options(const Adder& add, launch::RunOptions& options) {
          "a GPU, else as cpu. In a job of Slurm the default is its GPUs, or else its tasks, of each node")
       ->each([&options](const std::string&) { options.is_nproc_given = true; })
       ->capture_default_str();
-  add.option("--max-restarts", options.max_restarts, "N",
-             "The most times that all ranks are started again after one failed")
-      ->check(in_range(0, 1'000'000))
+  add.option("--max-restarts", options.max_restarts, "N|N/STEPSsteps",
+             "The most times that all ranks are started again after one failed; 3/1000steps: within 1000 steps of the "
+             "training, and not if the same failure comes again or no step was ever made")
       ->capture_default_str();
   add_number(add.command, "--grace", options.grace_seconds, {"SECONDS", 0, 1e6},
              "Time between asking the ranks to stop and killing them")

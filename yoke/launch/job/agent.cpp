@@ -243,9 +243,9 @@ int join_job(const LaunchSpec& spec, const NodesSpec& nodes) {
   info.address = nodes.local_addr;
   info.node_rank = nodes.node_rank;
   info.nnodes = nnodes_of(nodes.membership);
-  info.max_restarts = spec.max_restarts;
+  info.restarts = spec.restarts;
   Agent agent(spec, std::move(info), true);
-  const bool may_return = nodes.is_elastic() || spec.max_restarts > 0;
+  const bool may_return = nodes.is_elastic() || spec.restarts.num > 0;
   for (bool is_return = false;; is_return = true) {
     const auto channel = connect_to_head(
         nodes, spec.run_id, is_return, [&](std::chrono::milliseconds limit) { return agent.wait_alone(limit); },

@@ -96,7 +96,7 @@ Job describe_job(const LaunchSpec& spec) {
           .host = host_name(),
           .started_at = std::chrono::system_clock::now(),
           .num_ranks = spec.num_ranks,
-          .max_restarts = spec.max_restarts};
+          .restarts = spec.restarts};
 }
 
 Json to_json(const Job& job) {
@@ -111,7 +111,8 @@ Json to_json(const Job& job) {
                  {"num_ranks", job.num_ranks},
                  {"num_up", job.num_up()},
                  {"num_restarts", job.num_restarts},
-                 {"max_restarts", job.max_restarts},
+                 {"max_restarts", job.restarts.num},
+                 {"restart_steps", job.restarts.num_steps},
                  {"is_stopping", job.is_stopping},
                  {"ranks", Json::array()}};
   for (const auto& rank : job.ranks) object["ranks"].push_back(to_json(rank));
@@ -132,7 +133,7 @@ Job parse_job(const Json& object) {
               std::chrono::duration_cast<std::chrono::system_clock::duration>(started)),
           .num_ranks = object.at("num_ranks"),
           .num_restarts = object.at("num_restarts"),
-          .max_restarts = object.at("max_restarts"),
+          .restarts = {object.at("max_restarts"), object.value("restart_steps", int64_t{0})},
           .is_stopping = object.at("is_stopping")};
   for (const auto& rank : object.at("ranks")) job.ranks.push_back(parse_rank(rank));
   return job;

@@ -41,7 +41,7 @@ struct Job {
   std::chrono::system_clock::time_point started_at;
   int64_t num_ranks = 0;
   int64_t num_restarts = 0;
-  int64_t max_restarts = 0;
+  RestartLimit restarts;
   bool is_stopping = false;    ///< Whether a signal or `yoke stop` told the job to stop.
   std::vector<JobRank> ranks;  ///< The ranks of the present attempt.
 

@@ -37,14 +37,18 @@ JobOrders JobPolicy::decide(Time now, Screen screen) {
 }
 
 std::optional<JobPolicy::Time> JobPolicy::next_time() const {
-  const auto of_ranks = has_processes(members_) ? ranks_.next_time() : std::nullopt;
-  if (!of_ranks || !drain_until_) return of_ranks ? of_ranks : drain_until_;
-  return std::min(*of_ranks, *drain_until_);
+  std::optional<Time> next;
+  for (const auto& time : {has_processes(members_) ? ranks_.next_time() : std::nullopt, drain_until_, delayed_until_}) {
+    if (time) next = std::min(next.value_or(*time), *time);
+  }
+  return next;
 }
 
 void JobPolicy::gather(Time now) {
   forget_lost();
   if (ranks_.exit_code() != 0) return finish();  // a signal, or a host that cannot be used
+  if (delayed_until_ && now < *delayed_until_) return;
+  delayed_until_.reset();
   const auto verdict = membership_.judge(now);
   if (verdict == Membership::Verdict::kStart) return begin_start(now);
   if (verdict == Membership::Verdict::kTooFew) {
@@ -182,15 +186,16 @@ void JobPolicy::end_attempt(Time now) {
     if (member.leaves_with && member.state != MemberState::kLost) order(EndNode{id, *member.leaves_with, ""});
   }
   if (ranks_.failure()) order(ShowFailure{ranks_.failure()->rank});
-  const auto notice = ranks_.begin_again();
-  if (!notice) return finish();
-  if (!spec_.quiet) order(Say{*notice});
+  const auto restart = ranks_.begin_again();
+  if (!restart) return finish();
+  if (!spec_.quiet) order(Say{restart->notice});
   order(ForgetFailure{});
   phase_ = Phase::kGathering;
-  gathering_since_ = now;
+  gathering_since_ = now + restart->delay;
+  if (restart->delay.count() > 0) delayed_until_ = gathering_since_;
   is_gathering_again_ = true;
   has_said_missing_ = spec_.quiet || !nodes_.is_several();
-  membership_.wait_for_next(now, true);
+  membership_.wait_for_next(gathering_since_, true);
 }
 
 void JobPolicy::finish() {

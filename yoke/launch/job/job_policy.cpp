@@ -26,7 +26,7 @@ JobPolicy::JobPolicy(const LaunchSpec& spec, const NodesSpec& nodes, Time now)
       ranks_({.name = spec.name,
               .num_ranks = spec.num_ranks,
               .grace = spec.grace,
-              .max_restarts = spec.max_restarts,
+              .restarts = spec.restarts,
               .stop_signals = spec.stop_signals}),
       membership_(nodes.membership, now),
       tries_(nodes.hosts.size()),
@@ -81,7 +81,7 @@ JobOrders JobPolicy::on_node_event(int id, const NodeEvent& event, Time now) {
     case Kind::kStoreEnded: tell(ranks_.on_store_ended(event.pid, on_host(member), event.value, now)); break;
     case Kind::kLeftBehind: tell(ranks_.on_left_behind(event.pid, on_host(member))); break;
     case Kind::kGuardianLost: on_guardian_lost(id, member, event.pid, now); break;
-    case Kind::kReport: break;
+    case Kind::kReport: ranks_.on_report(event.rank, event.num_steps); break;
     case Kind::kOnlyStore:
       if (member.state == MemberState::kRunning) member.state = MemberState::kOnlyStore;
       break;
@@ -140,10 +140,10 @@ void JobPolicy::welcome(int id, Member& member, const NodeInfo& info, Time now) 
   if (const auto ours = nnodes_of(nodes_.membership); !info.nnodes.empty() && info.nnodes != ours) {
     return refuse(id, member, fmt::format("the node has --nnodes {}, but the head node has {}", info.nnodes, ours));
   }
-  if (info.max_restarts != 0 && info.max_restarts != spec_.max_restarts) {
-    return refuse(
-        id, member,
-        fmt::format("the node has --max-restarts {}, but the head node has {}", info.max_restarts, spec_.max_restarts));
+  if (info.restarts != RestartLimit() && info.restarts != spec_.restarts) {
+    return refuse(id, member,
+                  fmt::format("the node has --max-restarts {}, but the head node has {}", to_text(info.restarts),
+                              to_text(spec_.restarts)));
   }
   membership_.add(id, member.info.node_rank, now);
 }

@@ -129,6 +129,7 @@ class JobPolicy {
   JobOrders orders_;                 ///< The orders for the event that is being handled.
 
   Time gathering_since_;
+  std::optional<Time> delayed_until_;  ///< When the next start may begin, if the restart rule delays it.
   bool is_gathering_again_ = false;
   bool has_said_missing_;
 

@@ -42,8 +42,31 @@ TEST(JobPolicy, RanksAreNumberedWithinTheirRole) {
             "start 2 as node 2 of 3, rank 3 of 7, in its role 2 of 6, port 4000");
 }
 
+TEST(JobPolicy, ARestartWaitsIfTheCauseMayLieOutside) {
+  JobScene scene({.restarts = {3, 1000}});
+  scene.decide();
+  const auto fail = [&](std::optional<int64_t> num_steps) {
+    scene.prepared(0);
+    scene.started(0, 0);
+    scene.exit(0, 0, W_EXITCODE(1, 0));
+    scene.event(0, {.kind = Kind::kEnded});
+    if (num_steps) scene.event(0, {.kind = Kind::kReport, .rank = 0, .num_steps = num_steps});
+    return scene.event(0, {.kind = Kind::kDone});
+  };
+  EXPECT_THAT(fail(5), HasSubstr("prepare 0"));
+  EXPECT_THAT(fail(std::nullopt), AllOf(HasSubstr("again in 1.0 s"), Not(HasSubstr("prepare 0"))));
+  EXPECT_EQ(scene->next_time(), scene.now + seconds(1));
+  EXPECT_EQ(scene.wait(milliseconds(999)), "");
+  EXPECT_THAT(scene.wait(milliseconds(1)), HasSubstr("prepare 0"));
+  EXPECT_EQ(scene->next_time(), std::nullopt);
+
+  EXPECT_THAT(fail(std::nullopt), HasSubstr("again in 2.0 s"));
+  EXPECT_EQ(scene.after(scene->on_signal(SIGTERM, scene.now)), "finish: yoke run: SIGTERM")
+      << "a signal ends the job while a restart waits";
+}
+
 TEST(JobPolicy, AFailureIsFollowedByARestart) {
-  JobScene scene({.max_restarts = 1, .num_ranks = 2});
+  JobScene scene({.restarts = {1}, .num_ranks = 2});
   scene.decide();
   scene.prepared(0);
   for (const int64_t rank : {0, 1}) scene.started(0, rank);
@@ -106,7 +129,7 @@ TEST(JobPolicy, AnElasticJobGoesOnWithoutALostNode) {
 
 TEST(JobPolicy, ALostNodeOfAFixedJobIsAFailure) {
   for (const int64_t max_restarts : {0, 1}) {
-    JobScene scene({.min = 2, .max = 2, .max_restarts = max_restarts});
+    JobScene scene({.min = 2, .max = 2, .restarts = {max_restarts}});
     scene.decide();
     const int b = scene.come("b");
     scene.prepared(0);
@@ -154,7 +177,7 @@ TEST(JobPolicy, AHostThatIsNotNeededIsTriedAgain) {
 
 /// After the loss of a host, its agent may fail to start for a while. The job waits and tries again.
 TEST(JobPolicy, AHostThatWasLostIsWaitedFor) {
-  JobScene scene({.min = 2, .max = 2, .hosts = {"a", "b"}, .max_restarts = 1});
+  JobScene scene({.min = 2, .max = 2, .hosts = {"a", "b"}, .restarts = {1}});
   scene.decide();
   for (const size_t host : {0, 1}) scene.ready(scene->on_agent_started(host), JobScene::info_of("x"));
   scene.prepared(0);
@@ -252,7 +275,7 @@ TEST(JobPolicy, NobodyLeavesAJobThatIsEnding) {
 
 TEST(JobPolicy, TheHeadCannotDoWithoutItsOwnGuardian) {
   for (const int64_t min : {1, 2}) {
-    JobScene scene({.min = min, .max = 2, .max_restarts = 5});
+    JobScene scene({.min = min, .max = 2, .restarts = {5}});
     scene.decide();
     scene.come("b");
     scene.prepared(0);
@@ -283,11 +306,11 @@ TEST(JobPolicy, NodesThatContradictTheHeadAreRefused) {
     std::string why;  ///< Why the node must be refused; empty if it must be accepted.
   };
   const Case kCases[] = {{{.host = "b"}, ""},
-                         {{.host = "b", .nnodes = "2", .max_restarts = 3}, ""},
+                         {{.host = "b", .nnodes = "2", .restarts = {3}}, ""},
                          {{.host = "b", .nnodes = "3"}, "the node has --nnodes 3, but the head node has 2"},
-                         {{.host = "b", .max_restarts = 1}, "the node has --max-restarts 1, but the head node has 3"}};
+                         {{.host = "b", .restarts = {1}}, "the node has --max-restarts 1, but the head node has 3"}};
   for (const auto& one : kCases) {
-    JobScene scene({.min = 2, .max = 2, .max_restarts = 3});
+    JobScene scene({.min = 2, .max = 2, .restarts = {3}});
     scene.decide();
     const auto orders = scene.ready(scene->add_node(), one.info);
     EXPECT_EQ(orders, one.why.empty() ? "begin 2 after 0; prepare 0 at '10.0.0.1'"

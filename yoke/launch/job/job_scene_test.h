@@ -60,7 +60,7 @@ inline std::string text_of(const JobOrder& order) {
 struct JobSetting {
   int64_t min = 1, max = 1;
   std::vector<std::string> hosts = {};
-  int64_t max_restarts = 0;
+  RestartLimit restarts;
   int64_t num_ranks = 1;
   bool quiet = false;
 };
@@ -70,7 +70,7 @@ class JobScene {
  public:
   explicit JobScene(const JobSetting& setting) {
     spec_.num_ranks = setting.num_ranks;
-    spec_.max_restarts = setting.max_restarts;
+    spec_.restarts = setting.restarts;
     spec_.quiet = setting.quiet;
     nodes_.membership = {.min_nodes = setting.min, .max_nodes = setting.max, .last_call = std::chrono::seconds(30)};
     for (const auto& host : setting.hosts) nodes_.hosts.push_back({.name = host});

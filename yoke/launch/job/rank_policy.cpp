@@ -151,7 +151,7 @@ RankPolicy::Decision RankPolicy::on_cannot_start(int64_t rank, int error_number,
 RankPolicy::Decision RankPolicy::on_asleep(int64_t rank, int pid, const std::string& how_long, Time now) {
   if (attempt_.state != State::kRunning) return {};
   attempt_.alive.erase(rank);  // it is not one of the other ranks that are stopped
-  const bool has_restarts = num_restarts_ < options_.max_restarts;
+  const bool has_restarts = rule_.may_restart();
   return fail(exit_status(ErrorCode::kUnavailable),
               fmt::format("{} has waited in the kernel for {}, where no signal reaches it "
                           "(TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT){}",
@@ -269,21 +269,38 @@ bool RankPolicy::will_begin_again() const {
   if (is_told_to_end_ || was_interrupted_) return false;
   switch (attempt_.again) {
     case Attempt::Again::kNo: return false;
-    case Attempt::Again::kCounted: return num_restarts_ < options_.max_restarts;
+    case Attempt::Again::kCounted: return rule_.may_restart();
     case Attempt::Again::kFree: return true;
   }
   return false;
 }
 
-std::optional<std::string> RankPolicy::begin_again() {
+void RankPolicy::on_report(int64_t rank, std::optional<int64_t> num_steps) {
+  if (num_steps) attempt_.steps[rank] = *num_steps;
+}
+
+std::optional<RankPolicy::Restart> RankPolicy::begin_again() {
   if (!will_begin_again()) return std::nullopt;
-  const bool is_counted = attempt_.again == Attempt::Again::kCounted;
+  Restart restart;
+  auto how = std::string("; starting all ranks again");
+  if (attempt_.again == Attempt::Again::kCounted) {
+    FailedAttempt failed{.steps = attempt_.steps};
+    if (attempt_.failure) failed.rank = attempt_.failure->rank, failed.wait_status = attempt_.failure->wait_status;
+    const auto verdict = rule_.judge(failed);
+    if (!verdict.restarts) {
+      attempt_.no_restart = verdict.why;
+      return std::nullopt;
+    }
+    restart.delay = verdict.delay;
+    if (verdict.delay.count() > 0) how += fmt::format(" in {}", format_duration(verdict.delay));
+    how += ", " + describe_restart(rule_.num_restarts(), rule_.limit());
+    if (!verdict.why.empty()) how += ": " + verdict.why;
+  }
   ++num_starts_;
-  auto notice = reason() + "; starting all ranks again";
-  if (is_counted) notice += fmt::format(", restart {} of {}", ++num_restarts_, options_.max_restarts);
+  restart.notice = reason() + how;
   attempt_ = {};
-  left_behind_.clear();  // the returned notice names these processes
-  return notice;
+  left_behind_.clear();  // the notice names these processes
+  return restart;
 }
 
 std::string RankPolicy::reason() const {
@@ -306,6 +323,7 @@ std::string RankPolicy::reason() const {
         "them when that call returns",
         line.empty() ? options_.name + ": " : "; ", left_behind_);
   }
+  if (!attempt_.no_restart.empty()) line += "; " + attempt_.no_restart;
   return line;
 }
 

@@ -5,12 +5,14 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "yoke/launch/job/restart_rule.h"
 #include "yoke/launch/process/order.h"
 
 namespace yoke::launch {
@@ -19,7 +21,7 @@ struct RankPolicyOptions {
   std::string name = "yoke run";  ///< The beginning of each message.
   int64_t num_ranks = 1;          ///< The number of ranks until begin() sets it.
   std::chrono::milliseconds grace{10'000};
-  int64_t max_restarts = 0;
+  RestartLimit restarts;
   std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};  ///< End the job; other signals are passed on.
 };
 
@@ -45,7 +47,7 @@ class RankPolicy {
     std::string notice;  ///< A line for the user's standard error; empty if there is none.
   };
 
-  explicit RankPolicy(RankPolicyOptions options) : options_(std::move(options)) {}
+  explicit RankPolicy(RankPolicyOptions options) : options_(std::move(options)), rule_(options_.restarts) {}
 
   /// Describes the ranks of the next start. `hosts`: the host of each rank, for messages; empty if all ranks are on one
   /// host that messages need not name.
@@ -91,15 +93,22 @@ class RankPolicy {
   Decision on_time(Time now);             ///< REQUIRES: now >= *next_time().
   std::optional<Time> next_time() const;  ///< When on_time() must be called.
 
-  /// Whether all ranks start again, because one failed and restarts are left, or because the set of nodes changed. If
-  /// so, returns a notice with the reason, and resets the data of the attempt. REQUIRES: all ranks have ended.
-  std::optional<std::string> begin_again();
+  /// The rank, which has ended, had reported so many steps of the training; nullopt: none.
+  void on_report(int64_t rank, std::optional<int64_t> num_steps);
+
+  struct Restart {
+    std::string notice;             ///< The reason, for the user.
+    std::chrono::seconds delay{0};  ///< How long the start waits.
+  };
+  /// Whether all ranks start again, because one failed and the restart rule allows it, or because the set of nodes
+  /// changed. If so, resets the data of the attempt. REQUIRES: all ranks have ended, and all reports have come.
+  std::optional<Restart> begin_again();
 
   int exit_code() const { return attempt_.exit_code; }
   std::string reason() const;  ///< One line; empty after success.
   int64_t num_ranks() const { return options_.num_ranks; }
   int64_t num_alive() const { return static_cast<int64_t>(attempt_.alive.size()); }
-  int64_t num_restarts() const { return num_restarts_; }  ///< The number of restarts after a failure.
+  int64_t num_restarts() const { return rule_.num_restarts(); }  ///< The number of restarts after a failure.
   int64_t num_starts() const { return num_starts_; }  ///< The number of starts, for any reason, after the first one.
   bool is_ending() const { return is_told_to_end_; }  ///< Whether a signal ends the job.
   const std::optional<Failure>& failure() const { return attempt_.failure; }  ///< The first failure in this attempt.
@@ -121,7 +130,9 @@ class RankPolicy {
     int exit_code = 0;
     std::string cause;  ///< Why it ended; empty before the first failure or signal.
     std::optional<Failure> failure;
-    /// Whether a new start may follow. With kCounted it counts as one of max_restarts.
+    std::map<int64_t, int64_t> steps;  ///< That ranks reported.
+    std::string no_restart;            ///< Why no start follows, if the restart rule says more than the limit.
+    /// Whether a new start may follow. With kCounted the restart rule decides.
     enum class Again { kNo, kCounted, kFree } again = Again::kNo;
     int64_t num_stopped = 0;  ///< The ranks that were alive when all were told to stop.
     int64_t num_killed = 0;   ///< How many of num_stopped had to be killed.
@@ -137,7 +148,7 @@ class RankPolicy {
   RankPolicyOptions options_;
   Attempt attempt_;
   std::vector<std::string> hosts_;
-  int64_t num_restarts_ = 0;
+  RestartRule rule_;
   int64_t num_starts_ = 0;
   /// The times of recent Ctrl-C that the rank handled. Cleared when the message is printed.
   std::vector<Time> interrupts_;

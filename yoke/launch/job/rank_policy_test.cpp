@@ -25,6 +25,12 @@ RankPolicy policy_of(int64_t num_ranks) {
   return policy;
 }
 
+/// Returns the notice if all ranks start again.
+std::optional<std::string> notice_of_restart(RankPolicy& policy) {
+  const auto restart = policy.begin_again();
+  return restart ? std::optional(restart->notice) : std::nullopt;
+}
+
 TEST(RankPolicy, SuccessHasNothingToSay) {
   auto policy = policy_of(2);
   EXPECT_EQ(policy.on_exited(1, 11, 0, kStart).order, Order::kNone);
@@ -97,13 +103,13 @@ TEST(RankPolicy, NamesTheSignal) {
 
 // It may hold a device that new ranks would need.
 TEST(RankPolicy, ARankThatWaitsInTheKernelIsAFailureWithoutARestart) {
-  RankPolicy policy({.num_ranks = 3, .max_restarts = 2});
+  RankPolicy policy({.num_ranks = 3, .restarts = {2}});
   for (int64_t rank = 0; rank < 3; ++rank) policy.on_started(rank);
   const auto decision = policy.on_asleep(1, 11, "30 s", kStart);
   EXPECT_EQ(decision.order, Order::kSignal);
   EXPECT_EQ(decision.signal, SIGTERM);
   for (const int rank : {0, 2, 1}) policy.on_exited(rank, 10 + rank, SIGTERM, kStart);
-  EXPECT_EQ(policy.begin_again(), std::nullopt);
+  EXPECT_EQ(notice_of_restart(policy), std::nullopt);
   EXPECT_EQ(policy.exit_code(), 75);
   EXPECT_EQ(policy.reason(),
             "yoke run: rank 1 (pid 11) has waited in the kernel for 30 s, where no signal reaches it "
@@ -123,12 +129,12 @@ TEST(RankPolicy, CtrlCIsLeftToARankThatIsAloneAndRuns) {
 }
 
 TEST(RankPolicy, AfterCtrlCARankIsNotStartedAgain) {
-  RankPolicy policy({.num_ranks = 1, .max_restarts = 3});
+  RankPolicy policy({.num_ranks = 1, .restarts = {3}});
   policy.on_started(0);
   EXPECT_EQ(policy.on_interrupt_of_rank(kStart).order, Order::kNone);
   EXPECT_EQ(policy.exit_code(), 0) << "it is not the end of the job";
   policy.on_exited(0, 10, SIGINT, kStart);
-  EXPECT_EQ(policy.begin_again(), std::nullopt);
+  EXPECT_EQ(notice_of_restart(policy), std::nullopt);
   EXPECT_EQ(policy.exit_code(), 130);
   EXPECT_EQ(policy.reason(), "yoke run: rank 0 (pid 10) was killed by SIGINT");
 }
@@ -181,7 +187,7 @@ TEST(RankPolicy, ASignalCountsEvenIfTheRanksEndWell) {
 }
 
 TEST(RankPolicy, StopsWhenItIsAskedToWhateverSignalsEndIt) {
-  RankPolicy policy({.num_ranks = 2, .max_restarts = 3, .stop_signals = {SIGUSR1}});
+  RankPolicy policy({.num_ranks = 2, .restarts = {3}, .stop_signals = {SIGUSR1}});
   policy.on_started(0);
   policy.on_started(1);
   EXPECT_EQ(policy.on_stop(StopHow::kWithGrace, kStart).order, Order::kSignal);
@@ -192,7 +198,7 @@ TEST(RankPolicy, StopsWhenItIsAskedToWhateverSignalsEndIt) {
   policy.on_exited(1, 11, SIGKILL, kStart);
   EXPECT_EQ(policy.exit_code(), 143);
   EXPECT_EQ(policy.reason(), "yoke run: `yoke stop`; stopped 2 ranks, 2 of them by SIGKILL");
-  EXPECT_FALSE(policy.begin_again());
+  EXPECT_FALSE(notice_of_restart(policy));
 
   auto at_once = policy_of(1);
   EXPECT_EQ(at_once.on_stop(StopHow::kNow, kStart).order, Order::kKill);
@@ -245,7 +251,7 @@ TEST(RankPolicy, NamesWhatCannotBeKilled) {
 }
 
 RankPolicy restarting_policy(int64_t max_restarts) {
-  RankPolicy policy({.num_ranks = 2, .max_restarts = max_restarts});
+  RankPolicy policy({.num_ranks = 2, .restarts = {max_restarts}});
   policy.on_started(0);
   policy.on_started(1);
   return policy;
@@ -258,7 +264,7 @@ TEST(RankPolicy, BeginsAgainAfterAFailureAsOftenAsItMay) {
     policy.on_exited(0, 10, SIGTERM, kStart);
     ASSERT_TRUE(policy.failure());
     EXPECT_EQ(policy.failure()->rank, 1);
-    const auto notice = policy.begin_again();
+    const auto notice = notice_of_restart(policy);
     ASSERT_TRUE(notice);
     EXPECT_EQ(*notice,
               "yoke run: rank 1 (pid 11) exited with code 7; stopped the other rank; starting all ranks again, "
@@ -273,7 +279,7 @@ TEST(RankPolicy, BeginsAgainAfterAFailureAsOftenAsItMay) {
   }
   policy.on_exited(0, 12, SIGSEGV, kStart);
   policy.on_exited(1, 13, SIGTERM, kStart);
-  EXPECT_FALSE(policy.begin_again());
+  EXPECT_FALSE(notice_of_restart(policy));
   EXPECT_EQ(policy.exit_code(), 139);
 }
 
@@ -281,12 +287,12 @@ TEST(RankPolicy, SuccessAfterARestartIsSuccess) {
   auto policy = restarting_policy(1);
   policy.on_exited(0, 10, exit_with(1), kStart);
   policy.on_exited(1, 11, SIGTERM, kStart);
-  ASSERT_TRUE(policy.begin_again());
+  ASSERT_TRUE(notice_of_restart(policy));
   policy.on_started(0);
   policy.on_started(1);
   policy.on_exited(0, 12, 0, kStart);
   policy.on_exited(1, 13, 0, kStart);
-  EXPECT_FALSE(policy.begin_again());
+  EXPECT_FALSE(notice_of_restart(policy));
   EXPECT_EQ(policy.exit_code(), 0);
   EXPECT_EQ(policy.reason(), "");
 }
@@ -296,7 +302,7 @@ TEST(RankPolicy, DoesNotBeginAgainWhenToldToStop) {
   told_first.on_signal(SIGTERM, kStart);
   told_first.on_exited(0, 10, SIGTERM, kStart);
   told_first.on_exited(1, 11, SIGTERM, kStart);
-  EXPECT_FALSE(told_first.begin_again());
+  EXPECT_FALSE(notice_of_restart(told_first));
   EXPECT_EQ(told_first.exit_code(), 143);
 }
 
@@ -343,7 +349,7 @@ TEST(RankPolicy, ASignalGivesTheStatusUnlessTheJobHasAlreadyFailed) {
     one.before(policy);
     policy.on_signal(SIGTERM, kStart);
     one.after(policy);
-    EXPECT_FALSE(policy.begin_again());
+    EXPECT_FALSE(notice_of_restart(policy));
     EXPECT_EQ(policy.exit_code(), one.exit_code);
     EXPECT_EQ(policy.reason(), "yoke run: " + one.reason);
   }
@@ -362,14 +368,14 @@ TEST(RankPolicy, DoesNotBeginAgainWhatCannotRun) {
   auto policy = restarting_policy(3);
   policy.on_cannot_run(0, "./train", ENOENT, kStart);
   policy.on_exited(1, 11, exit_with(127), kStart);
-  EXPECT_FALSE(policy.begin_again());
+  EXPECT_FALSE(notice_of_restart(policy));
   auto lost = restarting_policy(3);
   lost.on_guardian_lost(99);
-  EXPECT_FALSE(lost.begin_again());
+  EXPECT_FALSE(notice_of_restart(lost));
   auto late = restarting_policy(3);
   late.on_exited(1, 11, exit_with(1), kStart);
   late.on_guardian_lost(99);
-  EXPECT_FALSE(late.begin_again()) << "although a rank failed before it";
+  EXPECT_FALSE(notice_of_restart(late)) << "although a rank failed before it";
 }
 
 TEST(RankPolicy, NamesTheHostWhereThereAreSeveral) {
@@ -384,14 +390,14 @@ TEST(RankPolicy, ALostNodeIsAFailureUnlessTheOthersMayGoOn) {
   EXPECT_EQ(fixed.on_node_lost("lost host b: it is off", {1, 2}, false, kStart).order, Order::kSignal);
   EXPECT_EQ(fixed.exit_code(), 75);
   EXPECT_THAT(fixed.reason(), HasSubstr("lost host b: it is off; stopped the other rank"));
-  EXPECT_TRUE(fixed.begin_again());
+  EXPECT_TRUE(notice_of_restart(fixed));
   EXPECT_EQ(fixed.num_restarts(), 1);
   fixed.on_node_lost("lost host b: it is off", {1, 2}, false, kStart);
-  EXPECT_FALSE(fixed.begin_again()) << "no restart is left";
+  EXPECT_FALSE(notice_of_restart(fixed)) << "no restart is left";
 
   auto elastic = restarting_policy(0);
   elastic.on_node_lost("lost host b: it is off", {1, 2}, true, kStart);
-  const auto notice = elastic.begin_again();
+  const auto notice = notice_of_restart(elastic);
   ASSERT_TRUE(notice);
   EXPECT_THAT(*notice, testing::EndsWith("starting all ranks again"));
   EXPECT_EQ(elastic.num_restarts(), 0);
@@ -402,7 +408,7 @@ TEST(RankPolicy, ARankThatMissesALostNodeIsNoFailure) {
   auto policy = restarting_policy(0);
   policy.on_exited(0, 10, exit_with(1), kStart);
   policy.on_node_lost("lost host b: it is off", {1}, true, kStart);
-  EXPECT_TRUE(policy.begin_again());
+  EXPECT_TRUE(notice_of_restart(policy));
   EXPECT_EQ(policy.num_restarts(), 0);
 }
 
@@ -412,7 +418,7 @@ TEST(RankPolicy, ANodeThatLeavesStopsTheRanksAndIsNoFailure) {
   EXPECT_EQ(decision.order, Order::kSignal);
   EXPECT_EQ(decision.signal, SIGTERM);
   for (int64_t rank = 0; rank < 3; ++rank) policy.on_exited(rank, 10, 0, kStart);
-  EXPECT_TRUE(policy.begin_again()) << "although all ended well: they saved their work";
+  EXPECT_TRUE(notice_of_restart(policy)) << "although all ended well: they saved their work";
 }
 
 TEST(RankPolicy, SignalsToTheLaunchersOfAllNodesAreOneWish) {
@@ -428,7 +434,7 @@ TEST(RankPolicy, TheEndOfTheStoreIsAFailure) {
   EXPECT_EQ(policy.on_store_ended(5, " on a", SIGKILL, kStart).order, Order::kSignal);
   EXPECT_THAT(policy.reason(),
               HasSubstr("the process that serves the ranks' TCPStore (pid 5 on a) was killed by SIGKILL"));
-  EXPECT_TRUE(policy.begin_again());
+  EXPECT_TRUE(notice_of_restart(policy));
 }
 
 TEST(RankPolicy, StopsForTheSignalsThatItIsToldTo) {
@@ -436,6 +442,35 @@ TEST(RankPolicy, StopsForTheSignalsThatItIsToldTo) {
   policy.on_started(0);
   EXPECT_EQ(policy.on_signal(SIGUSR2, kStart).order, Order::kForward);
   EXPECT_EQ(policy.on_signal(SIGUSR1, kStart).order, Order::kSignal);
+}
+
+TEST(RankPolicy, RestartsThatFollowProgressSayWhatTheyDo) {
+  RankPolicy policy({.num_ranks = 2, .restarts = {3, 1000}});
+  const auto fail_at = [&](std::optional<int64_t> step) {
+    for (const int64_t rank : {0, 1}) policy.on_started(rank);
+    policy.on_exited(1, 11, exit_with(1), kStart);
+    policy.on_exited(0, 10, SIGTERM, kStart);
+    for (const int64_t rank : {0, 1}) policy.on_report(rank, step);
+  };
+  fail_at(812);
+  EXPECT_EQ(
+      notice_of_restart(policy),
+      "yoke run: rank 1 (pid 11) exited with code 1; stopped the other rank; starting all ranks again, restart 1, "
+      "of at most 3 within 1000 steps");
+  fail_at(std::nullopt);
+  const auto later = policy.begin_again();
+  ASSERT_TRUE(later);
+  EXPECT_EQ(later->delay, seconds(1));
+  EXPECT_EQ(later->notice,
+            "yoke run: rank 1 (pid 11) exited with code 1; stopped the other rank; starting all ranks again in 1.0 s, "
+            "restart 2, of at most 3 within 1000 steps: the ranks made no step this time, so the cause may lie outside "
+            "of the program");
+  fail_at(812);
+  EXPECT_EQ(policy.begin_again().has_value(), false);
+  EXPECT_EQ(policy.exit_code(), 1);
+  EXPECT_EQ(policy.reason(),
+            "yoke run: rank 1 (pid 11) exited with code 1; stopped the other rank; there is no restart, because rank 1 "
+            "ended in the same way after step 812 before");
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ std::string status_line(const JobStatus& status) {
   auto text = fmt::format("{}: {} of {} ranks up", status.name, status.num_up, status.num_ranks);
   if (!status.nodes.empty()) text += fmt::format(" on {} nodes", status.nodes);
   text += ", " + format_duration(status.elapsed);
-  if (status.num_restarts > 0) text += fmt::format(", restart {} of {}", status.num_restarts, status.max_restarts);
+  if (status.num_restarts > 0) text += ", " + describe_restart(status.num_restarts, status.restarts);
   return text;
 }
 

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <string>
 
+#include "yoke/launch/plan/restart_limit.h"
+
 namespace yoke::launch {
 
 struct JobStatus {
@@ -12,7 +14,8 @@ struct JobStatus {
   int64_t num_up = 0, num_ranks = 0;
   std::string nodes;  ///< "2 of 2 to 4": 2 nodes have joined, and 2 to 4 are wanted. Empty for a job of one node.
   std::chrono::seconds elapsed{0};
-  int64_t num_restarts = 0, max_restarts = 0;
+  int64_t num_restarts = 0;
+  RestartLimit restarts;
 
   bool operator==(const JobStatus&) const = default;
 };

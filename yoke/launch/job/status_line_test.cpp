@@ -10,7 +10,7 @@ TEST(StatusLine, SaysWhatIsUp) {
   EXPECT_EQ(status_line(status), "yoke run: 7 of 8 ranks up, 5.0 s");
   status.nodes = "2 of 2 to 4";
   status.num_restarts = 1;
-  status.max_restarts = 3;
+  status.restarts.num = 3;
   EXPECT_EQ(status_line(status), "yoke run: 7 of 8 ranks up on 2 of 2 to 4 nodes, 5.0 s, restart 1 of 3");
 }
 

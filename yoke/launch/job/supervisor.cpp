@@ -132,7 +132,7 @@ class Head : public Launcher {
                                                              : "",
                            .elapsed = elapsed,
                            .num_restarts = ranks.num_restarts(),
-                           .max_restarts = spec_.max_restarts};
+                           .restarts = spec_.restarts};
     if (shown_ && screen_->status_line() == StatusLine::kPrinted && !has_changed(*shown_, status)) return;
     shown_ = status;
     screen_->show_status(status_line(status));

@@ -17,6 +17,7 @@
 #include "yoke/base/host.h"
 #include "yoke/base/terminal.h"
 #include "yoke/base/text.h"
+#include "yoke/contract/progress.h"
 #include "yoke/launch/output/log_files.h"
 #include "yoke/launch/process/descendants.h"
 #include "yoke/launch/process/guardian.h"
@@ -418,8 +419,13 @@ void LocalNode::finish() {
   for (const auto& rank : plans_) {
     if (rank.is_store) continue;
     auto report = read_error_file(rank.error_file);
-    if (report || !rank.err.file.empty()) {
-      tell({.kind = Kind::kReport, .rank = rank.rank, .text = rank.err.file, .report = std::move(report)});
+    const auto num_steps = rank.progress_file.empty() ? std::nullopt : read_progress(rank.progress_file);
+    if (report || num_steps || !rank.err.file.empty()) {
+      tell({.kind = Kind::kReport,
+            .rank = rank.rank,
+            .text = rank.err.file,
+            .report = std::move(report),
+            .num_steps = num_steps});
     }
   }
   tell({.kind = Kind::kDone});

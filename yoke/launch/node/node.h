@@ -10,6 +10,7 @@
 #include "yoke/contract/error_file.h"
 #include "yoke/launch/loop/event_loop.h"
 #include "yoke/launch/plan/plan.h"
+#include "yoke/launch/plan/restart_limit.h"
 #include "yoke/launch/process/order.h"
 #include "yoke/launch/process/signals.h"
 
@@ -25,7 +26,7 @@ struct NodeInfo {
   std::optional<int64_t> node_rank;  ///< The node rank that the user gave the node.
   std::string role = "default";      ///< Its --role.
   std::string nnodes;                ///< Its --nnodes, such as "2" or "2:4"; empty if the head started it.
-  int64_t max_restarts = 0;          ///< Its --max-restarts; 0 if not given: the head's value is used.
+  RestartLimit restarts;             ///< Its --max-restarts; none if not given: the head's value is used.
   bool is_return = false;            ///< Whether it was a node of this job before, and was cut off.
 };
 
@@ -43,7 +44,7 @@ struct NodeEvent {
     kStoreEnded,    ///< The process that serves the ranks' TCPStore ended before the ranks. pid, value: wait status
     kLeftBehind,    ///< SIGKILL does not end the process `pid`. pid
     kGuardianLost,  ///< The guardian was killed. pid
-    kReport,        ///< A rank ended. report: its error report; text: its log, or empty.
+    kReport,        ///< A rank ended. report: its error report; text: its log, or empty; num_steps
     kOnlyStore,     ///< Its ranks have ended; the process that serves the ranks' TCPStore waits for kEndStore.
     kEnded,         ///< All processes that were started have ended.
     kDone,          ///< All output and all reports of the ranks were delivered.
@@ -57,6 +58,7 @@ struct NodeEvent {
   int value = 0;
   std::string text;
   std::optional<ErrorReport> report;
+  std::optional<int64_t> num_steps;  ///< The steps of the training that the rank has reported.
   std::optional<NodeInfo> info;
 };
 

@@ -29,6 +29,7 @@ json to_json(const NodeEvent& event) {
                         {"time", seconds.count()},
                         {"content", event.report->content}};
   }
+  if (event.num_steps) result["num_steps"] = *event.num_steps;
   if (event.info) {
     result["info"] = {{"protocol", kProtocol},
                       {"host", event.info->host},
@@ -37,7 +38,8 @@ json to_json(const NodeEvent& event) {
                       {"node_rank", event.info->node_rank.value_or(-1)},
                       {"role", event.info->role},
                       {"nnodes", event.info->nnodes},
-                      {"max_restarts", event.info->max_restarts},
+                      {"max_restarts", event.info->restarts.num},
+                      {"restart_steps", event.info->restarts.num_steps},
                       {"is_return", event.info->is_return}};
   }
   return result;
@@ -59,6 +61,7 @@ NodeEvent to_event(const json& from) {
                     .time = std::chrono::system_clock::time_point(time),
                     .content = report->value("content", "")};
   }
+  if (const auto num_steps = from.find("num_steps"); num_steps != from.end()) event.num_steps = *num_steps;
   if (const auto info = from.find("info"); info != from.end()) {
     if (const int protocol = info->at("protocol"); protocol != kProtocol) {
       throw Error(ErrorCode::kInvalidArgument,
@@ -71,7 +74,7 @@ NodeEvent to_event(const json& from) {
                   .num_ranks = info->at("num_ranks"),
                   .role = info->at("role"),
                   .nnodes = info->value("nnodes", ""),
-                  .max_restarts = info->value("max_restarts", int64_t{0}),
+                  .restarts = {info->value("max_restarts", int64_t{0}), info->value("restart_steps", int64_t{0})},
                   .is_return = info->value("is_return", false)};
     if (const int64_t rank = info->at("node_rank"); rank >= 0) event.info->node_rank = rank;
     constexpr int64_t kMaxRanks = 65'536;

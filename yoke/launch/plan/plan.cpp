@@ -75,6 +75,7 @@ Environment common_environment(const LaunchSpec& spec, const NodeFacts& facts) {
     for (const auto* name : kOfTorchrunsServers) environment.erase(name);
   }
   environment.erase("TORCHELASTIC_ERROR_FILE");
+  environment.erase(variable::kProgress);
   set_if_unset(environment, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   environment.set("TORCHELASTIC_SIGNALS_TO_HANDLE", names_of(spec.stop_signals));
   environment.erase(variable::kTerminal);
@@ -145,6 +146,7 @@ void plan_output(const LaunchSpec& spec, const NodeFacts& facts, RankPlan& rank)
     rank.error_file =
         fmt::format("{}/attempt_{}_rank_{}.json", facts.error_folder, facts.place.restart_count, rank.local_rank);
   }
+  if (spec.restarts.follows_progress() && !rank.error_file.empty()) rank.progress_file = rank.error_file + ".progress";
 }
 
 }  // namespace
@@ -199,7 +201,7 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
                     .master_port = place.master_port,
                     .agent_serves_store = place.agent_serves_store,
                     .restart_count = place.restart_count,
-                    .max_restarts = spec.max_restarts,
+                    .max_restarts = spec.restarts.num,
                     .run_id = spec.run_id,
                     .role = spec.role,
                     .role_rank = place.first_role_rank + local_rank,
@@ -209,6 +211,7 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
     if (spec.virtual_local_rank) show_one_gpu(spec, local_rank, environment);
     plan_output(spec, facts, one);
     if (!one.error_file.empty()) environment.set("TORCHELASTIC_ERROR_FILE", one.error_file);
+    if (!one.progress_file.empty()) environment.set(variable::kProgress, one.progress_file);
     const auto& binding = facts.binding.ranks[static_cast<size_t>(local_rank)];
     if (spec.num_ranks > 1 && !spec.environment.contains("OMP_NUM_THREADS")) {
       environment.set("OMP_NUM_THREADS", std::to_string(binding.num_threads));

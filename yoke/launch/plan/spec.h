@@ -12,6 +12,7 @@
 #include "yoke/base/environment.h"
 #include "yoke/base/terminal.h"
 #include "yoke/launch/plan/bind.h"
+#include "yoke/launch/plan/restart_limit.h"
 #include "yoke/launch/plan/streams.h"
 
 namespace yoke::launch {
@@ -46,7 +47,7 @@ struct LaunchSpec {
   std::chrono::milliseconds grace{10'000};  ///< The time between asking ranks to stop and killing them.
   /// How long a rank may wait in the kernel without a signal reaching it before the job fails; zero: for ever.
   std::chrono::milliseconds kernel_sleep_limit{0};
-  int64_t max_restarts = 0;  ///< The maximum number of restarts of all ranks after one has failed.
+  RestartLimit restarts;  ///< How often all ranks may start again after one has failed.
   std::string run_id = "none";
   bool has_random_id = false;  ///< Whether run_id only makes the job unique: neither the user nor a scheduler chose it.
   std::string role = "default";

@@ -22,7 +22,7 @@ struct RunOptions {
   double grace_seconds = 10;
   bool is_grace_given = false;
   std::optional<int64_t> shutdown_timeout;  ///< Seconds: --grace in torchrun's words.
-  int64_t max_restarts = 0;
+  std::string max_restarts = "0";
   std::string role = "default";
   int64_t keyboard = 0;
   bool no_prefix = false;

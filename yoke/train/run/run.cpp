@@ -14,6 +14,7 @@
 
 #include "yoke/base/clock.h"
 #include "yoke/base/error.h"
+#include "yoke/contract/progress.h"
 #include "yoke/dist/activity.h"
 #include "yoke/dist/on_all_ranks.h"
 #include "yoke/dist/world.h"
@@ -242,7 +243,7 @@ int64_t Run::num_steps_made() const {
 
 void Run::end_batch(int64_t num_samples) {
   auto& run = *impl_;
-  ++run.step;
+  report_progress(++run.step);
   run.is_in_batches = first_batch() != 0;
   run.num_ended_before = num_steps_ended();
   run.num_samples += num_samples;

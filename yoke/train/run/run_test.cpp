@@ -19,6 +19,8 @@
 #include "tests/support/command.h"
 #include "tests/support/message_of.h"
 #include "yoke/base/file.h"
+#include "yoke/contract/progress.h"
+#include "yoke/contract/variables.h"
 #include "yoke/train/checkpoint/module_state.h"
 #include "yoke/train/data/loader.h"
 #include "yoke/train/optim/adam.h"
@@ -53,6 +55,12 @@ struct Net : torch::nn::Module {
   }
   at::Tensor forward(const at::Tensor& x) { return out(norm(in(x)).relu()); }
 };
+
+/// The file in which this process, as if it were a rank, reports its steps.
+std::string progress_file() {
+  static const test::TemporaryFolder folder;
+  return folder.path("progress");
+}
 
 /// The result of train(), a program with a Run that sets the learning rate by hand. `on_step(step)` may throw to end
 /// the training. In step `save_at` it calls save().
@@ -92,7 +100,10 @@ Outcome train(dist::World& world, const RunOptions& options, const std::function
 
 class RunTest : public testing::Test {
  protected:
-  RunTest() { at::set_num_threads(1); }
+  RunTest() {
+    at::set_num_threads(1);
+    setenv(variable::kProgress, progress_file().c_str(), 1);  // the first report reads it
+  }
 
   RunOptions options(const std::string& name, bool resume = false, int64_t save_every = 0) const {
     return {.folder = fs::path(temporary_.path()) / name,
@@ -139,7 +150,9 @@ TEST_F(RunTest, AKilledRunGoesOnToTheSameBitsAndFigures) {
                                     });
                                   }),
                  Killed);
+    EXPECT_EQ(read_progress(progress_file()), kill_at);
     fakes::run_ranks(1, [&](dist::World& world) { resumed = train(world, options(name, true)); });
+    EXPECT_EQ(read_progress(progress_file()), kSteps * kEpochs);
     expect_same(resumed.weights, whole.weights);
     EXPECT_EQ(figures(name), rows) << kill_at;
   }

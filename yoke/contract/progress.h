@@ -1,0 +1,21 @@
+// yoke/contract/progress.h -- how a rank tells its launcher how many steps of the training it has made.
+//
+// `yoke run --max-restarts 3/1000steps` names a file in variable::kProgress, which the rank makes: a number of eight
+// bytes in the machine's order. It survives the rank, however that ends. In Python, yoke.progress() writes it.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+
+namespace yoke {
+
+/// Tells the launcher that `num_steps` steps were made since the training began; those before a restart count, too.
+/// train::Run calls it at the end of each step. It takes nanoseconds. It does nothing if the launcher did not ask, or
+/// if the file cannot be made. Errors are ignored. May be called on any thread.
+void report_progress(int64_t num_steps) noexcept;
+
+/// Returns the number that a rank last reported in its file; nullopt if there is none.
+std::optional<int64_t> read_progress(const std::filesystem::path& path) noexcept;
+
+}  // namespace yoke
