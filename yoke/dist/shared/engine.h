@@ -165,7 +165,7 @@ class Engine {
   std::condition_variable ended_;                  ///< A transfer has ended, or has lost its driver.
   std::deque<std::shared_ptr<Transfer>> pending_;  ///< All that have not ended, by sequence.
   std::deque<Transfer*> large_;                    ///< Those of `pending_` that are large.
-  int num_ending_ = 0;  ///< Their on_end() has not returned.
+  int num_ending_ = 0;                             ///< Their on_end() has not returned.
   uint64_t num_consumed_ = 0;
   uint64_t num_handed_over_ = 0;          ///< The Engine's thread drives transfers up to this number.
   std::vector<uint64_t> consumed_early_;  ///< A ring: numbers that were consumed before a lower one.
