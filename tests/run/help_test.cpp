@@ -111,11 +111,13 @@ TEST(Messages, OfRangesAndWordsAreReadable) {
       {{"run", "--heartbeat-timeout", "1", "true"},
        "yoke run: --heartbeat-timeout 1: give 2 to 1000000 seconds; see `yoke run --help`\n"},
       {{"run", "--max-restarts", "-1", "true"},
-       "yoke run: --max-restarts -1: give 0 to 1000000; see `yoke run --help`\n"},
+       "yoke run: --max-restarts -1: give 0 to 1000000, or also the steps of the training within which they count, "
+       "such as 3/1000steps; see `yoke run --help`\n"},
       {{"run", "--master-port", "70000", "true"},
        "yoke run: --master-port 70000: give 0 to 65535; see `yoke run --help`\n"},
       {{"run", "--max-restarts", "1.5", "true"},
-       "yoke run: --max-restarts 1.5: give a whole number; see `yoke run --help`\n"},
+       "yoke run: --max-restarts 1.5: give 0 to 1000000, or also the steps of the training within which they count, "
+       "such as 3/1000steps; see `yoke run --help`\n"},
       {{"run", "-n", "gpus", "true"},
        "yoke run: -n gpus: give auto, gpu, cpu or N (did you mean `gpu`?); see `yoke run --help`\n"},
       {{"run", "--grace"}, "yoke run: --grace needs a value: SECONDS; see `yoke run --help`\n"},

@@ -95,7 +95,7 @@ TEST(Restart, NoneFollowsAProgramThatNeverStarted) {
   EXPECT_THAT(result.err, AllOf(HasSubstr("no rank has reported a step of the training"), Not(HasSubstr("again, "))));
   const auto wrong = run(yoke_run({"--max-restarts", "3/steps", "--", "true"}));
   EXPECT_EQ(wrong.exit_code, 64);
-  EXPECT_THAT(wrong.err, HasSubstr("--max-restarts 3/steps: it takes a number"));
+  EXPECT_THAT(wrong.err, HasSubstr("--max-restarts 3/steps: give 0 to 1000000, or"));
 }
 
 TEST(Restart, ASignalEndsTheJobAndNotTheAttempt) {

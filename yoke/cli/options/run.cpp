@@ -40,6 +40,10 @@ void add_rank_options(const Adder& add, launch::RunOptions& options) {
   add.option("--max-restarts", options.max_restarts, "N|N/STEPSsteps",
              "The most times that all ranks are started again after one failed; 3/1000steps: within 1000 steps of the "
              "training, and not if the same failure comes again or no step was ever made")
+      ->check([](const std::string& text) {
+        const auto shown = text.empty() ? "''" : text;
+        return launch::parse_restart_limit(text) ? "" : shown + ": " + launch::kRestartLimits;
+      })
       ->capture_default_str();
   add_number(add.command, "--grace", options.grace_seconds, {"SECONDS", 0, 1e6},
              "Time between asking the ranks to stop and killing them")

@@ -507,12 +507,7 @@ void Engine::end(const std::shared_ptr<Transfer>& transfer, std::exception_ptr e
     ++num_ending_;
   }
   if (is_next_large) wake_thread();
-  notify_of_end(*transfer, error);
-  {
-    const std::lock_guard lock(mutex_);
-    --num_ending_;
-  }
-  ended_.notify_all();
+  notify_of_end(*transfer, error, 1);
 }
 
 void Engine::wait_for_all(milliseconds limit) {
@@ -520,12 +515,13 @@ void Engine::wait_for_all(milliseconds limit) {
   ended_.wait_for(lock, limit, [this] { return pending_.empty() && num_ending_ == 0; });
 }
 
-void Engine::notify_of_end(Transfer& transfer, const std::exception_ptr& error) {
+void Engine::notify_of_end(Transfer& transfer, const std::exception_ptr& error, int num_ending) {
   const auto on_end = std::exchange(transfer.on_end, {});
   on_end(error);
   {
     const std::lock_guard lock(mutex_);
     transfer.has_ended = true;
+    num_ending_ -= num_ending;
   }
   ended_.notify_all();
 }

@@ -105,7 +105,8 @@ class Engine {
   Step move_rounds(Transfer& transfer);
   void consume(uint64_t sequence);
   void end(const std::shared_ptr<Transfer>& transfer, std::exception_ptr error);
-  void notify_of_end(Transfer& transfer, const std::exception_ptr& error);
+  /// `num_ending`: what it takes from num_ending_.
+  void notify_of_end(Transfer& transfer, const std::exception_ptr& error, int num_ending = 0);
   void ring();
   void ring(int64_t rank);
 

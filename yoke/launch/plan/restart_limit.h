@@ -2,7 +2,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 
 namespace yoke::launch {
 
@@ -17,9 +19,11 @@ struct RestartLimit {
   bool operator==(const RestartLimit&) const = default;
 };
 
-/// Parses "3", or "3/1000steps"; "3/1000" is the same.
-/// Errors  kInvalidArgument, which says what the option takes.
-RestartLimit parse_restart_limit(const std::string& text);
+/// Parses "3", or "3/1000steps"; "3/1000" is the same. nullopt: it is neither.
+std::optional<RestartLimit> parse_restart_limit(std::string_view text);
+/// What parse_restart_limit() takes, for messages.
+inline constexpr const char* kRestartLimits =
+    "give 0 to 1000000, or also the steps of the training within which they count, such as 3/1000steps";
 
 /// Returns the text that parse_restart_limit() reads.
 std::string to_text(const RestartLimit& limit);

@@ -203,7 +203,11 @@ LaunchSpec to_spec(const RunOptions& options, const Surroundings& surroundings) 
   spec.environment.erase(variable::kJobToken);  // ranks do not need the secret
   spec.grace = grace_of(options, surroundings.environment);
   spec.kernel_sleep_limit = kernel_sleep_limit(surroundings.environment);
-  spec.restarts = parse_restart_limit(options.max_restarts);
+  const auto restarts = parse_restart_limit(options.max_restarts);
+  if (!restarts) {
+    throw Error(ErrorCode::kInvalidArgument, "--max-restarts {}: {}", options.max_restarts, kRestartLimits);
+  }
+  spec.restarts = *restarts;
   spec.role = options.role;
   spec.keyboard_rank = options.keyboard;
   spec.run_id = options.rdzv_id;
