@@ -172,6 +172,7 @@ void gather_tensors(dist::Group& group, const NamedTensors& tensors,
       group.fail(std::current_exception());  // otherwise the other ranks would wait for the next tensor
     }
   }
+  group.barrier();  // a message may be sent before anybody receives it, and an error is still to come
 }
 
 NamedTensors gather_tensors(dist::Group& group, const NamedTensors& tensors) {
