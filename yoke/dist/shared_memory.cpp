@@ -22,6 +22,7 @@
 #include "yoke/base/error.h"
 #include "yoke/contract/variables.h"
 #include "yoke/dist/detail/shared_work.h"
+#include "yoke/dist/detail/tensor_bytes.h"
 #include "yoke/dist/shared/rendezvous.h"
 
 namespace yoke::dist {
@@ -93,45 +94,6 @@ uint64_t num_forks() {
   static const int is_watched = pthread_atfork(nullptr, nullptr, [] { ++count; });
   static_cast<void>(is_watched);
   return count.load(std::memory_order_relaxed);
-}
-
-/// The memory of a tensor. That of an empty one is not null, because ranks wait for it, too.
-std::span<std::byte> bytes_of(const at::Tensor& tensor) {
-  static std::byte nothing;
-  if (tensor.numel() == 0) return {&nothing, 0};
-  return {static_cast<std::byte*>(tensor.mutable_data_ptr()), static_cast<size_t>(tensor.nbytes())};
-}
-
-void check(const char* what, const at::Tensor& tensor) {
-  TORCH_CHECK(tensor.layout() == at::kStrided && tensor.is_cpu() && tensor.is_non_overlapping_and_dense(), what,
-              ": ranks of one host share dense, contiguous tensors of the CPU; this one is not");
-}
-
-bool overlap(const at::Tensor& a, const at::Tensor& b) {
-  const auto one = bytes_of(a), other = bytes_of(b);
-  return std::less<>()(one.data(), other.data() + other.size()) && std::less<>()(other.data(), one.data() + one.size());
-}
-
-/// Contiguous, and a copy if the outputs lie where other ranks, or later rounds, still read it. An output may be the
-/// part of the input that is its own.
-at::Tensor contiguous_input(const at::Tensor& input, bool is_overwritten) {
-  return is_overwritten ? input.clone(at::MemoryFormat::Contiguous) : input.contiguous();
-}
-
-/// Contiguous tensors in place of `given`; `after` copies them back where they are others.
-Tensors contiguous_outputs(const Tensors& given, std::function<void()>& after) {
-  Tensors result;
-  bool differ = false;
-  for (const auto& tensor : given) {
-    result.push_back(tensor.contiguous());
-    differ |= !result.back().is_same(tensor);
-  }
-  if (differ) {
-    after = [given, result] {
-      for (size_t i = 0; i < given.size(); ++i) given[i].copy_(result[i]);
-    };
-  }
-  return result;
 }
 
 class SharedMemory : public c10d::Backend {
@@ -211,7 +173,7 @@ class SharedMemory : public c10d::Backend {
     check_root("reduce", options.rootRank);
     const auto element = tensors.size() == 1 ? reducible(tensors[0], options.reduceOp) : std::nullopt;
     if (!element) return gloo_->reduce(tensors, options);
-    check("reduce", tensors[0]);
+    check_dense("reduce", tensors[0]);
     const auto memory = bytes_of(tensors[0]);
     return start_reduction({.root = static_cast<uint32_t>(options.rootRank),
                             .input = memory.data(),
@@ -259,7 +221,7 @@ class SharedMemory : public c10d::Backend {
   WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
     check_root("broadcast", options.rootRank);
     if (tensors.size() != 1) return gloo_->broadcast(tensors, options);
-    check("broadcast", tensors[0]);
+    check_dense("broadcast", tensors[0]);
     const auto memory = bytes_of(tensors[0]);
     shared::CopyOptions copy = pieces(tensors[0], tensors[0].nbytes());
     copy.root = static_cast<uint32_t>(options.rootRank);
@@ -452,7 +414,7 @@ class SharedMemory : public c10d::Backend {
 
   WorkPointer reduce_in_place(const char* what, OpType op, const at::Tensor& tensor, const Element& element,
                               milliseconds timeout, bool is_async) {
-    check(what, tensor);
+    check_dense(what, tensor);
     const auto memory = bytes_of(tensor);
     return start_reduction(
         {.input = memory.data(), .output = memory.data(), .arena = arena_}, tensor, element, timeout,
