@@ -157,7 +157,8 @@ TEST_F(Images, AKilledRunGoesOnInAnotherWayOnAnotherNumberOfRanks) {
   const auto killed = words("killed", "fsdp");
   argv.insert(argv.end(), killed.begin(), killed.end());
   test::Command command({.argv = argv, .folder = folder_.path()});
-  ASSERT_TRUE(command.wait_until([&] { return fs::exists(file("killed/metrics.csv")); }));
+  // When the second checkpoint is being written, the first one is complete.
+  ASSERT_TRUE(command.wait_until([&] { return fs::exists(file("killed/checkpoint-000000000006")); }));
   command.signal(SIGKILL);
   EXPECT_EQ(command.wait().exit_code, 137);
   ASSERT_FALSE(fs::exists(file("killed/model.safetensors"))) << "it was too fast to be killed; nothing was tested";

@@ -187,12 +187,22 @@ TEST(SharedMessages, AMissingRankIsATimeoutThatNamesIt) {
       if (rank != 1) return;
       Bytes bytes(1000);
       const auto message = is_sent ? sent_to(2, bytes) : received_from(2, bytes);
-      const auto pending = start(engine, message, milliseconds(30));
-      EXPECT_FALSE(engine.wait(pending.transfer, Clock::now())) << "a wait that ends before is no failure";
-      EXPECT_EQ(pending.wait(engine), "Timed out waiting for ranks 2 of the group");
+      EXPECT_EQ(start(engine, message, milliseconds(30)).wait(engine), "Timed out waiting for ranks 2 of the group");
       EXPECT_THAT(start(engine, message).wait(engine), StartsWith("Timed out"));
     });
   }
+}
+
+TEST(SharedMessages, AWaitThatEndsBeforeTheMessagesTimeIsNoFailure) {
+  run_engines(tiny(2), [&](Engine& engine, int64_t rank) {
+    Bytes bytes(8);
+    if (rank != 1) return;
+    const auto pending = start(engine, received_from(0, bytes), std::chrono::minutes(10));
+    EXPECT_FALSE(engine.wait(pending.transfer, Clock::now()));
+    EXPECT_FALSE(engine.poll(pending.transfer));
+    engine.stop();
+    EXPECT_THAT(pending.wait(engine), HasSubstr("have been closed"));
+  });
 }
 
 TEST(SharedMessages, WhatALostRankHasSentArrivesAndTheRestNamesIt) {
