@@ -39,8 +39,10 @@ ELSEWHERE = {
 ELSEWHERE.update({str(path.relative_to(ROOT)): str(path.relative_to(ROOT)) for path in ROOT.glob("notebooks/*/*.ipynb")})
 # Folders of examples: a page shows each file.
 EXAMPLES = {"examples/first": "example-first.md", "examples/devices": "example-devices.md"}
+# Pages that have all words, and would come before those that answer.
+NOT_SEARCHED = ["architecture.md", "changelog.md", "contributing.md"]
 # Pages that the search shows after those for users.
-FOR_DEVELOPERS = ["architecture.md", "changelog.md", "contributing.md", "example-devices.md", "fakes.md", "fakes-sysfs.md",
+FOR_DEVELOPERS = ["example-devices.md", "fakes.md", "fakes-sysfs.md",
                   "fakes-topologies.md", "gpu-check.md", "how-it-works.md", "measurements.md"]
 LANGUAGES = {".txt": "cmake", ".cpp": "cpp"}
 
@@ -91,6 +93,10 @@ def for_pages(text, name):
 def on_page_markdown(markdown, page, config, files):
     if page.file.src_uri == "you-type.md":
         page.meta["search"] = {"boost": 4}  # it has the words that people search, and leads to the other pages
+    elif page.file.src_uri in NOT_SEARCHED:
+        page.meta["search"] = {"exclude": True}
+    elif page.file.src_uri == "slurm-check.md":
+        page.meta["search"] = {"boost": 0.3}  # its table of rules has nearly all words
     elif page.file.src_uri in FOR_DEVELOPERS:
         page.meta["search"] = {"boost": 0.1}
     # Comments mark programs and commands for tests (tests/docs), and say nothing to a reader.

@@ -103,6 +103,13 @@ TYPED = [
     ("--cpus-per-gpu", "you-type.html"),
     ("tensor cores", "you-type.html"),  # has both words; TensorBoard has one in its title
     ("which DataParallel or zzzz", "data-parallel.html"),  # no page has all words
+    ("torchrun --nproc_per_node 4 train.py", "you-type.html"),
+    ("nvidia-smi in a loop", "you-type.html"),  # "in" is no beginning of "inference" here
+    (".pt safetensors checkpoint C++", "exchange.html"),
+    ("reproducible results", "optim.html"),
+    ("docker run --gpus all", "you-type.html"),
+    ("getting started", "example-first.html"),
+    ("out of memory find the batch size", "tune.html"),
 ]
 
 
