@@ -9,7 +9,9 @@
 #include <atomic>
 #include <cstdlib>
 #include <memory>
+#include <mutex>
 #include <typeinfo>
+#include <utility>
 
 #include "yoke/base/environment.h"
 #include "yoke/base/error.h"
@@ -25,6 +27,7 @@ namespace {
 /// Python's tracebacks take a few KiB. Without a limit a rank could make its launcher read for ever.
 constexpr size_t kMaxErrorFileBytes = 1 << 20;
 constexpr int kMaxErrorFileDepth = 32;
+constexpr size_t kMaxCauseRanks = 1024;
 
 /// Limits the depth: nlohmann parses any depth, but its printer is recursive and may overflow the stack.
 /// Json would take quadratic time for an object with many keys.
@@ -69,6 +72,35 @@ std::string last_line_of(std::string_view text) {
   return std::string(text.substr(text.rfind('\n') + 1));
 }
 
+std::string name_of(FailureCause::Kind kind) {
+  switch (kind) {
+    case FailureCause::Kind::kAbsent: break;
+    case FailureCause::Kind::kEnded: return "ended";
+    case FailureCause::Kind::kDiffers: return "differs";
+  }
+  return "absent";
+}
+
+FailureCause::Kind kind_of(const std::string& name) {
+  for (const auto kind : {FailureCause::Kind::kEnded, FailureCause::Kind::kDiffers}) {
+    if (name == name_of(kind)) return kind;
+  }
+  return FailureCause::Kind::kAbsent;
+}
+
+/// Returns an empty cause if it is missing or has another form.
+FailureCause cause_at(const SortedJson& details) {
+  const auto found = details.find("cause");
+  if (found == details.end() || !found->is_object()) return {};
+  FailureCause cause{.ranks = {}, .what = text_at(*found, "what"), .kind = kind_of(text_at(*found, "kind"))};
+  const auto ranks = found->find("ranks");
+  if (ranks == found->end() || !ranks->is_array() || ranks->size() > kMaxCauseRanks) return {};
+  for (const auto& rank : *ranks) {
+    if (rank.is_number_integer()) cause.ranks.push_back(rank.get<int64_t>());
+  }
+  return cause;
+}
+
 /// Moves the stack frames at the end of a libtorch exception's message into the traceback.
 ErrorReport without_frames(ErrorReport report) {
   const auto frames = report.message.find("\nException raised from ");
@@ -85,7 +117,28 @@ Json to_json(const ErrorReport& report) {
   Json details = Json::object();
   if (!report.traceback.empty()) details["py_callstack"] = report.traceback;
   details["timestamp"] = std::to_string(seconds);
+  if (const auto& cause = report.cause; !cause.ranks.empty()) {
+    details["cause"] = {{"ranks", cause.ranks}, {"what", cause.what}, {"kind", name_of(cause.kind)}};
+  }
   return {{"message", {{"message", report.message}, {"extraInfo", std::move(details)}}}};
+}
+
+struct NotedCause {
+  std::mutex mutex;
+  std::string message;
+  FailureCause cause;
+};
+
+NotedCause& noted_cause() {
+  static auto& noted = *new NotedCause;  // a thread may fail while the process ends
+  return noted;
+}
+
+FailureCause cause_of(const std::string& message) {
+  auto& noted = noted_cause();
+  const std::lock_guard lock(noted.mutex);
+  const bool is_known = !noted.message.empty() && message.find(noted.message) != message.npos;
+  return is_known ? noted.cause : FailureCause{};
 }
 
 std::string name_of(const std::type_info& type) {
@@ -112,6 +165,7 @@ std::optional<ErrorReport> parse_error_report(std::string_view text) {
       report.message = text_at(*message, "message");
       if (report.message.empty()) report.message = last_line_of(report.traceback);
       report.time = time_at(details, "timestamp");
+      report.cause = cause_at(details);
     }
     return report.message.empty() ? std::nullopt : std::optional(without_frames(std::move(report)));
   } catch (const std::exception&) {
@@ -155,7 +209,8 @@ bool record_failure(const std::string& type, const std::string& message) noexcep
   const char* path = std::getenv("TORCHELASTIC_ERROR_FILE");
   if (path == nullptr || *path == '\0' || is_recorded.exchange(true)) return false;
   return write_error_file(path, without_frames({.message = type.empty() ? message : type + ": " + message,
-                                                .time = std::chrono::system_clock::now()}));
+                                                .time = std::chrono::system_clock::now(),
+                                                .cause = cause_of(message)}));
 }
 
 bool record_failure(const std::exception& error) noexcept {
@@ -163,6 +218,13 @@ bool record_failure(const std::exception& error) noexcept {
   // The place follows the first line: frames of libtorch may follow in others.
   text.insert(std::min(text.find('\n'), text.size()), failure_place(dynamic_cast<const Error*>(&error) != nullptr));
   return record_failure(name_of(typeid(error)), text);
+}
+
+void note_failure_cause(std::string message, FailureCause cause) {
+  auto& noted = noted_cause();
+  const std::lock_guard lock(noted.mutex);
+  noted.message = std::move(message);
+  noted.cause = std::move(cause);
 }
 
 void record_uncaught_exceptions() {

@@ -6,19 +6,34 @@
 #pragma once
 
 #include <chrono>
+#include <cstdint>
 #include <exception>
 #include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace yoke {
+
+/// Other ranks that have made this one fail, as far as it knows: those that it has waited for, for instance.
+struct FailureCause {
+  /// They did not come where others waited for them; they had ended; or they did something else than the others.
+  enum class Kind { kAbsent, kEnded, kDiffers };
+
+  std::vector<int64_t> ranks;  ///< Empty: the failure is this rank's own, or the cause is not known.
+  std::string what;            ///< What they did, to follow "rank 3": "had not entered collective 57".
+  Kind kind = Kind::kAbsent;
+
+  bool operator==(const FailureCause&) const = default;
+};
 
 struct ErrorReport {
   std::string message;                         ///< One line: "RuntimeError: sizes differ".
   std::string traceback;                       ///< Several lines; may be empty.
   std::chrono::system_clock::time_point time;  ///< In whole seconds; 1970 if the file has no time, as in torchrun.
   std::string content = {};                    ///< The JSON as read, including what the rank added; may be empty.
+  FailureCause cause = {};
 };
 
 /// Reads an error file. Returns nullopt if it is missing or cannot be understood, because the report is only a hint.
@@ -41,6 +56,10 @@ void hand_on_error_report(const std::filesystem::path& path, const ErrorReport& 
 /// Returns whether the launcher has the report, and will show it.
 bool record_failure(const std::string& type, const std::string& message) noexcept;
 bool record_failure(const std::exception& error) noexcept;  ///< Records the type and the message of `error`.
+
+/// Says that `cause` has led to an error of this process whose text is `message`. If that error, or one with the text
+/// in it, is recorded later, the launcher names those ranks.
+void note_failure_cause(std::string message, FailureCause cause);
 
 /// After this call, an uncaught exception is recorded before it ends the program.
 void record_uncaught_exceptions();

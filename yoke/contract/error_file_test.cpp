@@ -13,6 +13,7 @@
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
+#include "yoke/base/process.h"
 
 namespace yoke {
 namespace {
@@ -37,6 +38,34 @@ TEST_F(ErrorFile, IsReadAsItWasWritten) {
   EXPECT_EQ(report->message, "Error: \"sizes\" differ\xEF\xBF\xBD");
   EXPECT_EQ(report->traceback, "");
   EXPECT_EQ(report->time, kTime);
+}
+
+TEST_F(ErrorFile, NamesTheRanksThatCausedIt) {
+  const ErrorReport report{
+      .message = "Error: timed out", .time = kTime, .cause = {{3, 5}, "had not come", FailureCause::Kind::kDiffers}};
+  ASSERT_TRUE(write_error_file(path_, report));
+  EXPECT_EQ(read_error_file(path_)->cause, report.cause);
+  for (const char* cause : {"7", "{}", R"({"ranks": 3})", R"({"ranks": ["x"]})", R"({"ranks": {}, "kind": []})"}) {
+    const auto other = read(R"({"message": {"message": "x", "extraInfo": {"cause": )" + std::string(cause) + "}}}");
+    ASSERT_TRUE(other) << cause;
+    EXPECT_EQ(other->cause.ranks.size(), 0U) << cause;
+  }
+}
+
+TEST_F(ErrorFile, OfAnErrorHasTheCauseThatWasNotedForIt) {
+  // record_failure() works once in a process.
+  const auto cause_of = [&](const std::string& error) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      setenv("TORCHELASTIC_ERROR_FILE", path_.c_str(), 1);
+      note_failure_cause("rank 3 has not come", {{3}, "had not come"});
+      _exit(record_failure("E", error) ? 0 : 1);
+    }
+    EXPECT_EQ(wait_for_child(pid), 0);
+    return read_error_file(path_)->cause.ranks;
+  };
+  EXPECT_EQ(cause_of("timed out: rank 3 has not come; reported before"), std::vector<int64_t>{3});
+  EXPECT_EQ(cause_of("another error"), std::vector<int64_t>{});
 }
 
 // torchrun shows py_callstack, even an empty one, and the message only if there is none.

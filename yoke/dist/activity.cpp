@@ -6,6 +6,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "yoke/base/error.h"
+#include "yoke/contract/error_file.h"
 #include "yoke/dist/detail/group_impl.h"
 
 namespace yoke::dist {
@@ -32,7 +33,8 @@ void Group::check_same_calls() const {
   const auto mismatch = job_->arrivals->mismatch();
   if (!mismatch) return;
   job_->keep_connections();
-  fail(Error(ErrorCode::kFailedPrecondition, "{}", *mismatch));
+  note_failure_cause(mismatch->text, mismatch->cause);
+  fail(Error(ErrorCode::kFailedPrecondition, "{}", mismatch->text));
 }
 
 void Group::wait(c10d::Work& work) const {
@@ -40,9 +42,9 @@ void Group::wait(c10d::Work& work) const {
     work.wait();
     return;
   }
-  while (!work.isCompleted()) {
+  for (int64_t look = 0; !work.isCompleted(); ++look) {
     try {
-      work.wait(job_->arrivals->interval());
+      work.wait(job_->arrivals->patience(impl_->place, look));
       return;
     } catch (const std::exception& error) {
       if (std::string_view(error.what()).find("Operation timed out!") == std::string_view::npos) throw;
@@ -67,9 +69,12 @@ void wait_for(const Group& group, c10::ivalue::Future& future) {
       }
       ending->changed.notify_all();
     });
-    const auto interval = group.job_->arrivals->interval();
     std::unique_lock lock(ending->mutex);
-    while (!ending->changed.wait_for(lock, interval, [&] { return ending->has_ended; })) group.check_same_calls();
+    const auto is_over = [&](int64_t look) {
+      const auto patience = group.job_->arrivals->patience(group.impl_->place, look);
+      return ending->changed.wait_for(lock, patience, [&] { return ending->has_ended; });
+    };
+    for (int64_t look = 0; !is_over(look); ++look) group.check_same_calls();
   }
   future.waitAndThrow();
 }

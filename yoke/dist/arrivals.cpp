@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "yoke/base/environment.h"
+#include "yoke/base/format.h"
+#include "yoke/base/text.h"
 #include "yoke/dist/detail/store.h"
 
 namespace yoke::dist {
@@ -21,6 +23,8 @@ constexpr const char* kNumClaims = "mismatch/claims";
 constexpr std::chrono::milliseconds kMaxReportTime = std::chrono::seconds(3);
 
 std::string key_of(const CountedGroup& group, int64_t rank) { return fmt::format("{}/{}", group.key, rank); }
+
+constexpr const char* kInAnother = "was in another collective than the others";
 
 constexpr const char* kStoreIsGone =
     "the ranks' TCPStore no longer answers, so rank 0 (or the launcher that serves it) is gone";
@@ -57,7 +61,7 @@ Arrivals::~Arrivals() {
   stop_changed_.notify_all();
   thread_.join();
   try {
-    publish();                       // waiting ranks can then read how far this rank has come
+    publish(Look::kRegular);         // waiting ranks can then read how far this rank has come
   } catch (const std::exception&) {  // the store has ended, so no rank can read it
   }
 }
@@ -68,97 +72,169 @@ size_t Arrivals::add(CountedGroup group) {
   return groups_.size() - 1;
 }
 
+std::chrono::milliseconds Arrivals::patience(size_t group, int64_t look) {
+  const auto short_one = std::max(interval_ / 4, std::chrono::milliseconds(10));
+  const auto next = look < kNumLooks ? short_one : interval_;
+  if (look == 0) return next;
+  const auto waited = look < kNumLooks ? look * short_one : kNumLooks * short_one + (look - kNumLooks) * interval_;
+  const std::lock_guard lock(stop_mutex_);
+  // With a short timeout, the error itself comes soon.
+  const bool is_stalled = interval_ >= std::chrono::seconds(1) && waited >= say_after_;
+  if (is_stalled) {
+    stall_ = {group, waited};
+    say_after_ *= 2;
+  }
+  if (look > kNumLooks && !is_stalled) return next;
+  is_wait_told_ = true;
+  stop_changed_.notify_all();
+  return next;
+}
+
 void Arrivals::publish_until_stopped() {
+  using Clock = std::chrono::steady_clock;
   std::unique_lock stop_lock(stop_mutex_);
-  while (!stop_) {
+  for (auto next = Clock::now(); !stop_;) {
+    const auto look = Clock::now() < next ? Look::kOfWait : Look::kRegular;
+    is_wait_told_ = false;
+    const auto stall = std::exchange(stall_, std::nullopt);
     stop_lock.unlock();
     try {
       const std::lock_guard lock(mutex_);
       const WithoutWarnings quiet;
-      const bool found_difference = difference_.has_value();
-      if (!publish()) {
-        // A rank with nothing to publish may be waiting for a rank that has failed. The waiting rank reads the failed
-        // rank's report now, because the store may end together with the failed rank.
-        listen();
-        // One interval after the difference was found, the other ranks have published what they are at.
-        if (found_difference) publish_difference();
-        read_mismatch();
-      }
+      take(look);
+      if (stall) say_stall(*stall);
     } catch (const std::exception&) {
       return;  // the store has ended, so no rank can read from it
     }
+    if (look == Look::kRegular) next = Clock::now() + interval_;
     stop_lock.lock();
-    stop_changed_.wait_for(stop_lock, interval_, [this] { return stop_; });
+    stop_changed_.wait_until(stop_lock, next, [this] { return stop_ || is_wait_told_; });
   }
 }
 
-bool Arrivals::publish() {
+void Arrivals::take(Look look) {
+  const bool found_difference = difference_.has_value();
+  if (publish(look) && look == Look::kRegular) return;
+  // A rank with nothing to publish may be waiting for a rank that has failed. The waiting rank reads the failed rank's
+  // report now, because the store may end together with the failed rank.
+  listen();
+  // One look after the difference was found, the other ranks have published what they are at.
+  if (found_difference) publish_difference();
+  read_mismatch();
+}
+
+bool Arrivals::publish(Look look) {
   const WithoutWarnings quiet;
   bool is_news = false;
   for (size_t i = 0; i < groups_.size(); ++i) {
     auto& published = groups_[i];
     const uint64_t now = published.group.sequence();
     if (now != published.number) {
-      store_->set(key_of(published.group, rank_), std::to_string(now));
       published.number = now;
       published.num_idle = 0;
+      set_call(published);
       is_news = true;
-      continue;
+    } else if (look == Look::kRegular) {
+      ++published.num_idle;
+      if (published.num_idle == 1 && !published.has_kind) set_call(published);
+      if (published.num_idle == kNumIdle) compare_calls(i);
     }
-    ++published.num_idle;
-    if (published.num_idle == 1) publish_kind(published);
-    if (published.num_idle == kNumIdle) compare_calls(i);
+    if (look == Look::kOfWait) compare_newest(i);
   }
   return is_news;
 }
 
-void Arrivals::publish_kind(const Published& published) {
+void Arrivals::set_call(Published& published) {
   const auto last = published.group.calls(*published.number);
-  if (last.empty() || last.back().number != *published.number) return;
-  store_->set(key_of(published.group, rank_), fmt::format("{} {}", *published.number, last.back().kind));
+  published.has_kind = !last.empty() && last.back().number == *published.number;
+  store_->set(key_of(published.group, rank_), published.has_kind
+                                                  ? fmt::format("{} {}", *published.number, last.back().kind)
+                                                  : std::to_string(*published.number));
 }
 
 void Arrivals::compare_calls(size_t index) {
-  auto& [group, published, num_idle, last_compared] = groups_[index];
-  for (const auto& [number, kind] : group.calls(*published)) {
-    if (number <= last_compared) continue;
-    last_compared = number;
-    const auto key = fmt::format("{}/call/{}", group.key, number % kNumCallKeys);
-    const auto own = fmt::format("{} {} {}", number, rank_, kind);
-    auto first = store_->compareSet(key, "", own);
-    while (split_number(first).first < number) first = store_->compareSet(key, first, own);  // replaces an older call
-    const auto [first_number, rest] = split_number(first);
-    const auto [first_rank, first_kind] = split_number(rest);
-    if (difference_ || first_number > number || first_kind == kind) continue;
-    difference_ = Difference{.group = index,
-                             .sequence = *published,
-                             .number = number,
-                             .sentence = fmt::format("collective {}{} was {} on rank {} and {} on rank {}; ", number,
-                                                     group.name, first_kind, first_rank, kind, rank_)};
+  auto& published = groups_[index];
+  for (const auto& call : published.group.calls(*published.number)) {
+    if (call.number <= published.last_compared) continue;
+    published.last_compared = call.number;
+    compare(index, call);
   }
 }
 
-void Arrivals::publish_difference() {
-  const auto found = std::exchange(difference_, std::nullopt);
-  const auto& group = groups_[found->group].group;
-  if (group.sequence() != found->sequence) return;  // the ranks go on
-  // Many ranks may have found it at the same time. One of them reads where all of them are.
-  if (store_->add(kNumClaims, 1) != 1) return;
+void Arrivals::compare_newest(size_t index) {
+  auto& published = groups_[index];
+  const auto last = published.group.calls(*published.number);
+  // Only if the number is that of the call: another thread may just be starting one.
+  if (last.empty() || last.back().number != *published.number) return;
+  if (!published.has_kind) set_call(published);
+  if (published.newest_compared == *published.number) return;
+  published.newest_compared = *published.number;
+  compare(index, last.back());
+}
+
+void Arrivals::compare(size_t index, const Call& call) {
+  const auto& [number, kind] = call;
+  const auto& group = groups_[index].group;
+  const auto key = fmt::format("{}/call/{}", group.key, number % kNumCallKeys);
+  const auto own = fmt::format("{} {} {}", number, rank_, kind);
+  auto first = store_->compareSet(key, "", own);
+  while (split_number(first).first < number) first = store_->compareSet(key, first, own);  // replaces an older call
+  const auto [first_number, rest] = split_number(first);
+  const auto [first_rank, first_kind] = split_number(rest);
+  if (difference_ || first_number > number || first_kind == kind) return;
+  difference_ = Difference{.group = index,
+                           .sequence = *groups_[index].number,
+                           .number = number,
+                           .sentence = fmt::format("collective {}{} was {} on rank {} and {} on rank {}; ", number,
+                                                   group.name, first_kind, first_rank, kind, rank_)};
+}
+
+void Arrivals::say_stall(const Stall& stall) const {
+  const auto& group = groups_[stall.group].group;
+  const auto now = group.sequence();
+  if (store_->add(fmt::format("{}/stall/{}", group.key, now), 1) != 1) return;
   const auto calls = read(group);
+  const auto known = describe_calls(calls);
+  fmt::print(stderr, "rank {}: has waited in collective {}{} for {}: {}{}; `yoke stack` shows where the ranks are\n",
+             rank_, now, group.name, format_duration(stall.waited),
+             describe_arrivals(now, rank_, numbers_of(group, calls)), known.empty() ? "" : "; " + known);
+}
+
+void Arrivals::publish_difference() {
+  const auto& group = groups_[difference_->group].group;
+  if (group.sequence() != difference_->sequence) return difference_.reset();  // the ranks go on
+  const auto calls = read(group);
+  const auto is_there = [&](int64_t rank) {
+    const auto call = calls.find(rank);
+    return call != calls.end() && call->second.number >= difference_->number;
+  };
+  // Which ranks are wrong is known only once all have come.
+  if (++difference_->num_looks < kNumIdle && !std::ranges::all_of(group.ranks, is_there)) return;
+  const auto found = std::exchange(difference_, std::nullopt);
+  if (store_->add(kNumClaims, 1) != 1) return;  // others have found it at the same time
   const bool all_wait_there =
       std::ranges::all_of(calls, [&](const auto& one) { return one.second.number == found->number; });
   const auto text = fmt::format(
       "the ranks{} wait in different collectives: {}{}: all of them must call the same ones, in the same order, and "
       "not only rank 0; `yoke stack` shows the place in the program",
       group.name, all_wait_there ? "" : found->sentence, describe_calls(calls));
-  store_->set(kMismatch, text);
+  std::string value;
+  for (const auto rank : cause_of_difference(calls).ranks) value += fmt::format("{},", rank);
+  store_->set(kMismatch, value + "\n" + text);
   fmt::print(stderr, "rank {}: {}\n", rank_, text);
 }
 
 void Arrivals::read_mismatch() const {
   if (has_mismatch_ || !store_->check({kMismatch})) return;
-  const auto text = store_->get(kMismatch);
-  mismatch_.assign(text.begin(), text.end());
+  const auto bytes = store_->get(kMismatch);
+  const std::string value(bytes.begin(), bytes.end());
+  const auto end = value.find('\n');
+  mismatch_.text = value.substr(end + 1);
+  for (const auto word : split(value.substr(0, end), ',')) {
+    if (const auto rank = parse_int(std::string(word))) mismatch_.cause.ranks.push_back(*rank);
+  }
+  mismatch_.cause.what = kInAnother;
+  mismatch_.cause.kind = FailureCause::Kind::kDiffers;
   has_mismatch_ = true;
 }
 
@@ -217,18 +293,23 @@ std::string Arrivals::with_report(bool is_lost, const std::function<std::string(
   return fmt::format("{}; reported before: {}", text, heard_);
 }
 
-std::string Arrivals::describe(size_t group, bool is_lost, const std::vector<int64_t>& culprits) const {
+Explanation Arrivals::describe(size_t group, bool is_lost, const std::vector<int64_t>& culprits) const {
   const std::lock_guard lock(mutex_);
   const auto& counted = groups_[group].group;
+  FailureCause cause;
   auto whole = with_report(is_lost, [&](bool has_ended) {
     const auto calls = read(counted);
+    const auto last = counted.calls(counted.sequence());
+    cause = cause_of_wait({counted.sequence(), last.empty() ? "" : last.back().kind}, rank_, calls,
+                          numbers_of(counted, calls), has_ended, culprits);
     auto text = describe_arrivals(counted.sequence(), rank_, numbers_of(counted, calls), has_ended, culprits);
     const auto known = is_lost ? "" : describe_calls(calls);
     if (known.empty()) return text;
     return fmt::format("{}; {}; while ranks wait, `yoke stack` shows the place in the program", text, known);
   });
-  if (whole != kStoreIsGone || !is_lost || culprits.empty()) return whole;
-  return fmt::format("{}; {}", describe_arrivals(counted.sequence(), rank_, {}, is_lost, culprits), whole);
+  if (whole != kStoreIsGone || !is_lost || culprits.empty()) return {std::move(whole), std::move(cause)};
+  return {fmt::format("{}; {}", describe_arrivals(counted.sequence(), rank_, {}, is_lost, culprits), whole),
+          cause_of_wait({counted.sequence(), ""}, rank_, {}, {}, is_lost, culprits)};
 }
 
 std::string Arrivals::describe_peer(size_t group, int64_t peer, bool is_lost) const {
@@ -241,7 +322,7 @@ std::string Arrivals::describe_peer(size_t group, int64_t peer, bool is_lost) co
   });
 }
 
-std::optional<std::string> Arrivals::mismatch() const {
+std::optional<Explanation> Arrivals::mismatch() const {
   return has_mismatch_ ? std::optional(mismatch_) : std::nullopt;
 }
 
@@ -250,17 +331,27 @@ bool Arrivals::has_heard() const {
   return !heard_.empty();
 }
 
-std::optional<std::string> Arrivals::describe_ahead() const {
+std::optional<Explanation> Arrivals::describe_ahead() const {
   const std::lock_guard lock(mutex_);
   for (const auto& counted : groups_) {
     const auto& group = counted.group;
     const auto own = group.sequence();
-    for (const auto& [rank, call] : read(group)) {
-      if (call.number <= own) continue;
-      return fmt::format(
-          "rank {} is at collective {}{} and this rank has entered {}: it has skipped some, or left its loop early",
-          rank, call.number, group.name, own);
+    const auto calls = read(group);
+    std::vector<int64_t> ahead;
+    for (const auto& [rank, call] : calls) {
+      if (call.number > own) ahead.push_back(rank);
     }
+    if (ahead.empty()) continue;
+    const auto rank = ahead.front();
+    Explanation result{fmt::format("rank {} is at collective {}{} and this rank has entered {}: ", rank,
+                                   calls.at(rank).number, group.name, own)};
+    if (2 * ahead.size() < group.ranks.size()) {
+      result.text += fmt::format("{} called more than the others", ahead.size() == 1 ? "it has" : "a few ranks have");
+      result.cause = {std::move(ahead), "had called more collectives than the others", FailureCause::Kind::kDiffers};
+    } else {
+      result.text += "it has skipped some, or left its loop early";
+    }
+    return result;
   }
   return std::nullopt;
 }
@@ -309,6 +400,45 @@ std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers
   if (is_lost) return fmt::format("{}, and {} probably ended", absent, missing.size() == 1 ? "has" : "one of them has");
   if (!is_last_known) return fmt::format("{} (not even at the first collective)", absent);
   return fmt::format("{} ({} at collective {})", absent, missing.size() == 1 ? "it is" : "the last is", *last);
+}
+
+FailureCause cause_of_wait(const Call& own, int64_t rank, const std::map<int64_t, Call>& calls, const Numbers& numbers,
+                           bool is_lost, const std::vector<int64_t>& culprits) {
+  const auto called = own.kind.empty() ? fmt::format("collective {}", own.number)
+                                       : fmt::format("{} (collective {})", own.kind, own.number);
+  if (is_lost) {
+    if (culprits.empty()) return {};  // it is not known which of them has ended
+    return {culprits, fmt::format("had ended before {}", called), FailureCause::Kind::kEnded};
+  }
+  std::vector<int64_t> last;
+  uint64_t least = own.number;
+  for (const auto& [other, number] : numbers) {
+    if (other == rank || number.value_or(0) > least || number.value_or(0) >= own.number) continue;
+    if (number.value_or(0) < least) last.clear();
+    least = number.value_or(0);
+    last.push_back(other);
+  }
+  if (last.empty() && culprits.empty()) return {};
+  if (last.empty()) return {culprits, fmt::format("had entered {}, and did not go on", called)};
+  auto what = fmt::format("had not entered {}", called);
+  if (least == 0) return {std::move(last), what};
+  const auto found = calls.find(last.front());
+  const auto kind = found == calls.end() || found->second.kind.empty() ? "" : " (" + found->second.kind + ")";
+  return {std::move(last), fmt::format("{}, the last one was {}{}", what, least, kind)};
+}
+
+FailureCause cause_of_difference(const std::map<int64_t, Call>& calls) {
+  std::map<std::pair<uint64_t, std::string>, size_t> counts;
+  for (const auto& [rank, call] : calls) ++counts[{call.number, call.kind}];
+  for (const auto& [common, count] : counts) {
+    if (2 * count <= calls.size()) continue;
+    FailureCause cause{.ranks = {}, .what = kInAnother, .kind = FailureCause::Kind::kDiffers};
+    for (const auto& [rank, call] : calls) {
+      if (std::pair(call.number, call.kind) != common) cause.ranks.push_back(rank);
+    }
+    return cause;
+  }
+  return {};
 }
 
 std::string describe_absent_ranks(uint64_t own, const std::vector<int64_t>& absent, const Numbers& numbers) {

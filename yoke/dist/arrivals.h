@@ -15,6 +15,8 @@
 #include <thread>
 #include <vector>
 
+#include "yoke/contract/error_file.h"
+
 namespace c10d {
 class Store;
 }
@@ -29,6 +31,12 @@ using Numbers = std::map<int64_t, std::optional<uint64_t>>;
 struct Call {
   uint64_t number = 0;
   std::string kind;
+};
+
+/// Why a collective has ended with an error: a sentence, and the other ranks that have caused it, for the launcher.
+struct Explanation {
+  std::string text;
+  FailureCause cause = {};
 };
 
 /// A group whose collectives are counted.
@@ -47,13 +55,15 @@ struct CountedGroup {
 /// A separate thread publishes the numbers that have changed, at most once per `interval`. So collectives do not become
 /// slower. If a rank hangs in its own code, the other ranks can still read its last number.
 ///
-/// If a rank's number in a group stays the same for kNumIdle intervals, which ordinary steps do not take, its thread
-/// compares the kinds of its last calls with those of the first rank that did so. Calls with the same number and
-/// different kinds are a mistake of the program that would otherwise look like a network that is stuck. A rank compares
-/// a call at most once. The store keeps at most kNumCallKeys calls of a group.
+/// If a rank has waited in a collective for a quarter of the interval, its thread compares the kind of this call with
+/// that of the first rank that did so. Calls with the same number and different kinds are a mistake of the program that
+/// would otherwise look like a network that is stuck. A wait that nobody tells of (patience()) is noticed if the rank's
+/// number stays the same for kNumIdle intervals, which ordinary steps do not take; then all calls are compared that are
+/// known. The store keeps at most kNumCallKeys calls of a group.
 class Arrivals {
  public:
   static constexpr int64_t kNumIdle = 5;
+  static constexpr int64_t kNumLooks = 8;
   static constexpr uint64_t kNumCallKeys = 64;
 
   /// Clones `store`, because a client that waits for a key blocks every other user of the same connection. `world` is
@@ -71,7 +81,7 @@ class Arrivals {
   /// connection was lost, so those ranks have probably ended, unless a rank has reported a timeout: then that rank has
   /// closed the connection. If `is_lost` is false, this rank has timed out too, and no other rank's timeout is added.
   /// `culprits`: ranks of the World that are known to have ended, or to go on no further.
-  std::string describe(size_t group, bool is_lost, const std::vector<int64_t>& culprits = {}) const;
+  Explanation describe(size_t group, bool is_lost, const std::vector<int64_t>& culprits = {}) const;
   /// Like describe() for a message to or from `peer` (a rank of the World): the sentence says if that rank has not
   /// arrived.
   std::string describe_peer(size_t group, int64_t peer, bool is_lost) const;
@@ -81,8 +91,13 @@ class Arrivals {
   /// If ranks were found to wait in different collectives, returns a sentence that says where each rank is. The rank
   /// that found it has printed the sentence, because not every wait can be ended. Never waits for the store: this
   /// rank's thread reads the sentence within an interval, and describe() and describe_peer() read it at once.
-  std::optional<std::string> mismatch() const;
-  std::chrono::milliseconds interval() const { return interval_; }
+  std::optional<Explanation> mismatch() const;
+
+  /// For a rank that waits in a collective of `group` and looks again and again whether that has ended, or mismatch()
+  /// is known: how long the look number `look` (from 0) may take. Has this rank's thread compare the call, which looks
+  /// four times in an interval at the beginning. After half a minute, and again after twice as long, one rank prints
+  /// for whom it waits.
+  std::chrono::milliseconds patience(size_t group, int64_t look);
 
   /// Returns a sentence about the ranks `absent`, for which other ranks wait outside of a collective, such as at the
   /// end of the job.
@@ -90,7 +105,8 @@ class Arrivals {
 
   /// Called at the end of the job. If a rank has entered more collectives of a group than this rank, it waits in them
   /// forever, and the result describes it. Throws the store's errors.
-  std::optional<std::string> describe_ahead() const;
+  std::optional<Explanation> describe_ahead() const;
+  std::chrono::milliseconds interval() const { return interval_; }
 
   /// Puts `text` into the store, so that the other ranks' describe() adds it. Only the first report is kept. Waits for
   /// up to three seconds so that waiting ranks can read the report, because the store may end with this process.
@@ -100,8 +116,10 @@ class Arrivals {
   struct Published {
     CountedGroup group;
     std::optional<uint64_t> number;  ///< The last number that this rank has put into the store.
+    bool has_kind = false;           ///< Whether the kind of the call was known then.
     int64_t num_idle = 0;            ///< Intervals since then.
-    uint64_t last_compared = 0;
+    uint64_t last_compared = 0;      ///< Of all calls that were known.
+    uint64_t newest_compared = 0;    ///< While the rank waited in it.
   };
   /// A call that is another one on another rank.
   struct Difference {
@@ -109,17 +127,27 @@ class Arrivals {
     uint64_t sequence = 0;  ///< This rank's sequence number when the difference was found.
     uint64_t number = 0;    ///< That of the call.
     std::string sentence;   ///< What the call was on both ranks.
+    int64_t num_looks = 0;  ///< Since then.
   };
+  struct Stall {
+    size_t group = 0;
+    std::chrono::milliseconds waited{0};
+  };
+  enum class Look { kRegular, kOfWait };
 
   void publish_until_stopped();
   // REQUIRES: mutex_ is held when the next functions are called.
+  void take(Look look);
   /// Publishes the numbers that have changed. Returns false if no number has changed.
-  bool publish();
+  bool publish(Look look);
+  void set_call(Published& published);
   /// Reads another rank's report from the store. Returns whether a report exists.
   bool listen() const;
-  /// Publishes the number again, with the kind of the call if it is known.
-  void publish_kind(const Published& published);
   void compare_calls(size_t group);
+  void compare_newest(size_t group);
+  void compare(size_t group, const Call& call);
+  /// If this rank is the first one that waits for so long, prints for whom it waits.
+  void say_stall(const Stall& stall) const;
   /// If this rank still waits where it found the difference, and is the first to do so, publishes and prints it.
   void publish_difference();
   void read_mismatch() const;
@@ -136,11 +164,14 @@ class Arrivals {
   mutable std::string heard_;               ///< The report of another rank; empty if none was read.
   mutable bool has_heard_timeout_ = false;  ///< Whether that report is of a timeout.
   std::optional<Difference> difference_;
-  mutable std::string mismatch_;  ///< Written once, before `has_mismatch_`, so it is read without the mutex.
+  mutable Explanation mismatch_;  ///< Written once, before `has_mismatch_`, so it is read without the mutex.
   mutable std::atomic<bool> has_mismatch_ = false;
   std::mutex stop_mutex_;
   std::condition_variable stop_changed_;
-  bool stop_ = false;
+  bool stop_ = false;           ///< Guarded by stop_mutex_, like the next ones.
+  bool is_wait_told_ = false;   ///< A rank waits, and its call is to be compared.
+  std::optional<Stall> stall_;  ///< This rank has waited for long.
+  std::chrono::milliseconds say_after_ = std::chrono::seconds(30);
   std::thread thread_;
 };
 
@@ -148,6 +179,15 @@ class Arrivals {
 /// named, because a rank that ends has not published its last ones. `culprits`: as of Arrivals::describe().
 std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers, bool is_lost = false,
                               const std::vector<int64_t>& culprits = {});
+
+/// Pure. The ranks for which this rank, `rank`, has waited in `own`, its call: those that are the furthest behind. The
+/// other arguments are as of describe_arrivals().
+FailureCause cause_of_wait(const Call& own, int64_t rank, const std::map<int64_t, Call>& calls, const Numbers& numbers,
+                           bool is_lost, const std::vector<int64_t>& culprits);
+
+/// Pure. Of ranks that wait in different calls, those that are not in the call of most; none if no call is that of
+/// most.
+FailureCause cause_of_difference(const std::map<int64_t, Call>& calls);
 
 /// Pure. `absent` are the ranks that have not arrived. If this rank has entered fewer collectives than the absent
 /// ranks, the sentence says so.

@@ -82,6 +82,31 @@ TEST(Arrivals, SaysWhereRanksAre) {
             "a (collective 4), and others elsewhere");
 }
 
+TEST(Arrivals, BlamesThoseWhoAreTheFurthestBehind) {
+  const std::map<int64_t, Call> calls = {{0, {57, "all_reduce"}}, {1, {56, "barrier"}}, {2, {50, "saving"}}};
+  const Call own{57, "all_reduce"};
+  const auto cause = [&](const Numbers& numbers, bool is_lost = false, const std::vector<int64_t>& culprits = {}) {
+    return cause_of_wait(own, 0, calls, numbers, is_lost, culprits);
+  };
+  EXPECT_EQ(cause({{0, 57}, {1, 56}, {2, 50}, {3, 57}}),
+            (FailureCause{{2}, "had not entered all_reduce (collective 57), the last one was 50 (saving)"}));
+  EXPECT_THAT(cause({{0, 57}, {1, 56}, {3, 56}}).ranks, ElementsAre(1, 3));
+  EXPECT_EQ(cause({{0, 57}, {3, std::nullopt}}), (FailureCause{{3}, "had not entered all_reduce (collective 57)"}));
+  EXPECT_EQ(cause({{0, 57}, {1, 57}}, false, {1}),
+            (FailureCause{{1}, "had entered all_reduce (collective 57), and did not go on"}));
+  EXPECT_THAT(cause({{0, 57}, {1, 60}}).ranks, ElementsAre());
+  EXPECT_THAT(cause({{0, 57}, {1, 50}}, true).ranks, ElementsAre()) << "what a rank has published is old";
+  EXPECT_EQ(cause({{0, 57}, {1, 50}, {2, 57}}, true, {2}),
+            (FailureCause{{2}, "had ended before all_reduce (collective 57)", FailureCause::Kind::kEnded}));
+}
+
+TEST(Arrivals, BlamesTheFewThatCallSomethingElse) {
+  const auto ranks = [](const std::map<int64_t, Call>& calls) { return cause_of_difference(calls).ranks; };
+  EXPECT_THAT(ranks({{0, {9, "saving"}}, {1, {9, "a step"}}, {2, {9, "a step"}}}), ElementsAre(0));
+  EXPECT_THAT(ranks({{0, {9, "a step"}}, {1, {8, "a step"}}, {2, {9, "a step"}}, {3, {9, "a step"}}}), ElementsAre(1));
+  EXPECT_THAT(ranks({{0, {9, "saving"}}, {1, {9, "a step"}}}), ElementsAre()) << "one of them, but which?";
+}
+
 /// A store in memory that records the requests, as "check KEY" or "set KEY VALUE", and can stop to answer.
 class WatchedStore : public c10d::HashStore {
  public:
@@ -166,7 +191,7 @@ TEST(Arrivals, ComparesOnlyAfterAWaitAndWithABoundedNumberOfKeys) {
     if (second) store->wait_for_request(fmt::format(" {} 1 a", now.load()));
     if (step > 0) continue;
     const auto requests = store->requests();
-    const auto begin = std::ranges::find(requests, "set g/0 8");
+    const auto begin = std::ranges::find(requests, "set g/0 8 a");
     const auto end = std::find_if(begin, requests.end(), [](const auto& one) { return one.starts_with("compare "); });
     ASSERT_NE(end, requests.end());
     // Each interval without a new call asks for a report.
@@ -174,8 +199,8 @@ TEST(Arrivals, ComparesOnlyAfterAWaitAndWithABoundedNumberOfKeys) {
     second.emplace(*store, 1, std::chrono::milliseconds(1), group_of(2, now, "a"));
   }
   EXPECT_LE(store->getNumKeys(), static_cast<int64_t>(Arrivals::kNumCallKeys) + 2);
-  EXPECT_EQ(first.mismatch(), std::nullopt);
-  EXPECT_EQ(second->mismatch(), std::nullopt);
+  EXPECT_FALSE(first.mismatch());
+  EXPECT_FALSE(second->mismatch());
 }
 
 TEST(Arrivals, OneOfManyRanksThatDifferReadsWhereAllAreAndPrintsIt) {
@@ -192,7 +217,8 @@ TEST(Arrivals, OneOfManyRanksThatDifferReadsWhereAllAreAndPrintsIt) {
     }
     for (const auto& rank : ranks) {
       while (!rank->mismatch()) std::this_thread::yield();
-      texts.insert(*rank->mismatch());
+      texts.insert(rank->mismatch()->text);
+      EXPECT_THAT(rank->mismatch()->cause.ranks, ElementsAre(0)) << "the only one that saves";
     }
   }
   const auto printed = testing::internal::GetCapturedStderr();
@@ -205,7 +231,71 @@ TEST(Arrivals, OneOfManyRanksThatDifferReadsWhereAllAreAndPrintsIt) {
   // A connection breaks, because another rank has ended with this error, before this rank's thread has read it.
   const Arrivals late(*store, 1, std::chrono::hours(1), group_of(kRanks, now, "barrier"));
   late.describe(0, true);
-  EXPECT_EQ(late.mismatch(), *texts.begin());
+  EXPECT_EQ(late.mismatch()->text, *texts.begin());
+}
+
+// The ranks' threads look once an hour, if nobody tells them of a wait.
+TEST(Arrivals, AWaitIsComparedAtOnce) {
+  constexpr int64_t kRanks = 8;
+  const auto store = c10::make_intrusive<WatchedStore>();
+  const std::atomic<uint64_t> now = 3;
+  testing::internal::CaptureStderr();
+  std::vector<std::unique_ptr<Arrivals>> ranks;
+  for (int64_t rank = 0; rank < kRanks; ++rank) {
+    ranks.push_back(std::make_unique<Arrivals>(*store, rank, std::chrono::hours(1),
+                                               group_of(kRanks, now, rank == 5 ? "barrier" : "all_reduce of 8 Float")));
+  }
+  for (const auto& rank : ranks) {
+    while (!rank->mismatch()) {
+      for (const auto& each : ranks) each->patience(0, 1);
+      std::this_thread::yield();
+    }
+    EXPECT_THAT(rank->mismatch()->cause.ranks, ElementsAre(5));
+  }
+  EXPECT_EQ(store->count("compare g/call/3 "), kRanks) << "each rank compares a call once";
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::HasSubstr("rank 5 is at barrier (collective 3)"));
+}
+
+TEST(Arrivals, ACallIsNotComparedWhileAnotherThreadStartsOne) {
+  const auto store = c10::make_intrusive<WatchedStore>();
+  const std::atomic<uint64_t> now = 3;
+  auto group = group_of(1, now, "a");
+  group.calls = [](uint64_t) { return std::vector<Call>{{2, "a"}}; };
+  Arrivals arrivals(*store, 0, std::chrono::hours(1), group);
+  for (int64_t look = 0; store->count("check report") < 4; ++look) arrivals.patience(0, 1);
+  EXPECT_EQ(store->count("compare "), 0);
+}
+
+TEST(Arrivals, LooksOftenAtTheBeginningOfAWait) {
+  const auto store = c10::make_intrusive<WatchedStore>();
+  const std::atomic<uint64_t> now = 3;
+  Arrivals arrivals(*store, 0, std::chrono::seconds(1000), group_of(1, now, "a"));
+  EXPECT_EQ(arrivals.patience(0, 0), std::chrono::seconds(250));
+  EXPECT_EQ(arrivals.patience(0, Arrivals::kNumLooks - 1), std::chrono::seconds(250));
+  EXPECT_EQ(arrivals.patience(0, Arrivals::kNumLooks), std::chrono::seconds(1000));
+}
+
+// Of a step of a second and of a wait for a slow rank: the user hears of it after half a minute, then after one.
+TEST(Arrivals, OneRankSaysForWhomItWaits) {
+  const auto store = c10::make_intrusive<WatchedStore>();
+  const std::atomic<uint64_t> now = 3, before = 2;
+  testing::internal::CaptureStderr();
+  {
+    Arrivals first(*store, 0, std::chrono::seconds(1), group_of(3, now, "a"));
+    Arrivals second(*store, 1, std::chrono::seconds(1), group_of(3, now, "a"));
+    const Arrivals third(*store, 2, std::chrono::hours(1), group_of(3, before, "b"));
+    for (const char* call : {"g/0 3 a", "g/1 3 a", "g/2 2 b"}) store->wait_for_request(fmt::format("set {}", call));
+    for (const int64_t look : {7, 20, 35, 36, 40}) first.patience(0, look), second.patience(0, look);
+    while (store->count("set g/0") < 1 || store->count("check mismatch") < 20) {
+      first.patience(0, 1);
+      std::this_thread::yield();
+    }
+  }
+  EXPECT_THAT(
+      testing::internal::GetCapturedStderr(),
+      testing::MatchesRegex(
+          "rank [01]: has waited in collective 3 for 30 s: rank 2 has not arrived .it is at collective 2.; ranks 0 "
+          "and 1 are at a .collective 3., rank 2 is at b .collective 2.; `yoke stack` shows where the ranks are\n"));
 }
 
 // Rank 1 has waited too long for rank 2, and closes its connections. Rank 0 began to wait later.
@@ -217,17 +307,18 @@ TEST(Arrivals, ATimeoutElsewhereExplainsALostConnection) {
   Arrivals first(*store, 0, hour, group_of(3, now, "a"));
   Arrivals second(*store, 1, std::chrono::milliseconds(1), group_of(3, now, "a"));
   const Arrivals third(*store, 2, std::chrono::milliseconds(1), group_of(3, before, "a"));
-  store->wait_for_request("set g/1 2 a");  // after the numbers alone
+  store->wait_for_request("set g/1 2 a");
   store->wait_for_request("set g/2 1 a");
-  EXPECT_THAT(first.describe(0, /*is_lost=*/true), testing::EndsWith("rank 2 has not arrived, and has probably ended"));
+  EXPECT_THAT(first.describe(0, /*is_lost=*/true).text,
+              testing::EndsWith("rank 2 has not arrived, and has probably ended"));
   second.report("rank 1: collective 2 timed out after 9 s", /*is_timeout=*/true);
   EXPECT_THAT(
-      first.describe(0, /*is_lost=*/true),
+      first.describe(0, /*is_lost=*/true).text,
       testing::EndsWith(
           "rank 2 has not arrived (it is at collective 1); reported before: rank 1: collective 2 timed out after 9 s"));
   EXPECT_EQ(first.describe_peer(0, 2, /*is_lost=*/true),
             "rank 2 is at collective 1, and this rank at 2; reported before: rank 1: collective 2 timed out after 9 s");
-  EXPECT_THAT(first.describe(0, /*is_lost=*/false), testing::Not(testing::HasSubstr("reported before")));
+  EXPECT_THAT(first.describe(0, /*is_lost=*/false).text, testing::Not(testing::HasSubstr("reported before")));
   EXPECT_TRUE(first.has_heard());
 }
 
@@ -237,7 +328,7 @@ TEST(Arrivals, AMismatchIsAskedForWithoutTheStore) {
   const std::atomic<uint64_t> now = 1;
   const Arrivals arrivals(*store, 0, std::chrono::milliseconds(1), group_of(1, now, "a"));
   store->freeze(true);
-  EXPECT_EQ(arrivals.mismatch(), std::nullopt);
+  EXPECT_FALSE(arrivals.mismatch());
   store->freeze(false);
 }
 

@@ -23,6 +23,7 @@
 #include "yoke/base/file.h"
 #include "yoke/base/host.h"
 #include "yoke/base/text.h"
+#include "yoke/contract/error_file.h"
 #include "yoke/dist/activity.h"
 #include "yoke/dist/detail/gloo.h"
 #include "yoke/dist/detail/group_impl.h"
@@ -537,19 +538,21 @@ void Group::explain(std::exception_ptr error, int64_t peer) const {
     }
     const auto what = other < 0 ? fmt::format("collective {}{}", impl_->sequence(), impl_->name)
                                 : fmt::format("a message between it and rank {}", other);
-    const auto who =
-        other < 0 ? arrivals.describe(impl_->place, lost, culprits) : arrivals.describe_peer(impl_->place, other, lost);
+    const auto who = other < 0 ? arrivals.describe(impl_->place, lost, culprits)
+                               : Explanation{arrivals.describe_peer(impl_->place, other, lost)};
     check_same_calls();  // the connection may have broken because another rank has found this out and ended
-    if (timed_out) {     // reported, because ranks that began to wait later lose their connections to this one
+    note_failure_cause(who.text,
+                       other >= 0 && timed_out ? FailureCause{{other}, "had not answered a message"} : who.cause);
+    if (timed_out) {  // reported, because ranks that began to wait later lose their connections to this one
       const Error timeout(ErrorCode::kTimeout, "rank {}: {} timed out after {:g} s: {}", job_->env.rank, what,
-                          std::chrono::duration<double>(job_->timeout).count(), who);
+                          std::chrono::duration<double>(job_->timeout).count(), who.text);
       job_->arrivals->report(timeout.what(), /*is_timeout=*/true);
       throw timeout;
     }
     job_->has_lost_rank = true;
     std::this_thread::sleep_for(arrivals.has_heard() ? kEchoDelayAfterReport : kEchoDelay);
     throw Error(ErrorCode::kUnavailable, "rank {}: {} lost its connection to another rank: {}", job_->env.rank, what,
-                who);
+                who.text);
   }
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <thread>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "yoke/base/error.h"
+#include "yoke/contract/error_file.h"
 #include "yoke/dist/detail/gloo.h"
 #include "yoke/dist/detail/group_impl.h"
 #include "yoke/dist/detail/mismatch.h"
@@ -232,6 +234,7 @@ void World::wait_for_all_leaving() const {
   const auto deadline = steady_clock::now() + job_->timeout;
   const auto interval = std::max(kLookInterval, kLookIntervalOfARank * size());  // each check reads the numbers of all
                                                                                  // ranks
+  std::optional<steady_clock::time_point> ahead_since;
   while (true) {
     const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
     try {
@@ -240,9 +243,13 @@ void World::wait_for_all_leaving() const {
     } catch (const c10::DistStoreError&) {  // some ranks have not arrived yet
       if (left <= interval) throw;
     }
-    if (const auto ahead = job_->arrivals->describe_ahead()) {
-      fail(Error(ErrorCode::kFailedPrecondition, "reached the end of the job too early: {}", *ahead));
-    }
+    const auto ahead = job_->arrivals->describe_ahead();
+    if (!ahead) continue;
+    // By then all have published how far they are, so it is known whether most are ahead, or a few.
+    if (!ahead_since) ahead_since = steady_clock::now();
+    if (steady_clock::now() < *ahead_since + 3 * job_->arrivals->interval() / 2) continue;
+    note_failure_cause(ahead->text, ahead->cause);
+    fail(Error(ErrorCode::kFailedPrecondition, "reached the end of the job too early: {}", ahead->text));
   }
 }
 

@@ -94,6 +94,8 @@ class Agent : public Launcher {
 
   void on_event(Node&, const NodeEvent& event) override {
     note(event);
+    if (event.kind == Kind::kExited) facts_.wait_statuses[event.rank] = event.value;
+    if (event.kind == Kind::kReport && event.report) facts_.reports.emplace(event.rank, *event.report);
     if (event.kind == Kind::kEnded) has_ended_ = true;
     if (event.kind == Kind::kDone || event.kind == Kind::kRefused) is_running_ = false;
     if (event.kind == Kind::kNotice && screen_) return say(event.text);
@@ -209,6 +211,7 @@ class Agent : public Launcher {
   }
 
   NodeInfo info_;
+  FailureFacts facts_;  ///< The failures of this node's ranks.
   LocalNode node_;
   Channel* head_ = nullptr;
   bool is_running_ = false;  ///< True while ranks run, or some of their output was not read yet.

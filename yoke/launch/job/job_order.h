@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "yoke/launch/output/failure_report.h"
 #include "yoke/launch/plan/plan.h"
 #include "yoke/launch/process/order.h"
 
@@ -52,7 +53,7 @@ struct Say {
 };
 /// Prints what is known about the failure of ranks in this attempt.
 struct ShowFailure {
-  int64_t first_exited = 0;  ///< The rank that ended first, as far as the launcher knows.
+  FailedRank failed;
 };
 /// Forgets the failure of the last attempt, because a new one follows.
 struct ForgetFailure {};

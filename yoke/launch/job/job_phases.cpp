@@ -185,7 +185,7 @@ void JobPolicy::end_attempt(Time now) {
   for (const auto& [id, member] : members_) {
     if (member.leaves_with && member.state != MemberState::kLost) order(EndNode{id, *member.leaves_with, ""});
   }
-  if (ranks_.failure()) order(ShowFailure{ranks_.failure()->rank});
+  if (ranks_.failure()) order(ShowFailure{failed_rank(ranks_.facts())});
   const auto restart = ranks_.begin_again();
   if (!restart) return finish();
   if (!spec_.quiet) order(Say{restart->notice});

@@ -26,6 +26,7 @@ JobPolicy::JobPolicy(const LaunchSpec& spec, const NodesSpec& nodes, Time now)
       ranks_({.name = spec.name,
               .num_ranks = spec.num_ranks,
               .grace = spec.grace,
+              .kernel_sleep_limit = spec.kernel_sleep_limit,
               .restarts = spec.restarts,
               .stop_signals = spec.stop_signals}),
       membership_(nodes.membership, now),
@@ -73,15 +74,22 @@ JobOrders JobPolicy::on_node_event(int id, const NodeEvent& event, Time now) {
       if (phase_ == Phase::kPreparing && id == chosen_.front()) master_port_ = static_cast<uint16_t>(event.value);
       break;
     case Kind::kRefused: on_refused(member, event, now); break;
-    case Kind::kStarted: tell(ranks_.on_started(event.rank)); break;
-    case Kind::kExited: tell(ranks_.on_exited(event.rank, event.pid, event.value, now)); break;
+    case Kind::kStarted: tell(ranks_.on_started(event.rank, event.pid)); break;
+    case Kind::kExited:
+      tell(ranks_.on_exited({event.rank, event.pid, event.value, printable(event.text), event.seen_at}, now));
+      break;
     case Kind::kCannotRun: tell(ranks_.on_cannot_run(event.rank, printable(event.text), event.value, now)); break;
     case Kind::kCannotStart: tell(ranks_.on_cannot_start(event.rank, event.value, now)); break;
-    case Kind::kAsleep: tell(ranks_.on_asleep(event.rank, event.pid, printable(event.text), now)); break;
+    case Kind::kState: tell(ranks_.on_state(event.rank, static_cast<char>(event.value), now)); break;
     case Kind::kStoreEnded: tell(ranks_.on_store_ended(event.pid, on_host(member), event.value, now)); break;
     case Kind::kLeftBehind: tell(ranks_.on_left_behind(event.pid, on_host(member))); break;
     case Kind::kGuardianLost: on_guardian_lost(id, member, event.pid, now); break;
-    case Kind::kReport: ranks_.on_report(event.rank, event.num_steps); break;
+    case Kind::kReport:
+      ranks_.on_report(event.rank, {.num_steps = event.num_steps,
+                                    .error = event.report,
+                                    .log = event.text.empty() ? "" : member.path_of(event.text),
+                                    .last_line = event.last_line});
+      break;
     case Kind::kOnlyStore:
       if (member.state == MemberState::kRunning) member.state = MemberState::kOnlyStore;
       break;

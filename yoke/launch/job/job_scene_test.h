@@ -43,7 +43,7 @@ inline std::string text_of(const EndNode& one) {
 inline std::string text_of(const ForgetNode& one) { return fmt::format("forget {}", one.node); }
 inline std::string text_of(const StartAgent& one) { return fmt::format("start agent {}", one.host); }
 inline std::string text_of(const Say& one) { return "say " + one.line; }
-inline std::string text_of(const ShowFailure& one) { return fmt::format("show failure of {}", one.first_exited); }
+inline std::string text_of(const ShowFailure& one) { return fmt::format("show failure of {}", one.failed.rank); }
 inline std::string text_of(const ForgetFailure&) { return "forget failure"; }
 inline std::string text_of(const Finish& one) { return "finish: " + one.reason; }
 

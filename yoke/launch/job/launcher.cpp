@@ -55,14 +55,7 @@ void Launcher::say(const std::string& text) {
 void Launcher::note(const NodeEvent& event) {
   switch (event.kind) {
     case NodeEvent::Kind::kStarted: return job_.on_started(event.rank, event.pid);
-    case NodeEvent::Kind::kExited:
-      job_.on_exited(event.rank, event.value);
-      facts_.wait_statuses[event.rank] = event.value;
-      if (event.value != 0 && !facts_.first_failure_at) facts_.first_failure_at = std::chrono::system_clock::now();
-      return;
-    case NodeEvent::Kind::kReport:
-      if (event.report) facts_.reports.emplace(event.rank, *event.report);
-      return;
+    case NodeEvent::Kind::kExited: return job_.on_exited(event.rank, event.value);
     case NodeEvent::Kind::kNotice:
       if (screen_ && event.value != 0) screen_->note_loss();
       return;

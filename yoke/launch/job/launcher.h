@@ -10,7 +10,6 @@
 #include "yoke/launch/job/job_server.h"
 #include "yoke/launch/loop/event_loop.h"
 #include "yoke/launch/node/node.h"
-#include "yoke/launch/output/failure_report.h"
 #include "yoke/launch/output/screen.h"
 #include "yoke/launch/plan/spec.h"
 #include "yoke/launch/process/signals.h"
@@ -32,7 +31,7 @@ class Launcher : public NodeObserver, protected EventSource {
   void read_signals();
 
   void say(const std::string& text);
-  /// Stores the data of an event that job server clients and failure reports need.
+  /// Stores the data of an event that job server clients need.
   void note(const NodeEvent& event);
   /// Returns the exit status of a job whose ranks have exit status `of_ranks`. A success becomes an error if some
   /// output is missing.
@@ -52,7 +51,6 @@ class Launcher : public NodeObserver, protected EventSource {
   bool has_signal_ = false;
   std::unique_ptr<Screen> screen_;  ///< Null if output is sent to the head.
   Job job_;                         ///< The description that clients of the job server receive.
-  FailureFacts facts_;              ///< The failures of this attempt.
   std::unique_ptr<JobServer> job_server_;
 
  private:

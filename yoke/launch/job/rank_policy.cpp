@@ -10,6 +10,7 @@
 #include "yoke/base/format.h"
 #include "yoke/base/process.h"
 #include "yoke/base/signal_name.h"
+#include "yoke/launch/process/process_states.h"
 
 namespace yoke::launch {
 namespace {
@@ -21,6 +22,10 @@ constexpr std::chrono::seconds kNoticeAfter{1};
 /// that rank. Ranks of a training end within moments, but one may still write a last file.
 constexpr std::chrono::seconds kLeftAfter{10};
 
+/// If a rank is stopped, or waits in the kernel, for this time, the user is told. `yoke stack` stops a process for
+/// moments, and a disk that is asleep takes seconds.
+constexpr std::chrono::seconds kStayAfter{10};
+
 /// A user who presses Ctrl-C kManyInterrupts times within kInterruptsWithin probably wants to end the job.
 constexpr size_t kManyInterrupts = 3;
 constexpr std::chrono::seconds kInterruptsWithin{2};
@@ -30,6 +35,12 @@ constexpr std::chrono::milliseconds kOneInterrupt{500};
 std::string these_ranks(std::vector<int64_t> list) {
   std::ranges::sort(list);
   return fmt::format("rank{} {}", list.size() == 1 ? "" : "s", to_list(list));
+}
+
+std::vector<int64_t> ranks_of(const std::vector<std::pair<int64_t, RankPolicy::Time>>& left) {
+  std::vector<int64_t> ranks;
+  for (const auto& [rank, time] : left) ranks.push_back(rank);
+  return ranks;
 }
 
 std::string message_of(int error_number) { return std::generic_category().message(error_number); }
@@ -48,6 +59,13 @@ void RankPolicy::begin(int64_t num_ranks, std::vector<std::string> hosts) {
 /// Returns text such as "rank 3 (pid 4121 on b)".
 std::string RankPolicy::describe(int64_t rank, int pid) const {
   return fmt::format("rank {} (pid {}{})", rank, pid, on_host(rank));
+}
+
+std::string RankPolicy::describe(const Culprit& culprit) const {
+  if (culprit.ranks.size() > 1) return fmt::format("{} {}", these_ranks(culprit.ranks), culprit.what);
+  const auto rank = culprit.ranks.front();
+  const auto pid = attempt_.pids.find(rank);
+  return fmt::format("{} {}", describe(rank, pid == attempt_.pids.end() ? 0 : pid->second), culprit.what);
 }
 
 std::string RankPolicy::on_host(int64_t rank) const {
@@ -99,27 +117,45 @@ RankPolicy::Decision RankPolicy::end(int signal, std::string cause, StopHow how,
   return {Order::kKill};
 }
 
-RankPolicy::Decision RankPolicy::on_started(int64_t rank) {
+RankPolicy::Decision RankPolicy::on_started(int64_t rank, int pid) {
   attempt_.alive.insert(rank);
+  attempt_.pids[rank] = pid;
   if (attempt_.state != State::kRunning && attempt_.counts_stopped)
     ++attempt_.num_stopped;  // the report that this rank has started came late
   return {};
 }
 
-RankPolicy::Decision RankPolicy::on_exited(int64_t rank, int pid, int wait_status, Time now) {
+RankPolicy::Decision RankPolicy::on_exited(const RankEnd& end, Time now) {
+  const auto& [rank, pid, wait_status, more, seen_at] = end;
   attempt_.alive.erase(rank);
+  attempt_.pids[rank] = pid;
+  attempt_.stays.erase(rank);
+  attempt_.facts.wait_statuses[rank] = wait_status;
   if (wait_status != 0 && attempt_.state == State::kRunning) {
     attempt_.failure = {rank, pid, wait_status};
     attempt_.again = Attempt::Again::kCounted;
+    auto& facts = attempt_.facts;
+    facts.first_exited = rank;
+    facts.first_failure_at = seen_at;
+    const auto time_since = [now](Time then) { return std::chrono::floor<std::chrono::milliseconds>(now - then); };
+    for (const auto& [other, stay] : attempt_.stays) facts.states[other] = {stay.state, time_since(stay.since)};
+    for (const auto& [other, then] : attempt_.left) facts.left[other] = time_since(then);
   }
   if (wait_status == 0) {
-    if (attempt_.state != State::kRunning || attempt_.alive.empty()) return {};
-    if (attempt_.left.empty()) attempt_.left_at = now;
-    attempt_.left.push_back(rank);
+    if (attempt_.state == State::kRunning && !attempt_.alive.empty()) attempt_.left.emplace_back(rank, now);
     return {};
   }
-  return fail(shell_status(wait_status), fmt::format("{} {}", describe(rank, pid), describe_wait_status(wait_status)),
-              now);
+  return fail(shell_status(wait_status),
+              fmt::format("{} {}{}", describe(rank, pid), describe_wait_status(wait_status), more), now);
+}
+
+RankPolicy::Decision RankPolicy::on_state(int64_t rank, char state, Time now) {
+  if (attempt_.state != State::kRunning || !attempt_.alive.contains(rank)) return {};
+  auto& stay = attempt_.stays[rank];
+  const bool is_same = is_stopped(stay.state) == is_stopped(state) && is_in_kernel(stay.state) == is_in_kernel(state);
+  if (!is_same || stay.since == Time()) stay = {.since = now};
+  stay.state = state;
+  return {};
 }
 
 RankPolicy::Decision RankPolicy::on_cannot_run(int64_t rank, const std::string& program, int error_number, Time now) {
@@ -148,14 +184,13 @@ RankPolicy::Decision RankPolicy::on_cannot_start(int64_t rank, int error_number,
       now);
 }
 
-RankPolicy::Decision RankPolicy::on_asleep(int64_t rank, int pid, const std::string& how_long, Time now) {
-  if (attempt_.state != State::kRunning) return {};
+RankPolicy::Decision RankPolicy::give_up(int64_t rank, Time now) {
   attempt_.alive.erase(rank);  // it is not one of the other ranks that are stopped
   const bool has_restarts = rule_.may_restart();
   return fail(exit_status(ErrorCode::kUnavailable),
               fmt::format("{} has waited in the kernel for {}, where no signal reaches it "
                           "(TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT){}",
-                          describe(rank, pid), how_long,
+                          describe(rank, attempt_.pids[rank]), format_duration(options_.kernel_sleep_limit),
                           has_restarts ? "; there is no restart, because it may hold a device" : ""),
               now);
 }
@@ -223,31 +258,64 @@ RankPolicy::Decision RankPolicy::stop(int signal, Time now) {
   attempt_.state = State::kStopping;
   attempt_.num_stopped = static_cast<int64_t>(attempt_.alive.size());
   attempt_.stopped_at = now;
-  if (!attempt_.left.empty() && num_alive() > 0) {
-    attempt_.cause +=
-        fmt::format(" ({} had ended with status 0, {}{} before)", these_ranks(attempt_.left),
-                    attempt_.left.size() == 1 ? "" : "the first ", format_duration(now - attempt_.left_at));
-  }
   return {Order::kSignal, signal};
 }
 
 std::optional<RankPolicy::Time> RankPolicy::next_time() const {
-  if (attempt_.state == State::kRunning && !attempt_.left.empty() && !attempt_.has_said_left && num_alive() > 0) {
-    return attempt_.left_at + kLeftAfter;
+  if (attempt_.state == State::kStopping) {
+    const auto end = attempt_.stopped_at + options_.grace;
+    return attempt_.noticed ? end : std::min<Time>(end, attempt_.stopped_at + kNoticeAfter);
   }
-  if (attempt_.state != State::kStopping) return std::nullopt;
-  const auto end = attempt_.stopped_at + options_.grace;
-  return attempt_.noticed ? end : std::min<Time>(end, attempt_.stopped_at + kNoticeAfter);
+  if (attempt_.state != State::kRunning || num_alive() == 0) return std::nullopt;
+  std::optional<Time> next;
+  const auto add = [&](Time time) { next = std::min(next.value_or(time), time); };
+  if (!attempt_.left.empty() && !attempt_.has_said_left) add(attempt_.left.front().second + kLeftAfter);
+  for (const auto& [rank, stay] : attempt_.stays) {
+    const bool has_limit = is_in_kernel(stay.state) && options_.kernel_sleep_limit.count() > 0;
+    if (has_limit) add(stay.since + options_.kernel_sleep_limit);
+    if (is_told(stay)) add(stay.since + kStayAfter);
+  }
+  return next;
+}
+
+/// Whether the user is told of it after a while. Nobody waits for a single rank, which may be in a debugger.
+bool RankPolicy::is_told(const Stay& stay) const {
+  return !stay.is_said && (is_in_kernel(stay.state) || (is_stopped(stay.state) && options_.num_ranks > 1));
+}
+
+std::string RankPolicy::notice_of_left(Time now) {
+  attempt_.has_said_left = true;
+  return fmt::format("{}: {} ended with status 0{} {} ago, and {} still run{}", options_.name,
+                     these_ranks(ranks_of(attempt_.left)), attempt_.left.size() == 1 ? "" : ", the first",
+                     format_duration(now - attempt_.left.front().second),
+                     these_ranks({attempt_.alive.begin(), attempt_.alive.end()}), num_alive() == 1 ? "s" : "");
+}
+
+std::string RankPolicy::notice_of_state(int64_t rank, Time now) {
+  auto& stay = attempt_.stays.at(rank);
+  stay.is_said = true;
+  const int pid = attempt_.pids[rank];
+  const auto what = is_in_kernel(stay.state)
+                        ? std::string("has waited in the kernel")
+                        : fmt::format("has been stopped{}", stay.state == 't' ? " by a debugger" : "");
+  const auto advice = is_in_kernel(stay.state) ? std::string("a file system or a device may not answer; ")
+                      : stay.state == 'T'      ? fmt::format("`kill -CONT {}` continues it; ", pid)
+                                               : std::string();
+  return fmt::format("{}: {} {} for {}{}; {}`yoke stack` shows where the ranks are", options_.name, describe(rank, pid),
+                     what, format_duration(now - stay.since), num_alive() > 1 ? ", and others may wait for it" : "",
+                     advice);
 }
 
 RankPolicy::Decision RankPolicy::on_time(Time now) {
   if (attempt_.state == State::kRunning && num_alive() > 0) {
-    attempt_.has_said_left = true;
-    return {Order::kNone, 0,
-            fmt::format("{}: {} ended with status 0{} {} ago, and {} still run{}", options_.name,
-                        these_ranks(attempt_.left), attempt_.left.size() == 1 ? "" : ", the first",
-                        format_duration(now - attempt_.left_at),
-                        these_ranks({attempt_.alive.begin(), attempt_.alive.end()}), num_alive() == 1 ? "s" : "")};
+    for (const auto& [rank, stay] : attempt_.stays) {
+      const bool has_limit = is_in_kernel(stay.state) && options_.kernel_sleep_limit.count() > 0;
+      if (has_limit && now >= stay.since + options_.kernel_sleep_limit) return give_up(rank, now);
+    }
+    for (const auto& [rank, stay] : attempt_.stays) {
+      if (is_told(stay) && now >= stay.since + kStayAfter) return {Order::kNone, 0, notice_of_state(rank, now)};
+    }
+    return {Order::kNone, 0, notice_of_left(now)};
   }
   if (attempt_.state != State::kStopping) return {};
   const auto left = attempt_.stopped_at + options_.grace - now;
@@ -275,8 +343,15 @@ bool RankPolicy::will_begin_again() const {
   return false;
 }
 
-void RankPolicy::on_report(int64_t rank, std::optional<int64_t> num_steps) {
-  if (num_steps) attempt_.steps[rank] = *num_steps;
+void RankPolicy::on_report(int64_t rank, const RankReport& report) {
+  if (report.num_steps) attempt_.steps[rank] = *report.num_steps;
+  auto& facts = attempt_.facts;
+  if (report.error) {
+    facts.reports.emplace(rank, *report.error);
+  } else if (!report.last_line.empty()) {
+    facts.last_lines[rank] = report.last_line;
+  }
+  if (!report.log.empty()) facts.logs[rank] = report.log;
 }
 
 std::optional<RankPolicy::Restart> RankPolicy::begin_again() {
@@ -306,7 +381,15 @@ std::optional<RankPolicy::Restart> RankPolicy::begin_again() {
 std::string RankPolicy::reason() const {
   std::string line;
   if (!attempt_.cause.empty()) {
-    line = fmt::format("{}: {}", options_.name, attempt_.cause);
+    const auto culprit = attempt_.failure ? find_culprit(attempt_.facts) : Culprit();
+    line = fmt::format("{}: {}{}", options_.name, culprit.what.empty() ? "" : describe(culprit) + "; then ",
+                       attempt_.cause);
+    const auto left = ranks_of(attempt_.left);
+    if (!left.empty() && attempt_.num_stopped > 0 && culprit.ranks != std::vector{left.front()}) {
+      line += fmt::format(" ({} had ended with status 0, {}{} before)", these_ranks(left),
+                          left.size() == 1 ? "" : "the first ",
+                          format_duration(attempt_.stopped_at - attempt_.left.front().second));
+    }
     if (attempt_.num_stopped > 0) {
       line += by_signal_                  ? fmt::format("; stopped {}", counted(attempt_.num_stopped, "rank"))
               : attempt_.num_stopped == 1 ? "; stopped the other rank"

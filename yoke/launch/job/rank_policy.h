@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "yoke/launch/job/restart_rule.h"
+#include "yoke/launch/output/culprit.h"
 #include "yoke/launch/process/order.h"
 
 namespace yoke::launch {
@@ -21,6 +22,7 @@ struct RankPolicyOptions {
   std::string name = "yoke run";  ///< The beginning of each message.
   int64_t num_ranks = 1;          ///< The number of ranks until begin() sets it.
   std::chrono::milliseconds grace{10'000};
+  std::chrono::milliseconds kernel_sleep_limit{0};  ///< LaunchSpec::kernel_sleep_limit
   RestartLimit restarts;
   std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};  ///< End the job; other signals are passed on.
 };
@@ -32,6 +34,22 @@ struct Failure {
   int64_t rank = 0;
   int pid = 0;
   int wait_status = 0;
+};
+
+/// A rank that has ended.
+struct RankEnd {
+  int64_t rank = 0;
+  int pid = 0;
+  int wait_status = 0;
+  std::string more = {};  ///< What follows the description of the status.
+  std::chrono::system_clock::time_point seen_at = {};
+};
+
+/// What a rank that has ended leaves.
+struct RankReport {
+  std::optional<int64_t> num_steps;  ///< The steps of the training that it had made; nullopt: not reported.
+  std::optional<ErrorReport> error;
+  std::string log, last_line;  ///< May be empty.
 };
 
 /// The ranks of all nodes end together: the first failure, or a signal to the launcher, stops all of them. They first
@@ -69,15 +87,14 @@ class RankPolicy {
   Decision on_interrupt_of_rank(Time now);
   /// Handles `yoke stop`: like SIGTERM or, with --now, like a second Ctrl-C, whatever --signals-to-handle says.
   Decision on_stop(StopHow how, Time now);
-  Decision on_started(int64_t rank);
-  Decision on_exited(int64_t rank, int pid, int wait_status, Time now);
+  Decision on_started(int64_t rank, int pid);
+  Decision on_exited(const RankEnd& end, Time now);
+  /// The rank's process has been stopped, waits in the kernel, or goes on. `state`: as in ps(1).
+  Decision on_state(int64_t rank, char state, Time now);
   /// exec of `program` failed.
   Decision on_cannot_run(int64_t rank, const std::string& program, int error_number, Time now);
   /// fork failed.
   Decision on_cannot_start(int64_t rank, int error_number, Time now);
-  /// The rank has waited in the kernel for `how_long`. The job fails without a restart, because SIGKILL may not end the
-  /// process, and it may hold a device that new ranks would need.
-  Decision on_asleep(int64_t rank, int pid, const std::string& how_long, Time now);
   /// A process of the job survives SIGKILL, because it is blocked in the kernel. `where`: " on b", or empty.
   Decision on_left_behind(int pid, const std::string& where = "");
   Decision on_guardian_lost(int pid, const std::string& where = "");
@@ -93,8 +110,7 @@ class RankPolicy {
   Decision on_time(Time now);             ///< REQUIRES: now >= *next_time().
   std::optional<Time> next_time() const;  ///< When on_time() must be called.
 
-  /// The rank, which has ended, had reported so many steps of the training; nullopt: none.
-  void on_report(int64_t rank, std::optional<int64_t> num_steps);
+  void on_report(int64_t rank, const RankReport& report);
 
   struct Restart {
     std::string notice;             ///< The reason, for the user.
@@ -112,16 +128,32 @@ class RankPolicy {
   int64_t num_starts() const { return num_starts_; }  ///< The number of starts, for any reason, after the first one.
   bool is_ending() const { return is_told_to_end_; }  ///< Whether a signal ends the job.
   const std::optional<Failure>& failure() const { return attempt_.failure; }  ///< The first failure in this attempt.
+  const FailureFacts& facts() const { return attempt_.facts; }                ///< What is known about it.
 
  private:
   enum class State { kRunning, kStopping, kKilled };
   Decision fail(int exit_code, std::string cause, Time now);
+  /// The rank has waited in the kernel for the limit. The job fails without a restart, because SIGKILL may not end the
+  /// process, and it may hold a device that new ranks would need.
+  Decision give_up(int64_t rank, Time now);
   Decision stop(int signal, Time now);
   Decision end(int signal, std::string cause, StopHow how, Time now);
   bool ends_job(int signal) const;
   bool will_begin_again() const;  ///< Whether a restart follows when all ranks have ended, as far as is known now.
   std::string describe(int64_t rank, int pid) const;
+  std::string describe(const Culprit& culprit) const;
+  struct Stay;
+  bool is_told(const Stay& stay) const;
+  std::string notice_of_left(Time now);
+  std::string notice_of_state(int64_t rank, Time now);
   std::string on_host(int64_t rank) const;  ///< " on b", or empty.
+
+  /// Since when a rank has been stopped, or has waited in the kernel.
+  struct Stay {
+    char state = 'R';
+    Time since;
+    bool is_said = false;
+  };
 
   /// The time from one start of all ranks to their end.
   struct Attempt {
@@ -130,6 +162,9 @@ class RankPolicy {
     int exit_code = 0;
     std::string cause;  ///< Why it ended; empty before the first failure or signal.
     std::optional<Failure> failure;
+    FailureFacts facts;
+    std::map<int64_t, int> pids;
+    std::map<int64_t, Stay> stays;     ///< Of ranks that run.
     std::map<int64_t, int64_t> steps;  ///< That ranks reported.
     std::string no_restart;            ///< Why no start follows, if the restart rule says more than the limit.
     /// Whether a new start may follow. With kCounted the restart rule decides.
@@ -140,8 +175,8 @@ class RankPolicy {
     bool grace_is_over = false;
     bool noticed = false;
     Time stopped_at;
-    std::vector<int64_t> left;  ///< The ranks that ended with status 0 while others ran, in the order of their ends.
-    Time left_at;               ///< When the first of them ended.
+    /// The ranks that ended with status 0 while others ran, in the order of their ends, and when.
+    std::vector<std::pair<int64_t, Time>> left;
     bool has_said_left = false;
   };
 

@@ -21,7 +21,7 @@ constexpr int exit_with(int code) { return code << 8; }  // in the form of wait(
 
 RankPolicy policy_of(int64_t num_ranks) {
   RankPolicy policy({.num_ranks = num_ranks, .grace = seconds(10)});
-  for (int64_t rank = 0; rank < num_ranks; ++rank) policy.on_started(rank);
+  for (int64_t rank = 0; rank < num_ranks; ++rank) policy.on_started(rank, 10 + static_cast<int>(rank));
   return policy;
 }
 
@@ -33,8 +33,8 @@ std::optional<std::string> notice_of_restart(RankPolicy& policy) {
 
 TEST(RankPolicy, SuccessHasNothingToSay) {
   auto policy = policy_of(2);
-  EXPECT_EQ(policy.on_exited(1, 11, 0, kStart).order, Order::kNone);
-  EXPECT_EQ(policy.on_exited(0, 10, 0, kStart).order, Order::kNone);
+  EXPECT_EQ(policy.on_exited({1, 11, 0}, kStart).order, Order::kNone);
+  EXPECT_EQ(policy.on_exited({0, 10, 0}, kStart).order, Order::kNone);
   EXPECT_EQ(policy.exit_code(), 0);
   EXPECT_EQ(policy.reason(), "");
 }
@@ -43,40 +43,40 @@ TEST(RankPolicy, SuccessHasNothingToSay) {
 TEST(RankPolicy, SaysOnceThatARankEndedWhileOthersGoOn) {
   auto policy = policy_of(4);
   EXPECT_EQ(policy.next_time(), std::nullopt);
-  EXPECT_EQ(policy.on_exited(2, 12, 0, kStart).notice, "");
+  EXPECT_EQ(policy.on_exited({2, 12, 0}, kStart).notice, "");
   ASSERT_EQ(policy.next_time(), kStart + seconds(10));
   const auto decision = policy.on_time(kStart + seconds(10));
   EXPECT_EQ(decision.order, Order::kNone);
   EXPECT_EQ(decision.notice, "yoke run: rank 2 ended with status 0 10 s ago, and ranks 0-1,3 still run");
   EXPECT_EQ(policy.next_time(), std::nullopt) << "it was said";
-  policy.on_exited(0, 10, 0, kStart + seconds(20));
+  policy.on_exited({0, 10, 0}, kStart + seconds(20));
   EXPECT_EQ(policy.next_time(), std::nullopt);
-  policy.on_exited(1, 11, 0, kStart + seconds(20));
-  policy.on_exited(3, 13, 0, kStart + seconds(20));
+  policy.on_exited({1, 11, 0}, kStart + seconds(20));
+  policy.on_exited({3, 13, 0}, kStart + seconds(20));
   EXPECT_EQ(policy.exit_code(), 0);
   EXPECT_EQ(policy.reason(), "");
 
   auto several = policy_of(4);
-  for (const int rank : {3, 0, 1}) several.on_exited(rank, 10 + rank, 0, kStart + seconds(rank == 3 ? 0 : 5));
+  for (const int rank : {3, 0, 1}) several.on_exited({rank, 10 + rank, 0}, kStart + seconds(rank == 3 ? 0 : 5));
   EXPECT_EQ(several.on_time(kStart + seconds(10)).notice,
             "yoke run: ranks 0-1,3 ended with status 0, the first 10 s ago, and rank 2 still runs");
 
   auto together = policy_of(2);
-  for (const int rank : {0, 1}) together.on_exited(rank, 10 + rank, 0, kStart + seconds(rank));
+  for (const int rank : {0, 1}) together.on_exited({rank, 10 + rank, 0}, kStart + seconds(rank));
   EXPECT_EQ(together.next_time(), std::nullopt) << "all have ended";
 }
 
 TEST(RankPolicy, AFailureNamesTheRanksThatHadLeft) {
   auto policy = policy_of(3);
-  policy.on_exited(2, 12, 0, kStart);
-  EXPECT_EQ(policy.on_exited(0, 10, exit_with(1), kStart + milliseconds(3100)).order, Order::kSignal);
+  policy.on_exited({2, 12, 0}, kStart);
+  EXPECT_EQ(policy.on_exited({0, 10, exit_with(1)}, kStart + milliseconds(3100)).order, Order::kSignal);
   EXPECT_EQ(policy.reason(),
             "yoke run: rank 0 (pid 10) exited with code 1 (rank 2 had ended with status 0, 3.1 s before); stopped the "
             "other rank");
   EXPECT_EQ(policy.next_time(), kStart + milliseconds(4100)) << "of the ranks that are being stopped";
 
   auto stopped = policy_of(4);
-  for (const int rank : {0, 2}) stopped.on_exited(rank, 10 + rank, 0, kStart + seconds(rank));
+  for (const int rank : {0, 2}) stopped.on_exited({rank, 10 + rank, 0}, kStart + seconds(rank));
   stopped.on_signal(SIGINT, kStart + seconds(50));
   EXPECT_EQ(stopped.reason(),
             "yoke run: SIGINT (ranks 0,2 had ended with status 0, the first 50 s before); stopped 2 ranks");
@@ -84,18 +84,18 @@ TEST(RankPolicy, AFailureNamesTheRanksThatHadLeft) {
 
 TEST(RankPolicy, TheFirstFailureIsTheOneThatCounts) {
   auto policy = policy_of(3);
-  const auto decision = policy.on_exited(1, 11, exit_with(7), kStart);
+  const auto decision = policy.on_exited({1, 11, exit_with(7)}, kStart);
   EXPECT_EQ(decision.order, Order::kSignal);
   EXPECT_EQ(decision.signal, SIGTERM);
-  EXPECT_EQ(policy.on_exited(0, 10, SIGTERM, kStart).order, Order::kNone);
-  EXPECT_EQ(policy.on_exited(2, 12, exit_with(1), kStart).order, Order::kNone);
+  EXPECT_EQ(policy.on_exited({0, 10, SIGTERM}, kStart).order, Order::kNone);
+  EXPECT_EQ(policy.on_exited({2, 12, exit_with(1)}, kStart).order, Order::kNone);
   EXPECT_EQ(policy.exit_code(), 7);
   EXPECT_EQ(policy.reason(), "yoke run: rank 1 (pid 11) exited with code 7; stopped the 2 other ranks");
 }
 
 TEST(RankPolicy, NamesTheSignal) {
   auto policy = policy_of(2);
-  policy.on_exited(1, 123, SIGKILL, kStart);
+  policy.on_exited({1, 123, SIGKILL}, kStart);
   EXPECT_EQ(policy.exit_code(), 137);
   EXPECT_EQ(policy.reason(), "yoke run: rank 1 (pid 123) was killed by SIGKILL; stopped the other rank");
   EXPECT_EQ(signal_name(SIGRTMIN + 5), "signal " + std::to_string(SIGRTMIN + 5));
@@ -103,19 +103,96 @@ TEST(RankPolicy, NamesTheSignal) {
 
 // It may hold a device that new ranks would need.
 TEST(RankPolicy, ARankThatWaitsInTheKernelIsAFailureWithoutARestart) {
-  RankPolicy policy({.num_ranks = 3, .restarts = {2}});
-  for (int64_t rank = 0; rank < 3; ++rank) policy.on_started(rank);
-  const auto decision = policy.on_asleep(1, 11, "30 s", kStart);
+  RankPolicy policy({.num_ranks = 3, .kernel_sleep_limit = seconds(30), .restarts = {2}});
+  for (int64_t rank = 0; rank < 3; ++rank) policy.on_started(rank, 10 + static_cast<int>(rank));
+  policy.on_state(1, 'D', kStart - seconds(40));
+  policy.on_state(1, 'S', kStart - seconds(31));
+  EXPECT_EQ(policy.next_time(), std::nullopt);
+  policy.on_state(1, 'D', kStart - seconds(30));
+  EXPECT_EQ(policy.next_time(), kStart - seconds(20));
+  EXPECT_THAT(policy.on_time(kStart - seconds(20)).notice,
+              HasSubstr("rank 1 (pid 11) has waited in the kernel for 10 s"));
+  EXPECT_EQ(policy.next_time(), kStart);
+  const auto decision = policy.on_time(kStart);
   EXPECT_EQ(decision.order, Order::kSignal);
   EXPECT_EQ(decision.signal, SIGTERM);
-  for (const int rank : {0, 2, 1}) policy.on_exited(rank, 10 + rank, SIGTERM, kStart);
+  for (const int rank : {0, 2, 1}) policy.on_exited({rank, 10 + rank, SIGTERM}, kStart);
   EXPECT_EQ(notice_of_restart(policy), std::nullopt);
   EXPECT_EQ(policy.exit_code(), 75);
   EXPECT_EQ(policy.reason(),
             "yoke run: rank 1 (pid 11) has waited in the kernel for 30 s, where no signal reaches it "
             "(TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT); there is no restart, because it may hold a device; stopped "
             "the 2 other ranks");
-  EXPECT_EQ(policy.on_asleep(2, 12, "30 s", kStart).order, Order::kNone) << "the ranks are being stopped";
+}
+
+TEST(RankPolicy, SaysOnceThatARankDoesNotRun) {
+  auto policy = policy_of(3);
+  policy.on_state(1, 'T', kStart);
+  policy.on_state(2, 'D', kStart + seconds(1));
+  policy.on_state(0, 'R', kStart);
+  ASSERT_EQ(policy.next_time(), kStart + seconds(10));
+  const auto decision = policy.on_time(kStart + seconds(10));
+  EXPECT_EQ(decision.order, Order::kNone);
+  EXPECT_EQ(
+      decision.notice,
+      "yoke run: rank 1 (pid 11) has been stopped for 10 s, and others may wait for it; `kill -CONT 11` continues "
+      "it; `yoke stack` shows where the ranks are");
+  ASSERT_EQ(policy.next_time(), kStart + seconds(11));
+  EXPECT_EQ(
+      policy.on_time(kStart + seconds(11)).notice,
+      "yoke run: rank 2 (pid 12) has waited in the kernel for 10 s, and others may wait for it; a file system or a "
+      "device may not answer; `yoke stack` shows where the ranks are");
+  EXPECT_EQ(policy.next_time(), std::nullopt);
+  policy.on_state(1, 'S', kStart + seconds(20));
+  policy.on_state(1, 't', kStart + seconds(30));
+  EXPECT_THAT(policy.on_time(*policy.next_time()).notice,
+              HasSubstr("rank 1 (pid 11) has been stopped by a debugger for"));
+
+  auto debugged = policy_of(1);
+  debugged.on_state(0, 't', kStart);
+  EXPECT_EQ(debugged.next_time(), std::nullopt) << "nobody waits for it";
+}
+
+/// The report of a rank that has waited for the ranks `causes`.
+RankReport waited_for(std::vector<int64_t> causes, const std::string& what) {
+  return {.error = ErrorReport{.message = "timed out", .time = {}, .cause = {std::move(causes), what}}};
+}
+
+TEST(RankPolicy, TheReasonBeginsWithTheCulprit) {
+  auto policy = policy_of(3);
+  policy.on_state(2, 'T', kStart);
+  policy.on_exited({0, 10, exit_with(124)}, kStart + seconds(50));
+  policy.on_exited({1, 11, SIGTERM}, kStart + seconds(50));
+  policy.on_exited({2, 12, SIGTERM}, kStart + seconds(50));
+  policy.on_report(0, waited_for({2}, "had not entered collective 7"));
+  EXPECT_EQ(policy.reason(),
+            "yoke run: rank 2 (pid 12) had been stopped for 50 s (SIGSTOP, Ctrl-Z); then rank 0 (pid 10) exited with "
+            "code 124; stopped the 2 other ranks");
+
+  auto early = policy_of(3);
+  early.begin(3, {"a", "b", "c"});
+  early.on_exited({1, 11, 0}, kStart);
+  early.on_exited({0, 10, exit_with(75)}, kStart + seconds(3));
+  early.on_exited({2, 12, SIGTERM}, kStart + seconds(3));
+  early.on_report(0, waited_for({1}, "had not entered collective 7"));
+  EXPECT_EQ(early.reason(),
+            "yoke run: rank 1 (pid 11 on b) had ended with status 0 too early, 3.0 s before; then rank 0 (pid 10 on a) "
+            "exited with code 75; stopped the other rank");
+
+  auto several = policy_of(4);
+  several.on_exited({0, 10, exit_with(124)}, kStart);
+  several.on_report(0, waited_for({1, 3}, "had not entered collective 7"));
+  EXPECT_EQ(
+      several.reason(),
+      "yoke run: ranks 1,3 had not entered collective 7; then rank 0 (pid 10) exited with code 124; stopped the 3 "
+      "other ranks");
+}
+
+TEST(RankPolicy, SaysMoreAboutAnEnd) {
+  auto policy = policy_of(2);
+  policy.on_exited({1, 11, SIGKILL, " for want of memory"}, kStart);
+  EXPECT_EQ(policy.reason(),
+            "yoke run: rank 1 (pid 11) was killed by SIGKILL for want of memory; stopped the other rank");
 }
 
 TEST(RankPolicy, CtrlCIsLeftToARankThatIsAloneAndRuns) {
@@ -130,10 +207,10 @@ TEST(RankPolicy, CtrlCIsLeftToARankThatIsAloneAndRuns) {
 
 TEST(RankPolicy, AfterCtrlCARankIsNotStartedAgain) {
   RankPolicy policy({.num_ranks = 1, .restarts = {3}});
-  policy.on_started(0);
+  policy.on_started(0, 10);
   EXPECT_EQ(policy.on_interrupt_of_rank(kStart).order, Order::kNone);
   EXPECT_EQ(policy.exit_code(), 0) << "it is not the end of the job";
-  policy.on_exited(0, 10, SIGINT, kStart);
+  policy.on_exited({0, 10, SIGINT}, kStart);
   EXPECT_EQ(notice_of_restart(policy), std::nullopt);
   EXPECT_EQ(policy.exit_code(), 130);
   EXPECT_EQ(policy.reason(), "yoke run: rank 0 (pid 10) was killed by SIGINT");
@@ -149,8 +226,8 @@ TEST(RankPolicy, ManyCtrlCAreAnsweredByTheWayOut) {
 
 TEST(RankPolicy, WaitsForTheGraceThenKills) {
   auto policy = policy_of(3);
-  policy.on_exited(0, 10, exit_with(1), kStart);
-  policy.on_exited(1, 11, SIGTERM, kStart);
+  policy.on_exited({0, 10, exit_with(1)}, kStart);
+  policy.on_exited({1, 11, SIGTERM}, kStart);
   ASSERT_EQ(policy.next_time(), kStart + seconds(1));
   const auto notice = policy.on_time(kStart + seconds(1));
   EXPECT_EQ(notice.order, Order::kNone);
@@ -158,7 +235,7 @@ TEST(RankPolicy, WaitsForTheGraceThenKills) {
   ASSERT_EQ(policy.next_time(), kStart + seconds(10));
   EXPECT_EQ(policy.on_time(kStart + seconds(10)).order, Order::kKill);
   EXPECT_EQ(policy.next_time(), std::nullopt);
-  policy.on_exited(2, 12, SIGKILL, kStart + seconds(10));
+  policy.on_exited({2, 12, SIGKILL}, kStart + seconds(10));
   EXPECT_EQ(policy.exit_code(), 1);
   EXPECT_EQ(policy.reason(),
             "yoke run: rank 0 (pid 10) exited with code 1; stopped the 2 other ranks, 1 of them by SIGKILL after 10 s");
@@ -181,36 +258,36 @@ TEST(RankPolicy, ASignalCountsEvenIfTheRanksEndWell) {
   auto policy = policy_of(2);
   EXPECT_EQ(policy.on_signal(SIGTERM, kStart).order, Order::kSignal);
   EXPECT_EQ(policy.on_signal(SIGTERM, kStart).order, Order::kSignal) << "only Ctrl-C is impatient";
-  policy.on_exited(0, 10, 0, kStart);
-  policy.on_exited(1, 11, exit_with(3), kStart);
+  policy.on_exited({0, 10, 0}, kStart);
+  policy.on_exited({1, 11, exit_with(3)}, kStart);
   EXPECT_EQ(policy.exit_code(), 143);
 }
 
 TEST(RankPolicy, StopsWhenItIsAskedToWhateverSignalsEndIt) {
   RankPolicy policy({.num_ranks = 2, .restarts = {3}, .stop_signals = {SIGUSR1}});
-  policy.on_started(0);
-  policy.on_started(1);
+  policy.on_started(0, 10);
+  policy.on_started(1, 11);
   EXPECT_EQ(policy.on_stop(StopHow::kWithGrace, kStart).order, Order::kSignal);
   EXPECT_EQ(policy.on_stop(StopHow::kWithGrace, kStart).order, Order::kSignal) << "asked twice is not impatient";
   EXPECT_EQ(policy.on_stop(StopHow::kNow, kStart).order, Order::kKill);
   EXPECT_EQ(policy.on_stop(StopHow::kNow, kStart).order, Order::kNone);
-  policy.on_exited(0, 10, SIGKILL, kStart);
-  policy.on_exited(1, 11, SIGKILL, kStart);
+  policy.on_exited({0, 10, SIGKILL}, kStart);
+  policy.on_exited({1, 11, SIGKILL}, kStart);
   EXPECT_EQ(policy.exit_code(), 143);
   EXPECT_EQ(policy.reason(), "yoke run: `yoke stop`; stopped 2 ranks, 2 of them by SIGKILL");
   EXPECT_FALSE(notice_of_restart(policy));
 
   auto at_once = policy_of(1);
   EXPECT_EQ(at_once.on_stop(StopHow::kNow, kStart).order, Order::kKill);
-  at_once.on_exited(0, 10, SIGKILL, kStart);
+  at_once.on_exited({0, 10, SIGKILL}, kStart);
   EXPECT_EQ(at_once.exit_code(), 143);
 }
 
 TEST(RankPolicy, RanksThatAreStillStartingAreCountedToo) {
   RankPolicy policy({.num_ranks = 2});
-  policy.on_started(0);
+  policy.on_started(0, 10);
   policy.on_signal(SIGTERM, kStart);
-  policy.on_started(1);
+  policy.on_started(1, 11);
   EXPECT_EQ(policy.reason(), "yoke run: SIGTERM; stopped 2 ranks");
 }
 
@@ -224,7 +301,7 @@ TEST(RankPolicy, UserSignalsArePassedOnAndNothingEnds) {
 TEST(RankPolicy, AProgramThatCannotBeRunHasTheShellsCodes) {
   auto missing = policy_of(2);
   missing.on_cannot_run(0, "./train", ENOENT, kStart);
-  missing.on_exited(0, 10, exit_with(127), kStart);
+  missing.on_exited({0, 10, exit_with(127)}, kStart);
   missing.on_cannot_run(1, "./train", ENOENT, kStart);
   EXPECT_EQ(missing.exit_code(), 127);
   EXPECT_EQ(missing.reason(), "yoke run: cannot run './train': No such file or directory");
@@ -252,16 +329,16 @@ TEST(RankPolicy, NamesWhatCannotBeKilled) {
 
 RankPolicy restarting_policy(int64_t max_restarts) {
   RankPolicy policy({.num_ranks = 2, .restarts = {max_restarts}});
-  policy.on_started(0);
-  policy.on_started(1);
+  policy.on_started(0, 10);
+  policy.on_started(1, 11);
   return policy;
 }
 
 TEST(RankPolicy, BeginsAgainAfterAFailureAsOftenAsItMay) {
   auto policy = restarting_policy(2);
   for (int restart = 1; restart <= 2; ++restart) {
-    EXPECT_EQ(policy.on_exited(1, 11, exit_with(7), kStart).order, Order::kSignal);
-    policy.on_exited(0, 10, SIGTERM, kStart);
+    EXPECT_EQ(policy.on_exited({1, 11, exit_with(7)}, kStart).order, Order::kSignal);
+    policy.on_exited({0, 10, SIGTERM}, kStart);
     ASSERT_TRUE(policy.failure());
     EXPECT_EQ(policy.failure()->rank, 1);
     const auto notice = notice_of_restart(policy);
@@ -274,24 +351,24 @@ TEST(RankPolicy, BeginsAgainAfterAFailureAsOftenAsItMay) {
     EXPECT_EQ(policy.exit_code(), 0);
     EXPECT_EQ(policy.reason(), "");
     EXPECT_EQ(policy.next_time(), std::nullopt);
-    policy.on_started(0);
-    policy.on_started(1);
+    policy.on_started(0, 10);
+    policy.on_started(1, 11);
   }
-  policy.on_exited(0, 12, SIGSEGV, kStart);
-  policy.on_exited(1, 13, SIGTERM, kStart);
+  policy.on_exited({0, 12, SIGSEGV}, kStart);
+  policy.on_exited({1, 13, SIGTERM}, kStart);
   EXPECT_FALSE(notice_of_restart(policy));
   EXPECT_EQ(policy.exit_code(), 139);
 }
 
 TEST(RankPolicy, SuccessAfterARestartIsSuccess) {
   auto policy = restarting_policy(1);
-  policy.on_exited(0, 10, exit_with(1), kStart);
-  policy.on_exited(1, 11, SIGTERM, kStart);
+  policy.on_exited({0, 10, exit_with(1)}, kStart);
+  policy.on_exited({1, 11, SIGTERM}, kStart);
   ASSERT_TRUE(notice_of_restart(policy));
-  policy.on_started(0);
-  policy.on_started(1);
-  policy.on_exited(0, 12, 0, kStart);
-  policy.on_exited(1, 13, 0, kStart);
+  policy.on_started(0, 10);
+  policy.on_started(1, 11);
+  policy.on_exited({0, 12, 0}, kStart);
+  policy.on_exited({1, 13, 0}, kStart);
   EXPECT_FALSE(notice_of_restart(policy));
   EXPECT_EQ(policy.exit_code(), 0);
   EXPECT_EQ(policy.reason(), "");
@@ -300,8 +377,8 @@ TEST(RankPolicy, SuccessAfterARestartIsSuccess) {
 TEST(RankPolicy, DoesNotBeginAgainWhenToldToStop) {
   auto told_first = restarting_policy(3);
   told_first.on_signal(SIGTERM, kStart);
-  told_first.on_exited(0, 10, SIGTERM, kStart);
-  told_first.on_exited(1, 11, SIGTERM, kStart);
+  told_first.on_exited({0, 10, SIGTERM}, kStart);
+  told_first.on_exited({1, 11, SIGTERM}, kStart);
   EXPECT_FALSE(notice_of_restart(told_first));
   EXPECT_EQ(told_first.exit_code(), 143);
 }
@@ -315,11 +392,11 @@ TEST(RankPolicy, ASignalGivesTheStatusUnlessTheJobHasAlreadyFailed) {
     int exit_code;
     std::string reason;
   };
-  const auto fail = [](RankPolicy& policy) { policy.on_exited(0, 10, exit_with(5), kStart); };
-  const auto stop_other = [](RankPolicy& policy) { policy.on_exited(1, 11, SIGTERM, kStart); };
+  const auto fail = [](RankPolicy& policy) { policy.on_exited({0, 10, exit_with(5)}, kStart); };
+  const auto stop_other = [](RankPolicy& policy) { policy.on_exited({1, 11, SIGTERM}, kStart); };
   const auto kill_other = [](RankPolicy& policy) {
     policy.on_time(kStart + seconds(10));
-    policy.on_exited(1, 11, SIGKILL, kStart);
+    policy.on_exited({1, 11, SIGKILL}, kStart);
   };
   const auto lose_node = [](RankPolicy& policy) { policy.on_node_lost("lost host b: it is off", {0}, true, kStart); };
   const auto nothing = [](RankPolicy&) {};
@@ -357,7 +434,7 @@ TEST(RankPolicy, ASignalGivesTheStatusUnlessTheJobHasAlreadyFailed) {
 
 TEST(RankPolicy, ASecondSignalDoesNotChangeTheStatus) {
   auto policy = restarting_policy(3);
-  policy.on_exited(0, 10, exit_with(5), kStart);
+  policy.on_exited({0, 10, exit_with(5)}, kStart);
   policy.on_signal(SIGTERM, kStart);
   EXPECT_EQ(policy.on_signal(SIGINT, kStart).order, Order::kKill);
   EXPECT_EQ(policy.exit_code(), 143);
@@ -367,13 +444,13 @@ TEST(RankPolicy, ASecondSignalDoesNotChangeTheStatus) {
 TEST(RankPolicy, DoesNotBeginAgainWhatCannotRun) {
   auto policy = restarting_policy(3);
   policy.on_cannot_run(0, "./train", ENOENT, kStart);
-  policy.on_exited(1, 11, exit_with(127), kStart);
+  policy.on_exited({1, 11, exit_with(127)}, kStart);
   EXPECT_FALSE(notice_of_restart(policy));
   auto lost = restarting_policy(3);
   lost.on_guardian_lost(99);
   EXPECT_FALSE(notice_of_restart(lost));
   auto late = restarting_policy(3);
-  late.on_exited(1, 11, exit_with(1), kStart);
+  late.on_exited({1, 11, exit_with(1)}, kStart);
   late.on_guardian_lost(99);
   EXPECT_FALSE(notice_of_restart(late)) << "although a rank failed before it";
 }
@@ -381,7 +458,7 @@ TEST(RankPolicy, DoesNotBeginAgainWhatCannotRun) {
 TEST(RankPolicy, NamesTheHostWhereThereAreSeveral) {
   auto policy = policy_of(2);
   policy.begin(2, {"a", "b"});
-  policy.on_exited(1, 11, exit_with(3), kStart);
+  policy.on_exited({1, 11, exit_with(3)}, kStart);
   EXPECT_THAT(policy.reason(), HasSubstr("rank 1 (pid 11 on b) exited with code 3; stopped the other rank"));
 }
 
@@ -406,7 +483,7 @@ TEST(RankPolicy, ALostNodeIsAFailureUnlessTheOthersMayGoOn) {
 
 TEST(RankPolicy, ARankThatMissesALostNodeIsNoFailure) {
   auto policy = restarting_policy(0);
-  policy.on_exited(0, 10, exit_with(1), kStart);
+  policy.on_exited({0, 10, exit_with(1)}, kStart);
   policy.on_node_lost("lost host b: it is off", {1}, true, kStart);
   EXPECT_TRUE(notice_of_restart(policy));
   EXPECT_EQ(policy.num_restarts(), 0);
@@ -417,7 +494,7 @@ TEST(RankPolicy, ANodeThatLeavesStopsTheRanksAndIsNoFailure) {
   const auto decision = policy.on_node_leaving("host b received SIGUSR1 and leaves the job", SIGTERM, kStart);
   EXPECT_EQ(decision.order, Order::kSignal);
   EXPECT_EQ(decision.signal, SIGTERM);
-  for (int64_t rank = 0; rank < 3; ++rank) policy.on_exited(rank, 10, 0, kStart);
+  for (int64_t rank = 0; rank < 3; ++rank) policy.on_exited({rank, 10, 0}, kStart);
   EXPECT_TRUE(notice_of_restart(policy)) << "although all ended well: they saved their work";
 }
 
@@ -439,7 +516,7 @@ TEST(RankPolicy, TheEndOfTheStoreIsAFailure) {
 
 TEST(RankPolicy, StopsForTheSignalsThatItIsToldTo) {
   RankPolicy policy({.num_ranks = 1, .stop_signals = {SIGUSR1}});
-  policy.on_started(0);
+  policy.on_started(0, 10);
   EXPECT_EQ(policy.on_signal(SIGUSR2, kStart).order, Order::kForward);
   EXPECT_EQ(policy.on_signal(SIGUSR1, kStart).order, Order::kSignal);
 }
@@ -447,10 +524,10 @@ TEST(RankPolicy, StopsForTheSignalsThatItIsToldTo) {
 TEST(RankPolicy, RestartsThatFollowProgressSayWhatTheyDo) {
   RankPolicy policy({.num_ranks = 2, .restarts = {3, 1000}});
   const auto fail_at = [&](std::optional<int64_t> step) {
-    for (const int64_t rank : {0, 1}) policy.on_started(rank);
-    policy.on_exited(1, 11, exit_with(1), kStart);
-    policy.on_exited(0, 10, SIGTERM, kStart);
-    for (const int64_t rank : {0, 1}) policy.on_report(rank, step);
+    for (const int64_t rank : {0, 1}) policy.on_started(rank, 10 + static_cast<int>(rank));
+    policy.on_exited({1, 11, exit_with(1)}, kStart);
+    policy.on_exited({0, 10, SIGTERM}, kStart);
+    for (const int64_t rank : {0, 1}) policy.on_report(rank, {.num_steps = step});
   };
   fail_at(812);
   EXPECT_EQ(

@@ -72,14 +72,14 @@ class Head : public Launcher {
     if (found == nodes_.end()) return;
     const int id = found->first;
     note(event);
-    if (event.kind == Kind::kReport && !event.text.empty()) {
-      facts_.logs[event.rank] = policy_.member(id).path_of(event.text);
-    }
     // Ctrl-C signals both this rank and the launcher. The signal is handled before the exit, because it is the cause.
     if (event.kind == Kind::kExited) read_signals();
     // The loop's time may be out of date: a node whose guardian was killed has just waited for its last process.
     if (event.kind == Kind::kEnded) loop_.read_clock();
-    carry_out(policy_.on_node_event(id, event, loop_.now()));
+    auto seen = event;
+    seen.seen_at = std::chrono::system_clock::now();
+    if (event.kind == Kind::kReport) seen.last_line = screen_->last_line(event.rank);
+    carry_out(policy_.on_node_event(id, seen, loop_.now()));
   }
 
   void on_output(int64_t rank, bool is_err, const std::optional<std::string_view>& bytes) override {
@@ -194,7 +194,6 @@ class Head : public Launcher {
   }
 
   void do_it(const BeginAttempt& order) {
-    facts_ = {};
     job_.num_ranks = order.num_ranks;
     job_.begin_attempt({}, order.num_starts);
   }
@@ -244,8 +243,7 @@ class Head : public Launcher {
   }
 
   void do_it(const ShowFailure& order) {
-    facts_.first_exited = order.first_exited;
-    failed_ = failed_rank(facts_);
+    failed_ = order.failed;
     failed_->last_lines = screen_->lost_lines(failed_->rank);
     for (const auto& line : describe_failure(spec_.name, *failed_)) screen_->say(line);
     // Python's debugger ends so at the end of its input, which ranks without the keyboard have at once.

@@ -33,6 +33,12 @@ using Kind = NodeEvent::Kind;
 constexpr std::chrono::seconds kNodePatience{10};
 constexpr int64_t kOtherFiles = 32;
 
+/// How often the states of ranks are looked at: each second, or with a limit of waiting in the kernel as torchrun does
+/// (--monitor-interval).
+std::chrono::milliseconds interval_of_looks(const LaunchSpec& spec) {
+  return std::chrono::milliseconds(spec.kernel_sleep_limit.count() > 0 ? 100 : 1000);
+}
+
 int64_t files_per_rank(const LaunchSpec& spec) {
   const bool has_logs = !spec.logs.redirects.is_empty() || !spec.logs.tee.is_empty();
   return 4 + (has_logs ? 2 : 0);  // two pipes with two ends each, and two logs
@@ -91,7 +97,7 @@ LocalNode::LocalNode(const LaunchSpec& spec, bool is_screen_here, NodeObserver& 
           {.has_room = [this](bool is_err) { return observer_.has_room(is_err); },
            .take = [this](int64_t rank, bool is_err, const auto& bytes) { observer_.on_output(rank, is_err, bytes); },
            .complain = [this](const std::string& line) { tell({.kind = Kind::kNotice, .text = line}); }}),
-      sleep_(spec.kernel_sleep_limit) {
+      states_(interval_of_looks(spec)) {
   start_guardian();
 }
 
@@ -178,6 +184,7 @@ void LocalNode::start(const NodePlace& place) {
     decide_on_preload();
     plan_ranks(place);
     send_plan();
+    has_failed_ = false;
     state_ = State::kRunning;
   } catch (const Error& error) {
     // The guardian may be waiting for the rest of the plan, so it must be told that this start is over.
@@ -320,13 +327,16 @@ void LocalNode::add_to(WaitSet& waits) {
   waits.read(control_.value(), has_message_);
   reader_.add_to(waits);
   if (state_ == State::kDraining && reader_.can_read()) waits.until(LoopTime());
-  waits.until(sleep_.next_time());
+  waits.until(states_.next_time());
 }
 
 void LocalNode::handle(LoopTime now) {
   // Reads the guardian's messages first, so that the event of a rank's start precedes its output.
   for (; has_message_ && control_; has_message_ = is_readable(control_.value())) read_message();
-  tell_asleep(now);
+  if (const auto next = states_.next_time(); next && now >= *next) {
+    tell_states(states_.look(now));
+    memory_kills_.look();
+  }
   reader_.read(state_ == State::kDraining);
   if (state_ == State::kDraining && reader_.is_finished()) finish();
 }
@@ -368,28 +378,31 @@ void LocalNode::read_message() {
     case Message::Kind::kKill:
     case Message::Kind::kEndStore: return;  // only the node sends these
   }
-  watch_sleep(event);
+  watch(event);
   tell(event);
 }
 
-void LocalNode::watch_sleep(const NodeEvent& event) {
-  if (spec_.kernel_sleep_limit.count() == 0) return;
+void LocalNode::watch(NodeEvent& event) {
   if (event.kind == Kind::kStarted) {
-    sleep_.add(event.pid);
+    if (rank_of_.empty()) memory_kills_.begin();
+    states_.add(event.pid);
     rank_of_[event.pid] = event.rank;
   } else if (event.kind == Kind::kExited) {
-    sleep_.remove(event.pid);
+    states_.remove(event.pid);
     rank_of_.erase(event.pid);
+    if (event.value == 0) return;
+    if (event.value == SIGKILL) event.text = memory_kills_.why_killed();
+    if (std::exchange(has_failed_, true)) return;
+    tell_states(states_.look_at_all());  // soon all will be told to end, and be continued for that
   } else if (event.kind == Kind::kEnded) {
-    for (const auto& [pid, rank] : std::exchange(rank_of_, {})) sleep_.remove(pid);  // abandoned
+    for (const auto& [pid, rank] : std::exchange(rank_of_, {})) states_.remove(pid);  // abandoned
   }
 }
 
-void LocalNode::tell_asleep(LoopTime now) {
+void LocalNode::tell_states(const std::vector<ProcessStates::Change>& changes) {
   if (state_ != State::kRunning) return;
-  const auto how_long = format_duration(spec_.kernel_sleep_limit);
-  for (const auto pid : sleep_.look(now)) {
-    tell({.kind = Kind::kAsleep, .rank = rank_of_.at(pid), .pid = static_cast<int>(pid), .text = how_long});
+  for (const auto& [pid, state] : changes) {
+    tell({.kind = Kind::kState, .rank = rank_of_.at(pid), .pid = static_cast<int>(pid), .value = state});
   }
 }
 
@@ -420,7 +433,7 @@ void LocalNode::finish() {
     if (rank.is_store) continue;
     auto report = read_error_file(rank.error_file);
     const auto num_steps = rank.progress_file.empty() ? std::nullopt : read_progress(rank.progress_file);
-    if (report || num_steps || !rank.err.file.empty()) {
+    if (report || num_steps || has_failed_ || !rank.err.file.empty()) {
       tell({.kind = Kind::kReport,
             .rank = rank.rank,
             .text = rank.err.file,

@@ -12,8 +12,9 @@
 #include "yoke/base/file.h"
 #include "yoke/launch/node/node.h"
 #include "yoke/launch/output/rank_reader.h"
-#include "yoke/launch/process/kernel_sleep.h"
 #include "yoke/launch/process/master_port.h"
+#include "yoke/launch/process/memory_kills.h"
+#include "yoke/launch/process/process_states.h"
 #include "yoke/launch/process/protocol.h"
 #include "yoke/launch/process/signals.h"
 
@@ -67,8 +68,8 @@ class LocalNode : public Node {
   void say_not_preloaded(const std::string& why);
   void read_message();
   void lose_guardian();
-  void watch_sleep(const NodeEvent& event);
-  void tell_asleep(LoopTime now);
+  void watch(NodeEvent& event);
+  void tell_states(const std::vector<ProcessStates::Change>& changes);
   void finish();
   void send_signal(Message::Kind kind, int signal);
   void tell(const NodeEvent& event) { observer_.on_event(*this, event); }
@@ -87,8 +88,9 @@ class LocalNode : public Node {
   const std::string error_folder_;  ///< The folder of error files; empty if ranks write none.
   LineFilter out_filter_, err_filter_;
   RankReader reader_;
-  KernelSleep sleep_;
-  std::map<pid_t, int64_t> rank_of_;  ///< The ranks that run, if `sleep_` watches them.
+  ProcessStates states_;
+  std::map<pid_t, int64_t> rank_of_;  ///< The ranks that run, which `states_` watches.
+  MemoryKills memory_kills_;
   MasterPort master_;
   UniqueFd port_claim_;        ///< Prevents other launchers from using claimed_port_ until this node ends.
   uint16_t claimed_port_ = 0;  ///< 0 if no port is claimed.
@@ -99,6 +101,7 @@ class LocalNode : public Node {
   bool has_message_ = false;  ///< Whether a message of the guardian can be read.
   bool has_decided_ = false;  ///< Whether the decision about preloading was made.
   bool may_preload_ = false;
+  bool has_failed_ = false;   ///< Whether a rank of the last start has failed.
   bool is_guardian_ = false;  ///< Whether this process is the guardian.
 };
 

@@ -39,12 +39,12 @@ struct NodeEvent {
     kStarted,       ///< A rank was started. rank, pid
     kCannotRun,     ///< exec failed. rank, value: errno
     kCannotStart,   ///< fork failed. rank, value: errno
-    kExited,        ///< The rank's process has ended. rank, pid, value: wait status
-    kAsleep,        ///< The rank has waited in the kernel for kernel_sleep_limit. rank, pid, text: how long
+    kExited,        ///< The rank's process has ended. rank, pid, value: wait status, text: more about it; may be empty
+    kState,         ///< The rank's process was stopped, waits in the kernel, or goes on. rank, pid, value: as in ps(1)
     kStoreEnded,    ///< The process that serves the ranks' TCPStore ended before the ranks. pid, value: wait status
     kLeftBehind,    ///< SIGKILL does not end the process `pid`. pid
     kGuardianLost,  ///< The guardian was killed. pid
-    kReport,        ///< A rank ended. report: its error report; text: its log, or empty; num_steps
+    kReport,        ///< A rank has ended. report: its error report; text: its log, or empty; num_steps
     kOnlyStore,     ///< Its ranks have ended; the process that serves the ranks' TCPStore waits for kEndStore.
     kEnded,         ///< All processes that were started have ended.
     kDone,          ///< All output and all reports of the ranks were delivered.
@@ -60,6 +60,9 @@ struct NodeEvent {
   std::optional<ErrorReport> report;
   std::optional<int64_t> num_steps;  ///< The steps of the training that the rank has reported.
   std::optional<NodeInfo> info;
+  // What the head adds.
+  std::chrono::system_clock::time_point seen_at = {};  ///< When it came, by the head's clock.
+  std::string last_line = {};                          ///< Of kReport: what the rank printed last.
 };
 
 class NodeObserver {

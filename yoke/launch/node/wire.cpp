@@ -1,5 +1,8 @@
 #include "yoke/launch/node/wire.h"
 
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 
 #include "yoke/base/error.h"
@@ -7,6 +10,18 @@
 namespace yoke::launch {
 
 using nlohmann::json;
+
+namespace {
+
+/// Clocks of hosts that differ by less are taken for equal, because a message may have waited for so long.
+constexpr std::chrono::seconds kSameClock{10};
+
+int64_t seconds_now() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::floor<std::chrono::seconds>(now).count();
+}
+
+}  // namespace
 
 NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE(NodePlace, node_rank, num_nodes, first_rank, world_size, first_role_rank,
                                    role_world_size, restart_count, master_addr, master_port, agent_serves_store,
@@ -27,7 +42,12 @@ json to_json(const NodeEvent& event) {
     result["report"] = {{"message", event.report->message},
                         {"traceback", event.report->traceback},
                         {"time", seconds.count()},
-                        {"content", event.report->content}};
+                        {"sent_at", seconds_now()},
+                        {"content", event.report->content},
+                        {"cause",
+                         {{"ranks", event.report->cause.ranks},
+                          {"what", event.report->cause.what},
+                          {"kind", static_cast<int>(event.report->cause.kind)}}}};
   }
   if (event.num_steps) result["num_steps"] = *event.num_steps;
   if (event.info) {
@@ -55,11 +75,18 @@ NodeEvent to_event(const json& from) {
     throw Error(ErrorCode::kInvalidArgument, "it sent an event of a kind that this yoke does not know");
   }
   if (const auto report = from.find("report"); report != from.end()) {
-    const std::chrono::seconds time(report->at("time").get<int64_t>());
+    std::chrono::seconds time(report->at("time").get<int64_t>());
+    // The clock of the sender may be hours off. A report without a time keeps that of 1970.
+    const std::chrono::seconds ahead(report->at("sent_at").get<int64_t>() - seconds_now());
+    if (time.count() > 0 && std::chrono::abs(ahead) > kSameClock) time -= ahead;
+    const auto& cause = report->at("cause");
     event.report = {.message = report->at("message"),
                     .traceback = report->at("traceback"),
                     .time = std::chrono::system_clock::time_point(time),
-                    .content = report->value("content", "")};
+                    .content = report->value("content", ""),
+                    .cause = {.ranks = cause.at("ranks").get<std::vector<int64_t>>(),
+                              .what = cause.at("what"),
+                              .kind = FailureCause::Kind{cause.at("kind").get<int>()}}};
   }
   if (const auto num_steps = from.find("num_steps"); num_steps != from.end()) event.num_steps = *num_steps;
   if (const auto info = from.find("info"); info != from.end()) {

@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 #include <sys/wait.h>
 
-#include <algorithm>
-#include <initializer_list>
 #include <string_view>
 
 #include "yoke/base/text.h"
@@ -21,37 +19,7 @@ bool is_frame(std::string_view line) {
   return line.starts_with("frame #") || line.starts_with("Exception raised from ");
 }
 
-/// Whether the rank failed because another one had gone, in the words of yoke, NCCL, Gloo or the ranks' TCPStore. Words
-/// of the system, such as "Broken pipe", count only beside the name of Gloo or the store: a rank may have had a pipe of
-/// its own.
-bool is_consequence(const ErrorReport& report) {
-  const std::string_view text = report.message;
-  if (contains_any(text, {"lost its connection to another rank", "ncclRemoteError",
-                          "remote process exited or there was a network error"})) {
-    return true;
-  }
-  return contains_any(text, {"gloo/transport/", "DistNetworkError"}) &&
-         contains_any(text, {"Connection closed by peer", "Connection reset by peer", "Broken pipe",
-                             "Connection was likely closed"});
-}
-
 }  // namespace
-
-int64_t root_cause(const FailureFacts& facts) {
-  int64_t first = facts.first_exited;
-  const auto of_first = facts.reports.find(first);
-  auto time = of_first != facts.reports.end() ? std::optional(of_first->second.time) : facts.first_failure_at;
-  if (time) time = std::chrono::floor<std::chrono::seconds>(*time);
-  // A rank that loses its connection may end before the one that closed it, which writes its own error in these
-  // moments.
-  if (of_first != facts.reports.end() && is_consequence(of_first->second)) *time += std::chrono::seconds(2);
-  for (const auto& [rank, report] : facts.reports) {
-    if (is_consequence(report) || (time && report.time >= *time)) continue;
-    first = rank;
-    time = report.time;
-  }
-  return first;
-}
 
 FailedRank failed_rank(const FailureFacts& facts) {
   FailedRank failed{.rank = root_cause(facts)};

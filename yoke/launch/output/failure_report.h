@@ -5,34 +5,17 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "yoke/contract/error_file.h"
+#include "yoke/launch/output/culprit.h"
 #include "yoke/launch/plan/spec.h"
 
 namespace yoke::launch {
 
-/// What is known about the failures in one attempt.
-struct FailureFacts {
-  int64_t first_exited = 0;  ///< The rank that failed first, as far as the launcher saw.
-  /// When the launcher saw the first failure.
-  std::optional<std::chrono::system_clock::time_point> first_failure_at = {};
-  std::map<int64_t, ErrorReport> reports;  ///< By rank; only for ranks that wrote an error file.
-  std::map<int64_t, std::string> logs;     ///< By rank: the file with its standard error, if it has one.
-  std::map<int64_t, int> wait_statuses;    ///< By rank; only for ranks that ended.
-};
-
-/// Returns the rank that failed first: the one that ended first, unless the error file of another has an earlier time.
-/// Times are compared in whole seconds, as error files have them. The other ranks usually fail because of this rank,
-/// but may end before it. A rank that was killed has no error file, and those that lost it have. So a report of a lost
-/// connection is the cause only of the rank that ended first, and if no rank has written an error of its own by the
-/// second after it.
-int64_t root_cause(const FailureFacts& facts);
-
-/// The rank that failed first, with what the launcher prints about it.
+/// The rank that the launcher prints more about: root_cause(). Its report may name another one (find_culprit()).
 struct FailedRank {
   int64_t rank = 0;
   int wait_status = 0;
@@ -41,7 +24,7 @@ struct FailedRank {
   std::string log;                      ///< The rank's log file; may be empty.
 };
 
-/// Returns the rank that failed first, without its last lines.
+/// Returns it without its last lines.
 FailedRank failed_rank(const FailureFacts& facts);
 
 /// Returns lines for the user, without line feeds; nothing if nothing is known. Text of ranks is made printable.

@@ -1,0 +1,41 @@
+#include "yoke/launch/node/wire.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+namespace yoke::launch {
+namespace {
+
+NodeEvent event_at(std::chrono::system_clock::time_point time) {
+  return {.kind = NodeEvent::Kind::kReport,
+          .rank = 3,
+          .report = ErrorReport{
+              .message = "Error: no", .time = time, .cause = {{1, 2}, "had not come", FailureCause::Kind::kEnded}}};
+}
+
+TEST(Wire, ReportsArriveAsTheyWereSent) {
+  const auto time = std::chrono::system_clock::time_point(std::chrono::seconds(1'790'000'000));
+  const auto event = to_event(to_json(event_at(time)));
+  EXPECT_EQ(event.rank, 3);
+  EXPECT_EQ(event.report->message, "Error: no");
+  EXPECT_EQ(event.report->time, time);
+  EXPECT_EQ(event.report->cause, (FailureCause{{1, 2}, "had not come", FailureCause::Kind::kEnded}));
+}
+
+// Otherwise the ranks of a host whose clock is late would seem to have failed first.
+TEST(Wire, TimesAreThoseOfTheReceiversClock) {
+  const auto time = std::chrono::system_clock::time_point(std::chrono::seconds(1'790'000'000));
+  for (const int64_t ahead : {-7200, 7200}) {
+    auto message = to_json(event_at(time + std::chrono::seconds(ahead)));
+    message["report"]["sent_at"] = message["report"]["sent_at"].get<int64_t>() + ahead;
+    const auto error = to_event(message).report->time - time;
+    EXPECT_LE(std::chrono::abs(error), std::chrono::seconds(60)) << ahead;
+  }
+  auto message = to_json(event_at({}));
+  message["report"]["sent_at"] = 0;
+  EXPECT_EQ(to_event(message).report->time, std::chrono::system_clock::time_point()) << "a report without a time";
+}
+
+}  // namespace
+}  // namespace yoke::launch

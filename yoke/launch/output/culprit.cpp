@@ -1,0 +1,175 @@
+#include "yoke/launch/output/culprit.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <csignal>
+#include <initializer_list>
+#include <set>
+#include <string_view>
+
+#include "yoke/base/format.h"
+#include "yoke/base/process.h"
+#include "yoke/base/text.h"
+
+namespace yoke::launch {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// A rank that reads a file is in the kernel at many looks, so only a long wait is the cause of what others report.
+constexpr std::chrono::seconds kLongInKernel{2};
+
+/// Whether a rank failed because another one had gone or did not come, in the words of yoke, NCCL, Gloo or the ranks'
+/// TCPStore. Words of the system, such as "Broken pipe", count only beside the name of Gloo or the store: a rank may
+/// have had a pipe of its own.
+bool is_consequence(std::string_view text) {
+  if (contains_any(text, {"lost its connection to another rank", "ncclRemoteError",
+                          "remote process exited or there was a network error",
+                          "Watchdog caught collective operation timeout", "is killed by signal: Terminated"})) {
+    return true;
+  }
+  return contains_any(text, {"gloo/transport/", "DistNetworkError", "DistStoreError"}) &&
+         contains_any(text, {"Connection closed by peer", "Connection reset by peer", "Broken pipe",
+                             "Connection was likely closed", "Timed out waiting", "imed out after", "wait timeout"});
+}
+
+bool is_consequence(const ErrorReport& report) { return !report.cause.ranks.empty() || is_consequence(report.message); }
+
+/// Whether a line is the last one of an uncaught exception of Python, such as "ValueError: sizes differ".
+bool is_exception(std::string_view line) {
+  const auto name = line.substr(0, line.find(':'));
+  return name.size() < line.size() && name.find(' ') == name.npos &&
+         (name.ends_with("Error") || name.ends_with("Exception"));
+}
+
+std::string_view last_line(const FailureFacts& facts, int64_t rank) {
+  const auto found = facts.last_lines.find(rank);
+  return found == facts.last_lines.end() ? std::string_view() : std::string_view(found->second);
+}
+
+bool failed_because_of_another(const FailureFacts& facts, int64_t rank) {
+  const auto report = facts.reports.find(rank);
+  return report != facts.reports.end() ? is_consequence(report->second) : is_consequence(last_line(facts, rank));
+}
+
+/// Whether a rank that another one names had ended by itself before the launcher told it to. It may have written its
+/// memory for so long that others failed first.
+bool ended_by_itself(const FailureFacts& facts, int64_t rank, FailureCause::Kind kind) {
+  const auto found = facts.wait_statuses.find(rank);
+  if (found == facts.wait_statuses.end() || found->second == 0 || kind == FailureCause::Kind::kDiffers) return false;
+  const int signal = WIFSIGNALED(found->second) ? WTERMSIG(found->second) : 0;
+  if (kind == FailureCause::Kind::kEnded) return signal != SIGTERM;
+  return signal == SIGSEGV || signal == SIGBUS || signal == SIGFPE || signal == SIGILL;
+}
+
+std::string for_time(milliseconds time) {
+  return time >= std::chrono::seconds(1) ? fmt::format(" for {}", format_duration(time)) : "";
+}
+
+/// Why others wait for a rank in vain.
+struct Obstacle {
+  std::string what;
+  milliseconds lasts{0};
+};
+
+/// Returns nullopt if no more is known than that the rank did not come. `named`: how another rank names this one.
+std::optional<Obstacle> obstacle(const FailureFacts& facts, int64_t rank, std::optional<FailureCause::Kind> named) {
+  if (named && ended_by_itself(facts, rank, *named)) {
+    return Obstacle{describe_wait_status(facts.wait_statuses.at(rank))};
+  }
+  if (const auto found = facts.left.find(rank); found != facts.left.end()) {
+    return Obstacle{fmt::format("had ended with status 0 too early, {} before", format_duration(found->second)),
+                    found->second};
+  }
+  const auto found = facts.states.find(rank);
+  if (found == facts.states.end()) return std::nullopt;
+  const auto& [state, lasts] = found->second;
+  if (state == 't') return Obstacle{fmt::format("had been stopped by a debugger{}", for_time(lasts)), lasts};
+  if (state == 'T') return Obstacle{fmt::format("had been stopped{} (SIGSTOP, Ctrl-Z)", for_time(lasts)), lasts};
+  if (state != 'D' || (!named && lasts < kLongInKernel)) return std::nullopt;
+  return Obstacle{
+      fmt::format("had waited in the kernel{}, as for a file system or a device that does not answer", for_time(lasts)),
+      lasts};
+}
+
+/// The cause that the report of `rank` names, followed from rank to rank; empty if there is none.
+FailureCause named_cause(const FailureFacts& facts, int64_t rank) {
+  FailureCause cause;
+  std::set<int64_t> seen;
+  while (seen.insert(rank).second) {
+    const auto report = facts.reports.find(rank);
+    if (report == facts.reports.end() || report->second.cause.ranks.empty()) return cause;
+    cause = report->second.cause;
+    rank = cause.ranks.front();
+  }
+  return cause;
+}
+
+std::string with_activity(const FailureFacts& facts, const FailureCause& cause) {
+  const auto found = facts.states.find(cause.ranks.front());
+  if (cause.kind != FailureCause::Kind::kAbsent || found == facts.states.end() || cause.ranks.size() > 1)
+    return cause.what;
+  if (found->second.state == 'R') return cause.what + "; it was computing";
+  if (found->second.state == 'S') return cause.what + "; it was waiting for something else";
+  return cause.what;
+}
+
+}  // namespace
+
+int64_t root_cause(const FailureFacts& facts) {
+  int64_t first = facts.first_exited;
+  const auto of_first = facts.reports.find(first);
+  auto time = of_first != facts.reports.end() ? std::optional(of_first->second.time) : facts.first_failure_at;
+  if (time) time = std::chrono::floor<std::chrono::seconds>(*time);
+  // A rank that loses its connection may end before the one that closed it, which writes its own error in these
+  // moments.
+  const bool is_echo = failed_because_of_another(facts, first);
+  if (time && is_echo) *time += std::chrono::seconds(2);
+  for (const auto& [rank, report] : facts.reports) {
+    if (is_consequence(report) || (time && report.time >= *time)) continue;
+    first = rank;
+    time = report.time;
+  }
+  if (first != facts.first_exited || !is_echo) return first;
+  for (const auto& [rank, line] : facts.last_lines) {
+    if (!facts.reports.contains(rank) && is_exception(line) && !is_consequence(line)) return rank;
+  }
+  return first;
+}
+
+Culprit find_culprit(const FailureFacts& facts) {
+  const auto first = root_cause(facts);
+  if (first != facts.first_exited) return {{first}, "failed first"};
+  if (!failed_because_of_another(facts, first)) return {{first}, ""};
+  auto cause = named_cause(facts, first);
+  for (const auto& [rank, report] : facts.reports) {
+    if (cause.ranks.empty()) cause = named_cause(facts, rank);
+  }
+  for (const auto rank : cause.ranks) {
+    if (auto known = obstacle(facts, rank, cause.kind)) return {{rank}, std::move(known->what)};
+  }
+  // A rank that waits for another one, too, did nothing wrong: the one that it waits for may be in a group of theirs.
+  const auto is_computing = [&](int64_t rank) {
+    const auto found = facts.states.find(rank);
+    return found != facts.states.end() && found->second.state == 'R';
+  };
+  if (cause.ranks.empty() ||
+      (cause.kind == FailureCause::Kind::kAbsent && std::ranges::none_of(cause.ranks, is_computing))) {
+    std::set<int64_t> others;
+    for (const auto& [rank, _] : facts.left) others.insert(rank);
+    for (const auto& [rank, _] : facts.states) others.insert(rank);
+    Culprit earliest;
+    milliseconds longest(-1);
+    for (const auto rank : others) {
+      const auto known = obstacle(facts, rank, std::nullopt);
+      if (known && known->lasts > longest) earliest = {{rank}, known->what}, longest = known->lasts;
+    }
+    if (!earliest.ranks.empty()) return earliest;
+  }
+  if (!cause.ranks.empty()) return {cause.ranks, with_activity(facts, cause)};
+  return {{first}, ""};
+}
+
+}  // namespace yoke::launch

@@ -1,0 +1,51 @@
+// yoke/launch/output/culprit.h -- decides which rank has made an attempt fail: the earliest cause, which need not be
+// the rank that ended first. Pure.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "yoke/contract/error_file.h"
+
+namespace yoke::launch {
+
+/// What a rank that had not ended was doing when the first rank failed.
+struct RankState {
+  char state = 'R';                    ///< As in ps(1).
+  std::chrono::milliseconds lasts{0};  ///< For how long it had been stopped, or had waited in the kernel.
+};
+
+/// What is known about the failures in one attempt. All maps have the rank as the key.
+struct FailureFacts {
+  int64_t first_exited = 0;  ///< The rank that failed first, as far as the launcher saw.
+  /// When the launcher saw the first failure.
+  std::optional<std::chrono::system_clock::time_point> first_failure_at = {};
+  std::map<int64_t, ErrorReport> reports;     ///< Only of ranks that wrote an error file.
+  std::map<int64_t, std::string> logs;        ///< The file with its standard error, if it has one.
+  std::map<int64_t, int> wait_statuses;       ///< Only of ranks that ended.
+  std::map<int64_t, std::string> last_lines;  ///< What a rank without a report printed last.
+  std::map<int64_t, RankState> states;
+  std::map<int64_t, std::chrono::milliseconds> left;  ///< How long before the failure a rank ended with status 0.
+};
+
+/// Returns the rank that failed first: the one that ended first, unless the error file of another has an earlier time.
+/// Times are compared in whole seconds, as error files have them. The other ranks usually fail because of this rank,
+/// but may end before it. A rank that was killed has no error file, and those that lost it have. So a report of a lost
+/// connection or of a timeout is the cause only of the rank that ended first, and if no rank has written an error of
+/// its own by the second after it. Of a rank without a report, the exception that it printed last counts.
+int64_t root_cause(const FailureFacts& facts);
+
+struct Culprit {
+  std::vector<int64_t> ranks;  ///< Mostly one.
+  std::string what;            ///< What they did, to follow their names; empty: they ended first, as the launcher saw.
+};
+
+/// Returns root_cause(), unless it failed because of another rank: one that is stopped, waits in the kernel, has ended
+/// too early, has crashed, or that the report of the failure names.
+Culprit find_culprit(const FailureFacts& facts);
+
+}  // namespace yoke::launch
