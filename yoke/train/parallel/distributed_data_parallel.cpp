@@ -19,6 +19,7 @@
 #include "yoke/train/parallel/detail/distributed_data_parallel_impl.h"
 #include "yoke/train/parallel/sync_batch_norm.h"
 #include "yoke/train/warn.h"
+#include "yoke/train/watch/detail/step_phases.h"
 
 namespace yoke::train {
 namespace {
@@ -326,6 +327,7 @@ void DistributedDataParallelBase::Impl::begin_backward() {
         "another backward, such as one under no_sync(), has taken the average of this one, whose gradients would stay "
         "this rank's: call backward once after each forward, before the next forward");
   }
+  detail::enter(detail::Phase::kBackward);
   activity.emplace(group, kStepName);
   auto watch = std::make_shared<BackwardWatch>([weak = weak_from_this()] {
     const auto impl = weak.lock();
@@ -369,6 +371,7 @@ void DistributedDataParallelBase::Impl::finish_backward() {
                       "not trained (set_requires_grad(false)) before this is made",
                       list(missing)));
     }
+    detail::enter(detail::Phase::kWait);
     try {
       reducer->wait(group);
     } catch (...) {
@@ -418,6 +421,7 @@ void DistributedDataParallelBase::Impl::finish_step() {
     }
   }
   if (broadcast_buffers && !buffers.empty()) broadcast_all_buffers(join ? highest_rank(true) : 0);
+  detail::enter(detail::Phase::kOptimizer);
   activity.reset();
   if (!averages_in_step) has_local_gradients = false;
   state = StepState::kIdle;

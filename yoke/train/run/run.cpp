@@ -10,7 +10,9 @@
 #include <cstdio>
 #include <deque>
 #include <exception>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "yoke/base/clock.h"
 #include "yoke/base/error.h"
@@ -22,7 +24,9 @@
 #include "yoke/train/run/detail/figures.h"
 #include "yoke/train/run/detail/report.h"
 #include "yoke/train/run/detail/run_folder.h"
+#include "yoke/train/watch/detail/slowdown.h"
 #include "yoke/train/watch/detail/step_log.h"
+#include "yoke/train/watch/detail/step_phases.h"
 #include "yoke/train/watch/step_end.h"
 #include "yoke/train/watch/tensorboard.h"
 
@@ -59,6 +63,10 @@ struct Run::Impl {
   std::optional<Progress> progress;
   std::optional<TensorBoardWriter> board;  // only on rank 0, and only if the options ask for it
   std::optional<detail::StepLog> steps;    // only on rank 0, and only if the options ask for it
+  detail::PhaseClock phases;
+  detail::PhaseWindows windows;              // of the epoch
+  int64_t windows_begin = 0;                 // the first step in them
+  std::optional<detail::Slowdown> slowdown;  // what was said last; only on rank 0
 
   bool is_rank_0() const { return world.rank() == 0; }
   int64_t largest(int64_t value) const;
@@ -66,14 +74,16 @@ struct Run::Impl {
   StringMap with_name(StringMap metadata = {}) const;
   void report_left_error();
   void show_progress();
+  std::string describe_slowdown();
   bool lacks_metric(const StringMap& of_epoch);
 };
 
 Run::Run(dist::World& world, const RunOptions& options) {
   const dist::Activity activity(world, "the construction of a Run");
   const auto given =
-      fmt::format("name '{}', folder '{}', resume {}, save_every {}, tensorboard {}, log_steps {}", options.name,
-                  options.folder.string(), options.resume, options.save_every, options.tensorboard, options.log_steps);
+      fmt::format("name '{}', folder '{}', resume {}, save_every {}, tensorboard {}, log_steps {}, watch {}",
+                  options.name, options.folder.string(), options.resume, options.save_every, options.tensorboard,
+                  options.log_steps, options.watch);
   for (const auto& other : world.all_gather_text(given)) {
     if (other == given) continue;
     throw Error(ErrorCode::kInvalidArgument, "ranks differ in their RunOptions: {} on rank {}, and {} on another",
@@ -225,9 +235,15 @@ bool Run::begin_epoch() {
 }
 
 void Run::begin_batches() {
-  impl_->is_in_batches = true;
-  impl_->num_ended_before = num_steps_ended();
+  auto& run = *impl_;
+  run.is_in_batches = true;
+  run.num_ended_before = num_steps_ended();
+  run.windows.clear();
+  run.windows_begin = run.step + 1;  // while the first batch is read, workers start
+  if (run.options.watch) run.phases.start(detail::Phase::kData);
 }
+
+void Run::begin_batch() { detail::enter(detail::Phase::kForward); }
 
 /// Collective. Returns the largest value of all ranks.
 int64_t Run::Impl::largest(int64_t value) const {
@@ -243,6 +259,11 @@ int64_t Run::num_steps_made() const {
 
 void Run::end_batch(int64_t num_samples) {
   auto& run = *impl_;
+  if (run.options.watch) {
+    const auto times = run.phases.take();
+    if (run.step >= run.windows_begin) run.windows.add(times);
+    detail::enter(detail::Phase::kOther);
+  }
   report_progress(++run.step);
   run.is_in_batches = first_batch() != 0;
   run.num_ended_before = num_steps_ended();
@@ -254,7 +275,10 @@ void Run::end_batch(int64_t num_samples) {
     if (const auto difference = run.figures.difference()) throw Error(ErrorCode::kInvalidArgument, "{}", *difference);
   }
   run.is_told = run.is_told || run.world.should_stop();
-  if (first_batch() == 0) return;  // the epoch is complete, and the code after the loop saves its checkpoint
+  if (first_batch() == 0) {  // the epoch is complete, and the code after the loop saves its checkpoint
+    run.phases.stop();
+    return;
+  }
   if (run.is_told) {  // after a stop signal there is time for a checkpoint, but not for the rest of the epoch
     run.save(run.step);
     run.is_stopped = true;
@@ -263,6 +287,20 @@ void Run::end_batch(int64_t num_samples) {
     run.checkpoints.save_async(run.step, run.state, run.with_name());
     run.last_saved = run.step;
   }
+  detail::enter(detail::Phase::kData);
+}
+
+/// Collective. Returns what slows the epoch's steps down, on rank 0 and if that is news; otherwise "".
+std::string Run::Impl::describe_slowdown() {
+  if (windows.windows().empty()) return "";  // on all ranks alike
+  std::vector<std::vector<detail::PhaseTimes>> ranks;
+  for (const auto& bytes : world.all_gather_text(detail::to_bytes(windows.windows()))) {
+    ranks.push_back(detail::from_bytes(bytes));
+  }
+  auto found = detail::find_slowdown(ranks, windows.steps_per_window(), windows_begin);
+  if (!found || !is_rank_0() || !detail::is_news(slowdown, *found)) return "";
+  slowdown = found;
+  return detail::to_text(*found);
 }
 
 void Run::Impl::show_progress() {
@@ -321,6 +359,7 @@ void Run::end_epoch() {
          .samples_per_second = samples / std::chrono::duration<double>(run.last_step - run.epoch_start).count(),
          .time = time});
   });
+  if (const auto text = run.describe_slowdown(); !text.empty()) say(text);
   for (const auto& [name, value] : figures) {
     if (std::isfinite(value) || std::exchange(run.has_said_not_finite, true)) continue;
     say(fmt::format(

@@ -52,6 +52,10 @@ struct RunOptions {
   /// If true, rank 0 also appends the values that it logs to `steps.jsonl` in the run's folder, one line per step.
   /// `yoke curve` draws these values. A resumed run first removes the lines of the steps that it repeats.
   bool log_steps = false;
+  /// If true, ranks note where the time of their steps goes, and the end of an epoch says what slows them down: a rank
+  /// for which the others wait, and in which phase; waits for data; or the exchange of gradients. An epoch of fewer
+  /// than 64 steps has no such line.
+  bool watch = true;
 };
 
 /// One run of a training. Its folder holds its checkpoints and `metrics.csv`.
@@ -159,6 +163,7 @@ class Run {
   bool begin_epoch();                                  ///< Returns false after the last epoch.
   int64_t first_batch() const;                         ///< Number of the first batch in the epoch that begins.
   void begin_batches();                                ///< The loop over batches begins.
+  void begin_batch();                                  ///< A batch was read.
   void end_batch(int64_t num_samples);                 ///< Collective.
   void end_epoch();                                    ///< Collective.
   void leave() noexcept;                               ///< Collective. The loop over epochs was left.
@@ -193,11 +198,15 @@ class Run::Epoch<Loader>::Iterator {
   using difference_type = std::ptrdiff_t;
   using value_type = std::remove_reference_t<decltype(*std::declval<Inner&>())>;
 
-  Iterator(Run& run, Batches& batches) : run_(&run), batches_(&batches), inner_(batches.begin()) {}
+  Iterator(Run& run, Batches& batches) : run_(&run), batches_(&batches), inner_(batches.begin()) {
+    run_->begin_batch();
+  }
   decltype(auto) operator*() const { return *inner_; }
   Iterator& operator++() {
     run_->end_batch(num_samples(*inner_));
-    if (!run_->stopped()) ++inner_;
+    if (run_->stopped()) return *this;
+    ++inner_;
+    run_->begin_batch();
     return *this;
   }
   void operator++(int) { ++*this; }

@@ -14,6 +14,7 @@
 #include "yoke/train/watch/detail/lock_step.h"
 #include "yoke/train/watch/detail/profile_agent.h"
 #include "yoke/train/watch/detail/step_counter.h"
+#include "yoke/train/watch/detail/step_phases.h"
 #include "yoke/train/watch/detail/step_times.h"
 
 namespace yoke::train {
@@ -64,6 +65,7 @@ int64_t num_steps_ended() { return num_ended; }
 
 void end_step(const void* optimizer) {
   ++num_ended;
+  detail::enter(detail::Phase::kOther);
   static std::once_flag is_read;
   std::call_once(is_read, add_observers_of_environment);
   auto& all = observers();

@@ -1,5 +1,6 @@
 #include "yoke/train/watch/detail/step_times.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -1,0 +1,95 @@
+// What does RunOptions::watch cost in a step? Two parts: the calls that a step makes of the clock, and steps of a small
+// network in a Run with and without it, which alternate.
+//
+//   bench_watching [STEPS]     of each round
+//
+// Prints JSON: nanoseconds of the calls, microseconds of a step (medians of 9 rounds).
+#include <ATen/Parallel.h>
+#include <ATen/ops/randint.h>
+#include <ATen/ops/randn.h>
+#include <stdlib.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/container/sequential.h>
+#include <torch/nn/modules/linear.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "yoke/train.h"
+#include "yoke/train/watch/detail/step_phases.h"
+
+namespace {
+
+namespace train = yoke::train;
+using yoke::Clock;
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+double ns_of_calls() {
+  using train::detail::Phase;
+  train::detail::PhaseClock clock;
+  train::detail::PhaseWindows windows;
+  constexpr int kSteps = 20'000;
+  clock.start(Phase::kData);
+  const auto begin = Clock::now();
+  for (int i = 0; i < kSteps; ++i) {
+    for (const auto phase : {Phase::kForward, Phase::kBackward, Phase::kWait, Phase::kOptimizer, Phase::kOther}) {
+      train::detail::enter(phase);
+    }
+    windows.add(clock.take());
+    train::detail::enter(Phase::kData);
+  }
+  return std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / kSteps;
+}
+
+double us_of_step(yoke::dist::World& world, const std::filesystem::path& folder, int64_t num_steps, bool watch) {
+  train::Run run(world, {.folder = folder, .checkpoints = {.keep_last = 1}, .watch = watch});
+  torch::nn::Sequential model(torch::nn::Linear(64, 64), torch::nn::Linear(64, 10));
+  train::DistributedDataParallel net(model, world);
+  train::AdamW optimizer(net, {.lr = 1e-3});
+  const auto x = at::randn({32 * num_steps, 64});
+  const auto y = at::randint(10, {32 * num_steps});
+  train::Loader loader(train::Samples{.data = x, .target = y}, world, {.batch_size = 32});
+  run.state().add("model", net).add("optimizer", optimizer);
+  const auto begin = Clock::now();
+  for (auto& epoch : run.epochs(loader, 1)) {
+    for (auto& batch : epoch) {
+      optimizer.zero_grad();
+      torch::nn::functional::cross_entropy(net(batch.data), batch.target).backward();
+      optimizer.step();
+    }
+  }
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count() / static_cast<double>(num_steps);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  at::set_num_threads(1);
+  const int64_t num_steps = argc > 1 ? std::stoll(argv[1]) : 2000;
+  std::string folder = (std::filesystem::temp_directory_path() / "yoke-watching.XXXXXX").string();
+  if (mkdtemp(folder.data()) == nullptr) return 1;
+  yoke::dist::World world;
+  std::vector<double> calls, with, without, ratios;
+  for (int round = 0; round < 9; ++round) {
+    const std::filesystem::path here = std::filesystem::path(folder) / std::to_string(round);
+    calls.push_back(ns_of_calls());
+    with.push_back(us_of_step(world, here.string() + "-with", num_steps, true));
+    without.push_back(us_of_step(world, here.string() + "-without", num_steps, false));
+    ratios.push_back(with.back() / without.back());
+  }
+  world.shutdown();
+  std::filesystem::remove_all(folder);
+  std::cout << nlohmann::ordered_json{{"ns_of_the_calls_of_a_step", median(calls)},
+                                      {"us_of_a_step_watched", median(with)},
+                                      {"us_of_a_step_unwatched", median(without)},
+                                      {"ratio", median(ratios)}}
+                   .dump(2)
+            << "\n";
+}

@@ -1,0 +1,50 @@
+// yoke/train/watch/detail/slowdown.h -- what makes the steps of a training slow: a late rank, its data, or the
+// exchange.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "yoke/train/watch/detail/step_phases.h"
+
+namespace yoke::train::detail {
+
+struct Slowdown {
+  enum class Cause : uint8_t {
+    kLateRank,  ///< The others wait for `rank`.
+    kData,      ///< Ranks wait for their batches.
+    kExchange,  ///< No rank is late, and yet all wait for the mean of the gradients.
+  };
+  Cause cause = Cause::kLateRank;
+  int64_t rank = 0;               ///< Of a late rank.
+  Phase phase = Phase::kForward;  ///< Of a late rank: the phase in which it takes longer than the others.
+  double lost_ms = 0;             ///< Of each step.
+  double step_ms = 0;
+  int64_t since = 0;  ///< Of a late rank: the first step of those in which it is late.
+
+  bool operator==(const Slowdown&) const = default;
+};
+
+/// Returns the largest cause, or nullopt: nothing that is worth a sentence, or too few steps.
+///
+/// A rank is late in a window if its work, which is its step without its wait for the others, takes longer than the
+/// median of the others' by a tenth of the step, and the others' wait is longer than its own by at least half of that.
+/// It is reported if that is so in seven of eight windows, at least eight, up to the last one. On a machine where ranks
+/// share processors, another rank is late in each window. Data are reported if the ranks' waits for batches are 15 % of
+/// all time, the exchange if the shortest wait of all ranks is 20 %.
+///
+/// `ranks`: of each rank the same number of windows, of `steps_per_window` steps. `first_step` is that of the first
+/// one.
+std::optional<Slowdown> find_slowdown(const std::vector<std::vector<PhaseTimes>>& ranks, int64_t steps_per_window,
+                                      int64_t first_step);
+
+/// A sentence such as "rank 3 is late by 12 ms of each step of 67 ms (18 %) since step 4100, in backward; the others
+/// wait for it".
+std::string to_text(const Slowdown& slowdown);
+
+/// Whether `now` says something that `before` did not: another cause, rank or phase, or a loss half as large again.
+bool is_news(const std::optional<Slowdown>& before, const Slowdown& now);
+
+}  // namespace yoke::train::detail

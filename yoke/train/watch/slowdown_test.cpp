@@ -1,0 +1,126 @@
+#include "yoke/train/watch/detail/slowdown.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+namespace yoke::train::detail {
+namespace {
+
+constexpr int64_t kMs = 1'000'000;
+constexpr int64_t kSteps = 8;  // in a window
+using Ranks = std::vector<std::vector<PhaseTimes>>;
+
+/// Ranks that take as long as each other, 50 ms a step: data, forward, backward, wait, optimizer, other.
+Ranks equal(size_t num_ranks, size_t num_windows, PhaseTimes of_step = {1, 15, 25, 2, 5, 2}) {
+  for (auto& time : of_step) time *= kSteps * kMs;
+  return Ranks(num_ranks, std::vector<PhaseTimes>(num_windows, of_step));
+}
+
+/// From window `first` on, `rank` takes `ms` longer in `phase`, and the others wait.
+void delay(Ranks& ranks, size_t rank, Phase phase, int64_t ms, size_t first = 0) {
+  for (size_t r = 0; r < ranks.size(); ++r) {
+    for (size_t w = first; w < ranks[r].size(); ++w) {
+      ranks[r][w][static_cast<size_t>(r == rank ? phase : Phase::kWait)] += ms * kSteps * kMs;
+    }
+  }
+}
+
+std::string text_of(const Ranks& ranks, int64_t first_step = 1) {
+  const auto found = find_slowdown(ranks, kSteps, first_step);
+  return found ? to_text(*found) : "";
+}
+
+TEST(Slowdown, NamesTheRankForWhichTheOthersWaitThePhaseAndTheFirstStep) {
+  for (const size_t num_ranks : {2, 3, 8}) {
+    auto ranks = equal(num_ranks, 40);
+    EXPECT_EQ(text_of(ranks), "");
+    delay(ranks, 1, Phase::kBackward, 12, 10);
+    EXPECT_EQ(
+        text_of(ranks, 4001),
+        "rank 1 is late by 12 ms of each step of 62 ms (19 %) since step 4081, in backward; the others wait for it");
+  }
+}
+
+TEST(Slowdown, KnowsEachPhase) {
+  using testing::HasSubstr;
+  const std::pair<Phase, const char*> phases[] = {{Phase::kData, "waiting for its data"},
+                                                  {Phase::kForward, "in forward"},
+                                                  {Phase::kOptimizer, "the optimizer's step"},
+                                                  {Phase::kOther, "outside of the steps"}};
+  for (const auto& [phase, words] : phases) {
+    auto ranks = equal(4, 8);
+    delay(ranks, 3, phase, 30);
+    EXPECT_THAT(text_of(ranks), HasSubstr(words));
+    EXPECT_THAT(text_of(ranks), HasSubstr("rank 3 is late by 30 ms of each step of 80 ms (38 %) since step 1,"));
+  }
+}
+
+TEST(Slowdown, IsNotSaidOfASmallDelayOrOfOneThatHasEnded) {
+  auto ranks = equal(4, 40);
+  delay(ranks, 2, Phase::kForward, 4);
+  EXPECT_EQ(text_of(ranks), "") << "8 % of a step";
+  ranks = equal(4, 40);
+  delay(ranks, 2, Phase::kForward, 20);
+  for (auto& windows : ranks) std::fill(windows.end() - 8, windows.end(), equal(1, 1)[0][0]);
+  EXPECT_EQ(text_of(ranks), "");
+}
+
+TEST(Slowdown, ANoisyMachineHasNoLateRank) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 200; ++i) {
+    auto ranks = equal(2 + random() % 7, 8 + random() % 40);
+    for (size_t w = 0; w < ranks[0].size(); ++w) {
+      auto window = equal(ranks.size(), 1);
+      delay(window, random() % ranks.size(), Phase::kBackward, static_cast<int64_t>(random() % 40));
+      for (size_t r = 0; r < ranks.size(); ++r) ranks[r][w] = window[r][0];
+    }
+    const auto found = find_slowdown(ranks, kSteps, 1);
+    EXPECT_TRUE(!found || found->cause != Slowdown::Cause::kLateRank) << to_text(*found);
+  }
+}
+
+TEST(Slowdown, ARankWithoutARankThatWaitsIsNotLate) {
+  auto ranks = equal(3, 20);
+  for (auto& window : ranks[1]) window[1] += 20 * kSteps * kMs;  // as if waits were not seen, as on a GPU
+  EXPECT_EQ(text_of(ranks), "");
+}
+
+TEST(Slowdown, NamesDataAndTheExchangeThatAllWaitFor) {
+  EXPECT_EQ(text_of(equal(1, 8, {12, 15, 25, 0, 5, 3})),
+            "12 ms of each step of 60 ms (20 %) pass while ranks wait for their data: give the loader more workers, or "
+            "cheaper samples");
+  EXPECT_EQ(text_of(equal(4, 8, {1, 4, 6, 7, 2, 0})),
+            "7.0 ms of each step of 20 ms (35 %) pass until the gradients are averaged, although no rank is late: the "
+            "exchange is slow for this model; average less often or send less");
+}
+
+TEST(Slowdown, NeedsEightWindowsOfEachRank) {
+  auto ranks = equal(2, 7);
+  delay(ranks, 1, Phase::kForward, 50);
+  EXPECT_EQ(text_of(ranks), "");
+  EXPECT_EQ(find_slowdown({}, kSteps, 1), std::nullopt);
+  ranks = equal(2, 9);
+  ranks[1].pop_back();
+  EXPECT_EQ(find_slowdown(ranks, kSteps, 1), std::nullopt);
+}
+
+TEST(Slowdown, IsSaidAgainOnlyIfItIsNews) {
+  Slowdown one{.rank = 1, .phase = Phase::kForward, .lost_ms = 10, .step_ms = 50, .since = 1};
+  EXPECT_TRUE(is_news(std::nullopt, one));
+  EXPECT_FALSE(is_news(one, one));
+  auto other = one;
+  other.lost_ms = 16;
+  EXPECT_TRUE(is_news(one, other));
+  EXPECT_FALSE(is_news(other, one));
+  other = one;
+  other.rank = 0;
+  EXPECT_TRUE(is_news(one, other));
+  other = one;
+  other.phase = Phase::kData;
+  EXPECT_TRUE(is_news(one, other));
+}
+
+}  // namespace
+}  // namespace yoke::train::detail
