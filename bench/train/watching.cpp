@@ -49,7 +49,8 @@ double ns_of_calls() {
 }
 
 double us_of_step(yoke::dist::World& world, const std::filesystem::path& folder, int64_t num_steps, bool watch) {
-  train::Run run(world, {.folder = folder, .checkpoints = {.keep_last = 1}, .watch = watch});
+  train::RunOptions options{.folder = folder, .watch = watch};
+  train::Run run(world, options);
   torch::nn::Sequential model(torch::nn::Linear(64, 64), torch::nn::Linear(64, 10));
   train::DistributedDataParallel net(model, world);
   train::AdamW optimizer(net, {.lr = 1e-3});
@@ -92,4 +93,5 @@ int main(int argc, char** argv) {
                                       {"ratio", median(ratios)}}
                    .dump(2)
             << "\n";
+  return 0;
 }

@@ -270,10 +270,6 @@ TEST_F(FashionMnist, RefusesWhatWouldSpoilARun) {
   const auto changed = train({"--epochs", "9", "--out", "mine", "--resume"});
   EXPECT_EQ(changed.exit_code, exit_status(ErrorCode::kInvalidArgument));
   EXPECT_THAT(changed.err, HasSubstr("epochs 9 was given, but the run to resume was started with 1"));
-
-  const auto absent = train({"--out", "nowhere", "--resume"});
-  EXPECT_EQ(absent.exit_code, exit_status(ErrorCode::kNotFound));
-  EXPECT_THAT(absent.err, HasSubstr("there is no folder nowhere"));
 }
 
 TEST_F(FashionMnist, BadDataIsNamed) {

@@ -44,9 +44,10 @@ RestartRule::Verdict RestartRule::judge(const FailedAttempt& attempt) {
                 "have started (train::Run reports steps, and a loop of its own by report_progress() or, in Python, "
                 "yoke.progress())"};
   }
-  if (const auto own = attempt.rank ? attempt.steps.find(*attempt.rank) : attempt.steps.end();
-      own != attempt.steps.end()) {
-    const Failure failure{own->first, own->second, attempt.wait_status};
+  // A rank that reports nothing, as where only rank 0 does, is as far as the one that reports most.
+  if (attempt.rank && made) {
+    const auto own = attempt.steps.find(*attempt.rank);
+    const Failure failure{*attempt.rank, own == attempt.steps.end() ? *made : own->second, attempt.wait_status};
     if (std::ranges::find(failures_, failure) != failures_.end()) {
       return {.why = fmt::format("there is no restart, because rank {} ended in the same way after step {} before",
                                  failure.rank, failure.step)};

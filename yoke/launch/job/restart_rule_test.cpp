@@ -81,6 +81,14 @@ TEST(RestartRule, TheSameFailureTwiceIsTheProgramsOwn) {
   EXPECT_EQ(verdict.why, "there is no restart, because rank 1 ended in the same way after step 812 before");
 }
 
+// A loop that reports on rank 0 alone.
+TEST(RestartRule, ARankThatReportsNothingIsWhereTheOthersAre) {
+  RestartRule rule({5, 1000});
+  const FailedAttempt silent{.rank = 1, .wait_status = 256, .steps = {{0, 100}}};
+  EXPECT_TRUE(rule.judge(silent).restarts);
+  EXPECT_FALSE(rule.judge(silent).restarts);
+}
+
 TEST(RestartRule, WhatLiesOutsideIsTriedAgainLaterAndLater) {
   RestartRule rule({10, 1000});
   EXPECT_EQ(rule.judge(after(5)).delay, seconds(0));

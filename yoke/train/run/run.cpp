@@ -106,6 +106,12 @@ Run::Run(dist::World& world, const RunOptions& options) {
                        .state = TrainState(world),
                        .figures = Figures(world)});
   impl_->state.add("meters", impl_->figures);
+  if (!options.resume && world.env().restart_count > 0) {
+    say(
+        fmt::format("restart {} of the job begins the training again, in {}: it would go on with RunOptions::resume "
+                    "(--resume), which the first start may have too",
+                    world.env().restart_count, folder));
+  }
   if (!options.resume) return;
   impl_->resumed = impl_->checkpoints.newest(world);
   if (!impl_->resumed) say(fmt::format("no checkpoint in {} yet: starting from the beginning", folder));

@@ -43,7 +43,8 @@ struct RunOptions {
   std::string name = "run";  ///< Used in the default folder, in messages, and in checkpoints (kRunName).
   std::filesystem::path
       folder;  ///< Default: runs/NAME; if that exists, with the next free number. To resume: the last such folder.
-  bool resume = false;     ///< Continue from the newest checkpoint, or from the beginning if there is none yet.
+  bool resume = false;  ///< Continue from the newest checkpoint, or from the beginning if there is none yet. Then the
+                        ///< same command line serves the first start and each restart.
   int64_t save_every = 0;  ///< Steps between checkpoints; 0: none within an epoch. Each epoch's end also saves one.
   CheckpointFolderOptions checkpoints = {};  ///< How many to keep; `metric` names a figure that the program logs.
   /// Rank 0 also writes events for TensorBoard, in the run's folder `events`: every value that it logs, by its name,
@@ -81,7 +82,7 @@ struct RunOptions {
 /// Ranks    all ranks construct it, run the loops, and call state(), fix(), log() and finish(). Only rank 0 prints and
 ///          writes.
 /// Errors   on all ranks: kFailedPrecondition: the folder holds another run's checkpoints and `resume` is false;
-///          kNotFound: there is no run to resume; kUnavailable: another process uses the folder. After the first epoch,
+///          kUnavailable: another process uses the folder. After the first epoch,
 ///          whose checkpoint is saved, kInvalidArgument: nobody has logged the figure by which keep_best compares
 ///          (names those that were logged).
 class Run {

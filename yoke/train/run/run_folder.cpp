@@ -25,18 +25,13 @@ fs::path make_first_free(const std::string& name) {
 fs::path find_last(const std::string& name) {
   int number = 1;
   while (fs::exists(numbered(name, number))) ++number;
-  if (number > 1) return numbered(name, number - 1);
-  throw Error(ErrorCode::kNotFound, "there is no run to resume: no folder {} here; name the run's folder",
-              numbered(name, 1).string());
+  return number > 1 ? numbered(name, number - 1) : make_first_free(name);
 }
 
 }  // namespace
 
 fs::path choose_run_folder(const std::string& name, const fs::path& wanted, bool resume) {
   if (wanted.empty()) return resume ? find_last(name) : make_first_free(name);
-  if (resume && !fs::exists(wanted)) {
-    throw Error(ErrorCode::kNotFound, "there is no run to resume: there is no folder {}", wanted.string());
-  }
   if (!resume && !StepFolder(wanted, {}).steps().empty()) {
     throw Error(ErrorCode::kFailedPrecondition,
                 "{} holds the checkpoints of another run; resume that one (--resume), or choose another folder",
