@@ -108,7 +108,9 @@ RankPolicy::Decision RankPolicy::end(int signal, std::string cause, StopHow how,
   if (attempt_.state == State::kRunning) {
     by_signal_ = true;
     attempt_.exit_code = 128 + signal;
-    attempt_.cause = std::move(cause);
+    attempt_.cause = attempt_.cause_before.empty()
+                         ? std::move(cause)
+                         : fmt::format("{} before the next start, after {}", cause, attempt_.cause_before);
     stop(signal, now);
   }
   if (how == StopHow::kWithGrace) return {Order::kSignal, signal};
@@ -120,6 +122,7 @@ RankPolicy::Decision RankPolicy::end(int signal, std::string cause, StopHow how,
 RankPolicy::Decision RankPolicy::on_started(int64_t rank, int pid) {
   attempt_.alive.insert(rank);
   attempt_.pids[rank] = pid;
+  attempt_.cause_before.clear();
   if (attempt_.state != State::kRunning && attempt_.counts_stopped)
     ++attempt_.num_stopped;  // the report that this rank has started came late
   return {};
@@ -368,12 +371,14 @@ std::optional<RankPolicy::Restart> RankPolicy::begin_again() {
     }
     restart.delay = verdict.delay;
     if (verdict.delay.count() > 0) how += fmt::format(" in {}", format_duration(verdict.delay));
-    how += ", " + describe_restart(rule_.num_restarts(), rule_.limit());
+    how += ", " + rule_.describe_restart();
     if (!verdict.why.empty()) how += ": " + verdict.why;
   }
   ++num_starts_;
   restart.notice = reason() + how;
+  auto cause = std::move(attempt_.cause);
   attempt_ = {};
+  attempt_.cause_before = std::move(cause);
   left_behind_.clear();  // the notice names these processes
   return restart;
 }

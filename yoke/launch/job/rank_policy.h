@@ -160,7 +160,8 @@ class RankPolicy {
     State state = State::kRunning;
     std::set<int64_t> alive;
     int exit_code = 0;
-    std::string cause;  ///< Why it ended; empty before the first failure or signal.
+    std::string cause;         ///< Why it ended; empty before the first failure or signal.
+    std::string cause_before;  ///< Why the attempt before it ended; empty once a rank of this one has started.
     std::optional<Failure> failure;
     FailureFacts facts;
     std::map<int64_t, int> pids;

@@ -416,6 +416,8 @@ TEST(RankPolicy, ASignalGivesTheStatusUnlessTheJobHasAlreadyFailed) {
        "SIGTERM after " + failed + "; stopped the other rank, by SIGKILL after 10 s"},
       {"after a lost node", 0, lose_node, stop_other, 143,
        "SIGTERM after lost host b: it is off; stopped the other rank"},
+      {"before the next start", 3, both(both(fail, stop_other), [](RankPolicy& policy) { policy.begin_again(); }),
+       nothing, 143, "SIGTERM before the next start, after " + failed},
       {"no restart is left", 0, fail, stop_other, 5, failed + "; stopped the other rank"},
       {"no restart is left, once all are gone", 0, both(fail, stop_other), nothing, 5,
        failed + "; stopped the other rank"},
@@ -530,18 +532,17 @@ TEST(RankPolicy, RestartsThatFollowProgressSayWhatTheyDo) {
     for (const int64_t rank : {0, 1}) policy.on_report(rank, {.num_steps = step});
   };
   fail_at(812);
-  EXPECT_EQ(
-      notice_of_restart(policy),
-      "yoke run: rank 1 (pid 11) exited with code 1; stopped the other rank; starting all ranks again, restart 1, "
-      "of at most 3 within 1000 steps");
+  EXPECT_EQ(notice_of_restart(policy),
+            "yoke run: rank 1 (pid 11) exited with code 1; stopped the other rank; starting all ranks again, restart 1 "
+            "(1 of 3 within 1000 steps, at step 812)");
   fail_at(std::nullopt);
   const auto later = policy.begin_again();
   ASSERT_TRUE(later);
   EXPECT_EQ(later->delay, seconds(1));
   EXPECT_EQ(later->notice,
             "yoke run: rank 1 (pid 11) exited with code 1; stopped the other rank; starting all ranks again in 1.0 s, "
-            "restart 2, of at most 3 within 1000 steps: the ranks made no step this time, so the cause may lie outside "
-            "of the program");
+            "restart 2 (2 of 3 within 1000 steps, at step 812): the ranks made no step this time, so the cause may lie "
+            "outside of the program");
   fail_at(812);
   EXPECT_EQ(policy.begin_again().has_value(), false);
   EXPECT_EQ(policy.exit_code(), 1);

@@ -30,6 +30,13 @@ bool RestartRule::may_restart() const {
   return limit_.follows_progress() ? limit_.num > 0 : num_restarts_ < limit_.num;
 }
 
+std::string RestartRule::describe_restart() const {
+  const auto text = launch::describe_restart(num_restarts_, limit_);
+  if (!limit_.follows_progress()) return text;
+  return fmt::format("{} ({} of {} within {} steps, at step {})", text, restarted_at_.size(), limit_.num,
+                     limit_.num_steps, farthest_.value_or(0));
+}
+
 RestartRule::Verdict RestartRule::judge(const FailedAttempt& attempt) {
   if (!may_restart()) return {};
   if (!limit_.follows_progress()) {

@@ -44,6 +44,8 @@ class RestartRule {
   /// Whether the limit allows a restart, as far as is known before the ranks' steps are.
   bool may_restart() const;
   int64_t num_restarts() const { return num_restarts_; }
+  /// The restart that judge() allowed last: "restart 2 of 3", or "restart 5 (2 of 3 within 1000 steps, at step 4100)".
+  std::string describe_restart() const;
   const RestartLimit& limit() const { return limit_; }
 
  private:

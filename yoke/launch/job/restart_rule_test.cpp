@@ -28,7 +28,7 @@ TEST(RestartLimit, IsWrittenInTwoWays) {
     EXPECT_EQ(parse_restart_limit(text), std::nullopt) << text;
   }
   EXPECT_EQ(describe_restart(2, {3, 0}), "restart 2 of 3");
-  EXPECT_EQ(describe_restart(5, {3, 1000}), "restart 5, of at most 3 within 1000 steps");
+  EXPECT_EQ(describe_restart(5, {3, 1000}), "restart 5");
 }
 
 TEST(RestartRule, WithoutStepsIsTorchruns) {

@@ -29,8 +29,8 @@ std::string to_text(const RestartLimit& limit) {
 }
 
 std::string describe_restart(int64_t number, const RestartLimit& limit) {
-  if (!limit.follows_progress()) return fmt::format("restart {} of {}", number, limit.num);
-  return fmt::format("restart {}, of at most {} within {} steps", number, limit.num, limit.num_steps);
+  return limit.follows_progress() ? fmt::format("restart {}", number)
+                                  : fmt::format("restart {} of {}", number, limit.num);
 }
 
 }  // namespace yoke::launch

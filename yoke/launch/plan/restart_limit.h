@@ -28,7 +28,7 @@ inline constexpr const char* kRestartLimits =
 /// Returns the text that parse_restart_limit() reads.
 std::string to_text(const RestartLimit& limit);
 
-/// Returns "restart 2 of 3", or "restart 5, of at most 3 within 1000 steps".
+/// Returns "restart 2 of 3", or "restart 5" if there is no limit in all.
 std::string describe_restart(int64_t number, const RestartLimit& limit);
 
 }  // namespace yoke::launch
