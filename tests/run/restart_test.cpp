@@ -84,7 +84,7 @@ TEST(Restart, TheSameFailureIsNotTriedAgain) {
                              kReport + "[ $RANK = 1 ] || exec sleep 60; made 12; exit 7");
   EXPECT_EQ(result.exit_code, 7);
   EXPECT_THAT(result.err,
-              AllOf(HasSubstr("restart 1, of at most 9"), Not(HasSubstr("restart 2")),
+              AllOf(HasSubstr("restart 1 (1 of 9 within 50 steps, at step 12)"), Not(HasSubstr("restart 2")),
                     HasSubstr("there is no restart, because rank 1 ended in the same way after step 12 before")));
 }
 
