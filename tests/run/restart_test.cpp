@@ -67,7 +67,8 @@ TEST(Restart, FollowsProgressIfTheLimitHasSteps) {
                                  "[ $TORCHELASTIC_RESTART_COUNT = 3 ] && exit 0; [ $RANK = 1 ] || exec sleep 60;"
                                  "made $((60 * (TORCHELASTIC_RESTART_COUNT + 1))); kill -9 $$");
   EXPECT_EQ(result.exit_code, 0) << result.err;
-  for (const char* restart : {"restart 1 (1 of 1 within 50 steps, at step ", "restart 2 (1 of 1", "restart 3 (1 of 1"}) {
+  for (const char* restart :
+       {"restart 1 (1 of 1 within 50 steps, at step ", "restart 2 (1 of 1", "restart 3 (1 of 1"}) {
     EXPECT_THAT(result.err, HasSubstr(restart));
   }
 
