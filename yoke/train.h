@@ -28,6 +28,7 @@
 #include "yoke/train/data/collate.h"
 #include "yoke/train/data/idx.h"
 #include "yoke/train/data/loader.h"
+#include "yoke/train/data/loader_position.h"
 #include "yoke/train/data/normalization.h"
 #include "yoke/train/data/sample_random.h"
 #include "yoke/train/data/sampler.h"

@@ -51,7 +51,7 @@ void run_training(int64_t epochs, const std::set<std::string>& words) {
       const auto logits = net(points);
       const auto loss = torch::nn::functional::cross_entropy(logits, target);
       loss.backward();  // then every rank has the mean gradient
-      optimizer.step(train::one_cycle_lr(run.step(), schedule));
+      optimizer.step(train::one_cycle_lr(run.schedule_step(), schedule));
       run.log("loss", loss, target.size(0));  // means over the epoch and all ranks
       run.log("accuracy", logits.argmax(1).eq(target).to(torch::kFloat).mean(), target.size(0));
     }

@@ -107,7 +107,7 @@ void train_network(Options options) {
                                       preset.label_smoothing);
       }();
       loss.backward();
-      net.step(train::one_cycle_lr(run.step(), schedule));
+      net.step(train::one_cycle_lr(run.schedule_step(), schedule));
       net.zero_grad();
       run.log("train_loss", loss, batch.target.size(0));
     }

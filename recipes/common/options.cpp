@@ -114,11 +114,11 @@ int64_t fix_steps(train::Run& run, const dist::World& world, Options& options, i
   if (options.num_epochs == 0) options.num_epochs = num_epochs;
   if (options.batch_size == 0) options.batch_size = batch_size;
   run.fix("epochs", options.num_epochs, options.given.contains("--epochs"));
-  run.fix("batch_size", options.batch_size, options.given.contains("--batch-size"));
-  const auto samples_per_rank = std::max<int64_t>(1, (options.batch_size + world.size() / 2) / world.size());
-  int64_t samples_per_step = samples_per_rank * world.size();
-  run.fix("samples_per_step", samples_per_step, /*given=*/true);  // checked on resume: the number of ranks may differ
-  return samples_per_rank;
+  const auto batch_size_given = options.batch_size;
+  run.fix("batch_size", options.batch_size);
+  // A resumed run may take another one, because its position in the data counts samples.
+  if (options.given.contains("--batch-size")) options.batch_size = batch_size_given;
+  return std::max<int64_t>(1, (options.batch_size + world.size() / 2) / world.size());
 }
 
 int64_t num_steps(const Options& options, int64_t batches_per_epoch, int64_t samples_per_rank) {
@@ -147,8 +147,10 @@ void say_how_to_resume(const train::Run& run, const dist::World& world, const Op
   run.say(fmt::format("checkpoint    {}", run.checkpoints().path_of(run.step()).string()));
   const auto every =
       options.checkpoint_every == 0 ? "" : fmt::format(" --checkpoint-every {}", options.checkpoint_every);
-  run.say(fmt::format("to resume     yoke train {} --resume --out {} -n {}{}", recipe,
-                      shell_word(run.folder().string()), world.size(), every));
+  const auto batch_size =
+      options.given.contains("--batch-size") ? fmt::format(" --batch-size {}", options.batch_size) : "";
+  run.say(fmt::format("to resume     yoke train {} --resume --out {} -n {}{}{}", recipe,
+                      shell_word(run.folder().string()), world.size(), every, batch_size));
 }
 
 }  // namespace recipes

@@ -55,8 +55,8 @@ yoke::train::RunOptions run_options(const Options& options, const std::string& r
 /// and sets the number of threads. --parallel may change. `precision` becomes "bf16" or "fp32".
 void fix(yoke::train::Run& run, yoke::dist::World& world, Options& options);
 
-/// The same for --epochs and --batch-size, with the preset's numbers for those that were not given. Returns the number
-/// of samples in a step of one rank: batch_size divided by the ranks and rounded, at least 1.
+/// The same for --epochs, and for --batch-size unless it is given, with the preset's numbers in a new run. Returns the
+/// number of samples in a step of one rank: batch_size divided by the ranks and rounded, at least 1.
 int64_t fix_steps(yoke::train::Run& run, const yoke::dist::World& world, Options& options, int64_t num_epochs,
                   int64_t batch_size);
 

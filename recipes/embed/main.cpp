@@ -111,7 +111,7 @@ void train_network(Options options) {
       }();
       loss.backward();
       net.clip_grad_norm(preset.max_norm);
-      net.step(train::one_cycle_lr(run.step(), schedule));
+      net.step(train::one_cycle_lr(run.schedule_step(), schedule));
       net.zero_grad();
       run.log("train_loss", loss, batch.num_pairs());
     }

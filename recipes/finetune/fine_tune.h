@@ -114,7 +114,7 @@ void fine_tune(Model& model, const Sets& sets, const Training& training,
       }();
       loss.backward();
       net.clip_grad_norm(preset.max_norm);
-      net.step(train::one_cycle_lr(run.step(), schedule));
+      net.step(train::one_cycle_lr(run.schedule_step(), schedule));
       net.zero_grad();
       run.log("train_loss", loss, batch.target.numel());
     }

@@ -103,7 +103,7 @@ void train_network(Options options) {
       }();
       loss.backward();
       if (preset.max_norm > 0) net.clip_grad_norm(preset.max_norm);
-      net.step(schedule(run.step()));
+      net.step(schedule(run.schedule_step()));
       net.zero_grad();
       run.log("train_loss", loss, batch.target.size(0));
     }

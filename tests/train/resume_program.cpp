@@ -3,14 +3,22 @@
 //
 //   resume_program ddp|zero|fsdp FOLDER END   continues from FOLDER's newest checkpoint to step END, and saves
 //   resume_program compare FOLDER FOLDER      prints whether the models in the newest checkpoints have equal bits
+//   resume_program samples FOLDER BATCH,STEP  trains to the end with this batch size on each rank, and rank 1 kills
+//                                             itself in that step; each rank adds its samples to FOLDER/rank-RANK
 #include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
 #include <fmt/format.h>
+#include <signal.h>
 #include <torch/nn/functional/loss.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/dropout.h>
 #include <torch/nn/modules/linear.h>
 
+#include <filesystem>
+#include <fstream>
 #include <string>
+#include <utility>
 
 #include "yoke/base/error.h"
 #include "yoke/contract/program.h"
@@ -19,6 +27,7 @@
 #include "yoke/train/data/loader.h"
 #include "yoke/train/optim/sgd.h"
 #include "yoke/train/parallel/distributed_data_parallel.h"
+#include "yoke/train/run/run.h"
 #include "yoke/train/seed.h"
 #include "yoke/train/shard/fully_sharded_data_parallel.h"
 #include "yoke/train/shard/sharded_optimizer.h"
@@ -120,12 +129,49 @@ void compare(const std::string& a, const std::string& b) {
   fmt::print("{}\n", most == 0 ? "equal" : most < 1e-4 ? "close" : fmt::format("different by {}", most));
 }
 
+/// Sample i has the number i and a number of its own for augmentation.
+struct Augmented {
+  int64_t size() const { return 1001; }
+  std::pair<at::Tensor, at::Tensor> sample(int64_t i, train::SampleRandom& random) const {
+    return {at::full({16}, 1e-3 * static_cast<double>(i)), at::tensor({i, random.below(1 << 30)})};
+  }
+};
+
+void train_samples(const std::string& folder, const std::string& numbers) {
+  dist::World world;
+  const int64_t batch_size = std::stoll(numbers), kill_at = std::stoll(numbers.substr(numbers.find(',') + 1));
+  train::Run run(world, {.folder = folder + "/run", .resume = std::filesystem::exists(folder + "/run")});
+  train::seed({.seed = 1});
+  Network network;
+  train::DistributedDataParallel net(network, world);
+  train::Sgd optimizer(net, kSgd);
+  train::Loader loader(Augmented(), world, {.batch_size = batch_size, .seed = 3, .num_workers = 2});
+  run.state().add("model", net).add("optimizer", optimizer).add_generators();
+  std::ofstream diary(fmt::format("{}/rank-{}", folder, world.rank()), std::ios::app);
+  for (auto& epoch : run.epochs(loader, 2)) {
+    for (auto& [data, numbers_of_samples] : epoch) {
+      optimizer.zero_grad();
+      net(data).square().mean().backward();
+      if (run.step() == kill_at && world.rank() == 1) raise(SIGKILL);
+      optimizer.step(0.01);
+      if (run.step() % 4 == 3) run.save();  // on disk before a later step is killed
+      const auto rows = numbers_of_samples.accessor<int64_t, 2>();
+      for (int64_t i = 0; i < rows.size(0); ++i) {
+        diary << fmt::format("{} {} {} {} {}\n", run.step(), run.epoch(), world.size(), rows[i][0], rows[i][1]);
+      }
+      diary.flush();
+    }
+  }
+  world.shutdown();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   return run_program("resume_program", [&] {
     if (argc != 4) throw Error(ErrorCode::kInvalidArgument, "see the top of the source");
     const std::string way = argv[1];
-    way == "compare" ? compare(argv[2], argv[3]) : run(way, argv[2], std::stoll(argv[3]));
+    if (way == "compare") return compare(argv[2], argv[3]);
+    way == "samples" ? train_samples(argv[2], argv[3]) : run(way, argv[2], std::stoll(argv[3]));
   });
 }

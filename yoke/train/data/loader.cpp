@@ -3,14 +3,11 @@
 #include <ATen/DeviceAccelerator.h>
 #include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
-#include <c10/util/ScopeExit.h>
 #include <pthread.h>
 #include <signal.h>
 
 #include <algorithm>
-#include <cinttypes>
 #include <condition_variable>
-#include <cstdio>
 #include <exception>
 #include <mutex>
 #include <thread>
@@ -21,7 +18,8 @@
 #include "yoke/train/data/detail/batch_memory.h"
 #include "yoke/train/data/detail/check.h"
 #include "yoke/train/data/detail/device_copies.h"
-#include "yoke/train/data/detail/stream_order.h"
+#include "yoke/train/data/detail/epoch_division.h"
+#include "yoke/train/data/detail/stream_queue.h"
 
 namespace yoke::train {
 namespace {
@@ -87,44 +85,7 @@ void check_same_order(const dist::Group& world, const LoaderOptions& options, co
                    order, *other));
 }
 
-/// Reads the items of a stream batch by batch. Any worker may ask for the next batch.
-class StreamQueue {
- public:
-  StreamQueue(detail::OpenStream open, const LoaderOptions& options, const DistributedSamplerOptions& share)
-      : order_(std::move(open), {.batch_size = options.batch_size,
-                                 .shuffle = options.shuffle,
-                                 .window = options.shuffle_window,
-                                 .seed = options.seed,
-                                 .drop_last = options.drop_last,
-                                 .exact = options.exact,
-                                 .batches_per_epoch = options.batches_per_epoch,
-                                 .num_ranks = share.num_ranks,
-                                 .rank = share.rank}) {
-    check_that(!options.sampler, "loader: a sampler gives the order of numbered samples, and a stream has none");
-  }
-
-  /// REQUIRES: no call of read() is in progress.
-  void seek(int64_t epoch, int64_t batch) {
-    order_.seek(epoch, batch);
-    next_ = batch;
-  }
-
-  /// Waits until the batches before batch `number` have been read. Returns an empty vector after the end.
-  /// REQUIRES: read() is called once for each number, beginning with that of seek().
-  std::vector<detail::StreamItem> read(int64_t number) {
-    std::unique_lock lock(mutex_);
-    is_turn_.wait(lock, [&] { return next_ == number; });
-    ++next_;
-    const auto notify = c10::make_scope_exit([&] { is_turn_.notify_all(); });
-    return order_.read();
-  }
-
- private:
-  std::mutex mutex_;
-  std::condition_variable is_turn_;
-  detail::StreamOrder order_;
-  int64_t next_ = 0;
-};
+constexpr int64_t kUnknownLength = INT64_MAX / 4;  // of a pass over a stream
 
 }  // namespace
 
@@ -145,7 +106,6 @@ struct LoaderBase::Impl {
       check_same_order(*world, options, describe_order(options, functions.num_samples, functions.open != nullptr));
     }
     samples_per_batch = options.batch_size * share.num_ranks;
-    set_num_batches();
     if (options.device->is_cpu()) {
       memory = detail::batch_memory(2 * (options.num_prefetch + 2));  // most batches have two tensors
     } else {
@@ -179,30 +139,43 @@ struct LoaderBase::Impl {
     bool is_end() const { return ready && !batch && !error && !is_left_out; }
   };
 
-  int64_t num_batches(int64_t num_samples) const {
-    const int64_t size = options.batch_size;
-    return num_samples / size + (!options.drop_last && num_samples % size != 0 ? 1 : 0);
+  /// How this rank's batches divide an order of `num_indices` samples of its own.
+  detail::EpochDivision own_division(int64_t num_indices, bool drop_last) const {
+    return detail::EpochDivision(
+        {.num_positions = num_indices, .batch_size = options.batch_size, .drop_last = drop_last});
   }
 
-  /// With `exact`, the first ranks may have a sample more than others, and with it a batch more. Then the last batch of
-  /// the others is divided into two, so that all ranks have the same number, as collectives in the loop need.
-  void set_num_batches() {
-    num_batches_of_epoch = num_batches(sampler.size());
-    if (!options.exact || stream) return;
-    const int64_t num_positions = options.sampler ? options.sampler->num_positions : functions.num_samples;
-    const int64_t of_first_rank = num_batches((num_positions + share.num_ranks - 1) / share.num_ranks);
-    if (num_batches_of_epoch == of_first_rank || sampler.size() < of_first_rank) return;
-    num_batches_of_epoch = of_first_rank;
-    divides_last = true;
+  /// How the ranks' batches divide an epoch that begins at a position.
+  detail::EpochDivision division(const LoaderPosition& from) const {
+    return detail::EpochDivision({.num_positions = stream ? kUnknownLength : sampler.num_positions(),
+                                  .first = from.sample,
+                                  .num_ranks = share.num_ranks,
+                                  .rank = share.rank,
+                                  .batch_size = options.batch_size,
+                                  .exact = options.exact && !stream,
+                                  .drop_last = options.drop_last});
   }
 
-  /// Returns the first position of a batch in this rank's order, and its size.
-  std::pair<int64_t, int64_t> range_of(int64_t number) const {
-    const int64_t first = number * options.batch_size, half = options.batch_size / 2;
-    const int64_t num_left = num_batches_of_epoch - number;
-    if (divides_last && epoch_of_order >= 0 && num_left == 2) return {first, options.batch_size - half};
-    if (divides_last && epoch_of_order >= 0 && num_left == 1) return {first - half, half};
-    return {first, std::min(options.batch_size, num_indices - first)};
+  int64_t num_batches(const LoaderPosition& from) const {
+    if (!stream) return division(from).num_batches();
+    if (!continues_passes()) {
+      throw Error(ErrorCode::kFailedPrecondition,
+                  "loader: the number of batches in a pass over a stream is unknown; set batches_per_epoch to have "
+                  "epochs of a fixed length");
+    }
+    const int64_t num_left = std::max<int64_t>(0, options.batches_per_epoch * samples_per_batch - from.sample);
+    return (num_left + samples_per_batch - 1) / samples_per_batch;
+  }
+
+  /// For a stream with batches_per_epoch: how many of its items come before an epoch.
+  int64_t first_item_of(int64_t number) const {
+    const int64_t length = options.batches_per_epoch * samples_per_batch, num_later = number - known_epoch;
+    if (num_later == 0) return first_item;
+    return num_later > 0 ? next_first_item + (num_later - 1) * length : number * length;
+  }
+
+  LoaderPosition begin_of(int64_t number) const {
+    return {.epoch = number, .first_item = continues_passes() ? first_item_of(number) : -1};
   }
 
   /// The numbers of a batch's samples. In a stream, these are positions in the order over all ranks.
@@ -211,10 +184,10 @@ struct LoaderBase::Impl {
     for (size_t i = 0; i < samples.size(); ++i) {
       const int64_t position = first + static_cast<int64_t>(i);
       if (stream) {
-        samples[i] = share.rank + position * share.num_ranks;
+        samples[i] = position_of(position);
         continue;
       }
-      samples[i] = order(position);
+      samples[i] = begun.order(position);
       check_that(samples[i] >= 0 && samples[i] < functions.num_samples,
                  "loader: the sampler gives sample {} at position {}, but the source has {} samples", samples[i],
                  position, functions.num_samples);
@@ -222,10 +195,13 @@ struct LoaderBase::Impl {
     return samples;
   }
 
+  /// The position of one of this rank's samples in the order over all ranks.
+  int64_t position_of(int64_t own) const { return begun.first_position + own * share.num_ranks; }
+
   Slot make(int64_t number) {
     Slot made{.ready = true};
     try {
-      auto [first, size] = range_of(number);
+      auto [first, size] = begun.division.batch(number);
       Items items;
       if (stream) {
         items = stream->read(number);
@@ -233,9 +209,9 @@ struct LoaderBase::Impl {
         if (items.empty()) return made;
       }
       const auto samples = samples_of(first, size);
-      BatchRequest::Options request{.memory = memory, .seed = options.seed, .epoch = epoch_of_order};
-      request.first_position = is_in_order ? samples.front() : share.rank + first * share.num_ranks;
-      request.stride = is_in_order ? 1 : share.num_ranks;
+      BatchRequest::Options request{.memory = memory, .seed = options.seed, .epoch = begun.epoch};
+      request.first_position = begun.is_in_order ? samples.front() : position_of(first);
+      request.stride = begun.is_in_order ? 1 : share.num_ranks;
       std::vector<bool> is_bad(samples.size());
       if (options.max_bad_samples > 0) {
         request.on_bad_sample = [&](int64_t sample, const std::exception& error) {
@@ -247,7 +223,7 @@ struct LoaderBase::Impl {
       try {
         made.batch = functions.make({samples, std::move(request)}, items);
       } catch (...) {
-        made.is_left_out = is_in_order && made.bad_samples.size() == samples.size();
+        made.is_left_out = begun.is_in_order && made.bad_samples.size() == samples.size();
         if (!made.is_left_out) throw;
       }
       for (size_t i = 0; i < samples.size(); ++i) {
@@ -298,8 +274,16 @@ struct LoaderBase::Impl {
     pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
 
-  int64_t begin(Order new_order, int64_t count, int64_t epoch_number, int64_t first_batch, int64_t num_batches,
-                bool in_order = false) {
+  /// An order whose batches are made.
+  struct Begun {
+    Order order = nullptr;  // of this rank's samples; null for a stream
+    detail::EpochDivision division = {};
+    int64_t epoch = -1;          // -1 if the caller gave the order
+    int64_t first_position = 0;  // of this rank's first sample in the order over all ranks
+    bool is_in_order = false;    // the order is that of the source
+  };
+
+  int64_t begin(Begun next, int64_t first_batch, int64_t num_batches, const std::function<void()>& seek = {}) {
     start_workers();  // comes first: if starting fails, no batch may have been begun
     {
       std::unique_lock lock(mutex);
@@ -307,12 +291,9 @@ struct LoaderBase::Impl {
       has_batch.wait(lock, [&] { return num_busy == 0; });
       for (auto& slot : slots) slot = {};
       copied = {};
-      order = std::move(new_order);
-      num_indices = count;
-      epoch_of_order = epoch_number;
-      is_in_order = in_order;
+      begun = std::move(next);
       next_made = next_taken = next_given = first_batch;
-      if (stream) stream->seek(epoch_number, first_batch);
+      if (seek) seek();
       end = num_batches;
     }
     has_work.notify_all();
@@ -404,16 +385,14 @@ struct LoaderBase::Impl {
   }
 
   int64_t num_slots() const { return options.num_prefetch; }
-  bool has_known_length() const { return !stream || options.batches_per_epoch > 0; }
+  bool continues_passes() const { return stream && options.batches_per_epoch > 0; }
 
   const LoaderOptions options;  // its device is always set
   const Functions functions;
   const DistributedSamplerOptions share;
   const DistributedSampler sampler;
-  int64_t samples_per_batch = 0;      // over all ranks
-  int64_t num_batches_of_epoch = 0;   // unless the source is a stream
-  bool divides_last = false;          // an epoch's last full batch is two batches; see set_num_batches()
-  std::optional<StreamQueue> stream;  // set if the source is a stream
+  int64_t samples_per_batch = 0;              // over all ranks
+  std::optional<detail::StreamQueue> stream;  // set if the source is a stream
   std::shared_ptr<BatchMemory> memory;
   std::optional<detail::DeviceCopies> copies;  // set if the device is a GPU
 
@@ -426,12 +405,10 @@ struct LoaderBase::Impl {
   std::vector<BadSample> bad_samples;
   std::vector<int64_t> samples_given;  // of the batch that next() returned last
   std::optional<LoaderPosition> resumed;
+  // For a stream with batches_per_epoch: a known epoch, and how many items come before it and before the next one.
+  int64_t known_epoch = -1, first_item = 0, next_first_item = 0;
 
-  // The next members change only while no worker is busy.
-  Order order;                 // the order of this rank's samples
-  int64_t num_indices = 0;     // number of positions in `order`
-  int64_t epoch_of_order = 0;  // -1 if the caller gave the order
-  bool is_in_order = false;    // the order is that of the source
+  Begun begun;  // changes only while no worker is busy
 
   std::mutex mutex;  // guards the members below
   std::condition_variable has_work, has_batch;
@@ -452,63 +429,69 @@ LoaderBase::~LoaderBase() = default;
 
 int64_t LoaderBase::begin_epoch(int64_t epoch) {
   check_that(epoch >= 0, "loader: epoch {}", epoch);
-  const bool is_resumed = impl_->resumed && impl_->resumed->epoch == epoch;
-  const int64_t number =
-      impl_->begin(impl_->sampler.order(epoch), impl_->sampler.size(), epoch, is_resumed ? impl_->resumed->batch : 0,
-                   impl_->has_known_length() ? num_batches() : INT64_MAX);
-  impl_->resumed.reset();
-  impl_->epoch = epoch;
-  impl_->is_epoch = true;
+  auto& loader = *impl_;
+  const bool is_resumed = loader.resumed && loader.resumed->epoch == epoch;
+  const auto from = is_resumed ? *loader.resumed : loader.begin_of(epoch);
+  Impl::Begun next{.division = loader.division(from), .epoch = epoch};
+  next.first_position = next.division.position(0);
+  const int64_t first_position = next.first_position;
+  int64_t number = 0;
+  if (loader.stream) {
+    const int64_t num_batches = loader.continues_passes() ? loader.num_batches(from) : INT64_MAX;
+    number = loader.begin(std::move(next), 0, num_batches, [&] {
+      loader.stream->seek(loader.continues_passes() ? 0 : epoch, std::max<int64_t>(0, from.first_item) + from.sample,
+                          first_position - from.sample);
+    });
+    if (loader.continues_passes()) {
+      loader.known_epoch = epoch;
+      loader.first_item = from.first_item;
+      loader.next_first_item = from.first_item + from.sample + num_batches * loader.samples_per_batch;
+    }
+  } else {
+    next.order = loader.sampler.order(epoch, from.sample);
+    const int64_t num_batches = next.division.num_batches();
+    number = loader.begin(std::move(next), 0, num_batches);
+  }
+  loader.resumed.reset();
+  loader.epoch = epoch;
+  loader.is_epoch = true;
   return number;
 }
 
-int64_t LoaderBase::num_batches() const {
-  if (!impl_->stream) return impl_->num_batches_of_epoch;
-  if (impl_->has_known_length()) return impl_->options.batches_per_epoch;
-  throw Error(ErrorCode::kFailedPrecondition,
-              "loader: the number of batches in a pass over a stream is unknown; set batches_per_epoch to have epochs "
-              "of a fixed length");
-}
+int64_t LoaderBase::num_batches() const { return impl_->num_batches(LoaderPosition()); }
+int64_t LoaderBase::num_batches(const LoaderPosition& position) const { return impl_->num_batches(position); }
 
 LoaderPosition LoaderBase::position() const {
   if (impl_->resumed) return *impl_->resumed;
-  return {impl_->epoch, impl_->is_epoch ? impl_->next_given : 0, impl_->samples_per_batch};
+  auto position = impl_->begin_of(impl_->epoch);
+  if (impl_->is_epoch) position.sample = impl_->begun.division.sample_after(impl_->next_given);
+  return position;
 }
 
 void LoaderBase::resume(const LoaderPosition& given) {
-  auto position = given;
-  if (given.samples_per_batch > 0 && impl_->samples_per_batch != given.samples_per_batch) {
-    const int64_t sample = given.batch * given.samples_per_batch;
-    check_that(sample % impl_->samples_per_batch == 0,
-               "loader: not a position to resume at: {} samples of epoch {} have been read, which is not a multiple of "
-               "the {} that a batch of all ranks has here; resume with another batch size or number of ranks",
-               sample, given.epoch, impl_->samples_per_batch);
-    position.batch = sample / impl_->samples_per_batch;
-    position.samples_per_batch = impl_->samples_per_batch;
+  const auto& loader = *impl_;
+  check_that(given.epoch >= 0 && given.sample >= 0, "loader: not a position to resume at: {}", text_of(given));
+  LoaderPosition position{.epoch = given.epoch, .sample = given.sample};
+  if (!loader.stream) {
+    const int64_t num_positions = loader.sampler.num_positions();
+    if (given.sample - num_positions < given.samples_per_batch) position.sample = std::min(given.sample, num_positions);
+    check_that(position.sample <= num_positions,
+               "loader: not a position to resume at: {}, where an epoch has {} samples: resume with the same samples",
+               text_of(given), num_positions);
+  } else if (loader.continues_passes()) {
+    position.first_item = given.first_item;
+    if (given.first_item < 0) {
+      position.first_item = given.samples_per_batch > 0
+                                ? given.epoch * loader.options.batches_per_epoch * given.samples_per_batch
+                                : loader.first_item_of(given.epoch);
+    }
   }
-  const int64_t count = impl_->has_known_length() ? num_batches() : INT64_MAX;
-  check_that(position.epoch >= 0 && position.batch >= 0 && position.batch <= count,
-             "loader: not a position to resume at: batch {} of epoch {}, where an epoch has {} batches", position.batch,
-             position.epoch, count);
   impl_->resumed = position;
 }
 
-std::string text_of(const LoaderPosition& position) {
-  return fmt::format("epoch {}, batch {} of {} samples", position.epoch, position.batch, position.samples_per_batch);
+int64_t LoaderBase::num_batches(int64_t num_indices) const {
+  return impl_->own_division(num_indices, impl_->options.drop_last).num_batches();
 }
-
-void read_text(const std::string& name, const std::string& text, LoaderPosition& position) {
-  LoaderPosition read;
-  int end = 0;
-  const int count = std::sscanf(text.c_str(), "epoch %" SCNd64 ", batch %" SCNd64 " of %" SCNd64 " samples%n",
-                                &read.epoch, &read.batch, &read.samples_per_batch, &end);
-  if (count != 3 || end != static_cast<int>(text.size())) {
-    throw Error(ErrorCode::kDataLoss, "the checkpoint's '{}' is '{}', which is not a position of a loader", name, text);
-  }
-  position = read;
-}
-
-int64_t LoaderBase::num_batches(int64_t num_indices) const { return impl_->num_batches(num_indices); }
 
 int64_t LoaderBase::begin(std::vector<int64_t> indices, int64_t first_batch) {
   if (impl_->stream) {
@@ -522,9 +505,13 @@ int64_t LoaderBase::begin(std::vector<int64_t> indices, int64_t first_batch) {
   const auto count = static_cast<int64_t>(indices.size());
   check_that(first_batch >= 0 && first_batch <= num_batches(count), "loader: first_batch {} of {} batches", first_batch,
              num_batches(count));
-  return impl_->begin([samples = std::make_shared<const std::vector<int64_t>>(std::move(indices))](
-                          int64_t position) { return (*samples)[static_cast<size_t>(position)]; },
-                      count, -1, first_batch, num_batches(count));
+  const auto order = [samples = std::make_shared<const std::vector<int64_t>>(std::move(indices))](int64_t position) {
+    return (*samples)[static_cast<size_t>(position)];
+  };
+  return impl_->begin({.order = order,
+                       .division = impl_->own_division(count, impl_->options.drop_last),
+                       .first_position = impl_->share.rank},
+                      first_batch, num_batches(count));
 }
 
 int64_t LoaderBase::begin_in_order(const SourceOrder& part) {
@@ -537,13 +524,13 @@ int64_t LoaderBase::begin_in_order(const SourceOrder& part) {
   const int64_t own_batches = (all_batches - part.rank + part.num_ranks - 1) / part.num_ranks;
   const bool has_last = own_batches > 0 && (all_batches - 1) % part.num_ranks == part.rank;
   const int64_t own_samples = own_batches * size - (has_last ? all_batches * size - count : 0);
-  // `num_batches` is of no use here: LoaderOptions::drop_last may leave out the last batch.
+  const auto order = [first, size, part](int64_t position) {
+    const int64_t batch = part.rank + position / size * part.num_ranks;
+    return first + batch * size + position % size;
+  };
   return impl_->begin(
-      [first, size, part](int64_t position) {
-        const int64_t batch = part.rank + position / size * part.num_ranks;
-        return first + batch * size + position % size;
-      },
-      own_samples, -1, 0, own_batches, /*in_order=*/true);
+      {.order = order, .division = impl_->own_division(own_samples, /*drop_last=*/false), .is_in_order = true}, 0,
+      own_batches);
 }
 
 LoaderBase::Made LoaderBase::next_made() { return impl_->next(); }
@@ -555,6 +542,8 @@ const std::vector<int64_t>& LoaderBase::samples() const { return impl_->samples_
 std::string LoaderBase::name_of(int64_t sample) const { return impl_->name_of(sample); }
 bool LoaderBase::has_names() const { return impl_->functions.name != nullptr; }
 int64_t LoaderBase::batch_size() const { return impl_->options.batch_size; }
+int64_t LoaderBase::samples_per_batch() const { return impl_->samples_per_batch; }
+int64_t LoaderBase::samples_per_epoch() const { return impl_->stream ? 0 : impl_->sampler.num_positions(); }
 
 int64_t LoaderBase::num_samples() const {
   if (!impl_->stream) return impl_->functions.num_samples;

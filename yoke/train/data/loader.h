@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "yoke/train/data/collate.h"
+#include "yoke/train/data/loader_position.h"
 #include "yoke/train/data/normalization.h"
 #include "yoke/train/data/sampler.h"
 #include "yoke/train/data/samples.h"
@@ -58,20 +59,6 @@ struct LoaderOptions {
   at::MemoryFormat memory_format = at::MemoryFormat::Contiguous;  ///< Or ChannelsLast, for data [N, C, H, W].
 };
 
-/// How far a training has got in its data. Checkpoints save it.
-struct LoaderPosition {
-  int64_t epoch = 0;
-  int64_t batch = 0;  ///< Number of the next batch; while the last batch is in use, the number of batches.
-  /// Samples per batch over all ranks. A loader with a different batch size continues from the same sample. 0 means the
-  /// loader's own number.
-  int64_t samples_per_batch = 0;
-};
-
-/// Converts to "epoch 3, batch 17 of 256 samples" and back. Errors: kDataLoss for any other text; the message contains
-/// `name`.
-std::string text_of(const LoaderPosition& position);
-void read_text(const std::string& name, const std::string& text, LoaderPosition& position);
-
 /// A sample that a loader left out, because it could not be read.
 struct BadSample {
   int64_t sample = 0;
@@ -99,15 +86,22 @@ class LoaderBase {
   int64_t num_batches() const;
   /// The number of batches for `num_indices` indices.
   int64_t num_batches(int64_t num_indices) const;
+  /// The number of this rank's batches in an epoch that is resumed at `position`. Errors as num_batches().
+  int64_t num_batches(const LoaderPosition& position) const;
 
-  /// Inside the loop over an epoch, returns this epoch and the batch after the current one. After the loop, returns the
-  /// beginning of the next epoch. So a training that resumes from a checkpoint continues with the first batch that it
-  /// has not used yet.
+  /// Inside the loop over an epoch, returns this epoch and the samples that batches had, with the current one. After
+  /// the loop, returns the beginning of the next epoch. So a training that resumes from a checkpoint continues with the
+  /// first sample that it has not used yet.
   LoaderPosition position() const;
 
-  /// Continues from a saved position. Until an epoch is begun, position() returns this position. If the next epoch
-  /// begun is `position.epoch`, it starts at batch `position.batch`; any other epoch starts at its first batch.
-  /// Errors  kInvalidArgument: it is not a position in an epoch of this loader, or it is inside a batch.
+  /// Continues from a saved position, also on another number of ranks or with another batch size: the rest of the epoch
+  /// is divided anew, so that each of its samples is in one batch. The order must be the same: the source, the seed and
+  /// the sampler with its options, and of a stream `shuffle` and `shuffle_window`. Until an epoch is begun, position()
+  /// returns this position. If the next epoch begun is `position.epoch`, it starts there; any other epoch starts at its
+  /// beginning. Streams  with batches_per_epoch, later epochs follow where this one ends, so no item is skipped or
+  /// repeated. A resumed
+  ///          epoch ends with the first batch with which it has batches_per_epoch * samples_per_batch() items or more.
+  /// Errors   kInvalidArgument: it is not a position in an epoch of this loader.
   void resume(const LoaderPosition& position);
 
   /// Returns true if the next batch is ready, so that next() would not wait for a worker; also at the end. If this is
@@ -127,7 +121,9 @@ class LoaderBase {
 
   /// Samples in the source. Errors  kFailedPrecondition: the source is a stream.
   int64_t num_samples() const;
-  int64_t batch_size() const;  ///< LoaderOptions::batch_size
+  int64_t batch_size() const;         ///< LoaderOptions::batch_size
+  int64_t samples_per_batch() const;  ///< Of all ranks together.
+  int64_t samples_per_epoch() const;  ///< In the order of an epoch, over all ranks; 0 for a stream.
 
  protected:
   using Made = std::shared_ptr<void>;
@@ -256,9 +252,9 @@ class Loader : public LoaderBase {
   Loader(Source source, const dist::Group& world, const LoaderOptions& options, Collate collate = {})
       : LoaderBase(functions(std::move(source), std::move(collate), options), &world, options) {}
 
-  /// Begins epoch `epoch` (0, 1, ...) and returns its batches for a range-based for loop, from the first one or from
-  /// the batch given to `resume`.
-  /// Errors  kInvalidArgument: a negative epoch; kUnavailable: the system has no more threads. Then nothing is begun.
+  /// Begins epoch `epoch` (0, 1, ...) and returns its batches for a range-based for loop, from its beginning or from
+  /// the position given to `resume`. Errors  kInvalidArgument: a negative epoch; kUnavailable: the system has no more
+  /// threads. Then nothing is begun.
   Batches epoch(int64_t epoch) { return {*this, begin_epoch(epoch)}; }
 
   /// A loader is no range, because the order depends on the epoch.

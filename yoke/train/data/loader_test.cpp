@@ -216,7 +216,11 @@ TEST_P(LoaderWorkers, GiveAllRanksEquallyManyBatchesWithExact) {
       Loader loader(numbered(num_samples), world,
                     {.batch_size = 4, .shuffle = false, .exact = true, .num_workers = GetParam()});
       std::vector<std::vector<int64_t>> batches;
-      for (const auto& batch : loader.epoch(0)) batches.push_back(targets(batch));
+      LoaderPosition before_last, now;
+      for (const auto& batch : loader.epoch(0)) {
+        batches.push_back(targets(batch));
+        before_last = std::exchange(now, loader.position());
+      }
       const auto counts = world.all_gather(at::full({1}, std::ssize(batches)));
       EXPECT_EQ(counts.min().item<int64_t>(), counts.max().item<int64_t>()) << num_samples;
       EXPECT_EQ(loader.num_batches(), std::ssize(batches));
@@ -227,7 +231,7 @@ TEST_P(LoaderWorkers, GiveAllRanksEquallyManyBatchesWithExact) {
       }
       for (int64_t sample = world.rank(); sample < num_samples; sample += 3) expected.push_back(sample);
       EXPECT_EQ(given, expected) << num_samples;
-      loader.resume({.epoch = 1, .batch = std::ssize(batches) - 1});
+      loader.resume({.epoch = 1, .sample = before_last.sample});
       for (const auto& batch : loader.epoch(1)) EXPECT_EQ(targets(batch), batches.back()) << num_samples;
     }
   });
@@ -240,7 +244,7 @@ TEST_P(LoaderWorkers, ResumeAtEveryPosition) {
   std::vector<LoaderPosition> positions;  // entry i is the position while batch i is in use
   Loader loader(numbered(10), options);
   EXPECT_EQ(loader.position().epoch, 0);
-  EXPECT_EQ(loader.position().batch, 0);
+  EXPECT_EQ(loader.position().sample, 0);
   for (int64_t epoch = 0; epoch < 3; ++epoch) {
     for (const auto& batch : loader.epoch(epoch)) {
       all.push_back(targets(batch));
@@ -248,14 +252,16 @@ TEST_P(LoaderWorkers, ResumeAtEveryPosition) {
       EXPECT_EQ(loader.position().epoch, epoch);
     }
     EXPECT_EQ(loader.position().epoch, epoch + 1) << "after the loop";
-    EXPECT_EQ(loader.position().batch, 0);
+    EXPECT_EQ(loader.position().sample, 0);
   }
   ASSERT_EQ(all.size(), 9u);
+  EXPECT_EQ(positions[1].sample, 8);
+  EXPECT_EQ(positions[2].sample, 10);
   for (size_t i = 0; i < positions.size(); ++i) {
     Loader resumed(numbered(10), options);
     resumed.resume(positions[i]);
     EXPECT_EQ(resumed.position().epoch, positions[i].epoch);
-    EXPECT_EQ(resumed.position().batch, positions[i].batch);
+    EXPECT_EQ(resumed.position().sample, positions[i].sample);
     std::vector<std::vector<int64_t>> rest;
     for (int64_t epoch = resumed.position().epoch; epoch < 3; ++epoch) {
       for (const auto& batch : resumed.epoch(epoch)) rest.push_back(targets(batch));
@@ -264,16 +270,88 @@ TEST_P(LoaderWorkers, ResumeAtEveryPosition) {
   }
 }
 
+// Oracle: the order of one process. Ranks of any number and batch size that are killed after any batch, and others that
+// go on from the position of rank 0, have each sample once, in that order, with the random numbers of its place.
+TEST(Loader, AnyRanksContinueAnEpochWhereOthersStopped) {
+  struct Numbers {
+    int64_t size() const { return 97; }
+    std::pair<int64_t, int64_t> sample(int64_t i, SampleRandom& random) const { return {i, random.below(1 << 30)}; }
+  };
+  struct Collect {
+    std::vector<std::pair<int64_t, int64_t>> operator()(const BatchRequest&,
+                                                        std::vector<std::pair<int64_t, int64_t>> samples) const {
+      return samples;
+    }
+  };
+  using Drawn = std::vector<std::pair<int64_t, int64_t>>;
+  constexpr int64_t kEpoch = 2;
+  Drawn expected;
+  Loader whole(Numbers(), {.batch_size = 1, .seed = 4}, Collect());
+  for (const auto& batch : whole.epoch(kEpoch)) expected.insert(expected.end(), batch.begin(), batch.end());
+
+  /// Returns what the ranks have in their first batches, in the epoch's order, and moves `position`.
+  const auto read = [&](int64_t num_ranks, int64_t batch_size, int64_t num_batches, LoaderPosition& position) {
+    std::vector<std::vector<Drawn>> ranks(static_cast<size_t>(num_ranks));
+    const auto from = position;
+    fakes::run_ranks(num_ranks, [&](dist::World& world) {
+      const int64_t num_workers = (world.rank() + num_batches) % 3;  // workers that read ahead have no influence
+      Loader loader(Numbers(), world, {.batch_size = batch_size, .seed = 4, .exact = true, .num_workers = num_workers},
+                    Collect());
+      loader.resume(from);
+      EXPECT_EQ(text_of(loader.position()), text_of(from));
+      auto& mine = ranks[static_cast<size_t>(world.rank())];
+      for (const auto& batch : loader.epoch(kEpoch)) {
+        mine.push_back(batch);
+        if (world.rank() == 0) position = loader.position();
+        if (std::ssize(mine) == num_batches) break;
+      }
+      EXPECT_EQ(std::ssize(mine), std::min(num_batches, loader.num_batches(from)));
+    });
+    Drawn seen;
+    for (size_t batch = 0; batch < ranks.front().size(); ++batch) {
+      for (size_t i = 0; i < ranks.front()[batch].size(); ++i) {
+        for (const auto& mine : ranks) {
+          if (batch < mine.size() && i < mine[batch].size()) seen.push_back(mine[batch][i]);
+        }
+      }
+    }
+    return seen;
+  };
+  for (const auto& [first_ranks, first_size, stop, then_ranks, then_size] : {std::tuple{2, 5, 3, 3, 4},
+                                                                             {3, 4, 1, 2, 7},
+                                                                             {4, 3, 5, 1, 10},
+                                                                             {1, 7, 2, 5, 6},
+                                                                             {2, 6, 7, 4, 8},
+                                                                             {5, 2, 9, 3, 2}}) {
+    const auto what = fmt::format("{} x {}, then {} x {}", first_ranks, first_size, then_ranks, then_size);
+    LoaderPosition position{.epoch = kEpoch};
+    auto seen = read(first_ranks, first_size, stop, position);
+    EXPECT_EQ(position.sample, stop * first_ranks * first_size) << what;
+    const auto middle = read(then_ranks, then_size, 1, position);
+    const auto rest = read(first_ranks, first_size, 1000, position);
+    seen.insert(seen.end(), middle.begin(), middle.end());
+    seen.insert(seen.end(), rest.begin(), rest.end());
+    std::set<int64_t> distinct;
+    for (const auto& [sample, _] : seen) distinct.insert(sample);
+    EXPECT_EQ(distinct.size(), 97u) << what;
+    EXPECT_EQ(std::set(seen.begin(), seen.end()), std::set(expected.begin(), expected.end())) << what;
+    EXPECT_EQ(Drawn(seen.begin(), seen.begin() + stop * first_ranks * first_size),
+              Drawn(expected.begin(), expected.begin() + stop * first_ranks * first_size))
+        << what;
+    EXPECT_EQ(position.sample, 97) << what;
+  }
+}
+
 TEST_P(LoaderWorkers, BeginAnEpochAgainFromItsFirstBatchAfterBreakingOff) {
   Loader loader(numbered(10), {.batch_size = 4, .shuffle = false, .num_workers = GetParam()});
-  loader.resume({.epoch = 1, .batch = 2});
+  loader.resume({.epoch = 1, .sample = 8});
   for (int round = 0; round < 2; ++round) {
     for (const auto& batch : loader.epoch(1)) {
       EXPECT_EQ(targets(batch).front(), round == 0 ? 8 : 0);
       break;
     }
   }
-  EXPECT_EQ(loader.position().batch, 1);
+  EXPECT_EQ(loader.position().sample, 4);
 }
 
 TEST_P(LoaderWorkers, RefuseToBeginTwoEpochsAtOnce) {
@@ -464,11 +542,13 @@ TEST(Loader, RefusesWhatDoesNotFit) {
 
 TEST(Loader, RefusesPositionsThatNoEpochHas) {
   Loader loader(images(10), {.batch_size = 4});
-  for (const LoaderPosition position : {LoaderPosition{-1, 0}, {0, -1}, {0, 4}}) {
-    EXPECT_THROW(loader.resume(position), Error) << position.epoch << " " << position.batch;
+  for (const LoaderPosition position : {LoaderPosition{-1, 0}, {0, -1}, {0, 11}, {0, 14, -1, 4}}) {
+    EXPECT_THROW(loader.resume(position), Error) << text_of(position);
   }
   EXPECT_THROW(loader.epoch(-1), Error);
-  loader.resume({0, 3});
+  loader.resume({0, 10});
+  loader.resume({0, 12, -1, 4});  // of an older version, in the last batch
+  EXPECT_EQ(text_of(loader.position()), "epoch 0, sample 10");
 }
 
 TEST(Loader, RefusesAGpuThatIsNotThere) {

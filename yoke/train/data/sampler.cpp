@@ -11,6 +11,7 @@
 #include "yoke/base/error.h"
 #include "yoke/dist/group.h"
 #include "yoke/train/data/detail/check.h"
+#include "yoke/train/data/detail/epoch_division.h"
 #include "yoke/train/data/detail/permutation.h"
 
 namespace yoke::train {
@@ -218,10 +219,6 @@ DistributedSampler::DistributedSampler(const DistributedSamplerOptions& options)
   if (!options_.sampler) {
     options_.sampler = options.shuffle ? shuffled(options.num_samples, options.seed) : in_order(options.num_samples);
   }
-  const int64_t num_positions = options_.sampler->num_positions;
-  const int64_t rest = num_positions % options.num_ranks;
-  size_ = num_positions / options.num_ranks;
-  if (options.exact ? options.rank < rest : !options.drop_last && rest != 0) ++size_;
 }
 
 DistributedSampler::DistributedSampler(const dist::Group& group, DistributedSamplerOptions options)
@@ -231,16 +228,27 @@ DistributedSampler::DistributedSampler(const dist::Group& group, DistributedSamp
         return options;
       }()) {}
 
-Order DistributedSampler::order(int64_t epoch) const {
-  return [whole = options_.sampler->order(epoch), num_positions = options_.sampler->num_positions, rank = options_.rank,
-          num_ranks = options_.num_ranks](int64_t position) {
-    return whole((rank + position * num_ranks) % num_positions);  // padding repeats the order from its beginning
+detail::EpochDivision DistributedSampler::division(int64_t first) const {
+  return detail::EpochDivision({.num_positions = num_positions(),
+                                .first = first,
+                                .num_ranks = options_.num_ranks,
+                                .rank = options_.rank,
+                                .exact = options_.exact,
+                                .drop_last = options_.drop_last});
+}
+
+int64_t DistributedSampler::size(int64_t first) const { return division(first).num_samples(); }
+
+Order DistributedSampler::order(int64_t epoch, int64_t first) const {
+  return [whole = options_.sampler->order(epoch), num_positions = num_positions(),
+          division = division(first)](int64_t own) {
+    return whole(division.position(own) % num_positions);  // padding repeats the order from its beginning
   };
 }
 
-std::vector<int64_t> DistributedSampler::indices(int64_t epoch) const {
-  const auto order_of_rank = order(epoch);
-  std::vector<int64_t> result(static_cast<size_t>(size_));
+std::vector<int64_t> DistributedSampler::indices(int64_t epoch, int64_t first) const {
+  const auto order_of_rank = order(epoch, first);
+  std::vector<int64_t> result(static_cast<size_t>(size(first)));
   for (size_t i = 0; i < result.size(); ++i) result[i] = order_of_rank(static_cast<int64_t>(i));
   return result;
 }

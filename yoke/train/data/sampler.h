@@ -12,6 +12,10 @@ class Group;
 
 namespace yoke::train {
 
+namespace detail {
+class EpochDivision;
+}
+
 /// Returns the sample at a given position of one epoch. Thread-safe.
 using Order = std::function<int64_t(int64_t position)>;
 
@@ -88,7 +92,8 @@ struct DistributedSamplerOptions {
   std::optional<Sampler> sampler = {};
 };
 
-/// Splits every epoch's order among the ranks: rank r takes elements r, r + num_ranks, r + 2 num_ranks, ...
+/// Splits every epoch's order among the ranks: rank r takes elements r, r + num_ranks, r + 2 num_ranks, ... An epoch of
+/// which the first samples were read, by any number of ranks, is resumed by splitting the rest in the same way.
 ///
 /// Without `sampler` and up to a million samples, the result is equal, element for element, to
 /// torch.utils.data.DistributedSampler with the same seed and epoch.
@@ -100,18 +105,23 @@ class DistributedSampler {
   /// Takes the rank and the number of ranks from `group`.
   DistributedSampler(const dist::Group& group, DistributedSamplerOptions options);
 
-  /// The number of samples of this rank in an epoch, which is equal on all ranks unless `exact`.
-  int64_t size() const { return size_; }
+  /// The number of samples of this rank in an epoch, which is equal on all ranks unless `exact`. If the epoch is
+  /// resumed behind the first `first` samples of the order of all ranks, the number of those that are left for this
+  /// rank.
+  int64_t size(int64_t first = 0) const;
 
-  /// The order of this rank's samples in epoch `epoch` (0, 1, ...), for positions in [0, size()).
-  Order order(int64_t epoch) const;
+  /// The order of this rank's samples in epoch `epoch` (0, 1, ...), for positions in [0, size(first)).
+  Order order(int64_t epoch, int64_t first = 0) const;
 
-  /// This rank's samples of epoch `epoch`.
-  std::vector<int64_t> indices(int64_t epoch) const;
+  /// This rank's samples of epoch `epoch`, or of its rest.
+  std::vector<int64_t> indices(int64_t epoch, int64_t first = 0) const;
+
+  int64_t num_positions() const { return options_.sampler->num_positions; }  ///< Samples in an epoch over all ranks.
 
  private:
+  detail::EpochDivision division(int64_t first) const;
+
   DistributedSamplerOptions options_;
-  int64_t size_ = 0;
 };
 
 }  // namespace yoke::train

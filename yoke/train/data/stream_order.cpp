@@ -12,13 +12,13 @@ StreamOrder::StreamOrder(OpenStream open, const StreamOrderOptions& options)
   if (!options_.shuffle) options_.window = 1;
 }
 
-void StreamOrder::seek(int64_t epoch, int64_t batch) {
+void StreamOrder::seek(int64_t pass, int64_t item, int64_t place) {
   // If the new position is where the last batch ended, reading continues in the open stream.
-  const int64_t before = epoch_ * options_.batches_per_epoch + batch_;
   const bool is_next =
-      continues_passes() && stream_ && !error_ && !is_sought_ && epoch * options_.batches_per_epoch + batch == before;
-  epoch_ = epoch;
-  batch_ = batch;
+      options_.continues_passes && stream_ && !error_ && !is_sought_ && pass == first_pass_ && item == item_;
+  first_pass_ = pass;
+  item_ = item;
+  place_ = place;
   is_sought_ = !is_next;
   error_ = nullptr;
 }
@@ -34,12 +34,10 @@ std::vector<StreamItem> StreamOrder::read() {
   }
 }
 
-/// Opens the pass that contains the position (epoch_, batch_), and skips the windows before this position.
+/// Opens the pass that contains the item of seek(), and skips the windows before it.
 void StreamOrder::enter() {
-  const int64_t per_batch = options_.batch_size * options_.num_ranks;
-  int64_t position = continues_passes() ? (epoch_ * options_.batches_per_epoch + batch_) * per_batch  //
-                                        : batch_ * per_batch;
-  pass_ = continues_passes() ? 0 : epoch_;
+  int64_t position = item_;
+  pass_ = first_pass_;
   while (true) {
     stream_ = open_(pass_);
     num_windows_ = position / options_.window;
@@ -54,7 +52,7 @@ void StreamOrder::enter() {
       return;
     }
     const int64_t size = num_skipped < num_before ? num_skipped : num_before + static_cast<int64_t>(window_.size());
-    if (!continues_passes()) {  // the pass has become shorter, and the position is past its end
+    if (!options_.continues_passes) {  // the pass has become shorter, and the position is past its end
       window_.clear();
       return;
     }
@@ -91,14 +89,14 @@ std::vector<StreamItem> StreamOrder::read_batch() {
   std::vector<StreamItem> mine, last;
   int64_t count = 0;
   const auto take = [&](const StreamItem& item) {
-    if (count++ % options_.num_ranks == options_.rank) mine.push_back(item);
+    if (count++ % options_.num_ranks == place_) mine.push_back(item);
   };
   while (count < per_batch) {
     if (next_ == window_.size()) {
       if (next_ > 0) last.swap(window_);
       const bool is_first = num_windows_ == 0;
       if (fill()) continue;
-      if (!continues_passes()) break;
+      if (!options_.continues_passes) break;
       if (is_first) throw Error(ErrorCode::kInvalidArgument, "loader: pass {} of the stream has no samples", pass_);
       stream_ = open_(++pass_);
       num_windows_ = 0;
@@ -107,7 +105,7 @@ std::vector<StreamItem> StreamOrder::read_batch() {
     take(window_[next_++]);
   }
   if (count == per_batch) {
-    ++batch_;
+    item_ += per_batch;
     return mine;
   }
   if (options_.drop_last) return {};

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <set>
@@ -111,7 +112,7 @@ TEST(StreamLoader, GivesEachItemOnceInAPass) {
     Loader loader(Counter{10}, {.batch_size = 4, .shuffle = false, .num_workers = num_workers}, Collect());
     EXPECT_THAT(all_of(loader.epoch(0)), ElementsAre(iota(4), iota(4, 4), iota(2, 8)));
     EXPECT_THAT(all_of(loader.epoch(2)), ElementsAre(iota(4, 2000), iota(4, 2004), iota(2, 2008)));
-    EXPECT_EQ(text_of(loader.position()), "epoch 3, batch 0 of 4 samples");
+    EXPECT_EQ(text_of(loader.position()), "epoch 3, sample 0");
   }
 }
 
@@ -145,7 +146,7 @@ TEST(StreamLoader, GivesTheSameSamplesForAnyNumberOfWorkersAndRanksAndAfterResum
         is_done = true;
         for (const auto& batch : loader->epoch(1)) {
           mine.insert(mine.end(), batch.begin(), batch.end());
-          if (stops.empty() || loader->position().batch != stops.front()) continue;
+          if (stops.empty() || loader->position().sample != 8 * stops.front()) continue;
           stops.erase(stops.begin());
           const auto position = loader->position();
           loader.emplace(make());
@@ -169,33 +170,69 @@ TEST(StreamLoader, GivesTheSameSamplesForAnyNumberOfWorkersAndRanksAndAfterResum
   EXPECT_EQ(samples_of(2, 0, {2, 3, 10}), expected);
 }
 
-TEST(StreamLoader, ContinuesOnAnotherNumberOfRanks) {
-  const Counter stream{48};
-  std::vector<Numbers> first(2), rest(4);
+// Ranks with batches of 5 stop within a window, where no batch of the next ones would begin.
+TEST(StreamLoader, ContinuesOnAnyNumberOfRanks) {
+  std::vector<Numbers> parts;
+  const auto read = [&](int64_t num_ranks, int64_t batch_size, int64_t num_batches, const LoaderPosition& from) {
+    LoaderPosition position;
+    std::mutex mutex;
+    fakes::run_ranks(num_ranks, [&](dist::World& world) {
+      Loader loader(Counter{50}, world, {.batch_size = batch_size, .exact = true, .shuffle_window = 12}, Collect());
+      loader.resume(from);
+      Numbers mine;
+      int64_t num_read = 0;
+      for (const auto& batch : loader.epoch(0)) {
+        mine.insert(mine.end(), batch.begin(), batch.end());
+        if (++num_read == num_batches) break;
+      }
+      const std::lock_guard lock(mutex);
+      position = loader.position();
+      parts.push_back(std::move(mine));
+    });
+    return position;
+  };
+  EXPECT_EQ(read(1, 5, 3, {}).sample, 15);
+  EXPECT_EQ(read(3, 4, -1, {.sample = 15}).epoch, 1);
+  EXPECT_EQ(sorted(joined(parts)), iota(50));
+}
+
+// The epochs of a stream without an end follow each other: with another batch size, later epochs begin elsewhere, but
+// no item is skipped or repeated.
+TEST(StreamLoader, ContinuesEpochsOfAFixedLengthWithAnotherBatchSize) {
+  const auto loader_with = [](int64_t batch_size) {
+    return Loader(Counter{30}, {.batch_size = batch_size, .shuffle = false, .batches_per_epoch = 4}, Collect());
+  };
+  Numbers all;
+  const auto add = [&](const Numbers& batch) { all.insert(all.end(), batch.begin(), batch.end()); };
+  auto first = loader_with(3);
+  for (const auto& batch : first.epoch(0)) add(batch);
+  for (const auto& batch : first.epoch(1)) {
+    add(batch);
+    if (first.position().sample == 6) break;
+  }
+  EXPECT_EQ(text_of(first.position()), "epoch 1 from item 12, sample 6");
+  auto second = loader_with(5);
+  second.resume(first.position());
+  EXPECT_EQ(second.num_batches(second.position()), 3);  // 6 + 3 * 5 is the first number that reaches 4 * 5
+  for (const auto& batch : second.epoch(1)) add(batch);
+  EXPECT_EQ(text_of(second.position()), "epoch 2 from item 33, sample 0");
+  for (const auto& batch : second.epoch(2)) add(batch);
+  auto third = loader_with(2);
+  third.resume(second.position());
+  for (const auto& batch : third.epoch(3)) add(batch);
+  EXPECT_EQ(all, joined({iota(30), iota(30, 1000), iota(1, 2000)}));
+  // A checkpoint of an older version counts batches.
+  auto old = loader_with(5);
   LoaderPosition position;
-  fakes::run_ranks(2, [&](dist::World& world) {
-    Loader loader(stream, world, {.batch_size = 4, .shuffle_window = 10}, Collect());
-    auto& mine = first[static_cast<size_t>(world.rank())];
-    for (const auto& batch : loader.epoch(0)) {
-      mine.insert(mine.end(), batch.begin(), batch.end());
-      if (loader.position().batch < 3) continue;
-      if (world.rank() == 0) position = loader.position();
-      break;
-    }
-  });
-  fakes::run_ranks(4, [&](dist::World& world) {
-    Loader loader(stream, world, {.batch_size = 2, .shuffle_window = 10}, Collect());
-    loader.resume(position);
-    rest[static_cast<size_t>(world.rank())] = joined(all_of(loader.epoch(0)));
-  });
-  first.insert(first.end(), rest.begin(), rest.end());
-  EXPECT_EQ(sorted(joined(first)), iota(48));
+  read_text("loader", "epoch 1, batch 2 of 3 samples", position);
+  old.resume(position);
+  EXPECT_EQ(old.epoch(1).begin()->front(), 18);
 }
 
 TEST(StreamLoader, SkipsWhatWasReadBeforeWithoutReadingIt) {
   Skipping stream{{1000}};
   Loader loader(stream, {.batch_size = 10, .num_workers = 0, .shuffle_window = 50}, Collect());
-  loader.resume({.epoch = 0, .batch = 97});
+  loader.resume({.epoch = 0, .sample = 970});
   EXPECT_THAT(std::vector(1, loader.epoch(0).begin()->size()), Each(10));
   EXPECT_EQ(stream.counter.reads->num_skipped, 950);
   EXPECT_LE(stream.counter.reads->num_read, 50);
@@ -237,7 +274,7 @@ TEST(StreamLoader, HasEpochsOfAFixedLengthOverAsManyPassesAsTheyNeed) {
   EXPECT_EQ(stream.reads->num_opened, 4);  // each epoch continued where the previous epoch had ended
   for (const int64_t epoch : {3, 1}) {     // epochs can be loaded in any order
     Loader other(Counter{10}, options, Collect());
-    other.resume({.epoch = epoch, .batch = 1});
+    other.resume({.epoch = epoch, .sample = 2});
     const auto rest = joined(all_of(other.epoch(epoch)));
     const auto first = all.begin() + epoch * 8 + 2;
     EXPECT_EQ(rest, Numbers(first, first + 6)) << epoch;

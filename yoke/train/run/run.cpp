@@ -24,6 +24,7 @@
 #include "yoke/train/run/detail/figures.h"
 #include "yoke/train/run/detail/report.h"
 #include "yoke/train/run/detail/run_folder.h"
+#include "yoke/train/run/detail/run_position.h"
 #include "yoke/train/watch/detail/slowdown.h"
 #include "yoke/train/watch/detail/step_log.h"
 #include "yoke/train/watch/detail/step_phases.h"
@@ -31,7 +32,19 @@
 #include "yoke/train/watch/tensorboard.h"
 
 namespace yoke::train {
-namespace {}  // namespace
+namespace {
+
+/// Collective. Ranks with another number of batches would wait for each other.
+void require_same_on_all_ranks(dist::World& world, int64_t num_batches, const char* what, const char* advice) {
+  const auto counts = world.all_gather_text(std::to_string(num_batches));
+  const auto other = std::ranges::find_if(counts, [&](const auto& text) { return text != counts.front(); });
+  if (other == counts.end()) return;
+  throw Error(ErrorCode::kInvalidArgument,
+              "{} has {} batches on rank 0 and {} on rank {}, which would wait for each other: {}", what,
+              counts.front(), *other, other - counts.begin(), advice);
+}
+
+}  // namespace
 
 struct Run::Impl {
   const int num_exceptions = std::uncaught_exceptions();
@@ -45,7 +58,14 @@ struct Run::Impl {
   Figures figures;
   std::deque<std::string> fixed;  // the state keeps references to these
 
+  detail::RunLoader loader;
   int64_t num_epochs = 0, steps_per_epoch = 0, step = 0;
+  int64_t schedule_step = 0;                 // steps_per_epoch for each complete epoch, and the batches of this one
+  int64_t epoch_number = 0;                  // of the loop over epochs, from 0; after its last batch, too
+  bool has_empty_rest = false;               // the run was resumed in an epoch of which no batch is left
+  LoaderPosition position;                   // of `step`
+  LoaderPosition position_after;             // after the batch in use
+  std::optional<LoaderPosition> resumed_at;  // until the loader knows it
   bool is_told = false, is_stopped = false, is_in_epoch = false, is_finishing = false;
   bool leaves_without_saving = false;
   bool has_said_not_finite = false;
@@ -71,7 +91,9 @@ struct Run::Impl {
   bool is_rank_0() const { return world.rank() == 0; }
   int64_t largest(int64_t value) const;
   void save(int64_t of_step, const StringMap& metadata = {});
-  StringMap with_name(StringMap metadata = {}) const;
+  LoaderPosition position_of(int64_t of_step) const;
+  void count_step();
+  StringMap metadata_of(int64_t of_step, StringMap metadata = {}) const;
   void report_left_error();
   void show_progress();
   std::string describe_slowdown();
@@ -126,7 +148,7 @@ Run::~Run() {
     const auto saved = std::max(run.epoch_begin, run.last_saved.value_or(0));
     if (!run.was_left_by_exception || !run.is_rank_0() || run.step <= saved) return;
     warn(fmt::format("an exception ended the loop of {} within epoch {}: the steps after step {} are not saved",
-                     run.folder.string(), run.epoch_begin / run.steps_per_epoch + 1, saved));
+                     run.folder.string(), run.epoch_number + 1, saved));
   } catch (const std::exception& error) {
     try {
       warn(fmt::format("{}: after the loop was left: {}", run.folder.string(), error.what()));
@@ -163,8 +185,9 @@ bool Run::stopped() const { return impl_->is_stopped; }
 const std::filesystem::path& Run::folder() const { return impl_->folder; }
 const CheckpointFolder& Run::checkpoints() const { return impl_->checkpoints; }
 
-int64_t Run::epoch() const { return impl_->steps_per_epoch == 0 ? 0 : impl_->step / impl_->steps_per_epoch; }
-int64_t Run::first_batch() const { return impl_->step % impl_->steps_per_epoch; }
+int64_t Run::schedule_step() const { return impl_->schedule_step; }
+int64_t Run::epoch() const { return impl_->steps_per_epoch == 0 ? 0 : impl_->schedule_step / impl_->steps_per_epoch; }
+int64_t Run::first_batch() const { return impl_->schedule_step % impl_->steps_per_epoch; }
 
 void Run::say(const std::string& text) const {
   if (!impl_->is_rank_0()) return;
@@ -172,54 +195,67 @@ void Run::say(const std::string& text) const {
   std::fflush(stdout);
 }
 
-void Run::require_same(const char* name, int64_t value) {
-  const auto& run = *impl_;
-  // A checkpoint of an older version may lack this value, which is accepted.
-  if (run.resumed && !run.resumed->metadata.contains(name)) return;
-  int64_t recorded = value;
-  fix(name, recorded);
-  if (recorded == value) return;
-  throw Error(
-      ErrorCode::kInvalidArgument,
-      "{} is {}, and that of the run to resume was {}: resume with the same samples, and with a batch size that "
-      "takes as many of them in a step on {} rank{}",
-      name, value, recorded, run.world.size(), run.world.size() == 1 ? "" : "s");
-}
-
-void Run::begin(int64_t count, int64_t steps_per_epoch, int64_t samples_per_batch) {
+void Run::begin(int64_t count, detail::RunLoader loader) {
   auto& run = *impl_;
   run.report_left_error();
-  const auto counts = run.world.all_gather_text(std::to_string(steps_per_epoch));
-  const auto other = std::ranges::find_if(counts, [&](const auto& text) { return text != counts.front(); });
-  if (other != counts.end()) {
-    throw Error(ErrorCode::kInvalidArgument,
-                "an epoch has {} batches on rank 0 and {} on rank {}, which would wait for each other: give all ranks "
-                "loaders of the same samples; with LoaderOptions::exact, batch_size must be above 1",
-                counts.front(), *other, other - counts.begin());
-  }
+  const int64_t steps_per_epoch = loader.num_batches;
+  require_same_on_all_ranks(run.world, steps_per_epoch, "an epoch",
+                            "give all ranks loaders of the same samples; with LoaderOptions::exact, batch_size must be "
+                            "above 1");
   if (steps_per_epoch < 1) {
     throw Error(ErrorCode::kInvalidArgument,
                 "the loader has no batch in an epoch: there are fewer samples than one batch needs");
   }
+  run.loader = std::move(loader);
   run.num_epochs = count;
   run.steps_per_epoch = steps_per_epoch;
-  require_same("steps_per_epoch", steps_per_epoch);
-  if (samples_per_batch > 0) require_same("samples_per_batch", samples_per_batch);
+  const std::pair<const char*, int64_t> sizes[] = {{"steps_per_epoch", steps_per_epoch},
+                                                   {"samples_per_batch", run.loader.samples_per_batch}};
+  std::vector<std::string*> texts;
+  if (run.resumed) detail::require_same_samples(run.resumed->metadata, run.loader);
+  for (const auto& [name, value] : sizes) {
+    texts.push_back(&run.fixed.emplace_back(std::to_string(value)));
+    // A checkpoint of an older version may lack this value.
+    if (!run.resumed || run.resumed->metadata.contains(name)) run.state.add(name, *texts.back());
+  }
   if (run.resumed) {
     run.state.load(*run.resumed, run.options.checkpoints.warn);
+    for (size_t i = 0; i < texts.size(); ++i) *texts[i] = std::to_string(sizes[i].second);
     run.step = run.first_step = run.resumed->step;
-    if (first_batch() == 0) run.figures.reset();  // of an epoch that save() has ended
-    const auto where = run.resumed->path.string();
-    say(epoch() >= count ? fmt::format("{} is the end of that run", where)
-                         : fmt::format("resumed from {} at epoch {}, step {}", where, epoch() + 1, first_batch()));
+    begin_resumed(count);
   }
   dist::on_all_ranks(run.world, "the metrics cannot be written", [&] {
     if (!run.is_rank_0()) return;
-    run.report.emplace(run.folder, epoch(), run.options.checkpoints.warn);
-    if (run.options.log_steps) run.steps.emplace(run.folder / "steps.jsonl", detail::StepPlace{run.step, epoch() + 1});
+    const int64_t num_complete = epoch() - (run.has_empty_rest ? 1 : 0);
+    run.report.emplace(run.folder, num_complete, run.options.checkpoints.warn);
+    if (run.options.log_steps) {
+      run.steps.emplace(run.folder / "steps.jsonl", detail::StepPlace{run.step, num_complete + 1});
+    }
     if (run.options.tensorboard) run.board.emplace(run.folder / "events", TensorBoardOptions{.first_step = run.step});
   });
-  run.progress.emplace(run.is_rank_0(), count, steps_per_epoch, run.step);
+  run.progress.emplace(run.is_rank_0(), count, steps_per_epoch, run.schedule_step);
+}
+
+/// Finds the place in the epochs of this process's loader at which the checkpoint was saved.
+void Run::begin_resumed(int64_t count) {
+  auto& run = *impl_;
+  const auto& metadata = run.resumed->metadata;
+  run.position = detail::saved_position(metadata, run.step, run.loader);
+  const int64_t num_left = run.loader.num_batches_from(run.position);
+  require_same_on_all_ranks(run.world, num_left, "what is left of the interrupted epoch",
+                            "resume on fewer ranks, or with a batch_size above 1");
+  run.has_empty_rest = num_left == 0;
+  run.schedule_step = (run.position.epoch + 1) * run.steps_per_epoch - num_left;
+  if (run.loader.position || run.position.sample > 0) run.resumed_at = run.position;
+  if (first_batch() == 0 && !run.has_empty_rest) run.figures.reset();  // of an epoch that save() has ended
+  const auto where = run.resumed->path.string();
+  if (epoch() >= count && !run.has_empty_rest) return say(fmt::format("{} is the end of that run", where));
+  const auto other = detail::other_samples_per_batch(metadata, run.loader);
+  say(fmt::format("resumed from {} at epoch {}, step {}{}", where, run.position.epoch + 1,
+                  run.steps_per_epoch - num_left,
+                  other == 0 ? ""
+                             : fmt::format(": sample {} of the epoch; a step has {} samples, and had {} before",
+                                           run.position.sample, run.loader.samples_per_batch, other)));
 }
 
 bool Run::begin_epoch() {
@@ -228,7 +264,8 @@ bool Run::begin_epoch() {
     run.is_stopped = true;
     say(fmt::format("told to stop at epoch {}, step {}; the checkpoint is saved", epoch() + 1, first_batch()));
   }
-  if (run.is_stopped || epoch() >= run.num_epochs) {
+  run.epoch_number = epoch() - (run.has_empty_rest ? 1 : 0);
+  if (run.is_stopped || run.epoch_number >= run.num_epochs) {
     finish();
     return false;
   }
@@ -240,16 +277,44 @@ bool Run::begin_epoch() {
   return true;
 }
 
+int64_t Run::resume_loader() {
+  auto& run = *impl_;
+  if (run.resumed_at) run.loader.resume(*run.resumed_at);
+  run.resumed_at.reset();
+  return run.epoch_number;
+}
+
 void Run::begin_batches() {
   auto& run = *impl_;
-  run.is_in_batches = true;
+  run.position =
+      run.loader.position ? run.loader.position() : LoaderPosition{.epoch = run.epoch_number, .sample = first_batch()};
+  if (run.has_empty_rest) run.position = detail::next_epoch(run.position);
+  run.is_in_batches = !run.has_empty_rest;
   run.num_ended_before = num_steps_ended();
   run.windows.clear();
   run.windows_begin = run.step + 1;  // while the first batch is read, workers start
   if (run.options.watch) run.phases.start(detail::Phase::kData);
 }
 
-void Run::begin_batch() { detail::enter(detail::Phase::kForward); }
+void Run::take_batch() {
+  detail::enter(detail::Phase::kForward);
+  auto& run = *impl_;
+  if (!run.is_in_batches) return;
+  run.position_after = run.loader.position ? run.loader.position()
+                                           : LoaderPosition{.epoch = run.epoch_number, .sample = first_batch() + 1};
+}
+
+/// Where a run goes on after `of_step` steps, which is `step` or, in the body of the loop over batches, the next one.
+LoaderPosition Run::Impl::position_of(int64_t of_step) const {
+  if (of_step == step) return position;
+  return (schedule_step + 1) % steps_per_epoch == 0 ? detail::next_epoch(position_after) : position_after;
+}
+
+void Run::Impl::count_step() {
+  position = position_of(step + 1);
+  ++step;
+  ++schedule_step;
+}
 
 /// Collective. Returns the largest value of all ranks.
 int64_t Run::Impl::largest(int64_t value) const {
@@ -270,7 +335,8 @@ void Run::end_batch(int64_t num_samples) {
     if (run.step >= run.windows_begin) run.windows.add(times);
     detail::enter(detail::Phase::kOther);
   }
-  report_progress(++run.step);
+  run.count_step();
+  report_progress(run.step);
   run.is_in_batches = first_batch() != 0;
   run.num_ended_before = num_steps_ended();
   run.num_samples += num_samples;
@@ -290,7 +356,7 @@ void Run::end_batch(int64_t num_samples) {
     run.is_stopped = true;
     say(fmt::format("told to stop at epoch {}, step {}; the checkpoint is saved", epoch() + 1, first_batch()));
   } else if (run.options.save_every > 0 && run.step % run.options.save_every == 0) {
-    run.checkpoints.save_async(run.step, run.state, run.with_name());
+    run.checkpoints.save_async(run.step, run.state, run.metadata_of(run.step));
     run.last_saved = run.step;
   }
   detail::enter(detail::Phase::kData);
@@ -319,7 +385,7 @@ void Run::Impl::show_progress() {
     std::ranges::replace(figure, '_', ' ');
     break;
   }
-  progress->show(step, figure, num_samples * world.size());
+  progress->show(schedule_step, figure, num_samples * world.size());
 }
 
 void Run::end_epoch() {
@@ -333,8 +399,9 @@ void Run::end_epoch() {
   if (run.leaves_without_saving) {
     throw Error(ErrorCode::kFailedPrecondition,
                 "leave_without_saving() was called in epoch {}, and the loop over epochs goes on: break out of it",
-                (run.step - 1) / run.steps_per_epoch + 1);
+                run.epoch_number + 1);
   }
+  run.has_empty_rest = false;
   const dist::Activity activity(run.world, "the end of an epoch of a Run");
   if (const auto difference = run.figures.difference()) {
     run.figures.reset();
@@ -352,6 +419,7 @@ void Run::end_epoch() {
   const bool is_last = epoch() >= run.num_epochs || run.is_told || run.is_finishing || lacks_metric;
   if (is_last) run.save(run.step, metadata);
   const auto samples = static_cast<double>(run.epoch_samples * run.world.size());
+  const auto seconds = std::chrono::duration<double>(run.last_step - run.epoch_start).count();
   dist::on_all_ranks(run.world, "the metrics were not written", [&] {
     if (!run.report) return;
     if (run.steps) run.steps->flush();
@@ -359,11 +427,10 @@ void Run::end_epoch() {
       for (const auto& [name, value] : figures) run.board->add_scalar("epoch/" + name, value, run.step);
       run.board->flush();
     }
-    run.report->add(
-        {.number = epoch(),
-         .figures = figures,
-         .samples_per_second = samples / std::chrono::duration<double>(run.last_step - run.epoch_start).count(),
-         .time = time});
+    run.report->add({.number = epoch(),
+                     .figures = figures,
+                     .samples_per_second = samples > 0 ? samples / seconds : 0,
+                     .time = time});
   });
   if (const auto text = run.describe_slowdown(); !text.empty()) say(text);
   for (const auto& [name, value] : figures) {
@@ -372,7 +439,7 @@ void Run::end_epoch() {
         "warning: {} is {} in epoch {}, so nothing useful may be learned any more: try a lower rate, or fp32", name,
         text_of(value), epoch()));
   }
-  if (!is_last) run.checkpoints.save_async(run.step, run.state, run.with_name(metadata));
+  if (!is_last) run.checkpoints.save_async(run.step, run.state, run.metadata_of(run.step, metadata));
   run.is_in_epoch = false;
   if (!lacks_metric) return;
   std::string names;
@@ -399,19 +466,21 @@ void Run::log(const std::string& name, const at::Tensor& value, int64_t weight) 
   auto& run = *impl_;
   run.figures.add(name, value.detach(), weight);
   if (run.board) run.board->add_scalar(name, value, run.step);
-  // A value that is logged between two epochs belongs to the epoch that ends.
-  if (run.steps) run.steps->add({run.step, run.epoch_begin / run.steps_per_epoch + 1}, name, value);
+  // A value that is logged between two epochs belongs to the epoch that ends, which is still epoch_number.
+  if (run.steps) run.steps->add({run.step, run.epoch_number + 1}, name, value);
 }
 
 void Run::log(const std::string& name, double value) { log(name, at::scalar_tensor(value, at::kDouble)); }
 
-StringMap Run::Impl::with_name(StringMap metadata) const {
+StringMap Run::Impl::metadata_of(int64_t of_step, StringMap metadata) const {
   metadata.emplace(kRunName, options.name);
+  metadata.emplace(detail::kRunPosition, text_of(position_of(of_step)));
+  if (loader.samples_per_epoch > 0) metadata.emplace(detail::kRunSamples, std::to_string(loader.samples_per_epoch));
   return metadata;
 }
 
 void Run::Impl::save(int64_t of_step, const StringMap& metadata) {
-  checkpoints.save(of_step, state, with_name(metadata));
+  checkpoints.save(of_step, state, metadata_of(of_step, metadata));
   last_saved = of_step;
 }
 
@@ -446,11 +515,10 @@ void Run::finish() {
   run.is_finishing = true;
   if (run.is_in_epoch && !run.is_stopped && !run.was_left_by_exception) {
     const dist::Activity activity(run.world, "the end of the loop of a Run");
-    run.step = num_steps_made();  // a `break` out of the loop over batches comes before its step is counted
+    if (num_steps_made() > run.step) run.count_step();  // a `break` comes before its step is counted
     run.is_in_batches = false;
     if (run.largest(run.leaves_without_saving ? 1 : 0) != 0) {
-      say(fmt::format("left at epoch {} after step {}, without a checkpoint", run.epoch_begin / run.steps_per_epoch + 1,
-                      run.step));
+      say(fmt::format("left at epoch {} after step {}, without a checkpoint", run.epoch_number + 1, run.step));
     } else if (run.step > run.epoch_begin && first_batch() == 0) {
       end_epoch();
     } else if (run.step > run.epoch_begin && run.last_saved != run.step) {

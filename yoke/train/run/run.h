@@ -19,22 +19,55 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 
 #include "yoke/train/checkpoint/checkpoint_folder.h"
 #include "yoke/train/checkpoint/text_value.h"
 #include "yoke/train/checkpoint/train_state.h"
 #include "yoke/train/data/collate.h"
+#include "yoke/train/data/loader_position.h"
 
 namespace yoke::dist {
 class World;
 }
 
 namespace yoke::train {
+
+class LoaderBase;
+
+namespace detail {
+
+/// What a Run asks a loader. Of a loader that is no train::Loader, positions count batches.
+struct RunLoader {
+  int64_t num_batches = 0, samples_per_batch = 1, samples_per_epoch = 0;
+  std::function<int64_t(const LoaderPosition&)> num_batches_from = {};
+  std::function<void(const LoaderPosition&)> resume = {};
+  std::function<LoaderPosition()> position = {};  ///< Null if the loader has none.
+};
+
+template <class Loader>
+RunLoader run_loader(Loader& loader) {
+  RunLoader result{.num_batches = loader.num_batches()};
+  if constexpr (std::is_base_of_v<LoaderBase, Loader>) {
+    result.samples_per_batch = loader.samples_per_batch();
+    result.samples_per_epoch = loader.samples_per_epoch();
+    result.num_batches_from = [&loader](const LoaderPosition& position) { return loader.num_batches(position); };
+    result.resume = [&loader](const LoaderPosition& position) { loader.resume(position); };
+    result.position = [&loader] { return loader.position(); };
+  } else {
+    result.num_batches_from = [n = result.num_batches](const LoaderPosition& position) { return n - position.sample; };
+    result.resume = [&loader](const LoaderPosition& position) { loader.resume({position.epoch, position.sample}); };
+  }
+  return result;
+}
+
+}  // namespace detail
 
 /// In the metadata of a run's checkpoints: RunOptions::name, by which `yoke infer` finds the recipe.
 inline constexpr const char* kRunName = "run.name";
@@ -76,9 +109,10 @@ struct RunOptions {
 /// Stopped  after a signal (WorldOptions::stop_signals, such as Ctrl-C), all ranks leave the inner loop after the same
 ///          step, and a checkpoint is on disk.
 /// Resumed  continues steps, epochs, partly read epochs and partly computed means; an optimizer in state() has the
-/// rates
-///          that step(lr) or set_lr() gave it last. With the same number of ranks and
-///          deterministic kernels, the results have the same bits.
+///          rates that step(lr) or set_lr() gave it last. With the same number of ranks and deterministic kernels, the
+///          results have the same bits. With another number of ranks or batch size, an epoch goes on behind the sample
+///          that was read last, so each of its samples is read once, and it has another number of steps: rates are
+///          then a function of schedule_step().
 /// Ranks    all ranks construct it, run the loops, and call state(), fix(), log() and finish(). Only rank 0 prints and
 ///          writes.
 /// Errors   on all ranks: kFailedPrecondition: the folder holds another run's checkpoints and `resume` is false;
@@ -111,19 +145,19 @@ class Run {
 
   /// Collective. Loads the state if the run is resumed, and returns the remaining epochs of `count`. The loader is a
   /// Loader, or has the same num_batches(), epoch() and resume().
-  /// Errors  those of TrainState::load; kInvalidArgument: the number of batches per epoch differs from that of the run
-  ///         when it was started.
+  /// Errors  those of TrainState::load; kInvalidArgument: an epoch has other samples than in the original run (or, of
+  ///         a stream and of a loader that is no train::Loader, another number of batches); or what is left of the
+  ///         interrupted epoch has more batches on one rank than on another.
   template <class Loader>
   Epochs<Loader> epochs(Loader& loader, int64_t count) {
-    int64_t samples_per_batch = 0;
-    if constexpr (requires { loader.position().samples_per_batch; }) {
-      samples_per_batch = loader.position().samples_per_batch;
-    }
-    begin(count, loader.num_batches(), samples_per_batch);
+    begin(count, detail::run_loader(loader));
     return Epochs<Loader>(*this, loader);
   }
 
-  int64_t step() const;   ///< Number of finished steps in all epochs; within a step, its number from 0.
+  int64_t step() const;  ///< Number of finished steps in all epochs; within a step, its number from 0.
+  /// The step of a schedule that has num_batches() steps in each epoch. This is step(), unless the run was resumed with
+  /// another number of ranks or batch size: then it is the step with as many steps left in the epoch.
+  int64_t schedule_step() const;
   int64_t epoch() const;  ///< Number of complete epochs; within an epoch, its number from 0.
   bool stopped() const;   ///< True after a stop signal; a checkpoint is on disk.
 
@@ -159,16 +193,17 @@ class Run {
 
  private:
   std::string fix_text(const std::string& name, const std::string& text, bool given);
-  void begin(int64_t count, int64_t steps_per_epoch, int64_t samples_per_batch);
-  void require_same(const char* name, int64_t value);  ///< Checks that the value is as in the original run.
-  bool begin_epoch();                                  ///< Returns false after the last epoch.
-  int64_t first_batch() const;                         ///< Number of the first batch in the epoch that begins.
-  void begin_batches();                                ///< The loop over batches begins.
-  void begin_batch();                                  ///< A batch was read.
-  void end_batch(int64_t num_samples);                 ///< Collective.
-  void end_epoch();                                    ///< Collective.
-  void leave() noexcept;                               ///< Collective. The loop over epochs was left.
-  int64_t num_steps_made() const;  ///< Collective. step(), and the step whose body the loop is in, if it was made.
+  void begin(int64_t count, detail::RunLoader loader);
+  void begin_resumed(int64_t count);    ///< Collective.
+  bool begin_epoch();                   ///< Returns false after the last epoch.
+  int64_t resume_loader();              ///< Returns the number of the epoch whose loop over batches begins.
+  void begin_batches();                 ///< The loader has begun the epoch.
+  void take_batch();                    ///< The loader has given the next batch, or its end.
+  int64_t first_batch() const;          ///< Batches in the epoch before the present one, as schedule_step() counts.
+  void end_batch(int64_t num_samples);  ///< Collective.
+  void end_epoch();                     ///< Collective.
+  void leave() noexcept;                ///< Collective. The loop over epochs was left.
+  int64_t num_steps_made() const;       ///< Collective. step(), and the step whose body the loop is in, if it was made.
 
   struct Impl;
   std::unique_ptr<Impl> impl_;
@@ -199,15 +234,13 @@ class Run::Epoch<Loader>::Iterator {
   using difference_type = std::ptrdiff_t;
   using value_type = std::remove_reference_t<decltype(*std::declval<Inner&>())>;
 
-  Iterator(Run& run, Batches& batches) : run_(&run), batches_(&batches), inner_(batches.begin()) {
-    run_->begin_batch();
-  }
+  Iterator(Run& run, Batches& batches) : run_(&run), batches_(&batches), inner_(batches.begin()) { run.take_batch(); }
   decltype(auto) operator*() const { return *inner_; }
   Iterator& operator++() {
     run_->end_batch(num_samples(*inner_));
     if (run_->stopped()) return *this;
     ++inner_;
-    run_->begin_batch();
+    run_->take_batch();
     return *this;
   }
   void operator++(int) { ++*this; }
@@ -221,8 +254,7 @@ class Run::Epoch<Loader>::Iterator {
 
 template <class Loader>
 typename Run::Epoch<Loader>::Iterator Run::Epoch<Loader>::begin() {
-  if (run_->first_batch() > 0) loader_->resume({run_->epoch(), run_->first_batch()});
-  batches_.emplace(loader_->epoch(run_->epoch()));
+  batches_.emplace(loader_->epoch(run_->resume_loader()));
   run_->begin_batches();
   return Iterator(*run_, *batches_);
 }

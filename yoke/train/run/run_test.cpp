@@ -405,9 +405,11 @@ TEST_F(RunTest, RefusesWhatWouldSpoilARun) {
     EXPECT_THAT(message_of([&] { run.fix("seed", epochs, true); }), HasSubstr("does not say its 'seed'"));
     run.fix("epochs", epochs);
     EXPECT_EQ(epochs, 1);
-    Loader other(some_samples(), world, {.batch_size = kBatch, .seed = 5});
+    const auto samples = some_samples();
+    Loader other({samples.data.slice(0, 0, 48), samples.target.slice(0, 0, 48)}, world,
+                 {.batch_size = kBatch / 2, .seed = 5});
     EXPECT_THAT(message_of([&] { run.epochs(other, 1); }),
-                HasSubstr("steps_per_epoch is 6, and that of the run to resume was 12"));
+                HasSubstr("samples_per_epoch is 48, and that of the run to resume was 96"));
     Loader uneven({.data = at::zeros({3, 4}), .target = at::zeros({3, 1})}, world, {.batch_size = 1, .exact = true});
     EXPECT_THAT(message_of([&] { run.epochs(uneven, 1); }),
                 HasSubstr("an epoch has 2 batches on rank 0 and 1 on rank 1, which would wait for each other"));

@@ -17,28 +17,28 @@ struct StreamOrderOptions {
   uint64_t seed = 0;
   bool drop_last = false;
   bool exact = false;
-  int64_t batches_per_epoch = 0;  ///< If above 0, an epoch ends after this many batches, not at the end of the pass.
-  int64_t num_ranks = 1, rank = 0;
+  bool continues_passes = false;  ///< The end of a pass ends nothing: items of the next pass follow.
+  int64_t num_ranks = 1;
 };
 
 /// Forms batches from windows of shuffled items. A batch over all ranks is a run of consecutive items; its item i goes
-/// to rank i % num_ranks. The order within a window is a function of seed, pass and window. So reading can begin at any
-/// window after skipping the earlier items. Not thread-safe.
+/// to the rank whose place is i % num_ranks. The order within a window is a function of seed, pass and window. So
+/// reading can begin at any window after skipping the earlier items. Not thread-safe.
 class StreamOrder {
  public:
   StreamOrder(OpenStream open, const StreamOrderOptions& options);
 
-  /// Sets the batch that the next read() returns.
-  void seek(int64_t epoch, int64_t batch);
+  /// The next read() begins with item `item` of the order of pass `pass`. With `continues_passes`, of the order of all
+  /// passes from `pass` on. `place` is this rank's among the ranks that divide what follows: 0 gets that item.
+  void seek(int64_t pass, int64_t item, int64_t place);
 
   /// Returns this rank's items of the next batch; empty at the end. With neither `exact` nor `drop_last`, the last
   /// batch repeats items of the last window, so that all ranks have the same number of samples.
-  /// Errors  those of the stream, again in each call until seek(); kInvalidArgument: `batches_per_epoch` is set, and a
-  ///         pass has no items.
+  /// Errors  those of the stream, again in each call until seek(); kInvalidArgument: `continues_passes`, and a pass
+  ///         has no items.
   std::vector<StreamItem> read();
 
  private:
-  bool continues_passes() const { return options_.batches_per_epoch > 0; }
   void enter();
   bool fill();  ///< Reads the next window. Returns false at the end.
   std::vector<StreamItem> read_batch();
@@ -47,7 +47,7 @@ class StreamOrder {
   StreamOrderOptions options_;
 
   bool is_sought_ = false;
-  int64_t epoch_ = 0, batch_ = 0;  ///< Position of the batch that the next read() returns.
+  int64_t first_pass_ = 0, item_ = 0, place_ = 0;  ///< Where the next read() begins, as in seek().
   std::exception_ptr error_;
 
   std::unique_ptr<StreamPass> stream_;  ///< Null after the end of the pass.
