@@ -208,7 +208,7 @@ TEST(Failure, TheRankThatExplainsIsTheCause) {
                              std::string("if [ $RANK = 1 ]; then ") + kExplainAttempt +
                                  " touch $F/written; exec sleep 60; fi;"
                                  "until [ -e $F/written ]; do sleep 0.01; done; exit 9");
-  EXPECT_THAT(result.err, AllOf(HasSubstr("yoke run: rank 1 failed: ValueError: sizes differ\nyoke run: rank 0 (pid "),
+  EXPECT_THAT(result.err, AllOf(HasSubstr("yoke run: rank 1 failed: ValueError: sizes differ\nyoke run: rank 1 (pid "),
                                 EndsWith("exited with code 9; stopped the other rank\n")));
   EXPECT_EQ(result.exit_code, 9) << "of the one whose end was seen first";
 }

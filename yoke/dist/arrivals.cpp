@@ -25,6 +25,7 @@ constexpr std::chrono::milliseconds kMaxReportTime = std::chrono::seconds(3);
 std::string key_of(const CountedGroup& group, int64_t rank) { return fmt::format("{}/{}", group.key, rank); }
 
 constexpr const char* kInAnother = "was in another collective than the others";
+constexpr const char* kInDifferent = "were in different collectives";
 
 constexpr const char* kStoreIsGone =
     "the ranks' TCPStore no longer answers, so rank 0 (or the launcher that serves it) is gone";
@@ -202,7 +203,11 @@ void Arrivals::say_stall(const Stall& stall) const {
 
 void Arrivals::publish_difference() {
   const auto& group = groups_[difference_->group].group;
-  if (group.sequence() != difference_->sequence) return difference_.reset();  // the ranks go on
+  const bool is_over = group.sequence() != difference_->sequence;  // the ranks go on
+  // Many ranks may have found it at the same time. One of them reads where all of them are.
+  const bool has_claim = difference_->num_looks > 0;
+  if (is_over && has_claim) store_->add(kNumClaims, -1);
+  if (is_over || (!has_claim && store_->add(kNumClaims, 1) != 1)) return difference_.reset();
   const auto calls = read(group);
   const auto is_there = [&](int64_t rank) {
     const auto call = calls.find(rank);
@@ -211,15 +216,15 @@ void Arrivals::publish_difference() {
   // Which ranks are wrong is known only once all have come.
   if (++difference_->num_looks < kNumIdle && !std::ranges::all_of(group.ranks, is_there)) return;
   const auto found = std::exchange(difference_, std::nullopt);
-  if (store_->add(kNumClaims, 1) != 1) return;  // others have found it at the same time
   const bool all_wait_there =
       std::ranges::all_of(calls, [&](const auto& one) { return one.second.number == found->number; });
   const auto text = fmt::format(
       "the ranks{} wait in different collectives: {}{}: all of them must call the same ones, in the same order, and "
       "not only rank 0; `yoke stack` shows the place in the program",
       group.name, all_wait_there ? "" : found->sentence, describe_calls(calls));
-  std::string value;
-  for (const auto rank : cause_of_difference(calls).ranks) value += fmt::format("{},", rank);
+  const auto cause = cause_of_difference(calls);
+  auto value = cause.what;
+  for (const auto rank : cause.ranks) value += fmt::format(",{}", rank);
   store_->set(kMismatch, value + "\n" + text);
   fmt::print(stderr, "rank {}: {}\n", rank_, text);
 }
@@ -230,10 +235,13 @@ void Arrivals::read_mismatch() const {
   const std::string value(bytes.begin(), bytes.end());
   const auto end = value.find('\n');
   mismatch_.text = value.substr(end + 1);
-  for (const auto word : split(value.substr(0, end), ',')) {
-    if (const auto rank = parse_int(std::string(word))) mismatch_.cause.ranks.push_back(*rank);
+  for (const auto word : split(std::string_view(value).substr(0, end), ',')) {
+    if (const auto rank = parse_int(word)) {
+      mismatch_.cause.ranks.push_back(*rank);
+    } else {
+      mismatch_.cause.what = word;
+    }
   }
-  mismatch_.cause.what = kInAnother;
   mismatch_.cause.kind = FailureCause::Kind::kDiffers;
   has_mismatch_ = true;
 }
@@ -428,17 +436,16 @@ FailureCause cause_of_wait(const Call& own, int64_t rank, const std::map<int64_t
 }
 
 FailureCause cause_of_difference(const std::map<int64_t, Call>& calls) {
-  std::map<std::pair<uint64_t, std::string>, size_t> counts;
-  for (const auto& [rank, call] : calls) ++counts[{call.number, call.kind}];
-  for (const auto& [common, count] : counts) {
-    if (2 * count <= calls.size()) continue;
-    FailureCause cause{.ranks = {}, .what = kInAnother, .kind = FailureCause::Kind::kDiffers};
-    for (const auto& [rank, call] : calls) {
-      if (std::pair(call.number, call.kind) != common) cause.ranks.push_back(rank);
-    }
-    return cause;
+  std::map<std::pair<uint64_t, std::string>, std::vector<int64_t>> ranks_in;
+  for (const auto& [rank, call] : calls) ranks_in[{call.number, call.kind}].push_back(rank);
+  const auto common =
+      std::ranges::find_if(ranks_in, [&](const auto& one) { return 2 * one.second.size() > calls.size(); });
+  const bool is_known = common != ranks_in.end();
+  FailureCause cause{.ranks = {}, .what = is_known ? kInAnother : kInDifferent, .kind = FailureCause::Kind::kDiffers};
+  for (const auto& [rank, call] : calls) {
+    if (!is_known || std::pair(call.number, call.kind) != common->first) cause.ranks.push_back(rank);
   }
-  return {};
+  return cause;
 }
 
 std::string describe_absent_ranks(uint64_t own, const std::vector<int64_t>& absent, const Numbers& numbers) {

@@ -185,8 +185,8 @@ std::string describe_arrivals(uint64_t own, int64_t rank, const Numbers& numbers
 FailureCause cause_of_wait(const Call& own, int64_t rank, const std::map<int64_t, Call>& calls, const Numbers& numbers,
                            bool is_lost, const std::vector<int64_t>& culprits);
 
-/// Pure. Of ranks that wait in different calls, those that are not in the call of most; none if no call is that of
-/// most.
+/// Pure. Of ranks that wait in different calls, those that are not in the call of most; all of them if there
+/// is no such call.
 FailureCause cause_of_difference(const std::map<int64_t, Call>& calls);
 
 /// Pure. `absent` are the ranks that have not arrived. If this rank has entered fewer collectives than the absent

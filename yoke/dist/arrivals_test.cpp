@@ -104,7 +104,7 @@ TEST(Arrivals, BlamesTheFewThatCallSomethingElse) {
   const auto ranks = [](const std::map<int64_t, Call>& calls) { return cause_of_difference(calls).ranks; };
   EXPECT_THAT(ranks({{0, {9, "saving"}}, {1, {9, "a step"}}, {2, {9, "a step"}}}), ElementsAre(0));
   EXPECT_THAT(ranks({{0, {9, "a step"}}, {1, {8, "a step"}}, {2, {9, "a step"}}, {3, {9, "a step"}}}), ElementsAre(1));
-  EXPECT_THAT(ranks({{0, {9, "saving"}}, {1, {9, "a step"}}}), ElementsAre()) << "one of them, but which?";
+  EXPECT_THAT(ranks({{0, {9, "saving"}}, {1, {9, "a step"}}}), ElementsAre(0, 1)) << "one of them, but which?";
 }
 
 /// A store in memory that records the requests, as "check KEY" or "set KEY VALUE", and can stop to answer.
@@ -227,7 +227,7 @@ TEST(Arrivals, OneOfManyRanksThatDifferReadsWhereAllAreAndPrintsIt) {
   EXPECT_EQ(std::ranges::count(printed, '\n'), 1) << printed;
   EXPECT_THAT(printed, testing::HasSubstr(*texts.begin()));
   EXPECT_EQ(store->count("set mismatch "), 1);
-  EXPECT_LE(store->count("get g/"), kRanks);
+  EXPECT_LE(store->count("get g/"), kRanks * Arrivals::kNumIdle);
   // A connection breaks, because another rank has ended with this error, before this rank's thread has read it.
   const Arrivals late(*store, 1, std::chrono::hours(1), group_of(kRanks, now, "barrier"));
   late.describe(0, true);

@@ -189,6 +189,15 @@ World::World(const RankEnv& rank, c10::intrusive_ptr<c10d::Store> store, const W
   explain_mismatches([weak = std::weak_ptr(job_), impl = std::weak_ptr(impl_)](const std::string& text) {
     const auto job = weak.lock();
     if (!job || !job->arrivals) return text;
+    // The rank's other threads go on meanwhile, and find out what each rank has called.
+    const auto interval = job->arrivals->interval();
+    for (const auto until = steady_clock::now() + 3 * interval; steady_clock::now() < until;) {
+      if (const auto known = job->arrivals->mismatch()) {
+        note_failure_cause(known->text, known->cause);
+        return fmt::format("rank {}: {}", job->env.rank, known->text);
+      }
+      std::this_thread::sleep_for(interval / 16);
+    }
     const auto whole =
         fmt::format("rank {}: at collective {}, {}", job->env.rank, impl.lock() ? impl.lock()->sequence() : 0, text);
     job->arrivals->report(whole);

@@ -30,6 +30,10 @@ bool is_consequence(std::string_view text) {
                           "Watchdog caught collective operation timeout", "is killed by signal: Terminated"})) {
     return true;
   }
+  // A rank of yoke says so also if it does not know whom it has waited for.
+  if (text.find("timed out after") != text.npos && contains_any(text, {": collective ", "the end of the job"})) {
+    return true;
+  }
   return contains_any(text, {"gloo/transport/", "DistNetworkError", "DistStoreError"}) &&
          contains_any(text, {"Connection closed by peer", "Connection reset by peer", "Broken pipe",
                              "Connection was likely closed", "Timed out waiting", "imed out after", "wait timeout"});
@@ -107,6 +111,17 @@ FailureCause named_cause(const FailureFacts& facts, int64_t rank) {
   return cause;
 }
 
+/// If all ranks but one say that they waited in vain, that one; otherwise none. They do not know whom they waited for,
+/// as with the backends of Python.
+FailureCause only_one_that_did_not_wait(const FailureFacts& facts) {
+  FailureCause cause{.ranks = {}, .what = "did not come where all others waited"};
+  for (const auto& [rank, status] : facts.wait_statuses) {
+    if (!failed_because_of_another(facts, rank)) cause.ranks.push_back(rank);
+  }
+  const bool is_clear = cause.ranks.size() == 1 && facts.wait_statuses.size() > 2;
+  return is_clear ? cause : FailureCause();
+}
+
 std::string with_activity(const FailureFacts& facts, const FailureCause& cause) {
   const auto found = facts.states.find(cause.ranks.front());
   if (cause.kind != FailureCause::Kind::kAbsent || found == facts.states.end() || cause.ranks.size() > 1)
@@ -168,6 +183,7 @@ Culprit find_culprit(const FailureFacts& facts) {
     }
     if (!earliest.ranks.empty()) return earliest;
   }
+  if (cause.ranks.empty()) cause = only_one_that_did_not_wait(facts);
   if (!cause.ranks.empty()) return {cause.ranks, with_activity(facts, cause)};
   return {{first}, ""};
 }
