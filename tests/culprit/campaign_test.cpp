@@ -1,0 +1,159 @@
+// Ranks that fail at random: the last line of `yoke run` must begin with the one that broke the job. Only this test
+// knows which one that is.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/support/command.h"
+
+namespace yoke {
+namespace {
+
+using test::Command;
+using testing::ContainsRegex;
+
+constexpr int kNumRanks = 8;
+
+struct Failure {
+  std::string kind;  ///< As of failing_rank.cpp; or "SIGKILL", "SIGSTOP": the test sends the signal, at any moment.
+  std::string said;  ///< A regular expression for what the last line says of the rank.
+};
+
+const std::vector<Failure>& failures() {
+  static const std::vector<Failure> all = {
+      {"throw", "exited with code 70"},
+      {"bad_alloc", "exited with code 70"},
+      {"full_disk", "exited with code 70"},
+      {"thread_throws", "was killed by SIGABRT"},
+      {"segv", "was killed by SIGSEGV"},
+      {"abort", "was killed by SIGABRT"},
+      {"SIGKILL", "was killed by SIGKILL"},
+      {"_exit3", "exited with code 3"},
+      {"_exit0", "had ended with status 0 too early"},
+      {"exit0", "had ended with status 0 too early"},
+      {"oom", "was killed by SIGKILL.* for want of memory"},
+      {"SIGSTOP", "had been stopped"},
+      {"stop", "had been stopped"},
+      {"loop", "had not entered .*; it was computing"},
+      {"deadlock", "had not entered .*; it was waiting for something else"},
+      {"kernel_sleep", "had waited in the kernel"},
+      {"other_call", "was in another collective than the others"},
+      {"other_size", "was in another collective than the others"},
+      {"other_dtype", "was in another collective than the others"},
+      {"alone", "was in another collective than the others"},
+      {"skip", "(was in another collective than the others|exited with code 69)"},
+  };
+  return all;
+}
+
+/// A control group with little memory, for a process that joins it. There is none where groups cannot be made.
+class SmallGroup {
+ public:
+  SmallGroup() {
+    const auto name = fmt::format("yoke-culprit-{}", getpid());
+    for (const auto& [mount, limit] :
+         {std::pair("/sys/fs/cgroup/memory/", "memory.limit_in_bytes"), std::pair("/sys/fs/cgroup/", "memory.max")}) {
+      std::error_code error;
+      const auto folder = std::filesystem::path(mount) / name;
+      if (!std::filesystem::create_directory(folder, error)) continue;
+      if (std::filesystem::exists(folder / limit, error)) {
+        folder_ = folder;
+        std::ofstream(folder / limit) << "33554432";
+        return;
+      }
+      std::filesystem::remove(folder, error);
+    }
+  }
+  ~SmallGroup() {
+    std::error_code ignored;
+    if (folder_) std::filesystem::remove(*folder_, ignored);
+  }
+  explicit operator bool() const { return folder_.has_value(); }
+  std::string procs() const { return folder_ ? (*folder_ / "cgroup.procs").string() : ""; }
+
+ private:
+  std::optional<std::filesystem::path> folder_;
+};
+
+std::string last_line(std::string text) {
+  while (text.ends_with('\n')) text.pop_back();
+  return text.substr(text.rfind('\n') + 1);
+}
+
+/// The PID that rank `rank` has printed; nullopt if it has printed none yet.
+std::optional<pid_t> pid_of(const std::string& out, int rank) {
+  const auto begin = fmt::format("[{}] ready ", rank);
+  const auto at = out.find(begin);
+  if (at == out.npos || out.find('\n', at) == out.npos) return std::nullopt;
+  return std::stoi(out.substr(at + begin.size()));
+}
+
+class Campaign : public testing::Test {
+ protected:
+  /// Has a random rank of a job fail so, and returns how long the launcher took after that.
+  std::chrono::duration<double> fail_once(const Failure& failure) {
+    const bool by_test = failure.kind.starts_with("SIG");
+    const int rank = static_cast<int>(random_() % kNumRanks), step = 1 + static_cast<int>(random_() % 60);
+    const bool uses_gloo = random_() % 3 == 0;
+    test::CommandOptions options{
+        .argv = {YOKE_COMMAND, "run", "--preload", "-n", std::to_string(kNumRanks), "--grace", "3", "--",
+                 YOKE_FAILING_RANK, by_test ? "none" : failure.kind, std::to_string(rank), std::to_string(step),
+                 "3000"},
+        .environment = {{"CGROUP_PROCS", group_.procs()}, {"YOKE_SHARED_MEMORY", uses_gloo ? "0" : "1"}}};
+    Command job(options);
+    const auto name = fmt::format("{} of rank {} in step {}{}", failure.kind, rank, step, uses_gloo ? ", Gloo" : "");
+    const auto has_begun = [&] {
+      return by_test ? pid_of(job.out(), rank).has_value() : job.out().find("failing") != std::string::npos;
+    };
+    EXPECT_TRUE(job.wait_until(has_begun)) << name << job.err();
+    if (by_test) {
+      std::this_thread::sleep_for(std::chrono::microseconds(random_() % 300'000));  // clock: a random moment
+      kill(*pid_of(job.out(), rank), failure.kind == "SIGKILL" ? SIGKILL : SIGSTOP);
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    const auto result = job.wait();
+    const auto took = std::chrono::steady_clock::now() - begin;
+    EXPECT_FALSE(result.timed_out) << name;
+    EXPECT_NE(result.exit_code, 0) << name;
+    const auto line = last_line(result.err);
+    EXPECT_THAT(line, ContainsRegex(fmt::format("^yoke run: rank {} \\(pid [0-9]+\\) {}", rank, failure.said)))
+        << name << "\n"
+        << result.err;
+    return took;
+  }
+
+  SmallGroup group_;
+  std::minstd_rand random_{std::random_device{}()};
+};
+
+// YOKE_LONG: two hundred failures. Otherwise some of those that take the least time.
+TEST_F(Campaign, NoInnocentRankIsNamed) {
+  const bool is_long = std::getenv("YOKE_LONG") != nullptr;
+  std::map<std::string, std::vector<double>> times;
+  for (int round = 0; round < (is_long ? 200 : 5); ++round) {
+    const auto& failure = failures()[random_() % failures().size()];
+    if (failure.kind == "oom" && !group_) continue;
+    times[failure.kind].push_back(fail_once(failure).count());
+  }
+  for (auto& [kind, all] : times) {
+    std::ranges::sort(all);
+    fmt::print("{:14} {:3} times; until the launcher had ended: median {:.2f} s, most {:.2f}\n", kind, all.size(),
+               all[all.size() / 2], all.back());
+  }
+}
+
+}  // namespace
+}  // namespace yoke
