@@ -139,11 +139,11 @@ class Campaign : public testing::Test {
   std::minstd_rand random_{std::random_device{}()};
 };
 
-// YOKE_LONG: two hundred failures. Otherwise some of those that take the least time.
+// YOKE_LONG: two hundred failures.
 TEST_F(Campaign, NoInnocentRankIsNamed) {
   const bool is_long = std::getenv("YOKE_LONG") != nullptr;
   std::map<std::string, std::vector<double>> times;
-  for (int round = 0; round < (is_long ? 200 : 5); ++round) {
+  for (int round = 0; round < (is_long ? 200 : 4); ++round) {
     const auto& failure = failures()[random_() % failures().size()];
     if (failure.kind == "oom" && !group_) continue;
     times[failure.kind].push_back(fail_once(failure).count());
