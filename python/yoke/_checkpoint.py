@@ -170,15 +170,17 @@ class Checkpoint:
             same.append(_Slot(slot.dtype, shape, first, slot.data, slice_["crc32"]))
 
 
-def read_checkpoint(path: Union[str, "os.PathLike[str]"]) -> Checkpoint:
+def read_checkpoint(path: Union[str, "os.PathLike[str]", None]) -> Checkpoint:
     """Opens a checkpoint of a Run and checks every byte of a file, or index and headers of a folder.
 
         best = yoke.read_checkpoint(yoke.newest_checkpoint("out"))
         model.load_state_dict(best.part("model"))
 
-    In C++: yoke::train::read_checkpoint(). Raises Error: 66 there is none, 65 it is damaged or not of yoke, 69 its format is
+    In C++: yoke::train::read_checkpoint(). Raises Error: 66 there is none, also for None of newest_checkpoint(), 65 it is damaged or not of yoke, 69 its format is
     newer.
     """
+    if path is None:
+        raise Error("there is no checkpoint to read: newest_checkpoint() has found none", 66)
     return Checkpoint(Path(path))
 
 
@@ -215,11 +217,11 @@ def write_checkpoint(folder: Union[str, "os.PathLike[str]"], step: int, parts: M
     for part, value in parts.items():
         several = isinstance(value, Mapping)
         for name, each in value.items() if several else [("", value)]:
-            whole = f"{_name(part)}/{_name(name)}" if several else _name(part)
-            if whole in tensors or whole == "__metadata__":
-                raise Error(f"two tensors would have the name '{whole}'; rename one" if whole in tensors else
-                            f"'{whole}' is the format's; rename the part", 64)
-            tensors[whole] = raw_of(each, whole)
+            full = f"{_name(part)}/{_name(name)}" if several else _name(part)
+            if full in tensors or full == "__metadata__":
+                raise Error(f"two tensors would have the name '{full}'; rename one" if full in tensors else
+                            f"'{full}' is the format's; rename the part", 64)
+            tensors[full] = raw_of(each, full)
     values = {_name(key): _text_of(key, value) for key, value in (metadata or {}).items()}
     for key in (*values, *map(_name, parts)):
         if key.startswith("yoke.") or (key in values and key in parts):

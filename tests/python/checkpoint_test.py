@@ -142,6 +142,7 @@ class Checkpoints(unittest.TestCase):
     def test_the_newest_is_found_by_its_step(self):
         self.assertIsNone(yoke.newest_checkpoint(self.folder))
         self.assertIsNone(yoke.newest_checkpoint(self.folder / "missing"))
+        self.assertEqual(self.error_of(yoke.read_checkpoint, None).status, 66)
         for step in (7, 1000000000000, 20):
             self.write(step)
         newest = yoke.newest_checkpoint(self.folder / "out")
