@@ -11,7 +11,7 @@ import sys
 import sysconfig
 import threading
 from pathlib import Path
-from typing import Any, Deque, Dict, IO, Optional, Sequence
+from typing import Any, Callable, Deque, Dict, IO, Optional, Sequence
 
 
 class Error(RuntimeError):
@@ -56,8 +56,16 @@ def start(words: Sequence[Any], **options: Any) -> "subprocess.Popen[Any]":
     try:
         return subprocess.Popen(words, **options)
     except OSError as failure:
+        folder = options.get("cwd")
+        if folder is not None and not os.path.isdir(folder):
+            raise Error(f"cannot start {words[0]}: {folder} is no folder", 66) from failure
         status = 127 if isinstance(failure, FileNotFoundError) else 126
         raise Error(f"cannot start {words[0]}: {failure.strerror}", status) from failure
+
+
+def exit_status(status: int) -> int:
+    """As a shell shows it."""
+    return status if status >= 0 else 128 - status
 
 
 def message_of(text: str, status: int, words: Sequence[object]) -> str:
@@ -95,8 +103,8 @@ class Relay:
     Output of a child does not reach a notebook or contextlib.redirect_stderr by itself. Runs on a thread of its own.
     """
 
-    def __init__(self, pipe: IO[bytes], to: str, shows: bool = True) -> None:
-        self._pipe, self._to = pipe, to
+    def __init__(self, pipe: IO[bytes], to: str, shows: bool = True, edit: Callable[[str], str] = str) -> None:
+        self._pipe, self._to, self._edit = pipe, to, edit
         self._lines: Deque[str] = collections.deque(maxlen=200)
         self.shows = shows
         self._thread = threading.Thread(target=self._run, daemon=True, name="yoke " + to)
@@ -104,7 +112,7 @@ class Relay:
 
     def _run(self) -> None:
         for raw in self._pipe:
-            line = raw.decode(errors="replace")
+            line = self._edit(raw.decode(errors="replace"))
             self._lines.append(line)
             if not self.shows:
                 continue

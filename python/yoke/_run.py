@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -22,9 +23,12 @@ class Launched:
     pid: the launcher's, which names the job in `yoke jobs`, `yoke logs PID` and `yoke stop PID`.
     """
 
-    def __init__(self, words: Sequence[object], environment: Optional[Dict[str, str]], folder: Optional[str],
-                 waits: bool) -> None:
-        self._words, self._process = words, None  # type: Sequence[object], Any
+    def __init__(self, words: Sequence[object], program: Sequence[object], environment: Optional[Dict[str, str]],
+                 folder: Optional[str], waits: bool) -> None:
+        self._words: Sequence[object] = [*words, "--", *program]
+        self._program = program
+        process: Any = None
+        self._process = process
         environment = dict(os.environ if environment is None else environment)
         environment.setdefault("PYTHON_EXEC", sys.executable)  # a script runs with this Python, as under torchrun
         try:
@@ -48,7 +52,7 @@ class Launched:
     def status(self) -> Optional[int]:
         """The exit status, as a shell shows it; None while it runs."""
         status = self._process.poll()
-        return status if status is None or status >= 0 else 128 - status
+        return None if status is None else _command.exit_status(status)
 
     def wait(self, timeout: Optional[float] = None, *, check: bool = False) -> int:
         """Waits for the end, at most `timeout` seconds, and returns the exit status. Ctrl-C ends the job and is raised then.
@@ -83,7 +87,8 @@ class Launched:
         return self.wait()
 
     def __repr__(self) -> str:
-        return f"<yoke.Launched {self._words[-1]!r}, pid {self.pid}, status {self.status}>"
+        program = " ".join(shlex.quote(str(word)) for word in self._program)
+        return f"<yoke.Launched {program!r}, pid {self.pid}, status {self.status}>"
 
 
 def run(*program: object, ranks: Union[int, str, None] = None, options: Sequence[object] = (), wait: bool = True,
@@ -95,7 +100,8 @@ def run(*program: object, ranks: Union[int, str, None] = None, options: Sequence
 
     ranks: how many on this machine; "gpu" one for each device, "cpu" one for each processor. 1 unless given.
     options: other options of `yoke run`, such as ["--claim", "--hosts", "n1,n2"].
-    wait: wait for the end. Otherwise Launched has wait() and stop().
+    wait: wait for the end. Otherwise Launched has wait() and stop(), and the job goes on after the end of Python unless
+        stop() was called.
     check: raise Error with the exit status if that is not 0 (only with `wait`).
     env, cwd: the job's variables and folder in place of this process's.
 
@@ -106,7 +112,9 @@ def run(*program: object, ranks: Union[int, str, None] = None, options: Sequence
     words: List[object] = ["run"]
     if ranks is not None:
         words += ["-n", ranks]
-    job = Launched([*words, *options, "--", *program], env, cwd, wait)
+    if isinstance(options, (str, bytes)):
+        raise _command.Error(f"run: options={options!r}; give a list of words, as in options=['--max-restarts', 3]", 64)
+    job = Launched([*words, *options], program, env, cwd, wait)
     if wait:
         job.wait(check=check)
     return job
@@ -116,7 +124,7 @@ class Watch:
     """What `yoke watch` measures: see watch()."""
 
     def __init__(self, options: List[object], program: Sequence[object]) -> None:
-        self.report: Optional[Usage] = None  #: from the end on
+        self._report: Optional[Usage] = None
         self.status: Optional[int] = None  #: of the program
         self._folder = tempfile.TemporaryDirectory(prefix="yoke-watch-")
         self._file = os.path.join(self._folder.name, "report.json")
@@ -124,14 +132,21 @@ class Watch:
         self._process: Optional["subprocess.Popen[Any]"] = None
         if program:
             try:
-                launched = Launched([*self._options, "--", *program], None, None, True)
+                launched = Launched(self._options, program, None, None, True)
                 self.status = launched.wait()
                 self._read(launched.said())
             finally:
                 self._folder.cleanup()
 
+    @property
+    def report(self) -> Usage:
+        """What was measured, from the end on. Raises Error (64) before it."""
+        if self._report is None:
+            raise _command.Error("the report of a watch is there after its end", 64)
+        return self._report
+
     def __enter__(self) -> "Watch":
-        if self.report is not None:
+        if self._report is not None:
             raise _command.Error("this watch has ended; make another one", 64)
         self._process = _command.start([_command.command(), *self._options], stdin=subprocess.DEVNULL,
                                        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True)
@@ -156,7 +171,7 @@ class Watch:
     def _read(self, said: str) -> None:
         try:
             with open(self._file, encoding="utf-8") as file:
-                self.report = Usage.of(json.load(file))
+                self._report = Usage.of(json.load(file))
         except (OSError, ValueError) as failure:
             raise _command.Error(_command.message_of(said, self.status or 70, self._options), self.status or 70) from failure
 

@@ -7,6 +7,7 @@ import json
 import math
 import mmap
 import os
+import stat
 import struct
 import sys
 import tempfile
@@ -43,29 +44,43 @@ def crc_of(data: Any) -> bytes:
     return b"%08x" % zlib.crc32(data)
 
 
-def read_header(path: Path) -> Tuple[Dict[str, str], Dict[str, Raw], memoryview, int]:
-    """The metadata, the tensors, the mapped file and the length of its header. Checks all lengths before they are used."""
+#: What code raises that reads JSON of another shape than it expects.
+FORGED = (ValueError, LookupError, AttributeError, TypeError, ArithmeticError, RecursionError)
+
+
+def mapped(path: Path) -> memoryview:
+    """The bytes of a file. Changing them never changes the file."""
     try:
-        with open(path, "rb") as opened:
-            size = os.fstat(opened.fileno()).st_size
-            file = memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY) if size else b"")
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:  # a FIFO would block
+            status = os.fstat(opened.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise damaged(path, "it is no regular file")
+            return memoryview(mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_COPY) if status.st_size else b"")
     except OSError as failure:
         raise Error(f"{path}: {failure.strerror}", 66 if isinstance(failure, FileNotFoundError) else 77) from failure
+
+
+def read_header(path: Path) -> Tuple[Dict[str, str], Dict[str, Raw], memoryview, int]:
+    """The metadata, the tensors, the mapped file and the length of its header. Checks all lengths before they are used."""
+    file = mapped(path)
+    size = len(file)
     length = 8 + struct.unpack("<Q", file[:8])[0] if size >= 8 else 0
     if not 8 < length <= min(size, 8 + _MOST_HEADER_BYTES):
         raise damaged(path, f"truncated, or not a safetensors file: {size} bytes")
     try:
         header = json.loads(bytes(file[8:length]))
         metadata = header.pop("__metadata__", None) or {}
+        if not all(isinstance(text, str) for text in metadata.values()):
+            raise ValueError("a value of its metadata is no text")
         slots = {}
         for name, slot in header.items():
             begin, end = slot["data_offsets"]
             shape, dtype = tuple(slot["shape"]), slot["dtype"]
-            if dtype not in DTYPES or not 0 <= begin <= end <= size - length or (
+            if not all(type(size) is int for size in (begin, end, *shape)) or dtype not in DTYPES or not 0 <= begin <= end <= size - length or (
                     math.prod(shape) * DTYPES[dtype][0] != end - begin) or min(shape, default=0) < 0:
                 raise ValueError(f"tensor '{name}' of dtype {dtype} does not fit its place")
             slots[name] = Raw(dtype, shape, file[length + begin:length + end])
-    except (ValueError, KeyError, AttributeError, TypeError) as failure:
+    except FORGED as failure:
         raise damaged(path, f"its header is damaged ({failure})") from failure
     return metadata, slots, file, length
 

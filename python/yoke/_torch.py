@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import os
 import random
 import sys
@@ -32,7 +33,7 @@ def num_gpus() -> int:
     torch = import_torch("num_gpus")
     if os.environ.get("YOKE_DEVICE") == "cpu" or not torch.cuda.is_available():
         return 0
-    return torch.cuda.device_count()
+    return int(torch.cuda.device_count())
 
 
 def try_gpu(i: int = 0) -> "torch.device":
@@ -58,6 +59,7 @@ def seed(seed: int, *, rank: int = 0, deterministic: bool = False) -> None:
     Raises Error (64) for a negative seed or rank, or a seed over 64 bits.
     """
     torch = import_torch("seed")
+    seed, rank = operator.index(seed), operator.index(rank)
     if rank < 0 or not 0 <= seed < 1 << 64:
         raise Error(f"seed: seed {seed}, rank {rank}; give a seed of 0 to 2^64 - 1 and a rank from 0", 64)
     stream = seed
@@ -123,17 +125,17 @@ def allow() -> "Allow":
     return Allow()
 
 
-def advise(model: "torch.nn.Module", *inputs: Any, dtype: str = "bfloat16", repetitions: int = 10) -> "Advice":
+def advise(model: "torch.nn.Module", *inputs: Any, dtype: "str | torch.dtype" = "bfloat16", repetitions: int = 10) -> "Advice":
     """Which layers use tensor cores, which do not because of their sizes, and what padded sizes would take. print() shows it.
 
         print(yoke.advise(model, x))             # x: a batch as in training, on the model's device
 
     Runs model(*inputs) several times, and each product alone (times in milliseconds, medians of `repetitions`). Parameters,
     gradients, buffers and generators stay as they are.
-    dtype: that of autocast, "bfloat16" or "float16"; "float32" measures without autocast.
+    dtype: that of autocast, "bfloat16" or "float16", or those of torch; "float32" measures without autocast.
     In C++: train::precision::advise(). Raises Error (64) for another dtype, or fewer than one repetition.
     """
     import_torch("advise")
     from ._advise import advise as work
 
-    return work(model, inputs, dtype, repetitions)
+    return work(model, inputs, str(dtype), repetitions)

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <random>
 
 #include "tests/claim/machine.h"
 #include "tests/support/terminal.h"
@@ -161,6 +162,24 @@ TEST_F(ClaimEnds, WhenItIsReleasedAfterItsProgramAlone) {
   const auto pid = machine_.claims().at("claims").at(0).at("pid").get<int64_t>();
   const auto released = run(machine_.yoke({"release", "-f", std::to_string(pid)}));
   EXPECT_EQ(released.exit_code, 0) << released.err;
+  EXPECT_EQ(machine_.num_claimed(), 0);
+}
+
+TEST_F(ClaimEnds, ASignalEndsItAtAnyMoment) {
+  std::mt19937 random(7);
+  std::uniform_int_distribution<useconds_t> moment(0, 60'000);
+  for (const std::vector<std::string>& options : {std::vector<std::string>{}, {"--wait"}}) {
+    for (int i = 0; i < 30; ++i) {
+      std::vector<std::string> words{"claim", "-n", "1"};
+      words.insert(words.end(), options.begin(), options.end());
+      words.insert(words.end(), {"--", "sleep", "1237"});
+      Command program(machine_.yoke(std::move(words)));
+      usleep(moment(random));
+      const int signal = i % 2 == 0 ? SIGTERM : SIGHUP;
+      kill(program.pid(), signal);
+      EXPECT_EQ(program.wait().exit_code, 128 + signal);  // of the command, or of the program under it
+    }
+  }
   EXPECT_EQ(machine_.num_claimed(), 0);
 }
 

@@ -34,12 +34,82 @@ class Checkpoints(unittest.TestCase):
         read = yoke.read_checkpoint(path)
         self.assertEqual((read.step, read.num_shards), (7, 0))
         self.assertEqual(read.metadata, {"epoch": "3", "best": "0.25", "done": "yes", "note": 'ä"\n'})
-        self.assertEqual(read.parts, ["a", "rng", "epoch", "best", "done", "note"])
+        self.assertEqual(read.parts, ["a", "rng"])
         self.assertEqual(read.names(), sorted(RAW))
         for name, value in RAW.items():
             self.assertEqual(read.tensor(name, "raw"), value)
             self.assertEqual((read.shape(name), read.dtype(name)), (value.shape, value.dtype))
         self.assertEqual(set(read.part("a", "raw")), {"w", "flag", "b", "empty"})
+        self.assertEqual(read.part("rng", "raw"), RAW["rng"], "a part that is one tensor")
+        error = self.error_of(read.part, "epoch")
+        self.assertEqual(error.status, 66)
+        self.assertIn("it has a, rng; metadata['epoch'] has that value", str(error))
+
+    def test_what_the_format_cannot_have_is_refused_before_anything_is_written(self):
+        one = RAW["a/b"]
+        for words, step, parts, metadata in [
+                ("two tensors would have the name 'a/b'", 1, {"a/b": one, "a": {"b": one}}, None),
+                ("the name 5", 1, {"m": {5: one, "5": one}}, None),
+                ("the name None", 1, {None: {}}, None),
+                ("the name ''", 1, {"m": {"": one}}, None),
+                ("the name", 1, {"m": {"\udc80": one}}, None),
+                ("'__metadata__' is the format's", 1, {"__metadata__": one}, None),
+                ("'yoke.x': names that begin with", 1, {"yoke.x": one}, None),
+                ("'m': a part and a value of the metadata", 1, {"m": one}, {"m": 5}),
+                ("metadata 'x' is a NoneType", 1, {}, {"x": None}),
+                ("metadata 'x' is a list", 1, {}, {"x": [1]}),
+                ("metadata 'x' is a bytes", 1, {}, {"x": b"a"}),
+                ("the name 3", 1, {}, {3: "a"}),
+                ("step 1.0: give a whole number", 1.0, {}, None),
+                ("step True", True, {}, None),
+                ("step '1'", "1", {}, None),
+                ("step -1", -1, {}, None),
+                ("step 9223372036854775808", 1 << 63, {}, None)]:
+            error = self.error_of(yoke.write_checkpoint, self.folder / "out", step, parts, metadata)
+            self.assertEqual(error.status, 64)
+            self.assertIn(words, str(error))
+        self.assertFalse((self.folder / "out").exists())
+
+        class Index:
+            def __index__(self):
+                return 12
+
+        self.assertEqual(yoke.read_checkpoint(yoke.write_checkpoint(self.folder, Index(), {})).step, 12)
+        self.assertEqual(yoke.read_checkpoint(yoke.write_checkpoint(self.folder, (1 << 63) - 1, {})).step, (1 << 63) - 1)
+
+    def test_a_file_that_is_none_does_not_hang(self):
+        os.mkfifo(self.folder / "fifo")
+        self.assertIn("no regular file", str(self.error_of(yoke.read_checkpoint, self.folder / "fifo")))
+        os.mkfifo(self.folder / "index.json")
+        self.assertIn("no regular file", str(self.error_of(yoke.read_checkpoint, self.folder)))
+
+    def test_a_forged_header_is_damage(self):
+        path = self.folder / "checkpoint-000000000001.safetensors"
+        slot = {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}
+        data = b"abcd"
+        marks = {"yoke.crc32.header": "0" * 8, "yoke.crc32.data": f"{zlib.crc32(data):08x}", "yoke.format": "yoke-checkpoint",
+                 "yoke.version": "1", "yoke.step": "1"}
+        deep = "[" * 100_000 + "]" * 100_000
+        well = json.dumps({"__metadata__": marks, "w": slot})
+        for text in [well, json.dumps({"__metadata__": [1], "w": slot}), deep, f'{{"__metadata__": {{"x": {deep}}}}}', "[]", "7",
+                     json.dumps({"__metadata__": marks, "w": {**slot, "shape": [1.0]}}),
+                     json.dumps({"__metadata__": marks, "w": {**slot, "shape": "1"}}),
+                     json.dumps({"__metadata__": marks, "w": 5}),
+                     json.dumps({"__metadata__": {**marks, "x": 5}, "w": slot}),
+                     json.dumps({"__metadata__": {**marks, "yoke.step": "one"}, "w": slot}),
+                     json.dumps({"__metadata__": {**marks, "yoke.parts": "5"}, "w": slot}),
+                     json.dumps({"__metadata__": {**marks, "yoke.parts": "[[]]"}, "w": slot}),
+                     json.dumps({"__metadata__": {**marks, "yoke.parts": deep}, "w": slot})]:
+            whole = struct.pack("<Q", len(text)) + text.replace('"yoke.crc32.header": ', '"yoke.crc32.header":').encode()
+            whole = struct.pack("<Q", len(whole) - 8) + whole[8:]
+            at = whole.find(b'"yoke.crc32.header":"') + 21
+            if at > 20:  # its checksum is right
+                whole = whole[:at] + f"{zlib.crc32(whole):08x}".encode() + whole[at + 8:]
+            path.write_bytes(whole + data)
+            if text is well:
+                self.assertEqual(yoke.read_checkpoint(path).names(), ["w"])
+            else:
+                self.assertEqual(self.error_of(yoke.read_checkpoint, path).status, 65, text[:200])
 
     def test_the_file_is_as_the_format_says(self):
         data = self.write().read_bytes()
@@ -71,6 +141,8 @@ class Checkpoints(unittest.TestCase):
 
     def test_the_newest_is_found_by_its_step(self):
         self.assertIsNone(yoke.newest_checkpoint(self.folder))
+        self.assertIsNone(yoke.newest_checkpoint(self.folder / "missing"))
+        self.assertEqual(self.error_of(yoke.read_checkpoint, None).status, 66)
         for step in (7, 1000000000000, 20):
             self.write(step)
         newest = yoke.newest_checkpoint(self.folder / "out")

@@ -1,11 +1,14 @@
 """claim(): devices of one's own for this process."""
 
 import os
+import pathlib
+import random
 import re
 import signal
 import subprocess
 import sys
 import threading
+import time
 import unittest
 import warnings
 
@@ -47,6 +50,8 @@ class Claiming(machine.Machine):
         self.assertEqual(self.holders(), [])
         self.assertFalse(devices.is_held)
         devices.release()  # once more does nothing
+        error = self.error_of(devices.__enter__)
+        self.assertEqual((error.status, str(error)), (69, "this claim was released; claim again"))
 
     def test_a_share_passes_its_size_on(self):
         with yoke.claim(memory="2GiB", share=True):
@@ -56,9 +61,16 @@ class Claiming(machine.Machine):
         self.assertNotIn("YOKE_DEVICE_MEMORY_BYTES", os.environ)
 
     def test_devices_are_chosen_by_the_commands_names(self):
-        for names in (3, "3", [3], [yoke.devices()[3].uuid]):
+        third = yoke.devices()[3]
+        for names in (3, "3", [3], [third.uuid], third, [third], yoke.visible()[3:]):
             with yoke.claim(devices=names) as devices:
                 self.assertEqual([each.index for each in devices], [3])
+        for options, expected in [({"devices": b"3"}, "devices=b'3'; give ids"), ({"devices": [b"3"]}, "devices has b'3'"),
+                                  ({"devices": 3.0}, "devices=3.0; give ids"), ({"share": "no"}, "share='no'; give True"),
+                                  ({"wait": 30}, "wait=30; give True, False or a time"), ({"wait": "-5s"}, "--wait -5s")]:
+            error = self.error_of(yoke.claim, **options)
+            self.assertEqual(error.status, 64)
+            self.assertIn(expected, str(error))
 
     def test_the_name_is_that_of_the_script(self):
         script = self.folder / "train.py"
@@ -136,6 +148,66 @@ class Claiming(machine.Machine):
                 process.send_signal(how)
             self.wait_for_none()
 
+    def test_it_ends_with_a_process_that_is_killed_at_any_moment(self):
+        for i in range(12):
+            process = self.start("import yoke; print(flush=True); yoke.claim(1); print('held', flush=True); input()")
+            process.stdout.readline()
+            time.sleep(random.uniform(0, 0.15))
+            process.send_signal((signal.SIGKILL, signal.SIGINT)[i % 2])
+            process.wait()
+            self.wait_for_none()
+            machine.wait_until(lambda: not self.claimers(), "no process is left")
+
+    def claimers(self):
+        """Processes of `yoke claim` in this test."""
+        found = []
+        for folder in pathlib.Path("/proc").glob("[0-9]*"):
+            try:
+                if str(self.folder).encode() in (folder / "environ").read_bytes() and b"\0claim\0" in (
+                        folder / "cmdline").read_bytes():
+                    found.append(folder.name)
+            except OSError:  # it has ended
+                pass
+        return found
+
+    def test_ctrl_c_while_it_claims_leaves_no_claim(self):
+        process = self.start("""
+import random, os, signal, threading, time, yoke
+before = dict(os.environ)
+for _ in range(12):
+    timer = threading.Timer(random.uniform(0, 0.1), os.kill, (os.getpid(), signal.SIGINT))
+    devices = None
+    try:
+        timer.start()
+        devices = yoke.claim(1)
+        timer.join()
+        time.sleep(1000)
+    except KeyboardInterrupt:
+        timer.cancel()
+        held = devices or yoke._claim._held  # Python may raise it after claim() has returned and before the assignment
+        if held is not None:
+            held.release()
+    assert os.environ == before
+    assert yoke._claim._held is None and yoke.claims().claims == ()
+print("well", flush=True)
+""")
+        self.assertEqual(process.stdout.readline(), "well\n", process.stderr)
+
+    def test_a_command_that_does_not_end_is_killed(self):
+        self.addCleanup(setattr, yoke._claim, "_END_LIMIT_S", yoke._claim._END_LIMIT_S)
+        yoke._claim._END_LIMIT_S = 0.1
+        devices = yoke.claim(1)
+        os.kill(devices.pid, signal.SIGSTOP)
+        devices.release()
+        self.wait_for_none()
+
+    def test_it_ends_if_the_shell_that_watches_this_process_is_killed(self):
+        devices = yoke.claim(1)
+        devices._watcher.kill()
+        self.wait_for_none()
+        self.assertFalse(devices.is_held)
+        self.assertIn("ended before it was released", str(self.error_of(devices.release)))
+
     def test_ctrl_c_in_a_claim_is_pythons(self):
         process = self.start("""
 import sys, time, yoke
@@ -210,6 +282,8 @@ with yoke.claim(1) as devices:
                     machine.wait_until(lambda: not devices.is_held, "it has ended")
             self.assertEqual(raised.exception.status, 69)
             self.assertIn("ended before it was released", str(raised.exception))
+            self.assertIn("; this process goes on, though others may get the devices now", str(raised.exception))
+            self.assertNotIn("SIGTERM", str(raised.exception))
             self.assertNotIn("CUDA_VISIBLE_DEVICES", os.environ)
         with self.assertRaises(ZeroDivisionError):  # which matters more
             with yoke.claim(1, duration="1s") as devices:
@@ -244,13 +318,18 @@ with yoke.claim(1) as devices:
             sys.modules.pop("torch")
             if before is not None:
                 sys.modules["torch"] = before
-        process = self.start("""
-import ctypes, os, yoke
-ctypes.CDLL(os.path.join(os.environ["YOKE_FAKES"], "libcuda.so.1"))
+        program = """
+import ctypes, os, sys, yoke
+driver = ctypes.CDLL(os.path.join(os.environ["YOKE_FAKES"], "libcuda.so.1"))  # as libraries of torch do
+driver.cuInit(0) if sys.argv[1:] else None
 yoke.claim()
-""")
-        process.wait()
-        self.assertRegex(process.stderr.read(), r"<string>:4: RuntimeWarning: the driver of the devices is loaded")
+"""
+        done = subprocess.run([sys.executable, "-c", program], env={**os.environ, "YOKE_FAKE_GPUS": "2"},
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        done = subprocess.run([sys.executable, "-c", program, "init"], env={**os.environ, "YOKE_FAKE_GPUS": "2"},
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
+        self.assertRegex(done.stderr, r"<string>:5: RuntimeWarning: the driver has been asked for devices")
 
 
 if __name__ == "__main__":

@@ -82,6 +82,9 @@ class FindingTheCommand(machine.Machine):
         os.environ["YOKE_COMMAND"] = "/bin/echo"  # another project's program of that name
         self.assertIn("Another project has the same name", str(self.error_of(yoke.devices)))
 
+    def test_the_version_is_the_commands(self):
+        self.assertEqual(self.command("--version").stdout, f"yoke {yoke.__version__}\n")
+
     def test_an_error_crosses_processes(self):
         error = pickle.loads(pickle.dumps(yoke.Error("why", 75)))
         self.assertEqual((str(error), error.status), ("why", 75))
@@ -118,6 +121,8 @@ class Running(machine.Machine):
                 ("give auto, gpu, cpu or N", 64, ["true"], {"ranks": "many"}),
                 ("unknown option --max-restrats (did you mean `--max-restarts`?)", 64, ["true"],
                  {"options": ["--max-restrats=3"]}),
+                ("options='--no-prefix'; give a list of words", 64, ["true"], {"options": "--no-prefix"}),
+                ("/no/such/folder is no folder", 66, ["true"], {"cwd": "/no/such/folder"}),
                 ('yoke.run("train.py"', 64, [], {})]:
             error = self.error_of(yoke.run, *words, **options)
             self.assertEqual(error.status, status)
@@ -134,6 +139,7 @@ class Running(machine.Machine):
         self.assertEqual((seen.pid, seen.argv, seen.num_ranks), (job.pid, ("sleep", "1000"), 2))
         self.assertEqual([rank.state for rank in seen.ranks], ["running", "running"])
         self.assertIsNone(job.status)
+        self.assertEqual(repr(job), f"<yoke.Launched 'sleep 1000', pid {job.pid}, status None>")
         self.assertEqual(job.stop(), 143)
         self.assertEqual(self.jobs(job.pid), [])
 

@@ -77,6 +77,8 @@ class Seed(unittest.TestCase):
         for seed, rank, stream in [(7, 0, 7), (0, 1, 0xE220A8397B1DCDAF), (0, 2, 0x6E789E6AA1B965F4), (0, 3, 0x06C45D188009454F)]:
             yoke.seed(seed, rank=rank)
             self.assertEqual(torch.initial_seed(), stream)
+        yoke.seed(torch.tensor(7))  # what counts as a whole number, such as NumPy's
+        self.assertEqual(torch.initial_seed(), 7)
 
     def test_deterministic(self):
         with mock.patch.dict(os.environ):
@@ -340,7 +342,7 @@ class Advise(unittest.TestCase):
                 return torch.bmm(x, x.transpose(1, 2))
 
         with torch.no_grad():
-            layers, advice = self.advise(Net(), torch.randn(2, 6, 16), dtype="float16")
+            layers, advice = self.advise(Net(), torch.randn(2, 6, 16), dtype=torch.float16)
         self.assertEqual(layers["one"].calls, 2)
         self.assertEqual(layers["bmm 1"].reason, "6 columns: not a multiple of 8")
         self.assertFalse(advice.has_backward)

@@ -1,5 +1,7 @@
 // Help, completion, man pages and docs name the commands of the table, and no others.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <CLI/App.hpp>
@@ -8,6 +10,7 @@
 #include <set>
 #include <sstream>
 
+#include "tests/support/message_of.h"
 #include "yoke/base/file.h"
 #include "yoke/cli/command.h"
 #include "yoke/cli/help/complete.h"
@@ -74,6 +77,50 @@ TEST(Commands, HaveOptionsOnlyWhereTheyAreUsed) {
       EXPECT_EQ(is_whole, describes_all || std::string_view(used) == name) << used << " " << name;
     }
   }
+}
+
+/// The words that lead to each command, and to each action of those that have some.
+std::vector<std::vector<std::string>> all_paths() {
+  std::vector<std::vector<std::string>> paths;
+  for (const auto& command : command_table()) {
+    std::ostringstream out;
+    Context context{out, {}, {}, {}};
+    CLI::App app{"", "yoke"};
+    add_commands(app, context, &command);
+    const auto name = std::string(command.name);
+    const auto actions = app.get_subcommand(name)->get_subcommands([](const CLI::App*) { return true; });
+    for (const auto* action : actions) paths.push_back({name, action->get_name()});
+    if (actions.empty()) paths.push_back({name});
+  }
+  return paths;
+}
+
+TEST(Commands, RefuseOptionsThatLookLikeNegativeNumbers) {
+  const auto paths = all_paths();
+  EXPECT_GT(paths.size(), command_table().size());
+  for (const auto& path : paths) {
+    // Their words are those of another command line, or signals as `kill` has them.
+    if (path[0] == "complete" || path[0] == "kill") continue;
+    for (const std::string option : {"-1s", "-5"}) {
+      auto words = path;
+      words.insert(words.end(), {option, "--", "true"});
+      std::ostringstream out;
+      Context context{out, {}, {}, {}};
+      EXPECT_EQ(test::message_of([&] { run_command_line(words, context); }, ErrorCode::kInvalidArgument),
+                fmt::format("unknown option {}; see `yoke {} --help`", option, fmt::join(path, " ")));
+    }
+  }
+}
+
+TEST(Commands, TakeANegativeNumberAsTheValueOfAnOption) {
+  std::ostringstream out;
+  Context context{out, {}, {}, {}};
+  EXPECT_THAT(test::message_of(
+                  [&] {
+                    run_command_line({"claim", "-n", "-1", "--", "true"}, context);
+                  },
+                  ErrorCode::kInvalidArgument),
+              testing::HasSubstr("-n -1: give 1 to 128"));
 }
 
 TEST(Commands, AreAllInHelpCompletionAndManPages) {

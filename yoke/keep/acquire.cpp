@@ -9,6 +9,7 @@
 
 #include "yoke/base/clock.h"
 #include "yoke/base/format.h"
+#include "yoke/base/held_signals.h"
 #include "yoke/base/text.h"
 #include "yoke/claim/inherit.h"
 #include "yoke/claim/reservation.h"
@@ -161,8 +162,11 @@ class Acquirer {
   }
 
   Acquired taken(Acquired result) {
-    if (signals_) result.status = interruption();
-    if (result.status != 0) return {.status = result.status};
+    if (signals_) {
+      const HeldSignals held;  // one that comes now acts when nothing catches it any more
+      if (const int status = interruption()) return {.status = status};
+      signals_.reset();
+    }
     const auto& allocation = result.allocation;
     if (allocation.claim && !allocation.claim->is_recorded()) {
       const auto& records = site_.ledger.records();

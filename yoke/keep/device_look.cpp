@@ -89,7 +89,7 @@ std::optional<device::Snapshot> DeviceLook::read_first(const std::vector<std::st
   const auto options = now(chosen);
   const auto file = to_descriptor("");
   constexpr int kFailed = 1;
-  status_ = program::attempt_in_child([&](const std::function<void(int)>& finish) {
+  const auto read = [&](const std::function<void(int)>& finish) {
     std::unique_ptr<device::Source> source;
     std::string line;
     const auto error = program::error_in_child([&] {
@@ -102,7 +102,8 @@ std::optional<device::Snapshot> DeviceLook::read_first(const std::vector<std::st
     const int status = error.empty() ? 0 : kFailed;
     if (source && source->has_stuck_worker()) finish(status);
     return status;
-  });
+  };
+  status_ = program::attempt_in_child(read, program::ForwardedSignal::kRaised);
   if (status_ == kFailed) {
     status_ = 0;
     program::throw_child_error(text_of(file));

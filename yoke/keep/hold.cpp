@@ -181,6 +181,9 @@ Holder start_holder(AcquireOptions options, const ClaimSite& site, const Environ
     if (count > 0) text.append(buffer, static_cast<size_t>(count));
     is_open = count > 0 || (count < 0 && errno == EINTR);
   }
+  while (const auto message = messages.next()) {
+    if (message->signal != SIGCHLD) return {.status = 128 + message->signal};
+  }
   if (text.starts_with('+')) return {.report = text.substr(1), .answer = std::move(to_holder.write_end)};
   const int status = wait_for_child(holder);
   if (text.starts_with('-')) program::throw_child_error(std::string_view(text).substr(1));

@@ -18,16 +18,18 @@ namespace {
 
 volatile pid_t child_of_attempt = -1;
 
+constexpr std::array kPassedOn = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+volatile sig_atomic_t has_come[NSIG] = {};
+
 /// Forwards signals that the kernel does not send to the child itself: those from kill(2), and the SIGHUP that a
 /// session leader gets when its terminal closes. Signals such as Ctrl-C reach the child from the terminal.
 void pass_on(int signal, siginfo_t* info, void* /*context*/) {
   const int saved = errno;
+  has_come[signal] = 1;
   const bool is_for_us = info->si_code <= 0 || (signal == SIGHUP && getsid(0) == getpid());
   if (is_for_us && child_of_attempt > 0) kill(child_of_attempt, signal);
   errno = saved;
 }
-
-constexpr std::array kPassedOn = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 /// While this object exists, signals are forwarded to the child.
 class Forwarding {
@@ -36,6 +38,7 @@ class Forwarding {
     struct sigaction action = {};
     action.sa_sigaction = pass_on;
     action.sa_flags = SA_SIGINFO | SA_RESTART;
+    for (const int signal : kPassedOn) has_come[signal] = 0;
     for (size_t i = 0; i < kPassedOn.size(); ++i) {
       sigaction(kPassedOn[i], nullptr, &before_[i]);
       if (before_[i].sa_handler != SIG_IGN)
@@ -54,16 +57,24 @@ class Forwarding {
   std::array<struct sigaction, kPassedOn.size()> before_ = {};
 };
 
-}  // namespace
+/// REQUIRES: the handlers of this process are back.
+void raise_what_came(int status) {
+  for (const int signal : kPassedOn) {
+    if (has_come[signal] != 0 && status == 128 + signal) return;  // the status tells the caller
+  }
+  for (const int signal : kPassedOn) {
+    if (has_come[signal] != 0) raise(signal);
+  }
+}
 
-int attempt_in_child(const std::function<int(const std::function<void(int)>& finish)>& work) {
+int attempt(const std::function<int(const std::function<void(int)>& finish)>& work) {
   auto pipe = make_pipe();
-  Forwarding forwarding;  // installed before fork(), so that no signal is lost
-  // Nor is a signal that arrives after fork(), before the child's PID is stored.
+  // No signal is lost: one that arrives before the child's PID is stored stays pending until then.
   sigset_t passed_on, before;
   sigemptyset(&passed_on);
   for (const int signal : kPassedOn) sigaddset(&passed_on, signal);
   sigprocmask(SIG_BLOCK, &passed_on, &before);
+  Forwarding forwarding;
   const pid_t parent = getpid();
   const pid_t child = fork();  // not spawn(): the child continues in this function
   if (child > 0) child_of_attempt = child;
@@ -95,6 +106,15 @@ int attempt_in_child(const std::function<int(const std::function<void(int)>& fin
   const int result = wait_for_child(child);
   child_of_attempt = -1;
   return result;
+}
+
+}  // namespace
+
+int attempt_in_child(const std::function<int(const std::function<void(int)>& finish)>& work,
+                     ForwardedSignal forwarded) {
+  const int status = attempt(work);
+  if (forwarded == ForwardedSignal::kRaised) raise_what_came(status);
+  return status;
 }
 
 }  // namespace yoke::program

@@ -59,5 +59,30 @@ TEST(Attempt, PassesSignalsOnExceptThoseThatWereIgnored) {
   EXPECT_EQ(std::signal(SIGUSR1, SIG_DFL), SIG_DFL) << "the signals are as before";
 }
 
+/// A signal that comes when the child has ended, but is not reaped, reaches neither.
+TEST(Attempt, ASignalAfterTheEndOfTheChildActsOnACallerThatGoesOn) {
+  const pid_t parent = getpid();
+  const auto work = [&](const auto& /*finish*/) {
+    std::signal(SIGUSR1, SIG_IGN);  // as little as an exited process does it notice the signal
+    kill(parent, SIGUSR1);
+    return 4;
+  };
+  static volatile sig_atomic_t num = 0;
+  std::signal(SIGUSR1, [](int) { num = num + 1; });
+  EXPECT_EQ(attempt_in_child(work), 4);
+  EXPECT_EQ(num, 0);
+  EXPECT_EQ(attempt_in_child(work, ForwardedSignal::kRaised), 4);
+  EXPECT_EQ(num, 1);
+  const auto ends = [&](const auto& /*finish*/) {
+    std::signal(SIGUSR1, SIG_DFL);
+    kill(parent, SIGUSR1);
+    for (;;) pause();
+    return 0;
+  };
+  EXPECT_EQ(attempt_in_child(ends, ForwardedSignal::kRaised), 128 + SIGUSR1);
+  EXPECT_EQ(num, 1) << "the status tells";
+  std::signal(SIGUSR1, SIG_DFL);
+}
+
 }  // namespace
 }  // namespace yoke::program

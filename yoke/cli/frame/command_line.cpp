@@ -177,6 +177,24 @@ void refuse_empty_values(const CLI::App& command, const std::vector<std::string>
          *option);
 }
 
+/// CLI11 takes "-5s" for a number, and gives it to a positional argument. Without this error it would be dropped where
+/// that argument is a program, and `--wait -5s` would wait without a limit.
+void refuse_numeric_options(const CLI::App& command, const std::vector<std::string>& own, const std::string& name) {
+  const CLI::Option* taker = nullptr;  // the word may be its value
+  for (const auto& word : own) {
+    if (word == "--") return;
+    const bool is_numeric = word.size() > 1 && word[0] == '-' && word[1] >= '0' && word[1] <= '9';
+    if (word.starts_with('-') && !(is_numeric && taker != nullptr)) {
+      if (is_numeric && command.get_option_no_throw(word.substr(0, 2)) == nullptr) {
+        refuse("unknown option {}; see `yoke {} --help`", word, name);
+      }
+      taker = takes_value(command, word) ? command.get_option_no_throw(word) : nullptr;
+    } else if (taker != nullptr && taker->get_items_expected_max() == 1) {
+      taker = nullptr;
+    }
+  }
+}
+
 /// The actions of a command that has several, such as `yoke env create` and `yoke env list`.
 std::vector<std::string> action_names(const CLI::App& command) {
   std::vector<std::string> names;
@@ -253,6 +271,7 @@ void parse(CLI::App& app, std::vector<std::string> words, Context& context) {
   reversed.insert(reversed.end(), path.rbegin(), path.rend());
   try {
     refuse_empty_values(command, own);
+    refuse_numeric_options(command, own, context.command);
   } catch (const Error&) {
     tell_shell();
     throw;
