@@ -174,7 +174,7 @@ TEST_F(ClaimEnds, ASignalEndsItAtAnyMoment) {
       words.insert(words.end(), options.begin(), options.end());
       words.insert(words.end(), {"--", "sleep", "1237"});
       Command program(machine_.yoke(std::move(words)));
-      usleep(moment(random));
+      usleep(moment(random));  // clock: the signal ends it at every moment
       const int signal = i % 2 == 0 ? SIGTERM : SIGHUP;
       kill(program.pid(), signal);
       EXPECT_EQ(program.wait().exit_code, 128 + signal);  // of the command, or of the program under it

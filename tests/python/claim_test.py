@@ -152,7 +152,7 @@ class Claiming(machine.Machine):
         for i in range(12):
             process = self.start("import yoke; print(flush=True); yoke.claim(1); print('held', flush=True); input()")
             process.stdout.readline()
-            time.sleep(random.uniform(0, 0.15))
+            time.sleep(random.uniform(0, 0.15))  # clock: it ends at every moment
             process.send_signal((signal.SIGKILL, signal.SIGINT)[i % 2])
             process.wait()
             self.wait_for_none()
