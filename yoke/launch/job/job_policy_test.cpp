@@ -61,7 +61,8 @@ TEST(JobPolicy, ARestartWaitsIfTheCauseMayLieOutside) {
   EXPECT_EQ(scene->next_time(), std::nullopt);
 
   EXPECT_THAT(fail(std::nullopt), HasSubstr("again in 2.0 s"));
-  EXPECT_EQ(scene.after(scene->on_signal(SIGTERM, scene.now)), "finish: yoke run: SIGTERM")
+  EXPECT_EQ(scene.after(scene->on_signal(SIGTERM, scene.now)),
+            "finish: yoke run: SIGTERM before the next start, after rank 0 (pid 10) exited with code 1")
       << "a signal ends the job while a restart waits";
 }
 
