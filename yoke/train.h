@@ -82,6 +82,7 @@
 #include "yoke/train/predict/predictions.h"
 #include "yoke/train/recompute.h"
 #include "yoke/train/record/recorded.h"
+#include "yoke/train/run/replica_check.h"
 #include "yoke/train/run/run.h"
 #include "yoke/train/seed.h"
 #include "yoke/train/shard/flat_layout.h"

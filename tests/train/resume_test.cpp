@@ -50,7 +50,6 @@ using Trained = std::pair<int64_t, int64_t>;
 /// at sample 104, where none of their batches would begin, and are killed too; two ranks finish.
 TEST(ResumeOnOtherRanks, TrainsEachSampleOnce) {
   const test::TemporaryFolder temporary;
-  std::map<int64_t, std::vector<Trained>> epochs;
   const auto train = [&](const std::string& folder, const std::string& num_ranks, const std::string& numbers) {
     std::filesystem::create_directory(temporary.path(folder));
     return run({.argv = {YOKE_COMMAND, "run", "-n", num_ranks, "--", YOKE_RESUME, "samples", temporary.path(folder),

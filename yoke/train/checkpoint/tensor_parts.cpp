@@ -4,12 +4,15 @@
 #include <torch/nn/module.h>
 
 #include <map>
+#include <string_view>
 #include <utility>
 
 #include "yoke/base/error.h"
+#include "yoke/dist/group.h"
 #include "yoke/train/checkpoint/detail/state_part.h"
 #include "yoke/train/checkpoint/module_state.h"
 #include "yoke/train/detail/describe.h"
+#include "yoke/train/detail/replicated.h"
 #include "yoke/train/sharding.h"
 
 namespace yoke::train {
@@ -37,6 +40,26 @@ std::map<std::string, TensorSlice> slices_by_name(const NamedTensors& tensors) {
   return result;
 }
 
+void add_replica(detail::Replica replica, std::vector<detail::Replica>& all) {
+  if (!replica.ranks.empty() && replica.values.defined() && replica.values.numel() > 0 &&
+      replica.values.layout() == at::kStrided) {
+    all.push_back(std::move(replica));
+  }
+}
+
+/// The ranks that must give an optimizer of these tensors the same options; empty if one of the tensors is this rank's
+/// own.
+std::vector<int64_t> ranks_of_options(const NamedTensors& layout) {
+  std::vector<int64_t> result;
+  for (const auto& [_, tensor] : layout) {
+    const auto* sharding = sharding_of(tensor);
+    result = sharding != nullptr && sharding->group != nullptr ? sharding->group->ranks()
+                                                               : detail::Replicated::ranks_of(tensor);
+    if (result.empty()) return {};
+  }
+  return result;
+}
+
 bool is_divided(const NamedTensors& tensors) {
   for (const auto& named : tensors) {
     if (sharding_of(named.second) != nullptr) return true;
@@ -55,6 +78,19 @@ TrainState& TrainState::add_module(const std::string& name, torch::nn::Module& m
     }
     PreparedPart prepare(const PartSource& source) override {
       return {prepare_to_load(source.tensors, slices_of(named_tensors(module))), {}};
+    }
+    void add_replicas(const std::string& name, std::vector<detail::Replica>& all) const override {
+      for (const auto& [key, tensor] : distinct(named_tensors(module))) {
+        const auto* sharding = sharding_of(tensor);
+        const auto& values = sharding == nullptr ? tensor : sharding->part;
+        if (!values.defined()) continue;
+        const auto* part = sharding_of(values);
+        add_replica({.name = joined(name, key),
+                     .values = values,
+                     .ranks = detail::Replicated::ranks_of(values),
+                     .first = part == nullptr ? 0 : part->first},
+                    all);
+      }
     }
   };
   return add_part(name, std::make_unique<ModulePart>(module));
@@ -98,6 +134,28 @@ TrainState& TrainState::add_state_dict(const std::string& name, StateDict access
         }
       }
       append(name, std::move(slices), snapshot.slices);
+    }
+
+    void add_replicas(const std::string& name, std::vector<detail::Replica>& all) const override {
+      if (!access.is_optimizer || !access.layout) return;  // averages may be those of rank 0 alone
+      const auto layout = access.layout();
+      std::map<std::string_view, const at::Tensor*> tensors;
+      for (const auto& [key, tensor] : layout) tensors.emplace(key, &tensor);
+      for (const auto& [key, state] : access.save()) {
+        const auto dot = key.find('.');
+        const auto found = dot == key.npos ? tensors.end() : tensors.find(std::string_view(key).substr(dot + 1));
+        if (found != tensors.end()) {
+          const auto* sharding = sharding_of(*found->second);
+          add_replica({.name = joined(name, key),
+                       .values = state,
+                       .ranks = detail::Replicated::ranks_of(*found->second),
+                       .first = sharding == nullptr ? 0 : sharding->first},
+                      all);
+        } else if (dot == key.npos && state.dim() == 1 && state.scalar_type() == at::kDouble) {
+          add_replica(
+              {.name = joined(name, key), .values = state, .ranks = ranks_of_options(layout), .is_option = true}, all);
+        }
+      }
     }
 
     PreparedPart prepare(const PartSource& source) override {

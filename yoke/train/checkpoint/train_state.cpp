@@ -83,6 +83,12 @@ TrainState::Snapshot TrainState::snapshot() const {
   return snapshot;
 }
 
+std::vector<detail::Replica> TrainState::replicas() const {
+  std::vector<detail::Replica> all;
+  for (const auto& [name, part] : impl_->parts) part->add_replicas(name, all);
+  return all;
+}
+
 void TrainState::load(const StoredCheckpoint& checkpoint, const Warn& warn) {
   auto& group = impl_->group;
   const Warn warn_once = [&](const std::string& message) {

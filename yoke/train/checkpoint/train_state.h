@@ -17,6 +17,7 @@
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "yoke/train/checkpoint/stored_checkpoint.h"
 #include "yoke/train/checkpoint/tensor_slice.h"
@@ -31,6 +32,9 @@ class Module;
 namespace yoke::train {
 
 class Meter;
+namespace detail {
+struct Replica;
+}
 
 /// A class whose state is tensors by name: optimizers, averages, GradScaler, ReduceOnPlateau, and classes of your own.
 template <class Part>
@@ -75,6 +79,7 @@ class TrainState {
       StateDict access{.save = [&part] { return TensorMap(part.state_dict()); },
                        .load = [&part](const TensorMap& state) { part.load_state_dict(state); }};
       if constexpr (requires { part.state_layout(); }) access.layout = [&part] { return part.state_layout(); };
+      access.is_optimizer = requires { part.set_lr(0.0); };
       return add_state_dict(name, std::move(access));
     } else if constexpr (std::is_base_of_v<Meter, Part>) {
       return add_meter(name, part);
@@ -123,6 +128,9 @@ class TrainState {
   };
   Snapshot snapshot() const;  ///< Collective.
 
+  /// What this rank must hold as other ranks do, for a ReplicaCheck (yoke/train/run). Not collective.
+  std::vector<detail::Replica> replicas() const;
+
   /// Collective. Loads every part from the checkpoint.
   /// Errors  on all ranks (the failing rank throws its own error, the others its rank and message): kInvalidArgument:
   ///         the checkpoint lacks a part, or the part belongs to a different model (names the first difference). Then
@@ -136,6 +144,7 @@ class TrainState {
     /// Returns the tensors to which the states named "KIND.NAME" belong. A state with the shape of NAME is divided
     /// between ranks like NAME. Null if no state is divided.
     std::function<NamedTensors()> layout;
+    bool is_optimizer = false;
   };
   struct Value {
     std::function<std::string()> save;

@@ -110,6 +110,12 @@ DistributedDataParallelBase::DistributedDataParallelBase(torch::nn::Module& mode
   impl_->broadcast(impl_->values);
   const auto sparse = expects_sparse(model, trained);
   impl_->has_sparse = std::find(sparse.begin(), sparse.end(), true) != sparse.end();
+  auto equal = impl_->frozen;
+  for (size_t i = 0; i < trained.size(); ++i) {
+    // On a GPU, the sum of a sparse gradient's rows rounds in another order on each rank.
+    if (!sparse[i] || group.device().is_cpu()) equal.push_back(trained[i]);
+  }
+  impl_->replicated.emplace(group, equal);
   if (options.average_in_step) {
     impl_->watch_parameters();
     return;

@@ -25,6 +25,7 @@
 #include "yoke/train/run/detail/report.h"
 #include "yoke/train/run/detail/run_folder.h"
 #include "yoke/train/run/detail/run_position.h"
+#include "yoke/train/run/replica_check.h"
 #include "yoke/train/watch/detail/slowdown.h"
 #include "yoke/train/watch/detail/step_log.h"
 #include "yoke/train/watch/detail/step_phases.h"
@@ -56,7 +57,9 @@ struct Run::Impl {
   std::optional<StoredCheckpoint> resumed;
   TrainState state;
   Figures figures;
-  std::deque<std::string> fixed;  // the state keeps references to these
+  std::optional<ReplicaCheck> replica_check = {};
+  std::optional<int64_t> last_compared = {};  // the step after which replicas were compared
+  std::deque<std::string> fixed;              // the state keeps references to these
 
   detail::RunLoader loader;
   int64_t num_epochs = 0, steps_per_epoch = 0, step = 0;
@@ -91,6 +94,8 @@ struct Run::Impl {
   bool is_rank_0() const { return world.rank() == 0; }
   int64_t largest(int64_t value) const;
   void save(int64_t of_step, const StringMap& metadata = {});
+  void save_async(const StringMap& metadata = {});
+  void compare_replicas(int64_t of_step);
   LoaderPosition position_of(int64_t of_step) const;
   void count_step();
   StringMap metadata_of(int64_t of_step, StringMap metadata = {}) const;
@@ -102,10 +107,11 @@ struct Run::Impl {
 
 Run::Run(dist::World& world, const RunOptions& options) {
   const dist::Activity activity(world, "the construction of a Run");
-  const auto given =
-      fmt::format("name '{}', folder '{}', resume {}, save_every {}, tensorboard {}, log_steps {}, watch {}",
-                  options.name, options.folder.string(), options.resume, options.save_every, options.tensorboard,
-                  options.log_steps, options.watch);
+  const auto given = fmt::format(
+      "name '{}', folder '{}', resume {}, save_every {}, tensorboard {}, log_steps {}, watch {}, check_replicas_every "
+      "{}",
+      options.name, options.folder.string(), options.resume, options.save_every, options.tensorboard, options.log_steps,
+      options.watch, options.check_replicas_every);
   for (const auto& other : world.all_gather_text(given)) {
     if (other == given) continue;
     throw Error(ErrorCode::kInvalidArgument, "ranks differ in their RunOptions: {} on rank {}, and {} on another",
@@ -128,6 +134,7 @@ Run::Run(dist::World& world, const RunOptions& options) {
                        .state = TrainState(world),
                        .figures = Figures(world)});
   impl_->state.add("meters", impl_->figures);
+  if (options.check_replicas_every > 0) impl_->replica_check.emplace(impl_->state, options.checkpoints.warn);
   if (!options.resume && world.env().restart_count > 0) {
     say(
         fmt::format("restart {} of the job begins the training again, in {}: it would go on with RunOptions::resume "
@@ -346,6 +353,9 @@ void Run::end_batch(int64_t num_samples) {
   if (run.step == run.first_step + 1) {  // a mistake that is in each step is reported before much time has passed
     if (const auto difference = run.figures.difference()) throw Error(ErrorCode::kInvalidArgument, "{}", *difference);
   }
+  if (run.options.check_replicas_every > 0 && run.step % run.options.check_replicas_every == 0) {
+    run.compare_replicas(run.step);
+  }
   run.is_told = run.is_told || run.world.should_stop();
   if (first_batch() == 0) {  // the epoch is complete, and the code after the loop saves its checkpoint
     run.phases.stop();
@@ -356,7 +366,7 @@ void Run::end_batch(int64_t num_samples) {
     run.is_stopped = true;
     say(fmt::format("told to stop at epoch {}, step {}; the checkpoint is saved", epoch() + 1, first_batch()));
   } else if (run.options.save_every > 0 && run.step % run.options.save_every == 0) {
-    run.checkpoints.save_async(run.step, run.state, run.metadata_of(run.step));
+    run.save_async();
     run.last_saved = run.step;
   }
   detail::enter(detail::Phase::kData);
@@ -439,7 +449,7 @@ void Run::end_epoch() {
         "warning: {} is {} in epoch {}, so nothing useful may be learned any more: try a lower rate, or fp32", name,
         text_of(value), epoch()));
   }
-  if (!is_last) run.checkpoints.save_async(run.step, run.state, run.metadata_of(run.step, metadata));
+  if (!is_last) run.save_async(metadata);
   run.is_in_epoch = false;
   if (!lacks_metric) return;
   std::string names;
@@ -480,8 +490,21 @@ StringMap Run::Impl::metadata_of(int64_t of_step, StringMap metadata) const {
 }
 
 void Run::Impl::save(int64_t of_step, const StringMap& metadata) {
+  compare_replicas(of_step);
   checkpoints.save(of_step, state, metadata_of(of_step, metadata));
   last_saved = of_step;
+}
+
+void Run::Impl::save_async(const StringMap& metadata) {
+  compare_replicas(step);
+  checkpoints.save_async(step, state, metadata_of(step, metadata));
+}
+
+/// Collective. A checkpoint of ranks that differ would take the place of a good one.
+void Run::Impl::compare_replicas(int64_t of_step) {
+  if (!replica_check || last_compared == of_step) return;
+  last_compared = of_step;
+  (*replica_check)(of_step);
 }
 
 void Run::Impl::report_left_error() {

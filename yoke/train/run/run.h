@@ -90,6 +90,9 @@ struct RunOptions {
   /// for which the others wait, and in which phase; waits for data; or the exchange of gradients. An epoch of fewer
   /// than 64 steps has no such line.
   bool watch = true;
+  /// Steps between comparisons of what ranks hold alike, see ReplicaCheck; 0: never. It is also compared before a
+  /// checkpoint is saved, so that none has the state of ranks that differ.
+  int64_t check_replicas_every = 200;
 };
 
 /// One run of a training. Its folder holds its checkpoints and `metrics.csv`.

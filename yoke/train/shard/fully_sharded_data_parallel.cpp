@@ -19,6 +19,7 @@
 #include "yoke/dist/activity.h"
 #include "yoke/dist/on_all_ranks.h"
 #include "yoke/dist/same_on_all_ranks.h"
+#include "yoke/train/detail/replicated.h"
 #include "yoke/train/shard/detail/clip.h"
 #include "yoke/train/shard/detail/flat_parameters.h"
 #include "yoke/train/shard/detail/refusals.h"
@@ -75,6 +76,7 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   const bool reshard_after_forward;
   std::vector<Unit> units;  ///< The first one is the model.
   std::unordered_map<const torch::nn::Module*, size_t> unit_of_module;
+  std::optional<detail::Replicated> replicated;  ///< The parts, if there are replicas.
   NamedTensors buffers;
 
   std::vector<size_t> order;  ///< The units in the order of the last forward, for prefetching.
@@ -369,6 +371,7 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(torch::nn::Module& mo
   }
   for (auto& unit : impl.units) unit.module->register_module(kSaveGuard, save_guard());
   // From here on, units must not be moved in memory, because hooks refer to them.
+  NamedTensors parts;
   for (size_t i = 0; i < impl.units.size(); ++i) {
     for (size_t f = 0; f < impl.units[i].flats.size(); ++f) {
       const auto& flat = impl.units[i].flats[f];
@@ -381,9 +384,11 @@ FullyShardedDataParallelBase::FullyShardedDataParallelBase(torch::nn::Module& mo
         std::function<void()> on_gradient;
         if (impl.units[i].is_trained[f]) on_gradient = [&impl, i, f, p] { impl.take_gradient(i, f, p); };
         mark_sharded(flat.parameter(p), sharding, std::move(on_gradient));
+        parts.emplace_back(flat.name(p), flat.shard(p));
       }
     }
   }
+  if (options.replicas != nullptr) impl.replicated.emplace(*options.replicas, parts);
 }
 
 FullyShardedDataParallelBase* sharded_by(const torch::nn::Module& module) {

@@ -12,6 +12,7 @@
 
 #include "yoke/dist/same_on_all_ranks.h"
 #include "yoke/dist/shared_tensors.h"
+#include "yoke/train/detail/replicated.h"
 #include "yoke/train/detail/step_watch.h"
 #include "yoke/train/shard/detail/clip.h"
 #include "yoke/train/shard/detail/flat_parameters.h"
@@ -91,6 +92,7 @@ ShardedOptimizer::ShardedOptimizer(const NamedTensors& parameters, dist::Group& 
   local_ = make_optimizer(std::move(slices));
   parameters_ = std::move(trained);
   share_memory();
+  replicated_ = std::make_shared<detail::Replicated>(world, parameters_);
 }
 
 void ShardedOptimizer::slice_gradients() {

@@ -23,7 +23,8 @@ namespace yoke::train {
 
 namespace detail {
 class AveragedInStep;
-}
+class Replicated;
+}  // namespace detail
 
 /// A function that makes an elementwise optimizer (Sgd, Adam, AdamW, Adagrad, NAdam, RMSprop) over the given slices,
 /// and returns the optimizer or a unique_ptr to one. A slice has its parameter's name and number of dimensions. The
@@ -184,6 +185,7 @@ class ShardedOptimizer : public ScalableOptimizer {
   std::vector<std::vector<Piece>> pieces_;  ///< By lane; this rank's ranges of all buckets.
   StepInPieces in_pieces_;                  ///< The same pieces.
   std::unique_ptr<Optimizer> local_;
+  std::shared_ptr<detail::Replicated> replicated_;  ///< The whole parameters.
 };
 
 /// A ShardedOptimizer that is made like the optimizer itself, with a group of ranks:

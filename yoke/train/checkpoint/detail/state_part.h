@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "yoke/train/checkpoint/detail/replica.h"
 #include "yoke/train/checkpoint/train_state.h"
 
 namespace yoke::train {
@@ -42,6 +43,8 @@ struct TrainState::Part {
   virtual void save(const std::string& name, Snapshot& snapshot, std::vector<RankRow>& rows) = 0;
   /// Not collective; changes nothing.
   virtual PreparedPart prepare(const PartSource& source) = 0;
+  /// Adds the tensors that other ranks hold alike.
+  virtual void add_replicas(const std::string& /*name*/, std::vector<detail::Replica>& /*all*/) const {}
   /// Returns whether a checkpoint without this part can be loaded.
   virtual bool is_optional() const { return false; }
 };

@@ -13,6 +13,7 @@
 
 #include "yoke/dist/activity.h"
 #include "yoke/dist/group.h"
+#include "yoke/train/detail/replicated.h"
 #include "yoke/train/detail/step_watch.h"
 #include "yoke/train/named_tensors.h"
 #include "yoke/train/parallel/detail/autograd_node.h"
@@ -68,6 +69,7 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   bool has_missed_graph = false;  ///< With static_graph: this rank had no data in the first step.
   std::optional<JoinOptions> join;
   std::optional<detail::StepWatch> step_watch;
+  std::optional<detail::Replicated> replicated;  ///< All parameters that are kept equal.
 
   /// Collective. Copies the tensors of rank `root` to all ranks.
   void broadcast(const std::vector<at::Tensor>& tensors, int64_t root = 0);
