@@ -19,7 +19,7 @@
 #include <nlohmann/json.hpp>
 
 #include "yoke/train.h"
-#include "yoke/train/watch/detail/step_phases.h"
+#include "yoke/train/detail/step_phases.h"
 
 namespace {
 

@@ -15,11 +15,11 @@
 #include "yoke/base/error.h"
 #include "yoke/dist/same_on_all_ranks.h"
 #include "yoke/train/detail/averaged_in_step.h"
+#include "yoke/train/detail/step_phases.h"
 #include "yoke/train/optim/clip_grad.h"
 #include "yoke/train/parallel/detail/distributed_data_parallel_impl.h"
 #include "yoke/train/parallel/sync_batch_norm.h"
 #include "yoke/train/warn.h"
-#include "yoke/train/watch/detail/step_phases.h"
 
 namespace yoke::train {
 namespace {

@@ -21,6 +21,7 @@
 #include "yoke/dist/on_all_ranks.h"
 #include "yoke/dist/world.h"
 #include "yoke/train/checkpoint/folder_lock.h"
+#include "yoke/train/detail/step_phases.h"
 #include "yoke/train/run/detail/figures.h"
 #include "yoke/train/run/detail/report.h"
 #include "yoke/train/run/detail/run_folder.h"
@@ -28,7 +29,6 @@
 #include "yoke/train/run/replica_check.h"
 #include "yoke/train/watch/detail/slowdown.h"
 #include "yoke/train/watch/detail/step_log.h"
-#include "yoke/train/watch/detail/step_phases.h"
 #include "yoke/train/watch/step_end.h"
 #include "yoke/train/watch/tensorboard.h"
 

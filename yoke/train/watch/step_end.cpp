@@ -10,11 +10,11 @@
 #include "yoke/base/error.h"
 #include "yoke/contract/rank_env.h"
 #include "yoke/contract/variables.h"
+#include "yoke/train/detail/step_phases.h"
 #include "yoke/train/warn.h"
 #include "yoke/train/watch/detail/lock_step.h"
 #include "yoke/train/watch/detail/profile_agent.h"
 #include "yoke/train/watch/detail/step_counter.h"
-#include "yoke/train/watch/detail/step_phases.h"
 #include "yoke/train/watch/detail/step_times.h"
 
 namespace yoke::train {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "yoke/train/watch/detail/step_phases.h"
+#include "yoke/train/detail/step_phases.h"
 
 namespace yoke::train::detail {
 

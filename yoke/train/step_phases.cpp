@@ -1,4 +1,4 @@
-#include "yoke/train/watch/detail/step_phases.h"
+#include "yoke/train/detail/step_phases.h"
 
 #include <cstring>
 #include <utility>

@@ -1,4 +1,4 @@
-// yoke/train/watch/detail/step_phases.h -- where the time of a rank's steps goes, for the sentence of a Run about it.
+// yoke/train/detail/step_phases.h -- where the time of a rank's steps goes, for the sentence of a Run about it.
 #pragma once
 
 #include <array>
