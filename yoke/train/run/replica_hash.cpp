@@ -1,5 +1,6 @@
 #include "yoke/train/run/detail/replica_hash.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/view_as_real.h>
