@@ -374,7 +374,7 @@ void Run::end_batch(int64_t num_samples) {
 
 /// Collective. Returns what slows the epoch's steps down, on rank 0 and if that is news; otherwise "".
 std::string Run::Impl::describe_slowdown() {
-  if (windows.windows().empty()) return "";  // on all ranks alike
+  if (windows.windows().size() < detail::kMinWindows) return "";  // on all ranks alike
   std::vector<std::vector<detail::PhaseTimes>> ranks;
   for (const auto& bytes : world.all_gather_text(detail::to_bytes(windows.windows()))) {
     ranks.push_back(detail::from_bytes(bytes));

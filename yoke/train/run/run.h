@@ -88,7 +88,7 @@ struct RunOptions {
   bool log_steps = false;
   /// If true, ranks note where the time of their steps goes, and the end of an epoch says what slows them down: a rank
   /// for which the others wait, and in which phase; waits for data; or the exchange of gradients. An epoch of fewer
-  /// than 64 steps has no such line.
+  /// than 65 steps has no such line.
   bool watch = true;
   /// Steps between comparisons of what ranks hold alike, see ReplicaCheck; 0: never. It is also compared before a
   /// checkpoint is saved, so that none has the state of ranks that differ.

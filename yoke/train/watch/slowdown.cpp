@@ -8,7 +8,6 @@
 namespace yoke::train::detail {
 namespace {
 
-constexpr size_t kMinWindows = 8;
 constexpr double kLate = 0.1, kData = 0.15, kExchange = 0.2;
 
 constexpr size_t index_of(Phase phase) { return static_cast<size_t>(phase); }

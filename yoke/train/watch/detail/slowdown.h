@@ -2,6 +2,7 @@
 // exchange.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -26,6 +27,8 @@ struct Slowdown {
 
   bool operator==(const Slowdown&) const = default;
 };
+
+inline constexpr size_t kMinWindows = 8;  ///< With fewer windows, nothing is reported.
 
 /// Returns the largest cause, or nullopt: nothing that is worth a sentence, or too few steps.
 ///
