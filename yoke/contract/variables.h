@@ -44,6 +44,12 @@ inline constexpr const char* kPreloadFd = "YOKE_PRELOAD_FD";
 inline constexpr const char* kProfile = "YOKE_PROFILE";
 /// `yoke run` to ranks: the file in which they report how many steps of the training they have made (progress.h).
 inline constexpr const char* kProgress = "YOKE_PROGRESS";
+/// `yoke run --replace` to ranks: the number of the replacement that this process is, in the order of their starts; "0"
+/// if it was started with the others.
+inline constexpr const char* kReplacement = "YOKE_REPLACEMENT";
+/// `yoke run --replace` to ranks: the path before the names of the two files in which the rank keeps what no other rank
+/// has of the training's state (yoke/train/checkpoint/kept_states.h). They outlive the rank until the job ends.
+inline constexpr const char* kRankState = "YOKE_RANK_STATE";
 /// `yoke tune` and `yoke plan` to ranks: the folder for their step times (step_times.h).
 inline constexpr const char* kStepTimes = "YOKE_STEP_TIMES";
 /// `yoke plan --neighbours` to a copy of a program: the path of its FIFO, in a folder that has one FIFO for each copy

@@ -45,6 +45,10 @@ void add_rank_options(const Adder& add, launch::RunOptions& options) {
         return launch::parse_restart_limit(text) ? "" : shown + ": " + launch::kRestartLimits;
       })
       ->capture_default_str();
+  add.option("--replace", options.replace, "N",
+             "The most times that one rank which a signal has killed is started again alone, while the others keep "
+             "their processes; for programs on train::Run or dist::World::recover(), on one host and the CPU")
+      ->check(in_range(0, 1'000'000, "replacements"));
   add_number(add.command, "--grace", options.grace_seconds, {"SECONDS", 0, 1e6},
              "Time between asking the ranks to stop and killing them")
       ->each([&options](const std::string&) { options.is_grace_given = true; });

@@ -74,7 +74,7 @@ void Job::begin_attempt(const std::vector<RankPlan>& plans, int64_t restart_coun
 }
 
 void Job::on_started(int64_t rank, int64_t rank_pid) {
-  if (auto* found = find_rank(ranks, rank)) found->pid = rank_pid;
+  if (auto* found = find_rank(ranks, rank)) found->pid = rank_pid, found->wait_status.reset();
 }
 
 void Job::on_exited(int64_t rank, int wait_status) {

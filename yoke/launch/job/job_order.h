@@ -33,6 +33,13 @@ struct TellNode {
   Order order = Order::kNone;
   int signal = 0;
 };
+/// Starts a rank of the node again, whose process `pid` has ended, while the others run.
+struct ReplaceRank {
+  int node = 0;
+  int64_t rank = 0;
+  int pid = 0;
+  int64_t number = 0;  ///< Of the replacement, from 1.
+};
 /// Dismisses the node. Its launcher or agent ends with this status.
 struct EndNode {
   int node = 0;
@@ -62,8 +69,8 @@ struct Finish {
   std::string reason;  ///< One line; empty after success.
 };
 
-using JobOrder = std::variant<BeginAttempt, PrepareNode, StartNode, TellNode, EndNode, ForgetNode, StartAgent, Say,
-                              ShowFailure, ForgetFailure, Finish>;
+using JobOrder = std::variant<BeginAttempt, PrepareNode, StartNode, TellNode, ReplaceRank, EndNode, ForgetNode,
+                              StartAgent, Say, ShowFailure, ForgetFailure, Finish>;
 using JobOrders = std::vector<JobOrder>;
 
 }  // namespace yoke::launch

@@ -28,6 +28,7 @@ JobPolicy::JobPolicy(const LaunchSpec& spec, const NodesSpec& nodes, Time now)
               .grace = spec.grace,
               .kernel_sleep_limit = spec.kernel_sleep_limit,
               .restarts = spec.restarts,
+              .replacements = spec.replacements,
               .stop_signals = spec.stop_signals}),
       membership_(nodes.membership, now),
       tries_(nodes.hosts.size()),
@@ -76,6 +77,7 @@ JobOrders JobPolicy::on_node_event(int id, const NodeEvent& event, Time now) {
     case Kind::kRefused: on_refused(member, event, now); break;
     case Kind::kStarted: tell(ranks_.on_started(event.rank, event.pid)); break;
     case Kind::kExited:
+      ranks_.on_report(event.rank, {.num_steps = event.num_steps});
       tell(ranks_.on_exited({event.rank, event.pid, event.value, printable(event.text), event.seen_at}, now));
       break;
     case Kind::kCannotRun: tell(ranks_.on_cannot_run(event.rank, printable(event.text), event.value, now)); break;
@@ -252,7 +254,12 @@ void JobPolicy::stop(const RankPolicy::Decision& decision, Time now) {
 }
 
 void JobPolicy::tell(const RankPolicy::Decision& decision) {
-  if (!decision.notice.empty()) order(Say{decision.notice});
+  const auto& replaced = decision.replacement;
+  if (!decision.notice.empty() && !(replaced && spec_.quiet)) order(Say{decision.notice});
+  for (const auto& [id, member] : members_) {
+    if (!replaced || !member.takes_part() || !member.ranks.contains(replaced->rank)) continue;
+    order(ReplaceRank{id, replaced->rank, replaced->pid, replaced->number});
+  }
   if (decision.order == Order::kNone) return;
   for (const auto& [id, member] : members_) {
     // A signal is not forwarded to nodes that connected by themselves: a scheduler signals their launchers directly.

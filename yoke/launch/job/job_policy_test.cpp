@@ -66,6 +66,26 @@ TEST(JobPolicy, ARestartWaitsIfTheCauseMayLieOutside) {
       << "a signal ends the job while a restart waits";
 }
 
+TEST(JobPolicy, AKilledRankIsReplacedWhileTheOthersRun) {
+  JobScene scene({.num_ranks = 2, .replacements = 1});
+  scene.decide();
+  scene.prepared(0);
+  for (const int64_t rank : {0, 1}) scene.started(0, rank);
+  const auto lose = [&](int64_t rank) {
+    return scene.event(
+        0, {.kind = Kind::kExited, .rank = rank, .pid = 10 + static_cast<int>(rank), .value = SIGKILL, .num_steps = 7});
+  };
+  EXPECT_EQ(lose(1),
+            "say yoke run: rank 1 (pid 11) was killed by SIGKILL; starting it again, replacement 1 of 1; "
+            "replace 1 (pid 11) of 0, number 1");
+  scene.started(0, 1);
+  EXPECT_EQ(lose(0), "SIGTERM to 0");
+  scene.exit(0, 1, SIGTERM);
+  EXPECT_EQ(scene.end(0),
+            "show failure of 0; finish: yoke run: rank 0 (pid 10) was killed by SIGKILL, and is not replaced, because "
+            "1 replacement was made already; stopped the other rank");
+}
+
 TEST(JobPolicy, AFailureIsFollowedByARestart) {
   JobScene scene({.restarts = {1}, .num_ranks = 2});
   scene.decide();

@@ -37,6 +37,9 @@ inline std::string text_of(const TellNode& one) {
   }
   return "nothing";
 }
+inline std::string text_of(const ReplaceRank& one) {
+  return fmt::format("replace {} (pid {}) of {}, number {}", one.rank, one.pid, one.node, one.number);
+}
 inline std::string text_of(const EndNode& one) {
   return fmt::format("end {} with {}{}", one.node, one.exit_status, one.reason.empty() ? "" : ": " + one.reason);
 }
@@ -63,6 +66,7 @@ struct JobSetting {
   RestartLimit restarts;
   int64_t num_ranks = 1;
   bool quiet = false;
+  int64_t replacements = 0;
 };
 
 /// A job policy, and an executor that only records its orders as text.
@@ -72,6 +76,7 @@ class JobScene {
     spec_.num_ranks = setting.num_ranks;
     spec_.restarts = setting.restarts;
     spec_.quiet = setting.quiet;
+    spec_.replacements = setting.replacements;
     nodes_.membership = {.min_nodes = setting.min, .max_nodes = setting.max, .last_call = std::chrono::seconds(30)};
     for (const auto& host : setting.hosts) nodes_.hosts.push_back({.name = host});
     policy_ = std::make_unique<JobPolicy>(spec_, nodes_, now);

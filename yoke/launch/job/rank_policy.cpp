@@ -133,8 +133,23 @@ RankPolicy::Decision RankPolicy::on_exited(const RankEnd& end, Time now) {
   attempt_.alive.erase(rank);
   attempt_.pids[rank] = pid;
   attempt_.stays.erase(rank);
-  attempt_.facts.wait_statuses[rank] = wait_status;
+  std::string no_replacement;
   if (wait_status != 0 && attempt_.state == State::kRunning) {
+    const auto step = attempt_.steps.find(rank);
+    const auto verdict =
+        replace_rule_.judge({.rank = rank,
+                             .wait_status = wait_status,
+                             .step = step == attempt_.steps.end() ? std::nullopt : std::optional(step->second),
+                             .has_survivors = !attempt_.alive.empty(),
+                             .some_have_left = !attempt_.left.empty()});
+    if (verdict.replaces) {
+      const auto number = replace_rule_.num_replaced();
+      return {
+          .notice = fmt::format("{}: {} {}; starting it again, replacement {} of {}", options_.name,
+                                describe(rank, pid), describe_wait_status(wait_status), number, options_.replacements),
+          .replacement = Decision::Replacement{rank, pid, number}};
+    }
+    no_replacement = verdict.why;
     attempt_.failure = {rank, pid, wait_status};
     attempt_.again = Attempt::Again::kCounted;
     auto& facts = attempt_.facts;
@@ -144,12 +159,15 @@ RankPolicy::Decision RankPolicy::on_exited(const RankEnd& end, Time now) {
     for (const auto& [other, stay] : attempt_.stays) facts.states[other] = {stay.state, time_since(stay.since)};
     for (const auto& [other, then] : attempt_.left) facts.left[other] = time_since(then);
   }
+  attempt_.facts.wait_statuses[rank] = wait_status;
   if (wait_status == 0) {
     if (attempt_.state == State::kRunning && !attempt_.alive.empty()) attempt_.left.emplace_back(rank, now);
     return {};
   }
   return fail(shell_status(wait_status),
-              fmt::format("{} {}{}", describe(rank, pid), describe_wait_status(wait_status), more), now);
+              fmt::format("{} {}{}{}{}", describe(rank, pid), describe_wait_status(wait_status), more,
+                          no_replacement.empty() ? "" : ", and is not replaced, because ", no_replacement),
+              now);
 }
 
 RankPolicy::Decision RankPolicy::on_state(int64_t rank, char state, Time now) {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "yoke/launch/job/replace_rule.h"
 #include "yoke/launch/job/restart_rule.h"
 #include "yoke/launch/output/culprit.h"
 #include "yoke/launch/process/order.h"
@@ -24,6 +25,7 @@ struct RankPolicyOptions {
   std::chrono::milliseconds grace{10'000};
   std::chrono::milliseconds kernel_sleep_limit{0};  ///< LaunchSpec::kernel_sleep_limit
   RestartLimit restarts;
+  int64_t replacements = 0;  ///< How many ranks may be started again alone, in all.
   std::vector<int> stop_signals = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};  ///< End the job; other signals are passed on.
 };
 
@@ -63,9 +65,16 @@ class RankPolicy {
     Order order = Order::kNone;
     int signal = 0;  ///< The signal for the process group of every rank. After kSignal all ranks are expected to end.
     std::string notice;  ///< A line for the user's standard error; empty if there is none.
+    struct Replacement {
+      int64_t rank = 0;
+      int pid = 0;         ///< Of the process that has ended.
+      int64_t number = 0;  ///< From 1.
+    };
+    std::optional<Replacement> replacement = {};  ///< A rank that is to start again alone.
   };
 
-  explicit RankPolicy(RankPolicyOptions options) : options_(std::move(options)), rule_(options_.restarts) {}
+  explicit RankPolicy(RankPolicyOptions options)
+      : options_(std::move(options)), rule_(options_.restarts), replace_rule_(options_.replacements) {}
 
   /// Describes the ranks of the next start. `hosts`: the host of each rank, for messages; empty if all ranks are on one
   /// host that messages need not name.
@@ -185,6 +194,7 @@ class RankPolicy {
   Attempt attempt_;
   std::vector<std::string> hosts_;
   RestartRule rule_;
+  ReplaceRule replace_rule_;
   int64_t num_starts_ = 0;
   /// The times of recent Ctrl-C that the rank handled. Cleared when the message is printed.
   std::vector<Time> interrupts_;

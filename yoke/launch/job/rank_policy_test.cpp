@@ -39,6 +39,33 @@ TEST(RankPolicy, SuccessHasNothingToSay) {
   EXPECT_EQ(policy.reason(), "");
 }
 
+TEST(RankPolicy, ARankIsReplacedOnlyWhileAnotherOneRunsAndAllGoOn) {
+  const auto policy_that_replaces = [] {
+    RankPolicy policy({.num_ranks = 2, .replacements = 5});
+    for (const int64_t rank : {0, 1})
+      policy.on_started(rank, 10 + static_cast<int>(rank)), policy.on_report(rank, {.num_steps = 3});
+    return policy;
+  };
+  auto both = policy_that_replaces();
+  EXPECT_TRUE(both.on_exited({0, 10, SIGKILL}, kStart).replacement);
+  EXPECT_FALSE(both.on_exited({1, 11, SIGKILL}, kStart).replacement) << "nobody has the state";
+  EXPECT_THAT(both.reason(), HasSubstr("no other rank runs"));
+
+  auto stopping = policy_that_replaces();
+  stopping.on_signal(SIGTERM, kStart);
+  EXPECT_FALSE(stopping.on_exited({1, 11, SIGKILL}, kStart).replacement);
+
+  auto failing = policy_that_replaces();
+  const auto failed = failing.on_exited({1, 11, exit_with(1)}, kStart);
+  EXPECT_FALSE(failed.replacement);
+  EXPECT_EQ(failed.order, Order::kSignal);
+  EXPECT_EQ(failing.reason(), "yoke run: rank 1 (pid 11) exited with code 1; stopped the other rank");
+
+  auto leaving = policy_that_replaces();
+  leaving.on_exited({0, 10, 0}, kStart);
+  EXPECT_FALSE(leaving.on_exited({1, 11, SIGKILL}, kStart).replacement);
+}
+
 // A rank that leaves early with status 0 is no failure, but the others may wait for it in a collective.
 TEST(RankPolicy, SaysOnceThatARankEndedWhileOthersGoOn) {
   auto policy = policy_of(4);

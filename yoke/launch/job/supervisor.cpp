@@ -54,6 +54,9 @@ class Head : public Launcher {
 
   int run() {
     for (const auto& line : opening_lines_) say(line);
+    if (!spec_.no_replacement.empty()) {
+      say(fmt::format("--replace has no effect, because {}; a rank that fails ends all of them", spec_.no_replacement));
+    }
     // A single rank writes to the terminal itself, so there is no status line.
     has_status_ = screen_->status_line() != StatusLine::kNone && !spec_.quiet &&
                   (spec_.num_ranks > 1 || nodes_spec_.is_several());
@@ -225,6 +228,9 @@ class Head : public Launcher {
   }
 
   void do_it(const TellNode& order) { nodes_.at(order.node)->tell_ranks(order.order, order.signal); }
+  void do_it(const ReplaceRank& order) {
+    nodes_.at(order.node)->replace(order.rank, {.pid = order.pid, .number = order.number});
+  }
   void do_it(const EndNode& order) { nodes_.at(order.node)->end(order.exit_status, order.reason); }
   void do_it(const ForgetNode& order) { nodes_.erase(order.node); }
   void do_it(const Say& order) { screen_->say(order.line); }

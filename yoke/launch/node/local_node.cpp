@@ -18,6 +18,7 @@
 #include "yoke/base/terminal.h"
 #include "yoke/base/text.h"
 #include "yoke/contract/progress.h"
+#include "yoke/contract/variables.h"
 #include "yoke/launch/output/log_files.h"
 #include "yoke/launch/process/descendants.h"
 #include "yoke/launch/process/guardian.h"
@@ -229,11 +230,12 @@ void LocalNode::plan_ranks(const NodePlace& place) {
 
 /// Returns the end of a rank's stream that the rank writes to; this process reads the other end. A result without a
 /// descriptor means /dev/null.
-UniqueFd LocalNode::connect(const RankPlan& rank, bool is_err, LineFilter& filter) {
+UniqueFd LocalNode::connect(const RankPlan& rank, bool is_err, LogStart log_start) {
+  auto& filter = is_err ? err_filter_ : out_filter_;
   const auto& stream = is_err ? rank.err : rank.out;
   if (stream.is_own) return UniqueFd(fcntl(is_err ? STDERR_FILENO : STDOUT_FILENO, F_DUPFD_CLOEXEC, 3));
-  if (!stream.is_piped()) return stream.file.empty() ? UniqueFd() : open_log(stream.file);
-  auto* const copy = stream.file.empty() ? nullptr : &reader_.add_log(stream.file);
+  if (!stream.is_piped()) return stream.file.empty() ? UniqueFd() : open_log(stream.file, log_start);
+  auto* const copy = stream.file.empty() ? nullptr : &reader_.add_log(stream.file, log_start);
   auto pipe = make_pipe();
   reader_.add(rank.rank, is_err, {std::move(pipe.read_end), copy, stream.is_filtered ? &filter : nullptr, rank.prefix});
   return std::move(pipe.write_end);
@@ -249,25 +251,51 @@ void LocalNode::send_plan() {
   };
   std::vector<Ends> ends(plans_.size());  // all pipes are opened first, so that errors come before a rank is started
   for (size_t i = 0; i < plans_.size(); ++i) {
-    if (!plans_[i].is_store) ends[i] = {connect(plans_[i], false, out_filter_), connect(plans_[i], true, err_filter_)};
+    if (!plans_[i].is_store) ends[i] = {connect(plans_[i], false), connect(plans_[i], true)};
   }
   send_message(
       control_.value(),
       {.kind = Message::Kind::kStart, .rank = may_preload_ ? 1 : 0, .value = static_cast<int32_t>(plans_.size())},
       descriptors);
   for (size_t i = 0; i < plans_.size(); ++i) {
-    Message message{.kind = Message::Kind::kRank, .rank = static_cast<int32_t>(i)};
-    std::vector<int> streams;
-    const auto add = [&](RankStream which, int fd) {
-      if (fd < 0) return;
-      message.value |= which;
-      streams.push_back(fd);
-    };
-    add(kStandardInput, plans_[i].inherits_stdin && is_screen_here_ ? STDIN_FILENO : -1);
-    add(kStandardOutput, ends[i].out.value());
-    add(kStandardError, ends[i].err.value());
-    send_message(control_.value(), message, streams);
+    send_rank({.kind = Message::Kind::kRank, .rank = static_cast<int32_t>(i)}, {}, plans_[i], ends[i].out, ends[i].err);
     ends[i] = {};
+  }
+}
+
+/// Sends a message about one rank, with `descriptors` and its streams.
+void LocalNode::send_rank(Message message, std::vector<int> descriptors, const RankPlan& plan, const UniqueFd& out,
+                          const UniqueFd& err) {
+  const auto add = [&](RankStream which, int fd) {
+    if (fd < 0) return;
+    message.value |= which;
+    descriptors.push_back(fd);
+  };
+  add(kStandardInput, plan.inherits_stdin && is_screen_here_ ? STDIN_FILENO : -1);
+  add(kStandardOutput, out.value());
+  add(kStandardError, err.value());
+  send_message(control_.value(), message, descriptors);
+}
+
+void LocalNode::replace(int64_t rank, const Replacement& replacement) {
+  if (state_ != State::kRunning) return;
+  const auto plan =
+      std::ranges::find_if(plans_, [&](const RankPlan& one) { return !one.is_store && one.rank == rank; });
+  if (plan == plans_.end()) return;
+  const auto prefix = std::string(variable::kReplacement) + "=";
+  for (auto& variable : plan->environment) {
+    if (variable.starts_with(prefix)) variable = fmt::format("{}{}", prefix, replacement.number);
+  }
+  try {
+    const auto out = connect(*plan, false, LogStart::kAtEnd), err = connect(*plan, true, LogStart::kAtEnd);
+    const auto text = to_descriptor(encode_plans({*plan}));
+    send_rank(
+        {.kind = Message::Kind::kReplace, .rank = static_cast<int32_t>(plan - plans_.begin()), .pid = replacement.pid},
+        {text.value()}, *plan, out, err);
+  } catch (const Error& error) {  // no descriptors are left, or a log cannot be opened
+    tell({.kind = Kind::kRefused,
+          .value = exit_status(error.code()),
+          .text = fmt::format("rank {} cannot be started again: {}", rank, error.what())});
   }
 }
 
@@ -355,7 +383,10 @@ void LocalNode::read_message() {
       event.text = spec_.argv.front();
       break;
     case Message::Kind::kCannotStart: event.kind = Kind::kCannotStart; break;
-    case Message::Kind::kExited: event.kind = plan->is_store ? Kind::kStoreEnded : Kind::kExited; break;
+    case Message::Kind::kExited:
+      event.kind = plan->is_store ? Kind::kStoreEnded : Kind::kExited;
+      if (!plan->progress_file.empty()) event.num_steps = read_progress(plan->progress_file);
+      break;
     case Message::Kind::kOnlyStore: event.kind = Kind::kOnlyStore; break;
     case Message::Kind::kLeftBehind: event.kind = Kind::kLeftBehind; break;
     case Message::Kind::kLeftovers:
@@ -376,6 +407,7 @@ void LocalNode::read_message() {
     case Message::Kind::kSignal:
     case Message::Kind::kForward:
     case Message::Kind::kKill:
+    case Message::Kind::kReplace:
     case Message::Kind::kEndStore: return;  // only the node sends these
   }
   watch(event);

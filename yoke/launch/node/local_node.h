@@ -37,6 +37,7 @@ class LocalNode : public Node {
   void prepare(const std::string& address, std::optional<uint16_t> port, bool or_any) override;
   void start(const NodePlace& place) override;
   void tell_ranks(Order order, int signal) override;
+  void replace(int64_t rank, const Replacement& replacement) override;
   void end(int, const std::string&) override {}      // this node ends with this process
   void flush(std::chrono::milliseconds) override {}  // messages to this node are not buffered
   LoopTime last_heard() const override { return LoopTime::max(); }
@@ -61,9 +62,11 @@ class LocalNode : public Node {
   void start_guardian();
   void take_master(const std::string& address, std::optional<uint16_t> port, bool or_any);
   void plan_ranks(const NodePlace& place);
-  UniqueFd connect(const RankPlan& rank, bool is_err, LineFilter& filter);
+  UniqueFd connect(const RankPlan& rank, bool is_err, LogStart log_start = LogStart::kEmpty);
   void open_filter(LineFilter& filter, const std::vector<std::string>& texts, const std::string& path);
   void send_plan();
+  void send_rank(Message message, std::vector<int> descriptors, const RankPlan& plan, const UniqueFd& out,
+                 const UniqueFd& err);
   void decide_on_preload();
   void say_not_preloaded(const std::string& why);
   void read_message();

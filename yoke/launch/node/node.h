@@ -39,7 +39,8 @@ struct NodeEvent {
     kStarted,       ///< A rank was started. rank, pid
     kCannotRun,     ///< exec failed. rank, value: errno
     kCannotStart,   ///< fork failed. rank, value: errno
-    kExited,        ///< The rank's process has ended. rank, pid, value: wait status, text: more about it; may be empty
+    kExited,        ///< The rank's process has ended. rank, pid, value: wait status, text: more about it; may be
+                    ///< empty; num_steps
     kState,         ///< The rank's process was stopped, waits in the kernel, or goes on. rank, pid, value: as in ps(1)
     kStoreEnded,    ///< The process that serves the ranks' TCPStore ended before the ranks. pid, value: wait status
     kLeftBehind,    ///< SIGKILL does not end the process `pid`. pid
@@ -89,6 +90,12 @@ class Node : public EventSource {
   virtual void prepare(const std::string& address, std::optional<uint16_t> port, bool or_any) = 0;
   virtual void start(const NodePlace& place) = 0;
   virtual void tell_ranks(Order order, int signal) = 0;
+  struct Replacement {
+    int pid = 0;  ///< Of the process that has ended.
+    int64_t number = 0;
+  };
+  /// Starts a rank again while others run. REQUIRES: the node is this machine.
+  virtual void replace(int64_t, const Replacement&) {}
   /// Tells the node's launcher or agent to end with this status. Does nothing on a node without a launcher of its own.
   virtual void end(int exit_status, const std::string& reason) = 0;
   /// Sends the messages that are queued for the node, for at most `patience`.

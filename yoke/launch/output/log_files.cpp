@@ -89,9 +89,9 @@ std::string error_folder_name() {
   }
 }
 
-UniqueFd open_log(const std::string& path) {
-  constexpr int kFlags = O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY;
-  UniqueFd fd(open(path.c_str(), kFlags | O_NONBLOCK, 0644));
+UniqueFd open_log(const std::string& path, LogStart start) {
+  constexpr int kFlags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW | O_NOCTTY | O_NONBLOCK;
+  UniqueFd fd(open(path.c_str(), kFlags | (start == LogStart::kEmpty ? O_TRUNC : 0), 0644));
   if (!fd) throw system_error(errno, fmt::format("opening the log {}", path));
   struct stat status {};
   if (fstat(fd.value(), &status) != 0 || !S_ISREG(status.st_mode)) {

@@ -21,9 +21,11 @@ std::string make_attempt_folder(const std::string& run_folder, int64_t attempt, 
 /// guardian ends. If the guardian is killed, the launcher removes it.
 std::string error_folder_name();
 
-/// Creates or truncates `path` for the output of a rank, and opens it to append. Never blocks, whatever a rank has put
-/// there.
-/// Errors  as errno says, with the path; kFailedPrecondition if it exists and is not a regular file.
-UniqueFd open_log(const std::string& path);
+enum class LogStart { kEmpty, kAtEnd };
+
+/// Creates `path` for the output of a rank, and opens it to append; truncates it unless it is to be continued. Never
+/// blocks, whatever a rank has put there. Errors  as errno says, with the path; kFailedPrecondition if it exists and is
+/// not a regular file.
+UniqueFd open_log(const std::string& path, LogStart start = LogStart::kEmpty);
 
 }  // namespace yoke::launch

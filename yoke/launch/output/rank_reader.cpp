@@ -8,8 +8,6 @@
 #include <cerrno>
 #include <utility>
 
-#include "yoke/launch/output/log_files.h"
-
 namespace yoke::launch {
 namespace {
 
@@ -19,8 +17,8 @@ constexpr size_t kPipeBytes = 1 << 16;  // the capacity of a pipe
 
 RankReader::RankReader(OutputTaker taker) : taker_(std::move(taker)), buffer_(kPipeBytes, '\0') {}
 
-Sink& RankReader::add_log(const std::string& path) {
-  return *logs_.emplace_back(std::make_unique<Sink>(open_log(path), fmt::format("the log {}", path)));
+Sink& RankReader::add_log(const std::string& path, LogStart start) {
+  return *logs_.emplace_back(std::make_unique<Sink>(open_log(path, start), fmt::format("the log {}", path)));
 }
 
 std::vector<std::string> RankReader::settle_logs() {

@@ -12,6 +12,7 @@
 #include "yoke/base/file.h"
 #include "yoke/launch/loop/event_loop.h"
 #include "yoke/launch/output/line_assembler.h"
+#include "yoke/launch/output/log_files.h"
 #include "yoke/launch/output/sink.h"
 
 namespace yoke::launch {
@@ -44,7 +45,7 @@ class RankReader {
   explicit RankReader(OutputTaker taker);
 
   /// Opens a file into which streams are copied, until settle_logs().
-  Sink& add_log(const std::string& path);
+  Sink& add_log(const std::string& path, LogStart start = LogStart::kEmpty);
   /// Tries again to write what is missing in logs, and closes them. Returns lines for the user about what is still
   /// missing. Called after all streams have ended.
   std::vector<std::string> settle_logs();

@@ -75,7 +75,7 @@ Environment common_environment(const LaunchSpec& spec, const NodeFacts& facts) {
     for (const auto* name : kOfTorchrunsServers) environment.erase(name);
   }
   environment.erase("TORCHELASTIC_ERROR_FILE");
-  environment.erase(variable::kProgress);
+  for (const auto* name : {variable::kProgress, variable::kReplacement, variable::kRankState}) environment.erase(name);
   set_if_unset(environment, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   environment.set("TORCHELASTIC_SIGNALS_TO_HANDLE", names_of(spec.stop_signals));
   environment.erase(variable::kTerminal);
@@ -146,7 +146,8 @@ void plan_output(const LaunchSpec& spec, const NodeFacts& facts, RankPlan& rank)
     rank.error_file =
         fmt::format("{}/attempt_{}_rank_{}.json", facts.error_folder, facts.place.restart_count, rank.local_rank);
   }
-  if (spec.restarts.follows_progress() && !rank.error_file.empty()) rank.progress_file = rank.error_file + ".progress";
+  const bool asks_for_steps = spec.restarts.follows_progress() || spec.replacements > 0;
+  if (asks_for_steps && !rank.error_file.empty()) rank.progress_file = rank.error_file + ".progress";
 }
 
 }  // namespace
@@ -212,6 +213,10 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
     plan_output(spec, facts, one);
     if (!one.error_file.empty()) environment.set("TORCHELASTIC_ERROR_FILE", one.error_file);
     if (!one.progress_file.empty()) environment.set(variable::kProgress, one.progress_file);
+    if (spec.replacements > 0 && !one.error_file.empty()) {
+      environment.set(variable::kReplacement, "0");
+      environment.set(variable::kRankState, one.error_file + ".state");
+    }
     const auto& binding = facts.binding.ranks[static_cast<size_t>(local_rank)];
     if (spec.num_ranks > 1 && !spec.environment.contains("OMP_NUM_THREADS")) {
       environment.set("OMP_NUM_THREADS", std::to_string(binding.num_threads));

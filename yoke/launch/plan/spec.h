@@ -47,7 +47,9 @@ struct LaunchSpec {
   std::chrono::milliseconds grace{10'000};  ///< The time between asking ranks to stop and killing them.
   /// How long a rank may wait in the kernel without a signal reaching it before the job fails; zero: for ever.
   std::chrono::milliseconds kernel_sleep_limit{0};
-  RestartLimit restarts;  ///< How often all ranks may start again after one has failed.
+  RestartLimit restarts;       ///< How often all ranks may start again after one has failed.
+  int64_t replacements = 0;    ///< How many ranks may be started again alone, in all (job/replace_rule.h).
+  std::string no_replacement;  ///< Why none is, although the user asked for it; empty otherwise.
   std::string run_id = "none";
   bool has_random_id = false;  ///< Whether run_id only makes the job unique: neither the user nor a scheduler chose it.
   std::string role = "default";

@@ -16,6 +16,7 @@
 #include <csignal>
 #include <filesystem>
 #include <optional>
+#include <span>
 #include <unordered_map>
 #include <utility>
 
@@ -156,10 +157,7 @@ class Guardian {
       const auto num_streams = static_cast<size_t>(std::popcount(static_cast<uint32_t>(message->value)));
       if (message->kind != Message::Kind::kRank || received.size() != num_streams)
         return;  // the launcher has given up this start
-      auto next = received.begin();
-      if ((message->value & kStandardInput) != 0) one.in = std::move(*next++);
-      if ((message->value & kStandardOutput) != 0) one.out = std::move(*next++);
-      if ((message->value & kStandardError) != 0) one.err = std::move(*next++);
+      one = to_streams(message->value, received);
     }
     auto plans = decode_plans(text_of(descriptors.front()));
     const int master = descriptors.size() > 1 ? descriptors[1].value() : -1;
@@ -171,30 +169,66 @@ class Guardian {
     }
     auto failures = make_pipe();
     for (size_t i = 0; i < plans.size(); ++i) {
-      const auto index = static_cast<int32_t>(i);
-      const auto fd_or_null = [&](const UniqueFd& fd) { return fd ? fd.value() : null_.value(); };
       if (plans[i].is_store) continue;
-      const pid_t pid = start_one(plans[i], {.in_fd = fd_or_null(streams[i].in),
-                                             .out_fd = fd_or_null(streams[i].out),
-                                             .err_fd = fd_or_null(streams[i].err),
-                                             .master_fd = plans[i].holds_master_port ? master : -1,
-                                             .failures = failures.write_end.value(),
-                                             .index = index,
-                                             .file_limit = options_.file_limit});
-      const int error_number = errno;
-      streams[i] = {};  // the reader must see the end of file when the rank ends
-      if (pid < 0) {
-        tell({.kind = Message::Kind::kCannotStart, .rank = index, .value = error_number});
-        break;
-      }
-      last_start_ = Clock::now();
-      groups_.push_back({pid, plans[i].process_group != 0 ? plans[i].process_group : pid});
-      ranks_.emplace(pid, index);
-      exits_.add(pid);
-      tell({.kind = Message::Kind::kStarted, .rank = index, .pid = pid});
+      const int own_master = plans[i].holds_master_port ? master : -1;
+      if (!start_and_tell(plans[i], std::move(streams[i]), own_master, failures, static_cast<int32_t>(i))) break;
     }
+    watch(std::move(failures));
+  }
+
+  static Streams to_streams(int32_t bits, std::span<UniqueFd> received) {
+    Streams streams;
+    auto next = received.begin();
+    if ((bits & kStandardInput) != 0) streams.in = std::move(*next++);
+    if ((bits & kStandardOutput) != 0) streams.out = std::move(*next++);
+    if ((bits & kStandardError) != 0) streams.err = std::move(*next++);
+    return streams;
+  }
+
+  /// Returns false if the rank cannot be started. Closes the streams: their reader must see the end of file when the
+  /// rank ends.
+  bool start_and_tell(RankPlan& plan, Streams streams, int master, const Pipe& failures, int32_t index) {
+    const auto fd_or_null = [&](const UniqueFd& fd) { return fd ? fd.value() : null_.value(); };
+    const pid_t pid = start_one(plan, {.in_fd = fd_or_null(streams.in),
+                                       .out_fd = fd_or_null(streams.out),
+                                       .err_fd = fd_or_null(streams.err),
+                                       .master_fd = master,
+                                       .failures = failures.write_end.value(),
+                                       .index = index,
+                                       .file_limit = options_.file_limit});
+    if (pid < 0) {
+      tell({.kind = Message::Kind::kCannotStart, .rank = index, .value = errno});
+      return false;
+    }
+    last_start_ = Clock::now();
+    groups_.push_back({pid, plan.process_group != 0 ? plan.process_group : pid});
+    ranks_.emplace(pid, index);
+    exits_.add(pid);
+    tell({.kind = Message::Kind::kStarted, .rank = index, .pid = pid});
+    return true;
+  }
+
+  void watch(Pipe failures) {
     fcntl(failures.read_end.value(), F_SETFL, O_NONBLOCK);
     failures_ = std::move(failures.read_end);
+  }
+
+  /// Starts a rank again whose process `pid` has ended, once what that process has left in its group is killed.
+  void replace(const Message& message, std::vector<UniqueFd> descriptors) {
+    const auto num_streams = static_cast<size_t>(std::popcount(static_cast<uint32_t>(message.value)));
+    if (is_stopping_ || must_kill_ || descriptors.size() != 1 + num_streams) return;
+    auto plans = decode_plans(text_of(descriptors.front()));
+    const auto old = std::ranges::find(groups_, message.pid, &RankGroup::rank);
+    if (old != groups_.end()) {
+      const auto left = groups_of_leftovers();
+      if (old->id == old->rank && std::ranges::find(left, old->id) != left.end()) kill(-old->id, SIGKILL);
+      groups_.erase(old);
+    }
+    if (failures_) tell_failures();
+    auto failures = make_pipe();
+    start_and_tell(plans.at(0), to_streams(message.value, std::span(descriptors).subspan(1)), -1, failures,
+                   message.rank);
+    watch(std::move(failures));
   }
 
   /// Starts the process that serves the ranks' store, which has no part in signals for the ranks. It listens before the
@@ -258,11 +292,13 @@ class Guardian {
   }
 
   void obey() {
-    const auto message = receive_message(options_.control.value());
+    std::vector<UniqueFd> descriptors;
+    const auto message = receive_message(options_.control.value(), &descriptors);
     if (!message) {
       is_launcher_there_ = false;
       return;
     }
+    if (message->kind == Message::Kind::kReplace) return replace(*message, std::move(descriptors));
     if (message->kind == Message::Kind::kKill) {
       must_kill_ = true;
       return;

@@ -26,6 +26,9 @@ struct Message {
     kForward,   ///< Like kSignal, but the signal does not ask the ranks to end.
     kKill,      ///< End everything now.
     kEndStore,  ///< End the store, which outlives the ranks.
+    /// Start a rank again that has ended, while others run. rank: index in the plans; pid: the process that has ended;
+    /// value: RankStream bits. Descriptors: its plan as a text, then a stream for each bit, in order.
+    kReplace,
     // guardian to node
     kStarted,       ///< rank, pid
     kCannotRun,     ///< rank, value: errno of exec

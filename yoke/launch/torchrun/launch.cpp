@@ -230,6 +230,22 @@ bool is_standalone_by_itself(const RunOptions& options, const NodesSpec& nodes) 
          options.rdzv_backend == "static";
 }
 
+/// Decides whether ranks may be replaced (LaunchSpec::replacements).
+void decide_on_replacements(const RunOptions& options, const Surroundings& surroundings, Launch& launch) {
+  auto& spec = launch.spec;
+  if (options.replace == 0) return;
+  if (launch.nodes.is_several() || surroundings.is_agent) {
+    spec.no_replacement = "the job has several hosts";
+  } else if (spec.argv != surroundings.program) {
+    spec.no_replacement = "the program is in Python, whose ranks cannot form their groups again";
+  } else if (!launcher_serves_store(spec, spec.num_ranks, false)) {
+    spec.no_replacement = spec.num_ranks == 1 ? "the job has one rank, whose state no other rank has"
+                                              : "rank 0 serves the ranks' store (TORCH_DISABLE_SHARE_RDZV_TCP_STORE)";
+  } else {
+    spec.replacements = options.replace;
+  }
+}
+
 std::string random_id() {
   std::random_device device;
   return fmt::format("{:08x}{:08x}", device(), device());
@@ -248,6 +264,7 @@ Launch to_launch(const RunOptions& options, const Surroundings& surroundings) {
   spec.has_random_id = options.standalone || (spec.run_id == "none" && is_standalone_by_itself(options, launch.nodes));
   if (spec.has_random_id) spec.run_id = random_id();
   place_store(options, launch.nodes, launch.spec);
+  decide_on_replacements(options, surroundings, launch);
   return launch;
 }
 

@@ -1,0 +1,32 @@
+#include "yoke/launch/job/replace_rule.h"
+
+#include <fmt/format.h>
+#include <sys/wait.h>
+
+#include <algorithm>
+#include <csignal>
+
+namespace yoke::launch {
+
+ReplaceRule::Verdict ReplaceRule::judge(const RankLoss& loss) {
+  if (limit_ == 0 || !WIFSIGNALED(loss.wait_status)) return {};
+  if (!loss.has_survivors) return {.why = "no other rank runs, from which it could have the state"};
+  if (loss.some_have_left) return {.why = "another rank has ended with status 0"};
+  if (!loss.step) {
+    return {.why = "it had not kept a state of the training (train::Run and train::KeptStates do; docs/replace.md)"};
+  }
+  if (num_replaced_ >= limit_) {
+    return {.why = fmt::format("{} {} made already", limit_, limit_ == 1 ? "replacement was" : "replacements were")};
+  }
+  if (WTERMSIG(loss.wait_status) != SIGKILL) {
+    const Failure failure{loss.rank, *loss.step, loss.wait_status};
+    if (std::ranges::find(failures_, failure) != failures_.end()) {
+      return {.why = fmt::format("it ended in the same way after step {} before", *loss.step)};
+    }
+    failures_.push_back(failure);
+  }
+  ++num_replaced_;
+  return {.replaces = true};
+}
+
+}  // namespace yoke::launch
