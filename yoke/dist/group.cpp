@@ -27,6 +27,7 @@
 #include "yoke/dist/activity.h"
 #include "yoke/dist/detail/gloo.h"
 #include "yoke/dist/detail/group_impl.h"
+#include "yoke/dist/detail/outside.h"
 #include "yoke/dist/detail/shared_memory.h"
 #include "yoke/dist/detail/single_tensor_collectives.h"
 #include "yoke/dist/error_text.h"
@@ -166,18 +167,31 @@ PendingCollective Group::start(const Collective& collective, std::vector<at::Ten
 // ---- Groups --------------------------------------------------------------------------------------------------------
 
 void Group::Job::connect(const std::shared_ptr<Impl>& impl) {
-  using c10d::ProcessGroup;
   auto own = store;
   if (!impl->key.empty()) own = c10::make_intrusive<c10d::PrefixStore>(impl->key, store);
   const auto size = static_cast<int64_t>(impl->ranks.size());
-  impl->group = c10::make_intrusive<ProcessGroup>(own, static_cast<int>(impl->rank), static_cast<int>(size));
+  if (is_outside) {
+    impl->cpu = outside_backend(impl->rank, size);
+    adopt(impl, own);
+    groups.push_back(impl);
+    return;
+  }
   impl->cpu = make_gloo(c10::make_intrusive<c10d::PrefixStore>("gloo", own),
                         {.rank = impl->rank, .size = size, .address = gloo_address, .timeout = timeout});
   const auto offers = [this](int64_t member) { return offers_sharing[static_cast<size_t>(member)]; };
   if (size > 1 && std::ranges::all_of(impl->ranks, offers)) {
     c10d::PrefixStore shared("shared", own);
-    impl->cpu = share_memory(shared, impl->cpu, {.rank = impl->rank, .size = size, .timeout = timeout});
+    impl->cpu = share_memory(shared, impl->cpu, sharing_of(*impl));
   }
+  adopt(impl, own);
+  groups.push_back(impl);
+  watch(impl);
+}
+
+void Group::Job::adopt(const std::shared_ptr<Impl>& impl, const c10::intrusive_ptr<c10d::Store>& own) {
+  using c10d::ProcessGroup;
+  const auto size = static_cast<int64_t>(impl->ranks.size());
+  impl->group = c10::make_intrusive<ProcessGroup>(own, static_cast<int>(impl->rank), static_cast<int>(size));
   impl->group->setBackend(c10::DeviceType::CPU, ProcessGroup::GLOO, impl->cpu);
   impl->group->setDefaultBackend(ProcessGroup::GLOO);
   impl->backend = impl->cpu;
@@ -193,7 +207,9 @@ void Group::Job::connect(const std::shared_ptr<Impl>& impl) {
   }
   // c10d's operators find a group by its name, so each group of the process must have a unique name.
   impl->group->setGroupName(fmt::format("yoke-{}", static_cast<const void*>(impl->group.get())));
-  groups.push_back(impl);
+}
+
+void Group::Job::watch(const std::shared_ptr<Impl>& impl) {
   if (env.world_size == 1) return;
   CountedGroup counted{.key = impl->key.empty() ? "arrivals" : impl->key + "/arrivals",
                        .ranks = impl->ranks,
@@ -231,7 +247,7 @@ Group Group::split(int64_t color, int64_t key) {
   own.mutable_data_ptr<int64_t>()[0] = color;
   own.mutable_data_ptr<int64_t>()[1] = key;
   const Activity activity(*this, "splitting a group");
-  const auto all = all_gather(own);  // [size, 2]
+  const auto all = job_->share_split(*impl_, own, [&] { return all_gather(own); });  // [size, 2]
   const auto* given = all.const_data_ptr<int64_t>();
   std::vector<std::pair<int64_t, int64_t>> members;  // key, rank in this group
   for (int64_t rank = 0; rank < size(); ++rank) {
@@ -475,6 +491,9 @@ void Group::check_peer(const char* what, int64_t peer) const {
 }
 
 std::vector<std::string> Group::all_gather_text(const std::string& text) {
+  if (job_->losses && job_->losses->any() && job_->losses->forgives()) {
+    return std::vector<std::string>(static_cast<size_t>(size()), text);
+  }
   const Activity activity(*this, "an exchange of texts");
   // The text is sent as a CPU tensor, which every group can send.
   const auto header = at::full({2}, kTextMark, at::kLong);
@@ -522,6 +541,7 @@ void Group::explain(std::exception_ptr error, int64_t peer) const {
   } catch (const Error&) {
     throw;
   } catch (const std::exception& failure) {
+    job_->rethrow_loss(*impl_, failure);
     const std::string_view text = failure.what();
     const bool timed_out = contains_any(text, {"Timed out", "timed out", "timeout", "Timeout"});
     // A lost connection is recognised by Gloo's text, or by the type of the store's error.
@@ -572,7 +592,8 @@ void Group::fail(std::exception_ptr error) const {
 
 void Group::report_failure(const std::string& text) const noexcept {
   try {
-    if (job_ != nullptr && job_->arrivals) job_->arrivals->report(fmt::format("rank {}: {}", job_->env.rank, text));
+    if (job_ == nullptr || (job_->losses && job_->losses->any())) return;  // the others know
+    if (job_->arrivals) job_->arrivals->report(fmt::format("rank {}: {}", job_->env.rank, text));
   } catch (const std::exception&) {  // there was no memory for the text, so the other ranks end without it
   }
 }

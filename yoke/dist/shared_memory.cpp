@@ -21,7 +21,10 @@
 
 #include "yoke/base/error.h"
 #include "yoke/contract/variables.h"
+#include "yoke/dist/detail/element_types.h"
+#include "yoke/dist/detail/losses.h"
 #include "yoke/dist/detail/shared_work.h"
+#include "yoke/dist/detail/store.h"
 #include "yoke/dist/detail/tensor_bytes.h"
 #include "yoke/dist/shared/rendezvous.h"
 
@@ -40,35 +43,6 @@ constexpr const char* kBackendName = "yoke";
 /// names.
 milliseconds mismatch_patience(milliseconds timeout) {
   return std::min<milliseconds>(timeout / 3, std::chrono::seconds(20));
-}
-
-std::optional<shared::Type> type_of(at::ScalarType type) {
-  switch (type) {
-    case at::kBool: return shared::Type::kBool;
-    case at::kByte: return shared::Type::kU8;
-    case at::kChar: return shared::Type::kI8;
-    case at::kUInt16: return shared::Type::kU16;
-    case at::kShort: return shared::Type::kI16;
-    case at::kUInt32: return shared::Type::kU32;
-    case at::kInt: return shared::Type::kI32;
-    case at::kUInt64: return shared::Type::kU64;
-    case at::kLong: return shared::Type::kI64;
-    case at::kHalf: return shared::Type::kF16;
-    case at::kBFloat16: return shared::Type::kBF16;
-    case at::kFloat: return shared::Type::kF32;
-    case at::kDouble: return shared::Type::kF64;
-    default: return std::nullopt;
-  }
-}
-
-std::optional<shared::Reduction> reduction_of(const c10d::ReduceOp& op) {
-  switch (op.op_) {
-    case c10d::ReduceOp::SUM: return shared::Reduction::kSum;
-    case c10d::ReduceOp::PRODUCT: return shared::Reduction::kProduct;
-    case c10d::ReduceOp::MIN: return shared::Reduction::kMin;
-    case c10d::ReduceOp::MAX: return shared::Reduction::kMax;
-    default: return std::nullopt;
-  }
 }
 
 /// Each rank looks at each other one, and has a part of its chunks for it. With more ranks, that is slow and takes
@@ -104,6 +78,7 @@ class SharedMemory : public c10d::Backend {
         engine_(std::move(engine)),
         arena_(std::move(arena)),
         gloo_(std::move(gloo)),
+        losses_(options.losses),
         timeout_(options.timeout) {}
   ~SharedMemory() override { engine_->stop(); }
 
@@ -122,6 +97,8 @@ class SharedMemory : public c10d::Backend {
     engine_->stop();
     gloo_->shutdown();
   }
+
+  void leave() { engine_->stop(); }
 
   // ---- Memory ----
 
@@ -473,6 +450,7 @@ class SharedMemory : public c10d::Backend {
     work.rank = rank_;
     work.callbacks = callbacks_;
     work.timeout = timeout;
+    work.losses = losses_;
     return SharedWork::start(engine_, std::move(transfer), std::move(work));
   }
 
@@ -531,6 +509,7 @@ class SharedMemory : public c10d::Backend {
   const std::shared_ptr<shared::Engine> engine_;
   const std::shared_ptr<shared::Arena> arena_;  ///< Null if the layout has no place for tensors.
   const c10::intrusive_ptr<c10d::Backend> gloo_;
+  const std::shared_ptr<const GroupLosses> losses_;
   const std::shared_ptr<Callbacks> callbacks_ = std::make_shared<Callbacks>();
   const uint64_t num_forks_ = num_forks();
   std::chrono::milliseconds timeout_;
@@ -544,6 +523,10 @@ bool offers_shared_memory() {
 }
 
 bool is_shared_memory(const c10d::Backend& backend) { return backend.getBackendName() == kBackendName; }
+
+void leave_shared_memory(c10d::Backend& backend) {
+  if (auto* const shared = dynamic_cast<SharedMemory*>(&backend)) shared->leave();
+}
 
 std::shared_ptr<shared::Arena> arena_of(const c10d::Backend& backend) {
   const auto* const shared = dynamic_cast<const SharedMemory*>(&backend);
@@ -579,9 +562,13 @@ c10::intrusive_ptr<c10d::Backend> share_memory(c10d::Store& store, const c10::in
       return gloo;
     }
     store.set(kDoor, door->address());
-    all_share = door->pass(
-        file, {.count = options.size - 1, .num_absent = [&] { return store.add(kNumAbsent, 0); }, .until = until});
+    const auto num_absent = [&] {
+      if (options.check) options.check();
+      return store.add(kNumAbsent, 0);
+    };
+    all_share = door->pass(file, {.count = options.size - 1, .num_absent = num_absent, .until = until});
   } else {
+    if (options.check) wait_for_key(store, kDoor, options.check, until);
     const auto bytes = store.get(kDoor);
     const auto use = [&](const UniqueFd& file) { make_engine(shared::Segment::map(file), file); };
     const auto joined = shared::join({bytes.begin(), bytes.end()}, use, until);

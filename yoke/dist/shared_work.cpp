@@ -9,6 +9,8 @@
 #include <thread>
 #include <utility>
 
+#include "yoke/dist/detail/losses.h"
+
 namespace yoke::dist {
 
 using shared::Engine;
@@ -100,9 +102,32 @@ c10::intrusive_ptr<SharedWork> SharedWork::start(std::shared_ptr<Engine> engine,
   return work;
 }
 
-void SharedWork::end(std::exception_ptr error) {
+/// After a loss that is forgiven. What was to be gathered is as if all ranks had given the same.
+void SharedWork::give_own_to_all() noexcept {
   try {
-    if (!error && options_.after) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    if (options_.inputs.empty()) return;
+    const auto& own = options_.inputs[0];
+    for (const auto& list : options_.lists) {
+      for (const auto& output : list) {
+        if (output.numel() == own.numel()) output.copy_(own.view(output.sizes()));
+      }
+    }
+    if (options_.type == c10d::OpType::_ALLGATHER_BASE && own.numel() > 0) {
+      options_.outputs.at(0).view({-1, own.numel()}).copy_(own.reshape({1, -1}));
+    }
+  } catch (const std::exception&) {  // they have no meaning in any case
+  }
+}
+
+void SharedWork::end(std::exception_ptr error) {
+  const bool is_forgiven = error && options_.losses && options_.losses->forgives(error);
+  if (is_forgiven) {
+    error = nullptr;
+    give_own_to_all();
+  }
+  try {
+    if (!is_forgiven && !error && options_.after) {
       const at::AutoDispatchBelowADInplaceOrView below;  // this thread knows nothing of the caller's no_grad
       options_.after();
     }

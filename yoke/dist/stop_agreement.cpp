@@ -19,6 +19,7 @@ StopAgreement::StopAgreement(c10::intrusive_ptr<c10d::Backend> backend, std::fun
     : backend_(std::move(backend)), is_told_(std::move(is_told)), now_(std::move(now)) {}
 
 StopAgreement::~StopAgreement() {
+  if (backend_) leave_shared_memory(*backend_);  // ends the all-reduce in flight
   // Gloo's destructor would wait for the all-reduce in flight. If another rank hangs, it would wait until the timeout.
   // So the backend is leaked: this rank leaves because of an exception, and the other ranks notice its end.
   if (pending_ && !pending_->isCompleted()) backend_.release();

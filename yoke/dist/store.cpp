@@ -1,5 +1,6 @@
 #include "yoke/dist/detail/store.h"
 
+#include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
 #include <fcntl.h>
 #include <netdb.h>
@@ -117,6 +118,19 @@ c10::intrusive_ptr<c10d::Store> connect_store(const RankEnv& rank, milliseconds 
   return c10::make_intrusive<c10d::PrefixStore>(
       fmt::format("yoke/{}/{}/{}", rank.run_id, rank.restart_count, num_worlds++),
       connection_of_process(rank, timeout));
+}
+
+void wait_for_key(c10d::Store& store, const std::string& key, const std::function<void()>& check,
+                  steady_clock::time_point until) {
+  constexpr milliseconds kCheckInterval(20);
+  while (!store.check({key})) {
+    check();
+    try {
+      store.wait({key}, kCheckInterval);
+    } catch (const c10::DistStoreError&) {  // not yet
+      if (steady_clock::now() >= until) throw;
+    }
+  }
 }
 
 namespace {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -19,6 +20,7 @@
 #include "yoke/dist/detail/gloo.h"
 #include "yoke/dist/detail/group_impl.h"
 #include "yoke/dist/detail/mismatch.h"
+#include "yoke/dist/detail/outside.h"
 #include "yoke/dist/detail/shared_memory.h"
 #include "yoke/dist/detail/stop_agreement.h"
 #include "yoke/dist/detail/stop_signal.h"
@@ -160,14 +162,16 @@ World::World(const RankEnv& rank, c10::intrusive_ptr<c10d::Store> store, const W
   job_->device = choose_device(rank, options);
   job_->gloo_address = gloo_address(rank);
   job_->store = std::move(store);
+  job_->look_for_replacements();
   job_->offers_sharing.assign(static_cast<size_t>(rank.world_size), false);
   impl_->rank = rank.rank;
   for (int64_t other = 0; other < rank.world_size; ++other) impl_->ranks.push_back(other);
-  if (rank.world_size > 1) {
+  if (rank.world_size > 1 && !job_->is_outside) {
     const auto engine = engine_of(job_->device);
     job_->offers_sharing = wait_for_all(*job_->store, rank, engine, options.timeout);
     if (rank.rank == 0) say_engine(engine);
     if (rank.rank == 0) say_who_does_not_share(job_->offers_sharing);
+    if (!std::ranges::all_of(job_->offers_sharing, std::identity())) job_->losses.reset();
   }
   if (job_->device.type() != c10::DeviceType::CPU) {
     const auto* plug = loaded_plug();
@@ -185,6 +189,7 @@ World::World(const RankEnv& rank, c10::intrusive_ptr<c10d::Store> store, const W
     throw Error(ErrorCode::kUnavailable, "rank {}: cannot connect to the other ranks; has one of them ended? {}",
                 rank.rank, error_text(error));
   }
+  if (job_->losses && !job_->is_outside && !is_shared_memory(*impl_->cpu)) job_->losses.reset();
   if (rank.world_size == 1) return;
   explain_mismatches([weak = std::weak_ptr(job_), impl = std::weak_ptr(impl_)](const std::string& text) {
     const auto job = weak.lock();
@@ -217,6 +222,7 @@ const RankEnv& World::env() const { return job_->env; }
 
 bool World::should_stop() {
   process_group();  // throws after shutdown()
+  if (job_->is_outside) return false;
   ++impl_->num_further_calls;
   if (job_->arrivals) impl_->calls.add(impl_->sequence(), "should_stop");
   try {
@@ -227,8 +233,13 @@ bool World::should_stop() {
         // The new connections wait for all ranks in the store, which does not say that one has failed before it came
         // here. The connections that are there do.
         wait(*impl_->cpu->barrier());
-        gloo = make_gloo(c10::make_intrusive<c10d::PrefixStore>("stop", job_->store),
-                         {.rank = rank(), .size = size(), .address = job_->gloo_address, .timeout = job_->timeout});
+        const auto store = c10::make_intrusive<c10d::PrefixStore>("stop", job_->store);
+        if (job_->losses) {  // these connections close at once when a rank was lost
+          gloo = share_memory(*store, refusing_backend(rank(), size()), job_->sharing_of(*impl_));
+        } else {
+          gloo = make_gloo(store,
+                           {.rank = rank(), .size = size(), .address = job_->gloo_address, .timeout = job_->timeout});
+        }
       }
       stop_ = std::make_unique<StopAgreement>(std::move(gloo), is_told_to_stop);
     }
@@ -252,6 +263,7 @@ void World::wait_for_all_leaving() const {
     } catch (const c10::DistStoreError&) {  // some ranks have not arrived yet
       if (left <= interval) throw;
     }
+    if (const auto check = job_->check_of_generation()) check();
     const auto ahead = job_->arrivals->describe_ahead();
     if (!ahead) continue;
     // By then all have published how far they are, so it is known whether most are ahead, or a few.
@@ -290,6 +302,7 @@ void World::shutdown() {
                   std::chrono::duration<double>(job_->timeout).count(), job_->arrivals->describe_absent(absent));
     }
   }
+  if (job_->losses) job_->base_store->set(kEnded, std::string("1"));
   job_->arrivals.reset();
   stop_.reset();
   for (auto group = job_->groups.rbegin(); group != job_->groups.rend(); ++group) {

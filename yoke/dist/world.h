@@ -57,6 +57,24 @@ class World : public Group {
   /// program installed before is called too; without one, a second Ctrl-C kills, and rank 0 says so at the first.
   bool should_stop();
 
+  /// Whether a rank that a signal kills is started again alone and can join the others: the job runs under `yoke run
+  /// --replace`, on one host, and its CPU tensors are in shared memory. Then a collective that meets the loss throws
+  /// RanksLost (ranks_lost.h).
+  bool is_replaceable() const;
+  /// Whether ranks have been lost, or this process has taken the place of one, and recover() has not been called since.
+  /// Until then the collectives of a process that has taken another one's place end at once, as if all ranks had given
+  /// the same as it: it constructs what its program needs, and then calls recover().
+  bool needs_recovery() const;
+  /// Collective, of the ranks that are left and of those that take the place of the lost ones. Forms all groups again;
+  /// nothing of the state is exchanged (train::KeptStates does). process_group() of each group is another one then.
+  /// Errors  kTimeout: the ranks have not met within WorldOptions::timeout; kUnavailable: the job is told to end;
+  ///         kFailedPrecondition: !is_replaceable().
+  void recover();
+  /// With true, collectives that meet a loss end without an error and with values that have no meaning;
+  /// needs_recovery() tells of it. For loops that repeat what they did since, as those of train::Run. recover() sets it
+  /// to false.
+  void forgive_losses(bool forgives);
+
   /// Collective. Ends the job cleanly: waits until every rank has called shutdown(), then closes the connections of all
   /// groups. In rank 0's process, which serves the store, it returns last.
   void shutdown();

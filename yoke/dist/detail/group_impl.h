@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -16,9 +17,14 @@
 #include "yoke/contract/rank_env.h"
 #include "yoke/dist/arrivals.h"
 #include "yoke/dist/detail/call_log.h"
+#include "yoke/dist/detail/losses.h"
+#include "yoke/dist/detail/shared_memory.h"
 #include "yoke/dist/group.h"
 
 namespace yoke::dist {
+
+/// Key in the store of a job whose lost ranks are replaced: set once all ranks have called World::shutdown().
+inline constexpr const char* kEnded = "ended";
 
 /// One group's connections, and how many collectives this rank has entered there.
 struct Group::Impl {
@@ -53,6 +59,10 @@ struct Group::Impl {
 struct Group::Job {
   /// Collective over `impl->ranks`. Connects these ranks.
   void connect(const std::shared_ptr<Impl>& impl);
+  /// Makes c10d's group of `impl->cpu`. `own` is the group's part of the store.
+  void adopt(const std::shared_ptr<Impl>& impl, const c10::intrusive_ptr<c10d::Store>& own);
+  void watch(const std::shared_ptr<Impl>& impl);  ///< Counts its collectives for Arrivals.
+  SharedMemoryOptions sharing_of(const Impl& impl) const;
   void keep_connections() const;
 
   const int num_exceptions = std::uncaught_exceptions();  ///< Exceptions in flight at construction.
@@ -64,6 +74,26 @@ struct Group::Job {
   std::string gloo_address;
   std::vector<bool> offers_sharing;  ///< Whether a rank of the World would share memory with ranks of its host.
   c10::intrusive_ptr<c10d::Store> store;
+
+  // Lost ranks that the launcher starts again (recover.cpp).
+
+  void look_for_replacements();
+  /// Throws RanksLost once ranks form the groups again; empty if none is replaced.
+  std::function<void()> check_of_generation() const;
+  /// Throws RanksLost if `failure`, of a collective of `impl`, is due to a lost rank that will be replaced.
+  void rethrow_loss(const Impl& impl, const std::exception& failure);
+  at::Tensor share_split(const Impl& impl, const at::Tensor& own, const std::function<at::Tensor()>& gather);
+  void leave();  ///< Closes the connections of all groups.
+  /// Collective. Connects the groups that all their members have, as that generation. `keys_of_ranks`: those of the
+  /// groups of each rank of the World.
+  void form_again(int64_t number, const std::vector<std::string>& keys_of_ranks);
+
+  std::shared_ptr<Losses> losses;              ///< Null if lost ranks are not replaced.
+  c10::intrusive_ptr<c10d::Store> base_store;  ///< Of all generations; `store` is that of the present one.
+  int64_t generation = 0;                      ///< The last replacement after which the groups were formed.
+  int64_t replacement = 0;                     ///< The number of the replacement that this process is, if not 0.
+  bool is_outside = false;                     ///< This process has not joined the others yet.
+
   std::vector<std::shared_ptr<Impl>> groups;  ///< All groups so far. Their connections stay open until the job ends.
   std::unique_ptr<Arrivals> arrivals;  ///< Null if this rank is alone. Declared last, because its thread uses `groups`.
 };

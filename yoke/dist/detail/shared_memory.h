@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 
 namespace c10d {
@@ -15,6 +16,8 @@ class Store;
 
 namespace yoke::dist {
 
+struct GroupLosses;
+
 namespace shared {
 class Arena;
 }
@@ -23,6 +26,9 @@ struct SharedMemoryOptions {
   int64_t rank = 0;
   int64_t size = 1;
   std::chrono::milliseconds timeout{};
+  std::shared_ptr<const GroupLosses> losses = {};  ///< Null if lost ranks are not replaced.
+  std::function<void()> check =
+      {};  ///< Called while ranks wait for each other, to end the wait by an exception; or empty.
 };
 
 /// Whether this rank may share memory: YOKE_SHARED_MEMORY is not "0", and the kernel can do what is needed.
@@ -33,6 +39,9 @@ bool offers_shared_memory();
 /// does what is rare: sparse tensors, bitwise reductions. Otherwise returns `gloo` on all ranks.
 c10::intrusive_ptr<c10d::Backend> share_memory(c10d::Store& store, const c10::intrusive_ptr<c10d::Backend>& gloo,
                                                const SharedMemoryOptions& options);
+
+/// Closes the connections of a backend that share_memory() has made. Does nothing with another one.
+void leave_shared_memory(c10d::Backend& backend);
 
 /// Whether `backend` is one that share_memory() has made.
 bool is_shared_memory(const c10d::Backend& backend);

@@ -48,6 +48,7 @@ struct SharedWorkOptions {
   std::chrono::milliseconds timeout{};
   shared::Driver driver = shared::Driver::kEngine;
   std::shared_ptr<Callbacks> callbacks;
+  std::shared_ptr<const GroupLosses> losses = {};  ///< Null if a loss is never forgiven.
 };
 
 class SharedWork : public c10d::Work {
@@ -65,6 +66,7 @@ class SharedWork : public c10d::Work {
 
  private:
   void end(std::exception_ptr error);
+  void give_own_to_all() noexcept;
   /// What completes the future. It does not own this work.
   std::function<void()> completion_of(c10::intrusive_ptr<c10::ivalue::Future> future) const;
 

@@ -4,6 +4,8 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <chrono>
+#include <functional>
+#include <string>
 
 #include "yoke/contract/rank_env.h"
 
@@ -19,6 +21,11 @@ namespace yoke::dist {
 /// World.
 /// Errors  kUnavailable: rank 0's port is taken, or nothing serves it within `timeout`. The message names the address.
 c10::intrusive_ptr<c10d::Store> connect_store(const RankEnv& rank, std::chrono::milliseconds timeout);
+
+/// Waits for a key, and calls `check` every few milliseconds meanwhile, which may throw to end the wait.
+/// Errors  c10::DistStoreError: the key is not there by `until`.
+void wait_for_key(c10d::Store& store, const std::string& key, const std::function<void()>& check,
+                  std::chrono::steady_clock::time_point until);
 
 /// While an object of this class exists, libtorch prints no warnings in this process. Used where the store may be lost:
 /// yoke prints its own message, and libtorch would print a stack trace before it.

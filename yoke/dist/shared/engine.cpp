@@ -324,7 +324,8 @@ void Engine::check_missing(const std::vector<int64_t>& missing, const Transfer& 
   if (const auto lost = lost_rank(missing)) {
     segment_->state(rank_).has_given_up = 1;
     ring();
-    throw RankFailure(fmt::format("Connection closed by peer: rank {} of the group has ended", *lost), {*lost});
+    throw RankFailure(fmt::format("Connection closed by peer: rank {} of the group has ended", *lost), {*lost},
+                      /*ended=*/true);
   }
   if (Clock::now() < transfer.deadline) return;
   if (!transfer.mismatch.empty()) throw Error(ErrorCode::kFailedPrecondition, transfer.mismatch);

@@ -51,9 +51,10 @@ struct Transfer {
 /// Ends a collective of which ranks of the group have ended, or have not gone on by its deadline.
 class RankFailure : public std::runtime_error {
  public:
-  RankFailure(const std::string& text, std::vector<int64_t> which)
-      : std::runtime_error(text), ranks(std::move(which)) {}
+  RankFailure(const std::string& text, std::vector<int64_t> which, bool ended = false)
+      : std::runtime_error(text), ranks(std::move(which)), has_ended(ended) {}
   const std::vector<int64_t> ranks;
+  const bool has_ended;  ///< Otherwise they only do not go on.
 };
 
 /// Who makes a collective progress: the Engine's thread, or, as long as it is possible, the caller of wait().

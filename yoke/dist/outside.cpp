@@ -1,0 +1,79 @@
+#include "yoke/dist/detail/outside.h"
+
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <utility>
+#include <vector>
+
+namespace yoke::dist {
+namespace {
+
+using TensorList = std::vector<at::Tensor>;
+
+class DoneWork : public c10d::Work {
+ public:
+  explicit DoneWork(TensorList outputs) : outputs_(std::move(outputs)) {}
+  bool isCompleted() override { return true; }
+  bool isSuccess() const override { return true; }
+  bool wait(std::chrono::milliseconds /*timeout*/ = kNoTimeout) override { return true; }
+  std::vector<at::Tensor> result() override { return outputs_; }
+  c10::intrusive_ptr<c10::ivalue::Future> getFuture() override {
+    auto future = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()));
+    future->markCompleted(c10::IValue(outputs_));
+    return future;
+  }
+
+ private:
+  TensorList outputs_;
+};
+
+c10::intrusive_ptr<c10d::Work> done(TensorList outputs = {}) {
+  return c10::make_intrusive<DoneWork>(std::move(outputs));
+}
+
+class RefusingBackend : public c10d::Backend {
+ public:
+  using Backend::Backend;
+  const std::string getBackendName() const override { return "none, because ranks were replaced,"; }
+  uint64_t getSequenceNumberForGroup() override { return 0; }
+  void setTimeout(std::chrono::milliseconds /*timeout*/) override {}
+  void abort() override {}
+  void shutdown() override {}
+};
+
+class OutsideBackend : public RefusingBackend {
+ public:
+  using RefusingBackend::RefusingBackend;
+  const std::string getBackendName() const override { return "none, because this rank has not joined the others,"; }
+
+  c10::intrusive_ptr<c10d::Work> allreduce(TensorList& tensors, const c10d::AllreduceOptions& /*options*/) override {
+    return done(tensors);
+  }
+  c10::intrusive_ptr<c10d::Work> broadcast(TensorList& tensors, const c10d::BroadcastOptions& /*options*/) override {
+    return done(tensors);
+  }
+  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& /*options*/) override { return done(); }
+  c10::intrusive_ptr<c10d::Work> allgather(std::vector<TensorList>& outputs, TensorList& inputs,
+                                           const c10d::AllgatherOptions& /*options*/) override {
+    for (auto& output : outputs.at(0)) output.copy_(inputs.at(0));
+    return done(outputs[0]);
+  }
+  c10::intrusive_ptr<c10d::Work> gather(std::vector<TensorList>& outputs, TensorList& inputs,
+                                        const c10d::GatherOptions& /*options*/) override {
+    for (auto& list : outputs) {
+      for (auto& output : list) output.copy_(inputs.at(0));
+    }
+    return done();
+  }
+};
+
+}  // namespace
+
+c10::intrusive_ptr<c10d::Backend> outside_backend(int64_t rank, int64_t size) {
+  return c10::make_intrusive<OutsideBackend>(static_cast<int>(rank), static_cast<int>(size));
+}
+
+c10::intrusive_ptr<c10d::Backend> refusing_backend(int64_t rank, int64_t size) {
+  return c10::make_intrusive<RefusingBackend>(static_cast<int>(rank), static_cast<int>(size));
+}
+
+}  // namespace yoke::dist
