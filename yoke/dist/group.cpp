@@ -176,8 +176,12 @@ void Group::Job::connect(const std::shared_ptr<Impl>& impl) {
     groups.push_back(impl);
     return;
   }
-  impl->cpu = make_gloo(c10::make_intrusive<c10d::PrefixStore>("gloo", own),
-                        {.rank = impl->rank, .size = size, .address = gloo_address, .timeout = timeout});
+  if (losses && !groups.empty()) {  // Gloo would wait for a rank that is lost meanwhile, until the timeout
+    impl->cpu = refusing_backend(impl->rank, size);
+  } else {
+    impl->cpu = make_gloo(c10::make_intrusive<c10d::PrefixStore>("gloo", own),
+                          {.rank = impl->rank, .size = size, .address = gloo_address, .timeout = timeout});
+  }
   const auto offers = [this](int64_t member) { return offers_sharing[static_cast<size_t>(member)]; };
   if (size > 1 && std::ranges::all_of(impl->ranks, offers)) {
     c10d::PrefixStore shared("shared", own);

@@ -123,6 +123,7 @@ c10::intrusive_ptr<c10d::Store> connect_store(const RankEnv& rank, milliseconds 
 void wait_for_key(c10d::Store& store, const std::string& key, const std::function<void()>& check,
                   steady_clock::time_point until) {
   constexpr milliseconds kCheckInterval(20);
+  const WithoutWarnings quiet;  // libtorch would warn of each interval, and look up names for that
   while (!store.check({key})) {
     check();
     try {

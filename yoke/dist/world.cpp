@@ -163,7 +163,8 @@ World::World(const RankEnv& rank, c10::intrusive_ptr<c10d::Store> store, const W
   job_->gloo_address = gloo_address(rank);
   job_->store = std::move(store);
   job_->look_for_replacements();
-  job_->offers_sharing.assign(static_cast<size_t>(rank.world_size), false);
+  // The ranks that a new one joins all share memory.
+  job_->offers_sharing.assign(static_cast<size_t>(rank.world_size), job_->is_outside);
   impl_->rank = rank.rank;
   for (int64_t other = 0; other < rank.world_size; ++other) impl_->ranks.push_back(other);
   if (rank.world_size > 1 && !job_->is_outside) {
