@@ -545,13 +545,13 @@ void Group::explain(std::exception_ptr error, int64_t peer) const {
   } catch (const Error&) {
     throw;
   } catch (const std::exception& failure) {
-    job_->rethrow_loss(*impl_, failure);
     const std::string_view text = failure.what();
     const bool timed_out = contains_any(text, {"Timed out", "timed out", "timeout", "Timeout"});
     // A lost connection is recognised by Gloo's text, or by the type of the store's error.
     const bool lost =
         dynamic_cast<const c10::DistNetworkError*>(&failure) != nullptr ||
         contains_any(text, {"Connection closed", "Connection reset", "Broken pipe", "Connection refused"});
+    job_->rethrow_loss(*impl_, failure, lost);
     if (!(timed_out || lost)) report_failure(error_text(failure));
     if (!job_->arrivals || !(timed_out || lost)) throw;
     const auto& arrivals = *job_->arrivals;

@@ -146,21 +146,24 @@ SharedMemoryOptions Group::Job::sharing_of(const Impl& impl) const {
   return options;
 }
 
-void Group::Job::rethrow_loss(const Impl& impl, const std::exception& failure) {
+void Group::Job::rethrow_loss(const Impl& impl, const std::exception& failure, bool is_closed) {
   if (!losses) return;
   if (const auto* known = dynamic_cast<const shared::RankFailure*>(&failure); known != nullptr && known->has_ended) {
     std::vector<int64_t> lost;
     for (const int64_t rank : known->ranks) lost.push_back(impl.ranks[static_cast<size_t>(rank)]);
     losses->note(lost);
   }
+  if (is_closed) losses->note({});
   if (!losses->any()) return;
   const auto ranks = losses->ranks();
   has_lost_rank = true;
   throw RanksLost(
-      fmt::format("rank {}: collective {}{} lost its connection to another rank: {} {} ended; "
-                  "World::recover() forms the groups again, with {} in {} place",
-                  env.rank, impl.sequence(), impl.name, list_ranks(ranks), ranks.size() == 1 ? "has" : "have",
-                  ranks.size() == 1 ? "another process" : "others", ranks.size() == 1 ? "its" : "their"),
+      fmt::format("rank {}: collective {}{} lost its connection to another rank: {} ended; World::recover() "
+                  "forms the groups again once others have taken their place",
+                  env.rank, impl.sequence(), impl.name,
+                  ranks.empty()       ? "a rank has"
+                  : ranks.size() == 1 ? list_ranks(ranks) + " has"
+                                      : list_ranks(ranks) + " have"),
       ranks);
 }
 
