@@ -13,13 +13,13 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-/// Reports that this rank has kept a state after $1 steps, less than 256.
-const std::string kReport = R"(made() { printf "\\$(printf %o $1)\0\0\0\0\0\0\0" > "$YOKE_PROGRESS"; }; )";
+/// Reports that this rank has kept a state after $1 steps, less than 255.
+const std::string kKeepsState = R"(made() { printf "\\$(printf %o $(($1 + 1)))\0\0\0\0\0\0\0" > "$YOKE_PROGRESS"; }; )";
 /// Kills the first process of rank 1.
 const std::string kKilled =
-    kReport + R"(if [ $RANK = 1 ] && [ $YOKE_REPLACEMENT = 0 ]; then made 5; kill -KILL $$; fi; )";
+    kKeepsState + R"(if [ $RANK = 1 ] && [ $YOKE_REPLACEMENT = 0 ]; then made 5; kill -KILL $$; fi; )";
 
-Result run_in(const TemporaryFolder& folder, std::vector<std::string> options, const std::string& script) {
+Result run_replacing(const TemporaryFolder& folder, std::vector<std::string> options, const std::string& script) {
   std::filesystem::create_directories(folder.path("tmp"));
   options.insert(options.end(), {"--", "sh", "-c", script});
   auto command = yoke_run(std::move(options));
@@ -32,10 +32,10 @@ Result run_in(const TemporaryFolder& folder, std::vector<std::string> options, c
 TEST(ReplaceRank, TheKilledRankStartsAgainAloneInItsPlace) {
   const TemporaryFolder folder;
   const auto result =
-      run_in(folder, {"-n", "3", "--replace", "2"},
-             "echo $$ >> $F/pids-$RANK; echo from $RANK.$YOKE_REPLACEMENT; env | sort > "
-             "$F/env-$RANK-$YOKE_REPLACEMENT; [ $YOKE_REPLACEMENT = 0 ] || cp $YOKE_PROGRESS $F/kept;" +
-                 kKilled + "[ $RANK != 1 ] || touch $F/there; until [ -e $F/there ]; do sleep 0.01; done");
+      run_replacing(folder, {"-n", "3", "--replace", "2"},
+                    "echo $$ >> $F/pids-$RANK; echo from $RANK.$YOKE_REPLACEMENT; env | sort > "
+                    "$F/env-$RANK-$YOKE_REPLACEMENT; [ $YOKE_REPLACEMENT = 0 ] || cp $YOKE_PROGRESS $F/kept;" +
+                        kKilled + "[ $RANK != 1 ] || touch $F/there; until [ -e $F/there ]; do sleep 0.01; done");
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("was killed by SIGKILL; starting it again, replacement 1 of 2"));
   EXPECT_THAT(result.out, AllOf(HasSubstr("[1] from 1.0"), HasSubstr("[1] from 1.1"), HasSubstr("[2] from 2.0")));
@@ -48,36 +48,38 @@ TEST(ReplaceRank, TheKilledRankStartsAgainAloneInItsPlace) {
   ASSERT_NE(number, before.npos);
   before.replace(number, 18, "YOKE_REPLACEMENT=1");
   EXPECT_EQ(before, after) << "all else is the same";
-  EXPECT_EQ(slurp(folder.path("kept"))[0], 5) << "what the rank has left is there";
+  EXPECT_EQ(slurp(folder.path("kept"))[0], 6) << "what the rank has left is there";
 }
 
 TEST(ReplaceRank, ItsLogGoesOn) {
   const TemporaryFolder folder;
-  const auto result = run_in(folder, {"-n", "2", "--replace", "2", "--tee", "3", "--log-dir", folder.path("logs")},
-                             "echo from $RANK.$YOKE_REPLACEMENT; " + kKilled +
-                                 "[ $RANK != 1 ] || touch $F/there; until [ -e $F/there ]; do sleep 0.01; done");
+  const auto result =
+      run_replacing(folder, {"-n", "2", "--replace", "2", "--tee", "3", "--log-dir", folder.path("logs")},
+                    "echo from $RANK.$YOKE_REPLACEMENT; " + kKilled +
+                        "[ $RANK != 1 ] || touch $F/there; until [ -e $F/there ]; do sleep 0.01; done");
   EXPECT_EQ(result.exit_code, 0) << result.err;
   for (const auto& entry : std::filesystem::recursive_directory_iterator(folder.path("logs"))) {
-    if (entry.path().string().ends_with("/1/stdout.log")) EXPECT_EQ(slurp(entry.path()), "from 1.0\nfrom 1.1\n");
+    if (!entry.path().string().ends_with("/1/stdout.log")) continue;
+    EXPECT_EQ(slurp(entry.path()), "from 1.0\nfrom 1.1\n");
   }
 }
 
 TEST(ReplaceRank, WhatTheKilledRankLeftIsEnded) {
   const TemporaryFolder folder;
-  const auto result =
-      run_in(folder, {"-n", "2", "--replace", "2"},
-             "if [ $RANK = 1 ] && [ $YOKE_REPLACEMENT = 0 ]; then sleep 1000 & echo $! > $F/child; fi; " + kKilled +
-                 "if [ $RANK = 1 ]; then while kill -0 $(cat $F/child); do sleep 0.01; done; touch $F/there; fi;"
-                 "until [ -e $F/there ]; do sleep 0.01; done");
+  const auto result = run_replacing(
+      folder, {"-n", "2", "--replace", "2"},
+      "if [ $RANK = 1 ] && [ $YOKE_REPLACEMENT = 0 ]; then sleep 1000 & echo $! > $F/child; fi; " + kKilled +
+          "if [ $RANK = 1 ]; then while kill -0 $(cat $F/child); do sleep 0.01; done; touch $F/there; fi;"
+          "until [ -e $F/there ]; do sleep 0.01; done");
   EXPECT_EQ(result.exit_code, 0) << result.err;
 }
 
 TEST(ReplaceRank, AllEndWhenNoReplacementIsLeft) {
   const TemporaryFolder folder;
-  const auto result = run_in(folder, {"-n", "2", "--replace", "2", "--max-restarts", "1"},
-                             kReport +
-                                 "[ $TORCHELASTIC_RESTART_COUNT = 0 ] || exit 0; made 4; "
-                                 "[ $RANK != 1 ] || kill -KILL $$; exec sleep 1000");
+  const auto result = run_replacing(folder, {"-n", "2", "--replace", "2", "--max-restarts", "1"},
+                                    kKeepsState +
+                                        "[ $TORCHELASTIC_RESTART_COUNT = 0 ] || exit 0; made 4; "
+                                        "[ $RANK != 1 ] || kill -KILL $$; exec sleep 1000");
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err,
               AllOf(HasSubstr("replacement 2 of 2"),
@@ -87,8 +89,8 @@ TEST(ReplaceRank, AllEndWhenNoReplacementIsLeft) {
 
 TEST(ReplaceRank, TheSameFaultAtTheSameStepEndsTheJob) {
   const TemporaryFolder folder;
-  const auto result = run_in(folder, {"-n", "2", "--replace", "9"},
-                             kReport + "made 4; [ $RANK != 1 ] || kill -SEGV $$; exec sleep 1000");
+  const auto result = run_replacing(folder, {"-n", "2", "--replace", "9"},
+                                    kKeepsState + "made 4; [ $RANK != 1 ] || kill -SEGV $$; exec sleep 1000");
   EXPECT_EQ(result.exit_code, 128 + SIGSEGV);
   EXPECT_THAT(result.err, AllOf(HasSubstr("replacement 1 of 9"), Not(HasSubstr("replacement 2 of 9")),
                                 HasSubstr("because it ended in the same way after step 4 before")));
@@ -96,19 +98,20 @@ TEST(ReplaceRank, TheSameFaultAtTheSameStepEndsTheJob) {
 
 TEST(ReplaceRank, ARankThatFailsOrHasKeptNoStateIsNotReplaced) {
   const TemporaryFolder folder;
-  const auto failed =
-      run_in(folder, {"-n", "2", "--replace", "9"}, kReport + "made 4; [ $RANK != 1 ] || exit 3; exec sleep 1000");
+  const auto failed = run_replacing(folder, {"-n", "2", "--replace", "9"},
+                                    kKeepsState + "made 4; [ $RANK != 1 ] || exit 3; exec sleep 1000");
   EXPECT_EQ(failed.exit_code, 3);
   EXPECT_THAT(failed.err, AllOf(HasSubstr("exited with code 3; stopped the other rank"), Not(HasSubstr("replace"))));
 
-  const auto early = run_in(folder, {"-n", "2", "--replace", "9"}, "[ $RANK != 1 ] || kill -KILL $$; exec sleep 1000");
+  const auto early =
+      run_replacing(folder, {"-n", "2", "--replace", "9"}, "[ $RANK != 1 ] || kill -KILL $$; exec sleep 1000");
   EXPECT_EQ(early.exit_code, 128 + SIGKILL);
   EXPECT_THAT(early.err, HasSubstr("because it had not kept a state of the training"));
 }
 
 TEST(ReplaceRank, SaysWhyItHasNoEffect) {
   const TemporaryFolder folder;
-  EXPECT_THAT(run_in(folder, {"-n", "1", "--replace", "2"}, "[ -z $YOKE_REPLACEMENT ]").err,
+  EXPECT_THAT(run_replacing(folder, {"-n", "1", "--replace", "2"}, "[ -z $YOKE_REPLACEMENT ]").err,
               HasSubstr("--replace has no effect, because the job has one rank"));
   folder.write("script.py", "print('here')");
   const auto python = run(yoke_run({"-n", "2", "--replace", "2", "--", folder.path("script.py")}));

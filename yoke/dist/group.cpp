@@ -172,24 +172,20 @@ void Group::Job::connect(const std::shared_ptr<Impl>& impl) {
   const auto size = static_cast<int64_t>(impl->ranks.size());
   if (is_outside) {
     impl->cpu = outside_backend(impl->rank, size);
-    adopt(impl, own);
-    groups.push_back(impl);
-    return;
-  }
-  if (losses && !groups.empty()) {  // Gloo would wait for a rank that is lost meanwhile, until the timeout
+  } else if (losses && !groups.empty()) {  // Gloo would wait for a rank that is lost meanwhile, until the timeout
     impl->cpu = refusing_backend(impl->rank, size);
   } else {
     impl->cpu = make_gloo(c10::make_intrusive<c10d::PrefixStore>("gloo", own),
                           {.rank = impl->rank, .size = size, .address = gloo_address, .timeout = timeout});
   }
   const auto offers = [this](int64_t member) { return offers_sharing[static_cast<size_t>(member)]; };
-  if (size > 1 && std::ranges::all_of(impl->ranks, offers)) {
+  if (!is_outside && size > 1 && std::ranges::all_of(impl->ranks, offers)) {
     c10d::PrefixStore shared("shared", own);
     impl->cpu = share_memory(shared, impl->cpu, sharing_of(*impl));
   }
   adopt(impl, own);
   groups.push_back(impl);
-  watch(impl);
+  if (!is_outside) watch(impl);
 }
 
 void Group::Job::adopt(const std::shared_ptr<Impl>& impl, const c10::intrusive_ptr<c10d::Store>& own) {
@@ -495,9 +491,7 @@ void Group::check_peer(const char* what, int64_t peer) const {
 }
 
 std::vector<std::string> Group::all_gather_text(const std::string& text) {
-  if (job_->losses && job_->losses->any() && job_->losses->forgives()) {
-    return std::vector<std::string>(static_cast<size_t>(size()), text);
-  }
+  if (job_->losses && job_->losses->are_forgiven()) return std::vector<std::string>(static_cast<size_t>(size()), text);
   const Activity activity(*this, "an exchange of texts");
   // The text is sent as a CPU tensor, which every group can send.
   const auto header = at::full({2}, kTextMark, at::kLong);

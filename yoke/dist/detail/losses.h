@@ -22,6 +22,7 @@ class Losses {
 
   void note(const std::vector<int64_t>& ranks);
   bool any() const { return any_; }
+  bool are_forgiven() const { return any_ && forgives_; }
   std::vector<int64_t> ranks() const;
   void clear();
 

@@ -245,6 +245,12 @@ void CheckpointFolder::finish() {
   if (const auto failed = std::exchange(impl_->error, nullptr)) std::rethrow_exception(failed);
 }
 
+void CheckpointFolder::abandon() {
+  impl_->join();
+  impl_->error = nullptr;
+  impl_->channel.reset();
+}
+
 bool CheckpointFolder::busy() const {
   const std::lock_guard lock(impl_->mutex);
   return !impl_->progress.done;
@@ -267,6 +273,8 @@ std::optional<StoredCheckpoint> CheckpointFolder::load_latest(TrainState& state)
 std::optional<StoredCheckpoint> CheckpointFolder::newest(dist::Group& group) const {
   return impl_->files.newest_sound(group);
 }
+
+std::optional<StoredCheckpoint> CheckpointFolder::newest() const { return impl_->files.newest_sound(); }
 
 std::vector<int64_t> CheckpointFolder::steps() const { return impl_->files.steps(); }
 std::optional<int64_t> CheckpointFolder::best_step() const { return impl_->files.best_step(); }

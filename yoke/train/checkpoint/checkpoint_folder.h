@@ -67,6 +67,10 @@ class CheckpointFolder {
   /// Errors  those of the save in progress, once, on all ranks.
   void finish();
 
+  /// Not collective. Before World::recover(): waits until this rank's part of the save in flight has ended, without an
+  /// error if it has failed because ranks were lost, and forgets the connections for it.
+  void abandon();
+
   bool busy() const;
   /// The progress of the current save, or else of the last one. May be called at any time, from any thread.
   SaveProgress progress() const;
@@ -79,6 +83,7 @@ class CheckpointFolder {
   /// Collective. Opens the checkpoint that load_latest() loads. A program may need its metadata before it constructs
   /// the parts of its state.
   std::optional<StoredCheckpoint> newest(dist::Group& group) const;
+  std::optional<StoredCheckpoint> newest() const;  ///< The same for a rank alone; not collective.
 
   /// The steps of all checkpoints, intact or not, ascending. A new run should check first that there are none. If an
   /// earlier run left a checkpoint of a later step, the new run would resume from it.

@@ -59,10 +59,10 @@ class StepFolder {
   /// Errors  on all ranks: all checkpoints are refused (the error is that of the newest), or a rank cannot read the
   ///         chosen one.
   std::optional<StoredCheckpoint> newest_sound(dist::Group& group) const;
+  std::optional<StoredCheckpoint> newest_sound() const;  ///< The same for a rank alone; not collective.
 
  private:
   bool exists(int64_t step) const;
-  std::optional<StoredCheckpoint> newest_sound() const;
   StoredCheckpoint read(int64_t step) const;
   std::vector<int64_t> best_first(const std::vector<int64_t>& steps) const;
   std::vector<int64_t> superseded(int64_t newest) const;

@@ -92,6 +92,10 @@ TrainState& TrainState::add_module(const std::string& name, torch::nn::Module& m
                     all);
       }
     }
+    void load_own(PartSource source, const TensorMap& rows) override {
+      Part::load_own(std::move(source), rows);
+      for (auto& parameter : module.parameters()) parameter.mutable_grad().reset();
+    }
   };
   return add_part(name, std::make_unique<ModulePart>(module));
 }
@@ -156,6 +160,20 @@ TrainState& TrainState::add_state_dict(const std::string& name, StateDict access
               {.name = joined(name, key), .values = state, .ranks = ranks_of_options(layout), .is_option = true}, all);
         }
       }
+    }
+
+    void save_own(const std::string& name, OwnState& own) override {
+      if (!access.save_own) return Part::save_own(name, own);
+      for (auto& [key, tensor] : access.save_own()) own.rows.emplace_back(joined(name, key), tensor);
+    }
+
+    void load_own(PartSource source, const TensorMap& rows) override {
+      if (!access.load_own) return Part::load_own(std::move(source), rows);
+      TensorMap state;
+      for (const auto& [key, tensor] : rows) {
+        if (key.starts_with(source.name + "/")) state.emplace(key.substr(source.name.size() + 1), tensor);
+      }
+      access.load_own(state);
     }
 
     PreparedPart prepare(const PartSource& source) override {

@@ -1,5 +1,6 @@
 #include "yoke/train/checkpoint/train_state.h"
 
+#include <ATen/ops/zeros.h>
 #include <fmt/ranges.h>
 
 #include <nlohmann/json.hpp>
@@ -87,6 +88,53 @@ std::vector<detail::Replica> TrainState::replicas() const {
   std::vector<detail::Replica> all;
   for (const auto& [name, part] : impl_->parts) part->add_replicas(name, all);
   return all;
+}
+
+void TrainState::Part::save_own(const std::string& name, OwnState& own) {
+  std::vector<RankRow> rows;
+  save(name, own, rows);
+  for (auto& row : rows) own.rows.emplace_back(std::move(row.name), std::move(row.own));
+}
+
+void TrainState::Part::load_own(PartSource source, const TensorMap& rows) {
+  Snapshot ignored;
+  std::vector<RankRow> present;  // tells how rows are arranged
+  save(source.name, ignored, present);
+  for (const auto& row : present) {
+    const auto found = rows.find(row.name);
+    if (found == rows.end()) continue;
+    auto shape = found->second.sizes().vec();
+    shape.insert(shape.begin(), source.group.size());
+    auto all = at::zeros(shape, found->second.options());  // only the own row is read
+    all[source.group.rank()].copy_(found->second);
+    if (row.arrange) all = row.arrange(all);
+    source.tensors = source_of({{"", all}});
+  }
+  prepare(source).commit();
+}
+
+TrainState::OwnState TrainState::own_state() const {
+  OwnState own;
+  for (const auto& [name, part] : impl_->parts) part->save_own(name, own);
+  return own;
+}
+
+void TrainState::load_own(const TensorMap& tensors, const TensorMap& rows, const StringMap& values) {
+  auto source = source_of(tensors);
+  source.what = "the state of another rank";
+  const Warn silent = [](const std::string&) {};
+  for (const auto& [name, part] : impl_->parts) {
+    auto of_part = part_of(source, name);
+    if (const auto whole = tensors.find(name); whole != tensors.end()) of_part = source_of({{"", whole->second}});
+    const auto text = values.find(name);
+    part->load_own({.name = name,
+                    .tensors = std::move(of_part),
+                    .text = text == values.end() ? nullptr : &text->second,
+                    .is_listed = true,
+                    .group = impl_->group,
+                    .warn = silent},
+                   rows);
+  }
 }
 
 void TrainState::load(const StoredCheckpoint& checkpoint, const Warn& warn) {

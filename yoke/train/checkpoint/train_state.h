@@ -78,6 +78,10 @@ class TrainState {
     } else if constexpr (HasStateDict<Part>) {
       StateDict access{.save = [&part] { return TensorMap(part.state_dict()); },
                        .load = [&part](const TensorMap& state) { part.load_state_dict(state); }};
+      if constexpr (requires(const TensorMap& own) { part.load_own_state_dict(own); }) {
+        access.save_own = [&part] { return TensorMap(part.own_state_dict()); };
+        access.load_own = [&part](const TensorMap& state) { part.load_own_state_dict(state); };
+      }
       if constexpr (requires { part.state_layout(); }) access.layout = [&part] { return part.state_layout(); };
       access.is_optimizer = requires { part.set_lr(0.0); };
       return add_state_dict(name, std::move(access));
@@ -130,6 +134,14 @@ class TrainState {
 
   /// What this rank must hold as other ranks do, for a ReplicaCheck (yoke/train/run). Not collective.
   std::vector<detail::Replica> replicas() const;
+  /// What this rank has, with nothing of others: what all ranks have alike, and rows, which differ between ranks.
+  struct OwnState : Snapshot {
+    NamedTensors rows;
+  };
+  OwnState own_state() const;  ///< Not collective.
+  /// Not collective. Loads what own_state() of this program gave at the same rank and number of ranks; gradients of
+  /// modules become undefined. Errors  kInvalidArgument: it is of another state; parts before may be loaded already.
+  void load_own(const TensorMap& tensors, const TensorMap& rows, const StringMap& values);
 
   /// Collective. Loads every part from the checkpoint.
   /// Errors  on all ranks (the failing rank throws its own error, the others its rank and message): kInvalidArgument:
@@ -145,6 +157,9 @@ class TrainState {
     /// between ranks like NAME. Null if no state is divided.
     std::function<NamedTensors()> layout;
     bool is_optimizer = false;
+    /// Null unless save() is collective: what this rank alone has.
+    std::function<TensorMap()> save_own;
+    std::function<void(const TensorMap&)> load_own;
   };
   struct Value {
     std::function<std::string()> save;

@@ -108,7 +108,7 @@ DistributedDataParallelBase::DistributedDataParallelBase(torch::nn::Module& mode
   for (const auto& named : trained) impl_->dtypes.push_back(named.second.scalar_type());
   impl_->has_sync_batch_norm = has_sync_batch_norm(model);
   impl_->broadcast(impl_->values);
-  const auto sparse = expects_sparse(model, trained);
+  const auto& sparse = impl_->expects_sparse = expects_sparse(model, trained);
   impl_->has_sparse = std::find(sparse.begin(), sparse.end(), true) != sparse.end();
   auto equal = impl_->frozen;
   for (size_t i = 0; i < trained.size(); ++i) {
@@ -116,18 +116,12 @@ DistributedDataParallelBase::DistributedDataParallelBase(torch::nn::Module& mode
     if (!sparse[i] || group.device().is_cpu()) equal.push_back(trained[i]);
   }
   impl_->replicated.emplace(group, equal);
+  impl_->given = options;
   if (options.average_in_step) {
     impl_->watch_parameters();
     return;
   }
-  impl_->reducer = make_reducer(trained, sparse, process_group_of(group), options);
-  impl_->logger = std::make_shared<c10d::Logger>(impl_->reducer);  // the Reducer does not check it for null
-  impl_->reducer->set_logger(impl_->logger);
-  if (options.communication_hook) {
-    auto hook = std::make_unique<HookRunner>(options.communication_hook);
-    impl_->hook = hook.get();
-    impl_->reducer->register_comm_hook(std::move(hook));
-  }
+  impl_->set_up_reducer();
   impl_->watch_parameters();
 }
 
@@ -195,6 +189,25 @@ const char* DistributedDataParallelBase::Impl::divergence() const {
   return averages_in_step ? kDivergenceInStep : kDivergence;
 }
 
+/// Also called when the group was formed again: the reducers of all ranks are then as new, whatever step was lost.
+void DistributedDataParallelBase::Impl::set_up_reducer() {
+  for (auto& [tensor, key] : static_hooks) tensor.remove_hook(key);
+  static_hooks.clear();
+  activity.reset();
+  state = StepState::kIdle;
+  is_graph_learned = has_missed_graph = has_local_gradients = has_diverged = false;
+  hook = nullptr;
+  reducer.reset();
+  reduces_in = process_group_of(group);
+  reducer = make_reducer(trained, expects_sparse, reduces_in, given);
+  logger = std::make_shared<c10d::Logger>(reducer);  // the Reducer does not check it for null
+  reducer->set_logger(logger);
+  if (!given.communication_hook) return;
+  auto runner = std::make_unique<HookRunner>(given.communication_hook);
+  hook = runner.get();
+  reducer->register_comm_hook(std::move(runner));
+}
+
 /// Detects gradients that would not be averaged, which the Reducer's own hooks ignore.
 void DistributedDataParallelBase::Impl::watch_parameters() {
   using torch::autograd::variable_list;
@@ -258,6 +271,7 @@ void DistributedDataParallelBase::Impl::check_local_gradients() {
 }
 
 void DistributedDataParallelBase::Impl::begin_forward() {
+  if (reducer && reduces_in.get() != &group.process_group()) set_up_reducer();
   check_local_gradients();
   if (!c10::GradMode::is_enabled()) return;
   if (state == StepState::kInBackward) {

@@ -1,5 +1,6 @@
 #include "yoke/train/run/detail/figures.h"
 
+#include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -111,6 +112,36 @@ TensorMap Figures::state_dict() const {
     state.emplace(name, gather_meters(group_, {found == by_name_.end() ? &none : &found->second}));
   }
   return state;
+}
+
+/// Each is float64 [4]: the sum, the weight, how often it was logged, and its place in the order.
+TensorMap Figures::own_state_dict() const {
+  TensorMap state;
+  for (const auto& [name, mean] : by_name_) {
+    const auto count = counts_.find(name);
+    const auto place = std::ranges::find(names_, name) - names_.begin();
+    const auto known = mean.state();
+    state.emplace(
+        name, at::tensor({known[0].item<double>(), known[1].item<double>(),
+                          static_cast<double>(count == counts_.end() ? 0 : count->second), static_cast<double>(place)},
+                         at::kDouble));
+  }
+  return state;
+}
+
+void Figures::load_own_state_dict(const TensorMap& state) {
+  by_name_.clear();
+  counts_.clear();
+  std::vector<std::pair<double, std::string>> order;
+  for (const auto& [name, numbers] : state) {
+    by_name_[name].load_state(numbers.slice(0, 0, 2));
+    const auto* const values = numbers.const_data_ptr<double>();
+    if (values[2] > 0) counts_[name] = static_cast<int64_t>(values[2]);
+    if (!name.empty()) order.emplace_back(values[3], name);
+  }
+  std::ranges::sort(order);
+  names_.clear();
+  for (auto& [place, name] : order) names_.push_back(std::move(name));
 }
 
 void Figures::load_state_dict(const TensorMap& state) {

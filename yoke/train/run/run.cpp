@@ -8,29 +8,20 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <deque>
 #include <exception>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "yoke/base/clock.h"
 #include "yoke/base/error.h"
 #include "yoke/contract/progress.h"
 #include "yoke/dist/activity.h"
 #include "yoke/dist/on_all_ranks.h"
-#include "yoke/dist/world.h"
-#include "yoke/train/checkpoint/folder_lock.h"
-#include "yoke/train/detail/step_phases.h"
-#include "yoke/train/run/detail/figures.h"
-#include "yoke/train/run/detail/report.h"
+#include "yoke/dist/ranks_lost.h"
 #include "yoke/train/run/detail/run_folder.h"
+#include "yoke/train/run/detail/run_impl.h"
 #include "yoke/train/run/detail/run_position.h"
-#include "yoke/train/run/replica_check.h"
-#include "yoke/train/watch/detail/slowdown.h"
-#include "yoke/train/watch/detail/step_log.h"
 #include "yoke/train/watch/step_end.h"
-#include "yoke/train/watch/tensorboard.h"
 
 namespace yoke::train {
 namespace {
@@ -45,65 +36,17 @@ void require_same_on_all_ranks(dist::World& world, int64_t num_batches, const ch
               counts.front(), *other, other - counts.begin(), advice);
 }
 
+/// `first`: from differs_from_first(), "rank 2 has FOLDER".
+std::string folder_of_others(const dist::World& world, const std::string& first) {
+  const std::string_view mark = " has ";
+  const auto found = first.find(mark);
+  if (found != first.npos) return first.substr(found + mark.size());
+  throw Error(ErrorCode::kUnavailable,
+              "rank {}: a rank was lost before the ranks had agreed on the folder of the run, so it cannot be replaced",
+              world.rank());
+}
+
 }  // namespace
-
-struct Run::Impl {
-  const int num_exceptions = std::uncaught_exceptions();
-  dist::World& world;
-  RunOptions options;
-  std::filesystem::path folder;
-  std::optional<FolderLock> lock;  // only on rank 0
-  CheckpointFolder checkpoints;
-  std::optional<StoredCheckpoint> resumed;
-  TrainState state;
-  Figures figures;
-  std::optional<ReplicaCheck> replica_check = {};
-  std::optional<int64_t> last_compared = {};  // the step after which replicas were compared
-  std::deque<std::string> fixed;              // the state keeps references to these
-
-  detail::RunLoader loader;
-  int64_t num_epochs = 0, steps_per_epoch = 0, step = 0;
-  int64_t schedule_step = 0;                 // steps_per_epoch for each complete epoch, and the batches of this one
-  int64_t epoch_number = 0;                  // of the loop over epochs, from 0; after its last batch, too
-  bool has_empty_rest = false;               // the run was resumed in an epoch of which no batch is left
-  LoaderPosition position;                   // of `step`
-  LoaderPosition position_after;             // after the batch in use
-  std::optional<LoaderPosition> resumed_at;  // until the loader knows it
-  bool is_told = false, is_stopped = false, is_in_epoch = false, is_finishing = false;
-  bool leaves_without_saving = false;
-  bool has_said_not_finite = false;
-  bool has_checked_metric = false;    // keep_best compares checkpoints by a figure that is logged
-  bool is_in_batches = false;         // between the begin and the end of an epoch's loop over batches
-  int64_t num_ended_before = 0;       // of num_steps_ended(), when the body of that loop began
-  std::optional<int64_t> last_saved;  // the step of the last checkpoint of this process
-  std::exception_ptr left_error;      // what went wrong after a `break`; not reported yet
-  bool was_left_by_exception = false;
-  int64_t first_step = 0;                      // of this process
-  int64_t epoch_begin = 0;                     // the epoch's first step
-  int64_t num_samples = 0, epoch_samples = 0;  // both count only this rank's samples
-  Clock::time_point epoch_start, last_step;
-  std::optional<EpochTable> report;  // only on rank 0
-  std::optional<Progress> progress;
-  std::optional<TensorBoardWriter> board;  // only on rank 0, and only if the options ask for it
-  std::optional<detail::StepLog> steps;    // only on rank 0, and only if the options ask for it
-  detail::PhaseClock phases;
-  detail::PhaseWindows windows;              // of the epoch
-  int64_t windows_begin = 0;                 // the first step in them
-  std::optional<detail::Slowdown> slowdown;  // what was said last; only on rank 0
-
-  bool is_rank_0() const { return world.rank() == 0; }
-  int64_t largest(int64_t value) const;
-  void save(int64_t of_step, const StringMap& metadata = {});
-  void save_async(const StringMap& metadata = {});
-  void compare_replicas(int64_t of_step);
-  LoaderPosition position_of(int64_t of_step) const;
-  void count_step();
-  StringMap metadata_of(int64_t of_step, StringMap metadata = {}) const;
-  void report_left_error();
-  void show_progress();
-  std::string describe_slowdown();
-  bool lacks_metric(const StringMap& of_epoch);
-};
 
 Run::Run(dist::World& world, const RunOptions& options) {
   const dist::Activity activity(world, "the construction of a Run");
@@ -121,11 +64,17 @@ Run::Run(dist::World& world, const RunOptions& options) {
   std::string folder;
   std::optional<FolderLock> lock;
   dist::on_all_ranks(world, "the run was not begun", [&] {
-    if (world.rank() != 0) return;
+    if (world.rank() != 0 || world.needs_recovery()) return;
     folder = choose_run_folder(options.name, options.folder, options.resume).string();
     lock.emplace(folder);
   });
   folder = world.all_gather_text(folder).front();
+  const bool replaces = world.needs_recovery();  // this process takes the place of a lost one
+  if (world.is_replaceable()) {
+    const auto first = world.differs_from_first("run.folder", replaces ? "none yet" : folder);
+    if (replaces) folder = folder_of_others(world, first.value_or(""));
+    if (replaces && world.rank() == 0) lock.emplace(folder);
+  }
   impl_.reset(new Impl{.world = world,
                        .options = options,
                        .folder = folder,
@@ -135,15 +84,15 @@ Run::Run(dist::World& world, const RunOptions& options) {
                        .figures = Figures(world)});
   impl_->state.add("meters", impl_->figures);
   if (options.check_replicas_every > 0) impl_->replica_check.emplace(impl_->state, options.checkpoints.warn);
-  if (!options.resume && world.env().restart_count > 0) {
+  if (!options.resume && !replaces && world.env().restart_count > 0) {
     say(
         fmt::format("restart {} of the job begins the training again, in {}: it would go on with RunOptions::resume "
                     "(--resume), which the first start may have too",
                     world.env().restart_count, folder));
   }
   if (!options.resume) return;
-  impl_->resumed = impl_->checkpoints.newest(world);
-  if (!impl_->resumed) say(fmt::format("no checkpoint in {} yet: starting from the beginning", folder));
+  impl_->resumed = replaces ? impl_->checkpoints.newest() : impl_->checkpoints.newest(world);
+  if (!impl_->resumed && !replaces) say(fmt::format("no checkpoint in {} yet: starting from the beginning", folder));
 }
 
 Run::~Run() {
@@ -205,6 +154,7 @@ void Run::say(const std::string& text) const {
 void Run::begin(int64_t count, detail::RunLoader loader) {
   auto& run = *impl_;
   run.report_left_error();
+  if (run.world.is_replaceable()) run.kept.emplace(run.world, run.state);
   const int64_t steps_per_epoch = loader.num_batches;
   require_same_on_all_ranks(run.world, steps_per_epoch, "an epoch",
                             "give all ranks loaders of the same samples; with LoaderOptions::exact, batch_size must be "
@@ -225,22 +175,25 @@ void Run::begin(int64_t count, detail::RunLoader loader) {
     // A checkpoint of an older version may lack this value.
     if (!run.resumed || run.resumed->metadata.contains(name)) run.state.add(name, *texts.back());
   }
+  if (run.world.needs_recovery()) return rejoin();
   if (run.resumed) {
     run.state.load(*run.resumed, run.options.checkpoints.warn);
     for (size_t i = 0; i < texts.size(); ++i) *texts[i] = std::to_string(sizes[i].second);
     run.step = run.first_step = run.resumed->step;
     begin_resumed(count);
   }
-  dist::on_all_ranks(run.world, "the metrics cannot be written", [&] {
-    if (!run.is_rank_0()) return;
-    const int64_t num_complete = epoch() - (run.has_empty_rest ? 1 : 0);
-    run.report.emplace(run.folder, num_complete, run.options.checkpoints.warn);
-    if (run.options.log_steps) {
-      run.steps.emplace(run.folder / "steps.jsonl", detail::StepPlace{run.step, num_complete + 1});
-    }
-    if (run.options.tensorboard) run.board.emplace(run.folder / "events", TensorBoardOptions{.first_step = run.step});
-  });
+  dist::on_all_ranks(run.world, "the metrics cannot be written",
+                     [&] { run.begin_output(epoch() - (run.has_empty_rest ? 1 : 0)); });
   run.progress.emplace(run.is_rank_0(), count, steps_per_epoch, run.schedule_step);
+}
+
+void Run::Impl::begin_output(int64_t num_complete) {
+  if (!is_rank_0()) return;
+  steps.reset();  // writes what it has kept
+  board.reset();
+  if (!report || num_reported > num_complete) report.emplace(folder, num_complete, options.checkpoints.warn);
+  if (options.log_steps) steps.emplace(folder / "steps.jsonl", detail::StepPlace{step, num_complete + 1});
+  if (options.tensorboard) board.emplace(folder / "events", TensorBoardOptions{.first_step = step});
 }
 
 /// Finds the place in the epochs of this process's loader at which the checkpoint was saved.
@@ -281,6 +234,8 @@ bool Run::begin_epoch() {
   run.epoch_begin = run.step;
   run.epoch_samples = 0;
   run.epoch_start = run.last_step = Clock::now();
+  run.has_returned = false;  // the loop over batches begins anew in any case
+  run.world.forgive_losses(run.kept.has_value());
   return true;
 }
 
@@ -300,6 +255,7 @@ void Run::begin_batches() {
   run.num_ended_before = num_steps_ended();
   run.windows.clear();
   run.windows_begin = run.step + 1;  // while the first batch is read, workers start
+  if (run.is_in_batches && !run.world.needs_recovery()) run.keep();
   if (run.options.watch) run.phases.start(detail::Phase::kData);
 }
 
@@ -336,6 +292,10 @@ int64_t Run::num_steps_made() const {
 }
 
 void Run::end_batch(int64_t num_samples) {
+  firmly([&] { end_batch_firmly(num_samples); });
+}
+
+void Run::end_batch_firmly(int64_t num_samples) {
   auto& run = *impl_;
   if (run.options.watch) {
     const auto times = run.phases.take();
@@ -344,6 +304,8 @@ void Run::end_batch(int64_t num_samples) {
   }
   run.count_step();
   report_progress(run.step);
+  const bool has_stepped = num_steps_ended() > run.num_ended_before;
+  run.has_optimizer_stepped |= has_stepped;
   run.is_in_batches = first_batch() != 0;
   run.num_ended_before = num_steps_ended();
   run.num_samples += num_samples;
@@ -369,6 +331,8 @@ void Run::end_batch(int64_t num_samples) {
     run.save_async();
     run.last_saved = run.step;
   }
+  // Gradients that are being accumulated are not part of the state.
+  if (!run.is_stopped && (has_stepped || !run.has_optimizer_stepped)) run.keep();
   detail::enter(detail::Phase::kData);
 }
 
@@ -399,6 +363,10 @@ void Run::Impl::show_progress() {
 }
 
 void Run::end_epoch() {
+  firmly([&] { end_epoch_firmly(); });
+}
+
+void Run::end_epoch_firmly() {
   auto& run = *impl_;
   if (run.is_stopped) return;
   if (first_batch() != 0) {
@@ -441,6 +409,7 @@ void Run::end_epoch() {
                      .figures = figures,
                      .samples_per_second = samples > 0 ? samples / seconds : 0,
                      .time = time});
+    run.num_reported = epoch();
   });
   if (const auto text = run.describe_slowdown(); !text.empty()) say(text);
   for (const auto& [name, value] : figures) {
@@ -512,15 +481,27 @@ void Run::Impl::report_left_error() {
 }
 
 void Run::save() {
-  impl_->report_left_error();
-  const dist::Activity activity(impl_->world, "saving a checkpoint");
-  impl_->save(num_steps_made());
+  auto& run = *impl_;
+  run.report_left_error();
+  const auto act = [&] {
+    const dist::Activity activity(run.world, "saving a checkpoint");
+    run.save(num_steps_made());
+  };
+  if (!run.kept || !run.is_in_epoch) return act();
+  if (run.world.needs_recovery()) return;  // the step will be repeated, and saved then
+  run.world.forgive_losses(false);
+  try {
+    act();
+  } catch (const dist::RanksLost&) {
+  }
+  run.world.forgive_losses(true);
 }
 
 void Run::leave_without_saving() { impl_->leaves_without_saving = true; }
 
 void Run::leave() noexcept {
   auto& run = *impl_;
+  run.world.forgive_losses(false);
   if (!run.is_in_epoch || run.is_stopped) return;
   run.was_left_by_exception = std::uncaught_exceptions() > run.num_exceptions;
   if (run.was_left_by_exception) return;
@@ -535,6 +516,7 @@ void Run::leave() noexcept {
 void Run::finish() {
   auto& run = *impl_;
   run.report_left_error();
+  run.world.forgive_losses(false);
   run.is_finishing = true;
   if (run.is_in_epoch && !run.is_stopped && !run.was_left_by_exception) {
     const dist::Activity activity(run.world, "the end of the loop of a Run");
@@ -543,7 +525,7 @@ void Run::finish() {
     if (run.largest(run.leaves_without_saving ? 1 : 0) != 0) {
       say(fmt::format("left at epoch {} after step {}, without a checkpoint", run.epoch_number + 1, run.step));
     } else if (run.step > run.epoch_begin && first_batch() == 0) {
-      end_epoch();
+      end_epoch_firmly();  // the loop was left, so no rank can return to an earlier step
     } else if (run.step > run.epoch_begin && run.last_saved != run.step) {
       run.save(run.step);
       say(fmt::format("left at epoch {}, step {}; the checkpoint is saved", epoch() + 1, first_batch()));

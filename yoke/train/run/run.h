@@ -118,6 +118,13 @@ struct RunOptions {
 ///          then a function of schedule_step().
 /// Ranks    all ranks construct it, run the loops, and call state(), fix(), log() and finish(). Only rank 0 prints and
 ///          writes.
+/// Lost     under `yoke run --replace` (World::is_replaceable), a rank that a signal kills is started again alone. The
+///          others keep their processes: the body of the loop ends with values that have no meaning, all ranks return
+///          to the last state that they have kept in memory, that before the last step as a rule, and the body runs
+///          again from there, with the batches from there. It must therefore depend on nothing that it changes outside
+///          of state(). If the loss is noticed after the last batch of an epoch, the body of the outer loop begins
+///          again too, with the batches that are left. The results have the same bits as without the loss, as of a
+///          resumed run.
 /// Errors   on all ranks: kFailedPrecondition: the folder holds another run's checkpoints and `resume` is false;
 ///          kUnavailable: another process uses the folder. After the first epoch,
 ///          whose checkpoint is saved, kInvalidArgument: nobody has logged the figure by which keep_best compares
@@ -203,10 +210,15 @@ class Run {
   void begin_batches();                 ///< The loader has begun the epoch.
   void take_batch();                    ///< The loader has given the next batch, or its end.
   int64_t first_batch() const;          ///< Batches in the epoch before the present one, as schedule_step() counts.
+  bool take_return();                   ///< Whether the run has returned to an earlier step since the last call.
   void end_batch(int64_t num_samples);  ///< Collective.
-  void end_epoch();                     ///< Collective.
-  void leave() noexcept;                ///< Collective. The loop over epochs was left.
-  int64_t num_steps_made() const;       ///< Collective. step(), and the step whose body the loop is in, if it was made.
+  void end_batch_firmly(int64_t num_samples);
+  void end_epoch();  ///< Collective.
+  void end_epoch_firmly();
+  void leave() noexcept;                          ///< Collective. The loop over epochs was left.
+  void firmly(const std::function<void()>& act);  ///< Collective. If a rank is lost, returns to an earlier step.
+  void rejoin();                                  ///< Collective. Ranks were lost; returns to an earlier step.
+  int64_t num_steps_made() const;  ///< Collective. step(), and the step whose body the loop is in, if it was made.
 
   struct Impl;
   std::unique_ptr<Impl> impl_;
@@ -225,6 +237,7 @@ class Run::Epoch {
   Epoch(Run& run, Loader& loader) : run_(&run), loader_(&loader) {}
 
   using Batches = decltype(std::declval<Loader&>().epoch(0));
+  void begin_batches();
   Run* run_;
   Loader* loader_;
   std::optional<Batches> batches_;
@@ -237,29 +250,44 @@ class Run::Epoch<Loader>::Iterator {
   using difference_type = std::ptrdiff_t;
   using value_type = std::remove_reference_t<decltype(*std::declval<Inner&>())>;
 
-  Iterator(Run& run, Batches& batches) : run_(&run), batches_(&batches), inner_(batches.begin()) { run.take_batch(); }
-  decltype(auto) operator*() const { return *inner_; }
+  Iterator(Run& run, Epoch& epoch) : run_(&run), epoch_(&epoch) { begin(); }
+  decltype(auto) operator*() const { return **inner_; }
   Iterator& operator++() {
-    run_->end_batch(num_samples(*inner_));
+    run_->end_batch(num_samples(**inner_));
     if (run_->stopped()) return *this;
-    ++inner_;
-    run_->take_batch();
+    if (run_->take_return()) {
+      inner_.reset();
+      begin();
+    } else {
+      ++*inner_;
+      run_->take_batch();
+    }
     return *this;
   }
   void operator++(int) { ++*this; }
-  bool operator==(std::default_sentinel_t) const { return run_->stopped() || inner_ == batches_->end(); }
+  bool operator==(std::default_sentinel_t) const { return run_->stopped() || *inner_ == epoch_->batches_->end(); }
 
  private:
+  void begin() {
+    epoch_->begin_batches();
+    inner_.emplace(epoch_->batches_->begin());
+    run_->take_batch();
+  }
+
   Run* run_;
-  Batches* batches_;
-  Inner inner_;
+  Epoch* epoch_;
+  std::optional<Inner> inner_;
 };
 
 template <class Loader>
 typename Run::Epoch<Loader>::Iterator Run::Epoch<Loader>::begin() {
+  return Iterator(*run_, *this);
+}
+
+template <class Loader>
+void Run::Epoch<Loader>::begin_batches() {
   batches_.emplace(loader_->epoch(run_->resume_loader()));
   run_->begin_batches();
-  return Iterator(*run_, *batches_);
 }
 
 template <class Loader>

@@ -45,6 +45,9 @@ class Figures {
   /// the state has the figures of all ranks, so that nothing is lost before difference() is reported.
   TensorMap state_dict() const;
   void load_state_dict(const TensorMap& state);
+  /// Not collective: what this rank has logged since the last reset(), and in which order.
+  TensorMap own_state_dict() const;
+  void load_own_state_dict(const TensorMap& state);
 
  private:
   dist::Group& group_;

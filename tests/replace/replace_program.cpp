@@ -1,0 +1,169 @@
+// A training for tests/replace, whose ranks are killed. It has batch norm, dropout and Adam, so its state has buffers,
+// random numbers of each rank and values of the optimizer.
+//
+//   replace_program run FOLDER STEPS    with a train::Run
+//   replace_program loop FOLDER STEPS   with a loop of its own, as in docs/replace.md
+//
+// Each rank prints its pid, rank 0 also each step that it has made. In the end each rank writes its whole state into
+// FOLDER/final-RANK.
+#include <ATen/ops/arange.h>
+#include <ATen/ops/cross_entropy_loss.h>
+#include <fmt/format.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+
+#include "yoke/base/environment.h"
+#include "yoke/contract/program.h"
+#include "yoke/dist/ranks_lost.h"
+#include "yoke/dist/world.h"
+#include "yoke/train/checkpoint/kept_states.h"
+#include "yoke/train/data/loader.h"
+#include "yoke/train/meter.h"
+#include "yoke/train/optim/adam.h"
+#include "yoke/train/parallel/distributed_data_parallel.h"
+#include "yoke/train/run/run.h"
+#include "yoke/train/seed.h"
+
+namespace {
+
+using namespace yoke;
+namespace nn = torch::nn;
+
+struct Network : nn::Module {
+  nn::Linear first{nullptr}, second{nullptr};
+  nn::BatchNorm1d norm{nullptr};
+  nn::Dropout dropout{nullptr};
+  Network() {
+    first = register_module("first", nn::Linear(16, 64));
+    norm = register_module("norm", nn::BatchNorm1d(64));
+    dropout = register_module("dropout", nn::Dropout(0.3));
+    second = register_module("second", nn::Linear(64, 4));
+  }
+  at::Tensor forward(const at::Tensor& x) { return second(dropout(norm(first(x)).relu())); }
+};
+
+constexpr int64_t kStepsPerEpoch = 10, kBatch = 8;
+
+train::Samples some_samples(const dist::World& world) {
+  const auto count = kStepsPerEpoch * kBatch * world.size();
+  const auto x = at::arange(count * 16).to(at::kFloat).view({count, 16}).sin();
+  return {.data = x, .target = at::arange(count) % 4};
+}
+
+void say_step(const dist::World& world, int64_t step) {
+  if (world.rank() == 0) fmt::print("step {}\n", step), std::fflush(stdout);
+}
+
+/// The bits of everything that the training has changed.
+void write_state(const train::TrainState& state, const std::string& path) {
+  const auto own = state.own_state();
+  std::string bytes;
+  const auto add = [&](const std::string& name, const at::Tensor& tensor) {
+    const auto dense = tensor.detach().cpu().contiguous();
+    bytes += name + "\n" + std::string(static_cast<const char*>(dense.const_data_ptr()), dense.nbytes()) + "\n";
+  };
+  for (const auto& slice : own.slices) add(slice.name, slice.values);
+  for (const auto& [name, row] : own.rows) add(name, row);
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+struct Training {
+  dist::World world;
+  train::Samples samples;
+  train::Loader<train::Samples> loader;
+  Network network;
+  train::DistributedDataParallel<Network> net;
+  train::AdamW optimizer;
+
+  Training()
+      : samples(some_samples(world)),
+        loader(samples, world, {.batch_size = kBatch, .seed = 3, .num_workers = 1}),
+        network(seeded()),
+        net(network, world),
+        optimizer(net.parameters(), {.lr = 0.01}) {
+    train::seed({.seed = 5, .rank = world.rank(), .deterministic = true});
+    fmt::print("pid {}\n", getpid());
+    std::fflush(stdout);
+  }
+  static Network seeded() {
+    train::seed({.seed = 1, .deterministic = true});
+    return Network();
+  }
+
+  at::Tensor step(const train::Batch& batch) {
+    optimizer.zero_grad();
+    const auto loss = at::cross_entropy_loss(net(batch.data), batch.target);
+    loss.backward();
+    optimizer.step();
+    return loss.detach();
+  }
+};
+
+void with_run(Training& all, const std::string& folder, int64_t num_steps) {
+  train::Run run(all.world, {.name = "replace",
+                             .folder = folder + "/run",
+                             .checkpoints = {.keep_best = 1, .metric = "loss"},
+                             .log_steps = true,
+                             .check_replicas_every = 3});
+  run.state().add("model", all.net).add("optimizer", all.optimizer).add_generators();
+  for (auto& epoch : run.epochs(all.loader, num_steps / kStepsPerEpoch)) {
+    all.network.train();
+    for (const auto& batch : epoch) {
+      run.log("loss", all.step(batch), batch.target.size(0));
+      say_step(all.world, run.step() + 1);
+    }
+    train::Mean test;
+    const at::NoGradGuard no_grad;
+    all.network.eval();
+    test.add(all.network.forward(all.samples.data).square().mean(), 1);
+    run.log("test", test.read(all.world));
+  }
+  write_state(run.state(), fmt::format("{}/final-{}", folder, all.world.rank()));
+}
+
+void with_loop(Training& all, const std::string& folder, int64_t num_steps) {
+  auto& world = all.world;
+  train::Mean loss;
+  train::TrainState state(world);
+  state.add("model", all.net).add("optimizer", all.optimizer).add("loss", loss).add_generators();
+  train::KeptStates kept(world, state);
+  int64_t step = 0;
+  bool is_there = !world.needs_recovery();
+  while (!is_there || step < num_steps) {
+    try {
+      if (!is_there) {
+        world.recover();
+        step = kept.restore().step;
+        is_there = true;
+      }
+      all.loader.resume({step / kStepsPerEpoch, step % kStepsPerEpoch * all.loader.samples_per_batch()});
+      for (const auto& batch : all.loader.epoch(step / kStepsPerEpoch)) {
+        kept.keep(step);
+        loss.add(all.step(batch), batch.target.size(0));
+        say_step(world, ++step);
+      }
+    } catch (const dist::RanksLost&) {
+      is_there = false;
+    }
+  }
+  write_state(state, fmt::format("{}/final-{}", folder, world.rank()));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  return run_program("replace_program", [&] {
+    if (argc != 4) throw Error(ErrorCode::kInvalidArgument, "usage: replace_program run|loop FOLDER STEPS");
+    Training all;
+    const auto num_steps = parse_int(argv[3]).value_or(0);
+    std::string(argv[1]) == "run" ? with_run(all, argv[2], num_steps) : with_loop(all, argv[2], num_steps);
+    all.world.shutdown();
+  });
+}

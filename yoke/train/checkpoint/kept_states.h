@@ -1,0 +1,70 @@
+// yoke/train/checkpoint/kept_states.h -- the last states of a training, in memory, from which all ranks go on after
+// some were lost.
+//
+//     train::KeptStates kept(world, state);
+//     if (world.needs_recovery()) {            // this process takes the place of a lost rank
+//       world.recover();
+//       step = kept.restore().step;
+//     }
+//     while (step < num_steps) {
+//       try {
+//         kept.keep(step);
+//         ... a step ...
+//         ++step;
+//       } catch (const dist::RanksLost&) {
+//         world.recover();
+//         step = kept.restore().step;
+//       }
+//     }
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace yoke::dist {
+class World;
+}
+
+namespace yoke::train {
+
+class TrainState;
+
+/// Keeps copies of the two last states. What all ranks have alike is in the memory of each of them; what a rank alone
+/// has (its generators, the sums of its meters) is also in two files that the launcher names and that outlive the rank.
+/// Two, because a rank may be a step ahead when another one is lost: all ranks have one of its two in common.
+///
+/// Job      nothing is kept, and keep() returns at once, unless lost ranks are replaced (World::is_replaceable).
+/// Memory   two copies of the tensors in the state.
+/// Time     a copy of these tensors for each keep().
+/// Lifetime `world` and `state` outlive it. The parts are added to the state before the first keep().
+class KeptStates {
+ public:
+  /// Errors  as errno says: the files cannot be read.
+  KeptStates(dist::World& world, TrainState& state);
+  ~KeptStates();
+  KeptStates(const KeptStates&) = delete;
+  KeptStates& operator=(const KeptStates&) = delete;
+
+  /// Not collective, but all ranks keep the states of the same steps. `step`: the number of steps made; a state of this
+  /// step that is the newest one already is left as it is. `note` comes back with it.
+  /// Errors  kFailedPrecondition: a tensor is divided between ranks (ZeRO-1, FSDP); as errno says, if a file cannot be
+  ///         written.
+  void keep(int64_t step, const std::string& note = {});
+
+  struct Restored {
+    int64_t step = 0;
+    std::string note;
+  };
+  /// Collective, after World::recover(). Loads the newest state that all ranks have, and returns its step. Gradients of
+  /// modules become undefined.
+  /// Errors  RanksLost: a rank was lost meanwhile; recover and restore again. kUnavailable: there is no state that all
+  ///         ranks have, because none was kept before a rank was lost, or too many ranks were lost at once.
+  Restored restore();
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace yoke::train
