@@ -1,7 +1,5 @@
 #include "yoke/dist/detail/store.h"
 
-#include <c10/util/Exception.h>
-#include <c10/util/Logging.h>
 #include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -118,37 +116,6 @@ c10::intrusive_ptr<c10d::Store> connect_store(const RankEnv& rank, milliseconds 
   return c10::make_intrusive<c10d::PrefixStore>(
       fmt::format("yoke/{}/{}/{}", rank.run_id, rank.restart_count, num_worlds++),
       connection_of_process(rank, timeout));
-}
-
-void wait_for_key(c10d::Store& store, const std::string& key, const std::function<void()>& check,
-                  steady_clock::time_point until) {
-  constexpr milliseconds kCheckInterval(20);
-  const WithoutWarnings quiet;  // libtorch would warn of each interval, and look up names for that
-  while (!store.check({key})) {
-    check();
-    try {
-      store.wait({key}, kCheckInterval);
-    } catch (const c10::DistStoreError&) {  // not yet
-      if (steady_clock::now() >= until) throw;
-    }
-  }
-}
-
-namespace {
-std::mutex warnings_mutex;
-int num_without_warnings = 0, level_before = 0;  // guarded by the mutex
-}  // namespace
-
-WithoutWarnings::WithoutWarnings() {
-  const std::lock_guard lock(warnings_mutex);
-  if (num_without_warnings++ > 0) return;
-  level_before = FLAGS_caffe2_log_level;
-  FLAGS_caffe2_log_level = std::max(level_before, c10::GLOG_ERROR);
-}
-
-WithoutWarnings::~WithoutWarnings() {
-  const std::lock_guard lock(warnings_mutex);
-  if (--num_without_warnings == 0) FLAGS_caffe2_log_level = level_before;
 }
 
 }  // namespace yoke::dist

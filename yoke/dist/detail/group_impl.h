@@ -80,8 +80,9 @@ struct Group::Job {
   void look_for_replacements();
   /// Throws RanksLost once ranks form the groups again; empty if none is replaced.
   std::function<void()> check_of_generation() const;
-  /// Throws RanksLost if `failure`, of a collective of `impl`, is due to a lost rank that will be replaced. `is_closed`:
-  /// it is that of a connection that another rank has closed, which may have done so because of the lost one.
+  /// Throws RanksLost if `failure`, of a collective of `impl`, is due to a lost rank that will be replaced.
+  /// `is_closed`: it is that of a connection that another rank has closed, which may have done so because of the lost
+  /// one.
   void rethrow_loss(const Impl& impl, const std::exception& failure, bool is_closed);
   at::Tensor share_split(const Impl& impl, const at::Tensor& own, const std::function<at::Tensor()>& gather);
   void leave();  ///< Closes the connections of all groups.
