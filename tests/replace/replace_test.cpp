@@ -142,7 +142,7 @@ TEST_P(Replace, RandomKillsLeaveTheSameBits) {
   for (int kill_number = 0; kill_number < num_kills && job.steps().first < num_steps - 5; ++kill_number) {
     const int rank = static_cast<int>(random() % kNumRanks);
     const auto before = job.pids();
-    usleep(random() % 3000);  // clock: any place in a step will do
+    usleep(random() % 3000);  // to a random place in a step
     ASSERT_EQ(kill(before.at(rank), SIGKILL), 0) << job.command().out() << job.command().err();
     ASSERT_TRUE(job.wait_for_other(rank, before.at(rank))) << job.command().out() << job.command().err();
     for (const auto& [other, pid] : before) {
