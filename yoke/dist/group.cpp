@@ -172,16 +172,16 @@ void Group::Job::connect(const std::shared_ptr<Impl>& impl) {
   const auto size = static_cast<int64_t>(impl->ranks.size());
   if (is_outside) {
     impl->cpu = outside_backend(impl->rank, size);
-  } else if (losses && !groups.empty()) {  // Gloo would wait for a rank that is lost meanwhile, until the timeout
-    impl->cpu = refusing_backend(impl->rank, size);
+  } else if (losses && !groups.empty()) {
+    impl->cpu = share_without_gloo(*own, *impl);
   } else {
     impl->cpu = make_gloo(c10::make_intrusive<c10d::PrefixStore>("gloo", own),
                           {.rank = impl->rank, .size = size, .address = gloo_address, .timeout = timeout});
-  }
-  const auto offers = [this](int64_t member) { return offers_sharing[static_cast<size_t>(member)]; };
-  if (!is_outside && size > 1 && std::ranges::all_of(impl->ranks, offers)) {
-    c10d::PrefixStore shared("shared", own);
-    impl->cpu = share_memory(shared, impl->cpu, sharing_of(*impl));
+    const auto offers = [this](int64_t member) { return offers_sharing[static_cast<size_t>(member)]; };
+    if (size > 1 && std::ranges::all_of(impl->ranks, offers)) {
+      c10d::PrefixStore shared("shared", own);
+      impl->cpu = share_memory(shared, impl->cpu, sharing_of(*impl));
+    }
   }
   adopt(impl, own);
   groups.push_back(impl);

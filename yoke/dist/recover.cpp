@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <stdexcept>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 
@@ -113,6 +114,17 @@ SharedMemoryOptions Group::Job::sharing_of(const Impl& impl) const {
   return options;
 }
 
+c10::intrusive_ptr<c10d::Backend> Group::Job::share_without_gloo(c10d::Store& own, const Impl& impl) const {
+  const auto alone = refusing_backend(impl.rank, static_cast<int64_t>(impl.ranks.size()));
+  if (impl.ranks.size() == 1) return alone;
+  c10d::PrefixStore shared("shared", c10::intrusive_ptr<c10d::Store>::reclaim_copy(&own));
+  auto backend = share_memory(shared, alone, sharing_of(impl));
+  if (is_shared_memory(*backend)) return backend;
+  throw std::runtime_error(
+      "Connection closed by peer: the ranks cannot share memory again: has one ended, or is a limit of memory or files "
+      "met?");
+}
+
 void Group::Job::rethrow_loss(const Impl& impl, const std::exception& failure, bool is_closed) {
   if (!losses) return;
   if (const auto* known = dynamic_cast<const shared::RankFailure*>(&failure); known != nullptr && known->has_ended) {
@@ -177,16 +189,7 @@ void Group::Job::form_again(int64_t number, const std::vector<std::string>& keys
   for (const auto& impl : groups) {
     auto own = store;
     if (!impl->key.empty()) own = c10::make_intrusive<c10d::PrefixStore>(impl->key, store);
-    const auto size = static_cast<int64_t>(impl->ranks.size());
-    if (size == 1) {
-      impl->cpu = refusing_backend(impl->rank, size);
-    } else {
-      c10d::PrefixStore shared("shared", own);
-      impl->cpu = share_memory(shared, refusing_backend(impl->rank, size), sharing_of(*impl));
-      if (!is_shared_memory(*impl->cpu)) {
-        throw Error(ErrorCode::kUnavailable, "the ranks cannot share memory again: is a limit of memory or files met?");
-      }
-    }
+    impl->cpu = share_without_gloo(*own, *impl);
     impl->num_messages = 0;
     impl->num_further_calls = static_cast<uint64_t>(number) * kCallsOfGeneration;
     impl->num_compared.clear();

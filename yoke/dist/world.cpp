@@ -20,7 +20,6 @@
 #include "yoke/dist/detail/gloo.h"
 #include "yoke/dist/detail/group_impl.h"
 #include "yoke/dist/detail/mismatch.h"
-#include "yoke/dist/detail/outside.h"
 #include "yoke/dist/detail/shared_memory.h"
 #include "yoke/dist/detail/stop_agreement.h"
 #include "yoke/dist/detail/stop_signal.h"
@@ -236,7 +235,7 @@ bool World::should_stop() {
         wait(*impl_->cpu->barrier());
         const auto store = c10::make_intrusive<c10d::PrefixStore>("stop", job_->store);
         if (job_->losses) {  // these connections close at once when a rank was lost
-          gloo = share_memory(*store, refusing_backend(rank(), size()), job_->sharing_of(*impl_));
+          gloo = job_->share_without_gloo(*store, *impl_);
         } else {
           gloo = make_gloo(store,
                            {.rank = rank(), .size = size(), .address = job_->gloo_address, .timeout = job_->timeout});

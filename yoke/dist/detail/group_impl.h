@@ -84,6 +84,10 @@ struct Group::Job {
   /// `is_closed`: it is that of a connection that another rank has closed, which may have done so because of the lost
   /// one.
   void rethrow_loss(const Impl& impl, const std::exception& failure, bool is_closed);
+  /// Collective over `impl.ranks`. Connects them by shared memory alone, because Gloo would wait for a rank that is
+  /// lost meanwhile, until the timeout. Errors  that of a connection which is closed, also if the ranks cannot share
+  /// memory.
+  c10::intrusive_ptr<c10d::Backend> share_without_gloo(c10d::Store& own, const Impl& impl) const;
   at::Tensor share_split(const Impl& impl, const at::Tensor& own, const std::function<at::Tensor()>& gather);
   void leave();  ///< Closes the connections of all groups.
   /// Collective. Connects the groups that all their members have, as that generation. `keys_of_ranks`: those of the
