@@ -1,9 +1,10 @@
 // A training for tests/replace, whose ranks are killed. It has batch norm, dropout and Adam, so its state has buffers,
 // random numbers of each rank and values of the optimizer.
 //
-//   replace_program run FOLDER STEPS    with a train::Run
-//   replace_program loop FOLDER STEPS   with a loop of its own, as in docs/replace.md
+//   replace_program run FOLDER STEPS [HOW]    with a train::Run
+//   replace_program loop FOLDER STEPS [HOW]   with a loop of its own, as in docs/replace.md
 //
+// HOW is ddp (the default), zero1 or fsdp.
 // Each rank prints its pid, rank 0 also each step that it has made. In the end each rank writes its whole state into
 // FOLDER/final-RANK.
 #include <ATen/ops/arange.h>
@@ -30,6 +31,9 @@
 #include "yoke/train/parallel/distributed_data_parallel.h"
 #include "yoke/train/run/run.h"
 #include "yoke/train/seed.h"
+#include "yoke/train/shard/fully_sharded_data_parallel.h"
+#include "yoke/train/shard/sharded_optimizer.h"
+#include "yoke/train/shard/unit.h"
 
 namespace {
 
@@ -37,14 +41,14 @@ using namespace yoke;
 namespace nn = torch::nn;
 
 struct Network : nn::Module {
-  nn::Linear first{nullptr}, second{nullptr};
+  train::Unit<nn::LinearImpl> first{nullptr}, second{nullptr};
   nn::BatchNorm1d norm{nullptr};
   nn::Dropout dropout{nullptr};
   Network() {
-    first = register_module("first", nn::Linear(16, 64));
+    first = register_module("first", train::Unit<nn::LinearImpl>(16, 64));
     norm = register_module("norm", nn::BatchNorm1d(64));
     dropout = register_module("dropout", nn::Dropout(0.3));
-    second = register_module("second", nn::Linear(64, 4));
+    second = register_module("second", train::Unit<nn::LinearImpl>(64, 4));
   }
   at::Tensor forward(const at::Tensor& x) { return second(dropout(norm(first(x)).relu())); }
 };
@@ -74,29 +78,43 @@ void write_state(const train::TrainState& state, const std::string& path) {
   std::ofstream(path, std::ios::binary) << bytes;
 }
 
-struct Training {
-  dist::World world;
-  train::Samples samples;
-  train::Loader<train::Samples> loader;
-  Network network;
+constexpr double kRate = 0.01;
+
+struct Replicated {
   train::DistributedDataParallel<Network> net;
   train::AdamW optimizer;
+  Replicated(Network& network, dist::World& world) : net(network, world), optimizer(net.parameters(), {.lr = kRate}) {}
+};
 
-  Training()
-      : samples(some_samples(world)),
-        loader(samples, world, {.batch_size = kBatch, .seed = 3, .num_workers = 1}),
-        network(seeded()),
-        net(network, world),
-        optimizer(net.parameters(), {.lr = 0.01}) {
+struct DividedState {
+  train::Sharded<train::AdamW> optimizer;
+  train::DistributedDataParallel<Network> net;
+  DividedState(Network& network, dist::World& world)
+      : optimizer(network, world, {.lr = kRate}, {.gradients = train::GradientMean::kInStep}),
+        net(network, world, {.average_in_step = true}) {}
+};
+
+struct Divided {
+  train::FullyShardedDataParallel<Network> net;
+  train::AdamW optimizer;
+  Divided(Network& network, dist::World& world)
+      : net(network, world, {.units = {"first", "second"}}), optimizer(net.parameters(), {.lr = kRate}) {}
+};
+
+template <class Parallel>
+struct Training : Parallel {
+  using Parallel::net, Parallel::optimizer;
+  train::Samples samples;
+  train::Loader<train::Samples> loader;
+
+  Training(Network& network, dist::World& world)
+      : Parallel(network, world),
+        samples(some_samples(world)),
+        loader(samples, world, {.batch_size = kBatch, .seed = 3, .num_workers = 1}) {
     train::seed({.seed = 5, .rank = world.rank(), .deterministic = true});
     fmt::print("pid {}\n", getpid());
     std::fflush(stdout);
   }
-  static Network seeded() {
-    train::seed({.seed = 1, .deterministic = true});
-    return Network();
-  }
-
   at::Tensor step(const train::Batch& batch) {
     optimizer.zero_grad();
     const auto loss = at::cross_entropy_loss(net(batch.data), batch.target);
@@ -106,30 +124,32 @@ struct Training {
   }
 };
 
-void with_run(Training& all, const std::string& folder, int64_t num_steps) {
-  train::Run run(all.world, {.name = "replace",
-                             .folder = folder + "/run",
-                             .checkpoints = {.keep_best = 1, .metric = "loss"},
-                             .log_steps = true,
-                             .check_replicas_every = 3});
+template <class Parallel>
+void with_run(Training<Parallel>& all, dist::World& world, const std::string& folder, int64_t num_steps) {
+  auto& network = all.net.model();
+  train::Run run(world, {.name = "replace",
+                         .folder = folder + "/run",
+                         .checkpoints = {.keep_best = 1, .metric = "loss"},
+                         .log_steps = true,
+                         .check_replicas_every = 3});
   run.state().add("model", all.net).add("optimizer", all.optimizer).add_generators();
   for (auto& epoch : run.epochs(all.loader, num_steps / kStepsPerEpoch)) {
-    all.network.train();
+    network.train();
     for (const auto& batch : epoch) {
       run.log("loss", all.step(batch), batch.target.size(0));
-      say_step(all.world, run.step() + 1);
+      say_step(world, run.step() + 1);
     }
     train::Mean test;
     const at::NoGradGuard no_grad;
-    all.network.eval();
-    test.add(all.network.forward(all.samples.data).square().mean(), 1);
-    run.log("test", test.read(all.world));
+    network.eval();
+    test.add(all.net(all.samples.data).square().mean(), 1);
+    run.log("test", test.read(world));
   }
-  write_state(run.state(), fmt::format("{}/final-{}", folder, all.world.rank()));
+  write_state(run.state(), fmt::format("{}/final-{}", folder, world.rank()));
 }
 
-void with_loop(Training& all, const std::string& folder, int64_t num_steps) {
-  auto& world = all.world;
+template <class Parallel>
+void with_loop(Training<Parallel>& all, dist::World& world, const std::string& folder, int64_t num_steps) {
   train::Mean loss;
   train::TrainState state(world);
   state.add("model", all.net).add("optimizer", all.optimizer).add("loss", loss).add_generators();
@@ -156,14 +176,25 @@ void with_loop(Training& all, const std::string& folder, int64_t num_steps) {
   write_state(state, fmt::format("{}/final-{}", folder, world.rank()));
 }
 
+template <class Parallel>
+void run(const std::string& mode, const std::string& folder, int64_t num_steps) {
+  dist::World world;
+  train::seed({.seed = 1, .deterministic = true});
+  Network network;
+  Training<Parallel> all(network, world);
+  mode == "run" ? with_run(all, world, folder, num_steps) : with_loop(all, world, folder, num_steps);
+  world.shutdown();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   return run_program("replace_program", [&] {
-    if (argc != 4) throw Error(ErrorCode::kInvalidArgument, "usage: replace_program run|loop FOLDER STEPS");
-    Training all;
+    if (argc < 4) throw Error(ErrorCode::kInvalidArgument, "usage: replace_program run|loop FOLDER STEPS [HOW]");
     const auto num_steps = parse_int(argv[3]).value_or(0);
-    std::string(argv[1]) == "run" ? with_run(all, argv[2], num_steps) : with_loop(all, argv[2], num_steps);
-    all.world.shutdown();
+    const std::string mode = argv[1], how = argc > 4 ? argv[4] : "ddp";
+    how == "zero1"  ? run<DividedState>(mode, argv[2], num_steps)
+    : how == "fsdp" ? run<Divided>(mode, argv[2], num_steps)
+                    : run<Replicated>(mode, argv[2], num_steps);
   });
 }

@@ -83,8 +83,8 @@ class Job {
   Command command_;
 };
 
-Words program(const std::string& mode, const TemporaryFolder& folder, int num_steps) {
-  return {YOKE_REPLACE_PROGRAM, mode, folder.path(), std::to_string(num_steps)};
+Words program(const std::string& mode, const TemporaryFolder& folder, int num_steps, const std::string& parallel) {
+  return {YOKE_REPLACE_PROGRAM, mode, folder.path(), std::to_string(num_steps), parallel};
 }
 
 std::vector<std::string> final_states(const TemporaryFolder& folder) {
@@ -117,25 +117,25 @@ std::map<std::string, std::string> losses(const TemporaryFolder& folder) {
   return losses;
 }
 
-class Replace : public testing::TestWithParam<std::tuple<std::string, std::string>> {
+class Replace : public testing::TestWithParam<std::tuple<std::string, std::string, std::string>> {
  protected:
   static Words preload(const std::string& how) { return how == "preloaded" ? Words{"--preload"} : Words{}; }
 };
 
 TEST_P(Replace, RandomKillsLeaveTheSameBits) {
-  const auto& [mode, how] = GetParam();
+  const auto& [mode, parallel, how] = GetParam();
   const bool is_long = std::getenv("YOKE_LONG") != nullptr;
   const int num_kills = is_long ? (how == "preloaded" ? 1000 : 100) : (how == "preloaded" ? 5 : 2);
   const int num_steps = is_long ? num_kills * 5 : 40;
 
   const TemporaryFolder expected;
   auto options = preload(how);
-  const auto undisturbed = Job(options, program(mode, expected, num_steps)).command().wait();
+  const auto undisturbed = Job(options, program(mode, expected, num_steps, parallel)).command().wait();
   ASSERT_EQ(undisturbed.exit_code, 0) << undisturbed.err;
 
   const TemporaryFolder folder;
   options.insert(options.end(), {"--replace", std::to_string(num_kills)});
-  Job job(options, program(mode, folder, num_steps));
+  Job job(options, program(mode, folder, num_steps, parallel));
   ASSERT_TRUE(job.wait_for_ranks()) << job.command().err();
   const auto launcher = job.command().pid();
   std::mt19937 random(static_cast<unsigned>(num_kills));
@@ -164,9 +164,16 @@ TEST_P(Replace, RandomKillsLeaveTheSameBits) {
   EXPECT_TRUE(test::children_of(launcher).empty());
 }
 
+const auto name_of = [](const auto& one) {
+  return std::get<0>(one.param) + "_" + std::get<1>(one.param) + "_" + std::get<2>(one.param);
+};
 INSTANTIATE_TEST_SUITE_P(All, Replace,
-                         testing::Combine(testing::Values("run", "loop"), testing::Values("preloaded", "started")),
-                         [](const auto& one) { return std::get<0>(one.param) + "_" + std::get<1>(one.param); });
+                         testing::Combine(testing::Values("run", "loop"), testing::Values("ddp", "zero1", "fsdp"),
+                                          testing::Values("preloaded")),
+                         name_of);
+INSTANTIATE_TEST_SUITE_P(WithoutPreload, Replace,
+                         testing::Combine(testing::Values("run"), testing::Values("ddp"), testing::Values("started")),
+                         name_of);
 
 }  // namespace
 }  // namespace yoke

@@ -153,6 +153,8 @@ class Group {
   /// c10d's process group, for operations that Group does not wrap. Its errors do not name ranks; `explain` adds the
   /// ranks.
   c10d::ProcessGroup& process_group() const;
+  /// 0, and another number after each World::recover(). What was made of process_group() before must then be made anew.
+  int64_t generation() const;
 
   /// Rethrows the exception of a collective. A timeout or a lost peer becomes a yoke::Error. Its message names the
   /// ranks that have not arrived (according to the sequence numbers in the store) and includes the failure that another

@@ -9,7 +9,9 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <optional>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -19,19 +21,25 @@
 #include "yoke/contract/variables.h"
 #include "yoke/dist/world.h"
 #include "yoke/train/checkpoint/detail/rank_record.h"
+#include "yoke/train/checkpoint/detail/replica.h"
 #include "yoke/train/checkpoint/train_state.h"
 
 namespace yoke::train {
 namespace {
 
-/// One of the two states.
+/// What ranks have alike, of one of the two states. What this rank alone has is in its record.
 struct KeptState {
   int64_t step = -1;
-  std::string note;
-  bool has_tensors = false;  ///< Otherwise only the rows, which come from the file of a lost rank.
+  bool has_tensors = false;  ///< False if only the record is there, which a lost rank has written.
   TensorMap tensors;         ///< Under "PART/NAME".
   StringMap values;
-  TensorMap rows;  ///< What this rank alone has.
+};
+
+/// What is in a record.
+struct RankPart {
+  std::string note;
+  NamedTensors rows;
+  TensorSlices slices;  ///< Of tensors that are divided between ranks, or may have other values on others.
 };
 
 std::string_view bytes_of_tensor(const at::Tensor& tensor) {
@@ -55,27 +63,56 @@ void fill(const at::Tensor& tensor, std::string_view bytes) {
   if (!bytes.empty()) std::memcpy(tensor.mutable_data_ptr(), bytes.data(), bytes.size());
 }
 
-std::string encode_rows(const std::string& note, const NamedTensors& rows) {
+/// The fields of all tensors, and then their elements.
+void write_record(int64_t step, const RankPart& part, detail::RankRecord& record) {
   FieldWriter fields;
-  fields.add(note);
-  for (const auto& [name, tensor] : rows) {
+  std::vector<at::Tensor> dense;
+  fields.add(part.note).add(static_cast<int64_t>(part.rows.size()));
+  for (const auto& [name, tensor] : part.rows) {
+    dense.push_back(tensor.detach().cpu().contiguous());
     fields.add(name);
-    const auto dense = tensor.cpu().contiguous();
-    write_layout(dense, fields);
-    fields.add(bytes_of_tensor(dense));
+    write_layout(dense.back(), fields);
   }
-  return fields.bytes();
+  for (const auto& slice : part.slices) {
+    dense.push_back(slice.flat());
+    fields.add(slice.name).add(static_cast<int64_t>(slice.shape.size()));
+    for (const int64_t size : slice.shape) fields.add(size);
+    fields.add(slice.first);
+    write_layout(dense.back(), fields);
+  }
+  FieldWriter header;
+  header.add(fields.bytes());
+  std::vector<std::string_view> pieces = {header.bytes()};
+  for (const auto& tensor : dense) pieces.push_back(bytes_of_tensor(tensor));
+  record.write(step, pieces);
 }
 
-void decode_rows(std::string_view bytes, KeptState& state) {
-  FieldReader fields(bytes);
-  state.note = fields.text();
-  while (!fields.at_end()) {
-    const auto name = fields.text();
-    const auto tensor = make_described(fields);
-    fill(tensor, fields.text());
-    state.rows.emplace(name, tensor);
+RankPart read_record(const detail::RankRecord& record) {
+  const auto bytes = record.bytes();
+  const auto header = FieldReader(bytes).text();
+  FieldReader fields(header);
+  RankPart part{.note = fields.text(), .rows = {}, .slices = {}};
+  for (auto count = fields.number(); count > 0; --count) {
+    auto name = fields.text();
+    part.rows.emplace_back(std::move(name), make_described(fields));
   }
+  while (!fields.at_end()) {
+    TensorSlice slice{.name = fields.text(), .shape = {}, .first = 0, .values = {}};
+    slice.shape.resize(static_cast<size_t>(fields.small_number()));
+    for (auto& size : slice.shape) size = fields.number();
+    slice.first = fields.number();
+    slice.values = make_described(fields);
+    part.slices.push_back(std::move(slice));
+  }
+  FieldWriter same;
+  auto rest = bytes.substr(same.add(header).bytes().size());
+  const auto take = [&rest](const at::Tensor& tensor) {
+    fill(tensor, rest.substr(0, tensor.nbytes()));
+    rest.remove_prefix(tensor.nbytes());
+  };
+  for (const auto& row : part.rows) take(row.second);
+  for (const auto& slice : part.slices) take(slice.values);
+  return part;
 }
 
 at::Tensor to_tensor(std::string_view bytes) {
@@ -96,12 +133,15 @@ struct KeptStates::Impl {
   dist::World& world;
   TrainState& state;
   std::array<KeptState, 2> kept;
+  std::set<std::string> alike;  ///< The tensors that all ranks have alike.
+  size_t num_slices = 0;        ///< That the state had when these were found.
   std::array<detail::RankRecord, 2> records;
 
   Impl(dist::World& all_ranks, TrainState& whole)
       : world(all_ranks),
         state(whole),
         records{detail::RankRecord(rank_file(world, 0)), detail::RankRecord(rank_file(world, 1))} {}
+  void find_alike(size_t of_slices);
   size_t oldest() const { return kept[0].step < kept[1].step ? 0 : 1; }
   void send(const KeptState& from, int64_t to) const;
   void receive(KeptState& into, int64_t from) const;
@@ -114,13 +154,20 @@ KeptStates::KeptStates(dist::World& world, TrainState& state) : impl_(std::make_
       impl_->records[i].clear();  // of an earlier use in this process
       continue;
     }
-    auto& kept = impl_->kept[i];
-    decode_rows(impl_->records[i].bytes(), kept);
-    kept.step = *step;
+    impl_->kept[i].step = *step;
   }
 }
 
 KeptStates::~KeptStates() = default;
+
+/// An optimizer has no states before its first step.
+void KeptStates::Impl::find_alike(size_t of_slices) {
+  if (std::exchange(num_slices, of_slices) == of_slices) return;
+  alike.clear();
+  for (auto& replica : state.replicas()) {
+    if (std::ssize(replica.ranks) == world.size()) alike.insert(std::move(replica.name));
+  }
+}
 
 void KeptStates::keep(int64_t step, const std::string& note) {
   const c10::NoGradGuard no_grad;
@@ -132,11 +179,13 @@ void KeptStates::keep(int64_t step, const std::string& note) {
   auto own = all.state.own_state();
   kept.step = -1;
   kept.has_tensors = false;
+  RankPart part{.note = note, .rows = std::move(own.rows), .slices = {}};
   size_t num_used = 0;
+  all.find_alike(own.slices.size());
   for (const auto& slice : own.slices) {
-    if (slice.first != 0 || slice.values.numel() != num_elements(slice.shape)) {
-      throw Error(ErrorCode::kFailedPrecondition,
-                  "the state cannot be kept for ranks that are lost: '{}' is divided between ranks", slice.name);
+    if (!all.alike.contains(slice.name)) {
+      part.slices.push_back(slice);
+      continue;
     }
     auto& copy = kept.tensors[slice.name];
     const auto& values = slice.values;
@@ -150,14 +199,13 @@ void KeptStates::keep(int64_t step, const std::string& note) {
   }
   if (num_used != kept.tensors.size()) {  // a part has fewer tensors than before, or names twice
     TensorMap present;
-    for (const auto& slice : own.slices) present.emplace(slice.name, kept.tensors.at(slice.name));
+    for (const auto& slice : own.slices) {
+      if (all.alike.contains(slice.name)) present.emplace(slice.name, kept.tensors.at(slice.name));
+    }
     kept.tensors = std::move(present);
   }
   kept.values = std::move(own.values);
-  all.records[index].write(step, encode_rows(note, own.rows));
-  kept.rows.clear();
-  for (auto& [name, tensor] : own.rows) kept.rows.emplace(name, std::move(tensor));
-  kept.note = note;
+  write_record(step, part, all.records[index]);
   kept.has_tensors = true;
   kept.step = step;
   report_progress(step);  // the launcher replaces ranks that have kept a state
@@ -259,8 +307,14 @@ KeptStates::Restored KeptStates::restore() {
     all.records[1 - index].clear();
     all.kept[1 - index].step = -1;
   }
-  all.state.load_own(kept.tensors, kept.rows, kept.values);
-  return {step, kept.note};
+  auto part = read_record(all.records[index]);
+  TrainState::OwnState whole;
+  whole.slices = std::move(part.slices);
+  for (const auto& [name, tensor] : kept.tensors) whole.slices.push_back({name, tensor.sizes().vec(), 0, tensor});
+  whole.values = kept.values;
+  whole.rows = std::move(part.rows);
+  all.state.load_own(whole);
+  return {step, part.note};
 }
 
 }  // namespace yoke::train

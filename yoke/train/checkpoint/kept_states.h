@@ -30,12 +30,16 @@ namespace yoke::train {
 
 class TrainState;
 
-/// Keeps copies of the two last states. What all ranks have alike is in the memory of each of them; what a rank alone
-/// has (its generators, the sums of its meters) is also in two files that the launcher names and that outlive the rank.
-/// Two, because a rank may be a step ahead when another one is lost: all ranks have one of its two in common.
+/// Keeps copies of the two last states: two, because a rank may be a step ahead when another one is lost, so that all
+/// ranks have one of its two in common. What DistributedDataParallel and ZeRO-1 keep equal is in the memory of each
+/// rank. All else is in two files that the launcher names and that outlive the rank: generators, the sums of meters,
+/// buffers, the rank's part of what ZeRO-1 and FSDP divide, and tensors of which nobody knows whether the ranks have
+/// them alike.
 ///
 /// Job      nothing is kept, and keep() returns at once, unless lost ranks are replaced (World::is_replaceable).
-/// Memory   two copies of the tensors in the state.
+/// Memory   two copies of the tensors in the state. The kernel has the files in memory, too, and also writes them to
+/// the
+///          disk now and then if $TMPDIR is on one.
 /// Time     a copy of these tensors for each keep().
 /// Lifetime `world` and `state` outlive it. The parts are added to the state before the first keep().
 class KeptStates {
@@ -48,8 +52,7 @@ class KeptStates {
 
   /// Not collective, but all ranks keep the states of the same steps. `step`: the number of steps made; a state of this
   /// step that is the newest one already is left as it is. `note` comes back with it.
-  /// Errors  kFailedPrecondition: a tensor is divided between ranks (ZeRO-1, FSDP); as errno says, if a file cannot be
-  ///         written.
+  /// Errors  as errno says: a file cannot be written, because the file system is full.
   void keep(int64_t step, const std::string& note = {});
 
   struct Restored {

@@ -41,12 +41,18 @@ void RankRecord::map(int64_t size) {
   size_ = size;
 }
 
-void RankRecord::write(int64_t step, const std::string& bytes) {
-  const auto needed = static_cast<int64_t>(sizeof(Header) + bytes.size());
-  if (needed > size_) map(2 * needed);
+void RankRecord::write(int64_t step, std::span<const std::string_view> pieces) {
+  size_t num_bytes = 0;
+  for (const auto piece : pieces) num_bytes += piece.size();
+  const auto needed = static_cast<int64_t>(sizeof(Header) + num_bytes);
+  if (needed > size_) map(needed + needed / 4);
   clear();
-  header()->num_bytes = static_cast<int64_t>(bytes.size());
-  std::memcpy(header() + 1, bytes.data(), bytes.size());
+  header()->num_bytes = static_cast<int64_t>(num_bytes);
+  auto* place = reinterpret_cast<char*>(header() + 1);
+  for (const auto piece : pieces) {
+    if (!piece.empty()) std::memcpy(place, piece.data(), piece.size());
+    place += piece.size();
+  }
   // The process may be killed between any two of its stores, and the next one reads what it had stored.
   std::atomic_ref(header()->step_plus_one).store(step + 1, std::memory_order_release);
 }
@@ -64,7 +70,7 @@ std::optional<int64_t> RankRecord::step() const {
   return plus_one > 0 && fits ? std::optional(plus_one - 1) : std::nullopt;
 }
 
-std::string RankRecord::bytes() const {
+std::string_view RankRecord::bytes() const {
   return {reinterpret_cast<const char*>(header() + 1), static_cast<size_t>(header()->num_bytes)};
 }
 

@@ -4,15 +4,22 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <filesystem>
 #include <string>
+#include <string_view>
 
 #include "yoke/base/error.h"
 #include "yoke/base/file.h"
 
 namespace yoke::train::detail {
 namespace {
+
+void write(RankRecord& record, int64_t step, std::string_view bytes) {
+  const std::array pieces = {bytes.substr(0, bytes.size() / 2), bytes.substr(bytes.size() / 2)};
+  record.write(step, pieces);
+}
 
 class RankRecordTest : public testing::Test {
  protected:
@@ -27,8 +34,8 @@ TEST_F(RankRecordTest, IsReadByTheNextProcessOfTheRank) {
   const pid_t child = fork();
   if (child == 0) {
     RankRecord record(path_);
-    record.write(7, "old");
-    record.write(8, std::string(10'000, 'x'));
+    write(record, 7, "old");
+    write(record, 8, std::string(10'000, 'x'));
     kill(getpid(), SIGKILL);
   }
   int status = 0;
@@ -42,7 +49,7 @@ TEST_F(RankRecordTest, IsReadByTheNextProcessOfTheRank) {
 TEST_F(RankRecordTest, IsEmptyBeforeItIsWrittenAndAfterItWasCleared) {
   RankRecord record(path_);
   EXPECT_EQ(record.step(), std::nullopt);
-  record.write(0, "");
+  write(record, 0, "");
   EXPECT_EQ(record.step(), 0);
   EXPECT_EQ(record.bytes(), "");
   record.clear();
@@ -57,8 +64,8 @@ TEST_F(RankRecordTest, AProcessThatIsKilledWhileItWritesLeavesNoHalfRecord) {
   if (child == 0) {
     RankRecord record(path_);
     for (int64_t step = 0;; ++step) {
-      record.write(step, step % 2 == 0 ? even : odd);
-      if (step == 100 && write(begun.write_end.value(), "", 1) != 1) _exit(1);
+      write(record, step, step % 2 == 0 ? even : odd);
+      if (step == 100 && ::write(begun.write_end.value(), "", 1) != 1) _exit(1);
     }
   }
   char byte = 0;
@@ -76,7 +83,7 @@ TEST_F(RankRecordTest, NamesTheFileThatCannotBeWritten) {
   EXPECT_THROW(
       {
         try {
-          record.write(1, "x");
+          write(record, 1, "x");
         } catch (const Error& error) {
           EXPECT_NE(std::string(error.what()).find("no/such"), std::string::npos);
           throw;

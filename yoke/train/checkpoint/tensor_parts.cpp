@@ -94,7 +94,10 @@ TrainState& TrainState::add_module(const std::string& name, torch::nn::Module& m
     }
     void load_own(PartSource source, const TensorMap& rows) override {
       Part::load_own(std::move(source), rows);
-      for (auto& parameter : module.parameters()) parameter.mutable_grad().reset();
+      for (auto& [_, tensor] : named_tensors(module)) {
+        tensor.mutable_grad().reset();
+        if (const auto* sharding = sharding_of(tensor)) sharding->part.mutable_grad().reset();
+      }
     }
   };
   return add_part(name, std::make_unique<ModulePart>(module));

@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/ranges.h>
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
@@ -27,6 +28,33 @@ std::optional<std::set<std::string>> listed_parts(const StoredCheckpoint& checkp
   } catch (const nlohmann::json::exception&) {
     throw Error(ErrorCode::kDataLoss, "{}: its list of parts is '{}'", checkpoint.path.string(), found->second);
   }
+}
+
+/// The one tensor of this name, under "".
+TensorSource tensor_of(const TensorSource& source, const std::string& name) {
+  return {.tensors = {{"", source.tensors.at(name)}},
+          .read = [read = source.read, name](const auto&, int64_t first,
+                                             int64_t length) { return read(name, first, length); },
+          .what = fmt::format("'{}' of {}", name, source.what)};
+}
+
+/// Of a divided tensor, it reads what the slice has.
+TensorSource source_of_slices(const TensorSlices& slices) {
+  TensorSource source{.tensors = {}, .read = {}, .what = "the state that this rank has kept"};
+  std::map<std::string, TensorSlice> by_name;
+  for (const auto& slice : slices) {
+    source.tensors.emplace(slice.name, TensorSource::Whole{slice.values.scalar_type(), slice.shape});
+    by_name.emplace(slice.name, slice);
+  }
+  source.read = [by_name = std::move(by_name)](const std::string& name, int64_t first, int64_t length) {
+    const auto& slice = by_name.at(name);
+    if (first < slice.first || first + length > slice.first + slice.values.numel()) {
+      throw Error(ErrorCode::kInvalidArgument, "this rank has kept elements {} to {} of '{}', and has others now",
+                  slice.first, slice.first + slice.values.numel(), name);
+    }
+    return slice.flat().narrow(0, first - slice.first, length);
+  };
+  return source;
 }
 
 /// Returns the names that are unknown on every rank.
@@ -119,17 +147,15 @@ TrainState::OwnState TrainState::own_state() const {
   return own;
 }
 
-void TrainState::load_own(const TensorMap& tensors, const TensorMap& rows, const StringMap& values) {
-  auto source = source_of(tensors);
-  source.what = "the state of another rank";
+void TrainState::load_own(const OwnState& own) {
+  const auto source = source_of_slices(own.slices);
+  const TensorMap rows(own.rows.begin(), own.rows.end());
   const Warn silent = [](const std::string&) {};
   for (const auto& [name, part] : impl_->parts) {
-    auto of_part = part_of(source, name);
-    if (const auto whole = tensors.find(name); whole != tensors.end()) of_part = source_of({{"", whole->second}});
-    const auto text = values.find(name);
+    const auto text = own.values.find(name);
     part->load_own({.name = name,
-                    .tensors = std::move(of_part),
-                    .text = text == values.end() ? nullptr : &text->second,
+                    .tensors = source.tensors.contains(name) ? tensor_of(source, name) : part_of(source, name),
+                    .text = text == own.values.end() ? nullptr : &text->second,
                     .is_listed = true,
                     .group = impl_->group,
                     .warn = silent},
@@ -155,12 +181,7 @@ void TrainState::load(const StoredCheckpoint& checkpoint, const Warn& warn) {
                         .is_listed = listed && listed->contains(name),
                         .group = group,
                         .warn = warn_once};
-      if (const auto own = checkpoint.source.tensors.find(name); own != checkpoint.source.tensors.end()) {
-        source.tensors = {.tensors = {{"", own->second}},
-                          .read = [read = checkpoint.source.read, name = name](
-                                      const auto&, int64_t first, int64_t length) { return read(name, first, length); },
-                          .what = fmt::format("'{}' of {}", name, checkpoint.source.what)};
-      }
+      if (checkpoint.source.tensors.contains(name)) source.tensors = tensor_of(checkpoint.source, name);
       if (const auto text = checkpoint.metadata.find(name); text != checkpoint.metadata.end()) {
         source.text = &text->second;
       }

@@ -134,14 +134,15 @@ class TrainState {
 
   /// What this rank must hold as other ranks do, for a ReplicaCheck (yoke/train/run). Not collective.
   std::vector<detail::Replica> replicas() const;
-  /// What this rank has, with nothing of others: what all ranks have alike, and rows, which differ between ranks.
+  /// What this rank has, with nothing of others: what all ranks have alike, its slices of what is divided between them,
+  /// and rows, which differ between ranks.
   struct OwnState : Snapshot {
     NamedTensors rows;
   };
   OwnState own_state() const;  ///< Not collective.
   /// Not collective. Loads what own_state() of this program gave at the same rank and number of ranks; gradients of
   /// modules become undefined. Errors  kInvalidArgument: it is of another state; parts before may be loaded already.
-  void load_own(const TensorMap& tensors, const TensorMap& rows, const StringMap& values);
+  void load_own(const OwnState& own);
 
   /// Collective. Loads every part from the checkpoint.
   /// Errors  on all ranks (the failing rank throws its own error, the others its rank and message): kInvalidArgument:

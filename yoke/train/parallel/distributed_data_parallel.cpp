@@ -11,6 +11,7 @@
 #include <exception>
 #include <set>
 #include <torch/csrc/distributed/c10d/comm.hpp>
+#include <utility>
 
 #include "yoke/base/error.h"
 #include "yoke/dist/same_on_all_ranks.h"
@@ -189,17 +190,21 @@ const char* DistributedDataParallelBase::Impl::divergence() const {
   return averages_in_step ? kDivergenceInStep : kDivergence;
 }
 
-/// Also called when the group was formed again: the reducers of all ranks are then as new, whatever step was lost.
-void DistributedDataParallelBase::Impl::set_up_reducer() {
+/// When the group was formed again, this becomes as new on all ranks, whatever step was lost.
+void DistributedDataParallelBase::Impl::follow_group() {
+  if (std::exchange(generation, group.generation()) == group.generation()) return;
   for (auto& [tensor, key] : static_hooks) tensor.remove_hook(key);
   static_hooks.clear();
   activity.reset();
   state = StepState::kIdle;
   is_graph_learned = has_missed_graph = has_local_gradients = has_diverged = false;
   hook = nullptr;
+  if (reducer) set_up_reducer();
+}
+
+void DistributedDataParallelBase::Impl::set_up_reducer() {
   reducer.reset();
-  reduces_in = process_group_of(group);
-  reducer = make_reducer(trained, expects_sparse, reduces_in, given);
+  reducer = make_reducer(trained, expects_sparse, process_group_of(group), given);
   logger = std::make_shared<c10d::Logger>(reducer);  // the Reducer does not check it for null
   reducer->set_logger(logger);
   if (!given.communication_hook) return;
@@ -271,7 +276,7 @@ void DistributedDataParallelBase::Impl::check_local_gradients() {
 }
 
 void DistributedDataParallelBase::Impl::begin_forward() {
-  if (reducer && reduces_in.get() != &group.process_group()) set_up_reducer();
+  follow_group();
   check_local_gradients();
   if (!c10::GradMode::is_enabled()) return;
   if (state == StepState::kInBackward) {

@@ -114,6 +114,13 @@ void FlatParameters::free() {
   mark_gradients();
 }
 
+void FlatParameters::forget_step() {
+  gather_ = {};
+  gradient_.reset();
+  if (std::exchange(is_gathering_, false)) release_memory(whole_);
+  free();
+}
+
 bool FlatParameters::is_replaced(size_t parameter) const {
   return !parameters_[parameter].second.is_alias_of(is_gathered_ ? whole_ : nothing_);
 }

@@ -14,6 +14,7 @@
 #include <map>
 #include <set>
 #include <unordered_map>
+#include <utility>
 
 #include "yoke/base/error.h"
 #include "yoke/dist/activity.h"
@@ -74,6 +75,7 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   dist::Group& group;
   dist::Group* const replicas;  ///< Null if there is only one replica.
   const bool reshard_after_forward;
+  int64_t generation = group.generation();
   std::vector<Unit> units;  ///< The first one is the model.
   std::unordered_map<const torch::nn::Module*, size_t> unit_of_module;
   std::optional<detail::Replicated> replicated;  ///< The parts, if there are replicas.
@@ -125,7 +127,29 @@ struct FullyShardedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
     }
   }
 
+  /// When the group was formed again, the order of the units becomes unknown, as it is to a new rank, and nothing is
+  /// left of the step that was lost.
+  void follow_group() {
+    if (std::exchange(generation, group.generation()) == group.generation()) return;
+    reductions.clear();
+    in_backward_units.clear();
+    passes.clear();
+    pass.reset();
+    order.clear();
+    cursor = 0;
+    depth = 0;
+    in_backward = false;
+    for (auto& unit : units) {
+      unit.depth = 0;
+      unit.position = 0;
+      unit.is_prefetched = unit.is_in_backward = false;
+      unit.outer.clear();
+      for (auto& flat : unit.flats) flat.forget_step();
+    }
+  }
+
   void begin_forward(size_t index) {
+    follow_group();
     const dist::Activity of_forward(group, kForward);
     auto& unit = units[index];
     if (depth == 0) pass = std::make_shared<Pass>(Pass{.number = ++num_passes, .left = {}});

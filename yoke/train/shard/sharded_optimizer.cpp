@@ -9,6 +9,7 @@
 #include <map>
 #include <set>
 #include <string_view>
+#include <utility>
 
 #include "yoke/dist/same_on_all_ranks.h"
 #include "yoke/dist/shared_tensors.h"
@@ -45,7 +46,7 @@ std::vector<NamedTensors> divide_into_buckets(const NamedTensors& parameters, in
 
 ShardedOptimizer::ShardedOptimizer(const NamedTensors& parameters, dist::Group& world,
                                    const MakeOptimizer& make_optimizer, const ShardedOptimizerOptions& options)
-    : world_(world), gradients_(options.gradients) {
+    : world_(world), generation_(world.generation()), gradients_(options.gradients) {
   NamedTensors trained;
   for (const auto& named : parameters) {
     if (named.second.requires_grad()) trained.push_back(named);
@@ -68,23 +69,11 @@ ShardedOptimizer::ShardedOptimizer(const NamedTensors& parameters, dist::Group& 
   NamedTensors slices;
   for (const auto& group : divide_into_buckets(trained, options.bucket_bytes)) {
     Bucket bucket{.parameters = group, .layout = lay_out(group, world.size())};
-    const auto flat_options = bucket.parameters.front().second.options().requires_grad(false);
-    bucket.flats = dist::share_tensors(world, bucket.layout.num_elements(), flat_options);
-    bucket.flat = bucket.flats.empty() ? at::empty({bucket.layout.num_elements()}, flat_options).zero_()
-                                       : bucket.flats[static_cast<size_t>(world.rank())];
-    const int64_t begin = world.rank() * bucket.layout.rank_elements();
+    place(bucket);
     for (size_t i = 0; i < bucket.parameters.size(); ++i) {
-      const auto& [name, tensor] = bucket.parameters[i];
-      const auto& item = bucket.layout.items()[i];
-      const auto view = bucket.flat.narrow(0, item.offset, item.num_elements).view(item.shape);
-      view.copy_(tensor);
-      tensor.set_data(view);
-      const auto part = bucket.layout.part(i, world.rank());
-      auto slice = bucket.flat.narrow(0, begin + part.offset, part.length).view(shape_of_part(item.shape, part.length));
-      slice = slice.detach().set_requires_grad(true);
-      mark_sharded(slice, {.shape = item.shape, .first = part.first, .group = &world});
-      bucket.slices.push_back(slice);
-      slices.emplace_back(name, slice);
+      const auto first = bucket.layout.part(i, world.rank()).first;
+      mark_sharded(bucket.slices[i], {.shape = bucket.layout.items()[i].shape, .first = first, .group = &world});
+      slices.emplace_back(bucket.parameters[i].first, bucket.slices[i]);
     }
     if (world.size() > 1) world.broadcast(bucket.flat);
     buckets_.push_back(std::move(bucket));
@@ -93,6 +82,48 @@ ShardedOptimizer::ShardedOptimizer(const NamedTensors& parameters, dist::Group& 
   parameters_ = std::move(trained);
   share_memory();
   replicated_ = std::make_shared<detail::Replicated>(world, parameters_);
+}
+
+/// Collective. Moves the parameters of a bucket, and this rank's slices of them, into one buffer.
+void ShardedOptimizer::place(Bucket& bucket) {
+  const auto options = bucket.parameters.front().second.options().requires_grad(false);
+  bucket.flats = dist::share_tensors(world_, bucket.layout.num_elements(), options);
+  bucket.flat = bucket.flats.empty() ? at::empty({bucket.layout.num_elements()}, options).zero_()
+                                     : bucket.flats[static_cast<size_t>(world_.rank())];
+  const int64_t begin = world_.rank() * bucket.layout.rank_elements();
+  const bool is_new = bucket.slices.empty();
+  for (size_t i = 0; i < bucket.parameters.size(); ++i) {
+    const auto& tensor = bucket.parameters[i].second;
+    const auto& item = bucket.layout.items()[i];
+    const auto view = bucket.flat.narrow(0, item.offset, item.num_elements).view(item.shape);
+    view.copy_(tensor);
+    tensor.set_data(view);
+    const auto part = bucket.layout.part(i, world_.rank());
+    const auto slice =
+        bucket.flat.narrow(0, begin + part.offset, part.length).view(shape_of_part(item.shape, part.length)).detach();
+    if (is_new) {
+      bucket.slices.push_back(slice.set_requires_grad(true));
+    } else {
+      bucket.slices[i].set_data(slice);
+    }
+  }
+}
+
+/// Collective. When the group was formed again, its shared memory is another one.
+void ShardedOptimizer::follow_group() {
+  if (std::exchange(generation_, world_.generation()) == world_.generation()) return;
+  const c10::NoGradGuard no_grad;
+  reduced_.clear();
+  marks_.clear();
+  pieces_.clear();
+  for (auto& bucket : buckets_) {
+    for (const auto& slice : bucket.slices) slice.mutable_grad().reset();
+    bucket.gradients.clear();
+    bucket.places.clear();
+    place(bucket);
+  }
+  local_->replan();
+  share_memory();
 }
 
 void ShardedOptimizer::slice_gradients() {
@@ -154,6 +185,7 @@ void ShardedOptimizer::reduce_gradients(const at::Tensor& has_gradient) {
 
 void ShardedOptimizer::prepare() {
   const c10::NoGradGuard no_grad;
+  follow_group();
   check_views();
   if (gradients_ == GradientMean::kDone) {
     slice_gradients();
@@ -278,6 +310,7 @@ void ShardedOptimizer::gather() {
 }
 
 void ShardedOptimizer::step() {
+  follow_group();
   if (gradients_ == GradientMean::kInStep && shares_memory_ && local_->can_step_in_pieces()) {
     const c10::NoGradGuard no_grad;
     check_views();

@@ -146,6 +146,8 @@ class ShardedOptimizer : public ScalableOptimizer {
     at::Tensor mean;
   };
 
+  void place(Bucket& bucket);
+  void follow_group();
   void prepare();
   /// With kInStep. Returns for each parameter whether any rank has a gradient; nothing if the gradients have been
   /// averaged since they changed.
@@ -176,6 +178,7 @@ class ShardedOptimizer : public ScalableOptimizer {
   bool is_as_reduced() const;
 
   dist::Group& world_;
+  int64_t generation_;
   GradientMean gradients_;
   std::vector<Reduced> reduced_;  ///< In the order of buckets; empty if nothing was averaged since the last step.
   NamedTensors parameters_;

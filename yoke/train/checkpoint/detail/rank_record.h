@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 
 namespace yoke::train::detail {
 
@@ -19,10 +21,10 @@ class RankRecord {
   RankRecord& operator=(const RankRecord&) = delete;
 
   /// `step` is not negative. Errors  as errno says, with the path: the file system is full.
-  void write(int64_t step, const std::string& bytes);
+  void write(int64_t step, std::span<const std::string_view> pieces);
   void clear();
   std::optional<int64_t> step() const;  ///< nullopt if it is empty.
-  std::string bytes() const;            ///< REQUIRES: step().
+  std::string_view bytes() const;       ///< All pieces, valid until the next write(). REQUIRES: step().
 
  private:
   struct Header;

@@ -47,7 +47,8 @@ struct TrainState::Part {
   virtual void add_replicas(const std::string& /*name*/, std::vector<detail::Replica>& /*all*/) const {}
   /// Not collective.
   virtual void save_own(const std::string& name, OwnState& own);
-  /// Not collective. `source` is of what all ranks have alike, and `rows` of this rank alone.
+  /// Not collective. `source` has what all ranks have alike and what is divided between them, and `rows` is of this
+  /// rank alone.
   virtual void load_own(PartSource source, const TensorMap& rows);
   /// Returns whether a checkpoint without this part can be loaded.
   virtual bool is_optional() const { return false; }

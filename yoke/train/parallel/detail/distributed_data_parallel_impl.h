@@ -51,10 +51,10 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
   NamedTensors buffers;                ///< Buffers that are kept equal.
   std::vector<at::Tensor> values;      ///< All parameters and buffers that are kept equal.
   bool has_sparse = false, has_sync_batch_norm = false;
-  DistributedDataParallelOptions given;               ///< The options that the reducer is made with.
-  std::vector<bool> expects_sparse;                   ///< For each trained parameter.
-  c10::intrusive_ptr<c10d::ProcessGroup> reduces_in;  ///< The reducer's; another one after World::recover().
-  HookRunner* hook = nullptr;                         ///< Owned by the reducer; null without a communication hook.
+  DistributedDataParallelOptions given;  ///< The options that the reducer is made with.
+  std::vector<bool> expects_sparse;      ///< For each trained parameter.
+  int64_t generation = 0;                ///< That of the group when the reducer was made.
+  HookRunner* hook = nullptr;            ///< Owned by the reducer; null without a communication hook.
   std::shared_ptr<Reducer> reducer;
   std::shared_ptr<c10d::Logger> logger;
   std::vector<std::pair<NodePointer, uintptr_t>> accumulators;  ///< With the keys of this class's hooks.
@@ -80,6 +80,7 @@ struct DistributedDataParallelBase::Impl : std::enable_shared_from_this<Impl> {
 
   void check_averages_in_step(const DistributedDataParallelOptions& options) const;
   void set_up_reducer();
+  void follow_group();
   void watch_parameters();
   /// Why the ranks' parameters have become different.
   const char* divergence() const;

@@ -41,6 +41,7 @@ class FlatParameters {
   void start_gather();   ///< REQUIRES: not gathered, and no gather in progress.
   void finish_gather();  ///< Waits until the parameters have their values.
   void free();           ///< Waits for a gather in progress before it frees the memory.
+  void forget_step();    ///< Drops what a gather or a backward has left that ended with an error.
   bool is_gathered() const { return is_gathered_; }
   bool is_gathering() const { return is_gathering_; }
 
