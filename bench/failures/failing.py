@@ -82,7 +82,7 @@ def main():
     dist.init_process_group("gloo", timeout=timeout)
     tensor = torch.ones(1000)
     for step in range(NUM_STEPS):
-        time.sleep(0.005)
+        time.sleep(0.005 if failing >= 0 else 0.1)  # a failure from outside needs time
         fails = dist.get_rank() == failing and step == failing_step
         if fails:
             print("failing", flush=True)
@@ -91,6 +91,8 @@ def main():
             dist.all_reduce(tensor)
         if step % 7 == 3:
             dist.barrier()
+        if step == 20 and dist.get_rank() == 0:
+            print("step 20", flush=True)
     dist.destroy_process_group()
 
 

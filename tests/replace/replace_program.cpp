@@ -182,6 +182,12 @@ void run(const std::string& mode, const std::string& folder, int64_t num_steps) 
   train::seed({.seed = 1, .deterministic = true});
   Network network;
   Training<Parallel> all(network, world);
+  {
+    const at::NoGradGuard no_grad;
+    network.eval();
+    all.net(all.samples.data);  // as a program may do before its loop
+    network.train();
+  }
   mode == "run" ? with_run(all, world, folder, num_steps) : with_loop(all, world, folder, num_steps);
   world.shutdown();
 }

@@ -57,6 +57,19 @@ class OutsideBackend : public RefusingBackend {
     for (auto& output : outputs.at(0)) output.copy_(inputs.at(0));
     return done(outputs[0]);
   }
+  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
+                                                 const c10d::AllgatherOptions& /*options*/) override {
+    if (input.numel() > 0) output.view({-1, input.numel()}).copy_(input.reshape({1, -1}));
+    return done({output});
+  }
+  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                      const c10d::ReduceScatterOptions& /*options*/) override {
+    if (output.numel() > 0) output.view({-1}).copy_(input.reshape({-1, output.numel()})[getRank()]);
+    return done({output});
+  }
+  c10::intrusive_ptr<c10d::Work> reduce(TensorList& tensors, const c10d::ReduceOptions& /*options*/) override {
+    return done(tensors);
+  }
   c10::intrusive_ptr<c10d::Work> gather(std::vector<TensorList>& outputs, TensorList& inputs,
                                         const c10d::GatherOptions& /*options*/) override {
     for (auto& list : outputs) {
