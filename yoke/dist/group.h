@@ -155,6 +155,11 @@ class Group {
   c10d::ProcessGroup& process_group() const;
   /// 0, and another number after each World::recover(). What was made of process_group() before must then be made anew.
   int64_t generation() const;
+  /// Whether ranks of the job have been lost, or this process has taken the place of one, and World::recover() has not
+  /// been called since. Then collectives may end although others have not entered them (World::forgive_losses), so
+  /// nothing may be written into memory of others. The collectives of a process that has taken another one's place end
+  /// at once, as if all ranks had given the same as it: it constructs what its program needs, and then calls recover().
+  bool needs_recovery() const;
 
   /// Rethrows the exception of a collective. A timeout or a lost peer becomes a yoke::Error. Its message names the
   /// ranks that have not arrived (according to the sequence numbers in the store) and includes the failure that another

@@ -203,7 +203,6 @@ void Group::Job::form_again(int64_t number, const std::vector<std::string>& keys
 // ---- The World ------------------------------------------------------------------------------------------------------
 
 bool World::is_replaceable() const { return job_->losses != nullptr; }
-bool World::needs_recovery() const { return job_->losses && (job_->is_outside || job_->losses->any()); }
 void World::forgive_losses(bool forgives) {
   if (job_->losses) job_->losses->set_forgives(forgives);
 }

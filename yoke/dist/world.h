@@ -61,10 +61,6 @@ class World : public Group {
   /// --replace`, on one host, and its CPU tensors are in shared memory. Then a collective that meets the loss throws
   /// RanksLost (ranks_lost.h).
   bool is_replaceable() const;
-  /// Whether ranks have been lost, or this process has taken the place of one, and recover() has not been called since.
-  /// Until then the collectives of a process that has taken another one's place end at once, as if all ranks had given
-  /// the same as it: it constructs what its program needs, and then calls recover().
-  bool needs_recovery() const;
   /// Collective, of the ranks that are left and of those that take the place of the lost ones. Forms all groups again;
   /// nothing of the state is exchanged (train::KeptStates does). process_group() of each group is another one then.
   /// Errors  kTimeout: the ranks have not met within WorldOptions::timeout; kUnavailable: the job is told to end;

@@ -120,7 +120,7 @@ void ShardedOptimizer::for_each_piece(const std::function<void(const Piece& piec
   });
 }
 
-/// Writes this rank's piece of the parameters into those of the other ranks.
+/// Writes this rank's piece of the parameters into those of the other ranks. REQUIRES: none is lost.
 void ShardedOptimizer::publish(const Piece& piece) const {
   const auto& bucket = buckets_[piece.bucket];
   const auto bytes = static_cast<int64_t>(bucket.flat.element_size());
@@ -158,7 +158,7 @@ void ShardedOptimizer::reduce_in_memory(const at::Tensor& has_gradient) {
   world_.barrier();  // gradients may change now
 }
 
-/// REQUIRES: all ranks have entered their steps.
+/// REQUIRES: all ranks have entered their steps, or some are lost.
 void ShardedOptimizer::step_in_memory(const at::Tensor& has_gradient) {
   divide_into_pieces();
   const auto* flag = has_gradient.const_data_ptr<uint8_t>();
@@ -173,7 +173,11 @@ void ShardedOptimizer::step_in_memory(const at::Tensor& has_gradient) {
     const auto& bucket = buckets_[piece.bucket];
     dist::write_mean(piece.mean, bucket.gradients, world_.rank() * bucket.layout.rank_elements() + piece.first);
   };
-  in_pieces_.after = [this](size_t lane, size_t i) { publish(pieces_[lane][i]); };
+  // After a loss, the others may still be copying the state before this step.
+  const bool publishes = !world_.needs_recovery();
+  in_pieces_.after = [this, publishes](size_t lane, size_t i) {
+    if (publishes) publish(pieces_[lane][i]);
+  };
   step_local([this](Optimizer& local) { local.step_in_pieces(in_pieces_); });
   finish_slices();
   world_.barrier();

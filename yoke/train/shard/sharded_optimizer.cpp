@@ -296,6 +296,7 @@ void ShardedOptimizer::gather() {
   const c10::NoGradGuard no_grad;
   if (shares_memory_) {
     world_.barrier();  // a rank that has not begun its step may still read its parameters
+    if (world_.needs_recovery()) return;
     for_each_piece([this](const Piece& piece) { publish(piece); });
     world_.barrier();
     return;
