@@ -2,6 +2,7 @@
 // random numbers of each rank and values of the optimizer.
 //
 //   replace_program run FOLDER STEPS [HOW]    with a train::Run
+//   replace_program accumulate FOLDER STEPS [HOW]   the same, with a step of the optimizer after each third batch
 //   replace_program loop FOLDER STEPS [HOW]   with a loop of its own, as in docs/replace.md
 //
 // HOW is ddp (the default), zero1 or fsdp.
@@ -115,17 +116,33 @@ struct Training : Parallel {
     fmt::print("pid {}\n", getpid());
     std::fflush(stdout);
   }
-  at::Tensor step(const train::Batch& batch) {
-    optimizer.zero_grad();
-    const auto loss = at::cross_entropy_loss(net(batch.data), batch.target);
-    loss.backward();
-    optimizer.step();
-    return loss.detach();
+  at::Tensor step(const train::Batch& batch) { return step(batch, 0, 1); }
+  /// Accumulates the gradients of `period` batches. `number`: of batches before this one.
+  at::Tensor step(const train::Batch& batch, int64_t number, int64_t period) {
+    const bool is_last = (number + 1) % period == 0;
+    if (number % period == 0) optimizer.zero_grad();
+    const auto backward = [&] {
+      const auto loss = at::cross_entropy_loss(net(batch.data), batch.target);
+      loss.backward();
+      return loss.detach();
+    };
+    const auto loss = [&] {
+      if constexpr (requires { net.no_sync(); }) {
+        if (!is_last) {
+          const auto accumulating = net.no_sync();
+          return backward();
+        }
+      }
+      return backward();
+    }();
+    if (is_last) optimizer.step();
+    return loss;
   }
 };
 
 template <class Parallel>
-void with_run(Training<Parallel>& all, dist::World& world, const std::string& folder, int64_t num_steps) {
+void with_run(Training<Parallel>& all, dist::World& world, const std::string& folder, int64_t num_steps,
+              int64_t period) {
   auto& network = all.net.model();
   train::Run run(world, {.name = "replace",
                          .folder = folder + "/run",
@@ -136,7 +153,7 @@ void with_run(Training<Parallel>& all, dist::World& world, const std::string& fo
   for (auto& epoch : run.epochs(all.loader, num_steps / kStepsPerEpoch)) {
     network.train();
     for (const auto& batch : epoch) {
-      run.log("loss", all.step(batch), batch.target.size(0));
+      run.log("loss", all.step(batch, run.step(), period), batch.target.size(0));
       say_step(world, run.step() + 1);
     }
     train::Mean test;
@@ -188,7 +205,11 @@ void run(const std::string& mode, const std::string& folder, int64_t num_steps) 
     all.net(all.samples.data);  // as a program may do before its loop
     network.train();
   }
-  mode == "run" ? with_run(all, world, folder, num_steps) : with_loop(all, world, folder, num_steps);
+  if (mode == "loop") {
+    with_loop(all, world, folder, num_steps);
+  } else {
+    with_run(all, world, folder, num_steps, mode == "accumulate" ? 3 : 1);  // which does not divide an epoch
+  }
   world.shutdown();
 }
 
@@ -196,7 +217,8 @@ void run(const std::string& mode, const std::string& folder, int64_t num_steps) 
 
 int main(int argc, char** argv) {
   return run_program("replace_program", [&] {
-    if (argc < 4) throw Error(ErrorCode::kInvalidArgument, "usage: replace_program run|loop FOLDER STEPS [HOW]");
+    if (argc < 4)
+      throw Error(ErrorCode::kInvalidArgument, "usage: replace_program run|accumulate|loop FOLDER STEPS [HOW]");
     const auto num_steps = parse_int(argv[3]).value_or(0);
     const std::string mode = argv[1], how = argc > 4 ? argv[4] : "ddp";
     how == "zero1"  ? run<DividedState>(mode, argv[2], num_steps)

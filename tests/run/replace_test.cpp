@@ -14,7 +14,8 @@ using testing::HasSubstr;
 using testing::Not;
 
 /// Reports that this rank has kept a state after $1 steps, less than 255.
-const std::string kKeepsState = R"(made() { printf "\\$(printf %o $(($1 + 1)))\0\0\0\0\0\0\0" > "$YOKE_PROGRESS"; }; )";
+const std::string kKeepsState =
+    R"(made() { printf "\\$(printf %o $(($1 + 1)))\0\0\0\0\0\0\0" > "$YOKE_RANK_STATE.1"; }; )";
 /// Kills the first process of rank 1.
 const std::string kKilled =
     kKeepsState + R"(if [ $RANK = 1 ] && [ $YOKE_REPLACEMENT = 0 ]; then made 5; kill -KILL $$; fi; )";
@@ -34,7 +35,7 @@ TEST(ReplaceRank, TheKilledRankStartsAgainAloneInItsPlace) {
   const auto result =
       run_replacing(folder, {"-n", "3", "--replace", "2"},
                     "echo $$ >> $F/pids-$RANK; echo from $RANK.$YOKE_REPLACEMENT; env | sort > "
-                    "$F/env-$RANK-$YOKE_REPLACEMENT; [ $YOKE_REPLACEMENT = 0 ] || cp $YOKE_PROGRESS $F/kept;" +
+                    "$F/env-$RANK-$YOKE_REPLACEMENT; [ $YOKE_REPLACEMENT = 0 ] || cp $YOKE_RANK_STATE.1 $F/kept;" +
                         kKilled + "[ $RANK != 1 ] || touch $F/there; until [ -e $F/there ]; do sleep 0.01; done");
   EXPECT_EQ(result.exit_code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("was killed by SIGKILL; starting it again, replacement 1 of 2"));
@@ -106,7 +107,7 @@ TEST(ReplaceRank, ARankThatFailsOrHasKeptNoStateIsNotReplaced) {
   const auto early =
       run_replacing(folder, {"-n", "2", "--replace", "9"}, "[ $RANK != 1 ] || kill -KILL $$; exec sleep 1000");
   EXPECT_EQ(early.exit_code, 128 + SIGKILL);
-  EXPECT_THAT(early.err, HasSubstr("because it had not kept a state of the training"));
+  EXPECT_THAT(early.err, HasSubstr("because it kept no state of a training then"));
 }
 
 TEST(ReplaceRank, SaysWhyItHasNoEffect) {

@@ -75,4 +75,8 @@ std::optional<int64_t> read_progress(const std::filesystem::path& path) noexcept
   return number - 1;
 }
 
+std::optional<int64_t> read_kept_step(const std::string& path) noexcept {
+  return std::max(read_progress(path + ".0"), read_progress(path + ".1"));
+}
+
 }  // namespace yoke

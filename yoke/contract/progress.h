@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <optional>
+#include <string>
 
 namespace yoke {
 
@@ -18,5 +19,9 @@ void report_progress(int64_t num_steps) noexcept;
 
 /// Returns the number that a rank last reported in its file; nullopt if there is none.
 std::optional<int64_t> read_progress(const std::filesystem::path& path) noexcept;
+
+/// Returns how many steps were made before the newest state that a rank keeps for `yoke run --replace`; nullopt if it
+/// keeps none. `path` is that in variable::kRankState: the files PATH.0 and PATH.1 begin with such a number, too.
+std::optional<int64_t> read_kept_step(const std::string& path) noexcept;
 
 }  // namespace yoke

@@ -26,8 +26,16 @@ bool CallLog::begin(const char* activity, uint64_t now) {
   return true;
 }
 
+void CallLog::forget() {
+  const std::lock_guard lock(mutex_);
+  entries_ = {};
+  next_ = 0;
+  activity_ = nullptr;
+}
+
 void CallLog::end(uint64_t now) {
   const std::lock_guard lock(mutex_);
+  if (activity_ == nullptr) return;
   const auto& newest = entries_[(next_ + entries_.size() - 1) % entries_.size()];
   if (now > activity_begin_ && now > newest.number) push({.number = now, .name = activity_});
   activity_ = nullptr;

@@ -190,6 +190,7 @@ void Group::Job::form_again(int64_t number, const std::vector<std::string>& keys
     auto own = store;
     if (!impl->key.empty()) own = c10::make_intrusive<c10d::PrefixStore>(impl->key, store);
     impl->cpu = share_without_gloo(*own, *impl);
+    impl->calls.forget();
     impl->num_messages = 0;
     impl->num_further_calls = static_cast<uint64_t>(number) * kCallsOfGeneration;
     impl->num_compared.clear();

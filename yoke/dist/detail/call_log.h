@@ -32,6 +32,9 @@ class CallLog {
   bool begin(const char* activity, uint64_t now);
   void end(uint64_t now);
 
+  /// For a group that is formed again. An activity that an error has left open, as in a backward, is over.
+  void forget();
+
   /// The last calls that are known, by number. REQUIRES: `now` is a sequence number that the group has had.
   std::vector<Call> last(uint64_t now) const;
 

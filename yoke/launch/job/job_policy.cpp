@@ -77,8 +77,8 @@ JobOrders JobPolicy::on_node_event(int id, const NodeEvent& event, Time now) {
     case Kind::kRefused: on_refused(member, event, now); break;
     case Kind::kStarted: tell(ranks_.on_started(event.rank, event.pid)); break;
     case Kind::kExited:
-      ranks_.on_report(event.rank, {.num_steps = event.num_steps});
-      tell(ranks_.on_exited({event.rank, event.pid, event.value, printable(event.text), event.seen_at}, now));
+      tell(ranks_.on_exited({event.rank, event.pid, event.value, printable(event.text), event.seen_at, event.kept_step},
+                            now));
       break;
     case Kind::kCannotRun: tell(ranks_.on_cannot_run(event.rank, printable(event.text), event.value, now)); break;
     case Kind::kCannotStart: tell(ranks_.on_cannot_start(event.rank, event.value, now)); break;

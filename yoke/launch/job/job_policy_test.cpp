@@ -73,7 +73,7 @@ TEST(JobPolicy, AKilledRankIsReplacedWhileTheOthersRun) {
   for (const int64_t rank : {0, 1}) scene.started(0, rank);
   const auto lose = [&](int64_t rank) {
     return scene.event(
-        0, {.kind = Kind::kExited, .rank = rank, .pid = 10 + static_cast<int>(rank), .value = SIGKILL, .num_steps = 7});
+        0, {.kind = Kind::kExited, .rank = rank, .pid = 10 + static_cast<int>(rank), .value = SIGKILL, .kept_step = 7});
   };
   EXPECT_EQ(lose(1),
             "say yoke run: rank 1 (pid 11) was killed by SIGKILL; starting it again, replacement 1 of 1; "

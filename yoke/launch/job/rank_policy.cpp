@@ -129,19 +129,17 @@ RankPolicy::Decision RankPolicy::on_started(int64_t rank, int pid) {
 }
 
 RankPolicy::Decision RankPolicy::on_exited(const RankEnd& end, Time now) {
-  const auto& [rank, pid, wait_status, more, seen_at] = end;
+  const auto& [rank, pid, wait_status, more, seen_at, kept_step] = end;
   attempt_.alive.erase(rank);
   attempt_.pids[rank] = pid;
   attempt_.stays.erase(rank);
   std::string no_replacement;
   if (wait_status != 0 && attempt_.state == State::kRunning) {
-    const auto step = attempt_.steps.find(rank);
-    const auto verdict =
-        replace_rule_.judge({.rank = rank,
-                             .wait_status = wait_status,
-                             .step = step == attempt_.steps.end() ? std::nullopt : std::optional(step->second),
-                             .has_survivors = !attempt_.alive.empty(),
-                             .some_have_left = !attempt_.left.empty()});
+    const auto verdict = replace_rule_.judge({.rank = rank,
+                                              .wait_status = wait_status,
+                                              .step = kept_step,
+                                              .has_survivors = !attempt_.alive.empty(),
+                                              .some_have_left = !attempt_.left.empty()});
     if (verdict.replaces) {
       const auto number = replace_rule_.num_replaced();
       return {

@@ -45,6 +45,7 @@ struct RankEnd {
   int wait_status = 0;
   std::string more = {};  ///< What follows the description of the status.
   std::chrono::system_clock::time_point seen_at = {};
+  std::optional<int64_t> kept_step = {};  ///< Of the newest state that a process in its place could go on from.
 };
 
 /// What a rank that has ended leaves.

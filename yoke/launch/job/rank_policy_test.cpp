@@ -42,18 +42,20 @@ TEST(RankPolicy, SuccessHasNothingToSay) {
 TEST(RankPolicy, ARankIsReplacedOnlyWhileAnotherOneRunsAndAllGoOn) {
   const auto policy_that_replaces = [] {
     RankPolicy policy({.num_ranks = 2, .replacements = 5});
-    for (const int64_t rank : {0, 1})
-      policy.on_started(rank, 10 + static_cast<int>(rank)), policy.on_report(rank, {.num_steps = 3});
+    for (const int64_t rank : {0, 1}) policy.on_started(rank, 10 + static_cast<int>(rank));
     return policy;
   };
+  const auto killed = [](int64_t rank) {
+    return RankEnd{.rank = rank, .pid = 10 + static_cast<int>(rank), .wait_status = SIGKILL, .kept_step = 3};
+  };
   auto both = policy_that_replaces();
-  EXPECT_TRUE(both.on_exited({0, 10, SIGKILL}, kStart).replacement);
-  EXPECT_FALSE(both.on_exited({1, 11, SIGKILL}, kStart).replacement) << "nobody has the state";
+  EXPECT_TRUE(both.on_exited(killed(0), kStart).replacement);
+  EXPECT_FALSE(both.on_exited(killed(1), kStart).replacement) << "nobody has the state";
   EXPECT_THAT(both.reason(), HasSubstr("no other rank runs"));
 
   auto stopping = policy_that_replaces();
   stopping.on_signal(SIGTERM, kStart);
-  EXPECT_FALSE(stopping.on_exited({1, 11, SIGKILL}, kStart).replacement);
+  EXPECT_FALSE(stopping.on_exited(killed(1), kStart).replacement);
 
   auto failing = policy_that_replaces();
   const auto failed = failing.on_exited({1, 11, exit_with(1)}, kStart);
@@ -63,7 +65,7 @@ TEST(RankPolicy, ARankIsReplacedOnlyWhileAnotherOneRunsAndAllGoOn) {
 
   auto leaving = policy_that_replaces();
   leaving.on_exited({0, 10, 0}, kStart);
-  EXPECT_FALSE(leaving.on_exited({1, 11, SIGKILL}, kStart).replacement);
+  EXPECT_FALSE(leaving.on_exited(killed(1), kStart).replacement);
 }
 
 // A rank that leaves early with status 0 is no failure, but the others may wait for it in a collective.

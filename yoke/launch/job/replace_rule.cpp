@@ -13,7 +13,7 @@ ReplaceRule::Verdict ReplaceRule::judge(const RankLoss& loss) {
   if (!loss.has_survivors) return {.why = "no other rank runs, from which it could have the state"};
   if (loss.some_have_left) return {.why = "another rank has ended with status 0"};
   if (!loss.step) {
-    return {.why = "it had not kept a state of the training (train::Run and train::KeptStates do; docs/replace.md)"};
+    return {.why = "it kept no state of a training then, as train::Run does from the first batch to the last"};
   }
   if (num_replaced_ >= limit_) {
     return {.why = fmt::format("{} {} made already", limit_, limit_ == 1 ? "replacement was" : "replacements were")};

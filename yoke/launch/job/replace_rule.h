@@ -13,8 +13,7 @@ namespace yoke::launch {
 struct RankLoss {
   int64_t rank = 0;
   int wait_status = 0;
-  /// The steps of the training that it had reported (yoke/contract/progress.h), which it does with each state that it
-  /// keeps; nullopt: none yet.
+  /// The steps before the newest state that it has kept; nullopt: none yet, or none any more, after its training.
   std::optional<int64_t> step = {};
   bool has_survivors = true;    ///< Whether other ranks run, which have the state.
   bool some_have_left = false;  ///< Whether a rank has ended with status 0: the training is over there.
@@ -23,7 +22,7 @@ struct RankLoss {
 /// A rank is replaced if a signal killed it, as by the kernel's killer of processes, by an administrator or by a fault
 /// of memory. A rank that ends by itself with another status than 0 has decided to fail: its program would do so again.
 /// That includes ranks that cannot go on after the loss of another one. The same holds for a rank that the same signal
-/// ends at the same step as before, unless it is SIGKILL, which comes from outside. A rank that has kept no state
+/// ends at the same step as before, unless it is SIGKILL, which comes from outside. A rank that keeps no state
 /// cannot be replaced: its program may know nothing of replacements, or the others may still wait for it to join.
 class ReplaceRule {
  public:

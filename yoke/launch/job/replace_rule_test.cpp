@@ -49,7 +49,7 @@ TEST(ReplaceRule, TheSameFaultAtTheSameStepIsNotRepeated) {
 
 TEST(ReplaceRule, ARankThatHasKeptNoStateIsNotReplaced) {
   ReplaceRule rule(9);
-  EXPECT_THAT(rule.judge({.wait_status = SIGKILL}).why, testing::HasSubstr("had not kept a state"));
+  EXPECT_THAT(rule.judge({.wait_status = SIGKILL}).why, testing::HasSubstr("kept no state"));
   EXPECT_TRUE(rule.judge({.wait_status = SIGKILL, .step = 0}).replaces);
 }
 

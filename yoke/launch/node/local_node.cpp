@@ -385,7 +385,7 @@ void LocalNode::read_message() {
     case Message::Kind::kCannotStart: event.kind = Kind::kCannotStart; break;
     case Message::Kind::kExited:
       event.kind = plan->is_store ? Kind::kStoreEnded : Kind::kExited;
-      if (!plan->progress_file.empty()) event.num_steps = read_progress(plan->progress_file);
+      if (!plan->state_file.empty()) event.kept_step = read_kept_step(plan->state_file);
       break;
     case Message::Kind::kOnlyStore: event.kind = Kind::kOnlyStore; break;
     case Message::Kind::kLeftBehind: event.kind = Kind::kLeftBehind; break;

@@ -40,7 +40,7 @@ struct NodeEvent {
     kCannotRun,     ///< exec failed. rank, value: errno
     kCannotStart,   ///< fork failed. rank, value: errno
     kExited,        ///< The rank's process has ended. rank, pid, value: wait status, text: more about it; may be
-                    ///< empty; num_steps
+                    ///< empty; kept_step
     kState,         ///< The rank's process was stopped, waits in the kernel, or goes on. rank, pid, value: as in ps(1)
     kStoreEnded,    ///< The process that serves the ranks' TCPStore ended before the ranks. pid, value: wait status
     kLeftBehind,    ///< SIGKILL does not end the process `pid`. pid
@@ -60,6 +60,7 @@ struct NodeEvent {
   std::string text;
   std::optional<ErrorReport> report;
   std::optional<int64_t> num_steps;  ///< The steps of the training that the rank has reported.
+  std::optional<int64_t> kept_step;  ///< Of the newest state that the rank has kept for a process in its place.
   std::optional<NodeInfo> info;
   // What the head adds.
   std::chrono::system_clock::time_point seen_at = {};  ///< When it came, by the head's clock.

@@ -146,8 +146,9 @@ void plan_output(const LaunchSpec& spec, const NodeFacts& facts, RankPlan& rank)
     rank.error_file =
         fmt::format("{}/attempt_{}_rank_{}.json", facts.error_folder, facts.place.restart_count, rank.local_rank);
   }
-  const bool asks_for_steps = spec.restarts.follows_progress() || spec.replacements > 0;
-  if (asks_for_steps && !rank.error_file.empty()) rank.progress_file = rank.error_file + ".progress";
+  if (rank.error_file.empty()) return;
+  if (spec.restarts.follows_progress()) rank.progress_file = rank.error_file + ".progress";
+  if (spec.replacements > 0) rank.state_file = rank.error_file + ".state";
 }
 
 }  // namespace
@@ -213,9 +214,9 @@ std::vector<RankPlan> plan(const LaunchSpec& spec, const NodeFacts& facts) {
     plan_output(spec, facts, one);
     if (!one.error_file.empty()) environment.set("TORCHELASTIC_ERROR_FILE", one.error_file);
     if (!one.progress_file.empty()) environment.set(variable::kProgress, one.progress_file);
-    if (spec.replacements > 0 && !one.error_file.empty()) {
+    if (!one.state_file.empty()) {
       environment.set(variable::kReplacement, "0");
-      environment.set(variable::kRankState, one.error_file + ".state");
+      environment.set(variable::kRankState, one.state_file);
     }
     const auto& binding = facts.binding.ranks[static_cast<size_t>(local_rank)];
     if (spec.num_ranks > 1 && !spec.environment.contains("OMP_NUM_THREADS")) {

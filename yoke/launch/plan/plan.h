@@ -67,7 +67,8 @@ struct RankPlan {
   StreamPlan out, err;
   std::string prefix;      ///< The prefix of its lines on the screen.
   std::string error_file;  ///< The file for the rank's report of a failure (yoke/contract/error_file.h); empty: none.
-  std::string progress_file;       ///< The file for its steps (yoke/contract/progress.h); empty: none.
+  std::string progress_file;  ///< The file for its steps (yoke/contract/progress.h); empty: none.
+  std::string state_file;     ///< The begin of the names of the files for its states (read_kept_step); empty: none.
   bool holds_master_port = false;  ///< Whether it inherits the socket that is bound to MASTER_PORT.
   bool is_store = false;           ///< Whether it is not a rank, but the process that serves the ranks' TCPStore.
 };

@@ -158,7 +158,9 @@ KeptStates::KeptStates(dist::World& world, TrainState& state) : impl_(std::make_
   }
 }
 
-KeptStates::~KeptStates() = default;
+KeptStates::~KeptStates() {
+  for (auto& record : impl_->records) record.clear();
+}
 
 /// An optimizer has no states before its first step.
 void KeptStates::Impl::find_alike(size_t of_slices) {
@@ -208,7 +210,7 @@ void KeptStates::keep(int64_t step, const std::string& note) {
   write_record(step, part, all.records[index]);
   kept.has_tensors = true;
   kept.step = step;
-  report_progress(step);  // the launcher replaces ranks that have kept a state
+  report_progress(step);
 }
 
 void KeptStates::Impl::send(const KeptState& from, int64_t to) const {

@@ -46,6 +46,7 @@ class KeptStates {
  public:
   /// Errors  as errno says: the files cannot be read.
   KeptStates(dist::World& world, TrainState& state);
+  /// From here on, the launcher does not replace this rank.
   ~KeptStates();
   KeptStates(const KeptStates&) = delete;
   KeptStates& operator=(const KeptStates&) = delete;

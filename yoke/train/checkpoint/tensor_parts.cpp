@@ -123,6 +123,7 @@ TrainState& TrainState::add_state_dict(const std::string& name, StateDict access
   struct StateDictPart : Part {
     StateDict access;
     explicit StateDictPart(StateDict of) : access(std::move(of)) {}
+    bool is_optimizer() const override { return access.is_optimizer; }
 
     void save(const std::string& name, Snapshot& snapshot, std::vector<RankRow>&) override {
       const auto layout = slices_by_name(access.layout ? access.layout() : NamedTensors());

@@ -3,6 +3,7 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -110,6 +111,10 @@ TrainState::Snapshot TrainState::snapshot() const {
     snapshot.slices.push_back({row.name, all.sizes().vec(), 0, all});
   }
   return snapshot;
+}
+
+bool TrainState::has_optimizer() const {
+  return std::ranges::any_of(impl_->parts, [](const auto& part) { return part.second->is_optimizer(); });
 }
 
 std::vector<detail::Replica> TrainState::replicas() const {

@@ -132,6 +132,9 @@ class TrainState {
   };
   Snapshot snapshot() const;  ///< Collective.
 
+  /// Whether a part is an optimizer: it has set_lr().
+  bool has_optimizer() const;
+
   /// What this rank must hold as other ranks do, for a ReplicaCheck (yoke/train/run). Not collective.
   std::vector<detail::Replica> replicas() const;
   /// What this rank has, with nothing of others: what all ranks have alike, its slices of what is divided between them,

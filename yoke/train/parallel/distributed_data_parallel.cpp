@@ -179,7 +179,7 @@ void DistributedDataParallelBase::Impl::check_averages_in_step(const Distributed
                 "its step: make a Sharded optimizer with GradientMean::kInStep of the model first",
                 name);
   }
-  if (shares_memory || group.size() == 1 || group.rank() != 0) return;
+  if (shares_memory || group.size() == 1 || group.rank() != 0 || group.needs_recovery()) return;
   warn_on_stderr(
       "DistributedDataParallel: average_in_step is set, and the ranks share no memory (they are on several hosts or on "
       "GPUs, or docs/dist.md has another reason): the step sends gradients and parameters as messages, which "

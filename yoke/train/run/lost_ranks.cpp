@@ -15,7 +15,7 @@ namespace yoke::train {
 void Run::Impl::keep() {
   if (!kept) return;
   FieldWriter place;
-  place.add(int64_t{has_optimizer_stepped ? 1 : 0}).add(schedule_step).add(text_of(position));
+  place.add(schedule_step).add(text_of(position));
   try {
     kept->keep(step, place.bytes());
   } catch (const Error& error) {
@@ -29,7 +29,7 @@ void Run::Impl::take_kept() {
   const auto restored = kept->restore();
   FieldReader place(restored.note);
   step = first_step = epoch_begin = restored.step;
-  has_optimizer_stepped = place.number() != 0;
+  is_accumulating = false;
   schedule_step = place.number();
   read_text(detail::kRunPosition, place.text(), position);
 }

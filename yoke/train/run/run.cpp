@@ -255,7 +255,7 @@ void Run::begin_batches() {
   run.num_ended_before = num_steps_ended();
   run.windows.clear();
   run.windows_begin = run.step + 1;  // while the first batch is read, workers start
-  if (run.is_in_batches && !run.world.needs_recovery()) run.keep();
+  if (run.is_in_batches && !run.is_accumulating && !run.world.needs_recovery()) run.keep();
   if (run.options.watch) run.phases.start(detail::Phase::kData);
 }
 
@@ -305,7 +305,7 @@ void Run::end_batch_firmly(int64_t num_samples) {
   run.count_step();
   report_progress(run.step);
   const bool has_stepped = num_steps_ended() > run.num_ended_before;
-  run.has_optimizer_stepped |= has_stepped;
+  run.is_accumulating = run.state.has_optimizer() && !has_stepped;
   run.is_in_batches = first_batch() != 0;
   run.num_ended_before = num_steps_ended();
   run.num_samples += num_samples;
@@ -331,8 +331,7 @@ void Run::end_batch_firmly(int64_t num_samples) {
     run.save_async();
     run.last_saved = run.step;
   }
-  // Gradients that are being accumulated are not part of the state.
-  if (!run.is_stopped && (has_stepped || !run.has_optimizer_stepped)) run.keep();
+  if (!run.is_stopped && !run.is_accumulating) run.keep();
   detail::enter(detail::Phase::kData);
 }
 
@@ -517,6 +516,7 @@ void Run::finish() {
   auto& run = *impl_;
   run.report_left_error();
   run.world.forgive_losses(false);
+  run.kept.reset();  // who is lost from here on cannot be replaced
   run.is_finishing = true;
   if (run.is_in_epoch && !run.is_stopped && !run.was_left_by_exception) {
     const dist::Activity activity(run.world, "the end of the loop of a Run");

@@ -68,9 +68,10 @@ struct Run::Impl {
   int64_t windows_begin = 0;                 // the first step in them
   std::optional<detail::Slowdown> slowdown;  // what was said last; only on rank 0
 
-  std::optional<KeptStates> kept;      // only if lost ranks are replaced
-  bool has_returned = false;           // to an earlier step, and the loop does not know yet
-  bool has_optimizer_stepped = false;  // of yoke::train, in this run
+  std::optional<KeptStates> kept;  // only if lost ranks are replaced
+  bool has_returned = false;       // to an earlier step, and the loop does not know yet
+  // Gradients are not part of what is kept. So with an optimizer in the state, only what its step leaves is kept.
+  bool is_accumulating = false;
 
   bool is_rank_0() const { return world.rank() == 0; }
   /// On rank 0, begins or goes on with the files of the run, from the present step on. `num_complete`: epochs.
