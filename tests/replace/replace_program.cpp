@@ -2,14 +2,15 @@
 // random numbers of each rank and values of the optimizer.
 //
 //   replace_program run FOLDER STEPS [HOW]    with a train::Run
-//   replace_program accumulate FOLDER STEPS [HOW]   the same, with a step of the optimizer after each third batch
-//   replace_program loop FOLDER STEPS [HOW]   with a loop of its own, as in docs/replace.md
+//   replace_program accumulate FOLDER STEPS [HOW]   the same, with two optimizers that step after each second and third
+//   batch replace_program loop FOLDER STEPS [HOW]   with a loop of its own, as in docs/replace.md
 //
 // HOW is ddp (the default), zero1 or fsdp.
 // Each rank prints its pid, rank 0 also each step that it has made. In the end each rank writes its whole state into
 // FOLDER/final-RANK.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>
+#include <ATen/ops/full.h>
 #include <fmt/format.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/dropout.h>
@@ -150,10 +151,18 @@ void with_run(Training<Parallel>& all, dist::World& world, const std::string& fo
                          .log_steps = true,
                          .check_replicas_every = 3});
   run.state().add("model", all.net).add("optimizer", all.optimizer).add_generators();
+  nn::Linear second(4, 4);  // alike on all ranks, with an optimizer that steps after other batches than the first one
+  train::AdamW second_optimizer(train::parameters_of(second), {.lr = kRate});
+  run.state().add("second", second).add("second_optimizer", second_optimizer);
   for (auto& epoch : run.epochs(all.loader, num_steps / kStepsPerEpoch)) {
     network.train();
     for (const auto& batch : epoch) {
       run.log("loss", all.step(batch, run.step(), period), batch.target.size(0));
+      second(at::full({4}, 0.01 * static_cast<double>(run.step()))).square().mean().backward();
+      if (period == 1 || run.step() % 2 == 1) {
+        second_optimizer.step();
+        second_optimizer.zero_grad();
+      }
       say_step(world, run.step() + 1);
     }
     train::Mean test;

@@ -118,6 +118,8 @@ TEST(ReplaceRank, SaysWhyItHasNoEffect) {
   const auto python = run(yoke_run({"-n", "2", "--replace", "2", "--", folder.path("script.py")}));
   EXPECT_EQ(python.exit_code, 0) << python.err;
   EXPECT_THAT(python.err, HasSubstr("--replace has no effect, because the program is in Python"));
+  EXPECT_THAT(run(yoke_run({"-n", "2", "--replace", "2", "--", "python3", folder.path("script.py")})).err,
+              HasSubstr("--replace has no effect, because the program is in Python"));
   auto command = yoke_run({"-n", "2", "--replace", "2", "--", "true"});
   command.environment = {{"TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"}};
   EXPECT_THAT(run(command).err, HasSubstr("because rank 0 serves the ranks' store"));

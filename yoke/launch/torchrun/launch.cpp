@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 #include <random>
 
@@ -230,13 +231,17 @@ bool is_standalone_by_itself(const RunOptions& options, const NodesSpec& nodes) 
          options.rdzv_backend == "static";
 }
 
+bool starts_python(const std::string& program) {
+  return std::filesystem::path(program).filename().string().starts_with("python");
+}
+
 /// Decides whether ranks may be replaced (LaunchSpec::replacements).
 void decide_on_replacements(const RunOptions& options, const Surroundings& surroundings, Launch& launch) {
   auto& spec = launch.spec;
   if (options.replace == 0) return;
   if (launch.nodes.is_several() || surroundings.is_agent) {
     spec.no_replacement = "the job has several hosts";
-  } else if (spec.argv != surroundings.program) {
+  } else if (spec.argv != surroundings.program || starts_python(spec.argv.front())) {
     spec.no_replacement = "the program is in Python, whose ranks cannot form their groups again";
   } else if (!launcher_serves_store(spec, spec.num_ranks, false)) {
     spec.no_replacement = spec.num_ranks == 1 ? "the job has one rank, whose state no other rank has"

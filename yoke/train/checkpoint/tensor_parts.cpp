@@ -123,7 +123,10 @@ TrainState& TrainState::add_state_dict(const std::string& name, StateDict access
   struct StateDictPart : Part {
     StateDict access;
     explicit StateDictPart(StateDict of) : access(std::move(of)) {}
-    bool is_optimizer() const override { return access.is_optimizer; }
+    void add_optimized(std::vector<at::Tensor>& all) const override {
+      if (!access.parameters) return;
+      for (auto& [_, tensor] : access.parameters()) all.push_back(std::move(tensor));
+    }
 
     void save(const std::string& name, Snapshot& snapshot, std::vector<RankRow>&) override {
       const auto layout = slices_by_name(access.layout ? access.layout() : NamedTensors());

@@ -3,7 +3,6 @@
 #include <ATen/ops/zeros.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -113,8 +112,10 @@ TrainState::Snapshot TrainState::snapshot() const {
   return snapshot;
 }
 
-bool TrainState::has_optimizer() const {
-  return std::ranges::any_of(impl_->parts, [](const auto& part) { return part.second->is_optimizer(); });
+std::vector<at::Tensor> TrainState::optimized() const {
+  std::vector<at::Tensor> all;
+  for (const auto& [_, part] : impl_->parts) part->add_optimized(all);
+  return all;
 }
 
 std::vector<detail::Replica> TrainState::replicas() const {

@@ -84,6 +84,8 @@ class TrainState {
       }
       if constexpr (requires { part.state_layout(); }) access.layout = [&part] { return part.state_layout(); };
       access.is_optimizer = requires { part.set_lr(0.0); };
+      if constexpr (requires { NamedTensors(part.parameters()); })
+        access.parameters = [&part] { return part.parameters(); };
       return add_state_dict(name, std::move(access));
     } else if constexpr (std::is_base_of_v<Meter, Part>) {
       return add_meter(name, part);
@@ -132,8 +134,8 @@ class TrainState {
   };
   Snapshot snapshot() const;  ///< Collective.
 
-  /// Whether a part is an optimizer: it has set_lr().
-  bool has_optimizer() const;
+  /// The parameters of the optimizers of yoke::train among the parts.
+  std::vector<at::Tensor> optimized() const;
 
   /// What this rank must hold as other ranks do, for a ReplicaCheck (yoke/train/run). Not collective.
   std::vector<detail::Replica> replicas() const;
@@ -161,6 +163,7 @@ class TrainState {
     /// between ranks like NAME. Null if no state is divided.
     std::function<NamedTensors()> layout;
     bool is_optimizer = false;
+    std::function<NamedTensors()> parameters;  ///< Of an optimizer of yoke::train; null otherwise.
     /// Null unless save() is collective: what this rank alone has.
     std::function<TensorMap()> save_own;
     std::function<void(const TensorMap&)> load_own;

@@ -154,7 +154,7 @@ void Run::say(const std::string& text) const {
 void Run::begin(int64_t count, detail::RunLoader loader) {
   auto& run = *impl_;
   run.report_left_error();
-  if (run.world.is_replaceable()) run.kept.emplace(run.world, run.state);
+  run.watch_for_losses();
   const int64_t steps_per_epoch = loader.num_batches;
   require_same_on_all_ranks(run.world, steps_per_epoch, "an epoch",
                             "give all ranks loaders of the same samples; with LoaderOptions::exact, batch_size must be "
@@ -255,6 +255,7 @@ void Run::begin_batches() {
   run.num_ended_before = num_steps_ended();
   run.windows.clear();
   run.windows_begin = run.step + 1;  // while the first batch is read, workers start
+  if (run.kept) run.optimized = run.state.optimized();
   if (run.is_in_batches && !run.is_accumulating && !run.world.needs_recovery()) run.keep();
   if (run.options.watch) run.phases.start(detail::Phase::kData);
 }
@@ -304,8 +305,8 @@ void Run::end_batch_firmly(int64_t num_samples) {
   }
   run.count_step();
   report_progress(run.step);
-  const bool has_stepped = num_steps_ended() > run.num_ended_before;
-  run.is_accumulating = run.state.has_optimizer() && !has_stepped;
+  run.is_accumulating = run.kept && run.has_unused_gradients();
+  run.used.clear();
   run.is_in_batches = first_batch() != 0;
   run.num_ended_before = num_steps_ended();
   run.num_samples += num_samples;

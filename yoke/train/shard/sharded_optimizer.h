@@ -118,6 +118,7 @@ class ShardedOptimizer : public ScalableOptimizer {
   /// them again, without clipping.
   at::Tensor clip_grad_norm(double max_norm);
 
+  const NamedTensors& parameters() const { return parameters_; }  ///< The whole ones.
   /// The optimizer of this rank's slices.
   Optimizer* local() const { return local_.get(); }
 

@@ -50,7 +50,8 @@ struct TrainState::Part {
   /// Not collective. `source` has what all ranks have alike and what is divided between them, and `rows` is of this
   /// rank alone.
   virtual void load_own(PartSource source, const TensorMap& rows);
-  virtual bool is_optimizer() const { return false; }
+  /// Adds the parameters of an optimizer of yoke::train.
+  virtual void add_optimized(std::vector<at::Tensor>& /*all*/) const {}
   /// Returns whether a checkpoint without this part can be loaded.
   virtual bool is_optional() const { return false; }
 };
