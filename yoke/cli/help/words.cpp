@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <iterator>
 
 #include "yoke/base/error.h"
 
@@ -76,11 +77,13 @@ std::vector<std::string> with_signal_option(const std::vector<std::string>& word
     return has([](unsigned char c) { return std::isdigit(c) != 0; }) ||
            (word.size() > 2 && has([](unsigned char c) { return std::isupper(c) != 0 || std::isdigit(c) != 0; }));
   };
+  constexpr std::string_view kTakeValues[] = {"--wait", "--signal", "-s", "--device", "-d", "--deadline", "--vendor"};
   std::vector<std::string> result;
   bool is_over = false;
   for (const auto& word : words) {
     is_over = is_over || word == "--";
-    if (!is_over && is_signal(word)) {
+    const bool is_value = !result.empty() && std::ranges::find(kTakeValues, result.back()) != std::end(kTakeValues);
+    if (!is_over && !is_value && is_signal(word)) {
       result.emplace_back("--signal");
       result.push_back(word.substr(1));
     } else {

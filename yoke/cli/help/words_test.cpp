@@ -77,6 +77,8 @@ TEST(Words, SignalsMayBeWrittenAsForKill) {
   EXPECT_THAT(with_signal_option({"-SIGUSR1"}), ElementsAre("--signal", "SIGUSR1"));
   EXPECT_THAT(with_signal_option({"-d", "0", "-s", "9", "--mine", "-"}),
               ElementsAre("-d", "0", "-s", "9", "--mine", "-"));
+  EXPECT_THAT(with_signal_option({"12", "--wait", "-1", "-9"}), ElementsAre("12", "--wait", "-1", "--signal", "9"));
+  EXPECT_THAT(with_signal_option({"--yes", "-9"}), ElementsAre("--yes", "--signal", "9"));
   EXPECT_THAT(with_signal_option({"--", "-9"}), ElementsAre("--", "-9"));
 }
 
