@@ -107,18 +107,18 @@ std::vector<std::string> with_joined_option(const std::vector<std::string>& word
   return result;
 }
 
-std::vector<std::string> with_repeated_trace(const std::vector<std::string>& words) {
+std::vector<std::string> with_repeated_paths(const std::vector<std::string>& words) {
   std::vector<std::string> result;
-  bool is_trace = false;  // the words are values of --trace
+  std::string option;  // whose values the words are
   for (auto word = words.begin(); word != words.end(); ++word) {
     if (*word == "--") {
       result.insert(result.end(), word, words.end());
       break;
     }
     if (word->starts_with('-')) {
-      is_trace = *word == "--trace";
-    } else if (is_trace && result.back() != "--trace") {
-      result.emplace_back("--trace");
+      option = *word == "--trace" || *word == "--compare" ? *word : "";
+    } else if (!option.empty() && result.back() != option) {
+      result.push_back(option);
     }
     result.push_back(*word);
   }

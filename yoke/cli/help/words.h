@@ -48,8 +48,9 @@ std::vector<std::string> with_signal_option(const std::vector<std::string>& word
 /// dash as an option, not as a value. Stops at a "--".
 std::vector<std::string> with_joined_option(const std::vector<std::string>& words);
 
-/// "--trace A B" -> "--trace A --trace B", because B would otherwise begin a program. Stops at a "--".
-std::vector<std::string> with_repeated_trace(const std::vector<std::string>& words);
+/// "--trace A B" -> "--trace A --trace B", because B would otherwise begin a program; "--compare A B", too. Stops at a
+/// "--".
+std::vector<std::string> with_repeated_paths(const std::vector<std::string>& words);
 
 /// Removes "-n V", "-n4" (a number), "--NAME V" and "--NAME=V", up to a "--". Returns the last value V.
 /// Errors  kInvalidArgument: the value is missing.

@@ -115,11 +115,12 @@ TEST(WaitLimit, IsTheNextWordIfThatIsALengthOfTimeAndTheProgramKeepsItsOwn) {
   EXPECT_THAT(split({"--wait=5m", "--wait"}).own, ElementsAre("--wait=5m", "--wait=forever"));
 }
 
-TEST(RepeatedTrace, EachPathIsAValueOfItsOwn) {
-  EXPECT_THAT(with_repeated_trace({"--trace", "a", "b", "--json", "--trace", "c"}),
+TEST(RepeatedPaths, EachPathIsAValueOfItsOwn) {
+  EXPECT_THAT(with_repeated_paths({"--trace", "a", "b", "--json", "--trace", "c"}),
               ElementsAre("--trace", "a", "--trace", "b", "--json", "--trace", "c"));
-  EXPECT_THAT(with_repeated_trace({"--pid", "1"}), ElementsAre("--pid", "1"));
-  EXPECT_THAT(with_repeated_trace({"--", "x", "--trace", "a", "b"}), ElementsAre("--", "x", "--trace", "a", "b"))
+  EXPECT_THAT(with_repeated_paths({"--compare", "a", "b"}), ElementsAre("--compare", "a", "--compare", "b"));
+  EXPECT_THAT(with_repeated_paths({"--pid", "1"}), ElementsAre("--pid", "1"));
+  EXPECT_THAT(with_repeated_paths({"--", "x", "--trace", "a", "b"}), ElementsAre("--", "x", "--trace", "a", "b"))
       << "the program's own words";
 }
 
