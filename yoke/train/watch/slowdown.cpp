@@ -128,7 +128,7 @@ std::optional<Slowdown> find_slowdown(const std::vector<std::vector<PhaseTimes>>
     return Slowdown{
         .cause = Slowdown::Cause::kData, .phase = Phase::kData, .lost_ms = ms_of(data, 0), .step_ms = ms_of(step, 0)};
   }
-  if (wait >= kExchange * step) {
+  if (ranks.size() > 1 && wait >= kExchange * step) {
     return Slowdown{.cause = Slowdown::Cause::kExchange,
                     .phase = Phase::kWait,
                     .lost_ms = ms_of(wait, 0),

@@ -36,7 +36,7 @@ inline constexpr size_t kMinWindows = 8;  ///< With fewer windows, nothing is re
 /// median of the others' by a tenth of the step, and the others' wait is longer than its own by at least half of that.
 /// It is reported if that is so in seven of eight windows, at least eight, up to the last one. On a machine where ranks
 /// share processors, another rank is late in each window. Data are reported if the ranks' waits for batches are 15 % of
-/// all time, the exchange if the shortest wait of all ranks is 20 %.
+/// all time, the exchange if the shortest wait of all ranks, of several, is 20 %.
 ///
 /// `ranks`: of each rank the same number of windows, of `steps_per_window` steps. `first_step` is that of the first
 /// one.
