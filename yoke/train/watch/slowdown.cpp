@@ -137,6 +137,12 @@ std::optional<Slowdown> find_slowdown(const std::vector<std::vector<PhaseTimes>>
   return std::nullopt;
 }
 
+Clock::duration longest_time(const std::vector<std::vector<PhaseTimes>>& ranks) {
+  int64_t longest = 0;
+  for (const auto& times : sums(ranks, 0)) longest = std::max(longest, static_cast<int64_t>(total(times)));
+  return std::chrono::nanoseconds(longest);
+}
+
 std::string to_text(const Slowdown& slowdown) {
   const auto share = fmt::format("{} of each step of {} ({:.0f} %)", in_ms(slowdown.lost_ms), in_ms(slowdown.step_ms),
                                  100 * slowdown.lost_ms / slowdown.step_ms);

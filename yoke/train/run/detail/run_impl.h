@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "yoke/base/clock.h"
 #include "yoke/dist/world.h"
@@ -17,6 +18,7 @@
 #include "yoke/train/run/detail/report.h"
 #include "yoke/train/run/replica_check.h"
 #include "yoke/train/run/run.h"
+#include "yoke/train/watch/detail/memory_growth.h"
 #include "yoke/train/watch/detail/slowdown.h"
 #include "yoke/train/watch/detail/step_log.h"
 #include "yoke/train/watch/tensorboard.h"
@@ -67,6 +69,10 @@ struct Run::Impl {
   detail::PhaseWindows windows;              // of the epoch
   int64_t windows_begin = 0;                 // the first step in them
   std::optional<detail::Slowdown> slowdown;  // what was said last; only on rank 0
+  int64_t next_look = 0;                     // the step after which ranks look at the times of all, within an epoch
+  detail::MemorySamples memory, device_memory;
+  std::optional<detail::MemoryGrowth> said_growth[2] = {};  // of hosts, of devices; only on rank 0
+  bool was_first_epoch[2] = {};                             // when it was said
 
   std::optional<KeptStates> kept;  // only if lost ranks are replaced
   bool has_returned = false;       // to an earlier step, and the loop does not know yet
@@ -87,7 +93,12 @@ struct Run::Impl {
   StringMap metadata_of(int64_t of_step, StringMap metadata = {}) const;
   void report_left_error();
   void show_progress();
-  std::string describe_slowdown();
+  void begin_watching();  ///< The loop over an epoch's batches begins.
+  void sample_memory();
+  /// Collective, if it is due. A step has ended. Returns what is to be said about the steps of the epoch.
+  std::vector<std::string> watch_step();
+  /// Collective. Looks at the times and the memory of all ranks. Returns what is news, on rank 0.
+  std::vector<std::string> look();
   bool lacks_metric(const StringMap& of_epoch);
 };
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "yoke/base/clock.h"
 #include "yoke/train/detail/step_phases.h"
 
 namespace yoke::train::detail {
@@ -42,6 +43,9 @@ inline constexpr size_t kMinWindows = 8;  ///< With fewer windows, nothing is re
 /// one.
 std::optional<Slowdown> find_slowdown(const std::vector<std::vector<PhaseTimes>>& ranks, int64_t steps_per_window,
                                       int64_t first_step);
+
+/// The time of all windows of the rank that has the longest.
+Clock::duration longest_time(const std::vector<std::vector<PhaseTimes>>& ranks);
 
 /// A sentence such as "rank 3 is late by 12 ms of each step of 67 ms (18 %) since step 4100, in backward; the others
 /// wait for it".
