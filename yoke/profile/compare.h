@@ -56,8 +56,9 @@ std::string to_text(const Comparison& comparison, int64_t width);
 /// The members are described in docs/profile.md.
 nlohmann::ordered_json to_json(const Comparison& comparison);
 
-/// Returns the report that to_json() has made, as far as compare() needs it; nullopt if `path` is another kind of
-/// file. Errors  kDataLoss: the report lacks what is needed, such as one of an older version.
-std::optional<Report> read_report(const std::filesystem::path& path);
+/// Returns the report that to_json() has made, as far as compare() needs it, or one that a train::Run has written; in a
+/// folder, profile.json. nullopt: there is no such file, or it is of another kind. Errors  kDataLoss: the report lacks
+/// what is needed, such as one of an older version.
+std::optional<Report> read_report(const std::filesystem::path& given);
 
 }  // namespace yoke::profile

@@ -184,6 +184,14 @@ TEST(ProfileCompare, AReportThatWasSavedGivesTheSame) {
   const auto read_a = read_report(folder.path("a.json")), read_b = read_report(folder.path("b.json"));
   ASSERT_TRUE(read_a && read_b);
   EXPECT_EQ(to_text(compare(*read_a, *read_b), kWidth), to_text(compare(a, b), kWidth));
+
+  auto of_run = to_json(b);  // a Run's report has no phases of a device, and is in its folder
+  for (auto& rank : of_run["ranks"]) rank["phases"].erase("device_copy");
+  std::filesystem::create_directory(folder.path("run"));
+  folder.write("run/profile.json", of_run.dump());
+  const auto read_run = read_report(folder.path("run"));
+  ASSERT_TRUE(read_run);
+  EXPECT_EQ(to_text(compare(a, *read_run), kWidth), to_text(compare(a, b), kWidth));
 }
 
 TEST(ProfileCompare, AnOlderReportIsRefusedAndAnotherFileIsNone) {

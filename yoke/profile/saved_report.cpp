@@ -35,8 +35,10 @@ Report report_of(const Json& json) {
                   .num_steps = of_rank.at("steps").get<int64_t>(),
                   .has_device = of_rank.at("device").get<bool>(),
                   .step = time_of(of_rank.at("step"))};
-    for (size_t i = 0; i < kNumPhases; ++i) {
-      rank.phases[i] = time_of(of_rank.at("phases").at(std::string(kPhaseNames[i].name)));
+    const auto& phases = of_rank.at("phases");
+    for (size_t i = 0; i < kNumPhases; ++i) {  // a Run's report has those alone that it knows
+      const auto found = phases.find(std::string(kPhaseNames[i].name));
+      rank.phases[i] = found == phases.end() ? MeanTime{.ms = 0, .error_ms = 0} : time_of(*found);
     }
     report.ranks.push_back(std::move(rank));
   }
@@ -50,7 +52,9 @@ Report report_of(const Json& json) {
 
 }  // namespace
 
-std::optional<Report> read_report(const std::filesystem::path& path) {
+std::optional<Report> read_report(const std::filesystem::path& given) {
+  std::error_code not_there;
+  const auto path = std::filesystem::is_directory(given, not_there) ? given / "profile.json" : given;
   if (!is_report(path)) return std::nullopt;
   std::ifstream file(path);
   const std::string text{std::istreambuf_iterator<char>(file), {}};

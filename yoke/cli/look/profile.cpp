@@ -200,7 +200,8 @@ void add_options(CLI::App& cmd, ProfileArgs& args) {
             "Read these traces of PyTorch's profiler, one for each rank, plain or gzipped; or their folder")
       ->take_all();
   add_value(cmd, "--compare", args.compared, "A B",
-            "Say by how much B's step differs from A's, and where: two traces, folders with them, or reports of --json")
+            "Say by how much B's step differs from A's, and where: of two traces, folders with them, reports of "
+            "--json, or folders of a train::Run")
       ->take_all();
   add_number(cmd, "--wait", args.wait, {"N", 0, 1e9},
              "Steps that are left out first (default: 5 of a program that starts, else 0)");
@@ -231,6 +232,7 @@ void add_profile(CLI::App& cmd, Context& context) {
       "  yoke profile --trace log/                        traces that torch.profiler has written\n"
       "  yoke profile --trace log/ --json | jq -r .bottleneck\n"
       "  yoke profile --compare before/ after/            what has become slower, or faster\n"
+      "  yoke profile --compare runs/a runs/b             the same of two runs of train::Run, without traces\n"
       "\n"
       "Steps end with the optimizer's step. The report of a program goes to standard error, JSON to standard output "
       "(then the program's output goes to standard error).\n"

@@ -90,7 +90,7 @@ struct RunOptions {
   /// If true, ranks note where the time of their steps goes and what memory they have, and rank 0 says at the end of an
   /// epoch, and within a long one, what slows them down (a rank for which the others wait, and in which phase; waits
   /// for data; or the exchange of gradients) and whose memory grows with each step. An epoch of fewer than 65 steps has
-  /// no such line.
+  /// no such line. `profile.json` in the run's folder has the times of the newest epoch, for `yoke profile --compare`.
   bool watch = true;
   /// About how often ranks tell each other what they have noted, within an epoch.
   std::chrono::milliseconds watch_every = std::chrono::seconds(10);

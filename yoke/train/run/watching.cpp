@@ -4,13 +4,19 @@
 #include <iterator>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "yoke/base/error.h"
 #include "yoke/base/fields.h"
+#include "yoke/base/file.h"
 #include "yoke/train/run/detail/run_impl.h"
+#include "yoke/train/watch/detail/steps_report.h"
 
 namespace yoke::train {
 namespace {
+
+constexpr const char* kStepsReport = "profile.json";
 
 /// What a rank tells the others.
 std::string notes_of(const detail::PhaseWindows& windows, const std::vector<detail::MemoryGrowth>& growths) {
@@ -48,6 +54,21 @@ void Run::Impl::sample_memory() {
   if (!memory.is_due(last_step)) return;
   if (const auto bytes = detail::anonymous_bytes()) memory.add({step, *bytes}, last_step);
   if (const auto bytes = detail::allocated_bytes(world.device())) device_memory.add({step, *bytes}, last_step);
+}
+
+void Run::Impl::write_report(const std::vector<std::vector<detail::PhaseTimes>>& ranks,
+                             const std::optional<detail::Slowdown>& found) {
+  const auto is_other = [&](const auto& of_rank) { return of_rank.size() != windows.windows().size(); };
+  if (std::ranges::any_of(ranks, is_other)) return;
+  try {
+    replace_file(folder / kStepsReport, detail::steps_report({.ranks = ranks,
+                                                              .steps_per_window = windows.steps_per_window(),
+                                                              .first_step = windows_begin,
+                                                              .has_device = !world.device().is_cpu(),
+                                                              .slowdown = found}));
+  } catch (const Error& error) {  // the training does not need it
+    if (!std::exchange(has_warned_of_report, true)) options.checkpoints.warn(error.what());
+  }
 }
 
 std::vector<std::string> Run::Impl::watch_step() {
@@ -90,6 +111,7 @@ std::vector<std::string> Run::Impl::look() {
 
   std::vector<std::string> news;
   const auto found = detail::find_slowdown(ranks, windows.steps_per_window(), windows_begin);
+  write_report(ranks, found);
   if (found && detail::is_news(slowdown, *found)) {
     slowdown = found;
     news.push_back(detail::to_text(*found));

@@ -73,6 +73,7 @@ struct Run::Impl {
   detail::MemorySamples memory, device_memory;
   std::optional<detail::MemoryGrowth> said_growth[2] = {};  // of hosts, of devices; only on rank 0
   bool was_first_epoch[2] = {};                             // when it was said
+  bool has_warned_of_report = false;
 
   std::optional<KeptStates> kept;  // only if lost ranks are replaced
   bool has_returned = false;       // to an earlier step, and the loop does not know yet
@@ -97,8 +98,11 @@ struct Run::Impl {
   void sample_memory();
   /// Collective, if it is due. A step has ended. Returns what is to be said about the steps of the epoch.
   std::vector<std::string> watch_step();
-  /// Collective. Looks at the times and the memory of all ranks. Returns what is news, on rank 0.
+  /// Collective. Looks at the times and the memory of all ranks. Returns what is news, on rank 0, which writes
+  /// profile.json.
   std::vector<std::string> look();
+  void write_report(const std::vector<std::vector<detail::PhaseTimes>>& ranks,
+                    const std::optional<detail::Slowdown>& found);
   bool lacks_metric(const StringMap& of_epoch);
 };
 
